@@ -1,0 +1,1 @@
+"""Units, errors, registry and database access: what every layer may use."""

@@ -1,0 +1,204 @@
+"""YAML databases: where they lie, how a name finds its file, how an error finds its line.
+
+Search order, first hit wins: ``./<folder>``, ``$SIMCORE_DB/<folder>``, the user data folder,
+the folder shipped with the package.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from simcore.base.errors import BadQuantity, DataError, UnknownName
+
+#: A names line is read without parsing the file: a look-up touches one file, not sixty.
+_NAMES_LINE = re.compile(r"^(name|aliases):\s*(.+?)\s*(?:#.*)?$", re.MULTILINE)
+
+
+class Record(BaseModel):
+    """Base of everything read from a database file: frozen, strict, no unknown keys."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+    name: str
+    aliases: tuple[str, ...] = ()
+
+
+R = TypeVar("R", bound=Record)
+
+
+def shipped_root() -> Path:
+    """The folder that holds ``hardware_db`` and ``models_db``: in the wheel or the checkout."""
+    package = Path(__file__).resolve().parents[1]
+    data = package / "_data"
+    return data if data.is_dir() else package.parent
+
+
+def search_roots() -> tuple[Path, ...]:
+    """Folders that may hold ``hardware_db`` and ``models_db``, most important first."""
+    import platformdirs
+
+    roots = [Path.cwd()]
+    if extra := os.environ.get("SIMCORE_DB"):
+        roots.append(Path(extra).expanduser())
+    roots.append(Path(platformdirs.user_data_dir("simcore")))
+    roots.append(shipped_root())
+    seen: dict[Path, None] = {}
+    for root in roots:
+        seen.setdefault(root.resolve(), None)
+    return tuple(seen)
+
+
+def fold_name(name: str) -> str:
+    """Names compare without case, hyphens, underscores and blanks."""
+    return re.sub(r"[\s_\-./]", "", name).lower()
+
+
+def read_yaml(path: Path) -> Any:
+    """A YAML 1.2 file as plain data. Raises DataError with the line of a syntax error."""
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+    try:
+        text = path.read_text(encoding="utf-8")
+        return YAML(typ="safe", pure=True).load(text)
+    except MarkedYAMLError as err:
+        mark = err.problem_mark or err.context_mark
+        line = mark.line + 1 if mark is not None else None
+        problem = " ".join((err.problem or str(err)).split())
+        raise DataError(f"not valid YAML: {problem}", file=path, line=line) from None
+    except (YAMLError, UnicodeDecodeError, RecursionError) as err:
+        first = (str(err).splitlines() or [type(err).__name__])[0]
+        raise DataError(f"not valid YAML: {first}", file=path) from None
+    except OSError as err:
+        raise DataError(f"cannot be read: {err.strerror}", file=path) from None
+
+
+def line_of(path: Path, keys: tuple[int | str, ...]) -> int | None:
+    """Line (from 1) of the deepest of ``keys`` that the file has; read only after an error."""
+    from ruamel.yaml import YAML
+
+    try:
+        node = YAML(typ="rt", pure=True).load(path.read_text(encoding="utf-8"))
+    except Exception:
+        return None
+    line: int | None = None
+    for key in keys:
+        try:
+            position = node.lc.item(key) if isinstance(key, int) else node.lc.key(key)
+            node, line = node[key], position[0] + 1
+        except (KeyError, IndexError, AttributeError, TypeError):
+            break
+    return line
+
+
+def _say(error: Mapping[str, Any], model: type[BaseModel]) -> str:
+    kind = error["type"]
+    if kind == "extra_forbidden":
+        from simcore.base.errors import nearest
+
+        key = str(error["loc"][-1])
+        near = nearest(key, list(_field_names(model)))
+        return f"unknown key {key!r}" + (f": did you mean {near[0]!r}?" if near else "")
+    if kind == "missing":
+        return f"key {error['loc'][-1]!r} is missing"
+    text = str(error["msg"]).removeprefix("Value error, ")
+    return text if kind == "value_error" else f"{text} (got {error['input']!r:.60})"
+
+
+def _field_names(model: type[BaseModel], depth: int = 3) -> set[str]:
+    names: set[str] = set()
+    for name, field in model.model_fields.items():
+        names.add(field.alias or name)
+        if depth:
+            for part in (field.annotation, *getattr(field.annotation, "__args__", ())):
+                if isinstance(part, type) and issubclass(part, BaseModel):
+                    names |= _field_names(part, depth - 1)
+    return names
+
+
+def load_record(path: Path, model: type[R]) -> R:
+    """Read and check one database file. Raises DataError with file, line and key."""
+    data = read_yaml(path)
+    if not isinstance(data, dict):
+        raise DataError("must be a mapping of keys to values", file=path, line=1)
+    try:
+        # JSON-style input lets strict mode take lists for tuples, as YAML has only lists.
+        return model.model_validate(_tuples(data))
+    except (ValidationError, BadQuantity) as err:
+        if isinstance(err, BadQuantity):
+            raise DataError(str(err), file=path) from None
+        first = err.errors(include_url=False)[0]
+        keys = tuple(k for k in first["loc"] if not str(k).startswith("function-"))
+        more = err.error_count() - 1
+        text = _say(first, model) + (f" (and {more} more)" if more else "")
+        shown = ".".join(map(str, keys))
+        raise DataError(text, file=path, line=line_of(path, keys), key=shown) from None
+
+
+def _tuples(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _tuples(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return tuple(_tuples(v) for v in value)
+    return value
+
+
+class Database(Generic[R]):
+    """One folder of YAML records, found by name or alias in every search root."""
+
+    def __init__(self, kind: str, folder: str, model: type[R]) -> None:
+        self.kind, self.folder, self.model = kind, folder, model
+
+    def files(self) -> dict[str, Path]:
+        """Record name to file; a file in an earlier root hides one of the same name later."""
+        found: dict[str, Path] = {}
+        for root in search_roots():
+            for path in sorted((root / self.folder).glob("*.yaml")):
+                found.setdefault(path.stem, path)
+        return found
+
+    def index(self) -> dict[str, Path]:
+        """Folded names and aliases to files, from a scan of the names lines only."""
+        index: dict[str, Path] = {}
+        for stem, path in self.files().items():
+            index.setdefault(fold_name(stem), path)
+            try:
+                lines = _NAMES_LINE.findall(path.read_text(encoding="utf-8"))
+            except (OSError, UnicodeDecodeError):
+                continue
+            for _, value in lines:
+                for name in value.strip("[]").split(","):
+                    index.setdefault(fold_name(name.strip().strip("'\"")), path)
+        return index
+
+    def __getitem__(self, name: str) -> R:
+        path = self.index().get(fold_name(name)) if name.strip() else None
+        if path is None:
+            raise UnknownName(self.kind, name, self.names(), f"(`simcore list {self.kind}s`)")
+        return _load(path, self.model, path.stat().st_mtime_ns)
+
+    def names(self) -> list[str]:
+        """Canonical names of every record, sorted."""
+        return sorted(self.files(), key=str.lower)
+
+    def all(self) -> list[R]:
+        """Every record, parsed and checked."""
+        return [_load(p, self.model, p.stat().st_mtime_ns) for _, p in sorted(self.files().items())]
+
+
+@lru_cache(maxsize=512)
+def _load(path: Path, model: type[R], mtime_ns: int) -> R:
+    record = load_record(path, model)
+    if fold_name(record.name) != fold_name(path.stem):
+        raise DataError(
+            f"is {record.name!r} but the file is {path.name!r}: they must agree",
+            file=path, line=line_of(path, ("name",)), key="name",
+        )  # fmt: skip
+    return record

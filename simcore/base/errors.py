@@ -1,0 +1,80 @@
+"""What can go wrong, as a tree.
+
+SimcoreError
+├── UsageError           the command or call is wrong            exit code 2
+│   ├── UnknownName      no such GPU, model…; names the nearest
+│   ├── BadQuantity      a number without or with a wrong unit
+│   └── InvalidConfig    violated rules, all of them at once
+├── DataError            a file is wrong: says file, line, key    exit code 2
+└── DoesNotFit           the job does not fit in memory           exit code 1
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+
+class SimcoreError(Exception):
+    """Base of every error that simcore raises on purpose; its text is one clear sentence."""
+
+    exit_code = 2
+
+
+class UsageError(SimcoreError):
+    """The request cannot be answered as it stands."""
+
+
+class UnknownName(UsageError):
+    """A name that no database entry or registry has."""
+
+    def __init__(self, kind: str, name: str, known: Iterable[str], hint: str = "") -> None:
+        self.kind, self.name = kind, name
+        known = sorted(set(known), key=str.lower)
+        near = nearest(name, known)
+        text = f"unknown {kind} {name!r}"
+        if near:
+            text += f": did you mean {near[0]!r}?"
+            if len(near) > 1:
+                text += f" (also near: {', '.join(near[1:])})"
+        elif known:
+            shown = ", ".join(known[:12]) + (" …" if len(known) > 12 else "")
+            text += f": known are {shown}"
+        super().__init__(f"{text} {hint}".rstrip())
+
+
+class BadQuantity(UsageError):
+    """A figure without a unit, with an unknown one, or out of range."""
+
+
+class InvalidConfig(UsageError):
+    """One or more rules are violated; every violation is listed."""
+
+    def __init__(self, violations: Sequence[str]) -> None:
+        self.violations = tuple(violations)
+        super().__init__("; ".join(self.violations))
+
+
+class DataError(SimcoreError):
+    """A file that cannot be used, with where in it and why."""
+
+    def __init__(self, message: str, *, file: object, line: int | None = None, key: str = "") -> None:
+        self.file, self.line, self.key = str(file), line, key
+        where = self.file + (f":{line}" if line is not None else "")
+        super().__init__(f"{where}: {key + ': ' if key else ''}{message}")
+
+
+class DoesNotFit(SimcoreError):
+    """No configuration asked for fits in memory."""
+
+    exit_code = 1
+
+
+def nearest(name: str, known: Sequence[str], n: int = 3) -> list[str]:
+    """Up to ``n`` of the known names that look like ``name``, best first."""
+    import difflib  # only needed once something has gone wrong
+
+    folded = {k.lower(): k for k in known}
+    close = difflib.get_close_matches(name.lower(), list(folded), n=n, cutoff=0.6)
+    if not close:
+        close = [k for k in folded if name.lower() in k or k in name.lower()][:n]
+    return [folded[c] for c in close]

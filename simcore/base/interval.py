@@ -1,0 +1,25 @@
+"""A value with its 80 % interval and where that interval comes from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+#: Two-sided 80 % interval: the 10th and the 90th percentile.
+LOW_QUANTILE = 0.10
+HIGH_QUANTILE = 0.90
+#: Standard normal quantile of HIGH_QUANTILE.
+Z80 = 1.2815515655446004
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """``low`` and ``high`` bound 80 % of the probability around ``value`` (all in one unit)."""
+
+    value: float
+    low: float
+    high: float
+    origin: str
+
+    def __post_init__(self) -> None:
+        if not self.low <= self.value <= self.high:
+            raise ValueError(f"interval out of order: {self.low}, {self.value}, {self.high}")

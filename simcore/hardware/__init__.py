@@ -1,0 +1,1 @@
+"""What the job runs on: accelerators, links, nodes, clusters, and the paths between them."""

@@ -1,0 +1,215 @@
+"""Records of ``hardware_db``: accelerators, links, nodes. Every figure names its source.
+
+YAML figures are ``{value: 960 GB/s, source: datasheet}``; ``source`` is a key of the file's
+``sources`` map, which holds the citation. Capacities of device memory are binary (a "48 GB"
+card holds 48 GiB), bandwidths are decimal and per direction.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from simcore.base.database import Database, Record
+from simcore.base.units import Dimension, parse_quantity
+
+#: Arithmetic that a kernel may run in. ``fp16`` and ``bf16`` accumulate in fp32;
+#: ``fp16_acc16`` is the rate with fp16 accumulation, where the two differ (GeForce).
+PeakName = Literal["fp64", "fp32", "tf32", "fp16", "fp16_acc16", "bf16", "fp8", "int8", "fp4"]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+
+class Figure(_Part):
+    """A number (SI), the source it is from, and a note where the source needs one."""
+
+    value: float
+    source: str
+    note: str = ""
+
+
+def _figure(dimension: Dimension | None) -> Any:
+    def parse(raw: object) -> object:
+        if isinstance(raw, Figure):
+            return raw
+        if not isinstance(raw, dict):
+            raise ValueError("write a figure as {value: …, source: …}")
+        if "value" in raw:
+            value = raw["value"]
+            if dimension is None:
+                if isinstance(value, bool) or not isinstance(value, (int, float)):
+                    raise ValueError(f"value {value!r} must be a plain number")
+                value = float(value)
+                if not 0 <= value < float("inf"):
+                    raise ValueError(f"value {value!r} must be finite and not negative")
+            else:
+                value = parse_quantity(value, dimension)
+            raw = {**raw, "value": value}
+        return raw
+
+    return BeforeValidator(parse)
+
+
+Count = Annotated[Figure, _figure(None)]
+Bytes = Annotated[Figure, _figure("bytes")]
+Bandwidth = Annotated[Figure, _figure("bytes_per_s")]
+FlopRate = Annotated[Figure, _figure("flop_per_s")]
+Seconds = Annotated[Figure, _figure("seconds")]
+Hertz = Annotated[Figure, _figure("hertz")]
+Watts = Annotated[Figure, _figure("watts")]
+
+
+class Sourced(Record):
+    """A record whose figures cite the ``sources`` map of the same file."""
+
+    sources: dict[str, str] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _every_source_is_known(self) -> Sourced:
+        for key, figure in self.figures().items():
+            if figure.source not in self.sources:
+                raise ValueError(f"{key}: source {figure.source!r} is not in 'sources'")
+        return self
+
+    def figures(self) -> dict[str, Figure]:
+        """Every figure of the record by its dotted key."""
+        found: dict[str, Figure] = {}
+
+        def walk(prefix: str, value: object) -> None:
+            if isinstance(value, Figure):
+                found[prefix] = value
+            elif isinstance(value, dict):
+                for key, item in value.items():
+                    walk(f"{prefix}.{key}", item)
+            elif isinstance(value, tuple):
+                for i, item in enumerate(value):
+                    walk(f"{prefix}[{i}]", item)
+            elif isinstance(value, BaseModel):
+                for key in type(value).model_fields:
+                    walk(f"{prefix}.{key}".lstrip("."), getattr(value, key))
+
+        walk("", self)
+        return found
+
+
+class PciePort(_Part):
+    """The device's host port; the bandwidth is that of the link record it names."""
+
+    generation: int = Field(ge=3, le=7)
+    lanes: int = Field(ge=1, le=16)
+    source: str
+
+
+class GpuSpec(Sourced):
+    """One accelerator as its datasheet has it. Peaks are dense.
+
+    ``nvlink_bw`` is the scale-up bandwidth of one device, all links, one direction (NVLink,
+    Infinity Fabric, HCCS, MTLink, ICI); absent where the device has none or none is fitted.
+    """
+
+    full_name: str
+    vendor: str
+    architecture: str
+    form_factor: Literal["sxm", "pcie", "oam", "module", "soc"]
+    released: int = Field(ge=2010, le=2030)
+    process_nm: float = Field(gt=0, description="foundry node; for the power-limit term")
+    sm_count: Count | None = None
+    boost_clock: Hertz | None = None
+    peak_flop_per_s: dict[PeakName, FlopRate] = Field(min_length=1)
+    memory_size: Bytes
+    memory_visible: Bytes | None = Field(
+        default=None, description="what the driver reports as total, ECC as shipped in servers"
+    )
+    memory_bw: Bandwidth
+    l2_size: Bytes | None = None
+    tdp: Watts
+    pcie: PciePort | None = None
+    nvlink_bw: Bandwidth | None = None
+    peer_to_peer: Literal["nvlink", "pcie", "none"] = Field(
+        description="best path on which one device reads another's memory directly"
+    )
+    mig_instances: Count | None = None
+    notes: str = ""
+
+    def peak(self, name: PeakName) -> float | None:
+        """Dense peak [FLOP/s], or None where the device has no such unit."""
+        figure = self.peak_flop_per_s.get(name)
+        return figure.value if figure else None
+
+    @property
+    def usable_memory_bytes(self) -> float:
+        """Memory that the driver offers, before any context."""
+        return (self.memory_visible or self.memory_size).value
+
+
+LinkKind = Literal["pcie", "nvlink", "infiniband", "roce", "ethernet", "socket", "c2c"]
+
+
+class LinkSpec(Sourced):
+    """One kind of link: line rate of one direction, and what of it payload can reach.
+
+    ``payload_frac`` is protocol and implementation overhead of bulk transfers (TLP headers,
+    TCP/IP copies); ``latency`` is one way, software included.
+    """
+
+    kind: LinkKind
+    full_name: str
+    bw: Bandwidth
+    payload_frac: Count
+    latency: Seconds
+
+
+class Cpu(_Part):
+    """Host processor: what feeds loaders, CPU optimisers and pageable copies."""
+
+    model: str
+    sockets: int = Field(ge=1, le=8)
+    cores_per_socket: int = Field(ge=1)
+    dram_bw_per_socket: Bandwidth
+    dram_size: Bytes
+
+
+class Nic(_Part):
+    """Network ports of one kind; ``count`` of them share the node's traffic evenly."""
+
+    link: str
+    count: int = Field(ge=1, le=64)
+
+
+class Nvme(_Part):
+    """Local NVMe, all drives together."""
+
+    read_bw: Bandwidth
+    write_bw: Bandwidth
+
+
+class NodeSpec(Sourced):
+    """A server or workstation.
+
+    ``fabric`` says how its GPUs reach each other:
+      nvswitch  every pair at full NVLink bandwidth
+      nvlink-mesh  point-to-point NVLinks (DGX-1, HCCS ring, bridges over all GPUs)
+      nvlink-pairs  bridges join pairs, PCIe the rest
+      pcie      PCIe only, through switches and sockets
+    ``gpus_per_pcie_root`` GPUs share one upstream port of link ``pcie_link`` (1: each its own).
+    """
+
+    full_name: str
+    gpu_types: tuple[str, ...] = ()
+    max_gpus: int = Field(ge=1, le=72)
+    fabric: Literal["nvswitch", "nvlink-mesh", "nvlink-pairs", "pcie"]
+    pcie_link: str
+    gpus_per_pcie_root: int = Field(default=1, ge=1, le=16)
+    socket_link: str | None = None
+    cpu: Cpu
+    nics: tuple[Nic, ...] = ()
+    nvme: Nvme | None = None
+    notes: str = ""
+
+
+GPUS: Database[GpuSpec] = Database("gpu", "hardware_db/gpus", GpuSpec)
+LINKS: Database[LinkSpec] = Database("link", "hardware_db/links", LinkSpec)
+NODES: Database[NodeSpec] = Database("node", "hardware_db/nodes", NodeSpec)

@@ -1,0 +1,1 @@
+"""What is computed: ops, blocks, workloads, and the architectures that make them."""

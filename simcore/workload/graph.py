@@ -1,0 +1,190 @@
+"""A workload as data: kernels, ops, blocks, and the order in which blocks run.
+
+Everything is linear in the local batch: a quantity is ``fixed + per_sample * batch``. Element
+counts come in two classes, whose width the precision decides:
+
+    low   results of ops that autocast runs in 16 bit (linear, conv, matmul and what follows)
+    high  results that autocast keeps in fp32 (norms, softmax, losses, the residual sum)
+
+fp32/tf32: 4 and 4 bytes; AMP: 2 and 4; pure 16-bit training: 2 and 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+KernelKind = Literal[
+    "gemm", "conv", "attention", "elementwise", "norm", "softmax", "reduction", "gather", "copy"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Affine:
+    """``fixed + per_sample * batch``."""
+
+    fixed: float = 0.0
+    per_sample: float = 0.0
+
+
+ONE = Affine(1.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kernel:
+    """One device kernel (or ``launches`` equal ones issued together).
+
+    ``flop`` counts 2 per multiply-add, per sample. ``low``/``high`` are elements read plus
+    written per sample, ``weight`` elements of parameters read or written per call whatever the
+    batch, ``raw_bytes`` bytes per sample of fixed width (masks, indices). GEMM geometry
+    ``m n k groups`` (``groups`` independent products) is used for tile occupancy only.
+    """
+
+    kind: KernelKind
+    flop: float = 0.0
+    low: float = 0.0
+    high: float = 0.0
+    weight: float = 0.0
+    raw_bytes: float = 0.0
+    m: Affine = ONE
+    n: Affine = ONE
+    k: Affine = ONE
+    groups: Affine = ONE
+    launches: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saved:
+    """What forward pins until backward, per sample: storages, each counted once."""
+
+    low: float = 0.0
+    high: float = 0.0
+    raw_bytes: float = 0.0
+
+    def __add__(self, other: Saved) -> Saved:
+        return Saved(
+            low=self.low + other.low,
+            high=self.high + other.high,
+            raw_bytes=self.raw_bytes + other.raw_bytes,
+        )
+
+
+NOTHING = Saved()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Op:
+    """One framework operator: its forward and backward kernels and what it saves."""
+
+    name: str
+    fwd: tuple[Kernel, ...]
+    bwd: tuple[Kernel, ...] = ()
+    saved: Saved = NOTHING
+    gemm_weight: float = 0.0  # parameters that autocast copies to 16 bit
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """One parameter tensor, in definition order."""
+
+    name: str
+    numel: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """A stretch of the model that repeats as a whole; the unit of recompute and of gathering.
+
+    ``boundary`` is what is kept of a block that is recomputed: its input.
+    """
+
+    name: str
+    ops: tuple[Op, ...]
+    params: tuple[Param, ...] = ()
+    boundary: Saved = NOTHING
+    recomputable: bool = False
+
+    @property
+    def numel(self) -> int:
+        """Parameters of one instance."""
+        return sum(p.numel for p in self.params)
+
+    @property
+    def saved(self) -> Saved:
+        """Activation storages that one instance pins, per sample."""
+        total = NOTHING
+        for op in self.ops:
+            total = total + op.saved
+        return total
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frozen:
+    """A network that only runs forward in each step (VAE, text encoder), on the same device.
+
+    ``resident_numel`` counts every parameter held on the device, used or not;
+    ``transient_low`` is the peak of live activation elements per sample while it runs.
+    ``bytes_per_param`` is its storage width; None means it follows the run's precision.
+    """
+
+    name: str
+    resident_numel: int
+    ops: tuple[Op, ...]
+    transient_low: float = 0.0
+    bytes_per_param: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """A model with the shape of one sample fixed. ``order`` indexes ``blocks`` as forward runs."""
+
+    name: str
+    sample_unit: str
+    blocks: tuple[Block, ...]
+    order: tuple[int, ...]
+    frozen: tuple[Frozen, ...] = ()
+    buffers_numel: int = 0  # frozen tensors of the trained module itself (position tables, …)
+    n_buffers: int = 0  # how many such tensors DDP broadcasts each forward
+    input_bytes: float = 0.0  # host-to-device bytes per sample
+    tokens_per_sample: float = 0.0
+    notes: tuple[str, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        if not self.order or any(not 0 <= i < len(self.blocks) for i in self.order):
+            raise ValueError(f"{self.name}: order must index blocks")
+
+    def instances(self) -> Iterator[Block]:
+        """Blocks in forward order, repeats included."""
+        return (self.blocks[i] for i in self.order)
+
+    def count(self, block_index: int) -> int:
+        """How many times a block runs in one forward."""
+        return self.order.count(block_index)
+
+    @property
+    def trainable_numel(self) -> int:
+        """Trained parameters, ties counted once."""
+        return sum(b.numel for b in self.instances())
+
+    @property
+    def forward_flop(self) -> float:
+        """Forward FLOP per sample of the trained model (2 x MAC, frozen parts excluded)."""
+        return sum(k.flop for b in self.instances() for op in b.ops for k in op.fwd)
+
+    @property
+    def frozen_flop(self) -> float:
+        """FLOP per sample of the frozen parts."""
+        return sum(k.flop for f in self.frozen for op in f.ops for k in op.fwd)
+
+    @property
+    def saved(self) -> Saved:
+        """Activation storages that forward pins, per sample, without recompute."""
+        total = NOTHING
+        for block in self.instances():
+            total = total + block.saved
+        return total
+
+    def replace(self, **changes: object) -> Workload:
+        """A copy with some fields changed."""
+        return replace(self, **changes)  # type: ignore[arg-type]

@@ -1,0 +1,135 @@
+"""Records of ``models_db`` and how one becomes a Workload."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from simcore.base.database import Database
+from simcore.base.errors import InvalidConfig, nearest
+from simcore.hardware.spec import Bytes, Count, Seconds, Sourced
+from simcore.workload.archs import ARCHS, FROZEN_ARCHS, load_all
+from simcore.workload.graph import Frozen, Workload
+
+Scalar = int | float | bool | str
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+
+class FrozenRecord(_Part):
+    """A frozen network that the training loop runs each step."""
+
+    name: str
+    arch: str
+    config: dict[str, Scalar] = Field(default_factory=dict)
+    params: Count
+    bytes_per_param: float | None = Field(default=None, gt=0)
+
+
+class Training(_Part):
+    """What the model's own training script does where the user says nothing."""
+
+    micro_batch: int = Field(ge=1)
+    precision: str
+    optimizer: str
+    strategy: str = "ddp"
+    recompute: Literal["none", "full"] = "none"
+    ema: bool = False
+    grad_clip: bool = False
+    optimizer_impl: Literal["foreach", "for-loop", "fused"] = "foreach"
+    ema_impl: Literal["foreach", "for-loop"] = "for-loop"
+    source: str
+
+
+class Dataset(_Part):
+    """The data set of the measured runs: matters where an epoch is short or loading is slow.
+
+    ``sample_load`` is the processor time that one worker takes to read and decode one sample;
+    ``workers`` loader processes a rank (0: in the training process itself);
+    ``persistent_workers`` false means they start anew each epoch.
+    """
+
+    name: str
+    samples: Count
+    sample_load: Seconds | None = None
+    sample_size: Bytes | None = None
+    workers: int = Field(default=0, ge=0)
+    persistent_workers: bool = False
+
+
+class ModelRecord(Sourced):
+    """One model: its architecture, the shape of a sample, its training loop, its sources."""
+
+    full_name: str
+    arch: str
+    sample_unit: str
+    config: dict[str, Scalar] = Field(default_factory=dict)
+    params: Count = Field(description="trained parameters, as published or counted; pinned")
+    frozen: tuple[FrozenRecord, ...] = ()
+    training: Training
+    dataset: Dataset | None = None
+    notes: tuple[str, ...] = ()
+
+    def build(self, **overrides: Scalar) -> Workload:
+        """The workload, with config keys (``seq_len=…``) overridden. Raises InvalidConfig."""
+        return _build(self, tuple(sorted(overrides.items())))
+
+
+def _call(
+    builder: Callable[..., Any],
+    what: str,
+    name: str,
+    config: dict[str, Any],
+    sample_unit: str | None = None,
+) -> Any:
+    allowed = [p for p in inspect.signature(builder).parameters if p not in ("name", "sample_unit")]
+    bad = [key for key in config if key not in allowed]
+    if bad:
+        raise InvalidConfig(
+            [
+                f"{name}: {what} has no setting {key!r}"
+                + (f": did you mean {near[0]!r}?" if (near := nearest(key, allowed)) else "")
+                for key in bad
+            ]
+        )
+    try:
+        if sample_unit is not None:
+            config = {**config, "sample_unit": sample_unit}
+        return builder(name=name, **config)
+    except (TypeError, ValueError, ZeroDivisionError) as err:
+        raise InvalidConfig([f"{name}: {what}: {err}"]) from None
+
+
+def _build_frozen(record: FrozenRecord) -> Frozen:
+    what = f"frozen architecture {record.arch!r}"
+    part: Frozen = _call(FROZEN_ARCHS[record.arch], what, record.name, dict(record.config))
+    return replace(part, bytes_per_param=record.bytes_per_param)
+
+
+#: (record id, overrides) -> workload; records are frozen and cached by their database.
+_CACHE: dict[tuple[int, tuple[tuple[str, Scalar], ...]], tuple[ModelRecord, Workload]] = {}
+
+
+def _build(record: ModelRecord, overrides: tuple[tuple[str, Scalar], ...]) -> Workload:
+    key = (id(record), overrides)
+    if key in _CACHE:
+        return _CACHE[key][1]
+    load_all()
+    builder = ARCHS[record.arch]
+    config = {**record.config, **dict(overrides)}
+    workload: Workload = _call(
+        builder, f"architecture {record.arch!r}", record.name, config, record.sample_unit
+    )
+    frozen = tuple(_build_frozen(f) for f in record.frozen)
+    built = workload.replace(frozen=frozen, notes=record.notes)
+    _CACHE[key] = (record, built)  # the record is kept, so its id stays its own
+    return built
+
+
+MODELS: Database[ModelRecord] = Database("model", "models_db", ModelRecord)

@@ -1,0 +1,109 @@
+"""Matrix products: linear, batched matmul, convolution."""
+
+from __future__ import annotations
+
+from simcore.workload.graph import NOTHING, Affine, Kernel, Op, Saved
+
+
+def linear(
+    name: str,
+    rows: float,
+    k: int,
+    n: int,
+    *,
+    save_input: bool = True,
+    input_grad: bool = True,
+    weight_grad: bool = True,
+) -> Op:
+    """``[rows, k] @ [k, n]`` with ``rows`` rows a sample; the bias rides in the epilogue.
+
+    Saves its input (``save_input=False`` where that storage is pinned by another op already).
+    """
+    flop, weight = 2.0 * rows * k * n, float(k) * n
+    io = rows * (k + n)
+    geometry = {"n": Affine(n), "k": Affine(k)}
+    fwd = Kernel(kind="gemm", flop=flop, low=io, weight=weight, m=Affine(0, rows), **geometry)
+    bwd = []
+    if input_grad:
+        bwd.append(
+            Kernel(
+                kind="gemm", flop=flop, low=io, weight=weight,
+                m=Affine(0, rows), n=Affine(k), k=Affine(n),
+            )
+        )  # fmt: skip
+    if weight_grad:
+        bwd.append(
+            Kernel(
+                kind="gemm", flop=flop, low=io, weight=weight,
+                m=Affine(k), n=Affine(n), k=Affine(0, rows),
+            )
+        )  # fmt: skip
+    saved = Saved(low=rows * k) if save_input and weight_grad else NOTHING
+    return Op(name=name, fwd=(fwd,), bwd=tuple(bwd), saved=saved, gemm_weight=weight)
+
+
+def bmm(
+    name: str,
+    batch: float,
+    m: int,
+    n: int,
+    k: int,
+    *,
+    save_left: bool = True,
+    save_right: bool = True,
+) -> Op:
+    """``batch`` products a sample of ``[m, k] @ [k, n]``, both sides activations."""
+    flop = 2.0 * batch * m * n * k
+    io = batch * (m * k + k * n + m * n)
+    groups = Affine(0, batch)
+
+    def kernel(rows: int, cols: int, depth: int) -> Kernel:
+        return Kernel(
+            kind="gemm", flop=flop, low=io,
+            m=Affine(rows), n=Affine(cols), k=Affine(depth), groups=groups,
+        )  # fmt: skip
+
+    saved = Saved(low=batch * (m * k * save_left + k * n * save_right))
+    return Op(
+        name=name, fwd=(kernel(m, n, k),), bwd=(kernel(m, k, n), kernel(k, n, m)), saved=saved
+    )
+
+
+def conv2d(
+    name: str,
+    in_hw: tuple[int, int],
+    out_hw: tuple[int, int],
+    cin: int,
+    cout: int,
+    kernel: int,
+    *,
+    images: float = 1.0,
+    groups: int = 1,
+    save_input: bool = True,
+    input_grad: bool = True,
+) -> Op:
+    """Square convolution over ``images`` images a sample, as an implicit GEMM."""
+    pixels_in, pixels_out = images * in_hw[0] * in_hw[1], images * out_hw[0] * out_hw[1]
+    depth = cin // groups * kernel * kernel
+    flop, weight = 2.0 * pixels_out * cout * depth, float(cout) * depth
+    io = pixels_in * cin + pixels_out * cout
+    per_group = cout // groups
+
+    def one(m: Affine, n: Affine, k: Affine) -> Kernel:
+        return Kernel(
+            kind="conv", flop=flop, low=io, weight=weight, m=m, n=n, k=k, groups=Affine(groups)
+        )
+
+    bwd = [one(Affine(depth), Affine(per_group), Affine(0, pixels_out))]
+    if input_grad:
+        bwd.append(
+            one(Affine(0, pixels_in), Affine(cin // groups), Affine(per_group * kernel * kernel))
+        )
+    saved = Saved(low=pixels_in * cin) if save_input else NOTHING
+    return Op(
+        name=name,
+        fwd=(one(Affine(0, pixels_out), Affine(per_group), Affine(depth)),),
+        bwd=tuple(bwd),
+        saved=saved,
+        gemm_weight=weight,
+    )

@@ -1,0 +1,47 @@
+"""Normalisations and softmax. Autocast runs them in fp32: statistics and outputs are high."""
+
+from __future__ import annotations
+
+from simcore.workload.graph import Kernel, Op, Saved
+
+
+def layer_norm(
+    name: str,
+    rows: float,
+    dim: int,
+    *,
+    affine: bool = True,
+    save_input: bool = True,
+    input_high: bool = True,
+) -> Op:
+    """LayerNorm or RMSNorm over ``dim``; saves its input, mean and reciprocal deviation."""
+    elems = rows * dim
+    fwd = Kernel(kind="norm", high=2 * elems)
+    bwd = [Kernel(kind="norm", high=3 * elems)]
+    if affine:
+        bwd.append(Kernel(kind="reduction", high=2 * elems, weight=2.0 * dim))
+    x = elems * save_input
+    saved = Saved(high=x * input_high, low=x * (not input_high), raw_bytes=8.0 * rows)
+    return Op(name=name, fwd=(fwd,), bwd=tuple(bwd), saved=saved)
+
+
+def group_norm(name: str, elems: float, groups: float, *, save_input: bool = True) -> Op:
+    """GroupNorm over ``elems`` elements a sample in ``groups`` groups."""
+    fwd = (Kernel(kind="norm", high=elems), Kernel(kind="elementwise", high=2 * elems))
+    bwd = Kernel(kind="norm", high=4 * elems)
+    saved = Saved(high=elems * save_input, raw_bytes=8.0 * groups)
+    return Op(name=name, fwd=fwd, bwd=(bwd,), saved=saved)
+
+
+def batch_norm(name: str, elems: float, channels: int, *, save_input: bool = True) -> Op:
+    """Training-mode BatchNorm: two passes forward, two backward; low, as cuDNN runs it."""
+    fwd = Kernel(kind="norm", low=3 * elems, weight=4.0 * channels)
+    bwd = Kernel(kind="norm", low=5 * elems, weight=4.0 * channels)
+    return Op(name=name, fwd=(fwd,), bwd=(bwd,), saved=Saved(low=elems * save_input))
+
+
+def softmax(name: str, elems: float, *, save_output: bool = True) -> Op:
+    """Softmax over ``elems`` elements a sample; saves its output."""
+    fwd = Kernel(kind="softmax", high=2 * elems)
+    bwd = Kernel(kind="softmax", high=3 * elems)
+    return Op(name=name, fwd=(fwd,), bwd=(bwd,), saved=Saved(high=elems * save_output))

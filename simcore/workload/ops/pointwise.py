@@ -1,0 +1,86 @@
+"""Elementwise maps, copies, dropout, pooling, reductions: bound by memory traffic."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from simcore.workload.graph import NOTHING, Kernel, Op, Saved
+
+
+def _traffic(elems: float, high: bool) -> dict[str, float]:
+    return {"high": elems} if high else {"low": elems}
+
+
+def _saved(elems: float, high: bool) -> Saved:
+    return Saved(high=elems) if high else Saved(low=elems)
+
+
+def activation(
+    name: str,
+    elems: float,
+    *,
+    saves: Literal["input", "output", "none"] = "input",
+    high: bool = False,
+    launches: float = 1.0,
+) -> Op:
+    """A unary map over ``elems`` elements a sample (GELU saves its input, ReLU its output).
+
+    ``saves="none"``: the storage that backward needs is pinned by a neighbour already.
+    """
+    fwd = Kernel(kind="elementwise", launches=launches, **_traffic(2 * elems * launches, high))
+    bwd = Kernel(kind="elementwise", launches=launches, **_traffic(3 * elems * launches, high))
+    saved = NOTHING if saves == "none" else _saved(elems, high)
+    return Op(name=name, fwd=(fwd,), bwd=(bwd,), saved=saved)
+
+
+def binary(
+    name: str,
+    elems: float,
+    *,
+    broadcast: float = 0.0,
+    saves: float = 0.0,
+    grads: int = 1,
+    high: bool = False,
+) -> Op:
+    """``a op b`` over ``elems`` elements; ``broadcast`` elements of ``b`` where it is smaller.
+
+    ``saves`` counts elements newly pinned for backward: 0 for a sum, one or both operands of a
+    product. ``grads``: elementwise backward kernels; 0 for a sum, whose gradient is passed on.
+    """
+    second = broadcast or elems
+    fwd = Kernel(kind="elementwise", **_traffic(2 * elems + second, high))
+    bwd = tuple(Kernel(kind="elementwise", **_traffic(3 * elems, high)) for _ in range(grads))
+    if broadcast and grads:
+        bwd = (*bwd, Kernel(kind="reduction", **_traffic(elems + broadcast, high)))
+    return Op(name=name, fwd=(fwd,), bwd=bwd, saved=_saved(saves, high) if saves else NOTHING)
+
+
+def copy(name: str, elems: float, *, saves: float = 0.0, high: bool = False) -> Op:
+    """A rearrangement that moves data: forward and backward each read and write it once."""
+    kernel = Kernel(kind="copy", **_traffic(2 * elems, high))
+    return Op(name=name, fwd=(kernel,), bwd=(kernel,), saved=_saved(saves, high))
+
+
+def dropout(name: str, elems: float, *, high: bool = False) -> Op:
+    """Dropout with p > 0: saves a one-byte mask an element."""
+    fwd = Kernel(kind="elementwise", raw_bytes=elems, **_traffic(2 * elems, high))
+    return Op(name=name, fwd=(fwd,), bwd=(fwd,), saved=Saved(raw_bytes=elems))
+
+
+def pool2d(
+    name: str, in_elems: float, out_elems: float, *, indices: bool, save_input: bool
+) -> Op:
+    """Max pooling (``indices``: int64 an output) or average pooling."""
+    index_bytes = 8.0 * out_elems * indices
+    kernel = Kernel(kind="elementwise", low=in_elems + out_elems, raw_bytes=index_bytes)
+    saved = Saved(low=in_elems * save_input, raw_bytes=index_bytes)
+    return Op(name=name, fwd=(kernel,), bwd=(kernel,), saved=saved)
+
+
+def reduction(
+    name: str, elems: float, *, out: float = 0.0, saves: float = 0.0, high: bool = True
+) -> Op:
+    """A sum or mean over ``elems`` elements a sample down to ``out``."""
+    fwd = Kernel(kind="reduction", **_traffic(elems + out, high))
+    bwd = Kernel(kind="elementwise", **_traffic(elems + out, high))
+    return Op(name=name, fwd=(fwd,), bwd=(bwd,), saved=_saved(saves, high) if saves else NOTHING)
