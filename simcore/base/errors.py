@@ -57,7 +57,9 @@ class InvalidConfig(UsageError):
 class DataError(SimcoreError):
     """A file that cannot be used, with where in it and why."""
 
-    def __init__(self, message: str, *, file: object, line: int | None = None, key: str = "") -> None:
+    def __init__(
+        self, message: str, *, file: object, line: int | None = None, key: str = ""
+    ) -> None:
         self.file, self.line, self.key = str(file), line, key
         where = self.file + (f":{line}" if line is not None else "")
         super().__init__(f"{where}: {key + ': ' if key else ''}{message}")

@@ -57,7 +57,9 @@ _EXAMPLE: Final = {
     "flop_per_s": "364.2 TFLOP/s", "seconds": "5 us", "hertz": "2505 MHz", "watts": "300 W",
     "per_s": "120 k/s",
 }  # fmt: skip
-_NUMBER: Final = re.compile(r"^\s*([+-]?(?:\d+(?:[_\d]*)?\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(.*?)\s*$")
+_NUMBER: Final = re.compile(
+    r"^\s*([+-]?(?:\d+(?:[_\d]*)?\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(.*?)\s*$"
+)
 
 
 def parse_quantity(text: object, dimension: Dimension, *, positive: bool = True) -> float:

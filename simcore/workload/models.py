@@ -7,22 +7,18 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from simcore.base.database import Database
 from simcore.base.errors import InvalidConfig, nearest
-from simcore.hardware.spec import Bytes, Count, Seconds, Sourced
+from simcore.base.figures import Bytes, Count, Part, Seconds, Sourced
 from simcore.workload.archs import ARCHS, FROZEN_ARCHS, load_all
 from simcore.workload.graph import Frozen, Workload
 
 Scalar = int | float | bool | str
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
-
-
-class FrozenRecord(_Part):
+class FrozenRecord(Part):
     """A frozen network that the training loop runs each step."""
 
     name: str
@@ -32,7 +28,7 @@ class FrozenRecord(_Part):
     bytes_per_param: float | None = Field(default=None, gt=0)
 
 
-class Training(_Part):
+class Training(Part):
     """What the model's own training script does where the user says nothing."""
 
     micro_batch: int = Field(ge=1)
@@ -47,7 +43,7 @@ class Training(_Part):
     source: str
 
 
-class Dataset(_Part):
+class Dataset(Part):
     """The data set of the measured runs: matters where an epoch is short or loading is slow.
 
     ``sample_load`` is the processor time that one worker takes to read and decode one sample;

@@ -67,9 +67,7 @@ def dropout(name: str, elems: float, *, high: bool = False) -> Op:
     return Op(name=name, fwd=(fwd,), bwd=(fwd,), saved=Saved(raw_bytes=elems))
 
 
-def pool2d(
-    name: str, in_elems: float, out_elems: float, *, indices: bool, save_input: bool
-) -> Op:
+def pool2d(name: str, in_elems: float, out_elems: float, *, indices: bool, save_input: bool) -> Op:
     """Max pooling (``indices``: int64 an output) or average pooling."""
     index_bytes = 8.0 * out_elems * indices
     kernel = Kernel(kind="elementwise", low=in_elems + out_elems, raw_bytes=index_bytes)
