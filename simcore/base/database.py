@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from simcore.base.errors import BadQuantity, DataError, UnknownName
+from simcore.base.errors import DataError, UnknownName
 
 #: A names line is read without parsing the file: a look-up touches one file, not sixty.
 _NAMES_LINE = re.compile(r"^(name|aliases):\s*(.+?)\s*(?:#.*)?$", re.MULTILINE)
@@ -29,8 +29,19 @@ class Record(BaseModel):
     name: str
     aliases: tuple[str, ...] = ()
 
+    def __hash__(self) -> int:
+        return hash((type(self).__name__, self.name))
+
 
 R = TypeVar("R", bound=Record)
+
+
+class KeyedError(ValueError):
+    """A violation that a whole-record check finds, with the path of keys it is about."""
+
+    def __init__(self, keys: tuple[int | str, ...], text: str) -> None:
+        self.keys = keys
+        super().__init__(text)
 
 
 def shipped_root() -> Path:
@@ -56,8 +67,11 @@ def search_roots() -> tuple[Path, ...]:
 
 
 def fold_name(name: str) -> str:
-    """Names compare without case, hyphens, underscores and blanks."""
-    return re.sub(r"[\s_\-./]", "", name).lower()
+    """Names compare without case, hyphens, underscores, blanks, slashes and most dots.
+
+    A dot between digits stays: ``eth-2.5`` is not ``eth-25``.
+    """
+    return re.sub(r"[\s_\-/]|(?<!\d)\.|\.(?!\d)", "", name).lower()
 
 
 def read_yaml(path: Path) -> Any:
@@ -131,15 +145,17 @@ def load_record(path: Path, model: type[R]) -> R:
     try:
         # JSON-style input lets strict mode take lists for tuples, as YAML has only lists.
         return model.model_validate(_tuples(data))
-    except (ValidationError, BadQuantity) as err:
-        if isinstance(err, BadQuantity):
-            raise DataError(str(err), file=path) from None
+    except ValidationError as err:
         first = err.errors(include_url=False)[0]
         keys = tuple(k for k in first["loc"] if not str(k).startswith("function-"))
+        if isinstance(cause := first.get("ctx", {}).get("error"), KeyedError):
+            keys = cause.keys
         more = err.error_count() - 1
         text = _say(first, model) + (f" (and {more} more)" if more else "")
         shown = ".".join(map(str, keys))
         raise DataError(text, file=path, line=line_of(path, keys), key=shown) from None
+    except RecursionError:
+        raise DataError("an alias (*) refers to what contains it", file=path) from None
 
 
 def _tuples(value: Any) -> Any:
@@ -175,14 +191,16 @@ class Database(Generic[R]):
                 continue
             for _, value in lines:
                 for name in value.strip("[]").split(","):
-                    index.setdefault(fold_name(name.strip().strip("'\"")), path)
+                    if folded := fold_name(name.strip().strip("'\"")):
+                        index.setdefault(folded, path)
         return index
 
     def __getitem__(self, name: str) -> R:
         path = self.index().get(fold_name(name)) if name.strip() else None
         if path is None:
             raise UnknownName(self.kind, name, self.names(), f"(`simcore list {self.kind}s`)")
-        return _load(path, self.model, path.stat().st_mtime_ns)
+        record: R = _load(path, self.model, path.stat().st_mtime_ns)
+        return record
 
     def names(self) -> list[str]:
         """Canonical names of every record, sorted."""

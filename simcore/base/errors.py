@@ -42,7 +42,7 @@ class UnknownName(UsageError):
         super().__init__(f"{text} {hint}".rstrip())
 
 
-class BadQuantity(UsageError):
+class BadQuantity(UsageError, ValueError):
     """A figure without a unit, with an unknown one, or out of range."""
 
 

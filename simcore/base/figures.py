@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from simcore.base.database import Record
+from simcore.base.database import KeyedError, Record
 from simcore.base.units import Dimension, parse_quantity
+
+_Keys = tuple[int | str, ...]
 
 
 class Part(BaseModel):
+    """A piece of a record. ``cites``: its ``source`` is a key of the record's ``sources``."""
+
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+    cites: ClassVar[bool] = True
 
 
 class Figure(Part):
@@ -60,27 +66,30 @@ class Sourced(Record):
 
     @model_validator(mode="after")
     def _every_source_is_known(self) -> Sourced:
-        for key, figure in self.figures().items():
-            if figure.source not in self.sources:
-                raise ValueError(f"{key}: source {figure.source!r} is not in 'sources'")
+        for keys, part in _parts(self):
+            source = getattr(part, "source", None) if getattr(part, "cites", False) else None
+            if isinstance(source, str) and source not in self.sources:
+                raise KeyedError((*keys, "source"), f"{source!r} is not in 'sources'")
         return self
 
     def figures(self) -> dict[str, Figure]:
         """Every figure of the record by its dotted key."""
-        found: dict[str, Figure] = {}
+        return {_dotted(keys): part for keys, part in _parts(self) if isinstance(part, Figure)}
 
-        def walk(prefix: str, value: object) -> None:
-            if isinstance(value, Figure):
-                found[prefix] = value
-            elif isinstance(value, dict):
-                for key, item in value.items():
-                    walk(f"{prefix}.{key}", item)
-            elif isinstance(value, tuple):
-                for i, item in enumerate(value):
-                    walk(f"{prefix}[{i}]", item)
-            elif isinstance(value, BaseModel):
-                for key in type(value).model_fields:
-                    walk(f"{prefix}.{key}".lstrip("."), getattr(value, key))
 
-        walk("", self)
-        return found
+def _parts(value: object, keys: _Keys = ()) -> Iterator[tuple[_Keys, BaseModel]]:
+    """Every model inside ``value`` with the keys that lead to it, outermost first."""
+    inside: Iterable[tuple[int | str, object]] = ()
+    if isinstance(value, BaseModel):
+        yield keys, value
+        inside = ((k, getattr(value, k)) for k in type(value).model_fields)
+    elif isinstance(value, dict):
+        inside = value.items()
+    elif isinstance(value, tuple):
+        inside = enumerate(value)
+    for key, item in inside:
+        yield from _parts(item, (*keys, key))
+
+
+def _dotted(keys: _Keys) -> str:
+    return "".join(f"[{k}]" if isinstance(k, int) else f".{k}" for k in keys).lstrip(".")

@@ -79,7 +79,7 @@ def parse_quantity(text: object, dimension: Dimension, *, positive: bool = True)
     if unit not in units:
         if not unit:
             raise BadQuantity(f"{text!r} has no unit: write {want}")
-        known = ", ".join(u for u in units if len(u) <= 6)
+        known = ", ".join([u for u in units if len(u) <= 7][:15])
         raise BadQuantity(f"unknown unit {unit!r} in {text!r}: write {want} (units: {known})")
     value = float(number.replace("_", "")) * units[unit]
     if not math.isfinite(value):

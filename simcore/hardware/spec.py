@@ -100,7 +100,7 @@ class Cpu(Part):
     """Host processor: what feeds loaders, CPU optimisers and pageable copies."""
 
     model: str
-    sockets: int = Field(ge=1, le=8)
+    sockets: int = Field(ge=1, le=72)
     cores_per_socket: int = Field(ge=1)
     dram_bw_per_socket: Bandwidth
     dram_size: Bytes
@@ -110,7 +110,7 @@ class Nic(Part):
     """Network ports of one kind; ``count`` of them share the node's traffic evenly."""
 
     link: str
-    count: int = Field(ge=1, le=64)
+    count: int = Field(ge=1, le=144)
 
 
 class Nvme(Part):

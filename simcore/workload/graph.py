@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Literal
 
 KernelKind = Literal[
@@ -135,9 +136,12 @@ class Frozen:
     bytes_per_param: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Workload:
-    """A model with the shape of one sample fixed. ``order`` indexes ``blocks`` as forward runs."""
+    """A model with the shape of one sample fixed. ``order`` indexes ``blocks`` as forward runs.
+
+    Compared and hashed by identity: caches keyed by a workload must not walk thousands of ops.
+    """
 
     name: str
     sample_unit: str
@@ -162,17 +166,17 @@ class Workload:
         """How many times a block runs in one forward."""
         return self.order.count(block_index)
 
-    @property
+    @cached_property
     def trainable_numel(self) -> int:
         """Trained parameters, ties counted once."""
         return sum(b.numel for b in self.instances())
 
-    @property
+    @cached_property
     def forward_flop(self) -> float:
         """Forward FLOP per sample of the trained model (2 x MAC, frozen parts excluded)."""
         return sum(k.flop for b in self.instances() for op in b.ops for k in op.fwd)
 
-    @property
+    @cached_property
     def frozen_flop(self) -> float:
         """FLOP per sample of the frozen parts."""
         return sum(k.flop for f in self.frozen for op in f.ops for k in op.fwd)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -29,7 +29,12 @@ class FrozenRecord(Part):
 
 
 class Training(Part):
-    """What the model's own training script does where the user says nothing."""
+    """What the model's own training script does where the user says nothing.
+
+    ``source`` is a sentence here: it says which of the choices are the script's own.
+    """
+
+    cites: ClassVar[bool] = False
 
     micro_batch: int = Field(ge=1)
     precision: str

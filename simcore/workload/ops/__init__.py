@@ -4,14 +4,28 @@ DRAM traffic is that of unfused eager kernels: every input read once, every outp
 ``high=True`` puts an op's elements in the class that autocast keeps in fp32.
 """
 
-from simcore.workload.ops.attention import sdpa
+from simcore.workload.ops.attention import attention_eager, sdpa
 from simcore.workload.ops.gemm import bmm, conv2d, linear
-from simcore.workload.ops.lookup import cross_entropy, embedding
+from simcore.workload.ops.lookup import add_positions, cross_entropy, embedding, lm_loss, loss_seed
 from simcore.workload.ops.norm import batch_norm, group_norm, layer_norm, softmax
-from simcore.workload.ops.pointwise import activation, binary, copy, dropout, pool2d, reduction
+from simcore.workload.ops.pointwise import (
+    accumulate,
+    activation,
+    binary,
+    copy,
+    dropout,
+    grad_only,
+    keep,
+    pool2d,
+    reduction,
+    scale,
+)
 
 __all__ = [
+    "accumulate",
     "activation",
+    "add_positions",
+    "attention_eager",
     "batch_norm",
     "binary",
     "bmm",
@@ -20,11 +34,16 @@ __all__ = [
     "cross_entropy",
     "dropout",
     "embedding",
+    "grad_only",
     "group_norm",
+    "keep",
     "layer_norm",
     "linear",
+    "lm_loss",
+    "loss_seed",
     "pool2d",
     "reduction",
+    "scale",
     "sdpa",
     "softmax",
 ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from simcore.workload.graph import NOTHING, Affine, Kernel, Op, Saved
 
 
@@ -14,14 +16,16 @@ def linear(
     save_input: bool = True,
     input_grad: bool = True,
     weight_grad: bool = True,
+    bias: bool = False,
 ) -> Op:
     """``[rows, k] @ [k, n]`` with ``rows`` rows a sample; the bias rides in the epilogue.
 
+    With ``bias`` its gradient is a reduction of its own (eager PyTorch: a sum over the rows).
     Saves its input (``save_input=False`` where that storage is pinned by another op already).
     """
     flop, weight = 2.0 * rows * k * n, float(k) * n
     io = rows * (k + n)
-    geometry = {"n": Affine(n), "k": Affine(k)}
+    geometry: dict[str, Any] = {"n": Affine(n), "k": Affine(k)}
     fwd = Kernel(kind="gemm", flop=flop, low=io, weight=weight, m=Affine(0, rows), **geometry)
     bwd = []
     if input_grad:
@@ -38,6 +42,8 @@ def linear(
                 m=Affine(k), n=Affine(n), k=Affine(0, rows),
             )
         )  # fmt: skip
+    if bias and weight_grad:
+        bwd.append(Kernel(kind="reduction", low=rows * n, weight=float(n)))
     saved = Saved(low=rows * k) if save_input and weight_grad else NOTHING
     return Op(name=name, fwd=(fwd,), bwd=tuple(bwd), saved=saved, gemm_weight=weight)
 
@@ -81,8 +87,12 @@ def conv2d(
     groups: int = 1,
     save_input: bool = True,
     input_grad: bool = True,
+    bias: bool = False,
 ) -> Op:
-    """Square convolution over ``images`` images a sample, as an implicit GEMM."""
+    """Square convolution over ``images`` images a sample, as an implicit GEMM.
+
+    With ``bias``: cuDNN leaves it to an addition of its own, its gradient to a reduction.
+    """
     pixels_in, pixels_out = images * in_hw[0] * in_hw[1], images * out_hw[0] * out_hw[1]
     depth = cin // groups * kernel * kernel
     flop, weight = 2.0 * pixels_out * cout * depth, float(cout) * depth
@@ -99,10 +109,14 @@ def conv2d(
         bwd.append(
             one(Affine(0, pixels_in), Affine(cin // groups), Affine(per_group * kernel * kernel))
         )
+    fwd = [one(Affine(0, pixels_out), Affine(per_group), Affine(depth))]
+    if bias:
+        fwd.append(Kernel(kind="elementwise", low=2 * pixels_out * cout, weight=float(cout)))
+        bwd.append(Kernel(kind="reduction", low=pixels_out * cout, weight=float(cout)))
     saved = Saved(low=pixels_in * cin) if save_input else NOTHING
     return Op(
         name=name,
-        fwd=(one(Affine(0, pixels_out), Affine(per_group), Affine(depth)),),
+        fwd=tuple(fwd),
         bwd=tuple(bwd),
         saved=saved,
         gemm_weight=weight,

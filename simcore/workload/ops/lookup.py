@@ -19,3 +19,36 @@ def cross_entropy(name: str, rows: float, classes: int) -> Op:
     fwd = Kernel(kind="softmax", high=2 * elems, raw_bytes=8.0 * rows, launches=2.0)
     bwd = Kernel(kind="softmax", high=3 * elems, raw_bytes=8.0 * rows, launches=2.0)
     return Op(name=name, fwd=(fwd,), bwd=(bwd,), saved=Saved(high=elems, raw_bytes=8.0 * rows))
+
+
+def add_positions(name: str, rows: float, dim: int, *, table_rows: int = 0) -> Op:
+    """``x[rows, dim] + p[rows, dim]``, one ``p`` for the whole batch.
+
+    ``table_rows``: ``p`` is looked up in a trained table of so many rows; 0: ``p`` itself is the
+    parameter. Backward sums over the batch, then scatters into the table.
+    """
+    elems, weight = rows * dim, float(rows * dim)
+    fwd = [Kernel(kind="elementwise", high=2 * elems, weight=weight)]
+    bwd = [Kernel(kind="reduction", high=elems, weight=weight)]
+    if table_rows:
+        fwd.insert(0, Kernel(kind="gather", weight=2 * weight))
+        bwd.append(Kernel(kind="gather", weight=weight + float(table_rows) * dim))
+    return Op(name=name, fwd=tuple(fwd), bwd=tuple(bwd))
+
+
+def lm_loss(name: str, rows: float, vocab: int) -> tuple[Op, ...]:
+    """Loss over a vocabulary: the logits, their copy, log-softmax and likelihood, the seed.
+
+    The training step holds the model's output, so the logits themselves (low) stay until
+    backward ends beside the log-probabilities (high). The copy is the fp32 cast under autocast;
+    in fp32 training it is the shift by one position (``logits[:, :-1].contiguous()``).
+    """
+    elems = rows * vocab
+    copy = Kernel(kind="copy", low=elems, high=elems)
+    held = Op(name=f"{name}.logits", fwd=(copy,), bwd=(copy,), saved=Saved(low=elems))
+    return held, cross_entropy(name, rows, vocab), loss_seed()
+
+
+def loss_seed() -> Op:
+    """``ones_like(loss)``: the launch with which backward starts."""
+    return Op(name="loss_seed", fwd=(), bwd=(Kernel(kind="elementwise"),))

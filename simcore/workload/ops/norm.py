@@ -13,15 +13,21 @@ def layer_norm(
     affine: bool = True,
     save_input: bool = True,
     input_high: bool = True,
+    rms: bool = False,
 ) -> Op:
-    """LayerNorm or RMSNorm over ``dim``; saves its input, mean and reciprocal deviation."""
+    """LayerNorm or (``rms``) fused RMSNorm over ``dim``.
+
+    Saves its input and, in fp32 a row, mean and reciprocal deviation (RMSNorm: the latter only).
+    """
     elems = rows * dim
     fwd = Kernel(kind="norm", high=2 * elems)
     bwd = [Kernel(kind="norm", high=3 * elems)]
     if affine:
-        bwd.append(Kernel(kind="reduction", high=2 * elems, weight=2.0 * dim))
+        bwd.append(Kernel(kind="reduction", high=2 * elems, weight=(1.0 if rms else 2.0) * dim))
     x = elems * save_input
-    saved = Saved(high=x * input_high, low=x * (not input_high), raw_bytes=8.0 * rows)
+    saved = Saved(
+        high=x * input_high, low=x * (not input_high), raw_bytes=(4.0 if rms else 8.0) * rows
+    )
     return Op(name=name, fwd=(fwd,), bwd=tuple(bwd), saved=saved)
 
 
@@ -33,11 +39,18 @@ def group_norm(name: str, elems: float, groups: float, *, save_input: bool = Tru
     return Op(name=name, fwd=fwd, bwd=(bwd,), saved=saved)
 
 
-def batch_norm(name: str, elems: float, channels: int, *, save_input: bool = True) -> Op:
-    """Training-mode BatchNorm: two passes forward, two backward; low, as cuDNN runs it."""
-    fwd = Kernel(kind="norm", low=3 * elems, weight=4.0 * channels)
+def batch_norm(
+    name: str, elems: float, channels: int, *, save_input: bool = True, counter: bool = False
+) -> Op:
+    """Training-mode BatchNorm: two passes forward, two backward; low, as cuDNN runs it.
+
+    ``counter``: the launch by which nn.BatchNorm counts its batches (one int64, no work).
+    """
+    fwd = [Kernel(kind="norm", low=3 * elems, weight=4.0 * channels)]
+    if counter:
+        fwd.append(Kernel(kind="elementwise"))
     bwd = Kernel(kind="norm", low=5 * elems, weight=4.0 * channels)
-    return Op(name=name, fwd=(fwd,), bwd=(bwd,), saved=Saved(low=elems * save_input))
+    return Op(name=name, fwd=tuple(fwd), bwd=(bwd,), saved=Saved(low=elems * save_input))
 
 
 def softmax(name: str, elems: float, *, save_output: bool = True) -> Op:

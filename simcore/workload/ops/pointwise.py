@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from simcore.workload.graph import NOTHING, Kernel, Op, Saved
 
 
-def _traffic(elems: float, high: bool) -> dict[str, float]:
+def _traffic(elems: float, high: bool) -> dict[str, Any]:
     return {"high": elems} if high else {"low": elems}
 
 
@@ -82,3 +82,33 @@ def reduction(
     fwd = Kernel(kind="reduction", **_traffic(elems + out, high))
     bwd = Kernel(kind="elementwise", **_traffic(elems + out, high))
     return Op(name=name, fwd=(fwd,), bwd=(bwd,), saved=_saved(saves, high) if saves else NOTHING)
+
+
+def scale(name: str, elems: float, *, high: bool = False) -> Op:
+    """Multiplication by a constant: one read and one write each way, nothing saved."""
+    kernel = Kernel(kind="elementwise", **_traffic(2 * elems, high))
+    return Op(name=name, fwd=(kernel,), bwd=(kernel,))
+
+
+def grad_only(
+    name: str,
+    traffic: float,
+    *,
+    launches: float = 1.0,
+    kind: Literal["elementwise", "copy", "reduction"] = "elementwise",
+    high: bool = False,
+    weight: float = 0.0,
+) -> Op:
+    """Kernels that only backward runs: ``traffic`` elements moved by all ``launches`` together."""
+    kernel = Kernel(kind=kind, launches=launches, weight=weight, **_traffic(traffic, high))
+    return Op(name=name, fwd=(), bwd=(kernel,))
+
+
+def accumulate(name: str, elems: float, *, times: float = 1.0, high: bool = False) -> Op:
+    """Where forward forks, backward sums: ``times`` additions of gradients of ``elems``."""
+    return grad_only(name, 3 * elems * times, launches=times, high=high)
+
+
+def keep(name: str, elems: float, *, high: bool = False) -> Op:
+    """A storage of ``elems`` that lives until backward for a reason no kernel here shows."""
+    return Op(name=name, fwd=(), saved=_saved(elems, high))

@@ -1,0 +1,1 @@
+"""The one engine: a step graph priced over a configuration axis, scheduled in max-plus."""

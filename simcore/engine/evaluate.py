@@ -1,0 +1,144 @@
+"""Evaluate a job over the configuration axis: price, schedule, load, repeat."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcore.engine.points import Points
+from simcore.engine.price import price
+from simcore.engine.rates import ClassRates
+from simcore.engine.timeline import Timeline, schedule
+from simcore.step.kernels import kernel_table
+from simcore.step.parallel import PARALLELISMS
+from simcore.step.program import Program, ProgramBuilder
+from simcore.strategy.strategy import Strategy
+from simcore.workload.graph import Workload
+
+Array = NDArray[np.float64]
+
+#: Configurations evaluated together: the arrays of one chunk stay in the processor's cache.
+CHUNK = 256
+#: Starting one DataLoader worker process (fork, queues), one after another; seconds.
+WORKER_START_S = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """How samples reach the step; see ``workload.models.Dataset``."""
+
+    samples: float
+    sample_load_s: float
+    workers: int
+    persistent: bool
+
+
+@dataclass(frozen=True)
+class Job:
+    """Everything about a run that is not on the configuration axis."""
+
+    workload: Workload
+    strategy: Strategy
+    classes: tuple[ClassRates, ...]
+    loading: Loading | None = None
+
+    @property
+    def program(self) -> Program:
+        """The step graph of the job, cached by what shapes it."""
+        return program_of(self.workload, self.strategy, len(self.classes))
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Times of one optimizer step for every configuration; arrays [C] in seconds.
+
+    ``step_s`` is the mean over an epoch: the graph's makespan or the loader's period, whichever
+    is longer, plus the epoch's restart divided by its steps.
+    """
+
+    step_s: Array
+    makespan_s: Array
+    load_period_s: Array
+    restart_s: Array
+    comm_s: Array
+    terms_s: dict[str, Array]
+    timeline: Timeline | None
+
+
+@lru_cache(maxsize=256)
+def program_of(workload: Workload, strategy: Strategy, n_classes: int) -> Program:
+    """Build the step graph of a workload under a strategy."""
+    builder = ProgramBuilder(workload, n_classes, strategy.recompute == "full")
+    PARALLELISMS[strategy.parallelism].build(builder, strategy)
+    return builder.finish()
+
+
+def evaluate(job: Job, points: Points, *, keep_timeline: bool = False) -> Steps:
+    """Step times of every configuration of the axis."""
+    if len(points) <= CHUNK:
+        return _evaluate(job, points, keep_timeline)
+    parts = [
+        _evaluate(job, points.take(slice(i, i + CHUNK)), False)
+        for i in range(0, len(points), CHUNK)
+    ]
+
+    def joined(name: str) -> Array:
+        return np.concatenate([getattr(p, name) for p in parts])
+
+    return Steps(
+        step_s=joined("step_s"),
+        makespan_s=joined("makespan_s"),
+        load_period_s=joined("load_period_s"),
+        restart_s=joined("restart_s"),
+        comm_s=joined("comm_s"),
+        terms_s={k: np.concatenate([p.terms_s[k] for p in parts]) for k in parts[0].terms_s},
+        timeline=None,
+    )
+
+
+def _evaluate(job: Job, points: Points, keep_timeline: bool) -> Steps:
+    program = job.program
+    table = kernel_table(job.workload, job.strategy.precision)
+    blocking, period, restart = _loading(job, points)
+    priced = price(program, job.workload, job.strategy, table, job.classes, points, blocking)
+    timeline = schedule(program.graph, priced.duration_s)
+    makespan = timeline.makespan_s
+    terms: dict[str, Array] = {}
+    for i, task in enumerate(program.graph.tasks):
+        if task.stream == "host" or task.stream.startswith("compute ") and task.stream[-2:] != " 0":
+            continue
+        terms.setdefault(task.term, np.zeros(len(points)))
+        terms[task.term] = terms[task.term] + priced.duration_s[i]
+    return Steps(
+        step_s=np.maximum(makespan, period) + restart,
+        makespan_s=makespan,
+        load_period_s=period,
+        restart_s=restart,
+        comm_s=priced.comm_total_s,
+        terms_s=terms,
+        timeline=timeline if keep_timeline else None,
+    )
+
+
+def _loading(job: Job, points: Points) -> tuple[Array, Array, Array]:
+    """(blocking in the step, period of the prefetching loader, restart a step), each [C]."""
+    zero = np.zeros(len(points))
+    data = job.loading
+    if data is None:
+        return zero, zero, zero
+    load_s = data.sample_load_s / points.loader * points.use_loader
+    batch = points.micro_batch * points.grad_accum
+    if data.workers == 0:
+        return batch * load_s, zero, zero
+    cores = float(min(c.cores for c in job.classes))
+    crowd = np.maximum(1.0, data.workers * points.gpus_per_node / cores)
+    period = batch * load_s * crowd / data.workers
+    if data.persistent:
+        return zero, period, zero
+    # Workers start anew each epoch, and the first batch is loaded while the devices wait.
+    wait = data.workers * WORKER_START_S * points.use_loader + points.micro_batch * load_s * crowd
+    steps = np.maximum(1.0, data.samples / (batch * points.n_ranks))
+    return zero, period, wait / steps

@@ -1,0 +1,380 @@
+"""One prediction: the central estimate, its interval, its breakdown and its what-ifs.
+
+All of them are columns of one configuration axis, evaluated together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcore.base.interval import HIGH_QUANTILE, LOW_QUANTILE, Z80, Interval
+from simcore.engine.evaluate import Job, Loading, Steps, evaluate
+from simcore.engine.memory import MOMENTS, Memory, memory_of
+from simcore.engine.points import KNOBS, Knob, Points
+from simcore.engine.rates import class_rates, peak_for
+from simcore.engine.result import (
+    MemoryResult,
+    Prediction,
+    RankClass,
+    WhatIf,
+)
+from simcore.hardware.cluster import ClusterSpec, NodeGroup
+from simcore.hardware.paths import cluster_paths
+from simcore.hardware.profile import Profile, places
+from simcore.strategy.strategy import Strategy
+from simcore.workload.graph import Workload
+
+Array = NDArray[np.float64]
+
+#: Samples of the uncertain parameters: a Latin hypercube, the same for every prediction.
+N_SAMPLES = 40
+#: What ``bound_by`` calls each knob.
+RESOURCES: dict[Knob, str] = {
+    "compute": "compute (matrix units)",
+    "memory": "memory bandwidth",
+    "intra": "links within the node",
+    "inter": "network between nodes",
+    "host": "host (kernel launches)",
+    "loader": "data loading",
+}
+#: A resource binds when twice of it gains at least this.
+_BINDS_FRAC = 0.01
+
+
+@dataclass(frozen=True)
+class Request:
+    """The four values a prediction is a function of, and the batch."""
+
+    workload: Workload
+    full_name: str
+    cluster: ClusterSpec
+    strategy: Strategy
+    micro_batch: int
+    grad_accum: int
+    profile: Profile
+    loading: Loading | None = None
+    defaults: tuple[str, ...] = ()
+    assumptions: tuple[str, ...] = ()
+
+
+def rank_groups(cluster: ClusterSpec) -> tuple[NodeGroup, ...]:
+    """One group for each device type that behaves differently."""
+    seen: dict[tuple[str, str, int], NodeGroup] = {}
+    for g in cluster.groups:
+        seen.setdefault((g.gpu.name, g.node.name, g.gpus_per_node), g)
+    return tuple(seen.values())
+
+
+def job_of(request: Request) -> Job:
+    """The job without its configuration axis."""
+    groups = rank_groups(request.cluster)
+    classes = tuple(class_rates(g, request.strategy.precision, request.profile) for g in groups)
+    return Job(request.workload, request.strategy, classes, request.loading)
+
+
+def point_values(
+    cluster: ClusterSpec, profile: Profile, workload: str, micro_batch: float, grad_accum: float
+) -> dict[str, float]:
+    """One configuration of the axis: batch, ranks, and what the wires deliver."""
+    intra, inter = cluster_paths(cluster)
+    n_gpus, n_nodes = cluster.n_gpus, cluster.n_nodes
+    node, link = places(cluster)
+    intra_frac = profile.route_efficiency(intra.route, node=node).value
+    inter_frac = profile.route_efficiency(inter.route, link=link).value
+    return {
+        "micro_batch": micro_batch,
+        "grad_accum": grad_accum,
+        "n_ranks": n_gpus,
+        "n_nodes": n_nodes,
+        "gpus_per_node": max(g.gpus_per_node for g in cluster.groups),
+        "intra_bw_bytes_per_s": intra.bw_bytes_per_s * intra_frac,
+        "inter_bw_bytes_per_s": inter.bw_bytes_per_s * inter_frac,
+        "intra_hop_s": intra.hop_s,
+        "inter_hop_s": inter.hop_s,
+        "loader": profile.loader(workload).value,
+    }
+
+
+def _values(request: Request, cluster: ClusterSpec) -> dict[str, float]:
+    return point_values(
+        cluster, request.profile, request.workload.name, request.micro_batch, request.grad_accum
+    )
+
+
+@lru_cache(maxsize=4)
+def _hypercube(n_samples: int, n_dims: int) -> Array:
+    """Standard normal Latin hypercube [dims, samples], fixed by its seed."""
+    rng = np.random.default_rng(20261121)
+    inverse = NormalDist().inv_cdf
+    levels = np.array([inverse((i + 0.5) / n_samples) for i in range(n_samples)])
+    return np.stack([rng.permutation(levels) for _ in range(n_dims)])
+
+
+def _columns(request: Request, base: dict[str, float]) -> tuple[Points, list[Knob], slice]:
+    """The axis: central, one GPU, twice each resource, cascade of three, samples."""
+    cluster = request.cluster
+    knobs: list[Knob] = ["compute", "memory", "host"]
+    if cluster.n_gpus > cluster.n_nodes:
+        knobs.append("intra")
+    if cluster.n_nodes > 1:
+        knobs.append("inter")
+    if request.loading is not None:
+        knobs.append("loader")
+    fixed = 2 + len(knobs) + 3
+    size = fixed + N_SAMPLES
+    values: dict[str, object] = {}
+    for name, value in base.items():
+        values[name] = np.full(size, float(value))
+    for name in ("use_host", "use_comm", "use_loader"):
+        values[name] = np.ones(size)
+    for knob in KNOBS:
+        values.setdefault(knob, np.ones(size))
+    column = {k: np.asarray(v) for k, v in values.items()}
+    for name, single in (("n_ranks", 1.0), ("n_nodes", 1.0), ("gpus_per_node", 1.0)):
+        column[name][1] = single
+    for i, knob in enumerate(knobs):
+        column[knob][2 + i] *= 2.0
+    first = 2 + len(knobs)
+    column["use_loader"][first : first + 3] = 0.0
+    column["use_host"][first + 1 : first + 3] = 0.0
+    column["use_comm"][first + 2] = 0.0
+    peak, _, _ = peak_for(cluster.groups[0].gpu, request.strategy.precision)
+    spread = request.profile.knob_spread(cluster, peak, request.workload.name)
+    normal = _hypercube(N_SAMPLES, len(KNOBS) + 1)
+    for i, knob in enumerate(KNOBS):
+        if spread.get(knob, 0.0):
+            column[knob][fixed:] *= np.exp(spread[knob] * normal[i])
+    return Points.of(column, size), knobs, slice(fixed, size)
+
+
+def predict(request: Request, *, keep_timeline: bool = False) -> Prediction:
+    """Predict one configuration."""
+    cluster, strategy, workload = request.cluster, request.strategy, request.workload
+    job = job_of(request)
+    base = _values(request, cluster)
+    points, knobs, samples = _columns(request, base)
+    steps = evaluate(job, points, keep_timeline=True)
+    step = steps.step_s
+    interval = _interval(step, samples, request.profile)
+
+    per_step = request.micro_batch * request.grad_accum
+    global_batch = per_step * cluster.n_gpus
+    rate = global_batch / step[0]
+    single_rate, single_name, ideal_rate = _single(request, job, per_step / step[1])
+    speedup = rate / single_rate
+
+    ranked = sorted(
+        (
+            WhatIf(
+                resource=RESOURCES[k],
+                step_time_s=float(step[2 + i]),
+                gain_frac=float(1.0 - step[2 + i] / step[0]),
+            )
+            for i, k in enumerate(knobs)
+        ),
+        key=lambda w: -w.gain_frac,
+    )
+    bound_by = ranked[0].resource if ranked[0].gain_frac >= _BINDS_FRAC else "fixed costs"
+    memory = _memory(request, job)
+    classes, gain = _rank_classes(job, cluster, steps, request)
+    flop = 3.0 * workload.forward_flop + workload.frozen_flop
+    peak = sum(
+        g.n_gpus * c.peak_flop_per_s for g in cluster.groups for c in job.classes if c.gpu is g.gpu
+    )
+    first = 2 + len(knobs)
+    return Prediction(
+        model=workload.name,
+        model_full_name=request.full_name,
+        n_params=workload.trainable_numel,
+        sample_unit=workload.sample_unit,
+        cluster=str(cluster),
+        n_gpus=cluster.n_gpus,
+        n_nodes=cluster.n_nodes,
+        strategy=strategy.parallelism,
+        precision=strategy.precision.name,
+        optimizer=strategy.optimizer.name,
+        recompute=strategy.recompute,
+        offload=str(strategy.offload),
+        micro_batch=request.micro_batch,
+        grad_accum=request.grad_accum,
+        global_batch=global_batch,
+        step_time_s=interval,
+        samples_per_s=float(rate),
+        iter_per_s=float(1.0 / step[0]),
+        speedup_vs_1gpu=float(speedup),
+        single_gpu=single_name,
+        scaling_efficiency_frac=float(rate / ideal_rate),
+        mfu_frac=float(rate * flop / peak),
+        time_s=_breakdown(steps, first),
+        memory=memory,
+        bound_by=bound_by,
+        what_if=tuple(ranked),
+        rank_classes=classes,
+        uneven_split_gain_frac=gain,
+        defaults=request.defaults,
+        assumptions=tuple(
+            dict.fromkeys(
+                (
+                    *request.assumptions,
+                    *cluster.assumptions,
+                    *(a for c in job.classes for a in c.assumptions),
+                    *workload.notes,
+                )
+            )
+        ),  # fmt: skip
+        explanations={},
+        timeline=steps.timeline if keep_timeline else None,
+    )
+
+
+def _interval(step: Array, samples: slice, profile: Profile) -> Interval:
+    """Quantiles of the sampled steps, widened by the residual of the model's form."""
+    drawn = step[samples]
+    residual = profile.residual_sd_log
+    noise = np.exp(residual.value * _hypercube(N_SAMPLES, len(KNOBS) + 1)[-1])
+    low, high = np.quantile(drawn * noise, [LOW_QUANTILE, HIGH_QUANTILE])
+    centre = float(step[0])
+    return Interval(centre, min(float(low), centre), max(float(high), centre), profile.origin)
+
+
+def _single(request: Request, job: Job, homogeneous_rate: float) -> tuple[float, str, float]:
+    """(samples/s of one GPU of the fastest type, its name, sum over all GPUs alone)."""
+    cluster = request.cluster
+    if len(job.classes) == 1:
+        return homogeneous_rate, cluster.groups[0].gpu.name, homogeneous_rate * cluster.n_gpus
+    total, best = 0.0, (0.0, "")
+    for i, group in enumerate(cluster.groups):
+        step = _alone(request, i).step_s[0]
+        rate = request.micro_batch * request.grad_accum / float(step)
+        total += rate * group.n_gpus
+        best = max(best, (rate, group.gpu.name))
+    return best[0], best[1], total
+
+
+def _alone(request: Request, index: int) -> Steps:
+    """The same job on one device of one group."""
+    alone = replace(request, cluster=request.cluster.alone(index))
+    base = _values(request, alone.cluster)
+    return evaluate(job_of(alone), Points.of(dict(base), 1))
+
+
+def _breakdown(steps: Steps, first: int) -> dict[str, float]:
+    """Seconds by term; all but ``communication_hidden`` add up to the step time.
+
+    Loader, host and communication are what the step loses to each: the difference that taking
+    it away makes, in that order.
+    """
+    full, no_load, no_host, bare = (
+        float(steps.step_s[i]) for i in (0, first, first + 1, first + 2)
+    )
+    terms = {k: float(v[first + 2]) for k, v in steps.terms_s.items()}
+    comm = float(steps.comm_s[0])
+    exposed = max(no_host - bare, 0.0)
+    forward, backward = terms.get("forward", 0.0), terms.get("backward", 0.0)
+    out = {
+        "forward": forward,
+        "backward": backward,
+        "frozen_networks": terms.get("frozen", 0.0),
+        "accumulation": terms.get("accumulation", 0.0),
+        "optimizer": terms.get("optimizer", 0.0),
+        "ema": terms.get("ema", 0.0),
+        "input_copy": terms.get("input copy", 0.0),
+    }
+    out["offload"] = max(bare - sum(out.values()), 0.0)
+    out["communication_exposed"] = exposed
+    out["host"] = max(no_load - no_host, 0.0)
+    out["loader"] = max(full - no_load, 0.0)
+    compute = sum(out[k] for k in ("forward", "backward", "frozen_networks", "accumulation"))
+    return {
+        "compute": compute,
+        **out,
+        "communication_hidden": max(comm - exposed, 0.0),
+    }
+
+
+def fitting_batch(request: Request, limit: int = 4096) -> int:
+    """The largest micro-batch that fits; 0 where not even one sample does."""
+    job = job_of(request)
+    batches = np.arange(1.0, limit + 1)
+    memory = memory_at(request, job, batches)
+    capacity = min(g.gpu.usable_memory_bytes for g in request.cluster.groups)
+    fits = memory.device <= capacity
+    return int(batches[fits].max()) if fits.any() else 0
+
+
+def memory_at(request: Request, job: Job, batches: Array) -> Memory:
+    """Memory of the fullest rank for several micro-batches."""
+    cluster, one = request.cluster, np.ones_like(batches)
+    intra, _ = cluster_paths(cluster)
+    context = max(request.profile.cuda_context_bytes(g.gpu).value for g in cluster.groups)
+    return memory_of(
+        request.workload,
+        request.strategy,
+        batches,
+        one * request.grad_accum,
+        one * cluster.n_gpus,
+        one * cluster.n_nodes,
+        nvlink=intra.route == "nvlink",
+        cuda_context_bytes=context,
+    )
+
+
+def _memory(request: Request, job: Job) -> MemoryResult:
+    memory = memory_at(request, job, np.array([float(request.micro_batch)]))
+    capacity = min(g.gpu.usable_memory_bytes for g in request.cluster.groups)
+    device = float(memory.device[0])
+    factor = float(np.exp(Z80 * request.profile.memory_sd_log.value))
+    return MemoryResult(
+        terms={k: float(v[0]) for k, v in memory.terms.items() if v[0] > 0},
+        allocated_bytes=float(memory.allocated[0]),
+        reserved_bytes=float(memory.reserved[0]),
+        device_bytes=device,
+        capacity_bytes=float(capacity),
+        host_bytes=float(memory.host[0]),
+        nvme_bytes=float(memory.nvme[0]),
+        moment=MOMENTS[int(memory.moment[0])],
+        low_bytes=device / factor,
+        high_bytes=device * factor,
+    )
+
+
+def _rank_classes(
+    job: Job, cluster: ClusterSpec, steps: Steps, request: Request
+) -> tuple[tuple[RankClass, ...], float]:
+    """Compute seconds of each rank class, and what an uneven batch split would gain.
+
+    With samples dealt out so that all ranks finish together, the step's compute falls from the
+    slowest class's time to the harmonic mean weighted by ranks.
+    """
+    groups = rank_groups(cluster)
+    parts = ("forward", "backward", "frozen")
+    if len(groups) == 1:
+        seconds = [float(sum(steps.terms_s[t][0] for t in parts if t in steps.terms_s))]
+    else:  # finish times include waits for the other class: ask each one alone
+        seconds = []
+        for group in groups:
+            index = next(i for i, g in enumerate(cluster.groups) if g.gpu is group.gpu)
+            terms = _alone(request, index).terms_s
+            seconds.append(float(sum(terms[t][0] for t in parts if t in terms)))
+    counts = [
+        sum(
+            g.n_gpus
+            for g in cluster.groups
+            if (g.gpu.name, g.node.name) == (c.gpu.name, c.node.name)
+        )
+        for c in groups
+    ]
+    made = tuple(
+        RankClass(gpu=g.gpu.name, n_gpus=n, compute_s=s)
+        for g, n, s in zip(groups, counts, seconds, strict=True)
+    )
+    if len(groups) == 1:
+        return made, 0.0
+    even = max(seconds)
+    ideal = sum(counts) / sum(n / s for n, s in zip(counts, seconds, strict=True))
+    return made, max(0.0, (even - ideal) / float(steps.step_s[0]))

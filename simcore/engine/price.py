@@ -1,0 +1,313 @@
+"""Durations of every task of a program over the configuration axis.
+
+# C configs, K kernels, P phases, T tasks, U distinct (batch, knob) columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcore.engine.points import Points
+from simcore.engine.rates import ClassRates
+from simcore.physics.collectives import Group, collective_time_s
+from simcore.physics.roofline import tile_fill
+from simcore.step.kernels import KINDS, KernelTable
+from simcore.step.parallel import PARALLELISMS
+from simcore.step.program import Program
+from simcore.strategy.strategy import Strategy
+from simcore.workload.graph import Workload
+
+Array = NDArray[np.float64]
+
+#: Above this many configurations equal columns are priced once.
+_DEDUPLICATE_ABOVE = 256
+_ELEMENTWISE = KINDS.index("elementwise")
+#: fp32 elements that a Python-loop EMA moves a parameter: mul_ (1 read, 1 write), add_ (2, 1).
+EMA_TRAFFIC_ELEMS = 5.0
+FP32_BYTES = 4.0
+#: Parameter tensors that one multi-tensor kernel takes on average (torch foreach packs up to
+#: 110 pointers a launch for one list, fewer for Adam's five).
+FOREACH_TENSORS_PER_LAUNCH = 30.0
+#: Bytes a parameter that a host Adam moves: reads g, m, v, w and writes m, v, w in fp32.
+HOST_ADAM_BYTES = 28.0
+#: State bytes a parameter that NVMe offload reads and writes back: m, v, master in fp32.
+NVME_STATE_BYTES = 12.0
+#: Cost of launching one collective, host to first byte; NCCL's base latency of a ring, Simple.
+COLLECTIVE_BASE_S = 8.4e-6
+
+
+@dataclass(frozen=True)
+class Priced:
+    """Durations [T, C] and what the breakdown needs of their parts."""
+
+    duration_s: Array
+    phase_s: tuple[Array, ...]
+    comm_total_s: Array
+
+
+def phase_seconds(
+    table: KernelTable, rates: ClassRates, micro_batch: Array, compute: Array, memory: Array
+) -> Array:
+    """Device seconds of each phase for each column, [P, U]."""
+
+    def affine(column: Array) -> Array:
+        return column[:, :1] + column[:, 1:] * micro_batch
+
+    same_batch = bool(micro_batch.size and (micro_batch == micro_batch[0]).all())
+    batch = micro_batch[:1] if same_batch else micro_batch
+
+    def narrow(column: Array) -> Array:
+        return column[:, :1] + column[:, 1:] * batch
+
+    n_bytes = table.bytes_fixed[:, None] + table.bytes_per_sample[:, None] * batch
+    memory_s = n_bytes / rates.bytes_per_s[table.kind][:, None]
+    compute_s = table.flop[:, None] * batch / rates.flop_per_s[table.kind][:, None]
+    if rates.sm_count:
+        matrix = table.flop > 0
+        fill = tile_fill(
+            narrow(table.m[matrix]),
+            narrow(table.n[matrix]),
+            narrow(table.k[matrix]),
+            narrow(table.groups[matrix]),
+            rates.sm_count,
+        )
+        compute_s[matrix] /= fill
+    start = (table.launches * table.count * rates.kernel_start_s)[:, None]
+    weighted = table.count[:, None]
+    # count scales the square root: count^2 inside costs nothing extra.
+    tc2 = np.square(compute_s * weighted)
+    tm2 = np.square(memory_s * weighted)
+    seconds = np.sqrt(tc2 / np.square(compute) + tm2 / np.square(memory)) + start
+    result: Array = np.add.reduceat(seconds, table.phase_start, axis=0)
+    return result
+
+
+def price(
+    program: Program,
+    workload: Workload,
+    strategy: Strategy,
+    table: KernelTable,
+    classes: tuple[ClassRates, ...],
+    points: Points,
+    loader: Array,
+) -> Priced:
+    """Price every task. ``loader`` is the blocking load time of one step [C]."""
+    n_configs = len(points)
+    duration = np.zeros((len(program.graph.tasks), n_configs))
+    phases = tuple(_phases(table, c, points) for c in classes)
+    for index, phase in enumerate(phases):
+        mine = program.compute_class == index
+        duration[program.compute_tasks[mine]] = program.weights[mine] @ phase
+    launches = program.host_weights @ table.launches_per_phase
+    slowest_host = max(c.host_issue_s for c in classes)
+    threads = np.where(strategy.parallelism == "dp", points.n_ranks, 1.0)  # one interpreter
+    issue = slowest_host * threads / points.host * points.use_host
+    duration[program.host_tasks] = launches[:, None] * issue
+
+    comm_total = _price_comm(program, points, duration)
+    if program.overlapped.any() and comm_total.any():
+        window = np.zeros(n_configs)
+        for index in range(len(classes)):
+            tasks = program.compute_tasks[program.compute_class == index]
+            window = np.maximum(window, duration[tasks[program.overlapped[tasks]]].sum(axis=0))
+        busy = np.minimum(1.0, comm_total / np.maximum(window, np.finfo(float).tiny))
+        slowdown = max(c.overlap_slowdown_frac for c in classes) / points.overlap
+        duration[program.overlapped] *= 1.0 + slowdown * busy
+
+    micro_s = np.zeros((len(classes), n_configs))
+    terms = np.array([t.term in ("forward", "backward") for t in program.graph.tasks])
+    host_micro = duration[[t for t in program.host_tasks]].sum(axis=0)
+    for index in range(len(classes)):
+        tasks = program.compute_tasks[program.compute_class == index]
+        micro_s[index] = duration[tasks[terms[tasks]]].sum(axis=0)
+    context = _Context(workload, strategy, points, classes, table, loader, issue,
+                       np.maximum(micro_s, host_micro), comm_total)  # fmt: skip
+    for task, quantity, index in program.misc:
+        duration[task] = context.quantity(quantity, index)
+    return Priced(duration, phases, comm_total)
+
+
+def _phases(table: KernelTable, rates: ClassRates, points: Points) -> Array:
+    if len(points) <= _DEDUPLICATE_ABOVE:
+        return phase_seconds(table, rates, points.micro_batch, points.compute, points.memory)
+    keys = np.stack([points.micro_batch, points.compute, points.memory])
+    columns, inverse = np.unique(keys, axis=1, return_inverse=True)
+    return phase_seconds(table, rates, *columns)[:, inverse.reshape(-1)]
+
+
+def _price_comm(program: Program, points: Points, duration: Array) -> Array:
+    total = np.zeros(len(points))
+    if not program.comm:
+        return total
+    group = Group(
+        n_ranks=points.n_ranks,
+        n_nodes=points.n_nodes,
+        intra_bw_bytes_per_s=points.intra_bw_bytes_per_s * points.intra,
+        inter_bw_bytes_per_s=points.inter_bw_bytes_per_s * points.inter,
+        intra_hop_s=points.intra_hop_s,
+        inter_hop_s=points.inter_hop_s,
+        base_s=np.full(len(points), COLLECTIVE_BASE_S),
+    )
+    # Each distinct (operation, size) is priced once.
+    rows: dict[tuple[str, float], int] = {}
+    for cost in program.comm:
+        for size in cost.sizes_bytes:
+            rows.setdefault((cost.op, size), len(rows))
+    seconds = np.empty((len(rows), len(points)))
+    for op in {op for op, _ in rows}:
+        mine = [(size, i) for (o, size), i in rows.items() if o == op]
+        sizes = np.array([size for size, _ in mine])[:, None]
+        seconds[[i for _, i in mine]] = collective_time_s(op, sizes, group)  # type: ignore[arg-type]
+    seconds *= points.use_comm
+    for cost in program.comm:
+        index = [rows[cost.op, size] for size in cost.sizes_bytes]
+        if len(index) == 1:
+            spent = seconds[index[0]] * cost.counts[0]
+        else:
+            spent = np.array(cost.counts) @ seconds[index]
+        duration[cost.task] = spent
+        total += spent
+    return total
+
+
+@dataclass(frozen=True)
+class _Context:
+    """What the named quantities are made of."""
+
+    workload: Workload
+    strategy: Strategy
+    points: Points
+    classes: tuple[ClassRates, ...]
+    table: KernelTable
+    loader: Array
+    issue_s: Array
+    micro_s: Array
+    comm_s: Array
+
+    def quantity(self, name: str, index: int) -> Array:
+        """Seconds [C] of a misc task on rank class ``index``."""
+        if name.startswith("fetch_block_"):
+            return self._fetch(int(name.split("_")[2]), index)
+        return _QUANTITIES[name](self, index)
+
+    def _shards(self) -> Array:
+        parallel = PARALLELISMS[self.strategy.parallelism]
+        return parallel.shard_degree(self.strategy, self.points.n_ranks)
+
+    def _moved(self, n_bytes: Array | float, index: int, launches: float) -> Array:
+        rate = self.classes[index].bytes_per_s[_ELEMENTWISE] * self.points.memory
+        device = n_bytes / rate + launches * self.classes[index].kernel_start_s
+        return np.maximum(device, launches * self.issue_s)
+
+    def _n_tensors(self) -> int:
+        return sum(len(b.params) for b in self.workload.instances())
+
+    def _launches(self, kernels: int, per_tensor: int, impl: str) -> float:
+        tensors = self._n_tensors()
+        if impl == "for-loop":
+            return float(per_tensor * tensors)
+        if impl == "fused":
+            return max(1.0, tensors / FOREACH_TENSORS_PER_LAUNCH)
+        return kernels * max(1.0, tensors / FOREACH_TENSORS_PER_LAUNCH)
+
+    def _optimizer(self, index: int) -> Array:
+        s = self.strategy
+        numel = self.workload.trainable_numel
+        state = s.optimizer.traffic_elems * FP32_BYTES
+        if s.step_impl == "fused":
+            # one pass: read g, w and state, write w and state
+            state = (2 * FP32_BYTES + 2 * s.optimizer.state_bytes) + s.precision.grad_bytes
+        traffic = numel * (state + 2 * s.precision.param_bytes * bool(s.precision.master_bytes))
+        launches = self._launches(s.optimizer.kernels, s.optimizer.kernels_per_tensor, s.step_impl)
+        return self._moved(traffic / self._shards(), index, launches)
+
+    def _grad_norm(self, index: int) -> Array:
+        traffic = self.workload.trainable_numel * self.strategy.precision.grad_bytes
+        launches = 2.0 * self._launches(1, 1, "foreach")
+        return self._moved(traffic / self._shards(), index, launches)
+
+    def _ema(self, index: int) -> Array:
+        traffic = self.workload.trainable_numel * EMA_TRAFFIC_ELEMS * FP32_BYTES
+        launches = self._launches(2, 2, self.strategy.ema_impl)
+        return self._moved(float(traffic), index, launches)
+
+    def _input_copy(self, index: int) -> Array:
+        n_bytes = self.workload.input_bytes * self.points.micro_batch * self.points.grad_accum
+        return n_bytes / self.classes[index].h2d_bytes_per_s
+
+    def _accumulation(self, index: int) -> Array:
+        again = self.points.grad_accum - 1.0
+        micro = self.micro_s[index]
+        if self.strategy.zero_stage >= 2:
+            # gradients (2) and parameters (3) travel in every micro-step
+            micro = np.maximum(micro, self.comm_s)
+        return again * micro
+
+    def _cast(self, index: int) -> Array:
+        p = self.strategy.precision
+        numel = sum(op.gemm_weight for b in self.workload.instances() for op in b.ops)
+        launches = float(sum(op.gemm_weight > 0 for b in self.workload.instances() for op in b.ops))
+        traffic = numel * (p.param_bytes + p.cast_bytes) * bool(p.cast_bytes)
+        return self._moved(float(traffic), index, launches * bool(p.cast_bytes))
+
+    # -- offload ---------------------------------------------------------------------------
+
+    def _host_path(self, target: str, index: int) -> float:
+        c = self.classes[index]
+        return min(c.h2d_bytes_per_s, c.far_bytes_per_s if target == "cpu-far" else np.inf)
+
+    def _shard_bytes(self, per_param: float) -> Array:
+        return self.workload.trainable_numel * per_param / self._shards()
+
+    def _offload_down(self, index: int) -> Array:
+        rate = self._host_path(self.strategy.offload.optimizer, index)
+        return self._shard_bytes(self.strategy.precision.grad_bytes) / rate
+
+    def _offload_up(self, index: int) -> Array:
+        rate = self._host_path(self.strategy.offload.optimizer, index)
+        return self._shard_bytes(self.strategy.precision.param_bytes) / rate
+
+    def _host_optimizer(self, index: int) -> Array:
+        c, target = self.classes[index], self.strategy.offload.optimizer
+        rate = min(
+            c.dram_bytes_per_s / c.ranks_per_socket,
+            c.far_bytes_per_s / c.ranks_per_socket if target == "cpu-far" else np.inf,
+        )
+        seconds = self._shard_bytes(HOST_ADAM_BYTES) / (rate * HOST_DRAM_FRAC)
+        if target == "nvme":
+            ranks = float(c.gpus_per_node)
+            state = self._shard_bytes(NVME_STATE_BYTES)
+            seconds = seconds + ranks * state * (
+                1.0 / c.nvme_read_bytes_per_s + 1.0 / c.nvme_write_bytes_per_s
+            )
+        return seconds
+
+    def _fetch(self, block: int, index: int) -> Array:
+        c, target = self.classes[index], self.strategy.offload.params
+        numel = self.workload.blocks[block].numel
+        shard = numel * self.strategy.precision.param_bytes / self.points.n_ranks
+        if target == "nvme":
+            return shard * c.gpus_per_node / c.nvme_read_bytes_per_s
+        return shard / self._host_path(target, index)
+
+
+#: Share of a socket's DRAM bandwidth that a vectorised CPU Adam sustains: STREAM triad on
+#: EPYC 7002 reaches about 0.8 of the channels' peak (AMD, tuning guide 56745).
+HOST_DRAM_FRAC = 0.8
+
+_QUANTITIES: dict[str, Callable[[_Context, int], Array]] = {
+    "loader_blocking_s": lambda c, i: c.loader,
+    "input_copy_s": _Context._input_copy,
+    "accumulation_s": _Context._accumulation,
+    "cast_weights_s": _Context._cast,
+    "optimizer_s": _Context._optimizer,
+    "grad_norm_s": _Context._grad_norm,
+    "ema_s": _Context._ema,
+    "offload_down_s": _Context._offload_down,
+    "offload_up_s": _Context._offload_up,
+    "host_optimizer_s": _Context._host_optimizer,
+}

@@ -1,0 +1,93 @@
+"""What one rank class delivers: datasheet figures times the profile's efficiencies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcore.base.errors import InvalidConfig
+from simcore.hardware.cluster import NodeGroup, link_named
+from simcore.hardware.profile import Profile
+from simcore.hardware.spec import GpuSpec, PeakName
+from simcore.step.kernels import KINDS
+from simcore.strategy.precision import Precision
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class ClassRates:
+    """Sustained rates of one device type in one node type; arrays over kernel kinds [kinds]."""
+
+    gpu: GpuSpec
+    flop_per_s: Array
+    bytes_per_s: Array
+    sm_count: float
+    kernel_start_s: float
+    host_issue_s: float
+    h2d_bytes_per_s: float
+    dram_bytes_per_s: float
+    far_bytes_per_s: float
+    nvme_read_bytes_per_s: float
+    nvme_write_bytes_per_s: float
+    overlap_slowdown_frac: float
+    cores: int
+    ranks_per_socket: float
+    gpus_per_node: int
+    peak_flop_per_s: float
+    assumptions: tuple[str, ...]
+
+
+def peak_for(gpu: GpuSpec, precision: Precision) -> tuple[PeakName, float, str]:
+    """The peak that matrix products of this precision run at; falls back, and says so."""
+    for name in (precision.peak, *precision.fallbacks):
+        peak = gpu.peak(name)
+        if peak is not None:
+            if name == precision.peak:
+                return name, peak, ""
+            return name, peak, f"{gpu.name} has no {precision.peak} unit: {name} peak taken"
+    if precision.peak == "fp32":
+        raise InvalidConfig([f"{gpu.name} has no fp32 peak in the database"])
+    known = ", ".join(gpu.peak_flop_per_s)
+    raise InvalidConfig([f"{gpu.name} cannot run {precision.name}: it has peaks for {known}"])
+
+
+def class_rates(group: NodeGroup, precision: Precision, profile: Profile) -> ClassRates:
+    """Rates of one group's devices under a precision and an efficiency profile."""
+    gpu, node = group.gpu, group.node
+    peak_name, peak, note = peak_for(gpu, precision)
+    notes = [note] if note else []
+    flop, rate = np.ones(len(KINDS)), np.empty(len(KINDS))
+    for i, kind in enumerate(KINDS):
+        rate[i] = gpu.memory_bw.value * profile.memory_efficiency(kind, gpu).value
+        if kind in ("gemm", "conv", "attention"):
+            flop[i] = peak * profile.compute_efficiency(kind, peak_name, gpu).value
+        else:
+            flop[i] = np.inf
+    port = link_named(node.pcie_link)
+    h2d = port.bw.value * port.payload_frac.value
+    if gpu.pcie is not None:
+        h2d *= min(1.0, gpu.pcie.lanes / 16)
+    sharing = min(group.gpus_per_node, node.gpus_per_pcie_root)
+    far = link_named(node.socket_link) if node.socket_link else None
+    return ClassRates(
+        gpu=gpu,
+        flop_per_s=flop,
+        bytes_per_s=rate,
+        sm_count=gpu.sm_count.value if gpu.sm_count else 0.0,
+        kernel_start_s=profile.kernel_start_s.value,
+        host_issue_s=profile.host_issue_s(gpu).value,
+        h2d_bytes_per_s=h2d / sharing,
+        dram_bytes_per_s=node.cpu.dram_bw_per_socket.value,
+        far_bytes_per_s=far.bw.value * far.payload_frac.value if far else np.inf,
+        nvme_read_bytes_per_s=node.nvme.read_bw.value if node.nvme else 0.0,
+        nvme_write_bytes_per_s=node.nvme.write_bw.value if node.nvme else 0.0,
+        overlap_slowdown_frac=profile.overlap_slowdown.value,
+        cores=node.cpu.sockets * node.cpu.cores_per_socket,
+        ranks_per_socket=max(1.0, group.gpus_per_node / node.cpu.sockets),
+        gpus_per_node=group.gpus_per_node,
+        peak_flop_per_s=peak,
+        assumptions=tuple(notes),
+    )

@@ -1,0 +1,128 @@
+"""What a prediction says: plain values with units in their names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from simcore.base.interval import Interval
+from simcore.engine.timeline import Timeline
+
+SCHEMA_VERSION = "1.0"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """Where one term comes from: the formula, its inputs, its source."""
+
+    term: str
+    value: str
+    formula: str
+    inputs: tuple[tuple[str, str], ...]
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhatIf:
+    """What twice as much of one resource would give."""
+
+    resource: str
+    step_time_s: float
+    gain_frac: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredRow:
+    """A measurement of the same set-up, beside the prediction."""
+
+    source: str
+    quantity: str
+    measured: float
+    predicted: float
+    note: str = ""
+
+    @property
+    def error_frac(self) -> float:
+        """(predicted - measured) / measured."""
+        return self.predicted / self.measured - 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryResult:
+    """Memory of the fullest GPU at its peak; terms add up to ``device_bytes``."""
+
+    terms: dict[str, float]
+    allocated_bytes: float
+    reserved_bytes: float
+    device_bytes: float
+    capacity_bytes: float
+    host_bytes: float
+    nvme_bytes: float
+    moment: str
+    low_bytes: float
+    high_bytes: float
+
+    @property
+    def fits(self) -> bool:
+        """Whether the peak is within what the driver offers."""
+        return self.device_bytes <= self.capacity_bytes
+
+    @property
+    def margin_frac(self) -> float:
+        """What is left, as a share of the capacity; negative where it does not fit."""
+        return 1.0 - self.device_bytes / self.capacity_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankClass:
+    """One kind of rank in the cluster."""
+
+    gpu: str
+    n_gpus: int
+    compute_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """The answer to "will it fit, how fast, what limits it"."""
+
+    model: str
+    model_full_name: str
+    n_params: int
+    sample_unit: str
+    cluster: str
+    n_gpus: int
+    n_nodes: int
+    strategy: str
+    precision: str
+    optimizer: str
+    recompute: str
+    offload: str
+    micro_batch: int
+    grad_accum: int
+    global_batch: int
+    step_time_s: Interval
+    samples_per_s: float
+    iter_per_s: float
+    speedup_vs_1gpu: float
+    single_gpu: str
+    scaling_efficiency_frac: float
+    mfu_frac: float
+    time_s: dict[str, float]
+    memory: MemoryResult
+    bound_by: str
+    what_if: tuple[WhatIf, ...]
+    rank_classes: tuple[RankClass, ...]
+    uneven_split_gain_frac: float
+    defaults: tuple[str, ...]
+    assumptions: tuple[str, ...]
+    explanations: dict[str, Explanation]
+    measured: tuple[MeasuredRow, ...] = ()
+    run_time_s: float | None = None
+    run_steps: float | None = None
+    fixes: tuple[str, ...] = ()
+    timeline: Timeline | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def fits(self) -> bool:
+        """Whether the fullest GPU holds it."""
+        return self.memory.fits

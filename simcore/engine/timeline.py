@@ -1,0 +1,86 @@
+"""Max-plus schedule of a step graph over the configuration axis.
+
+# C configs, T tasks. start = max(stream free, deps); finish = max(start + duration, bounds).
+
+A run of n tasks on one stream solves in closed form. With D the running sum of durations,
+finish_i - D_i = max(finish_{i-1} - D_{i-1}, ready_i - D_{i-1}, bound_i - D_i), a running maximum.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcore.step.graph import StepGraph
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """Start and finish of every task [s], arrays [T, C]."""
+
+    graph: StepGraph
+    start_s: Array
+    finish_s: Array
+
+    @property
+    def makespan_s(self) -> Array:
+        """When the last task ends, [C]."""
+        result: Array = self.finish_s.max(axis=0)
+        return result
+
+
+def schedule(graph: StepGraph, duration_s: Array) -> Timeline:
+    """Schedule ``graph`` with task durations [T, C]."""
+    n_tasks, n_configs = duration_s.shape
+    finish = np.zeros((n_tasks + 1, n_configs))  # the last row is "no task": 0
+    start = np.empty((n_tasks, n_configs))
+    free = np.zeros((len(graph.streams), n_configs))
+    for run in graph.runs:
+        tasks = run.tasks
+        last = free[run.stream]
+        if len(tasks) == 1:
+            task = tasks[0]
+            begin = last
+            if run.deps is not None:
+                begin = np.maximum(begin, _latest(finish, run.deps)[0])
+            end = begin + duration_s[task]
+            if run.bounds is not None:
+                end = np.maximum(end, _latest(finish, run.bounds)[0])
+            start[task], finish[task], free[run.stream] = begin, end, end
+            continue
+        elapsed = np.cumsum(duration_s[tasks], axis=0)
+        if run.deps is None and run.bounds is None:
+            ends = elapsed + last
+            start[tasks[0]] = last
+            start[tasks[1:]] = ends[:-1]
+        else:
+            slack = np.full_like(elapsed, -np.inf)
+            ready = None
+            if run.deps is not None:
+                ready = _latest(finish, run.deps)
+                slack[0] = ready[0]
+                np.subtract(ready[1:], elapsed[:-1], out=slack[1:])
+            if run.bounds is not None:
+                np.maximum(slack, _latest(finish, run.bounds) - elapsed, out=slack)
+            np.maximum(slack[0], last, out=slack[0])
+            np.maximum.accumulate(slack, axis=0, out=slack)
+            ends = elapsed + slack
+            begins = np.empty_like(ends)
+            begins[0], begins[1:] = last, ends[:-1]
+            if ready is not None:
+                np.maximum(begins, ready, out=begins)
+            start[tasks] = begins
+        finish[tasks] = ends
+        free[run.stream] = ends[-1]
+    return Timeline(graph, start, finish[:-1])
+
+
+def _latest(finish: Array, table: NDArray[np.intp]) -> Array:
+    if table.shape[1] == 1:
+        return finish[table[:, 0]]
+    result: Array = finish[table].max(axis=1)
+    return result

@@ -1,0 +1,213 @@
+"""Clusters: the ``NODESxGPUSxTYPE`` grammar, node presets, the network between nodes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from simcore.base.errors import BadQuantity, InvalidConfig, UnknownName, UsageError
+from simcore.base.figures import Figure
+from simcore.base.units import format_si, parse_quantity
+from simcore.hardware.spec import GPUS, LINKS, NODES, GpuSpec, LinkSpec, Nic, NodeSpec
+
+_GROUP = re.compile(r"^\s*(?:(\d+)\s*[x×*]\s*)?(?:(\d+)\s*[x×*]\s*)?([^x×*+\s].*?)\s*$")
+_COUNTED = re.compile(r"^\s*(\d+)\s*[x×*]\s*(\S.*?)\s*$")
+GENERIC_NODES = ("generic-nvswitch", "generic-pcie")
+#: One way through an unnamed RDMA network, as NCCL's tuning assumes per hop (14 us, Simple).
+_UNNAMED_LATENCY_S = 14e-6
+
+
+@dataclass(frozen=True, slots=True)
+class NodeGroup:
+    """``n_nodes`` equal nodes with ``gpus_per_node`` devices in use each."""
+
+    n_nodes: int
+    gpus_per_node: int
+    gpu: GpuSpec
+    node: NodeSpec
+
+    @property
+    def n_gpus(self) -> int:
+        """Devices in the group."""
+        return self.n_nodes * self.gpus_per_node
+
+    def __str__(self) -> str:
+        return f"{self.n_nodes}x{self.gpus_per_node}x{self.gpu.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSpec:
+    """Groups of nodes on one network. ``assumptions`` says what nobody stated."""
+
+    groups: tuple[NodeGroup, ...]
+    assumptions: tuple[str, ...] = ()
+
+    @property
+    def n_gpus(self) -> int:
+        """All devices."""
+        return sum(g.n_gpus for g in self.groups)
+
+    @property
+    def n_nodes(self) -> int:
+        """All nodes."""
+        return sum(g.n_nodes for g in self.groups)
+
+    def __str__(self) -> str:
+        return "+".join(map(str, self.groups))
+
+    def alone(self, group: int) -> ClusterSpec:
+        """One device of one group: what a speed-up is measured against."""
+        return replace(self, groups=(replace(self.groups[group], n_nodes=1, gpus_per_node=1),))
+
+
+def parse_cluster(
+    text: str,
+    *,
+    network: str | None = None,
+    node: str | None = None,
+    nnodes: int | None = None,
+    nproc_per_node: int | None = None,
+) -> ClusterSpec:
+    """A cluster from text such as ``4x8xA6000ada`` or ``1x2xA100+1x3xT4``.
+
+    ``8xH100`` is one node, ``H100`` one device; ``nnodes`` and ``nproc_per_node`` (torchrun's
+    words) stand in for missing counts. ``network`` overrides the nodes' NIC: a link name,
+    ``4xib-hdr`` or a rate such as ``"25 Gbit/s"`` a node. ``node`` names a preset.
+
+    Raises InvalidConfig with every violation, UnknownName with the nearest names.
+    """
+    if not text or not text.strip():
+        raise UsageError("no GPUs given: write NODESxGPUSxTYPE, such as 4x8xA6000ada")
+    violations: list[str] = []
+    assumptions: list[str] = []
+    groups: list[NodeGroup] = []
+    nics = parse_network(network) if network else None
+    for part in text.split("+"):
+        match = _GROUP.match(part)
+        if match is None or part.strip()[:1] in "-x×*":
+            violations.append(f"{part.strip()!r} is not NODESxGPUSxTYPE, such as 4x8xA6000ada")
+            continue
+        first, second, name = match.groups()
+        n_nodes, per_node = (first, second) if second else ("1", first or "1")
+        counts = [int(n_nodes), int(per_node)]
+        if first is not None and (nnodes is not None or nproc_per_node is not None):
+            violations.append(
+                f"{part.strip()!r} has counts already: drop --nnodes/--nproc-per-node"
+            )
+        elif first is None:
+            counts = [nnodes if nnodes is not None else 1, nproc_per_node or 1]
+        if re.match(r"^\d+$", name):
+            violations.append(f"{part.strip()!r} has no GPU type: write NODESxGPUSxTYPE")
+            continue
+        for count, what in zip(counts, ("node count", "GPUs a node"), strict=True):
+            if count < 1:
+                violations.append(f"{what} of {part.strip()!r} must be at least 1")
+            if count > 1_000_000:
+                violations.append(f"{what} of {part.strip()!r} is above a million")
+        gpu = GPUS[name]
+        if violations:
+            continue
+        preset, told = _node_for(gpu, counts[1], node)
+        if counts[1] > preset.max_gpus:
+            violations.append(f"node {preset.name!r} holds {preset.max_gpus} GPUs, not {counts[1]}")
+            continue
+        assumptions += told
+        if nics is not None:
+            preset = preset.model_copy(update={"nics": nics})
+        groups.append(NodeGroup(counts[0], counts[1], gpu, preset))
+    if violations:
+        raise InvalidConfig(violations)
+    cluster = ClusterSpec(tuple(groups), tuple(dict.fromkeys(assumptions)))
+    if cluster.n_nodes > 1:
+        missing = [g.node.name for g in groups if not g.node.nics]
+        if missing:
+            raise InvalidConfig(
+                [f"node {m!r} has no network: name one with --network" for m in missing]
+            )
+        if network is None:
+            told_nics = {
+                f"network: {n.count} x {LINKS[n.link].full_name} a node, as preset {g.node.name!r} has it"
+                for g in groups
+                for n in g.node.nics
+            }
+            cluster = replace(cluster, assumptions=(*cluster.assumptions, *sorted(told_nics)))
+    return cluster
+
+
+def parse_network(text: str) -> tuple[Nic, ...]:
+    """NICs of each node from ``ib-hdr``, ``8xib-ndr`` or a rate such as ``25 Gbit/s``."""
+    count, name = 1, text.strip()
+    if (match := _COUNTED.match(name)) is not None:
+        count, name = int(match[1]), match[2]
+        if not 1 <= count <= 64:
+            raise InvalidConfig([f"--network {text!r}: 1 to 64 NICs a node"])
+    try:
+        link = LINKS[name]
+    except UnknownName:
+        try:
+            parse_quantity(name, "bytes_per_s")
+        except BadQuantity:
+            if name[:1].isdigit() and ("/s" in name or "bps" in name):
+                raise
+            raise UnknownName("link", name, _network_links(), "(or a rate: 25 Gbit/s)") from None
+        return (Nic(link=name, count=count),)
+    if link.kind in ("pcie", "nvlink", "socket", "c2c"):
+        raise InvalidConfig([f"--network {text!r}: {link.full_name} does not join nodes"])
+    return (Nic(link=link.name, count=count),)
+
+
+def _network_links() -> list[str]:
+    return [n for n in LINKS.names() if not n.startswith(("pcie", "nvlink", "xgmi", "upi", "c2c"))]
+
+
+@lru_cache(maxsize=256)
+def link_named(name: str) -> LinkSpec:
+    """A link record, or one made of a bare rate: RDMA-like, payload at line rate."""
+    try:
+        return LINKS[name]
+    except UnknownName:
+        rate = parse_quantity(name, "bytes_per_s")
+    source = "given"
+    return LinkSpec(
+        name=name,
+        full_name=f"{format_si(rate * 8, 'bit/s')} as given",
+        kind="roce",
+        bw=Figure(value=rate, source=source),
+        payload_frac=Figure(value=1.0, source=source),
+        latency=Figure(value=_UNNAMED_LATENCY_S, source=source),
+        sources={source: "rate given on the command line, taken as payload rate"},
+    )
+
+
+def _node_for(gpu: GpuSpec, n_gpus: int, name: str | None) -> tuple[NodeSpec, Sequence[str]]:
+    if name is not None:
+        return NODES[name], ()
+    return _default_node(gpu.name, gpu.nvlink_bw is not None and gpu.form_factor != "pcie", n_gpus)
+
+
+@lru_cache(maxsize=1024)
+def _default_node(gpu_name: str, switched: bool, n_gpus: int) -> tuple[NodeSpec, tuple[str, ...]]:
+    presets = [NODES[n] for n in _presets_for(gpu_name)]
+    fitting = sorted((n for n in presets if n.max_gpus >= n_gpus), key=lambda n: n.max_gpus)
+    if fitting:
+        return fitting[0], (f"node: preset {fitting[0].name!r} ({fitting[0].full_name})",)
+    generic = NODES[GENERIC_NODES[0] if switched else GENERIC_NODES[1]]
+    return generic, (f"node: no preset for {gpu_name}; generic {generic.name!r} taken",)
+
+
+@lru_cache(maxsize=1)
+def _preset_index() -> dict[str, tuple[str, ...]]:
+    """GPU name to preset names, from the ``gpu_types`` lines without parsing every file."""
+    found: dict[str, list[str]] = {}
+    line = re.compile(r"^gpu_types:\s*\[(.*?)\]", re.MULTILINE)
+    for stem, path in NODES.files().items():
+        match = line.search(path.read_text(encoding="utf-8"))
+        for gpu in match[1].split(",") if match else ():
+            found.setdefault(gpu.strip().strip("'\""), []).append(stem)
+    return {gpu: tuple(names) for gpu, names in found.items()}
+
+
+def _presets_for(gpu_name: str) -> tuple[str, ...]:
+    return _preset_index().get(gpu_name, ())

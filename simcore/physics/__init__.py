@@ -1,0 +1,1 @@
+"""Cost formulas: pure functions on arrays, no spec objects, no I/O."""

@@ -1,0 +1,12 @@
+"""Collective cost formulas, one algorithm a file, cheapest valid one chosen as NCCL does.
+
+Bytes are the message per rank: the whole vector of an all-reduce, the gathered output of an
+all-gather, the input of a reduce-scatter.
+"""
+
+from simcore.physics.collectives.base import ALGORITHMS, Collective, Group, collective_time_s
+from simcore.physics.collectives.ring import Ring
+from simcore.physics.collectives.star import Star
+from simcore.physics.collectives.tree import Tree
+
+__all__ = ["ALGORITHMS", "Collective", "Group", "Ring", "Star", "Tree", "collective_time_s"]

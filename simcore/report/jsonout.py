@@ -1,0 +1,111 @@
+"""Predictions and explanations as JSON: SI figures with the unit in the key, no NaN."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+from simcore.engine.result import SCHEMA_VERSION, Explanation, Prediction
+
+
+def finite(value: Any) -> Any:
+    """``value`` with NaN and infinities, which JSON does not have, as None."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(k): finite(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(v) for v in value]
+    return value
+
+
+def to_dict(p: Prediction) -> dict[str, Any]:
+    """A prediction as plain data, as ``docs/prediction.schema.json`` describes it."""
+    m, t = p.memory, p.step_time_s
+    result: dict[str, Any] = finite(
+        {
+            "schema_version": SCHEMA_VERSION,
+            "fits": p.fits,
+            "inputs": {
+                "model": p.model,
+                "model_full_name": p.model_full_name,
+                "n_params": p.n_params,
+                "cluster": p.cluster,
+                "n_gpus": p.n_gpus,
+                "n_nodes": p.n_nodes,
+                "strategy": p.strategy,
+                "precision": p.precision,
+                "optimizer": p.optimizer,
+                "recompute": p.recompute,
+                "offload": p.offload,
+                "micro_batch": p.micro_batch,
+                "grad_accum": p.grad_accum,
+                "global_batch": p.global_batch,
+                "sample_unit": p.sample_unit,
+            },
+            "defaults": p.defaults,
+            "step_time_s": {"value": t.value, "low": t.low, "high": t.high, "origin": t.origin},
+            "samples_per_s": p.samples_per_s,
+            "iter_per_s": p.iter_per_s,
+            "speedup_vs_1gpu": p.speedup_vs_1gpu,
+            "single_gpu": p.single_gpu,
+            "scaling_efficiency_frac": p.scaling_efficiency_frac,
+            "mfu_frac": p.mfu_frac,
+            "time_s": p.time_s,
+            "memory_bytes": {
+                "allocated": m.allocated_bytes,
+                "reserved": m.reserved_bytes,
+                "device": m.device_bytes,
+                "capacity": m.capacity_bytes,
+                "low": m.low_bytes,
+                "high": m.high_bytes,
+                "host": m.host_bytes,
+                "nvme": m.nvme_bytes,
+                "moment": m.moment,
+                "terms": m.terms,
+            },
+            "margin_frac": m.margin_frac,
+            "fixes": p.fixes,
+            "bound_by": p.bound_by,
+            "what_if": [
+                {"resource": w.resource, "step_time_s": w.step_time_s, "gain_frac": w.gain_frac}
+                for w in p.what_if
+            ],
+            "rank_classes": [
+                {"gpu": c.gpu, "n_gpus": c.n_gpus, "compute_s": c.compute_s} for c in p.rank_classes
+            ],
+            "uneven_split_gain_frac": p.uneven_split_gain_frac,
+            "run_steps": p.run_steps,
+            "run_time_s": p.run_time_s,
+            "measured": [
+                {
+                    "source": r.source,
+                    "quantity": r.quantity,
+                    "measured": r.measured,
+                    "predicted": r.predicted,
+                    "error_frac": r.error_frac if r.measured else None,
+                    "note": r.note,
+                }
+                for r in p.measured
+            ],
+            "assumptions": p.assumptions,
+        }
+    )
+    return result
+
+
+def explanation_to_dict(e: Explanation) -> dict[str, Any]:
+    """An explanation as plain data."""
+    return {
+        "term": e.term,
+        "value": e.value,
+        "formula": e.formula,
+        "inputs": dict(e.inputs),
+        "source": e.source,
+    }
+
+
+def dumps(data: Any) -> str:
+    """Indented JSON that every parser takes; raises ValueError on NaN."""
+    return json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n"

@@ -1,0 +1,62 @@
+"""What each term of a prediction is called and means: one list for text, JSON and its schema."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Term(NamedTuple):
+    """``label`` for people, ``meaning`` for the schema."""
+
+    label: str
+    meaning: str
+
+
+#: Parts of ``time_s["compute"]``.
+COMPUTE_PARTS = ("forward", "backward", "frozen_networks", "accumulation")
+#: Not part of the step time: it runs under other work.
+HIDDEN = "communication_hidden"
+
+TIME: dict[str, Term] = {
+    "compute": Term("compute", "forward + backward + frozen_networks + accumulation"),
+    "forward": Term("forward", "forward of the last micro-step"),
+    "backward": Term("backward", "backward of the last micro-step, recompute included"),
+    "frozen_networks": Term("frozen networks", "networks that only run forward (VAE, encoders)"),
+    "accumulation": Term("earlier micro-steps", "micro-steps before the last"),
+    "optimizer": Term("optimizer", "gradient norm and parameter update"),
+    "ema": Term("EMA update", "moving average of the parameters"),
+    "input_copy": Term("input copy", "batch from host to device"),
+    "offload": Term("offload", "host or NVMe optimizer and its copies, as far as they show"),
+    "communication_exposed": Term("comm. exposed", "collectives that the step waits for"),
+    "host": Term("host", "waiting for the host to launch kernels"),
+    "loader": Term("data loading", "waiting for the next batch"),
+    HIDDEN: Term("comm. hidden", "collectives under compute; not part of the step time"),
+}
+
+MEMORY: dict[str, Term] = {
+    "parameters": Term("parameters", "trained parameters of this rank"),
+    "gradients": Term("gradients", "gradients held at the peak"),
+    "optimizer_state": Term("optimizer state", "momentum, variance, master copy of this rank"),
+    "ema": Term("EMA copy", "moving average of the parameters"),
+    "gradient_buckets": Term("gradient buckets", "flat buffers that gradients are sent from"),
+    "gathered_parameters": Term("gathered blocks", "sharded parameters fetched for use"),
+    "replicas": Term("replica gradients", "DataParallel: a replica's gradients on the master"),
+    "frozen_models": Term("frozen networks", "parameters of frozen networks and buffers"),
+    "activations": Term("activations", "what forward saved for backward"),
+    "autocast_weights": Term("autocast weights", "16-bit copies that autocast keeps"),
+    "working_set": Term("working set", "temporaries of the kernel at the peak"),
+    "workspace": Term("cuBLAS workspace", "workspace of the matrix library"),
+    "allocator_rounding": Term("allocator rounding", "large blocks rounded up to 2 MiB"),
+    "nccl_buffers": Term("NCCL buffers", "communicator buffers, outside the allocator"),
+    "cuda_context": Term("CUDA context", "driver, kernels and libraries of the process"),
+}
+
+
+def time_label(key: str) -> str:
+    """The name of a time term as text; an unknown key reads as itself."""
+    return TIME[key].label if key in TIME else key.replace("_", " ")
+
+
+def memory_label(key: str) -> str:
+    """The name of a memory term as text; an unknown key reads as itself."""
+    return MEMORY[key].label if key in MEMORY else key.replace("_", " ")

@@ -1,0 +1,99 @@
+"""The step graph: tasks on streams, in issue order, with dependencies.
+
+A stream runs its tasks one after another in issue order (a CUDA stream, the host thread, a NIC).
+A task starts when its stream is free and its ``deps`` have finished; it finishes no sooner than
+its ``finish_after`` tasks (a kernel cannot end before the host has issued it).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One node of the graph. ``term`` is the line of the time breakdown it belongs to."""
+
+    name: str
+    stream: str
+    term: str
+    deps: tuple[int, ...] = ()
+    finish_after: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Run:
+    """Tasks of one stream that can be scheduled in one closed form.
+
+    ``deps``/``bounds`` are padded index tables [n, k] into the tasks; ``n_tasks`` pads to "no
+    task", which finishes at 0.
+    """
+
+    tasks: NDArray[np.intp]
+    deps: NDArray[np.intp] | None
+    bounds: NDArray[np.intp] | None
+    stream: int
+
+
+@dataclass(frozen=True)
+class StepGraph:
+    """Tasks in issue order; dependencies may point at any task but must not form a cycle."""
+
+    tasks: tuple[Task, ...]
+
+    @cached_property
+    def streams(self) -> tuple[str, ...]:
+        """Stream names in order of first use."""
+        return tuple(dict.fromkeys(t.stream for t in self.tasks))
+
+    @cached_property
+    def runs(self) -> tuple[Run, ...]:
+        """The graph cut into runs: stretches of a stream that wait on earlier runs only."""
+        queues = {s: [i for i, t in enumerate(self.tasks) if t.stream == s] for s in self.streams}
+        head = dict.fromkeys(queues, 0)
+        done: set[int] = set()
+        runs: list[Run] = []
+        left = len(self.tasks)
+        while left:
+            before = left
+            for index, (stream, queue) in enumerate(queues.items()):
+                run: list[int] = []
+                for i in queue[head[stream] :]:
+                    task = self.tasks[i]
+                    if not all(d in done or d in run for d in (*task.deps, *task.finish_after)):
+                        break
+                    run.append(i)
+                if run:
+                    head[stream] += len(run)
+                    left -= len(run)
+                    inside = set(run)
+                    runs.append(
+                        Run(
+                            np.array(run),
+                            self._table([self._outer(self.tasks[i].deps, inside) for i in run]),
+                            self._table(
+                                [self._outer(self.tasks[i].finish_after, inside) for i in run]
+                            ),
+                            index,
+                        )
+                    )
+                    done |= inside
+            if left == before:
+                stuck = [self.tasks[q[head[s]]].name for s, q in queues.items() if head[s] < len(q)]
+                raise ValueError(f"the step graph has a cycle through {', '.join(stuck)}")
+        return tuple(runs)
+
+    @staticmethod
+    def _outer(deps: tuple[int, ...], inside: set[int]) -> list[int]:
+        return [d for d in deps if d not in inside]
+
+    def _table(self, rows: list[list[int]]) -> NDArray[np.intp] | None:
+        width = max(map(len, rows))
+        if width == 0:
+            return None
+        none = len(self.tasks)
+        return np.array([row + [none] * (width - len(row)) for row in rows], dtype=np.intp)

@@ -1,0 +1,105 @@
+"""A workload flattened to a kernel table, ready to be priced as arrays.
+
+# K kernels, P phases. Phases number the work of block b: forward b, backward B + b, frozen 2B + f.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcore.strategy.precision import Precision
+from simcore.workload.graph import Affine, Kernel, KernelKind, Op, Workload
+
+Array = NDArray[np.float64]
+KINDS: tuple[KernelKind, ...] = get_args(KernelKind)
+COMPUTE_KINDS = ("gemm", "conv", "attention")
+
+
+@dataclass(frozen=True)
+class KernelTable:
+    """Distinct kernels of each phase and how often they run there; all arrays [K] or [K, 2].
+
+    Affine columns are (fixed, per sample). ``phase_start`` [P] indexes the first kernel of each
+    phase, for ``np.add.reduceat``.
+    """
+
+    kind: NDArray[np.intp]
+    flop: Array
+    bytes_fixed: Array
+    bytes_per_sample: Array
+    m: Array
+    n: Array
+    k: Array
+    groups: Array
+    launches: Array
+    count: Array
+    phase_start: NDArray[np.intp]
+    n_phases: int
+    launches_per_phase: Array
+
+
+def _row(kernel: Kernel, precision: Precision) -> tuple[float, ...]:
+    weight_bytes = precision.low_bytes if kernel.kind in COMPUTE_KINDS else precision.param_bytes
+
+    def pair(a: Affine) -> tuple[float, float]:
+        return a.fixed, a.per_sample
+
+    return (
+        KINDS.index(kernel.kind),
+        kernel.flop,
+        kernel.weight * weight_bytes,
+        kernel.low * precision.low_bytes + kernel.high * precision.high_bytes + kernel.raw_bytes,
+        *pair(kernel.m),
+        *pair(kernel.n),
+        *pair(kernel.k),
+        *pair(kernel.groups),
+        kernel.launches,
+    )
+
+
+@lru_cache(maxsize=256)
+def kernel_table(workload: Workload, precision: Precision) -> KernelTable:
+    """Flatten a workload; equal kernels of one phase become one row with a count."""
+
+    def kernels(ops: tuple[Op, ...], backward: bool) -> list[Kernel]:
+        return [k for op in ops for k in (op.bwd if backward else op.fwd)]
+
+    phases = [kernels(b.ops, False) for b in workload.blocks]
+    phases += [kernels(b.ops, True) for b in workload.blocks]
+    phases += [kernels(f.ops, False) for f in workload.frozen]
+    rows: list[tuple[float, ...]] = []
+    counts: list[float] = []
+    starts: list[int] = []
+    nothing = _row(Kernel(kind="copy", launches=0.0), precision)
+    for phase in phases:
+        starts.append(len(rows))
+        distinct: dict[tuple[float, ...], float] = {}
+        for kernel in phase:
+            row = _row(kernel, precision)
+            distinct[row] = distinct.get(row, 0.0) + 1.0
+        for row, count in (distinct or {nothing: 0.0}).items():
+            rows.append(row)
+            counts.append(count)
+    table = np.array(rows)
+    count_array = np.array(counts)
+    start_array = np.array(starts)
+    return KernelTable(
+        kind=table[:, 0].astype(np.intp),
+        flop=table[:, 1],
+        bytes_fixed=table[:, 2],
+        bytes_per_sample=table[:, 3],
+        m=table[:, 4:6],
+        n=table[:, 6:8],
+        k=table[:, 8:10],
+        groups=table[:, 10:12],
+        launches=table[:, 12],
+        count=count_array,
+        phase_start=start_array,
+        n_phases=len(phases),
+        launches_per_phase=np.add.reduceat(count_array * table[:, 12], start_array),
+    )

@@ -1,0 +1,119 @@
+"""The contract of a parallel strategy, and the parts that all of them share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcore.base.registry import Registry
+from simcore.step.program import HOST_STRETCHES, Bucket, ProgramBuilder, backward_stretches
+from simcore.strategy.strategy import Strategy
+from simcore.workload.graph import Workload
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Holdings:
+    """Bytes that a rank keeps of the model's state; arrays over the configuration axis.
+
+    ``buckets`` are flat communication buffers, ``gathered`` parameters fetched for use,
+    ``replicas`` what only the master of DataParallel holds. ``gradients_early``: whether
+    gradients are already held in full when backward begins. ``host`` lies in host memory.
+    """
+
+    parameters: Array
+    gradients: Array
+    optimizer_state: Array
+    ema: Array
+    buckets: Array
+    gathered: Array
+    replicas: Array
+    host: Array
+    nvme: Array
+
+
+class ParallelStrategy(Protocol):
+    """Shards the model, adds its collectives to the step, says what each rank keeps."""
+
+    def build(self, builder: ProgramBuilder, strategy: Strategy) -> None:
+        """Add forward, backward, communication and update of one optimizer step."""
+
+    def holdings(self, workload: Workload, strategy: Strategy, n_ranks: Array) -> Holdings:
+        """What the fullest rank keeps, for each number of ranks."""
+
+    def shard_degree(self, strategy: Strategy, n_ranks: Array) -> Array:
+        """Over how many ranks the optimizer's work is divided."""
+
+
+PARALLELISMS: Registry[ParallelStrategy] = Registry("strategy")
+
+
+def model_state_bytes(strategy: Strategy, numel: float, shards: Array) -> Array:
+    """Parameters, gradients and optimizer state a rank [bytes]: ZeRO's 16a (Rajbhandari 2020).
+
+    Stage 1 divides the optimizer state by ``shards``, 2 the gradients too, 3 the parameters too.
+    """
+    p, stage = strategy.precision, strategy.zero_stage
+    whole = np.ones_like(shards)
+    state = p.master_bytes + strategy.optimizer.state_bytes
+    return numel * (
+        p.param_bytes / (shards if stage >= 3 else whole)
+        + p.grad_bytes / (shards if stage >= 2 else whole)
+        + state / (shards if stage >= 1 else whole)
+    )
+
+
+def prologue(builder: ProgramBuilder, strategy: Strategy) -> list[int]:
+    """Input copy, frozen networks, autocast's weight copies, all micro-steps but the last."""
+    loaded = builder.misc("load batch", "loader", "loader", "loader_blocking_s")
+    ready = builder.misc("copy input", "copy", "input copy", "input_copy_s", loaded)
+    if builder.workload.frozen:
+        ready = builder.compute("frozen networks", "frozen", builder.frozen_row(), ready)
+    if strategy.precision.cast_bytes:
+        ready = builder.misc("cast weights", "compute", "forward", "cast_weights_s", ready)
+    return builder.misc("earlier micro-steps", "compute", "accumulation", "accumulation_s", ready)
+
+
+def backward_with_buckets(
+    builder: ProgramBuilder, buckets: Sequence[Bucket], *, overlap: bool
+) -> tuple[list[int], list[list[int]]]:
+    """Backward cut where buckets become ready.
+
+    Returns the tasks that end backward and, for each bucket, the tasks that make it ready.
+    The host is followed in at most HOST_STRETCHES stretches.
+    """
+    stretches = backward_stretches(builder.workload, buckets)
+    rows = [builder.backward_row(piece) for piece in stretches]
+    per_host = -(-len(rows) // HOST_STRETCHES)
+    ready: list[list[int]] = []
+    last: list[int] = []
+    host = 0
+    for i, row in enumerate(rows):
+        if i % per_host == 0:
+            host = builder.host("backward", np.sum(rows[i : i + per_host], axis=0))
+        last = builder.compute(
+            "backward", "backward", row, issued_by=host, overlapped=overlap and i > 0
+        )
+        ready.append(last)
+    return last, ready[: len(buckets)]
+
+
+def update(builder: ProgramBuilder, strategy: Strategy, deps: Sequence[int]) -> list[int]:
+    """Gradient clipping, optimizer, EMA, in that order, where the strategy has them."""
+    done = list(deps)
+    if strategy.grad_clip:
+        done = builder.misc("gradient norm", "compute", "optimizer", "grad_norm_s", done)
+    if strategy.offload.optimizer != "none":
+        done = builder.misc("gradients to host", "copy", "offload", "offload_down_s", done)
+        done = builder.misc("host optimizer", "host cpu", "offload", "host_optimizer_s", done)
+        done = builder.misc("parameters to device", "copy", "offload", "offload_up_s", done)
+    else:
+        done = builder.misc("optimizer", "compute", "optimizer", "optimizer_s", done)
+    if strategy.ema:
+        done = builder.misc("EMA", "compute", "ema", "ema_s", done)
+    return done

@@ -1,0 +1,41 @@
+"""DataParallel: one process, a master device that replicates, gathers and updates.
+
+Each step sends the parameters to the other devices and their gradients back, all over the
+master's port, so the cost grows with the devices; one interpreter issues every device's kernels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from simcore.step.parallel.base import PARALLELISMS, Array, Holdings, prologue, update
+from simcore.step.parallel.ddp import DistributedDataParallel
+from simcore.step.program import ProgramBuilder
+from simcore.strategy.strategy import Strategy
+from simcore.workload.graph import Workload
+
+
+class DataParallel(DistributedDataParallel):
+    """torch.nn.DataParallel."""
+
+    def build(self, builder: ProgramBuilder, strategy: Strategy) -> None:
+        """Replicate, forward, backward, reduce to the master, update there."""
+        ready = prologue(builder, strategy)
+        weights = float(builder.workload.trainable_numel * strategy.precision.param_bytes)
+        grads = float(builder.workload.trainable_numel * strategy.precision.grad_bytes)
+        replicated = builder.comm("replicate parameters", "one_to_all", [weights], ready)
+        order = builder.workload.order
+        builder.compute("forward", "forward", builder.forward_row(order), [*ready, replicated])
+        shares = [(b, 1.0) for b in reversed(order)]
+        last = builder.compute("backward", "backward", builder.backward_row(shares))
+        reduced = builder.comm("reduce to master", "all_to_one", [grads], last)
+        update(builder, strategy, [*last, reduced])
+
+    def holdings(self, workload: Workload, strategy: Strategy, n_ranks: Array) -> Holdings:
+        """The master: whole state, and one replica's gradients in flight beside its own."""
+        held = super().holdings(workload, strategy, n_ranks)
+        incoming = workload.trainable_numel * strategy.precision.grad_bytes * (n_ranks > 1)
+        return replace(held, buckets=0 * n_ranks, replicas=1.0 * incoming)
+
+
+PARALLELISMS.register("dp")(DataParallel())

@@ -1,0 +1,45 @@
+"""Hand-written averaging: one all-reduce a parameter tensor once backward has ended."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+from simcore.step.parallel.base import PARALLELISMS, Array, Holdings, prologue, update
+from simcore.step.parallel.ddp import DistributedDataParallel
+from simcore.step.program import ProgramBuilder
+from simcore.strategy.strategy import Strategy
+from simcore.workload.graph import Workload
+
+
+class ManualAllReduce(DistributedDataParallel):
+    """``for p in model.parameters(): dist.all_reduce(p.grad)``: no overlap, no buckets."""
+
+    def build(self, builder: ProgramBuilder, strategy: Strategy) -> None:
+        """Forward, backward, then every tensor in turn, then the update."""
+        ready = prologue(builder, strategy)
+        order = builder.workload.order
+        builder.compute("forward", "forward", builder.forward_row(order), ready)
+        shares = [(b, 1.0) for b in reversed(order)]
+        last = builder.compute("backward", "backward", builder.backward_row(shares))
+        sizes = Counter(
+            p.numel * strategy.precision.grad_bytes
+            for block in builder.workload.instances()
+            for p in block.params
+        )
+        sent = builder.comm(
+            "all-reduce each tensor",
+            "all_reduce",
+            [float(s) for s in sizes],
+            last,
+            counts=[float(c) for c in sizes.values()],
+        )
+        update(builder, strategy, [*last, sent])
+
+    def holdings(self, workload: Workload, strategy: Strategy, n_ranks: Array) -> Holdings:
+        """As DDP, without buckets."""
+        held = super().holdings(workload, strategy, n_ranks)
+        return replace(held, buckets=0 * n_ranks)
+
+
+PARALLELISMS.register("manual")(ManualAllReduce())

@@ -1,0 +1,152 @@
+"""ZeRO stages 1 to 3 (Rajbhandari et al. 2020), with offload (Ren et al. 2021)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from simcore.step.parallel.base import (
+    PARALLELISMS,
+    Array,
+    Holdings,
+    backward_with_buckets,
+    prologue,
+    update,
+)
+from simcore.step.program import ProgramBuilder, gradient_buckets
+from simcore.strategy.strategy import Strategy
+from simcore.workload.graph import Workload
+
+
+class Zero:
+    """Optimizer state sharded (1), gradients too (2), parameters too (3)."""
+
+    def __init__(self, stage: int) -> None:
+        self.stage = stage
+
+    def build(self, builder: ProgramBuilder, strategy: Strategy) -> None:
+        """Reduce-scatter of gradients under backward; parameters gathered after or on use."""
+        if self.stage == 3:
+            self._build_sharded(builder, strategy)
+        else:
+            self._build_gathered(builder, strategy)
+
+    def _build_gathered(self, builder: ProgramBuilder, strategy: Strategy) -> None:
+        p = strategy.precision
+        ready = prologue(builder, strategy)
+        builder.compute("forward", "forward", builder.forward_row(builder.workload.order), ready)
+        cap = float(strategy.zero_bucket_numel * p.grad_bytes)
+        buckets = gradient_buckets(builder.workload, p.grad_bytes, cap, cap)
+        last, points = backward_with_buckets(builder, buckets, overlap=True)
+        sent = [
+            builder.comm(f"reduce-scatter bucket {i}", "reduce_scatter", [b.n_bytes], point)
+            for i, (b, point) in enumerate(zip(buckets, points, strict=True))
+        ]
+        done = update(builder, strategy, [*last, *sent[-1:]])
+        builder.comm(
+            "all-gather parameters",
+            "all_gather",
+            [float(builder.workload.trainable_numel * p.param_bytes)],
+            done,
+        )
+
+    def _build_sharded(self, builder: ProgramBuilder, strategy: Strategy) -> None:
+        p, workload = strategy.precision, builder.workload
+        ready = prologue(builder, strategy)
+        order = list(workload.order)
+        ahead = strategy.prefetch_blocks + 1
+        done: list[list[int]] = []
+        fetch = strategy.offload.params != "none"
+
+        def gather(block: int, waits: list[int]) -> list[int]:
+            numel = workload.blocks[block].numel
+            if not numel:
+                return []
+            if fetch:
+                waits = builder.misc(
+                    "fetch shard", "copy", "offload", f"fetch_block_{block}_s", waits
+                )
+            size = float(numel * p.param_bytes)
+            return [builder.comm(f"all-gather {workload.blocks[block].name}", "all_gather",
+                                 [size], waits)]  # fmt: skip
+
+        for i, b in enumerate(order):
+            waits = done[i - ahead] if i >= ahead else ready
+            got = gather(b, waits)
+            done.append(
+                builder.compute(
+                    f"forward {workload.blocks[b].name}", "forward", builder.forward_row([b]),
+                    [*got, *(ready if i == 0 else [])], overlapped=True,
+                )
+            )  # fmt: skip
+        sent: list[int] = []
+        n = len(order)
+        for j, b in enumerate(reversed(order)):
+            # The last block is still gathered when backward begins.
+            got = gather(b, done[n + j - ahead]) if j else []
+            done.append(
+                builder.compute(
+                    f"backward {workload.blocks[b].name}", "backward",
+                    builder.backward_row([(b, 1.0)]), got, overlapped=True,
+                )
+            )  # fmt: skip
+            if numel := workload.blocks[b].numel:
+                sent.append(
+                    builder.comm(
+                        f"reduce-scatter {workload.blocks[b].name}", "reduce_scatter",
+                        [float(numel * p.grad_bytes)], done[-1],
+                    )
+                )  # fmt: skip
+        update(builder, strategy, [*done[-1], *sent[-1:]])
+
+    def holdings(self, workload: Workload, strategy: Strategy, n_ranks: Array) -> Holdings:
+        """State by stage; one reduce bucket (1, 2) or the gathered blocks (3); the rest on the host.
+
+        Buckets are no larger than the gradients; ZeRO-3 holds the largest block once for use
+        and once for each block of prefetch, in parameters, and one block of whole gradients.
+        """
+        p, numel, stage = strategy.precision, float(workload.trainable_numel), self.stage
+        one = np.ones_like(n_ranks)
+        state = numel * (p.master_bytes + strategy.optimizer.state_bytes) / n_ranks
+        params = numel * p.param_bytes / (n_ranks if stage >= 3 else one)
+        grads = numel * p.grad_bytes / (n_ranks if stage >= 2 else one)
+        largest = float(max(b.numel for b in workload.blocks))
+        several = 1.0 * (n_ranks > 1)
+        if stage >= 3:
+            gathered = (
+                several * largest * ((1 + strategy.prefetch_blocks) * p.param_bytes + p.grad_bytes)
+            )
+            buckets = 0 * one
+        else:
+            gathered = 0 * one
+            buckets = several * min(float(strategy.zero_bucket_numel), numel) * p.grad_bytes
+        host, nvme = 0 * one, 0 * one
+        targets = {"cpu": "host", "cpu-far": "host", "nvme": "nvme"}
+        away = {"host": 0 * one, "nvme": 0 * one}
+        if strategy.offload.optimizer != "none":
+            # ZeRO-Offload keeps the gradients of its shard beside the states on the host.
+            away[targets[strategy.offload.optimizer]] += state + numel * p.grad_bytes / n_ranks
+            state = 0 * one
+            grads = 0 * one if stage >= 2 else grads
+        if strategy.offload.params != "none":
+            away[targets[strategy.offload.params]] += params
+            params = 0 * one
+        host, nvme = away["host"], away["nvme"]
+        return Holdings(
+            parameters=params,
+            gradients=grads,
+            optimizer_state=state,
+            ema=one * numel * 4 * strategy.ema,
+            buckets=buckets,
+            gathered=gathered,
+            replicas=0 * one,
+            host=host,
+            nvme=nvme,
+        )
+
+    def shard_degree(self, strategy: Strategy, n_ranks: Array) -> Array:
+        """Each rank updates its shard."""
+        return 1.0 * n_ranks
+
+
+for _stage in (1, 2, 3):
+    PARALLELISMS.register(f"zero{_stage}")(Zero(_stage))

@@ -1,0 +1,257 @@
+"""One step of one rank class as a graph of tasks, each with the recipe of its duration.
+
+The shape depends on workload, strategy and the number of rank classes only; batch sizes, ranks
+and links are values on the configuration axis. A duration is one of
+
+    compute  phase weights: W[t] @ seconds of each phase
+    host     the same weights times launches, at the host's issue rate
+    comm     a collective over fixed message sizes
+    misc     a named quantity that the pricing layer knows (optimizer, copies, loader…)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcore.physics.collectives import Collective
+from simcore.step.graph import StepGraph, Task
+from simcore.workload.graph import Workload
+
+#: Backward is cut into at most this many stretches for the host stream.
+HOST_STRETCHES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class CommCost:
+    """A task that sends ``counts[i]`` messages of ``sizes_bytes[i]`` one after another.
+
+    ``every_micro_step``: runs in each micro-step, not only in the last before the update.
+    """
+
+    task: int
+    op: Collective
+    sizes_bytes: tuple[float, ...]
+    counts: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """The graph and the recipes. ``weights`` is [compute tasks, phases]."""
+
+    graph: StepGraph
+    n_classes: int
+    compute_tasks: NDArray[np.intp]
+    compute_class: NDArray[np.intp]
+    weights: NDArray[np.float64]
+    host_tasks: NDArray[np.intp]
+    host_weights: NDArray[np.float64]
+    comm: tuple[CommCost, ...]
+    misc: tuple[tuple[int, str, int], ...]
+    overlapped: NDArray[np.bool_]
+    labels: dict[int, tuple[tuple[str, float], ...]] = field(default_factory=dict)
+
+
+class ProgramBuilder:
+    """Collects tasks in issue order. Strategies drive it; see ``step.parallel``."""
+
+    def __init__(self, workload: Workload, n_classes: int, recompute: bool) -> None:
+        self.workload, self.n_classes, self.recompute = workload, n_classes, recompute
+        self.n_blocks = len(workload.blocks)
+        self.n_phases = 2 * self.n_blocks + len(workload.frozen)
+        self.tasks: list[Task] = []
+        self._compute: list[tuple[int, int, NDArray[np.float64], bool]] = []
+        self._host: list[tuple[int, NDArray[np.float64]]] = []
+        self._comm: list[CommCost] = []
+        self._misc: list[tuple[int, str, int]] = []
+        self._last_host: int | None = None
+
+    # -- rows of phase weights -------------------------------------------------------------
+
+    def forward_row(self, blocks: Iterable[int]) -> NDArray[np.float64]:
+        """Phase weights of running ``blocks`` forward."""
+        row = np.zeros(self.n_phases)
+        for b in blocks:
+            row[b] += 1.0
+        return row
+
+    def backward_row(self, shares: Iterable[tuple[int, float]]) -> NDArray[np.float64]:
+        """Phase weights of ``(block, fraction)`` backward, recompute included."""
+        row = np.zeros(self.n_phases)
+        for b, share in shares:
+            row[self.n_blocks + b] += share
+            if self.recompute and self.workload.blocks[b].recomputable:
+                row[b] += share
+        return row
+
+    def frozen_row(self) -> NDArray[np.float64]:
+        """Phase weights of every frozen network once."""
+        row = np.zeros(self.n_phases)
+        row[2 * self.n_blocks :] = 1.0
+        return row
+
+    # -- tasks -----------------------------------------------------------------------------
+
+    def _add(
+        self,
+        name: str,
+        stream: str,
+        term: str,
+        deps: Sequence[int] = (),
+        bounds: Sequence[int] = (),
+    ) -> int:
+        self.tasks.append(Task(name, stream, term, tuple(deps), tuple(bounds)))
+        return len(self.tasks) - 1
+
+    def host(self, name: str, row: NDArray[np.float64]) -> int:
+        """The host issues the kernels of ``row``; returns the task."""
+        task = self._add(f"issue {name}", "host", "host")
+        self._host.append((task, row))
+        return task
+
+    def compute(
+        self,
+        name: str,
+        term: str,
+        row: NDArray[np.float64],
+        deps: Sequence[int] = (),
+        *,
+        issued_by: int | None = None,
+        overlapped: bool = False,
+    ) -> list[int]:
+        """Device work on every rank class; returns one task a class.
+
+        ``issued_by`` is the host task that must have finished for this to finish; without it a
+        host task of its own is added. ``overlapped`` marks work that shares the device with
+        collectives.
+        """
+        host = self.host(name, row) if issued_by is None else issued_by
+        made = []
+        for c in range(self.n_classes):
+            stream = "compute" if self.n_classes == 1 else f"compute {c}"
+            task = self._add(name, stream, term, deps, (host,))
+            self._compute.append((task, c, row, overlapped))
+            made.append(task)
+        return made
+
+    def comm(
+        self,
+        name: str,
+        op: Collective,
+        sizes_bytes: Sequence[float],
+        deps: Sequence[int],
+        *,
+        counts: Sequence[float] | None = None,
+        stream: str = "comm",
+    ) -> int:
+        """A collective over all ranks once every class is ready."""
+        task = self._add(name, stream, "communication", deps)
+        counts = tuple(counts) if counts is not None else (1.0,) * len(sizes_bytes)
+        self._comm.append(CommCost(task, op, tuple(sizes_bytes), counts))
+        return task
+
+    def misc(
+        self, name: str, stream: str, term: str, quantity: str, deps: Sequence[int] = ()
+    ) -> list[int]:
+        """A task whose duration is ``quantity`` of the pricing layer; per class on compute."""
+        if stream != "compute":
+            task = self._add(name, stream, term, deps)
+            self._misc.append((task, quantity, 0))
+            return [task]
+        made = []
+        for c in range(self.n_classes):
+            task = self._add(name, "compute" if self.n_classes == 1 else f"compute {c}", term, deps)
+            self._misc.append((task, quantity, c))
+            made.append(task)
+        return made
+
+    def finish(self) -> Program:
+        """Freeze what was collected."""
+        overlapped = np.zeros(len(self.tasks), dtype=bool)
+        for task, _, _, flag in self._compute:
+            overlapped[task] = flag
+        return Program(
+            graph=StepGraph(tuple(self.tasks)),
+            n_classes=self.n_classes,
+            compute_tasks=np.array([c[0] for c in self._compute], dtype=np.intp),
+            compute_class=np.array([c[1] for c in self._compute], dtype=np.intp),
+            weights=np.array([c[2] for c in self._compute]),
+            host_tasks=np.array([h[0] for h in self._host], dtype=np.intp),
+            host_weights=np.array([h[1] for h in self._host]),
+            comm=tuple(self._comm),
+            misc=tuple(self._misc),
+            overlapped=overlapped,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """Gradients sent together: their bytes, and where in backward the last one is ready.
+
+    ``instance`` counts block instances from the end of the model; ``share`` is how much of that
+    instance's backward has run.
+    """
+
+    n_bytes: float
+    n_tensors: int
+    instance: int
+    share: float
+
+
+def gradient_buckets(
+    workload: Workload, grad_bytes: int, cap_bytes: float, first_bytes: float
+) -> list[Bucket]:
+    """DDP's buckets in gradient-ready order: a bucket closes once it reaches its cap.
+
+    torch/nn/parallel/distributed.py and reducer.cpp (compute_bucket_assignment_by_size): the
+    first cap is 1 MiB, then ``bucket_cap_mb``. Within a block gradients are taken to appear in
+    reverse definition order, in proportion to their size.
+    """
+    buckets: list[Bucket] = []
+    filled, tensors = 0.0, 0
+    instance, share = 0, 0.0
+    for position, block in enumerate(reversed(list(workload.instances()))):
+        done = 0
+        for param in reversed(block.params):
+            done += param.numel
+            filled += param.numel * grad_bytes
+            tensors += 1
+            instance, share = position, done / block.numel
+            if filled >= (cap_bytes if buckets else first_bytes):
+                buckets.append(Bucket(filled, tensors, instance, share))
+                filled, tensors = 0.0, 0
+    if tensors:
+        buckets.append(Bucket(filled, tensors, instance, share))
+    return buckets
+
+
+def backward_stretches(
+    workload: Workload, buckets: Sequence[Bucket]
+) -> list[list[tuple[int, float]]]:
+    """Cut backward at the points where buckets are ready: ``(block, share)`` lists.
+
+    One stretch a bucket and, where anything is left, one more to the end.
+    """
+    order = list(reversed(workload.order))
+    stretches: list[list[tuple[int, float]]] = []
+    at, done = 0, 0.0
+    for bucket in buckets:
+        piece: list[tuple[int, float]] = []
+        while at < bucket.instance:
+            piece.append((order[at], 1.0 - done))
+            at, done = at + 1, 0.0
+        if bucket.share > done:
+            piece.append((order[at], bucket.share - done))
+            done = bucket.share
+        stretches.append(piece)
+    rest = []
+    while at < len(order):
+        if done < 1.0:
+            rest.append((order[at], 1.0 - done))
+        at, done = at + 1, 0.0
+    if rest:
+        stretches.append(rest)
+    return stretches

@@ -1,0 +1,1 @@
+"""How a job is spread: parallel strategy, precision, optimizer, offload."""

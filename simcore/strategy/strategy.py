@@ -1,0 +1,122 @@
+"""A strategy: how the work is spread over ranks and what each keeps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from simcore.base.errors import InvalidConfig, UnknownName
+from simcore.base.units import MIB
+from simcore.strategy.precision import OPTIMIZERS, PRECISIONS, OffloadTarget, Optimizer, Precision
+
+Parallelism = Literal["dp", "manual", "ddp", "zero1", "zero2", "zero3"]
+Recompute = Literal["none", "full"]
+StepImpl = Literal["foreach", "for-loop", "fused"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offload:
+    """Where optimizer state and parameters live when not on the device."""
+
+    optimizer: OffloadTarget = "none"
+    params: OffloadTarget = "none"
+
+    def __bool__(self) -> bool:
+        return self.optimizer != "none" or self.params != "none"
+
+    def __str__(self) -> str:
+        parts = [f"{w}:{t}" for w, t in (("optimizer", self.optimizer), ("params", self.params))
+                 if t != "none"]  # fmt: skip
+        return ",".join(parts) or "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Strategy:
+    """One way to run a job. Batch sizes are not here: they vary over the configuration axis.
+
+    ``bucket_cap_bytes`` and ``first_bucket_bytes``: DDP's gradient buckets (torch defaults
+    25 MiB and 1 MiB). ``zero_bucket_numel``: DeepSpeed's ``reduce_bucket_size`` default.
+    ``prefetch_blocks``: how many blocks ahead ZeRO-3 gathers parameters.
+    """
+
+    parallelism: Parallelism = "ddp"
+    precision: Precision
+    optimizer: Optimizer
+    recompute: Recompute = "none"
+    offload: Offload = Offload()
+    ema: bool = False
+    grad_clip: bool = False
+    step_impl: StepImpl = "foreach"
+    ema_impl: StepImpl = "for-loop"
+    bucket_cap_bytes: int = 25 * MIB
+    first_bucket_bytes: int = MIB
+    zero_bucket_numel: int = 500_000_000
+    prefetch_blocks: int = 1
+
+    @property
+    def zero_stage(self) -> int:
+        """0 where nothing is sharded."""
+        return int(self.parallelism[4]) if self.parallelism.startswith("zero") else 0
+
+    def violations(self, n_nodes: int, n_ranks: int, n_types: int) -> list[str]:
+        """Every rule that this strategy breaks on such a cluster."""
+        found = []
+        if self.parallelism == "dp" and n_nodes > 1:
+            found.append(
+                f"strategy dp (DataParallel) is one process on one node, not {n_nodes} nodes: "
+                "use ddp"
+            )
+        if self.parallelism == "dp" and n_types > 1:
+            found.append("strategy dp (DataParallel) needs GPUs of one type: use ddp")
+        if self.offload.params != "none" and self.zero_stage < 3:
+            found.append(f"offload of params needs zero3, not {self.parallelism}")
+        if self.offload.optimizer != "none" and self.zero_stage < 1:
+            found.append(f"offload of the optimizer needs zero1 to zero3, not {self.parallelism}")
+        return found
+
+
+def parse_offload(text: str) -> Offload:
+    """``none``, ``optimizer``, ``optimizer+params``, ``optimizer:nvme``, ``params:cpu-far``…
+
+    ``cpu`` is pinned memory of the near NUMA node, ``cpu-far`` of the other socket.
+    """
+    chosen: dict[str, OffloadTarget] = {}
+    text = text.strip().lower()
+    if text in ("", "none"):
+        return Offload()
+    targets = [t for t in get_args(OffloadTarget) if t != "none"]
+    for part in text.replace("+", ",").split(","):
+        what, _, where = part.strip().partition(":")
+        where = where or "cpu"
+        if what in ("cpu", "nvme", "cpu-far") and where == "cpu":
+            what, where = "optimizer", what
+        if what == "parameters":
+            what = "params"
+        if what not in ("optimizer", "params"):
+            raise UnknownName("offload", what, ["optimizer", "params", "none"])
+        if where not in targets:
+            raise UnknownName("offload target", where, targets)
+        chosen[what] = where  # type: ignore[assignment]
+    if not chosen:
+        raise InvalidConfig([f"offload {text!r} names nothing: try optimizer:cpu"])
+    return Offload(**chosen)
+
+
+def parallelism_named(name: str) -> Parallelism:
+    """One of dp, manual, ddp, zero1, zero2, zero3. Raises UnknownName."""
+    known = get_args(Parallelism)
+    folded = name.strip().lower().replace("-", "").replace("_", "")
+    if folded not in known:
+        raise UnknownName("strategy", name, known)
+    return folded  # type: ignore[return-value]
+
+
+__all__ = [
+    "OPTIMIZERS",
+    "PRECISIONS",
+    "Offload",
+    "Parallelism",
+    "Strategy",
+    "parallelism_named",
+    "parse_offload",
+]

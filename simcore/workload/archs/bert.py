@@ -1,0 +1,158 @@
+"""BERT (Devlin et al. 2018) with its pooler and a classification head; post-norm encoder.
+
+Op by op as the eager implementation of transformers 4.3x runs it: scores materialised, dropout
+on the probabilities; ``attention="sdpa"`` fuses them.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from simcore.workload import ops
+from simcore.workload.archs import ARCHS
+from simcore.workload.graph import Block, Kernel, Op, Param, Saved, Workload
+
+_INT64_BYTES = 8
+
+
+def _norm_params(name: str, dim: int) -> tuple[Param, Param]:
+    return Param(f"{name}.weight", dim), Param(f"{name}.bias", dim)
+
+
+def _linear_params(name: str, k: int, n: int) -> tuple[Param, Param]:
+    return Param(f"{name}.weight", k * n), Param(f"{name}.bias", n)
+
+
+def _dropout(name: str, elems: float, on: bool, *, high: bool = False) -> tuple[Op, ...]:
+    return (ops.dropout(name, elems, high=high),) if on else ()
+
+
+def _embeddings(
+    seq: int, hidden: int, vocab: int, max_positions: int, type_vocab: int, drop: bool
+) -> Block:
+    elems = float(seq * hidden)
+    mask = Kernel(kind="elementwise", high=2.0 * seq, launches=3.0)  # cast, 1 - mask, times min
+    body = (
+        Op(name="mask", fwd=(mask,), saved=Saved()),
+        ops.embedding("word", seq, hidden, vocab),
+        ops.embedding("token_type", seq, hidden, type_vocab),
+        ops.binary("add_token_type", elems, grads=0, high=True),
+        ops.add_positions("position", seq, hidden, table_rows=max_positions),
+        ops.layer_norm("norm", seq, hidden),
+        *_dropout("dropout", elems, drop, high=True),
+    )
+    params = (
+        Param("word.weight", vocab * hidden),
+        Param("position.weight", max_positions * hidden),
+        Param("token_type.weight", type_vocab * hidden),
+        *_norm_params("norm", hidden),
+    )
+    return Block(name="embeddings", ops=body, params=params)
+
+
+def _layer(
+    seq: int, hidden: int, heads: int, ffn: int, drop: bool, attention: Literal["eager", "sdpa"]
+) -> Block:
+    elems, head_dim = float(seq * hidden), hidden // heads
+    fused = attention == "sdpa"
+    if fused:
+        core: tuple[Op, ...] = (ops.sdpa("attention", 1, heads, heads, seq, seq, head_dim),)
+    else:
+        core = ops.attention_eager("attention", heads, seq, seq, head_dim, mask="add", drop=drop)
+    body = (
+        ops.linear("q", seq, hidden, hidden, bias=True),
+        ops.linear("k", seq, hidden, hidden, bias=True, save_input=False),
+        ops.linear("v", seq, hidden, hidden, bias=True, save_input=False),
+        *core,
+        ops.linear("attention.out", seq, hidden, hidden, bias=True, save_input=not fused),
+        *_dropout("attention.dropout", elems, drop),
+        ops.binary("attention.residual", elems, grads=0, high=True),
+        ops.accumulate("attention.forks", elems, times=3, high=True),  # q, k, v, residual
+        ops.layer_norm("attention.norm", seq, hidden),
+        ops.linear("up", seq, hidden, ffn, bias=True),
+        ops.activation("gelu", seq * ffn),
+        ops.linear("down", seq, ffn, hidden, bias=True),
+        *_dropout("mlp.dropout", elems, drop),
+        ops.binary("mlp.residual", elems, grads=0, high=True),
+        ops.accumulate("mlp.fork", elems, high=True),
+        ops.layer_norm("mlp.norm", seq, hidden),
+    )
+    params = (
+        *_linear_params("q", hidden, hidden),
+        *_linear_params("k", hidden, hidden),
+        *_linear_params("v", hidden, hidden),
+        *_linear_params("attention.out", hidden, hidden),
+        *_norm_params("attention.norm", hidden),
+        *_linear_params("up", hidden, ffn),
+        *_linear_params("down", ffn, hidden),
+        *_norm_params("mlp.norm", hidden),
+    )
+    return Block(
+        name="layer", ops=body, params=params, boundary=Saved(high=elems), recomputable=True
+    )
+
+
+def _head(seq: int, hidden: int, classes: int, drop: bool) -> Block:
+    # The first token is a view: the pooler keeps the whole last hidden state.
+    pinned = ops.keep("last_hidden", float(seq * hidden), high=True)
+    first = ops.grad_only("first_token", 2.0 * seq * hidden, high=True, kind="copy")
+    body = (
+        pinned,
+        first,
+        ops.linear("pooler", 1, hidden, hidden, bias=True, save_input=False),
+        # dropout's output is what the classifier keeps, the tanh's its own
+        ops.activation("tanh", hidden, saves="output"),
+        *_dropout("dropout", hidden, drop),
+        ops.linear("classifier", 1, hidden, classes, bias=True, save_input=drop),
+        ops.cross_entropy("loss", 1, classes),
+        ops.loss_seed(),
+    )
+    params = (
+        *_linear_params("pooler", hidden, hidden),
+        *_linear_params("classifier", hidden, classes),
+    )
+    return Block(name="head", ops=body, params=params)
+
+
+@ARCHS.register("bert")
+def build(
+    *,
+    name: str,
+    sample_unit: str = "sequence",
+    layers: int,
+    hidden: int,
+    heads: int,
+    ffn: int = 0,
+    vocab: int = 30522,
+    seq_len: int = 128,
+    max_positions: int = 512,
+    type_vocab: int = 2,
+    classes: int = 2,
+    dropout: float = 0.1,
+    attention: str = "eager",
+) -> Workload:
+    """BERT for sequence classification over ``seq_len`` tokens. ``ffn`` 0: four times hidden."""
+    if attention not in ("eager", "sdpa"):
+        raise ValueError(f"attention {attention!r} is neither 'eager' nor 'sdpa'")
+    if hidden % heads:
+        raise ValueError(f"hidden {hidden} is not a multiple of heads {heads}")
+    if not 0 < seq_len <= max_positions:
+        raise ValueError(f"seq_len {seq_len} is not within 1..{max_positions}")
+    drop = dropout > 0
+    kind: Literal["eager", "sdpa"] = "sdpa" if attention == "sdpa" else "eager"
+    blocks = (
+        _embeddings(seq_len, hidden, vocab, max_positions, type_vocab, drop),
+        _layer(seq_len, hidden, heads, ffn or 4 * hidden, drop, kind),
+        _head(seq_len, hidden, classes, drop),
+    )
+    return Workload(
+        name=name,
+        sample_unit=sample_unit,
+        blocks=blocks,
+        order=(0, *[1] * layers, 2),
+        buffers_numel=2 * max_positions,  # position ids, token type ids
+        n_buffers=2,
+        # token ids, token types, attention mask, one label
+        input_bytes=_INT64_BYTES * (3 * seq_len + 1),
+        tokens_per_sample=seq_len,
+    )

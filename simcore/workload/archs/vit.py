@@ -1,0 +1,140 @@
+"""Vision transformer (Dosovitskiy et al. 2020) as torchvision builds it, on torch's packed
+multi-head attention.
+
+That module runs sequence first: its input, q/k/v and the residual sum are rearranged, which
+costs copies forward and more backward (counted from the operators that torch 2.13 dispatches).
+"""
+
+from __future__ import annotations
+
+from simcore.workload import ops
+from simcore.workload.archs import ARCHS
+from simcore.workload.graph import Block, Kernel, Op, Param, Saved, Workload
+
+_FP32_BYTES = 4
+
+
+def _norm_params(name: str, dim: int) -> tuple[Param, Param]:
+    return Param(f"{name}.weight", dim), Param(f"{name}.bias", dim)
+
+
+def _linear_params(name: str, k: int, n: int) -> tuple[Param, Param]:
+    return Param(f"{name}.weight", k * n), Param(f"{name}.bias", n)
+
+
+def _patches(image: int, patch: int, hidden: int, tokens: int) -> Block:
+    side = image // patch
+    elems = float(tokens * hidden)
+    cat = Kernel(kind="copy", low=side * side * hidden, high=elems, weight=float(hidden))
+    # the class token's gradient: a slice of the batch summed
+    token = Kernel(kind="reduction", high=hidden, weight=float(hidden))
+    body = (
+        ops.conv2d(
+            "patches", (image, image), (side, side), 3, hidden, patch, input_grad=False, bias=True
+        ),
+        Op(name="class_token", fwd=(cat,), bwd=(token,)),
+        ops.add_positions("positions", tokens, hidden),
+    )
+    params = (
+        Param("class_token", hidden),
+        Param("patches.weight", 3 * patch * patch * hidden),
+        Param("patches.bias", hidden),
+        Param("positions", tokens * hidden),
+    )
+    return Block(name="patches", ops=body, params=params)
+
+
+def _qkv(tokens: int, hidden: int) -> tuple[Op, ...]:
+    elems = float(tokens * hidden)
+    bias = Kernel(kind="elementwise", low=6 * elems, weight=3.0 * hidden)
+    # q, k, v return separately: six rearrangements, three scattered into zeros, two sums, one
+    # copy back to the packed order.
+    split = (
+        Kernel(kind="copy", low=12 * elems, launches=6.0),
+        Kernel(kind="copy", low=15 * elems, launches=3.0),
+        Kernel(kind="elementwise", low=18 * elems, launches=2.0),
+        Kernel(kind="copy", low=6 * elems),
+    )
+    return (
+        ops.copy("sequence_first", elems),
+        ops.linear("qkv", tokens, hidden, 3 * hidden, bias=True),
+        Op(name="qkv.bias", fwd=(bias,)),
+        Op(name="qkv.split", fwd=(Kernel(kind="copy", low=6 * elems),), bwd=split),
+    )
+
+
+def _layer(tokens: int, hidden: int, heads: int, ffn: int) -> Block:
+    elems = float(tokens * hidden)
+    body = (
+        ops.layer_norm("norm1", tokens, hidden),
+        *_qkv(tokens, hidden),
+        ops.sdpa("attention", 1, heads, heads, tokens, tokens, hidden // heads),
+        ops.linear("attention.out", tokens, hidden, hidden, bias=True, save_input=False),
+        ops.grad_only("batch_first", 2 * elems, kind="copy"),
+        ops.binary("attention.residual", elems, grads=0, high=True),
+        ops.accumulate("attention.fork", elems, high=True),
+        ops.layer_norm("norm2", tokens, hidden),
+        ops.linear("up", tokens, hidden, ffn, bias=True),
+        ops.activation("gelu", tokens * ffn),
+        ops.linear("down", tokens, ffn, hidden, bias=True),
+        ops.binary("mlp.residual", elems, grads=0, high=True),
+        ops.accumulate("mlp.fork", elems, high=True),
+    )
+    params = (
+        *_norm_params("norm1", hidden),
+        *_linear_params("qkv", hidden, 3 * hidden),
+        *_linear_params("attention.out", hidden, hidden),
+        *_norm_params("norm2", hidden),
+        *_linear_params("up", hidden, ffn),
+        *_linear_params("down", ffn, hidden),
+    )
+    return Block(
+        name="layer", ops=body, params=params, boundary=Saved(high=elems), recomputable=True
+    )
+
+
+@ARCHS.register("vit")
+def build(
+    *,
+    name: str,
+    sample_unit: str = "image",
+    layers: int,
+    hidden: int,
+    heads: int,
+    ffn: int = 0,
+    image: int = 224,
+    patch: int = 16,
+    classes: int = 1000,
+) -> Workload:
+    """ViT on square RGB images with a class token; no dropout (torchvision's default)."""
+    if hidden % heads:
+        raise ValueError(f"hidden {hidden} is not a multiple of heads {heads}")
+    if image % patch:
+        raise ValueError(f"image {image} is not a multiple of patch {patch}")
+    tokens = (image // patch) ** 2 + 1
+    head = (
+        ops.layer_norm("norm", tokens, hidden),
+        ops.grad_only("class_token", 2.0 * tokens * hidden, kind="copy", high=True),
+        # the class token is a view: the head keeps the whole normalised sequence
+        ops.keep("class_token.view", float(tokens * hidden), high=True),
+        ops.linear("head", 1, hidden, classes, bias=True, save_input=False),
+        ops.cross_entropy("loss", 1, classes),
+        ops.loss_seed(),
+    )
+    blocks = (
+        _patches(image, patch, hidden, tokens),
+        _layer(tokens, hidden, heads, ffn or 4 * hidden),
+        Block(
+            name="head",
+            ops=head,
+            params=(*_norm_params("norm", hidden), *_linear_params("head", hidden, classes)),
+        ),
+    )
+    return Workload(
+        name=name,
+        sample_unit=sample_unit,
+        blocks=blocks,
+        order=(0, *[1] * layers, 2),
+        input_bytes=_FP32_BYTES * 3 * image * image + 8,
+        tokens_per_sample=tokens,
+    )

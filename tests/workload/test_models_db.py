@@ -1,0 +1,130 @@
+"""One contract for every file of models_db."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from simcore.base.database import fold_name, shipped_root
+from simcore.base.errors import InvalidConfig
+from simcore.workload.graph import Kernel, Op, Saved, Workload
+from simcore.workload.models import MODELS, ModelRecord
+
+_FOLDER = shipped_root() / "models_db"
+_FILES = sorted(_FOLDER.glob("*.yaml"))
+_PRECISIONS = {"fp32", "tf32", "amp-fp16", "amp-bf16", "fp16", "bf16"}
+_OPTIMIZERS = {"sgd", "adam", "adamw"}
+_STRATEGIES = {"dp", "manual", "ddp", "zero1", "zero2", "zero3"}
+
+
+@pytest.fixture(params=_FILES, ids=lambda path: path.stem)
+def record(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ModelRecord:
+    path: Path = request.param
+    monkeypatch.chdir(_FOLDER.parent)  # the shipped files, not a user's own
+    return MODELS[path.stem]
+
+
+def _not_negative(saved: Saved) -> bool:
+    return min(saved.low, saved.high, saved.raw_bytes) >= 0
+
+
+def _kernel_is_sane(kernel: Kernel) -> bool:
+    work = (kernel.flop, kernel.low, kernel.high, kernel.weight, kernel.raw_bytes)
+    return min(work) >= 0 and kernel.launches > 0
+
+
+def _op_is_sane(op: Op) -> bool:
+    return _not_negative(op.saved) and all(_kernel_is_sane(k) for k in (*op.fwd, *op.bwd))
+
+
+def test_there_are_models() -> None:
+    assert len(_FILES) >= 19
+
+
+def test_names_and_aliases_are_unique() -> None:
+    used = Counter(
+        fold_name(name) for r in map(MODELS.__getitem__, [p.stem for p in _FILES])
+        for name in {fold_name(r.name): r.name, **{fold_name(a): a for a in r.aliases}}.values()
+    )  # fmt: skip
+    assert [name for name, count in used.items() if count > 1] == []
+
+
+def test_every_alias_finds_its_record(record: ModelRecord) -> None:
+    for name in (record.name, *record.aliases):
+        assert MODELS[name] is record
+    assert len({fold_name(n) for n in (record.name, *record.aliases)}) == 1 + len(record.aliases)
+
+
+def test_parameters_are_the_pinned_count(record: ModelRecord) -> None:
+    assert record.build().trainable_numel == record.params.value
+
+
+def test_frozen_parameters_are_the_pinned_count(record: ModelRecord) -> None:
+    built = record.build().frozen
+    assert len(built) == len(record.frozen)
+    for part, given in zip(built, record.frozen, strict=True):
+        assert part.resident_numel == given.params.value
+        assert part.transient_low >= 0
+        assert all(_op_is_sane(op) for op in part.ops)
+
+
+def test_work_and_storages_are_sane(record: ModelRecord) -> None:
+    workload = record.build()
+    assert workload.forward_flop > 0
+    assert workload.input_bytes > 0
+    assert all(0 <= i < len(workload.blocks) for i in workload.order)
+    assert set(workload.order) == set(range(len(workload.blocks)))
+    saved = workload.saved
+    assert _not_negative(saved)
+    assert saved.low + saved.high > 0
+    for block in workload.blocks:
+        assert _not_negative(block.boundary)
+        assert all(_op_is_sane(op) for op in block.ops), block.name
+        assert all(p.numel > 0 for p in block.params)
+        if block.recomputable:  # there is an input to start again from
+            assert block.boundary.low + block.boundary.high > 0
+
+
+def test_backward_does_about_twice_the_work_of_forward(record: ModelRecord) -> None:
+    ops = [op for block in record.build().instances() for op in block.ops]
+    forward = sum(k.flop for op in ops for k in op.fwd)
+    backward = sum(k.flop for op in ops for k in op.bwd)
+    assert 1.5 * forward <= backward <= 2.5 * forward
+
+
+def test_sources_are_given(record: ModelRecord) -> None:
+    assert all(text.strip() for text in record.sources.values())
+    used = {figure.source for figure in record.figures().values()}
+    assert {*used, record.training.source} <= set(record.sources)
+    assert record.params.source in used
+
+
+def test_training_uses_known_words(record: ModelRecord) -> None:
+    training = record.training
+    assert training.precision in _PRECISIONS
+    assert training.optimizer in _OPTIMIZERS
+    assert training.strategy in _STRATEGIES
+
+
+def test_building_is_deterministic(record: ModelRecord) -> None:
+    again = record.model_copy()
+    first, second = record.build(), again.build()
+    assert first is not second  # the copy is not served from the cache
+    for field in fields(Workload):
+        assert getattr(first, field.name) == getattr(second, field.name), field.name
+
+
+def test_an_unknown_setting_is_refused(record: ModelRecord) -> None:
+    with pytest.raises(InvalidConfig, match="no_such_setting"):
+        record.build(no_such_setting=1)
+
+
+def test_overrides_change_the_workload() -> None:
+    record = MODELS["bert-base"]
+    longer = record.build(seq_len=256)
+    assert longer.tokens_per_sample == 256
+    assert longer.trainable_numel == record.params.value
+    assert longer.forward_flop > 2 * record.build().forward_flop

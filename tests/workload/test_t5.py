@@ -1,0 +1,69 @@
+"""The frozen T5 v1.1 encoder against its published size and a torch twin."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from reference.encoders import T5Encoder
+from reference.meter import KernelMeter, LiveMeter
+from torch.utils.flop_counter import FlopCounterMode
+
+from simcore.base.units import TERA
+from simcore.workload.archs.t5 import t5_encoder
+from simcore.workload.graph import Op
+
+_SMALL = {"layers": 2, "width": 256, "inner": 640, "heads": 4, "head_dim": 64, "vocab": 100}
+
+
+def small_module() -> T5Encoder:
+    torch.manual_seed(0)
+    return T5Encoder(2, 256, 640, 4, 64, 100)
+
+
+def test_parameters_match_the_module() -> None:
+    with torch.device("meta"):
+        truth = sum(p.numel() for p in T5Encoder().parameters())
+    assert t5_encoder(name="t5").resident_numel == truth == 4_762_310_656
+
+
+def test_flop_match_the_flop_counter() -> None:
+    with torch.device("meta"), FlopCounterMode(display=False) as counter:
+        T5Encoder()(torch.zeros(1, 120, dtype=torch.long))
+    ours = sum(k.flop for op in t5_encoder(name="t5").ops for k in op.fwd)
+    assert ours == pytest.approx(counter.get_total_flops(), rel=1e-9)
+    assert ours == pytest.approx(1.117 * TERA, rel=1e-3)
+
+
+@pytest.mark.parametrize("tokens", [15, 40])
+def test_peak_of_live_elements_matches_the_module(tokens: int) -> None:
+    model, ids = small_module(), torch.zeros(1, tokens, dtype=torch.long)
+    with torch.no_grad(), LiveMeter() as meter:
+        model(ids)
+    ours = t5_encoder(name="t5", tokens=tokens, **_SMALL).transient_low
+    assert ours == pytest.approx(meter.peak, rel=0.02)
+
+
+def test_launches_and_traffic_of_a_layer_match_the_dispatcher() -> None:
+    """In fp32 the module has no casts and no clamps; both are what half precision adds."""
+    batch, tokens = 2, 15
+    module, ids = small_module(), torch.zeros(batch, tokens, dtype=torch.long)
+    with torch.no_grad(), KernelMeter() as meter:
+        module(ids)
+    ours = t5_encoder(name="t5", tokens=tokens, **_SMALL)
+    half_only = ("to_float", "to_half", "clamp")
+    body = [op for op in ours.ops if "." in op.name and not op.name.endswith(half_only)]
+
+    def launched(op: Op) -> float:
+        return sum(k.launches for k in op.fwd) - 2 * op.name.endswith("norm")  # two casts
+
+    embedding_and_bias, final_norm = 2 + 6, 6
+    truth = meter.n_launches - embedding_and_bias - final_norm
+    assert sum(map(launched, body)) == pytest.approx(truth, abs=2)
+    moved = sum((k.low + k.high) * batch + k.weight for op in body for k in op.fwd)
+    assert moved == pytest.approx(meter.n_elems, rel=0.1)
+
+
+def test_half_precision() -> None:
+    t5 = t5_encoder(name="t5")
+    assert t5.bytes_per_param == 2
+    assert all(not op.bwd and not op.saved.low for op in t5.ops)

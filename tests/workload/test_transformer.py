@@ -1,0 +1,148 @@
+"""Decoder-only models against published counts, closed forms and reference modules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from reference import measure
+from reference.transformer import Gpt2, Llama
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from simcore.workload.archs.transformer import build
+
+_SMALL: dict[str, Any] = {"layers": 2, "hidden": 64, "heads": 4, "vocab": 100, "seq_len": 32}
+_LLAMA: dict[str, Any] = {
+    "mlp": "swiglu", "positions": "rope", "norm": "rmsnorm", "bias": False, "fused_qkv": False,
+    "tied": False,
+}  # fmt: skip
+
+
+def _step(model: nn.Module, ids: Tensor, held: list[Tensor]) -> Callable[[], Tensor]:
+    labels = torch.randint(0, 100, ids.shape)
+
+    def step() -> Tensor:
+        logits = model(ids)
+        held[:] = [logits]
+        # the copy stands for the shift by one position, which keeps every row here
+        return F.cross_entropy(logits.clone().view(-1, logits.shape[-1]), labels.view(-1))
+
+    return step
+
+
+@pytest.mark.parametrize(
+    ("layers", "hidden", "heads", "published"),
+    [
+        (12, 768, 12, 124_439_808),
+        (24, 1024, 16, 354_823_168),
+        (36, 1280, 20, 774_030_080),
+        (48, 1600, 25, 1_557_611_200),
+    ],
+)
+def test_gpt2_parameters_match_the_published_count_and_the_module(
+    layers: int, hidden: int, heads: int, published: int
+) -> None:
+    workload = build(name="g", layers=layers, hidden=hidden, heads=heads, vocab=50257, seq_len=1024)
+    assert workload.trainable_numel == published
+    assert measure.built_param_sizes(workload) == measure.param_sizes(
+        lambda: Gpt2(layers, hidden, heads)
+    )
+
+
+def test_llama_2_7b_has_its_published_parameters() -> None:
+    # Touvron et al. 2023 (6.7B); 6,738,415,616 follows from the released configuration
+    workload = build(
+        name="l", layers=32, hidden=4096, heads=32, ffn=11008, vocab=32000, seq_len=4096, **_LLAMA
+    )
+    assert workload.trainable_numel == 6_738_415_616
+
+
+def test_llama_3_8b_has_its_published_parameters() -> None:
+    # Grattafiori et al. 2024 (8B); 8,030,261,248 follows from the released configuration
+    workload = build(
+        name="l", layers=32, hidden=4096, heads=32, kv_heads=8, ffn=14336, vocab=128256,
+        seq_len=8192, **_LLAMA,
+    )  # fmt: skip
+    assert workload.trainable_numel == 8_030_261_248
+
+
+def test_gpt2_flop_match_the_counter_and_the_closed_form() -> None:
+    layers, d, seq, vocab = 12, 768, 1024, 50257
+    shape = {"layers": layers, "hidden": d, "heads": 12, "vocab": vocab, "seq_len": seq}
+    unmasked = build(name="g", attention="math", **shape).forward_flop
+    ids = torch.empty(1, seq, dtype=torch.long, device="meta")
+    truth = measure.forward_flop(lambda: Gpt2(layers, d, 12, flash=False), ids)
+    assert unmasked == pytest.approx(truth, rel=1e-9)
+    matmul = layers * 24 * seq * d**2 + 2 * seq * d * vocab
+    assert unmasked == pytest.approx(matmul + layers * 4 * seq**2 * d, rel=1e-12)
+    # the causal kernel skips half of the scores
+    causal = build(name="g", attention="flash", **shape).forward_flop
+    assert causal == pytest.approx(matmul + layers * 2 * seq**2 * d, rel=1e-12)
+
+
+def test_llama_flop_match_the_counter() -> None:
+    workload = build(name="l", kv_heads=2, ffn=160, attention="math", **_SMALL, **_LLAMA)
+    ids = torch.empty(1, 32, dtype=torch.long, device="meta")
+    truth = measure.forward_flop(lambda: Llama(2, 64, 4, 2, 160, 100), ids)
+    assert workload.forward_flop == pytest.approx(truth, rel=1e-9)
+
+
+@pytest.mark.parametrize("attention", ["flash", "math"])
+@pytest.mark.parametrize("mlp", ["gelu", "gelu_new"])
+@pytest.mark.parametrize("layers", [1, 2])
+def test_gpt2_saved_storages_and_launches_match_the_module(
+    attention: str, mlp: str, layers: int
+) -> None:
+    # flash: the CPU's flash kernel, without dropout inside, which would save a seed only
+    batch = 2
+    shape = {**_SMALL, "layers": layers, "dropout": 0.1}
+    workload = build(name="g", attention=attention, mlp=mlp, **shape)
+    flash, written_out = attention == "flash", mlp == "gelu_new"
+    model = Gpt2(layers, 64, 4, 100, 32, flash=flash, written_out=written_out)
+    held: list[Tensor] = []
+    step = _step(model, torch.randint(0, 100, (batch, 32)), held)
+    step()
+    # the step holds its logits
+    truth = measure.saved_bytes(model, step) + held[0].untyped_storage().nbytes()
+    assert measure.built_saved_bytes(workload) * batch == pytest.approx(truth, rel=1e-3)
+    forward, backward = measure.dispatched(model, step)
+    ours = measure.built_launches(workload)
+    assert ours[0] == forward.total()
+    # a clone hands its gradient on; the cast or shift that it stands for launches one kernel
+    extra = ours[1] - backward.total() - 1
+    # written out, torch joins one of the three gradients without a copy of its own
+    assert 0 <= extra <= (0 if flash else layers)
+
+
+def test_llama_saved_storages_match_the_module() -> None:
+    batch, seq = 2, 32
+    workload = build(name="l", kv_heads=2, ffn=160, **_SMALL, **_LLAMA)
+    model = Llama(2, 64, 4, 2, 160, 100)
+    held: list[Tensor] = []
+    step = _step(model, torch.randint(0, 100, (batch, seq)), held)
+    step()
+    rope_bytes = 2 * seq * 16 * 4  # cosines and sines of one sequence, once a batch
+    truth = measure.saved_bytes(model, step) + held[0].untyped_storage().nbytes() - rope_bytes
+    assert measure.built_saved_bytes(workload) * batch == pytest.approx(truth, rel=1e-4)
+
+
+def test_fewer_kv_heads_save_less_and_never_more() -> None:
+    full, grouped = (build(name="l", kv_heads=kv, **_SMALL, **_LLAMA).saved.low for kv in (4, 2))
+    # k and v of two heads less, in each of two layers
+    assert full - grouped == 2 * 2 * 2 * 16 * 32
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"norm": "batch"}, {"mlp": "relu"}, {"positions": "alibi"}, {"attention": "eager"},
+        {"heads": 7}, {"kv_heads": 3}, {"seq_len": 0}, {"max_positions": 16},
+    ],
+)  # fmt: skip
+def test_wrong_settings_are_refused(wrong: dict[str, int | str]) -> None:
+    key = next(iter(wrong)).replace("max_positions", "seq_len")
+    with pytest.raises(ValueError, match=key):
+        build(**{"name": "g", **_SMALL, **wrong})

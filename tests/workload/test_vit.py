@@ -1,0 +1,61 @@
+"""Vision transformers against torchvision's published figures and a reference module."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from reference import measure
+from reference.vit import ViT
+from torch.nn import functional as F
+
+from simcore.workload.archs.vit import build
+
+_SHAPES = [(12, 768, 12, 86_567_656, 17.56), (24, 1024, 16, 304_326_632, 61.55)]
+
+
+@pytest.mark.parametrize(("layers", "hidden", "heads", "published", "_gmac"), _SHAPES)
+def test_parameters_match_the_published_count_and_the_module(
+    layers: int, hidden: int, heads: int, published: int, _gmac: float
+) -> None:
+    workload = build(name="v", layers=layers, hidden=hidden, heads=heads)
+    assert workload.trainable_numel == published
+    assert measure.built_param_sizes(workload) == measure.param_sizes(
+        lambda: ViT(layers, hidden, heads, 4 * hidden)
+    )
+
+
+@pytest.mark.parametrize(("layers", "hidden", "heads", "_published", "gmac"), _SHAPES)
+def test_flop_match_the_counter_and_the_published_figure(
+    layers: int, hidden: int, heads: int, _published: int, gmac: float
+) -> None:
+    ours = build(name="v", layers=layers, hidden=hidden, heads=heads).forward_flop
+    x = torch.empty(1, 3, 224, 224, device="meta")
+    truth = measure.forward_flop(lambda: ViT(layers, hidden, heads, 4 * hidden), x)
+    assert ours == pytest.approx(truth, rel=1e-9)
+    giga = 10.0**9
+    assert ours / giga == pytest.approx(2 * gmac, rel=0.005)
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_saved_storages_and_launches_match_the_module(layers: int) -> None:
+    batch = 2
+    workload = build(name="v", layers=layers, hidden=64, heads=4, image=32, patch=8, classes=10)
+    model = ViT(layers, 64, 4, 256, image=32, patch=8, classes=10)
+    x, labels = torch.randn(batch, 3, 32, 32), torch.tensor([1, 2])
+
+    def step() -> torch.Tensor:
+        return F.cross_entropy(model(x), labels)
+
+    truth = measure.saved_bytes(model, step)
+    assert measure.built_saved_bytes(workload) * batch == pytest.approx(truth, rel=1e-3)
+    forward, backward = measure.dispatched(model, step)
+    ours = measure.built_launches(workload)
+    assert ours[0] == forward.total()
+    # layer norm's backward makes its permuted gradient contiguous: a copy torch does not dispatch
+    assert ours[1] - backward.total() == layers
+
+
+@pytest.mark.parametrize("wrong", [{"heads": 7}, {"patch": 15}])
+def test_wrong_settings_are_refused(wrong: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        build(**{"name": "v", "layers": 2, "hidden": 64, "heads": 4, **wrong})
