@@ -53,10 +53,15 @@ def shipped_root() -> Path:
 
 def search_roots() -> tuple[Path, ...]:
     """Folders that may hold ``hardware_db`` and ``models_db``, most important first."""
+    return _roots(os.getcwd(), os.environ.get("SIMCORE_DB"), os.environ.get("XDG_DATA_HOME"))
+
+
+@lru_cache(maxsize=8)
+def _roots(cwd: str, extra: str | None, _data_home: str | None) -> tuple[Path, ...]:
     import platformdirs
 
-    roots = [Path.cwd()]
-    if extra := os.environ.get("SIMCORE_DB"):
+    roots = [Path(cwd)]
+    if extra:
         roots.append(Path(extra).expanduser())
     roots.append(Path(platformdirs.user_data_dir("simcore")))
     roots.append(shipped_root())
@@ -172,28 +177,24 @@ class Database(Generic[R]):
     def __init__(self, kind: str, folder: str, model: type[R]) -> None:
         self.kind, self.folder, self.model = kind, folder, model
 
+    def folders(self) -> tuple[tuple[Path, int], ...]:
+        """Existing folders in search order, with the time of their last change."""
+        found = []
+        for root in search_roots():
+            folder = root / self.folder
+            try:
+                found.append((folder, folder.stat().st_mtime_ns))
+            except OSError:
+                continue
+        return tuple(found)
+
     def files(self) -> dict[str, Path]:
         """Record name to file; a file in an earlier root hides one of the same name later."""
-        found: dict[str, Path] = {}
-        for root in search_roots():
-            for path in sorted((root / self.folder).glob("*.yaml")):
-                found.setdefault(path.stem, path)
-        return found
+        return dict(_files(self.folders()))
 
-    def index(self) -> dict[str, Path]:
+    def index(self) -> Mapping[str, Path]:
         """Folded names and aliases to files, from a scan of the names lines only."""
-        index: dict[str, Path] = {}
-        for stem, path in self.files().items():
-            index.setdefault(fold_name(stem), path)
-            try:
-                lines = _NAMES_LINE.findall(path.read_text(encoding="utf-8"))
-            except (OSError, UnicodeDecodeError):
-                continue
-            for _, value in lines:
-                for name in value.strip("[]").split(","):
-                    if folded := fold_name(name.strip().strip("'\"")):
-                        index.setdefault(folded, path)
-        return index
+        return _index(self.folders())
 
     def __getitem__(self, name: str) -> R:
         path = self.index().get(fold_name(name)) if name.strip() else None
@@ -211,7 +212,35 @@ class Database(Generic[R]):
         return [_load(p, self.model, p.stat().st_mtime_ns) for _, p in sorted(self.files().items())]
 
 
-@lru_cache(maxsize=512)
+Folders = tuple[tuple[Path, int], ...]
+
+
+@lru_cache(maxsize=64)
+def _files(folders: Folders) -> Mapping[str, Path]:
+    found: dict[str, Path] = {}
+    for folder, _ in folders:
+        for path in sorted(folder.glob("*.yaml")):
+            found.setdefault(path.stem, path)
+    return found
+
+
+@lru_cache(maxsize=64)
+def _index(folders: Folders) -> Mapping[str, Path]:
+    index: dict[str, Path] = {}
+    for stem, path in _files(folders).items():
+        index.setdefault(fold_name(stem), path)
+        try:
+            lines = _NAMES_LINE.findall(path.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError):
+            continue
+        for _, value in lines:
+            for name in value.strip("[]").split(","):
+                if folded := fold_name(name.strip().strip("'\"")):
+                    index.setdefault(folded, path)
+    return index
+
+
+@lru_cache(maxsize=2048)
 def _load(path: Path, model: type[R], mtime_ns: int) -> R:
     record = load_record(path, model)
     if fold_name(record.name) != fold_name(path.stem):

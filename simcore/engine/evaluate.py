@@ -108,7 +108,7 @@ def _evaluate(job: Job, points: Points, keep_timeline: bool) -> Steps:
     makespan = timeline.makespan_s
     terms: dict[str, Array] = {}
     for i, task in enumerate(program.graph.tasks):
-        if task.stream == "host" or task.stream.startswith("compute ") and task.stream[-2:] != " 0":
+        if task.stream == "host" or (task.stream.startswith("compute ") and task.stream[-2:] != " 0"):
             continue
         terms.setdefault(task.term, np.zeros(len(points)))
         terms[task.term] = terms[task.term] + priced.duration_s[i]

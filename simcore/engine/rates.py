@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from simcore.base.errors import InvalidConfig
 from simcore.hardware.cluster import NodeGroup, link_named
+from simcore.hardware.paths import port_share
 from simcore.hardware.profile import Profile
 from simcore.hardware.spec import GpuSpec, PeakName
 from simcore.step.kernels import KINDS
@@ -67,9 +68,7 @@ def class_rates(group: NodeGroup, precision: Precision, profile: Profile) -> Cla
         else:
             flop[i] = np.inf
     port = link_named(node.pcie_link)
-    h2d = port.bw.value * port.payload_frac.value
-    if gpu.pcie is not None:
-        h2d *= min(1.0, gpu.pcie.lanes / 16)
+    h2d = port.bw.value * port.payload_frac.value * port_share(gpu, port)
     sharing = min(group.gpus_per_node, node.gpus_per_pcie_root)
     far = link_named(node.socket_link) if node.socket_link else None
     return ClassRates(

@@ -98,15 +98,17 @@ def parse_cluster(
             )
         elif first is None:
             counts = [nnodes if nnodes is not None else 1, nproc_per_node or 1]
-        if re.match(r"^\d+$", name):
-            violations.append(f"{part.strip()!r} has no GPU type: write NODESxGPUSxTYPE")
-            continue
         for count, what in zip(counts, ("node count", "GPUs a node"), strict=True):
             if count < 1:
                 violations.append(f"{what} of {part.strip()!r} must be at least 1")
             if count > 1_000_000:
                 violations.append(f"{what} of {part.strip()!r} is above a million")
-        gpu = GPUS[name]
+        try:
+            gpu = GPUS[name]
+        except UnknownName as err:
+            bare = f"{part.strip()!r} has no GPU type: write NODESxGPUSxTYPE"
+            violations.append(bare if name.isdigit() else str(err))
+            continue
         if violations:
             continue
         preset, told = _node_for(gpu, counts[1], node)

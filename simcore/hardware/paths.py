@@ -7,11 +7,13 @@ the efficiency of the collective itself.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
 from simcore.hardware.cluster import ClusterSpec, NodeGroup, link_named
+from simcore.hardware.spec import GpuSpec, LinkSpec
 
 #: How neighbouring devices of a node exchange data; the efficiency of a collective depends on it.
 Route = Literal["nvlink", "pcie_p2p", "pcie_host", "network_rdma", "network_tcp", "none"]
@@ -30,6 +32,15 @@ class Path:
 LOOPBACK = Path(float("inf"), 0.0, "none", "none")
 
 
+def port_share(gpu: GpuSpec, slot: LinkSpec) -> float:
+    """Share of the slot's rate that the card's own generation and lanes allow."""
+    if gpu.pcie is None:
+        return 1.0
+    generation = int(match[1]) if (match := re.match(r"pcie(\d)", slot.name)) else None
+    older = max(0, generation - gpu.pcie.generation) if generation else 0
+    return min(1.0, gpu.pcie.lanes / PCIE_FULL_LANES) * 0.5**older  # a generation doubles
+
+
 @lru_cache(maxsize=4096)
 def intra_node_path(group: NodeGroup) -> Path:
     """Bottleneck of a ring over the group's devices within one node."""
@@ -40,10 +51,7 @@ def intra_node_path(group: NodeGroup) -> Path:
     if gpu.nvlink_bw is not None and (node.fabric in ("nvswitch", "nvlink-mesh") or bridged):
         return Path(gpu.nvlink_bw.value, NVLINK_HOP_S, "nvlink", f"NVLink of {gpu.name}")
     port = link_named(node.pcie_link)
-    port_bw = port.bw.value * port.payload_frac.value
-    if gpu.pcie is not None:
-        # A card with fewer lanes than the slot runs at its own width.
-        port_bw *= min(1.0, gpu.pcie.lanes / PCIE_FULL_LANES)
+    port_bw = port.bw.value * port.payload_frac.value * port_share(gpu, port)
     if gpu.peer_to_peer == "none":
         # Through host memory: every hop of every device crosses its root port both ways.
         sharing = min(n, node.gpus_per_pcie_root)

@@ -14,7 +14,6 @@ from math import hypot
 from pathlib import Path
 from typing import Any, Literal
 
-
 from simcore.base.database import Database, Record, fold_name, read_yaml, shipped_root
 from simcore.base.errors import DataError, UnknownName
 from simcore.base.figures import Part

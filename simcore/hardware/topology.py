@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from simcore.hardware.cluster import ClusterSpec, NodeGroup, link_named
+from simcore.hardware.paths import port_share
 
 SWITCH = "network"
 
@@ -33,7 +34,6 @@ def _add_node(graph: Any, prefix: str, group: NodeGroup, *, networked: bool) -> 
     gpu, node = group.gpu, group.node
     port = link_named(node.pcie_link)
     port_bw = port.bw.value * port.payload_frac.value
-    lanes_frac = min(1.0, gpu.pcie.lanes / 16) if gpu.pcie else 1.0
     sockets = node.cpu.sockets
     n_roots = -(-node.max_gpus // node.gpus_per_pcie_root)
     switched = gpu.nvlink_bw is not None and (
@@ -44,7 +44,10 @@ def _add_node(graph: Any, prefix: str, group: NodeGroup, *, networked: bool) -> 
         name, root = f"{prefix}gpu{i}", i // node.gpus_per_pcie_root
         graph.add_node(name, kind="gpu", type=gpu.name)
         graph.add_edge(
-            name, f"{prefix}root{root}", link=port.name, bw_bytes_per_s=port_bw * lanes_frac
+            name,
+            f"{prefix}root{root}",
+            link=port.name,
+            bw_bytes_per_s=port_bw * port_share(gpu, port),
         )
         graph.nodes[f"{prefix}root{root}"]["kind"] = "pcie_root"
         socket = root * sockets // n_roots
