@@ -1,3 +1,35 @@
-"""simcore: time, memory and scaling of a GPU training job, before it starts."""
+"""simcore: time, memory and scaling of a GPU training job, before it starts.
+
+    import simcore
+
+    answer = simcore.predict("latte-xl", "4x8xA6000ada")
+    answer.fits, answer.step_time_s.value, answer.bound_by
+
+What is public here loads on first use: ``import simcore`` costs a millisecond.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from simcore.api import predict
+    from simcore.engine.result import Prediction
 
 __version__ = "0.1.0"
+
+__all__ = ["Prediction", "__version__", "predict"]
+
+_HOMES = {"predict": "simcore.api", "Prediction": "simcore.engine.result"}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -9,11 +9,12 @@ from dataclasses import replace
 from typing import Unpack
 
 from simcore.base.errors import InvalidConfig
-from simcore.engine.explain import explain
+from simcore.engine.explain import explain as _explain
+from simcore.engine.explain import find_terms
 from simcore.engine.predict import Request, fitting_batch
 from simcore.engine.predict import predict as _predict
 from simcore.engine.request import Options, make_request
-from simcore.engine.result import Prediction
+from simcore.engine.result import Explanation, Prediction
 from simcore.strategy.precision import PRECISIONS
 from simcore.strategy.strategy import parallelism_named
 from simcore.workload.models import MODELS
@@ -40,21 +41,38 @@ def predict(
     run_steps = _run_steps(request, result, steps, epochs)
     return replace(
         result,
-        explanations=explain(request, result),
         fixes=_fixes(request) if not result.fits else (),
         run_steps=run_steps,
         run_time_s=run_steps * result.step_time_s.value if run_steps is not None else None,
     )
 
 
+def explain(model: str, gpus: str, term: str, **options: Unpack[Options]) -> Explanation:
+    """Formula, inputs and source of one term (``memory.activations``, ``comm``, ``mfu``…).
+
+    Raises UsageError as ``predict`` does, and for an unknown term.
+    """
+    find_terms(term)
+    request = make_request(model, gpus, **options)
+    return _explain(request, _predict(request), term)
+
+
+def run_violations(steps: float | None, epochs: float | None) -> list[str]:
+    """What is wrong with the length of a run."""
+    found = []
+    if steps is not None and epochs is not None:
+        found.append("give --steps or --epochs, not both")
+    for name, value in (("steps", steps), ("epochs", epochs)):
+        if value is not None and not 0 < value < float("inf"):
+            found.append(f"{name} must be above zero, not {value:g}")
+    return found
+
+
 def _run_steps(
     request: Request, result: Prediction, steps: float | None, epochs: float | None
 ) -> float | None:
-    if steps is not None and epochs is not None:
-        raise InvalidConfig(["give --steps or --epochs, not both"])
-    for name, value in (("steps", steps), ("epochs", epochs)):
-        if value is not None and not 0 < value < float("inf"):
-            raise InvalidConfig([f"{name} must be above zero, not {value:g}"])
+    if problems := run_violations(steps, epochs):
+        raise InvalidConfig(problems)
     if steps is not None:
         return float(steps)
     if epochs is None:
@@ -99,4 +117,7 @@ def _fixes(request: Request) -> tuple[str, ...]:
     return tuple(found)
 
 
-__all__ = ["Options", "Prediction", "Request", "make_request", "predict"]
+__all__ = [
+    "Explanation", "Options", "Prediction", "Request",
+    "explain", "find_terms", "make_request", "predict", "run_violations",
+]  # fmt: skip

@@ -53,7 +53,7 @@ def shipped_root() -> Path:
 
 def search_roots() -> tuple[Path, ...]:
     """Folders that may hold ``hardware_db`` and ``models_db``, most important first."""
-    return _roots(os.getcwd(), os.environ.get("SIMCORE_DB"), os.environ.get("XDG_DATA_HOME"))
+    return _roots(str(Path.cwd()), os.environ.get("SIMCORE_DB"), os.environ.get("XDG_DATA_HOME"))
 
 
 @lru_cache(maxsize=8)

@@ -106,12 +106,7 @@ def _evaluate(job: Job, points: Points, keep_timeline: bool) -> Steps:
     priced = price(program, job.workload, job.strategy, table, job.classes, points, blocking)
     timeline = schedule(program.graph, priced.duration_s)
     makespan = timeline.makespan_s
-    terms: dict[str, Array] = {}
-    for i, task in enumerate(program.graph.tasks):
-        if task.stream == "host" or (task.stream.startswith("compute ") and task.stream[-2:] != " 0"):
-            continue
-        terms.setdefault(task.term, np.zeros(len(points)))
-        terms[task.term] = terms[task.term] + priced.duration_s[i]
+    terms = _terms(program, priced.duration_s)
     return Steps(
         step_s=np.maximum(makespan, period) + restart,
         makespan_s=makespan,
@@ -123,6 +118,24 @@ def _evaluate(job: Job, points: Points, keep_timeline: bool) -> Steps:
     )
 
 
+def _terms(program: Program, duration_s: Array) -> dict[str, Array]:
+    """Busy seconds by term, host aside [C]; with several rank classes those of the slowest."""
+    nothing = np.zeros(duration_s.shape[1])
+    shared: dict[str, Array] = {}
+    own: list[dict[str, Array]] = [{} for _ in range(program.n_classes)]
+    for i, task in enumerate(program.graph.tasks):
+        if task.term == "host":
+            continue
+        _, _, rank_class = task.stream.partition("compute ")
+        into = own[int(rank_class)] if rank_class else shared
+        into[task.term] = into.get(task.term, nothing) + duration_s[i]
+    slowest = np.stack([sum(o.values(), nothing) for o in own]).argmax(axis=0)
+    for term in own[0]:
+        mine = np.choose(slowest, [o[term] for o in own])
+        shared[term] = shared.get(term, nothing) + mine
+    return shared
+
+
 def _loading(job: Job, points: Points) -> tuple[Array, Array, Array]:
     """(blocking in the step, period of the prefetching loader, restart a step), each [C]."""
     zero = np.zeros(len(points))
@@ -130,15 +143,20 @@ def _loading(job: Job, points: Points) -> tuple[Array, Array, Array]:
     if data is None:
         return zero, zero, zero
     load_s = data.sample_load_s / points.loader * points.use_loader
-    batch = points.micro_batch * points.grad_accum
+    # DataParallel is one process: its loader feeds every device.
+    one_process = job.strategy.parallelism == "dp"
+    fed = points.n_ranks if one_process else np.ones(len(points))
+    micro_batch = points.micro_batch * fed
+    batch = micro_batch * points.grad_accum
     if data.workers == 0:
         return batch * load_s, zero, zero
     cores = float(min(c.cores for c in job.classes))
-    crowd = np.maximum(1.0, data.workers * points.gpus_per_node / cores)
+    processes = 1.0 if one_process else points.gpus_per_node
+    crowd = np.maximum(1.0, data.workers * processes / cores)
     period = batch * load_s * crowd / data.workers
     if data.persistent:
         return zero, period, zero
     # Workers start anew each epoch, and the first batch is loaded while the devices wait.
-    wait = data.workers * WORKER_START_S * points.use_loader + points.micro_batch * load_s * crowd
-    steps = np.maximum(1.0, data.samples / (batch * points.n_ranks))
+    wait = data.workers * WORKER_START_S * points.use_loader + micro_batch * load_s * crowd
+    steps = np.maximum(1.0, data.samples * fed / (batch * points.n_ranks))
     return zero, period, wait / steps

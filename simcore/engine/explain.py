@@ -1,11 +1,174 @@
-"""Where each term of a prediction comes from: formula, inputs, source."""
+"""Where each term of a prediction comes from: formula, inputs, source.
+
+Nothing is computed until a term is asked for: a prediction does not pay for its explanations.
+"""
 
 from __future__ import annotations
 
-from simcore.engine.predict import Request
+from simcore.base.errors import UsageError, nearest
+from simcore.base.units import GIGA, PERCENT, format_seconds, format_si
+from simcore.engine.explain_facts import Facts, Teller, Told
+from simcore.engine.explain_memory import MEMORY_TERMS
+from simcore.engine.explain_time import TIME_TERMS
+from simcore.engine.predict import N_SAMPLES, RESOURCES, Request
 from simcore.engine.result import Explanation, Prediction
 
 
-def explain(request: Request, result: Prediction) -> dict[str, Explanation]:
-    """Explanations by term name."""
-    return {}
+def _step_time(f: Facts) -> Told:
+    t = f.result.time_s
+    shown = sorted(
+        ((k, v) for k, v in t.items() if k not in ("compute", "communication_hidden") and v > 0),
+        key=lambda item: -item[1],
+    )
+    return Told(
+        "end of the last task when every task starts as soon as its stream is free and what it "
+        "depends on is done; data loading adds what it is slower",
+        tuple((k, format_seconds(v)) for k, v in shown[:8]),
+        f.result.step_time_s.origin,
+    )
+
+
+def _interval(f: Facts) -> Told:
+    profile, cluster = f.request.profile, f.request.cluster
+    spread = profile.knob_spread(cluster, f.peak[0], f.request.workload.name)
+    residual = profile.residual_sd_log
+    return Told(
+        f"10th and 90th percentile of {N_SAMPLES} predictions (Latin hypercube) with each "
+        "uncertain figure drawn log-normally, times the residual of whole steps",
+        (
+            *((f"sd of ln({k})", f"{v:.3g}") for k, v in spread.items() if v),
+            ("residual", f"{residual.value:.3g}"),
+        ),
+        f"{f.result.step_time_s.origin}; residual: {f.cite(residual)}",
+    )
+
+
+def _speedup(f: Facts) -> Told:
+    p = f.result
+    return Told(
+        "samples/s of the job / samples/s of one GPU of the fastest type with the same batch; "
+        "efficiency = samples/s of the job / sum over all GPUs alone",
+        (
+            ("job", f"{p.samples_per_s:.4g} {p.sample_unit}/s"),
+            (f"one {p.single_gpu}", f"{p.samples_per_s / p.speedup_vs_1gpu:.4g} {p.sample_unit}/s"),
+            ("GPUs", f"{p.n_gpus:,}"),
+            ("efficiency", f"{p.scaling_efficiency_frac * PERCENT:.1f} %"),
+        ),
+        "definition",
+    )
+
+
+def _mfu(f: Facts) -> Told:
+    p, w = f.result, f.request.workload
+    name, peak = f.peak
+    return Told(
+        "samples/s x (3 x forward FLOP + frozen FLOP) a sample / sum of the dense peaks",
+        (
+            ("samples/s", f"{p.samples_per_s:.4g}"),
+            ("forward", f"{format_si(w.forward_flop, 'FLOP')} a sample"),
+            ("frozen", f"{format_si(w.frozen_flop, 'FLOP')} a sample"),
+            (f"peak {name}", f"{format_si(peak, 'FLOP/s')} ({f.rates.gpu.name})"),
+            ("GPUs", f"{p.n_gpus:,}"),
+        ),
+        f"PaLM (Chowdhery et al. 2022, appendix B); {f.datasheet(f.rates.gpu.peak_flop_per_s[name])}",
+    )
+
+
+def _bound_by(f: Facts) -> Told:
+    return Told(
+        "the resource of which twice as much shortens the step most; below 1 %: fixed costs",
+        tuple(
+            (w.resource, f"{format_seconds(w.step_time_s)}, {w.gain_frac * PERCENT:.1f} % less")
+            for w in f.result.what_if
+        ),
+        f"the whole prediction again for each of {len(RESOURCES)} resources",
+    )
+
+
+HEADLINES: dict[str, Teller] = {
+    "step_time": _step_time,
+    "interval": _interval,
+    "speedup": _speedup,
+    "mfu": _mfu,
+    "bound_by": _bound_by,
+}
+#: Every term that can be explained, by its full name.
+TERMS: dict[str, Teller] = {
+    **HEADLINES,
+    **{f"time.{k}": teller for k, teller in TIME_TERMS.items()},
+    **{f"memory.{k}": teller for k, teller in MEMORY_TERMS.items()},
+}
+#: Differences of step times below this are rounding.
+_NOISE_S = 1e-12
+#: What people say for a term: the words of the report and of the JSON.
+ALIASES = {
+    "step": "step_time",
+    "scaling": "speedup",
+    "speed_up": "speedup",
+    "scaling_efficiency": "speedup",
+    "scaling_efficiency_frac": "speedup",
+    "speedup_vs_1gpu": "speedup",
+    "step_time_s": "step_time",
+    "mfu_frac": "mfu",
+    "memory": "memory.device",
+    "fits": "memory.device",
+    "data_loading": "time.loader",
+}
+
+
+def find_terms(text: str) -> list[str]:
+    """Full names of the terms that ``text`` may mean, best first.
+
+    A full name, the name within its group (``activations``), or the beginning of either
+    (``comm``, ``memory.act``). Raises UsageError with the nearest and all known terms.
+    """
+    wanted = text.strip().lower().replace("-", "_").replace(" ", "_")
+    for said, meant in (("step.", "time."), ("time_s.", "time."), ("memory_bytes.", "memory."),
+                        ("memory.terms.", "memory.")):  # fmt: skip
+        if wanted.startswith(said):
+            wanted = meant + wanted.removeprefix(said)
+    wanted = ALIASES.get(wanted, wanted)
+    if wanted in TERMS:
+        return [wanted]
+    tail = {name: name.partition(".")[2] or name for name in TERMS}
+    exact = [name for name in TERMS if tail[name] == wanted]
+    begins = [n for n in TERMS if wanted and (n.startswith(wanted) or tail[n].startswith(wanted))]
+    found = list(dict.fromkeys([*exact, *begins]))
+    if found:
+        return found
+    near = nearest(wanted, list(dict.fromkeys([*TERMS, *tail.values()])), 1) if wanted else []
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    raise UsageError(f"unknown term {text!r}: {hint}known are {', '.join(TERMS)}")
+
+
+def _value(term: str, p: Prediction) -> str:
+    group, _, key = term.partition(".")
+    step = p.step_time_s
+    if group == "time":
+        seconds = p.time_s.get(key, 0.0)
+        seconds = seconds if seconds > _NOISE_S else 0.0
+        return f"{format_seconds(seconds)}, {seconds / step.value * PERCENT:.1f} % of the step"
+    if group == "memory":
+        device = p.memory.device_bytes
+        n_bytes = device if key == "device" else p.memory.terms.get(key, 0.0)
+        return f"{n_bytes / GIGA:.3f} GB, {n_bytes / device * PERCENT:.1f} % of the peak"
+    if term == "step_time":
+        return format_seconds(step.value)
+    if term == "interval":
+        return f"{format_seconds(step.low)} to {format_seconds(step.high)} (80 %)"
+    if term == "speedup":
+        return f"{p.speedup_vs_1gpu:.4g}"
+    return f"{p.mfu_frac * PERCENT:.1f} %" if term == "mfu" else p.bound_by
+
+
+def explain(request: Request, result: Prediction, term: str) -> Explanation:
+    """Explain the best match of ``term``. Raises UsageError for an unknown one."""
+    name = find_terms(term)[0]
+    told = TERMS[name](Facts(request, result))
+    return Explanation(
+        term=name,
+        value=_value(name, result),
+        formula=told.formula,
+        inputs=told.inputs,
+        source=told.source,
+    )

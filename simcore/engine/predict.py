@@ -144,7 +144,9 @@ def _columns(request: Request, base: dict[str, float]) -> tuple[Points, list[Kno
     column["use_host"][first + 1 : first + 3] = 0.0
     column["use_comm"][first + 2] = 0.0
     peak, _, _ = peak_for(cluster.groups[0].gpu, request.strategy.precision)
-    spread = request.profile.knob_spread(cluster, peak, request.workload.name)
+    spread = request.profile.knob_spread(
+        cluster, peak, request.workload.name, request.workload.conv_frac
+    )
     normal = _hypercube(N_SAMPLES, len(KNOBS) + 1)
     for i, knob in enumerate(KNOBS):
         if spread.get(knob, 0.0):
@@ -227,7 +229,6 @@ def predict(request: Request, *, keep_timeline: bool = False) -> Prediction:
                 )
             )
         ),  # fmt: skip
-        explanations={},
         timeline=steps.timeline if keep_timeline else None,
     )
 
@@ -378,3 +379,22 @@ def _rank_classes(
     even = max(seconds)
     ideal = sum(counts) / sum(n / s for n, s in zip(counts, seconds, strict=True))
     return made, max(0.0, (even - ideal) / float(steps.step_s[0]))
+
+
+def central_step_s(request: Request) -> float:
+    """Only the central estimate of the step time: what a fit evaluates again and again."""
+    return float(evaluate(job_of(request), Points.of(_values(request, request.cluster), 1)).step_s[0])
+
+
+def evaluation_pass_s(request: Request, n_samples: float) -> float:
+    """Seconds that every rank spends on ``n_samples`` forward-only samples, each on its own.
+
+    Evaluation in the common scripts is not divided over the ranks. A batch takes its forward
+    pass or its loading, whichever is longer.
+    """
+    job = job_of(request)
+    alone = Points.of({**_values(request, request.cluster), "n_ranks": 1.0, "n_nodes": 1.0}, 1)
+    steps = evaluate(job, alone)
+    forward = float(steps.terms_s["forward"][0])
+    loading = max(float(steps.load_period_s[0]), float(steps.terms_s["loader"][0]))
+    return n_samples / request.micro_batch * max(forward, loading)

@@ -108,7 +108,8 @@ def price(
     issue = slowest_host * threads / points.host * points.use_host
     duration[program.host_tasks] = launches[:, None] * issue
 
-    comm_total = _price_comm(program, points, duration)
+    comm_total, comm_micro = _price_comm(program, points, duration)
+    micro_s = _micro_step_s(program, duration, len(classes))
     if program.overlapped.any() and comm_total.any():
         window = np.zeros(n_configs)
         for index in range(len(classes)):
@@ -117,18 +118,23 @@ def price(
         busy = np.minimum(1.0, comm_total / np.maximum(window, np.finfo(float).tiny))
         slowdown = max(c.overlap_slowdown_frac for c in classes) / points.overlap
         duration[program.overlapped] *= 1.0 + slowdown * busy
+        if any(cost.every_micro_step for cost in program.comm):
+            micro_s = np.maximum(_micro_step_s(program, duration, len(classes)), comm_micro)
+    else:
+        micro_s = micro_s + comm_micro
 
-    micro_s = np.zeros((len(classes), n_configs))
-    terms = np.array([t.term in ("forward", "backward") for t in program.graph.tasks])
-    host_micro = duration[[t for t in program.host_tasks]].sum(axis=0)
-    for index in range(len(classes)):
-        tasks = program.compute_tasks[program.compute_class == index]
-        micro_s[index] = duration[tasks[terms[tasks]]].sum(axis=0)
+    host_micro = duration[program.host_tasks].sum(axis=0)
     context = _Context(workload, strategy, points, classes, table, loader, issue,
-                       np.maximum(micro_s, host_micro), comm_total)  # fmt: skip
+                       micro_s, host_micro)  # fmt: skip
     for task, quantity, index in program.misc:
         duration[task] = context.quantity(quantity, index)
     return Priced(duration, phases, comm_total)
+
+
+def _micro_step_s(program: Program, duration: Array, n_classes: int) -> Array:
+    """Device seconds of forward, backward and frozen networks once, [classes, C]."""
+    tasks = [program.compute_tasks[program.compute_class == c] for c in range(n_classes)]
+    return np.stack([duration[t].sum(axis=0) for t in tasks])
 
 
 def _phases(table: KernelTable, rates: ClassRates, points: Points) -> Array:
@@ -139,10 +145,11 @@ def _phases(table: KernelTable, rates: ClassRates, points: Points) -> Array:
     return phase_seconds(table, rates, *columns)[:, inverse.reshape(-1)]
 
 
-def _price_comm(program: Program, points: Points, duration: Array) -> Array:
-    total = np.zeros(len(points))
+def _price_comm(program: Program, points: Points, duration: Array) -> tuple[Array, Array]:
+    """Seconds of all collectives of a step, and of those that every micro-step repeats."""
+    total, micro = np.zeros(len(points)), np.zeros(len(points))
     if not program.comm:
-        return total
+        return total, micro
     group = Group(
         n_ranks=points.n_ranks,
         n_nodes=points.n_nodes,
@@ -171,7 +178,9 @@ def _price_comm(program: Program, points: Points, duration: Array) -> Array:
             spent = np.array(cost.counts) @ seconds[index]
         duration[cost.task] = spent
         total += spent
-    return total
+        if cost.every_micro_step:
+            micro += spent
+    return total, micro
 
 
 @dataclass(frozen=True)
@@ -186,7 +195,7 @@ class _Context:
     loader: Array
     issue_s: Array
     micro_s: Array
-    comm_s: Array
+    host_micro_s: Array
 
     def quantity(self, name: str, index: int) -> Array:
         """Seconds [C] of a misc task on rank class ``index``."""
@@ -240,12 +249,11 @@ class _Context:
         return n_bytes / self.classes[index].h2d_bytes_per_s
 
     def _accumulation(self, index: int) -> Array:
-        again = self.points.grad_accum - 1.0
-        micro = self.micro_s[index]
-        if self.strategy.zero_stage >= 2:
-            # gradients (2) and parameters (3) travel in every micro-step
-            micro = np.maximum(micro, self.comm_s)
-        return again * micro
+        # Autocast casts the weights anew in each micro-step.
+        return (self.points.grad_accum - 1.0) * (self.micro_s[index] + self._cast(index))
+
+    def _accumulation_host(self, index: int) -> Array:
+        return (self.points.grad_accum - 1.0) * self.host_micro_s
 
     def _cast(self, index: int) -> Array:
         p = self.strategy.precision
@@ -303,6 +311,7 @@ _QUANTITIES: dict[str, Callable[[_Context, int], Array]] = {
     "loader_blocking_s": lambda c, i: c.loader,
     "input_copy_s": _Context._input_copy,
     "accumulation_s": _Context._accumulation,
+    "accumulation_host_s": _Context._accumulation_host,
     "cast_weights_s": _Context._cast,
     "optimizer_s": _Context._optimizer,
     "grad_norm_s": _Context._grad_norm,

@@ -57,7 +57,6 @@ def make_request(
     """Resolve names and defaults. Raises with every violation found."""
     problems: list[str] = []
     found: dict[str, Any] = {}
-    given = options.get
 
     def attempt(key: str, make: Callable[[], object]) -> None:
         try:
@@ -72,10 +71,10 @@ def make_request(
         "cluster",
         lambda: parse_cluster(
             gpus,
-            network=given("network"),
-            node=given("node"),
-            nnodes=given("nnodes"),
-            nproc_per_node=given("nproc_per_node"),
+            network=options.get("network"),
+            node=options.get("node"),
+            nnodes=options.get("nnodes"),
+            nproc_per_node=options.get("nproc_per_node"),
         ),
     )
     record: ModelRecord | None = found.get("record")
@@ -91,29 +90,29 @@ def make_request(
     attempt(
         "parallelism",
         lambda: parallelism_named(
-            chosen("strategy", given("strategy"), t.strategy if t else "ddp")
+            chosen("strategy", options.get("strategy"), t.strategy if t else "ddp")
         ),
     )
     attempt(
         "precision",
-        lambda: PRECISIONS[chosen("precision", given("precision"), t.precision if t else "fp32")],
+        lambda: PRECISIONS[chosen("precision", options.get("precision"), t.precision if t else "fp32")],
     )
     attempt(
         "optimizer",
-        lambda: OPTIMIZERS[chosen("optimizer", given("optimizer"), t.optimizer if t else "adamw")],
+        lambda: OPTIMIZERS[chosen("optimizer", options.get("optimizer"), t.optimizer if t else "adamw")],
     )
-    attempt("offload", lambda: parse_offload(given("offload") or "none"))
-    mode = chosen("recompute", given("recompute"), t.recompute if t else "none")
+    attempt("offload", lambda: parse_offload(options.get("offload") or "none"))
+    mode = chosen("recompute", options.get("recompute"), t.recompute if t else "none")
     if mode not in ("none", "full"):
         problems.append(str(UnknownName("recompute", str(mode), ["none", "full"])))
-    accum = chosen("grad-accum", given("grad_accum"), 1)
+    accum = chosen("grad-accum", options.get("grad_accum"), 1)
     if accum < 1:
         problems.append(f"grad-accum must be at least 1, not {accum}")
-    batch = chosen("micro-batch", given("micro_batch"), t.micro_batch if t else 1)
+    batch = chosen("micro-batch", options.get("micro_batch"), t.micro_batch if t else 1)
     batch = _batch(batch, problems)
     cluster: ClusterSpec | None = found.get("cluster")
-    attempt("profile", lambda: profile or load_profile(given("calibration")))
-    seq_len = given("seq_len")
+    attempt("profile", lambda: profile or load_profile(options.get("calibration")))
+    seq_len = options.get("seq_len")
     overrides: dict[str, Any] = {} if seq_len is None else {"seq_len": seq_len}
     if record is not None:
         attempt("workload", lambda: record.build(**overrides))

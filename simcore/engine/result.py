@@ -115,7 +115,6 @@ class Prediction:
     uneven_split_gain_frac: float
     defaults: tuple[str, ...]
     assumptions: tuple[str, ...]
-    explanations: dict[str, Explanation]
     measured: tuple[MeasuredRow, ...] = ()
     run_time_s: float | None = None
     run_steps: float | None = None

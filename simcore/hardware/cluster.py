@@ -130,7 +130,8 @@ def parse_cluster(
             )
         if network is None:
             told_nics = {
-                f"network: {n.count} x {LINKS[n.link].full_name} a node, as preset {g.node.name!r} has it"
+                f"network: {n.count} x {LINKS[n.link].full_name} a node, "
+                f"as preset {g.node.name!r} has it"
                 for g in groups
                 for n in g.node.nics
             }
@@ -189,7 +190,7 @@ def _node_for(gpu: GpuSpec, n_gpus: int, name: str | None) -> tuple[NodeSpec, Se
     return _default_node(gpu.name, gpu.nvlink_bw is not None and gpu.form_factor != "pcie", n_gpus)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=4096)
 def _default_node(gpu_name: str, switched: bool, n_gpus: int) -> tuple[NodeSpec, tuple[str, ...]]:
     presets = [NODES[n] for n in _presets_for(gpu_name)]
     fitting = sorted((n for n in presets if n.max_gpus >= n_gpus), key=lambda n: n.max_gpus)

@@ -140,9 +140,17 @@ class Profile:
             tables = self.efficiency["compute_efficiency"]
             unit = _PEAK_CLASS[peak]
             name = "attention" if kind == "attention" and unit != "simt32" else f"{kind}_{unit}"
-            table = tables.get(name) or tables.get(f"gemm_{unit}") or tables["gemm_tensor16"]
-            found = self._for(table, gpu)
-            if name in _SUSTAINED and "half-rate" not in families_of(gpu):
+            as_gemm = kind == "conv" and unit != "simt32"
+            own = f"gemm_{unit}" if as_gemm or name not in tables else name
+            found = self._for(tables[own], gpu)
+            if as_gemm:
+                share = self._leaf(self.runtime["conv_share_of_gemm"])
+                found = Estimate(
+                    found.value * share.value,
+                    hypot(found.sd_log, share.sd_log),
+                    f"{found.source} x {share.value:g} for convolutions ({share.source})",
+                )
+            if own in _SUSTAINED and "half-rate" not in families_of(gpu):
                 clocks = self._for(self.efficiency["clocks"]["sustained_over_burst"], gpu)
                 found = Estimate(
                     found.value / clocks.value,
@@ -207,17 +215,26 @@ class Profile:
         return self._leaf(self.runtime["memory_residual"])
 
     def knob_spread(
-        self, cluster: ClusterSpec, peak: PeakName, workload: str
+        self, cluster: ClusterSpec, peak: PeakName, workload: str, conv_frac: float
     ) -> dict[CalibratedKnob, float]:
-        """Standard deviation of the logarithm of each knob for this cluster."""
-        key = ("spread", cluster, peak, workload)
+        """Standard deviation of the logarithm of each knob for this cluster.
+
+        ``conv_frac`` is the share of convolutions in the workload's FLOP.
+        """
+        key = ("spread", cluster, peak, workload, conv_frac)
         if key not in self._seen:
             gpu = cluster.groups[0].gpu
             intra, inter = cluster_paths(cluster)
             node, link = places(cluster)
             self._seen[key] = {
-                "compute": self.compute_efficiency("gemm", peak, gpu).sd_log,
-                "memory": self.memory_efficiency("elementwise", gpu).sd_log,
+                "compute": hypot(
+                    (1.0 - conv_frac) * self.compute_efficiency("gemm", peak, gpu).sd_log,
+                    conv_frac * self.compute_efficiency("conv", peak, gpu).sd_log,
+                ),
+                "memory": hypot(
+                    self.memory_efficiency("elementwise", gpu).sd_log,
+                    self._scaled(self._leaf(self.runtime["traffic"]), "memory", gpu=gpu.name).sd_log,
+                ),
                 "host": self.host_issue_s(gpu).sd_log,
                 "intra": self.route_efficiency(intra.route, node=node).sd_log,
                 "inter": self.route_efficiency(inter.route, link=link).sd_log,

@@ -7,6 +7,7 @@ networkx is imported here only, inside the functions, since predictions do not n
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any
 
 from simcore.hardware.cluster import ClusterSpec, NodeGroup, link_named
@@ -65,7 +66,7 @@ def _add_node(graph: Any, prefix: str, group: NodeGroup, *, networked: bool) -> 
         socket_link = link_named(node.socket_link)
         rate = socket_link.bw.value * socket_link.payload_frac.value
         present = [s for s in range(sockets) if f"{prefix}socket{s}" in graph]
-        for a, b in zip(present, present[1:], strict=False):
+        for a, b in pairwise(present):
             graph.add_edge(
                 f"{prefix}socket{a}", f"{prefix}socket{b}", link=socket_link.name,
                 bw_bytes_per_s=rate,
@@ -113,7 +114,7 @@ def bottleneck(graph: Any, ranks: Iterable[str]) -> tuple[float, str, tuple[str,
     load: dict[tuple[str, str], int] = {}
     for a, b in zip(order, order[1:] + order[:1], strict=True):
         path = widest_path(graph, a, b)
-        for edge in zip(path, path[1:], strict=False):
+        for edge in pairwise(path):
             load[edge] = load.get(edge, 0) + 1
     worst = min(load, key=lambda e: graph.edges[e]["bw_bytes_per_s"] / load[e])
     data = graph.edges[worst]

@@ -6,9 +6,9 @@ import textwrap
 from collections.abc import Iterable, Sequence
 
 from simcore.base.units import GIB, GIGA, KILO, PERCENT, format_seconds, format_si
-from simcore.engine.result import MeasuredRow, Prediction
+from simcore.engine.result import Explanation, MeasuredRow, Prediction
 from simcore.report.tables import side_by_side
-from simcore.report.terms import COMPUTE_PARTS, memory_label, time_label
+from simcore.report.terms import COMPUTE_PARTS, HIDDEN, memory_label, time_label
 
 WIDTH = 80
 HEIGHT = 30
@@ -55,9 +55,15 @@ def _wrap(label: str, text: str, limit: int | None = None) -> list[str]:
 
 
 def _title(p: Prediction) -> list[str]:
-    where = p.cluster + (f" ({p.n_gpus:,} GPUs)" if p.n_gpus > 1 else "")
-    text = f"{p.model_full_name} ({format_si(p.n_params, '').strip()} parameters) on {where}"
-    return textwrap.wrap(text, WIDTH, max_lines=2, placeholder=" ...", break_on_hyphens=False)
+    what = f"{p.model_full_name}, {format_si(p.n_params, '').strip()} parameters,"
+    where = f"on {p.cluster}"
+    lines = [f"{what} {where}"] if len(what) + len(where) < WIDTH else [what, where]
+    return [textwrap.shorten(line, WIDTH, placeholder=" ...") for line in map(_breakable, lines)]
+
+
+def _breakable(text: str) -> str:
+    """A word longer than a line, such as a cluster of many groups, cut to fit."""
+    return " ".join(w if len(w) < WIDTH - 4 else w[: WIDTH - 10] + "..." for w in text.split())
 
 
 def _settings(p: Prediction) -> list[str]:
@@ -158,13 +164,14 @@ def _time_rows(p: Prediction, limit: int) -> list[Row]:
     step = p.step_time_s.value
     unit, scale = ("s", 1.0) if step >= 2.0 else ("ms", 1.0 / KILO)
     digits = 1 if step / scale >= 10 else 2
-    terms = {k: v for k, v in p.time_s.items() if v > 0}
+    least = 0.5 * scale / 10.0**digits  # what rounds to zero is left out
+    terms = {k: v for k, v in p.time_s.items() if v >= least}
     if sum(k in terms for k in COMPUTE_PARTS) == 1:  # the sum would say it twice
         terms.pop("compute", None)
 
     def row(key: str, seconds: float) -> Row:
         label = ("  " if key in COMPUTE_PARTS and "compute" in terms else "") + time_label(key)
-        share = "beneath" if key == "communication_hidden" else percent(seconds / step)
+        share = "-" if key == HIDDEN else percent(seconds / step)
         return label, f"{seconds / scale:,.{digits}f} {unit}", share
 
     rows = [row(k, v) for k, v in terms.items()]
@@ -174,9 +181,10 @@ def _time_rows(p: Prediction, limit: int) -> list[Row]:
 
 
 def _memory_rows(p: Prediction, limit: int) -> list[Row]:
-    terms = sorted(((k, v) for k, v in p.memory.terms.items() if v > 0), key=lambda t: -t[1])
     total = p.memory.device_bytes
     digits = 1 if total >= 100 * GIGA else 2
+    least = 0.5 * GIGA / 10.0**digits
+    terms = sorted(((k, v) for k, v in p.memory.terms.items() if v >= least), key=lambda t: -t[1])
     if len(terms) > limit:
         rest = terms[limit - 1 :]
         shown = [(memory_label(k), v) for k, v in terms[: limit - 1]]
@@ -287,16 +295,14 @@ def render(p: Prediction, *, colour: bool = False) -> str:
     verdict = _verdict(p)
     facts = [*_step(p), *_throughput(p), *_mixed(p), *_run(p)]
     tail = [*_bound(p), *_measured(p)]
-    terms = max(sum(v > 0 for v in p.time_s.values()), len(p.memory.terms))
     outside = len(head) + len(verdict) + len(facts) + len(tail)
-    room_for_terms = HEIGHT - outside - 2  # the columns' heading and one line of assumptions
-    limit = max(3, min(terms, room_for_terms))
-    middle = _breakdown(p, limit)
+    # The columns leave room for their heading and one line of assumptions.
+    middle = _breakdown(p, max(3, HEIGHT - outside - 2))
     spare = HEIGHT - outside - len(middle)
-    gaps = 3 if spare >= 7 else 2 if spare >= 4 else 0
-    assumed = _assumptions(p, spare - gaps - 1 if spare - gaps >= 3 else spare - gaps)
-    spare -= gaps + len(assumed)
-    if colour and verdict:
+    gaps = 3 if spare >= 5 else 2 if spare >= 4 else 0
+    hint = spare - gaps >= 3
+    assumed = _assumptions(p, spare - gaps - hint)
+    if colour:
         verdict = [_paint(verdict[0], p.fits), *verdict[1:]]
     blank = [""]
     lines = [
@@ -309,6 +315,18 @@ def render(p: Prediction, *, colour: bool = False) -> str:
         *(blank if gaps else []),
         *tail,
         *assumed,
-        *([_HINT] if spare > 0 else []),
+        *([_HINT] if hint else []),
     ]
     return "\n".join(lines[:HEIGHT]) + "\n"
+
+
+def render_explanation(e: Explanation, related: Sequence[str] = ()) -> str:
+    """Formula, inputs and source of one term in at most 19 lines."""
+    lines = [f"{e.term} = {e.value}", *_wrap("formula", e.formula, 5)]
+    width = max((len(name) for name, _ in e.inputs), default=0)
+    for i, (name, value) in enumerate(e.inputs[:8]):
+        lines += _wrap("" if i else "inputs", f"{name:<{width}}  {value}", 1)
+    lines += _wrap("source", e.source, 4)
+    if related:
+        lines += _wrap("see also", ", ".join(related), 1)
+    return "\n".join(lines) + "\n"

@@ -36,6 +36,7 @@ class CommCost:
     op: Collective
     sizes_bytes: tuple[float, ...]
     counts: tuple[float, ...]
+    every_micro_step: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,25 +146,37 @@ class ProgramBuilder:
         deps: Sequence[int],
         *,
         counts: Sequence[float] | None = None,
+        every_micro_step: bool = False,
         stream: str = "comm",
     ) -> int:
         """A collective over all ranks once every class is ready."""
         task = self._add(name, stream, "communication", deps)
         counts = tuple(counts) if counts is not None else (1.0,) * len(sizes_bytes)
-        self._comm.append(CommCost(task, op, tuple(sizes_bytes), counts))
+        self._comm.append(CommCost(task, op, tuple(sizes_bytes), counts, every_micro_step))
         return task
 
     def misc(
-        self, name: str, stream: str, term: str, quantity: str, deps: Sequence[int] = ()
+        self,
+        name: str,
+        stream: str,
+        term: str,
+        quantity: str,
+        deps: Sequence[int] = (),
+        *,
+        bounds: Sequence[int] = (),
     ) -> list[int]:
-        """A task whose duration is ``quantity`` of the pricing layer; per class on compute."""
+        """A task whose duration is ``quantity`` of the pricing layer; per class on compute.
+
+        It finishes no sooner than ``bounds``.
+        """
         if stream != "compute":
-            task = self._add(name, stream, term, deps)
+            task = self._add(name, stream, term, deps, bounds)
             self._misc.append((task, quantity, 0))
             return [task]
         made = []
         for c in range(self.n_classes):
-            task = self._add(name, "compute" if self.n_classes == 1 else f"compute {c}", term, deps)
+            on = "compute" if self.n_classes == 1 else f"compute {c}"
+            task = self._add(name, on, term, deps, bounds)
             self._misc.append((task, quantity, c))
             made.append(task)
         return made

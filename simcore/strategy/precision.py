@@ -50,9 +50,9 @@ _ALL = (
     Precision("amp-bf16", 4, 4, 0, 2, 4, 2, "bf16", ("fp32",),
               "fp32 weights, autocast to bf16"),
     Precision("fp16", 2, 2, 4, 2, 2, 0, "fp16", ("fp32",),
-              "fp16 weights and gradients, fp32 master copy in the optimizer (16 bytes a parameter)"),
+              "fp16 weights and gradients, fp32 master copy in the optimizer (16 B a parameter)"),
     Precision("bf16", 2, 2, 4, 2, 2, 0, "bf16", ("fp32",),
-              "bf16 weights and gradients, fp32 master copy in the optimizer (16 bytes a parameter)"),
+              "bf16 weights and gradients, fp32 master copy in the optimizer (16 B a parameter)"),
 )  # fmt: skip
 for _precision in _ALL:
     PRECISIONS.register(_precision.name)(_precision)

@@ -181,6 +181,15 @@ class Workload:
         """FLOP per sample of the frozen parts."""
         return sum(k.flop for f in self.frozen for op in f.ops for k in op.fwd)
 
+    @cached_property
+    def conv_frac(self) -> float:
+        """Share of convolutions in a training step's FLOP, frozen parts once, the model thrice."""
+        trained = [(3.0, op) for b in self.instances() for op in b.ops]
+        frozen = [(1.0, op) for f in self.frozen for op in f.ops]
+        flop = [(w * k.flop, k.kind) for w, op in trained + frozen for k in op.fwd]
+        total = sum(f for f, _ in flop)
+        return sum(f for f, kind in flop if kind == "conv") / total if total else 0.0
+
     @property
     def saved(self) -> Saved:
         """Activation storages that forward pins, per sample, without recompute."""

@@ -14,7 +14,16 @@ import pytest
 
 from simcore.base.database import read_yaml, shipped_root
 from simcore.base.units import GIGA, MICRO, TERA, parse_quantity
-from simcore.calibrate import op_fit
+from simcore.calibrate import (
+    assumed,
+    curve_fits,
+    op_classes,
+    op_fit,
+    op_tables,
+    pooling,
+    power,
+    profile_yaml,
+)
 from simcore.physics.roofline import power_limited_frac
 
 PROFILE = shipped_root() / "hardware_db" / "calibrations" / "blind.yaml"
@@ -42,7 +51,7 @@ def synthetic_gemm(
 @pytest.mark.parametrize(("eff_c", "eff_m"), [(0.8, 0.75), (0.5, 0.9), (0.95, 0.6)])
 def test_roofline_recovered(eff_c: float, eff_m: float) -> None:
     rows = synthetic_gemm(np.random.default_rng(7), eff_c, eff_m, 3 * MICRO)
-    fit = op_fit.fit_roofline(
+    fit = curve_fits.fit_roofline(
         rows["flop"], rows["n_bytes"], rows["fill"], rows["time_s"], PEAK, BANDWIDTH
     )
     assert abs(math.log(fit.eff_compute / eff_c)) < 2 * fit.sd_compute_log
@@ -57,7 +66,7 @@ def test_one_row_in_twenty_gone_wrong_moves_little() -> None:
     rng = np.random.default_rng(11)
     rows = synthetic_gemm(rng, 0.8, 0.75, 3 * MICRO)
     rows["time_s"][rng.random(rows["time_s"].size) < 0.05] *= 4
-    fit = op_fit.fit_roofline(
+    fit = curve_fits.fit_roofline(
         rows["flop"], rows["n_bytes"], rows["fill"], rows["time_s"], PEAK, BANDWIDTH
     )
     assert fit.eff_compute == pytest.approx(0.8, rel=0.02)
@@ -67,7 +76,7 @@ def test_memory_recovered() -> None:
     rng = np.random.default_rng(3)
     n_bytes = 10 ** rng.uniform(5, 9.5, 800)
     time_s = (20 * MICRO + n_bytes / (0.82 * BANDWIDTH)) * np.exp(NOISE * rng.standard_normal(800))
-    fit = op_fit.fit_memory(n_bytes, time_s, BANDWIDTH)
+    fit = curve_fits.fit_memory(n_bytes, time_s, BANDWIDTH)
     assert abs(math.log(fit.eff_memory / 0.82)) < 2 * fit.sd_memory_log < 0.02
     assert fit.launch_s == pytest.approx(20 * MICRO, rel=0.02)
 
@@ -77,7 +86,7 @@ def test_collective_recovered(ramp: float) -> None:
     n_bytes = 2.0 ** np.arange(8, 31)
     transfer = n_bytes / (150 * GIGA)
     time_s = 12 * MICRO + transfer + ramp * np.sqrt(12 * MICRO * transfer)
-    fit = op_fit.fit_collective(n_bytes, time_s)
+    fit = curve_fits.fit_collective(n_bytes, time_s)
     assert fit.latency_s == pytest.approx(12 * MICRO, rel=0.01)
     assert fit.message_bytes_per_s == pytest.approx(150 * GIGA, rel=0.01)
     assert fit.ramp == pytest.approx(ramp, rel=0.05)
@@ -85,13 +94,13 @@ def test_collective_recovered(ramp: float) -> None:
 
 def test_stratify_caps_each_quarter_decade_and_repeats_itself() -> None:
     key = np.concatenate([np.full(1000, 3.0e9), np.full(7, 3.0e12)])
-    picks = [op_fit.stratify(key, np.random.default_rng(1), 50) for _ in range(2)]
+    picks = [curve_fits.stratify(key, np.random.default_rng(1), 50) for _ in range(2)]
     assert np.array_equal(*picks)
     assert (key[picks[0]] < 1e10).sum() == 50 and (key[picks[0]] > 1e10).sum() == 7
 
 
-def gpu(name: str, family: str, tdp_w: float, tensor16: float) -> op_fit.Gpu:
-    return op_fit.Gpu(name, family, SMS, 20 * TERA, tensor16, 0.0, BANDWIDTH, 0.0, tdp_w)
+def gpu(name: str, family: str, tdp_w: float, tensor16: float) -> op_tables.Gpu:
+    return op_tables.Gpu(name, family, SMS, 20 * TERA, tensor16, 0.0, BANDWIDTH, 0.0, tdp_w)
 
 
 def test_power_term_recovered_where_power_made_the_data() -> None:
@@ -102,25 +111,25 @@ def test_power_term_recovered_where_power_made_the_data() -> None:
     eff = {
         g: 0.85 * float(power_limited_frac(s.tdp_w, s.tensor16, 0.9e-12)) for g, s in gpus.items()
     }
-    fit = op_fit.fit_power(eff, gpus, lambda g: g.tensor16)
+    fit = power.fit_power(eff, gpus, lambda g: g.tensor16)
     assert fit.unlimited == pytest.approx(0.85, rel=1e-3)
     assert fit.limit_j_per_flop == pytest.approx(0.9e-12, rel=1e-3)
-    assert op_fit.rms_log(fit.left_out) < 0.01 < op_fit.rms_log(op_fit.constant_left_out(eff, gpus))
+    assert power.rms_log(fit.left_out) < 0.01 < power.rms_log(power.constant_left_out(eff, gpus))
 
 
 def test_summary_pools_by_hand() -> None:
-    def fit(eff: float) -> op_fit.RooflineFit:
-        return op_fit.RooflineFit(eff, 0.8, MICRO, 0.0, 0.0, 0.05, 100)
+    def fit(eff: float) -> curve_fits.RooflineFit:
+        return curve_fits.RooflineFit(eff, 0.8, MICRO, 0.0, 0.0, 0.05, 100)
 
     gpus = {n: gpu(n, f, 300, PEAK) for n, f in (("A", "x"), ("B", "x"), ("C", "y"), ("D", "z"))}
     fits = {"A": {"aic": fit(0.9), "vidur": fit(0.4)}, "B": {"aic": fit(0.6)},
             "C": {"aic": fit(0.5)}, "D": {"aic": fit(0.8)}}  # fmt: skip
-    got = op_fit.summarise(fits, gpus, lambda f: f.eff_compute, 0.1)
+    got = pooling.summarise(fits, gpus, lambda f: f.eff_compute, 0.1)
     assert got["by_gpu"]["A"] == {"value": 0.6, "sd_log": 0.1, "n": 200, "source": "aic+vidur"}
     assert got["by_family"]["x"]["value"] == 0.6  # sqrt(0.9 * 0.4) and 0.6
     assert got["pooled"]["value"] == 0.6  # the median of 0.5, 0.6, 0.8
     assert got["pooled"]["sd_log"] > got["by_family"]["y"]["sd_log"] > 0.1
-    spread = op_fit.source_sd(fits, lambda f: f.eff_compute)
+    spread = pooling.source_sd(fits, lambda f: f.eff_compute)
     assert spread == pytest.approx(math.log(0.9 / 0.4) / math.sqrt(2))
 
 
@@ -153,8 +162,8 @@ def test_gemm_table_to_fit(tmp_path: Path) -> None:
             table.writerow(
                 ["G", "bf16", "linear", m, n, k, 1, t / MICRO, "graph_burst", "AIC/g/x/1"]
             )
-    groups = op_fit._group(op_fit.read_rows(path), lambda r: r["dtype"] == "bf16")
-    fits = op_fit.fit_gemm(groups, {"G": gpu("G", "x", 300, PEAK)}, lambda g: g.tensor16, 2, 2)
+    groups = op_tables.group_rows(op_tables.read_rows(path), lambda r: r["dtype"] == "bf16")
+    fits = op_classes.fit_gemm(groups, {"G": gpu("G", "x", 300, PEAK)}, lambda g: g.tensor16, 2, 2)
     assert fits["G"]["AIC/g/x/1"].eff_compute == pytest.approx(0.7, rel=0.02)
 
 
@@ -205,7 +214,7 @@ def test_efficiencies_are_shares(profile: dict[str, Any]) -> None:
         for kind, levels in profile[section].items():
             assert "pooled" in levels, kind
             for path, leaf in leaves(levels, (section, kind)):
-                assert 0.05 < leaf["value"] <= op_fit.EFF_MAX, path
+                assert 0.05 < leaf["value"] <= curve_fits.EFF_MAX, path
     for row in profile["collectives"]["fits"]:
         assert 0.01 < row["bus_frac"] < 1.15  # above 1 the switch reduces
 
@@ -248,11 +257,11 @@ def test_nothing_of_the_seed_tables_is_in_it() -> None:
 
 
 def test_writer_round_trips(tmp_path: Path) -> None:
-    leaf = op_fit.figure(0.5, 0.1, "aic", 3, 'a "quoted": note')
-    text = op_fit.to_yaml({"host": {"a": leaf, "b": {2: leaf}, "c": [leaf]}}, {"aic": "x: y"})
+    leaf = pooling.figure(0.5, 0.1, "aic", 3, 'a "quoted": note')
+    text = profile_yaml.to_yaml({"host": {"a": leaf, "b": {2: leaf}, "c": [leaf]}}, {"aic": "x: y"})
     path = tmp_path / "p.yaml"
     path.write_text(text)
     data = read_yaml(path)
     assert data["sources"] == {"aic": "x: y"} and data["name"] == "blind"
     assert data["host"] == {"a": leaf, "b": {2: leaf}, "c": [leaf]}
-    assert op_fit.used_sources({"a": leaf}) == {"aic": op_fit.SOURCES["aic"]}
+    assert profile_yaml.used_sources({"a": leaf}) == {"aic": assumed.SOURCES["aic"]}

@@ -377,7 +377,7 @@ def test_presets_that_others_rely_on() -> None:
         assert (node.max_gpus, node.cpu.sockets, node.cpu.cores_per_socket) == (8, 2, 48)
         # 8 channels of DDR4-3200: 8 x 3200 MT/s x 8 bytes
         assert node.cpu.dram_bw_per_socket.value == 204.8 * GIGA
-        assert [(n.link, n.count) for n in node.nics] == [("ib-hdr100", 1)]
+        assert [(n.link, n.count) for n in node.nics] == [("ib-hdr", 1)]
         assert "assumption" in node.notes
     for name in ("generic-pcie", "generic-nvswitch", "workstation-2gpu", "a100-pcie-2gpu",
                  "server-pcie", "vm-2.5gbe", "8xS4000", "dgx-1", "dgx-2", "dgx-a100", "dgx-h100",

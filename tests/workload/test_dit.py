@@ -21,12 +21,12 @@ from simcore.workload.models import MODELS
 
 #: model, parameters, forward FLOP: the published or independently counted figures.
 PUBLISHED = [
-    ("latte-s", 32_480_672, 187.3e9),
-    ("latte-b", 129_547_040, 728.2e9),
-    ("latte-l", 456_815_648, 2_570.2e9),
-    ("latte-xl", 673_681_568, 3_785.9e9),
-    ("dit-xl-2", 674_834_720, 2 * 118.64e9),  # Peebles & Xie 2023, table 4, in multiply-adds
-    ("stdit-xl-2", 759_620_768, 5_706.2e9),
+    ("latte-s", 32_480_672, 187.3 * GIGA),
+    ("latte-b", 129_547_040, 728.2 * GIGA),
+    ("latte-l", 456_815_648, 2_570.2 * GIGA),
+    ("latte-xl", 673_681_568, 3_785.9 * GIGA),
+    ("dit-xl-2", 674_834_720, 2 * 118.64 * GIGA),  # Peebles & Xie 2023, table 4, in multiply-adds
+    ("stdit-xl-2", 759_620_768, 5_706.2 * GIGA),
 ]
 
 FULL_MODULES: dict[str, Callable[[], nn.Module]] = {
@@ -255,6 +255,6 @@ def test_bad_settings_are_refused(name: str, changes: dict[str, int | str]) -> N
 
 def test_frozen_networks_ride_along() -> None:
     latte, stdit = MODELS["latte-xl"].build(), MODELS["stdit-xl-2"].build()
-    assert math.isclose(latte.frozen_flop, 4_363.6e9, rel_tol=1e-4)
-    assert math.isclose(stdit.frozen_flop, 4_363.6e9 + 1_117.0e9, rel_tol=1e-3)
+    assert math.isclose(latte.frozen_flop, 4_363.6 * GIGA, rel_tol=1e-4)
+    assert math.isclose(stdit.frozen_flop, 4_363.6 * GIGA + 1_117.0 * GIGA, rel_tol=1e-3)
     assert [f.bytes_per_param for f in stdit.frozen] == [2, None]

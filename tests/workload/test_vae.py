@@ -29,7 +29,7 @@ def test_parameters_match_the_modules() -> None:
     assert autoencoder_kl_encoder(name="vae").resident_numel == 83_653_863 == encoder + decoder
 
 
-@pytest.mark.parametrize(("image", "published"), [(256, 272.7e9), (512, 1_116.7e9)])
+@pytest.mark.parametrize(("image", "published"), [(256, 272.7 * GIGA), (512, 1_116.7 * GIGA)])
 def test_flop_match_the_flop_counter(image: int, published: float) -> None:
     with torch.device("meta"), FlopCounterMode(display=False) as counter:
         Encoder()(torch.empty(1, 3, image, image))

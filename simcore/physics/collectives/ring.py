@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from simcore.physics.collectives.base import ALGORITHMS, Array, Collective, Group
@@ -11,7 +13,7 @@ class Ring:
     """Patarasuk & Yuan 2009; hop counts as NCCL's tuning has them (2.30, tuning.cc)."""
 
     #: How often the vector crosses the slowest link, in units of (n-1)/n.
-    _PASSES = {"all_reduce": 2.0, "reduce_scatter": 1.0, "all_gather": 1.0}
+    _PASSES: Final = {"all_reduce": 2.0, "reduce_scatter": 1.0, "all_gather": 1.0}
 
     def time_s(self, op: Collective, n_bytes: Array, group: Group) -> Array:
         """2(n-1)/n·S/bw + 2(n-1) hops for all-reduce; half of both for RS and AG.

@@ -70,13 +70,17 @@ def model_state_bytes(strategy: Strategy, numel: float, shards: Array) -> Array:
 
 def prologue(builder: ProgramBuilder, strategy: Strategy) -> list[int]:
     """Input copy, frozen networks, autocast's weight copies, all micro-steps but the last."""
-    loaded = builder.misc("load batch", "loader", "loader", "loader_blocking_s")
+    # Without workers the training process loads: the host issues nothing meanwhile.
+    loaded = builder.misc("load batch", "host", "loader", "loader_blocking_s")
     ready = builder.misc("copy input", "copy", "input copy", "input_copy_s", loaded)
     if builder.workload.frozen:
         ready = builder.compute("frozen networks", "frozen", builder.frozen_row(), ready)
     if strategy.precision.cast_bytes:
         ready = builder.misc("cast weights", "compute", "forward", "cast_weights_s", ready)
-    return builder.misc("earlier micro-steps", "compute", "accumulation", "accumulation_s", ready)
+    issued = builder.misc("issue earlier micro-steps", "host", "host", "accumulation_host_s")
+    return builder.misc(
+        "earlier micro-steps", "compute", "accumulation", "accumulation_s", ready, bounds=issued
+    )
 
 
 def backward_with_buckets(

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from simcore.step.parallel.base import PARALLELISMS, Array, Holdings, prologue, update
 from simcore.step.parallel.ddp import DistributedDataParallel
 from simcore.step.program import ProgramBuilder
@@ -23,19 +25,24 @@ class DataParallel(DistributedDataParallel):
         ready = prologue(builder, strategy)
         weights = float(builder.workload.trainable_numel * strategy.precision.param_bytes)
         grads = float(builder.workload.trainable_numel * strategy.precision.grad_bytes)
-        replicated = builder.comm("replicate parameters", "one_to_all", [weights], ready)
+        replicated = builder.comm(
+            "replicate parameters", "one_to_all", [weights], ready, every_micro_step=True
+        )
         order = builder.workload.order
         builder.compute("forward", "forward", builder.forward_row(order), [*ready, replicated])
         shares = [(b, 1.0) for b in reversed(order)]
         last = builder.compute("backward", "backward", builder.backward_row(shares))
-        reduced = builder.comm("reduce to master", "all_to_one", [grads], last)
+        reduced = builder.comm(
+            "reduce to master", "all_to_one", [grads], last, every_micro_step=True
+        )
         update(builder, strategy, [*last, reduced])
 
     def holdings(self, workload: Workload, strategy: Strategy, n_ranks: Array) -> Holdings:
         """The master: whole state, and one replica's gradients in flight beside its own."""
         held = super().holdings(workload, strategy, n_ranks)
-        incoming = workload.trainable_numel * strategy.precision.grad_bytes * (n_ranks > 1)
-        return replace(held, buckets=0 * n_ranks, replicas=1.0 * incoming)
+        several: Array = np.where(n_ranks > 1, 1.0, 0.0)
+        incoming = workload.trainable_numel * strategy.precision.grad_bytes * several
+        return replace(held, buckets=0 * n_ranks, replicas=incoming)
 
 
 PARALLELISMS.register("dp")(DataParallel())

@@ -38,9 +38,12 @@ class Zero:
         buckets = gradient_buckets(builder.workload, p.grad_bytes, cap, cap)
         last, points = backward_with_buckets(builder, buckets, overlap=True)
         sent = [
-            builder.comm(f"reduce-scatter bucket {i}", "reduce_scatter", [b.n_bytes], point)
+            builder.comm(
+                f"reduce-scatter bucket {i}", "reduce_scatter", [b.n_bytes], point,
+                every_micro_step=self.stage == 2,
+            )
             for i, (b, point) in enumerate(zip(buckets, points, strict=True))
-        ]
+        ]  # fmt: skip
         done = update(builder, strategy, [*last, *sent[-1:]])
         builder.comm(
             "all-gather parameters",
@@ -67,7 +70,7 @@ class Zero:
                 )
             size = float(numel * p.param_bytes)
             return [builder.comm(f"all-gather {workload.blocks[block].name}", "all_gather",
-                                 [size], waits)]  # fmt: skip
+                                 [size], waits, every_micro_step=True)]  # fmt: skip
 
         for i, b in enumerate(order):
             waits = done[i - ahead] if i >= ahead else ready
@@ -80,9 +83,14 @@ class Zero:
             )  # fmt: skip
         sent: list[int] = []
         n = len(order)
+        # The last block is still gathered when backward begins. Blocks are fetched ahead of the
+        # reduce-scatter of the block before them, or the two would wait for each other in turn.
+        gathered: list[list[int]] = [[]]
         for j, b in enumerate(reversed(order)):
-            # The last block is still gathered when backward begins.
-            got = gather(b, done[n + j - ahead]) if j else []
+            while len(gathered) < min(n, j + ahead):
+                k = len(gathered)
+                gathered.append(gather(order[n - 1 - k], done[max(0, n + k - ahead)]))
+            got = gathered[j]
             done.append(
                 builder.compute(
                     f"backward {workload.blocks[b].name}", "backward",
@@ -93,13 +101,13 @@ class Zero:
                 sent.append(
                     builder.comm(
                         f"reduce-scatter {workload.blocks[b].name}", "reduce_scatter",
-                        [float(numel * p.grad_bytes)], done[-1],
+                        [float(numel * p.grad_bytes)], done[-1], every_micro_step=True,
                     )
                 )  # fmt: skip
         update(builder, strategy, [*done[-1], *sent[-1:]])
 
     def holdings(self, workload: Workload, strategy: Strategy, n_ranks: Array) -> Holdings:
-        """State by stage; one reduce bucket (1, 2) or the gathered blocks (3); the rest on the host.
+        """State by stage; a reduce bucket (1, 2) or the gathered blocks (3); the rest on the host.
 
         Buckets are no larger than the gradients; ZeRO-3 holds the largest block once for use
         and once for each block of prefetch, in parameters, and one block of whole gradients.
@@ -110,7 +118,7 @@ class Zero:
         params = numel * p.param_bytes / (n_ranks if stage >= 3 else one)
         grads = numel * p.grad_bytes / (n_ranks if stage >= 2 else one)
         largest = float(max(b.numel for b in workload.blocks))
-        several = 1.0 * (n_ranks > 1)
+        several: Array = np.where(n_ranks > 1, 1.0, 0.0)
         if stage >= 3:
             gathered = (
                 several * largest * ((1 + strategy.prefetch_blocks) * p.param_bytes + p.grad_bytes)

@@ -1,0 +1,130 @@
+"""What no op table has: assumed figures with their reason, and figures of published runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from simcore.base.units import GIGA
+
+#: Public collections behind the tables. A key joined by ``+`` means pooled over those.
+SOURCES: Final[Mapping[str, str]] = {
+    "aic": "aiconfigurator (Apache-2.0) systems/data/*/gemm, attention, comm; CUDA graph, burst",
+    "vidur": "vidur (MIT) data/profiling; kernel times by profiler, 1 us resolution",
+    "neusight": "NeuSight (MIT) scripts/asplos/data; fp32 with TF32 off, eager, mean of 5 best",
+    "simumax": "SimuMax (Apache-2.0) configs/system; times derived from its efficiency factors",
+    "llmcompass": "LLMCompass (BSD-3) ae/figure5 real_hardware; square-ish fp16 products",
+    "vtrain": "vTrain (MIT) trace/*/AR_GPU*; nccl-tests, float, out of place",
+    "gpu-benches": "gpu-benches gpu-stream and gpu-small-kernels, as published",
+    "pooled": "median over the GPUs (or families) named in by_gpu and by_family of this class",
+    "power-fit": "fit of power_limited_frac to the by_gpu figures of gemm_tensor16",
+    "sustained-fit": "same shapes timed for a second or more against burst, aiconfigurator GEMM",
+    "corpus-ddp": "exposed time of published data-parallel runs: 2(N-1)/N x gradient / (tN - t1)",
+    "assumption": "no table has it: see the note",
+}
+
+#: (section, class, level, key) -> value, sd of its log, reason. Written with source "assumption".
+ASSUMED: Final[Mapping[tuple[str, str, str, str], tuple[float, float, str]]] = {
+    ("compute_efficiency", "gemm_tensor16", "by_gpu", "RTX4090"): (
+        0.92, 0.08, "half-rate tensor cores (fp32 accumulate) feed easily, 450 W seldom binds; "
+        "public torch.matmul reports known when chosen: 0.95 to 1.0"),
+    ("compute_efficiency", "gemm_tensor16", "by_gpu", "RTX3090"): (
+        0.92, 0.10, "half-rate tensor cores (fp32 accumulate) feed easily, 350 W seldom binds; "
+        "public torch.matmul reports known when chosen: 1.06"),
+    ("compute_efficiency", "gemm_tensor16", "by_gpu", "RTX2080Ti"): (
+        0.90, 0.12, "half-rate tensor cores (fp32 accumulate) feed easily"),
+    ("compute_efficiency", "gemm_tensor16", "by_gpu", "T4"): (
+        0.50, 0.25, "70 W: its fp32 products keep 0.6 of what the median device keeps"),
+    ("compute_efficiency", "gemm_tensor16", "by_family", "half-rate"): (
+        0.90, 0.12, "devices whose fp16 peak with fp32 accumulate is half of that with fp16"),
+    ("compute_efficiency", "gemm_tensor16", "by_family", "MUSA"): (
+        0.71, 0.30, "the median of the others; another vendor's libraries"),
+    ("compute_efficiency", "gemm_simt32", "by_family", "Ada"): (
+        0.60, 0.25, "half of the fp32 lanes share issue slots with integer work; "
+        "public torch.matmul reports known when chosen: 0.35 (72 W) to 0.66 (450 W)"),
+    ("compute_efficiency", "gemm_simt32", "by_family", "Ampere"): (
+        0.64, 0.20, "GA10x: half of the fp32 lanes share issue slots with integer work; "
+        "public torch.matmul reports known when chosen: 0.62 to 0.70"),
+    ("compute_efficiency", "gemm_simt32", "by_family", "MUSA"): (
+        0.65, 0.30, "another vendor's libraries"),
+    ("compute_efficiency", "conv_tensor16", "pooled", ""): (
+        0.45, 0.35, "no conv table in 16 bit: NCHW or NHWC alone moves a net 1.5 to 2.5 times"),
+    ("compute_efficiency", "conv_tf32", "pooled", ""): (
+        0.45, 0.35, "no conv table in TF32: taken as 16 bit"),
+    ("memory_efficiency", "conv", "pooled", ""): (0.75, 0.15, "taken as GEMM's"),
+    ("memory_efficiency", "reduction", "pooled", ""): (
+        0.70, 0.25, "between elementwise and norm: reads dominate, the tail does not fill"),
+    ("memory_efficiency", "gather", "pooled", ""): (
+        0.55, 0.35, "rows of a few KB at random: full sectors, poor locality"),
+    ("memory_efficiency", "copy", "pooled", ""): (
+        0.80, 0.15, "strided on one side; a plain stream reaches 0.74 to 0.95 (gpu-benches)"),
+}  # fmt: skip
+
+#: Backward over forward time of memory-bound ops (NeuSight's per-op labels, fp32 eager, medians
+#: over ops above 60 us): op class -> (ratio, sd of its log, what it covers).
+BACKWARD_RATIO: Final[Mapping[str, tuple[float, float, str]]] = {
+    "elementwise": (1.5, 0.20, "gelu"),
+    "product": (1.8, 0.20, "mul: two gradients"),
+    "dropout": (2.3, 0.30, "dropout"),
+    "norm": (2.75, 0.10, "layer norm, 2.6 to 2.9, with its weight gradients"),
+    "softmax": (2.7, 0.20, "softmax"),
+    "gemm": (1.85, 0.05, "linear 1.9, bmm 1.8"),
+}
+
+#: Host and launch: name -> (value, sd of its log, source, note).
+HOST: Final[Mapping[str, tuple[str, float, str, str]]] = {
+    "host_issue": ("7 us", 0.35, "assumption",
+                   "one eager PyTorch op, Python included: 5 to 10 us on current servers"),
+    "stream_launch": ("2 us", 0.25, "gpu-benches", "back to back empty kernels, 1.6 to 2.6 us"),
+    "graph_launch": ("1.1 us", 0.2, "gpu-benches", "per kernel of a CUDA graph, 0.9 to 1.3 us"),
+}  # fmt: skip
+
+#: Bus bandwidth [GB/s] implied by published data-parallel runs: exposed = t_N - t_1, so a floor
+#: where communication overlaps. (path, host, ranks, values of several models and precisions).
+HOST_BUSBW: Final[Sequence[tuple[str, str, int, tuple[float, ...]]]] = (
+    ("host_memory", "RTX 4090, 2022", 2, (6.7, 6.1, 5.3, 5.2)),
+    ("host_memory", "RTX 3090, later host", 2, (7.2, 7.2, 5.9, 5.4)),
+    ("host_memory", "RTX A6000, later host", 2, (4.8, 4.1, 3.9)),
+    ("host_memory", "A100-PCIe-80, later host", 2, (6.5, 5.3)),
+    ("host_memory", "H100-PCIe, PCIe4 host", 2, (7.1, 7.2)),
+    ("host_memory", "RTX 3070", 2, (5.0,)),
+    ("host_memory", "RTX A6000, later host", 4, (5.2, 4.2)),
+    ("host_memory", "H100-PCIe, PCIe4 host", 4, (10.0, 8.4)),
+    ("host_memory", "RTX 3070", 4, (4.3,)),
+    ("host_memory", "RTX 3090, shared uplinks", 4, (1.6, 1.3, 1.6)),
+    ("host_memory", "H100-PCIe, PCIe4 host", 8, (2.6, 2.2, 2.2)),
+    ("host_memory", "RTX 3070", 8, (1.7,)),
+    ("host_memory", "RTX 3090, shared uplinks", 8, (0.8, 0.7, 0.8)),
+    ("pcie_p2p", "RTX A4000, PCIe4", 2, (18, 15)),
+    ("pcie_p2p", "RTX A4500, PCIe4", 2, (22, 19)),
+    ("pcie_p2p", "RTX A5000, PCIe4", 2, (28, 20)),
+    ("pcie_p2p", "RTX A4000, PCIe4", 4, (19, 18)),
+    ("pcie_p2p", "RTX A4500, PCIe4", 4, (24, 21)),
+    ("pcie_p2p", "RTX A5000, PCIe4", 4, (19, 17)),
+    ("pcie_p2p", "RTX A4000, PCIe4", 8, (15, 13)),
+    ("pcie_p2p", "RTX A4500, PCIe4", 8, (16, 14)),
+    ("nvlink_pairs", "RTX A6000", 2, (43, 57)),
+    ("nvlink_pairs", "A40", 2, (42, 43, 28)),
+    ("nvlink_pairs", "A100-PCIe-40", 2, (62, 76)),
+    ("nvlink_pairs", "RTX A6000", 4, (27, 34, 28)),
+    ("nvlink_pairs", "A40", 4, (29, 34, 26)),
+    ("nvlink_pairs", "A100-PCIe-40", 4, (48, 45)),
+    ("nvlink_pairs", "RTX A6000", 8, (24, 26)),
+    ("nvlink_pairs", "A40", 8, (18, 23, 12)),
+    ("nvlink_pairs", "A100-PCIe-40", 8, (39, 35)),
+)
+
+#: NVLink generation to one-way bytes/s; the tables name the device loosely.
+DEVICE_OF: Final[Mapping[str, str]] = {
+    "A100-SXM4-80GB": "A100-SXM-80GB", "H100-SXM": "H100-SXM-80GB", "B200": "B200-SXM",
+    "V100": "V100-SXM-32GB",
+}  # fmt: skip
+PCIE4_X16, PCIE5_X16 = 31.5 * GIGA, 63.0 * GIGA
+#: (device as tabled, ranks) -> path, one-way rate of the link, for groups on PCIe.
+PCIE_PATH: Final[Mapping[tuple[str, int], tuple[str, float]]] = {
+    ("L40S", 2): ("pcie_p2p", PCIE4_X16),
+    ("L40S", 4): ("pcie_host", PCIE4_X16),
+    ("L40S", 8): ("pcie_host", PCIE4_X16),
+    ("A100", 4): ("pcie_p2p", PCIE4_X16),
+    ("H100", 4): ("pcie_p2p", PCIE5_X16),
+}

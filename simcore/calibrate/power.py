@@ -1,0 +1,82 @@
+"""How much of the matrix peak a power cap leaves: fit, and the test against a constant."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from simcore.base.units import TERA
+from simcore.calibrate.curve_fits import EFF_MAX, Array, solve
+from simcore.calibrate.op_tables import Gpu
+from simcore.calibrate.pooling import mean_log
+from simcore.physics.roofline import power_limited_frac
+
+
+@dataclass(frozen=True, slots=True)
+class PowerFit:
+    """``eff = unlimited · power_limited_frac(tdp, peak, limit · node)`` and what it explains."""
+
+    unlimited: float
+    limit_j_per_flop: float
+    resid_sd_log: float
+    left_out: dict[str, tuple[float, float]]  # gpu -> (measured, predicted without its family)
+
+
+def _fit_power(watts: Array, peak: Array, eff: Array) -> tuple[float, float]:
+    x, _ = solve(
+        lambda p: np.log(math.exp(p[0]) * power_limited_frac(watts, peak, math.exp(p[1])) / eff),
+        np.log([0.8, 0.5 / TERA]),
+        np.log([0.5, 0.01 / TERA]),
+        np.log([EFF_MAX, 20 / TERA]),
+    )
+    return math.exp(x[0]), math.exp(x[1])
+
+
+def fit_power(
+    eff: Mapping[str, float],
+    gpus: Mapping[str, Gpu],
+    peak: Callable[[Gpu], float],
+    scale: Callable[[Gpu], float] = lambda _: 1.0,
+) -> PowerFit:
+    """Fit efficiencies against tdp/peak, and predict each family from the others."""
+    names = sorted(eff)
+    # A smaller node needs less energy a FLOP: dividing the watts' need is dividing by scale.
+    watts = np.array([gpus[g].tdp_w / scale(gpus[g]) for g in names])
+    peaks = np.array([peak(gpus[g]) for g in names])
+    value = np.array([eff[g] for g in names])
+    family = np.array([gpus[g].family for g in names])
+    unlimited, limit = _fit_power(watts, peaks, value)
+    left_out: dict[str, tuple[float, float]] = {}
+    for out in sorted(set(family)):
+        keep = family != out
+        u, w0 = _fit_power(watts[keep], peaks[keep], value[keep])
+        guess = u * power_limited_frac(watts, peaks, w0)
+        left_out |= {
+            g: (float(value[i]), float(guess[i])) for i, g in enumerate(names) if not keep[i]
+        }
+    fitted = unlimited * power_limited_frac(watts, peaks, limit)
+    return PowerFit(unlimited, limit, float(np.std(np.log(value / fitted))), left_out)
+
+
+def constant_left_out(
+    eff: Mapping[str, float], gpus: Mapping[str, Gpu]
+) -> dict[str, tuple[float, float]]:
+    """Each GPU predicted by the median over the other families' means."""
+    out = {}
+    for g in sorted(eff):
+        others: dict[str, list[float]] = defaultdict(list)
+        for x, value in eff.items():
+            if gpus[x].family != gpus[g].family:
+                others[gpus[x].family].append(value)
+        guess = float(np.median([mean_log(v) for v in others.values()]))
+        out[g] = (eff[g], guess)
+    return out
+
+
+def rms_log(pairs: Mapping[str, tuple[float, float]]) -> float:
+    """Root mean square of ln(predicted / measured)."""
+    return math.sqrt(float(np.mean([math.log(p / m) ** 2 for m, p in pairs.values()])))

@@ -1,0 +1,101 @@
+"""The profile as YAML text: one leaf a line, a comment above each section."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from simcore.calibrate.assumed import SOURCES
+
+Profile = dict[str, Any]
+
+COMMENTS: Final[Mapping[str, str]] = {
+    "": """The shipped profile: what devices reach of their datasheets, from published op tables.
+Written by `python -m simcore.calibrate.op_fit`: change the tables or that module, not this file.
+Whole training steps fed nothing here but host_busbw (see its source).
+A value comes with sd_log, the standard deviation of its logarithm; n counts rows in by_gpu, devices
+in by_family and pooled. Look a figure up by GPU, then by family, then pooled. Families are
+architectures, but Ampere-GA100 and Blackwell (GB100) stand apart from the graphics chips, and
+half-rate (GeForce: fp16_acc16 above fp16) goes before the architecture.
+Left out: vLLM's rows (uninitialised weights), grouped products, Arc Pro B60 (vLLM only).""",
+    "compute_efficiency": """Share of the dense datasheet peak at burst clocks, in
+launch + sqrt(tc^2 + tm^2), tc = flop / (value * peak * tile_fill).
+  gemm_tensor16  bf16 and fp16, fp32 accumulate      gemm_tensor8  fp8, quantising its activations
+  gemm_simt32    fp32 on vector units                gemm_tf32     no table: as gemm_tensor16
+  gemm_matrix32  fp32 on CDNA's matrix units, against twice its vector peak
+  conv_simt32    3x3 stride 1, Winograd included; conv_tensor16 and conv_tf32: no table
+  attention      flash, forward; causal FLOP halved; against the 16-bit peak""",
+    "memory_efficiency": """Share of the datasheet bandwidth: tm = bytes / (value * bandwidth), with
+the traffic of unfused kernels. attention's takes up what short sequences lose, not DRAM traffic.
+Of fp32 eager kernels; gemm's from the tensor fits.""",
+    "backward_over_forward_time": """Measured ratios of time, not of FLOP or bytes.""",
+    "power": """eff = unlimited * (1 + (w0/w)^4)^(-1/4) with w = tdp/peak and w0 = limit_j_per_flop.
+left_family_out_rms_log: error of ln(eff) when each family is predicted from the others.""",
+    "clocks": """Time of kernels repeated for seconds over the same kernels in short bursts.
+Training runs sustained.""",
+    "host": """Launch path: what the device and the host spend on a kernel beside its work.""",
+    "collectives": """Inside one node: latency + S/B + ramp * sqrt(latency * S/B), S = message bytes
+(all-gather: the gathered output), B = bus_frac * link / bus factor, the factor 2(n-1)/n for
+all_reduce and (n-1)/n for the others; keys below the collective are ranks. link is one way: the
+device's NVLink, or PCIe x16 (31.5 GB/s generation 4, 63 generation 5). bus_frac is the fit's
+asymptote; above 1 the switch itself reduces (NVLS).""",
+    "host_busbw": """All-reduce bus bandwidth of real hosts, large messages; keys are ranks.
+host_memory: no peer-to-peer, so through host memory.""",
+}
+
+
+def _scalar(value: object) -> str:
+    if isinstance(value, str):
+        plain = value and not set(value) & set(":#{}[],&*'\"|>%@`") and not value[0].isspace()
+        return value if plain else '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _flow(leaf: Mapping[str, Any]) -> str:
+    return "{" + ", ".join(f"{k}: {_scalar(v)}" for k, v in leaf.items()) + "}"
+
+
+def to_yaml(profile: Profile, sources: Mapping[str, str]) -> str:
+    """YAML 1.2 text: one leaf a line, a comment above each section."""
+    lines = [f"# {text}" for text in COMMENTS[""].splitlines()]
+    lines += ["name: blind", "sources:"]
+    lines += [f"  {key}: {_scalar(text)}" for key, text in sources.items()]
+
+    def walk(node: Mapping[Any, Any], depth: int) -> None:
+        pad = "  " * depth
+        for key, item in node.items():
+            if isinstance(item, list):
+                lines.append(f"{pad}{key}:")
+                lines.extend(f"{pad}  - {_flow(row)}" for row in item)
+            elif isinstance(item, dict) and any(isinstance(v, dict | list) for v in item.values()):
+                lines.append(f"{pad}{key}:")
+                walk(item, depth + 1)
+            else:
+                lines.append(f"{pad}{key}: {_flow(item)}")
+
+    for section, item in profile.items():
+        lines.append("")
+        lines += [f"# {text}" for text in COMMENTS.get(section, "").splitlines()]
+        lines.append(f"{section}:")
+        walk(item, 1)
+    return "\n".join(lines) + "\n"
+
+
+def used_sources(profile: Profile) -> dict[str, str]:
+    """The citations that the profile's leaves name; joined keys cite each part."""
+    keys: set[str] = set()
+
+    def walk(node: object) -> None:
+        if isinstance(node, dict):
+            if isinstance(node.get("source"), str):
+                keys.add(node["source"])
+            for item in node.values():
+                walk(item)
+        elif isinstance(node, list):
+            for item in node:
+                walk(item)
+
+    walk(profile)
+    plain = {k: SOURCES[k] for k in SOURCES if any(k in key.split("+") for key in keys)}
+    joined = {k: "all of: " + ", ".join(k.split("+")) for k in sorted(keys) if "+" in k}
+    return plain | joined

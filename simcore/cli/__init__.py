@@ -1,0 +1,1 @@
+"""The command line: reads words, calls ``simcore.api``, shows what it says."""

@@ -1,0 +1,70 @@
+"""``simcore list`` and ``simcore show``: what the databases hold, with sources."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from simcore.cli import names
+from simcore.cli.output import write
+
+_AS_JSON = Annotated[bool, typer.Option("--json", help="Everything as JSON.")]
+
+
+def _kind(word: str, known: tuple[str, ...]) -> str:
+    """The known word that ``word`` is, singular or plural. Raises UnknownName."""
+    from simcore.base.errors import UnknownName
+
+    folded = word.strip().lower()
+    for kind in known:
+        singular = kind[:-3] + "y" if kind.endswith("ies") else kind.removesuffix("s")
+        if folded in (kind, singular, singular + "s"):
+            return kind
+    raise UnknownName("list", word, known)
+
+
+def list_(
+    kind: Annotated[
+        str, typer.Argument(metavar="KIND", help=", ".join(names.LISTS), autocompletion=names.kinds)
+    ],
+    as_json: _AS_JSON = False,
+) -> None:
+    """List gpus, models, nodes, links, strategies, precisions, optimizers, collectives."""
+    kind = _kind(kind, names.LISTS)
+    from simcore.report import catalog
+
+    header, rows, data = catalog.listing(kind)
+    if as_json:
+        from simcore.report.jsonout import dumps
+
+        write(dumps(data))
+        return
+    from simcore.report.tables import table
+
+    write(table(header, rows, right=catalog.NUMERIC.get(kind, ())) + "\n")
+
+
+def show(
+    kind: Annotated[
+        str,
+        typer.Argument(
+            metavar="KIND", help=", ".join(names.SHOWS), autocompletion=names.shown_kinds
+        ),
+    ],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", autocompletion=names.show_name, help="Name or alias.")
+    ],
+    as_json: _AS_JSON = False,
+) -> None:
+    """Show a gpu, model, node or link: every figure with its source."""
+    kind = _kind(kind, names.SHOWS)
+    from simcore.report import catalog
+
+    record: Any = catalog.DATABASES[kind][name]
+    if as_json:
+        from simcore.report.jsonout import dumps, finite
+
+        write(dumps(finite(catalog.record_dict(record))))
+        return
+    write(catalog.render_record(record))

@@ -1,0 +1,133 @@
+"""Entry point: ``simcore``, its commands, and what becomes of errors.
+
+Nothing heavy is imported here: ``--help`` and completion must answer at once.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from simcore import __version__
+from simcore.base.errors import InvalidConfig, SimcoreError
+from simcore.cli.catalog import list_, show
+from simcore.cli.output import PIPE_CLOSED, PipeClosedError, complain, write
+from simcore.cli.predict import predict
+from simcore.cli.validate import validate
+
+USAGE, INTERNAL, INTERRUPTED = 2, 70, 130
+#: Base of every error of the command line parser (click, or typer's own copy of it).
+_PARSER_ERROR: Any = typer.BadParameter.__mro__[2]
+
+WELCOME = """\
+simcore predicts time, memory and scaling of a GPU training job before it starts.
+
+  simcore predict --model latte-xl --gpus 4x8xA6000ada
+  simcore predict --model gpt2-xl --gpus 8xH100 --strategy zero2 --micro-batch max
+  simcore predict --model bert-base --gpus 1x2xA100+1x3xT4 --explain comm
+
+Runs offline, needs no GPU. Every default is marked, every figure has a source.
+  simcore list models      simcore list gpus      simcore show gpu A6000ada
+  simcore validate FILE    predictions beside measured runs
+  simcore predict --help   every option; simcore --help every command
+"""
+
+_HELP = """Predict time, memory and scaling of a GPU training job before it starts.
+
+\b
+  simcore predict --model latte-xl --gpus 4x8xA6000ada
+  simcore predict --model gpt2-xl --gpus 8xH100 --micro-batch max
+  simcore list models          simcore list gpus
+  simcore show gpu A6000ada    figures with their sources
+
+Exit codes: 0 it fits, 1 it does not, 2 the command or a file is wrong.
+"""
+
+app = typer.Typer(
+    name="simcore",
+    help=_HELP,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command(short_help="Does a job fit, how fast is it, what limits it.")(predict)
+app.command(short_help="Predictions beside measured runs.")(validate)
+app.command("list", short_help="Names: gpus, models, nodes, links, strategies...")(list_)
+app.command(short_help="Every figure of a gpu, model, node or link, with its source.")(show)
+
+
+@app.callback()
+def _root(
+    ctx: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Tracebacks of errors; anywhere on the line.")
+    ] = False,
+) -> None:
+    if version:
+        write(f"simcore {__version__}\n")
+        raise typer.Exit
+    if ctx.invoked_subcommand is None:
+        write(WELCOME)
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run one command line; returns the exit code. Errors go to standard error."""
+    words = [a for a in argv if a != "--debug"]
+    try:
+        code = typer.main.get_command(app).main(
+            args=words, prog_name="simcore", standalone_mode=False
+        )
+        return code if isinstance(code, int) else 0
+    except SystemExit as err:  # completion leaves this way
+        return err.code if isinstance(err.code, int) else 0
+    except PipeClosedError:
+        return PIPE_CLOSED
+    except (KeyboardInterrupt, typer.Abort):
+        return INTERRUPTED
+    except Exception as err:
+        if len(words) < len(argv):
+            raise
+        return _report(err)
+
+
+def _report(err: Exception) -> int:
+    if isinstance(err, InvalidConfig):
+        for violation in err.violations:
+            complain(f"error: {violation}")
+        return err.exit_code
+    if isinstance(err, SimcoreError):
+        complain(f"error: {err}")
+        return err.exit_code
+    if isinstance(err, _PARSER_ERROR):
+        complain(f"error: {_parser_sentence(err)}")
+        return USAGE
+    what = " ".join(f"{type(err).__name__}: {err}".split())
+    complain(f"internal error: {what} (run with --debug for the traceback)")
+    return INTERNAL
+
+
+def _parser_sentence(err: Any) -> str:
+    """What the parser found, in one line, with the nearest option and where to look."""
+    text = " ".join(str(err.format_message()).split()).rstrip(".")
+    option, near = getattr(err, "option_name", None), getattr(err, "possibilities", None)
+    if option and near is not None:
+        text = f"unknown option {option}: did you mean {' or '.join(sorted(near))}?"
+    path = getattr(getattr(err, "ctx", None), "command_path", "simcore")
+    return f"{text[:1].lower()}{text[1:]} (`{path} --help`)"
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """The console script."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+    sys.exit(run(sys.argv[1:] if argv is None else argv))
+
+
+if __name__ == "__main__":
+    main()

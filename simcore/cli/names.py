@@ -1,0 +1,129 @@
+"""Names for shell completion, from the databases; a broken database completes nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+#: What stands before the GPU type being typed: earlier groups and counts.
+_BEFORE_TYPE = re.compile(r"^(?:.*\+)?(?:\d+x){0,2}")
+
+Completer = Callable[[str], list[str]]
+
+
+def _completer(names: Callable[[], Iterable[str]]) -> Completer:
+    def complete(incomplete: str) -> list[str]:
+        try:
+            return sorted(n for n in names() if n.startswith(incomplete))
+        except Exception:  # an error message would land in the user's command line
+            return []
+
+    return complete
+
+
+def _databases() -> Any:
+    from simcore.hardware import spec
+
+    return spec
+
+
+def _models() -> Iterable[str]:
+    from simcore.workload.models import MODELS
+
+    return MODELS.names()
+
+
+def _gpus() -> list[str]:
+    names: list[str] = _databases().GPUS.names()
+    return names
+
+
+def _nodes() -> list[str]:
+    names: list[str] = _databases().NODES.names()
+    return names
+
+
+def _links() -> list[str]:
+    names: list[str] = _databases().LINKS.names()
+    return names
+
+
+def _network_links() -> Iterable[str]:
+    within = ("pcie", "nvlink", "xgmi", "upi", "c2c")
+    return (n for n in _links() if not n.startswith(within))
+
+
+def _strategies() -> Iterable[str]:
+    from typing import get_args
+
+    from simcore.strategy.strategy import Parallelism
+
+    return get_args(Parallelism)
+
+
+def _precisions() -> Iterable[str]:
+    from simcore.strategy.precision import PRECISIONS
+
+    return PRECISIONS
+
+
+def _optimizers() -> Iterable[str]:
+    from simcore.strategy.precision import OPTIMIZERS
+
+    return OPTIMIZERS
+
+
+def _calibrations() -> Iterable[str]:
+    from simcore.hardware.profile import CALIBRATIONS
+
+    return (n for n in CALIBRATIONS.names() if n != "runtime")
+
+
+def _terms() -> Iterable[str]:
+    from simcore.engine.explain import TERMS
+
+    return TERMS
+
+
+models = _completer(_models)
+gpus = _completer(_gpus)
+nodes = _completer(_nodes)
+links = _completer(_links)
+networks = _completer(_network_links)
+strategies = _completer(_strategies)
+precisions = _completer(_precisions)
+optimizers = _completer(_optimizers)
+calibrations = _completer(_calibrations)
+terms = _completer(_terms)
+recomputes = _completer(lambda: ("none", "full"))
+offloads = _completer(
+    lambda: [
+        "none",
+        *(f"{w}:{t}" for w in ("optimizer", "params") for t in ("cpu", "cpu-far", "nvme")),
+        "optimizer+params",
+    ]
+)
+
+
+def cluster(incomplete: str) -> list[str]:
+    """GPU types behind the counts already typed: ``4x8xA6`` to ``4x8xA6000ada``."""
+    match = _BEFORE_TYPE.match(incomplete)
+    before = match[0] if match else ""
+    return [before + name for name in gpus(incomplete[len(before) :])]
+
+
+#: What ``list`` and ``show`` know; singular words are taken too.
+LISTS = (
+    "gpus", "models", "nodes", "links", "strategies", "precisions", "optimizers", "collectives",
+)  # fmt: skip
+SHOWS = ("gpu", "model", "node", "link")
+kinds = _completer(lambda: LISTS)
+shown_kinds = _completer(lambda: SHOWS)
+
+
+def show_name(ctx: Any, incomplete: str) -> list[str]:
+    """Names of the kind that ``show`` was asked for."""
+    kind = str(ctx.params.get("kind") or "").rstrip("s")
+    by_kind = {"gpu": gpus, "model": models, "node": nodes, "link": links}
+    return by_kind[kind](incomplete) if kind in by_kind else []

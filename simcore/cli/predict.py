@@ -1,0 +1,222 @@
+"""``simcore predict``: one training job, answered."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from simcore.cli import names
+from simcore.cli.output import colour_wanted, complain, write
+from simcore.cli.values import number, whole
+
+if TYPE_CHECKING:
+    from simcore.api import Prediction
+
+
+def _option(flag: str, metavar: str, text: str, complete: names.Completer | None = None) -> Any:
+    return typer.Option(
+        flag, metavar=metavar, help=text, autocompletion=complete, show_default=False
+    )
+
+
+def predict(
+    model: Annotated[
+        str | None,
+        _option("--model", "NAME", "What to train (needed); `simcore list models`.", names.models),
+    ] = None,
+    gpus: Annotated[
+        str | None,
+        _option(
+            "--gpus", "CLUSTER",
+            "NODESxGPUSxTYPE (needed): 4x8xA6000ada, 8xH100, 1x2xA100+1x3xT4; "
+            "`simcore list gpus`.", names.cluster,
+        ),
+    ] = None,
+    strategy: Annotated[
+        str | None,
+        _option("--strategy", "NAME", "dp, manual, ddp, zero1, zero2 or zero3.", names.strategies),
+    ] = None,
+    micro_batch: Annotated[
+        str | None,
+        _option("--micro-batch", "N|max", "Samples a GPU at a time; max: the most that fits."),
+    ] = None,
+    grad_accum: Annotated[
+        str | None, _option("--grad-accum", "N", "Micro-batches a step.")
+    ] = None,
+    precision: Annotated[
+        str | None,
+        _option(
+            "--precision", "NAME", "fp32, tf32, amp-fp16, amp-bf16, fp16 or bf16.", names.precisions
+        ),
+    ] = None,
+    recompute: Annotated[
+        str | None,
+        _option("--recompute", "MODE", "none or full (activation checkpoints).", names.recomputes),
+    ] = None,
+    optimizer: Annotated[
+        str | None,
+        _option("--optimizer", "NAME", "adamw, adam, sgd or sgd-plain.", names.optimizers),
+    ] = None,
+    offload: Annotated[
+        str | None,
+        _option(
+            "--offload", "WHAT[:WHERE]",
+            "none, optimizer, optimizer:nvme, optimizer+params; cpu, cpu-far or nvme.",
+            names.offloads,
+        ),
+    ] = None,
+    network: Annotated[
+        str | None,
+        _option("--network", "LINK", 'Between nodes: ib-hdr, 8xib-ndr, "25 Gbit/s".',
+                names.networks),
+    ] = None,
+    node: Annotated[
+        str | None,
+        _option("--node", "NAME", "Node preset; `simcore list nodes`.", names.nodes),
+    ] = None,
+    nnodes: Annotated[
+        str | None, _option("--nnodes", "N", "As torchrun, where --gpus has no counts.")
+    ] = None,
+    nproc_per_node: Annotated[
+        str | None, _option("--nproc-per-node", "N", "As torchrun: GPUs a node.")
+    ] = None,
+    steps: Annotated[str | None, _option("--steps", "N", "Time of a run of N steps.")] = None,
+    epochs: Annotated[
+        str | None, _option("--epochs", "N", "Time of a run of N epochs of its data set.")
+    ] = None,
+    seq_len: Annotated[
+        str | None, _option("--seq-len", "N", "Sequence length, where the model has one.")
+    ] = None,
+    calibration: Annotated[
+        str | None,
+        _option("--calibration", "NAME|FILE", "Fitted hardware figures.", names.calibrations),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="JSON as in docs/prediction.schema.json.")
+    ] = False,
+    trace: Annotated[
+        Path | None,
+        typer.Option("--trace", metavar="FILE",
+                     help="Write the step for ui.perfetto.dev (.json or .json.gz)."),
+    ] = None,
+    explain: Annotated[
+        str | None,
+        _option("--explain", "TERM", "Formula, inputs and source: step_time, memory, comm, mfu.",
+                names.terms),
+    ] = None,
+) -> None:  # fmt: skip
+    """Will it fit, how fast will it go, what limits it, and how sure is that.
+
+    What is not given takes the model's own default and is marked (default). Exit code 0: it
+    fits, 1: it does not, 2: the command is wrong.
+    """
+    problems: list[str] = []
+    if model is None:
+        problems.append("--model is missing: name one of `simcore list models`")
+    if gpus is None:
+        problems.append("--gpus is missing: write NODESxGPUSxTYPE, such as 4x8xA6000ada")
+    length = {"steps": number("steps", steps, problems), "epochs": number("epochs", epochs, problems)}
+    if steps is not None and epochs is not None:
+        length = {"steps": 1.0, "epochs": 1.0}  # both given, whatever they are
+    options: dict[str, Any] = {
+        "strategy": strategy,
+        "micro_batch": micro_batch,
+        "grad_accum": whole("grad-accum", grad_accum, problems),
+        "precision": precision,
+        "recompute": recompute,
+        "optimizer": optimizer,
+        "offload": offload,
+        "network": network,
+        "node": node,
+        "nnodes": whole("nnodes", nnodes, problems),
+        "nproc_per_node": whole("nproc-per-node", nproc_per_node, problems),
+        "seq_len": whole("seq-len", seq_len, problems),
+        "calibration": calibration,
+    }
+    answer = _answer(model, gpus, options, length, trace, explain, problems)
+    if trace is not None:
+        _write_trace(answer, trace)
+    if explain is not None:
+        assert model is not None and gpus is not None
+        _explain(model, gpus, explain, options, as_json)
+    elif as_json:
+        from simcore.report.jsonout import dumps, to_dict
+
+        write(dumps(to_dict(answer)))
+    else:
+        from simcore.report.text import render
+
+        write(render(answer, colour=colour_wanted()))
+    if not answer.fits:
+        raise typer.Exit(1)
+
+
+def _answer(
+    model: str | None,
+    gpus: str | None,
+    options: dict[str, Any],
+    length: dict[str, float | None],
+    trace: Path | None,
+    explain: str | None,
+    problems: list[str],
+) -> Prediction:
+    """Predict, or raise with everything that is wrong with the command."""
+    from simcore import api
+    from simcore.base.errors import InvalidConfig, SimcoreError
+
+    def attempt(check: Any) -> None:
+        try:
+            check()
+        except InvalidConfig as err:
+            problems.extend(err.violations)
+        except SimcoreError as err:
+            problems.append(str(err))
+
+    problems += api.run_violations(length["steps"], length["epochs"])
+    if explain is not None:
+        attempt(lambda: api.find_terms(explain))
+    if trace is not None:
+        if trace.is_dir():
+            problems.append(f"--trace {str(trace)!r} is a folder: name a file")
+        elif not trace.parent.is_dir():
+            problems.append(f"--trace: folder {str(trace.parent)!r} does not exist")
+    if problems:
+        if model is not None and gpus is not None:
+            attempt(lambda: api.make_request(model, gpus, **options))
+        raise InvalidConfig(list(dict.fromkeys(problems)))
+    assert model is not None and gpus is not None
+    return api.predict(
+        model,
+        gpus,
+        steps=length["steps"],
+        epochs=length["epochs"],
+        keep_timeline=trace is not None,
+        **options,
+    )
+
+
+def _write_trace(answer: Prediction, path: Path) -> None:
+    from simcore.base.errors import UsageError
+    from simcore.report.trace import write_trace
+
+    try:
+        write_trace(answer, path)
+    except OSError as err:
+        raise UsageError(f"--trace {str(path)!r} cannot be written: {err.strerror}") from None
+    complain(f"trace of one step in {path}: open it at https://ui.perfetto.dev")
+
+
+def _explain(model: str, gpus: str, term: str, options: dict[str, Any], as_json: bool) -> None:
+    from simcore import api
+
+    told = api.explain(model, gpus, term, **options)
+    if as_json:
+        from simcore.report.jsonout import dumps, explanation_to_dict
+
+        write(dumps(explanation_to_dict(told)))
+        return
+    from simcore.report.text import render_explanation
+
+    write(render_explanation(told, api.find_terms(term)[1:]))

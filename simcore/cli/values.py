@@ -1,0 +1,35 @@
+"""Numbers from the command line, with every problem collected instead of the first raised."""
+
+from __future__ import annotations
+
+import math
+
+
+def whole(flag: str, text: str | None, problems: list[str], *, least: int | None = 1) -> int | None:
+    """A whole number, or None with the reason added to ``problems``."""
+    if text is None:
+        return None
+    try:
+        value = int(text)
+    except ValueError:
+        problems.append(f"--{flag} {text!r} is not a whole number")
+        return None
+    if least is not None and value < least:
+        problems.append(f"--{flag} must be at least {least}, not {value}")
+        return None
+    return value
+
+
+def number(flag: str, text: str | None, problems: list[str]) -> float | None:
+    """A finite number, or None with the reason added to ``problems``."""
+    if text is None:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        problems.append(f"--{flag} {text!r} is not a number")
+        return None
+    if not math.isfinite(value):
+        problems.append(f"--{flag} must be finite, not {text}")
+        return None
+    return value

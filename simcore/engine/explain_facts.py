@@ -1,0 +1,143 @@
+"""What explanations draw on: the request's rates, work and wires, computed when asked for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simcore.base.figures import Figure
+from simcore.engine.evaluate import Job
+from simcore.engine.predict import Request, job_of, rank_groups
+from simcore.engine.rates import ClassRates, peak_for
+from simcore.engine.result import Prediction
+from simcore.hardware.cluster import NodeGroup
+from simcore.hardware.paths import Path, cluster_paths
+from simcore.hardware.profile import Estimate, places
+from simcore.hardware.spec import PeakName
+from simcore.step.kernels import KernelTable, kernel_table
+from simcore.step.parallel import PARALLELISMS
+
+Array = NDArray[np.float64]
+_CITED = re.compile(r"\(([a-z0-9+-]+)\)")
+
+
+@dataclass(frozen=True)
+class Told:
+    """Formula in plain text, inputs with units as used, source."""
+
+    formula: str
+    inputs: tuple[tuple[str, str], ...]
+    source: str
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a stretch of the step does on one device, per micro-step."""
+
+    flop: float
+    n_bytes: float
+    launches: float
+
+
+@dataclass(frozen=True)
+class Facts:
+    """One request and its answer. The slowest rank class speaks for the device."""
+
+    request: Request
+    result: Prediction
+
+    @cached_property
+    def job(self) -> Job:
+        """The job that was priced."""
+        return job_of(self.request)
+
+    @cached_property
+    def index(self) -> int:
+        """Which rank class is slowest."""
+        seconds = [c.compute_s for c in self.result.rank_classes]
+        return seconds.index(max(seconds))
+
+    @property
+    def rates(self) -> ClassRates:
+        """Sustained rates of the slowest class."""
+        return self.job.classes[self.index]
+
+    @property
+    def group(self) -> NodeGroup:
+        """Nodes of the slowest class."""
+        return rank_groups(self.request.cluster)[self.index]
+
+    @cached_property
+    def peak(self) -> tuple[PeakName, float]:
+        """Which peak matrix products run at, and the peak [FLOP/s]."""
+        name, value, _ = peak_for(self.rates.gpu, self.request.strategy.precision)
+        return name, value
+
+    @cached_property
+    def paths(self) -> tuple[Path, Path]:
+        """Bottleneck within nodes and between them."""
+        return cluster_paths(self.request.cluster)
+
+    def route(self, path: Path) -> Estimate:
+        """Share of a path's rate that collectives reach."""
+        node, link = places(self.request.cluster)
+        return self.request.profile.route_efficiency(path.route, node=node, link=link)
+
+    @cached_property
+    def shards(self) -> float:
+        """Over how many ranks the optimizer's work is divided."""
+        strategy = self.request.strategy
+        ranks = np.array([float(self.request.cluster.n_gpus)])
+        return float(PARALLELISMS[strategy.parallelism].shard_degree(strategy, ranks)[0])
+
+    @cached_property
+    def table(self) -> KernelTable:
+        """The kernels of the workload."""
+        return kernel_table(self.request.workload, self.request.strategy.precision)
+
+    def work(self, part: str) -> Work:
+        """FLOP, bytes and launches of ``forward``, ``backward`` or ``frozen`` for the batch."""
+        workload, t = self.request.workload, self.table
+        n = len(workload.blocks)
+        runs = np.bincount(np.array(workload.order), minlength=n).astype(float)
+        weights = np.zeros(t.n_phases)
+        if part == "frozen":
+            weights[2 * n :] = 1.0
+        elif part == "forward":
+            weights[:n] = runs
+        else:
+            weights[n : 2 * n] = runs
+            if self.request.strategy.recompute == "full":
+                weights[:n] = runs * [b.recomputable for b in workload.blocks]
+        batch = float(self.request.micro_batch)
+        moved = t.bytes_fixed + t.bytes_per_sample * batch
+
+        def total(column: Array) -> float:
+            return float(weights @ np.add.reduceat(column * t.count, t.phase_start))
+
+        return Work(total(t.flop) * batch, total(moved), float(weights @ t.launches_per_phase))
+
+    def cite(self, estimate: Estimate) -> str:
+        """An estimate's source with its key spelt out."""
+        sources: dict[str, str] = {}
+        for table in (self.request.profile.runtime, self.request.profile.efficiency):
+            known = table.get("sources", {})
+            if isinstance(known, Mapping):
+                sources.update({str(k): str(v) for k, v in known.items()})
+        keys = _CITED.findall(estimate.source) or [estimate.source]
+        for key in keys:
+            if key in sources and "note" not in sources[key]:
+                return f"{estimate.source}: {' '.join(sources[key].split())}"
+        return estimate.source
+
+    def datasheet(self, figure: Figure | None) -> str:
+        """The citation of a figure of the device."""
+        return self.rates.gpu.sources[figure.source] if figure is not None else "not published"
+
+
+Teller = Callable[[Facts], Told]

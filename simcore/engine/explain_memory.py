@@ -1,0 +1,266 @@
+"""Formula, inputs and source of each term of the memory."""
+
+from __future__ import annotations
+
+from simcore.base.units import GIB, GIGA, format_si
+from simcore.engine.explain_facts import Facts, Teller, Told
+from simcore.engine.memory import (
+    ALLOCATOR_LARGE_BYTES,
+    ALLOCATOR_ROUND_BYTES,
+    CUBLAS_WORKSPACE_BYTES,
+    NCCL_BUFFER_BYTES,
+    NCCL_CHANNELS_NETWORK,
+    NCCL_CHANNELS_NVLINK,
+    NCCL_CHANNELS_PCIE,
+    NCCL_CONNECTIONS,
+    activation_profile,
+)
+
+_ZERO = "ZeRO's 16 bytes a parameter (Rajbhandari et al. 2020, section 3.1)"
+_ALLOCATOR = "PyTorch c10/cuda/CUDACachingAllocator.cpp"
+
+
+def _gb(n_bytes: float) -> str:
+    return f"{n_bytes / GIGA:.3f} GB"
+
+
+def _params(f: Facts) -> tuple[str, str]:
+    return ("parameters", f"{f.result.n_params:,}")
+
+
+def _over(f: Facts, from_stage: int) -> tuple[str, str]:
+    stage = f.request.strategy.zero_stage
+    n = f.request.cluster.n_gpus if stage >= from_stage else 1
+    return ("ranks that share it", f"{n:,}")
+
+
+def _parameters(f: Facts) -> Told:
+    p = f.request.strategy.precision
+    return Told(
+        "parameters x bytes / ranks that share it (zero3)",
+        (_params(f), ("bytes each", f"{p.param_bytes} ({p.name})"), _over(f, 3)),
+        _ZERO,
+    )
+
+
+def _gradients(f: Facts) -> Told:
+    p = f.request.strategy.precision
+    return Told(
+        "parameters x bytes / ranks that share it (zero2, zero3) x share that exists at the peak",
+        (
+            _params(f),
+            ("bytes each", f"{p.grad_bytes} ({p.name})"),
+            _over(f, 2),
+            ("moment of the peak", f.result.memory.moment),
+        ),
+        f"{_ZERO}; backward frees activations as gradients appear",
+    )
+
+
+def _optimizer(f: Facts) -> Told:
+    s = f.request.strategy
+    return Told(
+        "parameters x (state + master copy) bytes / ranks that share it (zero1 to zero3)",
+        (
+            _params(f),
+            ("state", f"{s.optimizer.state_bytes} bytes ({s.optimizer.name})"),
+            ("master copy", f"{s.precision.master_bytes} bytes ({s.precision.name})"),
+            _over(f, 1),
+            ("offload", str(s.offload)),
+        ),
+        f"{_ZERO}; {s.optimizer.meaning}",
+    )
+
+
+def _ema(f: Facts) -> Told:
+    kept = "kept" if f.request.strategy.ema else "none kept"
+    return Told(
+        "parameters x 4 bytes: a whole fp32 copy on each rank",
+        (_params(f), ("average", kept)),
+        f"training loop of models_db (`simcore show model {f.result.model}`)",
+    )
+
+
+def _buckets(f: Facts) -> Told:
+    s = f.request.strategy
+    if s.zero_stage in (1, 2):
+        return Told(
+            "min(parameters, bucket) x bytes",
+            (
+                _params(f),
+                ("bucket", f"{s.zero_bucket_numel:,} elements"),
+                ("bytes each", f"{s.precision.grad_bytes}"),
+            ),
+            "DeepSpeed reduce_bucket_size, default 5e8",
+        )
+    return Told(
+        "parameters x gradient bytes: DDP's flat buckets beside the gradients",
+        (
+            _params(f),
+            ("bytes each", f"{s.precision.grad_bytes}"),
+            ("strategy", s.parallelism),
+        ),
+        "torch DistributedDataParallel, gradient_as_bucket_view=False (Li et al. 2020)",
+    )
+
+
+def _gathered(f: Facts) -> Told:
+    s = f.request.strategy
+    largest = max(b.numel for b in f.request.workload.blocks)
+    return Told(
+        "largest block x ((1 + blocks fetched ahead) x parameter bytes + gradient bytes) (zero3)",
+        (
+            ("largest block", f"{largest:,} parameters"),
+            ("fetched ahead", f"{s.prefetch_blocks}"),
+            ("bytes", f"{s.precision.param_bytes} and {s.precision.grad_bytes}"),
+        ),
+        "ZeRO stage 3 (Rajbhandari et al. 2020, section 5.3)",
+    )
+
+
+def _replicas(f: Facts) -> Told:
+    p = f.request.strategy.precision
+    return Told(
+        "parameters x gradient bytes: one replica's gradients arriving at the master (dp)",
+        (_params(f), ("bytes each", f"{p.grad_bytes}")),
+        "torch.nn.DataParallel, reduce_add to device 0",
+    )
+
+
+def _frozen(f: Facts) -> Told:
+    p, w = f.request.strategy.precision, f.request.workload
+    inputs = [
+        (n.name, f"{n.resident_numel:,} x "
+                 f"{n.bytes_per_param if n.bytes_per_param is not None else p.param_bytes:g} bytes")
+        for n in w.frozen[:6]
+    ]  # fmt: skip
+    inputs.append(("buffers", f"{w.buffers_numel:,} x {p.param_bytes} bytes"))
+    return Told(
+        "sum of resident parameters x bytes, and the model's own buffers",
+        tuple(inputs),
+        f"models_db (`simcore show model {f.result.model}`)",
+    )
+
+
+def _activations(f: Facts) -> Told:
+    s, w, batch = f.request.strategy, f.request.workload, f.request.micro_batch
+    saved = activation_profile(w, s.precision, s.recompute == "full")
+    sample = float(saved.held.max())
+    return Told(
+        "micro-batch x sum over ops of what backward needs, each storage once, until the peak",
+        (
+            ("micro-batch", f"{batch}"),
+            ("whole model", f"{_gb(sample)} a sample, {_gb(sample * batch)} in all"),
+            ("recompute", s.recompute),
+            ("element widths", f"{s.precision.low_bytes} bytes (matmul and what follows), "
+                               f"{s.precision.high_bytes} (norms, softmax, residual)"),
+            ("moment of the peak", f.result.memory.moment),
+        ),
+        "what torch autograd saves for each op, counted from the architecture",
+    )  # fmt: skip
+
+
+def _autocast(f: Facts) -> Told:
+    s = f.request.strategy
+    saved = activation_profile(f.request.workload, s.precision, s.recompute == "full")
+    return Told(
+        "weights of matrix products x bytes of the 16-bit copy, kept until backward ends",
+        (("weights", f"{saved.cast_numel:,.0f}"), ("bytes each", f"{s.precision.cast_bytes}")),
+        "torch.autocast weight cache (aten/src/ATen/autocast_mode.cpp)",
+    )
+
+
+def _working(f: Facts) -> Told:
+    return Told(
+        "backward: the largest kernel's operands in the block at the peak (with recompute: the "
+        "block's activations too); optimizer step: foreach temporaries; frozen forward: live "
+        "activations",
+        (
+            ("moment of the peak", f.result.memory.moment),
+            ("micro-batch", f"{f.request.micro_batch}"),
+            ("optimizer form", f.request.strategy.step_impl),
+        ),
+        "counted from the architecture",
+    )
+
+
+def _workspace(f: Facts) -> Told:
+    return Told(
+        "2 x 4 MiB + 8 x 16 KiB a handle",
+        (("CUBLAS_WORKSPACE_CONFIG", ":4096:2:16:8"), ("bytes", f"{CUBLAS_WORKSPACE_BYTES:,}")),
+        "docs.pytorch.org, notes on randomness: the default",
+    )
+
+
+def _rounding(f: Facts) -> Told:
+    return Told(
+        "sum over saved storages above 10 MiB of what 2 MiB steps round up",
+        (
+            ("above", format_si(ALLOCATOR_LARGE_BYTES, "B")),
+            ("step", format_si(ALLOCATOR_ROUND_BYTES, "B")),
+        ),
+        _ALLOCATOR,
+    )
+
+
+def _nccl(f: Facts) -> Told:
+    nvlink = f.paths[0].route == "nvlink"
+    c = f.request.cluster
+    return Told(
+        "buffer x connections a channel x (channels within the node + channels to the network)",
+        (
+            ("buffer", format_si(NCCL_BUFFER_BYTES, "B")),
+            ("connections", f"{NCCL_CONNECTIONS}"),
+            ("channels", f"{NCCL_CHANNELS_NVLINK if nvlink else NCCL_CHANNELS_PCIE} within, "
+                         f"{NCCL_CHANNELS_NETWORK if c.n_nodes > 1 else 0} to the network"),
+            ("ranks, nodes", f"{c.n_gpus:,}, {c.n_nodes:,}"),
+        ),
+        "NCCL user guide: NCCL_BUFFSIZE default 4 MiB",
+    )  # fmt: skip
+
+
+def _context(f: Facts) -> Told:
+    gpus = {g.gpu.name: g.gpu for g in f.request.cluster.groups}
+    found = {n: f.request.profile.cuda_context_bytes(g) for n, g in gpus.items()}
+    worst = max(found.values(), key=lambda e: e.value)
+    return Told(
+        "what the process holds on the device before its first tensor",
+        tuple((n, format_si(e.value, "B")) for n, e in list(found.items())[:6]),
+        f.cite(worst),
+    )
+
+
+def _device(f: Facts) -> Told:
+    m = f.result.memory
+    return Told(
+        "allocated (tensors) + allocator rounding = reserved; + NCCL buffers + CUDA context; the "
+        "largest of three moments: frozen forward, backward, optimizer step",
+        (
+            ("allocated", _gb(m.allocated_bytes)),
+            ("reserved", _gb(m.reserved_bytes)),
+            ("capacity", f"{_gb(m.capacity_bytes)} ({m.capacity_bytes / GIB:.2f} GiB)"),
+            ("80 % interval", f"{_gb(m.low_bytes)} to {_gb(m.high_bytes)}"),
+            ("moment of the peak", m.moment),
+        ),
+        f.cite(f.request.profile.memory_sd_log),
+    )
+
+
+MEMORY_TERMS: dict[str, Teller] = {
+    "device": _device,
+    "parameters": _parameters,
+    "gradients": _gradients,
+    "optimizer_state": _optimizer,
+    "ema": _ema,
+    "gradient_buckets": _buckets,
+    "gathered_parameters": _gathered,
+    "replicas": _replicas,
+    "frozen_models": _frozen,
+    "activations": _activations,
+    "autocast_weights": _autocast,
+    "working_set": _working,
+    "workspace": _workspace,
+    "allocator_rounding": _rounding,
+    "nccl_buffers": _nccl,
+    "cuda_context": _context,
+}

@@ -1,0 +1,268 @@
+"""Formula, inputs and source of each term of the step time."""
+
+from __future__ import annotations
+
+from simcore.base.units import format_seconds, format_si
+from simcore.engine.explain_facts import Facts, Teller, Told
+from simcore.engine.price import (
+    COLLECTIVE_BASE_S,
+    EMA_TRAFFIC_ELEMS,
+    FP32_BYTES,
+    HOST_ADAM_BYTES,
+    HOST_DRAM_FRAC,
+)
+from simcore.hardware.paths import Path
+from simcore.step.kernels import KINDS
+
+
+def _s(seconds: float) -> str:
+    return format_seconds(seconds)
+
+
+def _rate(value: float) -> str:
+    return format_si(value, "B/s")
+
+
+_ROOFLINE = (
+    "sum over kernels of start + sqrt(tc^2 + tm^2); tc = flop / (efficiency x peak x fill), "
+    "tm = bytes / (efficiency x bandwidth), fill = share of the SMs that 128 x 128 tiles occupy"
+)
+
+
+def _compute(f: Facts) -> Told:
+    t = f.result.time_s
+    parts = ("forward", "backward", "frozen_networks", "accumulation")
+    return Told(
+        "forward + backward + frozen_networks + accumulation",
+        tuple((p, _s(t[p])) for p in parts if t[p] > 0),
+        "each has its own: --explain forward, backward…",
+    )
+
+
+def _roofline(f: Facts, part: str, note: str = "") -> Told:
+    work, r, profile = f.work(part), f.rates, f.request.profile
+    name, peak = f.peak
+    kinds = [k for k in ("gemm", "conv", "attention") if (f.table.kind == KINDS.index(k)).any()]
+    efficiency = {k: profile.compute_efficiency(k, name, r.gpu) for k in kinds}
+    memory = {k: profile.memory_efficiency(k, r.gpu) for k in ("elementwise", *kinds[:1])}
+    inputs = [
+        ("micro-batch", f"{f.request.micro_batch}"),
+        ("work", f"{format_si(work.flop, 'FLOP')}, {format_si(work.n_bytes, 'B')} moved, "
+                 f"{work.launches:.0f} kernels"),
+        (f"peak {name}", f"{format_si(peak, 'FLOP/s')} ({r.gpu.name})"),
+        ("efficiency", ", ".join(f"{k} {e.value:.3g}" for k, e in efficiency.items())),
+        ("bandwidth", _rate(r.gpu.memory_bw.value)),
+        ("efficiency", ", ".join(f"{k} {e.value:.3g}" for k, e in memory.items())),
+        ("SMs, start", f"{r.sm_count:.0f}, {_s(r.kernel_start_s)} a kernel"),
+    ]  # fmt: skip
+    cited = [f.datasheet(r.gpu.peak_flop_per_s.get(name))]
+    cited += [f"{k} {f.cite(e)}" for k, e in list(efficiency.items())[:1]]
+    return Told(_ROOFLINE + note, tuple(inputs), "; ".join(cited))
+
+
+def _forward(f: Facts) -> Told:
+    cast = f.request.strategy.precision.cast_bytes
+    return _roofline(f, "forward", "; plus autocast's copy of the weights" if cast else "")
+
+
+def _backward(f: Facts) -> Told:
+    again = f.request.strategy.recompute == "full"
+    note = "; each recomputed block runs forward again" if again else ""
+    if f.request.cluster.n_gpus > 1 and f.request.strategy.parallelism not in ("dp", "manual"):
+        note += f"; x up to {1 + f.rates.overlap_slowdown_frac:.3g} while collectives run beside it"
+    return _roofline(f, "backward", note)
+
+
+def _frozen(f: Facts) -> Told:
+    return _roofline(f, "frozen", "; forward only, once for each micro-batch of the last step")
+
+
+def _accumulation(f: Facts) -> Told:
+    t = f.result.time_s
+    return Told(
+        "(accum - 1) x (forward + backward), or x the host's time, or with zero2 and zero3 x the "
+        "communication, where that is longer",
+        (
+            ("accum", f"{f.request.grad_accum}"),
+            ("forward + backward", _s(t["forward"] + t["backward"])),
+        ),
+        "gradient accumulation sends once a step (torch no_sync); zero2/3 send each micro-step",
+    )
+
+
+def _moved(f: Facts) -> tuple[tuple[str, str], ...]:
+    r = f.rates
+    return (
+        ("bandwidth", f"{_rate(float(r.bytes_per_s[KINDS.index('elementwise')]))} sustained"),
+        ("start, issue", f"{_s(r.kernel_start_s)}, {_s(r.host_issue_s)} a kernel"),
+    )
+
+
+def _optimizer(f: Facts) -> Told:
+    s = f.request.strategy
+    norm = "; the gradient's norm for clipping adds one pass" if s.grad_clip else ""
+    memory = f.request.profile.memory_efficiency("elementwise", f.rates.gpu)
+    return Told(
+        "max(traffic / bandwidth + kernels x start, kernels x issue); traffic = parameters / "
+        f"shards x fp32 elements x 4 bytes{norm}",
+        (
+            ("parameters", f"{f.result.n_params:,}"),
+            ("shards", f"{f.shards:g}"),
+            ("fp32 elements", f"{s.optimizer.traffic_elems:g} a parameter ({s.step_impl})"),
+            *_moved(f),
+        ),
+        f"{s.optimizer.meaning}; {f.cite(memory)}",
+    )
+
+
+def _ema(f: Facts) -> Told:
+    return Told(
+        "max(traffic / bandwidth + kernels x start, kernels x issue); "
+        f"traffic = parameters x {EMA_TRAFFIC_ELEMS:g} elements x {FP32_BYTES:g} bytes",
+        (("parameters", f"{f.result.n_params:,}"), ("form", f.request.strategy.ema_impl),
+         *_moved(f)),
+        "mul_ reads and writes once, add_ reads twice and writes once",
+    )  # fmt: skip
+
+
+def _input_copy(f: Facts) -> Told:
+    node = f.group.node
+    return Told(
+        "bytes a sample x micro-batch x accum / host-to-device rate",
+        (
+            ("bytes a sample", format_si(f.request.workload.input_bytes, "B")),
+            ("samples", f"{f.request.micro_batch * f.request.grad_accum}"),
+            ("host to device", f"{_rate(f.rates.h2d_bytes_per_s)} a GPU"),
+        ),
+        f"link {node.pcie_link} of node {node.name} (`simcore show link {node.pcie_link}`)",
+    )
+
+
+def _offload(f: Facts) -> Told:
+    r, s = f.rates, f.request.strategy
+    inputs = [
+        ("offload", str(s.offload)),
+        ("host to device", f"{_rate(r.h2d_bytes_per_s)} a GPU"),
+        ("host memory", f"{_rate(r.dram_bytes_per_s)} a socket, {r.ranks_per_socket:g} ranks"),
+    ]
+    if "nvme" in str(s.offload):
+        inputs.append(("NVMe", f"reads {_rate(r.nvme_read_bytes_per_s)}, "
+                               f"writes {_rate(r.nvme_write_bytes_per_s)} a node"))  # fmt: skip
+    return Told(
+        "gradients down + host update + parameters up, as far as the step waits; host update = "
+        f"parameters / shards x {HOST_ADAM_BYTES:g} bytes / (share of DRAM bandwidth x "
+        f"{HOST_DRAM_FRAC:g}), NVMe: state read and written too",
+        tuple(inputs),
+        "ZeRO-Offload (Ren et al. 2021), ZeRO-Infinity (Rajbhandari et al. 2021)",
+    )
+
+
+def _wire(f: Facts, path: Path) -> str:
+    share = f.route(path).value
+    return f"{_rate(path.bw_bytes_per_s * share)} bus ({share:.3g} of {path.bottleneck})"
+
+
+def _comm_inputs(f: Facts) -> tuple[tuple[str, str], ...]:
+    inputs: list[tuple[str, str]] = []
+    totals: dict[str, tuple[float, float]] = {}
+    for cost in f.job.program.comm:
+        n, size = totals.get(cost.op, (0.0, 0.0))
+        n += sum(cost.counts)
+        size += sum(s * c for s, c in zip(cost.sizes_bytes, cost.counts, strict=True))
+        totals[cost.op] = n, size
+    for op, (n, size) in totals.items():
+        plural = "s" if n != 1 else ""
+        inputs.append((op, f"{n:.0f} message{plural}, {format_si(size, 'B')}"))
+    c = f.request.cluster
+    inputs.append(("ranks, nodes", f"{c.n_gpus:,}, {c.n_nodes:,}"))
+    intra, inter = f.paths
+    if c.n_gpus > c.n_nodes:
+        inputs.append(("within a node", _wire(f, intra)))
+    if c.n_nodes > 1:
+        inputs.append(("between nodes", _wire(f, inter)))
+    t = f.result.time_s
+    exposed, hidden = t["communication_exposed"], t["communication_hidden"]
+    inputs.append(("all collectives", _s(exposed + hidden)))
+    return tuple(inputs)
+
+
+_COLLECTIVE = (
+    "all-reduce by ring: 2(n-1)/n x bytes / bus bandwidth + 2(n-1) hops "
+    f"+ {format_seconds(COLLECTIVE_BASE_S)}, or by tree where that is faster"
+)
+
+
+def _comm_source(f: Facts) -> str:
+    intra, inter = f.paths
+    slow = inter if f.request.cluster.n_nodes > 1 else intra
+    return f"Patarasuk & Yuan 2009; NCCL 2.30 tuning; {f.cite(f.route(slow))}"
+
+
+def _exposed(f: Facts) -> Told:
+    return Told(
+        f"step - step without communication (loader and host set aside). {_COLLECTIVE}",
+        _comm_inputs(f),
+        _comm_source(f),
+    )
+
+
+def _hidden(f: Facts) -> Told:
+    return Told(f"all collectives - exposed. {_COLLECTIVE}", _comm_inputs(f), _comm_source(f))
+
+
+def _host(f: Facts) -> Told:
+    work = sum(f.work(p).launches for p in ("forward", "backward", "frozen"))
+    threads = f.result.n_gpus if f.request.strategy.parallelism == "dp" else 1
+    return Told(
+        "step - step if the host issued kernels in no time; a kernel ends no sooner than it is "
+        "issued, and issuing takes kernels x issue time (x GPUs under dp: one interpreter)",
+        (
+            ("kernels", f"{work:.0f} a micro-step"),
+            ("issue time", f"{_s(f.rates.host_issue_s * threads)} each"),
+            ("host in all", _s(work * f.rates.host_issue_s * threads)),
+        ),
+        f.cite(f.request.profile.host_issue_s(f.rates.gpu)),
+    )
+
+
+def _loader(f: Facts) -> Told:
+    data = f.request.loading
+    if data is None:
+        return Told("0: data loading is taken to keep up", (), "no data set described")
+    r, batch = f.rates, f.request.micro_batch * f.request.grad_accum
+    if data.workers == 0:
+        formula = "samples x load time, in the training process itself"
+    else:
+        formula = (
+            "what max(step, samples x load time x crowding / workers) adds to the step; "
+            "crowding = max(1, workers x GPUs / cores)"
+        )
+        if not data.persistent:
+            formula += "; plus the restart of the workers at each epoch, spread over its steps"
+    return Told(
+        formula,
+        (
+            ("samples", f"{batch} a GPU and step of {data.samples:,.0f} an epoch"),
+            ("load time", f"{_s(data.sample_load_s)} a sample"),
+            ("workers", f"{data.workers} a GPU"),
+            ("cores", f"{r.cores} a node, {r.gpus_per_node} GPUs"),
+        ),
+        f"data set of models_db (`simcore show model {f.result.model}`)",
+    )
+
+
+TIME_TERMS: dict[str, Teller] = {
+    "compute": _compute,
+    "forward": _forward,
+    "backward": _backward,
+    "frozen_networks": _frozen,
+    "accumulation": _accumulation,
+    "optimizer": _optimizer,
+    "ema": _ema,
+    "input_copy": _input_copy,
+    "offload": _offload,
+    "communication_exposed": _exposed,
+    "host": _host,
+    "loader": _loader,
+    "communication_hidden": _hidden,
+}

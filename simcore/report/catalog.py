@@ -1,0 +1,251 @@
+"""Database records as tables, text and JSON, with the source of every figure."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from typing import Any
+
+from simcore.base.database import Database
+from simcore.base.figures import Figure, Sourced
+from simcore.base.units import GIB, GIGA, MEGA, TERA, format_bytes, format_seconds, format_si
+from simcore.hardware.spec import GPUS, LINKS, NODES, GpuSpec
+from simcore.workload.models import MODELS
+
+DATABASES: dict[str, Database[Any]] = {"gpu": GPUS, "model": MODELS, "node": NODES, "link": LINKS}
+#: Columns of figures, aligned to the right.
+NUMERIC: dict[str, Sequence[int]] = {
+    "gpus": range(2, 7), "models": (2, 3), "nodes": (2,), "links": (2, 3, 4), "precisions": (1, 2),
+    "optimizers": (1,),
+}  # fmt: skip
+Listing = tuple[list[str], list[list[str]], list[dict[str, Any]]]
+
+
+def unit_of(key: str) -> str:
+    """The SI unit suffix of a figure, by its dotted key; "" for counts and shares."""
+    group, _, last = key.rpartition(".")
+    last = last.partition("[")[0]
+    if group == "peak_flop_per_s":
+        return "flop_per_s"
+    if last == "bw" or last.endswith("_bw") or "bw_per" in last:
+        return "bytes_per_s"
+    if last.endswith(("_size", "_visible")):
+        return "bytes"
+    if last in ("latency", "sample_load"):
+        return "s"
+    return {"boost_clock": "hertz", "tdp": "w"}.get(last, "")
+
+
+def figure_text(key: str, value: float) -> str:
+    """A figure with its unit; device and cache memory in binary units, as they are sold."""
+    unit = unit_of(key)
+    if unit == "bytes":
+        return format_bytes(value, unit="GiB") if value >= GIB else f"{value / MEGA:.4g} MB"
+    if unit == "s":
+        return format_seconds(value)
+    if unit == "flop_per_s":
+        return format_si(value, "OP/s" if "int" in key else "FLOP/s", 4)
+    if unit:
+        return format_si(value, {"bytes_per_s": "B/s", "hertz": "Hz", "w": "W"}[unit], 4)
+    return f"{value:,.0f}" if value == int(value) else f"{value:g}"
+
+
+# -- lists --------------------------------------------------------------------------------------
+
+
+def _gpu_rows() -> Listing:
+    header = ["GPU", "full name", "GiB", "GB/s", "16-bit TFLOP/s", "fp32", "NVLink GB/s"]
+    rows, data = [], []
+    for g in sorted(GPUS.all(), key=lambda g: g.name.lower()):
+        half = g.peak("bf16") or g.peak("fp16")
+        link = g.nvlink_bw.value if g.nvlink_bw else None
+        rows.append(
+            [
+                g.name,
+                g.full_name,
+                f"{g.memory_size.value / GIB:.0f}",
+                f"{g.memory_bw.value / GIGA:.0f}",
+                f"{half / TERA:.0f}" if half else "-",
+                f"{(g.peak('fp32') or 0.0) / TERA:.1f}",
+                f"{link / GIGA:.0f}" if link else "-",
+            ]
+        )
+        data.append(
+            {
+                "name": g.name,
+                "full_name": g.full_name,
+                "aliases": list(g.aliases),
+                "memory_bytes": g.memory_size.value,
+                "memory_bw_bytes_per_s": g.memory_bw.value,
+                "peak_flop_per_s": {k: f.value for k, f in g.peak_flop_per_s.items()},
+                "nvlink_bw_bytes_per_s": link,
+                "peer_to_peer": g.peer_to_peer,
+            }
+        )
+    return header, rows, data
+
+
+def _model_rows() -> Listing:
+    header = ["model", "full name", "parameters", "micro-batch", "sample", "precision"]
+    rows, data = [], []
+    for m in sorted(MODELS.all(), key=lambda m: m.name):
+        t = m.training
+        rows.append([m.name, m.full_name, f"{m.params.value:,.0f}", str(t.micro_batch),
+                     m.sample_unit, t.precision])  # fmt: skip
+        data.append({"name": m.name, "full_name": m.full_name, "aliases": list(m.aliases),
+                     "n_params": int(m.params.value), "sample_unit": m.sample_unit,
+                     "micro_batch": t.micro_batch, "precision": t.precision,
+                     "optimizer": t.optimizer, "strategy": t.strategy})  # fmt: skip
+    return header, rows, data
+
+
+def _node_rows() -> Listing:
+    header = ["node", "full name", "GPUs", "of type", "fabric", "network"]
+    rows, data = [], []
+    for n in sorted(NODES.all(), key=lambda n: n.name):
+        nics = [f"{x.count} x {x.link}" for x in n.nics]
+        rows.append([n.name, n.full_name, str(n.max_gpus), " ".join(n.gpu_types) or "any",
+                     n.fabric, " + ".join(nics) or "-"])  # fmt: skip
+        data.append({"name": n.name, "full_name": n.full_name, "aliases": list(n.aliases),
+                     "max_gpus": n.max_gpus, "gpu_types": list(n.gpu_types), "fabric": n.fabric,
+                     "network": nics})  # fmt: skip
+    return header, rows, data
+
+
+def _link_rows() -> Listing:
+    header = ["link", "full name", "GB/s", "payload", "latency"]
+    rows, data = [], []
+    for x in sorted(LINKS.all(), key=lambda x: (x.kind, x.bw.value)):
+        rows.append([x.name, x.full_name, f"{x.bw.value / GIGA:.4g}", f"{x.payload_frac.value:g}",
+                     format_seconds(x.latency.value)])  # fmt: skip
+        data.append({"name": x.name, "full_name": x.full_name, "aliases": list(x.aliases),
+                     "kind": x.kind, "bw_bytes_per_s": x.bw.value,
+                     "payload_frac": x.payload_frac.value, "latency_s": x.latency.value})  # fmt: skip
+    return header, rows, data
+
+
+def _first_line(thing: object) -> str:
+    return (getattr(thing, "__doc__", None) or "").strip().splitlines()[0]
+
+
+def _strategy_rows() -> Listing:
+    from simcore.step.parallel import PARALLELISMS
+
+    rows = [[name, _first_line(PARALLELISMS[name].build)] for name in PARALLELISMS]
+    return ["strategy", "what a step does"], rows, [dict(name=n, meaning=m) for n, m in rows]
+
+
+def _collective_rows() -> Listing:
+    from simcore.physics.collectives import ALGORITHMS
+
+    rows = [[name, _first_line(type(ALGORITHMS[name]))] for name in ALGORITHMS]
+    return ["algorithm", "model"], rows, [dict(name=n, meaning=m) for n, m in rows]
+
+
+def _precision_rows() -> Listing:
+    from simcore.strategy.precision import PRECISIONS
+
+    found = [PRECISIONS[name] for name in PRECISIONS]
+    rows = [[p.name, str(p.param_bytes), str(p.grad_bytes), p.meaning] for p in found]
+    data = [{"name": p.name, "param_bytes": p.param_bytes, "grad_bytes": p.grad_bytes,
+             "master_bytes": p.master_bytes, "meaning": p.meaning} for p in found]  # fmt: skip
+    return ["precision", "weight bytes", "gradient bytes", "meaning"], rows, data
+
+
+def _optimizer_rows() -> Listing:
+    from simcore.strategy.precision import OPTIMIZERS
+
+    found = [OPTIMIZERS[name] for name in OPTIMIZERS]
+    rows = [[o.name, str(o.state_bytes), o.meaning] for o in found]
+    data = [{"name": o.name, "state_bytes": o.state_bytes, "meaning": o.meaning} for o in found]
+    return ["optimizer", "state bytes", "meaning"], rows, data
+
+
+_LISTINGS = {
+    "gpus": _gpu_rows, "models": _model_rows, "nodes": _node_rows, "links": _link_rows,
+    "strategies": _strategy_rows, "precisions": _precision_rows, "optimizers": _optimizer_rows,
+    "collectives": _collective_rows,
+}  # fmt: skip
+
+
+def listing(kind: str) -> Listing:
+    """(header, rows as text, rows as data) of one kind, a plural word."""
+    return _LISTINGS[kind]()
+
+
+# -- one record ---------------------------------------------------------------------------------
+
+
+def _plain(record: Sourced) -> list[tuple[str, str]]:
+    """What a record says besides its figures: names, kinds, settings."""
+    found: list[tuple[str, str]] = []
+
+    def walk(prefix: str, value: Any) -> None:
+        if isinstance(value, dict):
+            if {"value", "source"} <= value.keys():
+                return
+            for key, item in value.items():
+                walk(f"{prefix}.{key}".lstrip("."), item)
+        elif isinstance(value, (list, tuple)):
+            if any(isinstance(v, dict) for v in value):
+                for i, item in enumerate(value):
+                    walk(f"{prefix}[{i}]", item)
+            elif value:
+                found.append((prefix, ", ".join(map(str, value))))
+        elif value not in (None, ""):
+            found.append((prefix, str(value)))
+
+    skip = {"sources", "notes", "name", "full_name"}
+    walk("", {k: v for k, v in record.model_dump().items() if k not in skip})
+    return found
+
+
+def _notes(record: Any) -> list[str]:
+    notes = getattr(record, "notes", ())
+    return [notes] if isinstance(notes, str) and notes else list(notes)
+
+
+def render_record(record: Any) -> str:
+    """A record as text: settings, figures with their source's key, then the sources."""
+    figures: dict[str, Figure] = record.figures()
+    lines = [f"{record.name}: {record.full_name}"]
+    plain = _plain(record)
+    width = max(len(k) for k in (*figures, *(k for k, _ in plain)))
+    for key, text in plain:
+        lines += textwrap.wrap(f"{key:<{width}}  {text}", 100, subsequent_indent=" " * (width + 4),
+                               initial_indent="  ", break_on_hyphens=False)  # fmt: skip
+    lines.append("")
+    values = {key: figure_text(key, f.value) for key, f in figures.items()}
+    right = max(map(len, values.values()), default=0)
+    for key, f in figures.items():
+        note = f" ({f.note})" if f.note else ""
+        lines.append(f"  {key:<{width}}  {values[key]:>{right}}  [{f.source}]{note}")
+    if isinstance(record, GpuSpec):
+        lines.append(f"  {'usable memory':<{width}}  "
+                     f"{format_bytes(record.usable_memory_bytes, unit='GiB'):>{right}}")  # fmt: skip
+    lines += ["", "sources"]
+    for key, citation in record.sources.items():
+        lines += textwrap.wrap(f"[{key}] {citation}", 100, initial_indent="  ",
+                               subsequent_indent="      ", break_long_words=False,
+                               break_on_hyphens=False)  # fmt: skip
+    for note in _notes(record):
+        lines += textwrap.wrap(f"note: {note}", 100, initial_indent="  ",
+                               subsequent_indent="      ")  # fmt: skip
+    return "\n".join(lines) + "\n"
+
+
+def record_dict(record: Any) -> dict[str, Any]:
+    """A record as data; a figure's key ends in its unit, its source is spelt out."""
+    figures = {
+        f"{key}_{unit}" if (unit := unit_of(key)) and not key.startswith("peak_flop_per_s") else key:
+        {"value": f.value, "source": record.sources[f.source], "note": f.note}
+        for key, f in record.figures().items()
+    }  # fmt: skip
+    return {
+        "name": record.name,
+        "full_name": record.full_name,
+        "aliases": list(record.aliases),
+        "settings": {k: v for k, v in _plain(record) if k != "aliases"},
+        "figures": figures,
+        "notes": _notes(record),
+    }

@@ -1,0 +1,47 @@
+"""A measured row as something to predict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from simcore.engine.request import Options
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One row of a table.
+
+    ``measured`` holds SI figures: ``step_time_s``, ``run_time_s``, ``samples_per_s``,
+    ``peak_memory_bytes``, ``speedup``, ``memory_<term>_bytes``. ``train_samples`` and
+    ``eval_samples`` are those of a whole run, over all ranks and per rank; ``work_known`` is
+    false where the source does not give them. ``reference`` names the row that a speed-up is
+    against. ``flag`` says why a row is doubted.
+    """
+
+    id: str
+    table: str
+    model: str
+    gpus: str
+    options: Options
+    measured: Mapping[str, float] = field(default_factory=dict)
+    columns: Mapping[str, str] = field(default_factory=dict)
+    train_samples: float | None = None
+    eval_samples: float = 0.0
+    work_known: bool = True
+    reference: str | None = None
+    flag: str = ""
+    notes: str = ""
+
+    @property
+    def blank(self) -> bool:
+        """A row without any measurement: one to fill."""
+        return not self.measured
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A row that cannot be predicted, with the reason."""
+
+    id: str
+    reason: str

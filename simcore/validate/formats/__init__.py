@@ -1,0 +1,125 @@
+"""Readers of measured tables, one file a format; a table is recognised by its columns."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from simcore.base.errors import DataError
+from simcore.validate.case import Case, Skipped
+
+Row = dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table as read: its cases and the rows that are none."""
+
+    path: Path
+    format: str
+    cases: tuple[Case, ...]
+    skipped: tuple[Skipped, ...]
+
+    @property
+    def n_rows(self) -> int:
+        """All rows of the file."""
+        return len(self.cases) + len(self.skipped)
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """``needs``: columns that tell the format; ``read`` makes one row a case."""
+
+    name: str
+    needs: frozenset[str]
+    read: Callable[[str, Row], Case | Skipped]
+
+
+def formats() -> tuple[Format, ...]:
+    """Known formats, the most specific first."""
+    from simcore.validate.formats import bert_mnist, latte, opensora, project, resnet
+
+    return (project.FORMAT, latte.FORMAT, bert_mnist.FORMAT, opensora.FORMAT, resnet.FORMAT)
+
+
+def read_table(path: Path) -> Table:
+    """Read a measured table. Raises DataError with file and line for a file that is none."""
+    text = _text(path)
+    lines = text.splitlines()
+    first = next((i for i, l in enumerate(lines) if l.strip() and not l.startswith("#")), None)
+    if first is None:
+        raise DataError("holds no table", file=path)
+    reader = csv.reader(io.StringIO("\n".join(lines[first:])))
+    header = [name.strip() for name in next(reader)]
+    if len(set(header)) != len(header):
+        raise DataError("a column name stands twice in the heading", file=path, line=first + 1)
+    fmt = next((f for f in formats() if f.needs <= set(header)), None)
+    if fmt is None:
+        shapes = "; ".join(f"{f.name}: {', '.join(sorted(f.needs))}" for f in formats())
+        raise DataError(f"its columns fit no known format ({shapes})", file=path, line=first + 1)
+    cases: list[Case] = []
+    skipped: list[Skipped] = []
+    for values in reader:
+        if not any(v.strip() for v in values):
+            continue
+        line = first + reader.line_num
+        if len(values) != len(header):
+            raise DataError(f"has {len(values)} cells, not {len(header)}", file=path, line=line)
+        row = dict(zip(header, (v.strip() for v in values), strict=True))
+        name = row.get("id") or f"{path.stem}:{line}"
+        try:
+            made = fmt.read(name, row)
+        except ValueError as err:
+            raise DataError(str(err), file=path, line=line) from None
+        (cases if isinstance(made, Case) else skipped).append(made)  # type: ignore[arg-type]
+    return Table(path, fmt.name, tuple(cases), tuple(skipped))
+
+
+def _text(path: Path) -> str:
+    try:
+        raw = path.read_bytes()
+        return (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode("utf-8")
+    except OSError as err:
+        reason = err.strerror or "not a gzip file"
+        raise DataError(f"cannot be read: {reason}", file=path) from None
+    except (UnicodeDecodeError, EOFError):
+        raise DataError("is not text in UTF-8", file=path) from None
+
+
+def number(row: Row, column: str, *, at_least: float = 0.0) -> float | None:
+    """A cell as a finite number, None where blank. Raises ValueError naming the column."""
+    text = row.get(column, "")
+    if not text:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        raise ValueError(f"{column}: {text!r} is not a number") from None
+    if not math.isfinite(value) or value < at_least:
+        raise ValueError(f"{column}: {text!r} must be finite and at least {at_least:g}")
+    return value
+
+
+def whole(row: Row, column: str, default: int | None = None) -> int:
+    """A cell as a whole number of at least 1."""
+    value = number(row, column)
+    if value is None:
+        if default is None:
+            raise ValueError(f"{column} is blank")
+        return default
+    if value != int(value) or value < 1:
+        raise ValueError(f"{column}: {row[column]!r} must be a whole number of at least 1")
+    return int(value)
+
+
+def present(**figures: float | None) -> dict[str, float]:
+    """The figures that are there."""
+    return {k: v for k, v in figures.items() if v is not None}
+
+
+__all__: Sequence[str] = ("Format", "Row", "Table", "number", "present", "read_table", "whole")

@@ -1,0 +1,281 @@
+"""Predict every row of measured tables and compare."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from simcore.base.errors import SimcoreError
+from simcore.base.interval import Interval
+from simcore.engine.predict import Request, central_step_s, evaluation_pass_s, predict
+from simcore.engine.request import make_request
+from simcore.engine.result import Prediction
+from simcore.hardware.profile import Profile, load_profile
+from simcore.validate.case import Case
+from simcore.validate.formats import Table
+from simcore.validate.metrics import QUANTITIES, Quantity, Score, Scored, score
+
+#: Rows further off than this many times the tolerance of their interval are called out.
+ProfileFor = Callable[[Case], Profile]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One row with its prediction; ``time`` is of a step, or of the run where that is measured."""
+
+    case: Case
+    prediction: Prediction
+    time: Interval
+    scored: tuple[Scored, ...]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """All rows of some tables, predicted, scored and grouped."""
+
+    mode: str
+    n_rows: int
+    judged: tuple[Judged, ...]
+    skipped: tuple[tuple[str, str], ...]
+
+    @property
+    def scored(self) -> tuple[Scored, ...]:
+        """Every comparison of every row."""
+        return tuple(s for j in self.judged for s in j.scored)
+
+    def score(self, quantity: Quantity, *, flagged: bool = True) -> Score:
+        """Summary of one quantity, with or without flagged rows."""
+        return score(
+            [s for s in self.scored if s.quantity == quantity and (flagged or not s.flag)]
+        )
+
+    def groups(self, column: str) -> dict[str, dict[str, Score]]:
+        """The same by the values of a column of the tables."""
+        values = sorted({j.case.columns.get(column, "") for j in self.judged})
+        return {
+            value or "(blank)": {
+                q: score(
+                    [
+                        s
+                        for j in self.judged
+                        if j.case.columns.get(column, "") == value
+                        for s in j.scored
+                        if s.quantity == q
+                    ]
+                )
+                for q in QUANTITIES
+            }
+            for value in values
+        }
+
+    def to_dict(self, by: Sequence[str] = ()) -> dict[str, object]:
+        """The JSON contract of ``simcore validate --json``."""
+        return {
+            "mode": self.mode,
+            "rows": self.n_rows,
+            "simulated": len(self.judged),
+            "skipped": dict(Counter(reason for _, reason in self.skipped)),
+            **{q: self.score(q).to_dict() for q in QUANTITIES},
+            "without_flagged": {q: self.score(q, flagged=False).to_dict() for q in QUANTITIES},
+            "groups": {
+                column: {
+                    value: {q: s.to_dict() for q, s in scores.items()}
+                    for value, scores in self.groups(column).items()
+                }
+                for column in by
+            },
+            "per_row": [s.to_dict() for s in self.scored],
+        }
+
+
+def request_of(case: Case, profile: Profile) -> Request:
+    """The request of a row. Raises SimcoreError where it cannot be made."""
+    return make_request(case.model, case.gpus, profile=profile, **case.options)
+
+
+def run_time_s(case: Case, request: Request, step_s: float, work: float = 1.0) -> float:
+    """Seconds of a whole run: its steps, and the evaluation that every rank does in full."""
+    assert case.train_samples is not None
+    per_step = request.micro_batch * request.grad_accum * request.cluster.n_gpus
+    steps = case.train_samples * work / per_step
+    evaluation = evaluation_pass_s(request, case.eval_samples * work) if case.eval_samples else 0.0
+    return steps * step_s + evaluation
+
+
+def time_of(case: Case, request: Request, prediction: Prediction, work: float = 1.0) -> Interval:
+    """The predicted time that the row's measurement is of, with its interval."""
+    step = prediction.step_time_s
+    if "run_time_s" not in case.measured:
+        return step
+    total = run_time_s(case, request, step.value, work)
+    return Interval(
+        total, total * step.low / step.value, total * step.high / step.value, step.origin
+    )
+
+
+def judge(
+    tables: Sequence[Table],
+    *,
+    mode: str = "blind",
+    profile_for: ProfileFor | None = None,
+    work_for: Callable[[Case], float | None] | None = None,
+) -> Verdict:
+    """Predict all rows. ``profile_for`` gives each row the profile it may be predicted with.
+
+    ``work_for`` gives the amount of work of rows whose source does not; without it their times
+    are not scored, only their ratios. A row that fails is skipped with its reason, and loses no
+    other.
+    """
+    blind = load_profile()
+    judged: list[Judged] = []
+    skipped = [(s.id, s.reason) for t in tables for s in t.skipped]
+    for table in tables:
+        for case in table.cases:
+            profile = profile_for(case) if profile_for else blind
+            try:
+                request = request_of(case, profile)
+                prediction = predict(request)
+            except SimcoreError as err:
+                skipped.append((case.id, str(err)))
+                continue
+            except Exception as err:  # a crash in one row never loses the others
+                skipped.append((case.id, f"internal error: {type(err).__name__}: {err}"))
+                continue
+            work = work_for(case) if work_for else None
+            time = time_of(case, request, prediction, 1.0 if work is None else work)
+            known = case.work_known or work is not None
+            judged.append(
+                Judged(case, prediction, time, _direct_scores(case, prediction, time, known))
+            )
+    with_ratios = _add_speedups(judged)
+    return Verdict(mode, sum(t.n_rows for t in tables), tuple(with_ratios), tuple(skipped))
+
+
+def _direct_scores(
+    case: Case, prediction: Prediction, time: Interval, work_known: bool
+) -> tuple[Scored, ...]:
+    found = []
+    measured = measured_time_s(case)
+    if measured is not None and work_known:
+        found.append(_scored(case, "step_time", time.value, time.low, time.high, measured))
+    memory = prediction.memory
+    if (peak := case.measured.get("peak_memory_bytes")) is not None:
+        found.append(
+            _scored(
+                case, "peak_memory", memory.device_bytes, memory.low_bytes, memory.high_bytes, peak
+            )
+        )
+    resident = sum(
+        memory.terms.get(t, 0.0)
+        for t in ("parameters", "optimizer_state", "ema", "frozen_models")
+    )
+    spread = memory.high_bytes / memory.device_bytes
+    for key, less in (
+        ("memory_resident_bytes", 0.0),
+        ("memory_resident_but_half_weights_bytes", memory.terms.get("parameters", 0.0) / 2),
+    ):
+        if (value := case.measured.get(key)) is not None:
+            held = resident - less
+            found.append(
+                _scored(case, "resident_memory", held, held / spread, held * spread, value)
+            )
+    return tuple(found)
+
+
+def _scored(
+    case: Case, quantity: Quantity, predicted: float, low: float, high: float, measured: float
+) -> Scored:
+    return Scored(
+        id=case.id, quantity=quantity, predicted=predicted, low=low, high=high,
+        measured=measured, flag=case.flag,
+    )  # fmt: skip
+
+
+def measured_time_s(case: Case) -> float | None:
+    """Seconds of the measured step or run, None where neither is."""
+    return case.measured.get("step_time_s") or case.measured.get("run_time_s")
+
+
+def reference_of(case: Case, others: Sequence[Case]) -> Case | None:
+    """The one-GPU row that a speed-up is against: same model and GPU, else same model."""
+    if case.reference:
+        return next((o for o in others if o.id == case.reference), None)
+    single = [
+        o
+        for o in others
+        if o.table == case.table and o.model == case.model and o.gpus.startswith("1x1x")
+        and "+" not in o.gpus and measured_time_s(o) is not None
+    ]  # fmt: skip
+    if case in single or not single:
+        return None
+    same = [o for o in single if o.gpus.split("x")[-1] == case.gpus.split("x")[-1]]
+    return (same or single)[0]
+
+
+def _add_speedups(judged: Sequence[Judged]) -> list[Judged]:
+    cases = [j.case for j in judged]
+    by_id = {j.case.id: j for j in judged}
+    out = []
+    for j in judged:
+        reference = reference_of(j.case, cases)
+        measured, base_measured = measured_time_s(j.case), None
+        if reference is not None:
+            base_measured = measured_time_s(reference)
+        if reference is None or measured is None or base_measured is None:
+            out.append(j)
+            continue
+        base = by_id[reference.id]
+        runs = "run_time_s" in j.case.measured
+        share = 1.0 if runs else j.prediction.global_batch / base.prediction.global_batch
+        predicted = share * base.time.value / j.time.value
+        spread = (j.time.high / j.time.value) if j.time.value else 1.0
+        entry = _scored(
+            j.case, "speedup", predicted, predicted / spread, predicted * spread,
+            share * base_measured / measured,
+        )  # fmt: skip
+        out.append(replace(j, scored=(*j.scored, entry)))
+    return out
+
+
+def central_time_s(case: Case, request: Request, work: float = 1.0) -> float:
+    """The central time of a row: what a fit asks for."""
+    step = central_step_s(request)
+    return run_time_s(case, request, step, work) if "run_time_s" in case.measured else step
+
+
+def contradictions(cases: Sequence[Case], tolerance_frac: float = 0.05) -> dict[str, str]:
+    """Rows that physics cannot reconcile with another row, by id.
+
+    A larger batch on the same cluster cannot process fewer samples a second, and n times the
+    nodes cannot be more than n times as fast.
+    """
+    found: dict[str, str] = {}
+    timed = [c for c in cases if "step_time_s" in c.measured]
+    for a in timed:
+        for b in timed:
+            if a.model != b.model or a.table != b.table or a.id == b.id:
+                continue
+            batch_a, batch_b = _batch(a), _batch(b)
+            rate_a = batch_a / a.measured["step_time_s"]
+            rate_b = batch_b / b.measured["step_time_s"]
+            same = a.gpus == b.gpus
+            if same and batch_a > batch_b and rate_a < rate_b * (1.0 - tolerance_frac):
+                found[a.id] = (
+                    f"{rate_a:.3g} samples/s a GPU at batch {batch_a:.0f}, below {rate_b:.3g} at "
+                    f"batch {batch_b:.0f} on the same cluster ({b.id})"
+                )
+    return found
+
+
+def _batch(case: Case) -> float:
+    value = case.options.get("micro_batch")
+    return float(value) if isinstance(value, int) else 1.0
+
+
+def fill(tables: Sequence[Table]) -> list[Judged]:
+    """Predictions of the rows that have no measured time."""
+    verdict = judge(tables)
+    return [j for j in verdict.judged if measured_time_s(j.case) is None]
+
+

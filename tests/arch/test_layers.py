@@ -1,0 +1,66 @@
+"""Imports point downwards, and heavy packages stay where they belong."""
+
+from __future__ import annotations
+
+import ast
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tree import ROOT, imports, modules
+
+SMALL_ENOUGH_LINES = 500
+
+
+def test_import_contracts_hold() -> None:
+    lint = shutil.which("lint-imports", path=str(Path(sys.executable).parent))
+    lint = lint or shutil.which("lint-imports")
+    assert lint is not None, "import-linter is part of the dev extra"
+    done = subprocess.run(
+        [lint, "--no-logo", "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+#: Package -> modules that may import it, inside functions only.
+LAZY = {
+    "scipy": "simcore/calibrate/",
+    "networkx": "simcore/hardware/topology.py",
+    "torch": "simcore/calibrate/",
+    "matplotlib": "simcore/calibrate/",
+    "pandas": "simcore/calibrate/",
+}
+
+
+@pytest.mark.parametrize("package", LAZY)
+def test_heavy_packages_are_imported_inside_functions_of_their_home(package: str) -> None:
+    wrong = [
+        f"{module}:{line}" + ("" if inside else " at module level")
+        for module in modules()
+        for name, line, inside in imports(module)
+        if name == package and not (inside and module.as_posix().startswith(LAZY[package]))
+    ]
+    assert not wrong
+
+
+def test_the_import_reader_sees_what_it_should() -> None:
+    lazy = {(m.as_posix(), name, inside) for m in modules() for name, _, inside in imports(m)}
+    assert ("simcore/calibrate/curve_fits.py", "scipy", True) in lazy
+    assert ("simcore/hardware/topology.py", "networkx", True) in lazy
+    assert ("simcore/physics/roofline.py", "numpy", False) in lazy
+
+
+def test_no_module_is_too_long_to_read() -> None:
+    lengths = {m: len((ROOT / m).read_text(encoding="utf-8").splitlines()) for m in modules()}
+    assert len(lengths) > 60  # the tree was found
+    assert not {str(m): n for m, n in lengths.items() if n > SMALL_ENOUGH_LINES}
+
+
+def test_every_package_says_what_it_is() -> None:
+    for module in modules():
+        if module.name == "__init__.py":
+            tree = ast.parse((ROOT / module).read_text(encoding="utf-8"))
+            assert ast.get_docstring(tree), module
+        assert (ROOT / module.parent / "__init__.py").exists(), f"{module.parent} is no package"

@@ -1,0 +1,138 @@
+"""Collectives against hand-derived times and the bounds that no algorithm can beat."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import group, groups
+
+from simcore.physics.collectives import ALGORITHMS, Collective, Group, Ring, Star, Tree
+from simcore.physics.collectives import collective_time_s as time_s
+
+OPS: tuple[Collective, ...] = get_args(Collective)
+GB = 1e9
+BYTES = st.floats(1.0, 1e12)
+
+
+def one(op: Collective, n_bytes: float, on: Group) -> float:
+    """Time of one message on one group."""
+    return float(time_s(op, np.array([[n_bytes]]), on)[0, 0])
+
+
+def test_ring_all_reduce_of_four_ranks_by_hand() -> None:
+    """2 * 3/4 * 1 GB / 10 GB/s = 0.15 s; six hops in a node; one launch."""
+    bare = group(4.0)
+    assert one("all_reduce", GB, bare) == pytest.approx(0.15, rel=1e-12)
+    late = group(4.0, intra_hop_s=1e-3, base_s=5e-4)
+    assert one("all_reduce", GB, late) == pytest.approx(0.15 + 6e-3 + 5e-4, rel=1e-12)
+
+
+def test_ring_over_two_nodes_by_hand() -> None:
+    """8 ranks on 2 nodes, slowest link 5 GB/s: 2 * 7/8 / 5; 14 hops, 4 of them between nodes."""
+    on = group(8.0, 2.0, inter_bw=5e9, intra_hop_s=1e-4, inter_hop_s=1e-3)
+    ring = Ring().time_s("all_reduce", np.array([[GB]]), on)[0, 0]
+    assert ring == pytest.approx(0.35 + 10 * 1e-4 + 4 * 1e-3, rel=1e-12)
+
+
+def test_slowest_of_the_links_in_use_sets_the_rate() -> None:
+    assert one("all_reduce", GB, group(2.0, 2.0, intra_bw=1.0)) == pytest.approx(0.1)
+    assert one("all_reduce", GB, group(2.0, 1.0, inter_bw=1.0)) == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("op", OPS)
+@pytest.mark.parametrize("algorithm", list(ALGORITHMS))
+def test_one_rank_costs_nothing(op: Collective, algorithm: str) -> None:
+    alone = group(1.0, intra_bw=np.inf, inter_bw=np.inf, intra_hop_s=1.0, base_s=1.0)
+    assert ALGORITHMS[algorithm].time_s(op, np.array([[GB]]), alone) == 0.0
+    assert one(op, GB, alone) == 0.0
+
+
+@given(groups(), BYTES)
+def test_halves_of_an_all_reduce_carry_its_bytes(on: Group, n_bytes: float) -> None:
+    """The bandwidth part (the slope in bytes) of RS plus AG is that of a ring all-reduce."""
+    ring = Ring()
+
+    def slope(op: Collective) -> float:
+        near, far = ring.time_s(op, np.array([[n_bytes], [2 * n_bytes]]), on)[:, 0]
+        return float(far - near)
+
+    whole = float(ring.time_s("all_reduce", np.array([[n_bytes]]), on)[0, 0])
+    assert slope("reduce_scatter") + slope("all_gather") == pytest.approx(
+        slope("all_reduce"), rel=1e-6, abs=1e-12 * whole
+    )
+
+
+@given(groups(), BYTES, st.sampled_from(OPS))
+def test_never_faster_than_the_wire(on: Group, n_bytes: float, op: Collective) -> None:
+    """Lower bounds: all-reduce 2(n-1)/n, RS and AG (n-1)/n, rooted one whole vector."""
+    n = float(on.n_ranks[0])
+    passes = {"all_reduce": 2 * (n - 1) / n, "reduce_scatter": (n - 1) / n,
+              "all_gather": (n - 1) / n}.get(op, float(n > 1))  # fmt: skip
+    spent = one(op, n_bytes, on)
+    assert np.isfinite(spent)
+    # NCCL's tree drives both directions of the links; its bandwidth must not beat the ring's.
+    assert spent >= passes * n_bytes / float(on.bus_bw_bytes_per_s[0]) * (1 - 1e-9)
+
+
+@given(groups(), BYTES, BYTES, st.sampled_from(OPS))
+def test_more_bytes_take_no_less_time(on: Group, a: float, b: float, op: Collective) -> None:
+    assert one(op, min(a, b), on) <= one(op, max(a, b), on) * (1 + 1e-12)
+
+
+@given(groups(), BYTES, st.sampled_from(OPS), st.sampled_from(["intra", "inter"]))
+def test_a_faster_link_never_slows(on: Group, n_bytes: float, op: Collective, link: str) -> None:
+    fields = {
+        "intra_bw": on.intra_bw_bytes_per_s,
+        "inter_bw": on.inter_bw_bytes_per_s,
+    }
+    fields[f"{link}_bw"] = 2 * fields[f"{link}_bw"]
+    faster = group(
+        on.n_ranks, on.n_nodes, intra_hop_s=on.intra_hop_s, inter_hop_s=on.inter_hop_s,
+        base_s=on.base_s, **fields,
+    )  # fmt: skip
+    assert one(op, n_bytes, faster) <= one(op, n_bytes, on) * (1 + 1e-12)
+
+
+def test_trees_win_small_messages_on_many_nodes_and_rings_large_ones() -> None:
+    on = group(512.0, 64.0, intra_hop_s=3e-6, inter_hop_s=14e-6, base_s=8e-6)
+    sizes = np.array([[1e3], [1e10]])
+    ring, tree = (a.time_s("all_reduce", sizes, on)[:, 0] for a in (Ring(), Tree()))
+    assert tree[0] < ring[0] / 3
+    assert ring[1] < tree[1]
+    chosen = time_s("all_reduce", sizes, on)[:, 0]
+    assert chosen.tolist() == [tree[0], ring[1]]
+    # by hand: up and down a chain of 8 in the node and a tree 6 deep between 64 nodes
+    latency = 8e-6 + 2 * (7 * 3e-6 + 6 * 14e-6)
+    assert tree[0] == pytest.approx(latency + 2 * 1e3 / (0.92 * 1e10), rel=1e-12)
+
+
+def test_star_grows_linearly_with_the_devices() -> None:
+    times = [one("one_to_all", GB, group(n)) for n in (2.0, 3.0, 5.0, 9.0)]
+    assert times == pytest.approx([0.1, 0.2, 0.4, 0.8], rel=1e-12)
+    assert one("all_to_one", GB, group(3.0)) == pytest.approx(0.2)
+    assert np.isinf(Star().time_s("all_reduce", np.array([[1.0]]), group(2.0))).all()
+
+
+@given(st.lists(st.tuples(st.integers(1, 64), st.integers(1, 16)), min_size=1, max_size=20))
+def test_a_column_equals_the_same_configuration_alone(shapes: list[tuple[int, int]]) -> None:
+    nodes = np.array([float(a) for a, _ in shapes])
+    ranks = nodes * np.array([float(b) for _, b in shapes])
+    hops = np.linspace(1e-6, 2e-5, len(shapes))
+    sizes = np.array([[1e3], [1e7], [3e9]])
+    together = {
+        op: time_s(op, sizes, group(ranks, nodes, intra_hop_s=hops, inter_hop_s=2 * hops))
+        for op in OPS
+    }
+    for c in range(len(shapes)):
+        alone = group(ranks[c], nodes[c], intra_hop_s=hops[c], inter_hop_s=2 * hops[c])
+        for op in OPS:
+            assert time_s(op, sizes, alone)[:, 0].tolist() == together[op][:, c].tolist()
+
+
+def test_the_formula_knows_no_loop_over_ranks() -> None:
+    """Eighty thousand ranks are one column like any other."""
+    assert time_s("all_reduce", np.array([[GB]]), group(80_000.0, 10_000.0)).shape == (1, 1)

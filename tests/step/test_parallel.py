@@ -1,0 +1,250 @@
+"""Strategies on ideal hardware: overlap by hand, communication volume, cost of accumulation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from strategies import PARALLELISMS, block, points, rates, strategy, workload
+
+from simcore.engine.evaluate import Job, evaluate, program_of
+from simcore.engine.price import COLLECTIVE_BASE_S, price
+from simcore.step.kernels import kernel_table
+from simcore.step.parallel import PARALLELISMS as REGISTRY
+from simcore.strategy.strategy import Strategy
+from simcore.workload.graph import Frozen, Kernel, Op, Workload
+
+
+def three_buckets(forward_s: float, backward_s: Sequence[float]) -> Workload:
+    """Blocks a, b, c of 40, 20 and 12 bytes of fp32 gradients, each a bucket of its own.
+
+    Backward runs c, b, a for the given seconds; all of forward runs in a.
+    """
+    c, b, a = backward_s
+    return workload(
+        [
+            block("a", [10], forward_flop=forward_s, backward_flop=a),
+            block("b", [5], forward_flop=0.0, backward_flop=b),
+            block("c", [3], forward_flop=0.0, backward_flop=c),
+        ]
+    )
+
+
+TINY_BUCKETS = {"bucket_cap_bytes": 1, "first_bucket_bytes": 1, "optimizer": "sgd-plain"}
+
+
+def test_overlap_of_three_buckets_by_hand() -> None:
+    """Two ranks at 1 byte/s: an all-reduce of S bytes takes 2 * 1/2 * S = S seconds.
+
+    forward 0..10; backward c ..30, b ..45, a ..50; buckets of 12, 20 and 40 bytes.
+        c's bucket  30..42   hidden under b's backward (30..45)
+        b's bucket  45..65   5 s hidden under a's backward, 15 s exposed
+        a's bucket  ready at 50, waits for the wire: 65..105, all exposed
+    """
+    model = three_buckets(10.0, (20.0, 15.0, 5.0))
+    how = strategy("ddp", **TINY_BUCKETS)
+    job = Job(model, how, (rates(),))
+    steps = evaluate(job, points(), keep_timeline=True)
+    assert steps.timeline is not None
+    base = COLLECTIVE_BASE_S
+    tasks = steps.timeline.graph.tasks
+    sends = {
+        t.name: (steps.timeline.start_s[i, 0], steps.timeline.finish_s[i, 0])
+        for i, t in enumerate(tasks)
+        if t.term == "communication"
+    }
+    assert sends["all-reduce bucket 0"] == pytest.approx((30.0, 42.0 + base))
+    assert sends["all-reduce bucket 1"] == pytest.approx((45.0, 65.0 + base))
+    assert sends["all-reduce bucket 2"] == pytest.approx((65.0 + base, 105.0 + 2 * base))
+    assert steps.step_s[0] == pytest.approx(105.0 + 2 * base)
+    assert steps.comm_s[0] == pytest.approx(72.0 + 3 * base)
+
+
+def test_compute_slows_beside_communication() -> None:
+    """Slowed by 50 % while 72 s of sending run beside the 20 s of b's and a's backward."""
+    model = three_buckets(10.0, (20.0, 15.0, 5.0))
+    how = strategy("ddp", **TINY_BUCKETS)
+    slowed = evaluate(Job(model, how, (rates(overlap_slowdown_frac=0.5),)), points())
+    # b: 30..52.5, a: ..60; the wire: 30..42, 52.5..72.5, 72.5..112.5
+    assert slowed.step_s[0] == pytest.approx(112.5, abs=1e-4)
+
+
+def test_manual_sends_every_tensor_after_backward() -> None:
+    """10 forward + 40 backward, then 12 + 20 + 40 bytes one after another, each with a launch."""
+    model = three_buckets(10.0, (20.0, 15.0, 5.0))
+    how = strategy("manual", optimizer="sgd-plain")
+    steps = evaluate(Job(model, how, (rates(),)), points())
+    assert steps.step_s[0] == pytest.approx(50.0 + 72.0 + 3 * COLLECTIVE_BASE_S, rel=1e-12)
+
+
+def test_manual_counts_repeated_blocks() -> None:
+    model = workload([block("a", [10, 10, 5])], [0, 0, 0])
+    how = strategy("manual", optimizer="sgd-plain")
+    steps = evaluate(Job(model, how, (rates(),)), points())
+    assert steps.comm_s[0] == pytest.approx(3 * (40 + 40 + 20) + 9 * COLLECTIVE_BASE_S)
+
+
+def test_dp_grows_linearly_with_the_devices() -> None:
+    """Each further device receives 72 bytes of parameters and returns 72 of gradients."""
+    model = three_buckets(10.0, (20.0, 15.0, 5.0))
+    how = strategy("dp", optimizer="sgd-plain")
+    n = np.arange(1.0, 9.0)
+    steps = evaluate(
+        Job(model, how, (rates(),)),
+        points(8, n_ranks=n, n_nodes=1.0, intra_bw_bytes_per_s=1.0, gpus_per_node=n),
+    )
+    expected = 50.0 + (n - 1) * (2 * 72 + 2 * COLLECTIVE_BASE_S)
+    assert steps.step_s == pytest.approx(expected, rel=1e-12)
+
+
+def test_dp_issues_all_devices_from_one_interpreter() -> None:
+    model = three_buckets(0.0, (0.0, 0.0, 0.0))
+    n = np.array([1.0, 2.0, 8.0])
+    at = points(3, n_ranks=n, n_nodes=1.0, intra_bw_bytes_per_s=np.inf)
+    one, two, eight = evaluate(
+        Job(model, strategy("dp", optimizer="sgd-plain"), (rates(host_issue_s=1.0),)), at
+    ).step_s
+    # 3 forward and 3 backward kernels a device; the optimizer is the master's alone
+    assert two - one == pytest.approx(6.0, abs=1e-3)
+    assert eight - one == pytest.approx(42.0, abs=1e-3)
+
+
+def sent_bytes(parallelism: str, model: Workload, precision: str, n: float) -> float:
+    """Bytes that one rank sends in a step, from time on a wire of 1 byte/s without launches."""
+    how = strategy(parallelism, precision)
+    program = program_of(model, how, 1)
+    passes = {"all_reduce": 2.0, "reduce_scatter": 1.0, "all_gather": 1.0}
+    by_hand = sum(
+        passes[c.op] * (n - 1) / n * size * count
+        for c in program.comm
+        for size, count in zip(c.sizes_bytes, c.counts, strict=True)
+    )
+    table = kernel_table(model, how.precision)
+    at = points(n_ranks=n, n_nodes=n)
+    spent = price(program, model, how, table, (rates(),), at, np.zeros(1)).comm_total_s[0]
+    assert spent == pytest.approx(by_hand + len(program.comm) * COLLECTIVE_BASE_S, rel=1e-9)
+    return by_hand
+
+
+@pytest.mark.parametrize(("parallelism", "volumes"), [("ddp", 2), ("zero1", 2), ("zero2", 2)])
+def test_volume_of_two_models_a_rank(parallelism: str, volumes: int) -> None:
+    """Rajbhandari et al. 2020, section 7: stages 1 and 2 send as much as plain data parallel."""
+    model = workload([block("layer", [1000, 24])], [0] * 50)
+    n = 8.0
+    whole = 2.0 * model.trainable_numel * (n - 1) / n
+    assert sent_bytes(parallelism, model, "bf16", n) == pytest.approx(volumes * whole)
+
+
+def test_zero3_volume_is_three_models_less_the_block_at_the_turn() -> None:
+    """Parameters twice and gradients once; the last block stays gathered between the passes."""
+    model = workload([block("layer", [1000, 24])], [0] * 50)
+    n = 8.0
+    whole = 2.0 * model.trainable_numel * (n - 1) / n
+    assert sent_bytes("zero3", model, "bf16", n) == pytest.approx((3 - 1 / 50) * whole)
+
+
+def test_zero3_hides_what_fits_under_compute() -> None:
+    """Four blocks of 4 s forward and 8 s backward; a gather takes 1 s, a reduce-scatter 1 s.
+
+    Only the first gather (1 s) and the last reduce-scatter (1 s) find nothing to hide under:
+    the others run beside the blocks before them.
+    """
+    model = workload([block("layer", [1], forward_flop=4.0, backward_flop=8.0)], [0] * 4)
+    how = strategy("zero3", "bf16", optimizer="sgd-plain")
+    job = Job(model, how, (rates(),))
+    base = COLLECTIVE_BASE_S
+    step = evaluate(job, points()).step_s[0]  # 2 bytes * 1/2 = 1 s a collective
+    assert step == pytest.approx(1 + 4 * 4 + 4 * 8 + 1 + 2 * base)
+
+
+def test_zero3_on_a_slow_wire_is_bound_by_it() -> None:
+    """Wire of 100 s a collective: 4 + 3 gathers and 4 reduce-scatters, back to back.
+
+    Compute shows only where the wire waits for it: the last backward before the last scatter.
+    """
+    model = workload([block("layer", [100], forward_flop=1.0, backward_flop=2.0)], [0] * 4)
+    how = strategy("zero3", "bf16", optimizer="sgd-plain")
+    step = evaluate(Job(model, how, (rates(),)), points()).step_s[0]
+    assert 1100.0 < step < 1100.0 + 12.0
+
+
+FROZEN = Frozen(
+    name="encoder",
+    resident_numel=1,
+    ops=(Op(name="conv", fwd=(Kernel(kind="conv", flop=7.0),)),),
+)
+
+
+@pytest.mark.parametrize("accum", [1, 2, 5])
+def test_accumulation_repeats_compute_and_sends_once(accum: int) -> None:
+    """Each micro-step runs 7 s frozen, 10 s forward, 40 s backward; the buckets travel once."""
+    model = three_buckets(10.0, (20.0, 15.0, 5.0)).replace(frozen=(FROZEN,))
+    for name, exposed in (("ddp", 55.0), ("manual", 72.0)):
+        how = strategy(name, **TINY_BUCKETS)
+        # Compute slows beside communication only in the micro-step that has any.
+        job = Job(model, how, (rates(),))
+        step = evaluate(job, points(grad_accum=float(accum))).step_s[0]
+        assert step == pytest.approx(accum * 57.0 + exposed, abs=1e-3), name
+
+
+def test_earlier_micro_steps_of_ddp_are_not_slowed() -> None:
+    """no_sync: nothing is sent, so nothing slows."""
+    model = three_buckets(10.0, (20.0, 15.0, 5.0))
+    job = Job(model, strategy("ddp", **TINY_BUCKETS), (rates(overlap_slowdown_frac=0.5),))
+    one, three = evaluate(job, points(2, grad_accum=np.array([1.0, 3.0]))).step_s
+    assert three - one == pytest.approx(2 * 50.0)
+
+
+def test_zero2_sends_gradients_in_every_micro_step() -> None:
+    """Reduce-scatter of 72 bytes takes 36 s a micro-step; the gather of 72 bytes comes once."""
+    model = three_buckets(1.0, (1.0, 1.0, 1.0))
+    slow = {"zero_bucket_numel": 1, "optimizer": "sgd-plain"}
+    one, three = evaluate(
+        Job(model, strategy("zero2", **slow), (rates(),)),
+        points(2, grad_accum=np.array([1.0, 3.0])),
+    ).step_s
+    assert three - one == pytest.approx(2 * 36.0, abs=1e-3)
+    one, three = evaluate(
+        Job(model, strategy("zero1", **slow), (rates(),)),
+        points(2, grad_accum=np.array([1.0, 3.0])),
+    ).step_s
+    assert three - one == pytest.approx(2 * 4.0, abs=1e-3)
+
+
+def test_dp_replicates_in_every_micro_step() -> None:
+    model = three_buckets(10.0, (20.0, 15.0, 5.0))
+    job = Job(model, strategy("dp", optimizer="sgd-plain"), (rates(),))
+    at = points(2, n_nodes=1.0, intra_bw_bytes_per_s=1.0, grad_accum=np.array([1.0, 3.0]))
+    one, three = evaluate(job, at).step_s
+    assert three - one == pytest.approx(2 * (50.0 + 144.0), abs=1e-3)
+
+
+@pytest.mark.parametrize("name", PARALLELISMS)
+def test_without_communication_every_strategy_takes_the_compute(name: str) -> None:
+    """Free wires: forward and backward, whatever the strategy and the number of ranks."""
+    model = three_buckets(10.0, (20.0, 15.0, 5.0))
+    job = Job(model, strategy(name, optimizer="sgd-plain"), (rates(),))
+    n = np.array([1.0, 2.0, 64.0])
+    steps = evaluate(job, points(3, n_ranks=n, n_nodes=1.0, use_comm=0.0))
+    assert steps.step_s == pytest.approx(50.0)
+
+
+@pytest.mark.parametrize("name", PARALLELISMS)
+def test_every_strategy_states_what_it_divides(name: str) -> None:
+    n = np.array([1.0, 4.0])
+    degree = REGISTRY[name].shard_degree(strategy(name), n)
+    assert degree.tolist() == ([1.0, 4.0] if name.startswith("zero") else [1.0, 1.0])
+
+
+@pytest.mark.parametrize("recompute", ["none", "full"])
+def test_recompute_runs_forward_again_where_the_block_allows(recompute: str) -> None:
+    model = workload(
+        [
+            block("again", [1], forward_flop=3.0, backward_flop=6.0, recomputable=True),
+            block("never", [1], forward_flop=5.0, backward_flop=10.0),
+        ]
+    )
+    how = strategy("ddp", optimizer="sgd-plain", recompute=recompute)
+    step = evaluate(Job(model, how, (rates(),)), points(n_ranks=1.0, n_nodes=1.0)).step_s[0]
+    assert step == pytest.approx(24.0 + (3.0 if recompute == "full" else 0.0))
