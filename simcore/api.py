@@ -5,6 +5,7 @@ Every function takes plain words and numbers and returns frozen results; nothing
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Unpack
 
@@ -15,6 +16,9 @@ from simcore.engine.predict import Request, fitting_batch
 from simcore.engine.predict import predict as _predict
 from simcore.engine.request import Options, make_request
 from simcore.engine.result import Explanation, Prediction
+from simcore.engine.sweep import Sweep
+from simcore.engine.sweep import sweep as _sweep
+from simcore.hardware.cluster import parse_cluster, with_network
 from simcore.strategy.precision import PRECISIONS
 from simcore.strategy.strategy import parallelism_named
 from simcore.workload.models import MODELS
@@ -66,6 +70,33 @@ def run_violations(steps: float | None, epochs: float | None) -> list[str]:
         if value is not None and not 0 < value < float("inf"):
             found.append(f"{name} must be above zero, not {value:g}")
     return found
+
+
+def sweep(
+    model: str,
+    gpus: Sequence[str],
+    *,
+    strategies: Sequence[str] = ("ddp",),
+    micro_batches: Sequence[int] = (1,),
+    networks: Sequence[str] | None = None,
+    **options: Unpack[Options],
+) -> Sweep:
+    """Every combination of clusters, networks, strategies and micro-batches, in one call.
+
+    A combination that cannot be (DataParallel on two nodes) is counted with its reason and
+    loses none of the others.
+    """
+    if not gpus:
+        raise InvalidConfig(["a sweep needs at least one cluster"])
+    first = make_request(
+        model, gpus[0], strategy=strategies[0], network=(networks or [None])[0], **options
+    )
+    plain = [
+        parse_cluster(g, network=networks and networks[0], node=options.get("node")) for g in gpus
+    ]
+    clusters = [with_network(c, n) for c in plain for n in networks] if networks else plain
+    kinds = [replace(first.strategy, parallelism=parallelism_named(s)) for s in strategies]
+    return _sweep(first, clusters, kinds, micro_batches)
 
 
 def _run_steps(

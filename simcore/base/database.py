@@ -29,8 +29,12 @@ class Record(BaseModel):
     name: str
     aliases: tuple[str, ...] = ()
 
+    # A record is loaded once; caches keyed by one must not compare sixty figures.
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
     def __hash__(self) -> int:
-        return hash((type(self).__name__, self.name))
+        return id(self)
 
 
 R = TypeVar("R", bound=Record)
@@ -180,10 +184,9 @@ class Database(Generic[R]):
     def folders(self) -> tuple[tuple[Path, int], ...]:
         """Existing folders in search order, with the time of their last change."""
         found = []
-        for root in search_roots():
-            folder = root / self.folder
+        for folder, name in _folders(search_roots(), self.folder):
             try:
-                found.append((folder, folder.stat().st_mtime_ns))
+                found.append((folder, os.stat(name).st_mtime_ns))
             except OSError:
                 continue
         return tuple(found)
@@ -213,6 +216,11 @@ class Database(Generic[R]):
 
 
 Folders = tuple[tuple[Path, int], ...]
+
+
+@lru_cache(maxsize=64)
+def _folders(roots: tuple[Path, ...], folder: str) -> tuple[tuple[Path, str], ...]:
+    return tuple((root / folder, str(root / folder)) for root in roots)
 
 
 @lru_cache(maxsize=64)

@@ -21,7 +21,7 @@ def _kind(word: str, known: tuple[str, ...]) -> str:
         singular = kind[:-3] + "y" if kind.endswith("ies") else kind.removesuffix("s")
         if folded in (kind, singular, singular + "s"):
             return kind
-    raise UnknownName("list", word, known)
+    raise UnknownName("kind", word, known)
 
 
 def list_(

@@ -5,14 +5,21 @@ Nothing heavy is imported here: ``--help`` and completion must answer at once.
 
 from __future__ import annotations
 
+import gc
+import os
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
 
-from simcore import __version__
-from simcore.base.errors import InvalidConfig, SimcoreError
+# A prediction multiplies small arrays: threads of a matrix library cost more than they bring.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# The records take no pydantic plugins, and looking for them reads every installed package.
+os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+
+from simcore import __version__  # noqa: E402
+from simcore.base.errors import InvalidConfig, SimcoreError, nearest
 from simcore.cli.catalog import list_, show
 from simcore.cli.output import PIPE_CLOSED, PipeClosedError, complain, write
 from simcore.cli.predict import predict
@@ -116,13 +123,15 @@ def _parser_sentence(err: Any) -> str:
     text = " ".join(str(err.format_message()).split()).rstrip(".")
     option, near = getattr(err, "option_name", None), getattr(err, "possibilities", None)
     if option and near is not None:
-        text = f"unknown option {option}: did you mean {' or '.join(sorted(near))}?"
+        closest = nearest(option, list(near), 1)
+        text = f"unknown option {option}" + (f": did you mean {closest[0]}?" if closest else "")
     path = getattr(getattr(err, "ctx", None), "command_path", "simcore")
     return f"{text[:1].lower()}{text[1:]} (`{path} --help`)"
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """The console script."""
+    gc.disable()  # one answer and the process ends
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")

@@ -117,7 +117,10 @@ def predict(
         problems.append("--model is missing: name one of `simcore list models`")
     if gpus is None:
         problems.append("--gpus is missing: write NODESxGPUSxTYPE, such as 4x8xA6000ada")
-    length = {"steps": number("steps", steps, problems), "epochs": number("epochs", epochs, problems)}
+    length = {
+        "steps": number("steps", steps, problems),
+        "epochs": number("epochs", epochs, problems),
+    }
     if steps is not None and epochs is not None:
         length = {"steps": 1.0, "epochs": 1.0}  # both given, whatever they are
     options: dict[str, Any] = {

@@ -120,20 +120,18 @@ def _evaluate(job: Job, points: Points, keep_timeline: bool) -> Steps:
 
 def _terms(program: Program, duration_s: Array) -> dict[str, Array]:
     """Busy seconds by term, host aside [C]; with several rank classes those of the slowest."""
-    nothing = np.zeros(duration_s.shape[1])
-    shared: dict[str, Array] = {}
-    own: list[dict[str, Array]] = [{} for _ in range(program.n_classes)]
-    for i, task in enumerate(program.graph.tasks):
-        if task.term == "host":
-            continue
-        _, _, rank_class = task.stream.partition("compute ")
-        into = own[int(rank_class)] if rank_class else shared
-        into[task.term] = into.get(task.term, nothing) + duration_s[i]
-    slowest = np.stack([sum(o.values(), nothing) for o in own]).argmax(axis=0)
-    for term in own[0]:
-        mine = np.choose(slowest, [o[term] for o in own])
-        shared[term] = shared.get(term, nothing) + mine
-    return shared
+    *own, common = (
+        {term: duration_s[tasks].sum(axis=0) for term, tasks in part.items()}
+        for part in program.terms
+    )
+    if program.n_classes == 1:
+        return {**own[0], **common}
+    slowest = np.stack([sum(o.values(), np.zeros(())) for o in own]).argmax(axis=0)
+    mine = {term: np.choose(slowest, [o[term] for o in own]) for term in own[0]}
+    return {
+        term: mine.get(term, 0.0) + common.get(term, np.zeros(duration_s.shape[1]))
+        for term in dict.fromkeys([*mine, *common])
+    }
 
 
 def _loading(job: Job, points: Points) -> tuple[Array, Array, Array]:

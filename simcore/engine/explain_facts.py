@@ -131,7 +131,7 @@ class Facts:
                 sources.update({str(k): str(v) for k, v in known.items()})
         keys = _CITED.findall(estimate.source) or [estimate.source]
         for key in keys:
-            if key in sources and "note" not in sources[key]:
+            if key in sources and not sources[key].endswith("see the note"):
                 return f"{estimate.source}: {' '.join(sources[key].split())}"
         return estimate.source
 

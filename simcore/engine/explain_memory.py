@@ -152,8 +152,8 @@ def _activations(f: Facts) -> Told:
             ("micro-batch", f"{batch}"),
             ("whole model", f"{_gb(sample)} a sample, {_gb(sample * batch)} in all"),
             ("recompute", s.recompute),
-            ("element widths", f"{s.precision.low_bytes} bytes (matmul and what follows), "
-                               f"{s.precision.high_bytes} (norms, softmax, residual)"),
+            ("bytes an element", f"{s.precision.low_bytes}; norms, softmax, residual sum "
+                                 f"{s.precision.high_bytes}"),
             ("moment of the peak", f.result.memory.moment),
         ),
         "what torch autograd saves for each op, counted from the architecture",

@@ -23,8 +23,6 @@ from simcore.workload.graph import Workload
 
 Array = NDArray[np.float64]
 
-#: Above this many configurations equal columns are priced once.
-_DEDUPLICATE_ABOVE = 256
 _ELEMENTWISE = KINDS.index("elementwise")
 #: fp32 elements that a Python-loop EMA moves a parameter: mul_ (1 read, 1 write), add_ (2, 1).
 EMA_TRAFFIC_ELEMS = 5.0
@@ -104,9 +102,10 @@ def price(
         duration[program.compute_tasks[mine]] = program.weights[mine] @ phase
     launches = program.host_weights @ table.launches_per_phase
     slowest_host = max(c.host_issue_s for c in classes)
-    threads = np.where(strategy.parallelism == "dp", points.n_ranks, 1.0)  # one interpreter
-    issue = slowest_host * threads / points.host * points.use_host
-    duration[program.host_tasks] = launches[:, None] * issue
+    issue = slowest_host / points.host * points.use_host
+    # One interpreter issues the passes of every device; the update runs on the master alone.
+    devices = points.n_ranks if strategy.parallelism == "dp" else 1.0
+    duration[program.host_tasks] = launches[:, None] * (issue * devices)
 
     comm_total, comm_micro = _price_comm(program, points, duration)
     micro_s = _micro_step_s(program, duration, len(classes))
@@ -138,18 +137,19 @@ def _micro_step_s(program: Program, duration: Array, n_classes: int) -> Array:
 
 
 def _phases(table: KernelTable, rates: ClassRates, points: Points) -> Array:
-    if len(points) <= _DEDUPLICATE_ABOVE:
-        return phase_seconds(table, rates, points.micro_batch, points.compute, points.memory)
-    keys = np.stack([points.micro_batch, points.compute, points.memory])
-    columns, inverse = np.unique(keys, axis=1, return_inverse=True)
-    return phase_seconds(table, rates, *columns)[:, inverse.reshape(-1)]
+    """Seconds of each phase [P, C]; configurations of equal batch are priced once."""
+    knobs = points.compute, points.memory
+    if any((k != k[0]).any() for k in knobs):
+        return phase_seconds(table, rates, points.micro_batch, *knobs)
+    batches, inverse = np.unique(points.micro_batch, return_inverse=True)
+    same = (np.full(len(batches), k[0]) for k in knobs)
+    return phase_seconds(table, rates, batches, *same)[:, inverse]
 
 
 def _price_comm(program: Program, points: Points, duration: Array) -> tuple[Array, Array]:
     """Seconds of all collectives of a step, and of those that every micro-step repeats."""
-    total, micro = np.zeros(len(points)), np.zeros(len(points))
     if not program.comm:
-        return total, micro
+        return np.zeros(len(points)), np.zeros(len(points))
     group = Group(
         n_ranks=points.n_ranks,
         n_nodes=points.n_nodes,
@@ -159,28 +159,13 @@ def _price_comm(program: Program, points: Points, duration: Array) -> tuple[Arra
         inter_hop_s=points.inter_hop_s,
         base_s=np.full(len(points), COLLECTIVE_BASE_S),
     )
-    # Each distinct (operation, size) is priced once.
-    rows: dict[tuple[str, float], int] = {}
-    for cost in program.comm:
-        for size in cost.sizes_bytes:
-            rows.setdefault((cost.op, size), len(rows))
-    seconds = np.empty((len(rows), len(points)))
-    for op in {op for op, _ in rows}:
-        mine = [(size, i) for (o, size), i in rows.items() if o == op]
-        sizes = np.array([size for size, _ in mine])[:, None]
-        seconds[[i for _, i in mine]] = collective_time_s(op, sizes, group)  # type: ignore[arg-type]
-    seconds *= points.use_comm
-    for cost in program.comm:
-        index = [rows[cost.op, size] for size in cost.sizes_bytes]
-        if len(index) == 1:
-            spent = seconds[index[0]] * cost.counts[0]
-        else:
-            spent = np.array(cost.counts) @ seconds[index]
-        duration[cost.task] = spent
-        total += spent
-        if cost.every_micro_step:
-            micro += spent
-    return total, micro
+    table = program.comm_table
+    seconds = np.empty((table.counts.shape[1], len(points)))
+    for op, sizes, rows in table.messages:
+        seconds[rows] = collective_time_s(op, sizes, group)
+    spent = table.counts @ (seconds * points.use_comm)
+    duration[table.tasks] = spent
+    return spent.sum(axis=0), spent[table.every_micro_step].sum(axis=0)
 
 
 @dataclass(frozen=True)
@@ -213,7 +198,7 @@ class _Context:
         return np.maximum(device, launches * self.issue_s)
 
     def _n_tensors(self) -> int:
-        return sum(len(b.params) for b in self.workload.instances())
+        return self.workload.n_tensors
 
     def _launches(self, kernels: int, per_tensor: int, impl: str) -> float:
         tensors = self._n_tensors()
@@ -257,8 +242,7 @@ class _Context:
 
     def _cast(self, index: int) -> Array:
         p = self.strategy.precision
-        numel = sum(op.gemm_weight for b in self.workload.instances() for op in b.ops)
-        launches = float(sum(op.gemm_weight > 0 for b in self.workload.instances() for op in b.ops))
+        launches, numel = self.workload.gemm_weights
         traffic = numel * (p.param_bytes + p.cast_bytes) * bool(p.cast_bytes)
         return self._moved(float(traffic), index, launches * bool(p.cast_bytes))
 

@@ -95,11 +95,15 @@ def make_request(
     )
     attempt(
         "precision",
-        lambda: PRECISIONS[chosen("precision", options.get("precision"), t.precision if t else "fp32")],
+        lambda: PRECISIONS[
+            chosen("precision", options.get("precision"), t.precision if t else "fp32")
+        ],
     )
     attempt(
         "optimizer",
-        lambda: OPTIMIZERS[chosen("optimizer", options.get("optimizer"), t.optimizer if t else "adamw")],
+        lambda: OPTIMIZERS[
+            chosen("optimizer", options.get("optimizer"), t.optimizer if t else "adamw")
+        ],
     )
     attempt("offload", lambda: parse_offload(options.get("offload") or "none"))
     mode = chosen("recompute", options.get("recompute"), t.recompute if t else "none")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from simcore.base.database import Folders
 from simcore.base.errors import BadQuantity, InvalidConfig, UnknownName, UsageError
 from simcore.base.figures import Figure
 from simcore.base.units import format_si, parse_quantity
@@ -117,26 +118,43 @@ def parse_cluster(
             continue
         assumptions += told
         if nics is not None:
-            preset = preset.model_copy(update={"nics": nics})
+            preset = _with_nics(preset, nics)
         groups.append(NodeGroup(counts[0], counts[1], gpu, preset))
     if violations:
         raise InvalidConfig(violations)
-    cluster = ClusterSpec(tuple(groups), tuple(dict.fromkeys(assumptions)))
-    if cluster.n_nodes > 1:
-        missing = [g.node.name for g in groups if not g.node.nics]
-        if missing:
-            raise InvalidConfig(
-                [f"node {m!r} has no network: name one with --network" for m in missing]
-            )
-        if network is None:
-            told_nics = {
-                f"network: {n.count} x {LINKS[n.link].full_name} a node, "
-                f"as preset {g.node.name!r} has it"
-                for g in groups
-                for n in g.node.nics
-            }
-            cluster = replace(cluster, assumptions=(*cluster.assumptions, *sorted(told_nics)))
-    return cluster
+    return _networked(ClusterSpec(tuple(groups), tuple(dict.fromkeys(assumptions))), network)
+
+
+def with_network(cluster: ClusterSpec, network: str) -> ClusterSpec:
+    """The same cluster on another network between its nodes (see ``parse_cluster``)."""
+    nics = parse_network(network)
+    groups = tuple(replace(g, node=_with_nics(g.node, nics)) for g in cluster.groups)
+    told = tuple(a for a in cluster.assumptions if not a.startswith("network:"))
+    return _networked(ClusterSpec(groups, told), network)
+
+
+@lru_cache(maxsize=4096)
+def _with_nics(node: NodeSpec, nics: tuple[Nic, ...]) -> NodeSpec:
+    return node.model_copy(update={"nics": nics})
+
+
+def _networked(cluster: ClusterSpec, network: str | None) -> ClusterSpec:
+    """Check that several nodes have a network, and say which one a preset brought along."""
+    if cluster.n_nodes == 1:
+        return cluster
+    missing = [g.node.name for g in cluster.groups if not g.node.nics]
+    if missing:
+        raise InvalidConfig(
+            [f"node {m!r} has no network: name one with --network" for m in missing]
+        )
+    if network is not None:
+        return cluster
+    told = {
+        f"network: {n.count} x {LINKS[n.link].full_name} a node, as preset {g.node.name!r} has it"
+        for g in cluster.groups
+        for n in g.node.nics
+    }
+    return replace(cluster, assumptions=(*cluster.assumptions, *sorted(told)))
 
 
 def parse_network(text: str) -> tuple[Nic, ...]:
@@ -190,7 +208,6 @@ def _node_for(gpu: GpuSpec, n_gpus: int, name: str | None) -> tuple[NodeSpec, Se
     return _default_node(gpu.name, gpu.nvlink_bw is not None and gpu.form_factor != "pcie", n_gpus)
 
 
-@lru_cache(maxsize=4096)
 def _default_node(gpu_name: str, switched: bool, n_gpus: int) -> tuple[NodeSpec, tuple[str, ...]]:
     presets = [NODES[n] for n in _presets_for(gpu_name)]
     fitting = sorted((n for n in presets if n.max_gpus >= n_gpus), key=lambda n: n.max_gpus)
@@ -200,8 +217,8 @@ def _default_node(gpu_name: str, switched: bool, n_gpus: int) -> tuple[NodeSpec,
     return generic, (f"node: no preset for {gpu_name}; generic {generic.name!r} taken",)
 
 
-@lru_cache(maxsize=1)
-def _preset_index() -> dict[str, tuple[str, ...]]:
+@lru_cache(maxsize=16)
+def _preset_index(_folders: Folders) -> dict[str, tuple[str, ...]]:
     """GPU name to preset names, from the ``gpu_types`` lines without parsing every file."""
     found: dict[str, list[str]] = {}
     line = re.compile(r"^gpu_types:\s*\[(.*?)\]", re.MULTILINE)
@@ -213,4 +230,4 @@ def _preset_index() -> dict[str, tuple[str, ...]]:
 
 
 def _presets_for(gpu_name: str) -> tuple[str, ...]:
-    return _preset_index().get(gpu_name, ())
+    return _preset_index(NODES.folders()).get(gpu_name, ())

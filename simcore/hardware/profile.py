@@ -233,7 +233,9 @@ class Profile:
                 ),
                 "memory": hypot(
                     self.memory_efficiency("elementwise", gpu).sd_log,
-                    self._scaled(self._leaf(self.runtime["traffic"]), "memory", gpu=gpu.name).sd_log,
+                    self._scaled(
+                        self._leaf(self.runtime["traffic"]), "memory", gpu=gpu.name
+                    ).sd_log,
                 ),
                 "host": self.host_issue_s(gpu).sd_log,
                 "intra": self.route_efficiency(intra.route, node=node).sd_log,

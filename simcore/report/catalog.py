@@ -104,7 +104,7 @@ def _node_rows() -> Listing:
     rows, data = [], []
     for n in sorted(NODES.all(), key=lambda n: n.name):
         nics = [f"{x.count} x {x.link}" for x in n.nics]
-        rows.append([n.name, n.full_name, str(n.max_gpus), " ".join(n.gpu_types) or "any",
+        rows.append([n.name, n.full_name, str(n.max_gpus), textwrap.shorten(" ".join(n.gpu_types) or "any", 32, placeholder=" ..."),
                      n.fabric, " + ".join(nics) or "-"])  # fmt: skip
         data.append({"name": n.name, "full_name": n.full_name, "aliases": list(n.aliases),
                      "max_gpus": n.max_gpus, "gpu_types": list(n.gpu_types), "fabric": n.fabric,
@@ -131,15 +131,18 @@ def _first_line(thing: object) -> str:
 def _strategy_rows() -> Listing:
     from simcore.step.parallel import PARALLELISMS
 
-    rows = [[name, _first_line(PARALLELISMS[name].build)] for name in PARALLELISMS]
-    return ["strategy", "what a step does"], rows, [dict(name=n, meaning=m) for n, m in rows]
+    found = {name: PARALLELISMS[name] for name in PARALLELISMS}
+    rows = [[name, _first_line(type(entry))] for name, entry in found.items()]
+    data = [{"name": name, "meaning": _first_line(type(entry)), "step": _first_line(entry.build)}
+            for name, entry in found.items()]  # fmt: skip
+    return ["strategy", "meaning"], rows, data
 
 
 def _collective_rows() -> Listing:
     from simcore.physics.collectives import ALGORITHMS
 
     rows = [[name, _first_line(type(ALGORITHMS[name]))] for name in ALGORITHMS]
-    return ["algorithm", "model"], rows, [dict(name=n, meaning=m) for n, m in rows]
+    return ["algorithm", "meaning"], rows, [{"name": n, "meaning": m} for n, m in rows]
 
 
 def _precision_rows() -> Listing:

@@ -1,6 +1,6 @@
 """The JSON Schema of a prediction: the contract of ``simcore predict --json``.
 
-    python -m simcore.report.schema > docs/prediction.schema.json
+python -m simcore.report.schema > docs/prediction.schema.json
 """
 
 from __future__ import annotations

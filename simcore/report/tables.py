@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[int] = ()) -> str:
+def table(
+    header: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[int] = ()
+) -> str:
     """Columns as wide as their widest cell, two blanks apart; ``right`` aligns to the right."""
     cells = [list(header), *(list(r) for r in rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(header))]

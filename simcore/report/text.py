@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterable, Sequence
 
@@ -18,6 +19,8 @@ _EDGE = 12
 _COLUMN = 40
 #: A resource is worth a word when twice of it gains at least this.
 _WORTH_FRAC = 0.005
+#: Blanks at which a line must not break.
+_GLUE = re.compile(r" (?=\(default\))|(?<=\d) (?=(?:ns|us|ms|s|min|h|d|GB|GiB|%)\b|%)")
 _GREEN, _RED, _BOLD, _PLAIN = "\033[32m", "\033[31m", "\033[1m", "\033[0m"
 
 
@@ -49,9 +52,15 @@ def plural(unit: str) -> str:
 
 def _wrap(label: str, text: str, limit: int | None = None) -> list[str]:
     """``text`` behind ``label``; cut to ``limit`` lines with an ellipsis."""
-    lines = textwrap.wrap(text, WIDTH - _EDGE, max_lines=limit, placeholder=" ...",
-                          break_on_hyphens=False)  # fmt: skip
+    lines = _lines(text, WIDTH - _EDGE, limit)
     return [f"{label if i == 0 else '':<{_EDGE}}{line}" for i, line in enumerate(lines)]
+
+
+def _lines(text: str, width: int, limit: int | None = None) -> list[str]:
+    """Wrapped text in which a figure stays with its unit and "(default)" with its word."""
+    glued = _GLUE.sub("\0", text)
+    lines = textwrap.wrap(glued, width, max_lines=limit, placeholder=" ...", break_on_hyphens=False)
+    return [line.replace("\0", " ") for line in lines]
 
 
 def _title(p: Prediction) -> list[str]:
@@ -89,10 +98,10 @@ def _settings(p: Prediction) -> list[str]:
         ]
     )
     unit = p.sample_unit if p.global_batch == 1 else plural(p.sample_unit)
-    chosen = ", ".join(p.replace(" ", "\0") for p in parts)  # keep "(default)" with its word
-    lines = textwrap.wrap(chosen, WIDTH, max_lines=2, break_on_hyphens=False)
-    return [*(line.replace("\0", " ") for line in lines),
-            f"{batch} = {p.global_batch:,} {unit} a step"]  # fmt: skip
+    return [
+        *_lines(", ".join(parts), WIDTH, 2),
+        *_lines(f"{batch} = {p.global_batch:,} {unit} a step", WIDTH, 2),
+    ]
 
 
 def _verdict(p: Prediction) -> list[str]:
@@ -210,11 +219,12 @@ def _breakdown(p: Prediction, limit: int) -> list[str]:
 
 def _bound(p: Prediction) -> list[str]:
     worth = [w for w in p.what_if if w.gain_frac >= _WORTH_FRAC][:3]
-    gains = "; ".join(
-        f"x2 {w.resource}: {format_seconds(w.step_time_s)} ({percent(-w.gain_frac, signed=True)})"
+    gains = [
+        f"x2 {'of it' if w.resource == p.bound_by else w.resource}: "
+        f"{format_seconds(w.step_time_s)} ({percent(-w.gain_frac, signed=True)})"
         for w in worth
-    )
-    return _wrap("BOUND BY", p.bound_by + (f". {gains}" if gains else ""), 3)
+    ]
+    return _wrap("BOUND BY", "; ".join([p.bound_by, *gains]), 3)
 
 
 def _measured_value(row: MeasuredRow, value: float) -> str:

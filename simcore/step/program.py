@@ -12,7 +12,7 @@ and links are values on the configuration axis. A duration is one of
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,8 +40,48 @@ class CommCost:
 
 
 @dataclass(frozen=True, slots=True)
+class CommTable:
+    """Every collective of a step as arrays: each distinct message priced once.
+
+    ``messages`` lists (operation, sizes [n, 1], their rows); ``counts`` [tasks, rows] says how
+    often each task sends each.
+    """
+
+    tasks: NDArray[np.intp]
+    messages: tuple[tuple[Collective, NDArray[np.float64], NDArray[np.intp]], ...]
+    counts: NDArray[np.float64]
+    every_micro_step: NDArray[np.bool_]
+
+    @staticmethod
+    def of(costs: Sequence[CommCost]) -> CommTable:
+        """Collect the distinct messages of ``costs``."""
+        rows: dict[tuple[Collective, float], int] = {}
+        for cost in costs:
+            for size in cost.sizes_bytes:
+                rows.setdefault((cost.op, size), len(rows))
+        counts = np.zeros((len(costs), len(rows)))
+        for i, cost in enumerate(costs):
+            for size, count in zip(cost.sizes_bytes, cost.counts, strict=True):
+                counts[i, rows[cost.op, size]] += count
+        messages = []
+        for op in dict.fromkeys(op for op, _ in rows):
+            mine = {size: i for (o, size), i in rows.items() if o == op}
+            messages.append((op, np.array([[s] for s in mine]), np.array(list(mine.values()))))
+        return CommTable(
+            tasks=np.array([c.task for c in costs], dtype=np.intp),
+            messages=tuple(messages),
+            counts=counts,
+            every_micro_step=np.array([c.every_micro_step for c in costs], dtype=bool),
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Program:
-    """The graph and the recipes. ``weights`` is [compute tasks, phases]."""
+    """The graph and the recipes. ``weights`` is [compute tasks, phases].
+
+    ``terms`` lists, for each rank class and then for what all share, the tasks of each line of
+    the time breakdown; the host is none of them.
+    """
 
     graph: StepGraph
     n_classes: int
@@ -53,7 +93,8 @@ class Program:
     comm: tuple[CommCost, ...]
     misc: tuple[tuple[int, str, int], ...]
     overlapped: NDArray[np.bool_]
-    labels: dict[int, tuple[tuple[str, float], ...]] = field(default_factory=dict)
+    comm_table: CommTable
+    terms: tuple[dict[str, NDArray[np.intp]], ...]
 
 
 class ProgramBuilder:
@@ -197,7 +238,19 @@ class ProgramBuilder:
             comm=tuple(self._comm),
             misc=tuple(self._misc),
             overlapped=overlapped,
+            comm_table=CommTable.of(self._comm),
+            terms=self._terms(),
         )
+
+    def _terms(self) -> tuple[dict[str, NDArray[np.intp]], ...]:
+        found: list[dict[str, list[int]]] = [{} for _ in range(self.n_classes + 1)]
+        for i, task in enumerate(self.tasks):
+            if task.term == "host":
+                continue
+            _, _, rank_class = task.stream.partition("compute ")
+            into = found[int(rank_class) if rank_class else self.n_classes]
+            into.setdefault(task.term, []).append(i)
+        return tuple({k: np.array(v, dtype=np.intp) for k, v in f.items()} for f in found)
 
 
 @dataclass(frozen=True, slots=True)

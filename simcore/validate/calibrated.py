@@ -117,9 +117,7 @@ def parameters_of(requests: Mapping[str, Request], profile: Profile) -> list[Par
     return list(made.values())
 
 
-def _row(
-    case: Case, request: Request, parameters: Sequence[Parameter], blind: Profile
-) -> FitRow:
+def _row(case: Case, request: Request, parameters: Sequence[Parameter], blind: Profile) -> FitRow:
     node, link = places(request.cluster)
     gpus = {g.gpu.name for g in request.cluster.groups}
     uses = [

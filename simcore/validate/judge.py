@@ -46,9 +46,7 @@ class Verdict:
 
     def score(self, quantity: Quantity, *, flagged: bool = True) -> Score:
         """Summary of one quantity, with or without flagged rows."""
-        return score(
-            [s for s in self.scored if s.quantity == quantity and (flagged or not s.flag)]
-        )
+        return score([s for s in self.scored if s.quantity == quantity and (flagged or not s.flag)])
 
     def groups(self, column: str) -> dict[str, dict[str, Score]]:
         """The same by the values of a column of the tables."""
@@ -167,8 +165,7 @@ def _direct_scores(
             )
         )
     resident = sum(
-        memory.terms.get(t, 0.0)
-        for t in ("parameters", "optimizer_state", "ema", "frozen_models")
+        memory.terms.get(t, 0.0) for t in ("parameters", "optimizer_state", "ema", "frozen_models")
     )
     spread = memory.high_bytes / memory.device_bytes
     for key, less in (
@@ -277,5 +274,3 @@ def fill(tables: Sequence[Table]) -> list[Judged]:
     """Predictions of the rows that have no measured time."""
     verdict = judge(tables)
     return [j for j in verdict.judged if measured_time_s(j.case) is None]
-
-

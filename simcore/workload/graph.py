@@ -182,6 +182,17 @@ class Workload:
         return sum(k.flop for f in self.frozen for op in f.ops for k in op.fwd)
 
     @cached_property
+    def n_tensors(self) -> int:
+        """Trained parameter tensors."""
+        return sum(len(b.params) for b in self.instances())
+
+    @cached_property
+    def gemm_weights(self) -> tuple[int, float]:
+        """(how many matrix weights autocast copies, their elements)."""
+        sizes = [op.gemm_weight for b in self.instances() for op in b.ops if op.gemm_weight]
+        return len(sizes), float(sum(sizes))
+
+    @cached_property
     def conv_frac(self) -> float:
         """Share of convolutions in a training step's FLOP, frozen parts once, the model thrice."""
         trained = [(3.0, op) for b in self.instances() for op in b.ops]

@@ -1,9 +1,9 @@
 """simcore's own format: a row is one run, columns are the command line's words.
 
-    id, model, gpus, and any of strategy, micro_batch, grad_accum, precision, recompute, optimizer,
-    offload, network, node, seq_len; train_samples and eval_samples of a whole run;
-    measured step_time_s, run_time_s, samples_per_s, peak_memory_gb, speedup and
-    memory_<term>_gib; reference (id), flag, note.
+id, model, gpus, and any of strategy, micro_batch, grad_accum, precision, recompute, optimizer,
+offload, network, node, seq_len; train_samples and eval_samples of a whole run;
+measured step_time_s, run_time_s, samples_per_s, peak_memory_gb, speedup and
+memory_<term>_gib; reference (id), flag, note.
 """
 
 from __future__ import annotations

@@ -1,0 +1,297 @@
+"""Memory against the ZeRO paper and hand-worked peaks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from strategies import PARALLELISMS, Array, block, strategy, workload
+
+from simcore.base.units import GIGA, MIB
+from simcore.engine.memory import (
+    CUBLAS_WORKSPACE_BYTES,
+    MOMENTS,
+    ROUNDING,
+    Memory,
+    activation_profile,
+    memory_of,
+)
+from simcore.step.parallel import PARALLELISMS as REGISTRY
+from simcore.step.parallel.base import model_state_bytes
+from simcore.strategy.strategy import Offload, Strategy
+from simcore.workload.graph import Block, Frozen, Kernel, Op, Saved, Workload
+from simcore.workload.models import MODELS
+
+#: Buffers that only exist once there is someone to talk to.
+BUFFERS = ("gradient_buckets", "gathered_parameters", "replicas", "nccl_buffers")
+
+
+def memory(
+    model: Workload,
+    how: Strategy,
+    *,
+    batch: Any = 1.0,
+    accum: Any = 1.0,
+    ranks: Any = 1.0,
+    nodes: Any = 1.0,
+    nvlink: bool = True,
+    context: float = 0.0,
+) -> Memory:
+    """``memory_of`` with scalars allowed."""
+    given = np.broadcast_arrays(*[np.atleast_1d(np.asarray(v, float))
+                                  for v in (batch, accum, ranks, nodes)])  # fmt: skip
+    b, a, r, n = (np.array(x) for x in given)
+    return memory_of(model, how, b, a, r, n, nvlink=nvlink, cuda_context_bytes=context)
+
+
+def model_state(mem: Memory) -> Array:
+    """Parameters, gradients, optimizer state."""
+    t = mem.terms
+    return t["parameters"] + t["gradients"] + t["optimizer_state"]
+
+
+FIGURE_1 = [("ddp", 120.0), ("zero1", 31.4), ("zero2", 16.6), ("zero3", 1.9)]
+
+
+@pytest.mark.parametrize(("parallelism", "gb"), FIGURE_1)
+def test_zero_paper_figure_1(parallelism: str, gb: float) -> None:
+    """Rajbhandari et al. 2020, figure 1: 7.5e9 parameters, 64 GPUs, mixed-precision Adam."""
+    how = strategy(parallelism, "fp16", optimizer="adam")
+    shards = np.array([64.0])
+    assert model_state_bytes(how, 7.5e9, shards)[0] / GIGA == pytest.approx(gb, abs=0.05)
+    model = workload([block("layer", [75_000_000])], [0] * 100)
+    held = REGISTRY[parallelism].holdings(model, how, shards)
+    kept = held.parameters + held.gradients + held.optimizer_state
+    assert kept[0] / GIGA == pytest.approx(gb, abs=0.05)
+    at_update = memory(model, how, batch=0.0, ranks=64.0, nodes=8.0)
+    assert MOMENTS[at_update.moment[0]] == "optimizer step"
+    assert model_state(at_update)[0] / GIGA == pytest.approx(gb, abs=0.05)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "tf32", "amp-fp16", "amp-bf16", "fp16", "bf16"])
+def test_adam_keeps_sixteen_bytes_a_parameter(precision: str) -> None:
+    """2 + 2 + 12 in half precision, 4 + 4 + 8 with fp32 weights."""
+    one = np.array([1.0])
+    assert model_state_bytes(strategy("ddp", precision), 1.0, one)[0] == 16.0
+
+
+REAL = ("latte-s", "resnet-50", "bert-base", "gpt2", "mnist-cnn", "dit-xl-2", "vit-b-16")
+
+
+@st.composite
+def jobs(draw: st.DrawFn) -> tuple[Workload, dict[str, Any], Array, Array]:
+    """(model, strategy words, ranks, nodes)."""
+    model = MODELS[draw(st.sampled_from(REAL))].build()
+    words: dict[str, Any] = {
+        "precision": draw(st.sampled_from(["fp32", "tf32", "amp-bf16", "bf16"])),
+        "optimizer": draw(st.sampled_from(["adamw", "sgd", "sgd-plain"])),
+        "recompute": draw(st.sampled_from(["none", "full"])),
+        "ema": draw(st.booleans()),
+        "step_impl": draw(st.sampled_from(["foreach", "for-loop", "fused"])),
+    }
+    nodes = draw(st.integers(1, 4))
+    return model, words, np.array([nodes * draw(st.integers(1, 8)) * 1.0]), np.array([nodes * 1.0])
+
+
+@settings(max_examples=40, deadline=None)
+@given(jobs(), st.sampled_from(PARALLELISMS), st.integers(1, 64), st.integers(1, 4))
+def test_terms_add_up(job: Any, name: str, batch: int, accum: int) -> None:
+    model, words, ranks, nodes = job
+    mem = memory(
+        model, strategy(name, **words), batch=batch, accum=accum, ranks=ranks, nodes=nodes,
+        context=4e8,
+    )  # fmt: skip
+    assert all((v >= 0).all() for v in mem.terms.values())
+    assert sum(mem.terms.values())[0] == pytest.approx(mem.device[0], rel=1e-12)
+    assert mem.allocated <= mem.reserved <= mem.device
+
+
+@settings(max_examples=40, deadline=None)
+@given(jobs(), st.integers(1, 16), st.integers(1, 3))
+def test_sharding_more_never_needs_more(job: Any, batch: int, accum: int) -> None:
+    """By stage and by ranks, but for the buffers that communication itself needs."""
+    model, words, ranks, nodes = job
+
+    def needs(name: str, n: Array) -> float:
+        mem = memory(model, strategy(name, **words), batch=batch, accum=accum, ranks=n,
+                     nodes=nodes)  # fmt: skip
+        return float(mem.allocated[0] - sum(mem.terms[b][0] for b in BUFFERS[:-1]))
+
+    stages = [needs(name, ranks) for name in ("ddp", "zero1", "zero2", "zero3")]
+    assert all(b <= a * (1 + 1e-12) for a, b in zip(stages, stages[1:], strict=False)), stages
+    for name in ("zero1", "zero2", "zero3"):
+        assert needs(name, 2 * ranks) <= needs(name, ranks) * (1 + 1e-12)
+
+
+@settings(max_examples=30, deadline=None)
+@given(jobs(), st.sampled_from(PARALLELISMS))
+def test_memory_grows_with_the_micro_batch(job: Any, name: str) -> None:
+    model, words, ranks, nodes = job
+    batches = np.arange(1.0, 65.0)
+    mem = memory(model, strategy(name, **words), batch=batches, ranks=ranks, nodes=nodes)
+    assert (np.diff(mem.allocated) >= 0).all()
+    # Rounding to 2 MiB may fall with a larger batch, by less than one unit a storage.
+    assert (np.diff(mem.allocated) >= 0).all()
+    alone = [
+        memory(model, strategy(name, **words), batch=b, ranks=ranks, nodes=nodes).device[0]
+        for b in (1.0, 17.0, 64.0)
+    ]
+    assert alone == pytest.approx(mem.device[[0, 16, 63]], rel=1e-12)
+
+
+@settings(max_examples=30, deadline=None)
+@given(jobs(), st.integers(1, 16))
+def test_recompute_never_needs_more_activations(job: Any, batch: int) -> None:
+    model, words, _, _ = job
+    words = {k: v for k, v in words.items() if k != "recompute"}
+    plain, again = (
+        memory(model, strategy("ddp", recompute=r, **words), batch=batch) for r in ("none", "full")
+    )
+    assert again.terms["activations"] <= plain.terms["activations"]
+    assert again.allocated <= plain.allocated * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("target", ["cpu", "cpu-far", "nvme"])
+def test_offload_moves_bytes_without_losing_any(target: str) -> None:
+    """1000 bf16 parameters on 4 ranks: 12 x 250 of state, 2 x 250 of each of the others."""
+    model = workload([block("a", [600]), block("b", [400])])
+    there = "nvme" if target == "nvme" else "host"
+
+    def held(stage: int, **where: str) -> Any:
+        how = strategy(f"zero{stage}", "bf16", offload=Offload(**where))  # type: ignore[arg-type]
+        return REGISTRY[f"zero{stage}"].holdings(model, how, np.array([4.0]))
+
+    for stage in (1, 2, 3):
+        at_home, away = held(stage), held(stage, optimizer=target)
+        assert away.optimizer_state[0] == 0.0
+        moved = getattr(away, there)[0]
+        assert moved == at_home.optimizer_state[0] + 500.0 == 3500.0
+        assert at_home.host[0] == at_home.nvme[0] == 0.0
+        assert away.parameters == at_home.parameters
+        assert away.gradients[0] == (0.0 if stage > 1 else 2000.0)
+    both = held(3, optimizer=target, params=target)
+    assert both.parameters[0] == both.gradients[0] == both.optimizer_state[0] == 0.0
+    assert getattr(both, there)[0] == 4000.0
+
+
+def two_blocks(saved: tuple[float, float], work: tuple[float, float], **more: Any) -> Workload:
+    """Blocks of 1000 and 3000 fp32 parameters; saved and working bytes a sample as given."""
+
+    def make(name: str, numel: int, keep: float, busy: float) -> Block:
+        op = Op(
+            name="op",
+            fwd=(Kernel(kind="gemm"),),
+            bwd=(Kernel(kind="gemm", low=busy / 4),),
+            saved=Saved(low=keep / 4),
+        )
+        bare = block(name, [numel], **more)
+        return Block(name=name, ops=(op,), params=bare.params, boundary=bare.boundary,
+                     recomputable=bare.recomputable)  # fmt: skip
+
+    return workload(
+        [make("first", 1000, saved[0], work[0]), make("second", 3000, saved[1], work[1])]
+    )
+
+
+def test_peak_at_the_start_of_backward_by_hand() -> None:
+    """Second block's backward: all 1000 + 5000 saved, its 400 of work, no gradient yet."""
+    mem = memory(two_blocks((1e6, 5e6), (100e3, 400e3)), strategy(), batch=3.0)
+    assert MOMENTS[mem.moment[0]] == "backward"
+    assert mem.terms["activations"][0] == 3 * 6e6
+    assert mem.terms["working_set"][0] == 3 * 400e3
+    assert mem.terms["gradients"][0] == 0.0
+    state = 4000 * (4 + 8 + 4)  # parameters, two moments, DDP's buckets
+    assert mem.allocated[0] == state + 3 * 6.4e6 + CUBLAS_WORKSPACE_BYTES
+
+
+def test_peak_in_the_first_block_by_hand() -> None:
+    """6000 + 400 of the second block's, against 1000 + 8000 in the first, where the gradients
+    of the second (3000 x 4 bytes) exist already."""
+    mem = memory(two_blocks((1e6, 5e6), (8e6, 400e3)), strategy(), batch=1.0)
+    assert mem.terms["activations"][0] == 1e6
+    assert mem.terms["working_set"][0] == 8e6
+    assert mem.terms["gradients"][0] == 12_000.0
+
+
+def test_gradients_are_there_from_the_start_when_they_accumulate() -> None:
+    model = two_blocks((1e6, 5e6), (100e3, 400e3))
+    mem = memory(model, strategy(), batch=1.0, accum=np.array([1.0, 2.0]))
+    assert mem.terms["gradients"].tolist() == [0.0, 16_000.0]
+
+
+def test_peak_at_the_update_by_hand() -> None:
+    """Nothing saved: all gradients, and one fp32 temporary a parameter of foreach AdamW."""
+    mem = memory(two_blocks((0.0, 0.0), (0.0, 0.0)), strategy())
+    assert MOMENTS[mem.moment[0]] == "optimizer step"
+    assert mem.terms["gradients"][0] == mem.terms["working_set"][0] == 16_000.0
+    fused = memory(two_blocks((0.0, 0.0), (0.0, 0.0)), strategy(step_impl="fused"))
+    assert fused.terms["working_set"][0] == 0.0
+
+
+def test_peak_in_a_frozen_network() -> None:
+    """Its 2 MB a sample of transient elements (fp32) against 1.2 MB in backward."""
+    frozen = Frozen(name="vae", resident_numel=1000, ops=(), transient_low=5e5)
+    model = two_blocks((5e5, 5e5), (1e5, 2e5)).replace(frozen=(frozen,))
+    mem = memory(model, strategy(), batch=2.0)
+    assert MOMENTS[mem.moment[0]] == "frozen forward"
+    assert mem.terms["working_set"][0] == 4e6
+    assert mem.terms["activations"][0] == mem.terms["gradients"][0] == 0.0
+    assert mem.terms["frozen_models"][0] == 4000.0
+
+
+def test_recompute_by_hand() -> None:
+    """Two inputs of 40 kB stay; the block in work holds its own 5 MB again."""
+    model = two_blocks((1e6, 5e6), (100e3, 400e3), recomputable=True, boundary=Saved(low=1e4))
+    mem = memory(model, strategy(recompute="full"), batch=1.0)
+    assert mem.terms["activations"][0] == 80e3
+    assert mem.terms["working_set"][0] == 5e6 + 400e3
+
+
+def test_autocast_keeps_copies_of_matrix_weights_in_backward() -> None:
+    op = Op(name="op", fwd=(), bwd=(), saved=Saved(low=1e9), gemm_weight=700.0)
+    model = workload([Block(name="a", ops=(op,), params=block("a", [1000]).params)])
+    assert memory(model, strategy("ddp", "amp-bf16")).terms["autocast_weights"][0] == 1400.0
+    assert memory(model, strategy("ddp", "fp32")).terms["autocast_weights"][0] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("mib", "waste_mib"),
+    [(1.0, 0.0), (10.0, 0.0), (10.5, 1.5), (11.0, 1.0), (12.0, 0.0), (13.25, 0.75), (200.0, 0.0)],
+)
+def test_allocator_rounds_large_blocks_to_two_mib(mib: float, waste_mib: float) -> None:
+    """Above 10 MiB a segment is a multiple of 2 MiB (c10/cuda/CUDACachingAllocator)."""
+    model = two_blocks((mib * MIB, mib * MIB), (0.0, 0.0))
+    mem = memory(model, strategy(), batch=1.0)
+    assert mem.terms[ROUNDING][0] == 2 * waste_mib * MIB
+    assert mem.reserved[0] - mem.allocated[0] == mem.terms[ROUNDING][0]
+
+
+def test_only_what_communicates_has_buffers() -> None:
+    model = two_blocks((0.0, 0.0), (0.0, 0.0))
+    alone = memory(model, strategy()).terms["nccl_buffers"][0]
+    node = memory(model, strategy(), ranks=8.0).terms["nccl_buffers"][0]
+    two = memory(model, strategy(), ranks=16.0, nodes=2.0).terms["nccl_buffers"][0]
+    assert alone == 0.0 < node < two
+
+
+def test_data_parallel_master_holds_a_replicas_gradients() -> None:
+    model = two_blocks((0.0, 0.0), (0.0, 0.0))
+    mem = memory(model, strategy("dp"), ranks=np.array([1.0, 2.0, 8.0]))
+    assert mem.terms["replicas"].tolist() == [0.0, 16_000.0, 16_000.0]
+    assert mem.terms["gradient_buckets"].tolist() == [0.0, 0.0, 0.0]
+
+
+def test_profile_follows_the_instances_backwards() -> None:
+    model = workload(
+        [
+            block("a", [100], saved=Saved(low=10.0)),
+            block("b", [300], saved=Saved(low=20.0)),
+        ],
+        [0, 1, 1],
+    )
+    profile = activation_profile(model, strategy().precision, False)
+    assert profile.held.tolist() == [200.0, 120.0, 40.0]
+    assert profile.grads_done == pytest.approx([0.0, 3 / 7, 6 / 7])
