@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Unpack
+from pathlib import Path
+from typing import Any, Unpack
 
 from simcore.base.errors import InvalidConfig
 from simcore.engine.explain import explain as _explain
@@ -19,8 +20,10 @@ from simcore.engine.result import Explanation, Prediction
 from simcore.engine.sweep import Sweep
 from simcore.engine.sweep import sweep as _sweep
 from simcore.hardware.cluster import parse_cluster, with_network
+from simcore.hardware.profile import load_profile
 from simcore.strategy.precision import PRECISIONS
 from simcore.strategy.strategy import parallelism_named
+from simcore.validate.known import measured_rows
 from simcore.workload.models import MODELS
 
 
@@ -46,6 +49,7 @@ def predict(
     return replace(
         result,
         fixes=_fixes(request) if not result.fits else (),
+        measured=measured_rows(request, result),
         run_steps=run_steps,
         run_time_s=run_steps * result.step_time_s.value if run_steps is not None else None,
     )
@@ -88,15 +92,57 @@ def sweep(
     """
     if not gpus:
         raise InvalidConfig(["a sweep needs at least one cluster"])
-    first = make_request(
-        model, gpus[0], strategy=strategies[0], network=(networks or [None])[0], **options
-    )
-    plain = [
-        parse_cluster(g, network=networks and networks[0], node=options.get("node")) for g in gpus
-    ]
+    first_network = networks[0] if networks else options.get("network")
+    asked: Options = {**options, "strategy": strategies[0], "network": first_network}
+    first = make_request(model, gpus[0], **asked)
+    plain = [parse_cluster(g, network=first_network, node=options.get("node")) for g in gpus]
     clusters = [with_network(c, n) for c in plain for n in networks] if networks else plain
     kinds = [replace(first.strategy, parallelism=parallelism_named(s)) for s in strategies]
     return _sweep(first, clusters, kinds, micro_batches)
+
+
+def validate(
+    files: Sequence[Path | str],
+    *,
+    calibrated: bool = False,
+    fill: bool = False,
+    by: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Predict the rows of measured tables; the contract of ``simcore validate --json``.
+
+    ``calibrated``: every row is predicted by a fit of a few physical parameters that has not seen
+    its configuration; the blind figures stand beside it under ``blind``. ``fill``: what nobody
+    measured, under ``filled``. ``by``: columns of the tables to group errors by.
+    """
+    from simcore.validate.calibrated import calibrate_and_judge
+    from simcore.validate.fill import filled_rows
+    from simcore.validate.formats import read_table
+    from simcore.validate.judge import contradictions, judge
+
+    tables = [read_table(Path(f)) for f in files]
+    blind = judge(tables)
+    profile = load_profile()
+    suspects = {k: v for t in tables for k, v in contradictions(t.cases).items()}
+    out = {**blind.to_dict(by), "suspects": suspects}
+    if calibrated:
+        found = calibrate_and_judge(tables)
+        out = {
+            **found.verdict.to_dict(by),
+            "suspects": suspects,
+            "fit": [
+                {
+                    "parameter": p.name,
+                    "value": found.fit.values[p.name],
+                    "sd_log": found.fit.sd_log[p.name],
+                    "prior_sd_log": p.prior_sd_log,
+                }
+                for p in found.fit.parameters
+            ],
+            "blind": blind.to_dict(by),
+        }
+    if fill:
+        out["filled"] = filled_rows(tables, found.profile_for if calibrated else lambda _: profile)
+    return out
 
 
 def _run_steps(
@@ -149,6 +195,6 @@ def _fixes(request: Request) -> tuple[str, ...]:
 
 
 __all__ = [
-    "Explanation", "Options", "Prediction", "Request",
-    "explain", "find_terms", "make_request", "predict", "run_violations",
+    "Explanation", "Options", "Prediction", "Request", "Sweep", "explain", "find_terms",
+    "make_request", "predict", "run_violations", "sweep", "validate",
 ]  # fmt: skip

@@ -18,7 +18,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # The records take no pydantic plugins, and looking for them reads every installed package.
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 
-from simcore import __version__  # noqa: E402
+from simcore import __version__
 from simcore.base.errors import InvalidConfig, SimcoreError, nearest
 from simcore.cli.catalog import list_, show
 from simcore.cli.output import PIPE_CLOSED, PipeClosedError, complain, write

@@ -61,7 +61,7 @@ def _run(files: list[Path], **options: Any) -> dict[str, Any]:
 
 def _render(result: dict[str, Any], worst: int | None) -> str:
     from simcore.report.tables import table
-    from simcore.report.text import percent
+    from simcore.report.words import percent
 
     def share(value: float | None) -> str:
         return "-" if value is None else percent(value)

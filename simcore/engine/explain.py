@@ -11,6 +11,7 @@ from simcore.engine.explain_facts import Facts, Teller, Told
 from simcore.engine.explain_memory import MEMORY_TERMS
 from simcore.engine.explain_time import TIME_TERMS
 from simcore.engine.predict import N_SAMPLES, RESOURCES, Request
+from simcore.engine.rates import peak_for
 from simcore.engine.result import Explanation, Prediction
 
 
@@ -29,8 +30,9 @@ def _step_time(f: Facts) -> Told:
 
 
 def _interval(f: Facts) -> Told:
-    profile, cluster = f.request.profile, f.request.cluster
-    spread = profile.knob_spread(cluster, f.peak[0], f.request.workload.name)
+    profile, cluster, workload = f.request.profile, f.request.cluster, f.request.workload
+    peak, _, _ = peak_for(cluster.groups[0].gpu, f.request.strategy.precision)
+    spread = profile.knob_spread(cluster, peak, workload.name, workload.conv_frac)
     residual = profile.residual_sd_log
     return Told(
         f"10th and 90th percentile of {N_SAMPLES} predictions (Latin hypercube) with each "
@@ -61,16 +63,17 @@ def _speedup(f: Facts) -> Told:
 def _mfu(f: Facts) -> Told:
     p, w = f.result, f.request.workload
     name, peak = f.peak
+    gpu = f.rates.gpu
     return Told(
         "samples/s x (3 x forward FLOP + frozen FLOP) a sample / sum of the dense peaks",
         (
             ("samples/s", f"{p.samples_per_s:.4g}"),
             ("forward", f"{format_si(w.forward_flop, 'FLOP')} a sample"),
             ("frozen", f"{format_si(w.frozen_flop, 'FLOP')} a sample"),
-            (f"peak {name}", f"{format_si(peak, 'FLOP/s')} ({f.rates.gpu.name})"),
+            (f"peak {name}", f"{format_si(peak, 'FLOP/s')} ({gpu.name})"),
             ("GPUs", f"{p.n_gpus:,}"),
         ),
-        f"PaLM (Chowdhery et al. 2022, appendix B); {f.datasheet(f.rates.gpu.peak_flop_per_s[name])}",
+        f"PaLM (Chowdhery et al. 2022, appendix B); {f.datasheet(gpu.peak_flop_per_s[name])}",
     )
 
 

@@ -15,6 +15,7 @@ from simcore.hardware.spec import GPUS, LINKS, NODES, GpuSpec, LinkSpec, Nic, No
 
 _GROUP = re.compile(r"^\s*(?:(\d+)\s*[x×*]\s*)?(?:(\d+)\s*[x×*]\s*)?([^x×*+\s].*?)\s*$")
 _COUNTED = re.compile(r"^\s*(\d+)\s*[x×*]\s*(\S.*?)\s*$")
+_NO_TYPE = re.compile(r"^\s*(?:\d+\s*[x×*]\s*)+$")
 GENERIC_NODES = ("generic-nvswitch", "generic-pcie")
 #: One way through an unnamed RDMA network, as NCCL's tuning assumes per hop (14 us, Simple).
 _UNNAMED_LATENCY_S = 14e-6
@@ -87,7 +88,7 @@ def parse_cluster(
     nics = parse_network(network) if network else None
     for part in text.split("+"):
         match = _GROUP.match(part)
-        if match is None or part.strip()[:1] in "-x×*":
+        if match is None or part.strip()[:1] in "-x×*" or _NO_TYPE.match(part):
             violations.append(f"{part.strip()!r} is not NODESxGPUSxTYPE, such as 4x8xA6000ada")
             continue
         first, second, name = match.groups()

@@ -104,8 +104,9 @@ def _node_rows() -> Listing:
     rows, data = [], []
     for n in sorted(NODES.all(), key=lambda n: n.name):
         nics = [f"{x.count} x {x.link}" for x in n.nics]
-        rows.append([n.name, n.full_name, str(n.max_gpus), textwrap.shorten(" ".join(n.gpu_types) or "any", 32, placeholder=" ..."),
-                     n.fabric, " + ".join(nics) or "-"])  # fmt: skip
+        types = textwrap.shorten(" ".join(n.gpu_types) or "any", 32, placeholder=" ...")
+        rows.append([n.name, n.full_name, str(n.max_gpus), types, n.fabric,
+                     " + ".join(nics) or "-"])  # fmt: skip
         data.append({"name": n.name, "full_name": n.full_name, "aliases": list(n.aliases),
                      "max_gpus": n.max_gpus, "gpu_types": list(n.gpu_types), "fabric": n.fabric,
                      "network": nics})  # fmt: skip
@@ -120,7 +121,8 @@ def _link_rows() -> Listing:
                      format_seconds(x.latency.value)])  # fmt: skip
         data.append({"name": x.name, "full_name": x.full_name, "aliases": list(x.aliases),
                      "kind": x.kind, "bw_bytes_per_s": x.bw.value,
-                     "payload_frac": x.payload_frac.value, "latency_s": x.latency.value})  # fmt: skip
+                     "payload_frac": x.payload_frac.value,
+                     "latency_s": x.latency.value})  # fmt: skip
     return header, rows, data
 
 
@@ -224,8 +226,8 @@ def render_record(record: Any) -> str:
         note = f" ({f.note})" if f.note else ""
         lines.append(f"  {key:<{width}}  {values[key]:>{right}}  [{f.source}]{note}")
     if isinstance(record, GpuSpec):
-        lines.append(f"  {'usable memory':<{width}}  "
-                     f"{format_bytes(record.usable_memory_bytes, unit='GiB'):>{right}}")  # fmt: skip
+        usable = format_bytes(record.usable_memory_bytes, unit="GiB")
+        lines.append(f"  {'usable memory':<{width}}  {usable:>{right}}")
     lines += ["", "sources"]
     for key, citation in record.sources.items():
         lines += textwrap.wrap(f"[{key}] {citation}", 100, initial_indent="  ",
@@ -239,11 +241,15 @@ def render_record(record: Any) -> str:
 
 def record_dict(record: Any) -> dict[str, Any]:
     """A record as data; a figure's key ends in its unit, its source is spelt out."""
+
+    def named(key: str) -> str:
+        unit = "" if key.startswith("peak_flop_per_s") else unit_of(key)
+        return f"{key}_{unit}" if unit else key
+
     figures = {
-        f"{key}_{unit}" if (unit := unit_of(key)) and not key.startswith("peak_flop_per_s") else key:
-        {"value": f.value, "source": record.sources[f.source], "note": f.note}
+        named(key): {"value": f.value, "source": record.sources[f.source], "note": f.note}
         for key, f in record.figures().items()
-    }  # fmt: skip
+    }
     return {
         "name": record.name,
         "full_name": record.full_name,

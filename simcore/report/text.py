@@ -2,65 +2,30 @@
 
 from __future__ import annotations
 
-import re
 import textwrap
 from collections.abc import Iterable, Sequence
 
-from simcore.base.units import GIB, GIGA, KILO, PERCENT, format_seconds, format_si
+from simcore.base.units import GIB, GIGA, KILO, format_seconds, format_si
 from simcore.engine.result import Explanation, MeasuredRow, Prediction
 from simcore.report.tables import side_by_side
 from simcore.report.terms import COMPUTE_PARTS, HIDDEN, memory_label, time_label
+from simcore.report.words import (
+    EDGE,
+    WIDTH,
+    figure,
+    gigabytes,
+    labelled,
+    percent,
+    plural,
+    wrapped,
+)
 
-WIDTH = 80
 HEIGHT = 30
-#: Width of the words at the left edge (FITS, STEP…).
-_EDGE = 12
 #: Where the memory column starts beside the time column.
 _COLUMN = 40
 #: A resource is worth a word when twice of it gains at least this.
 _WORTH_FRAC = 0.005
-#: Blanks at which a line must not break.
-_GLUE = re.compile(r" (?=\(default\))|(?<=\d) (?=(?:ns|us|ms|s|min|h|d|GB|GiB|%)\b|%)")
 _GREEN, _RED, _BOLD, _PLAIN = "\033[32m", "\033[31m", "\033[1m", "\033[0m"
-
-
-def figure(value: float) -> str:
-    """Three significant digits without an exponent up to a billion: ``4,330``, ``30.1``."""
-    size = abs(value)
-    if size >= KILO**3:
-        return f"{value:.2e}"
-    digits = 0 if size >= 100 else 1 if size >= 10 else 2 if size >= 1 else 3
-    return f"{value:,.{digits}f}"
-
-
-def percent(frac: float, *, signed: bool = False) -> str:
-    """A share as text: ``71 %``; below ten with one digit behind the point."""
-    value = frac * PERCENT
-    digits = 0 if abs(value) >= 9.95 or value == 0 else 1
-    return f"{value:{'+' if signed else ''}.{digits}f} %"
-
-
-def gigabytes(n_bytes: float) -> str:
-    """Decimal gigabytes, without the unit."""
-    return figure(n_bytes / GIGA)
-
-
-def plural(unit: str) -> str:
-    """``clip`` to ``clips``; a word that ends in s stays."""
-    return unit if unit.endswith("s") else unit + "s"
-
-
-def _wrap(label: str, text: str, limit: int | None = None) -> list[str]:
-    """``text`` behind ``label``; cut to ``limit`` lines with an ellipsis."""
-    lines = _lines(text, WIDTH - _EDGE, limit)
-    return [f"{label if i == 0 else '':<{_EDGE}}{line}" for i, line in enumerate(lines)]
-
-
-def _lines(text: str, width: int, limit: int | None = None) -> list[str]:
-    """Wrapped text in which a figure stays with its unit and "(default)" with its word."""
-    glued = _GLUE.sub("\0", text)
-    lines = textwrap.wrap(glued, width, max_lines=limit, placeholder=" ...", break_on_hyphens=False)
-    return [line.replace("\0", " ") for line in lines]
 
 
 def _title(p: Prediction) -> list[str]:
@@ -99,8 +64,8 @@ def _settings(p: Prediction) -> list[str]:
     )
     unit = p.sample_unit if p.global_batch == 1 else plural(p.sample_unit)
     return [
-        *_lines(", ".join(parts), WIDTH, 2),
-        *_lines(f"{batch} = {p.global_batch:,} {unit} a step", WIDTH, 2),
+        *wrapped(", ".join(parts), WIDTH, 2),
+        *wrapped(f"{batch} = {p.global_batch:,} {unit} a step", WIDTH, 2),
     ]
 
 
@@ -112,19 +77,19 @@ def _verdict(p: Prediction) -> list[str]:
         text = f"{decimal} {binary}, {percent(m.margin_frac)} left"
         if m.high_bytes > m.capacity_bytes:
             text += f"; tight: may reach {gigabytes(m.high_bytes)} GB (80 % interval)"
-        lines = _wrap("FITS", text)
+        lines = labelled("FITS", text)
     else:
         over = gigabytes(m.device_bytes - m.capacity_bytes)
-        lines = _wrap("NO", f"needs {decimal} {binary}: {over} GB too much")
+        lines = labelled("NO", f"needs {decimal} {binary}: {over} GB too much")
         fixes = "; ".join(p.fixes) if p.fixes else "nothing that was tried (--json)"
-        lines += _wrap("", f"what makes it fit: {fixes}", 2)
+        lines += labelled("", f"what makes it fit: {fixes}", 2)
     away = [
         f"{gigabytes(n)} GB of {what}"
         for n, what in ((m.host_bytes, "host memory"), (m.nvme_bytes, "NVMe"))
         if n > 0
     ]
     if away:
-        lines += _wrap("", f"and a GPU keeps {' and '.join(away)}")
+        lines += labelled("", f"and a GPU keeps {' and '.join(away)}")
     return lines
 
 
@@ -132,7 +97,7 @@ def _step(p: Prediction) -> list[str]:
     t = p.step_time_s
     low, high = format_seconds(t.low), format_seconds(t.high)
     text = f"{format_seconds(t.value)}, 80 % between {low} and {high} ({t.origin})"
-    return _wrap("STEP", text, 3)
+    return labelled("STEP", text, 3)
 
 
 def _throughput(p: Prediction) -> list[str]:
@@ -141,10 +106,10 @@ def _throughput(p: Prediction) -> list[str]:
         f"{figure(p.iter_per_s)} iter/s",
         f"MFU {percent(p.mfu_frac)}",
     ]
-    lines = _wrap("THROUGHPUT", ", ".join(parts))
+    lines = labelled("THROUGHPUT", ", ".join(parts))
     if p.n_gpus > 1:
         one = f"one {p.single_gpu}" + (" (the fastest)" if len(p.rank_classes) > 1 else "")
-        lines += _wrap(
+        lines += labelled(
             "SPEED-UP",
             f"{figure(p.speedup_vs_1gpu)} x {one}, "
             f"{percent(p.scaling_efficiency_frac)} scaling efficiency",
@@ -159,11 +124,11 @@ def _mixed(p: Prediction) -> list[str]:
     slow = max(p.rank_classes, key=lambda c: c.compute_s)
     fast = min(p.rank_classes, key=lambda c: c.compute_s)
     text = (
-        f"{slow.gpu} ({slow.n_gpus:,} of {p.n_gpus:,}): {format_seconds(slow.compute_s)} of compute "
-        f"a step, {fast.gpu} {format_seconds(fast.compute_s)}; an uneven split of the batch would "
-        f"gain {percent(p.uneven_split_gain_frac)}"
+        f"{slow.gpu} ({slow.n_gpus:,} of {p.n_gpus:,}): {format_seconds(slow.compute_s)} of "
+        f"compute a step, {fast.gpu} {format_seconds(fast.compute_s)}; an uneven split of the "
+        f"batch would gain {percent(p.uneven_split_gain_frac)}"
     )
-    return _wrap("SLOWEST", text, 2)
+    return labelled("SLOWEST", text, 2)
 
 
 Row = tuple[str, str, str]
@@ -224,7 +189,7 @@ def _bound(p: Prediction) -> list[str]:
         f"{format_seconds(w.step_time_s)} ({percent(-w.gain_frac, signed=True)})"
         for w in worth
     ]
-    return _wrap("BOUND BY", "; ".join([p.bound_by, *gains]), 3)
+    return labelled("BOUND BY", "; ".join([p.bound_by, *gains]), 3)
 
 
 def _measured_value(row: MeasuredRow, value: float) -> str:
@@ -244,16 +209,16 @@ def _measured(p: Prediction) -> list[str]:
             f"{_measured_value(row, row.predicted)} ({percent(row.error_frac, signed=True)}), "
             f"{row.source}{'; ' + row.note if row.note else ''}"
         )
-        lines += _wrap("" if lines else "MEASURED", text, 1)
+        lines += labelled("" if lines else "MEASURED", text, 1)
     if len(p.measured) > 3:
-        lines += _wrap("", f"+{len(p.measured) - 3} more (--json)")
+        lines += labelled("", f"+{len(p.measured) - 3} more (--json)")
     return lines
 
 
 def _run(p: Prediction) -> list[str]:
     if p.run_time_s is None or p.run_steps is None:
         return []
-    return _wrap("RUN", f"{format_seconds(p.run_time_s)} for {p.run_steps:,.0f} steps")
+    return labelled("RUN", f"{format_seconds(p.run_time_s)} for {p.run_steps:,.0f} steps")
 
 
 #: Assumptions that move the answer most stand first.
@@ -277,17 +242,17 @@ def _assumptions(p: Prediction, room: int) -> list[str]:
     lines: list[str] = []
     for i, text in enumerate(ranked):
         left = len(ranked) - i - 1
-        more = _wrap("" if lines else "ASSUMED", text)
+        more = labelled("" if lines else "ASSUMED", text)
         if len(lines) + len(more) + bool(left) <= room:
             lines += more
             continue
         note = f"+{left + 1} more (--json)"
         if not lines:
             if room == 1:
-                return _wrap("ASSUMED", f"{left + 1} things (--json lists them)")
-            return [*_wrap("ASSUMED", text, room - 1), *(_wrap("", f"+{left} more (--json)")
+                return labelled("ASSUMED", f"{left + 1} things (--json lists them)")
+            return [*labelled("ASSUMED", text, room - 1), *(labelled("", f"+{left} more (--json)")
                                                         if left else [])]  # fmt: skip
-        return [*lines, *_wrap("", note)]
+        return [*lines, *labelled("", note)]
     return lines
 
 
@@ -295,7 +260,7 @@ _HINT = "--explain TERM: formula, inputs and source   --trace FILE   --json"
 
 
 def _paint(line: str, fits: bool) -> str:
-    word, rest = line[:_EDGE].rstrip(), line[len(line[:_EDGE].rstrip()) :]
+    word, rest = line[:EDGE].rstrip(), line[len(line[:EDGE].rstrip()) :]
     return f"{_BOLD}{_GREEN if fits else _RED}{word}{_PLAIN}{rest}"
 
 
@@ -332,11 +297,11 @@ def render(p: Prediction, *, colour: bool = False) -> str:
 
 def render_explanation(e: Explanation, related: Sequence[str] = ()) -> str:
     """Formula, inputs and source of one term in at most 19 lines."""
-    lines = [f"{e.term} = {e.value}", *_wrap("formula", e.formula, 5)]
+    lines = [f"{e.term} = {e.value}", *labelled("formula", e.formula, 5)]
     width = max((len(name) for name, _ in e.inputs), default=0)
     for i, (name, value) in enumerate(e.inputs[:8]):
-        lines += _wrap("" if i else "inputs", f"{name:<{width}}  {value}", 1)
-    lines += _wrap("source", e.source, 4)
+        lines += labelled("" if i else "inputs", f"{name:<{width}}  {value}", 1)
+    lines += labelled("source", e.source, 4)
     if related:
-        lines += _wrap("see also", ", ".join(related), 1)
+        lines += labelled("see also", ", ".join(related), 1)
     return "\n".join(lines) + "\n"

@@ -35,6 +35,11 @@ class Calibrated:
     fit: StepFit
     verdict: Verdict
     suspects: dict[str, str]
+    profiles: dict[str, Profile]
+
+    def profile_for(self, case: Case) -> Profile:
+        """The profile fitted on all rows of the table that a case is from."""
+        return self.profiles.get(case.table) or load_profile()
 
 
 def calibrate_and_judge(tables: Sequence[Table]) -> Calibrated:
@@ -42,6 +47,7 @@ def calibrate_and_judge(tables: Sequence[Table]) -> Calibrated:
     blind = load_profile()
     fits: list[StepFit] = []
     profiles: dict[str, Profile] = {}
+    fitted: dict[str, Profile] = {}
     works: dict[str, float] = {}
     suspects: dict[str, str] = {}
     for table in tables:
@@ -51,12 +57,19 @@ def calibrate_and_judge(tables: Sequence[Table]) -> Calibrated:
         kept = [c for c in cases if c.id in requests]
         if not kept:
             continue
-        parameters = parameters_of(requests, blind)
+        parameters = [*parameters_of(requests, blind), *work_parameters(kept)]
         rows = [_row(c, requests[c.id], parameters, blind) for c in kept]
         # A row that contradicts others teaches nothing; it is still predicted and reported.
         doubted = {c.id for c in kept if c.flag or c.id in suspects}
         sound = [r for r in rows if r.key not in doubted]
-        fits.append(fit_steps(sound, parameters))
+        whole = fit_steps(sound, parameters)
+        fits.append(whole)
+        fitted[kept[0].table] = blind.with_knobs(
+            whole.knobs(),
+            f"fit of {table.path.stem}",
+            f"calibrated on {len(sound)} rows of {table.path.name}",
+            whole.residual_sd_log,
+        )
         left_out = leave_one_out(rows, parameters, never={r.key for r in rows} & doubted)
         for case in kept:
             _, fit = left_out[case.id]
@@ -75,7 +88,7 @@ def calibrate_and_judge(tables: Sequence[Table]) -> Calibrated:
         profile_for=lambda c: profiles.get(c.id, blind),
         work_for=lambda c: works.get(c.id),
     )
-    return Calibrated(_merge(fits), verdict, suspects)
+    return Calibrated(_merge(fits), verdict, suspects, fitted)
 
 
 def _requests(cases: Sequence[Case], profile: Profile) -> dict[str, Request]:
@@ -117,6 +130,12 @@ def parameters_of(requests: Mapping[str, Request], profile: Profile) -> list[Par
     return list(made.values())
 
 
+def work_parameters(cases: Sequence[Case]) -> list[Parameter]:
+    """The amount of work of runs whose source does not give it."""
+    models = dict.fromkeys(c.model for c in cases if not c.work_known)
+    return [Parameter(f"work:{m}", None, WORK_SD_LOG, workload=m) for m in models]
+
+
 def _row(case: Case, request: Request, parameters: Sequence[Parameter], blind: Profile) -> FitRow:
     node, link = places(request.cluster)
     gpus = {g.gpu.name for g in request.cluster.groups}
@@ -126,7 +145,7 @@ def _row(case: Case, request: Request, parameters: Sequence[Parameter], blind: P
         if (not p.gpu or p.gpu in gpus)
         and (not p.node or p.node == node)
         and (not p.link or (p.link == link and request.cluster.n_nodes > 1))
-        and (not p.workload or p.workload == request.workload.name)
+        and p.workload in ("", request.workload.name)
     ]
 
     def predict_s(values: Mapping[str, float]) -> float:

@@ -268,9 +268,3 @@ def contradictions(cases: Sequence[Case], tolerance_frac: float = 0.05) -> dict[
 def _batch(case: Case) -> float:
     value = case.options.get("micro_batch")
     return float(value) if isinstance(value, int) else 1.0
-
-
-def fill(tables: Sequence[Table]) -> list[Judged]:
-    """Predictions of the rows that have no measured time."""
-    verdict = judge(tables)
-    return [j for j in verdict.judged if measured_time_s(j.case) is None]

@@ -7,7 +7,7 @@ import gzip
 import io
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from simcore.base.errors import DataError
@@ -76,7 +76,10 @@ def read_table(path: Path) -> Table:
             made = fmt.read(name, row)
         except ValueError as err:
             raise DataError(str(err), file=path, line=line) from None
-        (cases if isinstance(made, Case) else skipped).append(made)  # type: ignore[arg-type]
+        if isinstance(made, Case):
+            cases.append(made if made.table else replace(made, table=path.stem))
+        else:
+            skipped.append(made)
     return Table(path, fmt.name, tuple(cases), tuple(skipped))
 
 

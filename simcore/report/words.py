@@ -1,0 +1,53 @@
+"""Figures and lines as people read them: three digits, units named, 80 columns."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+
+from simcore.base.units import GIGA, KILO, PERCENT
+
+WIDTH = 80
+#: Width of the words at the left edge (FITS, STEP…).
+EDGE = 12
+#: Blanks at which a line must not break.
+_GLUE = re.compile(r" (?=\(default\))|(?<=\d) (?=(?:ns|us|ms|s|min|h|d|GB|GiB|%)\b|%)")
+
+
+def figure(value: float) -> str:
+    """Three significant digits without an exponent up to a billion: ``4,330``, ``30.1``."""
+    size = abs(value)
+    if size >= KILO**3:
+        return f"{value:.2e}"
+    digits = 0 if size >= 100 else 1 if size >= 10 else 2 if size >= 1 else 3
+    return f"{value:,.{digits}f}"
+
+
+def percent(frac: float, *, signed: bool = False) -> str:
+    """A share as text: ``71 %``; below ten with one digit behind the point."""
+    value = frac * PERCENT
+    digits = 0 if abs(value) >= 9.95 or value == 0 else 1
+    return f"{value:{'+' if signed else ''}.{digits}f} %"
+
+
+def gigabytes(n_bytes: float) -> str:
+    """Decimal gigabytes, without the unit."""
+    return figure(n_bytes / GIGA)
+
+
+def plural(unit: str) -> str:
+    """``clip`` to ``clips``; a word that ends in s stays."""
+    return unit if unit.endswith("s") else unit + "s"
+
+
+def labelled(label: str, text: str, limit: int | None = None) -> list[str]:
+    """``text`` behind ``label``; cut to ``limit`` lines with an ellipsis."""
+    lines = wrapped(text, WIDTH - EDGE, limit)
+    return [f"{label if i == 0 else '':<{EDGE}}{line}" for i, line in enumerate(lines)]
+
+
+def wrapped(text: str, width: int, limit: int | None = None) -> list[str]:
+    """Wrapped text in which a figure stays with its unit and "(default)" with its word."""
+    glued = _GLUE.sub("\0", text)
+    lines = textwrap.wrap(glued, width, max_lines=limit, placeholder=" ...", break_on_hyphens=False)
+    return [line.replace("\0", " ") for line in lines]

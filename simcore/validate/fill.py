@@ -1,0 +1,73 @@
+"""What nobody measured: the blank cells of tables, and every row under ZeRO's stages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from simcore.base.errors import SimcoreError
+from simcore.engine.predict import predict
+from simcore.engine.request import Options
+from simcore.hardware.profile import Profile
+from simcore.validate.case import Case
+from simcore.validate.formats import Table
+from simcore.validate.judge import measured_time_s, request_of
+
+#: Length of the run that a filled row states the time of.
+RUN_STEPS = 1000
+_ZERO = ("zero1", "zero2", "zero3")
+
+
+def filled_rows(
+    tables: Sequence[Table], profile_for: Callable[[Case], Profile]
+) -> list[dict[str, object]]:
+    """Predictions of rows without a measured time, and of the others under ZeRO-1, 2 and 3."""
+    return [
+        _filled(case, profile_for(case))
+        for table in tables
+        for row in table.cases
+        for case in _wanted(row)
+    ]
+
+
+def _wanted(case: Case) -> list[Case]:
+    blank = measured_time_s(case) is None
+    wanted = [case] if blank else []
+    if "+" in case.gpus or case.options.get("strategy") not in ("ddp", "zero2"):
+        return wanted
+    for stage in _ZERO:
+        if case.options.get("strategy") != stage:
+            options: Options = {**case.options, "strategy": stage}
+            wanted.append(replace(case, id=f"{case.id}/{stage}", options=options, measured={}))
+    return wanted
+
+
+def _filled(case: Case, profile: Profile) -> dict[str, object]:
+    out: dict[str, object] = {
+        "id": case.id,
+        "model": case.model,
+        "gpus": case.gpus,
+        "strategy": case.options.get("strategy"),
+        "micro_batch": case.options.get("micro_batch"),
+    }
+    try:
+        request = request_of(case, profile)
+        found = predict(request)
+    except SimcoreError as err:
+        return {**out, "error": str(err)}
+    step = found.step_time_s
+    epoch = None
+    if request.loading is not None:
+        steps = max(1.0, request.loading.samples // found.global_batch)
+        epoch = steps * step.value
+    return {
+        **out,
+        "micro_batch": found.micro_batch,
+        "step_time_s": {"value": step.value, "low": step.low, "high": step.high},
+        "samples_per_s": found.samples_per_s,
+        "speedup_vs_1gpu": found.speedup_vs_1gpu,
+        "memory_device_bytes": found.memory.device_bytes,
+        "fits": found.fits,
+        "epoch_s": epoch,
+        "run_1000_steps_s": RUN_STEPS * step.value,
+    }

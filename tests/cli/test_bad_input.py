@@ -1,0 +1,152 @@
+"""Wrong commands: exit code 2, one clear sentence a violation, the nearest choice, no traceback."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+GOOD = {"--model": "bert-base", "--gpus": "2x8xA6000ada"}
+
+
+def _predict(**changed: str) -> list[str]:
+    flags = {**GOOD, **{"--" + k.replace("_", "-"): v for k, v in changed.items()}}
+    return ["predict", *(word for pair in flags.items() for word in pair)]
+
+
+#: What is typed, and what the answer must name.
+WRONG: dict[str, tuple[list[str], list[str]]] = {
+    "gpu typo": (_predict(gpus="4x8xA6000ad"), ["A6000ad", "did you mean 'A6000ada'"]),
+    "no nodes": (_predict(gpus="0x8xA100"), ["0x8xA100", "at least 1"]),
+    "no gpus a node": (_predict(gpus="4x0xA100"), ["4x0xA100", "at least 1"]),
+    "leading x": (_predict(gpus="x8xA100"), ["x8xA100", "NODESxGPUSxTYPE"]),
+    "no type": (_predict(gpus="4x8x"), ["4x8x", "NODESxGPUSxTYPE"]),
+    "negative nodes": (_predict(gpus="-1x8xA100"), ["-1x8xA100", "NODESxGPUSxTYPE"]),
+    "too many a node": (_predict(gpus="1x1000xH100"), ["1000"]),
+    "empty gpus": (_predict(gpus=""), ["NODESxGPUSxTYPE"]),
+    "empty group": (_predict(gpus="1x2xA100+"), ["NODESxGPUSxTYPE"]),
+    "second group typo": (_predict(gpus="1x2xA100+1x3xT44"), ["T44", "did you mean 'T4'"]),
+    "unknown model": (_predict(model="bert-bas"), ["bert-bas", "did you mean 'bert-base'"]),
+    "empty model": (_predict(model=""), ["unknown model"]),
+    "unknown strategy": (_predict(strategy="zero4"), ["zero4", "did you mean 'zero"]),
+    "unknown precision": (_predict(precision="bf61"), ["bf61", "did you mean 'bf16'"]),
+    "fp8 training": (_predict(precision="fp8"), ["fp8", "did you mean"]),
+    "unknown optimizer": (_predict(optimizer="adamv"), ["adamv", "did you mean 'adam"]),
+    "unknown recompute": (_predict(recompute="ful"), ["ful", "did you mean 'full'"]),
+    "unknown offload": (_predict(offload="optimiser", strategy="zero2"), ["'optimizer'"]),
+    "unknown offload place": (_predict(offload="optimizer:disk", strategy="zero2"), ["disk"]),
+    "unknown network": (_predict(network="ib-hdrr"), ["ib-hdrr", "did you mean 'ib-hdr'"]),
+    "network within nodes": (_predict(network="nvlink4"), ["does not join nodes"]),
+    "network unit": (_predict(network="25 Gbitt/s"), ["Gbitt/s"]),
+    "unknown node": (_predict(node="dgx-a10"), ["dgx-a10", "did you mean 'dgx-a100"]),
+    "node too small": (_predict(node="workstation-2gpu"), ["holds 2 GPUs, not 8"]),
+    "micro-batch 0": (_predict(micro_batch="0"), ["micro-batch", "not 0"]),
+    "micro-batch -1": (_predict(micro_batch="-1"), ["micro-batch", "not -1"]),
+    "micro-batch abc": (_predict(micro_batch="abc"), ["micro-batch", "'abc'"]),
+    "micro-batch 1.5": (_predict(micro_batch="1.5"), ["micro-batch", "'1.5'"]),
+    "grad-accum 0": (_predict(grad_accum="0"), ["grad-accum", "at least 1"]),
+    "grad-accum two": (_predict(grad_accum="two"), ["grad-accum", "'two'"]),
+    "dp on two nodes": (_predict(strategy="dp"), ["dp", "2 nodes", "use ddp"]),
+    "offload params with ddp": (_predict(offload="params", strategy="ddp"), ["needs zero3"]),
+    "offload optimizer with ddp": (_predict(offload="optimizer", strategy="ddp"), ["needs zero1"]),
+    "steps and epochs": (_predict(steps="10", epochs="1"), ["--steps or --epochs, not both"]),
+    "negative steps": (_predict(steps="-5"), ["steps", "above zero"]),
+    "NaN steps": (_predict(steps="nan"), ["steps", "finite"]),
+    "infinite epochs": (_predict(epochs="inf"), ["epochs", "finite"]),
+    "steps word": (_predict(steps="many"), ["steps", "'many'"]),
+    "counts twice": (_predict(nnodes="2"), ["counts already"]),
+    "nnodes 0": (_predict(gpus="A100", nnodes="0"), ["nnodes", "at least 1"]),
+    "nproc word": (_predict(gpus="A100", nproc_per_node="all"), ["nproc-per-node", "'all'"]),
+    "no sequence": (_predict(model="resnet-50", seq_len="128"), ["seq_len"]),
+    "seq-len 0": (_predict(seq_len="0"), ["seq-len", "at least 1"]),
+    "unknown calibration": (_predict(calibration="nobody"), ["calibration", "nobody"]),
+    "no such calibration file": (_predict(calibration="nothing.yaml"), ["nothing.yaml"]),
+    "trace folder": (_predict(trace="no/such/folder/t.json"), ["no/such/folder"]),
+    "trace is a folder": (_predict(trace="."), ["is a folder"]),
+    "explain nonsense": (_predict(explain="nonsense"), ["nonsense", "known are", "time.host"]),
+    "explain typo": (_predict(explain="memory.activatons"), ["did you mean 'memory.activations'"]),
+    "unknown option": ([*_predict(), "--microbatch", "2"], ["--microbatch", "--micro-batch?"]),
+    "option without value": (["predict", "--model"], ["--model", "argument"]),
+    "stray word": ([*_predict(), "bert"], ["bert"]),
+    "missing model": (["predict", "--gpus", "8xA100"], ["--model is missing"]),
+    "missing gpus": (["predict", "--model", "bert-base"], ["--gpus is missing"]),
+    "unknown command": (["predit"], ["predit", "predict"]),
+    "unknown list": (["list", "gpuz"], ["gpuz", "did you mean 'gpus'"]),
+    "unknown to show": (["show", "gpu", "A10000"], ["A10000", "did you mean"]),
+    "nothing to show": (["show", "gpu"], ["NAME"]),
+    "no table": (["validate", "no-such.csv"], ["no-such.csv"]),
+    "worst of none": (["validate", "pyproject.toml", "--worst", "0"], ["worst", "at least 1"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_one_clear_sentence(case: str, simcore: Callable) -> None:
+    words, named = WRONG[case]
+    ran = simcore(*words)
+    assert ran.code == 2, ran.err
+    assert ran.out == ""
+    lines = ran.err.splitlines()
+    assert len(lines) == 1, ran.err
+    assert lines[0].startswith("error: ")
+    assert "Traceback" not in ran.err and "internal error" not in ran.err
+    for text in named:
+        assert text in lines[0], ran.err
+
+
+def test_every_violation_at_once(simcore: Callable) -> None:
+    ran = simcore(
+        *_predict(
+            model="bert-bas", gpus="4x8xA6000ad", strategy="zero4", precision="bf61",
+            optimizer="adamv", micro_batch="0", grad_accum="x", steps="-1", explain="nonsense",
+            trace="no/such/t.json",
+        )
+    )  # fmt: skip
+    assert ran.code == 2
+    lines = ran.err.splitlines()
+    assert len(lines) == 10
+    assert all(line.startswith("error: ") for line in lines)
+    for text in ("bert-bas", "A6000ad", "zero4", "bf61", "adamv", "micro-batch", "grad-accum",
+                 "steps", "nonsense", "no/such"):  # fmt: skip
+        assert sum(text in line for line in lines) >= 1, text
+
+
+def test_both_missing_are_named(simcore: Callable) -> None:
+    ran = simcore("predict")
+    assert ran.code == 2
+    assert [line.split()[1] for line in ran.err.splitlines()] == ["--model", "--gpus"]
+
+
+def test_json_errors_leave_stdout_empty(simcore: Callable) -> None:
+    ran = simcore(*_predict(model="nope"), "--json")
+    assert (ran.code, ran.out) == (2, "")
+
+
+@pytest.mark.parametrize("case", ["gpu typo", "unknown option", "grad-accum 0"])
+def test_in_a_process_of_its_own(case: str, process: Callable) -> None:
+    words, named = WRONG[case]
+    ran = process(*words)
+    assert ran.code == 2 and ran.out == ""
+    assert "Traceback" not in ran.err
+    assert all(text in ran.err for text in named)
+
+
+def test_unexpected_error_is_one_sentence(
+    simcore: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("a bug\nof ours")
+
+    monkeypatch.setattr("simcore.api.predict", broken)
+    ran = simcore(*_predict())
+    assert ran.code == 70
+    assert ran.err == (
+        "internal error: ZeroDivisionError: a bug of ours (run with --debug for the traceback)\n"
+    )
+    with pytest.raises(ZeroDivisionError):
+        simcore("--debug", *_predict())
+
+
+def test_debug_shows_where_a_usage_error_is_from(process: Callable) -> None:
+    ran = process(*_predict(model="nope"), "--debug")
+    assert ran.code == 1
+    assert "Traceback" in ran.err and "unknown model" in ran.err

@@ -1,0 +1,89 @@
+"""Closed-form paths against the topology graph, and by hand where both might be wrong."""
+
+from __future__ import annotations
+
+import pytest
+
+from simcore.hardware.cluster import ClusterSpec, NodeGroup, link_named, parse_cluster
+from simcore.hardware.paths import (
+    LOOPBACK,
+    NVLINK_HOP_S,
+    cluster_paths,
+    intra_node_path,
+    node_network_path,
+)
+from simcore.hardware.spec import GPUS, NODES
+from simcore.hardware.topology import bottleneck, build_graph
+
+#: A device for presets that name none.
+STAND_INS = {
+    "8xS4000-pcie": "MTT-S4000",
+    "gb200-tray": "GB200",
+    "generic-nvswitch": "H800-SXM-80GB",
+    "generic-pcie": "L40S",
+    "pcie-switch-8gpu": "A40",
+}
+SHAPES = [
+    (name, gpu, n)
+    for name in NODES.names()
+    for gpu in (NODES[name].gpu_types or (STAND_INS[name],))
+    for n in range(2, NODES[name].max_gpus + 1)
+]
+
+
+@pytest.mark.parametrize(("node", "gpu", "n"), SHAPES)
+def test_closed_form_equals_the_graph(node: str, gpu: str, n: int) -> None:
+    """A ring in device order over the first n devices of every preset."""
+    group = NodeGroup(1, n, GPUS[gpu], NODES[node])
+    path = intra_node_path(group)
+    if path.bottleneck == "host memory":
+        # Traffic through host memory also meets the DRAM, which the graph of wires lacks.
+        dram = group.node.cpu.dram_bw_per_socket.value * group.node.cpu.sockets
+        assert path.bw_bytes_per_s == pytest.approx(dram / (2 * n))
+        return
+    graph = build_graph(ClusterSpec((group,)))
+    rate, _, _ = bottleneck(graph, [f"g0n0gpu{i}" for i in range(n)])
+    assert path.bw_bytes_per_s == pytest.approx(rate)
+
+
+def test_one_device_meets_no_wire() -> None:
+    assert intra_node_path(parse_cluster("4x1xA100").groups[0]) is LOOPBACK
+    assert cluster_paths(parse_cluster("1x1xA100")) == (LOOPBACK, LOOPBACK)
+
+
+def test_nvlink_switch_gives_every_device_its_own_rate() -> None:
+    path = intra_node_path(parse_cluster("8xA100-SXM-80GB").groups[0])
+    assert (path.route, path.bw_bytes_per_s, path.hop_s) == ("nvlink", 300e9, NVLINK_HOP_S)
+
+
+def test_a_card_without_nvlink_never_takes_the_switch() -> None:
+    group = parse_cluster("2xA40", node="generic-nvswitch").groups[0]
+    assert intra_node_path(group).route != "nvlink" or group.gpu.nvlink_bw is not None
+
+
+def test_geforce_goes_through_host_memory() -> None:
+    """No peer-to-peer: twice the port's latency, and the rate of the shared root."""
+    path = intra_node_path(parse_cluster("8xRTX4090").groups[0])
+    port = link_named("pcie4-x16")
+    assert path.route == "pcie_host"
+    assert path.hop_s == 2 * port.latency.value
+    rate = port.bw.value * port.payload_frac.value
+    dram = 2 * NODES["8x4090-pcie"].cpu.dram_bw_per_socket.value / 16
+    assert path.bw_bytes_per_s == pytest.approx(min(rate, dram))
+
+
+def test_nics_of_a_node_add_up() -> None:
+    group = parse_cluster("2x8xA100-SXM-80GB").groups[0]
+    link = link_named("ib-hdr")
+    path = node_network_path(group)
+    assert path.bw_bytes_per_s == pytest.approx(8 * link.bw.value * link.payload_frac.value)
+    assert path.route == "network_rdma"
+    assert node_network_path(parse_cluster("2x1xA2000").groups[0]).route == "network_tcp"
+
+
+def test_a_mixed_cluster_is_as_fast_as_its_slowest_group() -> None:
+    mixed = parse_cluster("1x2xA100+1x3xT4")
+    paths = cluster_paths(mixed)
+    a100, t4 = mixed.groups
+    assert paths == (intra_node_path(t4), node_network_path(t4))
+    assert paths[0].bw_bytes_per_s < intra_node_path(a100).bw_bytes_per_s

@@ -1,0 +1,178 @@
+"""Efficiency profiles: whose figure is taken, what calibration multiplies."""
+
+from __future__ import annotations
+
+from math import hypot
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simcore.base.errors import DataError, UnknownName
+from simcore.hardware.cluster import parse_cluster
+from simcore.hardware.profile import Estimate, Knob, Profile, families_of, load_profile
+from simcore.hardware.spec import GPUS
+
+
+def leaf(value: Any, sd: float = 0.1, source: str = "t") -> dict[str, Any]:
+    return {"value": value, "sd_log": sd, "source": source}
+
+
+def table(own: dict[str, Any], family: dict[str, Any], pooled: dict[str, Any]) -> dict[str, Any]:
+    return {"by_gpu": own, "by_family": family, "pooled": pooled}
+
+
+def toy(**changes: Any) -> Profile:
+    """Figures that tell by their value where they come from."""
+    gemm = table(
+        {"A100-SXM-80GB": leaf(0.9)},
+        {"Hopper": leaf(0.8), "half-rate": leaf(0.7), "Ada": leaf(0.6)},
+        leaf(0.5, 0.3),
+    )
+    clocks = {"pooled": leaf(1.25, 0.4)}
+    values: dict[str, Any] = {
+        "name": "toy",
+        "origin": "test",
+        "efficiency": {
+            "compute_efficiency": {"gemm_tensor16": gemm, "gemm_simt32": gemm},
+            "memory_efficiency": {"elementwise": table({}, {}, leaf(0.5))},
+            "clocks": {"sustained_over_burst": clocks},
+            "host": {"kernel_start": leaf("2 us"), "host_issue": leaf("8 us", 0.2)},
+        },
+        "runtime": {
+            "route_efficiency": {"nvlink": leaf(0.8), "network_tcp": leaf(0.6)},
+            "cuda_context": {"pooled": leaf("400 MiB")},
+        },
+    }
+    return Profile(**(values | changes))
+
+
+@pytest.mark.parametrize(
+    ("gpu", "value", "says"),
+    [
+        ("A100-SXM-80GB", 0.9, "A100-SXM-80GB"),
+        ("H100-SXM-80GB", 0.8, "family Hopper"),
+        ("RTX4090", 0.7, "family half-rate"),  # before its architecture, Ada
+        ("L40S", 0.6, "family Ada"),
+        ("T4", 0.5, "all GPUs"),
+    ],
+)
+def test_own_then_family_then_pooled(gpu: str, value: float, says: str) -> None:
+    found = toy().compute_efficiency("gemm", "fp32", GPUS[gpu])
+    assert found.value == pytest.approx(value)
+    assert found.source.startswith(says)
+
+
+def test_tensor_cores_run_at_sustained_clocks_unless_half_rate() -> None:
+    full = toy().compute_efficiency("gemm", "fp16", GPUS["A100-SXM-80GB"])
+    assert full.value == pytest.approx(0.9 / 1.25)
+    assert full.sd_log == pytest.approx(hypot(0.1, 0.4))
+    half = toy().compute_efficiency("gemm", "fp16", GPUS["RTX4090"])
+    assert (half.value, half.sd_log) == (0.7, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "families"),
+    [
+        ("RTX4090", ("half-rate", "Ada")),
+        ("RTX3090", ("half-rate", "Ampere")),
+        ("A6000ada", ("Ada",)),
+        ("A100-PCIE-80GB", ("Ampere-GA100",)),
+        ("A40", ("Ampere",)),
+        ("H100-SXM-80GB", ("Hopper",)),
+        ("B200-SXM", ("Blackwell",)),
+        ("V100-SXM-32GB", ("Volta",)),
+    ],
+)
+def test_families(gpu: str, families: tuple[str, ...]) -> None:
+    assert families_of(GPUS[gpu]) == families
+
+
+def test_knobs_multiply_where_they_apply() -> None:
+    knobs = (
+        Knob(knob="compute", value=0.5, sd_log=0.01),
+        Knob(knob="compute", value=0.8, sd_log=0.02, gpu="T4"),
+        Knob(knob="memory", value=2.0, sd_log=0.03, gpu="H100-SXM-80GB"),
+        Knob(knob="host", value=4.0, sd_log=0.04),
+        Knob(knob="intra", value=0.9, sd_log=0.05, node="dgx-a100"),
+        Knob(knob="inter", value=0.7, sd_log=0.06, link="eth-10"),
+    )
+    fitted = toy().with_knobs(knobs, "mine", "fitted", 0.07)
+    t4, a100 = GPUS["T4"], GPUS["A100-SXM-80GB"]
+    assert fitted.compute_efficiency("gemm", "fp32", t4).value == pytest.approx(0.5 * 0.5 * 0.8)
+    assert fitted.compute_efficiency("gemm", "fp32", a100).value == pytest.approx(0.9 * 0.5)
+    assert fitted.compute_efficiency("gemm", "fp32", a100).sd_log == 0.01
+    assert fitted.memory_efficiency("elementwise", a100).value == 0.5
+    assert fitted.memory_efficiency("elementwise", GPUS["H100-SXM-80GB"]).value == 1.0
+    assert fitted.host_issue_s(t4).value == pytest.approx(2e-6)  # four times as fast
+    assert fitted.route_efficiency("nvlink", node="dgx-a100").value == pytest.approx(0.72)
+    assert fitted.route_efficiency("nvlink", node="dgx-2").value == 0.8
+    assert fitted.route_efficiency("network_tcp", link="eth-10").value == pytest.approx(0.42)
+    assert fitted.route_efficiency("network_tcp", link="eth-1").value == 0.6
+    assert fitted.residual_sd_log.value == 0.07
+    assert "mine" in fitted.compute_efficiency("gemm", "fp32", t4).source
+    assert toy().compute_efficiency("gemm", "fp32", t4).value == 0.5
+
+
+def test_no_link_loses_nothing() -> None:
+    assert toy().route_efficiency("none") == Estimate(1.0, 0.0, "no link")
+
+
+@pytest.mark.parametrize("name", GPUS.names())
+def test_the_shipped_profile_answers_for_every_gpu(name: str) -> None:
+    profile, gpu = load_profile(), GPUS[name]
+    for peak in gpu.peak_flop_per_s:
+        for kind in ("gemm", "conv", "attention"):
+            found = profile.compute_efficiency(kind, peak, gpu)
+            assert 0.1 < found.value < 1.2, (kind, peak)
+            assert 0 < found.sd_log < 1
+    for kind in ("elementwise", "norm", "softmax", "gemm", "gather", "copy", "reduction"):
+        assert 0.1 < profile.memory_efficiency(kind, gpu).value < 1.1
+    assert 1e-6 < profile.host_issue_s(gpu).value < 1e-4
+    assert 1e8 < profile.cuda_context_bytes(gpu).value < 2e9
+
+
+def test_less_is_known_of_what_was_never_measured() -> None:
+    """A pooled figure is no surer than a GPU's own."""
+    profile = load_profile()
+    own, pooled = (profile.memory_efficiency("elementwise", GPUS[g])
+                   for g in ("A100-SXM-80GB", "Gaudi3"))  # fmt: skip
+    assert own.sd_log <= pooled.sd_log
+
+
+def test_spread_names_every_knob() -> None:
+    spread = load_profile().knob_spread(parse_cluster("2x8xA6000ada"), "tf32", "latte-xl", 0.0)
+    assert set(spread) == {"compute", "memory", "host", "intra", "inter", "loader", "overlap"}
+    assert all(0 < s < 1 for s in spread.values())
+    alone = load_profile().knob_spread(parse_cluster("1x1xA6000ada"), "tf32", "latte-xl", 0.0)
+    assert alone["intra"] == alone["inter"] == 0.0
+
+
+def test_blind_is_the_default_and_is_loaded_once() -> None:
+    assert load_profile() is load_profile()
+    assert load_profile("blind").name == "blind"
+
+
+def test_unknown_calibrations(tmp_path: Path) -> None:
+    with pytest.raises(UnknownName, match="calibration 'seedz'"):
+        load_profile("seedz")
+    with pytest.raises(DataError, match="no such calibration file"):
+        load_profile(str(tmp_path / "missing.yaml"))
+
+
+def test_a_calibration_file_of_ones_own(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(
+        "name: mine\norigin: my runs\nrows: 3\nresidual_sd_log: 0.05\n"
+        "knobs:\n  - {knob: compute, value: 0.5, sd_log: 0.1}\n",
+        encoding="utf-8",
+    )
+    mine, blind = load_profile(str(file)), load_profile()
+    gpu = GPUS["A6000ada"]
+    assert mine.compute_efficiency("gemm", "tf32", gpu).value == pytest.approx(
+        0.5 * blind.compute_efficiency("gemm", "tf32", gpu).value
+    )
+    file.write_text(file.read_text() + "colour: red\n", encoding="utf-8")
+    load_profile.cache_clear()
+    with pytest.raises(DataError, match="colour"):
+        load_profile(str(file))

@@ -1,0 +1,59 @@
+"""The two commands of the README are the ones that work and that CI runs."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+COMMANDS = re.findall(r"^    (.+)$", README, re.MULTILINE)
+EXAMPLES = [
+    line.split("  #")[0].strip()
+    for line in COMMANDS
+    if line.startswith("simcore ") and not set("…[") & set(line) and "--trace" not in line
+]
+
+
+def test_ci_runs_the_readme_s_second_command() -> None:
+    first, second = (c for c in COMMANDS if c.startswith("pip install"))
+    assert first == "pip install . && simcore predict --model latte-xl --gpus 4x8xA6000ada"
+    lines = (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
+    assert lines[-1] == second
+    assert os.access(ROOT / "check", os.X_OK)
+
+
+def test_constraints_pin_torch() -> None:
+    pins = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    assert "torch==2.13.0" in pins
+    assert all(re.fullmatch(r"[\w.-]+==[\w.]+", p) for p in pins if p and not p.startswith("#"))
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("simcore.cli.main") is None, reason="simcore.cli.main is not written"
+)
+@pytest.mark.parametrize("command", EXAMPLES)
+def test_examples_of_the_readme_run(
+    command: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    from simcore.cli.main import main
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", shlex.split(command))
+    try:
+        main()
+    except SystemExit as end:
+        assert end.code in (None, 0, 1), capsys.readouterr().err
+    assert len(capsys.readouterr().out) > 200
+
+
+def test_there_are_examples() -> None:
+    assert len(EXAMPLES) >= 5
