@@ -116,6 +116,8 @@ ALIASES = {
     "memory": "memory.device",
     "fits": "memory.device",
     "data_loading": "time.loader",
+    "comm._exposed": "time.communication_exposed",
+    "comm._hidden": "time.communication_hidden",
 }
 
 

@@ -99,7 +99,7 @@ def parse_cluster(
                 f"{part.strip()!r} has counts already: drop --nnodes/--nproc-per-node"
             )
         elif first is None:
-            counts = [nnodes if nnodes is not None else 1, nproc_per_node or 1]
+            counts = [1 if given is None else given for given in (nnodes, nproc_per_node)]
         for count, what in zip(counts, ("node count", "GPUs a node"), strict=True):
             if count < 1:
                 violations.append(f"{what} of {part.strip()!r} must be at least 1")

@@ -30,7 +30,7 @@ WRONG: dict[str, tuple[list[str], list[str]]] = {
     "empty model": (_predict(model=""), ["unknown model"]),
     "unknown strategy": (_predict(strategy="zero4"), ["zero4", "did you mean 'zero"]),
     "unknown precision": (_predict(precision="bf61"), ["bf61", "did you mean 'bf16'"]),
-    "fp8 training": (_predict(precision="fp8"), ["fp8", "did you mean"]),
+    "fp8 training": (_predict(precision="fp8"), ["fp8", "known are amp-bf16"]),
     "unknown optimizer": (_predict(optimizer="adamv"), ["adamv", "did you mean 'adam"]),
     "unknown recompute": (_predict(recompute="ful"), ["ful", "did you mean 'full'"]),
     "unknown offload": (_predict(offload="optimiser", strategy="zero2"), ["'optimizer'"]),

@@ -153,6 +153,23 @@ def test_one_gpu_is_its_own_yardstick() -> None:
     assert result.scaling_efficiency_frac == pytest.approx(1.0, rel=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("gpus", "options"),
+    [
+        ("1x8xA6000ada", {}),
+        ("2x8xA100-SXM", {}),
+        ("1x4xT4", {"strategy": "dp"}),
+        ("1x8xA6000ada", {"strategy": "zero2", "offload": "optimizer"}),
+    ],
+)
+def test_speedup_is_the_ratio_of_two_predictions(gpus: str, options: dict[str, Any]) -> None:
+    many = ask("gpt2", gpus, micro_batch=2, **options)
+    alone = ask("gpt2", f"1x1x{gpus.split('x', 2)[2]}", micro_batch=2,
+                node=make_request("gpt2", gpus).cluster.groups[0].node.name, **options)  # fmt: skip
+    ratio = many.samples_per_s / alone.samples_per_s
+    assert many.speedup_vs_1gpu == pytest.approx(ratio, rel=0.01)
+
+
 # -- mixed clusters ----------------------------------------------------------------------------
 
 MIXED = "1x2xA100+1x3xT4"

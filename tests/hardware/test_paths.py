@@ -36,13 +36,16 @@ def test_closed_form_equals_the_graph(node: str, gpu: str, n: int) -> None:
     """A ring in device order over the first n devices of every preset."""
     group = NodeGroup(1, n, GPUS[gpu], NODES[node])
     path = intra_node_path(group)
-    if path.bottleneck == "host memory":
-        # Traffic through host memory also meets the DRAM, which the graph of wires lacks.
-        dram = group.node.cpu.dram_bw_per_socket.value * group.node.cpu.sockets
-        assert path.bw_bytes_per_s == pytest.approx(dram / (2 * n))
-        return
     graph = build_graph(ClusterSpec((group,)))
-    rate, _, _ = bottleneck(graph, [f"g0n0gpu{i}" for i in range(n)])
+    rate, link, _ = bottleneck(graph, [f"g0n0gpu{i}" for i in range(n)])
+    if path.route == "pcie_host":
+        # The graph has the wires, not the DRAM behind them; and its rate between sockets is what
+        # peer-to-peer traffic gets, which traffic through host memory is not.
+        dram = group.node.cpu.dram_bw_per_socket.value * group.node.cpu.sockets / (2 * n)
+        if link == group.node.socket_link:
+            port = link_named(group.node.pcie_link)
+            rate = port.bw.value * port.payload_frac.value
+        rate = min(rate, dram)
     assert path.bw_bytes_per_s == pytest.approx(rate)
 
 

@@ -68,7 +68,7 @@ def test_the_widest_path_prefers_nvlink_and_few_hops() -> None:
 
 def test_between_nodes_the_nic_is_the_bottleneck() -> None:
     """One HDR100 port a node: 12.5 GB/s less its overhead, both ways of one ring."""
-    graph = build_graph(parse_cluster("2x8xA6000ada"))
+    graph = build_graph(parse_cluster("2x8xA6000ada", network="ib-hdr100"))
     rate, link, edge = bottleneck(graph, gpus(0, 8) + gpus(1, 8))
     assert link == "ib-hdr100"
     assert SWITCH in edge

@@ -1,0 +1,168 @@
+"""The written validation report, made from the tables and words on what physics cannot explain.
+
+python -m simcore.validate.report validate/tables/*.csv > validate/REPORT.md
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from simcore.base.units import GIGA, PERCENT, format_seconds
+from simcore.validate.calibrated import Calibrated, calibrate_and_judge
+from simcore.validate.fill import filled_rows
+from simcore.validate.formats import Table, read_table
+from simcore.validate.judge import Verdict, judge
+from simcore.validate.metrics import QUANTITIES, Score, Scored
+from simcore.validate.words import TITLES, WORDS
+
+_HEAD = """# Validation report
+
+Written by `python -m simcore.validate.report validate/tables/*.csv > validate/REPORT.md`; change
+the tables or the words in `simcore/validate/words.py`, not this file.
+
+**Blind** predictions know datasheets and op benchmarks of other jobs, and none of the rows below.
+**Calibrated** ones come from a maximum a posteriori fit of a few physical parameters (sustained
+compute and memory traffic, link bandwidths, loading rate, host rate; for runs of unknown length
+the amount of work) to the other rows of the same table: every row is predicted by a fit that has
+not seen its configuration (leave-one-out). Rows that contradict others are flagged, predicted and
+shown, but teach no fit. Errors are (predicted - measured) / measured; intervals hold 80 %.
+"""
+
+
+def _percent(value: float | None, digits: int = 1, *, signed: bool = False) -> str:
+    if value is None:
+        return "-"
+    return f"{value * PERCENT:{'+' if signed else ''}.{digits}f} %"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    lines += ["| " + " | ".join(row) + " |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def _score_row(name: str, score: Score) -> list[str]:
+    return [
+        name,
+        str(score.n),
+        _percent(score.mape_frac),
+        _percent(score.median_abs_frac),
+        _percent(score.median_bias_frac, signed=True),
+        _percent(score.p90_abs_frac),
+        _percent(score.coverage80_frac, 0),
+    ]
+
+
+def _summary(blind: Verdict, calibrated: Calibrated) -> str:
+    rows = []
+    for quantity in QUANTITIES:
+        for mode, verdict in (("blind", blind), ("leave-one-out", calibrated.verdict)):
+            score = verdict.score(quantity, flagged=False)
+            if score.n and not (mode == "leave-one-out" and "memory" in quantity):
+                rows.append(_score_row(f"{quantity.replace('_', ' ')}, {mode}", score))
+    head = ["quantity", "n", "MAPE", "median", "bias", "P90", "in 80 %"]
+    return _table(head, rows) if rows else "No row of this table has a measurement.\n"
+
+
+def _value(s: Scored, value: float) -> str:
+    if "memory" in s.quantity:
+        return f"{value / GIGA:.2f} GB"
+    return f"{value:.3g} x" if s.quantity == "speedup" else format_seconds(value)
+
+
+def _rows(blind: Verdict, calibrated: Calibrated) -> str:
+    fitted = {(s.id, s.quantity, s.measured): s for s in calibrated.verdict.scored}
+    shown = []
+    cases = {j.case.id: j.case for j in (*calibrated.verdict.judged, *blind.judged)}
+    keys = {(s.id, s.quantity, s.measured): s for s in blind.scored} | {}
+    for key in dict.fromkeys([*keys, *fitted]):
+        before, after = keys.get(key), fitted.get(key)
+        s = after or before
+        assert s is not None
+        case = cases[s.id]
+        shown.append(
+            [
+                s.id + (" (flagged)" if s.flag else ""),
+                f"{case.model} {case.gpus}"
+                + (f" b{b}" if (b := case.options.get("micro_batch")) else ""),
+                s.quantity.replace("_", " "),
+                _value(s, s.measured),
+                f"{_value(before, before.predicted)} ({_percent(before.error_frac, signed=True)})"
+                if before
+                else "-",
+                f"{_value(after, after.predicted)} ({_percent(after.error_frac, signed=True)})"
+                if after and "memory" not in s.quantity
+                else "-",
+                f"{_value(s, s.low)} to {_value(s, s.high)}",
+            ]
+        )
+    head = ["row", "run", "quantity", "measured", "blind", "leave-one-out", "80 % interval"]
+    return _table(head, shown) if shown else ""
+
+
+def _fit(calibrated: Calibrated) -> str:
+    fit = calibrated.fit
+    rows = [
+        [p.name, f"{fit.values[p.name]:.3g}", f"{fit.sd_log[p.name]:.2f}", f"{p.prior_sd_log:.2f}"]
+        for p in fit.parameters
+    ]
+    if not rows:
+        return ""
+    told = (
+        "Fit on all rows: multipliers on the blind profile. A spread near its prior means that the "
+        "rows say nothing about the parameter.\n\n"
+    )
+    return told + _table(["parameter", "value", "sd of log", "prior sd"], rows)
+
+
+def _filled(table: Table, calibrated: Calibrated) -> str:
+    rows = []
+    for row in filled_rows([table], calibrated.profile_for):
+        name = f"{row['model']} {row['gpus']} {row['strategy']}"
+        if "error" in row:
+            rows.append([str(row["id"]), name, str(row["error"]), "", "", "", "", ""])
+            continue
+        step = row["step_time_s"]
+        assert isinstance(step, dict)
+        memory, epoch, run = row["memory_device_bytes"], row["epoch_s"], row["run_1000_steps_s"]
+        assert isinstance(memory, float) and isinstance(run, float)
+        rows.append(
+            [
+                str(row["id"]),
+                f"{name} b{row['micro_batch']}",
+                format_seconds(step["value"]),
+                f"{format_seconds(step['low'])} to {format_seconds(step['high'])}",
+                f"{row['samples_per_s']:.4g}",
+                f"{memory / GIGA:.2f} GB" + ("" if row["fits"] else " does not fit"),
+                format_seconds(epoch) if isinstance(epoch, float) else "-",
+                format_seconds(run),
+            ]
+        )
+    head = ["cell", "run", "step", "80 %", "samples/s", "memory", "epoch", "1,000 steps"]
+    return _table(head, rows) if rows else ""
+
+
+def report(paths: Sequence[Path]) -> str:
+    """The whole report as Markdown."""
+    parts = [_HEAD]
+    for path in paths:
+        table = read_table(path)
+        blind, calibrated = judge([table]), calibrate_and_judge([table])
+        parts.append(f"## {TITLES.get(path.stem, path.stem)}\n")
+        parts.append(_summary(blind, calibrated))
+        if words := WORDS.get(path.stem):
+            parts.append(words.strip() + "\n")
+        for contradicted, why in calibrated.suspects.items():
+            parts.append(f"Flagged: {contradicted}: {why}.\n")
+        parts.append(_rows(blind, calibrated))
+        parts.append(_fit(calibrated))
+        if filled := _filled(table, calibrated):
+            parts.append(f"### Cells nobody measured: {path.stem}\n")
+            parts.append(filled)
+    return "\n".join(p for p in parts if p)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(report([Path(p) for p in sys.argv[1:]]))

@@ -1,0 +1,134 @@
+"""Explanations: every term has one, and its inputs give back the value."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from simcore.base.errors import UsageError
+from simcore.engine.explain import HEADLINES, TERMS, explain, find_terms
+from simcore.engine.predict import predict
+from simcore.engine.request import make_request
+from simcore.engine.result import Explanation
+
+CASES: list[tuple[str, str, dict[str, Any]]] = [
+    ("latte-xl", "4x8xA6000ada", {}),
+    ("bert-base", "1x2xA100+1x3xT4", {"network": "eth-10", "precision": "amp-fp16"}),
+    ("gpt2", "2x8xA100", {"strategy": "zero3", "recompute": "full", "grad_accum": 2,
+                          "offload": "optimizer:cpu,params:cpu"}),
+    ("gpt2", "8xA100", {"strategy": "zero1", "precision": "fp16"}),
+    ("mnist-cnn", "4xV100", {"strategy": "dp"}),
+    ("resnet-50", "T4", {}),
+]  # fmt: skip
+
+
+def _all(model: str, gpus: str, options: dict[str, Any]) -> tuple[Any, dict[str, Explanation]]:
+    request = make_request(model, gpus, **options)
+    result = predict(request)
+    return result, {term: explain(request, result, term) for term in TERMS}
+
+
+@pytest.mark.parametrize(("model", "gpus", "options"), CASES)
+def test_every_term_has_formula_inputs_and_source(
+    model: str, gpus: str, options: dict[str, Any]
+) -> None:
+    result, told = _all(model, gpus, options)
+    for key in result.time_s:
+        assert f"time.{key}" in told
+    for key in result.memory.terms:
+        assert f"memory.{key}" in told
+    for term, e in told.items():
+        assert e.term == term and e.value and e.formula and e.source
+        assert all(name and value for name, value in e.inputs), term
+        assert "nan" not in f"{e.value} {e.inputs}".replace("nano", "")
+
+
+def test_headlines() -> None:
+    assert {"step_time", "speedup", "mfu", "interval", "bound_by"} <= set(HEADLINES)
+
+
+def _number(e: Explanation, name: str) -> float:
+    return float(dict(e.inputs)[name].split()[0].replace(",", ""))
+
+
+@pytest.mark.parametrize(("model", "gpus", "options"), CASES)
+def test_inputs_give_back_the_bytes(model: str, gpus: str, options: dict[str, Any]) -> None:
+    result, told = _all(model, gpus, options)
+    terms = result.memory.terms
+    n = _number(told["memory.parameters"], "parameters")
+    assert n == result.n_params
+
+    def product(term: str, *factors: str) -> float:
+        e = told[f"memory.{term}"]
+        value = 1.0
+        for factor in factors:
+            value *= _number(e, factor)
+        return value / _number(e, "ranks that share it")
+
+    if options.get("offload") is None:
+        assert product("parameters", "parameters", "bytes each") == terms["parameters"]
+        e = told["memory.optimizer_state"]
+        state = n * (_number(e, "state") + _number(e, "master copy"))
+        shared = state / _number(e, "ranks that share it")
+        assert shared == pytest.approx(terms.get("optimizer_state", 0.0))
+    frozen = told["memory.frozen_models"]
+    parts = [v.replace(",", "").split(" x ") for _, v in frozen.inputs]
+    total = sum(float(a) * float(b.split()[0]) for a, b in parts)
+    assert total == pytest.approx(terms.get("frozen_models", 0.0), rel=1e-9)
+
+
+def test_the_roofline_bounds_the_forward_time() -> None:
+    """FLOP over sustained peak, and bytes over bandwidth, can each not exceed the time."""
+    result, told = _all("latte-xl", "4x8xA6000ada", {})
+    inputs = dict(told["time.forward"].inputs)
+    flop = float(inputs["work"].split()[0]) * 1e12  # 2 clips x 3.79 TFLOP
+    assert flop == pytest.approx(2 * 3.79e12, rel=0.01)
+    peak = float(inputs["peak tf32"].split()[0]) * 1e12
+    assert result.time_s["forward"] > flop / peak
+    moved = float(inputs["work"].split(", ")[1].split()[0]) * 1e9
+    assert result.time_s["forward"] > moved / 960e9
+
+
+def test_a_gradient_all_reduce_sends_the_gradients() -> None:
+    _, told = _all("latte-xl", "4x8xA6000ada", {})
+    sent = dict(told["time.communication_hidden"].inputs)["all_reduce"]
+    assert float(sent.split(", ")[1].split()[0]) == pytest.approx(4 * 673_681_568 / 1e9, rel=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        ("comm", "time.communication_exposed"), ("comm. hidden", "time.communication_hidden"),
+        ("communication_hidden", "time.communication_hidden"),
+        ("step.comm", "time.communication_exposed"), ("memory.act", "memory.activations"),
+        ("Activations", "memory.activations"), ("memory", "memory.device"),
+        ("optimizer", "time.optimizer"), ("memory.optimizer", "memory.optimizer_state"),
+        ("time_s.host", "time.host"), ("mfu", "mfu"), ("step", "step_time"),
+        ("input copy", "time.input_copy"), ("memory_bytes.ema", "memory.ema"),
+    ],
+)  # fmt: skip
+def test_what_people_say(said: str, meant: str) -> None:
+    assert find_terms(said)[0] == meant
+
+
+def test_several_matches_are_all_told() -> None:
+    assert find_terms("comm") == ["time.communication_exposed", "time.communication_hidden"]
+
+
+@pytest.mark.parametrize("nonsense", ["nonsense", "", "   ", "x" * 500])
+def test_unknown_terms_list_the_known(nonsense: str) -> None:
+    with pytest.raises(UsageError, match=r"known are step_time, .*memory\.cuda_context"):
+        find_terms(nonsense)
+
+
+def test_a_prediction_does_not_pay_for_explanations() -> None:
+    request = make_request("latte-xl", "4x8xA6000ada")
+    predict(request)
+    spent = []
+    for _ in range(20):
+        start = time.process_time()
+        predict(request)
+        spent.append(time.process_time() - start)
+    assert sorted(spent)[len(spent) // 2] <= 2.5e-3  # the promise is 2 ms on an idle machine

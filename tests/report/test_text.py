@@ -1,0 +1,168 @@
+"""The text answer: complete, honest about defaults, and within 30 lines of 80 columns."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from simcore import api
+from simcore.base.errors import SimcoreError
+from simcore.base.interval import Interval
+from simcore.base.units import GIB
+from simcore.engine.result import Explanation, MeasuredRow, RankClass
+from simcore.report.terms import MEMORY
+from simcore.report.text import HEIGHT, by_weight, render, render_explanation
+from simcore.report.words import WIDTH, figure, labelled, percent, plural, wrapped
+from simcore.workload.models import MODELS
+
+CLUSTERS: list[dict[str, object]] = [
+    {"gpus": "T4"},
+    {"gpus": "4x8xA6000ada"},
+    {"gpus": "1250x8xH100", "network": "8xib-ndr", "steps": 1e6},
+    {"gpus": "1x2xA100+1x3xT4", "network": "eth-10", "grad_accum": 4, "epochs": None},
+    {"gpus": "+".join(["2x4xV100", "3x8xA100", "1x8xRTX4090", "1x2xRTX3090", "1x1xT4"] * 3),
+     "network": "eth-25", "strategy": "zero3", "offload": "optimizer:cpu,params:cpu",
+     "precision": "fp16", "micro_batch": 500},
+]  # fmt: skip
+
+
+def _within(text: str) -> None:
+    lines = text.splitlines()
+    assert len(lines) <= HEIGHT == 30
+    assert max(map(len, lines)) <= WIDTH == 80
+    assert "\x1b" not in text and "\0" not in text
+    assert all(line == line.rstrip() for line in lines)
+
+
+@pytest.mark.parametrize("model", MODELS.names())
+@pytest.mark.parametrize("where", CLUSTERS, ids=lambda c: str(c["gpus"])[:20])
+def test_every_model_and_cluster_is_within_bounds(model: str, where: dict[str, object]) -> None:
+    try:
+        answer = api.predict(model, **where)  # type: ignore[arg-type]
+    except SimcoreError as err:
+        pytest.skip(str(err))
+    text = render(answer)
+    _within(text)
+    for word in ("FITS" if answer.fits else "NO", "STEP", "THROUGHPUT", "BOUND BY", "ASSUMED",
+                 "where the time goes", "where the memory goes"):  # fmt: skip
+        assert word in text, word
+
+
+def test_figures_by_hand(fake: Callable) -> None:
+    text = render(fake())
+    # 120 and 160 GiB are 128.8 and 171.8 GB; a quarter is left.
+    assert "FITS        129 of 172 GB a GPU (120 of 160 GiB), 25 % left" in text
+    assert "7.00 GB of host memory" in text
+    assert "1.1 s, 80 % between 900 ms and 1.4 s (made by hand)" in text
+    assert "27.3 clips/s, 0.909 iter/s, MFU 31 %" in text
+    assert "3.20 x one A100 (the fastest), 80 % scaling efficiency" in text
+    assert "T4 (3 of 5): 600 ms of compute" in text and "would gain 22 %" in text
+    assert "RUN         1 h for 3,273 steps" in text
+    assert "data loading; x2 of it: 1 s (-9.1 %); x2 memory bandwidth: 1.09 s (-0.9 %)" in text
+    assert "host:" not in text  # a doubled host gains nothing
+    assert "step time 1 s, predicted 1.1 s (+10 %), table 3" in text
+    assert "micro-batch 2 (default) x accum 3 x 5 GPUs = 30 clips a step" in text
+    assert "ddp (default), tf32, adamw, no recompute, offload optimizer:cpu" in text
+    _within(text)
+
+
+def test_every_memory_term_is_named(fake: Callable) -> None:
+    text = render(fake(measured=(), run_time_s=None, rank_classes=()))
+    # 15 terms need more room than there is: the smallest are told together, and none is lost
+    named = sum(term.label in text for term in MEMORY.values())
+    more = re.search(r"(\d+) smaller terms", text)
+    assert named + (int(more[1]) if more else 0) == len(MEMORY)
+
+
+def test_memory_rows_add_up(fake: Callable) -> None:
+    block = render(fake()).split("where the memory goes")[1].split("BOUND")[0]
+    total = sum(float(x) for x in re.findall(r"([\d.]+) GB", block))
+    assert total == pytest.approx(120 * GIB / 1e9, abs=0.6)
+
+
+def test_what_does_not_fit_says_by_how_much(with_memory: Callable) -> None:
+    text = render(with_memory(capacity_bytes=100.0 * GIB))
+    assert "\nNO          needs 129 of 107 GB a GPU (120 of 100 GiB): 21.5 GB too much" in text
+    assert "what makes it fit: nothing that was tried" in text
+    assert "FITS" not in text
+
+
+def test_a_fit_that_may_fail_is_called_tight(with_memory: Callable) -> None:
+    assert "tight" in render(with_memory(capacity_bytes=121.0 * GIB))
+    assert "tight" not in render(with_memory(capacity_bytes=140.0 * GIB))
+
+
+def test_assumptions_are_ranked_and_counted(fake: Callable) -> None:
+    ranked = by_weight(("a", "node: n", "x has no bf16 unit: fp32 taken", "network: e"))
+    assert [text[0] for text in ranked] == ["x", "n", "n", "a"]
+    many = tuple(f"assumption number {i} that is long enough to fill its line" for i in range(40))
+    assert "40 things (--json lists them)" in render(fake(assumptions=many))
+    text = render(fake(assumptions=many, measured=(), run_time_s=None, rank_classes=()))
+    shown = sum(f"number {i} " in text for i in range(40))
+    left = re.search(r"\+(\d+) more \(--json\)", text)
+    assert left is not None and shown + int(left[1]) == 40
+    _within(text)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    scale=st.floats(1e-6, 1e6), batch=st.integers(1, 10**6), gpus=st.integers(1, 10**6),
+    notes=st.lists(st.text("ab -", max_size=200), max_size=9), rows=st.integers(0, 6),
+    word=st.text("xX+1", max_size=150), fits=st.booleans(),
+)  # fmt: skip
+def test_bounds_hold_for_any_figures(
+    fake: Callable, with_memory: Callable, scale: float, batch: int, gpus: int,
+    notes: list[str], rows: int, word: str, fits: bool,
+) -> None:  # fmt: skip
+    p = fake(
+        step_time_s=Interval(scale, scale / 2, scale * 2, "o" * 150),
+        time_s={k: v * scale for k, v in fake().time_s.items()},
+        micro_batch=batch, n_gpus=gpus, global_batch=batch * gpus, samples_per_s=batch / scale,
+        cluster=f"{gpus}x1x{word}", model_full_name="model " + word, fixes=("a" * 60,) * 5,
+        memory=with_memory(capacity_bytes=1e12 if fits else 1e9).memory,
+        rank_classes=(RankClass(gpu=word, n_gpus=gpus, compute_s=scale),) * 3,
+        assumptions=tuple(notes), bound_by="b" * 60,
+        measured=(MeasuredRow(source=word, quantity="peak_memory_bytes", measured=scale * 1e9,
+                              predicted=1e9, note="n" * 90),) * rows,
+    )  # fmt: skip
+    text = render(p)
+    _within(text)
+    assert ("FITS" in text) is fits
+
+
+def test_colour_touches_one_word_only(fake: Callable) -> None:
+    plain, painted = render(fake()), render(fake(), colour=True)
+    assert re.sub(r"\x1b\[\d+m", "", painted) == plain
+    assert painted.count("\x1b[0m") == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(4329.7, "4,330"), (30.12, "30.1"), (5.187, "5.19"), (0.4444, "0.444"), (0, "0.000"),
+     (3.2e9, "3.20e+09")],
+)  # fmt: skip
+def test_figure(value: float, text: str) -> None:
+    assert figure(value) == text
+
+
+def test_words() -> None:
+    assert percent(0.714) == "71 %" and percent(0.0344) == "3.4 %" and percent(0) == "0 %"
+    assert percent(-0.11, signed=True) == "-11 %" and percent(0.02, signed=True) == "+2.0 %"
+    assert plural("clip") == "clips" and plural("images") == "images"
+    # a figure is not parted from its unit
+    assert wrapped("about 431 ms in all", 10) == ["about", "431 ms in", "all"]
+    assert labelled("STEP", "x y")[0] == "STEP        x y"
+
+
+def test_explanation_is_under_twenty_lines() -> None:
+    long = Explanation(
+        term="time.x", value="1 s", formula="f " * 400,
+        inputs=tuple((f"input {i}", "v " * 80) for i in range(30)), source="s " * 400,
+    )  # fmt: skip
+    text = render_explanation(long, ["time.y"] * 50)
+    assert len(text.splitlines()) < 20
+    assert max(map(len, text.splitlines())) <= WIDTH

@@ -1,0 +1,90 @@
+"""Words for strategies, offload and precisions."""
+
+from __future__ import annotations
+
+import pytest
+from strategies import PARALLELISMS, strategy
+
+from simcore.base.errors import UnknownName
+from simcore.base.units import MIB
+from simcore.strategy.precision import OPTIMIZERS, PRECISIONS
+from simcore.strategy.strategy import Offload, parallelism_named, parse_offload
+
+
+@pytest.mark.parametrize(
+    ("text", "optimizer", "params"),
+    [
+        ("none", "none", "none"),
+        ("", "none", "none"),
+        ("optimizer", "cpu", "none"),
+        ("optimizer+params", "cpu", "cpu"),
+        ("optimizer:nvme", "nvme", "none"),
+        ("params:cpu-far", "none", "cpu-far"),
+        ("optimizer:cpu-far, params:nvme", "cpu-far", "nvme"),
+        ("Parameters:NVMe", "none", "nvme"),
+        ("cpu", "cpu", "none"),
+        ("nvme", "nvme", "none"),
+    ],
+)
+def test_offload_words(text: str, optimizer: str, params: str) -> None:
+    parsed = parse_offload(text)
+    assert (parsed.optimizer, parsed.params) == (optimizer, params)
+    assert parse_offload(str(parsed)) == parsed
+    assert bool(parsed) == ((optimizer, params) != ("none", "none"))
+
+
+@pytest.mark.parametrize("text", ["disk", "optimizer:disk", "gradients", "optimizer:", "+"])
+def test_offload_that_is_none(text: str) -> None:
+    if text == "optimizer:":
+        assert parse_offload(text).optimizer == "cpu"
+        return
+    with pytest.raises(UnknownName, match="offload"):
+        parse_offload(text)
+
+
+@pytest.mark.parametrize("name", PARALLELISMS)
+def test_strategy_names_fold(name: str) -> None:
+    assert parallelism_named(f" {name.upper()} ") == name
+    assert parallelism_named(name.replace("zero", "ZeRO-")) == name
+
+
+def test_unknown_strategy_names_the_nearest() -> None:
+    with pytest.raises(UnknownName, match="did you mean 'zero3'"):
+        parallelism_named("zero33")
+
+
+def test_defaults_are_those_of_the_frameworks() -> None:
+    """torch: 25 MiB buckets after a first of 1 MiB; DeepSpeed: reduce_bucket_size 5e8."""
+    how = strategy()
+    assert (how.bucket_cap_bytes, how.first_bucket_bytes) == (25 * MIB, MIB)
+    assert how.zero_bucket_numel == 500_000_000
+
+
+@pytest.mark.parametrize(("name", "stage"), [("ddp", 0), ("dp", 0), ("zero1", 1), ("zero3", 3)])
+def test_stage(name: str, stage: int) -> None:
+    assert strategy(name).zero_stage == stage
+
+
+def test_violations_are_all_told() -> None:
+    bad = strategy("dp", offload=Offload(optimizer="cpu", params="nvme"))
+    found = bad.violations(n_nodes=2, n_ranks=4, n_types=2)
+    assert len(found) == 4
+    assert strategy("zero3", offload=Offload(optimizer="cpu", params="nvme")).violations(4, 8, 2) == []
+    assert len(strategy("zero2", offload=Offload(params="cpu")).violations(1, 8, 1)) == 1
+
+
+@pytest.mark.parametrize("name", PRECISIONS)
+def test_precisions_weigh_what_they_say(name: str) -> None:
+    """Adam: sixteen bytes a parameter in all, whatever the split."""
+    p = PRECISIONS[name]
+    assert p.param_bytes + p.grad_bytes + p.master_bytes + OPTIMIZERS["adamw"].state_bytes == 16
+    assert p.low_bytes <= p.high_bytes
+    assert (p.cast_bytes > 0) == name.startswith("amp")
+    assert p.tensor_cores == (name != "fp32")
+
+
+def test_optimizers_read_their_own_state() -> None:
+    for name in OPTIMIZERS:
+        optimizer = OPTIMIZERS[name]
+        # At least the weight read and written, and each state value read and written.
+        assert optimizer.traffic_elems >= 2 + 2 * optimizer.state_bytes / 4

@@ -1,0 +1,70 @@
+"""Reading measured tables: good rows become cases, bad ones are named by file and line."""
+
+from pathlib import Path
+
+import pytest
+
+from simcore.base.errors import DataError
+from simcore.validate.formats import read_table
+from simcore.validate.known import tables_folder
+
+HEAD = "id,model,gpus,strategy,micro_batch,step_time_s,peak_memory_gb\n"
+
+
+def write(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "t.csv"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_units_are_converted_once(tmp_path: Path) -> None:
+    table = read_table(write(tmp_path, HEAD + "a,gpt2,1x1xA100,ddp,4,0.25,12.5\n"))
+    (case,) = table.cases
+    assert case.measured == {"step_time_s": 0.25, "peak_memory_bytes": 12.5e9}
+    assert case.options == {"strategy": "ddp", "micro_batch": 4}
+
+
+def test_comments_and_blank_lines_keep_line_numbers(tmp_path: Path) -> None:
+    path = write(tmp_path, "# a comment\n" + HEAD + "a,gpt2,1x1xA100,,,x,\n")
+    with pytest.raises(DataError, match=r"t\.csv:3: step_time_s: 'x' is not a number"):
+        read_table(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "holds no table"),
+        ("# only a comment\n", "holds no table"),
+        ("foo,bar\n1,2\n", "fit no known format"),
+        ("id,id,model,gpus\n", "stands twice"),
+        (HEAD + "a,gpt2\n", "has 2 cells, not 7"),
+        (HEAD + "a,gpt2,1x1xA100,,,nan,\n", "must be finite"),
+        (HEAD + "a,gpt2,1x1xA100,,,-1,\n", "at least 0"),
+        (HEAD + "a,gpt2,1x1xA100,,0,1,\n", "at least 1"),
+    ],
+)
+def test_broken_tables(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(DataError, match=said):
+        read_table(write(tmp_path, text))
+
+
+def test_missing_file_and_binary(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="cannot be read"):
+        read_table(tmp_path / "none.csv")
+    (tmp_path / "b.csv").write_bytes(b"\xff\xfe\x00id")
+    with pytest.raises(DataError, match="UTF-8"):
+        read_table(tmp_path / "b.csv")
+
+
+@pytest.mark.parametrize("path", sorted(tables_folder().glob("*.csv")), ids=lambda p: p.stem)
+def test_shipped_tables_are_whole(path: Path) -> None:
+    table = read_table(path)
+    assert table.format == "simcore"
+    assert not table.skipped
+    assert len({c.id for c in table.cases}) == len(table.cases)
+    assert path.read_text(encoding="utf-8").startswith("# "), "a table names its source"
+
+
+def test_seed_tables_have_their_rows() -> None:
+    counts = {p.stem: len(read_table(p).cases) for p in tables_folder().glob("*.csv")}
+    assert counts == {"latte": 19, "bert_mnist": 11, "opensora_s4000": 4, "resnet152": 6}
