@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from simcore.base.errors import InvalidConfig
-from simcore.engine.explain import explain as _explain
-from simcore.engine.explain import find_terms
 from simcore.engine.predict import Request, fitting_batch
 from simcore.engine.predict import predict as _predict
 from simcore.engine.request import Options, make_request
@@ -60,9 +58,18 @@ def explain(model: str, gpus: str, term: str, **options: Unpack[Options]) -> Exp
 
     Raises UsageError as ``predict`` does, and for an unknown term.
     """
+    from simcore.engine.explain import explain as _explain
+
     find_terms(term)
     request = make_request(model, gpus, **options)
     return _explain(request, _predict(request), term)
+
+
+def find_terms(term: str) -> tuple[str, ...]:
+    """The terms that a word such as ``comm`` means. Raises UnknownName with the nearest."""
+    from simcore.engine.explain import find_terms as _find_terms
+
+    return tuple(_find_terms(term))
 
 
 def run_violations(steps: float | None, epochs: float | None) -> list[str]:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from simcore.base.arrays import NDArray
 from simcore.base.units import MICRO
 from simcore.physics.roofline import kernel_time_s
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Hashable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from simcore.base.arrays import NDArray
 from simcore.hardware.profile import CalibratedKnob, Knob
 
 Array = NDArray[np.float64]

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
+from simcore.base.arrays import NDArray
 from simcore.engine.points import Points
 from simcore.engine.price import price
 from simcore.engine.rates import ClassRates

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from simcore.base.arrays import NDArray
 from simcore.base.figures import Figure
 from simcore.engine.evaluate import Job
 from simcore.engine.predict import Request, job_of, rank_groups
@@ -124,11 +124,7 @@ class Facts:
 
     def cite(self, estimate: Estimate) -> str:
         """An estimate's source with its key spelt out."""
-        sources: dict[str, str] = {}
-        for table in (self.request.profile.runtime, self.request.profile.efficiency):
-            known = table.get("sources", {})
-            if isinstance(known, Mapping):
-                sources.update({str(k): str(v) for k, v in known.items()})
+        sources = self.request.profile.sources
         keys = _CITED.findall(estimate.source) or [estimate.source]
         for key in keys:
             if key in sources and not sources[key].endswith("see the note"):

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
+from simcore.base.arrays import NDArray
 from simcore.base.units import MIB
 from simcore.step.kernels import COMPUTE_KINDS
 from simcore.step.parallel import PARALLELISMS

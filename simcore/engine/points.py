@@ -7,7 +7,8 @@ from dataclasses import dataclass, fields, replace
 from typing import Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
+
+from simcore.base.arrays import NDArray
 
 Array = NDArray[np.float64]
 

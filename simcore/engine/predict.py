@@ -11,8 +11,8 @@ from random import Random
 from statistics import NormalDist
 
 import numpy as np
-from numpy.typing import NDArray
 
+from simcore.base.arrays import NDArray
 from simcore.base.interval import HIGH_QUANTILE, LOW_QUANTILE, Z80, Interval
 from simcore.engine.evaluate import Job, Loading, Steps, evaluate
 from simcore.engine.memory import MOMENTS, Memory, memory_of
@@ -229,7 +229,7 @@ def predict(request: Request, *, keep_timeline: bool = False) -> Prediction:
                     *workload.notes,
                 )
             )
-        ),  # fmt: skip
+        ),
         timeline=steps.timeline if keep_timeline else None,
     )
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from simcore.base.arrays import NDArray
 from simcore.engine.points import Points
 from simcore.engine.rates import ClassRates
 from simcore.physics.collectives import Group, collective_time_s
@@ -195,7 +195,8 @@ class _Context:
     def _moved(self, n_bytes: Array | float, index: int, launches: float) -> Array:
         rate = self.classes[index].bytes_per_s[_ELEMENTWISE] * self.points.memory
         device = n_bytes / rate + launches * self.classes[index].kernel_start_s
-        return np.maximum(device, launches * self.issue_s)
+        busy: Array = np.maximum(device, launches * self.issue_s)
+        return busy
 
     def _n_tensors(self) -> int:
         return self.workload.n_tensors
@@ -235,7 +236,8 @@ class _Context:
 
     def _accumulation(self, index: int) -> Array:
         # Autocast casts the weights anew in each micro-step.
-        return (self.points.grad_accum - 1.0) * (self.micro_s[index] + self._cast(index))
+        again: Array = (self.points.grad_accum - 1.0) * (self.micro_s[index] + self._cast(index))
+        return again
 
     def _accumulation_host(self, index: int) -> Array:
         return (self.points.grad_accum - 1.0) * self.host_micro_s

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from simcore.base.arrays import NDArray
 from simcore.base.errors import InvalidConfig
 from simcore.hardware.cluster import NodeGroup, link_named
 from simcore.hardware.paths import port_share
@@ -76,7 +76,7 @@ def class_rates(group: NodeGroup, precision: Precision, profile: Profile) -> Cla
         flop_per_s=flop,
         bytes_per_s=rate,
         sm_count=gpu.sm_count.value if gpu.sm_count else 0.0,
-        kernel_start_s=profile.kernel_start_s.value,
+        kernel_start_s=profile.kernel_start_s(gpu).value,
         host_issue_s=profile.host_issue_s(gpu).value,
         h2d_bytes_per_s=h2d / sharing,
         dram_bytes_per_s=node.cpu.dram_bw_per_socket.value,

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
-from numpy.typing import NDArray
 
+from simcore.base.arrays import NDArray
 from simcore.base.errors import InvalidConfig, SimcoreError
 from simcore.engine.evaluate import Job, evaluate
 from simcore.engine.memory import memory_of

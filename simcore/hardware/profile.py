@@ -98,7 +98,7 @@ class Profile:
 
     name: str
     origin: str
-    efficiency: Mapping[str, Any]
+    efficiency_file: Path
     runtime: Mapping[str, Any]
     knob_values: tuple[Knob, ...] = ()
     residual: Estimate | None = None
@@ -112,12 +112,12 @@ class Profile:
     def _for(
         self, table: Mapping[str, Any], gpu: GpuSpec, dimension: Dimension | None = None
     ) -> Estimate:
-        own = table.get("by_gpu", {}).get(gpu.name)
+        own = (table.get("by_gpu") or {}).get(gpu.name)
         if own is not None:
             found = self._leaf(own, dimension)
             return Estimate(found.value, found.sd_log, f"{gpu.name} ({found.source})")
         for family in families_of(gpu):
-            entry = table.get("by_family", {}).get(family)
+            entry = (table.get("by_family") or {}).get(family)
             if entry is not None:
                 found = self._leaf(entry, dimension)
                 return Estimate(found.value, found.sd_log, f"family {family} ({found.source})")
@@ -137,7 +137,7 @@ class Profile:
         """Sustained share of the dense peak that large kernels of a kind reach."""
         key = (kind, peak, gpu.name)
         if key not in self._seen:
-            tables = self.efficiency["compute_efficiency"]
+            tables = self._tables(gpu)["compute_efficiency"]
             unit = _PEAK_CLASS[peak]
             name = "attention" if kind == "attention" and unit != "simt32" else f"{kind}_{unit}"
             as_gemm = kind == "conv" and unit != "simt32"
@@ -151,7 +151,7 @@ class Profile:
                     f"{found.source} x {share.value:g} for convolutions ({share.source})",
                 )
             if own in _SUSTAINED and "half-rate" not in families_of(gpu):
-                clocks = self._for(self.efficiency["clocks"]["sustained_over_burst"], gpu)
+                clocks = self._for(self._tables(gpu)["clocks"]["sustained_over_burst"], gpu)
                 found = Estimate(
                     found.value / clocks.value,
                     hypot(found.sd_log, clocks.sd_log),
@@ -165,20 +165,29 @@ class Profile:
         """Share of the datasheet's memory bandwidth that kernels of a kind reach."""
         key = ("memory", kind, gpu.name)
         if key not in self._seen:
-            table = self.efficiency["memory_efficiency"]
+            table = self._tables(gpu)["memory_efficiency"]
             found = self._for(table[kind], gpu)
             self._seen[key] = self._scaled(found, "memory", gpu=gpu.name)
         result: Estimate = self._seen[key]
         return result
 
     @property
-    def kernel_start_s(self) -> Estimate:
+    def sources(self) -> dict[str, str]:
+        """Source keys of the profile's files, spelt out (for explanations; parses a file)."""
+        known = {**read_yaml(self.efficiency_file)["sources"], **self.runtime["sources"]}
+        return {str(k): str(v) for k, v in known.items()}
+
+    def _tables(self, gpu: GpuSpec) -> Mapping[str, Any]:
+        names = (gpu.name, *families_of(gpu))
+        return _efficiencies(_text(self.efficiency_file), names, self.efficiency_file)
+
+    def kernel_start_s(self, gpu: GpuSpec) -> Estimate:
         """What the device spends to start a kernel."""
-        return self._leaf(self.efficiency["host"]["kernel_start"], "seconds")
+        return self._leaf(self._tables(gpu)["host"]["kernel_start"], "seconds")
 
     def host_issue_s(self, gpu: GpuSpec) -> Estimate:
         """What the host spends to issue one eager operator's kernel."""
-        base = self._leaf(self.efficiency["host"]["host_issue"], "seconds")
+        base = self._leaf(self._tables(gpu)["host"]["host_issue"], "seconds")
         scaled = self._scaled(Estimate(1.0, base.sd_log, base.source), "host", gpu=gpu.name)
         return Estimate(base.value / scaled.value, scaled.sd_log, scaled.source)
 
@@ -253,7 +262,7 @@ class Profile:
         return Profile(
             name=name,
             origin=origin,
-            efficiency=self.efficiency,
+            efficiency_file=self.efficiency_file,
             runtime=self.runtime,
             knob_values=knobs,
             residual=Estimate(residual, 0.0, name),
@@ -280,7 +289,7 @@ def load_profile(calibration: str | None = None) -> Profile:
     blind = Profile(
         name="blind",
         origin=BLIND_ORIGIN,
-        efficiency=_read_blind(folder / "blind.yaml"),
+        efficiency_file=folder / "blind.yaml",
         runtime=read_yaml(folder / "runtime.yaml"),
     )
     if calibration is None or calibration == "blind":
@@ -303,19 +312,34 @@ def _calibration(name: str) -> Calibration:
     return CALIBRATIONS[name]
 
 
-#: The engine has its own collective formulas; their fitted table is left unread.
-_UNREAD = re.compile(r"^(collectives|host_busbw|power):\n(?:[ #].*\n|\n)*", re.MULTILINE)
+#: What predictions read of the efficiency file; the engine has its own collective formulas.
+_SECTION = re.compile(
+    r"^(?:compute_efficiency|memory_efficiency|clocks|host):\n(?:[ #].*\n|\n)*", re.MULTILINE
+)
+#: One device's or family's line in a by_gpu or by_family table.
+_ENTRY = re.compile(r"^      (\S+): \{.*\n", re.MULTILINE)
 
 
-def _read_blind(path: Path) -> Mapping[str, Any]:
-    """The efficiency tables, without the sections that predictions do not use."""
+@lru_cache(maxsize=8)
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as err:
+        raise DataError(f"cannot be read: {err.strerror}", file=path) from None
+
+
+@lru_cache(maxsize=256)
+def _efficiencies(text: str, names: tuple[str, ...], path: Path) -> Mapping[str, Any]:
+    """The efficiency tables with the lines of ``names`` only: a tenth of the file to parse."""
     from ruamel.yaml import YAML
 
-    text = _UNREAD.sub("", path.read_text(encoding="utf-8"))
+    wanted = "".join(_SECTION.findall(text))
+    wanted = _ENTRY.sub(lambda m: m[0] if m[1].strip("'\"") in names else "", wanted)
     try:
-        data = YAML(typ="safe", pure=True).load(text)
+        data = YAML(typ="safe", pure=True).load(wanted)
     except Exception as err:
-        raise DataError(f"not valid YAML: {err}", file=path) from None
+        problem = (str(err).splitlines() or [""])[0]
+        raise DataError(f"not valid YAML: {problem}", file=path) from None
     if not isinstance(data, dict):
         raise DataError("must be a mapping", file=path)
     return data

@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import Any, Final, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+
+from simcore.base.arrays import NDArray
 
 FloatArray: TypeAlias = NDArray[np.float64]
 FloatLike: TypeAlias = float | NDArray[np.floating[Any]]

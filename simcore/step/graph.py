@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
+
+from simcore.base.arrays import NDArray
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from functools import lru_cache
 from typing import get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
+from simcore.base.arrays import NDArray
 from simcore.strategy.precision import Precision
 from simcore.workload.graph import Affine, Kernel, KernelKind, Op, Workload
 

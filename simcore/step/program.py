@@ -15,8 +15,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from simcore.base.arrays import NDArray
 from simcore.physics.collectives import Collective
 from simcore.step.graph import StepGraph, Task
 from simcore.workload.graph import Workload

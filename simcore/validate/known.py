@@ -5,15 +5,12 @@ from __future__ import annotations
 from functools import lru_cache
 from pathlib import Path
 
-from simcore.base.database import shipped_root
-from simcore.base.errors import SimcoreError
+from simcore.base.database import fold_name, shipped_root
 from simcore.engine.predict import Request
 from simcore.engine.result import MeasuredRow, Prediction
-from simcore.hardware.cluster import parse_cluster
+from simcore.hardware.spec import GPUS
 from simcore.validate.case import Case
 from simcore.validate.formats import read_table
-
-Key = tuple[str, str, int, str]
 
 
 def tables_folder() -> Path:
@@ -24,32 +21,39 @@ def tables_folder() -> Path:
 
 
 @lru_cache(maxsize=1)
-def _index() -> dict[Key, list[Case]]:
-    found: dict[Key, list[Case]] = {}
+def _by_model() -> dict[str, list[Case]]:
+    found: dict[str, list[Case]] = {}
     for path in sorted(tables_folder().glob("*.csv")):
         for case in read_table(path).cases:
-            if not case.measured or "step_time_s" not in case.measured:
-                continue
-            try:
-                cluster = str(parse_cluster(case.gpus))
-            except SimcoreError:
-                continue
-            batch = case.options.get("micro_batch")
-            strategy = case.options.get("strategy") or "ddp"
-            key = (case.model, cluster, batch if isinstance(batch, int) else 1, strategy)
-            found.setdefault(key, []).append(case)
+            if "step_time_s" in case.measured:
+                found.setdefault(case.model, []).append(case)
     return found
+
+
+def _folded(cluster: str) -> tuple[str, ...]:
+    """A cluster's groups with each GPU's file name, found without parsing a file."""
+    groups = []
+    for part in cluster.split("+"):
+        nodes, per_node, name = part.split("x", 2)
+        path = GPUS.index().get(fold_name(name))
+        groups.append(f"{nodes}x{per_node}x{path.stem if path else name}")
+    return tuple(groups)
 
 
 def measured_rows(request: Request, result: Prediction) -> tuple[MeasuredRow, ...]:
     """Measurements of the same model, cluster, strategy and batch, if any is known."""
-    if request.grad_accum != 1:
+    cases = _by_model().get(result.model, ())
+    if not cases or request.grad_accum != 1:
         return ()
-    key = (result.model, result.cluster, result.micro_batch, result.strategy)
+    here = _folded(result.cluster)
     rows = []
-    for case in _index().get(key, []):
-        if (step := case.measured.get("step_time_s")) is not None:
-            rows.append(_row(case, "step_time_s", step, result.step_time_s.value))
+    for case in cases:
+        same_batch = (case.options.get("micro_batch") or 1) == result.micro_batch
+        same_strategy = (case.options.get("strategy") or "ddp") == result.strategy
+        if not (same_batch and same_strategy and _folded(case.gpus) == here):
+            continue
+        step = case.measured["step_time_s"]
+        rows.append(_row(case, "step_time_s", step, result.step_time_s.value))
         if (memory := case.measured.get("peak_memory_bytes")) is not None:
             rows.append(_row(case, "peak_memory_bytes", memory, result.memory.device_bytes))
     return tuple(rows)

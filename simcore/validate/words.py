@@ -11,67 +11,70 @@ WORDS = {
     "latte": """
 **What explains the rows.** Latte trains with TF32 matrix products, writes its attention scores to
 memory and encodes every frame with a frozen VAE (4.36 of 12.07 TFLOP a clip for L). On one device
-blind is 20 to 25 % too slow on both Ada cards and 7 % too fast on the H100: no op table times TF32
-or convolutions on tensor cores, so their efficiency is an assumption (see the intervals' origin).
-Scaling within a node is the PCIe path: through host memory on the 4090 (no peer-to-peer), across the
-socket link on the RTX 6000 Ada.
+blind is 20 to 25 % too slow on both Ada cards and 7 % too fast on the H100: no op table times
+TF32 or convolutions on tensor cores, so their efficiency is an assumption (see the intervals'
+origin). Scaling within a node is the PCIe path: through host memory on the 4090 (no
+peer-to-peer), across the socket link on the RTX 6000 Ada.
 
-**The slow batch-2 rows** (latte-09, -16, -19) cannot be explained by compute or links: batch 1 runs on
-the same nodes fix both. They are runs with few steps an epoch (704 clips: 22, 44 and 11 steps), and the
-loader's workers start anew each epoch and decode whole videos before the first batch is there. The fit
-puts that at about 4 s a clip and worker in the XL runs, against at most 2.5 s that the one-GPU rows
-allow in the L runs: either those nodes decoded slower (64 workers a node share cores and storage), or
-the loader was set up otherwise; the source does not say. latte-09 remains flagged: with the loading
-rate of the other L rows it is 40 % slower than it can be.
+**The slow batch-2 rows** (latte-09, -16, -19) cannot be explained by compute or links: batch 1
+runs on the same nodes fix both. They are runs with few steps an epoch (704 clips: 22, 44 and 11
+steps), and the loader's workers start anew each epoch and decode whole videos before the first
+batch is there. The fit puts that at about 4 s a clip and worker in the XL runs, against at most
+2.5 s that the one-GPU rows allow in the L runs: either those nodes decoded slower (64 workers a
+node share cores and storage), or the loader was set up otherwise; the source does not say.
+latte-09 remains flagged: with the loading rate of the other L rows it is 40 % slower than it can
+be.
 
-**2 x 8 RTX 4090** (latte-03) is as fast per step as 1 x 8: NCCL's ring is bound by host memory inside
-each node, and a 200 Gbit/s port is faster than that. A loader-bound pair of rows (12.16 clips/s a node
-in both) would explain the equality to three digits as well; the two cannot be told apart.
+**2 x 8 RTX 4090** (latte-03) is as fast per step as 1 x 8: NCCL's ring is bound by host memory
+inside each node, and a 200 Gbit/s port is faster than that. A loader-bound pair of rows (12.16
+clips/s a node in both) would explain the equality to three digits as well; the two cannot be told
+apart.
 
-**H100** (latte-13) is a single row of its type: left out, it is predicted from the other cards' common
-factors, which are those of PCIe cards. The training loop synchronises 15 times a step with the host
-(table look-ups on the CPU), which costs a fast device more; that is not modelled.
+**H100** (latte-13) is a single row of its type: left out, it is predicted from the other cards'
+common factors, which are those of PCIe cards. The training loop synchronises 15 times a step with
+the host (table look-ups on the CPU), which costs a fast device more; that is not modelled.
 
-Memory is that of nvidia-smi read as GB; no constant is fitted. (Read as GiB, gradients would have to
-be held at the peak as well; that is within 3 % too.) Two nodes need 0.07 GB more than one for network
-buffers (measured: 0.1). Cells of XL on one GPU below take the loading rate of its eight-GPU nodes and
-are upper bounds.
+Memory is that of nvidia-smi read as GB; no constant is fitted. (Read as GiB, gradients would have
+to be held at the peak as well; that is within 3 % too.) Two nodes need 0.07 GB more than one for
+network buffers (measured: 0.1). Cells of XL on one GPU below take the loading rate of its
+eight-GPU nodes and are upper bounds.
 """,
     "bert_mnist": """
-**What is assumed.** The source gives total seconds only. MNIST is taken as the PyTorch example (14
-epochs, batch 64, one loader worker, 10,000 test images after each epoch on every rank); BERT's number
-of sequences is unknown, so blind only its ratios are scored, and its amount of work is one fitted
-parameter. The interfaces eno1 and bond0 are taken as 10 GbE.
+**What is assumed.** The source gives total seconds only. MNIST is taken as the PyTorch example
+(14 epochs, batch 64, one loader worker, 10,000 test images after each epoch on every rank);
+BERT's number of sequences is unknown, so blind only its ratios are scored, and its amount of work
+is one fitted parameter. The interfaces eno1 and bond0 are taken as 10 GbE.
 
-**MNIST** is bound by the host: one process decodes 64 images in about 10 ms, whatever the GPU. Testing
-is not divided over the ranks, which alone gives 1.75 x on two cards (measured 1.65 on A100). 2 x V100
-(bert_mnist-08) at 124 s is 20 % slower than that: its single-card run is 7 % slower than the A100's, so
-the rest lies in that host (shared cores, one worker a rank), not in the GPUs. A100 + 3 x T4
-(bert_mnist-09) at 48 s is faster than five ranks can be with an undivided test set (52 s without any
-communication): physics cannot explain it unless that run tested less.
+**MNIST** is bound by the host: one process decodes 64 images in about 10 ms, whatever the GPU.
+Testing is not divided over the ranks, which alone gives 1.75 x on two cards (measured 1.65 on
+A100). 2 x V100 (bert_mnist-08) at 124 s is 20 % slower than that: its single-card run is 7 %
+slower than the A100's, so the rest lies in that host (shared cores, one worker a rank), not in
+the GPUs. A100 + 3 x T4 (bert_mnist-09) at 48 s is faster than five ranks can be with an undivided
+test set (52 s without any communication): physics cannot explain it unless that run tested less.
 
-**BERT on two nodes, 777 s.** 438 MB of fp32 gradients cross the slower node's port 1.5 times a step.
-At 10 GbE, of which NCCL's sockets get about 0.7 to 1 GB/s, that is 0.6 to 0.9 s a step for a compute
-time of 0.2 s: slower than one GPU, as measured. A 1 GbE port would make it ten times slower than
-measured, 25 GbE would hide most of it: 10 GbE is the plausible interface, and blind predicts the ratio
-to one A100 within 10 %.
+**BERT on two nodes, 777 s.** 438 MB of fp32 gradients cross the slower node's port 1.5 times a
+step. At 10 GbE, of which NCCL's sockets get about 0.7 to 1 GB/s, that is 0.6 to 0.9 s a step for
+a compute time of 0.2 s: slower than one GPU, as measured. A 1 GbE port would make it ten times
+slower than measured, 25 GbE would hide most of it: 10 GbE is the plausible interface, and blind
+predicts the ratio to one A100 within 10 %.
 """,
     "opensora_s4000": """
 **Memory** needs no constant: bf16 weights, optimizer state sharded over the ranks (12 bytes a
-parameter), T5-XXL in half precision, the fp32 EMA and the VAE give the source's final column, and its
-optimizer column once half the weights are taken off (its weights column is one byte a parameter).
+parameter), T5-XXL in half precision, the fp32 EMA and the VAE give the source's final column, and
+its optimizer column once half the weights are taken off (its weights column is one byte a
+parameter).
 
 **Time cannot be explained** by the device and links. Forward takes 249 ms, backward without the
-optimizer 182 ms, less than forward where it is twice the work, and three times with recompute; the
-optimizer takes 728 ms on one card, 21 GB/s for 15 GB of state, far below the card's 768 GB/s; data takes
-390 to 919 ms. The published TFLOPS (0.029 a GPU) do not follow from the other columns. The rows stay, and
-no parameter that a hardware description has makes them right; the optimizer column growing with the
-cards (to 2,162 ms on eight) suggests collectives at about 2 GB/s through host memory, where the node
-preset has the maker's MTLink.
+optimizer 182 ms, less than forward where it is twice the work, and three times with recompute;
+the optimizer takes 728 ms on one card, 21 GB/s for 15 GB of state, far below the card's 768 GB/s;
+data takes 390 to 919 ms. The published TFLOPS (0.029 a GPU) do not follow from the other columns.
+The rows stay, and no parameter that a hardware description has makes them right; the optimizer
+column growing with the cards (to 2,162 ms on eight) suggests collectives at about 2 GB/s through
+host memory, where the node preset has the maker's MTLink.
 """,
     "resnet152": """
-The source's figures were pictures and are lost; every row is a prediction. Networks of 2.5 Gbit/s bind
-the two-machine rows: 240 MB of gradients cross it twice over. Mixed clusters run at the pace of the slower
-card.
+The source's figures were pictures and are lost; every row is a prediction. Networks of 2.5 Gbit/s
+bind the two-machine rows: 240 MB of gradients cross it twice over. Mixed clusters run at the pace
+of the slower card.
 """,
 }

@@ -12,7 +12,7 @@ from pydantic import Field
 from simcore.base.database import Database
 from simcore.base.errors import InvalidConfig, nearest
 from simcore.base.figures import Bytes, Count, Part, Seconds, Sourced
-from simcore.workload.archs import ARCHS, FROZEN_ARCHS, load_all
+from simcore.workload.archs import ARCHS, FROZEN_ARCHS, load
 from simcore.workload.graph import Frozen, Workload
 
 Scalar = int | float | bool | str
@@ -108,6 +108,7 @@ def _call(
 
 
 def _build_frozen(record: FrozenRecord) -> Frozen:
+    load(record.arch)
     what = f"frozen architecture {record.arch!r}"
     part: Frozen = _call(FROZEN_ARCHS[record.arch], what, record.name, dict(record.config))
     return replace(part, bytes_per_param=record.bytes_per_param)
@@ -121,7 +122,7 @@ def _build(record: ModelRecord, overrides: tuple[tuple[str, Scalar], ...]) -> Wo
     key = (id(record), overrides)
     if key in _CACHE:
         return _CACHE[key][1]
-    load_all()
+    load(record.arch)
     builder = ARCHS[record.arch]
     config = {**record.config, **dict(overrides)}
     workload: Workload = _call(

@@ -34,6 +34,15 @@ def test_closed_form_equals_the_recurrence(given_: tuple[StepGraph, Array]) -> N
     np.testing.assert_allclose(timeline.makespan_s, finish.max(axis=0), rtol=1e-12, atol=1e-9)
 
 
+@given(step_graphs())
+def test_wide_axes_take_another_way_to_the_same_schedule(given_: tuple[StepGraph, Array]) -> None:
+    graph, seconds = given_
+    wide = schedule(graph, np.tile(seconds, 50))
+    narrow = schedule(graph, seconds)
+    np.testing.assert_allclose(wide.start_s, np.tile(narrow.start_s, 50), rtol=1e-12)
+    np.testing.assert_allclose(wide.finish_s, np.tile(narrow.finish_s, 50), rtol=1e-12)
+
+
 @given(step_graphs(), st.data())
 def test_a_longer_task_never_ends_the_step_sooner(
     given_: tuple[StepGraph, Array], data: st.DataObject

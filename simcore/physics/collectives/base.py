@@ -7,8 +7,8 @@ from functools import reduce
 from typing import Literal, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from simcore.base.arrays import NDArray
 from simcore.base.registry import Registry
 
 Array = NDArray[np.float64]

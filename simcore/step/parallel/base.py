@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from simcore.base.arrays import NDArray
 from simcore.base.registry import Registry
 from simcore.step.program import HOST_STRETCHES, Bucket, ProgramBuilder, backward_stretches
 from simcore.strategy.strategy import Strategy

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 
 from simcore.base.registry import Registry
 from simcore.workload.graph import Frozen, Workload
@@ -12,7 +13,27 @@ ARCHS: Registry[Callable[..., Workload]] = Registry("architecture")
 #: ``build(name=…, **config) -> Frozen``: networks that only run forward in each step.
 FROZEN_ARCHS: Registry[Callable[..., Frozen]] = Registry("frozen architecture")
 
+#: Which file registers what (explicit: no folder scanning); a prediction imports only its own.
+FILES = {
+    "bert": "bert",
+    "dit": "dit",
+    "latte": "dit",
+    "stdit": "stdit",
+    "mnist_cnn": "mnist",
+    "resnet": "resnet",
+    "transformer": "transformer",
+    "vit": "vit",
+    "autoencoder_kl_encoder": "vae",
+    "t5_encoder": "t5",
+}
+
+
+def load(name: str) -> None:
+    """Import the file that registers ``name``; an unknown name imports all, to name the nearest."""
+    for file in [FILES[name]] if name in FILES else dict.fromkeys(FILES.values()):
+        import_module(f"{__name__}.{file}")
+
 
 def load_all() -> None:
-    """Import every family, so that the registries are full (explicit: no folder scanning)."""
-    from simcore.workload.archs import bert, dit, mnist, resnet, t5, transformer, vae, vit  # noqa: F401
+    """Import every family, so that the registries are full."""
+    load("")

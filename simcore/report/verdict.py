@@ -1,0 +1,98 @@
+"""``simcore validate`` as text: scores, groups, rows beside their measurements, filled cells."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from simcore.base.units import GIGA, format_seconds
+from simcore.report.tables import table
+from simcore.report.words import figure, percent
+
+_FIGURES = ("mape_frac", "median_abs_frac", "median_bias_frac", "p90_abs_frac", "coverage80_frac")
+_HEAD = ("n", "MAPE", "median", "bias", "P90", "in 80 %")
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else percent(value)
+
+
+def _scores(label: str, scores: dict[str, Any]) -> list[list[str]]:
+    """One line a quantity that has rows."""
+    return [
+        [label, quantity.replace("_", " "), str(found["n"]), *(_share(found[k]) for k in _FIGURES)]
+        for quantity, found in scores.items()
+        if isinstance(found, dict) and found.get("n")
+    ]
+
+
+def _value(quantity: str, value: float | None) -> str:
+    if value is None:
+        return "-"
+    if "memory" in quantity:
+        return f"{value / GIGA:.2f} GB"
+    return format_seconds(value) if "time" in quantity else figure(value)
+
+
+def _rows(result: dict[str, Any], worst: int | None) -> list[list[str]]:
+    shown = [r for r in result["per_row"] if r.get("error_frac") is not None]
+    if worst is not None:
+        shown = sorted(shown, key=lambda r: -abs(r["error_frac"]))[:worst]
+    suspects = {
+        **{r["id"]: r["flag"] for r in shown if r.get("flag")},
+        **result.get("suspects", {}),
+    }
+    cells = []
+    for r in shown:
+        quantity = r["quantity"]
+        values = [_value(quantity, r.get(k)) for k in ("predicted", "low", "high", "measured")]
+        mark = "flagged" if r["id"] in suspects else ""
+        cells.append([r["id"], quantity.replace("_", " "), *values,
+                      percent(r["error_frac"], signed=True), mark])  # fmt: skip
+    return cells
+
+
+def _filled(rows: list[dict[str, Any]]) -> str:
+    cells = [
+        [
+            r["id"],
+            r["gpus"],
+            r["strategy"],
+            str(r["micro_batch"]),
+            format_seconds(r["step_time_s"]["value"]),
+            f"{format_seconds(r['step_time_s']['low'])} to "
+            f"{format_seconds(r['step_time_s']['high'])}",
+            figure(r["samples_per_s"]),
+            f"{r['memory_device_bytes'] / GIGA:.1f} GB" + ("" if r["fits"] else " NO"),
+        ]
+        for r in rows
+    ]
+    head = ["not measured", "GPUs", "strategy", "batch", "step", "80 %", "samples/s", "memory"]
+    return table(head, cells, right=(3, 4, 6, 7))
+
+
+def render_verdict(result: dict[str, Any], worst: int | None = None) -> str:
+    """The verdict of ``api.validate``; ``worst`` keeps the rows furthest off."""
+    mode = result.get("mode", "blind")
+    lines = [f"{result['rows']} rows, {result['simulated']} predicted ({mode})"]
+    lines += [f"  skipped {n}: {why}" for why, n in result["skipped"].items()]
+    quantities = {
+        k: v for k, v in result.items() if isinstance(v, dict) and {"n", "mape_frac"} <= v.keys()
+    }
+    rows = _scores("all", quantities)
+    rows += _scores("without flagged", result.get("without_flagged") or {})
+    if blind := result.get("blind"):
+        rows += _scores("blind", {k: blind[k] for k in quantities if k in blind})
+    for column, groups in (result.get("groups") or {}).items():
+        for name, scores in groups.items():
+            rows += _scores(f"{column} {name}", scores)
+    lines += ["", table(["rows", "", *_HEAD], rows, right=range(2, 8))]
+    if cells := _rows(result, worst):
+        head = ["row", "", "predicted", "low", "high", "measured", "error", ""]
+        lines += ["", table(head, cells, right=range(2, 7))]
+    lines += [f"flagged {name}: {why}" for name, why in (result.get("suspects") or {}).items()]
+    if fit := result.get("fit"):
+        cells = [[p["parameter"], f"{p['value']:.3g}", f"{p['sd_log']:.2g}"] for p in fit]
+        lines += ["", table(["fitted", "multiplier", "sd of ln"], cells, right=(1, 2))]
+    if filled := result.get("filled"):
+        lines += ["", _filled(filled)]
+    return "\n".join(lines) + "\n"
