@@ -173,9 +173,12 @@ class Profile:
 
     @property
     def sources(self) -> dict[str, str]:
-        """Source keys of the profile's files, spelt out (for explanations; parses a file)."""
-        known = {**read_yaml(self.efficiency_file)["sources"], **self.runtime["sources"]}
-        return {str(k): str(v) for k, v in known.items()}
+        """Source keys of the profile's files, spelt out (for explanations; parses a file once)."""
+        if "sources" not in self._seen:
+            known = {**read_yaml(self.efficiency_file)["sources"], **self.runtime["sources"]}
+            self._seen["sources"] = {str(k): str(v) for k, v in known.items()}
+        found: dict[str, str] = self._seen["sources"]
+        return found
 
     def _tables(self, gpu: GpuSpec) -> Mapping[str, Any]:
         names = (gpu.name, *families_of(gpu))

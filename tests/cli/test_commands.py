@@ -157,3 +157,15 @@ def test_colour_only_on_a_terminal_that_wants_it(
     assert "\x1b[" in simcore(*ASK).out
     monkeypatch.setenv("NO_COLOR", "1")
     assert "\x1b" not in simcore(*ASK).out
+
+
+def test_validate_in_text_and_json(simcore: Callable) -> None:
+    table = str(Path(__file__).parents[2] / "validate" / "tables" / "latte.csv")
+    text = simcore("validate", table, "--worst", "2", "--by", "model")
+    assert text.code == 0 and "rows, " in text.out and "model latte-xl" in text.out
+    data = json.loads(simcore("validate", table, "--json").out)
+    for quantity in ("step_time", "speedup", "peak_memory"):
+        assert {"n", "mape_frac", "median_abs_frac", "median_bias_frac", "p90_abs_frac",
+                "coverage80_frac"} <= data[quantity].keys()  # fmt: skip
+    assert {"rows", "simulated", "skipped", "groups", "per_row"} <= data.keys()
+    assert {"id", "predicted", "low", "high", "measured", "error_frac"} <= data["per_row"][0].keys()

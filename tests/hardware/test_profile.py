@@ -8,44 +8,53 @@ from typing import Any
 
 import pytest
 
+from simcore.base.database import read_yaml, shipped_root
 from simcore.base.errors import DataError, UnknownName
 from simcore.hardware.cluster import parse_cluster
 from simcore.hardware.profile import Estimate, Knob, Profile, families_of, load_profile
 from simcore.hardware.spec import GPUS
 from simcore.strategy.precision import PRECISIONS
 
+TOY = """\
+name: toy
+sources: {t: a test}
+compute_efficiency:
+  gemm_tensor16: &gemm
+    pooled: {value: 0.5, sd_log: 0.3, source: t}
+    by_family:
+      Hopper: {value: 0.8, sd_log: 0.1, source: t}
+      half-rate: {value: 0.7, sd_log: 0.1, source: t}
+      Ada: {value: 0.6, sd_log: 0.1, source: t}
+    by_gpu:
+      A100-SXM-80GB: {value: 0.9, sd_log: 0.1, source: t}
+  gemm_simt32: *gemm
+memory_efficiency:
+  elementwise:
+    pooled: {value: 0.5, sd_log: 0.1, source: t}
+clocks:
+  sustained_over_burst:
+    pooled: {value: 1.25, sd_log: 0.4, source: t}
+host:
+  kernel_start: {value: 2 us, sd_log: 0.1, source: t}
+  host_issue: {value: 8 us, sd_log: 0.2, source: t}
+"""
 
-def leaf(value: Any, sd: float = 0.1, source: str = "t") -> dict[str, Any]:
-    return {"value": value, "sd_log": sd, "source": source}
+
+def leaf(value: Any) -> dict[str, Any]:
+    return {"value": value, "sd_log": 0.1, "source": "t"}
 
 
-def table(own: dict[str, Any], family: dict[str, Any], pooled: dict[str, Any]) -> dict[str, Any]:
-    return {"by_gpu": own, "by_family": family, "pooled": pooled}
-
-
-def toy(**changes: Any) -> Profile:
+@pytest.fixture
+def toy(tmp_path: Path) -> Profile:
     """Figures that tell by their value where they come from."""
-    gemm = table(
-        {"A100-SXM-80GB": leaf(0.9)},
-        {"Hopper": leaf(0.8), "half-rate": leaf(0.7), "Ada": leaf(0.6)},
-        leaf(0.5, 0.3),
+    file = tmp_path / "toy.yaml"
+    file.write_text(TOY, encoding="utf-8")
+    return Profile(
+        name="toy",
+        origin="test",
+        efficiency_file=file,
+        runtime={"route_efficiency": {"nvlink": leaf(0.8), "network_tcp": leaf(0.6)}},
     )
-    clocks = {"pooled": leaf(1.25, 0.4)}
-    values: dict[str, Any] = {
-        "name": "toy",
-        "origin": "test",
-        "efficiency": {
-            "compute_efficiency": {"gemm_tensor16": gemm, "gemm_simt32": gemm},
-            "memory_efficiency": {"elementwise": table({}, {}, leaf(0.5))},
-            "clocks": {"sustained_over_burst": clocks},
-            "host": {"kernel_start": leaf("2 us"), "host_issue": leaf("8 us", 0.2)},
-        },
-        "runtime": {
-            "route_efficiency": {"nvlink": leaf(0.8), "network_tcp": leaf(0.6)},
-            "cuda_context": {"pooled": leaf("400 MiB")},
-        },
-    }
-    return Profile(**(values | changes))
 
 
 @pytest.mark.parametrize(
@@ -58,17 +67,17 @@ def toy(**changes: Any) -> Profile:
         ("T4", 0.5, "all GPUs"),
     ],
 )
-def test_own_then_family_then_pooled(gpu: str, value: float, says: str) -> None:
-    found = toy().compute_efficiency("gemm", "fp32", GPUS[gpu])
+def test_own_then_family_then_pooled(toy: Profile, gpu: str, value: float, says: str) -> None:
+    found = toy.compute_efficiency("gemm", "fp32", GPUS[gpu])
     assert found.value == pytest.approx(value)
     assert found.source.startswith(says)
 
 
-def test_tensor_cores_run_at_sustained_clocks_unless_half_rate() -> None:
-    full = toy().compute_efficiency("gemm", "fp16", GPUS["A100-SXM-80GB"])
+def test_tensor_cores_run_at_sustained_clocks_unless_half_rate(toy: Profile) -> None:
+    full = toy.compute_efficiency("gemm", "fp16", GPUS["A100-SXM-80GB"])
     assert full.value == pytest.approx(0.9 / 1.25)
     assert full.sd_log == pytest.approx(hypot(0.1, 0.4))
-    half = toy().compute_efficiency("gemm", "fp16", GPUS["RTX4090"])
+    half = toy.compute_efficiency("gemm", "fp16", GPUS["RTX4090"])
     assert (half.value, half.sd_log) == (0.7, 0.1)
 
 
@@ -89,7 +98,7 @@ def test_families(gpu: str, families: tuple[str, ...]) -> None:
     assert families_of(GPUS[gpu]) == families
 
 
-def test_knobs_multiply_where_they_apply() -> None:
+def test_knobs_multiply_where_they_apply(toy: Profile) -> None:
     knobs = (
         Knob(knob="compute", value=0.5, sd_log=0.01),
         Knob(knob="compute", value=0.8, sd_log=0.02, gpu="T4"),
@@ -98,7 +107,7 @@ def test_knobs_multiply_where_they_apply() -> None:
         Knob(knob="intra", value=0.9, sd_log=0.05, node="dgx-a100"),
         Knob(knob="inter", value=0.7, sd_log=0.06, link="eth-10"),
     )
-    fitted = toy().with_knobs(knobs, "mine", "fitted", 0.07)
+    fitted = toy.with_knobs(knobs, "mine", "fitted", 0.07)
     t4, a100 = GPUS["T4"], GPUS["A100-SXM-80GB"]
     assert fitted.compute_efficiency("gemm", "fp32", t4).value == pytest.approx(0.5 * 0.5 * 0.8)
     assert fitted.compute_efficiency("gemm", "fp32", a100).value == pytest.approx(0.9 * 0.5)
@@ -112,11 +121,11 @@ def test_knobs_multiply_where_they_apply() -> None:
     assert fitted.route_efficiency("network_tcp", link="eth-1").value == 0.6
     assert fitted.residual_sd_log.value == 0.07
     assert "mine" in fitted.compute_efficiency("gemm", "fp32", t4).source
-    assert toy().compute_efficiency("gemm", "fp32", t4).value == 0.5
+    assert toy.compute_efficiency("gemm", "fp32", t4).value == 0.5
 
 
-def test_no_link_loses_nothing() -> None:
-    assert toy().route_efficiency("none") == Estimate(1.0, 0.0, "no link")
+def test_no_link_loses_nothing(toy: Profile) -> None:
+    assert toy.route_efficiency("none") == Estimate(1.0, 0.0, "no link")
 
 
 @pytest.mark.parametrize("name", GPUS.names())
@@ -132,6 +141,19 @@ def test_the_shipped_profile_answers_for_every_gpu(name: str) -> None:
         assert 0.1 < profile.memory_efficiency(kind, gpu).value < 1.1
     assert 1e-6 < profile.host_issue_s(gpu).value < 1e-4
     assert 1e8 < profile.cuda_context_bytes(gpu).value < 2e9
+
+
+@pytest.mark.parametrize("name", GPUS.names())
+def test_reading_part_of_the_file_loses_nothing(name: str) -> None:
+    """Only a device's own lines are parsed: they must say what the whole file says."""
+    gpu, whole = GPUS[name], read_yaml(shipped_root() / "hardware_db/calibrations/blind.yaml")
+    for kind, table in whole["memory_efficiency"].items():
+        entry = table["pooled"]
+        for family in reversed(families_of(gpu)):
+            entry = table.get("by_family", {}).get(family, entry)
+        entry = table.get("by_gpu", {}).get(name, entry)
+        found = load_profile().memory_efficiency(kind, gpu)
+        assert (found.value, found.sd_log) == (entry["value"], entry["sd_log"])
 
 
 def test_less_is_known_of_what_was_never_measured() -> None:

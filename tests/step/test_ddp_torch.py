@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import torch
@@ -29,15 +29,15 @@ def process_group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def mlp() -> nn.Module:
     sizes = (64, 700, 900, 1100, 300, 10)
     layers: list[nn.Module] = []
-    for a, b in zip(sizes, sizes[1:], strict=False):
+    for a, b in itertools.pairwise(sizes):
         layers += [nn.Linear(a, b), nn.ReLU()]
     return nn.Sequential(*layers[:-1])
 
 
 def wide() -> nn.Module:
     """Single tensors above both caps, and many small ones."""
-    layers: list[nn.Module] = [nn.Linear(64, 2600, bias=False), nn.Linear(2600, 2700, bias=False)]
-    layers += [nn.Linear(2700, 256)]
+    layers: list[nn.Module] = [nn.Linear(64, 2600, bias=False), nn.Linear(2600, 2600, bias=False)]
+    layers += [nn.Linear(2600, 256)]
     layers += [nn.Sequential(nn.LayerNorm(256), nn.Linear(256, 256)) for _ in range(30)]
     return nn.Sequential(*layers)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,6 @@ from simcore.engine.evaluate import Job, evaluate, program_of
 from simcore.engine.price import COLLECTIVE_BASE_S, price
 from simcore.step.kernels import kernel_table
 from simcore.step.parallel import PARALLELISMS as REGISTRY
-from simcore.strategy.strategy import Strategy
 from simcore.workload.graph import Frozen, Kernel, Op, Workload
 
 
@@ -31,7 +31,11 @@ def three_buckets(forward_s: float, backward_s: Sequence[float]) -> Workload:
     )
 
 
-TINY_BUCKETS = {"bucket_cap_bytes": 1, "first_bucket_bytes": 1, "optimizer": "sgd-plain"}
+TINY_BUCKETS: dict[str, Any] = {
+    "bucket_cap_bytes": 1,
+    "first_bucket_bytes": 1,
+    "optimizer": "sgd-plain",
+}
 
 
 def test_overlap_of_three_buckets_by_hand() -> None:
@@ -199,7 +203,7 @@ def test_earlier_micro_steps_of_ddp_are_not_slowed() -> None:
 def test_zero2_sends_gradients_in_every_micro_step() -> None:
     """Reduce-scatter of 72 bytes takes 36 s a micro-step; the gather of 72 bytes comes once."""
     model = three_buckets(1.0, (1.0, 1.0, 1.0))
-    slow = {"zero_bucket_numel": 1, "optimizer": "sgd-plain"}
+    slow: dict[str, Any] = {"zero_bucket_numel": 1, "optimizer": "sgd-plain"}
     one, three = evaluate(
         Job(model, strategy("zero2", **slow), (rates(),)),
         points(2, grad_accum=np.array([1.0, 3.0])),

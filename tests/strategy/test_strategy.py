@@ -69,7 +69,9 @@ def test_violations_are_all_told() -> None:
     bad = strategy("dp", offload=Offload(optimizer="cpu", params="nvme"))
     found = bad.violations(n_nodes=2, n_ranks=4, n_types=2)
     assert len(found) == 4
-    assert strategy("zero3", offload=Offload(optimizer="cpu", params="nvme")).violations(4, 8, 2) == []
+    assert (
+        strategy("zero3", offload=Offload(optimizer="cpu", params="nvme")).violations(4, 8, 2) == []
+    )
     assert len(strategy("zero2", offload=Offload(params="cpu")).violations(1, 8, 1)) == 1
 
 
