@@ -63,11 +63,16 @@ class Request:
     assumptions: tuple[str, ...] = ()
 
 
+def _class_key(group: NodeGroup) -> tuple[str, str, int]:
+    """Groups of equal key behave alike: same device, same node, same sharing within it."""
+    return group.gpu.name, group.node.name, group.gpus_per_node
+
+
 def rank_groups(cluster: ClusterSpec) -> tuple[NodeGroup, ...]:
-    """One group for each device type that behaves differently."""
+    """One group for each rank class."""
     seen: dict[tuple[str, str, int], NodeGroup] = {}
     for g in cluster.groups:
-        seen.setdefault((g.gpu.name, g.node.name, g.gpus_per_node), g)
+        seen.setdefault(_class_key(g), g)
     return tuple(seen.values())
 
 
@@ -186,9 +191,7 @@ def predict(request: Request, *, keep_timeline: bool = False) -> Prediction:
     memory = _memory(request, job)
     classes, gain = _rank_classes(job, cluster, steps, request)
     flop = 3.0 * workload.forward_flop + workload.frozen_flop
-    peak = sum(
-        g.n_gpus * c.peak_flop_per_s for g in cluster.groups for c in job.classes if c.gpu is g.gpu
-    )
+    peak = sum(c.n_gpus * r.peak_flop_per_s for c, r in zip(classes, job.classes, strict=True))
     first = 2 + len(knobs)
     return Prediction(
         model=workload.name,
@@ -250,7 +253,9 @@ def _interval(step: Array, samples: slice, profile: Profile) -> Interval:
 def _single(request: Request, job: Job, homogeneous_rate: float) -> tuple[float, str, float]:
     """(samples/s of one GPU of the fastest type, its name, sum over all GPUs alone)."""
     cluster = request.cluster
-    if len(job.classes) == 1:
+    # Host memory, PCIe roots and NVMe are shared by the devices of a node: with offload one
+    # device alone has rates of its own.
+    if len(job.classes) == 1 and not request.strategy.offload:
         return homogeneous_rate, cluster.groups[0].gpu.name, homogeneous_rate * cluster.n_gpus
     total, best = 0.0, (0.0, "")
     for i, group in enumerate(cluster.groups):
@@ -358,21 +363,17 @@ def _rank_classes(
     """
     groups = rank_groups(cluster)
     parts = ("forward", "backward", "frozen")
-    if len(groups) == 1:
-        seconds = [float(sum(steps.terms_s[t][0] for t in parts if t in steps.terms_s))]
-    else:  # finish times include waits for the other class: ask each one alone
-        seconds = []
-        for group in groups:
-            index = next(i for i, g in enumerate(cluster.groups) if g.gpu is group.gpu)
-            terms = _alone(request, index).terms_s
-            seconds.append(float(sum(terms[t][0] for t in parts if t in terms)))
+
+    def busy_s(found: Steps) -> float:
+        return float(sum(found.terms_s[t][0] for t in parts if t in found.terms_s))
+
+    # With several classes finish times include waits for the other: each is asked alone.
+    seconds = [
+        busy_s(steps if len(groups) == 1 else _alone(request, cluster.groups.index(group)))
+        for group in groups
+    ]
     counts = [
-        sum(
-            g.n_gpus
-            for g in cluster.groups
-            if (g.gpu.name, g.node.name) == (c.gpu.name, c.node.name)
-        )
-        for c in groups
+        sum(g.n_gpus for g in cluster.groups if _class_key(g) == _class_key(c)) for c in groups
     ]
     made = tuple(
         RankClass(gpu=g.gpu.name, n_gpus=n, compute_s=s)
@@ -382,7 +383,8 @@ def _rank_classes(
         return made, 0.0
     even = max(seconds)
     ideal = sum(counts) / sum(n / s for n, s in zip(counts, seconds, strict=True))
-    return made, max(0.0, (even - ideal) / float(steps.step_s[0]))
+    gain_s = request.grad_accum * (even - ideal)
+    return made, max(0.0, gain_s / float(steps.step_s[0]))
 
 
 def central_step_s(request: Request) -> float:

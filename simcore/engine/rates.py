@@ -18,6 +18,11 @@ from simcore.strategy.precision import Precision
 Array = NDArray[np.float64]
 
 
+#: Share of the sockets' link that a processor or a DMA engine reaches on the other socket's
+#: memory; the link's payload_frac is what peer-to-peer traffic of two PCIe devices gets.
+FAR_MEMORY_FRAC = 0.8
+
+
 @dataclass(frozen=True)
 class ClassRates:
     """Sustained rates of one device type in one node type; arrays over kernel kinds [kinds]."""
@@ -80,7 +85,7 @@ def class_rates(group: NodeGroup, precision: Precision, profile: Profile) -> Cla
         host_issue_s=profile.host_issue_s(gpu).value,
         h2d_bytes_per_s=h2d / sharing,
         dram_bytes_per_s=node.cpu.dram_bw_per_socket.value,
-        far_bytes_per_s=far.bw.value * far.payload_frac.value if far else np.inf,
+        far_bytes_per_s=far.bw.value * FAR_MEMORY_FRAC if far else np.inf,
         nvme_read_bytes_per_s=node.nvme.read_bw.value if node.nvme else 0.0,
         nvme_write_bytes_per_s=node.nvme.write_bw.value if node.nvme else 0.0,
         overlap_slowdown_frac=profile.overlap_slowdown.value,

@@ -175,7 +175,7 @@ class Profile:
     def sources(self) -> dict[str, str]:
         """Source keys of the profile's files, spelt out (for explanations; parses a file once)."""
         if "sources" not in self._seen:
-            known = {**read_yaml(self.efficiency_file)["sources"], **self.runtime["sources"]}
+            known = {**_sources(_text(self.efficiency_file)), **self.runtime["sources"]}
             self._seen["sources"] = {str(k): str(v) for k, v in known.items()}
         found: dict[str, str] = self._seen["sources"]
         return found
@@ -319,8 +319,18 @@ def _calibration(name: str) -> Calibration:
 _SECTION = re.compile(
     r"^(?:compute_efficiency|memory_efficiency|clocks|host):\n(?:[ #].*\n|\n)*", re.MULTILINE
 )
+_SOURCES = re.compile(r"^sources:\n(?:[ #].*\n|\n)*", re.MULTILINE)
 #: One device's or family's line in a by_gpu or by_family table.
 _ENTRY = re.compile(r"^      (\S+): \{.*\n", re.MULTILINE)
+
+
+def _sources(text: str) -> Mapping[str, Any]:
+    from ruamel.yaml import YAML
+
+    found: Mapping[str, Any] = YAML(typ="safe", pure=True).load(_SOURCES.findall(text)[0])[
+        "sources"
+    ]
+    return found
 
 
 @lru_cache(maxsize=8)

@@ -1,9 +1,9 @@
 """What ``--model`` may name: a database entry, a YAML or JSON file, a Python callable.
 
-    latte-xl              an entry of models_db
-    my-model.yaml         a models_db file of one's own
-    config.json           a Hugging Face config (never executed)
-    mypkg.net:build       a callable that returns an nn.Module (executed: the user named it)
+latte-xl              an entry of models_db
+my-model.yaml         a models_db file of one's own
+config.json           a Hugging Face config (never executed)
+mypkg.net:build       a callable that returns an nn.Module (executed: the user named it)
 """
 
 from __future__ import annotations

@@ -160,10 +160,7 @@ def test_one_gpu_is_its_own_yardstick() -> None:
         ("1x8xA6000ada", {}),
         ("2x8xA100-SXM", {}),
         ("1x4xT4", {"strategy": "dp"}),
-        pytest.param(
-            "1x8xA6000ada", {"strategy": "zero2", "offload": "optimizer"},
-            marks=pytest.mark.xfail(strict=True, reason="one GPU still shares the host with eight"),
-        ),
+        ("1x8xA6000ada", {"strategy": "zero2", "offload": "optimizer"}),
     ],
 )  # fmt: skip
 def test_speedup_is_the_ratio_of_two_predictions(gpus: str, options: dict[str, Any]) -> None:
@@ -210,14 +207,12 @@ def test_an_uneven_split_gains_what_the_harmonic_mean_says() -> None:
     assert ask("resnet-50", "1x5xA6000ada").uneven_split_gain_frac == 0.0
 
 
-@pytest.mark.xfail(strict=True, reason="gain divides one micro-step by the whole step")
 def test_the_gain_of_an_uneven_split_does_not_fade_with_accumulation() -> None:
     """Four micro-steps of a compute-bound job gain as large a share as one."""
     one, four = (ask("resnet-50", MIXED, grad_accum=a).uneven_split_gain_frac for a in (1, 4))
     assert four >= one * 0.95
 
 
-@pytest.mark.xfail(strict=True, reason="groups of one GPU type are counted once for each group")
 def test_uneven_nodes_of_one_type_count_each_gpu_once() -> None:
     """2 + 3 A6000ada are five GPUs of one kind, whatever node they sit in."""
     split = ask("resnet-50", "1x2xA6000ada+1x3xA6000ada", network="400 Gbit/s")

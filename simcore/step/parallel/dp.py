@@ -18,7 +18,7 @@ from simcore.workload.graph import Workload
 
 
 class DataParallel(DistributedDataParallel):
-    """torch.nn.DataParallel."""
+    """torch.nn.DataParallel: one process; the master replicates, gathers and updates."""
 
     def build(self, builder: ProgramBuilder, strategy: Strategy) -> None:
         """Replicate, forward, backward, reduce to the master, update there."""

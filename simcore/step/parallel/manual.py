@@ -13,7 +13,7 @@ from simcore.workload.graph import Workload
 
 
 class ManualAllReduce(DistributedDataParallel):
-    """``for p in model.parameters(): dist.all_reduce(p.grad)``: no overlap, no buckets."""
+    """One all-reduce a parameter tensor after backward: no overlap, no buckets."""
 
     def build(self, builder: ProgramBuilder, strategy: Strategy) -> None:
         """Forward, backward, then every tensor in turn, then the update."""

@@ -20,8 +20,15 @@ from simcore.workload.graph import Workload
 class Zero:
     """Optimizer state sharded (1), gradients too (2), parameters too (3)."""
 
+    _MEANING = {  # noqa: RUF012
+        1: "Optimizer state sharded; gradients reduce-scattered, parameters gathered after.",
+        2: "Optimizer state and gradients sharded.",
+        3: "Optimizer state, gradients and parameters sharded; blocks gathered as they are used.",
+    }
+
     def __init__(self, stage: int) -> None:
         self.stage = stage
+        self.__doc__ = self._MEANING[stage]
 
     def build(self, builder: ProgramBuilder, strategy: Strategy) -> None:
         """Reduce-scatter of gradients under backward; parameters gathered after or on use."""
