@@ -134,8 +134,8 @@ def _strategy_rows() -> Listing:
     from simcore.step.parallel import PARALLELISMS
 
     found = {name: PARALLELISMS[name] for name in PARALLELISMS}
-    rows = [[name, _first_line(type(entry))] for name, entry in found.items()]
-    data = [{"name": name, "meaning": _first_line(type(entry)), "step": _first_line(entry.build)}
+    rows = [[name, _first_line(entry)] for name, entry in found.items()]
+    data = [{"name": name, "meaning": _first_line(entry), "step": _first_line(entry.build)}
             for name, entry in found.items()]  # fmt: skip
     return ["strategy", "meaning"], rows, data
 

@@ -53,11 +53,13 @@ def resolve_model(text: str, *, inputs: tuple[str, ...] = ()) -> ModelSource:
     if path.suffix == ".json" or (path.is_dir() and (path / "config.json").is_file()):
         from simcore.workload.huggingface import read_config
 
-        return read_config(path / "config.json" if path.is_dir() else path)
+        found: ModelSource = read_config(path / "config.json" if path.is_dir() else path)
+        return found
     if ":" in text and not path.exists():
         from simcore.workload.trace import trace_callable
 
-        return trace_callable(text, inputs)
+        traced: ModelSource = trace_callable(text, inputs)
+        return traced
     if inputs:
         raise UsageError("--input is for a model given as package.module:callable")
     return MODELS[text]
