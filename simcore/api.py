@@ -152,6 +152,42 @@ def validate(
     return out
 
 
+def calibrate_from(
+    file: Path | str, *, output: Path | str | None = None, name: str | None = None
+) -> dict[str, Any]:
+    """Fit a few physical parameters to measured steps; write them as a calibration file.
+
+    The result goes to ``output`` (a .yaml for ``predict(calibration=…)``) where one is given.
+    Raises InvalidConfig where no row can be fitted.
+    """
+    from simcore.validate.formats import read_table
+    from simcore.validate.save import calibration_of, identified, write_calibration
+
+    table = read_table(Path(file))
+    target = Path(output) if output is not None else None
+    if target is not None and target.suffix not in (".yaml", ".yml"):
+        raise InvalidConfig([f"a calibration is a .yaml file, not {target.name!r}"])
+    if target is not None and not target.parent.is_dir():
+        raise InvalidConfig([f"no such folder: {str(target.parent)!r}"])
+    chosen = name or (target.stem if target is not None else table.path.stem)
+    record, found = calibration_of([table], chosen)
+    if target is not None:
+        write_calibration(target, record)
+    return {
+        "name": record.name,
+        "origin": record.origin,
+        "rows": record.rows,
+        "residual_sd_log": record.residual_sd_log,
+        "leave_one_out_mape_frac": record.leave_one_out_mape_frac,
+        "knobs": [
+            {**k.model_dump(exclude_none=True), "identified": identified(k)} for k in record.knobs
+        ],
+        "suspects": found.suspects,
+        "skipped": dict(found.verdict.skipped),
+        "written": str(target) if target is not None else None,
+    }
+
+
 def _run_steps(
     request: Request, result: Prediction, steps: float | None, epochs: float | None
 ) -> float | None:
@@ -202,6 +238,7 @@ def _fixes(request: Request) -> tuple[str, ...]:
 
 
 __all__ = [
-    "Explanation", "Options", "Prediction", "Request", "Sweep", "explain", "find_terms",
+    "Explanation", "Options", "Prediction", "Request", "Sweep", "calibrate_from",
+    "explain", "find_terms",
     "make_request", "predict", "run_violations", "sweep", "validate",
 ]  # fmt: skip

@@ -20,6 +20,7 @@ os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 
 from simcore import __version__
 from simcore.base.errors import InvalidConfig, SimcoreError, nearest
+from simcore.cli.calibrate import calibrate
 from simcore.cli.catalog import list_, show
 from simcore.cli.output import PIPE_CLOSED, PipeClosedError, complain, write
 from simcore.cli.predict import predict
@@ -63,6 +64,7 @@ app = typer.Typer(
 )
 app.command(short_help="Does a job fit, how fast is it, what limits it.")(predict)
 app.command(short_help="Predictions beside measured runs.")(validate)
+app.command(short_help="Fit to your own measured steps; used with --calibration.")(calibrate)
 app.command("list", short_help="Names: gpus, models, nodes, links, strategies...")(list_)
 app.command(short_help="Every figure of a gpu, model, node or link, with its source.")(show)
 

@@ -47,6 +47,7 @@ class Knob(Part):
     node: str = ""
     link: str = ""
     workload: str = ""
+    prior_sd_log: float | None = None
 
 
 class Calibration(Record):
@@ -62,6 +63,9 @@ class Calibration(Record):
 CALIBRATIONS: Database[Calibration] = Database(
     "calibration", "hardware_db/calibrations", Calibration
 )
+
+#: Files of the same folder that every profile is made of.
+NOT_CALIBRATIONS = ("blind", "runtime")
 
 #: Tensor-core work runs at sustained clocks; vector and memory work is far from the power cap.
 _SUSTAINED = ("gemm_tensor16", "gemm_tensor8", "gemm_tf32", "attention")
@@ -309,7 +313,7 @@ def _calibration(name: str) -> Calibration:
         from simcore.base.database import load_record
 
         return load_record(path, Calibration)
-    known = [n for n in CALIBRATIONS.names() if n not in ("blind", "runtime")]
+    known = [n for n in CALIBRATIONS.names() if n not in NOT_CALIBRATIONS]
     if fold_name(name) not in map(fold_name, known):
         raise UnknownName("calibration", name, known, "(or a .yaml file)")
     return CALIBRATIONS[name]

@@ -140,6 +140,19 @@ def _strategy_rows() -> Listing:
     return ["strategy", "meaning"], rows, data
 
 
+def _calibration_rows() -> Listing:
+    from simcore.hardware.profile import CALIBRATIONS, NOT_CALIBRATIONS
+
+    names = [n for n in CALIBRATIONS.names() if n not in NOT_CALIBRATIONS]
+    found = [CALIBRATIONS[n] for n in names]
+    rows = [
+        [c.name, c.origin, str(c.rows),
+         "-" if c.leave_one_out_mape_frac is None else f"{c.leave_one_out_mape_frac:.1%}"]
+        for c in found
+    ]  # fmt: skip
+    return ["calibration", "origin", "rows", "left out"], rows, [c.model_dump() for c in found]
+
+
 def _collective_rows() -> Listing:
     from simcore.physics.collectives import ALGORITHMS
 
@@ -169,7 +182,7 @@ def _optimizer_rows() -> Listing:
 _LISTINGS = {
     "gpus": _gpu_rows, "models": _model_rows, "nodes": _node_rows, "links": _link_rows,
     "strategies": _strategy_rows, "precisions": _precision_rows, "optimizers": _optimizer_rows,
-    "collectives": _collective_rows,
+    "collectives": _collective_rows, "calibrations": _calibration_rows,
 }  # fmt: skip
 
 

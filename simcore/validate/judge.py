@@ -164,6 +164,17 @@ def _direct_scores(
                 case, "peak_memory", memory.device_bytes, memory.low_bytes, memory.high_bytes, peak
             )
         )
+    if (live := case.measured.get("peak_allocated_bytes")) is not None:
+        share = memory.allocated_bytes / memory.device_bytes
+        found.append(
+            _scored(
+                case, "peak_memory", memory.allocated_bytes, memory.low_bytes * share,
+                memory.high_bytes * share, live,
+            )
+        )  # fmt: skip
+    if (faster := case.measured.get("speedup")) is not None and case.reference == "":
+        ratio, spread = prediction.speedup_vs_1gpu, time.high / time.value
+        found.append(_scored(case, "speedup", ratio, ratio / spread, ratio * spread, faster))
     resident = sum(
         memory.terms.get(t, 0.0) for t in ("parameters", "optimizer_state", "ema", "frozen_models")
     )
@@ -196,7 +207,7 @@ def measured_time_s(case: Case) -> float | None:
 
 def reference_of(case: Case, others: Sequence[Case]) -> Case | None:
     """The one-GPU row that a speed-up is against: same model and GPU, else same model."""
-    if case.reference:
+    if case.reference is not None:
         return next((o for o in others if o.id == case.reference), None)
     single = [
         o

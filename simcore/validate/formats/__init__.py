@@ -42,9 +42,11 @@ class Format:
 
 def formats() -> tuple[Format, ...]:
     """Known formats, the most specific first."""
-    from simcore.validate.formats import bert_mnist, latte, opensora, project, resnet
+    from simcore.validate.formats import bert_mnist, ddp, latte, opensora, project, resnet
 
-    return (project.FORMAT, latte.FORMAT, bert_mnist.FORMAT, opensora.FORMAT, resnet.FORMAT)
+    return (
+        ddp.FORMAT, project.FORMAT, latte.FORMAT, bert_mnist.FORMAT, opensora.FORMAT, resnet.FORMAT,
+    )  # fmt: skip
 
 
 def read_table(path: Path) -> Table:

@@ -7,7 +7,8 @@ DRAM traffic is that of unfused eager kernels: every input read once, every outp
 from simcore.workload.ops.attention import attention_eager, sdpa
 from simcore.workload.ops.gemm import bmm, conv2d, linear
 from simcore.workload.ops.lookup import add_positions, cross_entropy, embedding, lm_loss, loss_seed
-from simcore.workload.ops.norm import batch_norm, group_norm, layer_norm, softmax
+from simcore.workload.ops.moe import combine, dispatch, grouped_linear, route
+from simcore.workload.ops.norm import batch_norm, group_norm, layer_norm, rms_norm_eager, softmax
 from simcore.workload.ops.pointwise import (
     accumulate,
     activation,
@@ -29,13 +30,16 @@ __all__ = [
     "batch_norm",
     "binary",
     "bmm",
+    "combine",
     "conv2d",
     "copy",
     "cross_entropy",
+    "dispatch",
     "dropout",
     "embedding",
     "grad_only",
     "group_norm",
+    "grouped_linear",
     "keep",
     "layer_norm",
     "linear",
@@ -43,6 +47,8 @@ __all__ = [
     "loss_seed",
     "pool2d",
     "reduction",
+    "rms_norm_eager",
+    "route",
     "scale",
     "sdpa",
     "softmax",

@@ -21,22 +21,32 @@ def sdpa(
     *,
     causal: bool = False,
     save_qkv: bool = True,
+    value_dim: int = 0,
+    window: int = 0,
 ) -> Op:
     """Flash attention over ``batch`` sequences a sample (Dao 2022).
 
     Forward 4·Sq·Skv·d FLOP a head, backward 2.5 times that (five products for two); a causal
-    mask halves both. Saves q, k, v, the output and one fp32 log-sum-exp a query row.
+    mask halves both, a causal ``window`` leaves the pairs within it. ``value_dim``: width of v
+    and of the output where it is not q's. Saves q, k, v, the output and one fp32 log-sum-exp a
+    query row.
     """
-    flop = 4.0 * batch * heads * seq_q * seq_kv * head_dim * (0.5 if causal else 1.0)
-    q = batch * heads * seq_q * head_dim
-    kv = 2.0 * batch * kv_heads * seq_kv * head_dim
+    value_dim = value_dim or head_dim
+    seen = 0.5 if causal else 1.0
+    if causal and 0 < window < seq_kv:
+        seen = window * (2.0 * seq_kv - window) / (2.0 * seq_kv**2)
+    flop = 2.0 * batch * heads * seq_q * seq_kv * (head_dim + value_dim) * seen
+    out = batch * heads * seq_q * value_dim
+    qs = batch * heads * seq_q * head_dim
+    q = (qs + out) / 2.0
+    kv = 1.0 * batch * kv_heads * seq_kv * (head_dim + value_dim)
     geometry: dict[str, Any] = {
         "m": Affine(seq_q), "n": Affine(head_dim), "k": Affine(seq_kv),
         "groups": Affine(0, batch * heads),
     }  # fmt: skip
     fwd = Kernel(kind="attention", flop=flop, low=2 * q + kv, **geometry)
     bwd = Kernel(kind="attention", flop=2.5 * flop, low=4 * q + 2 * kv, launches=3.0, **geometry)
-    saved = Saved(low=q + (q + kv) * save_qkv, raw_bytes=4.0 * batch * heads * seq_q)
+    saved = Saved(low=out + (qs + kv) * save_qkv, raw_bytes=4.0 * batch * heads * seq_q)
     return Op(name=name, fwd=(fwd,), bwd=(bwd,), saved=saved)
 
 
@@ -49,6 +59,7 @@ def attention_eager(
     *,
     mask: Literal["none", "add", "where"] = "none",
     drop: bool = False,
+    value_dim: int = 0,
 ) -> tuple[Op, ...]:
     """Attention written out for one sequence a sample: matmul, scale, mask, softmax, matmul.
 
@@ -56,9 +67,11 @@ def attention_eager(
     An additive mask is fp32, so under autocast its sum is too. Without dropout the
     probabilities that the second product saves are the softmax's output, counted there.
     """
+    value_dim = value_dim or head_dim
     scores = float(heads) * seq_q * seq_kv
-    q, kv = float(heads) * seq_q * head_dim, float(heads) * seq_kv * head_dim
-    parts = [copy(f"{name}.q", q), copy(f"{name}.k", kv), copy(f"{name}.v", kv)]
+    q, k = float(heads) * seq_q * head_dim, float(heads) * seq_kv * head_dim
+    v = float(heads) * seq_kv * value_dim
+    parts = [copy(f"{name}.q", q), copy(f"{name}.k", k), copy(f"{name}.v", v)]
     parts += [bmm(f"{name}.scores", heads, seq_q, seq_kv, head_dim), scale(f"{name}.scale", scores)]
     if mask == "add":
         parts.append(binary(f"{name}.mask", scores, broadcast=seq_kv, grads=0, high=True))
@@ -70,6 +83,6 @@ def attention_eager(
     parts.append(softmax(f"{name}.softmax", scores))
     if drop:
         parts.append(dropout(f"{name}.dropout", scores, high=True))
-    parts.append(bmm(f"{name}.context", heads, seq_q, head_dim, seq_kv, save_left=drop))
-    parts.append(copy(f"{name}.merge", q))
+    parts.append(bmm(f"{name}.context", heads, seq_q, value_dim, seq_kv, save_left=drop))
+    parts.append(copy(f"{name}.merge", float(heads) * seq_q * value_dim))
     return tuple(parts)

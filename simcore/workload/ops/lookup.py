@@ -13,12 +13,17 @@ def embedding(name: str, tokens: float, dim: int, vocab: int) -> Op:
     return Op(name=name, fwd=(fwd,), bwd=(bwd,), saved=Saved(raw_bytes=8.0 * tokens))
 
 
-def cross_entropy(name: str, rows: float, classes: int) -> Op:
-    """log-softmax and negative log likelihood in fp32; saves the log-probabilities."""
+def cross_entropy(name: str, rows: float, classes: int, *, upcast: bool = False) -> Op:
+    """log-softmax and negative log likelihood in fp32; saves the log-probabilities.
+
+    ``upcast``: the script casts the logits to fp32 itself, so that they are fp32 in pure 16-bit
+    training too.
+    """
     elems = rows * classes
     fwd = Kernel(kind="softmax", high=2 * elems, raw_bytes=8.0 * rows, launches=2.0)
     bwd = Kernel(kind="softmax", high=3 * elems, raw_bytes=8.0 * rows, launches=2.0)
-    return Op(name=name, fwd=(fwd,), bwd=(bwd,), saved=Saved(high=elems, raw_bytes=8.0 * rows))
+    saved = Saved(high=elems * (not upcast), raw_bytes=8.0 * rows + 4.0 * elems * upcast)
+    return Op(name=name, fwd=(fwd,), bwd=(bwd,), saved=saved)
 
 
 def add_positions(name: str, rows: float, dim: int, *, table_rows: int = 0) -> Op:
@@ -36,17 +41,18 @@ def add_positions(name: str, rows: float, dim: int, *, table_rows: int = 0) -> O
     return Op(name=name, fwd=tuple(fwd), bwd=tuple(bwd))
 
 
-def lm_loss(name: str, rows: float, vocab: int) -> tuple[Op, ...]:
+def lm_loss(name: str, rows: float, vocab: int, *, upcast: bool = False) -> tuple[Op, ...]:
     """Loss over a vocabulary: the logits, their copy, log-softmax and likelihood, the seed.
 
     The training step holds the model's output, so the logits themselves (low) stay until
     backward ends beside the log-probabilities (high). The copy is the fp32 cast under autocast;
     in fp32 training it is the shift by one position (``logits[:, :-1].contiguous()``).
+    ``upcast`` as for ``cross_entropy``.
     """
     elems = rows * vocab
     copy = Kernel(kind="copy", low=elems, high=elems)
     held = Op(name=f"{name}.logits", fwd=(copy,), bwd=(copy,), saved=Saved(low=elems))
-    return held, cross_entropy(name, rows, vocab), loss_seed()
+    return held, cross_entropy(name, rows, vocab, upcast=upcast), loss_seed()
 
 
 def loss_seed() -> Op:

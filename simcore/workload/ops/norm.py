@@ -58,3 +58,34 @@ def softmax(name: str, elems: float, *, save_output: bool = True) -> Op:
     fwd = Kernel(kind="softmax", high=2 * elems)
     bwd = Kernel(kind="softmax", high=3 * elems)
     return Op(name=name, fwd=(fwd,), bwd=(bwd,), saved=Saved(high=elems * save_output))
+
+
+def rms_norm_eager(
+    name: str, rows: float, dim: int, *, trained: bool = True, wide: bool = False
+) -> Op:
+    """RMSNorm in tensor operations, as transformers writes it: square, mean, rsqrt, two products.
+
+    Keeps its input in fp32 (whatever the precision), a reciprocal a row and, for the weight's
+    gradient, what is normalised. ``wide``: that is fp32 too (Gemma multiplies before it casts
+    back). ``trained=False``: the weight has no gradient.
+    """
+    elems = rows * dim
+    fwd = (
+        Kernel(kind="elementwise", high=2 * elems),
+        Kernel(kind="reduction", high=elems + rows),
+        Kernel(kind="elementwise", high=2 * rows, launches=2.0),
+        Kernel(kind="elementwise", high=4 * elems + rows, launches=2.0),
+    )
+    bwd = [
+        Kernel(kind="elementwise", high=5 * elems, launches=2.0),  # towards the input
+        Kernel(kind="elementwise", high=2 * elems),
+        Kernel(kind="reduction", high=elems + rows),  # towards the reciprocal
+        Kernel(kind="elementwise", high=6 * rows, launches=5.0),
+        Kernel(kind="elementwise", high=8 * elems, launches=4.0),  # the square, and the sum
+    ]
+    if trained:
+        bwd.append(Kernel(kind="elementwise", high=3 * elems))
+        bwd.append(Kernel(kind="reduction", high=elems, weight=float(dim)))
+    normed = elems * trained
+    saved = Saved(high=normed * (not wide), raw_bytes=4.0 * (elems + rows) + 4.0 * normed * wide)
+    return Op(name=name, fwd=fwd, bwd=tuple(bwd), saved=saved)

@@ -1,0 +1,71 @@
+"""``simcore calibrate --from FILE``: a few measured steps become a calibration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from simcore.cli.output import write
+
+
+def calibrate(
+    rows: Annotated[
+        Path, typer.Option("--from", metavar="FILE", help="Table of measured steps (CSV).")
+    ],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it here (YAML).")
+    ] = None,
+    name: Annotated[str | None, typer.Option("--name", help="Name of the calibration.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The result as JSON.")] = False,
+) -> None:
+    """Fit efficiencies and bandwidths to your own measured steps.
+
+    The table has columns id, model, gpus and step_time_s, and any of predict's words (see
+    `validate/tables`). Works with one row, gets better with ten; says what the rows can tell.
+    """
+    from simcore import api
+    from simcore.base.errors import InvalidConfig
+
+    if not rows.is_file():
+        raise InvalidConfig([f"no such file: {str(rows)!r}"])
+    found = api.calibrate_from(rows, output=output, name=name)
+    if as_json:
+        from simcore.report.jsonout import dumps, finite
+
+        write(dumps(finite(found)))
+        return
+    write(_render(found))
+
+
+def _render(found: dict[str, Any]) -> str:
+    from simcore.report.tables import table
+    from simcore.report.text import percent
+
+    error = found["leave_one_out_mape_frac"]
+    lines = [
+        f"{found['name']}: {found['origin']}",
+        f"rows scatter {percent(found['residual_sd_log'])} around the fit; a row left out is "
+        f"predicted within {percent(error) if error is not None else '-'} (MAPE)",
+        "",
+    ]
+    cells = [
+        [
+            k["knob"],
+            " ".join(k[p] for p in ("gpu", "node", "link", "workload") if k.get(p)) or "all",
+            f"x {k['value']:.3g}",
+            f"{k['sd_log']:.2f}",
+            f"{k['prior_sd_log']:.2f}",
+            "yes" if k["identified"] else "no",
+        ]
+        for k in found["knobs"]
+    ]
+    head = ["parameter", "of", "value", "sd", "prior", "told by the rows"]
+    lines.append(table(head, cells, right=range(2, 5)))
+    lines += [f"flagged {row}: {why}" for row, why in found["suspects"].items()]
+    lines += [f"skipped {row}: {why}" for row, why in found["skipped"].items()]
+    if found["written"]:
+        lines += ["", f"written to {found['written']}: simcore predict ... "
+                  f"--calibration {found['written']}"]  # fmt: skip
+    return "\n".join(lines) + "\n"

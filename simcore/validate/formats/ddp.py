@@ -1,0 +1,135 @@
+"""Published data-parallel training runs of many sources, one row a run.
+
+Only complete rows of tier A or B become cases. ``peak_mem_gib`` is what nvidia-smi showed
+(reserved memory and context) or the framework's own peak of live tensors: column
+``memory_definition`` tells which. A speed-up is the table's own against one GPU of the same
+source, host, batch and accumulation; where its note says that the base differs, it is left out.
+"""
+
+from __future__ import annotations
+
+import re
+
+from simcore.base.units import GIB
+from simcore.engine.request import Options
+from simcore.validate.case import Case, Skipped
+from simcore.validate.formats import Format, Row, number, present, whole
+from simcore.validate.formats.ddp_names import (
+    GPUS,
+    MEMORY,
+    NETWORKS,
+    NODES,
+    PRECISIONS,
+    REFUSED,
+    RULES,
+    STRATEGIES,
+    Rule,
+)
+
+#: Words of a note that make the speed-up's base another run than this one on one GPU.
+_OTHER_BASE = re.compile(r"strong scaling|from another host|base has grad_accum")
+_ALLOCATED = re.compile(r"torch max_memory_allocated=([\d.]+)GiB")
+_SEQ = re.compile(r"\bseq(\d+)")
+
+
+def _rule(row: Row) -> Rule | None:
+    text = " | ".join(
+        row.get(c, "") for c in ("source", "framework", "task", "input_shape", "notes", "precision")
+    ).lower()
+    for rule in RULES:
+        if rule.model == row["model"] and all(w in text for w in rule.where.split(" | ")):
+            return rule
+    return None
+
+
+def _refusal(row: Row) -> str:
+    """Why the row is no case, empty where it may be one."""
+    if row["tier"] not in ("A", "B"):
+        return f"tier {row['tier'] or '(blank)'}: known to be unusable"
+    if row["complete"] != "1":
+        return "incomplete: batch, step time, parameters or FLOP are not given"
+    strategy = row["strategy"]
+    if strategy not in STRATEGIES:
+        known = (why for start, why in REFUSED.items() if strategy.startswith(start))
+        return next(known, f"strategy {strategy!r} is not known")
+    if row["precision"] not in PRECISIONS:
+        return f"precision {row['precision']!r} is not known"
+    return ""
+
+
+def _node(row: Row) -> str | None:
+    gpu, link = row["gpu_type"], row["intra_link"]
+    return next((n for start, at, n in NODES if gpu.startswith(start) and link == at), None)
+
+
+def _memory(row: Row) -> dict[str, float | None]:
+    """The peak under the name of what it counts."""
+    found = _ALLOCATED.search(row["notes"])
+    if found:
+        return {"peak_allocated_bytes": float(found[1]) * GIB}
+    value = number(row, "peak_mem_gib")
+    if value is None:
+        return {}
+    kind = next((k for s, k in MEMORY.items() if row["source"].startswith(s)), "nvidia-smi")
+    key = "peak_allocated_bytes" if kind == "allocated" else "peak_memory_bytes"
+    return {key: value * GIB}
+
+
+def _read(name: str, row: Row) -> Case | Skipped:
+    reason = _refusal(row)
+    if reason:
+        return Skipped(name, reason)
+    rule = _rule(row)
+    if rule is None:
+        return Skipped(name, f"model {row['model']!r} is not in models_db")
+    gpus, nodes = whole(row, "gpus"), whole(row, "nodes", 1)
+    if gpus % nodes:
+        return Skipped(name, f"{gpus} GPUs do not divide over {nodes} nodes")
+    batch = number(row, "local_batch", at_least=1)
+    if batch is None or batch != int(batch):
+        return Skipped(name, f"local batch {row['local_batch']!r} is not a whole number")
+    precision = PRECISIONS[row["precision"]]
+    options: Options = {
+        "strategy": STRATEGIES[row["strategy"]],
+        "micro_batch": int(batch),
+        "grad_accum": whole(row, "grad_accum", 1),
+        "precision": rule.precision.get(precision, precision),
+    }
+    if rule.optimizer:
+        options["optimizer"] = rule.optimizer
+    if rule.seq_len and (seq := _SEQ.search(row["input_shape"])):
+        options["seq_len"] = int(seq[1])
+    if nodes > 1 and row["inter_link"] in NETWORKS:
+        options["network"] = NETWORKS[row["inter_link"]]
+    if (node := _node(row)) is not None:
+        options["node"] = node
+    memory = _memory(row)
+    # One GPU's speed-up is 1 by definition: nothing to judge.
+    faster = None if gpus == 1 or _OTHER_BASE.search(row["notes"]) else "speedup_vs_1gpu"
+    return Case(
+        id=name,
+        table="ddp",
+        model=rule.entry,
+        gpus=f"{nodes}x{gpus // nodes}x{GPUS.get(row['gpu_type'], row['gpu_type'])}",
+        options=options,
+        measured=present(
+            step_time_s=number(row, "step_time_s"),
+            speedup=number(row, faster) if faster else None,
+            **memory,
+        ),
+        columns={
+            **row,
+            "entry": rule.entry,
+            "gpus_are": "one" if gpus == 1 else "several",
+            "memory_definition": next(iter(memory), "").replace("peak_", "").replace("_bytes", ""),
+        },
+        reference="",
+        notes=row["notes"],
+    )
+
+
+FORMAT = Format(
+    "ddp",
+    frozenset({"tier", "complete", "local_batch", "gpu_type", "speedup_vs_1gpu", "peak_mem_gib"}),
+    _read,
+)

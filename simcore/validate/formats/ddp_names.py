@@ -1,0 +1,150 @@
+"""Names of the data-parallel table as simcore's own: data only, read by ``ddp.py``.
+
+A rule holds where the row's model is ``model`` and every part of ``where`` (parted by bars)
+stands in its source, framework, task, input shape, notes or ``precision=…``, in lower case; the
+first that holds decides.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """``entry`` of models_db for a row; ``precision`` where the source's word means another.
+
+    ``optimizer`` where the source's loop has another than the entry's; ``seq_len`` false where
+    the entry fixes its length.
+    """
+
+    model: str
+    entry: str
+    where: str = ""
+    precision: dict[str, str] = field(default_factory=dict)
+    optimizer: str | None = None
+    seq_len: bool = False
+
+
+#: apex amp O2: fp16 weights and gradients, fp32 master copies. NVIDIA's PyTorch BERT, GNMT and
+#: Transformer-XL scripts run it, and the sources' communication volumes say so (2 B a parameter).
+O2 = {"amp-fp16": "fp16"}
+_TORCH = ("lambdal", "deeplearningexamples | pytorch")
+
+RULES: tuple[Rule, ...] = (
+    *(Rule("BERT-Large", "bert-large-apex", w, O2, seq_len=True) for w in _TORCH),
+    *(Rule("BERT-Base", "bert-base-apex", w, O2, seq_len=True) for w in _TORCH),
+    Rule("BERT-Large", "bert-large", "no optimizer", optimizer="sgd-plain", seq_len=True),
+    Rule("BERT-Large", "bert-large", seq_len=True),
+    Rule("BERT-Base", "bert-base", seq_len=True),
+    Rule("ELECTRA-Base", "bert-base", seq_len=True),
+    Rule("ResNet50-v1.5", "resnet-50-nchw", "layout=nchw"),
+    Rule("ResNet50-v1.5", "resnet-50-fused", "mxnet"),
+    Rule("ResNet50-v1.5", "resnet-50-fused", "mlcommons"),
+    Rule("ResNet50-v1.5", "resnet-50-nchw", "nchw fp32-tf32 | precision=tf32"),
+    Rule("ResNet50-v1.5", "resnet-50"),
+    Rule("ResNet-50", "resnet-50"),
+    Rule("ResNet-152", "resnet-152"),
+    Rule("torchvision:resnet50", "resnet-50"),
+    Rule("torchvision:resnet101", "resnet-101"),
+    Rule("torchvision:resnext50_32x4d", "resnext-50-32x4d"),
+    Rule("torchvision:resnext101_32x8d", "resnext-101-32x8d"),
+    Rule("ResNeXt101-32x4d", "resnext-101-32x4d"),
+    Rule("SE-ResNeXt101-32x4d", "se-resnext-101-32x4d"),
+    Rule("EfficientNet-B0", "efficientnet-b0"),
+    Rule("EfficientNet-B4", "efficientnet-b4"),
+    Rule("EfficientNet-widese-B0", "efficientnet-widese-b0"),
+    Rule("EfficientNet-widese-B4", "efficientnet-widese-b4"),
+    Rule("VGG16", "vgg-16"),
+    Rule("AlexNet", "alexnet"),
+    Rule("SSD300-R50", "ssd300-r50"),
+    Rule("MaskRCNN-R50-FPN", "mask-rcnn-r50-fpn"),
+    Rule("FasterRCNN-R50-FPN", "faster-rcnn-r50-fpn"),
+    Rule("RetinaNet-R50-FPN", "retinanet-r50-fpn"),
+    Rule("WaveGlow-512", "waveglow-512"),
+    Rule("GNMT-v2", "gnmt-v2", "", O2),
+    Rule("Transformer-XL-base", "transformer-xl-base", "", O2),
+    Rule("Transformer-XL-large", "transformer-xl-large-full-softmax", "full softmax", O2),
+    Rule("Transformer-XL-large", "transformer-xl-large", "", O2),
+    Rule("MPT-125m", "mpt-125m", seq_len=True),
+    Rule("MPT-350m", "mpt-350m", seq_len=True),
+    Rule("MPT-760m", "mpt-760m", seq_len=True),
+    Rule("MPT-1b", "mpt-1b", seq_len=True),
+    Rule("GPT2-Large-774M", "gpt2-large", "no optimizer", optimizer="sgd-plain"),
+    Rule("DiT-XL/2", "dit-xl-2"),
+    Rule("STDiT-XL/2", "stdit-xl-2"),
+    Rule("timm:resnet18", "resnet-18", "3x224x224"),
+    Rule("timm:resnet34", "resnet-34", "3x224x224"),
+    Rule("timm:resnet50", "resnet-50", "3x224x224"),
+    Rule("timm:resnet101", "resnet-101", "3x224x224"),
+    Rule("timm:resnext50_32x4d", "resnext-50-32x4d", "3x224x224"),
+    Rule("timm:seresnet50", "se-resnet-50", "3x224x224"),
+    Rule("timm:wide_resnet50_2", "wide-resnet-50-2", "3x224x224"),
+    Rule("timm:seresnext50_32x4d", "se-resnext-50-32x4d", "3x224x224"),
+    Rule("timm:efficientnet_b0", "efficientnet-b0", "3x224x224"),
+    Rule("timm:mobilenetv2_100", "mobilenet-v2", "3x224x224"),
+    Rule("timm:vgg16", "vgg-16", "3x224x224"),
+    Rule("timm:vgg11", "vgg-11", "3x224x224"),
+    Rule("timm:vit_base_patch16_224", "vit-b-16", "3x224x224"),
+    Rule("timm:deit_base_patch16_224", "vit-b-16", "3x224x224"),
+)
+
+#: Ambiguous or unusual spellings; all others are names or aliases of hardware_db.
+GPUS = {
+    "V100-SXM2-16/32GB(DGX-1)": "V100-SXM2-16GB",
+    "V100(unspecified mem)": "V100-SXM2-16GB",
+    "A100(mem unspecified)": "A100-SXM4-40GB",
+}
+
+PRECISIONS = {
+    "fp32": "fp32",
+    "tf32": "tf32",
+    "tf32/fp32": "tf32",
+    "amp-fp16": "amp-fp16",
+    "amp": "amp-fp16",
+    "mixed": "amp-fp16",
+    "bf16": "bf16",
+    "bf16/fp16 (not stated)": "bf16",
+}
+
+STRATEGIES = {
+    "single": "ddp",
+    "ddp": "ddp",
+    "ddp (vanilla DiT)": "ddp",
+    "dp": "dp",
+    "fsdp full_shard (zero3)": "zero3",
+    "zero2 (ColossalAI LowLevelZero)": "zero2",
+}
+
+#: Why rows of the other strategies are left out.
+REFUSED = {
+    "ps": "parameter server: not modelled",
+    "distributed_replicated": "parameter server: not modelled",
+    "ddp(replicated no nccl)": "TensorFlow's replicated variables without NCCL: not modelled",
+    "none(no sync)": "the source ran independent replicas without gradient exchange",
+}
+
+NETWORKS = {
+    "8x200Gb HDR IB (DGX A100 default)": "8xib-hdr",
+    "1600Gb/s RoCE": "8xroce-200",
+    "4x100Gb EDR IB (DGX-1 default)": "4xib-edr",
+    "8x100Gb EDR IB (DGX-2H default)": "8xib-edr",
+    "4x100Gb InfiniBand": "4xib-edr",
+    "20Gb EC2 Ethernet (p2.8xlarge)": "eth-25",
+}
+
+#: (start of the GPU's name, link within the node) -> node preset, where the default is another.
+NODES = (
+    ("V100-SXM3", "NVSwitch", "dgx-2"),
+    ("", "NVLink-bridge(pairs)+PCIe3", "generic-nvlink-pairs"),
+    ("", "PCIe5", "generic-pcie5"),
+)
+
+#: What a peak of memory counts, by start of the source.
+MEMORY = {
+    "lambdal": "nvidia-smi",
+    "open-mmlab": "allocated",
+    "facebookresearch": "allocated",
+    "chuanyangjin": "allocated",
+    "baofff": "nvidia-smi",
+}

@@ -1,0 +1,86 @@
+"""A calibration file from measured steps: fitted multipliers with provenance, written whole."""
+
+from __future__ import annotations
+
+import io
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from simcore.base.errors import InvalidConfig
+from simcore.hardware.profile import Calibration, Knob
+from simcore.validate.calibrated import Calibrated, calibrate_and_judge
+from simcore.validate.formats import Table
+
+#: A multiplier whose spread is this much below its prior's was told something by the rows.
+IDENTIFIED_FRAC = 0.9
+
+
+def calibration_of(tables: Sequence[Table], name: str) -> tuple[Calibration, Calibrated]:
+    """Fit the rows of the tables. Raises InvalidConfig where no row can be fitted.
+
+    One file holds one fit: rows of several tables are taken as one table's.
+    """
+    if len(tables) != 1:
+        raise InvalidConfig(["a calibration is fitted to one table: join the files first"])
+    found = calibrate_and_judge(tables)
+    n_rows = len(found.fit.predicted_s)
+    if not n_rows:
+        reasons = "; ".join(sorted({reason for _, reason in found.verdict.skipped})) or "none timed"
+        raise InvalidConfig([f"no row of {tables[0].path.name} can be fitted: {reasons}"])
+    score = found.verdict.score("step_time", flagged=False)
+    knobs = []
+    for p in found.fit.parameters:
+        knob = p.as_knob(found.fit.values[p.name], found.fit.sd_log[p.name])
+        if knob is not None:
+            knobs.append(knob.model_copy(update={"prior_sd_log": p.prior_sd_log}))
+    record = Calibration(
+        name=name,
+        origin=f"calibrated on {n_rows} measured rows of {tables[0].path.name}",
+        rows=n_rows,
+        residual_sd_log=found.fit.residual_sd_log,
+        leave_one_out_mape_frac=score.mape_frac,
+        knobs=tuple(knobs),
+    )
+    return record, found
+
+
+def identified(knob: Knob) -> bool:
+    """Whether the rows narrowed this multiplier down."""
+    return knob.prior_sd_log is not None and knob.sd_log < IDENTIFIED_FRAC * knob.prior_sd_log
+
+
+def write_calibration(path: Path, record: Calibration) -> None:
+    """Write the file in one piece: a reader sees the old one or the new one, never half."""
+    from ruamel.yaml import YAML
+    from ruamel.yaml.comments import CommentedMap, CommentedSeq
+
+    data = CommentedMap(record.model_dump(exclude={"aliases", "knobs"}, exclude_none=True))
+    for key, value in list(data.items()):
+        data[key] = float(f"{value:.4g}") if isinstance(value, float) else value
+    rows = CommentedSeq()
+    for knob in record.knobs:
+        plain = {k: v for k, v in knob.model_dump(exclude_none=True).items() if v != ""}
+        row = CommentedMap(
+            {k: float(f"{v:.4g}") if isinstance(v, float) else v for k, v in plain.items()}
+        )
+        row.fa.set_flow_style()
+        rows.append(row)
+    data["knobs"] = rows
+    data.yaml_set_start_comment(
+        "Multipliers on the blind profile, fitted to measured steps (`simcore calibrate`).\n"
+        "sd_log: standard deviation of the logarithm; near prior_sd_log the rows said nothing."
+    )
+    yaml = YAML()
+    yaml.width = 1000
+    text = io.StringIO()
+    yaml.dump(data, text)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".yaml.part")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text.getvalue())
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise

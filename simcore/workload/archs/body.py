@@ -1,0 +1,222 @@
+"""One block as it is collected: operators, parameters, and which storages are kept already.
+
+With adapters (LoRA, Hu et al. 2021) the base is frozen: its products have no weight gradient, its
+parameters are resident but not trained, and each targeted product gets two small ones beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from simcore.workload import ops
+from simcore.workload.graph import NOTHING, Block, Frozen, Kernel, Op, Param, Saved
+
+#: Bytes a parameter of a quantised base. nf4: 4 bits, and doubly quantised scales of 0.127 bit
+#: (Dettmers et al. 2023, QLoRA, section 3); int8: LLM.int8's one fp32 scale a row is left out.
+QUANTISED_BYTES = {"nf4": (4 + 0.127) / 8, "int8": 1.0}
+QUANTISED = ("none", *QUANTISED_BYTES)
+
+#: Names that checkpoints use for the products of a layer, and ours.
+TARGETS = {
+    "q_proj": ("q",), "k_proj": ("k",), "v_proj": ("v",), "o_proj": ("attention.out",),
+    "out_proj": ("attention.out",), "o": ("attention.out",), "dense": ("attention.out",),
+    "qkv_proj": ("qkv",), "query_key_value": ("qkv",), "c_attn": ("qkv",),
+    "gate_proj": ("gate",), "up_proj": ("up",), "down_proj": ("down",), "c_fc": ("up",),
+    "fc1": ("up",), "fc2": ("down",), "dense_h_to_4h": ("up",), "dense_4h_to_h": ("down",),
+    "gate_up_proj": ("gate_up",), "c_proj": ("attention.out", "down"),
+    "q_a_proj": ("q_a",), "q_b_proj": ("q_b",), "kv_b_proj": ("kv_b",),
+    "kv_a_proj_with_mqa": ("kv_a",),
+}  # fmt: skip
+ALL_LINEAR = "all-linear"
+
+
+@dataclass(frozen=True, slots=True)
+class Adapters:
+    """Low-rank adapters of ``rank`` on ``targets``; ``quantised``: format of the frozen base."""
+
+    rank: int
+    targets: frozenset[str]
+    quantised: str = "none"
+
+    def on(self, name: str) -> bool:
+        """Whether the product ``name`` of a layer has an adapter."""
+        last = name.removeprefix("shared.")
+        return ALL_LINEAR in self.targets or last in self.targets
+
+
+def adapters(rank: int, targets: str, quantised_base: str) -> Adapters | None:
+    """The adapters that three settings describe, None without any. Raises ValueError."""
+    if quantised_base not in QUANTISED:
+        raise ValueError(f"quantised_base {quantised_base!r} is none of {', '.join(QUANTISED)}")
+    if rank < 0:
+        raise ValueError(f"lora_rank {rank} must not be negative")
+    if not rank:
+        if quantised_base != "none":
+            raise ValueError(f"quantised_base {quantised_base!r} needs a lora_rank")
+        if targets:
+            raise ValueError(f"lora_targets {targets!r} need a lora_rank")
+        return None
+    words = [w.strip() for w in (targets or ALL_LINEAR).split(",") if w.strip()]
+    wanted = frozenset(ours for word in words for ours in TARGETS.get(word, (word,)))
+    return Adapters(rank, wanted, quantised_base)
+
+
+def check_targets(chosen: Adapters | None, bodies: Sequence[Body]) -> None:
+    """Raise ValueError if a target names no product of any layer."""
+    if chosen is None:
+        return
+    known = {n.removeprefix("shared.") for b in bodies for n in b.products}
+    for target in sorted(chosen.targets - {ALL_LINEAR} - known):
+        raise ValueError(
+            f"lora_targets {target!r} is no matrix product of a layer: "
+            f"write {ALL_LINEAR} or some of {', '.join(sorted(known))}"
+        )
+
+
+class Body:
+    """Operators and parameters of one block in definition order. Mutable while it is built."""
+
+    def __init__(self, chosen: Adapters | None = None, *, in_layer: bool = True) -> None:
+        self.adapters, self.in_layer = chosen, in_layer
+        self.ops: list[Op] = []
+        self.params: list[Param] = []
+        self.kept: set[str] = set()  # storages that an operator before keeps
+        self.products: list[str] = []
+        self.frozen_numel = 0
+        self.quantised_numel = 0
+
+    @property
+    def trains(self) -> bool:
+        """Whether the block's own parameters have gradients."""
+        return self.adapters is None
+
+    def add(self, *new: Op) -> None:
+        """Append operators without parameters."""
+        self.ops += new
+
+    def param(self, name: str, numel: int, *, trained: bool = True) -> None:
+        """A parameter: trained, or resident only."""
+        if self.trains and trained:
+            self.params.append(Param(name, numel))
+        else:
+            self.frozen_numel += numel
+
+    def linear(
+        self,
+        name: str,
+        rows: float,
+        k: int,
+        n: int,
+        *,
+        bias: bool = False,
+        reads: str,
+        weight: bool = True,
+    ) -> None:
+        """``[rows, k] @ [k, n]`` of the storage ``reads``, kept once for all that need it.
+
+        ``weight=False``: the weight is another block's (a tied head).
+        """
+        chosen = self.adapters
+        if chosen is None:
+            self.add(ops.linear(name, rows, k, n, bias=bias, save_input=reads not in self.kept))
+            self.kept.add(reads)
+            if weight:
+                self.params.append(Param(f"{name}.weight", k * n))
+            if bias:
+                self.params.append(Param(f"{name}.bias", n))
+            return
+        base = ops.linear(name, rows, k, n, bias=bias, weight_grad=False)
+        quantised = self.in_layer and chosen.quantised != "none"
+        if quantised:
+            # read at its width, written in 16 bit, before each product
+            share = QUANTISED_BYTES[chosen.quantised] / 2
+            spread = Kernel(kind="copy", weight=float(k) * n * (1 + share))
+            self.add(Op(name=f"{name}.dequantise", fwd=(spread,), bwd=(spread,)))
+            self.quantised_numel += k * n
+        elif weight:
+            self.frozen_numel += k * n
+        self.frozen_numel += n * bias
+        self.add(Op(name=name, fwd=base.fwd, bwd=base.bwd))
+        if not self.in_layer:
+            return
+        self.products.append(name)
+        if chosen.on(name):
+            self._adapt(chosen.rank, name, rows, k, n, reads)
+
+    def _adapt(self, rank: int, name: str, rows: float, k: int, n: int, reads: str) -> None:
+        down = ops.linear(f"{name}.lora_a", rows, k, rank, save_input=reads not in self.kept)
+        self.kept.add(reads)
+        self.add(
+            down,
+            ops.linear(f"{name}.lora_b", rows, rank, n),
+            ops.scale(f"{name}.lora_scale", rows * n),
+            ops.binary(f"{name}.lora_sum", rows * n, grads=0),
+            ops.accumulate(f"{name}.lora_fork", rows * k),
+        )
+        self.params += [
+            Param(f"{name}.lora_a.weight", k * rank),
+            Param(f"{name}.lora_b.weight", rank * n),
+        ]
+
+    def stacked(self, name: str, numel: int) -> None:
+        """Matrices of all experts as one tensor: quantised with the base, without an adapter."""
+        if self.adapters is not None and self.adapters.quantised != "none":
+            self.quantised_numel += numel
+        else:
+            self.param(f"{name}.weight", numel)
+
+    def norm(
+        self, name: str, rows: float, dim: int, kind: str, *, reads: str = "", bias: bool = True
+    ) -> None:
+        """A normalisation over ``dim``: ``layernorm``, ``rmsnorm`` (fused), ``rmsnorm_eager`` or
+        ``rmsnorm_gemma``. ``reads`` names its input where another operator may keep that too.
+        """
+        first = not reads or reads not in self.kept
+        if reads:
+            self.kept.add(reads)
+        if kind in ("rmsnorm_eager", "rmsnorm_gemma"):
+            op = ops.rms_norm_eager(
+                name, rows, dim, trained=self.trains, wide=kind == "rmsnorm_gemma"
+            )
+            if not first:
+                again = Saved(high=op.saved.high, raw_bytes=op.saved.raw_bytes - 4.0 * rows * dim)
+                op = Op(name=name, fwd=op.fwd, bwd=op.bwd, saved=again)
+            self.add(op)
+        else:
+            rms = kind == "rmsnorm"
+            self.add(ops.layer_norm(name, rows, dim, rms=rms, affine=self.trains, save_input=first))
+        self.param(f"{name}.weight", dim)
+        if kind == "layernorm" and bias:
+            self.param(f"{name}.bias", dim)
+
+    def embedding(self, name: str, rows: float, dim: int, vocab: int) -> None:
+        """A look-up in a table of ``vocab`` rows."""
+        op = ops.embedding(name, rows, dim, vocab)
+        self.add(op if self.trains else Op(name=name, fwd=op.fwd))
+        self.param(f"{name}.weight", vocab * dim)
+
+    def block(self, name: str, *, boundary: Saved = NOTHING, recomputable: bool = False) -> Block:
+        """What was collected, frozen."""
+        return Block(
+            name=name, ops=tuple(self.ops), params=tuple(self.params), boundary=boundary,
+            recomputable=recomputable,
+        )  # fmt: skip
+
+
+def frozen_parts(bodies: Sequence[tuple[Body, int]]) -> tuple[Frozen, ...]:
+    """The resident base of ``(body, how often)``; nothing where everything is trained."""
+    plain = sum(b.frozen_numel * count for b, count in bodies)
+    packed = sum(b.quantised_numel * count for b, count in bodies)
+    parts = []
+    if plain:
+        parts.append(Frozen(name="frozen base", resident_numel=plain, ops=()))
+    if packed:
+        kind = next(b.adapters.quantised for b, _ in bodies if b.adapters)
+        parts.append(
+            Frozen(
+                name=f"frozen base in {kind}", resident_numel=packed, ops=(),
+                bytes_per_param=QUANTISED_BYTES[kind],
+            )
+        )  # fmt: skip
+    return tuple(parts)

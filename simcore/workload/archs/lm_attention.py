@@ -1,0 +1,156 @@
+"""Attention of language models: q, k and v apart or packed, grouped, windowed, or low-rank."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simcore.workload import ops
+from simcore.workload.archs.body import Body
+from simcore.workload.graph import Kernel, Op
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionShape:
+    """Widths of one attention layer. ``head_dim`` is that of q and k, ``value_dim`` of v.
+
+    ``rotated`` of the ``head_dim`` elements are turned (0: no rotary positions). ``kv_rank`` > 0:
+    k and v come from a latent of that width (multi-head latent attention, DeepSeek-V2 2024), q
+    from one of ``q_rank`` if that is not 0.
+    """
+
+    seq: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    value_dim: int
+    rotated: int
+    fused_qkv: bool
+    qkv_bias: bool
+    out_bias: bool
+    qk_norm: bool
+    norm: str
+    flash: bool
+    drop: bool
+    softcap: bool
+    sinks: bool
+    q_rank: int
+    kv_rank: int
+
+    @property
+    def q_dim(self) -> int:
+        return self.heads * self.head_dim
+
+    @property
+    def kv_dim(self) -> int:
+        return self.kv_heads * self.head_dim
+
+
+def rope(name: str, elems: float, passed: float = 0.0) -> Op:
+    """``x cos + rotate_half(x) sin``: forward mul, neg (half), cat, mul, add.
+
+    Backward: two products, neg, the two halves each scattered into zeros, two sums. Nothing is
+    kept but the cosines and sines of one sequence, shared by all layers. ``passed`` elements
+    are not turned but joined to those that are.
+    """
+    fwd = [
+        Kernel(kind="elementwise", low=8 * elems, launches=4.0),
+        Kernel(kind="copy", low=2 * elems),
+    ]
+    bwd = [
+        Kernel(kind="elementwise", low=11 * elems, launches=5.0),
+        Kernel(kind="copy", low=5 * elems, launches=4.0),
+    ]
+    if passed:
+        fwd.append(Kernel(kind="copy", low=2 * (elems + passed)))
+        bwd.append(Kernel(kind="copy", low=3 * (elems + passed), launches=2.0))
+    return Op(name=name, fwd=tuple(fwd), bwd=tuple(bwd))
+
+
+def _project(body: Body, s: AttentionShape, reads: str) -> None:
+    q, kv = float(s.seq * s.q_dim), float(s.seq * s.kv_dim)
+    if s.fused_qkv:
+        packed = s.q_dim + 2 * s.kv_dim
+        body.linear("qkv", s.seq, s.hidden, packed, bias=s.qkv_bias, reads=reads)
+        # the gradients of q, k and v are joined
+        body.add(ops.grad_only("qkv.cat", 2 * (q + 2 * kv), kind="copy"))
+    else:
+        for part, width in (("q", s.q_dim), ("k", s.kv_dim), ("v", s.kv_dim)):
+            body.linear(part, s.seq, s.hidden, width, bias=s.qkv_bias, reads=reads)
+        body.add(ops.accumulate("qkv.forks", float(s.seq * s.hidden), times=2))
+    if s.qk_norm:
+        for part, heads in (("q_norm", s.heads), ("k_norm", s.kv_heads)):
+            body.norm(part, float(s.seq * heads), s.head_dim, s.norm)
+    if s.rotated:
+        share = s.rotated / s.head_dim
+        body.add(
+            rope("rope.q", q * share, q * (1 - share)),
+            rope("rope.k", kv * share, kv * (1 - share)),
+        )
+
+
+def _project_latent(body: Body, s: AttentionShape, reads: str) -> None:
+    plain, rows = s.head_dim - s.rotated, float(s.seq)
+    if s.q_rank:
+        body.linear("q_a", rows, s.hidden, s.q_rank, bias=s.qkv_bias, reads=reads)
+        body.norm("q_a_norm", rows, s.q_rank, s.norm)
+        body.linear("q_b", rows, s.q_rank, s.q_dim, reads="q_a_norm")
+    else:
+        body.linear("q", rows, s.hidden, s.q_dim, reads=reads)
+    body.linear("kv_a", rows, s.hidden, s.kv_rank + s.rotated, bias=s.qkv_bias, reads=reads)
+    body.norm("kv_a_norm", rows, s.kv_rank, s.norm)
+    body.linear("kv_b", rows, s.kv_rank, s.heads * (plain + s.value_dim), reads="kv_a_norm")
+    body.add(
+        ops.accumulate("qkv.forks", rows * s.hidden),
+        rope("rope.q", rows * s.heads * s.rotated, rows * s.heads * plain),
+        rope("rope.k", rows * s.rotated),
+        # the key's parts written side by side, the turned one once a head
+        ops.copy("kv.expand", rows * s.heads * s.head_dim),
+    )
+
+
+def _scores_written_out(body: Body, s: AttentionShape) -> None:
+    scores = float(s.heads) * s.seq * s.seq
+    if s.kv_heads != s.heads:
+        q, kv = float(s.seq * s.q_dim), float(s.seq * s.kv_dim)
+        copies = Kernel(kind="copy", low=2 * (kv + q), launches=2.0)
+        sums = Kernel(kind="reduction", low=2 * (kv + q), launches=2.0)
+        body.add(Op(name="attention.repeat_kv", fwd=(copies,), bwd=(sums,)))
+    if s.softcap:
+        body.add(
+            ops.scale("attention.cap", scores),
+            ops.activation("attention.tanh", scores, saves="output"),
+            ops.scale("attention.uncap", scores),
+        )
+    if s.sinks:  # joined as one more key, and the row's maximum taken off
+        body.add(ops.copy("attention.sinks", scores), ops.scale("attention.shift", scores))
+    body.add(
+        *ops.attention_eager(
+            "attention", s.heads, s.seq, s.seq, s.head_dim, mask="where", drop=s.drop,
+            value_dim=s.value_dim,
+        )
+    )  # fmt: skip
+    if s.sinks:  # what the softmax keeps and what the product keeps are two storages
+        body.add(ops.keep("attention.probabilities", scores))
+
+
+def attention(body: Body, s: AttentionShape, reads: str, window: int = 0) -> None:
+    """Self-attention of ``reads`` with its output product; ``window`` 0: over all tokens before."""
+    if s.sinks:
+        body.param("sinks", s.heads)
+    (_project_latent if s.kv_rank else _project)(body, s, reads)
+    if s.flash:
+        body.add(
+            ops.sdpa(
+                "attention", 1, s.heads, s.kv_heads, s.seq, s.seq, s.head_dim, causal=True,
+                value_dim=s.value_dim, window=window,
+            )
+        )  # fmt: skip
+        body.kept.add("context")
+    else:
+        _scores_written_out(body, s)
+    body.linear(
+        "attention.out", s.seq, s.heads * s.value_dim, s.hidden, bias=s.out_bias, reads="context"
+    )
+    if s.drop:
+        body.add(ops.dropout("attention.dropout", float(s.seq * s.hidden)))

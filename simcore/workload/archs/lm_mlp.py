@@ -1,0 +1,140 @@
+"""Feed-forward layers of language models: plain, gated, and mixtures of experts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simcore.workload import ops
+from simcore.workload.archs.body import Body
+from simcore.workload.graph import Kernel, Op, Saved
+
+#: Activation of each kind of feed-forward layer.
+PLAIN = ("gelu", "gelu_new", "relu", "quick_gelu")
+GATED = ("swiglu", "geglu", "geglu_new", "swiglu_clamped")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MlpShape:
+    """Widths of a dense feed-forward layer; ``fused``: gate and up are one product."""
+
+    seq: int
+    hidden: int
+    ffn: int
+    kind: str
+    bias: bool
+    fused: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertsShape:
+    """``experts`` gated layers of width ``ffn``, ``top_k`` of them a token.
+
+    ``shared_ffn``: width of the layer that every token passes; ``shared_gate``: weighed by a
+    sigmoid of its own. ``bias``: of router and experts.
+    """
+
+    experts: int
+    top_k: int
+    ffn: int
+    shared_ffn: int
+    shared_gate: bool
+    bias: bool
+
+
+def gelu_new(elems: float) -> Op:
+    """0.5 x (1 + tanh(c (x + a x^3))) in tensor operations, as transformers writes GPT-2's.
+
+    Forward eight kernels (pow, mul, add, mul, tanh, mul, add, mul); backward eleven. Kept: x,
+    the tanh and both factors of the last product. (Autocast runs pow in fp32; not modelled.)
+    """
+    fwd = Kernel(kind="elementwise", low=19 * elems, launches=8.0)
+    bwd = Kernel(kind="elementwise", low=28 * elems, launches=11.0)
+    return Op(name="gelu_new", fwd=(fwd,), bwd=(bwd,), saved=Saved(low=4 * elems))
+
+
+def _quick_gelu(elems: float) -> Op:
+    """``x sigmoid(1.702 x)``: three kernels; keeps x and the sigmoid."""
+    fwd = Kernel(kind="elementwise", low=7 * elems, launches=3.0)
+    bwd = Kernel(kind="elementwise", low=14 * elems, launches=5.0)
+    return Op(name="quick_gelu", fwd=(fwd,), bwd=(bwd,), saved=Saved(low=2 * elems))
+
+
+def plain_activation(kind: str, elems: float) -> Op:
+    """What stands between the two products of a plain layer."""
+    if kind == "gelu_new":
+        return gelu_new(elems)
+    if kind == "quick_gelu":
+        return _quick_gelu(elems)
+    if kind == "relu":  # the product after it keeps the output, which is all it needs
+        return ops.activation("relu", elems, saves="none")
+    return ops.activation("gelu", elems)
+
+
+def gate_product(kind: str, elems: float) -> tuple[Op, ...]:
+    """``act(gate) * up`` over ``elems`` elements; keeps gate, up and the activated gate."""
+    if kind == "swiglu_clamped":
+        # both clamped, gate * sigmoid(alpha * gate), (up + 1) * that: gpt-oss in tensor operations
+        fwd = Kernel(kind="elementwise", low=17 * elems, launches=7.0)
+        bwd = Kernel(kind="elementwise", low=26 * elems, launches=10.0)
+        return (Op(name="product", fwd=(fwd,), bwd=(bwd,), saved=Saved(low=6 * elems)),)
+    if kind == "geglu_new":
+        return gelu_new(elems), ops.binary("product", elems, saves=2 * elems, grads=2)
+    act = ops.activation("silu" if kind == "swiglu" else "gelu", elems)
+    return act, ops.binary("product", elems, saves=2 * elems, grads=2)
+
+
+def dense(body: Body, s: MlpShape, reads: str, prefix: str = "") -> None:
+    """One feed-forward layer of ``reads``."""
+    inner = float(s.seq * s.ffn)
+    product = f"{prefix}product"
+    if s.kind in GATED:
+        if s.fused:
+            body.linear(f"{prefix}gate_up", s.seq, s.hidden, 2 * s.ffn, bias=s.bias, reads=reads)
+        else:
+            body.linear(f"{prefix}gate", s.seq, s.hidden, s.ffn, bias=s.bias, reads=reads)
+            body.linear(f"{prefix}up", s.seq, s.hidden, s.ffn, bias=s.bias, reads=reads)
+            body.add(ops.accumulate(f"{prefix}mlp.inputs", float(s.seq * s.hidden)))
+        body.add(*gate_product(s.kind, inner))
+    else:
+        body.linear(f"{prefix}up", s.seq, s.hidden, s.ffn, bias=s.bias, reads=reads)
+        body.add(plain_activation(s.kind, inner))
+    body.linear(f"{prefix}down", s.seq, s.ffn, s.hidden, bias=s.bias, reads=product)
+
+
+def experts(body: Body, s: MlpShape, e: ExpertsShape, reads: str) -> None:
+    """A mixture: router, dispatch, two grouped products, combination; balanced, none dropped."""
+    tokens, rows = float(s.seq), float(s.seq * e.top_k)
+    trained = body.trains
+    body.linear("router", tokens, s.hidden, e.experts, bias=e.bias, reads=reads)
+    first = ops.grouped_linear(
+        "experts.gate_up", rows, s.hidden, 2 * e.ffn, e.experts, weight_grad=trained
+    )
+    second = ops.grouped_linear(
+        "experts.down", rows, e.ffn, s.hidden, e.experts, weight_grad=trained
+    )
+    body.add(
+        ops.route("route", tokens, e.experts, e.top_k),
+        ops.dispatch("dispatch", tokens, s.hidden, e.top_k, e.experts),
+        first,
+        *gate_product(s.kind, rows * e.ffn),
+        second,
+        ops.combine("combine", tokens, s.hidden, e.top_k),
+        ops.accumulate("experts.forks", tokens * s.hidden),
+    )
+    body.stacked("experts.gate_up", e.experts * 2 * e.ffn * s.hidden)
+    if e.bias:
+        body.param("experts.gate_up.bias", e.experts * 2 * e.ffn)
+    body.stacked("experts.down", e.experts * e.ffn * s.hidden)
+    if e.bias:
+        body.param("experts.down.bias", e.experts * s.hidden)
+    if e.shared_ffn:
+        shape = MlpShape(seq=s.seq, hidden=s.hidden, ffn=e.shared_ffn, kind=s.kind, bias=False)
+        dense(body, shape, reads, "shared.")
+        width = tokens * s.hidden
+        if e.shared_gate:
+            body.linear("shared_gate", tokens, s.hidden, 1, reads=reads)
+            body.add(
+                ops.activation("shared_gate.sigmoid", tokens, saves="output"),
+                ops.binary("shared_gate.product", width, broadcast=tokens, saves=width, grads=1),
+            )
+        body.add(ops.binary("shared.sum", width, grads=0), ops.accumulate("shared.fork", width))

@@ -1,0 +1,341 @@
+"""A net written as calls on tensors: what is saved, forks and blocks follow by themselves.
+
+``Tape`` keeps, for every tensor, whether its storage is pinned for backward already, so that each
+storage is counted once, and how many ops read it, so that the sums of gradients where forward
+forks are counted. Shapes are per sample: channels and a grid of one or two dimensions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from simcore.workload import ops
+from simcore.workload.graph import NOTHING, Affine, Block, Kernel, Op, Param, Saved, Workload
+
+Act = Literal["relu", "silu", "sigmoid", "tanh", "none"]
+
+
+@dataclass(eq=False, slots=True)
+class T:
+    """An activation: ``c`` channels on a grid. ``pinned``: backward keeps its storage."""
+
+    c: int
+    grid: tuple[int, ...]
+    pinned: bool = False
+    readers: int = 0
+    grad: bool = True
+    share: float = 1.0  # of the samples' elements that this tensor has (images a sample, regions)
+
+    @property
+    def points(self) -> float:
+        """Positions a sample."""
+        n = self.share
+        for size in self.grid:
+            n *= size
+        return n
+
+    @property
+    def elems(self) -> float:
+        """Elements a sample."""
+        return self.c * self.points
+
+
+class Tape:
+    """Ops and parameters as they are called, cut into blocks."""
+
+    def __init__(self, *, nchw: bool = False, fused_norm: bool = False) -> None:
+        """``nchw``: matrix units need channels last, so convolutions convert both ways."""
+        self.blocks: list[Block] = []
+        self.order: list[int] = []
+        self.norms: list[int] = []
+        self._known: dict[Block, int] = {}
+        self._ops: list[Op] = []
+        self._params: list[Param] = []
+        self._live: list[T] = []
+        self._boundary = NOTHING
+        self._nchw = nchw
+        self._fused = fused_norm
+
+    # -- tensors ---------------------------------------------------------------------------
+
+    def _new(self, c: int, grid: tuple[int, ...], like: T, *, pinned: bool = False) -> T:
+        made = T(c, grid, pinned, share=like.share)
+        self._live.append(made)
+        return made
+
+    def input(self, c: int, grid: tuple[int, ...], share: float = 1.0) -> T:
+        """A tensor from outside: data without gradient."""
+        return T(c, grid, grad=False, share=share)
+
+    def _read(self, x: T, *, save: bool) -> float:
+        """Note a reader; elements that saving ``x`` newly pins."""
+        x.readers += 1
+        if not save or x.pinned:
+            return 0.0
+        x.pinned = True
+        return x.elems
+
+    def _param(self, name: str, numel: int) -> None:
+        self._params.append(Param(name, numel))
+
+    # -- layers ----------------------------------------------------------------------------
+
+    def conv(
+        self,
+        name: str,
+        x: T,
+        cout: int,
+        kernel: int | tuple[int, ...],
+        *,
+        stride: int = 1,
+        pad: int | None = None,
+        dilation: int = 1,
+        groups: int = 1,
+        bias: bool = False,
+        weight_norm: bool = False,
+        frozen: bool = False,
+        transposed: bool = False,
+    ) -> T:
+        """Convolution, padded to keep the size by default; ``frozen``: its weight has no gradient."""
+        taps = kernel if isinstance(kernel, tuple) else (kernel,) * len(x.grid)
+        if transposed:
+            grid = tuple(g * stride for g in x.grid)
+        else:
+            grid = tuple(
+                (g + 2 * (dilation * (k // 2) if pad is None else pad) - dilation * (k - 1) - 1)
+                // stride + 1
+                for g, k in zip(x.grid, taps, strict=True)
+            )  # fmt: skip
+        area = 1
+        for k in taps:
+            area *= k
+        out = self._new(cout, grid, x)
+        out.grad = x.grad or not frozen
+        saved = self._read(x, save=not frozen)
+        products = x.points if transposed else out.points
+        spread = cout if transposed else x.c
+        weight = (x.c * cout // groups) * area
+        flop = 2.0 * products * weight
+        io = x.elems + out.elems
+        depth, width = spread // groups * area, (x.c if transposed else cout) // groups
+
+        def one(m: Affine, n: float, k: Affine) -> Kernel:
+            return Kernel(
+                kind="conv", flop=flop, low=io, weight=float(weight), m=m, n=Affine(n), k=k,
+                groups=Affine(groups),
+            )  # fmt: skip
+
+        rows = Affine(0, products)
+        fwd = [one(rows, width, Affine(depth))]
+        bwd = [] if frozen else [one(Affine(depth), width, rows)]
+        if x.grad:
+            bwd.append(one(rows, spread // groups, Affine(width * area)))
+        if self._nchw and groups == 1:
+            to_last = Kernel(kind="copy", low=2.0 * x.elems)
+            back = Kernel(kind="copy", low=2.0 * out.elems)
+            fwd += [to_last, back]
+            bwd += [back, to_last]
+        if bias:
+            fwd.append(Kernel(kind="elementwise", low=2 * out.elems, weight=float(cout)))
+            if not frozen:
+                bwd.append(Kernel(kind="reduction", low=out.elems, weight=float(cout)))
+        if weight_norm:  # w = g v / |v|: one kernel each way, over the weight
+            fwd.append(Kernel(kind="norm", weight=3.0 * weight))
+            bwd.append(Kernel(kind="norm", weight=4.0 * weight))
+        self._ops.append(
+            Op(name=f"{name}.conv", fwd=tuple(fwd), bwd=tuple(bwd), saved=Saved(low=saved),
+               gemm_weight=float(weight))
+        )  # fmt: skip
+        if not frozen:
+            if weight_norm:
+                self._param(f"{name}.g", x.c if transposed else cout)
+            self._param(f"{name}.weight", weight)
+            if bias:
+                self._param(f"{name}.bias", cout)
+        return out
+
+    def batch_norm(self, name: str, x: T) -> T:
+        """Training-mode BatchNorm."""
+        out = self._new(x.c, x.grid, x)
+        saved = self._read(x, save=True)
+        op = ops.batch_norm(f"{name}.bn", x.elems, x.c, save_input=False, counter=True)
+        self._ops.append(Op(name=op.name, fwd=op.fwd, bwd=op.bwd, saved=Saved(low=saved)))
+        self._param(f"{name}.bn.weight", x.c)
+        self._param(f"{name}.bn.bias", x.c)
+        self.norms.append(x.c)
+        return out
+
+    def frozen_norm(self, name: str, x: T) -> T:
+        """``x * scale + bias`` with constants: two kernels each, nothing of ``x`` is saved."""
+        out = self._new(x.c, x.grid, x)
+        out.grad = x.grad
+        self._read(x, save=False)
+        two = Kernel(kind="elementwise", low=2 * x.elems)
+        self._ops.append(Op(name=f"{name}.scale", fwd=(two, two), bwd=(two,) if x.grad else ()))
+        return out
+
+    def act(self, name: str, x: T, kind: Act, *, inplace: bool = True) -> T:
+        """ReLU in place keeps its output; SiLU its input; sigmoid and tanh their output."""
+        if kind == "none":
+            return x
+        if kind == "silu":
+            out = self._new(x.c, x.grid, x)
+            saved = self._read(x, save=True)
+        elif inplace and kind == "relu":
+            out, saved = x, 0.0 if x.pinned else x.elems
+            x.pinned = x.grad
+            saved *= x.grad
+        else:
+            out = self._new(x.c, x.grid, x, pinned=True)
+            self._read(x, save=False)
+            saved = out.elems
+        op = ops.activation(f"{name}.{kind}", x.elems, saves="none")
+        bwd = op.bwd if x.grad else ()
+        self._ops.append(Op(name=op.name, fwd=op.fwd, bwd=bwd, saved=Saved(low=saved)))
+        return out
+
+    def unit(
+        self, name: str, x: T, cout: int, kernel: int | tuple[int, ...], *, stride: int = 1,
+        pad: int | None = None, groups: int = 1, act: Act = "relu",
+    ) -> T:  # fmt: skip
+        """Convolution without bias, BatchNorm, activation."""
+        y = self.conv(name, x, cout, kernel, stride=stride, pad=pad, groups=groups)
+        fold = self._fused and act == "relu"
+        y = self.batch_norm(name, y)
+        if fold:  # the norm's kernel applies ReLU while it writes: one storage, one pass
+            y.pinned = True
+            self._ops.append(Op(name=f"{name}.relu", fwd=(), saved=Saved(low=y.elems)))
+            return y
+        return self.act(name, y, act)
+
+    def add(self, name: str, a: T, b: T, *, relu: bool = False, inplace: bool = False) -> T:
+        """``a + b``, perhaps with ReLU after it."""
+        out = self._new(a.c, a.grid, a, pinned=inplace and a.pinned)
+        self._read(a, save=False)
+        self._read(b, save=False)
+        if self._fused and relu:  # added within the norm's kernel: one more read
+            extra = Kernel(kind="elementwise", low=a.elems, launches=0.01)
+            out.pinned = True
+            self._ops.append(Op(name=name, fwd=(extra,), bwd=(extra,), saved=Saved(low=out.elems)))
+            return out
+        self._ops.append(ops.binary(name, a.elems, grads=0))
+        return self.act(name, out, "relu") if relu else out
+
+    def gate(self, name: str, x: T, s: T) -> T:
+        """``x * s`` with one ``s`` a channel: both are kept."""
+        out = self._new(x.c, x.grid, x)
+        saved = self._read(x, save=True) + self._read(s, save=True)
+        fwd = Kernel(kind="elementwise", low=2 * x.elems + s.elems)
+        bwd = (
+            Kernel(kind="elementwise", low=2 * x.elems + s.elems),
+            Kernel(kind="elementwise", low=3 * x.elems),
+            Kernel(kind="reduction", low=x.elems + s.elems),
+        )
+        self._ops.append(Op(name=name, fwd=(fwd,), bwd=bwd, saved=Saved(low=saved)))
+        return out
+
+    def mean(self, name: str, x: T) -> T:
+        """Global average pooling."""
+        out = self._new(x.c, (1,) * len(x.grid), x)
+        self._read(x, save=False)
+        self._ops.append(ops.reduction(name, x.elems, out=out.elems, high=False))
+        return out
+
+    def max_pool(self, name: str, x: T, kernel: int, stride: int, pad: int = 0) -> T:
+        """Max pooling: keeps its input and int64 indices."""
+        grid = tuple((g + 2 * pad - kernel) // stride + 1 for g in x.grid)
+        out = self._new(x.c, grid, x)
+        saved = self._read(x, save=True)
+        op = ops.pool2d(name, x.elems, out.elems, indices=True, save_input=False)
+        bwd = op.bwd if x.grad else ()
+        kept = Saved(low=saved * x.grad, raw_bytes=op.saved.raw_bytes * x.grad)
+        self._ops.append(Op(name=op.name, fwd=op.fwd, bwd=bwd, saved=kept))
+        out.grad = x.grad
+        return out
+
+    def linear(self, name: str, x: T, n: int, *, bias: bool = True, act: Act = "none") -> T:
+        """Linear over the channels of every point."""
+        out = self._new(n, x.grid, x)
+        saved = self._read(x, save=True)
+        op = ops.linear(name, x.points, x.c, n, bias=bias, save_input=False, input_grad=x.grad)
+        self._ops.append(
+            Op(
+                name=name,
+                fwd=op.fwd,
+                bwd=op.bwd,
+                saved=Saved(low=saved),
+                gemm_weight=op.gemm_weight,
+            )
+        )
+        self._param(f"{name}.weight", x.c * n)
+        if bias:
+            self._param(f"{name}.bias", n)
+        return self.act(name, out, act)
+
+    def dropout(self, name: str, x: T) -> T:
+        """Dropout with a one-byte mask."""
+        out = self._new(x.c, x.grid, x)
+        self._read(x, save=False)
+        self._ops.append(ops.dropout(name, x.elems))
+        return out
+
+    def reshape(self, x: T, c: int, grid: tuple[int, ...], share: float | None = None) -> T:
+        """The same storage under another shape: no kernel."""
+        return T(c, grid, x.pinned, 0, x.grad, x.share if share is None else share)
+
+    def op(self, op: Op) -> None:
+        """Any other op."""
+        self._ops.append(op)
+
+    def pin(self, name: str, x: T) -> None:
+        """Keep ``x`` until backward for an op outside the tape."""
+        self._ops.append(Op(name=name, fwd=(), saved=Saved(low=self._read(x, save=True))))
+
+    def squeeze_excite(self, name: str, x: T, width: int, act: Act = "relu") -> T:
+        """Hu et al. 2018: mean, two 1x1 layers, sigmoid, product."""
+        s = self.mean(f"{name}.mean", x)
+        s = self.act(f"{name}.reduce", self.conv(f"{name}.reduce", s, width, 1, bias=True), act)
+        s = self.conv(f"{name}.expand", s, x.c, 1, bias=True)
+        return self.gate(f"{name}.gate", x, self.act(f"{name}.expand", s, "sigmoid"))
+
+    # -- blocks ----------------------------------------------------------------------------
+
+    def block(self, name: str, *, keep: Sequence[T] = (), boundary: T | None = None) -> None:
+        """Close a block: all since the last. ``keep``: tensors that later blocks read."""
+        forks = sum(t.elems * (t.readers - 1) for t in self._live if t.readers > 1 and t.grad)
+        times = sum(t.readers - 1 for t in self._live if t.readers > 1 and t.grad)
+        for t in self._live:
+            t.readers = min(t.readers, 1)
+        if times:
+            self._ops.append(ops.grad_only("forks", 3.0 * forks, launches=float(times)))
+        self._live = list(keep)
+        made = Block(
+            name=name,
+            ops=tuple(self._ops),
+            params=tuple(self._params),
+            boundary=Saved(low=boundary.elems) if boundary else NOTHING,
+            recomputable=boundary is not None,
+        )
+        self._ops, self._params = [], []
+        if made not in self._known:
+            self._known[made] = len(self.blocks)
+            self.blocks.append(made)
+        self.order.append(self._known[made])
+
+    def workload(
+        self, name: str, sample_unit: str, *, input_bytes: float, tokens: float = 0.0
+    ) -> Workload:
+        """All blocks as a workload; BatchNorm's buffers are counted."""
+        return Workload(
+            name=name,
+            sample_unit=sample_unit,
+            blocks=tuple(self.blocks),
+            order=tuple(self.order),
+            # running mean, running variance, count of batches
+            buffers_numel=sum(2 * n + 1 for n in self.norms),
+            n_buffers=3 * len(self.norms),
+            input_bytes=input_bytes,
+            tokens_per_sample=tokens,
+        )

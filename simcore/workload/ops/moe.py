@@ -1,0 +1,91 @@
+"""Mixture of experts: router, dispatch of tokens, products grouped by expert, combination.
+
+Routing is taken as balanced and nothing is dropped: every expert sees tokens * top_k / experts
+rows. All experts' weights are read in each step, as happens once rows outnumber experts.
+"""
+
+from __future__ import annotations
+
+from simcore.workload.graph import Affine, Kernel, Op, Saved
+
+
+def route(name: str, tokens: float, experts: int, top_k: int) -> Op:
+    """Scores to probabilities, the ``top_k`` of each token, their weights made to add up to one.
+
+    Keeps the probabilities (fp32) and, of each choice, its index (int64) and weight.
+    """
+    scores, chosen = tokens * experts, tokens * top_k
+    fwd = (
+        Kernel(kind="softmax", high=2 * scores),
+        Kernel(kind="gather", high=scores + chosen, raw_bytes=8.0 * chosen),
+        Kernel(kind="reduction", high=chosen + tokens),
+        Kernel(kind="elementwise", high=2 * chosen),
+    )
+    bwd = (
+        Kernel(kind="elementwise", high=6 * chosen, launches=3.0),
+        Kernel(kind="gather", high=scores + chosen, raw_bytes=8.0 * chosen),
+        Kernel(kind="softmax", high=3 * scores),
+    )
+    return Op(
+        name=name,
+        fwd=fwd,
+        bwd=bwd,
+        saved=Saved(raw_bytes=4.0 * scores + (8.0 + 4.0 + 4.0) * chosen + 4.0 * tokens),
+    )
+
+
+def dispatch(name: str, tokens: float, width: int, top_k: int, experts: int) -> Op:
+    """Rows sorted by expert and copied, one copy a choice; backward adds them up again."""
+    rows = tokens * top_k
+    sort = Kernel(kind="elementwise", raw_bytes=48.0 * rows, launches=3.0)
+    fwd = (sort, Kernel(kind="gather", low=2 * rows * width, raw_bytes=8.0 * rows))
+    bwd = (Kernel(kind="gather", low=3 * rows * width, raw_bytes=8.0 * rows),)
+    # where each row came from and which choice of its token it was
+    return Op(name=name, fwd=fwd, bwd=bwd, saved=Saved(raw_bytes=16.0 * rows))
+
+
+def grouped_linear(
+    name: str,
+    rows: float,
+    k: int,
+    n: int,
+    experts: int,
+    *,
+    save_input: bool = True,
+    weight_grad: bool = True,
+) -> Op:
+    """``rows`` rows a sample, in ``experts`` equal groups, each times its own ``[k, n]``."""
+    flop, weight = 2.0 * rows * k * n, float(experts) * k * n
+    each = Affine(0, rows / experts)
+
+    def product(m: Affine, cols: Affine, depth: Affine) -> Kernel:
+        return Kernel(
+            kind="gemm", flop=flop, low=rows * (k + n), weight=weight,
+            m=m, n=cols, k=depth, groups=Affine(experts),
+        )  # fmt: skip
+
+    bwd = [product(each, Affine(k), Affine(n))]
+    if weight_grad:
+        bwd.append(product(Affine(k), Affine(n), each))
+    return Op(
+        name=name,
+        fwd=(product(each, Affine(n), Affine(k)),),
+        bwd=tuple(bwd),
+        saved=Saved(low=rows * k * (save_input and weight_grad)),
+        gemm_weight=weight * weight_grad,
+    )
+
+
+def combine(name: str, tokens: float, width: int, top_k: int) -> Op:
+    """Each row times its weight, added into its token; keeps the experts' outputs."""
+    rows, out = tokens * top_k, tokens * width
+    fwd = (
+        Kernel(kind="elementwise", low=2 * rows * width, high=rows),
+        Kernel(kind="gather", low=3 * rows * width + out, raw_bytes=8.0 * rows),
+    )
+    bwd = (
+        Kernel(kind="gather", low=2 * rows * width, raw_bytes=8.0 * rows),
+        Kernel(kind="elementwise", low=5 * rows * width, high=rows, launches=2.0),
+        Kernel(kind="reduction", low=rows * width, high=rows),
+    )
+    return Op(name=name, fwd=fwd, bwd=bwd, saved=Saved(low=rows * width, raw_bytes=12.0 * rows))

@@ -1,0 +1,44 @@
+"""``simcore calibrate --from``: a table in, a calibration out, mistakes in one sentence."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from simcore.cli.main import run
+from simcore.validate.known import tables_folder
+
+LATTE = str(tables_folder() / "latte.csv")
+
+
+def test_writes_and_says_how_to_use_it(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    target = tmp_path / "mine.yaml"
+    assert run(["calibrate", "--from", LATTE, "-o", str(target)]) == 0
+    said = capfd.readouterr().out
+    assert f"--calibration {target}" in said
+    assert "flagged latte-09" in said
+    assert run(["predict", "--model", "latte-l", "--gpus", "1x8xA6000ada",
+                "--calibration", str(target)]) == 0  # fmt: skip
+    assert "calibrated on 10 measured rows" in " ".join(capfd.readouterr().out.split())
+
+
+def test_json(capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["calibrate", "--from", LATTE, "--json"]) == 0
+    found = json.loads(capfd.readouterr().out)
+    assert found["leave_one_out_mape_frac"] <= 0.10
+    assert {"knob", "value", "sd_log", "prior_sd_log", "identified"} <= set(found["knobs"][0])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--from", "none.csv"], "no such file: 'none.csv'"),
+        ([], "missing option"),
+        (["--from", LATTE, "-o", "x.json"], "a calibration is a .yaml file"),
+    ],
+)
+def test_mistakes(arguments: list[str], said: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["calibrate", *arguments]) == 2
+    err = capfd.readouterr().err
+    assert said in err.lower()
+    assert "Traceback" not in err

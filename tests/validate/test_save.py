@@ -1,0 +1,72 @@
+"""A calibration file: written whole, read back equal, used by predictions."""
+
+from pathlib import Path
+
+import pytest
+
+from simcore import api
+from simcore.base.errors import DataError, InvalidConfig, UnknownName
+from simcore.hardware.profile import load_profile
+from simcore.validate.known import tables_folder
+
+LATTE = tables_folder() / "latte.csv"
+HEAD = "id,model,gpus,strategy,micro_batch,step_time_s\n"
+
+
+def test_one_row_moves_the_prediction_towards_it(tmp_path: Path) -> None:
+    blind = api.predict("gpt2", "1x1xA100", micro_batch=4).step_time_s.value
+    table = tmp_path / "mine.csv"
+    table.write_text(HEAD + f"a,gpt2,1x1xA100,ddp,4,{blind * 1.3}\n", encoding="utf-8")
+    found = api.calibrate_from(table, output=tmp_path / "mine.yaml")
+    after = api.predict("gpt2", "1x1xA100", micro_batch=4, calibration=str(tmp_path / "mine.yaml"))
+    assert blind * 1.15 < after.step_time_s.value <= blind * 1.3
+    assert after.step_time_s.origin == "calibrated on 1 measured rows of mine.csv"
+    assert found["rows"] == 1
+    told = {k["knob"] for k in found["knobs"] if k["identified"]}
+    assert "compute" in told or "memory" in told
+    assert "inter" not in told, "one GPU says nothing about the network"
+
+
+def test_the_file_reads_back_as_what_was_fitted(tmp_path: Path) -> None:
+    target = tmp_path / "latte.yaml"
+    found = api.calibrate_from(LATTE, output=target)
+    profile = load_profile(str(target))
+    assert profile.name == "latte"
+    written = {(k.knob, k.gpu, k.node, k.link, k.workload): k.value for k in profile.knob_values}
+    for k in found["knobs"]:
+        key = tuple(k.get(p, "") for p in ("knob", "gpu", "node", "link", "workload"))
+        assert written[key] == pytest.approx(k["value"], rel=1e-3)
+    assert not list(tmp_path.glob("*.part"))
+
+
+def test_shipped_calibrations_are_what_their_tables_give() -> None:
+    profile = load_profile("latte-ddp")
+    fitted = {(k["knob"], k.get("gpu"), k.get("node")): k["value"]
+              for k in api.calibrate_from(LATTE)["knobs"]}  # fmt: skip
+    for knob in profile.knob_values:
+        key = (knob.knob, knob.gpu, knob.node)
+        if knob.link or knob.workload:
+            continue
+        assert knob.value == pytest.approx(fitted[key], rel=0.02), key
+
+
+def test_nothing_to_fit_is_said(tmp_path: Path) -> None:
+    table = tmp_path / "t.csv"
+    table.write_text(HEAD + "a,gpt2,1x1xA10O,ddp,4,0.2\n", encoding="utf-8")
+    with pytest.raises(InvalidConfig, match="can be fitted"):
+        api.calibrate_from(table)
+    with pytest.raises(InvalidConfig, match="no such folder"):
+        api.calibrate_from(LATTE, output=tmp_path / "no" / "x.yaml")
+    with pytest.raises(InvalidConfig, match=r"\.yaml"):
+        api.calibrate_from(LATTE, output=tmp_path / "x.txt")
+
+
+def test_wrong_calibrations_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UnknownName, match="latte-ddp"):
+        load_profile("latte-dpp")
+    broken = tmp_path / "b.yaml"
+    broken.write_text(
+        "name: b\norigin: x\nrows: 1\nresidual_sd_log: 0.1\nknobs:\n- {knob: computr}\n"
+    )
+    with pytest.raises(DataError, match=r"b\.yaml:6"):
+        load_profile(str(broken))
