@@ -152,6 +152,13 @@ def validate(
     return out
 
 
+def validate_ops(files: Sequence[Path | str], *, calibration: str | None = None) -> dict[str, Any]:
+    """Errors of the op models on measured op tables, by GPU, op and dtype, and by kind."""
+    from simcore.validate.ops import judge_ops
+
+    return judge_ops([Path(f) for f in files], load_profile(calibration))
+
+
 def calibrate_from(
     file: Path | str, *, output: Path | str | None = None, name: str | None = None
 ) -> dict[str, Any]:
@@ -240,5 +247,5 @@ def _fixes(request: Request) -> tuple[str, ...]:
 __all__ = [
     "Explanation", "Options", "Prediction", "Request", "Sweep", "calibrate_from",
     "explain", "find_terms",
-    "make_request", "predict", "run_violations", "sweep", "validate",
+    "make_request", "predict", "run_violations", "sweep", "validate", "validate_ops",
 ]  # fmt: skip

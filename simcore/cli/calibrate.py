@@ -41,7 +41,7 @@ def calibrate(
 
 def _render(found: dict[str, Any]) -> str:
     from simcore.report.tables import table
-    from simcore.report.text import percent
+    from simcore.report.words import percent
 
     error = found["leave_one_out_mape_frac"]
     lines = [

@@ -13,7 +13,10 @@ from simcore.cli.values import whole
 
 def validate(
     files: Annotated[
-        list[Path], typer.Argument(metavar="FILE...", help="Tables of measured runs (CSV).")
+        list[Path],
+        typer.Argument(
+            metavar="FILE...", help="Tables of measured runs (CSV); 'ops' first: of ops."
+        ),
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Everything as JSON.")] = False,
     calibrated: Annotated[
@@ -29,10 +32,17 @@ def validate(
         str | None, typer.Option("--worst", metavar="N", help="The N rows furthest off.")
     ] = None,
 ) -> None:
-    """Predict measured runs and say how far off the predictions are."""
+    """Predict measured runs and say how far off the predictions are.
+
+    `simcore validate ops FILE...` holds the op models against measured kernels instead.
+    """
     from simcore.base.errors import InvalidConfig
 
     problems: list[str] = []
+    ops = str(files[0]) == "ops" and not files[0].is_file()
+    files = files[1:] if ops else files
+    if ops and not files:
+        problems.append("validate ops needs a FILE: a table of measured kernels")
     count = whole("worst", worst, problems)
     problems += [f"no such file: {str(f)!r}" for f in files if not f.is_file()]
     if problems:
@@ -40,6 +50,17 @@ def validate(
     columns = tuple(c.strip() for c in by.split(",") if c.strip()) if by else ()
     from simcore import api
 
+    if ops:
+        found = api.validate_ops(files)
+        if as_json:
+            from simcore.report.jsonout import dumps, finite
+
+            write(dumps(finite(found)))
+            return
+        from simcore.report.verdict import render_ops
+
+        write(render_ops(found, count))
+        return
     result = api.validate(files, calibrated=calibrated, fill=fill, by=columns)
     if as_json:
         from simcore.report.jsonout import dumps, finite

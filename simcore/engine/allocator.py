@@ -109,9 +109,9 @@ class Replay:
     """What the allocator held after each event; arrays [events], bytes.
 
     ``requested``: as asked for; ``allocated``: blocks in use (``torch.cuda.memory_allocated``);
-    ``reserved``: segments. ``address`` is each event's block. ``segments`` is the map at the end,
-    ``fullest`` the one when the reserved peak was first reached. ``failed_at``: the event that
-    found no memory even after all cached segments were given back; the replay ends before it.
+    ``reserved``: segments. ``address`` is each event's block. ``segments`` is the map at the end.
+    ``failed_at``: the event that found no memory even after all cached segments were given
+    back; the replay ends before it.
     """
 
     requested: NDArray[np.int64]
@@ -395,7 +395,6 @@ class CachingAllocator:
 
     def _unmap(self, pool: _Pool, block: _Block) -> None:
         """Give back the whole pages of a cached block."""
-        start = -(-block.address // pool.page) * pool.page
         base = self._range_start(pool)
         start = base + -(-(block.address - base) // pool.page) * pool.page
         end = base + (block.address + block.size - base) // pool.page * pool.page

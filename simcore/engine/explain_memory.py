@@ -108,7 +108,8 @@ def _gathered(f: Facts) -> Told:
     s = f.request.strategy
     largest = max(b.numel for b in f.request.workload.blocks)
     return Told(
-        "largest block x ((1 + blocks fetched ahead) x parameter bytes + gradient bytes) (zero3)",
+        "at the peak: (block in work + blocks fetched ahead) x parameter bytes, and in backward "
+        "the block's whole gradients (zero3)",
         (
             ("largest block", f"{largest:,} parameters"),
             ("fetched ahead", f"{s.prefetch_blocks}"),
@@ -234,7 +235,7 @@ def _device(f: Facts) -> Told:
     m = f.result.memory
     return Told(
         "allocated (tensors) + allocator rounding = reserved; + NCCL buffers + CUDA context; the "
-        "largest of three moments: frozen forward, backward, optimizer step",
+        "largest of four moments: frozen forward, forward, backward, optimizer step",
         (
             ("allocated", _gb(m.allocated_bytes)),
             ("reserved", _gb(m.reserved_bytes)),

@@ -1,8 +1,8 @@
 """Memory of the fullest rank: terms in bytes, at the moment of the step when most is held.
 
-# C configs, I block instances. Three moments compete: the frozen networks' forward, each
-# instance's backward (everything saved so far, its working set, the gradients made so far),
-# and the optimizer step (all gradients, temporaries, no activations).
+# C configs, I block instances, J ops. The moments that compete: the frozen networks' forward,
+# each op's forward and backward (everything saved so far, its working set, the gradients made so
+# far: engine.moments), and the optimizer step (all gradients, temporaries, no activations).
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ import numpy as np
 
 from simcore.base.arrays import NDArray
 from simcore.base.units import MIB
-from simcore.step.kernels import COMPUTE_KINDS
+from simcore.engine.moments import moments_of
+from simcore.engine.transients import saved_bytes, storages
 from simcore.step.parallel import PARALLELISMS
 from simcore.strategy.precision import Precision
 from simcore.strategy.strategy import Strategy
-from simcore.workload.graph import Block, Kernel, Saved, Workload
+from simcore.workload.graph import Workload
 
 Array = NDArray[np.float64]
 
@@ -42,12 +43,11 @@ ALLOCATOR_ROUND_BYTES = 2 * MIB
 class ActivationProfile:
     """Bytes per sample over the instances of a backward pass; arrays [I], last block first.
 
-    ``held`` is what is pinned when instance i's backward begins, ``working`` what it adds,
-    ``grads_done`` the fraction of all gradients that exist by then.
+    ``held`` is what is pinned when instance i's backward begins, ``grads_done`` the fraction of
+    all gradients that exist by then, ``storage_*`` the saved storages by size.
     """
 
     held: Array
-    working: Array
     grads_done: Array
     storage_bytes: Array
     storage_count: Array
@@ -56,49 +56,33 @@ class ActivationProfile:
     cast_numel: float
 
 
-def _bytes(saved: Saved, p: Precision) -> float:
-    return saved.low * p.low_bytes + saved.high * p.high_bytes + saved.raw_bytes
-
-
-def _kernel_bytes(kernel: Kernel, p: Precision) -> float:
-    moved = kernel.low * p.low_bytes + kernel.high * p.high_bytes
-    # An elementwise backward reads what forward saved besides the two gradients it holds.
-    return moved if kernel.kind in COMPUTE_KINDS else moved * 2 / 3
-
-
-def _working_bytes(block: Block, p: Precision) -> float:
-    return max((_kernel_bytes(k, p) for op in block.ops for k in op.bwd), default=0.0)
-
-
 @lru_cache(maxsize=256)
 def activation_profile(workload: Workload, p: Precision, recompute: bool) -> ActivationProfile:
     """What the step pins, instance by instance, for one precision and recompute policy."""
     blocks = list(workload.instances())
-    saved = [_bytes(b.saved, p) for b in blocks]
+    saved = [saved_bytes(b.saved, p) for b in blocks]
     again = [recompute and b.recomputable for b in blocks]
-    kept = [_bytes(b.boundary, p) if r else s for b, s, r in zip(blocks, saved, again, strict=True)]
+    kept = [
+        saved_bytes(b.boundary, p) if r else s for b, s, r in zip(blocks, saved, again, strict=True)
+    ]
     before = np.cumsum(kept)
-    own = np.array([s if r else 0.0 for s, r in zip(saved, again, strict=True)])
-    working = np.array([_working_bytes(b, p) for b in blocks]) + own
     numel = np.array([float(b.numel) for b in blocks])
     total = max(numel.sum(), 1.0)
     after = (numel.sum() - np.cumsum(numel)) / total
-    storages: dict[float, float] = {}
+    sizes: dict[float, float] = {}
     for block, r in zip(blocks, again, strict=True):
-        sizes = [block.boundary] if r else [op.saved for op in block.ops]
-        for size in sizes:
-            if n := _bytes(size, p):
-                storages[n] = storages.get(n, 0.0) + 1.0
+        for part in [block.boundary] if r else [op.saved for op in block.ops]:
+            for n in storages(part, p):
+                sizes[n] = sizes.get(n, 0.0) + 1.0
     frozen_width = [
         f.bytes_per_param if f.bytes_per_param is not None else p.param_bytes
         for f in workload.frozen
     ]
     return ActivationProfile(
         held=before[::-1].copy(),
-        working=working[::-1].copy(),
         grads_done=after[::-1].copy(),
-        storage_bytes=np.array(list(storages) or [0.0]),
-        storage_count=np.array(list(storages.values()) or [0.0]),
+        storage_bytes=np.array(list(sizes) or [0.0]),
+        storage_count=np.array(list(sizes.values()) or [0.0]),
         transient_frozen=max((f.transient_low * p.low_bytes for f in workload.frozen), default=0.0),
         resident_frozen=sum(
             f.resident_numel * w for f, w in zip(workload.frozen, frozen_width, strict=True)
@@ -122,7 +106,7 @@ class Memory:
 
 
 #: What each value of ``Memory.moment`` means.
-MOMENTS = ("frozen forward", "backward", "optimizer step")
+MOMENTS = ("frozen forward", "backward", "optimizer step", "forward")
 
 #: Terms that live outside the framework's allocator, and the rounding inside it.
 OUTSIDE = ("nccl_buffers", "cuda_context")
@@ -147,29 +131,33 @@ def memory_of(
     shards = PARALLELISMS[strategy.parallelism].shard_degree(strategy, n_ranks)
     one = np.ones_like(micro_batch)
 
-    # The instance of backward at which most is held; gradients exist in full when they
-    # accumulate over micro-steps, else as far as backward has come.
+    # The op at which most is held; gradients exist in full when they accumulate over
+    # micro-steps, else as far as backward has come.
+    ops = moments_of(workload, p, strategy.recompute == "full", strategy.prefetch_blocks)
     early = grad_accum > 1
     batches, which = np.unique(micro_batch, return_inverse=True)
-    live = (acts.held + acts.working)[:, None] * batches
-    grads_then = np.where(early, 1.0, acts.grads_done[:, None])  # [I, C]
-    if len(batches) == 1 and len(micro_batch) > 1:
-        total = live + grads_then * held.gradients
-    else:
-        total = live[:, which] + grads_then * held.gradients
+    live = (ops.held + ops.working)[:, None] * batches
+    grads_then = np.where(early, 1.0, ops.grads[:, None])  # [J, C]
+    total = (live if len(batches) == 1 else live[:, which]) + grads_then * held.gradients
+    if p.cast_bytes:
+        total = total + (ops.cast * p.cast_bytes)[:, None]
+    gathered = np.zeros((len(ops.held), 1))
+    if strategy.zero_stage >= 3:
+        wide = ops.window * p.param_bytes + ops.whole * p.grad_bytes
+        gathered = wide[:, None] * (n_ranks > 1)
+        total = total + gathered
     at = total.argmax(axis=0)
-    grads_backward = np.take_along_axis(grads_then, at[None, :], axis=0)[0] * held.gradients
+    columns = np.arange(len(at))
+    grads_backward = grads_then[at, columns] * held.gradients
 
     state = {
         "parameters": held.parameters,
         "optimizer_state": held.optimizer_state,
         "ema": held.ema,
         "gradient_buckets": held.buckets,
-        "gathered_parameters": held.gathered,
         "replicas": held.replicas,
         "frozen_models": one * acts.resident_frozen,
     }
-    cast = one * acts.cast_numel * p.cast_bytes
     temporaries = (
         4.0 * strategy.optimizer.temporary_elems * workload.trainable_numel / shards
         * (strategy.step_impl == "foreach" and strategy.offload.optimizer == "none")
@@ -180,18 +168,21 @@ def memory_of(
             "gradients": np.where(early, held.gradients, 0.0),
             "activations": zero,
             "autocast_weights": zero,
+            "gathered_parameters": zero,
             "working_set": acts.transient_frozen * micro_batch,
         },
         {
             "gradients": grads_backward,
-            "activations": acts.held[at] * micro_batch,
-            "autocast_weights": cast,
-            "working_set": acts.working[at] * micro_batch,
+            "activations": ops.held[at] * micro_batch,
+            "autocast_weights": ops.cast[at] * p.cast_bytes,
+            "gathered_parameters": gathered[at, columns * (gathered.shape[1] > 1)],
+            "working_set": ops.working[at] * micro_batch,
         },
         {
             "gradients": held.gradients,
             "activations": zero,
             "autocast_weights": zero,
+            "gathered_parameters": zero,
             "working_set": one * temporaries,
         },
     )
@@ -217,4 +208,5 @@ def memory_of(
     terms["cuda_context"] = one * cuda_context_bytes
     reserved = allocated + terms[ROUNDING]
     device = reserved + terms["nccl_buffers"] + terms["cuda_context"]
+    moment = np.where((moment == 1) & ops.forward[at], 3, moment)
     return Memory(terms, allocated, reserved, device, held.host, held.nvme, moment)

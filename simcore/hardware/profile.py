@@ -137,9 +137,14 @@ class Profile:
                 source = f"{source} x {k.value:.3g} ({self.name})"
         return Estimate(value, sd, source)
 
-    def compute_efficiency(self, kind: str, peak: PeakName, gpu: GpuSpec) -> Estimate:
-        """Sustained share of the dense peak that large kernels of a kind reach."""
-        key = (kind, peak, gpu.name)
+    def compute_efficiency(
+        self, kind: str, peak: PeakName, gpu: GpuSpec, *, sustained: bool = True
+    ) -> Estimate:
+        """Share of the dense peak that large kernels of a kind reach.
+
+        ``sustained``: at the clocks that training holds; else those of a short burst.
+        """
+        key = (kind, peak, gpu.name, sustained)
         if key not in self._seen:
             tables = self._tables(gpu)["compute_efficiency"]
             unit = _PEAK_CLASS[peak]
@@ -147,6 +152,10 @@ class Profile:
             as_gemm = kind == "conv" and unit != "simt32"
             own = f"gemm_{unit}" if as_gemm or name not in tables else name
             found = self._for(tables[own], gpu)
+            if own == "gemm_simt32" and "CDNA" in families_of(gpu):
+                # fp32 products run on the matrix units there, at twice the vector peak.
+                found = self._for(tables["gemm_matrix32"], gpu)
+                found = Estimate(2.0 * found.value, found.sd_log, f"2 x {found.source}")
             if as_gemm:
                 share = self._leaf(self.runtime["conv_share_of_gemm"])
                 found = Estimate(
@@ -154,7 +163,7 @@ class Profile:
                     hypot(found.sd_log, share.sd_log),
                     f"{found.source} x {share.value:g} for convolutions ({share.source})",
                 )
-            if own in _SUSTAINED and "half-rate" not in families_of(gpu):
+            if sustained and own in _SUSTAINED and "half-rate" not in families_of(gpu):
                 clocks = self._for(self._tables(gpu)["clocks"]["sustained_over_burst"], gpu)
                 found = Estimate(
                     found.value / clocks.value,
@@ -191,6 +200,10 @@ class Profile:
     def kernel_start_s(self, gpu: GpuSpec) -> Estimate:
         """What the device spends to start a kernel."""
         return self._leaf(self._tables(gpu)["host"]["kernel_start"], "seconds")
+
+    def eager_floor_s(self, gpu: GpuSpec) -> Estimate:
+        """One small eager operator between two events, host included."""
+        return self._leaf(self._tables(gpu)["host"]["eager_event_floor"], "seconds")
 
     def host_issue_s(self, gpu: GpuSpec) -> Estimate:
         """What the host spends to issue one eager operator's kernel."""

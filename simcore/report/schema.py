@@ -90,7 +90,7 @@ def _memory() -> Schema:
             "high": _positive("Upper end of the 80 % interval of device."),
             "host": _positive("Pinned host memory a GPU, with offload."),
             "nvme": _positive("NVMe a GPU, with offload."),
-            "moment": _text("When the peak is: frozen forward, backward or optimizer step."),
+            "moment": _text("When the peak is: frozen forward, forward, backward, optimizer step."),
             "terms": _object("Terms above zero; they add up to device.", terms, required=[]),
         },
     )

@@ -96,3 +96,28 @@ def render_verdict(result: dict[str, Any], worst: int | None = None) -> str:
     if filled := result.get("filled"):
         lines += ["", _filled(filled)]
     return "\n".join(lines) + "\n"
+
+
+def render_ops(result: dict[str, Any], worst: int | None) -> str:
+    """Errors of the op models: by kind, then by GPU, op and dtype, the largest shapes beside."""
+    lines = [f"{result['rows']} rows, {result['simulated']} predicted"]
+    lines += [f"  skipped {n}: {why}" for why, n in list(result["skipped"].items())[:8]]
+    figures = ("mape_frac", "median_bias_frac", "p90_abs_frac")
+    head = ["", "n", "MAPE", "bias", "P90", "large", "MAPE", "bias", "P90"]
+    for part in ("kinds", "groups"):
+        found = sorted(result[part].items())
+        if part == "groups" and worst is not None:
+            found = sorted(found, key=lambda g: -g[1]["mape_frac"])[:worst]
+        rows = [
+            [
+                name,
+                *(
+                    cell
+                    for score in (scores, scores["large"])
+                    for cell in (str(score["n"]), *(_share(score[k]) for k in figures))
+                ),
+            ]
+            for name, scores in found
+        ]
+        lines += ["", table(head, rows, right=range(1, 9))]
+    return "\n".join(lines) + "\n"

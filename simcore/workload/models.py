@@ -129,7 +129,7 @@ def _build(record: ModelRecord, overrides: tuple[tuple[str, Scalar], ...]) -> Wo
         builder, f"architecture {record.arch!r}", record.name, config, record.sample_unit
     )
     frozen = tuple(_build_frozen(f) for f in record.frozen)
-    built = workload.replace(frozen=frozen, notes=record.notes)
+    built = workload.replace(frozen=workload.frozen + frozen, notes=workload.notes + record.notes)
     _CACHE[key] = (record, built)  # the record is kept, so its id stays its own
     return built
 

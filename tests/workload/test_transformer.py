@@ -138,7 +138,7 @@ def test_fewer_kv_heads_save_less_and_never_more() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"norm": "batch"}, {"mlp": "relu"}, {"positions": "alibi"}, {"attention": "eager"},
+        {"norm": "batch"}, {"mlp": "tanh"}, {"positions": "relative"}, {"attention": "eager"},
         {"heads": 7}, {"kv_heads": 3}, {"seq_len": 0}, {"max_positions": 16},
     ],
 )  # fmt: skip

@@ -53,7 +53,7 @@ def read_table(path: Path) -> Table:
     """Read a measured table. Raises DataError with file and line for a file that is none."""
     text = _text(path)
     lines = text.splitlines()
-    first = next((i for i, l in enumerate(lines) if l.strip() and not l.startswith("#")), None)
+    first = next((i for i, x in enumerate(lines) if x.strip() and not x.startswith("#")), None)
     if first is None:
         raise DataError("holds no table", file=path)
     reader = csv.reader(io.StringIO("\n".join(lines[first:])))

@@ -32,7 +32,7 @@ def _read(name: str, row: Row) -> Case | Skipped:
             memory_resident_but_half_weights_bytes=_gib(row, "optimizer_gb"),
         ),
         columns=row,
-        notes="the source's peak column leaves out fragmentation; seq_len 512 is not the model's 4,096 tokens",
+        notes="peak leaves out fragmentation; seq_len 512 is not the model's 4,096 tokens",
     )
 
 

@@ -25,6 +25,16 @@ FILES = {
     "vit": "vit",
     "autoencoder_kl_encoder": "vae",
     "t5_encoder": "t5",
+    "resnext": "convnets",
+    "inverted_residual": "convnets",
+    "vgg": "convnets",
+    "alexnet": "convnets",
+    "ssd300": "detection",
+    "rcnn": "detection",
+    "retinanet": "detection",
+    "waveglow": "waveglow",
+    "gnmt": "gnmt",
+    "transformer_xl": "transformer_xl",
 }
 
 

@@ -7,7 +7,6 @@ forks are counted. Shapes are per sample: channels and a grid of one or two dime
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -53,17 +52,15 @@ class Tape:
         self._known: dict[Block, int] = {}
         self._ops: list[Op] = []
         self._params: list[Param] = []
-        self._live: list[T] = []
-        self._boundary = NOTHING
+        self._fork_elems = 0.0
+        self._fork_times = 0.0
         self._nchw = nchw
         self._fused = fused_norm
 
     # -- tensors ---------------------------------------------------------------------------
 
     def _new(self, c: int, grid: tuple[int, ...], like: T, *, pinned: bool = False) -> T:
-        made = T(c, grid, pinned, share=like.share)
-        self._live.append(made)
-        return made
+        return T(c, grid, pinned, share=like.share)
 
     def input(self, c: int, grid: tuple[int, ...], share: float = 1.0) -> T:
         """A tensor from outside: data without gradient."""
@@ -71,6 +68,9 @@ class Tape:
 
     def _read(self, x: T, *, save: bool) -> float:
         """Note a reader; elements that saving ``x`` newly pins."""
+        if x.readers and x.grad:  # backward sums one more gradient
+            self._fork_elems += x.elems
+            self._fork_times += 1.0
         x.readers += 1
         if not save or x.pinned:
             return 0.0
@@ -302,15 +302,16 @@ class Tape:
 
     # -- blocks ----------------------------------------------------------------------------
 
-    def block(self, name: str, *, keep: Sequence[T] = (), boundary: T | None = None) -> None:
-        """Close a block: all since the last. ``keep``: tensors that later blocks read."""
-        forks = sum(t.elems * (t.readers - 1) for t in self._live if t.readers > 1 and t.grad)
-        times = sum(t.readers - 1 for t in self._live if t.readers > 1 and t.grad)
-        for t in self._live:
-            t.readers = min(t.readers, 1)
-        if times:
-            self._ops.append(ops.grad_only("forks", 3.0 * forks, launches=float(times)))
-        self._live = list(keep)
+    def block(self, name: str, *, boundary: T | None = None) -> None:
+        """Close a block, all since the last; with ``boundary``, its input, it can be recomputed.
+
+        Equal blocks stand once.
+        """
+        if self._fork_times:
+            self._ops.append(
+                ops.grad_only("forks", 3.0 * self._fork_elems, launches=self._fork_times)
+            )
+            self._fork_elems = self._fork_times = 0.0
         made = Block(
             name=name,
             ops=tuple(self._ops),

@@ -1,5 +1,5 @@
-"""Decoder-only language models: GPT-2's layout, and by flags the later ones (rotary positions,
-RMSNorm, SwiGLU, grouped-query attention, untied head, no biases).
+"""Decoder-only language models: GPT-2's layout, and by settings the later ones (rotary positions,
+RMSNorm, gated layers, grouped-query and latent attention, windows, experts, adapters).
 """
 
 from __future__ import annotations
@@ -8,192 +8,159 @@ from dataclasses import dataclass
 
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
-from simcore.workload.graph import Block, Kernel, Op, Param, Saved, Workload
+from simcore.workload.archs.body import Adapters, Body, adapters, check_targets, frozen_parts
+from simcore.workload.archs.lm_attention import AttentionShape, attention
+from simcore.workload.archs.lm_mlp import GATED, PLAIN, ExpertsShape, MlpShape, dense, experts
+from simcore.workload.graph import Kernel, Op, Saved, Workload
 
 _INT64_BYTES = 8
 _CHOICES = {
-    "norm": ("layernorm", "rmsnorm"),
-    "mlp": ("gelu", "gelu_new", "swiglu"),
-    "positions": ("learned", "rope", "none"),
+    "norm": ("layernorm", "rmsnorm", "rmsnorm_eager", "rmsnorm_gemma"),
+    "mlp": (*PLAIN, *GATED),
+    "positions": ("learned", "rope", "alibi", "none"),
     "attention": ("flash", "math"),
+    "residual": ("serial", "parallel", "parallel_one_norm", "sandwich"),
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Shape:
-    seq: int
-    hidden: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    ffn: int
-    rms: bool
-    bias: bool
-    fused_qkv: bool
-    rope: bool
-    mlp: str
-    flash: bool
+class _Model:
+    """What the layers share; ``window`` holds for layers of the pattern's ``w``."""
+
+    attention: AttentionShape
+    mlp: MlpShape
+    experts: ExpertsShape
+    residual: str
+    norm: str
+    window: int
     drop: bool
+    adapters: Adapters | None
 
     @property
     def elems(self) -> float:
-        return float(self.seq * self.hidden)
-
-    @property
-    def q_dim(self) -> int:
-        return self.heads * self.head_dim
-
-    @property
-    def kv_dim(self) -> int:
-        return self.kv_heads * self.head_dim
+        return float(self.mlp.seq * self.mlp.hidden)
 
 
-def _norm(name: str, s: _Shape) -> Op:
-    return ops.layer_norm(name, s.seq, s.hidden, rms=s.rms)
-
-
-def _norm_params(name: str, s: _Shape) -> tuple[Param, ...]:
-    weight = Param(f"{name}.weight", s.hidden)
-    return (weight,) if s.rms else (weight, Param(f"{name}.bias", s.hidden))
-
-
-def _linear_params(name: str, k: int, n: int, bias: bool) -> tuple[Param, ...]:
-    weight = Param(f"{name}.weight", k * n)
-    return (weight, Param(f"{name}.bias", n)) if bias else (weight,)
-
-
-def _dropout(name: str, elems: float, on: bool, *, high: bool = False) -> tuple[Op, ...]:
-    return (ops.dropout(name, elems, high=high),) if on else ()
-
-
-def _rope(name: str, elems: float) -> Op:
-    """``x cos + rotate_half(x) sin``: forward mul, neg (half), cat, mul, add.
-
-    Backward: two products, neg, the two halves each scattered into zeros, two sums. Nothing is
-    kept but the cosines and sines of one sequence, shared by all layers.
-    """
-    fwd = (
-        Kernel(kind="elementwise", low=8 * elems, launches=4.0),
-        Kernel(kind="copy", low=2 * elems),
-    )
-    bwd = (
-        Kernel(kind="elementwise", low=11 * elems, launches=5.0),
-        Kernel(kind="copy", low=5 * elems, launches=4.0),
-    )
-    return Op(name=name, fwd=fwd, bwd=bwd)
-
-
-def _attention(s: _Shape) -> tuple[tuple[Op, ...], tuple[Param, ...]]:
-    q, kv = float(s.seq * s.q_dim), float(s.seq * s.kv_dim)
-    packed = s.q_dim + 2 * s.kv_dim
-    body: list[Op] = [_norm("norm1", s)]
-    params: list[Param] = [*_norm_params("norm1", s)]
-    if s.fused_qkv:
-        body.append(ops.linear("qkv", s.seq, s.hidden, packed, bias=s.bias))
-        # the gradients of q, k and v are joined
-        body.append(ops.grad_only("qkv.cat", 2 * (q + 2 * kv), kind="copy"))
-        params += _linear_params("qkv", s.hidden, packed, s.bias)
+def _mlp(body: Body, m: _Model, routed: bool, reads: str) -> None:
+    if routed:
+        experts(body, m.mlp, m.experts, reads)
     else:
-        for part, width in (("q", s.q_dim), ("k", s.kv_dim), ("v", s.kv_dim)):
-            first = part == "q"
-            body.append(ops.linear(part, s.seq, s.hidden, width, bias=s.bias, save_input=first))
-            params += _linear_params(part, s.hidden, width, s.bias)
-        body.append(ops.accumulate("qkv.forks", s.elems, times=2))
-    if s.rope:
-        body += [_rope("rope.q", q), _rope("rope.k", kv)]
-    if s.flash:
-        body.append(
-            ops.sdpa("attention", 1, s.heads, s.kv_heads, s.seq, s.seq, s.head_dim, causal=True)
+        dense(body, m.mlp, reads)
+    if m.drop:
+        body.add(ops.dropout("mlp.dropout", m.elems))
+
+
+def _layer(m: _Model, windowed: bool, routed: bool) -> Body:
+    body = Body(m.adapters)
+    seq, hidden, elems = m.mlp.seq, m.mlp.hidden, m.elems
+    window = m.window if windowed else 0
+
+    def norm(name: str, reads: str = "") -> None:
+        body.norm(name, seq, hidden, m.norm, reads=reads)
+
+    norm("norm1", "x")
+    if m.residual.startswith("parallel"):
+        two = m.residual == "parallel"
+        attention(body, m.attention, "norm1", window)
+        if two:
+            norm("norm2", "x")
+        _mlp(body, m, routed, "norm2" if two else "norm1")
+        body.add(
+            ops.binary("attention.residual", elems, grads=0, high=True),
+            ops.binary("mlp.residual", elems, grads=0, high=True),
+            ops.accumulate("forks", elems, times=2, high=True),
         )
-    else:
-        if s.kv_heads != s.heads:
-            copies = Kernel(kind="copy", low=2 * (kv + q), launches=2.0)
-            sums = Kernel(kind="reduction", low=2 * (kv + q), launches=2.0)
-            body.append(Op(name="attention.repeat_kv", fwd=(copies,), bwd=(sums,)))
-        body += ops.attention_eager(
-            "attention", s.heads, s.seq, s.seq, s.head_dim, mask="where", drop=s.drop
-        )
-    body += [
-        ops.linear("attention.out", s.seq, s.q_dim, s.hidden, bias=s.bias, save_input=not s.flash),
-        *_dropout("attention.dropout", s.elems, s.drop),
-        ops.binary("attention.residual", s.elems, grads=0, high=True),
-        ops.accumulate("attention.fork", s.elems, high=True),
-    ]
-    params += _linear_params("attention.out", s.q_dim, s.hidden, s.bias)
-    return tuple(body), tuple(params)
+        return body
+    attention(body, m.attention, "norm1", window)
+    if m.residual == "sandwich":
+        norm("attention.norm")
+    body.add(
+        ops.binary("attention.residual", elems, grads=0, high=True),
+        ops.accumulate("attention.fork", elems, high=True),
+    )
+    norm("norm2")
+    _mlp(body, m, routed, "norm2")
+    if m.residual == "sandwich":
+        norm("mlp.norm")
+    body.add(
+        ops.binary("mlp.residual", elems, grads=0, high=True),
+        ops.accumulate("mlp.fork", elems, high=True),
+    )
+    return body
 
 
-def _gelu_new(elems: float) -> Op:
-    """0.5 x (1 + tanh(c (x + a x^3))) in tensor operations, as transformers writes GPT-2's.
-
-    Forward eight kernels (pow, mul, add, mul, tanh, mul, add, mul); backward eleven. Kept: x,
-    the tanh and both factors of the last product. (Autocast runs pow in fp32; not modelled.)
-    """
-    fwd = Kernel(kind="elementwise", low=19 * elems, launches=8.0)
-    bwd = Kernel(kind="elementwise", low=28 * elems, launches=11.0)
-    return Op(name="gelu_new", fwd=(fwd,), bwd=(bwd,), saved=Saved(low=4 * elems))
-
-
-def _mlp(s: _Shape) -> tuple[tuple[Op, ...], tuple[Param, ...]]:
-    inner = float(s.seq * s.ffn)
-    body: list[Op] = [_norm("norm2", s)]
-    params: list[Param] = [*_norm_params("norm2", s)]
-    if s.mlp == "swiglu":
-        body += [
-            ops.linear("gate", s.seq, s.hidden, s.ffn, bias=s.bias),
-            ops.linear("up", s.seq, s.hidden, s.ffn, bias=s.bias, save_input=False),
-            ops.accumulate("mlp.inputs", s.elems),
-            ops.activation("silu", inner),
-            ops.binary("product", inner, saves=2 * inner, grads=2),
-        ]
-        params += _linear_params("gate", s.hidden, s.ffn, s.bias)
-    else:
-        act = _gelu_new(inner) if s.mlp == "gelu_new" else ops.activation("gelu", inner)
-        body += [ops.linear("up", s.seq, s.hidden, s.ffn, bias=s.bias), act]
-    params += _linear_params("up", s.hidden, s.ffn, s.bias)
-    body += [
-        ops.linear("down", s.seq, s.ffn, s.hidden, bias=s.bias),
-        *_dropout("mlp.dropout", s.elems, s.drop),
-        ops.binary("mlp.residual", s.elems, grads=0, high=True),
-        ops.accumulate("mlp.fork", s.elems, high=True),
-    ]
-    params += _linear_params("down", s.ffn, s.hidden, s.bias)
-    return tuple(body), tuple(params)
-
-
-def _embeddings(s: _Shape, vocab: int, table_rows: int) -> Block:
-    body: list[Op] = [ops.embedding("tokens", s.seq, s.hidden, vocab)]
-    params = [Param("tokens.weight", vocab * s.hidden)]
+def _embeddings(m: _Model, vocab: int, width: int, table_rows: int, scaled: bool,
+                normed: bool) -> Body:  # fmt: skip
+    body, seq, hidden = Body(m.adapters, in_layer=False), m.mlp.seq, m.mlp.hidden
+    body.embedding("tokens", seq, width, vocab)
+    if width != hidden:
+        body.linear("project_in", seq, width, hidden, reads="tokens")
+    if scaled:
+        body.add(ops.scale("scale", m.elems, high=True))
+    if normed:
+        body.norm("norm", seq, hidden, m.norm)
     if table_rows:
         arange = Kernel(kind="elementwise")
-        body += [
-            Op(name="position_ids", fwd=(arange,)),
-            ops.add_positions("positions", s.seq, s.hidden, table_rows=table_rows),
-        ]
-        params.append(Param("positions.weight", table_rows * s.hidden))
-    elif s.rope:
+        added = ops.add_positions("positions", seq, hidden, table_rows=table_rows)
+        body.add(Op(name="position_ids", fwd=(arange,)))
+        body.add(added if body.trains else Op(name=added.name, fwd=added.fwd))
+        body.param("positions.weight", table_rows * hidden)
+    elif m.attention.rotated:
         # ids, outer product, cos, sin: once for all layers
-        body.append(Op(name="rope.table", fwd=(Kernel(kind="elementwise", launches=5.0),)))
-    body += _dropout("dropout", s.elems, s.drop, high=True)
-    return Block(name="embeddings", ops=tuple(body), params=tuple(params))
+        body.add(Op(name="rope.table", fwd=(Kernel(kind="elementwise", launches=5.0),)))
+    if m.drop:
+        body.add(ops.dropout("dropout", m.elems, high=True))
+    return body
 
 
-def _head(s: _Shape, vocab: int, tied: bool) -> Block:
-    body: list[Op] = [_norm("norm", s), ops.linear("head", s.seq, s.hidden, vocab)]
-    params = list(_norm_params("norm", s))
-    if tied:
+def _head(m: _Model, vocab: int, width: int, tied: bool, softcap: bool, final_norm: bool,
+          upcast: bool) -> Body:  # fmt: skip
+    body, seq, hidden = Body(m.adapters, in_layer=False), m.mlp.seq, m.mlp.hidden
+    if final_norm:
+        body.norm("norm", seq, hidden, m.norm)
+    if width != hidden:
+        body.linear("project_out", seq, hidden, width, reads="norm")
+    body.linear("head", seq, width, vocab, reads="out", weight=not tied)
+    if tied and body.trains:
         # the shared table's two gradients are summed
-        body.append(ops.grad_only("tie", 0.0, weight=3.0 * vocab * s.hidden))
-    else:
-        params.append(Param("head.weight", vocab * s.hidden))
-    body += ops.lm_loss("loss", s.seq, vocab)
-    return Block(name="head", ops=tuple(body), params=tuple(params))
+        body.add(ops.grad_only("tie", 0.0, weight=3.0 * vocab * width))
+    if softcap:
+        logits = float(seq * vocab)
+        body.add(
+            ops.scale("cap", logits),
+            ops.activation("tanh", logits, saves="output"),
+            ops.scale("uncap", logits),
+        )
+    body.add(*ops.lm_loss("loss", seq, vocab, upcast=upcast))
+    return body
+
+
+def _next_token(m: _Model, vocab: int, routed: bool) -> Body:
+    """A multi-token prediction module (DeepSeek-V3 2024, 2.2): two norms, a product, a layer, and
+    the shared head once more."""
+    body = _layer(m, False, routed)
+    seq, hidden = m.mlp.seq, m.mlp.hidden
+    body.norm("embedding.norm", seq, hidden, m.norm)
+    body.norm("hidden.norm", seq, hidden, m.norm)
+    body.add(ops.copy("mtp.cat", 2 * m.elems))
+    body.linear("mtp.project", seq, 2 * hidden, hidden, reads="mtp.cat")
+    body.norm("norm", seq, hidden, m.norm)
+    body.linear("head", seq, hidden, vocab, reads="norm.out", weight=False)
+    body.add(*ops.lm_loss("mtp.loss", seq, vocab))
+    return body
 
 
 def _check(given: dict[str, str]) -> None:
     for key, value in given.items():
         if value not in _CHOICES[key]:
             raise ValueError(f"{key} {value!r} is none of {', '.join(_CHOICES[key])}")
+
+
+def _pattern(key: str, pattern: str, letters: str, layers: int) -> str:
+    """``pattern`` repeated over the layers. Raises ValueError for other letters."""
+    if not pattern or set(pattern) - set(letters):
+        raise ValueError(f"{key} {pattern!r} must consist of the letters {', '.join(letters)}")
+    return (pattern * layers)[:layers]
 
 
 @ARCHS.register("transformer")
@@ -214,17 +181,60 @@ def build(
     mlp: str = "gelu",
     positions: str = "learned",
     bias: bool = True,
+    qkv_bias: bool | None = None,
+    out_bias: bool | None = None,
+    mlp_bias: bool | None = None,
     fused_qkv: bool = True,
+    fused_gate_up: bool = False,
     tied: bool = True,
     attention: str = "flash",
     dropout: float = 0.0,
+    residual: str = "serial",
+    rotary_share: float = 1.0,
+    qk_norm: bool = False,
+    window: int = 0,
+    window_pattern: str = "w",
+    attention_softcap: bool = False,
+    logit_softcap: bool = False,
+    sinks: bool = False,
+    scaled_embedding: bool = False,
+    embedding_norm: bool = False,
+    embedding_width: int = 0,
+    extra_positions: int = 0,
+    final_norm: bool = True,
+    upcast_loss: bool = False,
+    q_rank: int = 0,
+    kv_rank: int = 0,
+    rope_dim: int = 0,
+    value_dim: int = 0,
+    experts: int = 0,
+    top_k: int = 2,
+    expert_ffn: int = 0,
+    shared_ffn: int = 0,
+    shared_gate: bool = False,
+    expert_bias: bool = False,
+    expert_pattern: str = "",
+    next_tokens: int = 0,
+    lora_rank: int = 0,
+    lora_targets: str = "",
+    quantised_base: str = "none",
 ) -> Workload:
     """A causal language model over ``seq_len`` tokens with the loss at every position.
 
     Zeros mean: ``kv_heads`` = heads, ``head_dim`` = hidden / heads, ``ffn`` = 4 hidden,
-    ``max_positions`` = seq_len. ``mlp="gelu"`` is one fused kernel, ``gelu_new`` eight.
+    ``max_positions`` = seq_len, ``embedding_width`` = hidden, ``value_dim`` = head_dim,
+    ``expert_ffn`` = ffn. ``mlp="gelu"`` is one fused kernel, ``gelu_new`` eight. Missing biases
+    are as ``bias``. ``window_pattern``: ``w`` a layer that sees ``window`` tokens, ``f`` one that
+    sees all; ``expert_pattern``: ``e`` experts, ``d`` dense; both repeat over the layers.
+    ``kv_rank`` > 0: latent attention, of whose ``head_dim`` ``rope_dim`` elements are turned.
+    ``next_tokens``: multi-token prediction modules after the last layer. ``lora_rank`` > 0: the
+    base is frozen, in the format ``quantised_base``, and only adapters on ``lora_targets`` (a
+    comma list, or all-linear) are trained.
     """
-    _check({"norm": norm, "mlp": mlp, "positions": positions, "attention": attention})
+    _check(
+        {"norm": norm, "mlp": mlp, "positions": positions, "attention": attention,
+         "residual": residual}
+    )  # fmt: skip
     kv_heads = kv_heads or heads
     if not head_dim and hidden % heads:
         raise ValueError(f"hidden {hidden} is not a multiple of heads {heads}")
@@ -233,25 +243,84 @@ def build(
     table_rows = (max_positions or seq_len) if positions == "learned" else 0
     if seq_len < 1 or (table_rows and seq_len > table_rows):
         raise ValueError(f"seq_len {seq_len} is not within 1..{table_rows or 'any'}")
-    shape = _Shape(
-        seq=seq_len, hidden=hidden, heads=heads, kv_heads=kv_heads,
-        head_dim=head_dim or hidden // heads, ffn=ffn or 4 * hidden, rms=norm == "rmsnorm",
-        bias=bias, fused_qkv=fused_qkv, rope=positions == "rope", mlp=mlp,
-        flash=attention == "flash", drop=dropout > 0,
+    if experts and not 1 <= top_k <= experts:
+        raise ValueError(f"top_k {top_k} is not within 1..{experts} experts")
+    if experts and mlp not in GATED:
+        raise ValueError(f"mlp {mlp!r} of experts is none of {', '.join(GATED)}")
+    head_dim = head_dim or hidden // heads
+    rotated = rope_dim if kv_rank else int(head_dim * rotary_share)
+    if positions != "rope":
+        rotated = 0
+    if not 0 <= rotated <= head_dim:
+        raise ValueError(f"rope_dim {rotated} is not within head_dim {head_dim}")
+
+    def biased(own: bool | None) -> bool:
+        return bias if own is None else own
+
+    m = _Model(
+        attention=AttentionShape(
+            seq=seq_len, hidden=hidden, heads=heads, kv_heads=heads if kv_rank else kv_heads,
+            head_dim=head_dim, value_dim=value_dim or head_dim, rotated=rotated,
+            fused_qkv=fused_qkv, qkv_bias=biased(qkv_bias), out_bias=biased(out_bias),
+            qk_norm=qk_norm, norm=norm, flash=attention == "flash", drop=dropout > 0,
+            softcap=attention_softcap, sinks=sinks, q_rank=q_rank, kv_rank=kv_rank,
+        ),
+        mlp=MlpShape(
+            seq=seq_len, hidden=hidden, ffn=ffn or 4 * hidden, kind=mlp, bias=biased(mlp_bias),
+            fused=fused_gate_up,
+        ),
+        experts=ExpertsShape(
+            experts=experts, top_k=top_k, ffn=expert_ffn or ffn or 4 * hidden,
+            shared_ffn=shared_ffn, shared_gate=shared_gate, bias=expert_bias,
+        ),
+        residual=residual, norm=norm, window=window, drop=dropout > 0,
+        adapters=adapters(lora_rank, lora_targets, quantised_base),
     )  # fmt: skip
-    (attention_ops, attention_params), (mlp_ops, mlp_params) = _attention(shape), _mlp(shape)
-    layer = Block(
-        name="layer",
-        ops=attention_ops + mlp_ops,
-        params=attention_params + mlp_params,
-        boundary=Saved(high=shape.elems),
-        recomputable=True,
-    )
+    seen = _pattern("window_pattern", window_pattern, "wf", layers)
+    routed = _pattern("expert_pattern", expert_pattern or ("e" if experts else "d"), "ed", layers)
+    if "e" in routed and not experts:
+        raise ValueError("expert_pattern has layers of experts, but experts is 0")
+    order = [(bool(window) and w == "w", e == "e") for w, e in zip(seen, routed, strict=True)]
+    kinds = list(dict.fromkeys(order))
+    width = embedding_width or hidden
+    rows = table_rows + (extra_positions if table_rows else 0)
+    first = _embeddings(m, vocab, width, rows, scaled_embedding, embedding_norm)
+    middle = [_layer(m, *kind) for kind in kinds]
+    check_targets(m.adapters, middle)
+    last = _head(m, vocab, width, tied, logit_softcap, final_norm, upcast_loss)
+    extra = [_next_token(m, vocab, routed[-1] == "e")] if next_tokens else []
+    input_of_layer = Saved(high=m.elems)
+    blocks = [
+        first.block("embeddings"),
+        *(
+            body.block(_name(kind, kinds), boundary=input_of_layer, recomputable=True)
+            for kind, body in zip(kinds, middle, strict=True)
+        ),
+        *(b.block("next token", boundary=input_of_layer, recomputable=True) for b in extra),
+        last.block("head"),
+    ]
+    counts = [1, *(order.count(kind) for kind in kinds), *(next_tokens for _ in extra), 1]
+    end = len(blocks) - 1
     return Workload(
         name=name,
         sample_unit=sample_unit,
-        blocks=(_embeddings(shape, vocab, table_rows), layer, _head(shape, vocab, tied)),
-        order=(0, *[1] * layers, 2),
+        blocks=tuple(blocks),
+        order=(
+            0, *(1 + kinds.index(kind) for kind in order), *[end - 1] * next_tokens, end
+        ),
+        frozen=frozen_parts(list(zip([first, *middle, *extra, last], counts, strict=True))),
         input_bytes=2.0 * _INT64_BYTES * seq_len,  # tokens and labels
         tokens_per_sample=seq_len,
-    )
+    )  # fmt: skip
+
+
+def _name(kind: tuple[bool, bool], kinds: list[tuple[bool, bool]]) -> str:
+    if len(kinds) == 1:
+        return "layer"
+    windows, mixed = {k[0] for k in kinds}, {k[1] for k in kinds}
+    words = ["layer"]
+    if len(windows) > 1:
+        words.append("windowed" if kind[0] else "full")
+    if len(mixed) > 1:
+        words.append("experts" if kind[1] else "dense")
+    return " ".join(words)

@@ -1,0 +1,89 @@
+"""What an op holds besides what it saves: operands of its kernels, in bytes per sample.
+
+Kernels say what they move, not which tensors they hold. Two rules give the latter: a forward
+kernel holds what it reads and writes; a backward kernel holds the gradients of both, which have
+the same shapes, while the rest of what it reads was saved by forward and is counted there.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from simcore.step.kernels import COMPUTE_KINDS
+from simcore.strategy.precision import Precision
+from simcore.workload.graph import Kernel, Op, Saved
+
+#: fp32, in which flash attention sums the gradient of q (Dao 2023, flash_attn mha_bwd dq_accum).
+_FP32_BYTES = 4.0
+
+
+class Backward(NamedTuple):
+    """Bytes per sample while an op's backward runs, and of the gradient that it hands on."""
+
+    held: float
+    handed_on: float
+
+
+def storages(saved: Saved, p: Precision) -> tuple[float, ...]:
+    """Bytes per sample of the storages of an op, by class; empty ones left out."""
+    sizes = (saved.low * p.low_bytes, saved.high * p.high_bytes, saved.raw_bytes)
+    return tuple(s for s in sizes if s)
+
+
+def saved_bytes(saved: Saved, p: Precision) -> float:
+    """Bytes per sample that are pinned until backward."""
+    return saved.low * p.low_bytes + saved.high * p.high_bytes + saved.raw_bytes
+
+
+def _moved(kernel: Kernel, p: Precision) -> float:
+    moved = kernel.low * p.low_bytes + kernel.high * p.high_bytes + kernel.raw_bytes
+    # The launches of a chain of elementwise kernels run one after the other; softmax and loss
+    # are two halves of one thing.
+    return moved if kernel.kind in (*COMPUTE_KINDS, "softmax") else moved / max(kernel.launches, 1)
+
+
+def _product(kernel: Kernel, p: Precision) -> float:
+    """Bytes per sample of the result of a product; 0 for a weight's gradient."""
+    sides = (kernel.m, kernel.n, kernel.groups)
+    varying = [s for s in sides if s.per_sample]
+    if len(varying) != 1:
+        return 0.0
+    elems = varying[0].per_sample
+    for side in sides:
+        if side is not varying[0]:
+            elems *= side.fixed
+    return elems * p.low_bytes
+
+
+def output_bytes(op: Op, p: Precision) -> float:
+    """Bytes per sample of what an op's forward writes for the next op."""
+    for kernel in reversed(op.fwd):
+        if kernel.kind in COMPUTE_KINDS:
+            made = _product(kernel, p)
+        elif kernel.kind == "copy" and kernel.low and kernel.high:
+            made = max(kernel.low * p.low_bytes, kernel.high * p.high_bytes)  # a cast
+        else:
+            made = _moved(kernel, p) / 2
+        if made:
+            return made
+    return 0.0
+
+
+def backward_bytes(op: Op, p: Precision) -> Backward:
+    """What an op's backward holds besides what forward saved."""
+    forward = max((_moved(k, p) for k in op.fwd), default=0.0)
+    held = handed_on = 0.0
+    for kernel in op.bwd:
+        moved = _moved(kernel, p)
+        made = moved / 2
+        if kernel.kind == "attention":
+            # dO, dq, dk, dv: half of what also reads q, k, v, o; and the fp32 sum of dq
+            q = kernel.m.fixed * kernel.n.fixed * kernel.groups.per_sample
+            moved = moved / 2 + q * _FP32_BYTES
+        elif kernel.kind in COMPUTE_KINDS:
+            made = _product(kernel, p)
+        elif forward:
+            moved = min(moved, forward)
+            made = moved / 2
+        held, handed_on = max(held, moved), max(handed_on, made)
+    return Backward(held, min(held, handed_on))

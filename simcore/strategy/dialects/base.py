@@ -1,0 +1,148 @@
+"""What a dialect is: a foreign launch file turned into simcore's words, and back.
+
+A dialect reads a ``Source`` into a ``Launch`` and writes a ``Job`` as an ``Emitted``. Nothing is
+executed, and nothing of the cluster or the model is known here: the engine settles batch sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Protocol
+
+from simcore.base.registry import Registry
+from simcore.strategy.dialects.source import Source
+
+#: The words of ``simcore predict`` that a launch file may state, with the option of each.
+WORDS = (
+    "strategy", "micro_batch", "grad_accum", "precision", "recompute", "optimizer", "offload",
+    "seq_len", "nnodes", "nproc_per_node", "grad_clip", "bucket_numel",
+)  # fmt: skip
+Word = str | int | bool
+
+
+def option(word: str) -> str:
+    """The command line's spelling of a word: ``micro_batch`` is ``--micro-batch``."""
+    return "--" + word.replace("_", "-")
+
+
+@dataclass(frozen=True, slots=True)
+class Unsupported:
+    """A key whose value matters and cannot be used; ``word`` given explicitly makes up for it."""
+
+    text: str
+    word: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """A launch file in simcore's words; what it does not state is None.
+
+    strategy … nproc_per_node   as in ``engine.request.Options``
+    grad_clip      whether gradients are clipped by their norm
+    bucket_numel   elements of a gradient bucket
+    global_batch   samples a step, all ranks and micro-steps
+    n_gpus         all ranks, where the file says so without saying the nodes
+    whole_world    the sentence to raise where ``n_gpus`` is not the size of the cluster
+    shape          what it says about the model, in the words of models_db (layers, hidden …)
+    keys           word to the key it was read from
+    unsupported, approximated, unknown, ignored   keys by what becomes of them
+    """
+
+    dialect: str
+    where: str
+    strategy: str | None = None
+    micro_batch: int | None = None
+    grad_accum: int | None = None
+    precision: str | None = None
+    recompute: str | None = None
+    optimizer: str | None = None
+    offload: str | None = None
+    seq_len: int | None = None
+    nnodes: int | None = None
+    nproc_per_node: int | None = None
+    grad_clip: bool | None = None
+    bucket_numel: int | None = None
+    global_batch: int | None = None
+    n_gpus: int | None = None
+    whole_world: str = ""
+    shape: Mapping[str, int] = field(default_factory=dict)
+    keys: Mapping[str, str] = field(default_factory=dict)
+    unsupported: tuple[Unsupported, ...] = ()
+    approximated: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
+
+    def words(self) -> dict[str, Word]:
+        """Every word that the file states."""
+        return {w: v for w in WORDS if (v := getattr(self, w)) is not None}
+
+    def violations(self, given: Collection[str] = ()) -> list[str]:
+        """What cannot be predicted as it stands there, less what ``given`` words replace."""
+        return [u.text for u in self.unsupported if u.word is None or u.word not in given]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A resolved job to write down: every word has a value, ``seq_len`` where there is one."""
+
+    model: str
+    strategy: str
+    micro_batch: int
+    grad_accum: int
+    precision: str
+    recompute: str
+    optimizer: str
+    offload: str
+    nnodes: int
+    nproc_per_node: int
+    seq_len: int | None = None
+    grad_clip: bool | None = None
+
+    @property
+    def n_gpus(self) -> int:
+        """All ranks."""
+        return self.nnodes * self.nproc_per_node
+
+    @property
+    def global_batch(self) -> int:
+        """Samples a step."""
+        return self.micro_batch * self.grad_accum * self.n_gpus
+
+    def words(self) -> dict[str, Word]:
+        """Every word with its value."""
+        names = {f.name for f in fields(self)}
+        return {w: v for w in WORDS if w in names and (v := getattr(self, w)) is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Emitted:
+    """A launch file. ``left`` are the words that such a file has no place for: the training
+    script, or another file, states them.
+    """
+
+    text: str
+    left: tuple[str, ...] = ()
+
+
+class Dialect(Protocol):
+    """One launch format. ``read`` raises DataError for a file that is none."""
+
+    name: str
+    title: str
+    summary: str
+
+    def claims(self, source: Source) -> bool:
+        """Whether the text looks like this dialect; the first registered that says so reads it."""
+
+    def read(self, source: Source) -> Launch:
+        """The text in simcore's words; what cannot be used is listed in the result."""
+
+    def emit(self, job: Job) -> Emitted:
+        """The job as a file that ``read`` turns into the same words.
+
+        Raises InvalidConfig with everything that the format cannot express.
+        """
+
+
+DIALECTS: Registry[Dialect] = Registry("dialect")

@@ -1,0 +1,197 @@
+"""What a dialect collects while it reads: words, problems, and keys by what becomes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any
+
+from simcore.base.errors import nearest
+from simcore.strategy.dialects.base import WORDS, Launch, Unsupported, Word, option
+from simcore.strategy.dialects.source import Source
+
+_TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
+NOT_YET = "is not supported yet"
+
+
+class Reading:
+    """The notes of one reading; ``finish`` turns them into a frozen ``Launch``."""
+
+    def __init__(self, dialect: str, source: Source) -> None:
+        self.dialect, self.where = dialect, source.where
+        self._words: dict[str, Word] = {}
+        self._keys: dict[str, str] = {}
+        self._unsupported: list[Unsupported] = []
+        self._approximated: list[str] = []
+        self._unknown: list[str] = []
+        self._ignored: list[str] = []
+
+    def say(self, word: str, value: Word | None, key: str) -> None:
+        """State a word, and the key that says so."""
+        assert word in WORDS or word in ("global_batch", "n_gpus"), word
+        if value is not None:
+            self._words[word] = value
+            self._keys[word] = key
+
+    def said(self, word: str) -> Word | None:
+        """What was stated of a word so far."""
+        return self._words.get(word)
+
+    def refuse(self, key: str, why: str, word: str | None = None) -> None:
+        """A key that matters and cannot be used; ``word`` on the command line replaces it."""
+        hint = f": give {option(word)}" if word else ""
+        self._unsupported.append(Unsupported(f"{self.where}: {key} {why}{hint}", word))
+
+    def approximate(self, key: str, how: str) -> None:
+        """A key that is followed in part only; ``how`` says what is predicted instead."""
+        self._approximated.append(f"{self.where}: {key} {how}")
+
+    def ignore(self, key: str) -> None:
+        """A known key that does not matter for the prediction."""
+        if key not in self._ignored:
+            self._ignored.append(key)
+
+    def not_known(self, key: str, known: Iterable[str]) -> None:
+        """A key that the dialect does not have."""
+        near = nearest(key, sorted(set(known)), 1)
+        hint = f": did you mean {near[0]!r}?" if near else ""
+        self._unknown.append(f"{self.where}: unknown key {key!r}{hint}")
+
+    def degree(self, key: str, value: object, what: str) -> None:
+        """A degree of a parallelism that simcore does not have: 1 or less is fine."""
+        n = self.whole(key, value, least=None)
+        if n is not None and n > 1:
+            self.refuse(f"{key} = {n}", f"{what} {NOT_YET}")
+
+    def whole(self, key: str, value: object, *, least: int | None = 1) -> int | None:
+        """A whole number, also as text or ``5e8``; None with the problem noted."""
+        if value is None:
+            return None
+        number: float | int
+        try:
+            if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+                raise ValueError
+            number = (
+                int(value) if isinstance(value, (int, str)) and _digits(value) else float(value)
+            )
+            if number != int(number):
+                raise ValueError
+        except (ValueError, OverflowError):
+            self.refuse(f"{key} = {_short(value)}", "is not a whole number")
+            return None
+        if least is not None and number < least:
+            self.refuse(f"{key} = {_short(value)}", f"must be at least {least}")
+            return None
+        return int(number)
+
+    def flag(self, key: str, value: object) -> bool | None:
+        """True or False, also as text; None where absent or with the problem noted."""
+        if value is None or isinstance(value, bool):
+            return value
+        folded = str(value).strip().lower()
+        if folded in _TRUE:
+            return True
+        if folded in _FALSE:
+            return False
+        self.refuse(f"{key} = {_short(value)}", "is neither true nor false")
+        return None
+
+    def number(self, key: str, value: object) -> float | None:
+        """A number; None where absent or with the problem noted."""
+        if value is None:
+            return None
+        try:
+            if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+                raise ValueError
+            return float(value)
+        except (ValueError, OverflowError):
+            self.refuse(f"{key} = {_short(value)}", "is not a number")
+            return None
+
+    def choose(
+        self, key: str, value: object, choices: Mapping[str, str | None], word: str
+    ) -> str | None:
+        """What a value means; None in ``choices`` marks a known value that is not supported."""
+        if value is None:
+            return None
+        folded = str(value).strip().lower()
+        if folded in choices:
+            meaning = choices[folded]
+            if meaning is None:
+                self.refuse(f"{key} = {_short(value)}", NOT_YET, word)
+            return meaning
+        near = nearest(folded, list(choices), 1)
+        hint = f": did you mean {near[0]!r}?" if near else f": known are {', '.join(choices)}"
+        self._unsupported.append(
+            Unsupported(f"{self.where}: {key} = {_short(value)} is unknown{hint}", word)
+        )
+        return None
+
+    def finish(self, **more: Any) -> Launch:
+        """The frozen result."""
+        return Launch(
+            dialect=self.dialect,
+            where=self.where,
+            **self._words,  # type: ignore[arg-type]
+            **more,
+            keys=dict(self._keys),
+            unsupported=tuple(dict.fromkeys(self._unsupported)),
+            approximated=tuple(dict.fromkeys(self._approximated)),
+            unknown=tuple(dict.fromkeys(self._unknown)),
+            ignored=tuple(self._ignored),
+        )
+
+
+class Table:
+    """A nested table whose keys are taken by dotted path; what nobody took is left over."""
+
+    def __init__(self, data: Mapping[str, Any]) -> None:
+        self._flat = dict(_flat(data))
+
+    def take(self, key: str) -> Any:
+        """The value, or None where the key is absent; counted as read."""
+        return self._flat.pop(key, None)
+
+    def has(self, key: str) -> bool:
+        """Whether the key, or one below it, is there and was not taken."""
+        return key in self._flat or any(k.startswith(key + ".") for k in self._flat)
+
+    def below(self, key: str) -> list[str]:
+        """Keys below a section that were not taken."""
+        return [k for k in self._flat if k.startswith(key + ".")]
+
+    def leftovers(
+        self,
+        reading: Reading,
+        ignored: Collection[str],
+        known: Collection[str],
+        sections: Collection[str] = (),
+    ) -> None:
+        """Sort what is left into ignored (by key, or by a whole section) and unknown."""
+        for key in self._flat:
+            section = next((s for s in sections if key == s or key.startswith(s + ".")), None)
+            if section is not None:
+                reading.ignore(section)
+            elif key in ignored:
+                reading.ignore(key)
+            else:
+                reading.not_known(key, (*ignored, *known, *sections))
+
+
+def _flat(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in data.items():
+        if isinstance(value, dict) and value:
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value if value != {} else None
+
+
+def _digits(value: int | str) -> bool:
+    if isinstance(value, int):
+        return True
+    text = value.strip().lstrip("+-").replace("_", "")
+    return text.isdigit() and len(text) < 20
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else text[:37] + "..."

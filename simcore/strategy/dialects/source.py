@@ -1,0 +1,162 @@
+"""A launch file as text, and as data: size and depth are limited, nothing is executed."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from simcore.base.database import read_yaml
+from simcore.base.errors import DataError, UsageError
+from simcore.base.units import MIB
+
+MAX_BYTES = 1 * MIB
+#: A launch file has some hundred keys; YAML aliases can turn ten lines into a billion.
+MAX_NODES = 20_000
+MAX_DEPTH = 24
+
+_LINE = re.compile(r"\(at line (\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A text and where it is from. ``path`` is None for flags typed on the command line."""
+
+    text: str
+    where: str
+    path: Path | None = None
+
+    @property
+    def suffix(self) -> str:
+        """``.json``, ``.toml``…; empty for typed flags."""
+        return self.path.suffix.lower() if self.path is not None else ""
+
+
+def read_source(text: str) -> Source:
+    """The file that ``text`` names, or ``text`` itself where it is a line of flags.
+
+    Raises DataError for a file that is missing, too large or no text.
+    """
+    if not text.strip():
+        raise UsageError("--launch is empty: name a file or quote a launch line")
+    if len(text) < 4096 and "\n" not in text:
+        path = Path(text).expanduser()
+        try:
+            if path.is_file():
+                return _read(path, text)
+            if path.exists():
+                raise DataError("is no file that can be read: name a launch file", file=text)
+        except (OSError, ValueError):  # a line of flags may be no possible name of a file
+            pass
+    if len(text.encode("utf-8", "replace")) > MAX_BYTES:
+        raise UsageError(f"--launch is longer than {MAX_BYTES // MIB} MiB")
+    if not re.search(r"\s", text.strip()) and not text.startswith("-"):
+        raise DataError("no such launch file", file=text)
+    return Source(text, "launch line")
+
+
+def _read(path: Path, shown: str) -> Source:
+    try:
+        with path.open("rb") as stream:
+            raw = stream.read(MAX_BYTES + 1)
+    except OSError as err:
+        raise DataError(f"cannot be read: {err.strerror}", file=shown) from None
+    if len(raw) > MAX_BYTES:
+        raise DataError(f"is larger than {MAX_BYTES // MIB} MiB: no launch file", file=shown)
+    try:
+        return Source(raw.decode("utf-8-sig"), shown, path)
+    except UnicodeDecodeError as err:
+        line = raw[: err.start].count(b"\n") + 1
+        raise DataError("is no UTF-8 text", file=shown, line=line) from None
+
+
+def json_table(source: Source) -> dict[str, Any]:
+    """A JSON object. Raises DataError with the line of a comment, trailing comma, double key…"""
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for key, value in pairs:
+            if key in found:
+                raise DataError("stands there twice", file=source.where, key=key)
+            found[key] = value
+        return found
+
+    try:
+        data = json.loads(source.text, object_pairs_hook=unique)
+    except json.JSONDecodeError as err:
+        raise DataError(
+            f"not valid JSON: {_json_sentence(source.text, err)}",
+            file=source.where, line=err.lineno,
+        ) from None  # fmt: skip
+    except RecursionError:
+        raise DataError("is nested too deeply", file=source.where) from None
+    except ValueError as err:  # an integer of thousands of digits
+        raise DataError(f"not valid JSON: {err}", file=source.where) from None
+    return _table(data, source, "JSON")
+
+
+def _json_sentence(text: str, err: json.JSONDecodeError) -> str:
+    rest = text[err.pos :].lstrip()
+    before = text[: err.pos].rstrip()
+    if rest.startswith(("//", "/*", "#")):
+        return "JSON has no comments"
+    if rest[:1] in ("}", "]") and (before.endswith(",") or err.msg.startswith("Illegal trailing")):
+        return "a comma before the closing bracket"
+    if rest.startswith(",") and err.msg.startswith("Illegal trailing"):
+        return "a comma before the closing bracket"
+    return err.msg[:1].lower() + err.msg[1:]
+
+
+def toml_table(source: Source) -> dict[str, Any]:
+    """A TOML document. Raises DataError with the line."""
+    try:
+        data = tomllib.loads(source.text)
+    except tomllib.TOMLDecodeError as err:
+        line = _LINE.search(str(err))
+        text = str(err).split(" (at ")[0]
+        raise DataError(
+            f"not valid TOML: {text}", file=source.where, line=int(line[1]) if line else None
+        ) from None
+    except RecursionError:
+        raise DataError("is nested too deeply", file=source.where) from None
+    except ValueError as err:
+        raise DataError(f"not valid TOML: {err}", file=source.where) from None
+    return _table(data, source, "TOML")
+
+
+def yaml_table(source: Source) -> dict[str, Any]:
+    """A YAML mapping. Raises DataError with the line."""
+    if source.path is None:
+        raise DataError("YAML is read from a file", file=source.where)
+    try:
+        data = read_yaml(source.path)
+    except DataError:
+        raise
+    except (RecursionError, ValueError) as err:
+        text = "is nested too deeply" if isinstance(err, RecursionError) else f"not valid: {err}"
+        raise DataError(text, file=source.where) from None
+    return _table(data, source, "YAML")
+
+
+def _table(data: object, source: Source, kind: str) -> dict[str, Any]:
+    if not isinstance(data, dict):
+        raise DataError(f"must hold one {kind} table of keys and values", file=source.where)
+    left = MAX_NODES
+    stack: list[tuple[object, int]] = [(data, 1)]
+    while stack:
+        value, depth = stack.pop()
+        left -= 1
+        if left < 0:
+            raise DataError(f"has more than {MAX_NODES} values: no launch file", file=source.where)
+        if depth > MAX_DEPTH:
+            raise DataError("is nested too deeply", file=source.where)
+        if isinstance(value, dict):
+            if odd := next((k for k in value if not isinstance(k, str)), None):
+                raise DataError(f"key {odd!r} is no text", file=source.where)
+            stack += [(v, depth + 1) for v in value.values()]
+        elif isinstance(value, (list, tuple, set)):
+            stack += [(v, depth + 1) for v in value]
+    return data

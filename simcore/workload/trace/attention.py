@@ -1,0 +1,92 @@
+"""Attention as one fused operator, whatever this machine's kernels are.
+
+On the CPU ``scaled_dot_product_attention`` takes other paths than on CUDA (its own flash kernel,
+or the written-out form with dropout or on the meta device). It is replaced at the dispatcher: a
+function mode is not active inside ``backward``, where checkpoints recompute.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import torch
+
+Attention = Literal["flash", "efficient", "math", "native"]
+
+_LIB = torch.library.Library("simcore", "DEF")
+_LIB.define(
+    "attention(Tensor q, Tensor k, Tensor v, Tensor? mask, bool causal) -> (Tensor, Tensor)"
+)
+_LIB.define(
+    "attention_backward(Tensor g, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse,"
+    " Tensor? mask, bool causal) -> (Tensor, Tensor, Tensor)"
+)
+
+
+def _attention(q: Any, k: Any, v: Any, mask: Any, causal: bool) -> Any:
+    # The output lies as (batch, sequence, heads, width) behind its (batch, heads, sequence,
+    # width) view, so that the usual transpose and reshape after it are free.
+    if q.dim() == 4:
+        out = q.new_empty(q.shape[0], q.shape[2], q.shape[1], v.shape[-1]).transpose(1, 2)
+    else:
+        out = q.new_empty(*q.shape[:-1], v.shape[-1])
+    return out, q.new_empty(q.shape[:-1], dtype=torch.float32)
+
+
+def _attention_backward(
+    g: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, mask: Any, causal: bool
+) -> Any:
+    return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+
+
+torch.library.register_fake("simcore::attention", _attention, lib=_LIB)
+torch.library.register_fake("simcore::attention_backward", _attention_backward, lib=_LIB)
+
+
+class _Fused(torch.autograd.Function):  # type: ignore[misc]
+    @staticmethod
+    def forward(ctx: Any, q: Any, k: Any, v: Any, mask: Any, causal: bool) -> Any:
+        out, lse = torch.ops.simcore.attention(q, k, v, mask, causal)
+        ctx.save_for_backward(q, k, v, out, lse, mask)
+        ctx.causal = causal
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:
+        q, k, v, out, lse, mask = ctx.saved_tensors
+        grads = torch.ops.simcore.attention_backward(grad, q, k, v, out, lse, mask, ctx.causal)
+        return (*grads, None, None)
+
+
+@contextmanager
+def attention_as(kind: Attention) -> Iterator[None]:
+    """Run every ``scaled_dot_product_attention`` as ``kind`` inside.
+
+    ``flash`` and ``efficient`` keep q, k, v, the output and a log-sum-exp a row (Dao 2022;
+    Rabe & Staats 2021), ``math`` what the written-out form keeps; ``native`` changes nothing.
+    """
+    if kind == "native":
+        yield
+        return
+
+    def fused(
+        q: Any, k: Any, v: Any, attn_mask: Any = None, dropout_p: float = 0.0,
+        is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
+    ) -> Any:  # fmt: skip
+        if kind == "math":
+            return torch.ops.aten._scaled_dot_product_attention_math(
+                q, k, v, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+            )[0]
+        return _Fused.apply(q, k, v, attn_mask, is_causal)
+
+    lib = torch.library.Library("aten", "IMPL")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # replacing a kernel is what is meant
+        lib.impl("scaled_dot_product_attention", fused, "AutogradCPU", allow_override=True)
+    try:
+        yield
+    finally:
+        lib._destroy()

@@ -1,0 +1,95 @@
+"""A module's tensors replaced by fake ones while it is traced: no memory, no values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+_OWN = ("_parameters", "_buffers", "_modules")
+
+
+class _Memo:
+    """One fake tensor for each real one, so that ties stay ties."""
+
+    def __init__(self) -> None:
+        self.made: dict[int, tuple[Any, Any]] = {}
+
+    def fake(self, tensor: Any) -> Any:
+        if id(tensor) in self.made:
+            return self.made[id(tensor)][0]
+        new = torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device="cpu")
+        if isinstance(tensor, nn.Parameter):
+            new = nn.Parameter(new, tensor.requires_grad)
+        elif tensor.requires_grad:
+            new.requires_grad_()
+        self.made[id(tensor)] = (new, tensor)
+        return new
+
+    def value(self, value: Any, depth: int = 2) -> Any:
+        """The same with tensors inside lists, tuples and dicts faked; itself if it holds none."""
+        if isinstance(value, torch.Tensor):
+            return self.fake(value)
+        if not depth:
+            return value
+        if type(value) in (list, tuple):
+            new = [self.value(v, depth - 1) for v in value]
+            if any(a is not b for a, b in zip(new, value, strict=True)):
+                return type(value)(new)
+        elif type(value) is dict:
+            fresh = {k: self.value(v, depth - 1) for k, v in value.items()}
+            if any(fresh[k] is not value[k] for k in value):
+                return fresh
+        return value
+
+
+@contextmanager
+def faked(modules: tuple[Any, ...]) -> Iterator[None]:
+    """Inside (and inside a fake mode), parameters, buffers and tensor attributes are fake."""
+    memo = _Memo()
+    undo: list[tuple[dict[str, Any], str, Any]] = []
+    seen: set[int] = set()
+    try:
+        for root in modules:
+            for module in root.modules():
+                if id(module) in seen:
+                    continue
+                seen.add(id(module))
+                tables = [module._parameters, module._buffers]
+                attributes = {k: v for k, v in vars(module).items() if k not in _OWN}
+                for table, items in (*((t, dict(t)) for t in tables), (vars(module), attributes)):
+                    for key, old in items.items():
+                        new = memo.value(old)
+                        if new is not old:
+                            undo.append((table, key, old))
+                            table[key] = new
+        yield
+    finally:
+        for table, key, old in reversed(undo):
+            table[key] = old
+
+
+@contextmanager
+def eager() -> Iterator[None]:
+    """Compiled functions and modules run as they are written."""
+    import sys
+
+    if "torch._dynamo" not in sys.modules:  # nothing can be compiled without it
+        yield
+        return
+    with torch.compiler.set_stance("force_eager"):
+        yield
+
+
+def unwrapped(module: Any) -> Any:
+    """The user's module inside ``torch.compile`` and (Distributed)DataParallel."""
+    while True:
+        if hasattr(module, "_orig_mod"):
+            module = module._orig_mod
+        elif type(module).__name__ in ("DistributedDataParallel", "DataParallel"):
+            module = module.module
+        else:
+            return module

@@ -1,0 +1,126 @@
+"""Kernels of one dispatched op: FLOP, geometry, and how many kernels CUDA launches for it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from simcore.workload.trace.kinds import kind_of
+from simcore.workload.trace.record import KernelRecord, Piece
+
+Pieces = tuple[Piece, ...]
+Dims = tuple[int, int, int, int]
+
+
+def _product(m: int, k: int, n: int, groups: int = 1) -> tuple[int, Dims]:
+    return 2 * m * k * n * groups, (m, n, k, groups)
+
+
+def _attention(name: str, args: Any) -> tuple[int, Dims]:
+    """Flash forward is two products, backward five; a causal mask halves both (Dao 2022)."""
+    back = name.endswith("backward")
+    q, k, v = args[1:4] if back else args[:3]
+    if name.startswith("_scaled"):
+        causal = bool(args[7] if back else (args[4] if len(args) > 4 else False))
+    else:
+        causal = bool(args[-1])
+    *lead, rows, width = q.shape
+    flop = 2 * math.prod(lead) * rows * k.shape[-2] * (width + v.shape[-1])
+    flop = flop * 5 // 2 if back else flop
+    if causal and rows == k.shape[-2]:
+        flop //= 2
+    return flop, (rows, width, k.shape[-2], math.prod(lead))
+
+
+def _rnn(name: str, args: Any) -> tuple[int, Dims]:
+    """One layer and direction of an LSTM over all steps: four gates of input and state."""
+    x, w_input, w_state = args[0], args[1], args[2]
+    steps = x.shape[0] * x.shape[1]
+    flop = 2 * steps * (math.prod(w_input.shape) + math.prod(w_state.shape))
+    dims = (steps, w_input.shape[0], w_input.shape[1] + w_state.shape[1], 1)
+    return (2 * flop if name.endswith("backward") else flop), dims
+
+
+def _gemm(name: str, args: Any) -> tuple[int, Dims] | None:
+    if name.startswith("mkldnn_rnn_layer"):
+        return _rnn(name, args)
+    if name in ("addmm", "baddbmm", "addbmm", "addmv"):
+        args = args[1:]
+    if name in ("mm", "addmm", "_scaled_mm"):
+        (m, k), n = args[0].shape, args[1].shape[1]
+        return _product(m, k, n)
+    if name in ("bmm", "baddbmm", "addbmm"):
+        (g, m, k), n = args[0].shape, args[1].shape[2]
+        return _product(m, k, n, g)
+    if name in ("mv", "addmv"):
+        return _product(args[0].shape[0], args[0].shape[1], 1)
+    if name in ("dot", "vdot"):
+        return _product(1, args[0].shape[0], 1)
+    return None
+
+
+def _conv(x: Any, weight: Any, out: Any, transposed: bool, groups: int) -> tuple[int, Dims]:
+    """A convolution as an implicit product over ``groups`` groups."""
+    pixels, channels = (x, x.shape[1]) if transposed else (out, out.shape[1])
+    rows = pixels.shape[0] * math.prod(pixels.shape[2:])
+    depth = math.prod(weight.shape[1:])
+    return 2 * rows * channels * depth, (rows, channels // groups, depth, groups)
+
+
+def _conv_backward(args: Any, out: Any, of: Any) -> tuple[KernelRecord, ...]:
+    grad, x, weight = args[0], args[1], args[2]
+    transposed, groups, mask = bool(args[7]), args[9], args[10]
+    flop, (rows, columns, depth, _) = _conv(x, weight, grad, transposed, groups)
+    found = []
+    if mask[1]:
+        dims = (depth, columns, rows, groups)
+        found.append(KernelRecord("conv", flop, (of(grad), of(x)), (of(out[1]),), dims))
+    if mask[0]:
+        pixels = x.shape[0] * math.prod(x.shape[2:])
+        inner = x.shape[1] // groups
+        dims = (pixels, inner, max(1, flop // (2 * pixels * inner * groups)), groups)
+        found.append(KernelRecord("conv", flop, (of(grad), of(weight)), (of(out[0]),), dims))
+    if mask[2]:
+        found.append(KernelRecord("reduction", 0, (of(grad),), (of(out[2]),)))
+    return tuple(found)
+
+
+def kernels_of(
+    name: str, args: Any, out: Any, reads: Pieces, writes: Pieces, of: Any
+) -> tuple[KernelRecord, ...]:
+    """The kernels of aten op ``name``; ``of`` gives the piece of a tensor.
+
+    Where one op is several kernels on CUDA: a convolution's bias is added apart and its backward
+    is one kernel a gradient; LayerNorm's backward is two, flash attention's three.
+    """
+    kind = kind_of(name)
+    if kind == "conv" and name.endswith("backward"):
+        return _conv_backward(args, out, of)
+    if kind == "conv":
+        transposed, groups = bool(args[6]), args[8]
+        flop, dims = _conv(args[0], args[1], out, transposed, groups)
+        main = KernelRecord("conv", flop, (of(args[0]), of(args[1])), writes, dims)
+        if args[2] is None:
+            return (main,)
+        bias = KernelRecord("elementwise", 0, (of(out), of(args[2])), writes)
+        return main, bias
+    if kind == "attention":
+        flop, dims = _attention(name, args)
+        launches = 3 if name.endswith("backward") else 1
+        return (KernelRecord(kind, flop, reads, writes, dims, launches),)
+    if kind == "gemm":
+        found = _gemm(name, args)
+        flop, dims = found or (0, (1, 1, 1, 1))
+        return (KernelRecord(kind, flop, reads, writes, dims),)
+    if name == "native_layer_norm_backward" and len(writes) > 1:
+        x = max(reads, key=lambda p: p.numel)
+        sums = KernelRecord("reduction", 0, (x, x), writes[1:])
+        return KernelRecord(kind, 0, reads, writes[:1]), sums
+    if name == "native_group_norm":
+        x = reads[0]
+        return KernelRecord(kind, 0, (x,), ()), KernelRecord("elementwise", 0, reads, writes)
+    if "batch_norm" in name:
+        # statistics and result are two passes over the input (backward: over both inputs)
+        whole = tuple(p for p in reads if p.numel >= writes[0].numel)
+        return (KernelRecord(kind, 0, (*reads, *whole), writes),)
+    return (KernelRecord(kind, 0, reads, writes),)

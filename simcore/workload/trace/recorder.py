@@ -1,0 +1,244 @@
+"""The dispatch mode that writes a trace: ops, storages, modules, phases."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from simcore.workload.trace.flop import kernels_of
+from simcore.workload.trace.kinds import forced_width, is_known, kind_of
+from simcore.workload.trace.record import (
+    OpRecord,
+    Phase,
+    Piece,
+    Role,
+    SavedStorage,
+    UnitCall,
+    Width,
+)
+
+#: Ops that run no kernel although their schema does not call them views.
+FREE = {
+    "empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "detach", "set_",
+    "_unsafe_view", "_reshape_alias", "lift_fresh", "_local_scalar_dense", "alias", "unsafe_split",
+    "resize_", "_assert_async", "sym_size", "sym_numel", "scalar_tensor", "is_same_size",
+}  # fmt: skip
+_NOTHING = Piece(0, 1, "raw", "activation")
+#: The caching allocator rounds every block up to 512 bytes (c10/cuda/CUDACachingAllocator).
+_ALLOCATION_BYTES = 512
+
+
+class _Storage:
+    __slots__ = ("born", "item_bytes", "n_bytes", "number", "ref", "role", "savers", "width")
+
+    def __init__(self, tensor: Any, number: int, role: Role, width: Width, born: int) -> None:
+        self.n_bytes = int(tensor.untyped_storage().nbytes())
+        self.item_bytes = int(tensor.element_size())
+        self.number, self.role, self.width, self.born = number, role, width, born
+        self.savers: list[int] = []
+        self.ref: Any = None
+
+
+def leaves(value: Any) -> list[Any]:
+    """Tensors inside nested lists, tuples and dicts."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, (list, tuple)):
+        return [t for v in value for t in leaves(v)]
+    if isinstance(value, dict):
+        return [t for v in value.values() for t in leaves(v)]
+    return []
+
+
+class Recorder(TorchDispatchMode):  # type: ignore[misc]
+    """Records what runs below it. One recorder, one step: forward, then backward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ops: list[OpRecord] = []
+        self.stack: list[str] = [""]
+        self.units: dict[str, None] = {}
+        self.calls: list[UnitCall] = []
+        self.uncounted: dict[str, int] = {}
+        self.live = self.peak = 0
+        self._storages: dict[int, _Storage] = {}
+        self._count = 0
+        self._owner: dict[int, int] = {}  # autograd sequence number -> op
+        self._cast_weights: set[int] = set()
+
+    # -- storages --------------------------------------------------------------------------------
+
+    def know(self, tensor: Any, role: Role, width: Width = "high") -> _Storage:
+        """Follow a storage from now on; returns what is known of it."""
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        found = self._storages.get(key)
+        if found is not None:
+            return found
+        self._count += 1
+        made = _Storage(tensor, self._count, role, width, len(self.ops))
+        rounded = -(-made.n_bytes // _ALLOCATION_BYTES) * _ALLOCATION_BYTES
+        counted = rounded if role in ("activation", "cast") else 0
+
+        def gone(_: Any, key: int = key, n: int = counted) -> None:
+            if self._storages.pop(key, None) is not None:
+                self.live -= n
+
+        made.ref = weakref.ref(storage, gone)
+        self._storages[key] = made
+        self.live += counted
+        self.peak = max(self.peak, self.live)
+        return made
+
+    def piece(self, tensor: Any, width: Width | None = None) -> Piece:
+        """What a kernel touches of a tensor: a broadcast dimension counts once."""
+        numel = 1
+        for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
+            numel *= size if stride or not size else 1
+        known = self.know(tensor, "activation")
+        if tensor.dtype != torch.float32:
+            return Piece(numel, tensor.element_size(), "raw", known.role)
+        return Piece(numel, 4, width or known.width, known.role)
+
+    def pack(self, tensor: Any) -> Any:
+        """A saved-tensors hook: autograd keeps this tensor for the op with the latest number."""
+        known = self.know(tensor, "activation")
+        known.savers.append(torch._C._autograd._get_sequence_nr() - 1)
+        return tensor
+
+    def alive(self) -> tuple[SavedStorage, ...]:
+        """Storages that are alive now (end of forward), in order of birth."""
+        found = []
+        for s in sorted(self._storages.values(), key=lambda s: s.number):
+            if s.role in ("parameter", "buffer"):
+                continue
+            savers = [self._owner[n] for n in s.savers if n in self._owner]
+            at = min(savers, default=min(s.born, len(self.ops) - 1))
+            width = s.width
+            if savers and s.item_bytes == 4:
+                names = [self.ops[i].name for i in savers]
+                forced = {forced_width(name) for name in names}
+                width = "high" if "high" in forced else s.width
+                width = "low" if forced == {"low"} else width
+            found.append(SavedStorage(at, s.n_bytes, s.item_bytes, width, s.role, bool(s.savers)))
+        return tuple(found)
+
+    # -- modules ---------------------------------------------------------------------------------
+
+    def enter(self, path: str, arguments: Any) -> None:
+        """A module starts; a repeated one notes the activations that it is given."""
+        self.stack.append(path)
+        if path in self.units and torch._C._current_graph_task_id() == -1:
+            given: dict[int, tuple[int, int, int, Width]] = {}
+            for t in leaves(arguments):
+                s = self.know(t, "activation")
+                if s.role == "activation":
+                    n_bytes = t.numel() * t.element_size()
+                    width: Width = s.width if t.dtype == torch.float32 else "raw"
+                    given[s.number] = (s.number, n_bytes, t.element_size(), width)
+            self.calls.append(UnitCall(path, tuple(given.values())))
+
+    def leave(self) -> None:
+        """The latest module ends."""
+        if len(self.stack) > 1:
+            self.stack.pop()
+
+    def _where(self) -> tuple[Phase, str, int]:
+        if torch._C._current_graph_task_id() == -1:
+            return "forward", self.stack[-1], -1
+        node = torch._C._current_autograd_node()
+        owner = self._owner.get(node._sequence_nr(), -1) if node is not None else -1
+        module = self.ops[owner].module if 0 <= owner < len(self.ops) else ""
+        if len(self.stack) > 1:
+            return "recompute", self.stack[-1], owner
+        # backward itself runs without grad mode, what a checkpoint runs again with it
+        return ("recompute" if torch.is_grad_enabled() else "backward"), module, owner
+
+    # -- ops -------------------------------------------------------------------------------------
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        device = kwargs.get("device")
+        if device is not None and torch.device(device).type not in ("cpu", "meta"):
+            kwargs = {**kwargs, "device": torch.device("cpu")}
+        # what is saved before the op runs was made by earlier ones
+        before = leaves(args) + leaves(kwargs)
+        known = [self.know(t, "activation") for t in before]
+        out = func(*args, **kwargs)
+        if func.namespace == "prim":
+            return out
+        name = func._schema.name.partition("::")[2]
+        after = leaves(out)
+        phase, module, owner = self._where()
+        if torch.is_grad_enabled():
+            self._owner[torch._C._autograd._get_sequence_nr() - 1] = len(self.ops)
+        free = func.is_view or name in FREE
+        width = self._width(name, before, known)
+        for t in after:
+            self._made(t, name, width, known)
+        base = name[:-1] if name.endswith("_") and not name.startswith("__") else name
+        if free or not after:
+            # kept without kernels: a view's backward may run some
+            if phase != "backward":
+                shapes: tuple[tuple[int, ...], ...] = ()
+                self.ops.append(OpRecord(base, module, phase, "", shapes, (), owner))
+            return out
+        self._record(base, phase, module, owner, args, out, before, after, width)
+        return out
+
+    def _record(
+        self, name: str, phase: Phase, module: str, owner: int, args: Any, out: Any,
+        before: list[Any], after: list[Any], width: Width,
+    ) -> None:  # fmt: skip
+        forced = width if forced_width(name) else None
+
+        def of(tensor: Any) -> Piece:
+            return self.piece(tensor, forced) if tensor is not None else _NOTHING
+
+        distinct = {
+            (t.untyped_storage()._cdata, tuple(t.shape), t.storage_offset()): t for t in before
+        }
+        reads = tuple(of(t) for t in distinct.values())
+        writes = tuple(of(t) for t in after)
+        kernels = kernels_of(name, args, out, reads, writes, of)
+        kind = kind_of(name)
+        if not is_known(name) or (kind in ("gemm", "conv") and not any(k.flop for k in kernels)):
+            self.uncounted[name] = self.uncounted.get(name, 0) + sum(k.n_bytes for k in kernels)
+        weight = 0
+        if phase == "forward" and kind in ("gemm", "conv"):
+            for t in before:
+                s = self._storages[t.untyped_storage()._cdata]
+                if s.role in ("parameter", "cast") and t.dim() > 1:
+                    if s.number not in self._cast_weights:
+                        weight += t.numel()
+                    self._cast_weights.add(s.number)
+        shapes = tuple(tuple(t.shape) for t in (*before, *after))
+        dtype = str(after[0].dtype).removeprefix("torch.")
+        self.ops.append(OpRecord(name, module, phase, dtype, shapes, kernels, owner, weight))
+
+    def _width(self, name: str, before: list[Any], known: list[_Storage]) -> Width:
+        """Autocast's rule: forced by the op, else the widest of the inputs that are not scalars."""
+        forced = forced_width(name)
+        if forced is not None:
+            return forced
+        floats = [
+            s for t, s in zip(before, known, strict=True) if t.dtype == torch.float32 and t.dim()
+        ]
+        if "batch_norm" in name and floats:
+            return floats[0].width
+        if floats and all(s.width == "low" for s in floats):
+            return "low"
+        return "high"
+
+    def _made(self, tensor: Any, name: str, width: Width, known: list[_Storage]) -> None:
+        role: Role = "activation"
+        if name == "_to_copy" and known and known[0].role == "parameter":
+            role = "cast"
+        key = tensor.untyped_storage()._cdata
+        new = key not in self._storages
+        s = self.know(tensor, role, width)
+        if new and tensor.dtype != torch.float32:
+            s.width = "raw"
