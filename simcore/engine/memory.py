@@ -19,13 +19,15 @@ from simcore.engine.transients import saved_bytes, storages
 from simcore.step.parallel import PARALLELISMS
 from simcore.strategy.precision import Precision
 from simcore.strategy.strategy import Strategy
-from simcore.workload.graph import Workload
+from simcore.workload.graph import Frozen, Workload
 
 Array = NDArray[np.float64]
 
 #: cuBLAS workspace that PyTorch reserves a handle: CUBLAS_WORKSPACE_CONFIG default
 #: ":4096:2:16:8", i.e. 2 x 4096 KiB + 8 x 16 KiB (docs.pytorch.org, notes/randomness).
-CUBLAS_WORKSPACE_BYTES = 2 * 4 * MIB + MIB // 8
+#: Autograd's thread has a handle of its own (aten/src/ATen/cuda/CublasHandlePool.cpp).
+CUBLAS_HANDLES = 2
+CUBLAS_WORKSPACE_BYTES = CUBLAS_HANDLES * (2 * 4 * MIB + MIB // 8)
 #: NCCL_BUFFSIZE default, one Simple buffer of one connection of one channel (NCCL user guide).
 NCCL_BUFFER_BYTES = 4 * MIB
 #: Ring neighbour plus up to three tree neighbours.
@@ -56,6 +58,11 @@ class ActivationProfile:
     cast_numel: float
 
 
+def frozen_width(net: Frozen, p: Precision) -> float:
+    """Bytes a parameter of a frozen network."""
+    return net.bytes_per_param if net.bytes_per_param is not None else p.param_bytes
+
+
 @lru_cache(maxsize=256)
 def activation_profile(workload: Workload, p: Precision, recompute: bool) -> ActivationProfile:
     """What the step pins, instance by instance, for one precision and recompute policy."""
@@ -74,19 +81,13 @@ def activation_profile(workload: Workload, p: Precision, recompute: bool) -> Act
         for part in [block.boundary] if r else [op.saved for op in block.ops]:
             for n in storages(part, p):
                 sizes[n] = sizes.get(n, 0.0) + 1.0
-    frozen_width = [
-        f.bytes_per_param if f.bytes_per_param is not None else p.param_bytes
-        for f in workload.frozen
-    ]
     return ActivationProfile(
         held=before[::-1].copy(),
         grads_done=after[::-1].copy(),
         storage_bytes=np.array(list(sizes) or [0.0]),
         storage_count=np.array(list(sizes.values()) or [0.0]),
         transient_frozen=max((f.transient_low * p.low_bytes for f in workload.frozen), default=0.0),
-        resident_frozen=sum(
-            f.resident_numel * w for f, w in zip(workload.frozen, frozen_width, strict=True)
-        )
+        resident_frozen=sum(f.resident_numel * frozen_width(f, p) for f in workload.frozen)
         + workload.buffers_numel * p.param_bytes,
         cast_numel=sum(op.gemm_weight for b in blocks for op in b.ops),
     )

@@ -43,6 +43,8 @@ RESOURCES: dict[Knob, str] = {
     "host": "host (kernel launches)",
     "loader": "data loading",
 }
+#: Sums of a few dozen floats agree this well.
+_ROUNDING_FRAC = 1e-12
 #: A resource binds when twice of it gains at least this.
 _BINDS_FRAC = 0.01
 
@@ -295,7 +297,9 @@ def _breakdown(steps: Steps, first: int) -> dict[str, float]:
         "ema": terms.get("ema", 0.0),
         "input_copy": terms.get("input copy", 0.0),
     }
-    out["offload"] = max(bare - sum(out.values()), 0.0)
+    # What is left of the bare step is the wait for offloaded state; without any it is rounding.
+    left = bare - sum(out.values())
+    out["offload"] = left if left > _ROUNDING_FRAC * bare else 0.0
     out["communication_exposed"] = exposed
     out["host"] = max(no_load - no_host, 0.0)
     out["loader"] = max(full - no_load, 0.0)

@@ -7,7 +7,7 @@ executed, and nothing of the cluster or the model is known here: the engine sett
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Protocol
 
 from simcore.base.registry import Registry
@@ -143,6 +143,27 @@ class Dialect(Protocol):
 
         Raises InvalidConfig with everything that the format cannot express.
         """
+
+
+def joined(outer: Launch, inner: Launch) -> Launch:
+    """A launch that names another file: what ``outer`` states wins, and makes up for ``inner``."""
+    words = {**inner.words(), **outer.words()}
+    kept = tuple(
+        u for u in inner.unsupported if u.word is None or getattr(outer, u.word, None) is None
+    )
+    return replace(
+        outer,
+        **words,  # type: ignore[arg-type]
+        global_batch=outer.global_batch or inner.global_batch,
+        n_gpus=outer.n_gpus or inner.n_gpus,
+        whole_world=outer.whole_world or inner.whole_world,
+        shape={**inner.shape, **outer.shape},
+        keys={**inner.keys, **outer.keys},
+        unsupported=(*outer.unsupported, *kept),
+        approximated=(*outer.approximated, *inner.approximated),
+        unknown=(*outer.unknown, *inner.unknown),
+        ignored=(*outer.ignored, *inner.ignored),
+    )
 
 
 DIALECTS: Registry[Dialect] = Registry("dialect")

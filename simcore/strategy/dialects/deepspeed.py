@@ -239,11 +239,12 @@ def _offload(reading: Reading, table: Table, stage: int | None) -> None:
 
 def _precision(reading: Reading, table: Table) -> None:
     on: dict[str, str] = {}
+    auto = False
     for key, name in (("fp16.enabled", "fp16"), ("bf16.enabled", "bf16")):
         value = table.take(key)
         if _auto(reading, key, value, "precision"):
-            continue
-        if reading.flag(key, value):
+            auto = True
+        elif reading.flag(key, value):
             on[key] = name
     for key in ("fp16", "bf16", "amp"):  # empty sections
         table.take(key)
@@ -265,22 +266,22 @@ def _precision(reading: Reading, table: Table) -> None:
             reading.refuse(name, f"(no fp32 master copy) {NOT_YET}")
     if len(set(on.values())) > 1:
         reading.refuse(" and ".join(on), "are both on", "precision")
-    else:
+    elif on or not auto:
         key, name = next(iter(on.items()), ("no fp16, bf16 or torch_autocast section", "fp32"))
         reading.say("precision", name, key)
 
 
 def _optimizer(reading: Reading, table: Table) -> None:
     key = "optimizer.type"
-    name = reading.choose(key, table.take(key), OPTIMIZERS, "optimizer")
+    raw = table.take(key)
+    name = reading.choose(key, raw, OPTIMIZERS, "optimizer")
     momentum = reading.number("optimizer.params.momentum", table.take("optimizer.params.momentum"))
     w_mode = reading.flag(
         "optimizer.params.adam_w_mode", table.take("optimizer.params.adam_w_mode")
     )
     if name == "sgd" and not momentum:
         name = "sgd-plain"
-    said = reading.where and name
-    if said == "adamw" and w_mode is False:
+    if str(raw).lower() == "adam" and w_mode is False:
         name = "adam"
     reading.say("optimizer", name, key)
     table.take("optimizer")

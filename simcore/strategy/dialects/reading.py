@@ -60,7 +60,7 @@ class Reading:
         """A degree of a parallelism that simcore does not have: 1 or less is fine."""
         n = self.whole(key, value, least=None)
         if n is not None and n > 1:
-            self.refuse(f"{key} = {n}", f"{what} {NOT_YET}")
+            self.refuse(f"{key} = {n}:", f"{what} {NOT_YET}")
 
     def whole(self, key: str, value: object, *, least: int | None = 1) -> int | None:
         """A whole number, also as text or ``5e8``; None with the problem noted."""

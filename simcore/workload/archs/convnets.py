@@ -68,6 +68,7 @@ def resnext(
     width_per_group: int = 64,
     se: bool = False,
     se_ratio: int = 16,
+    se_width: int = 0,
     image: int = 224,
     classes: int = 1000,
     layout: str = "nhwc",
@@ -75,7 +76,8 @@ def resnext(
 ) -> Workload:
     """Bottleneck ResNet of ``depth`` 50, 101 or 152; ``groups=1`` with width 64 is ResNet itself.
 
-    Xie et al. 2017; ``se`` adds squeeze-and-excitation at ``channels / se_ratio``.
+    Xie et al. 2017; ``se`` adds squeeze-and-excitation at ``channels / se_ratio``, or
+    ``se_width`` channels everywhere.
     """
     if depth not in _RESNETS:
         raise ValueError(f"depth {depth} is none of {', '.join(map(str, _RESNETS))}")
@@ -90,7 +92,7 @@ def resnext(
             source = x
             x = bottleneck(
                 tape, f"layer{stage + 1}", x, width, cout, 2 if stage and not i else 1,
-                groups=groups, se_width=cout // se_ratio if se else 0,
+                groups=groups, se_width=(se_width or cout // se_ratio) if se else 0,
             )  # fmt: skip
             tape.block(f"layer{stage + 1}", boundary=source)
     return _finish(tape, name, sample_unit, tape.mean("mean", x), image, classes)

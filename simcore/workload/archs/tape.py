@@ -97,8 +97,12 @@ class Tape:
         weight_norm: bool = False,
         frozen: bool = False,
         transposed: bool = False,
+        shared: bool = False,
     ) -> T:
-        """Convolution, padded to keep the size by default; ``frozen``: its weight has no gradient."""
+        """Convolution, padded to keep the size by default.
+
+        ``frozen``: its weight has no gradient; ``shared``: its parameters stand with another call.
+        """
         taps = kernel if isinstance(kernel, tuple) else (kernel,) * len(x.grid)
         if transposed:
             grid = tuple(g * stride for g in x.grid)
@@ -148,7 +152,7 @@ class Tape:
             Op(name=f"{name}.conv", fwd=tuple(fwd), bwd=tuple(bwd), saved=Saved(low=saved),
                gemm_weight=float(weight))
         )  # fmt: skip
-        if not frozen:
+        if not frozen and not shared:
             if weight_norm:
                 self._param(f"{name}.g", x.c if transposed else cout)
             self._param(f"{name}.weight", weight)

@@ -84,22 +84,27 @@ class SavedStorage(NamedTuple):
 
 
 class ParamRecord(NamedTuple):
-    """A parameter tensor. ``names``: every name it goes by; more than one when it is tied."""
+    """A parameter tensor. ``names``: every name it goes by; more than one when it is tied.
+
+    ``first_use``: the forward op that reads it first, -1 if none does.
+    """
 
     names: tuple[str, ...]
     numel: int
     item_bytes: int
     trained: bool
     dtype: str
+    first_use: int
 
 
 class UnitCall(NamedTuple):
-    """One call of a repeated module: its path and the storages it is given.
+    """One call of a repeated module: its path, the op it starts at, the storages it is given.
 
     ``arguments`` are (storage number, bytes, item bytes, width); only activations.
     """
 
     module: str
+    at: int
     arguments: tuple[tuple[int, int, int, Width], ...]
 
 

@@ -63,11 +63,13 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self.units: dict[str, None] = {}
         self.calls: list[UnitCall] = []
         self.uncounted: dict[str, int] = {}
+        self.failed = ""
         self.live = self.peak = 0
         self._storages: dict[int, _Storage] = {}
         self._count = 0
         self._owner: dict[int, int] = {}  # autograd sequence number -> op
         self._cast_weights: set[int] = set()
+        self._first_use: dict[int, int] = {}  # storage number -> op
 
     # -- storages --------------------------------------------------------------------------------
 
@@ -126,6 +128,10 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             found.append(SavedStorage(at, s.n_bytes, s.item_bytes, width, s.role, bool(s.savers)))
         return tuple(found)
 
+    def first_use(self, tensor: Any) -> int:
+        """The forward op that reads a parameter first, -1 if none does."""
+        return self._first_use.get(self.know(tensor, "parameter").number, -1)
+
     # -- modules ---------------------------------------------------------------------------------
 
     def enter(self, path: str, arguments: Any) -> None:
@@ -139,7 +145,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
                     n_bytes = t.numel() * t.element_size()
                     width: Width = s.width if t.dtype == torch.float32 else "raw"
                     given[s.number] = (s.number, n_bytes, t.element_size(), width)
-            self.calls.append(UnitCall(path, tuple(given.values())))
+            self.calls.append(UnitCall(path, len(self.ops), tuple(given.values())))
 
     def leave(self) -> None:
         """The latest module ends."""
@@ -167,14 +173,18 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         # what is saved before the op runs was made by earlier ones
         before = leaves(args) + leaves(kwargs)
         known = [self.know(t, "activation") for t in before]
-        out = func(*args, **kwargs)
+        try:
+            out = func(*args, **kwargs)
+        except Exception:  # the stack is unwound by the time that anyone asks
+            self.failed = self.stack[-1]
+            raise
         if func.namespace == "prim":
             return out
         name = func._schema.name.partition("::")[2]
         after = leaves(out)
         phase, module, owner = self._where()
-        if torch.is_grad_enabled():
-            self._owner[torch._C._autograd._get_sequence_nr() - 1] = len(self.ops)
+        if phase != "backward":  # the first op of a number: later ones may need no gradient
+            self._owner.setdefault(torch._C._autograd._get_sequence_nr() - 1, len(self.ops))
         free = func.is_view or name in FREE
         width = self._width(name, before, known)
         for t in after:
@@ -207,6 +217,11 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         kind = kind_of(name)
         if not is_known(name) or (kind in ("gemm", "conv") and not any(k.flop for k in kernels)):
             self.uncounted[name] = self.uncounted.get(name, 0) + sum(k.n_bytes for k in kernels)
+        if phase == "forward":
+            for t in before:
+                s = self._storages[t.untyped_storage()._cdata]
+                if s.role == "parameter":
+                    self._first_use.setdefault(s.number, len(self.ops))
         weight = 0
         if phase == "forward" and kind in ("gemm", "conv"):
             for t in before:

@@ -1,0 +1,367 @@
+"""Allocations and frees of training steps, in order, as the framework would issue them.
+
+A model of what the allocator sees, built from the same workload, strategy and rules as the closed
+form of ``engine.memory``: state first, then per step the frozen networks, forward, backward in
+reverse, and the update. The first step is a warm-up: optimizer states appear in its update, in
+between freed activations, as they do in PyTorch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from simcore.engine.memory import CUBLAS_HANDLES, CUBLAS_WORKSPACE_BYTES, frozen_width
+from simcore.engine.moments import gradients_after, passing, shared_with_input
+from simcore.engine.transients import backward_bytes, saved_bytes, storages
+from simcore.step.parallel import PARALLELISMS
+from simcore.strategy.strategy import Strategy
+from simcore.workload.graph import Block, Op, Workload
+
+#: Steps that are played: a warm-up, one that settles where things lie, the one looked at.
+STEPS = 3
+#: Tensors among which a frozen network's live activations are dealt: what archs.vae counts.
+FROZEN_TENSORS = 5
+_FP32_BYTES = 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """What one allocation is for: its term of the memory, and the module and op that ask."""
+
+    term: str
+    module: str
+    op: str
+
+
+@dataclass
+class EventList:
+    """Events (id, bytes or None) in order; ``what[id]`` says what each allocation is for.
+
+    ``phases``: (index of the first event, name of the phase); phases of step s start with
+    "step s".
+    """
+
+    events: list[tuple[int, int | None]] = field(default_factory=list)
+    what: list[Allocation] = field(default_factory=list)
+    phases: list[tuple[int, str]] = field(default_factory=list)
+
+    def alloc(self, n_bytes: float, term: str, module: str, op: str = "") -> int:
+        """Start an allocation; its number, or -1 where there is nothing to hold."""
+        size = round(n_bytes)
+        if size <= 0:
+            return -1
+        number = len(self.what)
+        self.what.append(Allocation(term, module, op))
+        self.events.append((number, size))
+        return number
+
+    def free(self, numbers: int | Sequence[int]) -> None:
+        """End allocations, in the order given."""
+        for number in (numbers,) if isinstance(numbers, int) else numbers:
+            if number >= 0:
+                self.events.append((number, None))
+
+    def phase(self, name: str) -> None:
+        """Mark where a phase begins."""
+        self.phases.append((len(self.events), name))
+
+
+@dataclass(frozen=True)
+class _State:
+    """Bytes per parameter element that this rank keeps, and whether shards are flat."""
+
+    parameters: float
+    gradients: float
+    optimizer: float
+    buckets: float
+    flat_parameters: bool
+    flat_optimizer: bool
+    several: bool
+
+
+class _Step:
+    """Writes the events of one rank; ``run`` is the only thing to call."""
+
+    def __init__(
+        self, workload: Workload, strategy: Strategy, micro_batch: int, grad_accum: int, ranks: int
+    ) -> None:
+        self.w, self.s, self.b = workload, strategy, float(micro_batch)
+        self.p = strategy.precision
+        self.early = grad_accum > 1
+        self.out = EventList()
+        self.blocks = list(workload.instances())
+        self.names = _names(self.blocks)
+        n = np.array([float(ranks)])
+        held = PARALLELISMS[strategy.parallelism].holdings(workload, strategy, n)
+        numel = max(workload.trainable_numel, 1)
+        stage = strategy.zero_stage
+        self.state = _State(
+            parameters=float(held.parameters[0]) / numel,
+            gradients=float(held.gradients[0]) / numel,
+            optimizer=float(held.optimizer_state[0]) / numel,
+            buckets=float(held.buckets[0] + held.replicas[0]),
+            flat_parameters=stage >= 3,
+            flat_optimizer=stage >= 1,
+            several=ranks > 1,
+        )
+        shards = PARALLELISMS[strategy.parallelism].shard_degree(strategy, n)
+        self.updated = numel / float(shards[0])
+        self.ema = float(held.ema[0]) / numel
+        self.again = [strategy.recompute == "full" and b.recomputable for b in self.blocks]
+        self.grads: dict[int, list[int]] = {}
+
+    def run(self) -> EventList:
+        self._resident()
+        for step in range(STEPS):
+            self._step(step)
+        return self.out
+
+    # -- what stays -----------------------------------------------------------------------
+
+    def _tensors(
+        self, width: float, term: str, flat: bool, blocks: Sequence[int] | None = None
+    ) -> list[int]:
+        """One allocation a parameter tensor, or one a block where shards are flat."""
+        out, made = self.out, []
+        for i in range(len(self.blocks)) if blocks is None else blocks:
+            block = self.blocks[i]
+            if flat:
+                made.append(out.alloc(block.numel * width, term, self.names[i]))
+            else:
+                made += [
+                    out.alloc(q.numel * width, term, self.names[i], q.name) for q in block.params
+                ]
+        return made
+
+    def _resident(self) -> None:
+        out, w = self.out, self.w
+        out.phase("set-up")
+        self._tensors(self.state.parameters, "parameters", self.state.flat_parameters)
+        for net in w.frozen:
+            out.alloc(net.resident_numel * frozen_width(net, self.p), "frozen_models", net.name)
+        out.alloc(w.buffers_numel * self.p.param_bytes, "frozen_models", "buffers")
+        if self.ema:
+            self._tensors(self.ema, "ema", False)
+        cap, left = float(self.s.bucket_cap_bytes), self.state.buckets
+        if self.s.zero_stage or self.s.parallelism == "dp":
+            cap = max(left, 1.0)
+        while left >= 1.0:
+            out.alloc(min(cap, left), "gradient_buckets", "DDP")
+            left -= min(cap, left)
+
+    # -- one step -------------------------------------------------------------------------
+
+    def _step(self, step: int) -> None:
+        out = self.out
+        if step and self.early:  # earlier micro-steps have left their gradients
+            self._all_gradients()
+        out.phase(f"step {step} frozen networks")
+        for net in self.w.frozen:
+            live = net.transient_low * self.p.low_bytes * self.b / FROZEN_TENSORS
+            out.free([out.alloc(live, "working_set", net.name, f"activation {k}")
+                      for k in range(FROZEN_TENSORS)])  # fmt: skip
+        out.phase(f"step {step} forward")
+        if not step:
+            # one handle a thread: the caller's here, autograd's in backward
+            out.alloc(CUBLAS_WORKSPACE_BYTES / CUBLAS_HANDLES, "workspace", "cuBLAS", "forward")
+        saved, copies = self._forward()
+        out.phase(f"step {step} backward")
+        if not step:
+            rest = CUBLAS_WORKSPACE_BYTES * (1 - 1 / CUBLAS_HANDLES)
+            out.alloc(rest, "workspace", "cuBLAS", "backward")
+        self._backward(saved, copies)
+        out.phase(f"step {step} update")
+        self._update(first=step == 0)
+
+    def _all_gradients(self) -> None:
+        for i in reversed(range(len(self.blocks))):
+            self._gradients(i, len(self.blocks[i].params))
+
+    def _update(self, *, first: bool) -> None:
+        out, s = self.out, self.s
+        if first and self.state.optimizer:
+            pieces = [float(self.p.master_bytes)] if self.p.master_bytes else []
+            count = max(s.optimizer.state_bytes // 4, 1)
+            pieces += [s.optimizer.state_bytes / count] * count
+            scale = self.state.optimizer / max(sum(pieces), 1.0)
+            for piece in pieces:
+                self._tensors(piece * scale, "optimizer_state", self.state.flat_optimizer)
+        if s.step_impl == "foreach" and s.offload.optimizer == "none":
+            width = _FP32_BYTES * s.optimizer.temporary_elems
+            width *= self.updated / max(self.w.trainable_numel, 1)
+            out.free(self._tensors(width, "working_set", self.state.flat_optimizer))
+        for numbers in self.grads.values():
+            out.free(numbers)
+        self.grads.clear()
+
+    def _gradients(self, i: int, count: int) -> None:
+        """The last ``count`` tensors of a block have their gradient."""
+        have = self.grads.setdefault(i, [])
+        block = self.blocks[i]
+        while len(have) < count:
+            param = block.params[len(block.params) - 1 - len(have)]
+            have.append(
+                self.out.alloc(
+                    param.numel * self.state.gradients, "gradients", self.names[i], param.name
+                )
+            )
+
+    # -- forward --------------------------------------------------------------------------
+
+    def _gather(self, order: Sequence[int]) -> Iterator[int]:
+        """Blocks in order, with their parameters and those of the next ones on the device."""
+        there: dict[int, int] = {}
+        gathers = self.s.zero_stage >= 3 and self.state.several
+        for at, i in enumerate(order):
+            if gathers:
+                for k in order[at : at + self.s.prefetch_blocks + 1]:
+                    if k not in there:
+                        there[k] = self.out.alloc(
+                            self.blocks[k].numel * self.p.param_bytes,
+                            "gathered_parameters", self.names[k], "all-gather",
+                        )  # fmt: skip
+            yield i
+            if gathers:
+                self.out.free(there.pop(i))
+
+    def _forward(self) -> tuple[dict[int, list[list[int]]], dict[int, list[int]]]:
+        """Pinned storages and 16-bit copies by block and op."""
+        out = self.out
+        saved: dict[int, list[list[int]]] = {}
+        copies: dict[int, list[int]] = {}
+        for i in self._gather(range(len(self.blocks))):
+            if self.again[i]:
+                kept = saved_bytes(self.blocks[i].boundary, self.p) * self.b
+                saved[i] = [[out.alloc(kept, "activations", self.names[i], "input")]]
+            pinned, copies[i] = self._block_forward(i, pins=not self.again[i])
+            saved.setdefault(i, pinned)
+        # autocast forgets its copies; those that an op saved stay with it
+        for i, numbers in copies.items():
+            if self.again[i]:
+                out.free(numbers)
+        return saved, {i: c for i, c in copies.items() if not self.again[i]}
+
+    def _block_forward(
+        self, i: int, *, pins: bool, term: str = "activations", shared: float = 0.0
+    ) -> tuple[list[list[int]], list[int]]:
+        """Storages pinned by each op of one block, and its 16-bit copies of weights."""
+        out, p = self.out, self.p
+        pinned: list[list[int]] = []
+        copies: list[int] = []
+        before, carried = 0.0, -1
+        for op in self.blocks[i].ops:
+            now = passing(op, before, p, pins=pins)
+            copies.append(
+                out.alloc(op.gemm_weight * p.cast_bytes, "autocast_weights", self.names[i], op.name)
+            )
+            pieces = list(storages(op.saved, p)) if pins else []
+            mine: list[int] = []
+            if now.takes_input:
+                pieces.remove(before)
+                mine.append(carried)
+                carried = -1
+            for size in pieces:
+                if shared and size == shared:
+                    shared = 0.0
+                    continue
+                mine.append(out.alloc(size * self.b, term, self.names[i], op.name))
+            following = -1
+            if now.out and not now.pins_output:
+                following = out.alloc(now.out * self.b, "working_set", self.names[i], op.name)
+            if now.out or now.takes_input:
+                out.free(carried)
+                carried = following
+            pinned.append(mine)
+            before = now.next_input
+            if not before:
+                out.free(carried)
+                carried = -1
+        out.free(carried)
+        return pinned, copies
+
+    # -- backward -------------------------------------------------------------------------
+
+    def _backward(self, saved: dict[int, list[list[int]]], copies: dict[int, list[int]]) -> None:
+        out, p = self.out, self.p
+        whole = self.s.zero_stage >= 3 and self.state.several
+        for i in self._gather(range(len(self.blocks) - 1, -1, -1)):
+            block = self.blocks[i]
+            reduced = -1
+            if whole:
+                reduced = out.alloc(
+                    block.numel * p.grad_bytes, "gathered_parameters", self.names[i], "gradients"
+                )
+            pinned = saved.pop(i)
+            made_copies = copies.get(i, [])
+            kept: list[int] = []
+            if self.again[i]:
+                kept = pinned[0]
+                pinned, made_copies = self._block_forward(
+                    i, pins=True, term="working_set", shared=shared_with_input(block, p)
+                )
+            self._block_backward(i, block, pinned, made_copies)
+            out.free(kept)
+            out.free(reduced)
+
+    def _block_backward(
+        self, i: int, block: Block, pinned: list[list[int]], copies: list[int]
+    ) -> None:
+        out = self.out
+        counts = gradients_after(block)
+        incoming, incoming_bytes = -1, 0.0
+        for j in range(len(block.ops) - 1, -1, -1):
+            op = block.ops[j]
+            work = backward_bytes(op, self.p)
+            if work.held:
+                incoming, incoming_bytes = self._op_backward(i, op, incoming, incoming_bytes)
+            self._gradients(i, counts[j])
+            out.free(pinned[j])
+            out.free(copies[j])
+        out.free(incoming)
+        self._gradients(i, len(block.params))
+
+    def _op_backward(
+        self, i: int, op: Op, incoming: int, incoming_bytes: float
+    ) -> tuple[int, float]:
+        """The gradient that arrives, the one handed on and scratch: ``backward_bytes`` in all."""
+        out, work = self.out, backward_bytes(op, self.p)
+        wanted = work.held - work.handed_on
+        if incoming_bytes > wanted:  # a gradient that fans in was summed and let go
+            out.free(incoming)
+            incoming, incoming_bytes = -1, 0.0
+        scratch = out.alloc(
+            (wanted - incoming_bytes) * self.b, "working_set", self.names[i], f"{op.name} backward"
+        )
+        made = out.alloc(
+            work.handed_on * self.b, "working_set", self.names[i], f"{op.name} gradient"
+        )
+        out.free((scratch, incoming))
+        return made, work.handed_on
+
+
+def _names(blocks: Sequence[Block]) -> list[str]:
+    """Names of instances: those of a block that repeats are numbered."""
+    total: dict[str, int] = {}
+    for block in blocks:
+        total[block.name] = total.get(block.name, 0) + 1
+    seen: dict[str, int] = {}
+    names = []
+    for block in blocks:
+        n = seen[block.name] = seen.get(block.name, -1) + 1
+        names.append(f"{block.name}.{n}" if total[block.name] > 1 else block.name)
+    return names
+
+
+def step_events(
+    workload: Workload,
+    strategy: Strategy,
+    *,
+    micro_batch: int,
+    grad_accum: int = 1,
+    n_ranks: int = 1,
+) -> EventList:
+    """Set-up and three steps of the fullest rank, in bytes as requested from the allocator."""
+    return _Step(workload, strategy, micro_batch, grad_accum, n_ranks).run()

@@ -1,0 +1,370 @@
+"""Accelerate's YAML configuration and the flags of ``accelerate launch``.
+
+Keys: accelerate/commands/config/{config_args,cluster}.py, commands/launch.py and the plugins of
+utils/dataclasses.py, Accelerate 1.15.
+
+FSDP with 16-bit mixed precision gathers weights and reduces gradients in 16 bits and keeps fp32
+shards (``set_mixed_precision``): 16 B a parameter, which is simcore's fp16/bf16; without FSDP or
+DeepSpeed it is autocast, simcore's amp-fp16/amp-bf16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from simcore.base.errors import InvalidConfig
+from simcore.strategy.dialects.base import DIALECTS, Emitted, Job, Launch, joined
+from simcore.strategy.dialects.reading import NOT_YET, Reading, Table
+from simcore.strategy.dialects.source import Source, json_table, read_source, yaml_table
+from simcore.strategy.strategy import parse_offload
+
+_TYPES: dict[str, str | None] = {
+    "no": "no", "multi_gpu": "ddp", "fsdp": "fsdp", "deepspeed": "deepspeed",
+    "megatron_lm": "megatron", "multi_cpu": None, "multi_npu": None, "multi_mlu": None,
+    "multi_sdaa": None, "multi_musa": None, "multi_xpu": None, "multi_hpu": None,
+    "multi_neuron": None, "xla": None, "tpu": None,
+}  # fmt: skip
+_PRECISION: dict[str, str | None] = {"no": "fp32", "fp16": "fp16", "bf16": "bf16", "fp8": None}
+#: torch.distributed.fsdp.ShardingStrategy, by name or number (1 to 5).
+_SHARDING: dict[str, str | None] = {
+    "full_shard": "zero3", "shard_grad_op": "zero2", "no_shard": "ddp", "hybrid_shard": None,
+    "hybrid_shard_zero2": None, "1": "zero3", "2": "zero2", "3": "ddp", "4": None, "5": None,
+}  # fmt: skip
+_STAGES = {"0": "ddp", "1": "zero1", "2": "zero2", "3": "zero3"}
+IGNORED = frozenset(
+    f"{section}.{key}" if section else key
+    for section, keys in {
+        "": "compute_environment debug machine_rank main_process_ip main_process_port "
+        "main_training_function rdzv_backend rdzv_conf same_network gpu_ids enable_cpu_affinity "
+        "downcast_bf16 tpu_name tpu_zone tpu_use_cluster tpu_use_sudo tpu_env tpu_vm command_file "
+        "commands quiet module no_python max_restarts monitor_interval tee log_dir role "
+        "num_cpu_threads_per_process tpu_cluster no_tpu_cluster m q t",
+        "fsdp_config": "fsdp_auto_wrap_policy fsdp_transformer_layer_cls_to_wrap "
+        "fsdp_min_num_params fsdp_state_dict_type fsdp_use_orig_params "
+        "fsdp_cpu_ram_efficient_loading fsdp_sync_module_states fsdp_version "
+        "fsdp_backward_prefetch_policy fsdp_ignored_modules",
+        "deepspeed_config": "zero3_init_flag zero3_save_16bit_model deepspeed_multinode_launcher "
+        "deepspeed_hostfile deepspeed_exclusion_filter deepspeed_inclusion_filter "
+        "deepspeed_moe_layer_cls_names offload_optimizer_nvme_path offload_param_nvme_path",
+    }.items()
+    for key in keys.split()
+)
+SECTIONS = ("mpirun_config", "ipex_config")
+_TAKEN = (
+    "distributed_type", "num_machines", "num_processes", "mixed_precision", "fp16", "use_cpu",
+    "fsdp_config", "deepspeed_config", "megatron_lm_config", "parallelism_config", "tp_config",
+    "dynamo_config", "dynamo_backend", "fp8_config", "fsdp_config.fsdp_sharding_strategy",
+    "fsdp_config.fsdp_reshard_after_forward", "fsdp_config.fsdp_offload_params",
+    "fsdp_config.fsdp_activation_checkpointing", "fsdp_config.fsdp_forward_prefetch",
+    "fsdp_config.fsdp_backward_prefetch", "deepspeed_config.zero_stage",
+    "deepspeed_config.gradient_accumulation_steps", "deepspeed_config.gradient_clipping",
+    "deepspeed_config.offload_optimizer_device", "deepspeed_config.offload_param_device",
+    "deepspeed_config.deepspeed_config_file",
+)  # fmt: skip
+
+
+class Accelerate:
+    """``accelerate config``'s YAML."""
+
+    name = "accelerate"
+    title = "Accelerate"
+    summary = "YAML configuration of accelerate launch, with FSDP or DeepSpeed"
+
+    def claims(self, source: Source) -> bool:
+        """YAML or JSON with Accelerate's own keys."""
+        if source.suffix not in (".yaml", ".yml", ".json"):
+            return False
+        own = ("distributed_type", "compute_environment", "fsdp_config", "deepspeed_config",
+               "num_processes", "mixed_precision")  # fmt: skip
+        return any(key in source.text for key in own)
+
+    def read(self, source: Source) -> Launch:
+        """Words from the keys; a DeepSpeed file that it names is read too."""
+        data = json_table(source) if source.suffix == ".json" else yaml_table(source)
+        return _read(Reading(self.name, source), data, source)
+
+    def emit(self, job: Job) -> Emitted:
+        """Plain DDP, FSDP 2, or DeepSpeed where only that can say it."""
+        problems: list[str] = []
+        lines = _emit(job, problems)
+        if problems:
+            raise InvalidConfig(problems)
+        left = ["micro_batch", "optimizer", "seq_len"]
+        deepspeed = "distributed_type: DEEPSPEED" in lines
+        if not deepspeed:
+            left += ["grad_accum", "grad_clip"]
+        if "distributed_type: FSDP" not in lines and job.recompute == "none":
+            left.append("recompute")
+        return Emitted("\n".join(lines) + "\n", tuple(left))
+
+
+def read_flags(dialect: str, source: Source, given: Mapping[str, str]) -> Launch:
+    """The flags of ``accelerate launch`` (dashes), over the file of ``--config_file``."""
+    data: dict[str, Any] = {}
+    if "config-file" in given:
+        data = _file(source, given["config-file"])
+    renamed = {"use_fsdp": "FSDP", "use_deepspeed": "DEEPSPEED", "use_megatron_lm": "MEGATRON_LM",
+               "multi_gpu": "MULTI_GPU", "tpu": "TPU"}  # fmt: skip
+    for flag, value in given.items():
+        key = flag.replace("-", "_")
+        if key == "config_file":
+            continue
+        if key in renamed:
+            data["distributed_type"] = renamed[key]
+        elif key == "cpu":
+            data["use_cpu"] = True
+        else:
+            section = _section(key)
+            place = data.setdefault(section, {}) if section else data
+            place[key.removeprefix("parallelism_config_")
+                  if section == "parallelism_config" else key] = value  # fmt: skip
+    if "distributed_type" not in data:  # launch.py: more than one process means MULTI_GPU
+        several = str(data.get("num_processes", "1")) not in ("0", "1")
+        data["distributed_type"] = "MULTI_GPU" if several else "NO"
+    return _read(Reading(dialect, source), data, source)
+
+
+def _section(key: str) -> str:
+    if key.startswith("fsdp_"):
+        return "fsdp_config"
+    if key.startswith("megatron_lm_"):
+        return "megatron_lm_config"
+    if key.startswith("parallelism_config_"):
+        return "parallelism_config"
+    if key.startswith("fp8_"):
+        return "fp8_config"
+    if key.startswith("dynamo_"):
+        return "dynamo_config"
+    deepspeed = ("zero_", "zero3_", "offload_", "deepspeed_", "gradient_")
+    return "deepspeed_config" if key.startswith(deepspeed) else ""
+
+
+def _beside(source: Source, name: str) -> Source:
+    near = source.path.parent / name if source.path is not None else None
+    return read_source(str(near) if near is not None and near.is_file() else name)
+
+
+def _file(source: Source, name: str) -> dict[str, Any]:
+    found = _beside(source, name)
+    return dict(json_table(found) if found.suffix == ".json" else yaml_table(found))
+
+
+def _read(reading: Reading, data: Mapping[str, Any], source: Source) -> Launch:
+    table = Table(data)
+    kind = reading.choose(
+        "distributed_type", table.take("distributed_type") or "NO", _TYPES, "strategy"
+    )
+    _counts(reading, table, kind)
+    inner: Launch | None = None
+    if kind in ("no", "ddp"):
+        reading.say("strategy", "ddp", "distributed_type")
+    if kind == "fsdp":
+        _fsdp(reading, table)
+    elif kind == "deepspeed":
+        inner = _deepspeed(reading, table, source)
+    elif kind == "megatron":
+        reading.refuse("distributed_type = MEGATRON_LM", "is read from Megatron's own flags only")
+    _precision(reading, table, kind, inner)
+    for section in ("fsdp_config", "deepspeed_config", "megatron_lm_config"):
+        if not kind or not section.startswith(kind):  # configured and not in use
+            for key in [section, *table.below(section)]:
+                if table.take(key) is not None:
+                    reading.ignore(section)
+    for key, what in (
+        ("tp_size", "tensor parallelism"), ("cp_size", "context parallelism"),
+        ("sp_size", "sequence parallelism"),
+        ("dp_replicate_size", "replication of FSDP groups (HSDP)"),
+    ):  # fmt: skip
+        for name in (f"parallelism_config.parallelism_config_{key}", f"parallelism_config.{key}",
+                     f"tp_config.{key}"):  # fmt: skip
+            reading.degree(name, table.take(name), what)
+    for section in ("parallelism_config", "tp_config", "fp8_config"):
+        for key in [section, *table.below(section)]:
+            if table.take(key) is not None:
+                reading.ignore(section)
+    backend = table.take("dynamo_backend") or table.take("dynamo_config.dynamo_backend")
+    if backend and str(backend).lower() != "no":
+        reading.approximate("dynamo_config", "is not followed: kernels are predicted as eager")
+    for key in ["dynamo_config", *table.below("dynamo_config")]:
+        table.take(key)
+    table.leftovers(reading, IGNORED, _TAKEN, SECTIONS)
+    launch = reading.finish()
+    return joined(launch, inner) if inner is not None else launch
+
+
+def _counts(reading: Reading, table: Table, kind: str | None) -> None:
+    if reading.flag("use_cpu", table.take("use_cpu")):
+        reading.refuse("use_cpu", f"(training without GPUs) {NOT_YET}")
+    nodes = reading.whole("num_machines", table.take("num_machines"))
+    total = reading.whole("num_processes", table.take("num_processes"), least=-1)
+    if kind == "no":
+        nodes, total = 1, 1
+    if nodes is None and total is not None:
+        nodes = 1
+    reading.say("nnodes", nodes, "num_machines")
+    if total is None or total < 1:  # -1: filled in by the cluster
+        return
+    if nodes is not None and total % nodes:
+        reading.refuse(f"num_processes = {total}", f"is no multiple of num_machines = {nodes}")
+    elif nodes is not None:
+        reading.say("nproc_per_node", total // nodes, "num_processes")
+
+
+def _fsdp(reading: Reading, table: Table) -> None:
+    # fsdp_sharding_strategy is the older name; FSDP 2 has true (gather again) or false.
+    strategy = None
+    for key in ("fsdp_config.fsdp_sharding_strategy", "fsdp_config.fsdp_reshard_after_forward"):
+        value = table.take(key)
+        if value is None:
+            continue
+        if str(value).strip().lower() in ("true", "false"):
+            strategy = "zero3" if str(value).strip().lower() == "true" else "zero2"
+        else:
+            strategy = reading.choose(key, value, _SHARDING, "strategy")
+            if strategy is None:
+                return
+        reading.say("strategy", strategy, key)
+    if strategy is None:
+        reading.say("strategy", "zero3", "distributed_type: FSDP (FULL_SHARD is its default)")
+    key = "fsdp_config.fsdp_offload_params"
+    offload = reading.flag(key, table.take(key))
+    if offload and reading.said("strategy") != "zero3":
+        reading.refuse(key, "with weights kept after forward " + NOT_YET, "offload")
+    else:
+        reading.say("offload", "optimizer:cpu,params:cpu" if offload else "none", key)
+    key = "fsdp_config.fsdp_activation_checkpointing"
+    full = reading.flag(key, table.take(key))
+    reading.say("recompute", "full" if full else None if full is None else "none", key)
+    key = "fsdp_config.fsdp_activation_checkpointing_offload"
+    if reading.flag(key, table.take(key)):
+        reading.refuse(key, f"(activations in host memory) {NOT_YET}")
+    prefetch = str(table.take("fsdp_config.fsdp_backward_prefetch") or "").upper()
+    if prefetch in ("NO_PREFETCH", "BACKWARD_POST"):
+        reading.approximate(
+            f"fsdp_config.fsdp_backward_prefetch = {prefetch}",
+            "is not followed: the next block is gathered while one computes",
+        )
+    elif prefetch:
+        reading.ignore("fsdp_config.fsdp_backward_prefetch")
+    if table.take("fsdp_config.fsdp_forward_prefetch") is not None:
+        reading.ignore("fsdp_config.fsdp_forward_prefetch")
+
+
+def _deepspeed(reading: Reading, table: Table, source: Source) -> Launch | None:
+    section = "deepspeed_config"
+    key = f"{section}.deepspeed_config_file"
+    if (name := table.take(key)) not in (None, "none", "None"):
+        for other in table.below(section):  # Accelerate refuses both; the file says it all
+            table.take(other)
+            reading.ignore(other)
+        return DIALECTS["deepspeed"].read(_beside(source, str(name)))
+    key = f"{section}.zero_stage"
+    stage = table.take(key)
+    choices: dict[str, str | None] = {**_STAGES}
+    strategy = reading.choose(key, 2 if stage is None else stage, choices, "strategy")
+    reading.say("strategy", strategy, key if stage is not None else f"{key} (2 is its default)")
+    for name, word in (("gradient_accumulation_steps", "grad_accum"),):
+        value = table.take(f"{section}.{name}")
+        if value == "auto":
+            reading.refuse(f"{section}.{name}", "is 'auto'", word)
+        else:
+            reading.say(word, reading.whole(f"{section}.{name}", value), f"{section}.{name}")
+    clip = table.take(f"{section}.gradient_clipping")
+    if clip not in (None, "auto", "none", "None"):
+        norm = reading.number(f"{section}.gradient_clipping", clip)
+        reading.say("grad_clip", None if norm is None else norm > 0, f"{section}.gradient_clipping")
+    parts = []
+    for what, name in (("optimizer", "offload_optimizer_device"),
+                       ("params", "offload_param_device")):  # fmt: skip
+        key = f"{section}.{name}"
+        where = reading.choose(
+            key, table.take(key), {"cpu": "cpu", "nvme": "nvme", "none": "none"}, "offload"
+        )
+        if where == "nvme" and strategy != "zero3":
+            reading.refuse(f"{key} = 'nvme'", "needs stage 3 in DeepSpeed", "offload")
+        elif where not in (None, "none"):
+            parts.append(f"{what}:{where}")
+    reading.say("offload", ",".join(parts) or "none", f"{section}.offload_*_device")
+    return None
+
+
+def _precision(reading: Reading, table: Table, kind: str | None, inner: Launch | None) -> None:
+    value = table.take("mixed_precision")
+    old = table.take("fp16")  # before mixed_precision: config_args.py, process_config
+    if value is None and old is not None:
+        value = "fp16" if reading.flag("fp16", old) else "no"
+    if isinstance(value, bool):  # no and on are words to YAML 1.1
+        value = "no" if not value else value
+    if value is None:
+        return
+    found = reading.choose("mixed_precision", value, _PRECISION, "precision")
+    if found in ("fp16", "bf16") and kind in ("no", "ddp"):
+        found = f"amp-{found}"
+    if inner is not None and inner.precision is not None:
+        reading.ignore("mixed_precision")  # the DeepSpeed file says it
+        return
+    reading.say("precision", found, "mixed_precision")
+
+
+def _emit(job: Job, problems: list[str]) -> list[str]:
+    offload = parse_offload(job.offload)
+    if "cpu-far" in (offload.optimizer, offload.params):
+        problems.append("Accelerate cannot ask for the far NUMA node (cpu-far)")
+    both = offload.optimizer == offload.params == "cpu"
+    fsdp = job.strategy in ("zero2", "zero3") and (
+        not offload or (both and job.strategy == "zero3")
+    )
+    deepspeed = not fsdp and job.strategy in _STAGES.values() and job.strategy != "ddp"
+    if job.strategy not in _STAGES.values():
+        problems.append(f"Accelerate has no strategy {job.strategy}: ddp and zero1 to zero3")
+    kind = "FSDP" if fsdp else "DEEPSPEED" if deepspeed else "MULTI_GPU"
+    if kind == "MULTI_GPU" and job.n_gpus == 1:
+        kind = "NO"
+    wanted = ("fp32", "fp16", "bf16") if fsdp or deepspeed else ("fp32", "amp-fp16", "amp-bf16")
+    if job.precision not in wanted:
+        problems.append(
+            f"Accelerate's mixed_precision cannot say {job.precision} with {job.strategy}: "
+            f"{', '.join(wanted)} can be said"
+        )
+    if job.recompute != "none" and not fsdp:
+        problems.append("Accelerate's file asks for recompute full with FSDP only: the model's "
+                        "script asks for it elsewhere")  # fmt: skip
+    if deepspeed and job.strategy != "zero3" and "nvme" in (offload.optimizer, offload.params):
+        problems.append(f"DeepSpeed offloads to nvme with stage 3 only, not {job.strategy}")
+    lines = [
+        "compute_environment: LOCAL_MACHINE",
+        f"distributed_type: {kind}",
+        f"num_machines: {job.nnodes}",
+        f"num_processes: {job.n_gpus}",
+        "machine_rank: 0",
+        f"mixed_precision: {_quoted(job.precision.removeprefix('amp-'))}",
+    ]
+    if fsdp:
+        lines += [
+            "fsdp_config:",
+            "  fsdp_version: 2",
+            f"  fsdp_reshard_after_forward: {str(job.strategy == 'zero3').lower()}",
+            f"  fsdp_offload_params: {str(both).lower()}",
+            f"  fsdp_activation_checkpointing: {str(job.recompute == 'full').lower()}",
+            "  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP",
+            "  fsdp_state_dict_type: SHARDED_STATE_DICT",
+        ]
+    if deepspeed:
+        lines += [
+            "deepspeed_config:",
+            f"  zero_stage: {job.strategy[-1]}",
+            f"  gradient_accumulation_steps: {job.grad_accum}",
+            f"  offload_optimizer_device: {offload.optimizer}",
+            f"  offload_param_device: {offload.params}",
+        ]
+        if job.grad_clip is not None:
+            lines.append(f"  gradient_clipping: {'1.0' if job.grad_clip else '0.0'}")
+    return lines
+
+
+def _quoted(precision: str) -> str:
+    return "'no'" if precision == "fp32" else precision
+
+
+DIALECTS.register("accelerate")(Accelerate())

@@ -1,0 +1,191 @@
+"""Command lines and scripts as words. Nothing is run: variables are substituted as text.
+
+What only a shell could know ($1, $(…), loops) stays as it is written, and is reported where a
+value is needed.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from simcore.base.errors import DataError
+from simcore.base.units import KIB
+from simcore.strategy.dialects.source import Source
+
+#: Text that variables may grow to: ``A=$B$B`` must not double forever.
+_MAX_TEXT = 256 * KIB
+_ASSIGN = re.compile(r"^([A-Za-z_]\w*)(\+?)=(.*)$", re.DOTALL)
+_VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*)(\[[@*]\])?(?::?-([^}]*))?\}|([A-Za-z_]\w*))")
+_ARRAY_OPENS = re.compile(r"^\s*(?:(?:declare|local|export|readonly)\s+(?:-\w+\s+)?)?"
+                          r"([A-Za-z_]\w*)(\+?)=\(")  # fmt: skip
+_SBATCH = re.compile(r"^#SBATCH\s+(.+?)\s*$", re.MULTILINE)
+_DECLARE = ("export", "local", "readonly", "declare")
+
+Flag = tuple[str, list[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """The commands of a script, each a list of words, and its ``#SBATCH`` flags."""
+
+    commands: tuple[tuple[str, ...], ...]
+    sbatch: dict[str, str]
+
+
+def read_script(source: Source) -> Script:
+    """Commands with variables filled in. Raises DataError for a quote that never closes."""
+    sbatch = _sbatch(source)
+    variables: dict[str, list[str]] = {}
+    nodes, per_node = sbatch.get("--nodes"), gpus_per_node(sbatch)
+    for name, value in (
+        ("SLURM_NNODES", nodes), ("SLURM_JOB_NUM_NODES", nodes),
+        ("SLURM_GPUS_ON_NODE", per_node), ("SLURM_GPUS_PER_NODE", per_node),
+    ):  # fmt: skip
+        if value is not None:
+            variables[name] = [value]
+    commands: list[tuple[str, ...]] = []
+    for line, text in _logical_lines(source):
+        if opened := _ARRAY_OPENS.match(text):
+            words = _split(source, line, text[opened.end() :].rstrip().removesuffix(")"))
+            _assign(source, line, variables, opened[1], opened[2], _fill(source, words, variables))
+            continue
+        words = _split(source, line, text)
+        if words and words[0] in _DECLARE:
+            words = [w for w in words[1:] if not w.startswith("-")]
+        leading = 0
+        while leading < len(words) and _ASSIGN.match(words[leading]):
+            leading += 1
+        if words and leading == len(words):
+            for word in words:
+                found = _ASSIGN.match(word)
+                assert found is not None
+                value = _fill(source, [found[3]], variables) if found[3] else []
+                _assign(source, line, variables, found[1], found[2], value)
+        elif words:
+            commands.append(tuple(_fill(source, words[leading:], variables)))
+    return Script(tuple(commands), sbatch)
+
+
+def gpus_per_node(sbatch: dict[str, str]) -> str | None:
+    """GPUs a node from ``--gpus-per-node=8``, ``a100:8``, or ``--gres=gpu:a100:8``."""
+    for key in ("--gpus-per-node", "--gres"):
+        for part in sbatch.get(key, "").split(","):
+            bits = part.split(":")
+            if part and (key != "--gres" or bits[0] == "gpu"):
+                last = bits[-1]
+                return last if last.isdigit() else "1"
+    return None
+
+
+def flags(words: list[str] | tuple[str, ...]) -> Iterator[Flag]:
+    """``--name value…`` and ``--name=value``; a negative number is a value, not a flag."""
+    name: str | None = None
+    values: list[str] = []
+    for word in words:
+        if word.startswith("-") and len(word) > 1 and not re.match(r"^-[\d.]", word):
+            if name is not None:
+                yield name, values
+            name, _, value = word.partition("=")
+            values = [value] if "=" in word else []
+        elif name is not None:
+            values.append(word)
+    if name is not None:
+        yield name, values
+
+
+def _sbatch(source: Source) -> dict[str, str]:
+    found: dict[str, str] = {}
+    short = {"-N": "--nodes", "-n": "--ntasks", "-G": "--gpus", "-J": "--job-name",
+             "-p": "--partition", "-t": "--time", "-A": "--account", "-o": "--output",
+             "-e": "--error", "-c": "--cpus-per-task"}  # fmt: skip
+    for match in _SBATCH.finditer(source.text):
+        line = source.text[: match.start()].count("\n") + 1
+        for name, values in flags(_split(source, line, match[1])):
+            found[short.get(name, name)] = " ".join(values)
+    return found
+
+
+def _logical_lines(source: Source) -> Iterator[tuple[int, str]]:
+    """(line, text) with continuations, open brackets of arrays and open quotes joined."""
+    parts: list[str] = []
+    start, quote, array = 1, "", False
+    for number, line in enumerate(source.text.splitlines(), 1):
+        if not parts:
+            start, array = number, bool(_ARRAY_OPENS.match(line))
+        body, quote = _scan(line, quote)
+        if body.rstrip().endswith("\\") and quote != "'":
+            parts.append(body.rstrip()[:-1] + " ")
+            continue
+        parts.append(body)
+        if quote or (array and not body.rstrip().endswith(")")):
+            parts.append("\n")
+            continue
+        yield start, "".join(parts)
+        parts = []
+    if parts and (quote or array):
+        what = "a quote" if quote else "a bracket"
+        raise DataError(f"{what} is never closed", file=source.where, line=start)
+    if parts:
+        yield start, "".join(parts)
+
+
+def _scan(line: str, quote: str) -> tuple[str, str]:
+    """The line without its comment, and the quote that is open at its end."""
+    escaped = False
+    for i, c in enumerate(line):
+        if escaped:
+            escaped = False
+        elif c == "\\" and quote != "'":
+            escaped = True
+        elif quote:
+            quote = "" if c == quote else quote
+        elif c in "'\"":
+            quote = c
+        elif c == "#" and (i == 0 or line[i - 1].isspace()):
+            return line[:i], ""
+    return line, quote
+
+
+def _split(source: Source, line: int, text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as err:
+        reason = str(err).lower()
+        raise DataError(f"no command line: {reason}", file=source.where, line=line) from None
+
+
+def _assign(
+    source: Source, line: int, variables: dict[str, list[str]], name: str, plus: str,
+    value: list[str],
+) -> None:  # fmt: skip
+    words = [*variables.get(name, []), *value] if plus else value
+    if sum(map(len, words)) > _MAX_TEXT:
+        raise DataError(f"variable {name} grows too long", file=source.where, line=line)
+    variables[name] = words
+
+
+def _fill(source: Source, words: list[str], variables: dict[str, list[str]]) -> list[str]:
+    """Words with ``$NAME`` and ``${NAME[@]}`` substituted; what is not set stays."""
+    out: list[str] = []
+    size = 0
+    for word in words:
+        whole = _VARIABLE.fullmatch(word)
+        value = variables.get(whole[1] or whole[4]) if whole else None
+        if whole and value is None and whole[3]:
+            value = [whole[3]]
+        new = [w for v in value for w in v.split()] if value is not None else [
+            _VARIABLE.sub(lambda m: _text(m, variables), word)
+        ]  # fmt: skip
+        size += sum(map(len, new)) + len(new)
+        if size > _MAX_TEXT:
+            raise DataError("variables grow too long", file=source.where)
+        out += new
+    return out
+
+
+def _text(match: re.Match[str], variables: dict[str, list[str]]) -> str:
+    value = variables.get(match[1] or match[4])
+    return " ".join(value) if value is not None else (match[3] or match[0])

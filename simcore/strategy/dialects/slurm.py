@@ -1,0 +1,72 @@
+"""Batch scripts for Slurm: ``#SBATCH`` counts and the launch line below them.
+
+Flags: slurm.schedmd.com/sbatch.html.
+"""
+
+from __future__ import annotations
+
+import re
+
+from simcore.strategy.dialects.base import DIALECTS, Emitted, Job, Launch, joined
+from simcore.strategy.dialects.reading import Reading
+from simcore.strategy.dialects.shell import gpus_per_node, read_script
+from simcore.strategy.dialects.source import Source
+from simcore.strategy.dialects.torchrun import (
+    find_line,
+    left_to_script,
+    read_line,
+    torchrun_line,
+)
+
+
+class Slurm:
+    """An ``sbatch`` script."""
+
+    name = "slurm"
+    title = "Slurm"
+    summary = "sbatch script with a torchrun line"
+
+    def claims(self, source: Source) -> bool:
+        """A script with ``#SBATCH`` lines."""
+        return re.search(r"^#SBATCH\s", source.text, re.MULTILINE) is not None
+
+    def read(self, source: Source) -> Launch:
+        """Nodes and GPUs a node; the launch line adds what it says."""
+        script = read_script(source)
+        reading = Reading(self.name, source)
+        nodes = script.sbatch.get("--nodes")
+        if nodes is not None:  # -N 2-4: a range
+            reading.say("nnodes", reading.whole("--nodes", nodes.split("-")[-1]), "--nodes")
+        if per_node := gpus_per_node(script.sbatch):
+            reading.say("nproc_per_node", reading.whole("GPUs a node", per_node), "GPUs a node")
+        elif "--gpus" in script.sbatch:
+            total = script.sbatch["--gpus"].split(":")[-1]
+            reading.say("n_gpus", reading.whole("--gpus", total), "--gpus")
+        for key in script.sbatch:
+            if key not in ("--nodes", "--gpus-per-node", "--gres", "--gpus"):
+                reading.ignore(f"#SBATCH {key}")
+        batch = reading.finish()
+        line = find_line(script.commands)
+        if line is None:
+            return batch
+        return joined(batch, read_line(Reading(self.name, source), line, source))
+
+    def emit(self, job: Job) -> Emitted:
+        """One task a node, which starts torchrun."""
+        command = torchrun_line(job)
+        lines = [
+            "#!/bin/bash",
+            f"#SBATCH --job-name={re.sub(r'[^A-Za-z0-9._-]+', '-', job.model).strip('-')}",
+            f"#SBATCH --nodes={job.nnodes}",
+            "#SBATCH --ntasks-per-node=1",
+            f"#SBATCH --gpus-per-node={job.nproc_per_node}",
+            "",
+        ]
+        if job.nnodes > 1:
+            lines.append(
+                'export HEAD_NODE=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)'
+            )
+        return Emitted("\n".join([*lines, f"srun {command}"]) + "\n", left_to_script())
+
+
+DIALECTS.register("slurm")(Slurm())

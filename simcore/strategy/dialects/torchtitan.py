@@ -1,0 +1,250 @@
+"""torchtitan's TOML job files.
+
+Keys: torchtitan/config/job_config.py; older files have ``batch_size`` and the degrees in
+``[training]`` and ``[experimental]``. Since 0.3 torchtitan is configured in Python; the TOML of
+earlier versions is what is read and written here. A key that is absent means torchtitan's default.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from simcore.base.errors import InvalidConfig
+from simcore.strategy.dialects.base import DIALECTS, Emitted, Job, Launch
+from simcore.strategy.dialects.reading import NOT_YET, Reading, Table
+from simcore.strategy.dialects.source import Source, toml_table
+from simcore.strategy.strategy import parse_offload
+
+_T, _P, _X, _A = "training", "parallelism", "experimental", "activation_checkpoint"
+_OPTIMIZERS: dict[str, str | None] = {"adamw": "adamw", "adam": "adam", "muon": None,
+                                      "distmuon": None}  # fmt: skip
+_DTYPES: dict[str, str | None] = {"bfloat16": "bf16", "float32": "fp32", "float16": None}
+_MODES: dict[str, str | None] = {"none": "none", "full": "full", "selective": None,
+                                 "memory_budget": None}  # fmt: skip
+IGNORED = frozenset(
+    f"{section}.{key}"
+    for section, keys in {
+        _T: "steps dataset dataset_path gc_freq gc_debug seed deterministic data_parallel_type "
+        "mixed_precision_reduce",
+        _P: "disable_loss_parallel enable_async_tensor_parallel enable_sequence_parallel "
+        "pipeline_parallel_split_points pipeline_parallel_layers_per_stage "
+        "pipeline_parallel_schedule pipeline_parallel_schedule_csv "
+        "pipeline_parallel_microbatch_size pipeline_parallel_first_stage_less_layers "
+        "pipeline_parallel_last_stage_less_layers module_fqns_per_model_part "
+        "context_parallel_rotate_method context_parallel_load_balancer expert_tensor_parallel_degree "
+        "enable_fsdp_symm_mem spmd_backend",
+        _X: "pipeline_parallel_split_points pipeline_parallel_schedule "
+        "pipeline_parallel_microbatches enable_async_tensor_parallel custom_import custom_args_module "
+        "pipeline_parallel_microbatch_size context_parallel_rotate_method",
+        _A: "selective_ac_option per_op_sac_force_recompute_mm_shapes_by_fqns preserve_rng_state "
+        "early_stop determinism_check debug memory_budget visualize_memory_budget_pareto",
+        "optimizer": "lr beta1 beta2 eps weight_decay implementation early_step_in_backward fused "
+        "foreach lr_min",
+        "compile": "components backend",
+        "model": "name flavor tokenizer_path hf_assets_path norm_type tokenizer_name "
+        "print_after_conversion",
+    }.items()
+    for key in keys.split()
+)
+SECTIONS = ("job", "profiling", "metrics", "lr_scheduler", "checkpoint", "comm", "validation",
+            "memory_estimation", "debug", "fault_tolerance", "validator", "profiler")  # fmt: skip
+_TAKEN = (
+    f"{_T}.local_batch_size", f"{_T}.batch_size", f"{_T}.global_batch_size", f"{_T}.seq_len",
+    f"{_T}.max_norm", f"{_T}.mixed_precision_param", f"{_T}.dtype", f"{_T}.enable_cpu_offload",
+    f"{_T}.gradient_accumulation_steps", f"{_T}.compile", f"{_P}.data_parallel_shard_degree",
+    f"{_P}.data_parallel_replicate_degree", f"{_P}.fsdp_reshard_after_forward", f"{_A}.mode",
+    f"{_P}.tensor_parallel_degree", f"{_P}.pipeline_parallel_degree",
+    f"{_P}.context_parallel_degree", f"{_P}.expert_parallel_degree", "optimizer.name",
+    "model.converters", "compile.enable", _T, _P, _A, "optimizer", "model", "float8",
+)  # fmt: skip
+
+
+class Torchtitan:
+    """A ``train_configs/*.toml`` file."""
+
+    name = "torchtitan"
+    title = "torchtitan"
+    summary = "TOML job file"
+
+    def claims(self, source: Source) -> bool:
+        """TOML."""
+        return source.suffix == ".toml"
+
+    def read(self, source: Source) -> Launch:
+        """Words from the keys, old sections included; absent keys are torchtitan's defaults."""
+        data = toml_table(source)
+        reading, table = Reading(self.name, source), Table(data)
+        if not any(s in data for s in (_T, _P, "model", _A)):
+            reading.approximate("the file", "has no section of torchtitan that matters")
+        _batch(reading, table)
+        more = _parallelism(reading, table)
+        _precision(reading, table)
+        _rest(reading, table)
+        table.leftovers(reading, IGNORED, _TAKEN, SECTIONS)
+        return reading.finish(**more)
+
+    def emit(self, job: Job) -> Emitted:
+        """Batch, degrees, precision, recompute, optimizer; the world is the launcher's."""
+        problems: list[str] = []
+        sharded = job.strategy in ("zero2", "zero3")
+        if job.strategy not in ("ddp", "zero2", "zero3"):
+            problems.append(f"torchtitan has no strategy {job.strategy}: ddp, zero2 (never "
+                            "reshard) and zero3 (FSDP)")  # fmt: skip
+        wanted = {"fp32": "float32", "bf16" if sharded else "amp-bf16": "bfloat16"}
+        if job.precision not in wanted:
+            problems.append(f"torchtitan cannot say precision {job.precision} with "
+                            f"{job.strategy}: {', '.join(wanted)} can be said")  # fmt: skip
+        if job.optimizer not in ("adamw", "adam"):
+            problems.append(f"torchtitan has no optimizer {job.optimizer}: adamw, adam")
+        offload = parse_offload(job.offload)
+        everything = offload.optimizer == offload.params == "cpu" and job.strategy == "zero3"
+        if offload and not everything:
+            problems.append(f"torchtitan offloads optimizer and params of zero3 to cpu together, "
+                            f"not {job.offload} of {job.strategy}")  # fmt: skip
+        if problems:
+            raise InvalidConfig(problems)
+        lines = [f"[{_T}]", f"local_batch_size = {job.micro_batch}",
+                 f"global_batch_size = {job.global_batch}"]  # fmt: skip
+        if job.seq_len is not None:
+            lines.append(f"seq_len = {job.seq_len}")
+        if job.grad_clip is not None:
+            lines.append(f"max_norm = {'1.0' if job.grad_clip else '0.0'}")
+        lines += [
+            f'mixed_precision_param = "{wanted[job.precision]}"',
+            f"enable_cpu_offload = {str(everything).lower()}",
+            "",
+            f"[{_P}]",
+            f"data_parallel_replicate_degree = {1 if sharded else job.n_gpus}",
+            f"data_parallel_shard_degree = {-1 if sharded else 1}",
+        ]
+        if sharded:
+            reshard = "always" if job.strategy == "zero3" else "never"
+            lines.append(f'fsdp_reshard_after_forward = "{reshard}"')
+        name = {"adamw": "AdamW", "adam": "Adam"}[job.optimizer]
+        lines += ["", f"[{_A}]", f'mode = "{job.recompute}"', "", "[optimizer]", f'name = "{name}"']
+        return Emitted("\n".join(lines) + "\n", ("nnodes", "nproc_per_node"))
+
+
+def _first(table: Table, *keys: str) -> tuple[str, Any]:
+    """The first key that is there, with its value; the first name where none is."""
+    for key in keys:
+        value = table.take(key)
+        if value is not None:
+            return key, value
+    return keys[0], None
+
+
+def _batch(reading: Reading, table: Table) -> None:
+    key, value = _first(table, f"{_T}.local_batch_size", f"{_T}.batch_size")
+    told = key if value is not None else f"{key} (8 is its default)"
+    reading.say("micro_batch", reading.whole(key, 8 if value is None else value), told)
+    key = f"{_T}.global_batch_size"
+    total = reading.whole(key, table.take(key), least=-1)
+    if total is not None and total > 0:
+        reading.say("global_batch", total, key)
+    key = f"{_T}.gradient_accumulation_steps"
+    reading.say("grad_accum", reading.whole(key, table.take(key)), key)
+    if total in (None, -1) and reading.said("grad_accum") is None:
+        reading.say("grad_accum", 1, f"{_T}.global_batch_size (not stated)")
+    key = f"{_T}.seq_len"
+    value = table.take(key)
+    told = key if value is not None else f"{key} (2048 is its default)"
+    reading.say("seq_len", reading.whole(key, 2048 if value is None else value), told)
+    norm = reading.number(f"{_T}.max_norm", table.take(f"{_T}.max_norm"))
+    reading.say("grad_clip", norm is None or norm > 0, f"{_T}.max_norm")
+
+
+def _parallelism(reading: Reading, table: Table) -> dict[str, Any]:
+    for name, what in (
+        ("tensor_parallel_degree", "tensor parallelism"),
+        ("pipeline_parallel_degree", "pipeline parallelism"),
+        ("context_parallel_degree", "context parallelism"),
+        ("expert_parallel_degree", "expert parallelism"),
+        ("expert_tensor_parallel_degree", "tensor parallelism of experts"),
+    ):
+        for section in (_P, _X, _T):
+            reading.degree(f"{section}.{name}", table.take(f"{section}.{name}"), what)
+    if reading.flag("fault_tolerance.enable", table.take("fault_tolerance.enable")):
+        reading.refuse("fault_tolerance.enable", NOT_YET)
+    r_key, replicate = _first(table, *(f"{s}.data_parallel_replicate_degree" for s in (_P, _T, _X)))
+    s_key, shard = _first(
+        table, *(f"{s}.data_parallel_shard_degree" for s in (_P, _T, _X)),
+        f"{_T}.data_parallel_degree",
+    )  # fmt: skip
+    copies = reading.whole(r_key, 1 if replicate is None else replicate)
+    shards = reading.whole(s_key, -1 if shard is None else shard, least=-1)
+    key = f"{_P}.fsdp_reshard_after_forward"
+    found = table.take(key)
+    policies: dict[str, str | None] = {"default": "zero3", "always": "zero3", "never": "zero2"}
+    strategy = reading.choose(key, "default" if found is None else found, policies, "strategy")
+    if copies is None or shards is None:
+        return {}
+    if shards == 1:
+        reading.say("strategy", "ddp", r_key)
+        return {"n_gpus": copies}
+    if copies > 1 and shards > 1:
+        reading.refuse(f"{r_key} = {copies} with {s_key} = {shards}", f"(HSDP) {NOT_YET}",
+                       "strategy")  # fmt: skip
+        return {"n_gpus": copies * shards}
+    if copies > 1:  # the rest shards: plain DDP if there is no rest
+        reading.say("strategy", "ddp", r_key)
+        why = f"{reading.where}: {r_key} = {copies} on more GPUs than that (HSDP) {NOT_YET}"
+        return {"n_gpus": copies, "whole_world": why}
+    reading.say("strategy", strategy, s_key if found is None else key)
+    return {"n_gpus": shards} if shards > 1 else {}
+
+
+def _precision(reading: Reading, table: Table) -> None:
+    key = f"{_T}.dtype"
+    if table.take(key) not in (None, "float32"):
+        reading.refuse(key, f"(weights and optimizer state in 16 bits) {NOT_YET}")
+    key = f"{_T}.mixed_precision_param"
+    value = table.take(key)
+    told = key if value is not None else f"{key} (bfloat16 is its default)"
+    name = reading.choose(key, "bfloat16" if value is None else value, _DTYPES, "precision")
+    if name == "bf16" and reading.said("strategy") == "ddp":
+        name = "amp-bf16"  # DDP runs under autocast, FSDP casts what it gathers
+    reading.say("precision", name, told)
+    converters = table.take("model.converters")
+    low = [str(c) for c in converters if "float8" in str(c) or "mx" in str(c)] if isinstance(
+        converters, list) else []  # fmt: skip
+    if low:
+        reading.refuse(f"model.converters = {low}", NOT_YET)
+    elif converters:
+        reading.approximate("model.converters", "is not followed")
+    for section in ("float8", "mx", "quantize"):
+        on = any(table.take(k) is True for k in (f"{section}.enable_float8_linear",
+                                                 f"{section}.enable_fp8_linear"))  # fmt: skip
+        if on:
+            reading.refuse(f"{section}.enable_float8_linear", NOT_YET)
+        for key in [section, *table.below(section)]:
+            if table.take(key) is not None:
+                reading.ignore(section)
+
+
+def _rest(reading: Reading, table: Table) -> None:
+    key = f"{_A}.mode"
+    mode = table.take(key)
+    if mode is None:
+        reading.approximate(key, "is not stated: the model's own default is predicted")
+    else:
+        reading.say("recompute", reading.choose(key, mode, _MODES, "recompute"), key)
+    key = "optimizer.name"
+    name = table.take(key)
+    told = key if name is not None else f"{key} (AdamW is its default)"
+    found = reading.choose(key, "AdamW" if name is None else name, _OPTIMIZERS, "optimizer")
+    reading.say("optimizer", found, told)
+    key, value = _first(table, f"{_T}.enable_cpu_offload", f"{_X}.enable_cpu_offload")
+    if reading.flag(key, value) and reading.said("strategy") != "zero3":
+        reading.refuse(key, f"with {reading.said('strategy')} {NOT_YET}", "offload")
+    else:
+        both = "optimizer:cpu,params:cpu" if reading.flag(key, value) else "none"
+        reading.say("offload", both, key)
+    for key in ("compile.enable", f"{_T}.compile"):
+        if reading.flag(key, table.take(key)):
+            reading.approximate(key, "is not followed: kernels are predicted as eager")
+    if reading.flag(f"{_P}.enable_compiled_autograd", table.take(f"{_P}.enable_compiled_autograd")):
+        reading.approximate(f"{_P}.enable_compiled_autograd", "is not followed")
+
+
+DIALECTS.register("torchtitan")(Torchtitan())

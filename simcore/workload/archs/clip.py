@@ -1,0 +1,121 @@
+"""CLIP (Radford et al. 2021): a text and a vision tower, and the loss over their pairs.
+
+The loss compares all pairs of the local batch. Its products grow with the square of the batch;
+they are left out, as they are small beside the towers (B·projection against their layers).
+"""
+
+from __future__ import annotations
+
+from simcore.workload import ops
+from simcore.workload.archs import ARCHS
+from simcore.workload.archs.body import Body
+from simcore.workload.archs.towers import Tower, check_heads, check_length, layer
+from simcore.workload.graph import Block, Kernel, Op, Param, Workload
+
+_INT64_BYTES = 8
+_FP32_BYTES = 4
+
+
+def _patches(t: Tower, image: int, patch: int, channels: int) -> Block:
+    side, body = image // patch, Body()
+    width, elems = t.hidden, t.elems
+    cat = Kernel(kind="copy", low=side * side * width, high=elems, weight=float(width))
+    token = Kernel(kind="reduction", high=width, weight=float(width))
+    body.params += [
+        Param("class_token", width),
+        Param("patches.weight", channels * patch * patch * width),
+        Param("positions.weight", t.rows * width),
+    ]
+    body.add(
+        ops.conv2d(
+            "patches", (image, image), (side, side), channels, width, patch, input_grad=False
+        ),
+        Op(name="class_token", fwd=(cat,), bwd=(token,)),
+        ops.add_positions("positions", t.rows, width, table_rows=t.rows),
+    )
+    body.norm("pre_norm", t.rows, width, "layernorm")
+    return body.block("patches")
+
+
+def _pooled(t: Tower, name: str, projection: int, *, whole: bool) -> Block:
+    """Norm of all rows (``whole``) or of the class token, one row projected and made unit."""
+    body = Body()
+    rows = t.rows if whole else 1
+    if not whole:  # a view of the last layer's output
+        body.add(ops.grad_only("class_token", 2.0 * t.elems, kind="copy", high=True))
+        body.add(ops.keep("class_token.view", t.elems, high=True))
+        body.kept.add("pooled")
+    body.norm("norm", rows, t.hidden, t.norm, reads="" if whole else "pooled")
+    if whole:
+        body.add(ops.copy("pick", 1.0 * t.hidden))
+    body.linear("project", 1, t.hidden, projection, reads="picked")
+    body.add(
+        ops.reduction("length", projection, out=1.0, saves=projection),
+        ops.binary("unit", projection, broadcast=1.0, saves=0.0),
+    )
+    return body.block(name)
+
+
+def _loss(projection: int) -> Block:
+    body = Body()
+    body.add(ops.scale("temperature", 2.0 * projection), ops.loss_seed())
+    body.params.append(Param("logit_scale", 1))
+    return body.block("loss")
+
+
+@ARCHS.register("clip")
+def build(
+    *,
+    name: str,
+    sample_unit: str = "pair",
+    layers: int = 12,
+    hidden: int = 512,
+    heads: int = 8,
+    ffn: int = 0,
+    vocab: int = 49408,
+    max_positions: int = 77,
+    seq_len: int = 77,
+    mlp: str = "quick_gelu",
+    vision_layers: int = 12,
+    vision_hidden: int = 768,
+    vision_heads: int = 12,
+    vision_ffn: int = 0,
+    vision_mlp: str = "quick_gelu",
+    image: int = 224,
+    patch: int = 32,
+    channels: int = 3,
+    projection: int = 512,
+) -> Workload:
+    """CLIP on pairs of a square image and ``seq_len`` tokens, padding included; no dropout."""
+    check_length(seq_len, max_positions)
+    text = Tower(
+        rows=seq_len, hidden=hidden, heads=heads, head_dim=check_heads(hidden, heads),
+        ffn=ffn or 4 * hidden, mlp=mlp, norm="layernorm", biased=True, causal=True,
+    )  # fmt: skip
+    vision = Tower(
+        rows=(image // patch) ** 2 + 1, hidden=vision_hidden, heads=vision_heads,
+        head_dim=check_heads(vision_hidden, vision_heads), ffn=vision_ffn or 4 * vision_hidden,
+        mlp=vision_mlp, norm="layernorm", biased=True,
+    )  # fmt: skip
+    words = Body()
+    words.embedding("tokens", seq_len, hidden, vocab)
+    words.add(ops.add_positions("positions", seq_len, hidden, table_rows=max_positions))
+    words.params.append(Param("positions.weight", max_positions * hidden))
+    blocks = (
+        _patches(vision, image, patch, channels),
+        layer(vision, "vision layer"),
+        _pooled(vision, "vision end", projection, whole=False),
+        words.block("tokens"),
+        layer(text, "text layer"),
+        _pooled(text, "text end", projection, whole=True),
+        _loss(projection),
+    )
+    return Workload(
+        name=name,
+        sample_unit=sample_unit,
+        blocks=blocks,
+        order=(0, *[1] * vision_layers, 2, 3, *[4] * layers, 5, 6),
+        # pixels, token ids and their mask
+        input_bytes=_FP32_BYTES * channels * image * image + 2.0 * _INT64_BYTES * seq_len,
+        tokens_per_sample=seq_len,
+    )

@@ -1,0 +1,229 @@
+"""Object detectors on a ResNet-50: SSD300, RetinaNet, Faster and Mask R-CNN with a pyramid.
+
+Dense parts are counted op by op. Region proposals are approximated: their ranking and suppression
+are so many small launches; boxes and masks a step are the samplers' fixed numbers. The stem and
+the first stage of the R-CNNs and RetinaNet are frozen and all their BatchNorms are constants
+(scale and shift), as the reference implementations train them.
+"""
+
+from __future__ import annotations
+
+from simcore.workload import ops
+from simcore.workload.archs import ARCHS
+from simcore.workload.archs.convnets import bottleneck
+from simcore.workload.archs.tape import Tape, T
+from simcore.workload.graph import Kernel, Op, Saved, Workload
+
+_FP32_BYTES = 4
+_LAYERS = (3, 4, 6, 3)
+#: (channels after, channels between, stride, padding) of SSD's five extra stages, and boxes a
+#: point of its six maps; Liu et al. 2016 with a ResNet-50 as in MLPerf's single-stage detector.
+_SSD_EXTRA = ((512, 256, 2, 1), (512, 256, 2, 1), (256, 128, 2, 1), (256, 128, 1, 0), (256, 128, 1, 0))
+_SSD_BOXES = (4, 6, 6, 6, 4, 4)
+
+
+def _small(name: str, launches: float, elems: float = 0.0, *, bwd: float = 0.0) -> Op:
+    """Many small kernels that move ``elems`` together."""
+    fwd = Kernel(kind="elementwise", high=elems, launches=launches)
+    back = (Kernel(kind="elementwise", high=elems, launches=bwd),) if bwd else ()
+    return Op(name=name, fwd=(fwd,), bwd=back)
+
+
+@ARCHS.register("ssd300")
+def ssd300(
+    *, name: str, sample_unit: str = "image", image: int = 300, classes: int = 81,
+    layout: str = "nhwc",
+) -> Workload:  # fmt: skip
+    """SSD on ResNet-50 up to its fourth stage, which keeps stride 8 (8,732 boxes at 300)."""
+    tape = Tape(nchw=layout == "nchw")
+    x = tape.unit("stem", tape.input(3, (image, image)), 64, 7, stride=2)
+    x = tape.max_pool("pool", x, 3, 2, 1)
+    tape.block("stem")
+    for stage, count in enumerate(_LAYERS[:3]):
+        for i in range(count):
+            source = x
+            stride = 2 if stage == 1 and not i else 1
+            x = bottleneck(tape, f"layer{stage + 1}", x, 64 << stage, 256 << stage, stride)
+            tape.block(f"layer{stage + 1}", boundary=source)
+    maps = [x]
+    for i, (cout, between, stride, pad) in enumerate(_SSD_EXTRA):
+        x = tape.unit(f"extra{i}.1", x, between, 1)
+        x = tape.unit(f"extra{i}.2", x, cout, 3, stride=stride, pad=pad)
+        maps.append(x)
+    tape.block("extra")
+    boxes = 0.0
+    for level, count in zip(maps, _SSD_BOXES, strict=True):
+        tape.conv("location", level, 4 * count, 3, bias=True)
+        tape.conv("confidence", level, classes * count, 3, bias=True)
+        boxes += level.points * count
+    cat = Kernel(kind="copy", low=2.0 * boxes * (classes + 4), launches=2.0)
+    tape.op(Op(name="cat", fwd=(cat,), bwd=(cat,)))
+    # Smooth L1 over all boxes, cross-entropy, and the two sorts of hard-negative mining.
+    tape.op(ops.cross_entropy("confidence_loss", boxes, classes))
+    tape.op(_small("box_loss", 12.0, 60.0 * boxes, bwd=8.0))
+    tape.op(_small("hard_negatives", 12.0, 40.0 * boxes))
+    tape.op(ops.loss_seed())
+    tape.block("head")
+    return tape.workload(name, sample_unit, input_bytes=_FP32_BYTES * 3.0 * image**2 + 20 * boxes)
+
+
+def _constant_unit(
+    tape: Tape, name: str, x: T, cout: int, kernel: int, stride: int, *, frozen: bool, relu: bool
+) -> T:
+    y = tape.conv(name, x, cout, kernel, stride=stride, frozen=frozen)
+    y = tape.frozen_norm(name, y)
+    return tape.act(name, y, "relu") if relu else y
+
+
+def _body(tape: Tape, image: tuple[int, int]) -> tuple[list[T], float]:
+    """Four maps of a ResNet-50 with constant norms, and parameters that are not trained."""
+    resident = 3.0 * 64 * 49
+    norms = [64]
+    x = _constant_unit(tape, "stem", tape.input(3, image), 64, 7, 2, frozen=True, relu=True)
+    x = tape.max_pool("pool", x, 3, 2, 1)
+    maps = []
+    for stage, count in enumerate(_LAYERS):
+        width, frozen = 64 << stage, stage == 0
+        for i in range(count):
+            stride = 2 if stage and not i else 1
+            source, cout = x, 4 * width
+            y = _constant_unit(tape, "1", x, width, 1, 1, frozen=frozen, relu=True)
+            y = _constant_unit(tape, "2", y, width, 3, stride, frozen=frozen, relu=True)
+            y = _constant_unit(tape, "3", y, cout, 1, 1, frozen=frozen, relu=False)
+            short = x
+            if stride != 1 or x.c != cout:
+                short = _constant_unit(tape, "down", x, cout, 1, stride, frozen=frozen, relu=False)
+                norms.append(cout)
+                resident += frozen * x.c * cout
+            x = tape.add("residual", y, short, relu=True)
+            x.grad = not frozen
+            norms += [width, width, cout]
+            resident += frozen * (source.c * width + 9 * width * width + width * cout)
+            tape.block(f"layer{stage + 1}", boundary=None if frozen else source)
+        maps.append(x)
+    return maps, resident + 4.0 * sum(norms)
+
+
+def _pyramid(tape: Tape, maps: list[T], width: int) -> list[T]:
+    """Lateral 1x1, nearest up-sampling and sum, 3x3 on each (Lin et al. 2017)."""
+    lateral = [tape.conv(f"lateral{i}", m, width, 1, bias=True) for i, m in enumerate(maps)]
+    summed = [lateral[-1]]
+    for finer in reversed(lateral[:-1]):
+        up = tape.reshape(finer, finer.c, finer.grid)
+        up.pinned, up.readers = False, 0
+        grown = Kernel(kind="copy", low=finer.elems + summed[0].elems)
+        tape.op(Op(name="upsample", fwd=(grown,), bwd=(grown,)))
+        summed.insert(0, tape.add("topdown", finer, up))
+    return [tape.conv(f"output{i}", m, width, 3, bias=True) for i, m in enumerate(summed)]
+
+
+def _rpn(tape: Tape, levels: list[T], anchors: int) -> None:
+    """The proposal network, its losses and the ranking of proposals."""
+    total = 0.0
+    for i, level in enumerate(levels):
+        y = tape.conv("rpn.conv", level, level.c, 3, bias=True, shared=i > 0)
+        y = tape.act("rpn", y, "relu")
+        tape.conv("rpn.objectness", y, anchors, 1, bias=True, shared=i > 0)
+        tape.conv("rpn.boxes", y, 4 * anchors, 1, bias=True, shared=i > 0)
+        total += anchors * level.points
+    tape.op(_small("rpn.proposals", 60.0 * len(levels), 30.0 * total))
+    tape.op(_small("rpn.loss", 120.0, 40.0 * total, bwd=40.0))
+
+
+def _roi_align(tape: Tape, levels: list[T], regions: float, size: int) -> T:
+    """Bilinear samples (2 x 2 a bin, four neighbours each) of ``regions`` boxes a sample.
+
+    Neighbouring bins share cache lines: a quarter of the sixteen reads reach memory. Backward
+    clears the maps' gradients, then adds to them atomically.
+    """
+    c = levels[0].c
+    out = T(c, (size, size), share=regions)
+    maps = sum(level.elems for level in levels)
+    fwd = Kernel(kind="gather", low=5.0 * out.elems, launches=float(len(levels)))
+    bwd = (
+        Kernel(kind="elementwise", low=maps, launches=float(len(levels))),
+        Kernel(kind="gather", low=9.0 * out.elems, launches=float(len(levels))),
+    )
+    tape.op(Op(name="roi_align", fwd=(fwd,), bwd=bwd, saved=Saved(raw_bytes=20.0 * regions)))
+    tape.op(_small("roi_levels", 30.0))
+    return out
+
+
+@ARCHS.register("rcnn")
+def rcnn(
+    *,
+    name: str,
+    sample_unit: str = "image",
+    height: int = 800,
+    width: int = 1216,
+    classes: int = 81,
+    masks: bool = True,
+    regions: int = 512,
+    positives: int = 64,
+) -> Workload:
+    """Faster R-CNN, or Mask R-CNN with ``masks``, on ResNet-50 with a feature pyramid.
+
+    ``regions`` boxes a sample go through the box head, ``positives`` of them through the mask
+    head (He et al. 2017, with the 512 of Lin et al. 2017). Images are padded to ``height`` x
+    ``width``.
+    """
+    tape = Tape()
+    maps, resident = _body(tape, (height, width))
+    levels = _pyramid(tape, maps, 256)
+    coarse = tape.reshape(levels[-1], 256, tuple((g + 1) // 2 for g in levels[-1].grid))
+    tape.op(ops.pool2d("p6", levels[-1].elems, coarse.elems, indices=False, save_input=False))
+    tape.block("fpn")
+    _rpn(tape, [*levels, coarse], 3)
+    tape.block("rpn")
+    y = _roi_align(tape, levels, regions, 7)
+    y = tape.reshape(y, 256 * 49, (1,))
+    y = tape.linear("box.fc6", y, 1024, act="relu")
+    y = tape.linear("box.fc7", y, 1024, act="relu")
+    tape.linear("box.class", y, classes)
+    tape.linear("box.boxes", y, 4 * classes)
+    tape.op(ops.cross_entropy("box.loss", regions, classes))
+    tape.op(_small("box.sampling", 400.0, 100.0 * regions, bwd=20.0))
+    tape.block("box")
+    if masks:
+        y = _roi_align(tape, levels, positives, 14)
+        for i in range(4):
+            y = tape.act("mask", tape.conv(f"mask.conv{i}", y, 256, 3, bias=True), "relu")
+        y = tape.conv("mask.up", y, 256, 2, stride=2, transposed=True, bias=True)
+        y = tape.conv("mask.logits", tape.act("mask", y, "relu"), classes, 1, bias=True)
+        tape.op(_small("mask.loss", 200.0, 6.0 * y.elems / classes, bwd=6.0))
+        tape.block("mask")
+    tape.op(ops.loss_seed())
+    tape.block("loss")
+    made = tape.workload(name, sample_unit, input_bytes=_FP32_BYTES * 3.0 * height * width)
+    return made.replace(buffers_numel=int(resident))
+
+
+@ARCHS.register("retinanet")
+def retinanet(
+    *, name: str, sample_unit: str = "image", height: int = 800, width: int = 1216,
+    classes: int = 80,
+) -> Workload:  # fmt: skip
+    """RetinaNet on ResNet-50 (Lin et al. 2017): levels 3 to 7, two heads of four 3x3 layers."""
+    tape = Tape()
+    maps, resident = _body(tape, (height, width))
+    levels = _pyramid(tape, maps[1:], 256)
+    p6 = tape.conv("p6", levels[-1], 256, 3, stride=2, bias=True)
+    p7 = tape.conv("p7", p6, 256, 3, stride=2, bias=True)
+    levels += [p6, p7]
+    tape.block("fpn")
+    total = 0.0
+    for i, level in enumerate(levels):
+        for head, out in (("class", 9 * classes), ("box", 36)):
+            y = level
+            for j in range(4):
+                y = tape.conv(f"{head}.{j}", y, 256, 3, bias=True, shared=i > 0)
+                y = tape.act(head, y, "relu")
+            tape.conv(f"{head}.out", y, out, 3, bias=True, shared=i > 0)
+        total += 9 * level.points
+    # Focal loss: about ten elementwise passes over all scores.
+    tape.op(_small("focal", 10.0, 20.0 * total * classes, bwd=10.0))
+    tape.op(_small("matching", 200.0, 100.0 * total, bwd=20.0))
+    tape.op(ops.loss_seed())
+    tape.block("heads")
+    made = tape.workload(name, sample_unit, input_bytes=_FP32_BYTES * 3.0 * height * width)
+    return made.replace(buffers_numel=int(resident))

@@ -1,0 +1,199 @@
+"""Encoder and decoder trained together: T5 (Raffel et al. 2020), Whisper (Radford et al. 2022)."""
+
+from __future__ import annotations
+
+from simcore.workload import ops
+from simcore.workload.archs import ARCHS
+from simcore.workload.archs.body import Body
+from simcore.workload.archs.towers import ENCODED, Tower, check_heads, check_length, layer
+from simcore.workload.graph import Affine, Block, Kernel, Op, Param, Saved, Workload
+
+_INT64_BYTES = 8
+_FP32_BYTES = 4
+
+
+def _end_of_encoder(t: Tower, decoders: int) -> Block:
+    body = Body()
+    body.norm("norm", t.rows, t.hidden, t.norm)
+    # every decoder layer reads it twice, and their gradients are summed
+    body.add(ops.keep(ENCODED, t.elems), ops.accumulate("encoder.forks", t.elems, times=decoders))
+    return body.block("encoder end")
+
+
+def _head(t: Tower, vocab: int, *, scaled: bool) -> Block:
+    body = Body()
+    body.norm("norm", t.rows, t.hidden, t.norm)
+    if scaled:
+        body.add(ops.scale("scale", t.elems))
+    body.linear("head", t.rows, t.hidden, vocab, reads="out", weight=False)
+    body.add(ops.grad_only("tie", 0.0, weight=3.0 * vocab * t.hidden))
+    body.add(*ops.lm_loss("loss", t.rows, vocab))
+    return body.block("head")
+
+
+def _position_bias(body: Body, t: Tower, buckets: int) -> None:
+    """A table of ``buckets`` rows looked up for every pair of positions, once a stack."""
+    pairs = float(t.rows) ** 2
+    fwd = (
+        Kernel(kind="elementwise", weight=4.0 * pairs, launches=16.0),
+        Kernel(kind="gather", weight=2.0 * pairs * t.heads),
+    )
+    bwd = (Kernel(kind="gather", weight=2.0 * pairs * t.heads),)
+    body.add(Op(name="position_bias", fwd=fwd, bwd=bwd))
+    body.params.append(Param("position_bias.weight", buckets * t.heads))
+
+
+@ARCHS.register("t5")
+def t5(
+    *,
+    name: str,
+    sample_unit: str = "sequence pair",
+    layers: int,
+    decoder_layers: int = 0,
+    hidden: int,
+    heads: int,
+    head_dim: int = 64,
+    ffn: int,
+    vocab: int = 32128,
+    seq_len: int = 512,
+    target_len: int = 0,
+    buckets: int = 32,
+    mlp: str = "relu",
+    norm: str = "rmsnorm_eager",
+    dropout: float = 0.1,
+) -> Workload:
+    """T5 on ``seq_len`` source and ``target_len`` (0: as many) target tokens, one shared table.
+
+    Attention is written out, since a position bias is added to the scores.
+    """
+    if seq_len < 1 or target_len < 0:
+        raise ValueError(f"seq_len {seq_len} and target_len {target_len} must be positive")
+    drop = dropout > 0
+    common = {"hidden": hidden, "heads": heads, "head_dim": head_dim, "ffn": ffn}
+    encoder = Tower(
+        rows=seq_len, mlp=mlp, norm=norm, biased=False, written_out=True, drop=drop, **common
+    )
+    decoder = Tower(
+        rows=target_len or seq_len, mlp=mlp, norm=norm, biased=False, written_out=True, drop=drop,
+        causal=True, source=seq_len, **common,
+    )  # fmt: skip
+    start, middle = Body(), Body()
+    start.embedding("shared", seq_len, hidden, vocab)
+    _position_bias(start, encoder, buckets)
+    middle.add(ops.embedding("shared", decoder.rows, hidden, vocab))
+    _position_bias(middle, decoder, buckets)
+    if drop:
+        start.add(ops.dropout("dropout", encoder.elems, high=True))
+        middle.add(ops.dropout("dropout", decoder.elems, high=True))
+    n_decoder = decoder_layers or layers
+    blocks = (
+        start.block("source"),
+        layer(encoder, "encoder layer"),
+        _end_of_encoder(encoder, n_decoder),
+        middle.block("target"),
+        layer(decoder, "decoder layer"),
+        _head(decoder, vocab, scaled=True),
+    )
+    return Workload(
+        name=name,
+        sample_unit=sample_unit,
+        blocks=blocks,
+        order=(0, *[1] * layers, 2, 3, *[4] * n_decoder, 5),
+        input_bytes=_INT64_BYTES * (seq_len + 2.0 * decoder.rows),  # source, shifted, labels
+        tokens_per_sample=seq_len + decoder.rows,
+    )
+
+
+def _conv1d(name: str, frames: float, out: float, cin: int, cout: int, *, first: bool) -> Op:
+    """Three taps over ``frames``; the first convolution hands no gradient to its input."""
+    flop, weight = 2.0 * out * cout * cin * 3, 3.0 * cin * cout
+    io = frames * cin + out * cout
+
+    def one(m: Affine, n: Affine, k: Affine) -> Kernel:
+        return Kernel(kind="conv", flop=flop, low=io, weight=weight, m=m, n=n, k=k)
+
+    fwd = (
+        one(Affine(0, out), Affine(cout), Affine(3 * cin)),
+        Kernel(kind="elementwise", low=2 * out * cout, weight=float(cout)),
+    )
+    bwd = [one(Affine(3 * cin), Affine(cout), Affine(0, out))]
+    if not first:
+        bwd.append(one(Affine(0, frames), Affine(cin), Affine(3 * cout)))
+    bwd.append(Kernel(kind="reduction", low=out * cout, weight=float(cout)))
+    return Op(
+        name=name, fwd=fwd, bwd=tuple(bwd), saved=Saved(low=frames * cin), gemm_weight=weight
+    )
+
+
+def _ears(t: Tower, mel_bins: int) -> Block:
+    heard, rows, width = 2.0 * t.rows, float(t.rows), t.hidden
+    body = Body()
+    table = float(t.rows * width)  # fixed sinusoids
+    body.add(
+        _conv1d("conv1", heard, heard, mel_bins, width, first=True),
+        ops.activation("gelu1", heard * width),
+        _conv1d("conv2", heard, rows, width, width, first=False),
+        ops.activation("gelu2", rows * width),
+        Op(name="positions", fwd=(Kernel(kind="elementwise", high=2 * t.elems, weight=table),)),
+    )
+    body.params += [
+        Param("conv1.weight", 3 * mel_bins * width),
+        Param("conv1.bias", width),
+        Param("conv2.weight", 3 * width * width),
+        Param("conv2.bias", width),
+    ]
+    return body.block("ears")
+
+
+@ARCHS.register("whisper")
+def whisper(
+    *,
+    name: str,
+    sample_unit: str = "clip",
+    layers: int,
+    decoder_layers: int = 0,
+    hidden: int,
+    heads: int,
+    decoder_heads: int = 0,
+    ffn: int = 0,
+    decoder_ffn: int = 0,
+    vocab: int = 51865,
+    mel_bins: int = 80,
+    frames: int = 1500,
+    max_positions: int = 448,
+    seq_len: int = 448,
+    mlp: str = "gelu",
+) -> Workload:
+    """Whisper on clips of ``frames`` encoded frames and ``seq_len`` tokens; no dropout."""
+    check_length(seq_len, max_positions)
+    encoder = Tower(
+        rows=frames, hidden=hidden, heads=heads, head_dim=check_heads(hidden, heads),
+        ffn=ffn or 4 * hidden, mlp=mlp, norm="layernorm", biased=True, key_bias=False,
+    )  # fmt: skip
+    decoder = Tower(
+        rows=seq_len, hidden=hidden, heads=decoder_heads or heads,
+        head_dim=check_heads(hidden, decoder_heads or heads), ffn=decoder_ffn or 4 * hidden,
+        mlp=mlp, norm="layernorm", biased=True, key_bias=False, causal=True, source=frames,
+    )  # fmt: skip
+    start = Body()
+    start.embedding("tokens", seq_len, hidden, vocab)
+    start.add(ops.add_positions("positions", seq_len, hidden, table_rows=max_positions))
+    start.params.append(Param("positions.weight", max_positions * hidden))
+    n_decoder = decoder_layers or layers
+    blocks = (
+        _ears(encoder, mel_bins),
+        layer(encoder, "encoder layer"),
+        _end_of_encoder(encoder, n_decoder),
+        start.block("tokens"),
+        layer(decoder, "decoder layer"),
+        _head(decoder, vocab, scaled=False),
+    )
+    return Workload(
+        name=name,
+        sample_unit=sample_unit,
+        blocks=blocks,
+        order=(0, *[1] * layers, 2, 3, *[4] * n_decoder, 5),
+        buffers_numel=frames * hidden,  # the encoder's sinusoids
+        input_bytes=_FP32_BYTES * 2.0 * frames * mel_bins + 2.0 * _INT64_BYTES * seq_len,
+        tokens_per_sample=seq_len,
+    )

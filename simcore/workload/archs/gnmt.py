@@ -1,0 +1,147 @@
+"""GNMT v2 as NVIDIA's PyTorch code trains it (Wu et al. 2016; MLPerf's RNN translator).
+
+Encoder: a bidirectional LSTM layer, then one-directional ones; decoder: an LSTM with normalised
+additive attention whose context joins the input of every further layer; residuals from the third
+layer on. One sample is a pair of sentences, both ``seq_len`` tokens long; batches are bucketed by
+length and padded, so that this is a mean.
+"""
+
+from __future__ import annotations
+
+from simcore.workload import ops
+from simcore.workload.archs import ARCHS
+from simcore.workload.graph import Block, Kernel, Op, Param, Saved, Workload
+from simcore.workload.ops.recurrent import lstm
+
+_GATES = 4
+_INT64_BYTES = 8
+
+
+def _lstm_params(name: str, k: int, hidden: int) -> tuple[Param, ...]:
+    return (
+        Param(f"{name}.weight_ih", _GATES * hidden * k),
+        Param(f"{name}.weight_hh", _GATES * hidden * hidden),
+        Param(f"{name}.bias_ih", _GATES * hidden),
+        Param(f"{name}.bias_hh", _GATES * hidden),
+    )
+
+
+def _attention(steps: int, source: int, hidden: int) -> tuple[Op, ...]:
+    """Scores ``v · tanh(W q + U k)`` of every target with every source position, and the mean."""
+    pairs = float(steps * source)
+    wide = pairs * hidden
+    score = Op(
+        name="attention.score",
+        fwd=(
+            Kernel(kind="elementwise", low=wide + hidden * (steps + source)),
+            Kernel(kind="elementwise", low=2 * wide),  # += bias
+            Kernel(kind="elementwise", low=2 * wide),  # tanh
+            Kernel(kind="gemm", flop=2 * wide, low=wide + pairs),
+        ),
+        bwd=(
+            Kernel(kind="gemm", flop=2 * wide, low=wide + pairs),
+            Kernel(kind="gemm", flop=2 * wide, low=wide + pairs),
+            Kernel(kind="elementwise", low=3 * wide),
+            Kernel(kind="reduction", low=wide, launches=3.0),  # bias, query, keys
+        ),
+        saved=Saved(low=wide),
+    )
+    return (
+        ops.linear("attention.query", steps, hidden, hidden, save_input=False),
+        ops.linear("attention.keys", source, hidden, hidden, save_input=False),
+        score,
+        ops.softmax("attention.softmax", pairs),
+        ops.bmm("attention.context", 1, steps, hidden, source, save_left=False, save_right=False),
+        ops.keep("attention.out", float(steps * hidden)),
+    )
+
+
+@ARCHS.register("gnmt")
+def build(
+    *,
+    name: str,
+    sample_unit: str = "sentence pair",
+    layers: int = 4,
+    hidden: int = 1024,
+    vocab: int = 31794,
+    seq_len: int = 25,
+    dropout: float = 0.2,
+) -> Workload:
+    """GNMT with ``layers`` layers each way; embedding shared by both, output layer its own."""
+    if layers < 3:
+        raise ValueError(f"layers must be at least 3, not {layers}")
+    s, h = seq_len, hidden
+    elems, drop = float(s * h), dropout > 0
+
+    def layer(part: str, i: int, k: int, *, residual: bool) -> Block:
+        body: list[Op] = []
+        if drop:
+            body.append(ops.dropout("dropout", float(s * k)))
+        body.append(lstm("lstm", s, k, h, save_input=drop or k != h))
+        if residual:
+            body += [ops.binary("residual", elems, grads=0), ops.accumulate("fork", elems)]
+        label = f"{part}.{'residual' if residual else i}"
+        return Block(name=label, ops=tuple(body), params=_lstm_params("lstm", k, h))
+
+    join = ops.copy("concat_context", float(s * 2 * h))
+    first = Block(
+        name="encoder.bidirectional",
+        ops=(
+            ops.embedding("embedding", s, h, vocab),
+            *((ops.dropout("dropout", elems),) if drop else ()),
+            lstm("forward", s, h, h),
+            lstm("backward", s, h, h, save_input=False),
+            ops.copy("concat", 2 * elems),
+        ),
+        params=(
+            Param("embedding.weight", vocab * h),
+            *_lstm_params("forward", h, h),
+            *_lstm_params("backward", h, h),
+        ),
+    )
+    decoder = Block(
+        name="decoder.attention",
+        ops=(
+            ops.embedding("embedding", s, h, vocab),
+            *((ops.dropout("dropout", elems),) if drop else ()),
+            lstm("lstm", s, h, h),
+            *_attention(s, s, h),
+        ),
+        params=(
+            *_lstm_params("lstm", h, h),
+            Param("attention.query", h * h),
+            Param("attention.keys", h * h),
+            Param("attention.v", h),
+            Param("attention.bias", h),
+            Param("attention.scale", 1),
+        ),
+    )
+    decoder_layer = layer("decoder", 1, 2 * h, residual=False)
+    decoder_residual = layer("decoder", 2, 2 * h, residual=True)
+    with_context = tuple(
+        Block(name=b.name, ops=(join, *b.ops), params=b.params)
+        for b in (decoder_layer, decoder_residual)
+    )
+    scores = float(s * vocab)
+    # Label smoothing: log-softmax, the likelihood, a mean over the vocabulary.
+    smoothing = Kernel(kind="reduction", high=scores)
+    head = Block(
+        name="classifier",
+        ops=(
+            ops.linear("classifier", s, h, vocab, bias=True, save_input=True),
+            *ops.lm_loss("loss", s, vocab),
+            Op(name="smoothing", fwd=(smoothing,), bwd=(smoothing,)),
+        ),
+        params=(Param("classifier.weight", vocab * h), Param("classifier.bias", vocab)),
+    )
+    return Workload(
+        name=name,
+        sample_unit=sample_unit,
+        blocks=(
+            first, layer("encoder", 1, 2 * h, residual=False),
+            layer("encoder", 2, h, residual=True), decoder, *with_context, head,
+        ),
+        order=(0, 1, *[2] * (layers - 2), 3, 4, *[5] * (layers - 2), 6),
+        input_bytes=2.0 * _INT64_BYTES * s,
+        tokens_per_sample=2.0 * s,
+    )  # fmt: skip

@@ -1,0 +1,107 @@
+"""Layers of encoders and of decoders that look at an encoder: T5, Whisper, CLIP."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simcore.workload import ops
+from simcore.workload.archs.body import Body
+from simcore.workload.archs.lm_mlp import MlpShape, dense
+from simcore.workload.graph import Block, Saved
+
+#: The storage that every decoder layer reads and the encoder's end keeps.
+ENCODED = "encoder.output"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tower:
+    """One stack of equal layers. ``source`` > 0: its layers attend to so many encoded rows too.
+
+    ``biased``: biases of q, v and output (``key_bias`` apart) and of the feed-forward layer;
+    ``written_out``: scores in memory, as a position bias added to them demands.
+    """
+
+    rows: int
+    hidden: int
+    heads: int
+    head_dim: int
+    ffn: int
+    mlp: str
+    norm: str
+    biased: bool
+    key_bias: bool = True
+    causal: bool = False
+    written_out: bool = False
+    source: int = 0
+    drop: bool = False
+
+    @property
+    def elems(self) -> float:
+        return float(self.rows * self.hidden)
+
+
+def _attend(body: Body, t: Tower, prefix: str, reads: str, *, cross: bool) -> None:
+    keys, kv_reads = (t.source, ENCODED) if cross else (t.rows, reads)
+    inner = t.heads * t.head_dim
+    body.linear(f"{prefix}q", t.rows, t.hidden, inner, bias=t.biased, reads=reads)
+    key_bias = t.biased and t.key_bias
+    body.linear(f"{prefix}k", keys, t.hidden, inner, bias=key_bias, reads=kv_reads)
+    body.linear(f"{prefix}v", keys, t.hidden, inner, bias=t.biased, reads=kv_reads)
+    body.add(ops.accumulate(f"{prefix}forks", float(keys * t.hidden), times=2))
+    context = f"{prefix}context"
+    if t.written_out:
+        body.add(
+            *ops.attention_eager(
+                f"{prefix}attention", t.heads, t.rows, keys, t.head_dim, mask="add", drop=t.drop
+            )
+        )
+    else:
+        body.add(
+            ops.sdpa(
+                f"{prefix}attention", 1, t.heads, t.heads, t.rows, keys, t.head_dim,
+                causal=t.causal and not cross,
+            )
+        )  # fmt: skip
+        body.kept.add(context)
+    body.linear(f"{prefix}attention.out", t.rows, inner, t.hidden, bias=t.biased, reads=context)
+    _add(body, t, f"{prefix}attention")
+
+
+def _add(body: Body, t: Tower, name: str) -> None:
+    if t.drop:
+        body.add(ops.dropout(f"{name}.dropout", t.elems))
+    body.add(
+        ops.binary(f"{name}.residual", t.elems, grads=0, high=True),
+        ops.accumulate(f"{name}.fork", t.elems, high=True),
+    )
+
+
+def layer(t: Tower, name: str) -> Block:
+    """One pre-norm layer: self-attention, attention to the source if there is one, feed-forward."""
+    body = Body()
+    body.kept.add(ENCODED)  # kept where the encoder ends
+    body.norm("norm1", t.rows, t.hidden, t.norm)
+    _attend(body, t, "", "norm1", cross=False)
+    if t.source:
+        body.norm("cross.norm", t.rows, t.hidden, t.norm)
+        _attend(body, t, "cross.", "cross.norm", cross=True)
+    body.norm("norm2", t.rows, t.hidden, t.norm)
+    shape = MlpShape(seq=t.rows, hidden=t.hidden, ffn=t.ffn, kind=t.mlp, bias=t.biased)
+    if t.drop:
+        body.add(ops.dropout("mlp.inner.dropout", float(t.rows * t.ffn)))
+    dense(body, shape, "norm2")
+    _add(body, t, "mlp")
+    return body.block(name, boundary=Saved(high=t.elems), recomputable=True)
+
+
+def check_heads(hidden: int, heads: int) -> int:
+    """Width of a head. Raises ValueError where heads do not divide the width."""
+    if hidden % heads:
+        raise ValueError(f"hidden {hidden} is not a multiple of heads {heads}")
+    return hidden // heads
+
+
+def check_length(seq_len: int, positions: int) -> None:
+    """Raise ValueError for a length that the table of positions does not have."""
+    if not 1 <= seq_len <= positions:
+        raise ValueError(f"seq_len {seq_len} is not within 1..{positions}")

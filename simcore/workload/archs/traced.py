@@ -1,0 +1,228 @@
+"""A model as its trace: blocks with every kernel, as ``simcore trace-model`` writes them.
+
+One op a line, its kernels on the lines after it, forward ``>`` and backward ``<``:
+
+    attention.addmm saved=786432,0,0 weight=2359296
+      > gemm flop=603979776 low=393216 fixed=2359296 m=0+128 n=3072 k=768
+      < gemm flop=...
+
+``saved`` counts low, high and raw bytes a sample; ``fixed`` elements moved whatever the batch;
+``m n k g`` geometry as ``fixed+per sample``; ``x`` launches. What is not written is zero (geometry
+and launches: one).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, get_args
+
+from simcore.base.figures import Part
+from simcore.workload.archs import ARCHS
+from simcore.workload.graph import (
+    NOTHING,
+    ONE,
+    Affine,
+    Block,
+    Frozen,
+    Kernel,
+    KernelKind,
+    Op,
+    Param,
+    Saved,
+    Workload,
+)
+
+_KINDS = frozenset(get_args(KernelKind))
+_AMOUNTS = {"flop": "flop", "low": "low", "high": "high", "raw": "raw_bytes", "fixed": "weight",
+            "x": "launches"}  # fmt: skip
+_GEOMETRY = {"m": "m", "n": "n", "k": "k", "g": "groups"}
+
+
+class TracedBlock(Part):
+    """One distinct block. ``params``: a line each, name and elements. ``ops``: see above."""
+
+    name: str
+    recomputable: bool = False
+    boundary: str = ""
+    params: str = ""
+    ops: str = ""
+
+
+class Traced(Part):
+    """A traced model. ``order``: block numbers as they run, ``3*12`` for twelve times block 3."""
+
+    order: str
+    blocks: tuple[TracedBlock, ...]
+    buffers: tuple[float, ...] = (0.0, 0.0)  # elements, tensors
+    frozen: tuple[float, ...] = ()  # parameters that are not trained, bytes of each
+    input_bytes: float = 0.0
+    tokens_per_sample: float = 0.0
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value == int(value) else repr(value)
+
+
+def _kernel_line(mark: str, k: Kernel) -> str:
+    words = [f"  {mark} {k.kind}"]
+    for key, name in _AMOUNTS.items():
+        value = getattr(k, name)
+        if value != (1.0 if key == "x" else 0.0):
+            words.append(f"{key}={_number(value)}")
+    for key, name in _GEOMETRY.items():
+        a: Affine = getattr(k, name)
+        if a != ONE:
+            per = f"+{_number(a.per_sample)}" if a.per_sample else ""
+            words.append(f"{key}={_number(a.fixed)}{per}")
+    return " ".join(words)
+
+
+def _saved_text(s: Saved) -> str:
+    return ",".join(_number(v) for v in (s.low, s.high, s.raw_bytes)) if s != NOTHING else ""
+
+
+def ops_text(ops: Iterable[Op]) -> str:
+    """Ops as text, the inverse of ``read_ops``."""
+    lines = []
+    for op in ops:
+        words = [op.name.replace(" ", "_")]
+        if saved := _saved_text(op.saved):
+            words.append(f"saved={saved}")
+        if op.gemm_weight:
+            words.append(f"weight={_number(op.gemm_weight)}")
+        lines.append(" ".join(words))
+        lines += [_kernel_line(">", k) for k in op.fwd] + [_kernel_line("<", k) for k in op.bwd]
+    return "".join(line + "\n" for line in lines)
+
+
+def _saved(text: str) -> Saved:
+    if not text:
+        return NOTHING
+    low, high, raw = map(float, text.split(","))
+    return Saved(low=low, high=high, raw_bytes=raw)
+
+
+def _kernel(words: list[str]) -> Kernel:
+    kind, *pairs = words
+    if kind not in _KINDS:
+        raise ValueError(f"{kind!r} is no kind of kernel: {', '.join(sorted(_KINDS))}")
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        key, _, value = pair.partition("=")
+        if key in _AMOUNTS:
+            found[_AMOUNTS[key]] = float(value)
+        elif key in _GEOMETRY:
+            fixed, _, per = value.partition("+")
+            found[_GEOMETRY[key]] = Affine(float(fixed), float(per or 0))
+        else:
+            raise ValueError(f"unknown word {pair!r}")
+    return Kernel(kind=kind, **found)  # type: ignore[arg-type]
+
+
+def read_ops(text: str) -> tuple[Op, ...]:
+    """Ops of the text that ``ops_text`` writes. Raises ValueError with the line."""
+    found: list[tuple[str, Saved, float, list[Kernel], list[Kernel]]] = []
+    known: dict[str, Kernel] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.split()
+        if not words:
+            continue
+        try:
+            if words[0] in "<>":
+                body = line.partition(words[0])[2]
+                if body not in known:
+                    known[body] = _kernel(words[1:])
+                found[-1][3 if words[0] == ">" else 4].append(known[body])
+                continue
+            given = dict(word.partition("=")[::2] for word in words[1:])
+            if unknown := set(given) - {"saved", "weight"}:
+                raise ValueError(f"unknown word {unknown.pop()!r}")
+            saved = _saved(given.get("saved", ""))
+            found.append((words[0], saved, float(given.get("weight", 0)), [], []))
+        except (ValueError, IndexError, TypeError) as err:
+            raise ValueError(f"ops, line {number}: {err}") from None
+    return tuple(
+        Op(name=name, fwd=tuple(fwd), bwd=tuple(bwd), saved=saved, gemm_weight=weight)
+        for name, saved, weight, fwd, bwd in found
+    )
+
+
+def _params(text: str) -> tuple[Param, ...]:
+    return tuple(Param(name, int(n)) for name, n in (line.split() for line in text.splitlines()))
+
+
+def _order_text(order: Iterable[int]) -> str:
+    runs: list[list[int]] = []
+    for i in order:
+        if runs and runs[-1][0] == i:
+            runs[-1][1] += 1
+        else:
+            runs.append([i, 1])
+    return " ".join(f"{i}*{n}" if n > 1 else str(i) for i, n in runs)
+
+
+def _order(text: str) -> tuple[int, ...]:
+    found: list[int] = []
+    for word in text.split():
+        i, _, n = word.partition("*")
+        found += [int(i)] * int(n or 1)
+    return tuple(found)
+
+
+def traced_part(workload: Workload) -> dict[str, Any]:
+    """A workload as the ``traced`` section of a models_db file: plain data."""
+    blocks = [
+        {
+            "name": b.name,
+            "recomputable": b.recomputable,
+            "boundary": _saved_text(b.boundary),
+            "params": "".join(f"{p.name} {p.numel}\n" for p in b.params),
+            "ops": ops_text(b.ops),
+        }
+        for b in workload.blocks
+    ]
+    frozen = next((f for f in workload.frozen), None)
+    return {
+        "order": _order_text(workload.order),
+        "buffers": [float(workload.buffers_numel), float(workload.n_buffers)],
+        "frozen": [float(frozen.resident_numel), frozen.bytes_per_param or 0.0] if frozen else [],
+        "input_bytes": workload.input_bytes,
+        "tokens_per_sample": workload.tokens_per_sample,
+        "blocks": blocks,
+    }
+
+
+@ARCHS.register("traced")
+def build(*, name: str, sample_unit: str = "sample", traced: Traced | None = None) -> Workload:
+    """The workload that was traced. Raises ValueError where a line cannot be read."""
+    if traced is None:
+        raise ValueError("the 'traced' section is missing")
+    blocks = tuple(
+        Block(
+            name=b.name,
+            ops=read_ops(b.ops),
+            params=_params(b.params),
+            boundary=_saved(b.boundary),
+            recomputable=b.recomputable,
+        )
+        for b in traced.blocks
+    )
+    frozen: tuple[Frozen, ...] = ()
+    if traced.frozen:
+        numel, width = traced.frozen
+        frozen = (
+            Frozen(name="frozen parameters", resident_numel=int(numel), ops=(),
+                   bytes_per_param=width),
+        )  # fmt: skip
+    numel, count = traced.buffers
+    return Workload(
+        name=name,
+        sample_unit=sample_unit,
+        blocks=blocks,
+        order=_order(traced.order),
+        frozen=frozen,
+        buffers_numel=int(numel),
+        n_buffers=int(count),
+        input_bytes=traced.input_bytes,
+        tokens_per_sample=traced.tokens_per_sample,
+    )

@@ -1,0 +1,235 @@
+"""Transformer-XL (Dai et al. 2019) as NVIDIA's code trains it: relative attention over a memory.
+
+Keys and values span the memory and the segment; scores are the sum of a content and a position
+product, the latter shifted. Post-norm. The adaptive softmax is approximated: every token goes
+through the head of its short list, and a fixed share of them through each tail.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simcore.workload import ops
+from simcore.workload.archs import ARCHS
+from simcore.workload.graph import Block, Kernel, Op, Param, Saved, Workload
+
+_INT64_BYTES = 8
+#: Tokens of each cluster behind the 20,000 most frequent words: shares of WikiText-103's text,
+#: whose ranks fall off as 1/rank beyond the head; rounded, an assumption.
+_TAIL_SHARES = (0.035, 0.05, 0.004)
+
+
+@dataclass(frozen=True)
+class _Shape:
+    tgt: int
+    mem: int
+    hidden: int
+    heads: int
+    head_dim: int
+    ffn: int
+    drop: bool
+
+    @property
+    def keys(self) -> int:
+        return self.tgt + self.mem
+
+    @property
+    def inner(self) -> int:
+        return self.heads * self.head_dim
+
+
+def _dropout(name: str, elems: float, on: bool, *, high: bool = False) -> tuple[Op, ...]:
+    return (ops.dropout(name, elems, high=high),) if on else ()
+
+
+def _attention(s: _Shape) -> tuple[Op, ...]:
+    d, h = s.hidden, s.inner
+    scores = float(s.heads * s.tgt * s.keys)
+    q, kv, elems = float(s.tgt * h), float(s.keys * h), float(s.tgt * d)
+    # r_net runs once for the batch: rows do not grow with it, so it is weight traffic.
+    relative = Kernel(kind="gemm", weight=float(d * h + s.keys * (d + h)))
+    shift = Kernel(kind="copy", low=2 * scores, launches=1.0)
+    return (
+        ops.copy("memory.cat", float(s.keys * d)),
+        ops.linear("qkv", s.keys, d, 3 * h),
+        Op(name="r_net", fwd=(relative,), bwd=(relative,), gemm_weight=float(d * h)),
+        ops.binary("q.content", q, broadcast=h),
+        ops.binary("q.position", q, broadcast=h),
+        ops.copy("k.permute", kv),
+        ops.bmm("scores.content", s.heads, s.tgt, s.keys, s.head_dim),
+        ops.copy("r.expand", q),
+        ops.bmm("scores.position", s.heads, s.tgt, s.keys, s.head_dim, save_right=False),
+        Op(name="shift.pad", fwd=(shift,), bwd=(shift, shift)),
+        ops.binary("scores.sum", scores, grads=0),
+        ops.scale("scores.scale", scores),
+        Op(
+            name="scores.mask",
+            fwd=(Kernel(kind="elementwise", low=2 * scores),),
+            bwd=(Kernel(kind="elementwise", low=2 * scores),),
+        ),
+        ops.softmax("softmax", scores),
+        *_dropout("softmax.dropout", scores, s.drop, high=True),
+        ops.copy("v.permute", kv),
+        ops.bmm("context", s.heads, s.tgt, s.head_dim, s.keys, save_left=s.drop),
+        ops.copy("merge", q),
+        ops.linear("out", s.tgt, h, d),
+        *_dropout("out.dropout", elems, s.drop),
+        ops.binary("residual", elems, grads=0, high=True),
+        ops.accumulate("forks", elems, times=2, high=True),
+        ops.layer_norm("norm1", s.tgt, d),
+    )
+
+
+def _layer(s: _Shape) -> Block:
+    d, h, elems = s.hidden, s.inner, float(s.tgt * s.hidden)
+    inner = float(s.tgt * s.ffn)
+    body = (
+        *_attention(s),
+        ops.linear("up", s.tgt, d, s.ffn, bias=True),
+        ops.activation("relu", inner, saves="output" if s.drop else "none"),
+        *_dropout("up.dropout", inner, s.drop),
+        ops.linear("down", s.tgt, s.ffn, d, bias=True),
+        *_dropout("down.dropout", elems, s.drop),
+        ops.binary("mlp.residual", elems, grads=0, high=True),
+        ops.accumulate("mlp.fork", elems, high=True),
+        ops.layer_norm("norm2", s.tgt, d),
+    )
+    params = (
+        Param("qkv.weight", 3 * d * h),
+        Param("r_net.weight", d * h),
+        Param("out.weight", h * d),
+        Param("norm1.weight", d),
+        Param("norm1.bias", d),
+        Param("up.weight", d * s.ffn),
+        Param("up.bias", s.ffn),
+        Param("down.weight", s.ffn * d),
+        Param("down.bias", d),
+        Param("norm2.weight", d),
+        Param("norm2.bias", d),
+    )
+    return Block(
+        name="layer", ops=body, params=params, boundary=Saved(high=elems), recomputable=True
+    )
+
+
+def _full_head(s: _Shape, vocab: int) -> Block:
+    tie = ops.grad_only("tie", 0.0, weight=3.0 * vocab * s.hidden)
+    logits = ops.linear("head", s.tgt, s.hidden, vocab, bias=True)
+    body = (*_dropout("dropout", float(s.tgt * s.hidden), s.drop), logits, tie,
+            *ops.lm_loss("loss", s.tgt, vocab))  # fmt: skip
+    return Block(name="head", ops=body, params=(Param("head.bias", vocab),))
+
+
+def _adaptive_head(s: _Shape, edges: tuple[int, ...], div: int) -> tuple[Block, list[Param]]:
+    """Short list and tails; the tails of ``div`` > 1 are narrower and projected."""
+    d, tails = s.hidden, len(edges) - 1
+    short = edges[0] + tails
+    body: list[Op] = [
+        *_dropout("dropout", float(s.tgt * d), s.drop),
+        ops.linear("short", s.tgt, d, short, bias=True),
+        ops.cross_entropy("short.loss", s.tgt, short),
+    ]
+    tables: list[Param] = [Param("tokens0.weight", edges[0] * d)]
+    params = [Param("clusters.weight", tails * d), Param("clusters.bias", tails)]
+    projections: list[Param] = []
+    if div > 1:
+        projections.append(Param("projection0", d * d))
+        body.append(ops.linear("short.projection", s.tgt, d, d))
+    for i in range(tails):
+        width, words = d // div ** (i + 1), edges[i + 1] - edges[i]
+        rows = s.tgt * _TAIL_SHARES[min(i, len(_TAIL_SHARES) - 1)]
+        if div > 1:
+            # tied to the embedding's projection: no parameter of its own
+            body.append(ops.linear(f"tail{i}.projection", rows, d, width, save_input=False))
+        body += [
+            ops.linear(f"tail{i}", rows, width, words, bias=True),
+            ops.cross_entropy(f"tail{i}.loss", rows, words),
+            # nonzero, index_select, gather and index_copy of the cluster's tokens
+            Op(name=f"tail{i}.select", fwd=(Kernel(kind="gather", low=2 * rows * d, launches=8.0),),
+               bwd=(Kernel(kind="gather", low=2 * rows * d, launches=6.0),)),
+        ]  # fmt: skip
+        tables.append(Param(f"tokens{i + 1}.weight", words * width))
+    params += [Param(f"bias{i}", edges[i] - (edges[i - 1] if i else 0)) for i in range(tails + 1)]
+    body.append(ops.loss_seed())
+    return Block(name="head", ops=tuple(body), params=(*params, *projections)), tables
+
+
+@ARCHS.register("transformer_xl")
+def build(
+    *,
+    name: str,
+    sample_unit: str = "sequence",
+    layers: int,
+    hidden: int,
+    heads: int,
+    head_dim: int = 64,
+    ffn: int,
+    vocab: int = 267735,
+    seq_len: int = 192,
+    memory: int = 192,
+    adaptive: bool = True,
+    div: int = 1,
+    dropout: float = 0.1,
+) -> Workload:
+    """Transformer-XL over a segment of ``seq_len`` tokens after ``memory`` cached ones.
+
+    ``adaptive=False``: one softmax over the whole vocabulary, tied to the embedding. ``div``
+    divides the width of each further cluster of the adaptive one, embeddings included.
+    """
+    if min(layers, hidden, heads, seq_len) < 1 or memory < 0:
+        raise ValueError("layers, hidden, heads and seq_len must be at least 1")
+    s = _Shape(seq_len, memory, hidden, heads, head_dim, ffn, dropout > 0)
+    edges = (19997, 39997, 199997, vocab)
+    if adaptive and vocab <= edges[-2]:
+        raise ValueError(f"vocab {vocab} must exceed {edges[-2]} for the adaptive softmax")
+    head, tables = (
+        _adaptive_head(s, edges, div)
+        if adaptive
+        else (_full_head(s, vocab), [Param("tokens.weight", vocab * hidden)])
+    )
+    elems = float(seq_len * hidden)
+    words: list[Op] = []
+    if adaptive and div > 1:
+        # Each cluster's tokens are looked up, projected to full width and copied in.
+        shares = (1.0 - sum(_TAIL_SHARES), *_TAIL_SHARES)
+        for i, (share, table) in enumerate(zip(shares, tables, strict=True)):
+            width = hidden // div**i
+            words.append(ops.embedding(f"tokens{i}", seq_len * share, width, table.numel // width))
+            words.append(ops.linear(f"tokens{i}.projection", seq_len * share, width, hidden))
+    else:
+        words.append(ops.embedding("tokens", seq_len, hidden, vocab))
+    positions = Kernel(kind="elementwise", launches=6.0)
+    embed = Block(
+        name="embedding",
+        ops=(
+            *words,
+            ops.scale("scale", elems, high=True),
+            Op(name="positions", fwd=(positions,)),
+            *_dropout("dropout", elems, s.drop, high=True),
+        ),
+        params=(
+            *tables,
+            # the embedding's own projections, beside the head's
+            *(
+                (Param(f"embed.projection{i}", hidden * (hidden // div**i)) for i in range(4))
+                if adaptive and div > 1
+                else ()
+            ),
+            Param("r_w_bias", s.inner),
+            Param("r_r_bias", s.inner),
+        ),
+    )
+    # The new memory: every layer's input is detached and joined with the old one.
+    update = Kernel(kind="copy", high=2.0 * memory * hidden * (layers + 1), launches=layers + 1.0)
+    last = Block(
+        name="memory", ops=(Op(name="memory.update", fwd=(update,)),
+                            ops.keep("memory.held", float(memory * hidden * (layers + 1)))),
+    )  # fmt: skip
+    return Workload(
+        name=name,
+        sample_unit=sample_unit,
+        blocks=(embed, _layer(s), last, head),
+        order=(0, *[1] * layers, 2, 3),
+        input_bytes=2.0 * _INT64_BYTES * seq_len,
+        tokens_per_sample=seq_len,
+    )

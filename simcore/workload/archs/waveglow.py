@@ -1,0 +1,96 @@
+"""WaveGlow (Prenger et al. 2019): flows of an invertible 1x1 convolution and a WaveNet.
+
+A sample is one segment of ``segment`` audio samples with its mel frames, as NVIDIA's PyTorch code
+runs it; weights of the WaveNets are normalised in every forward.
+"""
+
+from __future__ import annotations
+
+from simcore.workload.archs import ARCHS
+from simcore.workload.archs.tape import Tape, T
+from simcore.workload.graph import Kernel, Op, Saved, Workload
+
+_FP32_BYTES = 4
+_HOP, _WINDOW = 256, 1024
+
+
+def _gated(tape: Tape, a: T, b: T, channels: int) -> T:
+    """``tanh(first half of a + b) * sigmoid(second half)``, scripted: one fused kernel each way.
+
+    Both halves' results are kept for the product and for themselves.
+    """
+    out = T(channels, a.grid)
+    kept = 2.0 * channels * a.points
+    fwd = Kernel(kind="elementwise", low=2 * a.elems + kept + out.elems)
+    bwd = Kernel(kind="elementwise", low=out.elems + kept + a.elems)
+    tape.op(Op(name="gate", fwd=(fwd,), bwd=(bwd,), saved=Saved(low=kept)))
+    return out
+
+
+def _wavenet(tape: Tape, half: T, mel: T, channels: int, layers: int) -> T:
+    x = tape.conv("start", half, channels, 1, bias=True, weight_norm=True)
+    skip: T | None = None
+    for i in range(layers):
+        last = i == layers - 1
+        a = tape.conv(f"in{i}", x, 2 * channels, 3, dilation=2**i, bias=True, weight_norm=True)
+        b = tape.conv(f"cond{i}", mel, 2 * channels, 1, bias=True, weight_norm=True)
+        y = _gated(tape, a, b, channels)
+        width = channels if last else 2 * channels
+        y = tape.conv(f"skip{i}", y, width, 1, bias=True, weight_norm=True)
+        part = T(channels, y.grid)
+        if not last:
+            x = tape.add(f"residual{i}", x, T(channels, y.grid))
+            tape.op(  # gradients of the two slices meet in one tensor
+                Op(name="slices", fwd=(), bwd=(Kernel(kind="copy", low=3.0 * y.elems, launches=3.0),))
+            )
+        skip = part if skip is None else tape.add(f"skip_sum{i}", skip, part)
+    assert skip is not None
+    return tape.conv("end", skip, 2 * half.c, 1, bias=True)
+
+
+@ARCHS.register("waveglow")
+def build(
+    *,
+    name: str,
+    sample_unit: str = "audio segment",
+    segment: int = 8000,
+    mels: int = 80,
+    flows: int = 12,
+    group: int = 8,
+    early_every: int = 4,
+    early_size: int = 2,
+    layers: int = 8,
+    channels: int = 512,
+) -> Workload:
+    """WaveGlow with ``channels`` in each of ``layers`` layers of ``flows`` WaveNets."""
+    if segment % group or group % 2:
+        raise ValueError(f"segment {segment} must be a multiple of an even group, not {group}")
+    steps, frames = segment // group, segment // _HOP + 1
+    tape = Tape()
+    up = tape.conv(
+        "upsample", tape.input(mels, (frames,)), mels, (_WINDOW,), stride=_HOP, transposed=True,
+        bias=True,
+    )  # fmt: skip
+    mel = T(mels * group, (steps,))
+    unfold = Kernel(kind="copy", low=2.0 * mel.elems + up.elems)
+    tape.op(Op(name="unfold", fwd=(unfold,), bwd=(unfold,)))
+    tape.block("upsample")
+    left = group
+    for k in range(flows):
+        left -= early_size if k and k % early_every == 0 else 0
+        half = T(left // 2, (steps,))
+        whole = tape.conv("invertible", T(left, (steps,), grad=k > 0), left, 1)
+        # log-determinant of a tiny matrix: an LU factorisation of a few launches
+        tape.op(Op(name="logdet", fwd=(Kernel(kind="elementwise", launches=8.0),),
+                   bwd=(Kernel(kind="elementwise", launches=6.0),)))  # fmt: skip
+        out = _wavenet(tape, half, mel, channels, layers)
+        # exp(log_s) * x + b, then the halves are joined again
+        couple = Kernel(kind="elementwise", low=6.0 * out.elems, launches=6.0)
+        tape.op(Op(name="couple", fwd=(couple,), bwd=(couple,),
+                   saved=Saved(low=out.elems / 2 + half.elems)))  # fmt: skip
+        assert whole.c == left
+        tape.block(f"flow{k}" if k == 0 else f"flow.{left}")
+    loss = Kernel(kind="reduction", high=2.0 * segment, launches=24.0)
+    tape.op(Op(name="loss", fwd=(loss,), bwd=(loss,), saved=Saved(low=float(segment))))
+    tape.block("loss")
+    return tape.workload(name, sample_unit, input_bytes=_FP32_BYTES * (segment + mels * frames))

@@ -1,0 +1,55 @@
+"""deepseek_v2 and deepseek_v3 (also R1): latent attention and many small experts."""
+
+from __future__ import annotations
+
+from simcore.workload.huggingface.decoder import GATED, ROUTING, sizes, tied, translated
+from simcore.workload.huggingface.fields import Fields
+from simcore.workload.huggingface.registry import ADAPTERS, Setting, Translated
+
+
+def _latent(f: Fields, defaults: dict[str, int]) -> tuple[dict[str, Setting], int]:
+    config, positions = sizes(f)
+    turned = f.count("qk_rope_head_dim", default=64)
+    biased = f.flag("attention_bias", default=False)
+    # null: q is not compressed; missing: as in the released models
+    q_rank = f.count("q_lora_rank", default=0 if "q_lora_rank" in f.data else 1536)
+    width = f.count("moe_intermediate_size", default=defaults["width"])
+    layers = int(config["layers"])
+    dense = min(f.count("first_k_dense_replace", default=defaults["dense"], low=0), layers)
+    config |= {
+        "kv_heads": config["heads"],
+        "head_dim": f.count("qk_nope_head_dim", default=128) + turned,
+        "value_dim": f.count("v_head_dim", default=128),
+        "rope_dim": turned,
+        "q_rank": q_rank,
+        "kv_rank": f.count("kv_lora_rank", default=512),
+        "qkv_bias": biased,
+        "out_bias": biased,
+        "ffn": f.count("intermediate_size"),
+        "mlp": f.word("hidden_act", default="silu", among=GATED),
+        "mlp_bias": f.flag("mlp_bias", default=False),
+        "tied": tied(f, False),
+        "experts": f.count("n_routed_experts", "num_experts", default=defaults["experts"]),
+        "top_k": f.count("num_experts_per_tok", default=defaults["top_k"]),
+        "expert_ffn": width,
+        "shared_ffn": width * f.count("n_shared_experts", default=defaults["shared"], low=0),
+        "expert_pattern": "d" * dense + "e" * (layers - dense) if dense else "e",
+    }
+    return config, positions
+
+
+@ADAPTERS.register("deepseek_v2")
+def deepseek_v2(f: Fields) -> Translated:
+    """Two shared experts beside those chosen by softmax."""
+    defaults = {"width": 1407, "dense": 0, "experts": 64, "top_k": 6, "shared": 2}
+    return translated(f, *_latent(f, defaults), ROUTING)
+
+
+@ADAPTERS.register("deepseek_v3")
+def deepseek_v3(f: Fields) -> Translated:
+    """One shared expert; the module that predicts a second token is left out, as transformers
+    does (``next_tokens=1`` counts it)."""
+    defaults = {"width": 2048, "dense": 3, "experts": 256, "top_k": 8, "shared": 1}
+    config, positions = _latent(f, defaults)
+    left_out = "multi-token prediction is left out, as in transformers (next_tokens counts it)"
+    return translated(f, config, positions, ROUTING, left_out)

@@ -1,0 +1,48 @@
+"""qwen2 (also 2.5) and qwen3."""
+
+from __future__ import annotations
+
+from simcore.workload.huggingface.decoder import GATED, sizes, tied, translated, windows
+from simcore.workload.huggingface.fields import Fields
+from simcore.workload.huggingface.registry import ADAPTERS, Setting, Translated
+
+
+def windowed(f: Fields, layers: int) -> dict[str, Setting]:
+    """Windows from ``max_window_layers`` up, where ``use_sliding_window`` asks for them."""
+    if not f.flag("use_sliding_window", default=False):
+        return {}
+    full = min(f.count("max_window_layers", default=28, low=0), layers)
+    size = f.count("sliding_window", default=4096, low=0)
+    return windows(f, "f" * full + "w" * (layers - full), layers, size)
+
+
+@ADAPTERS.register("qwen2")
+def qwen2(f: Fields) -> Translated:
+    """llama with biases on q, k and v."""
+    config, positions = sizes(f)
+    config |= {
+        "ffn": f.count("intermediate_size"),
+        "mlp": f.word("hidden_act", default="silu", among=GATED),
+        "tied": tied(f, False),
+        "qkv_bias": True,
+        **windowed(f, int(config["layers"])),
+    }
+    return translated(f, config, positions)
+
+
+@ADAPTERS.register("qwen3")
+def qwen3(f: Fields) -> Translated:
+    """llama with a norm over each head of q and k."""
+    config, positions = sizes(f)
+    biased = f.flag("attention_bias", default=False)
+    config |= {
+        "head_dim": f.count("head_dim", default=128),
+        "ffn": f.count("intermediate_size"),
+        "mlp": f.word("hidden_act", default="silu", among=GATED),
+        "tied": tied(f, False),
+        "qkv_bias": biased,
+        "out_bias": biased,
+        "qk_norm": True,
+        **windowed(f, int(config["layers"])),
+    }
+    return translated(f, config, positions)

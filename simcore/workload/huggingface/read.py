@@ -1,0 +1,123 @@
+"""A config.json becomes a model record. Nothing is imported, fetched or executed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, NoReturn
+
+from simcore.base.errors import DataError, InvalidConfig, nearest
+from simcore.base.figures import Figure
+from simcore.workload.huggingface.fields import Fields
+from simcore.workload.huggingface.registry import FILES, Translated, adapter, model_types
+from simcore.workload.models import ModelRecord, Training
+
+#: A config is a few kilobytes; a file of megabytes is weights or a tokenizer.
+MAX_FILE_BYTES = 4_000_000
+#: Longest sequence taken where the user does not say: models of 128 k positions are rarely
+#: trained at that length.
+DEFAULT_SEQ_LEN = 4096
+
+
+def read_config(path: Path) -> ModelRecord:
+    """The model that a Hugging Face ``config.json`` describes. Raises DataError.
+
+    Trains as ``training.source`` of the record says unless the user chooses otherwise.
+    """
+    data, text = _load(path)
+    fields = Fields(data, path, text)
+    kind = _model_type(fields)
+    told = adapter(kind)(fields)
+    config, notes = dict(told.config), list(told.notes)
+    if told.positions:
+        config["seq_len"] = min(told.positions, DEFAULT_SEQ_LEN)
+        if told.positions > DEFAULT_SEQ_LEN:
+            notes.append(
+                f"sequences of {DEFAULT_SEQ_LEN} tokens, not the {told.positions} that the "
+                "positions allow: --seq-len says otherwise"
+            )
+    return _record(path, kind, data, told, config, tuple(notes))
+
+
+def _load(path: Path) -> tuple[dict[str, Any], str]:
+    try:
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise DataError("is too large for a model config", file=path)
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as err:
+        raise DataError(f"cannot be read: {err.strerror}", file=path) from None
+    except UnicodeDecodeError:
+        raise DataError("is not text in UTF-8", file=path) from None
+
+    def refuse(word: str) -> NoReturn:
+        line = text[: text.find(word)].count("\n") + 1 if word in text else None
+        raise DataError(f"{word} is not a number", file=path, line=line)
+
+    try:
+        data = json.loads(text, parse_constant=refuse)
+    except json.JSONDecodeError as err:
+        raise DataError(f"not valid JSON: {err.msg}", file=path, line=err.lineno) from None
+    except RecursionError:
+        raise DataError("not valid JSON: nested too deeply", file=path) from None
+    except ValueError as err:  # a whole number of thousands of digits
+        raise DataError(f"not valid JSON: {str(err).split(';')[0]}", file=path) from None
+    if not isinstance(data, dict):
+        raise DataError("must be an object of keys and values", file=path, line=1)
+    return data, text
+
+
+def _model_type(fields: Fields) -> str:
+    kind = fields.data.get("model_type")
+    if kind is None:
+        raise fields.error("model_type", "key is missing: is this a Hugging Face config?")
+    if not isinstance(kind, str):
+        raise fields.error("model_type", "must be a word")
+    if kind not in FILES:
+        known = list(model_types())
+        near = nearest(kind, known)
+        hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
+        raise fields.error("model_type", f"{kind!r:.60} is not supported: {hint}")
+    return kind
+
+
+def _full_name(path: Path, kind: str, data: dict[str, Any]) -> tuple[str, str]:
+    given = data.get("_name_or_path")
+    if isinstance(given, str) and given.strip() and len(given) < 100 and "\n" not in given:
+        short = given.rstrip("/").rsplit("/", 1)[-1]
+        return short or kind, f"{given} ({kind})"
+    stem = path.parent.name if path.name == "config.json" else path.stem
+    stem = stem or kind
+    return stem, stem if stem == kind else f"{stem} ({kind})"
+
+
+def _record(
+    path: Path, kind: str, data: dict[str, Any], told: Translated,
+    config: dict[str, int | float | bool | str], notes: tuple[str, ...],
+) -> ModelRecord:  # fmt: skip
+    name, full_name = _full_name(path, kind, data)
+    record = ModelRecord(
+        name=name,
+        full_name=full_name,
+        arch=told.arch,
+        sample_unit=told.sample_unit,
+        config=config,
+        params=Figure(value=0.0, source="config"),
+        training=Training(
+            micro_batch=1,
+            precision="bf16",
+            optimizer="adamw",
+            strategy="ddp",
+            source=(
+                "defaults for a config that does not say how it is trained: pure bf16 with fp32 "
+                "masters (16 bytes a parameter), AdamW, DDP, one sample at a time, no recompute"
+            ),
+        ),
+        notes=notes,
+        sources={"config": str(path)},
+    )
+    try:
+        workload = record.build()
+    except InvalidConfig as err:
+        raise DataError(str(err), file=path) from None
+    counted = Figure(value=float(workload.trainable_numel), source="config")
+    return record.model_copy(update={"params": counted})

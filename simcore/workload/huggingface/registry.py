@@ -1,0 +1,52 @@
+"""Which file translates which ``model_type``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib import import_module
+
+from simcore.base.registry import Registry
+from simcore.workload.huggingface.fields import Fields
+
+Setting = int | float | bool | str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Translated:
+    """An architecture, its settings, and what had to be assumed.
+
+    ``positions`` bounds the length of a sample where it has one (0: it has none).
+    """
+
+    arch: str
+    sample_unit: str
+    config: dict[str, Setting]
+    positions: int = 0
+    notes: tuple[str, ...] = field(default=())
+
+
+#: ``adapter(fields) -> Translated``, by model_type.
+ADAPTERS: Registry[Callable[[Fields], Translated]] = Registry("model_type")
+
+#: Explicit: no folder scanning; reading a config imports only its own file.
+FILES = {
+    "llama": "llama", "mistral": "llama", "mixtral": "mixtral",
+    "qwen2": "qwen", "qwen3": "qwen", "qwen2_moe": "qwen_moe", "qwen3_moe": "qwen_moe",
+    "gemma": "gemma", "gemma2": "gemma", "gemma3": "gemma", "gemma3_text": "gemma",
+    "phi3": "phi", "gpt2": "gpt2", "gpt_neox": "gpt_neox", "opt": "opt", "bloom": "bloom",
+    "falcon": "falcon", "bert": "bert", "roberta": "bert", "t5": "t5", "vit": "vit",
+    "deepseek_v2": "deepseek", "deepseek_v3": "deepseek", "gpt_oss": "gpt_oss",
+    "whisper": "whisper", "clip": "clip",
+}  # fmt: skip
+
+
+def model_types() -> tuple[str, ...]:
+    """Every model_type that is understood."""
+    return tuple(FILES)
+
+
+def adapter(model_type: str) -> Callable[[Fields], Translated]:
+    """The translation of a supported ``model_type``."""
+    import_module(f"{__package__}.{FILES[model_type]}")
+    return ADAPTERS[model_type]

@@ -1,0 +1,72 @@
+"""Recurrent layers as cuDNN runs them: one product over all steps, then a product a step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from simcore.workload.graph import Affine, Kernel, Op, Saved
+
+_GATES = 4
+
+
+def lstm(
+    name: str,
+    steps: int,
+    k: int,
+    hidden: int,
+    *,
+    save_input: bool = True,
+    save_output: bool = True,
+    input_grad: bool = True,
+) -> Op:
+    """LSTM of one direction over ``steps`` positions a sample, ``k`` inputs, ``hidden`` wide.
+
+    Products with the input run over all positions at once, those with the state once a step, as
+    small as the batch, reading the whole weight again; their pointwise part is one kernel a step.
+    Kept for backward: gates, cell, its tanh, output (7 · hidden a position), and the input.
+    """
+    inner, state = float(_GATES * hidden * k), float(_GATES * hidden * hidden)
+    flop_in, flop_state = 2.0 * steps * inner, 2.0 * steps * state
+    wide: dict[str, Any] = {"n": Affine(_GATES * hidden), "k": Affine(k)}
+    whole = Kernel(
+        kind="gemm", flop=flop_in, low=steps * (k + _GATES * hidden), weight=inner,
+        m=Affine(0, steps), **wide,
+    )  # fmt: skip
+
+    def step(n: int, depth: int) -> Kernel:
+        return Kernel(
+            kind="gemm", flop=flop_state, low=steps * 5.0 * hidden, weight=steps * state,
+            m=Affine(0, 1), n=Affine(n), k=Affine(depth), launches=float(steps),
+        )  # fmt: skip
+
+    def pointwise(elems: float) -> Kernel:
+        return Kernel(kind="elementwise", low=steps * elems * hidden, launches=float(steps))
+
+    bwd = [
+        pointwise(14.0),
+        step(hidden, _GATES * hidden),
+        Kernel(
+            kind="gemm", flop=flop_state, low=steps * 5.0 * hidden, weight=state,
+            m=Affine(hidden), n=Affine(_GATES * hidden), k=Affine(0, steps),
+        ),
+        Kernel(
+            kind="gemm", flop=flop_in, low=steps * (k + 4.0 * hidden), weight=inner,
+            m=Affine(k), n=Affine(_GATES * hidden), k=Affine(0, steps),
+        ),
+        Kernel(kind="reduction", low=steps * 4.0 * hidden, weight=8.0 * hidden),
+    ]  # fmt: skip
+    if input_grad:
+        bwd.append(
+            Kernel(
+                kind="gemm", flop=flop_in, low=steps * (k + 4.0 * hidden), weight=inner,
+                m=Affine(0, steps), n=Affine(k), k=Affine(_GATES * hidden),
+            )
+        )  # fmt: skip
+    kept = steps * hidden * (6.0 + save_output) + steps * k * save_input
+    return Op(
+        name=name,
+        fwd=(whole, step(_GATES * hidden, hidden), pointwise(11.0)),
+        bwd=tuple(bwd),
+        saved=Saved(low=kept),
+        gemm_weight=inner + state,
+    )

@@ -1,0 +1,1 @@
+"""Tracing of any nn.Module into a workload."""

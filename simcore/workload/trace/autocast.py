@@ -1,0 +1,72 @@
+"""CUDA's autocast policy on a machine without one.
+
+CPU autocast keeps norms, softmax, sums and powers in 16 bit where CUDA's runs them in fp32. Inside
+``cuda_policy`` the CUDA list holds (torch 2.13 ``aten/src/ATen/autocast_mode.h``; "Autocast op
+reference", docs.pytorch.org/docs/stable/amp.html), and a model's own ``autocast("cuda")`` is obeyed.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+_FP32 = (
+    "acos", "asin", "cosh", "erfinv", "exp", "expm1", "log", "log10", "log2", "log1p", "reciprocal",
+    "rsqrt", "sinh", "tan", "pow.Tensor_Scalar", "pow.Tensor_Tensor", "pow.Scalar", "softplus",
+    "layer_norm", "group_norm", "cosine_similarity", "poisson_nll_loss", "cosine_embedding_loss",
+    "nll_loss", "nll_loss2d", "hinge_embedding_loss", "kl_div", "l1_loss", "smooth_l1_loss",
+    "huber_loss", "mse_loss", "margin_ranking_loss", "soft_margin_loss", "triplet_margin_loss",
+    "multi_margin_loss", "binary_cross_entropy_with_logits", "dist", "pdist", "cdist", "renorm",
+    "logsumexp", "prod", "softmax.int", "log_softmax.int", "cumprod", "cumsum", "sum",
+    "sum.dim_IntList", "linalg_vector_norm", "norm.Scalar", "norm.ScalarOpt_dim", "rms_norm",
+)  # fmt: skip
+
+
+def _wide(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.float() if value.dtype in (torch.float16, torch.bfloat16) else value
+    if isinstance(value, (list, tuple)):
+        return type(value)(_wide(v) for v in value)
+    return value
+
+
+def _in_fp32(op: Any) -> Any:
+    def run(*args: Any, **kwargs: Any) -> Any:
+        off = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
+        with torch._C._ExcludeDispatchKeyGuard(off):
+            return op(*(_wide(a) for a in args), **{k: _wide(v) for k, v in kwargs.items()})
+
+    return run
+
+
+@contextmanager
+def cuda_policy() -> Iterator[None]:
+    """Autocast inside behaves as on CUDA, whatever device a model names."""
+    lib = torch.library.Library("aten", "IMPL")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # replacing the CPU's policy is what is meant
+        for full in _FP32:
+            name, _, overload = full.partition(".")
+            packet = getattr(torch.ops.aten, name, None)
+            op = getattr(packet, overload or "default", None)
+            if op is not None:
+                lib.impl(full, _in_fp32(op), "AutocastCPU", allow_override=True)
+    plain = torch.amp.autocast_mode.autocast.__init__
+
+    def init(self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
+        if device_type == "cuda":
+            if not args and kwargs.get("dtype") is None:
+                kwargs["dtype"] = torch.float16  # CUDA's default; the CPU's is bfloat16
+            device_type = "cpu"
+        plain(self, device_type, *args, **kwargs)
+
+    torch.amp.autocast_mode.autocast.__init__ = init
+    try:
+        yield
+    finally:
+        torch.amp.autocast_mode.autocast.__init__ = plain
+        lib._destroy()

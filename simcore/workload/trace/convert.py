@@ -1,0 +1,280 @@
+"""Two traces of a model, at two batch sizes, become a Workload.
+
+Everything in a workload is linear in the batch, so two traces give its fixed and its per-sample
+part exactly. A model traced in fp32 answers to every precision: its tensors carry the class that
+CUDA's autocast would give them. One that sets widths itself keeps its bytes.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from simcore.base.errors import UsageError
+from simcore.base.units import MIB
+from simcore.workload.graph import (
+    NOTHING,
+    Affine,
+    Block,
+    Frozen,
+    Kernel,
+    Op,
+    Param,
+    Saved,
+    Workload,
+)
+from simcore.workload.trace.blocks import Segment, place_params, segment_of_ops, segments
+from simcore.workload.trace.record import KernelRecord, OpRecord, Trace, Width
+
+_FP32_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """Splits a quantity that was seen at two batch sizes."""
+
+    batches: tuple[int, int]
+
+    def __call__(self, a: float, b: float) -> tuple[float, float]:
+        per = (b - a) / (self.batches[1] - self.batches[0])
+        return max(0.0, a - per * self.batches[0]), max(0.0, per)
+
+    def affine(self, a: float, b: float) -> Affine:
+        return Affine(*self(a, b))
+
+
+@dataclass(slots=True)
+class _Dropped:
+    """What a workload cannot hold: counted, so that it can be said."""
+
+    flop: float = 0.0
+    saved_bytes: float = 0.0
+    unready: tuple[str, ...] = field(default=())
+
+
+@dataclass(frozen=True, slots=True)
+class _Converter:
+    traces: tuple[Trace, Trace]
+    line: _Line
+    own_width: bool
+    dropped: _Dropped
+
+    def kernel(self, a: KernelRecord, b: KernelRecord) -> Kernel:
+        fixed_flop, flop = self.line(a.flop, b.flop)
+        self.dropped.flop += fixed_flop
+        moved = {"low": 0.0, "high": 0.0, "raw": 0.0}
+        weight = 0.0
+        for p, q in zip((*a.reads, *a.writes), (*b.reads, *b.writes), strict=True):
+            fixed, per = self.line(p.numel, q.numel)
+            own = p.width == "raw" and p.role not in ("parameter", "cast")
+            weight += fixed * (p.item_bytes / _FP32_BYTES if own else 1.0)
+            if p.width == "raw" or self.own_width:
+                moved["raw"] += per * p.item_bytes
+            else:
+                moved[p.width] += per
+        m, n, k, groups = (self.line.affine(x, y) for x, y in zip(a.dims, b.dims, strict=True))
+        return Kernel(
+            kind=a.kind, flop=flop, low=moved["low"], high=moved["high"], raw_bytes=moved["raw"],
+            weight=weight, m=m, n=n, k=k, groups=groups, launches=float(a.launches),
+        )  # fmt: skip
+
+    def kernels(self, i: int) -> tuple[Kernel, ...]:
+        a, b = (t.ops[i].kernels for t in self.traces)
+        return tuple(self.kernel(x, y) for x, y in zip(a, b, strict=True))
+
+    def saved(self, a: float, b: float, item_bytes: int, width: Width) -> Saved:
+        """Per-sample storage of ``a`` and ``b`` bytes at the two batches."""
+        fixed, per = self.line(a, b)
+        self.dropped.saved_bytes += fixed
+        if self.own_width or width == "raw":
+            return Saved(raw_bytes=per)
+        n = per / item_bytes
+        return Saved(low=n) if width == "low" else Saved(high=n)
+
+    def saved_by_op(self) -> dict[int, Saved]:
+        found: dict[int, Saved] = defaultdict(lambda: NOTHING)
+        for a, b in zip(self.traces[0].saved, self.traces[1].saved, strict=True):
+            if a.role == "cast" or (a.role == "input" and not a.saved):
+                continue
+            found[a.op] += self.saved(a.n_bytes, b.n_bytes, a.item_bytes, a.width)
+        return found
+
+    def boundaries(self) -> dict[int, Saved]:
+        """What each call of a repeated module is given that no other call is given, by op."""
+        times: dict[int, int] = defaultdict(int)
+        for call in self.traces[0].calls:
+            for number, *_ in call.arguments:
+                times[number] += 1
+        found: dict[int, Saved] = {}
+        for one, other in zip(self.traces[0].calls, self.traces[1].calls, strict=True):
+            pairs = list(zip(one.arguments, other.arguments, strict=True))
+            own = [p for p in pairs if times[p[0][0]] == 1] or pairs[:1]
+            total = NOTHING
+            before = self.dropped.saved_bytes
+            for a, b in own:
+                total = total + self.saved(a[1], b[1], a[2], a[3])
+            self.dropped.saved_bytes = before
+            found[one.at] = total
+        return found
+
+
+def _same_steps(one: Trace, other: Trace, batches: tuple[int, int], what: str) -> None:
+    names = [[(o.name, o.module, o.phase) for o in t.ops] for t in (one, other)]
+    if names[0] == names[1] and len(one.saved) == len(other.saved):
+        return
+    at = next((i for i, (a, b) in enumerate(zip(*names, strict=False)) if a != b), 0)
+    where = names[0][at][1] if at < len(names[0]) else ""
+    raise UsageError(
+        f"{what}: {where or 'the module'} runs other operators at batch {batches[1]} than at batch "
+        f"{batches[0]}: make them independent of the batch, or describe the model in models_db"
+    )
+
+
+def _own_width(trace: Trace) -> bool:
+    if trace.autocast or any(p.dtype not in ("float32",) for p in trace.params):
+        return True
+    return any(o.dtype in ("float16", "bfloat16") for o in trace.ops)
+
+
+def workload_of(
+    traces: tuple[Trace, Trace], batches: tuple[int, int], *, name: str, sample_unit: str = "sample",
+    tokens_per_sample: float = 0.0,
+) -> Workload:  # fmt: skip
+    """The workload of a model traced at two batch sizes; what it cannot hold stands in its notes.
+
+    Raises UsageError where the model does other things at the second batch than at the first.
+    """
+    first, second = traces
+    _same_steps(first, second, batches, name)
+    line = _Line(batches)
+    own_width, dropped = _own_width(first), _Dropped()
+    convert = _Converter(traces, line, own_width, dropped)
+    found = segments(first)
+    dropped.unready = place_params(first, found)
+    blocks, order = _fold(convert, found)
+    frozen = [p for p in first.params if not p.trained]
+    n_frozen = sum(p.numel for p in frozen)
+    width = sum(p.numel * p.item_bytes for p in frozen) / n_frozen if n_frozen else None
+    parts = (
+        (Frozen(name="frozen parameters", resident_numel=n_frozen, ops=(), bytes_per_param=width),)
+        if n_frozen
+        else ()
+    )
+    workload = Workload(
+        name=name,
+        sample_unit=sample_unit,
+        blocks=tuple(blocks),
+        order=tuple(order),
+        frozen=parts,
+        buffers_numel=sum(n for _, n, _ in first.buffers),
+        n_buffers=len(first.buffers),
+        input_bytes=line(first.input_bytes, second.input_bytes)[1],
+        tokens_per_sample=tokens_per_sample,
+    )
+    return workload.replace(notes=_notes(first, dropped, workload))
+
+
+def _fold(convert: _Converter, found: list[Segment]) -> tuple[list[Block], list[int]]:
+    """One block a distinct segment, and the order in which they run."""
+    trace = convert.traces[0]
+    backward, again = _gradients(trace, found)
+    saved, boundaries = convert.saved_by_op(), convert.boundaries()
+    numbers: dict[tuple[object, ...], int] = {}
+    blocks: list[Block] = []
+    order: list[int] = []
+    for at, segment in enumerate(found):
+        unit = segment.unit
+        ops = [
+            op
+            for i in range(segment.start, segment.stop)
+            if (op := _op(convert, i, unit, backward.get(i, ()), saved.get(i, NOTHING)))
+        ]
+        if extra := again.get(at):
+            kernels = tuple(k for i in extra for k in convert.kernels(i))
+            ops.append(Op(name="recompute", fwd=(), bwd=kernels))
+        params = tuple(Param(_relative(p.names[0], unit), p.numel) for p in segment.params)
+        if not ops and not params:
+            continue
+        boundary = boundaries.get(segment.start, NOTHING) if segment.call else NOTHING
+        recomputes = any(trace.ops[i].phase == "recompute" for i in again.get(at, ()))
+        sure = boundary != NOTHING and not recomputes
+        key = (tuple(ops), params, boundary, sure)
+        if key not in numbers:
+            numbers[key] = len(blocks)
+            block_name = unit or ("start" if not blocks else f"rest {len(blocks)}")
+            blocks.append(
+                Block(name=block_name, ops=tuple(ops), params=params, boundary=boundary,
+                      recomputable=sure)
+            )  # fmt: skip
+        order.append(numbers[key])
+    return blocks, order
+
+
+def _relative(path: str, unit: str) -> str:
+    return path.removeprefix(f"{unit}.") if unit else path
+
+
+def _op(
+    convert: _Converter, i: int, unit: str, backward: Sequence[int], saved: Saved
+) -> Op | None:
+    record: OpRecord = convert.traces[0].ops[i]
+    fwd = convert.kernels(i)
+    bwd = tuple(k for j in backward for k in convert.kernels(j))
+    if not fwd and not bwd and saved == NOTHING:
+        return None
+    module = _relative(record.module, unit) if record.module != unit else ""
+    name = f"{module}.{record.name}" if module else record.name
+    return Op(name=name, fwd=fwd, bwd=bwd, saved=saved, gemm_weight=float(record.gemm_weight))
+
+
+def _gradients(
+    trace: Trace, found: list[Segment]
+) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
+    """Backward ops by the forward op whose gradient they are; and by segment, what runs again.
+
+    Ops of no known origin (sums of gradients that the engine makes) go to the segment in which
+    backward is at that moment.
+    """
+    of_op = segment_of_ops(found)
+    by_op: dict[int, list[int]] = defaultdict(list)
+    by_segment: dict[int, list[int]] = defaultdict(list)
+    last_of_unit = {s.unit: i for i, s in enumerate(found)}
+    of_again: dict[int, int] = {}
+    current, current_op = len(found) - 1, len(of_op) - 1
+    for i in range(len(of_op), len(trace.ops)):
+        op = trace.ops[i]
+        if op.phase == "recompute":
+            here = of_op[op.owner] if 0 <= op.owner < len(of_op) else None
+            if here is None:
+                heads = (op.module.rsplit(".", n)[0] for n in range(op.module.count(".") + 1))
+                units = (u for u in (op.module, *heads) if u in last_of_unit)
+                here = last_of_unit.get(next(units, ""), current)
+            of_again[i] = current = here
+            by_segment[here].append(i)
+        elif op.owner >= len(of_op):
+            by_segment[of_again.get(op.owner, current)].append(i)
+        else:
+            if op.owner >= 0:
+                current_op, current = op.owner, of_op[op.owner]
+            by_op[current_op].append(i)
+    return by_op, by_segment
+
+
+def _notes(trace: Trace, dropped: _Dropped, workload: Workload) -> tuple[str, ...]:
+    found = []
+    if dropped.flop > 1e-3 * max(workload.forward_flop, 1.0):
+        found.append(f"{dropped.flop:.3g} FLOP a step that do not depend on the batch are left out")
+    if dropped.saved_bytes > MIB:
+        size = dropped.saved_bytes / MIB
+        found.append(f"{size:.1f} MiB kept for backward whatever the batch are left out")
+    if dropped.unready:
+        names = ", ".join(dropped.unready[:3]) + ("…" if len(dropped.unready) > 3 else "")
+        found.append(
+            f"{len(dropped.unready)} parameters get no gradient ({names}): DDP would need "
+            "find_unused_parameters"
+        )
+    if trace.uncounted:
+        names = ", ".join(trace.uncounted[:5])
+        found.append(f"no FLOP are counted for {names}")
+    return tuple(found)

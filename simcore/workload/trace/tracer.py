@@ -1,0 +1,186 @@
+"""One training step of a module on fake tensors, recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from simcore.base.errors import UsageError
+from simcore.workload.trace.attention import Attention, attention_as
+from simcore.workload.trace.autocast import cuda_policy
+from simcore.workload.trace.fake import eager, faked, unwrapped
+from simcore.workload.trace.guard import check_traceable, explained
+from simcore.workload.trace.record import ParamRecord, Trace
+from simcore.workload.trace.recorder import Recorder, leaves
+from simcore.workload.trace.units import repeated_units
+
+Loss = Callable[..., Any]
+_AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def trace(
+    module_or_step: Any,
+    sample_inputs: Sequence[Any],
+    *,
+    loss: Loss | None = None,
+    autocast: str | None = None,
+    attention: Attention = "flash",
+    modules: Iterable[Any] = (),
+    what: str = "",
+) -> Trace:
+    """Forward and backward of ``module_or_step(*sample_inputs)`` without memory or values.
+
+    A module's output becomes a scalar by ``loss(output)``; without one, by the output's own
+    ``loss`` or the mean of its floating-point tensors. A step is a callable that returns the loss
+    itself; ``modules`` names the modules that it trains. ``autocast``: None, ``bf16`` or ``fp16``
+    with CUDA's list. ``attention``: which kernel CUDA would take; ``native`` is this machine's.
+
+    Only shapes and dtypes of ``sample_inputs`` count, and the module is as before afterwards.
+    Raises UsageError: what cannot be traced, with the module's path and what to do; and for an
+    exception of the model's own code, with its type, text, file and line.
+    """
+    if autocast not in (None, *_AUTOCAST):
+        raise UsageError(f"autocast is bf16 or fp16, not {autocast!r}")
+    is_module = isinstance(module_or_step, nn.Module)
+    target = unwrapped(module_or_step) if is_module else module_or_step
+    trained = (target,) if is_module else tuple(unwrapped(m) for m in modules)
+    if not trained:
+        raise UsageError("a training step is traced with its modules: give modules=(model,)")
+    what = what or type(trained[0]).__name__
+    check_traceable(trained, what)
+    recorder = Recorder()
+    with ExitStack() as stack:
+        stack.enter_context(eager())
+        stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
+        stack.enter_context(faked(trained))
+        inputs = _fake_inputs(sample_inputs)
+        params, buffers = _inventory(trained, recorder)
+        for t in leaves(inputs):
+            recorder.know(t, "input", "high" if t.dtype == torch.float32 else "raw")
+        order: list[str] = []
+        handles = _hooks(trained, recorder, params, order)
+        stack.callback(lambda: [h.remove() for h in handles])
+        stack.enter_context(cuda_policy())
+        stack.enter_context(attention_as(attention))
+        stack.enter_context(explained(what, recorder, trained))
+        stack.enter_context(recorder)
+        saving = torch.autograd.graph.saved_tensors_hooks(recorder.pack, lambda t: t)
+        with saving, ExitStack() as forward:
+            if autocast:
+                forward.enter_context(torch.autocast("cpu", dtype=_AUTOCAST[autocast]))
+            output = target(*inputs)
+            value = _scalar(output, loss if is_module else None)
+        if not value.requires_grad:
+            raise UsageError(f"{what}: the loss does not depend on any trained parameter")
+        saved, live = recorder.alive(), recorder.live
+        recorder.stack[:] = [""]
+        value.backward()
+        peak = recorder.peak
+    return Trace(
+        ops=tuple(recorder.ops),
+        saved=saved,
+        params=tuple(
+            ParamRecord(
+                tuple(names), p.numel(), p.element_size(), p.requires_grad, _dtype(p),
+                recorder.first_use(p),
+            )
+            for p, names in params.values()
+        ),
+        buffers=buffers,
+        gradient_order=tuple(order),
+        units=tuple(recorder.units),
+        calls=tuple(recorder.calls),
+        input_bytes=sum(t.numel() * t.element_size() for t in leaves(inputs)),
+        live_after_forward_bytes=live,
+        peak_live_bytes=peak,
+        autocast=autocast,
+        uncounted=tuple(recorder.uncounted),
+    )
+
+
+def _dtype(tensor: Any) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def _fake_inputs(inputs: Any) -> Any:
+    if isinstance(inputs, torch.Tensor):
+        return torch.empty(inputs.shape, dtype=inputs.dtype, device="cpu")
+    if isinstance(inputs, (list, tuple)):
+        return type(inputs)(_fake_inputs(v) for v in inputs)
+    if isinstance(inputs, dict):
+        return {k: _fake_inputs(v) for k, v in inputs.items()}
+    return inputs
+
+
+def _scalar(output: Any, loss: Loss | None) -> Any:
+    """The loss: the caller's, the output's own, else the mean of all float outputs."""
+    if loss is not None:
+        return loss(output)
+    own = output.get("loss") if isinstance(output, dict) else getattr(output, "loss", None)
+    if isinstance(own, torch.Tensor):
+        return own
+    if not isinstance(output, (torch.Tensor, list, tuple, dict)) and hasattr(output, "__dict__"):
+        output = vars(output)
+    floats = [t for t in leaves(output) if t.is_floating_point() and t.requires_grad]
+    if not floats:
+        raise UsageError("the model returns no floating-point tensor that depends on a parameter")
+    if len(floats) == 1 and floats[0].numel() == 1:
+        return floats[0].reshape(())
+    total = floats[0].float().mean()
+    for other in floats[1:]:
+        total = total + other.float().mean()
+    return total
+
+
+def _prefix(trained: tuple[Any, ...], i: int) -> str:
+    return "" if len(trained) == 1 else f"{i}."
+
+
+def _inventory(trained: tuple[Any, ...], recorder: Recorder) -> tuple[dict[int, Any], Any]:
+    params: dict[int, tuple[Any, list[str]]] = {}
+    buffers: dict[int, tuple[str, int, int]] = {}
+    for i, root in enumerate(trained):
+        at = _prefix(trained, i)
+        for name, p in root.named_parameters(remove_duplicate=False):
+            recorder.know(p, "parameter", "high" if p.dtype == torch.float32 else "raw")
+            params.setdefault(id(p), (p, []))[1].append(at + name.replace("_orig_mod.", ""))
+        for name, b in root.named_buffers():
+            recorder.know(b, "buffer", "high" if b.dtype == torch.float32 else "raw")
+            buffers.setdefault(id(b), (at + name, b.numel(), b.element_size()))
+    return params, tuple(buffers.values())
+
+
+def _hooks(
+    trained: tuple[Any, ...], recorder: Recorder, params: dict[int, Any], order: list[str]
+) -> list[Any]:
+    handles: list[Any] = []
+
+    def ready(name: str) -> Callable[[Any], None]:
+        return lambda _: order.append(name)
+
+    for p, names in params.values():
+        if p.requires_grad:
+            handles.append(p.register_post_accumulate_grad_hook(ready(names[0])))
+    seen: set[int] = set()
+    for i, root in enumerate(trained):
+        at = _prefix(trained, i)
+        recorder.units.update(dict.fromkeys(at + u for u in repeated_units(root)))
+        for name, module in root.named_modules():
+            if id(module) in seen:
+                continue
+            seen.add(id(module))
+            path = (at + name.replace("_orig_mod.", "").removesuffix("_orig_mod")).strip(".")
+
+            def enter(_: Any, args: Any, kwargs: Any, path: str = path) -> None:
+                recorder.enter(path, (args, kwargs))
+
+            handles.append(module.register_forward_pre_hook(enter, with_kwargs=True))
+            handles.append(
+                module.register_forward_hook(lambda *_: recorder.leave(), always_call=True)
+            )
+    return handles

@@ -1,0 +1,41 @@
+"""Which modules repeat: the blocks of a traced model."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+_CONTAINERS = ("Sequential", "ModuleList", "ModuleDict")
+
+
+def _is_leaf(module: Any) -> bool:
+    return next(module.children(), None) is None
+
+
+def repeated_units(root: Any) -> list[str]:
+    """Paths of repeated children: members of a list or sequence of which two share a class.
+
+    The outermost ones count: experts inside a layer are part of the layer. Leaves (a Linear among
+    activations) and plain containers are no units.
+    """
+    found: list[str] = []
+
+    def walk(module: Any, path: str) -> None:
+        children = list(module.named_children())
+        units: set[str] = set()
+        if type(module).__name__ in _CONTAINERS:
+            kinds = Counter(type(m) for _, m in children if not _is_leaf(m))
+            units = {
+                name
+                for name, m in children
+                if not _is_leaf(m) and kinds[type(m)] > 1 and type(m).__name__ not in _CONTAINERS
+            }
+        for name, child in children:
+            at = f"{path}.{name}" if path else name
+            if name in units:
+                found.append(at)
+            else:
+                walk(child, at)
+
+    walk(root, "")
+    return found
