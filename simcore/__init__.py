@@ -15,12 +15,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from simcore.api import predict
     from simcore.engine.result import Prediction
+    from simcore.workload.trace.estimate import estimate_memory
 
 __version__ = "0.1.0"
 
-__all__ = ["Prediction", "__version__", "predict"]
+__all__ = ["Prediction", "__version__", "estimate_memory", "predict"]
 
-_HOMES = {"predict": "simcore.api", "Prediction": "simcore.engine.result"}
+_HOMES = {
+    "predict": "simcore.api",
+    "Prediction": "simcore.engine.result",
+    "estimate_memory": "simcore.workload.trace.estimate",
+}
 
 
 def __getattr__(name: str) -> object:

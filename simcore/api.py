@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from simcore.base.errors import InvalidConfig
 from simcore.engine.predict import Request, fitting_batch
@@ -22,7 +22,10 @@ from simcore.hardware.profile import load_profile
 from simcore.strategy.precision import PRECISIONS
 from simcore.strategy.strategy import parallelism_named
 from simcore.validate.known import measured_rows
-from simcore.workload.models import MODELS
+from simcore.workload.resolve import resolve_model
+
+if TYPE_CHECKING:
+    from simcore.engine.memory_timeline import MemoryTimeline
 
 
 def predict(
@@ -43,7 +46,8 @@ def predict(
     """
     request = make_request(model, gpus, **options)
     result = _predict(request, keep_timeline=keep_timeline)
-    run_steps = _run_steps(request, result, steps, epochs)
+    inputs = tuple(options.get("inputs") or ())
+    run_steps = _run_steps(model, inputs, result, steps, epochs)
     return replace(
         result,
         fixes=_fixes(request) if not result.fits else (),
@@ -63,6 +67,21 @@ def explain(model: str, gpus: str, term: str, **options: Unpack[Options]) -> Exp
     find_terms(term)
     request = make_request(model, gpus, **options)
     return _explain(request, _predict(request), term)
+
+
+def memory_timeline(
+    model: str, gpus: str, *, expandable_segments: bool = False, **options: Unpack[Options]
+) -> MemoryTimeline:
+    """Memory of the fullest GPU over one step, as PyTorch's caching allocator would hold it.
+
+    Bytes by term, allocated and reserved after every allocation [bytes]; the device's limit.
+    ``expandable_segments`` as in ``PYTORCH_CUDA_ALLOC_CONF``. Raises UsageError as ``predict``;
+    a job that runs out of memory is an answer (``fits``).
+    """
+    from simcore.engine.memory_timeline import memory_timeline as _memory_timeline
+
+    request = make_request(model, gpus, **options)
+    return _memory_timeline(request, expandable_segments=expandable_segments)
 
 
 def find_terms(term: str) -> tuple[str, ...]:
@@ -196,7 +215,11 @@ def calibrate_from(
 
 
 def _run_steps(
-    request: Request, result: Prediction, steps: float | None, epochs: float | None
+    model: str,
+    inputs: tuple[str, ...],
+    result: Prediction,
+    steps: float | None,
+    epochs: float | None,
 ) -> float | None:
     if problems := run_violations(steps, epochs):
         raise InvalidConfig(problems)
@@ -204,9 +227,10 @@ def _run_steps(
         return float(steps)
     if epochs is None:
         return None
-    data = MODELS[request.workload.name].dataset
+    source = resolve_model(model, inputs=inputs)
+    data = source.dataset
     if data is None:
-        raise InvalidConfig([f"{request.workload.name} has no data set: give --steps"])
+        raise InvalidConfig([f"{source.name} has no data set: give --steps"])
     per_epoch = data.samples.value // result.global_batch
     if per_epoch < 1:
         raise InvalidConfig(
@@ -247,5 +271,6 @@ def _fixes(request: Request) -> tuple[str, ...]:
 __all__ = [
     "Explanation", "Options", "Prediction", "Request", "Sweep", "calibrate_from",
     "explain", "find_terms",
-    "make_request", "predict", "run_violations", "sweep", "validate", "validate_ops",
+    "make_request", "memory_timeline", "predict", "run_violations", "sweep", "validate",
+    "validate_ops",
 ]  # fmt: skip

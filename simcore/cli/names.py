@@ -86,6 +86,13 @@ def _terms() -> Iterable[str]:
     return TERMS
 
 
+def _dialects() -> Iterable[str]:
+    from simcore.strategy.dialects import FILES
+
+    return FILES
+
+
+dialects = _completer(_dialects)
 models = _completer(_models)
 gpus = _completer(_gpus)
 nodes = _completer(_nodes)

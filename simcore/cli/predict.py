@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from simcore.cli import names
+from simcore.cli.emit import emit_problems, warn_unknown, write_launch
+from simcore.cli.memory_files import path_problems, write_files
 from simcore.cli.output import colour_wanted, complain, write
 from simcore.cli.values import number, whole
 
@@ -24,7 +26,12 @@ def _option(flag: str, metavar: str, text: str, complete: names.Completer | None
 def predict(
     model: Annotated[
         str | None,
-        _option("--model", "NAME", "What to train (needed); `simcore list models`.", names.models),
+        _option("--model", "NAME", "What to train (needed): `simcore list models`, a YAML or "
+                "config.json file, or pkg.mod:callable.", names.models),
+    ] = None,
+    inputs: Annotated[
+        list[str] | None,
+        _option("--input", "DTYPE[SHAPE]", "Of a callable: float32[B,3,224,224]; once an input."),
     ] = None,
     gpus: Annotated[
         str | None,
@@ -89,9 +96,30 @@ def predict(
     seq_len: Annotated[
         str | None, _option("--seq-len", "N", "Sequence length, where the model has one.")
     ] = None,
+    lora_rank: Annotated[
+        str | None,
+        _option("--lora-rank", "N", "Train adapters of rank N, the base frozen (transformers)."),
+    ] = None,
+    lora_targets: Annotated[
+        str | None,
+        _option("--lora-targets", "LIST", "Products with an adapter: q_proj,v_proj or all-linear."),
+    ] = None,
+    quantised_base: Annotated[
+        str | None, _option("--quantised-base", "FORMAT", "Frozen base in none, nf4 or int8.")
+    ] = None,
     calibration: Annotated[
         str | None,
         _option("--calibration", "NAME|FILE", "Fitted hardware figures.", names.calibrations),
+    ] = None,
+    launch: Annotated[
+        str | None,
+        _option("--launch", "FILE|FLAGS", "A launch file or quoted line: DeepSpeed JSON, Megatron "
+                "flags, torchtitan TOML, Accelerate YAML, torchrun; options above win."),
+    ] = None,
+    emit: Annotated[
+        str | None,
+        _option("--emit", "DIALECT", "Write the job's launch file instead of the answer: "
+                "deepspeed, megatron, torchtitan, accelerate, torchrun, slurm.", names.dialects),
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="JSON as in docs/prediction.schema.json.")
@@ -100,6 +128,16 @@ def predict(
         Path | None,
         typer.Option("--trace", metavar="FILE",
                      help="Write the step for ui.perfetto.dev (.json or .json.gz)."),
+    ] = None,
+    memory_snapshot: Annotated[
+        Path | None,
+        typer.Option("--memory-snapshot", metavar="FILE",
+                     help="Write memory over the step for pytorch.org/memory_viz (.pickle)."),
+    ] = None,
+    memory_plot: Annotated[
+        Path | None,
+        typer.Option("--memory-plot", metavar="FILE",
+                     help="Plot memory over the step (.svg or .png)."),
     ] = None,
     explain: Annotated[
         str | None,
@@ -112,7 +150,7 @@ def predict(
     What is not given takes the model's own default and is marked (default). Exit code 0: it
     fits, 1: it does not, 2: the command is wrong.
     """
-    problems: list[str] = []
+    problems: list[str] = path_problems(memory_snapshot, memory_plot)
     if model is None:
         problems.append("--model is missing: name one of `simcore list models`")
     if gpus is None:
@@ -136,14 +174,26 @@ def predict(
         "nnodes": whole("nnodes", nnodes, problems),
         "nproc_per_node": whole("nproc-per-node", nproc_per_node, problems),
         "seq_len": whole("seq-len", seq_len, problems),
+        "lora_rank": whole("lora-rank", lora_rank, problems),
+        "lora_targets": lora_targets,
+        "quantised_base": quantised_base,
         "calibration": calibration,
+        "inputs": tuple(inputs) if inputs else None,
+        "launch": launch,
     }
+    problems += emit_problems(emit, as_json, explain)
     answer = _answer(model, gpus, options, length, trace, explain, problems)
+    warn_unknown(launch)
     if trace is not None:
         _write_trace(answer, trace)
+    if model is not None and gpus is not None:
+        write_files(model, gpus, options, memory_snapshot, memory_plot)
     if explain is not None:
         assert model is not None and gpus is not None
         _explain(model, gpus, explain, options, as_json)
+    elif emit is not None:
+        assert model is not None and gpus is not None
+        write_launch(emit, answer, model, gpus, options)
     elif as_json:
         from simcore.report.jsonout import dumps, to_dict
 

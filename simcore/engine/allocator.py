@@ -11,131 +11,30 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable
-from dataclasses import dataclass
 from math import inf
-from typing import Literal, NamedTuple
 
 import numpy as np
 
-from simcore.base.arrays import NDArray
 from simcore.base.errors import InvalidConfig
-from simcore.base.units import MIB
+from simcore.engine.allocator_types import (
+    LARGE_SEGMENT_BYTES,
+    MIN_BLOCK_BYTES,
+    MIN_LARGE_BYTES,
+    ROUND_LARGE_BYTES,
+    SMALL_BYTES,
+    SMALL_SEGMENT_BYTES,
+    Action,
+    AllocatorConfig,
+    BlockState,
+    Event,
+    Replay,
+    SegmentEvent,
+    SegmentState,
+)
 
-MIN_BLOCK_BYTES = 512
-SMALL_BYTES = MIB
-SMALL_SEGMENT_BYTES = 2 * MIB
-LARGE_SEGMENT_BYTES = 20 * MIB
-MIN_LARGE_BYTES = 10 * MIB
-ROUND_LARGE_BYTES = 2 * MIB
 #: First address handed out, and the distance between address ranges of expandable segments.
 _FIRST_ADDRESS = 1 << 41
 _ADDRESS_RANGE = 1 << 44
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AllocatorConfig:
-    """The settings of ``PYTORCH_CUDA_ALLOC_CONF`` that change where blocks go.
-
-    ``max_split_bytes``: larger blocks are never split, nor given to smaller requests.
-    ``roundup_power2_divisions``: sizes are rounded up to this many steps between powers of two
-    (0: multiples of 512 bytes). ``limit_bytes``: what all segments together may take.
-    """
-
-    expandable_segments: bool = False
-    max_split_bytes: float = inf
-    roundup_power2_divisions: int = 0
-    limit_bytes: float = inf
-
-    def __post_init__(self) -> None:
-        divisions = self.roundup_power2_divisions
-        problems = []
-        if divisions < 0 or divisions & (divisions - 1):
-            problems.append(f"roundup_power2_divisions must be a power of two, not {divisions}")
-        if self.max_split_bytes <= LARGE_SEGMENT_BYTES:
-            problems.append("max_split_size must be above 20 MiB, as PyTorch demands")
-        if problems:
-            raise InvalidConfig(problems)
-
-    def rounded(self, n_bytes: int) -> int:
-        """The size of the block that a request needs."""
-        divisions = self.roundup_power2_divisions
-        if n_bytes < MIN_BLOCK_BYTES:
-            return MIN_BLOCK_BYTES
-        if divisions > 1 and n_bytes > MIN_BLOCK_BYTES * divisions:
-            step = max((1 << (n_bytes.bit_length() - 1)) // divisions, 1)
-            return -(-n_bytes // step) * step
-        return -(-n_bytes // MIN_BLOCK_BYTES) * MIN_BLOCK_BYTES
-
-
-class Event(NamedTuple):
-    """One allocation of ``n_bytes`` under a number of its own, or (None) its end."""
-
-    id: int
-    n_bytes: int | None
-
-
-class SegmentEvent(NamedTuple):
-    """A change of what is reserved, before event ``at``: a segment, or pages of one."""
-
-    at: int
-    action: Literal["segment_alloc", "segment_free", "segment_map", "segment_unmap"]
-    address: int
-    n_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class BlockState:
-    """One block of a segment; ``owner`` is the allocation in it, None where it is cached."""
-
-    address: int
-    n_bytes: int
-    requested_bytes: int
-    owner: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentState:
-    """One segment and its blocks in address order."""
-
-    address: int
-    n_bytes: int
-    small: bool
-    expandable: bool
-    blocks: tuple[BlockState, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class Replay:
-    """What the allocator held after each event; arrays [events], bytes.
-
-    ``requested``: as asked for; ``allocated``: blocks in use (``torch.cuda.memory_allocated``);
-    ``reserved``: segments. ``address`` is each event's block. ``segments`` is the map at the end.
-    ``failed_at``: the event that found no memory even after all cached segments were given
-    back; the replay ends before it.
-    """
-
-    requested: NDArray[np.int64]
-    allocated: NDArray[np.int64]
-    reserved: NDArray[np.int64]
-    address: NDArray[np.int64]
-    segments: tuple[SegmentState, ...]
-    segment_events: tuple[SegmentEvent, ...]
-    n_retries: int
-    failed_at: int | None
-
-    @property
-    def peak_allocated_bytes(self) -> int:
-        return int(self.allocated.max(initial=0))
-
-    @property
-    def peak_reserved_bytes(self) -> int:
-        return int(self.reserved.max(initial=0))
-
-    @property
-    def fragmentation_frac(self) -> float:
-        """Share of the reserved peak that no allocation ever used at once."""
-        peak = self.peak_reserved_bytes
-        return 1.0 - self.peak_allocated_bytes / peak if peak else 0.0
 
 
 class _Block:
@@ -180,8 +79,8 @@ class _Pool:
 class CachingAllocator:
     """The state of the allocator; ``replay`` drives one over a whole list."""
 
-    def __init__(self, config: AllocatorConfig = AllocatorConfig()) -> None:  # noqa: B008
-        self.config = config
+    def __init__(self, config: AllocatorConfig | None = None) -> None:
+        self.config = config = config or AllocatorConfig()
         self.requested = self.allocated = self.reserved = 0
         self.n_retries = 0
         self.segment_events: list[SegmentEvent] = []
@@ -294,12 +193,7 @@ class CachingAllocator:
         self._reserve("segment_alloc", block.address, total)
         return block
 
-    def _reserve(
-        self,
-        action: Literal["segment_alloc", "segment_free", "segment_map", "segment_unmap"],
-        address: int,
-        n_bytes: int,
-    ) -> None:
+    def _reserve(self, action: Action, address: int, n_bytes: int) -> None:
         gained = action in ("segment_alloc", "segment_map")
         self.reserved += n_bytes if gained else -n_bytes
         self.segment_events.append(SegmentEvent(self._now, action, address, n_bytes))
@@ -347,7 +241,8 @@ class CachingAllocator:
         first = None
         for _, hole in pool.unmapped:
             first = hole.prev if hole.prev is not None and hole.prev.free else hole
-            length, block = 0, first
+            length = 0
+            block: _Block | None = first
             while block is not None and block.free and length < size:
                 length += block.size
                 block = block.next
@@ -459,7 +354,7 @@ def replay(
     Zero bytes take nothing, as in PyTorch. Raises InvalidConfig where an allocation ends that
     is not held, or a number is used twice at once.
     """
-    allocator = CachingAllocator(config or AllocatorConfig())
+    allocator = CachingAllocator(config)
     requested: list[int] = []
     allocated: list[int] = []
     reserved: list[int] = []
@@ -468,24 +363,23 @@ def replay(
     failed = None
     used = allocator._used
     for i, (number, n_bytes) in enumerate(events):
+        address: int | None = 0
         if n_bytes is None:
             if number in used:
-                address: int | None = allocator.free(number, i)
+                address = allocator.free(number, i)
             elif number in empty:
                 empty.discard(number)
-                address = 0
             else:
                 raise InvalidConfig([f"event {i} frees allocation {number}, which is not held"])
         elif number in used or number in empty:
             raise InvalidConfig([f"event {i} allocates {number}, which is already held"])
         elif n_bytes <= 0:
             empty.add(number)
-            address = 0
         else:
             address = allocator.allocate(number, n_bytes, i)
-            if address is None:
-                failed = i
-                break
+        if address is None:
+            failed = i
+            break
         requested.append(allocator.requested)
         allocated.append(allocator.allocated)
         reserved.append(allocator.reserved)
@@ -500,3 +394,7 @@ def replay(
         n_retries=allocator.n_retries,
         failed_at=failed,
     )
+
+
+__all__ = ["AllocatorConfig", "BlockState", "CachingAllocator", "Event", "Replay", "SegmentState",
+           "replay"]  # fmt: skip

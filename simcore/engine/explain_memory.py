@@ -7,7 +7,7 @@ from simcore.engine.explain_facts import Facts, Teller, Told
 from simcore.engine.memory import (
     ALLOCATOR_LARGE_BYTES,
     ALLOCATOR_ROUND_BYTES,
-    CUBLAS_WORKSPACE_BYTES,
+    CUBLAS_HANDLES,
     NCCL_BUFFER_BYTES,
     NCCL_CHANNELS_NETWORK,
     NCCL_CHANNELS_NVLINK,
@@ -94,13 +94,15 @@ def _buckets(f: Facts) -> Told:
             "DeepSpeed reduce_bucket_size, default 5e8",
         )
     return Told(
-        "parameters x gradient bytes: DDP's flat buckets beside the gradients",
+        "parameters x gradient bytes: DDP's flat buckets, beside the gradients unless these are "
+        "views of them",
         (
             _params(f),
             ("bytes each", f"{s.precision.grad_bytes}"),
             ("strategy", s.parallelism),
+            ("gradient_as_bucket_view", f"{s.bucket_view}"),
         ),
-        "torch DistributedDataParallel, gradient_as_bucket_view=False (Li et al. 2020)",
+        "torch DistributedDataParallel (Li et al. 2020)",
     )
 
 
@@ -187,9 +189,12 @@ def _working(f: Facts) -> Told:
 
 def _workspace(f: Facts) -> Told:
     return Told(
-        "2 x 4 MiB + 8 x 16 KiB a handle",
-        (("CUBLAS_WORKSPACE_CONFIG", ":4096:2:16:8"), ("bytes", f"{CUBLAS_WORKSPACE_BYTES:,}")),
-        "docs.pytorch.org, notes on randomness: the default",
+        "handles x (2 x 4 MiB + 8 x 16 KiB; from Hopper on 32 MiB)",
+        (
+            ("handles", f"{CUBLAS_HANDLES}: the thread of forward and that of autograd"),
+            ("bytes", f"{f.result.memory.terms['workspace']:,.0f}"),
+        ),
+        "CUBLAS_WORKSPACE_CONFIG's default, aten/src/ATen/cuda/CublasHandlePool.cpp",
     )
 
 

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -24,10 +25,13 @@ from simcore.workload.graph import Frozen, Workload
 Array = NDArray[np.float64]
 
 #: cuBLAS workspace that PyTorch reserves a handle: CUBLAS_WORKSPACE_CONFIG default
-#: ":4096:2:16:8", i.e. 2 x 4096 KiB + 8 x 16 KiB (docs.pytorch.org, notes/randomness).
-#: Autograd's thread has a handle of its own (aten/src/ATen/cuda/CublasHandlePool.cpp).
+#: ":4096:2:16:8", i.e. 2 x 4096 KiB + 8 x 16 KiB (docs.pytorch.org, notes/randomness), but 32 MiB
+#: from Hopper on (parseChosenWorkspaceSize in aten/src/ATen/cuda/CublasHandlePool.cpp).
+CUBLAS_HANDLE_BYTES = 2 * 4 * MIB + MIB // 8
+CUBLAS_HANDLE_BYTES_HOPPER = 32 * MIB
+#: The thread that runs forward has a handle, autograd's thread another.
 CUBLAS_HANDLES = 2
-CUBLAS_WORKSPACE_BYTES = CUBLAS_HANDLES * (2 * 4 * MIB + MIB // 8)
+CUBLAS_WORKSPACE_BYTES = CUBLAS_HANDLES * CUBLAS_HANDLE_BYTES
 #: NCCL_BUFFSIZE default, one Simple buffer of one connection of one channel (NCCL user guide).
 NCCL_BUFFER_BYTES = 4 * MIB
 #: Ring neighbour plus up to three tree neighbours.
@@ -39,6 +43,12 @@ NCCL_CHANNELS_NETWORK = 4
 #: The caching allocator rounds blocks above 10 MiB up to 2 MiB (c10/cuda/CUDACachingAllocator).
 ALLOCATOR_LARGE_BYTES = 10 * MIB
 ALLOCATOR_ROUND_BYTES = 2 * MIB
+
+
+def workspace_bytes(architectures: Iterable[str]) -> float:
+    """cuBLAS workspaces of one rank, on the GPU that keeps most."""
+    newer = any(a.startswith(("Hopper", "Blackwell")) for a in architectures)
+    return float(CUBLAS_HANDLES * (CUBLAS_HANDLE_BYTES_HOPPER if newer else CUBLAS_HANDLE_BYTES))
 
 
 @dataclass(frozen=True)
@@ -124,6 +134,7 @@ def memory_of(
     *,
     nvlink: bool,
     cuda_context_bytes: float,
+    cublas_bytes: float = CUBLAS_WORKSPACE_BYTES,
 ) -> Memory:
     """Peak memory of the fullest rank for every configuration (all inputs [C])."""
     p = strategy.precision
@@ -192,7 +203,7 @@ def memory_of(
     terms = dict(state)
     for key in moments[0]:
         terms[key] = np.choose(moment, [one * m[key] for m in moments])
-    terms["workspace"] = one * CUBLAS_WORKSPACE_BYTES
+    terms["workspace"] = one * cublas_bytes
     allocated = sum(terms.values(), zero)
 
     size = acts.storage_bytes[:, None] * batches

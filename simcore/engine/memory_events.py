@@ -9,7 +9,7 @@ between freed activations, as they do in PyTorch.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -86,8 +86,15 @@ class _Step:
     """Writes the events of one rank; ``run`` is the only thing to call."""
 
     def __init__(
-        self, workload: Workload, strategy: Strategy, micro_batch: int, grad_accum: int, ranks: int
+        self,
+        workload: Workload,
+        strategy: Strategy,
+        micro_batch: int,
+        grad_accum: int,
+        ranks: int,
+        cublas_bytes: float,
     ) -> None:
+        self.handle_bytes = cublas_bytes / CUBLAS_HANDLES
         self.w, self.s, self.b = workload, strategy, float(micro_batch)
         self.p = strategy.precision
         self.early = grad_accum > 1
@@ -166,12 +173,11 @@ class _Step:
         out.phase(f"step {step} forward")
         if not step:
             # one handle a thread: the caller's here, autograd's in backward
-            out.alloc(CUBLAS_WORKSPACE_BYTES / CUBLAS_HANDLES, "workspace", "cuBLAS", "forward")
+            out.alloc(self.handle_bytes, "workspace", "cuBLAS", "forward")
         saved, copies = self._forward()
         out.phase(f"step {step} backward")
         if not step:
-            rest = CUBLAS_WORKSPACE_BYTES * (1 - 1 / CUBLAS_HANDLES)
-            out.alloc(rest, "workspace", "cuBLAS", "backward")
+            out.alloc(self.handle_bytes, "workspace", "cuBLAS", "backward")
         self._backward(saved, copies)
         out.phase(f"step {step} update")
         self._update(first=step == 0)
@@ -261,6 +267,8 @@ class _Step:
             mine: list[int] = []
             if now.takes_input:
                 pieces.remove(before)
+                if carried >= 0:  # it was an activation from the start
+                    out.what[carried] = replace(out.what[carried], term=term)
                 mine.append(carried)
                 carried = -1
             for size in pieces:
@@ -362,6 +370,7 @@ def step_events(
     micro_batch: int,
     grad_accum: int = 1,
     n_ranks: int = 1,
+    cublas_bytes: float = CUBLAS_WORKSPACE_BYTES,
 ) -> EventList:
     """Set-up and three steps of the fullest rank, in bytes as requested from the allocator."""
-    return _Step(workload, strategy, micro_batch, grad_accum, n_ranks).run()
+    return _Step(workload, strategy, micro_batch, grad_accum, n_ranks, cublas_bytes).run()

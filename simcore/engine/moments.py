@@ -198,10 +198,9 @@ def moments_of(workload: Workload, p: Precision, recompute: bool, ahead: int) ->
     table[:, 2] /= total
     keep = _undominated(np.column_stack([live, table[:, 2:]]))
     table = table[keep]
-    return Moments(
-        *(np.ascontiguousarray(table[:, c]) for c in range(6)),
-        np.array([m.forward for m in found])[keep],
-    )
+    held, working, grads, cast, window, whole = (np.ascontiguousarray(c) for c in table.T)
+    forward = np.array([m.forward for m in found])[keep]
+    return Moments(held, working, grads, cast, window, whole, forward)
 
 
 def _undominated(rows: Array) -> NDArray[np.intp]:

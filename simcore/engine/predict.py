@@ -15,7 +15,8 @@ import numpy as np
 from simcore.base.arrays import NDArray
 from simcore.base.interval import HIGH_QUANTILE, LOW_QUANTILE, Z80, Interval
 from simcore.engine.evaluate import Job, Loading, Steps, evaluate
-from simcore.engine.memory import MOMENTS, Memory, memory_of
+from simcore.engine.layout import Placed, evaluate_layout, in_flight
+from simcore.engine.memory import MOMENTS, Memory, memory_of, workspace_bytes
 from simcore.engine.points import KNOBS, Knob, Points
 from simcore.engine.rates import class_rates, peak_for
 from simcore.engine.result import (
@@ -63,6 +64,22 @@ class Request:
     loading: Loading | None = None
     defaults: tuple[str, ...] = ()
     assumptions: tuple[str, ...] = ()
+    placed: Placed | None = None
+
+    @property
+    def data_ranks(self) -> int:
+        """Replicas that read different samples."""
+        n_gpus = self.cluster.n_gpus
+        return self.placed.layout.data_ranks(n_gpus) if self.placed else n_gpus
+
+
+def steps_of(request: Request, points: Points, *, keep_timeline: bool = False) -> Steps:
+    """Evaluate a request over an axis, whatever its layout."""
+    job = job_of(request)
+    if request.placed is None:
+        return evaluate(job, points, keep_timeline=keep_timeline)
+    stages = tuple(replace(job, workload=stage.workload) for stage in request.placed.stages)
+    return evaluate_layout(stages, request.placed, points)
 
 
 def _class_key(group: NodeGroup) -> tuple[str, str, int]:
@@ -168,12 +185,12 @@ def predict(request: Request, *, keep_timeline: bool = False) -> Prediction:
     job = job_of(request)
     base = _values(request, cluster)
     points, knobs, samples = _columns(request, base)
-    steps = evaluate(job, points, keep_timeline=True)
+    steps = steps_of(request, points, keep_timeline=True)
     step = steps.step_s
     interval = _interval(step, samples, request.profile)
 
     per_step = request.micro_batch * request.grad_accum
-    global_batch = per_step * cluster.n_gpus
+    global_batch = per_step * request.data_ranks
     rate = global_batch / step[0]
     single_rate, single_name, ideal_rate = _single(request, job, per_step / step[1])
     speedup = rate / single_rate
@@ -257,7 +274,8 @@ def _single(request: Request, job: Job, homogeneous_rate: float) -> tuple[float,
     cluster = request.cluster
     # Host memory, PCIe roots and NVMe are shared by the devices of a node: with offload one
     # device alone has rates of its own.
-    if len(job.classes) == 1 and not request.strategy.offload:
+    whole = len(job.classes) == 1 and not request.strategy.offload and request.placed is None
+    if whole:
         return homogeneous_rate, cluster.groups[0].gpu.name, homogeneous_rate * cluster.n_gpus
     total, best = 0.0, (0.0, "")
     for i, group in enumerate(cluster.groups):
@@ -270,7 +288,7 @@ def _single(request: Request, job: Job, homogeneous_rate: float) -> tuple[float,
 
 def _alone(request: Request, index: int) -> Steps:
     """The same job on one device of one group."""
-    alone = replace(request, cluster=request.cluster.alone(index))
+    alone = replace(request, cluster=request.cluster.alone(index), placed=None)
     base = _values(request, alone.cluster)
     return evaluate(job_of(alone), Points.of(dict(base), 1))
 
@@ -297,6 +315,8 @@ def _breakdown(steps: Steps, first: int) -> dict[str, float]:
         "ema": terms.get("ema", 0.0),
         "input_copy": terms.get("input copy", 0.0),
     }
+    if "pipeline bubble" in terms:
+        out["pipeline_bubble"] = terms["pipeline bubble"]
     # What is left of the bare step is the wait for offloaded state; without any it is rounding.
     left = bare - sum(out.values())
     out["offload"] = left if left > _ROUNDING_FRAC * bare else 0.0
@@ -322,20 +342,35 @@ def fitting_batch(request: Request, limit: int = 4096) -> int:
 
 
 def memory_at(request: Request, job: Job, batches: Array) -> Memory:
-    """Memory of the fullest rank for several micro-batches."""
+    """Memory of the fullest rank for several micro-batches, on the fullest pipeline stage."""
     cluster, one = request.cluster, np.ones_like(batches)
     intra, _ = cluster_paths(cluster)
     context = max(request.profile.cuda_context_bytes(g.gpu).value for g in cluster.groups)
-    return memory_of(
-        request.workload,
-        request.strategy,
-        batches,
-        one * request.grad_accum,
-        one * cluster.n_gpus,
-        one * cluster.n_nodes,
-        nvlink=intra.route == "nvlink",
-        cuda_context_bytes=context,
+    accum = one * request.grad_accum
+
+    def of(workload: Workload, held_batches: Array, n_ranks: float) -> Memory:
+        return memory_of(
+            workload,
+            request.strategy,
+            held_batches,
+            accum,
+            one * n_ranks,
+            one * cluster.n_nodes,
+            nvlink=intra.route == "nvlink",
+            cuda_context_bytes=context,
+            cublas_bytes=workspace_bytes(g.gpu.architecture for g in cluster.groups),
+        )
+
+    if request.placed is None:
+        return of(request.workload, batches, cluster.n_gpus)
+    layout = request.placed.layout
+    ranks = request.data_ranks * layout.cp
+    # A stage holds the activations of every micro-batch in flight, as if they were one larger.
+    stages = (
+        of(s.workload, batches / layout.cp * in_flight(layout, s.position, accum), ranks)
+        for s in request.placed.stages
     )
+    return max(stages, key=lambda m: float(m.device[-1]))
 
 
 def _memory(request: Request, job: Job) -> MemoryResult:
@@ -393,9 +428,7 @@ def _rank_classes(
 
 def central_step_s(request: Request) -> float:
     """Only the central estimate of the step time: what a fit evaluates again and again."""
-    return float(
-        evaluate(job_of(request), Points.of(_values(request, request.cluster), 1)).step_s[0]
-    )
+    return float(steps_of(request, Points.of(_values(request, request.cluster), 1)).step_s[0])
 
 
 def evaluation_pass_s(request: Request, n_samples: float) -> float:

@@ -68,7 +68,10 @@ def class_rates(group: NodeGroup, precision: Precision, profile: Profile) -> Cla
     flop, rate = np.ones(len(KINDS)), np.empty(len(KINDS))
     for i, kind in enumerate(KINDS):
         rate[i] = gpu.memory_bw.value * profile.memory_efficiency(kind, gpu).value
-        if kind in ("gemm", "conv", "attention"):
+        if kind == "attention" and peak_name in ("fp8", "fp4"):
+            wide = gpu.peak("bf16") or peak  # recipes keep attention in 16 bit
+            flop[i] = wide * profile.compute_efficiency(kind, "bf16", gpu).value
+        elif kind in ("gemm", "conv", "attention"):
             flop[i] = peak * profile.compute_efficiency(kind, peak_name, gpu).value
         else:
             flop[i] = np.inf

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
 from simcore.base.errors import InvalidConfig, UnknownName, UsageError
 from simcore.engine.evaluate import Loading
+from simcore.engine.layout import Placed
+from simcore.engine.placement import layout_of, place
 from simcore.engine.predict import Request, fitting_batch
 from simcore.hardware.cluster import ClusterSpec, parse_cluster
 from simcore.hardware.profile import Profile, load_profile
 from simcore.strategy.precision import OPTIMIZERS, PRECISIONS
 from simcore.strategy.strategy import Strategy, parallelism_named, parse_offload
-from simcore.workload.models import MODELS, ModelRecord
+from simcore.workload.resolve import ModelSource, resolve_model
+
+if TYPE_CHECKING:
+    from simcore.engine.launch import Launched
 
 #: ``micro_batch="max"`` looks for the largest batch that fits up to this.
 MAX_BATCH = 4096
@@ -33,7 +38,19 @@ class Options(TypedDict, total=False):
     node            node preset
     nnodes, nproc_per_node   torchrun's counts, where ``gpus`` names a type only
     seq_len         sequence length, where the model has one
+    lora_rank       train adapters of this rank on a frozen base, where the model has them
+    lora_targets    products that get one: q_proj,v_proj, ... or all-linear
+    quantised_base  format of the frozen base: none, nf4, int8
     calibration     name or file of a calibration
+    tp, pp, vpp, cp, ep   degrees of tensor, pipeline (and chunks a rank), context and expert
+                    parallelism; what is left of the GPUs is data parallel
+    sequence_parallel   whether norms are cut over the tensor ranks too (default: yes)
+    zero_bubble     whether the pipeline's schedule fills its bubble
+    global_batch    samples a step, instead of grad_accum
+    inputs          shapes for a model given as package.module:callable
+    grad_clip       whether gradients are clipped by their norm
+    bucket_numel    elements of a gradient bucket
+    launch          a launch file, or its flags: its words where none is given here
     """
 
     strategy: str | None
@@ -48,11 +65,30 @@ class Options(TypedDict, total=False):
     nnodes: int | None
     nproc_per_node: int | None
     seq_len: int | None
+    lora_rank: int | None
+    lora_targets: str | None
+    quantised_base: str | None
     calibration: str | None
+    tp: int | None
+    pp: int | None
+    vpp: int | None
+    cp: int | None
+    ep: int | None
+    sequence_parallel: bool | None
+    zero_bubble: bool | None
+    global_batch: int | None
+    inputs: tuple[str, ...] | None
+    grad_clip: bool | None
+    bucket_numel: int | None
+    launch: str | None
 
 
 def make_request(
-    model: str, gpus: str, *, profile: Profile | None = None, **options: Unpack[Options]
+    model: str | ModelSource,
+    gpus: str,
+    *,
+    profile: Profile | None = None,
+    **options: Unpack[Options],
 ) -> Request:
     """Resolve names and defaults. Raises with every violation found."""
     problems: list[str] = []
@@ -66,7 +102,17 @@ def make_request(
         except UsageError as err:
             problems.append(str(err))
 
-    attempt("record", lambda: MODELS[model])
+    if options.get("launch") is not None:
+        attempt("launched", lambda: _launched(gpus, options))
+    launched: Launched | None = found.get("launched")
+    if launched is not None:
+        problems.extend(launched.problems)
+        options = cast("Options", launched.options)
+    inputs = tuple(options.get("inputs") or ())
+    attempt(
+        "record",
+        lambda: resolve_model(model, inputs=inputs) if isinstance(model, str) else model,
+    )
     attempt(
         "cluster",
         lambda: parse_cluster(
@@ -77,7 +123,7 @@ def make_request(
             nproc_per_node=options.get("nproc_per_node"),
         ),
     )
-    record: ModelRecord | None = found.get("record")
+    record: ModelSource | None = found.get("record")
     defaults: list[str] = []
 
     def chosen(flag: str, value: Any, fallback: Any) -> Any:
@@ -116,8 +162,13 @@ def make_request(
     batch = _batch(batch, problems)
     cluster: ClusterSpec | None = found.get("cluster")
     attempt("profile", lambda: profile or load_profile(options.get("calibration")))
-    seq_len = options.get("seq_len")
-    overrides: dict[str, Any] = {} if seq_len is None else {"seq_len": seq_len}
+    given = {
+        "seq_len": options.get("seq_len"),
+        "lora_rank": options.get("lora_rank"),
+        "lora_targets": options.get("lora_targets"),
+        "quantised_base": options.get("quantised_base"),
+    }
+    overrides: dict[str, Any] = {k: v for k, v in given.items() if v is not None}
     if record is not None:
         attempt("workload", lambda: record.build(**overrides))
     chosen_strategy: Strategy | None = None
@@ -129,10 +180,16 @@ def make_request(
             recompute=mode,
             offload=found["offload"],
             ema=t.ema if t else False,
-            grad_clip=t.grad_clip if t else False,
+            grad_clip=_either(options.get("grad_clip"), t.grad_clip if t else False),
             step_impl=t.optimizer_impl if t else "foreach",
             ema_impl=t.ema_impl if t else "for-loop",
         )
+        if (numel := options.get("bucket_numel")) is not None:
+            chosen_strategy = replace(
+                chosen_strategy,
+                zero_bucket_numel=numel,
+                bucket_cap_bytes=numel * found["precision"].grad_bytes,
+            )
         if cluster is not None:
             types = len({g.gpu.name for g in cluster.groups})
             problems += chosen_strategy.violations(cluster.n_nodes, cluster.n_gpus, types)
@@ -142,6 +199,17 @@ def make_request(
                     for g in cluster.groups
                     if g.node.nvme is None
                 ]
+    placed: Placed | None = None
+    if record and cluster and chosen_strategy and "workload" in found:
+        attempt(
+            "placed",
+            lambda: place(
+                record, found["workload"], cluster, chosen_strategy, layout_of(options), overrides
+            ),
+        )
+        placed = found.get("placed")
+        if "placed" in found and options.get("global_batch") is not None:
+            accum = _accumulation(options, placed, cluster.n_gpus, batch, problems)
     if problems:
         raise InvalidConfig(list(dict.fromkeys(problems)))
     assert record is not None and cluster is not None and chosen_strategy is not None
@@ -155,7 +223,11 @@ def make_request(
         profile=found["profile"],
         loading=_loading(record),
         defaults=tuple(defaults),
-        assumptions=_assumptions(record),
+        assumptions=(
+            *(launched.told(getattr(record, "config", {})) if launched else ()),
+            *_assumptions(record),
+        ),
+        placed=placed,
     )
     if batch == "max":
         best = fitting_batch(request, MAX_BATCH)
@@ -164,6 +236,36 @@ def make_request(
             request, micro_batch=max(best, 1), assumptions=(*request.assumptions, note)
         )
     return request
+
+
+def _accumulation(
+    options: Options, placed: Placed | None, n_gpus: int, batch: int | str, problems: list[str]
+) -> int:
+    """Micro-steps that make up the global batch that was asked for."""
+    ranks = placed.layout.data_ranks(n_gpus) if placed else n_gpus
+    asked = options.get("global_batch") or 0
+    if options.get("grad_accum") is not None:
+        problems.append("give --global-batch or --grad-accum, not both")
+    elif batch == "max":
+        problems.append("give --global-batch or --micro-batch max, not both")
+    elif asked < 1 or asked % (int(batch) * ranks):
+        problems.append(
+            f"global-batch {asked} is not a multiple of micro-batch {batch} x {ranks} replicas"
+        )
+    else:
+        return int(asked // (int(batch) * ranks))
+    return 1
+
+
+def _launched(gpus: str, options: Options) -> Launched:
+    from simcore.engine.launch import with_launch  # most requests have no launch file
+
+    others = {k: v for k, v in options.items() if k != "launch"}
+    return with_launch(str(options["launch"]), gpus, others)
+
+
+def _either(given: bool | None, fallback: bool) -> bool:
+    return fallback if given is None else given
 
 
 def _batch(value: int | str, problems: list[str]) -> int | str:
@@ -181,7 +283,7 @@ def _batch(value: int | str, problems: list[str]) -> int | str:
     return value
 
 
-def _loading(record: ModelRecord) -> Loading | None:
+def _loading(record: ModelSource) -> Loading | None:
     data = record.dataset
     if data is None or data.sample_load is None:
         return None
@@ -193,7 +295,7 @@ def _loading(record: ModelRecord) -> Loading | None:
     )
 
 
-def _assumptions(record: ModelRecord) -> tuple[str, ...]:
+def _assumptions(record: ModelSource) -> tuple[str, ...]:
     data = record.dataset
     if data is None or data.sample_load is None:
         return ("data loading keeps up (no data set described)",)

@@ -14,7 +14,7 @@ import numpy as np
 from simcore.base.arrays import NDArray
 from simcore.base.errors import InvalidConfig, SimcoreError
 from simcore.engine.evaluate import Job, evaluate
-from simcore.engine.memory import memory_of
+from simcore.engine.memory import memory_of, workspace_bytes
 from simcore.engine.points import Points
 from simcore.engine.predict import Request, job_of, point_values
 from simcore.hardware.cluster import ClusterSpec
@@ -134,6 +134,7 @@ def _memory(
         points.n_nodes,
         nvlink=route == "nvlink",
         cuda_context_bytes=context,
+        cublas_bytes=workspace_bytes(c.gpu.architecture for c in job.classes),
     )
     capacity = min(c.gpu.usable_memory_bytes for c in job.classes)
     return memory.device, memory.device <= capacity

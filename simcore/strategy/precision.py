@@ -53,6 +53,10 @@ _ALL = (
               "fp16 weights and gradients, fp32 master copy in the optimizer (16 B a parameter)"),
     Precision("bf16", 2, 2, 4, 2, 2, 0, "bf16", ("fp32",),
               "bf16 weights and gradients, fp32 master copy in the optimizer (16 B a parameter)"),
+    Precision("fp8", 2, 2, 4, 2, 2, 0, "fp8", ("bf16", "fp16"),
+              "as bf16, matrix products in fp8 with their inputs quantised on the fly"),
+    Precision("nvfp4", 2, 2, 4, 2, 2, 0, "fp4", ("fp8", "bf16"),
+              "as bf16, matrix products in NVFP4 with their inputs quantised on the fly"),
 )  # fmt: skip
 for _precision in _ALL:
     PRECISIONS.register(_precision.name)(_precision)

@@ -35,7 +35,8 @@ class Strategy:
     """One way to run a job. Batch sizes are not here: they vary over the configuration axis.
 
     ``bucket_cap_bytes`` and ``first_bucket_bytes``: DDP's gradient buckets (torch defaults
-    25 MiB and 1 MiB). ``zero_bucket_numel``: DeepSpeed's ``reduce_bucket_size`` default.
+    25 MiB and 1 MiB); ``bucket_view``: gradients are views of them (gradient_as_bucket_view).
+    ``zero_bucket_numel``: DeepSpeed's ``reduce_bucket_size`` default.
     ``prefetch_blocks``: how many blocks ahead ZeRO-3 gathers parameters.
     """
 
@@ -50,6 +51,7 @@ class Strategy:
     ema_impl: StepImpl = "for-loop"
     bucket_cap_bytes: int = 25 * MIB
     first_bucket_bytes: int = MIB
+    bucket_view: bool = False
     zero_bucket_numel: int = 500_000_000
     prefetch_blocks: int = 1
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from simcore.engine.request import Options
+from simcore.workload.resolve import ModelSource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,7 +19,8 @@ class Case:
     ``eval_samples`` are those of a whole run, over all ranks and per rank; ``work_known`` is
     false where the source does not give them. ``reference`` names the row that a speed-up is
     against; empty: the measured ``speedup`` is the source's own, against one GPU at this batch.
-    ``flag`` says why a row is doubted.
+    ``peak_options`` are those of the largest batch of a run whose batches vary: its memory is the
+    peak. ``flag`` says why a row is doubted.
     """
 
     id: str
@@ -26,12 +28,14 @@ class Case:
     model: str
     gpus: str
     options: Options
+    peak_options: Options = field(default_factory=lambda: Options())
     measured: Mapping[str, float] = field(default_factory=dict)
     columns: Mapping[str, str] = field(default_factory=dict)
     train_samples: float | None = None
     eval_samples: float = 0.0
     work_known: bool = True
     reference: str | None = None
+    record: ModelSource | None = None
     flag: str = ""
     notes: str = ""
 

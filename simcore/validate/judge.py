@@ -10,7 +10,7 @@ from simcore.base.errors import SimcoreError
 from simcore.base.interval import Interval
 from simcore.engine.predict import Request, central_step_s, evaluation_pass_s, predict
 from simcore.engine.request import make_request
-from simcore.engine.result import Prediction
+from simcore.engine.result import MemoryResult, Prediction
 from simcore.hardware.profile import Profile, load_profile
 from simcore.validate.case import Case
 from simcore.validate.formats import Table
@@ -89,7 +89,7 @@ class Verdict:
 
 def request_of(case: Case, profile: Profile) -> Request:
     """The request of a row. Raises SimcoreError where it cannot be made."""
-    return make_request(case.model, case.gpus, profile=profile, **case.options)
+    return make_request(case.record or case.model, case.gpus, profile=profile, **case.options)
 
 
 def run_time_s(case: Case, request: Request, step_s: float, work: float = 1.0) -> float:
@@ -134,6 +134,10 @@ def judge(
             try:
                 request = request_of(case, profile)
                 prediction = predict(request)
+                peak = prediction.memory
+                if case.peak_options:
+                    largest = replace(case, options={**case.options, **case.peak_options})
+                    peak = predict(request_of(largest, profile)).memory
             except SimcoreError as err:
                 skipped.append((case.id, str(err)))
                 continue
@@ -144,20 +148,19 @@ def judge(
             time = time_of(case, request, prediction, 1.0 if work is None else work)
             known = case.work_known or work is not None
             judged.append(
-                Judged(case, prediction, time, _direct_scores(case, prediction, time, known))
+                Judged(case, prediction, time, _direct_scores(case, prediction, peak, time, known))
             )
     with_ratios = _add_speedups(judged)
     return Verdict(mode, sum(t.n_rows for t in tables), tuple(with_ratios), tuple(skipped))
 
 
 def _direct_scores(
-    case: Case, prediction: Prediction, time: Interval, work_known: bool
+    case: Case, prediction: Prediction, memory: MemoryResult, time: Interval, work_known: bool
 ) -> tuple[Scored, ...]:
     found = []
     measured = measured_time_s(case)
     if measured is not None and work_known:
         found.append(_scored(case, "step_time", time.value, time.low, time.high, measured))
-    memory = prediction.memory
     if (peak := case.measured.get("peak_memory_bytes")) is not None:
         found.append(
             _scored(

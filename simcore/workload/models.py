@@ -13,6 +13,7 @@ from simcore.base.database import Database
 from simcore.base.errors import InvalidConfig, nearest
 from simcore.base.figures import Bytes, Count, Part, Seconds, Sourced
 from simcore.workload.archs import ARCHS, FROZEN_ARCHS, load
+from simcore.workload.archs.traced import Traced
 from simcore.workload.graph import Frozen, Workload
 
 Scalar = int | float | bool | str
@@ -76,6 +77,7 @@ class ModelRecord(Sourced):
     training: Training
     dataset: Dataset | None = None
     notes: tuple[str, ...] = ()
+    traced: Traced | None = Field(default=None, description="what `simcore trace-model` writes")
 
     def build(self, **overrides: Scalar) -> Workload:
         """The workload, with config keys (``seq_len=…``) overridden. Raises InvalidConfig."""
@@ -124,7 +126,9 @@ def _build(record: ModelRecord, overrides: tuple[tuple[str, Scalar], ...]) -> Wo
         return _CACHE[key][1]
     load(record.arch)
     builder = ARCHS[record.arch]
-    config = {**record.config, **dict(overrides)}
+    config: dict[str, Any] = {**record.config, **dict(overrides)}
+    if record.traced is not None:
+        config["traced"] = record.traced
     workload: Workload = _call(
         builder, f"architecture {record.arch!r}", record.name, config, record.sample_unit
     )

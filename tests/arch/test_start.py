@@ -57,7 +57,7 @@ def test_commands_load_nothing_heavy(arguments: list[str], tmp_path: Path) -> No
 
 def test_public_names_are_lazy_and_complete(tmp_path: Path) -> None:
     assert simcore.__all__ == sorted(simcore.__all__)
-    assert set(simcore.__all__) == {"Prediction", "__version__", "predict"}
+    assert set(simcore.__all__) == {"Prediction", "__version__", "estimate_memory", "predict"}
     from simcore.api import predict
     from simcore.engine.result import Prediction
 

@@ -5,8 +5,18 @@ all-gather, the input of a reduce-scatter.
 """
 
 from simcore.physics.collectives.base import ALGORITHMS, Collective, Group, collective_time_s
+from simcore.physics.collectives.pairwise import Pairwise
 from simcore.physics.collectives.ring import Ring
 from simcore.physics.collectives.star import Star
 from simcore.physics.collectives.tree import Tree
 
-__all__ = ["ALGORITHMS", "Collective", "Group", "Ring", "Star", "Tree", "collective_time_s"]
+__all__ = [
+    "ALGORITHMS",
+    "Collective",
+    "Group",
+    "Pairwise",
+    "Ring",
+    "Star",
+    "Tree",
+    "collective_time_s",
+]

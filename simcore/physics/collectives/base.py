@@ -13,8 +13,9 @@ from simcore.base.registry import Registry
 
 Array = NDArray[np.float64]
 Collective = Literal[
-    "all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "one_to_all", "all_to_one"
-]
+    "all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "one_to_all",
+    "all_to_one", "all_to_all",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ class Ring:
         Broadcast and reduce stream the vector once round the ring: S/bw + (n-1) hops.
         """
         n, nodes = group.n_ranks, group.n_nodes
-        if op in ("one_to_all", "all_to_one"):
+        if op in ("one_to_all", "all_to_one", "all_to_all"):
             return np.where(n > 1, np.inf, 0.0) + 0.0 * n_bytes
         passes = self._PASSES.get(op)
         if passes is None:

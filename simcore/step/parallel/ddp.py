@@ -41,14 +41,15 @@ class DistributedDataParallel:
     def holdings(self, workload: Workload, strategy: Strategy, n_ranks: Array) -> Holdings:
         """Whole state on each rank, and buckets as large as the gradients.
 
-        torch's default ``gradient_as_bucket_view=False`` keeps both; a wrapped model has its
-        buckets on one rank too.
+        torch's default ``gradient_as_bucket_view=False`` keeps both; with it gradients are views
+        of the buckets, which stay from step to step. A wrapped model has its buckets on one rank
+        too.
         """
         p, numel = strategy.precision, workload.trainable_numel
         one = np.ones_like(n_ranks)
         return Holdings(
             parameters=one * numel * p.param_bytes,
-            gradients=one * numel * p.grad_bytes,
+            gradients=one * numel * p.grad_bytes * (not strategy.bucket_view),
             optimizer_state=one * numel * (p.master_bytes + strategy.optimizer.state_bytes),
             ema=one * numel * 4 * strategy.ema,
             buckets=one * numel * p.grad_bytes,

@@ -39,7 +39,7 @@ class DataParallel(DistributedDataParallel):
 
     def holdings(self, workload: Workload, strategy: Strategy, n_ranks: Array) -> Holdings:
         """The master: whole state, and one replica's gradients in flight beside its own."""
-        held = super().holdings(workload, strategy, n_ranks)
+        held = super().holdings(workload, replace(strategy, bucket_view=False), n_ranks)
         several: Array = np.where(n_ranks > 1, 1.0, 0.0)
         incoming = workload.trainable_numel * strategy.precision.grad_bytes * several
         return replace(held, buckets=0 * n_ranks, replicas=incoming)

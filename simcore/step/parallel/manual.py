@@ -38,7 +38,7 @@ class ManualAllReduce(DistributedDataParallel):
 
     def holdings(self, workload: Workload, strategy: Strategy, n_ranks: Array) -> Holdings:
         """As DDP, without buckets."""
-        held = super().holdings(workload, strategy, n_ranks)
+        held = super().holdings(workload, replace(strategy, bucket_view=False), n_ranks)
         return replace(held, buckets=0 * n_ranks)
 
 

@@ -90,7 +90,7 @@ class Accelerate:
         lines = _emit(job, problems)
         if problems:
             raise InvalidConfig(problems)
-        left = ["micro_batch", "optimizer", "seq_len"]
+        left = ["micro_batch", "optimizer", "seq_len", "bucket_numel"]
         deepspeed = "distributed_type: DEEPSPEED" in lines
         if not deepspeed:
             left += ["grad_accum", "grad_clip"]
@@ -294,8 +294,8 @@ def _precision(reading: Reading, table: Table, kind: str | None, inner: Launch |
     old = table.take("fp16")  # before mixed_precision: config_args.py, process_config
     if value is None and old is not None:
         value = "fp16" if reading.flag("fp16", old) else "no"
-    if isinstance(value, bool):  # no and on are words to YAML 1.1
-        value = "no" if not value else value
+    if value is False:  # an unquoted no, to a reader of YAML 1.1
+        value = "no"
     if value is None:
         return
     found = reading.choose("mixed_precision", value, _PRECISION, "precision")

@@ -7,7 +7,7 @@ executed, and nothing of the cluster or the model is known here: the engine sett
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from simcore.base.registry import Registry
@@ -84,7 +84,9 @@ class Launch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A resolved job to write down: every word has a value, ``seq_len`` where there is one."""
+    """A resolved job to write down. ``seq_len`` is None where the model has none, ``grad_clip``
+    and ``bucket_numel`` where they are left to the framework.
+    """
 
     model: str
     strategy: str
@@ -98,6 +100,7 @@ class Job:
     nproc_per_node: int
     seq_len: int | None = None
     grad_clip: bool | None = None
+    bucket_numel: int | None = None
 
     @property
     def n_gpus(self) -> int:
@@ -111,8 +114,7 @@ class Job:
 
     def words(self) -> dict[str, Word]:
         """Every word with its value."""
-        names = {f.name for f in fields(self)}
-        return {w: v for w in WORDS if w in names and (v := getattr(self, w)) is not None}
+        return {w: v for w in WORDS if (v := getattr(self, w)) is not None}
 
 
 @dataclass(frozen=True, slots=True)

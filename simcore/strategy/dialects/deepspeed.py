@@ -134,6 +134,8 @@ class DeepSpeed:
             data[_Z] = {"stage": stage}
             if stage:
                 data[_Z]["overlap_comm"] = True
+            if stage in (1, 2) and job.bucket_numel is not None:
+                data[_Z]["reduce_bucket_size"] = job.bucket_numel
             data[_Z] |= _emit_offload(job, stage, problems)
         if job.recompute == "full":
             data["activation_checkpointing"] = {"partition_activations": False}
@@ -141,6 +143,7 @@ class DeepSpeed:
             raise InvalidConfig(problems)
         left = ["nnodes", "nproc_per_node", "seq_len"]
         left += ["recompute"] if job.recompute == "none" else []
+        left += ["bucket_numel"] if job.strategy not in ("zero1", "zero2") else []
         return Emitted(json.dumps(data, indent=2) + "\n", tuple(left))
 
 

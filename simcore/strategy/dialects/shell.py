@@ -62,8 +62,8 @@ def read_script(source: Source) -> Script:
             for word in words:
                 found = _ASSIGN.match(word)
                 assert found is not None
-                value = _fill(source, [found[3]], variables) if found[3] else []
-                _assign(source, line, variables, found[1], found[2], value)
+                filled = _fill(source, [found[3]], variables) if found[3] else []
+                _assign(source, line, variables, found[1], found[2], filled)
         elif words:
             commands.append(tuple(_fill(source, words[leading:], variables)))
     return Script(tuple(commands), sbatch)

@@ -132,7 +132,7 @@ class Torchrun:
 
 def left_to_script() -> tuple[str, ...]:
     """Words that a launch line says nothing about."""
-    return tuple(w for w in WORDS if w not in ("nnodes", "nproc_per_node", "bucket_numel"))
+    return tuple(w for w in WORDS if w not in ("nnodes", "nproc_per_node"))
 
 
 def torchrun_line(job: Job, endpoint: str = "$HEAD_NODE:29500") -> str:
@@ -162,7 +162,7 @@ def read_line(reading: Reading, line: Line, source: Source) -> Launch:
 
 
 def read_counts(reading: Reading, line: Line) -> None:
-    """Nodes and processes a node of a torchrun or deepspeed line; rendezvous flags do not matter."""
+    """Nodes and processes a node of a torchrun or deepspeed line; rendezvous does not matter."""
     if line.launcher == "python":
         return
     taken = {"nnodes": "nnodes", "nproc-per-node": "nproc_per_node"}

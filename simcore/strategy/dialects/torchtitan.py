@@ -31,11 +31,11 @@ IGNORED = frozenset(
         "pipeline_parallel_schedule pipeline_parallel_schedule_csv "
         "pipeline_parallel_microbatch_size pipeline_parallel_first_stage_less_layers "
         "pipeline_parallel_last_stage_less_layers module_fqns_per_model_part "
-        "context_parallel_rotate_method context_parallel_load_balancer expert_tensor_parallel_degree "
+        "context_parallel_rotate_method context_parallel_load_balancer "
         "enable_fsdp_symm_mem spmd_backend",
         _X: "pipeline_parallel_split_points pipeline_parallel_schedule "
-        "pipeline_parallel_microbatches enable_async_tensor_parallel custom_import custom_args_module "
-        "pipeline_parallel_microbatch_size context_parallel_rotate_method",
+        "pipeline_parallel_microbatches enable_async_tensor_parallel custom_import "
+        "custom_args_module pipeline_parallel_microbatch_size context_parallel_rotate_method",
         _A: "selective_ac_option per_op_sac_force_recompute_mm_shapes_by_fqns preserve_rng_state "
         "early_stop determinism_check debug memory_budget visualize_memory_budget_pareto",
         "optimizer": "lr beta1 beta2 eps weight_decay implementation early_step_in_backward fused "
@@ -122,7 +122,7 @@ class Torchtitan:
             lines.append(f'fsdp_reshard_after_forward = "{reshard}"')
         name = {"adamw": "AdamW", "adam": "Adam"}[job.optimizer]
         lines += ["", f"[{_A}]", f'mode = "{job.recompute}"', "", "[optimizer]", f'name = "{name}"']
-        return Emitted("\n".join(lines) + "\n", ("nnodes", "nproc_per_node"))
+        return Emitted("\n".join(lines) + "\n", ("nnodes", "nproc_per_node", "bucket_numel"))
 
 
 def _first(table: Table, *keys: str) -> tuple[str, Any]:

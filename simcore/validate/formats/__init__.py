@@ -42,10 +42,10 @@ class Format:
 
 def formats() -> tuple[Format, ...]:
     """Known formats, the most specific first."""
-    from simcore.validate.formats import bert_mnist, ddp, latte, opensora, project, resnet
+    from simcore.validate.formats import bert_mnist, ddp, latte, llm, opensora, project, resnet
 
     return (
-        ddp.FORMAT, project.FORMAT, latte.FORMAT, bert_mnist.FORMAT, opensora.FORMAT, resnet.FORMAT,
+        ddp.FORMAT, llm.FORMAT, project.FORMAT, latte.FORMAT, bert_mnist.FORMAT, opensora.FORMAT, resnet.FORMAT,
     )  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from simcore.engine.request import Options
 from simcore.validate.case import Case, Skipped
 from simcore.validate.formats import Format, Row, number, present, whole
 from simcore.validate.formats.ddp_names import (
+    DOUBTS,
     GPUS,
     MEMORY,
     NETWORKS,
@@ -103,6 +104,8 @@ def _read(name: str, row: Row) -> Case | Skipped:
         options["network"] = NETWORKS[row["inter_link"]]
     if (node := _node(row)) is not None:
         options["node"] = node
+    if "gradient checkpointing ON" in row["notes"]:
+        options["recompute"] = "full"
     memory = _memory(row)
     # One GPU's speed-up is 1 by definition: nothing to judge.
     faster = None if gpus == 1 or _OTHER_BASE.search(row["notes"]) else "speedup_vs_1gpu"
@@ -112,6 +115,7 @@ def _read(name: str, row: Row) -> Case | Skipped:
         model=rule.entry,
         gpus=f"{nodes}x{gpus // nodes}x{GPUS.get(row['gpu_type'], row['gpu_type'])}",
         options=options,
+        peak_options={"seq_len": rule.longest} if rule.longest else {},
         measured=present(
             step_time_s=number(row, "step_time_s"),
             speedup=number(row, faster) if faster else None,
@@ -124,6 +128,7 @@ def _read(name: str, row: Row) -> Case | Skipped:
             "memory_definition": next(iter(memory), "").replace("peak_", "").replace("_bytes", ""),
         },
         reference="",
+        flag=next((text for word, text in DOUBTS if word in row["notes"]), ""),
         notes=row["notes"],
     )
 

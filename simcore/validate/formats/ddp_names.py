@@ -15,7 +15,8 @@ class Rule:
     """``entry`` of models_db for a row; ``precision`` where the source's word means another.
 
     ``optimizer`` where the source's loop has another than the entry's; ``seq_len`` false where
-    the entry fixes its length.
+    the entry fixes its length. ``longest``: tokens of the longest batch, where lengths vary: it
+    sets the peak of memory.
     """
 
     model: str
@@ -24,6 +25,7 @@ class Rule:
     precision: dict[str, str] = field(default_factory=dict)
     optimizer: str | None = None
     seq_len: bool = False
+    longest: int = 0
 
 
 #: apex amp O2: fp16 weights and gradients, fp32 master copies. NVIDIA's PyTorch BERT, GNMT and
@@ -38,10 +40,9 @@ RULES: tuple[Rule, ...] = (
     Rule("BERT-Large", "bert-large", seq_len=True),
     Rule("BERT-Base", "bert-base", seq_len=True),
     Rule("ELECTRA-Base", "bert-base", seq_len=True),
-    Rule("ResNet50-v1.5", "resnet-50-nchw", "layout=nchw"),
+    Rule("ResNet50-v1.5", "resnet-50-nchw", "layout=nchw | precision=amp"),
     Rule("ResNet50-v1.5", "resnet-50-fused", "mxnet"),
     Rule("ResNet50-v1.5", "resnet-50-fused", "mlcommons"),
-    Rule("ResNet50-v1.5", "resnet-50-nchw", "nchw fp32-tf32 | precision=tf32"),
     Rule("ResNet50-v1.5", "resnet-50"),
     Rule("ResNet-50", "resnet-50"),
     Rule("ResNet-152", "resnet-152"),
@@ -50,6 +51,7 @@ RULES: tuple[Rule, ...] = (
     Rule("torchvision:resnext50_32x4d", "resnext-50-32x4d"),
     Rule("torchvision:resnext101_32x8d", "resnext-101-32x8d"),
     Rule("ResNeXt101-32x4d", "resnext-101-32x4d"),
+    Rule("SE-ResNeXt101-32x4d", "se-resnext-101-32x4d-16", "deeplearningexamples | pytorch"),
     Rule("SE-ResNeXt101-32x4d", "se-resnext-101-32x4d"),
     Rule("EfficientNet-B0", "efficientnet-b0"),
     Rule("EfficientNet-B4", "efficientnet-b4"),
@@ -57,12 +59,16 @@ RULES: tuple[Rule, ...] = (
     Rule("EfficientNet-widese-B4", "efficientnet-widese-b4"),
     Rule("VGG16", "vgg-16"),
     Rule("AlexNet", "alexnet"),
+    Rule("SSD300-R50", "ssd300-r50-nchw", "lambdal | precision=amp"),
     Rule("SSD300-R50", "ssd300-r50"),
+    Rule("MaskRCNN-R50-FPN", "mask-rcnn-r50-fpn-nchw", "pytorch | precision=amp"),
     Rule("MaskRCNN-R50-FPN", "mask-rcnn-r50-fpn"),
     Rule("FasterRCNN-R50-FPN", "faster-rcnn-r50-fpn"),
     Rule("RetinaNet-R50-FPN", "retinanet-r50-fpn"),
+    Rule("WaveGlow-512", "waveglow-512-nchw", "precision=amp"),
     Rule("WaveGlow-512", "waveglow-512"),
-    Rule("GNMT-v2", "gnmt-v2", "", O2),
+    Rule("GNMT-v2", "gnmt-v2", "", O2, longest=50),
+    Rule("Transformer-XL-base", "transformer-xl-base-full-softmax", "full softmax", O2),
     Rule("Transformer-XL-base", "transformer-xl-base", "", O2),
     Rule("Transformer-XL-large", "transformer-xl-large-full-softmax", "full softmax", O2),
     Rule("Transformer-XL-large", "transformer-xl-large", "", O2),
@@ -148,3 +154,11 @@ MEMORY = {
     "chuanyangjin": "allocated",
     "baofff": "nvidia-smi",
 }
+
+#: (words of a row's note, why the row is doubted): said by the table, whatever is predicted.
+DOUBTS = (
+    (
+        "scale as if NVLink/P2P were not used",
+        "the table's note: this host's runs scale as if its NVLink were not in use",
+    ),
+)

@@ -50,8 +50,21 @@ def _embeddings(
     return Block(name="embeddings", ops=body, params=params)
 
 
+def _scripted_gelu(elems: float) -> Op:
+    """``0.5 x (1 + erf(x / sqrt 2))`` scripted: one kernel each way, the three factors kept."""
+    fwd = Kernel(kind="elementwise", low=5 * elems)
+    bwd = Kernel(kind="elementwise", low=5 * elems)
+    return Op(name="gelu.scripted", fwd=(fwd,), bwd=(bwd,), saved=Saved(low=3 * elems))
+
+
 def _layer(
-    seq: int, hidden: int, heads: int, ffn: int, drop: bool, attention: Literal["eager", "sdpa"]
+    seq: int,
+    hidden: int,
+    heads: int,
+    ffn: int,
+    drop: bool,
+    attention: Literal["eager", "sdpa"],
+    scripted: bool,
 ) -> Block:
     elems, head_dim = float(seq * hidden), hidden // heads
     fused = attention == "sdpa"
@@ -70,7 +83,7 @@ def _layer(
         ops.accumulate("attention.forks", elems, times=3, high=True),  # q, k, v, residual
         ops.layer_norm("attention.norm", seq, hidden),
         ops.linear("up", seq, hidden, ffn, bias=True),
-        ops.activation("gelu", seq * ffn),
+        _scripted_gelu(float(seq * ffn)) if scripted else ops.activation("gelu", seq * ffn),
         ops.linear("down", seq, ffn, hidden, bias=True),
         *_dropout("mlp.dropout", elems, drop),
         ops.binary("mlp.residual", elems, grads=0, high=True),
@@ -114,6 +127,24 @@ def _head(seq: int, hidden: int, classes: int, drop: bool) -> Block:
     return Block(name="head", ops=body, params=params)
 
 
+def _masked_lm(seq: int, hidden: int, vocab: int) -> Block:
+    """A product, GELU and norm before the tied table; the loss over every position."""
+    body = (
+        ops.linear("transform", seq, hidden, hidden, bias=True),
+        ops.activation("gelu", seq * hidden),
+        ops.layer_norm("norm", seq, hidden),
+        ops.linear("decoder", seq, hidden, vocab, bias=True),
+        ops.grad_only("tie", 0.0, weight=3.0 * vocab * hidden),
+        *ops.lm_loss("loss", seq, vocab),
+    )
+    params = (
+        *_linear_params("transform", hidden, hidden),
+        *_norm_params("norm", hidden),
+        Param("decoder.bias", vocab),
+    )
+    return Block(name="head", ops=body, params=params)
+
+
 @ARCHS.register("bert")
 def build(
     *,
@@ -130,10 +161,21 @@ def build(
     classes: int = 2,
     dropout: float = 0.1,
     attention: str = "eager",
+    head: str = "classifier",
+    gelu: str = "fused",
 ) -> Workload:
-    """BERT for sequence classification over ``seq_len`` tokens. ``ffn`` 0: four times hidden."""
+    """BERT over ``seq_len`` tokens. ``ffn`` 0: four times hidden.
+
+    ``head``: ``classifier`` of the sequence behind a pooler, or ``masked-lm``, whose loss takes
+    every position. ``gelu="scripted"``: the formula as NVIDIA's code scripts it, which keeps its
+    three factors.
+    """
+    if head not in ("classifier", "masked-lm"):
+        raise ValueError(f"head {head!r} is neither 'classifier' nor 'masked-lm'")
     if attention not in ("eager", "sdpa"):
         raise ValueError(f"attention {attention!r} is neither 'eager' nor 'sdpa'")
+    if gelu not in ("fused", "scripted"):
+        raise ValueError(f"gelu {gelu!r} is neither 'fused' nor 'scripted'")
     if hidden % heads:
         raise ValueError(f"hidden {hidden} is not a multiple of heads {heads}")
     if not 0 < seq_len <= max_positions:
@@ -142,8 +184,10 @@ def build(
     kind: Literal["eager", "sdpa"] = "sdpa" if attention == "sdpa" else "eager"
     blocks = (
         _embeddings(seq_len, hidden, vocab, max_positions, type_vocab, drop),
-        _layer(seq_len, hidden, heads, ffn or 4 * hidden, drop, kind),
-        _head(seq_len, hidden, classes, drop),
+        _layer(seq_len, hidden, heads, ffn or 4 * hidden, drop, kind, gelu == "scripted"),
+        _head(seq_len, hidden, classes, drop)
+        if head == "classifier"
+        else _masked_lm(seq_len, hidden, vocab),
     )
     return Workload(
         name=name,
@@ -152,7 +196,7 @@ def build(
         order=(0, *[1] * layers, 2),
         buffers_numel=2 * max_positions,  # position ids, token type ids
         n_buffers=2,
-        # token ids, token types, attention mask, one label
-        input_bytes=_INT64_BYTES * (3 * seq_len + 1),
+        # token ids, token types, attention mask; one label, or one a token
+        input_bytes=_INT64_BYTES * (3 * seq_len + (1 if head == "classifier" else seq_len)),
         tokens_per_sample=seq_len,
     )

@@ -160,6 +160,7 @@ def rcnn(
     masks: bool = True,
     regions: int = 512,
     positives: int = 64,
+    layout: str = "nhwc",
 ) -> Workload:
     """Faster R-CNN, or Mask R-CNN with ``masks``, on ResNet-50 with a feature pyramid.
 
@@ -167,7 +168,7 @@ def rcnn(
     head (He et al. 2017, with the 512 of Lin et al. 2017). Images are padded to ``height`` x
     ``width``.
     """
-    tape = Tape()
+    tape = Tape(nchw=layout == "nchw")
     maps, resident = _body(tape, (height, width))
     levels = _pyramid(tape, maps, 256)
     coarse = tape.reshape(levels[-1], 256, tuple((g + 1) // 2 for g in levels[-1].grid))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
 from simcore.workload.archs.body import Body
@@ -69,14 +71,11 @@ def t5(
     if seq_len < 1 or target_len < 0:
         raise ValueError(f"seq_len {seq_len} and target_len {target_len} must be positive")
     drop = dropout > 0
-    common = {"hidden": hidden, "heads": heads, "head_dim": head_dim, "ffn": ffn}
     encoder = Tower(
-        rows=seq_len, mlp=mlp, norm=norm, biased=False, written_out=True, drop=drop, **common
-    )
-    decoder = Tower(
-        rows=target_len or seq_len, mlp=mlp, norm=norm, biased=False, written_out=True, drop=drop,
-        causal=True, source=seq_len, **common,
+        rows=seq_len, hidden=hidden, heads=heads, head_dim=head_dim, ffn=ffn, mlp=mlp, norm=norm,
+        biased=False, written_out=True, drop=drop,
     )  # fmt: skip
+    decoder = replace(encoder, rows=target_len or seq_len, causal=True, source=seq_len)
     start, middle = Body(), Body()
     start.embedding("shared", seq_len, hidden, vocab)
     _position_bias(start, encoder, buckets)
@@ -120,9 +119,7 @@ def _conv1d(name: str, frames: float, out: float, cin: int, cout: int, *, first:
     if not first:
         bwd.append(one(Affine(0, frames), Affine(cin), Affine(3 * cout)))
     bwd.append(Kernel(kind="reduction", low=out * cout, weight=float(cout)))
-    return Op(
-        name=name, fwd=fwd, bwd=tuple(bwd), saved=Saved(low=frames * cin), gemm_weight=weight
-    )
+    return Op(name=name, fwd=fwd, bwd=tuple(bwd), saved=Saved(low=frames * cin), gemm_weight=weight)
 
 
 def _ears(t: Tower, mel_bins: int) -> Block:
@@ -168,12 +165,13 @@ def whisper(
     check_length(seq_len, max_positions)
     encoder = Tower(
         rows=frames, hidden=hidden, heads=heads, head_dim=check_heads(hidden, heads),
-        ffn=ffn or 4 * hidden, mlp=mlp, norm="layernorm", biased=True, key_bias=False,
+        ffn=ffn or 4 * hidden, mlp=mlp, norm="layernorm", biased=True, key_bias=False, heads_first=True,
     )  # fmt: skip
     decoder = Tower(
         rows=seq_len, hidden=hidden, heads=decoder_heads or heads,
         head_dim=check_heads(hidden, decoder_heads or heads), ffn=decoder_ffn or 4 * hidden,
         mlp=mlp, norm="layernorm", biased=True, key_bias=False, causal=True, source=frames,
+        heads_first=True,
     )  # fmt: skip
     start = Body()
     start.embedding("tokens", seq_len, hidden, vocab)

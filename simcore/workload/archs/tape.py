@@ -25,7 +25,8 @@ class T:
     pinned: bool = False
     readers: int = 0
     grad: bool = True
-    share: float = 1.0  # of the samples' elements that this tensor has (images a sample, regions)
+    share: float = 1.0  # so many of this tensor a sample (regions of an image)
+    high: bool = False  # autocast keeps it in fp32
 
     @property
     def points(self) -> float:
@@ -41,14 +42,22 @@ class T:
         return self.c * self.points
 
 
+def _saved(x: T) -> Saved:
+    return Saved(high=x.elems) if x.high else Saved(low=x.elems)
+
+
 class Tape:
     """Ops and parameters as they are called, cut into blocks."""
 
     def __init__(self, *, nchw: bool = False, fused_norm: bool = False) -> None:
-        """``nchw``: matrix units need channels last, so convolutions convert both ways."""
+        """``nchw``: matrix units need channels last, so convolutions convert both ways.
+
+        ``fused_norm``: persistent BatchNorm kernels that also add and apply ReLU.
+        """
         self.blocks: list[Block] = []
         self.order: list[int] = []
         self.norms: list[int] = []
+        self.normed_numel = 0  # weights made anew from g and v, kept beside them
         self._known: dict[Block, int] = {}
         self._ops: list[Op] = []
         self._params: list[Param] = []
@@ -66,16 +75,16 @@ class Tape:
         """A tensor from outside: data without gradient."""
         return T(c, grid, grad=False, share=share)
 
-    def _read(self, x: T, *, save: bool) -> float:
-        """Note a reader; elements that saving ``x`` newly pins."""
+    def _read(self, x: T, *, save: bool) -> Saved:
+        """Note a reader; what saving ``x`` newly pins."""
         if x.readers and x.grad:  # backward sums one more gradient
             self._fork_elems += x.elems
             self._fork_times += 1.0
         x.readers += 1
         if not save or x.pinned:
-            return 0.0
+            return NOTHING
         x.pinned = True
-        return x.elems
+        return _saved(x)
 
     def _param(self, name: str, numel: int) -> None:
         self._params.append(Param(name, numel))
@@ -145,11 +154,12 @@ class Tape:
             fwd.append(Kernel(kind="elementwise", low=2 * out.elems, weight=float(cout)))
             if not frozen:
                 bwd.append(Kernel(kind="reduction", low=out.elems, weight=float(cout)))
+        self.normed_numel += weight * weight_norm
         if weight_norm:  # w = g v / |v|: one kernel each way, over the weight
             fwd.append(Kernel(kind="norm", weight=3.0 * weight))
             bwd.append(Kernel(kind="norm", weight=4.0 * weight))
         self._ops.append(
-            Op(name=f"{name}.conv", fwd=tuple(fwd), bwd=tuple(bwd), saved=Saved(low=saved),
+            Op(name=f"{name}.conv", fwd=tuple(fwd), bwd=tuple(bwd), saved=saved,
                gemm_weight=float(weight))
         )  # fmt: skip
         if not frozen and not shared:
@@ -165,19 +175,30 @@ class Tape:
         out = self._new(x.c, x.grid, x)
         saved = self._read(x, save=True)
         op = ops.batch_norm(f"{name}.bn", x.elems, x.c, save_input=False, counter=True)
-        self._ops.append(Op(name=op.name, fwd=op.fwd, bwd=op.bwd, saved=Saved(low=saved)))
+        fwd, bwd = op.fwd, op.bwd
+        if self._fused:  # one read and one write each way and per operand: kept on chip between
+            fwd = (Kernel(kind="norm", low=2 * x.elems, weight=4.0 * x.c),)
+            bwd = (Kernel(kind="norm", low=3 * x.elems, weight=4.0 * x.c),)
+        self._ops.append(Op(name=op.name, fwd=fwd, bwd=bwd, saved=saved))
         self._param(f"{name}.bn.weight", x.c)
         self._param(f"{name}.bn.bias", x.c)
         self.norms.append(x.c)
         return out
 
     def frozen_norm(self, name: str, x: T) -> T:
-        """``x * scale + bias`` with constants: two kernels each, nothing of ``x`` is saved."""
+        """``x * scale + bias`` with fp32 constants: two kernels, nothing of ``x`` is saved.
+
+        Products of 16-bit and fp32 tensors are fp32 (PyTorch's type promotion, under autocast
+        too), so that what follows is fp32 until the next convolution casts it down.
+        """
         out = self._new(x.c, x.grid, x)
-        out.grad = x.grad
+        out.grad, out.high = x.grad, True
         self._read(x, save=False)
-        two = Kernel(kind="elementwise", low=2 * x.elems)
-        self._ops.append(Op(name=f"{name}.scale", fwd=(two, two), bwd=(two,) if x.grad else ()))
+        first = Kernel(kind="elementwise", low=x.elems, high=x.elems)
+        second = Kernel(kind="elementwise", high=2 * x.elems)
+        self._ops.append(
+            Op(name=f"{name}.scale", fwd=(first, second), bwd=(first,) if x.grad else ())
+        )
         return out
 
     def act(self, name: str, x: T, kind: Act, *, inplace: bool = True) -> T:
@@ -188,16 +209,16 @@ class Tape:
             out = self._new(x.c, x.grid, x)
             saved = self._read(x, save=True)
         elif inplace and kind == "relu":
-            out, saved = x, 0.0 if x.pinned else x.elems
+            out, saved = x, _saved(x) if x.grad and not x.pinned else NOTHING
             x.pinned = x.grad
-            saved *= x.grad
         else:
             out = self._new(x.c, x.grid, x, pinned=True)
             self._read(x, save=False)
-            saved = out.elems
-        op = ops.activation(f"{name}.{kind}", x.elems, saves="none")
+            saved = _saved(out)
+        out.high = x.high
+        op = ops.activation(f"{name}.{kind}", x.elems, saves="none", high=x.high)
         bwd = op.bwd if x.grad else ()
-        self._ops.append(Op(name=op.name, fwd=op.fwd, bwd=bwd, saved=Saved(low=saved)))
+        self._ops.append(Op(name=op.name, fwd=op.fwd, bwd=bwd, saved=saved))
         return out
 
     def unit(
@@ -219,12 +240,13 @@ class Tape:
         out = self._new(a.c, a.grid, a, pinned=inplace and a.pinned)
         self._read(a, save=False)
         self._read(b, save=False)
+        out.high = a.high or b.high
         if self._fused and relu:  # added within the norm's kernel: one more read
             extra = Kernel(kind="elementwise", low=a.elems, launches=0.01)
             out.pinned = True
             self._ops.append(Op(name=name, fwd=(extra,), bwd=(extra,), saved=Saved(low=out.elems)))
             return out
-        self._ops.append(ops.binary(name, a.elems, grads=0))
+        self._ops.append(ops.binary(name, a.elems, grads=0, high=out.high))
         return self.act(name, out, "relu") if relu else out
 
     def gate(self, name: str, x: T, s: T) -> T:
@@ -237,7 +259,7 @@ class Tape:
             Kernel(kind="elementwise", low=3 * x.elems),
             Kernel(kind="reduction", low=x.elems + s.elems),
         )
-        self._ops.append(Op(name=name, fwd=(fwd,), bwd=bwd, saved=Saved(low=saved)))
+        self._ops.append(Op(name=name, fwd=(fwd,), bwd=bwd, saved=saved))
         return out
 
     def mean(self, name: str, x: T) -> T:
@@ -254,7 +276,7 @@ class Tape:
         saved = self._read(x, save=True)
         op = ops.pool2d(name, x.elems, out.elems, indices=True, save_input=False)
         bwd = op.bwd if x.grad else ()
-        kept = Saved(low=saved * x.grad, raw_bytes=op.saved.raw_bytes * x.grad)
+        kept = saved + op.saved if x.grad else NOTHING
         self._ops.append(Op(name=op.name, fwd=op.fwd, bwd=bwd, saved=kept))
         out.grad = x.grad
         return out
@@ -269,7 +291,7 @@ class Tape:
                 name=name,
                 fwd=op.fwd,
                 bwd=op.bwd,
-                saved=Saved(low=saved),
+                saved=saved,
                 gemm_weight=op.gemm_weight,
             )
         )
@@ -295,7 +317,7 @@ class Tape:
 
     def pin(self, name: str, x: T) -> None:
         """Keep ``x`` until backward for an op outside the tape."""
-        self._ops.append(Op(name=name, fwd=(), saved=Saved(low=self._read(x, save=True))))
+        self._ops.append(Op(name=name, fwd=(), saved=self._read(x, save=True)))
 
     def squeeze_excite(self, name: str, x: T, width: int, act: Act = "relu") -> T:
         """Hu et al. 2018: mean, two 1x1 layers, sigmoid, product."""
@@ -339,7 +361,7 @@ class Tape:
             blocks=tuple(self.blocks),
             order=tuple(self.order),
             # running mean, running variance, count of batches
-            buffers_numel=sum(2 * n + 1 for n in self.norms),
+            buffers_numel=sum(2 * n + 1 for n in self.norms) + self.normed_numel,
             n_buffers=3 * len(self.norms),
             input_bytes=input_bytes,
             tokens_per_sample=tokens,

@@ -18,7 +18,8 @@ class Tower:
     """One stack of equal layers. ``source`` > 0: its layers attend to so many encoded rows too.
 
     ``biased``: biases of q, v and output (``key_bias`` apart) and of the feed-forward layer;
-    ``written_out``: scores in memory, as a position bias added to them demands.
+    ``written_out``: scores in memory, as a position bias added to them demands; ``heads_first``:
+    q, k and v are copied head by head, and so the output back.
     """
 
     rows: int
@@ -32,6 +33,7 @@ class Tower:
     key_bias: bool = True
     causal: bool = False
     written_out: bool = False
+    heads_first: bool = False
     source: int = 0
     drop: bool = False
 
@@ -56,13 +58,19 @@ def _attend(body: Body, t: Tower, prefix: str, reads: str, *, cross: bool) -> No
             )
         )
     else:
+        if t.heads_first:
+            elems = float(t.rows + 2 * keys) * inner
+            body.add(ops.copy(f"{prefix}heads_first", elems))
         body.add(
             ops.sdpa(
                 f"{prefix}attention", 1, t.heads, t.heads, t.rows, keys, t.head_dim,
                 causal=t.causal and not cross,
             )
         )  # fmt: skip
-        body.kept.add(context)
+        if t.heads_first:
+            body.add(ops.copy(f"{prefix}rows_first", float(t.rows * inner)))
+        else:
+            body.kept.add(context)
     body.linear(f"{prefix}attention.out", t.rows, inner, t.hidden, bias=t.biased, reads=context)
     _add(body, t, f"{prefix}attention")
 

@@ -132,7 +132,8 @@ def read_ops(text: str) -> tuple[Op, ...]:
                 body = line.partition(words[0])[2]
                 if body not in known:
                     known[body] = _kernel(words[1:])
-                found[-1][3 if words[0] == ">" else 4].append(known[body])
+                _, _, _, fwd, bwd = found[-1]
+                (fwd if words[0] == ">" else bwd).append(known[body])
                 continue
             given = dict(word.partition("=")[::2] for word in words[1:])
             if unknown := set(given) - {"saved", "weight"}:

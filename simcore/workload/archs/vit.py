@@ -22,7 +22,7 @@ def _linear_params(name: str, k: int, n: int) -> tuple[Param, Param]:
     return Param(f"{name}.weight", k * n), Param(f"{name}.bias", n)
 
 
-def _patches(image: int, patch: int, hidden: int, tokens: int) -> Block:
+def _patches(image: int, patch: int, hidden: int, tokens: int, channels: int) -> Block:
     side = image // patch
     elems = float(tokens * hidden)
     cat = Kernel(kind="copy", low=side * side * hidden, high=elems, weight=float(hidden))
@@ -30,14 +30,21 @@ def _patches(image: int, patch: int, hidden: int, tokens: int) -> Block:
     token = Kernel(kind="reduction", high=hidden, weight=float(hidden))
     body = (
         ops.conv2d(
-            "patches", (image, image), (side, side), 3, hidden, patch, input_grad=False, bias=True
+            "patches",
+            (image, image),
+            (side, side),
+            channels,
+            hidden,
+            patch,
+            input_grad=False,
+            bias=True,
         ),
         Op(name="class_token", fwd=(cat,), bwd=(token,)),
         ops.add_positions("positions", tokens, hidden),
     )
     params = (
         Param("class_token", hidden),
-        Param("patches.weight", 3 * patch * patch * hidden),
+        Param("patches.weight", channels * patch * patch * hidden),
         Param("patches.bias", hidden),
         Param("positions", tokens * hidden),
     )
@@ -63,14 +70,31 @@ def _qkv(tokens: int, hidden: int) -> tuple[Op, ...]:
     )
 
 
-def _layer(tokens: int, hidden: int, heads: int, ffn: int) -> Block:
+def _parts(hidden: int, bias: bool) -> tuple[Param, ...]:
+    parts = [_linear_params(part, hidden, hidden) for part in "qkv"]
+    return tuple(p for pair in parts for p in (pair if bias else pair[:1]))
+
+
+def _qkv_apart(tokens: int, hidden: int, bias: bool) -> tuple[Op, ...]:
+    """Three products of batch-first rows, as transformers has them."""
+    first, *more = (
+        ops.linear(part, tokens, hidden, hidden, bias=bias, save_input=part == "q")
+        for part in "qkv"
+    )
+    return first, *more, ops.accumulate("qkv.forks", float(tokens * hidden), times=2)
+
+
+def _layer(tokens: int, hidden: int, heads: int, ffn: int, packed: bool, qkv_bias: bool) -> Block:
     elems = float(tokens * hidden)
+    products = _qkv(tokens, hidden) if packed else _qkv_apart(tokens, hidden, qkv_bias)
+    back = (ops.grad_only("batch_first", 2 * elems, kind="copy"),) if packed else ()
+    qkv = _linear_params("qkv", hidden, 3 * hidden)
     body = (
         ops.layer_norm("norm1", tokens, hidden),
-        *_qkv(tokens, hidden),
+        *products,
         ops.sdpa("attention", 1, heads, heads, tokens, tokens, hidden // heads),
         ops.linear("attention.out", tokens, hidden, hidden, bias=True, save_input=False),
-        ops.grad_only("batch_first", 2 * elems, kind="copy"),
+        *back,
         ops.binary("attention.residual", elems, grads=0, high=True),
         ops.accumulate("attention.fork", elems, high=True),
         ops.layer_norm("norm2", tokens, hidden),
@@ -82,7 +106,7 @@ def _layer(tokens: int, hidden: int, heads: int, ffn: int) -> Block:
     )
     params = (
         *_norm_params("norm1", hidden),
-        *_linear_params("qkv", hidden, 3 * hidden),
+        *(qkv if packed else _parts(hidden, qkv_bias)),
         *_linear_params("attention.out", hidden, hidden),
         *_norm_params("norm2", hidden),
         *_linear_params("up", hidden, ffn),
@@ -105,12 +129,21 @@ def build(
     image: int = 224,
     patch: int = 16,
     classes: int = 1000,
+    channels: int = 3,
+    packed: bool = True,
+    qkv_bias: bool = True,
 ) -> Workload:
-    """ViT on square RGB images with a class token; no dropout (torchvision's default)."""
+    """ViT on square images with a class token; no dropout (torchvision's default).
+
+    ``packed``: torch's multi-head attention, sequence first; else three products, as
+    transformers has them, with or without ``qkv_bias``.
+    """
     if hidden % heads:
         raise ValueError(f"hidden {hidden} is not a multiple of heads {heads}")
     if image % patch:
         raise ValueError(f"image {image} is not a multiple of patch {patch}")
+    if packed and not qkv_bias:
+        raise ValueError("qkv_bias false needs packed false")
     tokens = (image // patch) ** 2 + 1
     head = (
         ops.layer_norm("norm", tokens, hidden),
@@ -122,8 +155,8 @@ def build(
         ops.loss_seed(),
     )
     blocks = (
-        _patches(image, patch, hidden, tokens),
-        _layer(tokens, hidden, heads, ffn or 4 * hidden),
+        _patches(image, patch, hidden, tokens, channels),
+        _layer(tokens, hidden, heads, ffn or 4 * hidden, packed, qkv_bias),
         Block(
             name="head",
             ops=head,
@@ -135,6 +168,6 @@ def build(
         sample_unit=sample_unit,
         blocks=blocks,
         order=(0, *[1] * layers, 2),
-        input_bytes=_FP32_BYTES * 3 * image * image + 8,
+        input_bytes=_FP32_BYTES * channels * image * image + 8,
         tokens_per_sample=tokens,
     )

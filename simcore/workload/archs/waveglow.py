@@ -61,12 +61,17 @@ def build(
     early_size: int = 2,
     layers: int = 8,
     channels: int = 512,
+    layout: str = "nhwc",
 ) -> Workload:
-    """WaveGlow with ``channels`` in each of ``layers`` layers of ``flows`` WaveNets."""
+    """WaveGlow with ``channels`` in each of ``layers`` layers of ``flows`` WaveNets.
+
+    ``layout="nchw"``: one-dimensional convolutions are channels first, which 16-bit matrix units
+    are not: cuDNN converts. Take it for mixed precision.
+    """
     if segment % group or group % 2:
         raise ValueError(f"segment {segment} must be a multiple of an even group, not {group}")
     steps, frames = segment // group, segment // _HOP + 1
-    tape = Tape()
+    tape = Tape(nchw=layout == "nchw")
     up = tape.conv(
         "upsample", tape.input(mels, (frames,)), mels, (_WINDOW,), stride=_HOP, transposed=True,
         bias=True,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -24,6 +25,15 @@ def read_config(path: Path) -> ModelRecord:
 
     Trains as ``training.source`` of the record says unless the user chooses otherwise.
     """
+    try:
+        changed = path.stat().st_mtime_ns
+    except OSError as err:
+        raise DataError(f"cannot be read: {err.strerror}", file=path) from None
+    return _read(path.absolute(), path, changed)
+
+
+@lru_cache(maxsize=64)
+def _read(_absolute: Path, path: Path, _changed_ns: int) -> ModelRecord:
     data, text = _load(path)
     fields = Fields(data, path, text)
     kind = _model_type(fields)

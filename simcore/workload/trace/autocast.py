@@ -2,7 +2,7 @@
 
 CPU autocast keeps norms, softmax, sums and powers in 16 bit where CUDA's runs them in fp32. Inside
 ``cuda_policy`` the CUDA list holds (torch 2.13 ``aten/src/ATen/autocast_mode.h``; "Autocast op
-reference", docs.pytorch.org/docs/stable/amp.html), and a model's own ``autocast("cuda")`` is obeyed.
+reference", docs.pytorch.org/docs/stable/amp.html); a model's own ``autocast("cuda")`` is obeyed.
 """
 
 from __future__ import annotations

@@ -138,9 +138,13 @@ def _own_width(trace: Trace) -> bool:
 
 
 def workload_of(
-    traces: tuple[Trace, Trace], batches: tuple[int, int], *, name: str, sample_unit: str = "sample",
+    traces: tuple[Trace, Trace],
+    batches: tuple[int, int],
+    *,
+    name: str,
+    sample_unit: str = "sample",
     tokens_per_sample: float = 0.0,
-) -> Workload:  # fmt: skip
+) -> Workload:
     """The workload of a model traced at two batch sizes; what it cannot hold stands in its notes.
 
     Raises UsageError where the model does other things at the second batch than at the first.
@@ -215,9 +219,7 @@ def _relative(path: str, unit: str) -> str:
     return path.removeprefix(f"{unit}.") if unit else path
 
 
-def _op(
-    convert: _Converter, i: int, unit: str, backward: Sequence[int], saved: Saved
-) -> Op | None:
+def _op(convert: _Converter, i: int, unit: str, backward: Sequence[int], saved: Saved) -> Op | None:
     record: OpRecord = convert.traces[0].ops[i]
     fwd = convert.kernels(i)
     bwd = tuple(k for j in backward for k in convert.kernels(j))

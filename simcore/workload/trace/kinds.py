@@ -34,7 +34,8 @@ SOFTMAXES = {
 }  # fmt: skip
 GATHERS = {
     "embedding", "embedding_dense_backward", "index", "index_select", "gather", "scatter",
-    "scatter_add", "index_put", "index_add", "_unsafe_index", "_unsafe_index_put", "_index_put_impl",
+    "scatter_add", "index_put", "index_add", "_unsafe_index", "_unsafe_index_put",
+    "_index_put_impl",
     "_embedding_bag", "_embedding_bag_dense_backward", "take_along_dim", "topk", "sort",
     "_embedding_bag_forward_only", "_embedding_bag_backward",
 }  # fmt: skip
@@ -100,8 +101,8 @@ _HIGH = {
     "binary_cross_entropy_with_logits", "nll_loss_forward", "nll_loss_backward", "_log_softmax",
     "nll_loss2d_forward", "nll_loss2d_backward", "_log_softmax_backward_data", "_softmax",
     "_softmax_backward_data", "_safe_softmax", "native_layer_norm", "native_layer_norm_backward",
-    "native_group_norm", "native_group_norm_backward", "linalg_vector_norm", "kl_div", "_cdist_forward",
-    "_fused_rms_norm", "_fused_rms_norm_backward",
+    "native_group_norm", "native_group_norm_backward", "linalg_vector_norm", "kl_div",
+    "_cdist_forward", "_fused_rms_norm", "_fused_rms_norm_backward",
 }  # fmt: skip
 
 

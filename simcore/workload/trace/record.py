@@ -95,6 +95,7 @@ class ParamRecord(NamedTuple):
     trained: bool
     dtype: str
     first_use: int
+    shape: tuple[int, ...]
 
 
 class UnitCall(NamedTuple):

@@ -27,8 +27,8 @@ FREE = {
     "resize_", "_assert_async", "sym_size", "sym_numel", "scalar_tensor", "is_same_size",
 }  # fmt: skip
 _NOTHING = Piece(0, 1, "raw", "activation")
-#: The caching allocator rounds every block up to 512 bytes (c10/cuda/CUDACachingAllocator).
-_ALLOCATION_BYTES = 512
+#: What a fused LSTM keeps a step and unit beside its outputs: four gates and the cell, in fp32.
+_LSTM_KEPT_BYTES = 5 * 4
 
 
 class _Storage:
@@ -82,8 +82,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             return found
         self._count += 1
         made = _Storage(tensor, self._count, role, width, len(self.ops))
-        rounded = -(-made.n_bytes // _ALLOCATION_BYTES) * _ALLOCATION_BYTES
-        counted = rounded if role in ("activation", "cast") else 0
+        counted = made.n_bytes if role in ("activation", "cast") else 0
 
         def gone(_: Any, key: int = key, n: int = counted) -> None:
             if self._storages.pop(key, None) is not None:
@@ -213,6 +212,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         }
         reads = tuple(of(t) for t in distinct.values())
         writes = tuple(of(t) for t in after)
+        if name == "mkldnn_rnn_layer":  # its workspace has no size when it is fake
+            self.know(after[-1], "activation").n_bytes = _LSTM_KEPT_BYTES * after[0].numel()
         kernels = kernels_of(name, args, out, reads, writes, of)
         kind = kind_of(name)
         if not is_known(name) or (kind in ("gemm", "conv") and not any(k.flop for k in kernels)):

@@ -86,8 +86,13 @@ def trace(
         saved=saved,
         params=tuple(
             ParamRecord(
-                tuple(names), p.numel(), p.element_size(), p.requires_grad, _dtype(p),
+                tuple(names),
+                p.numel(),
+                p.element_size(),
+                p.requires_grad,
+                _dtype(p),
                 recorder.first_use(p),
+                tuple(p.shape),
             )
             for p, names in params.values()
         ),

@@ -1,0 +1,47 @@
+"""``simcore trace-model``: an nn.Module as a models_db file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from simcore.cli.output import complain, write
+
+
+def trace_model(
+    model: Annotated[
+        str,
+        typer.Argument(metavar="PKG.MOD:CALLABLE", show_default=False,
+                       help="A function without arguments that returns an nn.Module; it is run."),
+    ],
+    inputs: Annotated[
+        list[str] | None,
+        typer.Option("--input", metavar="DTYPE[SHAPE]", show_default=False,
+                     help="float32[B,3,224,224], int64[B,128]; B is the batch. Once an input."),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", show_default=False,
+                     help="Write a models_db file; without it, print it."),
+    ] = None,
+) -> None:  # fmt: skip
+    """Trace a module without memory or GPU; others can use the file without torch."""
+    from simcore.base.errors import UsageError
+    from simcore.workload.trace import trace_data
+    from simcore.workload.trace.yamlout import yaml_text
+
+    if output is not None and output.suffix not in (".yaml", ".yml"):
+        raise UsageError(f"--output {str(output)!r} must end in .yaml")
+    data = trace_data(model, tuple(inputs or ()))
+    name = output.stem if output is not None else model.rpartition(":")[2]
+    text = yaml_text(data, name)
+    if output is None:
+        write(text)
+        return
+    try:
+        output.write_text(text, encoding="utf-8")
+    except OSError as err:
+        raise UsageError(f"{str(output)!r} cannot be written: {err.strerror}") from None
+    complain(f"{int(data['params']['value']):,} parameters: simcore predict --model {output}")

@@ -1,0 +1,152 @@
+"""A launch file beside a request: its words where the user gave none, its batch, its notes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from simcore.base.errors import SimcoreError
+from simcore.hardware.cluster import parse_cluster
+from simcore.strategy.dialects import DIALECTS, Launch, read_launch
+
+_COUNTED = re.compile(r"(?:^|\+)\s*\d+\s*[x×*]")
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """Options with the launch file's words in them, what to tell, and what is wrong."""
+
+    launch: Launch
+    options: dict[str, Any]
+    notes: tuple[str, ...]
+    problems: tuple[str, ...]
+
+    def told(self, config: Mapping[str, Any]) -> tuple[str, ...]:
+        """The notes, and where the file describes another model than ``config`` of models_db."""
+        wrong = (
+            f"{self.launch.where} has {key} {value}, the model has {config[key]}: --model decides"
+            for key, value in self.launch.shape.items()
+            if config.get(key) not in (None, 0, value)
+        )
+        return (*self.notes, *wrong)
+
+
+def with_launch(text: str, gpus: str, options: Mapping[str, Any]) -> Launched:
+    """Read a launch file (or quoted flags) and fill in the options that were not given.
+
+    Options that were given win, with a note. The identity ``global batch = micro-batch x
+    accumulation x GPUs`` fills in the one of the three that is missing; a contradiction is a
+    problem. Raises DataError or UsageError for a file that cannot be read.
+    """
+    launch = read_launch(text)
+    given = {k for k, v in options.items() if v is not None}
+    merged = dict(options)
+    notes: list[str] = []
+    problems = launch.violations(given)
+    counted = _COUNTED.search(gpus) is not None
+    for word, value in launch.words().items():
+        if word in ("nnodes", "nproc_per_node") and counted:
+            continue
+        if word not in given:
+            merged[word] = value
+        elif str(options[word]) != str(value):
+            flag = "--" + word.replace("_", "-")
+            notes.append(f"{flag} {options[word]} wins over {launch.keys[word]} of "
+                         f"{launch.where} ({value})")  # fmt: skip
+    world = _world(gpus, merged)
+    _compare_worlds(launch, gpus, counted, world, given, notes, problems)
+    _settle_batch(launch, merged, given, world, notes, problems)
+    told = [_summary(launch), *notes, *launch.approximated, *launch.unknown]
+    if launch.ignored:
+        told.append(f"{launch.where}: of no weight here: {', '.join(launch.ignored)}")
+    return Launched(launch, merged, tuple(told), tuple(problems))
+
+
+def _summary(launch: Launch) -> str:
+    words = launch.words()
+    if launch.global_batch is not None:
+        words["global_batch"] = launch.global_batch
+    said = ", ".join(f"{w.replace('_', '-')} {_shown(v)}" for w, v in words.items())
+    title = DIALECTS[launch.dialect].title
+    return f"from {launch.where} ({title}): {said or 'nothing that matters'}"
+
+
+def _shown(value: object) -> str:
+    return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
+
+
+def _world(gpus: str, options: Mapping[str, Any]) -> int | None:
+    """All ranks; None where the cluster is wrong, which is reported elsewhere."""
+    try:
+        cluster = parse_cluster(
+            gpus, network=options.get("network"), node=options.get("node"),
+            nnodes=options.get("nnodes"), nproc_per_node=options.get("nproc_per_node"),
+        )  # fmt: skip
+    except SimcoreError:
+        return None
+    return cluster.n_gpus
+
+
+def _compare_worlds(
+    launch: Launch, gpus: str, counted: bool, world: int | None, given: set[str],
+    notes: list[str], problems: list[str],
+) -> None:  # fmt: skip
+    stated = launch.n_gpus
+    if stated is None and launch.nnodes is not None and launch.nproc_per_node is not None:
+        stated = launch.nnodes * launch.nproc_per_node
+    if stated is None or world is None or stated == world:
+        return
+    if launch.whole_world and "strategy" not in given:
+        problems.append(f"{launch.whole_world}, and --gpus {gpus} is {world} GPUs")
+    elif not counted and launch.n_gpus is not None and not given & {"nnodes", "nproc_per_node"}:
+        problems.append(f"{launch.where} is for {stated} GPUs and does not say on how many nodes: "
+                        f"write --gpus NODESxGPUSx{gpus}")  # fmt: skip
+    else:
+        notes.append(f"{launch.where} is for {stated} GPUs; --gpus {gpus} ({world}) is predicted")
+
+
+def _settle_batch(
+    launch: Launch, options: dict[str, Any], given: set[str], world: int | None,
+    notes: list[str], problems: list[str],
+) -> None:  # fmt: skip
+    total = launch.global_batch
+    if total is None or world is None:
+        return
+    key = f"{launch.where}: {launch.keys.get('global_batch', 'global batch')} = {total}"
+    micro, accum = _count(options.get("micro_batch")), _count(options.get("grad_accum"))
+    if micro == 0 or accum == 0:  # "max", or a number that is reported elsewhere
+        if options.get("micro_batch") is not None and accum is None:
+            notes.append(f"{key} is not kept: the micro-batch is not a number")
+        return
+    if micro is not None and accum is not None:
+        product = micro * accum * world
+        if product == total:
+            return
+        text = f"{key} is not {micro} x {accum} x {world} GPUs = {product}"
+        if given & {"micro_batch", "grad_accum"}:
+            notes.append(f"{text}: the latter is predicted")
+        else:
+            problems.append(f"{text}: give --grad-accum, --micro-batch or other --gpus")
+        return
+    known = (micro or accum or 1) * world
+    if total % known:
+        what = f"{micro or accum} x {world} GPUs" if micro or accum else f"{world} GPUs"
+        problems.append(f"{key} is no multiple of {what}: give --micro-batch and --grad-accum")
+        return
+    word = "micro_batch" if micro is None else "grad_accum"
+    options[word] = total // known
+    if given & {"micro_batch", "grad_accum"}:
+        notes.append(f"{word.replace('_', '-')} {total // known} keeps the batch of {total} "
+                     f"that {launch.where} has")  # fmt: skip
+
+
+def _count(value: object) -> int | None:
+    """A count, 0 where it is none, None where nothing was said."""
+    if value is None:
+        return None
+    try:
+        return max(int(str(value)), 0)
+    except ValueError:
+        return 0

@@ -1,0 +1,177 @@
+"""A step of a replica that is cut over ranks: tensor, context, expert and pipeline parallelism.
+
+Each pipeline stage is a job of its own on its data-parallel group. What tensor, context and
+expert ranks exchange stands in the way of compute (no overlap is assumed) and is added to every
+micro-step. The pipeline adds its bubble: (pp - 1)/vpp micro-steps of the average stage for 1F1B
+and its interleaved form (Narayanan et al. 2021), none for zero-bubble schedules (Qi et al. 2023).
+
+# C configs, all arrays [C]
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from simcore.base.arrays import NDArray
+from simcore.engine.evaluate import Job, Steps, evaluate
+from simcore.engine.points import Points
+from simcore.engine.price import COLLECTIVE_BASE_S
+from simcore.physics.collectives import Collective, Group, collective_time_s
+from simcore.strategy.layout import Layout
+from simcore.workload.sharding import Stage
+
+Array = NDArray[np.float64]
+
+#: All-reduces of a layer's output over tensor ranks: two forward, two backward (Shoeybi et al.
+#: 2019); with sequence parallelism each is a reduce-scatter and an all-gather of equal cost.
+#: Full recompute runs the two of forward again.
+TENSOR_FORWARD, TENSOR_BACKWARD = 2, 2
+#: Ring attention passes keys and values round once forward, and with their gradients backward.
+CONTEXT_PASSES = 3
+#: Of context parallelism's exchange, what attention of another block does not hide.
+CONTEXT_EXPOSED_FRAC = 0.5
+#: Dispatch and combine, forward and backward.
+EXPERT_EXCHANGES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class LayerTraffic:
+    """Elements a sample that one layer exchanges; widths in bytes of an activation."""
+
+    hidden: float
+    keys_values: float
+    routed: float
+    width_bytes: float
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A layout on a cluster: how many GPUs a node has, and the stages to run."""
+
+    layout: Layout
+    gpus_per_node: int
+    stages: tuple[Stage, ...]
+    traffic: LayerTraffic
+    recompute: bool
+    expert_layers_frac: float
+
+
+def group_of(points: Points, size: Array, stride: float, gpus_per_node: int) -> Group:
+    """A communicator of ``size`` ranks, ``stride`` apart, with its share of the node's NICs."""
+    here = np.maximum(1.0, np.minimum(size, np.floor(gpus_per_node / stride)))
+    nodes = np.ceil(size / here)
+    share = here / gpus_per_node
+    return Group(
+        n_ranks=size,
+        n_nodes=nodes,
+        intra_bw_bytes_per_s=points.intra_bw_bytes_per_s * points.intra,
+        inter_bw_bytes_per_s=points.inter_bw_bytes_per_s * points.inter * share,
+        intra_hop_s=points.intra_hop_s,
+        inter_hop_s=points.inter_hop_s,
+        base_s=np.full(len(points), COLLECTIVE_BASE_S),
+    )
+
+
+def data_points(points: Points, placed: Placed) -> Points:
+    """The axis as one stage's data-parallel job sees it."""
+    layout = placed.layout
+    ranks = np.maximum(1.0, points.n_ranks / (layout.tp * layout.pp))
+    group = group_of(points, ranks, float(layout.tp), placed.gpus_per_node)
+    return replace(
+        points,
+        micro_batch=points.micro_batch / layout.cp,
+        n_ranks=ranks,
+        n_nodes=np.where(ranks > 1, group.n_nodes, 1.0),
+        inter_bw_bytes_per_s=group.inter_bw_bytes_per_s / points.inter,
+    )
+
+
+def exchange_s(points: Points, placed: Placed, n_layers: int) -> dict[str, Array]:
+    """Seconds of one micro-step that a stage spends on each dimension's exchanges."""
+    layout, traffic = placed.layout, placed.traffic
+    batch = points.micro_batch / layout.cp
+    on = points.use_comm
+
+    def time(op: Collective, n_bytes: Array, size: int, stride: float) -> Array:
+        ranks = np.full(len(points), float(size))
+        group = group_of(points, ranks, stride, placed.gpus_per_node)
+        return collective_time_s(op, n_bytes[None, :], group)[0] * on
+
+    found: dict[str, Array] = {}
+    hidden = batch * traffic.hidden * traffic.width_bytes
+    if layout.tp > 1:
+        times = TENSOR_FORWARD * (1 + placed.recompute) + TENSOR_BACKWARD
+        found["tensor parallel"] = n_layers * times * time("all_reduce", hidden, layout.tp, 1.0)
+    if layout.cp > 1:
+        moved = batch * layout.cp * traffic.keys_values * traffic.width_bytes
+        gathered = time("all_gather", moved, layout.cp, float(layout.tp))
+        found["context parallel"] = n_layers * CONTEXT_PASSES * CONTEXT_EXPOSED_FRAC * gathered
+    if layout.ep > 1:
+        moved = batch * traffic.routed * traffic.width_bytes / layout.tp
+        layers = n_layers * placed.expert_layers_frac
+        exchanged = time("all_to_all", moved, layout.ep, float(layout.tp))
+        times = EXPERT_EXCHANGES + 2 * placed.recompute
+        found["expert parallel"] = layers * times * exchanged
+    if layout.pp > 1:
+        # Activations forward and gradients backward to the neighbour stage, cut by tensor ranks.
+        across = layout.tp * layout.cp >= placed.gpus_per_node
+        rate = points.inter_bw_bytes_per_s * points.inter / placed.gpus_per_node
+        inside = points.intra_bw_bytes_per_s * points.intra
+        hop = points.inter_hop_s if across else points.intra_hop_s
+        crosses = across or bool((points.n_nodes > 1).all())
+        rate = rate if crosses else inside
+        found["pipeline transfer"] = (
+            2.0 * layout.vpp * (hidden / layout.tp / layout.vpp / rate + hop) * on
+        )
+    return found
+
+
+def evaluate_layout(jobs: tuple[Job, ...], placed: Placed, points: Points) -> Steps:
+    """The step of the slowest stage, with exchanges, and the pipeline's bubble on top."""
+    layout = placed.layout
+    local = data_points(points, placed)
+    totals, micros, parts = [], [], []
+    for job, stage in zip(jobs, placed.stages, strict=True):
+        steps = evaluate(job, local, keep_timeline=True)
+        exchange = exchange_s(points, placed, stage.n_layers)
+        spent = sum(exchange.values(), np.zeros(len(points)))
+        once = steps.terms_s["forward"] + steps.terms_s["backward"] + spent
+        totals.append(steps.step_s + points.grad_accum * spent)
+        micros.append(once)
+        parts.append((steps, exchange, spent))
+    bubble = np.zeros(len(points))
+    if not layout.zero_bubble:
+        bubble = (layout.pp - 1) / layout.vpp * np.mean(micros, axis=0)
+    slowest = int(np.argmax([t[0] for t in totals]))
+    steps, exchange, spent = parts[slowest]
+    step = np.max(totals, axis=0) + bubble
+    terms = {
+        **steps.terms_s,
+        **{name: points.grad_accum * seconds for name, seconds in exchange.items()},
+        "pipeline bubble": bubble,
+    }
+    return Steps(
+        step_s=step,
+        makespan_s=step,
+        load_period_s=steps.load_period_s,
+        restart_s=steps.restart_s,
+        comm_s=steps.comm_s + points.grad_accum * spent,
+        terms_s=terms,
+        timeline=steps.timeline,
+    )
+
+
+def in_flight(layout: Layout, position: int, micro_steps: Array) -> Array:
+    """Micro-batches whose activations stage ``position`` holds at its fullest.
+
+    1F1B: pp - position; interleaved: its warm-up of 2(pp - position - 1) + (vpp - 1) pp chunks
+    and one in work, each 1/vpp of the stage (Megatron-LM, schedules.py).
+    """
+    left = layout.pp - position
+    if layout.vpp == 1:
+        held = float(left)
+    else:
+        held = (2.0 * (left - 1) + (layout.vpp - 1) * layout.pp + 1) / layout.vpp
+    return np.minimum(micro_steps, max(1.0, held))

@@ -1,0 +1,123 @@
+"""Memory over one training step: bytes by term, what the allocator holds, what the device has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from simcore.base.arrays import NDArray
+from simcore.engine.allocator import AllocatorConfig, Replay, replay
+from simcore.engine.memory import OUTSIDE, workspace_bytes
+from simcore.engine.memory_events import EventList, step_events
+from simcore.engine.predict import Request, job_of, memory_at
+
+#: Terms in the order in which they are stacked: what stays at the bottom.
+STACK = (
+    "parameters", "optimizer_state", "ema", "frozen_models", "gradient_buckets", "workspace",
+    "gradients", "gathered_parameters", "autocast_weights", "activations", "working_set",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryTimeline:
+    """What the fullest rank holds, event by event (an allocation or its end) of one step.
+
+    ``terms[name]``, ``allocated``, ``reserved``: arrays [events] in bytes. ``terms`` are bytes as
+    requested; ``allocated`` counts whole blocks, ``reserved`` segments, as
+    ``torch.cuda.memory_allocated`` and ``memory_reserved`` do. ``phases``: (first event, name).
+    ``outside_bytes`` (CUDA context, NCCL) comes on top of reserved; ``limit_bytes`` is what the
+    device has. The step looked at follows a warm-up; ``events`` and ``replay`` hold them all,
+    the step being ``events.events[start:]``.
+    """
+
+    model: str
+    cluster: str
+    terms: dict[str, NDArray[np.float64]]
+    allocated: NDArray[np.int64]
+    reserved: NDArray[np.int64]
+    phases: tuple[tuple[int, str], ...]
+    outside_bytes: float
+    limit_bytes: float
+    start: int
+    events: EventList
+    replay: Replay
+
+    @property
+    def peak_live_bytes(self) -> float:
+        """Most bytes requested at once."""
+        return float(self.replay.requested[self.start :].max(initial=0))
+
+    @property
+    def peak_allocated_bytes(self) -> float:
+        """``torch.cuda.max_memory_allocated`` of the step."""
+        return float(self.allocated.max(initial=0))
+
+    @property
+    def peak_reserved_bytes(self) -> float:
+        """``torch.cuda.max_memory_reserved`` since the start."""
+        return float(self.replay.peak_reserved_bytes)
+
+    @property
+    def fits(self) -> bool:
+        """Whether every allocation found room, cached segments given back where needed."""
+        return self.replay.failed_at is None
+
+
+def memory_timeline(request: Request, *, expandable_segments: bool = False) -> MemoryTimeline:
+    """Play set-up and three steps of a request through the allocator; the last is looked at.
+
+    Where memory runs out, the events end there and the step is the one that failed.
+    """
+    cluster, strategy = request.cluster, request.strategy
+    closed = memory_at(request, job_of(request), np.array([float(request.micro_batch)]))
+    outside = float(sum(closed.terms[t][0] for t in OUTSIDE))
+    limit = float(min(g.gpu.usable_memory_bytes for g in cluster.groups))
+    events = step_events(
+        request.workload,
+        strategy,
+        micro_batch=request.micro_batch,
+        grad_accum=request.grad_accum,
+        n_ranks=cluster.n_gpus,
+        cublas_bytes=workspace_bytes(g.gpu.architecture for g in cluster.groups),
+    )
+    played = replay(
+        events.events,
+        AllocatorConfig(
+            expandable_segments=expandable_segments, limit_bytes=max(limit - outside, 0.0)
+        ),
+    )
+    done = len(played.reserved)
+    starts = [at for at, name in events.phases if name.endswith("frozen networks") and at < done]
+    start = starts[-1] if starts else 0
+    return MemoryTimeline(
+        model=request.workload.name,
+        cluster=str(cluster),
+        terms=_by_term(events, start, done),
+        allocated=played.allocated[start:],
+        reserved=played.reserved[start:],
+        phases=tuple(
+            (at - start, name.split(" ", 2)[-1]) for at, name in events.phases if start <= at < done
+        ),
+        outside_bytes=outside,
+        limit_bytes=limit,
+        start=start,
+        events=events,
+        replay=played,
+    )
+
+
+def _by_term(events: EventList, start: int, stop: int) -> dict[str, NDArray[np.float64]]:
+    """Bytes requested of each term after every event from ``start`` to ``stop``."""
+    index = {name: k for k, name in enumerate(STACK)}
+    sizes = [0] * len(events.what)
+    change = np.zeros((len(STACK), stop))
+    for at, (number, n_bytes) in enumerate(events.events[:stop]):
+        row = index[events.what[number].term]
+        if n_bytes is None:
+            change[row, at] = -sizes[number]
+        else:
+            sizes[number] = n_bytes
+            change[row, at] = n_bytes
+    held = np.cumsum(change, axis=1)[:, start:]
+    return {name: held[k] for name, k in index.items() if held.size and held[k].max() > 0}

@@ -1,0 +1,93 @@
+"""From degrees of parallelism to stages on a cluster: rules checked, the rank's part built."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from simcore.base.errors import InvalidConfig
+from simcore.engine.layout import LayerTraffic, Placed
+from simcore.hardware.cluster import ClusterSpec
+from simcore.strategy.layout import Layout
+from simcore.strategy.strategy import Strategy
+from simcore.workload.graph import Workload
+from simcore.workload.models import ModelRecord, Scalar
+from simcore.workload.resolve import ModelSource
+from simcore.workload.sharding import (
+    layer_counts,
+    pipeline_stages,
+    sequence_parallel,
+    tensor_overrides,
+)
+
+_DEGREES = ("tp", "pp", "vpp", "cp", "ep")
+
+
+def layout_of(options: Mapping[str, Any]) -> Layout:
+    """The layout that the options ask for; degrees that are not given are 1."""
+    degrees = {k: int(options[k]) for k in _DEGREES if options.get(k) is not None}
+    sequence = options.get("sequence_parallel")
+    return Layout(
+        **degrees,
+        sequence_parallel=True if sequence is None else bool(sequence),
+        zero_bubble=bool(options.get("zero_bubble")),
+    )
+
+
+def place(
+    record: ModelSource,
+    workload: Workload,
+    cluster: ClusterSpec,
+    strategy: Strategy,
+    layout: Layout,
+    overrides: Mapping[str, Scalar],
+) -> Placed | None:
+    """Stages and exchanges of a layout; None where nothing is cut.
+
+    Raises InvalidConfig with every violation.
+    """
+    problems = layout.violations(cluster.n_gpus, layer_counts(workload))
+    if layout.trivial and not problems:
+        return None
+    if len({g.gpu.name for g in cluster.groups}) > 1:
+        problems.append("tensor, pipeline, context and expert parallelism need GPUs of one type")
+    if strategy.parallelism in ("dp", "manual"):
+        problems.append(f"strategy {strategy.parallelism} cannot be combined with {layout}")
+    if problems:
+        raise InvalidConfig(problems)
+    part, config = workload, {}
+    if isinstance(record, ModelRecord):
+        config = {**record.config, **overrides}
+        changed = record.model_copy(update={"config": config})
+        own = tensor_overrides(changed, layout.tp, layout.ep)
+        part = record.build(**{**overrides, **own}) if own else workload
+    elif layout.tp > 1 or layout.ep > 1:
+        raise InvalidConfig([f"{record.name}: tensor parallelism needs a transformer record"])
+    if layout.sequence_parallel:
+        part = sequence_parallel(part, layout.tp)
+    layers = [b for b in workload.instances() if b.recomputable]
+    hidden = max((b.boundary.high + b.boundary.low for b in layers), default=0.0)
+    routed = [b for b in layers if any(op.name.startswith("expert") for op in b.ops)]
+    return Placed(
+        layout=layout,
+        gpus_per_node=max(g.gpus_per_node for g in cluster.groups),
+        stages=pipeline_stages(part, layout.pp),
+        traffic=LayerTraffic(
+            hidden=hidden,
+            keys_values=_keys_values(workload, config, layout.tp),
+            routed=hidden * float(config.get("top_k", 0) or 0),
+            width_bytes=float(strategy.precision.low_bytes),
+        ),
+        recompute=strategy.recompute == "full",
+        expert_layers_frac=len(routed) / len(layers) if layers else 0.0,
+    )
+
+
+def _keys_values(workload: Workload, config: Mapping[str, Scalar], tp: int) -> float:
+    """Elements of keys and values a sample that one tensor rank's heads have."""
+    if "heads" not in config:
+        return 0.0
+    heads = int(config["heads"])
+    width = int(config.get("head_dim", 0)) or int(config["hidden"]) // heads
+    kv = max(1, (int(config.get("kv_heads", 0)) or heads) // tp)
+    return 2.0 * workload.tokens_per_sample * kv * width

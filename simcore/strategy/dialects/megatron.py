@@ -1,0 +1,306 @@
+"""Megatron-LM's flags: typed, in a script with a launch line, in a text of flags, or in YAML.
+
+Flags: megatron/training/arguments.py; the nested YAML of examples/gpt3/gpt_config.yaml and the
+``MODEL_ARGS`` of its functional tests. A flag that is absent means Megatron's default.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from simcore.base.errors import InvalidConfig
+from simcore.strategy.dialects.base import DIALECTS, Emitted, Job, Launch
+from simcore.strategy.dialects.megatron_keys import DEGREES, IGNORED, MODEL, SHAPE, TAKEN
+from simcore.strategy.dialects.reading import NOT_YET, Reading
+from simcore.strategy.dialects.shell import flags, read_script
+from simcore.strategy.dialects.source import Source, yaml_table
+from simcore.strategy.dialects.torchrun import find_line, read_counts
+from simcore.strategy.strategy import parse_offload
+
+#: Flags that nothing but Megatron has.
+_OWN = re.compile(
+    r"--(?:tensor-model-parallel-size|pipeline-model-parallel-size|use-distributed-optimizer|"
+    r"micro-batch-size|recompute-granularity|use-mcore-models|seq-length|num-attention-heads|"
+    r"train-iters|use-megatron-fsdp)\b"
+)
+_OWN_YAML = re.compile(r"^\s*(?:-*)(?:micro[_-]batch[_-]size|tensor[_-]model[_-]parallel[_-]size|"
+                       r"MODEL_ARGS|language_model|model_parallel)\s*:", re.MULTILINE)  # fmt: skip
+_SECTIONS = (
+    "language_model",
+    "model_parallel",
+    "training",
+    "MODEL_ARGS",
+    "model",
+    "optimizer_args",
+)
+#: ``adam`` is FusedAdam with decoupled decay (megatron/core/optimizer: adam_w_mode).
+_OPTIMIZERS: dict[str, str | None] = {"adam": "adamw", "sgd": "sgd", "muon": None,
+                                      "dist_muon": None}  # fmt: skip
+_SHARDING: dict[str, str | None] = {"no_shard": "ddp", "optim": "zero1", "optim_grads": "zero2",
+                                    "optim_grads_params": "zero3"}  # fmt: skip
+
+Given = dict[str, Any]
+
+
+class Megatron:
+    """Arguments of ``pretrain_*.py``."""
+
+    name = "megatron"
+    title = "Megatron-LM"
+    summary = "flags of pretrain_*.py: typed, .sh, .txt or .yaml"
+
+    def claims(self, source: Source) -> bool:
+        """Flags or YAML keys that only Megatron has."""
+        if source.suffix in (".yaml", ".yml"):
+            return _OWN_YAML.search(source.text) is not None
+        if source.suffix in (".json", ".toml"):
+            return False
+        return _OWN.search(source.text.replace("_", "-")) is not None
+
+    def read(self, source: Source) -> Launch:
+        """Words from the flags; a torchrun line in the script adds nodes and processes."""
+        reading = Reading(self.name, source)
+        given = _yaml(source) if source.suffix in (".yaml", ".yml") else _script(reading, source)
+        for name in [n for n, v in given.items() if isinstance(v, str) and v.startswith("$")]:
+            if name in TAKEN or name in DEGREES:
+                reading.refuse(
+                    f"--{name} {given.pop(name)}", "is not set in the text", _WORD.get(name)
+                )
+        _batch(reading, given)
+        _strategy(reading, given)
+        _precision(reading, given)
+        _recompute(reading, given)
+        _optimizer(reading, given)
+        for name, what in DEGREES.items():
+            reading.degree(f"--{name}", given.pop(name, None), what)
+        _approximate(reading, given)
+        shape = {}
+        for name, key in SHAPE.items():
+            value = reading.whole(f"--{name}", given.pop(name, None))
+            if value is not None:
+                shape[key] = value
+        for name in given:
+            if name in MODEL or name in IGNORED or name in TAKEN:
+                reading.ignore(f"--{name}")
+            else:
+                known = (*MODEL, *IGNORED, *TAKEN, *DEGREES, *SHAPE)
+                reading.not_known(f"--{name}", [f"--{k}" for k in known])
+        return reading.finish(shape=shape)
+
+    def emit(self, job: Job) -> Emitted:
+        """Flags, one a line; the model's own flags and the launcher's are left out."""
+        problems: list[str] = []
+        lines = [f"--micro-batch-size {job.micro_batch}", f"--global-batch-size {job.global_batch}"]
+        if job.seq_len is not None:
+            lines.append(f"--seq-length {job.seq_len}")
+        lines += _emit_strategy(job, problems) + _emit_precision(job, problems)
+        if job.recompute == "full":
+            lines += ["--recompute-granularity full", "--recompute-method uniform",
+                      "--recompute-num-layers 1"]  # fmt: skip
+        if job.optimizer == "adam":
+            problems.append("Megatron's adam is AdamW: optimizer adam (coupled decay) has no flag")
+        lines.append(f"--optimizer {'adam' if job.optimizer == 'adamw' else 'sgd'}")
+        if job.optimizer.startswith("sgd"):
+            lines.append(f"--sgd-momentum {'0.9' if job.optimizer == 'sgd' else '0.0'}")
+        if job.grad_clip is not None:
+            lines.append(f"--clip-grad {'1.0' if job.grad_clip else '0.0'}")
+        if job.bucket_numel is not None:
+            lines.append(f"--ddp-bucket-size {job.bucket_numel}")
+        if problems:
+            raise InvalidConfig(problems)
+        return Emitted("\n".join(lines) + "\n", ("nnodes", "nproc_per_node"))
+
+
+_WORD = {
+    "micro-batch-size": "micro_batch",
+    "seq-length": "seq_len",
+    "global-batch-size": "grad_accum",
+}
+
+
+def _script(reading: Reading, source: Source) -> Given:
+    commands = read_script(source).commands
+    line = find_line(commands)
+    if line is None:
+        words = [w for c in commands for w in c]
+    else:
+        read_counts(reading, line)
+        words = list(line.rest)
+    found: Given = {}
+    for flag, values in flags(words):
+        if flag.startswith("--"):
+            name = flag[2:].replace("_", "-")
+            found[name] = values[0] if len(values) == 1 else values or True
+    return found
+
+
+def _yaml(source: Source) -> Given:
+    """Keys without sections, dashes for underscores; null and false are absent flags."""
+
+    def walk(data: Mapping[str, Any], deep: bool) -> Given:
+        found: Given = {}
+        for key, value in data.items():
+            if isinstance(value, dict) and (deep or key in _SECTIONS):
+                found |= walk(value, True)
+            elif value is not None and value is not False and value not in ({}, []):
+                found[key.lstrip("-").replace("_", "-")] = value
+        return found
+
+    return walk(yaml_table(source), False)
+
+
+def _batch(reading: Reading, given: Given) -> None:
+    for name, word in (
+        ("micro-batch-size", "micro_batch"), ("batch-size", "micro_batch"),
+        ("global-batch-size", "global_batch"), ("encoder-seq-length", "seq_len"),
+        ("seq-length", "seq_len"),
+    ):  # fmt: skip
+        reading.say(word, reading.whole(f"--{name}", given.pop(name, None)), f"--{name}")
+    if reading.said("global_batch") is None and reading.said("micro_batch") is not None:
+        reading.say("grad_accum", 1, "--global-batch-size (not stated)")
+    if given.pop("rampup-batch-size", None):
+        reading.approximate("--rampup-batch-size", "is not followed: the full batch is predicted")
+    norm = reading.number("--clip-grad", given.pop("clip-grad", None))
+    reading.say("grad_clip", norm is None or norm > 0, "--clip-grad")
+
+
+def _on(reading: Reading, given: Given, name: str) -> bool:
+    return bool(reading.flag(f"--{name}", given.pop(name, None)))
+
+
+def _strategy(reading: Reading, given: Given) -> None:
+    sharded = _on(reading, given, "use-distributed-optimizer")
+    strategy, key = ("zero1", "--use-distributed-optimizer") if sharded else (
+        "ddp", "no --use-distributed-optimizer")  # fmt: skip
+    own = [_on(reading, given, n) for n in ("use-megatron-fsdp", "use-custom-fsdp")]
+    name = "data-parallel-sharding-strategy"
+    how = given.pop(name, "no_shard")
+    if any(own):
+        found = reading.choose(f"--{name}", how, _SHARDING, "strategy")
+        strategy, key = found or strategy, f"--{name}"
+    keep = _on(reading, given, "torch-fsdp2-no-reshard-after-forward")
+    if _on(reading, given, "use-torch-fsdp2"):
+        strategy, key = "zero2" if keep else "zero3", "--use-torch-fsdp2"
+    reading.say("strategy", strategy, key)
+    name = "ddp-bucket-size"
+    reading.say("bucket_numel", reading.whole(f"--{name}", given.pop(name, None)), f"--{name}")
+    overlap = _on(reading, given, "overlap-grad-reduce")
+    if not overlap and strategy in ("ddp", "zero1"):
+        reading.approximate("--overlap-grad-reduce", "is off there; simcore overlaps gradient "
+                            "traffic with backward")  # fmt: skip
+
+
+def _precision(reading: Reading, given: Given) -> None:
+    for name in ("fp8-format", "fp8", "fp4-format", "fp4"):
+        value = given.pop(name, None)
+        if value is not None:
+            reading.refuse(f"--{name} {value}", NOT_YET, "precision")
+    half = [n for n in ("bf16", "fp16") if _on(reading, given, n)]
+    if len(half) == 2:
+        reading.refuse("--bf16 and --fp16", "are both given", "precision")
+        return
+    reading.say("precision", half[0] if half else "fp32", f"--{half[0]}" if half else "no --bf16")
+    fp32 = _on(reading, given, "accumulate-allreduce-grads-in-fp32")
+    short = _on(reading, given, "grad-reduce-in-bf16")
+    # arguments.py: bf16 accumulates and reduces in fp32 unless told otherwise.
+    if half and (fp32 or (half == ["bf16"] and not short)):
+        reading.approximate(
+            f"--{half[0]}", "keeps and reduces fp32 gradients there (4 bytes a parameter; "
+            f"--grad-reduce-in-bf16 does not); simcore's {half[0]} has 2 bytes",
+        )  # fmt: skip
+    for name in ("exp-avg-dtype", "exp-avg-sq-dtype", "main-grads-dtype", "main-params-dtype"):
+        if given.pop(name, "fp32") != "fp32":
+            reading.approximate(f"--{name}", "is not followed: state is predicted in fp32")
+
+
+def _recompute(reading: Reading, given: Given) -> None:
+    key = "--recompute-granularity"
+    how = given.pop("recompute-granularity", None)
+    if _on(reading, given, "recompute-activations") and how is None:
+        key, how = "--recompute-activations", "selective"
+    if _on(reading, given, "checkpoint-activations") and how is None:
+        key, how = "--checkpoint-activations", "full"
+    given.pop("recompute-modules", None)
+    layers = reading.whole("--recompute-num-layers", given.pop("recompute-num-layers", None))
+    method = given.pop("recompute-method", None)
+    if how is None:
+        reading.say("recompute", "none", f"no {key}")
+        return
+    choices: dict[str, str | None] = {"full": "full", "selective": None}
+    mode = reading.choose(key, how, choices, "recompute")
+    total = reading.whole("--num-layers", given.get("num-layers"))
+    if mode == "full" and method == "block" and not (layers and total and layers >= total):
+        reading.refuse(f"--recompute-method block with {layers or 0} layers", NOT_YET, "recompute")
+        return
+    if mode == "full" and method == "uniform" and layers is not None and layers > 1:
+        reading.approximate(f"--recompute-num-layers {layers}", "is not followed: every layer's "
+                            "input is kept")  # fmt: skip
+    reading.say("recompute", mode, key)
+    if _on(reading, given, "moe-layer-recompute"):
+        reading.approximate("--moe-layer-recompute", "is not followed")
+
+
+def _optimizer(reading: Reading, given: Given) -> None:
+    name = given.pop("optimizer", None)
+    found = reading.choose("--optimizer", name or "adam", _OPTIMIZERS, "optimizer")
+    momentum = reading.number("--sgd-momentum", given.pop("sgd-momentum", None))
+    if found == "sgd" and momentum == 0.0:
+        found = "sgd-plain"
+    reading.say("optimizer", found, "--optimizer" if name else "--optimizer (adam is its default)")
+    part = reading.number(
+        "--optimizer-offload-fraction", given.pop("optimizer-offload-fraction", None)
+    )
+    away = _on(reading, given, "optimizer-cpu-offload")
+    if away and part is not None and part != 1.0:
+        reading.refuse(f"--optimizer-offload-fraction {part:g}", f"{NOT_YET}, only 1.0", "offload")
+    elif away and reading.said("strategy") == "ddp":
+        reading.refuse("--optimizer-cpu-offload", "of an optimizer that is not sharded "
+                       f"{NOT_YET}", "offload")  # fmt: skip
+    else:
+        reading.say("offload", "optimizer:cpu" if away else "none", "--optimizer-cpu-offload")
+    layers = reading.whole("--cpu-offloading-num-layers",
+                           given.pop("cpu-offloading-num-layers", None), least=0)  # fmt: skip
+    if layers or _on(reading, given, "cpu-offloading"):
+        reading.refuse("--cpu-offloading-num-layers", f"(activations in host memory) {NOT_YET}")
+
+
+def _approximate(reading: Reading, given: Given) -> None:
+    graphs = [_on(reading, given, n) for n in ("enable-cuda-graph", "external-cuda-graph")]
+    if any(graphs) or given.pop("cuda-graph-impl", "none") != "none":
+        reading.approximate("--cuda-graph-impl", "is not followed: kernels are predicted as eager")
+    if given.pop("attention-backend", "auto") in ("unfused", "local"):
+        reading.approximate("--attention-backend", "is not followed: --model says how it attends")
+
+
+def _emit_strategy(job: Job, problems: list[str]) -> list[str]:
+    by_name = {
+        "ddp": ["--overlap-grad-reduce"],
+        "zero1": ["--use-distributed-optimizer", "--overlap-grad-reduce", "--overlap-param-gather"],
+    } | {
+        strategy: ["--use-distributed-optimizer", "--use-megatron-fsdp",
+                   f"--data-parallel-sharding-strategy {how}", "--ckpt-format fsdp_dtensor",
+                   "--overlap-grad-reduce", "--overlap-param-gather"]
+        for how, strategy in (("optim_grads", "zero2"), ("optim_grads_params", "zero3"))
+    }  # fmt: skip
+    if job.strategy not in by_name:
+        problems.append(f"Megatron has no strategy {job.strategy}: ddp and zero1 to zero3")
+    lines = by_name.get(job.strategy, [])
+    offload = parse_offload(job.offload)
+    if offload and (offload.optimizer != "cpu" or offload.params != "none"):
+        problems.append(f"Megatron offloads the optimizer to cpu only, not {job.offload}")
+    elif offload:
+        lines = [*lines, "--optimizer-cpu-offload", "--optimizer-offload-fraction 1.0",
+                 "--use-precision-aware-optimizer"]  # fmt: skip
+    return lines
+
+
+def _emit_precision(job: Job, problems: list[str]) -> list[str]:
+    by_name = {"fp32": [], "fp16": ["--fp16"], "bf16": ["--bf16", "--grad-reduce-in-bf16"]}
+    if job.precision not in by_name:
+        problems.append(f"Megatron has no precision {job.precision}: fp32, fp16, bf16")
+    return by_name.get(job.precision, [])
+
+
+DIALECTS.register("megatron")(Megatron())

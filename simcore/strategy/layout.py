@@ -1,0 +1,77 @@
+"""Degrees of model parallelism: how one replica of a model is cut over ranks.
+
+Ranks are numbered tensor first, then context, data, pipeline, as Megatron's default order
+(tp-cp-ep-dp-pp) does: tensor ranks sit side by side in a node. Experts are cut over ranks of the
+data dimension.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """Degrees; 1 is none. ``vpp`` chunks of layers a pipeline rank (interleaved 1F1B).
+
+    ``sequence_parallel``: norms, residual and their activations are cut over the tensor ranks
+    too (Korthikanti et al. 2022). ``zero_bubble``: backward is split so that weight gradients
+    fill the pipeline's bubble (Qi et al. 2023).
+    """
+
+    tp: int = 1
+    pp: int = 1
+    vpp: int = 1
+    cp: int = 1
+    ep: int = 1
+    sequence_parallel: bool = True
+    zero_bubble: bool = False
+
+    @property
+    def model_ranks(self) -> int:
+        """Ranks that hold one replica's dense layers."""
+        return self.tp * self.pp * self.cp
+
+    @property
+    def trivial(self) -> bool:
+        """Whether a replica is one rank and nothing is cut."""
+        return self.model_ranks == 1 and self.ep == 1
+
+    def data_ranks(self, n_gpus: int) -> int:
+        """Replicas that read different samples."""
+        return n_gpus // self.model_ranks
+
+    def __str__(self) -> str:
+        parts = [
+            f"{name}{value}"
+            for name in ("tp", "pp", "vpp", "cp", "ep")
+            if (value := getattr(self, name)) > 1
+        ]
+        return " ".join(parts)
+
+    def violations(self, n_gpus: int, n_layers: int) -> list[str]:
+        """Every rule that this layout breaks on so many GPUs and repeated layers."""
+        found = [
+            f"{f.name} must be at least 1, not {value}"
+            for f in fields(self)
+            if not isinstance(value := getattr(self, f.name), bool) and value < 1
+        ]
+        if found:
+            return found
+        if n_gpus % self.model_ranks:
+            found.append(
+                f"tp x pp x cp = {self.model_ranks} does not divide {n_gpus} GPUs: "
+                f"allowed are divisors of {n_gpus}"
+            )
+        elif (self.data_ranks(n_gpus) * self.cp) % self.ep:
+            found.append(
+                f"ep={self.ep} does not divide the {self.data_ranks(n_gpus) * self.cp} ranks of "
+                "the data and context dimensions"
+            )
+        if self.pp > n_layers:
+            found.append(f"pp={self.pp} is more than the {n_layers} layers to cut")
+        elif self.pp * self.vpp > n_layers:
+            found.append(f"pp x vpp = {self.pp * self.vpp} is more than the {n_layers} layers")
+        if self.vpp > 1 and self.pp == 1:
+            found.append(f"vpp={self.vpp} needs pp above 1")
+        return found

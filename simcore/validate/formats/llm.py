@@ -1,0 +1,182 @@
+"""Published training steps of language models with their parallel layout (``steps/llm.csv``).
+
+A row describes its model by dimensions. What the sources have in common and the columns do not
+say is stated here once: which of them ran before fused attention existed, and what a blank means.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from simcore.base.figures import Figure
+from simcore.base.units import GIB
+from simcore.engine.request import Options
+from simcore.validate.case import Case, Skipped
+from simcore.validate.formats import Format, Row, number, present, whole
+from simcore.workload.models import ModelRecord, Scalar, Training
+
+#: Sources whose software (2020 to early 2023) materialises attention scores: FlashAttention came
+#: in mid-2022 and into Megatron-LM in 2023.
+_MATERIALISED = (
+    "vtrain", "bigscience-bloom", "bigscience-v100", "megatron-sc21-a100", "megatron-jan21-a100",
+    "megatron-v2-tables", "megatron-gpt3-example", "korthikanti-recompute", "mt-nlg-530b",
+    "deepspeed-azure-zero3",
+)  # fmt: skip
+_PRECISIONS = {
+    "bf16": "bf16", "fp16": "fp16", "fp8": "fp8", "mxfp8": "fp8", "fp8-cs": "fp8",
+    "fp8-tensorwise": "fp8", "fp8-rowwise": "fp8", "nvfp4": "nvfp4",
+}  # fmt: skip
+_SHARDING = {
+    "ddp": "ddp", "zero1": "zero1", "zero2": "zero2", "zero3": "zero3", "fsdp": "zero3",
+    "hsdp": "zero3",
+}  # fmt: skip
+#: GPUs of an NVL72 rack that a job of n takes as one NVLink domain.
+_RACK_GPUS = (72, 64, 36, 32, 16, 8, 4, 2, 1)
+_SOURCE = "row"
+#: DeepSeek-V2 and V3 (arXiv:2405.04434, 2412.19437) and Kimi-K2, which shares their layer.
+_LATENT: dict[str, Scalar] = {
+    "q_rank": 1536, "kv_rank": 512, "rope_dim": 64, "head_dim": 192, "value_dim": 128,
+}  # fmt: skip
+_DENSE_FIRST = {"deepseek-v2": 1, "deepseek-v3": 3, "kimi-k2": 1}
+_SHARED_EXPERTS = {"deepseek-v2": 2, "deepseek-v3": 1, "kimi-k2": 1}
+#: Adapters of MLPerf's Llama-2-70B LoRA benchmark: rank 16 on the attention's products.
+_LORA: dict[str, Scalar] = {"lora_rank": 16, "lora_targets": "qkv_proj,o_proj"}
+
+
+def _config(row: Row) -> dict[str, Scalar]:
+    llama = row["arch"] in ("llama", "moe")
+    layers, hidden = whole(row, "layers"), whole(row, "hidden")
+    heads = whole(row, "heads")
+    config: dict[str, Scalar] = {
+        "layers": layers,
+        "hidden": hidden,
+        "heads": heads,
+        "kv_heads": whole(row, "kv_heads", heads),
+        "ffn": whole(row, "ffn", 4 * hidden),
+        "vocab": whole(row, "vocab", 51200),
+        "seq_len": whole(row, "seq_len"),
+        "norm": "rmsnorm" if llama else "layernorm",
+        "mlp": "swiglu" if llama else "gelu",
+        "positions": "rope" if llama else "learned",
+        "bias": not llama,
+        "tied": not llama,
+        "attention": "math" if _scores_in_memory(row) else "flash",
+    }
+    if row["arch"] == "moe":
+        config |= _experts(row, layers)
+    if row.get("task") == "lora":
+        config |= _LORA
+    return config
+
+
+def _experts(row: Row, layers: int) -> dict[str, Scalar]:
+    base = next((m for m in _DENSE_FIRST if row["model"].startswith(m)), "")
+    width = whole(row, "moe_ffn", whole(row, "ffn"))
+    config: dict[str, Scalar] = {
+        "experts": whole(row, "moe_experts"),
+        "top_k": whole(row, "moe_topk", 1),
+        "expert_ffn": width,
+    }
+    if base:
+        dense = min(_DENSE_FIRST[base], layers - 1)
+        config |= _LATENT
+        config["shared_ffn"] = _SHARED_EXPERTS[base] * width
+        config["expert_pattern"] = "d" * dense + "e" * (layers - dense)
+        config["fused_qkv"] = False
+    elif row["model"].startswith(("qwen3", "gpt-oss")):
+        config["head_dim"] = 64 if row["model"].startswith("gpt-oss") else 128
+    return config
+
+
+def _scores_in_memory(row: Row) -> bool:
+    variant = row.get("variant", "")
+    if row["source"] == "aleph-alpha":
+        return variant.startswith("torch")
+    return row["source"] in _MATERIALISED
+
+
+@lru_cache(maxsize=2048)
+def _record(name: str, config: tuple[tuple[str, Scalar], ...], billions: float) -> ModelRecord:
+    return ModelRecord(
+        name=name,
+        full_name=name,
+        arch="transformer",
+        sample_unit="sequence",
+        config=dict(config),
+        params=Figure(value=billions, source=_SOURCE, note="10^9, as the row has it"),
+        training=Training(
+            micro_batch=1, precision="bf16", optimizer="adamw", strategy="zero1",
+            optimizer_impl="fused", grad_clip=True,
+            source="mixed-precision training with Adam, as the sources run it",
+        ),
+        sources={_SOURCE: "dimensions of the table's row"},
+    )  # fmt: skip
+
+
+def _cluster(row: Row) -> tuple[str, Options]:
+    gpus = whole(row, "gpus")
+    a_node = min(gpus, whole(row, "gpus_per_node", 8))
+    kind = row["gpu_type"]
+    if "NVL72" in kind:
+        a_node = next(n for n in _RACK_GPUS if n <= gpus and gpus % n == 0)
+    if gpus % a_node:
+        raise KeyError(f"{gpus} GPUs are no whole number of nodes of {a_node}")
+    options: Options = {}
+    rate = number(row, "inter_node_gbps_per_gpu")
+    if gpus > a_node and rate:
+        options["network"] = f"{rate * a_node:g} Gbit/s"
+    return f"{gpus // a_node}x{a_node}x{kind}", options
+
+
+def _read(name: str, row: Row) -> Case | Skipped:
+    if row.get("quality") == "C":
+        return Skipped(name, "quality C: digitised, rounded, ambiguous or noisy")
+    if row["arch"] == "dit":
+        return Skipped(name, "diffusion transformers of this table are not described yet")
+    for column in ("layers", "hidden", "heads", "seq_len", "gpus", "global_batch"):
+        if not row.get(column):
+            return Skipped(name, f"{column} is blank")
+    if row["precision"] not in _PRECISIONS:
+        return Skipped(name, f"precision {row['precision']!r} is not modelled")
+    try:
+        cluster, options = _cluster(row)
+    except KeyError as err:
+        return Skipped(name, str(err.args[0]))
+    recompute = "full" if row.get("recompute") == "full" else "none"
+    options |= {
+        "strategy": _SHARDING[row["sharding"] or "ddp"],
+        "precision": _PRECISIONS[row["precision"]],
+        "recompute": recompute,
+        "micro_batch": whole(row, "micro_batch", 1),
+        "global_batch": whole(row, "global_batch"),
+        "tp": whole(row, "tp", 1),
+        "pp": whole(row, "pp", 1),
+        "vpp": whole(row, "vpp", 1) if row.get("pp") not in ("", "1", "1.0") else 1,
+        "cp": whole(row, "cp", 1),
+        "ep": whole(row, "ep", 1) if row["arch"] == "moe" else 1,
+        "sequence_parallel": row.get("sequence_parallel", "") != "False",
+        "zero_bubble": row.get("variant", "").startswith("ZB"),
+    }
+    if row.get("cpu_offload") == "yes":
+        options["offload"] = "optimizer"
+    memory = number(row, "peak_mem_gib")
+    return Case(
+        id=name,
+        table="llm",
+        model=row["model"],
+        record=_record(
+            row["model"], tuple(sorted(_config(row).items())), number(row, "params_b") or 0.0
+        ),
+        gpus=cluster,
+        options=options,
+        measured=present(
+            step_time_s=number(row, "step_time_s"),
+            peak_memory_bytes=memory * GIB if memory is not None else None,
+        ),
+        columns=row,
+        flag="the source's row is anomalous" if row.get("flagged_anomaly") == "yes" else "",
+        notes=row.get("notes", "")[:200],
+    )
+
+
+FORMAT = Format("llm", frozenset({"arch", "tp", "pp", "sharding", "step_time_s"}), _read)

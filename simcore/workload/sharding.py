@@ -1,0 +1,152 @@
+"""One rank's part of a model: columns and heads over tensor ranks, layers over pipeline stages.
+
+Tensor parallelism (Shoeybi et al. 2019) leaves a layer of the same hidden width with fewer heads,
+a narrower MLP and a part of the vocabulary, so a rank's part is the architecture built with those
+numbers. Sequence parallelism (Korthikanti et al. 2022) then cuts what is left whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from simcore.base.errors import InvalidConfig
+from simcore.workload.graph import Block, Kernel, Op, Saved, Workload
+from simcore.workload.models import ModelRecord, Scalar
+
+#: What tensor ranks divide, and the setting it falls back to where it is 0.
+_DIVIDED = ("heads", "vocab", "ffn", "expert_ffn", "shared_ffn")
+#: Ops of a layer that work on whole hidden rows: norms, the residual sum and what belongs to it.
+_WHOLE_ROWS = ("norm", "residual", "fork", "dropout", "positions", "tokens", "scale")
+#: Products whose kept input is a whole hidden row, cut over the ranks by sequence parallelism.
+_WHOLE_INPUT = ("qkv", "q", "k", "v", "q_a", "kv_a", "gate", "up", "gate_up", "head", "router")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The part of one pipeline rank. ``position`` counts from the input; ``n_layers`` repeated."""
+
+    workload: Workload
+    position: int
+    n_layers: int
+
+
+def tensor_overrides(record: ModelRecord, tp: int, ep: int) -> dict[str, Scalar]:
+    """Settings of one tensor and expert rank's part. Raises InvalidConfig with every violation."""
+    if tp == 1 and ep == 1:
+        return {}
+    if record.arch != "transformer":
+        raise InvalidConfig(
+            [f"{record.name}: tensor and expert parallelism need arch 'transformer', "
+             f"not {record.arch!r}"]
+        )  # fmt: skip
+    config = record.config
+    heads, hidden = int(config["heads"]), int(config["hidden"])
+    problems = []
+    if heads % tp:
+        allowed = [d for d in range(1, min(heads, 64) + 1) if heads % d == 0]
+        problems.append(f"tp={tp} does not divide heads={heads}; allowed here: {allowed}")
+    experts = int(config.get("experts", 0))
+    if ep > 1 and (not experts or experts % ep):
+        problems.append(
+            f"ep={ep} does not divide experts={experts}" if experts else
+            f"{record.name} has no experts to spread over ep={ep}"
+        )  # fmt: skip
+    if problems:
+        raise InvalidConfig([f"{record.name}: {p}" for p in problems])
+    out: dict[str, Scalar] = {"head_dim": int(config.get("head_dim", 0)) or hidden // heads}
+    given = {"ffn": 4 * hidden, **config}
+    for key in _DIVIDED:
+        if value := int(given.get(key, 0)):
+            out[key] = max(1, -(-value // tp))
+    kv = int(config.get("kv_heads", 0)) or heads
+    # Fewer kv heads than ranks: each rank keeps a whole one.
+    out["kv_heads"] = max(1, kv // tp)
+    out["heads"] = heads // tp
+    if experts:
+        out["experts"] = max(experts // ep, int(config.get("top_k", 2)))
+    return out
+
+
+def _thin(kernel: Kernel, share: float) -> Kernel:
+    return replace(
+        kernel, low=kernel.low * share, high=kernel.high * share,
+        raw_bytes=kernel.raw_bytes * share,
+    )  # fmt: skip
+
+
+def _less(saved: Saved, share: float) -> Saved:
+    return Saved(low=saved.low * share, high=saved.high * share, raw_bytes=saved.raw_bytes * share)
+
+
+def _sequence_parallel(block: Block, tp: int) -> Block:
+    share = 1.0 / tp
+
+    def cut(op: Op) -> Op:
+        words = op.name.replace(".", " ").split()
+        if words[0] in ("qkv", "attention") and "out" in words:
+            return op
+        if any(w.rstrip("0123456789") in _WHOLE_ROWS for w in words):
+            return replace(
+                op,
+                fwd=tuple(_thin(k, share) for k in op.fwd),
+                bwd=tuple(_thin(k, share) for k in op.bwd),
+                saved=_less(op.saved, share),
+            )
+        if words[-1] in _WHOLE_INPUT:
+            return replace(op, saved=_less(op.saved, share))
+        return op
+
+    return replace(
+        block, ops=tuple(cut(op) for op in block.ops), boundary=_less(block.boundary, share)
+    )
+
+
+@lru_cache(maxsize=256)
+def sequence_parallel(workload: Workload, tp: int) -> Workload:
+    """The same part with norms, residual and their activations cut over the tensor ranks."""
+    if tp == 1:
+        return workload
+    return workload.replace(blocks=tuple(_sequence_parallel(b, tp) for b in workload.blocks))
+
+
+def layer_counts(workload: Workload) -> int:
+    """How many repeated layers a model has: what pipeline stages divide."""
+    return sum(workload.blocks[i].recomputable for i in workload.order)
+
+
+@lru_cache(maxsize=256)
+def pipeline_stages(workload: Workload, pp: int) -> tuple[Stage, ...]:
+    """Layers dealt out evenly, the longer stages first among equals but the last.
+
+    What comes before the first layer is the first stage's, what follows the last layer the last
+    stage's. Raises InvalidConfig where there are fewer layers than stages.
+    """
+    layers = [i for i, b in enumerate(workload.order) if workload.blocks[b].recomputable]
+    if len(layers) < pp:
+        raise InvalidConfig([f"{workload.name}: pp={pp} is more than its {len(layers)} layers"])
+    base, longer = divmod(len(layers), pp)
+    # The last stage has the head: the stages in the middle take what does not divide.
+    sizes = [base + (1 <= s <= longer) for s in range(pp)] if longer < pp - 1 else [
+        base + (s < longer) for s in range(pp)
+    ]  # fmt: skip
+    stages, at = [], 0
+    for s, size in enumerate(sizes):
+        start = 0 if s == 0 else layers[at]
+        stop = len(workload.order) if s == pp - 1 else layers[at + size]
+        stages.append(Stage(_slice(workload, start, stop, first=s == 0), s, size))
+        at += size
+    return tuple(stages)
+
+
+def _slice(workload: Workload, start: int, stop: int, *, first: bool) -> Workload:
+    order = workload.order[start:stop]
+    used = sorted(set(order))
+    index: Mapping[int, int] = {b: i for i, b in enumerate(used)}
+    return workload.replace(
+        blocks=tuple(workload.blocks[b] for b in used),
+        order=tuple(index[b] for b in order),
+        frozen=workload.frozen if first else (),
+        input_bytes=workload.input_bytes if first else 0.0,
+    )

@@ -1,0 +1,95 @@
+"""Traced models on disk, found by what they are made of.
+
+The key is the callable, its inputs and the versions of torch, Python and simcore; an entry also
+holds the hash of every source file that the callable loaded from outside the installed packages,
+and counts only while all of them are the same. ``SIMCORE_TRACE_CACHE=off`` switches it off.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Iterable
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from simcore import __version__
+
+#: Of what an entry holds; another figure makes old entries unknown.
+_FORMAT = 1
+
+
+def _folder() -> Path | None:
+    chosen = os.environ.get("SIMCORE_TRACE_CACHE", "")
+    if chosen.lower() in ("off", "0", "no"):
+        return None
+    if chosen:
+        return Path(chosen).expanduser()
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("simcore")) / "traces"
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def key_of(text: str, inputs: Iterable[str]) -> str:
+    """The name of the entry of a callable with its inputs, run from this folder."""
+    try:
+        torch_version = version("torch")
+    except PackageNotFoundError:
+        torch_version = "none"
+    parts = [
+        _FORMAT, __version__, torch_version, sys.version_info[:2], str(Path.cwd()), text, *inputs,
+        os.environ.get("PYTHONPATH", ""),
+    ]  # fmt: skip
+    return _digest(json.dumps(parts).encode())[:40]
+
+
+def source_files() -> list[str]:
+    """Files of loaded modules that belong neither to Python nor to an installed package."""
+    ours = Path(__file__).resolve().parents[3]
+    skipped = (str(Path(os.__file__).parent), str(ours / "simcore"))
+    found = set()
+    for module in list(sys.modules.values()):
+        name = getattr(module, "__file__", None)
+        if not name or not name.endswith(".py") or "site-packages" in name:
+            continue
+        path = Path(name).resolve()
+        if not str(path).startswith(skipped) and path.is_file():
+            found.add(str(path))
+    return sorted(found)
+
+
+def load(key: str) -> dict[str, Any] | None:
+    """The record of an entry whose sources have not changed; None if there is none."""
+    folder = _folder()
+    if folder is None:
+        return None
+    try:
+        entry = json.loads((folder / f"{key}.json").read_text(encoding="utf-8"))
+        if all(_digest(Path(f).read_bytes()) == h for f, h in entry["sources"].items()):
+            record: dict[str, Any] = entry["record"]
+            return record
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        pass
+    return None
+
+
+def store(key: str, record: dict[str, Any], sources: Iterable[str]) -> None:
+    """Keep a record; a folder that cannot be written is no error."""
+    folder = _folder()
+    if folder is None:
+        return
+    try:
+        entry = {"sources": {f: _digest(Path(f).read_bytes()) for f in sources}, "record": record}
+        folder.mkdir(parents=True, exist_ok=True)
+        part = folder / f"{key}.{os.getpid()}.part"
+        part.write_text(json.dumps(entry), encoding="utf-8")
+        part.replace(folder / f"{key}.json")
+    except OSError:
+        return

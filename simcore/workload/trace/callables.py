@@ -1,0 +1,231 @@
+"""``package.module:callable`` as a traced model: import, build without memory, trace, convert."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+from collections.abc import Callable
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from simcore.base.errors import SimcoreError, UsageError, nearest
+from simcore.workload.archs.traced import traced_part
+from simcore.workload.graph import Workload
+from simcore.workload.trace.convert import workload_of
+from simcore.workload.trace.guard import own_error
+from simcore.workload.trace.inputs import InputShape
+from simcore.workload.trace.record import Trace
+from simcore.workload.trace.recorder import leaves
+from simcore.workload.trace.tracer import trace
+
+#: The batches of the two traces; some models need an even one.
+BATCHES, EVEN_BATCHES = (2, 3), (2, 4)
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """What a callable returned: the module, sample inputs if any, the loss if any."""
+
+    module: Any
+    sample: tuple[Any, ...] | None
+    loss: Callable[..., Any] | None
+
+
+def find_callable(text: str) -> Callable[[], Any]:
+    """Import from the folder one works in. Raises UsageError with the module's own exception."""
+    path, _, name = text.partition(":")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        module = importlib.import_module(path)
+    except ModuleNotFoundError as err:
+        if err.name and (path == err.name or path.startswith(f"{err.name}.")):
+            raise UsageError(
+                f"no module {err.name!r} here: {text!r} is imported from the folder you work in"
+            ) from None
+        raise own_error(path, err) from err
+    except Exception as err:
+        raise own_error(path, err) from err
+    found: Any = module
+    for part in name.split("."):
+        if not hasattr(found, part):
+            near = nearest(part, [n for n in dir(found) if not n.startswith("_")], 1)
+            hint = f": did you mean {near[0]!r}?" if near else ""
+            raise UsageError(f"module {path!r} has no {part!r}{hint}")
+        found = getattr(found, part)
+    if not callable(found):
+        raise UsageError(f"{text} is not callable: name a function that returns an nn.Module")
+    return found  # type: ignore[no-any-return]
+
+
+@contextmanager
+def _light_parameters() -> Any:
+    """Parameters lose their memory as soon as they are registered, one layer at a time."""
+    plain = nn.Module.register_parameter
+
+    def register(self: Any, name: str, param: Any) -> None:
+        if param is not None and param.device.type != "meta":
+            light = nn.Parameter(param.data.to("meta"), requires_grad=param.requires_grad)
+            param = light if type(param) is nn.Parameter else param
+        plain(self, name, param)
+
+    nn.Module.register_parameter = register
+    try:
+        yield
+    finally:
+        nn.Module.register_parameter = plain
+
+
+def build(text: str) -> Built:
+    """Call it on the meta device; where its constructor needs values, with real but light ones."""
+    make = find_callable(text)
+    needed = [
+        p.name
+        for p in _parameters(make)
+        if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+    ]
+    if needed:
+        raise UsageError(
+            f"{text} needs arguments ({', '.join(needed)}): name a function that takes none"
+        )
+    try:
+        with torch.device("meta"):
+            made = make()
+    except Exception:
+        try:
+            with _light_parameters():
+                made = make()
+        except SimcoreError:
+            raise
+        except Exception as err:
+            raise own_error(text, err) from err
+    return _built(made, text)
+
+
+def _parameters(make: Callable[..., Any]) -> list[inspect.Parameter]:
+    try:
+        return list(inspect.signature(make).parameters.values())
+    except (TypeError, ValueError):
+        return []
+
+
+def _built(made: Any, text: str) -> Built:
+    parts = made if isinstance(made, tuple) else (made,)
+    module, sample, loss = (*parts, None, None)[:3]
+    if not isinstance(module, nn.Module) or len(parts) > 3:
+        raise UsageError(
+            f"{text} returned {type(module).__name__}: return an nn.Module, (module, sample) or "
+            "(module, sample, loss)"
+        )
+    if loss is not None and not callable(loss):
+        raise UsageError(f"{text}: the loss is not callable: give loss(output) -> scalar")
+    if sample is not None and not isinstance(sample, (tuple, list)):
+        sample = (sample,)
+    return Built(module, tuple(sample) if sample is not None else None, loss)
+
+
+def _from_shapes(shapes: tuple[InputShape, ...], batch: int) -> tuple[Any, ...]:
+    return tuple(
+        torch.empty(s.at(batch), dtype=getattr(torch, s.dtype), device="meta") for s in shapes
+    )
+
+
+def _from_sample(sample: Any, batch: int, of: int) -> Any:
+    """The sample with another batch: every tensor whose first dimension is the sample's."""
+    if isinstance(sample, torch.Tensor):
+        if sample.dim() and sample.shape[0] == of:
+            shape = (batch, *sample.shape[1:])
+            return torch.empty(shape, dtype=sample.dtype, device="meta")
+        return sample
+    if isinstance(sample, (list, tuple)):
+        return type(sample)(_from_sample(v, batch, of) for v in sample)
+    if isinstance(sample, dict):
+        return {k: _from_sample(v, batch, of) for k, v in sample.items()}
+    return sample
+
+
+def batch_of(sample: Any, what: str) -> int:
+    """The first dimension of the first tensor. Raises UsageError."""
+    tensors = [t for t in leaves(sample) if t.dim()]
+    if not tensors:
+        raise UsageError(f"{what}: the sample inputs hold no tensor with a batch dimension")
+    return int(tensors[0].shape[0])
+
+
+def traced_twice(
+    built: Built, shapes: tuple[InputShape, ...], what: str
+) -> tuple[tuple[Trace, Trace], tuple[int, int]]:
+    """Traces at two batches, and the batches. Raises UsageError."""
+    if not shapes and built.sample is None:
+        raise UsageError(
+            f"{what} needs its inputs: --input 'float32[B,3,224,224]' (once for each, in order), "
+            "or let it return (module, sample)"
+        )
+    of = 0 if shapes else batch_of(built.sample, what)
+
+    def one(batch: int) -> Trace:
+        given = _from_shapes(shapes, batch) if shapes else _from_sample(built.sample, batch, of)
+        return trace(built.module, given, loss=built.loss, what=what)
+
+    first = one(BATCHES[0])
+    for batches in (BATCHES, EVEN_BATCHES):
+        try:
+            return (first, one(batches[1])), batches
+        except UsageError:
+            if batches is EVEN_BATCHES:
+                raise
+    raise AssertionError
+
+
+def traced_workload(built: Built, shapes: tuple[InputShape, ...], what: str) -> Workload:
+    """The workload of a built model. Raises UsageError."""
+    traces, batches = traced_twice(built, shapes, what)
+    unit, tokens = "sample", 0.0
+    sample = _from_shapes(shapes, 2) if shapes else built.sample
+    first = next(t for t in leaves(sample) if t.dim())
+    if first.dtype in (torch.int64, torch.int32) and first.dim() == 2:
+        unit, tokens = "sequence", float(first.shape[1])
+    elif first.dim() == 4:
+        unit = "image"
+    return workload_of(traces, batches, name=what, sample_unit=unit, tokens_per_sample=tokens)
+
+
+def _precision(module: Any) -> str:
+    widths = {p.dtype for p in module.parameters() if p.is_floating_point()}
+    return {torch.bfloat16: "bf16", torch.float16: "fp16"}.get(next(iter(widths), None), "fp32")
+
+
+def record_data(text: str, shapes: tuple[InputShape, ...]) -> dict[str, Any]:
+    """The model as the plain data of a models_db file. Raises UsageError."""
+    built = build(text)
+    workload = traced_workload(built, shapes, text)
+    given = ", ".join(map(str, shapes)) or "its own sample"
+    module = type(built.module).__name__
+    return {
+        "name": text,
+        "full_name": f"{module} ({text})",
+        "arch": "traced",
+        "sample_unit": workload.sample_unit,
+        "params": {"value": float(workload.trainable_numel), "source": "traced"},
+        "training": {
+            "micro_batch": 1,
+            "precision": _precision(built.module),
+            "optimizer": "adamw",
+            "source": "traced",
+        },
+        "notes": [
+            *workload.notes,
+            "training defaults are assumed: AdamW, DDP, micro-batch 1 (a module says none)",
+        ],
+        "sources": {
+            "traced": f"trace of {text} with {given}, torch {torch.__version__}",
+        },
+        "traced": traced_part(workload),
+    }

@@ -1,0 +1,57 @@
+"""Shapes of a model's inputs as text: ``float32[B,3,224,224]``, ``int64[B,128]``."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from simcore.base.errors import UsageError, nearest
+
+DTYPES = ("float32", "float16", "bfloat16", "float64", "int64", "int32", "uint8", "bool")
+_SHAPE = re.compile(r"^\s*([A-Za-z]\w*)\s*\[(.*)\]\s*$")
+
+
+@dataclass(frozen=True, slots=True)
+class InputShape:
+    """One input tensor; a dimension ``None`` is the batch."""
+
+    dtype: str
+    dims: tuple[int | None, ...]
+
+    def at(self, batch: int) -> tuple[int, ...]:
+        """The shape at one batch size."""
+        return tuple(batch if d is None else d for d in self.dims)
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{','.join('B' if d is None else str(d) for d in self.dims)}]"
+
+
+def parse_input(text: str) -> InputShape:
+    """``dtype[dims]`` with ``B`` for the batch. Raises UsageError."""
+    match = _SHAPE.match(text)
+    if match is None:
+        raise UsageError(f"--input {text!r} is not DTYPE[SHAPE], such as float32[B,3,224,224]")
+    dtype, inside = match.groups()
+    if dtype not in DTYPES:
+        near = nearest(dtype, DTYPES, 1)
+        hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(DTYPES)}"
+        raise UsageError(f"--input {text!r}: unknown dtype {dtype!r}: {hint}")
+    dims: list[int | None] = []
+    for word in (w.strip() for w in inside.split(",")):
+        if word in ("B", "b"):
+            dims.append(None)
+        elif word.isdigit() and int(word) > 0:
+            dims.append(int(word))
+        else:
+            raise UsageError(
+                f"--input {text!r}: {word!r} is neither a positive whole number nor B (the batch)"
+            )
+    return InputShape(dtype, tuple(dims))
+
+
+def parse_inputs(texts: tuple[str, ...]) -> tuple[InputShape, ...]:
+    """Every input in order. Raises UsageError, also where none has the batch."""
+    shapes = tuple(map(parse_input, texts))
+    if shapes and not any(None in s.dims for s in shapes):
+        raise UsageError("--input: no shape has the batch: write B, as in float32[B,3,224,224]")
+    return shapes

@@ -1,0 +1,41 @@
+"""A traced model as a models_db file: text that others read without torch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+_HEAD = """\
+# Written by `simcore trace-model`. Use it with `simcore predict --model FILE`, or put it into a
+# models_db folder. The format of the last section is described in simcore/workload/archs/traced.py.
+"""
+
+
+def _scalar(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _lines(value: Any, indent: str) -> Iterator[str]:
+    """A mapping in block style; texts of several lines stay readable."""
+    for key, item in value.items():
+        if isinstance(item, Mapping):
+            yield f"{indent}{key}:"
+            yield from _lines(item, indent + "  ")
+        elif isinstance(item, str) and "\n" in item:
+            yield f"{indent}{key}: |"
+            yield from (f"{indent}  {line}" for line in item.splitlines())
+        elif isinstance(item, list) and item and isinstance(item[0], Mapping):
+            yield f"{indent}{key}:"
+            for one in item:
+                first, *rest = _lines({k: v for k, v in one.items() if v not in ("", False)},
+                                      indent + "    ")  # fmt: skip
+                yield f"{indent}  - {first.strip()}"
+                yield from rest
+        else:
+            yield f"{indent}{key}: {_scalar(item)}"
+
+
+def yaml_text(data: Mapping[str, Any], name: str) -> str:
+    """The file's text; ``name`` is what it will be called."""
+    return _HEAD + "\n".join(_lines({**data, "name": name}, "")) + "\n"

@@ -1,0 +1,278 @@
+"""What every dialect keeps: reading undoes writing, and what cannot be said is said clearly."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from simcore.base.errors import InvalidConfig, SimcoreError, UnknownName, UsageError
+from simcore.strategy.dialects import (
+    DIALECTS,
+    FILES,
+    Job,
+    Launch,
+    emit,
+    find_dialect,
+    read_launch,
+    read_source,
+)
+from simcore.strategy.dialects.base import WORDS
+from simcore.strategy.precision import OPTIMIZERS, PRECISIONS
+from simcore.strategy.strategy import Strategy, parse_offload
+
+SAMPLES = Path(__file__).parent / "samples"
+SUFFIX = {"deepspeed": ".json", "megatron": ".txt", "torchtitan": ".toml", "accelerate": ".yaml",
+          "torchrun": ".sh", "slurm": ".sbatch"}  # fmt: skip
+PARALLELISMS = ("dp", "manual", "ddp", "zero1", "zero2", "zero3")
+OFFLOADS = (
+    "none", "optimizer:cpu", "optimizer:nvme", "optimizer:cpu-far", "params:cpu", "params:nvme",
+    "optimizer:cpu,params:cpu", "optimizer:nvme,params:nvme", "optimizer:nvme,params:cpu",
+)  # fmt: skip
+PLAIN = Job(
+    model="gpt2-xl", strategy="ddp", micro_batch=4, grad_accum=2, precision="fp32",
+    recompute="none", optimizer="adamw", offload="none", nnodes=2, nproc_per_node=8, seq_len=1024,
+    grad_clip=True,
+)  # fmt: skip
+
+#: What each format can say, by hand: strategy to precisions, without offload and recompute.
+#: torchrun and slurm say nothing but the counts, so anything but DataParallel passes.
+_HALF, _AMP = {"fp16", "bf16"}, {"amp-fp16", "amp-bf16"}
+SAYS = {
+    "deepspeed": dict.fromkeys(("ddp", "zero1", "zero2", "zero3"), {"fp32", *_HALF, *_AMP}),
+    "megatron": dict.fromkeys(("ddp", "zero1", "zero2", "zero3"), {"fp32", *_HALF}),
+    "torchtitan": {"ddp": {"fp32", "amp-bf16"}, "zero2": {"fp32", "bf16"}, "zero3": {"fp32", "bf16"}},
+    "accelerate": {"ddp": {"fp32", *_AMP},
+                   **dict.fromkeys(("zero1", "zero2", "zero3"), {"fp32", *_HALF})},
+    "torchrun": dict.fromkeys(PARALLELISMS[1:], set(PRECISIONS)),
+    "slurm": dict.fromkeys(PARALLELISMS[1:], set(PRECISIONS)),
+}  # fmt: skip
+
+
+def job(**changes: object) -> Job:
+    return Job(**{f: getattr(PLAIN, f) for f in PLAIN.__slots__} | changes)  # type: ignore[arg-type]
+
+
+def read_back(dialect: str, text: str, folder: Path) -> Launch:
+    path = folder / f"launch{SUFFIX[dialect]}"
+    path.write_text(text, encoding="utf-8")
+    assert find_dialect(read_source(str(path))).name == dialect
+    return read_launch(str(path))
+
+
+def round_trip(dialect: str, asked: Job, folder: Path) -> bool:
+    """Whether the dialect can say the job; if so, what it says must read as the job."""
+    try:
+        emitted = emit(dialect, asked)
+    except InvalidConfig as err:
+        for sentence in err.violations:
+            assert len(sentence) < 160 and "\n" not in sentence
+        return False
+    launch = read_back(dialect, emitted.text, folder)
+    assert launch.violations() == []
+    assert launch.unknown == ()
+    assert set(emitted.left) <= set(WORDS)
+    for word, value in asked.words().items():
+        expected = None if word in emitted.left else value
+        assert getattr(launch, word) in {expected, _derived(word, launch)}, (dialect, word)
+    if launch.global_batch is not None:
+        assert launch.global_batch == asked.global_batch
+    return True
+
+
+def _derived(word: str, launch: Launch) -> object:
+    """Accumulation follows from the global batch where a format has only that."""
+    return None if word == "grad_accum" and launch.global_batch is not None else object
+
+
+def test_every_file_registers_its_dialect() -> None:
+    assert set(FILES) == set(DIALECTS) == set(SUFFIX)
+    folder = Path(read_launch.__code__.co_filename).parent
+    shared = {"__init__", "base", "reading", "shell", "source", "megatron_keys"}
+    assert {p.stem for p in folder.glob("*.py")} - shared == set(FILES)
+    for name in FILES:
+        assert DIALECTS[name].name == name
+        assert DIALECTS[name].title and DIALECTS[name].summary
+
+
+@pytest.mark.parametrize("dialect", FILES)
+def test_round_trip_of_every_strategy_precision_and_offload(dialect: str, tmp_path: Path) -> None:
+    said: dict[str, set[str]] = {}
+    for strategy, precision, offload, recompute in itertools.product(
+        PARALLELISMS, PRECISIONS, OFFLOADS, ("none", "full")
+    ):
+        asked = job(strategy=strategy, precision=precision, offload=offload, recompute=recompute)
+        impossible = Strategy(
+            parallelism=strategy, precision=PRECISIONS[precision], optimizer=OPTIMIZERS["adamw"],
+            offload=parse_offload(offload),
+        ).violations(2, 16, 1)  # fmt: skip
+        if impossible and strategy != "dp":
+            continue
+        if round_trip(dialect, asked, tmp_path) and (offload, recompute) == ("none", "none"):
+            said.setdefault(strategy, set()).add(precision)
+    assert said == {k: set(v) for k, v in SAYS[dialect].items()}
+
+
+#: Offload and recompute that each can say, with a strategy and precision it has.
+@pytest.mark.parametrize(
+    ("dialect", "changes"),
+    [
+        ("deepspeed", {"strategy": "zero1", "offload": "optimizer:cpu"}),
+        ("deepspeed", {"strategy": "zero3", "offload": "optimizer:nvme,params:cpu"}),
+        ("deepspeed", {"strategy": "zero2", "recompute": "full"}),
+        ("megatron", {"strategy": "zero1", "offload": "optimizer:cpu"}),
+        ("megatron", {"strategy": "zero3", "recompute": "full"}),
+        ("torchtitan", {"strategy": "zero3", "offload": "optimizer:cpu,params:cpu"}),
+        ("torchtitan", {"strategy": "ddp", "recompute": "full"}),
+        ("accelerate", {"strategy": "zero3", "offload": "optimizer:cpu,params:cpu"}),
+        ("accelerate", {"strategy": "zero2", "offload": "optimizer:cpu"}),
+        ("accelerate", {"strategy": "zero3", "offload": "optimizer:nvme"}),
+        ("accelerate", {"strategy": "zero3", "recompute": "full"}),
+    ],
+)
+def test_what_each_must_be_able_to_say(dialect: str, changes: dict, tmp_path: Path) -> None:
+    assert round_trip(dialect, job(**changes), tmp_path)
+
+
+@pytest.mark.parametrize("dialect", FILES)
+@settings(
+    max_examples=25, deadline=None, derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)  # fmt: skip
+@given(
+    nnodes=st.integers(1, 512), per_node=st.integers(1, 16), micro=st.integers(1, 4096),
+    accum=st.integers(1, 64), seq_len=st.none() | st.integers(1, 10**6),
+    optimizer=st.sampled_from(sorted(OPTIMIZERS)), clip=st.none() | st.booleans(),
+    strategy=st.sampled_from(["ddp", "zero1", "zero2", "zero3"]),
+    bucket=st.none() | st.integers(1, 10**10),
+)  # fmt: skip
+def test_round_trip_of_every_number(
+    dialect: str, tmp_path: Path, nnodes: int, per_node: int, micro: int, accum: int,
+    seq_len: int | None, optimizer: str, clip: bool | None, strategy: str, bucket: int | None,
+) -> None:  # fmt: skip
+    round_trip(
+        dialect,
+        job(nnodes=nnodes, nproc_per_node=per_node, micro_batch=micro, grad_accum=accum,
+            seq_len=seq_len, optimizer=optimizer, grad_clip=clip, strategy=strategy,
+            bucket_numel=bucket),
+        tmp_path,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("dialect", "changes", "words"),
+    [
+        ("deepspeed", {"strategy": "manual"}, ["manual", "zero1"]),
+        ("deepspeed", {"precision": "tf32"}, ["tf32"]),
+        ("deepspeed", {"strategy": "zero2", "offload": "optimizer:nvme"}, ["nvme", "stage 3"]),
+        ("megatron", {"precision": "amp-bf16"}, ["amp-bf16", "bf16"]),
+        ("megatron", {"optimizer": "adam"}, ["adam", "AdamW"]),
+        ("torchtitan", {"strategy": "zero1"}, ["zero1", "zero3"]),
+        ("torchtitan", {"optimizer": "sgd"}, ["sgd", "adamw"]),
+        ("accelerate", {"strategy": "zero3", "precision": "amp-bf16"}, ["amp-bf16", "bf16"]),
+        ("accelerate", {"recompute": "full"}, ["recompute full"]),
+        ("torchrun", {"strategy": "dp"}, ["DataParallel"]),
+    ],
+)
+def test_what_cannot_be_said_names_it(dialect: str, changes: dict, words: list[str]) -> None:
+    with pytest.raises(InvalidConfig) as caught:
+        emit(dialect, job(**changes))
+    assert len(caught.value.violations) == 1
+    assert all(w in str(caught.value) for w in words)
+
+
+def test_all_that_cannot_be_said_at_once() -> None:
+    with pytest.raises(InvalidConfig) as caught:
+        emit("torchtitan", job(strategy="zero1", precision="tf32", optimizer="sgd",
+                               offload="optimizer:cpu"))  # fmt: skip
+    assert len(caught.value.violations) == 4
+
+
+def test_unknown_dialect_names_the_nearest() -> None:
+    with pytest.raises(UnknownName, match="did you mean 'deepspeed'"):
+        emit("deepsped", PLAIN)
+
+
+@pytest.mark.parametrize("path", sorted(SAMPLES.iterdir()), ids=lambda p: p.name)
+def test_every_sample_is_recognised(path: Path) -> None:
+    expected = path.name.split("_")[0].split(".")[0]
+    if path.name == "accelerate_launch.txt":
+        expected = "torchrun"
+    launch = read_launch(str(path))
+    assert launch.dialect == expected
+    assert launch.words()
+    again = read_launch(f"{expected}:{path}")
+    assert again.words() == launch.words()
+    for sentence in (*launch.violations(), *launch.approximated, *launch.unknown):
+        assert str(path.parent) in sentence, "every sentence names its file"
+
+
+@pytest.mark.parametrize("suffix", [*SUFFIX.values(), ".yml", ""])
+@settings(
+    max_examples=60, deadline=None, derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)  # fmt: skip
+@given(
+    text=st.text(max_size=200)
+    | st.lists(
+        st.sampled_from(
+            ["{", "}", "[", "]", ":", ",", '"', "'", "\n", "  ", "#", "$", "\\", "=", "(", ")", "-",
+             "zero_optimization", '"stage"', "torchrun", "--nnodes", "--micro-batch-size", "1e9",
+             "distributed_type: FSDP", "[training]", "&a", "*a", "null", "9" * 30, "#SBATCH -N 2",
+             "fsdp_config:", "true", "nan", "${A}", "A=", "--", "train.py", "\t"]
+        ),
+        max_size=20,
+    ).map(" ".join)
+)  # fmt: skip
+def test_no_text_breaks_a_reader(suffix: str, tmp_path: Path, text: str) -> None:
+    path = tmp_path / f"launch{suffix}"
+    path.write_text(text, encoding="utf-8")
+    for name in FILES:
+        try:
+            DIALECTS[name].read(read_source(str(path))).violations()
+        except SimcoreError as err:
+            assert str(err)
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers(-5, 10**12) | st.floats() | st.text(max_size=6)
+        | st.just("auto"),
+        lambda inner: st.lists(inner, max_size=3),
+        max_leaves=4,
+    ),
+    st.data(),
+)  # fmt: skip
+def test_no_value_of_a_known_key_breaks_deepspeed(value: object, data: st.DataObject) -> None:
+    import json
+
+    from simcore.strategy.dialects.deepspeed import _TAKEN, IGNORED
+    from simcore.strategy.dialects.source import Source
+
+    nested: dict = {}
+    for key in data.draw(st.lists(st.sampled_from(sorted({*_TAKEN, *IGNORED})), max_size=4)):
+        place = nested
+        *above, last = key.split(".")
+        for part in above:
+            inner = place.setdefault(part, {})
+            if not isinstance(inner, dict):
+                inner = place[part] = {}
+            place = inner
+        place[last] = value
+    text = json.dumps(nested)
+    if "NaN" in text or "Infinity" in text or nested == {}:
+        return
+    try:
+        launch = DIALECTS["deepspeed"].read(Source(text, "ds.json"))
+    except SimcoreError:
+        return
+    assert launch.dialect == "deepspeed"
+
+
+def test_a_text_that_is_nothing_is_refused() -> None:
+    with pytest.raises(UsageError, match="no launch file that is known"):
+        read_launch("hello world")

@@ -1,0 +1,198 @@
+"""Small configs of every supported model_type, and the transformers class that each stands for."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from torch import nn
+
+transformers.logging.set_verbosity_error()
+
+_BASE: dict[str, Any] = {
+    "vocab_size": 101, "hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4,
+    "intermediate_size": 72, "max_position_embeddings": 64,
+}  # fmt: skip
+_GQA: dict[str, Any] = {**_BASE, "num_key_value_heads": 2}
+_TOKENS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+_MLA: dict[str, Any] = {
+    **_GQA, "num_key_value_heads": 4, "moe_intermediate_size": 20, "n_routed_experts": 6,
+    "n_shared_experts": 2, "q_lora_rank": 24, "kv_lora_rank": 16, "qk_rope_head_dim": 8,
+    "qk_nope_head_dim": 12, "v_head_dim": 14, "n_group": 1, "topk_group": 1,
+    "num_experts_per_tok": 2, "first_k_dense_replace": 1,
+}  # fmt: skip
+_FALCON = {k: v for k, v in _BASE.items() if k != "intermediate_size"}
+_T5: dict[str, Any] = {
+    "vocab_size": 101, "d_model": 48, "d_kv": 20, "d_ff": 72, "num_layers": 3, "num_heads": 4,
+    "decoder_start_token_id": 0,
+}  # fmt: skip
+_VIT: dict[str, Any] = {
+    "hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 72,
+    "image_size": 32, "patch_size": 8,
+}  # fmt: skip
+_WHISPER: dict[str, Any] = {
+    "vocab_size": 101, "d_model": 48, "encoder_layers": 3, "decoder_layers": 2,
+    "encoder_attention_heads": 4, "decoder_attention_heads": 6, "encoder_ffn_dim": 72,
+    "decoder_ffn_dim": 80, "num_mel_bins": 16, "max_source_positions": 50,
+    "max_target_positions": 32, "decoder_start_token_id": 1, "suppress_tokens": None,
+    "begin_suppress_tokens": None, **_TOKENS,
+}  # fmt: skip
+
+#: (config class without "Config", keys, model class)
+Case = tuple[str, dict[str, Any], str]
+CASES: dict[str, Case] = {
+    "llama": ("Llama", _GQA, "LlamaForCausalLM"),
+    "llama tied": ("Llama", {**_GQA, "tie_word_embeddings": True}, "LlamaForCausalLM"),
+    "llama biases": (
+        "Llama", {**_BASE, "attention_bias": True, "mlp_bias": True, "head_dim": 10},
+        "LlamaForCausalLM",
+    ),
+    "mistral": ("Mistral", {**_GQA, "sliding_window": 8, "head_dim": 16}, "MistralForCausalLM"),
+    "mistral wide": ("Mistral", {**_GQA, "sliding_window": None}, "MistralForCausalLM"),
+    "mixtral": (
+        "Mixtral", {**_GQA, "num_local_experts": 5, "num_experts_per_tok": 3},
+        "MixtralForCausalLM",
+    ),
+    "qwen2": ("Qwen2", _GQA, "Qwen2ForCausalLM"),
+    "qwen2 tied": ("Qwen2", {**_GQA, "tie_word_embeddings": True}, "Qwen2ForCausalLM"),
+    "qwen2 windowed": (
+        "Qwen2", {**_GQA, "use_sliding_window": True, "sliding_window": 8, "max_window_layers": 2},
+        "Qwen2ForCausalLM",
+    ),
+    "qwen2_moe": (
+        "Qwen2Moe",
+        {**_GQA, "moe_intermediate_size": 20, "shared_expert_intermediate_size": 36,
+         "num_experts": 5, "num_experts_per_tok": 2},
+        "Qwen2MoeForCausalLM",
+    ),
+    "qwen2_moe sparse": (
+        "Qwen2Moe",
+        {**_GQA, "moe_intermediate_size": 20, "shared_expert_intermediate_size": 36,
+         "num_experts": 5, "decoder_sparse_step": 2, "num_hidden_layers": 4,
+         "mlp_only_layers": [3]},
+        "Qwen2MoeForCausalLM",
+    ),
+    "qwen3": ("Qwen3", {**_GQA, "head_dim": 16}, "Qwen3ForCausalLM"),
+    "qwen3 biased": (
+        "Qwen3", {**_GQA, "head_dim": 16, "attention_bias": True}, "Qwen3ForCausalLM",
+    ),
+    "qwen3_moe": (
+        "Qwen3Moe",
+        {**_GQA, "moe_intermediate_size": 20, "num_experts": 5, "num_experts_per_tok": 2,
+         "head_dim": 12},
+        "Qwen3MoeForCausalLM",
+    ),
+    "gemma": ("Gemma", {**_GQA, "head_dim": 16}, "GemmaForCausalLM"),
+    "gemma2": ("Gemma2", {**_GQA, "head_dim": 16, "sliding_window": 8}, "Gemma2ForCausalLM"),
+    "gemma3_text": (
+        "Gemma3Text", {**_GQA, "head_dim": 16, "num_hidden_layers": 7}, "Gemma3ForCausalLM",
+    ),
+    "phi3": ("Phi3", {**_GQA, **_TOKENS}, "Phi3ForCausalLM"),
+    "gpt2": (
+        "GPT2",
+        {"vocab_size": 101, "n_embd": 48, "n_layer": 3, "n_head": 4, "n_positions": 64, **_TOKENS},
+        "GPT2LMHeadModel",
+    ),
+    "gpt2 narrow": (
+        "GPT2",
+        {"vocab_size": 101, "n_embd": 48, "n_layer": 1, "n_head": 4, "n_positions": 64,
+         "n_inner": 70, **_TOKENS},
+        "GPT2LMHeadModel",
+    ),
+    "gpt_neox": ("GPTNeoX", _BASE, "GPTNeoXForCausalLM"),
+    "gpt_neox serial": (
+        "GPTNeoX",
+        {**_BASE, "use_parallel_residual": False, "attention_bias": False,
+         "tie_word_embeddings": True},
+        "GPTNeoXForCausalLM",
+    ),
+    "opt": ("OPT", {**_FALCON, "ffn_dim": 72, "word_embed_proj_dim": 48}, "OPTForCausalLM"),
+    "opt 350m": (
+        "OPT",
+        {**_FALCON, "ffn_dim": 72, "word_embed_proj_dim": 24, "do_layer_norm_before": False},
+        "OPTForCausalLM",
+    ),
+    "opt no biases": (
+        "OPT", {**_FALCON, "ffn_dim": 72, "word_embed_proj_dim": 48, "enable_bias": False},
+        "OPTForCausalLM",
+    ),
+    "bloom": (
+        "Bloom", {"vocab_size": 101, "hidden_size": 48, "n_layer": 3, "n_head": 4},
+        "BloomForCausalLM",
+    ),
+    "falcon": ("Falcon", _FALCON, "FalconForCausalLM"),
+    "falcon 40b": (
+        "Falcon", {**_FALCON, "new_decoder_architecture": True, "num_kv_heads": 2},
+        "FalconForCausalLM",
+    ),
+    "falcon 11b": (
+        "Falcon",
+        {**_FALCON, "new_decoder_architecture": True, "num_kv_heads": 2,
+         "num_ln_in_parallel_attn": 1},
+        "FalconForCausalLM",
+    ),
+    "falcon rw": (
+        "Falcon",
+        {**_FALCON, "alibi": True, "bias": True, "multi_query": False, "parallel_attn": False},
+        "FalconForCausalLM",
+    ),
+    "bert": ("Bert", {**_BASE, "num_labels": 5}, "BertForSequenceClassification"),
+    "bert masked": ("Bert", _BASE, "BertForMaskedLM"),
+    "roberta": ("Roberta", {**_BASE, "type_vocab_size": 1}, "RobertaForMaskedLM"),
+    "roberta classes": ("Roberta", {**_BASE, "num_labels": 3}, "RobertaForSequenceClassification"),
+    "t5": ("T5", _T5, "T5ForConditionalGeneration"),
+    "t5 v1.1": (
+        "T5",
+        {**_T5, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False,
+         "num_decoder_layers": 2},
+        "T5ForConditionalGeneration",
+    ),
+    "vit": ("ViT", {**_VIT, "num_labels": 7}, "ViTForImageClassification"),
+    "vit grey": ("ViT", {**_VIT, "qkv_bias": False, "num_channels": 1}, "ViTForImageClassification"),
+    "deepseek_v2": ("DeepseekV2", _MLA, "DeepseekV2ForCausalLM"),
+    "deepseek_v2 lite": (
+        "DeepseekV2", {**_MLA, "q_lora_rank": None, "attention_bias": True},
+        "DeepseekV2ForCausalLM",
+    ),
+    "deepseek_v3": ("DeepseekV3", _MLA, "DeepseekV3ForCausalLM"),
+    "gpt_oss": (
+        "GptOss", {**_GQA, "head_dim": 16, "num_local_experts": 6, "num_experts_per_tok": 2},
+        "GptOssForCausalLM",
+    ),
+    "whisper": ("Whisper", _WHISPER, "WhisperForConditionalGeneration"),
+    "clip": (
+        "CLIP",
+        {"text_config": {**_BASE, "hidden_act": "quick_gelu"},
+         "vision_config": {**_VIT, "hidden_size": 32}, "projection_dim": 24},
+        "CLIPModel",
+    ),
+}  # fmt: skip
+
+
+def config_of(case: str, **changes: Any) -> Any:
+    """The transformers config of a case."""
+    kind, keys, model = CASES[case]
+    config = getattr(transformers, f"{kind}Config")(**{**keys, **changes})
+    config.architectures = [model]
+    return config
+
+
+def written(config: Any, folder: Path) -> Path:
+    """The file that transformers would write of a config."""
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(config.to_json_string())), encoding="utf-8")
+    return path
+
+
+def model_of(config: Any, device: str = "meta") -> nn.Module:
+    """The transformers model, on the meta device without memory."""
+    with torch.device(device):
+        return getattr(transformers, config.architectures[0])(config)  # type: ignore[no-any-return]
+
+
+def trained_numel(model: nn.Module) -> int:
+    """Parameters that are trained, ties once."""
+    return sum(p.numel() for p in model.parameters() if p.requires_grad)

@@ -1,0 +1,35 @@
+"""Parameters of every supported model_type against transformers on the meta device."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from huggingface import cases
+
+from simcore.workload.huggingface import model_types, read_config
+
+
+@pytest.mark.parametrize("case", cases.CASES)
+def test_parameters_are_those_of_transformers(case: str, tmp_path: Path) -> None:
+    config = cases.config_of(case)
+    model = cases.model_of(config)
+    record = read_config(cases.written(config, tmp_path))
+    workload = record.build()
+    assert workload.trainable_numel == cases.trained_numel(model)
+    assert record.params.value == workload.trainable_numel
+
+
+@pytest.mark.parametrize("case", cases.CASES)
+def test_tensors_are_those_of_transformers(case: str, tmp_path: Path) -> None:
+    config = cases.config_of(case)
+    model = cases.model_of(config)
+    workload = read_config(cases.written(config, tmp_path)).build()
+    ours = sorted(p.numel for b in workload.instances() for p in b.params)
+    assert ours == sorted(p.numel() for p in model.parameters() if p.requires_grad)
+
+
+def test_every_model_type_has_a_case() -> None:
+    # gemma3 is gemma3_text inside a file that also describes a vision tower
+    covered = {cases.config_of(case).model_type for case in cases.CASES}
+    assert covered == set(model_types()) - {"gemma3"}

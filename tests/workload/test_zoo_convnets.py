@@ -1,0 +1,165 @@
+"""ResNeXt, SE, EfficientNet, MobileNet, VGG and AlexNet against published figures and torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from reference import convnets as ref
+from reference import measure
+from torch import nn
+from torch.nn import functional as F
+
+from simcore.workload.archs.convnets import alexnet, inverted_residual, resnext, vgg
+from simcore.workload.archs.resnet import build as resnet
+from simcore.workload.graph import Workload
+
+_R50, _R101 = (3, 4, 6, 3), (3, 4, 23, 3)
+_VGG16 = ((64, 64), (128, 128), (256,) * 3, (512,) * 3, (512,) * 3)
+_VGG11 = ((64,), (128,), (256, 256), (512, 512), (512, 512))
+
+
+def _efficient(width: float, depth: float, se: str) -> Callable[[], nn.Module]:
+    return lambda: ref.InvertedNet(ref.EFFICIENT, width, depth, nn.SiLU, se)
+
+
+#: builder's figures at its native size: torch module, published parameters, image
+_NETS: dict[str, tuple[Callable[..., Workload], Callable[[], nn.Module], int, int]] = {
+    # torchvision's num_params
+    "resnext50_32x4d": (
+        lambda **k: resnext(name="x", depth=50, groups=32, width_per_group=4, **k),
+        lambda: ref.ResNeXt(_R50, 32, 4), 25_028_904, 224,
+    ),
+    "resnext101_32x8d": (
+        lambda **k: resnext(name="x", depth=101, groups=32, width_per_group=8, **k),
+        lambda: ref.ResNeXt(_R101, 32, 8), 88_791_336, 224,
+    ),
+    "wide_resnet50_2": (
+        lambda **k: resnext(name="x", depth=50, width_per_group=128, **k),
+        lambda: ref.ResNeXt(_R50, 1, 128), 68_883_240, 224,
+    ),
+    "efficientnet_b0": (
+        lambda **k: inverted_residual(name="x", **k), _efficient(1, 1, "narrow"), 5_288_548, 224,
+    ),
+    "efficientnet_b4": (
+        lambda **k: inverted_residual(name="x", width=1.4, depth=1.8, **k),
+        _efficient(1.4, 1.8, "narrow"), 19_341_616, 380,
+    ),
+    "mobilenet_v2": (
+        lambda **k: inverted_residual(name="x", family="mobilenet_v2", se="none", **k),
+        lambda: ref.InvertedNet(ref.MOBILE, 1, 1, ref.InplaceReLU, "none"), 3_504_872, 224,
+    ),
+    "vgg16": (
+        lambda **k: vgg(name="x", depth=16, **k), lambda: ref.VGG(_VGG16, 224), 138_357_544, 224,
+    ),
+    "vgg11": (
+        lambda **k: vgg(name="x", depth=11, **k), lambda: ref.VGG(_VGG11, 224), 132_863_336, 224,
+    ),
+    "alexnet": (lambda **k: alexnet(name="x", **k), ref.AlexNet, 61_100_840, 224),
+    # millions printed by NVIDIA's ConvNets code
+    "resnext101_32x4d": (
+        lambda **k: resnext(name="x", depth=101, groups=32, width_per_group=4, **k),
+        lambda: ref.ResNeXt(_R101, 32, 4), 44_177_704, 224,
+    ),
+    "se_resnext101_32x4d_16": (
+        lambda **k: resnext(
+            name="x", depth=101, groups=32, width_per_group=4, se=True, se_width=16, **k
+        ),
+        lambda: ref.ResNeXt(_R101, 32, 4, True, 16), 45_251_128, 224,
+    ),
+    "efficientnet_widese_b0": (
+        lambda **k: inverted_residual(name="x", se="wide", **k), _efficient(1, 1, "wide"),
+        8_423_848, 224,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("net", _NETS)
+def test_parameters_and_flop(net: str) -> None:
+    make, module, published, image = _NETS[net]
+    workload = make(image=image)
+    assert workload.trainable_numel == published
+    assert measure.built_param_sizes(workload) == measure.param_sizes(module)
+    x = torch.empty(1, 3, image, image, device="meta")
+    assert workload.forward_flop == pytest.approx(measure.forward_flop(module, x), rel=1e-9)
+
+
+_SMALL: dict[str, tuple[Callable[[], Workload], Callable[[], nn.Module], int]] = {
+    "resnext": (
+        lambda: resnext(name="x", depth=50, groups=32, width_per_group=4, image=64, classes=10),
+        lambda: ref.ResNeXt(_R50, 32, 4, classes=10), 64,
+    ),
+    "se-resnet": (
+        lambda: resnext(name="x", depth=50, se=True, image=64, classes=10),
+        lambda: ref.ResNeXt(_R50, 1, 64, True, classes=10), 64,
+    ),
+    "efficientnet": (
+        lambda: inverted_residual(name="x", image=64, classes=10),
+        lambda: ref.InvertedNet(ref.EFFICIENT, 1, 1, nn.SiLU, "narrow", 10), 64,
+    ),
+    "mobilenet": (
+        lambda: inverted_residual(
+            name="x", family="mobilenet_v2", se="none", image=64, classes=10
+        ),
+        lambda: ref.InvertedNet(ref.MOBILE, 1, 1, ref.InplaceReLU, "none", 10), 64,
+    ),
+    "vgg": (
+        lambda: vgg(name="x", depth=11, image=64, classes=10), lambda: ref.VGG(_VGG11, 64, 10), 64,
+    ),
+    "alexnet": (
+        lambda: alexnet(name="x", image=99, classes=10), lambda: ref.AlexNet(99, 10), 99,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("net", _SMALL)
+def test_saved_storages_and_launches(net: str) -> None:
+    make, module, image = _SMALL[net]
+    workload, model = make(), module()
+    x, labels = torch.randn(2, 3, image, image), torch.tensor([1, 2])
+
+    def step() -> torch.Tensor:
+        return F.cross_entropy(model(x), labels)
+
+    norms = [m for m in model.modules() if isinstance(m, nn.BatchNorm2d)]
+    statistics = sum(2 * 4 * n.num_features for n in norms)  # a batch, whatever its size
+    truth = measure.saved_bytes(model, step) - statistics
+    assert measure.built_saved_bytes(workload) * 2 == pytest.approx(truth, rel=2e-3)
+    forward, backward = measure.dispatched(model, step)
+    ours = measure.built_launches(workload)
+    assert ours[0] == pytest.approx(forward.total(), rel=0.02)
+    assert ours[1] == pytest.approx(backward.total(), rel=0.05)
+
+
+def test_the_tape_builds_resnet_as_the_hand_written_builder_does() -> None:
+    ours, theirs = resnext(name="x", depth=101), resnet(name="x", depth=101)
+    assert [p.numel for b in ours.instances() for p in b.params] == [
+        p.numel for b in theirs.instances() for p in b.params
+    ]
+    assert ours.saved == theirs.saved
+    assert measure.built_launches(ours) == measure.built_launches(theirs)
+
+
+def test_channels_first_only_adds_copies() -> None:
+    last, first = (resnext(name="x", depth=50, layout=at) for at in ("nhwc", "nchw"))
+    kinds = lambda w: [k for b in w.instances() for o in b.ops for k in (*o.fwd, *o.bwd)]  # noqa: E731
+    extra = len(kinds(first)) - len(kinds(last))
+    assert extra == sum(k.kind == "copy" for k in kinds(first)) == 4 * 53
+    assert first.saved == last.saved
+    assert first.forward_flop == last.forward_flop
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: resnext(name="x", depth=42), "depth 42"),
+        (lambda: resnext(name="x", depth=50, layout="chwn"), "layout 'chwn'"),
+        (lambda: inverted_residual(name="x", family="nasnet"), "family 'nasnet'"),
+        (lambda: inverted_residual(name="x", se="broad"), "se 'broad'"),
+        (lambda: vgg(name="x", depth=3), "depth 3"),
+    ],
+)
+def test_bad_settings_are_refused(make: Callable[[], Workload], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        make()

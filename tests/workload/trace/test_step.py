@@ -1,0 +1,173 @@
+"""One traced step against the same step run for real on the CPU, with the same kernels."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+import torch
+from reference import measure
+from reference.nets import BY_NAME, NETS, Net, Stack
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from simcore.workload.trace.autocast import cuda_policy
+from simcore.workload.trace.record import Trace
+from simcore.workload.trace.tracer import trace
+
+BATCH = 2
+
+
+def loss(output: Any) -> torch.Tensor:
+    return output.float().square().mean()
+
+
+def traced(net: Net, batch: int = BATCH, **options: Any) -> Trace:
+    torch.manual_seed(0)
+    given = {"attention": "native", **net.options, **options}
+    return trace(net.make(), net.inputs(batch), loss=loss, **given)
+
+
+class Real:
+    """The same step with real tensors."""
+
+    def __init__(self, net: Net, batch: int = BATCH) -> None:
+        torch.manual_seed(0)
+        self.model, self.inputs, self.net = net.make(), net.inputs(batch), net
+
+    def forward(self) -> torch.Tensor:
+        with ExitStack() as stack:
+            stack.enter_context(cuda_policy())
+            if self.net.options.get("autocast"):
+                stack.enter_context(torch.autocast("cpu", dtype=torch.bfloat16))
+            return loss(self.model(*self.inputs))
+
+
+@pytest.mark.parametrize("net", NETS, ids=lambda n: n.name)
+def test_saved_bytes_are_those_of_a_real_run(net: Net) -> None:
+    real = Real(net)
+    truth = measure.saved_bytes(real.model, real.forward)
+    ours = traced(net).saved_bytes("activation", "input", "cast")
+    assert ours == pytest.approx(truth, rel=1e-3)
+
+
+@pytest.mark.parametrize("net", NETS, ids=lambda n: n.name)
+def test_parameters_and_gradients_are_those_of_a_real_run(net: Net) -> None:
+    real, ours = Real(net), traced(net)
+    names = {id(p): name for name, p in real.model.named_parameters()}
+    order: list[str] = []
+    for p in real.model.parameters():
+        if p.requires_grad:
+            p.register_post_accumulate_grad_hook(lambda p: order.append(names[id(p)]))
+    real.forward().backward()
+    assert list(ours.gradient_order) == order
+    assert ours.n_params == sum(p.numel() for p in real.model.parameters() if p.requires_grad)
+    assert len(ours.buffers) == len(list(real.model.buffers()))
+
+
+#: The counter knows neither the CPU's flash attention nor oneDNN's LSTM.
+_COUNTED = [n for n in NETS if n.name not in ("vit", "gpt2", "llama-gqa", "lstm")]
+
+
+@pytest.mark.parametrize("net", _COUNTED, ids=lambda n: n.name)
+def test_flop_are_those_of_the_counter(net: Net) -> None:
+    real, ours = Real(net), traced(net)
+    with FlopCounterMode(display=False) as forward:
+        value = real.forward()
+    assert ours.flop() == forward.get_total_flops()
+    with FlopCounterMode(display=False) as backward:
+        value.backward()
+    assert ours.flop("backward") + ours.flop("recompute") == backward.get_total_flops()
+
+
+@pytest.mark.parametrize("name", ["vit", "gpt2", "llama-gqa"])
+def test_attention_counts_two_products_forward_and_five_backward(name: str) -> None:
+    ours = traced(BY_NAME[name], attention="flash")
+    heads, width, rows = 4, 8, 17 if name == "vit" else 16
+    two = BATCH * heads * 4 * rows * rows * width // (1 if name == "vit" else 2)
+    found = [o.flop for o in ours.ops if "attention" in o.name]
+    assert sorted(found) == [two, two, two * 5 // 2, two * 5 // 2]
+
+
+def test_lstm_counts_its_gates() -> None:
+    forward = [o.flop for o in traced(BY_NAME["lstm"]).ops if o.name == "mkldnn_rnn_layer"]
+    assert forward == [2 * BATCH * 6 * 4 * 32 * (32 + 32)] * 2
+
+
+def test_checkpoints_run_again_and_are_a_phase_of_their_own() -> None:
+    plain, again = (traced(BY_NAME[n]) for n in ("stack", "checkpoint"))
+    reentrant = traced(BY_NAME["checkpoint-reentrant"])
+    assert plain.flop("recompute") == 0
+    assert 0 < again.flop("recompute") <= reentrant.flop("recompute")
+    assert again.flop("backward") == reentrant.flop("backward") == plain.flop("backward")
+    assert {o.module.split(".")[0] for o in again.ops if o.phase == "recompute"} == {"layers"}
+
+
+def peak_of_a_real_step(net: Net, batch: int) -> int:
+    """Peak of allocated bytes over forward and backward, from the profiler's allocator events."""
+    real = Real(net, batch)
+    real.forward().backward()
+    real.model.zero_grad(set_to_none=True)
+    with torch.profiler.profile(profile_memory=True) as profile:
+        real.forward().backward()
+    live = peak = 0
+    events = [e for e in profile.profiler.kineto_results.events() if e.name() == "[memory]"]
+    for event in sorted(events, key=lambda e: e.start_ns()):
+        live += event.nbytes()
+        peak = max(peak, live)
+    return peak
+
+
+@pytest.mark.parametrize("name", ["stack", "checkpoint", "gpt2", "mixture", "vit", "unet"])
+def test_peak_of_live_bytes_is_that_of_a_real_step(name: str) -> None:
+    batch = 32
+    ours = traced(BY_NAME[name], batch).peak_live_bytes
+    assert ours == pytest.approx(peak_of_a_real_step(BY_NAME[name], batch), rel=0.01)
+
+
+@pytest.mark.parametrize("kind", ["flash", "efficient"])
+def test_fused_attention_keeps_no_scores(kind: str) -> None:
+    net = BY_NAME["llama-gqa"]
+    fused, written_out = (traced(net, attention=a).saved_bytes() for a in (kind, "math"))
+    assert fused < written_out
+
+
+def test_the_module_is_as_before() -> None:
+    model = Stack()
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    trace(model, (torch.randn(2, 6, 32),))
+    assert all(torch.equal(p, before[name]) for name, p in model.named_parameters())
+    assert all(p.grad is None and not p._backward_hooks for p in model.parameters())
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
+    model(torch.randn(2, 6, 32)).sum().backward()
+
+
+def test_a_compiled_module_is_traced_as_written() -> None:
+    plain = Stack()
+    compiled = torch.compile(plain)
+    one, two = (trace(m, (torch.zeros(2, 6, 32),)) for m in (plain, compiled))
+    assert [o.name for o in one.ops] == [o.name for o in two.ops]
+    assert one.gradient_order == two.gradient_order
+
+
+def test_a_step_of_ones_own() -> None:
+    model, target = Stack(), torch.zeros(2, 6, 32)
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.mse_loss(model(x), target)
+
+    ours = trace(step, (torch.zeros(2, 6, 32),), modules=(model,))
+    assert ours.n_params == sum(p.numel() for p in model.parameters())
+    assert any(o.name == "mse_loss" for o in ours.ops)
+
+
+def test_widths_follow_the_rules_of_autocast() -> None:
+    ours = traced(BY_NAME["stack"])
+    by_name: dict[str, set[str]] = {}
+    for op in ours.ops:
+        for kernel in op.kernels:
+            widths = {p.width for p in kernel.writes if p.role == "activation"}
+            by_name.setdefault(op.name, set()).update(widths)
+    assert by_name["addmm"] == {"low"} and by_name["native_layer_norm"] == {"high"}
+    assert by_name["gelu"] == {"low"}
