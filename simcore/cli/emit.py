@@ -9,6 +9,7 @@ from simcore.cli.output import complain, write
 
 if TYPE_CHECKING:
     from simcore.api import Prediction
+    from simcore.strategy.layout import Layout
 
 
 def emit_problems(dialect: str | None, as_json: bool, explain: str | None) -> list[str]:
@@ -68,6 +69,7 @@ def write_launch(
         nproc_per_node=per_node.pop(),
         seq_len=_seq_len(model, options),
         grad_clip=request.strategy.grad_clip,
+        **_degrees(request.placed.layout if request.placed else None),
         bucket_numel=(
             request.strategy.zero_bucket_numel if request.strategy.zero_stage in (1, 2) else None
         ),
@@ -78,6 +80,20 @@ def write_launch(
     left = [f"{w.replace('_', '-')} {_shown(words[w])}" for w in emitted.left if w in words]
     if left:
         complain(f"note: not in this file, set them where you launch: {', '.join(left)}")
+
+
+def _degrees(layout: Layout | None) -> dict[str, Any]:
+    """Degrees above 1, and how tensor ranks and the pipeline work where there are any."""
+    if layout is None:
+        return {}
+    found: dict[str, Any] = {
+        w: n for w in ("tp", "pp", "vpp", "cp", "ep") if (n := getattr(layout, w)) > 1
+    }
+    if "tp" in found:
+        found["sequence_parallel"] = layout.sequence_parallel
+    if layout.zero_bubble:
+        found["zero_bubble"] = True
+    return found
 
 
 def _seq_len(model: str, options: Mapping[str, Any]) -> int | None:

@@ -52,10 +52,19 @@ def predict(
     grad_accum: Annotated[
         str | None, _option("--grad-accum", "N", "Micro-batches a step.")
     ] = None,
+    global_batch: Annotated[
+        str | None, _option("--global-batch", "N", "Samples a step, instead of --grad-accum.")
+    ] = None,
+    tp: Annotated[str | None, _option("--tp", "N", "Tensor parallel ranks (transformers).")] = None,
+    pp: Annotated[str | None, _option("--pp", "N", "Pipeline stages.")] = None,
+    vpp: Annotated[str | None, _option("--vpp", "N", "Chunks of layers a pipeline rank.")] = None,
+    cp: Annotated[str | None, _option("--cp", "N", "Context parallel ranks.")] = None,
+    ep: Annotated[str | None, _option("--ep", "N", "Expert parallel ranks.")] = None,
     precision: Annotated[
         str | None,
         _option(
-            "--precision", "NAME", "fp32, tf32, amp-fp16, amp-bf16, fp16 or bf16.", names.precisions
+            "--precision", "NAME", "fp32, tf32, amp-fp16, amp-bf16, fp16, bf16, fp8 or nvfp4.",
+            names.precisions,
         ),
     ] = None,
     recompute: Annotated[
@@ -165,6 +174,12 @@ def predict(
         "strategy": strategy,
         "micro_batch": micro_batch,
         "grad_accum": whole("grad-accum", grad_accum, problems),
+        "global_batch": whole("global-batch", global_batch, problems),
+        "tp": whole("tp", tp, problems),
+        "pp": whole("pp", pp, problems),
+        "vpp": whole("vpp", vpp, problems),
+        "cp": whole("cp", cp, problems),
+        "ep": whole("ep", ep, problems),
         "precision": precision,
         "recompute": recompute,
         "optimizer": optimizer,

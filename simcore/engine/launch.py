@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -57,7 +58,13 @@ def with_launch(text: str, gpus: str, options: Mapping[str, Any]) -> Launched:
                          f"{launch.where} ({value})")  # fmt: skip
     world = _world(gpus, merged)
     _compare_worlds(launch, gpus, counted, world, given, notes, problems)
-    _settle_batch(launch, merged, given, world, notes, problems)
+    if "global_batch" in given:  # the request settles it: the accumulation follows
+        merged["grad_accum"] = options.get("grad_accum")
+        if launch.global_batch not in (None, options["global_batch"]):
+            notes.append(f"--global-batch {options['global_batch']} wins over "
+                         f"{launch.global_batch} of {launch.where}")  # fmt: skip
+    else:
+        _settle_batch(launch, merged, given, _replicas(world, merged), notes, problems)
     told = [_summary(launch), *notes, *launch.approximated, *launch.unknown]
     if launch.ignored:
         told.append(f"{launch.where}: of no weight here: {', '.join(launch.ignored)}")
@@ -89,6 +96,14 @@ def _world(gpus: str, options: Mapping[str, Any]) -> int | None:
     return cluster.n_gpus
 
 
+def _replicas(world: int | None, options: Mapping[str, Any]) -> int | None:
+    """Ranks that read different samples; None where degrees do not fit, reported elsewhere."""
+    if world is None:
+        return None
+    ranks = math.prod(_count(options.get(w)) or 1 for w in ("tp", "pp", "cp"))
+    return world // ranks if world % ranks == 0 else None
+
+
 def _compare_worlds(
     launch: Launch, gpus: str, counted: bool, world: int | None, given: set[str],
     notes: list[str], problems: list[str],
@@ -108,12 +123,14 @@ def _compare_worlds(
 
 
 def _settle_batch(
-    launch: Launch, options: dict[str, Any], given: set[str], world: int | None,
+    launch: Launch, options: dict[str, Any], given: set[str], replicas: int | None,
     notes: list[str], problems: list[str],
 ) -> None:  # fmt: skip
     total = launch.global_batch
-    if total is None or world is None:
+    if total is None or replicas is None:
         return
+    cut = any((_count(options.get(w)) or 1) > 1 for w in ("tp", "pp", "cp"))
+    ranks = "replicas" if cut else "GPUs"
     key = f"{launch.where}: {launch.keys.get('global_batch', 'global batch')} = {total}"
     micro, accum = _count(options.get("micro_batch")), _count(options.get("grad_accum"))
     if micro == 0 or accum == 0:  # "max", or a number that is reported elsewhere
@@ -121,18 +138,18 @@ def _settle_batch(
             notes.append(f"{key} is not kept: the micro-batch is not a number")
         return
     if micro is not None and accum is not None:
-        product = micro * accum * world
+        product = micro * accum * replicas
         if product == total:
             return
-        text = f"{key} is not {micro} x {accum} x {world} GPUs = {product}"
+        text = f"{key} is not {micro} x {accum} x {replicas} {ranks} = {product}"
         if given & {"micro_batch", "grad_accum"}:
             notes.append(f"{text}: the latter is predicted")
         else:
             problems.append(f"{text}: give --grad-accum, --micro-batch or other --gpus")
         return
-    known = (micro or accum or 1) * world
+    known = (micro or accum or 1) * replicas
     if total % known:
-        what = f"{micro or accum} x {world} GPUs" if micro or accum else f"{world} GPUs"
+        what = f"{micro or accum} x {replicas} {ranks}" if micro or accum else f"{replicas} {ranks}"
         problems.append(f"{key} is no multiple of {what}: give --micro-batch and --grad-accum")
         return
     word = "micro_batch" if micro is None else "grad_accum"

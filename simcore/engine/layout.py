@@ -97,7 +97,8 @@ def exchange_s(points: Points, placed: Placed, n_layers: int) -> dict[str, Array
     def time(op: Collective, n_bytes: Array, size: int, stride: float) -> Array:
         ranks = np.full(len(points), float(size))
         group = group_of(points, ranks, stride, placed.gpus_per_node)
-        return collective_time_s(op, n_bytes[None, :], group)[0] * on
+        seconds: Array = collective_time_s(op, n_bytes[None, :], group)[0] * on
+        return seconds
 
     found: dict[str, Array] = {}
     hidden = batch * traffic.hidden * traffic.width_bytes

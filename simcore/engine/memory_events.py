@@ -120,9 +120,9 @@ class _Step:
         self.again = [strategy.recompute == "full" and b.recomputable for b in self.blocks]
         self.grads: dict[int, list[int]] = {}
 
-    def run(self) -> EventList:
+    def run(self, steps: int) -> EventList:
         self._resident()
-        for step in range(STEPS):
+        for step in range(steps):
             self._step(step)
         return self.out
 
@@ -371,6 +371,7 @@ def step_events(
     grad_accum: int = 1,
     n_ranks: int = 1,
     cublas_bytes: float = CUBLAS_WORKSPACE_BYTES,
+    steps: int = STEPS,
 ) -> EventList:
-    """Set-up and three steps of the fullest rank, in bytes as requested from the allocator."""
-    return _Step(workload, strategy, micro_batch, grad_accum, n_ranks, cublas_bytes).run()
+    """Set-up and ``steps`` of the fullest rank, in bytes as requested from the allocator."""
+    return _Step(workload, strategy, micro_batch, grad_accum, n_ranks, cublas_bytes).run(steps)

@@ -38,12 +38,14 @@ class Passing(NamedTuple):
 def passing(op: Op, before: float, p: Precision, *, pins: bool) -> Passing:
     """Forward of one op whose input is a tensor of ``before`` bytes that nobody pins (or 0).
 
-    A storage that is saved and as large as the input or the output is that very tensor.
+    A storage that is saved and as large as the input or the output is that very tensor, where
+    both are as large the input; softmax and loss save their result.
     ``pins=False``: under a checkpoint, where nothing is saved.
     """
     pieces = list(storages(op.saved, p)) if pins else []
     out = output_bytes(op, p)
-    takes = bool(before) and before in pieces
+    saves_result = bool(op.fwd) and op.fwd[-1].kind == "softmax"
+    takes = bool(before) and before in pieces and not saves_result
     if takes:
         pieces.remove(before)
     keeps = bool(out) and out in pieces

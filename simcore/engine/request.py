@@ -155,7 +155,10 @@ def make_request(
     mode = chosen("recompute", options.get("recompute"), t.recompute if t else "none")
     if mode not in ("none", "full"):
         problems.append(str(UnknownName("recompute", str(mode), ["none", "full"])))
-    accum = chosen("grad-accum", options.get("grad_accum"), 1)
+    told = options.get("grad_accum")
+    if told is None and options.get("global_batch") is not None:
+        told = 1  # follows from the global batch, below
+    accum = chosen("grad-accum", told, 1)
     if accum < 1:
         problems.append(f"grad-accum must be at least 1, not {accum}")
     batch = chosen("micro-batch", options.get("micro_batch"), t.micro_batch if t else 1)

@@ -97,6 +97,8 @@ class Prediction:
     optimizer: str
     recompute: str
     offload: str
+    layout: str
+    data_ranks: int
     micro_batch: int
     grad_accum: int
     global_batch: int

@@ -39,6 +39,8 @@ def to_dict(p: Prediction) -> dict[str, Any]:
                 "optimizer": p.optimizer,
                 "recompute": p.recompute,
                 "offload": p.offload,
+                "layout": p.layout,
+                "data_ranks": p.data_ranks,
                 "micro_batch": p.micro_batch,
                 "grad_accum": p.grad_accum,
                 "global_batch": p.global_batch,

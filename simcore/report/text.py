@@ -48,6 +48,7 @@ def _settings(p: Prediction) -> list[str]:
         return f"{text} (default)" if flag in default else text
 
     parts = [
+        *([p.layout] if p.layout else []),
         shown("strategy", p.strategy),
         shown("precision", p.precision),
         shown("optimizer", p.optimizer),
@@ -59,7 +60,7 @@ def _settings(p: Prediction) -> list[str]:
         [
             shown("micro-batch", f"micro-batch {p.micro_batch:,}"),
             shown("grad-accum", f"accum {p.grad_accum:,}"),
-            f"{p.n_gpus:,} GPU{'s' if p.n_gpus > 1 else ''}",
+            f"{p.data_ranks:,} {'replica' if p.layout else 'GPU'}{'s' if p.data_ranks > 1 else ''}",
         ]
     )
     unit = p.sample_unit if p.global_batch == 1 else plural(p.sample_unit)
@@ -179,7 +180,7 @@ def _column(heading: str, rows: Sequence[Row]) -> list[str]:
 def _breakdown(p: Prediction, limit: int) -> list[str]:
     left = _column("where the time goes", _time_rows(p, limit))
     right = _column(f"where the memory goes ({p.memory.moment})", _memory_rows(p, limit))
-    return [line[:WIDTH] for line in side_by_side(left, right, column=_COLUMN)]
+    return [line[:WIDTH].rstrip() for line in side_by_side(left, right, column=_COLUMN)]
 
 
 def _bound(p: Prediction) -> list[str]:

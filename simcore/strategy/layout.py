@@ -68,9 +68,9 @@ class Layout:
                 f"ep={self.ep} does not divide the {self.data_ranks(n_gpus) * self.cp} ranks of "
                 "the data and context dimensions"
             )
-        if self.pp > n_layers:
+        if self.pp > max(n_layers, 1):  # a model without repeated layers is one stage
             found.append(f"pp={self.pp} is more than the {n_layers} layers to cut")
-        elif self.pp * self.vpp > n_layers:
+        elif self.pp * self.vpp > max(n_layers, 1):
             found.append(f"pp x vpp = {self.pp * self.vpp} is more than the {n_layers} layers")
         if self.vpp > 1 and self.pp == 1:
             found.append(f"vpp={self.vpp} needs pp above 1")

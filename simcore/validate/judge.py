@@ -135,8 +135,12 @@ def judge(
                 request = request_of(case, profile)
                 prediction = predict(request)
                 peak = prediction.memory
-                if case.peak_options:
-                    largest = replace(case, options={**case.options, **case.peak_options})
+                if case.peak_options or case.peak_model:
+                    largest = replace(
+                        case,
+                        model=case.peak_model or case.model,
+                        options={**case.options, **case.peak_options},
+                    )
                     peak = predict(request_of(largest, profile)).memory
             except SimcoreError as err:
                 skipped.append((case.id, str(err)))

@@ -30,7 +30,11 @@ WRONG: dict[str, tuple[list[str], list[str]]] = {
     "empty model": (_predict(model=""), ["unknown model"]),
     "unknown strategy": (_predict(strategy="zero4"), ["zero4", "did you mean 'zero"]),
     "unknown precision": (_predict(precision="bf61"), ["bf61", "did you mean 'bf16'"]),
-    "fp8 training": (_predict(precision="fp8"), ["fp8", "known are amp-bf16"]),
+    "int4 training": (_predict(precision="int4"), ["int4", "known are amp-bf16"]),
+    "tp that does not divide": (
+        ["predict", "--model", "gpt2", "--gpus", "1x8xA100", "--tp", "5"],
+        ["tp x pp x cp = 5 does not divide 8 GPUs"],
+    ),
     "unknown optimizer": (_predict(optimizer="adamv"), ["adamv", "did you mean 'adam"]),
     "unknown recompute": (_predict(recompute="ful"), ["ful", "did you mean 'full'"]),
     "unknown offload": (_predict(offload="optimiser", strategy="zero2"), ["'optimizer'"]),

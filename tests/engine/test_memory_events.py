@@ -67,9 +67,9 @@ def test_peak_of_the_timeline_is_the_closed_forms(
         ema=t.ema,
         step_impl=t.optimizer_impl,
     )
-    events = step_events(model, how, micro_batch=t.micro_batch, n_ranks=8)
+    events = step_events(model, how, micro_batch=t.micro_batch, n_ranks=8, steps=2)
     formula = closed(model, how, t.micro_batch, 8.0).allocated[0]
-    assert peak(events) == pytest.approx(formula, rel=CLOSE_FRAC)
+    assert peak(events, "step 1") == pytest.approx(formula, rel=CLOSE_FRAC)
 
 
 @pytest.mark.parametrize("name", ["latte-s", "gpt2", "resnet-50", "bert-base"])
@@ -130,9 +130,7 @@ def test_steps_after_the_warm_up_are_alike() -> None:
 
 
 def test_gradients_as_bucket_views_are_there_once() -> None:
-    own, views = (
-        closed(tiny(), strategy(bucket_view=v), 0.0, 2.0).terms for v in (False, True)
-    )
+    own, views = (closed(tiny(), strategy(bucket_view=v), 0.0, 2.0).terms for v in (False, True))
     assert (own["gradients"][0], own["gradient_buckets"][0]) == (16_000.0, 16_000.0)
     assert (views["gradients"][0], views["gradient_buckets"][0]) == (0.0, 16_000.0)
     manual = closed(tiny(), strategy("manual", bucket_view=True), 0.0, 2.0).terms
@@ -158,9 +156,7 @@ def test_logits_are_copied_to_fp32_only_while_the_loss_runs() -> None:
 def test_frozen_networks_come_and_go_before_forward() -> None:
     frozen = Frozen(name="vae", resident_numel=1000, ops=(), transient_low=1e7)
     events = step_events(tiny().replace(frozen=(frozen,)), strategy(), micro_batch=1)
-    assert peak(events) == pytest.approx(
-        4000 * 16 + 4000 + 4e7 + CUBLAS_WORKSPACE_BYTES, rel=1e-6
-    )
+    assert peak(events) == pytest.approx(4000 * 16 + 4000 + 4e7 + CUBLAS_WORKSPACE_BYTES, rel=1e-6)
     assert "frozen_models" in {w.term for w in events.what}
 
 
@@ -185,15 +181,14 @@ def test_sharded_parameters_are_gathered_block_by_block() -> None:
 def test_reserved_holds_what_the_closed_form_asks_for(name: str) -> None:
     """The closed form is what a cache without holes would take: blocks, not segments.
 
-    Fragmentation comes on top, and address ranges that grow get most of it back.
+    What holes add is for the replay to say: 3 to 20 % in these nets.
     """
-    plain, grown = (
-        api.memory_timeline(name, "1x8xA100-SXM-80GB", expandable_segments=e) for e in (False, True)
-    )
+    plain = api.memory_timeline(name, "1x8xA100-SXM-80GB")
     memory = api.predict(name, "1x8xA100-SXM-80GB").memory
     assert plain.peak_allocated_bytes == pytest.approx(memory.reserved_bytes, rel=0.03)
-    assert plain.peak_reserved_bytes >= plain.peak_allocated_bytes
-    assert grown.peak_reserved_bytes <= plain.peak_reserved_bytes
+    assert 1.02 < plain.peak_reserved_bytes / plain.peak_allocated_bytes < 1.2
+    grown = api.memory_timeline(name, "1x8xA100-SXM-80GB", expandable_segments=True)
+    assert grown.peak_allocated_bytes <= plain.peak_allocated_bytes
     assert plain.outside_bytes == pytest.approx(memory.device_bytes - memory.reserved_bytes)
 
 

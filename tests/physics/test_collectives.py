@@ -71,7 +71,8 @@ def test_never_faster_than_the_wire(on: Group, n_bytes: float, op: Collective) -
     """Lower bounds: all-reduce 2(n-1)/n, RS and AG (n-1)/n, rooted one whole vector."""
     n = float(on.n_ranks[0])
     passes = {"all_reduce": 2 * (n - 1) / n, "reduce_scatter": (n - 1) / n,
-              "all_gather": (n - 1) / n}.get(op, float(n > 1))  # fmt: skip
+              "all_gather": (n - 1) / n,
+              "all_to_all": 0.0}.get(op, float(n > 1))  # by hand below  # fmt: skip
     spent = one(op, n_bytes, on)
     assert np.isfinite(spent)
     # NCCL's tree drives both directions of the links; its bandwidth must not beat the ring's.
@@ -136,3 +137,15 @@ def test_a_column_equals_the_same_configuration_alone(shapes: list[tuple[int, in
 def test_the_formula_knows_no_loop_over_ranks() -> None:
     """Eighty thousand ranks are one column like any other."""
     assert time_s("all_reduce", np.array([[GB]]), group(80_000.0, 10_000.0)).shape == (1, 1)
+
+
+def test_all_to_all_by_hand() -> None:
+    """4 ranks on 2 nodes, 1 GB each: 1/4 GB to the neighbour, 2 x 1/2 GB over the node's NICs."""
+
+    def time(nodes: float, intra: float, inter: float) -> float:
+        on = Group(*(np.array([v]) for v in (4.0, nodes, intra, inter, 0.0, 0.0, 0.0)))
+        return one("all_to_all", 1e9, on)
+
+    assert time(2.0, 1e11, 1e10) == pytest.approx(2 * 0.5e9 / 1e10)
+    assert time(2.0, 1e9, 1e12) == pytest.approx(0.25e9 / 1e9)
+    assert time(1.0, 1e11, 1e10) == pytest.approx(0.75e9 / 1e11)

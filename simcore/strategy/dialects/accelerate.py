@@ -25,7 +25,7 @@ _TYPES: dict[str, str | None] = {
     "multi_sdaa": None, "multi_musa": None, "multi_xpu": None, "multi_hpu": None,
     "multi_neuron": None, "xla": None, "tpu": None,
 }  # fmt: skip
-_PRECISION: dict[str, str | None] = {"no": "fp32", "fp16": "fp16", "bf16": "bf16", "fp8": None}
+_PRECISION: dict[str, str | None] = {"no": "fp32", "fp16": "fp16", "bf16": "bf16", "fp8": "fp8"}
 #: torch.distributed.fsdp.ShardingStrategy, by name or number (1 to 5).
 _SHARDING: dict[str, str | None] = {
     "full_shard": "zero3", "shard_grad_op": "zero2", "no_shard": "ddp", "hybrid_shard": None,
@@ -159,6 +159,7 @@ def _read(reading: Reading, data: Mapping[str, Any], source: Source) -> Launch:
     inner: Launch | None = None
     if kind in ("no", "ddp"):
         reading.say("strategy", "ddp", "distributed_type")
+        reading.say("offload", "none", "distributed_type")
     if kind == "fsdp":
         _fsdp(reading, table)
     elif kind == "deepspeed":
@@ -171,14 +172,7 @@ def _read(reading: Reading, data: Mapping[str, Any], source: Source) -> Launch:
             for key in [section, *table.below(section)]:
                 if table.take(key) is not None:
                     reading.ignore(section)
-    for key, what in (
-        ("tp_size", "tensor parallelism"), ("cp_size", "context parallelism"),
-        ("sp_size", "sequence parallelism"),
-        ("dp_replicate_size", "replication of FSDP groups (HSDP)"),
-    ):  # fmt: skip
-        for name in (f"parallelism_config.parallelism_config_{key}", f"parallelism_config.{key}",
-                     f"tp_config.{key}"):  # fmt: skip
-            reading.degree(name, table.take(name), what)
+    _degrees(reading, table)
     for section in ("parallelism_config", "tp_config", "fp8_config"):
         for key in [section, *table.below(section)]:
             if table.take(key) is not None:
@@ -209,6 +203,21 @@ def _counts(reading: Reading, table: Table, kind: str | None) -> None:
         reading.refuse(f"num_processes = {total}", f"is no multiple of num_machines = {nodes}")
     elif nodes is not None:
         reading.say("nproc_per_node", total // nodes, "num_processes")
+
+
+def _degrees(reading: Reading, table: Table) -> None:
+    for key, word in (("tp_size", "tp"), ("cp_size", "cp"), ("sp_size", ""),
+                      ("dp_replicate_size", "")):  # fmt: skip
+        for name in (f"parallelism_config.parallelism_config_{key}", f"parallelism_config.{key}",
+                     f"tp_config.{key}"):  # fmt: skip
+            value = table.take(name)
+            if word:
+                reading.degree(name, value, word)
+            else:
+                what = "sequence parallelism of attention heads" if key == "sp_size" else "HSDP"
+                reading.no_degree(name, value, what)
+    if reading.said("tp") is not None:  # transformers' plans shard weights, not norms
+        reading.say("sequence_parallel", False, "parallelism_config")
 
 
 def _fsdp(reading: Reading, table: Table) -> None:
@@ -301,6 +310,8 @@ def _precision(reading: Reading, table: Table, kind: str | None, inner: Launch |
     found = reading.choose("mixed_precision", value, _PRECISION, "precision")
     if found in ("fp16", "bf16") and kind in ("no", "ddp"):
         found = f"amp-{found}"
+    if found == "fp8" and kind in ("no", "ddp"):
+        reading.refuse("mixed_precision = 'fp8'", f"over fp32 weights {NOT_YET}", "precision")
     if inner is not None and inner.precision is not None:
         reading.ignore("mixed_precision")  # the DeepSpeed file says it
         return
@@ -321,7 +332,8 @@ def _emit(job: Job, problems: list[str]) -> list[str]:
     kind = "FSDP" if fsdp else "DEEPSPEED" if deepspeed else "MULTI_GPU"
     if kind == "MULTI_GPU" and job.n_gpus == 1:
         kind = "NO"
-    wanted = ("fp32", "fp16", "bf16") if fsdp or deepspeed else ("fp32", "amp-fp16", "amp-bf16")
+    amp, half = ("fp32", "amp-fp16", "amp-bf16"), ("fp32", "fp16", "bf16", "fp8")
+    wanted = half if fsdp or deepspeed else amp
     if job.precision not in wanted:
         problems.append(
             f"Accelerate's mixed_precision cannot say {job.precision} with {job.strategy}: "
@@ -332,6 +344,9 @@ def _emit(job: Job, problems: list[str]) -> list[str]:
                         "script asks for it elsewhere")  # fmt: skip
     if deepspeed and job.strategy != "zero3" and "nvme" in (offload.optimizer, offload.params):
         problems.append(f"DeepSpeed offloads to nvme with stage 3 only, not {job.strategy}")
+    problems += job.cannot("Accelerate's file", "pp", "vpp", "ep", "zero_bubble")
+    if job.tp and job.sequence_parallel:
+        problems.append("Accelerate's tensor parallelism has no sequence parallelism")
     lines = [
         "compute_environment: LOCAL_MACHINE",
         f"distributed_type: {kind}",
@@ -350,6 +365,10 @@ def _emit(job: Job, problems: list[str]) -> list[str]:
             "  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP",
             "  fsdp_state_dict_type: SHARDED_STATE_DICT",
         ]
+    degrees = [
+        f"  parallelism_config_{w}_size: {n}" for w in ("tp", "cp") if (n := getattr(job, w))
+    ]
+    lines += ["parallelism_config:", *degrees] if degrees else []
     if deepspeed:
         lines += [
             "deepspeed_config:",

@@ -16,7 +16,8 @@ from simcore.strategy.dialects.source import Source
 #: The words of ``simcore predict`` that a launch file may state, with the option of each.
 WORDS = (
     "strategy", "micro_batch", "grad_accum", "precision", "recompute", "optimizer", "offload",
-    "seq_len", "nnodes", "nproc_per_node", "grad_clip", "bucket_numel",
+    "seq_len", "nnodes", "nproc_per_node", "grad_clip", "bucket_numel", "tp", "pp", "vpp", "cp",
+    "ep", "sequence_parallel", "zero_bubble",
 )  # fmt: skip
 Word = str | int | bool
 
@@ -41,6 +42,8 @@ class Launch:
     strategy … nproc_per_node   as in ``engine.request.Options``
     grad_clip      whether gradients are clipped by their norm
     bucket_numel   elements of a gradient bucket
+    tp, pp, vpp, cp, ep, sequence_parallel, zero_bubble   as in ``strategy.layout.Layout``; a
+                   degree of 1 is not stated
     global_batch   samples a step, all ranks and micro-steps
     n_gpus         all ranks, where the file says so without saying the nodes
     whole_world    the sentence to raise where ``n_gpus`` is not the size of the cluster
@@ -63,6 +66,13 @@ class Launch:
     nproc_per_node: int | None = None
     grad_clip: bool | None = None
     bucket_numel: int | None = None
+    tp: int | None = None
+    pp: int | None = None
+    vpp: int | None = None
+    cp: int | None = None
+    ep: int | None = None
+    sequence_parallel: bool | None = None
+    zero_bubble: bool | None = None
     global_batch: int | None = None
     n_gpus: int | None = None
     whole_world: str = ""
@@ -85,7 +95,7 @@ class Launch:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """A resolved job to write down. ``seq_len`` is None where the model has none, ``grad_clip``
-    and ``bucket_numel`` where they are left to the framework.
+    and ``bucket_numel`` where they are left to the framework, degrees where they are 1.
     """
 
     model: str
@@ -101,6 +111,13 @@ class Job:
     seq_len: int | None = None
     grad_clip: bool | None = None
     bucket_numel: int | None = None
+    tp: int | None = None
+    pp: int | None = None
+    vpp: int | None = None
+    cp: int | None = None
+    ep: int | None = None
+    sequence_parallel: bool | None = None
+    zero_bubble: bool | None = None
 
     @property
     def n_gpus(self) -> int:
@@ -110,7 +127,20 @@ class Job:
     @property
     def global_batch(self) -> int:
         """Samples a step."""
-        return self.micro_batch * self.grad_accum * self.n_gpus
+        return self.micro_batch * self.grad_accum * self.data_ranks
+
+    @property
+    def data_ranks(self) -> int:
+        """Replicas that read different samples."""
+        return self.n_gpus // ((self.tp or 1) * (self.pp or 1) * (self.cp or 1))
+
+    def cannot(self, title: str, *words: str) -> list[str]:
+        """A sentence for each of these words that is set: the format has no place for it."""
+        return [
+            f"{title} has no place for {w.replace('_', '-')} {getattr(self, w)}"
+            for w in words
+            if getattr(self, w)
+        ]
 
     def words(self) -> dict[str, Word]:
         """Every word with its value."""

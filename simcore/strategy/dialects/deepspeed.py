@@ -137,6 +137,11 @@ class DeepSpeed:
             if stage in (1, 2) and job.bucket_numel is not None:
                 data[_Z]["reduce_bucket_size"] = job.bucket_numel
             data[_Z] |= _emit_offload(job, stage, problems)
+        if job.tp:
+            data["tensor_parallel"] = {"autotp_size": job.tp}
+            if job.sequence_parallel:
+                problems.append("DeepSpeed's autotp_size has no sequence parallelism")
+        problems += job.cannot("DeepSpeed's file", "pp", "vpp", "cp", "ep", "zero_bubble")
         if job.recompute == "full":
             data["activation_checkpointing"] = {"partition_activations": False}
         if problems:
@@ -201,7 +206,7 @@ def _zero(reading: Reading, table: Table) -> int | None:
         ("zero_hpz_partition_size", "a secondary partition (ZeRO++)"),
         ("mics_shard_size", "sharding within a group (MiCS)"),
     ):
-        reading.degree(f"{_Z}.{name}", table.take(f"{_Z}.{name}"), what)
+        reading.no_degree(f"{_Z}.{name}", table.take(f"{_Z}.{name}"), what)
     for name in ("zero_quantized_weights", "zero_quantized_gradients",
                  "zero_quantized_nontrainable_weights"):  # fmt: skip
         if reading.flag(f"{_Z}.{name}", table.take(f"{_Z}.{name}")):
@@ -230,8 +235,8 @@ def _offload(reading: Reading, table: Table, stage: int | None) -> None:
             continue
         parts[what] = str(where)
         keys.append(key)
-    if parts:
-        reading.say("offload", ",".join(f"{w}:{t}" for w, t in parts.items()), ", ".join(keys))
+    said = ",".join(f"{w}:{t}" for w, t in parts.items())
+    reading.say("offload", said or "none", ", ".join(keys) or f"no {_Z}.offload_optimizer")
     ratio = reading.number("ratio", table.take(f"{_Z}.offload_optimizer.ratio"))
     if ratio is not None and ratio < 1.0:
         reading.refuse(f"{_Z}.offload_optimizer.ratio = {ratio:g}", f"{NOT_YET}, only 1.0",
@@ -299,13 +304,14 @@ def _rest(reading: Reading, table: Table) -> None:
         reading.say("recompute", "full", section)
         reading.approximate(section, "is taken as recompute full; the model decides what it wraps")
         table.take(section)
-    reading.degree("tensor_parallel.autotp_size", table.take("tensor_parallel.autotp_size"),
-                   "tensor parallelism")  # fmt: skip
-    reading.degree("sequence_parallel_size", table.take("sequence_parallel_size"),
-                   "sequence parallelism")  # fmt: skip
+    reading.degree("tensor_parallel.autotp_size", table.take("tensor_parallel.autotp_size"), "tp")
+    if reading.said("tp") is not None:  # AutoTP splits linear layers only
+        reading.say("sequence_parallel", False, "tensor_parallel.autotp_size")
+    ulysses = table.take("sequence_parallel_size")
+    reading.no_degree("sequence_parallel_size", ulysses, "sequence parallelism of attention heads")
     stages = table.take("pipeline.stages")
     if stages != "auto":
-        reading.degree("pipeline.stages", stages, "pipeline parallelism")
+        reading.degree("pipeline.stages", stages, "pp")
     for key in table.below("pipeline"):
         table.take(key)
         reading.ignore("pipeline")

@@ -12,7 +12,14 @@ from typing import Any
 
 from simcore.base.errors import InvalidConfig
 from simcore.strategy.dialects.base import DIALECTS, Emitted, Job, Launch
-from simcore.strategy.dialects.megatron_keys import DEGREES, IGNORED, MODEL, SHAPE, TAKEN
+from simcore.strategy.dialects.megatron_keys import (
+    DEGREES,
+    IGNORED,
+    MODEL,
+    NO_DEGREES,
+    SHAPE,
+    TAKEN,
+)
 from simcore.strategy.dialects.reading import NOT_YET, Reading
 from simcore.strategy.dialects.shell import flags, read_script
 from simcore.strategy.dialects.source import Source, yaml_table
@@ -73,8 +80,7 @@ class Megatron:
         _precision(reading, given)
         _recompute(reading, given)
         _optimizer(reading, given)
-        for name, what in DEGREES.items():
-            reading.degree(f"--{name}", given.pop(name, None), what)
+        _degrees(reading, given)
         _approximate(reading, given)
         shape = {}
         for name, key in SHAPE.items():
@@ -85,7 +91,7 @@ class Megatron:
             if name in MODEL or name in IGNORED or name in TAKEN:
                 reading.ignore(f"--{name}")
             else:
-                known = (*MODEL, *IGNORED, *TAKEN, *DEGREES, *SHAPE)
+                known = (*MODEL, *IGNORED, *TAKEN, *DEGREES, *NO_DEGREES, *SHAPE)
                 reading.not_known(f"--{name}", [f"--{k}" for k in known])
         return reading.finish(shape=shape)
 
@@ -108,6 +114,12 @@ class Megatron:
             lines.append(f"--clip-grad {'1.0' if job.grad_clip else '0.0'}")
         if job.bucket_numel is not None:
             lines.append(f"--ddp-bucket-size {job.bucket_numel}")
+        by_word = {word: name for name, word in reversed(DEGREES.items())}
+        by_word["vpp"] = "num-virtual-stages-per-pipeline-rank"
+        lines += [f"--{name} {n}" for word, name in by_word.items() if (n := getattr(job, word))]
+        if job.tp and job.sequence_parallel:
+            lines.append("--sequence-parallel")
+        problems += job.cannot("Megatron", "zero_bubble")
         if problems:
             raise InvalidConfig(problems)
         return Emitted("\n".join(lines) + "\n", ("nnodes", "nproc_per_node"))
@@ -192,16 +204,37 @@ def _strategy(reading: Reading, given: Given) -> None:
                             "traffic with backward")  # fmt: skip
 
 
+def _degrees(reading: Reading, given: Given) -> None:
+    for name, word in DEGREES.items():
+        reading.degree(f"--{name}", given.pop(name, None), word)
+    for name, what in NO_DEGREES.items():
+        reading.no_degree(f"--{name}", given.pop(name, None), what)
+    spread = _on(reading, given, "sequence-parallel")
+    if reading.said("tp") is not None:
+        reading.say("sequence_parallel", spread, "--sequence-parallel")
+    key = "--num-layers-per-virtual-pipeline-stage"
+    each = reading.whole(key, given.pop(key[2:], None))
+    total, stages = reading.whole("--num-layers", given.get("num-layers")), reading.said("pp")
+    if each is None or not isinstance(stages, int):
+        return
+    if total is None or total % (stages * each):
+        reading.refuse(f"{key} {each}", f"does not cut {total or 'unknown'} layers evenly", "vpp")
+    else:
+        reading.degree(key, total // (stages * each), "vpp")
+
+
 def _precision(reading: Reading, given: Given) -> None:
-    for name in ("fp8-format", "fp8", "fp4-format", "fp4"):
-        value = given.pop(name, None)
-        if value is not None:
-            reading.refuse(f"--{name} {value}", NOT_YET, "precision")
+    low = [(n, p) for n, p in (("fp8-format", "fp8"), ("fp8", "fp8"), ("fp4-format", "nvfp4"),
+                               ("fp4", "nvfp4")) if given.pop(n, None) is not None]  # fmt: skip
     half = [n for n in ("bf16", "fp16") if _on(reading, given, n)]
     if len(half) == 2:
         reading.refuse("--bf16 and --fp16", "are both given", "precision")
         return
     reading.say("precision", half[0] if half else "fp32", f"--{half[0]}" if half else "no --bf16")
+    if low and half == ["bf16"]:
+        reading.say("precision", low[0][1], f"--{low[0][0]}")
+    elif low:
+        reading.refuse(f"--{low[0][0]}", f"without --bf16 {NOT_YET}", "precision")
     fp32 = _on(reading, given, "accumulate-allreduce-grads-in-fp32")
     short = _on(reading, given, "grad-reduce-in-bf16")
     # arguments.py: bf16 accumulates and reduces in fp32 unless told otherwise.
@@ -297,9 +330,11 @@ def _emit_strategy(job: Job, problems: list[str]) -> list[str]:
 
 
 def _emit_precision(job: Job, problems: list[str]) -> list[str]:
-    by_name = {"fp32": [], "fp16": ["--fp16"], "bf16": ["--bf16", "--grad-reduce-in-bf16"]}
+    bf16 = ["--bf16", "--grad-reduce-in-bf16"]
+    by_name = {"fp32": [], "fp16": ["--fp16"], "bf16": bf16,
+               "fp8": [*bf16, "--fp8-format hybrid"], "nvfp4": [*bf16, "--fp4-format e2m1"]}  # fmt: skip
     if job.precision not in by_name:
-        problems.append(f"Megatron has no precision {job.precision}: fp32, fp16, bf16")
+        problems.append(f"Megatron has no precision {job.precision}: {', '.join(by_name)}")
     return by_name.get(job.precision, [])
 
 

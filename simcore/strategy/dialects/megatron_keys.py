@@ -7,15 +7,19 @@ def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-#: Degrees above 1 that simcore does not have.
+#: Degrees of parallelism, by simcore's word.
 DEGREES = {
-    "tensor-model-parallel-size": "tensor parallelism",
-    "model-parallel-size": "tensor parallelism",
-    "pipeline-model-parallel-size": "pipeline parallelism",
-    "num-virtual-stages-per-pipeline-rank": "interleaved pipeline parallelism",
-    "virtual-pipeline-model-parallel-size": "interleaved pipeline parallelism",
-    "context-parallel-size": "context parallelism",
-    "expert-model-parallel-size": "expert parallelism",
+    "tensor-model-parallel-size": "tp",
+    "model-parallel-size": "tp",
+    "pipeline-model-parallel-size": "pp",
+    "num-virtual-stages-per-pipeline-rank": "vpp",
+    "virtual-pipeline-model-parallel-size": "vpp",
+    "context-parallel-size": "cp",
+    "expert-model-parallel-size": "ep",
+}
+
+#: Degrees above 1 that simcore does not have.
+NO_DEGREES = {
     "expert-tensor-parallel-size": "tensor parallelism of experts",
     "num-distributed-optimizer-instances": "a partly sharded optimizer",
     "encoder-tensor-model-parallel-size": "tensor parallelism",
@@ -33,6 +37,7 @@ SHAPE = {
 
 #: Read one by one in ``megatron.py``.
 TAKEN = _names(
+    "num-layers-per-virtual-pipeline-stage sequence-parallel "
     "micro-batch-size global-batch-size batch-size rampup-batch-size seq-length encoder-seq- "
     "length decoder-seq-length bf16 fp16 fp8-format fp4-format fp8 fp4 grad-reduce-in-bf16 "
     "accumulate-allreduce-grads-in-fp32 use-distributed-optimizer use-megatron-fsdp use-custom- "
@@ -120,7 +125,7 @@ IGNORED = _names(
     "use-flash-attn no-persist-layer-norm persist-layer-norm memory-efficient-layer-norm "
     "no-gradient-accumulation-fusion gradient-accumulation-fusion use-te-activation-func "
     "apply-query-key-layer-scaling attention-softmax-in-fp32 fp16-lm-cross-entropy "
-    "disable-bf16-reduced-precision-matmul sequence-parallel tp-comm-overlap tp-comm-overlap-cfg "
+    "disable-bf16-reduced-precision-matmul tp-comm-overlap tp-comm-overlap-cfg "
     "tp-comm-bootstrap-backend use-cpu-initialization empty-unused-memory-level "
     "distribute-saved-activations no-async-tensor-model-parallel-allreduce "
     "async-tensor-model-parallel-allreduce overlap-param-gather "
@@ -137,7 +142,7 @@ IGNORED = _names(
     "overlap-cpu-optimizer-d2h-h2d no-pin-cpu-grads no-pin-cpu-params te-rng-tracker "
     "no-clone-scatter-output-in-embedding clone-scatter-output-in-embedding "
     "decoder-first-pipeline-num-layers decoder-last-pipeline-num-layers "
-    "num-layers-per-virtual-pipeline-stage pipeline-model-parallel-layout "
+    "pipeline-model-parallel-layout "
     "microbatch-group-size-per-virtual-pipeline-stage no-overlap-p2p-communication "
     "overlap-p2p-communication-warmup-flush overlap-p2p-comm "
     "no-scatter-gather-tensors-in-pipeline scatter-gather-tensors-in-pipeline "

@@ -56,7 +56,13 @@ class Reading:
         hint = f": did you mean {near[0]!r}?" if near else ""
         self._unknown.append(f"{self.where}: unknown key {key!r}{hint}")
 
-    def degree(self, key: str, value: object, what: str) -> None:
+    def degree(self, key: str, value: object, word: str) -> None:
+        """A degree of parallelism; 1 and less (for all that is left) say nothing."""
+        n = self.whole(key, value, least=None)
+        if n is not None and n > 1:
+            self.say(word, n, key)
+
+    def no_degree(self, key: str, value: object, what: str) -> None:
         """A degree of a parallelism that simcore does not have: 1 or less is fine."""
         n = self.whole(key, value, least=None)
         if n is not None and n > 1:

@@ -87,10 +87,8 @@ def json_table(source: Source) -> dict[str, Any]:
     try:
         data = json.loads(source.text, object_pairs_hook=unique)
     except json.JSONDecodeError as err:
-        raise DataError(
-            f"not valid JSON: {_json_sentence(source.text, err)}",
-            file=source.where, line=err.lineno,
-        ) from None  # fmt: skip
+        line, sentence = _json_sentence(source.text, err)
+        raise DataError(f"not valid JSON: {sentence}", file=source.where, line=line) from None
     except RecursionError:
         raise DataError("is nested too deeply", file=source.where) from None
     except ValueError as err:  # an integer of thousands of digits
@@ -98,16 +96,16 @@ def json_table(source: Source) -> dict[str, Any]:
     return _table(data, source, "JSON")
 
 
-def _json_sentence(text: str, err: json.JSONDecodeError) -> str:
-    rest = text[err.pos :].lstrip()
-    before = text[: err.pos].rstrip()
+def _json_sentence(text: str, err: json.JSONDecodeError) -> tuple[int, str]:
+    """Line and reason. Python 3.13 reports a trailing comma at the comma, 3.11 at the bracket."""
+    before, rest = text[: err.pos].rstrip(), text[err.pos :].lstrip()
     if rest.startswith(("//", "/*", "#")):
-        return "JSON has no comments"
-    if rest[:1] in ("}", "]") and (before.endswith(",") or err.msg.startswith("Illegal trailing")):
-        return "a comma before the closing bracket"
-    if rest.startswith(",") and err.msg.startswith("Illegal trailing"):
-        return "a comma before the closing bracket"
-    return err.msg[:1].lower() + err.msg[1:]
+        return err.lineno, "JSON has no comments"
+    if before.endswith(",") and rest[:1] in ("}", "]"):
+        return before.count("\n") + 1, "a comma before the closing bracket"
+    if err.msg.startswith("Illegal trailing comma"):
+        return err.lineno, "a comma before the closing bracket"
+    return err.lineno, err.msg[:1].lower() + err.msg[1:]
 
 
 def toml_table(source: Source) -> dict[str, Any]:
@@ -154,8 +152,8 @@ def _table(data: object, source: Source, kind: str) -> dict[str, Any]:
         if depth > MAX_DEPTH:
             raise DataError("is nested too deeply", file=source.where)
         if isinstance(value, dict):
-            if odd := next((k for k in value if not isinstance(k, str)), None):
-                raise DataError(f"key {odd!r} is no text", file=source.where)
+            if odd := [k for k in value if not isinstance(k, str)]:
+                raise DataError(f"key {odd[0]!r:.40} is no text", file=source.where)
             stack += [(v, depth + 1) for v in value.values()]
         elif isinstance(value, (list, tuple, set)):
             stack += [(v, depth + 1) for v in value]

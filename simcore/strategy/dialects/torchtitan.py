@@ -7,6 +7,7 @@ earlier versions is what is read and written here. A key that is absent means to
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from simcore.base.errors import InvalidConfig
@@ -26,16 +27,16 @@ IGNORED = frozenset(
     for section, keys in {
         _T: "steps dataset dataset_path gc_freq gc_debug seed deterministic data_parallel_type "
         "mixed_precision_reduce",
-        _P: "disable_loss_parallel enable_async_tensor_parallel enable_sequence_parallel "
+        _P: "disable_loss_parallel enable_async_tensor_parallel "
         "pipeline_parallel_split_points pipeline_parallel_layers_per_stage "
-        "pipeline_parallel_schedule pipeline_parallel_schedule_csv "
-        "pipeline_parallel_microbatch_size pipeline_parallel_first_stage_less_layers "
+        "pipeline_parallel_schedule_csv "
+        "pipeline_parallel_first_stage_less_layers "
         "pipeline_parallel_last_stage_less_layers module_fqns_per_model_part "
         "context_parallel_rotate_method context_parallel_load_balancer "
         "enable_fsdp_symm_mem spmd_backend",
-        _X: "pipeline_parallel_split_points pipeline_parallel_schedule "
+        _X: "pipeline_parallel_split_points "
         "pipeline_parallel_microbatches enable_async_tensor_parallel custom_import "
-        "custom_args_module pipeline_parallel_microbatch_size context_parallel_rotate_method",
+        "custom_args_module context_parallel_rotate_method",
         _A: "selective_ac_option per_op_sac_force_recompute_mm_shapes_by_fqns preserve_rng_state "
         "early_stop determinism_check debug memory_budget visualize_memory_budget_pareto",
         "optimizer": "lr beta1 beta2 eps weight_decay implementation early_step_in_backward fused "
@@ -76,8 +77,8 @@ class Torchtitan:
         reading, table = Reading(self.name, source), Table(data)
         if not any(s in data for s in (_T, _P, "model", _A)):
             reading.approximate("the file", "has no section of torchtitan that matters")
-        _batch(reading, table)
         more = _parallelism(reading, table)
+        _batch(reading, table)
         _precision(reading, table)
         _rest(reading, table)
         table.leftovers(reading, IGNORED, _TAKEN, SECTIONS)
@@ -91,6 +92,7 @@ class Torchtitan:
             problems.append(f"torchtitan has no strategy {job.strategy}: ddp, zero2 (never "
                             "reshard) and zero3 (FSDP)")  # fmt: skip
         wanted = {"fp32": "float32", "bf16" if sharded else "amp-bf16": "bfloat16"}
+        wanted |= {"fp8": "bfloat16"} if sharded else {}
         if job.precision not in wanted:
             problems.append(f"torchtitan cannot say precision {job.precision} with "
                             f"{job.strategy}: {', '.join(wanted)} can be said")  # fmt: skip
@@ -101,9 +103,11 @@ class Torchtitan:
         if offload and not everything:
             problems.append(f"torchtitan offloads optimizer and params of zero3 to cpu together, "
                             f"not {job.offload} of {job.strategy}")  # fmt: skip
+        problems += job.cannot("torchtitan", "vpp", "zero_bubble")
         if problems:
             raise InvalidConfig(problems)
-        lines = [f"[{_T}]", f"local_batch_size = {job.micro_batch}",
+        local = job.micro_batch * (job.grad_accum if job.pp else 1)
+        lines = [f"[{_T}]", f"local_batch_size = {local}",
                  f"global_batch_size = {job.global_batch}"]  # fmt: skip
         if job.seq_len is not None:
             lines.append(f"seq_len = {job.seq_len}")
@@ -114,12 +118,20 @@ class Torchtitan:
             f"enable_cpu_offload = {str(everything).lower()}",
             "",
             f"[{_P}]",
-            f"data_parallel_replicate_degree = {1 if sharded else job.n_gpus}",
+            f"data_parallel_replicate_degree = {1 if sharded else job.data_ranks}",
             f"data_parallel_shard_degree = {-1 if sharded else 1}",
         ]
         if sharded:
             reshard = "always" if job.strategy == "zero3" else "never"
             lines.append(f'fsdp_reshard_after_forward = "{reshard}"')
+        lines += [f"{name}_parallel_degree = {n}" for name, n in (
+            ("tensor", job.tp), ("pipeline", job.pp), ("context", job.cp), ("expert", job.ep)) if n]  # fmt: skip
+        if job.tp:
+            lines.append(f"enable_sequence_parallel = {str(bool(job.sequence_parallel)).lower()}")
+        if job.pp:
+            lines.append(f"pipeline_parallel_microbatch_size = {job.micro_batch}")
+        if job.precision == "fp8":
+            lines += ["", "[model]", 'converters = ["quantize.linear.float8"]']
         name = {"adamw": "AdamW", "adam": "Adam"}[job.optimizer]
         lines += ["", f"[{_A}]", f'mode = "{job.recompute}"', "", "[optimizer]", f'name = "{name}"']
         return Emitted("\n".join(lines) + "\n", ("nnodes", "nproc_per_node", "bucket_numel"))
@@ -137,15 +149,25 @@ def _first(table: Table, *keys: str) -> tuple[str, Any]:
 def _batch(reading: Reading, table: Table) -> None:
     key, value = _first(table, f"{_T}.local_batch_size", f"{_T}.batch_size")
     told = key if value is not None else f"{key} (8 is its default)"
-    reading.say("micro_batch", reading.whole(key, 8 if value is None else value), told)
+    local = reading.whole(key, 8 if value is None else value)
+    parts = 1
+    piece, value = _first(table, f"{_P}.pipeline_parallel_microbatch_size",
+                          f"{_X}.pipeline_parallel_microbatch_size")  # fmt: skip
+    size = reading.whole(piece, 1 if value is None else value)
+    if reading.said("pp") is not None and local and size:
+        # The local batch runs through the pipeline in pieces (1 by default).
+        if local % size:
+            reading.refuse(f"{key} = {local}", f"is no multiple of {piece} = {size}")
+        parts, local, told = max(local // size, 1), size, piece
+    reading.say("micro_batch", local, told)
     key = f"{_T}.global_batch_size"
     total = reading.whole(key, table.take(key), least=-1)
     if total is not None and total > 0:
         reading.say("global_batch", total, key)
     key = f"{_T}.gradient_accumulation_steps"
-    reading.say("grad_accum", reading.whole(key, table.take(key)), key)
-    if total in (None, -1) and reading.said("grad_accum") is None:
-        reading.say("grad_accum", 1, f"{_T}.global_batch_size (not stated)")
+    steps = reading.whole(key, table.take(key))
+    if steps is not None or reading.said("global_batch") is None:
+        reading.say("grad_accum", (steps or 1) * parts, key)
     key = f"{_T}.seq_len"
     value = table.take(key)
     told = key if value is not None else f"{key} (2048 is its default)"
@@ -155,15 +177,7 @@ def _batch(reading: Reading, table: Table) -> None:
 
 
 def _parallelism(reading: Reading, table: Table) -> dict[str, Any]:
-    for name, what in (
-        ("tensor_parallel_degree", "tensor parallelism"),
-        ("pipeline_parallel_degree", "pipeline parallelism"),
-        ("context_parallel_degree", "context parallelism"),
-        ("expert_parallel_degree", "expert parallelism"),
-        ("expert_tensor_parallel_degree", "tensor parallelism of experts"),
-    ):
-        for section in (_P, _X, _T):
-            reading.degree(f"{section}.{name}", table.take(f"{section}.{name}"), what)
+    model_ranks = _degrees(reading, table)
     if reading.flag("fault_tolerance.enable", table.take("fault_tolerance.enable")):
         reading.refuse("fault_tolerance.enable", NOT_YET)
     r_key, replicate = _first(table, *(f"{s}.data_parallel_replicate_degree" for s in (_P, _T, _X)))
@@ -181,17 +195,40 @@ def _parallelism(reading: Reading, table: Table) -> dict[str, Any]:
         return {}
     if shards == 1:
         reading.say("strategy", "ddp", r_key)
-        return {"n_gpus": copies}
+        return {"n_gpus": copies * model_ranks}
     if copies > 1 and shards > 1:
         reading.refuse(f"{r_key} = {copies} with {s_key} = {shards}", f"(HSDP) {NOT_YET}",
                        "strategy")  # fmt: skip
-        return {"n_gpus": copies * shards}
+        return {"n_gpus": copies * shards * model_ranks}
     if copies > 1:  # the rest shards: plain DDP if there is no rest
         reading.say("strategy", "ddp", r_key)
         why = f"{reading.where}: {r_key} = {copies} on more GPUs than that (HSDP) {NOT_YET}"
-        return {"n_gpus": copies, "whole_world": why}
+        return {"n_gpus": copies * model_ranks, "whole_world": why}
     reading.say("strategy", strategy, s_key if found is None else key)
-    return {"n_gpus": shards} if shards > 1 else {}
+    return {"n_gpus": shards * model_ranks} if shards > 1 else {}
+
+
+def _degrees(reading: Reading, table: Table) -> int:
+    """Degrees of model parallelism; the ranks of one replica."""
+    for name, word in (("tensor_parallel_degree", "tp"), ("pipeline_parallel_degree", "pp"),
+                       ("context_parallel_degree", "cp"), ("expert_parallel_degree", "ep")):  # fmt: skip
+        for section in (_P, _X, _T):
+            reading.degree(f"{section}.{name}", table.take(f"{section}.{name}"), word)
+    key = f"{_P}.expert_tensor_parallel_degree"
+    reading.no_degree(key, table.take(key), "tensor parallelism of experts")
+    key = f"{_P}.enable_sequence_parallel"
+    spread = reading.flag(key, table.take(key))
+    if reading.said("tp") is not None:
+        reading.say("sequence_parallel", spread is not False, key)
+    key, schedule = _first(table, f"{_P}.pipeline_parallel_schedule",
+                           f"{_X}.pipeline_parallel_schedule")  # fmt: skip
+    if reading.said("pp") is None:
+        if schedule is not None:
+            reading.ignore(key)
+    elif str(schedule or "1F1B").lower() != "1f1b":
+        reading.approximate(f"{key} = {schedule}", "is predicted as 1F1B: --vpp for interleaving")
+    ranks = [reading.said(w) for w in ("tp", "pp", "cp")]
+    return math.prod(n for n in ranks if isinstance(n, int))
 
 
 def _precision(reading: Reading, table: Table) -> None:
@@ -209,17 +246,25 @@ def _precision(reading: Reading, table: Table) -> None:
     low = [str(c) for c in converters if "float8" in str(c) or "mx" in str(c)] if isinstance(
         converters, list) else []  # fmt: skip
     if low:
-        reading.refuse(f"model.converters = {low}", NOT_YET)
+        _low_precision(reading, f"model.converters = {low}")
     elif converters:
         reading.approximate("model.converters", "is not followed")
     for section in ("float8", "mx", "quantize"):
         on = any(table.take(k) is True for k in (f"{section}.enable_float8_linear",
                                                  f"{section}.enable_fp8_linear"))  # fmt: skip
         if on:
-            reading.refuse(f"{section}.enable_float8_linear", NOT_YET)
+            _low_precision(reading, f"{section}.enable_float8_linear")
         for key in [section, *table.below(section)]:
             if table.take(key) is not None:
                 reading.ignore(section)
+
+
+def _low_precision(reading: Reading, key: str) -> None:
+    """float8 products over bfloat16 weights, which FSDP gathers; autocast has none."""
+    if reading.said("precision") == "bf16":
+        reading.say("precision", "fp8", key)
+    else:
+        reading.refuse(key, f"over {reading.said('precision')} {NOT_YET}", "precision")
 
 
 def _rest(reading: Reading, table: Table) -> None:

@@ -44,9 +44,8 @@ def formats() -> tuple[Format, ...]:
     """Known formats, the most specific first."""
     from simcore.validate.formats import bert_mnist, ddp, latte, llm, opensora, project, resnet
 
-    return (
-        ddp.FORMAT, llm.FORMAT, project.FORMAT, latte.FORMAT, bert_mnist.FORMAT, opensora.FORMAT, resnet.FORMAT,
-    )  # fmt: skip
+    modules = (ddp, llm, project, latte, bert_mnist, opensora, resnet)
+    return tuple(m.FORMAT for m in modules)
 
 
 def read_table(path: Path) -> Table:

@@ -34,9 +34,8 @@ _SEQ = re.compile(r"\bseq(\d+)")
 
 
 def _rule(row: Row) -> Rule | None:
-    text = " | ".join(
-        row.get(c, "") for c in ("source", "framework", "task", "input_shape", "notes", "precision")
-    ).lower()
+    told = [row[c] for c in ("source", "framework", "task", "input_shape", "notes")]
+    text = " | ".join([*told, f"precision={row['precision']}"]).lower()
     for rule in RULES:
         if rule.model == row["model"] and all(w in text for w in rule.where.split(" | ")):
             return rule
@@ -116,6 +115,7 @@ def _read(name: str, row: Row) -> Case | Skipped:
         gpus=f"{nodes}x{gpus // nodes}x{GPUS.get(row['gpu_type'], row['gpu_type'])}",
         options=options,
         peak_options={"seq_len": rule.longest} if rule.longest else {},
+        peak_model=rule.largest,
         measured=present(
             step_time_s=number(row, "step_time_s"),
             speedup=number(row, faster) if faster else None,

@@ -16,7 +16,7 @@ class Rule:
 
     ``optimizer`` where the source's loop has another than the entry's; ``seq_len`` false where
     the entry fixes its length. ``longest``: tokens of the longest batch, where lengths vary: it
-    sets the peak of memory.
+    sets the peak of memory, as the entry ``largest`` does where images vary.
     """
 
     model: str
@@ -26,6 +26,7 @@ class Rule:
     optimizer: str | None = None
     seq_len: bool = False
     longest: int = 0
+    largest: str = ""
 
 
 #: apex amp O2: fp16 weights and gradients, fp32 master copies. NVIDIA's PyTorch BERT, GNMT and
@@ -61,8 +62,13 @@ RULES: tuple[Rule, ...] = (
     Rule("AlexNet", "alexnet"),
     Rule("SSD300-R50", "ssd300-r50-nchw", "lambdal | precision=amp"),
     Rule("SSD300-R50", "ssd300-r50"),
-    Rule("MaskRCNN-R50-FPN", "mask-rcnn-r50-fpn-nchw", "pytorch | precision=amp"),
-    Rule("MaskRCNN-R50-FPN", "mask-rcnn-r50-fpn"),
+    Rule(
+        "MaskRCNN-R50-FPN",
+        "mask-rcnn-r50-fpn-nchw",
+        "pytorch | precision=amp",
+        largest="mask-rcnn-r50-fpn-largest",
+    ),
+    Rule("MaskRCNN-R50-FPN", "mask-rcnn-r50-fpn", largest="mask-rcnn-r50-fpn-largest"),
     Rule("FasterRCNN-R50-FPN", "faster-rcnn-r50-fpn"),
     Rule("RetinaNet-R50-FPN", "retinanet-r50-fpn"),
     Rule("WaveGlow-512", "waveglow-512-nchw", "precision=amp"),

@@ -11,14 +11,20 @@ from __future__ import annotations
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
 from simcore.workload.archs.convnets import bottleneck
-from simcore.workload.archs.tape import Tape, T
+from simcore.workload.archs.tape import T, Tape
 from simcore.workload.graph import Kernel, Op, Saved, Workload
 
 _FP32_BYTES = 4
 _LAYERS = (3, 4, 6, 3)
 #: (channels after, channels between, stride, padding) of SSD's five extra stages, and boxes a
 #: point of its six maps; Liu et al. 2016 with a ResNet-50 as in MLPerf's single-stage detector.
-_SSD_EXTRA = ((512, 256, 2, 1), (512, 256, 2, 1), (256, 128, 2, 1), (256, 128, 1, 0), (256, 128, 1, 0))
+_SSD_EXTRA = (
+    (512, 256, 2, 1),
+    (512, 256, 2, 1),
+    (256, 128, 2, 1),
+    (256, 128, 1, 0),
+    (256, 128, 1, 0),
+)
 _SSD_BOXES = (4, 6, 6, 6, 4, 4)
 
 
@@ -96,7 +102,6 @@ def _body(tape: Tape, image: tuple[int, int]) -> tuple[list[T], float]:
                 norms.append(cout)
                 resident += frozen * x.c * cout
             x = tape.add("residual", y, short, relu=True)
-            x.grad = not frozen
             norms += [width, width, cout]
             resident += frozen * (source.c * width + 9 * width * width + width * cout)
             tape.block(f"layer{stage + 1}", boundary=None if frozen else source)

@@ -165,7 +165,8 @@ def whisper(
     check_length(seq_len, max_positions)
     encoder = Tower(
         rows=frames, hidden=hidden, heads=heads, head_dim=check_heads(hidden, heads),
-        ffn=ffn or 4 * hidden, mlp=mlp, norm="layernorm", biased=True, key_bias=False, heads_first=True,
+        ffn=ffn or 4 * hidden, mlp=mlp, norm="layernorm", biased=True, key_bias=False,
+        heads_first=True,
     )  # fmt: skip
     decoder = Tower(
         rows=seq_len, hidden=hidden, heads=decoder_heads or heads,

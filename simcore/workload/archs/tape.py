@@ -240,7 +240,7 @@ class Tape:
         out = self._new(a.c, a.grid, a, pinned=inplace and a.pinned)
         self._read(a, save=False)
         self._read(b, save=False)
-        out.high = a.high or b.high
+        out.high, out.grad = a.high or b.high, a.grad or b.grad
         if self._fused and relu:  # added within the norm's kernel: one more read
             extra = Kernel(kind="elementwise", low=a.elems, launches=0.01)
             out.pinned = True

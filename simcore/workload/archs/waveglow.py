@@ -7,7 +7,7 @@ runs it; weights of the WaveNets are normalised in every forward.
 from __future__ import annotations
 
 from simcore.workload.archs import ARCHS
-from simcore.workload.archs.tape import Tape, T
+from simcore.workload.archs.tape import T, Tape
 from simcore.workload.graph import Kernel, Op, Saved, Workload
 
 _FP32_BYTES = 4
@@ -41,7 +41,11 @@ def _wavenet(tape: Tape, half: T, mel: T, channels: int, layers: int) -> T:
         if not last:
             x = tape.add(f"residual{i}", x, T(channels, y.grid))
             tape.op(  # gradients of the two slices meet in one tensor
-                Op(name="slices", fwd=(), bwd=(Kernel(kind="copy", low=3.0 * y.elems, launches=3.0),))
+                Op(
+                    name="slices",
+                    fwd=(),
+                    bwd=(Kernel(kind="copy", low=3.0 * y.elems, launches=3.0),),
+                )
             )
         skip = part if skip is None else tape.add(f"skip_sum{i}", skip, part)
     assert skip is not None

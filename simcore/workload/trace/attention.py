@@ -27,10 +27,10 @@ _LIB.define(
 
 
 def _attention(q: Any, k: Any, v: Any, mask: Any, causal: bool) -> Any:
-    # The output lies as (batch, sequence, heads, width) behind its (batch, heads, sequence,
-    # width) view, so that the usual transpose and reshape after it are free.
-    if q.dim() == 4:
-        out = q.new_empty(q.shape[0], q.shape[2], q.shape[1], v.shape[-1]).transpose(1, 2)
+    # The output lies in memory as the query does (CUDA's flash kernel: empty_like of it), so that
+    # the usual transpose and reshape after it are free.
+    if q.shape[-1] == v.shape[-1]:
+        out = torch.empty_like(q)
     else:
         out = q.new_empty(*q.shape[:-1], v.shape[-1])
     return out, q.new_empty(q.shape[:-1], dtype=torch.float32)

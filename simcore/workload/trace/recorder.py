@@ -64,6 +64,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self.calls: list[UnitCall] = []
         self.uncounted: dict[str, int] = {}
         self.failed = ""
+        self.forward_done = False
         self.live = self.peak = 0
         self._storages: dict[int, _Storage] = {}
         self._count = 0
@@ -110,14 +111,19 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         known.savers.append(torch._C._autograd._get_sequence_nr() - 1)
         return tensor
 
-    def alive(self) -> tuple[SavedStorage, ...]:
-        """Storages that are alive now (end of forward), in order of birth."""
+    def alive(self, outputs: list[Any]) -> tuple[SavedStorage, ...]:
+        """Storages that are alive now (end of forward), in order of birth.
+
+        What only the caller holds, the model's ``outputs``, counts for the last op.
+        """
         found = []
+        last = len(self.ops) - 1
+        given = {self.know(t, "activation").number for t in outputs}
         for s in sorted(self._storages.values(), key=lambda s: s.number):
             if s.role in ("parameter", "buffer"):
                 continue
             savers = [self._owner[n] for n in s.savers if n in self._owner]
-            at = min(savers, default=min(s.born, len(self.ops) - 1))
+            at = min(savers, default=last if s.number in given else min(s.born, last))
             width = s.width
             if savers and s.item_bytes == 4:
                 names = [self.ops[i].name for i in savers]
@@ -136,7 +142,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
     def enter(self, path: str, arguments: Any) -> None:
         """A module starts; a repeated one notes the activations that it is given."""
         self.stack.append(path)
-        if path in self.units and torch._C._current_graph_task_id() == -1:
+        if path in self.units and not self.forward_done:
             given: dict[int, tuple[int, int, int, Width]] = {}
             for t in leaves(arguments):
                 s = self.know(t, "activation")
@@ -153,7 +159,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
 
     def _where(self) -> tuple[Phase, str, int]:
         if torch._C._current_graph_task_id() == -1:
-            return "forward", self.stack[-1], -1
+            # the gradient of the loss itself is made before the engine starts
+            return ("backward" if self.forward_done else "forward"), self.stack[-1], -1
         node = torch._C._current_autograd_node()
         owner = self._owner.get(node._sequence_nr(), -1) if node is not None else -1
         module = self.ops[owner].module if 0 <= owner < len(self.ops) else ""

@@ -77,8 +77,8 @@ def trace(
             value = _scalar(output, loss if is_module else None)
         if not value.requires_grad:
             raise UsageError(f"{what}: the loss does not depend on any trained parameter")
-        saved, live = recorder.alive(), recorder.live
-        recorder.stack[:] = [""]
+        saved, live = recorder.alive(leaves(output)), recorder.live
+        recorder.stack[:], recorder.forward_done = [""], True
         value.backward()
         peak = recorder.peak
     return Trace(

@@ -40,15 +40,17 @@ PLAIN = Job(
 
 #: What each format can say, by hand: strategy to precisions, without offload and recompute.
 #: torchrun and slurm say nothing but the counts, so anything but DataParallel passes.
-_HALF, _AMP = {"fp16", "bf16"}, {"amp-fp16", "amp-bf16"}
+_HALF, _AMP, _LOW = {"fp16", "bf16"}, {"amp-fp16", "amp-bf16"}, {"fp8", "nvfp4"}
+_ZERO = ("zero1", "zero2", "zero3")
 SAYS = {
-    "deepspeed": dict.fromkeys(("ddp", "zero1", "zero2", "zero3"), {"fp32", *_HALF, *_AMP}),
-    "megatron": dict.fromkeys(("ddp", "zero1", "zero2", "zero3"), {"fp32", *_HALF}),
-    "torchtitan": {"ddp": {"fp32", "amp-bf16"}, "zero2": {"fp32", "bf16"}, "zero3": {"fp32", "bf16"}},
-    "accelerate": {"ddp": {"fp32", *_AMP},
-                   **dict.fromkeys(("zero1", "zero2", "zero3"), {"fp32", *_HALF})},
-    "torchrun": dict.fromkeys(PARALLELISMS[1:], set(PRECISIONS)),
-    "slurm": dict.fromkeys(PARALLELISMS[1:], set(PRECISIONS)),
+    "deepspeed": {s: {"fp32", *_HALF, *_AMP} for s in ("ddp", *_ZERO)},
+    "megatron": {s: {"fp32", *_HALF, *_LOW} for s in ("ddp", *_ZERO)},
+    "torchtitan": {
+        "ddp": {"fp32", "amp-bf16"}, **{s: {"fp32", "bf16", "fp8"} for s in ("zero2", "zero3")},
+    },
+    "accelerate": {"ddp": {"fp32", *_AMP}} | {s: {"fp32", "fp8", *_HALF} for s in _ZERO},
+    "torchrun": {s: set(PRECISIONS) for s in PARALLELISMS[1:]},
+    "slurm": {s: set(PRECISIONS) for s in PARALLELISMS[1:]},
 }  # fmt: skip
 
 
@@ -76,16 +78,12 @@ def round_trip(dialect: str, asked: Job, folder: Path) -> bool:
     assert launch.unknown == ()
     assert set(emitted.left) <= set(WORDS)
     for word, value in asked.words().items():
-        expected = None if word in emitted.left else value
-        assert getattr(launch, word) in {expected, _derived(word, launch)}, (dialect, word)
+        if word == "grad_accum" and launch.global_batch is not None:
+            continue  # it follows from the global batch
+        assert getattr(launch, word) == (None if word in emitted.left else value), word
     if launch.global_batch is not None:
         assert launch.global_batch == asked.global_batch
     return True
-
-
-def _derived(word: str, launch: Launch) -> object:
-    """Accumulation follows from the global batch where a format has only that."""
-    return None if word == "grad_accum" and launch.global_batch is not None else object
 
 
 def test_every_file_registers_its_dialect() -> None:
@@ -113,7 +111,7 @@ def test_round_trip_of_every_strategy_precision_and_offload(dialect: str, tmp_pa
             continue
         if round_trip(dialect, asked, tmp_path) and (offload, recompute) == ("none", "none"):
             said.setdefault(strategy, set()).add(precision)
-    assert said == {k: set(v) for k, v in SAYS[dialect].items()}
+    assert said == SAYS[dialect]
 
 
 #: Offload and recompute that each can say, with a strategy and precision it has.
@@ -135,6 +133,26 @@ def test_round_trip_of_every_strategy_precision_and_offload(dialect: str, tmp_pa
 )
 def test_what_each_must_be_able_to_say(dialect: str, changes: dict, tmp_path: Path) -> None:
     assert round_trip(dialect, job(**changes), tmp_path)
+
+
+DEGREES = [
+    {"tp": 4, "sequence_parallel": True}, {"tp": 2, "sequence_parallel": False}, {"pp": 2},
+    {"tp": 2, "sequence_parallel": True, "pp": 2, "vpp": 3}, {"cp": 4}, {"ep": 8},
+    {"pp": 4, "zero_bubble": True}, {"tp": 2, "sequence_parallel": True, "pp": 2, "cp": 2, "ep": 2},
+]  # fmt: skip
+#: How many of DEGREES each can say, with one of ddp and zero3.
+SAYS_DEGREES = {"deepspeed": 1, "megatron": 7, "torchtitan": 6, "accelerate": 2, "torchrun": 8,
+                "slurm": 8}  # fmt: skip
+
+
+@pytest.mark.parametrize("dialect", FILES)
+def test_round_trip_of_degrees(dialect: str, tmp_path: Path) -> None:
+    said = 0
+    for degrees in DEGREES:
+        asked = [job(strategy=s, precision=p, **degrees)
+                 for s, p in (("ddp", "fp32"), ("zero3", "bf16"))]  # fmt: skip
+        said += any([round_trip(dialect, a, tmp_path) for a in asked])
+    assert said == SAYS_DEGREES[dialect]
 
 
 @pytest.mark.parametrize("dialect", FILES)

@@ -151,7 +151,9 @@ CASES: dict[str, Case] = {
         "T5ForConditionalGeneration",
     ),
     "vit": ("ViT", {**_VIT, "num_labels": 7}, "ViTForImageClassification"),
-    "vit grey": ("ViT", {**_VIT, "qkv_bias": False, "num_channels": 1}, "ViTForImageClassification"),
+    "vit grey": (
+        "ViT", {**_VIT, "qkv_bias": False, "num_channels": 1}, "ViTForImageClassification",
+    ),
     "deepseek_v2": ("DeepseekV2", _MLA, "DeepseekV2ForCausalLM"),
     "deepseek_v2 lite": (
         "DeepseekV2", {**_MLA, "q_lora_rank": None, "attention_bias": True},

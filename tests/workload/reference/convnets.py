@@ -130,7 +130,9 @@ class Drop(nn.Module):
 
 
 class VGG(nn.Module):
-    def __init__(self, widths: tuple[tuple[int, ...], ...], image: int, classes: int = 1000) -> None:
+    def __init__(
+        self, widths: tuple[tuple[int, ...], ...], image: int, classes: int = 1000
+    ) -> None:
         super().__init__()
         parts: list[nn.Module] = []
         cin = 3

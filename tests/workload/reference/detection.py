@@ -128,7 +128,10 @@ class MaskRCNN(nn.Module):
         if masks:
             convs = [m for _ in range(4) for m in (nn.Conv2d(256, 256, 3, 1, 1), nn.ReLU(True))]
             self.mask = nn.Sequential(
-                *convs, nn.ConvTranspose2d(256, 256, 2, 2), nn.ReLU(True), nn.Conv2d(256, classes, 1)
+                *convs,
+                nn.ConvTranspose2d(256, 256, 2, 2),
+                nn.ReLU(True),
+                nn.Conv2d(256, classes, 1),
             )
 
     def forward(self, x: Tensor, regions: Tensor, positives: Tensor) -> list[Tensor]:

@@ -25,9 +25,7 @@ class UNet(nn.Module):
         super().__init__()
         self.first = nn.Conv2d(3, width, 3, padding=1)
         self.down = nn.ModuleList(self.stage(width * n, 2 * width * n) for n in (1, 2))
-        self.up = nn.ModuleList(
-            nn.ConvTranspose2d(2 * width * n, width * n, 2, 2) for n in (2, 1)
-        )
+        self.up = nn.ModuleList(nn.ConvTranspose2d(2 * width * n, width * n, 2, 2) for n in (2, 1))
         self.merge = nn.ModuleList(self.stage(2 * width * n, width * n) for n in (2, 1))
         self.last = nn.Conv2d(width, 3, 1)
 
@@ -35,7 +33,7 @@ class UNet(nn.Module):
     def stage(cin: int, cout: int) -> nn.Module:
         return nn.Sequential(
             nn.Conv2d(cin, cout, 3, padding=1), nn.GroupNorm(4, cout), nn.SiLU(),
-            nn.Conv2d(cout, cout, 3, padding=1, groups=2), nn.BatchNorm2d(cout), nn.ReLU(),
+            nn.Conv2d(cout, cout, 3, padding=1), nn.BatchNorm2d(cout), nn.ReLU(),
         )  # fmt: skip
 
     def forward(self, x: Tensor) -> Tensor:

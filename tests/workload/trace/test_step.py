@@ -41,15 +41,34 @@ class Real:
             stack.enter_context(cuda_policy())
             if self.net.options.get("autocast"):
                 stack.enter_context(torch.autocast("cpu", dtype=torch.bfloat16))
-            return loss(self.model(*self.inputs))
+            self.output = self.model(*self.inputs)  # held, as training loops hold it
+            return loss(self.output)
 
 
-@pytest.mark.parametrize("net", NETS, ids=lambda n: n.name)
+@pytest.mark.parametrize("net", [n for n in NETS if n.name != "lstm"], ids=lambda n: n.name)
 def test_saved_bytes_are_those_of_a_real_run(net: Net) -> None:
     real = Real(net)
     truth = measure.saved_bytes(real.model, real.forward)
     ours = traced(net).saved_bytes("activation", "input", "cast")
     assert ours == pytest.approx(truth, rel=1e-3)
+
+
+def test_a_fused_lstm_saves_its_gates_and_cells_besides() -> None:
+    """The kernel's own workspace differs by library: it is counted by formula."""
+    real, workspaces = Real(BY_NAME["lstm"]), set()
+
+    def pack(t: torch.Tensor) -> torch.Tensor:
+        if t.dtype == torch.uint8:
+            workspaces.add(t.untyped_storage().nbytes())
+        return t
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+        real.forward()
+    (workspace,) = workspaces
+    truth = measure.saved_bytes(real.model, real.forward) - 2 * workspace
+    formula = 2 * BATCH * 6 * 32 * (4 + 1) * 4
+    ours = traced(BY_NAME["lstm"]).saved_bytes("activation", "input")
+    assert ours - formula == pytest.approx(truth, rel=1e-3)
 
 
 @pytest.mark.parametrize("net", NETS, ids=lambda n: n.name)
@@ -90,6 +109,16 @@ def test_attention_counts_two_products_forward_and_five_backward(name: str) -> N
     assert sorted(found) == [two, two, two * 5 // 2, two * 5 // 2]
 
 
+def test_a_grouped_convolution_counts_each_group_once() -> None:
+    # torch's counter forgets the groups in the gradient of the weight
+    model = nn.Sequential(nn.Conv2d(8, 8, 1), nn.Conv2d(8, 16, 3, padding=1, groups=2))
+    ours = trace(model, (torch.zeros(2, 8, 8, 8),))
+    grouped = 2 * (2 * 8 * 8) * 16 * (4 * 9)
+    assert [o.flop for o in ours.ops if o.name == "convolution_backward"] == [
+        2 * grouped, 2 * (2 * 8 * 8) * 8 * 8,
+    ]  # fmt: skip
+
+
 def test_lstm_counts_its_gates() -> None:
     forward = [o.flop for o in traced(BY_NAME["lstm"]).ops if o.name == "mkldnn_rnn_layer"]
     assert forward == [2 * BATCH * 6 * 4 * 32 * (32 + 32)] * 2
@@ -119,9 +148,16 @@ def peak_of_a_real_step(net: Net, batch: int) -> int:
     return peak
 
 
-@pytest.mark.parametrize("name", ["stack", "checkpoint", "gpt2", "mixture", "vit", "unet"])
+#: Nets without kernels that use temporary memory of their own on the CPU (oneDNN's do).
+_PLAIN = [
+    "stack", "checkpoint", "checkpoint-reentrant", "gpt2", "gpt2-math", "llama-gqa", "dit",
+    "mixture", "tied",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", _PLAIN)
 def test_peak_of_live_bytes_is_that_of_a_real_step(name: str) -> None:
-    batch = 32
+    batch = 128  # checkpoints also keep the generator's state, on the host
     ours = traced(BY_NAME[name], batch).peak_live_bytes
     assert ours == pytest.approx(peak_of_a_real_step(BY_NAME[name], batch), rel=0.01)
 

@@ -1,0 +1,114 @@
+"""``--launch`` and ``--emit`` on the command line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from simcore.strategy.dialects import FILES
+
+SAMPLES = Path(__file__).parents[1] / "strategy" / "dialects" / "samples"
+JOB = ["predict", "--model", "gpt2-xl", "--gpus", "4x8xA100"]
+INPUTS = ("strategy", "precision", "recompute", "offload", "micro_batch", "grad_accum",
+          "global_batch", "cluster")  # fmt: skip
+
+
+def test_a_deepspeed_file_is_predicted(simcore: Callable) -> None:
+    ran = simcore(*JOB, "--launch", str(SAMPLES / "deepspeed_zero2.json"))
+    assert ran.code == 0 and ran.err == ""
+    assert "zero2, bf16, adamw, no recompute (default)" in ran.out
+    assert "micro-batch 4 x accum 2 x 32 GPUs = 256" in ran.out
+    assert len(ran.out.splitlines()) <= 30
+
+
+def test_quoted_flags_and_unknown_ones(simcore: Callable) -> None:
+    flags = "--micro-batch-size 2 --global-batch-size 128 --bf16 --use-distributed-optimiser"
+    ran = simcore(*JOB, "--launch", flags, "--json")
+    assert ran.code == 0
+    assert ran.err == (
+        "warning: launch line: unknown key '--use-distributed-optimiser': "
+        "did you mean '--use-distributed-optimizer'?\n"
+    )
+    answer = json.loads(ran.out)
+    assert answer["inputs"]["grad_accum"] == 2
+    assert any("unknown key" in a for a in answer["assumptions"])
+
+
+def test_ignored_keys_are_listed_once(simcore: Callable) -> None:
+    ran = simcore(*JOB, "--json", "--launch", str(SAMPLES / "deepspeed_zero2.json"))
+    listed = [a for a in json.loads(ran.out)["assumptions"] if "steps_per_print" in a]
+    assert len(listed) == 1 and "scheduler" in listed[0]
+
+
+def test_unsupported_keys_are_all_named(simcore: Callable) -> None:
+    ran = simcore(*JOB, "--launch", str(SAMPLES / "deepspeed_unsupported.json"))
+    assert (ran.code, ran.out) == (2, "")
+    lines = [line for line in ran.err.splitlines() if "deepspeed_unsupported.json: " in line]
+    assert len(lines) == 7 and all(line.startswith("error: ") for line in lines)
+    assert "elasticity is not supported yet" in ran.err
+
+
+@pytest.mark.parametrize("dialect", FILES)
+def test_emitted_jobs_are_predicted_alike(dialect: str, simcore: Callable, tmp_path: Path) -> None:
+    """The written file, read again with what it leaves out, is the same job."""
+    chosen = ["--strategy", "zero3", "--precision", "bf16", "--micro-batch", "4",
+              "--grad-accum", "2", "--recompute", "full", "--optimizer", "adamw"]  # fmt: skip
+    before = simcore(*JOB, *chosen, "--json")
+    ran = simcore(*JOB, *chosen, "--emit", dialect)
+    assert ran.code == 0 and ran.err.startswith("note: not in this file")
+    suffix = {"deepspeed": "json", "torchtitan": "toml", "accelerate": "yaml"}.get(dialect, "sh")
+    path = tmp_path / f"launch.{suffix}"
+    path.write_text(ran.out)
+    left = ran.err.split(": ", 2)[2].strip().split(", ")
+    again = []
+    for word in left:
+        flag, value = word.split()
+        if flag not in ("nnodes", "nproc-per-node", "grad-clip", "bucket-numel"):
+            again += [f"--{flag}", value]
+    after = simcore(*JOB, *again, "--launch", str(path), "--json")
+    assert after.code == 0, after.err
+    first, second = json.loads(before.out), json.loads(after.out)
+    assert {k: second["inputs"][k] for k in INPUTS} == {k: first["inputs"][k] for k in INPUTS}
+    assert second["step_time_s"]["value"] == pytest.approx(first["step_time_s"]["value"], rel=1e-12)
+
+
+def test_one_dialect_becomes_another(simcore: Callable) -> None:
+    ran = simcore(*JOB, "--launch", str(SAMPLES / "megatron_gpt.sh"), "--emit", "deepspeed")
+    assert ran.code == 0
+    written = json.loads(ran.out)
+    assert written["train_batch_size"] == 512
+    assert written["zero_optimization"]["stage"] == 1 and written["bf16"] == {"enabled": True}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--emit", "deepsped"], "did you mean 'deepspeed'"),
+        (["--emit", "deepspeed", "--json"], "--emit and --json"),
+        (["--emit", "torchrun", "--explain", "comm"], "--emit and --explain"),
+        (["--emit", "megatron", "--precision", "amp-bf16"], "Megatron has no precision amp-bf16"),
+        (["--launch", "no-such.json"], "no such launch file"),
+        (["--launch", ""], "--launch is empty"),
+        (["--launch", "hello world"], "no launch file that is known"),
+    ],
+)
+def test_one_clear_sentence(words: list[str], said: str, simcore: Callable) -> None:
+    ran = simcore(*JOB, *words)
+    assert (ran.code, ran.out) == (2, "")
+    assert said in ran.err and len(ran.err.splitlines()) == 1
+
+
+def test_uneven_nodes_have_no_launch_file(simcore: Callable) -> None:
+    ran = simcore("predict", "--model", "bert-base", "--gpus", "1x2xA100+1x3xT4", "--network",
+                  "25 Gbit/s", "--emit", "torchrun")  # fmt: skip
+    assert ran.code == 2 and "equal counts of GPUs, not 2, 3" in ran.err
+
+
+def test_dialects_complete(simcore: Callable) -> None:
+    from simcore.cli.names import dialects
+
+    assert dialects("") == sorted(FILES)
+    assert dialects("tor") == ["torchrun", "torchtitan"]

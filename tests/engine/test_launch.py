@@ -1,0 +1,164 @@
+"""A launch file beside a request: what is given wins, the batch identity holds, all is told."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from simcore.base.errors import DataError, InvalidConfig
+from simcore.engine.launch import with_launch
+from simcore.engine.request import make_request
+
+MODEL = "gpt2-xl"
+
+
+def deepspeed(folder: Path, **data: object) -> str:
+    path = folder / "ds.json"
+    path.write_text(json.dumps(data))
+    return str(path)
+
+
+def test_the_file_fills_in_what_is_not_given(tmp_path: Path) -> None:
+    name = deepspeed(
+        tmp_path, train_batch_size=256, train_micro_batch_size_per_gpu=4,
+        gradient_accumulation_steps=2, bf16={"enabled": True}, gradient_clipping=1.0,
+        optimizer={"type": "SGD"},
+        zero_optimization={"stage": 2, "overlap_comm": True, "reduce_bucket_size": 10**8},
+    )  # fmt: skip
+    request = make_request(MODEL, "4x8xA100", launch=name)
+    s = request.strategy
+    assert (s.parallelism, s.precision.name, s.optimizer.name) == ("zero2", "bf16", "sgd-plain")
+    assert (request.micro_batch, request.grad_accum, s.grad_clip) == (4, 2, True)
+    assert s.zero_bucket_numel == 10**8
+    assert s.bucket_cap_bytes == 2 * 10**8
+    assert {d.split()[0] for d in request.defaults} == {"recompute"}
+    told = [a for a in request.assumptions if name in a]
+    assert any("(DeepSpeed): strategy zero2, micro-batch 4" in a for a in told)
+
+
+def test_what_is_given_wins_and_that_is_told(tmp_path: Path) -> None:
+    name = deepspeed(tmp_path, train_micro_batch_size_per_gpu=4, zero_optimization={"stage": 3})
+    request = make_request(MODEL, "8xA100", launch=name, strategy="zero1", micro_batch=2)
+    assert request.strategy.parallelism == "zero1" and request.micro_batch == 2
+    wins = [a for a in request.assumptions if "wins over" in a]
+    assert wins == [
+        f"--strategy zero1 wins over zero_optimization.stage of {name} (zero3)",
+        f"--micro-batch 2 wins over train_micro_batch_size_per_gpu of {name} (4)",
+    ]
+    same = make_request(MODEL, "8xA100", launch=name, strategy="zero3")
+    assert not [a for a in same.assumptions if "wins over" in a]
+
+
+@pytest.mark.parametrize(
+    ("stated", "expected"),
+    [  # train_batch_size, micro, accumulation: DeepSpeed's own table, on 16 GPUs
+        ((256, 4, 4), (4, 4)),
+        ((256, 4, None), (4, 4)),
+        ((256, None, 4), (4, 4)),
+        ((256, None, None), (16, 1)),
+        ((None, 4, None), (4, 1)),
+        ((None, 4, 3), (4, 3)),
+    ],
+)
+def test_batch_identity(stated: tuple, expected: tuple, tmp_path: Path) -> None:
+    keys = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
+    data = {k: v for k, v in zip(keys, stated, strict=True) if v is not None}
+    request = make_request(MODEL, "2x8xA100", launch=deepspeed(tmp_path, **data))
+    assert (request.micro_batch, request.grad_accum) == expected
+
+
+def test_a_batch_that_does_not_add_up_is_refused(tmp_path: Path) -> None:
+    name = deepspeed(tmp_path, train_batch_size=256, train_micro_batch_size_per_gpu=4,
+                     gradient_accumulation_steps=4)  # fmt: skip
+    with pytest.raises(InvalidConfig, match="train_batch_size = 256 is not 4 x 4 x 8 GPUs = 128"):
+        make_request(MODEL, "8xA100", launch=name)
+    request = make_request(MODEL, "8xA100", launch=name, grad_accum=8)
+    assert request.grad_accum == 8
+    name = deepspeed(tmp_path, train_batch_size=100, train_micro_batch_size_per_gpu=4)
+    with pytest.raises(InvalidConfig, match="100 is no multiple of 4 x 8 GPUs"):
+        make_request(MODEL, "8xA100", launch=name)
+
+
+def test_another_micro_batch_keeps_the_global_batch() -> None:
+    flags = "--micro-batch-size 4 --global-batch-size 256 --bf16"
+    assert make_request(MODEL, "8xA100", launch=flags).grad_accum == 8
+    request = make_request(MODEL, "8xA100", launch=flags, micro_batch=8)
+    assert (request.micro_batch, request.grad_accum) == (8, 4)
+    assert any("grad-accum 4 keeps the batch of 256" in a for a in request.assumptions)
+    most = make_request(MODEL, "8xA100", launch=flags, micro_batch="max")
+    assert any("not kept" in a for a in most.assumptions)
+
+
+def test_counts_come_from_the_line_unless_gpus_has_them() -> None:
+    line = "torchrun --nnodes 2 --nproc-per-node 4 train.py"
+    assert str(make_request(MODEL, "A100", launch=line).cluster).startswith("2x4x")
+    assert make_request(MODEL, "A100", launch=line, nproc_per_node=8).cluster.n_gpus == 16
+    over = make_request(MODEL, "4x8xA100", launch=line)
+    assert over.cluster.n_gpus == 32
+    assert any("is for 8 GPUs; --gpus 4x8xA100 (32)" in a for a in over.assumptions)
+
+
+def test_torchtitan_degrees_must_be_the_world(tmp_path: Path) -> None:
+    path = tmp_path / "job.toml"
+    path.write_text("[parallelism]\ndata_parallel_replicate_degree = 8\n"
+                    "[activation_checkpoint]\nmode = 'none'\n")  # fmt: skip
+    request = make_request("llama-2-7b", "8xA100", launch=str(path))
+    assert request.strategy.parallelism == "ddp"
+    with pytest.raises(InvalidConfig, match="HSDP"):
+        make_request("llama-2-7b", "2x8xA100", launch=str(path))
+    assert make_request("llama-2-7b", "2x8xA100", launch=str(path), strategy="zero3")
+    with pytest.raises(InvalidConfig, match="NODESxGPUSxA100"):
+        make_request("llama-2-7b", "A100", launch=str(path), strategy="zero3")
+
+
+def test_degrees_cut_the_replicas_that_share_the_batch() -> None:
+    flags = (
+        "--tensor-model-parallel-size 4 --sequence-parallel --pipeline-model-parallel-size 2 "
+        "--micro-batch-size 1 --global-batch-size 64 --bf16 --use-distributed-optimizer"
+    )
+    request = make_request("llama-2-7b", "4x8xA100", launch=flags)
+    assert request.placed is not None
+    layout = request.placed.layout
+    assert (layout.tp, layout.pp, layout.sequence_parallel) == (4, 2, True)
+    assert request.data_ranks == 4 and request.grad_accum == 64 // 4
+    wider = make_request("llama-2-7b", "4x8xA100", launch=flags, tp=8)
+    assert wider.data_ranks == 2 and wider.grad_accum == 32
+    with pytest.raises(InvalidConfig, match="64 is no multiple of 3 x 4 replicas"):
+        make_request("llama-2-7b", "4x8xA100", launch=flags, micro_batch=3)
+
+
+def test_a_global_batch_that_is_given_wins() -> None:
+    flags = "--micro-batch-size 4 --global-batch-size 256 --bf16"
+    request = make_request(MODEL, "8xA100", launch=flags, global_batch=128)
+    assert request.grad_accum == 4
+    assert any("--global-batch 128 wins over 256" in a for a in request.assumptions)
+
+
+def test_another_model_is_noticed() -> None:
+    flags = "--micro-batch-size 1 --num-layers 24 --hidden-size 1600 --num-attention-heads 25"
+    told = make_request(MODEL, "8xA100", launch=flags).assumptions
+    assert [a for a in told if "--model decides" in a] == [
+        "launch line has layers 24, the model has 48: --model decides"
+    ]
+
+
+def test_all_problems_at_once(tmp_path: Path) -> None:
+    name = deepspeed(tmp_path, train_micro_batch_size_per_gpu="auto",
+                     sequence_parallel_size=2, fp16={"enabled": "auto"})  # fmt: skip
+    with pytest.raises(InvalidConfig) as caught:
+        make_request("gpt2-xll", "8xA1000", launch=name)
+    text = "\n".join(caught.value.violations)
+    for part in ("gpt2-xll", "A1000", "train_micro_batch_size_per_gpu", "sequence_parallel_size = 2",
+                 "fp16.enabled"):  # fmt: skip
+        assert part in text
+
+
+def test_a_missing_file_is_said(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no such launch file"):
+        with_launch(str(tmp_path / "no.json"), "8xA100", {})
+
+
+def test_no_launch_file_changes_nothing() -> None:
+    assert make_request(MODEL, "8xA100") == make_request(MODEL, "8xA100", launch=None)

@@ -1,0 +1,139 @@
+"""Layouts in the engine: closed forms of bubbles, conservation, and monotony."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from simcore import api
+from simcore.base.errors import InvalidConfig
+from simcore.engine.layout import data_points, exchange_s, group_of, in_flight
+from simcore.engine.points import Points
+from simcore.engine.request import make_request
+from simcore.strategy.layout import Layout
+
+BASE: dict[str, Any] = {"precision": "bf16", "strategy": "zero1", "micro_batch": 1}
+
+
+def ask(gpus: str = "1x8xA100", **options: Any) -> Any:
+    return api.predict("gpt2-medium", gpus, **{**BASE, **options})
+
+
+def test_degrees_of_one_change_nothing() -> None:
+    plain, ones = ask(), ask(tp=1, pp=1, cp=1, ep=1, vpp=1)
+    assert plain.step_time_s.value == ones.step_time_s.value
+    assert plain.memory.device_bytes == ones.memory.device_bytes
+
+
+def test_global_batch_counts_replicas() -> None:
+    """8 GPUs at tp 2, pp 2 are 2 replicas: 64 samples are 32 micro-steps of one."""
+    found = ask(tp=2, pp=2, global_batch=64)
+    assert (found.grad_accum, found.global_batch) == (32, 64)
+    with pytest.raises(InvalidConfig, match="not a multiple of micro-batch 1 x 2 replicas"):
+        ask(tp=2, pp=2, global_batch=63)
+    with pytest.raises(InvalidConfig, match="not both"):
+        ask(global_batch=64, grad_accum=2)
+
+
+@pytest.mark.parametrize(("m", "vpp"), [(8, 1), (32, 1), (8, 3), (32, 6)])
+def test_bubble_is_the_closed_form(m: int, vpp: int) -> None:
+    """1F1B and interleaved: (pp - 1)/vpp micro-steps of the average stage (Narayanan 2021)."""
+    found = ask("1x4xA100", pp=4, vpp=vpp, grad_accum=m)
+    assert found.time_s["pipeline_bubble"] > 0
+    without = ask("1x4xA100", pp=4, vpp=vpp, grad_accum=m, zero_bubble=True)
+    assert "pipeline_bubble" not in without.time_s or without.time_s["pipeline_bubble"] == 0
+    bubble = found.step_time_s.value - without.step_time_s.value
+    micro = found.time_s["pipeline_bubble"] * vpp / 3
+    # the bubble is 3/vpp average micro-steps; the compute of m of them is m times one
+    compute = without.time_s["compute"] / m
+    assert bubble == pytest.approx(found.time_s["pipeline_bubble"], rel=0.05)
+    assert 0.6 * compute < micro < 1.01 * compute, "the last stage has the head: it is slower"
+
+
+def test_more_micro_steps_hide_the_bubble() -> None:
+    shares = [
+        (p := ask("1x4xA100", pp=4, grad_accum=m)).time_s["pipeline_bubble"] / p.step_time_s.value
+        for m in (4, 16, 64)
+    ]
+    assert shares[0] > shares[1] > shares[2]
+    # t_bubble / t_ideal = (pp - 1)/m, so its share of the step tends to 3/67
+    assert shares[2] == pytest.approx(3 / 67, rel=0.3)
+
+
+def test_terms_add_up_to_the_step() -> None:
+    for options in ({"tp": 4}, {"tp": 2, "pp": 2, "grad_accum": 8}, {"cp": 2}, {"pp": 8}):
+        found = ask(**options)
+        parts = {k: v for k, v in found.time_s.items()
+                 if k not in ("compute", "communication_hidden")}  # fmt: skip
+        assert sum(parts.values()) == pytest.approx(found.step_time_s.value, rel=1e-6), options
+
+
+def test_memory_falls_with_every_degree() -> None:
+    """Model state divides; nothing else grows but buffers."""
+    whole = ask("1x1xA100").memory
+    for options in ({"tp": 2}, {"tp": 8}, {"pp": 2}, {"cp": 2}):
+        gpus = f"1x{int(np.prod(list(options.values())))}xA100"
+        cut = ask(gpus, **options).memory
+        outside = cut.terms.get("nccl_buffers", 0.0)
+        assert cut.device_bytes - outside < whole.device_bytes, options
+
+
+def test_a_slower_network_never_helps() -> None:
+    for options in ({"tp": 8}, {"tp": 2, "pp": 4, "grad_accum": 4}, {"tp": 2, "cp": 4}):
+        times = [
+            ask("2x8xA100", network=rate, **options).step_time_s.value
+            for rate in ("400 Gbit/s", "50 Gbit/s", "5 Gbit/s")
+        ]
+        assert times == sorted(times), options
+
+
+def test_tensor_ranks_across_nodes_are_slower_than_within() -> None:
+    within = ask("1x8xA100", tp=8).time_s["communication_exposed"]
+    across = ask("2x8xA100", tp=16, network="100 Gbit/s").time_s["communication_exposed"]
+    assert across > 2 * within
+
+
+def test_groups_share_the_nodes_network() -> None:
+    """8 GPUs a node in tensor groups of 8: each data group has one rank there, 1/8 of the NIC."""
+    points = Points.of(
+        {"n_ranks": 32.0, "n_nodes": 4.0, "intra_bw_bytes_per_s": 2e11,
+         "inter_bw_bytes_per_s": 8e10}, 1,
+    )  # fmt: skip
+    group = group_of(points, np.array([4.0]), 8.0, 8)
+    assert group.n_nodes[0] == 4
+    assert group.inter_bw_bytes_per_s[0] == pytest.approx(1e10)
+    side_by_side = group_of(points, np.array([8.0]), 1.0, 8)
+    assert side_by_side.n_nodes[0] == 1
+
+
+def test_ring_exchange_by_hand() -> None:
+    """tp 2: four all-reduces a layer of b s h in 16 bit; a ring of two sends each once."""
+    request = make_request("gpt2-medium", "1x2xA100", tp=2, **BASE)
+    placed = request.placed
+    assert placed is not None
+    points = Points.of(
+        {"micro_batch": 1.0, "n_ranks": 2.0, "n_nodes": 1.0, "intra_bw_bytes_per_s": 1e11,
+         "inter_bw_bytes_per_s": 1e10, "intra_hop_s": 0.0, "inter_hop_s": 0.0}, 1,
+    )  # fmt: skip
+    found = exchange_s(points, placed, n_layers=24)["tensor parallel"][0]
+    bytes_each = 1024 * 1024 * 2
+    assert found == pytest.approx(24 * 4 * (bytes_each / 1e11 + 8.4e-6), rel=1e-9)
+    assert data_points(points, placed).n_ranks[0] == 1
+
+
+def test_activations_in_flight() -> None:
+    """1F1B keeps pp - s; interleaving a little more on the first; never more than there are."""
+    many = np.array([64.0])
+    assert [in_flight(Layout(pp=4), s, many)[0] for s in range(4)] == [4, 3, 2, 1]
+    assert in_flight(Layout(pp=4, vpp=2), 0, many)[0] == pytest.approx((2 * 3 + 4 + 1) / 2)
+    assert in_flight(Layout(pp=4), 0, np.array([2.0]))[0] == 2
+
+
+def test_violations_are_told_together() -> None:
+    with pytest.raises(InvalidConfig) as caught:
+        api.predict("gpt2-medium", "1x8xA100", tp=3, pp=48)
+    assert len(caught.value.violations) == 2
+    with pytest.raises(InvalidConfig, match="GPUs of one type"):
+        api.predict("gpt2-medium", "1x2xA100+1x2xT4", tp=2, precision="fp16")
+    with pytest.raises(InvalidConfig, match="cannot be combined"):
+        api.predict("gpt2-medium", "1x8xA100", tp=2, strategy="manual")

@@ -1,0 +1,92 @@
+"""Accelerate's YAML with FSDP, DeepSpeed and neither; sharding strategies held against torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from torch.distributed.fsdp import ShardingStrategy
+
+from simcore.strategy.dialects import Launch, read_launch
+from simcore.strategy.dialects.accelerate import _SHARDING
+
+SAMPLES = Path(__file__).parent / "samples"
+
+
+def read(tmp_path: Path, text: str) -> Launch:
+    path = tmp_path / "accelerate.yaml"
+    path.write_text("num_processes: 8\n" + text)
+    return read_launch(str(path))
+
+
+def test_sharding_strategies_are_those_of_torch() -> None:
+    for strategy in ShardingStrategy:
+        if strategy.name != "_HYBRID_SHARD_ZERO2":
+            assert _SHARDING[strategy.name.lower()] == _SHARDING[str(strategy.value)]
+    assert _SHARDING["full_shard"] == "zero3" and _SHARDING["no_shard"] == "ddp"
+    assert _SHARDING["shard_grad_op"] == "zero2" and _SHARDING["hybrid_shard"] is None
+
+
+@pytest.mark.parametrize(
+    ("sample", "words"),
+    [
+        ("fsdp", {"strategy": "zero3", "precision": "bf16", "recompute": "full",
+                  "offload": "none", "nnodes": 2, "nproc_per_node": 8}),
+        ("fsdp1", {"strategy": "zero2", "precision": "fp32", "offload": "none", "nnodes": 1,
+                   "nproc_per_node": 4}),
+        ("deepspeed", {"strategy": "zero2", "precision": "fp16", "offload": "optimizer:cpu",
+                       "grad_accum": 4, "grad_clip": True, "nnodes": 1, "nproc_per_node": 8}),
+        ("multi_gpu", {"strategy": "ddp", "precision": "amp-fp16", "offload": "none",
+                       "nnodes": 1, "nproc_per_node": 8}),
+        ("ds_file", {"strategy": "zero2", "micro_batch": 4, "grad_accum": 2, "precision": "bf16",
+                     "optimizer": "adamw", "offload": "none", "grad_clip": True,
+                     "bucket_numel": 200_000_000, "nnodes": 4, "nproc_per_node": 8}),
+    ],
+)  # fmt: skip
+def test_samples(sample: str, words: dict) -> None:
+    launch = read_launch(str(SAMPLES / f"accelerate_{sample}.yaml"))
+    assert launch.words() == words
+    assert launch.violations() == []
+
+
+def test_typos_are_named() -> None:
+    launch = read_launch(str(SAMPLES / "accelerate_multi_gpu.yaml"))
+    assert "did you mean 'num_processes'" in launch.unknown[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("distributed_type: FSDP\nfsdp_config:\n  fsdp_sharding_strategy: HYBRID_SHARD\n",
+         "'HYBRID_SHARD' is not supported yet: give --strategy"),
+        ("distributed_type: FSDP\nfsdp_config:\n  fsdp_sharding_strategy: FULL_SHRAD\n",
+         "did you mean 'full_shard'"),
+        ("distributed_type: MULTI_GPU\nmixed_precision: fp8\n", "'fp8' over fp32 weights is not supported yet"),
+        ("distributed_type: MEGATRON_LM\n", "Megatron's own flags"),
+        ("distributed_type: XLA\n", "'XLA' is not supported yet"),
+        ("distributed_type: MULTI_GPU\nnum_machines: 3\n", "no multiple of num_machines = 3"),
+        ("distributed_type: FSDP\nparallelism_config:\n  parallelism_config_sp_size: 2\n",
+         "sequence parallelism of attention heads"),
+        ("distributed_type: FSDP\nfsdp_config:\n  fsdp_reshard_after_forward: false\n"
+         "  fsdp_offload_params: true\n", "fsdp_offload_params"),
+        ("distributed_type: DEEPSPEED\ndeepspeed_config:\n  zero_stage: 2\n"
+         "  offload_optimizer_device: nvme\n", "needs stage 3"),
+    ],
+)  # fmt: skip
+def test_refused(text: str, said: str, tmp_path: Path) -> None:
+    violations = read(tmp_path, text).violations()
+    assert len(violations) == 1 and said in violations[0]
+
+
+def test_a_section_that_is_not_in_use_does_not_count(tmp_path: Path) -> None:
+    launch = read(tmp_path, "distributed_type: MULTI_GPU\ndeepspeed_config:\n  zero_stage: 3\n"
+                            "fsdp_config: {}\nmegatron_lm_config: {}\n")  # fmt: skip
+    assert launch.strategy == "ddp" and "deepspeed_config" in launch.ignored
+    assert launch.unknown == ()
+
+
+def test_defaults(tmp_path: Path) -> None:
+    assert read(tmp_path, "distributed_type: FSDP\n").strategy == "zero3"
+    assert read(tmp_path, "distributed_type: DEEPSPEED\n").strategy == "zero2"
+    none = read(tmp_path, "distributed_type: 'NO'\n")
+    assert (none.nnodes, none.nproc_per_node) == (1, 1)

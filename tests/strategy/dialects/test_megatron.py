@@ -1,0 +1,113 @@
+"""Megatron's flags from scripts, texts and YAML."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from simcore.strategy.dialects import read_launch
+from simcore.strategy.dialects.megatron_keys import (
+    DEGREES,
+    IGNORED,
+    MODEL,
+    NO_DEGREES,
+    SHAPE,
+    TAKEN,
+)
+
+SAMPLES = Path(__file__).parent / "samples"
+
+
+def test_script_with_variables_arrays_and_torchrun() -> None:
+    launch = read_launch(str(SAMPLES / "megatron_gpt.sh"))
+    assert launch.words() == {
+        "strategy": "zero1", "micro_batch": 4, "precision": "bf16", "recompute": "full",
+        "optimizer": "adamw", "offload": "none", "seq_len": 1024, "nnodes": 4,
+        "nproc_per_node": 8, "grad_clip": True,
+    }  # fmt: skip
+    assert launch.global_batch == 512
+    assert launch.shape == {"layers": 48, "hidden": 1600, "heads": 25}
+    assert launch.violations() == [] and launch.unknown == ()
+    assert any("rampup" in a for a in launch.approximated)
+    assert any("fp32 gradients" in a for a in launch.approximated)
+
+
+def test_degrees_and_all_that_is_not_supported() -> None:
+    launch = read_launch(str(SAMPLES / "megatron_3d.txt"))
+    assert (launch.tp, launch.pp, launch.cp, launch.ep) == (8, 4, 2, None)
+    assert launch.vpp == 96 // 4 // 2  # layers a stage, two a chunk
+    assert launch.sequence_parallel is False
+    assert launch.precision == "fp8"
+    recompute, offload = launch.violations()
+    assert "--recompute-activations = 'selective'" in recompute
+    assert "--optimizer-offload-fraction 0.5" in offload
+    assert launch.violations({"recompute", "offload"}) == []
+    assert "did you mean '--micro-batch-size'" in launch.unknown[0]
+
+
+def test_yaml_with_sections() -> None:
+    launch = read_launch(str(SAMPLES / "megatron_args.yaml"))
+    assert launch.words() == {
+        "strategy": "ddp", "micro_batch": 2, "precision": "bf16", "recompute": "none",
+        "optimizer": "sgd-plain", "offload": "none", "seq_len": 2048, "grad_clip": False,
+    }  # fmt: skip
+    assert launch.global_batch == 128 and launch.shape["layers"] == 24
+
+
+@pytest.mark.parametrize(
+    ("flags", "word", "expected"),
+    [
+        ("", "precision", "fp32"),
+        ("--fp16", "precision", "fp16"),
+        ("", "strategy", "ddp"),
+        ("--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads", "strategy", "zero2"),
+        ("--use-custom-fsdp --data-parallel-sharding-strategy=optim_grads_params", "strategy",
+         "zero3"),
+        ("--use-torch-fsdp2", "strategy", "zero3"),
+        ("--use-torch-fsdp2 --torch-fsdp2-no-reshard-after-forward", "strategy", "zero2"),
+        ("--use-distributed-optimizer --optimizer-cpu-offload", "offload", "optimizer:cpu"),
+        ("--recompute-granularity full --recompute-method block --recompute-num-layers 24 "
+         "--num-layers 24", "recompute", "full"),
+        ("--clip-grad 0.0", "grad_clip", False),
+        ("--ddp-bucket-size 40000000", "bucket_numel", 40_000_000),
+        ("--optimizer sgd", "optimizer", "sgd"),
+        ("--seq_length 4096", "seq_len", 4096),
+        ("--bf16 --fp4-format e2m1", "precision", "nvfp4"),
+        ("--num-virtual-stages-per-pipeline-rank 4", "vpp", 4),
+        ("--tensor-model-parallel-size 4 --sequence-parallel", "sequence_parallel", True),
+        ("--micro-batch-size 2", "micro_batch", 2),  # the last one counts, as in argparse
+    ],
+)  # fmt: skip
+def test_flags(flags: str, word: str, expected: object) -> None:
+    launch = read_launch(f"--micro-batch-size 8 {flags}")
+    assert launch.violations() == [] and launch.unknown == ()
+    assert getattr(launch, word) == expected
+
+
+@pytest.mark.parametrize(
+    ("flags", "said", "word"),
+    [
+        ("--recompute-granularity selective", "'selective'", "recompute"),
+        ("--recompute-granularity full --recompute-method block --recompute-num-layers 4 "
+         "--num-layers 24", "block with 4 layers", "recompute"),
+        ("--optimizer muon", "'muon'", "optimizer"),
+        ("--bf16 --fp16", "are both given", "precision"),
+        ("--cpu-offloading-num-layers 2", "host memory", None),
+        ("--global-batch-size $GBS", "$GBS is not set in the text", "grad_accum"),
+        ("--expert-tensor-parallel-size 8", "parallelism of experts", None),
+        ("--fp16 --fp8-format hybrid", "without --bf16", "precision"),
+        ("--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 2",
+         "does not cut unknown layers", "vpp"),
+        ("--optimizer-cpu-offload", "not sharded", "offload"),
+    ],
+)  # fmt: skip
+def test_refused(flags: str, said: str, word: str | None) -> None:
+    launch = read_launch(f"--micro-batch-size 8 {flags}")
+    assert len(launch.violations()) == 1 and said in launch.violations()[0]
+    assert len(launch.violations({word} if word else set())) == (0 if word else 1)
+
+
+def test_each_flag_has_one_meaning() -> None:
+    groups = [TAKEN, MODEL, IGNORED, set(DEGREES), set(NO_DEGREES), set(SHAPE)]
+    assert sum(map(len, groups)) == len(set().union(*groups)) > 450

@@ -1,0 +1,180 @@
+"""Reading is safe: limits, clear places of errors, and nothing is ever executed."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from simcore.base.errors import DataError, SimcoreError, UsageError
+from simcore.strategy.dialects import DIALECTS, FILES, read_launch, read_source
+from simcore.strategy.dialects.source import MAX_BYTES, MAX_NODES
+
+
+def written(folder: Path, name: str, text: str | bytes) -> str:
+    path = folder / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "said"),
+    [
+        ('{\n  "train_batch_size": 8,\n  // what a batch is\n  "fp16": {}\n}', 3, "no comments"),
+        ('{\n  "train_batch_size": 8, # so many\n  "fp16": {}\n}', 2, "no comments"),
+        ('{\n  "train_batch_size": 8,\n}', 2, "comma before the closing bracket"),
+        ('{\n  "train_batch_size": 8\n  "fp16": {}\n}', 3, "',' delimiter"),
+        ('{"train_batch_size": 8, "fp16": {"enabled": True}}', 1, "expecting value"),
+    ],
+)
+def test_bad_json_says_line_and_reason(text: str, line: int, said: str, tmp_path: Path) -> None:
+    name = written(tmp_path, "ds.json", text)
+    with pytest.raises(DataError) as caught:
+        read_launch(name)
+    assert caught.value.line == line
+    assert said in str(caught.value)
+
+
+def test_a_key_that_stands_twice_is_named(tmp_path: Path) -> None:
+    name = written(tmp_path, "ds.json", '{"fp16": {"enabled": true, "enabled": false}}')
+    with pytest.raises(DataError, match="enabled: stands there twice"):
+        read_launch(name)
+
+
+def test_bad_toml_and_yaml_say_the_line(tmp_path: Path) -> None:
+    with pytest.raises(DataError) as caught:
+        read_launch(written(tmp_path, "a.toml", '[training]\nseq_len = 1\nbatch = "x\n'))
+    assert caught.value.line == 3
+    with pytest.raises(DataError) as caught:
+        read_launch(written(tmp_path, "a.yaml", "distributed_type: FSDP\nfsdp_config: [1\nx: }\n"))
+    assert caught.value.line in (2, 3)
+    with pytest.raises(DataError, match=r"a\.yaml:3"):  # a double key
+        read_launch(written(tmp_path, "a.yaml", "num_processes: 1\nx: 1\nnum_processes: 2\n"))
+
+
+@pytest.mark.parametrize("text", ["[1, 2]", "3", '"zero"', "null"])
+def test_a_file_must_hold_a_table(text: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="one JSON table"):
+        read_launch("deepspeed:" + written(tmp_path, "ds.json", text))
+
+
+def test_large_files_are_refused_unread(tmp_path: Path) -> None:
+    name = written(tmp_path, "ds.json", b" " * (MAX_BYTES + 1))
+    with pytest.raises(DataError, match="larger than 1 MiB"):
+        read_launch(name)
+    with pytest.raises(UsageError, match="longer than 1 MiB"):
+        read_launch("--micro-batch-size 1 " * (MAX_BYTES // 20))
+
+
+def test_what_is_no_text_or_no_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="UTF-8"):
+        read_launch(written(tmp_path, "ds.json", b'{"a": \xff}'))
+    with pytest.raises(DataError, match="no file that can be read"):
+        read_launch(str(tmp_path))
+    pipe = tmp_path / "pipe.json"
+    os.mkfifo(pipe)  # opening it would wait for ever
+    with pytest.raises(DataError, match="no file that can be read"):
+        read_launch(str(pipe))
+    with pytest.raises(DataError, match="no such launch file"):
+        read_launch(str(tmp_path / "missing.json"))
+    with pytest.raises(UsageError, match="empty"):
+        read_launch("  ")
+
+
+def test_a_yaml_bomb_is_refused_at_once(tmp_path: Path) -> None:
+    lines = ["distributed_type: FSDP", "a: &a [x, x, x, x, x, x, x, x, x]"]
+    for i, (new, old) in enumerate(zip("bcdefghi", "abcdefgh", strict=True)):
+        lines.append(f"k{i}: &{new} [{', '.join(['*' + old] * 9)}]")
+    name = written(tmp_path, "bomb.yaml", "\n".join(lines) + "\n")
+    start = time.monotonic()
+    with pytest.raises(DataError, match=f"more than {MAX_NODES} values"):
+        read_launch(name)
+    assert time.monotonic() - start < 2.0
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.json", '{"fp16": ' + '{"a": ' * 60 + "1" + "}" * 61),
+        ("a.json", "[" * 100_000),
+        ("a.json", '{"a":' * 100_000),
+        ("a.toml", "[training]\nx = " + "[" * 60 + "]" * 60),
+        ("a.toml", "[training]\nx = " + "[" * 50_000),
+        ("a.yaml", "distributed_type: FSDP\nx: " + "[" * 60 + "]" * 60),
+        ("a.yaml", "distributed_type: FSDP\nx: " + "[" * 3_000),
+        ("a.yaml", "distributed_type: FSDP\na: &a\n  b: *a\n"),
+    ],
+)
+def test_deep_nesting_is_refused(name: str, text: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError):
+        read_launch(written(tmp_path, name, text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "A=xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx\n" + 'A="$A$A"\n' * 60 + "torchrun train.py $A\n",
+        "A=(x x)\n" + "A+=(${A[@]} ${A[@]})\n" * 60 + "torchrun train.py\n",
+        "torchrun --nproc-per-node 8 'train.py\n" + "x\n" * 100_000,
+        "A=(\n" + "x\n" * 100_000,
+        "torchrun \\\n" * 50_000,
+    ],
+    ids=["doubling", "array", "quote", "bracket", "continued"],
+)
+def test_scripts_cannot_run_away(text: str, tmp_path: Path) -> None:
+    name = written(tmp_path, "run.sh", text)
+    start = time.monotonic()
+    with pytest.raises(SimcoreError):
+        read_launch("torchrun:" + name)
+        raise UsageError("read at once, which is as good")
+    assert time.monotonic() - start < 3.0
+
+
+def test_nothing_is_executed(tmp_path: Path) -> None:
+    mark = tmp_path / "executed"
+    texts = {
+        "a.sh": f"touch {mark}\nX=$(touch {mark})\nY=`touch {mark}`\n"
+        f'torchrun --nnodes=2 --nproc-per-node="$(touch {mark})" train.py; touch {mark}\n',
+        "a.sbatch": f"#SBATCH --nodes=$(touch {mark})\nsrun torchrun train.py > {mark}\n",
+        "a.yaml": f"distributed_type: !!python/object/apply:os.system ['touch {mark}']\n",
+        "a.json": '{"train_batch_size": "__import__(\'os\').system(\'touch ' + str(mark) + "')\"}",
+        "a.toml": f"[training]\nseq_len = \"$(touch {mark})\"\n",
+        "a.txt": f"--micro-batch-size $(touch {mark}) --window-size '[os.system(\"{mark}\")]'",
+    }  # fmt: skip
+    for name, text in texts.items():
+        path = written(tmp_path, name, text)
+        for dialect in FILES:
+            try:
+                DIALECTS[dialect].read(read_source(path))
+            except SimcoreError as err:
+                assert str(err)
+    assert not mark.exists()
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted(texts)
+
+
+def test_values_only_a_shell_knows_are_asked_for(tmp_path: Path) -> None:
+    name = written(
+        tmp_path, "a.sh", "torchrun --nnodes $1 --nproc-per-node=$(nvidia-smi -L) t.py\n"
+    )
+    violations = read_launch(name).violations()
+    assert len(violations) == 2
+    assert "--nnodes $1 is not set in the text: give --nnodes" in violations[0]
+    assert read_launch(name).violations({"nnodes", "nproc_per_node"}) == []
+
+
+def test_variables_are_filled_in_as_text(tmp_path: Path) -> None:
+    text = (
+        "export N=3 G=8\n"
+        'ARGS="--nnodes $N"; \n'
+        "MORE=( --nproc-per-node=$G   # a node\n"
+        "       --rdzv-backend c10d )\n"
+        "EMPTY=\n"
+        "PORT=${PORT:-29500}\n"
+        "if [ -n \"$DEBUG\" ]; then set -x; fi\n"
+        "torchrun $ARGS ${MORE[@]} --master-port=${PORT} $EMPTY train.py --lr 1e-4 # don't mind\n"
+    )  # fmt: skip
+    launch = read_launch(written(tmp_path, "run.sh", text.replace("; \n", "\n")))
+    assert launch.words() == {"nnodes": 3, "nproc_per_node": 8}
+    assert launch.violations() == [] and launch.unknown == ()

@@ -1,0 +1,124 @@
+"""Launch lines, held against torch's own parser."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+from torch.distributed.run import get_args_parser
+
+from simcore.strategy.dialects import read_launch
+from simcore.strategy.dialects.torchrun import _BARE, _VALUED, find_line
+
+SAMPLES = Path(__file__).parent / "samples"
+
+
+def test_flags_are_those_of_torch() -> None:
+    """Every option of torch.distributed.run, with its arity: else the script is not found."""
+    ours = {True: set(_VALUED["torchrun"].split()), False: set(_BARE["torchrun"].split())}
+    checked = 0
+    for action in get_args_parser()._actions:
+        takes_value = action.nargs != 0
+        for text in action.option_strings:
+            if text in ("-h", "--help"):
+                continue
+            assert text.lstrip("-").replace("_", "-") in ours[takes_value], text
+            checked += 1
+    assert checked > 40
+
+
+FORMS = [
+    "torchrun", "python -m torch.distributed.run", "python3 -u -m torch.distributed.launch",
+    "srun --label torchrun", "OMP_NUM_THREADS=8 exec torchrun", "nohup env A=1 torchrun",
+    "venv/bin/torchrun", "bash -c 'torchrun {} train.py --lr 1'",
+]  # fmt: skip
+FLAGS = [
+    "--nnodes=4 --nproc-per-node=8", "--nnodes 4 --nproc_per_node 8",
+    "--nproc-per-node 8 --nnodes=2:4 --rdzv_backend=c10d --rdzv-endpoint $HOST:29500",
+    "--standalone --nnodes=4 --nproc-per-node=8 -r 3 -t 3 --max-restarts=0",
+    "--node_rank 0 --master_addr 10.0.0.1 --nnodes 4 --nproc-per-node 8 --no-python",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("form", "flags"), list(itertools.product(FORMS, FLAGS)))
+def test_every_form_and_spelling(form: str, flags: str) -> None:
+    text = form.format(flags) if "{}" in form else f"{form} {flags} train.py --lr 1e-4"
+    launch = read_launch(text)
+    assert (launch.nnodes, launch.nproc_per_node) == (4, 8)
+    assert launch.violations() == [] and launch.unknown == ()
+    if form == "torchrun":
+        args = get_args_parser().parse_args(text.split()[1:])
+        line = find_line([tuple(text.split())])
+        assert line is not None and line.script == args.training_script == "train.py"
+        assert list(line.rest) == args.training_script_args
+        assert int(args.nnodes.split(":")[-1]) == launch.nnodes
+        assert int(args.nproc_per_node) == launch.nproc_per_node
+
+
+def test_defaults_are_those_of_torch() -> None:
+    args = get_args_parser().parse_args(["train.py"])
+    launch = read_launch("torchrun train.py")
+    assert args.nnodes == "1:1" and args.nproc_per_node == "1"
+    assert (launch.nnodes, launch.nproc_per_node) == (1, 1)
+
+
+def test_counts_of_the_machine_are_asked_of_gpus() -> None:
+    launch = read_launch("torchrun --nnodes 2 --nproc-per-node=gpu train.py")
+    assert launch.nproc_per_node is None and launch.nnodes == 2
+    assert "--gpus says how many" in launch.approximated[0]
+    refused = read_launch("torchrun --nproc-per-node=cpu train.py").violations()
+    assert len(refused) == 1 and "cpu" in refused[0]
+
+
+def test_wrong_counts_and_unknown_flags() -> None:
+    launch = read_launch("torchrun --nnodes=0 --nproc-per-node=eight --nproc-per-nod 8 train.py")
+    assert [v.split(": ", 1)[1] for v in launch.violations()] == [
+        "--nnodes = '0' must be at least 1", "--nproc-per-node = 'eight' is not a whole number",
+    ]  # fmt: skip
+    assert "did you mean '--nproc-per-node'" in launch.unknown[0]
+
+
+def test_trainer_arguments_exist_in_transformers() -> None:
+    from dataclasses import fields
+
+    training_args = pytest.importorskip("transformers").training_args
+    names = {f.name for f in fields(training_args.TrainingArguments)}
+    assert {"per_device_train_batch_size", "gradient_accumulation_steps", "bf16", "fp16",
+            "gradient_checkpointing", "deepspeed"} <= names  # fmt: skip
+
+
+def test_script_of_the_samples() -> None:
+    launch = read_launch(str(SAMPLES / "torchrun.sh"))
+    assert launch.words() == {
+        "micro_batch": 2, "grad_accum": 4, "precision": "amp-bf16", "recompute": "full",
+        "nnodes": 4, "nproc_per_node": 8,
+    }  # fmt: skip
+    assert "elastic" in launch.approximated[0]
+
+
+def test_a_line_fills_in_what_its_deepspeed_file_leaves_open() -> None:
+    launch = read_launch(str(SAMPLES / "torchrun_deepspeed.sh"))
+    assert launch.violations() == []
+    assert (launch.strategy, launch.precision) == ("zero3", "bf16")
+    assert (launch.micro_batch, launch.grad_accum) == (2, 4)
+    assert (launch.nnodes, launch.nproc_per_node) == (2, 8)
+
+
+def test_accelerate_launch_flags() -> None:
+    launch = read_launch(str(SAMPLES / "accelerate_launch.txt"))
+    assert launch.words() == {
+        "strategy": "zero3", "precision": "bf16", "offload": "optimizer:cpu,params:cpu",
+        "nnodes": 2, "nproc_per_node": 4,
+    }  # fmt: skip
+    config = SAMPLES / "accelerate_fsdp.yaml"
+    over = read_launch(f"accelerate launch --config_file {config} --num_processes 4 train.py")
+    assert (over.nnodes, over.nproc_per_node, over.recompute) == (2, 2, "full")
+    plain = read_launch("accelerate launch --num_processes 4 train.py")
+    assert (plain.strategy, plain.nproc_per_node) == ("ddp", 4)
+
+
+def test_slurm_counts() -> None:
+    launch = read_launch(str(SAMPLES / "slurm.sbatch"))
+    assert (launch.nnodes, launch.nproc_per_node) == (4, 8)
+    assert "#SBATCH --time" in launch.ignored

@@ -1,0 +1,180 @@
+"""The data-parallel table: which rows become cases, and as what."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from simcore import api
+from simcore.hardware.cluster import parse_cluster
+from simcore.hardware.spec import NODES as NODE_RECORDS
+from simcore.validate.case import Case
+from simcore.validate.formats import Table, read_table
+from simcore.validate.formats.ddp_names import GPUS, NETWORKS, NODES, PRECISIONS, RULES, STRATEGIES
+from simcore.validate.judge import judge
+from simcore.workload.models import MODELS
+
+COLUMNS = (
+    "id,source,source_ref,model,task,params_m,fwd_gflops_per_sample,input_shape,local_batch,"
+    "grad_accum,gpus,nodes,gpu_type,intra_link,inter_link,precision,framework,strategy,throughput,"
+    "throughput_unit,step_time_s,speedup_vs_1gpu,peak_mem_gib,notes,family,tier,complete"
+)
+ROW = {
+    "id": "r-1", "source": "lambdal/deeplearning-benchmark", "model": "ResNet50-v1.5",
+    "input_shape": "3x224x224", "local_batch": "64.0", "grad_accum": "1.0", "gpus": "8",
+    "nodes": "1", "gpu_type": "V100-SXM2-16GB", "intra_link": "NVLink", "precision": "fp32",
+    "framework": "PyTorch", "strategy": "ddp", "throughput": "2500", "throughput_unit": "images/s",
+    "step_time_s": "0.2", "speedup_vs_1gpu": "7.5", "peak_mem_gib": "15.5", "family": "CNN",
+    "tier": "A", "complete": "1", "notes": "tier=A; layout=nchw",
+}  # fmt: skip
+SHARED = os.environ.get("SIMCORE_TABLES")
+
+
+def table(tmp_path: Path, *changes: dict[str, str]) -> Table:
+    path = tmp_path / "ddp.csv"
+    rows = [{**ROW, "id": f"r-{i}", **change} for i, change in enumerate(changes)]
+    names = COLUMNS.split(",")
+    lines = [COLUMNS, *(",".join(row.get(n, "") for n in names) for row in rows)]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return read_table(path)
+
+
+def case(tmp_path: Path, **change: str) -> Case:
+    (found,) = table(tmp_path, change).cases
+    return found
+
+
+def test_a_row_as_a_case(tmp_path: Path) -> None:
+    found = case(tmp_path)
+    assert (found.model, found.gpus) == ("resnet-50", "1x8xV100-SXM2-16GB")
+    assert found.options == {
+        "strategy": "ddp", "micro_batch": 64, "grad_accum": 1, "precision": "fp32",
+    }  # fmt: skip
+    assert found.measured == {
+        "step_time_s": 0.2, "speedup": 7.5, "peak_memory_bytes": 15.5 * 2**30,
+    }  # fmt: skip
+    assert found.columns["family"] == "CNN"
+    assert found.columns["memory_definition"] == "memory"
+
+
+def test_the_format_is_told_by_its_columns(tmp_path: Path) -> None:
+    assert table(tmp_path, {}).format == "ddp"
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"tier": "C"}, "tier C"),
+        ({"complete": "0"}, "incomplete"),
+        ({"strategy": "ps(cpu)"}, "parameter server"),
+        ({"strategy": "none(no sync)"}, "independent replicas"),
+        ({"strategy": "gossip"}, "strategy 'gossip' is not known"),
+        ({"precision": "int4"}, "precision 'int4' is not known"),
+        ({"model": "PerceiverIO"}, "model 'PerceiverIO' is not in models_db"),
+        ({"nodes": "3"}, "8 GPUs do not divide over 3 nodes"),
+        ({"local_batch": "2.5"}, "local batch '2.5'"),
+    ],
+)
+def test_what_is_left_out_says_why(tmp_path: Path, change: dict[str, str], reason: str) -> None:
+    (skipped,) = table(tmp_path, change).skipped
+    assert reason in skipped.reason
+
+
+def test_layout_and_precision_choose_the_entry(tmp_path: Path) -> None:
+    assert case(tmp_path, precision="amp-fp16").model == "resnet-50-nchw"
+    assert case(tmp_path, precision="amp-fp16", notes="NHWC").model == "resnet-50"
+    assert case(tmp_path, framework="MXNet", notes="").model == "resnet-50-fused"
+
+
+def test_sequence_length_and_apex(tmp_path: Path) -> None:
+    found = case(tmp_path, model="BERT-Large", input_shape="seq384", precision="amp-fp16")
+    assert found.model == "bert-large-apex"
+    assert found.options["seq_len"] == 384
+    assert found.options["precision"] == "fp16"  # fp16 weights and gradients
+
+
+def test_the_peak_of_varying_lengths_is_the_longest_batch(tmp_path: Path) -> None:
+    found = case(tmp_path, model="GNMT-v2", input_shape="variable len <=50")
+    assert found.peak_options == {"seq_len": 50}
+    assert "seq_len" not in found.options
+    verdict = judge([table(tmp_path, {"model": "GNMT-v2", "input_shape": "variable len <=50"})])
+    (row,) = verdict.judged
+    scored = {s.quantity: s.predicted for s in row.scored}
+    assert scored["peak_memory"] > row.prediction.memory.device_bytes
+
+
+def test_several_nodes(tmp_path: Path) -> None:
+    found = case(
+        tmp_path, gpus="64", nodes="4", gpu_type="V100-SXM3-32GB", intra_link="NVSwitch",
+        inter_link="8x100Gb EDR IB (DGX-2H default)",
+    )  # fmt: skip
+    assert found.gpus == "4x16xV100-SXM3-32GB"
+    assert (found.options["node"], found.options["network"]) == ("dgx-2", "8xib-edr")
+
+
+@pytest.mark.parametrize(
+    "note",
+    [
+        "speed-up vs 1 GPU at local_batch 8 (strong scaling / batch differs)",
+        "1-GPU base is from another host (p3)",
+        "1-GPU base has grad_accum 2048",
+    ],
+)
+def test_a_speedup_against_another_kind_of_run_is_left_out(tmp_path: Path, note: str) -> None:
+    assert "speedup" not in case(tmp_path, notes=note).measured
+
+
+def test_one_gpu_has_no_speedup(tmp_path: Path) -> None:
+    assert "speedup" not in case(tmp_path, gpus="1", speedup_vs_1gpu="1.0").measured
+
+
+def test_memory_is_what_the_source_means(tmp_path: Path) -> None:
+    live = case(tmp_path, source="open-mmlab/mmdetection", model="RetinaNet-R50-FPN")
+    assert "peak_allocated_bytes" in live.measured
+    told = case(tmp_path, notes="mem=nvidia-smi used max; torch max_memory_allocated=7.1GiB")
+    assert told.measured["peak_allocated_bytes"] == pytest.approx(7.1 * 2**30)
+    assert "peak_memory_bytes" not in told.measured
+
+
+def test_a_doubt_of_the_table_is_a_flag(tmp_path: Path) -> None:
+    note = "host whose multi-GPU runs scale as if NVLink/P2P were not used (VM?)"
+    assert "NVLink" in case(tmp_path, notes=note).flag
+    assert case(tmp_path).flag == ""
+
+
+def test_measured_figures_never_change_a_prediction(tmp_path: Path) -> None:
+    found = [
+        judge([table(tmp_path, {"step_time_s": t, "speedup_vs_1gpu": s, "peak_mem_gib": m})])
+        for t, s, m in (("0.2", "7.5", "15"), ("0.9", "2.0", "3"))
+    ]
+    first, second = ({(x.quantity, x.predicted) for j in v.judged for x in j.scored} for v in found)
+    assert len(first) == 3
+    assert first == second
+
+
+def test_every_name_of_the_tables_is_known() -> None:
+    for rule in RULES:
+        precisions = {rule.precision.get(p, p) for p in PRECISIONS.values()}
+        assert MODELS[rule.entry], rule.entry
+        assert precisions <= {"fp32", "tf32", "amp-fp16", "amp-bf16", "fp16", "bf16"}
+    for gpu in GPUS.values():
+        parse_cluster(f"1x1x{gpu}")
+    for network in NETWORKS.values():
+        parse_cluster("2x8xA100", network=network)
+    for _, _, node in NODES:
+        assert NODE_RECORDS[node]
+    assert set(STRATEGIES.values()) <= {"ddp", "dp", "zero2", "zero3"}
+
+
+@pytest.mark.skipif(not SHARED, reason="SIMCORE_TABLES names no folder of measured tables")
+def test_the_whole_table() -> None:
+    path = Path(SHARED or "") / "steps" / "ddp.csv"
+    out = api.validate([path], by=["family"])
+    usable = out["rows"] - sum(
+        n for why, n in out["skipped"].items() if why.startswith(("tier", "incomplete"))
+    )
+    assert out["simulated"] >= 0.85 * usable
+    assert out["step_time"]["mape_frac"] < 0.30
+    assert out["without_flagged"]["speedup"]["median_abs_frac"] < 0.10

@@ -1,0 +1,80 @@
+"""Well-known models: published counts, transformers on the meta device, and models_db."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import transformers
+from huggingface import cases
+from huggingface.public import PUBLIC
+
+from simcore.workload.huggingface import read_config
+from simcore.workload.models import MODELS
+
+
+def _file(folder: Path, config: dict[str, Any]) -> Path:
+    path = folder / "config.json"
+    path.write_text(json.dumps(config), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_parameters_are_the_known_count(name: str, tmp_path: Path) -> None:
+    _, config, known = PUBLIC[name]
+    assert read_config(_file(tmp_path, config)).build().trainable_numel == known
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["llama3-70b", "mixtral-8x7b", "deepseek-v2-lite", "qwen3-30b-a3b", "gemma-2-9b", "falcon-40b"],
+)
+def test_real_sizes_match_transformers(name: str) -> None:
+    _, keys, known = PUBLIC[name]
+    config = transformers.AutoConfig.for_model(**keys)
+    config.architectures = keys["architectures"]
+    assert cases.trained_numel(cases.model_of(config)) == known
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_models_db_has_the_same_model(name: str, tmp_path: Path) -> None:
+    hub, config, known = PUBLIC[name]
+    read, record = read_config(_file(tmp_path, config)), MODELS[name]
+    assert record is MODELS[hub]
+    assert (record.arch, record.params.value) == (read.arch, known)
+    # models_db takes fused norms and the length that the model was trained at
+    same = {k: v for k, v in record.config.items() if k in ("norm", "seq_len")}
+    ours, theirs = record.build(), read.build(**same)
+    assert ours.forward_flop == theirs.forward_flop
+    assert ours.saved == theirs.saved
+    assert [b.params for b in ours.blocks] == [b.params for b in theirs.blocks]
+
+
+def test_active_parameters_of_mixtral_are_the_published_ones(tmp_path: Path) -> None:
+    # "13B active parameters" (Jiang et al. 2024): two FLOP a token each, besides attention
+    workload = read_config(_file(tmp_path, PUBLIC["mixtral-8x7b"][1])).build()
+    gemm = sum(
+        k.flop for b in workload.instances() for op in b.ops for k in op.fwd if k.kind == "gemm"
+    )
+    embedding = 32000 * 4096  # looked up, not multiplied
+    assert gemm / 4096 / 2 + embedding == pytest.approx(12.88e9, rel=1e-3)
+
+
+def test_active_parameters_of_deepseek_v3_are_the_published_ones(tmp_path: Path) -> None:
+    # "37B activated for each token" (DeepSeek-AI 2024)
+    workload = read_config(_file(tmp_path, PUBLIC["deepseek-v3"][1])).build()
+    gemm = sum(
+        k.flop for b in workload.instances() for op in b.ops for k in op.fwd if k.kind == "gemm"
+    )
+    assert gemm / 4096 / 2 + 129280 * 7168 == pytest.approx(37.5e9, rel=0.01)
+
+
+def test_multi_token_prediction_is_counted_on_request(tmp_path: Path) -> None:
+    # "685B: 671B of the main model and 14B of the MTP module", of which 1.9B are the shared
+    # embedding and head twice over (DeepSeek-V3's hub page): 11.5B of its own
+    record = read_config(_file(tmp_path, PUBLIC["deepseek-v3"][1]))
+    extra = record.build(next_tokens=1).trainable_numel - record.build().trainable_numel
+    assert extra == pytest.approx(11.5e9, rel=0.02)
+    assert record.build(next_tokens=1).forward_flop > 1.01 * record.build().forward_flop

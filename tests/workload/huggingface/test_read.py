@@ -1,0 +1,174 @@
+"""What is wrong with a config is said in one sentence, with file, line and key."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from huggingface.public import PUBLIC
+
+from simcore.base.errors import DataError
+from simcore.workload.huggingface import model_types, read_config
+from simcore.workload.resolve import resolve_model
+
+_GOOD = PUBLIC["llama2-7b"][1]
+
+
+def _write(folder: Path, content: Any) -> Path:
+    path = folder / "config.json"
+    text = content if isinstance(content, str) else json.dumps(content, indent=2)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("kind", "near"),
+    [
+        ("llama4", "llama"), ("qwen2.5", "qwen2"), ("mixtrall", "mixtral"), ("phi", "phi3"),
+        ("deepseek_v32", "deepseek_v3"), ("gpt_neo", "gpt_neox"), ("gptoss", "gpt_oss"),
+    ],
+)  # fmt: skip
+def test_an_unsupported_type_names_the_nearest(kind: str, near: str, tmp_path: Path) -> None:
+    path = _write(tmp_path, {**_GOOD, "model_type": kind})
+    with pytest.raises(DataError, match=f"config.json:2: model_type: '{kind}'.*'{near}'"):
+        read_config(path)
+
+
+def test_a_type_like_no_other_lists_them_all(tmp_path: Path) -> None:
+    with pytest.raises(DataError) as caught:
+        read_config(_write(tmp_path, {"model_type": "zzzzzz"}))
+    assert all(kind in str(caught.value) for kind in model_types())
+
+
+@pytest.mark.parametrize(
+    "key", ["hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size",
+            "intermediate_size", "model_type"],
+)  # fmt: skip
+@pytest.mark.parametrize("gone", ["missing", "null"])
+def test_a_missing_key_is_named(key: str, gone: str, tmp_path: Path) -> None:
+    content = {k: v for k, v in _GOOD.items() if k != key}
+    if gone == "null":
+        content[key] = None
+    with pytest.raises(DataError, match=f"{key}: key is missing"):
+        read_config(_write(tmp_path, content))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("hidden_size", -4096), ("hidden_size", 0), ("hidden_size", 10**12), ("hidden_size", "4096"),
+        ("hidden_size", 4096.0), ("hidden_size", True), ("hidden_size", [4096]),
+        ("num_hidden_layers", 10**6), ("num_hidden_layers", 0), ("num_hidden_layers", {}),
+        ("vocab_size", 10**30), ("max_position_embeddings", -1), ("num_attention_heads", 33),
+        ("num_key_value_heads", 5), ("hidden_act", "gulu"), ("hidden_act", 3),
+        ("tie_word_embeddings", "yes"), ("attention_bias", 1), ("model_type", 7),
+        ("intermediate_size", 0),
+    ],
+)  # fmt: skip
+def test_an_odd_value_is_refused_with_its_line(key: str, value: Any, tmp_path: Path) -> None:
+    content = {**_GOOD, key: value}
+    path = _write(tmp_path, content)
+    with pytest.raises(DataError) as caught:
+        read_config(path)
+    lines = path.read_text(encoding="utf-8").splitlines()
+    line = next(i for i, text in enumerate(lines, 1) if f'"{key}"' in text)
+    assert str(caught.value).startswith(f"{path}:{line}: {key}: ")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "not valid JSON"), ("{", "not valid JSON"), ("[1, 2]", "must be an object"),
+        ("null", "must be an object"), ('{"model_type": "llama",}', ":1: not valid JSON"),
+        ('{\n"model_type": NaN}', ":2: NaN is not a number"),
+        ('{"hidden_size": Infinity}', "Infinity is not a number"),
+        ("[" * 100_000, "not valid JSON"), ('{"a": ' + "9" * 5000 + "}", "not valid JSON"),
+        ("{'model_type': 'llama'}", "not valid JSON"),
+    ],
+)  # fmt: skip
+def test_what_is_no_config_is_refused(text: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=said):
+        read_config(_write(tmp_path, text))
+
+
+def test_a_large_or_binary_or_missing_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "weights.json").write_bytes(b" " * 5_000_000)
+    (tmp_path / "binary.json").write_bytes(b"\xff\xfe\x00\x01")
+    for name, said in [("weights", "too large"), ("binary", "UTF-8"), ("none", "cannot be read")]:
+        with pytest.raises(DataError, match=said):
+            read_config(tmp_path / f"{name}.json")
+
+
+def test_nested_keys_are_named_with_their_path(tmp_path: Path) -> None:
+    config = json.loads(json.dumps(PUBLIC["clip-vit-l-14"][1]))
+    config["vision_config"]["patch_size"] = 0
+    with pytest.raises(DataError, match=r"vision_config\.patch_size"):
+        read_config(_write(tmp_path, config))
+
+
+def test_length_defaults_to_the_positions_up_to_a_bound(tmp_path: Path) -> None:
+    for positions, expected in ((512, 512), (4096, 4096), (131072, 4096)):
+        path = tmp_path / f"{positions}.json"
+        path.write_text(json.dumps({**_GOOD, "max_position_embeddings": positions}))
+        record = read_config(path)
+        assert record.build().tokens_per_sample == expected
+        assert any("--seq-len" in note for note in record.notes) == (positions > 4096)
+        assert record.build(seq_len=256).tokens_per_sample == 256
+
+
+def test_the_record_says_how_it_trains_and_where_it_is_from(tmp_path: Path) -> None:
+    record = read_config(_write(tmp_path, {**_GOOD, "_name_or_path": "meta-llama/Llama-2-7b-hf"}))
+    assert record.name == "Llama-2-7b-hf"
+    assert "meta-llama/Llama-2-7b-hf" in record.full_name
+    assert "bf16" in record.training.source
+    training = record.training
+    assert (training.precision, training.optimizer, training.strategy) == ("bf16", "adamw", "ddp")
+    assert (training.micro_batch, training.recompute) == (1, "none")
+
+
+def test_a_folder_or_a_file_is_found_by_resolve(tmp_path: Path) -> None:
+    path = _write(tmp_path, _GOOD)
+    assert resolve_model(str(tmp_path)).build() is resolve_model(str(path)).build()
+
+
+def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
+    import os
+
+    path = _write(tmp_path, _GOOD)
+    before = read_config(path).params.value
+    _write(tmp_path, {**_GOOD, "num_hidden_layers": 16})
+    os.utime(path, ns=(1, 1))
+    assert read_config(path).params.value < before
+
+
+def test_reading_loads_neither_torch_nor_transformers(tmp_path: Path) -> None:
+    import subprocess
+    import sys
+
+    path = _write(tmp_path, _GOOD)
+    code = (
+        "import sys; from pathlib import Path\n"
+        "from simcore.workload.huggingface import read_config\n"
+        f"read_config(Path({str(path)!r})).build()\n"
+        "print(sorted({'torch', 'transformers', 'scipy'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_windows_follow_layer_types(tmp_path: Path) -> None:
+    config = {**PUBLIC["gemma-2-9b"][1], "num_hidden_layers": 4}
+    config["layer_types"] = ["sliding_attention", "full_attention", "full_attention"]
+    with pytest.raises(DataError, match="layer_types: 3 entries for 4 layers"):
+        read_config(_write(tmp_path, config))
+    config["layer_types"] = ["full_attention"] * 4
+    wide = read_config(_write(tmp_path, config)).build(seq_len=8192).forward_flop
+    path = tmp_path / "narrow.json"
+    path.write_text(json.dumps({**config, "layer_types": ["sliding_attention"] * 4}))
+    narrow = read_config(path).build(seq_len=8192).forward_flop
+    # pairs within a window of w below the diagonal of S x S: w (2 S - w) / 2, or S² / 2 of all
+    pairs = 8192**2 / 2 - 4096 * (2 * 8192 - 4096) / 2
+    assert wide - narrow == pytest.approx(4 * 4 * 16 * 256 * pairs)

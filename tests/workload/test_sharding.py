@@ -1,0 +1,73 @@
+"""One rank's part: what all parts have together is the whole model."""
+
+import pytest
+
+from simcore.base.errors import InvalidConfig
+from simcore.workload.graph import Workload
+from simcore.workload.models import MODELS
+from simcore.workload.sharding import (
+    layer_counts,
+    pipeline_stages,
+    sequence_parallel,
+    tensor_overrides,
+)
+
+GPT = MODELS["gpt2-medium"]  # 24 layers of 1024, 16 heads, vocabulary 50257
+
+
+def part(tp: int) -> Workload:
+    return GPT.build(**tensor_overrides(GPT, tp, 1))
+
+
+def matrix_flop(workload: Workload) -> float:
+    return sum(k.flop for b in workload.instances() for op in b.ops for k in op.fwd)
+
+
+@pytest.mark.parametrize("tp", [2, 4, 8, 16])
+def test_tensor_ranks_divide_products_evenly(tp: int) -> None:
+    """Heads, MLP columns and vocabulary divide; the vocabulary is padded to a whole number."""
+    whole = matrix_flop(GPT.build())
+    assert tp * matrix_flop(part(tp)) == pytest.approx(whole, rel=2e-4)
+
+
+def test_tensor_ranks_keep_norms_and_divide_matrices() -> None:
+    """Of a layer 12 d^2 are matrices; norms and the biases of rows stay whole on every rank."""
+    layer = next(b for b in part(4).blocks if b.recomputable)
+    d = 1024
+    assert layer.numel == pytest.approx(12 * d * d / 4, rel=0.005)
+    assert layer.numel > 12 * d * d / 4
+
+
+def test_sequence_parallelism_divides_the_residual_stream() -> None:
+    plain, cut = part(4), sequence_parallel(part(4), 4)
+    whole = GPT.build()
+    saved = [sum(2 * s.low + 4 * s.high + s.raw_bytes for s in [w.saved]) for w in
+             (whole, plain, cut)]  # fmt: skip
+    assert saved[1] > saved[0] / 4 * 1.3, "without it norms and inputs stay whole"
+    assert saved[2] == pytest.approx(saved[0] / 4, rel=0.03)
+    assert matrix_flop(cut) == matrix_flop(plain)
+    assert cut.trainable_numel == plain.trainable_numel
+    assert sequence_parallel(plain, 1) is plain
+
+
+@pytest.mark.parametrize("pp", [1, 2, 3, 5, 8, 24])
+def test_stages_together_are_the_model(pp: int) -> None:
+    workload = GPT.build()
+    stages = pipeline_stages(workload, pp)
+    assert sum(s.n_layers for s in stages) == layer_counts(workload) == 24
+    assert sum(s.workload.trainable_numel for s in stages) == workload.trainable_numel
+    assert sum(s.workload.forward_flop for s in stages) == pytest.approx(workload.forward_flop)
+    sizes = [s.n_layers for s in stages]
+    assert max(sizes) - min(sizes) <= 1
+    assert sizes[-1] == min(sizes), "the last stage has the head already"
+
+
+def test_what_cannot_be_cut_is_said() -> None:
+    with pytest.raises(InvalidConfig, match=r"tp=3 does not divide heads=16; allowed here: \[1, 2"):
+        tensor_overrides(GPT, 3, 1)
+    with pytest.raises(InvalidConfig, match="no experts"):
+        tensor_overrides(GPT, 1, 2)
+    with pytest.raises(InvalidConfig, match="need arch 'transformer'"):
+        tensor_overrides(MODELS["resnet-50"], 2, 1)
+    with pytest.raises(InvalidConfig, match="more than its 24 layers"):
+        pipeline_stages(GPT.build(), 25)

@@ -1,0 +1,160 @@
+"""WaveGlow, GNMT, Transformer-XL, MPT and scripted BERT against published counts and torch."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from reference import measure
+from reference.sequence import GNMT, TransformerXL, WaveGlow
+from torch.nn import functional as F
+
+from simcore.workload.archs.bert import build as bert
+from simcore.workload.archs.gnmt import build as gnmt
+from simcore.workload.archs.transformer_xl import build as transformer_xl
+from simcore.workload.archs.waveglow import build as waveglow
+from simcore.workload.models import MODELS
+
+_META = {"device": "meta"}
+
+
+def test_waveglow_is_nvidias_268_million_and_522_7_gflop() -> None:
+    workload = waveglow(name="x")
+    assert workload.trainable_numel == 268_294_760
+    assert measure.built_param_sizes(workload) == measure.param_sizes(WaveGlow)
+    mel, audio = torch.empty(1, 80, 32, **_META), torch.empty(1, 8000, **_META)
+    truth = measure.forward_flop(WaveGlow, mel, audio)
+    assert workload.forward_flop == pytest.approx(truth, rel=1e-6)
+
+
+def test_waveglow_saved_storages() -> None:
+    workload = waveglow(name="x", segment=1024, layers=3, channels=64, flows=5)
+    model = WaveGlow(flows=5, layers=3, channels=64)
+    mel, audio = torch.randn(2, 80, 5), torch.randn(2, 1024)
+    truth = measure.saved_bytes(model, lambda: model(mel, audio))
+    weights = 4 * workload.buffers_numel  # made anew from g and v: of a batch, whatever its size
+    norms = 4 * sum(
+        p.numel for b in workload.instances() for p in b.params if p.name.endswith(".g")
+    )
+    assert 2 * measure.built_saved_bytes(workload) == pytest.approx(
+        truth - weights - norms, rel=0.02
+    )
+
+
+def test_gnmt_has_the_published_parameters() -> None:
+    workload = gnmt(name="x")
+    assert workload.trainable_numel == 159_593_523  # as NVIDIA's and MLPerf's logs print it
+    assert measure.built_param_sizes(workload) == measure.param_sizes(
+        lambda: GNMT(31794, 1024, 4, 0.2)
+    )
+
+
+@pytest.mark.parametrize("layers", [3, 5])
+def test_gnmt_flop(layers: int) -> None:
+    tokens = torch.zeros(2, 7, dtype=torch.int64, **_META)
+    truth = measure.forward_flop(lambda: GNMT(100, 64, layers, 0.0), tokens, tokens)
+    ours = gnmt(name="x", layers=layers, hidden=64, vocab=100, seq_len=7, dropout=0.0)
+    assert 2 * ours.forward_flop == pytest.approx(truth, rel=0.01)
+
+
+def test_gnmt_saved_storages() -> None:
+    batch, steps, hidden, vocab = 2, 24, 64, 300
+    model = GNMT(vocab, hidden, 4, 0.2)
+    tokens = torch.zeros(batch, steps, dtype=torch.int64)
+
+    def step() -> torch.Tensor:
+        nonlocal logits
+        logits = model(tokens, tokens)
+        return F.cross_entropy(logits.flatten(0, 1), tokens.flatten())
+
+    logits = torch.empty(0)
+    with torch.backends.mkldnn.flags(enabled=False):
+        step()
+        truth = measure.saved_bytes(model, step, held=())
+    # The CPU keeps each step's state apart and stacks them into a copy, where cuDNN has one output;
+    # the attention's query layer keeps the only such copy that no dropout replaces.
+    copies = 4 * batch * steps * hidden
+    ours = batch * measure.built_saved_bytes(
+        gnmt(name="x", hidden=hidden, vocab=vocab, seq_len=steps)
+    )
+    assert ours == pytest.approx(truth - copies + logits.nbytes, rel=0.02)
+
+
+_XL = {"layers": 3, "hidden": 64, "heads": 4, "head_dim": 16, "ffn": 128, "vocab": 500}
+
+
+def _xl_module(drop: float) -> TransformerXL:
+    return TransformerXL(3, 64, 4, 16, 128, 500, drop)
+
+
+def test_transformer_xl_parameters() -> None:
+    assert measure.built_param_sizes(
+        transformer_xl(name="x", adaptive=False, **_XL)
+    ) == measure.param_sizes(lambda: _xl_module(0.1))
+    # as published runs print them, in millions
+    full = {"layers": 18, "hidden": 1024, "heads": 16, "ffn": 4096}
+    assert transformer_xl(name="x", adaptive=False, **full).trainable_numel == 519_963_095
+    assert transformer_xl(name="x", div=4, **full).trainable_numel == 285_167_482
+
+
+def test_transformer_xl_flop() -> None:
+    def truth(batch: int) -> float:
+        tokens = torch.zeros(batch, 12, dtype=torch.int64, **_META)
+        memory = torch.empty(batch, 3, 20, 64, **_META)
+        return measure.forward_flop(lambda: _xl_module(0.0), tokens, memory)
+
+    ours = transformer_xl(name="x", adaptive=False, seq_len=12, memory=20, dropout=0.0, **_XL)
+    # positions are projected once, whatever the batch
+    assert ours.forward_flop == pytest.approx(truth(3) - truth(2), rel=1e-9)
+
+
+@pytest.mark.parametrize("drop", [0.0, 0.1])
+def test_transformer_xl_saved_storages(drop: float) -> None:
+    t, m, vocab = 24, 24, 500
+    model = _xl_module(drop)
+    ours = transformer_xl(name="x", adaptive=False, seq_len=t, memory=m, dropout=drop, **_XL)
+
+    def truth(batch: int) -> int:
+        tokens, memory = torch.zeros(batch, t, dtype=torch.int64), torch.randn(batch, 3, m, 64)
+        kept: list[torch.Tensor] = []
+
+        def step() -> torch.Tensor:
+            kept[:] = [model(tokens, memory)]
+            return F.cross_entropy(kept[0].flatten(0, 1), tokens.flatten())
+
+        return measure.saved_bytes(model, step) + batch * 4 * t * vocab  # the logits are held
+
+    held = 4 * m * 64 * 4  # the new memory is kept outside autograd
+    assert measure.built_saved_bytes(ours) - held == pytest.approx(truth(3) - truth(2), rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("name", "published_m"),
+    [("mpt-125m", 125.311), ("mpt-350m", 355.985), ("mpt-760m", 760.471), ("mpt-1b", 1315.95)],
+)
+def test_mpt_has_the_parameters_that_its_benchmarks_print(name: str, published_m: float) -> None:
+    assert MODELS[name].build().trainable_numel / 10**6 == pytest.approx(published_m, abs=0.005)
+
+
+def test_mpt_positions_follow_the_length() -> None:
+    longer = MODELS["mpt-125m"].build(seq_len=16384)
+    assert longer.trainable_numel / 10**6 == pytest.approx(136.322, abs=0.001)
+
+
+def test_scripted_gelu_keeps_its_three_factors() -> None:
+    size = {"layers": 1, "hidden": 64, "heads": 4, "seq_len": 32}
+    ours = [bert(name="x", gelu=g, **size) for g in ("fused", "scripted")]
+    x = torch.randn(32, 256, requires_grad=True)
+    y = x * 1.0
+    found = {}
+    with torch.autograd.graph.saved_tensors_hooks(
+        lambda t: found.setdefault(t.untyped_storage().data_ptr(), t), lambda t: t
+    ):
+        y = y * 0.5 * (1.0 + torch.erf(y / math.sqrt(2)))
+    truth = sum(t.untyped_storage().nbytes() for t in found.values())
+    fused = 4 * 32 * 256
+    saved = [measure.built_saved_bytes(w) for w in ours]
+    assert saved[1] - saved[0] == truth - fused == 2 * fused
+    with pytest.raises(ValueError, match="gelu 'exact'"):
+        bert(name="x", gelu="exact", **size)
