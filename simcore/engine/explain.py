@@ -70,6 +70,11 @@ def _mfu(f: Facts) -> Told:
             ("samples/s", f"{p.samples_per_s:.4g}"),
             ("forward", f"{format_si(w.forward_flop, 'FLOP')} a sample"),
             ("frozen", f"{format_si(w.frozen_flop, 'FLOP')} a sample"),
+            *(
+                [("less", f"{format_si(w.frozen_weight_flop, 'FLOP')}: frozen weights")]
+                if w.frozen_weight_flop
+                else []
+            ),
             (f"peak {name}", f"{format_si(peak, 'FLOP/s')} ({gpu.name})"),
             ("GPUs", f"{p.n_gpus:,}"),
         ),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from simcore.base.arrays import NDArray
+from simcore.base.errors import InvalidConfig
 from simcore.engine.allocator import AllocatorConfig, Replay, replay
 from simcore.engine.memory import OUTSIDE, workspace_bytes
 from simcore.engine.memory_events import EventList, step_events
@@ -67,8 +68,14 @@ class MemoryTimeline:
 def memory_timeline(request: Request, *, expandable_segments: bool = False) -> MemoryTimeline:
     """Play set-up and three steps of a request through the allocator; the last is looked at.
 
-    Where memory runs out, the events end there and the step is the one that failed.
+    Where memory runs out, the events end there and the step is the one that failed. Raises
+    InvalidConfig where the model itself is divided.
     """
+    if request.placed is not None:
+        raise InvalidConfig(
+            ["memory over the step is known for data parallelism only: leave out the layout "
+             f"({request.placed.layout})"]
+        )  # fmt: skip
     cluster, strategy = request.cluster, request.strategy
     closed = memory_at(request, job_of(request), np.array([float(request.micro_batch)]))
     outside = float(sum(closed.terms[t][0] for t in OUTSIDE))

@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -97,7 +96,6 @@ class Moment(NamedTuple):
     window: float
     whole: float
     forward: bool
-    instance: int
 
 
 @dataclass(frozen=True)
@@ -128,91 +126,114 @@ def shared_with_input(block: Block, p: Precision) -> float:
     return 0.0
 
 
-def _forward(
-    block: Block, base: Moment, p: Precision, *, pins: bool, held: bool, copies: bool = True
-) -> Iterator[Moment]:
-    """Moments of one block's forward on top of ``base``; pinned bytes as held or as working."""
-    pinned, before, cast = 0.0, 0.0, 0.0
+class _Rows(NamedTuple):
+    """Moments of one block relative to its begin; arrays, one row a moment that may be a peak."""
+
+    pinned: Array
+    extra: Array
+    grads: Array
+    cast: Array
+
+
+def _rows(found: list[tuple[float, float, float, float]]) -> _Rows:
+    table = np.array(found or [(0.0, 0.0, 0.0, 0.0)])
+    table = table[_undominated(np.column_stack([table[:, 0] + table[:, 1], table[:, 2:]]))]
+    return _Rows(*table.T)
+
+
+def _forward(block: Block, p: Precision, *, pins: bool) -> _Rows:
+    """Forward of one block, op by op."""
+    pinned = before = cast = 0.0
+    found = []
     for op in block.ops:
         now = passing(op, before, p, pins=pins)
         pinned += saved_bytes(op.saved, p) * pins
-        cast += op.gemm_weight * copies
-        yield base._replace(
-            held=base.held + pinned * held,
-            working=base.working + pinned * (not held) + now.extra,
-            cast=base.cast + cast,
-        )
+        cast += op.gemm_weight
+        found.append((pinned, now.extra, 0.0, cast))
         before = now.next_input
+    return _rows(found)
 
 
-def all_moments(workload: Workload, p: Precision, recompute: bool, ahead: int) -> Iterator[Moment]:
-    """Every op of forward, then every op of backward from the last to the first."""
+def _backward(block: Block, p: Precision) -> _Rows:
+    """Backward of one block; gradients and copies are those of the block itself."""
+    pinned, cast = saved_bytes(block.saved, p), sum(op.gemm_weight for op in block.ops)
+    made = gradients_after(block)
+    from_last = np.cumsum([0, *(q.numel for q in block.params[::-1])])
+    found = []
+    for j in range(len(block.ops) - 1, -1, -1):
+        op = block.ops[j]
+        found.append((pinned, backward_bytes(op, p).held, float(from_last[made[j]]), cast))
+        pinned -= saved_bytes(op.saved, p)
+        cast -= op.gemm_weight
+    return _rows(found)
+
+
+def _table(rows: _Rows, base: Moment, *, pinned_is_work: bool) -> Array:
+    """Rows on top of what is held when the block begins; columns as in ``Moment``."""
+    n = len(rows.pinned)
+    made = np.tile(np.array(base, dtype=float), (n, 1))
+    made[:, 1 if pinned_is_work else 0] += rows.pinned
+    made[:, 1] += rows.extra
+    made[:, 2] += rows.grads
+    made[:, 3] += rows.cast
+    return made
+
+
+def all_moments(workload: Workload, p: Precision, recompute: bool, ahead: int) -> Array:
+    """Forward's blocks, then backward's from the last to the first; rows of ``Moment``."""
     blocks = list(workload.instances())
+    distinct = {id(b): b for b in workload.blocks}
+    again = {k: recompute and b.recomputable for k, b in distinct.items()}
+    plain = {k: _forward(b, p, pins=not again[k]) for k, b in distinct.items()}
+    anew = {k: _forward(b, p, pins=True) for k, b in distinct.items() if again[k]}
+    back = {k: _backward(b, p) for k, b in distinct.items()}
+    size = {k: saved_bytes(b.boundary if again[k] else b.saved, p) for k, b in distinct.items()}
+    copies = {k: sum(op.gemm_weight for op in b.ops) for k, b in distinct.items()}
+    shared = {k: shared_with_input(b, p) for k, b in distinct.items() if again[k]}
     numels = [b.numel for b in blocks]
-    casts = [sum(op.gemm_weight for op in b.ops) for b in blocks]
-    again = [recompute and b.recomputable for b in blocks]
-    kept = [
-        saved_bytes(b.boundary if r else b.saved, p) for b, r in zip(blocks, again, strict=True)
-    ]
+    keys = [id(b) for b in blocks]
+    found = []
     before = cast = 0.0
-    for i, block in enumerate(blocks):
-        own = kept[i] if again[i] else 0.0
-        base = Moment(before + own, 0.0, 0.0, cast, _window(numels, i, 1, ahead), 0.0, True, i)
-        yield from _forward(block, base, p, pins=not again[i], held=True)
-        before, cast = before + kept[i], cast + casts[i]
+    for i, k in enumerate(keys):
+        base = Moment(before + size[k] * again[k], 0.0, 0.0, cast, _window(numels, i, 1, ahead),
+                      0.0, True)  # fmt: skip
+        found.append(_table(plain[k], base, pinned_is_work=False))
+        before, cast = before + size[k], cast + copies[k]
     # autocast forgets its copies when forward ends; backward holds those that it saved
-    cast = sum(c for c, r in zip(casts, again, strict=True) if not r)
+    cast = float(sum(copies[k] for k in keys if not again[k]))
     grads = 0.0
-    for i in range(len(blocks) - 1, -1, -1):
-        block = blocks[i]
-        below = before - kept[i]
-        window = _window(numels, i, -1, ahead)
-        shared = shared_with_input(block, p) if again[i] else 0.0
-        base = Moment(before if again[i] else below, -shared, grads, cast, window,
-                      float(numels[i]), False, i)  # fmt: skip
-        if again[i]:
-            yield from _forward(block, base, p, pins=True, held=False)
-            cast += casts[i]
-        pinned, copies = saved_bytes(block.saved, p), cast
-        made = gradients_after(block)
-        from_last = np.cumsum([0, *(q.numel for q in block.params[::-1])])
-        for j in range(len(block.ops) - 1, -1, -1):
-            op = block.ops[j]
-            held, working = (0.0, pinned) if again[i] else (pinned, 0.0)
-            yield base._replace(
-                held=base.held + held,
-                working=base.working + working + backward_bytes(op, p).held,
-                grads=grads + float(from_last[made[j]]),
-                cast=copies,
-            )
-            pinned -= saved_bytes(op.saved, p)
-            copies -= op.gemm_weight
-        before, cast, grads = below, cast - casts[i], grads + numels[i]
+    for i in range(len(keys) - 1, -1, -1):
+        k, below = keys[i], before - size[keys[i]]
+        if not again[k]:
+            cast -= copies[k]
+        base = Moment(before if again[k] else below, -shared.get(k, 0.0), grads, cast,
+                      _window(numels, i, -1, ahead), float(numels[i]), False)  # fmt: skip
+        if again[k]:
+            found.append(_table(anew[k], base, pinned_is_work=True))
+        found.append(_table(back[k], base, pinned_is_work=again[k]))
+        before, grads = below, grads + numels[i]
+    return np.concatenate(found)
 
 
 @lru_cache(maxsize=256)
 def moments_of(workload: Workload, p: Precision, recompute: bool, ahead: int) -> Moments:
     """The moments that can be the peak for some batch, number of ranks and strategy."""
-    found = list(all_moments(workload, p, recompute, ahead))
-    table = np.array([m[:6] for m in found])
-    live = table[:, 0] + table[:, 1]
-    total = max(float(workload.trainable_numel), 1.0)
-    table[:, 2] /= total
-    keep = _undominated(np.column_stack([live, table[:, 2:]]))
-    table = table[keep]
-    held, working, grads, cast, window, whole = (np.ascontiguousarray(c) for c in table.T)
-    forward = np.array([m.forward for m in found])[keep]
-    return Moments(held, working, grads, cast, window, whole, forward)
+    table = all_moments(workload, p, recompute, ahead)
+    table[:, 2] /= max(float(workload.trainable_numel), 1.0)
+    table = table[_undominated(np.column_stack([table[:, 0] + table[:, 1], table[:, 2:6]]))]
+    held, working, grads, cast, window, whole, forward = (np.ascontiguousarray(c) for c in table.T)
+    return Moments(held, working, grads, cast, window, whole, forward > 0)
 
 
 def _undominated(rows: Array) -> NDArray[np.intp]:
     """Indices of rows that no other row reaches in every column."""
     order = np.argsort(-rows[:, 0], kind="stable")
     kept: list[int] = []
-    best = np.empty((0, rows.shape[1]))
+    best = np.empty_like(rows)
     for i in order:
-        if len(best) and bool((best >= rows[i]).all(axis=1).any()):
+        n = len(kept)
+        if n and bool((best[:n] >= rows[i]).all(axis=1).any()):
             continue
+        best[n] = rows[i]
         kept.append(int(i))
-        best = np.vstack([best, rows[i]])
     return np.array(kept)

@@ -209,7 +209,7 @@ def predict(request: Request, *, keep_timeline: bool = False) -> Prediction:
     bound_by = ranked[0].resource if ranked[0].gain_frac >= _BINDS_FRAC else "fixed costs"
     memory = _memory(request, job)
     classes, gain = _rank_classes(job, cluster, steps, request)
-    flop = 3.0 * workload.forward_flop + workload.frozen_flop
+    flop = 3.0 * workload.forward_flop - workload.frozen_weight_flop + workload.frozen_flop
     peak = sum(c.n_gpus * r.peak_flop_per_s for c, r in zip(classes, job.classes, strict=True))
     first = 2 + len(knobs)
     return Prediction(

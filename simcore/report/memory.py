@@ -9,7 +9,7 @@ from __future__ import annotations
 import pickle
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -19,9 +19,6 @@ from simcore.base.units import GIGA
 from simcore.engine.allocator import SegmentState
 from simcore.engine.memory_events import Allocation
 from simcore.engine.memory_timeline import MemoryTimeline
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 #: Formats of a plot, by the ending of its file.
 PLOT_FORMATS = ("svg", "png")
@@ -124,10 +121,11 @@ def write_snapshot(timeline: MemoryTimeline, path: Path) -> None:
         pickle.dump(snapshot(timeline), file)
 
 
-def figure(timeline: MemoryTimeline) -> Figure:
-    """Terms stacked over the events of the step, reserved memory and the device's limit as lines.
+def figure(timeline: MemoryTimeline) -> Any:
+    """A matplotlib Figure of the step: terms stacked, reserved memory and the limit as lines.
 
-    Legible without colour. Raises UsageError where matplotlib is not installed.
+    Over allocations and frees in order, in GB; legible without colour. Raises UsageError where
+    matplotlib is not installed.
     """
     try:
         from matplotlib.figure import Figure
@@ -164,8 +162,9 @@ def figure(timeline: MemoryTimeline) -> Figure:
                 ha="center", va="bottom", fontsize=8,
             )  # fmt: skip
     axes.set_xlim(0, max(len(total) - 1, 1))
-    top = max(float(reserved.max(initial=0.0)), 1.0 / GIGA) * _HEADROOM
-    axes.set_ylim(0.0, max(top, limit * 1.05) if limit < _FAR * top else top)
+    highest = max(float(reserved.max(initial=0.0)), 1.0 / GIGA) * _HEADROOM
+    near = limit < _FAR * highest
+    axes.set_ylim(0.0, max(highest, limit * 1.05) if near else highest)
     axes.set_xlabel(f"allocations and frees of one step: {timeline.model} on {timeline.cluster}")
     axes.set_ylabel("memory of the fullest GPU [GB]")
     handles, labels = axes.get_legend_handles_labels()

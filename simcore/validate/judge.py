@@ -271,6 +271,8 @@ def contradictions(cases: Sequence[Case], tolerance_frac: float = 0.05) -> dict[
         for b in timed:
             if a.model != b.model or a.table != b.table or a.id == b.id:
                 continue
+            if _but_batch(a) != _but_batch(b):
+                continue
             batch_a, batch_b = _batch(a), _batch(b)
             rate_a = batch_a / a.measured["step_time_s"]
             rate_b = batch_b / b.measured["step_time_s"]
@@ -281,6 +283,12 @@ def contradictions(cases: Sequence[Case], tolerance_frac: float = 0.05) -> dict[
                     f"batch {batch_b:.0f} on the same cluster ({b.id})"
                 )
     return found
+
+
+def _but_batch(case: Case) -> tuple[object, ...]:
+    """What must be equal of two runs that differ in their batch alone."""
+    options = {k: v for k, v in case.options.items() if k != "micro_batch"}
+    return case.columns.get("host", ""), case.columns.get("framework", ""), options
 
 
 def _batch(case: Case) -> float:

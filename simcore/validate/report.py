@@ -6,6 +6,7 @@ python -m simcore.validate.report validate/tables/*.csv > validate/REPORT.md
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,8 +20,9 @@ from simcore.validate.words import TITLES, WORDS
 
 _HEAD = """# Validation report
 
-Written by `python -m simcore.validate.report validate/tables/*.csv > validate/REPORT.md`; change
-the tables or the words in `simcore/validate/words.py`, not this file.
+Written by `python -m simcore.validate.report validate/tables/*.csv
+$SIMCORE_TABLES/steps/{ddp,llm}.csv > validate/REPORT.md`; change the tables or the words in
+`simcore/validate/words.py`, not this file.
 
 **Blind** predictions know datasheets and op benchmarks of other jobs, and none of the rows below.
 **Calibrated** ones come from a maximum a posteriori fit of a few physical parameters (sustained
@@ -144,13 +146,64 @@ def _filled(table: Table, calibrated: Calibrated) -> str:
     return _table(head, rows) if rows else ""
 
 
+#: Tables above this size are summed up by the values of a column, not row by row.
+_LARGE_ROWS = 100
+_GROUP_COLUMNS = ("source", "family")
+_WORST = 10
+
+
+def _large(table: Table) -> str:
+    """Scores of a large table, by source, with the rows furthest off and what was left out."""
+    blind = judge([table])
+    rows = [
+        _score_row(quantity.replace("_", " "), score)
+        for quantity in QUANTITIES
+        if (score := blind.score(quantity, flagged=False)).n
+    ]
+    head = ["blind", "n", "MAPE", "median", "bias", "P90", "in 80 %"]
+    parts = [f"{table.n_rows} rows, {len(blind.judged)} predicted.\n", _table(head, rows)]
+    columns = set(table.cases[0].columns) if table.cases else set()
+    column = next((c for c in _GROUP_COLUMNS if c in columns), None)
+    if column is not None:
+        found = blind.groups(column)
+        shown = [
+            [*_score_row(value, scores["step_time"])[:5],
+             str(scores["peak_memory"].n), _percent(scores["peak_memory"].mape_frac)]
+            for value, scores in found.items()
+            if scores["step_time"].n or scores["peak_memory"].n
+        ]  # fmt: skip
+        parts.append(
+            _table([column, "n", "MAPE", "median", "bias", "memory n", "MAPE"], shown)
+        )
+    timed = [s for s in blind.scored if s.quantity == "step_time" and not s.flag]
+    worst = sorted(timed, key=lambda s: -abs(s.error_frac))[:_WORST]
+    parts.append(
+        _table(
+            ["furthest off", "measured", "predicted", "error"],
+            [[s.id, _value(s, s.measured), _value(s, s.predicted),
+              _percent(s.error_frac, signed=True)] for s in worst],
+        )
+    )  # fmt: skip
+    reasons = Counter(reason for _, reason in blind.skipped)
+    if reasons:
+        parts.append(
+            _table(["rows left out", "why"], [[str(n), why] for why, n in reasons.most_common(12)])
+        )
+    return "\n".join(parts)
+
+
 def report(paths: Sequence[Path]) -> str:
     """The whole report as Markdown."""
     parts = [_HEAD]
     for path in paths:
         table = read_table(path)
-        blind, calibrated = judge([table]), calibrate_and_judge([table])
         parts.append(f"## {TITLES.get(path.stem, path.stem)}\n")
+        if table.n_rows > _LARGE_ROWS:
+            if words := WORDS.get(path.stem):
+                parts.append(words.strip() + "\n")
+            parts.append(_large(table))
+            continue
+        blind, calibrated = judge([table]), calibrate_and_judge([table])
         parts.append(_summary(blind, calibrated))
         if words := WORDS.get(path.stem):
             parts.append(words.strip() + "\n")

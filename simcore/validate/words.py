@@ -5,6 +5,8 @@ TITLES = {
     "bert_mnist": "BERT and MNIST with torchrun on A100, V100 and T4",
     "opensora_s4000": "Open-Sora 16x256x256 on MTT S4000",
     "resnet152": "ResNet-152 on CIFAR-10 (measurements lost)",
+    "ddp": "Published data-parallel runs of vision, language, speech and diffusion models",
+    "llm": "Published training steps of language models, 1 to 12,288 GPUs",
 }
 
 WORDS = {
@@ -76,5 +78,15 @@ host memory, where the node preset has the maker's MTLink.
 The source's figures were pictures and are lost; every row is a prediction. Networks of 2.5 Gbit/s
 bind the two-machine rows: 240 MB of gradients cross it twice over. Mixed clusters run at the pace
 of the slower card.
+""",
+    "llm": """
+Every row of quality A and B in the layout that it describes, blind: no row of the table feeds any
+figure. Exchanges of tensor, context and expert ranks are taken as not overlapped, recompute of
+selected modules as none, and rows that name no interleaving as plain 1F1B: Llama 3's rows, which
+ran an interleaved pipeline that the table leaves blank, are therefore far too slow.
+
+Memory is not there yet. Gradients are counted in the width of the weights, where Megatron keeps
+them in fp32; offloaded and LoRA runs, and the four definitions of peak memory that the sources
+use, are not told apart.
 """,
 }

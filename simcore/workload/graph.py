@@ -152,6 +152,7 @@ class Workload:
     n_buffers: int = 0  # how many such tensors DDP broadcasts each forward
     input_bytes: float = 0.0  # host-to-device bytes per sample
     tokens_per_sample: float = 0.0
+    frozen_weight_flop: float = 0.0  # per sample: weight gradients that frozen weights do not need
     notes: tuple[str, ...] = field(default=())
 
     def __post_init__(self) -> None:

@@ -150,7 +150,8 @@ def test_all_problems_at_once(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfig) as caught:
         make_request("gpt2-xll", "8xA1000", launch=name)
     text = "\n".join(caught.value.violations)
-    for part in ("gpt2-xll", "A1000", "train_micro_batch_size_per_gpu", "sequence_parallel_size = 2",
+    for part in ("gpt2-xll", "A1000", "train_micro_batch_size_per_gpu",
+                 "sequence_parallel_size = 2",
                  "fp16.enabled"):  # fmt: skip
         assert part in text
 

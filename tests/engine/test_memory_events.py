@@ -229,6 +229,18 @@ def test_terms_of_a_timeline_add_up_to_what_is_live() -> None:
         api.memory_timeline("bert-bas", "1x8xA100-SXM-80GB")
 
 
+@pytest.mark.parametrize(
+    ("gpu", "mib"),
+    [("A100-SXM-80GB", 16.25), ("H100-SXM-80GB", 64), ("B200", 64), ("V100-SXM2-32GB", 16.25)],
+)
+def test_workspace_of_two_handles(gpu: str, mib: float) -> None:
+    """CublasHandlePool.cpp: 8.125 MiB a handle, 32 MiB from Hopper on; two threads use one."""
+    memory = api.predict("mnist-cnn", f"1x1x{gpu}").memory
+    assert memory.terms["workspace"] == mib * MIB
+    timeline = api.memory_timeline("mnist-cnn", f"1x1x{gpu}")
+    assert timeline.terms["workspace"][-1] == mib * MIB
+
+
 def test_where_a_block_lies_depends_on_the_warm_up() -> None:
     """The optimizer's state lands among freed activations; the second step finds holes."""
     _, model = record("gpt2")

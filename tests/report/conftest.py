@@ -41,7 +41,8 @@ def _fake() -> Prediction:
     return Prediction(
         model="m", model_full_name="A model", n_params=673_681_568, sample_unit="clip",
         cluster="1x2xA100+1x3xT4", n_gpus=5, n_nodes=2, strategy="ddp", precision="tf32",
-        optimizer="adamw", recompute="none", offload="optimizer:cpu", layout="", data_ranks=5, micro_batch=2, grad_accum=3,
+        optimizer="adamw", recompute="none", offload="optimizer:cpu",
+        layout="", data_ranks=5, micro_batch=2, grad_accum=3,
         global_batch=30, step_time_s=Interval(1.1, 0.9, 1.4, "made by hand"), samples_per_s=27.3,
         iter_per_s=0.909, speedup_vs_1gpu=3.2, single_gpu="A100", scaling_efficiency_frac=0.8,
         mfu_frac=0.31, time_s=_times(), memory=_memory(), bound_by="data loading",

@@ -332,7 +332,8 @@ def _emit_strategy(job: Job, problems: list[str]) -> list[str]:
 def _emit_precision(job: Job, problems: list[str]) -> list[str]:
     bf16 = ["--bf16", "--grad-reduce-in-bf16"]
     by_name = {"fp32": [], "fp16": ["--fp16"], "bf16": bf16,
-               "fp8": [*bf16, "--fp8-format hybrid"], "nvfp4": [*bf16, "--fp4-format e2m1"]}  # fmt: skip
+               "fp8": [*bf16, "--fp8-format hybrid"],
+               "nvfp4": [*bf16, "--fp4-format e2m1"]}  # fmt: skip
     if job.precision not in by_name:
         problems.append(f"Megatron has no precision {job.precision}: {', '.join(by_name)}")
     return by_name.get(job.precision, [])

@@ -125,7 +125,8 @@ class Torchtitan:
             reshard = "always" if job.strategy == "zero3" else "never"
             lines.append(f'fsdp_reshard_after_forward = "{reshard}"')
         lines += [f"{name}_parallel_degree = {n}" for name, n in (
-            ("tensor", job.tp), ("pipeline", job.pp), ("context", job.cp), ("expert", job.ep)) if n]  # fmt: skip
+            ("tensor", job.tp), ("pipeline", job.pp), ("context", job.cp), ("expert", job.ep),
+        ) if n]  # fmt: skip
         if job.tp:
             lines.append(f"enable_sequence_parallel = {str(bool(job.sequence_parallel)).lower()}")
         if job.pp:
@@ -211,7 +212,8 @@ def _parallelism(reading: Reading, table: Table) -> dict[str, Any]:
 def _degrees(reading: Reading, table: Table) -> int:
     """Degrees of model parallelism; the ranks of one replica."""
     for name, word in (("tensor_parallel_degree", "tp"), ("pipeline_parallel_degree", "pp"),
-                       ("context_parallel_degree", "cp"), ("expert_parallel_degree", "ep")):  # fmt: skip
+                       ("context_parallel_degree", "cp"),
+                       ("expert_parallel_degree", "ep")):  # fmt: skip
         for section in (_P, _X, _T):
             reading.degree(f"{section}.{name}", table.take(f"{section}.{name}"), word)
     key = f"{_P}.expert_tensor_parallel_degree"

@@ -62,6 +62,11 @@ def _node(row: Row) -> str | None:
     return next((n for start, at, n in NODES if gpu.startswith(start) and link == at), None)
 
 
+def _host(row: Row) -> str:
+    """One host's runs share the folder of the source's log, or the document and its line."""
+    return f"{row['source']}/{row['source_ref'].rpartition('/')[0] or row['source_ref']}"
+
+
 def _memory(row: Row) -> dict[str, float | None]:
     """The peak under the name of what it counts."""
     found = _ALLOCATED.search(row["notes"])
@@ -124,6 +129,7 @@ def _read(name: str, row: Row) -> Case | Skipped:
         columns={
             **row,
             "entry": rule.entry,
+            "host": _host(row),
             "gpus_are": "one" if gpus == 1 else "several",
             "memory_definition": next(iter(memory), "").replace("peak_", "").replace("_bytes", ""),
         },

@@ -39,6 +39,8 @@ FILES = {
     "waveglow": "waveglow",
     "gnmt": "gnmt",
     "transformer_xl": "transformer_xl",
+    "unet": "unet",
+    "neumf": "ncf",
 }
 
 

@@ -91,6 +91,15 @@ class Body:
         """Whether the block's own parameters have gradients."""
         return self.adapters is None
 
+    @property
+    def frozen_weight_flop(self) -> float:
+        """FLOP a sample of the weight gradients that a frozen base does not need."""
+        if self.trains:
+            return 0.0
+        forward = sum(k.flop for op in self.ops for k in op.fwd if k.kind == "gemm")
+        backward = sum(k.flop for op in self.ops for k in op.bwd if k.kind == "gemm")
+        return 2 * forward - backward
+
     def add(self, *new: Op) -> None:
         """Append operators without parameters."""
         self.ops += new

@@ -62,7 +62,7 @@ def build(
     name: str,
     sample_unit: str = "sentence pair",
     layers: int = 4,
-    hidden: int = 1024,
+    hidden: int,
     vocab: int = 31794,
     seq_len: int = 25,
     dropout: float = 0.2,

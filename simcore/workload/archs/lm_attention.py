@@ -13,7 +13,8 @@ from simcore.workload.graph import Kernel, Op, Saved
 class AttentionShape:
     """Widths of one attention layer. ``head_dim`` is that of q and k, ``value_dim`` of v.
 
-    ``rotated`` of the ``head_dim`` elements are turned (0: no rotary positions). ``kv_rank`` > 0:
+    ``rotated`` of the ``head_dim`` elements are turned (0: no rotary positions); ``joined``: and
+    written beside the others into a new tensor. ``kv_rank`` > 0:
     k and v come from a latent of that width (multi-head latent attention, DeepSeek-V2 2024), q
     from one of ``q_rank`` if that is not 0.
     """
@@ -25,6 +26,7 @@ class AttentionShape:
     head_dim: int
     value_dim: int
     rotated: int
+    joined: bool
     fused_qkv: bool
     qkv_bias: bool
     out_bias: bool
@@ -147,7 +149,12 @@ def attention(body: Body, s: AttentionShape, reads: str, window: int = 0) -> Non
                 value_dim=s.value_dim, window=window,
             )
         )  # fmt: skip
-        body.kept.add("context")
+        if s.joined:  # q lies head by head, and so does the output
+            body.add(ops.copy("context", float(s.seq * s.q_dim)))
+        else:
+            body.kept.add("context")
+        if s.fused_qkv and s.rotated:  # v is a view: the unturned q and k stay with it
+            body.add(ops.keep("qkv.packed", float(s.seq * (s.q_dim + s.kv_dim))))
     else:
         _scores_written_out(body, s)
     body.linear(

@@ -191,6 +191,7 @@ def build(
     dropout: float = 0.0,
     residual: str = "serial",
     rotary_share: float = 1.0,
+    rotary_joined: bool = False,
     qk_norm: bool = False,
     window: int = 0,
     window_pattern: str = "w",
@@ -261,6 +262,7 @@ def build(
         attention=AttentionShape(
             seq=seq_len, hidden=hidden, heads=heads, kv_heads=heads if kv_rank else kv_heads,
             head_dim=head_dim, value_dim=value_dim or head_dim, rotated=rotated,
+            joined=rotary_joined,
             fused_qkv=fused_qkv, qkv_bias=biased(qkv_bias), out_bias=biased(out_bias),
             qk_norm=qk_norm, norm=norm, flash=attention == "flash", drop=dropout > 0,
             softcap=attention_softcap, sinks=sinks, q_rank=q_rank, kv_rank=kv_rank,
@@ -301,6 +303,7 @@ def build(
     ]
     counts = [1, *(order.count(kind) for kind in kinds), *(next_tokens for _ in extra), 1]
     end = len(blocks) - 1
+    built = list(zip([first, *middle, *extra, last], counts, strict=True))
     return Workload(
         name=name,
         sample_unit=sample_unit,
@@ -308,7 +311,8 @@ def build(
         order=(
             0, *(1 + kinds.index(kind) for kind in order), *[end - 1] * next_tokens, end
         ),
-        frozen=frozen_parts(list(zip([first, *middle, *extra, last], counts, strict=True))),
+        frozen=frozen_parts(built),
+        frozen_weight_flop=sum(body.frozen_weight_flop * count for body, count in built),
         input_bytes=2.0 * _INT64_BYTES * seq_len,  # tokens and labels
         tokens_per_sample=seq_len,
     )  # fmt: skip

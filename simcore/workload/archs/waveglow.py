@@ -11,7 +11,8 @@ from simcore.workload.archs.tape import T, Tape
 from simcore.workload.graph import Kernel, Op, Saved, Workload
 
 _FP32_BYTES = 4
-_HOP, _WINDOW = 256, 1024
+_HOP = 256
+_WINDOW = 4 * _HOP
 
 
 def _gated(tape: Tape, a: T, b: T, channels: int) -> T:

@@ -11,7 +11,7 @@ from simcore.workload.huggingface.registry import ADAPTERS, Translated
 def gpt2(f: Fields) -> Translated:
     """Learned positions, layer norms, GELU written out."""
     hidden = f.count("n_embd", "hidden_size")
-    positions = f.count("n_positions", "max_position_embeddings", default=1024)
+    positions = f.count("n_positions", "max_position_embeddings")
     if f.flag("add_cross_attention", default=False):
         raise f.error("add_cross_attention", "gpt2 with cross-attention is not supported")
     return Translated(

@@ -24,6 +24,7 @@ def gpt_neox(f: Fields) -> Translated:
         "tied": tied(f, False),
         "residual": "parallel" if parallel else "serial",
         "rotary_share": rotary_share(f, 0.25, "rotary_pct"),
+        "rotary_joined": True,
         "dropout": f.number("hidden_dropout", default=0.0, high=1.0),
     }
     return translated(f, config, positions)

@@ -18,6 +18,7 @@ def phi3(f: Fields) -> Translated:
         "fused_qkv": True,
         "fused_gate_up": True,
         "rotary_share": rotary_share(f, 1.0),
+        "rotary_joined": True,
         "dropout": f.number("resid_pdrop", default=0.0, high=1.0),
     }
     if size := f.count("sliding_window", default=0):

@@ -13,6 +13,7 @@ from simcore.base.errors import SimcoreError, UsageError
 if TYPE_CHECKING:
     from simcore.workload.trace.recorder import Recorder
 
+
 _OURS = Path(__file__).resolve().parents[2]
 _FALLBACK = "or describe the model in a models_db file"
 #: Class of torch's exception, or words of its text -> what the model does, and what to do.
@@ -82,14 +83,16 @@ def _reason(error: BaseException) -> tuple[str, str] | None:
 
 
 @contextmanager
-def explained(what: str, recorder: Recorder, modules: tuple[Any, ...]) -> Iterator[None]:
+def explained(what: str, recorder: Recorder) -> Iterator[None]:
     """Turn an exception of the traced step into a UsageError."""
+    from simcore.workload.trace.recorder import failed_path
+
     try:
         yield
     except SimcoreError:
         raise
     except Exception as err:
-        path = recorder.stack[-1] if not recorder.failed else recorder.failed
+        path = failed_path(err) or recorder.stack[-1]
         reason = _reason(err)
         if reason is None:
             raise own_error(what, err, path) from err

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -53,6 +55,15 @@ def leaves(value: Any) -> list[Any]:
     return []
 
 
+def failed_path(error: BaseException | None) -> str | None:
+    """Path of the module in which an exception, or one that it follows from, began."""
+    while error is not None:
+        if hasattr(error, "simcore_path"):
+            return str(error.simcore_path)
+        error = error.__cause__ or error.__context__
+    return None
+
+
 class Recorder(TorchDispatchMode):  # type: ignore[misc]
     """Records what runs below it. One recorder, one step: forward, then backward."""
 
@@ -63,7 +74,6 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         self.units: dict[str, None] = {}
         self.calls: list[UnitCall] = []
         self.uncounted: dict[str, int] = {}
-        self.failed = ""
         self.forward_done = False
         self.live = self.peak = 0
         self._storages: dict[int, _Storage] = {}
@@ -153,9 +163,20 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
             self.calls.append(UnitCall(path, len(self.ops), tuple(given.values())))
 
     def leave(self) -> None:
-        """The latest module ends."""
+        """The latest module ends, perhaps with an exception."""
+        if (error := sys.exc_info()[1]) is not None:
+            self._note(error)
         if len(self.stack) > 1:
             self.stack.pop()
+
+    def _note(self, error: BaseException) -> None:
+        """Write on an exception where it began: the stack is unwound by the time that anyone asks.
+
+        It is not kept here: its frames hold tensors, and a checkpoint ends by an exception.
+        """
+        if failed_path(error) is None:
+            with suppress(AttributeError):
+                error.simcore_path = self.stack[-1]  # type: ignore[attr-defined]
 
     def _where(self) -> tuple[Phase, str, int]:
         if torch._C._current_graph_task_id() == -1:
@@ -181,8 +202,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         known = [self.know(t, "activation") for t in before]
         try:
             out = func(*args, **kwargs)
-        except Exception:  # the stack is unwound by the time that anyone asks
-            self.failed = self.stack[-1]
+        except Exception as err:
+            self._note(err)
             raise
         if func.namespace == "prim":
             return out

@@ -67,7 +67,7 @@ def trace(
         stack.callback(lambda: [h.remove() for h in handles])
         stack.enter_context(cuda_policy())
         stack.enter_context(attention_as(attention))
-        stack.enter_context(explained(what, recorder, trained))
+        stack.enter_context(explained(what, recorder))
         stack.enter_context(recorder)
         saving = torch.autograd.graph.saved_tensors_hooks(recorder.pack, lambda t: t)
         with saving, ExitStack() as forward:

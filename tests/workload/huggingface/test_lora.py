@@ -175,3 +175,12 @@ def test_wrong_settings_are_refused(wrong: dict[str, Any], said: str) -> None:
 def test_models_without_adapters_say_so() -> None:
     with pytest.raises(InvalidConfig, match="lora_rank"):
         make_request("resnet-50", "1xA100-SXM-80GB", lora_rank=8)
+
+
+def test_mfu_counts_no_weight_gradients_of_the_base() -> None:
+    whole, built = MODELS["llama2-7b"].build(), _llama(8, "v_proj")
+    gemm = sum(
+        k.flop for b in whole.instances() for op in b.ops for k in op.fwd if k.kind == "gemm"
+    )
+    assert whole.frozen_weight_flop == 0
+    assert built.frozen_weight_flop == pytest.approx(gemm)

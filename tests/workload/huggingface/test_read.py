@@ -58,7 +58,8 @@ def test_a_missing_key_is_named(key: str, gone: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("hidden_size", -4096), ("hidden_size", 0), ("hidden_size", 10**12), ("hidden_size", "4096"),
+        ("hidden_size", -4096), ("hidden_size", 0), ("hidden_size", 10**12),
+        ("hidden_size", "4096"),
         ("hidden_size", 4096.0), ("hidden_size", True), ("hidden_size", [4096]),
         ("num_hidden_layers", 10**6), ("num_hidden_layers", 0), ("num_hidden_layers", {}),
         ("vocab_size", 10**30), ("max_position_embeddings", -1), ("num_attention_heads", 33),

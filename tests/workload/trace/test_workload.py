@@ -52,11 +52,11 @@ def process_group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 _DDP: dict[str, tuple[Callable[[], nn.Module], Inputs]] = {
-    "resnet-50": (BY_NAME["resnet-50"].make, BY_NAME["resnet-50"].inputs),
-    "gpt2": (lambda: Gpt2(3, 192, 4, 5000, 32), BY_NAME["gpt2"].inputs),
-    "mixture": (lambda: DenseMixture(192, layers=3), lambda b: (torch.randn(b, 6, 192),)),
+    "resnet-18": (BY_NAME["resnet-18"].make, BY_NAME["resnet-18"].inputs),
+    "gpt2": (lambda: Gpt2(2, 192, 4, 3000, 32), BY_NAME["gpt2"].inputs),
+    "mixture": (lambda: DenseMixture(160), lambda b: (torch.randn(b, 6, 192),)),
     "unet": (BY_NAME["unet"].make, BY_NAME["unet"].inputs),
-    "vit": (lambda: ViT(3, 192, 4, 768, image=32, patch=8), BY_NAME["vit"].inputs),
+    "vit": (lambda: ViT(2, 192, 4, 768, image=32, patch=8), BY_NAME["vit"].inputs),
     "checkpoint": (lambda: Stack(4, 256, "plain"), lambda b: (torch.randn(b, 6, 256),)),
 }
 

@@ -1,0 +1,354 @@
+"""``--model pkg.mod:callable``: from a user's file to a prediction, and every way to be wrong."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from reference import measure
+from reference.nets import BY_NAME
+from reference.resnet import ResNet
+
+from simcore import api
+from simcore.base.errors import InvalidConfig, UsageError
+from simcore.cli.main import run
+from simcore.workload import trace as tracing
+from simcore.workload.archs.traced import read_ops
+from simcore.workload.resolve import resolve_model
+from simcore.workload.trace.convert import workload_of
+from simcore.workload.trace.estimate import estimate_memory
+from simcore.workload.trace.inputs import parse_input, parse_inputs
+from simcore.workload.trace.tracer import trace
+
+FILE = """
+import torch
+from torch import nn
+
+class Mlp(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(Layer() for _ in range(3))
+        self.out = nn.Linear(16, 4)
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return self.out(x)
+
+class Layer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(16, 64), nn.Linear(64, 16)
+    def forward(self, x):
+        return x + self.b(torch.relu(self.a(x)))
+
+class Rates(Mlp):
+    def __init__(self):
+        super().__init__()
+        self.rates = [r.item() for r in torch.linspace(0, 0.1, 3)]
+
+def build(): return Mlp()
+def rates(): return Rates()
+def sample(): return Mlp(), torch.zeros(5, 16)
+def with_loss(): return Mlp(), (torch.zeros(5, 16),), lambda y: y.square().sum()
+def half(): return Mlp().bfloat16(), torch.zeros(5, 16, dtype=torch.bfloat16)
+def raises(): raise ValueError("no weights here")
+def number(): return 3
+def argument(width): return Mlp()
+
+class Wrong(Mlp):
+    def __init__(self, how):
+        super().__init__()
+        self.how = how
+        self.layers[1].forward = self.wrong
+    def wrong(self, x):
+        if self.how == "item": return x if x.sum().item() > 0 else -x
+        if self.how == "branch": return x if x.sum() > 0 else -x
+        if self.how == "mask": return x[x > 0].sum() * x
+        if self.how == "numpy": return x * float(x.detach().numpy()[0, 0])
+        return x @ torch.zeros(3, 3)
+
+def item(): return Wrong("item"), torch.zeros(5, 16)
+def branch(): return Wrong("branch"), torch.zeros(5, 16)
+def mask(): return Wrong("mask"), torch.zeros(5, 16)
+def numpy(): return Wrong("numpy"), torch.zeros(5, 16)
+def shape(): return Wrong("shape"), torch.zeros(5, 16)
+def sparse():
+    return nn.Sequential(nn.Embedding(9, 4, sparse=True)), torch.zeros(2, 3, dtype=torch.long)
+def lazy(): return nn.Sequential(nn.LazyLinear(3)), torch.zeros(2, 3)
+"""
+INPUTS = ("float32[B,16]",)
+
+
+@pytest.fixture
+def net(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A user's folder with one file of models; the name of its module."""
+    name = f"net_{tmp_path.name.replace('-', '_')}"
+    (tmp_path / f"{name}.py").write_text(FILE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SIMCORE_TRACE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield name  # type: ignore[misc]
+    sys.modules.pop(name, None)
+
+
+# -- inputs ----------------------------------------------------------------------------------------
+
+
+def test_input_grammar() -> None:
+    shape = parse_input("float32[B, 3,224,224]")
+    assert shape.dtype == "float32" and shape.at(7) == (7, 3, 224, 224)
+    assert str(shape) == "float32[B,3,224,224]"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("float32", "is not DTYPE"), ("float33[B,3]", "did you mean 'float32'"),
+        ("int64[B,x]", "'x' is neither"), ("int64[B,0]", "'0' is neither"),
+        ("int64[]", "'' is neither"), ("int64[4,5]", "no shape has the batch"),
+    ],
+)  # fmt: skip
+def test_wrong_inputs_are_one_sentence(text: str, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        parse_inputs((text,))
+
+
+# -- from a callable to a prediction ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("attribute", ["build", "rates", "sample", "with_loss"])
+def test_every_form_of_a_callable(net: str, attribute: str) -> None:
+    given = () if attribute in ("sample", "with_loss") else INPUTS
+    record = tracing.trace_callable(f"{net}:{attribute}", given)
+    workload = record.build()
+    per_layer = 16 * 64 + 64 + 64 * 16 + 16
+    assert workload.trainable_numel == record.params.value == 3 * per_layer + 16 * 4 + 4
+    assert workload.forward_flop == 3 * 2 * 2 * 16 * 64 + 2 * 16 * 4
+    assert len(workload.order) == 4 and workload.order[:3] == (0, 1, 1)
+
+
+def test_a_prediction_answers_to_precision(net: str) -> None:
+    options = {"inputs": INPUTS, "micro_batch": 4096}
+    found = {
+        p: api.predict(f"{net}:build", "8xA100-SXM-80GB", precision=p, **options)
+        for p in ("fp32", "tf32", "amp-bf16", "bf16")
+    }
+    times = [found[p].step_time_s.value for p in found]
+    assert all(0 < t < 1 for t in times) and times == sorted(times, reverse=True)
+    held = {p: f.memory.terms["activations"] for p, f in found.items()}
+    assert held["fp32"] > held["amp-bf16"] >= held["bf16"] > 0
+
+
+def test_a_module_in_bf16_trains_in_bf16(net: str) -> None:
+    record = tracing.trace_callable(f"{net}:half")
+    assert record.training.precision == "bf16"
+    saved = record.build().saved
+    assert saved.low == saved.high == 0 and saved.raw_bytes > 0
+
+
+# -- errors ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("attribute", "says"),
+    [
+        ("item", r"layers\.1 reads the value of a tensor .*\(.*\.py:\d+\), which cannot be traced"),
+        ("branch", r"layers\.1 reads the value of a tensor"),
+        ("mask", r"layers\.1 makes a tensor whose shape depends on data"),
+        ("numpy", r"layers\.1 leaves torch"),
+        ("sparse", r"0 has sparse gradients.*sparse=False"),
+        ("lazy", r"has no shape yet"),
+        ("shape", r"RuntimeError: .*\.py:\d+"),
+        ("raises", r"ValueError: no weights here \(.*\.py:\d+\)"),
+        ("number", "returned int"),
+        ("argument", r"needs arguments \(width\)"),
+        ("buld", "has no 'buld': did you mean 'build'"),
+        ("build", "needs its inputs: --input"),
+    ],
+)
+def test_what_cannot_be_traced_is_one_sentence(net: str, attribute: str, says: str) -> None:
+    with pytest.raises(UsageError, match=says) as caught:
+        tracing.trace_callable(f"{net}:{attribute}")
+    assert "\n" not in str(caught.value) and "simcore" not in str(caught.value)
+
+
+def test_modules_that_cannot_be_imported(net: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no module 'nowhere' here"):
+        tracing.trace_callable("nowhere.net:build")
+    (tmp_path / "broken_file.py").write_text("import nothing_like_this\n")
+    with pytest.raises(
+        UsageError, match=r"ModuleNotFoundError.*nothing_like_this.*broken_file.py:1"
+    ):
+        tracing.trace_callable("broken_file:build")
+    (tmp_path / "bad_syntax.py").write_text("def build(:\n")
+    with pytest.raises(UsageError, match="SyntaxError"):
+        tracing.trace_callable("bad_syntax:build")
+
+
+def test_input_belongs_to_a_callable() -> None:
+    with pytest.raises(InvalidConfig, match="--input is for a model given as"):
+        api.predict("bert-base", "A100-SXM-80GB", inputs=("int64[B,8]",))
+
+
+# -- the cache -------------------------------------------------------------------------------------
+
+
+def test_the_second_time_comes_from_the_cache(
+    net: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = tracing.trace_callable(f"{net}:build", INPUTS)
+    traced = []
+    plain = tracing._trace
+    monkeypatch.setattr(tracing, "_trace", lambda *a: traced.append(a) or plain(*a))
+    began = time.process_time()
+    again = tracing.trace_callable(f"{net}:build", INPUTS)
+    assert time.process_time() - began < 0.2
+    assert not traced and again.model_dump() == first.model_dump()
+    tracing.trace_callable(f"{net}:build", ("float32[B,2,16]",))
+    assert len(traced) == 1  # other inputs, another entry
+    source = tmp_path / f"{net}.py"
+    source.write_text(source.read_text() + "\nchanged = True\n")
+    tracing.trace_callable(f"{net}:build", INPUTS)
+    assert len(traced) == 2  # the file changed
+    for entry in (tmp_path / "cache").glob("*.json"):
+        entry.write_text("{")
+    tracing.trace_callable(f"{net}:build", INPUTS)
+    assert len(traced) == 3  # a damaged entry is no entry
+    monkeypatch.setenv("SIMCORE_TRACE_CACHE", "off")
+    tracing.trace_callable(f"{net}:build", INPUTS)
+    assert len(traced) == 4
+
+
+def test_a_cached_model_and_a_model_file_need_no_torch(net: str, tmp_path: Path) -> None:
+    assert run(["trace-model", f"{net}:build", "--input", *INPUTS, "-o", "mine.yaml"]) == 0
+    code = (
+        "import sys, simcore\n"
+        "a = simcore.predict('mine.yaml', '8xA100-SXM-80GB')\n"
+        f"b = simcore.predict('{net}:build', '8xA100-SXM-80GB', inputs=('{INPUTS[0]}',))\n"
+        "assert a.step_time_s == b.step_time_s and 'torch' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
+
+
+# -- files -----------------------------------------------------------------------------------------
+
+
+def test_a_model_file_says_what_the_trace_said(
+    net: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["trace-model", f"{net}:build", "--input", *INPUTS, "-o", "mine.yaml"]) == 0
+    record = resolve_model("mine.yaml")
+    assert record.name == "mine"
+    ours, theirs = record.build(), tracing.trace_callable(f"{net}:build", INPUTS).build()
+    assert ours.blocks == theirs.blocks and ours.order == theirs.order
+    assert (ours.input_bytes, ours.n_buffers) == (theirs.input_bytes, theirs.n_buffers)
+    assert run(["trace-model", f"{net}:build", "--input", *INPUTS, "-o", "mine.txt"]) == 2
+    assert "must end in .yaml" in capfd.readouterr().err
+
+
+def test_a_damaged_line_is_named(net: str, tmp_path: Path) -> None:
+    assert run(["trace-model", f"{net}:build", "--input", *INPUTS, "-o", "mine.yaml"]) == 0
+    text = (tmp_path / "mine.yaml").read_text()
+    (tmp_path / "mine.yaml").write_text(text.replace("> gemm flop", "> gem flop", 1))
+    with pytest.raises(InvalidConfig, match="line 2: 'gem' is no kind of kernel"):
+        resolve_model("mine.yaml").build()
+    with pytest.raises(ValueError, match="line 1"):
+        read_ops("  > gemm flop=1\n")
+
+
+def test_resnet_50_loads_fast(tmp_path: Path) -> None:
+    from simcore.workload.archs.traced import traced_part
+    from simcore.workload.trace.yamlout import yaml_text
+
+    with torch.device("meta"):
+        model = ResNet((3, 4, 6, 3), True, 1000)
+    one, two = (trace(model, (torch.zeros(b, 3, 224, 224, device="meta"),)) for b in (2, 3))
+    workload = workload_of((one, two), (2, 3), name="r")
+    data = {
+        "full_name": "r", "arch": "traced", "sample_unit": "image",
+        "params": {"value": 25557032.0, "source": "t"}, "sources": {"t": "t"},
+        "training": {"micro_batch": 1, "precision": "fp32", "optimizer": "sgd", "source": "t"},
+        "traced": traced_part(workload),
+    }  # fmt: skip
+    (tmp_path / "r.yaml").write_text(yaml_text(data, "r"))
+    began = time.process_time()
+    built = resolve_model(str(tmp_path / "r.yaml")).build()
+    assert time.process_time() - began < 0.3
+    assert built.trainable_numel == 25_557_032 and built.blocks == workload.blocks
+
+
+# -- the cost of a trace ---------------------------------------------------------------------------
+
+
+def test_a_24_layer_transformer_is_traced_fast_and_small(tmp_path: Path) -> None:
+    root = Path(__file__).parents[2]
+    code = (
+        "import sys, time, resource, torch\n"
+        f"sys.path[:0] = [{str(root)!r}, {str(root / 'workload')!r}, {str(root.parent)!r}]\n"
+        "from reference.transformer import Gpt2\n"
+        "began = time.process_time()\n"
+        "from simcore.workload.trace.callables import Built, traced_workload\n"
+        "with torch.device('meta'):\n"
+        "    model = Gpt2(24, 1024, 16, p=0.0)\n"
+        "ids = torch.zeros(2, 1024, dtype=torch.long, device='meta')\n"
+        "w = traced_workload(Built(model, (ids,), None), (), 'gpt')\n"
+        "print(time.process_time() - began, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)\n"
+        "assert w.trainable_numel == 354_823_168, w.trainable_numel\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    seconds, kib = map(float, done.stdout.split())
+    assert seconds < 4 and kib < 500_000
+
+
+# -- estimate_memory -------------------------------------------------------------------------------
+
+
+def test_estimate_memory_of_a_real_module() -> None:
+    net = BY_NAME["gpt2"]
+    model, inputs = net.make(), net.inputs(4)
+    n = sum(p.numel() for p in model.parameters())
+    optimizer = torch.optim.AdamW(model.parameters())
+    found = estimate_memory(model, inputs, optimizer, attention="native")
+    assert found.parameters_bytes == found.gradients_bytes == 4 * n
+    model(*inputs).mean().backward()
+    optimizer.step()
+    state = sum(
+        t.numel() * 4 for s in optimizer.state.values() for k, t in s.items() if k != "step"
+    )
+    assert found.optimizer_state_bytes == state
+    assert found.inputs_bytes == 4 * 16 * 8
+    truth = measure.saved_bytes(model, lambda: model(*inputs).mean()) - found.inputs_bytes
+    logits = 4 * 16 * 60 * 4
+    assert found.activations_bytes == pytest.approx(truth + logits, rel=1e-3)
+    assert found.peak_bytes >= found.parameters_bytes + found.optimizer_state_bytes
+    assert "peak" in str(found)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "per_parameter"),
+    [("sgd", 4), ("adam", 8), ("sgd-plain", 0), (torch.optim.SGD, 0), (torch.optim.Adam, 8)],
+)
+def test_optimizer_states(optimizer: object, per_parameter: int) -> None:
+    net = BY_NAME["stack"]
+    model = net.make()
+    found = estimate_memory(model, net.inputs(2), optimizer)
+    n = sum(p.numel() for p in model.parameters())
+    assert found.optimizer_state_bytes == per_parameter * n
+
+
+def test_optimizers_by_formula() -> None:
+    model = torch.nn.Linear(512, 256)
+    x = torch.zeros(2, 512)
+
+    def state(name: str) -> int:
+        return estimate_memory(model, x, name).optimizer_state_bytes
+
+    assert state("adafactor") == 4 * (512 + 256 + 256)
+    assert state("muon") == 4 * (512 * 256 + 2 * 256)
+    assert state("adamw8bit") == 2 * 512 * 256 + 8 * (512 * 256 // 256) + 8 * 256
+    with pytest.raises(UsageError, match="did you mean 'adafactor'"):
+        state("adafactr")
