@@ -111,6 +111,7 @@ def test_torchrun_words() -> None:
     assert by_words.step_time_s == simcore.predict("latte-s", "2x8xA6000ada").step_time_s
 
 
+@pytest.mark.timing
 def test_a_public_prediction_takes_two_milliseconds(capsys: pytest.CaptureFixture[str]) -> None:
     """Goal 2 ms, names, defaults and explanations included; three times that is allowed."""
     simcore.predict("latte-xl", "4x8xA6000ada")

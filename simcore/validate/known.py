@@ -11,6 +11,7 @@ from simcore.engine.result import MeasuredRow, Prediction
 from simcore.hardware.spec import GPUS
 from simcore.validate.case import Case
 from simcore.validate.formats import read_table
+from simcore.validate.formats.project import FORMAT
 
 
 def tables_folder() -> Path:
@@ -24,7 +25,7 @@ def tables_folder() -> Path:
 def _by_model() -> dict[str, list[Case]]:
     found: dict[str, list[Case]] = {}
     for path in sorted(tables_folder().glob("*.csv")):
-        for case in read_table(path).cases:
+        for case in read_table(path, FORMAT).cases:
             if "step_time_s" in case.measured:
                 found.setdefault(case.model, []).append(case)
     return found

@@ -172,9 +172,7 @@ def _large(table: Table) -> str:
             for value, scores in found.items()
             if scores["step_time"].n or scores["peak_memory"].n
         ]  # fmt: skip
-        parts.append(
-            _table([column, "n", "MAPE", "median", "bias", "memory n", "MAPE"], shown)
-        )
+        parts.append(_table([column, "n", "MAPE", "median", "bias", "memory n", "MAPE"], shown))
     timed = [s for s in blind.scored if s.quantity == "step_time" and not s.flag]
     worst = sorted(timed, key=lambda s: -abs(s.error_frac))[:_WORST]
     parts.append(

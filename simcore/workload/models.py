@@ -13,7 +13,6 @@ from simcore.base.database import Database
 from simcore.base.errors import InvalidConfig, nearest
 from simcore.base.figures import Bytes, Count, Part, Seconds, Sourced
 from simcore.workload.archs import ARCHS, FROZEN_ARCHS, load
-from simcore.workload.archs.traced import Traced
 from simcore.workload.graph import Frozen, Workload
 
 Scalar = int | float | bool | str
@@ -77,7 +76,8 @@ class ModelRecord(Sourced):
     training: Training
     dataset: Dataset | None = None
     notes: tuple[str, ...] = ()
-    traced: Traced | None = Field(default=None, description="what `simcore trace-model` writes")
+    #: What `simcore trace-model` writes; archs/traced.py checks it when the model is built.
+    traced: dict[str, Any] | None = None
 
     def build(self, **overrides: Scalar) -> Workload:
         """The workload, with config keys (``seq_len=…``) overridden. Raises InvalidConfig."""

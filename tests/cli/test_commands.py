@@ -117,6 +117,7 @@ def _cpu_s(process: Callable, *words: str) -> float:
     return min(spent[1:])
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("words", [("--help",), ("predict", "--help"), ASK])
 def test_cpu_time(words: tuple[str, ...], process: Callable) -> None:
     assert _cpu_s(process, *words) <= BUDGET_S

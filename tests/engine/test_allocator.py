@@ -233,6 +233,7 @@ def test_the_same_events_give_the_same_addresses(events: list[Event]) -> None:
     assert replay(events).address.tolist() == replay(list(events)).address.tolist()
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("config", [PLAIN, EXPANDABLE], ids=["segments", "expandable"])
 def test_a_hundred_thousand_events_take_less_than_a_second(config: AllocatorConfig) -> None:
     random = Random(1)

@@ -123,6 +123,7 @@ def test_unknown_terms_list_the_known(nonsense: str) -> None:
         find_terms(nonsense)
 
 
+@pytest.mark.timing
 def test_a_prediction_does_not_pay_for_explanations() -> None:
     request = make_request("latte-xl", "4x8xA6000ada")
     predict(request)

@@ -229,6 +229,11 @@ def test_terms_of_a_timeline_add_up_to_what_is_live() -> None:
         api.memory_timeline("bert-bas", "1x8xA100-SXM-80GB")
 
 
+def test_a_divided_model_is_refused() -> None:
+    with pytest.raises(UsageError, match="data parallelism only"):
+        api.memory_timeline("gpt2", "1x8xA100-SXM-80GB", tp=2)
+
+
 @pytest.mark.parametrize(
     ("gpu", "mib"),
     [("A100-SXM-80GB", 16.25), ("H100-SXM-80GB", 64), ("B200", 64), ("V100-SXM2-32GB", 16.25)],

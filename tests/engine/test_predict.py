@@ -274,6 +274,7 @@ def fastest_s(call: Any, n: int = 15) -> float:
     return min(spent)
 
 
+@pytest.mark.timing
 def test_a_prediction_takes_two_milliseconds(capsys: pytest.CaptureFixture[str]) -> None:
     """Goal 2 ms; three times that is allowed for a busy machine."""
     request = make_request("latte-xl", "4x8xA6000ada")
@@ -284,6 +285,7 @@ def test_a_prediction_takes_two_milliseconds(capsys: pytest.CaptureFixture[str])
     assert spent < 3 * 2e-3
 
 
+@pytest.mark.timing
 def test_a_hundred_thousand_configurations_in_one_call(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -135,7 +135,9 @@ def test_the_shipped_profile_answers_for_every_gpu(name: str) -> None:
     for peak in asked & set(gpu.peak_flop_per_s):
         for kind in ("gemm", "conv", "attention"):
             found = profile.compute_efficiency(kind, peak, gpu)
-            assert 0.1 < found.value < 1.2, (kind, peak)
+            # fp32 products of CDNA run on matrix units, at twice the vector peak in `peak`.
+            on_matrix = peak == "fp32" and "CDNA" in gpu.architecture
+            assert 0.1 < found.value < (2.0 if on_matrix else 1.2), (kind, peak)
             assert 0 < found.sd_log < 1
     for kind in ("elementwise", "norm", "softmax", "gemm", "gather", "copy", "reduction"):
         assert 0.1 < profile.memory_efficiency(kind, gpu).value < 1.1

@@ -6,6 +6,7 @@ import importlib.util
 import os
 import re
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,7 @@ def test_examples_of_the_readme_run(
     from simcore.cli.main import main
 
     monkeypatch.chdir(tmp_path)
+    shutil.copy(ROOT / "validate" / "tables" / "latte.csv", tmp_path / "my_runs.csv")
     monkeypatch.setattr("sys.argv", shlex.split(command))
     try:
         main()

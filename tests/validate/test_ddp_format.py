@@ -158,6 +158,7 @@ def test_every_name_of_the_tables_is_known() -> None:
     for rule in RULES:
         precisions = {rule.precision.get(p, p) for p in PRECISIONS.values()}
         assert MODELS[rule.entry], rule.entry
+        assert not rule.largest or MODELS[rule.largest]
         assert precisions <= {"fp32", "tf32", "amp-fp16", "amp-bf16", "fp16", "bf16"}
     for gpu in GPUS.values():
         parse_cluster(f"1x1x{gpu}")

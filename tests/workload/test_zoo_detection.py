@@ -103,3 +103,23 @@ def test_constant_norms_leave_autocast_activations_in_fp32() -> None:
     body = next(b for b in rcnn(name="x").blocks if b.name == "layer2")
     assert body.saved.high > 0
     assert body.saved.low == 0
+
+
+def test_autocast_keeps_fp32_activations_and_their_16_bit_copies() -> None:
+    h, w, regions, positives = 256, 320, 16, 4
+    model, x = MaskRCNN(81), torch.randn(1, 3, h, w)
+    boxes = torch.randn(regions, 256, 7, 7, dtype=torch.bfloat16, requires_grad=True)
+    masks = torch.randn(positives, 256, 14, 14, dtype=torch.bfloat16, requires_grad=True)
+
+    def step() -> torch.Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return torch.stack([y.float().sum() for y in model(x, boxes, masks)]).sum()
+
+    workload = rcnn(
+        name="x", height=h, width=w, regions=regions, positives=positives, autocast=True
+    )
+    weights = 2 * workload.gemm_weights[1]  # autocast's copies of them are pinned too
+    saved = workload.saved
+    ours = 2 * saved.low + 4 * saved.high + saved.raw_bytes
+    # weights of frozen layers and of those right behind them are not pinned
+    assert ours == pytest.approx(measure.saved_bytes(model, step) - weights, rel=0.02)

@@ -48,8 +48,11 @@ def formats() -> tuple[Format, ...]:
     return tuple(m.FORMAT for m in modules)
 
 
-def read_table(path: Path) -> Table:
-    """Read a measured table. Raises DataError with file and line for a file that is none."""
+def read_table(path: Path, fmt: Format | None = None) -> Table:
+    """Read a measured table, in ``fmt`` if that is known already.
+
+    Raises DataError with file and line for a file that is none.
+    """
     text = _text(path)
     lines = text.splitlines()
     first = next((i for i, x in enumerate(lines) if x.strip() and not x.startswith("#")), None)
@@ -59,7 +62,8 @@ def read_table(path: Path) -> Table:
     header = [name.strip() for name in next(reader)]
     if len(set(header)) != len(header):
         raise DataError("a column name stands twice in the heading", file=path, line=first + 1)
-    fmt = next((f for f in formats() if f.needs <= set(header)), None)
+    if fmt is None:
+        fmt = next((f for f in formats() if f.needs <= set(header)), None)
     if fmt is None:
         shapes = "; ".join(f"{f.name}: {', '.join(sorted(f.needs))}" for f in formats())
         raise DataError(f"its columns fit no known format ({shapes})", file=path, line=first + 1)

@@ -64,9 +64,9 @@ RULES: tuple[Rule, ...] = (
     Rule("SSD300-R50", "ssd300-r50"),
     Rule(
         "MaskRCNN-R50-FPN",
-        "mask-rcnn-r50-fpn-nchw",
+        "mask-rcnn-r50-fpn-amp",
         "pytorch | precision=amp",
-        largest="mask-rcnn-r50-fpn-largest",
+        largest="mask-rcnn-r50-fpn-amp-largest",
     ),
     Rule("MaskRCNN-R50-FPN", "mask-rcnn-r50-fpn", largest="mask-rcnn-r50-fpn-largest"),
     Rule("FasterRCNN-R50-FPN", "faster-rcnn-r50-fpn"),

@@ -62,6 +62,17 @@ def adapters(rank: int, targets: str, quantised_base: str) -> Adapters | None:
     return Adapters(rank, wanted, quantised_base)
 
 
+def assumptions(chosen: Adapters | None) -> tuple[str, ...]:
+    """What a prediction with adapters takes for granted."""
+    if chosen is None:
+        return ()
+    base = "" if chosen.quantised == "none" else f" in {chosen.quantised}"
+    return (
+        f"adapters of rank {chosen.rank} without dropout; the frozen base{base} is whole on every "
+        "rank, whatever the strategy shards",
+    )
+
+
 def check_targets(chosen: Adapters | None, bodies: Sequence[Body]) -> None:
     """Raise ValueError if a target names no product of any layer."""
     if chosen is None:

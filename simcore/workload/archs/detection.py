@@ -166,14 +166,16 @@ def rcnn(
     regions: int = 512,
     positives: int = 64,
     layout: str = "nhwc",
+    autocast: bool = False,
 ) -> Workload:
     """Faster R-CNN, or Mask R-CNN with ``masks``, on ResNet-50 with a feature pyramid.
 
     ``regions`` boxes a sample go through the box head, ``positives`` of them through the mask
     head (He et al. 2017, with the 512 of Lin et al. 2017). Images are padded to ``height`` x
-    ``width``.
+    ``width``. ``autocast``: the constant norms leave fp32 tensors, of which each convolution makes
+    and keeps a 16-bit copy.
     """
-    tape = Tape(nchw=layout == "nchw")
+    tape = Tape(nchw=layout == "nchw", casts=autocast)
     maps, resident = _body(tape, (height, width))
     levels = _pyramid(tape, maps, 256)
     coarse = tape.reshape(levels[-1], 256, tuple((g + 1) // 2 for g in levels[-1].grid))

@@ -14,9 +14,9 @@ class AttentionShape:
     """Widths of one attention layer. ``head_dim`` is that of q and k, ``value_dim`` of v.
 
     ``rotated`` of the ``head_dim`` elements are turned (0: no rotary positions); ``joined``: and
-    written beside the others into a new tensor. ``kv_rank`` > 0:
-    k and v come from a latent of that width (multi-head latent attention, DeepSeek-V2 2024), q
-    from one of ``q_rank`` if that is not 0.
+    written beside the others into a new tensor. ``kv_rank`` > 0: k and v come from a latent of
+    that width (multi-head latent attention, DeepSeek-V2 2024), q from one of ``q_rank`` if that
+    is not 0.
     """
 
     seq: int

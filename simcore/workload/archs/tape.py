@@ -49,10 +49,13 @@ def _saved(x: T) -> Saved:
 class Tape:
     """Ops and parameters as they are called, cut into blocks."""
 
-    def __init__(self, *, nchw: bool = False, fused_norm: bool = False) -> None:
+    def __init__(
+        self, *, nchw: bool = False, fused_norm: bool = False, casts: bool = False
+    ) -> None:
         """``nchw``: matrix units need channels last, so convolutions convert both ways.
 
-        ``fused_norm``: persistent BatchNorm kernels that also add and apply ReLU.
+        ``fused_norm``: persistent BatchNorm kernels that also add and apply ReLU. ``casts``: under
+        autocast a convolution makes and keeps a 16-bit copy of an fp32 input.
         """
         self.blocks: list[Block] = []
         self.order: list[int] = []
@@ -65,6 +68,7 @@ class Tape:
         self._fork_times = 0.0
         self._nchw = nchw
         self._fused = fused_norm
+        self._casts = casts
 
     # -- tensors ---------------------------------------------------------------------------
 
@@ -126,7 +130,10 @@ class Tape:
             area *= k
         out = self._new(cout, grid, x)
         out.grad = x.grad or not frozen
-        saved = self._read(x, save=not frozen)
+        cast = self._casts and x.high
+        saved = self._read(x, save=not frozen and not cast)
+        if cast and not frozen:
+            saved = Saved(low=x.elems)
         products = x.points if transposed else out.points
         spread = cout if transposed else x.c
         weight = (x.c * cout // groups) * area
@@ -145,6 +152,10 @@ class Tape:
         bwd = [] if frozen else [one(Affine(depth), width, rows)]
         if x.grad:
             bwd.append(one(rows, spread // groups, Affine(width * area)))
+        if cast:
+            down = Kernel(kind="copy", low=x.elems, high=x.elems)
+            fwd.append(down)
+            bwd += [down] if x.grad else []
         if self._nchw and groups == 1:
             to_last = Kernel(kind="copy", low=2.0 * x.elems)
             back = Kernel(kind="copy", low=2.0 * out.elems)
@@ -160,7 +171,7 @@ class Tape:
             bwd.append(Kernel(kind="norm", weight=4.0 * weight))
         self._ops.append(
             Op(name=f"{name}.conv", fwd=tuple(fwd), bwd=tuple(bwd), saved=saved,
-               gemm_weight=float(weight))
+               gemm_weight=0.0 if shared else float(weight))
         )  # fmt: skip
         if not frozen and not shared:
             if weight_norm:

@@ -13,8 +13,11 @@ and launches: one).
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from typing import Any, get_args
+
+from pydantic import ValidationError
 
 from simcore.base.figures import Part
 from simcore.workload.archs import ARCHS
@@ -194,10 +197,25 @@ def traced_part(workload: Workload) -> dict[str, Any]:
 
 
 @ARCHS.register("traced")
-def build(*, name: str, sample_unit: str = "sample", traced: Traced | None = None) -> Workload:
+def build(
+    *, name: str, sample_unit: str = "sample", traced: dict[str, Any] | None = None
+) -> Workload:
     """The workload that was traced. Raises ValueError where a line cannot be read."""
-    if traced is None:
+    return _workload(name, sample_unit, _checked(traced))
+
+
+def _checked(section: dict[str, Any] | None) -> Traced:
+    if section is None:
         raise ValueError("the 'traced' section is missing")
+    try:
+        return Traced.model_validate_json(json.dumps(section))  # lists and tuples alike
+    except ValidationError as err:
+        first = err.errors(include_url=False)[0]
+        where = ".".join(map(str, ("traced", *first["loc"])))
+        raise ValueError(f"{where}: {first['msg']}") from None
+
+
+def _workload(name: str, sample_unit: str, traced: Traced) -> Workload:
     blocks = tuple(
         Block(
             name=b.name,

@@ -8,7 +8,14 @@ from dataclasses import dataclass
 
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
-from simcore.workload.archs.body import Adapters, Body, adapters, check_targets, frozen_parts
+from simcore.workload.archs.body import (
+    Adapters,
+    Body,
+    adapters,
+    assumptions,
+    check_targets,
+    frozen_parts,
+)
 from simcore.workload.archs.lm_attention import AttentionShape, attention
 from simcore.workload.archs.lm_mlp import GATED, PLAIN, ExpertsShape, MlpShape, dense, experts
 from simcore.workload.graph import Kernel, Op, Saved, Workload
@@ -315,6 +322,7 @@ def build(
         frozen_weight_flop=sum(body.frozen_weight_flop * count for body, count in built),
         input_bytes=2.0 * _INT64_BYTES * seq_len,  # tokens and labels
         tokens_per_sample=seq_len,
+        notes=assumptions(m.adapters),
     )  # fmt: skip
 
 

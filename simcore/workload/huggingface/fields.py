@@ -53,7 +53,9 @@ class Fields:
         """A number of layers."""
         return self.count(*keys, default=default, high=MAX_LAYERS)
 
-    def number(self, *keys: str, default: float, low: float = 0.0, high: float = MAX_COUNT) -> float:
+    def number(
+        self, *keys: str, default: float, low: float = 0.0, high: float = MAX_COUNT
+    ) -> float:
         """A finite number within bounds."""
         key, value = self._find(keys, default)
         if isinstance(value, bool) or not isinstance(value, (int, float)):

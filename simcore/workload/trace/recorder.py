@@ -194,6 +194,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if func.namespace == "prim":  # what device a tensor is on: asked thousands of times
+            return func(*args, **kwargs)
         device = kwargs.get("device")
         if device is not None and torch.device(device).type not in ("cpu", "meta"):
             kwargs = {**kwargs, "device": torch.device("cpu")}
@@ -205,8 +207,6 @@ class Recorder(TorchDispatchMode):  # type: ignore[misc]
         except Exception as err:
             self._note(err)
             raise
-        if func.namespace == "prim":
-            return out
         name = func._schema.name.partition("::")[2]
         after = leaves(out)
         phase, module, owner = self._where()

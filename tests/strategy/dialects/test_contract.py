@@ -83,6 +83,7 @@ def round_trip(dialect: str, asked: Job, folder: Path) -> bool:
         assert getattr(launch, word) == (None if word in emitted.left else value), word
     if launch.global_batch is not None:
         assert launch.global_batch == asked.global_batch
+    assert launch.n_gpus in (None, asked.n_gpus)
     return True
 
 
@@ -125,6 +126,8 @@ def test_round_trip_of_every_strategy_precision_and_offload(dialect: str, tmp_pa
         ("megatron", {"strategy": "zero3", "recompute": "full"}),
         ("torchtitan", {"strategy": "zero3", "offload": "optimizer:cpu,params:cpu"}),
         ("torchtitan", {"strategy": "ddp", "recompute": "full"}),
+        ("torchtitan", {"strategy": "zero3", "nnodes": 1, "nproc_per_node": 1}),
+        ("accelerate", {"strategy": "zero3", "nnodes": 1, "nproc_per_node": 1}),
         ("accelerate", {"strategy": "zero3", "offload": "optimizer:cpu,params:cpu"}),
         ("accelerate", {"strategy": "zero2", "offload": "optimizer:cpu"}),
         ("accelerate", {"strategy": "zero3", "offload": "optimizer:nvme"}),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
+from huggingface import cases
 from huggingface.public import PUBLIC
 
 from simcore.base.errors import DataError
@@ -136,8 +138,6 @@ def test_a_folder_or_a_file_is_found_by_resolve(tmp_path: Path) -> None:
 
 
 def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
-    import os
-
     path = _write(tmp_path, _GOOD)
     before = read_config(path).params.value
     _write(tmp_path, {**_GOOD, "num_hidden_layers": 16})
@@ -173,3 +173,17 @@ def test_windows_follow_layer_types(tmp_path: Path) -> None:
     # pairs within a window of w below the diagonal of S x S: w (2 S - w) / 2, or S² / 2 of all
     pairs = 8192**2 / 2 - 4096 * (2 * 8192 - 4096) / 2
     assert wide - narrow == pytest.approx(4 * 4 * 16 * 256 * pairs)
+
+
+@pytest.mark.parametrize("case", ["llama", "deepseek_v3", "clip"])
+def test_no_odd_value_of_any_key_is_more_than_a_data_error(case: str, tmp_path: Path) -> None:
+    config = json.loads(cases.config_of(case).to_json_string())
+    path = tmp_path / "odd.json"
+    for key in config:
+        for odd in (None, -1, 0, 3, 10**9, 1e308, True, "x", [1], {"a": 1}):
+            path.write_text(json.dumps({**config, key: odd}), encoding="utf-8")
+            os.utime(path, ns=(1, hash((key, repr(odd))) % 10**15))
+            try:
+                assert read_config(path).params.value > 0
+            except DataError as err:
+                assert "\n" not in str(err)

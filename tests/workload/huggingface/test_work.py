@@ -118,3 +118,29 @@ def test_saved_storages_match_a_real_forward(case: str, tmp_path: Path) -> None:
     ours = measure.built_saved_bytes(_workload(config, tmp_path)) * _BATCH
     # these are tiny: the cosines, masks and labels that a step makes once weigh up to 1 %
     assert ours == pytest.approx(truth, rel=0.02)
+
+
+@pytest.mark.parametrize("width", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(
+    "case",
+    ["llama", "qwen2", "qwen3", "gemma", "gemma3_text", "gpt_neox", "gpt2", "phi3", "opt"],
+)
+def test_fused_attention_and_16_bit_save_what_transformers_saves(
+    case: str, width: torch.dtype, tmp_path: Path
+) -> None:
+    # pure 16-bit training keeps some storages in fp32: norms' inputs, the log-probabilities
+    config = _config(case, "sdpa")
+    model = _model(config, "eager").to(width)
+    inputs = {**_inputs(config), "use_cache": False}
+    held: list[Tensor] = []
+
+    def step() -> Tensor:
+        out = model(**inputs)
+        held[:] = [out.logits]
+        return out.loss  # type: ignore[no-any-return]
+
+    step()
+    truth = measure.saved_bytes(model, step) + held[0].untyped_storage().nbytes()
+    saved = read_config(cases.written(config, tmp_path)).build(seq_len=_SEQ).saved
+    ours = width.itemsize * (saved.low + saved.high) + saved.raw_bytes
+    assert ours * _BATCH == pytest.approx(truth, rel=0.02)

@@ -157,7 +157,8 @@ _PLAIN = [
 
 @pytest.mark.parametrize("name", _PLAIN)
 def test_peak_of_live_bytes_is_that_of_a_real_step(name: str) -> None:
-    batch = 128  # checkpoints also keep the generator's state, on the host
+    # checkpoints also keep the generator's state, on the host
+    batch = 128 if name.startswith("checkpoint") else 16
     ours = traced(BY_NAME[name], batch).peak_live_bytes
     assert ours == pytest.approx(peak_of_a_real_step(BY_NAME[name], batch), rel=0.01)
 

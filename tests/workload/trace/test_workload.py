@@ -52,9 +52,9 @@ def process_group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 _DDP: dict[str, tuple[Callable[[], nn.Module], Inputs]] = {
-    "resnet-18": (BY_NAME["resnet-18"].make, BY_NAME["resnet-18"].inputs),
+    "resnet": (lambda: ResNet((1, 1, 1, 1), False, 10), BY_NAME["resnet-18"].inputs),
     "gpt2": (lambda: Gpt2(2, 192, 4, 3000, 32), BY_NAME["gpt2"].inputs),
-    "mixture": (lambda: DenseMixture(160), lambda b: (torch.randn(b, 6, 192),)),
+    "mixture": (lambda: DenseMixture(160), lambda b: (torch.randn(b, 6, 160),)),
     "unet": (BY_NAME["unet"].make, BY_NAME["unet"].inputs),
     "vit": (lambda: ViT(2, 192, 4, 768, image=32, patch=8), BY_NAME["vit"].inputs),
     "checkpoint": (lambda: Stack(4, 256, "plain"), lambda b: (torch.randn(b, 6, 256),)),
