@@ -142,7 +142,7 @@ class Profile:
     ) -> Estimate:
         """Share of the dense peak that large kernels of a kind reach.
 
-        Above one for fp32 products of CDNA: ``peak`` is the vector unit's, the matrix unit has twice.
+        Above one for fp32 on CDNA: ``peak`` is the vector unit's, the matrix unit has twice that.
         ``sustained``: at the clocks that training holds; else those of a short burst.
         """
         key = (kind, peak, gpu.name, sustained)

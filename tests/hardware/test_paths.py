@@ -19,7 +19,7 @@ from simcore.hardware.topology import bottleneck, build_graph
 STAND_INS = {
     "8xS4000-pcie": "MTT-S4000",
     "gb200-tray": "GB200",
-    "generic-nvlink-pairs": "TITAN-RTX",
+    "generic-nvlink-pairs": "A40",
     "generic-nvswitch": "H800-SXM-80GB",
     "generic-pcie5": "H100-PCIe-80GB",
     "generic-pcie": "L40S",

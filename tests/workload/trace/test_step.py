@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from contextlib import ExitStack
 from typing import Any
 
@@ -138,8 +139,13 @@ def peak_of_a_real_step(net: Net, batch: int) -> int:
     real = Real(net, batch)
     real.forward().backward()
     real.model.zero_grad(set_to_none=True)
-    with torch.profiler.profile(profile_memory=True) as profile:
-        real.forward().backward()
+    gc.collect()
+    gc.disable()  # what earlier tests left behind would be freed, and counted, in this one
+    try:
+        with torch.profiler.profile(profile_memory=True) as profile:
+            real.forward().backward()
+    finally:
+        gc.enable()
     live = peak = 0
     events = [e for e in profile.profiler.kineto_results.events() if e.name() == "[memory]"]
     for event in sorted(events, key=lambda e: e.start_ns()):
