@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import re
 import shlex
@@ -19,6 +20,12 @@ EXAMPLES = [
     for line in COMMANDS
     if line.startswith("simcore ") and not set("…[") & set(line) and "--trace" not in line
 ]
+
+LLAMA = {
+    "model_type": "llama", "hidden_size": 2048, "intermediate_size": 8192, "vocab_size": 128256,
+    "num_hidden_layers": 16, "num_attention_heads": 32, "num_key_value_heads": 8,
+    "hidden_act": "silu", "max_position_embeddings": 131072, "tie_word_embeddings": True,
+}  # fmt: skip
 
 
 def test_ci_runs_the_readme_s_second_command() -> None:
@@ -49,6 +56,8 @@ def test_examples_of_the_readme_run(
 
     monkeypatch.chdir(tmp_path)
     shutil.copy(ROOT / "validate" / "tables" / "latte.csv", tmp_path / "my_runs.csv")
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA), encoding="utf-8")
+    (tmp_path / "ds_config.json").write_text('{"zero_optimization": {"stage": 3}}')
     monkeypatch.setattr("sys.argv", shlex.split(command))
     try:
         main()
