@@ -265,7 +265,6 @@ def test_a_damaged_line_is_named(net: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.timing
-@pytest.mark.timing
 def test_resnet_50_loads_fast(tmp_path: Path) -> None:
     from simcore.workload.archs.traced import traced_part
     from simcore.workload.trace.yamlout import yaml_text
@@ -291,11 +290,11 @@ def test_resnet_50_loads_fast(tmp_path: Path) -> None:
 
 
 @pytest.mark.timing
-@pytest.mark.timing
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is read in /proc")
 def test_a_24_layer_transformer_is_traced_fast_and_small(tmp_path: Path) -> None:
     root = Path(__file__).parents[2]
     code = (
-        "import sys, time, resource, torch\n"
+        "import re, sys, time, torch\n"
         f"sys.path[:0] = [{str(root)!r}, {str(root / 'workload')!r}, {str(root.parent)!r}]\n"
         "from reference.transformer import Gpt2\n"
         "from simcore.workload.trace.callables import Built, traced_workload\n"
@@ -304,7 +303,9 @@ def test_a_24_layer_transformer_is_traced_fast_and_small(tmp_path: Path) -> None
         "    model = Gpt2(24, 1024, 16, p=0.0)\n"
         "ids = torch.zeros(2, 1024, dtype=torch.long, device='meta')\n"
         "w = traced_workload(Built(model, (ids,), None), (), 'gpt')\n"
-        "print(time.process_time() - began, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)\n"
+        "spent = time.process_time() - began\n"
+        # getrusage would tell the peak of the process that started this one
+        "print(spent, re.search(r'VmHWM:\\s+(\\d+)', open('/proc/self/status').read())[1])\n"
         "assert w.trainable_numel == 354_823_168, w.trainable_numel\n"
     )
     found = []
