@@ -11,10 +11,11 @@ import torch.distributed as dist
 from reference import diffusion as diffusion_reference
 from reference import measure
 from reference.bert import Bert
+from reference.buckets import DDP, two_processes
 from reference.diffusion import DiffusionLoss, DiT, Latte, STDiT
 from reference.encoders import Encoder, T5Encoder
 from reference.mnist import MnistNet
-from reference.nets import BY_NAME, DenseMixture, Stack
+from reference.nets import BY_NAME, Stack
 from reference.resnet import ResNet
 from reference.transformer import Gpt2
 from reference.vit import ViT
@@ -51,25 +52,19 @@ def process_group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     dist.destroy_process_group()
 
 
-_DDP: dict[str, tuple[Callable[[], nn.Module], Inputs]] = {
-    "resnet": (lambda: ResNet((1, 1, 1, 1), False, 10), BY_NAME["resnet-18"].inputs),
-    "gpt2": (lambda: Gpt2(2, 192, 4, 3000, 32), BY_NAME["gpt2"].inputs),
-    "mixture": (lambda: DenseMixture(160), lambda b: (torch.randn(b, 6, 160),)),
-    "unet": (BY_NAME["unet"].make, BY_NAME["unet"].inputs),
-    "vit": (lambda: ViT(2, 192, 4, 768, image=32, patch=8), BY_NAME["vit"].inputs),
-    "checkpoint": (lambda: Stack(4, 256, "plain"), lambda b: (torch.randn(b, 6, 256),)),
-}
+@pytest.fixture(scope="module")
+def logged(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    return two_processes(tmp_path_factory.mktemp("ranks"))
 
 
-@pytest.mark.parametrize("name", _DDP)
-def test_buckets_are_those_of_torch(process_group: None, name: str) -> None:
+@pytest.mark.parametrize("name", DDP)
+def test_buckets_are_those_of_torch(
+    process_group: None, logged: dict[str, dict[str, Any]], name: str
+) -> None:
     torch.manual_seed(0)
-    make, inputs = _DDP[name]
+    make, inputs = DDP[name]
     ddp = DistributedDataParallel(make())
-    for _ in range(3):  # rebuilt in the second step, logged in the third
-        ddp(*inputs(2)).sum().backward()
-    reported = ddp._get_ddp_logging_data()
-    assert reported["has_rebuilt_buckets"]
+    reported = logged[name]
     workload = converted(ddp, inputs)
     names = [n for n, p in ddp.module.named_parameters() if p.requires_grad]
     groups = reported["rebuilt_per_bucket_param_indices"].strip().split(",")
