@@ -70,6 +70,7 @@ def write_launch(
         seq_len=_seq_len(model, options),
         grad_clip=request.strategy.grad_clip,
         **_degrees(request.placed.layout if request.placed else None),
+        main_grads="fp32" if request.strategy.precision.main_grads else None,
         bucket_numel=(
             request.strategy.zero_bucket_numel if request.strategy.zero_stage in (1, 2) else None
         ),

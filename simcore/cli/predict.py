@@ -71,6 +71,11 @@ def predict(
         str | None,
         _option("--recompute", "MODE", "none or full (activation checkpoints).", names.recomputes),
     ] = None,
+    main_grads: Annotated[
+        str | None,
+        _option("--main-grads", "WIDTH", "Gradients as wide as weights (default), or fp32.",
+                names.main_grads),
+    ] = None,
     optimizer: Annotated[
         str | None,
         _option("--optimizer", "NAME", "adamw, adam, sgd or sgd-plain.", names.optimizers),
@@ -114,7 +119,7 @@ def predict(
         _option("--lora-targets", "LIST", "Products with an adapter: q_proj,v_proj or all-linear."),
     ] = None,
     quantised_base: Annotated[
-        str | None, _option("--quantised-base", "FORMAT", "Frozen base in none, nf4 or int8.")
+        str | None, _option("--quantised-base", "FORMAT", "Frozen base in none, nf4, int8 or fp8.")
     ] = None,
     calibration: Annotated[
         str | None,
@@ -182,6 +187,7 @@ def predict(
         "ep": whole("ep", ep, problems),
         "precision": precision,
         "recompute": recompute,
+        "main_grads": main_grads,
         "optimizer": optimizer,
         "offload": offload,
         "network": network,

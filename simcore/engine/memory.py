@@ -144,9 +144,9 @@ def memory_of(
     one = np.ones_like(micro_batch)
 
     # The op at which most is held; gradients exist in full when they accumulate over
-    # micro-steps, else as far as backward has come.
+    # micro-steps or in main-grad buffers, else as far as backward has come.
     ops = moments_of(workload, p, strategy.recompute == "full", strategy.prefetch_blocks)
-    early = grad_accum > 1
+    early = (grad_accum > 1) | p.main_grads
     batches, which = np.unique(micro_batch, return_inverse=True)
     live = (ops.held + ops.working)[:, None] * batches
     grads_then = np.where(early, 1.0, ops.grads[:, None])  # [J, C]

@@ -97,7 +97,7 @@ class _Step:
         self.handle_bytes = cublas_bytes / CUBLAS_HANDLES
         self.w, self.s, self.b = workload, strategy, float(micro_batch)
         self.p = strategy.precision
-        self.early = grad_accum > 1
+        self.early = grad_accum > 1 or self.p.main_grads
         self.out = EventList()
         self.blocks = list(workload.instances())
         self.names = _names(self.blocks)

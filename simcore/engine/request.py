@@ -13,7 +13,7 @@ from simcore.engine.placement import layout_of, place
 from simcore.engine.predict import Request, fitting_batch
 from simcore.hardware.cluster import ClusterSpec, parse_cluster
 from simcore.hardware.profile import Profile, load_profile
-from simcore.strategy.precision import OPTIMIZERS, PRECISIONS
+from simcore.strategy.precision import OPTIMIZERS, PRECISIONS, with_main_grads
 from simcore.strategy.strategy import Strategy, parallelism_named, parse_offload
 from simcore.workload.resolve import ModelSource, resolve_model
 
@@ -32,6 +32,7 @@ class Options(TypedDict, total=False):
     grad_accum      micro-steps before an update
     precision       fp32, tf32, amp-fp16, amp-bf16, fp16, bf16
     recompute       none, full
+    main_grads      weights: gradients in the weights' width; fp32: accumulated and reduced in fp32
     optimizer       adamw, adam, sgd, sgd-plain
     offload         none, optimizer, optimizer:nvme, optimizer+params, ... (cpu, cpu-far, nvme)
     network         link between nodes: ib-hdr, 8xib-ndr, "25 Gbit/s"
@@ -40,7 +41,7 @@ class Options(TypedDict, total=False):
     seq_len         sequence length, where the model has one
     lora_rank       train adapters of this rank on a frozen base, where the model has them
     lora_targets    products that get one: q_proj,v_proj, ... or all-linear
-    quantised_base  format of the frozen base: none, nf4, int8
+    quantised_base  format of the frozen base: none, nf4, int8, fp8
     calibration     name or file of a calibration
     tp, pp, vpp, cp, ep   degrees of tensor, pipeline (and chunks a rank), context and expert
                     parallelism; what is left of the GPUs is data parallel
@@ -58,6 +59,7 @@ class Options(TypedDict, total=False):
     grad_accum: int | None
     precision: str | None
     recompute: str | None
+    main_grads: str | None
     optimizer: str | None
     offload: str | None
     network: str | None
@@ -141,9 +143,10 @@ def make_request(
     )
     attempt(
         "precision",
-        lambda: PRECISIONS[
-            chosen("precision", options.get("precision"), t.precision if t else "fp32")
-        ],
+        lambda: with_main_grads(
+            PRECISIONS[chosen("precision", options.get("precision"), t.precision if t else "fp32")],
+            options.get("main_grads") or "weights",
+        ),
     )
     attempt(
         "optimizer",

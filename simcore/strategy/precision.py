@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
+from simcore.base.errors import UnknownName
 from simcore.base.registry import Registry
 from simcore.hardware.spec import PeakName
 
@@ -19,6 +20,8 @@ class Precision:
     ``low_bytes``/``high_bytes`` are the two activation classes of ``workload.graph``.
     ``master_bytes`` is an fp32 copy of the weights kept with the optimizer state;
     ``cast_bytes`` the 16-bit copy that autocast makes of each matrix weight and keeps.
+    ``main_grads``: gradients accumulate in buffers that stay from the first micro-step on and are
+    what is reduced, without buckets beside them (Megatron-LM's ``param.main_grad``).
     """
 
     name: str
@@ -31,6 +34,7 @@ class Precision:
     peak: PeakName
     fallbacks: tuple[PeakName, ...]
     meaning: str
+    main_grads: bool = False
 
     @property
     def tensor_cores(self) -> bool:
@@ -60,6 +64,21 @@ _ALL = (
 )  # fmt: skip
 for _precision in _ALL:
     PRECISIONS.register(_precision.name)(_precision)
+
+MainGrads = Literal["weights", "fp32"]
+MAIN_GRADS: tuple[MainGrads, ...] = ("weights", "fp32")
+
+
+def with_main_grads(precision: Precision, main_grads: str) -> Precision:
+    """The precision with gradients of the weights' width, or accumulated and reduced in fp32.
+
+    Gradients that are fp32 anyway stay what they are. Raises UnknownName.
+    """
+    if main_grads not in MAIN_GRADS:
+        raise UnknownName("main-grads", main_grads, MAIN_GRADS)
+    if main_grads == "weights" or precision.grad_bytes == 4:
+        return precision
+    return replace(precision, grad_bytes=4, main_grads=True)
 
 
 @dataclass(frozen=True, slots=True)

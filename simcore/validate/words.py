@@ -107,8 +107,10 @@ figure. Exchanges of tensor, context and expert ranks are taken as not overlappe
 selected modules as none, and rows that name no interleaving as plain 1F1B: Llama 3's rows, which
 ran an interleaved pipeline that the table leaves blank, are therefore far too slow.
 
-Memory is not there yet. Gradients are counted in the width of the weights, where Megatron keeps
-them in fp32; offloaded and LoRA runs, and the four definitions of peak memory that the sources
-use, are not told apart.
+Memory is not there yet. Gradients are fp32 where the source or its framework says so, LoRA rows
+train adapters over the base that their notes name. BLOOM's rows stay 33 % low (its framework keeps
+flat 16-bit gradients and fp32 partitions beside them, we suppose), rows with a fused loss are far
+too high, and recompute of selected modules, offloading beyond ZeRO's, and the four definitions of
+peak memory that the sources use are not told apart.
 """,
 }

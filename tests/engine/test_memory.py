@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from strategies import PARALLELISMS, Array, block, strategy, workload
 
 from simcore.base.units import GIGA, MIB
+from simcore.engine.evaluate import program_of
 from simcore.engine.memory import (
     CUBLAS_WORKSPACE_BYTES,
     MOMENTS,
@@ -22,6 +24,7 @@ from simcore.engine.memory import (
 )
 from simcore.step.parallel import PARALLELISMS as REGISTRY
 from simcore.step.parallel.base import model_state_bytes
+from simcore.strategy.precision import with_main_grads
 from simcore.strategy.strategy import Offload, Strategy
 from simcore.workload.graph import Block, Frozen, Kernel, Op, Saved, Workload
 from simcore.workload.models import MODELS
@@ -77,6 +80,35 @@ def test_adam_keeps_sixteen_bytes_a_parameter(precision: str) -> None:
     """2 + 2 + 12 in half precision, 4 + 4 + 8 with fp32 weights."""
     one = np.array([1.0])
     assert model_state_bytes(strategy("ddp", precision), 1.0, one)[0] == 16.0
+
+
+@pytest.mark.parametrize(
+    ("parallelism", "expected"),
+    # 2 weight, 4 main grad, 4 master + 8 Adam, over 8 ranks: all whole; state / 8; gradients / 8
+    [("ddp", 18.0), ("zero1", 2 + 4 + 12 / 8), ("zero2", 2 + 4 / 8 + 12 / 8)],
+)
+@pytest.mark.parametrize("accum", [1.0, 4.0])
+def test_main_grads_are_whole_buffers_that_stay(
+    parallelism: str, expected: float, accum: float
+) -> None:
+    how = strategy(parallelism, "bf16")
+    how = replace(how, precision=with_main_grads(how.precision, "fp32"))
+    # activations of forward outweigh the update, so the peak is before any gradient is made
+    model = workload([block("layer", [10_000_000], saved=Saved(low=1e9))])
+    found = memory(model, how, accum=accum, ranks=8.0)
+    assert MOMENTS[found.moment[0]] != "optimizer step"
+    assert model_state(found)[0] / 1e7 == pytest.approx(expected)
+    assert found.terms["gradient_buckets"][0] == 0
+
+
+@pytest.mark.parametrize(("main_grads", "width"), [("weights", 2), ("fp32", 4)])
+def test_main_grads_are_what_is_reduced(main_grads: str, width: int) -> None:
+    how = strategy("zero1", "bf16")
+    how = replace(how, precision=with_main_grads(how.precision, main_grads))
+    program = program_of(workload([block("layer", [1000])]), how, 1)
+    assert [(c.op, c.sizes_bytes) for c in program.comm] == [
+        ("reduce_scatter", (1000.0 * width,)), ("all_gather", (2000.0,)),
+    ]  # fmt: skip
 
 
 REAL = ("latte-s", "resnet-50", "bert-base", "gpt2", "mnist-cnn", "dit-xl-2", "vit-b-16")

@@ -7,7 +7,7 @@ from strategies import PARALLELISMS, strategy
 
 from simcore.base.errors import UnknownName
 from simcore.base.units import MIB
-from simcore.strategy.precision import OPTIMIZERS, PRECISIONS
+from simcore.strategy.precision import OPTIMIZERS, PRECISIONS, with_main_grads
 from simcore.strategy.strategy import Offload, parallelism_named, parse_offload
 
 
@@ -83,6 +83,16 @@ def test_precisions_weigh_what_they_say(name: str) -> None:
     assert p.low_bytes <= p.high_bytes
     assert (p.cast_bytes > 0) == name.startswith("amp")
     assert p.tensor_cores == (name != "fp32")
+
+
+def test_main_grads_in_fp32_are_two_bytes_more_beside_16_bit_weights() -> None:
+    """Megatron-LM with bf16: 2 weight, 4 main grad, 4 master, 8 Adam; fp32 has them anyway."""
+    p = with_main_grads(PRECISIONS["bf16"], "fp32")
+    assert (p.param_bytes, p.grad_bytes, p.master_bytes, p.main_grads) == (2, 4, 4, True)
+    assert with_main_grads(PRECISIONS["bf16"], "weights") is PRECISIONS["bf16"]
+    assert with_main_grads(PRECISIONS["fp32"], "fp32") is PRECISIONS["fp32"]
+    with pytest.raises(UnknownName):
+        with_main_grads(PRECISIONS["bf16"], "bf8")
 
 
 def test_optimizers_read_their_own_state() -> None:

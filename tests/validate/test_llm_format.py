@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from simcore.engine.transients import saved_bytes
+from simcore.strategy.precision import PRECISIONS
 from simcore.validate.case import Case
 from simcore.validate.formats import read_table
 from simcore.validate.judge import judge
@@ -66,6 +68,29 @@ def test_predictions_ignore_measured_columns(tmp_path: Path) -> None:
         verdict = judge([read_table(path)])
         times.append([(s.quantity, s.predicted) for s in verdict.scored])
     assert times[0] == times[1]
+
+
+@pytest.mark.parametrize(
+    ("source", "precision", "expected"),
+    [("huggingface-nanotron", "bf16", "fp32"), ("megatron-lm-h100", "bf16", "fp32"),
+     ("megatron-lm-h100", "fp16", "weights"), ("mlperf-llama8b", "fp8", "weights")],
+)  # fmt: skip
+def test_main_grads_are_those_of_the_sources_framework(
+    tmp_path: Path, source: str, precision: str, expected: str
+) -> None:
+    case = one(tmp_path, ROW.replace("a,x,", f"a,{source},").replace(",bf16,", f",{precision},"))
+    assert case.options["main_grads"] == expected
+
+
+def test_zero_bubble_keeps_what_its_paper_counts(tmp_path: Path) -> None:
+    """Table 1 of Qi et al. 2023: sb(34h + 5as) bytes a layer, in 16 bit."""
+    row = ROW.replace("a,x,llama3-8b,llama,8.03,32,4096,32,8,14336,128256,8192",
+                      "a,zero-bubble,gpt-1.5b,gpt,1.5,22,2304,24,24,9216,50257,1024")  # fmt: skip
+    case = one(tmp_path, row)
+    assert case.record is not None
+    layer = next(b for b in case.record.build().blocks if b.recomputable)
+    kept = saved_bytes(layer.saved, PRECISIONS["bf16"])
+    assert kept == pytest.approx(1024 * (34 * 2304 + 5 * 24 * 1024), rel=0.01)
 
 
 @pytest.mark.skipif(not TABLES, reason="SIMCORE_TABLES is not set: no published steps here")

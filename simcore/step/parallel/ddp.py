@@ -43,16 +43,16 @@ class DistributedDataParallel:
 
         torch's default ``gradient_as_bucket_view=False`` keeps both; with it gradients are views
         of the buckets, which stay from step to step. A wrapped model has its buckets on one rank
-        too.
+        too. Main-grad buffers are both in one.
         """
         p, numel = strategy.precision, workload.trainable_numel
         one = np.ones_like(n_ranks)
         return Holdings(
             parameters=one * numel * p.param_bytes,
-            gradients=one * numel * p.grad_bytes * (not strategy.bucket_view),
+            gradients=one * numel * p.grad_bytes * (p.main_grads or not strategy.bucket_view),
             optimizer_state=one * numel * (p.master_bytes + strategy.optimizer.state_bytes),
             ema=one * numel * 4 * strategy.ema,
-            buckets=one * numel * p.grad_bytes,
+            buckets=one * numel * p.grad_bytes * (not p.main_grads),
             gathered=0 * one,
             replicas=0 * one,
             host=0 * one,

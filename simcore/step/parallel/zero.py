@@ -116,8 +116,9 @@ class Zero:
     def holdings(self, workload: Workload, strategy: Strategy, n_ranks: Array) -> Holdings:
         """State by stage; a reduce bucket (1, 2) or the gathered blocks (3); the rest on the host.
 
-        Buckets are no larger than the gradients; ZeRO-3 holds the largest block once for use
-        and once for each block of prefetch, in parameters, and one block of whole gradients.
+        Buckets are no larger than the gradients, and none where these are main-grad buffers.
+        ZeRO-3 holds the largest block once for use and once for each block of prefetch, in
+        parameters, and one block of whole gradients.
         """
         p, numel, stage = strategy.precision, float(workload.trainable_numel), self.stage
         one = np.ones_like(n_ranks)
@@ -134,6 +135,7 @@ class Zero:
         else:
             gathered = 0 * one
             buckets = several * min(float(strategy.zero_bucket_numel), numel) * p.grad_bytes
+            buckets = buckets * (not p.main_grads)
         host, nvme = 0 * one, 0 * one
         targets = {"cpu": "host", "cpu-far": "host", "nvme": "nvme"}
         away = {"host": 0 * one, "nvme": 0 * one}

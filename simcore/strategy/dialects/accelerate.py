@@ -90,7 +90,7 @@ class Accelerate:
         lines = _emit(job, problems)
         if problems:
             raise InvalidConfig(problems)
-        left = ["micro_batch", "optimizer", "seq_len", "bucket_numel"]
+        left = ["micro_batch", "optimizer", "seq_len", "bucket_numel", "main_grads"]
         deepspeed = "distributed_type: DEEPSPEED" in lines
         if not deepspeed:
             left += ["grad_accum", "grad_clip"]

@@ -17,7 +17,7 @@ from simcore.strategy.dialects.source import Source
 WORDS = (
     "strategy", "micro_batch", "grad_accum", "precision", "recompute", "optimizer", "offload",
     "seq_len", "nnodes", "nproc_per_node", "grad_clip", "bucket_numel", "tp", "pp", "vpp", "cp",
-    "ep", "sequence_parallel", "zero_bubble",
+    "ep", "sequence_parallel", "zero_bubble", "main_grads",
 )  # fmt: skip
 Word = str | int | bool
 
@@ -44,6 +44,7 @@ class Launch:
     bucket_numel   elements of a gradient bucket
     tp, pp, vpp, cp, ep, sequence_parallel, zero_bubble   as in ``strategy.layout.Layout``; a
                    degree of 1 is not stated
+    main_grads     "fp32" where gradients accumulate and are reduced in fp32 beside 16-bit weights
     global_batch   samples a step, all ranks and micro-steps
     n_gpus         all ranks, where the file says so without saying the nodes
     whole_world    the sentence to raise where ``n_gpus`` is not the size of the cluster
@@ -73,6 +74,7 @@ class Launch:
     ep: int | None = None
     sequence_parallel: bool | None = None
     zero_bubble: bool | None = None
+    main_grads: str | None = None
     global_batch: int | None = None
     n_gpus: int | None = None
     whole_world: str = ""
@@ -95,7 +97,8 @@ class Launch:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """A resolved job to write down. ``seq_len`` is None where the model has none, ``grad_clip``
-    and ``bucket_numel`` where they are left to the framework, degrees where they are 1.
+    and ``bucket_numel`` where they are left to the framework, degrees where they are 1,
+    ``main_grads`` where gradients have the weights' width.
     """
 
     model: str
@@ -118,6 +121,7 @@ class Job:
     ep: int | None = None
     sequence_parallel: bool | None = None
     zero_bubble: bool | None = None
+    main_grads: str | None = None
 
     @property
     def n_gpus(self) -> int:

@@ -146,7 +146,7 @@ class DeepSpeed:
             data["activation_checkpointing"] = {"partition_activations": False}
         if problems:
             raise InvalidConfig(problems)
-        left = ["nnodes", "nproc_per_node", "seq_len"]
+        left = ["nnodes", "nproc_per_node", "seq_len", "main_grads"]
         left += ["recompute"] if job.recompute == "none" else []
         left += ["bucket_numel"] if job.strategy not in ("zero1", "zero2") else []
         return Emitted(json.dumps(data, indent=2) + "\n", tuple(left))

@@ -239,10 +239,8 @@ def _precision(reading: Reading, given: Given) -> None:
     short = _on(reading, given, "grad-reduce-in-bf16")
     # arguments.py: bf16 accumulates and reduces in fp32 unless told otherwise.
     if half and (fp32 or (half == ["bf16"] and not short)):
-        reading.approximate(
-            f"--{half[0]}", "keeps and reduces fp32 gradients there (4 bytes a parameter; "
-            f"--grad-reduce-in-bf16 does not); simcore's {half[0]} has 2 bytes",
-        )  # fmt: skip
+        key = "--accumulate-allreduce-grads-in-fp32" if fp32 else f"--{half[0]}"
+        reading.say("main_grads", "fp32", key)
     for name in ("exp-avg-dtype", "exp-avg-sq-dtype", "main-grads-dtype", "main-params-dtype"):
         if given.pop(name, "fp32") != "fp32":
             reading.approximate(f"--{name}", "is not followed: state is predicted in fp32")
@@ -330,8 +328,10 @@ def _emit_strategy(job: Job, problems: list[str]) -> list[str]:
 
 
 def _emit_precision(job: Job, problems: list[str]) -> list[str]:
-    bf16 = ["--bf16", "--grad-reduce-in-bf16"]
-    by_name = {"fp32": [], "fp16": ["--fp16"], "bf16": bf16,
+    wide = job.main_grads == "fp32"
+    bf16 = ["--bf16"] if wide else ["--bf16", "--grad-reduce-in-bf16"]
+    fp16 = ["--fp16", *["--accumulate-allreduce-grads-in-fp32"] * wide]
+    by_name = {"fp32": [], "fp16": fp16, "bf16": bf16,
                "fp8": [*bf16, "--fp8-format hybrid"],
                "nvfp4": [*bf16, "--fp4-format e2m1"]}  # fmt: skip
     if job.precision not in by_name:

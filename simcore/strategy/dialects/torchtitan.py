@@ -135,7 +135,8 @@ class Torchtitan:
             lines += ["", "[model]", 'converters = ["quantize.linear.float8"]']
         name = {"adamw": "AdamW", "adam": "Adam"}[job.optimizer]
         lines += ["", f"[{_A}]", f'mode = "{job.recompute}"', "", "[optimizer]", f'name = "{name}"']
-        return Emitted("\n".join(lines) + "\n", ("nnodes", "nproc_per_node", "bucket_numel"))
+        left = ("nnodes", "nproc_per_node", "bucket_numel", "main_grads")
+        return Emitted("\n".join(lines) + "\n", left)
 
 
 def _first(table: Table, *keys: str) -> tuple[str, Any]:

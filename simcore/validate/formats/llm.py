@@ -16,12 +16,22 @@ from simcore.validate.formats import Format, Row, number, present, whole
 from simcore.workload.models import ModelRecord, Scalar, Training
 
 #: Sources whose software (2020 to early 2023) materialises attention scores: FlashAttention came
-#: in mid-2022 and into Megatron-LM in 2023.
+#: in mid-2022 and into Megatron-LM in 2023. zero-bubble: its Table 1 counts sb(34h + 5as) bytes of
+#: activations a layer (Qi et al. 2023), scores and dropout masks in them.
 _MATERIALISED = (
     "vtrain", "bigscience-bloom", "bigscience-v100", "megatron-sc21-a100", "megatron-jan21-a100",
     "megatron-v2-tables", "megatron-gpt3-example", "korthikanti-recompute", "mt-nlg-530b",
-    "deepspeed-azure-zero3",
+    "deepspeed-azure-zero3", "zero-bubble",
 )  # fmt: skip
+#: Sources whose gradients accumulate and are reduced in fp32: Megatron-LM does with bf16 unless
+#: told --grad-reduce-in-bf16 (arguments.py), and two that say so. NVIDIA's benchmark recipes
+#: (NeMo, Megatron-Bridge, MLPerf) set grad_reduce_in_fp32=False; fp16 keeps the weights' width.
+_MAIN_GRADS_FP32 = (
+    "huggingface-nanotron", "simumax-b200", "megatron-lm-h100", "megatron-lm-llama-fp8",
+    "kwai-megatron",
+)  # fmt: skip
+#: Sources that say they train with dropout (Megatron-LM's default, 0.1).
+_DROPOUT = ("zero-bubble",)
 _PRECISIONS = {
     "bf16": "bf16", "fp16": "fp16", "fp8": "fp8", "mxfp8": "fp8", "fp8-cs": "fp8",
     "fp8-tensorwise": "fp8", "fp8-rowwise": "fp8", "nvfp4": "nvfp4",
@@ -40,6 +50,7 @@ _LATENT: dict[str, Scalar] = {
 _DENSE_FIRST = {"deepseek-v2": 1, "deepseek-v3": 3, "kimi-k2": 1}
 _SHARED_EXPERTS = {"deepseek-v2": 2, "deepseek-v3": 1, "kimi-k2": 1}
 #: Adapters of MLPerf's Llama-2-70B LoRA benchmark: rank 16 on the attention's products.
+#: Where a row's notes have the base in fp8, its layers' products are; the rest is 16 bit.
 _LORA: dict[str, Scalar] = {"lora_rank": 16, "lora_targets": "qkv_proj,o_proj"}
 
 
@@ -61,11 +72,14 @@ def _config(row: Row) -> dict[str, Scalar]:
         "bias": not llama,
         "tied": not llama,
         "attention": "math" if _scores_in_memory(row) else "flash",
+        "dropout": 0.1 if row["source"] in _DROPOUT else 0.0,
     }
     if row["arch"] == "moe":
         config |= _experts(row, layers)
     if row.get("task") == "lora":
         config |= _LORA
+        if "base in fp8" in row.get("notes", ""):
+            config["quantised_base"] = "fp8"
     return config
 
 
@@ -93,6 +107,12 @@ def _scores_in_memory(row: Row) -> bool:
     if row["source"] == "aleph-alpha":
         return variant.startswith("torch")
     return row["source"] in _MATERIALISED
+
+
+def _main_grads(row: Row) -> str:
+    """Of the source's framework, or what the row's own notes say."""
+    wide = row["source"] in _MAIN_GRADS_FP32 or "fp32 grad acc" in row.get("notes", "")
+    return "fp32" if wide and row["precision"] != "fp16" else "weights"
 
 
 @lru_cache(maxsize=2048)
@@ -147,6 +167,7 @@ def _read(name: str, row: Row) -> Case | Skipped:
         "strategy": _SHARDING[row["sharding"] or "ddp"],
         "precision": _PRECISIONS[row["precision"]],
         "recompute": recompute,
+        "main_grads": _main_grads(row),
         "micro_batch": whole(row, "micro_batch", 1),
         "global_batch": whole(row, "global_batch"),
         "tp": whole(row, "tp", 1),

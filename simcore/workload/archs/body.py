@@ -13,8 +13,11 @@ from simcore.workload import ops
 from simcore.workload.graph import NOTHING, Block, Frozen, Kernel, Op, Param, Saved
 
 #: Bytes a parameter of a quantised base. nf4: 4 bits, and doubly quantised scales of 0.127 bit
-#: (Dettmers et al. 2023, QLoRA, section 3); int8: LLM.int8's one fp32 scale a row is left out.
-QUANTISED_BYTES = {"nf4": (4 + 0.127) / 8, "int8": 1.0}
+#: (Dettmers et al. 2023, QLoRA, section 3); int8: LLM.int8's one fp32 scale a row is left out;
+#: fp8: one scale a tensor, read by fp8 products as it is (Transformer Engine's fp8 parameters).
+QUANTISED_BYTES = {"nf4": (4 + 0.127) / 8, "int8": 1.0, "fp8": 1.0}
+#: Formats that are spread to 16 bit before each product.
+SPREAD = ("nf4", "int8")
 QUANTISED = ("none", *QUANTISED_BYTES)
 
 #: Names that checkpoints use for the products of a layer, and ours.
@@ -149,13 +152,14 @@ class Body:
         base = ops.linear(name, rows, k, n, bias=bias, weight_grad=False)
         quantised = self.in_layer and chosen.quantised != "none"
         if quantised:
+            self.quantised_numel += k * n
+        elif weight:
+            self.frozen_numel += k * n
+        if quantised and chosen.quantised in SPREAD:
             # read at its width, written in 16 bit, before each product
             share = QUANTISED_BYTES[chosen.quantised] / 2
             spread = Kernel(kind="copy", weight=float(k) * n * (1 + share))
             self.add(Op(name=f"{name}.dequantise", fwd=(spread,), bwd=(spread,)))
-            self.quantised_numel += k * n
-        elif weight:
-            self.frozen_numel += k * n
         self.frozen_numel += n * bias
         self.add(Op(name=name, fwd=base.fwd, bwd=base.bwd))
         if not self.in_layer:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from simcore.strategy.dialects import read_launch
+from simcore.strategy.dialects import Job, emit, read_launch
 from simcore.strategy.dialects.megatron_keys import (
     DEGREES,
     IGNORED,
@@ -24,13 +24,13 @@ def test_script_with_variables_arrays_and_torchrun() -> None:
     assert launch.words() == {
         "strategy": "zero1", "micro_batch": 4, "precision": "bf16", "recompute": "full",
         "optimizer": "adamw", "offload": "none", "seq_len": 1024, "nnodes": 4,
-        "nproc_per_node": 8, "grad_clip": True,
+        "nproc_per_node": 8, "grad_clip": True, "main_grads": "fp32",
     }  # fmt: skip
     assert launch.global_batch == 512
     assert launch.shape == {"layers": 48, "hidden": 1600, "heads": 25}
     assert launch.violations() == [] and launch.unknown == ()
     assert any("rampup" in a for a in launch.approximated)
-    assert any("fp32 gradients" in a for a in launch.approximated)
+    assert launch.keys["main_grads"] == "--bf16"
 
 
 def test_degrees_and_all_that_is_not_supported() -> None:
@@ -51,6 +51,7 @@ def test_yaml_with_sections() -> None:
     assert launch.words() == {
         "strategy": "ddp", "micro_batch": 2, "precision": "bf16", "recompute": "none",
         "optimizer": "sgd-plain", "offload": "none", "seq_len": 2048, "grad_clip": False,
+        "main_grads": "fp32",
     }  # fmt: skip
     assert launch.global_batch == 128 and launch.shape["layers"] == 24
 
@@ -70,6 +71,10 @@ def test_yaml_with_sections() -> None:
         ("--recompute-granularity full --recompute-method block --recompute-num-layers 24 "
          "--num-layers 24", "recompute", "full"),
         ("--clip-grad 0.0", "grad_clip", False),
+        ("--bf16", "main_grads", "fp32"),
+        ("--bf16 --grad-reduce-in-bf16", "main_grads", None),
+        ("--fp16", "main_grads", None),
+        ("--fp16 --accumulate-allreduce-grads-in-fp32", "main_grads", "fp32"),
         ("--ddp-bucket-size 40000000", "bucket_numel", 40_000_000),
         ("--optimizer sgd", "optimizer", "sgd"),
         ("--seq_length 4096", "seq_len", 4096),
@@ -111,3 +116,15 @@ def test_refused(flags: str, said: str, word: str | None) -> None:
 def test_each_flag_has_one_meaning() -> None:
     groups = [TAKEN, MODEL, IGNORED, set(DEGREES), set(NO_DEGREES), set(SHAPE)]
     assert sum(map(len, groups)) == len(set().union(*groups)) > 450
+
+
+@pytest.mark.parametrize("main_grads", [None, "fp32"])
+@pytest.mark.parametrize("precision", ["bf16", "fp16", "fp8", "nvfp4"])
+def test_main_grads_go_out_and_come_back(precision: str, main_grads: str | None) -> None:
+    job = Job(
+        model="gpt2-xl", strategy="zero1", micro_batch=4, grad_accum=2, precision=precision,
+        recompute="none", optimizer="adamw", offload="none", nnodes=1, nproc_per_node=8,
+        main_grads=main_grads,
+    )  # fmt: skip
+    launch = read_launch(emit("megatron", job).text.replace("\n", " "))
+    assert (launch.precision, launch.main_grads) == (precision, main_grads)
