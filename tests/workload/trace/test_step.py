@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from contextlib import ExitStack
 from typing import Any
 
@@ -139,18 +138,22 @@ def peak_of_a_real_step(net: Net, batch: int) -> int:
     real = Real(net, batch)
     real.forward().backward()
     real.model.zero_grad(set_to_none=True)
-    gc.collect()
-    gc.disable()  # what earlier tests left behind would be freed, and counted, in this one
-    try:
-        with torch.profiler.profile(profile_memory=True) as profile:
-            real.forward().backward()
-    finally:
-        gc.enable()
-    live = peak = 0
-    events = [e for e in profile.profiler.kineto_results.events() if e.name() == "[memory]"]
-    for event in sorted(events, key=lambda e: e.start_ns()):
-        live += event.nbytes()
-        peak = max(peak, live)
+    with torch.profiler.profile(profile_memory=True) as profile:
+        real.forward().backward()
+    events = list(profile.profiler.kineto_results.experimental_event_tree())
+    held: dict[int, int] = {}  # by address: what was there before and goes now is not the step's
+    peak, at = 0, 0
+    while at < len(events):
+        events.extend(events[at].children)
+        at += 1
+    events = [e for e in events if e.tag == torch._C._profiler._EventType.Allocation]
+    for event in sorted(events, key=lambda e: e.start_time_ns):
+        told = event.extra_fields
+        if told.alloc_size > 0:
+            held[told.ptr] = told.alloc_size
+            peak = max(peak, sum(held.values()))
+        else:
+            held.pop(told.ptr, None)
     return peak
 
 
