@@ -185,8 +185,9 @@ def _breakdown(p: Prediction, limit: int) -> list[str]:
 
 def _bound(p: Prediction) -> list[str]:
     worth = [w for w in p.what_if if w.gain_frac >= _WORTH_FRAC][:3]
+    binding = "of both" if " and " in p.bound_by else "of it"
     gains = [
-        f"x2 {'of it' if w.resource == p.bound_by else w.resource}: "
+        f"x2 {binding if w.resource == p.bound_by else w.resource}: "
         f"{format_seconds(w.step_time_s)} ({percent(-w.gain_frac, signed=True)})"
         for w in worth
     ]

@@ -36,11 +36,6 @@ class Precision:
     meaning: str
     main_grads: bool = False
 
-    @property
-    def tensor_cores(self) -> bool:
-        """Whether matrix products run on matrix units."""
-        return self.peak != "fp32"
-
 
 PRECISIONS: Registry[Precision] = Registry("precision")
 

@@ -326,10 +326,6 @@ class Tape:
         """Any other op."""
         self._ops.append(op)
 
-    def pin(self, name: str, x: T) -> None:
-        """Keep ``x`` until backward for an op outside the tape."""
-        self._ops.append(Op(name=name, fwd=(), saved=self._read(x, save=True)))
-
     def squeeze_excite(self, name: str, x: T, width: int, act: Act = "relu") -> T:
         """Hu et al. 2018: mean, two 1x1 layers, sigmoid, product."""
         s = self.mean(f"{name}.mean", x)
