@@ -19,7 +19,7 @@ _FP32_BYTES = 4
 _RESNETS = {50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}
 
 
-def _finish(tape: Tape, name: str, unit: str, x: T, image: int, classes: int) -> Workload:
+def finish(tape: Tape, name: str, unit: str, x: T, image: int, classes: int) -> Workload:
     """Linear head, loss, workload."""
     x = tape.linear("fc", tape.reshape(x, x.c * math.prod(x.grid), (1,)), classes)
     tape.op(ops.cross_entropy("loss", 1, classes))
@@ -52,7 +52,7 @@ def bottleneck(
     return tape.add(f"{name}.residual", y, short, relu=True)
 
 
-def _check_layout(layout: str) -> bool:
+def check_layout(layout: str) -> bool:
     if layout not in ("nhwc", "nchw"):
         raise ValueError(f"layout {layout!r} is neither 'nhwc' nor 'nchw'")
     return layout == "nchw"
@@ -81,7 +81,7 @@ def resnext(
     """
     if depth not in _RESNETS:
         raise ValueError(f"depth {depth} is none of {', '.join(map(str, _RESNETS))}")
-    tape = Tape(nchw=_check_layout(layout), fused_norm=fused_norm)
+    tape = Tape(nchw=check_layout(layout), fused_norm=fused_norm)
     x = tape.unit("stem", tape.input(3, (image, image)), 64, 7, stride=2)
     x = tape.max_pool("pool", x, 3, 2, 1)
     tape.block("stem")
@@ -95,7 +95,7 @@ def resnext(
                 groups=groups, se_width=(se_width or cout // se_ratio) if se else 0,
             )  # fmt: skip
             tape.block(f"layer{stage + 1}", boundary=source)
-    return _finish(tape, name, sample_unit, tape.mean("mean", x), image, classes)
+    return finish(tape, name, sample_unit, tape.mean("mean", x), image, classes)
 
 
 #: (expansion, kernel, stride, channels, repeats); Tan & Le 2019, table 1
@@ -156,7 +156,7 @@ def inverted_residual(
         raise ValueError(f"se {se!r} is none of narrow, wide, none")
     mobile = family == "mobilenet_v2"
     act = "relu" if mobile else "silu"
-    tape = Tape(nchw=_check_layout(layout))
+    tape = Tape(nchw=check_layout(layout))
     x = tape.input(3, (image, image))
     x = tape.unit("stem", x, _round8(32 * width), 3, stride=2, act=act)  # type: ignore[arg-type]
     tape.block("stem")
@@ -170,7 +170,7 @@ def inverted_residual(
     x = tape.unit("top", x, _round8(1280 * max(width, 1.0)), 1, act=act)  # type: ignore[arg-type]
     x = tape.mean("mean", x)
     x = tape.dropout("dropout", x) if dropout else x
-    return _finish(tape, name, sample_unit, x, image, classes)
+    return finish(tape, name, sample_unit, x, image, classes)
 
 
 _VGG = {
@@ -193,19 +193,21 @@ def _dense(tape: Tape, x: T, *, before: bool) -> T:
 @ARCHS.register("vgg")
 def vgg(
     *, name: str, sample_unit: str = "image", depth: int = 16, image: int = 224,
-    classes: int = 1000, layout: str = "nhwc",
+    classes: int = 1000, layout: str = "nhwc", batch_norm: bool = False,
 ) -> Workload:  # fmt: skip
-    """VGG of ``depth`` 11, 16 or 19 without BatchNorm (Simonyan & Zisserman 2015)."""
+    """VGG of ``depth`` 11, 16 or 19 (Simonyan & Zisserman 2015); ``batch_norm`` after each conv."""
     if depth not in _VGG:
         raise ValueError(f"depth {depth} is none of {', '.join(map(str, _VGG))}")
-    tape = Tape(nchw=_check_layout(layout))
+    tape = Tape(nchw=check_layout(layout))
     x = tape.input(3, (image, image))
     for stage, widths in enumerate(_VGG[depth]):
         for i, width in enumerate(widths):
-            x = tape.act("relu", tape.conv(f"conv{stage}.{i}", x, width, 3, bias=True), "relu")
+            x = tape.conv(f"conv{stage}.{i}", x, width, 3, bias=True)
+            x = tape.batch_norm(f"conv{stage}.{i}", x) if batch_norm else x
+            x = tape.act("relu", x, "relu")
         x = tape.max_pool("pool", x, 2, 2)
         tape.block(f"stage{stage + 1}")
-    return _finish(tape, name, sample_unit, _dense(tape, x, before=False), image, classes)
+    return finish(tape, name, sample_unit, _dense(tape, x, before=False), image, classes)
 
 
 @ARCHS.register("alexnet")
@@ -223,4 +225,4 @@ def alexnet(
         x = tape.act("relu", x, "relu")
         x = tape.max_pool(f"pool{i}", x, 3, 2) if pooled else x
     tape.block("features")
-    return _finish(tape, name, sample_unit, _dense(tape, x, before=True), image, classes)
+    return finish(tape, name, sample_unit, _dense(tape, x, before=True), image, classes)

@@ -131,14 +131,16 @@ class Drop(nn.Module):
 
 class VGG(nn.Module):
     def __init__(
-        self, widths: tuple[tuple[int, ...], ...], image: int, classes: int = 1000
-    ) -> None:
+        self, widths: tuple[tuple[int, ...], ...], image: int, classes: int = 1000,
+        batch_norm: bool = False,
+    ) -> None:  # fmt: skip
         super().__init__()
         parts: list[nn.Module] = []
         cin = 3
         for stage in widths:
             for width in stage:
-                parts += [nn.Conv2d(cin, width, 3, 1, 1), nn.ReLU(True)]
+                norm = [nn.BatchNorm2d(width)] if batch_norm else []
+                parts += [nn.Conv2d(cin, width, 3, 1, 1), *norm, nn.ReLU(True)]
                 cin = width
             parts.append(nn.MaxPool2d(2, 2))
         flat = cin * (image >> len(widths)) ** 2
