@@ -27,6 +27,10 @@ def _efficient(width: float, depth: float, se: str) -> Callable[[], nn.Module]:
     return lambda: ref.InvertedNet(ref.EFFICIENT, width, depth, nn.SiLU, se)
 
 
+def _efficient_v2(classes: int = 1000) -> nn.Module:
+    return ref.InvertedNet(ref.EFFICIENT_V2, 1, 1, nn.SiLU, "narrow", classes, stem=24, fused=3)
+
+
 #: builder's figures at its native size: torch module, published parameters, image
 _NETS: dict[str, tuple[Callable[..., Workload], Callable[[], nn.Module], int, int]] = {
     # torchvision's num_params
@@ -48,6 +52,10 @@ _NETS: dict[str, tuple[Callable[..., Workload], Callable[[], nn.Module], int, in
     "efficientnet_b4": (
         lambda **k: inverted_residual(name="x", width=1.4, depth=1.8, **k),
         _efficient(1.4, 1.8, "narrow"), 19_341_616, 380,
+    ),
+    "efficientnet_v2_s": (
+        lambda **k: inverted_residual(name="x", family="efficientnet_v2", **k), _efficient_v2,
+        21_458_488, 384,
     ),
     "mobilenet_v2": (
         lambda **k: inverted_residual(name="x", family="mobilenet_v2", se="none", **k),
@@ -116,6 +124,10 @@ _SMALL: dict[str, tuple[Callable[[], Workload], Callable[[], nn.Module], int]] =
     "efficientnet": (
         lambda: inverted_residual(name="x", image=64, classes=10),
         lambda: ref.InvertedNet(ref.EFFICIENT, 1, 1, nn.SiLU, "narrow", 10), 64,
+    ),
+    "efficientnet_v2": (
+        lambda: inverted_residual(name="x", family="efficientnet_v2", image=64, classes=10),
+        lambda: _efficient_v2(10), 64,
     ),
     "mobilenet": (
         lambda: inverted_residual(
