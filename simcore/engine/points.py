@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Literal, get_args
 
 import numpy as np
@@ -63,3 +63,12 @@ class Points:
     def take(self, index: slice | NDArray[np.intp]) -> Points:
         """A part of the axis."""
         return Points(**{f.name: getattr(self, f.name)[index] for f in fields(Points)})
+
+    def with_columns(self, column: int, **changes: float) -> Points:
+        """A copy with one configuration's values changed."""
+        new = {}
+        for name, value in changes.items():
+            array = np.array(getattr(self, name))
+            array[column] = value
+            new[name] = array
+        return replace(self, **new)

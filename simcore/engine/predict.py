@@ -136,6 +136,24 @@ def _values(request: Request, cluster: ClusterSpec) -> dict[str, float]:
     )
 
 
+def values_of(request: Request) -> dict[str, float]:
+    """The request as the values of one configuration of the axis."""
+    return _values(request, request.cluster)
+
+
+def knobs_of(request: Request) -> list[Knob]:
+    """The resources that the job uses at all."""
+    cluster = request.cluster
+    knobs: list[Knob] = ["compute", "memory", "host"]
+    if cluster.n_gpus > cluster.n_nodes:
+        knobs.append("intra")
+    if cluster.n_nodes > 1:
+        knobs.append("inter")
+    if request.loading is not None:
+        knobs.append("loader")
+    return knobs
+
+
 @lru_cache(maxsize=4)
 def _hypercube(n_samples: int, n_dims: int) -> Array:
     """Standard normal Latin hypercube [dims, samples], fixed by its seed."""
@@ -172,14 +190,7 @@ def _what_if(knobs: Sequence[Knob], doubled_s: Array, step_s: float) -> tuple[st
 
 def _columns(request: Request, base: dict[str, float]) -> tuple[Points, list[Knob], slice]:
     """The axis: central, one GPU, twice each resource and pair, cascade of three, samples."""
-    cluster = request.cluster
-    knobs: list[Knob] = ["compute", "memory", "host"]
-    if cluster.n_gpus > cluster.n_nodes:
-        knobs.append("intra")
-    if cluster.n_nodes > 1:
-        knobs.append("inter")
-    if request.loading is not None:
-        knobs.append("loader")
+    cluster, knobs = request.cluster, knobs_of(request)
     doubled = _doubled(knobs)
     fixed = 2 + len(doubled) + 3
     size = fixed + N_SAMPLES

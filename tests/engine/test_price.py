@@ -211,6 +211,9 @@ def test_points_default_to_one_and_keep_their_columns() -> None:
     assert len(axis) == 3
     assert axis.compute.tolist() == [1.0, 1.0, 1.0]
     assert axis.take(np.array([2, 0])).n_ranks.tolist() == [3.0, 1.0]
+    changed = axis.with_columns(1, compute=2.0)
+    assert changed.compute.tolist() == [1.0, 2.0, 1.0]
+    assert axis.compute.tolist() == [1.0, 1.0, 1.0]
 
 
 def test_geometry_scales_with_the_batch() -> None:
