@@ -201,7 +201,7 @@ def _terms(
         share = "beside it" if key == HIDDEN else percent(v / total)
         rows.append((label(key), value(v), share, e.formula if e else "", e.source if e else ""))
     return Table(
-        "each term with its formula and where its figures come from",
+        f"{group} by term, with formula and where its figures come from",
         ("term", "value", "share", "formula", "source"), rows, numeric(1, 2),
     )  # fmt: skip
 
