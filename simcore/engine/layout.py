@@ -12,6 +12,7 @@ every micro-step. The pipeline adds its bubble: (pp - 1)/vpp micro-steps of the 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -69,6 +70,12 @@ class Placed:
     experts_again: bool
     overlap: Overlap
     expert_layers_frac: float
+
+    @cached_property
+    def distinct_stages(self) -> tuple[tuple[int, int], ...]:
+        """(index of the first, how many) of the stages that have equal parts."""
+        parts = [id(s.workload) for s in self.stages]
+        return tuple((parts.index(part), parts.count(part)) for part in dict.fromkeys(parts))
 
 
 def group_of(points: Points, size: Array, stride: float, gpus_per_node: int) -> Group:
@@ -180,8 +187,10 @@ def evaluate_layout(jobs: tuple[Job, ...], placed: Placed, points: Points) -> St
     """The step of the slowest stage, with exchanges, and the pipeline's bubble on top."""
     layout = placed.layout
     local = data_points(points, placed)
-    totals, micros, parts = [], [], []
-    for job, stage in zip(jobs, placed.stages, strict=True):
+    totals, micros, parts, counts = [], [], [], []
+    for index, count in placed.distinct_stages:
+        job, stage = jobs[index], placed.stages[index]
+        counts.append(count)
         steps = evaluate(job, local, keep_timeline=True)
         busy = _micro_step_s(steps, points)
         slowdown = job.classes[0].overlap_slowdown_frac / points.overlap
@@ -193,7 +202,7 @@ def evaluate_layout(jobs: tuple[Job, ...], placed: Placed, points: Points) -> St
         parts.append((steps, exchange, spent))
     bubble = np.zeros(len(points))
     if not layout.zero_bubble:
-        bubble = (layout.pp - 1) / layout.vpp * np.mean(micros, axis=0)
+        bubble = (layout.pp - 1) / layout.vpp * np.average(micros, axis=0, weights=counts)
     slowest = int(np.argmax([t[0] for t in totals]))
     steps, exchange, spent = parts[slowest]
     step = np.max(totals, axis=0) + bubble

@@ -29,6 +29,7 @@ from simcore.hardware.cluster import ClusterSpec, NodeGroup
 from simcore.hardware.paths import cluster_paths
 from simcore.hardware.profile import Profile, places
 from simcore.physics.slowest import slowest_rate_frac
+from simcore.strategy.overlap import NO_OVERLAP
 from simcore.strategy.strategy import Strategy
 from simcore.workload.graph import Workload
 
@@ -294,7 +295,10 @@ def _single(request: Request, job: Job, homogeneous_rate: float) -> tuple[float,
 
 def _alone(request: Request, index: int) -> Steps:
     """The same job on one device of one group."""
-    alone = replace(request, cluster=request.cluster.alone(index), placed=None)
+    strategy = request.strategy
+    if not strategy.offload:  # one rank sends nothing: the smallest graph has the same times
+        strategy = replace(strategy, parallelism="manual", overlap=NO_OVERLAP)
+    alone = replace(request, cluster=request.cluster.alone(index), strategy=strategy, placed=None)
     base = _values(request, alone.cluster)
     return evaluate(job_of(alone), Points.of(dict(base), 1))
 
@@ -371,10 +375,11 @@ def memory_at(request: Request, job: Job, batches: Array) -> Memory:
         return of(request.workload, batches, cluster.n_gpus)
     layout = request.placed.layout
     ranks = request.data_ranks * layout.cp
+    # Of equal stages the first has the most micro-batches in flight.
     # A stage holds the activations of every micro-batch in flight, as if they were one larger.
     stages = (
         of(s.workload, batches / layout.cp * in_flight(layout, s.position, accum), ranks)
-        for s in request.placed.stages
+        for s in (request.placed.stages[i] for i, _ in request.placed.distinct_stages)
     )
     return max(stages, key=lambda m: float(m.device[-1]))
 

@@ -30,6 +30,7 @@ class Overlap:
 
 
 DEFAULT = Overlap()
+NO_OVERLAP = Overlap(grads=False)
 
 
 def parse_overlap(text: str | None) -> Overlap:

@@ -25,7 +25,10 @@ _WHOLE_INPUT = ("qkv", "q", "k", "v", "q_a", "kv_a", "gate", "up", "gate_up", "h
 
 @dataclass(frozen=True)
 class Stage:
-    """The part of one pipeline rank. ``position`` counts from the input; ``n_layers`` repeated."""
+    """The part of one pipeline rank. ``position`` counts from the input; ``n_layers`` repeated.
+
+    Stages of equal parts share one ``workload``.
+    """
 
     workload: Workload
     position: int
@@ -140,10 +143,14 @@ def pipeline_stages(workload: Workload, pp: int) -> tuple[Stage, ...]:
         base + (s < longer) for s in range(pp)
     ]  # fmt: skip
     stages, at = [], 0
+    parts: dict[tuple[object, ...], Workload] = {}
     for s, size in enumerate(sizes):
         start = 0 if s == 0 else layers[at]
         stop = len(workload.order) if s == pp - 1 else layers[at + size]
-        stages.append(Stage(_slice(workload, start, stop, first=s == 0), s, size))
+        key = (s == 0, workload.order[start:stop])
+        if key not in parts:
+            parts[key] = _slice(workload, start, stop, first=s == 0)
+        stages.append(Stage(parts[key], s, size))
         at += size
     return tuple(stages)
 
