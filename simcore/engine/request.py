@@ -54,6 +54,7 @@ class Options(TypedDict, total=False):
     zero_bubble     whether the pipeline's schedule fills its bubble
     overlap         what communication hides under compute: grads (the default), params, tensor,
                     experts, or none
+    shard_ranks     neighbouring ranks that ZeRO shards over, replicas between (HSDP); default all
     expert_tp       tensor ranks of an expert: 1 (the default) or tp
     dispatcher      alltoall, or deepep: a token crosses to a node once
     global_batch    samples a step, instead of grad_accum
@@ -89,6 +90,7 @@ class Options(TypedDict, total=False):
     sequence_parallel: bool | None
     zero_bubble: bool | None
     overlap: str | None
+    shard_ranks: int | None
     expert_tp: int | None
     dispatcher: str | None
     global_batch: int | None
@@ -202,6 +204,7 @@ def make_request(
             recompute_modules=found.get("modules", ()),
             offload=found["offload"],
             overlap=found["overlap"],
+            shard_ranks=options.get("shard_ranks") or 0,
             ema=t.ema if t else False,
             grad_clip=_either(options.get("grad_clip"), t.grad_clip if t else False),
             step_impl=t.optimizer_impl if t else "foreach",

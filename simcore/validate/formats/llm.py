@@ -193,6 +193,14 @@ def _modules(row: Row) -> str:
     )
 
 
+def _shard_ranks(row: Row) -> int | None:
+    """Hybrid sharding: HSDP shards over a node, InternEvo's notes give the group."""
+    told = re.search(r"shard group=(\d+)", row.get("notes", ""))
+    if told:
+        return int(told[1])
+    return whole(row, "gpus_per_node", 8) if row["sharding"] == "hsdp" else None
+
+
 def _dispatcher(row: Row) -> str:
     said = f"{row.get('mb_dispatcher', '')} {row.get('notes', '')}".lower()
     once = "deepep" in said or "hybridep" in said or row["source"] == "deepseek-v3-report"
@@ -291,6 +299,7 @@ def _read(name: str, row: Row) -> Case | Skipped:
         "sequence_parallel": _sequence_parallel(row),
         "overlap": _overlap(row),
         "dispatcher": _dispatcher(row),
+        "shard_ranks": _shard_ranks(row),
         "zero_bubble": row.get("variant", "").startswith("ZB"),
     }
     if row.get("cpu_offload") == "yes":

@@ -66,8 +66,8 @@ def rms_norm_eager(
     """RMSNorm in tensor operations, as transformers writes it: square, mean, rsqrt, two products.
 
     All between the casts of input and result is fp32; the casts themselves, which 16-bit training
-    adds, are left out. Keeps its input in fp32 (whatever the precision), a reciprocal a row and, for the weight's
-    gradient, what is normalised. ``wide``: that is fp32 too (Gemma multiplies before it casts
+    adds, are left out. Keeps its input in fp32, a reciprocal a row and, for the weight's gradient,
+    what is normalised. ``wide``: that is fp32 too (Gemma multiplies before it casts
     back). ``trained=False``: the weight has no gradient.
     """
     elems = rows * dim
