@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from simcore.physics.collectives import Group, collective_time_s
 from simcore.physics.roofline import tile_fill
 from simcore.step.kernels import KINDS, KernelTable
 from simcore.step.parallel import PARALLELISMS
-from simcore.step.program import Program
+from simcore.step.program import Program, Scope
 from simcore.strategy.strategy import Strategy
 from simcore.workload.graph import Workload
 
@@ -107,7 +107,7 @@ def price(
     devices = points.n_ranks if strategy.parallelism == "dp" else 1.0
     duration[program.host_tasks] = launches[:, None] * (issue * devices)
 
-    comm_total, comm_micro = _price_comm(program, points, duration)
+    comm_total, comm_micro = _price_comm(program, points, duration, strategy.shard_ranks)
     micro_s = _micro_step_s(program, duration, len(classes))
     if program.overlapped.any() and comm_total.any():
         window = np.zeros(n_configs)
@@ -137,16 +137,40 @@ def _micro_step_s(program: Program, duration: Array, n_classes: int) -> Array:
 
 
 def _phases(table: KernelTable, rates: ClassRates, points: Points) -> Array:
-    """Seconds of each phase [P, C]; configurations of equal batch are priced once."""
-    knobs = points.compute, points.memory
-    if any((k != k[0]).any() for k in knobs):
-        return phase_seconds(table, rates, points.micro_batch, *knobs)
-    batches, inverse = np.unique(points.micro_batch, return_inverse=True)
-    same = (np.full(len(batches), k[0]) for k in knobs)
-    return phase_seconds(table, rates, batches, *same)[:, inverse]
+    """Seconds of each phase [P, C]; equal configurations are priced once."""
+    columns = np.stack([points.micro_batch, points.compute, points.memory])
+    distinct, inverse = np.unique(columns, axis=1, return_inverse=True)
+    if distinct.shape[1] == columns.shape[1]:
+        return phase_seconds(table, rates, *columns)
+    return phase_seconds(table, rates, *distinct)[:, inverse.reshape(-1)]
 
 
-def _price_comm(program: Program, points: Points, duration: Array) -> tuple[Array, Array]:
+def _scoped(group: Group, scope: Scope, shard_ranks: int) -> Group:
+    """The ranks of a hybrid sharding that share a copy of the state, or those of equal shard.
+
+    Shards are dealt to consecutive ranks; ranks of equal shard lie ``shard_ranks`` apart, and
+    the rings of all shards share the nodes' NICs.
+    """
+    if scope == "all" or not shard_ranks:
+        return group
+    a_node = group.n_ranks / group.n_nodes
+    shard = np.minimum(float(shard_ranks), group.n_ranks)
+    if scope == "shard":
+        here = np.minimum(shard, a_node)
+        return replace(group, n_ranks=shard, n_nodes=np.ceil(shard / here))
+    size = group.n_ranks / shard
+    here = np.maximum(1.0, np.minimum(size, np.floor(a_node / shard)))
+    return replace(
+        group,
+        n_ranks=size,
+        n_nodes=np.ceil(size / here),
+        inter_bw_bytes_per_s=group.inter_bw_bytes_per_s * here / a_node,
+    )
+
+
+def _price_comm(
+    program: Program, points: Points, duration: Array, shard_ranks: int
+) -> tuple[Array, Array]:
     """Seconds of all collectives of a step, and of those that every micro-step repeats."""
     if not program.comm:
         return np.zeros(len(points)), np.zeros(len(points))
@@ -161,8 +185,8 @@ def _price_comm(program: Program, points: Points, duration: Array) -> tuple[Arra
     )
     table = program.comm_table
     seconds = np.empty((table.counts.shape[1], len(points)))
-    for op, sizes, rows in table.messages:
-        seconds[rows] = collective_time_s(op, sizes, group)
+    for op, scope, sizes, rows in table.messages:
+        seconds[rows] = collective_time_s(op, sizes, _scoped(group, scope, shard_ranks))
     spent = table.counts @ (seconds * points.use_comm)
     duration[table.tasks] = spent
     return spent.sum(axis=0), spent[table.every_micro_step].sum(axis=0)
@@ -235,12 +259,32 @@ class _Context:
         return n_bytes / self.classes[index].h2d_bytes_per_s
 
     def _accumulation(self, index: int) -> Array:
-        # Autocast casts the weights anew in each micro-step.
-        again: Array = (self.points.grad_accum - 1.0) * (self.micro_s[index] + self._cast(index))
+        # Autocast casts the weights anew in each micro-step, and gradients are summed up.
+        each = self.micro_s[index] + self._cast(index) + self._grad_sum(index)
+        again: Array = (self.points.grad_accum - 1.0) * each
         return again
 
+    def _grad_sum(self, index: int) -> Array:
+        """What a micro-step's gradients cost to add to those before.
+
+        Autograd reads both and writes the sum, one kernel a tensor. Fused, the weight gradient's
+        own product reads and writes the sum instead of a result. ZeRO-3 sums up shards.
+        """
+        p, numel = self.strategy.precision, self.workload.trainable_numel
+        fused = p.fused_grad_sum
+        traffic = numel * (2.0 * p.grad_bytes - p.param_bytes if fused else 3.0 * p.grad_bytes)
+        shards = self._shards() if self.strategy.zero_stage == 3 else 1.0
+        rate = self.classes[index].bytes_per_s[_ELEMENTWISE] * self.points.memory
+        started = self._sum_launches() * self.classes[index].kernel_start_s
+        result: Array = traffic / shards / rate + started
+        return result
+
+    def _sum_launches(self) -> float:
+        return 0.0 if self.strategy.precision.fused_grad_sum else float(self._n_tensors())
+
     def _accumulation_host(self, index: int) -> Array:
-        return (self.points.grad_accum - 1.0) * self.host_micro_s
+        issued = self.host_micro_s + self._sum_launches() * self.issue_s
+        return (self.points.grad_accum - 1.0) * issued
 
     def _cast(self, index: int) -> Array:
         p = self.strategy.precision

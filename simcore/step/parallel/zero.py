@@ -8,11 +8,13 @@ from simcore.step.parallel.base import (
     PARALLELISMS,
     Array,
     Holdings,
+    accumulation,
     backward_with_buckets,
+    inputs,
     prologue,
     update,
 )
-from simcore.step.program import ProgramBuilder, gradient_buckets
+from simcore.step.program import HOST_STRETCHES, ProgramBuilder, gradient_buckets
 from simcore.strategy.strategy import Strategy
 from simcore.workload.graph import Workload
 
@@ -39,25 +41,66 @@ class Zero:
 
     def _build_gathered(self, builder: ProgramBuilder, strategy: Strategy) -> None:
         p = strategy.precision
-        ready = prologue(builder, strategy)
-        builder.compute("forward", "forward", builder.forward_row(builder.workload.order), ready)
+        if strategy.overlap.params:
+            self._forward_while_gathering(builder, strategy)
+        else:
+            ready = prologue(builder, strategy)
+            row = builder.forward_row(builder.workload.order)
+            builder.compute("forward", "forward", row, ready)
         cap = float(strategy.zero_bucket_numel * p.grad_bytes)
         buckets = gradient_buckets(builder.workload, p.grad_bytes, cap, cap)
-        last, points = backward_with_buckets(builder, buckets, overlap=True)
+        last, points = backward_with_buckets(builder, buckets, overlap=strategy.overlap.grads)
         sent = [
             builder.comm(
                 f"reduce-scatter bucket {i}", "reduce_scatter", [b.n_bytes], point,
-                every_micro_step=self.stage == 2,
+                every_micro_step=self.stage == 2, scope="shard",
             )
             for i, (b, point) in enumerate(zip(buckets, points, strict=True))
         ]  # fmt: skip
+        sent = self._between_replicas(builder, strategy, sent, [b.n_bytes for b in buckets])
         done = update(builder, strategy, [*last, *sent[-1:]])
+        if strategy.overlap.params:
+            return
         builder.comm(
             "all-gather parameters",
             "all_gather",
             [float(builder.workload.trainable_numel * p.param_bytes)],
             done,
+            scope="shard",
         )
+
+    def _between_replicas(
+        self, builder: ProgramBuilder, strategy: Strategy, sent: list[int], sizes: list[float]
+    ) -> list[int]:
+        """Hybrid sharding: each shard's gradients averaged over the replicas of the state."""
+        if not strategy.shard_ranks:
+            return sent
+        return [
+            builder.comm(f"all-reduce shard {i}", "all_reduce", [size / strategy.shard_ranks],
+                         [task], every_micro_step=self.stage > 1, scope="replicas")
+            for i, (task, size) in enumerate(zip(sent, sizes, strict=True))
+        ]  # fmt: skip
+
+    def _forward_while_gathering(self, builder: ProgramBuilder, strategy: Strategy) -> None:
+        """What the update before left sharded is gathered under the first micro-step's forward.
+
+        In at most HOST_STRETCHES pieces; forward of a piece waits for its parameters.
+        """
+        workload, width = builder.workload, strategy.precision.param_bytes
+        ready = inputs(builder, strategy)
+        order = list(workload.order)
+        n = -(-len(order) // HOST_STRETCHES)
+        pieces = [order[i : i + n] for i in range(0, len(order), n)]
+        gathered = [
+            builder.comm(f"all-gather piece {i}", "all_gather",
+                         [float(sum(workload.blocks[b].numel for b in piece) * width)], [],
+                         scope="shard")
+            for i, piece in enumerate(pieces)
+        ]  # fmt: skip
+        for piece, got in zip(pieces, gathered, strict=True):
+            row = builder.forward_row(piece)
+            ready = builder.compute("forward", "forward", row, [*ready, got], overlapped=True)
+        accumulation(builder, ready)
 
     def _build_sharded(self, builder: ProgramBuilder, strategy: Strategy) -> None:
         p, workload = strategy.precision, builder.workload
@@ -77,7 +120,7 @@ class Zero:
                 )
             size = float(numel * p.param_bytes)
             return [builder.comm(f"all-gather {workload.blocks[block].name}", "all_gather",
-                                 [size], waits, every_micro_step=True)]  # fmt: skip
+                                 [size], waits, every_micro_step=True, scope="shard")]  # fmt: skip
 
         for i, b in enumerate(order):
             waits = done[i - ahead] if i >= ahead else ready
@@ -105,12 +148,12 @@ class Zero:
                 )
             )  # fmt: skip
             if numel := workload.blocks[b].numel:
-                sent.append(
-                    builder.comm(
-                        f"reduce-scatter {workload.blocks[b].name}", "reduce_scatter",
-                        [float(numel * p.grad_bytes)], done[-1], every_micro_step=True,
-                    )
+                size = float(numel * p.grad_bytes)
+                scattered = builder.comm(
+                    f"reduce-scatter {workload.blocks[b].name}", "reduce_scatter",
+                    [size], done[-1], every_micro_step=True, scope="shard",
                 )  # fmt: skip
+                sent += self._between_replicas(builder, strategy, [scattered], [size])
         update(builder, strategy, [*done[-1], *sent[-1:]])
 
     def holdings(self, workload: Workload, strategy: Strategy, n_ranks: Array) -> Holdings:
@@ -121,6 +164,7 @@ class Zero:
         parameters, and one block of whole gradients.
         """
         p, numel, stage = strategy.precision, float(workload.trainable_numel), self.stage
+        n_ranks = self.shard_degree(strategy, n_ranks)
         one = np.ones_like(n_ranks)
         state = numel * (p.master_bytes + strategy.optimizer.state_bytes) / n_ranks
         params = numel * p.param_bytes / (n_ranks if stage >= 3 else one)
@@ -162,7 +206,7 @@ class Zero:
 
     def shard_degree(self, strategy: Strategy, n_ranks: Array) -> Array:
         """Each rank updates its shard."""
-        return 1.0 * n_ranks
+        return np.minimum(n_ranks, float(strategy.shard_ranks or np.inf))
 
 
 for _stage in (1, 2, 3):
