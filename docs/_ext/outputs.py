@@ -9,9 +9,11 @@ In a markdown file, the block of code after one of these comments is an output:
     <!-- output of: simcore validate FILE | head -9 -->               its first lines
     <!-- output of the code above -->                                 of the last python block
 
-and what stands between these two is made from the validation report:
+and a table between two of these is made from the validation report:
 
-    <!-- errors from: validate/REPORT.md -->  ...  <!-- end of errors -->
+    <!-- errors from: validate/REPORT.md -->  ...  <!-- end of table -->
+    <!-- step errors from: …  -->    of step time alone
+    <!-- worst sources from: … -->   of published steps
 
 Commands run in the repository, python blocks of a page one after the other, as a reader would.
 """
@@ -25,6 +27,7 @@ import re
 import shlex
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +38,8 @@ _COMMAND = re.compile(
     r"<!-- output of: (?P<command>simcore .+?)(?: \| head -(?P<lines>\d+))? -->\n\n```text\n"
 )
 _CODE = re.compile(r"<!-- output of the code above -->\n\n```text\n")
-_ERRORS = re.compile(r"<!-- errors from: (?P<report>\S+) -->\n\n")
+_TABLE = re.compile(r"<!-- (?P<kind>errors|step errors|worst sources) from: (?P<report>\S+) -->\n\n")
+QUANTITIES = ("step time", "run time", "speedup", "peak memory", "resident memory")
 _PYTHON = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _FENCE = re.compile(r"^```$", re.MULTILINE)
 
@@ -60,13 +64,14 @@ def _blocks(text: str, names: dict[str, Any]) -> Iterator[tuple[int, int, str]]:
     """(start, end, new body) of each output, in order."""
     ran = 0
     found = sorted(
-        (m for p in (_COMMAND, _CODE, _ERRORS) for m in p.finditer(text)), key=lambda m: m.start()
+        (m for p in (_COMMAND, _CODE, _TABLE) for m in p.finditer(text)), key=lambda m: m.start()
     )
     for match in found:
         start = match.end()
-        if match.re is _ERRORS:
-            end = text.index("\n<!-- end of errors -->", start)
-            yield start, end, error_table((ROOT / match["report"]).read_text(encoding="utf-8"))
+        if match.re is _TABLE:
+            end = text.index("<!-- end of table -->", start)
+            report = (ROOT / match["report"]).read_text(encoding="utf-8")
+            yield start, end, TABLES[match["kind"]](report) + "\n"
             continue
         fence = _FENCE.search(text, start)
         if fence is None:
@@ -81,6 +86,7 @@ def _blocks(text: str, names: dict[str, Any]) -> Iterator[tuple[int, int, str]]:
         yield start, fence.start(), body
 
 
+@cache
 def command_output(command: str) -> str:
     """What ``simcore …`` prints, remarks included, run in the repository."""
     from simcore.cli.main import run
@@ -120,20 +126,52 @@ def _tidy(text: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def error_table(report: str) -> str:
-    """The errors by table of measured runs, out of the sections of a validation report."""
+def _sections(report: str) -> Iterator[tuple[str, list[list[str]]]]:
+    """(title, rows of its tables as cells) of each section of a validation report."""
+    for section in re.split(r"^## ", report, flags=re.MULTILINE)[1:]:
+        lines = section.splitlines()
+        rows = [[c.strip() for c in x.strip("|").split("|")] for x in lines if x.startswith("|")]
+        yield lines[0], rows
+
+
+def error_table(report: str, wanted: tuple[str, ...] = QUANTITIES) -> str:
+    """The errors of each table of measured runs."""
     out = ["| measured runs | quantity | rows | mean error | bias | in the 80 % interval |",
            "|---|---|---|---|---|---|"]  # fmt: skip
-    for section in re.split(r"^## ", report, flags=re.MULTILINE)[1:]:
-        title = section.splitlines()[0]
-        for line in section.splitlines():
-            cells = [c.strip() for c in line.strip("|").split("|")]
-            if len(cells) != 7 or cells[0] in ("quantity", "blind", "---") or cells[5][-1:] != "%":
+    for title, rows in _sections(report):
+        shown = title
+        for cells in rows:
+            if len(cells) != 7 or cells[0].partition(",")[0] not in wanted:
                 continue
             quantity, n, mape, _median, bias, _p90, inside = cells
             quantity = quantity if "," in quantity else f"{quantity}, blind"
-            out.append(f"| {title} | {quantity} | {n} | {mape} | {bias} | {inside} |")
+            out.append(f"| {shown} | {quantity} | {n} | {mape} | {bias} | {inside} |")
+            shown = ""
     return "\n".join(out) + "\n"
+
+
+def worst_sources(report: str) -> str:
+    """Sources of published steps whose mean error is above a quarter, furthest off first."""
+    found = []
+    for _, rows in _sections(report):
+        tables = [r for r in rows if len(r) == 7 and r[1].isdigit() and r[5].isdigit()]
+        for source, n, mape, _median, bias, _memory_n, _memory in tables:
+            found.append((float(mape.split()[0]), source, n, bias))
+    out = ["| source of the steps | rows | mean error | bias |", "|---|---|---|---|"]
+    limit_percent = 25.0
+    out += [
+        f"| {source} | {n} | {mape} % | {bias} |"
+        for mape, source, n, bias in sorted(found, reverse=True)
+        if mape > limit_percent
+    ]
+    return "\n".join(out) + "\n"
+
+
+TABLES = {
+    "errors": error_table,
+    "step errors": lambda report: error_table(report, ("step time",)),
+    "worst sources": worst_sources,
+}
 
 
 def main(words: list[str]) -> int:
