@@ -6,11 +6,15 @@ code host alike; what is a page is listed in ``include_patterns``.
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "docs" / "_ext")]
+
+# The kernels of the notebooks import this tree too.
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
 
 from simcore import __version__
 
@@ -19,7 +23,10 @@ author = "the simcore authors"
 project_copyright = "Apache-2.0"
 version = release = __version__
 
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx_copybutton", "cli_reference", "plain_docstrings"]
+extensions = [
+    "myst_nb", "sphinx.ext.autodoc", "sphinx_copybutton",
+    "cli_reference", "notebook_times", "plain_docstrings",
+]  # fmt: skip
 root_doc = "docs/index"
 include_patterns = ["docs/*.md", "notebooks/*.md", "validate/REPORT.md", "CHANGELOG.md"]
 exclude_patterns = ["build", "dist", ".venv", ".git", "tests"]
@@ -36,7 +43,8 @@ html_copy_source = False
 html_show_copyright = False
 myst_heading_anchors = 3
 myst_enable_extensions = ["colon_fence", "deflist"]
-copybutton_exclude = ".linenos, .gp, .go"
+copybutton_prompt_text = "$ "  # of a command and its output, the command is copied
+smartquotes = False  # two hyphens are an option, not a dash
 
 # Notebooks: run once, here, and from nothing; one that fails or takes longer fails the build.
 nb_execution_mode = "force"

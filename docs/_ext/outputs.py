@@ -3,7 +3,7 @@
     python docs/_ext/outputs.py            # write every output again
     python docs/_ext/outputs.py --check    # say which differ; exit code 1 if any
 
-In a markdown file, the block of code after one of these comments is an output:
+In a markdown file, the block of code after one of these comments is an output, under its command:
 
     <!-- output of: simcore predict --model gpt2 --gpus T4 -->        the command's
     <!-- output of: simcore validate FILE | head -9 -->               its first lines
@@ -38,7 +38,10 @@ _COMMAND = re.compile(
     r"<!-- output of: (?P<command>simcore .+?)(?: \| head -(?P<lines>\d+))? -->\n\n```text\n"
 )
 _CODE = re.compile(r"<!-- output of the code above -->\n\n```text\n")
-_TABLE = re.compile(r"<!-- (?P<kind>errors|step errors|worst sources) from: (?P<report>\S+) -->\n\n")
+_TABLE = re.compile(
+    r"<!-- (?P<kind>errors|step errors|worst sources) from: (?P<report>\S+) -->\n\n"
+)
+NO_BREAK = "\N{NO-BREAK SPACE}"
 QUANTITIES = ("step time", "run time", "speedup", "peak memory", "resident memory")
 _PYTHON = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _FENCE = re.compile(r"^```$", re.MULTILINE)
@@ -78,7 +81,9 @@ def _blocks(text: str, names: dict[str, Any]) -> Iterator[tuple[int, int, str]]:
             raise ValueError(f"no end of the block after {match[0]!r}")
         if match.re is _COMMAND:
             lines = command_output(match["command"]).splitlines(keepends=True)
-            body = "".join(lines[: int(match["lines"])] if match["lines"] else lines)
+            shown = lines[: int(match["lines"])] if match["lines"] else lines
+            body = f"$ {match['command']}\n" + "".join(shown)
+            body += "...\n" if len(shown) < len(lines) else ""
         else:
             code = [m[1] for m in _PYTHON.finditer(text, ran, match.start())]
             ran = match.start()
@@ -145,7 +150,8 @@ def error_table(report: str, wanted: tuple[str, ...] = QUANTITIES) -> str:
                 continue
             quantity, n, mape, _median, bias, _p90, inside = cells
             quantity = quantity if "," in quantity else f"{quantity}, blind"
-            out.append(f"| {shown} | {quantity} | {n} | {mape} | {bias} | {inside} |")
+            figures = " | ".join(c.replace(" %", f"{NO_BREAK}%") for c in (n, mape, bias, inside))
+            out.append(f"| {shown} | {quantity} | {figures} |")
             shown = ""
     return "\n".join(out) + "\n"
 

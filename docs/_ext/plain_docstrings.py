@@ -26,7 +26,9 @@ def literal_columns(lines: list[str]) -> list[str]:
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register the change."""
 
-    def process(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    def process(
+        app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]
+    ) -> None:
         lines[:] = literal_columns(lines)
 
     app.connect("autodoc-process-docstring", process)
