@@ -16,7 +16,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "docs" / "_ext")]
 # The kernels of the notebooks import this tree too.
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
 
-from simcore import __version__
+from simcore import __version__  # noqa: E402
 
 project = "simcore"
 author = "the simcore authors"
