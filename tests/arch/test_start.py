@@ -12,7 +12,7 @@ import pytest
 
 import simcore
 
-HEAVY = {"torch", "scipy", "matplotlib", "pandas", "networkx"}
+HEAVY = {"torch", "scipy", "matplotlib", "pandas", "networkx", "jinja2", "watchfiles"}
 PREDICT = ["predict", "--model", "latte-xl", "--gpus", "4x8xA6000ada"]
 
 needs_cli = pytest.mark.skipif(
@@ -57,9 +57,12 @@ def test_commands_load_nothing_heavy(arguments: list[str], tmp_path: Path) -> No
 
 def test_public_names_are_lazy_and_complete(tmp_path: Path) -> None:
     assert simcore.__all__ == sorted(simcore.__all__)
-    assert set(simcore.__all__) == {"Prediction", "__version__", "estimate_memory", "predict"}
+    assert set(simcore.__all__) == {
+        "Prediction", "__version__", "compare", "estimate_memory", "memory_timeline", "predict",
+        "scaling", "sweep",
+    }  # fmt: skip
     from simcore.api import predict
-    from simcore.engine.result import Prediction
+    from simcore.api.results import Prediction
 
     assert simcore.predict is predict
     assert simcore.Prediction is Prediction

@@ -1,6 +1,7 @@
 """What the command line, a notebook and a web page all call.
 
-Every function takes plain words and numbers and returns frozen results; nothing prints.
+Every function takes plain words and numbers and returns frozen results that remember how they
+were asked (``api.results``); nothing prints.
 """
 
 from __future__ import annotations
@@ -10,12 +11,23 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from simcore.base.errors import InvalidConfig
+from simcore.api.results import (
+    Asked,
+    Comparison,
+    Memory,
+    MemoryTimeline,
+    Prediction,
+    Scaling,
+    Sweep,
+    Timeline,
+    remembered,
+)
+from simcore.base.errors import InvalidConfig, SimcoreError
 from simcore.engine.predict import Request, fitting_batch
 from simcore.engine.predict import predict as _predict
 from simcore.engine.request import Options, make_request
-from simcore.engine.result import Explanation, Prediction
-from simcore.engine.sweep import Sweep
+from simcore.engine.result import Explanation
+from simcore.engine.result import Prediction as PlainPrediction
 from simcore.engine.sweep import sweep as _sweep
 from simcore.hardware.cluster import parse_cluster, with_network
 from simcore.hardware.profile import load_profile
@@ -25,7 +37,7 @@ from simcore.validate.known import measured_rows
 from simcore.workload.resolve import resolve_model
 
 if TYPE_CHECKING:
-    from simcore.engine.memory_timeline import MemoryTimeline
+    from simcore.engine.views import Roofline, Swing
 
 
 def predict(
@@ -48,13 +60,16 @@ def predict(
     result = _predict(request, keep_timeline=keep_timeline)
     inputs = tuple(options.get("inputs") or ())
     run_steps = _run_steps(model, inputs, result, steps, epochs)
-    return replace(
+    told = replace(
         result,
         fixes=_fixes(request) if not result.fits else (),
         measured=measured_rows(request, result),
         run_steps=run_steps,
         run_time_s=run_steps * result.step_time_s.value if run_steps is not None else None,
     )
+    words = {"model": model, "gpus": gpus, "steps": steps, "epochs": epochs,
+             "keep_timeline": keep_timeline, **options}  # fmt: skip
+    return Prediction.of(told, Asked("predict", words))
 
 
 def explain(model: str, gpus: str, term: str, **options: Unpack[Options]) -> Explanation:
@@ -80,8 +95,74 @@ def memory_timeline(
     """
     from simcore.engine.memory_timeline import memory_timeline as _memory_timeline
 
-    request = make_request(model, gpus, **options)
-    return _memory_timeline(request, expandable_segments=expandable_segments)
+    found = _memory_timeline(
+        make_request(model, gpus, **options), expandable_segments=expandable_segments
+    )
+    words = {"model": model, "gpus": gpus, "expandable_segments": expandable_segments, **options}
+    return remembered(MemoryTimeline, found, "memory_timeline", words)
+
+
+def timeline(model: str, gpus: str, **options: Unpack[Options]) -> Timeline:
+    """Start and finish of every task of one step [s], as ``predict(keep_timeline=True)`` has it."""
+    found = predict(model, gpus, keep_timeline=True, **options).timeline
+    assert isinstance(found, Timeline)
+    return found
+
+
+def scaling(
+    model: str, gpus: str, *, clusters: Sequence[str] | None = None, **options: Unpack[Options]
+) -> Scaling:
+    """The same job on one GPU, on two, … up to ``gpus``, micro-batch and accumulation kept.
+
+    ``clusters`` names the points instead. Points that cannot be (a layout of eight ranks on four
+    GPUs) are left out. Raises UsageError as ``predict`` does, and for a mixed cluster.
+    """
+    from simcore.engine.scaling import check_scales, clusters_up_to, scaling_of
+
+    whole = make_request(model, gpus, **options)
+    check_scales(whole)
+    group = whole.cluster.groups[0]
+    fixed: Options = {
+        **options, "micro_batch": whole.micro_batch, "grad_accum": whole.grad_accum,
+        "global_batch": None, "nnodes": None, "nproc_per_node": None,
+    }  # fmt: skip
+    steps = clusters or clusters_up_to(
+        str(whole.cluster), whole.cluster.n_nodes, group.gpus_per_node
+    )
+    predictions = []
+    for cluster in steps:
+        try:
+            predictions.append(predict(model, cluster, **fixed))
+        except SimcoreError:
+            if len(steps) == 1:
+                raise
+    if not predictions:
+        raise InvalidConfig([f"{model} runs on none of {', '.join(steps)}"])
+    words = {"model": model, "gpus": gpus, "clusters": clusters, **options}
+    return remembered(Scaling, scaling_of(group.gpu.name, predictions), "scaling", words)
+
+
+def roofline(model: str, gpus: str, **options: Unpack[Options]) -> Roofline:
+    """Work, traffic and predicted time of every operator of one micro-step of one GPU."""
+    from simcore.engine.views import roofline as _roofline
+
+    return _roofline(make_request(model, gpus, **options))
+
+
+def sensitivity(
+    model: str, gpus: str, **options: Unpack[Options]
+) -> tuple[float, tuple[Swing, ...]]:
+    """(step time [s], its swing with half and twice of each resource, the widest first)."""
+    from simcore.engine.views import sensitivity as _sensitivity
+
+    return _sensitivity(make_request(model, gpus, **options))
+
+
+def compare(model: str, gpus: Sequence[str], **options: Unpack[Options]) -> Comparison:
+    """The same job on several clusters, side by side."""
+    if not gpus:
+        raise InvalidConfig(["a comparison needs at least one cluster"])
+    return Comparison(tuple(predict(model, g, **options) for g in gpus))
 
 
 def find_terms(term: str) -> tuple[str, ...]:
@@ -124,7 +205,9 @@ def sweep(
     plain = [parse_cluster(g, network=first_network, node=options.get("node")) for g in gpus]
     clusters = [with_network(c, n) for c in plain for n in networks] if networks else plain
     kinds = [replace(first.strategy, parallelism=parallelism_named(s)) for s in strategies]
-    return _sweep(first, clusters, kinds, micro_batches)
+    words = {"model": model, "gpus": gpus, "strategies": strategies,
+             "micro_batches": micro_batches, "networks": networks, **options}  # fmt: skip
+    return remembered(Sweep, _sweep(first, clusters, kinds, micro_batches), "sweep", words)
 
 
 def validate(
@@ -217,7 +300,7 @@ def calibrate_from(
 def _run_steps(
     model: str,
     inputs: tuple[str, ...],
-    result: Prediction,
+    result: PlainPrediction,
     steps: float | None,
     epochs: float | None,
 ) -> float | None:
@@ -269,8 +352,8 @@ def _fixes(request: Request) -> tuple[str, ...]:
 
 
 __all__ = [
-    "Explanation", "Options", "Prediction", "Request", "Sweep", "calibrate_from",
-    "explain", "find_terms",
-    "make_request", "memory_timeline", "predict", "run_violations", "sweep", "validate",
-    "validate_ops",
+    "Comparison", "Explanation", "Memory", "MemoryTimeline", "Options", "Prediction", "Request",
+    "Scaling", "Sweep", "Timeline", "calibrate_from", "compare", "explain", "find_terms",
+    "make_request", "memory_timeline", "predict", "roofline", "run_violations", "scaling",
+    "sensitivity", "sweep", "timeline", "validate", "validate_ops",
 ]  # fmt: skip
