@@ -11,24 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from simcore.api.results import (
-    Asked,
-    Comparison,
-    Memory,
-    MemoryTimeline,
-    Prediction,
-    Scaling,
-    Sweep,
-    Timeline,
-    remembered,
-)
+from simcore.api.results import Asked, Memory, Prediction, Timeline, remembered
 from simcore.base.errors import InvalidConfig, SimcoreError
 from simcore.engine.predict import Request, fitting_batch
 from simcore.engine.predict import predict as _predict
 from simcore.engine.request import Options, make_request
 from simcore.engine.result import Explanation
 from simcore.engine.result import Prediction as PlainPrediction
-from simcore.engine.sweep import sweep as _sweep
 from simcore.hardware.cluster import parse_cluster, with_network
 from simcore.hardware.profile import load_profile
 from simcore.strategy.precision import PRECISIONS
@@ -37,6 +26,7 @@ from simcore.validate.known import measured_rows
 from simcore.workload.resolve import resolve_model
 
 if TYPE_CHECKING:
+    from simcore.api.many import Comparison, MemoryTimeline, Scaling, Sweep
     from simcore.engine.views import Roofline, Swing
 
 
@@ -93,6 +83,7 @@ def memory_timeline(
     ``expandable_segments`` as in ``PYTORCH_CUDA_ALLOC_CONF``. Raises UsageError as ``predict``;
     a job that runs out of memory is an answer (``fits``).
     """
+    from simcore.api.many import MemoryTimeline
     from simcore.engine.memory_timeline import memory_timeline as _memory_timeline
 
     found = _memory_timeline(
@@ -117,6 +108,7 @@ def scaling(
     ``clusters`` names the points instead. Points that cannot be (a layout of eight ranks on four
     GPUs) are left out. Raises UsageError as ``predict`` does, and for a mixed cluster.
     """
+    from simcore.api.many import Scaling
     from simcore.engine.scaling import check_scales, clusters_up_to, scaling_of
 
     whole = make_request(model, gpus, **options)
@@ -160,6 +152,8 @@ def sensitivity(
 
 def compare(model: str, gpus: Sequence[str], **options: Unpack[Options]) -> Comparison:
     """The same job on several clusters, side by side."""
+    from simcore.api.many import Comparison
+
     if not gpus:
         raise InvalidConfig(["a comparison needs at least one cluster"])
     return Comparison(tuple(predict(model, g, **options) for g in gpus))
@@ -197,6 +191,9 @@ def sweep(
     A combination that cannot be (DataParallel on two nodes) is counted with its reason and
     loses none of the others.
     """
+    from simcore.api.many import Sweep
+    from simcore.engine.sweep import sweep as _sweep
+
     if not gpus:
         raise InvalidConfig(["a sweep needs at least one cluster"])
     first_network = networks[0] if networks else options.get("network")
@@ -351,9 +348,34 @@ def _fixes(request: Request) -> tuple[str, ...]:
     return tuple(found)
 
 
+def report(model: str, gpus: Sequence[str] | str, **options: Unpack[Options]) -> str:
+    """A self-contained HTML page about one job, on one cluster or side by side on several.
+
+    No script, no link to anywhere, below a megabyte. What one cluster does not have (memory over
+    the step with model parallelism) is told in the page. Raises UsageError as ``predict`` does,
+    and where jinja2 or matplotlib is missing.
+    """
+    from simcore.api.document import facts_of
+    from simcore.report.html import page
+
+    return page(facts_of(model, gpus, **options))
+
+
+#: Results that a prediction does without load on first use.
+_LATER = ("Comparison", "MemoryTimeline", "Scaling", "Sweep")
+
+
+def __getattr__(name: str) -> object:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from simcore.api import many
+
+    return getattr(many, name)
+
+
 __all__ = [
     "Comparison", "Explanation", "Memory", "MemoryTimeline", "Options", "Prediction", "Request",
     "Scaling", "Sweep", "Timeline", "calibrate_from", "compare", "explain", "find_terms",
-    "make_request", "memory_timeline", "predict", "roofline", "run_violations", "scaling",
+    "make_request", "memory_timeline", "predict", "report", "roofline", "run_violations", "scaling",
     "sensitivity", "sweep", "timeline", "validate", "validate_ops",
 ]  # fmt: skip

@@ -15,20 +15,8 @@ from simcore.report.html.document import Facts, Sources, Told
 T = TypeVar("T")
 
 
-def report(model: str, gpus: Sequence[str] | str, **options: Unpack[Options]) -> str:
-    """A self-contained HTML page about one job, on one cluster or side by side on several.
-
-    No script, no link to anywhere, below a megabyte. What one cluster does not have (memory over
-    the step with model parallelism) is told in the page. Raises UsageError as ``predict`` does,
-    and where jinja2 or matplotlib is missing.
-    """
-    from simcore.report.html import page
-
-    return page(facts_of(model, gpus, **options))
-
-
 def facts_of(model: str, gpus: Sequence[str] | str, **options: Unpack[Options]) -> Facts:
-    """What the page says, as data."""
+    """What the page of ``api.report`` says, as data. Raises UsageError as ``predict`` does."""
     from simcore import __version__, api
 
     clusters = [gpus] if isinstance(gpus, str) else list(dict.fromkeys(gpus))

@@ -11,16 +11,15 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from simcore.base.errors import UnknownName, UsageError
-from simcore.engine import memory_timeline as engine_memory
 from simcore.engine import result as engine
-from simcore.engine import scaling as engine_scaling
-from simcore.engine import sweep as engine_sweep
 from simcore.engine import timeline as engine_timeline
 from simcore.engine.request import Options
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from pandas import DataFrame
+
+    from simcore.api.many import Comparison, MemoryTimeline
 
 T = TypeVar("T")
 
@@ -114,6 +113,11 @@ def _as(cls: type[T], plain: Any, **more: Any) -> T:
     return cls(**{f.name: getattr(plain, f.name) for f in fields(plain)}, **more)
 
 
+def remembered(cls: type[T], plain: Any, function: str, words: Mapping[str, Any]) -> T:
+    """A result of the engine as ``cls``, with the call of ``simcore.api`` that made it."""
+    return _as(cls, plain, asked=Asked(function, dict(words)))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory(Shown, engine.MemoryResult):
     """Memory of the fullest GPU at its peak. ``replace`` predicts again."""
@@ -183,7 +187,17 @@ class Prediction(Shown, engine.Prediction):
 
     def compare(self, *others: Prediction) -> Comparison:
         """This prediction and others side by side."""
+        from simcore.api.many import Comparison
+
         return Comparison((self, *others))
+
+    def to_html(self) -> str:
+        """The whole report as one self-contained page, as ``simcore report`` writes it."""
+        from simcore import api
+
+        if self.asked is None:
+            raise UsageError("a report needs to know how the result was asked")
+        return api.report(**_request_words(self.asked))
 
     def _plotted(self, kind: str) -> Any:
         from simcore import api
@@ -217,71 +231,3 @@ def _memory_over_step(asked: Asked | None) -> MemoryTimeline:
     if asked is None:
         raise UsageError("this result does not know how it was asked")
     return api.memory_timeline(**_request_words(asked))
-
-
-@dataclass(frozen=True, eq=False)
-class MemoryTimeline(Shown, engine_memory.MemoryTimeline):
-    """Memory of the fullest GPU over one step."""
-
-    plots: ClassVar[tuple[str, ...]] = ("memory-over-step",)
-    asked: Asked | None = field(default=None, repr=False, compare=False)
-
-    def replace(self, **changes: Any) -> MemoryTimeline:
-        """The memory of the same job over a step with something changed."""
-        changed: MemoryTimeline = self._again(changes)
-        return changed
-
-
-@dataclass(frozen=True, eq=False)
-class Sweep(Shown, engine_sweep.Sweep):
-    """Many configurations of one model."""
-
-    plots: ClassVar[tuple[str, ...]] = ("pareto",)
-    asked: Asked | None = field(default=None, repr=False, compare=False)
-
-    def replace(self, **changes: Any) -> Sweep:
-        """The same sweep with something changed."""
-        changed: Sweep = self._again(changes)
-        return changed
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Scaling(Shown, engine_scaling.Scaling):
-    """One job on more and more GPUs."""
-
-    plots: ClassVar[tuple[str, ...]] = ("scaling", "time", "memory")
-    asked: Asked | None = field(default=None, repr=False, compare=False)
-
-    def replace(self, **changes: Any) -> Scaling:
-        """The same curve with something changed."""
-        changed: Scaling = self._again(changes)
-        return changed
-
-    def _plotted(self, kind: str) -> Any:
-        return list(self.predictions) if kind in ("time", "memory") else self
-
-
-@dataclass(frozen=True)
-class Comparison(Shown, engine.Comparison):
-    """Predictions side by side."""
-
-    plots: ClassVar[tuple[str, ...]] = ("time", "memory")
-    asked: Asked | None = field(default=None, repr=False, compare=False)
-
-    def replace(self, **changes: Any) -> Comparison:
-        """Every prediction again with something changed."""
-        made = []
-        for p in self.predictions:
-            if not isinstance(p, Prediction):
-                raise UsageError("this comparison does not know how it was asked")
-            made.append(p.replace(**changes))
-        return Comparison(tuple(made))
-
-    def _plotted(self, kind: str) -> Any:
-        del kind
-        return list(self.predictions)
-
-
-def remembered(cls: type[T], plain: Any, function: str, words: Mapping[str, Any]) -> T:
-    """A result of the engine as ``cls``, with the call of ``simcore.api`` that made it."""
-    return _as(cls, plain, asked=Asked(function, dict(words)))
