@@ -13,12 +13,12 @@ _COLUMNS = re.compile(r"\S {3,}\S")
 
 
 def literal_columns(lines: list[str]) -> list[str]:
-    """The lines, with ``::`` before each paragraph that is set in columns."""
+    """The lines, each paragraph that is set in columns as a block of text."""
     out: list[str] = []
     for blank, group in groupby(lines, key=lambda line: not line.strip()):
         paragraph = list(group)
         if not blank and any(_COLUMNS.search(line.strip()) for line in paragraph):
-            paragraph = ["::", "", *(f"    {line}" for line in paragraph)]
+            paragraph = [".. code-block:: text", "", *(f"    {line}" for line in paragraph)]
         out += paragraph
     return out
 
