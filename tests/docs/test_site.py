@@ -86,8 +86,8 @@ def test_site_builds_and_stays_at_home(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
     pages = sorted((tmp_path / "site").rglob("*.html"))
     written = {p.relative_to(tmp_path / "site").with_suffix("").as_posix() for p in pages}
-    sources = [*ROOT.glob("docs/*.md"), *ROOT.glob("notebooks/*.md")]
-    assert len(sources) >= 12
+    sources = [*ROOT.glob("docs/*.md"), *ROOT.glob("notebooks/[0-9]*.md")]
+    assert len(sources) >= 18
     assert {p.relative_to(ROOT).with_suffix("").as_posix() for p in sources} <= written
     fetched = {p.name: found for p in pages if (found := off_site(p.read_text(encoding="utf-8")))}
     assert not fetched
