@@ -16,7 +16,7 @@ from simcore.cli.output import complain
 from simcore.cli.predict import predict
 
 #: More clusters than this do not stand side by side, and pass a megabyte.
-MOST = 6
+MOST = 4
 
 
 @takes_job(predict)

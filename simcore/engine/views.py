@@ -53,7 +53,7 @@ class Roofline:
     """The ops of one micro-step against what the datasheet promises.
 
     ``peak_flop_per_s`` is the dense peak of the precision, ``bw_bytes_per_s`` that of memory.
-    With a pipeline the ops are those of its first stage.
+    With a pipeline the ops are those of its first stage. Autocast's casts of weights are no op's.
     """
 
     model: str

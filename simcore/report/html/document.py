@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from simcore.base.units import format_seconds, format_si
 from simcore.engine.memory_timeline import MemoryTimeline
@@ -11,9 +11,12 @@ from simcore.engine.result import Comparison, Explanation, Prediction
 from simcore.engine.scaling import Scaling
 from simcore.engine.views import Roofline, Swing
 from simcore.report.html.cards import (
-    card_of,
     comparison_table,
+    facts_of,
     scaling_table,
+    settings_line,
+    title_of,
+    verdict_of,
 )
 from simcore.report.html.parts import Card, Section, Table, numeric, picture
 from simcore.report.terms import HIDDEN, memory_label, time_label
@@ -79,37 +82,46 @@ def document(facts: Facts) -> Document:
     sections += [_inputs(facts), _assumptions(facts)]
     for told in facts.told:
         for part in (_time, _memory, _scaling, _what_if, _ops, _measured, _gaps):
-            found = part(told)
+            found = part(told, several)
             if found is not None:
                 sections.append(_of_cluster(found, told, several))
     if facts.sources:
         sections.append(_sources(facts))
+    named = {"compared", "inputs", "assumptions", "sources"}
+    sections = [
+        replace(s, label=s.heading) if not several or s.key in named else s for s in sections
+    ]
     return Document(
         title=f"{first.model_full_name} on {clusters}",
         made=f"Predicted by simcore {facts.version}, not measured. Intervals hold 80 %.",
         command=facts.command,
-        cards=[_card(t.prediction) for t in facts.told],
+        cards=[_card(t.prediction, several) for t in facts.told],
         sections=sections,
     )
 
 
-def _card(p: Prediction) -> Card:
-    card = card_of.dispatch(Prediction)(p)
-    assert isinstance(card, Card)
-    return card
+def _card(p: Prediction, several: bool) -> Card:
+    """The answer in short; tables and pictures have their sections."""
+    return Card(
+        title=p.cluster if several else title_of(p),
+        subtitle=settings_line(p),
+        good=p.fits,
+        verdict=verdict_of(p.memory),
+        facts=facts_of(p),
+    )
 
 
 def _of_cluster(section: Section, told: Told, several: bool) -> Section:
+    """Of several clusters each section names its own, and one link on top leads to the first."""
     if not several:
         return section
-    key = "".join(c if c.isalnum() else "-" for c in told.prediction.cluster)
-    return Section(
-        f"{section.key}-{key}",
-        f"{section.heading}: {told.prediction.cluster}",
-        section.lines,
-        section.items,
-        section.tables,
-        section.pictures,
+    cluster = told.prediction.cluster
+    key = "".join(c if c.isalnum() else "-" for c in cluster)
+    return replace(
+        section,
+        key=f"{section.key}-{key}",
+        heading=f"{section.heading}: {cluster}",
+        label=cluster if section.key == "time" else "",
     )
 
 
@@ -150,7 +162,9 @@ def _inputs(facts: Facts) -> Section:
         ("grad-accum", f"{p.grad_accum:,}"),
     ):
         if value:
-            by = "default" if flag in default else "given" if flag in given else "derived"
+            chosen = flag in given
+            plain = flag in default or (flag == "offload" and not chosen)
+            by = "default" if plain else "given" if chosen else "derived"
             rows.append((flag, value, by))
     shown = {r[0] for r in rows} | {"gpus"}
     rows += [(k, v, "given") for k, v in facts.given if k.replace("_", "-") not in shown]
@@ -188,10 +202,13 @@ def _terms(
     )  # fmt: skip
 
 
-def _time(told: Told) -> Section:
+def _time(told: Told, several: bool) -> Section:
+    """Beside others the bar is in the comparison already."""
     p = told.prediction
     values = {k: v for k, v in p.time_s.items() if v > 0 and k != "compute"}
-    pictures = [picture("time", [p], f"step time of {p.model} on {p.cluster}, by term")]
+    pictures = []
+    if not several:
+        pictures.append(picture("time", [p], f"step time of {p.model} on {p.cluster}, by term"))
     if p.timeline is not None:
         caption = f"when each stream works in one step of {p.model} on {p.cluster}"
         pictures.append(picture("timeline", p, caption))
@@ -201,13 +218,15 @@ def _time(told: Told) -> Section:
     return Section("time", "Where the time goes", lines, tables=(table,), pictures=pictures)
 
 
-def _memory(told: Told) -> Section:
+def _memory(told: Told, several: bool) -> Section:
     p = told.prediction
     table = _terms(
         told, "memory", p.memory.terms, lambda v: format_si(v, "B"), p.memory.device_bytes
     )
     where = f"{p.model} on {p.cluster}"
-    pictures = [picture("memory", [p], f"memory of the fullest GPU of {where}, by term")]
+    pictures = []
+    if not several:
+        pictures.append(picture("memory", [p], f"memory of the fullest GPU of {where}, by term"))
     if told.memory is not None:
         caption = f"memory over the allocations of one step of {where}"
         pictures.append(picture("memory-over-step", told.memory, caption))
@@ -215,7 +234,8 @@ def _memory(told: Told) -> Section:
     return Section("memory", "Where the memory goes", lines, tables=(table,), pictures=pictures)
 
 
-def _scaling(told: Told) -> Section | None:
+def _scaling(told: Told, several: bool) -> Section | None:
+    del several
     s = told.scaling
     if s is None or len(s) < 2:
         return None
@@ -225,7 +245,8 @@ def _scaling(told: Told) -> Section | None:
     )
 
 
-def _what_if(told: Told) -> Section | None:
+def _what_if(told: Told, several: bool) -> Section | None:
+    del several
     p = told.prediction
     if told.sensitivity is None:
         return None
@@ -252,7 +273,8 @@ def _what_if(told: Told) -> Section | None:
     return Section("what-if", "What if", lines, tables=(table,), pictures=shown)
 
 
-def _ops(told: Told) -> Section | None:
+def _ops(told: Told, several: bool) -> Section | None:
+    """With several clusters the table alone: a picture of each would pass a megabyte."""
     r = told.roofline
     if r is None or not r.ops:
         return None
@@ -276,12 +298,12 @@ def _ops(told: Told) -> Section | None:
         head, rows, numeric(3, 4, 5, 6, 7),
     )  # fmt: skip
     caption = f"ops of {r.model} in {r.precision} against peak and bandwidth of {r.gpu}"
-    return Section(
-        "ops", "The model's ops", tables=(table,), pictures=(picture("roofline", r, caption),)
-    )
+    shown = () if several else (picture("roofline", r, caption),)
+    return Section("ops", "The model's ops", tables=(table,), pictures=shown)
 
 
-def _measured(told: Told) -> Section | None:
+def _measured(told: Told, several: bool) -> Section | None:
+    del several
     p = told.prediction
     if not p.measured:
         return None
@@ -305,7 +327,8 @@ def _measured(told: Told) -> Section | None:
     return Section("measured", "Beside measurements", tables=(table,))
 
 
-def _gaps(told: Told) -> Section | None:
+def _gaps(told: Told, several: bool) -> Section | None:
+    del several
     if not told.gaps:
         return None
     return Section("gaps", "What is not in this report", items=told.gaps)

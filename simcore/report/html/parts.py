@@ -30,7 +30,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Section:
-    """A heading and what stands under it."""
+    """A heading and what stands under it; ``label`` names it among the links on top."""
 
     key: str
     heading: str
@@ -38,6 +38,7 @@ class Section:
     items: Sequence[str] = ()
     tables: Sequence[Table] = ()
     pictures: Sequence[Picture] = ()
+    label: str = ""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ Array = NDArray[np.float64]
 #: Space above the highest line; a device limit further above than this is left to the legend.
 _HEADROOM, _FAR = 1.15, 2.5
 #: Columns of a plot; each shows the fullest event of its stretch.
-_COLUMNS = 480
+_COLUMNS = 300
 #: A phase narrower than this share of the plot gets no name.
 _NARROW_FRAC = 0.02
 

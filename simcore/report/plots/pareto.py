@@ -19,6 +19,9 @@ from simcore.report.plots.canvas import (
     plain_numbers,
 )
 
+#: A step of the front narrower than this share of the axis carries no name.
+_ROOM_FRAC = 0.12
+
 
 def draw(sweep: Sweep) -> Drawing:
     """A mark a strategy, hollow where it does not fit; the front is a stepped line."""
@@ -39,16 +42,23 @@ def draw(sweep: Sweep) -> Drawing:
     front = np.flatnonzero(sweep.front)
     axes.step(sweep.n_gpus[front], sweep.samples_per_s[front], where="post", color="black",
               linewidth=1.6, zorder=3, label="front of what fits")  # fmt: skip
-    last = -np.inf
-    for i in front:
-        if np.log(sweep.n_gpus[i]) - last < 0.3:
-            continue
-        last = float(np.log(sweep.n_gpus[i]))
+    widest = np.log(sweep.n_gpus.max() / sweep.n_gpus.min()) if len(front) else 0.0
+    for n, (i, after) in enumerate(zip(front, [*front[1:], None], strict=True)):
+        step = np.log(sweep.n_gpus[after] / sweep.n_gpus[i]) if after is not None else widest
+        if step < _ROOM_FRAC * widest:
+            continue  # its name would run into the next
+        last = after is None and n > 0
         axes.annotate(
-            f"{sweep.strategies[sweep.strategy[i]]}, micro-batch {sweep.micro_batch[i]:.0f}",
-            (sweep.n_gpus[i], sweep.samples_per_s[i]), xytext=(-4, 9),
-            textcoords="offset points", ha="center", va="bottom", fontsize=SMALL, zorder=7,
-        )  # fmt: skip
+            f"{sweep.strategies[sweep.strategy[i]]}, {sweep.micro_batch[i]:.0f}",
+            (sweep.n_gpus[i], sweep.samples_per_s[i]),
+            xytext=(-12, 0) if last else (14, -3),
+            textcoords="offset points",
+            ha="right" if last else "left",
+            va="center" if last else "top",
+            fontsize=SMALL,
+            zorder=7,
+            bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1.0},
+        )
     if (~sweep.fits & known).any():
         axes.plot([], [], "o", markerfacecolor="none", markeredgecolor="0.55",
                   label="hollow: does not fit")  # fmt: skip
@@ -62,7 +72,7 @@ def draw(sweep: Sweep) -> Drawing:
     plain_numbers(axes.yaxis, subs=(1.0, 2.0, 5.0) if high / low < 200 else (1.0,))
     axes.set_xlabel("GPUs", fontsize=TEXT)
     axes.set_ylabel("samples a second", fontsize=TEXT)
-    headline(axes, f"{int(known.sum()):,} configurations")
+    headline(axes, f"{int(known.sum()):,} configurations; on the front: strategy, micro-batch")
     plain(axes, grid="both")
     axes.legend(loc="lower right", fontsize=SMALL, framealpha=0.95)
     return figure

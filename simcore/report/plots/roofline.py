@@ -67,7 +67,7 @@ def draw(data: Roofline) -> Drawing:
     moved = sum(op.time_s for op in data.ops if op not in shown) / total
     low = min((op.intensity_flop_per_byte for op in shown), default=1.0) / 2
     high = max((op.intensity_flop_per_byte for op in shown), default=1.0)
-    low, high = min(low, data.ridge_flop_per_byte / 4), 4 * max(high, data.ridge_flop_per_byte)
+    low, high = min(low, data.ridge_flop_per_byte / 30), 4 * max(high, data.ridge_flop_per_byte)
     roof = [low, data.ridge_flop_per_byte, high]
     peak = data.peak_flop_per_s / TERA
     axes.plot(roof, [low * data.bw_bytes_per_s / TERA, peak, peak], color="black", linewidth=2.0,
@@ -78,8 +78,9 @@ def draw(data: Roofline) -> Drawing:
     axes.set(xscale="log", yscale="log", xlim=(low, high))
     slowest = min((op.achieved_flop_per_s / TERA for op in shown), default=peak / 100)
     axes.set_ylim(max(slowest / 2, peak / 20000), 3.0 * peak)
+    bottom, top = axes.get_ylim()
     plain_numbers(axes.xaxis)
-    plain_numbers(axes.yaxis)
+    plain_numbers(axes.yaxis, subs=(1.0, 2.0, 5.0) if top / bottom < 100 else (1.0,))
     axes.set_xlabel("arithmetic intensity [FLOP/byte]", fontsize=TEXT)
     axes.set_ylabel("predicted rate [TFLOP/s]", fontsize=TEXT)
     headline(axes, f"{data.model} in {data.precision} on {data.gpu}, micro-batch "
@@ -115,4 +116,6 @@ def _name(axes: Axes, ops: list[OpPoint], total_s: float) -> None:
         for op in found:
             lines.append(f"{number}  {op.name} {op.part}, {percent(op.time_s / total_s)}")
     axes.text(0.02, 0.97, "\n".join(lines), transform=axes.transAxes, ha="left", va="top",
-              fontsize=SMALL, linespacing=1.35, zorder=7)  # fmt: skip
+              fontsize=SMALL, linespacing=1.35, zorder=7,
+              bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 2.0},
+              )  # fmt: skip

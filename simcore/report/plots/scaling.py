@@ -40,7 +40,7 @@ def draw(scaling: Scaling) -> Drawing:
     _curve(left, scaling, "speedup", 1.0)
     left.set_yscale("log")
     left.set_ylabel("speed-up over one GPU", fontsize=TEXT)
-    low = min([1.0, *(p.speedup.low for p in scaling.points)])
+    low = 0.9 * min(p.speedup.low for p in scaling.points)
     _ticks(left, gpus, "yaxis", low, 1.25 * max(gpus))
     headline(left, f"{scaling.model} on {scaling.gpu}")
     right.axhline(PERCENT, linestyle=":", color=INK, linewidth=1.2)

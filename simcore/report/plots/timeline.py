@@ -20,6 +20,9 @@ _LABELS = {"communication": "communication", "host": "host: issuing kernels"}
 #: Gaps below this share of the step do not part two pieces of the same work.
 _GAP_FRAC = 0.0015
 
+#: From this many pieces on, their edges would be all that shows.
+_MANY = 12
+
 Piece = tuple[float, float]
 
 
@@ -33,7 +36,8 @@ def draw(data: Timeline | Prediction) -> Drawing:
     for (stream, term), bars in pieces.items():
         axes.broken_barh(
             [(a / MILLI, (b - a) / MILLI) for a, b in bars],
-            (streams.index(stream) - 0.36, 0.72), **fill_of(_TERMS.get(term, term)),
+            (streams.index(stream) - 0.36, 0.72),
+            **{**fill_of(_TERMS.get(term, term)), "linewidth": 0.6 if len(bars) < _MANY else 0.15},
         )  # fmt: skip
     terms = dict.fromkeys(term for _, term in pieces)
     axes.legend(
@@ -47,8 +51,9 @@ def draw(data: Timeline | Prediction) -> Drawing:
     end = float(line.finish_s[:, 0].max())
     if isinstance(data, Prediction) and (mean := data.step_time_s.value) > 1.005 * end:
         axes.axvline(mean / MILLI, color="black", linestyle="--", linewidth=1.4)
+        beyond = "with exchanges and bubble" if data.layout else "next step: data loading is slower"
         axes.annotate(
-            "next step: data loading is slower", (mean / MILLI, 0.5),
+            beyond, (mean / MILLI, 0.5),
             xycoords=("data", "axes fraction"), xytext=(-4, 0), textcoords="offset points",
             rotation=90, ha="right", va="center", fontsize=SMALL,
         )  # fmt: skip
@@ -68,7 +73,8 @@ def _line_of(data: Timeline | Prediction) -> tuple[Timeline, str]:
         return data, "one step"
     if data.timeline is None:
         raise ValueError("predict with keep_timeline=True to draw a timeline")
-    return data.timeline, f"one step of {data.model} on {data.cluster}, {data.strategy}"
+    what = f"the slowest stage of {data.layout}, alone" if data.layout else data.strategy
+    return data.timeline, f"one step of {data.model} on {data.cluster}, {what}"
 
 
 def _pieces(line: Timeline) -> dict[tuple[str, str], list[Piece]]:

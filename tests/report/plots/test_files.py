@@ -74,11 +74,11 @@ def test_rounding_of_coordinates_moves_nothing_visible(answer: api.Prediction) -
 
 
 def test_kinds_have_a_file_and_a_result_that_draws_them() -> None:
-    from simcore.api import results
+    from simcore.api import many, results
 
     shown = {
         kind
-        for cls in vars(results).values()
+        for cls in (*vars(results).values(), *vars(many).values())
         if isinstance(cls, type) and issubclass(cls, results.Shown)
         for kind in cls.plots
     }
