@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import plain_docstrings
 import pytest
 import typer
 
 from simcore.cli.main import app
+from simcore.report.plots import KINDS
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
 def test_columns_become_a_block_of_text() -> None:
@@ -29,3 +35,10 @@ def test_reference_names_every_command_and_option() -> None:
         for option in (o for p in command.params for o in p.opts if o.startswith("--")):
             assert option in text, f"{name} {option}"
     assert text.count("| word | meaning |") == text.count("\n## ") + 1
+
+
+def test_every_kind_of_picture_is_on_its_page() -> None:
+    page = (DOCS / "pictures.md").read_text(encoding="utf-8")
+    shown = set(re.findall(r"\(plots/([\w-]+)\.png\)", page))
+    assert all((DOCS / "plots" / f"{name}.png").is_file() for name in shown)
+    assert not {k for k in KINDS if f"`{k}`" not in page and f"## {k}:" not in page}
