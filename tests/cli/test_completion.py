@@ -36,6 +36,12 @@ def _zsh(process: Callable, line: str) -> str:
         ("simcore show link nvlink", "nvlink4"),
         ("simcore list pre", "precisions"),
         ("simcore predict --micro", "--micro-batch"),
+        ("simcore predict --plot-kind roof", "roofline"),
+        ("simcore report --gpus 8xA100 --gpus 4x8xA6000a", "4x8xA6000ada"),
+        ("simcore report --model latte-x", "latte-xl"),
+        ("simcore report --strategy zero", "zero3"),
+        ("simcore rep", "report"),
+        ("simcore conf", "config"),
     ],
 )
 def test_bash(line: str, found: str, process: Callable) -> None:

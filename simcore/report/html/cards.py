@@ -250,7 +250,7 @@ def _sweep(s: Sweep) -> Card:
 
 def comparison_table(c: Comparison) -> Table:
     """One column a prediction."""
-    head = ("", *(", ".join(words) for words in told_apart(c.predictions)))
+    head = ("quantity", *(", ".join(words) for words in told_apart(c.predictions)))
     return Table("side by side", head, comparison_rows(c), numeric(*range(1, len(head))))
 
 
