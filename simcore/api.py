@@ -18,33 +18,36 @@ from simcore.engine.result import Explanation, Prediction
 from simcore.engine.sweep import Sweep
 from simcore.engine.sweep import sweep as _sweep
 from simcore.hardware.cluster import parse_cluster, with_network
-from simcore.hardware.profile import load_profile
+from simcore.hardware.profile import Profile, load_profile
 from simcore.strategy.precision import PRECISIONS
 from simcore.strategy.strategy import parallelism_named
 from simcore.validate.known import measured_rows
-from simcore.workload.resolve import resolve_model
+from simcore.workload.resolve import ModelSource, resolve_model
 
 if TYPE_CHECKING:
+    from simcore.engine.emit import LaunchFile
     from simcore.engine.memory_timeline import MemoryTimeline
 
 
 def predict(
-    model: str,
+    model: str | ModelSource,
     gpus: str,
     *,
     steps: float | None = None,
     epochs: float | None = None,
     keep_timeline: bool = False,
+    profile: Profile | None = None,
     **options: Unpack[Options],
 ) -> Prediction:
     """Predict one training job on a cluster such as ``4x8xA6000ada``.
 
     ``options`` are the command line's words (see ``Options``); what is not given takes the
     model's default and is listed in ``Prediction.defaults``. ``steps`` or ``epochs`` ask for the
-    time of a whole run. Raises UsageError (every violation at once) for a wrong request; a job
-    that does not fit is an answer, not an error.
+    time of a whole run. ``profile`` is a calibration that is not a file (``read_calibration``), a
+    ``model`` may be what ``read_config`` made. Raises UsageError (every violation at once) for a
+    wrong request; a job that does not fit is an answer, not an error.
     """
-    request = make_request(model, gpus, **options)
+    request = make_request(model, gpus, profile=profile, **options)
     result = _predict(request, keep_timeline=keep_timeline)
     inputs = tuple(options.get("inputs") or ())
     run_steps = _run_steps(model, inputs, result, steps, epochs)
@@ -214,8 +217,69 @@ def calibrate_from(
     }
 
 
+def launch_file(
+    dialect: str,
+    model: str | ModelSource,
+    gpus: str,
+    *,
+    profile: Profile | None = None,
+    **options: Unpack[Options],
+) -> LaunchFile:
+    """The job as a launch file of another program (``choices()["emit"]``).
+
+    Raises UsageError as ``predict`` does, and with everything that the format cannot express.
+    """
+    from simcore.engine.emit import launch_file as _launch_file
+
+    request = make_request(model, gpus, profile=profile, **options)
+    return _launch_file(dialect, request, _seq_len(model, options))
+
+
+def read_config(text: str, name: str) -> ModelSource:
+    """A Hugging Face ``config.json``'s text as a model; nothing is executed, fetched or opened.
+
+    ``name`` is what errors call it. Raises DataError with the line.
+    """
+    from simcore.workload.huggingface.read import parse_config
+
+    return parse_config(text, Path(name))
+
+
+def read_calibration(text: str, name: str) -> Profile:
+    """A calibration's YAML text as a profile; aliases, tags, deep nesting and size are refused.
+
+    ``name`` is what errors call it. Raises DataError with the line.
+    """
+    from simcore.hardware.profile import profile_of
+    from simcore.hardware.profile import read_calibration as _read_calibration
+
+    return profile_of(_read_calibration(text, name))
+
+
+def choices() -> dict[str, tuple[str, ...]]:
+    """The names that options take, by option; ``gpu`` is the type in a cluster."""
+    from simcore.engine.choices import choices as _choices
+
+    return _choices()
+
+
+def _seq_len(model: str | ModelSource, options: Options) -> int | None:
+    """What was asked for, what the launch file says, or the model's own."""
+    if (asked := options.get("seq_len")) is not None:
+        return asked
+    if (launch := options.get("launch")) is not None:
+        from simcore.strategy.dialects import read_launch
+
+        if (stated := read_launch(launch).seq_len) is not None:
+            return stated
+    inputs = tuple(options.get("inputs") or ())
+    source = resolve_model(model, inputs=inputs) if isinstance(model, str) else model
+    value = getattr(source, "config", {}).get("seq_len")
+    return value if isinstance(value, int) else None
+
+
 def _run_steps(
-    model: str,
+    model: str | ModelSource,
     inputs: tuple[str, ...],
     result: Prediction,
     steps: float | None,
@@ -227,7 +291,7 @@ def _run_steps(
         return float(steps)
     if epochs is None:
         return None
-    source = resolve_model(model, inputs=inputs)
+    source = resolve_model(model, inputs=inputs) if isinstance(model, str) else model
     data = source.dataset
     if data is None:
         raise InvalidConfig([f"{source.name} has no data set: give --steps"])
@@ -270,7 +334,8 @@ def _fixes(request: Request) -> tuple[str, ...]:
 
 __all__ = [
     "Explanation", "Options", "Prediction", "Request", "Sweep", "calibrate_from",
-    "explain", "find_terms",
-    "make_request", "memory_timeline", "predict", "run_violations", "sweep", "validate",
+    "choices", "explain", "find_terms", "launch_file",
+    "make_request", "memory_timeline", "predict", "read_calibration", "read_config",
+    "run_violations", "sweep", "validate",
     "validate_ops",
 ]  # fmt: skip
