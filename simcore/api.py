@@ -256,6 +256,16 @@ def read_calibration(text: str, name: str) -> Profile:
     return profile_of(_read_calibration(text, name))
 
 
+def model_named(name: str) -> ModelSource:
+    """An entry of models_db: never a path or a callable, whatever the name looks like.
+
+    Raises UnknownName with the nearest.
+    """
+    from simcore.workload.models import MODELS
+
+    return MODELS[name]
+
+
 def choices() -> dict[str, tuple[str, ...]]:
     """The names that options take, by option; ``gpu`` is the type in a cluster."""
     from simcore.engine.choices import choices as _choices
@@ -335,7 +345,7 @@ def _fixes(request: Request) -> tuple[str, ...]:
 __all__ = [
     "Explanation", "Options", "Prediction", "Request", "Sweep", "calibrate_from",
     "choices", "explain", "find_terms", "launch_file",
-    "make_request", "memory_timeline", "predict", "read_calibration", "read_config",
+    "make_request", "memory_timeline", "model_named", "predict", "read_calibration", "read_config",
     "run_violations", "sweep", "validate",
     "validate_ops",
 ]  # fmt: skip

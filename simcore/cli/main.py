@@ -24,6 +24,7 @@ from simcore.cli.calibrate import calibrate
 from simcore.cli.catalog import list_, show
 from simcore.cli.output import PIPE_CLOSED, PipeClosedError, complain, write
 from simcore.cli.predict import predict
+from simcore.cli.serve import serve
 from simcore.cli.trace_model import trace_model
 from simcore.cli.validate import validate
 
@@ -67,6 +68,7 @@ app.command(short_help="Does a job fit, how fast is it, what limits it.")(predic
 app.command(short_help="Predictions beside measured runs.")(validate)
 app.command("trace-model", short_help="An nn.Module as a model file.")(trace_model)
 app.command(short_help="Fit to your own measured steps; used with --calibration.")(calibrate)
+app.command(short_help="A local web page and JSON API.")(serve)
 app.command("list", short_help="Names: gpus, models, nodes, links, strategies...")(list_)
 app.command(short_help="Every figure of a gpu, model, node or link, with its source.")(show)
 
