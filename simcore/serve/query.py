@@ -21,7 +21,7 @@ Name = Annotated[str, StringConstraints(min_length=1, max_length=100)]
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
 Degree = Annotated[int, Field(ge=1, le=4096)]
 #: A run is at most this long: beyond, a number is a slip of the keyboard.
-_LONGEST = 1e12
+_LONGEST = 1e11
 Length = Annotated[float, Field(gt=0, le=_LONGEST, allow_inf_nan=False)]
 
 

@@ -1,6 +1,6 @@
 // Ties form, server and cards together.
 
-import { card, problemCard, scales } from "./card.js";
+import { card, problemCard, scales, sideBySide } from "./card.js";
 import { patterns, scalingChart, scalingTable } from "./charts.js";
 import { Controls } from "./controls.js";
 import { h } from "./dom.js";
@@ -33,9 +33,11 @@ async function ask(item, started = performance.now()) {
     item.dirty = false;
     const said = query(item.setup);
     try {
-      const answer = await get("answer", said);
+      const answer = await (item.early ?? get("answer", said));
+      item.early = null;
       Object.assign(item, { answer, problems: null });
     } catch (err) {
+      item.early = null;
       Object.assign(item, { answer: null, curve: null, problems: problemsOf(err) });
     }
     if (item.dirty) continue;
@@ -79,20 +81,34 @@ function render() {
       h("article", { class: "panel card" }, h("p", { class: "muted" }, "asking …"));
   });
   $("cards").replaceChildren(...cards);
-  $("cards").dataset.count = String(entries.length);
+  $("side").hidden = entries.length < 2;
+  if (entries.length > 1) $("side-table").replaceChildren(sideBySide(entries, scale));
   const now = entries[active];
   controls.problems(now.problems ?? []);
   if (now.answer) controls.defaults(now.answer);
   renderScaling();
+  summarise(now);
   tell();
+}
+
+/** On a narrow screen the answer is below the form: its gist stays in sight. */
+function summarise({ answer, problems }) {
+  const text = answer
+    ? [h("strong", {}, `${answer.fits ? "✓" : "✗"} ${answer.verdict.label}`), ` step ${answer.step.text}, `,
+      `${answer.memory.text} of ${answer.memory.limit}`]
+    : [problems ? "✗ no answer" : "asking …"];
+  $("summary").replaceChildren(`${LETTERS[active]} `, ...text);
 }
 
 function renderScaling() {
   const curves = entries.map((e) => e.curve ?? { points: [], left_out: [] });
   $("scaling").hidden = !curves.some((c) => c.points.length);
-  $("scaling-chart").replaceChildren(scalingChart(curves));
+  $("scaling-chart").replaceChildren(scalingChart(curves, chartWidth()));
   $("scaling-table").replaceChildren(...scalingTable(curves));
 }
+
+/** As wide as there is room, so that letters keep their size. */
+const chartWidth = () => Math.min($("scaling-chart").clientWidth || $("cards").clientWidth, 860);
 
 /** Say the answer to those who do not see it, once it rests. */
 function tell() {
@@ -135,8 +151,13 @@ function tools(item, index) {
   (choices.emit ?? []).map((d) => h("option", { value: d, selected: d === item.dialect }, d)));
   return h("footer", { class: "tools" },
     button("Copy link", async () => {
-      await navigator.clipboard?.writeText(location.href);
-      note.textContent = "copied";
+      writeLink();
+      try {
+        await navigator.clipboard.writeText(location.href);
+        note.textContent = "copied";
+      } catch {
+        note.textContent = "the address of this page is the link: copy it from there";
+      }
     }),
     button("JSON", () => save("predict")),
     button("HTML report", () => save("report")),
@@ -150,10 +171,11 @@ function tools(item, index) {
 
 function link() {
   clearTimeout(linkTimer);
-  linkTimer = setTimeout(() => {
-    history.replaceState(null, "", `?${toQuery(entries.map((e) => e.setup))}`);
-  }, LINK_MS);
+  linkTimer = setTimeout(writeLink, LINK_MS);
 }
+
+const writeLink = () =>
+  history.replaceState(null, "", `?${toQuery(entries.map((e) => e.setup))}`);
 
 function choose(index) {
   active = index;
@@ -192,13 +214,17 @@ async function sent(kind, file) {
 }
 
 async function start() {
-  $("patterns").append(...patterns());
   entries = fromQuery(location.search).slice(0, LETTERS.length).map(entry);
-  choices = await get("choices");
+  const named = get("choices");
+  for (const item of entries) item.early = get("answer", query(item.setup));
+  for (const item of entries) item.early.catch(() => {}); // looked at by ask()
+  $("patterns").append(...patterns());
+  choices = await named;
   controls = new Controls($("controls"), choices, changed, sent);
   renderTabs();
   controls.show(entries[active].setup);
   for (const item of entries) ask(item);
+  addEventListener("resize", renderScaling);
 }
 
 start();

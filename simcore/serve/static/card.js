@@ -34,7 +34,7 @@ function whatIfs(answer) {
     h("td", { class: "number share" }, w.change)));
   return h("section", {}, h("h3", {}, "bound by ", h("strong", {}, answer.bound_by)),
     rows.length
-      ? h("table", { class: "breakdown" }, h("tbody", {}, rows))
+      ? h("table", { class: "breakdown gains" }, h("tbody", {}, rows))
       : h("p", { class: "muted" }, "twice of any resource gains next to nothing"));
 }
 
@@ -100,4 +100,29 @@ export function problemCard({ index, setup, first, problems, tools }) {
     h("header", {}, heading(index, setup, first, null)),
     h("p", { class: "verdict no" }, h("strong", {}, "✗ no answer")),
     h("ul", { class: "problems" }, problems.map((p) => h("li", {}, p.message))), tools);
+}
+
+/** Every set-up in a column, the gist in rows. */
+export function sideBySide(entries, scale) {
+  const rows = [
+    ["", (a) => h("strong", { class: a.fits ? "fits" : "no" }, `${a.fits ? "✓" : "✗"} ${a.verdict.label}`)],
+    ["step time", (a) => a.step.text, "step"],
+    ["", (a) => [a.step.interval, stepBar(a.step, scale.step)]],
+    ["memory", (a) => `${a.memory.text} of ${a.memory.limit}`],
+    ["bound by", (a) => a.bound_by],
+  ];
+  const facts = [...new Set(entries.flatMap((e) => e.answer?.facts.map((f) => f.label) ?? []))];
+  for (const label of facts) {
+    rows.push([label.toLowerCase(), (a) => a.facts.find((f) => f.label === label)?.text ?? "-"]);
+  }
+  const first = entries[0].setup;
+  return h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Side by side" },
+    h("table", { class: "side" },
+      h("thead", {}, h("tr", {}, h("td", {}), entries.map((e, i) => h("th", { scope: "col" },
+        h("span", { class: `letter series-${i}` }, LETTERS[i]), " ",
+        i ? differences(e.setup, first).join(", ") || "the same as A"
+          : `${e.setup.model} on ${e.setup.gpus}`)))),
+      h("tbody", {}, rows.map(([label, of, kind], k) => h("tr", { class: kind ?? null },
+        h("th", { scope: "row" }, label),
+        entries.map((e) => h("td", {}, e.answer ? of(e.answer) : k ? "-" : "✗ no answer")))))));
 }

@@ -15,14 +15,15 @@ const MARKS = [
   (x, y) => s("path", { d: `M${x} ${y - 5.5}l5 5.5-5 5.5-5-5.5z` }),
 ];
 
-/** The patterns that memory terms are drawn with, once a page. */
+/** The patterns that memory terms are drawn with, once a page: the lesser terms in grey. */
 export function patterns() {
-  const lines = ["", "M0 8L8 0M-2 2L2-2M6 10L10 6", "M2 2h1v1h-1zM6 6h1v1h-1z", "M0 0L8 8M-2 6L2 10M6-2L10 2",
-    "M0 4h8", "M4 0v8", "M0 0L8 8M0 8L8 0"];
+  const lines = ["", "M0 8L8 0M-2 2L2-2M6 10L10 6", "M2 2h1v1h-1zM6 6h1v1h-1z",
+    "M0 0L8 8M-2 6L2 10M6-2L10 2", "M0 4h8", "M4 0v8", "M0 0L8 8M0 8L8 0"];
+  const grey = lines.length - 1;
   return TERMS.map((term, i) => s("pattern", { id: `term-${term}`, width: 8, height: 8,
     patternUnits: "userSpaceOnUse" },
-  s("rect", { width: 8, height: 8, class: `fill-${i % 7}` }),
-  s("path", { d: lines[i % 7], class: "ink" })));
+  s("rect", { width: 8, height: 8, class: `fill-${Math.min(i, grey)}` }),
+  s("path", { d: lines[(i + (i > grey)) % lines.length], class: "ink" })));
 }
 
 const ofTerm = (key) => `url(#term-${TERMS.includes(key) ? key : "cuda_context"})`;
@@ -45,28 +46,26 @@ export function stepBar(step, most) {
 
 /** Memory by term against the device's limit; `most` is the widest of all set-ups. */
 export function memoryBar(memory, most) {
-  const wide = 600;
-  const x = (frac) => (wide * frac) / most;
+  const x = (frac) => `${((100 * frac) / most).toFixed(2)}%`;
   let at = 0;
   const segments = memory.terms.map((term) => {
-    const width = x(term.frac * memory.device_frac);
-    const found = s("rect", { x: at, y: 14, width: Math.max(width, 0), height: 30,
-      fill: ofTerm(term.key), class: "edge" },
-    s("title", {}, `${term.label} ${term.text}, ${term.share}`));
-    at += width;
+    const frac = term.frac * memory.device_frac;
+    const found = s("rect", { x: x(at), y: 18, width: x(frac), height: 28, fill: ofTerm(term.key),
+      class: "edge" }, s("title", {}, `${term.label} ${term.text}, ${term.share}`));
+    at += frac;
     return found;
   });
-  const limit = x(1);
-  const anchor = limit > 0.8 * wide ? "end" : "start";
-  return s("svg", { class: "memorybar", viewBox: `0 0 ${wide} 62`, role: "img", "aria-label":
+  const vertical = (frac, y1, y2, kind) =>
+    s("line", { x1: x(frac), x2: x(frac), y1, y2, class: kind });
+  const late = most < 1.6;
+  return s("svg", { class: "memorybar", role: "img", "aria-label":
     `memory ${memory.text} of ${memory.limit}: ${memory.terms.slice(0, 4)
       .map((t) => `${t.label} ${t.text}`).join(", ")}` },
   segments,
-  s("line", { x1: x(memory.low_frac), x2: x(memory.high_frac), y1: 52, y2: 52, class: "whisker" }),
-  [memory.low_frac, memory.high_frac].map((frac) =>
-    s("line", { x1: x(frac), x2: x(frac), y1: 48, y2: 56, class: "whisker" })),
-  s("line", { x1: limit - 1, x2: limit - 1, y1: 4, y2: 60, class: "limit" }),
-  s("text", { x: limit + (anchor === "end" ? -6 : 6), y: 11, "text-anchor": anchor,
+  s("line", { x1: x(memory.low_frac), x2: x(memory.high_frac), y1: 53, y2: 53, class: "whisker" }),
+  vertical(memory.low_frac, 50, 56, "whisker"), vertical(memory.high_frac, 50, 56, "whisker"),
+  vertical(1, 4, 58, "limit"),
+  s("text", { x: x(1), dx: late ? -6 : 6, y: 13, "text-anchor": late ? "end" : "start",
     class: "tick" }, `limit ${memory.limit}`));
 }
 
@@ -78,12 +77,26 @@ function powers(low, high) {
 
 const sparse = (all, most) => all.filter((_, i) => i % Math.ceil(all.length / most) === 0);
 
+/** A letter behind the last point of each line, none on top of another. */
+function names(drawn, x, y) {
+  const apart = 13;
+  const ends = drawn.map(({ points, i }) => {
+    const last = points[points.length - 1];
+    return { i, x: x(last.nodes) + 10, y: y(last.speedup) + 4 };
+  }).sort((a, b) => a.y - b.y);
+  ends.forEach((end, k) => {
+    if (k && end.y - ends[k - 1].y < apart) end.y = ends[k - 1].y + apart;
+  });
+  return ends.map((end) => s("text", { x: end.x, y: end.y, class: "name" }, LETTERS[end.i]));
+}
+
 /** Speed-up against one GPU over nodes, both in powers of two, one line a set-up. */
-export function scalingChart(curves) {
+export function scalingChart(curves, width) {
   const drawn = curves.map((c, i) => ({ ...c, i })).filter((c) => c.points.length);
   const all = drawn.flatMap((c) => c.points);
   if (!all.length) return h("p", { class: "muted" }, "no number of nodes can be predicted");
-  const [width, height, left, bottom, right, top] = [640, 300, 46, 36, 44, 12];
+  const [left, bottom, right, top] = [46, 36, 28, 12];
+  const height = Math.min(Math.max(width * 0.5, 220), 340);
   const xs = powers(Math.min(...all.map((p) => p.nodes)), Math.max(...all.map((p) => p.nodes)));
   const ys = powers(Math.min(...all.map((p) => p.low)), Math.max(...all.map((p) => p.high)));
   const scale = (values, from, to) => {
@@ -122,14 +135,12 @@ export function scalingChart(curves) {
         `${p.efficiency} efficiency, step ${p.step}, ${p.rate}${p.fits ? "" : ", does not fit"}`));
       parts.push(mark);
     }
-    const last = points[points.length - 1];
-    parts.push(s("text", { x: x(last.nodes) + 10, y: y(last.speedup) + 4, class: "name" },
-      LETTERS[i]));
   }
+  parts.push(...names(drawn, x, y));
   const said = drawn.map(({ points, i }) => `${LETTERS[i]}: ${points
     .map((p) => `${p.nodes} nodes ${p.speedup_text}`).join(", ")}`).join("; ");
   return h("figure", {},
-    s("svg", { class: "scaling", viewBox: `0 0 ${width} ${height}`, role: "img",
+    s("svg", { class: "scaling", width, height, role: "img",
       "aria-label": `speed-up against one GPU: ${said}` }, parts),
     h("figcaption", {}, "against one GPU, both axes in powers of two; shaded: 80 % interval; ",
       "dotted: every GPU as fast as one alone (A); larger: the set-up; hollow: does not fit"));

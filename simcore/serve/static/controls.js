@@ -17,10 +17,10 @@ const GROUPS = [
   ]],
   ["Cluster", [
     { name: "nodes", label: "Nodes", kind: "slider", steps: NODES, part: true },
+    { name: "gpu", label: "GPU", kind: "select", needed: true, part: true, wide: true },
     { name: "perNode", label: "GPUs a node", kind: "number", part: true },
-    { name: "gpu", label: "GPU", kind: "select", needed: true, part: true },
+    { name: "network", label: "Network between nodes", kind: "text", hint: "as usual (default)" },
     { name: "gpus", label: "", kind: "error" },
-    { name: "network", label: "Network between nodes", kind: "text", hint: "as the node has it" },
   ]],
   ["Strategy", [
     { name: "strategy", label: "Strategy", kind: "select" },
@@ -39,7 +39,7 @@ const GROUPS = [
   ["More", [
     { name: "gpus_text", label: "Cluster as text, for mixed ones", kind: "text",
       hint: "1x2xA100+1x3xT4", wide: true },
-    { name: "node", label: "Node", kind: "select" },
+    { name: "node", label: "Node", kind: "select", wide: true },
     { name: "global_batch", label: "Global batch, samples a step", kind: "number" },
     { name: "seq_len", label: "Sequence length", kind: "number" },
     { name: "main_grads", label: "Main gradients", kind: "select" },
@@ -53,6 +53,10 @@ const GROUPS = [
       accept: ".yaml,.yml" },
   ], "closed"],
 ];
+
+// Where nothing is said and no answer tells what was taken.
+const PLAIN = { offload: "none", main_grads: "weights", quantised_base: "none",
+  calibration: "blind", node: "as usual for the GPU" };
 
 /** The form of one set-up. `changed(setup)` is called on every move, `sent(kind, file)` on files. */
 export class Controls {
@@ -85,7 +89,7 @@ export class Controls {
     const extra = [];
     if (item.kind === "select") {
       input = h("select", { ...common, onchange: move });
-      if (!item.needed) input.append(h("option", { value: "" }, "default"));
+      if (!item.needed) input.append(h("option", { value: "" }, `${PLAIN[item.name] ?? ""} (default)`));
       for (const name of this.choices[item.name] ?? []) {
         input.append(h("option", { value: name }, name));
       }
@@ -107,7 +111,7 @@ export class Controls {
     if (item.kind === "slider") extra.unshift(this.slider(item, input));
     if (item.name === "micro_batch") extra.push(this.most(move));
     const wide = item.kind === "slider" || item.kind === "file" || item.wide;
-    return h("div", { class: `field ${item.kind}${wide || item.name === "model" ? " wide" : ""}` },
+    return h("div", { class: `field of-${item.kind}${wide || item.name === "model" ? " wide" : ""}` },
       h("label", { for: id }, item.label), input, ...extra, error);
   }
 
