@@ -27,6 +27,7 @@ class Problems(BaseModel):
 
 #: First hit wins: what a sentence of simcore is about, told by its words.
 _ABOUT: tuple[tuple[str, str], ...] = (
+    (r"main-grads|main gradients", "main_grads"),
     (r"^unknown (model|node|strategy|precision|optimizer|recompute|calibration|dialect)\b", r"\1"),
     (r"^unknown offload", "offload"),
     (r"^unknown gpu|NODESxGPUSxTYPE|^node count|^GPUs a node|no GPUs given", "gpus"),
@@ -39,7 +40,6 @@ _ABOUT: tuple[tuple[str, str], ...] = (
     (r"^(?:give --)?global-batch", "global_batch"),
     (r"^give --steps|^steps ", "steps"),
     (r"^epochs |has no data set|is larger than data set", "epochs"),
-    (r"^(?:--)?main-grads|main gradients", "main_grads"),
     (r"^tp\b", "tp"),
     (r"^pp\b", "pp"),
     (r"^vpp\b", "vpp"),

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from typing import Any, Literal
 
 from simcore import api
-from simcore.base.errors import SimcoreError, UnknownName
+from simcore.base.errors import DataError, SimcoreError, UnknownName
 from simcore.base.units import KIB
 from simcore.base.untrusted import MAX_BYTES as MAX_YAML_BYTES
 from simcore.base.untrusted import decode
@@ -22,8 +22,18 @@ MAX_CONFIG_BYTES = 256 * KIB
 MOST_BYTES = max(MAX_CONFIG_BYTES, MAX_YAML_BYTES)
 #: The oldest of more is forgotten.
 KEPT = 64
+#: Published models have up to some 130 layers; the time of a prediction grows with their square.
+MOST_BLOCKS = 256
 _ID_LENGTH = 16
 _FILES: dict[Kind, str] = {"model": "config.json", "calibration": "calibration.yaml"}
+
+
+def _bounded(model: api.ModelSource, file: str) -> api.ModelSource:
+    """The model, unless a prediction of it would keep everybody waiting. Raises DataError."""
+    n_blocks = len(model.build().order)
+    if n_blocks > MOST_BLOCKS:
+        raise DataError(f"has {n_blocks:,} blocks: at most {MOST_BLOCKS} are taken here", file=file)
+    return model
 
 
 class Uploads:
@@ -37,7 +47,7 @@ class Uploads:
         file = _FILES[kind]
         if kind == "model":
             text = decode(raw, file, MAX_CONFIG_BYTES)
-            found: Any = api.read_config(text, file)
+            found: Any = _bounded(api.read_config(text, file), file)
         else:
             text = decode(raw, file, MAX_YAML_BYTES)
             found = api.read_calibration(text, file)
