@@ -7,7 +7,7 @@ import { h } from "./dom.js";
 import { Wrong, download, get, upload } from "./server.js";
 import { LETTERS, fromQuery, query, toQuery } from "./state.js";
 
-const LINK_MS = 200;
+const LINK_MS = 100;
 const SAID_MS = 600;
 const $ = (id) => document.getElementById(id);
 
@@ -24,8 +24,8 @@ const entry = (setup) => ({ setup, answer: null, curve: null, problems: null, op
 // -- asking ---------------------------------------------------------------------------------------
 
 /** Ask until the newest state of an entry is answered: what was overtaken is left out. */
-async function ask(item, started = performance.now()) {
-  item.started = started;
+async function ask(item, started = 0) {
+  item.started ??= started; // of the first move that is not answered yet
   item.dirty = true;
   if (item.running) return;
   item.running = true;
@@ -63,6 +63,7 @@ const problemsOf = (err) => {
 /** How long it took from the move of a control to the painted answer; read by tests. */
 function timed(item) {
   const start = item.started;
+  item.started = null;
   requestAnimationFrame(() => setTimeout(() => {
     const name = performance.getEntriesByName("first-answer").length ? "update" : "first-answer";
     performance.measure(name, { start: name === "update" ? start : 0, end: performance.now() });

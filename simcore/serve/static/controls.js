@@ -164,6 +164,7 @@ export class Controls {
       set(item.name, this.said(item.name));
     }
     this.setup = setup;
+    this.last = item.name;
     this.settle(item.name);
     this.changed(setup, started);
   }
@@ -228,7 +229,8 @@ export class Controls {
   problems(found) {
     const left = [];
     const said = {};
-    for (const { field, message } of found) {
+    for (const { field: about, message } of found) {
+      const field = about === "gpus" && this.last === "gpus_text" ? "gpus_text" : about;
       if (field in this.errors) (said[field] ??= []).push(message);
       else left.push(message);
     }
@@ -236,7 +238,7 @@ export class Controls {
       const text = (said[name] ?? []).join("; ");
       if (error.textContent !== text) error.textContent = text;
       error.hidden = !text;
-      const inputs = name === "gpus" ? ["nodes", "perNode", "gpu", "gpus_text"] : [name];
+      const inputs = name === "gpus" ? ["nodes", "perNode", "gpu"] : [name];
       for (const input of inputs) {
         this.inputs[input]?.setAttribute("aria-invalid", text ? "true" : "false");
       }
