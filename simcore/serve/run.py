@@ -15,6 +15,7 @@ from simcore.serve.guard import RATE
 
 #: Names of this machine for itself.
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+_BACKLOG = 128
 
 
 def serve(
@@ -66,6 +67,7 @@ def _listen(host: str, port: int) -> socket.socket:
         opened = socket.socket(family, kind, proto)
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         opened.bind(address)
+        opened.listen(_BACKLOG)  # who comes before the first prediction is done waits for it
     except (OSError, UnicodeError) as err:
         why = getattr(err, "strerror", None) or "no such address"
         raise UsageError(f"cannot listen on {host} port {port}: {why}") from None
