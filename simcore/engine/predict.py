@@ -131,6 +131,24 @@ def _values(request: Request, cluster: ClusterSpec) -> dict[str, float]:
     )
 
 
+def values_of(request: Request) -> dict[str, float]:
+    """The request as the values of one configuration of the axis."""
+    return _values(request, request.cluster)
+
+
+def knobs_of(request: Request) -> list[Knob]:
+    """The resources that the job uses at all."""
+    cluster = request.cluster
+    knobs: list[Knob] = ["compute", "memory", "host"]
+    if cluster.n_gpus > cluster.n_nodes:
+        knobs.append("intra")
+    if cluster.n_nodes > 1:
+        knobs.append("inter")
+    if request.loading is not None:
+        knobs.append("loader")
+    return knobs
+
+
 @lru_cache(maxsize=4)
 def _hypercube(n_samples: int, n_dims: int) -> Array:
     """Standard normal Latin hypercube [dims, samples], fixed by its seed."""
@@ -142,14 +160,7 @@ def _hypercube(n_samples: int, n_dims: int) -> Array:
 
 def _columns(request: Request, base: dict[str, float]) -> tuple[Points, list[Knob], slice]:
     """The axis: central, one GPU, twice each resource, cascade of three, samples."""
-    cluster = request.cluster
-    knobs: list[Knob] = ["compute", "memory", "host"]
-    if cluster.n_gpus > cluster.n_nodes:
-        knobs.append("intra")
-    if cluster.n_nodes > 1:
-        knobs.append("inter")
-    if request.loading is not None:
-        knobs.append("loader")
+    cluster, knobs = request.cluster, knobs_of(request)
     fixed = 2 + len(knobs) + 3
     size = fixed + N_SAMPLES
     values: dict[str, object] = {}

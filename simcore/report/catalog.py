@@ -252,6 +252,23 @@ def render_record(record: Any) -> str:
     return "\n".join(lines) + "\n"
 
 
+def sourced(record: Any) -> list[tuple[str, str, str]]:
+    """(figure, value with unit, citation) of every figure of a record."""
+    return [
+        (
+            key.replace("_", " "),
+            figure_text(key, f.value),
+            record.sources[f.source] + (f" ({f.note})" if f.note else ""),
+        )
+        for key, f in record.figures().items()
+    ]
+
+
+def notes_of(record: Any) -> list[str]:
+    """What else the record says of itself."""
+    return _notes(record)
+
+
 def record_dict(record: Any) -> dict[str, Any]:
     """A record as data; a figure's key ends in its unit, its source is spelt out."""
 

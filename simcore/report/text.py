@@ -94,7 +94,7 @@ def _measured(p: Prediction) -> list[str]:
 
 
 #: Assumptions that move the answer most stand first.
-_WEIGHT = ("micro-batch", "not even", " unit: ", "network:", "node:", "data")
+_WEIGHT = (".toml: ", "micro-batch", "not even", " unit: ", "network:", "node:", "data")
 
 
 def by_weight(assumptions: Iterable[str]) -> list[str]:

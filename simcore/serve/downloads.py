@@ -65,8 +65,7 @@ def as_launch(given: dict[str, Any], dialect: str) -> Download:
 
 
 def as_html(given: dict[str, Any]) -> Download:
-    """The report as one file."""
-    from simcore.serve.html import report_html  # the seam for `simcore report`
-
+    """``simcore report``."""
     p = predicted(**given)
-    return Download(_name(p, ".html"), "text/html", report_html(p))
+    words = {k: v for k, v in given.items() if k not in ("steps", "epochs")}
+    return Download(_name(p, ".html"), "text/html", api.report(**words))

@@ -33,7 +33,7 @@ API = "/api/"
 #: Cost units a second and client; a prediction costs one.
 RATE = 120
 #: What costs more than one prediction.
-COSTS = {"/api/v1/scaling": 4, "/api/v1/trace": 4, "/api/v1/report": 8, "/api/v1/uploads": 8}
+COSTS = {"/api/v1/scaling": 4, "/api/v1/trace": 4, "/api/v1/report": 60, "/api/v1/uploads": 8}
 #: Requests that may wait for the one thread that predicts.
 MOST_WAITING = 24
 #: A body that is too large is read and dropped up to this, so that its sender hears why.

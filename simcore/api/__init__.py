@@ -1,6 +1,7 @@
 """What the command line, a notebook and a web page all call.
 
-Every function takes plain words and numbers and returns frozen results; nothing prints.
+Every function takes plain words and numbers and returns frozen results that remember how they
+were asked (``api.results``); nothing prints.
 """
 
 from __future__ import annotations
@@ -10,13 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from simcore.base.errors import InvalidConfig
+from simcore.api.results import Asked, Memory, Prediction, Timeline, remembered
+from simcore.base.errors import InvalidConfig, SimcoreError
 from simcore.engine.predict import Request, fitting_batch
 from simcore.engine.predict import predict as _predict
 from simcore.engine.request import Options, make_request
-from simcore.engine.result import Explanation, Prediction
-from simcore.engine.sweep import Sweep
-from simcore.engine.sweep import sweep as _sweep
+from simcore.engine.result import Explanation
+from simcore.engine.result import Prediction as PlainPrediction
 from simcore.hardware.cluster import parse_cluster, with_network
 from simcore.hardware.profile import Profile, load_profile
 from simcore.strategy.precision import PRECISIONS
@@ -25,8 +26,9 @@ from simcore.validate.known import measured_rows
 from simcore.workload.resolve import ModelSource, resolve_model
 
 if TYPE_CHECKING:
+    from simcore.api.many import Comparison, MemoryTimeline, Scaling, Sweep
     from simcore.engine.emit import LaunchFile
-    from simcore.engine.memory_timeline import MemoryTimeline
+    from simcore.engine.views import Roofline, Swing
 
 
 def predict(
@@ -36,28 +38,29 @@ def predict(
     steps: float | None = None,
     epochs: float | None = None,
     keep_timeline: bool = False,
-    profile: Profile | None = None,
     **options: Unpack[Options],
 ) -> Prediction:
     """Predict one training job on a cluster such as ``4x8xA6000ada``.
 
     ``options`` are the command line's words (see ``Options``); what is not given takes the
     model's default and is listed in ``Prediction.defaults``. ``steps`` or ``epochs`` ask for the
-    time of a whole run. ``profile`` is a calibration that is not a file (``read_calibration``), a
-    ``model`` may be what ``read_config`` made. Raises UsageError (every violation at once) for a
-    wrong request; a job that does not fit is an answer, not an error.
+    time of a whole run. ``model`` may be what ``read_config`` made. Raises UsageError (every
+    violation at once) for a wrong request; a job that does not fit is an answer, not an error.
     """
-    request = make_request(model, gpus, profile=profile, **options)
+    request = make_request(model, gpus, **options)
     result = _predict(request, keep_timeline=keep_timeline)
     inputs = tuple(options.get("inputs") or ())
     run_steps = _run_steps(model, inputs, result, steps, epochs)
-    return replace(
+    told = replace(
         result,
         fixes=_fixes(request) if not result.fits else (),
         measured=measured_rows(request, result),
         run_steps=run_steps,
         run_time_s=run_steps * result.step_time_s.value if run_steps is not None else None,
     )
+    words = {"model": model, "gpus": gpus, "steps": steps, "epochs": epochs,
+             "keep_timeline": keep_timeline, **options}  # fmt: skip
+    return Prediction.of(told, Asked("predict", words))
 
 
 def explain(model: str, gpus: str, term: str, **options: Unpack[Options]) -> Explanation:
@@ -73,7 +76,11 @@ def explain(model: str, gpus: str, term: str, **options: Unpack[Options]) -> Exp
 
 
 def memory_timeline(
-    model: str, gpus: str, *, expandable_segments: bool = False, **options: Unpack[Options]
+    model: str | ModelSource,
+    gpus: str,
+    *,
+    expandable_segments: bool = False,
+    **options: Unpack[Options],
 ) -> MemoryTimeline:
     """Memory of the fullest GPU over one step, as PyTorch's caching allocator would hold it.
 
@@ -81,10 +88,84 @@ def memory_timeline(
     ``expandable_segments`` as in ``PYTORCH_CUDA_ALLOC_CONF``. Raises UsageError as ``predict``;
     a job that runs out of memory is an answer (``fits``).
     """
+    from simcore.api.many import MemoryTimeline
     from simcore.engine.memory_timeline import memory_timeline as _memory_timeline
 
-    request = make_request(model, gpus, **options)
-    return _memory_timeline(request, expandable_segments=expandable_segments)
+    found = _memory_timeline(
+        make_request(model, gpus, **options), expandable_segments=expandable_segments
+    )
+    words = {"model": model, "gpus": gpus, "expandable_segments": expandable_segments, **options}
+    return remembered(MemoryTimeline, found, "memory_timeline", words)
+
+
+def timeline(model: str | ModelSource, gpus: str, **options: Unpack[Options]) -> Timeline:
+    """Start and finish of every task of one step [s], as ``predict(keep_timeline=True)`` has it."""
+    found = predict(model, gpus, keep_timeline=True, **options).timeline
+    assert isinstance(found, Timeline)
+    return found
+
+
+def scaling(
+    model: str | ModelSource,
+    gpus: str,
+    *,
+    clusters: Sequence[str] | None = None,
+    **options: Unpack[Options],
+) -> Scaling:
+    """The same job on one GPU, on two, … up to ``gpus``, micro-batch and accumulation kept.
+
+    ``clusters`` names the points instead. Points that cannot be (a layout of eight ranks on four
+    GPUs) are left out. Raises UsageError as ``predict`` does, and for a mixed cluster.
+    """
+    from simcore.api.many import Scaling
+    from simcore.engine.scaling import check_scales, clusters_up_to, scaling_of
+
+    whole = make_request(model, gpus, **options)
+    check_scales(whole)
+    group = whole.cluster.groups[0]
+    fixed: Options = {
+        **options, "micro_batch": whole.micro_batch, "grad_accum": whole.grad_accum,
+        "global_batch": None, "nnodes": None, "nproc_per_node": None,
+    }  # fmt: skip
+    steps = clusters or clusters_up_to(
+        str(whole.cluster), whole.cluster.n_nodes, group.gpus_per_node
+    )
+    predictions = []
+    for cluster in steps:
+        try:
+            predictions.append(predict(model, cluster, **fixed))
+        except SimcoreError:
+            if len(steps) == 1:
+                raise
+    if not predictions:
+        raise InvalidConfig([f"{model} runs on none of {', '.join(steps)}"])
+    words = {"model": model, "gpus": gpus, "clusters": clusters, **options}
+    return remembered(Scaling, scaling_of(group.gpu.name, predictions), "scaling", words)
+
+
+def roofline(model: str | ModelSource, gpus: str, **options: Unpack[Options]) -> Roofline:
+    """Work, traffic and predicted time of every operator of one micro-step of one GPU."""
+    from simcore.engine.views import roofline as _roofline
+
+    return _roofline(make_request(model, gpus, **options))
+
+
+def sensitivity(
+    model: str | ModelSource, gpus: str, **options: Unpack[Options]
+) -> tuple[float, tuple[Swing, ...]]:
+    """(step time [s], its swing with half and twice of each resource, the widest first)."""
+    from simcore.engine.views import sensitivity as _sensitivity
+
+    return _sensitivity(make_request(model, gpus, **options))
+
+
+def compare(model: str, gpus: Sequence[str], **options: Unpack[Options]) -> Comparison:
+    """The same job on several clusters, side by side."""
+    from simcore.api.many import Comparison
+
+    if not gpus:
+        raise InvalidConfig(["a comparison needs at least one cluster"])
+    return Comparison(tuple(predict(model, g, **options) for g in gpus))
 
 
 def find_terms(term: str) -> tuple[str, ...]:
@@ -119,6 +200,9 @@ def sweep(
     A combination that cannot be (DataParallel on two nodes) is counted with its reason and
     loses none of the others.
     """
+    from simcore.api.many import Sweep
+    from simcore.engine.sweep import sweep as _sweep
+
     if not gpus:
         raise InvalidConfig(["a sweep needs at least one cluster"])
     first_network = networks[0] if networks else options.get("network")
@@ -127,7 +211,9 @@ def sweep(
     plain = [parse_cluster(g, network=first_network, node=options.get("node")) for g in gpus]
     clusters = [with_network(c, n) for c in plain for n in networks] if networks else plain
     kinds = [replace(first.strategy, parallelism=parallelism_named(s)) for s in strategies]
-    return _sweep(first, clusters, kinds, micro_batches)
+    words = {"model": model, "gpus": gpus, "strategies": strategies,
+             "micro_batches": micro_batches, "networks": networks, **options}  # fmt: skip
+    return remembered(Sweep, _sweep(first, clusters, kinds, micro_batches), "sweep", words)
 
 
 def validate(
@@ -221,8 +307,6 @@ def launch_file(
     dialect: str,
     model: str | ModelSource,
     gpus: str,
-    *,
-    profile: Profile | None = None,
     **options: Unpack[Options],
 ) -> LaunchFile:
     """The job as a launch file of another program (``choices()["emit"]``).
@@ -231,7 +315,7 @@ def launch_file(
     """
     from simcore.engine.emit import launch_file as _launch_file
 
-    request = make_request(model, gpus, profile=profile, **options)
+    request = make_request(model, gpus, **options)
     return _launch_file(dialect, request, _seq_len(model, options))
 
 
@@ -291,7 +375,7 @@ def _seq_len(model: str | ModelSource, options: Options) -> int | None:
 def _run_steps(
     model: str | ModelSource,
     inputs: tuple[str, ...],
-    result: Prediction,
+    result: PlainPrediction,
     steps: float | None,
     epochs: float | None,
 ) -> float | None:
@@ -342,26 +426,35 @@ def _fixes(request: Request) -> tuple[str, ...]:
     return tuple(found)
 
 
+def report(model: str | ModelSource, gpus: Sequence[str] | str, **options: Unpack[Options]) -> str:
+    """A self-contained HTML page about one job, on one cluster or side by side on several.
+
+    No script, no link to anywhere, below a megabyte. What one cluster does not have (memory over
+    the step with model parallelism) is told in the page. Raises UsageError as ``predict`` does,
+    and where jinja2 or matplotlib is missing.
+    """
+    from simcore.api.document import facts_of
+    from simcore.report.html import page
+
+    return page(facts_of(model, gpus, **options))
+
+
+#: Results that a prediction does without load on first use.
+_LATER = ("Comparison", "MemoryTimeline", "Scaling", "Sweep")
+
+
+def __getattr__(name: str) -> object:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from simcore.api import many
+
+    return getattr(many, name)
+
+
 __all__ = [
-    "Explanation",
-    "ModelSource",
-    "Options",
-    "Prediction",
-    "Request",
-    "Sweep",
-    "calibrate_from",
-    "choices",
-    "explain",
-    "find_terms",
-    "launch_file",
-    "make_request",
-    "memory_timeline",
-    "model_named",
-    "predict",
-    "read_calibration",
-    "read_config",
-    "run_violations",
-    "sweep",
-    "validate",
-    "validate_ops",
+    "Comparison", "Explanation", "Memory", "MemoryTimeline", "ModelSource", "Options", "Prediction",
+    "Request", "Scaling", "Sweep", "Timeline", "calibrate_from", "choices", "compare", "explain",
+    "find_terms", "launch_file", "make_request", "memory_timeline", "model_named", "predict",
+    "read_calibration", "read_config", "report", "roofline", "run_violations", "scaling",
+    "sensitivity", "sweep", "timeline", "validate", "validate_ops",
 ]  # fmt: skip
