@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -139,10 +139,13 @@ def _plain(word: str, value: Any, path: Path) -> Any:
     return str(value)
 
 
-def with_defaults(words: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+def with_defaults(
+    words: Mapping[str, Any], lists: Sequence[str] = ("inputs",)
+) -> tuple[dict[str, Any], str]:
     """``words`` with defaults where nothing was given, and a sentence about what was taken.
 
-    A word that is None or an empty list was not given. Raises InvalidConfig.
+    A word that is None or an empty list was not given; ``lists`` are those that may be given more
+    than once. Raises InvalidConfig.
     """
     result = dict(words)
     taken: dict[Path, list[str]] = {}
@@ -151,9 +154,8 @@ def with_defaults(words: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
         void = key in given or any(key in _RIVALS.get(word, ()) for word in given)
         if void or key not in words or ("launch" in given and key not in _BESIDE_LAUNCH):
             continue
-        listed = isinstance(words[key], (list, tuple)) or key == "inputs"
         value = setting.value
-        result[key] = [value] if listed and not isinstance(value, list) else value
+        result[key] = [value] if key in lists and not isinstance(value, list) else value
         taken.setdefault(setting.file, []).append(f"{key.replace('_', '-')} {value}")
     told = "; ".join(f"from {path}: {', '.join(parts)}" for path, parts in taken.items())
     return result, told

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -43,10 +44,11 @@ def report(
     Inputs, defaults, assumptions, time and memory by term with formula and source, scaling,
     what-ifs, ops and sources of the hardware's figures. Takes predict's options.
     """
-    from simcore import api
+    from simcore.api.document import facts_of
     from simcore.base.errors import InvalidConfig, UsageError
+    from simcore.report import html
 
-    words, told = with_defaults({"model": model, "gpus": gpus, **job})
+    words, told = with_defaults({"model": model, "gpus": gpus, **job}, lists=("inputs", "gpus"))
     problems = folder_problems("--output", output)
     if output.suffix.lower() not in (".html", ".htm"):
         problems.append(f"--output {str(output)!r} must end in .html")
@@ -63,7 +65,8 @@ def report(
     warn_unknown(options.get("launch"))
     if told:
         complain(f"note: {told}")
-    page = api.report(model, clusters, **options)
+    facts = facts_of(model, clusters, **options)
+    page = html.page(replace(facts, notes=(f"Defaults {told}.",) if told else ()))
     try:
         output.write_text(page, encoding="utf-8")
     except OSError as err:

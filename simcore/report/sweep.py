@@ -11,7 +11,7 @@ from simcore.engine.sweep import Sweep
 from simcore.report.tables import table
 from simcore.report.words import WIDTH, figure
 
-#: Characters of the longest bar, where there is room; bars are logarithmic where rates span more than this factor.
+#: Characters of the longest bar, where there is room; beyond this span bars are logarithmic.
 BAR, _WIDE = 16, 30.0
 
 

@@ -249,7 +249,7 @@ def _sweep(s: Sweep) -> Card:
 
 def comparison_table(c: Comparison) -> Table:
     """One column a prediction."""
-    head = ("", *(p.cluster for p in c.predictions))
+    head = ("quantity", *(p.cluster for p in c.predictions))
     return Table("side by side", head, comparison_rows(c), numeric(*range(1, len(head))))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from simcore.base.units import format_seconds, format_si
 from simcore.engine.memory_timeline import MemoryTimeline
@@ -57,7 +57,8 @@ class Facts:
     command: str
     told: tuple[Told, ...]
     sources: tuple[Sources, ...] = ()
-    given: tuple[tuple[str, str], ...] = field(default=())
+    given: tuple[tuple[str, str], ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class Document:
     """What the template lays out."""
 
     title: str
-    made: str
+    made: Sequence[str]
     command: str
     cards: Sequence[Card]
     sections: Sequence[Section]
@@ -93,7 +94,10 @@ def document(facts: Facts) -> Document:
     ]
     return Document(
         title=f"{first.model_full_name} on {clusters}",
-        made=f"Predicted by simcore {facts.version}, not measured. Intervals hold 80 %.",
+        made=(
+            f"Predicted by simcore {facts.version}, not measured. Intervals hold 80 %.",
+            *facts.notes,
+        ),
         command=facts.command,
         cards=[_card(t.prediction, several) for t in facts.told],
         sections=sections,
@@ -197,7 +201,7 @@ def _terms(
         share = "beside it" if key == HIDDEN else percent(v / total)
         rows.append((label(key), value(v), share, e.formula if e else "", e.source if e else ""))
     return Table(
-        "each term with its formula and where its figures come from",
+        f"{group} by term, with formula and where its figures come from",
         ("term", "value", "share", "formula", "source"), rows, numeric(1, 2),
     )  # fmt: skip
 
