@@ -11,7 +11,7 @@ from simcore.cli import names
 from simcore.cli.emit import emit_problems, warn_unknown, write_launch
 from simcore.cli.memory_files import path_problems, write_files
 from simcore.cli.output import colour_wanted, complain, write
-from simcore.cli.values import number, whole
+from simcore.cli.values import number, whole, with_zero
 
 if TYPE_CHECKING:
     from simcore.api import Prediction
@@ -60,6 +60,26 @@ def predict(
     vpp: Annotated[str | None, _option("--vpp", "N", "Chunks of layers a pipeline rank.")] = None,
     cp: Annotated[str | None, _option("--cp", "N", "Context parallel ranks.")] = None,
     ep: Annotated[str | None, _option("--ep", "N", "Expert parallel ranks.")] = None,
+    expert_tp: Annotated[
+        str | None, _option("--expert-tp", "N", "Tensor ranks of an expert: 1 (default) or tp.")
+    ] = None,
+    dispatcher: Annotated[
+        str | None,
+        _option("--dispatcher", "NAME", "alltoall, or deepep: a token crosses to a node once.",
+                names.dispatchers),
+    ] = None,
+    zero: Annotated[
+        str | None, _option("--zero", "N", "ZeRO stage 1 to 3, as --strategy zeroN.")
+    ] = None,
+    shard_ranks: Annotated[
+        str | None,
+        _option("--shard-ranks", "N", "ZeRO shards over N ranks, replicas between (HSDP)."),
+    ] = None,
+    overlap: Annotated[
+        str | None,
+        _option("--overlap", "LIST", "Hidden traffic: grads (default), params, tensor, experts; "
+                "or none.", names.overlaps),
+    ] = None,
     precision: Annotated[
         str | None,
         _option(
@@ -69,11 +89,16 @@ def predict(
     ] = None,
     recompute: Annotated[
         str | None,
-        _option("--recompute", "MODE", "none or full (activation checkpoints).", names.recomputes),
+        _option("--recompute", "MODE", "none, selective or full.", names.recomputes),
+    ] = None,
+    recompute_modules: Annotated[
+        str | None,
+        _option("--recompute-modules", "LIST", "Of selective: core_attn (default), layernorm, mlp, "
+                "moe_act, moe, mla_up_proj, operators.", names.recompute_modules),
     ] = None,
     main_grads: Annotated[
         str | None,
-        _option("--main-grads", "WIDTH", "Gradients as wide as weights (default), or fp32.",
+        _option("--main-grads", "WIDTH", "Gradients as wide as weights (default), fused, fp32.",
                 names.main_grads),
     ] = None,
     optimizer: Annotated[
@@ -176,7 +201,7 @@ def predict(
     if steps is not None and epochs is not None:
         length = {"steps": 1.0, "epochs": 1.0}  # both given, whatever they are
     options: dict[str, Any] = {
-        "strategy": strategy,
+        "strategy": with_zero(strategy, zero, problems),
         "micro_batch": micro_batch,
         "grad_accum": whole("grad-accum", grad_accum, problems),
         "global_batch": whole("global-batch", global_batch, problems),
@@ -185,8 +210,13 @@ def predict(
         "vpp": whole("vpp", vpp, problems),
         "cp": whole("cp", cp, problems),
         "ep": whole("ep", ep, problems),
+        "expert_tp": whole("expert-tp", expert_tp, problems),
+        "dispatcher": dispatcher,
+        "shard_ranks": whole("shard-ranks", shard_ranks, problems),
+        "overlap": overlap,
         "precision": precision,
         "recompute": recompute,
+        "recompute_modules": recompute_modules,
         "main_grads": main_grads,
         "optimizer": optimizer,
         "offload": offload,
