@@ -9,21 +9,22 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, get_type_hints
 
-from simcore.cli.values import whole
+from simcore.cli.values import whole, with_zero
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 #: Words of ``simcore.api`` that the command line has, besides model and gpus.
 JOB = (
     "inputs", "strategy", "micro_batch", "grad_accum", "global_batch", "tp", "pp", "vpp", "cp",
-    "ep", "precision", "recompute", "main_grads", "optimizer", "offload", "network", "node",
+    "ep", "expert_tp", "dispatcher", "zero", "shard_ranks", "overlap", "precision", "recompute",
+    "recompute_modules", "main_grads", "optimizer", "offload", "network", "node",
     "nnodes", "nproc_per_node", "seq_len", "lora_rank", "lora_targets", "quantised_base",
     "calibration", "launch",
 )  # fmt: skip
 #: Those that are whole numbers from 1; ``micro_batch`` may be "max" and is read further in.
 WHOLE = (
-    "grad_accum", "global_batch", "tp", "pp", "vpp", "cp", "ep", "nnodes", "nproc_per_node",
-    "seq_len", "lora_rank",
+    "grad_accum", "global_batch", "tp", "pp", "vpp", "cp", "ep", "expert_tp", "shard_ranks",
+    "nnodes", "nproc_per_node", "seq_len", "lora_rank",
 )  # fmt: skip
 
 
@@ -33,6 +34,7 @@ def job_options(words: Mapping[str, Any], problems: list[str]) -> dict[str, Any]
     for name in WHOLE:
         if name in options:
             options[name] = whole(name.replace("_", "-"), options[name], problems)
+    options["strategy"] = with_zero(words.get("strategy"), options.pop("zero", None), problems)
     if options.get("inputs") is not None:
         options["inputs"] = tuple(options["inputs"]) or None
     return options

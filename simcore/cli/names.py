@@ -103,7 +103,12 @@ precisions = _completer(_precisions)
 optimizers = _completer(_optimizers)
 calibrations = _completer(_calibrations)
 terms = _completer(_terms)
-recomputes = _completer(lambda: ("none", "full"))
+recomputes = _completer(lambda: ("none", "selective", "full"))
+dispatchers = _completer(lambda: ("alltoall", "deepep"))
+overlaps = _completer(lambda: ("grads", "params", "tensor", "experts", "none"))
+recompute_modules = _completer(
+    lambda: ("core_attn", "layernorm", "mlp", "moe_act", "moe", "mla_up_proj", "operators")
+)
 main_grads = _completer(lambda: ("weights", "fused", "fp32"))
 offloads = _completer(
     lambda: [

@@ -64,6 +64,26 @@ def predict(
     vpp: Annotated[str | None, _option("--vpp", "N", "Chunks of layers a pipeline rank.")] = None,
     cp: Annotated[str | None, _option("--cp", "N", "Context parallel ranks.")] = None,
     ep: Annotated[str | None, _option("--ep", "N", "Expert parallel ranks.")] = None,
+    expert_tp: Annotated[
+        str | None, _option("--expert-tp", "N", "Tensor ranks of an expert: 1 (default) or tp.")
+    ] = None,
+    dispatcher: Annotated[
+        str | None,
+        _option("--dispatcher", "NAME", "alltoall, or deepep: a token crosses to a node once.",
+                names.dispatchers),
+    ] = None,
+    zero: Annotated[
+        str | None, _option("--zero", "N", "ZeRO stage 1 to 3, as --strategy zeroN.")
+    ] = None,
+    shard_ranks: Annotated[
+        str | None,
+        _option("--shard-ranks", "N", "ZeRO shards over N ranks, replicas between (HSDP)."),
+    ] = None,
+    overlap: Annotated[
+        str | None,
+        _option("--overlap", "LIST", "Hidden traffic: grads (default), params, tensor, experts; "
+                "or none.", names.overlaps),
+    ] = None,
     precision: Annotated[
         str | None,
         _option(
@@ -73,11 +93,16 @@ def predict(
     ] = None,
     recompute: Annotated[
         str | None,
-        _option("--recompute", "MODE", "none or full (activation checkpoints).", names.recomputes),
+        _option("--recompute", "MODE", "none, selective or full.", names.recomputes),
+    ] = None,
+    recompute_modules: Annotated[
+        str | None,
+        _option("--recompute-modules", "LIST", "Of selective: core_attn (default), layernorm, mlp, "
+                "moe_act, moe, mla_up_proj, operators.", names.recompute_modules),
     ] = None,
     main_grads: Annotated[
         str | None,
-        _option("--main-grads", "WIDTH", "Gradients as wide as weights (default), or fp32.",
+        _option("--main-grads", "WIDTH", "Gradients as wide as weights (default), fused, fp32.",
                 names.main_grads),
     ] = None,
     optimizer: Annotated[

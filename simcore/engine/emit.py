@@ -26,6 +26,8 @@ def launch_file(dialect: str, request: Request, seq_len: int | None) -> LaunchFi
     Raises UnknownName, or InvalidConfig with everything that the format cannot express.
     """
     strategy, cluster = request.strategy, request.cluster
+    if strategy.recompute == "selective":
+        raise InvalidConfig([f"--emit {dialect}: selective recompute is not written yet"])
     per_node = {g.gpus_per_node for g in cluster.groups}
     if len(per_node) > 1:
         counts = ", ".join(map(str, sorted(per_node)))
