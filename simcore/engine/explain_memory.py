@@ -187,6 +187,17 @@ def _working(f: Facts) -> Told:
     )
 
 
+def _copies(f: Facts) -> Told:
+    p = f.request.strategy.precision
+    joined = "and of the flat tensor that joins them" if f.request.strategy.zero_stage else "alone"
+    return Told(
+        f"updated parameters x bytes of the fp32 copies of their gradients, {joined}, as far as "
+        "the update's own temporaries leave them the peak",
+        (("copy", "4 bytes"), ("gradient", f"{p.grad_bytes} bytes")),
+        "apex FP16_Optimizer; DeepSpeed, runtime/zero/stage_1_and_2.py, step",
+    )
+
+
 def _workspace(f: Facts) -> Told:
     return Told(
         "handles x (2 x 4 MiB + 8 x 16 KiB; from Hopper on 32 MiB)",
@@ -265,6 +276,7 @@ MEMORY_TERMS: dict[str, Teller] = {
     "activations": _activations,
     "autocast_weights": _autocast,
     "working_set": _working,
+    "gradient_copies": _copies,
     "workspace": _workspace,
     "allocator_rounding": _rounding,
     "nccl_buffers": _nccl,

@@ -195,13 +195,27 @@ class _Step:
             scale = self.state.optimizer / max(sum(pieces), 1.0)
             for piece in pieces:
                 self._tensors(piece * scale, "optimizer_state", self.state.flat_optimizer)
+        wide = self._wide_gradients()
         if s.step_impl == "foreach" and s.offload.optimizer == "none":
             width = _FP32_BYTES * s.optimizer.temporary_elems
             width *= self.updated / max(self.w.trainable_numel, 1)
             out.free(self._tensors(width, "working_set", self.state.flat_optimizer))
+        out.free(wide)
         for numbers in self.grads.values():
             out.free(numbers)
         self.grads.clear()
+
+    def _wide_gradients(self) -> list[int]:
+        """fp32 copies of 16-bit gradients for the update; ZeRO joins its shard's first."""
+        out, away = self.out, self.s.offload.optimizer != "none"
+        if not self.p.master_bytes or self.p.main_grads or away:
+            return []
+        if not self.s.zero_stage:
+            return self._tensors(_FP32_BYTES, "gradient_copies", False)
+        joined = out.alloc(self.updated * self.p.grad_bytes, "gradient_copies", "update", "joined")
+        wide = out.alloc(self.updated * _FP32_BYTES, "gradient_copies", "update", "fp32")
+        out.free(joined)
+        return [wide]
 
     def _gradients(self, i: int, count: int) -> None:
         """The last ``count`` tensors of a block have their gradient."""

@@ -17,6 +17,7 @@ from simcore.engine.predict import Request, job_of, memory_at
 STACK = (
     "parameters", "optimizer_state", "ema", "frozen_models", "gradient_buckets", "workspace",
     "gradients", "gathered_parameters", "autocast_weights", "activations", "working_set",
+    "gradient_copies",
 )  # fmt: skip
 
 

@@ -350,26 +350,28 @@ def memory_at(request: Request, job: Job, batches: Array) -> Memory:
     context = max(request.profile.cuda_context_bytes(g.gpu).value for g in cluster.groups)
     accum = one * request.grad_accum
 
-    def of(workload: Workload, held_batches: Array, n_ranks: float) -> Memory:
+    def of(workload: Workload, micro_batches: Array, n_ranks: float, held: Array) -> Memory:
         return memory_of(
             workload,
             request.strategy,
-            held_batches,
+            micro_batches,
             accum,
             one * n_ranks,
             one * cluster.n_nodes,
             nvlink=intra.route == "nvlink",
             cuda_context_bytes=context,
             cublas_bytes=workspace_bytes(g.gpu.architecture for g in cluster.groups),
+            in_flight=held,
+            expert_ranks=request.placed.layout.ep if request.placed else 1,
+            holes_frac=request.profile.allocator_holes_frac.value,
         )
 
     if request.placed is None:
-        return of(request.workload, batches, cluster.n_gpus)
+        return of(request.workload, batches, cluster.n_gpus, one)
     layout = request.placed.layout
     ranks = request.data_ranks * layout.cp
-    # A stage holds the activations of every micro-batch in flight, as if they were one larger.
     stages = (
-        of(s.workload, batches / layout.cp * in_flight(layout, s.position, accum), ranks)
+        of(s.workload, batches / layout.cp, ranks, in_flight(layout, s.position, accum))
         for s in request.placed.stages
     )
     return max(stages, key=lambda m: float(m.device[-1]))
@@ -384,6 +386,7 @@ def _memory(request: Request, job: Job) -> MemoryResult:
         terms={k: float(v[0]) for k, v in memory.terms.items() if v[0] > 0},
         allocated_bytes=float(memory.allocated[0]),
         reserved_bytes=float(memory.reserved[0]),
+        cached_bytes=float(memory.cached[0]),
         device_bytes=device,
         capacity_bytes=float(capacity),
         host_bytes=float(memory.host[0]),

@@ -48,11 +48,15 @@ class MeasuredRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryResult:
-    """Memory of the fullest GPU at its peak; terms add up to ``device_bytes``."""
+    """Memory of the fullest GPU at its peak; terms add up to ``device_bytes``.
+
+    ``cached_bytes``: what the allocator is expected to have reserved, holes included.
+    """
 
     terms: dict[str, float]
     allocated_bytes: float
     reserved_bytes: float
+    cached_bytes: float
     device_bytes: float
     capacity_bytes: float
     host_bytes: float
@@ -60,6 +64,11 @@ class MemoryResult:
     moment: str
     low_bytes: float
     high_bytes: float
+
+    @property
+    def shown_bytes(self) -> float:
+        """What nvidia-smi shows: what the allocator has reserved, and what lies outside it."""
+        return self.cached_bytes + self.device_bytes - self.reserved_bytes
 
     @property
     def fits(self) -> bool:

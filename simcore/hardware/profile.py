@@ -240,6 +240,11 @@ class Profile:
         return self.residual or self._leaf(self.runtime["step_residual"])
 
     @property
+    def allocator_holes_frac(self) -> Estimate:
+        """Holes between the caching allocator's blocks, over the bytes that come and go."""
+        return self._leaf(self.runtime["allocator_holes"])
+
+    @property
     def memory_sd_log(self) -> Estimate:
         """Scatter of measured memory around the model."""
         return self._leaf(self.runtime["memory_residual"])

@@ -65,20 +65,23 @@ _ALL = (
 for _precision in _ALL:
     PRECISIONS.register(_precision.name)(_precision)
 
-MainGrads = Literal["weights", "fp32"]
-MAIN_GRADS: tuple[MainGrads, ...] = ("weights", "fp32")
+MainGrads = Literal["weights", "buffers", "fp32"]
+MAIN_GRADS: tuple[MainGrads, ...] = ("weights", "buffers", "fp32")
 
 
 def with_main_grads(precision: Precision, main_grads: str) -> Precision:
     """The precision with gradients of the weights' width, or accumulated and reduced in fp32.
 
-    Gradients that are fp32 anyway stay what they are. Raises UnknownName.
+    ``weights``: a tensor a parameter, buckets beside them; ``buffers``: one contiguous buffer of
+    the weights' width that is both (Megatron-LM's --grad-reduce-in-bf16); ``fp32``: such a buffer
+    in fp32. Gradients that are fp32 anyway stay what they are. Raises UnknownName.
     """
     if main_grads not in MAIN_GRADS:
         raise UnknownName("main-grads", main_grads, MAIN_GRADS)
     if main_grads == "weights" or precision.grad_bytes == 4:
         return precision
-    return replace(precision, grad_bytes=4, main_grads=True)
+    wide = 4 if main_grads == "fp32" else precision.grad_bytes
+    return replace(precision, grad_bytes=wide, main_grads=True)
 
 
 @dataclass(frozen=True, slots=True)

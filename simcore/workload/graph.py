@@ -173,6 +173,12 @@ class Workload:
         return sum(b.numel for b in self.instances())
 
     @cached_property
+    def expert_numel(self) -> int:
+        """Trained parameters of routed experts: what expert parallelism spreads over ranks."""
+        return sum(p.numel for b in self.instances() for p in b.params
+                   if p.name.startswith("experts."))  # fmt: skip
+
+    @cached_property
     def forward_flop(self) -> float:
         """Forward FLOP per sample of the trained model (2 x MAC, frozen parts excluded)."""
         return sum(k.flop for b in self.instances() for op in b.ops for k in op.fwd)
