@@ -28,6 +28,7 @@ from simcore.engine.result import (
 from simcore.hardware.cluster import ClusterSpec, NodeGroup
 from simcore.hardware.paths import cluster_paths
 from simcore.hardware.profile import Profile, places
+from simcore.physics.slowest import slowest_rate_frac
 from simcore.strategy.strategy import Strategy
 from simcore.workload.graph import Workload
 
@@ -122,6 +123,7 @@ def point_values(
         "intra_hop_s": intra.hop_s,
         "inter_hop_s": inter.hop_s,
         "loader": profile.loader(workload).value,
+        "compute": slowest_rate_frac(n_gpus, profile.device_spread.value),
     }
 
 
@@ -160,7 +162,9 @@ def _columns(request: Request, base: dict[str, float]) -> tuple[Points, list[Kno
     for knob in KNOBS:
         values.setdefault(knob, np.ones(size))
     column = {k: np.asarray(v) for k, v in values.items()}
-    for name, single in (("n_ranks", 1.0), ("n_nodes", 1.0), ("gpus_per_node", 1.0)):
+    for name, single in (
+        ("n_ranks", 1.0), ("n_nodes", 1.0), ("gpus_per_node", 1.0), ("compute", 1.0),
+    ):  # fmt: skip
         column[name][1] = single
     for i, knob in enumerate(knobs):
         column[knob][2 + i] *= 2.0
@@ -443,7 +447,8 @@ def evaluation_pass_s(request: Request, n_samples: float) -> float:
     pass or its loading, whichever is longer.
     """
     job = job_of(request)
-    alone = Points.of({**_values(request, request.cluster), "n_ranks": 1.0, "n_nodes": 1.0}, 1)
+    values = _values(request, request.cluster)
+    alone = Points.of({**values, "n_ranks": 1.0, "n_nodes": 1.0, "compute": 1.0}, 1)
     steps = evaluate(job, alone)
     forward = float(steps.terms_s["forward"][0])
     loading = max(float(steps.load_period_s[0]), float(steps.terms_s["loader"][0]))

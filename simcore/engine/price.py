@@ -137,13 +137,12 @@ def _micro_step_s(program: Program, duration: Array, n_classes: int) -> Array:
 
 
 def _phases(table: KernelTable, rates: ClassRates, points: Points) -> Array:
-    """Seconds of each phase [P, C]; configurations of equal batch are priced once."""
-    knobs = points.compute, points.memory
-    if any((k != k[0]).any() for k in knobs):
-        return phase_seconds(table, rates, points.micro_batch, *knobs)
-    batches, inverse = np.unique(points.micro_batch, return_inverse=True)
-    same = (np.full(len(batches), k[0]) for k in knobs)
-    return phase_seconds(table, rates, batches, *same)[:, inverse]
+    """Seconds of each phase [P, C]; equal configurations are priced once."""
+    columns = np.stack([points.micro_batch, points.compute, points.memory])
+    distinct, inverse = np.unique(columns, axis=1, return_inverse=True)
+    if distinct.shape[1] == columns.shape[1]:
+        return phase_seconds(table, rates, *columns)
+    return phase_seconds(table, rates, *distinct)[:, inverse.reshape(-1)]
 
 
 def _price_comm(program: Program, points: Points, duration: Array) -> tuple[Array, Array]:

@@ -23,6 +23,13 @@ _MATERIALISED = (
     "megatron-v2-tables", "megatron-gpt3-example", "korthikanti-recompute", "mt-nlg-530b",
     "deepspeed-azure-zero3", "zero-bubble",
 )  # fmt: skip
+#: Sources whose framework runs rotary positions, norms and gated layers as tensor operations:
+#: Aleph Alpha (Hagemann et al. 2023 time a fused RMSNorm against that), nanotron.
+_TENSOR_OPERATIONS = ("aleph-alpha", "huggingface-nanotron")
+#: llm-foundry's recipes of 2023 set attn_impl: triton, a Triton port of the first FlashAttention.
+_TRITON_FLASH = ("mosaicml-llm-foundry",)
+#: Sources that state sequence parallelism where it is on; blank is off.
+_SAYS_SEQUENCE = ("aleph-alpha",)
 #: Sources whose gradients accumulate and are reduced in fp32: Megatron-LM does with bf16 unless
 #: told --grad-reduce-in-bf16 (arguments.py), and two that say so. NVIDIA's benchmark recipes
 #: (NeMo, Megatron-Bridge, MLPerf) set grad_reduce_in_fp32=False; fp16 keeps the weights' width.
@@ -30,8 +37,12 @@ _MAIN_GRADS_FP32 = (
     "huggingface-nanotron", "simumax-b200", "megatron-lm-h100", "megatron-lm-llama-fp8",
     "kwai-megatron",
 )  # fmt: skip
-#: Sources that say they train with dropout (Megatron-LM's default, 0.1).
-_DROPOUT = ("zero-bubble",)
+#: Sources that train with dropout, Megatron-LM's default of 0.1 (arguments.py): zero-bubble says
+#: so, Korthikanti et al. count its masks, the others ran GPT with that program.
+_DROPOUT = (
+    "zero-bubble", "korthikanti-recompute", "megatron-sc21-a100", "megatron-jan21-a100",
+    "megatron-v2-tables", "megatron-gpt3-example", "mt-nlg-530b", "vtrain", "bigscience-bloom",
+)  # fmt: skip
 _PRECISIONS = {
     "bf16": "bf16", "fp16": "fp16", "fp8": "fp8", "mxfp8": "fp8", "fp8-cs": "fp8",
     "fp8-tensorwise": "fp8", "fp8-rowwise": "fp8", "nvfp4": "nvfp4",
@@ -66,12 +77,14 @@ def _config(row: Row) -> dict[str, Scalar]:
         "ffn": whole(row, "ffn", 4 * hidden),
         "vocab": whole(row, "vocab", 51200),
         "seq_len": whole(row, "seq_len"),
-        "norm": "rmsnorm" if llama else "layernorm",
+        "norm": _norm(row) if llama else "layernorm",
         "mlp": "swiglu" if llama else "gelu",
         "positions": "rope" if llama else "learned",
         "bias": not llama,
         "tied": not llama,
-        "attention": "math" if _scores_in_memory(row) else "flash",
+        "attention": _attention(row),
+        "fused_pointwise": row["source"] not in _TENSOR_OPERATIONS,
+        "fused_gate_up": row["source"] not in _TENSOR_OPERATIONS,
         "dropout": 0.1 if row["source"] in _DROPOUT else 0.0,
     }
     if row["arch"] == "moe":
@@ -102,11 +115,33 @@ def _experts(row: Row, layers: int) -> dict[str, Scalar]:
     return config
 
 
-def _scores_in_memory(row: Row) -> bool:
+def _attention(row: Row) -> str:
+    """The attention kernel: what the row's variant says, else that of its source's software."""
     variant = row.get("variant", "")
-    if row["source"] == "aleph-alpha":
-        return variant.startswith("torch")
-    return row["source"] in _MATERIALISED
+    for word, kernel in _VARIANT_ATTENTION.items():
+        if row["source"] == "aleph-alpha" and variant.startswith(word):
+            return kernel
+    if row["source"] in _MATERIALISED:
+        return "fused_softmax"
+    return "flash_triton" if row["source"] in _TRITON_FLASH else "flash"
+
+
+#: Aleph Alpha's names of kernels (Hagemann et al. 2023, section 3): "fused" is Megatron-LM's
+#: softmax kernel, "torch" tensor operations.
+_VARIANT_ATTENTION = {
+    "flash_attention2": "flash", "flash_attentionv1": "flash1", "fused": "fused_softmax",
+    "torch": "math",
+}  # fmt: skip
+
+
+def _norm(row: Row) -> str:
+    eager = row["source"] == "aleph-alpha" and "RMS kernel" not in row.get("variant", "")
+    return "rmsnorm_eager" if eager else "rmsnorm"
+
+
+def _sequence_parallel(row: Row) -> bool:
+    told = row.get("sequence_parallel", "")
+    return told != "False" if told or row["source"] not in _SAYS_SEQUENCE else False
 
 
 def _main_grads(row: Row) -> str:
@@ -175,7 +210,7 @@ def _read(name: str, row: Row) -> Case | Skipped:
         "vpp": whole(row, "vpp", 1) if row.get("pp") not in ("", "1", "1.0") else 1,
         "cp": whole(row, "cp", 1),
         "ep": whole(row, "ep", 1) if row["arch"] == "moe" else 1,
-        "sequence_parallel": row.get("sequence_parallel", "") != "False",
+        "sequence_parallel": _sequence_parallel(row),
         "zero_bubble": row.get("variant", "").startswith("ZB"),
     }
     if row.get("cpu_offload") == "yes":
