@@ -44,9 +44,11 @@ def passing(op: Op, before: float, p: Precision, *, pins: bool) -> Passing:
     pieces = list(storages(op.saved, p)) if pins else []
     out = output_bytes(op, p)
     saves_result = bool(op.fwd) and op.fwd[-1].kind == "softmax"
-    takes = bool(before) and before in pieces and not saves_result
+    takes = bool(before) and before in pieces and (op.in_place or not saves_result)
     if takes:
         pieces.remove(before)
+    if op.in_place:
+        out = 0.0
     keeps = bool(out) and out in pieces
     extra = (0.0 if takes else before) + (0.0 if keeps else out)
     if keeps:

@@ -22,6 +22,8 @@ class Precision:
     ``cast_bytes`` the 16-bit copy that autocast makes of each matrix weight and keeps.
     ``main_grads``: gradients accumulate in buffers that stay from the first micro-step on and are
     what is reduced, without buckets beside them (Megatron-LM's ``param.main_grad``).
+    ``input_bytes``: of what products keep for their weight gradient, where that is another format
+    than other activations'.
     """
 
     name: str
@@ -35,6 +37,12 @@ class Precision:
     fallbacks: tuple[PeakName, ...]
     meaning: str
     main_grads: bool = False
+    input_bytes: float = 0.0
+
+    @property
+    def product_bytes(self) -> float:
+        """Bytes of an element that only matrix products keep."""
+        return self.input_bytes or self.low_bytes
 
     @property
     def tensor_cores(self) -> bool:
@@ -58,9 +66,13 @@ _ALL = (
     Precision("bf16", 2, 2, 4, 2, 2, 0, "bf16", ("fp32",),
               "bf16 weights and gradients, fp32 master copy in the optimizer (16 B a parameter)"),
     Precision("fp8", 2, 2, 4, 2, 2, 0, "fp8", ("bf16", "fp16"),
-              "as bf16, matrix products in fp8 with their inputs quantised on the fly"),
+              "as bf16, matrix products in fp8, which keep their quantised inputs (Transformer "
+              "Engine)", input_bytes=1.0),
+    Precision("fp8-dynamic", 2, 2, 4, 2, 2, 0, "fp8", ("bf16", "fp16"),
+              "as fp8, but inputs are kept in 16 bit and quantised again in backward (torchao)"),
     Precision("nvfp4", 2, 2, 4, 2, 2, 0, "fp4", ("fp8", "bf16"),
-              "as bf16, matrix products in NVFP4 with their inputs quantised on the fly"),
+              "as bf16, matrix products in NVFP4, which keep their quantised inputs: 4 bits and an "
+              "8-bit scale for 16 elements", input_bytes=0.5 + 1 / 16),
 )  # fmt: skip
 for _precision in _ALL:
     PRECISIONS.register(_precision.name)(_precision)

@@ -171,14 +171,19 @@ def _direct_scores(
                 case, "peak_memory", memory.device_bytes, memory.low_bytes, memory.high_bytes, peak
             )
         )
-    if (live := case.measured.get("peak_allocated_bytes")) is not None:
-        share = memory.allocated_bytes / memory.device_bytes
-        found.append(
-            _scored(
-                case, "peak_memory", memory.allocated_bytes, memory.low_bytes * share,
-                memory.high_bytes * share, live,
-            )
-        )  # fmt: skip
+    for key, value in (
+        ("peak_allocated_bytes", memory.allocated_bytes),
+        ("peak_reserved_bytes", memory.cached_bytes),
+        ("peak_shown_bytes", memory.shown_bytes),
+    ):
+        if (peak := case.measured.get(key)) is not None:
+            share = value / memory.device_bytes
+            found.append(
+                _scored(
+                    case, "peak_memory", value, memory.low_bytes * share,
+                    memory.high_bytes * share, peak,
+                )
+            )  # fmt: skip
     if (faster := case.measured.get("speedup")) is not None and case.reference == "":
         ratio, spread = prediction.speedup_vs_1gpu, time.high / time.value
         found.append(_scored(case, "speedup", ratio, ratio / spread, ratio * spread, faster))

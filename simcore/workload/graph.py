@@ -58,17 +58,35 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saved:
-    """What forward pins until backward, per sample: storages, each counted once."""
+    """What forward pins until backward, per sample: storages, each counted once.
+
+    ``matmul``: elements that only matrix products read, kept in the format that these compute in
+    (fp8 where they do); ``again``: elements that a 16-bit storage holds already, which products of
+    another format keep once more.
+    """
 
     low: float = 0.0
     high: float = 0.0
     raw_bytes: float = 0.0
+    matmul: float = 0.0
+    again: float = 0.0
 
     def __add__(self, other: Saved) -> Saved:
         return Saved(
             low=self.low + other.low,
             high=self.high + other.high,
             raw_bytes=self.raw_bytes + other.raw_bytes,
+            matmul=self.matmul + other.matmul,
+            again=self.again + other.again,
+        )
+
+    def __mul__(self, share: float) -> Saved:
+        return Saved(
+            low=self.low * share,
+            high=self.high * share,
+            raw_bytes=self.raw_bytes * share,
+            matmul=self.matmul * share,
+            again=self.again * share,
         )
 
 
@@ -77,13 +95,17 @@ NOTHING = Saved()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Op:
-    """One framework operator: its forward and backward kernels and what it saves."""
+    """One framework operator: its forward and backward kernels and what it saves.
+
+    ``in_place``: it writes its result, and backward its gradient, into the storage that it reads.
+    """
 
     name: str
     fwd: tuple[Kernel, ...]
     bwd: tuple[Kernel, ...] = ()
     saved: Saved = NOTHING
     gemm_weight: float = 0.0  # parameters that autocast copies to 16 bit
+    in_place: bool = False
 
 
 @dataclass(frozen=True, slots=True)

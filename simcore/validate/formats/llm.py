@@ -28,8 +28,13 @@ _MATERIALISED = (
 _TENSOR_OPERATIONS = ("aleph-alpha", "huggingface-nanotron")
 #: llm-foundry's recipes of 2023 set attn_impl: triton, a Triton port of the first FlashAttention.
 _TRITON_FLASH = ("mosaicml-llm-foundry",)
-#: Sources that state sequence parallelism where it is on; blank is off.
-_SAYS_SEQUENCE = ("aleph-alpha",)
+#: Sources that state sequence parallelism where it is on, or ran before Megatron-LM had it
+#: (Korthikanti et al., May 2022): blank is off.
+_SAYS_SEQUENCE = (
+    "aleph-alpha", "bigscience-bloom", "bigscience-v100", "vtrain", "deepspeed-azure-zero3",
+    "megatron-sc21-a100", "megatron-jan21-a100", "megatron-v2-tables", "megatron-gpt3-example",
+    "mt-nlg-530b",
+)  # fmt: skip
 #: Sources whose gradients accumulate and are reduced in fp32: Megatron-LM does with bf16 unless
 #: told --grad-reduce-in-bf16 (arguments.py), and two that say so. NVIDIA's benchmark recipes
 #: (NeMo, Megatron-Bridge, MLPerf) set grad_reduce_in_fp32=False; fp16 keeps the weights' width.
@@ -37,6 +42,29 @@ _MAIN_GRADS_FP32 = (
     "huggingface-nanotron", "simumax-b200", "megatron-lm-h100", "megatron-lm-llama-fp8",
     "kwai-megatron",
 )  # fmt: skip
+#: Sources on Megatron-LM: gradients are one buffer that is also what is reduced, the loss is its
+#: vocab-parallel one. Of nanotron's own program the loss alone is alike (fp32 copy, in place).
+_MEGATRON = (
+    "nvidia-megatron-bridge", "bridge-skills", "nvidia-nemo-docs", "nvidia-dgxc-benchmarking",
+    "moe-modelzoo", "megatron-lm-llama-fp8", "megatron-lm-h100", "megatron-sc21-a100",
+    "megatron-jan21-a100", "megatron-gpt3-example", "megatron-v2-tables", "korthikanti-recompute",
+    "megascale", "nemotron4-340b", "mt-nlg-530b", "mlperf-gpt3", "mlperf-llama405b",
+    "mlperf-llama8b", "mlperf-lora70b", "simumax-b200", "simumax-a100pcie", "zero-bubble",
+    "kwai-megatron", "vtrain", "bigscience-bloom", "bigscience-v100",
+)  # fmt: skip
+_DEEPSPEED = ("bigscience-bloom", "bigscience-v100", "vtrain", "deepspeed-azure-zero3")
+_LOSS = {
+    **dict.fromkeys(_MEGATRON, "vocab_parallel"), "huggingface-nanotron": "vocab_parallel",
+    "pytorch-torchtitan": "compiled", "stas00-ml-engineering": "chunked",
+}  # fmt: skip
+#: What a source's memory is: the framework's peak of tensors (allocated) or of segments (reserved,
+#: torchtitan's metrics.py prints it; stas00 says so), or nvidia-smi's figure. Others do not say:
+#: they are taken as the framework's peak of tensors, which Megatron-LM reports.
+_MEMORY_KEYS = {
+    "pytorch-torchtitan": "peak_reserved_bytes", "stas00-ml-engineering": "peak_reserved_bytes",
+    "bigscience-bloom": "peak_shown_bytes", "bigscience-v100": "peak_shown_bytes",
+    "internlm-internevo": "peak_shown_bytes",
+}  # fmt: skip
 #: Sources that train with dropout, Megatron-LM's default of 0.1 (arguments.py): zero-bubble says
 #: so, Korthikanti et al. count its masks, the others ran GPT with that program.
 _DROPOUT = (
@@ -86,6 +114,8 @@ def _config(row: Row) -> dict[str, Scalar]:
         "fused_pointwise": row["source"] not in _TENSOR_OPERATIONS,
         "fused_gate_up": row["source"] not in _TENSOR_OPERATIONS,
         "dropout": 0.1 if row["source"] in _DROPOUT else 0.0,
+        "loss": _loss(row),
+        "upcast_loss": row["source"] not in _LOSS,
     }
     if row["arch"] == "moe":
         config |= _experts(row, layers)
@@ -105,7 +135,9 @@ def _experts(row: Row, layers: int) -> dict[str, Scalar]:
         "expert_ffn": width,
     }
     if base:
-        dense = min(_DENSE_FIRST[base], layers - 1)
+        # a model cut down to a few layers keeps one dense one ("first dense", as such rows say)
+        dense = 1 if "(first dense)" in row.get("notes", "") else _DENSE_FIRST[base]
+        dense = min(dense, layers - 1)
         config |= _LATENT
         config["shared_ffn"] = _SHARED_EXPERTS[base] * width
         config["expert_pattern"] = "d" * dense + "e" * (layers - dense)
@@ -146,8 +178,24 @@ def _sequence_parallel(row: Row) -> bool:
 
 def _main_grads(row: Row) -> str:
     """Of the source's framework, or what the row's own notes say."""
-    wide = row["source"] in _MAIN_GRADS_FP32 or "fp32 grad acc" in row.get("notes", "")
-    return "fp32" if wide and row["precision"] != "fp16" else "weights"
+    source = row["source"]
+    wide = source in _MAIN_GRADS_FP32 or "fp32 grad acc" in row.get("notes", "")
+    if wide and row["precision"] != "fp16":
+        return "fp32"
+    return "buffers" if source in _MEGATRON and source not in _DEEPSPEED else "weights"
+
+
+def _loss(row: Row) -> str:
+    """The program's loss; stas00's one row without its fused kernel says what it would be with."""
+    loss = _LOSS.get(row["source"], "eager")
+    return "eager" if loss == "chunked" and "with Liger" in row.get("notes", "") else loss
+
+
+def _precision(row: Row) -> str:
+    """torchtitan's fp8 is torchao's, which keeps the inputs of products in 16 bit."""
+    found = _PRECISIONS[row["precision"]]
+    torchao = row["source"] == "pytorch-torchtitan" and found == "fp8"
+    return "fp8-dynamic" if torchao else found
 
 
 @lru_cache(maxsize=2048)
@@ -166,6 +214,10 @@ def _record(name: str, config: tuple[tuple[str, Scalar], ...], billions: float) 
         ),
         sources={_SOURCE: "dimensions of the table's row"},
     )  # fmt: skip
+
+
+def _definition(key: str) -> str:
+    return key.removeprefix("peak_").removesuffix("_bytes")
 
 
 def _cluster(row: Row) -> tuple[str, Options]:
@@ -200,7 +252,7 @@ def _read(name: str, row: Row) -> Case | Skipped:
     recompute = "full" if row.get("recompute") == "full" else "none"
     options |= {
         "strategy": _SHARDING[row["sharding"] or "ddp"],
-        "precision": _PRECISIONS[row["precision"]],
+        "precision": _precision(row),
         "recompute": recompute,
         "main_grads": _main_grads(row),
         "micro_batch": whole(row, "micro_batch", 1),
@@ -216,6 +268,7 @@ def _read(name: str, row: Row) -> Case | Skipped:
     if row.get("cpu_offload") == "yes":
         options["offload"] = "optimizer"
     memory = number(row, "peak_mem_gib")
+    memory_key = _MEMORY_KEYS.get(row["source"], "peak_allocated_bytes")
     return Case(
         id=name,
         table="llm",
@@ -227,9 +280,9 @@ def _read(name: str, row: Row) -> Case | Skipped:
         options=options,
         measured=present(
             step_time_s=number(row, "step_time_s"),
-            peak_memory_bytes=memory * GIB if memory is not None else None,
+            **{memory_key: memory * GIB if memory is not None else None},
         ),
-        columns=row,
+        columns={**row, "memory_definition": _definition(memory_key) if memory else ""},
         flag="the source's row is anomalous" if row.get("flagged_anomaly") == "yes" else "",
         notes=row.get("notes", "")[:200],
     )
