@@ -198,6 +198,16 @@ def _copies(f: Facts) -> Told:
     )
 
 
+def _stubs(f: Facts) -> Told:
+    shapes = f.request.workload.layer_weight_shapes
+    return Told(
+        "one 16-bit tensor for each shape of a layer's weights, which accumulation into main "
+        "gradients hands to autograd",
+        tuple(("shape", f"{k:,.0f} x {n:,.0f}") for k, n in sorted(shapes)[:6]),
+        "Transformer Engine, module/base.py, get_dummy_wgrad",
+    )
+
+
 def _workspace(f: Facts) -> Told:
     return Told(
         "handles x (2 x 4 MiB + 8 x 16 KiB; from Hopper on 32 MiB)",
@@ -277,6 +287,7 @@ MEMORY_TERMS: dict[str, Teller] = {
     "autocast_weights": _autocast,
     "working_set": _working,
     "gradient_copies": _copies,
+    "gradient_stubs": _stubs,
     "workspace": _workspace,
     "allocator_rounding": _rounding,
     "nccl_buffers": _nccl,

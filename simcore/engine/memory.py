@@ -106,6 +106,15 @@ def activation_profile(workload: Workload, p: Precision, recompute: bool) -> Act
     )
 
 
+def stub_bytes(workload: Workload, p: Precision) -> float:
+    """What fused accumulation into main gradients hands to autograd in place of a gradient.
+
+    Transformer Engine keeps one tensor of the weights' width for each shape of a weight
+    (module/base.py, get_dummy_wgrad); Megatron-LM's own head makes one anew (layers.py).
+    """
+    return p.main_grads * p.param_bytes * sum(k * n for k, n in workload.layer_weight_shapes)
+
+
 @dataclass(frozen=True)
 class Memory:
     """Bytes by term, arrays [C]. The terms add up to ``device``.
@@ -178,6 +187,8 @@ def memory_of(
         wide = ops.window * p.param_bytes + ops.whole * p.grad_bytes
         gathered = wide[:, None] * (n_ranks > 1)
         total = total + gathered
+    stub = ops.stub[:, None] * (p.param_bytes * p.main_grads)
+    total = total + stub
     at = total.argmax(axis=0)
     columns = np.arange(len(at))
     grads_backward = grads_then[at, columns] * held.gradients
@@ -189,6 +200,7 @@ def memory_of(
         "gradient_buckets": held.buckets,
         "replicas": held.replicas,
         "frozen_models": one * acts.resident_frozen,
+        "gradient_stubs": one * stub_bytes(workload, p),
     }
     temporaries = (
         4.0 * strategy.optimizer.temporary_elems * workload.trainable_numel / shards
@@ -216,7 +228,7 @@ def memory_of(
             "activations": ops.held[at] * micro_batch + waiting,
             "autocast_weights": ops.cast[at] * p.cast_bytes,
             "gathered_parameters": gathered[at, columns * (gathered.shape[1] > 1)],
-            "working_set": ops.working[at] * micro_batch,
+            "working_set": ops.working[at] * micro_batch + stub[at, 0],
             "gradient_copies": zero,
         },
         {

@@ -152,6 +152,8 @@ class _Step:
         out.alloc(w.buffers_numel * self.p.param_bytes, "frozen_models", "buffers")
         if self.ema:
             self._tensors(self.ema, "ema", False)
+        for k, n in sorted(w.layer_weight_shapes) if self.p.main_grads else ():
+            out.alloc(k * n * self.p.param_bytes, "gradient_stubs", "layers")
         cap, left = float(self.s.bucket_cap_bytes), self.state.buckets
         if self.s.zero_stage or self.s.parallelism == "dp":
             cap = max(left, 1.0)

@@ -16,6 +16,7 @@ from simcore.engine.predict import Request, job_of, memory_at
 #: Terms in the order in which they are stacked: what stays at the bottom.
 STACK = (
     "parameters", "optimizer_state", "ema", "frozen_models", "gradient_buckets", "workspace",
+    "gradient_stubs",
     "gradients", "gathered_parameters", "autocast_weights", "activations", "working_set",
     "gradient_copies",
 )  # fmt: skip

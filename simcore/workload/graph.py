@@ -108,6 +108,12 @@ class Op:
     in_place: bool = False
 
 
+def weight_grad_numel(op: Op) -> float:
+    """Elements of the matrix that an op's backward makes the gradient of; 0 where it makes none."""
+    has = any(k.kind == "gemm" and k.k.per_sample for k in op.bwd)
+    return op.gemm_weight if has and op.fwd and op.fwd[0].kind == "gemm" else 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class Param:
     """One parameter tensor, in definition order."""
@@ -200,6 +206,15 @@ class Workload:
         """Trained parameters of routed experts: what expert parallelism spreads over ranks."""
         return sum(p.numel for b in self.instances() for p in b.params
                    if p.name.startswith("experts."))  # fmt: skip
+
+    @cached_property
+    def layer_weight_shapes(self) -> frozenset[tuple[float, float]]:
+        """Shapes of the matrices in repeated layers that have a gradient, each once."""
+        return frozenset(
+            (op.fwd[0].k.fixed, op.fwd[0].n.fixed)
+            for b in self.blocks if b.recomputable
+            for op in b.ops if weight_grad_numel(op)
+        )  # fmt: skip
 
     @cached_property
     def forward_flop(self) -> float:

@@ -15,9 +15,10 @@ from simcore.report.terms import MEMORY, TIME
 
 
 def _memory() -> MemoryResult:
-    shown = [key for key in MEMORY if key != "gradient_copies"]
+    shown = [key for key in MEMORY if key not in ("gradient_copies", "gradient_stubs")]
     terms = {key: float(i + 1) * GIB for i, key in enumerate(shown)}
-    terms |= {"replicas": terms["replicas"] - GIB, "gradient_copies": 1.0 * GIB}
+    terms |= {"replicas": terms["replicas"] - 2 * GIB}
+    terms |= {"gradient_copies": 1.0 * GIB, "gradient_stubs": 1.0 * GIB}
     device = sum(terms.values())  # 120 GiB
     return MemoryResult(
         terms=terms,
