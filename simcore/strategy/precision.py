@@ -77,14 +77,14 @@ _ALL = (
 for _precision in _ALL:
     PRECISIONS.register(_precision.name)(_precision)
 
-MainGrads = Literal["weights", "buffers", "fp32"]
-MAIN_GRADS: tuple[MainGrads, ...] = ("weights", "buffers", "fp32")
+MainGrads = Literal["weights", "fused", "fp32"]
+MAIN_GRADS: tuple[MainGrads, ...] = ("weights", "fused", "fp32")
 
 
 def with_main_grads(precision: Precision, main_grads: str) -> Precision:
     """The precision with gradients of the weights' width, or accumulated and reduced in fp32.
 
-    ``weights``: a tensor a parameter, buckets beside them; ``buffers``: one contiguous buffer of
+    ``weights``: a tensor a parameter, buckets beside them; ``fused``: one contiguous buffer of
     the weights' width that is both (Megatron-LM's --grad-reduce-in-bf16); ``fp32``: such a buffer
     in fp32. Gradients that are fp32 anyway stay what they are. Raises UnknownName.
     """

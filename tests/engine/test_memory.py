@@ -379,7 +379,7 @@ def test_experts_state_is_shared_by_fewer_replicas() -> None:
     [
         ("ddp", "weights", 4.0),  # an fp32 gradient a parameter
         ("zero1", "weights", (4 + 2) / 8),  # of the shard, and the flat 16-bit tensor
-        ("zero1", "buffers", 0.0),
+        ("zero1", "fused", 0.0),
         ("zero1", "fp32", 0.0),
     ],
 )

@@ -182,7 +182,7 @@ def _main_grads(row: Row) -> str:
     wide = source in _MAIN_GRADS_FP32 or "fp32 grad acc" in row.get("notes", "")
     if wide and row["precision"] != "fp16":
         return "fp32"
-    return "buffers" if source in _MEGATRON and source not in _DEEPSPEED else "weights"
+    return "fused" if source in _MEGATRON and source not in _DEEPSPEED else "weights"
 
 
 def _loss(row: Row) -> str:
