@@ -13,6 +13,7 @@ from simcore.engine.placement import layout_of, place
 from simcore.engine.predict import Request, fitting_batch
 from simcore.hardware.cluster import ClusterSpec, parse_cluster
 from simcore.hardware.profile import Profile, load_profile
+from simcore.strategy.overlap import parse_overlap
 from simcore.strategy.precision import OPTIMIZERS, PRECISIONS, with_main_grads
 from simcore.strategy.strategy import Strategy, parallelism_named, parse_offload
 from simcore.workload.resolve import ModelSource, resolve_model
@@ -47,6 +48,10 @@ class Options(TypedDict, total=False):
                     parallelism; what is left of the GPUs is data parallel
     sequence_parallel   whether norms are cut over the tensor ranks too (default: yes)
     zero_bubble     whether the pipeline's schedule fills its bubble
+    overlap         what communication hides under compute: grads (the default), params, tensor,
+                    experts, or none
+    expert_tp       tensor ranks of an expert: 1 (the default) or tp
+    dispatcher      alltoall, or deepep: a token crosses to a node once
     global_batch    samples a step, instead of grad_accum
     inputs          shapes for a model given as package.module:callable
     grad_clip       whether gradients are clipped by their norm
@@ -78,6 +83,9 @@ class Options(TypedDict, total=False):
     ep: int | None
     sequence_parallel: bool | None
     zero_bubble: bool | None
+    overlap: str | None
+    expert_tp: int | None
+    dispatcher: str | None
     global_batch: int | None
     inputs: tuple[str, ...] | None
     grad_clip: bool | None
@@ -154,6 +162,7 @@ def make_request(
             chosen("optimizer", options.get("optimizer"), t.optimizer if t else "adamw")
         ],
     )
+    attempt("overlap", lambda: parse_overlap(options.get("overlap")))
     attempt("offload", lambda: parse_offload(options.get("offload") or "none"))
     mode = chosen("recompute", options.get("recompute"), t.recompute if t else "none")
     if mode not in ("none", "full"):
@@ -178,13 +187,14 @@ def make_request(
     if record is not None:
         attempt("workload", lambda: record.build(**overrides))
     chosen_strategy: Strategy | None = None
-    if {"parallelism", "precision", "optimizer", "offload"} <= found.keys():
+    if {"parallelism", "precision", "optimizer", "offload", "overlap"} <= found.keys():
         chosen_strategy = Strategy(
             parallelism=found["parallelism"],
             precision=found["precision"],
             optimizer=found["optimizer"],
             recompute=mode,
             offload=found["offload"],
+            overlap=found["overlap"],
             ema=t.ema if t else False,
             grad_clip=_either(options.get("grad_clip"), t.grad_clip if t else False),
             step_impl=t.optimizer_impl if t else "foreach",

@@ -7,6 +7,7 @@ from typing import Literal, get_args
 
 from simcore.base.errors import InvalidConfig, UnknownName
 from simcore.base.units import MIB
+from simcore.strategy.overlap import DEFAULT, Overlap
 from simcore.strategy.precision import OPTIMIZERS, PRECISIONS, OffloadTarget, Optimizer, Precision
 
 Parallelism = Literal["dp", "manual", "ddp", "zero1", "zero2", "zero3"]
@@ -37,7 +38,8 @@ class Strategy:
     ``bucket_cap_bytes`` and ``first_bucket_bytes``: DDP's gradient buckets (torch defaults
     25 MiB and 1 MiB); ``bucket_view``: gradients are views of them (gradient_as_bucket_view).
     ``zero_bucket_numel``: DeepSpeed's ``reduce_bucket_size`` default.
-    ``prefetch_blocks``: how many blocks ahead ZeRO-3 gathers parameters.
+    ``prefetch_blocks``: how many blocks ahead ZeRO-3 gathers parameters. ``overlap``: what
+    communication hides under compute.
     """
 
     parallelism: Parallelism = "ddp"
@@ -54,6 +56,7 @@ class Strategy:
     bucket_view: bool = False
     zero_bucket_numel: int = 500_000_000
     prefetch_blocks: int = 1
+    overlap: Overlap = DEFAULT
 
     @property
     def zero_stage(self) -> int:

@@ -32,8 +32,14 @@ class Stage:
     n_layers: int
 
 
-def tensor_overrides(record: ModelRecord, tp: int, ep: int) -> dict[str, Scalar]:
-    """Settings of one tensor and expert rank's part. Raises InvalidConfig with every violation."""
+def tensor_overrides(
+    record: ModelRecord, tp: int, ep: int, expert_tp: int = 1
+) -> dict[str, Scalar]:
+    """Settings of one tensor and expert rank's part. Raises InvalidConfig with every violation.
+
+    Of an expert's columns a rank has 1/``expert_tp``; a part of the routed rows instead where
+    tensor ranks hold different experts.
+    """
     if tp == 1 and ep == 1:
         return {}
     if record.arch != "transformer":
@@ -58,14 +64,16 @@ def tensor_overrides(record: ModelRecord, tp: int, ep: int) -> dict[str, Scalar]
     out: dict[str, Scalar] = {"head_dim": int(config.get("head_dim", 0)) or hidden // heads}
     given = {"ffn": 4 * hidden, **config}
     for key in _DIVIDED:
+        degree = expert_tp if key == "expert_ffn" else tp
         if value := int(given.get(key, 0)):
-            out[key] = max(1, -(-value // tp))
+            out[key] = max(1, -(-value // degree))
     kv = int(config.get("kv_heads", 0)) or heads
     # Fewer kv heads than ranks: each rank keeps a whole one.
     out["kv_heads"] = max(1, kv // tp)
     out["heads"] = heads // tp
     if experts:
-        out["experts"] = max(experts // ep, int(config.get("top_k", 2)))
+        out["local_experts"] = experts // ep
+        out["routed_share"] = expert_tp / tp
     return out
 
 

@@ -28,6 +28,27 @@ _MATERIALISED = (
 _TENSOR_OPERATIONS = ("aleph-alpha", "huggingface-nanotron")
 #: llm-foundry's recipes of 2023 set attn_impl: triton, a Triton port of the first FlashAttention.
 _TRITON_FLASH = ("mosaicml-llm-foundry",)
+#: Sources whose gradients are reduced after backward, in one piece: Megatron-LM before 2023 had no
+#: --overlap-grad-reduce; DeepSpeed's pipeline engine reduces after the last micro-batch, and Aleph
+#: Alpha's library after accumulation.
+_LATE_REDUCTION = (
+    "vtrain", "bigscience-bloom", "bigscience-v100", "megatron-sc21-a100", "megatron-jan21-a100",
+    "megatron-v2-tables", "megatron-gpt3-example", "korthikanti-recompute", "mt-nlg-530b",
+    "zero-bubble", "aleph-alpha",
+)  # fmt: skip
+#: Sources whose recipes overlap all they can: NVIDIA's (NeMo, Megatron-Bridge, DGX Cloud: their
+#: communication settings turn tensor, gradient and parameter overlap on) and Megatron-Core's table.
+_RECIPES = (
+    "nvidia-megatron-bridge", "bridge-skills", "nvidia-nemo-docs", "nvidia-dgxc-benchmarking",
+    "moe-modelzoo", "megatron-lm-h100", "megatron-lm-llama-fp8",
+)  # fmt: skip
+#: MLPerf's words for overlaps.
+_OVERLAPS = {
+    "TP_COMM_OVERLAP": "tensor", "OVERLAP_GRAD_REDUCE": "grads", "OVERLAP_PARAM_GATHER": "params",
+}  # fmt: skip
+#: Sources that say their pipeline is interleaved and not by how much: one layer a chunk, as
+#: Megatron-LM's and Meta's largest runs have (Narayanan et al. 2021 2.2; Llama 3 2024, 3.3.2).
+_INTERLEAVED = ("llama3-paper", "megatron-lm-h100", "nemotron4-340b")
 #: Sources that state sequence parallelism where it is on, or ran before Megatron-LM had it
 #: (Korthikanti et al., May 2022): blank is off.
 _SAYS_SEQUENCE = (
@@ -171,6 +192,37 @@ def _norm(row: Row) -> str:
     return "rmsnorm_eager" if eager else "rmsnorm"
 
 
+def _overlap(row: Row) -> str:
+    """What the row states, else what its source's recipes turn on."""
+    told = row.get("overlaps", "")
+    words = {"grads"} if row["source"] not in _LATE_REDUCTION else set()
+    if row["source"].startswith("mlperf") or told:
+        words |= {found for word, found in _OVERLAPS.items() if word in told}
+    elif row["source"] in _RECIPES:
+        words |= {"grads", "params", "tensor"}
+    text = f"{row.get('variant', '')} {row.get('notes', '')}".lower()
+    if "async tp" in text or "asynctp" in text:
+        words.add("tensor")
+    if "ep a2a overlap" in text or row["source"] == "deepseek-v3-report":
+        words.add("experts")
+    return ",".join(sorted(words)) or "none"
+
+
+def _dispatcher(row: Row) -> str:
+    said = row.get("mb_dispatcher", "").lower() in ("deepep", "hybridep")
+    return "deepep" if said or row["source"] == "deepseek-v3-report" else "alltoall"
+
+
+def _chunks(row: Row) -> int:
+    """Chunks of layers a pipeline rank; a blank of an interleaved source is one layer each."""
+    pp = whole(row, "pp", 1)
+    if pp == 1:
+        return 1
+    if not row.get("vpp") and row["source"] in _INTERLEAVED:
+        return max(1, round(whole(row, "layers") / pp))
+    return whole(row, "vpp", 1)
+
+
 def _sequence_parallel(row: Row) -> bool:
     told = row.get("sequence_parallel", "")
     return told != "False" if told or row["source"] not in _SAYS_SEQUENCE else False
@@ -259,10 +311,12 @@ def _read(name: str, row: Row) -> Case | Skipped:
         "global_batch": whole(row, "global_batch"),
         "tp": whole(row, "tp", 1),
         "pp": whole(row, "pp", 1),
-        "vpp": whole(row, "vpp", 1) if row.get("pp") not in ("", "1", "1.0") else 1,
+        "vpp": _chunks(row),
         "cp": whole(row, "cp", 1),
         "ep": whole(row, "ep", 1) if row["arch"] == "moe" else 1,
         "sequence_parallel": _sequence_parallel(row),
+        "overlap": _overlap(row),
+        "dispatcher": _dispatcher(row),
         "zero_bubble": row.get("variant", "").startswith("ZB"),
     }
     if row.get("cpu_offload") == "yes":

@@ -34,15 +34,18 @@ class ExpertsShape:
     """``experts`` gated layers of width ``ffn``, ``top_k`` of them a token.
 
     ``shared_ffn``: width of the layer that every token passes; ``shared_gate``: weighed by a
-    sigmoid of its own. ``bias``: of router and experts.
+    sigmoid of its own. ``bias``: of router and experts. ``local``: how many of the experts this
+    rank holds; ``routed_share``: of the tokens, those that it routes.
     """
 
     experts: int
+    local: int
     top_k: int
     ffn: int
     shared_ffn: int
     shared_gate: bool
     bias: bool
+    routed_share: float = 1.0
 
 
 def gelu_new(elems: float) -> Op:
@@ -115,15 +118,14 @@ def dense(body: Body, s: MlpShape, reads: str, prefix: str = "") -> None:
 
 def experts(body: Body, s: MlpShape, e: ExpertsShape, reads: str) -> None:
     """A mixture: router, dispatch, two grouped products, combination; balanced, none dropped."""
-    tokens, rows = float(s.seq), float(s.seq * e.top_k)
+    tokens = float(s.seq) * e.routed_share
+    rows = tokens * e.top_k
     trained = body.trains
     body.linear("router", tokens, s.hidden, e.experts, bias=e.bias, reads=reads)
     first = ops.grouped_linear(
-        "experts.gate_up", rows, s.hidden, 2 * e.ffn, e.experts, weight_grad=trained
+        "experts.gate_up", rows, s.hidden, 2 * e.ffn, e.local, weight_grad=trained
     )
-    second = ops.grouped_linear(
-        "experts.down", rows, e.ffn, s.hidden, e.experts, weight_grad=trained
-    )
+    second = ops.grouped_linear("experts.down", rows, e.ffn, s.hidden, e.local, weight_grad=trained)
     body.add(
         ops.route("route", tokens, e.experts, e.top_k),
         ops.dispatch("dispatch", tokens, s.hidden, e.top_k, e.experts),
@@ -133,19 +135,19 @@ def experts(body: Body, s: MlpShape, e: ExpertsShape, reads: str) -> None:
         ops.combine("combine", tokens, s.hidden, e.top_k),
         ops.accumulate("experts.forks", tokens * s.hidden),
     )
-    body.stacked("experts.gate_up", e.experts * 2 * e.ffn * s.hidden)
+    body.stacked("experts.gate_up", e.local * 2 * e.ffn * s.hidden)
     if e.bias:
-        body.param("experts.gate_up.bias", e.experts * 2 * e.ffn)
-    body.stacked("experts.down", e.experts * e.ffn * s.hidden)
+        body.param("experts.gate_up.bias", e.local * 2 * e.ffn)
+    body.stacked("experts.down", e.local * e.ffn * s.hidden)
     if e.bias:
-        body.param("experts.down.bias", e.experts * s.hidden)
+        body.param("experts.down.bias", e.local * s.hidden)
     if e.shared_ffn:
         shape = MlpShape(
             seq=s.seq, hidden=s.hidden, ffn=e.shared_ffn, kind=s.kind, bias=False,
             fused=s.fused, fused_pointwise=s.fused_pointwise,
         )  # fmt: skip
         dense(body, shape, reads, "shared.")
-        width = tokens * s.hidden
+        tokens, width = float(s.seq), float(s.seq * s.hidden)
         if e.shared_gate:
             body.linear("shared_gate", tokens, s.hidden, 1, reads=reads)
             body.add(

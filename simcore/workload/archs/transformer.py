@@ -238,6 +238,8 @@ def build(
     shared_gate: bool = False,
     expert_bias: bool = False,
     expert_pattern: str = "",
+    local_experts: int = 0,
+    routed_share: float = 1.0,
     next_tokens: int = 0,
     lora_rank: int = 0,
     lora_targets: str = "",
@@ -250,6 +252,8 @@ def build(
     ``expert_ffn`` = ffn. ``mlp="gelu"`` is one fused kernel, ``gelu_new`` eight. Missing biases
     are as ``bias``. ``window_pattern``: ``w`` a layer that sees ``window`` tokens, ``f`` one that
     sees all; ``expert_pattern``: ``e`` experts, ``d`` dense; both repeat over the layers.
+    ``local_experts``: experts that this rank holds (0: all); ``routed_share``: of the tokens,
+    those that it routes and computes.
     ``attention``: flash, flash1 and flash_triton (before FlashAttention-2), fused_softmax (scores
     in memory, Megatron-LM's kernel) or math (tensor operations). ``fused_pointwise``: rotary
     positions, gated activations, and bias, dropout and residual sum are one kernel each
@@ -302,8 +306,10 @@ def build(
             fused=fused_gate_up, fused_pointwise=fused_pointwise,
         ),
         experts=ExpertsShape(
-            experts=experts, top_k=top_k, ffn=expert_ffn or ffn or 4 * hidden,
+            experts=experts, local=local_experts or experts, top_k=top_k,
+            ffn=expert_ffn or ffn or 4 * hidden,
             shared_ffn=shared_ffn, shared_gate=shared_gate, bias=expert_bias,
+            routed_share=routed_share,
         ),
         residual=residual, norm=norm, window=window, drop=dropout > 0,
         adapters=adapters(lora_rank, lora_targets, quantised_base),
