@@ -248,7 +248,8 @@ def _nccl(f: Facts) -> Told:
 
 def _context(f: Facts) -> Told:
     gpus = {g.gpu.name: g.gpu for g in f.request.cluster.groups}
-    found = {n: f.request.profile.cuda_context_bytes(g) for n, g in gpus.items()}
+    eager = f.request.eager_kernels
+    found = {n: f.request.profile.cuda_context_bytes(g, eager=eager) for n, g in gpus.items()}
     worst = max(found.values(), key=lambda e: e.value)
     return Told(
         "what the process holds on the device before its first tensor",

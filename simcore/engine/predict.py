@@ -66,6 +66,7 @@ class Request:
     defaults: tuple[str, ...] = ()
     assumptions: tuple[str, ...] = ()
     placed: Placed | None = None
+    eager_kernels: bool = False
 
     @property
     def data_ranks(self) -> int:
@@ -351,7 +352,10 @@ def memory_at(request: Request, job: Job, batches: Array) -> Memory:
     """Memory of the fullest rank for several micro-batches, on the fullest pipeline stage."""
     cluster, one = request.cluster, np.ones_like(batches)
     intra, _ = cluster_paths(cluster)
-    context = max(request.profile.cuda_context_bytes(g.gpu).value for g in cluster.groups)
+    context = max(
+        request.profile.cuda_context_bytes(g.gpu, eager=request.eager_kernels).value
+        for g in cluster.groups
+    )
     accum = one * request.grad_accum
 
     def of(workload: Workload, micro_batches: Array, n_ranks: float, held: Array) -> Memory:

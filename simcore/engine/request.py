@@ -56,6 +56,7 @@ class Options(TypedDict, total=False):
     inputs          shapes for a model given as package.module:callable
     grad_clip       whether gradients are clipped by their norm
     bucket_numel    elements of a gradient bucket
+    eager_kernels   whether libraries load all their kernels at start (CUDA before 11.7)
     launch          a launch file, or its flags: its words where none is given here
     """
 
@@ -90,6 +91,7 @@ class Options(TypedDict, total=False):
     inputs: tuple[str, ...] | None
     grad_clip: bool | None
     bucket_numel: int | None
+    eager_kernels: bool | None
     launch: str | None
 
 
@@ -244,6 +246,7 @@ def make_request(
             *_assumptions(record),
         ),
         placed=placed,
+        eager_kernels=bool(options.get("eager_kernels")),
     )
     if batch == "max":
         best = fitting_batch(request, MAX_BATCH)

@@ -225,9 +225,13 @@ class Profile:
         """Multiplier on the rate at which samples load."""
         return self._scaled(Estimate(1.0, LOADER_SD_LOG, "assumption"), "loader", workload=workload)
 
-    def cuda_context_bytes(self, gpu: GpuSpec) -> Estimate:
-        """Device memory of a process before its first tensor."""
-        return self._for(self.runtime["cuda_context"], gpu, "bytes")
+    def cuda_context_bytes(self, gpu: GpuSpec, *, eager: bool = False) -> Estimate:
+        """Device memory of a process before its first tensor.
+
+        ``eager``: with all kernels of its libraries loaded at start (CUDA before 11.7).
+        """
+        table = self.runtime["cuda_context_eager" if eager else "cuda_context"]
+        return self._for(table, gpu, "bytes")
 
     def attention_share(self, kind: str) -> Estimate:
         """Rate of an earlier flash kernel over FlashAttention-2's."""

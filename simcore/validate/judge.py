@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from simcore.base.errors import SimcoreError
 from simcore.base.interval import Interval
+from simcore.engine.memory_timeline import reserved_peak_bytes
 from simcore.engine.predict import Request, central_step_s, evaluation_pass_s, predict
 from simcore.engine.request import make_request
 from simcore.engine.result import MemoryResult, Prediction
@@ -134,14 +135,16 @@ def judge(
             try:
                 request = request_of(case, profile)
                 prediction = predict(request)
-                peak = prediction.memory
+                peak, peak_request = prediction.memory, request
                 if case.peak_options or case.peak_model:
                     largest = replace(
                         case,
                         model=case.peak_model or case.model,
                         options={**case.options, **case.peak_options},
                     )
-                    peak = predict(request_of(largest, profile)).memory
+                    peak_request = request_of(largest, profile)
+                    peak = predict(peak_request).memory
+                shown = shown_bytes(case, peak_request, peak)
             except SimcoreError as err:
                 skipped.append((case.id, str(err)))
                 continue
@@ -152,15 +155,30 @@ def judge(
             time = time_of(case, request, prediction, 1.0 if work is None else work)
             known = case.work_known or work is not None
             judged.append(
-                Judged(case, prediction, time, _direct_scores(case, prediction, peak, time, known))
-            )
+                Judged(
+                    case, prediction, time,
+                    _direct_scores(case, prediction, peak, shown, time, known),
+                )
+            )  # fmt: skip
     with_ratios = _add_speedups(judged)
     return Verdict(mode, sum(t.n_rows for t in tables), tuple(with_ratios), tuple(skipped))
 
 
+def shown_bytes(case: Case, request: Request, memory: MemoryResult) -> float:
+    """What nvidia-smi shows of a job: segments of the caching allocator and what lies outside it.
+
+    The segments are those of a replay where the step's allocations are known, else the closed
+    form's. Only worked out where the row states nvidia-smi.
+    """
+    if "peak_shown_bytes" not in case.measured or request.placed is not None:
+        return memory.shown_bytes
+    return reserved_peak_bytes(request) + memory.device_bytes - memory.reserved_bytes
+
+
 def _direct_scores(
-    case: Case, prediction: Prediction, memory: MemoryResult, time: Interval, work_known: bool
-) -> tuple[Scored, ...]:
+    case: Case, prediction: Prediction, memory: MemoryResult, shown: float, time: Interval,
+    work_known: bool,
+) -> tuple[Scored, ...]:  # fmt: skip
     found = []
     measured = measured_time_s(case)
     if measured is not None and work_known:
@@ -174,14 +192,14 @@ def _direct_scores(
     for key, value in (
         ("peak_allocated_bytes", memory.allocated_bytes),
         ("peak_reserved_bytes", memory.cached_bytes),
-        ("peak_shown_bytes", memory.shown_bytes),
+        ("peak_shown_bytes", shown),
     ):
-        if (peak := case.measured.get(key)) is not None:
+        if (told := case.measured.get(key)) is not None:
             share = value / memory.device_bytes
             found.append(
                 _scored(
                     case, "peak_memory", value, memory.low_bytes * share,
-                    memory.high_bytes * share, peak,
+                    memory.high_bytes * share, told,
                 )
             )  # fmt: skip
     if (faster := case.measured.get("speedup")) is not None and case.reference == "":
@@ -191,14 +209,14 @@ def _direct_scores(
         memory.terms.get(t, 0.0) for t in ("parameters", "optimizer_state", "ema", "frozen_models")
     )
     spread = memory.high_bytes / memory.device_bytes
-    for key, less in (
+    for name, less in (
         ("memory_resident_bytes", 0.0),
         ("memory_resident_but_half_weights_bytes", memory.terms.get("parameters", 0.0) / 2),
     ):
-        if (value := case.measured.get(key)) is not None:
+        if (known := case.measured.get(name)) is not None:
             held = resident - less
             found.append(
-                _scored(case, "resident_memory", held, held / spread, held * spread, value)
+                _scored(case, "resident_memory", held, held / spread, held * spread, known)
             )
     return tuple(found)
 

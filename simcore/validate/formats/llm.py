@@ -86,6 +86,8 @@ _MEMORY_KEYS = {
     "bigscience-bloom": "peak_shown_bytes", "bigscience-v100": "peak_shown_bytes",
     "internlm-internevo": "peak_shown_bytes",
 }  # fmt: skip
+#: Sources of 2020 to 2022 with CUDA before 11.7, whose libraries load every kernel at start.
+_LOADS_ALL_KERNELS = ("bigscience-bloom", "bigscience-v100")
 #: Sources that train with dropout, Megatron-LM's default of 0.1 (arguments.py): zero-bubble says
 #: so, Korthikanti et al. count its masks, the others ran GPT with that program.
 _DROPOUT = (
@@ -319,6 +321,8 @@ def _read(name: str, row: Row) -> Case | Skipped:
         "dispatcher": _dispatcher(row),
         "zero_bubble": row.get("variant", "").startswith("ZB"),
     }
+    if row["source"] in _LOADS_ALL_KERNELS:
+        options["eager_kernels"] = True
     if row.get("cpu_offload") == "yes":
         options["offload"] = "optimizer"
     memory = number(row, "peak_mem_gib")
