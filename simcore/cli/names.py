@@ -104,7 +104,7 @@ optimizers = _completer(_optimizers)
 calibrations = _completer(_calibrations)
 terms = _completer(_terms)
 recomputes = _completer(lambda: ("none", "full"))
-main_grads = _completer(lambda: ("weights", "fp32"))
+main_grads = _completer(lambda: ("weights", "fused", "fp32"))
 offloads = _completer(
     lambda: [
         "none",

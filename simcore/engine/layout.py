@@ -66,6 +66,7 @@ class Placed:
     stages: tuple[Stage, ...]
     traffic: LayerTraffic
     recompute: bool
+    experts_again: bool
     overlap: Overlap
     expert_layers_frac: float
 
@@ -128,7 +129,7 @@ def exchanges_s(points: Points, placed: Placed, n_layers: int) -> dict[str, Arra
         ranks = np.full(len(points), float(layout.ep))
         group = group_of(points, ranks, float(layout.expert_tp), placed.gpus_per_node)
         across = once_a_node_frac(group.n_nodes, copies) if layout.dispatcher == "deepep" else 1.0
-        times = EXPERT_EXCHANGES + 2 * placed.recompute
+        times = EXPERT_EXCHANGES + 2 * placed.experts_again
         exchanged = exchange_s(moved[None, :], group, across)[0] * on
         found["expert parallel"] = layers * times * exchanged
     if layout.pp > 1:

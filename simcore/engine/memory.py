@@ -187,7 +187,7 @@ def memory_of(
         wide = ops.window * p.param_bytes + ops.whole * p.grad_bytes
         gathered = wide[:, None] * (n_ranks > 1)
         total = total + gathered
-    stub = ops.stub[:, None] * (p.param_bytes * p.main_grads)
+    stub = ops.stub[:, None] * (p.param_bytes * p.main_grads * (strategy.zero_stage < 3))
     total = total + stub
     at = total.argmax(axis=0)
     columns = np.arange(len(at))
@@ -200,7 +200,7 @@ def memory_of(
         "gradient_buckets": held.buckets,
         "replicas": held.replicas,
         "frozen_models": one * acts.resident_frozen,
-        "gradient_stubs": one * stub_bytes(workload, p),
+        "gradient_stubs": one * stub_bytes(workload, p) * (strategy.zero_stage < 3),
     }
     temporaries = (
         4.0 * strategy.optimizer.temporary_elems * workload.trainable_numel / shards

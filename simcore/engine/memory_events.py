@@ -143,6 +143,10 @@ class _Step:
                 ]
         return made
 
+    @property
+    def _stubs(self) -> bool:
+        return self.p.main_grads and self.s.zero_stage < 3
+
     def _resident(self) -> None:
         out, w = self.out, self.w
         out.phase("set-up")
@@ -152,7 +156,7 @@ class _Step:
         out.alloc(w.buffers_numel * self.p.param_bytes, "frozen_models", "buffers")
         if self.ema:
             self._tensors(self.ema, "ema", False)
-        for k, n in sorted(w.layer_weight_shapes) if self.p.main_grads else ():
+        for k, n in sorted(w.layer_weight_shapes) if self._stubs else ():
             out.alloc(k * n * self.p.param_bytes, "gradient_stubs", "layers")
         cap, left = float(self.s.bucket_cap_bytes), self.state.buckets
         if self.s.zero_stage or self.s.parallelism == "dp":

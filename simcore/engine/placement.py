@@ -12,6 +12,7 @@ from simcore.strategy.layout import Dispatcher, Layout
 from simcore.strategy.strategy import Strategy
 from simcore.workload.graph import Workload
 from simcore.workload.models import ModelRecord, Scalar
+from simcore.workload.recompute import recomputed
 from simcore.workload.resolve import ModelSource
 from simcore.workload.sharding import (
     layer_counts,
@@ -72,6 +73,8 @@ def place(
         part = record.build(**{**overrides, **own}) if own else workload
     elif layout.tp > 1 or layout.ep > 1:
         raise InvalidConfig([f"{record.name}: tensor parallelism needs a transformer record"])
+    if part is not workload:
+        part = recomputed(part, strategy.recompute_modules)
     if layout.sequence_parallel:
         part = sequence_parallel(part, layout.tp)
     layers = [b for b in workload.instances() if b.recomputable]
@@ -88,6 +91,7 @@ def place(
             width_bytes=float(strategy.precision.low_bytes),
         ),
         recompute=strategy.recompute == "full",
+        experts_again=strategy.recompute == "full" or "moe" in strategy.recompute_modules,
         overlap=strategy.overlap,
         expert_layers_frac=len(routed) / len(layers) if layers else 0.0,
     )

@@ -234,9 +234,22 @@ class _Context:
         return n_bytes / self.classes[index].h2d_bytes_per_s
 
     def _accumulation(self, index: int) -> Array:
-        # Autocast casts the weights anew in each micro-step.
-        again: Array = (self.points.grad_accum - 1.0) * (self.micro_s[index] + self._cast(index))
+        # Autocast casts the weights anew in each micro-step, and gradients are summed up.
+        each = self.micro_s[index] + self._cast(index) + self._grad_sum(index)
+        again: Array = (self.points.grad_accum - 1.0) * each
         return again
+
+    def _grad_sum(self, index: int) -> Array:
+        """What a micro-step's gradients cost to add to those before.
+
+        Autograd reads both and writes the sum, one kernel a tensor. Fused, the weight gradient's
+        own product reads and writes the sum instead of a result. ZeRO-3 sums up shards.
+        """
+        p, numel = self.strategy.precision, self.workload.trainable_numel
+        fused = p.fused_grad_sum
+        traffic = numel * (2.0 * p.grad_bytes - p.param_bytes if fused else 3.0 * p.grad_bytes)
+        shards = self._shards() if self.strategy.zero_stage == 3 else 1.0
+        return self._moved(traffic / shards, index, 0.0 if fused else float(self._n_tensors()))
 
     def _accumulation_host(self, index: int) -> Array:
         return (self.points.grad_accum - 1.0) * self.host_micro_s

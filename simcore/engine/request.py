@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast, get_args
 
 from simcore.base.errors import InvalidConfig, UnknownName, UsageError
 from simcore.engine.evaluate import Loading
@@ -15,7 +15,8 @@ from simcore.hardware.cluster import ClusterSpec, parse_cluster
 from simcore.hardware.profile import Profile, load_profile
 from simcore.strategy.overlap import parse_overlap
 from simcore.strategy.precision import OPTIMIZERS, PRECISIONS, with_main_grads
-from simcore.strategy.strategy import Strategy, parallelism_named, parse_offload
+from simcore.strategy.strategy import Recompute, Strategy, parallelism_named, parse_offload
+from simcore.workload.recompute import DEFAULT_MODULES, modules_named, recomputed
 from simcore.workload.resolve import ModelSource, resolve_model
 
 if TYPE_CHECKING:
@@ -32,8 +33,11 @@ class Options(TypedDict, total=False):
     micro_batch     samples a GPU and micro-step, or "max"
     grad_accum      micro-steps before an update
     precision       fp32, tf32, amp-fp16, amp-bf16, fp16, bf16
-    recompute       none, full
-    main_grads      weights: gradients in the weights' width; fp32: accumulated and reduced in fp32
+    recompute       none, selective, full
+    recompute_modules   what selective recompute runs again: core_attn (the default), layernorm,
+                    mlp, moe_act, moe, mla_up_proj, operators; joined by commas
+    main_grads      weights: gradients in the weights' width; fused: and summed over micro-steps by
+                    their own products; fp32: accumulated so and reduced in fp32
     optimizer       adamw, adam, sgd, sgd-plain
     offload         none, optimizer, optimizer:nvme, optimizer+params, ... (cpu, cpu-far, nvme)
     network         link between nodes: ib-hdr, 8xib-ndr, "25 Gbit/s"
@@ -65,6 +69,7 @@ class Options(TypedDict, total=False):
     grad_accum: int | None
     precision: str | None
     recompute: str | None
+    recompute_modules: str | None
     main_grads: str | None
     optimizer: str | None
     offload: str | None
@@ -167,8 +172,9 @@ def make_request(
     attempt("overlap", lambda: parse_overlap(options.get("overlap")))
     attempt("offload", lambda: parse_offload(options.get("offload") or "none"))
     mode = chosen("recompute", options.get("recompute"), t.recompute if t else "none")
-    if mode not in ("none", "full"):
-        problems.append(str(UnknownName("recompute", str(mode), ["none", "full"])))
+    if mode not in get_args(Recompute):
+        problems.append(str(UnknownName("recompute", str(mode), list(get_args(Recompute)))))
+    attempt("modules", lambda: _modules(str(mode), options.get("recompute_modules")))
     told = options.get("grad_accum")
     if told is None and options.get("global_batch") is not None:
         told = 1  # follows from the global batch, below
@@ -187,7 +193,7 @@ def make_request(
     }
     overrides: dict[str, Any] = {k: v for k, v in given.items() if v is not None}
     if record is not None:
-        attempt("workload", lambda: record.build(**overrides))
+        attempt("workload", lambda: recomputed(record.build(**overrides), found.get("modules", ())))
     chosen_strategy: Strategy | None = None
     if {"parallelism", "precision", "optimizer", "offload", "overlap"} <= found.keys():
         chosen_strategy = Strategy(
@@ -195,6 +201,7 @@ def make_request(
             precision=found["precision"],
             optimizer=found["optimizer"],
             recompute=mode,
+            recompute_modules=found.get("modules", ()),
             offload=found["offload"],
             overlap=found["overlap"],
             ema=t.ema if t else False,
@@ -281,6 +288,14 @@ def _launched(gpus: str, options: Options) -> Launched:
 
     others = {k: v for k, v in options.items() if k != "launch"}
     return with_launch(str(options["launch"]), gpus, others)
+
+
+def _modules(mode: str, text: str | None) -> tuple[str, ...]:
+    if mode == "selective":
+        return modules_named(text or DEFAULT_MODULES)
+    if text:
+        raise InvalidConfig([f"recompute modules {text!r} need recompute selective, not {mode}"])
+    return ()
 
 
 def _either(given: bool | None, fallback: bool) -> bool:

@@ -22,6 +22,8 @@ class Precision:
     ``cast_bytes`` the 16-bit copy that autocast makes of each matrix weight and keeps.
     ``main_grads``: gradients accumulate in buffers that stay from the first micro-step on and are
     what is reduced, without buckets beside them (Megatron-LM's ``param.main_grad``).
+    ``fused_grad_sum``: the weight gradient's product adds to what earlier micro-steps left
+    (Megatron-LM's gradient accumulation fusion) instead of a kernel of its own.
     ``input_bytes``: of what products keep for their weight gradient, where that is another format
     than other activations'.
     """
@@ -37,6 +39,7 @@ class Precision:
     fallbacks: tuple[PeakName, ...]
     meaning: str
     main_grads: bool = False
+    fused_grad_sum: bool = False
     input_bytes: float = 0.0
 
     @property
@@ -93,7 +96,7 @@ def with_main_grads(precision: Precision, main_grads: str) -> Precision:
     if main_grads == "weights" or precision.grad_bytes == 4:
         return precision
     wide = 4 if main_grads == "fp32" else precision.grad_bytes
-    return replace(precision, grad_bytes=wide, main_grads=True)
+    return replace(precision, grad_bytes=wide, main_grads=True, fused_grad_sum=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -158,6 +158,10 @@ class Zero:
         shard = (numel - routed) / n_ranks + routed / np.maximum(n_ranks / expert_ranks, 1.0)
         state = shard * (p.master_bytes + strategy.optimizer.state_bytes)
         params = p.param_bytes * (shard if stage >= 3 else one * numel)
+        if stage >= 3 and p.main_grads:
+            # FSDP's mixed precision: the shard itself is fp32 and gathered in 16 bit
+            params = shard * max(p.master_bytes, p.param_bytes)
+            state = shard * strategy.optimizer.state_bytes
         grads = p.grad_bytes * (shard if stage >= 2 else one * numel)
         largest = float(max(b.numel for b in workload.blocks))
         several: Array = np.where(n_ranks > 1, 1.0, 0.0)

@@ -6,6 +6,7 @@ say is stated here once: which of them ran before fused attention existed, and w
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 
 from simcore.base.figures import Figure
@@ -14,6 +15,7 @@ from simcore.engine.request import Options
 from simcore.validate.case import Case, Skipped
 from simcore.validate.formats import Format, Row, number, present, whole
 from simcore.workload.models import ModelRecord, Scalar, Training
+from simcore.workload.recompute import DEFAULT_MODULES
 
 #: Sources whose software (2020 to early 2023) materialises attention scores: FlashAttention came
 #: in mid-2022 and into Megatron-LM in 2023. zero-bubble: its Table 1 counts sb(34h + 5as) bytes of
@@ -61,7 +63,7 @@ _SAYS_SEQUENCE = (
 #: (NeMo, Megatron-Bridge, MLPerf) set grad_reduce_in_fp32=False; fp16 keeps the weights' width.
 _MAIN_GRADS_FP32 = (
     "huggingface-nanotron", "simumax-b200", "megatron-lm-h100", "megatron-lm-llama-fp8",
-    "kwai-megatron",
+    "kwai-megatron", "pytorch-torchtitan",
 )  # fmt: skip
 #: Sources on Megatron-LM: gradients are one buffer that is also what is reduced, the loss is its
 #: vocab-parallel one. Of nanotron's own program the loss alone is alike (fp32 copy, in place).
@@ -210,9 +212,25 @@ def _overlap(row: Row) -> str:
     return ",".join(sorted(words)) or "none"
 
 
+#: What selective recompute means where modules are not named: by operator in torchtitan's
+#: benchmarks; DeepSeek-V3 2024, 3.2.3; else attention's core, Megatron-LM's default.
+_SELECTIVE = {
+    "pytorch-torchtitan": "operators", "ibm-fms-fsdp": "operators",
+    "deepseek-v3-report": "layernorm,mla_up_proj,moe_act",
+}  # fmt: skip
+
+
+def _modules(row: Row) -> str:
+    told = re.search(r"selective recompute ([a-z_+]+)", row.get("notes", ""))
+    return row.get("recompute_modules") or (
+        told[1] if told else _SELECTIVE.get(row["source"], DEFAULT_MODULES)
+    )
+
+
 def _dispatcher(row: Row) -> str:
-    said = row.get("mb_dispatcher", "").lower() in ("deepep", "hybridep")
-    return "deepep" if said or row["source"] == "deepseek-v3-report" else "alltoall"
+    said = f"{row.get('mb_dispatcher', '')} {row.get('notes', '')}".lower()
+    once = "deepep" in said or "hybridep" in said or row["source"] == "deepseek-v3-report"
+    return "deepep" if once else "alltoall"
 
 
 def _chunks(row: Row) -> int:
@@ -232,11 +250,15 @@ def _sequence_parallel(row: Row) -> bool:
 
 def _main_grads(row: Row) -> str:
     """Of the source's framework, or what the row's own notes say."""
-    source = row["source"]
-    wide = source in _MAIN_GRADS_FP32 or "fp32 grad acc" in row.get("notes", "")
+    notes, source = row.get("notes", ""), row["source"]
+    wide = source in _MAIN_GRADS_FP32 or any(w in notes for w in _WIDE_WORDS)
     if wide and row["precision"] != "fp16":
         return "fp32"
     return "fused" if source in _MEGATRON and source not in _DEEPSPEED else "weights"
+
+
+#: Notes that say gradients are reduced in fp32: BLOOM's, and llm-foundry's FSDP in DEFAULT mode.
+_WIDE_WORDS = ("fp32 grad acc", "grad reduce fp32")
 
 
 def _loss(row: Row) -> str:
@@ -303,11 +325,12 @@ def _read(name: str, row: Row) -> Case | Skipped:
         cluster, options = _cluster(row)
     except KeyError as err:
         return Skipped(name, str(err.args[0]))
-    recompute = "full" if row.get("recompute") == "full" else "none"
+    recompute = row.get("recompute") or "none"
     options |= {
         "strategy": _SHARDING[row["sharding"] or "ddp"],
         "precision": _precision(row),
         "recompute": recompute,
+        "recompute_modules": _modules(row) if recompute == "selective" else None,
         "main_grads": _main_grads(row),
         "micro_batch": whole(row, "micro_batch", 1),
         "global_batch": whole(row, "global_batch"),
