@@ -261,7 +261,9 @@ def memory_of(
     )
     terms["cuda_context"] = one * cuda_context_bytes
     reserved = allocated + terms[ROUNDING]
-    loose = sum(moments[1][k] for k in LOOSE)
+    # Inputs of recomputed layers are of one size and are freed a layer at a time: no holes.
+    kept = strategy.recompute == "full"
+    loose = sum(moments[1][k] for k in LOOSE if not (kept and k == "activations"))
     fresh = (wide + joined) * (strategy.zero_stage > 0)  # flat: in no block that is free
     cached = np.maximum(reserved, sum(state.values(), zero) + cublas_bytes + sums[1] + fresh)
     cached = cached + holes_frac * loose

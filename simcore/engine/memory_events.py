@@ -339,6 +339,10 @@ class _Step:
     ) -> None:
         out = self.out
         counts = gradients_after(block)
+        remade = [
+            out.alloc(size * self.b, "working_set", self.names[i], "recomputed")
+            for size in storages(block.remade, self.p)
+        ]
         incoming, incoming_bytes = -1, 0.0
         for j in range(len(block.ops) - 1, -1, -1):
             op = block.ops[j]
@@ -348,7 +352,7 @@ class _Step:
             self._gradients(i, counts[j])
             out.free(pinned[j])
             out.free(copies[j])
-        out.free(incoming)
+        out.free((incoming, *remade))
         self._gradients(i, len(block.params))
 
     def _op_backward(

@@ -163,13 +163,14 @@ def _forward(block: Block, p: Precision, *, pins: bool) -> _Rows:
 def _backward(block: Block, p: Precision) -> _Rows:
     """Backward of one block; gradients and copies are those of the block itself."""
     pinned, cast = saved_bytes(block.saved, p), sum(op.gemm_weight for op in block.ops)
-    made = gradients_after(block)
+    made, again = gradients_after(block), saved_bytes(block.remade, p)
     from_last = np.cumsum([0, *(q.numel for q in block.params[::-1])])
     found = []
     for j in range(len(block.ops) - 1, -1, -1):
         op = block.ops[j]
         stub = 0.0 if block.recomputable else weight_grad_numel(op)
-        found.append((pinned, backward_bytes(op, p).held, float(from_last[made[j]]), cast, stub))
+        held = backward_bytes(op, p).held + again
+        found.append((pinned, held, float(from_last[made[j]]), cast, stub))
         pinned -= saved_bytes(op.saved, p)
         cast -= op.gemm_weight
     return _rows(found)

@@ -52,6 +52,7 @@ class Options(TypedDict, total=False):
                     parallelism; what is left of the GPUs is data parallel
     sequence_parallel   whether norms are cut over the tensor ranks too (default: yes)
     zero_bubble     whether the pipeline's schedule fills its bubble
+    in_flight_limit with zero_bubble: micro-batches a stage may hold, in units of pp (1 or 2)
     overlap         what communication hides under compute: grads (the default), params, tensor,
                     experts, or none
     expert_tp       tensor ranks of an expert: 1 (the default) or tp
@@ -89,6 +90,7 @@ class Options(TypedDict, total=False):
     ep: int | None
     sequence_parallel: bool | None
     zero_bubble: bool | None
+    in_flight_limit: int | None
     overlap: str | None
     expert_tp: int | None
     dispatcher: str | None

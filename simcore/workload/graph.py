@@ -80,6 +80,16 @@ class Saved:
             again=self.again + other.again,
         )
 
+    def __sub__(self, other: Saved) -> Saved:
+        """What is left of each class; none below zero."""
+        return Saved(
+            low=max(self.low - other.low, 0.0),
+            high=max(self.high - other.high, 0.0),
+            raw_bytes=max(self.raw_bytes - other.raw_bytes, 0.0),
+            matmul=max(self.matmul - other.matmul, 0.0),
+            again=max(self.again - other.again, 0.0),
+        )
+
     def __mul__(self, share: float) -> Saved:
         return Saved(
             low=self.low * share,
@@ -126,7 +136,8 @@ class Param:
 class Block:
     """A stretch of the model that repeats as a whole; the unit of recompute and of gathering.
 
-    ``boundary`` is what is kept of a block that is recomputed: its input.
+    ``boundary`` is what is kept of a block that is recomputed: its input. ``remade`` is what
+    selective recompute makes again, held while the block's backward runs.
     """
 
     name: str
@@ -134,6 +145,7 @@ class Block:
     params: tuple[Param, ...] = ()
     boundary: Saved = NOTHING
     recomputable: bool = False
+    remade: Saved = NOTHING
 
     @property
     def numel(self) -> int:

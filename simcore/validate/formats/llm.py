@@ -28,6 +28,8 @@ _MATERIALISED = (
 #: Sources whose framework runs rotary positions, norms and gated layers as tensor operations:
 #: Aleph Alpha (Hagemann et al. 2023 time a fused RMSNorm against that), nanotron.
 _TENSOR_OPERATIONS = ("aleph-alpha", "huggingface-nanotron")
+#: Sources whose models have q, k, v, gate and up as products of their own.
+_APART = ("pytorch-torchtitan", "stas00-ml-engineering")
 #: llm-foundry's recipes of 2023 set attn_impl: triton, a Triton port of the first FlashAttention.
 _TRITON_FLASH = ("mosaicml-llm-foundry",)
 #: Sources whose gradients are reduced after backward, in one piece: Megatron-LM before 2023 had no
@@ -137,7 +139,8 @@ def _config(row: Row) -> dict[str, Scalar]:
         "tied": not llama,
         "attention": _attention(row),
         "fused_pointwise": row["source"] not in _TENSOR_OPERATIONS,
-        "fused_gate_up": row["source"] not in _TENSOR_OPERATIONS,
+        "fused_gate_up": row["source"] not in (*_TENSOR_OPERATIONS, *_APART),
+        "fused_qkv": row["source"] not in _APART,
         "dropout": 0.1 if row["source"] in _DROPOUT else 0.0,
         "loss": _loss(row),
         "upcast_loss": row["source"] not in _LOSS,
@@ -343,6 +346,7 @@ def _read(name: str, row: Row) -> Case | Skipped:
         "overlap": _overlap(row),
         "dispatcher": _dispatcher(row),
         "zero_bubble": row.get("variant", "").startswith("ZB"),
+        "in_flight_limit": 2 if row.get("variant", "").endswith("2p") else 1,
     }
     if row["source"] in _LOADS_ALL_KERNELS:
         options["eager_kernels"] = True
