@@ -49,6 +49,25 @@ class Verdict:
         """Summary of one quantity, with or without flagged rows."""
         return score([s for s in self.scored if s.quantity == quantity and (flagged or not s.flag)])
 
+    def fits(self) -> dict[str, float | int | None]:
+        """Whether what ran is predicted to fit, and what ran out of memory not to.
+
+        ``precision``: of the rows predicted to fit, those that ran; ``recall``: of the rows that
+        ran, those predicted to fit.
+        """
+        told = [
+            (ran, j.prediction.fits) for j in self.judged if (ran := has_run(j.case)) is not None
+        ]
+        of_ran = [fit for ran, fit in told if ran]
+        of_failed = [fit for ran, fit in told if not ran]
+        return {
+            "ran": len(of_ran),
+            "out_of_memory": len(of_failed),
+            "fits_precision_frac": _mean([ran for ran, fit in told if fit]),
+            "fits_recall_frac": _mean(of_ran),
+            "out_of_memory_found_frac": _mean([not fit for fit in of_failed]),
+        }
+
     def groups(self, column: str) -> dict[str, dict[str, Score]]:
         """The same by the values of a column of the tables."""
         values = sorted({j.case.columns.get(column, "") for j in self.judged})
@@ -76,6 +95,7 @@ class Verdict:
             "simulated": len(self.judged),
             "skipped": dict(Counter(reason for _, reason in self.skipped)),
             **{q: self.score(q).to_dict() for q in QUANTITIES},
+            "fits": self.fits(),
             "without_flagged": {q: self.score(q, flagged=False).to_dict() for q in QUANTITIES},
             "groups": {
                 column: {
@@ -86,6 +106,17 @@ class Verdict:
             },
             "per_row": [s.to_dict() for s in self.scored],
         }
+
+
+def _mean(values: Sequence[bool]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+def has_run(case: Case) -> bool | None:
+    """Whether the row ran or ran out of memory; None where it says neither."""
+    if (ran := case.measured.get("ran")) is not None:
+        return bool(ran)
+    return True if measured_time_s(case) is not None else None
 
 
 def request_of(case: Case, profile: Profile) -> Request:

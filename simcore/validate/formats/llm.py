@@ -81,6 +81,7 @@ _DEEPSPEED = ("bigscience-bloom", "bigscience-v100", "vtrain", "deepspeed-azure-
 _LOSS = {
     **dict.fromkeys(_MEGATRON, "vocab_parallel"), "huggingface-nanotron": "vocab_parallel",
     "pytorch-torchtitan": "compiled", "stas00-ml-engineering": "chunked",
+    "mosaicml-llm-foundry": "compiled",
 }  # fmt: skip
 #: What a source's memory is: the framework's peak of tensors (allocated) or of segments (reserved,
 #: torchtitan's metrics.py prints it; stas00 says so), or nvidia-smi's figure. Others do not say:
