@@ -16,7 +16,7 @@ from simcore.base.arrays import NDArray
 from simcore.base.interval import HIGH_QUANTILE, LOW_QUANTILE, Z80, Interval
 from simcore.engine.evaluate import Job, Loading, Steps, evaluate
 from simcore.engine.layout import Placed, evaluate_layout, in_flight
-from simcore.engine.memory import MOMENTS, Memory, memory_of, workspace_bytes
+from simcore.engine.memory import LOOSE, MOMENTS, Memory, memory_of, workspace_bytes
 from simcore.engine.points import KNOBS, Knob, Points
 from simcore.engine.rates import class_rates, peak_for
 from simcore.engine.result import (
@@ -389,7 +389,7 @@ def _memory(request: Request, job: Job) -> MemoryResult:
     memory = memory_at(request, job, np.array([float(request.micro_batch)]))
     capacity = min(g.gpu.usable_memory_bytes for g in request.cluster.groups)
     device = float(memory.device[0])
-    factor = float(np.exp(Z80 * request.profile.memory_sd_log.value))
+    spread = Z80 * memory_sd_bytes(request, memory)
     return MemoryResult(
         terms={k: float(v[0]) for k, v in memory.terms.items() if v[0] > 0},
         allocated_bytes=float(memory.allocated[0]),
@@ -400,9 +400,31 @@ def _memory(request: Request, job: Job) -> MemoryResult:
         host_bytes=float(memory.host[0]),
         nvme_bytes=float(memory.nvme[0]),
         moment=MOMENTS[int(memory.moment[0])],
-        low_bytes=device / factor,
-        high_bytes=device * factor,
+        low_bytes=max(device - spread, 0.0),
+        high_bytes=device + spread,
+        holes_sd_bytes=float(memory.cached[0] - memory.reserved[0])
+        * request.profile.allocator_holes_frac.sd_log,
     )
+
+
+def memory_sd_bytes(request: Request, memory: Memory) -> float:
+    """Standard deviation of what a device holds: independent parts, of the first configuration.
+
+    State is counted exactly. What comes and goes within a step depends on the program's kernels;
+    context and communicators are assumptions with spreads of their own.
+    """
+    profile = request.profile
+    gpus = [g.gpu for g in request.cluster.groups]
+    context = max(
+        (profile.cuda_context_bytes(g, eager=request.eager_kernels) for g in gpus),
+        key=lambda e: e.value,
+    )
+    parts = (
+        profile.memory_sd_log.value * sum(float(memory.terms[t][0]) for t in LOOSE),
+        context.sd_log * context.value,
+        profile.nccl_sd_log.value * float(memory.terms["nccl_buffers"][0]),
+    )
+    return float(np.hypot.reduce(np.array(parts)))
 
 
 def _rank_classes(

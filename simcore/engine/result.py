@@ -50,7 +50,9 @@ class MeasuredRow:
 class MemoryResult:
     """Memory of the fullest GPU at its peak; terms add up to ``device_bytes``.
 
-    ``cached_bytes``: what the allocator is expected to have reserved, holes included.
+    ``cached_bytes``: what the allocator is expected to have reserved, holes included;
+    ``holes_sd_bytes``: the standard deviation of these. ``low_bytes`` and ``high_bytes`` bound
+    80 % of ``device_bytes``.
     """
 
     terms: dict[str, float]
@@ -64,6 +66,7 @@ class MemoryResult:
     moment: str
     low_bytes: float
     high_bytes: float
+    holes_sd_bytes: float = 0.0
 
     @property
     def shown_bytes(self) -> float:

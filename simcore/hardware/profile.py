@@ -259,8 +259,13 @@ class Profile:
 
     @property
     def memory_sd_log(self) -> Estimate:
-        """Scatter of measured memory around the model."""
+        """Scatter of measured memory around the model, over what comes and goes in a step."""
         return self._leaf(self.runtime["memory_residual"])
+
+    @property
+    def nccl_sd_log(self) -> Estimate:
+        """Spread of communicators' buffers around their formula."""
+        return self._leaf(self.runtime["nccl_spread"])
 
     def knob_spread(
         self, cluster: ClusterSpec, peak: PeakName, workload: str, conv_frac: float

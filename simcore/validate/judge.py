@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from simcore.base.errors import SimcoreError
-from simcore.base.interval import Interval
+from simcore.base.interval import Z80, Interval
 from simcore.engine.memory_timeline import reserved_peak_bytes
 from simcore.engine.predict import Request, central_step_s, evaluation_pass_s, predict
 from simcore.engine.request import make_request
@@ -226,13 +227,11 @@ def _direct_scores(
         ("peak_shown_bytes", shown),
     ):
         if (told := case.measured.get(key)) is not None:
-            share = value / memory.device_bytes
+            holes = 0.0 if key == "peak_allocated_bytes" else Z80 * memory.holes_sd_bytes
+            spread = math.hypot(memory.high_bytes - memory.device_bytes, holes)
             found.append(
-                _scored(
-                    case, "peak_memory", value, memory.low_bytes * share,
-                    memory.high_bytes * share, told,
-                )
-            )  # fmt: skip
+                _scored(case, "peak_memory", value, max(value - spread, 0.0), value + spread, told)
+            )
     if (faster := case.measured.get("speedup")) is not None and case.reference == "":
         ratio, spread = prediction.speedup_vs_1gpu, time.high / time.value
         found.append(_scored(case, "speedup", ratio, ratio / spread, ratio * spread, faster))
