@@ -67,6 +67,7 @@ class Request:
     assumptions: tuple[str, ...] = ()
     placed: Placed | None = None
     eager_kernels: bool = False
+    growing_segments: bool = False
 
     @property
     def data_ranks(self) -> int:
@@ -371,7 +372,10 @@ def memory_at(request: Request, job: Job, batches: Array) -> Memory:
             cublas_bytes=workspace_bytes(g.gpu.architecture for g in cluster.groups),
             in_flight=held,
             expert_ranks=request.placed.layout.ep if request.placed else 1,
-            holes_frac=request.profile.allocator_holes_frac.value,
+            # pages are mapped where they are needed: no holes to speak of
+            holes_frac=0.0
+            if request.growing_segments
+            else request.profile.allocator_holes_frac.value,
         )
 
     if request.placed is None:

@@ -62,6 +62,7 @@ class Options(TypedDict, total=False):
     grad_clip       whether gradients are clipped by their norm
     bucket_numel    elements of a gradient bucket
     eager_kernels   whether libraries load all their kernels at start (CUDA before 11.7)
+    growing_segments    whether the allocator runs with expandable_segments:True
     launch          a launch file, or its flags: its words where none is given here
     """
 
@@ -99,6 +100,7 @@ class Options(TypedDict, total=False):
     grad_clip: bool | None
     bucket_numel: int | None
     eager_kernels: bool | None
+    growing_segments: bool | None
     launch: str | None
 
 
@@ -256,6 +258,7 @@ def make_request(
         ),
         placed=placed,
         eager_kernels=bool(options.get("eager_kernels")),
+        growing_segments=bool(options.get("growing_segments")),
     )
     if batch == "max":
         best = fitting_batch(request, MAX_BATCH)

@@ -103,7 +103,9 @@ def _sequence_parallel(block: Block, tp: int) -> Block:
         return op
 
     return replace(
-        block, ops=tuple(cut(op) for op in block.ops), boundary=block.boundary * share,
+        block,
+        ops=tuple(cut(op) for op in block.ops),
+        boundary=block.boundary * share,
         remade=block.remade * share,
     )
 

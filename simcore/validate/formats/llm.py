@@ -83,6 +83,9 @@ _LOSS = {
     "pytorch-torchtitan": "compiled", "stas00-ml-engineering": "chunked",
     "mosaicml-llm-foundry": "compiled",
 }  # fmt: skip
+#: torchtitan's loss is compiled since early 2025 (pull request 1033), and cast to fp32 before.
+_LOSS_COMPILED = "202502"
+_DATED = re.compile(r"(?<=_)20\d{4}(?=_)")
 #: What a source's memory is: the framework's peak of tensors (allocated) or of segments (reserved,
 #: torchtitan's metrics.py prints it; stas00 says so), or nvidia-smi's figure. Others do not say:
 #: they are taken as the framework's peak of tensors, which Megatron-LM reports.
@@ -144,7 +147,7 @@ def _config(row: Row) -> dict[str, Scalar]:
         "fused_qkv": row["source"] not in _APART,
         "dropout": 0.1 if row["source"] in _DROPOUT else 0.0,
         "loss": _loss(row),
-        "upcast_loss": row["source"] not in _LOSS,
+        "upcast_loss": row["source"] not in _LOSS or row["source"] == "pytorch-torchtitan",
     }
     if row["arch"] == "moe":
         config |= _experts(row, layers)
@@ -268,6 +271,8 @@ _WIDE_WORDS = ("fp32 grad acc", "grad reduce fp32")
 def _loss(row: Row) -> str:
     """The program's loss; stas00's one row without its fused kernel says what it would be with."""
     loss = _LOSS.get(row["source"], "eager")
+    if loss == "compiled" and (dated := _DATED.search(row["source_ref"])):
+        loss = "compiled" if dated[0] >= _LOSS_COMPILED else "eager"
     return "eager" if loss == "chunked" and "with Liger" in row.get("notes", "") else loss
 
 
@@ -330,13 +335,23 @@ def _read(name: str, row: Row) -> Case | Skipped:
     except KeyError as err:
         return Skipped(name, str(err.args[0]))
     recompute = row.get("recompute") or "none"
+    sharding = _SHARDING[row["sharding"] or "ddp"]
+    micro_batch = whole(row, "micro_batch", 1)
+    if row["source"] == "pytorch-torchtitan" and whole(row, "pp", 1) > 1:
+        # Parameters and accumulated gradients stay whole over the micro-batches of a pipeline
+        # (FSDP2 without reshard_after_forward); as many micro-batches as stages by default.
+        sharding = "zero1"
+        if not row.get("micro_batch"):
+            micro_batch = max(
+                1, whole(row, "global_batch") // (whole(row, "dp") * whole(row, "pp"))
+            )
     options |= {
-        "strategy": _SHARDING[row["sharding"] or "ddp"],
+        "strategy": sharding,
         "precision": _precision(row),
         "recompute": recompute,
         "recompute_modules": _modules(row) if recompute == "selective" else None,
         "main_grads": _main_grads(row),
-        "micro_batch": whole(row, "micro_batch", 1),
+        "micro_batch": micro_batch,
         "global_batch": whole(row, "global_batch"),
         "tp": whole(row, "tp", 1),
         "pp": whole(row, "pp", 1),
@@ -349,6 +364,8 @@ def _read(name: str, row: Row) -> Case | Skipped:
         "zero_bubble": row.get("variant", "").startswith("ZB"),
         "in_flight_limit": 2 if row.get("variant", "").endswith("2p") else 1,
     }
+    if row["source"] == "pytorch-torchtitan":
+        options["growing_segments"] = True  # its run_train.sh and run_llama_train.sh
     if row["source"] in _LOADS_ALL_KERNELS:
         options["eager_kernels"] = True
     if row.get("cpu_offload") == "yes":

@@ -34,9 +34,7 @@ def _read(name: str, row: Row) -> Case | Skipped:
     made = STEPS.read(name, full)
     if isinstance(made, Skipped):
         return made
-    return replace(
-        made, table="llm_fits", measured={"ran": float(label == "fits")}, columns=row
-    )
+    return replace(made, table="llm_fits", measured={"ran": float(label == "fits")}, columns=row)
 
 
 FORMAT = Format("llm_fits", frozenset({"label", "kernel", "tp", "pp", "micro_batch"}), _read)

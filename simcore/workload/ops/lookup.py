@@ -21,8 +21,9 @@ def cross_entropy(name: str, rows: float, classes: int, *, upcast: bool = False)
     training too.
     """
     elems = rows * classes
-    fwd = Kernel(kind="softmax", high=2 * elems, raw_bytes=8.0 * rows, launches=2.0)
-    bwd = Kernel(kind="softmax", high=3 * elems, raw_bytes=8.0 * rows, launches=2.0)
+    fixed, free = 4.0 * elems * upcast, elems * (not upcast)
+    fwd = Kernel(kind="softmax", high=2 * free, raw_bytes=2 * fixed + 8.0 * rows, launches=2.0)
+    bwd = Kernel(kind="softmax", high=3 * free, raw_bytes=3 * fixed + 8.0 * rows, launches=2.0)
     saved = Saved(high=elems * (not upcast), raw_bytes=8.0 * rows + 4.0 * elems * upcast)
     return Op(name=name, fwd=(fwd,), bwd=(bwd,), saved=saved)
 
