@@ -117,8 +117,8 @@ def _by_operator(block: Block) -> tuple[Op, ...]:
     for op in block.ops:
         kinds = {k.kind for k in op.fwd}
         if kinds & {"attention", "attention_v1", "attention_triton"} or not op.fwd:
-            kept = [_output(k) for k in op.fwd if k.kind not in ("elementwise", "copy")]
-            ops.append(replace(op, saved=kept[0] if kept else NOTHING))
+            results = [_output(k) for k in op.fwd if k.kind not in ("elementwise", "copy")]
+            ops.append(replace(op, saved=results[0] if results else NOTHING))
         elif "gemm" in kinds:
             products += 1
             kernel = op.fwd[0]

@@ -342,9 +342,8 @@ def _read(name: str, row: Row) -> Case | Skipped:
         # (FSDP2 without reshard_after_forward); as many micro-batches as stages by default.
         sharding = "zero1"
         if not row.get("micro_batch"):
-            micro_batch = max(
-                1, whole(row, "global_batch") // (whole(row, "dp") * whole(row, "pp"))
-            )
+            parts = whole(row, "dp") * whole(row, "pp")
+            micro_batch = max(1, whole(row, "global_batch") // parts)
     options |= {
         "strategy": sharding,
         "precision": _precision(row),
