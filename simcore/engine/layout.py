@@ -168,6 +168,14 @@ def exposed(
     return found
 
 
+def _micro_step_s(steps: Steps, points: Points) -> Array:
+    """Compute of one micro-step, with the summing up of gradients where there are several."""
+    once = steps.terms_s["forward"] + steps.terms_s["backward"]
+    more = np.maximum(points.grad_accum - 1.0, 1.0)
+    result: Array = np.where(points.grad_accum > 1, steps.terms_s["accumulation"] / more, once)
+    return result
+
+
 def evaluate_layout(jobs: tuple[Job, ...], placed: Placed, points: Points) -> Steps:
     """The step of the slowest stage, with exchanges, and the pipeline's bubble on top."""
     layout = placed.layout
@@ -175,7 +183,7 @@ def evaluate_layout(jobs: tuple[Job, ...], placed: Placed, points: Points) -> St
     totals, micros, parts = [], [], []
     for job, stage in zip(jobs, placed.stages, strict=True):
         steps = evaluate(job, local, keep_timeline=True)
-        busy = steps.terms_s["forward"] + steps.terms_s["backward"]
+        busy = _micro_step_s(steps, points)
         slowdown = job.classes[0].overlap_slowdown_frac / points.overlap
         exchange = exposed(exchanges_s(points, placed, stage.n_layers), placed, busy, slowdown)
         spent = sum(exchange.values(), np.zeros(len(points)))

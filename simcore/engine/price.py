@@ -249,10 +249,15 @@ class _Context:
         fused = p.fused_grad_sum
         traffic = numel * (2.0 * p.grad_bytes - p.param_bytes if fused else 3.0 * p.grad_bytes)
         shards = self._shards() if self.strategy.zero_stage == 3 else 1.0
-        return self._moved(traffic / shards, index, 0.0 if fused else float(self._n_tensors()))
+        rate = self.classes[index].bytes_per_s[_ELEMENTWISE] * self.points.memory
+        return traffic / shards / rate + self._sum_launches() * self.classes[index].kernel_start_s
+
+    def _sum_launches(self) -> float:
+        return 0.0 if self.strategy.precision.fused_grad_sum else float(self._n_tensors())
 
     def _accumulation_host(self, index: int) -> Array:
-        return (self.points.grad_accum - 1.0) * self.host_micro_s
+        issued = self.host_micro_s + self._sum_launches() * self.issue_s
+        return (self.points.grad_accum - 1.0) * issued
 
     def _cast(self, index: int) -> Array:
         p = self.strategy.precision
