@@ -187,6 +187,27 @@ def _working(f: Facts) -> Told:
     )
 
 
+def _copies(f: Facts) -> Told:
+    p = f.request.strategy.precision
+    joined = "and of the flat tensor that joins them" if f.request.strategy.zero_stage else "alone"
+    return Told(
+        f"updated parameters x bytes of the fp32 copies of their gradients, {joined}, as far as "
+        "the update's own temporaries leave them the peak",
+        (("copy", "4 bytes"), ("gradient", f"{p.grad_bytes} bytes")),
+        "apex FP16_Optimizer; DeepSpeed, runtime/zero/stage_1_and_2.py, step",
+    )
+
+
+def _stubs(f: Facts) -> Told:
+    shapes = f.request.workload.layer_weight_shapes
+    return Told(
+        "one 16-bit tensor for each shape of a layer's weights, which accumulation into main "
+        "gradients hands to autograd",
+        tuple(("shape", f"{k:,.0f} x {n:,.0f}") for k, n in sorted(shapes)[:6]),
+        "Transformer Engine, module/base.py, get_dummy_wgrad",
+    )
+
+
 def _workspace(f: Facts) -> Told:
     return Told(
         "handles x (2 x 4 MiB + 8 x 16 KiB; from Hopper on 32 MiB)",
@@ -227,7 +248,8 @@ def _nccl(f: Facts) -> Told:
 
 def _context(f: Facts) -> Told:
     gpus = {g.gpu.name: g.gpu for g in f.request.cluster.groups}
-    found = {n: f.request.profile.cuda_context_bytes(g) for n, g in gpus.items()}
+    eager = f.request.eager_kernels
+    found = {n: f.request.profile.cuda_context_bytes(g, eager=eager) for n, g in gpus.items()}
     worst = max(found.values(), key=lambda e: e.value)
     return Told(
         "what the process holds on the device before its first tensor",
@@ -265,6 +287,8 @@ MEMORY_TERMS: dict[str, Teller] = {
     "activations": _activations,
     "autocast_weights": _autocast,
     "working_set": _working,
+    "gradient_copies": _copies,
+    "gradient_stubs": _stubs,
     "workspace": _workspace,
     "allocator_rounding": _rounding,
     "nccl_buffers": _nccl,

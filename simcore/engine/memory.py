@@ -55,11 +55,13 @@ def workspace_bytes(architectures: Iterable[str]) -> float:
 class ActivationProfile:
     """Bytes per sample over the instances of a backward pass; arrays [I], last block first.
 
-    ``held`` is what is pinned when instance i's backward begins, ``grads_done`` the fraction of
-    all gradients that exist by then, ``storage_*`` the saved storages by size.
+    ``held`` is what is pinned when instance i's backward begins, ``kept`` what all instances pin
+    together, ``grads_done`` the fraction of all gradients that exist by then, ``storage_*`` the
+    saved storages by size.
     """
 
     held: Array
+    kept: float
     grads_done: Array
     storage_bytes: Array
     storage_count: Array
@@ -93,6 +95,7 @@ def activation_profile(workload: Workload, p: Precision, recompute: bool) -> Act
                 sizes[n] = sizes.get(n, 0.0) + 1.0
     return ActivationProfile(
         held=before[::-1].copy(),
+        kept=float(before[-1]),
         grads_done=after[::-1].copy(),
         storage_bytes=np.array(list(sizes) or [0.0]),
         storage_count=np.array(list(sizes.values()) or [0.0]),
@@ -103,13 +106,28 @@ def activation_profile(workload: Workload, p: Precision, recompute: bool) -> Act
     )
 
 
+def stub_bytes(workload: Workload, p: Precision) -> float:
+    """What fused accumulation into main gradients hands to autograd in place of a gradient.
+
+    Transformer Engine keeps one tensor of the weights' width for each shape of a weight
+    (module/base.py, get_dummy_wgrad); Megatron-LM's own head makes one anew (layers.py).
+    """
+    return p.main_grads * p.param_bytes * sum(k * n for k, n in workload.layer_weight_shapes)
+
+
 @dataclass(frozen=True)
 class Memory:
-    """Bytes by term, arrays [C]. The terms add up to ``device``."""
+    """Bytes by term, arrays [C]. The terms add up to ``device``.
+
+    ``cached`` is what the caching allocator is expected to have reserved: ``reserved``, the holes
+    between blocks, and flat buffers of the update, for which freed activations leave no room in
+    one piece. Where memory is short it gives them back, so they do not decide what fits.
+    """
 
     terms: dict[str, Array]
     allocated: Array
     reserved: Array
+    cached: Array
     device: Array
     host: Array
     nvme: Array
@@ -119,6 +137,9 @@ class Memory:
 #: What each value of ``Memory.moment`` means.
 MOMENTS = ("frozen forward", "backward", "optimizer step", "forward")
 
+#: Terms that come and go within a step: what leaves holes between the allocator's blocks.
+LOOSE = ("activations", "working_set", "autocast_weights", "gathered_parameters")
+_FP32_BYTES = 4.0
 #: Terms that live outside the framework's allocator, and the rounding inside it.
 OUTSIDE = ("nccl_buffers", "cuda_context")
 ROUNDING = "allocator_rounding"
@@ -135,11 +156,18 @@ def memory_of(
     nvlink: bool,
     cuda_context_bytes: float,
     cublas_bytes: float = CUBLAS_WORKSPACE_BYTES,
+    in_flight: Array | float = 1.0,
+    expert_ranks: int = 1,
+    holes_frac: float = 0.0,
 ) -> Memory:
-    """Peak memory of the fullest rank for every configuration (all inputs [C])."""
+    """Peak memory of the fullest rank for every configuration (all inputs [C]).
+
+    ``in_flight``: micro-batches whose activations a pipeline stage holds, the one in work
+    included. ``holes_frac``: holes between the allocator's blocks, over what is not state.
+    """
     p = strategy.precision
     acts = activation_profile(workload, p, strategy.recompute == "full")
-    held = PARALLELISMS[strategy.parallelism].holdings(workload, strategy, n_ranks)
+    held = PARALLELISMS[strategy.parallelism].holdings(workload, strategy, n_ranks, expert_ranks)
     shards = PARALLELISMS[strategy.parallelism].shard_degree(strategy, n_ranks)
     one = np.ones_like(micro_batch)
 
@@ -150,6 +178,7 @@ def memory_of(
     batches, which = np.unique(micro_batch, return_inverse=True)
     live = (ops.held + ops.working)[:, None] * batches
     grads_then = np.where(early, 1.0, ops.grads[:, None])  # [J, C]
+    waiting = acts.kept * micro_batch * (in_flight - 1.0)
     total = (live if len(batches) == 1 else live[:, which]) + grads_then * held.gradients
     if p.cast_bytes:
         total = total + (ops.cast * p.cast_bytes)[:, None]
@@ -158,6 +187,8 @@ def memory_of(
         wide = ops.window * p.param_bytes + ops.whole * p.grad_bytes
         gathered = wide[:, None] * (n_ranks > 1)
         total = total + gathered
+    stub = ops.stub[:, None] * (p.param_bytes * p.main_grads * (strategy.zero_stage < 3))
+    total = total + stub
     at = total.argmax(axis=0)
     columns = np.arange(len(at))
     grads_backward = grads_then[at, columns] * held.gradients
@@ -169,12 +200,20 @@ def memory_of(
         "gradient_buckets": held.buckets,
         "replicas": held.replicas,
         "frozen_models": one * acts.resident_frozen,
+        "gradient_stubs": one * stub_bytes(workload, p) * (strategy.zero_stage < 3),
     }
     temporaries = (
         4.0 * strategy.optimizer.temporary_elems * workload.trainable_numel / shards
         * (strategy.step_impl == "foreach" and strategy.offload.optimizer == "none")
     )  # fmt: skip
     zero = 0 * one
+    # A 16-bit gradient is copied to fp32 before the update of an fp32 master copy; ZeRO joins its
+    # shard's gradients into one flat tensor first (DeepSpeed, stage_1_and_2.py, step).
+    wide = joined = zero
+    if p.master_bytes and not p.main_grads and strategy.offload.optimizer == "none":
+        updated = held.optimizer_state / (p.master_bytes + strategy.optimizer.state_bytes)
+        wide = updated * _FP32_BYTES
+        joined = updated * p.grad_bytes * (strategy.zero_stage > 0)
     moments = (
         {
             "gradients": np.where(early, held.gradients, 0.0),
@@ -182,13 +221,15 @@ def memory_of(
             "autocast_weights": zero,
             "gathered_parameters": zero,
             "working_set": acts.transient_frozen * micro_batch,
+            "gradient_copies": zero,
         },
         {
             "gradients": grads_backward,
-            "activations": ops.held[at] * micro_batch,
+            "activations": ops.held[at] * micro_batch + waiting,
             "autocast_weights": ops.cast[at] * p.cast_bytes,
             "gathered_parameters": gathered[at, columns * (gathered.shape[1] > 1)],
-            "working_set": ops.working[at] * micro_batch,
+            "working_set": ops.working[at] * micro_batch + stub[at, 0],
+            "gradient_copies": zero,
         },
         {
             "gradients": held.gradients,
@@ -196,6 +237,7 @@ def memory_of(
             "autocast_weights": zero,
             "gathered_parameters": zero,
             "working_set": one * temporaries,
+            "gradient_copies": wide + np.maximum(joined - temporaries, 0.0),
         },
     )
     sums = np.stack([sum(m.values(), zero) for m in moments])
@@ -210,7 +252,7 @@ def memory_of(
     waste = np.where(
         size > ALLOCATOR_LARGE_BYTES, -size % ALLOCATOR_ROUND_BYTES, 0.0
     )  # [storages, batches]
-    terms[ROUNDING] = (acts.storage_count @ waste)[which] * (moment == 1)
+    terms[ROUNDING] = (acts.storage_count @ waste)[which] * (moment == 1) * in_flight
     channels = NCCL_CHANNELS_NVLINK if nvlink else NCCL_CHANNELS_PCIE
     connection = NCCL_CONNECTIONS * NCCL_BUFFER_BYTES
     uses_nccl = (n_ranks > 1) * 1.0
@@ -219,6 +261,12 @@ def memory_of(
     )
     terms["cuda_context"] = one * cuda_context_bytes
     reserved = allocated + terms[ROUNDING]
+    # Inputs of recomputed layers are of one size and are freed a layer at a time: no holes.
+    kept = strategy.recompute == "full"
+    loose = sum(moments[1][k] for k in LOOSE if not (kept and k == "activations"))
+    fresh = (wide + joined) * (strategy.zero_stage > 0)  # flat: in no block that is free
+    cached = np.maximum(reserved, sum(state.values(), zero) + cublas_bytes + sums[1] + fresh)
+    cached = cached + holes_frac * loose
     device = reserved + terms["nccl_buffers"] + terms["cuda_context"]
     moment = np.where((moment == 1) & ops.forward[at], 3, moment)
-    return Memory(terms, allocated, reserved, device, held.host, held.nvme, moment)
+    return Memory(terms, allocated, reserved, cached, device, held.host, held.nvme, moment)

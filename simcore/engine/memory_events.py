@@ -143,6 +143,10 @@ class _Step:
                 ]
         return made
 
+    @property
+    def _stubs(self) -> bool:
+        return self.p.main_grads and self.s.zero_stage < 3
+
     def _resident(self) -> None:
         out, w = self.out, self.w
         out.phase("set-up")
@@ -152,6 +156,8 @@ class _Step:
         out.alloc(w.buffers_numel * self.p.param_bytes, "frozen_models", "buffers")
         if self.ema:
             self._tensors(self.ema, "ema", False)
+        for k, n in sorted(w.layer_weight_shapes) if self._stubs else ():
+            out.alloc(k * n * self.p.param_bytes, "gradient_stubs", "layers")
         cap, left = float(self.s.bucket_cap_bytes), self.state.buckets
         if self.s.zero_stage or self.s.parallelism == "dp":
             cap = max(left, 1.0)
@@ -195,13 +201,27 @@ class _Step:
             scale = self.state.optimizer / max(sum(pieces), 1.0)
             for piece in pieces:
                 self._tensors(piece * scale, "optimizer_state", self.state.flat_optimizer)
+        wide = self._wide_gradients()
         if s.step_impl == "foreach" and s.offload.optimizer == "none":
             width = _FP32_BYTES * s.optimizer.temporary_elems
             width *= self.updated / max(self.w.trainable_numel, 1)
             out.free(self._tensors(width, "working_set", self.state.flat_optimizer))
+        out.free(wide)
         for numbers in self.grads.values():
             out.free(numbers)
         self.grads.clear()
+
+    def _wide_gradients(self) -> list[int]:
+        """fp32 copies of 16-bit gradients for the update; ZeRO joins its shard's first."""
+        out, away = self.out, self.s.offload.optimizer != "none"
+        if not self.p.master_bytes or self.p.main_grads or away:
+            return []
+        if not self.s.zero_stage:
+            return self._tensors(_FP32_BYTES, "gradient_copies", False)
+        joined = out.alloc(self.updated * self.p.grad_bytes, "gradient_copies", "update", "joined")
+        wide = out.alloc(self.updated * _FP32_BYTES, "gradient_copies", "update", "fp32")
+        out.free(joined)
+        return [wide]
 
     def _gradients(self, i: int, count: int) -> None:
         """The last ``count`` tensors of a block have their gradient."""
@@ -319,6 +339,10 @@ class _Step:
     ) -> None:
         out = self.out
         counts = gradients_after(block)
+        remade = [
+            out.alloc(size * self.b, "working_set", self.names[i], "recomputed")
+            for size in storages(block.remade, self.p)
+        ]
         incoming, incoming_bytes = -1, 0.0
         for j in range(len(block.ops) - 1, -1, -1):
             op = block.ops[j]
@@ -328,7 +352,7 @@ class _Step:
             self._gradients(i, counts[j])
             out.free(pinned[j])
             out.free(copies[j])
-        out.free(incoming)
+        out.free((incoming, *remade))
         self._gradients(i, len(block.params))
 
     def _op_backward(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -12,11 +13,15 @@ from simcore.engine.allocator import AllocatorConfig, Replay, replay
 from simcore.engine.memory import OUTSIDE, workspace_bytes
 from simcore.engine.memory_events import EventList, step_events
 from simcore.engine.predict import Request, job_of, memory_at
+from simcore.strategy.strategy import Strategy
+from simcore.workload.graph import Workload
 
 #: Terms in the order in which they are stacked: what stays at the bottom.
 STACK = (
     "parameters", "optimizer_state", "ema", "frozen_models", "gradient_buckets", "workspace",
+    "gradient_stubs",
     "gradients", "gathered_parameters", "autocast_weights", "activations", "working_set",
+    "gradient_copies",
 )  # fmt: skip
 
 
@@ -112,6 +117,38 @@ def memory_timeline(request: Request, *, expandable_segments: bool = False) -> M
         events=events,
         replay=played,
     )
+
+
+def reserved_peak_bytes(request: Request) -> float:
+    """``torch.cuda.max_memory_reserved`` of a few steps, holes of the allocator included.
+
+    Raises InvalidConfig as ``memory_timeline``.
+    """
+    if request.placed is not None:
+        return memory_timeline(request).peak_reserved_bytes
+    cluster, strategy = request.cluster, request.strategy
+    # Only ZeRO's shards depend on how many ranks there are.
+    ranks = cluster.n_gpus if strategy.zero_stage else min(cluster.n_gpus, 2)
+    closed = memory_at(request, job_of(request), np.array([float(request.micro_batch)]))
+    outside = float(sum(closed.terms[t][0] for t in OUTSIDE))
+    limit = float(min(g.gpu.usable_memory_bytes for g in cluster.groups))
+    return _reserved_peak(
+        request.workload, strategy, request.micro_batch, request.grad_accum, ranks,
+        workspace_bytes(g.gpu.architecture for g in cluster.groups), max(limit - outside, 0.0),
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=1024)
+def _reserved_peak(
+    workload: Workload, strategy: Strategy, micro_batch: int, grad_accum: int, ranks: int,
+    cublas_bytes: float, limit_bytes: float,
+) -> float:  # fmt: skip
+    events = step_events(
+        workload, strategy, micro_batch=micro_batch, grad_accum=grad_accum, n_ranks=ranks,
+        cublas_bytes=cublas_bytes,
+    )  # fmt: skip
+    played = replay(events.events, AllocatorConfig(limit_bytes=limit_bytes))
+    return float(played.peak_reserved_bytes)
 
 
 def _by_term(events: EventList, start: int, stop: int) -> dict[str, NDArray[np.float64]]:

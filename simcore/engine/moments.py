@@ -16,7 +16,7 @@ import numpy as np
 from simcore.base.arrays import NDArray
 from simcore.engine.transients import backward_bytes, output_bytes, saved_bytes, storages
 from simcore.strategy.precision import Precision
-from simcore.workload.graph import Block, Op, Workload
+from simcore.workload.graph import Block, Op, Workload, weight_grad_numel
 
 Array = NDArray[np.float64]
 
@@ -44,9 +44,11 @@ def passing(op: Op, before: float, p: Precision, *, pins: bool) -> Passing:
     pieces = list(storages(op.saved, p)) if pins else []
     out = output_bytes(op, p)
     saves_result = bool(op.fwd) and op.fwd[-1].kind == "softmax"
-    takes = bool(before) and before in pieces and not saves_result
+    takes = bool(before) and before in pieces and (op.in_place or not saves_result)
     if takes:
         pieces.remove(before)
+    if op.in_place:
+        out = 0.0
     keeps = bool(out) and out in pieces
     extra = (0.0 if takes else before) + (0.0 if keeps else out)
     if keeps:
@@ -85,8 +87,9 @@ def gradients_after(block: Block) -> tuple[int, ...]:
 class Moment(NamedTuple):
     """One candidate: bytes per sample held and working, and what scales with parameters.
 
-    ``grads``, ``cast``, ``window``, ``whole`` are elements: gradients that exist, 16-bit copies,
-    parameters of the blocks gathered by ZeRO-3, gradients of the block in work.
+    ``grads``, ``cast``, ``window``, ``whole``, ``stub`` are elements: gradients that exist, 16-bit
+    copies, parameters of the blocks gathered by ZeRO-3, gradients of the block in work, the
+    gradient of the op in work outside the layers.
     """
 
     held: float
@@ -95,6 +98,7 @@ class Moment(NamedTuple):
     cast: float
     window: float
     whole: float
+    stub: float
     forward: bool
 
 
@@ -108,6 +112,7 @@ class Moments:
     cast: Array
     window: Array
     whole: Array
+    stub: Array
     forward: NDArray[np.bool_]
 
 
@@ -133,10 +138,11 @@ class _Rows(NamedTuple):
     extra: Array
     grads: Array
     cast: Array
+    stub: Array
 
 
-def _rows(found: list[tuple[float, float, float, float]]) -> _Rows:
-    table = np.array(found or [(0.0, 0.0, 0.0, 0.0)])
+def _rows(found: list[tuple[float, float, float, float, float]]) -> _Rows:
+    table = np.array(found or [(0.0, 0.0, 0.0, 0.0, 0.0)])
     table = table[_undominated(np.column_stack([table[:, 0] + table[:, 1], table[:, 2:]]))]
     return _Rows(*table.T)
 
@@ -149,7 +155,7 @@ def _forward(block: Block, p: Precision, *, pins: bool) -> _Rows:
         now = passing(op, before, p, pins=pins)
         pinned += saved_bytes(op.saved, p) * pins
         cast += op.gemm_weight
-        found.append((pinned, now.extra, 0.0, cast))
+        found.append((pinned, now.extra, 0.0, cast, 0.0))
         before = now.next_input
     return _rows(found)
 
@@ -157,12 +163,14 @@ def _forward(block: Block, p: Precision, *, pins: bool) -> _Rows:
 def _backward(block: Block, p: Precision) -> _Rows:
     """Backward of one block; gradients and copies are those of the block itself."""
     pinned, cast = saved_bytes(block.saved, p), sum(op.gemm_weight for op in block.ops)
-    made = gradients_after(block)
+    made, again = gradients_after(block), saved_bytes(block.remade, p)
     from_last = np.cumsum([0, *(q.numel for q in block.params[::-1])])
     found = []
     for j in range(len(block.ops) - 1, -1, -1):
         op = block.ops[j]
-        found.append((pinned, backward_bytes(op, p).held, float(from_last[made[j]]), cast))
+        stub = 0.0 if block.recomputable else weight_grad_numel(op)
+        held = backward_bytes(op, p).held + again
+        found.append((pinned, held, float(from_last[made[j]]), cast, stub))
         pinned -= saved_bytes(op.saved, p)
         cast -= op.gemm_weight
     return _rows(found)
@@ -176,6 +184,7 @@ def _table(rows: _Rows, base: Moment, *, pinned_is_work: bool) -> Array:
     made[:, 1] += rows.extra
     made[:, 2] += rows.grads
     made[:, 3] += rows.cast
+    made[:, 6] += rows.stub
     return made
 
 
@@ -196,7 +205,7 @@ def all_moments(workload: Workload, p: Precision, recompute: bool, ahead: int) -
     before = cast = 0.0
     for i, k in enumerate(keys):
         base = Moment(before + size[k] * again[k], 0.0, 0.0, cast, _window(numels, i, 1, ahead),
-                      0.0, True)  # fmt: skip
+                      0.0, 0.0, True)  # fmt: skip
         found.append(_table(plain[k], base, pinned_is_work=False))
         before, cast = before + size[k], cast + copies[k]
     # autocast forgets its copies when forward ends; backward holds those that it saved
@@ -207,7 +216,7 @@ def all_moments(workload: Workload, p: Precision, recompute: bool, ahead: int) -
         if not again[k]:
             cast -= copies[k]
         base = Moment(before if again[k] else below, -shared.get(k, 0.0), grads, cast,
-                      _window(numels, i, -1, ahead), float(numels[i]), False)  # fmt: skip
+                      _window(numels, i, -1, ahead), float(numels[i]), 0.0, False)  # fmt: skip
         if again[k]:
             found.append(_table(anew[k], base, pinned_is_work=True))
         found.append(_table(back[k], base, pinned_is_work=again[k]))
@@ -220,9 +229,11 @@ def moments_of(workload: Workload, p: Precision, recompute: bool, ahead: int) ->
     """The moments that can be the peak for some batch, number of ranks and strategy."""
     table = all_moments(workload, p, recompute, ahead)
     table[:, 2] /= max(float(workload.trainable_numel), 1.0)
-    table = table[_undominated(np.column_stack([table[:, 0] + table[:, 1], table[:, 2:6]]))]
-    held, working, grads, cast, window, whole, forward = (np.ascontiguousarray(c) for c in table.T)
-    return Moments(held, working, grads, cast, window, whole, forward > 0)
+    table = table[_undominated(np.column_stack([table[:, 0] + table[:, 1], table[:, 2:7]]))]
+    held, working, grads, cast, window, whole, stub, forward = (
+        np.ascontiguousarray(c) for c in table.T
+    )
+    return Moments(held, working, grads, cast, window, whole, stub, forward > 0)
 
 
 def _undominated(rows: Array) -> NDArray[np.intp]:

@@ -32,6 +32,7 @@ def layout_of(options: Mapping[str, Any]) -> Layout:
         **degrees,
         sequence_parallel=True if sequence is None else bool(sequence),
         zero_bubble=bool(options.get("zero_bubble")),
+        in_flight_limit=int(options.get("in_flight_limit") or 1),
         expert_tp=int(options.get("expert_tp") or 1),
         dispatcher=_dispatcher(options.get("dispatcher") or "alltoall"),
     )

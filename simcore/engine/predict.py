@@ -18,7 +18,7 @@ from simcore.base.arrays import NDArray
 from simcore.base.interval import HIGH_QUANTILE, LOW_QUANTILE, Z80, Interval
 from simcore.engine.evaluate import Job, Loading, Steps, evaluate
 from simcore.engine.layout import Placed, evaluate_layout, in_flight
-from simcore.engine.memory import MOMENTS, Memory, memory_of, workspace_bytes
+from simcore.engine.memory import LOOSE, MOMENTS, Memory, memory_of, workspace_bytes
 from simcore.engine.points import KNOBS, Knob, Points
 from simcore.engine.rates import class_rates, peak_for
 from simcore.engine.result import (
@@ -72,6 +72,8 @@ class Request:
     defaults: tuple[str, ...] = ()
     assumptions: tuple[str, ...] = ()
     placed: Placed | None = None
+    eager_kernels: bool = False
+    growing_segments: bool = False
 
     @property
     def data_ranks(self) -> int:
@@ -387,30 +389,38 @@ def memory_at(request: Request, job: Job, batches: Array) -> Memory:
     """Memory of the fullest rank for several micro-batches, on the fullest pipeline stage."""
     cluster, one = request.cluster, np.ones_like(batches)
     intra, _ = cluster_paths(cluster)
-    context = max(request.profile.cuda_context_bytes(g.gpu).value for g in cluster.groups)
+    context = max(
+        request.profile.cuda_context_bytes(g.gpu, eager=request.eager_kernels).value
+        for g in cluster.groups
+    )
     accum = one * request.grad_accum
 
-    def of(workload: Workload, held_batches: Array, n_ranks: float) -> Memory:
+    def of(workload: Workload, micro_batches: Array, n_ranks: float, held: Array) -> Memory:
         return memory_of(
             workload,
             request.strategy,
-            held_batches,
+            micro_batches,
             accum,
             one * n_ranks,
             one * cluster.n_nodes,
             nvlink=intra.route == "nvlink",
             cuda_context_bytes=context,
             cublas_bytes=workspace_bytes(g.gpu.architecture for g in cluster.groups),
+            in_flight=held,
+            expert_ranks=request.placed.layout.ep if request.placed else 1,
+            # pages are mapped where they are needed: no holes to speak of
+            holes_frac=0.0
+            if request.growing_segments
+            else request.profile.allocator_holes_frac.value,
         )
 
     if request.placed is None:
-        return of(request.workload, batches, cluster.n_gpus)
+        return of(request.workload, batches, cluster.n_gpus, one)
     layout = request.placed.layout
     ranks = request.data_ranks * layout.cp
     # Of equal stages the first has the most micro-batches in flight.
-    # A stage holds the activations of every micro-batch in flight, as if they were one larger.
     stages = (
-        of(s.workload, batches / layout.cp * in_flight(layout, s.position, accum), ranks)
+        of(s.workload, batches / layout.cp, ranks, in_flight(layout, s.position, accum))
         for s in (request.placed.stages[i] for i, _ in request.placed.distinct_stages)
     )
     return max(stages, key=lambda m: float(m.device[-1]))
@@ -420,19 +430,42 @@ def _memory(request: Request, job: Job) -> MemoryResult:
     memory = memory_at(request, job, np.array([float(request.micro_batch)]))
     capacity = min(g.gpu.usable_memory_bytes for g in request.cluster.groups)
     device = float(memory.device[0])
-    factor = float(np.exp(Z80 * request.profile.memory_sd_log.value))
+    spread = Z80 * memory_sd_bytes(request, memory)
     return MemoryResult(
         terms={k: float(v[0]) for k, v in memory.terms.items() if v[0] > 0},
         allocated_bytes=float(memory.allocated[0]),
         reserved_bytes=float(memory.reserved[0]),
+        cached_bytes=float(memory.cached[0]),
         device_bytes=device,
         capacity_bytes=float(capacity),
         host_bytes=float(memory.host[0]),
         nvme_bytes=float(memory.nvme[0]),
         moment=MOMENTS[int(memory.moment[0])],
-        low_bytes=device / factor,
-        high_bytes=device * factor,
+        low_bytes=max(device - spread, 0.0),
+        high_bytes=device + spread,
+        holes_sd_bytes=float(memory.cached[0] - memory.reserved[0])
+        * request.profile.allocator_holes_frac.sd_log,
     )
+
+
+def memory_sd_bytes(request: Request, memory: Memory) -> float:
+    """Standard deviation of what a device holds: independent parts, of the first configuration.
+
+    State is counted exactly. What comes and goes within a step depends on the program's kernels;
+    context and communicators are assumptions with spreads of their own.
+    """
+    profile = request.profile
+    gpus = [g.gpu for g in request.cluster.groups]
+    context = max(
+        (profile.cuda_context_bytes(g, eager=request.eager_kernels) for g in gpus),
+        key=lambda e: e.value,
+    )
+    parts = (
+        profile.memory_sd_log.value * sum(float(memory.terms[t][0]) for t in LOOSE),
+        context.sd_log * context.value,
+        profile.nccl_sd_log.value * float(memory.terms["nccl_buffers"][0]),
+    )
+    return float(np.hypot.reduce(np.array(parts)))
 
 
 def _rank_classes(

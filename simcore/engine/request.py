@@ -53,6 +53,7 @@ class Options(TypedDict, total=False):
                     parallelism; what is left of the GPUs is data parallel
     sequence_parallel   whether norms are cut over the tensor ranks too (default: yes)
     zero_bubble     whether the pipeline's schedule fills its bubble
+    in_flight_limit with zero_bubble: micro-batches a stage may hold, in units of pp (1 or 2)
     overlap         what communication hides under compute: grads (the default), params, tensor,
                     experts, or none
     shard_ranks     neighbouring ranks that ZeRO shards over, replicas between (HSDP); default all
@@ -62,6 +63,8 @@ class Options(TypedDict, total=False):
     inputs          shapes for a model given as package.module:callable
     grad_clip       whether gradients are clipped by their norm
     bucket_numel    elements of a gradient bucket
+    eager_kernels   whether libraries load all their kernels at start (CUDA before 11.7)
+    growing_segments    whether the allocator runs with expandable_segments:True
     launch          a launch file, or its flags: its words where none is given here
     """
 
@@ -91,6 +94,7 @@ class Options(TypedDict, total=False):
     ep: int | None
     sequence_parallel: bool | None
     zero_bubble: bool | None
+    in_flight_limit: int | None
     overlap: str | None
     shard_ranks: int | None
     expert_tp: int | None
@@ -99,6 +103,8 @@ class Options(TypedDict, total=False):
     inputs: tuple[str, ...] | None
     grad_clip: bool | None
     bucket_numel: int | None
+    eager_kernels: bool | None
+    growing_segments: bool | None
     launch: str | None
 
 
@@ -254,6 +260,8 @@ def make_request(
             *_assumptions(record),
         ),
         placed=placed,
+        eager_kernels=bool(options.get("eager_kernels")),
+        growing_segments=bool(options.get("growing_segments")),
     )
     if batch == "max":
         best = fitting_batch(request, MAX_BATCH)

@@ -48,11 +48,17 @@ class MeasuredRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryResult:
-    """Memory of the fullest GPU at its peak; terms add up to ``device_bytes``."""
+    """Memory of the fullest GPU at its peak; terms add up to ``device_bytes``.
+
+    ``cached_bytes``: what the allocator is expected to have reserved, holes included;
+    ``holes_sd_bytes``: the standard deviation of these. ``low_bytes`` and ``high_bytes`` bound
+    80 % of ``device_bytes``.
+    """
 
     terms: dict[str, float]
     allocated_bytes: float
     reserved_bytes: float
+    cached_bytes: float
     device_bytes: float
     capacity_bytes: float
     host_bytes: float
@@ -60,6 +66,12 @@ class MemoryResult:
     moment: str
     low_bytes: float
     high_bytes: float
+    holes_sd_bytes: float = 0.0
+
+    @property
+    def shown_bytes(self) -> float:
+        """What nvidia-smi shows: what the allocator has reserved, and what lies outside it."""
+        return self.cached_bytes + self.device_bytes - self.reserved_bytes
 
     @property
     def fits(self) -> bool:

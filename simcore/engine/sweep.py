@@ -137,7 +137,10 @@ def _memory(
     request: Request, job: Job, clusters: Sequence[ClusterSpec], points: Points
 ) -> tuple[Array, NDArray[np.bool_]]:
     route = cluster_paths(clusters[0])[0].route
-    context = max(request.profile.cuda_context_bytes(c.gpu).value for c in job.classes)
+    context = max(
+        request.profile.cuda_context_bytes(c.gpu, eager=request.eager_kernels).value
+        for c in job.classes
+    )
     memory = memory_of(
         request.workload,
         request.strategy,

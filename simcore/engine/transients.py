@@ -26,13 +26,19 @@ class Backward(NamedTuple):
 
 def storages(saved: Saved, p: Precision) -> tuple[float, ...]:
     """Bytes per sample of the storages of an op, by class; empty ones left out."""
-    sizes = (saved.low * p.low_bytes, saved.high * p.high_bytes, saved.raw_bytes)
+    sizes = (
+        saved.low * p.low_bytes,
+        saved.high * p.high_bytes,
+        saved.raw_bytes,
+        saved.matmul * p.product_bytes,
+        saved.again * p.input_bytes,
+    )
     return tuple(s for s in sizes if s)
 
 
 def saved_bytes(saved: Saved, p: Precision) -> float:
     """Bytes per sample that are pinned until backward."""
-    return saved.low * p.low_bytes + saved.high * p.high_bytes + saved.raw_bytes
+    return sum(storages(saved, p))
 
 
 def _moved(kernel: Kernel, p: Precision) -> float:
@@ -62,6 +68,8 @@ def output_bytes(op: Op, p: Precision) -> float:
             made = _product(kernel, p)
         elif kernel.kind == "copy" and kernel.low and kernel.high:
             made = max(kernel.low * p.low_bytes, kernel.high * p.high_bytes)  # a cast
+        elif kernel.kind == "copy" and kernel.low and kernel.raw_bytes:
+            made = max(kernel.low * p.low_bytes, kernel.raw_bytes)  # a cast to a fixed width
         else:
             made = _moved(kernel, p) / 2
         if made:
@@ -71,6 +79,8 @@ def output_bytes(op: Op, p: Precision) -> float:
 
 def backward_bytes(op: Op, p: Precision) -> Backward:
     """What an op's backward holds besides what forward saved."""
+    if op.in_place:
+        return Backward(0.0, 0.0)
     forward = max((_moved(k, p) for k in op.fwd), default=0.0)
     held = handed_on = 0.0
     for kernel in op.bwd:

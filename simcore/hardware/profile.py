@@ -240,9 +240,13 @@ class Profile:
         """Multiplier on the rate at which samples load."""
         return self._scaled(Estimate(1.0, LOADER_SD_LOG, "assumption"), "loader", workload=workload)
 
-    def cuda_context_bytes(self, gpu: GpuSpec) -> Estimate:
-        """Device memory of a process before its first tensor."""
-        return self._for(self.runtime["cuda_context"], gpu, "bytes")
+    def cuda_context_bytes(self, gpu: GpuSpec, *, eager: bool = False) -> Estimate:
+        """Device memory of a process before its first tensor.
+
+        ``eager``: with all kernels of its libraries loaded at start (CUDA before 11.7).
+        """
+        table = self.runtime["cuda_context_eager" if eager else "cuda_context"]
+        return self._for(table, gpu, "bytes")
 
     def attention_share(self, kind: str) -> Estimate:
         """Rate of an earlier flash kernel over FlashAttention-2's."""
@@ -264,9 +268,19 @@ class Profile:
         return self.residual or self._leaf(self.runtime["step_residual"])
 
     @property
+    def allocator_holes_frac(self) -> Estimate:
+        """Holes between the caching allocator's blocks, over the bytes that come and go."""
+        return self._leaf(self.runtime["allocator_holes"])
+
+    @property
     def memory_sd_log(self) -> Estimate:
-        """Scatter of measured memory around the model."""
+        """Scatter of measured memory around the model, over what comes and goes in a step."""
         return self._leaf(self.runtime["memory_residual"])
+
+    @property
+    def nccl_sd_log(self) -> Estimate:
+        """Spread of communicators' buffers around their formula."""
+        return self._leaf(self.runtime["nccl_spread"])
 
     def knob_spread(
         self, cluster: ClusterSpec, peak: PeakName, workload: str, conv_frac: float

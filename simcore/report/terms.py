@@ -48,6 +48,8 @@ MEMORY: dict[str, Term] = {
     "activations": Term("activations", "what forward saved for backward"),
     "autocast_weights": Term("autocast weights", "16-bit copies that autocast keeps"),
     "working_set": Term("working set", "temporaries of the kernel at the peak"),
+    "gradient_stubs": Term("gradient stubs", "placeholders of fused gradient accumulation"),
+    "gradient_copies": Term("gradient copies", "fp32 copies that the update makes"),
     "workspace": Term("cuBLAS workspace", "workspace of the matrix library"),
     "allocator_rounding": Term("allocator rounding", "large blocks rounded up to 2 MiB"),
     "nccl_buffers": Term("NCCL buffers", "communicator buffers, outside the allocator"),

@@ -21,7 +21,8 @@ class Layout:
 
     ``sequence_parallel``: norms, residual and their activations are cut over the tensor ranks
     too (Korthikanti et al. 2022). ``zero_bubble``: backward is split so that weight gradients
-    fill the pipeline's bubble (Qi et al. 2023). ``expert_tp``: tensor ranks of an expert, 1 or
+    fill the pipeline's bubble (Qi et al. 2023); every stage may then hold ``in_flight_limit`` x pp
+    micro-batches (ZB-1p, ZB-2p of that paper). ``expert_tp``: tensor ranks of an expert, 1 or
     tp; with 1 the expert ranks lie side by side over the tensor ranks (Megatron-Core's parallel
     folding, Liu et al. 2025). ``dispatcher``: whether a token goes to a node once for each choice
     (alltoall) or once (deepep).
@@ -34,6 +35,7 @@ class Layout:
     ep: int = 1
     sequence_parallel: bool = True
     zero_bubble: bool = False
+    in_flight_limit: int = 1
     expert_tp: int = 1
     dispatcher: Dispatcher = "alltoall"
 

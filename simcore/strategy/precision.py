@@ -24,6 +24,8 @@ class Precision:
     what is reduced, without buckets beside them (Megatron-LM's ``param.main_grad``).
     ``fused_grad_sum``: the weight gradient's product adds to what earlier micro-steps left
     (Megatron-LM's gradient accumulation fusion) instead of a kernel of its own.
+    ``input_bytes``: of what products keep for their weight gradient, where that is another format
+    than other activations'.
     """
 
     name: str
@@ -38,6 +40,12 @@ class Precision:
     meaning: str
     main_grads: bool = False
     fused_grad_sum: bool = False
+    input_bytes: float = 0.0
+
+    @property
+    def product_bytes(self) -> float:
+        """Bytes of an element that only matrix products keep."""
+        return self.input_bytes or self.low_bytes
 
 
 PRECISIONS: Registry[Precision] = Registry("precision")
@@ -56,9 +64,13 @@ _ALL = (
     Precision("bf16", 2, 2, 4, 2, 2, 0, "bf16", ("fp32",),
               "bf16 weights and gradients, fp32 master copy in the optimizer (16 B a parameter)"),
     Precision("fp8", 2, 2, 4, 2, 2, 0, "fp8", ("bf16", "fp16"),
-              "as bf16, matrix products in fp8 with their inputs quantised on the fly"),
+              "as bf16, matrix products in fp8, which keep their quantised inputs (Transformer "
+              "Engine)", input_bytes=1.0),
+    Precision("fp8-dynamic", 2, 2, 4, 2, 2, 0, "fp8", ("bf16", "fp16"),
+              "as fp8, but inputs are kept in 16 bit and quantised again in backward (torchao)"),
     Precision("nvfp4", 2, 2, 4, 2, 2, 0, "fp4", ("fp8", "bf16"),
-              "as bf16, matrix products in NVFP4 with their inputs quantised on the fly"),
+              "as bf16, matrix products in NVFP4, which keep their quantised inputs: 4 bits and an "
+              "8-bit scale for 16 elements", input_bytes=0.5 + 1 / 16),
 )  # fmt: skip
 for _precision in _ALL:
     PRECISIONS.register(_precision.name)(_precision)
@@ -70,15 +82,16 @@ MAIN_GRADS: tuple[MainGrads, ...] = ("weights", "fused", "fp32")
 def with_main_grads(precision: Precision, main_grads: str) -> Precision:
     """The precision with gradients of the weights' width, or accumulated and reduced in fp32.
 
-    Gradients that are fp32 anyway stay what they are. Raises UnknownName.
+    ``weights``: a tensor a parameter, buckets beside them; ``fused``: one contiguous buffer of
+    the weights' width that is both (Megatron-LM's --grad-reduce-in-bf16); ``fp32``: such a buffer
+    in fp32. Gradients that are fp32 anyway stay what they are. Raises UnknownName.
     """
     if main_grads not in MAIN_GRADS:
         raise UnknownName("main-grads", main_grads, MAIN_GRADS)
     if main_grads == "weights" or precision.grad_bytes == 4:
         return precision
-    if main_grads == "fused":
-        return replace(precision, fused_grad_sum=True)
-    return replace(precision, grad_bytes=4, main_grads=True, fused_grad_sum=True)
+    wide = 4 if main_grads == "fp32" else precision.grad_bytes
+    return replace(precision, grad_bytes=wide, main_grads=True, fused_grad_sum=True)
 
 
 @dataclass(frozen=True, slots=True)

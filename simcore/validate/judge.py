@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from simcore.base.errors import SimcoreError
-from simcore.base.interval import Interval
+from simcore.base.interval import Z80, Interval
+from simcore.engine.memory_timeline import reserved_peak_bytes
 from simcore.engine.predict import Request, central_step_s, evaluation_pass_s, predict
 from simcore.engine.request import Options, make_request
 from simcore.engine.result import MemoryResult, Prediction
@@ -48,6 +50,25 @@ class Verdict:
         """Summary of one quantity, with or without flagged rows."""
         return score([s for s in self.scored if s.quantity == quantity and (flagged or not s.flag)])
 
+    def fits(self) -> dict[str, float | int | None]:
+        """Whether what ran is predicted to fit, and what ran out of memory not to.
+
+        ``precision``: of the rows predicted to fit, those that ran; ``recall``: of the rows that
+        ran, those predicted to fit.
+        """
+        told = [
+            (ran, j.prediction.fits) for j in self.judged if (ran := has_run(j.case)) is not None
+        ]
+        of_ran = [fit for ran, fit in told if ran]
+        of_failed = [fit for ran, fit in told if not ran]
+        return {
+            "ran": len(of_ran),
+            "out_of_memory": len(of_failed),
+            "fits_precision_frac": _mean([ran for ran, fit in told if fit]),
+            "fits_recall_frac": _mean(of_ran),
+            "out_of_memory_found_frac": _mean([not fit for fit in of_failed]),
+        }
+
     def groups(self, column: str) -> dict[str, dict[str, Score]]:
         """The same by the values of a column of the tables."""
         values = sorted({j.case.columns.get(column, "") for j in self.judged})
@@ -75,6 +96,7 @@ class Verdict:
             "simulated": len(self.judged),
             "skipped": dict(Counter(reason for _, reason in self.skipped)),
             **{q: self.score(q).to_dict() for q in QUANTITIES},
+            "fits": self.fits(),
             "without_flagged": {q: self.score(q, flagged=False).to_dict() for q in QUANTITIES},
             "groups": {
                 column: {
@@ -85,6 +107,17 @@ class Verdict:
             },
             "per_row": [s.to_dict() for s in self.scored],
         }
+
+
+def _mean(values: Sequence[bool]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+def has_run(case: Case) -> bool | None:
+    """Whether the row ran or ran out of memory; None where it says neither."""
+    if (ran := case.measured.get("ran")) is not None:
+        return bool(ran)
+    return True if measured_time_s(case) is not None else None
 
 
 def request_of(case: Case, profile: Profile) -> Request:
@@ -135,14 +168,16 @@ def judge(
             try:
                 request = request_of(case, profile)
                 prediction = predict(request)
-                peak = prediction.memory
+                peak, peak_request = prediction.memory, request
                 if case.peak_options or case.peak_model:
                     largest = replace(
                         case,
                         model=case.peak_model or case.model,
                         options={**case.options, **case.peak_options},
                     )
-                    peak = predict(request_of(largest, profile)).memory
+                    peak_request = request_of(largest, profile)
+                    peak = predict(peak_request).memory
+                shown = shown_bytes(case, peak_request, peak)
             except SimcoreError as err:
                 skipped.append((case.id, str(err)))
                 continue
@@ -153,15 +188,30 @@ def judge(
             time = time_of(case, request, prediction, 1.0 if work is None else work)
             known = case.work_known or work is not None
             judged.append(
-                Judged(case, prediction, time, _direct_scores(case, prediction, peak, time, known))
-            )
+                Judged(
+                    case, prediction, time,
+                    _direct_scores(case, prediction, peak, shown, time, known),
+                )
+            )  # fmt: skip
     with_ratios = _add_speedups(judged)
     return Verdict(mode, sum(t.n_rows for t in tables), tuple(with_ratios), tuple(skipped))
 
 
+def shown_bytes(case: Case, request: Request, memory: MemoryResult) -> float:
+    """What nvidia-smi shows of a job: segments of the caching allocator and what lies outside it.
+
+    The segments are those of a replay where the step's allocations are known, else the closed
+    form's. Only worked out where the row states nvidia-smi.
+    """
+    if "peak_shown_bytes" not in case.measured or request.placed is not None:
+        return memory.shown_bytes
+    return reserved_peak_bytes(request) + memory.device_bytes - memory.reserved_bytes
+
+
 def _direct_scores(
-    case: Case, prediction: Prediction, memory: MemoryResult, time: Interval, work_known: bool
-) -> tuple[Scored, ...]:
+    case: Case, prediction: Prediction, memory: MemoryResult, shown: float, time: Interval,
+    work_known: bool,
+) -> tuple[Scored, ...]:  # fmt: skip
     found = []
     measured = measured_time_s(case)
     if measured is not None and work_known:
@@ -172,14 +222,17 @@ def _direct_scores(
                 case, "peak_memory", memory.device_bytes, memory.low_bytes, memory.high_bytes, peak
             )
         )
-    if (live := case.measured.get("peak_allocated_bytes")) is not None:
-        share = memory.allocated_bytes / memory.device_bytes
-        found.append(
-            _scored(
-                case, "peak_memory", memory.allocated_bytes, memory.low_bytes * share,
-                memory.high_bytes * share, live,
+    for key, value in (
+        ("peak_allocated_bytes", memory.allocated_bytes),
+        ("peak_reserved_bytes", memory.cached_bytes),
+        ("peak_shown_bytes", shown),
+    ):
+        if (told := case.measured.get(key)) is not None:
+            holes = 0.0 if key == "peak_allocated_bytes" else Z80 * memory.holes_sd_bytes
+            spread = math.hypot(memory.high_bytes - memory.device_bytes, holes)
+            found.append(
+                _scored(case, "peak_memory", value, max(value - spread, 0.0), value + spread, told)
             )
-        )  # fmt: skip
     if (faster := case.measured.get("speedup")) is not None and case.reference == "":
         ratio, spread = prediction.speedup_vs_1gpu, time.high / time.value
         found.append(_scored(case, "speedup", ratio, ratio / spread, ratio * spread, faster))
@@ -187,14 +240,14 @@ def _direct_scores(
         memory.terms.get(t, 0.0) for t in ("parameters", "optimizer_state", "ema", "frozen_models")
     )
     spread = memory.high_bytes / memory.device_bytes
-    for key, less in (
+    for name, less in (
         ("memory_resident_bytes", 0.0),
         ("memory_resident_but_half_weights_bytes", memory.terms.get("parameters", 0.0) / 2),
     ):
-        if (value := case.measured.get(key)) is not None:
+        if (known := case.measured.get(name)) is not None:
             held = resident - less
             found.append(
-                _scored(case, "resident_memory", held, held / spread, held * spread, value)
+                _scored(case, "resident_memory", held, held / spread, held * spread, known)
             )
     return tuple(found)
 

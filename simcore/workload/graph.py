@@ -58,17 +58,45 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saved:
-    """What forward pins until backward, per sample: storages, each counted once."""
+    """What forward pins until backward, per sample: storages, each counted once.
+
+    ``matmul``: elements that only matrix products read, kept in the format that these compute in
+    (fp8 where they do); ``again``: elements that a 16-bit storage holds already, which products of
+    another format keep once more.
+    """
 
     low: float = 0.0
     high: float = 0.0
     raw_bytes: float = 0.0
+    matmul: float = 0.0
+    again: float = 0.0
 
     def __add__(self, other: Saved) -> Saved:
         return Saved(
             low=self.low + other.low,
             high=self.high + other.high,
             raw_bytes=self.raw_bytes + other.raw_bytes,
+            matmul=self.matmul + other.matmul,
+            again=self.again + other.again,
+        )
+
+    def __sub__(self, other: Saved) -> Saved:
+        """What is left of each class; none below zero."""
+        return Saved(
+            low=max(self.low - other.low, 0.0),
+            high=max(self.high - other.high, 0.0),
+            raw_bytes=max(self.raw_bytes - other.raw_bytes, 0.0),
+            matmul=max(self.matmul - other.matmul, 0.0),
+            again=max(self.again - other.again, 0.0),
+        )
+
+    def __mul__(self, share: float) -> Saved:
+        return Saved(
+            low=self.low * share,
+            high=self.high * share,
+            raw_bytes=self.raw_bytes * share,
+            matmul=self.matmul * share,
+            again=self.again * share,
         )
 
 
@@ -77,13 +105,23 @@ NOTHING = Saved()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Op:
-    """One framework operator: its forward and backward kernels and what it saves."""
+    """One framework operator: its forward and backward kernels and what it saves.
+
+    ``in_place``: it writes its result, and backward its gradient, into the storage that it reads.
+    """
 
     name: str
     fwd: tuple[Kernel, ...]
     bwd: tuple[Kernel, ...] = ()
     saved: Saved = NOTHING
     gemm_weight: float = 0.0  # parameters that autocast copies to 16 bit
+    in_place: bool = False
+
+
+def weight_grad_numel(op: Op) -> float:
+    """Elements of the matrix that an op's backward makes the gradient of; 0 where it makes none."""
+    has = any(k.kind == "gemm" and k.k.per_sample for k in op.bwd)
+    return op.gemm_weight if has and op.fwd and op.fwd[0].kind == "gemm" else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +136,8 @@ class Param:
 class Block:
     """A stretch of the model that repeats as a whole; the unit of recompute and of gathering.
 
-    ``boundary`` is what is kept of a block that is recomputed: its input.
+    ``boundary`` is what is kept of a block that is recomputed: its input. ``remade`` is what
+    selective recompute makes again, held while the block's backward runs.
     """
 
     name: str
@@ -106,6 +145,7 @@ class Block:
     params: tuple[Param, ...] = ()
     boundary: Saved = NOTHING
     recomputable: bool = False
+    remade: Saved = NOTHING
 
     @property
     def numel(self) -> int:
@@ -172,6 +212,21 @@ class Workload:
     def trainable_numel(self) -> int:
         """Trained parameters, ties counted once."""
         return sum(b.numel for b in self.instances())
+
+    @cached_property
+    def expert_numel(self) -> int:
+        """Trained parameters of routed experts: what expert parallelism spreads over ranks."""
+        return sum(p.numel for b in self.instances() for p in b.params
+                   if p.name.startswith("experts."))  # fmt: skip
+
+    @cached_property
+    def layer_weight_shapes(self) -> frozenset[tuple[float, float]]:
+        """Shapes of the matrices in repeated layers that have a gradient, each once."""
+        return frozenset(
+            (op.fwd[0].k.fixed, op.fwd[0].n.fixed)
+            for b in self.blocks if b.recomputable
+            for op in b.ops if weight_grad_numel(op)
+        )  # fmt: skip
 
     @cached_property
     def forward_flop(self) -> float:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from simcore.base.errors import UnknownName
-from simcore.workload.graph import NOTHING, Block, Op, Saved, Workload
+from simcore.workload.graph import NOTHING, Block, Kernel, Op, Saved, Workload
 
 _NORMS = ("norm", "norm1", "norm2", "mlp.norm")
 _MLP = ("gate", "up", "gate_up", "down", "product", "gelu", "silu", "activation")
@@ -73,10 +73,11 @@ def recomputed(workload: Workload, modules: tuple[str, ...]) -> Workload:
 
 
 def _block(block: Block, modules: tuple[str, ...]) -> Block:
+    before = block.saved
     for name in modules:
         ops = _by_operator(block) if name == "operators" else _by_module(block, MODULES[name])
         block = replace(block, ops=ops)
-    return block
+    return replace(block, remade=before - block.saved)
 
 
 def _again(op: Op, saved: Saved) -> Op:
@@ -107,13 +108,17 @@ def _from_outside(op: Op) -> Saved:
 
 
 def _by_operator(block: Block) -> tuple[Op, ...]:
-    """Matrix products keep their result, but every second runs again; attention is left alone."""
+    """Matrix products keep their result, but every second runs again; so does attention.
+
+    Nothing else is kept but the layer's input (torchtitan, activation_checkpoint.py).
+    """
     ops: list[Op] = []
     products = 0
     for op in block.ops:
         kinds = {k.kind for k in op.fwd}
         if kinds & {"attention", "attention_v1", "attention_triton"} or not op.fwd:
-            ops.append(op)
+            results = [_output(k) for k in op.fwd if k.kind not in ("elementwise", "copy")]
+            ops.append(replace(op, saved=results[0] if results else NOTHING))
         elif "gemm" in kinds:
             products += 1
             kernel = op.fwd[0]
@@ -122,4 +127,11 @@ def _by_operator(block: Block) -> tuple[Op, ...]:
             ops.append(_again(op, NOTHING) if products % 2 == 0 else replace(op, saved=kept))
         else:
             ops.append(_again(op, NOTHING))
+    ops[0] = replace(ops[0], saved=ops[0].saved + block.boundary)
     return tuple(ops)
+
+
+def _output(kernel: Kernel) -> Saved:
+    """The result of a flash kernel and its fp32 number a row."""
+    rows = kernel.m.fixed * kernel.groups.per_sample
+    return Saved(low=rows * kernel.n.fixed, raw_bytes=4.0 * rows)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from simcore.base.errors import InvalidConfig
-from simcore.workload.graph import Block, Kernel, Op, Saved, Workload
+from simcore.workload.graph import Block, Kernel, Op, Workload
 from simcore.workload.models import ModelRecord, Scalar
 
 #: What tensor ranks divide, and the setting it falls back to where it is 0.
@@ -87,10 +87,6 @@ def _thin(kernel: Kernel, share: float) -> Kernel:
     )  # fmt: skip
 
 
-def _less(saved: Saved, share: float) -> Saved:
-    return Saved(low=saved.low * share, high=saved.high * share, raw_bytes=saved.raw_bytes * share)
-
-
 def _sequence_parallel(block: Block, tp: int) -> Block:
     share = 1.0 / tp
 
@@ -103,14 +99,17 @@ def _sequence_parallel(block: Block, tp: int) -> Block:
                 op,
                 fwd=tuple(_thin(k, share) for k in op.fwd),
                 bwd=tuple(_thin(k, share) for k in op.bwd),
-                saved=_less(op.saved, share),
+                saved=op.saved * share,
             )
         if words[-1] in _WHOLE_INPUT:
-            return replace(op, saved=_less(op.saved, share))
+            return replace(op, saved=op.saved * share)
         return op
 
     return replace(
-        block, ops=tuple(cut(op) for op in block.ops), boundary=_less(block.boundary, share)
+        block,
+        ops=tuple(cut(op) for op in block.ops),
+        boundary=block.boundary * share,
+        remade=block.remade * share,
     )
 
 

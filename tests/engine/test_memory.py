@@ -30,7 +30,9 @@ from simcore.workload.graph import Block, Frozen, Kernel, Op, Saved, Workload
 from simcore.workload.models import MODELS
 
 #: Buffers that only exist once there is someone to talk to.
-BUFFERS = ("gradient_buckets", "gathered_parameters", "replicas", "nccl_buffers")
+BUFFERS = (
+    "gradient_buckets", "gathered_parameters", "replicas", "gradient_copies", "nccl_buffers",
+)  # fmt: skip
 
 
 def memory(
@@ -340,3 +342,65 @@ def test_profile_follows_the_instances_backwards() -> None:
     profile = activation_profile(model, strategy().precision, False)
     assert profile.held.tolist() == [200.0, 120.0, 40.0]
     assert profile.grads_done == pytest.approx([0.0, 3 / 7, 6 / 7])
+
+
+def test_micro_batches_in_flight_wait_with_their_activations_alone() -> None:
+    """Three in flight: 3 x 10 MB saved, but one working set (2 MB) and one set of gradients."""
+    op = Op(
+        name="op", fwd=(Kernel(kind="gemm"),), bwd=(Kernel(kind="gemm", low=1e6),),
+        saved=Saved(low=5e6),
+    )  # fmt: skip
+    model = workload([Block(name="b", ops=(op,), params=block("b", [1000]).params)])
+    how = strategy("ddp", "bf16", step_impl="fused")
+    one = np.array([1.0])
+    words: dict[str, Any] = {"nvlink": True, "cuda_context_bytes": 0.0}
+    alone = memory_of(model, how, one, 4 * one, one, one, **words)
+    waiting = memory_of(model, how, one, 4 * one, one, one, in_flight=3.0, **words)
+    assert alone.terms["activations"][0] == 10e6
+    assert waiting.terms["activations"][0] == 30e6
+    assert waiting.terms["working_set"][0] == alone.terms["working_set"][0] == 2e6
+    assert waiting.terms["gradients"][0] == alone.terms["gradients"][0]
+
+
+def test_experts_state_is_shared_by_fewer_replicas() -> None:
+    """8 ranks, experts over 4: 12 B x (1e6 / 8 + 3e6 / 2) of state for 1e6 dense parameters and
+    3e6 of this rank's experts."""
+    made = block("layer", [1_000_000, 3_000_000])
+    named = replace(made, params=(made.params[0], replace(made.params[1], name="experts.down")))
+    model = workload([named])
+    held = REGISTRY["zero1"].holdings(model, strategy("zero1", "bf16"), np.array([8.0]), 4)
+    assert held.optimizer_state[0] == pytest.approx(12 * (1e6 / 8 + 3e6 / 2))
+    whole = REGISTRY["zero1"].holdings(model, strategy("zero1", "bf16"), np.array([8.0]))
+    assert whole.optimizer_state[0] == pytest.approx(12 * 4e6 / 8)
+
+
+@pytest.mark.parametrize(
+    ("parallelism", "main_grads", "copies"),
+    [
+        ("ddp", "weights", 4.0),  # an fp32 gradient a parameter
+        ("zero1", "weights", (4 + 2) / 8),  # of the shard, and the flat 16-bit tensor
+        ("zero1", "fused", 0.0),
+        ("zero1", "fp32", 0.0),
+    ],
+)
+def test_gradients_are_copied_to_fp32_for_the_update(
+    parallelism: str, main_grads: str, copies: float
+) -> None:
+    how = strategy(parallelism, "fp16", step_impl="fused")
+    how = replace(how, precision=with_main_grads(how.precision, main_grads))
+    model = workload([block("layer", [10_000_000])])
+    found = memory(model, how, ranks=8.0)
+    assert (MOMENTS[found.moment[0]] == "optimizer step") == (copies > 0)
+    assert found.terms["gradient_copies"][0] == pytest.approx(copies * 1e7)
+
+
+def test_what_the_allocator_caches() -> None:
+    """Holes are a share of what comes and goes; ZeRO's flat copies fit no freed activation."""
+    model = workload([block("layer", [10_000_000], saved=Saved(low=1e9))])
+    one = np.array([1.0])
+    words: dict[str, Any] = {"nvlink": True, "cuda_context_bytes": 0.0, "holes_frac": 0.25}
+    how = strategy("zero1", "fp16", step_impl="fused")
+    found = memory_of(model, how, one, one, 8 * one, one, **words)
+    loose = found.terms["activations"][0] + found.terms["working_set"][0]
+    fresh = (4 + 2) * 1e7 / 8
+    assert found.cached[0] == pytest.approx(found.allocated[0] + fresh + 0.25 * loose)

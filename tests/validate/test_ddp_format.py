@@ -53,10 +53,10 @@ def test_a_row_as_a_case(tmp_path: Path) -> None:
         "strategy": "ddp", "micro_batch": 64, "grad_accum": 1, "precision": "fp32",
     }  # fmt: skip
     assert found.measured == {
-        "step_time_s": 0.2, "speedup": 7.5, "peak_memory_bytes": 15.5 * 2**30,
+        "step_time_s": 0.2, "speedup": 7.5, "peak_shown_bytes": 15.5 * 2**30,
     }  # fmt: skip
     assert found.columns["family"] == "CNN"
-    assert found.columns["memory_definition"] == "memory"
+    assert found.columns["memory_definition"] == "shown"
 
 
 def test_the_format_is_told_by_its_columns(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def test_a_row_is_the_layout_that_it_describes(tmp_path: Path) -> None:
     }  # fmt: skip
     assert case.options["network"] == "3200 Gbit/s"
     assert case.options["recompute"] == "full"
-    assert case.measured["peak_memory_bytes"] == 40.5 * 2**30
+    assert case.measured["peak_allocated_bytes"] == 40.5 * 2**30
     assert case.record is not None
     assert case.record.build().trainable_numel == 8_030_261_248  # Llama-3-8B as published
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from simcore.engine.transients import saved_bytes
 from simcore.strategy.precision import PRECISIONS
 from simcore.workload.archs import ARCHS, load
 
@@ -62,5 +63,5 @@ def test_fused_softmax_keeps_what_korthikanti_counts():
         fused_pointwise=True,
     )  # fmt: skip
     p = PRECISIONS["fp16"]
-    kept = block.saved.low * p.low_bytes + block.saved.high * p.high_bytes + block.saved.raw_bytes
+    kept = saved_bytes(block.saved, p)
     assert kept == pytest.approx(seq * (34 * hidden + 5 * heads * seq), rel=0.01)

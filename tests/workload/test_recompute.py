@@ -3,6 +3,7 @@
 import pytest
 
 from simcore.base.errors import UnknownName
+from simcore.engine.transients import saved_bytes
 from simcore.strategy.precision import PRECISIONS
 from simcore.workload.archs import ARCHS, load
 from simcore.workload.recompute import MODULES, modules_named, recomputed
@@ -25,7 +26,7 @@ def layer(workload):
 
 def kept_bytes(workload):
     p, saved = PRECISIONS["fp16"], layer(workload).saved
-    return saved.low * p.low_bytes + saved.high * p.high_bytes + saved.raw_bytes
+    return saved_bytes(saved, p)
 
 
 def flop(workload, *, backward):

@@ -43,8 +43,14 @@ class ParallelStrategy(Protocol):
     def build(self, builder: ProgramBuilder, strategy: Strategy) -> None:
         """Add forward, backward, communication and update of one optimizer step."""
 
-    def holdings(self, workload: Workload, strategy: Strategy, n_ranks: Array) -> Holdings:
-        """What the fullest rank keeps, for each number of ranks."""
+    def holdings(
+        self, workload: Workload, strategy: Strategy, n_ranks: Array, expert_ranks: int = 1
+    ) -> Holdings:
+        """What the fullest rank keeps, for each number of ranks.
+
+        ``workload`` is the rank's part of the model; its experts differ between ``expert_ranks``
+        ranks, so that fewer replicas share their state.
+        """
 
     def shard_degree(self, strategy: Strategy, n_ranks: Array) -> Array:
         """Over how many ranks the optimizer's work is divided."""

@@ -38,7 +38,9 @@ class DistributedDataParallel:
         ]
         update(builder, strategy, [*last, *sent[-1:]])
 
-    def holdings(self, workload: Workload, strategy: Strategy, n_ranks: Array) -> Holdings:
+    def holdings(
+        self, workload: Workload, strategy: Strategy, n_ranks: Array, expert_ranks: int = 1
+    ) -> Holdings:
         """Whole state on each rank, and buckets as large as the gradients.
 
         torch's default ``gradient_as_bucket_view=False`` keeps both; with it gradients are views

@@ -37,7 +37,9 @@ class DataParallel(DistributedDataParallel):
         )
         update(builder, strategy, [*last, reduced])
 
-    def holdings(self, workload: Workload, strategy: Strategy, n_ranks: Array) -> Holdings:
+    def holdings(
+        self, workload: Workload, strategy: Strategy, n_ranks: Array, expert_ranks: int = 1
+    ) -> Holdings:
         """The master: whole state, and one replica's gradients in flight beside its own."""
         held = super().holdings(workload, replace(strategy, bucket_view=False), n_ranks)
         several: Array = np.where(n_ranks > 1, 1.0, 0.0)

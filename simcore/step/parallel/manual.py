@@ -36,7 +36,9 @@ class ManualAllReduce(DistributedDataParallel):
         )
         update(builder, strategy, [*last, sent])
 
-    def holdings(self, workload: Workload, strategy: Strategy, n_ranks: Array) -> Holdings:
+    def holdings(
+        self, workload: Workload, strategy: Strategy, n_ranks: Array, expert_ranks: int = 1
+    ) -> Holdings:
         """As DDP, without buckets."""
         held = super().holdings(workload, replace(strategy, bucket_view=False), n_ranks)
         return replace(held, buckets=0 * n_ranks)

@@ -156,9 +156,13 @@ class Zero:
                 sent += self._between_replicas(builder, strategy, [scattered], [size])
         update(builder, strategy, [*done[-1], *sent[-1:]])
 
-    def holdings(self, workload: Workload, strategy: Strategy, n_ranks: Array) -> Holdings:
+    def holdings(
+        self, workload: Workload, strategy: Strategy, n_ranks: Array, expert_ranks: int = 1
+    ) -> Holdings:
         """State by stage; a reduce bucket (1, 2) or the gathered blocks (3); the rest on the host.
 
+        Parameters of experts are shared by n_ranks / expert_ranks replicas only: their state is
+        cut into that many parts (Megatron-LM's expert data-parallel group).
         Buckets are no larger than the gradients, and none where these are main-grad buffers.
         ZeRO-3 holds the largest block once for use and once for each block of prefetch, in
         parameters, and one block of whole gradients.
@@ -166,9 +170,15 @@ class Zero:
         p, numel, stage = strategy.precision, float(workload.trainable_numel), self.stage
         n_ranks = self.shard_degree(strategy, n_ranks)
         one = np.ones_like(n_ranks)
-        state = numel * (p.master_bytes + strategy.optimizer.state_bytes) / n_ranks
-        params = numel * p.param_bytes / (n_ranks if stage >= 3 else one)
-        grads = numel * p.grad_bytes / (n_ranks if stage >= 2 else one)
+        routed = float(workload.expert_numel)
+        shard = (numel - routed) / n_ranks + routed / np.maximum(n_ranks / expert_ranks, 1.0)
+        state = shard * (p.master_bytes + strategy.optimizer.state_bytes)
+        params = p.param_bytes * (shard if stage >= 3 else one * numel)
+        if stage >= 3 and p.main_grads:
+            # FSDP's mixed precision: the shard itself is fp32 and gathered in 16 bit
+            params = shard * max(p.master_bytes, p.param_bytes)
+            state = shard * strategy.optimizer.state_bytes
+        grads = p.grad_bytes * (shard if stage >= 2 else one * numel)
         largest = float(max(b.numel for b in workload.blocks))
         several: Array = np.where(n_ranks > 1, 1.0, 0.0)
         if stage >= 3:
@@ -185,7 +195,7 @@ class Zero:
         away = {"host": 0 * one, "nvme": 0 * one}
         if strategy.offload.optimizer != "none":
             # ZeRO-Offload keeps the gradients of its shard beside the states on the host.
-            away[targets[strategy.offload.optimizer]] += state + numel * p.grad_bytes / n_ranks
+            away[targets[strategy.offload.optimizer]] += state + shard * p.grad_bytes
             state = 0 * one
             grads = 0 * one if stage >= 2 else grads
         if strategy.offload.params != "none":

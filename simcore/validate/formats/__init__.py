@@ -42,9 +42,18 @@ class Format:
 
 def formats() -> tuple[Format, ...]:
     """Known formats, the most specific first."""
-    from simcore.validate.formats import bert_mnist, ddp, latte, llm, opensora, project, resnet
+    from simcore.validate.formats import (
+        bert_mnist,
+        ddp,
+        latte,
+        llm,
+        llm_fits,
+        opensora,
+        project,
+        resnet,
+    )
 
-    modules = (ddp, llm, project, latte, bert_mnist, opensora, resnet)
+    modules = (ddp, llm, llm_fits, project, latte, bert_mnist, opensora, resnet)
     return tuple(m.FORMAT for m in modules)
 
 

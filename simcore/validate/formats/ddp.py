@@ -32,6 +32,7 @@ from simcore.workload.models import MODELS
 #: Words of a note that make the speed-up's base another run than this one on one GPU.
 _OTHER_BASE = re.compile(r"strong scaling|from another host|base has grad_accum")
 _ALLOCATED = re.compile(r"torch max_memory_allocated=([\d.]+)GiB")
+_VERSION = re.compile(r"\bPT(\d+)\.(\d+)")
 _SEQ = re.compile(r"\bseq(\d+)")
 
 
@@ -99,8 +100,14 @@ def _memory(row: Row) -> dict[str, float | None]:
     if value is None:
         return {}
     kind = next((k for s, k in MEMORY.items() if row["source"].startswith(s)), "nvidia-smi")
-    key = "peak_allocated_bytes" if kind == "allocated" else "peak_memory_bytes"
+    key = "peak_allocated_bytes" if kind == "allocated" else "peak_shown_bytes"
     return {key: value * GIB}
+
+
+def _loads_all_kernels(row: Row) -> bool:
+    """Whether the framework's version, where stated, is before PyTorch's first lazy loading."""
+    version = _VERSION.search(row["notes"])
+    return version is not None and (int(version[1]), int(version[2])) < (1, 13)
 
 
 def _read(name: str, row: Row) -> Case | Skipped:
@@ -131,6 +138,8 @@ def _read(name: str, row: Row) -> Case | Skipped:
         options["network"] = NETWORKS[row["inter_link"]]
     if (node := _node(row)) is not None:
         options["node"] = node
+    if _loads_all_kernels(row):
+        options["eager_kernels"] = True
     if "gradient checkpointing ON" in row["notes"]:
         options["recompute"] = "full"
     memory = _memory(row)

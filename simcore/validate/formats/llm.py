@@ -28,6 +28,8 @@ _MATERIALISED = (
 #: Sources whose framework runs rotary positions, norms and gated layers as tensor operations:
 #: Aleph Alpha (Hagemann et al. 2023 time a fused RMSNorm against that), nanotron.
 _TENSOR_OPERATIONS = ("aleph-alpha", "huggingface-nanotron")
+#: Sources whose models have q, k, v, gate and up as products of their own.
+_APART = ("pytorch-torchtitan", "stas00-ml-engineering")
 #: llm-foundry's recipes of 2023 set attn_impl: triton, a Triton port of the first FlashAttention.
 _TRITON_FLASH = ("mosaicml-llm-foundry",)
 #: Sources whose gradients are reduced after backward, in one piece: Megatron-LM before 2023 had no
@@ -51,8 +53,13 @@ _OVERLAPS = {
 #: Sources that say their pipeline is interleaved and not by how much: one layer a chunk, as
 #: Megatron-LM's and Meta's largest runs have (Narayanan et al. 2021 2.2; Llama 3 2024, 3.3.2).
 _INTERLEAVED = ("llama3-paper", "megatron-lm-h100", "nemotron4-340b")
-#: Sources that state sequence parallelism where it is on; blank is off.
-_SAYS_SEQUENCE = ("aleph-alpha",)
+#: Sources that state sequence parallelism where it is on, or ran before Megatron-LM had it
+#: (Korthikanti et al., May 2022): blank is off.
+_SAYS_SEQUENCE = (
+    "aleph-alpha", "bigscience-bloom", "bigscience-v100", "vtrain", "deepspeed-azure-zero3",
+    "megatron-sc21-a100", "megatron-jan21-a100", "megatron-v2-tables", "megatron-gpt3-example",
+    "mt-nlg-530b",
+)  # fmt: skip
 #: Sources whose gradients accumulate and are reduced in fp32: Megatron-LM does with bf16 unless
 #: told --grad-reduce-in-bf16 (arguments.py), and two that say so. NVIDIA's benchmark recipes
 #: (NeMo, Megatron-Bridge, MLPerf) set grad_reduce_in_fp32=False; fp16 keeps the weights' width.
@@ -60,6 +67,35 @@ _MAIN_GRADS_FP32 = (
     "huggingface-nanotron", "simumax-b200", "megatron-lm-h100", "megatron-lm-llama-fp8",
     "kwai-megatron", "pytorch-torchtitan",
 )  # fmt: skip
+#: Sources on Megatron-LM: gradients are one buffer that is also what is reduced, the loss is its
+#: vocab-parallel one. Of nanotron's own program the loss alone is alike (fp32 copy, in place).
+_MEGATRON = (
+    "nvidia-megatron-bridge", "bridge-skills", "nvidia-nemo-docs", "nvidia-dgxc-benchmarking",
+    "moe-modelzoo", "megatron-lm-llama-fp8", "megatron-lm-h100", "megatron-sc21-a100",
+    "megatron-jan21-a100", "megatron-gpt3-example", "megatron-v2-tables", "korthikanti-recompute",
+    "megascale", "nemotron4-340b", "mt-nlg-530b", "mlperf-gpt3", "mlperf-llama405b",
+    "mlperf-llama8b", "mlperf-lora70b", "simumax-b200", "simumax-a100pcie", "zero-bubble",
+    "kwai-megatron", "vtrain", "bigscience-bloom", "bigscience-v100",
+)  # fmt: skip
+_DEEPSPEED = ("bigscience-bloom", "bigscience-v100", "vtrain", "deepspeed-azure-zero3")
+_LOSS = {
+    **dict.fromkeys(_MEGATRON, "vocab_parallel"), "huggingface-nanotron": "vocab_parallel",
+    "pytorch-torchtitan": "compiled", "stas00-ml-engineering": "chunked",
+    "mosaicml-llm-foundry": "compiled",
+}  # fmt: skip
+#: torchtitan's loss is compiled since early 2025 (pull request 1033), and cast to fp32 before.
+_LOSS_COMPILED = "202502"
+_DATED = re.compile(r"(?<=_)20\d{4}(?=_)")
+#: What a source's memory is: the framework's peak of tensors (allocated) or of segments (reserved,
+#: torchtitan's metrics.py prints it; stas00 says so), or nvidia-smi's figure. Others do not say:
+#: they are taken as the framework's peak of tensors, which Megatron-LM reports.
+_MEMORY_KEYS = {
+    "pytorch-torchtitan": "peak_reserved_bytes", "stas00-ml-engineering": "peak_reserved_bytes",
+    "bigscience-bloom": "peak_shown_bytes", "bigscience-v100": "peak_shown_bytes",
+    "internlm-internevo": "peak_shown_bytes",
+}  # fmt: skip
+#: Sources of 2020 to 2022 with CUDA before 11.7, whose libraries load every kernel at start.
+_LOADS_ALL_KERNELS = ("bigscience-bloom", "bigscience-v100")
 #: Sources that train with dropout, Megatron-LM's default of 0.1 (arguments.py): zero-bubble says
 #: so, Korthikanti et al. count its masks, the others ran GPT with that program.
 _DROPOUT = (
@@ -107,8 +143,11 @@ def _config(row: Row) -> dict[str, Scalar]:
         "tied": not llama,
         "attention": _attention(row),
         "fused_pointwise": row["source"] not in _TENSOR_OPERATIONS,
-        "fused_gate_up": row["source"] not in _TENSOR_OPERATIONS,
+        "fused_gate_up": row["source"] not in (*_TENSOR_OPERATIONS, *_APART),
+        "fused_qkv": row["source"] not in _APART,
         "dropout": 0.1 if row["source"] in _DROPOUT else 0.0,
+        "loss": _loss(row),
+        "upcast_loss": row["source"] not in _LOSS or row["source"] == "pytorch-torchtitan",
     }
     if row["arch"] == "moe":
         config |= _experts(row, layers)
@@ -128,7 +167,9 @@ def _experts(row: Row, layers: int) -> dict[str, Scalar]:
         "expert_ffn": width,
     }
     if base:
-        dense = min(_DENSE_FIRST[base], layers - 1)
+        # a model cut down to a few layers keeps one dense one ("first dense", as such rows say)
+        dense = 1 if "(first dense)" in row.get("notes", "") else _DENSE_FIRST[base]
+        dense = min(dense, layers - 1)
         config |= _LATENT
         config["shared_ffn"] = _SHARED_EXPERTS[base] * width
         config["expert_pattern"] = "d" * dense + "e" * (layers - dense)
@@ -228,11 +269,26 @@ def _main_grads(row: Row) -> str:
     wide = source in _MAIN_GRADS_FP32 or any(w in notes for w in _WIDE_WORDS)
     if wide and row["precision"] != "fp16":
         return "fp32"
-    return "fused" if source in _RECIPES or source.startswith("mlperf") else "weights"
+    return "fused" if source in _MEGATRON and source not in _DEEPSPEED else "weights"
 
 
 #: Notes that say gradients are reduced in fp32: BLOOM's, and llm-foundry's FSDP in DEFAULT mode.
 _WIDE_WORDS = ("fp32 grad acc", "grad reduce fp32")
+
+
+def _loss(row: Row) -> str:
+    """The program's loss; stas00's one row without its fused kernel says what it would be with."""
+    loss = _LOSS.get(row["source"], "eager")
+    if loss == "compiled" and (dated := _DATED.search(row["source_ref"])):
+        loss = "compiled" if dated[0] >= _LOSS_COMPILED else "eager"
+    return "eager" if loss == "chunked" and "with Liger" in row.get("notes", "") else loss
+
+
+def _precision(row: Row) -> str:
+    """torchtitan's fp8 is torchao's, which keeps the inputs of products in 16 bit."""
+    found = _PRECISIONS[row["precision"]]
+    torchao = row["source"] == "pytorch-torchtitan" and found == "fp8"
+    return "fp8-dynamic" if torchao else found
 
 
 @lru_cache(maxsize=2048)
@@ -251,6 +307,10 @@ def _record(name: str, config: tuple[tuple[str, Scalar], ...], billions: float) 
         ),
         sources={_SOURCE: "dimensions of the table's row"},
     )  # fmt: skip
+
+
+def _definition(key: str) -> str:
+    return key.removeprefix("peak_").removesuffix("_bytes")
 
 
 def _cluster(row: Row) -> tuple[str, Options]:
@@ -283,13 +343,22 @@ def _read(name: str, row: Row) -> Case | Skipped:
     except KeyError as err:
         return Skipped(name, str(err.args[0]))
     recompute = row.get("recompute") or "none"
+    sharding = _SHARDING[row["sharding"] or "ddp"]
+    micro_batch = whole(row, "micro_batch", 1)
+    if row["source"] == "pytorch-torchtitan" and whole(row, "pp", 1) > 1:
+        # Parameters and accumulated gradients stay whole over the micro-batches of a pipeline
+        # (FSDP2 without reshard_after_forward); as many micro-batches as stages by default.
+        sharding = "zero1"
+        if not row.get("micro_batch"):
+            parts = whole(row, "dp") * whole(row, "pp")
+            micro_batch = max(1, whole(row, "global_batch") // parts)
     options |= {
-        "strategy": _SHARDING[row["sharding"] or "ddp"],
-        "precision": _PRECISIONS[row["precision"]],
+        "strategy": sharding,
+        "precision": _precision(row),
         "recompute": recompute,
         "recompute_modules": _modules(row) if recompute == "selective" else None,
         "main_grads": _main_grads(row),
-        "micro_batch": whole(row, "micro_batch", 1),
+        "micro_batch": micro_batch,
         "global_batch": whole(row, "global_batch"),
         "tp": whole(row, "tp", 1),
         "pp": whole(row, "pp", 1),
@@ -301,10 +370,16 @@ def _read(name: str, row: Row) -> Case | Skipped:
         "dispatcher": _dispatcher(row),
         "shard_ranks": _shard_ranks(row),
         "zero_bubble": row.get("variant", "").startswith("ZB"),
+        "in_flight_limit": 2 if row.get("variant", "").endswith("2p") else 1,
     }
+    if row["source"] == "pytorch-torchtitan":
+        options["growing_segments"] = True  # its run_train.sh and run_llama_train.sh
+    if row["source"] in _LOADS_ALL_KERNELS:
+        options["eager_kernels"] = True
     if row.get("cpu_offload") == "yes":
         options["offload"] = "optimizer"
     memory = number(row, "peak_mem_gib")
+    memory_key = _MEMORY_KEYS.get(row["source"], "peak_allocated_bytes")
     return Case(
         id=name,
         table="llm",
@@ -316,9 +391,9 @@ def _read(name: str, row: Row) -> Case | Skipped:
         options=options,
         measured=present(
             step_time_s=number(row, "step_time_s"),
-            peak_memory_bytes=memory * GIB if memory is not None else None,
+            **{memory_key: memory * GIB if memory is not None else None},
         ),
-        columns=row,
+        columns={**row, "memory_definition": _definition(memory_key) if memory else ""},
         flag="the source's row is anomalous" if row.get("flagged_anomaly") == "yes" else "",
         notes=row.get("notes", "")[:200],
     )

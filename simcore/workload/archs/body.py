@@ -7,7 +7,7 @@ parameters are resident but not trained, and each targeted product gets two smal
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from simcore.workload import ops
 from simcore.workload.graph import NOTHING, Block, Frozen, Kernel, Op, Param, Saved
@@ -96,6 +96,7 @@ class Body:
         self.ops: list[Op] = []
         self.params: list[Param] = []
         self.kept: set[str] = set()  # storages that an operator before keeps
+        self.pinned: set[str] = set()  # those of them that it keeps in 16 bit for itself
         self.products: list[str] = []
         self.frozen_numel = 0
         self.quantised_numel = 0
@@ -142,7 +143,13 @@ class Body:
         """
         chosen = self.adapters
         if chosen is None:
-            self.add(ops.linear(name, rows, k, n, bias=bias, save_input=reads not in self.kept))
+            # the head stays in 16 bit where a layer's products do not
+            op = ops.linear(name, rows, k, n, bias=bias, save_input=reads not in self.kept,
+                            formatted=self.in_layer)  # fmt: skip
+            if reads in self.pinned and self.in_layer:
+                op = replace(op, saved=Saved(again=rows * k))
+                self.pinned.discard(reads)
+            self.add(op)
             self.kept.add(reads)
             if weight:
                 self.params.append(Param(f"{name}.weight", k * n))

@@ -129,7 +129,8 @@ def build(
         name="classifier",
         ops=(
             ops.linear("classifier", s, h, vocab, bias=True, save_input=True),
-            *ops.lm_loss("loss", s, vocab),
+            # in fp32 whatever the precision: log_softmax(…, dtype=torch.float32), smoothing.py
+            *ops.lm_loss("loss", s, vocab, upcast=True),
             Op(name="smoothing", fwd=(smoothing,), bwd=(smoothing,)),
         ),
         params=(Param("classifier.weight", vocab * h), Param("classifier.bias", vocab)),

@@ -180,6 +180,7 @@ def attention(body: Body, s: AttentionShape, reads: str, window: int = 0) -> Non
             body.add(ops.copy("context", float(s.seq * s.q_dim)))
         else:
             body.kept.add("context")
+            body.pinned.add("context")
         if s.fused_qkv and s.rotated:  # v is a view: the unturned q and k stay with it
             body.add(ops.keep("qkv.packed", float(s.seq * (s.q_dim + s.kv_dim))))
     else:

@@ -27,6 +27,7 @@ _CHOICES = {
     "positions": ("learned", "rope", "alibi", "none"),
     "attention": (*FLASH, "fused_softmax", "math"),
     "residual": ("serial", "parallel", "parallel_one_norm", "sandwich"),
+    "loss": ("eager", "vocab_parallel", "compiled", "chunked"),
 }
 
 
@@ -124,12 +125,17 @@ def _embeddings(m: _Model, vocab: int, width: int, table_rows: int, scaled: bool
 
 
 def _head(m: _Model, vocab: int, width: int, tied: bool, softcap: bool, final_norm: bool,
-          upcast: bool) -> Body:  # fmt: skip
+          upcast: bool, loss: str) -> Body:  # fmt: skip
     body, seq, hidden = Body(m.adapters, in_layer=False), m.mlp.seq, m.mlp.hidden
     if final_norm:
         body.norm("norm", seq, hidden, m.norm)
     if width != hidden:
         body.linear("project_out", seq, hidden, width, reads="norm")
+    if loss == "chunked" and body.trains and not softcap:
+        body.add(*ops.loss_chunked("head", seq, width, vocab))
+        if not tied:
+            body.param("head.weight", width * vocab)
+        return body
     body.linear("head", seq, width, vocab, reads="out", weight=not tied)
     if tied and body.trains:
         # the shared table's two gradients are summed
@@ -141,7 +147,12 @@ def _head(m: _Model, vocab: int, width: int, tied: bool, softcap: bool, final_no
             ops.activation("tanh", logits, saves="output"),
             ops.scale("uncap", logits),
         )
-    body.add(*ops.lm_loss("loss", seq, vocab, upcast=upcast))
+    if loss == "vocab_parallel":
+        body.add(*ops.loss_vocab_parallel("loss", seq, vocab))
+    elif loss in ("compiled", "chunked"):
+        body.add(*ops.loss_compiled("loss", seq, vocab))
+    else:
+        body.add(*ops.lm_loss("loss", seq, vocab, upcast=upcast))
     return body
 
 
@@ -215,6 +226,7 @@ def build(
     extra_positions: int = 0,
     final_norm: bool = True,
     upcast_loss: bool = False,
+    loss: str = "eager",
     q_rank: int = 0,
     kv_rank: int = 0,
     rope_dim: int = 0,
@@ -246,6 +258,8 @@ def build(
     in memory, Megatron-LM's kernel) or math (tensor operations). ``fused_pointwise``: rotary
     positions, gated activations, and bias, dropout and residual sum are one kernel each
     (Megatron-LM, Transformer Engine, or a compiler); without, tensor operations.
+    ``loss``: eager (tensor operations, the logits held until backward ends), vocab_parallel
+    (Megatron-LM's, in place in fp32), compiled (no fp32 copy) or chunked (Liger: no logits).
     ``kv_rank`` > 0: latent attention, of whose ``head_dim`` ``rope_dim`` elements are turned.
     ``next_tokens``: multi-token prediction modules after the last layer. ``lora_rank`` > 0: the
     base is frozen, in the format ``quantised_base``, and only adapters on ``lora_targets`` (a
@@ -253,7 +267,7 @@ def build(
     """
     _check(
         {"norm": norm, "mlp": mlp, "positions": positions, "attention": attention,
-         "residual": residual}
+         "residual": residual, "loss": loss}
     )  # fmt: skip
     kv_heads = kv_heads or heads
     if not head_dim and hidden % heads:
@@ -311,7 +325,7 @@ def build(
     first = _embeddings(m, vocab, width, rows, scaled_embedding, embedding_norm)
     middle = [_layer(m, *kind) for kind in kinds]
     check_targets(m.adapters, middle)
-    last = _head(m, vocab, width, tied, logit_softcap, final_norm, upcast_loss)
+    last = _head(m, vocab, width, tied, logit_softcap, final_norm, upcast_loss, loss)
     extra = [_next_token(m, vocab, routed[-1] == "e")] if next_tokens else []
     input_of_layer = Saved(high=m.elems)
     blocks = [

@@ -6,7 +6,16 @@ DRAM traffic is that of unfused eager kernels: every input read once, every outp
 
 from simcore.workload.ops.attention import attention_eager, attention_fused_softmax, sdpa
 from simcore.workload.ops.gemm import bmm, conv2d, linear
-from simcore.workload.ops.lookup import add_positions, cross_entropy, embedding, lm_loss, loss_seed
+from simcore.workload.ops.lookup import (
+    add_positions,
+    cross_entropy,
+    embedding,
+    lm_loss,
+    loss_chunked,
+    loss_compiled,
+    loss_seed,
+    loss_vocab_parallel,
+)
 from simcore.workload.ops.moe import combine, dispatch, grouped_linear, route
 from simcore.workload.ops.norm import batch_norm, group_norm, layer_norm, rms_norm_eager, softmax
 from simcore.workload.ops.pointwise import (
@@ -47,7 +56,10 @@ __all__ = [
     "layer_norm",
     "linear",
     "lm_loss",
+    "loss_chunked",
+    "loss_compiled",
     "loss_seed",
+    "loss_vocab_parallel",
     "pool2d",
     "reduction",
     "rms_norm_eager",

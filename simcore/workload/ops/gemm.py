@@ -17,11 +17,13 @@ def linear(
     input_grad: bool = True,
     weight_grad: bool = True,
     bias: bool = False,
+    formatted: bool = False,
 ) -> Op:
     """``[rows, k] @ [k, n]`` with ``rows`` rows a sample; the bias rides in the epilogue.
 
     With ``bias`` its gradient is a reduction of its own (eager PyTorch: a sum over the rows).
     Saves its input (``save_input=False`` where that storage is pinned by another op already).
+    ``formatted``: in the format that products compute in, if that is not the activations'.
     """
     flop, weight = 2.0 * rows * k * n, float(k) * n
     io = rows * (k + n)
@@ -44,7 +46,9 @@ def linear(
         )  # fmt: skip
     if bias and weight_grad:
         bwd.append(Kernel(kind="reduction", low=rows * n, weight=float(n)))
-    saved = Saved(low=rows * k) if save_input and weight_grad else NOTHING
+    saved = NOTHING
+    if save_input and weight_grad:
+        saved = Saved(matmul=rows * k) if formatted else Saved(low=rows * k)
     return Op(name=name, fwd=(fwd,), bwd=tuple(bwd), saved=saved, gemm_weight=weight)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from simcore.workload.graph import Kernel, Op, Saved
+from simcore.workload.ops.gemm import linear
 
 
 def embedding(name: str, tokens: float, dim: int, vocab: int) -> Op:
@@ -20,8 +21,9 @@ def cross_entropy(name: str, rows: float, classes: int, *, upcast: bool = False)
     training too.
     """
     elems = rows * classes
-    fwd = Kernel(kind="softmax", high=2 * elems, raw_bytes=8.0 * rows, launches=2.0)
-    bwd = Kernel(kind="softmax", high=3 * elems, raw_bytes=8.0 * rows, launches=2.0)
+    fixed, free = 4.0 * elems * upcast, elems * (not upcast)
+    fwd = Kernel(kind="softmax", high=2 * free, raw_bytes=2 * fixed + 8.0 * rows, launches=2.0)
+    bwd = Kernel(kind="softmax", high=3 * free, raw_bytes=3 * fixed + 8.0 * rows, launches=2.0)
     saved = Saved(high=elems * (not upcast), raw_bytes=8.0 * rows + 4.0 * elems * upcast)
     return Op(name=name, fwd=(fwd,), bwd=(bwd,), saved=saved)
 
@@ -53,6 +55,57 @@ def lm_loss(name: str, rows: float, vocab: int, *, upcast: bool = False) -> tupl
     copy = Kernel(kind="copy", low=elems, high=elems)
     held = Op(name=f"{name}.logits", fwd=(copy,), bwd=(copy,), saved=Saved(low=elems))
     return held, cross_entropy(name, rows, vocab, upcast=upcast), loss_seed()
+
+
+def loss_vocab_parallel(name: str, rows: float, vocab: int) -> tuple[Op, ...]:
+    """Loss over a vocabulary as Megatron-LM writes it (core/tensor_parallel/cross_entropy.py).
+
+    The logits are cast to fp32 once; shift, exponential and division work in that storage, which
+    backward turns into the gradient before it is cast back. Kept: 4 bytes an element.
+    """
+    elems = rows * vocab
+    cast = Kernel(kind="copy", low=elems, raw_bytes=4.0 * elems)
+    passes = Kernel(kind="softmax", raw_bytes=16.0 * elems, launches=4.0)
+    grad = Kernel(kind="elementwise", raw_bytes=8.0 * elems)
+    return (
+        Op(name=f"{name}.logits", fwd=(cast,), bwd=(cast,)),
+        Op(
+            name=name, fwd=(passes,), bwd=(grad,), saved=Saved(raw_bytes=4.0 * elems),
+            in_place=True,
+        ),
+        loss_seed(),
+    )  # fmt: skip
+
+
+def loss_compiled(name: str, rows: float, vocab: int) -> tuple[Op, ...]:
+    """Loss over a vocabulary fused by a compiler: the fp32 values of the logits stay in registers.
+
+    Kept: the logits and two fp32 numbers a row; backward writes their gradient in 16 bit.
+    """
+    elems = rows * vocab
+    fwd = Kernel(kind="softmax", low=2 * elems, raw_bytes=8.0 * rows)
+    bwd = Kernel(kind="softmax", low=2 * elems, raw_bytes=8.0 * rows)
+    saved = Saved(low=elems, raw_bytes=8.0 * rows)
+    return Op(name=name, fwd=(fwd,), bwd=(bwd,), saved=saved), loss_seed()
+
+
+def loss_chunked(name: str, rows: float, hidden: int, vocab: int) -> tuple[Op, ...]:
+    """Head and loss together, a chunk of rows at a time (Liger-Kernel, fused_linear_cross_entropy).
+
+    Forward makes the gradients at once, so only that of the head's input is kept. A chunk has
+    rows · hidden / vocab rows, so that its logits are as large as that input.
+    """
+    inner = linear(name, rows, hidden, vocab)
+    elems, width = rows * vocab, rows * hidden
+    loss = Kernel(kind="softmax", low=2 * elems)
+    done = Kernel(kind="elementwise", low=2 * width)
+    return (
+        Op(
+            name=name, fwd=(*inner.fwd, *inner.bwd, loss, done), bwd=(done,),
+            saved=Saved(low=width), gemm_weight=inner.gemm_weight,
+        ),
+        loss_seed(),
+    )  # fmt: skip
 
 
 def loss_seed() -> Op:

@@ -71,7 +71,7 @@ def grouped_linear(
         name=name,
         fwd=(product(each, Affine(n), Affine(k)),),
         bwd=tuple(bwd),
-        saved=Saved(low=rows * k * (save_input and weight_grad)),
+        saved=Saved(matmul=rows * k * (save_input and weight_grad)),
         gemm_weight=weight * weight_grad,
     )
 

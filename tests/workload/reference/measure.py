@@ -60,7 +60,7 @@ def built_param_sizes(workload: Workload) -> list[int]:
 def built_saved_bytes(workload: Workload) -> float:
     """Bytes a sample that the workload pins in fp32."""
     saved = workload.saved
-    return 4 * (saved.low + saved.high) + saved.raw_bytes
+    return 4 * (saved.low + saved.high + saved.matmul) + saved.raw_bytes
 
 
 def built_launches(workload: Workload) -> tuple[float, float]:
