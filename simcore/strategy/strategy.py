@@ -42,6 +42,7 @@ class Strategy:
     ``prefetch_blocks``: how many blocks ahead ZeRO-3 gathers parameters. ``overlap``: what
     communication hides under compute. ``shard_ranks``: over how many neighbouring ranks ZeRO
     shards, with replicas of the whole between (HSDP, hybrid ZeRO); 0 is over all.
+    ``gather_tensors``: ZeRO-3 gathers and reduces each tensor on its own, not a block's together.
     """
 
     parallelism: Parallelism = "ddp"
@@ -61,6 +62,7 @@ class Strategy:
     prefetch_blocks: int = 1
     overlap: Overlap = DEFAULT
     shard_ranks: int = 0
+    gather_tensors: bool = False
 
     @property
     def zero_stage(self) -> int:
