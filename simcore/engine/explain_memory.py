@@ -189,12 +189,11 @@ def _working(f: Facts) -> Told:
 
 def _copies(f: Facts) -> Told:
     p = f.request.strategy.precision
-    joined = "and of the flat tensor that joins them" if f.request.strategy.zero_stage else "alone"
     return Told(
-        f"updated parameters x bytes of the fp32 copies of their gradients, {joined}, as far as "
-        "the update's own temporaries leave them the peak",
+        "updated parameters of the shard x bytes of the flat fp32 copy of their gradients, and of "
+        "the flat tensor that joins them, as far as the update's own temporaries leave it the peak",
         (("copy", "4 bytes"), ("gradient", f"{p.grad_bytes} bytes")),
-        "apex FP16_Optimizer; DeepSpeed, runtime/zero/stage_1_and_2.py, step",
+        "DeepSpeed, runtime/zero/stage_1_and_2.py, step",
     )
 
 

@@ -207,13 +207,13 @@ def memory_of(
         * (strategy.step_impl == "foreach" and strategy.offload.optimizer == "none")
     )  # fmt: skip
     zero = 0 * one
-    # A 16-bit gradient is copied to fp32 before the update of an fp32 master copy; ZeRO joins its
-    # shard's gradients into one flat tensor first (DeepSpeed, stage_1_and_2.py, step).
+    # ZeRO joins its shard's 16-bit gradients into one flat tensor and copies that to fp32 before
+    # the update of the master copy (DeepSpeed, runtime/zero/stage_1_and_2.py, step).
     wide = joined = zero
-    if p.master_bytes and not p.main_grads and strategy.offload.optimizer == "none":
+    shards_state = strategy.zero_stage > 0 and strategy.offload.optimizer == "none"
+    if p.master_bytes and not p.main_grads and shards_state:
         updated = held.optimizer_state / (p.master_bytes + strategy.optimizer.state_bytes)
-        wide = updated * _FP32_BYTES
-        joined = updated * p.grad_bytes * (strategy.zero_stage > 0)
+        wide, joined = updated * _FP32_BYTES, updated * p.grad_bytes
     moments = (
         {
             "gradients": np.where(early, held.gradients, 0.0),
@@ -264,7 +264,7 @@ def memory_of(
     # Inputs of recomputed layers are of one size and are freed a layer at a time: no holes.
     kept = strategy.recompute == "full"
     loose = sum(moments[1][k] for k in LOOSE if not (kept and k == "activations"))
-    fresh = (wide + joined) * (strategy.zero_stage > 0)  # flat: in no block that is free
+    fresh = wide + joined  # in one piece: in no block that activations leave free
     cached = np.maximum(reserved, sum(state.values(), zero) + cublas_bytes + sums[1] + fresh)
     cached = cached + holes_frac * loose
     device = reserved + terms["nccl_buffers"] + terms["cuda_context"]

@@ -212,12 +212,10 @@ class _Step:
         self.grads.clear()
 
     def _wide_gradients(self) -> list[int]:
-        """fp32 copies of 16-bit gradients for the update; ZeRO joins its shard's first."""
-        out, away = self.out, self.s.offload.optimizer != "none"
-        if not self.p.master_bytes or self.p.main_grads or away:
+        """ZeRO's fp32 copy of its shard's 16-bit gradients for the update, joined first."""
+        out, here = self.out, self.s.offload.optimizer == "none"
+        if not (self.s.zero_stage and self.p.master_bytes and here) or self.p.main_grads:
             return []
-        if not self.s.zero_stage:
-            return self._tensors(_FP32_BYTES, "gradient_copies", False)
         joined = out.alloc(self.updated * self.p.grad_bytes, "gradient_copies", "update", "joined")
         wide = out.alloc(self.updated * _FP32_BYTES, "gradient_copies", "update", "fp32")
         out.free(joined)

@@ -21,14 +21,19 @@ from simcore.engine.memory import (
     Memory,
     activation_profile,
     memory_of,
+    stub_bytes,
 )
+from simcore.engine.transients import backward_bytes, saved_bytes
 from simcore.step.parallel import PARALLELISMS as REGISTRY
 from simcore.step.parallel.base import model_state_bytes
-from simcore.strategy.precision import with_main_grads
+from simcore.strategy.precision import PRECISIONS, with_main_grads
 from simcore.strategy.strategy import Offload, Strategy
+from simcore.workload import ops
+from simcore.workload.archs import ARCHS, load
 from simcore.workload.graph import Block, Frozen, Kernel, Op, Saved, Workload
 from simcore.workload.models import MODELS
 
+load("transformer")
 #: Buffers that only exist once there is someone to talk to.
 BUFFERS = (
     "gradient_buckets", "gathered_parameters", "replicas", "gradient_copies", "nccl_buffers",
@@ -377,7 +382,7 @@ def test_experts_state_is_shared_by_fewer_replicas() -> None:
 @pytest.mark.parametrize(
     ("parallelism", "main_grads", "copies"),
     [
-        ("ddp", "weights", 4.0),  # an fp32 gradient a parameter
+        ("ddp", "weights", 0.0),
         ("zero1", "weights", (4 + 2) / 8),  # of the shard, and the flat 16-bit tensor
         ("zero1", "fused", 0.0),
         ("zero1", "fp32", 0.0),
@@ -390,7 +395,6 @@ def test_gradients_are_copied_to_fp32_for_the_update(
     how = replace(how, precision=with_main_grads(how.precision, main_grads))
     model = workload([block("layer", [10_000_000])])
     found = memory(model, how, ranks=8.0)
-    assert (MOMENTS[found.moment[0]] == "optimizer step") == (copies > 0)
     assert found.terms["gradient_copies"][0] == pytest.approx(copies * 1e7)
 
 
@@ -404,3 +408,41 @@ def test_what_the_allocator_caches() -> None:
     loose = found.terms["activations"][0] + found.terms["working_set"][0]
     fresh = (4 + 2) * 1e7 / 8
     assert found.cached[0] == pytest.approx(found.allocated[0] + fresh + 0.25 * loose)
+
+
+def test_stubs_of_fused_gradient_sums() -> None:
+    """One 16-bit tensor a shape of a layer's weights, however many layers: Llama-3-8B's fused
+    products are 4096 x 6144, 4096 x 4096, 4096 x 28672 and 14336 x 4096."""
+    model = ARCHS["transformer"](
+        name="x", layers=4, hidden=4096, heads=32, kv_heads=8, ffn=14336, vocab=128256,
+        seq_len=64, norm="rmsnorm", mlp="swiglu", positions="rope", bias=False, tied=False,
+        fused_gate_up=True,
+    )  # fmt: skip
+    elems = 4096 * 6144 + 4096 * 4096 + 4096 * 28672 + 14336 * 4096
+    bf16 = strategy("zero1", "bf16").precision
+    for main_grads, bytes_each in (("weights", 0), ("fused", 2), ("fp32", 2)):
+        p = with_main_grads(bf16, main_grads)
+        assert stub_bytes(model, p) == bytes_each * elems
+
+
+def test_vocab_parallel_loss_keeps_one_fp32_copy_of_the_logits() -> None:
+    """Forward: 2 + 4 bytes a logit; kept: 4; backward: the fp32 gradient in its place and 2."""
+    rows, vocab = 128, 1000
+    found = ops.loss_vocab_parallel("loss", rows, vocab)
+    bf16 = strategy("ddp", "bf16").precision
+    assert sum(saved_bytes(op.saved, bf16) for op in found) == 4 * rows * vocab
+    assert backward_bytes(found[1], bf16).held == 0  # in place
+    assert backward_bytes(found[0], bf16).held == 6 * rows * vocab
+
+
+def test_products_keep_their_inputs_in_fp8() -> None:
+    """A layer's linear keeps 1 byte an input element with Transformer Engine, 2 with torchao."""
+    op = ops.linear("up", 64.0, 100, 200, formatted=True)
+    kept = {n: saved_bytes(op.saved, PRECISIONS[n]) for n in ("bf16", "fp8", "fp8-dynamic")}
+    assert kept == {"bf16": 12800.0, "fp8": 6400.0, "fp8-dynamic": 12800.0}
+
+
+def test_a_chunked_loss_keeps_no_logits() -> None:
+    found = ops.loss_chunked("head", 128, 64, 50000)
+    bf16 = strategy("ddp", "bf16").precision
+    assert sum(saved_bytes(op.saved, bf16) for op in found) == 2 * 128 * 64
