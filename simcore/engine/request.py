@@ -181,6 +181,8 @@ def make_request(
     if mode not in get_args(Recompute):
         problems.append(str(UnknownName("recompute", str(mode), list(get_args(Recompute)))))
     first = options.get("recompute_layers") or 0
+    if first and mode == "none":
+        problems.append(f"recompute-layers {first} needs recompute full or selective")
     if first and mode == "full":  # as many whole layers: the engine's own full is of all
         mode, options = "selective", cast("Options", {**options, "recompute_modules": "layer"})
     attempt("modules", lambda: _modules(str(mode), options.get("recompute_modules")))
