@@ -103,7 +103,7 @@ precisions = _completer(_precisions)
 optimizers = _completer(_optimizers)
 calibrations = _completer(_calibrations)
 terms = _completer(_terms)
-recomputes = _completer(lambda: ("none", "full"))
+recomputes = _completer(lambda: ("none", "selective", "full"))
 main_grads = _completer(lambda: ("weights", "fused", "fp32"))
 offloads = _completer(
     lambda: [

@@ -69,7 +69,13 @@ def predict(
     ] = None,
     recompute: Annotated[
         str | None,
-        _option("--recompute", "MODE", "none or full (activation checkpoints).", names.recomputes),
+        _option("--recompute", "MODE", "none, selective (parts of a layer) or full (layers).",
+                names.recomputes),
+    ] = None,
+    recompute_modules: Annotated[
+        str | None,
+        _option("--recompute-modules", "NAME,NAME", "What selective runs again: core_attn "
+                "(default), layernorm, mlp, moe_act, moe, mla_up_proj, operators."),
     ] = None,
     main_grads: Annotated[
         str | None,
@@ -187,6 +193,7 @@ def predict(
         "ep": whole("ep", ep, problems),
         "precision": precision,
         "recompute": recompute,
+        "recompute_modules": recompute_modules,
         "main_grads": main_grads,
         "optimizer": optimizer,
         "offload": offload,
