@@ -250,7 +250,9 @@ class _Context:
         traffic = numel * (2.0 * p.grad_bytes - p.param_bytes if fused else 3.0 * p.grad_bytes)
         shards = self._shards() if self.strategy.zero_stage == 3 else 1.0
         rate = self.classes[index].bytes_per_s[_ELEMENTWISE] * self.points.memory
-        return traffic / shards / rate + self._sum_launches() * self.classes[index].kernel_start_s
+        started = self._sum_launches() * self.classes[index].kernel_start_s
+        result: Array = traffic / shards / rate + started
+        return result
 
     def _sum_launches(self) -> float:
         return 0.0 if self.strategy.precision.fused_grad_sum else float(self._n_tensors())
