@@ -231,43 +231,7 @@ def predict(
     }
     if steps is not None and epochs is not None:
         length = {"steps": 1.0, "epochs": 1.0}  # both given, whatever they are
-<<<<<<< HEAD
     options = job_options(words, problems)
-=======
-    options: dict[str, Any] = {
-        "strategy": with_zero(strategy, zero, problems),
-        "micro_batch": micro_batch,
-        "grad_accum": whole("grad-accum", grad_accum, problems),
-        "global_batch": whole("global-batch", global_batch, problems),
-        "tp": whole("tp", tp, problems),
-        "pp": whole("pp", pp, problems),
-        "vpp": whole("vpp", vpp, problems),
-        "cp": whole("cp", cp, problems),
-        "ep": whole("ep", ep, problems),
-        "expert_tp": whole("expert-tp", expert_tp, problems),
-        "dispatcher": dispatcher,
-        "shard_ranks": whole("shard-ranks", shard_ranks, problems),
-        "overlap": overlap,
-        "precision": precision,
-        "recompute": recompute,
-        "recompute_modules": recompute_modules,
-        "recompute_layers": whole("recompute-layers", recompute_layers, problems),
-        "main_grads": main_grads,
-        "optimizer": optimizer,
-        "offload": offload,
-        "network": network,
-        "node": node,
-        "nnodes": whole("nnodes", nnodes, problems),
-        "nproc_per_node": whole("nproc-per-node", nproc_per_node, problems),
-        "seq_len": whole("seq-len", seq_len, problems),
-        "lora_rank": whole("lora-rank", lora_rank, problems),
-        "lora_targets": lora_targets,
-        "quantised_base": quantised_base,
-        "calibration": calibration,
-        "inputs": tuple(inputs) if inputs else None,
-        "launch": launch,
-    }
->>>>>>> steps
     problems += emit_problems(emit, as_json, explain)
     answer = _answer(model, gpus, options, length, trace, explain, problems)
     warn_unknown(launch)

@@ -138,7 +138,7 @@ def reserved_peak_bytes(request: Request) -> float:
     )  # fmt: skip
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=1000)
 def _reserved_peak(
     workload: Workload, strategy: Strategy, micro_batch: int, grad_accum: int, ranks: int,
     cublas_bytes: float, limit_bytes: float,

@@ -70,6 +70,18 @@ def _filled(rows: list[dict[str, Any]]) -> str:
     return table(head, cells, right=(3, 4, 6, 7))
 
 
+def _fitting(fits: dict[str, Any]) -> list[str]:
+    """What is predicted to fit; only where a table holds runs that failed."""
+    if not fits.get("out_of_memory"):
+        return []
+    lines = [f"{_share(fits['out_of_memory_found_frac'])} of {fits['out_of_memory']} rows out of "
+             "memory are predicted not to fit"]  # fmt: skip
+    if fits["ran"]:
+        lines.append(f"{_share(fits['fits_recall_frac'])} of {fits['ran']} rows that ran are "
+                     "predicted to fit")  # fmt: skip
+    return ["", *lines]
+
+
 def render_verdict(result: dict[str, Any], worst: int | None = None) -> str:
     """The verdict of ``api.validate``; ``worst`` keeps the rows furthest off."""
     mode = result.get("mode", "blind")
@@ -86,6 +98,7 @@ def render_verdict(result: dict[str, Any], worst: int | None = None) -> str:
         for name, scores in groups.items():
             rows += _scores(f"{column} {name}", scores)
     lines += ["", table(["rows", "", *_HEAD], rows, right=range(2, 8))]
+    lines += _fitting(result.get("fits") or {})
     if cells := _rows(result, worst):
         head = ["row", "", "predicted", "low", "high", "measured", "error", ""]
         lines += ["", table(head, cells, right=range(2, 7))]
