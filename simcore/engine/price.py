@@ -14,7 +14,7 @@ from simcore.base.arrays import NDArray
 from simcore.engine.points import Points
 from simcore.engine.rates import ClassRates
 from simcore.physics.collectives import Group, collective_time_s
-from simcore.physics.roofline import tile_fill
+from simcore.physics.fill import attention_fill, matmul_fill
 from simcore.step.kernels import KINDS, KernelTable
 from simcore.step.parallel import PARALLELISMS
 from simcore.step.program import Program
@@ -65,15 +65,14 @@ def phase_seconds(
     memory_s = n_bytes / rates.bytes_per_s[table.kind][:, None]
     compute_s = table.flop[:, None] * batch / rates.flop_per_s[table.kind][:, None]
     if rates.sm_count:
-        matrix = table.flop > 0
-        fill = tile_fill(
-            narrow(table.m[matrix]),
-            narrow(table.n[matrix]),
-            narrow(table.k[matrix]),
-            narrow(table.groups[matrix]),
-            rates.sm_count,
-        )
-        compute_s[matrix] /= fill
+        for rows, fill in ((table.matrix, matmul_fill), (table.attention, attention_fill)):
+            if not rows.size:
+                continue
+            kind = table.kind[rows]
+            geometry = (narrow(a[rows]) for a in (table.m, table.n, table.k, table.groups))
+            shape = (rates.wave_frac[kind][:, None], rates.half_depth[kind][:, None])
+            more = (rates.half_width,) if fill is attention_fill else ()
+            compute_s[rows] /= fill(*geometry, rates.sm_count, *shape, *more)
     start = (table.launches * table.count * rates.kernel_start_s)[:, None]
     weighted = table.count[:, None]
     # count scales the square root: count^2 inside costs nothing extra.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import hypot
 from pathlib import Path
@@ -20,6 +20,7 @@ from simcore.base.figures import Part
 from simcore.base.units import Dimension, parse_quantity
 from simcore.hardware.cluster import ClusterSpec
 from simcore.hardware.paths import Route, cluster_paths
+from simcore.hardware.power import node_energy_frac, power_limited_frac
 from simcore.hardware.spec import GpuSpec, PeakName
 
 CalibratedKnob = Literal["compute", "memory", "host", "intra", "inter", "loader", "overlap"]
@@ -32,6 +33,22 @@ class Estimate:
     value: float
     sd_log: float
     source: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClassFigures:
+    """What a class of kernel reaches on a device, and how its shapes matter.
+
+    ``start_s`` of one call; ``memory`` share of the bandwidth, ``wave_frac`` and ``half_depth``
+    of :func:`simcore.physics.fill.matmul_fill`. ``level``: whose figures these are.
+    """
+
+    share: Estimate
+    level: Level
+    memory: float
+    start_s: float
+    wave_frac: float
+    half_depth: float
 
 
 class Knob(Part):
@@ -65,14 +82,23 @@ CALIBRATIONS: Database[Calibration] = Database(
 )
 
 #: Files of the same folder that every profile is made of.
-NOT_CALIBRATIONS = ("blind", "runtime")
+NOT_CALIBRATIONS = ("blind", "runtime", "collectives")
 
 #: Tensor-core work runs at sustained clocks; vector and memory work is far from the power cap.
-_SUSTAINED = ("gemm_tensor16", "gemm_tensor8", "gemm_tf32", "attention")
+_SUSTAINED = ("gemm_tensor16", "gemm_tensor8", "gemm_tensor4", "attention")
 _PEAK_CLASS: dict[PeakName, str] = {
-    "fp32": "simt32", "tf32": "tf32", "fp16": "tensor16", "bf16": "tensor16",
-    "fp8": "tensor8", "fp64": "simt32", "int8": "tensor8", "fp4": "tensor8",
+    "fp32": "simt32", "tf32": "tensor16", "fp16": "tensor16", "bf16": "tensor16",
+    "fp8": "tensor8", "fp64": "simt32", "int8": "tensor8", "fp4": "tensor4",
 }  # fmt: skip
+#: No table times TF32. It has half the 16-bit rate at about twice the energy a FLOP: the same
+#: share, a little less sure.
+TF32_SD_LOG = 0.08
+#: Peaks that a class's power limit refers to.
+_POWER_PEAKS: dict[str, tuple[PeakName, ...]] = {
+    "gemm_tensor16": ("bf16", "fp16"), "gemm_tensor8": ("fp8",), "gemm_block8": ("fp8",),
+    "gemm_simt32": ("fp32",),
+}  # fmt: skip
+Level = Literal["own", "family", "pooled"]
 
 
 def families_of(gpu: GpuSpec) -> tuple[str, ...]:
@@ -92,6 +118,8 @@ def families_of(gpu: GpuSpec) -> tuple[str, ...]:
     return tuple(found)
 
 
+#: Share of the bandwidth where a class has none of its own.
+MEMORY_FRAC = 0.75
 #: GA100 is made in TSMC N7, the graphics chips of its generation in Samsung 8N.
 GA100_PROCESS_NM = 7
 
@@ -113,20 +141,71 @@ class Profile:
         number = parse_quantity(value, dimension) if dimension else float(value)
         return Estimate(number, float(entry.get("sd_log", 0.0)), str(entry.get("source", "")))
 
-    def _for(
+    def _pick(
         self, table: Mapping[str, Any], gpu: GpuSpec, dimension: Dimension | None = None
-    ) -> Estimate:
+    ) -> tuple[Mapping[str, Any], Estimate, Level]:
+        """The entry that answers for a device, its figure, and whose it is."""
         own = (table.get("by_gpu") or {}).get(gpu.name)
         if own is not None:
             found = self._leaf(own, dimension)
-            return Estimate(found.value, found.sd_log, f"{gpu.name} ({found.source})")
+            told = Estimate(found.value, found.sd_log, f"{gpu.name} ({found.source})")
+            return own, told, "own"
         for family in families_of(gpu):
             entry = (table.get("by_family") or {}).get(family)
             if entry is not None:
                 found = self._leaf(entry, dimension)
-                return Estimate(found.value, found.sd_log, f"family {family} ({found.source})")
+                told = Estimate(found.value, found.sd_log, f"family {family} ({found.source})")
+                return entry, told, "family"
         found = self._leaf(table["pooled"], dimension)
-        return Estimate(found.value, found.sd_log, f"all GPUs ({found.source})")
+        told = Estimate(found.value, found.sd_log, f"all GPUs ({found.source})")
+        return table["pooled"], told, "pooled"
+
+    def _for(
+        self, table: Mapping[str, Any], gpu: GpuSpec, dimension: Dimension | None = None
+    ) -> Estimate:
+        return self._pick(table, gpu, dimension)[1]
+
+    def class_figures(self, cls: str, gpu: GpuSpec) -> ClassFigures:
+        """Figures of a class of the profile's file at burst clocks. Raises KeyError for none."""
+        key = ("class", cls, gpu.name)
+        if key not in self._seen:
+            tables = self._tables(gpu)
+            compute = tables["compute_efficiency"].get(cls)
+            table = compute or tables["memory_efficiency"].get(cls)
+            if table is None:
+                raise KeyError(f"the profile {self.name} has no figures for {cls}")
+            entry, share, level = self._pick(table, gpu)
+            limit = entry.get("limit_j_per_flop")
+            if limit:
+                peaks = (gpu.peak(name) for name in _POWER_PEAKS[cls])
+                peak = next((p for p in peaks if p), 0.0)
+                joules = float(limit) * node_energy_frac(gpu.process_nm)
+                held = float(power_limited_frac(gpu.tdp.value, peak, joules))
+                share = Estimate(
+                    share.value * held, share.sd_log,
+                    f"{share.source} x {held:.3g} under {gpu.tdp.value:.0f} W",
+                )  # fmt: skip
+            start = entry.get("start")
+            self._seen[key] = ClassFigures(
+                share=share,
+                level=level,
+                memory=float(entry.get("memory", MEMORY_FRAC)),
+                start_s=parse_quantity(start, "seconds") if start else 0.0,
+                wave_frac=float(entry.get("wave", 0.0)),
+                half_depth=float(entry.get("depth", 0.0)),
+            )
+        result: ClassFigures = self._seen[key]
+        return result
+
+    def clock_ratio(self, cls: str, clock: str, gpu: GpuSpec) -> Estimate:
+        """Time over that at burst clocks; ``clock``: burst, sustained or derived."""
+        if clock == "burst":
+            return Estimate(1.0, 0.0, "burst clocks")
+        clocks = self._tables(gpu)["clocks"]
+        unit = "simt" if cls.endswith("32") else "tensor"
+        asked = clocks.get(f"{unit}_{clock}_over_burst") or {}
+        own = (asked.get("by_gpu") or {}).get(gpu.name)
+        return self._leaf(own) if own else self._for(clocks[f"{unit}_sustained_over_burst"], gpu)
 
     def _scaled(self, base: Estimate, knob: CalibratedKnob, **where: str) -> Estimate:
         value, sd, source = base.value, base.sd_log, base.source
@@ -147,15 +226,11 @@ class Profile:
         """
         key = (kind, peak, gpu.name, sustained)
         if key not in self._seen:
-            tables = self._tables(gpu)["compute_efficiency"]
-            unit = _PEAK_CLASS[peak]
-            name = "attention" if kind == "attention" and unit != "simt32" else f"{kind}_{unit}"
-            as_gemm = kind == "conv" and unit != "simt32"
-            own = f"gemm_{unit}" if as_gemm or name not in tables else name
-            found = self._for(tables[own], gpu)
-            if own == "gemm_simt32" and "CDNA" in families_of(gpu):
-                # fp32 products run on the matrix units there, at twice the vector peak.
-                found = self._for(tables["gemm_matrix32"], gpu)
+            own, as_gemm = self._class_of(kind, peak, gpu)
+            found = self.class_figures(own, gpu).share
+            if peak == "tf32":
+                found = replace(found, sd_log=hypot(found.sd_log, TF32_SD_LOG))
+            if own == "gemm_matrix32":
                 found = Estimate(2.0 * found.value, found.sd_log, f"2 x {found.source}")
             if as_gemm:
                 share = self._leaf(self.runtime["conv_share_of_gemm"])
@@ -165,7 +240,7 @@ class Profile:
                     f"{found.source} x {share.value:g} for convolutions ({share.source})",
                 )
             if sustained and own in _SUSTAINED and "half-rate" not in families_of(gpu):
-                clocks = self._for(self._tables(gpu)["clocks"]["sustained_over_burst"], gpu)
+                clocks = self.clock_ratio(own, "sustained", gpu)
                 found = Estimate(
                     found.value / clocks.value,
                     hypot(found.sd_log, clocks.sd_log),
@@ -174,6 +249,25 @@ class Profile:
             self._seen[key] = self._scaled(found, "compute", gpu=gpu.name)
         result: Estimate = self._seen[key]
         return result
+
+    def _class_of(self, kind: str, peak: PeakName, gpu: GpuSpec) -> tuple[str, bool]:
+        """Class of a kind of kernel at a peak, and whether it stands in for convolutions."""
+        unit = _PEAK_CLASS[peak]
+        if kind == "attention" and unit != "simt32":
+            return "attention", False
+        name = f"{kind}_{unit}"
+        as_gemm = kind == "conv" and unit != "simt32"
+        if as_gemm or name not in self._tables(gpu)["compute_efficiency"]:
+            name = f"gemm_{unit}"
+        if name == "gemm_simt32" and "CDNA" in families_of(gpu):
+            # fp32 products run on the matrix units there, at twice the vector peak.
+            name = "gemm_matrix32"
+        return name, as_gemm
+
+    def kernel_shape(self, kind: str, peak: PeakName, gpu: GpuSpec) -> tuple[float, float]:
+        """(``wave_frac``, ``half_depth``) of a kind of kernel: how its shapes fill the device."""
+        figures = self.class_figures(self._class_of(kind, peak, gpu)[0], gpu)
+        return figures.wave_frac, figures.half_depth
 
     def memory_efficiency(self, kind: str, gpu: GpuSpec) -> Estimate:
         """Share of the datasheet's memory bandwidth that kernels of a kind reach."""
@@ -377,6 +471,6 @@ def _efficiencies(text: str, names: tuple[str, ...], path: Path) -> Mapping[str,
 
 
 __all__ = [
-    "CALIBRATIONS", "Calibration", "Estimate", "Knob", "Profile",
+    "CALIBRATIONS", "Calibration", "ClassFigures", "Estimate", "Knob", "Profile",
     "families_of", "load_profile",
 ]  # fmt: skip

@@ -25,7 +25,7 @@ class KernelTable:
     """Distinct kernels of each phase and how often they run there; all arrays [K] or [K, 2].
 
     Affine columns are (fixed, per sample). ``phase_start`` [P] indexes the first kernel of each
-    phase, for ``np.add.reduceat``.
+    phase, for ``np.add.reduceat``; ``matrix`` and ``attention`` index products of either form.
     """
 
     kind: NDArray[np.intp]
@@ -41,6 +41,8 @@ class KernelTable:
     phase_start: NDArray[np.intp]
     n_phases: int
     launches_per_phase: Array
+    matrix: NDArray[np.intp]
+    attention: NDArray[np.intp]
 
 
 def _row(kernel: Kernel, precision: Precision) -> tuple[float, ...]:
@@ -88,6 +90,7 @@ def kernel_table(workload: Workload, precision: Precision) -> KernelTable:
     table = np.array(rows)
     count_array = np.array(counts)
     start_array = np.array(starts)
+    attends = table[:, 0] == KINDS.index("attention")
     return KernelTable(
         kind=table[:, 0].astype(np.intp),
         flop=table[:, 1],
@@ -102,4 +105,6 @@ def kernel_table(workload: Workload, precision: Precision) -> KernelTable:
         phase_start=start_array,
         n_phases=len(phases),
         launches_per_phase=np.add.reduceat(count_array * table[:, 12], start_array),
+        matrix=np.flatnonzero((table[:, 1] > 0) & ~attends),
+        attention=np.flatnonzero((table[:, 1] > 0) & attends),
     )
