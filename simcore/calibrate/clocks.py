@@ -21,35 +21,27 @@ LONE_SD = 0.08
 
 @dataclass(frozen=True)
 class ClockRatios:
-    """Time ratios over burst clocks: by device where both were measured, and pooled."""
+    """Time over that of bursts, by way of timing and device; pooled where both were measured."""
 
-    held: Mapping[str, float]
-    derived: Mapping[str, float]
+    ratios: Mapping[Clock, Mapping[str, float]]
 
-    @property
-    def pooled(self) -> float:
-        return mean_log(self.held.values()) if self.held else 1.0
-
-    def sustained(self, gpu: str) -> float:
-        """Ratio of one device, or of all."""
-        return self.held.get(gpu, self.pooled)
+    def of(self, clock: Clock, gpu: str) -> float:
+        """Ratio of one device, or of all; without any, what devices hold for long."""
+        found = self.ratios.get(clock) or self.ratios.get("sustained") or {}
+        return found.get(gpu, mean_log(found.values()) if found else 1.0)
 
     def section(self) -> dict[str, Any]:
-        """As the profile writes it: ``sustained`` and ``derived`` over burst."""
-        logs = np.log(list(self.held.values()) or [1.0])
-        sd = max(robust_sd(logs), LONE_SD)
-        found: dict[str, Any] = {
-            "sustained_over_burst": {
-                "pooled": figure(self.pooled, sd, "sustained-fit", len(self.held),
-                                 "time ratio; devices far below their power cap may show none"),
-                "by_gpu": {g: figure(r, 0.05, "sustained-fit") for g, r in self.held.items()},
-            }
-        }  # fmt: skip
-        if self.derived:
-            found["derived_over_burst"] = {
-                "by_gpu": {g: figure(r, 0.05, "simumax") for g, r in self.derived.items()}
-            }
-        return found
+        """As the profile writes it: each way of timing over burst."""
+        out: dict[str, Any] = {}
+        for clock, found in self.ratios.items():
+            logs = np.log(list(found.values()) or [1.0])
+            source = "simumax" if clock == "derived" else "sustained-fit"
+            pooled = figure(float(np.exp(logs.mean())), max(robust_sd(logs), LONE_SD), source,
+                            len(found))  # fmt: skip
+            out[f"{clock}_over_burst"] = {"pooled": pooled} | (
+                {"by_gpu": {g: figure(r, 0.05, source) for g, r in found.items()}} if found else {}
+            )
+        return out
 
 
 def _share(fit: KernelFit, clock: Clock, op: str | None = None) -> dict[str, float]:
@@ -77,14 +69,15 @@ def clock_ratios(
     fits: Mapping[str, Mapping[str, KernelFit]], without: Collection[str] = ()
 ) -> dict[str, ClockRatios]:
     """Ratios of products on matrix units (``tensor``) and on vector units (``simt``)."""
-    found = {}
+    found: dict[str, ClockRatios] = {}
+    clock: Clock
     for name, cls in (("tensor", "gemm_tensor16"), ("simt", "gemm_simt32")):
         kept = {g: f for g, f in fits.get(cls, {}).items() if family_of(g) not in without}
-        pairs: dict[Clock, dict[str, float]] = {"sustained": {}, "derived": {}}
-        for clock, into in pairs.items():
+        pairs: dict[Clock, dict[str, float]] = {}
+        for clock in ("sustained", "profiled", "derived"):
             for gpu, fit in sorted(kept.items()):
                 ratio = _ratio(fit, clock)
                 if ratio is not None and math.isfinite(ratio):
-                    into[gpu] = ratio
-        found[name] = ClockRatios(pairs["sustained"], pairs["derived"])
+                    pairs.setdefault(clock, {})[gpu] = ratio
+        found[name] = ClockRatios({"sustained": {}, **pairs})
     return found

@@ -30,7 +30,7 @@ from simcore.calibrate.curve_fits import Array, robust_sd
 from simcore.calibrate.op_classes import KernelFit, MemoryFit, fit_kernels, fit_memory_class
 from simcore.calibrate.op_rows import OpBatch, read_op_rows
 from simcore.calibrate.op_tables import collection_of
-from simcore.calibrate.pooling import Found, Levels, family_of, figure, levels, mean_log
+from simcore.calibrate.pooling import ENOUGH_ROWS, Found, Levels, family_of, figure, levels, mean_log
 from simcore.calibrate.power import constant_left_out, fit_power, rms_log
 from simcore.calibrate.profile_yaml import to_yaml, used_sources
 from simcore.engine.rates import attention_width
@@ -44,9 +44,8 @@ OP_TABLES: Final = ("gemm", "conv", "memory_bound", "attention")
 POWERED: Final[Mapping[str, str]] = {
     "gemm_tensor16": "bf16", "gemm_tensor8": "fp8", "gemm_block8": "fp8", "gemm_simt32": "fp32",
 }  # fmt: skip
-#: Fewer rows than this, mostly of one size, cannot tell how shapes matter: only the share is
-#: fitted, with these held (middles of the devices that were measured in full).
-FEW_ROWS: Final = 100
+#: Fewer rows than ENOUGH_ROWS, mostly of one size, cannot tell how shapes matter: only the share
+#: is fitted, with these held (middles of the devices that were measured in full).
 HELD: Final[Mapping[str, Mapping[str, float]]] = {
     "matmul": {"eff_memory": 0.75, "wave_frac": 0.1, "half_depth": 20.0},
     "attention": {"eff_memory": 0.5, "wave_frac": 0.5, "half_depth": 100.0, "start_s": 12 * MICRO},
@@ -92,7 +91,7 @@ def fit_ops(batches: Iterable[OpBatch], collectives: Sequence[CollectiveCurve] =
                 memory[cls][gpu] = fits
             continue
         width = attention_width(spec) if rows[0].form == "attention" else 0.0
-        held = HELD[rows[0].form] if sum(map(len, rows)) < FEW_ROWS else None
+        held = HELD[rows[0].form] if sum(map(len, rows)) < ENOUGH_ROWS else None
         fit = fit_kernels(rows, spec, fixed=held, half_width=width)
         if fit:
             kernels[cls][gpu] = fit
@@ -116,18 +115,21 @@ def backward_over_forward(batches: Iterable[OpBatch]) -> dict[str, Array]:
 
 def _found(fit: KernelFit, gpu: str, ratios: ClockRatios) -> Found:
     """The device's figure at burst clocks, from those or else from what it holds for long."""
-    clock = next(c for c in ("burst", "sustained", "derived") if c in fit.eff)
+    clock = next(c for c in ("burst", "profiled", "sustained", "derived") if c in fit.eff)
     by_collection: dict[str, list[float]] = defaultdict(list)
     for source, value in fit.eff[clock].items():
         by_collection[collection_of(source)].append(value)
     value = mean_log(mean_log(v) for v in by_collection.values())
     if clock != "burst":
-        value *= ratios.sustained(gpu)
+        # What training was given is what a device holds for long.
+        value *= ratios.of("sustained" if clock == "derived" else clock, gpu)
     shared = fit.shared
-    return Found(value, tuple(by_collection), fit.n, {
-        "memory": shared.eff_memory, "start": shared.start_s, "wave": shared.wave_frac,
-        "depth": shared.half_depth,
-    })  # fmt: skip
+    beside = {
+        "memory": shared.eff_memory, "wave": shared.wave_frac, "depth": shared.half_depth,
+    }  # fmt: skip
+    if clock != "derived":  # without small shapes a start is a guess
+        beside["start"] = shared.start_s
+    return Found(value, tuple(by_collection), fit.n, beside)
 
 
 def _spread(fits: Mapping[str, KernelFit]) -> float:
@@ -164,7 +166,7 @@ def profile_from(fits: OpFits, without: Collection[str] = ()) -> Profile:
         kept = {g: f for g, f in both.items() if family_of(g) not in without}
         memory[cls] = levels({
             g: Found(mean_log(f.eff_memory for f in m), (_origin(m),), sum(f.n for f in m),
-                     {"start": m[0].start_s})
+                     {"start": m[0].start_s} if m[0].eager else {})
             for g, m in kept.items()
         }, max(0.03, float(np.median([f.resid_sd_log for m in both.values() for f in m]))))  # fmt: skip
     profile: Profile = {
@@ -263,7 +265,8 @@ def _ada(tensor16: Levels, unlimited: float, l40s_eff: float) -> None:
     ):
         spec = GPUS[name]
         scaled = unlimited * power_limited_frac(spec.tdp.value, spec.peak("bf16"), limit)
-        same = {k: tensor16["by_gpu"]["L40S"][k] for k in ("memory", "start", "wave", "depth")}
+        l40s_leaf = tensor16["by_gpu"]["L40S"]
+        same = {k: l40s_leaf[k] for k in ("memory", "start", "wave", "depth") if k in l40s_leaf}
         tensor16["by_gpu"][name] = {
             **figure(scaled, sd, "power-fit", note=note), **same,
         }  # fmt: skip
@@ -288,12 +291,12 @@ def _host(
     tensor16: Mapping[str, Found], memory: Mapping[str, Mapping[str, tuple[MemoryFit, ...]]]
 ) -> Profile:
     starts = [f.beside["start"] for f in tensor16.values()
-              if "aic" in f.origins and f.beside["start"] > 0.5 * MICRO]  # fmt: skip
+              if "aic" in f.origins and f.beside.get("start", 0.0) > 0.5 * MICRO]  # fmt: skip
     floors = [f.start_s for m in memory.get("elementwise", {}).values() for f in m if f.eager]
     host: Profile = {}
     if starts:
         host["kernel_start"] = figure(
-            f"{float(np.median(starts)) / MICRO:.3g} us", float(np.std(np.log(starts))), "aic",
+            f"{float(np.median(starts)) / MICRO:.3g} us", robust_sd(np.log(starts)), "aic",
             len(starts), "on the device, inside a CUDA graph",
         )  # fmt: skip
     if floors:

@@ -23,8 +23,9 @@ from simcore.hardware.spec import GPUS, GpuSpec, PeakName
 
 Form: TypeAlias = Literal["matmul", "attention", "memory"]
 #: burst: milliseconds on a cool device; sustained: loops of seconds and sweeps of hours, at the
-#: clocks that heat leaves; derived: efficiencies that a simulator of training was given.
-Clock: TypeAlias = Literal["burst", "sustained", "derived"]
+#: clocks that heat leaves; profiled: kernel times that a profiler took in an eager loop; derived:
+#: efficiencies that a simulator of training was given.
+Clock: TypeAlias = Literal["burst", "sustained", "profiled", "derived"]
 
 #: dtype of a table -> class of product, bytes an element of its inputs, peak, bytes that casting
 #: the 16-bit left side moves an element (reads for the scale and for the cast, the write).
@@ -63,8 +64,8 @@ FASTEST_SHARE, SLOWEST_SHARE = 20.0, 2e-4
 class OpBatch:
     """Kernels of one device, op, dtype, source and way of timing; arrays are [rows].
 
-    ``cast_bytes``: what kernels before the product move to cast its input. ``kind`` groups
-    summaries; ``cls`` is the class of the profile's figures.
+    ``cast_bytes``: what kernels before the one timed move to cast or copy its input. ``kind``
+    groups summaries; ``cls`` is the class of the profile's figures.
     """
 
     gpu: str
@@ -172,6 +173,7 @@ def _attention(table: Table) -> _Columns:
     half = np.where(causal & (sq == skv), 0.5, 1.0)
     work = 2.0 * batch * heads * sq * skv * (dim + v_dim) * half * np.where(back, 2.5, 1.0)
     moved = batch * (heads * sq * (dim + v_dim) + kv * skv * (dim + v_dim)) * 2.0
+    cached = 2.0 * 2.0 * batch * (heads * sq * dim + kv * skv * (dim + v_dim))  # read, written
     serving = [k.startswith(_SERVING_ATTENTION) for k in table.text("kernel")]
     dtype = [d.lower() for d in table.text("dtype")]
     return {
@@ -184,7 +186,8 @@ def _attention(table: Table) -> _Columns:
         "why": ["decode attention is not part of training" if d and not b
                 else "" if t in ("bf16", "fp16") else f"dtype {t!r} is not modelled"
                 for d, b, t in zip(sq == 1, back, dtype, strict=True)],
-        "flop": work, "n_bytes": moved * np.where(back, 2.0, 1.0), "cast_bytes": 0.0 * work,
+        "flop": work, "n_bytes": moved * np.where(back, 2.0, 1.0),
+        "cast_bytes": np.where(np.array(serving, dtype=bool) & causal, cached, 0.0),
         "m": sq, "n": 0.5 * (dim + v_dim), "k": skv, "groups": batch * heads,
         "large": work >= LARGE_FLOP["attention"],
     }  # fmt: skip
@@ -313,8 +316,9 @@ def _clock(timing: str, source: str) -> Clock:
         return "derived"
     # Products of that sweep last up to seconds each; those of its other sweeps are short.
     swept = source.startswith("NeuSight/linear_train")
-    looped = timing.startswith(("graph_sustained", "kernel_profiler"))
-    return "sustained" if looped or swept else "burst"
+    if timing.startswith("kernel_profiler"):
+        return "profiled"
+    return "sustained" if timing.startswith("graph_sustained") or swept else "burst"
 
 
 def _plausible(batch: OpBatch, spec: GpuSpec, at: NDArray[np.intp], table: Table) -> OpBatch:

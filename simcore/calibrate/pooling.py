@@ -14,6 +14,8 @@ from simcore.base.units import MICRO
 from simcore.hardware.profile import families_of
 from simcore.hardware.spec import GPUS
 
+#: Rows of one device that tell how shapes matter, not only the share.
+ENOUGH_ROWS: Final = 100
 NOT_FOUND_SD: Final = 0.30  # spread given to what is assumed, not measured
 
 Leaf: TypeAlias = dict[str, Any]
@@ -82,9 +84,9 @@ def levels(found: Mapping[str, Found], own_sd: float, without: Collection[str] =
     gpu_sd = math.sqrt(sum(w * w for w in within) / freedom) if freedom else 0.0
     logs = np.log(list(family_value.values()))
     between = float(np.std(logs, ddof=1)) if len(logs) > 1 else NOT_FOUND_SD
-    beside = {
-        f: _pool((found[g].beside for g in names), np.mean) for f, names in families.items()
-    }
+    # What few rows told of shapes is held or a guess: good for that device alone.
+    told = {f: [g for g in names if found[g].n >= ENOUGH_ROWS] for f, names in families.items()}
+    beside = {f: _pool((found[g].beside for g in names), np.mean) for f, names in told.items()}
     pooled = figure(
         float(np.exp(np.median(logs))), math.hypot(between, gpu_sd, own_sd), "pooled", len(found),
         beside=_pool(beside.values(), np.median),

@@ -73,6 +73,7 @@ def phase_seconds(
             shape = (rates.wave_frac[kind][:, None], rates.half_depth[kind][:, None])
             more = (rates.half_width,) if fill is attention_fill else ()
             compute_s[rows] /= fill(*geometry, rates.sm_count, *shape, *more)
+    compute_s[table.attention_bwd] /= rates.attention_bwd_frac
     start = (table.launches * table.count * rates.kernel_start_s)[:, None]
     weighted = table.count[:, None]
     # count scales the square root: count^2 inside costs nothing extra.

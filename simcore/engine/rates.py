@@ -34,6 +34,7 @@ class ClassRates:
     wave_frac: Array
     half_depth: Array
     half_width: float
+    attention_bwd_frac: float
     sm_count: float
     kernel_start_s: float
     host_issue_s: float
@@ -102,6 +103,7 @@ def class_rates(group: NodeGroup, precision: Precision, profile: Profile) -> Cla
         wave_frac=wave,
         half_depth=depth,
         half_width=attention_width(gpu) if peak_name not in ("fp32", "fp64") else 0.0,
+        attention_bwd_frac=profile.attention_backward_frac(gpu).value,
         sm_count=gpu.sm_count.value if gpu.sm_count else 0.0,
         kernel_start_s=profile.kernel_start_s(gpu).value,
         host_issue_s=profile.host_issue_s(gpu).value,

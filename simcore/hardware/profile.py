@@ -118,6 +118,8 @@ def families_of(gpu: GpuSpec) -> tuple[str, ...]:
     return tuple(found)
 
 
+#: FLOP of flash attention's backward over its forward: five products for two.
+ATTENTION_BACKWARD_FLOP = 2.5
 #: Share of the bandwidth where a class has none of its own.
 MEMORY_FRAC = 0.75
 #: GA100 is made in TSMC N7, the graphics chips of its generation in Samsung 8N.
@@ -198,14 +200,18 @@ class Profile:
         return result
 
     def clock_ratio(self, cls: str, clock: str, gpu: GpuSpec) -> Estimate:
-        """Time over that at burst clocks; ``clock``: burst, sustained or derived."""
+        """Time over that at burst clocks; ``clock``: burst, sustained, profiled or derived.
+
+        A device without its own ratio of derived times holds what it holds for long.
+        """
         if clock == "burst":
             return Estimate(1.0, 0.0, "burst clocks")
         clocks = self._tables(gpu)["clocks"]
         unit = "simt" if cls.endswith("32") else "tensor"
         asked = clocks.get(f"{unit}_{clock}_over_burst") or {}
-        own = (asked.get("by_gpu") or {}).get(gpu.name)
-        return self._leaf(own) if own else self._for(clocks[f"{unit}_sustained_over_burst"], gpu)
+        if clock == "derived" and gpu.name not in (asked.get("by_gpu") or {}):
+            asked = {}
+        return self._for(asked or clocks[f"{unit}_sustained_over_burst"], gpu)
 
     def _scaled(self, base: Estimate, knob: CalibratedKnob, **where: str) -> Estimate:
         value, sd, source = base.value, base.sd_log, base.source
@@ -263,6 +269,14 @@ class Profile:
             # fp32 products run on the matrix units there, at twice the vector peak.
             name = "gemm_matrix32"
         return name, as_gemm
+
+    def attention_backward_frac(self, gpu: GpuSpec) -> Estimate:
+        """Share of forward's rate that backward of flash attention reaches (2.5 times the FLOP)."""
+        table = self._tables(gpu).get("backward_over_forward_time", {})
+        if "attention" not in table:
+            return Estimate(1.0, 0.0, "not measured")
+        found = self._leaf(table["attention"])
+        return Estimate(ATTENTION_BACKWARD_FLOP / found.value, found.sd_log, found.source)
 
     def kernel_shape(self, kind: str, peak: PeakName, gpu: GpuSpec) -> tuple[float, float]:
         """(``wave_frac``, ``half_depth``) of a kind of kernel: how its shapes fill the device."""
@@ -429,7 +443,7 @@ def _calibration(name: str) -> Calibration:
 
 #: What predictions read of the efficiency file; the engine has its own collective formulas.
 _SECTION = re.compile(
-    r"^(?:compute_efficiency|memory_efficiency|clocks|host):\n(?:[ #].*\n|\n)*", re.MULTILINE
+    r"^(?:compute_efficiency|memory_efficiency|clocks|host|backward_over_forward_time):\n(?:[ #].*\n|\n)*", re.MULTILINE
 )
 _SOURCES = re.compile(r"^sources:\n(?:[ #].*\n|\n)*", re.MULTILINE)
 #: One device's or family's line in a by_gpu or by_family table.

@@ -65,9 +65,8 @@ def op_figures(batch: OpBatch, gpu: GpuSpec, profile: Profile) -> tuple[OpFigure
     """
     if batch.form == "memory":
         found = profile.class_figures(batch.cls, gpu)
-        start = found.start_s
-        if batch.eager and not start:
-            start = profile.eager_floor_s(gpu).value
+        device = profile.kernel_start_s(gpu).value
+        start = (found.start_s or profile.eager_floor_s(gpu).value) if batch.eager else device
         return OpFigures(1.0, found.share.value, start), found.level
     found = profile.class_figures(batch.cls, gpu)
     clock = profile.clock_ratio(batch.cls, batch.clock, gpu).value
