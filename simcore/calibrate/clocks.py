@@ -28,7 +28,7 @@ class ClockRatios:
     def of(self, clock: Clock, gpu: str) -> float:
         """Ratio of one device, or of all; without any, what devices hold for long."""
         found = self.ratios.get(clock) or self.ratios.get("sustained") or {}
-        return found.get(gpu, mean_log(found.values()) if found else 1.0)
+        return found.get(gpu, float(np.median(list(found.values()))) if found else 1.0)
 
     def section(self) -> dict[str, Any]:
         """As the profile writes it: each way of timing over burst."""
@@ -36,7 +36,7 @@ class ClockRatios:
         for clock, found in self.ratios.items():
             logs = np.log(list(found.values()) or [1.0])
             source = "simumax" if clock == "derived" else "sustained-fit"
-            pooled = figure(float(np.exp(logs.mean())), max(robust_sd(logs), LONE_SD), source,
+            pooled = figure(float(np.exp(np.median(logs))), max(robust_sd(logs), LONE_SD), source,
                             len(found))  # fmt: skip
             out[f"{clock}_over_burst"] = {"pooled": pooled} | (
                 {"by_gpu": {g: figure(r, 0.05, source) for g, r in found.items()}} if found else {}

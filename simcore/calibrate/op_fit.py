@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -120,9 +120,8 @@ def _found(fit: KernelFit, gpu: str, ratios: ClockRatios) -> Found:
     for source, value in fit.eff[clock].items():
         by_collection[collection_of(source)].append(value)
     value = mean_log(mean_log(v) for v in by_collection.values())
-    if clock != "burst":
-        # What training was given is what a device holds for long.
-        value *= ratios.of("sustained" if clock == "derived" else clock, gpu)
+    if clock not in ("burst", "derived"):  # at which clocks derived figures arose is not told
+        value *= ratios.of(clock, gpu)
     shared = fit.shared
     beside = {
         "memory": shared.eff_memory, "wave": shared.wave_frac, "depth": shared.half_depth,
@@ -249,9 +248,23 @@ def _power(compute: Profile) -> Profile:
             compute[cls]["pooled"] |= figure(fit.unlimited, max(left, 0.1), "power-fit", len(eff)) | {
                 "limit_j_per_flop": float(f"{fit.limit_j_per_flop:.3g}")
             }  # fmt: skip
+            _mark_held(compute[cls], eff, peak, fit.limit_j_per_flop)
         if cls == "gemm_tensor16" and "L40S" in eff:
             _ada(compute[cls], fit.unlimited, eff["L40S"])
     return section
+
+
+def _mark_held(
+    table: Levels, eff: Collection[str], peak: Callable[[GpuSpec], float], limit: float
+) -> None:
+    """Beside each family's figure: what power left its measured devices of their peaks."""
+    held: dict[str, list[float]] = defaultdict(list)
+    for gpu in eff:
+        spec = GPUS[gpu]
+        joules = limit * node_energy_frac(spec.process_nm)
+        held[family_of(gpu)].append(float(power_limited_frac(spec.tdp.value, peak(spec), joules)))
+    for family, shares in held.items():
+        table["by_family"][family]["held"] = float(f"{mean_log(shares):.3g}")
 
 
 def _ada(tensor16: Levels, unlimited: float, l40s_eff: float) -> None:

@@ -43,9 +43,10 @@ _NORMS: Final = ("ln", "norm", "layernorm", "rmsnorm")
 #: Softmax of PyTorch keeps a row in registers to 1024 elements and in shared memory to about
 #: 8000; longer rows are read once more (ATen SoftMax.cu; the times show it from 8192 on).
 SOFTMAX_ROW_ON_CHIP: Final = 8192.0
-#: Tables whose kernels an inference library wrote: their class of memory-bound op.
-_SERVING_OPS: Final = {"norm": "norm_serving", "norm_phi": "norm_serving",
-                       "gated_act": "gate_serving", "gated_act_phi": "gate_serving"}  # fmt: skip
+#: Kernels of an inference library, timed between the ops that feed them: norms that read their
+#: input twice by 16-bit loads, and sums whose operands partly lie in L2 still. They say nothing of
+#: training's, and are classes of their own.
+_SERVING_OPS: Final = {"norm": "norm_serving", "gated_act": "gate_serving", "add": "add_serving"}
 #: Attention of an inference library: a decoder's copies its inputs into a cache in the same
 #: measurement, an encoder's does not. Head dimensions that 16 does not divide have no kernel of
 #: their own there (on Blackwell a fifth of the rate), so they are a class of their own.
@@ -197,12 +198,14 @@ def _memory(table: Table) -> _Columns:
     moved = table.number("bytes")
     ops = table.text("op")
     cols = table.number("cols", 1.0) if "cols" in table.columns else _one(table)
+    served = [t.startswith("kernel_profiler") for t in table.text("timing")]
     classes, kinds, factor = [], [], _one(table)
     for i, op in enumerate(ops):
         base = op.removesuffix("_phi")
         kind = "norm" if base in _NORMS else "softmax" if base == "softmax" else "elementwise"
         kinds.append(kind)
-        classes.append(_SERVING_OPS.get(op, "pow" if base in ("pow", "powu") else kind))
+        own = "pow" if base in ("pow", "powu") else kind
+        classes.append(_SERVING_OPS.get(base, own) if served[i] else own)
         if kind == "softmax" and cols[i] > SOFTMAX_ROW_ON_CHIP:
             factor[i] = 1.5
         elif op == "add_phi":  # attention and MLP both added to the residual: two adds, one row

@@ -84,8 +84,8 @@ CALIBRATIONS: Database[Calibration] = Database(
 #: Files of the same folder that every profile is made of.
 NOT_CALIBRATIONS = ("blind", "runtime", "collectives")
 
-#: Tensor-core work runs at sustained clocks; vector and memory work is far from the power cap.
-_SUSTAINED = ("gemm_tensor16", "gemm_tensor8", "gemm_tensor4", "attention")
+#: Products run at sustained clocks; memory-bound work is far from the power cap.
+_SUSTAINED = ("gemm_tensor16", "gemm_tensor8", "gemm_tensor4", "attention", "gemm_simt32")
 _PEAK_CLASS: dict[PeakName, str] = {
     "fp32": "simt32", "tf32": "tensor16", "fp16": "tensor16", "bf16": "tensor16",
     "fp8": "tensor8", "fp64": "simt32", "int8": "tensor8", "fp4": "tensor4",
@@ -177,15 +177,13 @@ class Profile:
             if table is None:
                 raise KeyError(f"the profile {self.name} has no figures for {cls}")
             entry, share, level = self._pick(table, gpu)
-            limit = entry.get("limit_j_per_flop")
-            if limit:
-                peaks = (gpu.peak(name) for name in _POWER_PEAKS[cls])
-                peak = next((p for p in peaks if p), 0.0)
-                joules = float(limit) * node_energy_frac(gpu.process_nm)
-                held = float(power_limited_frac(gpu.tdp.value, peak, joules))
+            limit = table.get("pooled", {}).get("limit_j_per_flop")
+            if limit and level != "own" and cls in _POWER_PEAKS:
+                # A relative's figure holds at its own power; "held" is what that left of the peak.
+                held = self._held_frac(cls, float(limit), gpu) / float(entry.get("held", 1.0))
                 share = Estimate(
                     share.value * held, share.sd_log,
-                    f"{share.source} x {held:.3g} under {gpu.tdp.value:.0f} W",
+                    f"{share.source} x {held:.3g} for {gpu.tdp.value:.0f} W",
                 )  # fmt: skip
             start = entry.get("start")
             self._seen[key] = ClassFigures(
@@ -199,18 +197,23 @@ class Profile:
         result: ClassFigures = self._seen[key]
         return result
 
+    def _held_frac(self, cls: str, limit_j_per_flop: float, gpu: GpuSpec) -> float:
+        """Share of its peak that a device's power leaves to a class of products."""
+        peak = next((p for p in map(gpu.peak, _POWER_PEAKS[cls]) if p), 0.0)
+        joules = limit_j_per_flop * node_energy_frac(gpu.process_nm)
+        return float(power_limited_frac(gpu.tdp.value, peak, joules))
+
     def clock_ratio(self, cls: str, clock: str, gpu: GpuSpec) -> Estimate:
         """Time over that at burst clocks; ``clock``: burst, sustained, profiled or derived.
 
-        A device without its own ratio of derived times holds what it holds for long.
+        Derived times count as bursts where a device has no burst to compare them with.
         """
-        if clock == "burst":
-            return Estimate(1.0, 0.0, "burst clocks")
         clocks = self._tables(gpu)["clocks"]
         unit = "simt" if cls.endswith("32") else "tensor"
         asked = clocks.get(f"{unit}_{clock}_over_burst") or {}
-        if clock == "derived" and gpu.name not in (asked.get("by_gpu") or {}):
-            asked = {}
+        unpaired = clock == "derived" and gpu.name not in (asked.get("by_gpu") or {})
+        if clock == "burst" or unpaired:
+            return Estimate(1.0, 0.0, "burst clocks")
         return self._for(asked or clocks[f"{unit}_sustained_over_burst"], gpu)
 
     def _scaled(self, base: Estimate, knob: CalibratedKnob, **where: str) -> Estimate:
@@ -234,6 +237,8 @@ class Profile:
         if key not in self._seen:
             own, as_gemm = self._class_of(kind, peak, gpu)
             found = self.class_figures(own, gpu).share
+            if kind == "conv" and own == "gemm_simt32":
+                found = self._with_winograd(found, gpu)
             if peak == "tf32":
                 found = replace(found, sd_log=hypot(found.sd_log, TF32_SD_LOG))
             if own == "gemm_matrix32":
@@ -245,7 +250,9 @@ class Profile:
                     hypot(found.sd_log, share.sd_log),
                     f"{found.source} x {share.value:g} for convolutions ({share.source})",
                 )
-            if sustained and own in _SUSTAINED and "half-rate" not in families_of(gpu):
+            # Half the rate leaves matrix units far from the power cap; vector units not.
+            spared = "half-rate" in families_of(gpu) and own != "gemm_simt32"
+            if sustained and own in _SUSTAINED and not spared:
                 clocks = self.clock_ratio(own, "sustained", gpu)
                 found = Estimate(
                     found.value / clocks.value,
@@ -261,14 +268,22 @@ class Profile:
         unit = _PEAK_CLASS[peak]
         if kind == "attention" and unit != "simt32":
             return "attention", False
-        name = f"{kind}_{unit}"
         as_gemm = kind == "conv" and unit != "simt32"
-        if as_gemm or name not in self._tables(gpu)["compute_efficiency"]:
-            name = f"gemm_{unit}"
+        name = f"gemm_{unit}"
         if name == "gemm_simt32" and "CDNA" in families_of(gpu):
             # fp32 products run on the matrix units there, at twice the vector peak.
             name = "gemm_matrix32"
         return name, as_gemm
+
+    def _with_winograd(self, products: Estimate, gpu: GpuSpec) -> Estimate:
+        """fp32 convolutions: some by Winograd, as the table times them, the rest as products."""
+        if "conv_simt32" not in self._tables(gpu)["compute_efficiency"]:
+            return products
+        fast = self.class_figures("conv_simt32", gpu).share
+        part = self._leaf(self.runtime["winograd_frac"])
+        value = 1.0 / (part.value / fast.value + (1.0 - part.value) / products.value)
+        told = f"{products.source}; {part.value:g} of convolutions by Winograd ({part.source})"
+        return Estimate(value, hypot(products.sd_log, part.value * fast.sd_log), told)
 
     def attention_backward_frac(self, gpu: GpuSpec) -> Estimate:
         """Share of forward's rate that backward of flash attention reaches (2.5 times the FLOP)."""

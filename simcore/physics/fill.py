@@ -45,7 +45,8 @@ def matmul_fill(
     blocks / SMs, of which the last one counts fully by ``wave_frac`` (1: a block waits for a free
     SM; 0: persistent kernels even the tail out). Below one wave split-K cuts the depth into slices
     of at least 512. ``half_depth`` [elements] is the depth whose pipeline start costs as much as
-    its products. Geometry below 1 counts as 1.
+    its products. A short side of 1 (matrix by vector, depthwise convolution) runs without tiles:
+    its fill is 1, memory decides. Geometry below 1 counts as 1.
     """
     m, n = np.maximum(m, 1.0), np.maximum(n, 1.0)
     k, groups = np.maximum(k, 1.0), np.maximum(groups, 1.0)
@@ -63,7 +64,7 @@ def matmul_fill(
     spent = np.where(waves >= 1.0, tail, np.maximum(waves, 1.0 / split))
     fill = (long * short * per_sm) * (_SPEED / (_LONG * _SHORT)).reshape(axes) / spent
     best: FloatArray = fill.max(axis=0) * (k / (k + half_depth))
-    return np.minimum(best, 1.0)
+    return np.where(short <= 1.0, 1.0, np.minimum(best, 1.0))
 
 
 def attention_fill(
