@@ -47,7 +47,7 @@ class CollectiveCurve:
     time_s: Array
 
     @property
-    def key(self) -> tuple[str, str, str, int]:
+    def key(self) -> tuple[CommPath, str, str, int]:
         return self.path, self.gpu, self.op, self.ranks
 
     def thinned(self) -> CollectiveCurve:
@@ -78,7 +78,7 @@ def route(spec: GpuSpec, ranks: int, link: str) -> tuple[CommPath, float]:
 
     Past two devices, PCIe cards without NVLink mostly cross a socket and fall to host memory.
     """
-    if "PCIe" in link and "NVLink" not in link or spec.nvlink_bw is None:
+    if ("PCIe" in link and "NVLink" not in link) or spec.nvlink_bw is None:
         if spec.pcie is None:
             raise KeyError(f"{spec.name} has neither NVLink nor PCIe in the database")
         port = link_named(f"pcie{min(spec.pcie.generation, 6)}-x{spec.pcie.lanes}")
@@ -125,7 +125,7 @@ def collective_rows(table: Table, on_bad: OnBad = "skip") -> CollectiveRows:
         if op == "all_reduce" and notes[row].startswith("int8"):
             op = "all_reduce_int8"
         groups[table.text("gpu_type")[row], op, int(ranks[row]), table.text("intra_link")[row],
-               collection_of(table.text("source")[row])].append(row)  # fmt: skip
+               collection_of(table.text("source")[row])].append(int(row))  # fmt: skip
     curves = []
     for (device, op, n, link, origin), rows in groups.items():
         try:

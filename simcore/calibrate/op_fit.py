@@ -28,9 +28,17 @@ from simcore.calibrate.collective_fits import collective_section, curve_rows, ho
 from simcore.calibrate.collective_rows import CollectiveCurve, read_collectives
 from simcore.calibrate.curve_fits import Array, robust_sd
 from simcore.calibrate.op_classes import KernelFit, MemoryFit, fit_kernels, fit_memory_class
-from simcore.calibrate.op_rows import OpBatch, read_op_rows
+from simcore.calibrate.op_rows import Clock, OpBatch, read_op_rows
 from simcore.calibrate.op_tables import collection_of
-from simcore.calibrate.pooling import ENOUGH_ROWS, Found, Levels, family_of, figure, levels, mean_log
+from simcore.calibrate.pooling import (
+    ENOUGH_ROWS,
+    Found,
+    Levels,
+    family_of,
+    figure,
+    levels,
+    mean_log,
+)
 from simcore.calibrate.power import constant_left_out, fit_power, rms_log
 from simcore.calibrate.profile_yaml import to_yaml, used_sources
 from simcore.engine.rates import attention_width
@@ -44,12 +52,15 @@ OP_TABLES: Final = ("gemm", "conv", "memory_bound", "attention")
 POWERED: Final[Mapping[str, str]] = {
     "gemm_tensor16": "bf16", "gemm_tensor8": "fp8", "gemm_block8": "fp8", "gemm_simt32": "fp32",
 }  # fmt: skip
+#: Spread of a figure that nothing was measured to give one.
+ALONE_SD: Final = 0.15
 #: Fewer rows than ENOUGH_ROWS, mostly of one size, cannot tell how shapes matter: only the share
 #: is fitted, with these held (middles of the devices that were measured in full).
 HELD: Final[Mapping[str, Mapping[str, float]]] = {
     "matmul": {"eff_memory": 0.75, "wave_frac": 0.1, "half_depth": 20.0},
     "attention": {"eff_memory": 0.5, "wave_frac": 0.5, "half_depth": 100.0, "start_s": 12 * MICRO},
 }
+
 
 @dataclass(frozen=True)
 class OpFits:
@@ -115,7 +126,8 @@ def backward_over_forward(batches: Iterable[OpBatch]) -> dict[str, Array]:
 
 def _found(fit: KernelFit, gpu: str, ratios: ClockRatios) -> Found:
     """The device's figure at burst clocks, from those or else from what it holds for long."""
-    clock = next(c for c in ("burst", "profiled", "sustained", "derived") if c in fit.eff)
+    best: tuple[Clock, ...] = ("burst", "profiled", "sustained", "derived")
+    clock = next(c for c in best if c in fit.eff)
     by_collection: dict[str, list[float]] = defaultdict(list)
     for source, value in fit.eff[clock].items():
         by_collection[collection_of(source)].append(value)
@@ -133,6 +145,8 @@ def _found(fit: KernelFit, gpu: str, ratios: ClockRatios) -> Found:
 
 def _spread(fits: Mapping[str, KernelFit]) -> float:
     """Between sources of one GPU, or half of what one shape strays."""
+    if not fits:
+        return ALONE_SD
     squares, freedom = 0.0, 0
     for fit in fits.values():
         for by_source in fit.eff.values():
@@ -157,17 +171,18 @@ def profile_from(fits: OpFits, without: Collection[str] = ()) -> Profile:
         compute[cls] = levels(found[cls], _spread(by_gpu))
     _flash(compute, found, _spread(fits.kernels.get("attention", {})) if found else 0.1)
     for kind, cls in (("gemm", "gemm_tensor16"), ("attention", "attention")):
-        seen = {
-            g: Found(f.beside["memory"], f.origins, f.n) for g, f in found.get(cls, {}).items()
-        }
+        seen = {g: Found(f.beside["memory"], f.origins, f.n) for g, f in found.get(cls, {}).items()}
         memory[kind] = levels(seen, 0.06 if kind == "gemm" else 0.2)
     for cls, both in sorted(fits.memory.items()):
-        kept = {g: f for g, f in both.items() if family_of(g) not in without}
-        memory[cls] = levels({
-            g: Found(mean_log(f.eff_memory for f in m), (_origin(m),), sum(f.n for f in m),
-                     {"start": m[0].start_s} if m[0].eager else {})
-            for g, m in kept.items()
-        }, max(0.03, float(np.median([f.resid_sd_log for m in both.values() for f in m]))))  # fmt: skip
+        strays = [f.resid_sd_log for m in both.values() for f in m]
+        seen = {
+            g: Found(
+                mean_log(f.eff_memory for f in m), (_origin(m),), sum(f.n for f in m),
+                {"start": m[0].start_s} if m[0].eager else {},
+            )
+            for g, m in both.items() if family_of(g) not in without
+        }  # fmt: skip
+        memory[cls] = levels(seen, max(0.03, float(np.median(strays))))
     profile: Profile = {
         "compute_efficiency": {k: v for k, v in compute.items() if v},
         "memory_efficiency": {k: v for k, v in memory.items() if v},
@@ -236,7 +251,7 @@ def _power(compute: Profile) -> Profile:
         def peak(spec: GpuSpec, name: str = peak_name) -> float:
             return spec.peak(name) or math.nan  # type: ignore[arg-type]
 
-        fit = fit_power(eff, GPUS, peak)
+        fit = fit_power(eff, {g: GPUS[g] for g in eff}, peak)
         left = rms_log(fit.left_out)
         constant = rms_log(constant_left_out(eff))
         section[cls] = {
@@ -245,9 +260,9 @@ def _power(compute: Profile) -> Profile:
             }
         }  # fmt: skip
         if left < constant:
-            compute[cls]["pooled"] |= figure(fit.unlimited, max(left, 0.1), "power-fit", len(eff)) | {
-                "limit_j_per_flop": float(f"{fit.limit_j_per_flop:.3g}")
-            }  # fmt: skip
+            found = figure(fit.unlimited, max(left, 0.1), "power-fit", len(eff))
+            limit = {"limit_j_per_flop": float(f"{fit.limit_j_per_flop:.3g}")}
+            compute[cls]["pooled"] |= found | limit
             _mark_held(compute[cls], eff, peak, fit.limit_j_per_flop)
         if cls == "gemm_tensor16" and "L40S" in eff:
             _ada(compute[cls], fit.unlimited, eff["L40S"])
@@ -269,7 +284,7 @@ def _mark_held(
 
 def _ada(tensor16: Levels, unlimited: float, l40s_eff: float) -> None:
     """Other Ada devices: the limit that makes the curve pass through the one measured."""
-    l40s, peak = GPUS["L40S"], "bf16"
+    l40s = GPUS["L40S"]
     share = min(l40s_eff / unlimited, 0.999)
     limit = (share**-4 - 1.0) ** 0.25 * l40s.tdp.value / (l40s.peak("bf16") or math.nan)
     for name, sd, note in (

@@ -34,14 +34,12 @@ def op_fill(batch: OpBatch, gpu: GpuSpec, figures: OpFigures) -> Array:
         return np.ones(len(batch))
     geometry = (batch.m, batch.n, batch.k, batch.groups, gpu.sm_count.value)
     if batch.form == "attention":
-        return attention_fill(
-            *geometry, figures.wave_frac, figures.half_depth, figures.half_width
-        )
+        return attention_fill(*geometry, figures.wave_frac, figures.half_depth, figures.half_width)
     return matmul_fill(*geometry, figures.wave_frac, figures.half_depth)
 
 
 def op_time_s(batch: OpBatch, gpu: GpuSpec, figures: OpFigures) -> Array:
-    """Seconds of each row. Casting kernels run before their product, at the same share of memory."""
+    """Seconds of each row. Kernels that cast or copy its input run before it, not beside it."""
     bandwidth = gpu.memory_bw.value
     if batch.form == "memory":
         time: Array = figures.start_s + batch.n_bytes / (figures.eff_memory * bandwidth)

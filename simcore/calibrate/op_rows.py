@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 
@@ -95,14 +95,16 @@ class OpBatch:
 
     def take(self, rows: NDArray[np.intp] | NDArray[np.bool_]) -> OpBatch:
         """The batch with some of its rows."""
-        return replace(self, **{name: getattr(self, name)[rows] for name in _ARRAYS})
+        kept: dict[str, Any] = {name: getattr(self, name)[rows] for name in _ARRAYS}
+        return replace(self, **kept)
 
     def join(self, others: Iterable[OpBatch]) -> OpBatch:
         """Rows of several batches under this one's labels."""
         all_of = (self, *others)
-        return replace(
-            self, **{n: np.concatenate([getattr(b, n) for b in all_of]) for n in _ARRAYS}
-        )
+        joined: dict[str, Any] = {
+            n: np.concatenate([getattr(b, n) for b in all_of]) for n in _ARRAYS
+        }
+        return replace(self, **joined)
 
     @property
     def peak_flop_per_s(self) -> float:
@@ -135,7 +137,7 @@ class OpRows:
         )  # fmt: skip
 
 
-_Columns: TypeAlias = dict[str, object]
+_Columns: TypeAlias = dict[str, Any]
 _BatchKey: TypeAlias = tuple[object, ...]
 
 
@@ -260,12 +262,10 @@ def is_op_table(table: Table) -> bool:
 
 
 def op_rows(table: Table, on_bad: OnBad = "skip") -> OpRows:
-    """Batches of one table. Raises DataError for a file that is no op table, or bad rows refused."""
+    """Batches of one table. Raises DataError for no op table, or for bad rows refused."""
     read = next((p for needs, p in READERS if needs <= table.columns.keys()), None)
     if read is None or "gpu" not in table.columns:
-        raise DataError(
-            "is no op table: it needs gpu, time_us and an op's sizes", file=table.path
-        )
+        raise DataError("is no op table: it needs gpu, time_us and an op's sizes", file=table.path)
     n_rows = len(table) + len(table.problems)
     time_s = table.number("time_us") * MICRO
     columns = read(table)
@@ -284,14 +284,14 @@ def op_rows(table: Table, on_bad: OnBad = "skip") -> OpRows:
     }  # fmt: skip
     skipped: Counter[str] = Counter()
     groups: dict[_BatchKey, list[int]] = {}
-    for row, key in enumerate(zip(*(labels[c] for c in _LABELS), strict=True)):  # type: ignore[call-overload]
+    for row, key in enumerate(zip(*(labels[c] for c in _LABELS), strict=True)):
         if why[row] and table.good[row]:
             skipped[why[row]] += 1
         elif table.good[row]:
             groups.setdefault(key, []).append(row)
     batches = []
     for key, rows in groups.items():
-        label = dict(zip(_LABELS, key, strict=True))
+        label: dict[str, Any] = dict(zip(_LABELS, key, strict=True))
         try:
             spec = GPUS[str(label["gpu"])]
         except SimcoreError as err:
@@ -300,11 +300,9 @@ def op_rows(table: Table, on_bad: OnBad = "skip") -> OpRows:
         if label["cls"] == "gemm_simt32" and "CDNA" in families_of(spec):
             label["cls"] = "gemm_matrix32"
         at = np.array(rows, dtype=np.intp)
-        arrays = {n: np.asarray(columns[n])[at] for n in _ARRAYS if n in columns}
-        batch = OpBatch(
-            form=columns["form"], line=table.lines[at], time_s=time_s[at],
-            **label | {"gpu": spec.name}, **arrays,
-        )  # type: ignore[arg-type]  # fmt: skip
+        label |= {n: np.asarray(columns[n])[at] for n in _ARRAYS if n in columns}
+        label |= {"gpu": spec.name, "form": columns["form"], "line": table.lines[at]}
+        batch = OpBatch(**label, time_s=time_s[at])
         if batch.form != "memory" and not batch.peak_flop_per_s:
             skipped[f"{spec.name} has no {batch.peak} peak"] += len(rows)
             continue

@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -42,7 +42,7 @@ class Table:
         found = self.columns.get(name)
         return [default] * len(self) if found is None else found
 
-    def bad(self, row: int, why: str) -> None:
+    def bad(self, row: int | np.integer[Any], why: str) -> None:
         """Take a row out and say why."""
         if self.good[row]:
             self.good[row] = False

@@ -32,12 +32,13 @@ what the power cap leaves.
   cache included, an encoder's, the same with head dimensions that 16 does not divide""",
     "memory_efficiency": """Share of the datasheet bandwidth: tm = bytes / (value * bandwidth), with
 the traffic of unfused kernels; start is the floor of one call (eager: the host's). Of fp32 eager
-kernels; gemm's and attention's from the fits above; _serving: fp16 kernels of inference servers.""",
+kernels; gemm's and attention's from the fits above; _serving: kernels of inference servers.""",
     "backward_over_forward_time": """Measured ratios of time, not of FLOP or bytes.""",
     "power": """Error of ln(eff) when each family is predicted from the others, by a constant and by
 eff = unlimited * (1 + (w0/w)^4)^(-1/4) with w = tdp/peak and w0 = limit_j_per_flop * node^0.8.""",
-    "clocks": """Time of kernels repeated for seconds over the same kernels in short bursts (training
-runs sustained), and of a training simulator's table (derived). tensor: matrix units; simt: vector.""",
+    "clocks": """Time of kernels repeated for seconds over the same kernels in short bursts
+(training runs sustained), of kernels under a profiler, and of a training simulator's table
+(derived). tensor: matrix units; simt: vector units.""",
     "host": """Launch path: what the device and the host spend on a kernel beside its work.""",
     "host_busbw": """All-reduce bus bandwidth of real hosts, large messages; keys are ranks.
 host_memory: no peer-to-peer, so through host memory.""",

@@ -65,14 +65,26 @@ def phase_seconds(
     memory_s = n_bytes / rates.bytes_per_s[table.kind][:, None]
     compute_s = table.flop[:, None] * batch / rates.flop_per_s[table.kind][:, None]
     if rates.sm_count:
-        for rows, fill in ((table.matrix, matmul_fill), (table.attention, attention_fill)):
-            if not rows.size:
-                continue
+        geometry = (table.m, table.n, table.k, table.groups)
+
+        def shape(rows: NDArray[np.intp]) -> dict[str, Array | float]:
             kind = table.kind[rows]
-            geometry = (narrow(a[rows]) for a in (table.m, table.n, table.k, table.groups))
-            shape = (rates.wave_frac[kind][:, None], rates.half_depth[kind][:, None])
-            more = (rates.half_width,) if fill is attention_fill else ()
-            compute_s[rows] /= fill(*geometry, rates.sm_count, *shape, *more)
+            return {
+                "sm_count": rates.sm_count,
+                "wave_frac": rates.wave_frac[kind][:, None],
+                "half_depth": rates.half_depth[kind][:, None],
+            }
+
+        def sizes(rows: NDArray[np.intp]) -> tuple[Array, Array, Array, Array]:
+            m, n, k, groups = (narrow(a[rows]) for a in geometry)
+            return m, n, k, groups
+
+        if table.matrix.size:
+            rows = table.matrix
+            compute_s[rows] /= matmul_fill(*sizes(rows), **shape(rows))
+        if table.attention.size:
+            rows, width = table.attention, rates.half_width
+            compute_s[rows] /= attention_fill(*sizes(rows), half_width=width, **shape(rows))
     compute_s[table.attention_bwd] /= rates.attention_bwd_frac
     start = (table.launches * table.count * rates.kernel_start_s)[:, None]
     weighted = table.count[:, None]

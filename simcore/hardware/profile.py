@@ -458,7 +458,9 @@ def _calibration(name: str) -> Calibration:
 
 #: What predictions read of the efficiency file; the engine has its own collective formulas.
 _SECTION = re.compile(
-    r"^(?:compute_efficiency|memory_efficiency|clocks|host|backward_over_forward_time):\n(?:[ #].*\n|\n)*", re.MULTILINE
+    r"^(?:compute_efficiency|memory_efficiency|clocks|host|backward_over_forward_time):\n"
+    r"(?:[ #].*\n|\n)*",
+    re.MULTILINE,
 )
 _SOURCES = re.compile(r"^sources:\n(?:[ #].*\n|\n)*", re.MULTILINE)
 #: One device's or family's line in a by_gpu or by_family table.

@@ -39,14 +39,14 @@ def matmul_fill(
 ) -> FloatArray:
     """Fill of ``groups`` products [m, k] @ [k, n] by the best of :data:`TILES`.
 
-        max over tiles of  speed · useful / waves      times  k / (k + half_depth)
+        max over tiles of  speed · useful / waves · depth / (depth + half_depth)
 
     ``useful`` is the output in whole waves of tiles (so padding costs), ``waves`` what they take:
     blocks / SMs, of which the last one counts fully by ``wave_frac`` (1: a block waits for a free
-    SM; 0: persistent kernels even the tail out). Below one wave split-K cuts the depth into slices
-    of at least 512. ``half_depth`` [elements] is the depth whose pipeline start costs as much as
-    its products. A short side of 1 (matrix by vector, depthwise convolution) runs without tiles:
-    its fill is 1, memory decides. Geometry below 1 counts as 1.
+    SM; 0: persistent kernels even the tail out). Below one wave split-K cuts k into slices of at
+    least 512; ``depth`` is a slice's. ``half_depth`` [elements] is the depth whose pipeline start
+    costs as much as its products. A short side of 1 (matrix by vector, depthwise convolution) runs
+    without tiles: its fill is 1, memory decides. Geometry below 1 counts as 1.
     """
     m, n = np.maximum(m, 1.0), np.maximum(n, 1.0)
     k, groups = np.maximum(k, 1.0), np.maximum(groups, 1.0)
@@ -61,9 +61,11 @@ def matmul_fill(
     waves = blocks * per_sm
     tail = wave_frac * np.ceil(waves) + (1.0 - np.asarray(wave_frac)) * waves
     split = np.maximum(k / SPLIT_K, 1.0)
-    spent = np.where(waves >= 1.0, tail, np.maximum(waves, 1.0 / split))
+    spread = np.maximum(waves, 1.0 / split)  # below one wave: share of the depth of one slice
+    spent = np.where(waves >= 1.0, tail, spread)
+    depth = k * np.minimum(spread, 1.0)
     fill = (long * short * per_sm) * (_SPEED / (_LONG * _SHORT)).reshape(axes) / spent
-    best: FloatArray = fill.max(axis=0) * (k / (k + half_depth))
+    best: FloatArray = (fill * (depth / (depth + half_depth))).max(axis=0)
     return np.where(short <= 1.0, 1.0, np.minimum(best, 1.0))
 
 

@@ -30,8 +30,8 @@ def kernel_time_s(
         launch + sqrt(tc^2 + tm^2),  tc = flop / (eff_c · peak · fill),  tm = bytes / (eff_m · bw)
 
     ``peak`` and ``bw`` are the datasheet's (dense), ``eff_*`` the share a kernel reaches,
-    ``fill`` in (0, 1] comes from :mod:`simcore.physics.fill`. All arguments broadcast. The exponent 2 is
-    near what op tables give (1.9) and needs no power function. A kernel without FLOP needs no
+    ``fill`` in (0, 1] comes from :mod:`simcore.physics.fill`. All arguments broadcast. The exponent
+    2 is near what op tables give (1.9) and needs no power function. A kernel without FLOP needs no
     valid peak share: pass any positive one.
     """
     compute_s = np.asarray(flop, dtype=float) / (

@@ -40,9 +40,7 @@ class CollectiveProfile:
         """
         curves = self._curves.get(asked.key)
         if curves:
-            _, log_size, log_time = next(
-                (c for c in curves if c[0] == asked.origin), curves[0]
-            )
+            _, log_size, log_time = next((c for c in curves if c[0] == asked.origin), curves[0])
             sizes = np.log(asked.n_bytes)
             log = np.interp(sizes, log_size, log_time)
             return np.exp(log + np.maximum(sizes - log_size[-1], 0.0)), "own"

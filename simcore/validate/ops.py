@@ -30,7 +30,12 @@ from simcore.engine.rates import attention_width
 from simcore.hardware.profile import Level, Profile, load_profile
 from simcore.hardware.spec import GPUS, GpuSpec
 from simcore.validate.collectives import CollectiveProfile, load_collectives
-from simcore.validate.end_to_end import end_to_end_errors, is_end_to_end_table
+from simcore.validate.end_to_end import (
+    ModelPass,
+    is_end_to_end_table,
+    model_passes,
+    pass_errors,
+)
 
 Array: TypeAlias = NDArray[np.float64]
 Refit: TypeAlias = Literal["shapes", "family"]
@@ -104,20 +109,20 @@ class _Tables:
 
     ops: OpRows
     curves: tuple[CollectiveCurve, ...]
-    models: tuple[OpErrors, ...]
+    models: tuple[ModelPass, ...]
     n_rows: int
     skipped: Counter[str]
     problems: tuple[str, ...]
 
 
-def _read(paths: Sequence[Path], on_bad: OnBad, profile: Profile) -> _Tables:
-    ops, curves, models = OpRows((), 0), list[CollectiveCurve](), list[OpErrors]()
+def _read(paths: Sequence[Path], on_bad: OnBad) -> _Tables:
+    ops, curves, models = OpRows((), 0), list[CollectiveCurve](), list[ModelPass]()
     n_rows, skipped, problems = 0, Counter[str](), list[str]()
     for path in paths:
         table = read_table(path)
         if is_end_to_end_table(table):
-            found = end_to_end_errors(table, on_bad, profile)
-            models += [OpErrors(**part) for part in found.parts]
+            found = model_passes(table, on_bad)
+            models += found.passes
             n_rows += found.n_rows
             skipped += found.skipped
             problems += found.problems
@@ -172,7 +177,7 @@ def judge_ops(
     ``on_bad``: rows that are no measurement are skipped (and named) or refused.
     """
     profile = profile or load_profile()
-    tables = _read(paths, on_bad, profile)
+    tables = _read(paths, on_bad)
     skipped = tables.skipped
     collectives = load_collectives()
     batches = list(tables.ops.batches)
@@ -188,8 +193,7 @@ def judge_ops(
             curves = [_keep(c, _comm_held_out(c)) for c in curves]
         parts = _errors(batches, profile_of, skipped)
         parts += _comm_errors(curves, comm_of, skipped)
-        if not refit:
-            parts += tables.models
+        parts += _model_errors(tables.models, profile_of, skipped)
     return {
         "rows": tables.n_rows,
         "simulated": sum(len(p.error_frac) for p in parts),
@@ -272,6 +276,18 @@ def _comm_errors(
             OpErrors(curve.gpu, op, dtype, "collective", level, large, time_s / curve.time_s - 1.0)
         )
     return parts
+
+
+def _model_errors(
+    passes: tuple[ModelPass, ...], profile_of: Callable[[str], Profile], skipped: Counter[str]
+) -> list[OpErrors]:
+    return [
+        OpErrors(
+            one.gpu, f"{one.model} {'train' if one.train else 'inference'}", "fp32", "model",
+            level, np.ones(1, bool), np.array([error]),
+        )
+        for one, level, error in pass_errors(passes, profile_of, skipped)
+    ]  # fmt: skip
 
 
 def _by(parts: Sequence[OpErrors], *keys: str) -> dict[str, dict[str, object]]:
