@@ -6,7 +6,6 @@ the answer says which, and how uncertain it is. Calibrated multipliers come on t
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -21,6 +20,7 @@ from simcore.base.units import Dimension, parse_quantity
 from simcore.hardware.cluster import ClusterSpec
 from simcore.hardware.paths import Route, cluster_paths
 from simcore.hardware.power import node_energy_frac, power_limited_frac
+from simcore.hardware.profile_file import efficiencies, sources_of, text_of
 from simcore.hardware.spec import GpuSpec, PeakName
 
 CalibratedKnob = Literal["compute", "memory", "host", "intra", "inter", "loader", "overlap"]
@@ -312,14 +312,14 @@ class Profile:
     def sources(self) -> dict[str, str]:
         """Source keys of the profile's files, spelt out (for explanations; parses a file once)."""
         if "sources" not in self._seen:
-            known = {**_sources(_text(self.efficiency_file)), **self.runtime["sources"]}
+            known = {**sources_of(text_of(self.efficiency_file)), **self.runtime["sources"]}
             self._seen["sources"] = {str(k): str(v) for k, v in known.items()}
         found: dict[str, str] = self._seen["sources"]
         return found
 
     def _tables(self, gpu: GpuSpec) -> Mapping[str, Any]:
         names = (gpu.name, *families_of(gpu))
-        return _efficiencies(_text(self.efficiency_file), names, self.efficiency_file)
+        return efficiencies(text_of(self.efficiency_file), names, self.efficiency_file)
 
     def kernel_start_s(self, gpu: GpuSpec) -> Estimate:
         """What the device spends to start a kernel."""
@@ -454,51 +454,6 @@ def _calibration(name: str) -> Calibration:
     if fold_name(name) not in map(fold_name, known):
         raise UnknownName("calibration", name, known, "(or a .yaml file)")
     return CALIBRATIONS[name]
-
-
-#: What predictions read of the efficiency file; the engine has its own collective formulas.
-_SECTION = re.compile(
-    r"^(?:compute_efficiency|memory_efficiency|clocks|host|backward_over_forward_time):\n"
-    r"(?:[ #].*\n|\n)*",
-    re.MULTILINE,
-)
-_SOURCES = re.compile(r"^sources:\n(?:[ #].*\n|\n)*", re.MULTILINE)
-#: One device's or family's line in a by_gpu or by_family table.
-_ENTRY = re.compile(r"^      (\S+): \{.*\n", re.MULTILINE)
-
-
-def _sources(text: str) -> Mapping[str, Any]:
-    from ruamel.yaml import YAML
-
-    found: Mapping[str, Any] = YAML(typ="safe", pure=True).load(_SOURCES.findall(text)[0])[
-        "sources"
-    ]
-    return found
-
-
-@lru_cache(maxsize=8)
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except OSError as err:
-        raise DataError(f"cannot be read: {err.strerror}", file=path) from None
-
-
-@lru_cache(maxsize=256)
-def _efficiencies(text: str, names: tuple[str, ...], path: Path) -> Mapping[str, Any]:
-    """The efficiency tables with the lines of ``names`` only: a tenth of the file to parse."""
-    from ruamel.yaml import YAML
-
-    wanted = "".join(_SECTION.findall(text))
-    wanted = _ENTRY.sub(lambda m: m[0] if m[1].strip("'\"") in names else "", wanted)
-    try:
-        data = YAML(typ="safe", pure=True).load(wanted)
-    except Exception as err:
-        problem = (str(err).splitlines() or [""])[0]
-        raise DataError(f"not valid YAML: {problem}", file=path) from None
-    if not isinstance(data, dict):
-        raise DataError("must be a mapping", file=path)
-    return data
 
 
 __all__ = [

@@ -27,19 +27,17 @@ from simcore.strategy.precision import OPTIMIZERS, PRECISIONS
 from simcore.strategy.strategy import Strategy
 from simcore.workload.archs import ARCHS, load
 from simcore.workload.graph import Workload
+from simcore.workload.models import MODELS
 
-_GPT: Final = {"vocab": 50257, "attention": "math", "mlp": "gelu_new"}
-#: NeuSight's names of models -> architecture and settings. The sizes are those of its scripts'
-#: configurations (heads and head dimension times heads); the classes those of transformers.
-MODELS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
-    "bert_large": ("bert", {"layers": 24, "hidden": 1024, "heads": 16, "head": "masked-lm"}),
-    "gpt2_large": ("transformer", {"layers": 36, "hidden": 1280, "heads": 20, **_GPT}),
-    "gpt3_xl": ("transformer", {"layers": 24, "hidden": 3072, "heads": 24, **_GPT}),
-    "gpt3_27": ("transformer", {"layers": 32, "hidden": 2560, "heads": 32, **_GPT}),
-    "opt_13": ("transformer", {
-        "layers": 24, "hidden": 2048, "heads": 32, "vocab": 50272, "attention": "math",
-        "mlp": "relu", "fused_qkv": False, "extra_positions": 2,
-    }),
+_WRITTEN_OUT: Final = {"attention": "math", "mlp": "gelu_new"}
+#: NeuSight's names of models -> record of models_db and what differs from it. The sizes are those
+#: of its scripts' configurations (heads, head dimension times heads), the classes transformers'.
+NAMED: Final[dict[str, tuple[str, dict[str, Any]]]] = {
+    "bert_large": ("bert-large", {"head": "masked-lm"}),
+    "gpt2_large": ("gpt2-large", _WRITTEN_OUT),
+    "gpt3_xl": ("gpt2-large", {"layers": 24, "hidden": 3072, "heads": 24, **_WRITTEN_OUT}),
+    "gpt3_27": ("gpt2-large", {"layers": 32, "hidden": 2560, "heads": 32, **_WRITTEN_OUT}),
+    "opt_13": ("opt-13b", {"layers": 24, "hidden": 2048, "heads": 32, "attention": "math"}),
 }  # fmt: skip
 _DROPOUT: Final = 0.1
 
@@ -89,7 +87,7 @@ def model_passes(table: Table, on_bad: OnBad = "skip") -> ModelPasses:
     passes = []
     for row in np.flatnonzero(table.good):
         model, option = table.text("model")[row], table.text("option")[row]
-        if model not in MODELS:
+        if model not in NAMED:
             skipped[f"model {model!r} has no builder here"] += 1
         elif n_gpus[row] != 1:
             skipped["several devices: judged by whole steps"] += 1
@@ -114,11 +112,11 @@ def model_passes(table: Table, on_bad: OnBad = "skip") -> ModelPasses:
 
 @lru_cache(maxsize=64)
 def _workload(model: str, seq: int, train: bool) -> Workload:
-    arch, settings = MODELS[model]
-    load(arch)
-    return ARCHS[arch](
-        name=model, seq_len=seq, max_positions=max(seq, 512), dropout=_DROPOUT * train, **settings
-    )
+    name, changes = NAMED[model]
+    record = MODELS[name]
+    sizes = {"seq_len": seq, "max_positions": max(seq, 512), "dropout": _DROPOUT * train}
+    load(record.arch)
+    return ARCHS[record.arch](name=model, **{**record.config, **changes, **sizes})
 
 
 def pass_time_s(one: ModelPass, profile: Profile) -> float:
