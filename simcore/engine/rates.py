@@ -13,7 +13,8 @@ from simcore.hardware.cluster import NodeGroup, link_named
 from simcore.hardware.paths import port_share
 from simcore.hardware.profile import Profile
 from simcore.hardware.spec import GpuSpec, PeakName
-from simcore.step.kernels import EARLIER_FLASH, KINDS
+from simcore.physics.fill import EXP_PER_SM_CLOCK, softmax_width
+from simcore.step.kernels import COMPUTE_KINDS, EARLIER_FLASH, KINDS
 from simcore.strategy.precision import Precision
 
 Array = NDArray[np.float64]
@@ -31,6 +32,10 @@ class ClassRates:
     gpu: GpuSpec
     flop_per_s: Array
     bytes_per_s: Array
+    wave_frac: Array
+    half_depth: Array
+    half_width: float
+    attention_bwd_frac: float
     sm_count: float
     kernel_start_s: float
     host_issue_s: float
@@ -61,25 +66,37 @@ def peak_for(gpu: GpuSpec, precision: Precision) -> tuple[PeakName, float, str]:
     raise InvalidConfig([f"{gpu.name} cannot run {precision.name}: it has peaks for {known}"])
 
 
+def attention_width(gpu: GpuSpec) -> float:
+    """Head dimension [elements] whose products last as long as the scores' exponentials."""
+    peak = gpu.peak("bf16") or gpu.peak("fp16")
+    if not peak or gpu.sm_count is None:
+        return 0.0
+    # Without a clock: fp32 peak of 128 lanes an SM.
+    clock = gpu.boost_clock.value if gpu.boost_clock else 0.0
+    clock = clock or (gpu.peak("fp32") or 0.0) / (256.0 * gpu.sm_count.value)
+    rate = gpu.exp_per_sm_clock.value if gpu.exp_per_sm_clock else EXP_PER_SM_CLOCK
+    return softmax_width(peak, gpu.sm_count.value, clock, rate) if clock else 0.0
+
+
 @lru_cache(maxsize=4096)
 def class_rates(group: NodeGroup, precision: Precision, profile: Profile) -> ClassRates:
     """Rates of one group's devices under a precision and an efficiency profile."""
     gpu, node = group.gpu, group.node
     peak_name, peak, note = peak_for(gpu, precision)
     notes = [note] if note else []
-    flop, rate = np.ones(len(KINDS)), np.empty(len(KINDS))
+    flop, rate = np.full(len(KINDS), np.inf), np.empty(len(KINDS))
+    wave, depth = np.zeros(len(KINDS)), np.zeros(len(KINDS))
     for i, kind in enumerate(KINDS):
-        share = 1.0
+        share, base = 1.0, kind
         if kind in EARLIER_FLASH:
-            kind, share = "attention", profile.attention_share(kind).value
-        rate[i] = gpu.memory_bw.value * profile.memory_efficiency(kind, gpu).value * share
-        if kind == "attention" and peak_name in ("fp8", "fp4"):
-            wide = gpu.peak("bf16") or peak  # recipes keep attention in 16 bit
-            flop[i] = wide * profile.compute_efficiency(kind, "bf16", gpu).value * share
-        elif kind in ("gemm", "conv", "attention"):
-            flop[i] = peak * profile.compute_efficiency(kind, peak_name, gpu).value * share
-        else:
-            flop[i] = np.inf
+            base, share = "attention", profile.attention_share(kind).value
+        rate[i] = gpu.memory_bw.value * profile.memory_efficiency(base, gpu).value * share
+        if kind in COMPUTE_KINDS:
+            name, top = peak_name, peak
+            if base == "attention" and peak_name in ("fp8", "fp4"):
+                name, top = "bf16", gpu.peak("bf16") or peak  # recipes keep it in 16 bit
+            flop[i] = top * profile.compute_efficiency(base, name, gpu).value * share
+            wave[i], depth[i] = profile.kernel_shape(base, name, gpu)
     port = link_named(node.pcie_link)
     h2d = port.bw.value * port.payload_frac.value * port_share(gpu, port)
     sharing = min(group.gpus_per_node, node.gpus_per_pcie_root)
@@ -88,6 +105,10 @@ def class_rates(group: NodeGroup, precision: Precision, profile: Profile) -> Cla
         gpu=gpu,
         flop_per_s=flop,
         bytes_per_s=rate,
+        wave_frac=wave,
+        half_depth=depth,
+        half_width=attention_width(gpu) if peak_name not in ("fp32", "fp64") else 0.0,
+        attention_bwd_frac=profile.attention_backward_frac(gpu).value,
         sm_count=gpu.sm_count.value if gpu.sm_count else 0.0,
         kernel_start_s=profile.kernel_start_s(gpu).value,
         host_issue_s=profile.host_issue_s(gpu).value,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from simcore.step.kernels import COMPUTE_KINDS
+from simcore.step.kernels import COMPUTE_KINDS, FLASH
 from simcore.strategy.precision import Precision
 from simcore.workload.graph import Kernel, Op, Saved
 
@@ -86,7 +86,7 @@ def backward_bytes(op: Op, p: Precision) -> Backward:
     for kernel in op.bwd:
         moved = _moved(kernel, p)
         made = moved / 2
-        if kernel.kind == "attention":
+        if kernel.kind in FLASH:
             # dO, dq, dk, dv: half of what also reads q, k, v, o; and the fp32 sum of dq
             q = kernel.m.fixed * kernel.n.fixed * kernel.groups.per_sample
             moved = moved / 2 + q * _FP32_BYTES

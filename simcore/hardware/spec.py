@@ -52,6 +52,9 @@ class GpuSpec(Sourced):
     process_nm: float = Field(gt=0, description="foundry node; for the power-limit term")
     sm_count: Count | None = None
     boost_clock: Hertz | None = None
+    exp_per_sm_clock: Count | None = Field(
+        default=None, description="exponentials of an SM and clock, where not the usual 16"
+    )
     peak_flop_per_s: dict[PeakName, FlopRate] = Field(min_length=1)
     memory_size: Bytes
     memory_visible: Bytes | None = Field(

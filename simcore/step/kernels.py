@@ -19,7 +19,8 @@ Array = NDArray[np.float64]
 KINDS: tuple[KernelKind, ...] = get_args(KernelKind)
 #: Flash kernels before FlashAttention-2.
 EARLIER_FLASH = ("attention_v1", "attention_triton")
-COMPUTE_KINDS = ("gemm", "conv", "attention", *EARLIER_FLASH)
+FLASH = ("attention", *EARLIER_FLASH)
+COMPUTE_KINDS = ("gemm", "conv", *FLASH)
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,8 @@ class KernelTable:
     """Distinct kernels of each phase and how often they run there; all arrays [K] or [K, 2].
 
     Affine columns are (fixed, per sample). ``phase_start`` [P] indexes the first kernel of each
-    phase, for ``np.add.reduceat``.
+    phase, for ``np.add.reduceat``; ``matrix`` and ``attention`` index products of either form,
+    ``attention_bwd`` attention's of backward.
     """
 
     kind: NDArray[np.intp]
@@ -43,6 +45,9 @@ class KernelTable:
     phase_start: NDArray[np.intp]
     n_phases: int
     launches_per_phase: Array
+    matrix: NDArray[np.intp]
+    attention: NDArray[np.intp]
+    attention_bwd: NDArray[np.intp]
 
 
 def _row(kernel: Kernel, precision: Precision) -> tuple[float, ...]:
@@ -71,6 +76,7 @@ def kernel_table(workload: Workload, precision: Precision) -> KernelTable:
     def kernels(ops: tuple[Op, ...], backward: bool) -> list[Kernel]:
         return [k for op in ops for k in (op.bwd if backward else op.fwd)]
 
+    n_blocks = len(workload.blocks)
     phases = [kernels(b.ops, False) for b in workload.blocks]
     phases += [kernels(b.ops, True) for b in workload.blocks]
     phases += [kernels(f.ops, False) for f in workload.frozen]
@@ -78,7 +84,8 @@ def kernel_table(workload: Workload, precision: Precision) -> KernelTable:
     counts: list[float] = []
     starts: list[int] = []
     nothing = _row(Kernel(kind="copy", launches=0.0), precision)
-    for phase in phases:
+    backward: list[bool] = []
+    for index, phase in enumerate(phases):
         starts.append(len(rows))
         distinct: dict[tuple[float, ...], float] = {}
         for kernel in phase:
@@ -87,9 +94,11 @@ def kernel_table(workload: Workload, precision: Precision) -> KernelTable:
         for row, count in (distinct or {nothing: 0.0}).items():
             rows.append(row)
             counts.append(count)
+            backward.append(n_blocks <= index < 2 * n_blocks)
     table = np.array(rows)
     count_array = np.array(counts)
     start_array = np.array(starts)
+    attends = np.isin(table[:, 0], [KINDS.index(kind) for kind in FLASH])
     return KernelTable(
         kind=table[:, 0].astype(np.intp),
         flop=table[:, 1],
@@ -104,4 +113,7 @@ def kernel_table(workload: Workload, precision: Precision) -> KernelTable:
         phase_start=start_array,
         n_phases=len(phases),
         launches_per_phase=np.add.reduceat(count_array * table[:, 12], start_array),
+        matrix=np.flatnonzero((table[:, 1] > 0) & ~attends),
+        attention=np.flatnonzero((table[:, 1] > 0) & attends),
+        attention_bwd=np.flatnonzero((table[:, 1] > 0) & attends & np.array(backward)),
     )
