@@ -31,6 +31,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import regimes
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ("README.md", "docs/*.md")
 
@@ -189,6 +191,10 @@ def main(words: list[str]) -> int:
             stale.append(page.relative_to(ROOT).as_posix())
             if "--check" not in words:
                 page.write_text(new, encoding="utf-8")
+    if regimes.stale():
+        stale.append("regimes in docs/limits.md")
+        if "--check" not in words:
+            regimes.main()
     done = "differ" if "--check" in words else "written"
     sys.stdout.write(f"{done}: {', '.join(stale) or 'none'}\n")
     return 1 if stale and "--check" in words else 0
