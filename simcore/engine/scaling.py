@@ -85,9 +85,9 @@ def check_scales(request: Request) -> None:
 def speedup_of(central: Prediction) -> Interval:
     """Speed-up over one GPU; its interval is the relative one of the step, as in ``validate``.
 
-    Drawing both rates with the same hardware figures gives a far narrower one, which held 1 of 251
-    published DDP speed-ups (this one: 249): what the model leaves out grows with the GPUs. No
-    speed-up is above the sum of the GPUs alone.
+    Drawing both rates with the same hardware figures gives a far narrower one, which holds 1 of 255
+    published DDP speed-ups (this one: 243, tests/validate/test_scaling.py): what the model leaves
+    out grows with the GPUs. No speed-up is above the sum of the GPUs alone.
     """
     value, step = central.speedup_vs_1gpu, central.step_time_s
     if central.n_gpus == 1:

@@ -42,3 +42,11 @@ def test_every_kind_of_picture_is_on_its_page() -> None:
     shown = set(re.findall(r"\(plots/([\w-]+)\.png\)", page))
     assert all((DOCS / "plots" / f"{name}.png").is_file() for name in shown)
     assert not {k for k in KINDS if f"`{k}`" not in page and f"## {k}:" not in page}
+
+
+def test_every_paper_that_the_model_cites_is_listed() -> None:
+    model = " ".join((DOCS / "model.md").read_text(encoding="utf-8").split())
+    cited = set(re.findall(r"\w+ et al\. \d{4}|& \w+ \d{4}", model))
+    listed = (DOCS / "sources.md").read_text(encoding="utf-8")
+    assert len(cited) >= 10
+    assert not {c for c in cited if c not in listed}
