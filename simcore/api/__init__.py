@@ -19,19 +19,20 @@ from simcore.engine.request import Options, make_request
 from simcore.engine.result import Explanation
 from simcore.engine.result import Prediction as PlainPrediction
 from simcore.hardware.cluster import parse_cluster, with_network
-from simcore.hardware.profile import load_profile
+from simcore.hardware.profile import Profile, load_profile
 from simcore.strategy.precision import PRECISIONS
 from simcore.strategy.strategy import parallelism_named
 from simcore.validate.known import measured_rows
-from simcore.workload.resolve import resolve_model
+from simcore.workload.resolve import ModelSource, resolve_model
 
 if TYPE_CHECKING:
     from simcore.api.many import Comparison, MemoryTimeline, Scaling, Sweep
+    from simcore.engine.emit import LaunchFile
     from simcore.engine.views import Roofline, Swing
 
 
 def predict(
-    model: str,
+    model: str | ModelSource,
     gpus: str,
     *,
     steps: float | None = None,
@@ -43,8 +44,8 @@ def predict(
 
     ``options`` are the command line's words (see ``Options``); what is not given takes the
     model's default and is listed in ``Prediction.defaults``. ``steps`` or ``epochs`` ask for the
-    time of a whole run. Raises UsageError (every violation at once) for a wrong request; a job
-    that does not fit is an answer, not an error.
+    time of a whole run. ``model`` may be what ``read_config`` made. Raises UsageError (every
+    violation at once) for a wrong request; a job that does not fit is an answer, not an error.
     """
     request = make_request(model, gpus, **options)
     result = _predict(request, keep_timeline=keep_timeline)
@@ -75,7 +76,11 @@ def explain(model: str, gpus: str, term: str, **options: Unpack[Options]) -> Exp
 
 
 def memory_timeline(
-    model: str, gpus: str, *, expandable_segments: bool = False, **options: Unpack[Options]
+    model: str | ModelSource,
+    gpus: str,
+    *,
+    expandable_segments: bool = False,
+    **options: Unpack[Options],
 ) -> MemoryTimeline:
     """Memory of the fullest GPU over one step, as PyTorch's caching allocator would hold it.
 
@@ -93,7 +98,7 @@ def memory_timeline(
     return remembered(MemoryTimeline, found, "memory_timeline", words)
 
 
-def timeline(model: str, gpus: str, **options: Unpack[Options]) -> Timeline:
+def timeline(model: str | ModelSource, gpus: str, **options: Unpack[Options]) -> Timeline:
     """Start and finish of every task of one step [s], as ``predict(keep_timeline=True)`` has it."""
     found = predict(model, gpus, keep_timeline=True, **options).timeline
     assert isinstance(found, Timeline)
@@ -101,7 +106,11 @@ def timeline(model: str, gpus: str, **options: Unpack[Options]) -> Timeline:
 
 
 def scaling(
-    model: str, gpus: str, *, clusters: Sequence[str] | None = None, **options: Unpack[Options]
+    model: str | ModelSource,
+    gpus: str,
+    *,
+    clusters: Sequence[str] | None = None,
+    **options: Unpack[Options],
 ) -> Scaling:
     """The same job on one GPU, on two, … up to ``gpus``, micro-batch and accumulation kept.
 
@@ -134,7 +143,7 @@ def scaling(
     return remembered(Scaling, scaling_of(group.gpu.name, predictions), "scaling", words)
 
 
-def roofline(model: str, gpus: str, **options: Unpack[Options]) -> Roofline:
+def roofline(model: str | ModelSource, gpus: str, **options: Unpack[Options]) -> Roofline:
     """Work, traffic and predicted time of every operator of one micro-step of one GPU."""
     from simcore.engine.views import roofline as _roofline
 
@@ -142,7 +151,7 @@ def roofline(model: str, gpus: str, **options: Unpack[Options]) -> Roofline:
 
 
 def sensitivity(
-    model: str, gpus: str, **options: Unpack[Options]
+    model: str | ModelSource, gpus: str, **options: Unpack[Options]
 ) -> tuple[float, tuple[Swing, ...]]:
     """(step time [s], its swing with half and twice of each resource, the widest first)."""
     from simcore.engine.views import sensitivity as _sensitivity
@@ -294,8 +303,77 @@ def calibrate_from(
     }
 
 
+def launch_file(
+    dialect: str,
+    model: str | ModelSource,
+    gpus: str,
+    **options: Unpack[Options],
+) -> LaunchFile:
+    """The job as a launch file of another program (``choices()["emit"]``).
+
+    Raises UsageError as ``predict`` does, and with everything that the format cannot express.
+    """
+    from simcore.engine.emit import launch_file as _launch_file
+
+    request = make_request(model, gpus, **options)
+    return _launch_file(dialect, request, _seq_len(model, options))
+
+
+def read_config(text: str, name: str) -> ModelSource:
+    """A Hugging Face ``config.json``'s text as a model; nothing is executed, fetched or opened.
+
+    ``name`` is what errors call it. Raises DataError with the line.
+    """
+    from simcore.workload.huggingface.read import parse_config
+
+    return parse_config(text, Path(name))
+
+
+def read_calibration(text: str, name: str) -> Profile:
+    """A calibration's YAML text as a profile; aliases, tags, deep nesting and size are refused.
+
+    ``name`` is what errors call it. Raises DataError with the line.
+    """
+    from simcore.hardware.profile import profile_of
+    from simcore.hardware.profile import read_calibration as _read_calibration
+
+    return profile_of(_read_calibration(text, name))
+
+
+def model_named(name: str) -> ModelSource:
+    """An entry of models_db: never a path or a callable, whatever the name looks like.
+
+    Raises UnknownName with the nearest.
+    """
+    from simcore.workload.models import MODELS
+
+    return MODELS[name]
+
+
+def choices() -> dict[str, tuple[str, ...]]:
+    """The names that options take, by option; ``gpu`` is the type in a cluster."""
+    from simcore.engine.choices import choices as _choices
+
+    return _choices()
+
+
+def _seq_len(model: str | ModelSource, options: Options) -> int | None:
+    """What was asked for, what the launch file says, or the model's own."""
+    if (asked := options.get("seq_len")) is not None:
+        return asked
+    if (launch := options.get("launch")) is not None:
+        from simcore.strategy.dialects import read_launch
+
+        if (stated := read_launch(launch).seq_len) is not None:
+            return stated
+    inputs = tuple(options.get("inputs") or ())
+    source = resolve_model(model, inputs=inputs) if isinstance(model, str) else model
+    value = getattr(source, "config", {}).get("seq_len")
+    return value if isinstance(value, int) else None
+
+
 def _run_steps(
-    model: str,
+    model: str | ModelSource,
     inputs: tuple[str, ...],
     result: PlainPrediction,
     steps: float | None,
@@ -307,7 +385,7 @@ def _run_steps(
         return float(steps)
     if epochs is None:
         return None
-    source = resolve_model(model, inputs=inputs)
+    source = resolve_model(model, inputs=inputs) if isinstance(model, str) else model
     data = source.dataset
     if data is None:
         raise InvalidConfig([f"{source.name} has no data set: give --steps"])
@@ -348,7 +426,7 @@ def _fixes(request: Request) -> tuple[str, ...]:
     return tuple(found)
 
 
-def report(model: str, gpus: Sequence[str] | str, **options: Unpack[Options]) -> str:
+def report(model: str | ModelSource, gpus: Sequence[str] | str, **options: Unpack[Options]) -> str:
     """A self-contained HTML page about one job, on one cluster or side by side on several.
 
     No script, no link to anywhere, below a megabyte. What one cluster does not have (memory over
@@ -374,8 +452,9 @@ def __getattr__(name: str) -> object:
 
 
 __all__ = [
-    "Comparison", "Explanation", "Memory", "MemoryTimeline", "Options", "Prediction", "Request",
-    "Scaling", "Sweep", "Timeline", "calibrate_from", "compare", "explain", "find_terms",
-    "make_request", "memory_timeline", "predict", "report", "roofline", "run_violations", "scaling",
+    "Comparison", "Explanation", "Memory", "MemoryTimeline", "ModelSource", "Options", "Prediction",
+    "Request", "Scaling", "Sweep", "Timeline", "calibrate_from", "choices", "compare", "explain",
+    "find_terms", "launch_file", "make_request", "memory_timeline", "model_named", "predict",
+    "read_calibration", "read_config", "report", "roofline", "run_violations", "scaling",
     "sensitivity", "sweep", "timeline", "validate", "validate_ops",
 ]  # fmt: skip

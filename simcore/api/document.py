@@ -10,12 +10,16 @@ from simcore.api.results import Prediction
 from simcore.base.errors import InvalidConfig, SimcoreError
 from simcore.engine.predict import Request
 from simcore.engine.request import Options
+from simcore.hardware.profile import Profile
 from simcore.report.html.document import Facts, Sources, Told
+from simcore.workload.resolve import ModelSource
 
 T = TypeVar("T")
 
 
-def facts_of(model: str, gpus: Sequence[str] | str, **options: Unpack[Options]) -> Facts:
+def facts_of(
+    model: str | ModelSource, gpus: Sequence[str] | str, **options: Unpack[Options]
+) -> Facts:
     """What the page of ``api.report`` says, as data. Raises UsageError as ``predict`` does."""
     from simcore import __version__, api
 
@@ -24,7 +28,7 @@ def facts_of(model: str, gpus: Sequence[str] | str, **options: Unpack[Options]) 
         raise InvalidConfig(["a report needs at least one cluster"])
     requests = [api.make_request(model, c, **options) for c in clusters]
     given = tuple((k, _shown(v)) for k, v in options.items() if v is not None)
-    words = ["simcore", "report", "--model", model]
+    words = ["simcore", "report", "--model", model if isinstance(model, str) else model.name]
     for cluster in clusters:
         words += ["--gpus", cluster]
     for flag, value in given:
@@ -39,10 +43,12 @@ def facts_of(model: str, gpus: Sequence[str] | str, **options: Unpack[Options]) 
 
 
 def _shown(value: object) -> str:
+    if isinstance(value, Profile):
+        return value.name
     return " ".join(map(str, value)) if isinstance(value, (tuple, list)) else str(value)
 
 
-def _told(model: str, cluster: str, options: dict[str, Any]) -> Told:
+def _told(model: str | ModelSource, cluster: str, options: dict[str, Any]) -> Told:
     from simcore import api
     from simcore.engine.explain import explain
 

@@ -232,7 +232,7 @@ def predict(
         _explain(model, gpus, explain, options, as_json)
     elif emit is not None:
         assert model is not None and gpus is not None
-        write_launch(emit, answer, model, gpus, options)
+        write_launch(emit, model, gpus, options)
     elif as_json:
         from simcore.report.jsonout import dumps, to_dict
 

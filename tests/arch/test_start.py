@@ -13,6 +13,7 @@ import pytest
 import simcore
 
 HEAVY = {"torch", "scipy", "matplotlib", "pandas", "networkx", "jinja2", "watchfiles"}
+WEB = {"fastapi", "starlette", "uvicorn", "limits", "anyio"}
 PREDICT = ["predict", "--model", "latte-xl", "--gpus", "4x8xA6000ada"]
 
 needs_cli = pytest.mark.skipif(
@@ -43,7 +44,7 @@ def test_importing_simcore_loads_nothing_heavy(tmp_path: Path) -> None:
     assert not {m for m in modules if m.startswith("simcore.")}
 
 
-@pytest.mark.parametrize("package", ["torch", "scipy", "networkx"])
+@pytest.mark.parametrize("package", ["torch", "scipy", "networkx", *sorted(WEB)])
 def test_what_must_not_load_could_be_loaded(package: str) -> None:
     """A check for absence says nothing where the package is not installed."""
     assert importlib.util.find_spec(package) is not None
@@ -52,7 +53,7 @@ def test_what_must_not_load_could_be_loaded(package: str) -> None:
 @needs_cli
 @pytest.mark.parametrize("arguments", [["--help"], PREDICT], ids=["help", "predict"])
 def test_commands_load_nothing_heavy(arguments: list[str], tmp_path: Path) -> None:
-    assert not loaded(command(arguments), tmp_path) & HEAVY
+    assert not loaded(command(arguments), tmp_path) & (HEAVY | WEB)
 
 
 def test_public_names_are_lazy_and_complete(tmp_path: Path) -> None:
