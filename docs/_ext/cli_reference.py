@@ -12,7 +12,6 @@ from sphinx.util.docutils import SphinxDirective
 
 from simcore.cli.main import app
 
-
 #: The type of an argument: its name says enough.
 _TYPE = re.compile(r" <[^<>]*>$")
 
@@ -38,7 +37,7 @@ def markdown() -> str:
     out: list[str] = []
     for name, command in _commands("simcore", typer.main.get_command(app)):
         context = typer.Context(command, info_name=name)
-        usage = " ".join(p.strip("{}") for p in command.collect_usage_pieces(context))
+        usage = " ".join(re.sub(r"[{}]", "", p) for p in command.collect_usage_pieces(context))
         out += [f"## {name}", "", "```text", f"{name} {usage}", "```", ""]
         paragraphs = (command.help or "").replace("\b", "").split("\n\n")
         out += [line for p in paragraphs for line in (" ".join(p.split()), "")]
