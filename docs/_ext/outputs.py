@@ -113,10 +113,11 @@ def python_output(blocks: list[str], names: dict[str, Any]) -> str:
 
 @contextlib.contextmanager
 def _captured() -> Iterator[io.StringIO]:
-    """Output and remarks in one stream of 80 columns without colour."""
+    """Output and remarks in one stream of 80 columns without colour or a user's defaults."""
     stream = io.StringIO()
-    before = {k: os.environ.get(k) for k in ("COLUMNS", "NO_COLOR")}
-    os.environ.update(COLUMNS="80", NO_COLOR="1")
+    plain = {"COLUMNS": "80", "NO_COLOR": "1", "SIMCORE_CONFIG": "off"}
+    before = {k: os.environ.get(k) for k in plain}
+    os.environ.update(plain)
     try:
         with contextlib.redirect_stdout(stream), contextlib.redirect_stderr(stream):
             yield stream
