@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import plain_docstrings
 import pytest
@@ -35,6 +38,28 @@ def test_reference_names_every_command_and_option() -> None:
         for option in (o for p in command.params for o in p.opts if o.startswith("--")):
             assert option in text, f"{name} {option}"
     assert text.count("| word | meaning |") == text.count("\n## ") + 1
+
+
+@pytest.mark.parametrize(("spent_s", "warned"), [(3.0, False), (16.0, True)])
+def test_a_slow_notebook_is_a_warning(
+    spent_s: float, warned: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("sphinx")
+    import notebook_times
+    from sphinx.util import logging
+
+    said: list[str] = []
+    events: dict[str, Callable[..., None]] = {}
+    clock = iter([100.0, 100.0 + spent_s])
+    logger = SimpleNamespace(info=lambda *_: None, warning=lambda text, *a: said.append(text % a))
+    monkeypatch.setattr(notebook_times, "_children_s", lambda: next(clock))
+    monkeypatch.setattr(logging, "getLogger", lambda _: logger)
+    env = SimpleNamespace(docname="n", nb_metadata={"n": {"exec_data": {"runtime": 90.0}}})
+    app: Any = SimpleNamespace(connect=events.__setitem__, env=env)
+    notebook_times.setup(app)
+    events["source-read"](app, "n", [""])
+    events["doctree-read"](app, None)
+    assert bool(said) is warned
 
 
 def test_every_kind_of_picture_is_on_its_page() -> None:
