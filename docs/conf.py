@@ -13,7 +13,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "docs" / "_ext")]
 
-# The kernels of the notebooks import this tree too.
+# The kernels of the notebooks import this tree too, and leave nothing behind.
+os.environ["SIMCORE_TRACE_CACHE"] = "off"
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
 
 from simcore import __version__  # noqa: E402

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import typer
@@ -10,6 +11,9 @@ from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
 from simcore.cli.main import app
+
+#: The type of an argument: its name says enough.
+_TYPE = re.compile(r" <[^<>]*>$")
 
 
 def _cell(text: str | None) -> str:
@@ -33,13 +37,13 @@ def markdown() -> str:
     out: list[str] = []
     for name, command in _commands("simcore", typer.main.get_command(app)):
         context = typer.Context(command, info_name=name)
-        usage = " ".join(command.collect_usage_pieces(context))
+        usage = " ".join(re.sub(r"[{}]", "", p) for p in command.collect_usage_pieces(context))
         out += [f"## {name}", "", "```text", f"{name} {usage}", "```", ""]
         paragraphs = (command.help or "").replace("\b", "").split("\n\n")
         out += [line for p in paragraphs for line in (" ".join(p.split()), "")]
         records = [p.get_help_record(context) for p in command.params]
         out += ["| word | meaning |", "|---|---|"]
-        out += [f"| `{_cell(r[0])}` | {_cell(r[1])} |" for r in records if r]
+        out += [f"| `{_cell(_TYPE.sub('', r[0]))}` | {_cell(r[1])} |" for r in records if r]
         out.append("")
     return "\n".join(out)
 

@@ -13,7 +13,7 @@ and a table between two of these is made from the validation report:
 
     <!-- errors from: validate/REPORT.md -->  ...  <!-- end of table -->
     <!-- step errors from: …  -->    of step time alone
-    <!-- worst sources from: … -->   of published steps
+    <!-- worst sources from: … -->   of published steps; <!-- sources a, b from: … --> of these
 
 Commands run in the repository, python blocks of a page one after the other, as a reader would.
 """
@@ -26,10 +26,12 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Iterator
-from functools import cache
+from collections.abc import Iterable, Iterator
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
+
+import regimes
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ("README.md", "docs/*.md")
@@ -39,7 +41,8 @@ _COMMAND = re.compile(
 )
 _CODE = re.compile(r"<!-- output of the code above -->\n\n```text\n")
 _TABLE = re.compile(
-    r"<!-- (?P<kind>errors|step errors|worst sources) from: (?P<report>\S+) -->\n\n"
+    r"<!-- (?P<kind>errors|step errors|worst sources|sources (?P<names>[\w, -]+)) "
+    r"from: (?P<report>\S+) -->\n\n"
 )
 NO_BREAK = "\N{NO-BREAK SPACE}"
 QUANTITIES = ("step time", "run time", "speedup", "peak memory", "resident memory")
@@ -74,7 +77,8 @@ def _blocks(text: str, names: dict[str, Any]) -> Iterator[tuple[int, int, str]]:
         if match.re is _TABLE:
             end = text.index("<!-- end of table -->", start)
             report = (ROOT / match["report"]).read_text(encoding="utf-8")
-            yield start, end, TABLES[match["kind"]](report) + "\n"
+            make = TABLES.get(match["kind"]) or partial(chosen_sources, names=match["names"])
+            yield start, end, make(report) + "\n"
             continue
         fence = _FENCE.search(text, start)
         if fence is None:
@@ -111,10 +115,11 @@ def python_output(blocks: list[str], names: dict[str, Any]) -> str:
 
 @contextlib.contextmanager
 def _captured() -> Iterator[io.StringIO]:
-    """Output and remarks in one stream of 80 columns without colour."""
+    """Output and remarks in one stream of 80 columns without colour or a user's defaults."""
     stream = io.StringIO()
-    before = {k: os.environ.get(k) for k in ("COLUMNS", "NO_COLOR")}
-    os.environ.update(COLUMNS="80", NO_COLOR="1")
+    plain = {"COLUMNS": "80", "NO_COLOR": "1", "SIMCORE_CONFIG": "off"}
+    before = {k: os.environ.get(k) for k in plain}
+    os.environ.update(plain)
     try:
         with contextlib.redirect_stdout(stream), contextlib.redirect_stderr(stream):
             yield stream
@@ -156,21 +161,32 @@ def error_table(report: str, wanted: tuple[str, ...] = QUANTITIES) -> str:
     return "\n".join(out) + "\n"
 
 
+def _sources(report: str) -> list[tuple[str, str, str, str]]:
+    """(source, rows, mean error, bias) of the steps that are published by source."""
+    return [
+        (source, n, mape, bias)
+        for _, rows in _sections(report)
+        for source, n, mape, _median, bias, memory_n, _memory in (r for r in rows if len(r) == 7)
+        if n.isdigit() and memory_n.isdigit()
+    ]
+
+
+def _source_table(found: Iterable[tuple[str, str, str, str]]) -> str:
+    head = ["| source of the steps | rows | mean error | bias |", "|---|---|---|---|"]
+    return "\n".join([*head, *(f"| {' | '.join(row)} |" for row in found)]) + "\n"
+
+
 def worst_sources(report: str) -> str:
     """Sources of published steps whose mean error is above a quarter, furthest off first."""
-    found = []
-    for _, rows in _sections(report):
-        tables = [r for r in rows if len(r) == 7 and r[1].isdigit() and r[5].isdigit()]
-        for source, n, mape, _median, bias, _memory_n, _memory in tables:
-            found.append((float(mape.split()[0]), source, n, bias))
-    out = ["| source of the steps | rows | mean error | bias |", "|---|---|---|---|"]
     limit_percent = 25.0
-    out += [
-        f"| {source} | {n} | {mape} % | {bias} |"
-        for mape, source, n, bias in sorted(found, reverse=True)
-        if mape > limit_percent
-    ]
-    return "\n".join(out) + "\n"
+    errors = [(float(row[2].split()[0]), row) for row in _sources(report)]
+    return _source_table(row for error, row in sorted(errors)[::-1] if error > limit_percent)
+
+
+def chosen_sources(report: str, names: str) -> str:
+    """Some sources, in the order asked. Raises KeyError for one that the report does not have."""
+    found = {row[0]: row for row in _sources(report)}
+    return _source_table(found[name.strip()] for name in names.split(","))
 
 
 TABLES = {
@@ -189,6 +205,10 @@ def main(words: list[str]) -> int:
             stale.append(page.relative_to(ROOT).as_posix())
             if "--check" not in words:
                 page.write_text(new, encoding="utf-8")
+    if regimes.stale():
+        stale.append("regimes in docs/limits.md")
+        if "--check" not in words:
+            regimes.main()
     done = "differ" if "--check" in words else "written"
     sys.stdout.write(f"{done}: {', '.join(stale) or 'none'}\n")
     return 1 if stale and "--check" in words else 0

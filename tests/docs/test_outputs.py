@@ -87,3 +87,7 @@ def test_tables_come_from_the_report() -> None:
         "| worse | 1 | 145.0 % | +145.0 % |",
         "| bad | 3 | 45.0 % | -41.0 % |",
     ]
+    assert outputs.chosen_sources(REPORT, "good, worse").splitlines()[2:] == [
+        "| good | 9 | 5.0 % | -4.0 % |",
+        "| worse | 1 | 145.0 % | +145.0 % |",
+    ]

@@ -75,13 +75,14 @@ def test_fetches_are_seen() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)  # half a minute of processor time, on a machine with other work
 @pytest.mark.skipif(bool(missing), reason=f"not installed: {', '.join(missing)} (extra docs)")
 def test_site_builds_and_stays_at_home(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-c", "docs", ".",
          str(tmp_path / "site"), "-d", str(tmp_path / "trees")],
         cwd=ROOT, env={**os.environ, "JUPYTER_PLATFORM_DIRS": "1"},
-        capture_output=True, text=True, check=False, timeout=280,
+        capture_output=True, text=True, check=False, timeout=580,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
     pages = sorted((tmp_path / "site").rglob("*.html"))
