@@ -137,3 +137,12 @@ def test_violations_are_told_together() -> None:
         api.predict("gpt2-medium", "1x2xA100+1x2xT4", tp=2, precision="fp16")
     with pytest.raises(InvalidConfig, match="cannot be combined"):
         api.predict("gpt2-medium", "1x8xA100", tp=2, strategy="manual")
+
+
+@pytest.mark.parametrize(("limit", "held"), [(1, 8.0), (2, 16.0)])
+def test_zero_bubble_stages_hold_what_they_are_allowed(limit: int, held: float) -> None:
+    """Qi et al. 2023, section 4: ZB-1p and ZB-2p let every stage hold p or 2 p micro-batches."""
+    layout = Layout(pp=8, zero_bubble=True, in_flight_limit=limit)
+    steps = np.array([64.0, 4.0])
+    for position in range(8):
+        assert in_flight(layout, position, steps).tolist() == [held, 4.0]

@@ -104,3 +104,32 @@ def test_blind_error_on_published_steps() -> None:
     assert len(verdict.judged) / usable > 0.95
     assert score.mape_frac is not None and score.mape_frac < 0.19
     assert score.median_abs_frac is not None and score.median_abs_frac < 0.15
+    memory = verdict.score("peak_memory", flagged=False)
+    assert memory.mape_frac is not None and memory.mape_frac < 0.12
+    assert memory.coverage80_frac is not None and memory.coverage80_frac > 0.65
+    by_source = verdict.groups("source")
+    allocated = by_source["simumax-b200"]["peak_memory"].mape_frac
+    assert allocated is not None and allocated < 0.01  # the goal, and SimuMax's own is 0.46 %
+
+
+@pytest.mark.parametrize(
+    ("source", "key"),
+    [
+        ("simumax-b200", "peak_allocated_bytes"),
+        ("pytorch-torchtitan", "peak_reserved_bytes"),
+        ("bigscience-bloom", "peak_shown_bytes"),
+    ],
+)
+def test_a_memory_figure_is_what_its_source_counts(tmp_path: Path, source: str, key: str) -> None:
+    case = one(tmp_path, ROW.replace("a,x,", f"a,{source},"))
+    assert {k for k in case.measured if k.startswith("peak")} == {key}
+    assert case.columns["memory_definition"] == key.split("_")[1]
+
+
+def test_measured_memory_moves_no_prediction(tmp_path: Path) -> None:
+    a, b = (
+        judge([read_table(path)]).judged[0].prediction.memory
+        for path, figure in ((tmp_path / "a.csv", "40.5"), (tmp_path / "b.csv", "70.25"))
+        if path.write_text(HEAD + ROW.replace("40.5", figure), encoding="utf-8")
+    )
+    assert a == b

@@ -300,7 +300,7 @@ _WIDE_WORDS = ("fp32 grad acc", "grad reduce fp32")
 def _loss(row: Row) -> str:
     """The program's loss; stas00's one row without its fused kernel says what it would be with."""
     loss = _LOSS.get(row["source"], "eager")
-    if loss == "compiled" and (dated := _DATED.search(row["source_ref"])):
+    if loss == "compiled" and (dated := _DATED.search(row.get("source_ref", ""))):
         loss = "compiled" if dated[0] >= _LOSS_COMPILED else "eager"
     return "eager" if loss == "chunked" and "with Liger" in row.get("notes", "") else loss
 
