@@ -55,7 +55,7 @@ _EITHER = {
     "grad_accum": ("global_batch",),
     "steps": ("epochs",),
     "epochs": ("steps",),
-    "gpus": ("nnodes", "nproc_per_node"),
+    "gpus": ("nnodes", "nproc_per_node", "clusters"),
 }
 
 

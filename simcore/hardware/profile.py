@@ -21,6 +21,7 @@ from simcore.base.database import (
     Record,
     check_record,
     fold_name,
+    parse_shipped,
     read_yaml,
     shipped_root,
 )
@@ -379,11 +380,7 @@ _ENTRY = re.compile(r"^      (\S+): \{.*\n", re.MULTILINE)
 
 
 def _sources(text: str) -> Mapping[str, Any]:
-    from ruamel.yaml import YAML
-
-    found: Mapping[str, Any] = YAML(typ="safe", pure=True).load(_SOURCES.findall(text)[0])[
-        "sources"
-    ]
+    found: Mapping[str, Any] = parse_shipped(_SOURCES.findall(text)[0])["sources"]
     return found
 
 
@@ -398,12 +395,10 @@ def _text(path: Path) -> str:
 @lru_cache(maxsize=256)
 def _efficiencies(text: str, names: tuple[str, ...], path: Path) -> Mapping[str, Any]:
     """The efficiency tables with the lines of ``names`` only: a tenth of the file to parse."""
-    from ruamel.yaml import YAML
-
     wanted = "".join(_SECTION.findall(text))
     wanted = _ENTRY.sub(lambda m: m[0] if m[1].strip("'\"") in names else "", wanted)
     try:
-        data = YAML(typ="safe", pure=True).load(wanted)
+        data = parse_shipped(wanted)
     except Exception as err:
         problem = (str(err).splitlines() or [""])[0]
         raise DataError(f"not valid YAML: {problem}", file=path) from None

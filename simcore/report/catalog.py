@@ -174,7 +174,7 @@ def _optimizer_rows() -> Listing:
     from simcore.strategy.precision import OPTIMIZERS
 
     found = [OPTIMIZERS[name] for name in OPTIMIZERS]
-    rows = [[o.name, str(o.state_bytes), o.meaning] for o in found]
+    rows = [[o.name, f"{o.state_bytes:.3g}", o.meaning] for o in found]
     data = [{"name": o.name, "state_bytes": o.state_bytes, "meaning": o.meaning} for o in found]
     return ["optimizer", "state bytes", "meaning"], rows, data
 

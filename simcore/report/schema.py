@@ -131,7 +131,9 @@ def build() -> Schema:
         "memory_bytes": _memory(),
         "margin_frac": _of("number", "Share of the capacity left; negative: does not fit."),
         "fixes": _texts("Changes that make it fit, each computed; empty where it fits."),
-        "bound_by": _text("The resource whose doubling gains most, or 'fixed costs'."),
+        "bound_by": _text(
+            "The resource whose doubling gains most, two that bind together, or 'fixed costs'."
+        ),
         "what_if": _list(
             "Twice as much of one resource, best first.",
             {

@@ -153,8 +153,9 @@ def run(p: Prediction) -> str:
 def gains(p: Prediction, most: int = 3) -> list[str]:
     """What twice of each resource that is worth it would give."""
     worth = [w for w in p.what_if if w.gain_frac >= WORTH_FRAC][:most]
+    binding = "of both" if " and " in p.bound_by else "of it"
     return [
-        f"x2 {'of it' if w.resource == p.bound_by else w.resource}: "
+        f"x2 {binding if w.resource == p.bound_by else w.resource}: "
         f"{format_seconds(w.step_time_s)} ({percent(-w.gain_frac, signed=True)})"
         for w in worth
     ]

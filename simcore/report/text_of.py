@@ -10,6 +10,7 @@ from simcore.engine.result import Comparison, MemoryResult, Prediction
 from simcore.engine.scaling import Scaling
 from simcore.engine.sweep import Sweep
 from simcore.engine.timeline import Timeline
+from simcore.report.names import told_apart
 from simcore.report.scaling import render_scaling
 from simcore.report.sweep import render_sweep
 from simcore.report.tables import table
@@ -76,7 +77,7 @@ def _timeline(t: Timeline) -> str:
 @text_of.register
 def _comparison(c: Comparison) -> str:
     rows = [list(row) for row in comparison_rows(c)]
-    head = ["", *(p.cluster for p in c.predictions)]
+    head = ["", *(", ".join(words) for words in told_apart(c.predictions))]
     return table(head, rows, right=range(1, len(head))) + "\n"
 
 

@@ -13,6 +13,7 @@ from simcore.engine.scaling import Scaling
 from simcore.engine.sweep import Sweep
 from simcore.engine.timeline import Timeline
 from simcore.report.html.parts import Card, Table, numeric, pictures
+from simcore.report.names import told_apart
 from simcore.report.terms import COMPUTE_PARTS, HIDDEN, memory_label, time_label
 from simcore.report.text_of import comparison_rows, text_of
 from simcore.report.words import figure, gigabytes, percent, plural
@@ -249,14 +250,14 @@ def _sweep(s: Sweep) -> Card:
 
 def comparison_table(c: Comparison) -> Table:
     """One column a prediction."""
-    head = ("quantity", *(p.cluster for p in c.predictions))
+    head = ("quantity", *(", ".join(words) for words in told_apart(c.predictions)))
     return Table("side by side", head, comparison_rows(c), numeric(*range(1, len(head))))
 
 
 @card_of.register
 def _comparison(c: Comparison) -> Card:
     return Card(
-        title=" or ".join(dict.fromkeys(p.cluster for p in c.predictions)),
+        title=" or ".join(dict.fromkeys(", ".join(w) for w in told_apart(c.predictions))),
         tables=(comparison_table(c),),
         pictures=pictures(
             ("time", list(c.predictions), "step time by term, side by side"),

@@ -10,6 +10,7 @@ import io
 import re
 from importlib import import_module
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from simcore.base.errors import UnknownName, UsageError
@@ -34,6 +35,7 @@ FORMATS = ("svg", "png")
 _DPI = 150
 _PATH, _LONG = re.compile(r' d="[^"]*"'), re.compile(r"-?\d+\.\d{3,}")
 #: The same picture gives the same file; text stays text, so that pages can select and scale it.
+_SETTINGS = Lock()  # matplotlib's settings are the process's: one thread at a time
 _SVG = {"svg.hashsalt": "simcore", "svg.fonttype": "none"}
 #: Fonts of a page: DejaVu Sans, which the picture was laid out with, is wider than all of these.
 _FONTS = "DejaVu Sans, Verdana, system-ui, sans-serif"
@@ -72,7 +74,7 @@ def svg_file(figure: Figure) -> str:
     import matplotlib
 
     text = io.StringIO()
-    with matplotlib.rc_context(_SVG):
+    with _SETTINGS, matplotlib.rc_context(_SVG):
         figure.savefig(text, format="svg", metadata={"Date": None})
     return _PATH.sub(lambda m: _LONG.sub(_shorter, m[0]), text.getvalue())
 

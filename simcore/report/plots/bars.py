@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.container import BarContainer
 
 from simcore.engine.result import MemoryResult, Prediction
+from simcore.report.names import told_apart
 from simcore.report.plots.canvas import SMALL, TEXT, fill_of, plain
 from simcore.report.terms import HIDDEN
 
@@ -44,16 +45,7 @@ def names_of(predictions: Sequence[Prediction]) -> list[str]:
     """What tells the predictions apart: the cluster, and what else differs; one needs no name."""
     if len(predictions) == 1:
         return [""]
-    words = [
-        [p.model for p in predictions],
-        [p.cluster for p in predictions],
-        [p.strategy for p in predictions],
-        [p.layout for p in predictions],
-        [p.precision for p in predictions],
-        [f"micro-batch {p.micro_batch}" for p in predictions],
-    ]
-    telling = [w for i, w in enumerate(words) if i == 1 or len(set(w)) > 1]
-    return ["\n".join(filter(None, rows)) for rows in zip(*telling, strict=True)]
+    return ["\n".join(words) for words in told_apart(predictions)]
 
 
 def title_of(predictions: Sequence[Prediction], what: str) -> str:

@@ -43,7 +43,7 @@ def draw(verdict: dict[str, Any]) -> Drawing:
         figure.text(0.5, 0.5, "no row could be compared", ha="center", fontsize=TEXT)
         return figure
     panels = figure.subplots(math.ceil(len(kinds) / 2), min(len(kinds), 2), squeeze=False).flat
-    for axes, quantity in zip(panels, kinds, strict=False):
+    for quantity, axes in zip(kinds, panels, strict=False):
         _panel(axes, [r for r in rows if r["quantity"] == quantity], quantity, verdict)
     for axes in list(panels):  # what is left of the grid
         axes.set_visible(False)
