@@ -19,18 +19,21 @@ from pathlib import Path
 from typing import Any
 
 from simcore.base.errors import DataError, InvalidConfig, nearest
-from simcore.cli.job import JOB
+from simcore.cli.job import job_words
 
 LOCAL = "simcore.toml"
 TABLE = "defaults"
-#: Keys of the table: what ``predict`` takes to describe a job.
-KEYS = ("model", "gpus", *JOB)
 #: Of a job whose launch file is given, only where it runs and how it is calibrated.
 _BESIDE_LAUNCH = ("model", "gpus", "network", "node", "calibration")
 #: A word that is given makes a default of these void.
 _RIVALS = {"global_batch": ("grad_accum",), "grad_accum": ("global_batch",)}
 #: Values that may be a file, which is then found beside the configuration.
 _FILES = ("model", "calibration", "launch")
+
+
+def keys() -> tuple[str, ...]:
+    """Keys of the table: what ``predict`` takes to describe a job."""
+    return ("model", "gpus", *job_words())
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +91,7 @@ def _read(path: Path, problems: list[str]) -> dict[str, Any]:
         raise DataError(f"cannot be read: {err.strerror}", file=path) from None
     table = data.pop(TABLE, {})
     for key in data:
-        hint = f": settings stand under [{TABLE}]" if _word(key) in KEYS else _near(key, (TABLE,))
+        hint = f": settings stand under [{TABLE}]" if _word(key) in keys() else _near(key, (TABLE,))
         problems.append(f"{_place(path, text, key)}: unknown key {key!r}{hint}")
     if not isinstance(table, dict):
         problems.append(f"{_place(path, text, TABLE)}: {TABLE!r} must be a table")
@@ -96,8 +99,8 @@ def _read(path: Path, problems: list[str]) -> dict[str, Any]:
     found = {}
     for key, value in table.items():
         word = _word(key)
-        if word not in KEYS:
-            known = tuple(k.replace("_", "-") for k in KEYS)
+        if word not in keys():
+            known = tuple(k.replace("_", "-") for k in keys())
             problems.append(f"{_place(path, text, key)}: unknown key {key!r}{_near(key, known)}")
         elif (plain := _plain(word, value, path)) is None:
             problems.append(

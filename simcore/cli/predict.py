@@ -11,7 +11,7 @@ import typer
 from simcore.cli import names
 from simcore.cli.config import with_defaults
 from simcore.cli.emit import emit_problems, warn_unknown, write_launch
-from simcore.cli.job import job_options
+from simcore.cli.job import job_options, job_words
 from simcore.cli.memory_files import path_problems, write_files
 from simcore.cli.output import colour_wanted, complain, write
 from simcore.cli.values import number
@@ -28,6 +28,7 @@ def _option(flag: str, metavar: str, text: str, complete: names.Completer | None
 
 
 def predict(
+    ctx: typer.Context,
     model: Annotated[
         str | None,
         _option("--model", "NAME", "What to train (needed): `simcore list models`, a YAML or "
@@ -185,18 +186,8 @@ def predict(
     What is not given takes the model's own default and is marked (default). Exit code 0: it
     fits, 1: it does not, 2: the command is wrong.
     """
-    words, told = with_defaults(
-        {
-            "model": model, "gpus": gpus, "inputs": inputs, "strategy": strategy,
-            "micro_batch": micro_batch, "grad_accum": grad_accum, "global_batch": global_batch,
-            "tp": tp, "pp": pp, "vpp": vpp, "cp": cp, "ep": ep, "precision": precision,
-            "recompute": recompute, "main_grads": main_grads, "optimizer": optimizer,
-            "offload": offload, "network": network, "node": node, "nnodes": nnodes,
-            "nproc_per_node": nproc_per_node, "seq_len": seq_len, "lora_rank": lora_rank,
-            "lora_targets": lora_targets, "quantised_base": quantised_base,
-            "calibration": calibration, "launch": launch,
-        }
-    )  # fmt: skip
+    given = {k: v for k, v in ctx.params.items() if k in ("model", "gpus", *job_words())}
+    words, told = with_defaults(given)
     model, gpus, launch = words["model"], words["gpus"], words["launch"]
     problems: list[str] = path_problems(memory_snapshot, memory_plot)
     problems += view_problems(plot, plot_kind, scaling, explain, emit)

@@ -22,7 +22,7 @@ def config(
       network = "ib-hdr"
     Keys are the options of `simcore predict` without their dashes.
     """
-    from simcore.cli.config import KEYS, files, settings
+    from simcore.cli.config import files, keys, settings
 
     found = settings()
     if as_json:
@@ -35,7 +35,7 @@ def config(
                     "defaults": {
                         k: {"value": s.value, "file": str(s.file)} for k, s in found.items()
                     },
-                    "keys": list(KEYS),
+                    "keys": list(keys()),
                 }
             )
         )

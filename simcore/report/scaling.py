@@ -5,20 +5,20 @@ from __future__ import annotations
 from simcore.base.interval import Interval
 from simcore.engine.scaling import Scaling
 from simcore.report.tables import table
-from simcore.report.words import figure, percent
+from simcore.report.words import WIDTH, figure, percent, plural
 
-#: Characters of the drawn efficiency: one for each 5 %.
-BAR = 20
+#: Characters of the drawn efficiency, the widest that has room.
+BARS = (20, 16, 12, 10)
 
 
-def bar(frac: Interval) -> str:
-    """An efficiency as ``=====-----``: ``=`` up to it, ``-`` where its interval ends, 100 % full.
+def bar(frac: Interval, width: int) -> str:
+    """An efficiency as ``==|====---`` of ``width`` characters at 100 %.
 
-    The low end of the interval is marked with ``|``.
+    ``=`` up to it, ``|`` at the low end of its interval, ``-`` up to the high end.
     """
-    at = max(0, min(BAR, round(frac.value * BAR)))
-    low = max(0, min(at, round(frac.low * BAR)))
-    high = max(at, min(BAR, round(frac.high * BAR)))
+    at = max(0, min(width, round(frac.value * width)))
+    low = max(0, min(at, round(frac.low * width)))
+    high = max(at, min(width, round(frac.high * width)))
     drawn = ["="] * at + ["-"] * (high - at)
     if 0 < low < at:
         drawn[low - 1] = "|"
@@ -27,34 +27,41 @@ def bar(frac: Interval) -> str:
 
 def render_scaling(s: Scaling) -> str:
     """The curve in 80 columns; ``*`` marks what does not fit."""
-    measured = {m.n_gpus: m for m in s.measured}
-    rows = []
-    for p in s.points:
-        found = measured.get(p.n_gpus)
-        rows.append(
-            [
-                f"{p.n_gpus:,}{'' if p.fits else '*'}",
-                figure(p.samples_per_s.value),
-                figure(p.speedup.value),
-                f"{figure(p.speedup.low)} to {figure(p.speedup.high)}",
-                percent(p.efficiency_frac.value),
-                bar(p.efficiency_frac),
-                figure(found.speedup) if found else "",
-            ]
-        )
-    unit = f"{s.sample_unit}s/s" if not s.sample_unit.endswith("s") else f"{s.sample_unit}/s"
-    head = ["GPUs", unit, "speed-up", "80 %", "effic.", f"0{'100 %':>{BAR - 1}}", "measured"]
+    drawn = ""
+    for width in BARS:
+        drawn = _table(s, width)
+        if max(map(len, drawn.splitlines())) <= WIDTH:
+            break
     lines = [
         f"{s.model} on {s.gpu}, {s.strategy}, micro-batch {s.micro_batch:,} kept",
         "",
-        table(head, rows, right=(0, 1, 2, 3, 4, 6)),
+        drawn,
         "",
         "= efficiency, | and - its 80 % interval",
     ]
-    if any(m.over == "predicted" for m in s.measured):
-        lines.append("measured: the speed-up over the predicted rate of one GPU")
-    elif s.measured:
-        lines.append("measured: the speed-up over the measured rate of one GPU")
+    for over in dict.fromkeys(m.over for m in s.measured):
+        lines.append(f"measured: the speed-up over the {over} rate of one GPU")
     if any(not p.fits for p in s.points):
         lines.append("* does not fit in memory")
     return "\n".join(lines) + "\n"
+
+
+def _table(s: Scaling, width: int) -> str:
+    measured = {m.n_gpus: figure(m.speedup) for m in s.measured}
+    head = ["GPUs", f"{plural(s.sample_unit)}/s", "speed-up", "80 %", "effic.",
+            f"0{'100 %':>{width - 1}}"]  # fmt: skip
+    rows = [
+        [
+            f"{p.n_gpus:,}{'' if p.fits else '*'}",
+            figure(p.samples_per_s.value),
+            figure(p.speedup.value),
+            f"{figure(p.speedup.low)} to {figure(p.speedup.high)}",
+            percent(p.efficiency_frac.value),
+            bar(p.efficiency_frac, width),
+        ]
+        for p in s.points
+    ]
+    if measured:
+        head.append("measured")
+        rows = [[*row, measured.get(p.n_gpus, "")] for row, p in zip(rows, s.points, strict=True)]
+    return table(head, rows, right=(0, 1, 2, 3, 4, 6))

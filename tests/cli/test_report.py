@@ -30,11 +30,13 @@ def test_every_option_of_a_job_reaches_the_report(simcore: Callable, tmp_path: P
 
 
 def test_report_and_predict_take_the_same_job(simcore: Callable) -> None:
-    from simcore.cli.job import JOB
+    from simcore.cli.job import job_words
+    from simcore.engine.request import Options
 
+    assert set(job_words()) <= set(Options.__annotations__), "read as a word of the api"
     told = simcore("report", "--help").out
     asked = simcore("predict", "--help").out
-    for word in JOB:
+    for word in job_words():
         flag = {"inputs": "input"}.get(word, word.replace("_", "-"))
         assert f"--{flag} " in told and f"--{flag} " in asked, flag
 

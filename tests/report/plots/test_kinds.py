@@ -60,6 +60,17 @@ def test_the_overview_is_both(answer: api.Prediction) -> None:
     assert below.get_xlabel() == "memory [GB]"
 
 
+def test_every_term_has_a_fill_of_its_own() -> None:
+    """One that the breakdown gains needs one here: white crosses are what nobody named."""
+    from simcore.report.terms import MEMORY, TIME
+
+    assert set(TIME) - {"compute", HIDDEN} <= set(canvas.TIME_ORDER)
+    assert set(MEMORY) <= set(canvas.MEMORY_ORDER)
+    for order in (canvas.TIME_ORDER, canvas.MEMORY_ORDER):
+        fills = [canvas.FILLS[t] for t in order]
+        assert len(set(fills)) == len(fills)
+
+
 def test_neighbours_in_every_stack_differ_without_colour(answer: api.Prediction) -> None:
     for order in (canvas.TIME_ORDER, canvas.MEMORY_ORDER):
         hatches = [canvas.FILLS[t][1] for t in order]
