@@ -422,7 +422,7 @@ class Profile:
         key = ("spread", cluster, peak, workload, conv_frac)
         if key not in self._seen:
             if len(self._seen) >= _MOST_SEEN:  # a server sees ever new clusters
-                self._seen.clear()
+                self._seen.pop(next(iter(self._seen)), None)
             gpu = cluster.groups[0].gpu
             intra, inter = cluster_paths(cluster)
             node, link = places(cluster)

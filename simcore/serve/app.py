@@ -18,7 +18,7 @@ from simcore import __version__, api
 from simcore.base.errors import SimcoreError
 from simcore.serve import downloads
 from simcore.serve.docs import docs_page
-from simcore.serve.guard import RATE, Guard, TooBusyError, Worker, busy, refusal
+from simcore.serve.guard import MOST_REPORTS, RATE, Guard, TooBusyError, Worker, busy, refusal
 from simcore.serve.problems import Problems, of_error, of_validation
 from simcore.serve.query import LaunchQuery, SetUp, arguments, predicted
 from simcore.serve.scaling import Scaling, scaling
@@ -51,7 +51,7 @@ class Uploaded(BaseModel):
 
 def create_app(*, hosts: tuple[str, ...] = (), rate: int = RATE) -> FastAPI:
     """The application; ``hosts`` are the names it answers to, empty for any."""
-    worker, uploads = Worker(), Uploads()
+    worker, reporter, uploads = Worker(), Worker(MOST_REPORTS), Uploads()
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
@@ -67,7 +67,7 @@ def create_app(*, hosts: tuple[str, ...] = (), rate: int = RATE) -> FastAPI:
         lifespan=lifespan,
     )
     _add_pages(app)
-    _add_api(app, worker, uploads)
+    _add_api(app, worker, reporter, uploads)
     _add_errors(app)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
     app.add_middleware(Guard, hosts=hosts, rate=rate)
@@ -84,7 +84,7 @@ def _add_pages(app: FastAPI) -> None:
         return HTMLResponse(docs_page(app.openapi()))
 
 
-def _add_api(app: FastAPI, worker: Worker, uploads: Uploads) -> None:
+def _add_api(app: FastAPI, worker: Worker, reporter: Worker, uploads: Uploads) -> None:
     @app.get("/api/v1/choices", summary="Names that options take", responses={429: _WRONG[429]})
     async def get_choices() -> dict[str, tuple[str, ...]]:
         return await worker.run(api.choices)
@@ -98,7 +98,12 @@ def _add_api(app: FastAPI, worker: Worker, uploads: Uploads) -> None:
         return await worker.run(_counted(scaling), asked, uploads)
 
     def file(
-        path: str, summary: str, make: Callable[..., downloads.Download], kind: str, schema: Any
+        path: str,
+        summary: str,
+        make: Callable[..., downloads.Download],
+        kind: str,
+        schema: Any,
+        by: Worker = worker,
     ) -> None:
         content = {"content": {kind: {"schema": schema}}, "description": summary}
 
@@ -110,7 +115,7 @@ def _add_api(app: FastAPI, worker: Worker, uploads: Uploads) -> None:
             responses={**_WRONG, 200: content},
         )
         async def get_file(asked: Asked) -> Response:
-            found: downloads.Download = await worker.run(_counted(make), asked, uploads)
+            found: downloads.Download = await by.run(_counted(make), asked, uploads)
             return found.response()
 
     file("/api/v1/predict", "The prediction as `simcore predict --json` has it",
@@ -118,7 +123,7 @@ def _add_api(app: FastAPI, worker: Worker, uploads: Uploads) -> None:
     file("/api/v1/trace", "One step as a trace for ui.perfetto.dev",
          downloads.as_trace, "application/json", {"type": "object"})  # fmt: skip
     file("/api/v1/report", "The answer as one self-contained HTML file",
-         downloads.as_html, "text/html", {"type": "string"})  # fmt: skip
+         downloads.as_html, "text/html", {"type": "string"}, reporter)  # fmt: skip
 
     @app.get(
         "/api/v1/launch",

@@ -31,11 +31,10 @@ def docs_page(schema: dict[str, Any]) -> str:
         '<p>For programs: <a href="/openapi.json">openapi.json</a>. A page\'s own link has the '
         "same parameters: copy its query behind any of these paths.</p>",
     ]
-    parts += [
-        _operation(method, path, operation, schema)
-        for path, methods in schema["paths"].items()
-        for method, operation in methods.items()
-    ]
+    told: set[str] = set()
+    for path, methods in schema["paths"].items():
+        for method, operation in methods.items():
+            parts.append(_operation(method, path, operation, schema, told))
     parts.append("</main></body></html>\n")
     return "".join(parts)
 
@@ -46,16 +45,24 @@ def _text(text: str) -> str:
     return "".join(f"<code>{p}</code>" if i % 2 else p for i, p in enumerate(pieces))
 
 
-def _operation(method: str, path: str, operation: dict[str, Any], schema: dict[str, Any]) -> str:
+def _operation(
+    method: str, path: str, operation: dict[str, Any], schema: dict[str, Any], told: set[str]
+) -> str:
+    """One operation; parameters that another had already (``told``) are named, not repeated."""
     parameters = operation.get("parameters", [])
-    rows = "".join(_parameter(p) for p in parameters)
+    new = [p for p in parameters if p["name"] not in told]
+    told |= {p["name"] for p in parameters}
     table = (
-        '<div class="scroll" tabindex="0" role="region" aria-label="Parameters"><table><thead>'
-        "<tr><th>parameter</th><th>type</th><th>meaning</th><th>example</th></tr></thead>"
-        f"<tbody>{rows}</tbody></table></div>"
-        if rows
-        else "<p>No parameters.</p>"
+        '<div class="scroll" tabindex="0" role="region" aria-label="Parameters of '
+        f'{escape(path)}"><table><thead><tr><th>parameter</th><th>type</th><th>meaning</th>'
+        f"<th>example</th></tr></thead><tbody>{''.join(map(_parameter, new))}</tbody></table></div>"
+        if new
+        else ""
     )
+    if len(new) < len(parameters):
+        table = f"<p>Those of a set-up, as above{', and:' if new else '.'}</p>{table}"
+    if not parameters:
+        table = "<p>None.</p>"
     answers = "".join(
         f"<li><code>{escape(code)}</code> {_text(found.get('description', ''))}"
         f"{_kinds(found, schema)}</li>"

@@ -36,6 +36,8 @@ RATE = 120
 COSTS = {"/api/v1/scaling": 4, "/api/v1/trace": 4, "/api/v1/report": 60, "/api/v1/uploads": 8}
 #: Requests that may wait for the one thread that predicts.
 MOST_WAITING = 24
+#: A report takes seconds: it has a thread of its own, and few may wait for that.
+MOST_REPORTS = 3
 #: A body that is too large is read and dropped up to this, so that its sender hears why.
 DRAINED_BYTES = 64 * MIB
 #: Nothing from elsewhere, nothing inline, in no frame.
@@ -64,17 +66,17 @@ def refusal(status: int, message: str, **headers: str) -> JSONResponse:
 
 
 class Worker:
-    """One thread that predicts: requests wait their turn, and too many are turned away."""
+    """One thread that works: requests wait their turn, and too many are turned away."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_waiting: int = MOST_WAITING) -> None:
         self._limiter: anyio.CapacityLimiter | None = None
-        self._waiting = 0
+        self._waiting, self._most = 0, most_waiting
 
     async def run(self, work: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """``work(…)`` in the thread. Raises TooBusyError."""
         if self._limiter is None:  # belongs to the running event loop
             self._limiter = anyio.CapacityLimiter(1)
-        if self._waiting >= MOST_WAITING:
+        if self._waiting >= self._most:
             raise TooBusyError
         self._waiting += 1
         try:

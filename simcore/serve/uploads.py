@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
+from threading import Lock
 from typing import Any, Literal
 
 from simcore import api
@@ -37,9 +38,10 @@ def _bounded(model: api.ModelSource, file: str) -> api.ModelSource:
 
 
 class Uploads:
-    """The last ``KEPT`` files that were uploaded. Used by one thread at a time."""
+    """The last ``KEPT`` files that were uploaded."""
 
     def __init__(self) -> None:
+        self._lock = Lock()
         self._kept: OrderedDict[str, tuple[Kind, Any]] = OrderedDict()
 
     def add(self, kind: Kind, raw: bytes) -> tuple[str, Any]:
@@ -52,12 +54,13 @@ class Uploads:
             text = decode(raw, file, MAX_YAML_BYTES)
             found = api.read_calibration(text, file)
         name = PREFIX + hashlib.sha256(f"{kind}\n{text}".encode()).hexdigest()[:_ID_LENGTH]
-        if name in self._kept:  # the record that other requests have cached their work by
-            found = self._kept[name][1]
-        self._kept[name] = (kind, found)
-        self._kept.move_to_end(name)
-        while len(self._kept) > KEPT:
-            self._kept.popitem(last=False)
+        with self._lock:
+            if name in self._kept:  # the record that other requests have cached their work by
+                found = self._kept[name][1]
+            self._kept[name] = (kind, found)
+            self._kept.move_to_end(name)
+            while len(self._kept) > KEPT:
+                self._kept.popitem(last=False)
         return name, found
 
     def model(self, name: str) -> Any:
@@ -69,10 +72,11 @@ class Uploads:
         return self._of("calibration", name)
 
     def _of(self, kind: Kind, name: str) -> Any:
-        found_kind, found = self._kept.get(name, (None, None))
-        if found_kind != kind:
-            raise UnknownUpload(kind)
-        self._kept.move_to_end(name)
+        with self._lock:
+            found_kind, found = self._kept.get(name, (None, None))
+            if found_kind != kind:
+                raise UnknownUpload(kind)
+            self._kept.move_to_end(name)
         return found
 
 

@@ -71,6 +71,8 @@ def test_the_wheel_holds_the_databases_and_nothing_of_the_rest(wheel: Path) -> N
     assert {n.split("/")[0].split("-")[0] for n in names} == {"simcore"}
     modules = {p.relative_to(ROOT).as_posix() for p in (ROOT / "simcore").rglob("*.py")}
     assert {n for n in names if n.endswith(".py")} == modules
+    static = {p.relative_to(ROOT).as_posix() for p in (ROOT / "simcore/serve/static").iterdir()}
+    assert len(static) >= 10 and static <= names
 
 
 def test_the_network_is_blocked(installed: Path, tmp_path: Path) -> None:

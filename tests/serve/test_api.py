@@ -8,8 +8,10 @@ from pathlib import Path
 import jsonschema
 import pytest
 from starlette.testclient import TestClient
+from typer.main import get_command
 
 from simcore import api
+from simcore.cli.main import app
 from simcore.report.schema import build
 from simcore.report.text import render
 from simcore.report.trace import to_trace
@@ -153,7 +155,7 @@ def test_scaling_multiplies_a_mixed_cluster(client: TestClient) -> None:
         ({"strategy": "zero9"}, "strategy", "unknown strategy"),
         ({"strategy": "dp"}, "strategy", "one node"),
         ({"precision": "fp7"}, "precision", "unknown precision"),
-        ({"optimizer": "lion"}, "optimizer", "unknown optimizer"),
+        ({"optimizer": "shampoo"}, "optimizer", "unknown optimizer"),
         ({"recompute": "some"}, "recompute", "unknown recompute"),
         ({"offload": "weights"}, "offload", "unknown offload"),
         ({"offload": "optimizer:cpu", "strategy": "ddp"}, "offload", "needs zero"),
@@ -232,6 +234,15 @@ def test_static_files_end_at_their_folder(client: TestClient) -> None:
 def test_words_become_records_and_not_strings() -> None:
     found = arguments(SetUp(**SEED), Uploads())
     assert not isinstance(found["model"], str)
+
+
+def test_a_set_up_says_what_the_command_line_does_but_for_files_and_code() -> None:
+    words = {p.name for p in get_command(app).commands["predict"].params}  # type: ignore[attr-defined]
+    files = {"launch", "inputs", "trace", "plot", "memory_snapshot", "memory_plot", "watch"}
+    torchrun = {"nnodes", "nproc_per_node"}  # `gpus` has the counts
+    shown = {"as_json", "emit", "explain", "scaling", "plot_kind", "help"}
+    assert words - set(SetUp.model_fields) <= files | torchrun | shown
+    assert set(SetUp.model_fields) <= words
 
 
 # -- the page -------------------------------------------------------------------------------------

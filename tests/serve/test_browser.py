@@ -10,7 +10,6 @@ import json
 import os
 import shutil
 import statistics
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -90,11 +89,16 @@ def opened(browser: Browser, server: str) -> Iterator[Opened]:
 
 
 def until(page: Page, condition: str) -> None:
-    """Wait for a condition: page.wait_for_function is stopped by the page's security policy."""
-    give_up = time.monotonic() + 10.0
-    while not page.evaluate(f"!!({condition})"):
-        assert time.monotonic() < give_up, condition
-        page.wait_for_timeout(20)
+    """Wait in the page for a condition; page.wait_for_function is against its security policy."""
+    page.evaluate(
+        f"""new Promise((done, fail) => {{
+          const end = performance.now() + 10000;
+          const look = () => ({condition}) ? done()
+            : performance.now() > end ? fail(new Error({json.dumps(condition)}))
+            : setTimeout(look, 10);
+          look();
+        }})"""
+    )
 
 
 def updated(page: Page, act: Callable[[], object]) -> None:
@@ -183,6 +187,7 @@ def test_every_control_changes_the_answer_and_the_link(opened: Opened) -> None:
         by_place.setdefault(where, []).append(name)
     for where, names in by_place.items():
         page = opened(where)
+        page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
         for name in names:
             _, value, word, said = MOVES[name]
             before = page.locator("#cards").inner_text()

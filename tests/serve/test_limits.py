@@ -230,3 +230,15 @@ def test_a_page_of_another_site_uploads_nothing(client: TestClient) -> None:
             "/api/v1/uploads", params={"kind": "model"}, content=body, headers={"Origin": origin}
         )
         assert found.status_code == status, origin
+
+
+def test_a_report_of_uploads_is_one_file(client: TestClient) -> None:
+    _, model = upload(client, "model", json.dumps(LLAMA))
+    _, calibration = upload(client, "calibration", CALIBRATION)
+    words = {"model": model["name"], "calibration": calibration["name"], "gpus": "1x2xA6000ada"}
+    found = client.get("/api/v1/report", params=words)
+    assert found.status_code == 200, found.text
+    assert "latte-ddp" in found.text
+    assert "$(rm" not in found.headers["content-disposition"]
+    assert "http" not in found.headers["content-disposition"]
+    assert len(found.content) < MIB

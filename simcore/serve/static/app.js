@@ -228,4 +228,7 @@ async function start() {
   addEventListener("resize", renderScaling);
 }
 
-start();
+start().catch((err) => {
+  $("cards").replaceChildren(h("p", { class: "error" }, err.message));
+  if (!(err instanceof Wrong)) throw err;
+});

@@ -19,7 +19,7 @@ const GROUPS = [
     { name: "nodes", label: "Nodes", kind: "slider", steps: NODES, part: true },
     { name: "gpu", label: "GPU", kind: "select", needed: true, part: true, wide: true },
     { name: "perNode", label: "GPUs a node", kind: "number", part: true },
-    { name: "network", label: "Network between nodes", kind: "text", hint: "as usual (default)" },
+    { name: "network", label: "Network between nodes", kind: "text", hint: "(default)" },
     { name: "gpus", label: "", kind: "error" },
   ]],
   ["Strategy", [
