@@ -81,6 +81,7 @@ def rates(**changes: Any) -> ClassRates:
         "nvme_read_bytes_per_s": INF,
         "nvme_write_bytes_per_s": INF,
         "overlap_slowdown_frac": 0.0,
+        "comm_slowdown_frac": 0.0,
         "cores": 16,
         "ranks_per_socket": 1.0,
         "gpus_per_node": 1,

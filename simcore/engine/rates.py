@@ -39,6 +39,7 @@ class ClassRates:
     nvme_read_bytes_per_s: float
     nvme_write_bytes_per_s: float
     overlap_slowdown_frac: float
+    comm_slowdown_frac: float
     cores: int
     ranks_per_socket: float
     gpus_per_node: int
@@ -75,6 +76,9 @@ def class_rates(group: NodeGroup, precision: Precision, profile: Profile) -> Cla
             flop[i] = peak * profile.compute_efficiency(kind, peak_name, gpu).value
         else:
             flop[i] = np.inf
+    # Ranks on the cores of one host share caches and memory; measured on it, else none.
+    compute_share, memory_share = profile.shared_rate(gpu, group.gpus_per_node)
+    flop, rate = flop * compute_share, rate * memory_share
     port = link_named(node.pcie_link)
     h2d = port.bw.value * port.payload_frac.value * port_share(gpu, port)
     sharing = min(group.gpus_per_node, node.gpus_per_pcie_root)
@@ -92,6 +96,7 @@ def class_rates(group: NodeGroup, precision: Precision, profile: Profile) -> Cla
         nvme_read_bytes_per_s=node.nvme.read_bw.value if node.nvme else 0.0,
         nvme_write_bytes_per_s=node.nvme.write_bw.value if node.nvme else 0.0,
         overlap_slowdown_frac=profile.overlap_slowdown.value,
+        comm_slowdown_frac=profile.comm_slowdown.value,
         cores=node.cpu.sockets * node.cpu.cores_per_socket,
         ranks_per_socket=max(1.0, group.gpus_per_node / node.cpu.sockets),
         gpus_per_node=group.gpus_per_node,

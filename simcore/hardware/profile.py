@@ -14,11 +14,14 @@ from math import hypot
 from pathlib import Path
 from typing import Any, Literal
 
+from pydantic import Field
+
 from simcore.base.database import Database, Record, fold_name, read_yaml, shipped_root
-from simcore.base.errors import DataError, UnknownName
+from simcore.base.errors import DataError, InvalidConfig, UnknownName
 from simcore.base.figures import Part
 from simcore.base.units import Dimension, parse_quantity
 from simcore.hardware.cluster import ClusterSpec
+from simcore.hardware.measured import MeasuredDevice
 from simcore.hardware.paths import Route, cluster_paths
 from simcore.hardware.spec import GpuSpec, PeakName
 
@@ -51,13 +54,19 @@ class Knob(Part):
 
 
 class Calibration(Record):
-    """Fitted multipliers with their provenance (``hardware_db/calibrations``)."""
+    """Fitted multipliers with their provenance (``hardware_db/calibrations``).
+
+    ``measured`` holds a device's own figures, where it was benchmarked; ``conditions`` what it was
+    measured under (date, versions, clocks).
+    """
 
     origin: str
     rows: int
     residual_sd_log: float
     leave_one_out_mape_frac: float | None = None
     knobs: tuple[Knob, ...]
+    measured: MeasuredDevice | None = None
+    conditions: dict[str, str] = Field(default_factory=dict)
 
 
 CALIBRATIONS: Database[Calibration] = Database(
@@ -92,6 +101,8 @@ def families_of(gpu: GpuSpec) -> tuple[str, ...]:
     return tuple(found)
 
 
+#: Architecture of records that stand for a host's own cores; no table has any of them.
+HOST_CPU = "CPU"
 #: GA100 is made in TSMC N7, the graphics chips of its generation in Samsung 8N.
 GA100_PROCESS_NM = 7
 
@@ -106,11 +117,13 @@ class Profile:
     runtime: Mapping[str, Any]
     knob_values: tuple[Knob, ...] = ()
     residual: Estimate | None = None
+    measured: MeasuredDevice | None = None
     _seen: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     def _leaf(self, entry: Mapping[str, Any], dimension: Dimension | None = None) -> Estimate:
         value = entry["value"]
-        number = parse_quantity(value, dimension) if dimension else float(value)
+        text = dimension is not None and isinstance(value, str)
+        number = parse_quantity(value, dimension) if dimension and text else float(value)
         return Estimate(number, float(entry.get("sd_log", 0.0)), str(entry.get("source", "")))
 
     def _for(
@@ -150,7 +163,10 @@ class Profile:
             tables = self._tables(gpu)["compute_efficiency"]
             unit = _PEAK_CLASS[peak]
             name = "attention" if kind == "attention" and unit != "simt32" else f"{kind}_{unit}"
-            as_gemm = kind == "conv" and unit != "simt32"
+            own_conv = kind == "conv" and gpu.name in (
+                (tables.get(name) or {}).get("by_gpu") or {}
+            )
+            as_gemm = kind == "conv" and unit != "simt32" and not own_conv
             own = f"gemm_{unit}" if as_gemm or name not in tables else name
             found = self._for(tables[own], gpu)
             if own == "gemm_simt32" and "CDNA" in families_of(gpu):
@@ -164,7 +180,7 @@ class Profile:
                     hypot(found.sd_log, share.sd_log),
                     f"{found.source} x {share.value:g} for convolutions ({share.source})",
                 )
-            if sustained and own in _SUSTAINED and "half-rate" not in families_of(gpu):
+            if sustained and (own in _SUSTAINED or own_conv) and "half-rate" not in families_of(gpu):
                 clocks = self._for(self._tables(gpu)["clocks"]["sustained_over_burst"], gpu)
                 found = Estimate(
                     found.value / clocks.value,
@@ -194,9 +210,33 @@ class Profile:
         found: dict[str, str] = self._seen["sources"]
         return found
 
+    def own(self, gpu: GpuSpec) -> MeasuredDevice | None:
+        """What was measured on this very device, where this profile is from its benchmarks."""
+        return self.measured if self.measured and self.measured.gpu == gpu.name else None
+
     def _tables(self, gpu: GpuSpec) -> Mapping[str, Any]:
         names = (gpu.name, *families_of(gpu))
-        return _efficiencies(_text(self.efficiency_file), names, self.efficiency_file)
+        tables = _efficiencies(_text(self.efficiency_file), names, self.efficiency_file)
+        if (own := self.own(gpu)) is not None:
+            key = ("own", gpu.name)
+            if key not in self._seen:
+                self._seen[key] = own.overlay(tables, f"{self.name}, {self.origin}")
+            merged: Mapping[str, Any] = self._seen[key]
+            return merged
+        if gpu.architecture == HOST_CPU:
+            raise InvalidConfig(
+                [f"{gpu.name} is a processor: nothing is known of one blind; give --calibration "
+                 "with the profile that `simcore calibrate` wrote beside its record"]
+            )  # fmt: skip
+        return tables
+
+    def shared_rate(self, gpu: GpuSpec, ranks: int) -> tuple[float, float]:
+        """(compute, memory) share of its rates that a rank keeps beside the others of its node.
+
+        One where it was not measured: accelerators have their own units and their own memory.
+        """
+        own = self.own(gpu)
+        return own.shared_rate(ranks) if own else (1.0, 1.0)
 
     def kernel_start_s(self, gpu: GpuSpec) -> Estimate:
         """What the device spends to start a kernel."""
@@ -216,10 +256,19 @@ class Profile:
         """Share of the slowest link's payload rate that collectives reach as bus bandwidth."""
         if route == "none":
             return Estimate(1.0, 0.0, "no link")
+        own = self.measured.link if self.measured else None
+        if own is not None and node == own.node and not route.startswith("network"):
+            found = Estimate(own.efficiency.value, own.efficiency.sd_log, self.origin)
+            return self._scaled(found, "intra", node=node)
         found = self._leaf(self.runtime["route_efficiency"][route])
         if route.startswith("network"):
             return self._scaled(found, "inter", link=link)
         return self._scaled(found, "intra", node=node)
+
+    def hop_s(self, node: str, otherwise: float) -> float:
+        """Seconds that a collective spends on a hop within the node."""
+        own = self.measured.link if self.measured else None
+        return own.hop.value if own is not None and node == own.node else otherwise
 
     def loader(self, workload: str) -> Estimate:
         """Multiplier on the rate at which samples load."""
@@ -227,12 +276,26 @@ class Profile:
 
     def cuda_context_bytes(self, gpu: GpuSpec) -> Estimate:
         """Device memory of a process before its first tensor."""
+        own = self.own(gpu)
+        if own is not None and own.context is not None:
+            return Estimate(own.context.value, own.context.sd_log, self.origin)
         return self._for(self.runtime["cuda_context"], gpu, "bytes")
 
     @property
     def overlap_slowdown(self) -> Estimate:
         """By how much kernels slow while a collective runs beside them."""
+        if self.measured is not None and self.measured.overlap is not None:
+            found = self.measured.overlap.compute_slowdown
+            return Estimate(found.value, found.sd_log, self.origin)
         return self._leaf(self.runtime["overlap_slowdown"])
+
+    @property
+    def comm_slowdown(self) -> Estimate:
+        """By how much a collective slows while kernels run beside it; none unless measured."""
+        if self.measured is not None and self.measured.overlap is not None:
+            found = self.measured.overlap.comm_slowdown
+            return Estimate(found.value, found.sd_log, self.origin)
+        return Estimate(0.0, 0.0, "not modelled blind: it is in the link's efficiency")
 
     @property
     def residual_sd_log(self) -> Estimate:
@@ -263,7 +326,7 @@ class Profile:
                 ),
                 "memory": hypot(
                     self.memory_efficiency("elementwise", gpu).sd_log,
-                    self._scaled(
+                    0.0 if self.own(gpu) else self._scaled(
                         self._leaf(self.runtime["traffic"]), "memory", gpu=gpu.name
                     ).sd_log,
                 ),
@@ -277,9 +340,14 @@ class Profile:
         return result
 
     def with_knobs(
-        self, knobs: tuple[Knob, ...], name: str, origin: str, residual: float
+        self,
+        knobs: tuple[Knob, ...],
+        name: str,
+        origin: str,
+        residual: float,
+        measured: MeasuredDevice | None = None,
     ) -> Profile:
-        """This profile with fitted multipliers on top."""
+        """This profile with fitted multipliers, and a device's own figures, on top."""
         return Profile(
             name=name,
             origin=origin,
@@ -287,6 +355,7 @@ class Profile:
             runtime=self.runtime,
             knob_values=knobs,
             residual=Estimate(residual, 0.0, name),
+            measured=measured or self.measured,
         )
 
 
@@ -315,11 +384,17 @@ def load_profile(calibration: str | None = None) -> Profile:
     )
     if calibration is None or calibration == "blind":
         return blind
-    record = _calibration(calibration)
-    return blind.with_knobs(record.knobs, record.name, record.origin, record.residual_sd_log)
+    return profile_of(calibration_named(calibration))
 
 
-def _calibration(name: str) -> Calibration:
+def profile_of(record: Calibration) -> Profile:
+    """The blind profile with a calibration on top."""
+    return load_profile().with_knobs(
+        record.knobs, record.name, record.origin, record.residual_sd_log, record.measured
+    )
+
+
+def calibration_named(name: str) -> Calibration:
     path = Path(name)
     if path.suffix in (".yaml", ".yml"):
         if not path.is_file():
@@ -378,5 +453,5 @@ def _efficiencies(text: str, names: tuple[str, ...], path: Path) -> Mapping[str,
 
 __all__ = [
     "CALIBRATIONS", "Calibration", "Estimate", "Knob", "Profile",
-    "families_of", "load_profile",
+    "calibration_named", "families_of", "load_profile", "profile_of",
 ]  # fmt: skip

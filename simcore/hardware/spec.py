@@ -48,8 +48,10 @@ class GpuSpec(Sourced):
     vendor: str
     architecture: str
     form_factor: Literal["sxm", "pcie", "oam", "module", "soc"]
-    released: int = Field(ge=2010, le=2030)
-    process_nm: float = Field(gt=0, description="foundry node; for the power-limit term")
+    released: int | None = Field(default=None, ge=2010, le=2030)
+    process_nm: float | None = Field(
+        default=None, gt=0, description="foundry node; for the power-limit term"
+    )
     sm_count: Count | None = None
     boost_clock: Hertz | None = None
     peak_flop_per_s: dict[PeakName, FlopRate] = Field(min_length=1)
@@ -59,7 +61,7 @@ class GpuSpec(Sourced):
     )
     memory_bw: Bandwidth
     l2_size: Bytes | None = None
-    tdp: Watts
+    tdp: Watts | None = None
     pcie: PciePort | None = None
     nvlink_bw: Bandwidth | None = None
     peer_to_peer: Literal["nvlink", "pcie", "none"] = Field(
