@@ -1,0 +1,60 @@
+"""Fused attention (``scaled_dot_product_attention``), forward and backward."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from simcore.base.units import GIGA
+from simcore.calibrate.bench.case import FAMILIES, Case, Device, Run, World, of_dtype
+
+#: (batch, heads, sequence, head dimension)
+SHAPES: Final = (
+    (2, 4, 128, 64), (8, 4, 256, 32), (4, 6, 200, 64), (1, 8, 512, 64), (2, 12, 384, 64),
+    (1, 4, 1024, 64), (4, 16, 1024, 64), (1, 16, 4096, 128), (2, 32, 2048, 128), (8, 12, 512, 80),
+)  # fmt: skip
+LARGEST: Final = {"cpu": 2.0 * GIGA, "cuda": 1e3 * GIGA}
+
+
+def prepare_of(dtype: str, shape: tuple[int, int, int, int], causal: bool, back: bool) -> object:
+    """``prepare`` of one call."""
+
+    def prepare(device: Device) -> Run:
+        import torch
+
+        made = {"dtype": of_dtype(torch, dtype), "device": device.kind}
+        q, k, v = (torch.randn(*shape, **made).requires_grad_() for _ in range(3))
+        attend = torch.nn.functional.scaled_dot_product_attention
+
+        def forward() -> None:
+            attend(q, k, v, is_causal=causal)
+
+        if not back:
+            return forward
+        y = attend(q, k, v, is_causal=causal)
+        g = torch.randn_like(y)
+
+        def backward() -> None:
+            torch.autograd.grad(y, (q, k, v), g, retain_graph=True)
+
+        return backward
+
+    return prepare
+
+
+@FAMILIES.register("attention")
+def cases(device: Device, world: World) -> Iterable[Case]:
+    """Causal and not, both passes."""
+    for dtype in device.dtypes:
+        if dtype == "tf32":
+            continue
+        for b, h, s, d in SHAPES:
+            if 4.0 * b * h * s * s * d > LARGEST[device.kind]:
+                continue
+            for causal in (False, True):
+                for way in ("fwd", "bwd"):
+                    columns = {"gpu": device.name, "dtype": dtype, "batch": b, "heads": h,
+                               "kv_heads": h, "seq_q": s, "seq_kv": s, "head_dim": d,
+                               "v_head_dim": d, "causal": int(causal), "pass": way}  # fmt: skip
+                    prepare = prepare_of(dtype, (b, h, s, d), causal, way == "bwd")
+                    yield Case("attention", "attention", columns, prepare, cold=True)  # type: ignore[arg-type]
