@@ -72,6 +72,7 @@ def rates(**changes: Any) -> ClassRates:
         "gpu": GPUS["A100-SXM-80GB"],
         "flop_per_s": np.ones(len(KINDS)),
         "bytes_per_s": np.full(len(KINDS), INF),
+        "update_bytes_per_s": INF,
         "sm_count": 0.0,
         "kernel_start_s": 0.0,
         "host_issue_s": 0.0,

@@ -15,7 +15,7 @@ from simcore.engine.points import Points
 from simcore.engine.rates import ClassRates
 from simcore.physics.collectives import Group, collective_time_s
 from simcore.physics.roofline import tile_fill
-from simcore.step.kernels import KINDS, KernelTable
+from simcore.step.kernels import KernelTable
 from simcore.step.parallel import PARALLELISMS
 from simcore.step.program import Program
 from simcore.strategy.strategy import Strategy
@@ -23,7 +23,6 @@ from simcore.workload.graph import Workload
 
 Array = NDArray[np.float64]
 
-_ELEMENTWISE = KINDS.index("elementwise")
 #: fp32 elements that a Python-loop EMA moves a parameter: mul_ (1 read, 1 write), add_ (2, 1).
 EMA_TRAFFIC_ELEMS = 5.0
 FP32_BYTES = 4.0
@@ -198,7 +197,7 @@ class _Context:
         return parallel.shard_degree(self.strategy, self.points.n_ranks)
 
     def _moved(self, n_bytes: Array | float, index: int, launches: float) -> Array:
-        rate = self.classes[index].bytes_per_s[_ELEMENTWISE] * self.points.memory
+        rate = self.classes[index].update_bytes_per_s * self.points.memory
         device = n_bytes / rate + launches * self.classes[index].kernel_start_s
         busy: Array = np.maximum(device, launches * self.issue_s)
         return busy

@@ -30,6 +30,7 @@ class ClassRates:
     gpu: GpuSpec
     flop_per_s: Array
     bytes_per_s: Array
+    update_bytes_per_s: float
     sm_count: float
     kernel_start_s: float
     host_issue_s: float
@@ -87,6 +88,9 @@ def class_rates(group: NodeGroup, precision: Precision, profile: Profile) -> Cla
         gpu=gpu,
         flop_per_s=flop,
         bytes_per_s=rate,
+        update_bytes_per_s=gpu.memory_bw.value
+        * profile.memory_efficiency("update", gpu).value
+        * memory_share,
         sm_count=gpu.sm_count.value if gpu.sm_count else 0.0,
         kernel_start_s=profile.kernel_start_s(gpu).value,
         host_issue_s=profile.host_issue_s(gpu).value,

@@ -192,11 +192,16 @@ class Profile:
         return result
 
     def memory_efficiency(self, kind: str, gpu: GpuSpec) -> Estimate:
-        """Share of the datasheet's memory bandwidth that kernels of a kind reach."""
+        """Share of the datasheet's memory bandwidth that kernels of a kind reach.
+
+        ``update`` is the optimizer's step.
+        """
         key = ("memory", kind, gpu.name)
         if key not in self._seen:
             table = self._tables(gpu)["memory_efficiency"]
-            found = self._for(table[kind], gpu)
+            # An update is a chain of elementwise kernels, unless it was measured as what it is.
+            known = "elementwise" if kind == "update" and kind not in table else kind
+            found = self._for(table[known], gpu)
             self._seen[key] = self._scaled(found, "memory", gpu=gpu.name)
         result: Estimate = self._seen[key]
         return result

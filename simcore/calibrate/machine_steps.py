@@ -1,0 +1,121 @@
+"""Reference steps: two multipliers, and the error that a network not measured must expect."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from simcore.calibrate.bench.store import RawRow
+from simcore.calibrate.machine_record import Found
+from simcore.calibrate.step_fit import FitRow, Parameter, fit_steps, leave_one_out
+from simcore.calibrate.training import NETS, STRATEGY, Net
+from simcore.engine.predict import Request, central_step_s
+from simcore.hardware.profile import Knob, Profile
+from simcore.strategy.precision import OPTIMIZERS, PRECISIONS
+from simcore.strategy.strategy import Strategy, parallelism_named
+from simcore.workload.resolve import resolve_model
+
+#: Where no step was measured, what one scatters around a sum of its ops: the reference networks'
+#: own scatter on a two-core machine before any multiplier is fitted (docs/calibration.md).
+UNMEASURED_SD = 0.15
+
+
+@dataclass(frozen=True)
+class Summed:
+    """Multipliers fitted to steps, the scatter that is left, and each step left out."""
+
+    knobs: tuple[Knob, ...]
+    residual_sd_log: float
+    left_out_mape_frac: float | None
+    steps: int
+
+
+def request_for(
+    net: Net, batch: int, kind: str, found: Found, ranks: int, profile: Profile
+) -> Request:
+    """What the engine is asked about a step of ``training.step_of``: the same step."""
+    record = resolve_model(net.model)
+    on_host = found.gpu.architecture == "CPU"
+    strategy = Strategy(
+        parallelism=parallelism_named(STRATEGY[kind]),
+        precision=PRECISIONS["fp32"],
+        optimizer=OPTIMIZERS["adamw"],
+        step_impl="for-loop" if on_host else "foreach",
+    )
+    return Request(
+        workload=record.build(),
+        full_name=record.full_name,
+        cluster=found.cluster(ranks),
+        strategy=strategy,
+        micro_batch=batch,
+        grad_accum=1,
+        profile=profile,
+    )
+
+
+def fit_reference_steps(rows: Sequence[RawRow], found: Found, profile: Profile) -> Summed:
+    """Fit compute, memory and link multipliers to the measured steps of the reference networks.
+
+    Priors are the spreads of the op fits. The scatter is that of steps of a network that took no
+    part in the fit.
+    """
+    mine = [r for r in rows if r.table == "steps" and r.cells["net"] in NETS]
+    if not mine:
+        return Summed((), UNMEASURED_SD, None, 0)
+    requests = {
+        r.where: request_for(
+            NETS[r.cells["net"]], int(r.number("batch")), r.cells["strategy"], found,
+            int(r.number("ranks")), profile,
+        )
+        for r in mine
+    }  # fmt: skip
+    several = any(int(r.number("ranks")) > 1 for r in mine)
+    parameters = _parameters(requests, found, profile, several)
+    fit_rows = [_row(r, requests[r.where], parameters, profile) for r in mine]
+    fit = fit_steps(fit_rows, parameters)
+    left = leave_one_out(fit_rows, parameters) if len({r.group for r in fit_rows}) > 1 else {}
+    errors = [
+        math.log(left[r.key][0] / r.measured_s) for r in fit_rows if r.key in left
+    ] or [UNMEASURED_SD]  # fmt: skip
+    n = len(errors)
+    # the scatter of another step: its own, and that of a mean over this few
+    residual = math.sqrt(float(np.mean(np.square(errors))) * (1.0 + 1.0 / n))
+    mape = float(np.mean([abs(math.exp(e) - 1.0) for e in errors])) if left else None
+    return Summed(fit.knobs(), residual, mape, len(mine))
+
+
+def _parameters(
+    requests: Mapping[str, Request], found: Found, profile: Profile, several: bool
+) -> list[Parameter]:
+    first = next(iter(requests.values()))
+    name = found.gpu.name
+    compute = max(
+        profile.compute_efficiency(kind, "fp32", found.gpu).sd_log for kind in ("gemm", "conv")
+    )
+    spread = profile.knob_spread(first.cluster, "fp32", first.workload.name, 0.0)
+    made = [
+        Parameter("compute", "compute", compute, gpu=name),
+        Parameter("memory", "memory", spread["memory"], gpu=name),
+    ]
+    link = profile.measured.link if profile.measured else None
+    if several and link is not None:
+        made.append(Parameter("intra", "intra", link.efficiency.sd_log, node=link.node))
+    return made
+
+
+def _row(
+    row: RawRow, request: Request, parameters: Sequence[Parameter], profile: Profile
+) -> FitRow:
+    uses = tuple(p.name for p in parameters if p.name != "intra" or row.cells["ranks"] != "1")
+
+    def predict_s(values: Mapping[str, float]) -> float:
+        knobs = [p.as_knob(values[p.name], p.prior_sd_log) for p in parameters if p.name in values]
+        made: Any = tuple(k for k in knobs if k is not None)
+        with_them = profile.with_knobs(made, profile.name, profile.origin, 0.0)
+        return central_step_s(replace(request, profile=with_them))
+
+    return FitRow(row.where, row.cells["net"], row.seconds, uses, predict_s)
