@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -73,6 +74,11 @@ def run_ranks(arguments: Sequence[str], ranks: int, threads: int | None) -> dict
 
 def _wait(processes: Sequence[subprocess.Popen[str]]) -> int | None:
     """The first rank that failed, None where all ended well; none is left running."""
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
     try:
         while True:
             codes = [p.poll() for p in processes]
@@ -83,6 +89,7 @@ def _wait(processes: Sequence[subprocess.Popen[str]]) -> int | None:
                 return None
             time.sleep(POLL_S)
     finally:
+        signal.signal(signal.SIGTERM, before)
         for p in processes:
             if p.poll() is None:
                 p.terminate()

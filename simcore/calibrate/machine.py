@@ -168,11 +168,12 @@ def fit_and_write(
     if found.new:
         files += write_record(found, asked.output.parent)
     ops_only = load_profile().with_knobs((), asked.output.stem, origin, 0.0, measured)
-    notes = []
+    notes: list[str] = []
     try:
         summed = fit_reference_steps(rows, found, ops_only)
     except SimcoreError as err:
         raise UsageError(f"the reference steps cannot be predicted: {err}") from err
+    notes += summed.left_out
     if not summed.steps:
         notes.append("no reference step was measured: the interval is an assumption")
     record = Calibration(

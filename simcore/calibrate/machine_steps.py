@@ -24,6 +24,10 @@ from simcore.workload.resolve import resolve_model
 UNMEASURED_SD = 0.15
 
 
+#: Ranks in step while others used more than this share of the machine: not fitted.
+DOUBTED_FRAC = 0.2
+
+
 @dataclass(frozen=True)
 class Summed:
     """Multipliers fitted to steps, the scatter that is left, and each step left out."""
@@ -32,6 +36,7 @@ class Summed:
     residual_sd_log: float
     left_out_mape_frac: float | None
     steps: int
+    left_out: tuple[str, ...] = ()
 
 
 def request_for(
@@ -63,9 +68,12 @@ def fit_reference_steps(rows: Sequence[RawRow], found: Found, profile: Profile) 
     Priors are the spreads of the op fits. The scatter is that of steps of a network that took no
     part in the fit.
     """
-    mine = [r for r in rows if r.table == "steps" and r.cells["net"] in NETS]
+    steps = [r for r in rows if r.table == "steps" and r.cells["net"] in NETS]
+    # What others took part in says nothing of this machine; it stays in the raw table.
+    mine = [r for r in steps if r.cells["mode"] == "alone" or _quiet(r)]
+    told = tuple(f"{r.where}: left out, others used the machine" for r in steps if r not in mine)
     if not mine:
-        return Summed((), UNMEASURED_SD, None, 0)
+        return Summed((), UNMEASURED_SD, None, 0, told)
     requests = {
         r.where: request_for(
             NETS[r.cells["net"]], int(r.number("batch")), r.cells["strategy"], found,
@@ -85,7 +93,11 @@ def fit_reference_steps(rows: Sequence[RawRow], found: Found, profile: Profile) 
     # the scatter of another step: its own, and that of a mean over this few
     residual = math.sqrt(float(np.mean(np.square(errors))) * (1.0 + 1.0 / n))
     mape = float(np.mean([abs(math.exp(e) - 1.0) for e in errors])) if left else None
-    return Summed(fit.knobs(), residual, mape, len(mine))
+    return Summed(fit.knobs(), residual, mape, len(mine), told)
+
+
+def _quiet(row: RawRow) -> bool:
+    return float(row.cells["disturbed_frac"]) <= DOUBTED_FRAC
 
 
 def _parameters(

@@ -54,14 +54,20 @@ class CpuDevice:
         self._sink.add_(1.0)
 
     def time(self, run: Run) -> Sample:
-        """Wall time, doubted where the thread was taken off its core."""
+        """Wall time; of one thread that was taken off its core, the processor time it had.
+
+        Undisturbed the two are equal: the thread computes and never waits.
+        """
         switched = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
         cpu, wall = time.process_time(), time.perf_counter()
         own = run()
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
         taken = resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw > switched
         waited = self.threads == 1 and wall > cpu * (1.0 + INTERRUPTED_FRAC) + INTERRUPTED_S
-        return Sample(wall if own is None else own, taken or waited)
+        if own is not None:
+            return Sample(own, taken)
+        disturbed = taken or waited
+        return Sample(cpu if disturbed and self.threads == 1 else wall, disturbed)
 
     def conditions(self) -> dict[str, str]:
         """What a reader must know to trust or repeat the figures."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from simcore.calibrate.bench.case import Case, Device, Run, Sample, World
-from simcore.calibrate.curve_fits import robust_sd
+from simcore.calibrate.curve_fits import Array, robust_sd
 
 #: Calls before the first that counts: lazy initialisation, primitives' caches.
 WARM_UP: Final = 2
@@ -20,6 +21,8 @@ MAX_CALLS: Final = 200
 ENOUGH: Final = 3
 #: Where every call was disturbed, the quantile that is least so.
 LEAST_DISTURBED: Final = 0.1
+#: A call of at least this many ticks of the system's clock is judged by itself.
+JUDGED_TICKS: Final = 4
 #: Share of the cores that others may use before a measurement counts as disturbed.
 OTHERS_FRAC: Final = 0.05
 
@@ -59,24 +62,20 @@ class Busy:
 
     def __init__(self, stat: Path = Path("/proc/stat")) -> None:
         self._stat = stat
-        self._start = self._now()
 
-    def _now(self) -> tuple[float, float] | None:
-        """(jiffies of all cores that are not idle, all jiffies); None where unknown."""
+    def ticks(self) -> tuple[float, float]:
+        """(jiffies of all cores that were not idle, all jiffies) since the start; 0 if unknown."""
         try:
             words = self._stat.read_text(encoding="ascii").split("\n", 1)[0].split()[1:9]
         except OSError:
-            return None
-        ticks = [float(w) for w in words]
-        return sum(ticks) - ticks[3] - ticks[4], sum(ticks)
+            return 0.0, 0.0
+        found = [float(w) for w in words]
+        return sum(found) - found[3] - found[4], sum(found)
 
-    def others_frac(self, own_cpu_s: float, wall_s: float, n_cores: int) -> float:
-        """Share of all cores that other processes used since this was made."""
-        now = self._now()
-        if now is None or self._start is None or now[1] <= self._start[1] or wall_s <= 0:
-            return 0.0
-        busy_frac = (now[0] - self._start[0]) / (now[1] - self._start[1])
-        return max(0.0, busy_frac - own_cpu_s / (wall_s * n_cores))
+    @staticmethod
+    def others_frac(busy_s: float, own_cpu_s: float, wall_s: float, n_cores: int) -> float:
+        """Share of all cores that other processes used in ``wall_s``."""
+        return max(0.0, busy_s - own_cpu_s) / (wall_s * n_cores) if wall_s > 0 else 0.0
 
 
 def measure(
@@ -116,25 +115,58 @@ def _lockstep(
     case: Case, device: Device, world: World, run: Run, budget_s: float, clock: Clock
 ) -> Typical:
     world.barrier()
-    first = max(s.seconds for s in world.gather(device.time(run)))
+    first = max(world.gather(_wall(run, clock)))
     wanted = max(budget_s, case.seconds) / max(first, 1e-6)
     calls = int(world.share(min(MAX_CALLS, max(case.calls, int(wanted)))))
-    busy, cpu, wall = Busy(), time.process_time(), time.perf_counter()
-    mine: list[float] = []
+    busy, tick_s = Busy(), 1.0 / os.sysconf("SC_CLK_TCK")
+    mine: list[tuple[float, float, float]] = []  # wall, own processor time, busy time of all
     for _ in range(calls):
         if case.cold:
             device.flush()
         world.barrier()
-        mine.append(device.time(run).seconds)
-    wall = time.perf_counter() - wall
-    own = sum(world.gather(time.process_time() - cpu))
-    others = world.share(busy.others_frac(own, wall, cores()))
-    slowest = np.max(world.gather(mine), axis=0)
-    return typical([Sample(float(s)) for s in slowest], others)
+        ticks, cpu = busy.ticks()[0], time.process_time()
+        wall = device.time(run).seconds if device.kind == "cuda" else _wall(run, clock)
+        cpu, ticks = time.process_time() - cpu, busy.ticks()[0] - ticks
+        mine.append((wall, cpu, ticks * tick_s))
+    every = np.array(world.gather(mine))  # [ranks, calls, 3]
+    walls, own = every[:, :, 0].max(axis=0), every[:, :, 1].sum(axis=0)
+    others = [
+        Busy.others_frac(float(b), float(o), float(w), cores())
+        for b, o, w in zip(every[0, :, 2], own, walls, strict=True)
+    ]
+    return least_disturbed(walls, np.array(others), tick_s)
+
+
+def least_disturbed(walls: Array, others: Array, tick_s: float) -> Typical:
+    """A typical call of ranks in step, by how much of the machine others used in each.
+
+    The system counts in ticks, so that only calls of several ticks can be judged one by one; of
+    shorter ones, and where all were disturbed, the low quantile of the least disturbed is taken.
+    """
+    total = float((others * walls).sum() / walls.sum())
+    if float(np.median(walls)) < JUDGED_TICKS * tick_s:
+        return typical([Sample(float(w)) for w in walls], total)
+    allowed = OTHERS_FRAC + tick_s / (walls * cores())
+    good = others <= allowed
+    if int(good.sum()) >= ENOUGH:
+        return Typical(
+            float(np.median(walls[good])), robust_sd(np.log(walls[good])), int(good.sum()),
+            float(others[good].mean()),
+        )  # fmt: skip
+    best = np.argsort(others, kind="stable")[: max(ENOUGH, len(walls) // 4)]
+    return Typical(
+        float(np.quantile(walls[best], LEAST_DISTURBED)), robust_sd(np.log(walls[best])), len(best),
+        float(others[best].mean()),
+    )  # fmt: skip
+
+
+def _wall(run: Run, clock: Clock) -> float:
+    """Ranks wait for each other: only the clock on the wall tells."""
+    start = clock()
+    own = run()
+    return clock() - start if own is None else own
 
 
 def cores() -> int:
     """Logical processors of the machine (all of them: /proc/stat counts all)."""
-    import os
-
     return os.cpu_count() or 1
