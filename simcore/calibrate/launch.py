@@ -36,11 +36,14 @@ def ranks_here(device: str | None) -> tuple[str, int]:
     return chosen, min(CPU_RANKS, len(os.sched_getaffinity(0)))
 
 
-def run_ranks(arguments: Sequence[str], ranks: int, threads: int | None) -> dict[str, Any]:
-    """Run ``python -m simcore.calibrate`` on every rank; rank 0's answer.
+def run_ranks(arguments: Sequence[str], device: str | None) -> dict[str, Any]:
+    """Run ``python -m simcore.calibrate`` on every rank of this machine; rank 0's answer.
 
     Raises UsageError with what the first rank to fail said. Interrupting it stops the ranks.
     """
+    kind, ranks = ranks_here(device)
+    threads = max(1, len(os.sched_getaffinity(0)) // ranks) if kind == "cpu" else None
+    arguments = [*arguments, "--device", kind]
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "answer.json"
         port = _free_port()

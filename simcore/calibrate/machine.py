@@ -160,9 +160,7 @@ def fit_and_write(
     }  # fmt: skip
     origin = f"benchmarks of this machine, {conditions['date']}, torch {conditions['torch']}"
     found = _found(asked, device, ranks, rows, conditions)
-    measured = fit_device(
-        rows, found.gpu, node=found.node.name, on_host=device.kind == "cpu"
-    )
+    measured = fit_device(rows, found.gpu, node=found.node.name, on_host=device.kind == "cpu")
     measured = _with_memory(measured, device, held)
     files: list[Path] = []
     if found.new:

@@ -19,7 +19,14 @@ from simcore.base.units import format_si
 from simcore.calibrate.bench.case import width
 from simcore.calibrate.bench.memory_bound import OPS, STREAMS
 from simcore.calibrate.bench.store import RawRow
-from simcore.calibrate.curve_fits import Array, RooflineFit, fit_memory, fit_roofline, robust_sd, solve
+from simcore.calibrate.curve_fits import (
+    Array,
+    RooflineFit,
+    fit_memory,
+    fit_roofline,
+    robust_sd,
+    solve,
+)
 from simcore.hardware.measured import (
     Contention,
     Fitted,
@@ -65,7 +72,7 @@ class Peaks:
     def of(gpu: GpuSpec) -> Peaks:
         """Those of a record."""
         names: tuple[PeakName, ...] = ("fp32", "tf32", "bf16", "fp16")
-        known = {n: p for n in names if (p := gpu.peak(n)) is not None}
+        known: dict[str, float] = {n: p for n in names if (p := gpu.peak(n)) is not None}
         return Peaks(known, gpu.memory_bw.value, gpu.sm_count.value if gpu.sm_count else 0.0)
 
 
@@ -80,9 +87,7 @@ class Work:
 
     def part(self, index: NDArray[np.intp]) -> Work:
         """Some rows."""
-        return Work(
-            self.flop[index], self.n_bytes[index], self.fill[index], self.seconds[index]
-        )
+        return Work(self.flop[index], self.n_bytes[index], self.fill[index], self.seconds[index])
 
 
 def own_rows(rows: Iterable[RawRow], table: str, mode: str = "alone") -> list[RawRow]:
@@ -120,7 +125,8 @@ def _work(
 ) -> Work:  # fmt: skip
     made = [of(r) for r in rows]
     dims = np.array([d for _, _, d in made], dtype=float).reshape(-1, 4)
-    fill = tile_fill(*dims.T, sm_count) if sm_count else np.ones(len(rows))
+    m, n, k, g = dims.T
+    fill = tile_fill(m, n, k, g, sm_count) if sm_count else np.ones(len(rows))
     return Work(
         np.array([f for f, _, _ in made]), np.array([b for _, b, _ in made]), np.asarray(fill),
         np.array([r.seconds for r in rows]),
@@ -172,9 +178,7 @@ def _roofline(work: Work, peak: float, bandwidth: float) -> RooflineFit:
     return fit_roofline(work.flop, work.n_bytes, work.fill, work.seconds, peak, bandwidth)
 
 
-def _compute_class(
-    work: Work, peak: float, bandwidth: float
-) -> tuple[Fitted, RooflineFit]:
+def _compute_class(work: Work, peak: float, bandwidth: float) -> tuple[Fitted, RooflineFit]:
     def predict(seen: Work, unseen: Work) -> Array:
         f = _roofline(seen, peak, bandwidth)
         return roofline_s(f, unseen, peak, bandwidth)
@@ -264,9 +268,7 @@ def fit_device(rows: Sequence[RawRow], gpu: GpuSpec, *, node: str, on_host: bool
             # The widest type moves most: its memory share is the best known.
             sd = min(UNKNOWN_SD, max(LEAST_SD, fit.sd_memory_log))
             note = "not identified: compute binds" if sd == UNKNOWN_SD else "beside its FLOP"
-            memory.setdefault(
-                table, Fitted(value=fit.eff_memory, sd_log=sd, rows=fit.n, note=note)
-            )
+            memory.setdefault(table, Fitted(value=fit.eff_memory, sd_log=sd, rows=fit.n, note=note))
     host = own_rows(rows, "host")
     start, issue = _launch(host, on_host)
     start_s = start.value if on_host and start is not None else None
@@ -293,9 +295,7 @@ def fit_device(rows: Sequence[RawRow], gpu: GpuSpec, *, node: str, on_host: bool
     )
 
 
-def _launch(
-    host: Sequence[RawRow], on_host: bool
-) -> tuple[FittedTime | None, FittedTime | None]:
+def _launch(host: Sequence[RawRow], on_host: bool) -> tuple[FittedTime | None, FittedTime | None]:
     found = {
         r.cells["op"]: FittedTime(
             value=r.seconds / r.number("count"), sd_log=max(LEAST_SD, r.sd_log), rows=1,
@@ -336,7 +336,7 @@ def ring_fit(
 ) -> tuple[float, float, float, float, float]:
     """(bus bytes/s, hop s, sd of each log, scatter) of the engine's ring all-reduce.
 
-        base + 2(n-1) hop + 2(n-1)/n S/bus
+    base + 2(n-1) hop + 2(n-1)/n S/bus
     """
     hops, passes = 2.0 * (ranks - 1), 2.0 * (ranks - 1) / ranks
     start = np.log([float((passes * n_bytes / seconds).max()), float(seconds.min()) / hops])
@@ -365,7 +365,9 @@ def _link(rows: Sequence[RawRow], node: str) -> MeasuredLink | None:
     from simcore.engine.price import COLLECTIVE_BASE_S
 
     mine = [
-        r for r in own_rows(rows, "collectives", "lockstep") if r.cells["collective"] == "all_reduce"
+        r
+        for r in own_rows(rows, "collectives", "lockstep")
+        if r.cells["collective"] == "all_reduce"
     ]
     if len(mine) < ENOUGH_ROWS:
         return None
@@ -416,5 +418,3 @@ def _overlap(rows: Sequence[RawRow]) -> Overlap | None:
     return Overlap(
         compute_slowdown=slowdown("compute", "comm"), comm_slowdown=slowdown("comm", "compute")
     )
-
-

@@ -109,7 +109,9 @@ def record_of(facts: Facts) -> Found:
 def write_record(found: Found, folder: Path) -> tuple[Path, Path]:
     """Write both files under ``folder``/hardware_db; returns them."""
     gpu, node = found.gpu, found.node
-    targets = tuple(folder / "hardware_db" / kind / f"{gpu.name}.yaml" for kind in ("gpus", "nodes"))
+    targets = tuple(
+        folder / "hardware_db" / kind / f"{gpu.name}.yaml" for kind in ("gpus", "nodes")
+    )
 
     def figure(value: float, unit: str) -> dict[str, str]:
         return {"value": _plain(value, unit), "source": MEASURED}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
-from simcore.base.units import MICRO, MIB
+from simcore.base.units import MIB, MICRO
 from simcore.calibrate.atomic import write_text
 from simcore.calibrate.machine_record import dumped
 from simcore.hardware.profile import Calibration

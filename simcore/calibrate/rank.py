@@ -10,10 +10,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from simcore.base.errors import SimcoreError, UsageError
+from simcore.base.errors import SimcoreError
 from simcore.calibrate.bench.case import Alone, World
 from simcore.calibrate.bench.world import Ranks, launched_by_torchrun
-from simcore.calibrate.machine import THIS_MACHINE, Asked, Calibrated, calibrate_rank, needed_torch
+from simcore.calibrate.machine import (
+    THIS_MACHINE,
+    Asked,
+    Calibrated,
+    DeviceKind,
+    calibrate_rank,
+    needed_torch,
+)
 from simcore.calibrate.progress import bar
 
 INTERRUPTED = 130
@@ -36,7 +43,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _asked(words: argparse.Namespace) -> Asked:
-    device = words.device or ("cuda" if needed_torch().cuda.is_available() else "cpu")
+    device: DeviceKind = words.device or ("cuda" if needed_torch().cuda.is_available() else "cpu")
     families = tuple(words.families.split(",")) if words.families else None
     return Asked(
         words.output, device, words.name, words.minutes, words.resume, words.bad_rows, families
@@ -99,6 +106,3 @@ def summary(made: Calibrated) -> dict[str, Any]:
         "notes": list(made.notes),
         "written": [str(f) for f in made.files],
     }
-
-
-__all__ = ["UsageError", "main", "summary"]

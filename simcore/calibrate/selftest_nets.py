@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any, Final
 
 from simcore.calibrate.training import NETS, Net
@@ -12,7 +13,7 @@ PLACE: Final = "simcore.calibrate.selftest_nets"
 class _Sizes:
     """Of the networks; none is one of calibration's."""
 
-    MLP = (784, 1024, 1024, 512, 10)
+    MLP = (784, 1000, 1000, 500, 10)
     CONV = (32, 64, 128)
     GPT_HIDDEN, GPT_HEADS, GPT_LAYERS, GPT_VOCAB, GPT_SEQ = 256, 8, 3, 2000, 128
     DIT_HIDDEN, DIT_HEADS, DIT_LAYERS, DIT_LATENT, DIT_PATCH = 240, 6, 3, 16, 2
@@ -28,7 +29,7 @@ def _mlp() -> Any:
             super().__init__()
             sizes = _Sizes.MLP
             layers: list[Any] = []
-            for i, (a, b) in enumerate(zip(sizes, sizes[1:], strict=False)):
+            for i, (a, b) in enumerate(pairwise(sizes)):
                 layers += [nn.Linear(a, b)] + ([nn.ReLU()] if i < len(sizes) - 2 else [])
             self.layers = nn.Sequential(*layers)
 
@@ -208,7 +209,7 @@ def _add(name: str, build: Any, inputs: Any, cpu: int, cuda: int) -> Net:
 
 
 mlp = _add("mlp", _mlp, _mlp_inputs, 256, 16384).traced
-conv = _add("conv", _conv, _conv_inputs, 16, 1024).traced
+conv = _add("conv", _conv, _conv_inputs, 16, 1000).traced
 transformer = _add("transformer", _transformer, _transformer_inputs, 8, 256).traced
 dit = _add("dit", _dit, _dit_inputs, 16, 512).traced
 SELFTEST: Final = ("mlp", "conv", "transformer", "dit")

@@ -24,6 +24,7 @@ from simcore.cli.calibrate import calibrate
 from simcore.cli.catalog import list_, show
 from simcore.cli.output import PIPE_CLOSED, PipeClosedError, complain, write
 from simcore.cli.predict import predict
+from simcore.cli.selftest import selftest
 from simcore.cli.trace_model import trace_model
 from simcore.cli.validate import validate
 
@@ -66,7 +67,8 @@ app = typer.Typer(
 app.command(short_help="Does a job fit, how fast is it, what limits it.")(predict)
 app.command(short_help="Predictions beside measured runs.")(validate)
 app.command("trace-model", short_help="An nn.Module as a model file.")(trace_model)
-app.command(short_help="Fit to your own measured steps; used with --calibration.")(calibrate)
+app.command(short_help="Benchmark this machine, or fit your own measured steps.")(calibrate)
+app.command(short_help="Calibrate, predict, train for real, compare.")(selftest)
 app.command("list", short_help="Names: gpus, models, nodes, links, strategies...")(list_)
 app.command(short_help="Every figure of a gpu, model, node or link, with its source.")(show)
 

@@ -163,9 +163,7 @@ class Profile:
             tables = self._tables(gpu)["compute_efficiency"]
             unit = _PEAK_CLASS[peak]
             name = "attention" if kind == "attention" and unit != "simt32" else f"{kind}_{unit}"
-            own_conv = kind == "conv" and gpu.name in (
-                (tables.get(name) or {}).get("by_gpu") or {}
-            )
+            own_conv = kind == "conv" and gpu.name in ((tables.get(name) or {}).get("by_gpu") or {})
             as_gemm = kind == "conv" and unit != "simt32" and not own_conv
             own = f"gemm_{unit}" if as_gemm or name not in tables else name
             found = self._for(tables[own], gpu)
@@ -180,7 +178,11 @@ class Profile:
                     hypot(found.sd_log, share.sd_log),
                     f"{found.source} x {share.value:g} for convolutions ({share.source})",
                 )
-            if sustained and (own in _SUSTAINED or own_conv) and "half-rate" not in families_of(gpu):
+            if (
+                sustained
+                and (own in _SUSTAINED or own_conv)
+                and "half-rate" not in families_of(gpu)
+            ):
                 clocks = self._for(self._tables(gpu)["clocks"]["sustained_over_burst"], gpu)
                 found = Estimate(
                     found.value / clocks.value,
@@ -331,7 +333,9 @@ class Profile:
                 ),
                 "memory": hypot(
                     self.memory_efficiency("elementwise", gpu).sd_log,
-                    0.0 if self.own(gpu) else self._scaled(
+                    0.0
+                    if self.own(gpu)
+                    else self._scaled(
                         self._leaf(self.runtime["traffic"]), "memory", gpu=gpu.name
                     ).sd_log,
                 ),

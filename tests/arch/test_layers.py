@@ -42,7 +42,7 @@ LAZY: dict[str, str | tuple[str, ...]] = {
     "scipy": "simcore/calibrate/",
     "networkx": "simcore/hardware/topology.py",
     "torch": ("simcore/calibrate/", TRACE),
-    "matplotlib": "simcore/report/memory.py",
+    "matplotlib": ("simcore/report/memory.py", "simcore/report/calibration.py"),
     "pandas": "simcore/calibrate/",
 }
 

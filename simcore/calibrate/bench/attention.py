@@ -6,17 +6,27 @@ from collections.abc import Iterable
 from typing import Final
 
 from simcore.base.units import GIGA
-from simcore.calibrate.bench.case import FAMILIES, Case, Device, Run, World, of_dtype
+from simcore.calibrate.bench.case import (
+    FAMILIES,
+    Case,
+    Columns,
+    Device,
+    Prepare,
+    Run,
+    World,
+    of_dtype,
+    shapes,
+)
 
 #: (batch, heads, sequence, head dimension)
-SHAPES: Final = (
-    (2, 4, 128, 64), (8, 4, 256, 32), (4, 6, 200, 64), (1, 8, 512, 64), (2, 12, 384, 64),
-    (1, 4, 1024, 64), (4, 16, 1024, 64), (1, 16, 4096, 128), (2, 32, 2048, 128), (8, 12, 512, 80),
-)  # fmt: skip
+SHAPES: Final = shapes(
+    "2x4x128x64 8x4x256x32 4x6x200x64 1x8x512x64 2x12x384x64 "
+    "1x4x1024x64 4x16x1024x64 1x16x4096x128 2x32x2048x128 8x12x512x80 "
+)
 LARGEST: Final = {"cpu": 2.0 * GIGA, "cuda": 1e3 * GIGA}
 
 
-def prepare_of(dtype: str, shape: tuple[int, int, int, int], causal: bool, back: bool) -> object:
+def prepare_of(dtype: str, shape: tuple[int, int, int, int], causal: bool, back: bool) -> Prepare:
     """``prepare`` of one call."""
 
     def prepare(device: Device) -> Run:
@@ -53,8 +63,8 @@ def cases(device: Device, world: World) -> Iterable[Case]:
                 continue
             for causal in (False, True):
                 for way in ("fwd", "bwd"):
-                    columns = {"gpu": device.name, "dtype": dtype, "batch": b, "heads": h,
+                    columns: Columns = {"gpu": device.name, "dtype": dtype, "batch": b, "heads": h,
                                "kv_heads": h, "seq_q": s, "seq_kv": s, "head_dim": d,
                                "v_head_dim": d, "causal": int(causal), "pass": way}  # fmt: skip
                     prepare = prepare_of(dtype, (b, h, s, d), causal, way == "bwd")
-                    yield Case("attention", "attention", columns, prepare, cold=True)  # type: ignore[arg-type]
+                    yield Case("attention", "attention", columns, prepare, cold=True)

@@ -11,6 +11,8 @@ from simcore.base.registry import Registry
 T = TypeVar("T")
 #: One timed call. It may return its own seconds, where only a part of the call is meant.
 Run = Callable[[], float | None]
+#: Cells that name a case in its table.
+Columns = dict[str, str | int | float]
 #: alone: rank 0, the others wait. together: every rank at its own pace, so that they compete.
 #: lockstep: every rank starts at once, the slowest counts.
 Mode = Literal["alone", "together", "lockstep"]
@@ -52,6 +54,10 @@ class Device(Protocol):
 
     def time(self, run: Run) -> Sample:
         """One timed call."""
+
+
+#: Makes the tensors of a case and returns the call to time.
+Prepare = Callable[[Device], Run]
 
 
 class World(Protocol):
@@ -105,7 +111,7 @@ class Case:
     family: str
     table: str
     columns: Mapping[str, str | int | float]
-    prepare: Callable[[Device], Run]
+    prepare: Prepare
     mode: Mode = "alone"
     cold: bool = False
     seconds: float = 0.1
@@ -167,3 +173,8 @@ def spread_over(families: Sequence[Sequence[T]]) -> list[T]:
         for i, case in enumerate(cases)
     ]
     return [case for _, _, case in sorted(placed, key=lambda p: p[:2])]
+
+
+def shapes(text: str) -> tuple[tuple[int, ...], ...]:
+    """``"64x256 128x512"`` as tuples of whole numbers."""
+    return tuple(tuple(map(int, word.split("x"))) for word in text.split())

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from simcore.base.units import KIB, MIB
-from simcore.calibrate.bench.case import FAMILIES, Case, Device, Run, World
+from simcore.base.units import GIB, KIB, MIB
+from simcore.calibrate.bench.case import FAMILIES, Case, Columns, Device, Prepare, Run, World
 
 #: Message [bytes] as the tables count it: the whole vector, the gathered output.
 SIZES: Final = {
     "cpu": (4 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB, 12 * MIB, 32 * MIB),
-    "cuda": (4 * KIB, 64 * KIB, MIB, 4 * MIB, 16 * MIB, 64 * MIB, 256 * MIB, 1024 * MIB),
+    "cuda": (4 * KIB, 64 * KIB, MIB, 4 * MIB, 16 * MIB, 64 * MIB, 256 * MIB, GIB),
 }
 OTHERS: Final = {
     "cpu": (64 * KIB, MIB, 12 * MIB), "cuda": (64 * KIB, 4 * MIB, 64 * MIB, 256 * MIB),
@@ -48,7 +48,7 @@ def call_of(name: str, n_bytes: int, device: Device, world: World) -> Callable[[
     return exchange
 
 
-def _prepare(name: str, n_bytes: int, world: World) -> Callable[[Device], Run]:
+def _prepare(name: str, n_bytes: int, world: World) -> Prepare:
     def prepare(device: Device) -> Run:
         call = call_of(name, n_bytes, device, world)
 
@@ -68,7 +68,7 @@ def cases(device: Device, world: World) -> Iterable[Case]:
     for name in NAMES:
         sizes = SIZES if name == "all_reduce" else OTHERS
         for n_bytes in sizes[device.kind]:
-            columns = {"gpu_type": device.name, "gpus": world.size, "nodes": 1,
+            columns: Columns = {"gpu_type": device.name, "gpus": world.size, "nodes": 1,
                        "collective": name, "size_bytes": n_bytes}  # fmt: skip
             yield Case("collectives", "collectives", columns, _prepare(name, n_bytes, world),
                        mode="lockstep", seconds=0.2)  # fmt: skip

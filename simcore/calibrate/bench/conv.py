@@ -6,16 +6,26 @@ from collections.abc import Iterable
 from typing import Final
 
 from simcore.base.units import GIGA
-from simcore.calibrate.bench.case import FAMILIES, Case, Device, Run, World, of_dtype
+from simcore.calibrate.bench.case import (
+    FAMILIES,
+    Case,
+    Columns,
+    Device,
+    Prepare,
+    Run,
+    World,
+    of_dtype,
+    shapes,
+)
 
 #: (batch, channels in, out, kernel, height and width, stride): stems, 3x3, 1x1, stride 2.
-SHAPES: Final = (
-    (8, 3, 48, 3, 48, 1), (8, 3, 64, 7, 64, 2), (8, 24, 24, 3, 40, 1), (8, 48, 48, 3, 28, 1),
-    (8, 48, 96, 3, 28, 2), (8, 96, 96, 3, 20, 1), (8, 96, 192, 1, 20, 1), (8, 160, 160, 3, 12, 1),
-    (8, 192, 384, 3, 14, 2), (4, 256, 256, 3, 10, 1), (4, 256, 512, 1, 14, 2), (16, 64, 64, 1, 24, 1),
-    (32, 3, 64, 7, 224, 2), (32, 64, 64, 3, 56, 1), (32, 256, 128, 1, 56, 1),
-    (32, 256, 256, 3, 14, 1), (64, 512, 512, 3, 7, 1),
-)  # fmt: skip
+SHAPES: Final = shapes(
+    "8x3x48x3x48x1 8x3x64x7x64x2 8x24x24x3x40x1 8x48x48x3x28x1 "
+    "8x48x96x3x28x2 8x96x96x3x20x1 8x96x192x1x20x1 8x160x160x3x12x1 "
+    "8x192x384x3x14x2 4x256x256x3x10x1 4x256x512x1x14x2 16x64x64x1x24x1 "
+    "32x3x64x7x224x2 32x64x64x3x56x1 32x256x128x1x56x1 32x256x256x3x14x1 "
+    "64x512x512x3x7x1 "
+)
 LARGEST: Final = {"cpu": 1.5 * GIGA, "cuda": 1e3 * GIGA}
 SMALLEST: Final = {"cpu": 0.0, "cuda": 2.0 * GIGA}
 
@@ -26,7 +36,7 @@ def flop_of(b: int, cin: int, cout: int, size: int, hw: int, stride: int) -> flo
     return 2.0 * b * out * out * cout * cin * size * size
 
 
-def _prepare(dtype: str, shape: tuple[int, ...], back: bool) -> object:
+def _prepare(dtype: str, shape: tuple[int, ...], back: bool) -> Prepare:
     b, cin, cout, size, hw, stride = shape
 
     def prepare(device: Device) -> Run:
@@ -63,8 +73,8 @@ def cases(device: Device, world: World) -> Iterable[Case]:
             if not SMALLEST[device.kind] <= flop_of(*shape) <= LARGEST[device.kind]:
                 continue
             for way in ("fwd", "bwd"):
-                columns = {"gpu": device.name, "dtype": dtype, "batch": b, "cin": cin,
+                columns: Columns = {"gpu": device.name, "dtype": dtype, "batch": b, "cin": cin,
                            "cout": cout, "kernel_size": size, "in_hw": hw, "stride": stride,
                            "pad": size // 2, "pass": way}  # fmt: skip
-                yield Case("conv", "conv", columns, _prepare(dtype, shape, way == "bwd"),  # type: ignore[arg-type]
+                yield Case("conv", "conv", columns, _prepare(dtype, shape, way == "bwd"),
                            cold=True)  # fmt: skip

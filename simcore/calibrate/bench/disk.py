@@ -5,17 +5,17 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Final
 
-from simcore.base.units import MIB
-from simcore.calibrate.bench.case import FAMILIES, Case, Device, Run, World
+from simcore.base.units import GIB, MIB
+from simcore.calibrate.bench.case import FAMILIES, Case, Columns, Device, Prepare, Run, World
 
-SIZE_BYTES: Final = {"cpu": 64 * MIB, "cuda": 1024 * MIB}
+SIZE_BYTES: Final = {"cpu": 64 * MIB, "cuda": GIB}
 CHUNK_BYTES: Final = 8 * MIB
 
 
-def _prepare(write: bool, n_bytes: int) -> Callable[[Device], Run]:
+def _prepare(write: bool, n_bytes: int) -> Prepare:
     def prepare(device: Device) -> Run:
         file = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the case)
         block = os.urandom(CHUNK_BYTES)
@@ -50,5 +50,5 @@ def cases(device: Device, world: World) -> Iterable[Case]:
     """One size, both ways; few calls: drives are slow."""
     n_bytes = SIZE_BYTES[device.kind]
     for op in ("disk-write", "disk-read"):
-        columns = {"gpu": device.name, "op": op, "bytes": n_bytes, "count": 1}
+        columns: Columns = {"gpu": device.name, "op": op, "bytes": n_bytes, "count": 1}
         yield Case("disk", "host", columns, _prepare(op == "disk-write", n_bytes), calls=3)

@@ -6,23 +6,34 @@ from collections.abc import Iterable
 from typing import Final
 
 from simcore.base.units import GIGA
-from simcore.calibrate.bench.case import FAMILIES, Case, Device, Run, World, of_dtype
+from simcore.calibrate.bench.case import (
+    FAMILIES,
+    Case,
+    Columns,
+    Device,
+    Mode,
+    Prepare,
+    Run,
+    World,
+    of_dtype,
+    shapes,
+)
 
 #: (m, n, k) of a linear layer: log-spaced, and awkward: no multiple of 8, 64 or 128.
-SHAPES: Final = (
-    (64, 256, 256), (256, 256, 256), (512, 512, 128), (128, 1024, 1024), (1024, 512, 512),
-    (2048, 256, 1024), (1024, 1024, 1024), (512, 3072, 768), (2048, 2048, 512), (4096, 512, 256),
-    (100, 300, 500), (777, 333, 1000), (1023, 1025, 511), (33, 4097, 255), (1536, 10, 512),
-    (2048, 2048, 2048), (4096, 4096, 1024), (4096, 4096, 4096), (8192, 8192, 2048),
-    (8192, 8192, 8192), (16384, 4096, 4096), (4095, 8191, 1023),
-)  # fmt: skip
+SHAPES: Final = shapes(
+    "64x256x256 256x256x256 512x512x128 128x1024x1024 1024x512x512 "
+    "2048x256x1024 1024x1024x1024 512x3072x768 2048x2048x512 4096x512x256 "
+    "100x300x500 777x333x1000 1023x1025x511 33x4097x255 1536x10x512 "
+    "2048x2048x2048 4096x4096x1024 4096x4096x4096 8192x8192x2048 8192x8192x8192 "
+    "16384x4096x4096 4095x8191x1023 "
+)
 #: (groups, m, n, k)
-BATCHED: Final = ((16, 128, 128, 64), (64, 64, 64, 32), (8, 512, 512, 64), (96, 1024, 1024, 128))
+BATCHED: Final = shapes("16x128x128x64 64x64x64x32 8x512x512x64 96x1024x1024x128 ")
 #: Work of the largest product [FLOP]: about 50 ms of a core, 5 ms of a GPU at 50 TFLOP/s.
 LARGEST: Final = {"cpu": 4.5 * GIGA, "cuda": 1.2e3 * GIGA}
 
 
-def linear(op: str, dtype: str, m: int, n: int, k: int) -> object:
+def linear(op: str, dtype: str, m: int, n: int, k: int) -> Prepare:
     """``prepare`` of one product [m, k] @ [k, n] in the layout that autograd uses."""
 
     def prepare(device: Device) -> Run:
@@ -46,7 +57,7 @@ def _drop(_: object) -> None:
     return None
 
 
-def _batched(dtype: str, groups: int, m: int, n: int, k: int) -> object:
+def _batched(dtype: str, groups: int, m: int, n: int, k: int) -> Prepare:
     def prepare(device: Device) -> Run:
         import torch
 
@@ -57,28 +68,34 @@ def _batched(dtype: str, groups: int, m: int, n: int, k: int) -> object:
     return prepare
 
 
+def _columns(device: Device, dtype: str, op: str, shape: tuple[int, ...]) -> Columns:
+    groups, m, n, k = shape
+    return {"gpu": device.name, "dtype": dtype, "op": op, "m": m, "n": n, "k": k,
+            "batch": groups, "layout": LAYOUTS[op]}  # fmt: skip
+
+
+#: A linear layer's forward and the two products of its backward, as (input, weight) lie.
+LAYOUTS: Final = {"linear": "TN", "linear_dgrad": "NN", "linear_wgrad": "NT", "bmm": "NN"}
+
+
 @FAMILIES.register("gemm")
 def cases(device: Device, world: World) -> Iterable[Case]:
     """Every shape that the device can do in reasonable time."""
-    layouts = {"linear": "TN", "linear_dgrad": "NN", "linear_wgrad": "NT"}
     for dtype in device.dtypes:
         for m, n, k in SHAPES:
             if 2.0 * m * n * k > LARGEST[device.kind]:
                 continue
-            for op, layout in layouts.items():
-                columns = {"gpu": device.name, "dtype": dtype, "op": op, "m": m, "n": n, "k": k,
-                           "batch": 1, "layout": layout}  # fmt: skip
-                yield Case("gemm", "gemm", columns, linear(op, dtype, m, n, k), cold=True)  # type: ignore[arg-type]
+            for op in ("linear", "linear_dgrad", "linear_wgrad"):
+                columns = _columns(device, dtype, op, (1, m, n, k))
+                yield Case("gemm", "gemm", columns, linear(op, dtype, m, n, k), cold=True)
         for g, m, n, k in BATCHED:
-            if 2.0 * g * m * n * k > LARGEST[device.kind]:
-                continue
-            columns = {"gpu": device.name, "dtype": dtype, "op": "bmm", "m": m, "n": n, "k": k,
-                       "batch": g, "layout": "NN"}  # fmt: skip
-            yield Case("gemm", "gemm", columns, _batched(dtype, g, m, n, k), cold=True)  # type: ignore[arg-type]
+            if 2.0 * g * m * n * k <= LARGEST[device.kind]:
+                columns = _columns(device, dtype, "bmm", (g, m, n, k))
+                yield Case("gemm", "gemm", columns, _batched(dtype, g, m, n, k), cold=True)
 
 
 #: What every rank computes at once, to see what they take from each other.
-CROWD: Final = ((1024, 1024, 512), (512, 768, 768))
+CROWD: Final = shapes("1024x1024x512 512x768x768")
 
 
 @FAMILIES.register("gemm-crowd")
@@ -88,8 +105,12 @@ def crowd(device: Device, world: World) -> Iterable[Case]:
         return
     dtype = device.dtypes[0]
     for m, n, k in CROWD:
-        columns = {"gpu": device.name, "dtype": dtype, "op": "linear", "m": m, "n": n, "k": k,
-                   "batch": 1, "layout": "TN"}  # fmt: skip
-        for mode in ("alone", "together"):
-            yield Case("gemm-crowd", "gemm", columns, linear("linear", dtype, m, n, k),  # type: ignore[arg-type]
-                       mode=mode, cold=True, seconds=0.4)  # type: ignore[arg-type]  # fmt: skip
+        columns = _columns(device, dtype, "linear", (1, m, n, k))
+        for mode in MODES:
+            yield Case(
+                "gemm-crowd", "gemm", columns, linear("linear", dtype, m, n, k),
+                mode=mode, cold=True, seconds=0.4,
+            )  # fmt: skip
+
+
+MODES: Final[tuple[Mode, ...]] = ("alone", "together")

@@ -11,7 +11,17 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from simcore.base.units import GIB, MIB
-from simcore.calibrate.bench.case import FAMILIES, Case, Device, Run, World, of_dtype, width
+from simcore.calibrate.bench.case import (
+    FAMILIES,
+    Case,
+    Device,
+    Prepare,
+    Run,
+    World,
+    of_dtype,
+    shapes,
+    width,
+)
 from simcore.workload.graph import KernelKind
 
 #: torch, rows, cols, options of a tensor -> the call.
@@ -139,8 +149,8 @@ OPS: Final[dict[str, MemoryOp]] = {
 }  # fmt: skip
 #: (rows, columns): 0.5 to 16 MB in fp32 on a host, where activations lie; to 1 GiB on a GPU.
 SHAPES: Final = {
-    "cpu": ((512, 256), (1024, 1024), (2048, 2048)),
-    "cuda": ((1024, 1024), (4096, 1024), (4096, 4096), (16384, 4096), (16384, 16384)),
+    "cpu": shapes("512x256 1024x1024 2048x2048"),
+    "cuda": shapes("1024x1024 4096x1024 4096x4096 16384x4096 16384x16384"),
 }
 #: What streams without computing, also at sizes that no cache holds: the bandwidth's peak.
 STREAMS: Final = ("copy", "triad")
@@ -149,7 +159,7 @@ STREAM_SHAPES: Final = {"cpu": ((4096, 4096),), "cuda": ()}
 WARM_BYTES: Final = 16 * MIB
 
 
-def _prepare(op: str, dtype: str, rows: int, cols: int) -> Callable[[Device], Run]:
+def _prepare(op: str, dtype: str, rows: int, cols: int) -> Prepare:
     def prepare(device: Device) -> Run:
         import torch
 
@@ -188,7 +198,7 @@ def cases(device: Device, world: World) -> Iterable[Case]:
                     yield Case("memory-bound", "memory_bound", columns, prepare, seconds=0.05)
 
 
-CROWD: Final = (("add", 1024, 1000), ("gelu", 1024, 1000), ("ln", 1024, 1000), ("add", 4000, 1000))
+CROWD: Final = (("add", 1000, 1000), ("gelu", 1000, 1000), ("ln", 1000, 1000), ("add", 4000, 1000))
 
 
 @FAMILIES.register("memory-crowd")
@@ -199,5 +209,7 @@ def crowd(device: Device, world: World) -> Iterable[Case]:
     dtype = device.dtypes[0]
     for op, rows, cols in CROWD:
         for mode in ("alone", "together"):
-            yield Case("memory-crowd", "memory_bound", _columns(device, op, dtype, rows, cols),
-                       _prepare(op, dtype, rows, cols), mode=mode, cold=True, seconds=0.3)  # type: ignore[arg-type]  # fmt: skip
+            yield Case(
+                "memory-crowd", "memory_bound", _columns(device, op, dtype, rows, cols),
+                _prepare(op, dtype, rows, cols), mode=mode, cold=True, seconds=0.3,
+            )  # fmt: skip

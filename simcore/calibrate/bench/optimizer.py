@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Final
 
 from simcore.base.units import GIB
-from simcore.calibrate.bench.case import FAMILIES, Case, Device, Run, World
+from simcore.calibrate.bench.case import FAMILIES, Case, Columns, Device, Prepare, Run, World
 
 #: (tensors, elements of each)
 SIZES: Final = {
@@ -20,7 +20,7 @@ IMPLS: Final = {"cpu": ("for-loop", "fused"), "cuda": ("foreach", "fused")}
 ELEMENTS_MOVED: Final = {"for-loop": 16, "foreach": 16, "fused": 7}
 
 
-def _prepare(impl: str, tensors: int, numel: int) -> Callable[[Device], Run]:
+def _prepare(impl: str, tensors: int, numel: int) -> Prepare:
     def prepare(device: Device) -> Run:
         import torch
 
@@ -49,13 +49,13 @@ def cases(device: Device, world: World) -> Iterable[Case]:
             n_bytes = 4 * ELEMENTS_MOVED[impl] * tensors * numel
             if 2 * n_bytes > min(device.memory_bytes, 16 * GIB):
                 continue
-            columns = {"gpu": device.name, "op": f"adamw-{impl}", "bytes": n_bytes,
+            columns: Columns = {"gpu": device.name, "op": f"adamw-{impl}", "bytes": n_bytes,
                        "count": tensors}  # fmt: skip
             yield Case("optimizer", "host", columns, _prepare(impl, tensors, numel), cold=True,
                        seconds=0.3)  # fmt: skip
 
 
-def _on_host(numel: int) -> Callable[[Device], Run]:
+def _on_host(numel: int) -> Prepare:
     def prepare(device: Device) -> Run:
         import torch
 
@@ -80,5 +80,10 @@ def host_adam(device: Device, world: World) -> Iterable[Case]:
     """The update on the host, as offloading runs it."""
     if device.kind == "cuda":
         for numel in (4_000_000, 64_000_000):
-            columns = {"gpu": device.name, "op": "host-adam", "bytes": 28 * numel, "count": 1}
+            columns: Columns = {
+                "gpu": device.name,
+                "op": "host-adam",
+                "bytes": 28 * numel,
+                "count": 1,
+            }
             yield Case("host-adam", "host", columns, _on_host(numel), seconds=0.5)

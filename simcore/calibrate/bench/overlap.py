@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from simcore.base.units import MIB
-from simcore.calibrate.bench.case import FAMILIES, Case, Device, Run, World
+from simcore.calibrate.bench.case import FAMILIES, Case, Columns, Device, Prepare, Run, World
 
 #: (bytes of the message, products of [n, n] by [n, n], n): about equally long.
 WORK: Final = {
@@ -21,7 +21,7 @@ WORK: Final = {
 PARTS: Final = ("compute", "comm", "compute-beside", "comm-beside")
 
 
-def _prepare(part: str, n_bytes: int, products: int, n: int) -> Callable[[Device], Run]:
+def _prepare(part: str, n_bytes: int, products: int, n: int) -> Prepare:
     def prepare(device: Device) -> Run:
         import torch
         import torch.distributed as dist
@@ -31,7 +31,7 @@ def _prepare(part: str, n_bytes: int, products: int, n: int) -> Callable[[Device
 
         def compute() -> None:
             for _ in range(products):
-                a @ a  # noqa: B018
+                a @ a
 
         def beside() -> float | None:
             if device.kind == "cuda":
@@ -78,7 +78,7 @@ def cases(device: Device, world: World) -> Iterable[Case]:
         return
     for n_bytes, products, n in WORK[device.kind]:
         for part in PARTS:
-            columns = {"gpu": device.name, "op": f"overlap-{part}", "bytes": n_bytes,
+            columns: Columns = {"gpu": device.name, "op": f"overlap-{part}", "bytes": n_bytes,
                        "count": products}  # fmt: skip
             yield Case("overlap", "host", columns, _prepare(part, n_bytes, products, n),
                        mode="lockstep", seconds=0.4)  # fmt: skip

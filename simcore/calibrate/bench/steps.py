@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from simcore.calibrate.bench.case import FAMILIES, Case, Device, Run, World
+from simcore.calibrate.bench.case import FAMILIES, Case, Columns, Device, Prepare, Run, World
 from simcore.calibrate.training import NETS, Net, step_of
 
 PLACE: Final = "simcore.calibrate.bench.steps"
@@ -26,7 +26,7 @@ def _net(name: str, batches: dict[str, tuple[int, ...]]) -> Callable[[Any], Any]
 
 
 def _mean_square(torch: Any) -> Any:
-    class MeanSquare(torch.nn.Module):  # type: ignore[misc,name-defined]
+    class MeanSquare(torch.nn.Module):  # type: ignore[misc]
         """A body and the mean of its squared output."""
 
         def __init__(self, body: Any) -> None:
@@ -40,7 +40,7 @@ def _mean_square(torch: Any) -> Any:
 
 
 def _residual(torch: Any) -> Any:
-    class Residual(torch.nn.Module):  # type: ignore[misc,name-defined]
+    class Residual(torch.nn.Module):  # type: ignore[misc]
         """x + f(x)."""
 
         def __init__(self, inner: Any) -> None:
@@ -163,7 +163,7 @@ def reference_attention() -> Any:
 REFERENCES: Final = ("reference_dense", "reference_conv", "reference_attention")
 
 
-def _prepare(net: Net, batch: int, kind: str) -> Callable[[Device], Run]:
+def _prepare(net: Net, batch: int, kind: str) -> Prepare:
     def prepare(device: Device) -> Run:
         return step_of(net, batch, kind, device.kind)
 
@@ -176,7 +176,7 @@ def cases(device: Device, world: World) -> Iterable[Case]:
     for name in REFERENCES:
         net = NETS[name]
         for batch in net.batches[device.kind]:
-            columns = {"gpu": device.name, "net": name, "batch": batch}
+            columns: Columns = {"gpu": device.name, "net": name, "batch": batch}
             yield Case("steps", "steps", {**columns, "ranks": 1, "strategy": "single"},
                        _prepare(net, batch, "single"), seconds=1.2)  # fmt: skip
             if world.size > 1:

@@ -63,9 +63,7 @@ class RawRow:
     @property
     def key(self) -> tuple[str, ...]:
         """As ``Case.key``."""
-        named = (
-            f"{k}={v}" for k, v in sorted(self.cells.items()) if k not in _RESULT and v != ""
-        )
+        named = (f"{k}={v}" for k, v in sorted(self.cells.items()) if k not in _RESULT and v != "")
         return (self.table, self.cells["mode"], self.cells["cache"], *named)
 
 
@@ -172,9 +170,7 @@ def _checked(table: str, cells: Mapping[str, str | None], where: str, content: s
     for column in set(_NUMBERS) & set(plain):
         if plain[column] and not _positive(plain[column]):
             return f"{where}: {column} {plain[column]!r} must be a number above zero"
-    return RawRow(
-        table, plain, float(plain["time_us"]) * MICRO, float(plain["sd_log"]), where
-    )
+    return RawRow(table, plain, float(plain["time_us"]) * MICRO, float(plain["sd_log"]), where)
 
 
 _NUMBERS: Final = (

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from simcore.base.units import KIB, MIB
-from simcore.calibrate.bench.case import FAMILIES, Case, Device, Run, World
+from simcore.calibrate.bench.case import FAMILIES, Case, Columns, Device, Prepare, Run, World
 
 
-def _prepare(to_device: bool, pinned: bool, n_bytes: int) -> Callable[[Device], Run]:
+def _prepare(to_device: bool, pinned: bool, n_bytes: int) -> Prepare:
     def prepare(device: Device) -> Run:
         import torch
 
@@ -32,5 +32,10 @@ def cases(device: Device, world: World) -> Iterable[Case]:
     for n_bytes in (64 * KIB, MIB, 16 * MIB, 256 * MIB):
         for to_device, way in ((True, "h2d"), (False, "d2h")):
             for pinned, kind in ((True, "pinned"), (False, "pageable")):
-                columns = {"gpu": device.name, "op": f"{way}-{kind}", "bytes": n_bytes, "count": 1}
+                columns: Columns = {
+                    "gpu": device.name,
+                    "op": f"{way}-{kind}",
+                    "bytes": n_bytes,
+                    "count": 1,
+                }
                 yield Case("transfer", "host", columns, _prepare(to_device, pinned, n_bytes))
