@@ -46,7 +46,7 @@ def curves_of(record: Calibration, path: Path) -> list[Curve]:
 
 
 def _record_beside(name: str, path: Path) -> dict[str, float]:
-    """Peaks that efficiencies are shares of: the record's beside the profile, else the database's."""
+    """Peaks that efficiencies are shares of: of the record beside the profile, or shipped."""
     from simcore.base.database import load_record
     from simcore.hardware.cluster import link_named
     from simcore.hardware.spec import GPUS, GpuSpec, NodeSpec
