@@ -158,6 +158,21 @@ def _attention(r: RawRow) -> tuple[float, float, tuple[float, float, float, floa
     return flop * (2.5 if back else 1.0), moved * (2.0 if back else 1.0), (s, d, s, b * h)
 
 
+def small_sample(n: int, parameters: int) -> float:
+    """By how much few rows understate a fit's spread.
+
+    Residuals of ``parameters`` fitted lack so many degrees of freedom, and their own spread is
+    known from ``n`` rows only (Student's t at 95 % over the normal's).
+    """
+    from scipy.stats import norm, t
+
+    free = n - parameters
+    if free < 1:
+        return UNKNOWN_SD / LEAST_SD
+    two_sided = 0.975
+    return float(math.sqrt(n / free) * t.ppf(two_sided, free) / norm.ppf(two_sided))
+
+
 def left_out_mape(work: Work, predict: Callable[[Work, Work], Array]) -> float | None:
     """Mean error of rows that took no part in the fit that predicts them."""
     n = len(work.seconds)
@@ -223,7 +238,7 @@ def _memory_class(
         busy = np.maximum(w.seconds - start_s * w.fill, LEAST_BUSY * w.seconds)
         logs = np.log(w.n_bytes / busy / bandwidth)
         scatter = robust_sd(logs)
-        sd = MEDIAN_SD * scatter / math.sqrt(len(logs))
+        sd = MEDIAN_SD * scatter / math.sqrt(len(logs)) * small_sample(len(logs), 1)
         return math.exp(float(np.median(logs))), sd, start_s, scatter
 
     def predict(seen: Work, unseen: Work) -> Array:
@@ -346,7 +361,8 @@ def ring_fit(
 
     x, sd = solve(lambda p: np.log(predict(p) / seconds), start, start - 3.0, start + 1.0)
     scatter = robust_sd(np.log(seconds / predict(x)))
-    return math.exp(x[0]), math.exp(x[1]), float(sd[0]), float(sd[1]), scatter
+    more = small_sample(len(seconds), 2)
+    return math.exp(x[0]), math.exp(x[1]), more * float(sd[0]), more * float(sd[1]), scatter
 
 
 def best_bus_bytes_per_s(rows: Sequence[RawRow]) -> float:

@@ -115,7 +115,7 @@ class MeasuredDevice(Part):
             **tables,
             "compute_efficiency": merged(tables["compute_efficiency"], self.compute_efficiency),
             "memory_efficiency": merged(tables["memory_efficiency"], self.memory_efficiency),
-            "clocks": merged(tables["clocks"], {"sustained_over_burst": clock}),
+            "clocks": merged(tables["clocks"], dict.fromkeys(tables["clocks"], clock)),
             "host": host,
         }
 
