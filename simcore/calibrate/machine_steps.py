@@ -14,7 +14,7 @@ from simcore.calibrate.machine_record import Found
 from simcore.calibrate.step_fit import FitRow, Parameter, fit_steps, leave_one_out
 from simcore.calibrate.training import NETS, STRATEGY, Net
 from simcore.engine.predict import Request, central_step_s
-from simcore.hardware.profile import Knob, Profile
+from simcore.hardware.profile import HOST_CPU, Knob, Profile
 from simcore.strategy.precision import OPTIMIZERS, PRECISIONS
 from simcore.strategy.strategy import Strategy, parallelism_named
 from simcore.workload.resolve import resolve_model
@@ -44,7 +44,7 @@ def request_for(
 ) -> Request:
     """What the engine is asked about a step of ``training.step_of``: the same step."""
     record = resolve_model(net.model)
-    on_host = found.gpu.architecture == "CPU"
+    on_host = found.gpu.architecture == HOST_CPU
     strategy = Strategy(
         parallelism=parallelism_named(STRATEGY[kind]),
         precision=PRECISIONS["fp32"],

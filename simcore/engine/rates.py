@@ -10,7 +10,7 @@ from simcore.base.arrays import NDArray
 from simcore.base.errors import InvalidConfig
 from simcore.hardware.cluster import NodeGroup, link_named
 from simcore.hardware.paths import port_share
-from simcore.hardware.profile import Profile
+from simcore.hardware.profile import HOST_CPU, Profile
 from simcore.hardware.spec import GpuSpec, PeakName
 from simcore.step.kernels import KINDS
 from simcore.strategy.precision import Precision
@@ -82,6 +82,8 @@ def class_rates(group: NodeGroup, precision: Precision, profile: Profile) -> Cla
     flop, rate = flop * compute_share, rate * memory_share
     port = link_named(node.pcie_link)
     h2d = port.bw.value * port.payload_frac.value * port_share(gpu, port)
+    if gpu.architecture == HOST_CPU:
+        h2d = np.inf  # a batch in host memory is where it is needed
     sharing = min(group.gpus_per_node, node.gpus_per_pcie_root)
     far = link_named(node.socket_link) if node.socket_link else None
     return ClassRates(
