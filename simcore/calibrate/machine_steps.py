@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from simcore.base.interval import HIGH_QUANTILE
 from simcore.calibrate.bench.store import RawRow
 from simcore.calibrate.machine_record import Found
-from simcore.calibrate.step_fit import FitRow, Parameter, fit_steps, leave_one_out
+from simcore.calibrate.step_fit import ROW_SD_LOG, FitRow, Parameter, fit_steps, leave_one_out
 from simcore.calibrate.training import NETS, STRATEGY, Net
 from simcore.engine.predict import Request, central_step_s
 from simcore.hardware.profile import HOST_CPU, Knob, Profile
@@ -89,11 +90,23 @@ def fit_reference_steps(rows: Sequence[RawRow], found: Found, profile: Profile) 
     errors = [
         math.log(left[r.key][0] / r.measured_s) for r in fit_rows if r.key in left
     ] or [UNMEASURED_SD]  # fmt: skip
-    n = len(errors)
-    # the scatter of another step: its own, and that of a mean over this few
-    residual = math.sqrt(float(np.mean(np.square(errors))) * (1.0 + 1.0 / n))
+    residual = predictive_sd(errors, len({r.group for r in fit_rows}))
     mape = float(np.mean([abs(math.exp(e) - 1.0) for e in errors])) if left else None
     return Summed(fit.knobs(), residual, mape, len(mine), told)
+
+
+def predictive_sd(errors: Sequence[float], networks: int) -> float:
+    """Standard deviation that gives the next network's step an honest 80 % interval.
+
+    Root mean square of the left-out ``errors`` (of the logarithm), widened for what ``networks``
+    independent ones can tell: another one's own scatter, and Student's t for a spread known from
+    so few. Never below the scatter that a step has around a model whose parameters are known.
+    """
+    from scipy.stats import norm, t
+
+    rms = math.sqrt(float(np.mean(np.square(errors))))
+    few = float(t.ppf(HIGH_QUANTILE, networks) / norm.ppf(HIGH_QUANTILE))
+    return max(ROW_SD_LOG, rms * math.sqrt(1.0 + 1.0 / networks) * few)
 
 
 def _quiet(row: RawRow) -> bool:

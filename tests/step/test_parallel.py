@@ -75,7 +75,7 @@ def test_compute_slows_beside_communication() -> None:
 
 
 def test_communication_slows_beside_compute() -> None:
-    """The first two sends (32 s) run beside the 20 s of b's and a's backward, so +100 % for 20 s."""
+    """Two sends of 32 s can run beside the 20 s of b's and a's backward: +100 % for 20 s."""
     model = three_buckets(10.0, (20.0, 15.0, 5.0))
     how = strategy("ddp", **TINY_BUCKETS)
     slowed = evaluate(Job(model, how, (rates(comm_slowdown_frac=1.0),)), points())
