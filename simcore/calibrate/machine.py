@@ -30,6 +30,7 @@ from simcore.calibrate.machine_record import Facts, Found, record_of, write_reco
 from simcore.calibrate.machine_steps import fit_reference_steps
 from simcore.hardware.cluster import parse_cluster
 from simcore.hardware.measured import FittedBytes, MeasuredDevice
+from simcore.hardware.paths import cluster_paths
 from simcore.hardware.profile import Calibration, Profile, load_profile, profile_of
 from simcore.hardware.spec import GPUS
 
@@ -160,7 +161,13 @@ def fit_and_write(
     }  # fmt: skip
     origin = f"benchmarks of this machine, {conditions['date']}, torch {conditions['torch']}"
     found = _found(asked, device, ranks, rows, conditions)
-    measured = fit_device(rows, found.gpu, node=found.node.name, on_host=device.kind == "cpu")
+    measured = fit_device(
+        rows,
+        found.gpu,
+        node=found.node.name,
+        link_bytes_per_s=cluster_paths(found.cluster(ranks))[0].bw_bytes_per_s,
+        on_host=device.kind == "cpu",
+    )
     measured = _with_memory(measured, device, held)
     files: list[Path] = []
     if found.new:

@@ -257,9 +257,17 @@ def _stream_s(work: Work, bandwidth: float, eff: float, start_s: float) -> Array
     return np.asarray(start_s * work.fill + work.n_bytes / (eff * bandwidth))
 
 
-def fit_device(rows: Sequence[RawRow], gpu: GpuSpec, *, node: str, on_host: bool) -> MeasuredDevice:
+def fit_device(
+    rows: Sequence[RawRow],
+    gpu: GpuSpec,
+    *,
+    node: str,
+    link_bytes_per_s: float,
+    on_host: bool,
+) -> MeasuredDevice:
     """Everything that the rows tell of ``gpu``; what they do not is left out.
 
+    ``link_bytes_per_s``: payload rate of the link that a ring on ``node`` meets, from its record.
     ``on_host``: the device is the host, so that issuing a kernel is part of running it.
     """
     peaks = Peaks.of(gpu)
@@ -305,7 +313,7 @@ def fit_device(rows: Sequence[RawRow], gpu: GpuSpec, *, node: str, on_host: bool
         kernel_start=start,
         host_issue=issue,
         contention=_contention(rows),
-        link=_link(rows, node),
+        link=_link(rows, node, link_bytes_per_s),
         overlap=_overlap(rows),
     )
 
@@ -377,7 +385,7 @@ def best_bus_bytes_per_s(rows: Sequence[RawRow]) -> float:
     )
 
 
-def _link(rows: Sequence[RawRow], node: str) -> MeasuredLink | None:
+def _link(rows: Sequence[RawRow], node: str, link_bytes_per_s: float) -> MeasuredLink | None:
     from simcore.engine.price import COLLECTIVE_BASE_S
 
     mine = [
@@ -404,7 +412,7 @@ def _link(rows: Sequence[RawRow], node: str) -> MeasuredLink | None:
         node=node,
         ranks=ranks,
         efficiency=Fitted(
-            value=bus / best_bus_bytes_per_s(rows),
+            value=bus / link_bytes_per_s,
             sd_log=max(LEAST_SD, math.hypot(sd_bus, SHAPE_SHARE * scatter)),
             rows=len(mine), valid=valid, leave_one_out_mape_frac=error, note="all-reduce",
         ),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from simcore.base.registry import Registry
+from simcore.calibrate.bench.case import set_tf32
 
 Kind = Literal["single", "ddp", "zero1", "zero3"]
 #: What simcore calls the strategy that each kind runs.
@@ -49,6 +50,7 @@ def step_of(net: Net, batch: int, kind: str, device: str) -> Callable[[], None]:
     import torch
 
     torch.manual_seed(0)
+    set_tf32(torch, "fp32")
     module: Any = net.build().to(device)
     inputs = tuple(t.to(device) for t in net.inputs(batch))
     params = list(module.parameters())

@@ -59,7 +59,7 @@ def test_products_give_back_what_they_were_made_from() -> None:
     inside = 0
     for seed in range(40):
         rows = gemms(0.8, 0.4, 10e-6, np.random.default_rng(seed))
-        found = fit_device(rows, gpu(), node="box", on_host=True)
+        found = fit_device(rows, gpu(), node="box", link_bytes_per_s=1.4e9, on_host=True)
         fitted = found.compute_efficiency["gemm_simt32"]
         assert fitted.rows == len(rows)
         assert fitted.leave_one_out_mape_frac == pytest.approx(NOISE * 0.8, rel=0.6)
@@ -106,7 +106,7 @@ def test_streams_give_back_their_share_of_the_bandwidth() -> None:
         rng = np.random.default_rng(seed)
         rows = streams(0.6, 8e-6, rng)
         rows.append(row("host", 192 * 8e-6, op="eager", count=192))
-        found = fit_device(rows, gpu(), node="box", on_host=True)
+        found = fit_device(rows, gpu(), node="box", link_bytes_per_s=1.4e9, on_host=True)
         fitted = found.memory_efficiency["elementwise"]
         inside += abs(math.log(fitted.value / 0.6)) <= 2 * fitted.sd_log
         assert found.kernel_start is not None and found.host_issue is not None
@@ -125,7 +125,13 @@ def test_what_ranks_take_from_each_other() -> None:
     for op in ("add", "gelu"):
         cells = {"dtype": "fp32", "op": op, "elements": MEGA, "bytes": 12 * MEGA}
         rows += [row("memory_bound", 1e-3, **cells), row("memory_bound", 2e-3, "together", **cells)]
-    found = fit_device([*gemms(0.8, 0.4, 1e-5, rng), *rows], gpu(), node="box", on_host=True)
+    found = fit_device(
+        [*gemms(0.8, 0.4, 1e-5, rng), *rows],
+        gpu(),
+        node="box",
+        link_bytes_per_s=1.4e9,
+        on_host=True,
+    )
     (both,) = found.contention
     assert both.ranks == 2
     assert both.compute.value == pytest.approx(0.9)
@@ -145,7 +151,7 @@ def test_each_slows_the_other_only_while_both_run() -> None:
         row("host", s, "lockstep", op=f"overlap-{p}", bytes=4 * MEGA, count=2)
         for p, s in parts.items()
     ]
-    found = fit_device(rows, gpu(), node="box", on_host=True).overlap
+    found = fit_device(rows, gpu(), node="box", link_bytes_per_s=1.4e9, on_host=True).overlap
     assert found is not None
     assert found.compute_slowdown.value == pytest.approx(1.0)
     assert found.comm_slowdown.value == pytest.approx(1.0)
@@ -168,7 +174,11 @@ def test_the_best_rates_are_the_records_peaks() -> None:
 
 def test_what_was_not_measured_is_left_out() -> None:
     found = fit_device(
-        gemms(0.8, 0.4, 1e-5, np.random.default_rng(0)), gpu(), node="box", on_host=True
+        gemms(0.8, 0.4, 1e-5, np.random.default_rng(0)),
+        gpu(),
+        node="box",
+        link_bytes_per_s=1.4e9,
+        on_host=True,
     )
     assert set(found.compute_efficiency) == {"gemm_simt32"}
     assert found.link is None and found.overlap is None and found.contention == ()

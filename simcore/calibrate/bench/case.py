@@ -106,6 +106,7 @@ class Case:
 
     ``prepare`` makes the tensors and returns the call to time; it runs on every rank that takes
     part. ``cold``: caches are flushed before each call. ``seconds``: the least time to spend.
+    ``first``: a profile cannot do without it, so that it comes before all others.
     """
 
     family: str
@@ -116,6 +117,7 @@ class Case:
     cold: bool = False
     seconds: float = 0.1
     calls: int = 5
+    first: bool = False
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -158,6 +160,12 @@ def of_dtype(torch: Any, name: str) -> Any:
     """The torch dtype of a table's name."""
     return {"fp32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16,
             "fp16": torch.float16}[name]  # fmt: skip
+
+
+def set_tf32(torch: Any, dtype: str) -> None:
+    """Let products of fp32 tensors run in TF32 for ``tf32``, and in no other case."""
+    torch.backends.cuda.matmul.allow_tf32 = dtype == "tf32"
+    torch.backends.cudnn.allow_tf32 = dtype == "tf32"
 
 
 def width(dtype: str) -> int:

@@ -30,9 +30,12 @@ def call_of(name: str, n_bytes: int, device: Device, world: World) -> Callable[[
     if name == "all_reduce":
         return lambda: dist.all_reduce(whole)
     if name == "reduce_scatter":
-        return lambda: dist.reduce_scatter_tensor(part, whole)
+        # named anew in torch 2.13
+        scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+        return lambda: scatter(part, whole)
     if name == "all_gather":
-        return lambda: dist.all_gather_into_tensor(whole, part)
+        gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+        return lambda: gather(whole, part)
     if name == "all_to_all":
         out = torch.empty_like(whole)
         return lambda: dist.all_to_all_single(out, whole)

@@ -15,6 +15,7 @@ from simcore.calibrate.bench.case import (
     Run,
     World,
     of_dtype,
+    set_tf32,
     shapes,
 )
 
@@ -42,7 +43,7 @@ def _prepare(dtype: str, shape: tuple[int, ...], back: bool) -> Prepare:
     def prepare(device: Device) -> Run:
         import torch
 
-        torch.backends.cudnn.allow_tf32 = dtype == "tf32"
+        set_tf32(torch, dtype)
         made = {"dtype": of_dtype(torch, dtype), "device": device.kind}
         x = torch.randn(b, cin, hw, hw, **made).requires_grad_()
         w = torch.randn(cout, cin, size, size, **made).requires_grad_()

@@ -155,6 +155,8 @@ SHAPES: Final = {
 #: What streams without computing, also at sizes that no cache holds: the bandwidth's peak.
 STREAMS: Final = ("copy", "triad")
 STREAM_SHAPES: Final = {"cpu": ((4096, 4096),), "cuda": ()}
+#: Rows of the streams that say how fast the memory is.
+SHAPES_FIRST: Final = {"cpu": 4096, "cuda": 16384}
 #: A host's caches hold what the op before has just written, up to about this.
 WARM_BYTES: Final = 16 * MIB
 
@@ -193,7 +195,8 @@ def cases(device: Device, world: World) -> Iterable[Case]:
                 if 4 * columns["bytes"] > min(device.memory_bytes, 8 * GIB):
                     continue
                 prepare = _prepare(op, dtype, rows, cols)
-                yield Case("memory-bound", "memory_bound", columns, prepare, cold=True)
+                yield Case("memory-bound", "memory_bound", columns, prepare, cold=True,
+                           first=op in STREAMS and rows == SHAPES_FIRST[device.kind])  # fmt: skip
                 if device.kind == "cpu" and columns["bytes"] <= WARM_BYTES:
                     yield Case("memory-bound", "memory_bound", columns, prepare, seconds=0.05)
 
