@@ -17,6 +17,7 @@ from simcore.engine.price import COLLECTIVE_BASE_S
 
 PEAK, BANDWIDTH = 100e9, 20e9
 NOISE = 0.05
+BOX: dict[str, Any] = {"node": "box", "link_bytes_per_s": 1.4e9, "on_host": True}
 MEGA = 10**6
 
 
@@ -59,7 +60,7 @@ def test_products_give_back_what_they_were_made_from() -> None:
     inside = 0
     for seed in range(40):
         rows = gemms(0.8, 0.4, 10e-6, np.random.default_rng(seed))
-        found = fit_device(rows, gpu(), node="box", link_bytes_per_s=1.4e9, on_host=True)
+        found = fit_device(rows, gpu(), **BOX)
         fitted = found.compute_efficiency["gemm_simt32"]
         assert fitted.rows == len(rows)
         assert fitted.leave_one_out_mape_frac == pytest.approx(NOISE * 0.8, rel=0.6)
@@ -106,7 +107,7 @@ def test_streams_give_back_their_share_of_the_bandwidth() -> None:
         rng = np.random.default_rng(seed)
         rows = streams(0.6, 8e-6, rng)
         rows.append(row("host", 192 * 8e-6, op="eager", count=192))
-        found = fit_device(rows, gpu(), node="box", link_bytes_per_s=1.4e9, on_host=True)
+        found = fit_device(rows, gpu(), **BOX)
         fitted = found.memory_efficiency["elementwise"]
         inside += abs(math.log(fitted.value / 0.6)) <= 2 * fitted.sd_log
         assert found.kernel_start is not None and found.host_issue is not None
@@ -151,7 +152,7 @@ def test_each_slows_the_other_only_while_both_run() -> None:
         row("host", s, "lockstep", op=f"overlap-{p}", bytes=4 * MEGA, count=2)
         for p, s in parts.items()
     ]
-    found = fit_device(rows, gpu(), node="box", link_bytes_per_s=1.4e9, on_host=True).overlap
+    found = fit_device(rows, gpu(), **BOX).overlap
     assert found is not None
     assert found.compute_slowdown.value == pytest.approx(1.0)
     assert found.comm_slowdown.value == pytest.approx(1.0)
