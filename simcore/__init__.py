@@ -13,17 +13,30 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from simcore.api import predict
-    from simcore.engine.result import Prediction
+    from simcore.api import compare, memory_timeline, predict, scaling, sweep
+    from simcore.api.results import Prediction
     from simcore.workload.trace.estimate import estimate_memory
 
 __version__ = "0.1.0"
 
-__all__ = ["Prediction", "__version__", "estimate_memory", "predict"]
+__all__ = [
+    "Prediction",
+    "__version__",
+    "compare",
+    "estimate_memory",
+    "memory_timeline",
+    "predict",
+    "scaling",
+    "sweep",
+]
 
 _HOMES = {
+    "Prediction": "simcore.api.results",
+    "compare": "simcore.api",
+    "memory_timeline": "simcore.api",
     "predict": "simcore.api",
-    "Prediction": "simcore.engine.result",
+    "scaling": "simcore.api",
+    "sweep": "simcore.api",
     "estimate_memory": "simcore.workload.trace.estimate",
 }
 

@@ -5,8 +5,7 @@ SimcoreError
 │   ├── UnknownName      no such GPU, model…; names the nearest
 │   ├── BadQuantity      a number without or with a wrong unit
 │   └── InvalidConfig    violated rules, all of them at once
-├── DataError            a file is wrong: says file, line, key    exit code 2
-└── DoesNotFit           the job does not fit in memory           exit code 1
+└── DataError            a file is wrong: says file, line, key    exit code 2
 """
 
 from __future__ import annotations
@@ -63,12 +62,6 @@ class DataError(SimcoreError):
         self.file, self.line, self.key = str(file), line, key
         where = self.file + (f":{line}" if line is not None else "")
         super().__init__(f"{where}: {key + ': ' if key else ''}{message}")
-
-
-class DoesNotFit(SimcoreError):
-    """No configuration asked for fits in memory."""
-
-    exit_code = 1
 
 
 def nearest(name: str, known: Sequence[str], n: int = 3) -> list[str]:

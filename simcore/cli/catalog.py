@@ -86,9 +86,9 @@ def _show_calibration(name: str, as_json: bool, plot: Path | None) -> None:
     from simcore import api
 
     if plot is not None:
-        from simcore.report.calibration import save_plot
+        from simcore.report import plots
 
-        save_plot(api.calibration_curves(name), name, plot)
+        plots.write(plots.draw("calibration", api.calibration_curves(name)), plot)
     found = api.calibration(name)
     if as_json:
         from simcore.report.jsonout import dumps, finite

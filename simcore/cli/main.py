@@ -24,7 +24,10 @@ from simcore.cli.calibrate import calibrate
 from simcore.cli.catalog import list_, show
 from simcore.cli.output import PIPE_CLOSED, PipeClosedError, complain, write
 from simcore.cli.predict import predict
+from simcore.cli.report import report
 from simcore.cli.selftest import selftest
+from simcore.cli.serve import serve
+from simcore.cli.show_config import config
 from simcore.cli.trace_model import trace_model
 from simcore.cli.validate import validate
 
@@ -45,6 +48,7 @@ Runs offline, needs no GPU. Every default is marked, every figure has a source.
   simcore predict --help   every option; simcore --help every command
 """
 
+_HELP_FLAGS = {"-h", "--help"}
 _HELP = """Predict time, memory and scaling of a GPU training job before it starts.
 
 \b
@@ -65,11 +69,14 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command(short_help="Does a job fit, how fast is it, what limits it.")(predict)
+app.command(short_help="A prediction as one HTML file, clusters side by side.")(report)
 app.command(short_help="Predictions beside measured runs.")(validate)
 app.command("trace-model", short_help="An nn.Module as a model file.")(trace_model)
 app.command(short_help="Benchmark this machine, or fit your own measured steps.")(calibrate)
 app.command(short_help="Calibrate, predict, train for real, compare.")(selftest)
+app.command(short_help="A local web page and JSON API.")(serve)
 app.command("list", short_help="Names: gpus, models, nodes, links, strategies...")(list_)
+app.command(short_help="Defaults from files: where they are, what they say.")(config)
 app.command(short_help="Every figure of a gpu, model, node or link, with its source.")(show)
 
 
@@ -92,6 +99,10 @@ def run(argv: Sequence[str]) -> int:
     """Run one command line; returns the exit code. Errors go to standard error."""
     words = [a for a in argv if a != "--debug"]
     try:
+        if words[:1] == ["predict"] and "--watch" in words and not _HELP_FLAGS & set(words):
+            from simcore.cli.watch import watch
+
+            return watch(words)
         code = typer.main.get_command(app).main(
             args=words, prog_name="simcore", standalone_mode=False
         )

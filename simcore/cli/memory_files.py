@@ -5,21 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from simcore.cli.files import folder_problems, plot_problems
 from simcore.cli.output import complain
 
 
 def path_problems(snapshot: Path | None, plot: Path | None) -> list[str]:
     """What is wrong with the names of the files that are asked for."""
     problems = []
-    for flag, path in (("--memory-snapshot", snapshot), ("--memory-plot", plot)):
-        if path is None:
-            continue
-        if path.is_dir():
-            problems.append(f"{flag} {str(path)!r} is a folder: name a file")
-        elif not path.parent.is_dir():
-            problems.append(f"{flag}: folder {str(path.parent)!r} does not exist")
-    if plot is not None and plot.suffix.lower() not in (".svg", ".png"):
-        problems.append(f"--memory-plot {str(plot)!r} must end in .svg or .png")
+    if snapshot is not None:
+        problems += folder_problems("--memory-snapshot", snapshot)
+    if plot is not None:
+        problems += plot_problems("--memory-plot", plot)
     return problems
 
 
@@ -32,23 +28,22 @@ def write_files(
     from simcore import api
     from simcore.base.errors import UsageError
     from simcore.base.units import GIGA, PERCENT
-    from simcore.report.memory import write_plot, write_snapshot
+    from simcore.report.memory import write_snapshot
+    from simcore.report.plots import write as write_plot
 
     timeline = api.memory_timeline(model, gpus, **options)
-    writers = (
-        (
-            "--memory-snapshot",
-            snapshot,
-            write_snapshot,
-            "open it at https://pytorch.org/memory_viz",
-        ),
-        ("--memory-plot", plot, write_plot, "memory over one step"),
-    )
-    for flag, path, writer, what in writers:
+    view = "open it at https://pytorch.org/memory_viz"
+    for flag, path, what in (
+        ("--memory-snapshot", snapshot, view),
+        ("--memory-plot", plot, "memory over one step"),
+    ):
         if path is None:
             continue
         try:
-            writer(timeline, path)
+            if flag == "--memory-plot":
+                write_plot(timeline.plot(), path)
+            else:
+                write_snapshot(timeline, path)
         except OSError as err:
             raise UsageError(f"{flag} {str(path)!r} cannot be written: {err.strerror}") from None
         complain(f"memory of one step in {path}: {what}")

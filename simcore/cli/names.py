@@ -121,6 +121,13 @@ def cluster(incomplete: str) -> list[str]:
     return [before + name for name in gpus(incomplete[len(before) :])]
 
 
+#: Kinds of plots of a prediction, the first by default.
+PLOTS = (
+    "overview", "time", "memory", "memory-over-step", "scaling", "roofline", "timeline",
+    "sensitivity",
+)  # fmt: skip
+plots = _completer(lambda: PLOTS)
+
 #: What ``list`` and ``show`` know; singular words are taken too.
 LISTS = (
     "gpus", "models", "nodes", "links", "strategies", "precisions", "optimizers", "collectives",

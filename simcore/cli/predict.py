@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from simcore.cli import names
+from simcore.cli.config import with_defaults
 from simcore.cli.emit import emit_problems, warn_unknown, write_launch
+from simcore.cli.job import job_options
 from simcore.cli.memory_files import path_problems, write_files
 from simcore.cli.output import colour_wanted, complain, write
-from simcore.cli.values import number, whole
+from simcore.cli.values import number
+from simcore.cli.views import view_problems, write_plot, write_scaling
 
 if TYPE_CHECKING:
     from simcore.api import Prediction
@@ -153,6 +157,23 @@ def predict(
         typer.Option("--memory-plot", metavar="FILE",
                      help="Plot memory over the step (.svg or .png)."),
     ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option("--plot", metavar="FILE", help="Draw the answer (.svg or .png)."),
+    ] = None,
+    plot_kind: Annotated[
+        str | None,
+        _option("--plot-kind", "KIND", "overview (default), time, memory, memory-over-step, "
+                "scaling, roofline, timeline, sensitivity.", names.plots),
+    ] = None,
+    scaling: Annotated[
+        bool,
+        typer.Option("--scaling", help="One GPU to all of them, instead of the answer."),
+    ] = False,
+    watch: Annotated[
+        bool,
+        typer.Option("--watch", help="Again whenever a file that it reads changes."),
+    ] = False,
     explain: Annotated[
         str | None,
         _option("--explain", "TERM", "Formula, inputs and source: step_time, memory, comm, mfu.",
@@ -164,57 +185,54 @@ def predict(
     What is not given takes the model's own default and is marked (default). Exit code 0: it
     fits, 1: it does not, 2: the command is wrong.
     """
+    words, told = with_defaults(
+        {
+            "model": model, "gpus": gpus, "inputs": inputs, "strategy": strategy,
+            "micro_batch": micro_batch, "grad_accum": grad_accum, "global_batch": global_batch,
+            "tp": tp, "pp": pp, "vpp": vpp, "cp": cp, "ep": ep, "precision": precision,
+            "recompute": recompute, "main_grads": main_grads, "optimizer": optimizer,
+            "offload": offload, "network": network, "node": node, "nnodes": nnodes,
+            "nproc_per_node": nproc_per_node, "seq_len": seq_len, "lora_rank": lora_rank,
+            "lora_targets": lora_targets, "quantised_base": quantised_base,
+            "calibration": calibration, "launch": launch,
+        }
+    )  # fmt: skip
+    model, gpus, launch = words["model"], words["gpus"], words["launch"]
     problems: list[str] = path_problems(memory_snapshot, memory_plot)
+    problems += view_problems(plot, plot_kind, scaling, explain, emit)
     if model is None:
         problems.append("--model is missing: name one of `simcore list models`")
     if gpus is None:
         problems.append("--gpus is missing: write NODESxGPUSxTYPE, such as 4x8xA6000ada")
+    del watch  # the command line has seen to it
     length = {
         "steps": number("steps", steps, problems),
         "epochs": number("epochs", epochs, problems),
     }
     if steps is not None and epochs is not None:
         length = {"steps": 1.0, "epochs": 1.0}  # both given, whatever they are
-    options: dict[str, Any] = {
-        "strategy": strategy,
-        "micro_batch": micro_batch,
-        "grad_accum": whole("grad-accum", grad_accum, problems),
-        "global_batch": whole("global-batch", global_batch, problems),
-        "tp": whole("tp", tp, problems),
-        "pp": whole("pp", pp, problems),
-        "vpp": whole("vpp", vpp, problems),
-        "cp": whole("cp", cp, problems),
-        "ep": whole("ep", ep, problems),
-        "precision": precision,
-        "recompute": recompute,
-        "main_grads": main_grads,
-        "optimizer": optimizer,
-        "offload": offload,
-        "network": network,
-        "node": node,
-        "nnodes": whole("nnodes", nnodes, problems),
-        "nproc_per_node": whole("nproc-per-node", nproc_per_node, problems),
-        "seq_len": whole("seq-len", seq_len, problems),
-        "lora_rank": whole("lora-rank", lora_rank, problems),
-        "lora_targets": lora_targets,
-        "quantised_base": quantised_base,
-        "calibration": calibration,
-        "inputs": tuple(inputs) if inputs else None,
-        "launch": launch,
-    }
+    options = job_options(words, problems)
     problems += emit_problems(emit, as_json, explain)
     answer = _answer(model, gpus, options, length, trace, explain, problems)
     warn_unknown(launch)
+    if told:
+        complain(f"note: {told}")
+        answer = replace(answer, assumptions=(told, *answer.assumptions))
     if trace is not None:
         _write_trace(answer, trace)
     if model is not None and gpus is not None:
         write_files(model, gpus, options, memory_snapshot, memory_plot)
-    if explain is not None:
+    if plot is not None:
+        write_plot(answer, plot, plot_kind)
+    if scaling:
+        assert model is not None and gpus is not None
+        write_scaling(model, gpus, options, as_json)
+    elif explain is not None:
         assert model is not None and gpus is not None
         _explain(model, gpus, explain, options, as_json)
     elif emit is not None:
         assert model is not None and gpus is not None
-        write_launch(emit, answer, model, gpus, options)
+        write_launch(emit, model, gpus, options)
     elif as_json:
         from simcore.report.jsonout import dumps, to_dict
 

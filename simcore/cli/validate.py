@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from simcore.cli.output import write
+from simcore.cli.files import plot_problems
+from simcore.cli.output import complain, write
 from simcore.cli.values import whole
 
 
@@ -31,6 +32,10 @@ def validate(
     worst: Annotated[
         str | None, typer.Option("--worst", metavar="N", help="The N rows furthest off.")
     ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option("--plot", metavar="FILE", help="Predicted against measured (.svg or .png)."),
+    ] = None,
 ) -> None:
     """Predict measured runs and say how far off the predictions are.
 
@@ -44,6 +49,10 @@ def validate(
     if ops and not files:
         problems.append("validate ops needs a FILE: a table of measured kernels")
     count = whole("worst", worst, problems)
+    if plot is not None:
+        problems += plot_problems("--plot", plot)
+        if ops:
+            problems.append("--plot is for measured runs, not for ops")
     problems += [f"no such file: {str(f)!r}" for f in files if not f.is_file()]
     if problems:
         raise InvalidConfig(problems)
@@ -62,6 +71,12 @@ def validate(
         write(render_ops(found, count))
         return
     result = api.validate(files, calibrated=calibrated, fill=fill, by=columns)
+    if plot is not None:
+        from simcore.report.plots import draw
+        from simcore.report.plots import write as write_figure
+
+        write_figure(draw("measured", result), plot)
+        complain(f"plot in {plot}: predicted against measured")
     if as_json:
         from simcore.report.jsonout import dumps, finite
 

@@ -63,7 +63,7 @@ def _optimizer(f: Facts) -> Told:
         "parameters x (state + master copy) bytes / ranks that share it (zero1 to zero3)",
         (
             _params(f),
-            ("state", f"{s.optimizer.state_bytes} bytes ({s.optimizer.name})"),
+            ("state", f"{s.optimizer.state_bytes:.3g} bytes ({s.optimizer.name})"),
             ("master copy", f"{s.precision.master_bytes} bytes ({s.precision.name})"),
             _over(f, 1),
             ("offload", str(s.offload)),

@@ -190,7 +190,7 @@ class _Step:
         out, s = self.out, self.s
         if first and self.state.optimizer:
             pieces = [float(self.p.master_bytes)] if self.p.master_bytes else []
-            count = max(s.optimizer.state_bytes // 4, 1)
+            count = max(round(s.optimizer.state_bytes / 4), 1)
             pieces += [s.optimizer.state_bytes / count] * count
             scale = self.state.optimizer / max(sum(pieces), 1.0)
             for piece in pieces:

@@ -5,8 +5,10 @@ All of them are columns of one configuration axis, evaluated together.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import combinations
 from random import Random
 from statistics import NormalDist
 
@@ -48,6 +50,9 @@ RESOURCES: dict[Knob, str] = {
 _ROUNDING_FRAC = 1e-12
 #: A resource binds when twice of it gains at least this.
 _BINDS_FRAC = 0.01
+#: Two bind together when twice of both gains at least this, and this many times the better alone.
+_PAIR_FRAC = 0.05
+_PAIR_RATIO = 3.0
 
 
 @dataclass(frozen=True)
@@ -131,6 +136,24 @@ def _values(request: Request, cluster: ClusterSpec) -> dict[str, float]:
     )
 
 
+def values_of(request: Request) -> dict[str, float]:
+    """The request as the values of one configuration of the axis."""
+    return _values(request, request.cluster)
+
+
+def knobs_of(request: Request) -> list[Knob]:
+    """The resources that the job uses at all."""
+    cluster = request.cluster
+    knobs: list[Knob] = ["compute", "memory", "host"]
+    if cluster.n_gpus > cluster.n_nodes:
+        knobs.append("intra")
+    if cluster.n_nodes > 1:
+        knobs.append("inter")
+    if request.loading is not None:
+        knobs.append("loader")
+    return knobs
+
+
 @lru_cache(maxsize=4)
 def _hypercube(n_samples: int, n_dims: int) -> Array:
     """Standard normal Latin hypercube [dims, samples], fixed by its seed."""
@@ -140,17 +163,36 @@ def _hypercube(n_samples: int, n_dims: int) -> Array:
     return np.array([rng.sample(levels, n_samples) for _ in range(n_dims)])
 
 
+def _doubled(knobs: Sequence[Knob]) -> list[tuple[Knob, ...]]:
+    """What is doubled: each resource alone, then each pair."""
+    return [*((k,) for k in knobs), *combinations(knobs, 2)]
+
+
+def _what_if(knobs: Sequence[Knob], doubled_s: Array, step_s: float) -> tuple[str, list[WhatIf]]:
+    """What binds, and what twice of each resource gives, the most first. ``doubled_s`` as
+    ``_doubled``. Two resources bind together where twice of either only leaves the other in the
+    way: then the pair stands first.
+    """
+    found = [
+        WhatIf(
+            resource=" and ".join(RESOURCES[k] for k in together),
+            step_time_s=float(t),
+            gain_frac=float(1.0 - t / step_s),
+        )
+        for together, t in zip(_doubled(knobs), doubled_s, strict=True)
+    ]
+    alone = sorted(found[: len(knobs)], key=lambda w: -w.gain_frac)
+    pair = max(found[len(knobs) :], key=lambda w: w.gain_frac)
+    if pair.gain_frac >= max(_PAIR_FRAC, _PAIR_RATIO * alone[0].gain_frac):
+        return pair.resource, [pair, *alone]
+    return (alone[0].resource if alone[0].gain_frac >= _BINDS_FRAC else "fixed costs"), alone
+
+
 def _columns(request: Request, base: dict[str, float]) -> tuple[Points, list[Knob], slice]:
-    """The axis: central, one GPU, twice each resource, cascade of three, samples."""
-    cluster = request.cluster
-    knobs: list[Knob] = ["compute", "memory", "host"]
-    if cluster.n_gpus > cluster.n_nodes:
-        knobs.append("intra")
-    if cluster.n_nodes > 1:
-        knobs.append("inter")
-    if request.loading is not None:
-        knobs.append("loader")
-    fixed = 2 + len(knobs) + 3
+    """The axis: central, one GPU, twice each resource and pair, cascade of three, samples."""
+    cluster, knobs = request.cluster, knobs_of(request)
+    doubled = _doubled(knobs)
+    fixed = 2 + len(doubled) + 3
     size = fixed + N_SAMPLES
     values: dict[str, object] = {}
     for name, value in base.items():
@@ -162,9 +204,10 @@ def _columns(request: Request, base: dict[str, float]) -> tuple[Points, list[Kno
     column = {k: np.asarray(v) for k, v in values.items()}
     for name, single in (("n_ranks", 1.0), ("n_nodes", 1.0), ("gpus_per_node", 1.0)):
         column[name][1] = single
-    for i, knob in enumerate(knobs):
-        column[knob][2 + i] *= 2.0
-    first = 2 + len(knobs)
+    for i, together in enumerate(doubled):
+        for knob in together:
+            column[knob][2 + i] *= 2.0
+    first = 2 + len(doubled)
     column["use_loader"][first : first + 3] = 0.0
     column["use_host"][first + 1 : first + 3] = 0.0
     column["use_comm"][first + 2] = 0.0
@@ -195,23 +238,12 @@ def predict(request: Request, *, keep_timeline: bool = False) -> Prediction:
     single_rate, single_name, ideal_rate = _single(request, job, per_step / step[1])
     speedup = rate / single_rate
 
-    ranked = sorted(
-        (
-            WhatIf(
-                resource=RESOURCES[k],
-                step_time_s=float(step[2 + i]),
-                gain_frac=float(1.0 - step[2 + i] / step[0]),
-            )
-            for i, k in enumerate(knobs)
-        ),
-        key=lambda w: -w.gain_frac,
-    )
-    bound_by = ranked[0].resource if ranked[0].gain_frac >= _BINDS_FRAC else "fixed costs"
+    first = 2 + len(_doubled(knobs))
+    bound_by, what_if = _what_if(knobs, step[2:first], float(step[0]))
     memory = _memory(request, job)
     classes, gain = _rank_classes(job, cluster, steps, request)
     flop = 3.0 * workload.forward_flop - workload.frozen_weight_flop + workload.frozen_flop
     peak = sum(c.n_gpus * r.peak_flop_per_s for c, r in zip(classes, job.classes, strict=True))
-    first = 2 + len(knobs)
     return Prediction(
         model=workload.name,
         model_full_name=request.full_name,
@@ -240,7 +272,7 @@ def predict(request: Request, *, keep_timeline: bool = False) -> Prediction:
         time_s=_breakdown(steps, first),
         memory=memory,
         bound_by=bound_by,
-        what_if=tuple(ranked),
+        what_if=tuple(what_if),
         rank_classes=classes,
         uneven_split_gain_frac=gain,
         defaults=request.defaults,

@@ -43,6 +43,7 @@ class Options(TypedDict, total=False):
     lora_targets    products that get one: q_proj,v_proj, ... or all-linear
     quantised_base  format of the frozen base: none, nf4, int8, fp8
     calibration     name or file of a calibration
+    profile         a calibration that is not a file (``read_calibration``), instead
     tp, pp, vpp, cp, ep   degrees of tensor, pipeline (and chunks a rank), context and expert
                     parallelism; what is left of the GPUs is data parallel
     sequence_parallel   whether norms are cut over the tensor ranks too (default: yes)
@@ -71,6 +72,7 @@ class Options(TypedDict, total=False):
     lora_targets: str | None
     quantised_base: str | None
     calibration: str | None
+    profile: Profile | None
     tp: int | None
     pp: int | None
     vpp: int | None
@@ -88,8 +90,6 @@ class Options(TypedDict, total=False):
 def make_request(
     model: str | ModelSource,
     gpus: str,
-    *,
-    profile: Profile | None = None,
     **options: Unpack[Options],
 ) -> Request:
     """Resolve names and defaults. Raises with every violation found."""
@@ -167,7 +167,7 @@ def make_request(
     batch = chosen("micro-batch", options.get("micro_batch"), t.micro_batch if t else 1)
     batch = _batch(batch, problems)
     cluster: ClusterSpec | None = found.get("cluster")
-    attempt("profile", lambda: profile or load_profile(options.get("calibration")))
+    attempt("profile", lambda: options.get("profile") or load_profile(options.get("calibration")))
     given = {
         "seq_len": options.get("seq_len"),
         "lora_rank": options.get("lora_rank"),

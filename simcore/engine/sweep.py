@@ -36,6 +36,7 @@ class Sweep:
     strategies: tuple[str, ...]
     cluster: NDArray[np.intp]
     strategy: NDArray[np.intp]
+    n_gpus: NDArray[np.intp]
     micro_batch: Array
     step_time_s: Array
     samples_per_s: Array
@@ -45,6 +46,17 @@ class Sweep:
 
     def __len__(self) -> int:
         return len(self.step_time_s)
+
+    @property
+    def front(self) -> NDArray[np.bool_]:
+        """Pareto front: fits, and nothing that fits is as fast on as few GPUs [C]."""
+        on_front = np.zeros(len(self), dtype=bool)
+        best = 0.0
+        rate = np.where(self.fits & np.isfinite(self.samples_per_s), self.samples_per_s, 0.0)
+        for i in np.lexsort((self.memory_bytes, -rate, self.n_gpus)):
+            if rate[i] > best:
+                best, on_front[i] = rate[i], True
+        return on_front
 
 
 def sweep(
@@ -101,6 +113,7 @@ def sweep(
         strategies=tuple(s.parallelism for s in strategies),
         cluster=cluster_index,
         strategy=strategy_index,
+        n_gpus=gpus[cluster_index].astype(np.intp),
         micro_batch=batches[batch_index],
         step_time_s=flat,
         samples_per_s=per_step / flat,

@@ -173,14 +173,15 @@ def parse_network(text: str) -> tuple[Nic, ...]:
         except BadQuantity:
             if name[:1].isdigit() and ("/s" in name or "bps" in name):
                 raise
-            raise UnknownName("link", name, _network_links(), "(or a rate: 25 Gbit/s)") from None
+            raise UnknownName("link", name, network_names(), "(or a rate: 25 Gbit/s)") from None
         return (Nic(link=name, count=count),)
     if link.kind in ("pcie", "nvlink", "socket", "c2c"):
         raise InvalidConfig([f"--network {text!r}: {link.full_name} does not join nodes"])
     return (Nic(link=link.name, count=count),)
 
 
-def _network_links() -> list[str]:
+def network_names() -> list[str]:
+    """Links that join nodes."""
     return [n for n in LINKS.names() if not n.startswith(("pcie", "nvlink", "xgmi", "upi", "c2c"))]
 
 

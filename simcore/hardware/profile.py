@@ -16,16 +16,29 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from simcore.base.database import Database, Record, fold_name, read_yaml, shipped_root
+from simcore.base.database import (
+    Database,
+    Record,
+    check_record,
+    fold_name,
+    parse_shipped,
+    read_yaml,
+    shipped_root,
+)
 from simcore.base.errors import DataError, InvalidConfig, UnknownName
 from simcore.base.figures import Part
 from simcore.base.units import Dimension, parse_quantity
+from simcore.base.untrusted import untrusted_yaml
 from simcore.hardware.cluster import ClusterSpec
 from simcore.hardware.measured import MeasuredDevice
 from simcore.hardware.paths import Route, cluster_paths
 from simcore.hardware.spec import GpuSpec, PeakName
 
 CalibratedKnob = Literal["compute", "memory", "host", "intra", "inter", "loader", "overlap"]
+
+
+#: A spread of more than e**3 says nothing at all.
+MAX_SD_LOG = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +57,13 @@ class Knob(Part):
     """
 
     knob: CalibratedKnob
-    value: float
-    sd_log: float
+    value: float = Field(ge=1e-3, le=1e3)  # beyond a thousand times it is a mistake
+    sd_log: float = Field(ge=0.0, le=MAX_SD_LOG)
     gpu: str = ""
     node: str = ""
     link: str = ""
     workload: str = ""
-    prior_sd_log: float | None = None
+    prior_sd_log: float | None = Field(default=None, ge=0.0, le=MAX_SD_LOG)
 
 
 class Calibration(Record):
@@ -61,8 +74,8 @@ class Calibration(Record):
     """
 
     origin: str
-    rows: int
-    residual_sd_log: float
+    rows: int = Field(ge=0)
+    residual_sd_log: float = Field(ge=0.0, le=MAX_SD_LOG)
     leave_one_out_mape_frac: float | None = None
     knobs: tuple[Knob, ...]
     measured: MeasuredDevice | None = None
@@ -323,6 +336,8 @@ class Profile:
         """
         key = ("spread", cluster, peak, workload, conv_frac)
         if key not in self._seen:
+            if len(self._seen) >= _MOST_SEEN:  # a server sees ever new clusters
+                self._seen.clear()
             gpu = cluster.groups[0].gpu
             intra, inter = cluster_paths(cluster)
             node, link = places(cluster)
@@ -368,6 +383,8 @@ class Profile:
         )
 
 
+#: Answers that a profile keeps.
+_MOST_SEEN = 10_000
 #: Nobody publishes how fast a host decodes samples: a factor of 1.6 either way.
 LOADER_SD_LOG = 0.5
 
@@ -397,13 +414,28 @@ def load_profile(calibration: str | None = None) -> Profile:
 
 
 def profile_of(record: Calibration) -> Profile:
-    """The blind profile with a calibration on top."""
-    return load_profile().with_knobs(
+    """The shipped blind profile with a calibration on top."""
+    blind = load_profile()
+    return blind.with_knobs(
         record.knobs, record.name, record.origin, record.residual_sd_log, record.measured
     )
 
 
+def read_calibration(text: str, file: str) -> Calibration:
+    """A calibration from text that nobody vouches for; ``file`` is what errors name.
+
+    Raises DataError with the line.
+    """
+    return check_record(untrusted_yaml(text, file), Calibration, text, file)
+
+
+def calibration_names() -> list[str]:
+    """Names that ``load_profile`` takes besides files."""
+    return [n for n in CALIBRATIONS.names() if n not in NOT_CALIBRATIONS]
+
+
 def calibration_named(name: str) -> Calibration:
+    """A calibration by name or file. Raises UnknownName or DataError."""
     path = Path(name)
     if path.suffix in (".yaml", ".yml"):
         if not path.is_file():
@@ -411,7 +443,7 @@ def calibration_named(name: str) -> Calibration:
         from simcore.base.database import load_record
 
         return load_record(path, Calibration)
-    known = [n for n in CALIBRATIONS.names() if n not in NOT_CALIBRATIONS]
+    known = calibration_names()
     if fold_name(name) not in map(fold_name, known):
         raise UnknownName("calibration", name, known, "(or a .yaml file)")
     return CALIBRATIONS[name]
@@ -427,11 +459,7 @@ _ENTRY = re.compile(r"^      (\S+): \{.*\n", re.MULTILINE)
 
 
 def _sources(text: str) -> Mapping[str, Any]:
-    from ruamel.yaml import YAML
-
-    found: Mapping[str, Any] = YAML(typ="safe", pure=True).load(_SOURCES.findall(text)[0])[
-        "sources"
-    ]
+    found: Mapping[str, Any] = parse_shipped(_SOURCES.findall(text)[0])["sources"]
     return found
 
 
@@ -446,12 +474,10 @@ def _text(path: Path) -> str:
 @lru_cache(maxsize=256)
 def _efficiencies(text: str, names: tuple[str, ...], path: Path) -> Mapping[str, Any]:
     """The efficiency tables with the lines of ``names`` only: a tenth of the file to parse."""
-    from ruamel.yaml import YAML
-
     wanted = "".join(_SECTION.findall(text))
     wanted = _ENTRY.sub(lambda m: m[0] if m[1].strip("'\"") in names else "", wanted)
     try:
-        data = YAML(typ="safe", pure=True).load(wanted)
+        data = parse_shipped(wanted)
     except Exception as err:
         problem = (str(err).splitlines() or [""])[0]
         raise DataError(f"not valid YAML: {problem}", file=path) from None

@@ -174,7 +174,7 @@ def _optimizer_rows() -> Listing:
     from simcore.strategy.precision import OPTIMIZERS
 
     found = [OPTIMIZERS[name] for name in OPTIMIZERS]
-    rows = [[o.name, str(o.state_bytes), o.meaning] for o in found]
+    rows = [[o.name, f"{o.state_bytes:.3g}", o.meaning] for o in found]
     data = [{"name": o.name, "state_bytes": o.state_bytes, "meaning": o.meaning} for o in found]
     return ["optimizer", "state bytes", "meaning"], rows, data
 
@@ -250,6 +250,23 @@ def render_record(record: Any) -> str:
         lines += textwrap.wrap(f"note: {note}", 100, initial_indent="  ",
                                subsequent_indent="      ")  # fmt: skip
     return "\n".join(lines) + "\n"
+
+
+def sourced(record: Any) -> list[tuple[str, str, str]]:
+    """(figure, value with unit, citation) of every figure of a record."""
+    return [
+        (
+            key.replace("_", " "),
+            figure_text(key, f.value),
+            record.sources[f.source] + (f" ({f.note})" if f.note else ""),
+        )
+        for key, f in record.figures().items()
+    ]
+
+
+def notes_of(record: Any) -> list[str]:
+    """What else the record says of itself."""
+    return _notes(record)
 
 
 def record_dict(record: Any) -> dict[str, Any]:

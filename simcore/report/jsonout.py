@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
+from simcore.base.interval import Interval
 from simcore.engine.result import SCHEMA_VERSION, Explanation, Prediction
+
+if TYPE_CHECKING:
+    from simcore.engine.scaling import Scaling
 
 
 def finite(value: Any) -> Any:
@@ -106,6 +111,36 @@ def explanation_to_dict(e: Explanation) -> dict[str, Any]:
         "inputs": dict(e.inputs),
         "source": e.source,
     }
+
+
+def scaling_to_dict(s: Scaling) -> dict[str, Any]:
+    """A scaling curve as plain data; every interval as value, low and high."""
+
+    def span(i: Interval) -> dict[str, float]:
+        return {"value": i.value, "low": i.low, "high": i.high}
+
+    result: dict[str, Any] = finite(
+        {
+            "schema_version": SCHEMA_VERSION,
+            "model": s.model,
+            "gpu": s.gpu,
+            "strategy": s.strategy,
+            "micro_batch": s.micro_batch,
+            "points": [
+                {
+                    "cluster": p.cluster,
+                    "n_gpus": p.n_gpus,
+                    "fits": p.fits,
+                    "samples_per_s": span(p.samples_per_s),
+                    "speedup": span(p.speedup),
+                    "efficiency_frac": span(p.efficiency_frac),
+                }
+                for p in s.points
+            ],
+            "measured": [asdict(m) for m in s.measured],
+        }
+    )
+    return result
 
 
 def dumps(data: Any) -> str:

@@ -1,4 +1,4 @@
-"""Memory over a step as files: a snapshot for pytorch.org/memory_viz, and a plot.
+"""Memory over a step as a snapshot for pytorch.org/memory_viz.
 
 The snapshot has the structure that ``torch.cuda.memory._snapshot()`` returns and
 ``_dump_snapshot`` pickles; frames name module and op instead of Python code.
@@ -7,30 +7,12 @@ The snapshot has the structure that ``torch.cuda.memory._snapshot()`` returns an
 from __future__ import annotations
 
 import pickle
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from simcore.base.arrays import NDArray
-from simcore.base.errors import UsageError
-from simcore.base.units import GIGA
 from simcore.engine.allocator import SegmentState
 from simcore.engine.memory_events import Allocation
 from simcore.engine.memory_timeline import MemoryTimeline
-
-#: Formats of a plot, by the ending of its file.
-PLOT_FORMATS = ("svg", "png")
-#: Space above the highest line; a device limit further above than this is left to the legend.
-_HEADROOM, _FAR = 1.15, 2.5
-#: Columns of a plot; each shows the fullest event of its stretch.
-_COLUMNS = 900
-#: Grey and hatch of the terms in the order they are stacked: neighbours differ in both.
-_FILLS = (
-    ("0.25", ""), ("0.55", "//"), ("0.85", ".."), ("0.4", "\\\\"), ("0.7", ""), ("0.95", "xx"),
-    ("0.5", ".."), ("0.8", "\\\\"), ("0.35", "//"), ("0.9", ""), ("0.65", "xx"),
-)  # fmt: skip
 
 
 def _frames(what: Allocation) -> list[dict[str, Any]]:
@@ -119,77 +101,3 @@ def write_snapshot(timeline: MemoryTimeline, path: Path) -> None:
     """Pickle a snapshot. Raises OSError."""
     with path.open("wb") as file:
         pickle.dump(snapshot(timeline), file)
-
-
-def figure(timeline: MemoryTimeline) -> Any:
-    """A matplotlib Figure of the step: terms stacked, reserved memory and the limit as lines.
-
-    Over allocations and frees in order, in GB; legible without colour. Raises UsageError where
-    matplotlib is not installed.
-    """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise UsageError("a plot needs matplotlib: pip install 'simcore[plot]'") from None
-    total = sum(timeline.terms.values(), np.zeros(len(timeline.reserved)))
-    at = _fullest(total)
-    made = Figure(figsize=(8.0, 4.5), layout="constrained")
-    axes = made.add_subplot()
-    base = np.full(len(at), timeline.outside_bytes / GIGA)
-    axes.fill_between(
-        at, 0.0, base, step="post", facecolor="white", edgecolor="black", linewidth=0.4,
-        label="CUDA context, NCCL",
-    )  # fmt: skip
-    for (name, values), (grey, hatch) in zip(timeline.terms.items(), _FILLS, strict=False):
-        top = base + values[at] / GIGA
-        axes.fill_between(
-            at, base, top, step="post", facecolor=grey, hatch=hatch, edgecolor="black",
-            linewidth=0.4, label=name.replace("_", " "),
-        )  # fmt: skip
-        base = top
-    reserved = (timeline.reserved[at] + timeline.outside_bytes) / GIGA
-    axes.step(at, reserved, "k-", where="post", linewidth=1.2, label="reserved, on the device")
-    limit = timeline.limit_bytes / GIGA
-    axes.axhline(
-        limit, color="black", linestyle="--", linewidth=1.5, label=f"device limit, {limit:.1f} GB"
-    )
-    starts = [*timeline.phases, (len(total), "")]
-    for (first, name), (following, _) in pairwise(starts):
-        if following - first > len(total) / 50:
-            axes.axvline(first, color="black", linestyle=":", linewidth=0.8)
-            axes.annotate(
-                name, ((first + following) / 2, 1.0), xycoords=("data", "axes fraction"),
-                ha="center", va="bottom", fontsize=8,
-            )  # fmt: skip
-    axes.set_xlim(0, max(len(total) - 1, 1))
-    highest = max(float(reserved.max(initial=0.0)), 1.0 / GIGA) * _HEADROOM
-    near = limit < _FAR * highest
-    axes.set_ylim(0.0, max(highest, limit * 1.05) if near else highest)
-    axes.set_xlabel(f"allocations and frees of one step: {timeline.model} on {timeline.cluster}")
-    axes.set_ylabel("memory of the fullest GPU [GB]")
-    handles, labels = axes.get_legend_handles_labels()
-    axes.legend(
-        handles[::-1], labels[::-1], loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=8,
-        frameon=False,
-    )  # fmt: skip
-    return made
-
-
-def _fullest(total: NDArray[np.float64]) -> NDArray[np.intp]:
-    """The event that holds most in each column of the plot."""
-    if len(total) <= _COLUMNS:
-        return np.arange(len(total))
-    edges = np.linspace(0, len(total), _COLUMNS + 1).astype(np.intp)
-    return np.array([a + int(total[a:b].argmax()) for a, b in pairwise(edges)])
-
-
-def write_plot(timeline: MemoryTimeline, path: Path) -> None:
-    """Write ``figure`` as SVG or PNG, by the file's ending. Raises UsageError or OSError."""
-    kind = path.suffix.lstrip(".").lower()
-    if kind not in PLOT_FORMATS:
-        raise UsageError(f"{str(path)!r} must end in .svg or .png")
-    made = figure(timeline)
-    import matplotlib
-
-    with matplotlib.rc_context({"svg.hashsalt": "simcore"}):  # the same file every time
-        made.savefig(path, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from simcore.engine.result import SCHEMA_VERSION
-from simcore.report.terms import MEMORY, TIME
+from simcore.report.terms import BUBBLE, MEMORY, TIME
 
 Schema = dict[str, Any]
 
@@ -126,11 +126,14 @@ def build() -> Schema:
             "Where the step goes [s]. All but compute (a sum) and communication_hidden add up "
             "to step_time_s.value.",
             times,
+            [key for key in TIME if key != BUBBLE],
         ),
         "memory_bytes": _memory(),
         "margin_frac": _of("number", "Share of the capacity left; negative: does not fit."),
         "fixes": _texts("Changes that make it fit, each computed; empty where it fits."),
-        "bound_by": _text("The resource whose doubling gains most, or 'fixed costs'."),
+        "bound_by": _text(
+            "The resource whose doubling gains most, two that bind together, or 'fixed costs'."
+        ),
         "what_if": _list(
             "Twice as much of one resource, best first.",
             {

@@ -16,6 +16,8 @@ class Term(NamedTuple):
 COMPUTE_PARTS = ("forward", "backward", "frozen_networks", "accumulation")
 #: Not part of the step time: it runs under other work.
 HIDDEN = "communication_hidden"
+#: There only where the model is cut.
+BUBBLE = "pipeline_bubble"
 
 TIME: dict[str, Term] = {
     "compute": Term("compute", "forward + backward + frozen_networks + accumulation"),
@@ -27,6 +29,7 @@ TIME: dict[str, Term] = {
     "ema": Term("EMA update", "moving average of the parameters"),
     "input_copy": Term("input copy", "batch from host to device"),
     "offload": Term("offload", "host or NVMe optimizer and its copies, as far as they show"),
+    BUBBLE: Term("pipeline bubble", "waiting for other stages; with pipeline stages only"),
     "communication_exposed": Term("comm. exposed", "collectives that the step waits for"),
     "host": Term("host", "waiting for the host to launch kernels"),
     "loader": Term("data loading", "waiting for the next batch"),

@@ -36,11 +36,6 @@ class Precision:
     meaning: str
     main_grads: bool = False
 
-    @property
-    def tensor_cores(self) -> bool:
-        """Whether matrix products run on matrix units."""
-        return self.peak != "fp32"
-
 
 PRECISIONS: Registry[Precision] = Registry("precision")
 
@@ -91,7 +86,7 @@ class Optimizer:
     """
 
     name: str
-    state_bytes: int
+    state_bytes: float
     traffic_elems: float
     temporary_elems: float
     kernels: int
@@ -106,6 +101,26 @@ for _optimizer in (
     # foreach Adam: lerp m (r m,g w m), addcmul v (r v,g w v), sqrt/div/add temporaries, addcdiv
     Optimizer("adamw", 8, 16.0, 1.0, 14, 14, f"AdamW: {_ADAM}, decoupled decay"),
     Optimizer("adam", 8, 15.0, 1.0, 13, 13, f"Adam: {_ADAM}"),
+    # bitsandbytes: one kernel a tensor reads and writes weight and state; 8 bits each and two fp32
+    # scales a block of 256
+    Optimizer(
+        "adamw-8bit",
+        2 + 8 / 256,
+        3.015625,
+        0.0,
+        1,
+        1,
+        "AdamW with both moments in 8 bits, blocks of 256 (Dettmers et al. 2022)",
+    ),
+    Optimizer(
+        "lion",
+        4,
+        4.0,
+        0.0,
+        1,
+        1,
+        "Lion: one fp32 momentum, sign update in one pass (Chen et al. 2023)",
+    ),
     Optimizer("sgd", 4, 6.0, 0.0, 3, 3, "SGD with momentum: one fp32 buffer"),
     Optimizer("sgd-plain", 0, 2.0, 0.0, 1, 1, "SGD without momentum: no state"),
 ):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from simcore.base.errors import SimcoreError
 from simcore.base.interval import Interval
 from simcore.engine.predict import Request, central_step_s, evaluation_pass_s, predict
-from simcore.engine.request import make_request
+from simcore.engine.request import Options, make_request
 from simcore.engine.result import MemoryResult, Prediction
 from simcore.hardware.profile import Profile, load_profile
 from simcore.validate.case import Case
@@ -89,7 +89,8 @@ class Verdict:
 
 def request_of(case: Case, profile: Profile) -> Request:
     """The request of a row. Raises SimcoreError where it cannot be made."""
-    return make_request(case.record or case.model, case.gpus, profile=profile, **case.options)
+    options: Options = {**case.options, "profile": profile}
+    return make_request(case.record or case.model, case.gpus, **options)
 
 
 def run_time_s(case: Case, request: Request, step_s: float, work: float = 1.0) -> float:

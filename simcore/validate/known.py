@@ -7,6 +7,7 @@ from pathlib import Path
 
 from simcore.base.database import fold_name, shipped_root
 from simcore.engine.predict import Request
+from simcore.engine.request import make_request
 from simcore.engine.result import MeasuredRow, Prediction
 from simcore.hardware.spec import GPUS
 from simcore.validate.case import Case
@@ -42,7 +43,7 @@ def _folded(cluster: str) -> tuple[str, ...]:
 
 
 def measured_rows(request: Request, result: Prediction) -> tuple[MeasuredRow, ...]:
-    """Measurements of the same model, cluster, strategy and batch, if any is known."""
+    """Measurements of the same job: model, cluster with its network, strategy and batch."""
     cases = _by_model().get(result.model, ())
     if not cases or request.grad_accum != 1:
         return ()
@@ -51,13 +52,25 @@ def measured_rows(request: Request, result: Prediction) -> tuple[MeasuredRow, ..
     for case in cases:
         same_batch = (case.options.get("micro_batch") or 1) == result.micro_batch
         same_strategy = (case.options.get("strategy") or "ddp") == result.strategy
-        if not (same_batch and same_strategy and _folded(case.gpus) == here):
+        same_words = same_batch and same_strategy and _folded(case.gpus) == here
+        if not (same_words and _same_job(case, request)):
             continue
         step = case.measured["step_time_s"]
         rows.append(_row(case, "step_time_s", step, result.step_time_s.value))
         if (memory := case.measured.get("peak_memory_bytes")) is not None:
             rows.append(_row(case, "peak_memory_bytes", memory, result.memory.device_bytes))
     return tuple(rows)
+
+
+def _same_job(case: Case, request: Request) -> bool:
+    """Whether the case, with what it leaves to the defaults, is the job of the request."""
+    theirs = make_request(case.model, case.gpus, **case.options)
+    return (
+        theirs.cluster.groups == request.cluster.groups
+        and theirs.strategy == request.strategy
+        and theirs.workload == request.workload
+        and theirs.placed == request.placed
+    )
 
 
 def _row(case: Case, quantity: str, measured: float, predicted: float) -> MeasuredRow:

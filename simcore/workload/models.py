@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
@@ -116,14 +117,9 @@ def _build_frozen(record: FrozenRecord) -> Frozen:
     return replace(part, bytes_per_param=record.bytes_per_param)
 
 
-#: (record id, overrides) -> workload; records are frozen and cached by their database.
-_CACHE: dict[tuple[int, tuple[tuple[str, Scalar], ...]], tuple[ModelRecord, Workload]] = {}
-
-
+#: Workloads kept: a long-running process must not keep every sequence length it was asked for.
+@lru_cache(maxsize=256)
 def _build(record: ModelRecord, overrides: tuple[tuple[str, Scalar], ...]) -> Workload:
-    key = (id(record), overrides)
-    if key in _CACHE:
-        return _CACHE[key][1]
     load(record.arch)
     builder = ARCHS[record.arch]
     config: dict[str, Any] = {**record.config, **dict(overrides)}
@@ -133,9 +129,7 @@ def _build(record: ModelRecord, overrides: tuple[tuple[str, Scalar], ...]) -> Wo
         builder, f"architecture {record.arch!r}", record.name, config, record.sample_unit
     )
     frozen = tuple(_build_frozen(f) for f in record.frozen)
-    built = workload.replace(frozen=workload.frozen + frozen, notes=workload.notes + record.notes)
-    _CACHE[key] = (record, built)  # the record is kept, so its id stays its own
-    return built
+    return workload.replace(frozen=workload.frozen + frozen, notes=workload.notes + record.notes)
 
 
 MODELS: Database[ModelRecord] = Database("model", "models_db", ModelRecord)

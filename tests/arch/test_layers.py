@@ -37,14 +37,21 @@ TRACE_WITHOUT_TORCH = (
     "yamlout",
 )
 
-#: Package -> modules that may import it, inside functions only.
+#: The kinds of plots; the package's own ``__init__`` imports them, and matplotlib, when drawing.
+PLOTS = "simcore/report/plots/"
+
+#: Package -> modules that may import it, inside functions only but for ``AT_MODULE_LEVEL``.
 LAZY: dict[str, str | tuple[str, ...]] = {
     "scipy": "simcore/calibrate/",
     "networkx": "simcore/hardware/topology.py",
     "torch": ("simcore/calibrate/", TRACE),
-    "matplotlib": ("simcore/report/memory.py", "simcore/report/calibration.py"),
-    "pandas": "simcore/calibrate/",
+    "matplotlib": PLOTS,
+    "pandas": ("simcore/calibrate/", "simcore/report/frames.py"),
+    "jinja2": "simcore/report/html/render.py",
+    "watchfiles": "simcore/cli/watch.py",
 }
+#: Modules that exist to use the package, and that nothing imports but inside a function.
+AT_MODULE_LEVEL = (TRACE, PLOTS, "simcore/report/html/render.py")
 
 
 @pytest.mark.parametrize("package", LAZY)
@@ -55,10 +62,23 @@ def test_heavy_packages_are_imported_inside_functions_of_their_home(package: str
         for name, line, inside in imports(module)
         if name == package
         and not (
-            (inside or module.as_posix().startswith(TRACE))
+            (inside or module.as_posix().startswith(AT_MODULE_LEVEL))
             and module.as_posix().startswith(LAZY[package])
         )
     ]
+    assert not wrong
+
+
+def test_what_imports_heavy_packages_at_once_is_imported_late() -> None:
+    """Nothing outside the plots imports one of their kinds, and nothing the templates."""
+    late = ("simcore.report.plots.", "simcore.report.html.render")
+    wrong = []
+    for module in modules():
+        if module.as_posix().startswith(PLOTS):
+            continue
+        tree = ast.parse((ROOT / module).read_text(encoding="utf-8"))
+        top = [n for n in tree.body if isinstance(n, ast.ImportFrom) and n.module]
+        wrong += [f"{module}: {n.module}" for n in top if (n.module or "").startswith(late)]
     assert not wrong
 
 

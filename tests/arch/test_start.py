@@ -12,7 +12,8 @@ import pytest
 
 import simcore
 
-HEAVY = {"torch", "scipy", "matplotlib", "pandas", "networkx"}
+HEAVY = {"torch", "scipy", "matplotlib", "pandas", "networkx", "jinja2", "watchfiles"}
+WEB = {"fastapi", "starlette", "uvicorn", "limits", "anyio"}
 PREDICT = ["predict", "--model", "latte-xl", "--gpus", "4x8xA6000ada"]
 
 needs_cli = pytest.mark.skipif(
@@ -43,7 +44,7 @@ def test_importing_simcore_loads_nothing_heavy(tmp_path: Path) -> None:
     assert not {m for m in modules if m.startswith("simcore.")}
 
 
-@pytest.mark.parametrize("package", ["torch", "scipy", "networkx"])
+@pytest.mark.parametrize("package", ["torch", "scipy", "networkx", *sorted(WEB)])
 def test_what_must_not_load_could_be_loaded(package: str) -> None:
     """A check for absence says nothing where the package is not installed."""
     assert importlib.util.find_spec(package) is not None
@@ -52,14 +53,17 @@ def test_what_must_not_load_could_be_loaded(package: str) -> None:
 @needs_cli
 @pytest.mark.parametrize("arguments", [["--help"], PREDICT], ids=["help", "predict"])
 def test_commands_load_nothing_heavy(arguments: list[str], tmp_path: Path) -> None:
-    assert not loaded(command(arguments), tmp_path) & HEAVY
+    assert not loaded(command(arguments), tmp_path) & (HEAVY | WEB)
 
 
 def test_public_names_are_lazy_and_complete(tmp_path: Path) -> None:
     assert simcore.__all__ == sorted(simcore.__all__)
-    assert set(simcore.__all__) == {"Prediction", "__version__", "estimate_memory", "predict"}
+    assert set(simcore.__all__) == {
+        "Prediction", "__version__", "compare", "estimate_memory", "memory_timeline", "predict",
+        "scaling", "sweep",
+    }  # fmt: skip
     from simcore.api import predict
-    from simcore.engine.result import Prediction
+    from simcore.api.results import Prediction
 
     assert simcore.predict is predict
     assert simcore.Prediction is Prediction
@@ -68,6 +72,37 @@ def test_public_names_are_lazy_and_complete(tmp_path: Path) -> None:
     assert "simcore.api" in loaded("import simcore; simcore.predict", tmp_path)
 
 
-def test_a_prediction_in_process_loads_nothing_heavy(tmp_path: Path) -> None:
-    code = "import simcore; simcore.predict('latte-xl', '4x8xA6000ada')"
-    assert not loaded(code, tmp_path) & HEAVY
+@pytest.mark.parametrize(
+    "more", ["", "; str(p); repr(p)", "; p.replace(micro_batch=1)"], ids=["alone", "text", "again"]
+)
+def test_a_prediction_in_process_loads_nothing_heavy(more: str, tmp_path: Path) -> None:
+    code = f"import simcore; p = simcore.predict('latte-xl', '4x8xA6000ada'){more}"
+    modules = loaded(code, tmp_path)
+    assert not modules & HEAVY
+    assert not {m for m in modules if m.startswith(("simcore.report.plots", "simcore.report.html"))}
+
+
+def test_what_shows_results_loads_when_they_are_shown(tmp_path: Path) -> None:
+    """The check above could not fail if nothing ever loaded them."""
+    start = "import simcore; p = simcore.predict('gpt2', '8xA100'); "
+    assert {"matplotlib", "jinja2"} <= loaded(start + "p._repr_html_()", tmp_path)
+    drawn = loaded(start + "p.plot()", tmp_path)
+    assert "matplotlib.figure" in drawn and "matplotlib.pyplot" not in drawn
+    assert "pandas" in loaded(start + "p.to_pandas()", tmp_path)
+
+
+@pytest.mark.timing
+def test_importing_simcore_costs_little_over_numpy(tmp_path: Path) -> None:
+    """Goal: within 0.1 s of what numpy costs. Least disturbed of five, from ``-X importtime``."""
+
+    def seconds(package: str) -> float:
+        done = subprocess.run(
+            [sys.executable, "-X", "importtime", "-c", f"import {package}"],
+            cwd=tmp_path, capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        last = [line for line in done.stderr.splitlines() if line.endswith(f" {package}")][-1]
+        return int(last.split("|")[1]) / 1e6
+
+    assert min(seconds("simcore") for _ in range(5)) <= 0.1 + min(
+        seconds("numpy") for _ in range(5)
+    )

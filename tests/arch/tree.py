@@ -24,10 +24,12 @@ def parsed(module: Path) -> ast.Module:
 
 
 def imports(module: Path) -> Iterator[tuple[str, int, bool]]:
-    """(top-level package, line, inside a function) of every import statement."""
+    """(top-level package, line, inside a function) of every import statement that runs."""
 
     def walk(node: ast.AST, inside: bool) -> Iterator[tuple[str, int, bool]]:
         for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING":
+                continue  # for the type checker alone
             if isinstance(child, ast.Import):
                 for alias in child.names:
                     yield alias.name.split(".")[0], child.lineno, inside

@@ -36,10 +36,36 @@ def _zsh(process: Callable, line: str) -> str:
         ("simcore show link nvlink", "nvlink4"),
         ("simcore list pre", "precisions"),
         ("simcore predict --micro", "--micro-batch"),
+        ("simcore predict --plot-kind roof", "roofline"),
+        ("simcore report --gpus 8xA100 --gpus 4x8xA6000a", "4x8xA6000ada"),
+        ("simcore report --model latte-x", "latte-xl"),
+        ("simcore report --strategy zero", "zero3"),
+        ("simcore rep", "report"),
+        ("simcore conf", "config"),
     ],
 )
 def test_bash(line: str, found: str, process: Callable) -> None:
     assert found in _bash(process, line)
+
+
+@pytest.mark.timing
+def test_a_completion_is_fast(process: Callable) -> None:
+    """Processor time of one TAB, the least disturbed of up to ten; half a second is felt."""
+    import resource
+
+    def spent() -> float:
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return used.ru_utime + used.ru_stime
+
+    _bash(process, START + "A6000a")
+    least = 1.0
+    for _ in range(10):
+        before = spent()
+        assert "A6000ada" in _bash(process, START + "A6000a")
+        least = min(least, spent() - before)
+        if least <= 0.4:
+            break
+    assert least <= 0.4
 
 
 def test_zsh(process: Callable) -> None:

@@ -25,6 +25,7 @@ from simcore.engine.result import Prediction
 from simcore.hardware.cluster import parse_cluster
 from simcore.hardware.profile import load_profile
 from simcore.hardware.spec import GPUS
+from simcore.report.text import render
 from simcore.workload.models import MODELS
 
 COMPUTE = {"forward", "backward", "frozen_networks", "accumulation"}
@@ -32,6 +33,17 @@ COMPUTE = {"forward", "backward", "frozen_networks", "accumulation"}
 
 def ask(model: str, gpus: str, **options: Any) -> Prediction:
     return predict(make_request(model, gpus, **options))
+
+
+def test_two_limits_of_the_same_length_bind_together() -> None:
+    """A slow network beside a slow loader: twice of either leaves the other in the way."""
+    result = ask("mnist", "1x2xA100+1x3xT4")
+    alone = [w for w in result.what_if if " and " not in w.resource]
+    assert max(w.gain_frac for w in alone) < 0.05
+    assert result.bound_by == "network between nodes and data loading"
+    assert result.what_if[0].resource == result.bound_by
+    assert result.what_if[0].gain_frac > 0.3
+    assert "x2 of both" in render(result)
 
 
 def check(result: Prediction) -> None:

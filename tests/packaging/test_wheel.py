@@ -66,7 +66,7 @@ def test_the_wheel_holds_the_databases_and_nothing_of_the_rest(wheel: Path) -> N
         files = [p.relative_to(ROOT) for p in (ROOT / folder).rglob("*.yaml")]
         assert len(files) > 10, folder
         assert {f"simcore/_data/{f.as_posix()}" for f in files} <= names
-    assert {"simcore/py.typed", "simcore/api.py"} <= names
+    assert {"simcore/py.typed", "simcore/api/__init__.py"} <= names
     assert any(n.endswith("licenses/LICENSE") for n in names)
     assert {n.split("/")[0].split("-")[0] for n in names} == {"simcore"}
     modules = {p.relative_to(ROOT).as_posix() for p in (ROOT / "simcore").rglob("*.py")}
@@ -107,3 +107,13 @@ def test_the_command_predicts(installed: Path, tmp_path: Path) -> None:
     assert answer["fits"] is True
     assert 0.1 < answer["step_time_s"]["value"] < 10
     assert not done.stderr
+
+
+@needs_cli
+def test_the_wheel_writes_a_report_without_a_network(installed: Path, tmp_path: Path) -> None:
+    """Its templates are packed, and nothing of the page is fetched."""
+    words = ("report", "--model", "gpt2", "--gpus", "8xA100", "-o", "run.html")
+    done = run(installed, tmp_path, "-m", "simcore", *words)
+    assert "run.html" in done.stderr
+    page = (tmp_path / "run.html").read_text(encoding="utf-8")
+    assert "<svg" in page and "Where the memory goes" in page

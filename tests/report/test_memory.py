@@ -1,22 +1,19 @@
-"""Memory as files: the snapshot as torch's own tools read it, and the plot."""
+"""Memory as files: the snapshot as torch's own tools read it."""
 
 from __future__ import annotations
 
 import pickle
-import struct
-import warnings
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import pytest
 
 from simcore import api
 from simcore.base.errors import UsageError
 from simcore.engine.memory_timeline import MemoryTimeline
-from simcore.report.memory import figure, snapshot, write_plot, write_snapshot
+from simcore.report.memory import snapshot, write_snapshot
 
 
 @lru_cache(maxsize=4)
@@ -109,50 +106,6 @@ def test_running_out_of_memory_ends_the_trace() -> None:
 
     assert "OutOfMemoryError" in viz.trace(made)
     viz.segsum(made)
-
-
-def test_the_plot_stacks_every_term_below_the_limit() -> None:
-    seen = timeline("latte-l", "1x8xA6000ada", 1)
-    made = figure(seen)
-    (axes,) = made.axes
-    labels = [t.get_text() for t in made.axes[0].get_legend().get_texts()]
-    assert {k.replace("_", " ") for k in seen.terms} <= set(labels)
-    assert "device limit, 48.3 GB" in labels
-    assert axes.get_ylim()[1] > 48.3
-    fills = [
-        (tuple(c.get_facecolor()[0]), c.get_hatch()) for c in axes.collections if c.get_label()
-    ]
-    assert all(a != b for a, b in pairwise(fills)), "neighbours differ without colour"
-    assert all(r == g == b for (r, g, b, _), _ in fills), "no colour"
-
-
-def test_a_limit_far_above_is_left_to_the_legend() -> None:
-    made = figure(timeline())
-    assert made.axes[0].get_ylim()[1] < 40
-    assert any(
-        "device limit, 85.9 GB" in t.get_text() for t in made.axes[0].get_legend().get_texts()
-    )
-
-
-def test_plots_are_written_without_a_display_and_alike(tmp_path: Path) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for name in ("a.svg", "b.svg", "c.PNG"):
-            write_plot(timeline(), tmp_path / name)
-    ElementTree.parse(tmp_path / "a.svg")
-    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
-    head = (tmp_path / "c.PNG").read_bytes()[:24]
-    assert head[1:4] == b"PNG"
-    width, height = struct.unpack(">II", head[16:24])
-    assert (width, height) == (1200, 675)
-    with pytest.raises(UsageError, match=r"\.svg or \.png"):
-        write_plot(timeline(), tmp_path / "d.pdf")
-
-
-def test_without_matplotlib_one_sentence_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
-    with pytest.raises(UsageError, match="needs matplotlib"):
-        figure(timeline())
 
 
 def test_the_command_writes_both(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""ResNeXt, SE, EfficientNet, MobileNet, VGG and AlexNet against published figures and torch."""
+"""Image classifiers beyond the plain ResNet against published figures and torch."""
 
 from __future__ import annotations
 
@@ -6,22 +6,29 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from reference import concat_nets as cat
 from reference import convnets as ref
 from reference import measure
 from torch import nn
 from torch.nn import functional as F
 
+from simcore.workload.archs.concat_nets import densenet, inception_v3
 from simcore.workload.archs.convnets import alexnet, inverted_residual, resnext, vgg
 from simcore.workload.archs.resnet import build as resnet
 from simcore.workload.graph import Workload
 
 _R50, _R101 = (3, 4, 6, 3), (3, 4, 23, 3)
 _VGG16 = ((64, 64), (128, 128), (256,) * 3, (512,) * 3, (512,) * 3)
+_VGG19 = ((64, 64), (128, 128), (256,) * 4, (512,) * 4, (512,) * 4)
 _VGG11 = ((64,), (128,), (256, 256), (512, 512), (512, 512))
 
 
 def _efficient(width: float, depth: float, se: str) -> Callable[[], nn.Module]:
     return lambda: ref.InvertedNet(ref.EFFICIENT, width, depth, nn.SiLU, se)
+
+
+def _efficient_v2(classes: int = 1000) -> nn.Module:
+    return ref.InvertedNet(ref.EFFICIENT_V2, 1, 1, nn.SiLU, "narrow", classes, stem=24, fused=3)
 
 
 #: builder's figures at its native size: torch module, published parameters, image
@@ -46,6 +53,10 @@ _NETS: dict[str, tuple[Callable[..., Workload], Callable[[], nn.Module], int, in
         lambda **k: inverted_residual(name="x", width=1.4, depth=1.8, **k),
         _efficient(1.4, 1.8, "narrow"), 19_341_616, 380,
     ),
+    "efficientnet_v2_s": (
+        lambda **k: inverted_residual(name="x", family="efficientnet_v2", **k), _efficient_v2,
+        21_458_488, 384,
+    ),
     "mobilenet_v2": (
         lambda **k: inverted_residual(name="x", family="mobilenet_v2", se="none", **k),
         lambda: ref.InvertedNet(ref.MOBILE, 1, 1, ref.InplaceReLU, "none"), 3_504_872, 224,
@@ -57,6 +68,22 @@ _NETS: dict[str, tuple[Callable[..., Workload], Callable[[], nn.Module], int, in
         lambda **k: vgg(name="x", depth=11, **k), lambda: ref.VGG(_VGG11, 224), 132_863_336, 224,
     ),
     "alexnet": (lambda **k: alexnet(name="x", **k), ref.AlexNet, 61_100_840, 224),
+    "vgg19_bn": (
+        lambda **k: vgg(name="x", depth=19, batch_norm=True, **k),
+        lambda: ref.VGG(_VGG19, 224, batch_norm=True), 143_678_248, 224,
+    ),
+    "densenet121": (
+        lambda **k: densenet(name="x", depth=121, **k),
+        lambda: cat.DenseNet((6, 12, 24, 16)), 7_978_856, 224,
+    ),
+    "densenet161": (
+        lambda **k: densenet(name="x", depth=161, **k),
+        lambda: cat.DenseNet((6, 12, 36, 24), 48, 96), 28_681_000, 224,
+    ),
+    # torchvision's 27,161,264 less the auxiliary head's 3,326,696
+    "inception_v3": (
+        lambda **k: inception_v3(name="x", **k), cat.InceptionV3, 23_834_568, 299,
+    ),
     # millions printed by NVIDIA's ConvNets code
     "resnext101_32x4d": (
         lambda **k: resnext(name="x", depth=101, groups=32, width_per_group=4, **k),
@@ -98,6 +125,10 @@ _SMALL: dict[str, tuple[Callable[[], Workload], Callable[[], nn.Module], int]] =
         lambda: inverted_residual(name="x", image=64, classes=10),
         lambda: ref.InvertedNet(ref.EFFICIENT, 1, 1, nn.SiLU, "narrow", 10), 64,
     ),
+    "efficientnet_v2": (
+        lambda: inverted_residual(name="x", family="efficientnet_v2", image=64, classes=10),
+        lambda: _efficient_v2(10), 64,
+    ),
     "mobilenet": (
         lambda: inverted_residual(
             name="x", family="mobilenet_v2", se="none", image=64, classes=10
@@ -106,6 +137,17 @@ _SMALL: dict[str, tuple[Callable[[], Workload], Callable[[], nn.Module], int]] =
     ),
     "vgg": (
         lambda: vgg(name="x", depth=11, image=64, classes=10), lambda: ref.VGG(_VGG11, 64, 10), 64,
+    ),
+    "vgg-bn": (
+        lambda: vgg(name="x", depth=11, image=64, classes=10, batch_norm=True),
+        lambda: ref.VGG(_VGG11, 64, 10, batch_norm=True), 64,
+    ),
+    "densenet": (
+        lambda: densenet(name="x", depth=121, image=64, classes=10),
+        lambda: cat.DenseNet((6, 12, 24, 16), classes=10), 64,
+    ),
+    "inception": (
+        lambda: inception_v3(name="x", image=107, classes=10), lambda: cat.InceptionV3(10), 107,
     ),
     "alexnet": (
         lambda: alexnet(name="x", image=99, classes=10), lambda: ref.AlexNet(99, 10), 99,

@@ -36,15 +36,38 @@ class Unsupported:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Launch:
-    """A launch file in simcore's words; what it does not state is None.
+class _Stated:
+    """Words that a launch file may leave unsaid and a job may not need; None where it does.
 
-    strategy … nproc_per_node   as in ``engine.request.Options``
     grad_clip      whether gradients are clipped by their norm
     bucket_numel   elements of a gradient bucket
     tp, pp, vpp, cp, ep, sequence_parallel, zero_bubble   as in ``strategy.layout.Layout``; a
                    degree of 1 is not stated
     main_grads     "fp32" where gradients accumulate and are reduced in fp32 beside 16-bit weights
+    """
+
+    seq_len: int | None = None
+    grad_clip: bool | None = None
+    bucket_numel: int | None = None
+    tp: int | None = None
+    pp: int | None = None
+    vpp: int | None = None
+    cp: int | None = None
+    ep: int | None = None
+    sequence_parallel: bool | None = None
+    zero_bubble: bool | None = None
+    main_grads: str | None = None
+
+    def words(self) -> dict[str, Word]:
+        """Every word that is stated, with its value."""
+        return {w: v for w in WORDS if (v := getattr(self, w)) is not None}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch(_Stated):
+    """A launch file in simcore's words; what it does not state is None.
+
+    strategy … nproc_per_node   as in ``engine.request.Options``
     global_batch   samples a step, all ranks and micro-steps
     n_gpus         all ranks, where the file says so without saying the nodes
     whole_world    the sentence to raise where ``n_gpus`` is not the size of the cluster
@@ -62,19 +85,8 @@ class Launch:
     recompute: str | None = None
     optimizer: str | None = None
     offload: str | None = None
-    seq_len: int | None = None
     nnodes: int | None = None
     nproc_per_node: int | None = None
-    grad_clip: bool | None = None
-    bucket_numel: int | None = None
-    tp: int | None = None
-    pp: int | None = None
-    vpp: int | None = None
-    cp: int | None = None
-    ep: int | None = None
-    sequence_parallel: bool | None = None
-    zero_bubble: bool | None = None
-    main_grads: str | None = None
     global_batch: int | None = None
     n_gpus: int | None = None
     whole_world: str = ""
@@ -85,21 +97,14 @@ class Launch:
     unknown: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
 
-    def words(self) -> dict[str, Word]:
-        """Every word that the file states."""
-        return {w: v for w in WORDS if (v := getattr(self, w)) is not None}
-
     def violations(self, given: Collection[str] = ()) -> list[str]:
         """What cannot be predicted as it stands there, less what ``given`` words replace."""
         return [u.text for u in self.unsupported if u.word is None or u.word not in given]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
-    """A resolved job to write down. ``seq_len`` is None where the model has none, ``grad_clip``
-    and ``bucket_numel`` where they are left to the framework, degrees where they are 1,
-    ``main_grads`` where gradients have the weights' width.
-    """
+class Job(_Stated):
+    """A resolved job to write down."""
 
     model: str
     strategy: str
@@ -111,17 +116,6 @@ class Job:
     offload: str
     nnodes: int
     nproc_per_node: int
-    seq_len: int | None = None
-    grad_clip: bool | None = None
-    bucket_numel: int | None = None
-    tp: int | None = None
-    pp: int | None = None
-    vpp: int | None = None
-    cp: int | None = None
-    ep: int | None = None
-    sequence_parallel: bool | None = None
-    zero_bubble: bool | None = None
-    main_grads: str | None = None
 
     @property
     def n_gpus(self) -> int:
@@ -145,10 +139,6 @@ class Job:
             for w in words
             if getattr(self, w)
         ]
-
-    def words(self) -> dict[str, Word]:
-        """Every word with its value."""
-        return {w: v for w in WORDS if (v := getattr(self, w)) is not None}
 
 
 @dataclass(frozen=True, slots=True)

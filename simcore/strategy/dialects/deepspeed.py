@@ -18,7 +18,7 @@ from simcore.strategy.strategy import parse_offload
 STAGES = {0: "ddp", 1: "zero1", 2: "zero2", 3: "zero3"}
 #: runtime/config.py; ``sgd`` is torch's. Adam means AdamW unless adam_w_mode is false.
 OPTIMIZERS: dict[str, str | None] = {
-    "adam": "adamw", "adamw": "adamw", "sgd": "sgd", "adagrad": None, "lamb": None, "lion": None,
+    "adam": "adamw", "adamw": "adamw", "sgd": "sgd", "adagrad": None, "lamb": None, "lion": "lion",
     "muon": None, "muadam": None, "muadamw": None, "musgd": None, "onebitadam": None,
     "zerooneadam": None, "onebitlamb": None, "adafactor": None,
 }  # fmt: skip
@@ -148,6 +148,7 @@ class DeepSpeed:
             raise InvalidConfig(problems)
         left = ["nnodes", "nproc_per_node", "seq_len", "main_grads"]
         left += ["recompute"] if job.recompute == "none" else []
+        left += [] if "optimizer" in data else ["optimizer"]
         left += ["bucket_numel"] if job.strategy not in ("zero1", "zero2") else []
         return Emitted(json.dumps(data, indent=2) + "\n", tuple(left))
 
@@ -349,6 +350,7 @@ def _emit_precision(job: Job, problems: list[str]) -> dict[str, Any]:
 def _emit_optimizer(job: Job) -> dict[str, Any]:
     by_name: dict[str, dict[str, Any]] = {
         "adamw": {"type": "AdamW", "params": {"lr": 1e-4}},
+        "lion": {"type": "Lion", "params": {"lr": 1e-4}},
         "adam": {"type": "Adam", "params": {"lr": 1e-4, "adam_w_mode": False}},
         "sgd": {"type": "SGD", "params": {"lr": 1e-2, "momentum": 0.9}},
         "sgd-plain": {"type": "SGD", "params": {"lr": 1e-2}},

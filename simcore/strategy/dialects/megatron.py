@@ -107,6 +107,8 @@ class Megatron:
                       "--recompute-num-layers 1"]  # fmt: skip
         if job.optimizer == "adam":
             problems.append("Megatron's adam is AdamW: optimizer adam (coupled decay) has no flag")
+        elif job.optimizer not in ("adamw", "sgd", "sgd-plain"):
+            problems.append(f"Megatron has no optimizer {job.optimizer}: adamw, sgd, sgd-plain")
         lines.append(f"--optimizer {'adam' if job.optimizer == 'adamw' else 'sgd'}")
         if job.optimizer.startswith("sgd"):
             lines.append(f"--sgd-momentum {'0.9' if job.optimizer == 'sgd' else '0.0'}")

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import re
 
-from simcore.base.units import GIB
+from simcore.base.database import fold_name
+from simcore.base.units import GIB, GIGA, MEGA
 from simcore.engine.request import Options
 from simcore.validate.case import Case, Skipped
 from simcore.validate.formats import Format, Row, number, present, whole
@@ -26,6 +27,7 @@ from simcore.validate.formats.ddp_names import (
     STRATEGIES,
     Rule,
 )
+from simcore.workload.models import MODELS
 
 #: Words of a note that make the speed-up's base another run than this one on one GPU.
 _OTHER_BASE = re.compile(r"strong scaling|from another host|base has grad_accum")
@@ -39,7 +41,28 @@ def _rule(row: Row) -> Rule | None:
     for rule in RULES:
         if rule.model == row["model"] and all(w in text for w in rule.where.split(" | ")):
             return rule
-    return None
+    return _by_name(row)
+
+
+#: How far the row's own parameters and FLOP may be from those of the entry that has its name.
+_SAME_FRAC = 0.05
+
+
+def _by_name(row: Row) -> Rule | None:
+    """An entry that is called as the row's model is, less its library, and is of the same size."""
+    entry = row["model"].rpartition(":")[2]
+    params, flop = number(row, "params_m"), number(row, "fwd_gflops_per_sample")
+    if fold_name(entry) not in MODELS.index() or not params or not flop:
+        return None
+    record = MODELS[entry]
+    built = record.build()
+    same = all(
+        abs(ours / theirs - 1.0) <= _SAME_FRAC
+        for ours, theirs in (
+            (built.trainable_numel, params * MEGA), (built.forward_flop, flop * GIGA),
+        )
+    )  # fmt: skip
+    return Rule(row["model"], record.name) if same else None
 
 
 def _refusal(row: Row) -> str:

@@ -33,6 +33,8 @@ FILES = {
     "inverted_residual": "convnets",
     "vgg": "convnets",
     "alexnet": "convnets",
+    "densenet": "concat_nets",
+    "inception_v3": "concat_nets",
     "ssd300": "detection",
     "rcnn": "detection",
     "retinanet": "detection",

@@ -1,5 +1,5 @@
-"""Image classifiers beyond the plain ResNet: ResNeXt and SE-ResNeXt, EfficientNet, MobileNet V2,
-VGG, AlexNet. One builder each; all on RGB images with a cross-entropy loss.
+"""Image classifiers beyond the plain ResNet: ResNeXt and SE-ResNeXt, EfficientNet V1 and V2,
+MobileNet V2, VGG, AlexNet. One builder each; all on RGB images with a cross-entropy loss.
 
 ``layout="nchw"``: 16-bit and TF32 convolutions of matrix units want channels last; on a net kept
 channels first cuDNN converts the input and the output of each. ``fused_norm``: BatchNorm, the
@@ -19,7 +19,7 @@ _FP32_BYTES = 4
 _RESNETS = {50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}
 
 
-def _finish(tape: Tape, name: str, unit: str, x: T, image: int, classes: int) -> Workload:
+def finish(tape: Tape, name: str, unit: str, x: T, image: int, classes: int) -> Workload:
     """Linear head, loss, workload."""
     x = tape.linear("fc", tape.reshape(x, x.c * math.prod(x.grid), (1,)), classes)
     tape.op(ops.cross_entropy("loss", 1, classes))
@@ -52,7 +52,7 @@ def bottleneck(
     return tape.add(f"{name}.residual", y, short, relu=True)
 
 
-def _check_layout(layout: str) -> bool:
+def check_layout(layout: str) -> bool:
     if layout not in ("nhwc", "nchw"):
         raise ValueError(f"layout {layout!r} is neither 'nhwc' nor 'nchw'")
     return layout == "nchw"
@@ -81,7 +81,7 @@ def resnext(
     """
     if depth not in _RESNETS:
         raise ValueError(f"depth {depth} is none of {', '.join(map(str, _RESNETS))}")
-    tape = Tape(nchw=_check_layout(layout), fused_norm=fused_norm)
+    tape = Tape(nchw=check_layout(layout), fused_norm=fused_norm)
     x = tape.unit("stem", tape.input(3, (image, image)), 64, 7, stride=2)
     x = tape.max_pool("pool", x, 3, 2, 1)
     tape.block("stem")
@@ -95,7 +95,7 @@ def resnext(
                 groups=groups, se_width=(se_width or cout // se_ratio) if se else 0,
             )  # fmt: skip
             tape.block(f"layer{stage + 1}", boundary=source)
-    return _finish(tape, name, sample_unit, tape.mean("mean", x), image, classes)
+    return finish(tape, name, sample_unit, tape.mean("mean", x), image, classes)
 
 
 #: (expansion, kernel, stride, channels, repeats); Tan & Le 2019, table 1
@@ -108,12 +108,31 @@ _MOBILE_V2 = (
     (1, 3, 1, 16, 1), (6, 3, 2, 24, 2), (6, 3, 2, 32, 3), (6, 3, 2, 64, 4),
     (6, 3, 1, 96, 3), (6, 3, 2, 160, 3), (6, 3, 1, 320, 1),
 )  # fmt: skip
+#: Tan & Le 2021, table 4 (S); the first three stages fuse expansion and depthwise convolution
+_EFFICIENT_V2 = (
+    (1, 3, 1, 24, 2), (4, 3, 2, 48, 4), (4, 3, 2, 64, 4), (4, 3, 2, 128, 6),
+    (6, 3, 1, 160, 9), (6, 3, 2, 256, 15),
+)  # fmt: skip
+#: family: rows, channels of the stem, fused stages
+_INVERTED = {
+    "efficientnet": (_EFFICIENT, 32, 0),
+    "efficientnet_v2": (_EFFICIENT_V2, 24, 3),
+    "mobilenet_v2": (_MOBILE_V2, 32, 0),
+}
 
 
 def _round8(width: float) -> int:
     """Channels to a multiple of eight, never less than nine tenths."""
     out = max(8, int(width + 4) // 8 * 8)
     return out + 8 if out < 0.9 * width else out
+
+
+def _fused(tape: Tape, x: T, expand: int, kernel: int, stride: int, cout: int) -> T:
+    """A whole convolution in place of the expansion and the depthwise one."""
+    inner = x.c * expand if expand != 1 else cout
+    y = tape.unit("fused", x, inner, kernel, stride=stride, act="silu")
+    y = tape.unit("project", y, cout, 1, act="none") if expand != 1 else y
+    return tape.add("residual", y, x) if stride == 1 and x.c == cout else y
 
 
 def _inverted(
@@ -144,33 +163,37 @@ def inverted_residual(
     dropout: bool = True,
     layout: str = "nhwc",
 ) -> Workload:
-    """EfficientNet (SiLU, squeeze-and-excitation) or ``family="mobilenet_v2"`` (ReLU6, none).
+    """EfficientNet (SiLU, squeeze-and-excitation), its second version S, or MobileNet V2 (ReLU6).
+
+    ``family``: "efficientnet", "efficientnet_v2", "mobilenet_v2".
 
     ``se``: "narrow" squeezes to a quarter of the block's input channels, "wide" of its expanded
     ones, "none" leaves it out. Stochastic depth drops no work.
     """
-    rows = {"efficientnet": _EFFICIENT, "mobilenet_v2": _MOBILE_V2}.get(family)
-    if rows is None:
-        raise ValueError(f"family {family!r} is neither 'efficientnet' nor 'mobilenet_v2'")
+    if family not in _INVERTED:
+        raise ValueError(f"family {family!r} is none of {', '.join(_INVERTED)}")
+    rows, stem, n_fused = _INVERTED[family]
     if se not in ("narrow", "wide", "none"):
         raise ValueError(f"se {se!r} is none of narrow, wide, none")
     mobile = family == "mobilenet_v2"
     act = "relu" if mobile else "silu"
-    tape = Tape(nchw=_check_layout(layout))
+    tape = Tape(nchw=check_layout(layout))
     x = tape.input(3, (image, image))
-    x = tape.unit("stem", x, _round8(32 * width), 3, stride=2, act=act)  # type: ignore[arg-type]
+    x = tape.unit("stem", x, _round8(stem * width), 3, stride=2, act=act)  # type: ignore[arg-type]
     tape.block("stem")
     for stage, (expand, kernel, stride, channels, repeats) in enumerate(rows):
         for i in range(math.ceil(repeats * depth)):
             source = x
-            x = _inverted(
-                tape, x, expand, kernel, stride if not i else 1, _round8(channels * width), act, se
-            )
+            step, cout = stride if not i else 1, _round8(channels * width)
+            if stage < n_fused:
+                x = _fused(tape, x, expand, kernel, step, cout)
+            else:
+                x = _inverted(tape, x, expand, kernel, step, cout, act, se)
             tape.block(f"stage{stage + 1}", boundary=source)
     x = tape.unit("top", x, _round8(1280 * max(width, 1.0)), 1, act=act)  # type: ignore[arg-type]
     x = tape.mean("mean", x)
     x = tape.dropout("dropout", x) if dropout else x
-    return _finish(tape, name, sample_unit, x, image, classes)
+    return finish(tape, name, sample_unit, x, image, classes)
 
 
 _VGG = {
@@ -193,19 +216,21 @@ def _dense(tape: Tape, x: T, *, before: bool) -> T:
 @ARCHS.register("vgg")
 def vgg(
     *, name: str, sample_unit: str = "image", depth: int = 16, image: int = 224,
-    classes: int = 1000, layout: str = "nhwc",
+    classes: int = 1000, layout: str = "nhwc", batch_norm: bool = False,
 ) -> Workload:  # fmt: skip
-    """VGG of ``depth`` 11, 16 or 19 without BatchNorm (Simonyan & Zisserman 2015)."""
+    """VGG of ``depth`` 11, 16 or 19 (Simonyan & Zisserman 2015); ``batch_norm`` after each conv."""
     if depth not in _VGG:
         raise ValueError(f"depth {depth} is none of {', '.join(map(str, _VGG))}")
-    tape = Tape(nchw=_check_layout(layout))
+    tape = Tape(nchw=check_layout(layout))
     x = tape.input(3, (image, image))
     for stage, widths in enumerate(_VGG[depth]):
         for i, width in enumerate(widths):
-            x = tape.act("relu", tape.conv(f"conv{stage}.{i}", x, width, 3, bias=True), "relu")
+            x = tape.conv(f"conv{stage}.{i}", x, width, 3, bias=True)
+            x = tape.batch_norm(f"conv{stage}.{i}", x) if batch_norm else x
+            x = tape.act("relu", x, "relu")
         x = tape.max_pool("pool", x, 2, 2)
         tape.block(f"stage{stage + 1}")
-    return _finish(tape, name, sample_unit, _dense(tape, x, before=False), image, classes)
+    return finish(tape, name, sample_unit, _dense(tape, x, before=False), image, classes)
 
 
 @ARCHS.register("alexnet")
@@ -223,4 +248,4 @@ def alexnet(
         x = tape.act("relu", x, "relu")
         x = tape.max_pool(f"pool{i}", x, 3, 2) if pooled else x
     tape.block("features")
-    return _finish(tape, name, sample_unit, _dense(tape, x, before=True), image, classes)
+    return finish(tape, name, sample_unit, _dense(tape, x, before=True), image, classes)

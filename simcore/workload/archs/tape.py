@@ -7,6 +7,7 @@ forks are counted. Shapes are per sample: channels and a grid of one or two dime
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -292,6 +293,23 @@ class Tape:
         out.grad = x.grad
         return out
 
+    def average_pool(self, name: str, x: T, kernel: int, stride: int, pad: int = 0) -> T:
+        """Average pooling: keeps its input."""
+        grid = tuple((g + 2 * pad - kernel) // stride + 1 for g in x.grid)
+        out = self._new(x.c, grid, x)
+        saved = self._read(x, save=True)
+        op = ops.pool2d(name, x.elems, out.elems, indices=False, save_input=False)
+        self._ops.append(Op(name=op.name, fwd=op.fwd, bwd=op.bwd, saved=saved))
+        return out
+
+    def concat(self, name: str, parts: Sequence[T]) -> T:
+        """Channels of several tensors copied into one; its gradient's parts are views."""
+        out = self._new(sum(p.c for p in parts), parts[0].grid, parts[0])
+        for part in parts:
+            self._read(part, save=False)
+        self._ops.append(Op(name=name, fwd=(Kernel(kind="copy", low=2.0 * out.elems),)))
+        return out
+
     def linear(self, name: str, x: T, n: int, *, bias: bool = True, act: Act = "none") -> T:
         """Linear over the channels of every point."""
         out = self._new(n, x.grid, x)
@@ -325,10 +343,6 @@ class Tape:
     def op(self, op: Op) -> None:
         """Any other op."""
         self._ops.append(op)
-
-    def pin(self, name: str, x: T) -> None:
-        """Keep ``x`` until backward for an op outside the tape."""
-        self._ops.append(Op(name=name, fwd=(), saved=self._read(x, save=True)))
 
     def squeeze_excite(self, name: str, x: T, width: int, act: Act = "relu") -> T:
         """Hu et al. 2018: mean, two 1x1 layers, sigmoid, product."""

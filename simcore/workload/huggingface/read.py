@@ -34,7 +34,23 @@ def read_config(path: Path) -> ModelRecord:
 
 @lru_cache(maxsize=64)
 def _read(_absolute: Path, path: Path, _changed_ns: int) -> ModelRecord:
-    data, text = _load(path)
+    try:
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise DataError("is too large for a model config", file=path)
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as err:
+        raise DataError(f"cannot be read: {err.strerror}", file=path) from None
+    except UnicodeDecodeError:
+        raise DataError("is not text in UTF-8", file=path) from None
+    return parse_config(text, path)
+
+
+def parse_config(text: str, path: Path) -> ModelRecord:
+    """The model that the text of a ``config.json`` describes; ``path`` is what errors name.
+
+    Nothing is read from ``path``. Raises DataError.
+    """
+    data = _parsed(text, path)
     fields = Fields(data, path, text)
     kind = _model_type(fields)
     told = adapter(kind)(fields)
@@ -49,16 +65,7 @@ def _read(_absolute: Path, path: Path, _changed_ns: int) -> ModelRecord:
     return _record(path, kind, data, told, config, tuple(notes))
 
 
-def _load(path: Path) -> tuple[dict[str, Any], str]:
-    try:
-        if path.stat().st_size > MAX_FILE_BYTES:
-            raise DataError("is too large for a model config", file=path)
-        text = path.read_text(encoding="utf-8-sig")
-    except OSError as err:
-        raise DataError(f"cannot be read: {err.strerror}", file=path) from None
-    except UnicodeDecodeError:
-        raise DataError("is not text in UTF-8", file=path) from None
-
+def _parsed(text: str, path: Path) -> dict[str, Any]:
     def refuse(word: str) -> NoReturn:
         line = text[: text.find(word)].count("\n") + 1 if word in text else None
         raise DataError(f"{word} is not a number", file=path, line=line)
@@ -73,7 +80,7 @@ def _load(path: Path) -> tuple[dict[str, Any], str]:
         raise DataError(f"not valid JSON: {str(err).split(';')[0]}", file=path) from None
     if not isinstance(data, dict):
         raise DataError("must be an object of keys and values", file=path, line=1)
-    return data, text
+    return data
 
 
 def _model_type(fields: Fields) -> str:

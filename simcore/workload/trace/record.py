@@ -148,9 +148,3 @@ class Trace:
     def held_bytes(self) -> int:
         """Activation bytes alive after forward that autograd does not hold."""
         return sum(s.n_bytes for s in self.saved if not s.saved and s.role == "activation")
-
-    @property
-    def ready_bytes(self) -> tuple[int, ...]:
-        """Bytes of the gradients in the order in which they become ready."""
-        size = {p.names[0]: p.numel * p.item_bytes for p in self.params}
-        return tuple(size[name] for name in self.gradient_order)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -55,7 +56,7 @@ SAYS = {
 
 
 def job(**changes: object) -> Job:
-    return Job(**{f: getattr(PLAIN, f) for f in PLAIN.__slots__} | changes)  # type: ignore[arg-type]
+    return replace(PLAIN, **changes)  # type: ignore[arg-type]
 
 
 def read_back(dialect: str, text: str, folder: Path) -> Launch:
@@ -85,6 +86,14 @@ def round_trip(dialect: str, asked: Job, folder: Path) -> bool:
         assert launch.global_batch == asked.global_batch
     assert launch.n_gpus in (None, asked.n_gpus)
     return True
+
+
+@pytest.mark.parametrize("dialect", FILES)
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_every_optimizer_is_said_left_or_refused(
+    dialect: str, optimizer: str, tmp_path: Path
+) -> None:
+    round_trip(dialect, job(optimizer=optimizer), tmp_path)
 
 
 def test_every_file_registers_its_dialect() -> None:

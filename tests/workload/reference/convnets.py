@@ -74,6 +74,11 @@ MOBILE = (
     (6, 3, 1, 96, 3), (6, 3, 2, 160, 3), (6, 3, 1, 320, 1),
 )  # fmt: skip
 
+EFFICIENT_V2 = (
+    (1, 3, 1, 24, 2), (4, 3, 2, 48, 4), (4, 3, 2, 64, 4), (4, 3, 2, 128, 6),
+    (6, 3, 1, 160, 9), (6, 3, 2, 256, 15),
+)  # fmt: skip
+
 
 def round8(width: float) -> int:
     out = max(8, int(width + 4) // 8 * 8)
@@ -98,6 +103,22 @@ class Inverted(nn.Module):
         return self.body(x) + x if self.short else self.body(x)
 
 
+class Fused(nn.Module):
+    def __init__(self, cin: int, expand: int, kernel: int, stride: int, cout: int) -> None:
+        super().__init__()
+        if expand == 1:
+            self.body = unit(cin, cout, kernel, stride, 1, nn.SiLU())
+        else:
+            inner = cin * expand
+            self.body = nn.Sequential(
+                unit(cin, inner, kernel, stride, 1, nn.SiLU()), unit(inner, cout, 1, 1, 1, None)
+            )
+        self.short = stride == 1 and cin == cout
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.body(x) + x if self.short else self.body(x)
+
+
 class InplaceReLU(nn.ReLU):
     def __init__(self) -> None:
         super().__init__(inplace=True)
@@ -106,15 +127,18 @@ class InplaceReLU(nn.ReLU):
 class InvertedNet(nn.Module):
     def __init__(
         self, rows: tuple[tuple[int, ...], ...], width: float, depth: float, act: type[nn.Module],
-        se: str, classes: int = 1000,
+        se: str, classes: int = 1000, stem: int = 32, fused: int = 0,
     ) -> None:  # fmt: skip
         super().__init__()
-        cin = round8(32 * width)
+        cin = round8(stem * width)
         parts: list[nn.Module] = [unit(3, cin, 3, 2, 1, act())]
-        for expand, kernel, stride, channels, repeats in rows:
+        for stage, (expand, kernel, stride, channels, repeats) in enumerate(rows):
             for i in range(math.ceil(repeats * depth)):
-                cout = round8(channels * width)
-                parts.append(Inverted(cin, expand, kernel, 1 if i else stride, cout, act, se))
+                cout, step = round8(channels * width), 1 if i else stride
+                if stage < fused:
+                    parts.append(Fused(cin, expand, kernel, step, cout))
+                else:
+                    parts.append(Inverted(cin, expand, kernel, step, cout, act, se))
                 cin = cout
         top = round8(1280 * max(1.0, width))
         parts.append(unit(cin, top, 1, 1, 1, act()))
@@ -131,14 +155,16 @@ class Drop(nn.Module):
 
 class VGG(nn.Module):
     def __init__(
-        self, widths: tuple[tuple[int, ...], ...], image: int, classes: int = 1000
-    ) -> None:
+        self, widths: tuple[tuple[int, ...], ...], image: int, classes: int = 1000,
+        batch_norm: bool = False,
+    ) -> None:  # fmt: skip
         super().__init__()
         parts: list[nn.Module] = []
         cin = 3
         for stage in widths:
             for width in stage:
-                parts += [nn.Conv2d(cin, width, 3, 1, 1), nn.ReLU(True)]
+                norm = [nn.BatchNorm2d(width)] if batch_norm else []
+                parts += [nn.Conv2d(cin, width, 3, 1, 1), *norm, nn.ReLU(True)]
                 cin = width
             parts.append(nn.MaxPool2d(2, 2))
         flat = cin * (image >> len(widths)) ** 2

@@ -1,6 +1,7 @@
 """What the command line, a notebook and a web page all call.
 
-Every function takes plain words and numbers and returns frozen results; nothing prints.
+Every function takes plain words and numbers and returns frozen results that remember how they
+were asked (``api.results``); nothing prints.
 """
 
 from __future__ import annotations
@@ -10,27 +11,34 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from simcore.base.errors import InvalidConfig
+from simcore.api.results import Asked, Memory, Prediction, Timeline, remembered
+from simcore.base.errors import InvalidConfig, SimcoreError
 from simcore.engine.predict import Request, fitting_batch
 from simcore.engine.predict import predict as _predict
 from simcore.engine.request import Options, make_request
-from simcore.engine.result import Explanation, Prediction
-from simcore.engine.sweep import Sweep
-from simcore.engine.sweep import sweep as _sweep
+from simcore.engine.result import Explanation
+from simcore.engine.result import Prediction as PlainPrediction
 from simcore.hardware.cluster import parse_cluster, with_network
-from simcore.hardware.profile import load_profile
+from simcore.hardware.profile import Profile, load_profile
 from simcore.strategy.precision import PRECISIONS
 from simcore.strategy.strategy import parallelism_named
 from simcore.validate.known import measured_rows
-from simcore.workload.resolve import resolve_model
+from simcore.workload.resolve import ModelSource, resolve_model
 
 if TYPE_CHECKING:
-    from simcore.calibrate.curves import Curve
-    from simcore.engine.memory_timeline import MemoryTimeline
+    from simcore.api.machine import (
+        calibrate_machine,
+        calibration,
+        calibration_curves,
+        selftest,
+    )
+    from simcore.api.many import Comparison, MemoryTimeline, Scaling, Sweep
+    from simcore.engine.emit import LaunchFile
+    from simcore.engine.views import Roofline, Swing
 
 
 def predict(
-    model: str,
+    model: str | ModelSource,
     gpus: str,
     *,
     steps: float | None = None,
@@ -42,20 +50,23 @@ def predict(
 
     ``options`` are the command line's words (see ``Options``); what is not given takes the
     model's default and is listed in ``Prediction.defaults``. ``steps`` or ``epochs`` ask for the
-    time of a whole run. Raises UsageError (every violation at once) for a wrong request; a job
-    that does not fit is an answer, not an error.
+    time of a whole run. ``model`` may be what ``read_config`` made. Raises UsageError (every
+    violation at once) for a wrong request; a job that does not fit is an answer, not an error.
     """
     request = make_request(model, gpus, **options)
     result = _predict(request, keep_timeline=keep_timeline)
     inputs = tuple(options.get("inputs") or ())
     run_steps = _run_steps(model, inputs, result, steps, epochs)
-    return replace(
+    told = replace(
         result,
         fixes=_fixes(request) if not result.fits else (),
         measured=measured_rows(request, result),
         run_steps=run_steps,
         run_time_s=run_steps * result.step_time_s.value if run_steps is not None else None,
     )
+    words = {"model": model, "gpus": gpus, "steps": steps, "epochs": epochs,
+             "keep_timeline": keep_timeline, **options}  # fmt: skip
+    return Prediction.of(told, Asked("predict", words))
 
 
 def explain(model: str, gpus: str, term: str, **options: Unpack[Options]) -> Explanation:
@@ -71,7 +82,11 @@ def explain(model: str, gpus: str, term: str, **options: Unpack[Options]) -> Exp
 
 
 def memory_timeline(
-    model: str, gpus: str, *, expandable_segments: bool = False, **options: Unpack[Options]
+    model: str | ModelSource,
+    gpus: str,
+    *,
+    expandable_segments: bool = False,
+    **options: Unpack[Options],
 ) -> MemoryTimeline:
     """Memory of the fullest GPU over one step, as PyTorch's caching allocator would hold it.
 
@@ -79,10 +94,84 @@ def memory_timeline(
     ``expandable_segments`` as in ``PYTORCH_CUDA_ALLOC_CONF``. Raises UsageError as ``predict``;
     a job that runs out of memory is an answer (``fits``).
     """
+    from simcore.api.many import MemoryTimeline
     from simcore.engine.memory_timeline import memory_timeline as _memory_timeline
 
-    request = make_request(model, gpus, **options)
-    return _memory_timeline(request, expandable_segments=expandable_segments)
+    found = _memory_timeline(
+        make_request(model, gpus, **options), expandable_segments=expandable_segments
+    )
+    words = {"model": model, "gpus": gpus, "expandable_segments": expandable_segments, **options}
+    return remembered(MemoryTimeline, found, "memory_timeline", words)
+
+
+def timeline(model: str | ModelSource, gpus: str, **options: Unpack[Options]) -> Timeline:
+    """Start and finish of every task of one step [s], as ``predict(keep_timeline=True)`` has it."""
+    found = predict(model, gpus, keep_timeline=True, **options).timeline
+    assert isinstance(found, Timeline)
+    return found
+
+
+def scaling(
+    model: str | ModelSource,
+    gpus: str,
+    *,
+    clusters: Sequence[str] | None = None,
+    **options: Unpack[Options],
+) -> Scaling:
+    """The same job on one GPU, on two, … up to ``gpus``, micro-batch and accumulation kept.
+
+    ``clusters`` names the points instead. Points that cannot be (a layout of eight ranks on four
+    GPUs) are left out. Raises UsageError as ``predict`` does, and for a mixed cluster.
+    """
+    from simcore.api.many import Scaling
+    from simcore.engine.scaling import check_scales, clusters_up_to, scaling_of
+
+    whole = make_request(model, gpus, **options)
+    check_scales(whole)
+    group = whole.cluster.groups[0]
+    fixed: Options = {
+        **options, "micro_batch": whole.micro_batch, "grad_accum": whole.grad_accum,
+        "global_batch": None, "nnodes": None, "nproc_per_node": None,
+    }  # fmt: skip
+    steps = clusters or clusters_up_to(
+        str(whole.cluster), whole.cluster.n_nodes, group.gpus_per_node
+    )
+    predictions = []
+    for cluster in steps:
+        try:
+            predictions.append(predict(model, cluster, **fixed))
+        except SimcoreError:
+            if len(steps) == 1:
+                raise
+    if not predictions:
+        raise InvalidConfig([f"{model} runs on none of {', '.join(steps)}"])
+    words = {"model": model, "gpus": gpus, "clusters": clusters, **options}
+    return remembered(Scaling, scaling_of(group.gpu.name, predictions), "scaling", words)
+
+
+def roofline(model: str | ModelSource, gpus: str, **options: Unpack[Options]) -> Roofline:
+    """Work, traffic and predicted time of every operator of one micro-step of one GPU."""
+    from simcore.engine.views import roofline as _roofline
+
+    return _roofline(make_request(model, gpus, **options))
+
+
+def sensitivity(
+    model: str | ModelSource, gpus: str, **options: Unpack[Options]
+) -> tuple[float, tuple[Swing, ...]]:
+    """(step time [s], its swing with half and twice of each resource, the widest first)."""
+    from simcore.engine.views import sensitivity as _sensitivity
+
+    return _sensitivity(make_request(model, gpus, **options))
+
+
+def compare(model: str, gpus: Sequence[str], **options: Unpack[Options]) -> Comparison:
+    """The same job on several clusters, side by side."""
+    from simcore.api.many import Comparison
+
+    if not gpus:
+        raise InvalidConfig(["a comparison needs at least one cluster"])
+    return Comparison(tuple(predict(model, g, **options) for g in gpus))
 
 
 def find_terms(term: str) -> tuple[str, ...]:
@@ -117,6 +206,9 @@ def sweep(
     A combination that cannot be (DataParallel on two nodes) is counted with its reason and
     loses none of the others.
     """
+    from simcore.api.many import Sweep
+    from simcore.engine.sweep import sweep as _sweep
+
     if not gpus:
         raise InvalidConfig(["a sweep needs at least one cluster"])
     first_network = networks[0] if networks else options.get("network")
@@ -125,7 +217,9 @@ def sweep(
     plain = [parse_cluster(g, network=first_network, node=options.get("node")) for g in gpus]
     clusters = [with_network(c, n) for c in plain for n in networks] if networks else plain
     kinds = [replace(first.strategy, parallelism=parallelism_named(s)) for s in strategies]
-    return _sweep(first, clusters, kinds, micro_batches)
+    words = {"model": model, "gpus": gpus, "strategies": strategies,
+             "micro_batches": micro_batches, "networks": networks, **options}  # fmt: skip
+    return remembered(Sweep, _sweep(first, clusters, kinds, micro_batches), "sweep", words)
 
 
 def validate(
@@ -215,93 +309,79 @@ def calibrate_from(
     }
 
 
-def calibrate_machine(
-    *,
-    minutes: float = 3.0,
-    output: Path | str | None = None,
-    name: str | None = None,
-    resume: bool = False,
-    device: str | None = None,
-    bad_rows: str = "refuse",
-    quiet: bool = False,
-) -> dict[str, Any]:
-    """Benchmark this machine on every rank it has and fit its profile; what was found and written.
+def launch_file(
+    dialect: str,
+    model: str | ModelSource,
+    gpus: str,
+    **options: Unpack[Options],
+) -> LaunchFile:
+    """The job as a launch file of another program (``choices()["emit"]``).
 
-    Writes ``output`` (default NAME.yaml), the raw measurements beside it and, for a machine that
-    the database does not know, ``hardware_db/`` records named ``name``. Raises UsageError where
-    torch is missing, and with every violation at once.
+    Raises UsageError as ``predict`` does, and with everything that the format cannot express.
     """
-    from simcore.calibrate.launch import run_ranks
-    from simcore.calibrate.machine import THIS_MACHINE
+    from simcore.engine.emit import launch_file as _launch_file
 
-    chosen = name or (Path(output).stem if output is not None else THIS_MACHINE)
-    target = Path(output) if output is not None else Path(f"{chosen}.yaml")
-    problems = _target_problems(target, device)
-    if not 0 < minutes < float("inf"):
-        problems.append(f"minutes must be above zero, not {minutes:g}")
-    if bad_rows not in ("refuse", "skip"):
-        problems.append(f"bad rows are refused or skipped, not {bad_rows!r}")
-    if problems:
-        raise InvalidConfig(problems)
-    arguments = ["--minutes", str(minutes), "--name", chosen, "--bad-rows", bad_rows]
-    arguments += ["--resume"] * resume + ["--quiet"] * quiet
-    return run_ranks([*arguments, "-o", str(target)], device)
+    request = make_request(model, gpus, **options)
+    return _launch_file(dialect, request, _seq_len(model, options))
 
 
-def selftest(
-    *, output: Path | str | None = None, device: str | None = None, quiet: bool = False
-) -> dict[str, Any]:
-    """Calibrate this machine, predict networks that calibration has not seen, then train them.
+def read_config(text: str, name: str) -> ModelSource:
+    """A Hugging Face ``config.json``'s text as a model; nothing is executed, fetched or opened.
 
-    The profile goes to ``output``, into a folder of temporary files where none is given. Returns
-    the table, its median error and how many steps lie inside their intervals (``holds``).
+    ``name`` is what errors call it. Raises DataError with the line.
     """
-    import tempfile
+    from simcore.workload.huggingface.read import parse_config
 
-    from simcore.calibrate.launch import run_ranks
-
-    if problems := _target_problems(Path(output or "selftest.yaml"), device):
-        raise InvalidConfig(problems)
-    with tempfile.TemporaryDirectory() as folder:
-        target = Path(output) if output is not None else Path(folder) / "selftest.yaml"
-        words = ["--selftest", "--name", target.stem, "-o", str(target)] + ["--quiet"] * quiet
-        return run_ranks(words, device)
+    return parse_config(text, Path(name))
 
 
-def _target_problems(target: Path, device: str | None) -> list[str]:
-    problems = []
-    if target.suffix not in (".yaml", ".yml"):
-        problems.append(f"a calibration is a .yaml file, not {target.name!r}")
-    if not target.parent.is_dir():
-        problems.append(f"no such folder: {str(target.parent)!r}")
-    if device not in (None, "cpu", "cuda"):
-        problems.append(f"device is cpu or cuda, not {device!r}")
-    return problems
+def read_calibration(text: str, name: str) -> Profile:
+    """A calibration's YAML text as a profile; aliases, tags, deep nesting and size are refused.
 
-
-def calibration(name: str) -> dict[str, Any]:
-    """Everything that a calibration (name or file) holds, as plain data."""
-    from simcore.calibrate.profile_file import profile_data
-    from simcore.hardware.profile import calibration_named
-
-    return profile_data(calibration_named(name))
-
-
-def calibration_curves(name: str) -> list[Curve]:
-    """A machine's fits beside its raw measurements, which lie beside the profile.
-
-    Raises DataError where there are none.
+    ``name`` is what errors call it. Raises DataError with the line.
     """
-    from simcore.calibrate.curves import curves_of
-    from simcore.hardware.profile import calibration_named
+    from simcore.hardware.profile import profile_of
+    from simcore.hardware.profile import read_calibration as _read_calibration
 
-    return curves_of(calibration_named(name), Path(name))
+    return profile_of(_read_calibration(text, name))
+
+
+def model_named(name: str) -> ModelSource:
+    """An entry of models_db: never a path or a callable, whatever the name looks like.
+
+    Raises UnknownName with the nearest.
+    """
+    from simcore.workload.models import MODELS
+
+    return MODELS[name]
+
+
+def choices() -> dict[str, tuple[str, ...]]:
+    """The names that options take, by option; ``gpu`` is the type in a cluster."""
+    from simcore.engine.choices import choices as _choices
+
+    return _choices()
+
+
+def _seq_len(model: str | ModelSource, options: Options) -> int | None:
+    """What was asked for, what the launch file says, or the model's own."""
+    if (asked := options.get("seq_len")) is not None:
+        return asked
+    if (launch := options.get("launch")) is not None:
+        from simcore.strategy.dialects import read_launch
+
+        if (stated := read_launch(launch).seq_len) is not None:
+            return stated
+    inputs = tuple(options.get("inputs") or ())
+    source = resolve_model(model, inputs=inputs) if isinstance(model, str) else model
+    value = getattr(source, "config", {}).get("seq_len")
+    return value if isinstance(value, int) else None
 
 
 def _run_steps(
-    model: str,
+    model: str | ModelSource,
     inputs: tuple[str, ...],
-    result: Prediction,
+    result: PlainPrediction,
     steps: float | None,
     epochs: float | None,
 ) -> float | None:
@@ -311,7 +391,7 @@ def _run_steps(
         return float(steps)
     if epochs is None:
         return None
-    source = resolve_model(model, inputs=inputs)
+    source = resolve_model(model, inputs=inputs) if isinstance(model, str) else model
     data = source.dataset
     if data is None:
         raise InvalidConfig([f"{source.name} has no data set: give --steps"])
@@ -352,24 +432,41 @@ def _fixes(request: Request) -> tuple[str, ...]:
     return tuple(found)
 
 
+def report(model: str | ModelSource, gpus: Sequence[str] | str, **options: Unpack[Options]) -> str:
+    """A self-contained HTML page about one job, on one cluster or side by side on several.
+
+    No script, no link to anywhere, below a megabyte. What one cluster does not have (memory over
+    the step with model parallelism) is told in the page. Raises UsageError as ``predict`` does,
+    and where jinja2 or matplotlib is missing.
+    """
+    from simcore.api.document import facts_of
+    from simcore.report.html import page
+
+    return page(facts_of(model, gpus, **options))
+
+
+#: What a prediction does without loads on first use: name -> module of this package.
+_LATER = {
+    **dict.fromkeys(("Comparison", "MemoryTimeline", "Scaling", "Sweep"), "many"),
+    **dict.fromkeys(
+        ("calibrate_machine", "calibration", "calibration_curves", "selftest"), "machine"
+    ),
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"simcore.api.{_LATER[name]}"), name)
+
+
 __all__ = [
-    "Explanation",
-    "Options",
-    "Prediction",
-    "Request",
-    "Sweep",
-    "calibrate_from",
-    "calibrate_machine",
-    "calibration",
-    "calibration_curves",
-    "explain",
-    "find_terms",
-    "make_request",
-    "memory_timeline",
-    "predict",
-    "run_violations",
-    "selftest",
-    "sweep",
-    "validate",
-    "validate_ops",
+    "Comparison", "Explanation", "Memory", "MemoryTimeline", "ModelSource", "Options", "Prediction",
+    "Request", "Scaling", "Sweep", "Timeline", "calibrate_from", "calibrate_machine", "calibration",
+    "calibration_curves", "choices", "compare", "explain",
+    "find_terms", "launch_file", "make_request", "memory_timeline", "model_named", "predict",
+    "read_calibration", "read_config", "report", "roofline", "run_violations", "scaling",
+    "selftest", "sensitivity", "sweep", "timeline", "validate", "validate_ops",
 ]  # fmt: skip

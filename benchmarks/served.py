@@ -1,0 +1,30 @@
+"""A ``simcore serve`` of its own for a measurement."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+")
+
+
+@contextmanager
+def served(*options: str) -> Iterator[str]:
+    """The address of a server on a free port of this machine. Raises RuntimeError."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "simcore", "serve", "--port", "0", *options],
+        stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stderr is not None
+    try:
+        line = process.stderr.readline()
+        match = _ADDRESS.search(line)
+        if match is None:
+            raise RuntimeError(f"simcore serve did not start: {line.strip()}")
+        yield match[0]
+    finally:
+        process.terminate()
+        process.wait(timeout=10)

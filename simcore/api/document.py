@@ -1,0 +1,103 @@
+"""The report of a job: everything that ``report.html`` lays out, asked for once."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, Unpack, cast
+
+from simcore.api.results import Prediction
+from simcore.base.errors import InvalidConfig, SimcoreError
+from simcore.engine.predict import Request
+from simcore.engine.request import Options
+from simcore.hardware.profile import Profile
+from simcore.report.html.document import Facts, Sources, Told
+from simcore.workload.resolve import ModelSource
+
+T = TypeVar("T")
+
+
+def facts_of(
+    model: str | ModelSource, gpus: Sequence[str] | str, **options: Unpack[Options]
+) -> Facts:
+    """What the page of ``api.report`` says, as data. Raises UsageError as ``predict`` does."""
+    from simcore import __version__, api
+
+    clusters = [gpus] if isinstance(gpus, str) else list(dict.fromkeys(gpus))
+    if not clusters:
+        raise InvalidConfig(["a report needs at least one cluster"])
+    requests = [api.make_request(model, c, **options) for c in clusters]
+    given = tuple((k, _shown(v)) for k, v in options.items() if v is not None)
+    words = ["simcore", "report", "--model", model if isinstance(model, str) else model.name]
+    for cluster in clusters:
+        words += ["--gpus", cluster]
+    for flag, value in given:
+        words += [f"--{flag.replace('_', '-')}", value]
+    return Facts(
+        version=__version__,
+        command=shlex.join(words),
+        told=tuple(_told(model, c, cast("dict[str, Any]", options)) for c in clusters),
+        sources=_sources(requests),
+        given=given,
+    )
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, Profile):
+        return value.name
+    return " ".join(map(str, value)) if isinstance(value, (tuple, list)) else str(value)
+
+
+def _told(model: str | ModelSource, cluster: str, options: dict[str, Any]) -> Told:
+    from simcore import api
+    from simcore.engine.explain import explain
+
+    gaps: list[str] = []
+
+    def attempt(make: Callable[[], T]) -> T | None:
+        try:
+            return make()
+        except SimcoreError as err:
+            gaps.append(str(err))
+            return None
+
+    prediction: Prediction = api.predict(model, cluster, keep_timeline=True, **options)
+    request = api.make_request(model, cluster, **options)
+    terms = [
+        "interval",
+        *(f"time.{k}" for k, v in prediction.time_s.items() if v > 0),
+        *(f"memory.{k}" for k in prediction.memory.terms),
+    ]
+    explanations = [
+        found
+        for term in terms
+        if (found := attempt(lambda term=term: explain(request, prediction, term))) is not None  # type: ignore[misc]
+    ]
+    return Told(
+        prediction=prediction,
+        explanations=tuple(explanations),
+        scaling=attempt(lambda: api.scaling(model, cluster, **options)),
+        memory=attempt(lambda: api.memory_timeline(model, cluster, **options)),
+        roofline=attempt(lambda: api.roofline(model, cluster, **options)),
+        sensitivity=attempt(lambda: api.sensitivity(model, cluster, **options)),
+        gaps=tuple(dict.fromkeys(gaps)),
+    )
+
+
+def _sources(requests: Sequence[Request]) -> tuple[Sources, ...]:
+    """The records of every GPU and node of the clusters, and of the links they name."""
+    from simcore.hardware.cluster import link_named
+    from simcore.report.catalog import notes_of, sourced
+
+    records: dict[str, Any] = {}
+    for request in requests:
+        for group in request.cluster.groups:
+            node = group.node
+            records[f"GPU {group.gpu.name}"] = group.gpu
+            records[f"node {node.name}"] = node
+            links = [node.pcie_link, node.socket_link, *(nic.link for nic in node.nics)]
+            records |= {f"link {name}": link_named(name) for name in links if name}
+    return tuple(
+        Sources(name=f"{name}: {r.full_name}", rows=tuple(sourced(r)), notes=tuple(notes_of(r)))
+        for name, r in records.items()
+    )

@@ -1,0 +1,233 @@
+"""Results that remember the question: ask again with a change, show, plot, hand on as a table.
+
+The engine's results are plain values. These are the same values with how they were asked, and
+what a notebook wants of them; drawing and text are ``report``'s, loaded when used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+from simcore.base.errors import UnknownName, UsageError
+from simcore.engine import result as engine
+from simcore.engine import timeline as engine_timeline
+from simcore.engine.request import Options
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from pandas import DataFrame
+
+    from simcore.api.many import Comparison, MemoryTimeline
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Asked:
+    """The words of a call: the name of the function of ``simcore.api`` and its arguments."""
+
+    function: str
+    words: Mapping[str, Any]
+
+    def again(self, changes: Mapping[str, Any]) -> Any:
+        """The same call with some words changed; None takes the model's default again.
+
+        Raises UnknownName for a word that the call does not have.
+        """
+        from simcore import api
+
+        words = dict(self.words)
+        known = {*words, *Options.__annotations__}
+        for word, value in changes.items():
+            if word not in known:
+                raise UnknownName("setting", word, known)
+            for other in _EITHER.get(word, ()):
+                words.pop(other, None)
+            words[word] = value
+        return getattr(api, self.function)(**words)
+
+
+#: Words of which a new one makes the other void.
+_EITHER = {
+    "global_batch": ("grad_accum",),
+    "grad_accum": ("global_batch",),
+    "steps": ("epochs",),
+    "epochs": ("steps",),
+    "gpus": ("nnodes", "nproc_per_node", "clusters"),
+}
+
+
+class Shown:
+    """What every result can do. ``kind`` of a plot is one of ``plots``, the first by default."""
+
+    __slots__ = ()
+    plots: ClassVar[tuple[str, ...]] = ()
+    asked: Asked | None
+
+    def plot(self, kind: str | None = None) -> Figure:
+        """A matplotlib Figure that shows itself in a notebook; ``savefig`` writes it.
+
+        Raises UsageError without matplotlib, UnknownName for a kind that this result has not.
+        """
+        from simcore.report.plots import draw
+
+        wanted = kind or self.plots[0]
+        if wanted not in self.plots:
+            raise UnknownName("plot", wanted, self.plots)
+        return draw(wanted, self._plotted(wanted))
+
+    def to_pandas(self) -> DataFrame:
+        """As a DataFrame with the unit in each column's name. Raises UsageError without pandas."""
+        from simcore.report.frames import frame
+
+        return frame(self)
+
+    def _plotted(self, kind: str) -> Any:
+        """What the plot of ``kind`` is drawn from."""
+        del kind
+        return self
+
+    def _again(self, changes: Mapping[str, Any]) -> Any:
+        if self.asked is None:
+            raise UsageError("this result does not know how it was asked: it cannot be changed")
+        return self.asked.again(changes)
+
+    def _repr_html_(self) -> str:
+        from simcore.report.html import fragment
+
+        return fragment(self)
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text("..." if cycle else str(self).rstrip())
+
+    def __str__(self) -> str:
+        from simcore.report.text_of import text_of
+
+        return text_of(self)
+
+
+def _as(cls: type[T], plain: Any, **more: Any) -> T:
+    """``plain`` as the subclass ``cls``, with its further fields."""
+    return cls(**{f.name: getattr(plain, f.name) for f in fields(plain)}, **more)
+
+
+def remembered(cls: type[T], plain: Any, function: str, words: Mapping[str, Any]) -> T:
+    """A result of the engine as ``cls``, with the call of ``simcore.api`` that made it."""
+    return _as(cls, plain, asked=Asked(function, dict(words)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory(Shown, engine.MemoryResult):
+    """Memory of the fullest GPU at its peak. ``replace`` predicts again."""
+
+    plots: ClassVar[tuple[str, ...]] = ("memory", "memory-over-step")
+    asked: Asked | None = field(default=None, repr=False, compare=False)
+
+    def replace(self, **changes: Any) -> Memory:
+        """The memory of the same job with something changed."""
+        memory: Memory = self._again(changes).memory
+        return memory
+
+    def over_step(self) -> MemoryTimeline:
+        """Memory after every allocation of a step."""
+        return _memory_over_step(self.asked)
+
+    def _plotted(self, kind: str) -> Any:
+        return self.over_step() if kind == "memory-over-step" else self
+
+    __str__ = Shown.__str__
+
+
+@dataclass(frozen=True, eq=False)
+class Timeline(Shown, engine_timeline.Timeline):
+    """Start and finish of every task of one step [s]."""
+
+    plots: ClassVar[tuple[str, ...]] = ("timeline",)
+    asked: Asked | None = field(default=None, repr=False, compare=False)
+
+    def replace(self, **changes: Any) -> Timeline:
+        """The step of the same job with something changed."""
+        timeline: Timeline = self._again({**changes, "keep_timeline": True}).timeline
+        return timeline
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction(Shown, engine.Prediction):
+    """The answer to "will it fit, how fast, what limits it", and how it was asked.
+
+    ``p.replace(gpus="8x8xH100", micro_batch=2)`` predicts again with that changed;
+    ``p.plot("scaling")`` draws; in a notebook ``p`` alone shows the whole answer.
+    """
+
+    plots: ClassVar[tuple[str, ...]] = (
+        "overview", "time", "memory", "memory-over-step", "scaling", "roofline", "timeline",
+        "sensitivity",
+    )  # fmt: skip
+    asked: Asked | None = field(default=None, repr=False, compare=False)
+
+    @classmethod
+    def of(cls, plain: engine.Prediction, asked: Asked) -> Prediction:
+        """The engine's prediction with how it was asked."""
+        words = {f.name: getattr(plain, f.name) for f in fields(plain)}
+        words["memory"] = _as(Memory, plain.memory, asked=asked)
+        if plain.timeline is not None:
+            words["timeline"] = _as(Timeline, plain.timeline, asked=asked)
+        return cls(**words, asked=asked)
+
+    def replace(self, **changes: Any) -> Prediction:
+        """Predict again with something changed: ``model``, ``gpus``, ``steps`` or any option.
+
+        Everything else stays as it was asked; None takes the model's default again. Raises
+        UsageError as ``predict`` does, and for a word that it does not know.
+        """
+        changed: Prediction = self._again(changes)
+        return changed
+
+    def compare(self, *others: Prediction) -> Comparison:
+        """This prediction and others side by side."""
+        from simcore.api.many import Comparison
+
+        return Comparison((self, *others))
+
+    def to_html(self) -> str:
+        """The whole report as one self-contained page, as ``simcore report`` writes it."""
+        from simcore import api
+
+        if self.asked is None:
+            raise UsageError("a report needs to know how the result was asked")
+        return api.report(**_request_words(self.asked))
+
+    def _plotted(self, kind: str) -> Any:
+        from simcore import api
+
+        if kind in ("overview", "time", "memory"):
+            return [self]
+        if kind == "memory-over-step":
+            return _memory_over_step(self.asked)
+        if kind == "timeline":
+            return self if self.timeline is not None else self._again({"keep_timeline": True})
+        if self.asked is None:
+            raise UsageError(f"a plot of kind {kind!r} needs to know how the result was asked")
+        words = _request_words(self.asked)
+        return getattr(api, kind)(**words)
+
+    def __repr__(self) -> str:
+        fits = "fits" if self.fits else "does not fit"
+        return f"<{self.model} on {self.cluster}: {fits}, {self.step_time_s.value:.4g} s a step>"
+
+    __str__ = Shown.__str__
+
+
+def _request_words(asked: Asked) -> dict[str, Any]:
+    run = ("steps", "epochs", "keep_timeline")
+    return {k: v for k, v in asked.words.items() if k not in run}
+
+
+def _memory_over_step(asked: Asked | None) -> MemoryTimeline:
+    from simcore import api
+
+    if asked is None:
+        raise UsageError("this result does not know how it was asked")
+    return api.memory_timeline(**_request_words(asked))

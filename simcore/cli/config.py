@@ -1,0 +1,161 @@
+"""Defaults from files: ``./simcore.toml``, then ``config.toml`` in the user's configuration.
+
+    [defaults]
+    gpus = "4x8xA6000ada"
+    network = "25 Gbit/s"
+    calibration = "mine.yaml"        # beside this file
+
+What the command line says wins, then ``./simcore.toml``, then the user's file, then the model's
+own defaults. What was taken is stated with the answer. Python calls read no such file.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from simcore.base.errors import DataError, InvalidConfig, nearest
+from simcore.cli.job import JOB
+
+LOCAL = "simcore.toml"
+TABLE = "defaults"
+#: Keys of the table: what ``predict`` takes to describe a job.
+KEYS = ("model", "gpus", *JOB)
+#: Of a job whose launch file is given, only where it runs and how it is calibrated.
+_BESIDE_LAUNCH = ("model", "gpus", "network", "node", "calibration")
+#: A word that is given makes a default of these void.
+_RIVALS = {"global_batch": ("grad_accum",), "grad_accum": ("global_batch",)}
+#: Values that may be a file, which is then found beside the configuration.
+_FILES = ("model", "calibration", "launch")
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One default and the file that has it."""
+
+    value: Any
+    file: Path
+
+
+def user_file() -> Path | None:
+    """The user's file; ``$SIMCORE_CONFIG`` names another, or none with ``off``."""
+    named = os.environ.get("SIMCORE_CONFIG")
+    if named == "off":
+        return None
+    if named:
+        return Path(named).expanduser()
+    import platformdirs
+
+    return Path(platformdirs.user_config_dir("simcore")) / "config.toml"
+
+
+def files() -> list[Path]:
+    """Where defaults may stand, most important first."""
+    user = user_file()
+    return [Path(LOCAL), *([user] if user is not None else [])]
+
+
+def settings() -> dict[str, Setting]:
+    """Every default with its file. Raises InvalidConfig with all that is wrong in the files."""
+    found: dict[str, Setting] = {}
+    problems: list[str] = []
+    for path in files():
+        if path.is_file():
+            try:
+                for key, value in _read(path, problems).items():
+                    found.setdefault(key, Setting(value, path))
+            except DataError as err:
+                problems.append(str(err))
+    if problems:
+        raise InvalidConfig(problems)
+    return found
+
+
+def _read(path: Path, problems: list[str]) -> dict[str, Any]:
+    """The defaults of one file, its problems added to ``problems``."""
+    import tomllib
+
+    try:
+        text = path.read_text(encoding="utf-8")
+        data = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as err:
+        raise DataError(f"not valid TOML: {err}", file=path) from None
+    except OSError as err:
+        raise DataError(f"cannot be read: {err.strerror}", file=path) from None
+    table = data.pop(TABLE, {})
+    for key in data:
+        hint = f": settings stand under [{TABLE}]" if _word(key) in KEYS else _near(key, (TABLE,))
+        problems.append(f"{_place(path, text, key)}: unknown key {key!r}{hint}")
+    if not isinstance(table, dict):
+        problems.append(f"{_place(path, text, TABLE)}: {TABLE!r} must be a table")
+        return {}
+    found = {}
+    for key, value in table.items():
+        word = _word(key)
+        if word not in KEYS:
+            known = tuple(k.replace("_", "-") for k in KEYS)
+            problems.append(f"{_place(path, text, key)}: unknown key {key!r}{_near(key, known)}")
+        elif (plain := _plain(word, value, path)) is None:
+            problems.append(
+                f"{_place(path, text, key)}: {key!r} must be text or a whole number, not {value!r}"
+            )
+        else:
+            found[word] = plain
+    return found
+
+
+def _word(key: str) -> str:
+    return {"input": "inputs"}.get(key, key.replace("-", "_"))
+
+
+def _near(key: str, known: tuple[str, ...]) -> str:
+    near = nearest(key, list(known), 1)
+    return f": did you mean {near[0]!r}?" if near else f": known are {', '.join(known)}"
+
+
+def _place(path: Path, text: str, key: str) -> str:
+    """File and line of a key."""
+    pattern = re.compile(rf"^\s*\[?\s*[\"']?{re.escape(key)}[\"']?\s*(?:=|\])")
+    for number, line in enumerate(text.splitlines(), 1):
+        if pattern.match(line):
+            return f"{path}:{number}"
+    return str(path)
+
+
+def _plain(word: str, value: Any, path: Path) -> Any:
+    """A default as the command line would have it; None where it is of a wrong kind."""
+    if word == "inputs":
+        texts = [value] if isinstance(value, str) else value
+        return texts if isinstance(texts, list) and all(isinstance(t, str) for t in texts) else None
+    if isinstance(value, bool) or not isinstance(value, (str, int)):
+        return None
+    beside = path.parent / str(value)
+    if word in _FILES and Path(str(value)).suffix and beside.is_file():
+        return str(beside)
+    return str(value)
+
+
+def with_defaults(
+    words: Mapping[str, Any], lists: Sequence[str] = ("inputs",)
+) -> tuple[dict[str, Any], str]:
+    """``words`` with defaults where nothing was given, and a sentence about what was taken.
+
+    A word that is None or an empty list was not given; ``lists`` are those that may be given more
+    than once. Raises InvalidConfig.
+    """
+    result = dict(words)
+    taken: dict[Path, list[str]] = {}
+    given = {k for k, v in words.items() if v not in (None, [], ())}
+    for key, setting in settings().items():
+        void = key in given or any(key in _RIVALS.get(word, ()) for word in given)
+        if void or key not in words or ("launch" in given and key not in _BESIDE_LAUNCH):
+            continue
+        value = setting.value
+        result[key] = [value] if key in lists and not isinstance(value, list) else value
+        taken.setdefault(setting.file, []).append(f"{key.replace('_', '-')} {value}")
+    told = "; ".join(f"from {path}: {', '.join(parts)}" for path, parts in taken.items())
+    return result, told

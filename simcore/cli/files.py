@@ -1,0 +1,24 @@
+"""Files that a command is asked to write: what is wrong with their names, before any work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+PLOT_ENDINGS = (".svg", ".png")
+
+
+def folder_problems(flag: str, path: Path) -> list[str]:
+    """A file needs a name and a folder that exists."""
+    if path.is_dir():
+        return [f"{flag} {str(path)!r} is a folder: name a file"]
+    if not path.parent.is_dir():
+        return [f"{flag}: folder {str(path.parent)!r} does not exist"]
+    return []
+
+
+def plot_problems(flag: str, path: Path) -> list[str]:
+    """The same for a picture, whose ending says its format."""
+    found = folder_problems(flag, path)
+    if path.suffix.lower() not in PLOT_ENDINGS:
+        found.append(f"{flag} {str(path)!r} must end in .svg or .png")
+    return found

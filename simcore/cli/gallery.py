@@ -1,0 +1,51 @@
+"""One picture of each kind: ``python -m simcore.cli.gallery docs/plots``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from simcore.cli.output import complain
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MODEL, GPUS = "latte-xl", "4x8xA6000ada"
+#: Dots an inch: sharp on a page, and each file below 150 kB.
+DPI = 120
+
+
+def pictures() -> Iterator[tuple[str, Figure]]:
+    """(name of the file, picture), one at a time."""
+    from simcore import api
+    from simcore.report.plots import draw
+    from simcore.validate.known import tables_folder
+
+    answer = api.predict(MODEL, GPUS)
+    for kind in answer.plots:
+        yield kind, answer.plot(kind)
+    yield "comparison", api.compare(MODEL, (GPUS, "4x8xL40S", "2x8xH100")).plot("time")
+    swept = api.sweep(
+        "gpt2-xl",
+        [f"1x{n}xA100-PCIe-40GB" for n in (1, 2, 4, 8)] + ["2x8xA100-PCIe-40GB"],
+        strategies=("ddp", "zero1", "zero3"),
+        micro_batches=(1, 2, 4, 8, 16),
+        precision="amp-bf16",
+    )
+    yield "pareto", swept.plot()
+    yield "measured", draw("measured", api.validate(sorted(tables_folder().glob("*.csv"))))
+
+
+def main(folder: Path) -> None:
+    """Write every picture into ``folder`` as KIND.png."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, figure in pictures():
+        path = folder / f"{name}.png"
+        figure.savefig(path, dpi=DPI)
+        complain(f"{path}: {path.stat().st_size / 1e3:.0f} kB")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

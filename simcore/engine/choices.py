@@ -1,0 +1,37 @@
+"""The names that each option takes, for menus and completion."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+from simcore.hardware.cluster import network_names
+from simcore.hardware.profile import calibration_names
+from simcore.hardware.spec import GPUS, NODES
+from simcore.strategy.dialects import FILES
+from simcore.strategy.precision import OPTIMIZERS, PRECISIONS, OffloadTarget
+from simcore.strategy.strategy import Parallelism, Recompute
+from simcore.workload.models import MODELS
+
+
+def choices() -> dict[str, tuple[str, ...]]:
+    """Option to names, in the order in which they are worth showing."""
+    targets = [t for t in get_args(OffloadTarget) if t != "none"]
+    return {
+        "model": tuple(MODELS.names()),
+        "gpu": tuple(GPUS.names()),
+        "node": tuple(NODES.names()),
+        "network": tuple(network_names()),
+        "strategy": get_args(Parallelism),
+        "precision": tuple(PRECISIONS),
+        "recompute": get_args(Recompute),
+        "main_grads": ("weights", "fp32"),
+        "optimizer": tuple(OPTIMIZERS),
+        "offload": (
+            "none",
+            *(f"optimizer:{t}" for t in targets),
+            *(f"optimizer:{t},params:{t}" for t in targets),
+        ),
+        "quantised_base": ("none", "nf4", "int8", "fp8"),
+        "calibration": tuple(calibration_names()),
+        "emit": tuple(FILES),
+    }

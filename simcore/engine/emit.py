@@ -1,0 +1,76 @@
+"""A predicted job as the launch file of another program."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from simcore.base.errors import InvalidConfig
+from simcore.engine.predict import Request
+from simcore.strategy.dialects import DIALECTS, FILES, Job, emit
+from simcore.strategy.layout import Layout
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchFile:
+    """``text`` of the file; ``left`` are the words, with their values, that it has no place for."""
+
+    dialect: str
+    text: str
+    left: tuple[str, ...]
+
+
+def launch_file(dialect: str, request: Request, seq_len: int | None) -> LaunchFile:
+    """Write a request down. ``seq_len`` is the sequence length, None where the model has none.
+
+    Raises UnknownName, or InvalidConfig with everything that the format cannot express.
+    """
+    strategy, cluster = request.strategy, request.cluster
+    per_node = {g.gpus_per_node for g in cluster.groups}
+    if len(per_node) > 1:
+        counts = ", ".join(map(str, sorted(per_node)))
+        raise InvalidConfig(
+            [f"--emit {dialect} is for nodes with equal counts of GPUs, not {counts} in {cluster}"]
+        )
+    job = Job(
+        model=request.workload.name,
+        strategy=strategy.parallelism,
+        micro_batch=request.micro_batch,
+        grad_accum=request.grad_accum,
+        precision=strategy.precision.name,
+        recompute=strategy.recompute,
+        optimizer=strategy.optimizer.name,
+        offload=str(strategy.offload),
+        nnodes=cluster.n_nodes,
+        nproc_per_node=per_node.pop(),
+        seq_len=seq_len,
+        grad_clip=strategy.grad_clip,
+        **_degrees(request.placed.layout if request.placed else None),
+        main_grads="fp32" if strategy.precision.main_grads else None,
+        bucket_numel=strategy.zero_bucket_numel if strategy.zero_stage in (1, 2) else None,
+    )
+    emitted = emit(dialect, job)
+    words = job.words()
+    left = (f"{w.replace('_', '-')} {_shown(words[w])}" for w in emitted.left if w in words)
+    return LaunchFile(dialect, emitted.text, tuple(left))
+
+
+def _degrees(layout: Layout | None) -> dict[str, Any]:
+    """Degrees above 1, and how tensor ranks and the pipeline work where there are any."""
+    if layout is None:
+        return {}
+    found: dict[str, Any] = {
+        w: n for w in ("tp", "pp", "vpp", "cp", "ep") if (n := getattr(layout, w)) > 1
+    }
+    if "tp" in found:
+        found["sequence_parallel"] = layout.sequence_parallel
+    if layout.zero_bubble:
+        found["zero_bubble"] = True
+    return found
+
+
+def _shown(value: object) -> str:
+    return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
+
+
+__all__ = ["DIALECTS", "FILES", "LaunchFile", "launch_file"]

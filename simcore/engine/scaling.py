@@ -1,0 +1,152 @@
+"""How one job grows over more GPUs: speed-up and efficiency with their intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from simcore.base.errors import InvalidConfig
+from simcore.base.interval import Interval
+from simcore.engine.predict import Request
+from simcore.engine.result import Prediction
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalingPoint:
+    """One cluster of the curve; intervals hold 80 %."""
+
+    cluster: str
+    n_gpus: int
+    samples_per_s: Interval
+    speedup: Interval
+    efficiency_frac: Interval
+    fits: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredPoint:
+    """A measurement of one of the clusters.
+
+    ``over`` says what its speed-up is taken against: the ``measured`` rate of one GPU, or the
+    ``predicted`` one where nobody measured that.
+    """
+
+    source: str
+    n_gpus: int
+    samples_per_s: float
+    speedup: float
+    over: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scaling:
+    """One job on more and more GPUs of one type, its micro-batch kept."""
+
+    model: str
+    gpu: str
+    strategy: str
+    micro_batch: int
+    sample_unit: str
+    points: tuple[ScalingPoint, ...]
+    measured: tuple[MeasuredPoint, ...]
+    predictions: tuple[Prediction, ...]
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+
+def clusters_up_to(cluster: str, n_nodes: int, per_node: int) -> list[str]:
+    """Doubling up to a node, then every node up to four, then doubling: ``1x1xA100`` … .
+
+    ``cluster`` is what was asked for, its counts in front; the last entry is all of it.
+    """
+    name = cluster.split("x", 2)[2]
+    nodes = [*range(2, min(n_nodes, 4) + 1), *(n for n in _doubling(n_nodes) if n > 4)]
+    return [f"1x{n}x{name}" for n in _doubling(per_node)] + [
+        f"{n}x{per_node}x{name}" for n in nodes
+    ]
+
+
+def _doubling(end: int) -> list[int]:
+    """1, 2, 4 … and ``end``."""
+    found = [1]
+    while found[-1] * 2 < end:
+        found.append(found[-1] * 2)
+    return found if end == 1 else [*found, end]
+
+
+def check_scales(request: Request) -> None:
+    """Raises InvalidConfig where "the same job on fewer GPUs" has no meaning."""
+    types = {(g.gpu.name, g.gpus_per_node) for g in request.cluster.groups}
+    if len(types) > 1:
+        raise InvalidConfig(["a scaling curve is for GPUs of one type in equal nodes"])
+
+
+def speedup_of(central: Prediction) -> Interval:
+    """Speed-up over one GPU; its interval is the relative one of the step, as in ``validate``.
+
+    Drawing both rates with the same hardware figures gives a far narrower one, which holds 1 of 255
+    published DDP speed-ups (this one: 243, tests/validate/test_scaling.py): what the model leaves
+    out grows with the GPUs. No speed-up is above the sum of the GPUs alone.
+    """
+    value, step = central.speedup_vs_1gpu, central.step_time_s
+    if central.n_gpus == 1:
+        return Interval(1.0, 1.0, 1.0, "definition")
+    ideal = value / central.scaling_efficiency_frac
+    high = max(value, min(value * step.value / step.low, ideal))
+    return Interval(value, value * step.value / step.high, high, step.origin)
+
+
+def scaling_of(gpu: str, predictions: Sequence[Prediction]) -> Scaling:
+    """The curve of predictions that differ in their number of GPUs only, fewest first."""
+    points = []
+    for p in predictions:
+        step, speedup = p.step_time_s, speedup_of(p)
+        ideal = p.speedup_vs_1gpu / p.scaling_efficiency_frac
+        points.append(
+            ScalingPoint(
+                cluster=p.cluster,
+                n_gpus=p.n_gpus,
+                samples_per_s=Interval(
+                    p.samples_per_s, p.global_batch / step.high, p.global_batch / step.low,
+                    step.origin,
+                ),
+                speedup=speedup,
+                efficiency_frac=Interval(
+                    p.scaling_efficiency_frac, speedup.low / ideal, speedup.high / ideal,
+                    step.origin,
+                ),
+                fits=p.fits,
+            )
+        )  # fmt: skip
+    last = predictions[-1]
+    return Scaling(
+        model=last.model,
+        gpu=gpu,
+        strategy=last.strategy,
+        micro_batch=last.micro_batch,
+        sample_unit=last.sample_unit,
+        points=tuple(points),
+        measured=_measured(predictions),
+        predictions=tuple(predictions),
+    )
+
+
+def _measured(predictions: Sequence[Prediction]) -> tuple[MeasuredPoint, ...]:
+    rates = [
+        (p, row.source, p.global_batch / row.measured)
+        for p in predictions
+        for row in p.measured
+        if row.quantity == "step_time_s"
+    ]
+    single = next((rate for p, _, rate in rates if p.n_gpus == 1), None)
+    return tuple(
+        MeasuredPoint(
+            source=source,
+            n_gpus=p.n_gpus,
+            samples_per_s=rate,
+            speedup=rate / (single or p.samples_per_s / p.speedup_vs_1gpu),
+            over="measured" if single else "predicted",
+        )
+        for p, source, rate in rates
+    )

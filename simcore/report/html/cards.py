@@ -1,0 +1,266 @@
+"""Each kind of result as a card: the words of the command line, as a table and a picture."""
+
+from __future__ import annotations
+
+from functools import singledispatch
+
+import numpy as np
+
+from simcore.base.units import GIB, GIGA, format_seconds, format_si
+from simcore.engine.memory_timeline import MemoryTimeline
+from simcore.engine.result import Comparison, MemoryResult, Prediction
+from simcore.engine.scaling import Scaling
+from simcore.engine.sweep import Sweep
+from simcore.engine.timeline import Timeline
+from simcore.report.html.parts import Card, Table, numeric, pictures
+from simcore.report.names import told_apart
+from simcore.report.terms import COMPUTE_PARTS, HIDDEN, memory_label, time_label
+from simcore.report.text_of import comparison_rows, text_of
+from simcore.report.words import figure, gigabytes, percent, plural
+
+
+@singledispatch
+def card_of(result: object) -> Card:
+    """The card of a result."""
+    raise TypeError(f"{type(result).__name__} has no card")
+
+
+def verdict_of(m: MemoryResult) -> str:
+    """Whether it fits, with the margin, in one sentence."""
+    held = f"{gigabytes(m.device_bytes)} of {gigabytes(m.capacity_bytes)} GB a GPU "
+    held += f"({figure(m.device_bytes / GIB)} of {figure(m.capacity_bytes / GIB)} GiB)"
+    if m.fits:
+        return f"Fits: {held}, {percent(m.margin_frac)} left"
+    return f"Does not fit: needs {held}"
+
+
+def facts_of(p: Prediction) -> list[tuple[str, str]]:
+    """The headline figures."""
+    t = p.step_time_s
+    found = [
+        (
+            "step time",
+            f"{format_seconds(t.value)}, 80 % between {format_seconds(t.low)} and "
+            f"{format_seconds(t.high)}",
+        ),
+        ("interval from", t.origin),
+        (
+            "throughput",
+            f"{figure(p.samples_per_s)} {plural(p.sample_unit)}/s, "
+            f"{figure(p.iter_per_s)} iter/s, MFU {percent(p.mfu_frac)}",
+        ),
+    ]
+    if p.n_gpus > 1:
+        found.append(
+            (
+                "speed-up",
+                f"{figure(p.speedup_vs_1gpu)} x one {p.single_gpu}, "
+                f"{percent(p.scaling_efficiency_frac)} scaling efficiency",
+            )
+        )
+    found.append(("bound by", p.bound_by))
+    if p.run_time_s is not None and p.run_steps is not None:
+        found.append(("run", f"{format_seconds(p.run_time_s)} for {p.run_steps:,.0f} steps"))
+    found += [("makes it fit", fix) for fix in p.fixes]
+    return found
+
+
+def time_table(p: Prediction) -> Table:
+    """Every time term that is not zero."""
+    step = p.step_time_s.value
+    rows = [
+        (
+            ("– " if k in COMPUTE_PARTS else "") + time_label(k),
+            format_seconds(v),
+            "beside it" if k == HIDDEN else percent(v / step),
+        )
+        for k, v in p.time_s.items()
+        if v > 0
+    ]
+    return Table("where the time of a step goes", ("term", "time", "share"), rows, numeric(1, 2))
+
+
+def memory_table(m: MemoryResult) -> Table:
+    """Every memory term, the largest first."""
+    rows = [
+        (memory_label(k), f"{v / GIGA:,.2f} GB", percent(v / m.device_bytes))
+        for k, v in sorted(m.terms.items(), key=lambda t: -t[1])
+    ]
+    return Table(
+        f"where the memory of the fullest GPU goes, at its peak in {m.moment}",
+        ("term", "memory", "share"), rows, numeric(1, 2),
+    )  # fmt: skip
+
+
+def settings_line(p: Prediction) -> str:
+    """What was run, in one line."""
+    parts = [p.layout, p.strategy, p.precision, p.optimizer]
+    parts.append("no recompute" if p.recompute == "none" else f"recompute {p.recompute}")
+    if p.offload != "none":
+        parts.append(f"offload {p.offload}")
+    unit = p.sample_unit if p.global_batch == 1 else plural(p.sample_unit)
+    batch = (
+        f"micro-batch {p.micro_batch:,} x accum {p.grad_accum:,} x {p.data_ranks:,} = "
+        f"{p.global_batch:,} {unit} a step"
+    )
+    return f"{', '.join(filter(None, parts))}; {batch}"
+
+
+def title_of(p: Prediction) -> str:
+    """The job."""
+    n_params = format_si(p.n_params, "").strip()
+    return f"{p.model_full_name}, {n_params} parameters, on {p.cluster}"
+
+
+@card_of.register
+def _prediction(p: Prediction) -> Card:
+    notes = [*(f"default: {d}" for d in p.defaults), *(f"assumed: {a}" for a in p.assumptions)]
+    return Card(
+        title=title_of(p),
+        subtitle=settings_line(p),
+        good=p.fits,
+        verdict=verdict_of(p.memory),
+        facts=facts_of(p),
+        tables=(time_table(p), memory_table(p.memory)),
+        pictures=pictures(
+            ("overview", [p], f"time and memory of {p.model} on {p.cluster}, by term")
+        ),
+        notes=notes,
+    )
+
+
+@card_of.register
+def _memory(m: MemoryResult) -> Card:
+    return Card(
+        title="memory of the fullest GPU",
+        good=m.fits,
+        verdict=verdict_of(m),
+        facts=[
+            ("80 % between", f"{gigabytes(m.low_bytes)} and {gigabytes(m.high_bytes)} GB"),
+            ("allocated", f"{gigabytes(m.allocated_bytes)} GB"),
+            ("reserved", f"{gigabytes(m.reserved_bytes)} GB"),
+        ],
+        tables=(memory_table(m),),
+        pictures=pictures(("memory", m, "memory of the fullest GPU at its peak, by term")),
+    )
+
+
+@card_of.register
+def _over_step(t: MemoryTimeline) -> Card:
+    return Card(
+        title=f"memory over one step: {t.model} on {t.cluster}",
+        good=t.fits,
+        verdict="Fits" if t.fits else "Runs out of memory",
+        facts=[
+            ("allocated at most", f"{t.peak_allocated_bytes / GIGA:,.2f} GB"),
+            ("reserved at most", f"{t.peak_reserved_bytes / GIGA:,.2f} GB"),
+            ("outside the allocator", f"{t.outside_bytes / GIGA:,.2f} GB"),
+            ("device limit", f"{t.limit_bytes / GIGA:,.2f} GB"),
+        ],
+        pictures=pictures(
+            ("memory-over-step", t, f"memory of {t.model} on {t.cluster} over one step")
+        ),
+    )
+
+
+@card_of.register
+def _timeline(t: Timeline) -> Card:
+    rows = [line.split("  ") for line in text_of(t).splitlines()[3:]]
+    cells = [tuple(c.strip() for c in row if c.strip()) for row in rows]
+    return Card(
+        title="one step",
+        facts=[("length", format_seconds(float(t.makespan_s[0])))],
+        tables=(Table("work by stream", ("stream", "work", "time", "of the step"), cells,
+                      numeric(2, 3)),),
+        pictures=pictures(("timeline", t, "when each stream works in one step")),
+    )  # fmt: skip
+
+
+def scaling_table(s: Scaling) -> Table:
+    """A row a cluster."""
+    measured = {m.n_gpus: m for m in s.measured}
+    rows = []
+    for p in s.points:
+        found = measured.get(p.n_gpus)
+        rows.append(
+            (
+                p.cluster,
+                f"{p.n_gpus:,}",
+                figure(p.samples_per_s.value),
+                figure(p.speedup.value),
+                f"{figure(p.speedup.low)} to {figure(p.speedup.high)}",
+                percent(p.efficiency_frac.value),
+                f"{figure(found.speedup)} ({found.source})" if found else "",
+                "yes" if p.fits else "no",
+            )
+        )
+    head = ("cluster", "GPUs", f"{plural(s.sample_unit)}/s", "speed-up", "80 %", "efficiency",
+            "measured", "fits")  # fmt: skip
+    over = {m.over for m in s.measured}
+    caption = f"{s.model} on more GPUs, micro-batch {s.micro_batch:,} kept"
+    if "predicted" in over:
+        caption += "; measured: over the predicted rate of one GPU"
+    return Table(caption, head, rows, numeric(1, 2, 3, 4, 5, 6))
+
+
+@card_of.register
+def _scaling(s: Scaling) -> Card:
+    last = s.points[-1]
+    return Card(
+        title=f"{s.model} on {s.gpu}, {s.strategy}",
+        facts=[
+            ("GPUs", f"{last.n_gpus:,}"),
+            ("speed-up", f"{figure(last.speedup.value)} x"),
+            ("efficiency", percent(last.efficiency_frac.value)),
+        ],
+        tables=(scaling_table(s),),
+        pictures=pictures(
+            ("scaling", s, f"speed-up and efficiency of {s.model} on {s.gpu} against GPUs")
+        ),
+    )
+
+
+@card_of.register
+def _sweep(s: Sweep) -> Card:
+    rows = [
+        (
+            s.clusters[s.cluster[i]],
+            f"{s.n_gpus[i]:,}",
+            s.strategies[s.strategy[i]],
+            f"{s.micro_batch[i]:.0f}",
+            format_seconds(float(s.step_time_s[i])),
+            f"{s.memory_bytes[i] / GIGA:.1f} GB",
+            figure(float(s.samples_per_s[i])),
+        )
+        for i in np.flatnonzero(s.front)
+    ]
+    known = np.isfinite(s.step_time_s)
+    head = ("cluster", "GPUs", "strategy", "micro-batch", "step", "memory", "samples/s")
+    return Card(
+        title=f"{len(s):,} configurations",
+        facts=[
+            ("possible", f"{int(known.sum()):,}"),
+            ("fit", f"{int((known & s.fits).sum()):,}"),
+        ],
+        tables=(Table("fastest that fits, by GPUs", head, rows, numeric(1, 3, 4, 5, 6)),),
+        pictures=pictures(("pareto", s, "samples a second against GPUs, with the front")),
+        notes=[f"left out {n:,}: {why}" for why, n in s.invalid.items()],
+    )
+
+
+def comparison_table(c: Comparison) -> Table:
+    """One column a prediction."""
+    head = ("quantity", *(", ".join(words) for words in told_apart(c.predictions)))
+    return Table("side by side", head, comparison_rows(c), numeric(*range(1, len(head))))
+
+
+@card_of.register
+def _comparison(c: Comparison) -> Card:
+    return Card(
+        title=" or ".join(dict.fromkeys(", ".join(w) for w in told_apart(c.predictions))),
+        tables=(comparison_table(c),),
+        pictures=pictures(
+            ("time", list(c.predictions), "step time by term, side by side"),
+            ("memory", list(c.predictions), "memory of the fullest GPU by term, side by side"),
+        ),
+    )

@@ -1,0 +1,346 @@
+"""A report of one job on one cluster or several: what stands in it, section by section."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from simcore.base.units import format_seconds, format_si
+from simcore.engine.memory_timeline import MemoryTimeline
+from simcore.engine.result import Comparison, Explanation, Prediction
+from simcore.engine.scaling import Scaling
+from simcore.engine.views import Roofline, Swing
+from simcore.report.html.cards import (
+    comparison_table,
+    facts_of,
+    scaling_table,
+    settings_line,
+    title_of,
+    verdict_of,
+)
+from simcore.report.html.parts import Card, Section, Table, numeric, picture
+from simcore.report.terms import HIDDEN, memory_label, time_label
+from simcore.report.text import by_weight
+from simcore.report.words import figure, percent
+
+#: Ops that the table of the roofline lists.
+_OPS = 12
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sources:
+    """The figures of one record of the database: (figure, value, source, note)."""
+
+    name: str
+    rows: tuple[tuple[str, str, str], ...]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Told:
+    """All that a report knows of one cluster; what could not be had is None, ``gaps`` says why."""
+
+    prediction: Prediction
+    explanations: tuple[Explanation, ...] = ()
+    scaling: Scaling | None = None
+    memory: MemoryTimeline | None = None
+    roofline: Roofline | None = None
+    sensitivity: tuple[float, tuple[Swing, ...]] | None = None
+    gaps: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What a report is made of."""
+
+    version: str
+    command: str
+    told: tuple[Told, ...]
+    sources: tuple[Sources, ...] = ()
+    given: tuple[tuple[str, str], ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Document:
+    """What the template lays out."""
+
+    title: str
+    made: Sequence[str]
+    command: str
+    cards: Sequence[Card]
+    sections: Sequence[Section]
+
+
+def document(facts: Facts) -> Document:
+    """The report of ``facts``."""
+    first = facts.told[0].prediction
+    clusters = ", ".join(dict.fromkeys(t.prediction.cluster for t in facts.told))
+    several = len(facts.told) > 1
+    sections: list[Section] = []
+    if several:
+        sections.append(_side_by_side(facts.told))
+    sections += [_inputs(facts), _assumptions(facts)]
+    for told in facts.told:
+        for part in (_time, _memory, _scaling, _what_if, _ops, _measured, _gaps):
+            found = part(told, several)
+            if found is not None:
+                sections.append(_of_cluster(found, told, several))
+    if facts.sources:
+        sections.append(_sources(facts))
+    named = {"compared", "inputs", "assumptions", "sources"}
+    sections = [
+        replace(s, label=s.heading) if not several or s.key in named else s for s in sections
+    ]
+    return Document(
+        title=f"{first.model_full_name} on {clusters}",
+        made=(
+            f"Predicted by simcore {facts.version}, not measured. Intervals hold 80 %.",
+            *facts.notes,
+        ),
+        command=facts.command,
+        cards=[_card(t.prediction, several) for t in facts.told],
+        sections=sections,
+    )
+
+
+def _card(p: Prediction, several: bool) -> Card:
+    """The answer in short; tables and pictures have their sections."""
+    return Card(
+        title=p.cluster if several else title_of(p),
+        subtitle=settings_line(p),
+        good=p.fits,
+        verdict=verdict_of(p.memory),
+        facts=facts_of(p),
+    )
+
+
+def _of_cluster(section: Section, told: Told, several: bool) -> Section:
+    """Of several clusters each section names its own, and one link on top leads to the first."""
+    if not several:
+        return section
+    cluster = told.prediction.cluster
+    key = "".join(c if c.isalnum() else "-" for c in cluster)
+    return replace(
+        section,
+        key=f"{section.key}-{key}",
+        heading=f"{section.heading}: {cluster}",
+        label=cluster if section.key == "time" else "",
+    )
+
+
+def _side_by_side(told: Sequence[Told]) -> Section:
+    predictions = [t.prediction for t in told]
+    return Section(
+        "compared",
+        "Side by side",
+        tables=(comparison_table(Comparison(tuple(predictions))),),
+        pictures=(
+            picture("time", predictions, "step time by term, side by side"),
+            picture("memory", predictions, "memory of the fullest GPU by term, side by side"),
+        ),
+    )
+
+
+def _inputs(facts: Facts) -> Section:
+    """Settings with who chose them."""
+    p = facts.told[0].prediction
+    default = {d.split()[0] for d in p.defaults}
+    given = {flag.replace("_", "-") for flag, _ in facts.given}
+    rows = [
+        ("model", f"{p.model} ({p.model_full_name})", "given"),
+        ("trained parameters", f"{p.n_params:,}", "model file"),
+        *(
+            (f"cluster {i}" if len(facts.told) > 1 else "cluster", t.prediction.cluster, "given")
+            for i, t in enumerate(facts.told, 1)
+        ),
+    ]
+    for flag, value in (
+        ("strategy", p.strategy),
+        ("layout", p.layout),
+        ("precision", p.precision),
+        ("optimizer", p.optimizer),
+        ("recompute", p.recompute),
+        ("offload", p.offload),
+        ("micro-batch", f"{p.micro_batch:,}"),
+        ("grad-accum", f"{p.grad_accum:,}"),
+    ):
+        if value:
+            chosen = flag in given
+            plain = flag in default or (flag == "offload" and not chosen)
+            by = "default" if plain else "given" if chosen else "derived"
+            rows.append((flag, value, by))
+    shown = {r[0] for r in rows} | {"gpus"}
+    rows += [(k, v, "given") for k, v in facts.given if k.replace("_", "-") not in shown]
+    table = Table("what was predicted", ("setting", "value", "chosen by"), rows)
+    return Section("inputs", "Inputs and defaults", tables=(table,))
+
+
+def _assumptions(facts: Facts) -> Section:
+    found: dict[str, list[str]] = {}
+    for told in facts.told:
+        for text in told.prediction.assumptions:
+            found.setdefault(text, []).append(told.prediction.cluster)
+    items = [
+        text if len(found[text]) == len(facts.told) else f"{text} ({', '.join(found[text])})"
+        for text in by_weight(found)
+    ]
+    lines = ["What nobody stated and the prediction took for granted, what matters most first."]
+    return Section("assumptions", "Assumptions", lines, items)
+
+
+def _terms(
+    told: Told, group: str, values: dict[str, float], value: Callable[[float], str], total: float
+) -> Table:
+    """Terms with formula and source."""
+    by_term = {e.term: e for e in told.explanations}
+    label = time_label if group == "time" else memory_label
+    rows = []
+    for key, v in sorted(values.items(), key=lambda t: -t[1]):
+        e = by_term.get(f"{group}.{key}")
+        share = "beside it" if key == HIDDEN else percent(v / total)
+        rows.append((label(key), value(v), share, e.formula if e else "", e.source if e else ""))
+    return Table(
+        f"{group} by term, with formula and where its figures come from",
+        ("term", "value", "share", "formula", "source"), rows, numeric(1, 2),
+    )  # fmt: skip
+
+
+def _time(told: Told, several: bool) -> Section:
+    """Beside others the bar is in the comparison already."""
+    p = told.prediction
+    values = {k: v for k, v in p.time_s.items() if v > 0 and k != "compute"}
+    pictures = []
+    if not several:
+        pictures.append(picture("time", [p], f"step time of {p.model} on {p.cluster}, by term"))
+    if p.timeline is not None:
+        caption = f"when each stream works in one step of {p.model} on {p.cluster}"
+        pictures.append(picture("timeline", p, caption))
+    interval = next((e for e in told.explanations if e.term == "interval"), None)
+    lines = [f"Interval: {interval.formula}. {interval.source}."] if interval else []
+    table = _terms(told, "time", values, format_seconds, p.step_time_s.value)
+    return Section("time", "Where the time goes", lines, tables=(table,), pictures=pictures)
+
+
+def _memory(told: Told, several: bool) -> Section:
+    p = told.prediction
+    table = _terms(
+        told, "memory", p.memory.terms, lambda v: format_si(v, "B"), p.memory.device_bytes
+    )
+    where = f"{p.model} on {p.cluster}"
+    pictures = []
+    if not several:
+        pictures.append(picture("memory", [p], f"memory of the fullest GPU of {where}, by term"))
+    if told.memory is not None:
+        caption = f"memory over the allocations of one step of {where}"
+        pictures.append(picture("memory-over-step", told.memory, caption))
+    lines = [f"At the peak, in {p.memory.moment}."]
+    return Section("memory", "Where the memory goes", lines, tables=(table,), pictures=pictures)
+
+
+def _scaling(told: Told, several: bool) -> Section | None:
+    del several
+    s = told.scaling
+    if s is None or len(s) < 2:
+        return None
+    caption = f"speed-up and efficiency of {s.model} on {s.gpu} against GPUs"
+    return Section(
+        "scaling", "Scaling", tables=(scaling_table(s),), pictures=(picture("scaling", s, caption),)
+    )
+
+
+def _what_if(told: Told, several: bool) -> Section | None:
+    del several
+    p = told.prediction
+    if told.sensitivity is None:
+        return None
+    centre, swings = told.sensitivity
+    rows = [
+        (
+            s.resource,
+            format_seconds(s.half_s),
+            percent(s.half_s / centre - 1, signed=True),
+            format_seconds(s.double_s),
+            percent(s.double_s / centre - 1, signed=True),
+        )
+        for s in swings
+    ]
+    table = Table(
+        "step time with half and with twice as much of one resource",
+        ("resource", "half of it", "change", "twice of it", "change"), rows, numeric(1, 2, 3, 4),
+    )  # fmt: skip
+    caption = f"what the step time of {p.model} on {p.cluster} depends on"
+    lines = [f"Bound by {p.bound_by}."]
+    if p.fixes:
+        lines.append(f"What makes it fit, each computed: {'; '.join(p.fixes)}.")
+    shown = (picture("sensitivity", told.sensitivity, caption),)
+    return Section("what-if", "What if", lines, tables=(table,), pictures=shown)
+
+
+def _ops(told: Told, several: bool) -> Section | None:
+    """With several clusters the table alone: a picture of each would pass a megabyte."""
+    r = told.roofline
+    if r is None or not r.ops:
+        return None
+    total = sum(op.time_s for op in r.ops)
+    rows = [
+        (
+            op.name,
+            op.part,
+            op.kind,
+            f"{op.calls:,}",
+            format_seconds(op.time_s),
+            percent(op.time_s / total),
+            f"{format_si(op.achieved_flop_per_s, 'FLOP/s')}" if op.flop else "-",
+            figure(op.intensity_flop_per_byte) if op.flop else "-",
+        )
+        for op in r.ops[:_OPS]
+    ]
+    head = ("op", "pass", "kind", "calls", "time", "share", "rate", "FLOP/byte")
+    table = Table(
+        f"the {len(rows)} ops that take longest in one micro-step of one GPU, of {len(r.ops)}",
+        head, rows, numeric(3, 4, 5, 6, 7),
+    )  # fmt: skip
+    caption = f"ops of {r.model} in {r.precision} against peak and bandwidth of {r.gpu}"
+    shown = () if several else (picture("roofline", r, caption),)
+    return Section("ops", "The model's ops", tables=(table,), pictures=shown)
+
+
+def _measured(told: Told, several: bool) -> Section | None:
+    del several
+    p = told.prediction
+    if not p.measured:
+        return None
+
+    def shown(quantity: str, value: float) -> str:
+        return format_si(value, "B") if quantity.endswith("_bytes") else format_seconds(value)
+
+    rows = [
+        (
+            row.source,
+            row.quantity.removesuffix("_s").removesuffix("_bytes").replace("_", " "),
+            shown(row.quantity, row.measured),
+            shown(row.quantity, row.predicted),
+            percent(row.error_frac, signed=True),
+            row.note,
+        )
+        for row in p.measured
+    ]
+    head = ("source", "quantity", "measured", "predicted", "error", "note")
+    table = Table("the same set-up, measured", head, rows, numeric(2, 3, 4))
+    return Section("measured", "Beside measurements", tables=(table,))
+
+
+def _gaps(told: Told, several: bool) -> Section | None:
+    del several
+    if not told.gaps:
+        return None
+    return Section("gaps", "What is not in this report", items=told.gaps)
+
+
+def _sources(facts: Facts) -> Section:
+    tables = [
+        Table(s.name, ("figure", "value", "source"), s.rows, numeric(1)) for s in facts.sources
+    ]
+    notes = [note for s in facts.sources for note in s.notes]
+    return Section("sources", "Sources of the hardware's figures", items=notes, tables=tables)

@@ -1,0 +1,23 @@
+"""Where the time of a step and the memory of a GPU go: two bars, one above the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from simcore.engine.result import Prediction
+from simcore.report.plots import memory, time
+from simcore.report.plots.bars import names_of
+from simcore.report.plots.canvas import Drawing, canvas
+
+
+def draw(predictions: Sequence[Prediction]) -> Drawing:
+    """Time above, memory below."""
+    figure = canvas(8.0, 5.0 + 0.9 * (len(predictions) - 1))
+    above, below = figure.subplots(2, 1)
+    time.panel(above, predictions)
+    moment = f", at its peak in {predictions[0].memory.moment}" if len(predictions) == 1 else ""
+    memory.panel(
+        below, [p.memory for p in predictions], names_of(predictions), predictions,
+        f"memory of the fullest GPU{moment}",
+    )  # fmt: skip
+    return figure

@@ -1,0 +1,106 @@
+"""Speed-up and efficiency against GPUs, with 80 % bands and measured points."""
+
+from __future__ import annotations
+
+from matplotlib.axes import Axes
+from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
+
+from simcore.base.units import PERCENT
+from simcore.engine.scaling import MeasuredPoint, Scaling, ScalingPoint
+from simcore.report.plots.canvas import (
+    BLUE,
+    INK,
+    SKY,
+    SMALL,
+    TEXT,
+    VERMILION,
+    Drawing,
+    canvas,
+    headline,
+    plain,
+)
+
+#: How a measured speed-up is drawn, by what it is taken against.
+_MARKS = {
+    "measured": {"marker": "D", "markerfacecolor": VERMILION},
+    "predicted": {"marker": "s", "markerfacecolor": "white"},
+}
+_OVER = {
+    "measured": "measured",
+    "predicted": "measured, over the predicted one GPU",
+}
+
+
+def draw(scaling: Scaling) -> Drawing:
+    """Two panels over the number of GPUs, logarithmic."""
+    figure = canvas(8.0, 4.2)
+    left, right = figure.subplots(1, 2)
+    gpus = [p.n_gpus for p in scaling.points]
+    left.plot(gpus, gpus, linestyle=":", color=INK, linewidth=1.2, label="ideal")
+    _curve(left, scaling, "speedup", 1.0)
+    left.set_yscale("log")
+    left.set_ylabel("speed-up over one GPU", fontsize=TEXT)
+    low = 0.9 * min(p.speedup.low for p in scaling.points)
+    _ticks(left, gpus, "yaxis", low, 1.25 * max(gpus))
+    headline(left, f"{scaling.model} on {scaling.gpu}")
+    right.axhline(PERCENT, linestyle=":", color=INK, linewidth=1.2)
+    _curve(right, scaling, "efficiency_frac", PERCENT)
+    right.set_ylim(0.0, 112.0)
+    right.set_ylabel("scaling efficiency [%]", fontsize=TEXT)
+    headline(right, f"{scaling.strategy}, micro-batch {scaling.micro_batch} kept")
+    for axes in (left, right):
+        axes.set_xscale("log")
+        _ticks(axes, gpus, "xaxis", min(gpus) * 0.9, max(gpus) * 1.12)
+        axes.set_xlabel("GPUs", fontsize=TEXT)
+        plain(axes, grid="both")
+    handles, labels = left.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=SMALL,
+                  frameon=False)  # fmt: skip
+    return figure
+
+
+def _curve(axes: Axes, scaling: Scaling, what: str, scale: float) -> None:
+    points = scaling.points
+    gpus = [p.n_gpus for p in points]
+    found = [getattr(p, what) for p in points]
+    axes.fill_between(
+        gpus, [scale * i.low for i in found], [scale * i.high for i in found], facecolor=SKY,
+        alpha=0.45, edgecolor=BLUE, linewidth=0.8, label="80 % interval",
+    )  # fmt: skip
+    axes.plot(gpus, [scale * i.value for i in found], "o-", color=BLUE, markersize=5,
+              linewidth=1.8, label="predicted")  # fmt: skip
+    _unfit(axes, points, what, scale)
+    for over, style in _MARKS.items():
+        rows = [m for m in scaling.measured if m.over == over]
+        if rows:
+            axes.plot(
+                [m.n_gpus for m in rows], [scale * _measured(m, what) for m in rows],
+                linestyle="none", markeredgecolor=INK, markersize=8, zorder=5, label=_OVER[over],
+                **style,  # type: ignore[arg-type]
+            )  # fmt: skip
+
+
+def _unfit(axes: Axes, points: tuple[ScalingPoint, ...], what: str, scale: float) -> None:
+    """Points that do not fit in memory are crossed out."""
+    rows = [p for p in points if not p.fits]
+    if rows:
+        axes.plot([p.n_gpus for p in rows], [scale * getattr(p, what).value for p in rows], "x",
+                  color="black", markersize=10, markeredgewidth=2.2, zorder=6,
+                  label="does not fit")  # fmt: skip
+
+
+def _measured(point: MeasuredPoint, what: str) -> float:
+    return point.speedup if what == "speedup" else point.speedup / point.n_gpus
+
+
+def _ticks(axes: Axes, gpus: list[int], which: str, low: float, high: float) -> None:
+    """Ticks at the clusters themselves, those that would touch left out."""
+    kept: list[int] = []
+    for n in gpus:
+        if not kept or n / kept[-1] >= (max(gpus) / min(gpus)) ** 0.07:
+            kept.append(n)
+    axis = getattr(axes, which)
+    axis.set_major_locator(FixedLocator([float(n) for n in kept]))
+    axis.set_major_formatter(FixedFormatter([f"{n:,}" for n in kept]))
+    axis.set_minor_locator(NullLocator())
+    (axes.set_xlim if which == "xaxis" else axes.set_ylim)(low, high)

@@ -1,0 +1,218 @@
+"""What an answer says, sentence by sentence: the same words in a terminal and on a page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from simcore.base.units import GIB, GIGA, KILO, format_seconds, format_si
+from simcore.engine.result import MeasuredRow, Prediction
+from simcore.report.terms import COMPUTE_PARTS, HIDDEN, memory_label, time_label
+from simcore.report.words import figure, gigabytes, percent, plural
+
+#: A resource is worth a word when twice of it gains at least this.
+WORTH_FRAC = 0.005
+
+
+class Line(NamedTuple):
+    """One term: its name, its figure and its share as text, and the share itself.
+
+    ``part``: it is a part of the line above it, ``compute``.
+    """
+
+    key: str
+    label: str
+    text: str
+    share: str
+    frac: float
+    part: bool = False
+
+
+def what(p: Prediction) -> str:
+    """``Latte-XL/2, 674 M parameters``."""
+    return f"{p.model_full_name}, {format_si(p.n_params, '').strip()} parameters"
+
+
+def settings(p: Prediction) -> list[str]:
+    """What was chosen, each default marked; a default's first word is its flag."""
+    shown = _marker(p)
+    parts = [
+        *([p.layout] if p.layout else []),
+        shown("strategy", p.strategy),
+        shown("precision", p.precision),
+        shown("optimizer", p.optimizer),
+        shown("recompute", "no recompute" if p.recompute == "none" else "recompute " + p.recompute),
+    ]
+    if p.offload != "none":
+        parts.append(f"offload {p.offload}")
+    return parts
+
+
+def _marker(p: Prediction) -> Callable[[str, str], str]:
+    default = {d.split()[0] for d in p.defaults}
+    return lambda flag, text: f"{text} (default)" if flag in default else text
+
+
+def batch(p: Prediction) -> str:
+    """How the samples of a step are dealt out."""
+    shown = _marker(p)
+    dealt = " x ".join(
+        [
+            shown("micro-batch", f"micro-batch {p.micro_batch:,}"),
+            shown("grad-accum", f"accum {p.grad_accum:,}"),
+            f"{p.data_ranks:,} {'replica' if p.layout else 'GPU'}{'s' if p.data_ranks > 1 else ''}",
+        ]
+    )
+    unit = p.sample_unit if p.global_batch == 1 else plural(p.sample_unit)
+    return f"{dealt} = {p.global_batch:,} {unit} a step"
+
+
+def verdict(p: Prediction) -> tuple[str, str]:
+    """("FITS" or "NO", how much of the device is used)."""
+    m = p.memory
+    decimal = f"{gigabytes(m.device_bytes)} of {gigabytes(m.capacity_bytes)} GB a GPU"
+    binary = f"({figure(m.device_bytes / GIB)} of {figure(m.capacity_bytes / GIB)} GiB)"
+    if not p.fits:
+        over = gigabytes(m.device_bytes - m.capacity_bytes)
+        return "NO", f"needs {decimal} {binary}: {over} GB too much"
+    text = f"{decimal} {binary}, {percent(m.margin_frac)} left"
+    if m.high_bytes > m.capacity_bytes:
+        text += f"; tight: may reach {gigabytes(m.high_bytes)} GB (80 % interval)"
+    return "FITS", text
+
+
+def fixes(p: Prediction) -> str:
+    """What makes a job fit that does not; empty where it does."""
+    if p.fits:
+        return ""
+    return "what makes it fit: " + ("; ".join(p.fixes) or "nothing that was tried (--json)")
+
+
+def elsewhere(p: Prediction) -> str:
+    """What a GPU keeps in host memory and on NVMe; empty where nothing is."""
+    m = p.memory
+    away = [
+        f"{gigabytes(n)} GB of {where}"
+        for n, where in ((m.host_bytes, "host memory"), (m.nvme_bytes, "NVMe"))
+        if n > 0
+    ]
+    return f"and a GPU keeps {' and '.join(away)}" if away else ""
+
+
+def interval(p: Prediction) -> str:
+    """``80 % between 830 ms and 1.71 s``."""
+    t = p.step_time_s
+    return f"80 % between {format_seconds(t.low)} and {format_seconds(t.high)}"
+
+
+def step(p: Prediction) -> str:
+    """The step time, its interval and where that is from."""
+    t = p.step_time_s
+    return f"{format_seconds(t.value)}, {interval(p)} ({t.origin})"
+
+
+def throughput(p: Prediction) -> str:
+    """Samples and steps a second, and the share of the peak."""
+    return (
+        f"{figure(p.samples_per_s)} {plural(p.sample_unit)}/s, "
+        f"{figure(p.iter_per_s)} iter/s, MFU {percent(p.mfu_frac)}"
+    )
+
+
+def speedup(p: Prediction) -> str:
+    """Against one GPU; empty where there is but one."""
+    if p.n_gpus < 2:
+        return ""
+    one = f"one {p.single_gpu}" + (" (the fastest)" if len(p.rank_classes) > 1 else "")
+    return (
+        f"{figure(p.speedup_vs_1gpu)} x {one}, "
+        f"{percent(p.scaling_efficiency_frac)} scaling efficiency"
+    )
+
+
+def slowest(p: Prediction) -> str:
+    """Which type holds up a mixed cluster; empty for a uniform one."""
+    if len(p.rank_classes) < 2:
+        return ""
+    slow = max(p.rank_classes, key=lambda c: c.compute_s)
+    fast = min(p.rank_classes, key=lambda c: c.compute_s)
+    return (
+        f"{slow.gpu} ({slow.n_gpus:,} of {p.n_gpus:,}): {format_seconds(slow.compute_s)} of "
+        f"compute a step, {fast.gpu} {format_seconds(fast.compute_s)}; an uneven split of the "
+        f"batch would gain {percent(p.uneven_split_gain_frac)}"
+    )
+
+
+def run(p: Prediction) -> str:
+    """How long the run takes; empty where none was asked for."""
+    if p.run_time_s is None or p.run_steps is None:
+        return ""
+    return f"{format_seconds(p.run_time_s)} for {p.run_steps:,.0f} steps"
+
+
+def gains(p: Prediction, most: int = 3) -> list[str]:
+    """What twice of each resource that is worth it would give."""
+    worth = [w for w in p.what_if if w.gain_frac >= WORTH_FRAC][:most]
+    binding = "of both" if " and " in p.bound_by else "of it"
+    return [
+        f"x2 {binding if w.resource == p.bound_by else w.resource}: "
+        f"{format_seconds(w.step_time_s)} ({percent(-w.gain_frac, signed=True)})"
+        for w in worth
+    ]
+
+
+def time_lines(p: Prediction) -> list[Line]:
+    """Where the time goes, in the order of the step; what rounds to zero is left out."""
+    total = p.step_time_s.value
+    unit, scale = ("s", 1.0) if total >= 2.0 else ("ms", 1.0 / KILO)
+    digits = 1 if total / scale >= 10 else 2
+    least = 0.5 * scale / 10.0**digits
+    terms = {k: v for k, v in p.time_s.items() if v >= least}
+    if sum(k in terms for k in COMPUTE_PARTS) == 1:  # the sum would say it twice
+        terms.pop("compute", None)
+    return [
+        Line(
+            key,
+            time_label(key),
+            f"{seconds / scale:,.{digits}f} {unit}",
+            "-" if key == HIDDEN else percent(seconds / total),
+            seconds / total,
+            key in COMPUTE_PARTS and "compute" in terms,
+        )
+        for key, seconds in terms.items()
+    ]
+
+
+def memory_lines(p: Prediction, limit: int | None = None) -> list[Line]:
+    """Where the memory goes, largest first; beyond ``limit`` lines the rest is one line."""
+    total = p.memory.device_bytes
+    digits = 1 if total >= 100 * GIGA else 2
+    least = 0.5 * GIGA / 10.0**digits
+    terms = sorted(((k, v) for k, v in p.memory.terms.items() if v >= least), key=lambda t: -t[1])
+    shown = [(k, memory_label(k), v) for k, v in terms]
+    if limit is not None and len(terms) > limit:
+        rest = terms[limit - 1 :]
+        smaller = ("rest", f"{len(rest)} smaller terms", sum(v for _, v in rest))
+        shown = [*shown[: limit - 1], smaller]
+    return [
+        Line(key, name, f"{v / GIGA:,.{digits}f} GB", percent(v / total), v / total)
+        for key, name, v in shown
+    ]
+
+
+def _measured_value(row: MeasuredRow, value: float) -> str:
+    if "memory" in row.quantity or row.quantity.endswith("bytes"):
+        return f"{gigabytes(value)} GB"
+    if "time" in row.quantity or (row.quantity.endswith("_s") and "_per_" not in row.quantity):
+        return format_seconds(value)
+    return figure(value)
+
+
+def measured(row: MeasuredRow) -> str:
+    """One measurement of the same set-up, and how far off the prediction is."""
+    name = row.quantity.removesuffix("_s").removesuffix("_bytes").replace("_", " ")
+    return (
+        f"{name} {_measured_value(row, row.measured)}, predicted "
+        f"{_measured_value(row, row.predicted)} ({percent(row.error_frac, signed=True)}), "
+        f"{row.source}{'; ' + row.note if row.note else ''}"
+    )

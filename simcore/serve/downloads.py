@@ -1,0 +1,71 @@
+"""Files that an answer can be taken away as."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from starlette.responses import Response
+
+from simcore import api
+from simcore.report.jsonout import dumps, to_dict
+from simcore.report.schema import build
+from simcore.report.trace import to_trace
+from simcore.serve.query import predicted
+
+#: The contract of ``/api/v1/predict``, as docs/prediction.schema.json has it.
+SCHEMA: dict[str, Any] = {k: v for k, v in build().items() if not k.startswith("$")}
+_ENDINGS = {"deepspeed": ".json", "accelerate": ".yaml", "torchtitan": ".toml"}
+
+
+@dataclass(frozen=True, slots=True)
+class Download:
+    """A file: its name, its media type, what it holds."""
+
+    name: str
+    kind: str
+    text: str
+    headers: dict[str, str] = field(default_factory=dict)
+
+    def response(self) -> Response:
+        """As an attachment, so that a browser keeps it instead of showing it."""
+        disposition = {"Content-Disposition": f'attachment; filename="{self.name}"'}
+        return Response(self.text, media_type=self.kind, headers={**disposition, **self.headers})
+
+
+def _name(p: api.Prediction, ending: str) -> str:
+    """``simcore-latte-xl-4x8xA6000ada.json``; an uploaded model may be called anything."""
+    stem = re.sub(r"[^A-Za-z0-9._+-]+", "-", f"simcore-{p.model}-{p.cluster}").strip("-.")
+    return stem[:120] + ending
+
+
+def as_json(given: dict[str, Any]) -> Download:
+    """``simcore predict --json``."""
+    p = predicted(**given)
+    return Download(_name(p, ".json"), "application/json", dumps(to_dict(p)))
+
+
+def as_trace(given: dict[str, Any]) -> Download:
+    """``simcore predict --trace``."""
+    p = predicted(**given, keep_timeline=True)
+    text = json.dumps(to_trace(p), separators=(",", ":"), allow_nan=False)
+    return Download(_name(p, ".trace.json"), "application/json", text)
+
+
+def as_launch(given: dict[str, Any], dialect: str) -> Download:
+    """``simcore predict --emit``; what the file has no place for is in a header."""
+    words = {k: v for k, v in given.items() if k not in ("steps", "epochs")}
+    p = predicted(**words)
+    made = api.launch_file(dialect, **words)
+    ending = f".{dialect}{_ENDINGS.get(dialect, '.sh')}"
+    left = {"Simcore-Not-In-File": ", ".join(made.left)} if made.left else {}
+    return Download(_name(p, ending), "text/plain", made.text, left)
+
+
+def as_html(given: dict[str, Any]) -> Download:
+    """``simcore report``."""
+    p = predicted(**given)
+    words = {k: v for k, v in given.items() if k not in ("steps", "epochs")}
+    return Download(_name(p, ".html"), "text/html", api.report(**words))

@@ -1,0 +1,181 @@
+"""What stands before every request: who may ask, how often, how much at once.
+
+A local page is reachable by every other page in the same browser. So the Host must be one that
+this server was started for (against DNS rebinding), and what changes anything must come from a
+page of its own. Rates are counted by the library ``limits``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from functools import partial
+from typing import Any, TypeVar
+
+import anyio
+import anyio.to_thread
+from limits import RateLimitItemPerSecond
+from limits.storage import MemoryStorage
+from limits.strategies import MovingWindowRateLimiter
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import JSONResponse
+
+from simcore.base.units import MIB
+from simcore.serve.uploads import MOST_BYTES
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+T = TypeVar("T")
+
+API = "/api/"
+#: Cost units a second and client; a prediction costs one.
+RATE = 120
+#: What costs more than one prediction.
+COSTS = {"/api/v1/scaling": 4, "/api/v1/trace": 4, "/api/v1/report": 60, "/api/v1/uploads": 8}
+#: Requests that may wait for the one thread that predicts.
+MOST_WAITING = 24
+#: A body that is too large is read and dropped up to this, so that its sender hears why.
+DRAINED_BYTES = 64 * MIB
+#: Nothing from elsewhere, nothing inline, in no frame.
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-cache",
+}
+
+
+class TooBusyError(Exception):
+    """More requests wait than would be answered in time."""
+
+
+def refusal(status: int, message: str, **headers: str) -> JSONResponse:
+    """An answer of one sentence, in the shape of every other problem."""
+    body = {"problems": [{"field": "", "message": message}]}
+    return JSONResponse(body, status_code=status, headers=headers or None)
+
+
+class Worker:
+    """One thread that predicts: requests wait their turn, and too many are turned away."""
+
+    def __init__(self) -> None:
+        self._limiter: anyio.CapacityLimiter | None = None
+        self._waiting = 0
+
+    async def run(self, work: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        """``work(…)`` in the thread. Raises TooBusyError."""
+        if self._limiter is None:  # belongs to the running event loop
+            self._limiter = anyio.CapacityLimiter(1)
+        if self._waiting >= MOST_WAITING:
+            raise TooBusyError
+        self._waiting += 1
+        try:
+            return await anyio.to_thread.run_sync(
+                partial(work, *args, **kwargs), limiter=self._limiter
+            )
+        finally:
+            self._waiting -= 1
+
+
+class Guard:
+    """ASGI middleware; ``hosts`` are names of this server, empty for any."""
+
+    def __init__(self, app: App, *, hosts: tuple[str, ...], rate: int = RATE) -> None:
+        self.app, self.hosts = app, hosts
+        self._item = RateLimitItemPerSecond(rate)
+        self._limiter = MovingWindowRateLimiter(MemoryStorage())
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Refuse, or pass on."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+
+        async def sent(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        headers = Headers(scope=scope)
+        refused = self._refused(scope, headers)
+        if refused is not None:
+            await refused(scope, receive, sent)
+            return
+        body = await _body(headers, receive)
+        if body is None:
+            answer = refusal(413, f"a request may be {MOST_BYTES:,} bytes long, not more")
+            await answer(scope, receive, sent)
+            return
+        await self.app(scope, _replay(body, receive), sent)
+
+    def _refused(self, scope: Scope, headers: Headers) -> JSONResponse | None:
+        host = headers.get("host", "")
+        if self.hosts and _name(host) not in self.hosts:
+            return refusal(400, "this server is not known by that name")
+        origin = headers.get("origin")
+        foreign = origin is not None and origin.partition("://")[2] != host
+        if scope["method"] not in ("GET", "HEAD", "OPTIONS") and foreign:
+            return refusal(403, "a page of another site may not do that")
+        if scope["path"].startswith(API):
+            client = (scope.get("client") or ("", 0))[0]
+            cost = COSTS.get(scope["path"], 1)
+            if not self._limiter.hit(self._item, client, cost=cost):
+                return busy("too many requests in a second")
+        return None
+
+
+def busy(why: str) -> JSONResponse:
+    """429: come back in a second."""
+    return refusal(429, f"{why}: try again in a second", **{"Retry-After": "1"})
+
+
+def _name(host: str) -> str:
+    """The Host header without its port."""
+    if host.startswith("["):
+        return host.partition("]")[0].lower() + "]"
+    return host.partition(":")[0].lower()
+
+
+async def _body(headers: Headers, receive: Receive) -> bytes | None:
+    """The body, or None where it is too large; what is too large is dropped as it comes."""
+    if not headers.get("content-length") and not headers.get("transfer-encoding"):
+        return b""
+    stated = headers.get("content-length", "0")
+    total = int(stated) if stated.isdecimal() else 0
+    keep, seen = total <= MOST_BYTES, 0
+    chunks: list[bytes] = []
+    while seen <= DRAINED_BYTES:
+        message = await receive()
+        if message["type"] != "http.request":
+            return None
+        chunk = message.get("body", b"")
+        seen += len(chunk)
+        keep = keep and seen <= MOST_BYTES
+        chunks = [*chunks, chunk] if keep else []
+        if not message.get("more_body"):
+            break
+    return b"".join(chunks) if keep else None
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    """The body in one piece, then whatever comes."""
+    given = False
+
+    async def replayed() -> Message:
+        nonlocal given
+        if given:
+            return await receive()
+        given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return replayed

@@ -1,0 +1,150 @@
+"""What a request may say: the command line's words as query parameters, all of them bounded.
+
+Names are looked up in the databases and nowhere else. Unlike the command line, a server takes no
+path, no ``package.module:callable`` and no launch file: those would read or run local files.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from simcore import api
+from simcore.base.database import fold_name
+from simcore.base.errors import InvalidConfig, UnknownName
+from simcore.serve.uploads import PREFIX, Uploads
+
+#: Words whose values are names: long enough for any, too short to hurt.
+Name = Annotated[str, StringConstraints(min_length=1, max_length=100)]
+Count = Annotated[int, Field(ge=1, le=1_000_000)]
+Degree = Annotated[int, Field(ge=1, le=4096)]
+#: A run is at most this long: beyond, a number is a slip of the keyboard.
+_LONGEST = 1e11
+Length = Annotated[float, Field(gt=0, le=_LONGEST, allow_inf_nan=False)]
+
+
+def _say(text: str, example: object = None) -> Any:
+    return Field(default=None, description=text, examples=None if example is None else [example])
+
+
+class SetUp(BaseModel):
+    """One training job: ``simcore predict``'s options, as it names them.
+
+    What is not given takes the model's own default and is marked (default) in the answer.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    model: Name = Field(
+        description="A name of models_db, or upload:ID of a config.json", examples=["latte-xl"]
+    )
+    gpus: Annotated[str, StringConstraints(min_length=1, max_length=200)] = Field(
+        description="NODESxGPUSxTYPE, joined by + where types are mixed",
+        examples=["4x8xA6000ada"],
+    )
+    network: Name | None = _say("Link between nodes: a name, 8xNAME or a rate", "25 Gbit/s")
+    node: Name | None = _say("Node preset", "dgx-a100")
+    strategy: Name | None = _say("How the work is spread over GPUs", "zero2")
+    micro_batch: Annotated[str, StringConstraints(min_length=1, max_length=8)] | None = _say(
+        "Samples a GPU at a time; max: the most that fits", "4"
+    )
+    grad_accum: Count | None = _say("Micro-batches a step", 2)
+    global_batch: Count | None = _say("Samples a step, instead of grad_accum", 256)
+    tp: Degree | None = _say("Tensor parallel ranks (transformers)", 8)
+    pp: Degree | None = _say("Pipeline stages", 2)
+    vpp: Degree | None = _say("Chunks of layers a pipeline rank", 2)
+    cp: Degree | None = _say("Context parallel ranks", 2)
+    ep: Degree | None = _say("Expert parallel ranks", 8)
+    precision: Name | None = _say("Width of weights and products", "bf16")
+    recompute: Name | None = _say("none or full (activation checkpoints)", "full")
+    main_grads: Name | None = _say("Gradients as wide as weights, or fp32", "fp32")
+    optimizer: Name | None = _say("Optimizer", "adamw")
+    offload: Name | None = _say("What lives in host memory or on NVMe", "optimizer:cpu")
+    seq_len: Count | None = _say("Sequence length, where the model has one", 2048)
+    lora_rank: Degree | None = _say("Train adapters of this rank, the base frozen", 16)
+    lora_targets: Name | None = _say("Products with an adapter", "q_proj,v_proj")
+    quantised_base: Name | None = _say("Format of the frozen base", "nf4")
+    calibration: Name | None = _say("A calibration's name, or upload:ID of a file", "latte-ddp")
+    steps: Length | None = _say("Time of a run of so many steps", 100000)
+    epochs: Length | None = _say("Time of a run of so many epochs of its data set", 10)
+
+    def words(self) -> dict[str, Any]:
+        """What was said, without ``dialect`` and other words of a single endpoint."""
+        return self.model_dump(exclude_none=True, include=set(SetUp.model_fields))
+
+
+class LaunchQuery(SetUp):
+    """A set-up and the launch file that is wanted of it."""
+
+    dialect: Name = Field(description="Whose launch file", examples=["deepspeed"])
+
+
+def arguments(asked: SetUp, uploads: Uploads) -> dict[str, Any]:
+    """Keyword arguments of ``api.predict``: names checked, uploads put in their place.
+
+    Raises InvalidConfig with every name that no database and no upload has.
+    """
+    words = asked.words()
+    problems: list[str] = []
+    try:
+        words["model"] = _model(words["model"], uploads)
+    except UnknownName as err:
+        problems.append(str(err))
+    if (name := words.pop("calibration", None)) is not None:
+        try:
+            if name.startswith(PREFIX):
+                words["profile"] = uploads.calibration(name)
+            else:
+                words["calibration"] = _calibration(name)
+        except UnknownName as err:
+            problems.append(str(err))
+    if problems:
+        raise InvalidConfig([*problems, *_others(words)])
+    return words
+
+
+def predicted(**given: Any) -> api.Prediction:
+    """``api.predict``; what overflows is an error of the request. Raises SimcoreError."""
+    try:
+        found = api.predict(**given)
+    except (ArithmeticError, MemoryError):
+        raise InvalidConfig([_TOO_LARGE]) from None
+    figures = (found.step_time_s.value, found.step_time_s.high, found.memory.device_bytes)
+    if not all(map(math.isfinite, figures)):
+        raise InvalidConfig([_TOO_LARGE])
+    return found
+
+
+_TOO_LARGE = "these figures are too large to predict with"
+
+
+def _model(name: str, uploads: Uploads) -> Any:
+    """A record, never a string that could be taken for a path or a callable."""
+    return uploads.model(name) if name.startswith(PREFIX) else api.model_named(name)
+
+
+def _calibration(name: str) -> str:
+    known = api.choices()["calibration"]
+    found = {fold_name(n): n for n in (*known, "blind")}.get(fold_name(name))
+    if found is None:
+        raise UnknownName("calibration", name, known)
+    return found
+
+
+def _others(words: dict[str, Any]) -> list[str]:
+    """What else is wrong, once the model or the calibration is: all of it at once."""
+    rest = {k: v for k, v in words.items() if k not in ("steps", "epochs", "calibration")}
+    if isinstance(rest.get("model"), str):
+        rest["model"] = api.model_named(_STAND_IN)
+        rest = {k: rest[k] for k in ("model", "gpus", "network", "node") if k in rest}
+    try:
+        api.make_request(**rest)
+    except InvalidConfig as err:
+        return list(err.violations)
+    return []
+
+
+#: Judges the cluster where the model is wrong: the smallest there is.
+_STAND_IN = "mnist-cnn"

@@ -1,0 +1,103 @@
+"""The same set-up on fewer and on more nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+from simcore import api
+from simcore.base.errors import InvalidConfig, SimcoreError
+from simcore.base.units import format_seconds
+from simcore.report.words import figure, percent, plural
+from simcore.serve.query import predicted
+
+#: Twice as many nodes each time, up to this many times what was asked for.
+_BEYOND = 4
+#: And at least up to so many, so that a single node shows where it leads.
+_AT_LEAST = 8
+_MOST_NODES = 4096
+#: Points of the curve; each is a prediction of its own.
+_MOST_POINTS = 8
+
+
+class Point(BaseModel):
+    """One number of nodes. ``speedup`` is against one GPU, with its 80 % interval."""
+
+    nodes: int
+    gpus: int
+    asked: bool = Field(description="whether this is the set-up itself")
+    fits: bool
+    speedup: float
+    low: float
+    high: float
+    step: str
+    rate: str
+    speedup_text: str
+    efficiency: str
+
+
+class Scaling(BaseModel):
+    """A curve; numbers of nodes that cannot be are left out, with the reason."""
+
+    unit: str = Field(description="what a point's rate counts")
+    points: list[Point]
+    left_out: list[str]
+
+
+def scaling(arguments: dict[str, Any]) -> Scaling:
+    """Predict the set-up of ``api.predict(**arguments)`` over numbers of nodes.
+
+    Raises SimcoreError where the set-up itself is wrong.
+    """
+    rest = {k: v for k, v in arguments.items() if k not in ("gpus", "steps", "epochs")}
+    cluster = api.make_request(gpus=arguments["gpus"], **rest).cluster
+    sizes = [(g.n_nodes, f"{g.gpus_per_node}x{g.gpu.name}") for g in cluster.groups]
+    points: list[Point] = []
+    left_out: dict[str, str] = {}
+    unit = ""
+    for times, divide in _factors(cluster.n_nodes, len(sizes)):
+        counted = "+".join(f"{n * times // divide}x{what}" for n, what in sizes)
+        try:
+            p = predicted(gpus=counted, **rest)
+        except SimcoreError as err:
+            first = err.violations[0] if isinstance(err, InvalidConfig) else str(err)
+            left_out.setdefault(first, counted)
+            continue
+        unit = plural(p.sample_unit)
+        t = p.step_time_s
+        points.append(
+            Point(
+                nodes=p.n_nodes,
+                gpus=p.n_gpus,
+                asked=times == divide,
+                fits=p.fits,
+                speedup=p.speedup_vs_1gpu,
+                low=p.speedup_vs_1gpu * t.value / t.high,
+                high=p.speedup_vs_1gpu * t.value / t.low,
+                step=format_seconds(t.value),
+                rate=f"{figure(p.samples_per_s)} {unit}/s",
+                speedup_text=f"{figure(p.speedup_vs_1gpu)} x",
+                efficiency=percent(p.scaling_efficiency_frac),
+            )
+        )
+    return Scaling(
+        unit=unit,
+        points=points,
+        left_out=[f"{where}: {why}" for why, where in left_out.items()],
+    )
+
+
+def _factors(n_nodes: int, n_groups: int) -> Iterator[tuple[int, int]]:
+    """(multiply, divide by) for each point: powers of two of nodes, and what was asked for.
+
+    A mixed cluster is multiplied as a whole.
+    """
+    if n_groups > 1:
+        yield from ((2**i, 1) for i in range(4) if n_nodes * 2**i <= _MOST_NODES or i == 0)
+        return
+    top = max(min(n_nodes * _BEYOND, _MOST_NODES), n_nodes, _AT_LEAST)
+    counts = {2**i for i in range(top.bit_length()) if 2**i <= top}
+    kept = sorted(counts, key=lambda n: abs(n.bit_length() - n_nodes.bit_length()))[:_MOST_POINTS]
+    yield from ((n, n_nodes) if n != n_nodes else (1, 1) for n in sorted({*kept, n_nodes}))

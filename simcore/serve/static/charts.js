@@ -1,0 +1,164 @@
+// Charts as SVG. Positions are computed here; every figure that is read comes from the server.
+
+import { h, s } from "./dom.js";
+import { LETTERS } from "./state.js";
+
+// Colours tell apart, patterns too: in black and white and for the colour-blind.
+const TERMS = ["activations", "optimizer_state", "parameters", "gradients", "ema",
+  "gradient_buckets", "frozen_models", "gathered_parameters", "working_set", "autocast_weights",
+  "replicas", "workspace", "allocator_rounding", "nccl_buffers", "cuda_context"];
+const DASHES = ["", "7 4", "2 4", "9 3 2 3"];
+const MARKS = [
+  (x, y) => s("circle", { cx: x, cy: y, r: 4 }),
+  (x, y) => s("rect", { x: x - 4, y: y - 4, width: 8, height: 8 }),
+  (x, y) => s("path", { d: `M${x} ${y - 5}l5 9h-10z` }),
+  (x, y) => s("path", { d: `M${x} ${y - 5.5}l5 5.5-5 5.5-5-5.5z` }),
+];
+
+/** The patterns that memory terms are drawn with, once a page: the lesser terms in grey. */
+export function patterns() {
+  const lines = ["", "M0 8L8 0M-2 2L2-2M6 10L10 6", "M2 2h1v1h-1zM6 6h1v1h-1z",
+    "M0 0L8 8M-2 6L2 10M6-2L10 2", "M0 4h8", "M4 0v8", "M0 0L8 8M0 8L8 0"];
+  const grey = lines.length - 1;
+  return TERMS.map((term, i) => s("pattern", { id: `term-${term}`, width: 8, height: 8,
+    patternUnits: "userSpaceOnUse" },
+  s("rect", { width: 8, height: 8, class: `fill-${Math.min(i, grey)}` }),
+  s("path", { d: lines[(i + (i > grey)) % lines.length], class: "ink" })));
+}
+
+const ofTerm = (key) => `url(#term-${TERMS.includes(key) ? key : "cuda_context"})`;
+
+/** The little square beside a term's name. */
+export const swatch = (key) =>
+  s("svg", { class: "swatch", width: 14, height: 14, "aria-hidden": "true" },
+    s("rect", { x: 0.5, y: 0.5, width: 13, height: 13, fill: ofTerm(key), class: "edge" }));
+
+/** The step time with its interval on an axis that all set-ups share. */
+export function stepBar(step, most) {
+  const x = (value) => 4 + (292 * value) / most;
+  return s("svg", { class: "stepbar", viewBox: "0 0 300 22", preserveAspectRatio: "none",
+    role: "img", "aria-label": `${step.text}, ${step.interval}` },
+  s("line", { x1: 4, x2: 296, y1: 11, y2: 11, class: "axis" }),
+  s("rect", { x: x(step.low_s), width: Math.max(x(step.high_s) - x(step.low_s), 1), y: 6,
+    height: 10, class: "band" }),
+  s("rect", { x: x(step.value_s) - 1.5, width: 3, y: 2, height: 18, class: "mark" }));
+}
+
+/** Memory by term against the device's limit; `most` is the widest of all set-ups. */
+export function memoryBar(memory, most) {
+  const x = (frac) => `${((100 * frac) / most).toFixed(2)}%`;
+  let at = 0;
+  const segments = memory.terms.map((term) => {
+    const frac = term.frac * memory.device_frac;
+    const found = s("rect", { x: x(at), y: 18, width: x(frac), height: 28, fill: ofTerm(term.key),
+      class: "edge" }, s("title", {}, `${term.label} ${term.text}, ${term.share}`));
+    at += frac;
+    return found;
+  });
+  const vertical = (frac, y1, y2, kind) =>
+    s("line", { x1: x(frac), x2: x(frac), y1, y2, class: kind });
+  const late = most < 1.6;
+  return s("svg", { class: "memorybar", role: "img", "aria-label":
+    `memory ${memory.text} of ${memory.limit}: ${memory.terms.slice(0, 4)
+      .map((t) => `${t.label} ${t.text}`).join(", ")}` },
+  segments,
+  s("line", { x1: x(memory.low_frac), x2: x(memory.high_frac), y1: 53, y2: 53, class: "whisker" }),
+  vertical(memory.low_frac, 50, 56, "whisker"), vertical(memory.high_frac, 50, 56, "whisker"),
+  vertical(1, 4, 58, "limit"),
+  s("text", { x: x(1), dx: late ? -6 : 6, y: 13, "text-anchor": late ? "end" : "start",
+    class: "tick" }, `limit ${memory.limit}`));
+}
+
+function powers(low, high) {
+  const found = [];
+  for (let p = 2 ** Math.floor(Math.log2(low)); p < high * 2; p *= 2) found.push(p);
+  return found;
+}
+
+const sparse = (all, most) => all.filter((_, i) => i % Math.ceil(all.length / most) === 0);
+
+/** A letter behind the last point of each line, none on top of another. */
+function names(drawn, x, y) {
+  const apart = 13;
+  const ends = drawn.map(({ points, i }) => {
+    const last = points[points.length - 1];
+    return { i, x: x(last.nodes) + 10, y: y(last.speedup) + 4 };
+  }).sort((a, b) => a.y - b.y);
+  ends.forEach((end, k) => {
+    if (k && end.y - ends[k - 1].y < apart) end.y = ends[k - 1].y + apart;
+  });
+  return ends.map((end) => s("text", { x: end.x, y: end.y, class: "name" }, LETTERS[end.i]));
+}
+
+/** Speed-up against one GPU over nodes, both in powers of two, one line a set-up. */
+export function scalingChart(curves, width) {
+  const drawn = curves.map((c, i) => ({ ...c, i })).filter((c) => c.points.length);
+  const all = drawn.flatMap((c) => c.points);
+  if (!all.length) return h("p", { class: "muted" }, "no number of nodes can be predicted");
+  const [left, bottom, right, top] = [46, 36, 28, 12];
+  const height = Math.min(Math.max(width * 0.5, 220), 340);
+  const xs = powers(Math.min(...all.map((p) => p.nodes)), Math.max(...all.map((p) => p.nodes)));
+  const ys = powers(Math.min(...all.map((p) => p.low)), Math.max(...all.map((p) => p.high)));
+  const scale = (values, from, to) => {
+    const [a, b] = [Math.log2(values[0]), Math.log2(values[values.length - 1])];
+    return (v) => (b === a ? (from + to) / 2 : from + ((Math.log2(v) - a) / (b - a)) * (to - from));
+  };
+  const end = xs.filter((p) => p >= Math.max(...all.map((q) => q.nodes)))[0];
+  const x = scale(xs.filter((p) => p <= end), left, width - right);
+  const y = scale(ys, height - bottom, top);
+  const path = (points, value) =>
+    points.map((p, k) => `${k ? "L" : "M"}${x(p.nodes).toFixed(1)} ${y(value(p)).toFixed(1)}`).join("");
+  const parts = [];
+  for (const p of sparse(xs.filter((v) => v <= end), 8)) {
+    parts.push(s("line", { x1: x(p), x2: x(p), y1: top, y2: height - bottom, class: "grid" }),
+      s("text", { x: x(p), y: height - bottom + 16, "text-anchor": "middle", class: "tick" }, p));
+  }
+  for (const p of sparse(ys, 7)) {
+    parts.push(s("line", { x1: left, x2: width - right, y1: y(p), y2: y(p), class: "grid" }),
+      s("text", { x: left - 6, y: y(p) + 4, "text-anchor": "end", class: "tick" }, `${p} x`));
+  }
+  parts.push(s("text", { x: (left + width - right) / 2, y: height - 3, "text-anchor": "middle",
+    class: "tick" }, "nodes"));
+  for (const { points, i } of drawn) {
+    const line = `line series-${i}`;
+    const ideal = points.filter((p) => p.gpus <= ys[ys.length - 1]);
+    const band = `${path(points, (p) => p.high)}${path([...points].reverse(), (p) => p.low)
+      .replace("M", "L")}Z`;
+    parts.push(s("path", { d: band, class: `series-${i} interval` }));
+    if (!i && ideal.length > 1) parts.push(s("path", { d: path(ideal, (p) => p.gpus), class: "ideal" }));
+    parts.push(s("path", { d: path(points, (p) => p.speedup), class: line,
+      "stroke-dasharray": DASHES[i] }));
+    for (const p of points) {
+      const mark = MARKS[i](x(p.nodes), y(p.speedup));
+      mark.setAttribute("class", `point series-${i}${p.asked ? " asked" : ""}${p.fits ? "" : " nofit"}`);
+      mark.append(s("title", {}, `${LETTERS[i]}: ${p.nodes} nodes, ${p.gpus} GPUs: ${p.speedup_text}, ` +
+        `${p.efficiency} efficiency, step ${p.step}, ${p.rate}${p.fits ? "" : ", does not fit"}`));
+      parts.push(mark);
+    }
+  }
+  parts.push(...names(drawn, x, y));
+  const said = drawn.map(({ points, i }) => `${LETTERS[i]}: ${points
+    .map((p) => `${p.nodes} nodes ${p.speedup_text}`).join(", ")}`).join("; ");
+  return h("figure", {},
+    s("svg", { class: "scaling", width, height, role: "img",
+      "aria-label": `speed-up against one GPU: ${said}` }, parts),
+    h("figcaption", {}, "against one GPU, both axes in powers of two; shaded: 80 % interval; ",
+      "dotted: every GPU as fast as one alone (A); larger: the set-up; hollow: does not fit"));
+}
+
+/** The same as a table. */
+export function scalingTable(curves) {
+  const rows = curves.flatMap((curve, i) => curve.points.map((p) => h("tr", {},
+    h("th", { scope: "row" }, `${LETTERS[i]}, ${p.nodes}`), h("td", {}, p.gpus),
+    h("td", {}, p.step), h("td", {}, p.rate), h("td", {}, p.speedup_text),
+    h("td", {}, p.efficiency), h("td", {}, p.fits ? "yes" : "NO"))));
+  const left = curves.flatMap((c, i) => c.left_out.map((text) => `${LETTERS[i]}: left out ${text}`));
+  return [
+    h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Scaling as a table" },
+      h("table", { class: "plain" },
+        h("thead", {}, h("tr", {}, ["nodes", "GPUs", "step", "rate", "speed-up", "efficiency",
+          "fits"].map((name) => h("th", { scope: "col" }, name)))),
+        h("tbody", {}, rows))),
+    ...left.map((text) => h("p", { class: "muted" }, text)),
+  ];
+}

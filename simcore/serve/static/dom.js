@@ -1,0 +1,28 @@
+// Elements in one line each. Text is always set as text, never as markup.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+function fill(element, attributes, children) {
+  for (const [key, value] of Object.entries(attributes ?? {})) {
+    if (value === undefined || value === null || value === false) continue;
+    if (key.startsWith("on")) element.addEventListener(key.slice(2), value);
+    else element.setAttribute(key, value === true ? "" : String(value));
+  }
+  element.append(...children.flat().filter((c) => c !== null && c !== undefined && c !== ""));
+  return element;
+}
+
+/** An HTML element. */
+export const h = (tag, attributes, ...children) =>
+  fill(document.createElement(tag), attributes, children);
+
+/** An SVG element. */
+export const s = (tag, attributes, ...children) =>
+  fill(document.createElementNS(SVG, tag), attributes, children);
+
+/** A share of a width, for a bar. */
+export function bar(frac, kind = "") {
+  const inner = h("span", { class: `bar ${kind}` });
+  inner.style.width = `${(Math.min(Math.max(frac, 0), 1) * 100).toFixed(2)}%`;
+  return h("span", { class: "track", "aria-hidden": "true" }, inner);
+}

@@ -1,0 +1,211 @@
+"""What the pictures show: the data of their artists, never their pixels."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.container import BarContainer
+
+from simcore import api
+from simcore.report.plots import canvas, draw
+from simcore.report.terms import HIDDEN
+
+ASK = ("latte-xl", "4x8xA6000ada")
+
+
+@pytest.fixture(scope="module")
+def answer() -> api.Prediction:
+    return api.predict(*ASK)
+
+
+def bars(axes: Any) -> dict[str, BarContainer]:
+    return {c.get_label(): c for c in axes.containers if isinstance(c, BarContainer)}
+
+
+def lines(axes: Any) -> dict[str, Any]:
+    return {line.get_label(): line for line in axes.get_lines()}
+
+
+def test_time_bars_add_up_to_the_step(answer: api.Prediction) -> None:
+    (axes,) = answer.plot("time").axes
+    parts = bars(axes)
+    assert sum(b[0].get_width() for b in parts.values()) == pytest.approx(
+        answer.step_time_s.value, rel=1e-6
+    )
+    assert parts["backward"][0].get_width() == pytest.approx(answer.time_s["backward"])
+    assert "comm. hidden" not in parts and HIDDEN in answer.time_s
+    ends = [b[0].get_x() + b[0].get_width() for b in parts.values()]
+    starts = [b[0].get_x() for b in parts.values()]
+    assert starts[1:] == pytest.approx(ends[:-1]), "one on the other"
+    assert lines(axes)["measured (latte-19)"].get_xdata() == pytest.approx([1.96078])
+
+
+def test_memory_bars_add_up_and_show_the_limit(answer: api.Prediction) -> None:
+    (axes,) = answer.plot("memory").axes
+    total = sum(b[0].get_width() for b in bars(axes).values())
+    assert total == pytest.approx(answer.memory.device_bytes / 1e9)
+    assert lines(axes)["device limit, 48.3 GB"].get_xdata() == pytest.approx(
+        [answer.memory.capacity_bytes / 1e9] * 2
+    )
+    (same,) = answer.memory.plot().axes
+    assert sum(b[0].get_width() for b in bars(same).values()) == pytest.approx(total)
+
+
+def test_the_overview_is_both(answer: api.Prediction) -> None:
+    above, below = answer.plot().axes
+    assert above.get_xlabel().startswith("step time")
+    assert below.get_xlabel() == "memory [GB]"
+
+
+def test_neighbours_in_every_stack_differ_without_colour(answer: api.Prediction) -> None:
+    for order in (canvas.TIME_ORDER, canvas.MEMORY_ORDER):
+        hatches = [canvas.FILLS[t][1] for t in order]
+        assert all(a != b for a, b in pairwise(hatches)), order
+    for kind in ("time", "memory"):
+        (axes,) = answer.plot(kind).axes
+        drawn = [b[0].get_hatch() for b in bars(axes).values()]
+        assert all(a != b for a, b in pairwise(drawn))
+
+
+def test_a_comparison_names_what_differs() -> None:
+    found = api.compare("latte-xl", ("8xA100", "8xH100"))
+    (axes,) = found.plot("time").axes
+    names = [t.get_text() for t in axes.get_yticklabels()]
+    assert names == [p.cluster for p in found.predictions]
+    for i, p in enumerate(found.predictions):
+        total = sum(b[i].get_width() for b in bars(axes).values())
+        assert total == pytest.approx(p.step_time_s.value, rel=1e-6) or total == pytest.approx(
+            p.step_time_s.value * 1e3, rel=1e-6
+        )
+    mixed = draw("time", [p for s in ("ddp", "zero2") for p in
+                          api.compare("gpt2", ("8xA100",), strategy=s).predictions])  # fmt: skip
+    assert [t.get_text().split("\n")[1] for t in mixed.axes[0].get_yticklabels()] == [
+        "ddp", "zero2",
+    ]  # fmt: skip
+
+
+def test_scaling_has_curve_band_and_measured_points() -> None:
+    curve = api.scaling(*ASK)
+    left, right = curve.plot().axes
+    gpus = [p.n_gpus for p in curve.points]
+    assert list(lines(left)["predicted"].get_xdata()) == gpus
+    assert lines(left)["predicted"].get_ydata() == pytest.approx(
+        [p.speedup.value for p in curve.points]
+    )
+    assert lines(right)["predicted"].get_ydata() == pytest.approx(
+        [100 * p.efficiency_frac.value for p in curve.points]
+    )
+    band = left.collections[0].get_paths()[0].vertices
+    assert band[:, 1].max() == pytest.approx(max(p.speedup.high for p in curve.points))
+    assert lines(left)["ideal"].get_ydata() == pytest.approx(gpus)
+    seen = lines(left)["measured, over the predicted one GPU"]
+    assert list(seen.get_xdata()) == [8, 32]
+    assert seen.get_ydata() == pytest.approx([m.speedup for m in curve.measured])
+
+
+def test_scaling_crosses_out_what_does_not_fit() -> None:
+    curve = api.scaling("latte-xl", "1x2xRTX4090")
+    (left, _) = curve.plot().axes
+    assert list(lines(left)["does not fit"].get_xdata()) == [1, 2]
+
+
+def test_roofline_has_every_op_with_flop_below_the_roof() -> None:
+    data = api.roofline(*ASK)
+    (axes,) = draw("roofline", data).axes
+    points = np.concatenate([np.asarray(c.get_offsets()) for c in axes.collections])
+    expected = sorted(
+        (op.intensity_flop_per_byte, op.achieved_flop_per_s / 1e12) for op in data.ops if op.flop
+    )
+    assert np.allclose(sorted(map(tuple, points)), expected)
+    roof = next(line for name, line in lines(axes).items() if name.startswith("datasheet"))
+    assert max(roof.get_ydata()) == pytest.approx(data.peak_flop_per_s / 1e12)
+    markers = {c.get_label().split(",")[0]: c.get_paths()[0] for c in axes.collections}
+    shapes = {kind: path.vertices.shape for kind, path in markers.items()}
+    assert len(set(shapes.values())) == len(shapes), "kinds differ in shape"
+    (told,) = [t.get_text() for t in axes.texts if t.get_text().startswith("ops that take")]
+    assert "mlp.fc1 backward, 8.4 %" in told
+
+
+def test_timeline_covers_what_every_stream_does() -> None:
+    line = api.timeline(*ASK)
+    (axes,) = line.plot().axes
+    assert [t.get_text() for t in axes.get_yticklabels()] == list(line.graph.streams)
+    ends = [p.vertices[:, 0].max() for c in axes.collections for p in c.get_paths()]
+    assert max(ends) == pytest.approx(line.makespan_s[0] * 1e3)
+    busy = sum(
+        float(line.finish_s[i, 0] - line.start_s[i, 0])
+        for i, t in enumerate(line.graph.tasks) if t.stream == "compute"
+    )  # fmt: skip
+    row = line.graph.streams.index("compute")
+    drawn = sum(
+        np.ptp(p.vertices[:, 0]) for c in axes.collections for p in c.get_paths()
+        if p.vertices[:, 1].min() > row - 0.5 and p.vertices[:, 1].max() < row + 0.5
+    )  # fmt: skip
+    assert drawn == pytest.approx(busy * 1e3, rel=0.01)
+
+
+def test_the_wait_for_data_is_told_only_where_there_is_one(answer: api.Prediction) -> None:
+    def words(p: api.Prediction) -> str:
+        return " ".join(t.get_text() for t in p.plot("timeline").axes[0].texts)
+
+    assert "data loading" in words(answer)
+    assert "data loading" not in words(api.predict("gpt2", "8xA100"))
+    layout = api.predict("llama-3-8b", "1x4xH100", tp=2, pp=2)
+    assert "exchanges and bubble" in words(layout)
+
+
+def test_sensitivity_spans_half_and_twice() -> None:
+    centre, swings = api.sensitivity(*ASK)
+    (axes,) = draw("sensitivity", (centre, swings)).axes
+    half, twice = bars(axes)["half of it"], bars(axes)["twice of it"]
+    for bar, swing in zip(half, swings, strict=True):
+        assert bar.get_x() + bar.get_width() == pytest.approx(swing.half_s)
+    for bar, swing in zip(twice, swings, strict=True):
+        assert bar.get_x() + bar.get_width() == pytest.approx(swing.double_s)
+    assert half[0].get_hatch() != twice[0].get_hatch()
+
+
+def test_pareto_front_is_of_what_fits() -> None:
+    swept = api.sweep("gpt2-xl", ["1x1xA100", "1x8xA100", "2x8xA100"], strategies=("ddp", "zero3"),
+                      micro_batches=(1, 4, 64))  # fmt: skip
+    (axes,) = swept.plot().axes
+    front = lines(axes)["front of what fits"]
+    x, y = np.asarray(front.get_xdata()), np.asarray(front.get_ydata())
+    assert (np.diff(x) > 0).all() and (np.diff(y) > 0).all()
+    fits = swept.fits & np.isfinite(swept.samples_per_s)
+    for n in np.unique(swept.n_gpus):
+        best = swept.samples_per_s[fits & (swept.n_gpus <= n)].max()
+        assert y[x <= n].max() == pytest.approx(best)
+    assert (~swept.fits).any() and "hollow: does not fit" in lines(axes)
+
+
+def _row(name: str, measured: float, predicted: float, flag: str = "") -> dict[str, Any]:
+    return {"id": name, "quantity": "step_time", "predicted": predicted, "low": predicted / 2,
+            "high": predicted * 2, "measured": measured, "flag": flag,
+            "error_frac": predicted / measured - 1}  # fmt: skip
+
+
+def test_measured_rows_stand_at_measured_and_predicted() -> None:
+    verdict = {"rows": 3, "simulated": 3, "mode": "blind", "suspects": {},
+               "per_row": [_row("a-1", 1.0, 1.1), _row("a-2", 2.0, 1.9),
+                           _row("b-1", 3.0, 9.0, "x")],
+               "step_time": {"mape_frac": 0.7, "coverage80_frac": 2 / 3}}  # fmt: skip
+    (axes,) = draw("measured", verdict).axes
+    points = {
+        (x, y): line.get_markerfacecolor()
+        for line in axes.get_lines()
+        if line.get_marker() not in ("None", None, "")
+        for x, y in zip(line.get_xdata(), line.get_ydata(), strict=True)
+    }
+    assert set(points) == {(1.0, 1.1), (2.0, 1.9), (3.0, 9.0)}
+    assert points[3.0, 9.0] == "white", "flagged rows are hollow"
+    assert points[1.0, 1.1] != "white"
+    assert "MAPE 70 %" in axes.get_title(loc="left")
+
+
+def test_a_verdict_without_rows_is_drawn_too() -> None:
+    empty = draw("measured", {"rows": 0, "simulated": 0, "per_row": []})
+    assert "no row" in empty.texts[0].get_text()

@@ -1,0 +1,356 @@
+"""A real Chromium drives the page: every control, comparing, links, downloads, a narrow screen.
+
+Runs on Debian's ``chromium`` (`apt-get install chromium`) or the browser that
+``SIMCORE_CHROMIUM`` names; no browser is ever downloaded.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlparse
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, sync_playwright
+
+CHROMIUM = os.environ.get("SIMCORE_CHROMIUM") or shutil.which("chromium")
+pytestmark = pytest.mark.skipif(
+    CHROMIUM is None, reason="no Chromium to drive the page with: apt-get install chromium"
+)
+FLAGS = [
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+]  # fmt: skip
+ROOT = Path(__file__).resolve().parents[2]
+ANSWERED = "document.querySelector('.big') && !document.querySelector('#scaling').hidden"
+UPDATES = "performance.getEntriesByName('update').length"
+FIRST_ANSWER_MS, UPDATE_MS = 1000.0, 150.0
+#: The page writes its link a moment after the last move.
+LINK_MS = 130
+LLAMA = {
+    "model_type": "llama", "hidden_size": 2048, "intermediate_size": 8192,
+    "num_hidden_layers": 16, "num_attention_heads": 32, "num_key_value_heads": 8,
+    "vocab_size": 128256, "max_position_embeddings": 8192, "tie_word_embeddings": True,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield found
+        found.close()
+
+
+Opened = Callable[..., Page]
+
+
+@pytest.fixture
+def opened(browser: Browser, server: str) -> Iterator[Opened]:
+    """Opens the page with a query; in the end no error was logged and nothing asked elsewhere."""
+    contexts, wrong, expected = [], [], []
+
+    def open_page(
+        query: str = "", *, refused: bool = False, path: str = "/", **options: Any
+    ) -> Page:
+        context = browser.new_context(**options)
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(10_000)
+        expected.append(refused)
+        page.on("pageerror", lambda err: wrong.append(str(err)))
+
+        def logged(message: Any) -> None:
+            # A request that the server refuses is logged by the browser itself.
+            if message.type in ("error", "warning") and not (refused and "422" in message.text):
+                wrong.append(message.text)
+
+        def asked(request: Any) -> None:
+            if not request.url.startswith((server, "blob:", "data:")):
+                wrong.append(f"asked {request.url}")
+
+        page.on("console", logged)
+        page.on("request", asked)
+        page.goto(f"{server}{path}{query}")
+        if path == "/" and not refused:
+            until(page, ANSWERED)
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert not wrong
+
+
+def until(page: Page, condition: str) -> None:
+    """Wait for a condition: page.wait_for_function is stopped by the page's security policy."""
+    give_up = time.monotonic() + 10.0
+    while not page.evaluate(f"!!({condition})"):
+        assert time.monotonic() < give_up, condition
+        page.wait_for_timeout(20)
+
+
+def updated(page: Page, act: Callable[[], object]) -> None:
+    """Do something to a control and wait until its answer is painted."""
+    before = page.evaluate(UPDATES)
+    act()
+    until(page, f"{UPDATES} > {before}")
+
+
+def words(page: Page) -> dict[str, str]:
+    """What the link says, once it is written."""
+    page.wait_for_timeout(LINK_MS)
+    return {k: v[0] for k, v in parse_qs(urlparse(page.url).query).items()}
+
+
+LLM = "?model=llama3-8b&gpus=2x8xA100-SXM-80GB&precision=bf16&strategy=zero2"
+MOE = "?model=mixtral-8x7b&gpus=4x8xH100-SXM-80GB&precision=bf16"
+SEED = "?model=latte-xl&gpus=4x8xA6000ada"
+#: Every control: (where, what is entered, the word in the link, what it says there).
+MOVES = {
+    "model": (SEED, "dit-xl-2", "model", "dit-xl-2"),
+    "micro_batch": (SEED, "3", "micro_batch", "3"),
+    "grad_accum": (SEED, "2", "grad_accum", "2"),
+    "nodes": (SEED, "2", "gpus", "2x8xA6000ada"),
+    "perNode": (SEED, "4", "gpus", "4x4xA6000ada"),
+    "gpu": (SEED, "A40", "gpus", "4x8xA40"),
+    "network": (SEED, "eth-25", "network", "eth-25"),
+    "strategy": (SEED, "zero1", "strategy", "zero1"),
+    "precision": (SEED, "bf16", "precision", "bf16"),
+    "recompute": (SEED, "full", "recompute", "full"),
+    "optimizer": (SEED, "sgd", "optimizer", "sgd"),
+    "offload": (f"{SEED}&strategy=zero2", "optimizer:cpu", "offload", "optimizer:cpu"),
+    "tp": (LLM, "2", "tp", "2"),
+    "pp": (LLM, "2", "pp", "2"),
+    "vpp": (f"{LLM}&pp=2&grad_accum=4&strategy=zero1", "2", "vpp", "2"),
+    "cp": (LLM, "2", "cp", "2"),
+    "ep": (MOE, "8", "ep", "8"),
+    "gpus_text": (SEED, "1x2xA40+1x2xL40", "gpus", "1x2xA40+1x2xL40"),
+    "node": (SEED, "8xA6000ada-pcie", "node", "8xA6000ada-pcie"),
+    "global_batch": (SEED, "128", "global_batch", "128"),
+    "seq_len": (LLM, "2048", "seq_len", "2048"),
+    "main_grads": (LLM, "fp32", "main_grads", "fp32"),
+    "lora_rank": (LLM, "16", "lora_rank", "16"),
+    "lora_targets": (f"{LLM}&lora_rank=8", "q_proj,v_proj", "lora_targets", "q_proj,v_proj"),
+    "quantised_base": (f"{LLM}&lora_rank=8", "nf4", "quantised_base", "nf4"),
+    "steps": (SEED, "1000", "steps", "1000"),
+    "epochs": ("?model=mnist-cnn&gpus=1x2xA100-SXM-80GB", "3", "epochs", "3"),
+    "calibration": (SEED, "latte-ddp", "calibration", "latte-ddp"),
+    "model_file": (SEED, json.dumps(LLAMA), "model", "upload:"),
+    "calibration_file": (
+        SEED,
+        (ROOT / "hardware_db/calibrations/latte-ddp.yaml").read_text(encoding="utf-8"),
+        "calibration",
+        "upload:",
+    ),
+}
+
+
+def enter(page: Page, name: str, value: str) -> None:
+    control = page.locator(f"#in-{name}")
+    for group in page.locator("details.group:not([open])").all():
+        if group.locator(f"#in-{name}").count():
+            group.locator("summary").click()
+    if name.endswith("_file"):
+        control.set_input_files([{"name": "x", "mimeType": "text/plain", "buffer": value.encode()}])
+    elif control.evaluate("e => e.tagName") == "SELECT":
+        control.select_option(value)
+    else:
+        control.fill(value)
+
+
+def test_every_control_has_a_move(opened: Opened) -> None:
+    page = opened()
+    names = page.eval_on_selector_all("#controls [name]", "all => all.map(e => e.name)")
+    assert sorted(names) == sorted(MOVES)
+    unlabelled = page.eval_on_selector_all(
+        "#controls input, #controls select",
+        "all => all.filter(e => !e.labels.length && !e.ariaLabel).length",
+    )
+    assert unlabelled == 0
+
+
+def test_every_control_changes_the_answer_and_the_link(opened: Opened) -> None:
+    by_place: dict[str, list[str]] = {}
+    for name, (where, *_) in MOVES.items():
+        by_place.setdefault(where, []).append(name)
+    for where, names in by_place.items():
+        page = opened(where)
+        for name in names:
+            _, value, word, said = MOVES[name]
+            before = page.locator("#cards").inner_text()
+            was = page.input_value(f"#in-{word if name.endswith('_file') else name}")
+            updated(page, lambda: enter(page, name, value))  # noqa: B023
+            assert page.locator("article .big").count() == 1, (name, page.inner_text("#cards"))
+            assert page.locator("#cards").inner_text() != before, name
+            assert words(page)[word].startswith(said), name
+            back = word if name.endswith("_file") else name
+            updated(page, lambda: enter(page, back, was))  # noqa: B023
+            assert page.locator("#cards").inner_text() == before, name
+
+
+def test_sliders_and_the_box_for_the_most_that_fits(opened: Opened) -> None:
+    page = opened(SEED)
+    slider = page.get_by_label("Nodes, slider")
+    updated(page, lambda: slider.press("ArrowRight"))
+    assert words(page)["gpus"] == "6x8xA6000ada"
+    assert page.input_value("#in-nodes") == "6"
+    updated(
+        page, lambda: page.get_by_label("Micro-batch, samples a GPU, slider").press("ArrowRight")
+    )
+    assert words(page)["micro_batch"] == "3"
+    updated(page, lambda: page.get_by_label("most that fits").check())
+    assert words(page)["micro_batch"] == "max"
+    assert page.locator("#in-micro_batch").is_disabled()
+
+
+def test_the_keyboard_alone_will_do(opened: Opened) -> None:
+    page = opened(SEED)
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the answer"
+    seen = set()
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        seen.add(page.evaluate("document.activeElement.name || document.activeElement.textContent"))
+    assert {"model", "micro_batch", "nodes", "gpu", "strategy", "offload"} <= seen
+    assert {"Set-up A", "+ Compare", "JSON", "HTML report", "Trace", "Launch file"} <= seen
+
+
+def test_two_set_ups_side_by_side_come_back_from_the_link(opened: Opened) -> None:
+    page = opened(SEED)
+    page.get_by_role("button", name="+ Compare").click()
+    updated(page, lambda: enter(page, "strategy", "zero3"))
+    updated(page, lambda: enter(page, "micro_batch", "4"))
+    assert page.locator("article").count() == 2
+    assert "strategy zero3, micro-batch 4" in page.locator("#side").inner_text()
+    assert words(page)["b.strategy"] == "zero3"
+    steps = page.locator(".big").all_inner_texts()
+    until(page, "document.querySelectorAll('path.line').length === 2")
+    shown = page.locator("#results").inner_text()
+    page.reload()
+    until(page, "document.querySelectorAll('path.line').length === 2")
+    assert page.locator(".big").all_inner_texts() == steps
+    assert page.locator("#results").inner_text() == shown
+    again = opened(f"?{urlparse(page.url).query}")
+    until(again, "document.querySelectorAll('path.line').length === 2")
+    assert again.locator("#results").inner_text() == shown
+    page.get_by_role("button", name="Remove A").click()
+    assert page.locator(".big").all_inner_texts() == steps[1:]
+
+
+def test_four_set_ups_are_the_most(opened: Opened) -> None:
+    page = opened(SEED)
+    add = page.get_by_role("button", name="+ Compare")
+    for _ in range(3):
+        add.click()
+    assert page.locator("article").count() == 4
+    assert add.is_disabled()
+
+
+def test_every_file_can_be_downloaded(opened: Opened) -> None:
+    page = opened(SEED)
+    found = {}
+    page.get_by_label("Launch file format of set-up A").select_option("torchrun")
+    for name in ("JSON", "HTML report", "Trace", "Launch file"):
+        with page.expect_download() as waiting:
+            page.get_by_role("button", name=f"{name} of set-up A").click()
+        download = waiting.value
+        found[name] = (download.suggested_filename, download.path().read_text(encoding="utf-8"))
+    stem = "simcore-latte-xl-4x8xA6000ada"
+    assert found["JSON"][0] == f"{stem}.json"
+    assert json.loads(found["JSON"][1])["inputs"]["model"] == "latte-xl"
+    assert found["Trace"][0] == f"{stem}.trace.json"
+    assert json.loads(found["Trace"][1])["traceEvents"]
+    assert found["HTML report"][0] == f"{stem}.html"
+    assert page.locator(".big").inner_text() in found["HTML report"][1]
+    assert found["Launch file"][0] == f"{stem}.torchrun.sh"
+    assert "--nnodes" in found["Launch file"][1]
+
+
+def test_a_file_that_cannot_be_written_says_why(opened: Opened) -> None:
+    page = opened(SEED, refused=True)
+    until(page, ANSWERED)
+    page.get_by_label("Launch file format of set-up A").select_option("megatron")
+    page.get_by_role("button", name="Launch file of set-up A").click()
+    until(page, "document.querySelector('.note').textContent.includes('Megatron')")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "error", "says"),
+    [
+        ("network", "foo", "network", "unknown link"),
+        ("tp", "7", "tp", "does not divide"),
+        ("perNode", "99", "gpus", "holds"),
+        ("grad_accum", "0", "grad_accum", "at least 1"),
+        ("gpus_text", "4x8xA100z", "gpus_text", "did you mean"),
+        ("model_file", '{"model_type": "lama"}', "model_file", "did you mean 'llama'"),
+    ],
+)
+def test_bad_input_is_told_beside_its_control(
+    opened: Opened, name: str, value: str, error: str, says: str
+) -> None:
+    page = opened(SEED, refused=True)
+    until(page, ANSWERED)
+    enter(page, name, value)
+    page.locator(f"#{error}-error", has_text=says).wait_for()
+    assert page.locator(f"#{error}-error").is_visible()
+    assert page.locator(f"#in-{name}").get_attribute("aria-invalid") == "true"
+
+
+LAYOUTS = f"{SEED}&b.model=gpt3-175b&b.gpus=16x8xH100-SXM-80GB&b.tp=8&b.pp=8"
+
+
+@pytest.mark.parametrize("query", ["", LAYOUTS])
+@pytest.mark.parametrize("path", ["/", "/docs"])
+def test_a_narrow_screen_scrolls_down_only(opened: Opened, path: str, query: str) -> None:
+    page = opened(query, path=path, viewport={"width": 360, "height": 740})
+    page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+    page.wait_for_timeout(100)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    assert page.evaluate("document.body.scrollWidth") <= 360
+    if path == "/":
+        page.evaluate("scrollTo(0, 600)")
+        assert page.locator("#summary").is_visible()
+
+
+@pytest.mark.parametrize("path", ["/", "/docs"])
+def test_axe_finds_nothing_serious(opened: Opened, path: str) -> None:
+    page = opened(f"{SEED}&b.model=gpt3-175b&b.gpus=8xH100", path=path)
+    page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+        found = Axe().run(page).response["violations"]
+        serious = [v for v in found if v["impact"] in ("serious", "critical")]
+        assert not [f"{v['id']}: {v['nodes'][0]['html']}" for v in serious], scheme
+
+
+@pytest.mark.timing
+def test_the_first_number_comes_within_a_second(opened: Opened) -> None:
+    times = []
+    for _ in range(3):
+        page = opened()
+        until(page, "performance.getEntriesByName('first-answer').length")
+        times.append(page.evaluate("performance.getEntriesByName('first-answer')[0].duration"))
+    assert statistics.median(times) < FIRST_ANSWER_MS, times
+
+
+@pytest.mark.timing
+def test_an_update_takes_less_than_a_glance(opened: Opened) -> None:
+    page = opened(SEED)
+    until(page, "performance.getEntriesByName('first-answer').length")
+    nodes = page.get_by_label("Nodes, slider")
+    batch = page.get_by_label("Micro-batch, samples a GPU, slider")
+    for slider in (nodes, batch):
+        for key in ["ArrowRight"] * 6 + ["ArrowLeft"] * 6:
+            slider.press(key)
+            page.wait_for_timeout(120)  # eight moves a second
+    times = page.evaluate("performance.getEntriesByName('update').map(e => e.duration)")
+    assert len(times) >= 10
+    assert statistics.median(times) < UPDATE_MS, times
