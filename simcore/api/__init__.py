@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from simcore.api.results import Asked, Memory, Prediction, Timeline, remembered
 from simcore.base.errors import InvalidConfig, SimcoreError
@@ -266,11 +266,23 @@ def validate(
     return out
 
 
-def validate_ops(files: Sequence[Path | str], *, calibration: str | None = None) -> dict[str, Any]:
-    """Errors of the op models on measured op tables, by GPU, op and dtype, and by kind."""
+def validate_ops(
+    files: Sequence[Path | str],
+    *,
+    calibration: str | None = None,
+    refit: Literal["shapes", "family"] | None = None,
+    bad_rows: Literal["skip", "refuse"] = "skip",
+) -> dict[str, Any]:
+    """Errors of the op models on measured op tables, by GPU, op and dtype, and by kind.
+
+    Figures of the GPU itself (own) and of others (blind) apart. ``refit``: judge figures fitted
+    anew from these files, on shapes (``shapes``) and families (``family``) they have not seen.
+    ``bad_rows``: rows that are no measurement are named and skipped, or refused (DataError).
+    """
     from simcore.validate.ops import judge_ops
 
-    return judge_ops([Path(f) for f in files], load_profile(calibration))
+    profile = load_profile(calibration)
+    return judge_ops([Path(f) for f in files], profile, refit=refit, on_bad=bad_rows)
 
 
 def calibrate_from(
@@ -340,8 +352,8 @@ def read_calibration(text: str, name: str) -> Profile:
 
     ``name`` is what errors call it. Raises DataError with the line.
     """
+    from simcore.hardware.calibrations import read_calibration as _read_calibration
     from simcore.hardware.profile import profile_of
-    from simcore.hardware.profile import read_calibration as _read_calibration
 
     return profile_of(_read_calibration(text, name))
 

@@ -78,7 +78,7 @@ def _target_problems(target: Path, device: str | None) -> list[str]:
 def calibration(name: str) -> dict[str, Any]:
     """Everything that a calibration (name or file) holds, as plain data."""
     from simcore.calibrate.profile_file import profile_data
-    from simcore.hardware.profile import calibration_named
+    from simcore.hardware.calibrations import calibration_named
 
     return profile_data(calibration_named(name))
 
@@ -89,6 +89,6 @@ def calibration_curves(name: str) -> list[Curve]:
     Raises DataError where there are none.
     """
     from simcore.calibrate.curves import curves_of
-    from simcore.hardware.profile import calibration_named
+    from simcore.hardware.calibrations import calibration_named
 
     return curves_of(calibration_named(name), Path(name))

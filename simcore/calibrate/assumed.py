@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from simcore.base.units import GIGA
-
 #: Public collections behind the tables. A key joined by ``+`` means pooled over those.
 SOURCES: Final[Mapping[str, str]] = {
     "aic": "aiconfigurator (Apache-2.0) systems/data/*/gemm, attention, comm; CUDA graph, burst",
@@ -17,8 +15,8 @@ SOURCES: Final[Mapping[str, str]] = {
     "vtrain": "vTrain (MIT) trace/*/AR_GPU*; nccl-tests, float, out of place",
     "gpu-benches": "gpu-benches gpu-stream and gpu-small-kernels, as published",
     "pooled": "median over the GPUs (or families) named in by_gpu and by_family of this class",
-    "power-fit": "fit of power_limited_frac to the by_gpu figures of gemm_tensor16",
-    "sustained-fit": "same shapes timed for a second or more against burst, aiconfigurator GEMM",
+    "power-fit": "fit of power_limited_frac to the by_gpu figures of the class",
+    "sustained-fit": "products timed in loops of seconds or profiled at length against bursts",
     "corpus-ddp": "exposed time of published data-parallel runs: 2(N-1)/N x gradient / (tN - t1)",
     "assumption": "no table has it: see the note",
 }
@@ -39,12 +37,6 @@ ASSUMED: Final[Mapping[tuple[str, str, str, str], tuple[float, float, str]]] = {
         0.90, 0.12, "devices whose fp16 peak with fp32 accumulate is half of that with fp16"),
     ("compute_efficiency", "gemm_tensor16", "by_family", "MUSA"): (
         0.71, 0.30, "the median of the others; another vendor's libraries"),
-    ("compute_efficiency", "gemm_simt32", "by_family", "Ada"): (
-        0.60, 0.25, "half of the fp32 lanes share issue slots with integer work; "
-        "public torch.matmul reports known when chosen: 0.35 (72 W) to 0.66 (450 W)"),
-    ("compute_efficiency", "gemm_simt32", "by_family", "Ampere"): (
-        0.64, 0.20, "GA10x: half of the fp32 lanes share issue slots with integer work; "
-        "public torch.matmul reports known when chosen: 0.62 to 0.70"),
     ("compute_efficiency", "gemm_simt32", "by_family", "MUSA"): (
         0.65, 0.30, "another vendor's libraries"),
     ("compute_efficiency", "conv_tensor16", "pooled", ""): (
@@ -113,18 +105,3 @@ HOST_BUSBW: Final[Sequence[tuple[str, str, int, tuple[float, ...]]]] = (
     ("nvlink_pairs", "A40", 8, (18, 23, 12)),
     ("nvlink_pairs", "A100-PCIe-40", 8, (39, 35)),
 )
-
-#: NVLink generation to one-way bytes/s; the tables name the device loosely.
-DEVICE_OF: Final[Mapping[str, str]] = {
-    "A100-SXM4-80GB": "A100-SXM-80GB", "H100-SXM": "H100-SXM-80GB", "B200": "B200-SXM",
-    "V100": "V100-SXM-32GB",
-}  # fmt: skip
-PCIE4_X16, PCIE5_X16 = 31.5 * GIGA, 63.0 * GIGA
-#: (device as tabled, ranks) -> path, one-way rate of the link, for groups on PCIe.
-PCIE_PATH: Final[Mapping[tuple[str, int], tuple[str, float]]] = {
-    ("L40S", 2): ("pcie_p2p", PCIE4_X16),
-    ("L40S", 4): ("pcie_host", PCIE4_X16),
-    ("L40S", 8): ("pcie_host", PCIE4_X16),
-    ("A100", 4): ("pcie_p2p", PCIE4_X16),
-    ("H100", 4): ("pcie_p2p", PCIE5_X16),
-}

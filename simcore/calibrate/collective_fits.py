@@ -1,82 +1,83 @@
-"""Collectives inside one node: fits of measured curves, and bus bandwidths of real hosts."""
+"""Collectives inside one node: measured curves, what they pool to, bandwidths of real hosts."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, Final
 
 import numpy as np
 
 from simcore.base.units import MICRO
-from simcore.calibrate.assumed import DEVICE_OF, HOST_BUSBW, PCIE_PATH
+from simcore.calibrate.assumed import HOST_BUSBW
+from simcore.calibrate.collective_rows import CollectiveCurve, bus_factor, merged
 from simcore.calibrate.curve_fits import fit_collective
-from simcore.calibrate.op_tables import Gpu, collection_of, read_rows
-from simcore.calibrate.pooling import NOT_FOUND_SD, figure, mean_log
+from simcore.calibrate.pooling import NOT_FOUND_SD, family_of, figure, mean_log
+
+#: Points that a written curve keeps at most, evenly over ln(size).
+POINTS: Final = 24
+MIN_POINTS: Final = 6
+#: Kernel times of that collection jump between 20 and 60 us at any size: judged, not pooled.
+NOISY: Final = "vidur"
+#: Spread of (bus share, latency, ramp) where one group stands for all: what PCIe hosts show.
+_ALONE_PCIE, _ALONE = (0.35, 0.35, 0.8), (0.12, 0.25, 0.4)
 
 
-def bus_factor(collective: str, ranks: int) -> float:
-    """Bus over algorithm bandwidth (nccl-tests): 2(n-1)/n for all-reduce, (n-1)/n otherwise."""
-    return (2.0 if collective == "all_reduce" else 1.0) * (ranks - 1) / ranks
-
-
-def collectives(path: Path, gpus: Mapping[str, Gpu]) -> dict[str, Any]:
-    curves: dict[tuple[str, str, str, int, str], list[tuple[float, float]]] = defaultdict(list)
-    rates: dict[tuple[str, str], float] = {}
-    for row in read_rows(path):
-        if row["nodes"] != "1" or not row["time_us"] or not row["size_bytes"]:
+def curve_rows(curves: Iterable[CollectiveCurve], without: Collection[str] = ()) -> list[Any]:
+    """The curves as the file writes them: sizes [bytes] and times [us]."""
+    rows = []
+    for c in merged(curves):
+        if len(c.n_bytes) < MIN_POINTS or family_of(c.gpu) in without:
             continue
-        ranks, device, link = int(row["gpus"]), row["gpu_type"], row["intra_link"]
-        origin = collection_of(row["source"])
-        on_pcie = (device, ranks) in PCIE_PATH and ("PCIe" in link)
-        if origin == "aic":
-            if row["algo"] != "NCCL" or not row["notes"].startswith("half"):
-                continue
-        elif (origin, device) != ("vtrain", "V100") and not (origin == "vidur" and on_pcie):
-            continue
-        if row["collective"] == "send_recv" or float(row["size_bytes"]) <= 0:
-            continue
-        if on_pcie:
-            kind, rate = PCIE_PATH[device, ranks]
-            name = device if device in gpus else f"{device}-PCIE-80GB"
-        else:
-            name = DEVICE_OF.get(device, device)
-            rate = gpus[name].link_bytes_per_s
-            kind = "nvlink_mesh" if device == "V100" else "nvswitch"
-        rates[kind, name] = rate
-        curves[kind, name, row["collective"], ranks, origin].append(
-            (float(row["size_bytes"]), float(row["time_us"]) * MICRO)
-        )
-    rows, pooled = [], defaultdict(list)
-    for (kind, name, op, ranks, origin), points in sorted(curves.items()):
-        table = np.array(sorted(points))
-        fit = fit_collective(table[:, 0], table[:, 1])
-        frac = fit.message_bytes_per_s * bus_factor(op, ranks) / rates[kind, name]
+        at = np.unique(np.round(np.linspace(0, len(c.n_bytes) - 1, POINTS)).astype(int))
+        if len(c.n_bytes) > POINTS:
+            grid = np.geomspace(c.n_bytes[0], c.n_bytes[-1], POINTS)
+            at = np.unique(np.abs(np.log(c.n_bytes[:, None] / grid)).argmin(axis=0))
         rows.append({
-            "path": kind, "gpu": name, "collective": op, "ranks": ranks,
-            "bus_frac": float(f"{frac:.3g}"), "latency": f"{fit.latency_s / MICRO:.3g} us",
-            "ramp": float(f"{fit.ramp:.2g}") if fit.ramp > 0.01 else 0.0,
-            "sd_log": float(f"{fit.resid_sd_log:.2g}"), "n": fit.n, "source": origin,
+            "path": c.path, "gpu": c.gpu, "collective": c.op, "ranks": c.ranks, "source": c.origin,
+            "bytes": [int(v) for v in c.n_bytes[at]],
+            "us": [float(f"{v / MICRO:.4g}") for v in c.time_s[at]],
         })  # fmt: skip
-        pooled[kind, op, ranks].append((frac, fit.latency_s, max(fit.ramp, 0.01)))
-    summary: dict[str, Any] = {}
-    for (kind, op, ranks), values in sorted(pooled.items()):
-        logs = np.log(np.array(values))
-        mid = np.exp(np.median(logs, axis=0))
-        # One group is no sample of hosts: give it the spread that PCIe hosts show.
-        alone = (0.35, 0.35, 0.8) if kind.startswith("pcie") else (0.12, 0.25, 0.4)
-        spread = np.std(logs, axis=0, ddof=1) if len(values) > 2 else np.array(alone)
+    return sorted(rows, key=lambda r: [str(r[k]) for k in ("path", "gpu", "collective", "ranks")])
+
+
+def collective_section(
+    curves: Sequence[CollectiveCurve], without: Collection[str] = ()
+) -> dict[str, Any]:
+    """Fits by path, collective and ranks: pooled over families, and by family."""
+    fitted: dict[tuple[str, str, int], dict[str, list[tuple[float, float, float]]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
+    for c in merged(curves):
+        if len(c.n_bytes) < MIN_POINTS or c.origin == NOISY or family_of(c.gpu) in without:
+            continue
+        fit = fit_collective(c.n_bytes, c.time_s)
+        share = fit.message_bytes_per_s * bus_factor(c.op, c.ranks) / c.link_bytes_per_s
+        fitted[c.path, c.op, c.ranks][family_of(c.gpu)].append(
+            (share, fit.latency_s, max(fit.ramp, 0.01))
+        )
+    section: dict[str, Any] = {"pooled": {}, "by_family": {}}
+    for (path, op, ranks), families in sorted(fitted.items()):
+        mids = {f: np.exp(np.mean(np.log(v), axis=0)) for f, v in families.items()}
+        logs = np.log(np.array(list(mids.values())))
+        alone = np.array(_ALONE_PCIE if path.startswith("pcie") else _ALONE)
+        spread = np.std(logs, axis=0, ddof=1) if len(logs) > 2 else alone
         spread = np.maximum(spread, (0.05, 0.10, 0.2))
-        summary.setdefault(kind, {}).setdefault(op, {})[ranks] = {
-            "bus_frac": figure(float(mid[0]), float(spread[0]), "pooled", len(values)),
-            "latency": figure(
-                f"{mid[1] / MICRO:.3g} us", float(spread[1]), "pooled", len(values)
-            ),
-            "ramp": figure(float(mid[2]), float(spread[2]), "pooled", len(values)),
-        }  # fmt: skip
-    return {"pooled": summary, "fits": rows}
+        place = section["pooled"].setdefault(path, {}).setdefault(op, {})
+        place[ranks] = _leaf(np.exp(np.median(logs, axis=0)), spread, len(mids))
+        for family, mid in sorted(mids.items()):
+            near = section["by_family"].setdefault(family, {}).setdefault(path, {})
+            near.setdefault(op, {})[ranks] = _leaf(mid, 0.7 * spread, len(families[family]))
+    return section
+
+
+def _leaf(values: Any, spread: Any, n: int) -> dict[str, Any]:
+    return {
+        "value": float(f"{values[0]:.3g}"), "sd_log": float(f"{spread[0]:.2g}"),
+        "latency": f"{values[1] / MICRO:.3g} us", "ramp": float(f"{values[2]:.2g}"),
+        "n": n, "source": "pooled",
+    }  # fmt: skip
 
 
 def host_busbw() -> dict[str, Any]:

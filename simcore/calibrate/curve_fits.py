@@ -56,8 +56,12 @@ def solve(
     got = least_squares(
         residual, start, bounds=(low, high), loss="soft_l1", f_scale=SOFT_SCALE, x_scale=1.0
     )
-    spread = max(robust_sd(residual(got.x)), 1e-6)
-    cov = np.linalg.pinv(got.jac.T @ got.jac) * spread * spread
+    left = residual(got.x)
+    # Sandwich: rows scatter and weigh unequally; the odd wrong one counts no more than 3 sd.
+    wide = 3.0 * max(robust_sd(left), 1e-6)
+    bread = np.linalg.pinv(got.jac.T @ got.jac)
+    scored = got.jac * np.clip(left, -wide, wide)[:, None]
+    cov = bread @ (scored.T @ scored) @ bread * (len(left) / max(len(left) - len(got.x), 1))
     return np.asarray(got.x), np.sqrt(np.diag(cov))
 
 

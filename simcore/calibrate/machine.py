@@ -28,10 +28,11 @@ from simcore.calibrate.machine_fit import (
 )
 from simcore.calibrate.machine_record import Facts, Found, record_of, write_record
 from simcore.calibrate.machine_steps import fit_reference_steps
+from simcore.hardware.calibrations import Calibration
 from simcore.hardware.cluster import parse_cluster
 from simcore.hardware.measured import FittedBytes, MeasuredDevice
 from simcore.hardware.paths import cluster_paths
-from simcore.hardware.profile import Calibration, Profile, load_profile, profile_of
+from simcore.hardware.profile import Profile, load_profile, profile_of
 from simcore.hardware.spec import GPUS
 
 DeviceKind = Literal["cpu", "cuda"]

@@ -27,6 +27,7 @@ from simcore.calibrate.curve_fits import (
     robust_sd,
     solve,
 )
+from simcore.engine.rates import attention_width
 from simcore.hardware.measured import (
     Contention,
     Fitted,
@@ -34,9 +35,10 @@ from simcore.hardware.measured import (
     MeasuredDevice,
     MeasuredLink,
     Overlap,
+    own_class,
 )
 from simcore.hardware.spec import GpuSpec, PeakName
-from simcore.physics.roofline import tile_fill
+from simcore.physics.fill import attention_fill, matmul_fill
 
 #: Share of the scatter between shapes that a step keeps: it mixes many (as the shipped profile).
 SHAPE_SHARE: Final = 0.5
@@ -55,10 +57,6 @@ ENOUGH_ROWS: Final = 3
 #: No spread is taken to be smaller: clocks and caches differ from run to run.
 LEAST_SD: Final = 0.02
 
-_UNIT: Final[Mapping[str, str]] = {
-    "fp32": "simt32", "tf32": "tf32", "bf16": "tensor16", "fp16": "tensor16",
-}  # fmt: skip
-
 
 @dataclass(frozen=True)
 class Peaks:
@@ -66,14 +64,13 @@ class Peaks:
 
     flop_per_s: Mapping[str, float]
     bytes_per_s: float
-    sm_count: float
 
     @staticmethod
     def of(gpu: GpuSpec) -> Peaks:
         """Those of a record."""
         names: tuple[PeakName, ...] = ("fp32", "tf32", "bf16", "fp16")
         known: dict[str, float] = {n: p for n in names if (p := gpu.peak(n)) is not None}
-        return Peaks(known, gpu.memory_bw.value, gpu.sm_count.value if gpu.sm_count else 0.0)
+        return Peaks(known, gpu.memory_bw.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,26 +116,40 @@ def best_bytes_per_s(rows: Sequence[RawRow], beyond_bytes: float) -> float:
     )  # fmt: skip
 
 
+Row = tuple[float, float, tuple[float, float, float, float]]
+
+
 def _work(
-    rows: Sequence[RawRow], sm_count: float,
-    of: Callable[[RawRow], tuple[float, float, tuple[float, float, float, float]]],
-) -> Work:  # fmt: skip
+    rows: Sequence[RawRow], of: Callable[[RawRow], Row], fill: Callable[..., Array] | None
+) -> Work:
+    """Rows as arrays; ``fill`` of their geometry, none on a host."""
     made = [of(r) for r in rows]
-    dims = np.array([d for _, _, d in made], dtype=float).reshape(-1, 4)
-    m, n, k, g = dims.T
-    fill = tile_fill(m, n, k, g, sm_count) if sm_count else np.ones(len(rows))
+    m, n, k, g = np.array([d for _, _, d in made], dtype=float).reshape(-1, 4).T
     return Work(
-        np.array([f for f, _, _ in made]), np.array([b for _, b, _ in made]), np.asarray(fill),
+        np.array([f for f, _, _ in made]),
+        np.array([b for _, b, _ in made]),
+        fill(m, n, k, g) if fill is not None else np.ones(len(rows)),
         np.array([r.seconds for r in rows]),
-    )  # fmt: skip
+    )
 
 
-def _gemm(r: RawRow) -> tuple[float, float, tuple[float, float, float, float]]:
+def _fill_of(table: str, dtype: str, gpu: GpuSpec) -> Callable[..., Array] | None:
+    """How the engine says that shapes fill the device, without what a fit of shapes would add."""
+    if gpu.sm_count is None:
+        return None
+    sm_count = gpu.sm_count.value
+    if table != "attention":
+        return lambda m, n, k, g: matmul_fill(m, n, k, g, sm_count)
+    width = attention_width(gpu) if dtype != "fp32" else 0.0
+    return lambda m, n, k, g: attention_fill(m, n, k, g, sm_count, 0.0, 0.0, width)
+
+
+def _gemm(r: RawRow) -> Row:
     m, n, k, g = (r.number(c) for c in ("m", "n", "k", "batch"))
     return gemm_flop(r), g * (m * k + k * n + m * n) * width(r.cells["dtype"]), (m, n, k, g)
 
 
-def _conv(r: RawRow) -> tuple[float, float, tuple[float, float, float, float]]:
+def _conv(r: RawRow) -> Row:
     b, cin, cout, size, hw, stride, pad = (
         float(r.cells[c] or 0)
         for c in ("batch", "cin", "cout", "kernel_size", "in_hw", "stride", "pad")
@@ -150,7 +161,7 @@ def _conv(r: RawRow) -> tuple[float, float, tuple[float, float, float, float]]:
     return passes * 2.0 * pixels * cout * depth, passes * moved, (pixels, cout, depth, 1.0)
 
 
-def _attention(r: RawRow) -> tuple[float, float, tuple[float, float, float, float]]:
+def _attention(r: RawRow) -> Row:
     b, h, s, d = (r.number(c) for c in ("batch", "heads", "seq_q", "head_dim"))
     back = r.cells["pass"] == "bwd"
     flop = 4.0 * b * h * s * s * d * (0.5 if r.cells["causal"] == "1" else 1.0)
@@ -282,11 +293,10 @@ def fit_device(
         for dtype, mine in by_unit.items():
             if len(mine) < ENOUGH_ROWS or dtype not in peaks.flop_per_s:
                 continue
-            unit = _UNIT[dtype]
-            fitted, fit = _compute_class(
-                _work(mine, peaks.sm_count, of), peaks.flop_per_s[dtype], bandwidth
-            )
-            name = "attention" if table == "attention" and unit != "simt32" else f"{table}_{unit}"
+            peak: PeakName = dtype  # type: ignore[assignment]  # a key of the record's peaks
+            name = own_class(table, peak)
+            work = _work(mine, of, _fill_of(table, dtype, gpu))
+            fitted, fit = _compute_class(work, peaks.flop_per_s[dtype], bandwidth)
             compute[name] = fitted
             # The widest type moves most: its memory share is the best known.
             sd = min(UNKNOWN_SD, max(LEAST_SD, fit.sd_memory_log))

@@ -15,7 +15,8 @@ from simcore.calibrate.machine_record import Found
 from simcore.calibrate.step_fit import ROW_SD_LOG, FitRow, Parameter, fit_steps, leave_one_out
 from simcore.calibrate.training import NETS, STRATEGY, Net
 from simcore.engine.predict import Request, central_step_s
-from simcore.hardware.profile import HOST_CPU, Knob, Profile
+from simcore.hardware.calibrations import Knob
+from simcore.hardware.profile import HOST_CPU, Profile
 from simcore.strategy.precision import OPTIMIZERS, PRECISIONS
 from simcore.strategy.strategy import Strategy, parallelism_named
 from simcore.workload.resolve import resolve_model

@@ -1,119 +1,162 @@
-"""Roofline fits of each class of op: GEMM, convolution, attention, memory-bound."""
+"""Fits of one class of kernel on one device: what it reaches, source by source.
+
+Sources differ in clocks, libraries and hosts: each has its own efficiency, all share what the
+silicon decides (memory, start, tails of waves, depth).
+"""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Mapping
-from typing import Final, TypeAlias
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 
-from simcore.base.units import GIGA, MEGA, MICRO
-from simcore.calibrate.curve_fits import RooflineFit, fit_memory, fit_roofline, stratify
-from simcore.calibrate.op_tables import Gpu, Groups, column
-from simcore.physics.roofline import tile_fill
+from simcore.base.units import MEGA, MICRO
+from simcore.calibrate.curve_fits import EFF_MAX, Array, robust_sd, solve, stratify
+from simcore.calibrate.op_model import OpFigures, op_time_s
+from simcore.calibrate.op_rows import Clock, OpBatch
+from simcore.hardware.spec import GpuSpec
 
 SEED: Final = 20240607
 BEYOND_L2: Final = 100 * MEGA
+#: Smaller products say little about efficiency; shorter sequences are all start.
+FIT_FLOP: Final = 100 * MEGA
+FIT_SEQ: Final = 64
+#: A small shape's residual counts half: the figures are for steps, where large ones weigh.
+SMALL_WEIGHT: Final = 0.5
+MIN_ROWS: Final = 10
 
-Fits: TypeAlias = dict[str, dict[str, RooflineFit]]  # gpu -> source tag -> fit
+#: Figure -> (start, low, high); logs are taken of all but ``wave_frac``.
+BOUNDS: Final[Mapping[str, tuple[float, float, float]]] = {
+    "eff_memory": (0.75, 0.5, 1.0),
+    "start_s": (3 * MICRO, 0.3 * MICRO, 300 * MICRO),
+    "wave_frac": (0.3, 0.0, 1.0),
+    "half_depth": (50.0, 1.0, 2000.0),
+}
+#: Convolutions by Winograd need fewer multiplications than are counted: up to 2.25 times.
+CLASS_EFF_MAX: Final = {"conv_simt32": 2.25, "attention": 1.3, "attention_serving": 1.3,
+                        "attention_encoder": 1.3}  # fmt: skip
 
 
-def fit_gemm(
-    groups: Groups,
-    gpus: Mapping[str, Gpu],
-    peak: Callable[[Gpu], float],
-    width_in: float,
-    width_out: float,
-    quantise: float = 0.0,
-) -> Fits:
-    """Roofline fit of each (gpu, source). ``quantise``: extra bytes per element of the left side.
+@dataclass(frozen=True)
+class KernelFit:
+    """Figures of one class on one device.
 
-    Rows below 0.1 GFLOP say little about efficiency and are left out.
+    ``eff``: clock -> source and op -> share of the peak. ``sd_log``: standard deviations of the
+    logs of the shared figures (of ``wave_frac`` itself).
+    ``resid_sd_log``: robust scatter of ln(measured / fitted) over large shapes.
     """
-    fits: Fits = defaultdict(dict)
-    for (name, tag), rows in sorted(groups.items()):
-        m, n, k, groups_ = (column(rows, c) for c in ("m", "n", "k", "batch"))
-        flop = 2.0 * m * n * k * groups_
-        pick = np.flatnonzero(flop >= 100 * MEGA)
-        if not pick.size:
-            continue
-        pick = pick[stratify(flop[pick], np.random.default_rng(SEED))]
-        m, n, k, groups_, flop = (a[pick] for a in (m, n, k, groups_, flop))
-        n_bytes = groups_ * (m * k * (width_in + quantise) + k * n * width_in + m * n * width_out)
-        gpu = gpus[name]
-        fill = tile_fill(m, n, k, groups_, gpu.sm_count)
-        time_s = column(rows, "time_us")[pick] * MICRO
-        fits[name][tag] = fit_roofline(
-            flop, n_bytes, fill, time_s, peak(gpu), gpu.bw_bytes_per_s, eff_memory_min=0.55
-        )
-    return fits
+
+    shared: OpFigures
+    eff: Mapping[Clock, Mapping[str, float]]
+    sd_log: Mapping[str, float]
+    resid_sd_log: float
+    n: int
 
 
-def fit_conv(groups: Groups, gpus: Mapping[str, Gpu]) -> Fits:
-    """Forward convolutions in fp32, as the implicit GEMM that the workload graph counts.
+def _rows_to_fit(batch: OpBatch) -> OpBatch:
+    """Rows that tell about efficiency, at most so many of a size."""
+    keep = batch.flop >= FIT_FLOP
+    if batch.form == "attention":
+        keep &= batch.m >= FIT_SEQ
+    kept = batch.take(keep)
+    return kept.take(stratify(kept.flop, np.random.default_rng(SEED)))
 
-    Winograd kernels need fewer multiplications than are counted here, which lifts the share.
+
+def fit_kernels(
+    batches: Sequence[OpBatch],
+    gpu: GpuSpec,
+    *,
+    fixed: Mapping[str, float] | None = None,
+    half_width: float = 0.0,
+) -> KernelFit | None:
+    """Fit one class of products, convolutions or attention on one device, sources together.
+
+    ``fixed``: figures of :data:`BOUNDS` to hold. ``half_width``: see
+    :func:`simcore.physics.fill.softmax_width`. None where there are too few rows.
     """
-    fits: Fits = defaultdict(dict)
-    for (name, tag), rows in sorted(groups.items()):
-        batch, cin, cout, kernel, hw, stride, pad = (
-            column(rows, c)
-            for c in ("batch", "cin", "cout", "kernel_size", "in_hw", "stride", "pad")
-        )
-        out_hw = np.floor((hw + 2 * pad - kernel) / stride) + 1
-        pixels, depth = batch * out_hw * out_hw, cin * kernel * kernel
-        flop = 2.0 * pixels * cout * depth
-        n_bytes = 4.0 * (batch * hw * hw * cin + pixels * cout + cout * depth)
-        gpu = gpus[name]
-        fill = tile_fill(pixels, cout, depth, 1.0, gpu.sm_count)
-        time_s = column(rows, "time_us") * MICRO
-        pick = np.flatnonzero(flop >= 10 * GIGA)
-        fits[name][tag] = fit_roofline(
-            flop[pick], n_bytes[pick], fill[pick], time_s[pick], gpu.fp32, gpu.bw_bytes_per_s,
-            eff_memory_min=0.55,
-        )  # fmt: skip
-    return fits
+    parts = [p for p in map(_rows_to_fit, batches) if len(p) >= MIN_ROWS]
+    if not parts:
+        return None
+    free = [n for n in BOUNDS if n not in (fixed or {})]
+    logs = [n != "wave_frac" for n in free]
+    base = replace(OpFigures(0.7, 0.75, 3 * MICRO, half_width=half_width), **(fixed or {}))
+    measured = [np.log(p.time_s) for p in parts]
+    weight = [np.where(p.large, 1.0, SMALL_WEIGHT) for p in parts]
+
+    def figures(x: Array, at: int) -> OpFigures:
+        shared = {n: math.exp(v) if log else float(v)
+                  for n, v, log in zip(free, x, logs, strict=False)}  # fmt: skip
+        return replace(base, eff_compute=math.exp(x[len(free) + at]), **shared)
+
+    def residual(x: Array, i: int) -> Array:
+        return np.log(op_time_s(parts[i], gpu, figures(x, i))) - measured[i]
+
+    def weighted(x: Array) -> Array:
+        return np.concatenate([weight[i] * residual(x, i) for i in range(len(parts))])
+
+    def ends(which: int) -> list[float]:
+        return [math.log(BOUNDS[n][which]) if log else BOUNDS[n][which]
+                for n, log in zip(free, logs, strict=True)]  # fmt: skip
+
+    top = math.log(CLASS_EFF_MAX.get(parts[0].cls, EFF_MAX))
+    x, sd = solve(
+        weighted,
+        np.array(ends(0) + [math.log(0.7)] * len(parts)),
+        np.array(ends(1) + [math.log(0.02)] * len(parts)),
+        np.array(ends(2) + [top] * len(parts)),
+    )
+    eff: dict[Clock, dict[str, float]] = {}
+    for i, part in enumerate(parts):
+        eff.setdefault(part.clock, {})[f"{part.source} {part.op}"] = math.exp(x[len(free) + i])
+    left = np.concatenate([
+        residual(x, i)[parts[i].large if parts[i].large.any() else slice(None)]
+        for i in range(len(parts))
+    ])  # fmt: skip
+    names = [*free, *(f"eff_compute {i}" for i in range(len(parts)))]
+    return KernelFit(
+        shared=figures(x, 0), eff=eff,
+        sd_log={n: float(s) for n, s in zip(names, sd, strict=True)},
+        resid_sd_log=robust_sd(left), n=sum(len(p) for p in parts),
+    )  # fmt: skip
 
 
-def fit_attention(groups: Groups, gpus: Mapping[str, Gpu], flop_factor: float = 1.0) -> Fits:
-    """Flash attention; a causal mask halves the FLOP. ``flop_factor`` 2.5 for backward.
+@dataclass(frozen=True)
+class MemoryFit:
+    """Share of the bandwidth of memory-bound kernels, and the floor of one kernel [s]."""
 
-    Sequences of 256 to 32768: what training runs; shorter ones are launch-bound.
+    eff_memory: float
+    start_s: float
+    eager: bool
+    sd_log: float
+    resid_sd_log: float
+    n: int
+
+
+def fit_memory_class(batches: Sequence[OpBatch], gpu: GpuSpec) -> MemoryFit | None:
+    """Memory-bound kernels of one class on one device: ``start + bytes / (eff · bandwidth)``.
+
+    The share comes from rows beyond the L2 of every device (smaller ones run from L2 in a
+    benchmark's loop), weighted double; the start, which is the host's where rows are eager, from
+    all of them. None where there are too few rows.
     """
-    fits: Fits = defaultdict(dict)
-    for (name, tag), rows in sorted(groups.items()):
-        b, h, kv, q, s, d, dv = (
-            column(rows, c)
-            for c in ("batch", "heads", "kv_heads", "seq_q", "seq_kv", "head_dim", "v_head_dim")
-        )
-        half = np.where(column(rows, "causal") > 0, 0.5, 1.0)
-        flop = flop_factor * 2.0 * b * h * q * s * (d + dv) * half
-        pick = np.flatnonzero((q >= 256) & (q <= 32768) & (flop >= 100 * MEGA))
-        if pick.size < 10:
-            continue
-        pick = pick[stratify(flop[pick], np.random.default_rng(SEED))]
-        b, h, kv, q, s, d, dv, flop = (a[pick] for a in (b, h, kv, q, s, d, dv, flop))
-        n_bytes = 2.0 * b * (h * q * (d + dv) + kv * s * (d + dv)) * (2.0 if flop_factor > 1 else 1)
-        gpu = gpus[name]
-        fill = tile_fill(q, d, s, b * h, gpu.sm_count)
-        time_s = column(rows, "time_us")[pick] * MICRO
-        fits[name][tag] = fit_roofline(
-            flop, n_bytes, fill, time_s, gpu.tensor16, gpu.bw_bytes_per_s
-        )  # fmt: skip
-    return fits
+    parts = [b.take(stratify(b.n_bytes, np.random.default_rng(SEED), 60)) for b in batches]
+    rows = parts[0].join(parts[1:])
+    if len(rows) < MIN_ROWS:
+        return None
+    weight = np.where(rows.n_bytes >= BEYOND_L2, 1.0, np.where(rows.large, 0.7, 0.25))
 
+    def residual(x: Array) -> Array:
+        figures = OpFigures(1.0, math.exp(x[0]), math.exp(x[1]))
+        return np.log(op_time_s(rows, gpu, figures) / rows.time_s)
 
-def fit_memory_class(groups: Groups, gpus: Mapping[str, Gpu]) -> Fits:
-    """Memory-bound kernels whose traffic exceeds the L2 of every device in the tables.
-
-    Smaller ones run from L2 in a benchmark loop and would flatter DRAM. Eager rows carry the
-    host's launch in ``launch_s``.
-    """
-    fits: Fits = defaultdict(dict)
-    for (name, tag), rows in sorted(groups.items()):
-        n_bytes, time_s = column(rows, "bytes"), column(rows, "time_us") * MICRO
-        pick = np.flatnonzero(n_bytes >= BEYOND_L2)
-        pick = pick[stratify(n_bytes[pick], np.random.default_rng(SEED))]
-        fits[name][tag] = fit_memory(n_bytes[pick], time_s[pick], gpus[name].bw_bytes_per_s)
-    return fits
+    x, sd = solve(
+        lambda x: weight * residual(x),
+        np.log([0.7, 10 * MICRO]), np.log([0.02, 0.1 * MICRO]), np.log([1.05, 300 * MICRO]),
+    )  # fmt: skip
+    return MemoryFit(
+        math.exp(x[0]), math.exp(x[1]), rows.eager, float(sd[0]),
+        robust_sd(residual(x)[rows.large] if rows.large.any() else residual(x)), len(rows),
+    )  # fmt: skip

@@ -1,12 +1,12 @@
 """Fit the shipped ``blind`` profile: the share of its datasheet that each class of op reaches.
 
-    python -m simcore.calibrate.op_fit OPS_DIR GPU_SPECS_CSV -o hardware_db/calibrations/blind.yaml
+    python -m simcore.calibrate.op_fit OPS_DIR -o hardware_db/calibrations/blind.yaml
 
 Reads measured op tables (gemm, conv, memory_bound, attention, collectives, each ``.csv.gz``) and
-fits them with the formulas of :mod:`simcore.physics.roofline`, so that the coefficients belong
-to those formulas. Every sampling step is seeded: the same tables give the same file. Nothing
-here reads a table of whole training steps. Figures that no op table gives stand in ``ASSUMED``
-(each with its reason), ``BACKWARD_RATIO``, ``HOST`` and ``HOST_BUSBW``.
+fits them with the formulas of :mod:`simcore.physics`, so that the coefficients belong to those
+formulas. Every sampling step is seeded: the same tables give the same file. Nothing here reads a
+table of whole training steps. Figures that no op table gives stand in ``ASSUMED`` (each with its
+reason), ``BACKWARD_RATIO``, ``HOST`` and ``HOST_BUSBW``.
 """
 
 from __future__ import annotations
@@ -14,303 +14,348 @@ from __future__ import annotations
 import argparse
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from simcore.base.units import GIGA, MEGA, MICRO
+from simcore.base.units import MICRO
 from simcore.calibrate.assumed import ASSUMED, BACKWARD_RATIO, HOST
-from simcore.calibrate.collective_fits import collectives, host_busbw
+from simcore.calibrate.clocks import ClockRatios, clock_ratios
+from simcore.calibrate.collective_fits import collective_section, curve_rows, host_busbw
+from simcore.calibrate.collective_rows import CollectiveCurve, read_collectives
 from simcore.calibrate.curve_fits import Array, robust_sd
-from simcore.calibrate.op_classes import Fits, fit_attention, fit_conv, fit_gemm, fit_memory_class
-from simcore.calibrate.op_tables import Gpu, Row, group_rows, read_gpus, read_rows
-from simcore.calibrate.pooling import figure, source_sd, summarise
-from simcore.calibrate.power import PowerFit, constant_left_out, fit_power, rms_log
-from simcore.calibrate.profile_yaml import to_yaml, used_sources
-from simcore.physics.roofline import power_limited_frac
-
-Entry: TypeAlias = dict[str, Any]
-Profile: TypeAlias = dict[str, Any]
-ELEMENTWISE: Final = frozenset(
-    {"add", "addu", "mul", "mulu", "div", "divu", "relu", "gelu", "tanh"}
+from simcore.calibrate.op_classes import KernelFit, MemoryFit, fit_kernels, fit_memory_class
+from simcore.calibrate.op_rows import Clock, OpBatch, read_op_rows
+from simcore.calibrate.op_tables import collection_of
+from simcore.calibrate.pooling import (
+    ENOUGH_ROWS,
+    Found,
+    Levels,
+    family_of,
+    figure,
+    levels,
+    mean_log,
 )
+from simcore.calibrate.power import constant_left_out, fit_power, rms_log
+from simcore.calibrate.profile_yaml import to_yaml, used_sources
+from simcore.engine.rates import attention_width
+from simcore.hardware.power import node_energy_frac, power_limited_frac
+from simcore.hardware.spec import GPUS, GpuSpec
+
+Profile: TypeAlias = dict[str, Any]
+OP_TABLES: Final = ("gemm", "conv", "memory_bound", "attention")
+
+#: Classes whose share of the peak a power cap shapes; their pooled figure follows tdp / peak.
+POWERED: Final[Mapping[str, str]] = {
+    "gemm_tensor16": "bf16", "gemm_tensor8": "fp8", "gemm_block8": "fp8", "gemm_simt32": "fp32",
+}  # fmt: skip
+#: Spread of a figure that nothing was measured to give one.
+ALONE_SD: Final = 0.15
+#: Fewer rows than ENOUGH_ROWS, mostly of one size, cannot tell how shapes matter: only the share
+#: is fitted, with these held (middles of the devices that were measured in full).
+HELD: Final[Mapping[str, Mapping[str, float]]] = {
+    "matmul": {"eff_memory": 0.75, "wave_frac": 0.1, "half_depth": 20.0},
+    "attention": {"eff_memory": 0.5, "wave_frac": 0.5, "half_depth": 100.0, "start_s": 12 * MICRO},
+}
 
 
-def sustained_over_burst(gemm: Iterable[Row]) -> dict[str, tuple[float, float, int]]:
-    """GPU -> (median time ratio, robust sd of its log, shapes): seconds-long runs over bursts.
+@dataclass(frozen=True)
+class OpFits:
+    """Fits of every class on every device; ``memory`` apart for eager rows and device times."""
 
-    Only pairs of one framework, of 10 GFLOP and more: kernels long enough to heat the device.
-    """
-    times: dict[str, dict[tuple[str, ...], list[float]]] = {
-        "graph_burst": defaultdict(list), "graph_sustained": defaultdict(list),
-    }  # fmt: skip
-    for row in gemm:
-        kept = times.get(row["timing"])
-        if kept is None or row["dtype"] != "bf16" or "/trtllm/" not in row["source"]:
-            continue
-        if 2.0 * float(row["m"]) * float(row["n"]) * float(row["k"]) < 10 * GIGA:
-            continue
-        kept[row["gpu"], row["m"], row["n"], row["k"]].append(float(row["time_us"]))
-    logs = defaultdict(list)
-    for shape, sustained in times["graph_sustained"].items():
-        if burst := times["graph_burst"].get(shape):
-            logs[shape[0]].append(math.log(float(np.median(sustained)) / float(np.median(burst))))
-    return {
-        gpu: (math.exp(float(np.median(v))), robust_sd(np.array(v)), len(v))
-        for gpu, v in sorted(logs.items())
-    }
+    kernels: Mapping[str, Mapping[str, KernelFit]]
+    memory: Mapping[str, Mapping[str, tuple[MemoryFit, ...]]]
+    backward: Mapping[str, Array]
+    collectives: Sequence[CollectiveCurve] = ()
 
 
-def backward_over_forward(rows: Iterable[Row]) -> dict[str, Array]:
-    """GPU -> ln(backward time / forward time) over attention shapes that have both."""
-    times: dict[str, dict[tuple[str, ...], float]] = {"fwd": {}, "bwd": {}}
-    for row in rows:
-        if row["timing"] == "derived_from_eff" and row["pass"] in times:
-            shape = ("gpu", "batch", "heads", "kv_heads", "seq_q", "head_dim", "kernel")
-            times[row["pass"]][tuple(row[c] for c in shape)] = float(row["time_us"])
-    logs = defaultdict(list)
-    for shape_key, bwd in times["bwd"].items():
-        if shape_key in times["fwd"]:
-            logs[shape_key[0]].append(math.log(bwd / times["fwd"][shape_key]))
-    return {gpu: np.array(v) for gpu, v in sorted(logs.items())}
-
-
-def _steady(row: Row) -> bool:
-    """GEMM rows whose times mean what the class says (see the notes in the written file)."""
-    return (
-        row["timing"] != "graph_sustained"
-        and "vllm" not in row["source"]  # weights left uninitialised: too fast
-        and not row["op"].startswith("grouped")
-        and not (row["gpu"] == "B200-SXM" and row["source"].startswith("SimuMax"))
-        and row["gpu"] != "Arc-Pro-B60"  # its only source is vLLM
+def usable(batch: OpBatch) -> bool:
+    """Whether a batch's times mean what its class says."""
+    vllm_weights = "vllm" in batch.source and batch.cls.startswith("gemm")
+    return not (
+        # Weights left uninitialised draw less power: too fast. Arc Pro B60 has no other source.
+        (vllm_weights and batch.gpu != "Arc-Pro-B60")
+        or (batch.source.startswith("LLMCompass") and batch.gpu != "MI210")  # eager, 20 rows
     )
 
 
-def _worst_shape(fits: Fits) -> float:
-    return float(np.median([f.resid_sd_log for by_tag in fits.values() for f in by_tag.values()]))
+def fit_ops(batches: Iterable[OpBatch], collectives: Sequence[CollectiveCurve] = ()) -> OpFits:
+    """Fit every class of kernel on every device of the rows."""
+    groups: dict[tuple[str, str], list[OpBatch]] = defaultdict(list)
+    batches = list(batches)
+    for batch in filter(usable, batches):
+        groups[batch.cls, batch.gpu].append(batch)
+    kernels: dict[str, dict[str, KernelFit]] = defaultdict(dict)
+    memory: dict[str, dict[str, tuple[MemoryFit, ...]]] = defaultdict(dict)
+    for (cls, gpu), rows in sorted(groups.items()):
+        spec = GPUS[gpu]
+        if rows[0].form == "memory":
+            found = (
+                fit_memory_class([b for b in rows if b.eager == eager], spec)
+                for eager in (True, False)
+                if any(b.eager == eager for b in rows)
+            )
+            if fits := tuple(f for f in found if f):
+                memory[cls][gpu] = fits
+            continue
+        width = attention_width(spec) if rows[0].form == "attention" else 0.0
+        held = HELD[rows[0].form] if sum(map(len, rows)) < ENOUGH_ROWS else None
+        fit = fit_kernels(rows, spec, fixed=held, half_width=width)
+        if fit:
+            kernels[cls][gpu] = fit
+    return OpFits(kernels, memory, backward_over_forward(batches), collectives)
 
 
-def build_profile(ops_dir: Path, specs: Path) -> Profile:
-    """Fit every class from the tables in ``ops_dir``; plain data, ready to be written."""
-    gpus = read_gpus(specs)
-    gemm = list(read_rows(ops_dir / "gemm.csv.gz"))
+def backward_over_forward(batches: Iterable[OpBatch]) -> dict[str, Array]:
+    """GPU -> ln(backward time / forward time) over attention shapes that have both."""
+    times: dict[str, dict[str, dict[tuple[float, ...], float]]] = {}
+    for b in batches:
+        if b.form == "attention" and b.clock == "derived":
+            shapes = zip(b.m, b.n, b.k, b.groups, b.time_s, strict=True)
+            mine = times.setdefault(b.gpu, {}).setdefault(b.op, {})
+            mine |= {(m, n, k, g): t for m, n, k, g, t in shapes}
+    return {
+        gpu: np.log([t / ops["attention"][s] for s, t in ops["attention_bwd"].items()
+                     if s in ops["attention"]])
+        for gpu, ops in sorted(times.items()) if {"attention", "attention_bwd"} <= ops.keys()
+    }  # fmt: skip
+
+
+def _found(fit: KernelFit, gpu: str, ratios: ClockRatios) -> Found:
+    """The device's figure at burst clocks, from those or else from what it holds for long."""
+    best: tuple[Clock, ...] = ("burst", "profiled", "sustained", "derived")
+    clock = next(c for c in best if c in fit.eff)
+    by_collection: dict[str, list[float]] = defaultdict(list)
+    for source, value in fit.eff[clock].items():
+        by_collection[collection_of(source)].append(value)
+    value = mean_log(mean_log(v) for v in by_collection.values())
+    if clock not in ("burst", "derived"):  # at which clocks derived figures arose is not told
+        value *= ratios.of(clock, gpu)
+    shared = fit.shared
+    beside = {
+        "memory": shared.eff_memory, "wave": shared.wave_frac, "depth": shared.half_depth,
+    }  # fmt: skip
+    if clock != "derived":  # without small shapes a start is a guess
+        beside["start"] = shared.start_s
+    return Found(value, tuple(by_collection), fit.n, beside)
+
+
+def _spread(fits: Mapping[str, KernelFit]) -> float:
+    """Between sources of one GPU, or half of what one shape strays."""
+    if not fits:
+        return ALONE_SD
+    squares, freedom = 0.0, 0
+    for fit in fits.values():
+        for by_source in fit.eff.values():
+            logs = np.log(list(by_source.values()))
+            squares += float(np.sum((logs - logs.mean()) ** 2))
+            freedom += len(logs) - 1
+    between = math.sqrt(squares / freedom) if freedom else 0.0
+    return max(between, 0.5 * float(np.median([f.resid_sd_log for f in fits.values()])))
+
+
+def profile_from(fits: OpFits, without: Collection[str] = ()) -> Profile:
+    """The profile as plain data, ready to be written; families ``without`` told nothing to it."""
     compute: Profile = {}
     memory: Profile = {}
-
-    tensor16 = fit_gemm(
-        group_rows(gemm, lambda r: r["dtype"] in ("bf16", "fp16") and _steady(r)),
-        gpus, lambda g: g.tensor16, 2, 2,
-    )  # fmt: skip
-    between_sources = source_sd(tensor16, lambda f: f.eff_compute)
-    own_sd = max(between_sources, 0.5 * _worst_shape(tensor16))
-    compute["gemm_tensor16"] = summarise(tensor16, gpus, lambda f: f.eff_compute, own_sd)
-    no_floor = {  # a floor that binds says nothing of memory
-        g: {t: f for t, f in by.items() if 0.56 < f.eff_memory < 0.99} for g, by in tensor16.items()
+    ratios = clock_ratios(fits.kernels, without)
+    found: dict[str, dict[str, Found]] = {}
+    for cls, by_gpu in sorted(fits.kernels.items()):
+        clocks = ratios["simt" if cls.endswith("32") else "tensor"]
+        found[cls] = {
+            g: _found(f, g, clocks) for g, f in by_gpu.items() if family_of(g) not in without
+        }
+        compute[cls] = levels(found[cls], _spread(by_gpu))
+    _flash(compute, found, _spread(fits.kernels.get("attention", {})) if found else 0.1)
+    for kind, cls in (("gemm", "gemm_tensor16"), ("attention", "attention")):
+        seen = {g: Found(f.beside["memory"], f.origins, f.n) for g, f in found.get(cls, {}).items()}
+        memory[kind] = levels(seen, 0.06 if kind == "gemm" else 0.2)
+    for cls, both in sorted(fits.memory.items()):
+        strays = [f.resid_sd_log for m in both.values() for f in m]
+        seen = {
+            g: Found(
+                mean_log(f.eff_memory for f in m), (_origin(m),), sum(f.n for f in m),
+                {"start": m[0].start_s} if m[0].eager else {},
+            )
+            for g, m in both.items() if family_of(g) not in without
+        }  # fmt: skip
+        memory[cls] = levels(seen, max(0.03, float(np.median(strays))))
+    profile: Profile = {
+        "compute_efficiency": {k: v for k, v in compute.items() if v},
+        "memory_efficiency": {k: v for k, v in memory.items() if v},
     }
-    no_floor = {g: by for g, by in no_floor.items() if by}
-    memory["gemm"] = summarise(
-        no_floor, gpus, lambda f: f.eff_memory, source_sd(no_floor, lambda f: f.eff_memory)
-    )
-
-    tensor8 = fit_gemm(
-        group_rows(gemm, lambda r: r["dtype"] == "fp8" and _steady(r)),
-        gpus,
-        lambda g: g.fp8,
-        1,
-        2,
-        3,
-    )
-    compute["gemm_tensor8"] = summarise(tensor8, gpus, lambda f: f.eff_compute, own_sd)
-
-    simt32 = fit_gemm(
-        group_rows(
-            gemm,
-            lambda r: r["dtype"] == "fp32" and "_test" in r["source"] and r["gpu"][:2] != "MI",
-        ),
-        gpus, lambda g: g.fp32, 4, 4,
-    )  # fmt: skip
-    compute["gemm_simt32"] = summarise(simt32, gpus, lambda f: f.eff_compute, _worst_shape(simt32))
-    matrix32 = fit_gemm(
-        group_rows(gemm, lambda r: r["dtype"] == "fp32" and r["gpu"][:2] == "MI"),
-        gpus, lambda g: 2.0 * g.fp32, 4, 4,
-    )  # fmt: skip
-    compute["gemm_matrix32"] = summarise(
-        matrix32, gpus, lambda f: f.eff_compute, _worst_shape(matrix32)
-    )
-
-    conv = fit_conv(group_rows(read_rows(ops_dir / "conv.csv.gz"), lambda _: True), gpus)
-    compute["conv_simt32"] = summarise(conv, gpus, lambda f: f.eff_compute, _worst_shape(conv))
-
-    attention_rows = list(read_rows(ops_dir / "attention.csv.gz"))
-    attention = fit_attention(
-        group_rows(
-            attention_rows,
-            lambda r: r["pass"] == "fwd" and r["timing"] == "graph_burst"
-            and r["gpu"] != "Arc-Pro-B60",
-        ),
-        gpus,
-    )  # fmt: skip
-    kernel_sd = max(source_sd(attention, lambda f: f.eff_compute), _worst_shape(attention))
-    compute["attention"] = summarise(attention, gpus, lambda f: f.eff_compute, kernel_sd)
-    memory["attention"] = summarise(attention, gpus, lambda f: f.eff_memory, kernel_sd)
-
-    memory_rows = list(read_rows(ops_dir / "memory_bound.csv.gz"))
-    eager = [r for r in memory_rows if r["source"].startswith("NeuSight")]
-    classes: dict[str, Fits] = {}
-    for kind, ops in (
-        ("elementwise", ELEMENTWISE), ("norm", frozenset({"ln"})),
-        ("softmax", frozenset({"softmax"})),
-    ):  # fmt: skip
-        classes[kind] = fit_memory_class(group_rows(eager, lambda r, ops=ops: r["op"] in ops), gpus)  # type: ignore[misc]
-        memory[kind] = summarise(
-            classes[kind], gpus, lambda f: f.eff_memory, max(_worst_shape(classes[kind]), 0.03)
-        )
-
-    profile: Profile = {"compute_efficiency": compute, "memory_efficiency": memory}
-    profile["power"] = _power(compute, gpus)
+    profile["power"] = _power(profile["compute_efficiency"])
     for (section, kind, level, key), (value, sd, note) in ASSUMED.items():
         leaf = figure(value, sd, "assumption", note=note)
         place = profile[section].setdefault(kind, {})
         if level == "pooled":
             place["pooled"] = leaf
-        else:
+        elif not (level == "by_family" and key in without):
             place.setdefault(level, {})[key] = leaf
-    compute["gemm_tf32"] = _as_tf32(compute["gemm_tensor16"])
-
-    ratios = backward_over_forward(attention_rows)
-    spread = float(np.std([np.median(v) for v in ratios.values()])) if len(ratios) > 1 else 0.1
-    everything = np.concatenate(list(ratios.values()))
-    backward: Profile = {
-        "attention": figure(
-            math.exp(float(np.mean([np.median(v) for v in ratios.values()]))),
-            math.hypot(spread, 0.5 * robust_sd(everything)), "simumax", everything.size,
-            note="flash attention; 2.5 times the FLOP, so the rest is efficiency",
-        )
-    }  # fmt: skip
-    for kind, (value, sd, note) in BACKWARD_RATIO.items():
-        backward[kind] = figure(value, sd, "neusight", note=note)
-    profile["backward_over_forward_time"] = backward
-
-    profile["clocks"] = _clocks(gemm)
-    profile["host"] = _host(tensor16, eager)
-    profile["collectives"] = collectives(ops_dir / "collectives.csv.gz", gpus)
+    profile["backward_over_forward_time"] = _backward(fits.backward)
+    profile["clocks"] = {
+        f"{unit}_{name}": table for unit, r in ratios.items() for name, table in r.section().items()
+    }
+    profile["host"] = _host(found.get("gemm_tensor16", {}), fits.memory)
     profile["host_busbw"] = host_busbw()
     return profile
 
 
-def _as_tf32(tensor16: Profile) -> Profile:
-    """TF32 has half the rate and about twice the energy a FLOP: the same relative limits."""
-
-    def widen(leaf: Entry) -> Entry:
-        return figure(leaf["value"], math.hypot(leaf["sd_log"], 0.08), "assumption")
-
-    copy: Profile = {
-        "pooled": widen(tensor16["pooled"])
-        | {"note": "no TF32 table: taken as gemm_tensor16, at half its peak and watts a FLOP/s x2"}
+def collective_profile(fits: OpFits, without: Collection[str] = ()) -> Profile:
+    """What is known of collectives inside one node: pooled fits, and the measured curves."""
+    return {
+        "collectives": collective_section(fits.collectives, without),
+        "curves": curve_rows(fits.collectives, without),
     }
-    for level in ("by_family", "by_gpu"):
-        copy[level] = {k: widen(leaf) for k, leaf in tensor16[level].items()}
-    return copy
 
 
-def _power(compute: Profile, gpus: Mapping[str, Gpu]) -> Profile:
-    """Power term of the tensor class, its test against constants, and what follows for Ada."""
-    eff = {g: leaf["value"] for g, leaf in compute["gemm_tensor16"]["by_gpu"].items()}
-    eff = {g: v for g, v in eff.items() if gpus[g].family != "CDNA"}
-    fit = fit_power(eff, gpus, lambda g: g.tensor16)
-    simt = {g: leaf["value"] for g, leaf in compute["gemm_simt32"]["by_gpu"].items()}
-    fit32 = fit_power(simt, gpus, lambda g: g.fp32)
-    # Ada has one measured device; its limit is what makes the curve pass through it.
-    l40s = gpus["L40S"]
-    share = min(eff["L40S"] / fit.unlimited, 0.999)
-    limit = (share**-4 - 1.0) ** 0.25 * l40s.tdp_w / l40s.tensor16
-    for name, spec, sd, note in (
-        ("A6000ada", gpus["RTX-6000-Ada"], 0.16, "L40S at 300 W instead of 350 W, same silicon"),
-        ("L4", gpus["L4"], 0.20, "L40S's watts a FLOP, at 72 W"),
+def _origin(fits: Sequence[MemoryFit]) -> str:
+    return "neusight" if fits[0].eager else "vidur"
+
+
+def _flash(compute: Profile, found: Mapping[str, Mapping[str, Found]], own_sd: float) -> None:
+    """Training's attention on devices where only an inference library's was measured.
+
+    Its share over that library's, where a device has both, carries over to the others.
+    """
+    flash, serving = found.get("attention", {}), found.get("attention_serving", {})
+    both = [math.log(flash[g].value / serving[g].value) for g in flash if g in serving]
+    if not both:
+        return
+    ratio = math.exp(float(np.mean(both)))
+    depth = {g: f.beside["depth"] for g, f in flash.items()}
+    middle = math.exp(float(np.median(np.log(list(depth.values())))))
+    carried = {
+        g: Found(f.value * ratio, f.origins, f.n, {**f.beside, "depth": middle})
+        for g, f in serving.items() if g not in flash
+    }  # fmt: skip
+    compute["attention"] = levels({**flash, **carried}, max(own_sd, 0.15))
+
+
+def _power(compute: Profile) -> Profile:
+    """Pooled figures that follow tdp / peak, their test against constants, and what Ada shows."""
+    section: Profile = {}
+    for cls, peak_name in POWERED.items():
+        if cls not in compute:
+            continue
+        eff = {
+            g: leaf["value"] for g, leaf in compute[cls]["by_gpu"].items()
+            if "CDNA" not in family_of(g)
+        }  # fmt: skip
+        if len({family_of(g) for g in eff}) < 4:
+            continue
+
+        def peak(spec: GpuSpec, name: str = peak_name) -> float:
+            return spec.peak(name) or math.nan  # type: ignore[arg-type]
+
+        fit = fit_power(eff, {g: GPUS[g] for g in eff}, peak)
+        left = rms_log(fit.left_out)
+        constant = rms_log(constant_left_out(eff))
+        section[cls] = {
+            "left_family_out_rms_log": {
+                "constant": float(f"{constant:.2g}"), "power_term": float(f"{left:.2g}"),
+            }
+        }  # fmt: skip
+        if left < constant:
+            found = figure(fit.unlimited, max(left, 0.1), "power-fit", len(eff))
+            limit = {"limit_j_per_flop": float(f"{fit.limit_j_per_flop:.3g}")}
+            compute[cls]["pooled"] |= found | limit
+            _mark_held(compute[cls], eff, peak, fit.limit_j_per_flop)
+        if cls == "gemm_tensor16" and "L40S" in eff:
+            _ada(compute[cls], fit.unlimited, eff["L40S"])
+    return section
+
+
+def _mark_held(
+    table: Levels, eff: Collection[str], peak: Callable[[GpuSpec], float], limit: float
+) -> None:
+    """Beside each family's figure: what power left its measured devices of their peaks."""
+    held: dict[str, list[float]] = defaultdict(list)
+    for gpu in eff:
+        spec = GPUS[gpu]
+        joules = limit * node_energy_frac(spec.node_nm)
+        held[family_of(gpu)].append(float(power_limited_frac(spec.tdp_w, peak(spec), joules)))
+    for family, shares in held.items():
+        table["by_family"][family]["held"] = float(f"{mean_log(shares):.3g}")
+
+
+def _ada(tensor16: Levels, unlimited: float, l40s_eff: float) -> None:
+    """Other Ada devices: the limit that makes the curve pass through the one measured."""
+    l40s = GPUS["L40S"]
+    share = min(l40s_eff / unlimited, 0.999)
+    limit = (share**-4 - 1.0) ** 0.25 * l40s.tdp_w / (l40s.peak("bf16") or math.nan)
+    for name, sd, note in (
+        ("A6000ada", 0.16, "L40S at 300 W instead of 350 W, same silicon"),
+        ("L4", 0.20, "L40S's watts a FLOP, at 72 W"),
     ):
-        scaled = fit.unlimited * float(power_limited_frac(spec.tdp_w, spec.tensor16, limit))
-        compute["gemm_tensor16"]["by_gpu"][name] = figure(scaled, sd, "power-fit", note=note)
-
-    def judged(constant: Mapping[str, tuple[float, float]], term: PowerFit) -> Profile:
-        return {
-            "constant": float(f"{rms_log(constant):.2g}"),
-            "power_term": float(f"{rms_log(term.left_out):.2g}"),
-        }
-
-    return {
-        "gemm_tensor16": {
-            "unlimited": figure(fit.unlimited, fit.resid_sd_log, "power-fit", len(eff)),
-            "limit_j_per_flop": {
-                "pooled": figure(fit.limit_j_per_flop, 0.5, "power-fit", len(eff)),
-                "Ada": figure(limit, 0.15, "power-fit", 1, "from L40S alone"),
-            },
-            "left_family_out_rms_log": judged(constant_left_out(eff, gpus), fit),
-        },
-        "gemm_simt32": {
-            "unlimited": figure(fit32.unlimited, fit32.resid_sd_log, "power-fit", len(simt)),
-            "limit_j_per_flop": {
-                "pooled": figure(fit32.limit_j_per_flop, 0.5, "power-fit", len(simt))
-            },
-            "left_family_out_rms_log": judged(constant_left_out(simt, gpus), fit32),
-        },
-    }
+        spec = GPUS[name]
+        scaled = unlimited * power_limited_frac(spec.tdp_w, spec.peak("bf16"), limit)
+        l40s_leaf = tensor16["by_gpu"]["L40S"]
+        same = {k: l40s_leaf[k] for k in ("memory", "start", "wave", "depth") if k in l40s_leaf}
+        tensor16["by_gpu"][name] = {
+            **figure(scaled, sd, "power-fit", note=note), **same,
+        }  # fmt: skip
 
 
-def _clocks(gemm: Iterable[Row]) -> Profile:
-    ratios = sustained_over_burst(gemm)
-    logs = np.log([r for r, _, _ in ratios.values()])
-    within = float(np.median([sd for _, sd, _ in ratios.values()]))
-    return {
-        "sustained_over_burst": {
-            "pooled": figure(
-                float(np.exp(logs.mean())), within, "sustained-fit", len(ratios),
-                "time ratio at the power cap; devices far below theirs may show none",
-            ),
-            "by_gpu": {
-                g: figure(r, sd, "sustained-fit", n) for g, (r, sd, n) in ratios.items()
-            },
-        }
-    }  # fmt: skip
+def _backward(ratios: Mapping[str, Array]) -> Profile:
+    backward: Profile = {}
+    if ratios:
+        spread = float(np.std([np.median(v) for v in ratios.values()])) if len(ratios) > 1 else 0.1
+        everything = np.concatenate(list(ratios.values()))
+        backward["attention"] = figure(
+            math.exp(float(np.mean([np.median(v) for v in ratios.values()]))),
+            math.hypot(spread, 0.5 * robust_sd(everything)), "simumax", everything.size,
+            note="flash attention; 2.5 times the FLOP, so the rest is efficiency",
+        )  # fmt: skip
+    for kind, (value, sd, note) in BACKWARD_RATIO.items():
+        backward[kind] = figure(value, sd, "neusight", note=note)
+    return backward
 
 
-def _host(tensor16: Fits, eager: Iterable[Row]) -> Profile:
-    starts = [
-        fit.launch_s
-        for by_tag in tensor16.values() for tag, fit in by_tag.items()
-        if tag.startswith("AIC") and fit.launch_s > 0.5 * MICRO
-    ]  # fmt: skip
-    floors = defaultdict(list)
-    for row in eager:
-        if float(row["bytes"]) < MEGA:
-            floors[row["gpu"]].append(float(row["time_us"]))
-    floor_us = [float(np.median(v)) for v in floors.values() if len(v) >= 10]
-    host: Profile = {
-        "kernel_start": figure(
-            f"{float(np.median(starts)) / MICRO:.3g} us", float(np.std(np.log(starts))), "aic",
+def _host(
+    tensor16: Mapping[str, Found], memory: Mapping[str, Mapping[str, tuple[MemoryFit, ...]]]
+) -> Profile:
+    starts = [f.beside["start"] for f in tensor16.values()
+              if "aic" in f.origins and f.beside.get("start", 0.0) > 0.5 * MICRO]  # fmt: skip
+    floors = [f.start_s for m in memory.get("elementwise", {}).values() for f in m if f.eager]
+    host: Profile = {}
+    if starts:
+        host["kernel_start"] = figure(
+            f"{float(np.median(starts)) / MICRO:.3g} us", robust_sd(np.log(starts)), "aic",
             len(starts), "on the device, inside a CUDA graph",
-        )
-    }  # fmt: skip
-    if floor_us:
+        )  # fmt: skip
+    if floors:
         host["eager_event_floor"] = figure(
-            f"{float(np.median(floor_us)):.3g} us", float(np.std(np.log(floor_us))), "neusight",
-            len(floor_us), "one small eager op between two events, host included",
+            f"{float(np.median(floors)) / MICRO:.3g} us", float(np.std(np.log(floors))), "neusight",
+            len(floors), "one small eager op between two events, host included",
         )  # fmt: skip
     for name, (value, sd, source, note) in HOST.items():
         host[name] = figure(value, sd, source, note=note)
     return host
 
 
+def read_fits(ops_dir: Path) -> OpFits:
+    """Fit every class from the tables in ``ops_dir``."""
+    batches = [b for name in OP_TABLES for b in read_op_rows(ops_dir / f"{name}.csv.gz").batches]
+    return fit_ops(batches, read_collectives(ops_dir / "collectives.csv.gz").curves)
+
+
 def main(argv: Sequence[str] | None = None) -> None:
-    """Command line: fit and write the profile."""
+    """Command line: fit and write the profile, and the collectives beside it."""
     parser = argparse.ArgumentParser(prog="python -m simcore.calibrate.op_fit", description=__doc__)
     parser.add_argument("ops_dir", type=Path, help="folder of the measured op tables (*.csv.gz)")
-    parser.add_argument("gpu_specs", type=Path, help="datasheet table (CSV)")
     parser.add_argument("-o", "--output", type=Path, required=True)
     args = parser.parse_args(argv)
-    profile = build_profile(args.ops_dir, args.gpu_specs)
-    args.output.write_text(to_yaml(profile, used_sources(profile)), encoding="utf-8")
+    fits = read_fits(args.ops_dir)
+    beside = args.output.with_name("collectives.yaml")
+    for path, name, profile in (
+        (args.output, "blind", profile_from(fits)),
+        (beside, "collectives", collective_profile(fits)),
+    ):
+        path.write_text(to_yaml(profile, used_sources(profile), name), encoding="utf-8")
 
 
 if __name__ == "__main__":

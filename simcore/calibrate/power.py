@@ -11,14 +11,17 @@ import numpy as np
 
 from simcore.base.units import TERA
 from simcore.calibrate.curve_fits import EFF_MAX, Array, solve
-from simcore.calibrate.op_tables import Gpu
-from simcore.calibrate.pooling import mean_log
-from simcore.physics.roofline import power_limited_frac
+from simcore.calibrate.pooling import family_of, mean_log
+from simcore.hardware.power import node_energy_frac, power_limited_frac
+from simcore.hardware.spec import GpuSpec
 
 
 @dataclass(frozen=True, slots=True)
 class PowerFit:
-    """``eff = unlimited · power_limited_frac(tdp, peak, limit · node)`` and what it explains."""
+    """``eff = unlimited · power_limited_frac(tdp, peak, limit · node)`` and what it explains.
+
+    ``limit_j_per_flop`` is that of 16 nm; ``node`` scales it (hardware.power).
+    """
 
     unlimited: float
     limit_j_per_flop: float
@@ -38,21 +41,21 @@ def _fit_power(watts: Array, peak: Array, eff: Array) -> tuple[float, float]:
 
 def fit_power(
     eff: Mapping[str, float],
-    gpus: Mapping[str, Gpu],
-    peak: Callable[[Gpu], float],
-    scale: Callable[[Gpu], float] = lambda _: 1.0,
+    gpus: Mapping[str, GpuSpec],
+    peak: Callable[[GpuSpec], float],
+    family: Callable[[str], str] = family_of,
 ) -> PowerFit:
     """Fit efficiencies against tdp/peak, and predict each family from the others."""
     names = sorted(eff)
-    # A smaller node needs less energy a FLOP: dividing the watts' need is dividing by scale.
-    watts = np.array([gpus[g].tdp_w / scale(gpus[g]) for g in names])
+    # A smaller node needs less energy a FLOP: dividing the watts' need is dividing by its share.
+    watts = np.array([gpus[g].tdp_w / node_energy_frac(gpus[g].node_nm) for g in names])
     peaks = np.array([peak(gpus[g]) for g in names])
     value = np.array([eff[g] for g in names])
-    family = np.array([gpus[g].family for g in names])
+    families = np.array([family(g) for g in names])
     unlimited, limit = _fit_power(watts, peaks, value)
     left_out: dict[str, tuple[float, float]] = {}
-    for out in sorted(set(family)):
-        keep = family != out
+    for out in sorted(set(families)):
+        keep = families != out
         u, w0 = _fit_power(watts[keep], peaks[keep], value[keep])
         guess = u * power_limited_frac(watts, peaks, w0)
         left_out |= {
@@ -63,15 +66,15 @@ def fit_power(
 
 
 def constant_left_out(
-    eff: Mapping[str, float], gpus: Mapping[str, Gpu]
+    eff: Mapping[str, float], family: Callable[[str], str] = family_of
 ) -> dict[str, tuple[float, float]]:
     """Each GPU predicted by the median over the other families' means."""
     out = {}
     for g in sorted(eff):
         others: dict[str, list[float]] = defaultdict(list)
         for x, value in eff.items():
-            if gpus[x].family != gpus[g].family:
-                others[gpus[x].family].append(value)
+            if family(x) != family(g):
+                others[family(x)].append(value)
         guess = float(np.median([mean_log(v) for v in others.values()]))
         out[g] = (eff[g], guess)
     return out

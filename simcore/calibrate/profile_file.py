@@ -8,7 +8,7 @@ from typing import Any, Final
 from simcore.base.units import MIB, MICRO
 from simcore.calibrate.atomic import write_text
 from simcore.calibrate.machine_record import dumped
-from simcore.hardware.profile import Calibration
+from simcore.hardware.calibrations import Calibration
 
 HEAD: Final = """\
 # What one machine reaches of its record, from `simcore calibrate` (docs/calibration.md).

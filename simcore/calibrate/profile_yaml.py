@@ -17,34 +17,42 @@ A value comes with sd_log, the standard deviation of its logarithm; n counts row
 in by_family and pooled. Look a figure up by GPU, then by family, then pooled. Families are
 architectures, but Ampere-GA100 and Blackwell (GB100) stand apart from the graphics chips, and
 half-rate (GeForce: fp16_acc16 above fp16) goes before the architecture.
-Left out: vLLM's rows (uninitialised weights), grouped products, Arc Pro B60 (vLLM only).""",
+Left out: vLLM's products (uninitialised weights) where another source exists, grouped products.""",
     "compute_efficiency": """Share of the dense datasheet peak at burst clocks, in
-launch + sqrt(tc^2 + tm^2), tc = flop / (value * peak * tile_fill).
-  gemm_tensor16  bf16 and fp16, fp32 accumulate      gemm_tensor8  fp8, quantising its activations
-  gemm_simt32    fp32 on vector units                gemm_tf32     no table: as gemm_tensor16
-  gemm_matrix32  fp32 on CDNA's matrix units, against twice its vector peak
-  conv_simt32    3x3 stride 1, Winograd included; conv_tensor16 and conv_tf32: no table
-  attention      flash, forward; causal FLOP halved; against the 16-bit peak""",
+start + sqrt(tc^2 + tm^2), tc = flop / (value * peak * fill), tm = bytes / (memory * bandwidth);
+fill from tiles, with the last wave counted by `wave` and the depth ramp k / (k + depth)
+(simcore/physics/fill.py). A pooled limit_j_per_flop (of 16 nm) makes the pooled value a share of
+what the power cap leaves.
+  gemm_tensor16  bf16 and fp16, fp32 accumulate    gemm_tensor8, _block8, _tensor4  fp8, blockwise
+  fp8 and nvfp4, after kernels that cast the input  gemm_simt32  fp32 on vector units (TF32: as
+  gemm_tensor16)                                    gemm_matrix32  fp32 on CDNA's matrix units
+  conv_simt32    3x3 stride 1, Winograd included    conv_tensor16, conv_tf32  no table
+  attention      flash, forward; causal FLOP halved; against the 16-bit peak
+  attention_serving, _encoder, _encoder_odd  an inference library's: copies of its inputs into a
+  cache included, an encoder's, the same with head dimensions that 16 does not divide""",
     "memory_efficiency": """Share of the datasheet bandwidth: tm = bytes / (value * bandwidth), with
-the traffic of unfused kernels. attention's takes up what short sequences lose, not DRAM traffic.
-Of fp32 eager kernels; gemm's from the tensor fits.""",
+the traffic of unfused kernels; start is the floor of one call (eager: the host's). Of fp32 eager
+kernels; gemm's and attention's from the fits above; _serving: kernels of inference servers.""",
     "backward_over_forward_time": """Measured ratios of time, not of FLOP or bytes.""",
-    "power": """eff = unlimited * (1 + (w0/w)^4)^(-1/4) with w = tdp/peak and w0 = limit_j_per_flop.
-left_family_out_rms_log: error of ln(eff) when each family is predicted from the others.""",
-    "clocks": """Time of kernels repeated for seconds over the same kernels in short bursts.
-Training runs sustained.""",
+    "power": """Error of ln(eff) when each family is predicted from the others, by a constant and by
+eff = unlimited * (1 + (w0/w)^4)^(-1/4) with w = tdp/peak and w0 = limit_j_per_flop * node^0.8.""",
+    "clocks": """Time of kernels repeated for seconds over the same kernels in short bursts
+(training runs sustained), of kernels under a profiler, and of a training simulator's table
+(derived). tensor: matrix units; simt: vector units.""",
     "host": """Launch path: what the device and the host spend on a kernel beside its work.""",
-    "collectives": """Inside one node: latency + S/B + ramp * sqrt(latency * S/B), S = message bytes
-(all-gather: the gathered output), B = bus_frac * link / bus factor, the factor 2(n-1)/n for
-all_reduce and (n-1)/n for the others; keys below the collective are ranks. link is one way: the
-device's NVLink, or PCIe x16 (31.5 GB/s generation 4, 63 generation 5). bus_frac is the fit's
-asymptote; above 1 the switch itself reduces (NVLS).""",
     "host_busbw": """All-reduce bus bandwidth of real hosts, large messages; keys are ranks.
 host_memory: no peer-to-peer, so through host memory.""",
+    "collectives": """Inside one node, for groups that were not measured: latency + S/B + ramp *
+sqrt(latency * S/B), S = message bytes (all-gather: the gathered output), B = value * link / bus
+factor, the factor 2(n-1)/n for all_reduce and (n-1)/n for the others; keys below the collective are
+ranks. link is one way: the device's NVLink or its PCIe port. Above 1 the switch itself reduces.""",
+    "curves": """What was measured: message bytes and microseconds, interpolated in logarithms.""",
 }
 
 
 def _scalar(value: object) -> str:
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_scalar, value)) + "]"
     if isinstance(value, str):
         plain = value and not set(value) & set(":#{}[],&*'\"|>%@`") and not value[0].isspace()
         return value if plain else '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
@@ -55,10 +63,10 @@ def _flow(leaf: Mapping[str, Any]) -> str:
     return "{" + ", ".join(f"{k}: {_scalar(v)}" for k, v in leaf.items()) + "}"
 
 
-def to_yaml(profile: Profile, sources: Mapping[str, str]) -> str:
+def to_yaml(profile: Profile, sources: Mapping[str, str], name: str = "blind") -> str:
     """YAML 1.2 text: one leaf a line, a comment above each section."""
-    lines = [f"# {text}" for text in COMMENTS[""].splitlines()]
-    lines += ["name: blind", "sources:"]
+    lines = [f"# {text}" for text in COMMENTS[""].splitlines()] if name == "blind" else []
+    lines += [f"name: {name}", "sources:"]
     lines += [f"  {key}: {_scalar(text)}" for key, text in sources.items()]
 
     def walk(node: Mapping[Any, Any], depth: int) -> None:
@@ -76,8 +84,7 @@ def to_yaml(profile: Profile, sources: Mapping[str, str]) -> str:
     for section, item in profile.items():
         lines.append("")
         lines += [f"# {text}" for text in COMMENTS.get(section, "").splitlines()]
-        lines.append(f"{section}:")
-        walk(item, 1)
+        walk({section: item}, 0)
     return "\n".join(lines) + "\n"
 
 

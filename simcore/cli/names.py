@@ -75,7 +75,7 @@ def _optimizers() -> Iterable[str]:
 
 
 def _calibrations() -> Iterable[str]:
-    from simcore.hardware.profile import CALIBRATIONS
+    from simcore.hardware.calibrations import CALIBRATIONS
 
     return (n for n in CALIBRATIONS.names() if n != "runtime")
 

@@ -36,10 +36,23 @@ def validate(
         Path | None,
         typer.Option("--plot", metavar="FILE", help="Predicted against measured (.svg or .png)."),
     ] = None,
+    refit: Annotated[
+        str | None,
+        typer.Option(
+            "--refit",
+            metavar="WHAT",
+            help="ops: fit anew from the FILEs, without the shapes (or the shapes and the "
+            "family) judged: shapes, family.",
+        ),
+    ] = None,
+    bad_rows: Annotated[
+        str, typer.Option("--bad-rows", metavar="HOW", help="ops: skip (and name them) or refuse.")
+    ] = "skip",
 ) -> None:
     """Predict measured runs and say how far off the predictions are.
 
-    `simcore validate ops FILE...` holds the op models against measured kernels instead.
+    `simcore validate ops FILE...` holds the op models against measured kernels, collectives
+    inside a node and passes of whole models instead.
     """
     from simcore.base.errors import InvalidConfig
 
@@ -53,6 +66,14 @@ def validate(
         problems += plot_problems("--plot", plot)
         if ops:
             problems.append("--plot is for measured runs, not for ops")
+    for name, value, choices in (
+        ("refit", refit, ("shapes", "family")),
+        ("bad-rows", bad_rows, ("skip", "refuse")),
+    ):
+        if value is not None and value not in choices:
+            problems.append(f"--{name} is {' or '.join(choices)}, not {value!r}")
+    if not ops and (refit is not None or bad_rows != "skip"):
+        problems.append("--refit and --bad-rows are for `simcore validate ops`")
     problems += [f"no such file: {str(f)!r}" for f in files if not f.is_file()]
     if problems:
         raise InvalidConfig(problems)
@@ -60,7 +81,7 @@ def validate(
     from simcore import api
 
     if ops:
-        found = api.validate_ops(files)
+        found = api.validate_ops(files, refit=refit, bad_rows=bad_rows)  # type: ignore[arg-type]
         if as_json:
             from simcore.report.jsonout import dumps, finite
 

@@ -14,7 +14,7 @@ from simcore.base.arrays import NDArray
 from simcore.engine.points import Points
 from simcore.engine.rates import ClassRates
 from simcore.physics.collectives import Group, collective_time_s
-from simcore.physics.roofline import tile_fill
+from simcore.physics.fill import attention_fill, matmul_fill
 from simcore.step.kernels import KernelTable
 from simcore.step.parallel import PARALLELISMS
 from simcore.step.program import Program
@@ -64,15 +64,27 @@ def phase_seconds(
     memory_s = n_bytes / rates.bytes_per_s[table.kind][:, None]
     compute_s = table.flop[:, None] * batch / rates.flop_per_s[table.kind][:, None]
     if rates.sm_count:
-        matrix = table.flop > 0
-        fill = tile_fill(
-            narrow(table.m[matrix]),
-            narrow(table.n[matrix]),
-            narrow(table.k[matrix]),
-            narrow(table.groups[matrix]),
-            rates.sm_count,
-        )
-        compute_s[matrix] /= fill
+        geometry = (table.m, table.n, table.k, table.groups)
+
+        def shape(rows: NDArray[np.intp]) -> dict[str, Array | float]:
+            kind = table.kind[rows]
+            return {
+                "sm_count": rates.sm_count,
+                "wave_frac": rates.wave_frac[kind][:, None],
+                "half_depth": rates.half_depth[kind][:, None],
+            }
+
+        def sizes(rows: NDArray[np.intp]) -> tuple[Array, Array, Array, Array]:
+            m, n, k, groups = (narrow(a[rows]) for a in geometry)
+            return m, n, k, groups
+
+        if table.matrix.size:
+            rows = table.matrix
+            compute_s[rows] /= matmul_fill(*sizes(rows), **shape(rows))
+        if table.attention.size:
+            rows, width = table.attention, rates.half_width
+            compute_s[rows] /= attention_fill(*sizes(rows), half_width=width, **shape(rows))
+    compute_s[table.attention_bwd] /= rates.attention_bwd_frac
     start = (table.launches * table.count * rates.kernel_start_s)[:, None]
     weighted = table.count[:, None]
     # count scales the square root: count^2 inside costs nothing extra.

@@ -12,7 +12,8 @@ from simcore.hardware.cluster import NodeGroup, link_named
 from simcore.hardware.paths import port_share
 from simcore.hardware.profile import HOST_CPU, Profile
 from simcore.hardware.spec import GpuSpec, PeakName
-from simcore.step.kernels import KINDS
+from simcore.physics.fill import EXP_PER_SM_CLOCK, softmax_width
+from simcore.step.kernels import COMPUTE_KINDS, KINDS
 from simcore.strategy.precision import Precision
 
 Array = NDArray[np.float64]
@@ -31,6 +32,10 @@ class ClassRates:
     flop_per_s: Array
     bytes_per_s: Array
     update_bytes_per_s: float
+    wave_frac: Array
+    half_depth: Array
+    half_width: float
+    attention_bwd_frac: float
     sm_count: float
     kernel_start_s: float
     host_issue_s: float
@@ -62,21 +67,33 @@ def peak_for(gpu: GpuSpec, precision: Precision) -> tuple[PeakName, float, str]:
     raise InvalidConfig([f"{gpu.name} cannot run {precision.name}: it has peaks for {known}"])
 
 
+def attention_width(gpu: GpuSpec) -> float:
+    """Head dimension [elements] whose products last as long as the scores' exponentials."""
+    peak = gpu.peak("bf16") or gpu.peak("fp16")
+    if not peak or gpu.sm_count is None:
+        return 0.0
+    # Without a clock: fp32 peak of 128 lanes an SM.
+    clock = gpu.boost_clock.value if gpu.boost_clock else 0.0
+    clock = clock or (gpu.peak("fp32") or 0.0) / (256.0 * gpu.sm_count.value)
+    rate = gpu.exp_per_sm_clock.value if gpu.exp_per_sm_clock else EXP_PER_SM_CLOCK
+    return softmax_width(peak, gpu.sm_count.value, clock, rate) if clock else 0.0
+
+
 def class_rates(group: NodeGroup, precision: Precision, profile: Profile) -> ClassRates:
     """Rates of one group's devices under a precision and an efficiency profile."""
     gpu, node = group.gpu, group.node
     peak_name, peak, note = peak_for(gpu, precision)
     notes = [note] if note else []
-    flop, rate = np.ones(len(KINDS)), np.empty(len(KINDS))
+    flop, rate = np.full(len(KINDS), np.inf), np.empty(len(KINDS))
+    wave, depth = np.zeros(len(KINDS)), np.zeros(len(KINDS))
     for i, kind in enumerate(KINDS):
         rate[i] = gpu.memory_bw.value * profile.memory_efficiency(kind, gpu).value
-        if kind == "attention" and peak_name in ("fp8", "fp4"):
-            wide = gpu.peak("bf16") or peak  # recipes keep attention in 16 bit
-            flop[i] = wide * profile.compute_efficiency(kind, "bf16", gpu).value
-        elif kind in ("gemm", "conv", "attention"):
-            flop[i] = peak * profile.compute_efficiency(kind, peak_name, gpu).value
-        else:
-            flop[i] = np.inf
+        if kind in COMPUTE_KINDS:
+            name, top = peak_name, peak
+            if kind == "attention" and peak_name in ("fp8", "fp4"):
+                name, top = "bf16", gpu.peak("bf16") or peak  # recipes keep it in 16 bit
+            flop[i] = top * profile.compute_efficiency(kind, name, gpu).value
+            wave[i], depth[i] = profile.kernel_shape(kind, name, gpu)
     # Ranks on the cores of one host share caches and memory; measured on it, else none.
     compute_share, memory_share = profile.shared_rate(gpu, group.gpus_per_node)
     flop, rate = flop * compute_share, rate * memory_share
@@ -93,6 +110,10 @@ def class_rates(group: NodeGroup, precision: Precision, profile: Profile) -> Cla
         update_bytes_per_s=gpu.memory_bw.value
         * profile.memory_efficiency("update", gpu).value
         * memory_share,
+        wave_frac=wave,
+        half_depth=depth,
+        half_width=attention_width(gpu) if peak_name not in ("fp32", "fp64") else 0.0,
+        attention_bwd_frac=profile.attention_backward_frac(gpu).value,
         sm_count=gpu.sm_count.value if gpu.sm_count else 0.0,
         kernel_start_s=profile.kernel_start_s(gpu).value,
         host_issue_s=profile.host_issue_s(gpu).value,

@@ -13,6 +13,19 @@ from pydantic import BeforeValidator, Field
 
 from simcore.base.figures import Part
 from simcore.base.units import parse_quantity
+from simcore.hardware.spec import PeakName
+
+
+def own_class(kind: str, peak: PeakName) -> str:
+    """The class that a kind of kernel at a peak has among a device's own figures."""
+    unit = _UNITS.get(peak, "tensor16")
+    return "attention" if kind == "attention" and unit == "tensor16" else f"{kind}_{unit}"
+
+
+_UNITS: dict[PeakName, str] = {
+    "fp32": "simt32", "fp64": "simt32", "tf32": "tf32", "fp8": "tensor8", "int8": "tensor8",
+    "fp4": "tensor4",
+}  # fmt: skip
 
 
 def _seconds(raw: object) -> object:
@@ -91,6 +104,11 @@ class MeasuredDevice(Part):
     contention: tuple[Contention, ...] = ()
     link: MeasuredLink | None = None
     overlap: Overlap | None = None
+
+    @property
+    def timed_attention(self) -> bool:
+        """Whether attention's figures hold both passes."""
+        return any(key.startswith("attention") for key in self.compute_efficiency)
 
     def overlay(self, tables: Mapping[str, Any], source: str) -> dict[str, Any]:
         """The blind tables with this device's own figures in their ``by_gpu`` sections."""

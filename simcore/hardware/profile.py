@@ -6,39 +6,23 @@ the answer says which, and how uncertain it is. Calibrated multipliers come on t
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import hypot
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field
-
-from simcore.base.database import (
-    Database,
-    Record,
-    check_record,
-    fold_name,
-    parse_shipped,
-    read_yaml,
-    shipped_root,
-)
-from simcore.base.errors import DataError, InvalidConfig, UnknownName
-from simcore.base.figures import Part
+from simcore.base.database import read_yaml, shipped_root
+from simcore.base.errors import InvalidConfig
 from simcore.base.units import Dimension, parse_quantity
-from simcore.base.untrusted import untrusted_yaml
+from simcore.hardware.calibrations import CalibratedKnob, Calibration, Knob, calibration_named
 from simcore.hardware.cluster import ClusterSpec
-from simcore.hardware.measured import MeasuredDevice
+from simcore.hardware.measured import MeasuredDevice, own_class
 from simcore.hardware.paths import Route, cluster_paths
+from simcore.hardware.power import node_energy_frac, power_limited_frac
+from simcore.hardware.profile_file import efficiencies, sources_of, text_of
 from simcore.hardware.spec import GpuSpec, PeakName
-
-CalibratedKnob = Literal["compute", "memory", "host", "intra", "inter", "loader", "overlap"]
-
-
-#: A spread of more than e**3 says nothing at all.
-MAX_SD_LOG = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,51 +34,37 @@ class Estimate:
     source: str
 
 
-class Knob(Part):
-    """A fitted multiplier on what the blind profile says, for what it names.
+@dataclass(frozen=True, slots=True)
+class ClassFigures:
+    """What a class of kernel reaches on a device, and how its shapes matter.
 
-    Empty ``gpu``, ``node`` and ``link`` mean everywhere.
+    ``start_s`` of one call; ``memory`` share of the bandwidth, ``wave_frac`` and ``half_depth``
+    of :func:`simcore.physics.fill.matmul_fill`. ``level``: whose figures these are.
     """
 
-    knob: CalibratedKnob
-    value: float = Field(ge=1e-3, le=1e3)  # beyond a thousand times it is a mistake
-    sd_log: float = Field(ge=0.0, le=MAX_SD_LOG)
-    gpu: str = ""
-    node: str = ""
-    link: str = ""
-    workload: str = ""
-    prior_sd_log: float | None = Field(default=None, ge=0.0, le=MAX_SD_LOG)
+    share: Estimate
+    level: Level
+    memory: float
+    start_s: float
+    wave_frac: float
+    half_depth: float
 
 
-class Calibration(Record):
-    """Fitted multipliers with their provenance (``hardware_db/calibrations``).
-
-    ``measured`` holds a device's own figures, where it was benchmarked; ``conditions`` what it was
-    measured under (date, versions, clocks).
-    """
-
-    origin: str
-    rows: int = Field(ge=0)
-    residual_sd_log: float = Field(ge=0.0, le=MAX_SD_LOG)
-    leave_one_out_mape_frac: float | None = None
-    knobs: tuple[Knob, ...]
-    measured: MeasuredDevice | None = None
-    conditions: dict[str, str] = Field(default_factory=dict)
-
-
-CALIBRATIONS: Database[Calibration] = Database(
-    "calibration", "hardware_db/calibrations", Calibration
-)
-
-#: Files of the same folder that every profile is made of.
-NOT_CALIBRATIONS = ("blind", "runtime")
-
-#: Tensor-core work runs at sustained clocks; vector and memory work is far from the power cap.
-_SUSTAINED = ("gemm_tensor16", "gemm_tensor8", "gemm_tf32", "attention")
+#: Products run at sustained clocks; memory-bound work is far from the power cap.
+_SUSTAINED = ("gemm_tensor16", "gemm_tensor8", "gemm_tensor4", "attention", "gemm_simt32")
 _PEAK_CLASS: dict[PeakName, str] = {
-    "fp32": "simt32", "tf32": "tf32", "fp16": "tensor16", "bf16": "tensor16",
-    "fp8": "tensor8", "fp64": "simt32", "int8": "tensor8", "fp4": "tensor8",
+    "fp32": "simt32", "tf32": "tensor16", "fp16": "tensor16", "bf16": "tensor16",
+    "fp8": "tensor8", "fp64": "simt32", "int8": "tensor8", "fp4": "tensor4",
 }  # fmt: skip
+#: No table times TF32. It has half the 16-bit rate at about twice the energy a FLOP: the same
+#: share, a little less sure.
+TF32_SD_LOG = 0.08
+#: Peaks that a class's power limit refers to.
+_POWER_PEAKS: dict[str, tuple[PeakName, ...]] = {
+    "gemm_tensor16": ("bf16", "fp16"), "gemm_tensor8": ("fp8",), "gemm_block8": ("fp8",),
+    "gemm_simt32": ("fp32",),
+}  # fmt: skip
+Level = Literal["own", "family", "pooled"]
 
 
 def families_of(gpu: GpuSpec) -> tuple[str, ...]:
@@ -116,6 +86,10 @@ def families_of(gpu: GpuSpec) -> tuple[str, ...]:
 
 #: Architecture of records that stand for a host's own cores; no table has any of them.
 HOST_CPU = "CPU"
+#: FLOP of flash attention's backward over its forward: five products for two.
+ATTENTION_BACKWARD_FLOP = 2.5
+#: Share of the bandwidth where a class has none of its own.
+MEMORY_FRAC = 0.75
 #: GA100 is made in TSMC N7, the graphics chips of its generation in Samsung 8N.
 GA100_PROCESS_NM = 7
 
@@ -139,20 +113,80 @@ class Profile:
         number = parse_quantity(value, dimension) if dimension and text else float(value)
         return Estimate(number, float(entry.get("sd_log", 0.0)), str(entry.get("source", "")))
 
-    def _for(
+    def _pick(
         self, table: Mapping[str, Any], gpu: GpuSpec, dimension: Dimension | None = None
-    ) -> Estimate:
+    ) -> tuple[Mapping[str, Any], Estimate, Level]:
+        """The entry that answers for a device, its figure, and whose it is."""
         own = (table.get("by_gpu") or {}).get(gpu.name)
         if own is not None:
             found = self._leaf(own, dimension)
-            return Estimate(found.value, found.sd_log, f"{gpu.name} ({found.source})")
+            told = Estimate(found.value, found.sd_log, f"{gpu.name} ({found.source})")
+            return own, told, "own"
         for family in families_of(gpu):
             entry = (table.get("by_family") or {}).get(family)
             if entry is not None:
                 found = self._leaf(entry, dimension)
-                return Estimate(found.value, found.sd_log, f"family {family} ({found.source})")
+                told = Estimate(found.value, found.sd_log, f"family {family} ({found.source})")
+                return entry, told, "family"
         found = self._leaf(table["pooled"], dimension)
-        return Estimate(found.value, found.sd_log, f"all GPUs ({found.source})")
+        told = Estimate(found.value, found.sd_log, f"all GPUs ({found.source})")
+        return table["pooled"], told, "pooled"
+
+    def _for(
+        self, table: Mapping[str, Any], gpu: GpuSpec, dimension: Dimension | None = None
+    ) -> Estimate:
+        return self._pick(table, gpu, dimension)[1]
+
+    def class_figures(self, cls: str, gpu: GpuSpec) -> ClassFigures:
+        """Figures of a class of the profile's file at burst clocks. Raises KeyError for none."""
+        key = ("class", cls, gpu.name)
+        if key not in self._seen:
+            tables = self._tables(gpu)
+            compute = tables["compute_efficiency"].get(cls)
+            table = compute or tables["memory_efficiency"].get(cls)
+            if table is None:
+                raise KeyError(f"the profile {self.name} has no figures for {cls}")
+            entry, share, level = self._pick(table, gpu)
+            limit = table.get("pooled", {}).get("limit_j_per_flop")
+            # Without a board power or a process in the record the limit is not known to bind.
+            known = gpu.tdp is not None and gpu.process_nm is not None
+            if limit and known and level != "own" and cls in _POWER_PEAKS:
+                # A relative's figure holds at its own power; "held" is what that left of the peak.
+                held = self._held_frac(cls, float(limit), gpu) / float(entry.get("held", 1.0))
+                share = Estimate(
+                    share.value * held, share.sd_log,
+                    f"{share.source} x {held:.3g} for {gpu.tdp_w:.0f} W",
+                )  # fmt: skip
+            start = entry.get("start")
+            self._seen[key] = ClassFigures(
+                share=share,
+                level=level,
+                memory=float(entry.get("memory", MEMORY_FRAC)),
+                start_s=parse_quantity(start, "seconds") if start else 0.0,
+                wave_frac=float(entry.get("wave", 0.0)),
+                half_depth=float(entry.get("depth", 0.0)),
+            )
+        result: ClassFigures = self._seen[key]
+        return result
+
+    def _held_frac(self, cls: str, limit_j_per_flop: float, gpu: GpuSpec) -> float:
+        """Share of its peak that a device's power leaves to a class of products."""
+        peak = next((p for p in map(gpu.peak, _POWER_PEAKS[cls]) if p), 0.0)
+        joules = limit_j_per_flop * node_energy_frac(gpu.node_nm)
+        return float(power_limited_frac(gpu.tdp_w, peak, joules))
+
+    def clock_ratio(self, cls: str, clock: str, gpu: GpuSpec) -> Estimate:
+        """Time over that at burst clocks; ``clock``: burst, sustained, profiled or derived.
+
+        Derived times count as bursts where a device has no burst to compare them with.
+        """
+        clocks = self._tables(gpu)["clocks"]
+        unit = "simt" if cls.endswith("32") else "tensor"
+        asked = clocks.get(f"{unit}_{clock}_over_burst") or {}
+        unpaired = clock == "derived" and gpu.name not in (asked.get("by_gpu") or {})
+        if clock == "burst" or unpaired:
+            return Estimate(1.0, 0.0, "burst clocks")
+        return self._for(asked or clocks[f"{unit}_sustained_over_burst"], gpu)
 
     def _scaled(self, base: Estimate, knob: CalibratedKnob, **where: str) -> Estimate:
         value, sd, source = base.value, base.sd_log, base.source
@@ -173,16 +207,13 @@ class Profile:
         """
         key = (kind, peak, gpu.name, sustained)
         if key not in self._seen:
-            tables = self._tables(gpu)["compute_efficiency"]
-            unit = _PEAK_CLASS[peak]
-            name = "attention" if kind == "attention" and unit != "simt32" else f"{kind}_{unit}"
-            own_conv = kind == "conv" and gpu.name in ((tables.get(name) or {}).get("by_gpu") or {})
-            as_gemm = kind == "conv" and unit != "simt32" and not own_conv
-            own = f"gemm_{unit}" if as_gemm or name not in tables else name
-            found = self._for(tables[own], gpu)
-            if own == "gemm_simt32" and "CDNA" in families_of(gpu):
-                # fp32 products run on the matrix units there, at twice the vector peak.
-                found = self._for(tables["gemm_matrix32"], gpu)
+            own, as_gemm = self._class_of(kind, peak, gpu)
+            found = self.class_figures(own, gpu).share
+            if kind == "conv" and own == "gemm_simt32":
+                found = self._with_winograd(found, gpu)
+            if peak == "tf32" and not own.endswith("tf32"):
+                found = replace(found, sd_log=hypot(found.sd_log, TF32_SD_LOG))
+            if own == "gemm_matrix32":
                 found = Estimate(2.0 * found.value, found.sd_log, f"2 x {found.source}")
             if as_gemm:
                 share = self._leaf(self.runtime["conv_share_of_gemm"])
@@ -191,12 +222,10 @@ class Profile:
                     hypot(found.sd_log, share.sd_log),
                     f"{found.source} x {share.value:g} for convolutions ({share.source})",
                 )
-            if (
-                sustained
-                and (own in _SUSTAINED or own_conv)
-                and "half-rate" not in families_of(gpu)
-            ):
-                clocks = self._for(self._tables(gpu)["clocks"]["sustained_over_burst"], gpu)
+            # Half the rate leaves matrix units far from the power cap; vector units not.
+            spared = "half-rate" in families_of(gpu) and own != "gemm_simt32"
+            if sustained and own in _SUSTAINED and not spared:
+                clocks = self.clock_ratio(own, "sustained", gpu)
                 found = Estimate(
                     found.value / clocks.value,
                     hypot(found.sd_log, clocks.sd_log),
@@ -205,6 +234,48 @@ class Profile:
             self._seen[key] = self._scaled(found, "compute", gpu=gpu.name)
         result: Estimate = self._seen[key]
         return result
+
+    def _class_of(self, kind: str, peak: PeakName, gpu: GpuSpec) -> tuple[str, bool]:
+        """Class of a kind of kernel at a peak, and whether it stands in for convolutions."""
+        unit = _PEAK_CLASS[peak]
+        if (measured := self.own(gpu)) is not None:
+            name = own_class(kind, peak)
+            if name in measured.compute_efficiency:
+                return name, False
+        if kind == "attention" and unit != "simt32":
+            return "attention", False
+        as_gemm = kind == "conv" and unit != "simt32"
+        name = f"gemm_{unit}"
+        if name == "gemm_simt32" and "CDNA" in families_of(gpu):
+            # fp32 products run on the matrix units there, at twice the vector peak.
+            name = "gemm_matrix32"
+        return name, as_gemm
+
+    def _with_winograd(self, products: Estimate, gpu: GpuSpec) -> Estimate:
+        """fp32 convolutions: some by Winograd, as the table times them, the rest as products."""
+        if "conv_simt32" not in self._tables(gpu)["compute_efficiency"]:
+            return products
+        fast = self.class_figures("conv_simt32", gpu).share
+        part = self._leaf(self.runtime["winograd_frac"])
+        value = 1.0 / (part.value / fast.value + (1.0 - part.value) / products.value)
+        told = f"{products.source}; {part.value:g} of convolutions by Winograd ({part.source})"
+        return Estimate(value, hypot(products.sd_log, part.value * fast.sd_log), told)
+
+    def attention_backward_frac(self, gpu: GpuSpec) -> Estimate:
+        """Share of forward's rate that backward of flash attention reaches (2.5 times the FLOP)."""
+        measured = self.own(gpu)
+        if measured is not None and measured.timed_attention:
+            return Estimate(1.0, 0.0, f"both passes timed ({self.origin})")
+        table = self._tables(gpu).get("backward_over_forward_time", {})
+        if "attention" not in table:
+            return Estimate(1.0, 0.0, "not measured")
+        found = self._leaf(table["attention"])
+        return Estimate(ATTENTION_BACKWARD_FLOP / found.value, found.sd_log, found.source)
+
+    def kernel_shape(self, kind: str, peak: PeakName, gpu: GpuSpec) -> tuple[float, float]:
+        """(``wave_frac``, ``half_depth``) of a kind of kernel: how its shapes fill the device."""
+        figures = self.class_figures(self._class_of(kind, peak, gpu)[0], gpu)
+        return figures.wave_frac, figures.half_depth
 
     def memory_efficiency(self, kind: str, gpu: GpuSpec) -> Estimate:
         """Share of the datasheet's memory bandwidth that kernels of a kind reach.
@@ -225,7 +296,7 @@ class Profile:
     def sources(self) -> dict[str, str]:
         """Source keys of the profile's files, spelt out (for explanations; parses a file once)."""
         if "sources" not in self._seen:
-            known = {**_sources(_text(self.efficiency_file)), **self.runtime["sources"]}
+            known = {**sources_of(text_of(self.efficiency_file)), **self.runtime["sources"]}
             self._seen["sources"] = {str(k): str(v) for k, v in known.items()}
         found: dict[str, str] = self._seen["sources"]
         return found
@@ -236,7 +307,7 @@ class Profile:
 
     def _tables(self, gpu: GpuSpec) -> Mapping[str, Any]:
         names = (gpu.name, *families_of(gpu))
-        tables = _efficiencies(_text(self.efficiency_file), names, self.efficiency_file)
+        tables = efficiencies(text_of(self.efficiency_file), names, self.efficiency_file)
         if (own := self.own(gpu)) is not None:
             key = ("own", gpu.name)
             if key not in self._seen:
@@ -419,74 +490,3 @@ def profile_of(record: Calibration) -> Profile:
     return blind.with_knobs(
         record.knobs, record.name, record.origin, record.residual_sd_log, record.measured
     )
-
-
-def read_calibration(text: str, file: str) -> Calibration:
-    """A calibration from text that nobody vouches for; ``file`` is what errors name.
-
-    Raises DataError with the line.
-    """
-    return check_record(untrusted_yaml(text, file), Calibration, text, file)
-
-
-def calibration_names() -> list[str]:
-    """Names that ``load_profile`` takes besides files."""
-    return [n for n in CALIBRATIONS.names() if n not in NOT_CALIBRATIONS]
-
-
-def calibration_named(name: str) -> Calibration:
-    """A calibration by name or file. Raises UnknownName or DataError."""
-    path = Path(name)
-    if path.suffix in (".yaml", ".yml"):
-        if not path.is_file():
-            raise DataError("no such calibration file", file=path)
-        from simcore.base.database import load_record
-
-        return load_record(path, Calibration)
-    known = calibration_names()
-    if fold_name(name) not in map(fold_name, known):
-        raise UnknownName("calibration", name, known, "(or a .yaml file)")
-    return CALIBRATIONS[name]
-
-
-#: What predictions read of the efficiency file; the engine has its own collective formulas.
-_SECTION = re.compile(
-    r"^(?:compute_efficiency|memory_efficiency|clocks|host):\n(?:[ #].*\n|\n)*", re.MULTILINE
-)
-_SOURCES = re.compile(r"^sources:\n(?:[ #].*\n|\n)*", re.MULTILINE)
-#: One device's or family's line in a by_gpu or by_family table.
-_ENTRY = re.compile(r"^      (\S+): \{.*\n", re.MULTILINE)
-
-
-def _sources(text: str) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = parse_shipped(_SOURCES.findall(text)[0])["sources"]
-    return found
-
-
-@lru_cache(maxsize=8)
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except OSError as err:
-        raise DataError(f"cannot be read: {err.strerror}", file=path) from None
-
-
-@lru_cache(maxsize=256)
-def _efficiencies(text: str, names: tuple[str, ...], path: Path) -> Mapping[str, Any]:
-    """The efficiency tables with the lines of ``names`` only: a tenth of the file to parse."""
-    wanted = "".join(_SECTION.findall(text))
-    wanted = _ENTRY.sub(lambda m: m[0] if m[1].strip("'\"") in names else "", wanted)
-    try:
-        data = parse_shipped(wanted)
-    except Exception as err:
-        problem = (str(err).splitlines() or [""])[0]
-        raise DataError(f"not valid YAML: {problem}", file=path) from None
-    if not isinstance(data, dict):
-        raise DataError("must be a mapping", file=path)
-    return data
-
-
-__all__ = [
-    "CALIBRATIONS", "Calibration", "Estimate", "Knob", "Profile",
-    "calibration_named", "families_of", "load_profile", "profile_of",
-]  # fmt: skip

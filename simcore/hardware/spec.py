@@ -7,6 +7,7 @@ card holds 48 GiB), bandwidths are decimal and per direction.
 
 from __future__ import annotations
 
+from math import nan
 from typing import Literal
 
 from pydantic import Field
@@ -54,6 +55,9 @@ class GpuSpec(Sourced):
     )
     sm_count: Count | None = None
     boost_clock: Hertz | None = None
+    exp_per_sm_clock: Count | None = Field(
+        default=None, description="exponentials of an SM and clock, where not the usual 16"
+    )
     peak_flop_per_s: dict[PeakName, FlopRate] = Field(min_length=1)
     memory_size: Bytes
     memory_visible: Bytes | None = Field(
@@ -74,6 +78,16 @@ class GpuSpec(Sourced):
         """Dense peak [FLOP/s], or None where the device has no such unit."""
         figure = self.peak_flop_per_s.get(name)
         return figure.value if figure else None
+
+    @property
+    def tdp_w(self) -> float:
+        """Board power [W]; not a number where nobody states it (a measured record)."""
+        return self.tdp.value if self.tdp else nan
+
+    @property
+    def node_nm(self) -> float:
+        """Foundry node [nm]; not a number where nobody states it."""
+        return self.process_nm or nan
 
     @property
     def usable_memory_bytes(self) -> float:

@@ -9,6 +9,8 @@ from simcore.report.tables import table
 from simcore.report.words import figure, percent
 
 _FIGURES = ("mape_frac", "median_abs_frac", "median_bias_frac", "p90_abs_frac", "coverage80_frac")
+#: Reasons for skipped rows that the text names.
+SKIPS_SHOWN = 12
 _HEAD = ("n", "MAPE", "median", "bias", "P90", "in 80 %")
 
 
@@ -98,10 +100,27 @@ def render_verdict(result: dict[str, Any], worst: int | None = None) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _ops_summary(lines: list[dict[str, Any]]) -> str:
+    cells = [
+        [
+            " ".join(filter(None, (f["class"], f["dtype"]))), f["profile"], str(f["gpus"]),
+            str(f["n"]), _share(f["mape_frac"]), _share(f["median_bias_frac"]),
+        ]
+        for f in lines
+    ]  # fmt: skip
+    head = ["mean over GPUs", "figures", "GPUs", "n", "MAPE", "bias"]
+    return table(head, cells, right=range(2, 6))
+
+
 def render_ops(result: dict[str, Any], worst: int | None) -> str:
-    """Errors of the op models: by kind, then by GPU, op and dtype, the largest shapes beside."""
-    lines = [f"{result['rows']} rows, {result['simulated']} predicted"]
-    lines += [f"  skipped {n}: {why}" for why, n in list(result["skipped"].items())[:8]]
+    """Errors of the op models: own and blind by class, then by kind, by GPU, op and dtype."""
+    told = f" (fitted anew without the {result['refit']} judged)" if result.get("refit") else ""
+    lines = [f"{result['rows']} rows, {result['simulated']} predicted{told}"]
+    skipped = list(result["skipped"].items())
+    lines += [f"  skipped {n}: {why}" for why, n in skipped[:SKIPS_SHOWN]]
+    if len(skipped) > SKIPS_SHOWN:
+        lines.append(f"  and {len(skipped) - SKIPS_SHOWN} more reasons: --json has them all")
+    lines += ["", _ops_summary(result["summary"])]
     figures = ("mape_frac", "median_bias_frac", "p90_abs_frac")
     head = ["", "n", "MAPE", "bias", "P90", "large", "MAPE", "bias", "P90"]
     for part in ("kinds", "groups"):
@@ -110,7 +129,7 @@ def render_ops(result: dict[str, Any], worst: int | None) -> str:
             found = sorted(found, key=lambda g: -g[1]["mape_frac"])[:worst]
         rows = [
             [
-                name,
+                name if scores["profile"] == "own" or part == "kinds" else f"{name} *",
                 *(
                     cell
                     for score in (scores, scores["large"])
@@ -120,4 +139,5 @@ def render_ops(result: dict[str, Any], worst: int | None) -> str:
             for name, scores in found
         ]
         lines += ["", table(head, rows, right=range(1, 9))]
+    lines += ["", "* blind: by figures of the device's family or of all GPUs"]
     return "\n".join(lines) + "\n"

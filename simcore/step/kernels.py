@@ -25,7 +25,8 @@ class KernelTable:
     """Distinct kernels of each phase and how often they run there; all arrays [K] or [K, 2].
 
     Affine columns are (fixed, per sample). ``phase_start`` [P] indexes the first kernel of each
-    phase, for ``np.add.reduceat``.
+    phase, for ``np.add.reduceat``; ``matrix`` and ``attention`` index products of either form,
+    ``attention_bwd`` attention's of backward.
     """
 
     kind: NDArray[np.intp]
@@ -41,6 +42,9 @@ class KernelTable:
     phase_start: NDArray[np.intp]
     n_phases: int
     launches_per_phase: Array
+    matrix: NDArray[np.intp]
+    attention: NDArray[np.intp]
+    attention_bwd: NDArray[np.intp]
 
 
 def _row(kernel: Kernel, precision: Precision) -> tuple[float, ...]:
@@ -69,6 +73,7 @@ def kernel_table(workload: Workload, precision: Precision) -> KernelTable:
     def kernels(ops: tuple[Op, ...], backward: bool) -> list[Kernel]:
         return [k for op in ops for k in (op.bwd if backward else op.fwd)]
 
+    n_blocks = len(workload.blocks)
     phases = [kernels(b.ops, False) for b in workload.blocks]
     phases += [kernels(b.ops, True) for b in workload.blocks]
     phases += [kernels(f.ops, False) for f in workload.frozen]
@@ -76,7 +81,8 @@ def kernel_table(workload: Workload, precision: Precision) -> KernelTable:
     counts: list[float] = []
     starts: list[int] = []
     nothing = _row(Kernel(kind="copy", launches=0.0), precision)
-    for phase in phases:
+    backward: list[bool] = []
+    for index, phase in enumerate(phases):
         starts.append(len(rows))
         distinct: dict[tuple[float, ...], float] = {}
         for kernel in phase:
@@ -85,9 +91,11 @@ def kernel_table(workload: Workload, precision: Precision) -> KernelTable:
         for row, count in (distinct or {nothing: 0.0}).items():
             rows.append(row)
             counts.append(count)
+            backward.append(n_blocks <= index < 2 * n_blocks)
     table = np.array(rows)
     count_array = np.array(counts)
     start_array = np.array(starts)
+    attends = table[:, 0] == KINDS.index("attention")
     return KernelTable(
         kind=table[:, 0].astype(np.intp),
         flop=table[:, 1],
@@ -102,4 +110,7 @@ def kernel_table(workload: Workload, precision: Precision) -> KernelTable:
         phase_start=start_array,
         n_phases=len(phases),
         launches_per_phase=np.add.reduceat(count_array * table[:, 12], start_array),
+        matrix=np.flatnonzero((table[:, 1] > 0) & ~attends),
+        attention=np.flatnonzero((table[:, 1] > 0) & attends),
+        attention_bwd=np.flatnonzero((table[:, 1] > 0) & attends & np.array(backward)),
     )

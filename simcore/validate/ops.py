@@ -1,118 +1,293 @@
-"""The op models held against measured op tables: errors by GPU and op.
+"""The op models held against measured op tables: errors by GPU and op, own and blind apart.
 
 simcore validate ops FILE…
 """
 
 from __future__ import annotations
 
+import tempfile
+import zlib
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 
 from simcore.base.arrays import NDArray
-from simcore.base.errors import SimcoreError
-from simcore.hardware.profile import Profile, load_profile
+from simcore.base.errors import DataError, SimcoreError
+from simcore.base.units import MIB
+from simcore.calibrate.collective_rows import (
+    CollectiveCurve,
+    collective_rows,
+    is_collective_table,
+)
+from simcore.calibrate.op_model import OpFigures, op_time_s
+from simcore.calibrate.op_rows import OpBatch, OpRows, is_op_table, op_rows
+from simcore.calibrate.op_tables import OnBad, read_table
+from simcore.engine.rates import attention_width
+from simcore.hardware.profile import Level, Profile, load_profile
 from simcore.hardware.spec import GPUS, GpuSpec
-from simcore.physics.roofline import kernel_time_s, tile_fill
-from simcore.validate.op_rows import OpRow, read_op_rows
+from simcore.validate.collectives import CollectiveProfile, load_collectives
+from simcore.validate.end_to_end import (
+    ModelPass,
+    is_end_to_end_table,
+    model_passes,
+    pass_errors,
+)
 
-Array = NDArray[np.float64]
+Array: TypeAlias = NDArray[np.float64]
+Refit: TypeAlias = Literal["shapes", "family"]
+
+#: Share of the shapes that a refit does not see, chosen by a hash of the shape, the same on
+#: every device.
+HELD_OUT_OF_TEN: Final = 3
+#: Large collectives: past the sizes where latency rules.
+LARGE_MESSAGE: Final = 64 * MIB
 
 
 @dataclass(frozen=True)
 class OpErrors:
-    """Predicted over measured minus one for rows of one GPU, op and dtype; arrays [rows]."""
+    """Predicted over measured minus one for rows of one GPU, op and dtype; arrays [rows].
+
+    ``level``: whose figures predicted them.
+    """
 
     gpu: str
     op: str
     dtype: str
     kind: str
+    level: Level
     large: NDArray[np.bool_]
     error_frac: Array
 
 
-def predict_op_s(rows: Sequence[OpRow], gpu: GpuSpec, profile: Profile) -> Array:
-    """Seconds of rows of one GPU, kind, peak and timing."""
-    first = rows[0]
+def op_figures(batch: OpBatch, gpu: GpuSpec, profile: Profile) -> tuple[OpFigures, Level]:
+    """What a profile says of a batch's class, at the clocks and with the start it was timed at.
 
-    def column(get: Callable[[OpRow], float]) -> Array:
-        return np.array([get(r) for r in rows])
-
-    eager = profile.eager_floor_s(gpu).value
-    start = eager if first.eager else profile.kernel_start_s(gpu).value
-    bandwidth = gpu.memory_bw.value
-    eff_memory = profile.memory_efficiency(first.kind, gpu).value
-    n_bytes = column(lambda r: r.n_bytes)
-    if not first.flop:
-        return start + n_bytes / (eff_memory * bandwidth)
-    peak = gpu.peak(first.peak)
-    if peak is None:
-        raise KeyError(f"{gpu.name} has no {first.peak} peak")
-    fill = tile_fill(
-        column(lambda r: r.m),
-        column(lambda r: r.n),
-        column(lambda r: r.k),
-        column(lambda r: r.groups),
-        gpu.sm_count.value if gpu.sm_count else 1.0,
+    Raises KeyError where the profile has nothing for the class.
+    """
+    if batch.form == "memory":
+        found = profile.class_figures(batch.cls, gpu)
+        device = profile.kernel_start_s(gpu).value
+        start = (found.start_s or profile.eager_floor_s(gpu).value) if batch.eager else device
+        return OpFigures(1.0, found.share.value, start), found.level
+    found = profile.class_figures(batch.cls, gpu)
+    clock = profile.clock_ratio(batch.cls, batch.clock, gpu).value
+    figures = OpFigures(
+        eff_compute=found.share.value / clock,
+        eff_memory=found.memory,
+        start_s=found.start_s or profile.kernel_start_s(gpu).value,
+        wave_frac=found.wave_frac,
+        half_depth=found.half_depth,
+        half_width=attention_width(gpu) if batch.form == "attention" else 0.0,
     )
-    efficiency = profile.compute_efficiency(
-        first.kind, first.peak, gpu, sustained=first.sustained
-    ).value
-    return kernel_time_s(
-        column(lambda r: r.flop), n_bytes, peak, bandwidth, efficiency, eff_memory, fill, start
-    )
+    return figures, found.level
 
 
-def judge_ops(paths: Sequence[Path], profile: Profile | None = None) -> dict[str, object]:
+def batch_errors(batch: OpBatch, profile: Profile) -> OpErrors:
+    """Errors of one batch. Raises KeyError as :func:`op_figures`."""
+    gpu = GPUS[batch.gpu]
+    figures, level = op_figures(batch, gpu, profile)
+    error = op_time_s(batch, gpu, figures) / batch.time_s - 1.0
+    return OpErrors(batch.gpu, batch.op, batch.dtype, batch.kind, level, batch.large, error)
+
+
+def held_out(batch: OpBatch) -> NDArray[np.bool_]:
+    """Rows that a refit does not see, by their shape alone."""
+    shapes = zip(batch.m, batch.n, batch.k, batch.groups, batch.n_bytes, strict=True)
+    return np.array([
+        zlib.crc32(" ".join(f"{v:.6g}" for v in shape).encode()) % 10 < HELD_OUT_OF_TEN
+        for shape in shapes
+    ], dtype=bool)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Tables:
+    """What the files hold, by what judges it."""
+
+    ops: OpRows
+    curves: tuple[CollectiveCurve, ...]
+    models: tuple[ModelPass, ...]
+    n_rows: int
+    skipped: Counter[str]
+    problems: tuple[str, ...]
+
+
+def _read(paths: Sequence[Path], on_bad: OnBad) -> _Tables:
+    ops, curves, models = OpRows((), 0), list[CollectiveCurve](), list[ModelPass]()
+    n_rows, skipped, problems = 0, Counter[str](), list[str]()
+    for path in paths:
+        table = read_table(path)
+        if is_end_to_end_table(table):
+            found = model_passes(table, on_bad)
+            models += found.passes
+            n_rows += found.n_rows
+            skipped += found.skipped
+            problems += found.problems
+        elif is_collective_table(table):
+            rows = collective_rows(table, on_bad)
+            curves += rows.curves
+            n_rows += rows.n_rows
+            skipped += rows.skipped
+            problems += rows.problems
+        elif is_op_table(table):
+            ops += op_rows(table, on_bad)
+        else:
+            raise DataError(
+                "is no op table: it needs gpu, time_us and an op's sizes, or a collective's, "
+                "or a whole model's time_ms",
+                file=path,
+            )
+    return _Tables(
+        ops, tuple(curves), tuple(models), n_rows + ops.n_rows, skipped + ops.skipped,
+        (*problems, *ops.problems),
+    )  # fmt: skip
+
+
+def _errors(
+    batches: Iterable[OpBatch], profile_of: Callable[[str], Profile], skipped: Counter[str]
+) -> list[OpErrors]:
+    parts = []
+    for batch in batches:
+        try:
+            parts.append(batch_errors(batch, profile_of(batch.gpu)))
+        except (SimcoreError, KeyError) as err:
+            skipped[str(err.args[0]) if err.args else str(err)] += len(batch)
+    return parts
+
+
+def judge_ops(
+    paths: Sequence[Path],
+    profile: Profile | None = None,
+    *,
+    refit: Refit | None = None,
+    on_bad: OnBad = "skip",
+) -> dict[str, object]:
     """The contract of ``simcore validate ops --json``.
 
     ``groups`` by gpu, op and dtype and ``kinds`` by kind hold ``n``, ``mape_frac``,
-    ``median_bias_frac`` and ``p90_abs_frac``, and under ``large`` the same over large shapes.
+    ``median_bias_frac`` and ``p90_abs_frac``, under ``large`` the same over large shapes, and
+    ``profile``: own, family or pooled, whose figures predicted them. ``summary``: by kind and
+    dtype the mean over GPUs, ``own`` and ``blind`` apart.
+
+    ``refit`` judges figures fitted anew from these files: ``shapes`` from seven tenths of the
+    shapes, judged on the others; ``family`` besides without the family of the device judged.
+    ``on_bad``: rows that are no measurement are skipped (and named) or refused.
     """
     profile = profile or load_profile()
-    skipped: Counter[str] = Counter()
-    batches: dict[tuple[object, ...], list[OpRow]] = {}
-    n_rows = 0
-    for path in paths:
-        for row in read_op_rows(path):
-            n_rows += 1
-            if isinstance(row, str):
-                skipped[row] += 1
-                continue
-            key = (
-                row.gpu,
-                row.op,
-                row.dtype,
-                row.kind,
-                row.peak,
-                row.eager,
-                row.sustained,
-                row.flop > 0,
-            )
-            batches.setdefault(key, []).append(row)
-    parts: list[OpErrors] = []
-    for rows in batches.values():
-        first = rows[0]
-        try:
-            predicted = predict_op_s(rows, GPUS[first.gpu], profile)
-        except (SimcoreError, KeyError) as err:
-            skipped[str(err.args[0]) if err.args else str(err)] += len(rows)
-            continue
-        measured = np.array([r.measured_s for r in rows])
-        large = np.array([r.large for r in rows])
-        parts.append(
-            OpErrors(first.gpu, first.op, first.dtype, first.kind, large, predicted / measured - 1)
-        )
+    tables = _read(paths, on_bad)
+    skipped = tables.skipped
+    collectives = load_collectives()
+    batches = list(tables.ops.batches)
+    profile_of: Callable[[str], Profile] = lambda _: profile  # noqa: E731
+    curves: Sequence[CollectiveCurve] = tables.curves
+    comm_of: Callable[[str], CollectiveProfile] = lambda _: collectives  # noqa: E731
+    with tempfile.TemporaryDirectory() as folder:
+        if refit:
+            refitted = _refit(batches, curves, profile, refit, Path(folder))
+            profile_of, comm_of = refitted
+            batches = [b.take(held_out(b)) for b in batches]
+            batches = [b for b in batches if len(b)]
+            curves = [_keep(c, _comm_held_out(c)) for c in curves]
+        parts = _errors(batches, profile_of, skipped)
+        parts += _comm_errors(curves, comm_of, skipped)
+        parts += _model_errors(tables.models, profile_of, skipped)
     return {
-        "rows": n_rows,
+        "rows": tables.n_rows,
         "simulated": sum(len(p.error_frac) for p in parts),
+        "refit": refit,
         "skipped": dict(skipped),
+        "bad_rows": list(tables.problems),
+        "summary": _summary(parts, refit),
         "groups": _by(parts, "gpu", "op", "dtype"),
         "kinds": _by(parts, "kind"),
     }
+
+
+def _keep(curve: CollectiveCurve, rows: NDArray[np.bool_]) -> CollectiveCurve:
+    return replace(curve, n_bytes=curve.n_bytes[rows], time_s=curve.time_s[rows])
+
+
+def _comm_held_out(curve: CollectiveCurve) -> NDArray[np.bool_]:
+    return np.array([zlib.crc32(f"{s:.6g}".encode()) % 10 < HELD_OUT_OF_TEN
+                     for s in curve.n_bytes], dtype=bool)  # fmt: skip
+
+
+def _refit(
+    batches: Sequence[OpBatch],
+    curves: Sequence[CollectiveCurve],
+    profile: Profile,
+    refit: Refit,
+    folder: Path,
+) -> tuple[Callable[[str], Profile], Callable[[str], CollectiveProfile]]:
+    """Profiles fitted to the shapes that are not held out, one for each family left out."""
+    from simcore.calibrate.op_fit import collective_profile, fit_ops, profile_from
+    from simcore.calibrate.pooling import family_of
+    from simcore.calibrate.profile_yaml import to_yaml, used_sources
+
+    seen = [b.take(~held_out(b)) for b in batches]
+    fits = fit_ops((b for b in seen if len(b)), [_keep(c, ~_comm_held_out(c)) for c in curves])
+    ops: dict[str, Profile] = {}
+    comm: dict[str, CollectiveProfile] = {}
+
+    def left_out(gpu: str) -> str:
+        return family_of(gpu) if refit == "family" else ""
+
+    def profile_of(gpu: str) -> Profile:
+        out = left_out(gpu)
+        if out not in ops:
+            data = profile_from(fits, {out} if out else ())
+            file = folder / f"without-{out or 'nothing'}.yaml"
+            file.write_text(to_yaml(data, used_sources(data)), encoding="utf-8")
+            ops[out] = Profile(
+                name=f"refit {out}", origin="refit", efficiency_file=file, runtime=profile.runtime
+            )
+        return ops[out]
+
+    def comm_of(gpu: str) -> CollectiveProfile:
+        out = left_out(gpu)
+        if out not in comm:
+            comm[out] = CollectiveProfile(collective_profile(fits, {out} if out else ()))
+        return comm[out]
+
+    return profile_of, comm_of
+
+
+def _comm_errors(
+    curves: Iterable[CollectiveCurve],
+    comm_of: Callable[[str], CollectiveProfile],
+    skipped: Counter[str],
+) -> list[OpErrors]:
+    parts = []
+    for curve in curves:
+        if not len(curve.n_bytes):
+            continue
+        try:
+            time_s, level = comm_of(curve.gpu).time_s(curve)
+        except KeyError as err:
+            skipped[str(err.args[0])] += len(curve.n_bytes)
+            continue
+        dtype = "int8" if curve.op.endswith("_int8") else "float"
+        op = f"{curve.op.removesuffix('_int8')} x{curve.ranks}"
+        large = curve.n_bytes >= LARGE_MESSAGE
+        parts.append(
+            OpErrors(curve.gpu, op, dtype, "collective", level, large, time_s / curve.time_s - 1.0)
+        )
+    return parts
+
+
+def _model_errors(
+    passes: tuple[ModelPass, ...], profile_of: Callable[[str], Profile], skipped: Counter[str]
+) -> list[OpErrors]:
+    return [
+        OpErrors(
+            one.gpu, f"{one.model} {'train' if one.train else 'inference'}", "fp32", "model",
+            level, np.ones(1, bool), np.array([error]),
+        )
+        for one, level, error in pass_errors(passes, profile_of, skipped)
+    ]  # fmt: skip
 
 
 def _by(parts: Sequence[OpErrors], *keys: str) -> dict[str, dict[str, object]]:
@@ -120,7 +295,11 @@ def _by(parts: Sequence[OpErrors], *keys: str) -> dict[str, dict[str, object]]:
     for part in parts:
         found.setdefault(tuple(getattr(part, k) for k in keys), []).append(part)
     return {
-        " ".join(values): {**dict(zip(keys, values, strict=True)), **_scores(mine)}
+        " ".join(values): {
+            **dict(zip(keys, values, strict=True)),
+            "profile": "+".join(sorted({p.level for p in mine})),
+            **_scores(mine),
+        }
         for values, mine in sorted(found.items())
     }
 
@@ -131,7 +310,7 @@ def _scores(parts: Sequence[OpErrors]) -> dict[str, object]:
     return {**_score(errors), "large": _score(errors[large])}
 
 
-def _score(errors: Array) -> dict[str, float | int | None]:
+def _score(errors: Array) -> dict[str, Any]:
     if not len(errors):
         return {"n": 0, "mape_frac": None, "median_bias_frac": None, "p90_abs_frac": None}
     size = np.abs(errors)
@@ -141,3 +320,35 @@ def _score(errors: Array) -> dict[str, float | int | None]:
         "median_bias_frac": float(np.median(errors)),
         "p90_abs_frac": float(np.quantile(size, 0.9)),
     }
+
+
+_NAMES: Final[Mapping[str, str]] = {
+    "gemm": "products of 1 GFLOP and more", "attention": "attention of 5 GFLOP and more",
+    "conv": "convolutions of 1 GFLOP and more", "elementwise": "memory-bound, 32 MB and more",
+    "norm": "memory-bound, 32 MB and more", "softmax": "memory-bound, 32 MB and more",
+    "collective": "collectives inside a node", "model": "whole models",
+}  # fmt: skip
+_ALL_SIZES: Final = ("collective", "model")
+
+
+def _summary(parts: Sequence[OpErrors], refit: Refit | None) -> list[dict[str, object]]:
+    """By class and dtype: the mean over GPUs of each GPU's error, own and blind apart."""
+    found: dict[tuple[str, str, str], dict[str, list[Array]]] = {}
+    for p in parts:
+        blind = refit == "family" or p.level != "own"
+        dtype = {"fp16": "bf16"}.get(p.dtype, p.dtype) if p.kind in ("gemm", "attention") else ""
+        errors = p.error_frac if p.kind in _ALL_SIZES else p.error_frac[p.large]
+        if len(errors):
+            key = (_NAMES[p.kind], dtype, "blind" if blind else "own")
+            found.setdefault(key, {}).setdefault(p.gpu, []).append(errors)
+    lines: list[dict[str, object]] = []
+    for (name, dtype, whose), gpus in sorted(found.items()):
+        each = {g: np.concatenate(e) for g, e in sorted(gpus.items())}
+        lines.append({
+            "class": name, "dtype": dtype, "profile": whose, "gpus": len(each),
+            "n": sum(map(len, each.values())),
+            "mape_frac": float(np.mean([np.abs(e).mean() for e in each.values()])),
+            "median_bias_frac": float(np.median([np.median(e) for e in each.values()])),
+            "by_gpu": {g: float(np.abs(e).mean()) for g, e in each.items()},
+        })  # fmt: skip
+    return lines

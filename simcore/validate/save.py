@@ -8,7 +8,7 @@ from pathlib import Path
 
 from simcore.base.errors import InvalidConfig
 from simcore.calibrate.atomic import write_text
-from simcore.hardware.profile import Calibration, Knob
+from simcore.hardware.calibrations import Calibration, Knob
 from simcore.validate.calibrated import Calibrated, calibrate_and_judge
 from simcore.validate.formats import Table
 

@@ -60,14 +60,15 @@ def test_half_precision_moves_half_the_bytes() -> None:
 
 
 def test_small_products_fill_few_multiprocessors() -> None:
-    """[256, 256] x [256, 512] has 2 x 4 tiles of 128: on 32 SMs a quarter is busy."""
+    """[256, 256] x [256, 512] has 8 x 8 tiles of 64 x 32: of 256 SMs a quarter is busy, with
+    tiles that run at 1 / (1 + 0.05 x (2 + 4 - 1.5)) of the speed of large ones."""
     at = points(micro_batch=4.0, **ALONE)
     ideal, real = (
         evaluate(Job(one_linear(), PLAIN, (device(1e9, np.inf, sm_count=n),)), at)
         .terms_s["forward"][0]
-        for n in (0.0, 32.0)
+        for n in (0.0, 256.0)
     )  # fmt: skip
-    assert real == pytest.approx(4 * ideal, rel=1e-12)
+    assert real == pytest.approx(4 * 1.225 * ideal, rel=1e-12)
 
 
 def test_kernel_start_is_paid_a_launch() -> None:
@@ -218,10 +219,19 @@ def test_points_default_to_one_and_keep_their_columns() -> None:
 
 
 def test_geometry_scales_with_the_batch() -> None:
-    """m = 100 a sample: batch 1 has one tile, batch 2 two, so time stays until SMs are full."""
-    kernel = Kernel(kind="gemm", flop=1.0, m=Affine(0.0, 128.0))
+    """m = 256 a sample on 4 SMs: four tiles of 128 x 64, then of 128 x 128, then of 256 x 128."""
+    kernel = Kernel(kind="gemm", flop=1.0, m=Affine(0.0, 256.0), n=Affine(128.0), k=Affine(64.0))
     model = workload([Block(name="a", ops=(Op(name="op", fwd=(kernel,)),))])
     job = Job(model, PLAIN, (rates(sm_count=4.0),))
     batch = np.array([1.0, 2.0, 4.0, 8.0])
     steps = evaluate(job, points(4, micro_batch=batch, **ALONE))
-    assert steps.terms_s["forward"] == pytest.approx([4.0, 4.0, 4.0, 8.0])
+    assert steps.terms_s["forward"] == pytest.approx([1.075, 2 * 1.025, 4.0, 8.0])
+
+
+def test_attention_backward_runs_at_its_own_rate() -> None:
+    kernel = Kernel(kind="attention", flop=3.0)
+    ops = (Op(name="op", fwd=(kernel,), bwd=(kernel,)),)
+    model = workload([Block(name="a", ops=ops)])
+    job = Job(model, PLAIN, (rates(attention_bwd_frac=0.5),))
+    terms = evaluate(job, points(**ALONE)).terms_s
+    assert (terms["forward"][0], terms["backward"][0]) == (3.0, 6.0)

@@ -9,6 +9,7 @@ import pytest
 from simcore.base.errors import InvalidConfig
 from simcore.calibrate.machine_record import Facts, record_of, write_record
 from simcore.calibrate.profile_file import profile_data, write_profile
+from simcore.hardware.calibrations import Calibration, Knob, calibration_named
 from simcore.hardware.measured import (
     Contention,
     Fitted,
@@ -18,7 +19,7 @@ from simcore.hardware.measured import (
     MeasuredLink,
     Overlap,
 )
-from simcore.hardware.profile import Calibration, Knob, Profile, calibration_named, profile_of
+from simcore.hardware.profile import Profile, profile_of
 from simcore.hardware.spec import GPUS, NODES
 
 

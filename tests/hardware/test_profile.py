@@ -10,8 +10,9 @@ import pytest
 
 from simcore.base.database import read_yaml, shipped_root
 from simcore.base.errors import DataError, UnknownName
+from simcore.hardware.calibrations import Knob
 from simcore.hardware.cluster import parse_cluster
-from simcore.hardware.profile import Estimate, Knob, Profile, families_of, load_profile
+from simcore.hardware.profile import Estimate, Profile, families_of, load_profile
 from simcore.hardware.spec import GPUS
 from simcore.strategy.precision import PRECISIONS
 
@@ -32,8 +33,12 @@ memory_efficiency:
   elementwise:
     pooled: {value: 0.5, sd_log: 0.1, source: t}
 clocks:
-  sustained_over_burst:
+  tensor_sustained_over_burst:
     pooled: {value: 1.25, sd_log: 0.4, source: t}
+  simt_sustained_over_burst:
+    pooled: {value: 1.0, sd_log: 0.0, source: t}
+    by_gpu:
+      V100-SXM-32GB: {value: 1.6, sd_log: 0.0, source: t}
 host:
   kernel_start: {value: 2 us, sd_log: 0.1, source: t}
   host_issue: {value: 8 us, sd_log: 0.2, source: t}
@@ -79,6 +84,8 @@ def test_tensor_cores_run_at_sustained_clocks_unless_half_rate(toy: Profile) -> 
     assert full.sd_log == pytest.approx(hypot(0.1, 0.4))
     half = toy.compute_efficiency("gemm", "fp16", GPUS["RTX4090"])
     assert (half.value, half.sd_log) == (0.7, 0.1)
+    vector = toy.compute_efficiency("gemm", "fp32", GPUS["V100-SXM-32GB"])
+    assert vector.value == pytest.approx(0.5 / 1.6)  # vector units have a ratio of their own
 
 
 @pytest.mark.parametrize(
@@ -96,6 +103,40 @@ def test_tensor_cores_run_at_sustained_clocks_unless_half_rate(toy: Profile) -> 
 )
 def test_families(gpu: str, families: tuple[str, ...]) -> None:
     assert families_of(GPUS[gpu]) == families
+
+
+LIMITED = """\
+    pooled: {value: 0.8, sd_log: 0.3, limit_j_per_flop: 2.0e-12, source: t}
+    by_family:
+      Hopper: {value: 0.6, held: 0.75, sd_log: 0.1, source: t}
+    by_gpu:
+      A100-SXM-80GB: {value: 0.9, sd_log: 0.1, memory: 0.7, start: 3 us, wave: 0.2, depth: 40,
+        source: t}
+"""
+
+
+def test_power_scales_what_other_devices_reach(tmp_path: Path) -> None:
+    """Energy of a FLOP is nm^0.8 of that at 16 nm; a relative's share holds at its own power."""
+    start = TOY.index("    pooled")
+    file = tmp_path / "toy.yaml"
+    file.write_text(TOY[:start] + LIMITED + TOY[TOY.index("  gemm_simt32") :], encoding="utf-8")
+    profile = Profile(name="p", origin="t", efficiency_file=file, runtime={})
+
+    def held(watts: float, peak: float, nm: float) -> float:
+        return float((1 + (2e-12 * (nm / 16) ** 0.8 * peak / watts) ** 4) ** -0.25)
+
+    v100 = profile.class_figures("gemm_tensor16", GPUS["V100-SXM-32GB"])
+    assert (v100.level, v100.share.sd_log) == ("pooled", 0.3)
+    assert v100.share.value == pytest.approx(0.8 * held(300, 125e12, 12), rel=1e-3)
+    h100 = profile.class_figures("gemm_tensor16", GPUS["H100-PCIE-80GB"])
+    peak = GPUS["H100-PCIE-80GB"].peak("bf16")
+    assert peak and h100.level == "family"
+    assert h100.share.value == pytest.approx(0.6 * held(350, peak, 4) / 0.75)
+    own = profile.class_figures("gemm_tensor16", GPUS["A100-SXM-80GB"])
+    assert (own.level, own.share.value, own.memory, own.start_s, own.wave_frac, own.half_depth) == (
+        "own", 0.9, 0.7, pytest.approx(3e-6), 0.2, 40.0)  # fmt: skip
+    with pytest.raises(KeyError, match="no figures for gemm_tensor4"):
+        profile.class_figures("gemm_tensor4", GPUS["A100-SXM-80GB"])
 
 
 def test_knobs_multiply_where_they_apply(toy: Profile) -> None:

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simcore.base.units import GIGA, MICRO, TERA
-from simcore.physics.roofline import kernel_time_s, power_limited_frac, tile_fill
+from simcore.hardware.power import power_limited_frac
+from simcore.physics.roofline import kernel_time_s
 
 SIZE = st.floats(1.0, 1e6)
 FRAC = st.floats(0.05, 1.0)
@@ -55,37 +56,6 @@ def test_more_work_never_faster_more_hardware_never_slower(
     assert kernel_time_s(flop, n_bytes * more, 10.0, 3.0, eff, eff, 1.0) * slack >= base
     assert kernel_time_s(flop, n_bytes, 10.0 * more, 3.0, eff, eff, 1.0) <= base * slack
     assert kernel_time_s(flop, n_bytes, 10.0, 3.0 * more, eff, eff, 1.0) <= base * slack
-
-
-@pytest.mark.parametrize(
-    ("m", "n", "k", "groups", "tiles"),
-    [
-        (128, 128, 64, 1, 1),
-        (129, 128, 64, 1, 2),  # one row more is one tile more
-        (1, 1, 1, 1, 1),
-        (0, 0.3, 0, 0, 1),  # below one counts as one
-        (256, 384, 1023, 1, 6),  # 1023 deep is not yet cut in two
-        (256, 384, 1024, 1, 12),
-        (64, 64, 64, 16, 16),
-    ],
-)
-def test_fill_counts_tiles(m: float, n: float, k: float, groups: float, tiles: int) -> None:
-    assert tile_fill(m, n, k, groups, 100) == pytest.approx(tiles / 100)
-
-
-def test_large_product_fills_the_device() -> None:
-    assert tile_fill(8192, 8192, 8192, 1, 132) == 1.0
-
-
-@given(m=SIZE, n=SIZE, k=SIZE, groups=st.floats(1, 64), sms=st.integers(1, 300))
-def test_fill_is_a_share_and_never_falls_with_size(
-    m: float, n: float, k: float, groups: float, sms: int
-) -> None:
-    fill = float(tile_fill(m, n, k, groups, sms))
-    assert 1 / sms <= fill <= 1
-    for grown in ((2 * m, n, k, groups), (m, 2 * n, k, groups), (m, n, 2 * k, groups),
-                  (m, n, k, 2 * groups)):  # fmt: skip
-        assert tile_fill(*grown, sms) >= fill
 
 
 def test_power_limit_at_three_points() -> None:

@@ -1,0 +1,175 @@
+"""Measured collectives inside one node as curves over message size."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Literal, TypeAlias
+
+import numpy as np
+
+from simcore.base.errors import DataError, SimcoreError
+from simcore.base.units import MICRO
+from simcore.calibrate.curve_fits import Array
+from simcore.calibrate.op_tables import OnBad, Table, collection_of, read_table
+from simcore.hardware.cluster import link_named
+from simcore.hardware.spec import GPUS, GpuSpec
+
+CommPath: TypeAlias = Literal["nvswitch", "nvlink_mesh", "pcie_p2p", "pcie_host"]
+
+#: Names of devices that the tables shorten to what is another card here, or do not have.
+DEVICE_OF: Final = {"V100": "V100-SXM-32GB", "A100": "A100-SXM-80GB", "H100": "H100-SXM-80GB"}
+#: nccl-tests measures these; the fused all-reduces of inference servers are no part of training.
+OPS: Final = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv", "broadcast")
+_TUNED: Final = ("", "NCCL", "auto")  # the library's own choice of algorithm
+#: A bus no link can show: another unit or swapped columns.
+FASTEST_SHARE: Final = 4.0
+
+
+@dataclass(frozen=True)
+class CollectiveCurve:
+    """One collective on one group of one kind of device.
+
+    ``op`` carries the dtype where it decides the algorithm (in-switch reduction takes floats
+    only). ``link_bytes_per_s``: one direction of a device's link. Sizes [rows] in bytes of the
+    message (all-gather: the gathered output), seconds beside.
+    """
+
+    path: CommPath
+    gpu: str
+    op: str
+    ranks: int
+    origin: str
+    link_bytes_per_s: float
+    n_bytes: Array
+    time_s: Array
+
+    @property
+    def key(self) -> tuple[CommPath, str, str, int]:
+        return self.path, self.gpu, self.op, self.ranks
+
+    def thinned(self) -> CollectiveCurve:
+        """One point a size: the median of those measured again."""
+        sizes = np.unique(self.n_bytes)
+        times = np.array([np.median(self.time_s[self.n_bytes == s]) for s in sizes])
+        return CollectiveCurve(self.path, self.gpu, self.op, self.ranks, self.origin,
+                               self.link_bytes_per_s, sizes, times)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class CollectiveRows:
+    """Curves of one table, and what was not read and why."""
+
+    curves: tuple[CollectiveCurve, ...]
+    n_rows: int
+    skipped: Counter[str] = field(default_factory=Counter)
+    problems: tuple[str, ...] = ()
+
+
+def is_collective_table(table: Table) -> bool:
+    """Whether a table is one of collectives."""
+    return {"gpu_type", "gpus", "collective", "size_bytes", "time_us"} <= table.columns.keys()
+
+
+def route(spec: GpuSpec, ranks: int, link: str) -> tuple[CommPath, float]:
+    """The path that ``ranks`` devices of a node take, and the rate of one device's link.
+
+    Past two devices, PCIe cards without NVLink mostly cross a socket and fall to host memory.
+    """
+    if ("PCIe" in link and "NVLink" not in link) or spec.nvlink_bw is None:
+        if spec.pcie is None:
+            raise KeyError(f"{spec.name} has neither NVLink nor PCIe in the database")
+        port = link_named(f"pcie{min(spec.pcie.generation, 6)}-x{spec.pcie.lanes}")
+        direct = spec.peer_to_peer != "none" and ranks <= 2
+        return ("pcie_p2p" if direct else "pcie_host"), port.bw.value
+    mesh = spec.architecture in ("Volta", "Pascal")
+    return ("nvlink_mesh" if mesh else "nvswitch"), spec.nvlink_bw.value
+
+
+def _reason(table: Table, row: int) -> str:
+    """Why a row is none that a profile answers for."""
+    nodes, op = table.text("nodes", "1")[row], table.text("collective")[row]
+    algo, link = table.text("algo")[row], table.text("intra_link")[row]
+    if nodes not in ("", "1", "1.0"):
+        return "collectives between nodes are judged by whole steps"
+    if op not in OPS:
+        return f"collective {op!r} is not modelled"
+    if algo not in _TUNED:
+        return "an algorithm that was forced, or an inference server's own all-reduce"
+    if "pairwise" in link:
+        return "groups across NVLink pairs and PCIe: which link the ring took is not stated"
+    if not table.text("time_us")[row] or not table.text("size_bytes")[row]:
+        return "no time or no size (published as bus bandwidth)"
+    return ""
+
+
+def collective_rows(table: Table, on_bad: OnBad = "skip") -> CollectiveRows:
+    """Curves of one table. Raises DataError for bad rows refused."""
+    if not is_collective_table(table):
+        raise DataError("is no table of collectives", file=table.path)
+    n_rows = len(table) + len(table.problems)
+    skipped: Counter[str] = Counter()
+    told = np.array([_reason(table, row) for row in range(len(table))], dtype=object)
+    for reason in told[told != ""]:
+        skipped[reason] += 1
+    other = told != ""
+    table.good &= ~other
+    time_s = table.number("time_us") * MICRO
+    sizes, ranks = table.number("size_bytes"), table.number("gpus", low=1.0)
+    ops, notes = table.text("collective"), table.text("notes")
+    groups: dict[tuple[str, str, int, str, str], list[int]] = defaultdict(list)
+    for row in np.flatnonzero(table.good):
+        op = ops[row]
+        if op == "all_reduce" and notes[row].startswith("int8"):
+            op = "all_reduce_int8"
+        groups[table.text("gpu_type")[row], op, int(ranks[row]), table.text("intra_link")[row],
+               collection_of(table.text("source")[row])].append(int(row))  # fmt: skip
+    curves = []
+    for (device, op, n, link, origin), rows in groups.items():
+        try:
+            spec = GPUS[DEVICE_OF.get(device, device)]
+            path, rate = route(spec, n, link)
+        except (SimcoreError, KeyError) as err:
+            skipped[str(err.args[0]) if isinstance(err, KeyError) else str(err)] += len(rows)
+            continue
+        at = np.array(rows)
+        share = sizes[at] * bus_factor(op, n) / time_s[at] / rate
+        for i in np.flatnonzero(share > FASTEST_SHARE):
+            table.bad(int(at[i]), f"time_us means {share[i]:.2g} of the link: swapped columns?")
+        at = at[share <= FASTEST_SHARE]
+        if len(at):
+            curves.append(
+                CollectiveCurve(path, spec.name, op, n, origin, rate, sizes[at], time_s[at])
+            )
+    table.settle(on_bad)
+    skipped.update(table.problems)
+    return CollectiveRows(tuple(curves), n_rows, skipped, tuple(table.problems))
+
+
+def bus_factor(op: str, ranks: int) -> float:
+    """Bus over algorithm bandwidth (nccl-tests): 2(n-1)/n for all-reduce, (n-1)/n otherwise."""
+    if op in ("send_recv", "broadcast"):
+        return 1.0
+    return (2.0 if op.startswith("all_reduce") else 1.0) * (ranks - 1) / ranks
+
+
+def read_collectives(path: Path, on_bad: OnBad = "skip") -> CollectiveRows:
+    """Curves of one file."""
+    return collective_rows(read_table(path), on_bad)
+
+
+def merged(curves: Iterable[CollectiveCurve]) -> list[CollectiveCurve]:
+    """Curves of one group and collection as one, a point a size."""
+    groups: dict[tuple[object, ...], list[CollectiveCurve]] = defaultdict(list)
+    for c in curves:
+        groups[(*c.key, c.origin)].append(c)
+    out = []
+    for same in groups.values():
+        first = same[0]
+        out.append(CollectiveCurve(
+            *first.key, first.origin, first.link_bytes_per_s,
+            np.concatenate([c.n_bytes for c in same]), np.concatenate([c.time_s for c in same]),
+        ).thinned())  # fmt: skip
+    return out

@@ -1,0 +1,51 @@
+"""The time of measured kernels from the figures of a profile: one formula for fit and judgement."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from simcore.calibrate.curve_fits import Array
+from simcore.calibrate.op_rows import OpBatch
+from simcore.hardware.spec import GpuSpec
+from simcore.physics.fill import attention_fill, matmul_fill
+from simcore.physics.roofline import kernel_time_s
+
+
+@dataclass(frozen=True, slots=True)
+class OpFigures:
+    """What one class of kernel reaches on one device.
+
+    ``half_width`` [elements] of attention alone; ``start_s`` is the host's floor in eager rows.
+    """
+
+    eff_compute: float
+    eff_memory: float
+    start_s: float
+    wave_frac: float = 0.0
+    half_depth: float = 0.0
+    half_width: float = 0.0
+
+
+def op_fill(batch: OpBatch, gpu: GpuSpec, figures: OpFigures) -> Array:
+    """Share of the large-shape rate [rows]."""
+    if gpu.sm_count is None:
+        return np.ones(len(batch))
+    geometry = (batch.m, batch.n, batch.k, batch.groups, gpu.sm_count.value)
+    if batch.form == "attention":
+        return attention_fill(*geometry, figures.wave_frac, figures.half_depth, figures.half_width)
+    return matmul_fill(*geometry, figures.wave_frac, figures.half_depth)
+
+
+def op_time_s(batch: OpBatch, gpu: GpuSpec, figures: OpFigures) -> Array:
+    """Seconds of each row. Kernels that cast or copy its input run before it, not beside it."""
+    bandwidth = gpu.memory_bw.value
+    if batch.form == "memory":
+        time: Array = figures.start_s + batch.n_bytes / (figures.eff_memory * bandwidth)
+        return time
+    time = kernel_time_s(
+        batch.flop, batch.n_bytes, batch.peak_flop_per_s, bandwidth, figures.eff_compute,
+        figures.eff_memory, op_fill(batch, gpu, figures), figures.start_s,
+    )  # fmt: skip
+    return time + batch.cast_bytes / (figures.eff_memory * bandwidth)

@@ -1,0 +1,342 @@
+"""Measured op tables as batches of kernels: what each computes and moves, and how it was timed.
+
+One reader for fits and for judgement, so that both mean the same by a row.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias
+
+import numpy as np
+
+from simcore.base.arrays import NDArray
+from simcore.base.errors import DataError, SimcoreError
+from simcore.base.units import GIGA, MEGA, MICRO
+from simcore.calibrate.curve_fits import Array
+from simcore.calibrate.op_tables import OnBad, Table, mark_repeats, read_table
+from simcore.hardware.profile import families_of
+from simcore.hardware.spec import GPUS, GpuSpec, PeakName
+
+Form: TypeAlias = Literal["matmul", "attention", "memory"]
+#: burst: milliseconds on a cool device; sustained: loops of seconds and sweeps of hours, at the
+#: clocks that heat leaves; profiled: kernel times that a profiler took in an eager loop; derived:
+#: efficiencies that a simulator of training was given.
+Clock: TypeAlias = Literal["burst", "sustained", "profiled", "derived"]
+
+#: dtype of a table -> class of product, bytes an element of its inputs, peak, bytes that casting
+#: the 16-bit left side moves an element (reads for the scale and for the cast, the write).
+_PRODUCTS: Final[dict[str, tuple[str, float, PeakName, float]]] = {
+    "fp32": ("gemm_simt32", 4.0, "fp32", 0.0),
+    "bf16": ("gemm_tensor16", 2.0, "bf16", 0.0),
+    "fp16": ("gemm_tensor16", 2.0, "fp16", 0.0),
+    "fp8": ("gemm_tensor8", 1.0, "fp8", 5.0),
+    "fp8_block": ("gemm_block8", 1.0, "fp8", 3.0),
+    "nvfp4": ("gemm_tensor4", 0.5, "fp4", 4.5),
+}
+_OUT_BYTES: Final = 2.0  # a product's output where its inputs are narrower than 16 bit
+_WIDTH: Final = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0}
+_NORMS: Final = ("ln", "norm", "layernorm", "rmsnorm")
+#: Softmax of PyTorch keeps a row in registers to 1024 elements and in shared memory to about
+#: 8000; longer rows are read once more (ATen SoftMax.cu; the times show it from 8192 on).
+SOFTMAX_ROW_ON_CHIP: Final = 8192.0
+#: Kernels of an inference library, timed between the ops that feed them: norms that read their
+#: input twice by 16-bit loads, and sums whose operands partly lie in L2 still. They say nothing of
+#: training's, and are classes of their own.
+_SERVING_OPS: Final = {"norm": "norm_serving", "gated_act": "gate_serving", "add": "add_serving"}
+#: Attention of an inference library: a decoder's copies its inputs into a cache in the same
+#: measurement, an encoder's does not. Head dimensions that 16 does not divide have no kernel of
+#: their own there (on Blackwell a fifth of the rate), so they are a class of their own.
+_SERVING_ATTENTION: Final = ("torch_flow",)
+
+LARGE_FLOP: Final = {"gemm": 1 * GIGA, "attention": 5 * GIGA, "conv": 1 * GIGA}
+LARGE_BYTES: Final = 32 * MEGA
+#: Large products also fill the device: this many rows in all, and this many columns and depth.
+LARGE_ROWS, LARGE_COLS = 512, 256
+#: Beyond these a time is no time of that op: two columns are swapped or a unit is wrong.
+#: Winograd and caches exceed the datasheet, by less than this; nothing large is this slow.
+FASTEST_SHARE, SLOWEST_SHARE = 20.0, 2e-4
+
+
+@dataclass(frozen=True)
+class OpBatch:
+    """Kernels of one device, op, dtype, source and way of timing; arrays are [rows].
+
+    ``cast_bytes``: what kernels before the one timed move to cast or copy its input. ``kind``
+    groups summaries; ``cls`` is the class of the profile's figures.
+    """
+
+    gpu: str
+    op: str
+    dtype: str
+    kind: str
+    cls: str
+    form: Form
+    peak: PeakName
+    eager: bool
+    clock: Clock
+    source: str
+    line: NDArray[np.intp]
+    flop: Array
+    n_bytes: Array
+    cast_bytes: Array
+    m: Array
+    n: Array
+    k: Array
+    groups: Array
+    time_s: Array
+    large: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.time_s)
+
+    def take(self, rows: NDArray[np.intp] | NDArray[np.bool_]) -> OpBatch:
+        """The batch with some of its rows."""
+        kept: dict[str, Any] = {name: getattr(self, name)[rows] for name in _ARRAYS}
+        return replace(self, **kept)
+
+    def join(self, others: Iterable[OpBatch]) -> OpBatch:
+        """Rows of several batches under this one's labels."""
+        all_of = (self, *others)
+        joined: dict[str, Any] = {
+            n: np.concatenate([getattr(b, n) for b in all_of]) for n in _ARRAYS
+        }
+        return replace(self, **joined)
+
+    @property
+    def peak_flop_per_s(self) -> float:
+        """Peak that the class's efficiency refers to."""
+        spec = GPUS[self.gpu]
+        same: dict[PeakName, PeakName] = {"bf16": "fp16", "fp16": "bf16"}
+        peak = spec.peak(self.peak) or spec.peak(same.get(self.peak, self.peak)) or 0.0
+        # fp32 products of CDNA run on the matrix units, at twice the vector peak.
+        return 2.0 * peak if self.cls == "gemm_matrix32" else peak
+
+
+_ARRAYS: Final = ("line", "flop", "n_bytes", "cast_bytes", "m", "n", "k", "groups", "time_s",
+                  "large")  # fmt: skip
+assert set(_ARRAYS) <= {f.name for f in fields(OpBatch)}
+
+
+@dataclass(frozen=True)
+class OpRows:
+    """Batches of one or more tables, and what could not be read and why."""
+
+    batches: tuple[OpBatch, ...]
+    n_rows: int
+    skipped: Counter[str] = field(default_factory=Counter)
+    problems: tuple[str, ...] = ()
+
+    def __add__(self, other: OpRows) -> OpRows:
+        return OpRows(
+            self.batches + other.batches, self.n_rows + other.n_rows,
+            self.skipped + other.skipped, self.problems + other.problems,
+        )  # fmt: skip
+
+
+_Columns: TypeAlias = dict[str, Any]
+_BatchKey: TypeAlias = tuple[object, ...]
+
+
+def _one(table: Table) -> Array:
+    return np.ones(len(table))
+
+
+def _gemm(table: Table) -> _Columns:
+    m, n, k = (table.number(c) for c in "mnk")
+    batch = table.number("batch", 1.0)
+    flop = 2.0 * batch * m * n * k
+    dtype = [d.lower() for d in table.text("dtype")]
+    known = [_PRODUCTS.get(d, ("", 0.0, "fp32", 0.0)) for d in dtype]
+    width, cast = np.array([p[1] for p in known]), np.array([p[3] for p in known])
+    n_bytes = batch * ((m * k + k * n) * width + m * n * np.maximum(width, _OUT_BYTES))
+    large = flop >= LARGE_FLOP["gemm"]
+    large &= (m * batch >= LARGE_ROWS) & (np.minimum(n, k) >= LARGE_COLS)
+    ops = table.text("op")
+    return {
+        "form": "matmul", "kind": ["gemm"] * len(table), "op": ops,
+        "cls": [p[0] for p in known], "peak": [p[2] for p in known],
+        "why": ["grouped products are not modelled" if o.startswith("grouped")
+                else "" if d in _PRODUCTS else f"dtype {d!r} is not modelled"
+                for o, d in zip(ops, dtype, strict=True)],
+        "flop": flop, "n_bytes": n_bytes, "cast_bytes": batch * m * k * cast,
+        "m": m, "n": n, "k": k, "groups": batch, "large": large,
+    }  # fmt: skip
+
+
+def _attention(table: Table) -> _Columns:
+    batch, heads, kv = (table.number(c) for c in ("batch", "heads", "kv_heads"))
+    sq, skv, dim = (table.number(c) for c in ("seq_q", "seq_kv", "head_dim"))
+    v_dim = table.number("v_head_dim") if "v_head_dim" in table.columns else dim
+    back = np.array([p == "bwd" for p in table.text("pass")], dtype=bool)
+    causal = np.array([c.lower() in ("1", "1.0", "true") for c in table.text("causal")], bool)
+    half = np.where(causal & (sq == skv), 0.5, 1.0)
+    work = 2.0 * batch * heads * sq * skv * (dim + v_dim) * half * np.where(back, 2.5, 1.0)
+    moved = batch * (heads * sq * (dim + v_dim) + kv * skv * (dim + v_dim)) * 2.0
+    cached = 2.0 * 2.0 * batch * (heads * sq * dim + kv * skv * (dim + v_dim))  # read, written
+    serving = [k.startswith(_SERVING_ATTENTION) for k in table.text("kernel")]
+    dtype = [d.lower() for d in table.text("dtype")]
+    return {
+        "form": "attention", "kind": ["attention"] * len(table),
+        "op": ["attention_bwd" if b else "attention" for b in back],
+        "cls": ["attention" if not s else "attention_serving" if c
+                else "attention_encoder" if d % 16 == 0 else "attention_encoder_odd"
+                for s, c, d in zip(serving, causal, dim, strict=True)],
+        "peak": ["bf16"] * len(table),
+        "why": ["decode attention is not part of training" if d and not b
+                else "" if t in ("bf16", "fp16") else f"dtype {t!r} is not modelled"
+                for d, b, t in zip(sq == 1, back, dtype, strict=True)],
+        "flop": work, "n_bytes": moved * np.where(back, 2.0, 1.0),
+        "cast_bytes": np.where(np.array(serving, dtype=bool) & causal, cached, 0.0),
+        "m": sq, "n": 0.5 * (dim + v_dim), "k": skv, "groups": batch * heads,
+        "large": work >= LARGE_FLOP["attention"],
+    }  # fmt: skip
+
+
+def _memory(table: Table) -> _Columns:
+    moved = table.number("bytes")
+    ops = table.text("op")
+    cols = table.number("cols", 1.0) if "cols" in table.columns else _one(table)
+    served = [t.startswith("kernel_profiler") for t in table.text("timing")]
+    classes, kinds, factor = [], [], _one(table)
+    for i, op in enumerate(ops):
+        base = op.removesuffix("_phi")
+        kind = "norm" if base in _NORMS else "softmax" if base == "softmax" else "elementwise"
+        kinds.append(kind)
+        own = "pow" if base in ("pow", "powu") else kind
+        classes.append(_SERVING_OPS.get(base, own) if served[i] else own)
+        if kind == "softmax" and cols[i] > SOFTMAX_ROW_ON_CHIP:
+            factor[i] = 1.5
+        elif op == "add_phi":  # attention and MLP both added to the residual: two adds, one row
+            factor[i] = 2.0
+    ones = _one(table)
+    return {
+        "form": "memory", "kind": kinds, "op": ops, "cls": classes,
+        "peak": ["fp32"] * len(table), "why": [""] * len(table),
+        "flop": 0.0 * ones, "n_bytes": moved * factor, "cast_bytes": 0.0 * ones,
+        "m": ones, "n": ones, "k": ones, "groups": ones, "large": moved >= LARGE_BYTES,
+    }  # fmt: skip
+
+
+def _conv(table: Table) -> _Columns:
+    batch, cin, cout, size = (table.number(c) for c in ("batch", "cin", "cout", "kernel_size"))
+    hw, stride = table.number("in_hw"), table.number("stride", 1.0)
+    pad = table.number("pad", 0.0, low=-1.0)
+    out = np.maximum(np.floor((hw + 2 * pad - size) / stride) + 1, 1.0)
+    depth, pixels = cin * size * size, batch * out * out
+    flop = 2.0 * pixels * cout * depth
+    dtype = [d.lower() for d in table.text("dtype")]
+    width = np.array([_WIDTH.get(d, 4.0) for d in dtype])
+    passes = table.text("pass") if "pass" in table.columns else ["fwd"] * len(table)
+    peaks: dict[str, PeakName] = {"fp32": "fp32", "bf16": "bf16", "fp16": "fp16"}
+    return {
+        "form": "matmul", "kind": ["conv"] * len(table), "op": ["conv"] * len(table),
+        "cls": ["conv_simt32" if d == "fp32" else "conv_tensor16" for d in dtype],
+        "peak": [peaks.get(d, "fp32") for d in dtype],
+        "why": ["only forward convolutions are judged" if p not in ("fwd", "")
+                else "" if d in peaks else f"dtype {d!r} is not modelled"
+                for p, d in zip(passes, dtype, strict=True)],
+        "flop": flop, "n_bytes": (batch * cin * hw * hw + pixels * cout + cout * depth) * width,
+        "cast_bytes": 0.0 * flop,
+        "m": pixels, "n": cout, "k": depth, "groups": _one(table),
+        "large": flop >= LARGE_FLOP["conv"],
+    }  # fmt: skip
+
+
+#: Columns that tell a table, the reader of its rows, and the columns that tell its rows apart.
+READERS: Final[tuple[tuple[frozenset[str], Callable[[Table], _Columns]], ...]] = (
+    (frozenset({"m", "n", "k", "time_us"}), _gemm),
+    (frozenset({"seq_q", "head_dim", "time_us"}), _attention),
+    (frozenset({"op", "bytes", "time_us"}), _memory),
+    (frozenset({"cin", "cout", "time_us"}), _conv),
+)
+_LABELS: Final = ("gpu", "op", "dtype", "kind", "cls", "peak", "eager", "clock", "source")
+
+
+def is_op_table(table: Table) -> bool:
+    """Whether a table is one of single kernels."""
+    return "gpu" in table.columns and any(needs <= table.columns.keys() for needs, _ in READERS)
+
+
+def op_rows(table: Table, on_bad: OnBad = "skip") -> OpRows:
+    """Batches of one table. Raises DataError for no op table, or for bad rows refused."""
+    read = next((p for needs, p in READERS if needs <= table.columns.keys()), None)
+    if read is None or "gpu" not in table.columns:
+        raise DataError("is no op table: it needs gpu, time_us and an op's sizes", file=table.path)
+    n_rows = len(table) + len(table.problems)
+    time_s = table.number("time_us") * MICRO
+    columns = read(table)
+    why = columns["why"]
+    assert isinstance(why, list)
+    shape = [table.text(c) for c in table.columns if c not in ("time_us", "power_w")]
+    mark_repeats(table, shape, [not w for w in why])
+    timing, source = table.text("timing"), table.text("source")
+    labels: _Columns = {
+        "gpu": table.text("gpu"), "op": columns["op"], "kind": columns["kind"],
+        "cls": columns["cls"], "peak": columns["peak"], "source": source,
+        "dtype": [d.lower() for d in table.text("dtype")],
+        "eager": [t.startswith("eager") or s.startswith("NeuSight")
+                  for t, s in zip(timing, source, strict=True)],
+        "clock": [_clock(t, s) for t, s in zip(timing, source, strict=True)],
+    }  # fmt: skip
+    skipped: Counter[str] = Counter()
+    groups: dict[_BatchKey, list[int]] = {}
+    for row, key in enumerate(zip(*(labels[c] for c in _LABELS), strict=True)):
+        if why[row] and table.good[row]:
+            skipped[why[row]] += 1
+        elif table.good[row]:
+            groups.setdefault(key, []).append(row)
+    batches = []
+    for key, rows in groups.items():
+        label: dict[str, Any] = dict(zip(_LABELS, key, strict=True))
+        try:
+            spec = GPUS[str(label["gpu"])]
+        except SimcoreError as err:
+            skipped[str(err)] += len(rows)
+            continue
+        if label["cls"] == "gemm_simt32" and "CDNA" in families_of(spec):
+            label["cls"] = "gemm_matrix32"
+        at = np.array(rows, dtype=np.intp)
+        label |= {n: np.asarray(columns[n])[at] for n in _ARRAYS if n in columns}
+        label |= {"gpu": spec.name, "form": columns["form"], "line": table.lines[at]}
+        batch = OpBatch(**label, time_s=time_s[at])
+        if batch.form != "memory" and not batch.peak_flop_per_s:
+            skipped[f"{spec.name} has no {batch.peak} peak"] += len(rows)
+            continue
+        batches.append(_plausible(batch, spec, at, table))
+    table.settle(on_bad)
+    skipped.update(table.problems)
+    return OpRows(tuple(b for b in batches if len(b)), n_rows, skipped, tuple(table.problems))
+
+
+def _clock(timing: str, source: str) -> Clock:
+    if timing.startswith("derived_from_eff"):
+        return "derived"
+    # Products of that sweep last up to seconds each; those of its other sweeps are short.
+    swept = source.startswith("NeuSight/linear_train")
+    if timing.startswith("kernel_profiler"):
+        return "profiled"
+    return "sustained" if timing.startswith("graph_sustained") or swept else "burst"
+
+
+def _plausible(batch: OpBatch, spec: GpuSpec, at: NDArray[np.intp], table: Table) -> OpBatch:
+    """Without rows whose times no device can show."""
+    if batch.form == "memory":
+        share = batch.n_bytes / batch.time_s / spec.memory_bw.value
+    else:
+        share = batch.flop / batch.time_s / batch.peak_flop_per_s
+    wrong = (share > FASTEST_SHARE) | (batch.large & (share < SLOWEST_SHARE))
+    for i in np.flatnonzero(wrong):
+        table.bad(
+            int(at[i]),
+            f"time_us means {share[i]:.2g} of the datasheet's rate: swapped columns or unit?",
+        )
+    return batch.take(~wrong)
+
+
+def read_op_rows(path: Path, on_bad: OnBad = "skip") -> OpRows:
+    """Batches of one file. Raises DataError as :func:`op_rows`."""
+    return op_rows(read_table(path), on_bad)

@@ -1,0 +1,120 @@
+"""How well a product's tiles fill a device: share of the kernel's large-shape rate, in (0, 1].
+
+Pure functions on broadcasting arrays: usually K kernels x C configurations.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from simcore.physics.roofline import FloatArray, FloatLike
+
+#: Output tiles that libraries choose among: the long side of the output, then the short one.
+TILES: Final[tuple[tuple[int, int], ...]] = ((256, 128), (128, 128), (128, 64), (64, 64), (64, 32))
+#: Cost of reloading operands for smaller tiles, per 1/128 of perimeter over area above that of
+#: 256 x 128: between 0.01 (Hopper, Blackwell) and 0.2 (A100) where fits of op tables leave it free.
+TILE_PENALTY: Final = 0.05
+#: Depth that split-K leaves each block at least.
+SPLIT_K: Final = 512
+#: Query rows of one block of flash attention.
+ATTENTION_ROWS: Final = 128
+#: Elements that one matrix instruction takes along the head dimension (16-bit inputs).
+MATRIX_DEPTH: Final = 16.0
+
+_LONG = np.array([t[0] for t in TILES], dtype=float)
+_SHORT = np.array([t[1] for t in TILES], dtype=float)
+_SPEED = 1.0 / (1.0 + TILE_PENALTY * (128.0 / _LONG + 128.0 / _SHORT - 1.5))
+
+
+def matmul_fill(
+    m: FloatLike,
+    n: FloatLike,
+    k: FloatLike,
+    groups: FloatLike,
+    sm_count: FloatLike,
+    wave_frac: FloatLike = 0.0,
+    half_depth: FloatLike = 0.0,
+) -> FloatArray:
+    """Fill of ``groups`` products [m, k] @ [k, n] by the best of :data:`TILES`.
+
+        max over tiles of  speed · useful / waves · depth / (depth + half_depth)
+
+    ``useful`` is the output in whole waves of tiles (so padding costs), ``waves`` what they take:
+    blocks / SMs, of which the last one counts fully by ``wave_frac`` (1: a block waits for a free
+    SM; 0: persistent kernels even the tail out). Below one wave split-K cuts k into slices of at
+    least 512; ``depth`` is a slice's. ``half_depth`` [elements] is the depth whose pipeline start
+    costs as much as its products. A short side of 1 (matrix by vector, depthwise convolution) runs
+    without tiles: its fill is 1, memory decides. Geometry below 1 counts as 1.
+    """
+    m, n = np.maximum(m, 1.0), np.maximum(n, 1.0)
+    k, groups = np.maximum(k, 1.0), np.maximum(groups, 1.0)
+    long, short = np.maximum(m, n), np.minimum(m, n)
+    shape = np.broadcast_shapes(
+        *(np.shape(a) for a in (long, k, groups, sm_count, wave_frac, half_depth))
+    )
+    axes = (-1,) + (1,) * len(shape)
+    tile_long, tile_short = _LONG.reshape(axes), _SHORT.reshape(axes)
+    per_sm = groups / np.asarray(sm_count, dtype=float)
+    blocks = np.ceil(long / tile_long) * np.ceil(short / tile_short)
+    waves = blocks * per_sm
+    tail = wave_frac * np.ceil(waves) + (1.0 - np.asarray(wave_frac)) * waves
+    split = np.maximum(k / SPLIT_K, 1.0)
+    spread = np.maximum(waves, 1.0 / split)  # below one wave: share of the depth of one slice
+    spent = np.where(waves >= 1.0, tail, spread)
+    depth = k * np.minimum(spread, 1.0)
+    fill = (long * short * per_sm) * (_SPEED / (_LONG * _SHORT)).reshape(axes) / spent
+    best: FloatArray = (fill * (depth / (depth + half_depth))).max(axis=0)
+    return np.where(short <= 1.0, 1.0, np.minimum(best, 1.0))
+
+
+def attention_fill(
+    seq_q: FloatLike,
+    head_dim: FloatLike,
+    seq_kv: FloatLike,
+    heads: FloatLike,
+    sm_count: FloatLike,
+    wave_frac: FloatLike = 0.0,
+    half_depth: FloatLike = 0.0,
+    half_width: FloatLike = 0.0,
+) -> FloatArray:
+    """Fill of flash attention over ``heads`` heads of the whole batch.
+
+        tail of (ceil(seq_q / 128) · heads / SMs) · seq_kv/(seq_kv + half_depth)
+                                                  · head_dim/(padded + half_width)
+
+    ``half_depth`` [keys] covers what a call costs whatever its length: filling the pipeline,
+    rescaling, copies of the inputs. ``padded``: head_dim in steps of 16, the depth of a matrix
+    instruction. ``half_width`` comes from :func:`softmax_width`.
+    """
+    waves = np.ceil(np.maximum(seq_q, 1.0) / ATTENTION_ROWS) * np.maximum(heads, 1.0) / sm_count
+    wave_frac = np.asarray(wave_frac, dtype=float)
+    tail = np.where(waves >= 1.0, wave_frac * np.ceil(waves) + (1.0 - wave_frac) * waves, 1.0)
+    seq_kv, head_dim = np.maximum(seq_kv, 1.0), np.maximum(head_dim, 1.0)
+    padded = np.ceil(head_dim / MATRIX_DEPTH) * MATRIX_DEPTH
+    fill: FloatArray = (
+        waves / tail * (seq_kv / (seq_kv + half_depth)) * (head_dim / (padded + half_width))
+    )
+    return fill
+
+
+#: Exponentials of one SM and clock (MUFU.EX2): 4 a quadrant since Volta; doubled in Blackwell
+#: Ultra (developer.nvidia.com, "Making Softmax More Efficient with NVIDIA Blackwell Ultra").
+EXP_PER_SM_CLOCK: Final = 16.0
+#: Share of the exponentials' time that the products do not hide: fits of op tables give 0.5 to
+#: 1.1, the same error from 0.6 to 1.
+EXP_EXPOSED_FRAC: Final = 0.8
+#: Products of attention take 4 FLOP a score and element of head dimension.
+_FLOP_PER_SCORE_ELEMENT: Final = 4.0
+
+
+def softmax_width(
+    peak_flop_per_s: float, sm_count: float, clock_hz: float, exp_per_sm_clock: float
+) -> float:
+    """Head dimension [elements] whose products last as long as the exponentials of their scores."""
+    exp_per_s = sm_count * clock_hz * exp_per_sm_clock
+    return EXP_EXPOSED_FRAC * peak_flop_per_s / (_FLOP_PER_SCORE_ELEMENT * exp_per_s)
+
+
+__all__ = ["TILES", "attention_fill", "matmul_fill", "softmax_width"]

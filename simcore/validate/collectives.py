@@ -1,0 +1,78 @@
+"""Collectives inside one node from the profile's curves and what they pool to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from simcore.base.arrays import NDArray
+from simcore.base.database import read_yaml, shipped_root
+from simcore.base.units import MICRO, parse_quantity
+from simcore.calibrate.collective_rows import CollectiveCurve, bus_factor
+from simcore.hardware.profile import Level, families_of
+from simcore.hardware.spec import GPUS
+
+Array = NDArray[np.float64]
+
+
+class CollectiveProfile:
+    """``collectives.yaml`` as functions of message size."""
+
+    def __init__(self, data: Mapping[str, Any]) -> None:
+        self._pooled: Mapping[str, Any] = data["collectives"]["pooled"]
+        self._families: Mapping[str, Any] = data["collectives"]["by_family"]
+        self._curves: dict[tuple[str, str, str, int], list[tuple[str, Array, Array]]] = {}
+        for row in data["curves"]:
+            key = (row["path"], row["gpu"], row["collective"], int(row["ranks"]))
+            self._curves.setdefault(key, []).append(
+                (row["source"], np.log(row["bytes"]), np.log(np.array(row["us"]) * MICRO))
+            )
+
+    def time_s(self, asked: CollectiveCurve) -> tuple[Array, Level]:
+        """Seconds at the sizes of ``asked``, and whose figures they are. Raises KeyError.
+
+        A group that was measured: its own curve, of the same collection where there is one,
+        interpolated in logarithms; past its ends latency stays, and rate. Else the family's fit
+        of the path, or that of all, at the nearest number of ranks.
+        """
+        curves = self._curves.get(asked.key)
+        if curves:
+            _, log_size, log_time = next((c for c in curves if c[0] == asked.origin), curves[0])
+            sizes = np.log(asked.n_bytes)
+            log = np.interp(sizes, log_size, log_time)
+            return np.exp(log + np.maximum(sizes - log_size[-1], 0.0)), "own"
+        for family in families_of(GPUS[asked.gpu]):
+            near = self._families.get(family, {})
+            if leaf := _nearest(near.get(asked.path), asked):
+                return _fitted(leaf, asked), "family"
+        if leaf := _nearest(self._pooled.get(asked.path), asked):
+            return _fitted(leaf, asked), "pooled"
+        raise KeyError(f"{asked.op} over {asked.path}: no group was measured")
+
+
+def _nearest(by_op: Mapping[str, Any] | None, asked: CollectiveCurve) -> Any:
+    """The leaf of the op (floats where int8 was not measured) at the nearest ranks, in ratio."""
+    found = (by_op or {}).get(asked.op) or (by_op or {}).get(asked.op.removesuffix("_int8"))
+    if not found:
+        return None
+    return found[min(found, key=lambda n: abs(np.log(int(n) / asked.ranks)))]
+
+
+def _fitted(leaf: Mapping[str, Any], asked: CollectiveCurve) -> Array:
+    latency = parse_quantity(leaf["latency"], "seconds")
+    rate = leaf["value"] * asked.link_bytes_per_s / bus_factor(asked.op, asked.ranks)
+    transfer = asked.n_bytes / rate
+    time: Array = latency + transfer + leaf["ramp"] * np.sqrt(latency * transfer)
+    return time
+
+
+@lru_cache(maxsize=1)
+def load_collectives() -> CollectiveProfile:
+    """The shipped curves."""
+    data: Mapping[str, Any] = read_yaml(
+        shipped_root() / "hardware_db" / "calibrations" / "collectives.yaml"
+    )
+    return CollectiveProfile(data)

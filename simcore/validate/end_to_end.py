@@ -1,0 +1,155 @@
+"""Whole-model passes that op tables' authors timed, against the engine's price of that pass.
+
+The models run through simcore's own builders and price, in fp32, eager, on one device; forward,
+or forward and backward, without loss or optimizer.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Final
+
+import numpy as np
+
+from simcore.base.errors import SimcoreError
+from simcore.base.units import MILLI
+from simcore.calibrate.op_tables import OnBad, Table
+from simcore.engine.evaluate import Job, evaluate
+from simcore.engine.points import Points
+from simcore.engine.rates import class_rates
+from simcore.hardware.cluster import parse_cluster
+from simcore.hardware.profile import Estimate, Level, Profile
+from simcore.hardware.spec import GPUS, GpuSpec
+from simcore.strategy.precision import OPTIMIZERS, PRECISIONS
+from simcore.strategy.strategy import Strategy
+from simcore.workload.archs import ARCHS, load
+from simcore.workload.graph import Workload
+from simcore.workload.models import MODELS
+
+_WRITTEN_OUT: Final = {"attention": "math", "mlp": "gelu_new"}
+#: NeuSight's names of models -> record of models_db and what differs from it. The sizes are those
+#: of its scripts' configurations (heads, head dimension times heads), the classes transformers'.
+NAMED: Final[dict[str, tuple[str, dict[str, Any]]]] = {
+    "bert_large": ("bert-large", {"head": "masked-lm"}),
+    "gpt2_large": ("gpt2-large", _WRITTEN_OUT),
+    "gpt3_xl": ("gpt2-large", {"layers": 24, "hidden": 3072, "heads": 24, **_WRITTEN_OUT}),
+    "gpt3_27": ("gpt2-large", {"layers": 32, "hidden": 2560, "heads": 32, **_WRITTEN_OUT}),
+    "opt_13": ("opt-13b", {"layers": 24, "hidden": 2048, "heads": 32, "attention": "math"}),
+}  # fmt: skip
+_DROPOUT: Final = 0.1
+
+
+@dataclass(frozen=True)
+class ModelPass:
+    """One timed pass of a model on one device."""
+
+    gpu: str
+    model: str
+    batch: float
+    seq: int
+    train: bool
+    time_s: float
+
+
+@dataclass(frozen=True)
+class ModelPasses:
+    """Passes of one table, and what was not read and why."""
+
+    passes: tuple[ModelPass, ...]
+    n_rows: int
+    skipped: Counter[str] = field(default_factory=Counter)
+    problems: tuple[str, ...] = ()
+
+
+class BurstProfile(Profile):
+    """A profile at the clocks of a short measurement."""
+
+    def clock_ratio(self, cls: str, clock: str, gpu: GpuSpec) -> Estimate:
+        """One: the best of a few passes."""
+        return Estimate(1.0, 0.0, "burst clocks")
+
+
+def is_end_to_end_table(table: Table) -> bool:
+    """Whether a table times passes of whole models."""
+    return {"gpu", "model", "batch", "seq", "mode", "time_ms"} <= table.columns.keys()
+
+
+def model_passes(table: Table, on_bad: OnBad = "skip") -> ModelPasses:
+    """Passes of one table. Raises DataError for bad rows refused."""
+    n_rows = len(table) + len(table.problems)
+    time_s = table.number("time_ms") * MILLI
+    batch, seq = table.number("batch"), table.number("seq")
+    n_gpus = table.number("n_gpus", 1.0) if "n_gpus" in table.columns else np.ones(len(table))
+    skipped: Counter[str] = Counter()
+    passes = []
+    for row in np.flatnonzero(table.good):
+        model, option = table.text("model")[row], table.text("option")[row]
+        if model not in NAMED:
+            skipped[f"model {model!r} has no builder here"] += 1
+        elif n_gpus[row] != 1:
+            skipped["several devices: judged by whole steps"] += 1
+        elif option:
+            skipped[f"option {option!r}: only eager passes are priced"] += 1
+        elif table.text("dtype", "fp32")[row] not in ("", "fp32"):
+            skipped["only fp32 passes are priced"] += 1
+        else:
+            try:
+                gpu = GPUS[table.text("gpu")[row]].name
+            except SimcoreError as err:
+                skipped[str(err)] += 1
+                continue
+            train = table.text("mode")[row] == "train"
+            passes.append(
+                ModelPass(gpu, model, batch[row], int(seq[row]), train, float(time_s[row]))
+            )
+    table.settle(on_bad)
+    skipped.update(table.problems)
+    return ModelPasses(tuple(passes), n_rows, skipped, tuple(table.problems))
+
+
+@lru_cache(maxsize=64)
+def _workload(model: str, seq: int, train: bool) -> Workload:
+    name, changes = NAMED[model]
+    record = MODELS[name]
+    sizes = {"seq_len": seq, "max_positions": max(seq, 512), "dropout": _DROPOUT * train}
+    load(record.arch)
+    return ARCHS[record.arch](name=model, **{**record.config, **changes, **sizes})
+
+
+def pass_time_s(one: ModelPass, profile: Profile) -> float:
+    """Seconds of a pass: the device's kernels, or the host's issue of them if that is longer."""
+    precision = PRECISIONS["fp32"]
+    workload = _workload(one.model, one.seq, one.train)
+    burst = BurstProfile(profile.name, profile.origin, profile.efficiency_file, profile.runtime)
+    group = parse_cluster(f"1x1x{one.gpu}").groups[0]
+    rates = class_rates(group, precision, burst)
+    strategy = Strategy(precision=precision, optimizer=OPTIMIZERS["sgd"])
+    points = Points.of({"micro_batch": one.batch}, 1)
+    terms = evaluate(Job(workload, strategy, (rates,)), points).terms_s
+    names = ("forward", "backward") if one.train else ("forward",)
+    return float(sum(terms[n][0] for n in names))
+
+
+def pass_levels(one: ModelPass, profile: Profile) -> Level:
+    """Whose figures price the products of a pass."""
+    gpu = GPUS[one.gpu]
+    cls = "gemm_matrix32" if "CDNA" in gpu.architecture else "gemm_simt32"
+    return profile.class_figures(cls, gpu).level
+
+
+def pass_errors(
+    passes: tuple[ModelPass, ...], profile_of: Callable[[str], Profile], skipped: Counter[str]
+) -> list[tuple[ModelPass, Level, float]]:
+    """Predicted over measured minus one, of every pass that can be priced."""
+    found = []
+    for one in passes:
+        profile = profile_of(one.gpu)
+        try:
+            level = pass_levels(one, profile)
+            found.append((one, level, pass_time_s(one, profile) / one.time_s - 1.0))
+        except (SimcoreError, KeyError) as err:
+            skipped[str(err.args[0]) if err.args else str(err)] += 1
+    return found

@@ -1,0 +1,107 @@
+"""Fill of products and of attention: hand-counted tiles, limits, and that work never gets free."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simcore.physics.fill import (
+    EXP_EXPOSED_FRAC,
+    TILE_PENALTY,
+    attention_fill,
+    matmul_fill,
+    softmax_width,
+)
+
+SIZE = st.floats(2, 20000)
+
+
+def speed(long: int, short: int) -> float:
+    """A tile's rate beside 256 x 128."""
+    return 1 / (1 + TILE_PENALTY * (128 / long + 128 / short - 1.5))
+
+
+def test_whole_waves_of_the_largest_tile_fill_the_device() -> None:
+    # 2560 x 1280 on 100 SMs: 10 x 10 tiles of 256 x 128, one wave without padding.
+    assert matmul_fill(2560, 1280, 4096, 1, 100) == pytest.approx(1.0)
+    assert matmul_fill(1280, 2560, 4096, 1, 100) == pytest.approx(1.0)  # whichever side is long
+
+
+def test_a_tile_more_than_a_wave_takes_two_waves_where_blocks_wait() -> None:
+    # 101 tiles of 256 x 128 on 100 SMs; with half-size tiles 202 blocks in three waves of half.
+    m, n = 256 * 101, 128
+    even = float(matmul_fill(m, n, 4096, 1, 100, wave_frac=0.0))
+    waits = float(matmul_fill(m, n, 4096, 1, 100, wave_frac=1.0))
+    assert even == pytest.approx(1.0)
+    smaller = [speed(128, 128) * 2.02 / 3, speed(128, 64) * 4.04 / 5, speed(64, 64) * 8.08 / 9,
+               speed(64, 32) * 16.16 / 17]  # fmt: skip
+    assert waits == pytest.approx(max(1.01 / 2, *smaller))
+
+
+def test_a_small_output_uses_small_tiles_and_split_k() -> None:
+    # 128 x 128, too shallow to split: eight blocks of 64 x 32 on 100 SMs.
+    assert matmul_fill(128, 128, 512, 1, 100) == pytest.approx(8 / 100 * speed(64, 32))
+    # 512 * 200 deep: the largest tile's padding aside, one 128 x 128 block in 200 slices.
+    assert matmul_fill(128, 128, 512 * 200, 1, 100) == pytest.approx(speed(128, 128))
+
+
+def test_padding_counts() -> None:
+    whole = float(matmul_fill(12800, 12800, 4096, 1, 100))
+    ragged = float(matmul_fill(12801, 12801, 4096, 1, 100))
+    assert 0.97 * whole < ragged < whole
+    # Five columns in tiles of at least 32 of them.
+    assert matmul_fill(64 * 10000, 5, 4096, 1, 100) == pytest.approx(5 / 32 * speed(64, 32))
+
+
+def test_depth_ramp() -> None:
+    full = float(matmul_fill(2560, 1280, 512, 1, 100))
+    assert matmul_fill(2560, 1280, 512, 1, 100, half_depth=512) == pytest.approx(full / 2)
+
+
+def test_vectors_run_without_tiles() -> None:
+    assert matmul_fill(1, 4096, 4096, 1, 100) == 1.0
+    assert matmul_fill(10000, 1, 9, 64, 100, 1.0, 100.0) == 1.0  # depthwise
+
+
+@given(m=SIZE, n=SIZE, k=SIZE, groups=st.floats(1, 64), sms=st.integers(1, 300),
+       wave=st.floats(0, 1), depth=st.floats(0, 500))  # fmt: skip
+def test_more_work_never_takes_less_time(
+    m: float, n: float, k: float, groups: float, sms: int, wave: float, depth: float
+) -> None:
+    def time(m: float, n: float, k: float, groups: float) -> float:
+        return m * n * k * groups / float(matmul_fill(m, n, k, groups, sms, wave, depth))
+
+    assert 0 < float(matmul_fill(m, n, k, groups, sms, wave, depth)) <= 1
+    base = time(m, n, k, groups) * (1 - 1e-9)
+    for grown in ((1.1 * m, n, k, groups), (m, 1.7 * n, k, groups), (m, n, 1.3 * k, groups),
+                  (m, n, k, 2 * groups)):  # fmt: skip
+        assert time(*grown) >= base
+
+
+def test_arrays_broadcast_over_kernels_and_configurations() -> None:
+    m = np.array([[128.0, 256.0], [512.0, 1024.0]])
+    one = np.full((2, 1), 4096.0)
+    wave = np.array([[0.0], [1.0]])
+    found = matmul_fill(m, one, one, np.ones((2, 1)), 108, wave, wave)
+    assert found.shape == (2, 2)
+    assert found[1, 0] == pytest.approx(float(matmul_fill(512, 4096, 4096, 1, 108, 1.0, 1.0)))
+
+
+def test_attention_by_hand() -> None:
+    # 16 blocks of 128 queries x 8 heads on 100 SMs: 1.28 waves.
+    args = (2048.0, 128.0, 2048.0, 8.0, 100.0)
+    assert attention_fill(*args) == pytest.approx(1.0)
+    assert attention_fill(*args, wave_frac=1.0) == pytest.approx(0.64)
+    assert attention_fill(*args, half_depth=2048) == pytest.approx(0.5)
+    assert attention_fill(*args, half_width=128) == pytest.approx(0.5)
+    # A head dimension of 72 runs as 80.
+    assert attention_fill(2048.0, 72.0, 2048.0, 8.0, 100.0) == pytest.approx(0.9)
+    assert attention_fill(128.0, 128.0, 128.0, 1.0, 100.0) == pytest.approx(0.01)
+
+
+def test_exponentials_of_a_known_device() -> None:
+    """H100 SXM: 132 SMs at 1.83 GHz, 16 a clock, 3.87 T/s; 989 TFLOP/s: 64 elements for all."""
+    width = softmax_width(989.4e12, 132, 1.83e9, 16.0)
+    assert width / EXP_EXPOSED_FRAC == pytest.approx(64.0, rel=0.001)
