@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 
 from simcore.base.errors import SimcoreError, UnknownName, UsageError
 from simcore.calibrate.bench import load_families
-from simcore.calibrate.bench.case import Alone, Device, World
+from simcore.calibrate.bench.case import Alone, World
 from simcore.calibrate.bench.harness import Outcome, Progress, plan, run_cases
 from simcore.calibrate.bench.memory_probe import probe
 from simcore.calibrate.bench.store import BadRows, RawRow, Store
@@ -169,7 +169,7 @@ def fit_and_write(
         link_bytes_per_s=cluster_paths(found.cluster(ranks))[0].bw_bytes_per_s,
         on_host=device.kind == "cpu",
     )
-    measured = _with_memory(measured, device, held)
+    measured = _with_memory(measured, held)
     files: list[Path] = []
     if found.new:
         files += write_record(found, asked.output.parent)
@@ -200,23 +200,13 @@ def fit_and_write(
     )
 
 
-def _with_memory(measured: MeasuredDevice, device: Device, held: dict[str, int]) -> MeasuredDevice:
+def _with_memory(measured: MeasuredDevice, held: dict[str, int]) -> MeasuredDevice:
     context = held.get("context", 0) + held.get("kernels", 0)
-    if device.kind == "cpu":
-        import resource
-
-        # before its first tensor: what is resident of the interpreter and torch, in KiB on Linux
-        context = resource.getrusage(resource.RUSAGE_SELF).ru_minflt and _resident_bytes()
     if not context:
         return measured
     return measured.model_copy(
         update={"context": FittedBytes(value=float(context), sd_log=0.1, rows=1)}
     )
-
-
-def _resident_bytes() -> int:
-    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def _found(

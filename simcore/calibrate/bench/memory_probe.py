@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from simcore.calibrate.bench.case import FAMILIES, Device, World
@@ -13,14 +15,23 @@ def _used(torch: Any) -> int:
     return int(total - free - torch.cuda.memory_reserved())
 
 
+def _resident_bytes() -> int:
+    """Memory of this process that is in use now; 0 where the system does not say."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    except OSError:
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
 def probe(device: Device, world: World) -> dict[str, int]:
-    """Bytes by what holds them; empty where there is no device memory to ask about.
+    """Bytes by what holds them: of a processor what the interpreter and its libraries take.
 
     Asked once at the start of a process, since nothing gives it back: what the driver counts as
     used less what the allocator has reserved.
     """
     if device.kind != "cuda":
-        return {}
+        return {"context": _resident_bytes()}
     import torch
 
     x = torch.ones(8, device="cuda")
