@@ -214,5 +214,5 @@ def crowd(device: Device, world: World) -> Iterable[Case]:
         for mode in ("alone", "together"):
             yield Case(
                 "memory-crowd", "memory_bound", _columns(device, op, dtype, rows, cols),
-                _prepare(op, dtype, rows, cols), mode=mode, seconds=0.3,
+                _prepare(op, dtype, rows, cols), mode=mode, seconds=0.3, first=True,
             )  # fmt: skip

@@ -81,4 +81,4 @@ def cases(device: Device, world: World) -> Iterable[Case]:
             columns: Columns = {"gpu": device.name, "op": f"overlap-{part}", "bytes": n_bytes,
                        "count": products}  # fmt: skip
             yield Case("overlap", "host", columns, _prepare(part, n_bytes, products, n),
-                       mode="lockstep", seconds=0.4)  # fmt: skip
+                       mode="lockstep", seconds=0.4, first=True)  # fmt: skip
