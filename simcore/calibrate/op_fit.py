@@ -43,6 +43,7 @@ from simcore.calibrate.power import constant_left_out, fit_power, rms_log
 from simcore.calibrate.profile_yaml import to_yaml, used_sources
 from simcore.engine.rates import attention_width
 from simcore.hardware.power import node_energy_frac, power_limited_frac
+from simcore.hardware.profile import STREAM_FRAC
 from simcore.hardware.spec import GPUS, GpuSpec
 
 Profile: TypeAlias = dict[str, Any]
@@ -52,6 +53,9 @@ OP_TABLES: Final = ("gemm", "conv", "memory_bound", "attention")
 POWERED: Final[Mapping[str, str]] = {
     "gemm_tensor16": "bf16", "gemm_tensor8": "fp8", "gemm_block8": "fp8", "gemm_simt32": "fp32",
 }  # fmt: skip
+#: Kernels that load 16 bits at a time: the rate at which SMs issue loads limits them (A100 and
+#: H100 agree in bytes an SM and clock, not in shares of their bandwidths).
+ISSUE_BOUND: Final = ("norm_serving", "gate_serving")
 #: Spread of a figure that nothing was measured to give one.
 ALONE_SD: Final = 0.15
 #: Fewer rows than ENOUGH_ROWS, mostly of one size, cannot tell how shapes matter: only the share
@@ -183,6 +187,8 @@ def profile_from(fits: OpFits, without: Collection[str] = ()) -> Profile:
             for g, m in both.items() if family_of(g) not in without
         }  # fmt: skip
         memory[cls] = levels(seen, max(0.03, float(np.median(strays))))
+        if cls in ISSUE_BOUND and seen:
+            memory[cls]["pooled"]["issue_bytes_per_sm_clock"] = _issue_rate(seen)
     profile: Profile = {
         "compute_efficiency": {k: v for k, v in compute.items() if v},
         "memory_efficiency": {k: v for k, v in memory.items() if v},
@@ -210,6 +216,18 @@ def collective_profile(fits: OpFits, without: Collection[str] = ()) -> Profile:
         "collectives": collective_section(fits.collectives, without),
         "curves": curve_rows(fits.collectives, without),
     }
+
+
+def _issue_rate(found: Mapping[str, Found]) -> float:
+    """Bytes an SM and clock that explain the shares beside a plain stream's."""
+    rates = []
+    for gpu, one in found.items():
+        spec = GPUS[gpu]
+        if spec.sm_count and spec.boost_clock:
+            short = math.sqrt(max(one.value**-2 - STREAM_FRAC**-2, 1e-6))
+            per_clock = spec.sm_count.value * spec.boost_clock.value
+            rates.append(spec.memory_bw.value / (per_clock * short))
+    return float(f"{mean_log(rates):.3g}") if rates else 0.0
 
 
 def _origin(fits: Sequence[MemoryFit]) -> str:

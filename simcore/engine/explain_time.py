@@ -25,7 +25,7 @@ def _rate(value: float) -> str:
 
 _ROOFLINE = (
     "sum over kernels of start + sqrt(tc^2 + tm^2); tc = flop / (efficiency x peak x fill), "
-    "tm = bytes / (efficiency x bandwidth), fill = share of the SMs that 128 x 128 tiles occupy"
+    "tm = bytes / (efficiency x bandwidth), fill = how tiles and their waves use the SMs"
 )
 
 

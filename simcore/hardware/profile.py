@@ -88,6 +88,8 @@ def families_of(gpu: GpuSpec) -> tuple[str, ...]:
 HOST_CPU = "CPU"
 #: FLOP of flash attention's backward over its forward: five products for two.
 ATTENTION_BACKWARD_FLOP = 2.5
+#: Share of the bandwidth that a plain stream reaches (gpu-benches: 0.74 to 0.95).
+STREAM_FRAC = 0.85
 #: Share of the bandwidth where a class has none of its own.
 MEMORY_FRAC = 0.75
 #: GA100 is made in TSMC N7, the graphics chips of its generation in Samsung 8N.
@@ -157,6 +159,12 @@ class Profile:
                     share.value * held, share.sd_log,
                     f"{share.source} x {held:.3g} for {gpu.tdp_w:.0f} W",
                 )  # fmt: skip
+            issue = table.get("pooled", {}).get("issue_bytes_per_sm_clock")
+            if issue and level != "own" and gpu.sm_count and gpu.boost_clock:
+                # Kernels of narrow loads: the SMs' issue limits them beside the memory.
+                issued = float(issue) * gpu.sm_count.value * gpu.boost_clock.value
+                value = 1.0 / hypot(1.0 / STREAM_FRAC, gpu.memory_bw.value / issued)
+                share = Estimate(value, share.sd_log, f"{share.source}, by issue rate")
             start = entry.get("start")
             self._seen[key] = ClassFigures(
                 share=share,

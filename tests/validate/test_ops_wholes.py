@@ -1,0 +1,62 @@
+"""Collectives inside a node and passes of whole models, as ``validate ops`` judges them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from simcore import api
+from simcore.base.database import read_yaml, shipped_root
+
+COMM = "source,gpu_type,gpus,nodes,intra_link,collective,algo,size_bytes,time_us,notes\n"
+PASS = "gpu,n_gpus,model,batch,seq,mode,option,dtype,time_ms\n"
+
+
+def test_a_measured_group_is_its_own_curve_and_another_its_familys(tmp_path: Path) -> None:
+    curves = read_yaml(shipped_root() / "hardware_db/calibrations/collectives.yaml")["curves"]
+    curve = next(c for c in curves if (c["gpu"], c["collective"], c["ranks"], c["source"]) ==
+                 ("H100-SXM-80GB", "all_reduce", 8, "aic"))  # fmt: skip
+    size, time = curve["bytes"][10], curve["us"][10]
+    last, slowest = curve["bytes"][-1], curve["us"][-1]
+    rows = (
+        f"aiconfigurator x,H100-SXM,8,1,NVLink4,all_reduce,NCCL,{size},{time},half\n"
+        f"aiconfigurator x,H100-SXM,8,1,NVLink4,all_reduce,NCCL,{2 * last},{2 * slowest},half\n"
+        f"aiconfigurator x,H200-SXM,8,1,NVLink4,all_reduce,NCCL,{size},{time},half\n"
+        f"aiconfigurator x,H100-SXM,8,1,NVLink4,all_reduce,TRTLLM,{size},{time},half\n"
+        f"aiconfigurator x,H100-SXM,16,2,NVLink4,all_reduce,NCCL,{size},{time},half\n"
+        f"aiconfigurator x,H100-SXM,8,1,NVLink4,all_reduce,NCCL,{time},{size}e3,half\n"
+    )
+    path = tmp_path / "c.csv"
+    path.write_text(COMM + rows, encoding="utf-8")
+    out = api.validate_ops([path])
+    own = out["groups"]["H100-SXM-80GB all_reduce x8 float"]
+    # Beyond the largest size its rate stays; the last row is a bad one, slow but possible.
+    assert own["profile"] == "own" and own["n"] == 3
+    assert own["median_bias_frac"] == pytest.approx(0.0, abs=1e-3)
+    near = out["groups"]["H200-SXM all_reduce x8 float"]
+    assert near["profile"] == "family" and near["mape_frac"] < 0.5
+    reasons = " ".join(out["skipped"])
+    assert "inference server" in reasons and "between nodes" in reasons
+
+
+def test_passes_of_models_go_through_the_builders(tmp_path: Path) -> None:
+    rows = (
+        "A100-PCIE-40GB,1,bert_large,8,512,inf,,fp32,205.5\n"
+        "A100-PCIE-40GB,1,gpt2_large,4,1024,inf,,fp32,535.8\n"
+        "A100-PCIE-40GB,1,gpt2_large,4,1024,train,,fp32,1607.4\n"
+        "A100-PCIE-40GB,1,gpt2_large,4,1024,inf,fusion,fp32,477\n"
+        "A100-PCIE-40GB,4,gpt2_large,4,1024,train,tp4,fp32,477\n"
+        "A100-PCIE-40GB,1,switchxl4,1,512,inf,,fp32,223\n"
+        "A100-PCIE-40GB,1,bert_large,8,512,inf,,fp32,-1\n"
+    )
+    path = tmp_path / "e.csv"
+    path.write_text(PASS + rows, encoding="utf-8")
+    out = api.validate_ops([path])
+    assert (out["rows"], out["simulated"]) == (7, 3)
+    groups = out["groups"]
+    assert groups["A100-PCIE-40GB bert_large inference fp32"]["mape_frac"] < 0.15
+    # Three times the pass forward is what a training pass costs, to a tenth or two.
+    assert groups["A100-PCIE-40GB gpt2_large train fp32"]["mape_frac"] < 0.2
+    assert out["bad_rows"] == ["e.csv:8: time_ms: '-1' must be finite and above 0"]
+    assert len(out["skipped"]) == 4
