@@ -26,6 +26,12 @@ from simcore.validate.known import measured_rows
 from simcore.workload.resolve import ModelSource, resolve_model
 
 if TYPE_CHECKING:
+    from simcore.api.machine import (
+        calibrate_machine,
+        calibration,
+        calibration_curves,
+        selftest,
+    )
     from simcore.api.many import Comparison, MemoryTimeline, Scaling, Sweep
     from simcore.engine.emit import LaunchFile
     from simcore.engine.views import Roofline, Swing
@@ -346,8 +352,8 @@ def read_calibration(text: str, name: str) -> Profile:
 
     ``name`` is what errors call it. Raises DataError with the line.
     """
+    from simcore.hardware.calibrations import read_calibration as _read_calibration
     from simcore.hardware.profile import profile_of
-    from simcore.hardware.profile import read_calibration as _read_calibration
 
     return profile_of(_read_calibration(text, name))
 
@@ -451,22 +457,28 @@ def report(model: str | ModelSource, gpus: Sequence[str] | str, **options: Unpac
     return page(facts_of(model, gpus, **options))
 
 
-#: Results that a prediction does without load on first use.
-_LATER = ("Comparison", "MemoryTimeline", "Scaling", "Sweep")
+#: What a prediction does without loads on first use: name -> module of this package.
+_LATER = {
+    **dict.fromkeys(("Comparison", "MemoryTimeline", "Scaling", "Sweep"), "many"),
+    **dict.fromkeys(
+        ("calibrate_machine", "calibration", "calibration_curves", "selftest"), "machine"
+    ),
+}
 
 
 def __getattr__(name: str) -> object:
     if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from simcore.api import many
+    from importlib import import_module
 
-    return getattr(many, name)
+    return getattr(import_module(f"simcore.api.{_LATER[name]}"), name)
 
 
 __all__ = [
     "Comparison", "Explanation", "Memory", "MemoryTimeline", "ModelSource", "Options", "Prediction",
-    "Request", "Scaling", "Sweep", "Timeline", "calibrate_from", "choices", "compare", "explain",
+    "Request", "Scaling", "Sweep", "Timeline", "calibrate_from", "calibrate_machine", "calibration",
+    "calibration_curves", "choices", "compare", "explain",
     "find_terms", "launch_file", "make_request", "memory_timeline", "model_named", "predict",
     "read_calibration", "read_config", "report", "roofline", "run_violations", "scaling",
-    "sensitivity", "sweep", "timeline", "validate", "validate_ops",
+    "selftest", "sensitivity", "sweep", "timeline", "validate", "validate_ops",
 ]  # fmt: skip

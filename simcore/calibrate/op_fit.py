@@ -294,8 +294,8 @@ def _mark_held(
     held: dict[str, list[float]] = defaultdict(list)
     for gpu in eff:
         spec = GPUS[gpu]
-        joules = limit * node_energy_frac(spec.process_nm)
-        held[family_of(gpu)].append(float(power_limited_frac(spec.tdp.value, peak(spec), joules)))
+        joules = limit * node_energy_frac(spec.node_nm)
+        held[family_of(gpu)].append(float(power_limited_frac(spec.tdp_w, peak(spec), joules)))
     for family, shares in held.items():
         table["by_family"][family]["held"] = float(f"{mean_log(shares):.3g}")
 
@@ -304,13 +304,13 @@ def _ada(tensor16: Levels, unlimited: float, l40s_eff: float) -> None:
     """Other Ada devices: the limit that makes the curve pass through the one measured."""
     l40s = GPUS["L40S"]
     share = min(l40s_eff / unlimited, 0.999)
-    limit = (share**-4 - 1.0) ** 0.25 * l40s.tdp.value / (l40s.peak("bf16") or math.nan)
+    limit = (share**-4 - 1.0) ** 0.25 * l40s.tdp_w / (l40s.peak("bf16") or math.nan)
     for name, sd, note in (
         ("A6000ada", 0.16, "L40S at 300 W instead of 350 W, same silicon"),
         ("L4", 0.20, "L40S's watts a FLOP, at 72 W"),
     ):
         spec = GPUS[name]
-        scaled = unlimited * power_limited_frac(spec.tdp.value, spec.peak("bf16"), limit)
+        scaled = unlimited * power_limited_frac(spec.tdp_w, spec.peak("bf16"), limit)
         l40s_leaf = tensor16["by_gpu"]["L40S"]
         same = {k: l40s_leaf[k] for k in ("memory", "start", "wave", "depth") if k in l40s_leaf}
         tensor16["by_gpu"][name] = {

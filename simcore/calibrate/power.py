@@ -48,7 +48,7 @@ def fit_power(
     """Fit efficiencies against tdp/peak, and predict each family from the others."""
     names = sorted(eff)
     # A smaller node needs less energy a FLOP: dividing the watts' need is dividing by its share.
-    watts = np.array([gpus[g].tdp.value / node_energy_frac(gpus[g].process_nm) for g in names])
+    watts = np.array([gpus[g].tdp_w / node_energy_frac(gpus[g].node_nm) for g in names])
     peaks = np.array([peak(gpus[g]) for g in names])
     value = np.array([eff[g] for g in names])
     families = np.array([family(g) for g in names])

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from simcore.base.arrays import NDArray
-from simcore.hardware.profile import CalibratedKnob, Knob
+from simcore.hardware.calibrations import CalibratedKnob, Knob
 
 Array = NDArray[np.float64]
 

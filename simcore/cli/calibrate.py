@@ -1,4 +1,4 @@
-"""``simcore calibrate --from FILE``: a few measured steps become a calibration."""
+"""``simcore calibrate``: this machine's benchmarks, or a few measured steps, as a calibration."""
 
 from __future__ import annotations
 
@@ -12,22 +12,51 @@ from simcore.cli.output import write
 
 def calibrate(
     rows: Annotated[
-        Path, typer.Option("--from", metavar="FILE", help="Table of measured steps (CSV).")
-    ],
+        Path | None,
+        typer.Option("--from", metavar="FILE", help="Fit measured steps (CSV) instead."),
+    ] = None,
+    minutes: Annotated[
+        str | None, typer.Option("--minutes", metavar="N", help="Time to benchmark [3].")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Keep what an earlier run has measured.")
+    ] = False,
+    device: Annotated[
+        str | None, typer.Option("--device", metavar="cpu|cuda", help="Default: GPUs if any.")
+    ] = None,
+    bad_rows: Annotated[
+        str, typer.Option("--bad-rows", metavar="refuse|skip", help="Unsound raw rows.")
+    ] = "refuse",
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it here (YAML).")
     ] = None,
     name: Annotated[str | None, typer.Option("--name", help="Name of the calibration.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The result as JSON.")] = False,
 ) -> None:
-    """Fit efficiencies and bandwidths to your own measured steps.
+    """Benchmark this machine (GPUs with NCCL, or the processor with gloo) and fit its profile.
 
-    The table has columns id, model, gpus and step_time_s, and any of predict's words (see
+    Writes NAME.yaml for `predict --calibration`, raw measurements beside it and, for hardware that
+    is not in the database, records under hardware_db/ (docs/calibration.md). A node is calibrated
+    by `torchrun --nproc-per-node N -m simcore.calibrate` as well.
+
+    With --from FILE: fit efficiencies and bandwidths to your own measured steps. The table has
+    columns id, model, gpus and step_time_s, and any of predict's words (see
     `validate/tables`). Works with one row, gets better with ten; says what the rows can tell.
     """
     from simcore import api
     from simcore.base.errors import InvalidConfig
+    from simcore.cli.values import number
 
+    if rows is None:
+        problems: list[str] = []
+        budget = number("minutes", minutes, problems)
+        if problems:
+            raise InvalidConfig(problems)
+        _machine(budget, output, name, resume, device,
+                 bad_rows, as_json)  # fmt: skip
+        return
+    if minutes is not None or resume or device is not None:
+        raise InvalidConfig(["--minutes, --resume and --device measure: drop them, or --from"])
     if not rows.is_file():
         raise InvalidConfig([f"no such file: {str(rows)!r}"])
     found = api.calibrate_from(rows, output=output, name=name)
@@ -37,6 +66,26 @@ def calibrate(
         write(dumps(finite(found)))
         return
     write(_render(found))
+
+
+def _machine(
+    minutes: float | None, output: Path | None, name: str | None, resume: bool,
+    device: str | None, bad_rows: str, as_json: bool,
+) -> None:  # fmt: skip
+    from simcore import api
+
+    found = api.calibrate_machine(
+        minutes=3.0 if minutes is None else minutes, output=output, name=name, resume=resume,
+        device=device, bad_rows=bad_rows, quiet=as_json,
+    )  # fmt: skip
+    if as_json:
+        from simcore.report.jsonout import dumps, finite
+
+        write(dumps(finite(found)))
+        return
+    from simcore.calibrate.words import render_summary
+
+    write(render_summary(found))
 
 
 def _render(found: dict[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -56,9 +57,20 @@ def show(
         str, typer.Argument(metavar="NAME", autocompletion=names.show_name, help="Name or alias.")
     ],
     as_json: _AS_JSON = False,
+    plot: Annotated[
+        Path | None,
+        typer.Option("--plot", metavar="FILE", help="Of a calibration: fit and data (PNG, SVG)."),
+    ] = None,
 ) -> None:
-    """Show a gpu, model, node or link: every figure with its source."""
+    """Show a gpu, model, node, link or calibration: every figure with its source."""
     kind = _kind(kind, names.SHOWS)
+    if kind == "calibration":
+        _show_calibration(name, as_json, plot)
+        return
+    if plot is not None:
+        from simcore.base.errors import InvalidConfig
+
+        raise InvalidConfig([f"--plot shows a calibration, not a {kind}"])
     from simcore.report import catalog
 
     record: Any = catalog.DATABASES[kind][name]
@@ -68,3 +80,21 @@ def show(
         write(dumps(finite(catalog.record_dict(record))))
         return
     write(catalog.render_record(record))
+
+
+def _show_calibration(name: str, as_json: bool, plot: Path | None) -> None:
+    from simcore import api
+
+    if plot is not None:
+        from simcore.report import plots
+
+        plots.write(plots.draw("calibration", api.calibration_curves(name)), plot)
+    found = api.calibration(name)
+    if as_json:
+        from simcore.report.jsonout import dumps, finite
+
+        write(dumps(finite(found)))
+        return
+    from simcore.calibrate.words import render_calibration
+
+    write(render_calibration(found))

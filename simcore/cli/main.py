@@ -25,6 +25,7 @@ from simcore.cli.catalog import list_, show
 from simcore.cli.output import PIPE_CLOSED, PipeClosedError, complain, write
 from simcore.cli.predict import predict
 from simcore.cli.report import report
+from simcore.cli.selftest import selftest
 from simcore.cli.serve import serve
 from simcore.cli.show_config import config
 from simcore.cli.trace_model import trace_model
@@ -71,7 +72,8 @@ app.command(short_help="Does a job fit, how fast is it, what limits it.")(predic
 app.command(short_help="A prediction as one HTML file, clusters side by side.")(report)
 app.command(short_help="Predictions beside measured runs.")(validate)
 app.command("trace-model", short_help="An nn.Module as a model file.")(trace_model)
-app.command(short_help="Fit to your own measured steps; used with --calibration.")(calibrate)
+app.command(short_help="Benchmark this machine, or fit your own measured steps.")(calibrate)
+app.command(short_help="Calibrate, predict, train for real, compare.")(selftest)
 app.command(short_help="A local web page and JSON API.")(serve)
 app.command("list", short_help="Names: gpus, models, nodes, links, strategies...")(list_)
 app.command(short_help="Defaults from files: where they are, what they say.")(config)

@@ -75,7 +75,7 @@ def _optimizers() -> Iterable[str]:
 
 
 def _calibrations() -> Iterable[str]:
-    from simcore.hardware.profile import CALIBRATIONS
+    from simcore.hardware.calibrations import CALIBRATIONS
 
     return (n for n in CALIBRATIONS.names() if n != "runtime")
 
@@ -138,7 +138,7 @@ LISTS = (
     "gpus", "models", "nodes", "links", "strategies", "precisions", "optimizers", "collectives",
     "calibrations",
 )  # fmt: skip
-SHOWS = ("gpu", "model", "node", "link")
+SHOWS = ("gpu", "model", "node", "link", "calibration")
 kinds = _completer(lambda: LISTS)
 shown_kinds = _completer(lambda: SHOWS)
 
@@ -146,5 +146,6 @@ shown_kinds = _completer(lambda: SHOWS)
 def show_name(ctx: Any, incomplete: str) -> list[str]:
     """Names of the kind that ``show`` was asked for."""
     kind = str(ctx.params.get("kind") or "").rstrip("s")
-    by_kind = {"gpu": gpus, "model": models, "node": nodes, "link": links}
+    by_kind = {"gpu": gpus, "model": models, "node": nodes, "link": links,
+               "calibration": calibrations}  # fmt: skip
     return by_kind[kind](incomplete) if kind in by_kind else []

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import get_args
 
+from simcore.hardware.calibrations import calibration_names
 from simcore.hardware.cluster import network_names
-from simcore.hardware.profile import calibration_names
 from simcore.hardware.spec import GPUS, NODES
 from simcore.strategy.dialects import FILES
 from simcore.strategy.precision import OPTIMIZERS, PRECISIONS, OffloadTarget

@@ -128,7 +128,7 @@ def point_values(
         "gpus_per_node": max(g.gpus_per_node for g in cluster.groups),
         "intra_bw_bytes_per_s": intra.bw_bytes_per_s * intra_frac,
         "inter_bw_bytes_per_s": inter.bw_bytes_per_s * inter_frac,
-        "intra_hop_s": intra.hop_s,
+        "intra_hop_s": profile.hop_s(node, intra.hop_s),
         "inter_hop_s": inter.hop_s,
         "loader": profile.loader(workload).value,
         "compute": slowest_rate_frac(n_gpus, profile.device_spread.value),
@@ -315,7 +315,12 @@ def _single(request: Request, job: Job, homogeneous_rate: float) -> tuple[float,
     cluster = request.cluster
     # Host memory, PCIe roots and NVMe are shared by the devices of a node: with offload one
     # device alone has rates of its own.
-    whole = len(job.classes) == 1 and not request.strategy.offload and request.placed is None
+    # So do ranks that share a host's cores.
+    gpu, per_node = cluster.groups[0].gpu, cluster.groups[0].gpus_per_node
+    alone = request.profile.shared_rate(gpu, per_node) == (1.0, 1.0)
+    whole = (
+        alone and len(job.classes) == 1 and not request.strategy.offload and request.placed is None
+    )
     if whole:
         return homogeneous_rate, cluster.groups[0].gpu.name, homogeneous_rate * cluster.n_gpus
     total, best = 0.0, (0.0, "")

@@ -126,9 +126,14 @@ def price(
         for index in range(len(classes)):
             tasks = program.compute_tasks[program.compute_class == index]
             window = np.maximum(window, duration[tasks[program.overlapped[tasks]]].sum(axis=0))
-        busy = np.minimum(1.0, comm_total / np.maximum(window, np.finfo(float).tiny))
+        # What is sent after backward has ended (DDP's last bucket) slows nothing.
+        beside = program.comm_table.tasks[program.comm_beside]
+        sent = duration[beside].sum(axis=0)
+        shared, tiny = np.minimum(sent, window), np.finfo(float).tiny
         slowdown = max(c.overlap_slowdown_frac for c in classes) / points.overlap
-        duration[program.overlapped] *= 1.0 + slowdown * busy
+        duration[program.overlapped] *= 1.0 + slowdown * shared / np.maximum(window, tiny)
+        slower = max(c.comm_slowdown_frac for c in classes) / points.overlap
+        duration[beside] *= 1.0 + slower * shared / np.maximum(sent, tiny)
         if any(cost.every_micro_step for cost in program.comm):
             micro_s = np.maximum(_micro_step_s(program, duration, len(classes)), comm_micro)
     else:
@@ -229,7 +234,7 @@ class _Context:
         return parallel.shard_degree(self.strategy, self.points.n_ranks)
 
     def _moved(self, n_bytes: Array | float, index: int, launches: float) -> Array:
-        rate = self.classes[index].bytes_per_s[_ELEMENTWISE] * self.points.memory
+        rate = self.classes[index].update_bytes_per_s * self.points.memory
         device = n_bytes / rate + launches * self.classes[index].kernel_start_s
         busy: Array = np.maximum(device, launches * self.issue_s)
         return busy

@@ -11,7 +11,7 @@ from simcore.base.arrays import NDArray
 from simcore.base.errors import InvalidConfig
 from simcore.hardware.cluster import NodeGroup, link_named
 from simcore.hardware.paths import port_share
-from simcore.hardware.profile import Profile
+from simcore.hardware.profile import HOST_CPU, Profile
 from simcore.hardware.spec import GpuSpec, PeakName
 from simcore.physics.fill import EXP_PER_SM_CLOCK, softmax_width
 from simcore.step.kernels import COMPUTE_KINDS, EARLIER_FLASH, KINDS
@@ -32,6 +32,7 @@ class ClassRates:
     gpu: GpuSpec
     flop_per_s: Array
     bytes_per_s: Array
+    update_bytes_per_s: float
     wave_frac: Array
     half_depth: Array
     half_width: float
@@ -45,6 +46,7 @@ class ClassRates:
     nvme_read_bytes_per_s: float
     nvme_write_bytes_per_s: float
     overlap_slowdown_frac: float
+    comm_slowdown_frac: float
     cores: int
     ranks_per_socket: float
     gpus_per_node: int
@@ -97,14 +99,22 @@ def class_rates(group: NodeGroup, precision: Precision, profile: Profile) -> Cla
                 name, top = "bf16", gpu.peak("bf16") or peak  # recipes keep it in 16 bit
             flop[i] = top * profile.compute_efficiency(base, name, gpu).value * share
             wave[i], depth[i] = profile.kernel_shape(base, name, gpu)
+    # Ranks on the cores of one host share caches and memory; measured on it, else none.
+    compute_share, memory_share = profile.shared_rate(gpu, group.gpus_per_node)
+    flop, rate = flop * compute_share, rate * memory_share
     port = link_named(node.pcie_link)
     h2d = port.bw.value * port.payload_frac.value * port_share(gpu, port)
+    if gpu.architecture == HOST_CPU:
+        h2d = np.inf  # a batch in host memory is where it is needed
     sharing = min(group.gpus_per_node, node.gpus_per_pcie_root)
     far = link_named(node.socket_link) if node.socket_link else None
     return ClassRates(
         gpu=gpu,
         flop_per_s=flop,
         bytes_per_s=rate,
+        update_bytes_per_s=gpu.memory_bw.value
+        * profile.memory_efficiency("update", gpu).value
+        * memory_share,
         wave_frac=wave,
         half_depth=depth,
         half_width=attention_width(gpu) if peak_name not in ("fp32", "fp64") else 0.0,
@@ -118,6 +128,7 @@ def class_rates(group: NodeGroup, precision: Precision, profile: Profile) -> Cla
         nvme_read_bytes_per_s=node.nvme.read_bw.value if node.nvme else 0.0,
         nvme_write_bytes_per_s=node.nvme.write_bw.value if node.nvme else 0.0,
         overlap_slowdown_frac=profile.overlap_slowdown.value,
+        comm_slowdown_frac=profile.comm_slowdown.value,
         cores=node.cpu.sockets * node.cpu.cores_per_socket,
         ranks_per_socket=max(1.0, group.gpus_per_node / node.cpu.sockets),
         gpus_per_node=group.gpus_per_node,

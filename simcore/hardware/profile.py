@@ -13,31 +13,16 @@ from math import hypot
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field
-
-from simcore.base.database import (
-    Database,
-    Record,
-    check_record,
-    fold_name,
-    read_yaml,
-    shipped_root,
-)
-from simcore.base.errors import DataError, UnknownName
-from simcore.base.figures import Part
+from simcore.base.database import read_yaml, shipped_root
+from simcore.base.errors import InvalidConfig
 from simcore.base.units import Dimension, parse_quantity
-from simcore.base.untrusted import untrusted_yaml
+from simcore.hardware.calibrations import CalibratedKnob, Calibration, Knob, calibration_named
 from simcore.hardware.cluster import ClusterSpec
+from simcore.hardware.measured import MeasuredDevice, own_class
 from simcore.hardware.paths import Route, cluster_paths
 from simcore.hardware.power import node_energy_frac, power_limited_frac
 from simcore.hardware.profile_file import efficiencies, sources_of, text_of
 from simcore.hardware.spec import GpuSpec, PeakName
-
-CalibratedKnob = Literal["compute", "memory", "host", "intra", "inter", "loader", "overlap"]
-
-
-#: A spread of more than e**3 says nothing at all.
-MAX_SD_LOG = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,39 +49,6 @@ class ClassFigures:
     wave_frac: float
     half_depth: float
 
-
-class Knob(Part):
-    """A fitted multiplier on what the blind profile says, for what it names.
-
-    Empty ``gpu``, ``node`` and ``link`` mean everywhere.
-    """
-
-    knob: CalibratedKnob
-    value: float = Field(ge=1e-3, le=1e3)  # beyond a thousand times it is a mistake
-    sd_log: float = Field(ge=0.0, le=MAX_SD_LOG)
-    gpu: str = ""
-    node: str = ""
-    link: str = ""
-    workload: str = ""
-    prior_sd_log: float | None = Field(default=None, ge=0.0, le=MAX_SD_LOG)
-
-
-class Calibration(Record):
-    """Fitted multipliers with their provenance (``hardware_db/calibrations``)."""
-
-    origin: str
-    rows: int = Field(ge=0)
-    residual_sd_log: float = Field(ge=0.0, le=MAX_SD_LOG)
-    leave_one_out_mape_frac: float | None = None
-    knobs: tuple[Knob, ...]
-
-
-CALIBRATIONS: Database[Calibration] = Database(
-    "calibration", "hardware_db/calibrations", Calibration
-)
-
-#: Files of the same folder that every profile is made of.
-NOT_CALIBRATIONS = ("blind", "runtime", "collectives")
 
 #: Products run at sustained clocks; memory-bound work is far from the power cap.
 _SUSTAINED = ("gemm_tensor16", "gemm_tensor8", "gemm_tensor4", "attention", "gemm_simt32")
@@ -132,6 +84,8 @@ def families_of(gpu: GpuSpec) -> tuple[str, ...]:
     return tuple(found)
 
 
+#: Architecture of records that stand for a host's own cores; no table has any of them.
+HOST_CPU = "CPU"
 #: FLOP of flash attention's backward over its forward: five products for two.
 ATTENTION_BACKWARD_FLOP = 2.5
 #: Share of the bandwidth that a plain stream reaches (gpu-benches: 0.74 to 0.95).
@@ -152,11 +106,13 @@ class Profile:
     runtime: Mapping[str, Any]
     knob_values: tuple[Knob, ...] = ()
     residual: Estimate | None = None
+    measured: MeasuredDevice | None = None
     _seen: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     def _leaf(self, entry: Mapping[str, Any], dimension: Dimension | None = None) -> Estimate:
         value = entry["value"]
-        number = parse_quantity(value, dimension) if dimension else float(value)
+        text = dimension is not None and isinstance(value, str)
+        number = parse_quantity(value, dimension) if dimension and text else float(value)
         return Estimate(number, float(entry.get("sd_log", 0.0)), str(entry.get("source", "")))
 
     def _pick(
@@ -194,12 +150,14 @@ class Profile:
                 raise KeyError(f"the profile {self.name} has no figures for {cls}")
             entry, share, level = self._pick(table, gpu)
             limit = table.get("pooled", {}).get("limit_j_per_flop")
-            if limit and level != "own" and cls in _POWER_PEAKS:
+            # Without a board power or a process in the record the limit is not known to bind.
+            known = gpu.tdp is not None and gpu.process_nm is not None
+            if limit and known and level != "own" and cls in _POWER_PEAKS:
                 # A relative's figure holds at its own power; "held" is what that left of the peak.
                 held = self._held_frac(cls, float(limit), gpu) / float(entry.get("held", 1.0))
                 share = Estimate(
                     share.value * held, share.sd_log,
-                    f"{share.source} x {held:.3g} for {gpu.tdp.value:.0f} W",
+                    f"{share.source} x {held:.3g} for {gpu.tdp_w:.0f} W",
                 )  # fmt: skip
             issue = table.get("pooled", {}).get("issue_bytes_per_sm_clock")
             if issue and level != "own" and gpu.sm_count and gpu.boost_clock:
@@ -222,8 +180,8 @@ class Profile:
     def _held_frac(self, cls: str, limit_j_per_flop: float, gpu: GpuSpec) -> float:
         """Share of its peak that a device's power leaves to a class of products."""
         peak = next((p for p in map(gpu.peak, _POWER_PEAKS[cls]) if p), 0.0)
-        joules = limit_j_per_flop * node_energy_frac(gpu.process_nm)
-        return float(power_limited_frac(gpu.tdp.value, peak, joules))
+        joules = limit_j_per_flop * node_energy_frac(gpu.node_nm)
+        return float(power_limited_frac(gpu.tdp_w, peak, joules))
 
     def clock_ratio(self, cls: str, clock: str, gpu: GpuSpec) -> Estimate:
         """Time over that at burst clocks; ``clock``: burst, sustained, profiled or derived.
@@ -261,7 +219,7 @@ class Profile:
             found = self.class_figures(own, gpu).share
             if kind == "conv" and own == "gemm_simt32":
                 found = self._with_winograd(found, gpu)
-            if peak == "tf32":
+            if peak == "tf32" and not own.endswith("tf32"):
                 found = replace(found, sd_log=hypot(found.sd_log, TF32_SD_LOG))
             if own == "gemm_matrix32":
                 found = Estimate(2.0 * found.value, found.sd_log, f"2 x {found.source}")
@@ -288,6 +246,10 @@ class Profile:
     def _class_of(self, kind: str, peak: PeakName, gpu: GpuSpec) -> tuple[str, bool]:
         """Class of a kind of kernel at a peak, and whether it stands in for convolutions."""
         unit = _PEAK_CLASS[peak]
+        if (measured := self.own(gpu)) is not None:
+            name = own_class(kind, peak)
+            if name in measured.compute_efficiency:
+                return name, False
         if kind == "attention" and unit != "simt32":
             return "attention", False
         as_gemm = kind == "conv" and unit != "simt32"
@@ -309,6 +271,9 @@ class Profile:
 
     def attention_backward_frac(self, gpu: GpuSpec) -> Estimate:
         """Share of forward's rate that backward of flash attention reaches (2.5 times the FLOP)."""
+        measured = self.own(gpu)
+        if measured is not None and measured.timed_attention:
+            return Estimate(1.0, 0.0, f"both passes timed ({self.origin})")
         table = self._tables(gpu).get("backward_over_forward_time", {})
         if "attention" not in table:
             return Estimate(1.0, 0.0, "not measured")
@@ -321,11 +286,16 @@ class Profile:
         return figures.wave_frac, figures.half_depth
 
     def memory_efficiency(self, kind: str, gpu: GpuSpec) -> Estimate:
-        """Share of the datasheet's memory bandwidth that kernels of a kind reach."""
+        """Share of the datasheet's memory bandwidth that kernels of a kind reach.
+
+        ``update`` is the optimizer's step.
+        """
         key = ("memory", kind, gpu.name)
         if key not in self._seen:
             table = self._tables(gpu)["memory_efficiency"]
-            found = self._for(table[kind], gpu)
+            # An update is a chain of elementwise kernels, unless it was measured as what it is.
+            known = "elementwise" if kind == "update" and kind not in table else kind
+            found = self._for(table[known], gpu)
             self._seen[key] = self._scaled(found, "memory", gpu=gpu.name)
         result: Estimate = self._seen[key]
         return result
@@ -339,9 +309,33 @@ class Profile:
         found: dict[str, str] = self._seen["sources"]
         return found
 
+    def own(self, gpu: GpuSpec) -> MeasuredDevice | None:
+        """What was measured on this very device, where this profile is from its benchmarks."""
+        return self.measured if self.measured and self.measured.gpu == gpu.name else None
+
     def _tables(self, gpu: GpuSpec) -> Mapping[str, Any]:
         names = (gpu.name, *families_of(gpu))
-        return efficiencies(text_of(self.efficiency_file), names, self.efficiency_file)
+        tables = efficiencies(text_of(self.efficiency_file), names, self.efficiency_file)
+        if (own := self.own(gpu)) is not None:
+            key = ("own", gpu.name)
+            if key not in self._seen:
+                self._seen[key] = own.overlay(tables, f"{self.name}, {self.origin}")
+            merged: Mapping[str, Any] = self._seen[key]
+            return merged
+        if gpu.architecture == HOST_CPU:
+            raise InvalidConfig(
+                [f"{gpu.name} is a processor: nothing is known of one blind; give --calibration "
+                 "with the profile that `simcore calibrate` wrote beside its record"]
+            )  # fmt: skip
+        return tables
+
+    def shared_rate(self, gpu: GpuSpec, ranks: int) -> tuple[float, float]:
+        """(compute, memory) share of its rates that a rank keeps beside the others of its node.
+
+        One where it was not measured: accelerators have their own units and their own memory.
+        """
+        own = self.own(gpu)
+        return own.shared_rate(ranks) if own else (1.0, 1.0)
 
     def kernel_start_s(self, gpu: GpuSpec) -> Estimate:
         """What the device spends to start a kernel."""
@@ -361,10 +355,19 @@ class Profile:
         """Share of the slowest link's payload rate that collectives reach as bus bandwidth."""
         if route == "none":
             return Estimate(1.0, 0.0, "no link")
+        own = self.measured.link if self.measured else None
+        if own is not None and node == own.node and not route.startswith("network"):
+            found = Estimate(own.efficiency.value, own.efficiency.sd_log, self.origin)
+            return self._scaled(found, "intra", node=node)
         found = self._leaf(self.runtime["route_efficiency"][route])
         if route.startswith("network"):
             return self._scaled(found, "inter", link=link)
         return self._scaled(found, "intra", node=node)
+
+    def hop_s(self, node: str, otherwise: float) -> float:
+        """Seconds that a collective spends on a hop within the node."""
+        own = self.measured.link if self.measured else None
+        return own.hop.value if own is not None and node == own.node else otherwise
 
     def loader(self, workload: str) -> Estimate:
         """Multiplier on the rate at which samples load."""
@@ -375,6 +378,9 @@ class Profile:
 
         ``eager``: with all kernels of its libraries loaded at start (CUDA before 11.7).
         """
+        own = self.own(gpu)
+        if own is not None and own.context is not None:
+            return Estimate(own.context.value, own.context.sd_log, self.origin)
         table = self.runtime["cuda_context_eager" if eager else "cuda_context"]
         return self._for(table, gpu, "bytes")
 
@@ -390,7 +396,18 @@ class Profile:
     @property
     def overlap_slowdown(self) -> Estimate:
         """By how much kernels slow while a collective runs beside them."""
+        if self.measured is not None and self.measured.overlap is not None:
+            found = self.measured.overlap.compute_slowdown
+            return Estimate(found.value, found.sd_log, self.origin)
         return self._leaf(self.runtime["overlap_slowdown"])
+
+    @property
+    def comm_slowdown(self) -> Estimate:
+        """By how much a collective slows while kernels run beside it; none unless measured."""
+        if self.measured is not None and self.measured.overlap is not None:
+            found = self.measured.overlap.comm_slowdown
+            return Estimate(found.value, found.sd_log, self.origin)
+        return Estimate(0.0, 0.0, "not modelled blind: it is in the link's efficiency")
 
     @property
     def residual_sd_log(self) -> Estimate:
@@ -433,7 +450,9 @@ class Profile:
                 ),
                 "memory": hypot(
                     self.memory_efficiency("elementwise", gpu).sd_log,
-                    self._scaled(
+                    0.0
+                    if self.own(gpu)
+                    else self._scaled(
                         self._leaf(self.runtime["traffic"]), "memory", gpu=gpu.name
                     ).sd_log,
                 ),
@@ -447,9 +466,14 @@ class Profile:
         return result
 
     def with_knobs(
-        self, knobs: tuple[Knob, ...], name: str, origin: str, residual: float
+        self,
+        knobs: tuple[Knob, ...],
+        name: str,
+        origin: str,
+        residual: float,
+        measured: MeasuredDevice | None = None,
     ) -> Profile:
-        """This profile with fitted multipliers on top."""
+        """This profile with fitted multipliers, and a device's own figures, on top."""
         return Profile(
             name=name,
             origin=origin,
@@ -457,6 +481,7 @@ class Profile:
             runtime=self.runtime,
             knob_values=knobs,
             residual=Estimate(residual, 0.0, name),
+            measured=measured or self.measured,
         )
 
 
@@ -487,43 +512,12 @@ def load_profile(calibration: str | None = None) -> Profile:
     )
     if calibration is None or calibration == "blind":
         return blind
-    return profile_of(_calibration(calibration))
+    return profile_of(calibration_named(calibration))
 
 
 def profile_of(record: Calibration) -> Profile:
     """The shipped blind profile with a calibration on top."""
     blind = load_profile()
-    return blind.with_knobs(record.knobs, record.name, record.origin, record.residual_sd_log)
-
-
-def read_calibration(text: str, file: str) -> Calibration:
-    """A calibration from text that nobody vouches for; ``file`` is what errors name.
-
-    Raises DataError with the line.
-    """
-    return check_record(untrusted_yaml(text, file), Calibration, text, file)
-
-
-def calibration_names() -> list[str]:
-    """Names that ``load_profile`` takes besides files."""
-    return [n for n in CALIBRATIONS.names() if n not in NOT_CALIBRATIONS]
-
-
-def _calibration(name: str) -> Calibration:
-    path = Path(name)
-    if path.suffix in (".yaml", ".yml"):
-        if not path.is_file():
-            raise DataError("no such calibration file", file=path)
-        from simcore.base.database import load_record
-
-        return load_record(path, Calibration)
-    known = calibration_names()
-    if fold_name(name) not in map(fold_name, known):
-        raise UnknownName("calibration", name, known, "(or a .yaml file)")
-    return CALIBRATIONS[name]
-
-
-__all__ = [
-    "CALIBRATIONS", "Calibration", "ClassFigures", "Estimate", "Knob", "Profile",
-    "families_of", "load_profile",
-]  # fmt: skip
+    return blind.with_knobs(
+        record.knobs, record.name, record.origin, record.residual_sd_log, record.measured
+    )

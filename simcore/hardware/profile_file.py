@@ -23,12 +23,14 @@ _ENTRY = re.compile(r"^      (\S+): \{.*\n", re.MULTILINE)
 
 
 def sources_of(text: str) -> Mapping[str, Any]:
+    """Source keys of the file, spelt out."""
     found: Mapping[str, Any] = parse_shipped(_SOURCES.findall(text)[0])["sources"]
     return found
 
 
 @lru_cache(maxsize=8)
 def text_of(path: Path) -> str:
+    """The file's text. Raises DataError."""
     try:
         return path.read_text(encoding="utf-8")
     except OSError as err:

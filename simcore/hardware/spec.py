@@ -7,6 +7,7 @@ card holds 48 GiB), bandwidths are decimal and per direction.
 
 from __future__ import annotations
 
+from math import nan
 from typing import Literal
 
 from pydantic import Field
@@ -48,8 +49,10 @@ class GpuSpec(Sourced):
     vendor: str
     architecture: str
     form_factor: Literal["sxm", "pcie", "oam", "module", "soc"]
-    released: int = Field(ge=2010, le=2030)
-    process_nm: float = Field(gt=0, description="foundry node; for the power-limit term")
+    released: int | None = Field(default=None, ge=2010, le=2030)
+    process_nm: float | None = Field(
+        default=None, gt=0, description="foundry node; for the power-limit term"
+    )
     sm_count: Count | None = None
     boost_clock: Hertz | None = None
     exp_per_sm_clock: Count | None = Field(
@@ -62,7 +65,7 @@ class GpuSpec(Sourced):
     )
     memory_bw: Bandwidth
     l2_size: Bytes | None = None
-    tdp: Watts
+    tdp: Watts | None = None
     pcie: PciePort | None = None
     nvlink_bw: Bandwidth | None = None
     peer_to_peer: Literal["nvlink", "pcie", "none"] = Field(
@@ -75,6 +78,16 @@ class GpuSpec(Sourced):
         """Dense peak [FLOP/s], or None where the device has no such unit."""
         figure = self.peak_flop_per_s.get(name)
         return figure.value if figure else None
+
+    @property
+    def tdp_w(self) -> float:
+        """Board power [W]; not a number where nobody states it (a measured record)."""
+        return self.tdp.value if self.tdp else nan
+
+    @property
+    def node_nm(self) -> float:
+        """Foundry node [nm]; not a number where nobody states it."""
+        return self.process_nm or nan
 
     @property
     def usable_memory_bytes(self) -> float:

@@ -141,7 +141,7 @@ def _strategy_rows() -> Listing:
 
 
 def _calibration_rows() -> Listing:
-    from simcore.hardware.profile import CALIBRATIONS, NOT_CALIBRATIONS
+    from simcore.hardware.calibrations import CALIBRATIONS, NOT_CALIBRATIONS
 
     names = [n for n in CALIBRATIONS.names() if n not in NOT_CALIBRATIONS]
     found = [CALIBRATIONS[n] for n in names]

@@ -87,6 +87,7 @@ class CommTable:
 class Program:
     """The graph and the recipes. ``weights`` is [compute tasks, phases].
 
+    ``comm_beside`` [collectives]: those that can run while overlapped compute is left.
     ``terms`` lists, for each rank class and then for what all share, the tasks of each line of
     the time breakdown; the host is none of them.
     """
@@ -102,6 +103,7 @@ class Program:
     misc: tuple[tuple[int, str, int], ...]
     overlapped: NDArray[np.bool_]
     comm_table: CommTable
+    comm_beside: NDArray[np.bool_]
     terms: tuple[dict[str, NDArray[np.intp]], ...]
 
 
@@ -247,7 +249,14 @@ class ProgramBuilder:
             misc=tuple(self._misc),
             overlapped=overlapped,
             comm_table=CommTable.of(self._comm),
+            comm_beside=self._beside(overlapped),
             terms=self._terms(),
+        )
+
+    def _beside(self, overlapped: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        last = int(np.flatnonzero(overlapped)[-1]) if overlapped.any() else -1
+        return np.array(
+            [max(self.tasks[c.task].deps, default=-1) < last for c in self._comm], dtype=bool
         )
 
     def _terms(self) -> tuple[dict[str, NDArray[np.intp]], ...]:

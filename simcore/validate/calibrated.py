@@ -9,7 +9,8 @@ from simcore.base.errors import SimcoreError
 from simcore.calibrate.step_fit import FitRow, Parameter, StepFit, fit_steps, leave_one_out
 from simcore.engine.predict import Request
 from simcore.engine.rates import peak_for
-from simcore.hardware.profile import Knob, Profile, load_profile, places
+from simcore.hardware.calibrations import Knob
+from simcore.hardware.profile import Profile, load_profile, places
 from simcore.validate.case import Case
 from simcore.validate.formats import Table
 from simcore.validate.judge import (

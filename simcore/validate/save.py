@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import io
-import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 from simcore.base.errors import InvalidConfig
-from simcore.hardware.profile import Calibration, Knob
+from simcore.calibrate.atomic import write_text
+from simcore.hardware.calibrations import Calibration, Knob
 from simcore.validate.calibrated import Calibrated, calibrate_and_judge
 from simcore.validate.formats import Table
 
@@ -76,11 +75,4 @@ def write_calibration(path: Path, record: Calibration) -> None:
     yaml.width = 1000
     text = io.StringIO()
     yaml.dump(data, text)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".yaml.part")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text.getvalue())
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    write_text(path, text.getvalue())

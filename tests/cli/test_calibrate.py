@@ -33,7 +33,7 @@ def test_json(capfd: pytest.CaptureFixture[str]) -> None:
     ("arguments", "said"),
     [
         (["--from", "none.csv"], "no such file: 'none.csv'"),
-        ([], "missing option"),
+        (["--from", LATTE, "--minutes", "2"], "--minutes, --resume and --device measure"),
         (["--from", LATTE, "-o", "x.json"], "a calibration is a .yaml file"),
     ],
 )

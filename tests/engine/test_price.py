@@ -28,6 +28,7 @@ def device(flop_per_s: float, bytes_per_s: float, **more: Any) -> Any:
     return rates(
         flop_per_s=np.full(len(KINDS), flop_per_s),
         bytes_per_s=np.full(len(KINDS), bytes_per_s),
+        update_bytes_per_s=bytes_per_s,
         **more,
     )
 

@@ -74,6 +74,26 @@ def test_compute_slows_beside_communication() -> None:
     assert slowed.step_s[0] == pytest.approx(112.5, abs=1e-4)
 
 
+def test_communication_slows_beside_compute() -> None:
+    """Two sends of 32 s can run beside the 20 s of b's and a's backward: +100 % for 20 s."""
+    model = three_buckets(10.0, (20.0, 15.0, 5.0))
+    how = strategy("ddp", **TINY_BUCKETS)
+    slowed = evaluate(Job(model, how, (rates(comm_slowdown_frac=1.0),)), points())
+    # the wire: 32 s become 52 s, then the last bucket's 40 s as ever: 30..82, 82..122
+    assert slowed.step_s[0] == pytest.approx(122.0, abs=1e-4)
+
+
+def test_what_is_sent_after_backward_slows_nothing() -> None:
+    """One bucket: it is ready when backward has ended."""
+    model = three_buckets(10.0, (20.0, 15.0, 5.0))
+    how = strategy("ddp", first_bucket_bytes=1000, bucket_cap_bytes=1000)
+    plain, slowed = (
+        evaluate(Job(model, how, (rates(**r),)), points()).step_s[0]
+        for r in ({}, {"overlap_slowdown_frac": 0.5, "comm_slowdown_frac": 1.0})
+    )
+    assert slowed == plain
+
+
 def test_manual_sends_every_tensor_after_backward() -> None:
     """10 forward + 40 backward, then 12 + 20 + 40 bytes one after another, each with a launch."""
     model = three_buckets(10.0, (20.0, 15.0, 5.0))

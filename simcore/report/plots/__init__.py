@@ -30,6 +30,7 @@ KINDS = {
     "pareto": "samples a second against GPUs, with the front of what fits",
     "sensitivity": "step time with half and twice of each resource",
     "measured": "predicted against measured rows",
+    "calibration": "a machine's fits against its own measurements",
 }
 FORMATS = ("svg", "png")
 _DPI = 150

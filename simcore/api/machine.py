@@ -1,0 +1,94 @@
+"""Calibrating the machine that this runs on, and what a calibration holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from simcore.base.errors import InvalidConfig
+
+if TYPE_CHECKING:
+    from simcore.calibrate.curves import Curve
+
+
+def calibrate_machine(
+    *,
+    minutes: float = 3.0,
+    output: Path | str | None = None,
+    name: str | None = None,
+    resume: bool = False,
+    device: str | None = None,
+    bad_rows: str = "refuse",
+    quiet: bool = False,
+) -> dict[str, Any]:
+    """Benchmark this machine on every rank it has and fit its profile; what was found and written.
+
+    Writes ``output`` (default NAME.yaml), the raw measurements beside it and, for a machine that
+    the database does not know, ``hardware_db/`` records named ``name``. Raises UsageError where
+    torch is missing, and with every violation at once.
+    """
+    from simcore.calibrate.launch import run_ranks
+    from simcore.calibrate.machine import THIS_MACHINE
+
+    chosen = name or (Path(output).stem if output is not None else THIS_MACHINE)
+    target = Path(output) if output is not None else Path(f"{chosen}.yaml")
+    problems = _target_problems(target, device)
+    if not 0 < minutes < float("inf"):
+        problems.append(f"minutes must be above zero, not {minutes:g}")
+    if bad_rows not in ("refuse", "skip"):
+        problems.append(f"bad rows are refused or skipped, not {bad_rows!r}")
+    if problems:
+        raise InvalidConfig(problems)
+    arguments = ["--minutes", str(minutes), "--name", chosen, "--bad-rows", bad_rows]
+    arguments += ["--resume"] * resume + ["--quiet"] * quiet
+    return run_ranks([*arguments, "-o", str(target)], device)
+
+
+def selftest(
+    *, output: Path | str | None = None, device: str | None = None, quiet: bool = False
+) -> dict[str, Any]:
+    """Calibrate this machine, predict networks that calibration has not seen, then train them.
+
+    The profile goes to ``output``, into a folder of temporary files where none is given. Returns
+    the table, its median error and how many steps lie inside their intervals (``holds``).
+    """
+    import tempfile
+
+    from simcore.calibrate.launch import run_ranks
+
+    if problems := _target_problems(Path(output or "selftest.yaml"), device):
+        raise InvalidConfig(problems)
+    with tempfile.TemporaryDirectory() as folder:
+        target = Path(output) if output is not None else Path(folder) / "selftest.yaml"
+        words = ["--selftest", "--name", target.stem, "-o", str(target)] + ["--quiet"] * quiet
+        return run_ranks(words, device)
+
+
+def _target_problems(target: Path, device: str | None) -> list[str]:
+    problems = []
+    if target.suffix not in (".yaml", ".yml"):
+        problems.append(f"a calibration is a .yaml file, not {target.name!r}")
+    if not target.parent.is_dir():
+        problems.append(f"no such folder: {str(target.parent)!r}")
+    if device not in (None, "cpu", "cuda"):
+        problems.append(f"device is cpu or cuda, not {device!r}")
+    return problems
+
+
+def calibration(name: str) -> dict[str, Any]:
+    """Everything that a calibration (name or file) holds, as plain data."""
+    from simcore.calibrate.profile_file import profile_data
+    from simcore.hardware.calibrations import calibration_named
+
+    return profile_data(calibration_named(name))
+
+
+def calibration_curves(name: str) -> list[Curve]:
+    """A machine's fits beside its raw measurements, which lie beside the profile.
+
+    Raises DataError where there are none.
+    """
+    from simcore.calibrate.curves import curves_of
+    from simcore.hardware.calibrations import calibration_named
+
+    return curves_of(calibration_named(name), Path(name))

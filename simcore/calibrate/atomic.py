@@ -1,0 +1,21 @@
+"""Files that are written in one piece."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace ``path`` at once: a reader sees the old file or the new one, never half."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=f"{path.suffix}.part")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise

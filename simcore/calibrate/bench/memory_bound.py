@@ -1,0 +1,218 @@
+"""Kernels without notable arithmetic: copy, triad, maps, norms, softmax, sums, look-ups.
+
+Traffic is counted as the workload graph counts it (``workload.trace.flop``): every input read
+once, every output written once; batch norm's two passes over its input are two reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from simcore.base.units import GIB, MIB
+from simcore.calibrate.bench.case import (
+    FAMILIES,
+    Case,
+    Device,
+    Prepare,
+    Run,
+    World,
+    of_dtype,
+    shapes,
+    width,
+)
+from simcore.workload.graph import KernelKind
+
+#: torch, rows, cols, options of a tensor -> the call.
+Build = Callable[[Any, int, int, dict[str, Any]], Callable[[], Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryOp:
+    """An op: what kind of kernel it is, and elements moved per element of its input."""
+
+    kind: KernelKind
+    moved: float
+    build: Build
+
+
+def _x(torch: Any, rows: int, cols: int, made: dict[str, Any]) -> Any:
+    """One row of random numbers, repeated: values do not matter, making many is slow."""
+    return torch.randn(cols, **made).repeat(rows, 1)
+
+
+def _unary(function: Callable[[Any], Callable[[Any], Any]]) -> Build:
+    def build(torch: Any, rows: int, cols: int, made: dict[str, Any]) -> Callable[[], Any]:
+        x, f = _x(torch, rows, cols, made), function(torch)
+        return lambda: f(x)
+
+    return build
+
+
+def _binary(function: Callable[[Any], Callable[[Any, Any], Any]]) -> Build:
+    def build(torch: Any, rows: int, cols: int, made: dict[str, Any]) -> Callable[[], Any]:
+        x, y, f = _x(torch, rows, cols, made), _x(torch, rows, cols, made), function(torch)
+        return lambda: f(x, y)
+
+    return build
+
+
+def _backward(function: Callable[[Any, Any], Any]) -> Build:
+    """The gradient of ``function(torch, x)`` towards x and its parameters."""
+
+    def build(torch: Any, rows: int, cols: int, made: dict[str, Any]) -> Callable[[], Any]:
+        x = _x(torch, rows, cols, made).requires_grad_()
+        y = function(torch, x)
+        y, inputs = y if isinstance(y, tuple) else (y, (x,))
+        g = torch.randn_like(y)
+        return lambda: torch.autograd.grad(y, inputs, g, retain_graph=True)
+
+    return build
+
+
+def _triad(torch: Any, rows: int, cols: int, made: dict[str, Any]) -> Callable[[], Any]:
+    x, y, out = (_x(torch, rows, cols, made) for _ in range(3))
+    return lambda: torch.add(x, y, alpha=2.0, out=out)
+
+
+def _copy(torch: Any, rows: int, cols: int, made: dict[str, Any]) -> Callable[[], Any]:
+    x, out = _x(torch, rows, cols, made), _x(torch, rows, cols, made)
+    return lambda: out.copy_(x)
+
+
+def _accumulate(torch: Any, rows: int, cols: int, made: dict[str, Any]) -> Callable[[], Any]:
+    x, out = _x(torch, rows, cols, made), _x(torch, rows, cols, made)
+    return lambda: out.add_(x)
+
+
+def _transposed(torch: Any, rows: int, cols: int, made: dict[str, Any]) -> Callable[[], Any]:
+    """[b, s, h, d] to [b, h, s, d], as attention needs its heads."""
+    heads = max(1, cols // 64)
+    x = torch.randn(max(1, rows // 128), min(rows, 128), heads, cols // heads, **made)
+    return lambda: x.transpose(1, 2).contiguous()
+
+
+def _layer_norm(torch: Any, x: Any) -> Any:
+    made = {"device": x.device, "dtype": x.dtype, "requires_grad": True}
+    w, b = torch.ones(x.shape[1], **made), torch.zeros(x.shape[1], **made)
+    return torch.nn.functional.layer_norm(x, (x.shape[1],), w, b), (x, w, b)
+
+
+def _batch_norm(torch: Any, x: Any) -> Any:
+    """Channels of 256 pixels, as in a convolutional net."""
+    made = {"device": x.device, "dtype": x.dtype, "requires_grad": True}
+    channels = max(8, x.shape[1] // 16)
+    images = x.view(-1, channels, 16, 16)
+    w, b = torch.ones(channels, **made), torch.zeros(channels, **made)
+    y = torch.nn.functional.batch_norm(images, None, None, w, b, training=True)
+    return y, (images, w, b)
+
+
+def _forward(function: Callable[[Any, Any], Any]) -> Build:
+    def build(torch: Any, rows: int, cols: int, made: dict[str, Any]) -> Callable[[], Any]:
+        x = _x(torch, rows, cols, made).requires_grad_()
+        return lambda: function(torch, x)
+
+    return build
+
+
+def _embedding(torch: Any, rows: int, cols: int, made: dict[str, Any]) -> Callable[[], Any]:
+    table = torch.randn(8192, cols, **made)
+    at = torch.randint(0, 8192, (rows,), device=made["device"])
+    return lambda: torch.nn.functional.embedding(at, table)
+
+
+OPS: Final[dict[str, MemoryOp]] = {
+    "copy": MemoryOp("copy", 2, _copy),
+    "transpose": MemoryOp("copy", 2, _transposed),
+    "triad": MemoryOp("elementwise", 3, _triad),
+    "add": MemoryOp("elementwise", 3, _binary(lambda t: t.add)),
+    "mul": MemoryOp("elementwise", 3, _binary(lambda t: t.mul)),
+    "accumulate": MemoryOp("elementwise", 3, _accumulate),
+    "relu": MemoryOp("elementwise", 2, _unary(lambda t: t.relu)),
+    "gelu": MemoryOp("elementwise", 2, _unary(lambda t: t.nn.functional.gelu)),
+    "silu": MemoryOp("elementwise", 2, _unary(lambda t: t.nn.functional.silu)),
+    "relu_bwd": MemoryOp("elementwise", 3, _backward(lambda t, x: t.relu(x))),
+    "gelu_bwd": MemoryOp("elementwise", 3, _backward(lambda t, x: t.nn.functional.gelu(x))),
+    "ln": MemoryOp("norm", 2, _forward(_layer_norm)),
+    # gradient of the input (3) and of the weights, which reads both again (2)
+    "ln_bwd": MemoryOp("norm", 5, _backward(_layer_norm)),
+    "bn": MemoryOp("norm", 3, _forward(_batch_norm)),
+    "bn_bwd": MemoryOp("norm", 5, _backward(_batch_norm)),
+    "softmax": MemoryOp("softmax", 2, _unary(lambda t: lambda x: t.softmax(x, -1))),
+    "log_softmax": MemoryOp("softmax", 2, _unary(lambda t: lambda x: t.log_softmax(x, -1))),
+    "softmax_bwd": MemoryOp("softmax", 3, _backward(lambda t, x: t.softmax(x, -1))),
+    "sum_rows": MemoryOp("reduction", 1, _unary(lambda t: lambda x: x.sum(0))),
+    "mean_cols": MemoryOp("reduction", 1, _unary(lambda t: lambda x: x.mean(1))),
+    "embedding": MemoryOp("gather", 2, _embedding),
+}  # fmt: skip
+#: (rows, columns): 0.5 to 16 MB in fp32 on a host, where activations lie; to 1 GiB on a GPU.
+SHAPES: Final = {
+    "cpu": shapes("512x256 1024x1024 2048x2048"),
+    "cuda": shapes("1024x1024 4096x1024 4096x4096 16384x4096 16384x16384"),
+}
+#: What streams without computing, also at sizes that no cache holds: the bandwidth's peak.
+STREAMS: Final = ("copy", "triad")
+STREAM_SHAPES: Final = {"cpu": ((4096, 4096),), "cuda": ()}
+#: Rows of the streams that say how fast the memory is.
+SHAPES_FIRST: Final = {"cpu": 4096, "cuda": 16384}
+#: A host's caches hold what the op before has just written, up to about this.
+WARM_BYTES: Final = 16 * MIB
+
+
+def _prepare(op: str, dtype: str, rows: int, cols: int) -> Prepare:
+    def prepare(device: Device) -> Run:
+        import torch
+
+        call = OPS[op].build(
+            torch, rows, cols, {"dtype": of_dtype(torch, dtype), "device": device.kind}
+        )
+
+        def run() -> None:
+            call()
+
+        return run
+
+    return prepare
+
+
+def _columns(device: Device, op: str, dtype: str, rows: int, cols: int) -> dict[str, Any]:
+    n = rows * cols
+    return {"gpu": device.name, "dtype": dtype, "op": op, "rows": rows, "cols": cols,
+            "elements": n, "bytes": int(OPS[op].moved * n * width(dtype))}  # fmt: skip
+
+
+@FAMILIES.register("memory-bound")
+def cases(device: Device, world: World) -> Iterable[Case]:
+    """Every op and size; on a host from memory and from the caches, where a step finds both."""
+    dtypes = [d for d in device.dtypes if d != "tf32"]
+    for dtype in dtypes:
+        for op in OPS:
+            more = STREAM_SHAPES[device.kind] if op in STREAMS else ()
+            for rows, cols in (*SHAPES[device.kind], *more):
+                columns = _columns(device, op, dtype, rows, cols)
+                if 4 * columns["bytes"] > min(device.memory_bytes, 8 * GIB):
+                    continue
+                prepare = _prepare(op, dtype, rows, cols)
+                yield Case("memory-bound", "memory_bound", columns, prepare, cold=True,
+                           first=op in STREAMS and rows == SHAPES_FIRST[device.kind])  # fmt: skip
+                if device.kind == "cpu" and columns["bytes"] <= WARM_BYTES:
+                    yield Case("memory-bound", "memory_bound", columns, prepare, seconds=0.05)
+
+
+CROWD: Final = (("add", 1000, 1000), ("gelu", 1000, 1000), ("ln", 1000, 1000), ("add", 4000, 1000))
+
+
+@FAMILIES.register("memory-crowd")
+def crowd(device: Device, world: World) -> Iterable[Case]:
+    """The same kernels alone and on all ranks together, in the caches and beyond; no flush."""
+    if world.size < 2:
+        return
+    dtype = device.dtypes[0]
+    for op, rows, cols in CROWD:
+        for mode in ("alone", "together"):
+            yield Case(
+                "memory-crowd", "memory_bound", _columns(device, op, dtype, rows, cols),
+                _prepare(op, dtype, rows, cols), mode=mode, seconds=0.3, first=True,
+            )  # fmt: skip

@@ -1,0 +1,191 @@
+"""Raw measurements on disk: one CSV a table, a row appended as each case ends.
+
+The columns are those of the measured op tables, so that ``simcore validate ops`` reads them, and
+behind them how each figure was got. A row is flushed to the disk before the next case begins: an
+interruption loses at most what was running.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+from simcore.base.errors import DataError, InvalidConfig
+from simcore.base.units import MICRO
+from simcore.calibrate.bench.case import Case, Measured, text
+
+BadRows = Literal["refuse", "skip"]
+
+_HOW: Final = ("mode", "cache", "ranks_at_once", "sd_log", "calls", "disturbed_frac")
+#: Table -> its columns; the first ones as in the measured op tables.
+TABLES: Final[Mapping[str, tuple[str, ...]]] = {
+    "gemm": ("gpu", "dtype", "op", "m", "n", "k", "batch", "layout", "time_us", "timing",
+             "power_w", "kernel", "source", *_HOW),
+    "attention": ("gpu", "dtype", "batch", "heads", "kv_heads", "seq_q", "seq_kv", "head_dim",
+                  "v_head_dim", "causal", "pass", "time_us", "timing", "kernel", "source", *_HOW),
+    "memory_bound": ("gpu", "dtype", "op", "rows", "cols", "elements", "bytes", "time_us",
+                     "timing", "source", *_HOW),
+    "conv": ("gpu", "dtype", "batch", "cin", "cout", "kernel_size", "in_hw", "stride", "pad",
+             "time_us", "pass", "timing", "source", *_HOW),
+    "collectives": ("source", "gpu_type", "gpus", "nodes", "intra_link", "inter_link",
+                    "collective", "algo", "size_bytes", "time_us", "busbw_GBps", "notes", *_HOW),
+    "host": ("gpu", "op", "bytes", "count", "time_us", "value_bytes", "source", *_HOW),
+    "steps": ("gpu", "net", "batch", "ranks", "strategy", "time_us", "source", *_HOW),
+}  # fmt: skip
+#: Columns that say how a case was measured, not which case it is.
+_RESULT: Final = frozenset(
+    {"time_us", "timing", "power_w", "kernel", "source", "busbw_GBps", "notes", "value_bytes",
+     "mode", "cache", "ranks_at_once", "sd_log", "calls", "disturbed_frac"}
+)  # fmt: skip
+SOURCE: Final = "simcore calibrate"
+
+
+@dataclass(frozen=True, slots=True)
+class RawRow:
+    """One row as read back: its cells, seconds, and where it stands."""
+
+    table: str
+    cells: Mapping[str, str]
+    seconds: float
+    sd_log: float
+    where: str
+
+    def number(self, column: str) -> float:
+        """A cell as a number."""
+        return float(self.cells[column])
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """As ``Case.key``."""
+        named = (f"{k}={v}" for k, v in sorted(self.cells.items()) if k not in _RESULT and v != "")
+        return (self.table, self.cells["mode"], self.cells["cache"], *named)
+
+
+class Store:
+    """A folder of raw tables."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def path(self, table: str) -> Path:
+        """The file of a table."""
+        return self.folder / f"{table}.csv"
+
+    def add(self, found: Measured, ranks: int) -> None:
+        """Append one result, on the disk when this returns."""
+        case = found.case
+        columns = TABLES[case.table]
+        if unknown := set(case.columns) - set(columns):
+            raise ValueError(f"table {case.table} has no column {sorted(unknown)}")
+        state = "cold" if case.cold else "warm"
+        cells: dict[str, str | int | float] = {
+            **dict.fromkeys(columns, ""),
+            **case.columns,
+            **found.values,
+            "time_us": f"{found.seconds / MICRO:.6g}",
+            "source": SOURCE,
+            "mode": case.mode,
+            "cache": state,
+            "ranks_at_once": 1 if case.mode == "alone" else ranks,
+            "sd_log": f"{found.sd_log:.3g}",
+            "calls": found.calls,
+            "disturbed_frac": f"{found.disturbed_frac:.2g}",
+        }
+        if "timing" in columns:
+            cells["timing"] = f"{state}_call"
+        path = self.path(case.table)
+        new = not path.exists()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        line = io.StringIO()
+        writer = csv.writer(line, lineterminator="\n")
+        if new:
+            writer.writerow(columns)
+        writer.writerow([text(cells[c]) for c in columns])
+        with path.open("a", encoding="utf-8") as file:
+            file.write(line.getvalue())
+            file.flush()
+            os.fsync(file.fileno())
+
+    def clear(self) -> None:
+        """Remove the tables of an earlier run."""
+        for table in TABLES:
+            self.path(table).unlink(missing_ok=True)
+
+    def rows(self, bad: BadRows = "refuse") -> tuple[list[RawRow], list[str]]:
+        """Every sound row, and what is wrong with the others, by file and line.
+
+        Raises InvalidConfig with all of them where bad rows are to be refused.
+        """
+        found: list[RawRow] = []
+        problems: list[str] = []
+        for table in TABLES:
+            if self.path(table).exists():
+                for row in self._read(table):
+                    (problems if isinstance(row, str) else found).append(row)  # type: ignore[arg-type]
+        kept: dict[tuple[str, ...], RawRow] = {}
+        for row in found:
+            if row.key in kept:
+                problems.append(f"{row.where}: the same case as {kept[row.key].where}")
+            kept.setdefault(row.key, row)
+        if problems and bad == "refuse":
+            raise InvalidConfig(problems)
+        return list(kept.values()), problems
+
+    def _read(self, table: str) -> Iterator[RawRow | str]:
+        path = self.path(table)
+        try:
+            content = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as err:
+            raise DataError(f"cannot be read: {err}", file=path) from None
+        reader = csv.DictReader(io.StringIO(content))
+        if tuple(reader.fieldnames or ()) != TABLES[table]:
+            raise DataError(
+                f"has other columns than a raw {table} table: measure again", file=path, line=1
+            )
+        for cells in reader:
+            yield _checked(table, cells, f"{path}:{reader.line_num}", content)
+
+
+def _checked(table: str, cells: Mapping[str, str | None], where: str, content: str) -> RawRow | str:
+    if None in cells or None in cells.values():
+        return f"{where}: is cut short or has too many cells"
+    plain = {k: v or "" for k, v in cells.items()}
+    for column in ("time_us", "sd_log"):
+        try:
+            value = float(plain[column])
+        except ValueError:
+            return f"{where}: {column} {plain[column]!r} is not a number"
+        if not math.isfinite(value) or value < 0 or (column == "time_us" and value == 0):
+            return f"{where}: {column} {plain[column]!r} must be finite and above zero"
+    if plain["mode"] not in ("alone", "together", "lockstep"):
+        return f"{where}: mode {plain['mode']!r} is none of alone, together, lockstep"
+    if plain["source"] != SOURCE:
+        return f"{where}: source {plain['source']!r}: columns are shifted, or not simcore's row"
+    for column in set(_NUMBERS) & set(plain):
+        if plain[column] and not _positive(plain[column]):
+            return f"{where}: {column} {plain[column]!r} must be a number above zero"
+    return RawRow(table, plain, float(plain["time_us"]) * MICRO, float(plain["sd_log"]), where)
+
+
+_NUMBERS: Final = (
+    "m", "n", "k", "batch", "heads", "seq_q", "seq_kv", "head_dim", "cin", "cout", "kernel_size",
+    "in_hw", "stride", "elements", "bytes", "size_bytes", "gpus", "ranks", "count", "calls",
+)  # fmt: skip
+
+
+def _positive(cell: str) -> bool:
+    try:
+        return 0 < float(cell) < math.inf
+    except ValueError:
+        return False
+
+
+def key_of(case: Case) -> tuple[str, ...]:
+    """The key under which a case's row is found again."""
+    return case.key

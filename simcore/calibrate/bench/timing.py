@@ -1,0 +1,172 @@
+"""Repeated calls to one robust figure: medians of the calls that nothing disturbed."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from simcore.calibrate.bench.case import Case, Device, Run, Sample, World
+from simcore.calibrate.curve_fits import Array, robust_sd
+
+#: Calls before the first that counts: lazy initialisation, primitives' caches.
+WARM_UP: Final = 2
+MAX_CALLS: Final = 200
+#: Undisturbed calls that a median needs.
+ENOUGH: Final = 3
+#: Where every call was disturbed, the quantile that is least so.
+LEAST_DISTURBED: Final = 0.1
+#: A call of at least this many ticks of the system's clock is judged by itself.
+JUDGED_TICKS: Final = 4
+#: Share of the cores that others may use before a measurement counts as disturbed.
+OTHERS_FRAC: Final = 0.05
+
+Clock = Callable[[], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Typical:
+    """Seconds of a typical call and the robust standard deviation of their logarithm."""
+
+    seconds: float
+    sd_log: float
+    calls: int
+    disturbed_frac: float
+
+
+def typical(samples: Sequence[Sample], others_frac: float = 0.0) -> Typical:
+    """Median of the undisturbed calls; of too few, or beside busy others, a low quantile.
+
+    A call can only be made longer by what else runs, never shorter. ``others_frac``: share of the
+    machine that others used meanwhile.
+    """
+    seconds = np.array([s.seconds for s in samples])
+    good = np.array([s.seconds for s in samples if not s.disturbed])
+    if len(good) >= ENOUGH and others_frac <= OTHERS_FRAC:
+        kept, value = good, float(np.median(good))
+    else:
+        kept = good if len(good) >= ENOUGH else seconds
+        value = float(np.quantile(kept, LEAST_DISTURBED))
+    sd = robust_sd(np.log(np.maximum(kept, np.finfo(float).tiny)))
+    frac = max(1.0 - len(good) / len(seconds), others_frac)
+    return Typical(value, sd, len(kept), float(frac))
+
+
+class Busy:
+    """How much of the machine others use: the system's busy time less one's own."""
+
+    def __init__(self, stat: Path = Path("/proc/stat")) -> None:
+        self._stat = stat
+
+    def ticks(self) -> tuple[float, float]:
+        """(jiffies of all cores that were not idle, all jiffies) since the start; 0 if unknown."""
+        try:
+            words = self._stat.read_text(encoding="ascii").split("\n", 1)[0].split()[1:9]
+        except OSError:
+            return 0.0, 0.0
+        found = [float(w) for w in words]
+        return sum(found) - found[3] - found[4], sum(found)
+
+    @staticmethod
+    def others_frac(busy_s: float, own_cpu_s: float, wall_s: float, n_cores: int) -> float:
+        """Share of all cores that other processes used in ``wall_s``."""
+        return max(0.0, busy_s - own_cpu_s) / (wall_s * n_cores) if wall_s > 0 else 0.0
+
+
+def measure(
+    case: Case, device: Device, world: World, budget_s: float, clock: Clock = time.perf_counter
+) -> Typical:
+    """Time one case on the ranks that take part; the same answer on each of them."""
+    run = case.prepare(device)
+    for _ in range(WARM_UP):
+        device.time(run)
+    if case.mode == "lockstep":
+        return _lockstep(case, device, world, run, budget_s, clock)
+    if case.mode == "together":
+        world.barrier()
+    samples: list[Sample] = []
+    until = clock() + max(budget_s, case.seconds)
+    # Together: for the whole time, or the slowest would run alone at the end.
+    while clock() < until and (len(samples) < MAX_CALLS or case.mode == "together"):
+        samples.append(_one(case, device, run))
+    while len(samples) < case.calls:
+        samples.append(_one(case, device, run))
+    if case.mode == "alone":
+        return typical(samples)
+    every = world.gather(typical(samples))
+    return Typical(
+        float(np.mean([t.seconds for t in every])), max(t.sd_log for t in every),
+        min(t.calls for t in every), max(t.disturbed_frac for t in every),
+    )  # fmt: skip
+
+
+def _one(case: Case, device: Device, run: Run) -> Sample:
+    if case.cold:
+        device.flush()
+    return device.time(run)
+
+
+def _lockstep(
+    case: Case, device: Device, world: World, run: Run, budget_s: float, clock: Clock
+) -> Typical:
+    world.barrier()
+    first = max(world.gather(_wall(run, clock)))
+    wanted = max(budget_s, case.seconds) / max(first, 1e-6)
+    calls = int(world.share(min(MAX_CALLS, max(case.calls, int(wanted)))))
+    busy, tick_s = Busy(), 1.0 / os.sysconf("SC_CLK_TCK")
+    mine: list[tuple[float, float, float]] = []  # wall, own processor time, busy time of all
+    for _ in range(calls):
+        if case.cold:
+            device.flush()
+        world.barrier()
+        ticks, cpu = busy.ticks()[0], time.process_time()
+        wall = device.time(run).seconds if device.kind == "cuda" else _wall(run, clock)
+        cpu, ticks = time.process_time() - cpu, busy.ticks()[0] - ticks
+        mine.append((wall, cpu, ticks * tick_s))
+    every = np.array(world.gather(mine))  # [ranks, calls, 3]
+    walls, own = every[:, :, 0].max(axis=0), every[:, :, 1].sum(axis=0)
+    others = [
+        Busy.others_frac(float(b), float(o), float(w), cores())
+        for b, o, w in zip(every[0, :, 2], own, walls, strict=True)
+    ]
+    return least_disturbed(walls, np.array(others), tick_s)
+
+
+def least_disturbed(walls: Array, others: Array, tick_s: float) -> Typical:
+    """A typical call of ranks in step, by how much of the machine others used in each.
+
+    The system counts in ticks, so that only calls of several ticks can be judged one by one; of
+    shorter ones, and where all were disturbed, the low quantile of the least disturbed is taken.
+    """
+    total = float((others * walls).sum() / walls.sum())
+    if float(np.median(walls)) < JUDGED_TICKS * tick_s:
+        return typical([Sample(float(w)) for w in walls], total)
+    allowed = OTHERS_FRAC + tick_s / (walls * cores())
+    good = others <= allowed
+    if int(good.sum()) >= ENOUGH:
+        return Typical(
+            float(np.median(walls[good])), robust_sd(np.log(walls[good])), int(good.sum()),
+            float(others[good].mean()),
+        )  # fmt: skip
+    best = np.argsort(others, kind="stable")[: max(ENOUGH, len(walls) // 4)]
+    return Typical(
+        float(np.quantile(walls[best], LEAST_DISTURBED)), robust_sd(np.log(walls[best])), len(best),
+        float(others[best].mean()),
+    )  # fmt: skip
+
+
+def _wall(run: Run, clock: Clock) -> float:
+    """Ranks wait for each other: only the clock on the wall tells."""
+    start = clock()
+    own = run()
+    return clock() - start if own is None else own
+
+
+def cores() -> int:
+    """Logical processors of the machine (all of them: /proc/stat counts all)."""
+    return os.cpu_count() or 1

@@ -1,0 +1,119 @@
+"""A machine's fits beside its raw measurements, as curves that a plot can draw."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from simcore.base.errors import DataError
+from simcore.base.figures import Figure
+from simcore.calibrate.bench.memory_bound import OPS
+from simcore.calibrate.bench.store import RawRow, Store
+from simcore.calibrate.curve_fits import Array
+from simcore.calibrate.machine_fit import gemm_flop, own_rows
+from simcore.engine.price import COLLECTIVE_BASE_S
+from simcore.hardware.calibrations import Calibration
+from simcore.hardware.measured import MeasuredDevice
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Measured points and what the fit says of them, both [rows], sorted by ``x``."""
+
+    title: str
+    x_label: str
+    y_label: str
+    x: Array
+    measured: Array
+    fitted: Array
+
+
+def curves_of(record: Calibration, path: Path) -> list[Curve]:
+    """Every class that the raw tables beside the profile ``path`` hold. Raises DataError."""
+    store = Store(path.with_suffix(".raw"))
+    if record.measured is None or not store.folder.is_dir():
+        raise DataError("has no raw measurements beside it to plot", file=path)
+    rows, _ = store.rows("skip")
+    own = record.measured
+    gpu = _record_beside(own.gpu, path)
+    found = [_gemm(own, rows, gpu["peak"], gpu["bandwidth"])]
+    found += _memory(own, rows, gpu["bandwidth"])
+    found += _link(own, rows, gpu["bus"])
+    return [c for c in found if c is not None]
+
+
+def _record_beside(name: str, path: Path) -> dict[str, float]:
+    """Peaks that efficiencies are shares of: of the record beside the profile, or shipped."""
+    from simcore.base.database import load_record
+    from simcore.hardware.cluster import link_named
+    from simcore.hardware.spec import GPUS, GpuSpec, NodeSpec
+
+    folder = path.parent / "hardware_db"
+    card = folder / "gpus" / f"{name}.yaml"
+    gpu = load_record(card, GpuSpec) if card.is_file() else GPUS[name]
+    node = folder / "nodes" / f"{name}.yaml"
+    bus = 0.0
+    if node.is_file():
+        bus = link_named(load_record(node, NodeSpec).pcie_link).bw.value
+    nothing = Figure(value=0.0, source="")
+    peak = gpu.peak_flop_per_s.get("fp32", nothing).value
+    return {"peak": peak, "bandwidth": gpu.memory_bw.value, "bus": bus}
+
+
+def _sorted(title: str, x_label: str, y_label: str, x: Array, y: Array, fit: Array) -> Curve:
+    order = np.argsort(x, kind="stable")
+    return Curve(title, x_label, y_label, x[order], y[order], fit[order])
+
+
+def _gemm(
+    own: MeasuredDevice, rows: Sequence[RawRow], peak: float, bandwidth: float
+) -> Curve | None:
+    fitted = own.compute_efficiency.get("gemm_simt32")
+    mine = [r for r in own_rows(rows, "gemm") if r.cells["dtype"] == "fp32"]
+    if fitted is None or not mine or not peak:
+        return None
+    flop = np.array([gemm_flop(r) for r in mine])
+    moved = np.array(
+        [4.0 * r.number("batch") * (r.number("m") * r.number("k") + r.number("k") * r.number("n")
+                                    + r.number("m") * r.number("n")) for r in mine]
+    )  # fmt: skip
+    start = own.kernel_start.value if own.kernel_start else 0.0
+    memory = moved / (own.memory_efficiency["gemm"].value * bandwidth)
+    seconds = start + np.hypot(flop / (fitted.value * peak), memory)
+    measured = np.array([r.seconds for r in mine])
+    return _sorted("matrix products, fp32", "FLOP", "seconds", flop, measured, seconds)
+
+
+def _memory(own: MeasuredDevice, rows: Sequence[RawRow], bandwidth: float) -> list[Curve]:
+    found = []
+    start = own.kernel_start.value if own.kernel_start else 0.0
+    for kind in ("elementwise", "norm", "softmax"):
+        mine = [r for r in own_rows(rows, "memory_bound") if OPS[r.cells["op"]].kind == kind]
+        if mine and kind in own.memory_efficiency:
+            n_bytes = np.array([r.number("bytes") for r in mine])
+            fit = start + n_bytes / (own.memory_efficiency[kind].value * bandwidth)
+            measured = np.array([r.seconds for r in mine])
+            found.append(_sorted(kind, "bytes", "seconds", n_bytes, measured, fit))
+    return found
+
+
+def _link(own: MeasuredDevice, rows: Sequence[RawRow], bus: float) -> list[Curve]:
+    mine = [
+        r
+        for r in own_rows(rows, "collectives", "lockstep")
+        if r.cells["collective"] == "all_reduce"
+    ]
+    if own.link is None or not mine or not bus:
+        return []
+    n = own.link.ranks
+    sizes = np.array([r.number("size_bytes") for r in mine])
+    fit = (
+        COLLECTIVE_BASE_S
+        + 2.0 * (n - 1) * own.link.hop.value
+        + 2.0 * (n - 1) / n * sizes / (own.link.efficiency.value * bus)
+    )
+    measured = np.array([r.seconds for r in mine])
+    return [_sorted(f"all-reduce, {n} ranks", "bytes", "seconds", sizes, measured, fit)]

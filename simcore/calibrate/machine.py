@@ -1,0 +1,250 @@
+"""Calibration of the machine that this runs on: measure, fit, write.
+
+Every rank of a node runs ``calibrate_rank``; rank 0 decides, fits and writes. ``simcore calibrate``
+starts the ranks (``calibrate.launch``); torchrun does as well.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from simcore.base.errors import SimcoreError, UnknownName, UsageError
+from simcore.calibrate.bench import load_families
+from simcore.calibrate.bench.case import Alone, World
+from simcore.calibrate.bench.harness import Outcome, Progress, plan, run_cases
+from simcore.calibrate.bench.memory_probe import probe
+from simcore.calibrate.bench.store import BadRows, RawRow, Store
+from simcore.calibrate.machine_fit import (
+    best_bus_bytes_per_s,
+    best_bytes_per_s,
+    best_flop_per_s,
+    fit_device,
+    own_rows,
+)
+from simcore.calibrate.machine_record import Facts, Found, record_of, write_record
+from simcore.calibrate.machine_steps import fit_reference_steps
+from simcore.hardware.calibrations import Calibration
+from simcore.hardware.cluster import parse_cluster
+from simcore.hardware.measured import FittedBytes, MeasuredDevice
+from simcore.hardware.paths import cluster_paths
+from simcore.hardware.profile import Profile, load_profile, profile_of
+from simcore.hardware.spec import GPUS
+
+DeviceKind = Literal["cpu", "cuda"]
+THIS_MACHINE: Final = "this-machine"
+#: Left of the budget for fits and for reading what was written.
+FIT_S: Final = 8.0
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a calibration was asked for. ``families`` None: all of them."""
+
+    output: Path
+    device: DeviceKind
+    name: str = THIS_MACHINE
+    minutes: float = 3.0
+    resume: bool = False
+    bad_rows: BadRows = "refuse"
+    families: tuple[str, ...] | None = None
+
+    @property
+    def raw(self) -> Path:
+        """Where the raw measurements go."""
+        return self.output.with_suffix(".raw")
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """What came of it, on rank 0."""
+
+    record: Calibration
+    found: Found
+    outcome: Outcome
+    files: tuple[Path, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def profile(self) -> Profile:
+        """The profile that a prediction takes."""
+        return profile_of(self.record)
+
+
+def open_device(kind: DeviceKind, name: str, world: World) -> Any:
+    """This rank's device. Raises UsageError where torch or the device is missing."""
+    torch = needed_torch()
+    from simcore.calibrate.bench.devices import CpuDevice, CudaDevice
+    from simcore.calibrate.bench.world import local_rank
+
+    if kind == "cuda":
+        if not torch.cuda.is_available():
+            raise UsageError("no CUDA device here: calibrate the processor with --device cpu")
+        torch.cuda.set_device(local_rank())
+        return CudaDevice(known_gpu(torch.cuda.get_device_name()) or name, local_rank())
+    threads = max(1, len(os.sched_getaffinity(0)) // world.size)
+    torch.set_num_threads(threads)
+    return CpuDevice(name, threads, world.size)
+
+
+def needed_torch() -> Any:
+    """torch, or one sentence about how to get it."""
+    try:
+        import torch
+    except ModuleNotFoundError as err:
+        if err.name != "torch":
+            raise
+        raise UsageError(
+            "measuring this machine needs PyTorch: pip install 'simcore[torch]'"
+        ) from None
+    return torch
+
+
+def known_gpu(device_name: str) -> str | None:
+    """The database's name of a GPU by what its driver calls it."""
+    for name in (device_name, device_name.removeprefix("NVIDIA ")):
+        try:
+            return GPUS[name].name
+        except UnknownName:
+            continue
+    return None
+
+
+def calibrate_rank(
+    asked: Asked, world: World | None = None, progress: Progress | None = None
+) -> Calibrated | None:
+    """Measure on every rank; fit and write on rank 0, whose answer is returned."""
+    world = world or Alone()
+    load_families()
+    device = open_device(asked.device, asked.name, world)
+    held = probe(device, world)
+    store = Store(asked.raw)
+    known: frozenset[tuple[str, ...]] = frozenset()
+    notes: list[str] = []
+    if world.rank == 0:
+        known, notes = _earlier(store, asked)
+    known = world.share(known)
+    outcome = run_cases(
+        plan(device, world, asked.families), device, world, store,
+        budget_s=asked.minutes * 60.0 - FIT_S, known=known, progress=progress,
+    )  # fmt: skip
+    if world.rank != 0:
+        return None
+    rows, problems = store.rows(asked.bad_rows)
+    made = fit_and_write(asked, device, world.size, rows, held)
+    told = (*notes, *problems, *(f"{k}: {v}" for k, v in outcome.failed.items()), *made.notes)
+    return replace(made, outcome=outcome, notes=told)
+
+
+def _earlier(store: Store, asked: Asked) -> tuple[frozenset[tuple[str, ...]], list[str]]:
+    """Cases that are measured already, where they are to be kept."""
+    if not asked.resume:
+        store.clear()
+        return frozenset(), []
+    rows, problems = store.rows(asked.bad_rows)
+    return frozenset(r.key for r in rows), problems
+
+
+def fit_and_write(
+    asked: Asked, device: Any, ranks: int, rows: Sequence[RawRow], held: dict[str, int]
+) -> Calibrated:
+    """The profile, and a hardware record where the database has none, from raw rows."""
+    if not own_rows(rows, "gemm") or not own_rows(rows, "memory_bound"):
+        raise UsageError(
+            "too little was measured for a profile: give it more --minutes, or --resume"
+        )
+    conditions = {
+        "date": datetime.date.today().isoformat(), "ranks": str(ranks), **device.conditions(),
+    }  # fmt: skip
+    origin = f"benchmarks of this machine, {conditions['date']}, torch {conditions['torch']}"
+    found = _found(asked, device, ranks, rows, conditions)
+    measured = fit_device(
+        rows,
+        found.gpu,
+        node=found.node.name,
+        link_bytes_per_s=cluster_paths(found.cluster(ranks))[0].bw_bytes_per_s,
+        on_host=device.kind == "cpu",
+    )
+    measured = _with_memory(measured, held)
+    files: list[Path] = []
+    if found.new:
+        files += write_record(found, asked.output.parent)
+    ops_only = load_profile().with_knobs((), asked.output.stem, origin, 0.0, measured)
+    notes: list[str] = []
+    try:
+        summed = fit_reference_steps(rows, found, ops_only)
+    except SimcoreError as err:
+        raise UsageError(f"the reference steps cannot be predicted: {err}") from err
+    notes += summed.left_out
+    if not summed.steps:
+        notes.append("no reference step was measured: the interval is an assumption")
+    record = Calibration(
+        name=asked.output.stem,
+        origin=origin,
+        rows=len(rows),
+        residual_sd_log=summed.residual_sd_log,
+        leave_one_out_mape_frac=summed.left_out_mape_frac,
+        knobs=summed.knobs,
+        measured=measured,
+        conditions=conditions,
+    )
+    from simcore.calibrate.profile_file import write_profile
+
+    write_profile(asked.output, record)
+    return Calibrated(
+        record, found, Outcome(0, 0, 0), (asked.output, asked.raw, *files), tuple(notes)
+    )
+
+
+def _with_memory(measured: MeasuredDevice, held: dict[str, int]) -> MeasuredDevice:
+    context = held.get("context", 0) + held.get("kernels", 0)
+    if not context:
+        return measured
+    return measured.model_copy(
+        update={"context": FittedBytes(value=float(context), sd_log=0.1, rows=1)}
+    )
+
+
+def _found(
+    asked: Asked, device: Any, ranks: int, rows: Sequence[RawRow], conditions: dict[str, str]
+) -> Found:
+    """The database's record of this GPU and a node of it, or one made of what was measured."""
+    from simcore.calibrate.bench.devices import host_memory_bytes, processor_name
+
+    if device.kind == "cuda" and device.name in GPUS.names():
+        group = parse_cluster(f"1x{ranks}x{device.name}").groups[0]
+        return Found(group.gpu, group.node, ranks, new=False)
+    host = {r.cells["op"]: r.number("bytes") / r.seconds for r in own_rows(rows, "host")
+            if r.cells["op"].startswith("disk")}  # fmt: skip
+    crowd = [r.number("bytes") / r.seconds for r in own_rows(rows, "memory_bound", "together")]
+    peaks = {d: p for d in device.dtypes if (p := best_flop_per_s(rows, d))}
+    bandwidth = best_bytes_per_s(rows, 2.0 * device.cache_bytes)
+    if not bandwidth:
+        raise UsageError("no stream larger than the caches was measured: --resume with more time")
+    what = conditions.get("device") or processor_name()
+    count, properties = 0, None
+    if device.kind == "cuda":
+        import torch
+
+        properties = torch.cuda.get_device_properties(device.index)
+        count = int(properties.multi_processor_count)
+    else:
+        what = f"{what}, {device.threads} core{'s' if device.threads > 1 else ''} a rank"
+    return record_of(
+        Facts(
+            name=asked.name, kind=device.kind, device=what,
+            source=f"best of simcore calibrate's benchmarks on {conditions['date']}, "
+            f"torch {conditions['torch']}",
+            ranks=ranks, cores=os.cpu_count() or 1, memory_bytes=float(device.memory_bytes),
+            host_bytes=float(host_memory_bytes()), flop_per_s=peaks, bytes_per_s=bandwidth,
+            host_bytes_per_s=max([bandwidth, *(ranks * c for c in crowd)]),
+            bus_bytes_per_s=best_bus_bytes_per_s(rows),
+            disk_read_bytes_per_s=host.get("disk-read", 0.0),
+            disk_write_bytes_per_s=host.get("disk-write", 0.0),
+            sm_count=count,
+        )
+    )  # fmt: skip

@@ -1,0 +1,454 @@
+"""From raw measurements of one machine to its own figures, in the engine's formulas.
+
+Each class of op is fitted by the functions that made the shipped profile, so that a figure means
+the same in both. Every fit says its range and how far off it is on rows that it has not seen.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import numpy as np
+
+from simcore.base.arrays import NDArray
+from simcore.base.units import format_si
+from simcore.calibrate.bench.case import width
+from simcore.calibrate.bench.memory_bound import OPS, STREAMS
+from simcore.calibrate.bench.store import RawRow
+from simcore.calibrate.curve_fits import (
+    Array,
+    RooflineFit,
+    fit_memory,
+    fit_roofline,
+    robust_sd,
+    solve,
+)
+from simcore.engine.rates import attention_width
+from simcore.hardware.measured import (
+    Contention,
+    Fitted,
+    FittedTime,
+    MeasuredDevice,
+    MeasuredLink,
+    Overlap,
+    own_class,
+)
+from simcore.hardware.spec import GpuSpec, PeakName
+from simcore.physics.fill import attention_fill, matmul_fill
+
+#: Share of the scatter between shapes that a step keeps: it mixes many (as the shipped profile).
+SHAPE_SHARE: Final = 0.5
+#: A kernel is busy with its work for at least this share of its time.
+LEAST_BUSY: Final = 0.1
+#: Standard deviation of a median over that of a mean (normal).
+MEDIAN_SD: Final = 1.2533
+#: Kernels that AdamW runs a tensor, as a loop (``strategy.precision``).
+ADAMW_KERNELS: Final = 14
+#: Beyond this the rows have not told a figure at all.
+UNKNOWN_SD: Final = 1.0
+#: A fit is judged on this many parts, each predicted from the others.
+FOLDS: Final = 10
+#: Rows that a class needs before it is fitted.
+ENOUGH_ROWS: Final = 3
+#: No spread is taken to be smaller: clocks and caches differ from run to run.
+LEAST_SD: Final = 0.02
+
+
+@dataclass(frozen=True)
+class Peaks:
+    """What efficiencies are shares of: a datasheet's figures, or the best that was measured."""
+
+    flop_per_s: Mapping[str, float]
+    bytes_per_s: float
+
+    @staticmethod
+    def of(gpu: GpuSpec) -> Peaks:
+        """Those of a record."""
+        names: tuple[PeakName, ...] = ("fp32", "tf32", "bf16", "fp16")
+        known: dict[str, float] = {n: p for n in names if (p := gpu.peak(n)) is not None}
+        return Peaks(known, gpu.memory_bw.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Rows of one class as arrays: FLOP, bytes, tile fill, seconds."""
+
+    flop: Array
+    n_bytes: Array
+    fill: Array
+    seconds: Array
+
+    def part(self, index: NDArray[np.intp]) -> Work:
+        """Some rows."""
+        return Work(self.flop[index], self.n_bytes[index], self.fill[index], self.seconds[index])
+
+
+def own_rows(rows: Iterable[RawRow], table: str, mode: str = "alone") -> list[RawRow]:
+    """Rows of one table that were measured in one mode."""
+    return [r for r in rows if r.table == table and r.cells["mode"] == mode]
+
+
+def gemm_flop(r: RawRow) -> float:
+    """Multiply-adds count twice."""
+    return 2.0 * math.prod(r.number(c) for c in ("m", "n", "k", "batch"))
+
+
+def best_flop_per_s(rows: Sequence[RawRow], dtype: str) -> float:
+    """The fastest product of a dtype."""
+    mine = (r for r in own_rows(rows, "gemm") if r.cells["dtype"] == dtype)
+    return max((gemm_flop(r) / r.seconds for r in mine), default=0.0)
+
+
+def best_bytes_per_s(rows: Sequence[RawRow], beyond_bytes: float) -> float:
+    """The fastest plain stream that no cache could hold."""
+    return max(
+        (
+            r.number("bytes") / r.seconds
+            for r in own_rows(rows, "memory_bound")
+            if r.cells["op"] in STREAMS and r.cells["cache"] == "cold"
+            and r.number("bytes") > beyond_bytes
+        ),
+        default=0.0,
+    )  # fmt: skip
+
+
+Row = tuple[float, float, tuple[float, float, float, float]]
+
+
+def _work(
+    rows: Sequence[RawRow], of: Callable[[RawRow], Row], fill: Callable[..., Array] | None
+) -> Work:
+    """Rows as arrays; ``fill`` of their geometry, none on a host."""
+    made = [of(r) for r in rows]
+    m, n, k, g = np.array([d for _, _, d in made], dtype=float).reshape(-1, 4).T
+    return Work(
+        np.array([f for f, _, _ in made]),
+        np.array([b for _, b, _ in made]),
+        fill(m, n, k, g) if fill is not None else np.ones(len(rows)),
+        np.array([r.seconds for r in rows]),
+    )
+
+
+def _fill_of(table: str, dtype: str, gpu: GpuSpec) -> Callable[..., Array] | None:
+    """How the engine says that shapes fill the device, without what a fit of shapes would add."""
+    if gpu.sm_count is None:
+        return None
+    sm_count = gpu.sm_count.value
+    if table != "attention":
+        return lambda m, n, k, g: matmul_fill(m, n, k, g, sm_count)
+    width = attention_width(gpu) if dtype != "fp32" else 0.0
+    return lambda m, n, k, g: attention_fill(m, n, k, g, sm_count, 0.0, 0.0, width)
+
+
+def _gemm(r: RawRow) -> Row:
+    m, n, k, g = (r.number(c) for c in ("m", "n", "k", "batch"))
+    return gemm_flop(r), g * (m * k + k * n + m * n) * width(r.cells["dtype"]), (m, n, k, g)
+
+
+def _conv(r: RawRow) -> Row:
+    b, cin, cout, size, hw, stride, pad = (
+        float(r.cells[c] or 0)
+        for c in ("batch", "cin", "cout", "kernel_size", "in_hw", "stride", "pad")
+    )
+    out = math.floor((hw + 2 * pad - size) / stride) + 1
+    pixels, depth = b * out * out, cin * size * size
+    passes = 1.0 if r.cells["pass"] == "fwd" else 2.0
+    moved = (b * cin * hw * hw + pixels * cout + cout * depth) * width(r.cells["dtype"])
+    return passes * 2.0 * pixels * cout * depth, passes * moved, (pixels, cout, depth, 1.0)
+
+
+def _attention(r: RawRow) -> Row:
+    b, h, s, d = (r.number(c) for c in ("batch", "heads", "seq_q", "head_dim"))
+    back = r.cells["pass"] == "bwd"
+    flop = 4.0 * b * h * s * s * d * (0.5 if r.cells["causal"] == "1" else 1.0)
+    moved = 4.0 * b * h * s * d * width(r.cells["dtype"])
+    return flop * (2.5 if back else 1.0), moved * (2.0 if back else 1.0), (s, d, s, b * h)
+
+
+def small_sample(n: int, parameters: int) -> float:
+    """By how much few rows understate a fit's spread.
+
+    Residuals of ``parameters`` fitted lack so many degrees of freedom, and their own spread is
+    known from ``n`` rows only (Student's t at 95 % over the normal's).
+    """
+    from scipy.stats import norm, t
+
+    free = n - parameters
+    if free < 1:
+        return UNKNOWN_SD / LEAST_SD
+    two_sided = 0.975
+    return float(math.sqrt(n / free) * t.ppf(two_sided, free) / norm.ppf(two_sided))
+
+
+def left_out_mape(work: Work, predict: Callable[[Work, Work], Array]) -> float | None:
+    """Mean error of rows that took no part in the fit that predicts them."""
+    n = len(work.seconds)
+    if n < 2 * ENOUGH_ROWS:
+        return None
+    order = np.argsort(work.seconds, kind="stable")
+    fold = np.empty(n, dtype=int)
+    fold[order] = np.arange(n) % min(FOLDS, n)
+    errors = []
+    for k in range(min(FOLDS, n)):
+        unseen = np.flatnonzero(fold == k)
+        guess = predict(work.part(np.flatnonzero(fold != k)), work.part(unseen))
+        errors += list(np.abs(guess / work.seconds[unseen] - 1.0))
+    return float(np.mean(errors))
+
+
+def _roofline(work: Work, peak: float, bandwidth: float) -> RooflineFit:
+    return fit_roofline(work.flop, work.n_bytes, work.fill, work.seconds, peak, bandwidth)
+
+
+def _compute_class(work: Work, peak: float, bandwidth: float) -> tuple[Fitted, RooflineFit]:
+    def predict(seen: Work, unseen: Work) -> Array:
+        f = _roofline(seen, peak, bandwidth)
+        return roofline_s(f, unseen, peak, bandwidth)
+
+    fit = _roofline(work, peak, bandwidth)
+    sd = max(LEAST_SD, math.hypot(fit.sd_compute_log, SHAPE_SHARE * fit.resid_sd_log))
+    valid = f"{format_si(work.flop.min(), 'FLOP')} to {format_si(work.flop.max(), 'FLOP')}"
+    return (
+        Fitted(value=fit.eff_compute, sd_log=sd, rows=fit.n, valid=valid,
+               leave_one_out_mape_frac=left_out_mape(work, predict)),
+        fit,
+    )  # fmt: skip
+
+
+def roofline_s(fit: RooflineFit, work: Work, peak: float, bandwidth: float) -> Array:
+    """Seconds by a fit."""
+    compute = work.flop / (fit.eff_compute * peak * work.fill)
+    memory = work.n_bytes / (fit.eff_memory * bandwidth)
+    return np.asarray(fit.launch_s + np.sqrt(compute**2 + memory**2))
+
+
+def _memory_class(
+    rows: Sequence[RawRow], bandwidth: float, start_s: float | None, note: str = ""
+) -> Fitted:
+    """Share of the bandwidth. ``start_s``: what a kernel costs anyway; None: to be fitted.
+
+    On a host the start is known from kernels without work, and a free one would take up what
+    cold caches cost. The rows then hold both states of the caches, as a step meets both.
+    """
+    n_bytes = np.array([r.number("bytes") for r in rows])
+    seconds = np.array([r.seconds for r in rows])
+    counts = np.array([float(r.cells.get("count") or 1) for r in rows])
+    one = np.ones(len(rows))
+    # fill holds the kernels started, which the fit below needs and a stream has no other use for
+    work = Work(0 * one, n_bytes, counts, seconds)
+
+    def fitted(w: Work) -> tuple[float, float, float, float]:
+        """(efficiency, sd of its log, start, scatter)"""
+        if start_s is None:
+            f = fit_memory(w.n_bytes, w.seconds, bandwidth)
+            return f.eff_memory, f.sd_memory_log, f.launch_s, f.resid_sd_log
+        busy = np.maximum(w.seconds - start_s * w.fill, LEAST_BUSY * w.seconds)
+        logs = np.log(w.n_bytes / busy / bandwidth)
+        scatter = robust_sd(logs)
+        sd = MEDIAN_SD * scatter / math.sqrt(len(logs)) * small_sample(len(logs), 1)
+        return math.exp(float(np.median(logs))), sd, start_s, scatter
+
+    def predict(seen: Work, unseen: Work) -> Array:
+        eff, _, start, _ = fitted(seen)
+        return _stream_s(unseen, bandwidth, eff, start)
+
+    eff, sd, _, scatter = fitted(work)
+    return Fitted(
+        value=eff, sd_log=max(LEAST_SD, math.hypot(sd, SHAPE_SHARE * scatter)), rows=len(rows),
+        valid=f"{format_si(n_bytes.min(), 'B')} to {format_si(n_bytes.max(), 'B')}",
+        leave_one_out_mape_frac=left_out_mape(work, predict), note=note,
+    )  # fmt: skip
+
+
+def _stream_s(work: Work, bandwidth: float, eff: float, start_s: float) -> Array:
+    return np.asarray(start_s * work.fill + work.n_bytes / (eff * bandwidth))
+
+
+def fit_device(
+    rows: Sequence[RawRow],
+    gpu: GpuSpec,
+    *,
+    node: str,
+    link_bytes_per_s: float,
+    on_host: bool,
+) -> MeasuredDevice:
+    """Everything that the rows tell of ``gpu``; what they do not is left out.
+
+    ``link_bytes_per_s``: payload rate of the link that a ring on ``node`` meets, from its record.
+    ``on_host``: the device is the host, so that issuing a kernel is part of running it.
+    """
+    peaks = Peaks.of(gpu)
+    bandwidth = peaks.bytes_per_s
+    compute: dict[str, Fitted] = {}
+    memory: dict[str, Fitted] = {}
+    readers = {"gemm": _gemm, "conv": _conv, "attention": _attention}
+    for table, of in readers.items():
+        by_unit: dict[str, list[RawRow]] = defaultdict(list)
+        for r in own_rows(rows, table):
+            by_unit[r.cells["dtype"]].append(r)
+        for dtype, mine in by_unit.items():
+            if len(mine) < ENOUGH_ROWS or dtype not in peaks.flop_per_s:
+                continue
+            peak: PeakName = dtype  # type: ignore[assignment]  # a key of the record's peaks
+            name = own_class(table, peak)
+            work = _work(mine, of, _fill_of(table, dtype, gpu))
+            fitted, fit = _compute_class(work, peaks.flop_per_s[dtype], bandwidth)
+            compute[name] = fitted
+            # The widest type moves most: its memory share is the best known.
+            sd = min(UNKNOWN_SD, max(LEAST_SD, fit.sd_memory_log))
+            note = "not identified: compute binds" if sd == UNKNOWN_SD else "beside its FLOP"
+            memory.setdefault(table, Fitted(value=fit.eff_memory, sd_log=sd, rows=fit.n, note=note))
+    host = own_rows(rows, "host")
+    start, issue = _launch(host, on_host)
+    start_s = start.value if on_host and start is not None else None
+    by_kind: dict[str, list[RawRow]] = defaultdict(list)
+    for r in own_rows(rows, "memory_bound"):
+        by_kind[OPS[r.cells["op"]].kind].append(r)
+    for kind, mine in by_kind.items():
+        if len(mine) >= ENOUGH_ROWS:
+            memory[kind] = _memory_class(mine, bandwidth, start_s)
+    default = "for-loop" if on_host else "foreach"
+    updates = [r for r in host if r.cells["op"] == f"adamw-{default}"]
+    if len(updates) >= ENOUGH_ROWS:
+        kernels = start_s * ADAMW_KERNELS if start_s is not None else None
+        memory["update"] = _memory_class(updates, bandwidth, kernels, f"AdamW, {default}")
+    return MeasuredDevice(
+        gpu=gpu.name,
+        compute_efficiency=compute,
+        memory_efficiency=memory,
+        kernel_start=start,
+        host_issue=issue,
+        contention=_contention(rows),
+        link=_link(rows, node, link_bytes_per_s),
+        overlap=_overlap(rows),
+    )
+
+
+def _launch(host: Sequence[RawRow], on_host: bool) -> tuple[FittedTime | None, FittedTime | None]:
+    found = {
+        r.cells["op"]: FittedTime(
+            value=r.seconds / r.number("count"), sd_log=max(LEAST_SD, r.sd_log), rows=1,
+            note=f"{r.cells['count']} kernels, {r.cells['op']}",
+        )
+        for r in host if r.cells["op"] in ("eager", "graph")
+    }  # fmt: skip
+    eager = found.get("eager")
+    if on_host:
+        nothing = FittedTime(value=0.0, sd_log=0.0, note="the host is the device: in kernel_start")
+        return eager, nothing if eager else None
+    return found.get("graph"), eager
+
+
+def _ratios(rows: Sequence[RawRow], table: str) -> Array:
+    """Seconds alone over seconds together, for cases that were measured both ways."""
+    alone = {r.key[2:]: r.seconds for r in own_rows(rows, table)}
+    both = own_rows(rows, table, "together")
+    return np.array([alone[r.key[2:]] / r.seconds for r in both if r.key[2:] in alone])
+
+
+def _contention(rows: Sequence[RawRow]) -> tuple[Contention, ...]:
+    compute, memory = _ratios(rows, "gemm"), _ratios(rows, "memory_bound")
+    if not len(compute) or not len(memory):
+        return ()
+    ranks = {int(r.cells["ranks_at_once"]) for r in rows if r.cells["mode"] == "together"}
+
+    def share(values: Array) -> Fitted:
+        logs = np.log(values)
+        return Fitted(value=float(np.exp(np.median(logs))), sd_log=max(LEAST_SD, float(logs.std())),
+                      rows=len(values))  # fmt: skip
+
+    return (Contention(ranks=max(ranks), compute=share(compute), memory=share(memory)),)
+
+
+def ring_fit(
+    n_bytes: Array, seconds: Array, ranks: int, base_s: float
+) -> tuple[float, float, float, float, float]:
+    """(bus bytes/s, hop s, sd of each log, scatter) of the engine's ring all-reduce.
+
+    base + 2(n-1) hop + 2(n-1)/n S/bus
+    """
+    hops, passes = 2.0 * (ranks - 1), 2.0 * (ranks - 1) / ranks
+    start = np.log([float((passes * n_bytes / seconds).max()), float(seconds.min()) / hops])
+
+    def predict(p: Array) -> Array:
+        return np.asarray(base_s + hops * math.exp(p[1]) + passes * n_bytes / math.exp(p[0]))
+
+    x, sd = solve(lambda p: np.log(predict(p) / seconds), start, start - 3.0, start + 1.0)
+    scatter = robust_sd(np.log(seconds / predict(x)))
+    more = small_sample(len(seconds), 2)
+    return math.exp(x[0]), math.exp(x[1]), more * float(sd[0]), more * float(sd[1]), scatter
+
+
+def best_bus_bytes_per_s(rows: Sequence[RawRow]) -> float:
+    """The fastest all-reduce, as bus bandwidth."""
+    return max(
+        (
+            2.0 * (r.number("gpus") - 1) / r.number("gpus") * r.number("size_bytes") / r.seconds
+            for r in own_rows(rows, "collectives", "lockstep")
+            if r.cells["collective"] == "all_reduce"
+        ),
+        default=0.0,
+    )
+
+
+def _link(rows: Sequence[RawRow], node: str, link_bytes_per_s: float) -> MeasuredLink | None:
+    from simcore.engine.price import COLLECTIVE_BASE_S
+
+    mine = [
+        r
+        for r in own_rows(rows, "collectives", "lockstep")
+        if r.cells["collective"] == "all_reduce"
+    ]
+    if len(mine) < ENOUGH_ROWS:
+        return None
+    sizes = np.array([r.number("size_bytes") for r in mine])
+    seconds = np.array([r.seconds for r in mine])
+    ranks = int(mine[0].number("gpus"))
+    bus, hop, sd_bus, sd_hop, scatter = ring_fit(sizes, seconds, ranks, COLLECTIVE_BASE_S)
+
+    def predict(seen: Work, unseen: Work) -> Array:
+        b, h, *_ = ring_fit(seen.n_bytes, seen.seconds, ranks, COLLECTIVE_BASE_S)
+        factor = 2.0 * (ranks - 1)
+        return np.asarray(COLLECTIVE_BASE_S + factor * h + factor / ranks * unseen.n_bytes / b)
+
+    one = np.ones(len(mine))
+    error = left_out_mape(Work(0 * one, sizes, one, seconds), predict)
+    valid = f"{format_si(sizes.min(), 'B')} to {format_si(sizes.max(), 'B')}"
+    return MeasuredLink(
+        node=node,
+        ranks=ranks,
+        efficiency=Fitted(
+            value=bus / link_bytes_per_s,
+            sd_log=max(LEAST_SD, math.hypot(sd_bus, SHAPE_SHARE * scatter)),
+            rows=len(mine), valid=valid, leave_one_out_mape_frac=error, note="all-reduce",
+        ),
+        hop=FittedTime(value=hop, sd_log=max(LEAST_SD, sd_hop), rows=len(mine), valid=valid),
+    )  # fmt: skip
+
+
+def _overlap(rows: Sequence[RawRow]) -> Overlap | None:
+    parts: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
+    for r in own_rows(rows, "host", "lockstep"):
+        what, _, part = r.cells["op"].partition("-")
+        if what == "overlap":
+            parts[r.cells["bytes"], r.cells["count"]][part] = r.seconds
+    whole = [p for p in parts.values() if len(p) == 4]
+    if not whole:
+        return None
+
+    def slowdown(own: Literal["compute", "comm"], other: Literal["compute", "comm"]) -> Fitted:
+        # Slower only while the other runs: the share of the time that it could.
+        found = np.array(
+            [(p[f"{own}-beside"] / p[own] - 1.0) / min(1.0, p[other] / p[own]) for p in whole]
+        )
+        value = float(np.clip(np.median(found), 0.0, None))
+        sd = float(np.std(np.log1p(np.maximum(found, 0.0)))) if len(found) > 1 else 0.0
+        return Fitted(value=value, sd_log=max(0.1, sd), rows=len(found))
+
+    return Overlap(
+        compute_slowdown=slowdown("compute", "comm"), comm_slowdown=slowdown("comm", "compute")
+    )

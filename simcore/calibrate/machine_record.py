@@ -1,0 +1,191 @@
+"""A hardware record for a machine that the database does not know, of measured peaks.
+
+Written as ``hardware_db/gpus/NAME.yaml`` and ``hardware_db/nodes/NAME.yaml`` beside the profile, so
+that ``--gpus 1x2xNAME`` finds them from that folder (or with SIMCORE_DB naming it).
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from simcore.base.figures import Figure
+from simcore.base.units import GIGA, MEGA, format_si
+from simcore.calibrate.atomic import write_text
+from simcore.hardware.cluster import ClusterSpec, NodeGroup
+from simcore.hardware.profile import HOST_CPU
+from simcore.hardware.spec import Cpu, GpuSpec, NodeSpec, Nvme
+
+MEASURED: Final = "measured"
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a machine turned out to be: its devices' record, its node, and whether both are new."""
+
+    gpu: GpuSpec
+    node: NodeSpec
+    ranks: int
+    new: bool
+
+    def cluster(self, ranks: int) -> ClusterSpec:
+        """One node of it with ``ranks`` devices in use."""
+        return ClusterSpec((NodeGroup(1, ranks, self.gpu, self.node),))
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the system says and what was measured; rates in SI, zero where not measured."""
+
+    name: str
+    kind: str
+    device: str
+    source: str
+    ranks: int
+    cores: int
+    memory_bytes: float
+    host_bytes: float
+    flop_per_s: Mapping[str, float]
+    bytes_per_s: float
+    host_bytes_per_s: float
+    bus_bytes_per_s: float
+    disk_read_bytes_per_s: float
+    disk_write_bytes_per_s: float
+    sm_count: int = 0
+    peer: bool = True
+
+
+def record_of(facts: Facts) -> Found:
+    """The record of a machine nobody has a datasheet of: best measured rates, marked as such."""
+
+    def figure(value: float) -> Figure:
+        return Figure(value=float(f"{value:.4g}"), source=MEASURED)
+
+    on_host = facts.kind == "cpu"
+    gpu = GpuSpec(
+        name=facts.name,
+        full_name=facts.device,
+        vendor=facts.device.split()[0],
+        architecture=HOST_CPU if on_host else "unknown",
+        form_factor="soc" if on_host else "module",
+        sm_count=figure(facts.sm_count) if facts.sm_count else None,
+        peak_flop_per_s={k: figure(v) for k, v in facts.flop_per_s.items()},  # type: ignore[misc]
+        memory_size=figure(facts.memory_bytes),
+        memory_bw=figure(facts.bytes_per_s),
+        peer_to_peer="pcie" if facts.peer else "none",
+        sources={MEASURED: facts.source},
+        notes="Peaks are the best that was measured here, not a datasheet's.",
+    )
+    # A rate in words is a link; a single rank needs none, and is given its memory's.
+    bus = facts.bus_bytes_per_s or facts.bytes_per_s
+    node = NodeSpec(
+        name=facts.name,
+        full_name=f"{facts.device}: {facts.ranks} rank{'s' if facts.ranks > 1 else ''}",
+        gpu_types=(facts.name,),
+        max_gpus=facts.ranks,
+        fabric="pcie",
+        pcie_link=format_si(bus, "B/s", 4),
+        cpu=Cpu(
+            model=facts.device,
+            sockets=1,
+            cores_per_socket=facts.cores,
+            dram_bw_per_socket=figure(facts.host_bytes_per_s or facts.bytes_per_s),
+            dram_size=figure(facts.host_bytes),
+        ),
+        nvme=(
+            Nvme(read_bw=figure(facts.disk_read_bytes_per_s),
+                 write_bw=figure(facts.disk_write_bytes_per_s))
+            if facts.disk_read_bytes_per_s and facts.disk_write_bytes_per_s else None
+        ),
+        sources={MEASURED: facts.source},
+        notes="The link is the best bus bandwidth of an all-reduce between its ranks.",
+    )  # fmt: skip
+    return Found(gpu, node, facts.ranks, new=True)
+
+
+def write_record(found: Found, folder: Path) -> tuple[Path, Path]:
+    """Write both files under ``folder``/hardware_db; returns them."""
+    gpu, node = found.gpu, found.node
+    targets = tuple(
+        folder / "hardware_db" / kind / f"{gpu.name}.yaml" for kind in ("gpus", "nodes")
+    )
+
+    def figure(value: float, unit: str) -> dict[str, str]:
+        return {"value": _plain(value, unit), "source": MEASURED}
+
+    card: dict[str, Any] = {
+        "name": gpu.name,
+        "full_name": gpu.full_name,
+        "vendor": gpu.vendor,
+        "architecture": gpu.architecture,
+        "form_factor": gpu.form_factor,
+        "sources": dict(gpu.sources),
+        "peak_flop_per_s": {
+            k: figure(f.value, "FLOP/s") for k, f in gpu.peak_flop_per_s.items()
+        },
+        "memory_size": figure(gpu.memory_size.value, "B"),
+        "memory_bw": figure(gpu.memory_bw.value, "B/s"),
+        "peer_to_peer": gpu.peer_to_peer,
+        "notes": gpu.notes,
+    }  # fmt: skip
+    if gpu.sm_count:
+        card["sm_count"] = {"value": gpu.sm_count.value, "source": MEASURED}
+    host: dict[str, Any] = {
+        "name": node.name,
+        "full_name": node.full_name,
+        "sources": dict(node.sources),
+        "gpu_types": list(node.gpu_types),
+        "max_gpus": node.max_gpus,
+        "fabric": node.fabric,
+        "pcie_link": node.pcie_link,
+        "cpu": {
+            "model": node.cpu.model,
+            "sockets": node.cpu.sockets,
+            "cores_per_socket": node.cpu.cores_per_socket,
+            "dram_bw_per_socket": figure(node.cpu.dram_bw_per_socket.value, "B/s"),
+            "dram_size": figure(node.cpu.dram_size.value, "B"),
+        },
+        "notes": node.notes,
+    }
+    if node.nvme:
+        host["nvme"] = {
+            "read_bw": figure(node.nvme.read_bw.value, "B/s"),
+            "write_bw": figure(node.nvme.write_bw.value, "B/s"),
+        }
+    for target, data in zip(targets, (card, host), strict=True):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_text(target, "# Measured by `simcore calibrate`; no datasheet.\n" + dumped(data))
+    return targets[0], targets[1]
+
+
+def _plain(value: float, unit: str) -> str:
+    size = (GIGA, "G") if value >= GIGA else (MEGA, "M")
+    return f"{value / size[0]:.6g} {size[1]}{unit}"
+
+
+def dumped(data: Mapping[str, Any]) -> str:
+    """YAML text, leaves of figures on one line."""
+    from ruamel.yaml import YAML
+    from ruamel.yaml.comments import CommentedMap, CommentedSeq
+
+    def walk(value: Any, depth: int) -> Any:
+        if isinstance(value, Mapping):
+            made = CommentedMap({k: walk(v, depth + 1) for k, v in value.items()})
+            if depth and not any(isinstance(v, Mapping | list) for v in value.values()):
+                made.fa.set_flow_style()
+            return made
+        if isinstance(value, list):
+            sequence = CommentedSeq(walk(v, depth + 1) for v in value)
+            if not any(isinstance(v, Mapping) for v in value):
+                sequence.fa.set_flow_style()
+            return sequence
+        return value
+
+    yaml = YAML()
+    yaml.width = 1000
+    text = io.StringIO()
+    yaml.dump(walk(data, 0), text)
+    return text.getvalue()

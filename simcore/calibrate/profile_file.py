@@ -1,0 +1,88 @@
+"""A machine's profile as YAML: every figure on one line, comments that say what it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+from simcore.base.units import MIB, MICRO
+from simcore.calibrate.atomic import write_text
+from simcore.calibrate.machine_record import dumped
+from simcore.hardware.calibrations import Calibration
+
+HEAD: Final = """\
+# What one machine reaches of its record, from `simcore calibrate` (docs/calibration.md).
+# value: share of the record's peak, or a cost with its unit; sd_log: standard deviation of its
+# logarithm; rows over the range `valid`; leave_one_out_mape_frac: error on rows left out.
+# knobs: multipliers that whole reference steps put on top. residual_sd_log: scatter of a step of
+# a network that took no part in the fit.
+"""
+
+
+def _figure(raw: dict[str, Any]) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for key, value in raw.items():
+        if value is None or value == "" or (key == "rows" and not value):
+            continue
+        out[key] = float(f"{value:.4g}") if isinstance(value, float) else value
+    return out
+
+
+def _seconds(raw: dict[str, Any]) -> dict[str, Any]:
+    return {**_figure(raw), "value": f"{raw['value'] / MICRO:.4g} us"}
+
+
+def profile_data(record: Calibration) -> dict[str, Any]:
+    """The record as plain data, in the file's order."""
+    data: dict[str, Any] = {
+        "name": record.name,
+        "origin": record.origin,
+        "rows": record.rows,
+        "residual_sd_log": float(f"{record.residual_sd_log:.4g}"),
+    }
+    if record.leave_one_out_mape_frac is not None:
+        data["leave_one_out_mape_frac"] = float(f"{record.leave_one_out_mape_frac:.4g}")
+    data["conditions"] = dict(record.conditions)
+    data["knobs"] = [
+        {k: v for k, v in _figure(knob.model_dump(exclude_none=True)).items() if v != ""}
+        for knob in record.knobs
+    ]
+    m = record.measured
+    if m is None:
+        return data
+    own: dict[str, Any] = {"gpu": m.gpu}
+    for name in ("compute_efficiency", "memory_efficiency"):
+        own[name] = {k: _figure(f.model_dump()) for k, f in getattr(m, name).items()}
+    for name in ("kernel_start", "host_issue"):
+        if (f := getattr(m, name)) is not None:
+            own[name] = _seconds(f.model_dump())
+    if m.sustained_over_burst is not None:
+        own["sustained_over_burst"] = _figure(m.sustained_over_burst.model_dump())
+    if m.context is not None:
+        raw = m.context.model_dump()
+        own["context"] = {**_figure(raw), "value": f"{raw['value'] / MIB:.4g} MiB"}
+    if m.contention:
+        own["contention"] = [
+            {"ranks": c.ranks, "compute": _figure(c.compute.model_dump()),
+             "memory": _figure(c.memory.model_dump())}
+            for c in m.contention
+        ]  # fmt: skip
+    if m.link is not None:
+        own["link"] = {
+            "node": m.link.node, "ranks": m.link.ranks,
+            "efficiency": _figure(m.link.efficiency.model_dump()),
+            "hop": _seconds(m.link.hop.model_dump()),
+        }  # fmt: skip
+    if m.overlap is not None:
+        own["overlap"] = {
+            "compute_slowdown": _figure(m.overlap.compute_slowdown.model_dump()),
+            "comm_slowdown": _figure(m.overlap.comm_slowdown.model_dump()),
+        }
+    data["measured"] = own
+    return data
+
+
+def write_profile(path: Path, record: Calibration) -> None:
+    """Write the file in one piece."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_text(path, HEAD + dumped(profile_data(record)))

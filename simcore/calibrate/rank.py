@@ -1,0 +1,108 @@
+"""The process of one rank: options, the world it joins, what it prints."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from simcore.base.errors import SimcoreError
+from simcore.calibrate.bench.case import Alone, World
+from simcore.calibrate.bench.world import Ranks, launched_by_torchrun
+from simcore.calibrate.machine import (
+    THIS_MACHINE,
+    Asked,
+    Calibrated,
+    DeviceKind,
+    calibrate_rank,
+    needed_torch,
+)
+from simcore.calibrate.progress import bar
+
+INTERRUPTED = 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m simcore.calibrate", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=3.0)
+    parser.add_argument("-o", "--output", type=Path, default=Path(f"{THIS_MACHINE}.yaml"))
+    parser.add_argument("--name", default=THIS_MACHINE)
+    parser.add_argument("--device", choices=("cpu", "cuda"))
+    parser.add_argument("--resume", action="store_true")
+    parser.add_argument("--bad-rows", choices=("refuse", "skip"), default="refuse")
+    parser.add_argument("--families")
+    parser.add_argument("--selftest", action="store_true")
+    parser.add_argument("--calibration", type=Path)
+    parser.add_argument("--result", type=Path, help="write the answer here as JSON")
+    parser.add_argument("--quiet", action="store_true")
+    return parser
+
+
+def _asked(words: argparse.Namespace) -> Asked:
+    device: DeviceKind = words.device or ("cuda" if needed_torch().cuda.is_available() else "cpu")
+    families = tuple(words.families.split(",")) if words.families else None
+    return Asked(
+        words.output, device, words.name, words.minutes, words.resume, words.bad_rows, families
+    )
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run one rank; returns the exit code. Rank 0 alone prints."""
+    words = _parser().parse_args(argv)
+    try:
+        asked = _asked(words)
+        several = launched_by_torchrun() and int(os.environ["WORLD_SIZE"]) > 1
+        backend = "gloo" if asked.device == "cpu" else "cpu:gloo,cuda:nccl"
+        if asked.device == "cuda" and several:
+            needed_torch().cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+        world: World = Ranks.join(backend) if several else Alone()
+        try:
+            found = _work(words, asked, world)
+        finally:
+            if several:
+                Ranks.leave()
+    except SimcoreError as err:
+        sys.stderr.write(f"error: {err}\n")
+        return err.exit_code
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    if found is not None and words.result is not None:
+        words.result.write_text(json.dumps(found), encoding="utf-8")
+    return 0
+
+
+def _work(words: argparse.Namespace, asked: Asked, world: World) -> dict[str, Any] | None:
+    progress = bar(quiet=words.quiet or world.rank != 0)
+    if words.selftest:
+        from simcore.calibrate.selftest import selftest_rank
+
+        return selftest_rank(asked, words.calibration, world, progress)
+    made = calibrate_rank(asked, world, progress)
+    if made is None:
+        return None
+    answer = summary(made)
+    if words.result is None:
+        from simcore.calibrate.words import render_summary
+
+        sys.stdout.write(render_summary(answer))
+    return answer
+
+
+def summary(made: Calibrated) -> dict[str, Any]:
+    """The answer of a calibration as plain data."""
+    from simcore.calibrate.profile_file import profile_data
+
+    o = made.outcome
+    return {
+        **profile_data(made.record),
+        "cases": {"measured": o.done, "kept": o.skipped, "left": o.left, "failed": o.failed},
+        "disturbed_frac": o.disturbed_frac,
+        "cluster": f"1x{made.found.ranks}x{made.found.gpu.name}",
+        "new_record": made.found.new,
+        "notes": list(made.notes),
+        "written": [str(f) for f in made.files],
+    }

@@ -1,0 +1,109 @@
+"""A calibration in words: what was measured, how well it fits, where it went."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from simcore.base.units import PERCENT, format_seconds
+
+#: Below this share of the machine others are not worth a word.
+DISTURBED_FRAC = 0.05
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{value * PERCENT:.0f} %"
+
+
+def render_summary(found: dict[str, Any]) -> str:
+    """The answer of ``simcore calibrate``."""
+    cases = found["cases"]
+    lines = [
+        f"{cases['measured']} benchmarks measured"
+        + (f", {cases['kept']} kept" if cases["kept"] else "")
+        + (f", {cases['left']} not reached (--resume goes on)" if cases["left"] else "")
+        + (f"; others disturbed {_percent(found['disturbed_frac'])} of the calls"
+           if found["disturbed_frac"] > DISTURBED_FRAC else ""),
+        *found["notes"],
+        "",
+        "written: " + ", ".join(found["written"]),
+        f"simcore predict --model ... --gpus {found['cluster']} --calibration "
+        f"{found['written'][0]}",
+    ]  # fmt: skip
+    return render_calibration(found) + "\n".join(lines) + "\n"
+
+
+def render_calibration(found: dict[str, Any]) -> str:
+    """A calibration: what it is from, every figure with its spread, range and error."""
+    lines = [f"{found['name']}: {found['origin']}", f"{found['rows']} rows"]
+    if conditions := found.get("conditions"):
+        lines.append(", ".join(f"{k} {v}" for k, v in conditions.items()))
+    lines += ["", f"{'figure':<26}{'value':>10}{'sd':>7}{'rows':>6}{'left out':>10}  range"]
+    own = found.get("measured") or {}
+    for section in ("compute_efficiency", "memory_efficiency"):
+        for key, f in own.get(section, {}).items():
+            lines.append(_line(f"{section.split('_', 1)[0]} {key}", _percent(f["value"]), f))
+    for key in ("kernel_start", "host_issue", "context"):
+        if key in own:
+            lines.append(_line(key.replace("_", " "), own[key]["value"], own[key]))
+    for c in own.get("contention", ()):
+        for what in ("compute", "memory"):
+            lines.append(_line(f"{what}, {c['ranks']} ranks", _percent(c[what]["value"]), c[what]))
+    if "link" in own:
+        link = own["link"]
+        lines.append(_line("link", _percent(link["efficiency"]["value"]), link["efficiency"]))
+        lines.append(_line("hop", link["hop"]["value"], link["hop"]))
+    for what, f in own.get("overlap", {}).items():
+        lines.append(_line(what.replace("_", " "), f"+{_percent(f['value'])}", f))
+    for k in found["knobs"]:
+        where = " ".join(k[p] for p in ("gpu", "node", "link", "workload") if k.get(p))
+        lines.append(_line(f"x {k['knob']}", f"{k['value']:.3g}", {**k, "note": where}))
+    lines += [
+        "",
+        "sd: standard deviation of the logarithm; left out: mean error on rows not fitted",
+        f"a step not fitted: {_percent(found.get('leave_one_out_mape_frac'))} mean error; "
+        f"residual {_percent(found['residual_sd_log'])} (sd), in every interval",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def render_selftest(found: dict[str, Any]) -> str:
+    """The table of ``simcore selftest`` and its verdict."""
+    lines = [
+        ", ".join(f"{k} {v}" for k, v in found["conditions"].items()),
+        "",
+        f"{'network':<13}{'batch':>6}{'ranks':>6}  {'strategy':<9}{'predicted':>10}"
+        f"{'80 % interval':>20}{'measured':>10}{'error':>8}",
+    ]
+    for r in found["rows"]:
+        head = f"{r['net']:<13}{r['batch']:>6}{r['ranks']:>6}  {r['kind']:<9}"
+        middle = f"{_ms(r['predicted_s']):>10}{_ms(r['low_s']) + ' to ' + _ms(r['high_s']):>20}"
+        if "note" in r:
+            lines.append(f"{head}{middle}  {r['note']}")
+            continue
+        error = f"{r['error_frac'] * PERCENT:+.0f} %"
+        mark = "" if r["inside"] else " outside"
+        mark += "" if r["counted"] else " (not counted)"
+        if r["disturbed_frac"] > DISTURBED_FRAC:
+            mark += f" (others {_percent(r['disturbed_frac'])})"
+        lines.append(f"{head}{middle}{_ms(r['measured_s']):>10}{error:>8}{mark}")
+    lines += [
+        "",
+        f"median error {_percent(found['median_error_frac'])}, {found['inside']} of "
+        f"{found['steps']} inside their interval: "
+        + ("holds" if found["holds"] else "DOES NOT HOLD (15 % and 6 of 8)"),
+        f"{found['seconds']['all']:.0f} s: {found['seconds']['calibrate']:.0f} s calibration, "
+        f"{found['seconds']['predict']:.0f} s prediction, the rest training",
+        *found["calibration_notes"],
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _ms(seconds: float) -> str:
+    return format_seconds(seconds)
+
+
+def _line(label: str, value: str, f: dict[str, Any]) -> str:
+    return (
+        f"{label:<26}{value:>10}{f['sd_log']:>7.2f}{f.get('rows', ''):>6}"
+        f"{_percent(f.get('leave_one_out_mape_frac')):>10}  {f.get('valid', f.get('note', ''))}"
+    ).rstrip()

@@ -1,0 +1,156 @@
+"""What ``simcore calibrate`` measured on one device: the ``measured`` section of a calibration.
+
+Efficiencies are shares of the device record's peaks, so that the two files belong together: a
+datasheet's record with what was reached of it, or a record of measured peaks beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field
+
+from simcore.base.figures import Part
+from simcore.base.units import parse_quantity
+from simcore.hardware.spec import PeakName
+
+
+def own_class(kind: str, peak: PeakName) -> str:
+    """The class that a kind of kernel at a peak has among a device's own figures."""
+    unit = _UNITS.get(peak, "tensor16")
+    return "attention" if kind == "attention" and unit == "tensor16" else f"{kind}_{unit}"
+
+
+_UNITS: dict[PeakName, str] = {
+    "fp32": "simt32", "fp64": "simt32", "tf32": "tf32", "fp8": "tensor8", "int8": "tensor8",
+    "fp4": "tensor4",
+}  # fmt: skip
+
+
+def _seconds(raw: object) -> object:
+    return parse_quantity(raw, "seconds", positive=False) if isinstance(raw, str) else raw
+
+
+def _bytes(raw: object) -> object:
+    return parse_quantity(raw, "bytes", positive=False) if isinstance(raw, str) else raw
+
+
+class Fitted(Part):
+    """A fitted figure: its value, the spread of its logarithm, and what it stands on.
+
+    ``rows`` measurements over ``valid`` (the range that they span); each left out of the fit in
+    turn was predicted within ``leave_one_out_mape_frac``.
+    """
+
+    value: float
+    sd_log: float = Field(ge=0)
+    rows: int = Field(default=0, ge=0)
+    valid: str = ""
+    leave_one_out_mape_frac: float | None = None
+    note: str = ""
+
+
+class FittedTime(Fitted):
+    """The same in seconds; text with a unit in the file. Zero where there is no such cost."""
+
+    value: Annotated[float, BeforeValidator(_seconds)]
+
+
+class FittedBytes(Fitted):
+    """The same in bytes."""
+
+    value: Annotated[float, BeforeValidator(_bytes)]
+
+
+class Contention(Part):
+    """What one rank keeps of its rates while ``ranks`` of one node compute (1: everything)."""
+
+    ranks: int = Field(ge=2)
+    compute: Fitted
+    memory: Fitted
+
+
+class MeasuredLink(Part):
+    """Collectives within one node: share of the link's payload rate, and seconds a hop."""
+
+    node: str
+    ranks: int
+    efficiency: Fitted
+    hop: FittedTime
+
+
+class Overlap(Part):
+    """By how much kernels, and a collective beside them, slow while both run."""
+
+    compute_slowdown: Fitted
+    comm_slowdown: Fitted
+
+
+class MeasuredDevice(Part):
+    """Everything that was measured on ``gpu``; what is missing falls back to the blind profile.
+
+    ``kernel_start``: device time of a kernel without work, which holds the host's part where the
+    host is the device (``host_issue`` 0). Keys of the two tables are those of ``blind.yaml``.
+    """
+
+    gpu: str
+    compute_efficiency: dict[str, Fitted] = Field(default_factory=dict)
+    memory_efficiency: dict[str, Fitted] = Field(default_factory=dict)
+    kernel_start: FittedTime | None = None
+    host_issue: FittedTime | None = None
+    sustained_over_burst: Fitted | None = None
+    context: FittedBytes | None = None
+    contention: tuple[Contention, ...] = ()
+    link: MeasuredLink | None = None
+    overlap: Overlap | None = None
+
+    @property
+    def timed_attention(self) -> bool:
+        """Whether attention's figures hold both passes."""
+        return any(key.startswith("attention") for key in self.compute_efficiency)
+
+    def overlay(self, tables: Mapping[str, Any], source: str) -> dict[str, Any]:
+        """The blind tables with this device's own figures in their ``by_gpu`` sections."""
+
+        def leaf(f: Fitted) -> dict[str, Any]:
+            return {"value": f.value, "sd_log": f.sd_log, "source": source}
+
+        def merged(section: Mapping[str, Any], own: Mapping[str, Fitted]) -> dict[str, Any]:
+            out = dict(section)
+            for key, f in own.items():
+                table = dict(out.get(key) or {})
+                table["by_gpu"] = {**(table.get("by_gpu") or {}), self.gpu: leaf(f)}
+                out[key] = table
+            return out
+
+        clock = self.sustained_over_burst or Fitted(value=1.0, sd_log=0.0)
+        host = dict(tables["host"])
+        for key, f in (("kernel_start", self.kernel_start), ("host_issue", self.host_issue)):
+            if f is not None:
+                host[key] = leaf(f)
+        return {
+            **tables,
+            "compute_efficiency": merged(tables["compute_efficiency"], self.compute_efficiency),
+            "memory_efficiency": merged(tables["memory_efficiency"], self.memory_efficiency),
+            "clocks": merged(tables["clocks"], dict.fromkeys(tables["clocks"], clock)),
+            "host": host,
+        }
+
+    def shared_rate(self, ranks: int) -> tuple[float, float]:
+        """(compute, memory) share of its rates that a rank keeps while ``ranks`` run on its node.
+
+        Between measured numbers of ranks the logarithms are interpolated; beyond them the last
+        one holds.
+        """
+        if ranks <= 1 or not self.contention:
+            return 1.0, 1.0
+        import numpy as np
+
+        known = sorted(self.contention, key=lambda c: c.ranks)
+        at = np.log([1.0, *(float(c.ranks) for c in known)])
+
+        def share(values: list[float]) -> float:
+            return float(np.exp(np.interp(np.log(ranks), at, np.log([1.0, *values]))))
+
+        return share([c.compute.value for c in known]), share([c.memory.value for c in known])

@@ -1,0 +1,102 @@
+"""Order, budget, interruption, resumption and failure of a run, on a fake clock and device."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from bench_fakes import FakeClock, FakeDevice, case
+
+from simcore.calibrate.bench.case import Alone, spread_over
+from simcore.calibrate.bench.harness import run_cases
+from simcore.calibrate.bench.store import Store
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def device(clock: FakeClock) -> FakeDevice:
+    return FakeDevice(clock)
+
+
+def test_every_case_is_measured_and_stored(
+    tmp_path: Path, device: FakeDevice, clock: FakeClock
+) -> None:
+    cases = [case("add", 0.01), case("mul", 0.02), case("relu", 0.04)]
+    store = Store(tmp_path)
+    done = run_cases(cases, device, Alone(), store, budget_s=100.0, clock=clock)
+    assert (done.done, done.left, done.failed) == (3, 0, {})
+    rows, problems = store.rows()
+    assert not problems
+    assert {r.cells["op"]: r.seconds for r in rows} == pytest.approx(
+        {"add": 0.01, "mul": 0.02, "relu": 0.04}
+    )
+
+
+def test_the_budget_ends_it_between_cases(
+    tmp_path: Path, device: FakeDevice, clock: FakeClock
+) -> None:
+    cases = [case(f"op{i}", 1.0) for i in range(20)]
+    done = run_cases(cases, device, Alone(), Store(tmp_path), budget_s=30.0, clock=clock)
+    assert 0 < done.done < 20
+    assert done.done + done.left == 20
+    # the last case began within the budget: two warm-up calls and five timed ones of a second
+    assert 30.0 <= clock.now_s <= 30.0 + 7.0
+
+
+def test_an_interruption_loses_only_what_was_running(
+    tmp_path: Path, device: FakeDevice, clock: FakeClock
+) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    cases = [case("add"), case("mul"), case("relu", on_run=interrupt), case("gelu")]
+    store = Store(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        run_cases(cases, device, Alone(), store, budget_s=100.0, clock=clock)
+    rows, _ = store.rows()
+    assert [r.cells["op"] for r in rows] == ["add", "mul"]
+    # resumed: the two are kept, the rest is measured
+    whole = [case("add"), case("mul"), case("relu"), case("gelu")]
+    device.ran.clear()
+    done = run_cases(
+        whole, device, Alone(), store, budget_s=100.0, clock=clock, known={r.key for r in rows}
+    )
+    assert (done.done, done.skipped) == (2, 2)
+    assert device.ran == ["relu", "gelu"]
+    assert len(store.rows()[0]) == 4
+
+
+def test_a_case_that_fails_loses_none_of_the_others(
+    tmp_path: Path, device: FakeDevice, clock: FakeClock
+) -> None:
+    def fail() -> None:
+        raise RuntimeError("out of memory\nwith a long story")
+
+    cases = [case("add"), case("mul", on_run=fail), case("relu")]
+    done = run_cases(cases, device, Alone(), Store(tmp_path), budget_s=100.0, clock=clock)
+    assert done.done == 2
+    (told,) = done.failed.items()
+    assert "op mul" in told[0]
+    assert told[1] == "out of memory"
+
+
+def test_caches_are_flushed_before_cold_calls_only(
+    tmp_path: Path, device: FakeDevice, clock: FakeClock
+) -> None:
+    run_cases([case("add")], device, Alone(), Store(tmp_path), budget_s=100.0, clock=clock)
+    assert device.flushes == 0
+    run_cases(
+        [case("mul", cold=True)], device, Alone(), Store(tmp_path), budget_s=100.0, clock=clock
+    )
+    assert device.flushes >= 5
+
+
+def test_families_are_spread_evenly() -> None:
+    """A budget that ends half way has seen half of each."""
+    merged = spread_over([["a"] * 10, ["b"] * 4, ["c"] * 2])
+    half = merged[: len(merged) // 2]
+    assert [half.count(x) for x in "abc"] == [5, 2, 1]

@@ -1,0 +1,70 @@
+"""The closed loop's verdict, and that its networks are unlike those that calibration measures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from simcore.calibrate.bench import load_families
+from simcore.calibrate.selftest import judged, steps_to_run
+from simcore.calibrate.selftest_nets import SELFTEST
+from simcore.calibrate.training import NETS
+from simcore.workload.resolve import resolve_model
+
+load_families()
+
+
+def rows(errors: list[float], inside: list[bool], counted: bool = True) -> list[dict[str, Any]]:
+    return [
+        {"error_frac": e, "inside": i, "counted": counted}
+        for e, i in zip(errors, inside, strict=True)
+    ]
+
+
+def test_it_holds_with_a_median_of_15_percent_and_six_of_eight_inside() -> None:
+    errors = [0.01, -0.02, 0.1, -0.15, 0.15, 0.3, -0.4, 0.5]
+    found = judged(rows(errors, [True] * 6 + [False] * 2))
+    assert found == {"holds": True, "median_error_frac": 0.15, "inside": 6, "steps": 8}
+    assert not judged(rows(errors, [True] * 5 + [False] * 3))["holds"]
+    assert not judged(rows([0.16] * 8, [True] * 8))["holds"]
+
+
+def test_what_is_not_counted_does_not_help() -> None:
+    bad = rows([0.5] * 8, [False] * 8)
+    good = rows([0.0] * 8, [True] * 8, counted=False)
+    assert judged([*bad, *good]) == {
+        "holds": False, "median_error_frac": 0.5, "inside": 0, "steps": 8,
+    }  # fmt: skip
+    assert not judged(good)["holds"]
+
+
+def test_four_networks_on_one_rank_and_on_all() -> None:
+    counted = [s for s in steps_to_run("cpu", 2) if s.counted]
+    assert len(counted) == 8
+    assert {(s.ranks, s.kind) for s in counted} == {(1, "single"), (2, "ddp")}
+    assert {s.kind for s in steps_to_run("cpu", 2)} == {"single", "ddp", "zero1", "zero3"}
+    assert all(s.ranks == 1 for s in steps_to_run("cuda", 1))
+
+
+@pytest.mark.parametrize("name", SELFTEST)
+def test_the_engine_sees_the_parameters_that_torch_trains(name: str) -> None:
+    net = NETS[name]
+    module = net.build()
+    workload = resolve_model(net.model).build()
+    assert workload.trainable_numel == sum(p.numel() for p in module.parameters())
+    assert workload.forward_flop > 1e6
+
+
+def test_calibration_has_seen_none_of_them() -> None:
+    """No reference network shares a product's shape with a network of the selftest."""
+
+    def products(name: str) -> set[tuple[float, ...]]:
+        blocks = resolve_model(NETS[name].model).build().blocks
+        kernels = (k for b in blocks for op in b.ops for k in op.fwd if k.kind == "gemm")
+        return {(k.n.fixed, k.k.fixed) for k in kernels}
+
+    seen = set().union(*(products(n) for n in NETS if n not in SELFTEST))
+    assert seen
+    for name in SELFTEST:
+        assert not products(name) & seen, name

@@ -1,0 +1,44 @@
+"""Answers in words: the table of the selftest and its verdict."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from simcore.calibrate.words import render_selftest
+
+
+def answer(**changes: Any) -> dict[str, Any]:
+    row = {
+        "net": "mlp", "batch": 256, "ranks": 2, "kind": "ddp", "counted": True,
+        "predicted_s": 0.050, "low_s": 0.045, "high_s": 0.056, "measured_s": 0.052,
+        "disturbed_frac": 0.0, "error_frac": -0.04, "inside": True,
+    }  # fmt: skip
+    beside = {**row, "kind": "zero1", "counted": False, "inside": False, "disturbed_frac": 0.4}
+    missing = {
+        k: v for k, v in beside.items() if k not in ("measured_s", "error_frac", "inside")
+    } | {"kind": "zero3", "note": "not run: gloo has no such collective"}
+    return {
+        "conditions": {"date": "2026-11-21", "torch": "2.13.0"}, "rows": [row, beside, missing],
+        "holds": True, "median_error_frac": 0.04, "inside": 1, "steps": 1,
+        "seconds": {"all": 200.0, "calibrate": 108.0, "predict": 9.0}, "calibration_notes": [],
+        **changes,
+    }  # fmt: skip
+
+
+def test_predicted_interval_measured_and_error_stand_side_by_side() -> None:
+    text = render_selftest(answer())
+    line = next(t for t in text.splitlines() if "ddp" in t)
+    assert "50 ms" in line and "45 ms to 56 ms" in line and "52 ms" in line and "-4 %" in line
+    assert "outside" not in line
+    assert "1 of 1 inside their interval: holds" in text
+
+
+def test_what_others_took_and_what_did_not_run_is_said() -> None:
+    lines = render_selftest(answer()).splitlines()
+    beside = next(t for t in lines if "zero1" in t)
+    assert "outside" in beside and "not counted" in beside and "others 40 %" in beside
+    assert "not run: gloo has no such collective" in next(t for t in lines if "zero3" in t)
+
+
+def test_a_loop_that_does_not_hold_says_so_loudly() -> None:
+    assert "DOES NOT HOLD" in render_selftest(answer(holds=False))
