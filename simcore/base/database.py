@@ -95,9 +95,13 @@ def parse_shipped(text: str) -> Any:
 
 def read_yaml(path: Path) -> Any:
     """A YAML 1.2 file as plain data. Raises DataError with the line of a syntax error."""
+    return _plain(_text_of(path), path)
+
+
+def _plain(text: str, path: Path) -> Any:
+    """A file's text as plain data, by the quick parser where the file is shipped."""
     from ruamel.yaml.error import YAMLError
 
-    text = _text_of(path)
     if shipped_root() in path.parents:
         try:
             return parse_shipped(text)
@@ -178,7 +182,7 @@ def _field_names(model: type[BaseModel], depth: int = 3) -> set[str]:
 def load_record(path: Path, model: type[R]) -> R:
     """Read and check one database file. Raises DataError with file, line and key."""
     text = _text_of(path)
-    return check_record(parse_yaml(text, path), model, text, path)
+    return check_record(_plain(text, path), model, text, path)
 
 
 def check_record(data: Any, model: type[R], text: str, file: object) -> R:
