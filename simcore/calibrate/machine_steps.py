@@ -21,8 +21,8 @@ from simcore.strategy.precision import OPTIMIZERS, PRECISIONS
 from simcore.strategy.strategy import Strategy, parallelism_named
 from simcore.workload.resolve import resolve_model
 
-#: Where no step was measured, what one scatters around a sum of its ops: the reference networks'
-#: own scatter on a two-core machine before any multiplier is fitted (docs/calibration.md).
+#: Where steps of fewer than two networks were measured, what one scatters around a sum of its ops:
+#: the reference networks' own, on two cores before any multiplier is fitted (docs/calibration.md).
 UNMEASURED_SD = 0.15
 
 
@@ -88,10 +88,9 @@ def fit_reference_steps(rows: Sequence[RawRow], found: Found, profile: Profile) 
     fit_rows = [_row(r, requests[r.where], parameters, profile) for r in mine]
     fit = fit_steps(fit_rows, parameters)
     left = leave_one_out(fit_rows, parameters) if len({r.group for r in fit_rows}) > 1 else {}
-    errors = [
-        math.log(left[r.key][0] / r.measured_s) for r in fit_rows if r.key in left
-    ] or [UNMEASURED_SD]  # fmt: skip
-    residual = predictive_sd(errors, len({r.group for r in fit_rows}))
+    errors = [math.log(left[r.key][0] / r.measured_s) for r in fit_rows if r.key in left]
+    networks = len({r.group for r in fit_rows})
+    residual = predictive_sd(errors, networks) if errors else UNMEASURED_SD
     mape = float(np.mean([abs(math.exp(e) - 1.0) for e in errors])) if left else None
     return Summed(fit.knobs(), residual, mape, len(mine), told)
 

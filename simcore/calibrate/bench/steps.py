@@ -178,7 +178,7 @@ def cases(device: Device, world: World) -> Iterable[Case]:
         for batch in net.batches[device.kind]:
             columns: Columns = {"gpu": device.name, "net": name, "batch": batch}
             yield Case("steps", "steps", {**columns, "ranks": 1, "strategy": "single"},
-                       _prepare(net, batch, "single"), seconds=1.2)  # fmt: skip
+                       _prepare(net, batch, "single"), seconds=1.2, first=True)  # fmt: skip
             if world.size > 1:
                 yield Case("steps", "steps",
                            {**columns, "ranks": world.size, "strategy": "ddp"},
