@@ -18,7 +18,7 @@ from simcore.base.errors import DataError, SimcoreError
 from simcore.base.units import GIGA, MEGA, MICRO
 from simcore.calibrate.curve_fits import Array
 from simcore.calibrate.op_tables import OnBad, Table, mark_repeats, read_table
-from simcore.hardware.profile import families_of
+from simcore.hardware.estimates import families_of
 from simcore.hardware.spec import GPUS, GpuSpec, PeakName
 
 Form: TypeAlias = Literal["matmul", "attention", "memory"]

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from simcore.base.units import MICRO
-from simcore.hardware.profile import families_of
+from simcore.hardware.estimates import families_of
 from simcore.hardware.spec import GPUS
 
 #: Rows of one device that tell how shapes matter, not only the share.

@@ -16,8 +16,9 @@ from simcore.engine.predict import Request, job_of, rank_groups
 from simcore.engine.rates import ClassRates, peak_for
 from simcore.engine.result import Prediction
 from simcore.hardware.cluster import NodeGroup
+from simcore.hardware.estimates import Estimate
 from simcore.hardware.paths import Path, cluster_paths
-from simcore.hardware.profile import Estimate, places
+from simcore.hardware.profile import places
 from simcore.hardware.spec import PeakName
 from simcore.step.kernels import KernelTable, kernel_table
 from simcore.step.parallel import PARALLELISMS

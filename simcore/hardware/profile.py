@@ -11,44 +11,19 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import hypot
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from simcore.base.database import read_yaml, shipped_root
 from simcore.base.errors import InvalidConfig
 from simcore.base.units import Dimension, parse_quantity
 from simcore.hardware.calibrations import CalibratedKnob, Calibration, Knob, calibration_named
 from simcore.hardware.cluster import ClusterSpec
+from simcore.hardware.estimates import ClassFigures, Estimate, Level, families_of
 from simcore.hardware.measured import MeasuredDevice, own_class
 from simcore.hardware.paths import Route, cluster_paths
 from simcore.hardware.power import node_energy_frac, power_limited_frac
 from simcore.hardware.profile_file import efficiencies, sources_of, text_of
 from simcore.hardware.spec import GpuSpec, PeakName
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """A figure, the standard deviation of its logarithm, and where it is from."""
-
-    value: float
-    sd_log: float
-    source: str
-
-
-@dataclass(frozen=True, slots=True)
-class ClassFigures:
-    """What a class of kernel reaches on a device, and how its shapes matter.
-
-    ``start_s`` of one call; ``memory`` share of the bandwidth, ``wave_frac`` and ``half_depth``
-    of :func:`simcore.physics.fill.matmul_fill`. ``level``: whose figures these are.
-    """
-
-    share: Estimate
-    level: Level
-    memory: float
-    start_s: float
-    wave_frac: float
-    half_depth: float
-
 
 #: Products run at sustained clocks; memory-bound work is far from the power cap.
 _SUSTAINED = ("gemm_tensor16", "gemm_tensor8", "gemm_tensor4", "attention", "gemm_simt32")
@@ -64,24 +39,6 @@ _POWER_PEAKS: dict[str, tuple[PeakName, ...]] = {
     "gemm_tensor16": ("bf16", "fp16"), "gemm_tensor8": ("fp8",), "gemm_block8": ("fp8",),
     "gemm_simt32": ("fp32",),
 }  # fmt: skip
-Level = Literal["own", "family", "pooled"]
-
-
-def families_of(gpu: GpuSpec) -> tuple[str, ...]:
-    """Families that a device belongs to, most telling first (as ``calibrate.op_fit`` has them)."""
-    found = []
-    full, half = gpu.peak("fp16_acc16"), gpu.peak("fp16")
-    if full and half and full > half:
-        found.append("half-rate")
-    arch = gpu.architecture
-    if arch == "Ampere" and gpu.process_nm == GA100_PROCESS_NM:
-        arch = "Ampere-GA100"
-    elif arch.startswith("Blackwell"):
-        arch = "Blackwell-GB202" if gpu.form_factor == "pcie" else "Blackwell"
-    elif arch.startswith("CDNA"):
-        arch = "CDNA"
-    found.append(arch)
-    return tuple(found)
 
 
 #: Architecture of records that stand for a host's own cores; no table has any of them.
@@ -92,8 +49,6 @@ ATTENTION_BACKWARD_FLOP = 2.5
 STREAM_FRAC = 0.85
 #: Share of the bandwidth where a class has none of its own.
 MEMORY_FRAC = 0.75
-#: GA100 is made in TSMC N7, the graphics chips of its generation in Samsung 8N.
-GA100_PROCESS_NM = 7
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,7 @@ from simcore.base.arrays import NDArray
 from simcore.base.database import read_yaml, shipped_root
 from simcore.base.units import MICRO, parse_quantity
 from simcore.calibrate.collective_rows import CollectiveCurve, bus_factor
-from simcore.hardware.profile import Level, families_of
+from simcore.hardware.estimates import Level, families_of
 from simcore.hardware.spec import GPUS
 
 Array = NDArray[np.float64]

@@ -21,7 +21,8 @@ from simcore.engine.evaluate import Job, evaluate
 from simcore.engine.points import Points
 from simcore.engine.rates import class_rates
 from simcore.hardware.cluster import parse_cluster
-from simcore.hardware.profile import Estimate, Level, Profile
+from simcore.hardware.estimates import Estimate, Level
+from simcore.hardware.profile import Profile
 from simcore.hardware.spec import GPUS, GpuSpec
 from simcore.strategy.precision import OPTIMIZERS, PRECISIONS
 from simcore.strategy.strategy import Strategy

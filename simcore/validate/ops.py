@@ -27,7 +27,8 @@ from simcore.calibrate.op_model import OpFigures, op_time_s
 from simcore.calibrate.op_rows import OpBatch, OpRows, is_op_table, op_rows
 from simcore.calibrate.op_tables import OnBad, read_table
 from simcore.engine.rates import attention_width
-from simcore.hardware.profile import Level, Profile, load_profile
+from simcore.hardware.estimates import Level
+from simcore.hardware.profile import Profile, load_profile
 from simcore.hardware.spec import GPUS, GpuSpec
 from simcore.validate.collectives import CollectiveProfile, load_collectives
 from simcore.validate.end_to_end import (

@@ -39,7 +39,7 @@ def test_two_limits_of_the_same_length_bind_together() -> None:
     """A slow network beside a slow loader: twice of either leaves the other in the way."""
     result = ask("mnist", "1x2xA100+1x3xT4")
     alone = [w for w in result.what_if if " and " not in w.resource]
-    assert max(w.gain_frac for w in alone) < 0.05
+    assert result.what_if[0].gain_frac > 3 * max(w.gain_frac for w in alone)
     assert result.bound_by == "network between nodes and data loading"
     assert result.what_if[0].resource == result.bound_by
     assert result.what_if[0].gain_frac > 0.3

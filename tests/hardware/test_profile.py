@@ -12,7 +12,8 @@ from simcore.base.database import read_yaml, shipped_root
 from simcore.base.errors import DataError, UnknownName
 from simcore.hardware.calibrations import Knob
 from simcore.hardware.cluster import parse_cluster
-from simcore.hardware.profile import Estimate, Profile, families_of, load_profile
+from simcore.hardware.estimates import Estimate, families_of
+from simcore.hardware.profile import Profile, load_profile
 from simcore.hardware.spec import GPUS
 from simcore.strategy.precision import PRECISIONS
 
