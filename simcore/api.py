@@ -10,14 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from simcore.base.errors import InvalidConfig
+from simcore.base.errors import InvalidConfig, UsageError
 from simcore.engine.predict import Request, fitting_batch
 from simcore.engine.predict import predict as _predict
 from simcore.engine.request import Options, make_request
 from simcore.engine.result import Explanation, Prediction
-from simcore.engine.sweep import Sweep
-from simcore.engine.sweep import sweep as _sweep
-from simcore.hardware.cluster import parse_cluster, with_network
 from simcore.hardware.profile import load_profile
 from simcore.strategy.precision import PRECISIONS
 from simcore.strategy.strategy import parallelism_named
@@ -26,6 +23,8 @@ from simcore.workload.resolve import resolve_model
 
 if TYPE_CHECKING:
     from simcore.engine.memory_timeline import MemoryTimeline
+    from simcore.plan.space import Space
+    from simcore.plan.sweep import Progress, SweepResult
 
 
 def predict(
@@ -103,28 +102,61 @@ def run_violations(steps: float | None, epochs: float | None) -> list[str]:
 
 
 def sweep(
-    model: str,
-    gpus: Sequence[str],
+    model: str | Sequence[str],
+    gpus: str | Sequence[str],
     *,
-    strategies: Sequence[str] = ("ddp",),
-    micro_batches: Sequence[int] = (1,),
-    networks: Sequence[str] | None = None,
-    **options: Unpack[Options],
-) -> Sweep:
-    """Every combination of clusters, networks, strategies and micro-batches, in one call.
+    by: str = "throughput",
+    top: int = 10,
+    output: Path | str | None = None,
+    resume: bool = False,
+    keep: bool = True,
+    progress: Progress | None = None,
+    **words: Any,
+) -> SweepResult:
+    """Every combination of clusters, strategies, degrees, precisions and batches, ranked.
 
-    A combination that cannot be (DataParallel on two nodes) is counted with its reason and
-    loses none of the others.
+    Each word of ``Options`` is a value, a sequence or a grid: ``sweep("latte-xl",
+    "A6000ada:1..64x8", strategy="all", micro_batch="1..8")``. A combination that cannot be is
+    counted with its reason and loses none of the others. ``output`` streams every point to a
+    .parquet, .csv or .json file and can be ``resume``d; ``keep`` holds them in the result's
+    ``columns()``. Raises UsageError for a wrong axis, with all that is wrong.
     """
-    if not gpus:
-        raise InvalidConfig(["a sweep needs at least one cluster"])
-    first_network = networks[0] if networks else options.get("network")
-    asked: Options = {**options, "strategy": strategies[0], "network": first_network}
-    first = make_request(model, gpus[0], **asked)
-    plain = [parse_cluster(g, network=first_network, node=options.get("node")) for g in gpus]
-    clusters = [with_network(c, n) for c in plain for n in networks] if networks else plain
-    kinds = [replace(first.strategy, parallelism=parallelism_named(s)) for s in strategies]
-    return _sweep(first, clusters, kinds, micro_batches)
+    from simcore.plan.sweep import run_sweep
+
+    return run_sweep(
+        make_space(model, gpus, **words),
+        output=Path(output) if output is not None else None,
+        resume=resume,
+        by=by,
+        top=top,
+        keep=keep and output is None,
+        progress=progress,
+    )
+
+
+def make_space(model: str | Sequence[str], gpus: str | Sequence[str], **words: Any) -> Space:
+    """The space of a sweep from words; model names are looked up. Raises InvalidConfig."""
+    from simcore.plan.space import make_space as _make_space
+
+    problems: list[str] = []
+    inputs = tuple(words.get("inputs") or ())
+    for name in [model] if isinstance(model, str) else model:
+        for one in name.split(","):
+            try:
+                resolve_model(one.strip(), inputs=inputs)
+            except UsageError as err:
+                problems.append(str(err))
+    space: Space | None = None
+    try:
+        space = _make_space(model, gpus, **words)
+        load_profile(words.get("calibration"))
+    except InvalidConfig as err:
+        problems += err.violations
+    except UsageError as err:
+        problems.append(str(err))
+    if problems or space is None:
+        raise InvalidConfig(problems)
+    return space
 
 
 def validate(
@@ -269,8 +301,19 @@ def _fixes(request: Request) -> tuple[str, ...]:
 
 
 __all__ = [
-    "Explanation", "Options", "Prediction", "Request", "Sweep", "calibrate_from",
-    "explain", "find_terms",
-    "make_request", "memory_timeline", "predict", "run_violations", "sweep", "validate",
+    "Explanation",
+    "Options",
+    "Prediction",
+    "Request",
+    "calibrate_from",
+    "explain",
+    "find_terms",
+    "make_request",
+    "make_space",
+    "memory_timeline",
+    "predict",
+    "run_violations",
+    "sweep",
+    "validate",
     "validate_ops",
 ]  # fmt: skip

@@ -24,6 +24,7 @@ from simcore.cli.calibrate import calibrate
 from simcore.cli.catalog import list_, show
 from simcore.cli.output import PIPE_CLOSED, PipeClosedError, complain, write
 from simcore.cli.predict import predict
+from simcore.cli.sweep import sweep
 from simcore.cli.trace_model import trace_model
 from simcore.cli.validate import validate
 
@@ -64,6 +65,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command(short_help="Does a job fit, how fast is it, what limits it.")(predict)
+app.command(short_help="Every combination of clusters and strategies, ranked.")(sweep)
 app.command(short_help="Predictions beside measured runs.")(validate)
 app.command("trace-model", short_help="An nn.Module as a model file.")(trace_model)
 app.command(short_help="Fit to your own measured steps; used with --calibration.")(calibrate)

@@ -86,6 +86,12 @@ def _terms() -> Iterable[str]:
     return TERMS
 
 
+def _scores() -> Iterable[str]:
+    from simcore.plan.ranking import SCORES
+
+    return SCORES
+
+
 def _dialects() -> Iterable[str]:
     from simcore.strategy.dialects import FILES
 
@@ -103,6 +109,7 @@ precisions = _completer(_precisions)
 optimizers = _completer(_optimizers)
 calibrations = _completer(_calibrations)
 terms = _completer(_terms)
+scores = _completer(_scores)
 recomputes = _completer(lambda: ("none", "full"))
 main_grads = _completer(lambda: ("weights", "fp32"))
 offloads = _completer(

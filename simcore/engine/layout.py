@@ -117,12 +117,12 @@ def exchange_s(points: Points, placed: Placed, n_layers: int) -> dict[str, Array
         found["expert parallel"] = layers * times * exchanged
     if layout.pp > 1:
         # Activations forward and gradients backward to the neighbour stage, cut by tensor ranks.
-        across = layout.tp * layout.cp >= placed.gpus_per_node
-        rate = points.inter_bw_bytes_per_s * points.inter / placed.gpus_per_node
+        # Stages lie furthest apart in the order of ranks: on several nodes they are on others.
+        crosses = (points.n_nodes > 1) | (layout.tp * layout.cp >= placed.gpus_per_node)
+        across = points.inter_bw_bytes_per_s * points.inter / placed.gpus_per_node
         inside = points.intra_bw_bytes_per_s * points.intra
-        hop = points.inter_hop_s if across else points.intra_hop_s
-        crosses = across or bool((points.n_nodes > 1).all())
-        rate = rate if crosses else inside
+        rate = np.where(crosses, across, inside)
+        hop = np.where(crosses, points.inter_hop_s, points.intra_hop_s)
         found["pipeline transfer"] = (
             2.0 * layout.vpp * (hidden / layout.tp / layout.vpp / rate + hop) * on
         )

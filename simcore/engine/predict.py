@@ -366,34 +366,47 @@ def fitting_batch(request: Request, limit: int = 4096) -> int:
 
 def memory_at(request: Request, job: Job, batches: Array) -> Memory:
     """Memory of the fullest rank for several micro-batches, on the fullest pipeline stage."""
-    cluster, one = request.cluster, np.ones_like(batches)
-    intra, _ = cluster_paths(cluster)
-    context = max(request.profile.cuda_context_bytes(g.gpu).value for g in cluster.groups)
-    accum = one * request.grad_accum
+    one = np.ones_like(batches)
+    stages = memory_over(
+        request,
+        batches,
+        one * request.grad_accum,
+        one * request.cluster.n_gpus,
+        one * request.cluster.n_nodes,
+    )
+    return max(stages, key=lambda m: float(m.device[-1]))
 
-    def of(workload: Workload, held_batches: Array, n_ranks: float) -> Memory:
+
+def memory_over(
+    request: Request, micro_batch: Array, grad_accum: Array, n_gpus: Array, n_nodes: Array
+) -> tuple[Memory, ...]:
+    """Memory of the fullest rank of every pipeline stage, over an axis (all arrays [C])."""
+    groups = request.cluster.groups
+    intra, _ = cluster_paths(request.cluster)
+    context = max(request.profile.cuda_context_bytes(g.gpu).value for g in groups)
+
+    def of(workload: Workload, held_batches: Array, n_ranks: Array) -> Memory:
         return memory_of(
             workload,
             request.strategy,
             held_batches,
-            accum,
-            one * n_ranks,
-            one * cluster.n_nodes,
+            grad_accum,
+            n_ranks,
+            n_nodes,
             nvlink=intra.route == "nvlink",
             cuda_context_bytes=context,
-            cublas_bytes=workspace_bytes(g.gpu.architecture for g in cluster.groups),
+            cublas_bytes=workspace_bytes(g.gpu.architecture for g in groups),
         )
 
     if request.placed is None:
-        return of(request.workload, batches, cluster.n_gpus)
+        return (of(request.workload, micro_batch, n_gpus),)
     layout = request.placed.layout
-    ranks = request.data_ranks * layout.cp
+    ranks = n_gpus // layout.model_ranks * layout.cp
     # A stage holds the activations of every micro-batch in flight, as if they were one larger.
-    stages = (
-        of(s.workload, batches / layout.cp * in_flight(layout, s.position, accum), ranks)
+    return tuple(
+        of(s.workload, micro_batch / layout.cp * in_flight(layout, s.position, grad_accum), ranks)
         for s in request.placed.stages
     )
-    return max(stages, key=lambda m: float(m.device[-1]))
 
 
 def _memory(request: Request, job: Job) -> MemoryResult:

@@ -44,6 +44,8 @@ LAZY: dict[str, str | tuple[str, ...]] = {
     "torch": ("simcore/calibrate/", TRACE),
     "matplotlib": "simcore/report/memory.py",
     "pandas": "simcore/calibrate/",
+    "pyarrow": "simcore/plan/store.py",
+    "simpy": "simcore/plan/",
 }
 
 
