@@ -23,6 +23,7 @@ from simcore.workload.resolve import resolve_model
 
 if TYPE_CHECKING:
     from simcore.engine.memory_timeline import MemoryTimeline
+    from simcore.plan.compare import Comparison
     from simcore.plan.space import Space
     from simcore.plan.sweep import Progress, SweepResult
 
@@ -132,6 +133,41 @@ def sweep(
         keep=keep and output is None,
         progress=progress,
     )
+
+
+def compare(
+    model: str,
+    gpus: str | Sequence[str],
+    *,
+    price: Sequence[str] = (),
+    prices: str | None = None,
+    **words: Any,
+) -> Comparison:
+    """Clusters, or strategies and degrees given as lists, side by side, at most twelve.
+
+    Cost of a million samples from ``price`` texts (``"H100=2.5"``) over the price lists, or over
+    the one that ``prices`` names. Raises UsageError for a wrong request; an option that cannot
+    be, or does not fit, is a column that says so.
+    """
+    from simcore.hardware.prices import price_book
+    from simcore.plan.compare import compare as _compare
+
+    most = str(words.get("micro_batch") or "").strip().lower() == "max"
+    if most:
+        words = {**words, "micro_batch": None}
+    problems: list[str] = []
+    book, space = None, None
+    try:
+        book = price_book([price] if isinstance(price, str) else price, prices)
+    except InvalidConfig as err:
+        problems += err.violations
+    try:
+        space = make_space(model, gpus, **words)
+    except InvalidConfig as err:
+        problems += err.violations
+    if problems or book is None or space is None:
+        raise InvalidConfig(problems)
+    return _compare(space, book, "max" if most else None)
 
 
 def make_space(model: str | Sequence[str], gpus: str | Sequence[str], **words: Any) -> Space:
@@ -306,6 +342,7 @@ __all__ = [
     "Prediction",
     "Request",
     "calibrate_from",
+    "compare",
     "explain",
     "find_terms",
     "make_request",

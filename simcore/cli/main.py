@@ -22,6 +22,7 @@ from simcore import __version__
 from simcore.base.errors import InvalidConfig, SimcoreError, nearest
 from simcore.cli.calibrate import calibrate
 from simcore.cli.catalog import list_, show
+from simcore.cli.compare import compare
 from simcore.cli.output import PIPE_CLOSED, PipeClosedError, complain, write
 from simcore.cli.predict import predict
 from simcore.cli.sweep import sweep
@@ -65,6 +66,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command(short_help="Does a job fit, how fast is it, what limits it.")(predict)
+app.command(short_help="Clusters side by side: fit, speed, what binds, cost.")(compare)
 app.command(short_help="Every combination of clusters and strategies, ranked.")(sweep)
 app.command(short_help="Predictions beside measured runs.")(validate)
 app.command("trace-model", short_help="An nn.Module as a model file.")(trace_model)

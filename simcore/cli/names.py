@@ -92,6 +92,12 @@ def _scores() -> Iterable[str]:
     return SCORES
 
 
+def _price_lists() -> Iterable[str]:
+    from simcore.hardware.prices import PRICES
+
+    return PRICES.names()
+
+
 def _dialects() -> Iterable[str]:
     from simcore.strategy.dialects import FILES
 
@@ -110,6 +116,7 @@ optimizers = _completer(_optimizers)
 calibrations = _completer(_calibrations)
 terms = _completer(_terms)
 scores = _completer(_scores)
+price_lists = _completer(_price_lists)
 recomputes = _completer(lambda: ("none", "full"))
 main_grads = _completer(lambda: ("weights", "fp32"))
 offloads = _completer(
