@@ -5,7 +5,7 @@ Every function takes plain words and numbers and returns frozen results; nothing
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -24,6 +24,8 @@ from simcore.workload.resolve import resolve_model
 if TYPE_CHECKING:
     from simcore.engine.memory_timeline import MemoryTimeline
     from simcore.plan.compare import Comparison
+    from simcore.plan.goodput import Goodput, Reliability
+    from simcore.plan.planner import Plan
     from simcore.plan.space import Space
     from simcore.plan.sweep import Progress, SweepResult
 
@@ -168,6 +170,86 @@ def compare(
     if problems or book is None or space is None:
         raise InvalidConfig(problems)
     return _compare(space, book, "max" if most else None)
+
+
+def plan(
+    model: str,
+    gpus: str | Sequence[str],
+    *,
+    tokens: float | None = None,
+    samples: float | None = None,
+    epochs: float | None = None,
+    steps: float | None = None,
+    deadline: str | None = None,
+    budget: float | None = None,
+    power: str | None = None,
+    margin_frac: float = 0.0,
+    available: Sequence[str] = (),
+    max_gpus: int | None = None,
+    confidence: float | None = None,
+    objective: str = "cost",
+    price: Sequence[str] = (),
+    prices: str | None = None,
+    reliability: Reliability | None = None,
+    top: int = 5,
+    progress: Callable[[int, int], None] | None = None,
+    **words: Any,
+) -> Plan:
+    """The best clusters and strategies for a training run under limits, exact over the space.
+
+    ``gpus``: types (``"H100,H200,B200"``: whole nodes of them) or grids as in ``sweep``. Length:
+    one of ``tokens``, ``samples``, ``epochs``, ``steps``. Limits: ``deadline`` ("30d"),
+    ``budget`` (dollars), ``power`` ("200 kW", rated), ``margin_frac`` of memory, ``available``
+    ("H100=512"), ``max_gpus``, ``confidence`` (probability of meeting deadline and budget).
+    ``objective``: cost, time, energy, gpus or step. ``words``: axes as in ``sweep``; those not
+    given take defaults that ``Plan.assumptions`` lists. Nothing that breaks a limit is returned;
+    where nothing meets them all, ``Plan.relaxations`` says which to move, and how far. Raises
+    UsageError for a wrong request.
+    """
+    from simcore.plan.ask import ask_plan
+
+    return ask_plan(
+        model, [gpus] if isinstance(gpus, str) else list(gpus),
+        length={"tokens": tokens, "samples": samples, "epochs": epochs, "steps": steps},
+        deadline=deadline, budget=budget, power=power, margin_frac=margin_frac,
+        available=[available] if isinstance(available, str) else list(available),
+        max_gpus=max_gpus, confidence=confidence, objective=objective,
+        price=[price] if isinstance(price, str) else list(price), prices=prices,
+        reliability=reliability, top=top, progress=progress, words=words,
+    )  # fmt: skip
+
+
+def goodput(
+    model: str,
+    gpus: str,
+    *,
+    work_s: float | None = None,
+    reliability: Reliability | None = None,
+    **options: Unpack[Options],
+) -> Goodput:
+    """What failures, checkpoints and restarts leave of a job's time, exact for random failures.
+
+    ``work_s``: seconds of work that the run needs without failures; then its length and spread
+    too. Raises UsageError as ``predict``.
+    """
+    from simcore.plan.goodput import Reliability, goodput_of
+    from simcore.plan.points import checkpoint_bytes
+
+    request = make_request(model, gpus, **options)
+    return goodput_of(
+        reliability or Reliability(),
+        n_gpus=request.cluster.n_gpus,
+        n_nodes=request.cluster.n_nodes,
+        checkpoint_bytes=checkpoint_bytes(request),
+        work_s=work_s,
+    )
+
+
+def simulate_goodput(found: Goodput, runs: int, *, seed: int = 0) -> dict[str, float]:
+    """Lengths of so many simulated runs [s]: mean, 10th and 90th percentile. Needs simpy."""
+    from simcore.plan.goodput_sim import simulate_runs
+
+    return simulate_runs(found, runs, seed=seed)
 
 
 def make_space(model: str | Sequence[str], gpus: str | Sequence[str], **words: Any) -> Space:
@@ -345,11 +427,14 @@ __all__ = [
     "compare",
     "explain",
     "find_terms",
+    "goodput",
     "make_request",
     "make_space",
     "memory_timeline",
+    "plan",
     "predict",
     "run_violations",
+    "simulate_goodput",
     "sweep",
     "validate",
     "validate_ops",

@@ -92,6 +92,12 @@ def _scores() -> Iterable[str]:
     return SCORES
 
 
+def _objectives() -> Iterable[str]:
+    from simcore.plan.goal import OBJECTIVES
+
+    return OBJECTIVES
+
+
 def _price_lists() -> Iterable[str]:
     from simcore.hardware.prices import PRICES
 
@@ -116,6 +122,7 @@ optimizers = _completer(_optimizers)
 calibrations = _completer(_calibrations)
 terms = _completer(_terms)
 scores = _completer(_scores)
+objectives = _completer(_objectives)
 price_lists = _completer(_price_lists)
 recomputes = _completer(lambda: ("none", "full"))
 main_grads = _completer(lambda: ("weights", "fp32"))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from simcore.base.arrays import NDArray
-from simcore.engine.points import Points
+from simcore.engine.points import Knob, Points
 from simcore.engine.predict import Request, memory_over, point_values, steps_of
 from simcore.hardware.cluster import ClusterSpec
 
@@ -33,11 +33,17 @@ class Axis:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What each point of an axis gives, arrays [C]; ``capacity_bytes`` of the smallest device."""
+    """What each point of an axis gives, arrays [C]; ``capacity_bytes`` of the smallest device.
+
+    ``busy_frac``: share of the step in which devices compute. ``faster_s``: the step with twice
+    of the resource that was asked for, the step itself where none was.
+    """
 
     step_time_s: Array
     memory_bytes: Array
     capacity_bytes: float
+    busy_frac: Array
+    faster_s: Array
 
     @property
     def fits(self) -> NDArray[np.bool_]:
@@ -51,24 +57,38 @@ def cluster_kind(cluster: ClusterSpec) -> tuple[object, ...]:
     return (*groups, cluster.n_nodes > 1)
 
 
-def evaluate_axis(request: Request, axis: Axis) -> Outcome:
+#: Terms of a step in which the device computes.
+BUSY_TERMS = ("forward", "backward", "frozen", "accumulation", "optimizer", "ema")
+
+
+def evaluate_axis(request: Request, axis: Axis, *, twice: Knob | None = None) -> Outcome:
     """Step time and memory of every point; ``request`` says the form, on any of the clusters.
 
-    Equal to ``predict`` of each point. Cost grows with the points, not with devices.
+    Equal to ``predict`` of each point. Cost grows with the points, not with devices. ``twice``
+    asks for the step with twice of one resource too.
     """
+    n = len(axis)
     wires = [
         point_values(c, request.profile, request.workload.name, 1.0, 1.0) for c in axis.clusters
     ]
-    values: dict[str, object] = {
+    values: dict[str, Array] = {
         key: np.array([w[key] for w in wires])[axis.cluster] for key in wires[0]
     }
     values["micro_batch"], values["grad_accum"] = axis.micro_batch, axis.grad_accum
-    points = Points.of(values, len(axis))
     stages = memory_over(
-        request, points.micro_batch, points.grad_accum, points.n_ranks, points.n_nodes
+        request, axis.micro_batch, axis.grad_accum, values["n_ranks"], values["n_nodes"]
     )
+    size = n
+    if twice is not None:
+        size = 2 * n
+        values = {key: np.concatenate([v, v]) for key, v in values.items()}
+        values[twice] = values.get(twice, np.ones(size)) * np.repeat([1.0, 2.0], n)
+    steps = steps_of(request, Points.of(values, size))
+    busy = sum((v for k, v in steps.terms_s.items() if k in BUSY_TERMS), np.zeros(size))
     return Outcome(
-        step_time_s=steps_of(request, points).step_s,
+        step_time_s=steps.step_s[:n],
         memory_bytes=np.max([m.device for m in stages], axis=0),
         capacity_bytes=float(min(g.gpu.usable_memory_bytes for g in request.cluster.groups)),
+        busy_frac=np.minimum(1.0, busy[:n] / steps.step_s[:n]),
+        faster_s=steps.step_s[-n:],
     )

@@ -28,8 +28,6 @@ SOURCE = (
     "GPUs alone: TDP x (0.15 idle + 0.61 x compute share), 0.76 of rated power in training "
     "(arXiv 2506.14551)"
 )
-#: Terms of a step in which the device computes.
-BUSY_TERMS = ("forward", "backward", "frozen", "accumulation", "optimizer", "ema")
 
 
 def busy_frac(time_s: Mapping[str, float], step_s: float) -> float:

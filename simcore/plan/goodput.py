@@ -111,9 +111,7 @@ def daly_interval_s(mtbf_s: Array | float, save_s: Array | float) -> Array:
 
 def best_interval_s(mtbf_s: Array | float, save_s: Array | float) -> Array:
     """The exact optimum: tau = M (1 + W(-exp(-1 - delta/M))), by Newton's method."""
-    m, delta = np.broadcast_arrays(
-        np.asarray(mtbf_s, dtype=float), np.asarray(save_s, dtype=float)
-    )
+    m, delta = np.broadcast_arrays(np.asarray(mtbf_s, dtype=float), np.asarray(save_s, dtype=float))
     d = delta / m
     # f(x) = x + exp(-(x + d)) - 1 with x = tau/M: convex, its zero above 0 is reached from 1.
     x = np.ones_like(d)
@@ -291,7 +289,11 @@ def effective_frac(
 ) -> Array:
     """Share of the time that moves the run forward, for many jobs at once; arrays [C]."""
     mtbf, save = rel.mtbf_s(n_gpus), rel.save_s(checkpoint_bytes, n_gpus)
-    tau = best_interval_s(mtbf, save) if rel.interval_s is None else np.full_like(mtbf, rel.interval_s)
+    tau = (
+        best_interval_s(mtbf, save)
+        if rel.interval_s is None
+        else np.full_like(mtbf, rel.interval_s)
+    )
     endless = ~np.isfinite(tau)
     one = segment(mtbf, np.where(endless, 1.0, tau), np.where(endless, 0.0, save), rel.restart_s)
     return one.goodput_frac / straggler_factor(n_nodes, rel)

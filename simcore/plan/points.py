@@ -12,6 +12,7 @@ import numpy as np
 from simcore.base.arrays import NDArray
 from simcore.base.errors import InvalidConfig, SimcoreError
 from simcore.engine.placement import layout_of
+from simcore.engine.points import Knob
 from simcore.engine.predict import Request
 from simcore.engine.request import make_request
 from simcore.engine.sweep import Axis, evaluate_axis
@@ -26,6 +27,7 @@ Array = NDArray[np.float64]
 
 #: Points evaluated in one call at most: bounds memory, whatever the space.
 MAX_CALL = 32_768
+FP32_BYTES = 4.0
 NO_MEMORY = "does not fit in the GPU's memory"
 NOT_A_MULTIPLE = "global-batch is not a multiple of micro-batch x replicas"
 _FIGURES = re.compile(r"\d[\d,]*")
@@ -45,6 +47,7 @@ class FormWords:
     offload: str
     seq_len: int | None
     layout: Layout
+    checkpoint_bytes: float
     options: tuple[tuple[str, Any], ...]
 
     def to_dict(self) -> dict[str, Any]:
@@ -79,6 +82,8 @@ class Batch:
     samples_per_s: Array | None = None
     memory_bytes: Array | None = None
     capacity_bytes: float = 0.0
+    busy_frac: Array | None = None
+    faster_s: Array | None = None
 
     def __len__(self) -> int:
         return 0 if self.step_time_s is None else len(self.step_time_s)
@@ -97,7 +102,11 @@ def reason_of(violation: str) -> str:
 
 
 def batches(
-    space: Space, *, first: tuple[int, int] = (0, 0), profile: Profile | None = None
+    space: Space,
+    *,
+    first: tuple[int, int] = (0, 0),
+    profile: Profile | None = None,
+    twice: Knob | None = None,
 ) -> Iterator[Batch]:
     """Evaluate every point, unit by unit, always in the same order, from ``first`` (unit, piece).
 
@@ -125,13 +134,13 @@ def batches(
                 n = len(members) * space.points_per_cluster
                 found = iter([Batch(unit, n, {reason_of(str(source)): n})])
             else:
-                found = _unit(space, unit, source, form, members, shared, done)
+                found = _unit(space, unit, source, form, members, shared, done, twice)
             yield from (b for b in found if b.piece >= done)
 
 
 def _unit(
     space: Space, unit: int, source: ModelSource, form: Form, members: list[int],
-    profile: Profile, done: int,
+    profile: Profile, done: int, twice: Knob | None,
 ) -> Iterator[Batch]:  # fmt: skip
     """The pieces of a unit; those before ``done`` are not evaluated."""
     each = space.points_per_cluster
@@ -186,7 +195,7 @@ def _unit(
             micro_batch=axis.micro_batch[part],
             grad_accum=axis.grad_accum[part],
         )
-        outcome = evaluate_axis(request, piece)
+        outcome = evaluate_axis(request, piece, twice=twice)
         ranks = np.array([float(layout.data_ranks(c.n_gpus)) for c in axis.clusters])
         samples = piece.micro_batch * piece.grad_accum * ranks[piece.cluster]
         dead = int((~outcome.fits).sum())
@@ -204,6 +213,8 @@ def _unit(
             samples_per_s=samples / outcome.step_time_s,
             memory_bytes=outcome.memory_bytes,
             capacity_bytes=outcome.capacity_bytes,
+            busy_frac=outcome.busy_frac,
+            faster_s=outcome.faster_s if twice is not None else None,
         )
         pending, n_points = {}, 0
 
@@ -237,6 +248,14 @@ def _axis(space: Space, request: Request, layout: Layout, valid: list[int]) -> A
     return Axis(specs, cluster, micro_batch, grad_accum)
 
 
+def checkpoint_bytes(request: Request) -> float:
+    """What a checkpoint holds: weights, their fp32 masters, the optimizer's state, the EMA."""
+    s = request.strategy
+    each = s.precision.param_bytes + s.precision.master_bytes + s.optimizer.state_bytes
+    ema = FP32_BYTES if s.ema else 0.0
+    return float(request.workload.trainable_numel * (each + ema))
+
+
 def words_of(source: ModelSource, request: Request, form: Form) -> FormWords:
     """The resolved words of a form."""
     seq_len = form.get("seq_len") or getattr(source, "config", {}).get("seq_len")
@@ -249,5 +268,6 @@ def words_of(source: ModelSource, request: Request, form: Form) -> FormWords:
         offload=str(request.strategy.offload),
         seq_len=seq_len if isinstance(seq_len, int) else None,
         layout=layout_of(form),
+        checkpoint_bytes=checkpoint_bytes(request),
         options=tuple(sorted((k, v) for k, v in form.items() if v is not None)),
     )
