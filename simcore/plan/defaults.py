@@ -14,8 +14,7 @@ from simcore.workload.resolve import ModelSource
 
 #: Most GPUs that a plan looks at of one type, where nobody says how many there are.
 MAX_GPUS = 4096
-#: Tokens a step that published runs of language models use: 4 M (Llama 2, Touvron et al. 2023;
-#: Llama 3 begins there, Llama Team 2024).
+#: Tokens a step: what all Llama 2 models were trained with (Touvron et al. 2023, table 1).
 TOKENS_PER_STEP = 4e6
 _BARE = re.compile(r"^[^\d:+][^:+]*$")
 
