@@ -125,7 +125,7 @@ scores = _completer(_scores)
 objectives = _completer(_objectives)
 price_lists = _completer(_price_lists)
 recomputes = _completer(lambda: ("none", "full"))
-main_grads = _completer(lambda: ("weights", "fp32"))
+main_grads = _completer(lambda: ("weights", "fused", "fp32"))
 offloads = _completer(
     lambda: [
         "none",

@@ -1,9 +1,10 @@
 """A step of a replica that is cut over ranks: tensor, context, expert and pipeline parallelism.
 
 Each pipeline stage is a job of its own on its data-parallel group. What tensor, context and
-expert ranks exchange stands in the way of compute (no overlap is assumed) and is added to every
-micro-step. The pipeline adds its bubble: (pp - 1)/vpp micro-steps of the average stage for 1F1B
-and its interleaved form (Narayanan et al. 2021), none for zero-bubble schedules (Qi et al. 2023).
+expert ranks exchange stands in the way of compute, unless the job overlaps it, and is added to
+every micro-step. The pipeline adds its bubble: (pp - 1)/vpp micro-steps of the average stage for
+1F1B and its interleaved form (Narayanan et al. 2021), none for zero-bubble schedules (Qi et al.
+2023).
 
 # C configs, all arrays [C]
 """
@@ -11,6 +12,7 @@ and its interleaved form (Narayanan et al. 2021), none for zero-bubble schedules
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -18,8 +20,15 @@ from simcore.base.arrays import NDArray
 from simcore.engine.evaluate import Job, Steps, evaluate
 from simcore.engine.points import Points
 from simcore.engine.price import COLLECTIVE_BASE_S
-from simcore.physics.collectives import Collective, Group, collective_time_s
+from simcore.physics.collectives import (
+    Collective,
+    Group,
+    collective_time_s,
+    exchange_s,
+    once_a_node_frac,
+)
 from simcore.strategy.layout import Layout
+from simcore.strategy.overlap import Overlap
 from simcore.workload.sharding import Stage
 
 Array = NDArray[np.float64]
@@ -38,11 +47,14 @@ EXPERT_EXCHANGES = 4
 
 @dataclass(frozen=True, slots=True)
 class LayerTraffic:
-    """Elements a sample that one layer exchanges; widths in bytes of an activation."""
+    """Elements a sample that one layer exchanges; widths in bytes of an activation.
+
+    ``hidden_copies``: to how many experts each token goes.
+    """
 
     hidden: float
     keys_values: float
-    routed: float
+    hidden_copies: float
     width_bytes: float
 
 
@@ -55,7 +67,15 @@ class Placed:
     stages: tuple[Stage, ...]
     traffic: LayerTraffic
     recompute: bool
+    experts_again: bool
+    overlap: Overlap
     expert_layers_frac: float
+
+    @cached_property
+    def distinct_stages(self) -> tuple[tuple[int, int], ...]:
+        """(index of the first, how many) of the stages that have equal parts."""
+        parts = [id(s.workload) for s in self.stages]
+        return tuple((parts.index(part), parts.count(part)) for part in dict.fromkeys(parts))
 
 
 def group_of(points: Points, size: Array, stride: float, gpus_per_node: int) -> Group:
@@ -88,7 +108,7 @@ def data_points(points: Points, placed: Placed) -> Points:
     )
 
 
-def exchange_s(points: Points, placed: Placed, n_layers: int) -> dict[str, Array]:
+def exchanges_s(points: Points, placed: Placed, n_layers: int) -> dict[str, Array]:
     """Seconds of one micro-step that a stage spends on each dimension's exchanges."""
     layout, traffic = placed.layout, placed.traffic
     batch = points.micro_batch / layout.cp
@@ -110,10 +130,14 @@ def exchange_s(points: Points, placed: Placed, n_layers: int) -> dict[str, Array
         gathered = time("all_gather", moved, layout.cp, float(layout.tp))
         found["context parallel"] = n_layers * CONTEXT_PASSES * CONTEXT_EXPOSED_FRAC * gathered
     if layout.ep > 1:
-        moved = batch * traffic.routed * traffic.width_bytes / layout.tp
+        copies = traffic.hidden_copies
+        moved = batch * traffic.hidden * copies * traffic.width_bytes / layout.tp
         layers = n_layers * placed.expert_layers_frac
-        exchanged = time("all_to_all", moved, layout.ep, float(layout.tp))
-        times = EXPERT_EXCHANGES + 2 * placed.recompute
+        ranks = np.full(len(points), float(layout.ep))
+        group = group_of(points, ranks, float(layout.expert_tp), placed.gpus_per_node)
+        across = once_a_node_frac(group.n_nodes, copies) if layout.dispatcher == "deepep" else 1.0
+        times = EXPERT_EXCHANGES + 2 * placed.experts_again
+        exchanged = exchange_s(moved[None, :], group, across)[0] * on
         found["expert parallel"] = layers * times * exchanged
     if layout.pp > 1:
         # Activations forward and gradients backward to the neighbour stage, cut by tensor ranks.
@@ -129,22 +153,56 @@ def exchange_s(points: Points, placed: Placed, n_layers: int) -> dict[str, Array
     return found
 
 
+def exposed(
+    exchange: dict[str, Array], placed: Placed, busy_s: Array, slowdown: Array
+) -> dict[str, Array]:
+    """What of the exchanges of a micro-step is seen, beside ``busy_s`` seconds of compute.
+
+    Exchanges of tensor ranks in tp pieces leave the first piece bare, those of experts hide
+    under another micro-batch. What is hidden slows compute by ``slowdown`` of its own time.
+    """
+    found = dict(exchange)
+    pieces = {"tensor parallel": placed.layout.tp if placed.overlap.tensor else 0,
+              "expert parallel": np.inf if placed.overlap.experts else 0}  # fmt: skip
+    room = busy_s
+    for name, n in pieces.items():
+        if not n or name not in found:
+            continue
+        whole = found[name]
+        hidden = np.minimum(whole * (1.0 - 1.0 / n), room)
+        room = room - hidden
+        found[name] = whole - hidden * (1.0 - slowdown)
+    return found
+
+
+def _micro_step_s(steps: Steps, points: Points) -> Array:
+    """Compute of one micro-step, with the summing up of gradients where there are several."""
+    once = steps.terms_s["forward"] + steps.terms_s["backward"]
+    more = np.maximum(points.grad_accum - 1.0, 1.0)
+    result: Array = np.where(points.grad_accum > 1, steps.terms_s["accumulation"] / more, once)
+    return result
+
+
 def evaluate_layout(jobs: tuple[Job, ...], placed: Placed, points: Points) -> Steps:
     """The step of the slowest stage, with exchanges, and the pipeline's bubble on top."""
     layout = placed.layout
     local = data_points(points, placed)
-    totals, micros, parts = [], [], []
-    for job, stage in zip(jobs, placed.stages, strict=True):
+    totals, micros, parts, counts = [], [], [], []
+    for index, count in placed.distinct_stages:
+        job, stage = jobs[index], placed.stages[index]
+        counts.append(count)
         steps = evaluate(job, local, keep_timeline=True)
-        exchange = exchange_s(points, placed, stage.n_layers)
+        busy = _micro_step_s(steps, points)
+        slowdown = job.classes[0].overlap_slowdown_frac / points.overlap
+        exchange = exposed(exchanges_s(points, placed, stage.n_layers), placed, busy, slowdown)
         spent = sum(exchange.values(), np.zeros(len(points)))
-        once = steps.terms_s["forward"] + steps.terms_s["backward"] + spent
+        once = busy + spent
         totals.append(steps.step_s + points.grad_accum * spent)
         micros.append(once)
         parts.append((steps, exchange, spent))
     bubble = np.zeros(len(points))
     if not layout.zero_bubble:
-        bubble = (layout.pp - 1) / layout.vpp * np.mean(micros, axis=0)
+        bubble = (layout.pp - 1) / layout.vpp * np.average(micros, axis=0, weights=counts)
     slowest = int(np.argmax([t[0] for t in totals]))
     steps, exchange, spent = parts[slowest]
     step = np.max(totals, axis=0) + bubble

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
-from simcore.base.errors import InvalidConfig
+from simcore.base.errors import InvalidConfig, UnknownName
 from simcore.engine.layout import LayerTraffic, Placed
 from simcore.hardware.cluster import ClusterSpec
-from simcore.strategy.layout import Layout
+from simcore.strategy.layout import Dispatcher, Layout
 from simcore.strategy.strategy import Strategy
 from simcore.workload.graph import Workload
 from simcore.workload.models import ModelRecord, Scalar
+from simcore.workload.recompute import recomputed
 from simcore.workload.resolve import ModelSource
 from simcore.workload.sharding import (
     layer_counts,
@@ -31,7 +32,16 @@ def layout_of(options: Mapping[str, Any]) -> Layout:
         **degrees,
         sequence_parallel=True if sequence is None else bool(sequence),
         zero_bubble=bool(options.get("zero_bubble")),
+        expert_tp=int(options.get("expert_tp") or 1),
+        dispatcher=_dispatcher(options.get("dispatcher") or "alltoall"),
     )
+
+
+def _dispatcher(name: str) -> Dispatcher:
+    if name not in get_args(Dispatcher):
+        raise UnknownName("dispatcher", name, list(get_args(Dispatcher)))
+    found: Dispatcher = name  # type: ignore[assignment]
+    return found
 
 
 def place(
@@ -59,10 +69,12 @@ def place(
     if isinstance(record, ModelRecord):
         config = {**record.config, **overrides}
         changed = record.model_copy(update={"config": config})
-        own = tensor_overrides(changed, layout.tp, layout.ep)
+        own = tensor_overrides(changed, layout.tp, layout.ep, layout.expert_tp)
         part = record.build(**{**overrides, **own}) if own else workload
     elif layout.tp > 1 or layout.ep > 1:
         raise InvalidConfig([f"{record.name}: tensor parallelism needs a transformer record"])
+    if part is not workload:
+        part = recomputed(part, strategy.recompute_modules)
     if layout.sequence_parallel:
         part = sequence_parallel(part, layout.tp)
     layers = [b for b in workload.instances() if b.recomputable]
@@ -75,10 +87,12 @@ def place(
         traffic=LayerTraffic(
             hidden=hidden,
             keys_values=_keys_values(workload, config, layout.tp),
-            routed=hidden * float(config.get("top_k", 0) or 0),
+            hidden_copies=float(config.get("top_k", 0) or 0),
             width_bytes=float(strategy.precision.low_bytes),
         ),
         recompute=strategy.recompute == "full",
+        experts_again=strategy.recompute == "full" or "moe" in strategy.recompute_modules,
+        overlap=strategy.overlap,
         expert_layers_frac=len(routed) / len(layers) if layers else 0.0,
     )
 

@@ -30,6 +30,8 @@ from simcore.engine.result import (
 from simcore.hardware.cluster import ClusterSpec, NodeGroup
 from simcore.hardware.paths import cluster_paths
 from simcore.hardware.profile import Profile, places
+from simcore.physics.slowest import slowest_rate_frac
+from simcore.strategy.overlap import NO_OVERLAP
 from simcore.strategy.strategy import Strategy
 from simcore.workload.graph import Workload
 
@@ -127,6 +129,7 @@ def point_values(
         "intra_hop_s": intra.hop_s,
         "inter_hop_s": inter.hop_s,
         "loader": profile.loader(workload).value,
+        "compute": slowest_rate_frac(n_gpus, profile.device_spread.value),
     }
 
 
@@ -191,7 +194,9 @@ def _columns(request: Request, base: dict[str, float]) -> tuple[Points, list[Kno
     for knob in KNOBS:
         values.setdefault(knob, np.ones(size))
     column = {k: np.asarray(v) for k, v in values.items()}
-    for name, single in (("n_ranks", 1.0), ("n_nodes", 1.0), ("gpus_per_node", 1.0)):
+    for name, single in (
+        ("n_ranks", 1.0), ("n_nodes", 1.0), ("gpus_per_node", 1.0), ("compute", 1.0),
+    ):  # fmt: skip
         column[name][1] = single
     for i, together in enumerate(doubled):
         for knob in together:
@@ -311,7 +316,10 @@ def _single(request: Request, job: Job, homogeneous_rate: float) -> tuple[float,
 
 def _alone(request: Request, index: int) -> Steps:
     """The same job on one device of one group."""
-    alone = replace(request, cluster=request.cluster.alone(index), placed=None)
+    strategy = request.strategy
+    if not strategy.offload:  # one rank sends nothing: the smallest graph has the same times
+        strategy = replace(strategy, parallelism="manual", overlap=NO_OVERLAP)
+    alone = replace(request, cluster=request.cluster.alone(index), strategy=strategy, placed=None)
     base = _values(request, alone.cluster)
     return evaluate(job_of(alone), Points.of(dict(base), 1))
 
@@ -402,10 +410,11 @@ def memory_over(
         return (of(request.workload, micro_batch, n_gpus),)
     layout = request.placed.layout
     ranks = n_gpus // layout.model_ranks * layout.cp
+    # Of equal stages the first has the most micro-batches in flight.
     # A stage holds the activations of every micro-batch in flight, as if they were one larger.
     return tuple(
         of(s.workload, micro_batch / layout.cp * in_flight(layout, s.position, grad_accum), ranks)
-        for s in request.placed.stages
+        for s in (request.placed.stages[i] for i, _ in request.placed.distinct_stages)
     )
 
 
@@ -474,7 +483,8 @@ def evaluation_pass_s(request: Request, n_samples: float) -> float:
     pass or its loading, whichever is longer.
     """
     job = job_of(request)
-    alone = Points.of({**_values(request, request.cluster), "n_ranks": 1.0, "n_nodes": 1.0}, 1)
+    values = _values(request, request.cluster)
+    alone = Points.of({**values, "n_ranks": 1.0, "n_nodes": 1.0, "compute": 1.0}, 1)
     steps = evaluate(job, alone)
     forward = float(steps.terms_s["forward"][0])
     loading = max(float(steps.load_period_s[0]), float(steps.terms_s["loader"][0]))

@@ -137,13 +137,12 @@ def _micro_step_s(program: Program, duration: Array, n_classes: int) -> Array:
 
 
 def _phases(table: KernelTable, rates: ClassRates, points: Points) -> Array:
-    """Seconds of each phase [P, C]; configurations of equal batch are priced once."""
-    knobs = points.compute, points.memory
-    if any((k != k[0]).any() for k in knobs):
-        return phase_seconds(table, rates, points.micro_batch, *knobs)
-    batches, inverse = np.unique(points.micro_batch, return_inverse=True)
-    same = (np.full(len(batches), k[0]) for k in knobs)
-    return phase_seconds(table, rates, batches, *same)[:, inverse]
+    """Seconds of each phase [P, C]; equal configurations are priced once."""
+    columns = np.stack([points.micro_batch, points.compute, points.memory])
+    distinct, inverse = np.unique(columns, axis=1, return_inverse=True)
+    if distinct.shape[1] == columns.shape[1]:
+        return phase_seconds(table, rates, *columns)
+    return phase_seconds(table, rates, *distinct)[:, inverse.reshape(-1)]
 
 
 def _price_comm(program: Program, points: Points, duration: Array) -> tuple[Array, Array]:
@@ -235,12 +234,32 @@ class _Context:
         return n_bytes / self.classes[index].h2d_bytes_per_s
 
     def _accumulation(self, index: int) -> Array:
-        # Autocast casts the weights anew in each micro-step.
-        again: Array = (self.points.grad_accum - 1.0) * (self.micro_s[index] + self._cast(index))
+        # Autocast casts the weights anew in each micro-step, and gradients are summed up.
+        each = self.micro_s[index] + self._cast(index) + self._grad_sum(index)
+        again: Array = (self.points.grad_accum - 1.0) * each
         return again
 
+    def _grad_sum(self, index: int) -> Array:
+        """What a micro-step's gradients cost to add to those before.
+
+        Autograd reads both and writes the sum, one kernel a tensor. Fused, the weight gradient's
+        own product reads and writes the sum instead of a result. ZeRO-3 sums up shards.
+        """
+        p, numel = self.strategy.precision, self.workload.trainable_numel
+        fused = p.fused_grad_sum
+        traffic = numel * (2.0 * p.grad_bytes - p.param_bytes if fused else 3.0 * p.grad_bytes)
+        shards = self._shards() if self.strategy.zero_stage == 3 else 1.0
+        rate = self.classes[index].bytes_per_s[_ELEMENTWISE] * self.points.memory
+        started = self._sum_launches() * self.classes[index].kernel_start_s
+        result: Array = traffic / shards / rate + started
+        return result
+
+    def _sum_launches(self) -> float:
+        return 0.0 if self.strategy.precision.fused_grad_sum else float(self._n_tensors())
+
     def _accumulation_host(self, index: int) -> Array:
-        return (self.points.grad_accum - 1.0) * self.host_micro_s
+        issued = self.host_micro_s + self._sum_launches() * self.issue_s
+        return (self.points.grad_accum - 1.0) * issued
 
     def _cast(self, index: int) -> Array:
         p = self.strategy.precision

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -60,6 +61,7 @@ def peak_for(gpu: GpuSpec, precision: Precision) -> tuple[PeakName, float, str]:
     raise InvalidConfig([f"{gpu.name} cannot run {precision.name}: it has peaks for {known}"])
 
 
+@lru_cache(maxsize=1024)
 def class_rates(group: NodeGroup, precision: Precision, profile: Profile) -> ClassRates:
     """Rates of one group's devices under a precision and an efficiency profile."""
     gpu, node = group.gpu, group.node
@@ -67,12 +69,15 @@ def class_rates(group: NodeGroup, precision: Precision, profile: Profile) -> Cla
     notes = [note] if note else []
     flop, rate = np.ones(len(KINDS)), np.empty(len(KINDS))
     for i, kind in enumerate(KINDS):
-        rate[i] = gpu.memory_bw.value * profile.memory_efficiency(kind, gpu).value
+        share = 1.0
+        if kind in ("attention_v1", "attention_triton"):
+            kind, share = "attention", profile.attention_share(kind).value
+        rate[i] = gpu.memory_bw.value * profile.memory_efficiency(kind, gpu).value * share
         if kind == "attention" and peak_name in ("fp8", "fp4"):
             wide = gpu.peak("bf16") or peak  # recipes keep attention in 16 bit
-            flop[i] = wide * profile.compute_efficiency(kind, "bf16", gpu).value
+            flop[i] = wide * profile.compute_efficiency(kind, "bf16", gpu).value * share
         elif kind in ("gemm", "conv", "attention"):
-            flop[i] = peak * profile.compute_efficiency(kind, peak_name, gpu).value
+            flop[i] = peak * profile.compute_efficiency(kind, peak_name, gpu).value * share
         else:
             flop[i] = np.inf
     port = link_named(node.pcie_link)

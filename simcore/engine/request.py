@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast, get_args
 
 from simcore.base.errors import InvalidConfig, UnknownName, UsageError
 from simcore.engine.evaluate import Loading
@@ -13,8 +13,10 @@ from simcore.engine.placement import layout_of, place
 from simcore.engine.predict import Request, fitting_batch
 from simcore.hardware.cluster import ClusterSpec, parse_cluster
 from simcore.hardware.profile import Profile, load_profile
+from simcore.strategy.overlap import parse_overlap
 from simcore.strategy.precision import OPTIMIZERS, PRECISIONS, with_main_grads
-from simcore.strategy.strategy import Strategy, parallelism_named, parse_offload
+from simcore.strategy.strategy import Recompute, Strategy, parallelism_named, parse_offload
+from simcore.workload.recompute import DEFAULT_MODULES, modules_named, recomputed
 from simcore.workload.resolve import ModelSource, resolve_model
 
 if TYPE_CHECKING:
@@ -31,8 +33,11 @@ class Options(TypedDict, total=False):
     micro_batch     samples a GPU and micro-step, or "max"
     grad_accum      micro-steps before an update
     precision       fp32, tf32, amp-fp16, amp-bf16, fp16, bf16
-    recompute       none, full
-    main_grads      weights: gradients in the weights' width; fp32: accumulated and reduced in fp32
+    recompute       none, selective, full
+    recompute_modules   what selective recompute runs again: core_attn (the default), layernorm,
+                    mlp, moe_act, moe, mla_up_proj, operators; joined by commas
+    main_grads      weights: gradients in the weights' width; fused: and summed over micro-steps by
+                    their own products; fp32: accumulated so and reduced in fp32
     optimizer       adamw, adam, sgd, sgd-plain
     offload         none, optimizer, optimizer:nvme, optimizer+params, ... (cpu, cpu-far, nvme)
     network         link between nodes: ib-hdr, 8xib-ndr, "25 Gbit/s"
@@ -47,6 +52,10 @@ class Options(TypedDict, total=False):
                     parallelism; what is left of the GPUs is data parallel
     sequence_parallel   whether norms are cut over the tensor ranks too (default: yes)
     zero_bubble     whether the pipeline's schedule fills its bubble
+    overlap         what communication hides under compute: grads (the default), params, tensor,
+                    experts, or none
+    expert_tp       tensor ranks of an expert: 1 (the default) or tp
+    dispatcher      alltoall, or deepep: a token crosses to a node once
     global_batch    samples a step, instead of grad_accum
     inputs          shapes for a model given as package.module:callable
     grad_clip       whether gradients are clipped by their norm
@@ -59,6 +68,7 @@ class Options(TypedDict, total=False):
     grad_accum: int | None
     precision: str | None
     recompute: str | None
+    recompute_modules: str | None
     main_grads: str | None
     optimizer: str | None
     offload: str | None
@@ -78,6 +88,9 @@ class Options(TypedDict, total=False):
     ep: int | None
     sequence_parallel: bool | None
     zero_bubble: bool | None
+    overlap: str | None
+    expert_tp: int | None
+    dispatcher: str | None
     global_batch: int | None
     inputs: tuple[str, ...] | None
     grad_clip: bool | None
@@ -158,10 +171,12 @@ def make_request(
             chosen("optimizer", options.get("optimizer"), t.optimizer if t else "adamw")
         ],
     )
+    attempt("overlap", lambda: parse_overlap(options.get("overlap")))
     attempt("offload", lambda: parse_offload(options.get("offload") or "none"))
     mode = chosen("recompute", options.get("recompute"), t.recompute if t else "none")
-    if mode not in ("none", "full"):
-        problems.append(str(UnknownName("recompute", str(mode), ["none", "full"])))
+    if mode not in get_args(Recompute):
+        problems.append(str(UnknownName("recompute", str(mode), list(get_args(Recompute)))))
+    attempt("modules", lambda: _modules(str(mode), options.get("recompute_modules")))
     told = options.get("grad_accum")
     if told is None and options.get("global_batch") is not None:
         told = 1  # follows from the global batch, below
@@ -180,15 +195,17 @@ def make_request(
     }
     overrides: dict[str, Any] = {k: v for k, v in given.items() if v is not None}
     if record is not None:
-        attempt("workload", lambda: record.build(**overrides))
+        attempt("workload", lambda: recomputed(record.build(**overrides), found.get("modules", ())))
     chosen_strategy: Strategy | None = None
-    if {"parallelism", "precision", "optimizer", "offload"} <= found.keys():
+    if {"parallelism", "precision", "optimizer", "offload", "overlap"} <= found.keys():
         chosen_strategy = Strategy(
             parallelism=found["parallelism"],
             precision=found["precision"],
             optimizer=found["optimizer"],
             recompute=mode,
+            recompute_modules=found.get("modules", ()),
             offload=found["offload"],
+            overlap=found["overlap"],
             ema=t.ema if t else False,
             grad_clip=_either(options.get("grad_clip"), t.grad_clip if t else False),
             step_impl=t.optimizer_impl if t else "foreach",
@@ -272,6 +289,14 @@ def _launched(gpus: str, options: Options) -> Launched:
 
     others = {k: v for k, v in options.items() if k != "launch"}
     return with_launch(str(options["launch"]), gpus, others)
+
+
+def _modules(mode: str, text: str | None) -> tuple[str, ...]:
+    if mode == "selective":
+        return modules_named(text or DEFAULT_MODULES)
+    if text:
+        raise InvalidConfig([f"recompute modules {text!r} need recompute selective, not {mode}"])
+    return ()
 
 
 def _either(given: bool | None, fallback: bool) -> bool:

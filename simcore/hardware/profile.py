@@ -236,6 +236,15 @@ class Profile:
         """Device memory of a process before its first tensor."""
         return self._for(self.runtime["cuda_context"], gpu, "bytes")
 
+    def attention_share(self, kind: str) -> Estimate:
+        """Rate of an earlier flash kernel over FlashAttention-2's."""
+        return self._leaf(self.runtime["attention_share"][kind])
+
+    @property
+    def device_spread(self) -> Estimate:
+        """Standard deviation of equal devices' compute times over their mean."""
+        return self._leaf(self.runtime["device_spread"])
+
     @property
     def overlap_slowdown(self) -> Estimate:
         """By how much kernels slow while a collective runs beside them."""

@@ -17,7 +17,7 @@ from simcore.workload.graph import Affine, Kernel, KernelKind, Op, Workload
 
 Array = NDArray[np.float64]
 KINDS: tuple[KernelKind, ...] = get_args(KernelKind)
-COMPUTE_KINDS = ("gemm", "conv", "attention")
+COMPUTE_KINDS = ("gemm", "conv", "attention", "attention_v1", "attention_triton")
 
 
 @dataclass(frozen=True)

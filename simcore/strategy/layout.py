@@ -8,6 +8,11 @@ data dimension.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import Literal
+
+Dispatcher = Literal["alltoall", "deepep"]
+#: What a schedule may deal out beside layers: embeddings and head as a layer each.
+_ENDS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,7 +21,10 @@ class Layout:
 
     ``sequence_parallel``: norms, residual and their activations are cut over the tensor ranks
     too (Korthikanti et al. 2022). ``zero_bubble``: backward is split so that weight gradients
-    fill the pipeline's bubble (Qi et al. 2023).
+    fill the pipeline's bubble (Qi et al. 2023). ``expert_tp``: tensor ranks of an expert, 1 or
+    tp; with 1 the expert ranks lie side by side over the tensor ranks (Megatron-Core's parallel
+    folding, Liu et al. 2025). ``dispatcher``: whether a token goes to a node once for each choice
+    (alltoall) or once (deepep).
     """
 
     tp: int = 1
@@ -26,6 +34,8 @@ class Layout:
     ep: int = 1
     sequence_parallel: bool = True
     zero_bubble: bool = False
+    expert_tp: int = 1
+    dispatcher: Dispatcher = "alltoall"
 
     @property
     def model_ranks(self) -> int:
@@ -54,7 +64,7 @@ class Layout:
         found = [
             f"{f.name} must be at least 1, not {value}"
             for f in fields(self)
-            if not isinstance(value := getattr(self, f.name), bool) and value < 1
+            if not isinstance(value := getattr(self, f.name), bool | str) and value < 1
         ]
         if found:
             return found
@@ -63,14 +73,16 @@ class Layout:
                 f"tp x pp x cp = {self.model_ranks} does not divide {n_gpus} GPUs: "
                 f"allowed are divisors of {n_gpus}"
             )
-        elif (self.data_ranks(n_gpus) * self.cp) % self.ep:
+        elif (n_gpus // self.pp) % (self.ep * self.expert_tp):
+            wide = f" x expert-tp={self.expert_tp}" if self.expert_tp > 1 else ""
             found.append(
-                f"ep={self.ep} does not divide the {self.data_ranks(n_gpus) * self.cp} ranks of "
-                "the data and context dimensions"
+                f"ep={self.ep}{wide} does not divide the {n_gpus // self.pp} ranks of a stage"
             )
+        if self.expert_tp not in (1, self.tp):
+            found.append(f"expert-tp={self.expert_tp} must be 1 or tp={self.tp}")
         if self.pp > max(n_layers, 1):  # a model without repeated layers is one stage
             found.append(f"pp={self.pp} is more than the {n_layers} layers to cut")
-        elif self.pp * self.vpp > max(n_layers, 1):
+        elif self.pp * self.vpp > max(n_layers, 1) + _ENDS:
             found.append(f"pp x vpp = {self.pp * self.vpp} is more than the {n_layers} layers")
         if self.vpp > 1 and self.pp == 1:
             found.append(f"vpp={self.vpp} needs pp above 1")

@@ -22,6 +22,8 @@ class Precision:
     ``cast_bytes`` the 16-bit copy that autocast makes of each matrix weight and keeps.
     ``main_grads``: gradients accumulate in buffers that stay from the first micro-step on and are
     what is reduced, without buckets beside them (Megatron-LM's ``param.main_grad``).
+    ``fused_grad_sum``: the weight gradient's product adds to what earlier micro-steps left
+    (Megatron-LM's gradient accumulation fusion) instead of a kernel of its own.
     """
 
     name: str
@@ -35,6 +37,7 @@ class Precision:
     fallbacks: tuple[PeakName, ...]
     meaning: str
     main_grads: bool = False
+    fused_grad_sum: bool = False
 
 
 PRECISIONS: Registry[Precision] = Registry("precision")
@@ -60,8 +63,8 @@ _ALL = (
 for _precision in _ALL:
     PRECISIONS.register(_precision.name)(_precision)
 
-MainGrads = Literal["weights", "fp32"]
-MAIN_GRADS: tuple[MainGrads, ...] = ("weights", "fp32")
+MainGrads = Literal["weights", "fused", "fp32"]
+MAIN_GRADS: tuple[MainGrads, ...] = ("weights", "fused", "fp32")
 
 
 def with_main_grads(precision: Precision, main_grads: str) -> Precision:
@@ -73,7 +76,9 @@ def with_main_grads(precision: Precision, main_grads: str) -> Precision:
         raise UnknownName("main-grads", main_grads, MAIN_GRADS)
     if main_grads == "weights" or precision.grad_bytes == 4:
         return precision
-    return replace(precision, grad_bytes=4, main_grads=True)
+    if main_grads == "fused":
+        return replace(precision, fused_grad_sum=True)
+    return replace(precision, grad_bytes=4, main_grads=True, fused_grad_sum=True)
 
 
 @dataclass(frozen=True, slots=True)

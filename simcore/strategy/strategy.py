@@ -7,10 +7,11 @@ from typing import Literal, get_args
 
 from simcore.base.errors import InvalidConfig, UnknownName
 from simcore.base.units import MIB
+from simcore.strategy.overlap import DEFAULT, Overlap
 from simcore.strategy.precision import OPTIMIZERS, PRECISIONS, OffloadTarget, Optimizer, Precision
 
 Parallelism = Literal["dp", "manual", "ddp", "zero1", "zero2", "zero3"]
-Recompute = Literal["none", "full"]
+Recompute = Literal["none", "selective", "full"]
 StepImpl = Literal["foreach", "for-loop", "fused"]
 
 
@@ -37,13 +38,16 @@ class Strategy:
     ``bucket_cap_bytes`` and ``first_bucket_bytes``: DDP's gradient buckets (torch defaults
     25 MiB and 1 MiB); ``bucket_view``: gradients are views of them (gradient_as_bucket_view).
     ``zero_bucket_numel``: DeepSpeed's ``reduce_bucket_size`` default.
-    ``prefetch_blocks``: how many blocks ahead ZeRO-3 gathers parameters.
+    ``recompute_modules``: what runs again where recompute is selective (``workload.recompute``).
+    ``prefetch_blocks``: how many blocks ahead ZeRO-3 gathers parameters. ``overlap``: what
+    communication hides under compute.
     """
 
     parallelism: Parallelism = "ddp"
     precision: Precision
     optimizer: Optimizer
     recompute: Recompute = "none"
+    recompute_modules: tuple[str, ...] = ()
     offload: Offload = Offload()
     ema: bool = False
     grad_clip: bool = False
@@ -54,6 +58,7 @@ class Strategy:
     bucket_view: bool = False
     zero_bucket_numel: int = 500_000_000
     prefetch_blocks: int = 1
+    overlap: Overlap = DEFAULT
 
     @property
     def zero_stage(self) -> int:

@@ -17,8 +17,9 @@ from functools import cached_property
 from typing import Literal
 
 KernelKind = Literal[
-    "gemm", "conv", "attention", "elementwise", "norm", "softmax", "reduction", "gather", "copy"
-]
+    "gemm", "conv", "attention", "attention_v1", "attention_triton", "elementwise", "norm",
+    "softmax", "reduction", "gather", "copy",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,15 +25,24 @@ _WHOLE_INPUT = ("qkv", "q", "k", "v", "q_a", "kv_a", "gate", "up", "gate_up", "h
 
 @dataclass(frozen=True)
 class Stage:
-    """The part of one pipeline rank. ``position`` counts from the input; ``n_layers`` repeated."""
+    """The part of one pipeline rank. ``position`` counts from the input; ``n_layers`` repeated.
+
+    Stages of equal parts share one ``workload``.
+    """
 
     workload: Workload
     position: int
     n_layers: int
 
 
-def tensor_overrides(record: ModelRecord, tp: int, ep: int) -> dict[str, Scalar]:
-    """Settings of one tensor and expert rank's part. Raises InvalidConfig with every violation."""
+def tensor_overrides(
+    record: ModelRecord, tp: int, ep: int, expert_tp: int = 1
+) -> dict[str, Scalar]:
+    """Settings of one tensor and expert rank's part. Raises InvalidConfig with every violation.
+
+    Of an expert's columns a rank has 1/``expert_tp``; a part of the routed rows instead where
+    tensor ranks hold different experts.
+    """
     if tp == 1 and ep == 1:
         return {}
     if record.arch != "transformer":
@@ -58,14 +67,16 @@ def tensor_overrides(record: ModelRecord, tp: int, ep: int) -> dict[str, Scalar]
     out: dict[str, Scalar] = {"head_dim": int(config.get("head_dim", 0)) or hidden // heads}
     given = {"ffn": 4 * hidden, **config}
     for key in _DIVIDED:
+        degree = expert_tp if key == "expert_ffn" else tp
         if value := int(given.get(key, 0)):
-            out[key] = max(1, -(-value // tp))
+            out[key] = max(1, -(-value // degree))
     kv = int(config.get("kv_heads", 0)) or heads
     # Fewer kv heads than ranks: each rank keeps a whole one.
     out["kv_heads"] = max(1, kv // tp)
     out["heads"] = heads // tp
     if experts:
-        out["experts"] = max(experts // ep, int(config.get("top_k", 2)))
+        out["local_experts"] = experts // ep
+        out["routed_share"] = expert_tp / tp
     return out
 
 
@@ -132,10 +143,14 @@ def pipeline_stages(workload: Workload, pp: int) -> tuple[Stage, ...]:
         base + (s < longer) for s in range(pp)
     ]  # fmt: skip
     stages, at = [], 0
+    parts: dict[tuple[object, ...], Workload] = {}
     for s, size in enumerate(sizes):
         start = 0 if s == 0 else layers[at]
         stop = len(workload.order) if s == pp - 1 else layers[at + size]
-        stages.append(Stage(_slice(workload, start, stop, first=s == 0), s, size))
+        key = (s == 0, workload.order[start:stop])
+        if key not in parts:
+            parts[key] = _slice(workload, start, stop, first=s == 0)
+        stages.append(Stage(parts[key], s, size))
         at += size
     return tuple(stages)
 

@@ -7,7 +7,7 @@ import pytest
 
 from simcore import api
 from simcore.base.errors import InvalidConfig
-from simcore.engine.layout import data_points, exchange_s, group_of, in_flight
+from simcore.engine.layout import data_points, exchanges_s, group_of, in_flight
 from simcore.engine.points import Points
 from simcore.engine.request import make_request
 from simcore.strategy.layout import Layout
@@ -115,7 +115,7 @@ def test_ring_exchange_by_hand() -> None:
         {"micro_batch": 1.0, "n_ranks": 2.0, "n_nodes": 1.0, "intra_bw_bytes_per_s": 1e11,
          "inter_bw_bytes_per_s": 1e10, "intra_hop_s": 0.0, "inter_hop_s": 0.0}, 1,
     )  # fmt: skip
-    found = exchange_s(points, placed, n_layers=24)["tensor parallel"][0]
+    found = exchanges_s(points, placed, n_layers=24)["tensor parallel"][0]
     bytes_each = 1024 * 1024 * 2
     assert found == pytest.approx(24 * 4 * (bytes_each / 1e11 + 8.4e-6), rel=1e-9)
     assert data_points(points, placed).n_ranks[0] == 1

@@ -73,7 +73,7 @@ def test_predictions_ignore_measured_columns(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "precision", "expected"),
     [("huggingface-nanotron", "bf16", "fp32"), ("megatron-lm-h100", "bf16", "fp32"),
-     ("megatron-lm-h100", "fp16", "weights"), ("mlperf-llama8b", "fp8", "weights")],
+     ("megatron-lm-h100", "fp16", "fused"), ("mlperf-llama8b", "fp8", "fused")],
 )  # fmt: skip
 def test_main_grads_are_those_of_the_sources_framework(
     tmp_path: Path, source: str, precision: str, expected: str

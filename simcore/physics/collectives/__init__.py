@@ -5,7 +5,7 @@ all-gather, the input of a reduce-scatter.
 """
 
 from simcore.physics.collectives.base import ALGORITHMS, Collective, Group, collective_time_s
-from simcore.physics.collectives.pairwise import Pairwise
+from simcore.physics.collectives.pairwise import Pairwise, exchange_s, once_a_node_frac
 from simcore.physics.collectives.ring import Ring
 from simcore.physics.collectives.star import Star
 from simcore.physics.collectives.tree import Tree
@@ -19,4 +19,6 @@ __all__ = [
     "Star",
     "Tree",
     "collective_time_s",
+    "exchange_s",
+    "once_a_node_frac",
 ]

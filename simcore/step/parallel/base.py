@@ -70,6 +70,11 @@ def model_state_bytes(strategy: Strategy, numel: float, shards: Array) -> Array:
 
 def prologue(builder: ProgramBuilder, strategy: Strategy) -> list[int]:
     """Input copy, frozen networks, autocast's weight copies, all micro-steps but the last."""
+    return accumulation(builder, inputs(builder, strategy))
+
+
+def inputs(builder: ProgramBuilder, strategy: Strategy) -> list[int]:
+    """Input copy, frozen networks, autocast's weight copies."""
     # Without workers the training process loads: the host issues nothing meanwhile.
     loaded = builder.misc("load batch", "host", "loader", "loader_blocking_s")
     ready = builder.misc("copy input", "copy", "input copy", "input_copy_s", loaded)
@@ -77,6 +82,11 @@ def prologue(builder: ProgramBuilder, strategy: Strategy) -> list[int]:
         ready = builder.compute("frozen networks", "frozen", builder.frozen_row(), ready)
     if strategy.precision.cast_bytes:
         ready = builder.misc("cast weights", "compute", "forward", "cast_weights_s", ready)
+    return ready
+
+
+def accumulation(builder: ProgramBuilder, ready: list[int]) -> list[int]:
+    """All micro-steps but one."""
     issued = builder.misc("issue earlier micro-steps", "host", "host", "accumulation_host_s")
     return builder.misc(
         "earlier micro-steps", "compute", "accumulation", "accumulation_s", ready, bounds=issued
@@ -88,7 +98,8 @@ def backward_with_buckets(
 ) -> tuple[list[int], list[list[int]]]:
     """Backward cut where buckets become ready.
 
-    Returns the tasks that end backward and, for each bucket, the tasks that make it ready.
+    Returns the tasks that end backward and, for each bucket, the tasks that make it ready: the
+    last where nothing is to ``overlap``.
     The host is followed in at most HOST_STRETCHES stretches.
     """
     stretches = backward_stretches(builder.workload, buckets)
@@ -104,7 +115,7 @@ def backward_with_buckets(
             "backward", "backward", row, issued_by=host, overlapped=overlap and i > 0
         )
         ready.append(last)
-    return last, ready[: len(buckets)]
+    return last, ready[: len(buckets)] if overlap else [last] * len(buckets)
 
 
 def update(builder: ProgramBuilder, strategy: Strategy, deps: Sequence[int]) -> list[int]:

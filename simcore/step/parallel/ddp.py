@@ -31,7 +31,7 @@ class DistributedDataParallel:
             strategy.bucket_cap_bytes,
             strategy.first_bucket_bytes,
         )
-        last, points = backward_with_buckets(builder, buckets, overlap=True)
+        last, points = backward_with_buckets(builder, buckets, overlap=strategy.overlap.grads)
         sent = [
             builder.comm(f"all-reduce bucket {i}", "all_reduce", [bucket.n_bytes], point)
             for i, (bucket, point) in enumerate(zip(buckets, points, strict=True))

@@ -8,11 +8,13 @@ from simcore.step.parallel.base import (
     PARALLELISMS,
     Array,
     Holdings,
+    accumulation,
     backward_with_buckets,
+    inputs,
     prologue,
     update,
 )
-from simcore.step.program import ProgramBuilder, gradient_buckets
+from simcore.step.program import HOST_STRETCHES, ProgramBuilder, gradient_buckets
 from simcore.strategy.strategy import Strategy
 from simcore.workload.graph import Workload
 
@@ -39,11 +41,15 @@ class Zero:
 
     def _build_gathered(self, builder: ProgramBuilder, strategy: Strategy) -> None:
         p = strategy.precision
-        ready = prologue(builder, strategy)
-        builder.compute("forward", "forward", builder.forward_row(builder.workload.order), ready)
+        if strategy.overlap.params:
+            self._forward_while_gathering(builder, strategy)
+        else:
+            ready = prologue(builder, strategy)
+            row = builder.forward_row(builder.workload.order)
+            builder.compute("forward", "forward", row, ready)
         cap = float(strategy.zero_bucket_numel * p.grad_bytes)
         buckets = gradient_buckets(builder.workload, p.grad_bytes, cap, cap)
-        last, points = backward_with_buckets(builder, buckets, overlap=True)
+        last, points = backward_with_buckets(builder, buckets, overlap=strategy.overlap.grads)
         sent = [
             builder.comm(
                 f"reduce-scatter bucket {i}", "reduce_scatter", [b.n_bytes], point,
@@ -52,12 +58,34 @@ class Zero:
             for i, (b, point) in enumerate(zip(buckets, points, strict=True))
         ]  # fmt: skip
         done = update(builder, strategy, [*last, *sent[-1:]])
+        if strategy.overlap.params:
+            return
         builder.comm(
             "all-gather parameters",
             "all_gather",
             [float(builder.workload.trainable_numel * p.param_bytes)],
             done,
         )
+
+    def _forward_while_gathering(self, builder: ProgramBuilder, strategy: Strategy) -> None:
+        """What the update before left sharded is gathered under the first micro-step's forward.
+
+        In at most HOST_STRETCHES pieces; forward of a piece waits for its parameters.
+        """
+        workload, width = builder.workload, strategy.precision.param_bytes
+        ready = inputs(builder, strategy)
+        order = list(workload.order)
+        n = -(-len(order) // HOST_STRETCHES)
+        pieces = [order[i : i + n] for i in range(0, len(order), n)]
+        gathered = [
+            builder.comm(f"all-gather piece {i}", "all_gather",
+                         [float(sum(workload.blocks[b].numel for b in piece) * width)], [])
+            for i, piece in enumerate(pieces)
+        ]  # fmt: skip
+        for piece, got in zip(pieces, gathered, strict=True):
+            row = builder.forward_row(piece)
+            ready = builder.compute("forward", "forward", row, [*ready, got], overlapped=True)
+        accumulation(builder, ready)
 
     def _build_sharded(self, builder: ProgramBuilder, strategy: Strategy) -> None:
         p, workload = strategy.precision, builder.workload

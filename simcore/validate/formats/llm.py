@@ -6,6 +6,7 @@ say is stated here once: which of them ran before fused attention existed, and w
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 
 from simcore.base.figures import Figure
@@ -14,6 +15,7 @@ from simcore.engine.request import Options
 from simcore.validate.case import Case, Skipped
 from simcore.validate.formats import Format, Row, number, present, whole
 from simcore.workload.models import ModelRecord, Scalar, Training
+from simcore.workload.recompute import DEFAULT_MODULES
 
 #: Sources whose software (2020 to early 2023) materialises attention scores: FlashAttention came
 #: in mid-2022 and into Megatron-LM in 2023. zero-bubble: its Table 1 counts sb(34h + 5as) bytes of
@@ -23,15 +25,47 @@ _MATERIALISED = (
     "megatron-v2-tables", "megatron-gpt3-example", "korthikanti-recompute", "mt-nlg-530b",
     "deepspeed-azure-zero3", "zero-bubble",
 )  # fmt: skip
+#: Sources whose framework runs rotary positions, norms and gated layers as tensor operations:
+#: Aleph Alpha (Hagemann et al. 2023 time a fused RMSNorm against that), nanotron.
+_TENSOR_OPERATIONS = ("aleph-alpha", "huggingface-nanotron")
+#: llm-foundry's recipes of 2023 set attn_impl: triton, a Triton port of the first FlashAttention.
+_TRITON_FLASH = ("mosaicml-llm-foundry",)
+#: Sources whose gradients are reduced after backward, in one piece: Megatron-LM before 2023 had no
+#: --overlap-grad-reduce; DeepSpeed's pipeline engine reduces after the last micro-batch, and Aleph
+#: Alpha's library after accumulation.
+_LATE_REDUCTION = (
+    "vtrain", "bigscience-bloom", "bigscience-v100", "megatron-sc21-a100", "megatron-jan21-a100",
+    "megatron-v2-tables", "megatron-gpt3-example", "korthikanti-recompute", "mt-nlg-530b",
+    "zero-bubble", "aleph-alpha",
+)  # fmt: skip
+#: Sources whose recipes overlap all they can: NVIDIA's (NeMo, Megatron-Bridge, DGX Cloud: their
+#: communication settings turn tensor, gradient and parameter overlap on) and Megatron-Core's table.
+_RECIPES = (
+    "nvidia-megatron-bridge", "bridge-skills", "nvidia-nemo-docs", "nvidia-dgxc-benchmarking",
+    "moe-modelzoo", "megatron-lm-h100", "megatron-lm-llama-fp8",
+)  # fmt: skip
+#: MLPerf's words for overlaps.
+_OVERLAPS = {
+    "TP_COMM_OVERLAP": "tensor", "OVERLAP_GRAD_REDUCE": "grads", "OVERLAP_PARAM_GATHER": "params",
+}  # fmt: skip
+#: Sources that say their pipeline is interleaved and not by how much: one layer a chunk, as
+#: Megatron-LM's and Meta's largest runs have (Narayanan et al. 2021 2.2; Llama 3 2024, 3.3.2).
+_INTERLEAVED = ("llama3-paper", "megatron-lm-h100", "nemotron4-340b")
+#: Sources that state sequence parallelism where it is on; blank is off.
+_SAYS_SEQUENCE = ("aleph-alpha",)
 #: Sources whose gradients accumulate and are reduced in fp32: Megatron-LM does with bf16 unless
 #: told --grad-reduce-in-bf16 (arguments.py), and two that say so. NVIDIA's benchmark recipes
 #: (NeMo, Megatron-Bridge, MLPerf) set grad_reduce_in_fp32=False; fp16 keeps the weights' width.
 _MAIN_GRADS_FP32 = (
     "huggingface-nanotron", "simumax-b200", "megatron-lm-h100", "megatron-lm-llama-fp8",
-    "kwai-megatron",
+    "kwai-megatron", "pytorch-torchtitan",
 )  # fmt: skip
-#: Sources that say they train with dropout (Megatron-LM's default, 0.1).
-_DROPOUT = ("zero-bubble",)
+#: Sources that train with dropout, Megatron-LM's default of 0.1 (arguments.py): zero-bubble says
+#: so, Korthikanti et al. count its masks, the others ran GPT with that program.
+_DROPOUT = (
+    "zero-bubble", "korthikanti-recompute", "megatron-sc21-a100", "megatron-jan21-a100",
+    "megatron-v2-tables", "megatron-gpt3-example", "mt-nlg-530b", "vtrain", "bigscience-bloom",
+)  # fmt: skip
 _PRECISIONS = {
     "bf16": "bf16", "fp16": "fp16", "fp8": "fp8", "mxfp8": "fp8", "fp8-cs": "fp8",
     "fp8-tensorwise": "fp8", "fp8-rowwise": "fp8", "nvfp4": "nvfp4",
@@ -66,12 +100,14 @@ def _config(row: Row) -> dict[str, Scalar]:
         "ffn": whole(row, "ffn", 4 * hidden),
         "vocab": whole(row, "vocab", 51200),
         "seq_len": whole(row, "seq_len"),
-        "norm": "rmsnorm" if llama else "layernorm",
+        "norm": _norm(row) if llama else "layernorm",
         "mlp": "swiglu" if llama else "gelu",
         "positions": "rope" if llama else "learned",
         "bias": not llama,
         "tied": not llama,
-        "attention": "math" if _scores_in_memory(row) else "flash",
+        "attention": _attention(row),
+        "fused_pointwise": row["source"] not in _TENSOR_OPERATIONS,
+        "fused_gate_up": row["source"] not in _TENSOR_OPERATIONS,
         "dropout": 0.1 if row["source"] in _DROPOUT else 0.0,
     }
     if row["arch"] == "moe":
@@ -102,17 +138,93 @@ def _experts(row: Row, layers: int) -> dict[str, Scalar]:
     return config
 
 
-def _scores_in_memory(row: Row) -> bool:
+def _attention(row: Row) -> str:
+    """The attention kernel: what the row's variant says, else that of its source's software."""
     variant = row.get("variant", "")
-    if row["source"] == "aleph-alpha":
-        return variant.startswith("torch")
-    return row["source"] in _MATERIALISED
+    for word, kernel in _VARIANT_ATTENTION.items():
+        if row["source"] == "aleph-alpha" and variant.startswith(word):
+            return kernel
+    if row["source"] in _MATERIALISED:
+        return "fused_softmax"
+    return "flash_triton" if row["source"] in _TRITON_FLASH else "flash"
+
+
+#: Aleph Alpha's names of kernels (Hagemann et al. 2023, section 3): "fused" is Megatron-LM's
+#: softmax kernel, "torch" tensor operations.
+_VARIANT_ATTENTION = {
+    "flash_attention2": "flash", "flash_attentionv1": "flash1", "fused": "fused_softmax",
+    "torch": "math",
+}  # fmt: skip
+
+
+def _norm(row: Row) -> str:
+    eager = row["source"] == "aleph-alpha" and "RMS kernel" not in row.get("variant", "")
+    return "rmsnorm_eager" if eager else "rmsnorm"
+
+
+def _overlap(row: Row) -> str:
+    """What the row states, else what its source's recipes turn on."""
+    told = row.get("overlaps", "")
+    words = {"grads"} if row["source"] not in _LATE_REDUCTION else set()
+    if row["source"].startswith("mlperf") or told:
+        words |= {found for word, found in _OVERLAPS.items() if word in told}
+    elif row["source"] in _RECIPES:
+        words |= {"grads", "params", "tensor"}
+    text = f"{row.get('variant', '')} {row.get('notes', '')}".lower()
+    if "async tp" in text or "asynctp" in text:
+        words.add("tensor")
+    if "ep a2a overlap" in text or row["source"] == "deepseek-v3-report":
+        words.add("experts")
+    return ",".join(sorted(words)) or "none"
+
+
+#: What selective recompute means where modules are not named: by operator in torchtitan's
+#: benchmarks; DeepSeek-V3 2024, 3.2.3; else attention's core, Megatron-LM's default.
+_SELECTIVE = {
+    "pytorch-torchtitan": "operators", "ibm-fms-fsdp": "operators",
+    "deepseek-v3-report": "layernorm,mla_up_proj,moe_act",
+}  # fmt: skip
+
+
+def _modules(row: Row) -> str:
+    told = re.search(r"selective recompute ([a-z_+]+)", row.get("notes", ""))
+    return row.get("recompute_modules") or (
+        told[1] if told else _SELECTIVE.get(row["source"], DEFAULT_MODULES)
+    )
+
+
+def _dispatcher(row: Row) -> str:
+    said = f"{row.get('mb_dispatcher', '')} {row.get('notes', '')}".lower()
+    once = "deepep" in said or "hybridep" in said or row["source"] == "deepseek-v3-report"
+    return "deepep" if once else "alltoall"
+
+
+def _chunks(row: Row) -> int:
+    """Chunks of layers a pipeline rank; a blank of an interleaved source is one layer each."""
+    pp = whole(row, "pp", 1)
+    if pp == 1:
+        return 1
+    if not row.get("vpp") and row["source"] in _INTERLEAVED:
+        return max(1, round(whole(row, "layers") / pp))
+    return whole(row, "vpp", 1)
+
+
+def _sequence_parallel(row: Row) -> bool:
+    told = row.get("sequence_parallel", "")
+    return told != "False" if told or row["source"] not in _SAYS_SEQUENCE else False
 
 
 def _main_grads(row: Row) -> str:
     """Of the source's framework, or what the row's own notes say."""
-    wide = row["source"] in _MAIN_GRADS_FP32 or "fp32 grad acc" in row.get("notes", "")
-    return "fp32" if wide and row["precision"] != "fp16" else "weights"
+    notes, source = row.get("notes", ""), row["source"]
+    wide = source in _MAIN_GRADS_FP32 or any(w in notes for w in _WIDE_WORDS)
+    if wide and row["precision"] != "fp16":
+        return "fp32"
+    return "fused" if source in _RECIPES or source.startswith("mlperf") else "weights"
+
+
+#: Notes that say gradients are reduced in fp32: BLOOM's, and llm-foundry's FSDP in DEFAULT mode.
+_WIDE_WORDS = ("fp32 grad acc", "grad reduce fp32")
 
 
 @lru_cache(maxsize=2048)
@@ -162,20 +274,23 @@ def _read(name: str, row: Row) -> Case | Skipped:
         cluster, options = _cluster(row)
     except KeyError as err:
         return Skipped(name, str(err.args[0]))
-    recompute = "full" if row.get("recompute") == "full" else "none"
+    recompute = row.get("recompute") or "none"
     options |= {
         "strategy": _SHARDING[row["sharding"] or "ddp"],
         "precision": _PRECISIONS[row["precision"]],
         "recompute": recompute,
+        "recompute_modules": _modules(row) if recompute == "selective" else None,
         "main_grads": _main_grads(row),
         "micro_batch": whole(row, "micro_batch", 1),
         "global_batch": whole(row, "global_batch"),
         "tp": whole(row, "tp", 1),
         "pp": whole(row, "pp", 1),
-        "vpp": whole(row, "vpp", 1) if row.get("pp") not in ("", "1", "1.0") else 1,
+        "vpp": _chunks(row),
         "cp": whole(row, "cp", 1),
         "ep": whole(row, "ep", 1) if row["arch"] == "moe" else 1,
-        "sequence_parallel": row.get("sequence_parallel", "") != "False",
+        "sequence_parallel": _sequence_parallel(row),
+        "overlap": _overlap(row),
+        "dispatcher": _dispatcher(row),
         "zero_bubble": row.get("variant", "").startswith("ZB"),
     }
     if row.get("cpu_offload") == "yes":

@@ -6,7 +6,12 @@ from dataclasses import dataclass
 
 from simcore.workload import ops
 from simcore.workload.archs.body import Body
-from simcore.workload.graph import Kernel, Op, Saved
+from simcore.workload.graph import Kernel, KernelKind, Op, Saved
+
+#: Fused attention by name: FlashAttention-2 and later, the first, Triton's copy of the first.
+FLASH: dict[str, KernelKind] = {
+    "flash": "attention", "flash1": "attention_v1", "flash_triton": "attention_triton",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,7 +21,9 @@ class AttentionShape:
     ``rotated`` of the ``head_dim`` elements are turned (0: no rotary positions); ``joined``: and
     written beside the others into a new tensor. ``kv_rank`` > 0: k and v come from a latent of
     that width (multi-head latent attention, DeepSeek-V2 2024), q from one of ``q_rank`` if that
-    is not 0.
+    is not 0. ``kernel``: one of ``FLASH``, fused_softmax (scores in
+    memory, Megatron-LM's softmax kernel) or math. ``fused``: rotary positions are one kernel.
+    ``drop_joined``: dropout of the output is part of the residual sum's kernel.
     """
 
     seq: int
@@ -32,8 +39,10 @@ class AttentionShape:
     out_bias: bool
     qk_norm: bool
     norm: str
-    flash: bool
+    kernel: str
+    fused: bool
     drop: bool
+    drop_joined: bool
     softcap: bool
     sinks: bool
     q_rank: int
@@ -46,6 +55,15 @@ class AttentionShape:
     @property
     def kv_dim(self) -> int:
         return self.kv_heads * self.head_dim
+
+
+def rope_fused(name: str, elems: float) -> Op:
+    """Rotary positions in one kernel that reads and writes each element once either way.
+
+    Apex' and Transformer Engine's fused_rope, on which Megatron-LM's apply_rope_fusion rests.
+    """
+    kernel = Kernel(kind="elementwise", low=2 * elems)
+    return Op(name=name, fwd=(kernel,), bwd=(kernel,))
 
 
 def rope(name: str, elems: float, passed: float = 0.0) -> Op:
@@ -83,7 +101,9 @@ def _project(body: Body, s: AttentionShape, reads: str) -> None:
     if s.qk_norm:
         for part, heads in (("q_norm", s.heads), ("k_norm", s.kv_heads)):
             body.norm(part, float(s.seq * heads), s.head_dim, s.norm)
-    if s.rotated:
+    if s.rotated and s.fused:
+        body.add(rope_fused("rope.q", q), rope_fused("rope.k", kv))
+    elif s.rotated:
         share = s.rotated / s.head_dim
         body.add(
             rope("rope.q", q * share, q * (1 - share)),
@@ -102,10 +122,11 @@ def _project_latent(body: Body, s: AttentionShape, reads: str) -> None:
     body.linear("kv_a", rows, s.hidden, s.kv_rank + s.rotated, bias=s.qkv_bias, reads=reads)
     body.norm("kv_a_norm", rows, s.kv_rank, s.norm)
     body.linear("kv_b", rows, s.kv_rank, s.heads * (plain + s.value_dim), reads="kv_a_norm")
+    turned, kept = rows * s.heads * s.rotated, rows * s.heads * plain
     body.add(
         ops.accumulate("qkv.forks", rows * s.hidden),
-        rope("rope.q", rows * s.heads * s.rotated, rows * s.heads * plain),
-        rope("rope.k", rows * s.rotated),
+        rope_fused("rope.q", turned) if s.fused else rope("rope.q", turned, kept),
+        rope_fused("rope.k", rows * s.rotated) if s.fused else rope("rope.k", rows * s.rotated),
         # the key's parts written side by side, the turned one once a head
         ops.copy("kv.expand", rows * s.heads * s.head_dim),
     )
@@ -142,11 +163,17 @@ def attention(body: Body, s: AttentionShape, reads: str, window: int = 0) -> Non
     if s.sinks:
         body.param("sinks", s.heads)
     (_project_latent if s.kv_rank else _project)(body, s, reads)
-    if s.flash:
+    if s.kernel == "fused_softmax":
+        body.add(
+            *ops.attention_fused_softmax(
+                "attention", s.heads, s.seq, s.seq, s.head_dim, drop=s.drop
+            )
+        )
+    elif s.kernel in FLASH:
         body.add(
             ops.sdpa(
                 "attention", 1, s.heads, s.kv_heads, s.seq, s.seq, s.head_dim, causal=True,
-                value_dim=s.value_dim, window=window,
+                value_dim=s.value_dim, window=window, kind=FLASH[s.kernel],
             )
         )  # fmt: skip
         if s.joined:  # q lies head by head, and so does the output
@@ -160,5 +187,5 @@ def attention(body: Body, s: AttentionShape, reads: str, window: int = 0) -> Non
     body.linear(
         "attention.out", s.seq, s.heads * s.value_dim, s.hidden, bias=s.out_bias, reads="context"
     )
-    if s.drop:
+    if s.drop and not s.drop_joined:
         body.add(ops.dropout("attention.dropout", float(s.seq * s.hidden)))

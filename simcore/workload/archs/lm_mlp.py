@@ -15,7 +15,10 @@ GATED = ("swiglu", "geglu", "geglu_new", "swiglu_clamped")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MlpShape:
-    """Widths of a dense feed-forward layer; ``fused``: gate and up are one product."""
+    """Widths of a dense feed-forward layer; ``fused``: gate and up are one product.
+
+    ``fused_pointwise``: activation and product of a gated layer are one kernel.
+    """
 
     seq: int
     hidden: int
@@ -23,6 +26,7 @@ class MlpShape:
     kind: str
     bias: bool
     fused: bool = False
+    fused_pointwise: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,15 +34,18 @@ class ExpertsShape:
     """``experts`` gated layers of width ``ffn``, ``top_k`` of them a token.
 
     ``shared_ffn``: width of the layer that every token passes; ``shared_gate``: weighed by a
-    sigmoid of its own. ``bias``: of router and experts.
+    sigmoid of its own. ``bias``: of router and experts. ``local``: how many of the experts this
+    rank holds; ``routed_share``: of the tokens, those that it routes.
     """
 
     experts: int
+    local: int
     top_k: int
     ffn: int
     shared_ffn: int
     shared_gate: bool
     bias: bool
+    routed_share: float = 1.0
 
 
 def gelu_new(elems: float) -> Op:
@@ -70,8 +77,16 @@ def plain_activation(kind: str, elems: float) -> Op:
     return ops.activation("gelu", elems)
 
 
-def gate_product(kind: str, elems: float) -> tuple[Op, ...]:
-    """``act(gate) * up`` over ``elems`` elements; keeps gate, up and the activated gate."""
+def gate_product(kind: str, elems: float, fused: bool = False) -> tuple[Op, ...]:
+    """``act(gate) * up`` over ``elems`` elements; keeps gate, up and the activated gate.
+
+    ``fused``: one kernel forward (3 elements moved) and one backward (5) that computes the
+    activation anew, so that gate and up alone are kept (Megatron-LM, fused_bias_swiglu).
+    """
+    if fused:
+        fwd = Kernel(kind="elementwise", low=3 * elems)
+        bwd = Kernel(kind="elementwise", low=5 * elems)
+        return (Op(name="product", fwd=(fwd,), bwd=(bwd,), saved=Saved(low=2 * elems)),)
     if kind == "swiglu_clamped":
         # both clamped, gate * sigmoid(alpha * gate), (up + 1) * that: gpt-oss in tensor operations
         fwd = Kernel(kind="elementwise", low=17 * elems, launches=7.0)
@@ -94,7 +109,7 @@ def dense(body: Body, s: MlpShape, reads: str, prefix: str = "") -> None:
             body.linear(f"{prefix}gate", s.seq, s.hidden, s.ffn, bias=s.bias, reads=reads)
             body.linear(f"{prefix}up", s.seq, s.hidden, s.ffn, bias=s.bias, reads=reads)
             body.add(ops.accumulate(f"{prefix}mlp.inputs", float(s.seq * s.hidden)))
-        body.add(*gate_product(s.kind, inner))
+        body.add(*gate_product(s.kind, inner, s.fused_pointwise))
     else:
         body.linear(f"{prefix}up", s.seq, s.hidden, s.ffn, bias=s.bias, reads=reads)
         body.add(plain_activation(s.kind, inner))
@@ -103,34 +118,36 @@ def dense(body: Body, s: MlpShape, reads: str, prefix: str = "") -> None:
 
 def experts(body: Body, s: MlpShape, e: ExpertsShape, reads: str) -> None:
     """A mixture: router, dispatch, two grouped products, combination; balanced, none dropped."""
-    tokens, rows = float(s.seq), float(s.seq * e.top_k)
+    tokens = float(s.seq) * e.routed_share
+    rows = tokens * e.top_k
     trained = body.trains
     body.linear("router", tokens, s.hidden, e.experts, bias=e.bias, reads=reads)
     first = ops.grouped_linear(
-        "experts.gate_up", rows, s.hidden, 2 * e.ffn, e.experts, weight_grad=trained
+        "experts.gate_up", rows, s.hidden, 2 * e.ffn, e.local, weight_grad=trained
     )
-    second = ops.grouped_linear(
-        "experts.down", rows, e.ffn, s.hidden, e.experts, weight_grad=trained
-    )
+    second = ops.grouped_linear("experts.down", rows, e.ffn, s.hidden, e.local, weight_grad=trained)
     body.add(
         ops.route("route", tokens, e.experts, e.top_k),
         ops.dispatch("dispatch", tokens, s.hidden, e.top_k, e.experts),
         first,
-        *gate_product(s.kind, rows * e.ffn),
+        *gate_product(s.kind, rows * e.ffn, s.fused_pointwise),
         second,
         ops.combine("combine", tokens, s.hidden, e.top_k),
         ops.accumulate("experts.forks", tokens * s.hidden),
     )
-    body.stacked("experts.gate_up", e.experts * 2 * e.ffn * s.hidden)
+    body.stacked("experts.gate_up", e.local * 2 * e.ffn * s.hidden)
     if e.bias:
-        body.param("experts.gate_up.bias", e.experts * 2 * e.ffn)
-    body.stacked("experts.down", e.experts * e.ffn * s.hidden)
+        body.param("experts.gate_up.bias", e.local * 2 * e.ffn)
+    body.stacked("experts.down", e.local * e.ffn * s.hidden)
     if e.bias:
-        body.param("experts.down.bias", e.experts * s.hidden)
+        body.param("experts.down.bias", e.local * s.hidden)
     if e.shared_ffn:
-        shape = MlpShape(seq=s.seq, hidden=s.hidden, ffn=e.shared_ffn, kind=s.kind, bias=False)
+        shape = MlpShape(
+            seq=s.seq, hidden=s.hidden, ffn=e.shared_ffn, kind=s.kind, bias=False,
+            fused=s.fused, fused_pointwise=s.fused_pointwise,
+        )  # fmt: skip
         dense(body, shape, reads, "shared.")
-        width = tokens * s.hidden
+        tokens, width = float(s.seq), float(s.seq * s.hidden)
         if e.shared_gate:
             body.linear("shared_gate", tokens, s.hidden, 1, reads=reads)
             body.add(

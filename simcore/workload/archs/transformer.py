@@ -16,7 +16,7 @@ from simcore.workload.archs.body import (
     check_targets,
     frozen_parts,
 )
-from simcore.workload.archs.lm_attention import AttentionShape, attention
+from simcore.workload.archs.lm_attention import FLASH, AttentionShape, attention
 from simcore.workload.archs.lm_mlp import GATED, PLAIN, ExpertsShape, MlpShape, dense, experts
 from simcore.workload.graph import Kernel, Op, Saved, Workload
 
@@ -25,7 +25,7 @@ _CHOICES = {
     "norm": ("layernorm", "rmsnorm", "rmsnorm_eager", "rmsnorm_gemma"),
     "mlp": (*PLAIN, *GATED),
     "positions": ("learned", "rope", "alibi", "none"),
-    "attention": ("flash", "math"),
+    "attention": (*FLASH, "fused_softmax", "math"),
     "residual": ("serial", "parallel", "parallel_one_norm", "sandwich"),
 }
 
@@ -53,7 +53,7 @@ def _mlp(body: Body, m: _Model, routed: bool, reads: str) -> None:
         experts(body, m.mlp, m.experts, reads)
     else:
         dense(body, m.mlp, reads)
-    if m.drop:
+    if m.drop and (m.residual != "serial" or not m.mlp.fused_pointwise):
         body.add(ops.dropout("mlp.dropout", m.elems))
 
 
@@ -81,18 +81,21 @@ def _layer(m: _Model, windowed: bool, routed: bool) -> Body:
     attention(body, m.attention, "norm1", window)
     if m.residual == "sandwich":
         norm("attention.norm")
+    joined = m.drop and m.mlp.fused_pointwise
     body.add(
-        ops.binary("attention.residual", elems, grads=0, high=True),
+        *((ops.dropout_add("attention.residual", elems),) if joined else
+          (ops.binary("attention.residual", elems, grads=0, high=True),)),
         ops.accumulate("attention.fork", elems, high=True),
-    )
+    )  # fmt: skip
     norm("norm2")
     _mlp(body, m, routed, "norm2")
     if m.residual == "sandwich":
         norm("mlp.norm")
     body.add(
-        ops.binary("mlp.residual", elems, grads=0, high=True),
+        *((ops.dropout_add("mlp.residual", elems),) if joined else
+          (ops.binary("mlp.residual", elems, grads=0, high=True),)),
         ops.accumulate("mlp.fork", elems, high=True),
-    )
+    )  # fmt: skip
     return body
 
 
@@ -195,6 +198,7 @@ def build(
     fused_gate_up: bool = False,
     tied: bool = True,
     attention: str = "flash",
+    fused_pointwise: bool = False,
     dropout: float = 0.0,
     residual: str = "serial",
     rotary_share: float = 1.0,
@@ -222,6 +226,8 @@ def build(
     shared_gate: bool = False,
     expert_bias: bool = False,
     expert_pattern: str = "",
+    local_experts: int = 0,
+    routed_share: float = 1.0,
     next_tokens: int = 0,
     lora_rank: int = 0,
     lora_targets: str = "",
@@ -234,6 +240,12 @@ def build(
     ``expert_ffn`` = ffn. ``mlp="gelu"`` is one fused kernel, ``gelu_new`` eight. Missing biases
     are as ``bias``. ``window_pattern``: ``w`` a layer that sees ``window`` tokens, ``f`` one that
     sees all; ``expert_pattern``: ``e`` experts, ``d`` dense; both repeat over the layers.
+    ``local_experts``: experts that this rank holds (0: all); ``routed_share``: of the tokens,
+    those that it routes and computes.
+    ``attention``: flash, flash1 and flash_triton (before FlashAttention-2), fused_softmax (scores
+    in memory, Megatron-LM's kernel) or math (tensor operations). ``fused_pointwise``: rotary
+    positions, gated activations, and bias, dropout and residual sum are one kernel each
+    (Megatron-LM, Transformer Engine, or a compiler); without, tensor operations.
     ``kv_rank`` > 0: latent attention, of whose ``head_dim`` ``rope_dim`` elements are turned.
     ``next_tokens``: multi-token prediction modules after the last layer. ``lora_rank`` > 0: the
     base is frozen, in the format ``quantised_base``, and only adapters on ``lora_targets`` (a
@@ -271,16 +283,19 @@ def build(
             head_dim=head_dim, value_dim=value_dim or head_dim, rotated=rotated,
             joined=rotary_joined,
             fused_qkv=fused_qkv, qkv_bias=biased(qkv_bias), out_bias=biased(out_bias),
-            qk_norm=qk_norm, norm=norm, flash=attention == "flash", drop=dropout > 0,
+            qk_norm=qk_norm, norm=norm, kernel=attention, fused=fused_pointwise, drop=dropout > 0,
+            drop_joined=fused_pointwise and residual == "serial",
             softcap=attention_softcap, sinks=sinks, q_rank=q_rank, kv_rank=kv_rank,
         ),
         mlp=MlpShape(
             seq=seq_len, hidden=hidden, ffn=ffn or 4 * hidden, kind=mlp, bias=biased(mlp_bias),
-            fused=fused_gate_up,
+            fused=fused_gate_up, fused_pointwise=fused_pointwise,
         ),
         experts=ExpertsShape(
-            experts=experts, top_k=top_k, ffn=expert_ffn or ffn or 4 * hidden,
+            experts=experts, local=local_experts or experts, top_k=top_k,
+            ffn=expert_ffn or ffn or 4 * hidden,
             shared_ffn=shared_ffn, shared_gate=shared_gate, bias=expert_bias,
+            routed_share=routed_share,
         ),
         residual=residual, norm=norm, window=window, drop=dropout > 0,
         adapters=adapters(lora_rank, lora_targets, quantised_base),

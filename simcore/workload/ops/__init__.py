@@ -4,7 +4,7 @@ DRAM traffic is that of unfused eager kernels: every input read once, every outp
 ``high=True`` puts an op's elements in the class that autocast keeps in fp32.
 """
 
-from simcore.workload.ops.attention import attention_eager, sdpa
+from simcore.workload.ops.attention import attention_eager, attention_fused_softmax, sdpa
 from simcore.workload.ops.gemm import bmm, conv2d, linear
 from simcore.workload.ops.lookup import add_positions, cross_entropy, embedding, lm_loss, loss_seed
 from simcore.workload.ops.moe import combine, dispatch, grouped_linear, route
@@ -15,6 +15,7 @@ from simcore.workload.ops.pointwise import (
     binary,
     copy,
     dropout,
+    dropout_add,
     grad_only,
     keep,
     pool2d,
@@ -27,6 +28,7 @@ __all__ = [
     "activation",
     "add_positions",
     "attention_eager",
+    "attention_fused_softmax",
     "batch_norm",
     "binary",
     "bmm",
@@ -36,6 +38,7 @@ __all__ = [
     "cross_entropy",
     "dispatch",
     "dropout",
+    "dropout_add",
     "embedding",
     "grad_only",
     "group_norm",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from simcore.workload.graph import Affine, Kernel, Op, Saved
+from simcore.workload.graph import Affine, Kernel, KernelKind, Op, Saved
 from simcore.workload.ops.gemm import bmm
 from simcore.workload.ops.norm import softmax
 from simcore.workload.ops.pointwise import binary, copy, dropout, scale
@@ -23,13 +23,14 @@ def sdpa(
     save_qkv: bool = True,
     value_dim: int = 0,
     window: int = 0,
+    kind: KernelKind = "attention",
 ) -> Op:
     """Flash attention over ``batch`` sequences a sample (Dao 2022).
 
     Forward 4·Sq·Skv·d FLOP a head, backward 2.5 times that (five products for two); a causal
     mask halves both, a causal ``window`` leaves the pairs within it. ``value_dim``: width of v
     and of the output where it is not q's. Saves q, k, v, the output and one fp32 log-sum-exp a
-    query row.
+    query row. ``kind``: ``attention``, or the slower kernels before FlashAttention-2.
     """
     value_dim = value_dim or head_dim
     seen = 0.5 if causal else 1.0
@@ -44,8 +45,8 @@ def sdpa(
         "m": Affine(seq_q), "n": Affine(head_dim), "k": Affine(seq_kv),
         "groups": Affine(0, batch * heads),
     }  # fmt: skip
-    fwd = Kernel(kind="attention", flop=flop, low=2 * q + kv, **geometry)
-    bwd = Kernel(kind="attention", flop=2.5 * flop, low=4 * q + 2 * kv, launches=3.0, **geometry)
+    fwd = Kernel(kind=kind, flop=flop, low=2 * q + kv, **geometry)
+    bwd = Kernel(kind=kind, flop=2.5 * flop, low=4 * q + 2 * kv, launches=3.0, **geometry)
     saved = Saved(low=out + (qs + kv) * save_qkv, raw_bytes=4.0 * batch * heads * seq_q)
     return Op(name=name, fwd=(fwd,), bwd=(bwd,), saved=saved)
 
@@ -85,4 +86,29 @@ def attention_eager(
         parts.append(dropout(f"{name}.dropout", scores, high=True))
     parts.append(bmm(f"{name}.context", heads, seq_q, value_dim, seq_kv, save_left=drop))
     parts.append(copy(f"{name}.merge", float(heads) * seq_q * value_dim))
+    return tuple(parts)
+
+
+def attention_fused_softmax(
+    name: str, heads: int, seq_q: int, seq_kv: int, head_dim: int, *, drop: bool = False
+) -> tuple[Op, ...]:
+    """Attention as Megatron-LM ran it before flash kernels, for one sequence a sample.
+
+    The scores' product reads q and k as strided views and scales in its epilogue; one kernel
+    scales, masks and normalises (Megatron-LM, fused_kernels/scaled_upper_triang_masked_softmax);
+    then dropout, the product with v, and one copy to token order. Keeps q, k, v, the
+    probabilities and, with dropout, its mask and output: Korthikanti et al. 2022, section 4.1.
+    """
+    scores = float(heads) * seq_q * seq_kv
+    fused = Op(
+        name=f"{name}.softmax",
+        fwd=(Kernel(kind="softmax", low=2 * scores),),
+        bwd=(Kernel(kind="softmax", low=3 * scores),),
+        saved=Saved(low=scores),
+    )
+    parts = [bmm(f"{name}.scores", heads, seq_q, seq_kv, head_dim), fused]
+    if drop:
+        parts.append(dropout(f"{name}.scores_dropout", scores))
+    parts.append(bmm(f"{name}.context", heads, seq_q, head_dim, seq_kv, save_left=drop))
+    parts.append(copy(f"{name}.merge", float(heads) * seq_q * head_dim))
     return tuple(parts)

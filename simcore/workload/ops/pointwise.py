@@ -67,6 +67,17 @@ def dropout(name: str, elems: float, *, high: bool = False) -> Op:
     return Op(name=name, fwd=(fwd,), bwd=(fwd,), saved=Saved(raw_bytes=elems))
 
 
+def dropout_add(name: str, elems: float) -> Op:
+    """Bias, dropout and residual sum in one kernel: reads two, writes one and the mask.
+
+    Backward passes the gradient on to the residual and masks it for the branch.
+    Megatron-LM, fused_bias_dropout.
+    """
+    fwd = Kernel(kind="elementwise", raw_bytes=elems, low=elems, high=2 * elems)
+    bwd = Kernel(kind="elementwise", raw_bytes=elems, low=2 * elems)
+    return Op(name=name, fwd=(fwd,), bwd=(bwd,), saved=Saved(raw_bytes=elems))
+
+
 def pool2d(name: str, in_elems: float, out_elems: float, *, indices: bool, save_input: bool) -> Op:
     """Max pooling (``indices``: int64 an output) or average pooling."""
     index_bytes = 8.0 * out_elems * indices

@@ -1,0 +1,29 @@
+"""The slowest of equal devices: what a synchronous step waits for."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from statistics import NormalDist
+
+
+@lru_cache(maxsize=4096)
+def expected_maximum(n: int) -> float:
+    """Expected largest of ``n`` independent standard normal values.
+
+        z((n - 0.375) / (n + 0.25)),  z the inverse of the normal distribution
+
+    Blom 1958, within 0.5 % of the exact order statistic for n above 4; 0 for one device.
+    """
+    if n <= 1:
+        return 0.0
+    return NormalDist().inv_cdf((n - 0.375) / (n + 0.25))
+
+
+def slowest_rate_frac(n: int, sd_frac: float) -> float:
+    """Rate of the slowest of ``n`` devices over that of the average one, in (0, 1].
+
+        1 / (1 + sd · E[max of n])
+
+    ``sd_frac`` is the standard deviation of the devices' times over their mean.
+    """
+    return 1.0 / (1.0 + sd_frac * expected_maximum(n))

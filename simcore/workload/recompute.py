@@ -1,0 +1,125 @@
+"""Recompute of parts of a layer: their forward runs again in backward, and keeps nothing between.
+
+Full recompute (a whole layer from its input) is the engine's own; what is here rewrites a model so
+that time and memory follow without more ado.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from simcore.base.errors import UnknownName
+from simcore.workload.graph import NOTHING, Block, Op, Saved, Workload
+
+_NORMS = ("norm", "norm1", "norm2", "mlp.norm")
+_MLP = ("gate", "up", "gate_up", "down", "product", "gelu", "silu", "activation")
+_LATENT = ("q_b", "kv_b", "rope.q", "rope.k", "kv.expand", "q_a_norm", "kv_a_norm")
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """Which ops of a layer run again. ``output_kept``: what follows still keeps their result."""
+
+    picks: Callable[[Op], bool]
+    output_kept: bool
+    meaning: str
+
+
+def _core_attention(op: Op) -> bool:
+    first, _, rest = op.name.partition(".")
+    return first == "attention" and rest in ("", "scores", "scale", "mask", "softmax",
+                                             "scores_dropout", "context")  # fmt: skip
+
+
+#: Names as Megatron-Core's --recompute-modules has them.
+MODULES: dict[str, Module] = {
+    "core_attn": Module(_core_attention, True, "scores, softmax, dropout and their product with v "
+                        "(Korthikanti et al. 2022, selective recompute)"),
+    "layernorm": Module(lambda op: op.name in _NORMS, False, "norms before attention and MLP"),
+    "mlp": Module(lambda op: op.name in _MLP, True, "dense feed-forward layers"),
+    "moe_act": Module(lambda op: op.name == "product", False, "activation of experts"),
+    "moe": Module(lambda op: op.name.startswith(("experts.", "dispatch", "combine"))
+                  or op.name == "product", True, "experts with dispatch and combination"),
+    "mla_up_proj": Module(lambda op: op.name in _LATENT, False,
+                          "products that spread latent attention's q, k and v"),
+    "operators": Module(lambda op: False, False, "all but attention and every second product "
+                        "(torchtitan's selective activation checkpointing by operator)"),
+}  # fmt: skip
+
+
+#: What Megatron-LM's --recompute-granularity selective runs again.
+DEFAULT_MODULES = "core_attn"
+
+
+def modules_named(text: str) -> tuple[str, ...]:
+    """Modules of a list such as ``core_attn`` or ``layernorm+moe_act``. Raises UnknownName."""
+    words = [w.strip() for w in text.replace("+", ",").split(",") if w.strip()]
+    for word in words:
+        if word not in MODULES:
+            raise UnknownName("recompute module", word, list(MODULES))
+    return tuple(dict.fromkeys(words))
+
+
+@lru_cache(maxsize=256)
+def recomputed(workload: Workload, modules: tuple[str, ...]) -> Workload:
+    """The model with ``modules`` of every repeated layer recomputed in backward."""
+    if not modules:
+        return workload
+    return workload.replace(
+        blocks=tuple(_block(b, modules) if b.recomputable else b for b in workload.blocks)
+    )
+
+
+def _block(block: Block, modules: tuple[str, ...]) -> Block:
+    for name in modules:
+        ops = _by_operator(block) if name == "operators" else _by_module(block, MODULES[name])
+        block = replace(block, ops=ops)
+    return block
+
+
+def _again(op: Op, saved: Saved) -> Op:
+    return replace(op, bwd=(*op.fwd, *op.bwd), saved=saved)
+
+
+def _by_module(block: Block, module: Module) -> tuple[Op, ...]:
+    ops: list[Op] = []
+    inside = False
+    for op in block.ops:
+        if module.picks(op):
+            ops.append(_again(op, _from_outside(op) if inside else op.saved))
+            inside = True
+            continue
+        discarded = inside and not module.output_kept and op.saved != NOTHING
+        ops.append(replace(op, saved=NOTHING) if discarded else op)
+        inside = False
+    return tuple(ops)
+
+
+def _from_outside(op: Op) -> Saved:
+    """Of an op whose first input is computed again, what it keeps of others: v, of attention."""
+    if not op.name.endswith("context"):
+        return NOTHING
+    kernel = op.fwd[0]
+    columns, depth = kernel.n.fixed, kernel.k.fixed
+    return Saved(low=kernel.groups.per_sample * columns * depth)
+
+
+def _by_operator(block: Block) -> tuple[Op, ...]:
+    """Matrix products keep their result, but every second runs again; attention is left alone."""
+    ops: list[Op] = []
+    products = 0
+    for op in block.ops:
+        kinds = {k.kind for k in op.fwd}
+        if kinds & {"attention", "attention_v1", "attention_triton"} or not op.fwd:
+            ops.append(op)
+        elif "gemm" in kinds:
+            products += 1
+            kernel = op.fwd[0]
+            result = kernel.m.per_sample * kernel.n.fixed
+            kept = NOTHING if products % 2 == 0 else Saved(low=result)
+            ops.append(_again(op, NOTHING) if products % 2 == 0 else replace(op, saved=kept))
+        else:
+            ops.append(_again(op, NOTHING))
+    return tuple(ops)

@@ -1,0 +1,82 @@
+"""Selective recompute against the papers' counts."""
+
+import pytest
+
+from simcore.base.errors import UnknownName
+from simcore.strategy.precision import PRECISIONS
+from simcore.workload.archs import ARCHS, load
+from simcore.workload.recompute import MODULES, modules_named, recomputed
+
+load("transformer")
+SEQ, HIDDEN, HEADS = 1024, 2304, 24
+
+
+def model(**changes):
+    shape = {
+        "layers": 3, "hidden": HIDDEN, "heads": HEADS, "ffn": 4 * HIDDEN, "vocab": 32000,
+        "seq_len": SEQ, "dropout": 0.1, "attention": "fused_softmax", "fused_pointwise": True,
+    }  # fmt: skip
+    return ARCHS["transformer"](name="x", **{**shape, **changes})
+
+
+def layer(workload):
+    return next(b for b in workload.blocks if b.recomputable)
+
+
+def kept_bytes(workload):
+    p, saved = PRECISIONS["fp16"], layer(workload).saved
+    return saved.low * p.low_bytes + saved.high * p.high_bytes + saved.raw_bytes
+
+
+def flop(workload, *, backward):
+    return sum(k.flop for op in layer(workload).ops for k in (op.bwd if backward else op.fwd))
+
+
+@pytest.mark.parametrize("attention", ["fused_softmax", "math"])
+def test_core_attention_leaves_34_sbh(attention):
+    """Korthikanti et al. 2022: sb (34 h + 5 a s) without, 34 sbh with selective recompute."""
+    whole = model() if attention == "fused_softmax" else model(attention="math", dropout=0.0)
+    less = recomputed(whole, ("core_attn",))
+    scores = HEADS * SEQ * SEQ
+    dropped = 5 if attention == "fused_softmax" else 2  # without dropout: the probabilities
+    assert kept_bytes(whole) - kept_bytes(less) == pytest.approx(dropped * scores, rel=1e-6)
+    if attention == "fused_softmax":
+        assert kept_bytes(less) == pytest.approx(34 * SEQ * HIDDEN, rel=0.01)
+
+
+def test_core_attention_costs_its_two_products_again():
+    """4 b s^2 h FLOP a layer: Korthikanti et al. 2022, appendix A."""
+    whole = model()
+    again = flop(recomputed(whole, ("core_attn",)), backward=True) - flop(whole, backward=True)
+    assert again == pytest.approx(4 * SEQ * SEQ * HIDDEN)
+    assert recomputed(whole, ("core_attn",)).forward_flop == whole.forward_flop
+
+
+def test_a_norm_computed_again_is_not_kept_for_the_product_behind():
+    whole = model()
+    less = recomputed(whole, ("layernorm",))
+    # two norms' outputs of s h elements in 16 bit: the inputs of qkv and up
+    assert kept_bytes(whole) - kept_bytes(less) == pytest.approx(2 * 2 * SEQ * HIDDEN)
+
+
+def test_operators_run_half_of_the_products_again():
+    whole = model(attention="flash", norm="rmsnorm", mlp="swiglu", bias=False, dropout=0.0)
+    again = recomputed(whole, ("operators",))
+    products = [op.fwd[0].flop for op in layer(whole).ops if op.fwd and op.fwd[0].kind == "gemm"]
+    more = flop(again, backward=True) - flop(whole, backward=True)
+    assert more == pytest.approx(sum(products[1::2]))
+    assert kept_bytes(again) < kept_bytes(whole)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_no_module_keeps_more_or_works_less(name):
+    whole = model()
+    less = recomputed(whole, (name,))
+    assert flop(less, backward=False) == flop(whole, backward=False)
+    assert flop(less, backward=True) >= flop(whole, backward=True)
+    assert recomputed(whole, ()) is whole
+
+
+def test_unknown_module_is_told():
+    with pytest.raises(UnknownName, match="core_attn"):
+        modules_named("core_atn")
