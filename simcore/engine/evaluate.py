@@ -104,7 +104,7 @@ def _evaluate(job: Job, points: Points, keep_timeline: bool) -> Steps:
     table = kernel_table(job.workload, job.strategy.precision)
     blocking, period, restart = _loading(job, points)
     priced = price(program, job.workload, job.strategy, table, job.classes, points, blocking)
-    timeline = schedule(program.graph, priced.duration_s)
+    timeline = schedule(program.graph, priced.duration_s, starts=keep_timeline)
     makespan = timeline.makespan_s
     terms = _terms(program, priced.duration_s)
     return Steps(

@@ -86,7 +86,7 @@ def steps_of(request: Request, points: Points, *, keep_timeline: bool = False) -
     if request.placed is None:
         return evaluate(job, points, keep_timeline=keep_timeline)
     stages = tuple(replace(job, workload=stage.workload) for stage in request.placed.stages)
-    return evaluate_layout(stages, request.placed, points)
+    return evaluate_layout(stages, request.placed, points, keep_timeline=keep_timeline)
 
 
 def _class_key(group: NodeGroup) -> tuple[str, str, int]:
@@ -222,7 +222,7 @@ def predict(request: Request, *, keep_timeline: bool = False) -> Prediction:
     job = job_of(request)
     base = _values(request, cluster)
     points, knobs, samples = _columns(request, base)
-    steps = steps_of(request, points, keep_timeline=True)
+    steps = steps_of(request, points, keep_timeline=keep_timeline)
     step = steps.step_s
     interval = _interval(step, samples, request.profile)
 

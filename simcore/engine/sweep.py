@@ -6,11 +6,14 @@ one configuration axis; ``plan.sweep`` deals a whole space out to such axes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from simcore.base.arrays import NDArray
+from simcore.engine.convex import at_counts
+from simcore.engine.layout import in_flight
 from simcore.engine.points import Knob, Points
 from simcore.engine.predict import Request, memory_over, point_values, steps_of
 from simcore.hardware.cluster import ClusterSpec
@@ -20,15 +23,41 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Axis:
-    """Points of one form: ``cluster`` indexes ``clusters``, which are of one kind; arrays [C]."""
+    """Points of one form on clusters of one kind.
+
+    A row is a cluster and a micro-batch [R]; a point is a row and a number of micro-steps [C].
+    """
 
     clusters: tuple[ClusterSpec, ...]
-    cluster: NDArray[np.intp]
-    micro_batch: Array
+    row_cluster: NDArray[np.intp]
+    row_micro_batch: Array
+    row: NDArray[np.intp]
     grad_accum: Array
 
     def __len__(self) -> int:
-        return len(self.cluster)
+        return len(self.row)
+
+    @property
+    def cluster(self) -> NDArray[np.intp]:
+        """Index of each point's cluster [C]."""
+        return self.row_cluster[self.row]
+
+    @property
+    def micro_batch(self) -> Array:
+        """Samples a rank and micro-step of each point [C]."""
+        return self.row_micro_batch[self.row]
+
+    def piece(self, part: slice) -> Axis:
+        """A stretch of the points, with the rows that they need."""
+        row = self.row[part]
+        first, last = (int(row.min()), int(row.max()) + 1) if len(row) else (0, 0)
+        return replace(
+            self,
+            row_cluster=self.row_cluster[first:last],
+            row_micro_batch=self.row_micro_batch[first:last],
+            row=row - first,
+            grad_accum=self.grad_accum[part],
+        )
 
 
 @dataclass(frozen=True)
@@ -61,34 +90,81 @@ def cluster_kind(cluster: ClusterSpec) -> tuple[object, ...]:
 BUSY_TERMS = ("forward", "backward", "frozen", "accumulation", "optimizer", "ema")
 
 
-def evaluate_axis(request: Request, axis: Axis, *, twice: Knob | None = None) -> Outcome:
+def evaluate_axis(
+    request: Request,
+    axis: Axis,
+    *,
+    twice: Knob | None = None,
+    wires: Sequence[Mapping[str, float]] | None = None,
+) -> Outcome:
     """Step time and memory of every point; ``request`` says the form, on any of the clusters.
 
     Equal to ``predict`` of each point. Cost grows with the points, not with devices. ``twice``
-    asks for the step with twice of one resource too.
+    asks for the step with twice of one resource too; ``wires``: ``point_values`` of the clusters
+    where they are known already.
     """
-    n = len(axis)
-    wires = [
-        point_values(c, request.profile, request.workload.name, 1.0, 1.0) for c in axis.clusters
-    ]
-    values: dict[str, Array] = {
-        key: np.array([w[key] for w in wires])[axis.cluster] for key in wires[0]
-    }
-    values["micro_batch"], values["grad_accum"] = axis.micro_batch, axis.grad_accum
-    stages = memory_over(
-        request, axis.micro_batch, axis.grad_accum, values["n_ranks"], values["n_nodes"]
+    if wires is None:
+        name = request.workload.name
+        wires = [point_values(c, request.profile, name, 1.0, 1.0) for c in axis.clusters]
+    table = {key: np.array([w[key] for w in wires]) for key in wires[0]}
+    row = axis.row
+
+    def values(rows: NDArray[np.intp], counts: Array) -> dict[str, Array]:
+        found = {key: column[axis.row_cluster[rows]] for key, column in table.items()}
+        return {**found, "micro_batch": axis.row_micro_batch[rows], "grad_accum": counts}
+
+    def steps(rows: NDArray[np.intp], counts: Array) -> Array:
+        return _steps(request, values(rows, counts), len(rows), twice)
+
+    # An epoch's restart is shared by its steps, whose number is not convex in accumulation.
+    many = len(row) >= _WORTH * len(axis.row_cluster) and request.loading is None
+    step, busy, faster = (
+        at_counts(steps, row, axis.grad_accum) if many else steps(row, axis.grad_accum)
     )
+    return Outcome(
+        step_time_s=step,
+        memory_bytes=_memory(request, values, row, axis.grad_accum),
+        capacity_bytes=float(min(g.gpu.usable_memory_bytes for g in request.cluster.groups)),
+        busy_frac=np.minimum(1.0, busy / step),
+        faster_s=faster,
+    )
+
+
+#: Points a row from which on evaluating few of them pays.
+_WORTH = 6
+
+
+def _steps(request: Request, values: dict[str, Array], n: int, twice: Knob | None) -> Array:
+    """Step, compute and step with twice of a resource, [3, n] in seconds."""
     size = n
     if twice is not None:
         size = 2 * n
         values = {key: np.concatenate([v, v]) for key, v in values.items()}
         values[twice] = values.get(twice, np.ones(size)) * np.repeat([1.0, 2.0], n)
-    steps = steps_of(request, Points.of(values, size))
-    busy = sum((v for k, v in steps.terms_s.items() if k in BUSY_TERMS), np.zeros(size))
-    return Outcome(
-        step_time_s=steps.step_s[:n],
-        memory_bytes=np.max([m.device for m in stages], axis=0),
-        capacity_bytes=float(min(g.gpu.usable_memory_bytes for g in request.cluster.groups)),
-        busy_frac=np.minimum(1.0, busy[:n] / steps.step_s[:n]),
-        faster_s=steps.step_s[-n:],
+    found = steps_of(request, Points.of(values, size))
+    busy = sum((v for k, v in found.terms_s.items() if k in BUSY_TERMS), np.zeros(size))
+    return np.stack([found.step_s[:n], busy[:n], found.step_s[-n:]])
+
+
+def _memory(
+    request: Request,
+    values: Callable[[NDArray[np.intp], Array], dict[str, Array]],
+    row: NDArray[np.intp],
+    counts: Array,
+) -> Array:
+    """Peak memory of every point: accumulation matters up to what a stage has in flight."""
+    layout = request.placed.layout if request.placed else None
+    most = max(2.0, float(in_flight(layout, 0, np.array(np.inf))) if layout else 2.0)
+    cap = int(np.ceil(most))
+    key = row * cap + np.minimum(counts, cap).astype(np.intp) - 1
+    asked = np.zeros((int(row.max()) + 1) * cap, dtype=bool)
+    asked[key] = True
+    rows, times = np.divmod(np.flatnonzero(asked), cap)
+    found = values(rows, times + 1.0)
+    stages = memory_over(
+        request, found["micro_batch"], found["grad_accum"], found["n_ranks"], found["n_nodes"]
     )
+    peak: Array = np.max([m.device for m in stages], axis=0)
+    found_at: NDArray[np.intp] = (np.cumsum(asked) - 1)[key]
+    out: Array = peak[found_at]
+    return out

@@ -37,11 +37,11 @@ class Timeline:
         return result
 
 
-def schedule(graph: StepGraph, duration_s: Array) -> Timeline:
-    """Schedule ``graph`` with task durations [T, C]."""
+def schedule(graph: StepGraph, duration_s: Array, *, starts: bool = True) -> Timeline:
+    """Schedule ``graph`` with task durations [T, C]; ``starts``: whether anyone asks for them."""
     n_tasks, n_configs = duration_s.shape
     finish = np.zeros((n_tasks + 1, n_configs))  # the last row is "no task": 0
-    start = np.empty((n_tasks, n_configs))
+    start = np.empty((n_tasks if starts else 0, n_configs))
     free = np.zeros((len(graph.streams), n_configs))
     for run in graph.runs:
         tasks = run.tasks
@@ -54,13 +54,16 @@ def schedule(graph: StepGraph, duration_s: Array) -> Timeline:
             end = begin + duration_s[task]
             if run.bounds is not None:
                 end = np.maximum(end, _latest(finish, run.bounds)[0])
-            start[task], finish[task], free[run.stream] = begin, end, end
+            if starts:
+                start[task] = begin  # before its stream's ``free``, which it may be a view of
+            finish[task] = free[run.stream] = end
             continue
         elapsed = _running(np.add, duration_s[tasks])
         if run.deps is None and run.bounds is None:
             ends = elapsed + last
-            start[tasks[0]] = last
-            start[tasks[1:]] = ends[:-1]
+            if starts:
+                start[tasks[0]] = last
+                start[tasks[1:]] = ends[:-1]
         else:
             slack = np.full_like(elapsed, -np.inf)
             ready = None
@@ -73,11 +76,12 @@ def schedule(graph: StepGraph, duration_s: Array) -> Timeline:
             np.maximum(slack[0], last, out=slack[0])
             _running(np.maximum, slack)
             ends = elapsed + slack
-            begins = np.empty_like(ends)
-            begins[0], begins[1:] = last, ends[:-1]
-            if ready is not None:
-                np.maximum(begins, ready, out=begins)
-            start[tasks] = begins
+            if starts:
+                begins = np.empty_like(ends)
+                begins[0], begins[1:] = last, ends[:-1]
+                if ready is not None:
+                    np.maximum(begins, ready, out=begins)
+                start[tasks] = begins
         finish[tasks] = ends
         free[run.stream] = ends[-1]
     return Timeline(graph, start, finish[:-1])

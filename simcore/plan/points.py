@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from simcore.base.arrays import NDArray
 from simcore.base.errors import InvalidConfig, SimcoreError
 from simcore.engine.placement import layout_of
 from simcore.engine.points import Knob
-from simcore.engine.predict import Request
+from simcore.engine.predict import Request, point_values
 from simcore.engine.request import make_request
 from simcore.engine.sweep import Axis, evaluate_axis
 from simcore.hardware.cluster import ClusterSpec
@@ -25,6 +25,8 @@ from simcore.workload.sharding import layer_counts
 
 Array = NDArray[np.float64]
 
+#: What the wires of a model's clusters deliver, filled as it is needed.
+Wires = dict[tuple[str, int], dict[str, float]]
 #: Points evaluated in one call at most: bounds memory, whatever the space.
 MAX_CALL = 32_768
 FP32_BYTES = 4.0
@@ -116,6 +118,7 @@ def batches(
     kinds = space.kinds()
     shared = profile or load_profile(dict(space.fixed).get("calibration"))
     unit = -1
+    wires: Wires = {}
     sources: dict[str, ModelSource | SimcoreError] = {}
     for model, form in space.forms():
         for members in kinds:
@@ -134,13 +137,13 @@ def batches(
                 n = len(members) * space.points_per_cluster
                 found = iter([Batch(unit, n, {reason_of(str(source)): n})])
             else:
-                found = _unit(space, unit, source, form, members, shared, done, twice)
+                found = _unit(space, unit, source, form, members, shared, done, twice, wires)
             yield from (b for b in found if b.piece >= done)
 
 
 def _unit(
     space: Space, unit: int, source: ModelSource, form: Form, members: list[int],
-    profile: Profile, done: int, twice: Knob | None,
+    profile: Profile, done: int, twice: Knob | None, wires: Wires,
 ) -> Iterator[Batch]:  # fmt: skip
     """The pieces of a unit; those before ``done`` are not evaluated."""
     each = space.points_per_cluster
@@ -154,6 +157,7 @@ def _unit(
     layout = layout_of(form)
     request: Request | None = None
     valid: list[int] = []
+    n_layers = 0
     for i in members:
         cluster = space.clusters[i]
         broken: list[str] = []
@@ -167,8 +171,9 @@ def _unit(
                 broken = list(err.violations)
             except SimcoreError as err:
                 broken = [str(err)]
+            n_layers = layer_counts(request.workload) if request is not None else 0
         else:
-            broken = violations(request, layout, cluster)
+            broken = violations(request, layout, cluster, n_layers)
         if broken:
             out(reason_of(broken[0]), each)
         else:
@@ -184,20 +189,21 @@ def _unit(
     if not len(axis):
         yield Batch(unit, n_points, pending)
         return
+    ranks = np.array([float(layout.data_ranks(c.n_gpus)) for c in axis.clusters])
+    indices = np.array(valid)
+    known = [wires.setdefault((words.model, i), {}) for i in valid]
+    for i, wire in zip(valid, known, strict=True):
+        if not wire:
+            cluster_values = point_values(space.clusters[i], profile, words.model, 1.0, 1.0)
+            wire.update(cluster_values)
     for number, start in enumerate(range(0, len(axis), MAX_CALL)):
         if number < done:
             pending, n_points = {}, 0
             continue
-        part = slice(start, start + MAX_CALL)
-        piece = replace(
-            axis,
-            cluster=axis.cluster[part],
-            micro_batch=axis.micro_batch[part],
-            grad_accum=axis.grad_accum[part],
-        )
-        outcome = evaluate_axis(request, piece, twice=twice)
-        ranks = np.array([float(layout.data_ranks(c.n_gpus)) for c in axis.clusters])
-        samples = piece.micro_batch * piece.grad_accum * ranks[piece.cluster]
+        piece = axis.piece(slice(start, start + MAX_CALL))
+        outcome = evaluate_axis(request, piece, twice=twice, wires=known)
+        which, micro = piece.cluster, piece.micro_batch
+        samples = micro * piece.grad_accum * ranks[which]
         dead = int((~outcome.fits).sum())
         told = {**pending, **({NO_MEMORY: dead} if dead else {})}
         yield Batch(
@@ -206,8 +212,8 @@ def _unit(
             invalid=told,
             piece=number,
             form=words,
-            cluster=np.array(valid)[piece.cluster],
-            micro_batch=piece.micro_batch,
+            cluster=indices[which],
+            micro_batch=micro,
             grad_accum=piece.grad_accum,
             step_time_s=outcome.step_time_s,
             samples_per_s=samples / outcome.step_time_s,
@@ -219,12 +225,12 @@ def _unit(
         pending, n_points = {}, 0
 
 
-def violations(request: Request, layout: Layout, cluster: ClusterSpec) -> list[str]:
+def violations(request: Request, layout: Layout, cluster: ClusterSpec, n_layers: int) -> list[str]:
     """Every rule that a form, valid on one cluster, breaks on another of the same kind."""
     types = len({g.gpu.name for g in cluster.groups})
     found = request.strategy.violations(cluster.n_nodes, cluster.n_gpus, types)
     if request.placed is not None:
-        found += layout.violations(cluster.n_gpus, layer_counts(request.workload))
+        found += layout.violations(cluster.n_gpus, n_layers)
     return found
 
 
@@ -236,16 +242,17 @@ def _axis(space: Space, request: Request, layout: Layout, valid: list[int]) -> A
     """The product of clusters, micro-batches and accumulation, without what does not divide."""
     micro = np.array([float(request.micro_batch if b is None else b) for b in space.micro_batches])
     steps = np.array(space.global_batches or space.grad_accums, dtype=np.float64)
-    shape = (len(valid), len(micro), len(steps))
-    cluster, m, a = (g.ravel() for g in np.indices(shape))
-    micro_batch, grad_accum = micro[m], steps[a]
     specs = tuple(space.clusters[i] for i in valid)
+    row_cluster = np.repeat(np.arange(len(valid)), len(micro))
+    row_micro = np.tile(micro, len(valid))
+    row = np.repeat(np.arange(len(row_cluster)), len(steps))
+    grad_accum = np.tile(steps, len(row_cluster))
     if space.global_batches:
-        ranks = np.array([float(layout.data_ranks(c.n_gpus)) for c in specs])[cluster]
-        grad_accum = grad_accum / (micro_batch * ranks)
+        ranks = np.array([float(layout.data_ranks(c.n_gpus)) for c in specs])
+        grad_accum = grad_accum / (row_micro * ranks[row_cluster])[row]
         whole = grad_accum == np.floor(grad_accum)
-        cluster, micro_batch, grad_accum = cluster[whole], micro_batch[whole], grad_accum[whole]
-    return Axis(specs, cluster, micro_batch, grad_accum)
+        row, grad_accum = row[whole], grad_accum[whole]
+    return Axis(specs, row_cluster, row_micro, row, grad_accum)
 
 
 def checkpoint_bytes(request: Request) -> float:
