@@ -41,9 +41,11 @@ def run(name: str, checks: int = 20) -> dict[str, object]:
     import numpy as np
 
     from simcore import api
+    from simcore.base.arrays import keep_freed_memory
     from simcore.plan.points import batches
 
     space = api.make_space(MODELS[name], **{"precision": "bf16", **SPACES[name]})
+    keep_freed_memory()
     rng = Random(7)
     started, cpu = time.perf_counter(), time.process_time()
     n_points = n_evaluated = n_fit = 0

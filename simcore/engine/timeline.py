@@ -33,7 +33,7 @@ class Timeline:
     @property
     def makespan_s(self) -> Array:
         """When the last task ends, [C]."""
-        result: Array = self.finish_s.max(axis=0)
+        result: Array = self.finish_s[self.graph.last_tasks].max(axis=0)
         return result
 
 
@@ -50,10 +50,10 @@ def schedule(graph: StepGraph, duration_s: Array, *, starts: bool = True) -> Tim
             task = tasks[0]
             begin = last
             if run.deps is not None:
-                begin = np.maximum(begin, _latest(finish, run.deps)[0])
+                begin = _latest_one(finish, run.deps[0], begin)
             end = begin + duration_s[task]
             if run.bounds is not None:
-                end = np.maximum(end, _latest(finish, run.bounds)[0])
+                end = _latest_one(finish, run.bounds[0], end)
             if starts:
                 start[task] = begin  # before its stream's ``free``, which it may be a view of
             finish[task] = free[run.stream] = end
@@ -65,12 +65,14 @@ def schedule(graph: StepGraph, duration_s: Array, *, starts: bool = True) -> Tim
                 start[tasks[0]] = last
                 start[tasks[1:]] = ends[:-1]
         else:
-            slack = np.full_like(elapsed, -np.inf)
             ready = None
             if run.deps is not None:
                 ready = _latest(finish, run.deps)
+                slack = np.empty_like(elapsed)
                 slack[0] = ready[0]
                 np.subtract(ready[1:], elapsed[:-1], out=slack[1:])
+            else:
+                slack = np.full_like(elapsed, -np.inf)
             if run.bounds is not None:
                 np.maximum(slack, _latest(finish, run.bounds) - elapsed, out=slack)
             np.maximum(slack[0], last, out=slack[0])
@@ -101,8 +103,16 @@ def _running(op: np.ufunc, values: Array) -> Array:
     return values
 
 
+def _latest_one(finish: Array, tasks: NDArray[np.intp], after: Array) -> Array:
+    """The latest of ``after`` and of what one task waits for, [C]."""
+    for task in tasks:
+        after = np.maximum(after, finish[task])
+    return after
+
+
 def _latest(finish: Array, table: NDArray[np.intp]) -> Array:
-    if table.shape[1] == 1:
-        return finish[table[:, 0]]
-    result: Array = finish[table].max(axis=1)
+    """The latest finish of each task's dependencies [n, C]."""
+    result = finish[table[:, 0]]
+    for column in range(1, table.shape[1]):
+        np.maximum(result, finish[table[:, column]], out=result)
     return result

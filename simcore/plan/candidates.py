@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from simcore.base.arrays import NDArray
+from simcore.base.arrays import NDArray, keep_freed_memory
 from simcore.base.units import HOUR
 from simcore.plan.energy import power_w, tdp_w
 from simcore.plan.goal import Goal
@@ -97,6 +97,7 @@ def runs_of(c: Candidates, goal: Goal, samples: float | None) -> Runs:
 
 def candidates(space: Space, goal: Goal, progress: Progress | None = None) -> Candidates:
     """Evaluate a space; points that cannot be are counted by reason in ``invalid``."""
+    keep_freed_memory()
     found: list[Batch] = []
     invalid: list[dict[str, int]] = []
     done = 0

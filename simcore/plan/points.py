@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -119,6 +120,7 @@ def batches(
     shared = profile or load_profile(dict(space.fixed).get("calibration"))
     unit = -1
     wires: Wires = {}
+    counts = [Counts.of(c) for c in space.clusters]
     sources: dict[str, ModelSource | SimcoreError] = {}
     for model, form in space.forms():
         for members in kinds:
@@ -137,13 +139,15 @@ def batches(
                 n = len(members) * space.points_per_cluster
                 found = iter([Batch(unit, n, {reason_of(str(source)): n})])
             else:
-                found = _unit(space, unit, source, form, members, shared, done, twice, wires)
+                found = _unit(
+                    space, unit, source, form, members, shared, done, twice, wires, counts
+                )
             yield from (b for b in found if b.piece >= done)
 
 
 def _unit(
     space: Space, unit: int, source: ModelSource, form: Form, members: list[int],
-    profile: Profile, done: int, twice: Knob | None, wires: Wires,
+    profile: Profile, done: int, twice: Knob | None, wires: Wires, counts: list[Counts],
 ) -> Iterator[Batch]:  # fmt: skip
     """The pieces of a unit; those before ``done`` are not evaluated."""
     each = space.points_per_cluster
@@ -160,7 +164,7 @@ def _unit(
     n_layers = 0
     for i in members:
         cluster = space.clusters[i]
-        broken: list[str] = []
+        broken: tuple[str, ...] = ()
         if request is None:
             try:
                 request = make_request(
@@ -168,12 +172,12 @@ def _unit(
                     **{k: v for k, v in form.items() if k not in ("calibration", "inputs")},
                 )  # fmt: skip
             except InvalidConfig as err:
-                broken = list(err.violations)
+                broken = err.violations
             except SimcoreError as err:
-                broken = [str(err)]
+                broken = (str(err),)
             n_layers = layer_counts(request.workload) if request is not None else 0
         else:
-            broken = violations(request, layout, cluster, n_layers)
+            broken = violations(request, layout, counts[i], n_layers)
         if broken:
             out(reason_of(broken[0]), each)
         else:
@@ -189,7 +193,7 @@ def _unit(
     if not len(axis):
         yield Batch(unit, n_points, pending)
         return
-    ranks = np.array([float(layout.data_ranks(c.n_gpus)) for c in axis.clusters])
+    ranks = np.array([float(layout.data_ranks(counts[i].n_gpus)) for i in valid])
     indices = np.array(valid)
     known = [wires.setdefault((words.model, i), {}) for i in valid]
     for i, wire in zip(valid, known, strict=True):
@@ -225,13 +229,32 @@ def _unit(
         pending, n_points = {}, 0
 
 
-def violations(request: Request, layout: Layout, cluster: ClusterSpec, n_layers: int) -> list[str]:
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What rules ask of a cluster."""
+
+    n_nodes: int
+    n_gpus: int
+    n_types: int
+
+    @classmethod
+    def of(cls, cluster: ClusterSpec) -> Counts:
+        """Those of a cluster."""
+        types = len({g.gpu.name for g in cluster.groups})
+        return cls(cluster.n_nodes, cluster.n_gpus, types)
+
+
+def violations(request: Request, layout: Layout, counts: Counts, n_layers: int) -> tuple[str, ...]:
     """Every rule that a form, valid on one cluster, breaks on another of the same kind."""
-    types = len({g.gpu.name for g in cluster.groups})
-    found = request.strategy.violations(cluster.n_nodes, cluster.n_gpus, types)
-    if request.placed is not None:
-        found += layout.violations(cluster.n_gpus, n_layers)
-    return found
+    found = request.strategy.violations(counts.n_nodes, counts.n_gpus, counts.n_types)
+    if request.placed is None:
+        return tuple(found)
+    return (*found, *_of_layout(layout, counts.n_gpus, n_layers))
+
+
+@lru_cache(maxsize=65_536)
+def _of_layout(layout: Layout, n_gpus: int, n_layers: int) -> tuple[str, ...]:
+    return tuple(layout.violations(n_gpus, n_layers))
 
 
 def _first_micro_batch(space: Space) -> int | None:

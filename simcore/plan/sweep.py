@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from simcore.base.arrays import keep_freed_memory
 from simcore.plan.points import Batch, batches
 from simcore.plan.ranking import Leaders, Point, merged
 from simcore.plan.space import Space
@@ -86,6 +87,7 @@ def run_sweep(
     ``output`` streams every point to a file and lets an interrupted sweep ``resume``; ``keep``
     holds them in memory instead.
     """
+    keep_freed_memory()
     started = time.perf_counter()
     leaders = Leaders(space.clusters, by, top)
     store = Store(output, space, resume) if output is not None else None
