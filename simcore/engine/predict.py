@@ -88,7 +88,7 @@ def steps_of(request: Request, points: Points, *, keep_timeline: bool = False) -
     if request.placed is None:
         return evaluate(job, points, keep_timeline=keep_timeline)
     stages = tuple(replace(job, workload=stage.workload) for stage in request.placed.stages)
-    return evaluate_layout(stages, request.placed, points)
+    return evaluate_layout(stages, request.placed, points, keep_timeline=keep_timeline)
 
 
 def _class_key(group: NodeGroup) -> tuple[str, str, int]:
@@ -235,7 +235,7 @@ def predict(request: Request, *, keep_timeline: bool = False) -> Prediction:
     job = job_of(request)
     base = _values(request, cluster)
     points, knobs, samples = _columns(request, base)
-    steps = steps_of(request, points, keep_timeline=True)
+    steps = steps_of(request, points, keep_timeline=keep_timeline)
     step = steps.step_s
     interval = _interval(step, samples, request.profile)
 
@@ -387,25 +387,38 @@ def fitting_batch(request: Request, limit: int = 4096) -> int:
 
 def memory_at(request: Request, job: Job, batches: Array) -> Memory:
     """Memory of the fullest rank for several micro-batches, on the fullest pipeline stage."""
-    cluster, one = request.cluster, np.ones_like(batches)
-    intra, _ = cluster_paths(cluster)
-    context = max(
-        request.profile.cuda_context_bytes(g.gpu, eager=request.eager_kernels).value
-        for g in cluster.groups
+    one = np.ones_like(batches)
+    stages = memory_over(
+        request,
+        batches,
+        one * request.grad_accum,
+        one * request.cluster.n_gpus,
+        one * request.cluster.n_nodes,
     )
-    accum = one * request.grad_accum
+    return max(stages, key=lambda m: float(m.device[-1]))
 
-    def of(workload: Workload, micro_batches: Array, n_ranks: float, held: Array) -> Memory:
+
+def memory_over(
+    request: Request, micro_batch: Array, grad_accum: Array, n_gpus: Array, n_nodes: Array
+) -> tuple[Memory, ...]:
+    """Memory of the fullest rank of every pipeline stage, over an axis (all arrays [C])."""
+    groups = request.cluster.groups
+    intra, _ = cluster_paths(request.cluster)
+    context = max(
+        request.profile.cuda_context_bytes(g.gpu, eager=request.eager_kernels).value for g in groups
+    )
+
+    def of(workload: Workload, micro_batches: Array, n_ranks: Array, held: Array) -> Memory:
         return memory_of(
             workload,
             request.strategy,
             micro_batches,
-            accum,
-            one * n_ranks,
-            one * cluster.n_nodes,
+            grad_accum,
+            n_ranks,
+            n_nodes,
             nvlink=intra.route == "nvlink",
             cuda_context_bytes=context,
-            cublas_bytes=workspace_bytes(g.gpu.architecture for g in cluster.groups),
+            cublas_bytes=workspace_bytes(g.gpu.architecture for g in groups),
             in_flight=held,
             expert_ranks=request.placed.layout.ep if request.placed else 1,
             # pages are mapped where they are needed: no holes to speak of
@@ -415,15 +428,14 @@ def memory_at(request: Request, job: Job, batches: Array) -> Memory:
         )
 
     if request.placed is None:
-        return of(request.workload, batches, cluster.n_gpus, one)
+        return (of(request.workload, micro_batch, n_gpus, np.ones_like(micro_batch)),)
     layout = request.placed.layout
-    ranks = request.data_ranks * layout.cp
+    ranks = n_gpus // layout.model_ranks * layout.cp
     # Of equal stages the first has the most micro-batches in flight.
-    stages = (
-        of(s.workload, batches / layout.cp, ranks, in_flight(layout, s.position, accum))
+    return tuple(
+        of(s.workload, micro_batch / layout.cp, ranks, in_flight(layout, s.position, grad_accum))
         for s in (request.placed.stages[i] for i, _ in request.placed.distinct_stages)
     )
-    return max(stages, key=lambda m: float(m.device[-1]))
 
 
 def _memory(request: Request, job: Job) -> MemoryResult:

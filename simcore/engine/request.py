@@ -110,7 +110,7 @@ class Options(TypedDict, total=False):
 
 def make_request(
     model: str | ModelSource,
-    gpus: str,
+    gpus: str | ClusterSpec,
     **options: Unpack[Options],
 ) -> Request:
     """Resolve names and defaults. Raises with every violation found."""
@@ -126,7 +126,7 @@ def make_request(
             problems.append(str(err))
 
     if options.get("launch") is not None:
-        attempt("launched", lambda: _launched(gpus, options))
+        attempt("launched", lambda: _launched(str(gpus), options))
     launched: Launched | None = found.get("launched")
     if launched is not None:
         problems.extend(launched.problems)
@@ -138,12 +138,16 @@ def make_request(
     )
     attempt(
         "cluster",
-        lambda: parse_cluster(
-            gpus,
-            network=options.get("network"),
-            node=options.get("node"),
-            nnodes=options.get("nnodes"),
-            nproc_per_node=options.get("nproc_per_node"),
+        lambda: (
+            parse_cluster(
+                gpus,
+                network=options.get("network"),
+                node=options.get("node"),
+                nnodes=options.get("nnodes"),
+                nproc_per_node=options.get("nproc_per_node"),
+            )
+            if isinstance(gpus, str)
+            else gpus
         ),
     )
     record: ModelSource | None = found.get("record")

@@ -27,7 +27,8 @@ KINDS = {
     "scaling": "speed-up and efficiency against GPUs, with intervals and measured points",
     "roofline": "the model's ops against peak and bandwidth",
     "timeline": "when each stream works in one step",
-    "pareto": "samples a second against GPUs, with the front of what fits",
+    "pareto": "samples a second against GPUs or memory, with the front of what fits",
+    "trade-off": "a plan's options: time to train against cost, with their front",
     "sensitivity": "step time with half and twice of each resource",
     "measured": "predicted against measured rows",
 }
