@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 from simcore.api.results import Asked, Memory, Prediction, Timeline, remembered
 from simcore.api.spaces import compare, goodput, make_space, plan, simulate_goodput, sweep
 from simcore.base.errors import InvalidConfig, SimcoreError
-from simcore.engine.predict import Request, fitting_batch
+from simcore.engine.job_memory import fitting_batch
+from simcore.engine.predict import Request
 from simcore.engine.predict import predict as _predict
 from simcore.engine.request import Options, make_request
 from simcore.engine.result import Explanation
