@@ -109,6 +109,7 @@ class Plan(Shown, planner.Plan):
 class Goodput(Shown, plan_goodput.Goodput):
     """What failures, checkpoints and restarts leave of a job's time."""
 
+    plots: ClassVar[tuple[str, ...]] = ("goodput",)
     asked: Asked | None = field(default=None, repr=False, compare=False)
 
     def replace(self, **changes: Any) -> Goodput:

@@ -287,6 +287,12 @@ def goodput_of(
     )
 
 
+def goodput_over(found: Goodput, interval_s: Array) -> Array:
+    """Share of the time that counts had the job saved every so many seconds of work [C]."""
+    one = segment(found.mtbf_s, interval_s, found.save_s, found.restart_s)
+    return one.goodput_frac / found.straggler_factor
+
+
 def effective_frac(
     rel: Reliability, n_gpus: Array, n_nodes: Array, checkpoint_bytes: Array
 ) -> Array:

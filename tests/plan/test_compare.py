@@ -58,6 +58,33 @@ def test_what_cannot_be_is_a_column_that_says_why() -> None:
         api.compare("latte-l", "H100:1..64x8")
 
 
+def test_predictions_of_any_jobs_stand_side_by_side() -> None:
+    one = api.predict("latte-l", "2x8xRTX4090", micro_batch=2)
+    both = one.compare(one.replace(gpus="1x4xH100", strategy="zero1"))
+    asked = api.compare("latte-l", ["2x8xRTX4090", "1x4xH100"], micro_batch=2)
+    assert both.predictions[0] == asked.predictions[0] == one
+    first, second = both.columns
+    assert second.words == "zero1"
+    for mine, other in zip(both.columns, asked.columns, strict=True):
+        assert mine.cluster == other.cluster
+        assert mine.prediction is not None and mine.usd_per_million is not None
+    assert first.usd_per_million == asked.columns[0].usd_per_million
+    assert first.kwh_per_million == asked.columns[0].kwh_per_million
+    again = both.replace(micro_batch=1)
+    assert [p.micro_batch for p in again.predictions] == [1, 1]
+    assert again.predictions[1].strategy == "zero1"
+
+
+def test_networks_are_named_and_kept() -> None:
+    found = api.compare("latte-l", "2x8xH100", network="ib-ndr,eth-25")
+    assert [c.words for c in found.columns] == ["ib-ndr", "eth-25"]
+    slow = found.predictions[1]
+    assert slow == api.predict("latte-l", "2x8xH100", network="eth-25")
+    assert slow.replace(micro_batch=1) == api.predict(
+        "latte-l", "2x8xH100", network="eth-25", micro_batch=1
+    )  # type: ignore[attr-defined]
+
+
 def test_every_price_names_a_day_and_a_known_gpu() -> None:
     lists = PRICES.all()
     assert {"runpod", "lambda", "akash"} <= {p.name for p in lists}

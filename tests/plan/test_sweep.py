@@ -13,7 +13,7 @@ import pytest
 from simcore import api
 from simcore.base.errors import InvalidConfig, UsageError
 from simcore.plan import points, store
-from simcore.plan.ranking import pareto
+from simcore.plan.ranking import front, pareto
 from simcore.plan.space import make_space
 from simcore.plan.sweep import SweepResult, run_sweep
 
@@ -72,6 +72,46 @@ def test_mixed_clusters_and_sequence_lengths() -> None:
     )  # fmt: skip
     agrees_with_predict(result, 16, 4)
     assert set(result.columns()["seq_len"]) == {512, 1024}
+
+
+def test_axes_without_a_column_of_their_own_are_told_apart_and_exact() -> None:
+    """Hybrid shards change the graph with the cluster; networks and widths stay apart."""
+    result = api.sweep(
+        "llama3.2-1b", "H100:1,2,4x8", strategy="zero1,zero3", precision="bf16", shard_ranks="4,8",
+        main_grads="weights,fp32", network="ib-ndr,eth-25", recompute="none,selective",
+    )  # fmt: skip
+    columns = result.columns()
+    assert len(columns["more"]) == result.n_evaluated == 96
+    for i in Random(5).sample(range(96), 24):
+        row = {k: v[i] for k, v in columns.items()}
+        more = dict(part.split(" ") for part in str(row["more"]).split(", "))
+        said = api.predict(
+            "llama3.2-1b", str(row["cluster"]), strategy=str(row["strategy"]), precision="bf16",
+            recompute=str(row["recompute"]), shard_ranks=int(more["shard-ranks"]),
+            main_grads=more["main-grads"], network=str(row["network"]) or None,
+        )  # fmt: skip
+        assert row["step_time_s"] == pytest.approx(said.step_time_s.value, rel=EXACT)
+        assert row["memory_bytes"] == pytest.approx(said.memory.device_bytes, rel=EXACT)
+    told = set(zip(*(columns[k] for k in ("cluster", "network", "strategy", "recompute", "more")),
+                   strict=True))  # fmt: skip
+    assert len(told) == 80, "all but the networks of one node, which no network joins"
+
+
+def test_the_front_is_what_nothing_beats() -> None:
+    rng = np.random.default_rng(11)
+    for _ in range(20):
+        resource = rng.integers(1, 5, 30).astype(float)
+        gain = rng.integers(0, 6, 30).astype(float)
+        found = front(resource, gain, rng.random(30))
+        for i in range(30):
+            if found[i]:
+                assert gain[i] > 0
+                assert not (gain[resource < resource[i]] >= gain[i]).any()
+                assert gain[i] == gain[resource == resource[i]].max()
+        for r in np.unique(resource):
+            assert found[resource == r].sum() <= 1
+            best = gain[resource <= r].max()
+            assert best == gain[found & (resource <= r)].max(initial=0.0)
 
 
 def test_the_ranking_is_that_of_all_points_that_fit() -> None:

@@ -143,6 +143,7 @@ def _goodput(g: Goodput) -> Card:
     return Card(
         title=f"goodput on {g.cluster}",
         facts=facts,
+        pictures=pictures(("goodput", g, "share of the time that counts against the interval")),
         notes=[f"{name}: {told}" for name, told in g.sources],
     )
 

@@ -29,6 +29,7 @@ KINDS = {
     "timeline": "when each stream works in one step",
     "pareto": "samples a second against GPUs or memory, with the front of what fits",
     "trade-off": "a plan's options: time to train against cost, with their front",
+    "goodput": "share of the time that counts against the time between checkpoints",
     "sensitivity": "step time with half and twice of each resource",
     "measured": "predicted against measured rows",
 }

@@ -219,6 +219,16 @@ def test_a_plan_is_drawn_as_its_front_within_its_limits() -> None:
     assert "nothing meets" in nothing.plot().texts[0].get_text()
 
 
+def test_goodput_is_highest_at_the_exact_interval() -> None:
+    found = api.goodput("llama3.1-405b", "2048x8xH100")
+    (axes,) = found.plot().axes
+    curve = axes.get_lines()[0]
+    x, y = np.asarray(curve.get_xdata()), np.asarray(curve.get_ydata())
+    assert lines(axes)["taken"].get_ydata() == pytest.approx([100 * found.goodput_frac])
+    assert y.max() <= 100 * found.goodput_frac * (1 + 1e-9)
+    assert x[y.argmax()] * 3600 == pytest.approx(found.exact_s, rel=0.05)
+
+
 def _row(name: str, measured: float, predicted: float, flag: str = "") -> dict[str, Any]:
     return {"id": name, "quantity": "step_time", "predicted": predicted, "low": predicted / 2,
             "high": predicted * 2, "measured": measured, "flag": flag,
