@@ -1,0 +1,1 @@
+"""Measurements of simcore's own speed: ``python -m benchmarks.NAME --json``."""

@@ -13,7 +13,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from simcore.api import compare, memory_timeline, predict, scaling, sweep
+    from simcore.api import (
+        compare,
+        goodput,
+        memory_timeline,
+        plan,
+        predict,
+        scaling,
+        sweep,
+    )
     from simcore.api.results import Prediction
     from simcore.workload.trace.estimate import estimate_memory
 
@@ -24,7 +32,9 @@ __all__ = [
     "__version__",
     "compare",
     "estimate_memory",
+    "goodput",
     "memory_timeline",
+    "plan",
     "predict",
     "scaling",
     "sweep",
@@ -33,7 +43,9 @@ __all__ = [
 _HOMES = {
     "Prediction": "simcore.api.results",
     "compare": "simcore.api",
+    "goodput": "simcore.api",
     "memory_timeline": "simcore.api",
+    "plan": "simcore.api",
     "predict": "simcore.api",
     "scaling": "simcore.api",
     "sweep": "simcore.api",

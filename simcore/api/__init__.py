@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from simcore.api.results import Asked, Memory, Prediction, Timeline, remembered
+from simcore.api.spaces import compare, goodput, make_space, plan, simulate_goodput, sweep
 from simcore.base.errors import InvalidConfig, SimcoreError
-from simcore.engine.predict import Request, fitting_batch
+from simcore.engine.job_memory import fitting_batch
+from simcore.engine.predict import Request
 from simcore.engine.predict import predict as _predict
 from simcore.engine.request import Options, make_request
 from simcore.engine.result import Explanation
 from simcore.engine.result import Prediction as PlainPrediction
-from simcore.hardware.cluster import parse_cluster, with_network
 from simcore.hardware.profile import Profile, load_profile
 from simcore.strategy.precision import PRECISIONS
 from simcore.strategy.strategy import parallelism_named
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
         calibration_curves,
         selftest,
     )
-    from simcore.api.many import Comparison, MemoryTimeline, Scaling, Sweep
+    from simcore.api.many import Comparison, Goodput, MemoryTimeline, Plan, Scaling, Sweep
     from simcore.engine.emit import LaunchFile
     from simcore.engine.views import Roofline, Swing
 
@@ -53,20 +54,27 @@ def predict(
     time of a whole run. ``model`` may be what ``read_config`` made. Raises UsageError (every
     violation at once) for a wrong request; a job that does not fit is an answer, not an error.
     """
-    request = make_request(model, gpus, **options)
-    result = _predict(request, keep_timeline=keep_timeline)
+    result = answer_of(make_request(model, gpus, **options), keep_timeline=keep_timeline)
     inputs = tuple(options.get("inputs") or ())
     run_steps = _run_steps(model, inputs, result, steps, epochs)
     told = replace(
         result,
-        fixes=_fixes(request) if not result.fits else (),
-        measured=measured_rows(request, result),
         run_steps=run_steps,
         run_time_s=run_steps * result.step_time_s.value if run_steps is not None else None,
     )
     words = {"model": model, "gpus": gpus, "steps": steps, "epochs": epochs,
              "keep_timeline": keep_timeline, **options}  # fmt: skip
     return Prediction.of(told, Asked("predict", words))
+
+
+def answer_of(request: Request, *, keep_timeline: bool = False) -> PlainPrediction:
+    """The engine's prediction, with what makes it fit and what was measured of the same job."""
+    found = _predict(request, keep_timeline=keep_timeline)
+    return replace(
+        found,
+        fixes=_fixes(request) if not found.fits else (),
+        measured=measured_rows(request, found),
+    )
 
 
 def explain(model: str, gpus: str, term: str, **options: Unpack[Options]) -> Explanation:
@@ -165,15 +173,6 @@ def sensitivity(
     return _sensitivity(make_request(model, gpus, **options))
 
 
-def compare(model: str, gpus: Sequence[str], **options: Unpack[Options]) -> Comparison:
-    """The same job on several clusters, side by side."""
-    from simcore.api.many import Comparison
-
-    if not gpus:
-        raise InvalidConfig(["a comparison needs at least one cluster"])
-    return Comparison(tuple(predict(model, g, **options) for g in gpus))
-
-
 def find_terms(term: str) -> tuple[str, ...]:
     """The terms that a word such as ``comm`` means. Raises UnknownName with the nearest."""
     from simcore.engine.explain import find_terms as _find_terms
@@ -190,36 +189,6 @@ def run_violations(steps: float | None, epochs: float | None) -> list[str]:
         if value is not None and not 0 < value < float("inf"):
             found.append(f"{name} must be above zero, not {value:g}")
     return found
-
-
-def sweep(
-    model: str,
-    gpus: Sequence[str],
-    *,
-    strategies: Sequence[str] = ("ddp",),
-    micro_batches: Sequence[int] = (1,),
-    networks: Sequence[str] | None = None,
-    **options: Unpack[Options],
-) -> Sweep:
-    """Every combination of clusters, networks, strategies and micro-batches, in one call.
-
-    A combination that cannot be (DataParallel on two nodes) is counted with its reason and
-    loses none of the others.
-    """
-    from simcore.api.many import Sweep
-    from simcore.engine.sweep import sweep as _sweep
-
-    if not gpus:
-        raise InvalidConfig(["a sweep needs at least one cluster"])
-    first_network = networks[0] if networks else options.get("network")
-    asked: Options = {**options, "strategy": strategies[0], "network": first_network}
-    first = make_request(model, gpus[0], **asked)
-    plain = [parse_cluster(g, network=first_network, node=options.get("node")) for g in gpus]
-    clusters = [with_network(c, n) for c in plain for n in networks] if networks else plain
-    kinds = [replace(first.strategy, parallelism=parallelism_named(s)) for s in strategies]
-    words = {"model": model, "gpus": gpus, "strategies": strategies,
-             "micro_batches": micro_batches, "networks": networks, **options}  # fmt: skip
-    return remembered(Sweep, _sweep(first, clusters, kinds, micro_batches), "sweep", words)
 
 
 def validate(
@@ -459,7 +428,9 @@ def report(model: str | ModelSource, gpus: Sequence[str] | str, **options: Unpac
 
 #: What a prediction does without loads on first use: name -> module of this package.
 _LATER = {
-    **dict.fromkeys(("Comparison", "MemoryTimeline", "Scaling", "Sweep"), "many"),
+    **dict.fromkeys(
+        ("Comparison", "Goodput", "MemoryTimeline", "Plan", "Scaling", "Sweep"), "many"
+    ),
     **dict.fromkeys(
         ("calibrate_machine", "calibration", "calibration_curves", "selftest"), "machine"
     ),
@@ -475,10 +446,11 @@ def __getattr__(name: str) -> object:
 
 
 __all__ = [
-    "Comparison", "Explanation", "Memory", "MemoryTimeline", "ModelSource", "Options", "Prediction",
-    "Request", "Scaling", "Sweep", "Timeline", "calibrate_from", "calibrate_machine", "calibration",
-    "calibration_curves", "choices", "compare", "explain",
-    "find_terms", "launch_file", "make_request", "memory_timeline", "model_named", "predict",
-    "read_calibration", "read_config", "report", "roofline", "run_violations", "scaling",
-    "selftest", "sensitivity", "sweep", "timeline", "validate", "validate_ops",
+    "Comparison", "Explanation", "Goodput", "Memory", "MemoryTimeline", "ModelSource", "Options",
+    "Plan", "Prediction", "Request", "Scaling", "Sweep", "Timeline", "answer_of", "calibrate_from",
+    "calibrate_machine", "calibration", "calibration_curves", "choices", "compare", "explain",
+    "find_terms", "goodput", "launch_file", "make_request", "make_space", "memory_timeline",
+    "model_named", "plan", "predict", "read_calibration", "read_config", "report", "roofline",
+    "run_violations", "scaling", "selftest", "sensitivity", "simulate_goodput", "sweep",
+    "timeline", "validate", "validate_ops",
 ]  # fmt: skip

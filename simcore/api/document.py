@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, Unpack, cast
 
+from simcore.api.many import side_by_side
 from simcore.api.results import Prediction
 from simcore.base.errors import InvalidConfig, SimcoreError
 from simcore.engine.predict import Request
@@ -33,10 +34,12 @@ def facts_of(
         words += ["--gpus", cluster]
     for flag, value in given:
         words += [f"--{flag.replace('_', '-')}", value]
+    told = tuple(_told(model, c, cast("dict[str, Any]", options)) for c in clusters)
     return Facts(
         version=__version__,
         command=shlex.join(words),
-        told=tuple(_told(model, c, cast("dict[str, Any]", options)) for c in clusters),
+        told=told,
+        compared=side_by_side([t.prediction for t in told]) if len(told) > 1 else None,
         sources=_sources(requests),
         given=given,
     )

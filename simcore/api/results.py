@@ -53,8 +53,10 @@ class Asked:
 _EITHER = {
     "global_batch": ("grad_accum",),
     "grad_accum": ("global_batch",),
-    "steps": ("epochs",),
-    "epochs": ("steps",),
+    "steps": ("epochs", "samples", "tokens"),
+    "epochs": ("steps", "samples", "tokens"),
+    "samples": ("steps", "epochs", "tokens"),
+    "tokens": ("steps", "epochs", "samples"),
     "gpus": ("nnodes", "nproc_per_node", "clusters"),
 }
 
@@ -73,6 +75,8 @@ class Shown:
         """
         from simcore.report.plots import draw
 
+        if not self.plots:
+            raise UsageError(f"there is no picture of a {type(self).__name__.lower()}")
         wanted = kind or self.plots[0]
         if wanted not in self.plots:
             raise UnknownName("plot", wanted, self.plots)
@@ -108,14 +112,14 @@ class Shown:
         return text_of(self)
 
 
-def _as(cls: type[T], plain: Any, **more: Any) -> T:
+def plain_as(cls: type[T], plain: Any, **more: Any) -> T:
     """``plain`` as the subclass ``cls``, with its further fields."""
     return cls(**{f.name: getattr(plain, f.name) for f in fields(plain)}, **more)
 
 
 def remembered(cls: type[T], plain: Any, function: str, words: Mapping[str, Any]) -> T:
     """A result of the engine as ``cls``, with the call of ``simcore.api`` that made it."""
-    return _as(cls, plain, asked=Asked(function, dict(words)))
+    return plain_as(cls, plain, asked=Asked(function, dict(words)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,9 +175,9 @@ class Prediction(Shown, engine.Prediction):
     def of(cls, plain: engine.Prediction, asked: Asked) -> Prediction:
         """The engine's prediction with how it was asked."""
         words = {f.name: getattr(plain, f.name) for f in fields(plain)}
-        words["memory"] = _as(Memory, plain.memory, asked=asked)
+        words["memory"] = plain_as(Memory, plain.memory, asked=asked)
         if plain.timeline is not None:
-            words["timeline"] = _as(Timeline, plain.timeline, asked=asked)
+            words["timeline"] = plain_as(Timeline, plain.timeline, asked=asked)
         return cls(**words, asked=asked)
 
     def replace(self, **changes: Any) -> Prediction:
@@ -187,9 +191,9 @@ class Prediction(Shown, engine.Prediction):
 
     def compare(self, *others: Prediction) -> Comparison:
         """This prediction and others side by side."""
-        from simcore.api.many import Comparison
+        from simcore.api.many import side_by_side
 
-        return Comparison((self, *others))
+        return side_by_side((self, *others))
 
     def to_html(self) -> str:
         """The whole report as one self-contained page, as ``simcore report`` writes it."""

@@ -26,6 +26,8 @@ TERA: Final = 1e12
 MICRO: Final = 1e-6
 MILLI: Final = 1e-3
 PERCENT: Final = 100.0
+HOUR: Final = 3600.0
+DAY: Final = 86400.0
 BITS_PER_BYTE: Final = 8
 
 _SI: Final = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}

@@ -30,11 +30,14 @@ def pictures() -> Iterator[tuple[str, Figure]]:
     swept = api.sweep(
         "gpt2-xl",
         [f"1x{n}xA100-PCIe-40GB" for n in (1, 2, 4, 8)] + ["2x8xA100-PCIe-40GB"],
-        strategies=("ddp", "zero1", "zero3"),
-        micro_batches=(1, 2, 4, 8, 16),
+        strategy=("ddp", "zero1", "zero3"),
+        micro_batch=(1, 2, 4, 8, 16),
         precision="amp-bf16",
     )
     yield "pareto", swept.plot()
+    run = api.plan("llama2-7b", "H100,A100", tokens=2e11, deadline="60d", max_gpus=256)
+    yield "trade-off", run.plot()
+    yield "goodput", api.goodput("llama3.1-405b", "2048x8xH100").plot()
     yield "measured", draw("measured", api.validate(sorted(tables_folder().glob("*.csv"))))
 
 

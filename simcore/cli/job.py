@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from copy import copy
 from functools import lru_cache
-from typing import Any, TypeVar, get_type_hints
+from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
 from simcore.cli.values import whole, with_zero
 
@@ -20,6 +21,19 @@ OTHERS = (
     "memory_plot", "plot", "plot_kind", "scaling", "watch", "explain",
 )  # fmt: skip
 
+#: Words that a grid of jobs has no use for: clusters and strategies are its axes.
+OF_ONE = ("zero", "nnodes", "nproc_per_node", "launch")
+#: Words of a grid that are no axis of it.
+ONE_VALUE = (
+    "inputs", "overlap", "recompute_modules", "node", "lora_targets", "quantised_base",
+    "calibration",
+)  # fmt: skip
+#: How the values of an axis are written, by how one value is.
+_SEVERAL = {
+    "N": "GRID", "N|max": "GRID", "NAME": "NAMES", "MODE": "NAMES", "WIDTH": "NAMES",
+    "LINK": "LIST", "WHAT[:WHERE]": "LIST",
+}  # fmt: skip
+
 
 @lru_cache(maxsize=1)
 def job_words() -> tuple[str, ...]:
@@ -27,6 +41,11 @@ def job_words() -> tuple[str, ...]:
     from simcore.cli.predict import predict
 
     return tuple(p for p in inspect.signature(predict).parameters if p not in OTHERS)
+
+
+def grid_words() -> tuple[str, ...]:
+    """Words of a grid: several values of them, but for ``ONE_VALUE``, are an axis."""
+    return tuple(word for word in job_words() if word not in OF_ONE)
 
 
 def job_options(words: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
@@ -47,8 +66,23 @@ def job_options(words: Mapping[str, Any], problems: list[str]) -> dict[str, Any]
     return options
 
 
-def takes_job(source: Callable[..., Any]) -> Callable[[Command], Command]:
-    """Give a command that ends in ``**job`` the options of ``source`` that describe a job."""
+def grid_options(words: Mapping[str, Any]) -> dict[str, Any]:
+    """The axes of ``simcore.api`` that words of the command line mean; grids are read there."""
+    options = {k: v for k, v in words.items() if k in grid_words()}
+    if options.get("inputs") is not None:
+        options["inputs"] = tuple(options["inputs"]) or None
+    return options
+
+
+def takes_job(
+    source: Callable[..., Any], only: Collection[str] | None = None, *, axes: bool = False
+) -> Callable[[Command], Command]:
+    """Give a command that ends in ``**job`` the options of ``source`` that describe a job.
+
+    ``only`` these, and never those that it declares itself; ``axes``: the words of a grid, of
+    several values each.
+    """
+    words = only or (grid_words() if axes else job_words())
 
     def decorate(command: Command) -> Command:
         own = get_type_hints(command, include_extras=True)
@@ -59,12 +93,23 @@ def takes_job(source: Callable[..., Any]) -> Callable[[Command], Command]:
             if p.kind is not inspect.Parameter.VAR_KEYWORD
         ]
         parameters += [
-            p.replace(annotation=job[p.name], kind=inspect.Parameter.KEYWORD_ONLY)
+            p.replace(
+                annotation=_axis(job[p.name]) if axes and p.name not in ONE_VALUE else job[p.name],
+                kind=inspect.Parameter.KEYWORD_ONLY,
+            )
             for p in inspect.signature(source).parameters.values()
-            if p.name not in OTHERS
+            if p.name in words and p.name not in own
         ]
         command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         command.__annotations__ = {p.name: p.annotation for p in parameters}
         return command
 
     return decorate
+
+
+def _axis(annotation: Any) -> Any:
+    """The annotation of an option that takes one value as that of one that takes several."""
+    kind, info = get_args(annotation)
+    several = copy(info)
+    several.metavar = _SEVERAL.get(info.metavar, info.metavar)
+    return Annotated[kind, several]

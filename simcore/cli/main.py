@@ -22,12 +22,16 @@ from simcore import __version__
 from simcore.base.errors import InvalidConfig, SimcoreError, nearest
 from simcore.cli.calibrate import calibrate
 from simcore.cli.catalog import list_, show
+from simcore.cli.compare import compare
+from simcore.cli.goodput import goodput
 from simcore.cli.output import PIPE_CLOSED, PipeClosedError, complain, write
+from simcore.cli.plan import plan
 from simcore.cli.predict import predict
 from simcore.cli.report import report
 from simcore.cli.selftest import selftest
 from simcore.cli.serve import serve
 from simcore.cli.show_config import config
+from simcore.cli.sweep import sweep
 from simcore.cli.trace_model import trace_model
 from simcore.cli.validate import validate
 
@@ -69,6 +73,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command(short_help="Does a job fit, how fast is it, what limits it.")(predict)
+app.command(short_help="Clusters side by side: fit, speed, what binds, cost.")(compare)
+app.command(short_help="Every combination of clusters and strategies, ranked.")(sweep)
+app.command(short_help="The best way to do a training run under limits.")(plan)
+app.command(short_help="What failures and checkpoints leave of the time.")(goodput)
 app.command(short_help="A prediction as one HTML file, clusters side by side.")(report)
 app.command(short_help="Predictions beside measured runs.")(validate)
 app.command("trace-model", short_help="An nn.Module as a model file.")(trace_model)

@@ -86,6 +86,24 @@ def _terms() -> Iterable[str]:
     return TERMS
 
 
+def _scores() -> Iterable[str]:
+    from simcore.plan.ranking import SCORES
+
+    return SCORES
+
+
+def _objectives() -> Iterable[str]:
+    from simcore.plan.goal import OBJECTIVES
+
+    return OBJECTIVES
+
+
+def _price_lists() -> Iterable[str]:
+    from simcore.hardware.prices import PRICES
+
+    return PRICES.names()
+
+
 def _dialects() -> Iterable[str]:
     from simcore.strategy.dialects import FILES
 
@@ -103,6 +121,9 @@ precisions = _completer(_precisions)
 optimizers = _completer(_optimizers)
 calibrations = _completer(_calibrations)
 terms = _completer(_terms)
+scores = _completer(_scores)
+objectives = _completer(_objectives)
+price_lists = _completer(_price_lists)
 recomputes = _completer(lambda: ("none", "selective", "full"))
 dispatchers = _completer(lambda: ("alltoall", "deepep"))
 overlaps = _completer(lambda: ("grads", "params", "tensor", "experts", "none"))

@@ -13,6 +13,7 @@ from simcore.cli.config import with_defaults
 from simcore.cli.emit import emit_problems, warn_unknown, write_launch
 from simcore.cli.job import job_options, job_words
 from simcore.cli.memory_files import path_problems, write_files
+from simcore.cli.options import option
 from simcore.cli.output import colour_wanted, complain, write
 from simcore.cli.values import number
 from simcore.cli.views import view_problems, write_plot, write_scaling
@@ -21,26 +22,20 @@ if TYPE_CHECKING:
     from simcore.api import Prediction
 
 
-def _option(flag: str, metavar: str, text: str, complete: names.Completer | None = None) -> Any:
-    return typer.Option(
-        flag, metavar=metavar, help=text, autocompletion=complete, show_default=False
-    )
-
-
 def predict(
     ctx: typer.Context,
     model: Annotated[
         str | None,
-        _option("--model", "NAME", "What to train (needed): `simcore list models`, a YAML or "
+        option("--model", "NAME", "What to train (needed): `simcore list models`, a YAML or "
                 "config.json file, or pkg.mod:callable.", names.models),
     ] = None,
     inputs: Annotated[
         list[str] | None,
-        _option("--input", "DTYPE[SHAPE]", "Of a callable: float32[B,3,224,224]; once an input."),
+        option("--input", "DTYPE[SHAPE]", "Of a callable: float32[B,3,224,224]; once an input."),
     ] = None,
     gpus: Annotated[
         str | None,
-        _option(
+        option(
             "--gpus", "CLUSTER",
             "NODESxGPUSxTYPE (needed): 4x8xA6000ada, 8xH100, 1x2xA100+1x3xT4; "
             "`simcore list gpus`.", names.cluster,
@@ -48,75 +43,75 @@ def predict(
     ] = None,
     strategy: Annotated[
         str | None,
-        _option("--strategy", "NAME", "dp, manual, ddp, zero1, zero2 or zero3.", names.strategies),
+        option("--strategy", "NAME", "dp, manual, ddp, zero1, zero2 or zero3.", names.strategies),
     ] = None,
     micro_batch: Annotated[
         str | None,
-        _option("--micro-batch", "N|max", "Samples a GPU at a time; max: the most that fits."),
+        option("--micro-batch", "N|max", "Samples a GPU at a time; max: the most that fits."),
     ] = None,
     grad_accum: Annotated[
-        str | None, _option("--grad-accum", "N", "Micro-batches a step.")
+        str | None, option("--grad-accum", "N", "Micro-batches a step.")
     ] = None,
     global_batch: Annotated[
-        str | None, _option("--global-batch", "N", "Samples a step, instead of --grad-accum.")
+        str | None, option("--global-batch", "N", "Samples a step, instead of --grad-accum.")
     ] = None,
-    tp: Annotated[str | None, _option("--tp", "N", "Tensor parallel ranks (transformers).")] = None,
-    pp: Annotated[str | None, _option("--pp", "N", "Pipeline stages.")] = None,
-    vpp: Annotated[str | None, _option("--vpp", "N", "Chunks of layers a pipeline rank.")] = None,
-    cp: Annotated[str | None, _option("--cp", "N", "Context parallel ranks.")] = None,
-    ep: Annotated[str | None, _option("--ep", "N", "Expert parallel ranks.")] = None,
+    tp: Annotated[str | None, option("--tp", "N", "Tensor parallel ranks (transformers).")] = None,
+    pp: Annotated[str | None, option("--pp", "N", "Pipeline stages.")] = None,
+    vpp: Annotated[str | None, option("--vpp", "N", "Chunks of layers a pipeline rank.")] = None,
+    cp: Annotated[str | None, option("--cp", "N", "Context parallel ranks.")] = None,
+    ep: Annotated[str | None, option("--ep", "N", "Expert parallel ranks.")] = None,
     expert_tp: Annotated[
-        str | None, _option("--expert-tp", "N", "Tensor ranks of an expert: 1 (default) or tp.")
+        str | None, option("--expert-tp", "N", "Tensor ranks of an expert: 1 (default) or tp.")
     ] = None,
     dispatcher: Annotated[
         str | None,
-        _option("--dispatcher", "NAME", "alltoall, or deepep: a token crosses to a node once.",
+        option("--dispatcher", "NAME", "alltoall, or deepep: a token crosses to a node once.",
                 names.dispatchers),
     ] = None,
     zero: Annotated[
-        str | None, _option("--zero", "N", "ZeRO stage 1 to 3, as --strategy zeroN.")
+        str | None, option("--zero", "N", "ZeRO stage 1 to 3, as --strategy zeroN.")
     ] = None,
     shard_ranks: Annotated[
         str | None,
-        _option("--shard-ranks", "N", "ZeRO shards over N ranks, replicas between (HSDP)."),
+        option("--shard-ranks", "N", "ZeRO shards over N ranks, replicas between (HSDP)."),
     ] = None,
     overlap: Annotated[
         str | None,
-        _option("--overlap", "LIST", "Hidden traffic: grads (default), params, tensor, experts; "
+        option("--overlap", "LIST", "Hidden traffic: grads (default), params, tensor, experts; "
                 "or none.", names.overlaps),
     ] = None,
     precision: Annotated[
         str | None,
-        _option(
+        option(
             "--precision", "NAME", "fp32, tf32, amp-fp16, amp-bf16, fp16, bf16, fp8 or nvfp4.",
             names.precisions,
         ),
     ] = None,
     recompute: Annotated[
         str | None,
-        _option("--recompute", "MODE", "none, selective or full.", names.recomputes),
+        option("--recompute", "MODE", "none, selective or full.", names.recomputes),
     ] = None,
     recompute_modules: Annotated[
         str | None,
-        _option("--recompute-modules", "LIST", "Of selective: core_attn (default), layernorm, mlp, "
+        option("--recompute-modules", "LIST", "Of selective: core_attn (default), layernorm, mlp, "
                 "moe_act, moe, mla_up_proj, operators.", names.recompute_modules),
     ] = None,
     recompute_layers: Annotated[
         str | None,
-        _option("--recompute-layers", "N", "Recompute the first N layers only."),
+        option("--recompute-layers", "N", "Recompute the first N layers only."),
     ] = None,
     main_grads: Annotated[
         str | None,
-        _option("--main-grads", "WIDTH", "Gradients as wide as weights (default), fused, fp32.",
+        option("--main-grads", "WIDTH", "Gradients as wide as weights (default), fused, fp32.",
                 names.main_grads),
     ] = None,
     optimizer: Annotated[
         str | None,
-        _option("--optimizer", "NAME", "adamw, adam, sgd or sgd-plain.", names.optimizers),
+        option("--optimizer", "NAME", "adamw, adam, sgd or sgd-plain.", names.optimizers),
     ] = None,
     offload: Annotated[
         str | None,
-        _option(
+        option(
             "--offload", "WHAT[:WHERE]",
             "none, optimizer, optimizer:nvme, optimizer+params; cpu, cpu-far or nvme.",
             names.offloads,
@@ -124,49 +119,49 @@ def predict(
     ] = None,
     network: Annotated[
         str | None,
-        _option("--network", "LINK", 'Between nodes: ib-hdr, 8xib-ndr, "25 Gbit/s".',
+        option("--network", "LINK", 'Between nodes: ib-hdr, 8xib-ndr, "25 Gbit/s".',
                 names.networks),
     ] = None,
     node: Annotated[
         str | None,
-        _option("--node", "NAME", "Node preset; `simcore list nodes`.", names.nodes),
+        option("--node", "NAME", "Node preset; `simcore list nodes`.", names.nodes),
     ] = None,
     nnodes: Annotated[
-        str | None, _option("--nnodes", "N", "As torchrun, where --gpus has no counts.")
+        str | None, option("--nnodes", "N", "As torchrun, where --gpus has no counts.")
     ] = None,
     nproc_per_node: Annotated[
-        str | None, _option("--nproc-per-node", "N", "As torchrun: GPUs a node.")
+        str | None, option("--nproc-per-node", "N", "As torchrun: GPUs a node.")
     ] = None,
-    steps: Annotated[str | None, _option("--steps", "N", "Time of a run of N steps.")] = None,
+    steps: Annotated[str | None, option("--steps", "N", "Time of a run of N steps.")] = None,
     epochs: Annotated[
-        str | None, _option("--epochs", "N", "Time of a run of N epochs of its data set.")
+        str | None, option("--epochs", "N", "Time of a run of N epochs of its data set.")
     ] = None,
     seq_len: Annotated[
-        str | None, _option("--seq-len", "N", "Sequence length, where the model has one.")
+        str | None, option("--seq-len", "N", "Sequence length, where the model has one.")
     ] = None,
     lora_rank: Annotated[
         str | None,
-        _option("--lora-rank", "N", "Train adapters of rank N, the base frozen (transformers)."),
+        option("--lora-rank", "N", "Train adapters of rank N, the base frozen (transformers)."),
     ] = None,
     lora_targets: Annotated[
         str | None,
-        _option("--lora-targets", "LIST", "Products with an adapter: q_proj,v_proj or all-linear."),
+        option("--lora-targets", "LIST", "Products with an adapter: q_proj,v_proj or all-linear."),
     ] = None,
     quantised_base: Annotated[
-        str | None, _option("--quantised-base", "FORMAT", "Frozen base in none, nf4, int8 or fp8.")
+        str | None, option("--quantised-base", "FORMAT", "Frozen base in none, nf4, int8 or fp8.")
     ] = None,
     calibration: Annotated[
         str | None,
-        _option("--calibration", "NAME|FILE", "Fitted hardware figures.", names.calibrations),
+        option("--calibration", "NAME|FILE", "Fitted hardware figures.", names.calibrations),
     ] = None,
     launch: Annotated[
         str | None,
-        _option("--launch", "FILE|FLAGS", "A launch file or quoted line: DeepSpeed JSON, Megatron "
+        option("--launch", "FILE|FLAGS", "A launch file or quoted line: DeepSpeed JSON, Megatron "
                 "flags, torchtitan TOML, Accelerate YAML, torchrun; options above win."),
     ] = None,
     emit: Annotated[
         str | None,
-        _option("--emit", "DIALECT", "Write the job's launch file instead of the answer: "
+        option("--emit", "DIALECT", "Write the job's launch file instead of the answer: "
                 "deepspeed, megatron, torchtitan, accelerate, torchrun, slurm.", names.dialects),
     ] = None,
     as_json: Annotated[
@@ -193,7 +188,7 @@ def predict(
     ] = None,
     plot_kind: Annotated[
         str | None,
-        _option("--plot-kind", "KIND", "overview (default), time, memory, memory-over-step, "
+        option("--plot-kind", "KIND", "overview (default), time, memory, memory-over-step, "
                 "scaling, roofline, timeline, sensitivity.", names.plots),
     ] = None,
     scaling: Annotated[
@@ -206,7 +201,7 @@ def predict(
     ] = False,
     explain: Annotated[
         str | None,
-        _option("--explain", "TERM", "Formula, inputs and source: step_time, memory, comm, mfu.",
+        option("--explain", "TERM", "Formula, inputs and source: step_time, memory, comm, mfu.",
                 names.terms),
     ] = None,
 ) -> None:  # fmt: skip

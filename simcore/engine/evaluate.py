@@ -20,8 +20,9 @@ from simcore.workload.graph import Workload
 
 Array = NDArray[np.float64]
 
-#: Configurations evaluated together: the arrays of one chunk stay in the processor's cache.
-CHUNK = 256
+#: Configurations evaluated together: the fewer, the more calls; the more, the less of them stays
+#: in the processor's cache.
+CHUNK = 2048
 #: Starting one DataLoader worker process (fork, queues), one after another; seconds.
 WORKER_START_S = 0.02
 
@@ -104,7 +105,7 @@ def _evaluate(job: Job, points: Points, keep_timeline: bool) -> Steps:
     table = kernel_table(job.workload, job.strategy.precision)
     blocking, period, restart = _loading(job, points)
     priced = price(program, job.workload, job.strategy, table, job.classes, points, blocking)
-    timeline = schedule(program.graph, priced.duration_s)
+    timeline = schedule(program.graph, priced.duration_s, starts=keep_timeline)
     makespan = timeline.makespan_s
     terms = _terms(program, priced.duration_s)
     return Steps(
@@ -121,8 +122,7 @@ def _evaluate(job: Job, points: Points, keep_timeline: bool) -> Steps:
 def _terms(program: Program, duration_s: Array) -> dict[str, Array]:
     """Busy seconds by term, host aside [C]; with several rank classes those of the slowest."""
     *own, common = (
-        {term: duration_s[tasks].sum(axis=0) for term, tasks in part.items()}
-        for part in program.terms
+        dict(zip(names, sums @ duration_s, strict=True)) for names, sums in program.term_sums
     )
     if program.n_classes == 1:
         return {**own[0], **common}

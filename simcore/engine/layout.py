@@ -141,12 +141,12 @@ def exchanges_s(points: Points, placed: Placed, n_layers: int) -> dict[str, Arra
         found["expert parallel"] = layers * times * exchanged
     if layout.pp > 1:
         # Activations forward and gradients backward to the neighbour stage, cut by tensor ranks.
-        across = layout.tp * layout.cp >= placed.gpus_per_node
-        rate = points.inter_bw_bytes_per_s * points.inter / placed.gpus_per_node
+        # Stages lie furthest apart in the order of ranks: on several nodes they are on others.
+        crosses = (points.n_nodes > 1) | (layout.tp * layout.cp >= placed.gpus_per_node)
+        across = points.inter_bw_bytes_per_s * points.inter / placed.gpus_per_node
         inside = points.intra_bw_bytes_per_s * points.intra
-        hop = points.inter_hop_s if across else points.intra_hop_s
-        crosses = across or bool((points.n_nodes > 1).all())
-        rate = rate if crosses else inside
+        rate = np.where(crosses, across, inside)
+        hop = np.where(crosses, points.inter_hop_s, points.intra_hop_s)
         found["pipeline transfer"] = (
             2.0 * layout.vpp * (hidden / layout.tp / layout.vpp / rate + hop) * on
         )
@@ -183,7 +183,9 @@ def _micro_step_s(steps: Steps, points: Points) -> Array:
     return result
 
 
-def evaluate_layout(jobs: tuple[Job, ...], placed: Placed, points: Points) -> Steps:
+def evaluate_layout(
+    jobs: tuple[Job, ...], placed: Placed, points: Points, *, keep_timeline: bool = False
+) -> Steps:
     """The step of the slowest stage, with exchanges, and the pipeline's bubble on top."""
     layout = placed.layout
     local = data_points(points, placed)
@@ -191,7 +193,7 @@ def evaluate_layout(jobs: tuple[Job, ...], placed: Placed, points: Points) -> St
     for index, count in placed.distinct_stages:
         job, stage = jobs[index], placed.stages[index]
         counts.append(count)
-        steps = evaluate(job, local, keep_timeline=True)
+        steps = evaluate(job, local, keep_timeline=keep_timeline)
         busy = _micro_step_s(steps, points)
         slowdown = job.classes[0].overlap_slowdown_frac / points.overlap
         exchange = exposed(exchanges_s(points, placed, stage.n_layers), placed, busy, slowdown)
@@ -203,14 +205,14 @@ def evaluate_layout(jobs: tuple[Job, ...], placed: Placed, points: Points) -> St
     bubble = np.zeros(len(points))
     if not layout.zero_bubble:
         bubble = (layout.pp - 1) / layout.vpp * np.average(micros, axis=0, weights=counts)
-    slowest = int(np.argmax([t[0] for t in totals]))
-    steps, exchange, spent = parts[slowest]
+    slowest = np.argmax(totals, axis=0)
+    steps, _, spent = parts[int(slowest[0])]
     step = np.max(totals, axis=0) + bubble
-    terms = {
-        **steps.terms_s,
-        **{name: points.grad_accum * seconds for name, seconds in exchange.items()},
-        "pipeline bubble": bubble,
-    }
+    of_stages = [
+        {**s.terms_s, **{name: points.grad_accum * x for name, x in exchange.items()}}
+        for s, exchange, _ in parts
+    ]
+    terms = {**_of_slowest(of_stages, slowest), "pipeline bubble": bubble}
     return Steps(
         step_s=step,
         makespan_s=step,
@@ -220,6 +222,19 @@ def evaluate_layout(jobs: tuple[Job, ...], placed: Placed, points: Points) -> St
         terms_s=terms,
         timeline=steps.timeline,
     )
+
+
+def _of_slowest(stages: list[dict[str, Array]], slowest: NDArray[np.intp]) -> dict[str, Array]:
+    """The terms of each configuration's slowest stage."""
+    if (slowest == slowest[0]).all():
+        return stages[int(slowest[0])]
+    columns = np.arange(len(slowest))
+    names = dict.fromkeys(name for terms in stages for name in terms)
+    zero = np.zeros(len(slowest))
+    return {
+        name: np.stack([terms.get(name, zero) for terms in stages])[slowest, columns]
+        for name in names
+    }
 
 
 def in_flight(layout: Layout, position: int, micro_steps: Array) -> Array:

@@ -10,9 +10,10 @@ import numpy as np
 from simcore.base.arrays import NDArray
 from simcore.base.errors import InvalidConfig
 from simcore.engine.allocator import AllocatorConfig, Replay, replay
+from simcore.engine.job_memory import memory_at
 from simcore.engine.memory import OUTSIDE, workspace_bytes
 from simcore.engine.memory_events import EventList, step_events
-from simcore.engine.predict import Request, job_of, memory_at
+from simcore.engine.predict import Request
 from simcore.strategy.strategy import Strategy
 from simcore.workload.graph import Workload
 
@@ -82,7 +83,7 @@ def memory_timeline(request: Request, *, expandable_segments: bool = False) -> M
              f"({request.placed.layout})"]
         )  # fmt: skip
     cluster, strategy = request.cluster, request.strategy
-    closed = memory_at(request, job_of(request), np.array([float(request.micro_batch)]))
+    closed = memory_at(request, np.array([float(request.micro_batch)]))
     outside = float(sum(closed.terms[t][0] for t in OUTSIDE))
     limit = float(min(g.gpu.usable_memory_bytes for g in cluster.groups))
     events = step_events(
@@ -129,7 +130,7 @@ def reserved_peak_bytes(request: Request) -> float:
     cluster, strategy = request.cluster, request.strategy
     # Only ZeRO's shards depend on how many ranks there are.
     ranks = cluster.n_gpus if strategy.zero_stage else min(cluster.n_gpus, 2)
-    closed = memory_at(request, job_of(request), np.array([float(request.micro_batch)]))
+    closed = memory_at(request, np.array([float(request.micro_batch)]))
     outside = float(sum(closed.terms[t][0] for t in OUTSIDE))
     limit = float(min(g.gpu.usable_memory_bytes for g in cluster.groups))
     return _reserved_peak(
@@ -138,7 +139,7 @@ def reserved_peak_bytes(request: Request) -> float:
     )  # fmt: skip
 
 
-@lru_cache(maxsize=1000)
+@lru_cache(maxsize=512)
 def _reserved_peak(
     workload: Workload, strategy: Strategy, micro_batch: int, grad_accum: int, ranks: int,
     cublas_bytes: float, limit_bytes: float,

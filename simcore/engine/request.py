@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast, get_args
 
 from simcore.base.errors import InvalidConfig, UnknownName, UsageError
 from simcore.engine.evaluate import Loading
+from simcore.engine.job_memory import fitting_batch
 from simcore.engine.layout import Placed
 from simcore.engine.placement import layout_of, place
-from simcore.engine.predict import Request, fitting_batch
+from simcore.engine.predict import Request
 from simcore.hardware.cluster import ClusterSpec, parse_cluster
 from simcore.hardware.profile import Profile, load_profile
 from simcore.strategy.overlap import parse_overlap
@@ -116,7 +117,7 @@ class Options(TypedDict, total=False):
 
 def make_request(
     model: str | ModelSource,
-    gpus: str,
+    gpus: str | ClusterSpec,
     **options: Unpack[Options],
 ) -> Request:
     """Resolve names and defaults. Raises with every violation found."""
@@ -132,7 +133,7 @@ def make_request(
             problems.append(str(err))
 
     if options.get("launch") is not None:
-        attempt("launched", lambda: _launched(gpus, options))
+        attempt("launched", lambda: _launched(str(gpus), options))
     launched: Launched | None = found.get("launched")
     if launched is not None:
         problems.extend(launched.problems)
@@ -144,12 +145,16 @@ def make_request(
     )
     attempt(
         "cluster",
-        lambda: parse_cluster(
-            gpus,
-            network=options.get("network"),
-            node=options.get("node"),
-            nnodes=options.get("nnodes"),
-            nproc_per_node=options.get("nproc_per_node"),
+        lambda: (
+            parse_cluster(
+                gpus,
+                network=options.get("network"),
+                node=options.get("node"),
+                nnodes=options.get("nnodes"),
+                nproc_per_node=options.get("nproc_per_node"),
+            )
+            if isinstance(gpus, str)
+            else gpus
         ),
     )
     record: ModelSource | None = found.get("record")

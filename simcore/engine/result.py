@@ -139,13 +139,3 @@ class Prediction:
     def fits(self) -> bool:
         """Whether the fullest GPU holds it."""
         return self.memory.fits
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Predictions side by side."""
-
-    predictions: tuple[Prediction, ...]
-
-    def __len__(self) -> int:
-        return len(self.predictions)

@@ -1,156 +1,171 @@
-"""Many configurations of one model in one call: the product of clusters, strategies, batches.
+"""Many configurations of one form in one call: clusters of a kind, batches and accumulation.
 
-Points that share a step graph (same strategy, same device types) form one configuration axis.
+Points that share a step graph (same model, strategy and layout on the same kind of node) lie on
+one configuration axis; ``plan.sweep`` deals a whole space out to such axes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 
 import numpy as np
 
 from simcore.base.arrays import NDArray
-from simcore.base.errors import InvalidConfig, SimcoreError
-from simcore.engine.evaluate import Job, evaluate
-from simcore.engine.memory import memory_of, workspace_bytes
-from simcore.engine.points import Points
-from simcore.engine.predict import Request, job_of, point_values
+from simcore.engine.convex import at_counts
+from simcore.engine.job_memory import memory_over
+from simcore.engine.layout import in_flight
+from simcore.engine.points import Knob, Points
+from simcore.engine.predict import Request, point_values, steps_of
 from simcore.hardware.cluster import ClusterSpec
-from simcore.hardware.paths import cluster_paths
-from simcore.strategy.strategy import Strategy
 
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Sweep:
-    """One entry a configuration, in the order of the product; arrays [C].
+class Axis:
+    """Points of one form on clusters of one kind.
 
-    ``cluster`` and ``strategy`` index ``clusters`` and ``strategies``. Points whose strategy and
-    cluster do not go together hold NaN and are counted in ``invalid`` by reason.
+    A row is a cluster and a micro-batch [R]; a point is a row and a number of micro-steps [C].
     """
 
-    clusters: tuple[str, ...]
-    strategies: tuple[str, ...]
-    cluster: NDArray[np.intp]
-    strategy: NDArray[np.intp]
-    n_gpus: NDArray[np.intp]
-    micro_batch: Array
-    step_time_s: Array
-    samples_per_s: Array
-    memory_bytes: Array
-    fits: NDArray[np.bool_]
-    invalid: dict[str, int]
+    clusters: tuple[ClusterSpec, ...]
+    row_cluster: NDArray[np.intp]
+    row_micro_batch: Array
+    row: NDArray[np.intp]
+    grad_accum: Array
 
     def __len__(self) -> int:
-        return len(self.step_time_s)
+        return len(self.row)
 
     @property
-    def front(self) -> NDArray[np.bool_]:
-        """Pareto front: fits, and nothing that fits is as fast on as few GPUs [C]."""
-        on_front = np.zeros(len(self), dtype=bool)
-        best = 0.0
-        rate = np.where(self.fits & np.isfinite(self.samples_per_s), self.samples_per_s, 0.0)
-        for i in np.lexsort((self.memory_bytes, -rate, self.n_gpus)):
-            if rate[i] > best:
-                best, on_front[i] = rate[i], True
-        return on_front
+    def cluster(self) -> NDArray[np.intp]:
+        """Index of each point's cluster [C]."""
+        return self.row_cluster[self.row]
+
+    @property
+    def micro_batch(self) -> Array:
+        """Samples a rank and micro-step of each point [C]."""
+        return self.row_micro_batch[self.row]
+
+    def piece(self, part: slice) -> Axis:
+        """A stretch of the points, with the rows that they need."""
+        row = self.row[part]
+        first, last = (int(row.min()), int(row.max()) + 1) if len(row) else (0, 0)
+        return replace(
+            self,
+            row_cluster=self.row_cluster[first:last],
+            row_micro_batch=self.row_micro_batch[first:last],
+            row=row - first,
+            grad_accum=self.grad_accum[part],
+        )
 
 
-def sweep(
-    base: Request,
-    clusters: Sequence[ClusterSpec],
-    strategies: Sequence[Strategy],
-    micro_batches: Sequence[int],
-) -> Sweep:
-    """Evaluate every combination. Cost grows with the number of points, not of devices."""
-    batches = np.asarray(micro_batches, dtype=np.float64)
-    if not clusters or not strategies or not len(batches):
-        raise InvalidConfig(["a sweep needs at least one cluster, strategy and micro-batch"])
-    n_c, n_s, n_b = len(clusters), len(strategies), len(batches)
-    step, memory = np.full((n_c, n_s, n_b), np.nan), np.full((n_c, n_s, n_b), np.nan)
-    fits = np.zeros((n_c, n_s, n_b), dtype=bool)
-    invalid: dict[str, int] = {}
-    wires = [point_values(c, base.profile, base.workload.name, 1.0, 1.0) for c in clusters]
-    kinds: dict[tuple[object, ...], list[int]] = {}
-    for i, cluster in enumerate(clusters):
-        key = tuple((g.gpu.name, g.node.name, g.gpus_per_node) for g in cluster.groups)
-        kinds.setdefault(key, []).append(i)
-    for (s, strategy), members in product(enumerate(strategies), kinds.values()):
-        valid = []
-        for i in members:
-            c = clusters[i]
-            types = len({g.gpu.name for g in c.groups})
-            broken = strategy.violations(c.n_nodes, c.n_gpus, types)
-            if broken:
-                reason = f"{strategy.parallelism}: {broken[0].partition(', not ')[0]}"
-                invalid[reason] = invalid.get(reason, 0) + n_b
-            else:
-                valid.append(i)
-        if not valid:
-            continue
-        request = replace(base, cluster=clusters[valid[0]], strategy=strategy)
-        try:
-            job = job_of(request)
-        except SimcoreError as err:
-            invalid[str(err)] = invalid.get(str(err), 0) + n_b * len(valid)
-            continue
-        shape = (len(valid), n_b)
-        points = _points([wires[i] for i in valid], batches, base.grad_accum)
-        steps = evaluate(job, points).step_s.reshape(shape)
-        device, fit = _memory(request, job, [clusters[i] for i in valid], points)
-        step[valid, s] = steps
-        memory[valid, s], fits[valid, s] = device.reshape(shape), fit.reshape(shape)
-    size = n_c * n_s * n_b
-    cluster_index, strategy_index, batch_index = np.unravel_index(np.arange(size), step.shape)
-    gpus = np.array([float(c.n_gpus) for c in clusters])
-    flat = step.reshape(size)
-    per_step = batches[batch_index] * base.grad_accum * gpus[cluster_index]
-    return Sweep(
-        clusters=tuple(map(str, clusters)),
-        strategies=tuple(s.parallelism for s in strategies),
-        cluster=cluster_index,
-        strategy=strategy_index,
-        n_gpus=gpus[cluster_index].astype(np.intp),
-        micro_batch=batches[batch_index],
-        step_time_s=flat,
-        samples_per_s=per_step / flat,
-        memory_bytes=memory.reshape(size),
-        fits=fits.reshape(size),
-        invalid=invalid,
+@dataclass(frozen=True)
+class Outcome:
+    """What each point of an axis gives, arrays [C]; ``capacity_bytes`` of the smallest device.
+
+    ``busy_frac``: share of the step in which devices compute. ``faster_s``: the step with twice
+    of the resource that was asked for, the step itself where none was.
+    """
+
+    step_time_s: Array
+    memory_bytes: Array
+    capacity_bytes: float
+    busy_frac: Array
+    faster_s: Array
+
+    @property
+    def fits(self) -> NDArray[np.bool_]:
+        """Whether the fullest device holds it."""
+        return self.memory_bytes <= self.capacity_bytes
+
+
+def cluster_kind(cluster: ClusterSpec) -> tuple[object, ...]:
+    """Clusters of equal kind differ in the number of nodes alone and share an axis."""
+    groups = tuple((g.gpu.name, g.node, g.gpus_per_node) for g in cluster.groups)
+    return (*groups, cluster.n_nodes > 1)
+
+
+#: Terms of a step in which the device computes.
+BUSY_TERMS = ("forward", "backward", "frozen", "accumulation", "optimizer", "ema")
+
+
+def evaluate_axis(
+    request: Request,
+    axis: Axis,
+    *,
+    twice: Knob | None = None,
+    wires: Sequence[Mapping[str, float]] | None = None,
+) -> Outcome:
+    """Step time and memory of every point; ``request`` says the form, on any of the clusters.
+
+    Equal to ``predict`` of each point. Cost grows with the points, not with devices. ``twice``
+    asks for the step with twice of one resource too; ``wires``: ``point_values`` of the clusters
+    where they are known already.
+    """
+    if wires is None:
+        name = request.workload.name
+        wires = [point_values(c, request.profile, name, 1.0, 1.0) for c in axis.clusters]
+    table = {key: np.array([w[key] for w in wires]) for key in wires[0]}
+    row = axis.row
+
+    def values(rows: NDArray[np.intp], counts: Array) -> dict[str, Array]:
+        found = {key: column[axis.row_cluster[rows]] for key, column in table.items()}
+        return {**found, "micro_batch": axis.row_micro_batch[rows], "grad_accum": counts}
+
+    def steps(rows: NDArray[np.intp], counts: Array) -> Array:
+        return _steps(request, values(rows, counts), len(rows), twice)
+
+    # An epoch's restart is shared by its steps, whose number is not convex in accumulation.
+    many = len(row) >= _WORTH * len(axis.row_cluster) and request.loading is None
+    step, busy, faster = (
+        at_counts(steps, row, axis.grad_accum) if many else steps(row, axis.grad_accum)
+    )
+    return Outcome(
+        step_time_s=step,
+        memory_bytes=_memory(request, values, row, axis.grad_accum),
+        capacity_bytes=float(min(g.gpu.usable_memory_bytes for g in request.cluster.groups)),
+        busy_frac=np.minimum(1.0, busy / step),
+        faster_s=faster,
     )
 
 
-def _points(rows: Sequence[dict[str, float]], batches: Array, grad_accum: int) -> Points:
-    """The product of clusters and batches as one axis."""
-    values: dict[str, object] = {
-        key: np.repeat([r[key] for r in rows], len(batches)) for key in rows[0]
-    }
-    values["micro_batch"] = np.tile(batches, len(rows))
-    values["grad_accum"] = float(grad_accum)
-    return Points.of(values, len(rows) * len(batches))
+#: Points a row from which on evaluating few of them pays.
+_WORTH = 6
+
+
+def _steps(request: Request, values: dict[str, Array], n: int, twice: Knob | None) -> Array:
+    """Step, compute and step with twice of a resource, [3, n] in seconds."""
+    size = n
+    if twice is not None:
+        size = 2 * n
+        values = {key: np.concatenate([v, v]) for key, v in values.items()}
+        values[twice] = values.get(twice, np.ones(size)) * np.repeat([1.0, 2.0], n)
+    found = steps_of(request, Points.of(values, size))
+    busy = sum((v for k, v in found.terms_s.items() if k in BUSY_TERMS), np.zeros(size))
+    return np.stack([found.step_s[:n], busy[:n], found.step_s[-n:]])
 
 
 def _memory(
-    request: Request, job: Job, clusters: Sequence[ClusterSpec], points: Points
-) -> tuple[Array, NDArray[np.bool_]]:
-    route = cluster_paths(clusters[0])[0].route
-    context = max(
-        request.profile.cuda_context_bytes(c.gpu, eager=request.eager_kernels).value
-        for c in job.classes
+    request: Request,
+    values: Callable[[NDArray[np.intp], Array], dict[str, Array]],
+    row: NDArray[np.intp],
+    counts: Array,
+) -> Array:
+    """Peak memory of every point: accumulation matters up to what a stage has in flight."""
+    layout = request.placed.layout if request.placed else None
+    most = max(2.0, float(in_flight(layout, 0, np.array(np.inf))) if layout else 2.0)
+    cap = int(np.ceil(most))
+    key = row * cap + np.minimum(counts, cap).astype(np.intp) - 1
+    asked = np.zeros((int(row.max()) + 1) * cap, dtype=bool)
+    asked[key] = True
+    rows, times = np.divmod(np.flatnonzero(asked), cap)
+    found = values(rows, times + 1.0)
+    stages = memory_over(
+        request, found["micro_batch"], found["grad_accum"], found["n_ranks"], found["n_nodes"]
     )
-    memory = memory_of(
-        request.workload,
-        request.strategy,
-        points.micro_batch,
-        points.grad_accum,
-        points.n_ranks,
-        points.n_nodes,
-        nvlink=route == "nvlink",
-        cuda_context_bytes=context,
-        cublas_bytes=workspace_bytes(c.gpu.architecture for c in job.classes),
-    )
-    capacity = min(c.gpu.usable_memory_bytes for c in job.classes)
-    return memory.device, memory.device <= capacity
+    peak: Array = np.max([m.device for m in stages], axis=0)
+    found_at: NDArray[np.intp] = (np.cumsum(asked) - 1)[key]
+    out: Array = peak[found_at]
+    return out

@@ -33,15 +33,15 @@ class Timeline:
     @property
     def makespan_s(self) -> Array:
         """When the last task ends, [C]."""
-        result: Array = self.finish_s.max(axis=0)
+        result: Array = self.finish_s[self.graph.last_tasks].max(axis=0)
         return result
 
 
-def schedule(graph: StepGraph, duration_s: Array) -> Timeline:
-    """Schedule ``graph`` with task durations [T, C]."""
+def schedule(graph: StepGraph, duration_s: Array, *, starts: bool = True) -> Timeline:
+    """Schedule ``graph`` with task durations [T, C]; ``starts``: whether anyone asks for them."""
     n_tasks, n_configs = duration_s.shape
     finish = np.zeros((n_tasks + 1, n_configs))  # the last row is "no task": 0
-    start = np.empty((n_tasks, n_configs))
+    start = np.empty((n_tasks if starts else 0, n_configs))
     free = np.zeros((len(graph.streams), n_configs))
     for run in graph.runs:
         tasks = run.tasks
@@ -50,34 +50,40 @@ def schedule(graph: StepGraph, duration_s: Array) -> Timeline:
             task = tasks[0]
             begin = last
             if run.deps is not None:
-                begin = np.maximum(begin, _latest(finish, run.deps)[0])
+                begin = _latest_one(finish, run.deps[0], begin)
             end = begin + duration_s[task]
             if run.bounds is not None:
-                end = np.maximum(end, _latest(finish, run.bounds)[0])
-            start[task], finish[task], free[run.stream] = begin, end, end
+                end = _latest_one(finish, run.bounds[0], end)
+            if starts:
+                start[task] = begin  # before its stream's ``free``, which it may be a view of
+            finish[task] = free[run.stream] = end
             continue
         elapsed = _running(np.add, duration_s[tasks])
         if run.deps is None and run.bounds is None:
             ends = elapsed + last
-            start[tasks[0]] = last
-            start[tasks[1:]] = ends[:-1]
+            if starts:
+                start[tasks[0]] = last
+                start[tasks[1:]] = ends[:-1]
         else:
-            slack = np.full_like(elapsed, -np.inf)
             ready = None
             if run.deps is not None:
                 ready = _latest(finish, run.deps)
+                slack = np.empty_like(elapsed)
                 slack[0] = ready[0]
                 np.subtract(ready[1:], elapsed[:-1], out=slack[1:])
+            else:
+                slack = np.full_like(elapsed, -np.inf)
             if run.bounds is not None:
                 np.maximum(slack, _latest(finish, run.bounds) - elapsed, out=slack)
             np.maximum(slack[0], last, out=slack[0])
             _running(np.maximum, slack)
             ends = elapsed + slack
-            begins = np.empty_like(ends)
-            begins[0], begins[1:] = last, ends[:-1]
-            if ready is not None:
-                np.maximum(begins, ready, out=begins)
-            start[tasks] = begins
+            if starts:
+                begins = np.empty_like(ends)
+                begins[0], begins[1:] = last, ends[:-1]
+                if ready is not None:
+                    np.maximum(begins, ready, out=begins)
+                start[tasks] = begins
         finish[tasks] = ends
         free[run.stream] = ends[-1]
     return Timeline(graph, start, finish[:-1])
@@ -97,8 +103,16 @@ def _running(op: np.ufunc, values: Array) -> Array:
     return values
 
 
+def _latest_one(finish: Array, tasks: NDArray[np.intp], after: Array) -> Array:
+    """The latest of ``after`` and of what one task waits for, [C]."""
+    for task in tasks:
+        after = np.maximum(after, finish[task])
+    return after
+
+
 def _latest(finish: Array, table: NDArray[np.intp]) -> Array:
-    if table.shape[1] == 1:
-        return finish[table[:, 0]]
-    result: Array = finish[table].max(axis=1)
+    """The latest finish of each task's dependencies [n, C]."""
+    result = finish[table[:, 0]]
+    for column in range(1, table.shape[1]):
+        np.maximum(result, finish[table[:, column]], out=result)
     return result

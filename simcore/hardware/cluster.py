@@ -56,6 +56,13 @@ class ClusterSpec:
         """All nodes."""
         return sum(g.n_nodes for g in self.groups)
 
+    @property
+    def network(self) -> str:
+        """What joins its nodes, as ``parse_cluster`` takes it; empty where nothing does."""
+        nics = (n for g in self.groups for n in g.node.nics)
+        told = (n.link if n.count == 1 else f"{n.count}x{n.link}" for n in nics)
+        return "+".join(dict.fromkeys(told))
+
     def __str__(self) -> str:
         return "+".join(map(str, self.groups))
 

@@ -9,10 +9,13 @@ import numpy as np
 
 from simcore.base.errors import UsageError
 from simcore.engine.memory_timeline import MemoryTimeline
-from simcore.engine.result import Comparison, MemoryResult, Prediction
+from simcore.engine.result import MemoryResult, Prediction
 from simcore.engine.scaling import Scaling
-from simcore.engine.sweep import Sweep
 from simcore.engine.timeline import Timeline
+from simcore.plan.compare import Column, Comparison
+from simcore.plan.goodput import Goodput
+from simcore.plan.planner import Option, Plan
+from simcore.plan.sweep import SweepResult
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -90,7 +93,52 @@ def _prediction(p: Prediction) -> Columns:
 
 @columns_of.register
 def _comparison(c: Comparison) -> Columns:
-    return _table([_row(p) for p in c.predictions])
+    rows = [_column(column) for column in c.columns]
+    nothing = dict.fromkeys(k for row in rows for k in row)
+    return _table([row if x.prediction else {**nothing, **row}
+                   for row, x in zip(rows, c.columns, strict=True)])  # fmt: skip
+
+
+def _column(c: Column) -> dict[str, Any]:
+    """A row of a comparison; what cannot be has no figures."""
+    told = {"option": c.words, "reason": c.reason}
+    if c.prediction is None:
+        return {"cluster": c.cluster, "fits": False, **told}
+    return {
+        **_row(c.prediction), **told,
+        "gpu_hours_per_million_samples": c.gpu_h_per_million,
+        "usd_per_million_samples": c.usd_per_million,
+        "kwh_per_million_samples": c.kwh_per_million,
+    }  # fmt: skip
+
+
+@columns_of.register
+def _plan(p: Plan) -> Columns:
+    """The options of the answer and of the front, the best first."""
+    best = {_key(o) for o in p.best}
+    front = {_key(o) for o in p.front}
+    options = [*p.best, *(o for o in p.front if _key(o) not in best)]
+    return _table([
+        {**_option(o), "listed": _key(o) in best, "on_front": _key(o) in front} for o in options
+    ])  # fmt: skip
+
+
+def _key(o: Option) -> tuple[object, ...]:
+    return o.form, o.cluster, o.micro_batch, o.grad_accum
+
+
+def _option(o: Option) -> dict[str, Any]:
+    row = o.to_dict()
+    step = row.pop("step_time_s")
+    return {
+        **row, "step_time_s": step["value"], "step_time_low_s": step["low"],
+        "step_time_high_s": step["high"],
+    }  # fmt: skip
+
+
+@columns_of.register
+def _goodput(g: Goodput) -> Columns:
+    return _table([{k: v for k, v in g.to_dict().items() if k != "sources"}])
 
 
 @columns_of.register
@@ -130,18 +178,9 @@ def _timeline(t: Timeline) -> Columns:
 
 
 @columns_of.register
-def _sweep(s: Sweep) -> Columns:
-    return {
-        "cluster": [s.clusters[i] for i in s.cluster],
-        "n_gpus": s.n_gpus,
-        "strategy": [s.strategies[i] for i in s.strategy],
-        "micro_batch": s.micro_batch.astype(int),
-        "step_time_s": s.step_time_s,
-        "samples_per_s": s.samples_per_s,
-        "memory_bytes": s.memory_bytes,
-        "fits": s.fits,
-        "on_front": s.front,
-    }
+def _sweep(s: SweepResult) -> Columns:
+    columns = s.columns()
+    return {**columns, "on_front": s.front(columns)[1]}
 
 
 @columns_of.register

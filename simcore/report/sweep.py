@@ -1,57 +1,115 @@
-"""A sweep as text: what was tried, and the front of what fits."""
+"""A sweep in 80 columns: the leading points, what they share, why the others fell out."""
 
 from __future__ import annotations
 
-from math import log
-
-import numpy as np
+from collections.abc import Sequence
 
 from simcore.base.units import GIGA, format_seconds
-from simcore.engine.sweep import Sweep
+from simcore.plan.ranking import Point
+from simcore.plan.sweep import SweepResult
 from simcore.report.tables import table
-from simcore.report.words import WIDTH, figure
+from simcore.report.text_of import text_of
+from simcore.report.words import WIDTH, figure, percent, wrapped
 
-#: Characters of the longest bar, where there is room; beyond this span bars are logarithmic.
-BAR, _WIDE = 16, 30.0
-
-
-def render_sweep(s: Sweep) -> str:
-    """Counts, the Pareto front of samples a second over GPUs, and what could not be."""
-    known = np.isfinite(s.step_time_s)
-    front = np.flatnonzero(s.front)
-    head = (
-        f"{len(s):,} configurations, {int(known.sum()):,} possible, "
-        f"{int((s.fits & known).sum()):,} fit"
-    )
-    lines = [head]
-    if len(front):
-        rows = [
-            [
-                f"{s.n_gpus[i]:,}",
-                s.clusters[s.cluster[i]],
-                s.strategies[s.strategy[i]],
-                f"{s.micro_batch[i]:.0f}",
-                format_seconds(float(s.step_time_s[i])),
-                f"{s.memory_bytes[i] / GIGA:.1f} GB",
-                figure(float(s.samples_per_s[i])),
-            ]
-            for i in front
-        ]
-        titles = ["GPUs", "cluster", "strategy", "batch", "step", "memory", "samples/s"]
-        drawn = table(titles, rows, right=(0, 3, 4, 5, 6)).splitlines()
-        room = WIDTH - 2 - max(map(len, drawn))
-        bars = _bars([float(s.samples_per_s[i]) for i in front], min(BAR, room))
-        lines += ["", "fastest that fits, by GPUs"]
-        lines += [f"{line}  {bar}".rstrip() for line, bar in zip(drawn, ["", *bars], strict=True)]
-    lines += [f"left out {n:,}: {why}" for why, n in s.invalid.items()]
-    return "\n".join(lines) + "\n"
+#: Longest text of the cluster and of the "how" column.
+_CLUSTER, _HOW = 22, 28
 
 
-def _bars(rates: list[float], width: int) -> list[str]:
-    """A bar a rate, the longest ``width``; logarithmic where rates lie far apart."""
-    top, bottom = max(rates), min(rates)
-    if top / bottom > _WIDE:
-        shares = [log(2.0 * r / bottom) / log(2.0 * top / bottom) for r in rates]
+@text_of.register
+def render_sweep(result: SweepResult) -> str:
+    """The whole answer as text."""
+    lines = [*_head(result), ""]
+    if result.best:
+        lines += [*point_table(result.best), ""]
     else:
-        shares = [r / top for r in rates]
-    return ["=" * (max(1, round(width * share)) if width > 0 else 0) for share in shares]
+        lines += ["No point fits." if result.n_evaluated else "No point is valid.", ""]
+    lines += reasons(result.invalid, result.n_done)
+    if result.output is not None:
+        lines += _output(result)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _head(r: SweepResult) -> list[str]:
+    rate = r.n_done / r.seconds if r.seconds > 0 else 0.0
+    text = (
+        f"{r.n_done:,} points in {format_seconds(r.seconds)} ({figure(rate)}/s): "
+        f"{r.n_fit:,} fit, {r.n_evaluated - r.n_fit:,} do not, "
+        f"{r.n_done - r.n_evaluated:,} are not valid"
+    )
+    if not r.finished:
+        text = f"STOPPED at {percent(r.n_done / max(r.n_points, 1))} of {r.n_points:,}. {text}"
+    return wrapped(text, WIDTH)
+
+
+def point_table(points: Sequence[Point]) -> list[str]:
+    """Ranked points; what all have in common stands above the table instead of in it."""
+    words = [words_of(p) for p in points]
+    shared = [w for w in words[0] if all(w in other for other in words)]
+    models = {p.form.model for p in points}
+    header = ["", "cluster", "how", "batch", "step", "samples/s", "per GPU", "GB/GPU"]
+    rows = []
+    for i, (p, own) in enumerate(zip(points, words, strict=True)):
+        how = " ".join(w for w in own if w not in shared)
+        if len(models) > 1:
+            how = f"{p.form.model} {how}"
+        rows.append([
+            str(i + 1),
+            _cut(p.cluster, _CLUSTER),
+            _cut(how, _HOW),
+            f"{p.micro_batch}x{p.grad_accum}",
+            format_seconds(p.step_time_s),
+            figure(p.samples_per_s),
+            figure(p.samples_per_s_per_gpu),
+            figure(p.memory_bytes / GIGA),
+        ])  # fmt: skip
+    empty = [i for i in range(len(header)) if not any(row[i] for row in rows)]
+    while True:
+        keep = [i for i in range(len(header)) if i not in empty]
+        right = [n for n, i in enumerate(keep) if i not in (1, 2)]
+        text = table([header[i] for i in keep], [[r[i] for i in keep] for r in rows], right=right)
+        over = max(map(len, text.splitlines())) - WIDTH
+        if over <= 0 or 6 in empty:
+            break
+        empty.append(6)  # throughput of one GPU follows from the others
+    same = [*(models if len(models) == 1 else ()), *shared]
+    top = wrapped(f"all: {', '.join(same)}; batch is micro-batch x accumulation", WIDTH)
+    return [*top, *(line[:WIDTH] for line in text.splitlines())]
+
+
+def words_of(p: Point) -> list[str]:
+    """How a point is run."""
+    f = p.form
+    found = [f.strategy, *str(f.layout).split(), f.precision]
+    found.append("no recompute" if f.recompute == "none" else f"recompute {f.recompute}")
+    if f.offload != "none":
+        found.append(f"offload {f.offload}")
+    if f.seq_len is not None:
+        found.append(f"seq {f.seq_len}")
+    return [*found, f.optimizer, *filter(None, [*f.more.split(", "), p.network])]
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 3] + "..."
+
+
+def reasons(invalid: dict[str, int], n_points: int, most: int = 8) -> list[str]:
+    """Why points fell out, with counts, the most frequent first."""
+    if not invalid:
+        return []
+    lines = [f"fell out, of {n_points:,}:"]
+    shown = list(invalid.items())[:most]
+    width = len(f"{shown[0][1]:,}")
+    for reason, n in shown:
+        parts = wrapped(reason, WIDTH - width - 4)
+        lines.append(f"  {n:>{width},}  {parts[0]}")
+        lines += [" " * (width + 4) + p for p in parts[1:]]
+    left = sum(list(invalid.values())[most:])
+    if left:
+        lines.append(f"  {left:,}  for {len(invalid) - most} other reasons")
+    return lines
+
+
+def _output(r: SweepResult) -> list[str]:
+    if r.finished:
+        return ["", f"{r.n_evaluated:,} points in {r.output}"]
+    return ["", f"what is done is kept in {r.output}.parts: the same command with --resume goes on"]

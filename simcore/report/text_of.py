@@ -3,31 +3,37 @@
 from __future__ import annotations
 
 from functools import singledispatch
+from importlib import import_module
 
 from simcore.base.units import GIGA, format_seconds
 from simcore.engine.memory_timeline import MemoryTimeline
-from simcore.engine.result import Comparison, MemoryResult, Prediction
+from simcore.engine.result import MemoryResult, Prediction
 from simcore.engine.scaling import Scaling
-from simcore.engine.sweep import Sweep
 from simcore.engine.timeline import Timeline
-from simcore.report.names import told_apart
 from simcore.report.scaling import render_scaling
-from simcore.report.sweep import render_sweep
 from simcore.report.tables import table
 from simcore.report.terms import memory_label, time_label
 from simcore.report.text import render
-from simcore.report.words import figure, gigabytes, percent
+from simcore.report.words import gigabytes, percent
+
+#: Modules with the text of results that a prediction does without; loaded on first use.
+_LATER = ("compare", "goodput", "plan", "sweep")
 
 
 @singledispatch
 def text_of(result: object) -> str:
     """The text of a result."""
-    raise TypeError(f"{type(result).__name__} has no text")
+    unknown = text_of.dispatch(object)
+    for name in _LATER:
+        import_module(f"simcore.report.{name}")
+    render = text_of.dispatch(type(result))
+    if render is unknown:
+        raise TypeError(f"{type(result).__name__} has no text")
+    return render(result)
 
 
 text_of.register(Prediction, render)
 text_of.register(Scaling, render_scaling)
-text_of.register(Sweep, render_sweep)
 
 
 @text_of.register
@@ -72,39 +78,3 @@ def _timeline(t: Timeline) -> str:
     ]
     head = f"one step: {format_seconds(end)}, {len(t.graph.tasks):,} tasks"
     return f"{head}\n\n{table(['stream', 'work', 'time', 'of the step'], rows, right=(2, 3))}\n"
-
-
-@text_of.register
-def _comparison(c: Comparison) -> str:
-    rows = [list(row) for row in comparison_rows(c)]
-    head = ["", *(", ".join(words) for words in told_apart(c.predictions))]
-    return table(head, rows, right=range(1, len(head))) + "\n"
-
-
-def comparison_rows(c: Comparison) -> list[tuple[str, ...]]:
-    """(what, one value a prediction) in the order of the report."""
-
-    def row(what: str, values: list[str]) -> tuple[str, ...]:
-        return (what, *values)
-
-    ps = c.predictions
-    rows = [
-        row("fits", ["yes" if p.fits else "NO" for p in ps]),
-        row("memory a GPU", [f"{gigabytes(p.memory.device_bytes)} GB" for p in ps]),
-        row("device limit", [f"{gigabytes(p.memory.capacity_bytes)} GB" for p in ps]),
-        row("step time", [format_seconds(p.step_time_s.value) for p in ps]),
-        row("80 % from", [format_seconds(p.step_time_s.low) for p in ps]),
-        row("80 % to", [format_seconds(p.step_time_s.high) for p in ps]),
-        row("samples/s", [figure(p.samples_per_s) for p in ps]),
-        row("samples a step", [f"{p.global_batch:,}" for p in ps]),
-        row("speed-up", [f"{figure(p.speedup_vs_1gpu)} x" for p in ps]),
-        row("efficiency", [percent(p.scaling_efficiency_frac) for p in ps]),
-        row("MFU", [percent(p.mfu_frac) for p in ps]),
-        row("bound by", [p.bound_by for p in ps]),
-        row("strategy", [" ".join(filter(None, (p.strategy, p.layout))) for p in ps]),
-        row("precision", [p.precision for p in ps]),
-        row("micro-batch", [f"{p.micro_batch:,}" for p in ps]),
-    ]
-    if any(p.run_time_s for p in ps):
-        rows.append(row("run", [format_seconds(p.run_time_s) if p.run_time_s else "-" for p in ps]))
-    return rows

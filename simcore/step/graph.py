@@ -52,6 +52,11 @@ class StepGraph:
         return tuple(dict.fromkeys(t.stream for t in self.tasks))
 
     @cached_property
+    def last_tasks(self) -> NDArray[np.intp]:
+        """The last task of each stream: no other of it ends later."""
+        return np.array(list({t.stream: i for i, t in enumerate(self.tasks)}.values()))
+
+    @cached_property
     def runs(self) -> tuple[Run, ...]:
         """The graph cut into runs: stretches of a stream that wait on earlier runs only."""
         queues = {s: [i for i, t in enumerate(self.tasks) if t.stream == s] for s in self.streams}

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -83,7 +84,7 @@ class CommTable:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Program:
     """The graph and the recipes. ``weights`` is [compute tasks, phases].
 
@@ -105,6 +106,17 @@ class Program:
     comm_table: CommTable
     comm_beside: NDArray[np.bool_]
     terms: tuple[dict[str, NDArray[np.intp]], ...]
+
+    @cached_property
+    def term_sums(self) -> tuple[tuple[tuple[str, ...], NDArray[np.float64]], ...]:
+        """``terms`` as names and a matrix [names, T] that sums their tasks."""
+        found = []
+        for part in self.terms:
+            sums = np.zeros((len(part), len(self.graph.tasks)))
+            for row, tasks in zip(sums, part.values(), strict=True):
+                row[tasks] = 1.0
+            found.append((tuple(part), sums))
+        return tuple(found)
 
 
 class ProgramBuilder:

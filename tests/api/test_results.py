@@ -77,8 +77,10 @@ def test_memory_timeline_and_sweep_ask_again_too(answer: api.Prediction) -> None
     assert over.peak_reserved_bytes == (
         api.memory_timeline("gpt2", "8xA100", micro_batch=1).peak_reserved_bytes
     )
-    swept = api.sweep("gpt2", ["1xA100", "8xA100"]).replace(micro_batches=(1, 2))
-    assert len(swept) == 4
+    swept = api.sweep("gpt2", ["1xA100", "8xA100"]).replace(micro_batch=(1, 2))
+    assert swept.n_points == 4
+    again = swept.replace(by="step", top=1)
+    assert again.ranked_by == "step" and again.n_points == 4 and len(again.best) == 1
     curve = api.scaling("gpt2", "1x2xA100").replace(gpus="1x4xA100")
     assert [p.n_gpus for p in curve.points] == [1, 2, 4]
     both = api.compare("gpt2", ("8xA100", "8xH100")).replace(micro_batch=2)
@@ -103,10 +105,13 @@ def test_results_are_the_engines_values(answer: api.Prediction) -> None:
 
 def test_text_is_that_of_the_command_line(answer: api.Prediction) -> None:
     assert str(answer) == render(answer)
-    assert repr(answer) == "<latte-xl on 4x8xA6000ada: fits, 1.22 s a step>"
+    assert repr(answer) == "<latte-xl on 4x8xA6000ada: fits, 1.23 s a step>"
     for shown in (
         answer.memory, api.timeline(*ASK), answer.memory.over_step(), api.scaling(*ASK),
         api.sweep("gpt2", ["8xA100"]), api.compare("gpt2", ("8xA100", "8xH100")),
+        answer.compare(answer.replace(gpus="8xH100")), api.goodput("gpt2", "8xA100"),
+        api.plan("gpt2", "A100:1..2x8", samples=1e6), api.plan("gpt2", "A100:1x8", samples=1e6,
+                                                               deadline="1min"),
     ):  # fmt: skip
         lines = str(shown).splitlines()
         assert lines and max(map(len, lines)) <= 80

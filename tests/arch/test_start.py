@@ -12,7 +12,10 @@ import pytest
 
 import simcore
 
-HEAVY = {"torch", "scipy", "matplotlib", "pandas", "networkx", "jinja2", "watchfiles"}
+HEAVY = {
+    "torch", "scipy", "matplotlib", "pandas", "networkx", "jinja2", "watchfiles", "pyarrow",
+    "simpy",
+}  # fmt: skip
 WEB = {"fastapi", "starlette", "uvicorn", "limits", "anyio"}
 PREDICT = ["predict", "--model", "latte-xl", "--gpus", "4x8xA6000ada"]
 
@@ -59,8 +62,8 @@ def test_commands_load_nothing_heavy(arguments: list[str], tmp_path: Path) -> No
 def test_public_names_are_lazy_and_complete(tmp_path: Path) -> None:
     assert simcore.__all__ == sorted(simcore.__all__)
     assert set(simcore.__all__) == {
-        "Prediction", "__version__", "compare", "estimate_memory", "memory_timeline", "predict",
-        "scaling", "sweep",
+        "Prediction", "__version__", "compare", "estimate_memory", "goodput", "memory_timeline",
+        "plan", "predict", "scaling", "sweep",
     }  # fmt: skip
     from simcore.api import predict
     from simcore.api.results import Prediction

@@ -41,6 +41,29 @@ def test_report_and_predict_take_the_same_job(simcore: Callable) -> None:
         assert f"--{flag} " in told and f"--{flag} " in asked, flag
 
 
+def test_commands_over_grids_take_the_same_job(simcore: Callable) -> None:
+    from simcore.cli.job import ONE_VALUE, grid_words
+    from simcore.plan.space import FIXED
+
+    assert {w for w in grid_words() if w in FIXED} == set(ONE_VALUE) - {"node"}
+    for command in ("sweep", "compare", "plan"):
+        told = simcore(command, "--help").out
+        for word in grid_words():
+            flag = {"inputs": "input"}.get(word, word.replace("_", "-"))
+            assert f"--{flag} " in told, (command, flag)
+
+
+def test_every_option_of_a_job_reaches_the_prediction(simcore: Callable) -> None:
+    from simcore.cli.job import OF_ONE, job_words
+
+    wrong = {"inputs": ("input", "q"), "launch": ("launch", "no such file --here")}
+    for word in job_words():
+        flag, value = wrong.get(word, (word.replace("_", "-"), "no/such"))
+        ran = simcore("predict", "--model", "llama3-8b", "--gpus", "2x8xH100", f"--{flag}", value)
+        assert ran.code == 2, f"--{flag} was not looked at"
+    assert set(OF_ONE) < set(job_words())
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -11,10 +11,13 @@ from simcore import api
 from simcore.base.errors import UsageError
 
 #: A column of figures ends in a unit, or is a count, a batch or a ratio by its name.
-UNIT = re.compile(r"_(?:s|bytes|frac|per_s)$")
+UNIT = re.compile(
+    r"_(?:s|bytes|frac|per_s|per_s_per_gpu|usd|j|w|probability)$|_per_million_samples$"
+)
 PLAIN = {
     "n_gpus", "n_nodes", "micro_batch", "grad_accum", "global_batch", "speedup_vs_1gpu",
-    "speedup", "speedup_low", "speedup_high", "event",
+    "speedup", "speedup_low", "speedup_high", "event", "seq_len", "tp", "pp", "vpp", "cp", "ep",
+    "n_steps", "failures", "straggler_factor",
 }  # fmt: skip
 
 
@@ -26,9 +29,11 @@ def results() -> list[tuple[str, object]]:
         ("memory", answer.memory),
         ("over step", api.memory_timeline("gpt2", "8xA100")),
         ("timeline", api.timeline(*ask)),
-        ("sweep", api.sweep("gpt2", ["8xA100", "2x8xA100"], strategies=("ddp", "dp"))),
+        ("sweep", api.sweep("gpt2", ["8xA100", "2x8xA100"], strategy=("ddp", "dp"))),
         ("scaling", api.scaling(*ask)),
         ("comparison", api.compare("latte-xl", ("8xA100", "8xH100"))),
+        ("plan", api.plan("gpt2", "A100:1..2x8", samples=1e6, deadline="30d")),
+        ("goodput", api.goodput("gpt2", "8xA100", work_s=1e6)),
     ]
 
 
@@ -52,10 +57,16 @@ def test_values_are_those_of_the_result() -> None:
     tasks = line.to_pandas()
     assert tasks["finish_s"].max() == line.makespan_s[0]
     assert (tasks["duration_s"] >= 0).all()
-    swept = api.sweep("gpt2", ["8xA100", "2x8xA100"], strategies=("ddp", "dp")).to_pandas()
-    impossible = swept[(swept.cluster.str.startswith("2x")) & (swept.strategy == "dp")]
-    assert impossible["step_time_s"].isna().all()
-    assert not impossible["fits"].any()
+    found = api.sweep("gpt2", ["8xA100", "2x8xA100"], strategy=("ddp", "dp"))
+    swept = found.to_pandas()
+    assert len(swept) == found.n_evaluated == 3
+    assert sum(found.invalid.values()) == 1, "what cannot be is counted, and is no row"
+    assert swept[swept.strategy == "dp"].cluster.tolist() == ["1x8xA100-SXM-80GB"]
+    assert set(swept[swept.on_front].cluster) == {"1x8xA100-SXM-80GB", "2x8xA100-SXM-80GB"}
+    both = api.compare("latte-l", "1x8xH100,2x8xH100", strategy="dp,ddp").to_pandas()
+    wrong = both[both.reason != ""]
+    assert len(both) == 4 and len(wrong) == 1
+    assert wrong[["step_time_s", "memory_device_bytes", "forward_s"]].isna().all(axis=None)
     scaled = api.scaling("latte-xl", "4x8xA6000ada").to_pandas().set_index("n_gpus")
     assert scaled.loc[8, "measured_samples_per_s"] == pytest.approx(13.28, rel=1e-4)
     assert pd.isna(scaled.loc[2, "measured_samples_per_s"])

@@ -171,8 +171,9 @@ def test_names_are_escaped() -> None:
 def results() -> list[object]:
     answer = api.predict(*ASK)
     return [answer, answer.memory, api.memory_timeline("gpt2", "8xA100"), api.timeline(*ASK),
-            api.scaling(*ASK), api.sweep("gpt2", ["8xA100", "2x8xA100"], strategies=("ddp", "dp")),
-            api.compare("latte-xl", ("8xA100", "8xH100"))]  # fmt: skip
+            api.scaling(*ASK), api.sweep("gpt2", ["8xA100", "2x8xA100"], strategy=("ddp", "dp")),
+            api.compare("latte-xl", ("8xA100", "8xH100")), api.goodput("gpt2", "8xA100"),
+            api.plan("gpt2", "A100:1..2x8", samples=1e6, deadline="30d")]  # fmt: skip
 
 
 @pytest.mark.parametrize("result", results(), ids=lambda r: type(r).__name__)

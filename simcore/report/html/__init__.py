@@ -23,7 +23,7 @@ def fragment(result: object) -> str:
         from simcore.report.html.render import render
     except ImportError:
         return f"<pre>{escape(text_of(result))}</pre>"
-    from simcore.report.html.cards import card_of
+    from simcore.report.html.cards_of_many import card_of  # with those of ``cards``
 
     return render("fragment.html.j2", card=card_of(result))
 

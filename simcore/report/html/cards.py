@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from functools import singledispatch
 
-import numpy as np
-
 from simcore.base.units import GIB, GIGA, format_seconds, format_si
 from simcore.engine.memory_timeline import MemoryTimeline
-from simcore.engine.result import Comparison, MemoryResult, Prediction
+from simcore.engine.result import MemoryResult, Prediction
 from simcore.engine.scaling import Scaling
-from simcore.engine.sweep import Sweep
 from simcore.engine.timeline import Timeline
 from simcore.report.html.parts import Card, Table, numeric, pictures
-from simcore.report.names import told_apart
 from simcore.report.terms import COMPUTE_PARTS, HIDDEN, memory_label, time_label
-from simcore.report.text_of import comparison_rows, text_of
+from simcore.report.text_of import text_of
 from simcore.report.words import figure, gigabytes, percent, plural
 
 
@@ -216,51 +212,5 @@ def _scaling(s: Scaling) -> Card:
         tables=(scaling_table(s),),
         pictures=pictures(
             ("scaling", s, f"speed-up and efficiency of {s.model} on {s.gpu} against GPUs")
-        ),
-    )
-
-
-@card_of.register
-def _sweep(s: Sweep) -> Card:
-    rows = [
-        (
-            s.clusters[s.cluster[i]],
-            f"{s.n_gpus[i]:,}",
-            s.strategies[s.strategy[i]],
-            f"{s.micro_batch[i]:.0f}",
-            format_seconds(float(s.step_time_s[i])),
-            f"{s.memory_bytes[i] / GIGA:.1f} GB",
-            figure(float(s.samples_per_s[i])),
-        )
-        for i in np.flatnonzero(s.front)
-    ]
-    known = np.isfinite(s.step_time_s)
-    head = ("cluster", "GPUs", "strategy", "micro-batch", "step", "memory", "samples/s")
-    return Card(
-        title=f"{len(s):,} configurations",
-        facts=[
-            ("possible", f"{int(known.sum()):,}"),
-            ("fit", f"{int((known & s.fits).sum()):,}"),
-        ],
-        tables=(Table("fastest that fits, by GPUs", head, rows, numeric(1, 3, 4, 5, 6)),),
-        pictures=pictures(("pareto", s, "samples a second against GPUs, with the front")),
-        notes=[f"left out {n:,}: {why}" for why, n in s.invalid.items()],
-    )
-
-
-def comparison_table(c: Comparison) -> Table:
-    """One column a prediction."""
-    head = ("quantity", *(", ".join(words) for words in told_apart(c.predictions)))
-    return Table("side by side", head, comparison_rows(c), numeric(*range(1, len(head))))
-
-
-@card_of.register
-def _comparison(c: Comparison) -> Card:
-    return Card(
-        title=" or ".join(dict.fromkeys(", ".join(w) for w in told_apart(c.predictions))),
-        tables=(comparison_table(c),),
-        pictures=pictures(
-            ("time", list(c.predictions), "step time by term, side by side"),
-            ("memory", list(c.predictions), "memory of the fullest GPU by term, side by side"),
         ),
     )

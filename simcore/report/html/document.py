@@ -7,17 +7,18 @@ from dataclasses import dataclass, replace
 
 from simcore.base.units import format_seconds, format_si
 from simcore.engine.memory_timeline import MemoryTimeline
-from simcore.engine.result import Comparison, Explanation, Prediction
+from simcore.engine.result import Explanation, Prediction
 from simcore.engine.scaling import Scaling
 from simcore.engine.views import Roofline, Swing
+from simcore.plan.compare import Comparison
 from simcore.report.html.cards import (
-    comparison_table,
     facts_of,
     scaling_table,
     settings_line,
     title_of,
     verdict_of,
 )
+from simcore.report.html.cards_of_many import comparison_notes, comparison_table
 from simcore.report.html.parts import Card, Section, Table, numeric, picture
 from simcore.report.terms import HIDDEN, memory_label, time_label
 from simcore.report.text import by_weight
@@ -51,11 +52,12 @@ class Told:
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """What a report is made of."""
+    """What a report is made of; several clusters are ``compared`` too."""
 
     version: str
     command: str
     told: tuple[Told, ...]
+    compared: Comparison | None = None
     sources: tuple[Sources, ...] = ()
     given: tuple[tuple[str, str], ...] = ()
     notes: tuple[str, ...] = ()
@@ -78,8 +80,8 @@ def document(facts: Facts) -> Document:
     clusters = ", ".join(dict.fromkeys(t.prediction.cluster for t in facts.told))
     several = len(facts.told) > 1
     sections: list[Section] = []
-    if several:
-        sections.append(_side_by_side(facts.told))
+    if facts.compared is not None:
+        sections.append(_side_by_side(facts.compared))
     sections += [_inputs(facts), _assumptions(facts)]
     for told in facts.told:
         for part in (_time, _memory, _scaling, _what_if, _ops, _measured, _gaps):
@@ -129,12 +131,13 @@ def _of_cluster(section: Section, told: Told, several: bool) -> Section:
     )
 
 
-def _side_by_side(told: Sequence[Told]) -> Section:
-    predictions = [t.prediction for t in told]
+def _side_by_side(compared: Comparison) -> Section:
+    predictions = list(compared.predictions)
     return Section(
         "compared",
         "Side by side",
-        tables=(comparison_table(Comparison(tuple(predictions))),),
+        items=comparison_notes(compared),
+        tables=(comparison_table(compared),),
         pictures=(
             picture("time", predictions, "step time by term, side by side"),
             picture("memory", predictions, "memory of the fullest GPU by term, side by side"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from matplotlib.container import BarContainer
 
 from simcore import api
+from simcore.base.errors import UsageError
 from simcore.report.plots import canvas, draw
 from simcore.report.terms import HIDDEN
 
@@ -180,17 +182,62 @@ def test_sensitivity_spans_half_and_twice() -> None:
 
 
 def test_pareto_front_is_of_what_fits() -> None:
-    swept = api.sweep("gpt2-xl", ["1x1xA100", "1x8xA100", "2x8xA100"], strategies=("ddp", "zero3"),
-                      micro_batches=(1, 4, 64))  # fmt: skip
+    swept = api.sweep("gpt2-xl", ["1x1xA100", "1x8xA100", "2x8xA100"], strategy=("ddp", "zero3"),
+                      micro_batch=(1, 4, 64))  # fmt: skip
     (axes,) = swept.plot().axes
     front = lines(axes)["front of what fits"]
     x, y = np.asarray(front.get_xdata()), np.asarray(front.get_ydata())
     assert (np.diff(x) > 0).all() and (np.diff(y) > 0).all()
-    fits = swept.fits & np.isfinite(swept.samples_per_s)
-    for n in np.unique(swept.n_gpus):
-        best = swept.samples_per_s[fits & (swept.n_gpus <= n)].max()
+    table = swept.to_pandas()
+    for n in table.n_gpus.unique():
+        best = table.samples_per_s[table.fits & (table.n_gpus <= n)].max()
         assert y[x <= n].max() == pytest.approx(best)
-    assert (~swept.fits).any() and "hollow: does not fit" in lines(axes)
+    assert (~table.fits).any() and "hollow: does not fit" in lines(axes)
+
+
+def test_on_one_cluster_the_front_is_over_memory() -> None:
+    swept = api.sweep("gpt2-xl", "1x8xA100", strategy="ddp,zero3", micro_batch="1..8*2")
+    (axes,) = swept.plot().axes
+    assert axes.get_xlabel() == "memory a GPU [GB]"
+    table = swept.to_pandas()
+    on_front = table[table.on_front].sort_values("memory_bytes")
+    assert lines(axes)["front of what fits"].get_xdata() == pytest.approx(
+        on_front.memory_bytes / 1e9
+    )
+    for row in on_front.itertuples():
+        less = table[table.fits & (table.memory_bytes <= row.memory_bytes)]
+        assert row.samples_per_s == less.samples_per_s.max()
+
+
+def test_a_sweep_that_kept_nothing_says_where_its_points_are(tmp_path: Path) -> None:
+    swept = api.sweep("gpt2", "1x8xA100", output=tmp_path / "points.csv")
+    for show in (swept.plot, swept.to_pandas):
+        with pytest.raises(UsageError, match=r"points\.csv"):
+            show()
+    assert "configurations" in swept._repr_html_()
+
+
+def test_a_plan_is_drawn_as_its_front_within_its_limits() -> None:
+    found = api.plan("llama3.2-1b", "H100:1..4x8,A100:1..4x8", tokens=1e10, deadline="20d")
+    (axes,) = found.plot().axes
+    drawn = lines(axes)
+    front = drawn["front of what meets all limits"]
+    assert front.get_xdata() == pytest.approx([o.time_s / 86400 for o in found.front])
+    assert front.get_ydata() == pytest.approx([o.cost_usd / 1e3 for o in found.front])
+    assert max(front.get_xdata()) <= drawn["deadline"].get_xdata()[0] == pytest.approx(20)
+    nothing = found.replace(deadline="1min")
+    assert not nothing.feasible
+    assert "nothing meets" in nothing.plot().texts[0].get_text()
+
+
+def test_goodput_is_highest_at_the_exact_interval() -> None:
+    found = api.goodput("llama3.1-405b", "2048x8xH100")
+    (axes,) = found.plot().axes
+    curve = axes.get_lines()[0]
+    x, y = np.asarray(curve.get_xdata()), np.asarray(curve.get_ydata())
+    assert lines(axes)["taken"].get_ydata() == pytest.approx([100 * found.goodput_frac])
+    assert y.max() <= 100 * found.goodput_frac * (1 + 1e-9)
+    assert x[y.argmax()] * 3600 == pytest.approx(found.exact_s, rel=0.05)
 
 
 def _row(name: str, measured: float, predicted: float, flag: str = "") -> dict[str, Any]:

@@ -1,0 +1,226 @@
+"""Questions about many configurations: sweeps, comparisons, plans, and what failures cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
+
+from simcore.api.results import Asked, Prediction, remembered
+from simcore.base.errors import InvalidConfig, UsageError
+from simcore.engine.request import Options, make_request
+from simcore.hardware.profile import load_profile
+from simcore.workload.resolve import resolve_model
+
+if TYPE_CHECKING:
+    from simcore.api.many import Comparison, Goodput, Plan, Sweep
+    from simcore.hardware.cluster import ClusterSpec
+    from simcore.plan.goodput import Goodput as PlainGoodput
+    from simcore.plan.goodput import Reliability
+    from simcore.plan.space import Space
+    from simcore.plan.sweep import Progress
+
+
+def sweep(
+    model: str | Sequence[str],
+    gpus: str | Sequence[str],
+    *,
+    by: str = "throughput",
+    top: int = 10,
+    output: Path | str | None = None,
+    resume: bool = False,
+    keep: bool = True,
+    progress: Progress | None = None,
+    **words: Any,
+) -> Sweep:
+    """Every combination of clusters, strategies, degrees, precisions and batches, ranked.
+
+    Each word of ``Options`` is a value, a sequence or a grid: ``sweep("latte-xl",
+    "A6000ada:1..64x8", strategy="all", micro_batch="1..8")``. A combination that cannot be is
+    counted with its reason and loses none of the others. ``output`` streams every point to a
+    .parquet, .csv or .json file and can be ``resume``d; ``keep`` holds them in the result, for
+    ``to_pandas`` and ``plot``. Raises UsageError for a wrong axis, with all that is wrong.
+    """
+    from simcore.api.many import Sweep
+    from simcore.plan.sweep import run_sweep
+
+    found = run_sweep(
+        make_space(model, gpus, **words),
+        output=Path(output) if output is not None else None,
+        resume=resume,
+        by=by,
+        top=top,
+        keep=keep and output is None,
+        progress=progress,
+    )
+    asked = {"model": model, "gpus": gpus, "by": by, "top": top, **words}
+    return remembered(Sweep, found, "sweep", asked)
+
+
+def compare(
+    model: str,
+    gpus: str | Sequence[str],
+    *,
+    price: Sequence[str] = (),
+    prices: str | None = None,
+    **words: Any,
+) -> Comparison:
+    """Clusters, or strategies and degrees given as lists, side by side, at most twelve.
+
+    Cost of a million samples from ``price`` texts (``"H100=2.5"``) over the price lists, or over
+    the one that ``prices`` names. Raises UsageError for a wrong request; an option that cannot
+    be, or does not fit, is a column that says so.
+    """
+    from simcore.api.many import Comparison
+    from simcore.hardware.prices import price_book
+    from simcore.plan.compare import compare as _compare
+
+    asked = {"model": model, "gpus": gpus, "price": price, "prices": prices, **words}
+    most = str(words.get("micro_batch") or "").strip().lower() == "max"
+    if most:
+        words = {**words, "micro_batch": None}
+    problems: list[str] = []
+    book, space = None, None
+    try:
+        book = price_book([price] if isinstance(price, str) else price, prices)
+    except InvalidConfig as err:
+        problems += err.violations
+    try:
+        space = make_space(model, gpus, **words)
+    except InvalidConfig as err:
+        problems += err.violations
+    if problems or book is None or space is None:
+        raise InvalidConfig(problems)
+    network = words.get("network")
+
+    def ask(name: str, cluster: ClusterSpec, options: dict[str, Any]) -> Prediction:
+        from simcore.api import answer_of
+
+        if most:
+            options = {**options, "micro_batch": "max"}
+        if words.get("grad_accum") is None:
+            options = {k: v for k, v in options.items() if k != "grad_accum"}  # the model's own
+        found = answer_of(make_request(name, cluster, **options))
+        where = {"network": cluster.network if network else None, "node": words.get("node")}
+        said = {"model": name, "gpus": str(cluster), **where, **options}
+        return Prediction.of(found, Asked("predict", said))
+
+    return remembered(Comparison, _compare(space, book, ask), "compare", asked)
+
+
+def plan(
+    model: str,
+    gpus: str | Sequence[str],
+    *,
+    tokens: float | None = None,
+    samples: float | None = None,
+    epochs: float | None = None,
+    steps: float | None = None,
+    deadline: str | None = None,
+    budget: float | None = None,
+    power: str | None = None,
+    margin_frac: float = 0.0,
+    available: Sequence[str] = (),
+    max_gpus: int | None = None,
+    confidence: float | None = None,
+    objective: str = "cost",
+    price: Sequence[str] = (),
+    prices: str | None = None,
+    reliability: Reliability | None = None,
+    top: int = 5,
+    progress: Callable[[int, int], None] | None = None,
+    **words: Any,
+) -> Plan:
+    """The best clusters and strategies for a training run under limits, exact over the space.
+
+    ``gpus``: types (``"H100,H200,B200"``: whole nodes of them) or grids as in ``sweep``. Length:
+    one of ``tokens``, ``samples``, ``epochs``, ``steps``. Limits: ``deadline`` ("30d"),
+    ``budget`` (dollars), ``power`` ("200 kW", rated), ``margin_frac`` of memory, ``available``
+    ("H100=512"), ``max_gpus``, ``confidence`` (probability of meeting deadline and budget).
+    ``objective``: cost, time, energy, gpus or step. ``words``: axes as in ``sweep``; those not
+    given take defaults that ``Plan.assumptions`` lists. Nothing that breaks a limit is returned;
+    where nothing meets them all, ``Plan.relaxations`` says which to move, and how far. Raises
+    UsageError for a wrong request.
+    """
+    from simcore.api.many import Plan
+    from simcore.plan.ask import ask_plan
+
+    asked = {
+        "model": model, "gpus": gpus, "tokens": tokens, "samples": samples, "epochs": epochs,
+        "steps": steps, "deadline": deadline, "budget": budget, "power": power,
+        "margin_frac": margin_frac, "available": available, "max_gpus": max_gpus,
+        "confidence": confidence, "objective": objective, "price": price, "prices": prices,
+        "reliability": reliability, "top": top, **words,
+    }  # fmt: skip
+    found = ask_plan(
+        model, [gpus] if isinstance(gpus, str) else list(gpus),
+        length={"tokens": tokens, "samples": samples, "epochs": epochs, "steps": steps},
+        deadline=deadline, budget=budget, power=power, margin_frac=margin_frac,
+        available=[available] if isinstance(available, str) else list(available),
+        max_gpus=max_gpus, confidence=confidence, objective=objective,
+        price=[price] if isinstance(price, str) else list(price), prices=prices,
+        reliability=reliability, top=top, progress=progress, words=words,
+    )  # fmt: skip
+    return remembered(Plan, found, "plan", asked)
+
+
+def goodput(
+    model: str,
+    gpus: str,
+    *,
+    work_s: float | None = None,
+    reliability: Reliability | None = None,
+    **options: Unpack[Options],
+) -> Goodput:
+    """What failures, checkpoints and restarts leave of a job's time, exact for random failures.
+
+    ``work_s``: seconds of work that the run needs without failures; then its length and spread
+    too. Raises UsageError as ``predict``.
+    """
+    from simcore.api.many import Goodput
+    from simcore.plan.goodput import Reliability, goodput_of
+    from simcore.plan.points import checkpoint_bytes
+
+    request = make_request(model, gpus, **options)
+    found = goodput_of(
+        reliability or Reliability(),
+        cluster=str(request.cluster),
+        n_gpus=request.cluster.n_gpus,
+        n_nodes=request.cluster.n_nodes,
+        checkpoint_bytes=checkpoint_bytes(request),
+        work_s=work_s,
+    )
+    asked = {"model": model, "gpus": gpus, "work_s": work_s, "reliability": reliability, **options}
+    return remembered(Goodput, found, "goodput", asked)
+
+
+def simulate_goodput(found: PlainGoodput, runs: int, *, seed: int = 0) -> dict[str, float]:
+    """Lengths of so many simulated runs [s]: mean, 10th and 90th percentile. Needs simpy."""
+    from simcore.plan.goodput_sim import simulate_runs
+
+    return simulate_runs(found, runs, seed=seed)
+
+
+def make_space(model: str | Sequence[str], gpus: str | Sequence[str], **words: Any) -> Space:
+    """The space of a sweep from words; model names are looked up. Raises InvalidConfig."""
+    from simcore.plan.space import make_space as _make_space
+
+    problems: list[str] = []
+    inputs = tuple(words.get("inputs") or ())
+    for name in [model] if isinstance(model, str) else model:
+        for one in name.split(","):
+            try:
+                resolve_model(one.strip(), inputs=inputs)
+            except UsageError as err:
+                problems.append(str(err))
+    space: Space | None = None
+    try:
+        space = _make_space(model, gpus, **words)
+        load_profile(words.get("calibration"))
+    except InvalidConfig as err:
+        problems += err.violations
+    except UsageError as err:
+        problems.append(str(err))
+    if problems or space is None:
+        raise InvalidConfig(problems)
+    return space

@@ -1,0 +1,73 @@
+"""``simcore compare``: clusters side by side."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from simcore.cli import names
+from simcore.cli.config import with_defaults
+from simcore.cli.job import grid_options, takes_job
+from simcore.cli.options import option
+from simcore.cli.output import complain, write
+from simcore.cli.predict import predict
+
+
+@takes_job(predict, axes=True)
+def compare(
+    model: Annotated[
+        str | None, option("--model", "NAME", "What to train (needed).", names.models)
+    ] = None,
+    gpus: Annotated[
+        list[str] | None,
+        option("--gpus", "GRID", "A cluster or several (needed); give it again for each.",
+               names.cluster),
+    ] = None,
+    micro_batch: Annotated[
+        str | None, option("--micro-batch", "N|max", "max: the most that fits on each.")
+    ] = None,
+    price: Annotated[
+        list[str] | None, option("--price", "GPU=DOLLARS", "Price of a GPU and hour: H100=2.5.")
+    ] = None,
+    prices: Annotated[
+        str | None, option("--prices", "LIST", "One price list only: runpod, lambda, akash.",
+                           names.price_lists),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The answer as JSON.")] = False,
+    **job: Any,
+) -> None:  # fmt: skip
+    """Put clusters (or strategies, degrees, precisions) side by side.
+
+    Takes predict's options, each with one value or several. Each option is predicted as `simcore
+    predict` does: fit, step with its interval, throughput, what
+    binds, and GPU-hours, cost and energy of a million samples. Exit code 0: one fits, 1: none.
+    """
+    from simcore import api
+    from simcore.base.errors import InvalidConfig, UsageError
+
+    given, told = with_defaults(
+        {"model": model, "gpus": gpus, "micro_batch": micro_batch, **job}, lists=("inputs", "gpus")
+    )
+    model, gpus, words = given.pop("model"), given.pop("gpus"), grid_options(given)
+    problems: list[str] = []
+    if model is None:
+        problems.append("--model is missing: name one of `simcore list models`")
+    if not gpus:
+        problems.append("--gpus is missing: --gpus 2x8xRTX4090 --gpus 1x4xH100")
+    if problems:
+        raise InvalidConfig(problems)
+    assert model is not None and gpus is not None
+    if "," in model:
+        raise UsageError("--model takes one name: compare clusters or strategies for it")
+    if told:
+        complain(f"note: {told}")
+    found = api.compare(model, gpus, price=price or (), prices=prices, **words)
+    if as_json:
+        from simcore.report.jsonout import dumps, finite
+
+        write(dumps(finite(found.to_dict())))
+    else:
+        write(str(found))
+    if not any(c.fits for c in found.columns):
+        raise typer.Exit(1)

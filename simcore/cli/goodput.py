@@ -1,0 +1,147 @@
+"""``simcore goodput``: what failures leave of the time; their flags, which ``plan`` has too."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from simcore.cli import names
+from simcore.cli.config import with_defaults
+from simcore.cli.job import job_options, takes_job
+from simcore.cli.options import option
+from simcore.cli.output import complain, write
+from simcore.cli.predict import predict
+from simcore.cli.values import number, whole
+
+if TYPE_CHECKING:
+    from simcore.plan.goodput import Reliability
+
+
+def reliability(
+    problems: list[str],
+    *,
+    failures: str | None,
+    checkpoint_bw: str | None,
+    checkpoint_every: str | None,
+    restart: str | None,
+    stragglers: str | None,
+) -> Reliability | None:
+    """The flags as a value; what is wrong is added to ``problems``. None where none is given."""
+    from simcore.base.errors import InvalidConfig, SimcoreError
+    from simcore.base.units import parse_quantity
+    from simcore.plan.goal import deadline_seconds
+    from simcore.plan.goodput import Reliability
+
+    values: dict[str, float] = {}
+    rate = number("failures", failures, problems)
+    if rate is not None:
+        values["failures_per_gpu_h"] = rate
+    try:
+        if checkpoint_bw is not None:
+            values["checkpoint_bytes_per_s"] = parse_quantity(checkpoint_bw, "bytes_per_s")
+    except SimcoreError as err:
+        problems.append(f"--checkpoint-bw: {err}")
+    for key, flag, text in (
+        ("interval_s", "--checkpoint-every", checkpoint_every),
+        ("restart_s", "--restart", restart),
+    ):
+        try:
+            if text is not None:
+                values[key] = deadline_seconds(text)
+        except SimcoreError as err:
+            problems.append(str(err).replace("--deadline", flag))
+    if stragglers is not None:
+        share, _, slower = stragglers.partition(":")
+        slow_prob = number("stragglers", share, problems)
+        slow_frac = number("stragglers", slower or "nothing", problems)
+        if slow_prob is not None and slow_frac is not None:
+            values |= {"slow_prob": slow_prob, "slow_frac": slow_frac}
+    try:
+        return Reliability(**values) if values else None
+    except InvalidConfig as err:
+        problems.extend(err.violations)
+        return None
+
+
+#: What the size of a checkpoint depends on, beside the model.
+_KEPT = (
+    "inputs", "strategy", "precision", "main_grads", "optimizer", "lora_rank", "lora_targets",
+    "quantised_base",
+)  # fmt: skip
+
+
+@takes_job(predict, _KEPT)
+def goodput(
+    model: Annotated[
+        str | None, option("--model", "NAME", "What is trained (needed).", names.models)
+    ] = None,
+    gpus: Annotated[
+        str | None, option("--gpus", "CLUSTER", "NODESxGPUSxTYPE (needed).", names.cluster)
+    ] = None,
+    days: Annotated[
+        str | None, option("--work", "TIME", "Work without failures: 30d; how long it takes.")
+    ] = None,
+    failures: Annotated[
+        str | None,
+        option("--failures", "RATE", "Failures a GPU and hour. Default: Llama 3's 2e-5."),
+    ] = None,
+    checkpoint_bw: Annotated[
+        str | None, option("--checkpoint-bw", "RATE", 'All ranks together: "50 GB/s".')
+    ] = None,
+    checkpoint_every: Annotated[
+        str | None, option("--checkpoint-every", "TIME", "20min; default: the best interval.")
+    ] = None,
+    restart: Annotated[
+        str | None, option("--restart", "TIME", "After a failure: 10min (default).")
+    ] = None,
+    stragglers: Annotated[
+        str | None, option("--stragglers", "P:SLOWER", "Share of slow nodes, and by how much.")
+    ] = None,
+    simulate: Annotated[
+        str | None, option("--simulate", "RUNS", "Play so many runs through too (needs simpy).")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The answer as JSON.")] = False,
+    **job: Any,
+) -> None:
+    """Say how much of the time moves a run forward, and how often to save.
+
+    Exact for random failures (renewal theory); Young's and Daly's intervals beside it.
+    """
+    from simcore import api
+    from simcore.base.errors import InvalidConfig, SimcoreError
+    from simcore.plan.goal import deadline_seconds
+
+    words, told = with_defaults({"model": model, "gpus": gpus, **job})
+    model, gpus = words.pop("model"), words.pop("gpus")
+    problems: list[str] = []
+    if model is None:
+        problems.append("--model is missing: name one of `simcore list models`")
+    if gpus is None:
+        problems.append("--gpus is missing: write NODESxGPUSxTYPE, such as 64x8xH100")
+    rel = reliability(
+        problems, failures=failures, checkpoint_bw=checkpoint_bw,
+        checkpoint_every=checkpoint_every, restart=restart, stragglers=stragglers,
+    )  # fmt: skip
+    options = job_options(words, problems)
+    runs = whole("simulate", simulate, problems)
+    work = None
+    try:
+        work = deadline_seconds(days) if days is not None else None
+    except SimcoreError as err:
+        problems.append(str(err).replace("--deadline", "--work"))
+    if problems:
+        raise InvalidConfig(problems)
+    assert model is not None and gpus is not None
+    if told:
+        complain(f"note: {told}")
+    found = api.goodput(model, gpus, work_s=work, reliability=rel, **options)
+    played = api.simulate_goodput(found, runs) if runs is not None else None
+    if as_json:
+        from simcore.report.jsonout import dumps, finite
+
+        write(dumps(finite({**found.to_dict(), "simulated": played})))
+        return
+    from simcore.report.goodput import render_goodput
+
+    write(render_goodput(found, played))

@@ -1,0 +1,169 @@
+"""``simcore plan``: the best way to do a run under limits."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from simcore.cli import names
+from simcore.cli.config import with_defaults
+from simcore.cli.emit import emit_problems, write_launch
+from simcore.cli.goodput import reliability
+from simcore.cli.job import grid_options, takes_job
+from simcore.cli.options import option
+from simcore.cli.output import complain, write
+from simcore.cli.predict import predict
+from simcore.cli.sweep import ProgressBar
+from simcore.cli.values import number, whole
+
+
+@takes_job(predict, axes=True)
+def plan(
+    model: Annotated[
+        str | None, option("--model", "NAME", "What to train (needed).", names.models)
+    ] = None,
+    gpus: Annotated[
+        list[str] | None,
+        option("--gpus", "TYPES|GRID",
+               "Types (whole nodes of them): H100,H200,B200; or a grid: H100:8..64:8x8.",
+               names.cluster),
+    ] = None,
+    tokens: Annotated[
+        str | None, option("--tokens", "N", "Length of the run: 1e12, or --samples, --epochs.")
+    ] = None,
+    samples: Annotated[str | None, option("--samples", "N", "Length in samples.")] = None,
+    epochs: Annotated[
+        str | None, option("--epochs", "N", "Length in epochs of its data set.")
+    ] = None,
+    steps: Annotated[
+        str | None, option("--steps", "N", "Length in steps, with --global-batch.")
+    ] = None,
+    deadline: Annotated[str | None, option("--deadline", "TIME", "30d, 12h, 2w.")] = None,
+    budget: Annotated[str | None, option("--budget", "DOLLARS", "For the run: 3e6.")] = None,
+    power: Annotated[
+        str | None, option("--power", "WATTS", 'Rated power of all GPUs: "200 kW".')
+    ] = None,
+    margin: Annotated[
+        str | None, option("--margin", "PERCENT", "Memory to leave free on each GPU.")
+    ] = None,
+    available: Annotated[
+        list[str] | None, option("--available", "GPU=N", "GPUs of a type there are: H100=512.")
+    ] = None,
+    max_gpus: Annotated[str | None, option("--max-gpus", "N", "GPUs at most.")] = None,
+    confidence: Annotated[
+        str | None,
+        option("--confidence", "PERCENT", "How sure deadline and budget must be met."),
+    ] = None,
+    objective: Annotated[
+        str, option("--objective", "WHAT", "cost (default), time, energy, gpus or step.",
+                    names.objectives),
+    ] = "cost",
+    price: Annotated[
+        list[str] | None, option("--price", "GPU=DOLLARS", "Price of a GPU and hour: H100=2.5.")
+    ] = None,
+    prices: Annotated[
+        str | None, option("--prices", "LIST", "One price list only: runpod, lambda, akash.",
+                           names.price_lists),
+    ] = None,
+    failures: Annotated[
+        str | None,
+        option("--failures", "RATE", "Failures a GPU and hour; 0: none. Default: Llama 3's 2e-5."),
+    ] = None,
+    checkpoint_bw: Annotated[
+        str | None, option("--checkpoint-bw", "RATE", 'All ranks together: "50 GB/s".')
+    ] = None,
+    checkpoint_every: Annotated[
+        str | None, option("--checkpoint-every", "TIME", "20min; default: the best interval.")
+    ] = None,
+    restart: Annotated[
+        str | None, option("--restart", "TIME", "After a failure: 10min (default).")
+    ] = None,
+    stragglers: Annotated[
+        str | None, option("--stragglers", "P:SLOWER", "Share of slow nodes, and by how much: "
+                           "0.01:0.2."),
+    ] = None,
+    micro_batch: Annotated[
+        str | None, option("--micro-batch", "GRID", "Samples a GPU at a time.")
+    ] = None,
+    global_batch: Annotated[
+        str | None, option("--global-batch", "GRID", "Samples a step; language models: 4 M tokens.")
+    ] = None,
+    top: Annotated[str | None, option("--top", "N", "Clusters to show (default 5).")] = None,
+    emit: Annotated[
+        str | None, option("--emit", "DIALECT", "Write the winner's launch file instead.",
+                           names.dialects),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The answer as JSON.")] = False,
+    **job: Any,
+) -> None:  # fmt: skip
+    """Find the cheapest (fastest, smallest ...) way to do a training run under limits.
+
+    Every point of the space is evaluated; the best of each cluster is ranked, with the interval
+    and the risk that it implies. Exit code 0: there is a way, 1: there is none, and which limit
+    to relax, 2: the command is wrong.
+    """
+    from simcore import api
+    from simcore.base.errors import InvalidConfig
+
+    given, taken = with_defaults(
+        {"model": model, "gpus": gpus, "micro_batch": micro_batch, "global_batch": global_batch,
+         **job},
+        lists=("inputs", "gpus"),
+    )  # fmt: skip
+    model, gpus, words = given.pop("model"), given.pop("gpus"), grid_options(given)
+    problems: list[str] = []
+    if model is None:
+        problems.append("--model is missing: name one of `simcore list models`")
+    if not gpus:
+        problems.append("--gpus is missing: name types such as H100,H200 or a grid H100:1..64x8")
+    share = number("margin", _percent(margin), problems)
+    sure = number("confidence", _percent(confidence), problems)
+    rel = reliability(
+        problems, failures=failures, checkpoint_bw=checkpoint_bw,
+        checkpoint_every=checkpoint_every, restart=restart, stragglers=stragglers,
+    )  # fmt: skip
+    problems += emit_problems(emit, as_json, None)
+    asked: dict[str, Any] = {
+        "tokens": number("tokens", tokens, problems),
+        "samples": number("samples", samples, problems),
+        "epochs": number("epochs", epochs, problems),
+        "steps": number("steps", steps, problems),
+        "budget": number("budget", budget, problems),
+        "max_gpus": whole("max-gpus", max_gpus, problems),
+        "top": whole("top", top, problems) or 5,
+    }
+    if problems:
+        raise InvalidConfig(problems)
+    assert model is not None and gpus is not None
+    if taken:
+        complain(f"note: {taken}")
+    with ProgressBar() as told:
+        found = api.plan(
+            model, gpus, deadline=deadline, power=power,
+            margin_frac=(share or 0.0) / 100, available=available or (),
+            confidence=None if sure is None else sure / 100, objective=objective,
+            price=price or (), prices=prices, reliability=rel,
+            progress=None if told is None else lambda done, total: told(done, total, None),
+            **asked, **words,
+        )  # fmt: skip
+    if emit is not None and found.best:
+        best = found.best[0]
+        complain(f"plan: {best.cluster}, {best.why}")
+        options = {**dict(best.form.options), "micro_batch": best.micro_batch,
+                   "grad_accum": best.grad_accum, "network": words["network"],
+                   "node": words["node"]}  # fmt: skip
+        write_launch(emit, model, best.cluster, options)
+    elif as_json:
+        from simcore.report.jsonout import dumps, finite
+
+        write(dumps(finite(found.to_dict())))
+    else:
+        write(str(found))
+    if not found.feasible:
+        raise typer.Exit(1)
+
+
+def _percent(text: str | None) -> str | None:
+    """``10%`` and ``10 %`` as ``10``."""
+    return None if text is None else text.strip().removesuffix("%").strip()

@@ -1,0 +1,162 @@
+"""``simcore sweep``: every combination, ranked."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from simcore.cli import names
+from simcore.cli.config import with_defaults
+from simcore.cli.job import grid_options, takes_job
+from simcore.cli.options import option
+from simcore.cli.output import complain, write
+from simcore.cli.predict import predict
+from simcore.cli.values import whole
+
+if TYPE_CHECKING:
+    from simcore.plan.ranking import Point
+
+INTERRUPTED = 130
+
+
+@takes_job(predict, axes=True)
+def sweep(
+    model: Annotated[
+        str | None,
+        option("--model", "NAME,...", "What to train (needed); several are an axis.", names.models),
+    ] = None,
+    gpus: Annotated[
+        list[str] | None,
+        option("--gpus", "GRID",
+               "Clusters (needed): A6000ada:1..64x8, H100:1..64*2x8, 2x8xH100,4x8xH100.",
+               names.cluster),
+    ] = None,
+    micro_batch: Annotated[
+        str | None, option("--micro-batch", "GRID", "Samples a GPU at a time: 1..8, 1..64*2.")
+    ] = None,
+    batch: Annotated[str | None, option("--batch", "GRID", "The same as --micro-batch.")] = None,
+    by: Annotated[
+        str | None,
+        option("--by", "WHAT", "Rank by throughput (default), per-gpu, step or memory.",
+               names.scores),
+    ] = None,
+    top: Annotated[str | None, option("--top", "N", "How many to show (default 10).")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", metavar="FILE",
+                     help="Every point: .parquet, .csv or .json."),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with an interrupted sweep of this output.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="The answer as JSON.")] = False,
+    **job: Any,
+) -> None:  # fmt: skip
+    """Evaluate every combination and rank what fits.
+
+    Takes predict's options, each with one value or several: names as a list or all, numbers as
+    4 or 1,2,4 or 1..8 or 8..64:8 (steps) or 1..64*2 (doubling). Clusters:
+    TYPE:NODESxGPUS with such values, or 4x8xA6000ada; a comma separates clusters. Ctrl-C keeps
+    what was found. Exit code 0: something fits, 1: nothing does, 2: the command is wrong.
+    """
+    from simcore.base.errors import InvalidConfig
+
+    given, told = with_defaults(
+        {"model": model, "gpus": gpus, "micro_batch": micro_batch if batch is None else batch,
+         **job},
+        lists=("inputs", "gpus"),
+    )  # fmt: skip
+    model, gpus, words = given.pop("model"), given.pop("gpus"), grid_options(given)
+    problems: list[str] = []
+    if model is None:
+        problems.append("--model is missing: name one of `simcore list models`")
+    if not gpus:
+        problems.append("--gpus is missing: write a grid such as A6000ada:1..64x8")
+    if batch is not None and micro_batch is not None:
+        problems.append("give --batch or --micro-batch, not both: they are the same")
+    if resume and output is None:
+        problems.append("--resume needs the output file: -o FILE")
+    count = whole("top", top, problems)
+    problems += _problems(model, gpus, words, by, output)
+    if problems:
+        raise InvalidConfig(list(dict.fromkeys(problems)))
+    assert model is not None and gpus is not None
+    from simcore import api
+
+    if told:
+        complain(f"note: {told}")
+    with ProgressBar() as progress:
+        result = api.sweep(
+            model, gpus, by=by or "throughput", top=count or 10, output=output, resume=resume,
+            keep=False, progress=progress, **words,
+        )  # fmt: skip
+    if as_json:
+        from simcore.report.jsonout import dumps, finite
+
+        write(dumps(finite(result.to_dict())))
+    else:
+        write(str(result))
+    if not result.finished:
+        raise typer.Exit(INTERRUPTED)
+    if not result.n_fit:
+        raise typer.Exit(1)
+
+
+def _problems(
+    model: str | None,
+    gpus: list[str] | None,
+    words: dict[str, Any],
+    by: str | None,
+    output: Path | None,
+) -> list[str]:
+    """Everything that is wrong with the axes and the output."""
+    from simcore import api
+    from simcore.base.errors import InvalidConfig, SimcoreError, UnknownName
+    from simcore.plan.ranking import SCORES
+    from simcore.plan.store import output_problems
+
+    found = output_problems(output) if output is not None else []
+    if by is not None and by not in SCORES:
+        found.append(str(UnknownName("ranking", by, SCORES)))
+    try:
+        api.make_space(model or "latte-xl", gpus or ["1x1xA6000ada"], **words)
+    except InvalidConfig as err:
+        found += err.violations
+    except SimcoreError as err:
+        found.append(str(err))
+    return found
+
+
+class ProgressBar:
+    """A bar on standard error with rate, time left and the best so far; nothing when piped."""
+
+    def __enter__(self) -> Callable[[int, int, Point | None], None] | None:
+        self._bar: Any = None
+        if not sys.stderr.isatty():
+            return None
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+        self._bar = Progress(
+            TextColumn("{task.completed:,.0f}/{task.total:,.0f}"), BarColumn(bar_width=20),
+            TextColumn("{task.fields[rate]}"), TimeRemainingColumn(),
+            TextColumn("{task.fields[best]}"), console=Console(stderr=True), transient=True,
+        )  # fmt: skip
+        self._bar.start()
+        self._task = self._bar.add_task("", total=1, rate="", best="")
+        return self._told
+
+    def _told(self, done: int, total: int, best: Point | None) -> None:
+        speed = self._bar.tasks[0].speed or 0.0
+        self._bar.update(
+            self._task, completed=done, total=total, rate=f"{speed:,.0f}/s",
+            best=f"best {best.cluster} {best.samples_per_s:,.3g}/s" if best else "",
+        )  # fmt: skip
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()

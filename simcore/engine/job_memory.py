@@ -1,0 +1,125 @@
+"""Memory of a whole job: its fullest rank, on the fullest stage, along a configuration axis."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from simcore.base.arrays import NDArray
+from simcore.base.interval import Z80
+from simcore.engine.layout import in_flight
+from simcore.engine.memory import LOOSE, MOMENTS, Memory, memory_of, workspace_bytes
+from simcore.engine.result import MemoryResult
+from simcore.hardware.paths import cluster_paths
+from simcore.workload.graph import Workload
+
+if TYPE_CHECKING:
+    from simcore.engine.predict import Request
+
+Array = NDArray[np.float64]
+
+
+def fitting_batch(request: Request, limit: int = 4096) -> int:
+    """The largest micro-batch that fits; 0 where not even one sample does."""
+    batches = np.arange(1.0, limit + 1)
+    memory = memory_at(request, batches)
+    capacity = min(g.gpu.usable_memory_bytes for g in request.cluster.groups)
+    fits = memory.device <= capacity
+    return int(batches[fits].max()) if fits.any() else 0
+
+
+def memory_at(request: Request, batches: Array) -> Memory:
+    """Memory of the fullest rank for several micro-batches, on the fullest pipeline stage."""
+    one = np.ones_like(batches)
+    stages = memory_over(
+        request,
+        batches,
+        one * request.grad_accum,
+        one * request.cluster.n_gpus,
+        one * request.cluster.n_nodes,
+    )
+    return max(stages, key=lambda m: float(m.device[-1]))
+
+
+def memory_over(
+    request: Request, micro_batch: Array, grad_accum: Array, n_gpus: Array, n_nodes: Array
+) -> tuple[Memory, ...]:
+    """Memory of the fullest rank of every pipeline stage, over an axis (all arrays [C])."""
+    groups = request.cluster.groups
+    intra, _ = cluster_paths(request.cluster)
+    context = max(
+        request.profile.cuda_context_bytes(g.gpu, eager=request.eager_kernels).value for g in groups
+    )
+
+    def of(workload: Workload, micro_batches: Array, n_ranks: Array, held: Array) -> Memory:
+        return memory_of(
+            workload,
+            request.strategy,
+            micro_batches,
+            grad_accum,
+            n_ranks,
+            n_nodes,
+            nvlink=intra.route == "nvlink",
+            cuda_context_bytes=context,
+            cublas_bytes=workspace_bytes(g.gpu.architecture for g in groups),
+            in_flight=held,
+            expert_ranks=request.placed.layout.ep if request.placed else 1,
+            # pages are mapped where they are needed: no holes to speak of
+            holes_frac=0.0
+            if request.growing_segments
+            else request.profile.allocator_holes_frac.value,
+        )
+
+    if request.placed is None:
+        return (of(request.workload, micro_batch, n_gpus, np.ones_like(micro_batch)),)
+    layout = request.placed.layout
+    ranks = n_gpus // layout.model_ranks * layout.cp
+    # Of equal stages the first has the most micro-batches in flight.
+    return tuple(
+        of(s.workload, micro_batch / layout.cp, ranks, in_flight(layout, s.position, grad_accum))
+        for s in (request.placed.stages[i] for i, _ in request.placed.distinct_stages)
+    )
+
+
+def memory_result(request: Request) -> MemoryResult:
+    """What a prediction says of memory."""
+    memory = memory_at(request, np.array([float(request.micro_batch)]))
+    capacity = min(g.gpu.usable_memory_bytes for g in request.cluster.groups)
+    device = float(memory.device[0])
+    spread = Z80 * memory_sd_bytes(request, memory)
+    return MemoryResult(
+        terms={k: float(v[0]) for k, v in memory.terms.items() if v[0] > 0},
+        allocated_bytes=float(memory.allocated[0]),
+        reserved_bytes=float(memory.reserved[0]),
+        cached_bytes=float(memory.cached[0]),
+        device_bytes=device,
+        capacity_bytes=float(capacity),
+        host_bytes=float(memory.host[0]),
+        nvme_bytes=float(memory.nvme[0]),
+        moment=MOMENTS[int(memory.moment[0])],
+        low_bytes=max(device - spread, 0.0),
+        high_bytes=device + spread,
+        holes_sd_bytes=float(memory.cached[0] - memory.reserved[0])
+        * request.profile.allocator_holes_frac.sd_log,
+    )
+
+
+def memory_sd_bytes(request: Request, memory: Memory) -> float:
+    """Standard deviation of what a device holds: independent parts, of the first configuration.
+
+    State is counted exactly. What comes and goes within a step depends on the program's kernels;
+    context and communicators are assumptions with spreads of their own.
+    """
+    profile = request.profile
+    gpus = [g.gpu for g in request.cluster.groups]
+    context = max(
+        (profile.cuda_context_bytes(g, eager=request.eager_kernels) for g in gpus),
+        key=lambda e: e.value,
+    )
+    parts = (
+        profile.memory_sd_log.value * sum(float(memory.terms[t][0]) for t in LOOSE),
+        context.sd_log * context.value,
+        profile.nccl_sd_log.value * float(memory.terms["nccl_buffers"][0]),
+    )
+    return float(np.hypot.reduce(np.array(parts)))

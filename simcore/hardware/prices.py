@@ -1,0 +1,123 @@
+"""What an hour of a GPU costs: price lists as data, each figure with its date and source."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from pydantic import Field, field_validator
+
+from simcore.base.database import Database
+from simcore.base.errors import InvalidConfig, UnknownName
+from simcore.base.figures import Part, Sourced
+from simcore.hardware.cluster import ClusterSpec
+from simcore.hardware.spec import GPUS
+
+
+class ListedPrice(Part):
+    """US dollars for one GPU and hour, on the day it was read."""
+
+    value: float = Field(gt=0)
+    date: datetime.date
+    source: str
+    note: str = ""
+
+
+class PriceList(Sourced):
+    """The prices of one provider. ``rank``: lists of lower rank are asked first."""
+
+    full_name: str
+    terms: str
+    rank: int = Field(default=0, ge=0)
+    prices: dict[str, ListedPrice] = Field(min_length=1)
+
+    @field_validator("prices")
+    @classmethod
+    def _gpus_are_known(cls, value: dict[str, ListedPrice]) -> dict[str, ListedPrice]:
+        for name in value:
+            if name not in GPUS.files():
+                raise ValueError(str(UnknownName("gpu", name, GPUS.names())))
+        return value
+
+
+PRICES: Database[PriceList] = Database("price", "hardware_db/prices", PriceList)
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """What one GPU and hour costs [US dollars], and who says so."""
+
+    usd_per_gpu_h: float
+    source: str
+
+
+@dataclass(frozen=True)
+class PriceBook:
+    """Prices by GPU name: given ones first, then those of the lists."""
+
+    given: Mapping[str, float]
+    lists: tuple[PriceList, ...]
+
+    def of(self, gpu: str) -> Price | None:
+        """The price of a GPU type, or None where nobody states one."""
+        if gpu in self.given:
+            return Price(self.given[gpu], "given")
+        for known in self.lists:
+            if gpu in known.prices:
+                found = known.prices[gpu]
+                return Price(found.value, f"{known.full_name}, {found.date.isoformat()}")
+        return None
+
+    def cluster_usd_per_h(self, cluster: ClusterSpec) -> float | None:
+        """What all GPUs of a cluster cost an hour; None where one has no price."""
+        total = 0.0
+        for group in cluster.groups:
+            price = self.of(group.gpu.name)
+            if price is None:
+                return None
+            total += price.usd_per_gpu_h * group.n_gpus
+        return total
+
+    def sources(self, clusters: Iterable[ClusterSpec]) -> dict[str, str]:
+        """GPU name to the sentence that says its price and where that is from."""
+        out: dict[str, str] = {}
+        for name in dict.fromkeys(g.gpu.name for c in clusters for g in c.groups):
+            price = self.of(name)
+            out[name] = (
+                f"${price.usd_per_gpu_h:.2f} a GPU and hour ({price.source})"
+                if price
+                else f"no price known: give --price {name}=DOLLARS"
+            )
+        return out
+
+
+def price_book(given: Iterable[str] = (), prices: str | None = None) -> PriceBook:
+    """Prices from ``H100=2.5`` texts over the price lists, or over the one named.
+
+    Raises InvalidConfig with everything that is wrong.
+    """
+    problems: list[str] = []
+    found: dict[str, float] = {}
+    for text in (t for part in given for t in part.split(",")):
+        name, equals, value = text.partition("=")
+        try:
+            dollars = float(value.strip().lstrip("$"))
+            if not equals or not 0 < dollars < float("inf"):
+                raise ValueError
+        except ValueError:
+            problems.append(f"--price {text.strip()!r} is not GPU=DOLLARS, such as H100=2.5")
+            continue
+        try:
+            found[GPUS[name.strip()].name] = dollars
+        except UnknownName as err:
+            problems.append(str(err))
+    lists: tuple[PriceList, ...] = ()
+    try:
+        chosen = [PRICES[prices]] if prices is not None else PRICES.all()
+        lists = tuple(sorted(chosen, key=lambda p: (p.rank, p.name)))
+    except UnknownName as err:
+        problems.append(str(err))
+    if problems:
+        raise InvalidConfig(problems)
+    return PriceBook(found, lists)

@@ -1,0 +1,1 @@
+"""From one prediction to the best of many: sweeps, comparisons, plans, goodput."""

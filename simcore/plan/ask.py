@@ -1,0 +1,120 @@
+"""From plain words to a plan: every violation at once, every default told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from simcore.base.errors import InvalidConfig, SimcoreError
+from simcore.base.units import parse_quantity
+from simcore.hardware.prices import PriceBook, price_book
+from simcore.plan.defaults import default_words, gpu_grids
+from simcore.plan.goal import Goal, available_gpus, deadline_seconds
+from simcore.plan.goodput import Reliability
+from simcore.plan.planner import Plan, make_plan
+from simcore.plan.space import Space, make_space
+from simcore.workload.resolve import ModelSource, resolve_model
+
+
+def ask_plan(
+    model: str,
+    gpus: list[str],
+    *,
+    length: dict[str, float | None],
+    deadline: str | None,
+    budget: float | None,
+    power: str | None,
+    margin_frac: float,
+    available: list[str],
+    max_gpus: int | None,
+    confidence: float | None,
+    objective: str,
+    price: list[str],
+    prices: str | None,
+    reliability: Reliability | None,
+    top: int,
+    progress: Callable[[int, int], None] | None,
+    words: dict[str, Any],
+) -> Plan:
+    """Resolve words and plan; see ``api.plan``. Raises InvalidConfig with everything wrong."""
+    problems: list[str] = []
+
+    def attempt(make: Callable[[], Any]) -> Any:
+        try:
+            return make()
+        except InvalidConfig as err:
+            problems.extend(err.violations)
+        except SimcoreError as err:
+            problems.append(str(err))
+        return None
+
+    source: ModelSource | None = attempt(
+        lambda: resolve_model(model, inputs=tuple(words.get("inputs") or ()))
+    )
+    book: PriceBook | None = attempt(lambda: price_book(price, prices))
+    there = attempt(lambda: available_gpus(tuple(available))) or ()
+    limit_s = attempt(lambda: deadline_seconds(deadline)) if deadline is not None else None
+    watts = attempt(lambda: parse_quantity(power, "watts")) if power is not None else None
+    grids = attempt(lambda: gpu_grids(gpus, available=dict(there), max_gpus=max_gpus)) or []
+    if words.get("micro_batch") == "max":
+        problems.append("a plan looks through micro-batches itself: give --micro-batch a grid")
+    chosen: dict[str, Any] = {}
+    if source is not None:
+        found = source
+        chosen = attempt(lambda: default_words(found, words, length["tokens"] is not None)) or {}
+    space: Space | None = None
+    if grids:
+        space = attempt(lambda: make_space(model, grids, **{**words, **chosen}))
+    samples = length["samples"]
+    if length["epochs"] is not None and source is not None:
+        if source.dataset is None:
+            problems.append(f"{source.name} has no data set: say --samples or --tokens")
+        else:
+            samples = length["epochs"] * source.dataset.samples.value
+    if space is not None and length["steps"] is not None and not space.global_batches:
+        problems.append("--steps needs --global-batch: a step must mean the same on every cluster")
+    both = length["epochs"] is not None and length["samples"] is not None
+    goal: Goal | None = attempt(
+        lambda: Goal(
+            samples=samples,
+            tokens=1.0 if both else length["tokens"],  # both given: the goal says so
+            steps=length["steps"],
+            deadline_s=limit_s,
+            budget_usd=budget,
+            power_w=watts,
+            margin_frac=margin_frac,
+            max_gpus=max_gpus,
+            available=there,
+            confidence=confidence,
+            objective=objective,
+            prices=book or PriceBook({}, ()),
+            reliability=reliability or Reliability(),
+        )
+    )
+    if problems or space is None or goal is None:
+        raise InvalidConfig(list(dict.fromkeys(problems)))
+    if not any(goal.prices.of(g.gpu.name) for c in space.clusters for g in c.groups):
+        missing = goal.budget_usd is not None or goal.objective == "cost"
+        if missing:
+            raise InvalidConfig([
+                "no GPU asked for has a known price: give --price GPU=DOLLARS, or --objective time"
+            ])  # fmt: skip
+    return make_plan(
+        space, goal, top=top, progress=progress, assumptions=tuple(_told(space, chosen))
+    )
+
+
+def _told(space: Space, chosen: dict[str, Any]) -> list[str]:
+    """What was looked through though nobody said so."""
+    names = [
+        f"{name.replace('_', '-')} {value}"
+        for name, value in chosen.items()
+        if name != "global_batch"
+    ]
+    out = [f"looked through {'; '.join(names)}"] if names else []
+    if "global_batch" in chosen:
+        batches = " or ".join(map(str, space.global_batches))
+        out.append(f"{batches} samples a step, near 4 million tokens (--global-batch)")
+    if not space.global_batches:
+        out.append("each option has its own global batch: micro-batch x accumulation x replicas")
+    return out

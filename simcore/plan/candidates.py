@@ -1,0 +1,154 @@
+"""Every valid point of a space as flat arrays, with what a whole run on it takes.
+
+# C candidates; all arrays [C]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from simcore.base.arrays import NDArray, keep_freed_memory
+from simcore.base.units import HOUR
+from simcore.plan.energy import power_w, tdp_w
+from simcore.plan.goal import Goal
+from simcore.plan.goodput import effective_frac
+from simcore.plan.points import NO_MEMORY, Batch, FormWords, batches
+from simcore.plan.ranking import merged
+from simcore.plan.space import Space
+
+Array = NDArray[np.float64]
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Points and their runs. ``form`` indexes ``forms``, ``cluster`` the space's clusters."""
+
+    space: Space
+    forms: tuple[FormWords, ...]
+    invalid: dict[str, int]
+    form: NDArray[np.intp]
+    cluster: NDArray[np.intp]
+    micro_batch: Array
+    grad_accum: Array
+    global_batch: Array
+    step_s: Array
+    faster_s: Array
+    memory_bytes: Array
+    capacity_bytes: Array
+    busy_frac: Array
+    n_gpus: Array
+    n_nodes: Array
+    tdp_w: Array
+    usd_per_h: Array
+    effective_frac: Array
+
+    def __len__(self) -> int:
+        return len(self.step_s)
+
+    def with_faster(self) -> Candidates:
+        """The same points with twice of the resource that was asked for."""
+        # The devices compute as long as before, in less time.
+        busy = np.minimum(1.0, self.busy_frac * self.step_s / self.faster_s)
+        return replace(self, step_s=self.faster_s, busy_frac=busy)
+
+
+@dataclass(frozen=True)
+class Runs:
+    """What the whole run takes on each candidate; ``cost_usd`` is NaN where no price is known."""
+
+    n_steps: Array
+    work_s: Array
+    time_s: Array
+    cost_usd: Array
+    energy_j: Array
+
+    def of(self, objective: str, c: Candidates) -> Array:
+        """The figures of an objective."""
+        return {
+            "cost": self.cost_usd,
+            "time": self.time_s,
+            "energy": self.energy_j,
+            "gpus": c.n_gpus,
+            "step": c.step_s,
+        }[objective]
+
+
+def runs_of(c: Candidates, goal: Goal, samples: float | None) -> Runs:
+    """Steps, time, cost and energy of the run on every candidate."""
+    if goal.steps is not None:
+        n_steps = np.full(len(c), float(goal.steps))
+    else:
+        assert samples is not None
+        n_steps = np.ceil(samples / c.global_batch)
+    work = n_steps * c.step_s
+    time = work / c.effective_frac
+    return Runs(
+        n_steps=n_steps,
+        work_s=work,
+        time_s=time,
+        cost_usd=time / HOUR * c.usd_per_h,
+        energy_j=time * power_w(c.tdp_w, c.busy_frac * c.effective_frac),
+    )
+
+
+def candidates(space: Space, goal: Goal, progress: Progress | None = None) -> Candidates:
+    """Evaluate a space; points that cannot be are counted by reason in ``invalid``."""
+    keep_freed_memory()
+    found: list[Batch] = []
+    invalid: list[dict[str, int]] = []
+    done = 0
+    for batch in batches(space, twice="inter"):
+        done += batch.n_points
+        # Whether a point fits is a constraint of the plan: it may ask for more than that.
+        invalid.append({k: n for k, n in batch.invalid.items() if k != NO_MEMORY})
+        if len(batch):
+            found.append(batch)
+        if progress is not None:
+            progress(done, len(space))
+
+    def joined(name: str) -> Array:
+        parts = [getattr(b, name) for b in found]
+        return np.concatenate(parts) if parts else np.array([])
+
+    def each(values: Sequence[float]) -> Array:
+        counts = [len(b) for b in found]
+        return np.repeat(np.array(values, dtype=np.float64), counts)
+
+    forms: dict[FormWords, int] = {}
+    for b in found:
+        assert b.form is not None
+        forms.setdefault(b.form, len(forms))
+    cluster = joined("cluster").astype(np.intp)
+
+    def by_cluster(values: Sequence[float | None]) -> Array:
+        table = np.array([np.nan if v is None else v for v in values], dtype=np.float64)
+        return table[cluster]
+
+    n_gpus = by_cluster([c.n_gpus for c in space.clusters])
+    n_nodes = by_cluster([c.n_nodes for c in space.clusters])
+    model_ranks = each([b.form.layout.model_ranks for b in found if b.form])
+    saved = each([b.form.checkpoint_bytes for b in found if b.form])
+    return Candidates(
+        space=space,
+        forms=tuple(forms),
+        invalid=merged(invalid),
+        form=each([forms[b.form] for b in found if b.form]).astype(np.intp),
+        cluster=cluster,
+        micro_batch=joined("micro_batch"),
+        grad_accum=joined("grad_accum"),
+        global_batch=joined("micro_batch") * joined("grad_accum") * (n_gpus // model_ranks),
+        step_s=joined("step_time_s"),
+        faster_s=joined("faster_s"),
+        memory_bytes=joined("memory_bytes"),
+        capacity_bytes=each([b.capacity_bytes for b in found]),
+        busy_frac=joined("busy_frac"),
+        n_gpus=n_gpus,
+        n_nodes=n_nodes,
+        tdp_w=by_cluster([tdp_w(c) for c in space.clusters]),
+        usd_per_h=by_cluster([goal.prices.cluster_usd_per_h(c) for c in space.clusters]),
+        effective_frac=effective_frac(goal.reliability, n_gpus, n_nodes, saved),
+    )

@@ -1,0 +1,189 @@
+"""Several clusters or strategies for one job, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from simcore.base.errors import InvalidConfig, SimcoreError
+from simcore.base.units import HOUR, KILO, MEGA
+from simcore.engine.result import Prediction
+from simcore.hardware.cluster import ClusterSpec, parse_cluster
+from simcore.hardware.prices import PriceBook
+from simcore.plan.energy import busy_frac, power_w, tdp_w
+from simcore.plan.space import Space
+
+#: More columns than this is a sweep.
+MAX_COLUMNS = 12
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """One option: what is predicted for it, or why it cannot be.
+
+    Cost and energy are a million samples'; None where no price is known.
+    """
+
+    cluster: str
+    words: str
+    prediction: Prediction | None = None
+    reason: str = ""
+    speedup: float | None = None
+    gpu_h_per_million: float | None = None
+    usd_per_million: float | None = None
+    kwh_per_million: float | None = None
+
+    @property
+    def fits(self) -> bool:
+        """Whether it is valid and the fullest GPU holds it."""
+        return self.prediction is not None and self.prediction.fits
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, units in the names."""
+        out: dict[str, Any] = {"cluster": self.cluster, "words": self.words, "fits": self.fits}
+        p = self.prediction
+        if p is None:
+            return {**out, "reason": self.reason}
+        t = p.step_time_s
+        return {
+            **out,
+            "memory_bytes": p.memory.device_bytes,
+            "capacity_bytes": p.memory.capacity_bytes,
+            "step_time_s": {"value": t.value, "low": t.low, "high": t.high, "origin": t.origin},
+            "samples_per_s": p.samples_per_s,
+            "samples_per_s_per_gpu": p.samples_per_s / p.n_gpus,
+            "n_gpus": p.n_gpus,
+            "global_batch": p.global_batch,
+            "mfu_frac": p.mfu_frac,
+            "bound_by": p.bound_by,
+            "speedup": self.speedup,
+            "gpu_hours_per_million_samples": self.gpu_h_per_million,
+            "usd_per_million_samples": self.usd_per_million,
+            "kwh_per_million_samples": self.kwh_per_million,
+            "assumptions": list(p.assumptions),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """Options in the order asked for; speed-ups are against the first that is valid."""
+
+    model: str
+    sample_unit: str
+    columns: tuple[Column, ...]
+    price_sources: dict[str, str]
+    defaults: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.columns)
+
+    @property
+    def predictions(self) -> tuple[Prediction, ...]:
+        """Those of the options that can be."""
+        return tuple(c.prediction for c in self.columns if c.prediction is not None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, units in the names."""
+        return {
+            "model": self.model,
+            "sample_unit": self.sample_unit,
+            "columns": [c.to_dict() for c in self.columns],
+            "price_sources": self.price_sources,
+            "defaults": list(self.defaults),
+        }
+
+
+#: Predicts one option: model, cluster and the other words of a request.
+Ask = Callable[[str, ClusterSpec, dict[str, Any]], Prediction]
+
+
+def compare(space: Space, prices: PriceBook, ask: Ask) -> Comparison:
+    """Predict every point of a small space. An invalid point is a column that says why.
+
+    Raises InvalidConfig where there are more points than columns, or none that is valid.
+    """
+    if len(space) > MAX_COLUMNS:
+        raise InvalidConfig(
+            [f"{len(space)} options are more than {MAX_COLUMNS}: use `simcore sweep`"]
+        )
+    varying = {name for name, values in space.axes if len(values) > 1}
+    networks = {c.network for c in space.clusters}
+    columns: list[Column] = []
+    for model, form, cluster, batch in _points(space):
+        told = [f"{k} {v}" if k in ("tp", "pp", "vpp", "cp", "ep") else str(v)
+                for k, v in {**form, **batch}.items()
+                if k in varying or (k in batch and len(space) > len(space.clusters))]  # fmt: skip
+        if len(space.models) > 1:
+            told.insert(0, model)
+        if space.networked and len(networks) > 1:
+            told.append(cluster.network)
+        try:
+            found = ask(model, cluster, {**form, **batch})
+        except SimcoreError as err:
+            columns.append(Column(cluster=str(cluster), words=" ".join(told), reason=str(err)))
+            continue
+        columns.append(_column(found, cluster, " ".join(told), prices, columns))
+    valid = [c.prediction for c in columns if c.prediction is not None]
+    if not valid:
+        raise InvalidConfig(list(dict.fromkeys(c.reason for c in columns)))
+    return _comparison(columns, space.clusters, prices)
+
+
+def side_by_side(
+    predictions: Sequence[Prediction], words: Sequence[str], prices: PriceBook
+) -> Comparison:
+    """Predictions as they are, each with the words that tell it from the others."""
+    clusters = [_gpus_of(p) for p in predictions]
+    columns: list[Column] = []
+    for p, cluster, told in zip(predictions, clusters, words, strict=True):
+        columns.append(_column(p, cluster, told, prices, columns))
+    return _comparison(columns, clusters, prices)
+
+
+def _gpus_of(p: Prediction) -> ClusterSpec:
+    """The GPUs of a prediction: prices and power do not ask what they sit in."""
+    groups = "+".join(f"{c.n_gpus}x1x{c.gpu}" for c in p.rank_classes)
+    return parse_cluster(groups, network="25 Gbit/s")
+
+
+def _comparison(
+    columns: list[Column], clusters: Iterable[ClusterSpec], prices: PriceBook
+) -> Comparison:
+    valid = [c.prediction for c in columns if c.prediction is not None]
+    units = {p.sample_unit for p in valid}
+    return Comparison(
+        model=", ".join(dict.fromkeys(p.model_full_name for p in valid)),
+        sample_unit=units.pop() if len(units) == 1 else "sample",
+        columns=tuple(columns),
+        price_sources=prices.sources(clusters),
+        defaults=tuple(d for d in valid[0].defaults if all(d in p.defaults for p in valid)),
+    )
+
+
+def _points(space: Space) -> Iterator[tuple[str, dict[str, Any], ClusterSpec, dict[str, Any]]]:
+    accum = "global_batch" if space.global_batches else "grad_accum"
+    steps = space.global_batches or space.grad_accums
+    for (model, form), cluster, micro, n in product(
+        space.forms(), space.clusters, space.micro_batches, steps
+    ):
+        yield model, dict(form), cluster, {"micro_batch": micro, accum: n}
+
+
+def _column(
+    p: Prediction, cluster: ClusterSpec, words: str, prices: PriceBook, before: list[Column]
+) -> Column:
+    first = next((c.prediction for c in before if c.prediction is not None), p)
+    hours = MEGA / p.samples_per_s / HOUR
+    usd = prices.cluster_usd_per_h(cluster)
+    watts = power_w(tdp_w(cluster), busy_frac(p.time_s, p.step_time_s.value))
+    return Column(
+        cluster=p.cluster,
+        words=words,
+        prediction=p,
+        speedup=p.samples_per_s / first.samples_per_s,
+        gpu_h_per_million=hours * p.n_gpus,
+        usd_per_million=None if usd is None else hours * usd,
+        kwh_per_million=hours * watts / KILO,
+    )

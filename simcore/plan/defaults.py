@@ -1,0 +1,95 @@
+"""What a plan looks through where the caller names no values: stated, so that nobody must guess."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from simcore.base.errors import InvalidConfig, SimcoreError
+from simcore.hardware.cluster import parse_cluster
+from simcore.hardware.spec import GPUS
+from simcore.workload.models import ModelRecord
+from simcore.workload.resolve import ModelSource
+
+#: Most GPUs that a plan looks at of one type, where nobody says how many there are.
+MAX_GPUS = 4096
+#: Tokens a step: what all Llama 2 models were trained with (Touvron et al. 2023, table 1).
+TOKENS_PER_STEP = 4e6
+_BARE = re.compile(r"^[^\d:+][^:+]*$")
+
+
+def node_counts(most: int) -> list[int]:
+    """1, 2, 3, 4, 6, 8, 12 ...: powers of two and one and a half times them."""
+    found: set[int] = set()
+    n = 1
+    while n <= most:
+        found |= {n, n + n // 2} if n > 1 else {1}
+        n *= 2
+    return sorted(x for x in found if x <= most)
+
+
+def gpu_grids(
+    texts: Iterable[str], *, available: dict[str, int], max_gpus: int | None
+) -> list[str]:
+    """Grids as given; a bare type becomes whole nodes of it, up to what is there."""
+    found: list[str] = []
+    for text in texts:
+        for item in text.split(",") if ":" not in text else [text]:
+            item = item.strip()
+            if not _BARE.match(item):
+                found.append(item)
+                continue
+            name = GPUS[item].name
+            per_node = _per_node(name)
+            most = min(max_gpus or MAX_GPUS, available.get(name, MAX_GPUS))
+            counts = node_counts(most // per_node)
+            if not counts:
+                raise InvalidConfig([f"{most} {name} are less than a node of {per_node}"])
+            found.append(f"{name}:{','.join(map(str, counts))}x{per_node}")
+    return found
+
+
+def _per_node(gpu: str) -> int:
+    """GPUs in the default node of a type: 8, or what its preset holds."""
+    for count in (8, 4, 2, 1):
+        try:
+            spec = parse_cluster(f"1x{count}x{gpu}")
+        except SimcoreError:
+            continue
+        if not spec.groups[0].node.name.startswith("generic") or count in (8, 1):
+            return count
+    return 1
+
+
+def default_words(source: ModelSource, given: dict[str, Any], tokens: bool) -> dict[str, Any]:
+    """Axes that the caller did not give, for a model."""
+    config = source.config if isinstance(source, ModelRecord) else {}
+    splits = isinstance(source, ModelRecord) and source.arch == "transformer"
+    words: dict[str, Any] = {
+        "strategy": "ddp,zero1,zero3",
+        "recompute": "all",
+        "micro_batch": "1,2,4,8" if tokens else "1..64*2",
+    }
+    if splits:
+        words |= {"tp": "1..8*2", "pp": "1..16*2"}
+        if int(config.get("experts", 0) or 0):
+            words["ep"] = "1..64*2"
+    if tokens and not {"global_batch", "grad_accum"} & {k for k, v in given.items() if v}:
+        seq_len = given.get("seq_len")
+        overrides = {"seq_len": int(seq_len)} if seq_len else {}
+        per_sample = source.build(**overrides).tokens_per_sample
+        if per_sample:
+            words["global_batch"] = tuple(_batches(TOKENS_PER_STEP / per_sample))
+    return {k: v for k, v in words.items() if given.get(k) is None}
+
+
+def _batches(wanted: float) -> list[int]:
+    """The power of two nearest to a batch, and one and a half times it."""
+    power = 1
+    while power * 2 <= wanted * 2**0.5:
+        power *= 2
+    return [power, power + power // 2] if power > 1 else [1]
+
+
+__all__ = ["MAX_GPUS", "TOKENS_PER_STEP", "default_words", "gpu_grids", "node_counts"]

@@ -1,0 +1,152 @@
+"""Grids on the command line: ``1..8``, ``1,2,4``, ``1..64*2`` and ``A6000ada:1..64x8``.
+
+Values    ``4`` · ``1,2,4`` · ``1..8`` (both ends) · ``8..64:8`` (steps of 8) · ``1..64*2``
+          (doubling); lists may mix them.
+Clusters  ``TYPE:NODESxGPUS`` with such values for both counts, or the plain ``4x8xA6000ada``;
+          ``+`` mixes types in one cluster, a comma separates clusters.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import product
+
+from simcore.base.errors import InvalidConfig, SimcoreError, UnknownName
+from simcore.hardware.cluster import ClusterSpec, parse_cluster
+
+#: More values or clusters than this in one grid is taken for a slip of the pen.
+MAX_VALUES = 100_000
+_RANGE = re.compile(r"^\s*(\d+)\s*\.\.\s*(\d+)\s*(?:([:*])\s*(\d+))?\s*$")
+#: A comma followed by counts alone continues the counts before it: ``H100:1,2,4x8``.
+_COUNTS_ONLY = re.compile(r"^[\d.:*\s]+(?:[x×][\d.:*\s]*)?$")
+_SHAPES = "a number, a list (1,2,4) or a range (1..8, 8..64:8, 1..64*2)"
+
+
+def whole_values(flag: str, text: str | int, *, least: int = 1) -> tuple[int, ...]:
+    """Whole numbers of a grid in the order given, each once. Raises InvalidConfig."""
+    found: dict[int, None] = {}
+    for part in str(text).split(","):
+        found.update(dict.fromkeys(_range(flag, part)))
+    problems = [f"{flag} must be at least {least}, not {v}" for v in found if v < least]
+    if problems:
+        raise InvalidConfig(problems[:1])
+    return tuple(found)
+
+
+def _range(flag: str, part: str) -> Iterable[int]:
+    if part.strip().isdigit():
+        return (int(part),)
+    match = _RANGE.match(part)
+    if match is None:
+        raise InvalidConfig([f"{flag} {part.strip()!r} is not {_SHAPES}"])
+    low, high = int(match[1]), int(match[2])
+    how, by = match[3], int(match[4] or 1)
+    if low > high:
+        raise InvalidConfig([f"{flag} {part.strip()!r} runs backwards: write {high}..{low}"])
+    if how == "*":
+        if by < 2 or low < 1:
+            raise InvalidConfig([f"{flag} {part.strip()!r}: a factor of 2 or more, from 1 or more"])
+        out = [low]
+        while out[-1] * by <= high:
+            out.append(out[-1] * by)
+        return out
+    if by < 1:
+        raise InvalidConfig([f"{flag} {part.strip()!r}: a step of 1 or more"])
+    if (high - low) // by >= MAX_VALUES:
+        raise InvalidConfig([f"{flag} {part.strip()!r} has more than {MAX_VALUES:,} values"])
+    return range(low, high + 1, by)
+
+
+def named_values(kind: str, text: str, known: Iterable[str]) -> tuple[str, ...]:
+    """Names of a list, or ``all``. Raises InvalidConfig with the nearest name of each unknown."""
+    names = tuple(known)
+    if text.strip().lower() == "all":
+        return names
+    folded = {_fold(n): n for n in names}
+    parts = [p.strip() for p in text.split(",")]
+    problems = [str(UnknownName(kind, p, [*names, "all"])) for p in parts if _fold(p) not in folded]
+    if problems:
+        raise InvalidConfig(problems)
+    return tuple(dict.fromkeys(folded[_fold(p)] for p in parts))
+
+
+def _fold(name: str) -> str:
+    return name.strip().lower().replace("_", "-")
+
+
+def cluster_texts(text: str) -> list[str]:
+    """Every cluster of a grid in the plain grammar, each once. Raises InvalidConfig."""
+    found: dict[str, None] = {}
+    for item in _items(text):
+        groups = [list(_group(g)) for g in item.split("+")]
+        count = 1
+        for g in groups:
+            count *= len(g)
+        if count > MAX_VALUES:
+            raise InvalidConfig([f"{item!r} is {count:,} clusters, more than {MAX_VALUES:,}"])
+        found.update(dict.fromkeys("+".join(parts) for parts in product(*groups)))
+    return list(found)
+
+
+def _items(text: str) -> Iterator[str]:
+    """The items of a list; a comma inside counts does not separate."""
+    pending = ""
+    for part in text.split(","):
+        if pending and ":" in pending.rpartition("+")[2] and _COUNTS_ONLY.match(part.split("+")[0]):
+            pending += f",{part}"
+            continue
+        if pending:
+            yield pending
+        pending = part.strip()
+        if not pending:
+            raise InvalidConfig([f"--gpus {text!r} has an empty item: write 2x8xH100,4x8xH100"])
+    yield pending
+
+
+def _group(text: str) -> Iterator[str]:
+    """One type's shapes: ``A100:1..2x4,8`` is 1x4xA100, 1x8xA100, 2x4xA100, 2x8xA100."""
+    name, colon, counts = text.strip().partition(":")
+    if not colon:
+        yield text.strip()
+        return
+    halves = re.split(r"[x×]", counts)
+    if len(halves) != 2 or not all(h.strip() for h in halves) or not name.strip():
+        raise InvalidConfig(
+            [f"{text.strip()!r} is not TYPE:NODESxGPUS, such as A6000ada:1..64x8 or H100:1,2,4x8"]
+        )
+    nodes = whole_values(f"{name.strip()}: nodes", halves[0])
+    per_node = whole_values(f"{name.strip()}: GPUs a node", halves[1])
+    for n, g in product(nodes, per_node):
+        yield f"{n}x{g}x{name.strip()}"
+
+
+def clusters(
+    texts: Sequence[str],
+    *,
+    networks: Sequence[str | None] = (None,),
+    node: str | None = None,
+) -> tuple[ClusterSpec, ...]:
+    """Clusters of several grids, each on every network. Raises InvalidConfig with everything."""
+    problems: dict[str, None] = {}
+    found: list[ClusterSpec] = []
+    for text in texts:
+        try:
+            plain = cluster_texts(text)
+        except InvalidConfig as err:
+            problems.update(dict.fromkeys(err.violations))
+            continue
+        for one, network in product(plain, networks):
+            try:
+                found.append(parse_cluster(one, network=network, node=node))
+            except InvalidConfig as err:
+                problems.update(dict.fromkeys(err.violations))
+            except SimcoreError as err:
+                problems[str(err)] = None
+    if problems:
+        told = list(problems)
+        more = [f"and {len(told) - 8} more of this kind"] if len(told) > 8 else []
+        raise InvalidConfig([*told[:8], *more])
+    if not found:
+        raise InvalidConfig(["no clusters given: write --gpus TYPE:NODESxGPUS or 4x8xA6000ada"])
+    return tuple(found)

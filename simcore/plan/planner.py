@@ -1,0 +1,466 @@
+"""The best way to do a training run under limits, exact over a space.
+
+Every point is evaluated; limits are masks; the objective is a minimum. What is reported of a
+point (interval, what binds, probability to meet the deadline) is the prediction of that point.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+
+from simcore.base.arrays import NDArray
+from simcore.base.errors import InvalidConfig
+from simcore.base.interval import Z80
+from simcore.base.units import DAY, GIGA, HOUR, KILO
+from simcore.engine.predict import predict
+from simcore.engine.request import make_request
+from simcore.engine.result import Prediction
+from simcore.hardware.profile import load_profile
+from simcore.plan.candidates import Candidates, Progress, Runs, candidates, runs_of
+from simcore.plan.constraints import (
+    Constraint,
+    Relaxation,
+    constraints_of,
+    passing,
+    relaxations,
+)
+from simcore.plan.energy import SOURCE as ENERGY_SOURCE
+from simcore.plan.goal import OBJECTIVES, Goal
+from simcore.plan.goodput import Goodput, goodput_of
+from simcore.plan.points import FormWords
+from simcore.plan.ranking import pareto
+from simcore.plan.space import Space
+from simcore.workload.resolve import resolve_model
+
+Array = NDArray[np.float64]
+
+#: Memory that the sensitivity adds to each GPU.
+MORE_MEMORY_BYTES = 16 * GIGA
+
+
+@dataclass(frozen=True, kw_only=True)
+class Option:
+    """One way to do the run. ``time_s`` has failures and stragglers in it; ``why`` says why it
+    is in the list. Probabilities follow from the interval of the step time; None without limit.
+    """
+
+    form: FormWords
+    cluster: str
+    n_gpus: int
+    n_nodes: int
+    micro_batch: int
+    grad_accum: int
+    global_batch: int
+    n_steps: float
+    step_time_s: float
+    time_s: float
+    cost_usd: float | None
+    energy_j: float
+    power_w: float
+    memory_bytes: float
+    capacity_bytes: float
+    effective_frac: float
+    why: str = ""
+    prediction: Prediction | None = None
+    goodput: Goodput | None = None
+    deadline_prob: float | None = None
+    budget_prob: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, units in the names."""
+        p = self.prediction
+        layout = self.form.layout
+        return {
+            "cluster": self.cluster,
+            "n_gpus": self.n_gpus,
+            "n_nodes": self.n_nodes,
+            "strategy": self.form.strategy,
+            "precision": self.form.precision,
+            "recompute": self.form.recompute,
+            "tp": layout.tp, "pp": layout.pp, "vpp": layout.vpp, "cp": layout.cp, "ep": layout.ep,
+            "micro_batch": self.micro_batch,
+            "grad_accum": self.grad_accum,
+            "global_batch": self.global_batch,
+            "n_steps": self.n_steps,
+            "step_time_s": {
+                "value": self.step_time_s,
+                "low": p.step_time_s.low if p else None,
+                "high": p.step_time_s.high if p else None,
+            },
+            "time_to_train_s": self.time_s,
+            "cost_usd": self.cost_usd,
+            "energy_j": self.energy_j,
+            "rated_power_w": self.power_w,
+            "memory_bytes": self.memory_bytes,
+            "capacity_bytes": self.capacity_bytes,
+            "effective_frac": self.effective_frac,
+            "bound_by": p.bound_by if p else None,
+            "mfu_frac": p.mfu_frac if p else None,
+            "deadline_probability": self.deadline_prob,
+            "budget_probability": self.budget_prob,
+            "why": self.why,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sensitivity:
+    """What a change would do to the best value of the objective; None: nothing passes."""
+
+    change: str
+    best: float | None
+    cluster: str
+    same: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return {"change": self.change, "best": self.best, "cluster": self.cluster}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """The answer: options best first, one a cluster; what stops it where there is none."""
+
+    model: str
+    goal: Goal
+    samples: float | None
+    n_points: int
+    n_valid: int
+    n_feasible: int
+    objective: str
+    best: tuple[Option, ...]
+    front: tuple[Option, ...]
+    sensitivities: tuple[Sensitivity, ...]
+    relaxations: tuple[Relaxation, ...]
+    invalid: dict[str, int]
+    blocked: dict[str, int]
+    sources: tuple[tuple[str, str], ...]
+    assumptions: tuple[str, ...]
+
+    @property
+    def feasible(self) -> bool:
+        """Whether anything meets all limits."""
+        return bool(self.best)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, units in the names."""
+        g = self.goal
+        return {
+            "model": self.model,
+            "samples": self.samples,
+            "limits": {
+                "deadline_s": g.deadline_s, "budget_usd": g.budget_usd, "power_w": g.power_w,
+                "memory_margin_frac": g.margin_frac, "max_gpus": g.max_gpus,
+                "available": dict(g.available), "confidence": g.confidence,
+            },
+            "objective": self.objective,
+            "n_points": self.n_points,
+            "n_valid": self.n_valid,
+            "n_feasible": self.n_feasible,
+            "feasible": self.feasible,
+            "best": [o.to_dict() for o in self.best],
+            "pareto_front": [o.to_dict() for o in self.front],
+            "sensitivity": [s.to_dict() for s in self.sensitivities],
+            "relax": [r.to_dict() for r in self.relaxations],
+            "invalid": self.invalid,
+            "blocked": self.blocked,
+            "sources": dict(self.sources),
+            "assumptions": list(self.assumptions),
+        }  # fmt: skip
+
+
+def make_plan(
+    space: Space, goal: Goal, *, top: int = 5, progress: Progress | None = None,
+    assumptions: tuple[str, ...] = (),
+) -> Plan:  # fmt: skip
+    """Plan a run over a space. Raises InvalidConfig where the run has no length in samples."""
+    samples = _samples(space, goal)
+    found = candidates(space, goal, progress)
+    runs = runs_of(found, goal, samples)
+    limits = constraints_of(found, runs, goal)
+    meets = passing(limits, len(found))
+    objective = runs.of(goal.objective, found)
+    meets &= np.isfinite(objective)
+    order = _order(found, runs, objective, meets)
+    planner = _Planner(space, goal, found, runs, limits)
+    best = planner.best(order, top)
+    front = planner.front(meets)
+    return Plan(
+        model=space.models[0],
+        goal=goal,
+        samples=samples,
+        n_points=len(space),
+        n_valid=len(found),
+        n_feasible=int(meets.sum()),
+        objective=goal.objective,
+        best=tuple(best),
+        front=tuple(front),
+        sensitivities=tuple(_sensitivities(found, goal, samples, best)) if best else (),
+        relaxations=tuple(relaxations(limits, len(found))) if not meets.any() else (),
+        invalid=found.invalid,
+        blocked={c.name: int((~c.passes).sum()) for c in limits if not c.passes.all()},
+        sources=tuple(_sources(space, goal)),
+        assumptions=assumptions,
+    )
+
+
+def _samples(space: Space, goal: Goal) -> float | None:
+    """Samples of the run; tokens over those of a sample."""
+    if goal.tokens is None:
+        return goal.samples
+    fixed = dict(space.fixed)
+    source = resolve_model(space.models[0], inputs=tuple(fixed.get("inputs") or ()))
+    lengths = dict(space.axes).get("seq_len", (None,))
+    if len(lengths) > 1:
+        raise InvalidConfig(["a plan in tokens has one --seq-len"])
+    overrides = {"seq_len": lengths[0]} if lengths[0] is not None else {}
+    per_sample = source.build(**overrides).tokens_per_sample
+    if not per_sample:
+        raise InvalidConfig([f"{source.name} has no tokens: say --samples, --epochs or --steps"])
+    return goal.tokens / per_sample
+
+
+def _order(c: Candidates, runs: Runs, objective: Array, meets: NDArray[np.bool_]) -> list[int]:
+    """Feasible candidates, best first; ties by cost, time, GPUs, memory, then as enumerated."""
+    index = np.flatnonzero(meets)
+    cost = np.nan_to_num(runs.cost_usd, nan=np.inf)
+    keys = (c.memory_bytes, c.n_gpus, runs.time_s, cost, objective)
+    ranked: list[int] = index[np.lexsort([k[index] for k in keys])].tolist()
+    return ranked
+
+
+class _Planner:
+    """Turns candidates into options; each is predicted in full at most once."""
+
+    def __init__(
+        self, space: Space, goal: Goal, c: Candidates, runs: Runs, limits: list[Constraint]
+    ) -> None:
+        self.space, self.goal, self.c, self.runs, self.limits = space, goal, c, runs, limits
+        self.profile = load_profile(dict(space.fixed).get("calibration"))
+
+    def best(self, order: list[int], top: int) -> list[Option]:
+        """The best option of each of the first clusters, with why it is there."""
+        chosen: list[Option] = []
+        for option in self._probable(order):
+            chosen.append(option)
+            if len(chosen) == top:
+                break
+        return [_with_why(o, chosen, self.goal.objective) for o in chosen]
+
+    def _probable(self, order: list[int]) -> Iterator[Option]:
+        """Options in order, one a cluster, that are probable enough."""
+        seen: set[int] = set()
+        wanted = self.goal.confidence
+        for i in order:
+            cluster = int(self.c.cluster[i])
+            if cluster in seen:
+                continue
+            option = self.option(i, full=True)
+            if wanted is not None:
+                odds = [p for p in (option.deadline_prob, option.budget_prob) if p is not None]
+                if min(odds, default=1.0) < wanted:
+                    continue
+            seen.add(cluster)
+            yield option
+
+    def front(self, meets: NDArray[np.bool_]) -> list[Option]:
+        """What nothing beats in both time and cost (or GPUs, without prices), fastest first."""
+        index = np.flatnonzero(meets)
+        if not len(index):
+            return []
+        cost = self.runs.cost_usd[index]
+        other = cost if np.isfinite(cost).all() else self.c.n_gpus[index]
+        costs = np.column_stack([self.runs.time_s[index], other])
+        # The best of each cluster in either sense is all that can be on the front.
+        order = np.lexsort((costs[:, 1], costs[:, 0]))
+        low = np.minimum.accumulate(costs[order, 1])
+        first = np.ones(len(order), dtype=bool)
+        first[1:] = costs[order[1:], 1] < low[:-1]
+        kept = order[first]
+        kept = kept[pareto(costs[kept])]
+        return [self.option(int(index[i]), full=False) for i in kept]
+
+    def option(self, i: int, *, full: bool) -> Option:
+        """One candidate; ``full``: with its prediction and the probabilities that follow."""
+        c, runs, goal = self.c, self.runs, self.goal
+        cluster = self.space.clusters[int(c.cluster[i])]
+        form = c.forms[int(c.form[i])]
+        cost = float(runs.cost_usd[i])
+        option = Option(
+            form=form,
+            cluster=str(cluster),
+            n_gpus=int(c.n_gpus[i]),
+            n_nodes=int(c.n_nodes[i]),
+            micro_batch=int(c.micro_batch[i]),
+            grad_accum=int(c.grad_accum[i]),
+            global_batch=int(c.global_batch[i]),
+            n_steps=float(runs.n_steps[i]),
+            step_time_s=float(c.step_s[i]),
+            time_s=float(runs.time_s[i]),
+            cost_usd=cost if math.isfinite(cost) else None,
+            energy_j=float(runs.energy_j[i]),
+            power_w=float(c.tdp_w[i]),
+            memory_bytes=float(c.memory_bytes[i]),
+            capacity_bytes=float(c.capacity_bytes[i]),
+            effective_frac=float(c.effective_frac[i]),
+        )
+        if not full:
+            return option
+        words = {k: v for k, v in form.options if k != "calibration"}
+        predicted = predict(make_request(
+            form.model, cluster, profile=self.profile, micro_batch=option.micro_batch,
+            grad_accum=option.grad_accum, **words,
+        ))  # fmt: skip
+        held = goodput_of(
+            goal.reliability, n_gpus=option.n_gpus, n_nodes=option.n_nodes,
+            checkpoint_bytes=form.checkpoint_bytes, work_s=float(runs.work_s[i]),
+        )  # fmt: skip
+        spread = (held.run_sd_s or 0.0) / (held.run_s or 1.0)
+        t = predicted.step_time_s
+        sides = [
+            math.hypot(math.log(ratio) / Z80, spread)
+            for ratio in (t.high / t.value, t.value / t.low)
+        ]
+        deadline = budget = None
+        if goal.deadline_s is not None:
+            deadline = _within(goal.deadline_s / option.time_s, *sides)
+        if goal.budget_usd is not None and option.cost_usd is not None:
+            budget = _within(goal.budget_usd / option.cost_usd, *sides)
+        return replace(
+            option, prediction=predicted, goodput=held, deadline_prob=deadline, budget_prob=budget
+        )
+
+
+def _within(ratio: float, sd_above: float, sd_below: float) -> float:
+    """Probability of at most ``ratio`` times the central estimate.
+
+    Log-normal on each side of it, with the spread that the 80 % interval has there.
+    """
+    sd = sd_above if ratio >= 1.0 else sd_below
+    if sd <= 0.0:
+        return 1.0 if ratio >= 1.0 else 0.0
+    return NormalDist().cdf(math.log(ratio) / sd)
+
+
+_BETTER = {"cost": "cheapest", "time": "fastest", "energy": "least energy", "gpus": "fewest GPUs",
+           "step": "shortest step"}  # fmt: skip
+
+
+def value_of(option: Option, objective: str) -> float:
+    """The figure of an objective; infinite where it is not known."""
+    found = {
+        "cost": option.cost_usd,
+        "time": option.time_s,
+        "energy": option.energy_j,
+        "gpus": float(option.n_gpus),
+        "step": option.step_time_s,
+    }[objective]
+    return math.inf if found is None else found
+
+
+def _with_why(option: Option, listed: list[Option], objective: str) -> Option:
+    """Why an option is in the list: what it is best at, and what it gives up for that."""
+    first = listed[0]
+    said = []
+    for name, word in _BETTER.items():
+        values = [value_of(o, name) for o in listed]
+        mine = value_of(option, name)
+        if math.isfinite(mine) and mine == min(values) and values.count(mine) == 1:
+            said.append(word)
+    if option is first and _BETTER[objective] not in said:
+        said.insert(0, _BETTER[objective])
+    text = ", ".join(dict.fromkeys(said))
+    if option is not first:
+        more = value_of(option, objective) / value_of(first, objective) - 1.0
+        other = "time" if objective != "time" else "cost"
+        change = value_of(option, other) / value_of(first, other) - 1.0
+        told = f"{more:+.0%} {_NOUN[objective]}"
+        if math.isfinite(change):
+            told += f", {change:+.0%} {_NOUN[other]}"
+        text = f"{text}: {told}" if text else told
+    return replace(option, why=text)
+
+
+_NOUN = {"cost": "cost", "time": "time", "energy": "energy", "gpus": "GPUs", "step": "step time"}
+
+
+def _sensitivities(
+    c: Candidates, goal: Goal, samples: float | None, best: list[Option]
+) -> Iterator[Sensitivity]:
+    """The best value of the objective had the network, memory, price or deadline been another."""
+
+    def ask(change: str, other: Candidates, wish: Goal) -> Sensitivity:
+        runs = runs_of(other, wish, samples)
+        objective = runs.of(wish.objective, other)
+        meets = passing(constraints_of(other, runs, wish), len(other)) & np.isfinite(objective)
+        if not meets.any():
+            return Sensitivity(change=change, best=None, cluster="", same=False)
+        at = _order(other, runs, objective, meets)[0]
+        name = str(other.space.clusters[int(other.cluster[at])])
+        return Sensitivity(
+            change=change, best=float(objective[at]), cluster=name, same=name == best[0].cluster
+        )
+
+    yield ask("2x network between nodes", c.with_faster(), goal)
+    more = c.capacity_bytes + MORE_MEMORY_BYTES
+    yield ask("+16 GB a GPU", replace(c, capacity_bytes=more), goal)
+    if np.isfinite(c.usd_per_h).any():
+        types = list(dict.fromkeys(g.gpu.name for k in c.space.clusters for g in k.groups))
+        for name in types if len(types) > 1 else []:
+            halved = _with_price(c, goal, name)
+            if halved is not None:
+                yield ask(f"{name} at half price", halved, goal)
+        if len(types) == 1:
+            yield ask("half price", replace(c, usd_per_h=c.usd_per_h / 2.0), goal)
+    if goal.deadline_s is not None:
+        later = replace(goal, deadline_s=goal.deadline_s * 1.5)
+        yield ask(f"deadline {later.deadline_s / DAY:.3g} d", c, later)  # type: ignore[operator]
+
+
+def _with_price(c: Candidates, goal: Goal, gpu: str) -> Candidates | None:
+    price = goal.prices.of(gpu)
+    if price is None:
+        return None
+    saved = [
+        price.usd_per_gpu_h / 2.0 * sum(g.n_gpus for g in k.groups if g.gpu.name == gpu)
+        for k in c.space.clusters
+    ]
+    return replace(c, usd_per_h=c.usd_per_h - np.array(saved)[c.cluster])
+
+
+def _sources(space: Space, goal: Goal) -> Iterator[tuple[str, str]]:
+    for name, told in goal.prices.sources(space.clusters).items():
+        yield f"price {name}", told
+    gpus = {g.gpu.name: g.gpu for c in space.clusters for g in c.groups}
+    for name, gpu in gpus.items():
+        if gpu.tdp is None:
+            yield f"power {name}", "no rated power is known: no energy"
+            continue
+        # The record holds the whole citation: `simcore show gpu`.
+        source = gpu.sources.get(gpu.tdp.source, gpu.tdp.source).partition(", http")[0]
+        yield f"power {name}", f"{gpu.tdp.value:g} W TDP ({source})"
+    yield "energy", ENERGY_SOURCE
+    rel = goal.reliability
+    probe = goodput_of(rel, n_gpus=1, n_nodes=1, checkpoint_bytes=1.0)
+    origin = dict(probe.sources)
+    yield (
+        "failures",
+        (
+            f"{rel.failures_per_gpu_h:.3g} a GPU and hour ({origin['failures']}), "
+            f"restart {rel.restart_s:g} s ({origin['restart']})"
+        ),
+    )
+    yield "checkpoints", origin["checkpoint bandwidth"]
+
+
+def kwh(joules: float) -> float:
+    """Joules as kilowatt-hours."""
+    return joules / (KILO * HOUR)
+
+
+__all__ = ["OBJECTIVES", "Option", "Plan", "Sensitivity", "kwh", "make_plan", "value_of"]

@@ -1,0 +1,213 @@
+"""The best of a stream of points, and its Pareto front, in bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from simcore.base.arrays import NDArray
+from simcore.base.errors import UnknownName
+from simcore.hardware.cluster import ClusterSpec
+from simcore.plan.points import Batch, FormWords
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """One configuration that fits, with what it gives."""
+
+    form: FormWords
+    cluster: str
+    n_gpus: int
+    n_nodes: int
+    network: str
+    micro_batch: int
+    grad_accum: int
+    global_batch: int
+    step_time_s: float
+    samples_per_s: float
+    memory_bytes: float
+    capacity_bytes: float
+
+    @property
+    def samples_per_s_per_gpu(self) -> float:
+        """Throughput of one device."""
+        return self.samples_per_s / self.n_gpus
+
+    @property
+    def fits(self) -> bool:
+        """Whether the fullest device holds it."""
+        return self.memory_bytes <= self.capacity_bytes
+
+    def to_dict(self) -> dict[str, object]:
+        """The row that a sweep writes; units in the names."""
+        f, layout = self.form, self.form.layout
+        return {
+            "model": f.model,
+            "cluster": self.cluster,
+            "n_gpus": self.n_gpus,
+            "n_nodes": self.n_nodes,
+            "network": self.network,
+            "strategy": f.strategy,
+            "precision": f.precision,
+            "optimizer": f.optimizer,
+            "recompute": f.recompute,
+            "offload": f.offload,
+            "seq_len": f.seq_len,
+            "tp": layout.tp,
+            "pp": layout.pp,
+            "vpp": layout.vpp,
+            "cp": layout.cp,
+            "ep": layout.ep,
+            "more": f.more,
+            "micro_batch": self.micro_batch,
+            "grad_accum": self.grad_accum,
+            "global_batch": self.global_batch,
+            "step_time_s": self.step_time_s,
+            "samples_per_s": self.samples_per_s,
+            "samples_per_s_per_gpu": self.samples_per_s_per_gpu,
+            "memory_bytes": self.memory_bytes,
+            "capacity_bytes": self.capacity_bytes,
+            "fits": self.fits,
+        }
+
+
+def network_of(cluster: ClusterSpec) -> str:
+    """What joins the nodes; empty for one node."""
+    return cluster.network if cluster.n_nodes > 1 else ""
+
+
+def point_at(batch: Batch, index: int, clusters: tuple[ClusterSpec, ...]) -> Point:
+    """One point of a batch."""
+    assert batch.form is not None and batch.cluster is not None
+    assert batch.micro_batch is not None and batch.grad_accum is not None
+    assert batch.step_time_s is not None and batch.samples_per_s is not None
+    assert batch.memory_bytes is not None
+    cluster = clusters[int(batch.cluster[index])]
+    micro, accum = int(batch.micro_batch[index]), int(batch.grad_accum[index])
+    return Point(
+        form=batch.form,
+        cluster=str(cluster),
+        n_gpus=cluster.n_gpus,
+        n_nodes=cluster.n_nodes,
+        network=network_of(cluster),
+        micro_batch=micro,
+        grad_accum=accum,
+        global_batch=micro * accum * batch.form.layout.data_ranks(cluster.n_gpus),
+        step_time_s=float(batch.step_time_s[index]),
+        samples_per_s=float(batch.samples_per_s[index]),
+        memory_bytes=float(batch.memory_bytes[index]),
+        capacity_bytes=batch.capacity_bytes,
+    )
+
+
+def _rate(batch: Batch, _gpus: Array) -> Array:
+    assert batch.samples_per_s is not None
+    return batch.samples_per_s
+
+
+def _step(batch: Batch, _gpus: Array) -> Array:
+    assert batch.step_time_s is not None
+    return -batch.step_time_s
+
+
+def _per_gpu(batch: Batch, gpus: Array) -> Array:
+    assert batch.samples_per_s is not None
+    return batch.samples_per_s / gpus
+
+
+def _memory(batch: Batch, _gpus: Array) -> Array:
+    assert batch.memory_bytes is not None
+    return -batch.memory_bytes
+
+
+#: What points can be ranked by: name -> (score of each point, the more the better; what it is).
+SCORES: dict[str, tuple[Callable[[Batch, Array], Array], str]] = {
+    "throughput": (_rate, "samples a second"),
+    "per-gpu": (_per_gpu, "samples a second and GPU"),
+    "step": (_step, "step time"),
+    "memory": (_memory, "memory a GPU"),
+}
+
+
+@dataclass
+class Leaders:
+    """The best ``size`` points seen so far, best first; equal scores keep the earlier point."""
+
+    clusters: tuple[ClusterSpec, ...]
+    by: str = "throughput"
+    size: int = 10
+    points: list[tuple[float, Point]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if self.by not in SCORES:
+            raise UnknownName("ranking", self.by, SCORES)
+        self._gpus = np.array([float(c.n_gpus) for c in self.clusters])
+
+    def add(self, batch: Batch) -> None:
+        """Take in a batch; only what fits counts."""
+        if not len(batch) or not self.size:
+            return
+        assert batch.cluster is not None
+        fits = np.flatnonzero(batch.fits)
+        if not len(fits):
+            return
+        score = SCORES[self.by][0](batch, self._gpus[batch.cluster])[fits]
+        if len(self.points) == self.size:
+            better = score > self.points[-1][0]
+            fits, score = fits[better], score[better]
+        order = np.argsort(-score, kind="stable")[: self.size]
+        found = [(float(score[i]), point_at(batch, int(fits[i]), self.clusters)) for i in order]
+        if found:
+            merged = [*self.points, *found]
+            self.points = sorted(merged, key=lambda p: -p[0])[: self.size]
+
+    @property
+    def best(self) -> list[Point]:
+        """The points, best first."""
+        return [p for _, p in self.points]
+
+
+def pareto(costs: Array) -> NDArray[np.bool_]:
+    """Which rows of ``costs`` [points, objectives] no other row beats in all (less is better).
+
+    A row is beaten by one that is no worse anywhere and better somewhere; equal rows all stay.
+    """
+    n = len(costs)
+    keep = np.ones(n, dtype=bool)
+    order = np.lexsort(costs.T[::-1])  # by the first objective, then the second ...
+    front: list[int] = []
+    for i in order:
+        row = costs[i]
+        if front:
+            held = costs[front]
+            beaten = (held <= row).all(axis=1) & (held < row).any(axis=1)
+            if beaten.any():
+                keep[i] = False
+                continue
+        front.append(int(i))
+    return keep
+
+
+def front(resource: Array, gain: Array, ties: Array) -> NDArray[np.bool_]:
+    """Rows that give more than every row of as little of a resource or less; arrays [C].
+
+    Of equal rows the one with the least of ``ties`` stays; gains of zero are on no front.
+    """
+    order = np.lexsort((ties, -gain, resource))
+    before = np.concatenate([[0.0], np.maximum.accumulate(gain[order])[:-1]])
+    on_front = np.zeros(len(gain), dtype=bool)
+    on_front[order] = gain[order] > before
+    return on_front
+
+
+def merged(counts: Iterable[dict[str, int]]) -> dict[str, int]:
+    """Counts by reason, added up, the most frequent first."""
+    total: dict[str, int] = {}
+    for part in counts:
+        for reason, n in part.items():
+            total[reason] = total.get(reason, 0) + n
+    return dict(sorted(total.items(), key=lambda kv: -kv[1]))

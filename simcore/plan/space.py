@@ -1,0 +1,191 @@
+"""A space of configurations: what varies, in which order, and how many points that is.
+
+Two kinds of axes. *Form* axes (model, precision, strategy, recompute, degrees ...) shape the step
+graph: each combination is one form. *Array* axes (cluster, accumulation, micro-batch) are the
+configuration axis along which the engine evaluates a form in one call.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+from typing import Any, get_args
+
+from simcore.base.errors import InvalidConfig, SimcoreError
+from simcore.engine.sweep import cluster_kind
+from simcore.hardware.cluster import ClusterSpec
+from simcore.plan.grid import clusters as cluster_grid
+from simcore.plan.grid import named_values, whole_values
+from simcore.strategy.layout import Dispatcher
+from simcore.strategy.precision import MAIN_GRADS, OPTIMIZERS, PRECISIONS
+from simcore.strategy.strategy import Parallelism, Recompute
+
+#: Form axes whose values are whole numbers, and those whose values are names.
+WHOLE_AXES = (
+    "seq_len", "lora_rank", "tp", "pp", "vpp", "cp", "ep", "expert_tp", "shard_ranks",
+)  # fmt: skip
+NAMED_AXES: dict[str, tuple[str, ...]] = {
+    "strategy": get_args(Parallelism),
+    "precision": tuple(PRECISIONS),
+    "optimizer": tuple(OPTIMIZERS),
+    "recompute": get_args(Recompute),
+    "main_grads": MAIN_GRADS,
+    "dispatcher": get_args(Dispatcher),
+}
+#: Names that have a grammar of their own: taken as they are, separated by blanks or commas.
+FREE_AXES = ("offload",)
+#: Axes along which a form is evaluated in one call.
+ARRAY_AXES = ("micro_batch", "grad_accum", "global_batch")
+#: What a space holds fixed: one value for all points.
+FIXED = (
+    "calibration", "zero_bubble", "in_flight_limit", "sequence_parallel", "overlap",
+    "recompute_modules", "grad_clip", "bucket_numel", "inputs", "quantised_base", "lora_targets",
+    "eager_kernels", "growing_segments",
+)  # fmt: skip
+
+Form = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Space:
+    """The product of all axes. ``axes`` holds form axes that were given, in their order.
+
+    Exactly one of ``grad_accums`` and ``global_batches`` has values; a None among the
+    micro-batches stands for the model's default. ``networked``: networks are an axis.
+    """
+
+    models: tuple[str, ...]
+    clusters: tuple[ClusterSpec, ...]
+    axes: tuple[tuple[str, tuple[Any, ...]], ...]
+    micro_batches: tuple[int | None, ...]
+    grad_accums: tuple[int, ...]
+    global_batches: tuple[int, ...]
+    fixed: tuple[tuple[str, Any], ...] = ()
+    networked: bool = False
+
+    def __len__(self) -> int:
+        return self.n_forms * len(self.clusters) * self.points_per_cluster
+
+    @property
+    def n_forms(self) -> int:
+        """Combinations of the form axes."""
+        return len(self.models) * prod(len(v) for _, v in self.axes)
+
+    @property
+    def points_per_cluster(self) -> int:
+        """Points that one form has on one cluster."""
+        batches = len(self.global_batches or self.grad_accums)
+        return len(self.micro_batches) * batches
+
+    def forms(self) -> Iterator[tuple[str, Form]]:
+        """Every form: the model's name and the words of its request."""
+        names = [name for name, _ in self.axes]
+        for model, *values in product(self.models, *(v for _, v in self.axes)):
+            yield model, {**dict(self.fixed), **dict(zip(names, values, strict=True))}
+
+    def kinds(self) -> list[list[int]]:
+        """Clusters by kind, as indices: those of one kind share an axis."""
+        found: dict[object, list[int]] = {}
+        for i, cluster in enumerate(self.clusters):
+            found.setdefault(cluster_kind(cluster), []).append(i)
+        return list(found.values())
+
+    def fingerprint(self) -> str:
+        """A digest of the space: what a resumed sweep must agree with."""
+        text = repr((
+            self.models, [f"{c} {[g.node.nics for g in c.groups]}" for c in self.clusters],
+            self.axes, self.micro_batches, self.grad_accums, self.global_batches, self.fixed,
+        ))  # fmt: skip
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def make_space(
+    models: str | Sequence[str],
+    gpus: str | Sequence[str] | Sequence[ClusterSpec],
+    *,
+    network: str | Sequence[str] | None = None,
+    node: str | None = None,
+    **words: Any,
+) -> Space:
+    """A space from words: each axis a value, a sequence, or the text of a grid.
+
+    Raises InvalidConfig with everything that is wrong.
+    """
+    problems: list[str] = []
+    names = _listed(models)
+    networks = [None, *()] if network is None else list(_listed(network))
+    found_clusters: tuple[ClusterSpec, ...] = ()
+    given = [gpus] if isinstance(gpus, str) else list(gpus)
+    try:
+        if given and all(isinstance(g, ClusterSpec) for g in given):
+            found_clusters = tuple(g for g in given if isinstance(g, ClusterSpec))
+        else:
+            found_clusters = cluster_grid(
+                [str(g) for g in given], networks=networks or (None,), node=node
+            )
+    except InvalidConfig as err:
+        problems += err.violations
+    axes: list[tuple[str, tuple[Any, ...]]] = []
+    arrays: dict[str, tuple[int, ...]] = {}
+    fixed: dict[str, Any] = {}
+    for name, value in words.items():
+        if value is None:
+            continue
+        if name in FIXED:
+            fixed[name] = value
+            continue
+        try:
+            values = axis_values(name, value)
+        except SimcoreError as err:
+            problems += err.violations if isinstance(err, InvalidConfig) else [str(err)]
+            continue
+        if name in ARRAY_AXES:
+            arrays[name] = values
+        else:
+            axes.append((name, values))
+    if not names:
+        problems.append("no model given: name one of `simcore list models`")
+    if {"grad_accum", "global_batch"} <= arrays.keys():
+        problems.append("give --grad-accum or --global-batch, not both")
+    if problems:
+        raise InvalidConfig(list(dict.fromkeys(problems)))
+    return Space(
+        models=names,
+        clusters=found_clusters,
+        axes=tuple(axes),
+        micro_batches=arrays.get("micro_batch", (None,)),
+        grad_accums=() if "global_batch" in arrays else arrays.get("grad_accum", (1,)),
+        global_batches=arrays.get("global_batch", ()),
+        fixed=tuple(sorted(fixed.items())),
+        networked=len(networks) > 1,
+    )
+
+
+def axis_values(name: str, value: Any) -> tuple[Any, ...]:
+    """The values of one axis. Raises InvalidConfig, UnknownName."""
+    flag = "--" + name.replace("_", "-")
+    if isinstance(value, str | int):
+        parts: list[str | int] = [value]
+    else:
+        parts = list(value)
+    out: dict[Any, None] = {}
+    for part in parts:
+        if name in WHOLE_AXES or name in ARRAY_AXES:
+            out.update(dict.fromkeys(whole_values(flag, part)))
+        elif name in NAMED_AXES:
+            out.update(dict.fromkeys(named_values(name, str(part), NAMED_AXES[name])))
+        elif name in FREE_AXES:
+            out.update(dict.fromkeys(p.strip() for p in str(part).split(",")))
+        else:
+            raise InvalidConfig([f"a sweep has no axis {name!r}"])
+    if not out:
+        raise InvalidConfig([f"{flag} has no values"])
+    return tuple(out)
+
+
+def _listed(value: str | Sequence[str]) -> tuple[str, ...]:
+    parts = [value] if isinstance(value, str) else list(value)
+    return tuple(dict.fromkeys(p.strip() for part in parts for p in part.split(",") if p.strip()))

@@ -1,0 +1,143 @@
+"""Options side by side in 80 columns."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+
+from simcore.base.units import GIGA, format_seconds
+from simcore.engine.result import Prediction
+from simcore.plan.compare import Column, Comparison
+from simcore.plan.energy import SOURCE
+from simcore.report.text_of import text_of
+from simcore.report.words import WIDTH, figure, percent, plural, wrapped
+
+_LABEL = 14
+#: Options that stand side by side at most; more begin a second block.
+_ACROSS = 4
+
+
+@text_of.register
+def render_comparison(c: Comparison) -> str:
+    """The whole answer as text."""
+    lines = wrapped(f"{c.model}", WIDTH)
+    if c.defaults:
+        lines += wrapped(f"defaults: {', '.join(c.defaults)}", WIDTH)
+    for start in range(0, len(c.columns), _ACROSS):
+        lines += ["", *_block(c.columns[start : start + _ACROSS], c.sample_unit)]
+    told = [line for words in sources(c) for line in _indented(*words)]
+    return "\n".join([*lines, "", *verdict(c), *told]).rstrip() + "\n"
+
+
+def _block(columns: Sequence[Column], unit: str) -> list[str]:
+    width = (WIDTH - _LABEL) // max(len(columns), 2) - 1
+    lines = _row("", [" ".join([c.cluster, c.words]) for c in columns], width)
+    lines.append("-" * min(WIDTH, _LABEL + len(columns) * (width + 1)))
+    for label, cells in rows_of(columns, unit):
+        lines += _row(label, cells, width) if cells else [label]
+    return lines
+
+
+Cell = Callable[[Column, Prediction], str]
+
+
+def rows_of(columns: Sequence[Column], unit: str) -> Iterator[tuple[str, list[str]]]:
+    """(what, one value a column), in order; a heading has no values.
+
+    Of what cannot be, the first row says why.
+    """
+    units = plural(unit)
+    rows: list[tuple[str, Cell | None]] = [
+        ("fits", lambda _c, p: _fits(p)),
+        ("memory", lambda _c, p: f"{figure(p.memory.device_bytes / GIGA)} of "
+                                 f"{figure(p.memory.capacity_bytes / GIGA)} GB"),
+        ("step", lambda _c, p: format_seconds(p.step_time_s.value)),
+        ("  80 % within", lambda _c, p: _range(p.step_time_s.low, p.step_time_s.high)),
+        (f"{units}/s", lambda _c, p: figure(p.samples_per_s)),
+        ("  per GPU", lambda _c, p: figure(p.samples_per_s / p.n_gpus)),
+        ("speed-up", lambda c, _p: "-" if c.speedup is None else f"{figure(c.speedup)} x"),
+        ("efficiency", lambda _c, p: percent(p.scaling_efficiency_frac)),
+        ("batch a step", lambda _c, p: f"{p.global_batch:,} ({p.micro_batch}x{p.grad_accum})"),
+        ("MFU", lambda _c, p: percent(p.mfu_frac)),
+        ("bound by", lambda _c, p: p.bound_by.split(" (")[0]),
+        ("strategy", lambda _c, p: " ".join(filter(None, (p.strategy, p.layout)))),
+        ("precision", lambda _c, p: p.precision),
+        (f"a million {units}:", None),
+        ("  GPU-hours", lambda c, _p: _known(c.gpu_h_per_million)),
+        ("  cost", lambda c, _p: _known(c.usd_per_million, "$")),
+        ("  GPU energy", lambda c, _p: f"{_known(c.kwh_per_million)} kWh"),
+    ]  # fmt: skip
+    if any(c.prediction is not None and c.prediction.run_time_s for c in columns):
+        rows.append(("run", lambda _c, p: format_seconds(p.run_time_s) if p.run_time_s else "-"))
+    for label, cell in rows:
+        if cell is None:
+            yield label, []
+            continue
+        yield label, [
+            cell(c, c.prediction) if c.prediction is not None
+            else c.reason if label == "fits" else ""
+            for c in columns
+        ]  # fmt: skip
+
+
+def _row(label: str, cells: Sequence[str], width: int) -> list[str]:
+    """A row whose cells wrap; the label stands on the first line."""
+    parts = [textwrap.wrap(_breakable(c), width) or [""] for c in cells]
+    height = max(map(len, parts))
+    lines = []
+    for i in range(height):
+        text = " ".join((p[i] if i < len(p) else "").ljust(width) for p in parts)
+        lines.append(f"{label if i == 0 else '':<{_LABEL}}{text}".rstrip())
+    return lines
+
+
+def _breakable(text: str) -> str:
+    return re.sub(r"\+(?=\d+x)", "+ ", text)
+
+
+def _fits(p: Prediction) -> str:
+    if p.fits:
+        return f"yes, {percent(p.memory.margin_frac)} left"
+    return "NO: too large"
+
+
+def _range(low_s: float, high_s: float) -> str:
+    """Both ends of an interval; the unit once where it is the same."""
+    low, high = format_seconds(low_s), format_seconds(high_s)
+    number, _, unit = low.partition(" ")
+    return f"{number} - {high}" if unit == high.partition(" ")[2] else f"{low} - {high}"
+
+
+def _known(value: float | None, sign: str = "") -> str:
+    return "price unknown" if value is None else f"{sign}{figure(value)}"
+
+
+def verdict(c: Comparison) -> list[str]:
+    """Which is fastest, and which cheapest, of those that fit."""
+    fit = [x for x in c.columns if x.fits and x.prediction is not None]
+    if not fit:
+        return ["None of them fits."]
+    fastest = max(fit, key=lambda x: x.prediction.samples_per_s if x.prediction else 0.0)
+    lines = [f"fastest   {name_of(fastest)}"]
+    priced = [x for x in fit if x.usd_per_million is not None]
+    if priced:
+        cheapest = min(priced, key=lambda x: x.usd_per_million or 0.0)
+        of = "" if len(priced) == len(fit) else " (of those with a price)"
+        lines.append(f"cheapest  {name_of(cheapest)}{of}")
+    return lines
+
+
+def name_of(c: Column) -> str:
+    """The cluster and the words that tell a column from the others."""
+    return " ".join(filter(None, [c.cluster, c.words]))
+
+
+def sources(c: Comparison) -> list[tuple[str, str]]:
+    """(what, where its figures are from): prices and energy."""
+    return [*(("price", f"{k}: {v}") for k, v in c.price_sources.items()), ("energy", SOURCE)]
+
+
+def _indented(label: str, text: str) -> list[str]:
+    parts = wrapped(text, WIDTH - 10)
+    return [f"{label if i == 0 else '':<10}{part}" for i, part in enumerate(parts)]

@@ -1,0 +1,151 @@
+"""Cards of sweeps, comparisons, plans and goodput."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from simcore.base.units import GIGA, format_seconds
+from simcore.plan.compare import Comparison
+from simcore.plan.goodput import Goodput
+from simcore.plan.planner import Option, Plan
+from simcore.plan.sweep import SweepResult
+from simcore.report.compare import name_of, rows_of, sources, verdict
+from simcore.report.html.cards import card_of
+from simcore.report.html.parts import Card, Picture, Table, numeric, pictures
+from simcore.report.plan import days, how, money, notes_of
+from simcore.report.sweep import words_of
+from simcore.report.words import figure, percent, plural
+
+
+@card_of.register
+def _sweep(s: SweepResult) -> Card:
+    rows = [
+        (
+            p.cluster,
+            f"{p.n_gpus:,}",
+            ", ".join(words_of(p)),
+            f"{p.micro_batch} x {p.grad_accum}",
+            format_seconds(p.step_time_s),
+            f"{p.memory_bytes / GIGA:.1f} GB",
+            figure(p.samples_per_s),
+        )
+        for p in s.best
+    ]
+    head = ("cluster", "GPUs", "how", "batch", "step", "memory", "samples/s")
+    caption = "samples a second against GPUs or memory, with the front of what fits"
+    shown: tuple[Picture, ...] = ()
+    if s.batches:
+        shown = pictures(("pareto", s, caption))
+    return Card(
+        title=f"{s.n_done:,} configurations",
+        facts=[
+            ("possible", f"{s.n_evaluated:,}"),
+            ("fit", f"{s.n_fit:,}"),
+            *([("points in", s.output)] if s.output else []),
+        ],
+        tables=(Table(f"the best that fits, by {s.ranked_by}", head, rows, numeric(1, 3, 4, 5, 6)),)
+        if rows
+        else (),
+        pictures=shown,
+        notes=[f"left out {n:,}: {why}" for why, n in s.invalid.items()],
+    )
+
+
+def comparison_table(c: Comparison) -> Table:
+    """One column an option."""
+    head = ("quantity", *map(name_of, c.columns))
+    rows, above = [], ""
+    for label, cells in rows_of(c.columns, c.sample_unit):
+        if not cells:
+            above = label.rstrip(":") + ", "
+        elif label.startswith("  "):
+            rows.append((above + label.strip(), *cells))
+        else:
+            above = f"{label}, "
+            rows.append((label, *cells))
+    return Table("side by side", head, rows, numeric(*range(1, len(head))))
+
+
+def comparison_notes(c: Comparison) -> list[str]:
+    """Which is fastest and cheapest, and where prices are from."""
+    return [*(" ".join(line.split()) for line in verdict(c)), *(f"{k}: {v}" for k, v in sources(c))]
+
+
+@card_of.register
+def _comparison(c: Comparison) -> Card:
+    predictions = list(c.predictions)
+    return Card(
+        title=" or ".join(dict.fromkeys(map(name_of, c.columns))),
+        subtitle=c.model,
+        tables=(comparison_table(c),),
+        pictures=pictures(
+            ("time", predictions, "step time by term, side by side"),
+            ("memory", predictions, "memory of the fullest GPU by term, side by side"),
+        ),
+        notes=comparison_notes(c),
+    )
+
+
+def _options(caption: str, options: Sequence[Option]) -> Table:
+    head = ("cluster", "GPUs", "how", "batch", "step", "time", "cost", "why")
+    rows = [
+        (
+            o.cluster,
+            f"{o.n_gpus:,}",
+            how(o),
+            f"{o.micro_batch} x {o.grad_accum}",
+            format_seconds(o.step_time_s),
+            days(o.time_s),
+            "-" if o.cost_usd is None else money(o.cost_usd),
+            o.why,
+        )
+        for o in options
+    ]
+    return Table(caption, head, rows, numeric(1, 3, 4, 5, 6))
+
+
+@card_of.register
+def _plan(p: Plan) -> Card:
+    """The answer, and what stands in the way where there is none."""
+    tables = [_options("the best of each cluster", p.best)] if p.best else []
+    caption = "time to train against cost, with the front of what meets all limits"
+    return Card(
+        title=f"{p.model}: the least {p.objective}",
+        good=p.feasible,
+        verdict="There is a way" if p.feasible else "Nothing meets all limits",
+        facts=[
+            ("points", f"{p.n_points:,}"),
+            ("valid", f"{p.n_valid:,}"),
+            ("within all limits", f"{p.n_feasible:,}"),
+        ],
+        tables=tables,
+        pictures=pictures(("trade-off", p, caption)) if p.front else (),
+        notes=notes_of(p),
+    )
+
+
+@card_of.register
+def _goodput(g: Goodput) -> Card:
+    facts = [
+        ("moves the run forward", percent(g.goodput_frac)),
+        ("saving", percent(g.saving_frac)),
+        ("lost work", percent(g.lost_frac)),
+        ("restarts", percent(g.restart_frac)),
+        ("a failure every", format_seconds(g.mtbf_s)),
+        ("a checkpoint", f"{figure(g.checkpoint_bytes / GIGA)} GB in {format_seconds(g.save_s)}"),
+        ("every", format_seconds(g.interval_s)),
+    ]
+    if g.run_s is not None:
+        failures = g.failures or 0.0
+        facts.append((
+            "run", f"{format_seconds(g.run_s)}, {failures:,.0f} {plural('failure')}"
+        ))  # fmt: skip
+    return Card(
+        title=f"goodput on {g.cluster}",
+        facts=facts,
+        pictures=pictures(("goodput", g, "share of the time that counts against the interval")),
+        notes=[f"{name}: {told}" for name, told in g.sources],
+    )
+
+
+__all__ = ["card_of", "comparison_notes", "comparison_table"]

@@ -1,0 +1,281 @@
+"""A plan in 80 columns: what to take, why, how sure, what else would change it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from simcore.base.units import (
+    DAY,
+    GIGA,
+    HOUR,
+    KILO,
+    MEGA,
+    PERCENT,
+    TERA,
+    format_seconds,
+)
+from simcore.plan.constraints import Relaxation
+from simcore.plan.planner import Option, Plan, kwh
+from simcore.report.sweep import reasons
+from simcore.report.tables import table
+from simcore.report.text_of import text_of
+from simcore.report.words import WIDTH, figure, percent, wrapped
+
+_EDGE = 12
+
+
+@text_of.register
+def render_plan(p: Plan) -> str:
+    """The whole answer as text."""
+    lines = [*_head(p), ""]
+    if p.best:
+        lines += [*option_table(p.best), "", *_why(p), ""]
+        lines += _first(p.best[0], p)
+        lines += [*_front(p), *_sensitivity(p)]
+    else:
+        lines += _impossible(p)
+    lines += ["", *_sources(p)]
+    if not p.best:
+        lines += ["", *reasons(p.invalid, p.n_points)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _row(label: str, text: str) -> list[str]:
+    parts = wrapped(text, WIDTH - _EDGE)
+    return [f"{label if i == 0 else '':<{_EDGE}}{part}" for i, part in enumerate(parts)]
+
+
+def _head(p: Plan) -> list[str]:
+    g = p.goal
+    if g.tokens is not None:
+        length = f"{figure(g.tokens / TERA)} T tokens = {figure((p.samples or 0) / MEGA)} M samples"
+    elif g.steps is not None:
+        length = f"{g.steps:,.0f} steps"
+    else:
+        length = f"{figure((p.samples or 0) / MEGA)} M samples"
+    limits = []
+    if g.deadline_s is not None:
+        limits.append(f"within {days(g.deadline_s)}")
+    if g.budget_usd is not None:
+        limits.append(f"for at most {money(g.budget_usd)}")
+    if g.power_w is not None:
+        limits.append(f"at most {figure(g.power_w / KILO)} kW")
+    if g.max_gpus is not None:
+        limits.append(f"at most {g.max_gpus:,} GPUs")
+    limits += [f"at most {n:,} {gpu}" for gpu, n in g.available]
+    if g.margin_frac:
+        limits.append(f"{percent(g.margin_frac)} of memory free")
+    if g.confidence is not None:
+        limits.append(f"{percent(g.confidence)} sure")
+    lines = _row("RUN", f"{p.model}, {length}")
+    lines += _row("LIMITS", ", ".join(limits) or "none")
+    lines += _row(
+        "SPACE",
+        f"{p.n_points:,} points, all evaluated: {p.n_valid:,} valid, {p.n_feasible:,} within "
+        f"all limits",
+    )
+    return lines
+
+
+def option_table(options: Sequence[Option]) -> list[str]:
+    """Ranked options; what all share is left to the lines below."""
+    header = ["", "cluster", "how", "batch", "step", "time", "cost", "GPUs", "in time"]
+    rows = [
+        [
+            str(i + 1),
+            _cut(o.cluster, 20),
+            _cut(how(o), 26),
+            f"{o.micro_batch}x{o.grad_accum}",
+            format_seconds(o.step_time_s),
+            days(o.time_s),
+            "-" if o.cost_usd is None else money(o.cost_usd),
+            f"{o.n_gpus:,}",
+            "-" if o.deadline_prob is None else _odds(o.deadline_prob),
+        ]
+        for i, o in enumerate(options)
+    ]
+    # What says least goes first, where the table is too wide.
+    drop: list[int] = [i for i in (8, 6) if all(r[i] == "-" for r in rows)]
+    for extra in ([], [7], [7, 3]):
+        gone = {*drop, *extra}
+        keep = [i for i in range(len(header)) if i not in gone]
+        right = [n for n, i in enumerate(keep) if i not in (1, 2)]
+        text = table([header[i] for i in keep], [[r[i] for i in keep] for r in rows], right=right)
+        if max(map(len, text.splitlines())) <= WIDTH:
+            break
+    return [line[:WIDTH] for line in text.splitlines()]
+
+
+def how(o: Option) -> str:
+    """Strategy, degrees and recompute in few words."""
+    parts = [o.form.strategy, *str(o.form.layout).split()]
+    if o.form.recompute != "none":
+        parts.append(f"rc-{o.form.recompute}")
+    return " ".join(parts)
+
+
+def _why(p: Plan) -> list[str]:
+    lines = []
+    for i, o in enumerate(p.best):
+        lines += [f"  {i + 1}  {part}" if n == 0 else f"     {part}"
+                  for n, part in enumerate(wrapped(o.why, WIDTH - 5))]  # fmt: skip
+    return lines
+
+
+def _first(o: Option, p: Plan) -> list[str]:
+    """The winner in full."""
+    said = o.prediction
+    lines = _row(
+        "TAKE",
+        f"{o.cluster}, {how(o)}, {o.form.precision}, micro-batch {o.micro_batch} x accum "
+        f"{o.grad_accum} = {o.global_batch:,} samples a step, {o.n_steps:,.0f} steps",
+    )
+    if said is not None:
+        t = said.step_time_s
+        lines += _row(
+            "STEP",
+            f"{format_seconds(t.value)}, 80 % between {format_seconds(t.low)} and "
+            f"{format_seconds(t.high)}; MFU {percent(said.mfu_frac)}; bound by {said.bound_by}; "
+            f"memory {figure(o.memory_bytes / GIGA)} of {figure(o.capacity_bytes / GIGA)} GB",
+        )
+        low, high = t.low / t.value, t.high / t.value
+        cost = "" if o.cost_usd is None else (
+            f", {money(o.cost_usd)} (80 %: {money(o.cost_usd * low)} to {money(o.cost_usd * high)})"
+        )  # fmt: skip
+        lines += _row(
+            "RUN",
+            f"{days(o.time_s)} (80 %: {days(o.time_s * low)} to {days(o.time_s * high)}){cost}, "
+            f"{figure(kwh(o.energy_j) / KILO)} MWh, rated {figure(o.power_w / KILO)} kW",
+        )
+    risks = []
+    if o.deadline_prob is not None:
+        risks.append(f"{_odds(o.deadline_prob)} to meet the deadline")
+    if o.budget_prob is not None:
+        risks.append(f"{_odds(o.budget_prob)} to stay within the budget")
+    if risks:
+        lines += _row("RISK", " and ".join(risks) + ", as the step's interval has it")
+    g = o.goodput
+    if g is not None and g.run_s is not None and g.failures:
+        lines += _row(
+            "GOODPUT",
+            f"{percent(g.goodput_frac)} of the time counts: a failure every "
+            f"{format_seconds(g.mtbf_s)} ({g.failures:,.0f} in all), a checkpoint "
+            f"({figure(g.checkpoint_bytes / GIGA)} GB, {format_seconds(g.save_s)}) every "
+            f"{format_seconds(g.interval_s)}, {format_seconds(g.restart_s)} to restart",
+        )
+    return lines
+
+
+def _front(p: Plan) -> list[str]:
+    if len(p.front) < 2:
+        return []
+    shown = p.front if len(p.front) <= 6 else [
+        p.front[round(i * (len(p.front) - 1) / 5)] for i in range(6)
+    ]  # fmt: skip
+    text = "; ".join(
+        f"{days(o.time_s)} {money(o.cost_usd) if o.cost_usd is not None else f'{o.n_gpus} GPUs'} "
+        f"({o.cluster})"
+        for o in shown
+    )
+    more = f" ({len(p.front)} in all, --json)" if len(shown) < len(p.front) else ""
+    return _row("PARETO", f"{text}{more}")
+
+
+def _sensitivity(p: Plan) -> list[str]:
+    first = p.best[0]
+    base = {
+        "cost": first.cost_usd, "time": first.time_s, "energy": first.energy_j,
+        "gpus": float(first.n_gpus), "step": first.step_time_s,
+    }[p.objective]  # fmt: skip
+    if base is None:
+        return []
+    parts = []
+    for s in p.sensitivities:
+        if s.best is None:
+            parts.append(f"{s.change}: nothing would pass")
+            continue
+        change = s.best / base - 1.0
+        where = "" if s.same else f" ({s.cluster})"
+        if abs(change) < 0.0005:
+            parts.append(f"{s.change}: no change{where}")
+        else:
+            parts.append(f"{s.change}: {change * PERCENT:+.1f} % {p.objective}{where}")
+    return _row("WHAT IF", "; ".join(parts))
+
+
+def _impossible(p: Plan) -> list[str]:
+    if not p.n_valid:
+        return ["IMPOSSIBLE: no combination of the space is valid."]
+    lines = ["IMPOSSIBLE: nothing meets all limits."]
+    if not p.relaxations:
+        lines += _row("RELAX", "no change of the limits would help: no GPU here holds the model")
+    for i, r in enumerate(p.relaxations):
+        lines += _row("RELAX" if i == 0 else "  or", _relax(r))
+    for name, n in p.blocked.items():
+        lines += _row("", f"{name} alone stops {n:,} of {p.n_valid:,}")
+    return lines
+
+
+def _relax(r: Relaxation) -> str:
+    parts = []
+    for name, kind, limit, needed in r.changes:
+        more = needed / limit
+        change = f"x{more:.3g}" if more >= 2.0 else f"{(more - 1.0) * PERCENT:+.3g} %"
+        to = _amount(kind, needed, up=True)
+        parts.append(f"{name} from {_amount(kind, limit)} to {to} ({change})")
+    return " and ".join(parts)
+
+
+def _amount(kind: str, value: float, *, up: bool = False) -> str:
+    """A limit as text; ``up``: rounded so that what is written suffices."""
+    if kind == "time":
+        return days(value * (1.0005 if up else 1.0))
+    if kind == "money":
+        return money(value * (1.0005 if up else 1.0))
+    if kind == "power":
+        return f"{figure(value / KILO)} kW"
+    if kind == "share":
+        return f"{percent(value)} of its capacity"
+    return f"{value:,.0f}"
+
+
+def days(seconds: float) -> str:
+    """``27.4 d``, below two days ``31.2 h``."""
+    if seconds >= 2 * DAY:
+        return f"{figure(seconds / DAY)} d"
+    return f"{figure(seconds / HOUR)} h" if seconds >= HOUR else format_seconds(seconds)
+
+
+def money(dollars: float) -> str:
+    """``$2.31M``, ``$412k``, ``$88.2``."""
+    for size, unit in ((GIGA, "G"), (MEGA, "M"), (KILO, "k")):
+        if dollars >= size:
+            return f"${figure(dollars / size)}{unit}"
+    return f"${figure(dollars)}"
+
+
+def _odds(prob: float) -> str:
+    if prob > 0.99:
+        return "> 99 %"
+    return "< 1 %" if prob < 0.01 else f"{prob * PERCENT:.0f} %"
+
+
+def _sources(p: Plan) -> list[str]:
+    return [line for label, told in _told(p) for line in _row(label, told)]
+
+
+def _told(p: Plan) -> list[tuple[str, str]]:
+    return [
+        *(("source", f"{name}: {told}") for name, told in p.sources),
+        *(("assumed", told) for told in p.assumptions),
+    ]
+
+
+def notes_of(p: Plan) -> list[str]:
+    """What stops a plan that is impossible, and where its figures are from."""
+    stops = [f"relax: {_relax(r)}" for r in p.relaxations]
+    return [*stops, *(f"{label}: {told}" for label, told in _told(p))]
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 2] + ".."

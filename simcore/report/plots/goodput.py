@@ -1,0 +1,51 @@
+"""Effective time of a job against the time between checkpoints."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from simcore.base.units import HOUR, PERCENT
+from simcore.plan.goodput import Goodput, goodput_over
+from simcore.report.plots.canvas import (
+    INK,
+    MARKS,
+    SERIES,
+    SMALL,
+    TEXT,
+    Drawing,
+    canvas,
+    headline,
+    plain,
+    plain_numbers,
+)
+
+#: The curve reaches so many times below and above the best interval.
+_SPAN = 20.0
+
+
+def draw(g: Goodput) -> Drawing:
+    """The curve, the interval that is taken, and the best after Young, Daly and exactly."""
+    figure = canvas(8.0, 4.0)
+    axes = figure.add_subplot()
+    if not np.isfinite(g.exact_s):
+        figure.text(0.5, 0.5, "nothing fails: no checkpoint is needed", ha="center", fontsize=TEXT)
+        axes.set_axis_off()
+        return figure
+    marks = {"taken": g.interval_s, "exact": g.exact_s, "Young": g.young_s, "Daly": g.daly_s}
+    low, high = min(marks.values()) / _SPAN, max(marks.values()) * _SPAN
+    every_s = np.geomspace(low, high, 200)
+    axes.plot(every_s / HOUR, goodput_over(g, every_s) * PERCENT, color="black", linewidth=1.4,
+              zorder=3)  # fmt: skip
+    for i, (name, seconds) in enumerate(marks.items()):
+        share = float(goodput_over(g, np.array([seconds]))[0])
+        axes.plot([seconds / HOUR], [share * PERCENT], MARKS[i], color=SERIES[i], label=name,
+                  markeredgecolor=INK, markersize=11 - 2 * i, linestyle="none",
+                  zorder=4 + i)  # fmt: skip
+    axes.set(xscale="log", ylim=(0.0, 102.0))
+    plain_numbers(axes.xaxis, subs=(1.0,))
+    axes.set_xlabel("work between checkpoints [h]", fontsize=TEXT)
+    axes.set_ylabel("of the time counts [%]", fontsize=TEXT)
+    headline(axes, f"goodput of {g.n_gpus:,} GPUs")
+    plain(axes, grid="both")
+    axes.legend(loc="lower center", fontsize=SMALL, framealpha=0.95, ncols=len(marks))
+    return figure

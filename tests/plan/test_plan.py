@@ -1,0 +1,294 @@
+"""Plans are exact: brute force over ``predict`` finds the same, and no limit is ever broken."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from itertools import product
+from random import Random
+from typing import Any
+
+import pytest
+
+from simcore import api
+from simcore.base.errors import InvalidConfig, SimcoreError
+from simcore.base.interval import Z80
+from simcore.engine.result import Prediction
+from simcore.hardware.prices import price_book
+from simcore.plan.constraints import relaxed
+from simcore.plan.goodput import Reliability, goodput_of
+from simcore.plan.grid import cluster_texts
+from simcore.plan.planner import Option, Plan, make_plan
+from simcore.plan.points import checkpoint_bytes
+from simcore.plan.space import make_space
+
+PRICES = ["H100=4", "A100=1.8", "A6000ada=0.8", "T4=0.2"]
+DAY = 86400.0
+
+
+def brute(
+    model: str, gpus: str, axes: dict[str, tuple[Any, ...]], samples: float, rel: Reliability
+) -> list[dict[str, Any]]:
+    """Every point by ``predict``, one at a time; what is not valid is left out."""
+    book, out = price_book(PRICES), []
+    for cluster, *values in product(cluster_texts(gpus), *axes.values()):
+        words = dict(zip(axes, values, strict=True))
+        try:
+            request = api.make_request(model, cluster, **words)
+            p: Prediction = api.predict(model, cluster, **words)
+        except SimcoreError:
+            continue
+        work = math.ceil(samples / p.global_batch) * p.step_time_s.value
+        held = goodput_of(
+            rel, n_gpus=p.n_gpus, n_nodes=p.n_nodes, checkpoint_bytes=checkpoint_bytes(request)
+        )
+        time = work / held.goodput_frac
+        usd = book.cluster_usd_per_h(request.cluster)
+        assert usd is not None
+        out.append({
+            "words": words, "cluster": p.cluster, "time": time, "cost": time / 3600 * usd,
+            "gpus": float(p.n_gpus), "step": p.step_time_s.value,
+            "share": p.memory.device_bytes / p.memory.capacity_bytes,
+            "watts": sum(g.gpu.tdp.value * g.n_gpus for g in request.cluster.groups),
+        })  # fmt: skip
+    return out
+
+
+def figure_of(option: Option, objective: str) -> float:
+    return {
+        "time": option.time_s, "cost": option.cost_usd or math.inf,
+        "gpus": float(option.n_gpus), "step": option.step_time_s,
+    }[objective]  # fmt: skip
+
+
+SPACES = [
+    ("latte-s", ("A6000ada:1..2x4", "1x2xA100,A6000ada:1x8", "T4:1..2x4,A100:1x1")),
+    ("llama3.2-1b", ("H100:1..2x8", "A100:1x4,8", "H100:1x8,A100:2x8")),
+]
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_brute_force_finds_the_same(seed: int) -> None:
+    rng = Random(seed)
+    model, clusters = SPACES[seed % 2]
+    gpus = rng.choice(clusters)
+    axes: dict[str, tuple[Any, ...]] = {
+        "strategy": tuple(rng.sample(["dp", "ddp", "zero1", "zero2", "zero3"], 2)),
+        "micro_batch": tuple(rng.sample([1, 2, 3, 8, 64], 2)),
+    }
+    if seed % 2:
+        axes |= {"precision": ("bf16",), "tp": tuple(rng.sample([1, 2, 3, 4], 2))}
+        axes |= {"global_batch": (64,)} if rng.random() < 0.5 else {"pp": (1, 2)}
+    samples = 10.0 ** rng.uniform(4, 6)
+    rel = Reliability(failures_per_gpu_h=rng.choice([0.0, 2e-5, 1e-3]))
+    points = brute(model, gpus, axes, samples, rel)
+    if not points:
+        pytest.skip("a space without a valid point")
+
+    def quantile(key: str, at: float) -> float:
+        values = sorted(p[key] for p in points)
+        return float(values[round(at * (len(values) - 1))]) * 1.0001
+
+    objective = rng.choice(["cost", "time", "gpus", "step"])
+    limits = {
+        "deadline_s": quantile("time", rng.random()) if rng.random() < 0.6 else None,
+        "budget_usd": quantile("cost", rng.random()) if rng.random() < 0.6 else None,
+        "power_w": quantile("watts", rng.random()) if rng.random() < 0.3 else None,
+        "margin_frac": rng.choice([0.0, 0.1, 0.5]),
+    }
+    space = make_space(model, gpus, **axes)
+    from simcore.plan.goal import Goal
+
+    goal = Goal(
+        samples=samples, objective=objective, prices=price_book(PRICES), reliability=rel, **limits
+    )
+    found = make_plan(space, goal, top=99)
+
+    def within(p: dict[str, Any]) -> bool:
+        return (
+            p["share"] <= 1.0 - limits["margin_frac"]
+            and p["time"] <= (limits["deadline_s"] or math.inf)
+            and p["cost"] <= (limits["budget_usd"] or math.inf)
+            and p["watts"] <= (limits["power_w"] or math.inf)
+        )
+
+    good = [p for p in points if within(p)]
+    assert found.n_valid == len(points)
+    assert found.n_feasible == len(good)
+    assert found.feasible == bool(good)
+    if not good:
+        check_relaxations(found, space, points, limits)
+        return
+    best = min(p[objective] for p in good)
+    assert figure_of(found.best[0], objective) == pytest.approx(best, rel=1e-9)
+    by_cluster: dict[str, float] = {}
+    for p in good:
+        by_cluster[p["cluster"]] = min(by_cluster.get(p["cluster"], math.inf), p[objective])
+    told = {o.cluster: figure_of(o, objective) for o in found.best}
+    assert told == pytest.approx(by_cluster, rel=1e-9)
+    for option in (*found.best, *found.front):
+        assert option.memory_bytes <= option.capacity_bytes * (1 - limits["margin_frac"])
+        assert option.time_s <= (limits["deadline_s"] or math.inf)
+        assert (option.cost_usd or 0.0) <= (limits["budget_usd"] or math.inf)
+        assert option.power_w <= (limits["power_w"] or math.inf)
+    front = {(round(p["time"], 6), round(p["cost"], 6)) for p in good if not any(
+        q["time"] <= p["time"] and q["cost"] <= p["cost"]
+        and (q["time"] < p["time"] * (1 - 1e-12) or q["cost"] < p["cost"] * (1 - 1e-12))
+        for q in good
+    )}  # fmt: skip
+    assert len(found.front) == len(front)
+
+
+def check_relaxations(
+    found: Plan, space: Any, points: list[dict[str, Any]], limits: dict[str, Any]
+) -> None:
+    """What is said to help does, and a little less does not."""
+    hopeless = all(p["share"] > 1.0 for p in points)
+    if hopeless:
+        return
+    assert found.relaxations
+    for change in found.relaxations:
+        eased = found.goal
+        for name, _, _, needed in change.changes:
+            eased = relaxed(eased, name, needed * (1 + 1e-9))
+        assert make_plan(space, eased).feasible
+        if len(change.changes) == 1:
+            name, _, limit, needed = change.changes[0]
+            assert needed > limit
+            assert not make_plan(space, relaxed(found.goal, name, needed * (1 - 1e-6))).feasible
+
+
+def test_probability_follows_from_the_interval() -> None:
+    rel = Reliability(failures_per_gpu_h=0.0)
+    base = api.plan(
+        "latte-xl", "4x8xA6000ada", samples=1e6, objective="time", price=PRICES, reliability=rel,
+        strategy="ddp", micro_batch=1, recompute="none",
+    )  # fmt: skip
+    option = base.best[0]
+    t = option.prediction.step_time_s  # type: ignore[union-attr]
+    for ratio, odds in ((t.high / t.value, 0.9), (t.low / t.value, 0.1), (1.0, 0.5)):
+        again = api.plan(
+            "latte-xl", "4x8xA6000ada", samples=1e6, objective="time", price=PRICES,
+            reliability=rel, strategy="ddp", micro_batch=1, recompute="none",
+            deadline=f"{option.time_s * max(ratio, 1.0)!r}s",
+        )  # fmt: skip
+        if ratio >= 1.0:
+            assert again.best[0].deadline_prob == pytest.approx(odds, abs=1e-6)
+        else:
+            assert not make_plan(
+                make_space("latte-xl", "4x8xA6000ada", strategy="ddp", micro_batch=1),
+                relaxed(base.goal, "deadline", option.time_s * ratio),
+            ).feasible
+    assert Z80 > 1
+
+
+def test_confidence_moves_the_choice_to_what_is_safe() -> None:
+    words: dict[str, Any] = {
+        "samples": 3e6, "price": PRICES, "strategy": "ddp,zero1", "micro_batch": "1,2",
+    }  # fmt: skip
+    free = api.plan("latte-xl", "A6000ada:1..16x8", **words)
+    limit = f"{free.best[0].time_s * 1.01!r}s"
+    plain = api.plan("latte-xl", "A6000ada:1..16x8", deadline=limit, **words)
+    sure = api.plan("latte-xl", "A6000ada:1..16x8", deadline=limit, confidence=0.95, **words)
+    assert plain.best[0].deadline_prob < 0.6  # type: ignore[operator]
+    assert sure.best[0].deadline_prob >= 0.95  # type: ignore[operator]
+    assert sure.best[0].cost_usd > plain.best[0].cost_usd  # type: ignore[operator]
+
+
+def test_sensitivities_are_plans_of_the_changed_world() -> None:
+    words: dict[str, Any] = {
+        "samples": 1e6, "strategy": "ddp,zero3", "micro_batch": "1,2,4", "deadline": "3d",
+    }  # fmt: skip
+    found = api.plan("latte-xl", "A6000ada:1..4x8,H100:1..2x8", price=PRICES, **words)
+    told = {s.change: s.best for s in found.sensitivities}
+    halved = api.plan(
+        "latte-xl", "A6000ada:1..4x8,H100:1..2x8", price=["A6000ada=0.8", "H100=2"], **words
+    )
+    assert told["H100-SXM-80GB at half price"] == pytest.approx(halved.best[0].cost_usd)
+    later = api.plan(
+        "latte-xl", "A6000ada:1..4x8,H100:1..2x8", price=PRICES, **{**words, "deadline": "4.5d"}
+    )
+    assert told["deadline 4.5 d"] == pytest.approx(later.best[0].cost_usd)
+    assert all(s.best is not None and s.best <= found.best[0].cost_usd for s in found.sensitivities)
+
+
+def test_a_gpu_without_a_price_is_said_and_never_taken_for_free() -> None:
+    found = api.plan("latte-s", "1x8xA6000ada,1x8xH100", samples=1e5, budget=1e9)
+    assert {o.cluster for o in found.best} == {"1x8xH100-SXM-80GB"}
+    assert "no price known" in dict(found.sources)["price A6000ada"]
+    with pytest.raises(InvalidConfig, match="--price"):
+        api.plan("latte-s", "1x8xA6000ada", samples=1e5)
+    timed = api.plan("latte-s", "1x8xA6000ada", samples=1e5, objective="time")
+    assert timed.best[0].cost_usd is None
+
+
+def test_bare_types_become_whole_nodes_up_to_what_is_there() -> None:
+    found = api.plan(
+        "latte-s", "H100", samples=1e5, objective="time", available=["H100=48"], strategy="ddp",
+        micro_batch=1, recompute="none",
+    )  # fmt: skip
+    assert found.n_points == 5  # 1, 2, 3, 4, 6 nodes of 8
+    assert found.best[0].n_gpus == 48
+    assert max(o.n_gpus for o in found.best) <= 48
+
+
+ASK = ("plan", "--model", "llama3-8b", "--tokens", "1e11", "--gpus", "H100,A100",
+       "--max-gpus", "64", "--tp", "1,8", "--pp", "1", "--strategy", "zero1")  # fmt: skip
+
+
+def test_the_command_in_text_json_and_launch_file(simcore_cli: Callable) -> None:
+    code, out, err = simcore_cli(*ASK, "--deadline", "30d", "--budget", "3e5")
+    assert code == 0, err
+    assert max(map(len, out.splitlines())) <= 80
+    for said in ("TAKE", "RISK", "GOODPUT", "WHAT IF", "source", "RunPod", "arXiv", "assumed"):
+        assert said in out, said
+    import json
+
+    code, out, _ = simcore_cli(*ASK, "--json")
+    told = json.loads(out)
+    assert told["feasible"]
+    assert told["best"][0]["why"].startswith("cheapest")
+    assert told["sources"]
+    code, out, err = simcore_cli(*ASK, "--emit", "torchrun")
+    assert code == 0
+    assert "torchrun" in out
+    assert "plan:" in err
+
+
+def test_the_impossible_says_what_to_relax(simcore_cli: Callable) -> None:
+    code, out, _ = simcore_cli(*ASK, "--deadline", "1d")
+    assert code == 1
+    assert "IMPOSSIBLE" in out
+    assert "deadline from 24.0 h to" in out
+    code, out, _ = simcore_cli(*ASK, "--deadline", "1h", "--budget", "10")
+    assert code == 1
+    assert " and budget from $10.0 to" in out
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_everything_wrong_is_said_at_once(simcore_cli: Callable) -> None:
+    code, out, err = simcore_cli(
+        "plan", "--model", "llama3-8bb", "--gpus", "H10", "--deadline", "3x", "--budget", "-1",
+        "--available", "H100", "--objective", "tim", "--price", "x", "--prices", "lamda",
+    )  # fmt: skip
+    assert (code, out) == (2, "")
+    for said in ("llama3-8b'", "'H10'", "--deadline '3x'", "budget", "'tim'", "GPU=COUNT",
+                 "GPU=DOLLARS", "'lambda'", "--tokens"):  # fmt: skip
+        assert said in err, said
+    code, _, err = simcore_cli("plan", "--restart", "x", "--failures", "y", "--stragglers", "2:z")
+    assert code == 2
+    for said in ("--model is missing", "--gpus is missing", "--restart", "--failures"):
+        assert said in err
+
+
+def test_goodput_command(simcore_cli: Callable) -> None:
+    ask = ("goodput", "--model", "llama3.1-405b", "--gpus", "2048x8xH100", "--work", "50d")
+    code, out, _ = simcore_cli(*ask, "--simulate", "2")
+    assert code == 0
+    assert max(map(len, out.splitlines())) <= 80
+    for said in ("GOODPUT     92 %", "Young", "Daly", "SIMULATED", "Llama 3"):
+        assert said in out
+    code, _, err = simcore_cli("goodput", "--gpus", "8xH100", "--work", "later")
+    assert code == 2
+    assert "--model is missing" in err
+    assert "--work 'later'" in err

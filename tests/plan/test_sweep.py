@@ -1,0 +1,214 @@
+"""A sweep says of each point what ``predict`` says, loses none, and goes on where it stopped."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+
+from simcore import api
+from simcore.base.errors import InvalidConfig, UsageError
+from simcore.plan import points, store
+from simcore.plan.ranking import front, pareto
+from simcore.plan.space import make_space
+from simcore.plan.sweep import SweepResult, run_sweep
+
+EXACT = 1e-9
+
+
+def agrees_with_predict(result: SweepResult, rows: int, seed: int) -> None:
+    columns = result.columns()
+    assert len(columns["step_time_s"]) == result.n_evaluated > 0
+    for i in Random(seed).sample(range(result.n_evaluated), min(rows, result.n_evaluated)):
+        row = {k: v[i] for k, v in columns.items()}
+        said = api.predict(
+            str(row["model"]), str(row["cluster"]),
+            strategy=str(row["strategy"]), precision=str(row["precision"]),
+            recompute=str(row["recompute"]), micro_batch=int(row["micro_batch"]),
+            grad_accum=int(row["grad_accum"]), optimizer=str(row["optimizer"]),
+            seq_len=int(row["seq_len"]) if row["seq_len"] else None,
+            **{d: int(row[d]) for d in ("tp", "pp", "vpp", "cp", "ep")},
+        )  # fmt: skip
+        assert row["step_time_s"] == pytest.approx(said.step_time_s.value, rel=EXACT)
+        assert row["memory_bytes"] == pytest.approx(said.memory.device_bytes, rel=EXACT)
+        assert row["samples_per_s"] == pytest.approx(said.samples_per_s, rel=EXACT)
+        assert row["global_batch"] == said.global_batch
+        assert bool(row["fits"]) == said.fits
+
+
+def test_data_parallel_points_equal_predictions() -> None:
+    words = {"strategy": "all", "micro_batch": "1,3", "recompute": "none,full"}
+    result = api.sweep("latte-l", "A6000ada:1,2,5x4,8", **words)
+    agrees_with_predict(result, 25, 1)
+    assert result.n_done == result.n_points == 6 * 6 * 2 * 2
+    assert result.n_done == result.n_fit + sum(result.invalid.values())
+
+
+def test_layouts_equal_predictions() -> None:
+    result = api.sweep(
+        "llama3-8b", ["H100:1,2,4x8", "1x8xA100"], strategy="ddp,zero1,zero3", precision="bf16",
+        tp="1,2,8", pp="1,2,4", vpp="1,2", cp="1,2", micro_batch="1,2", global_batch=64,
+    )  # fmt: skip
+    agrees_with_predict(result, 40, 2)
+    assert any("does not divide" in reason for reason in result.invalid)
+
+
+def test_experts_equal_predictions() -> None:
+    result = api.sweep(
+        "mixtral-8x7b", "H100:2,4x8", strategy="zero1", precision="bf16", tp="1,4", ep="1,4,8",
+        micro_batch=1, recompute="all",
+    )  # fmt: skip
+    agrees_with_predict(result, 12, 3)
+
+
+def test_mixed_clusters_and_sequence_lengths() -> None:
+    result = api.sweep(
+        "llama3.2-1b", "A100:1..2x4+1x2xT4", strategy="ddp,zero2", precision="fp16",
+        seq_len="512,1024", micro_batch="1..2",
+    )  # fmt: skip
+    agrees_with_predict(result, 16, 4)
+    assert set(result.columns()["seq_len"]) == {512, 1024}
+
+
+def test_axes_without_a_column_of_their_own_are_told_apart_and_exact() -> None:
+    """Hybrid shards change the graph with the cluster; networks and widths stay apart."""
+    result = api.sweep(
+        "llama3.2-1b", "H100:1,2,4x8", strategy="zero1,zero3", precision="bf16", shard_ranks="4,8",
+        main_grads="weights,fp32", network="ib-ndr,eth-25", recompute="none,selective",
+    )  # fmt: skip
+    columns = result.columns()
+    assert len(columns["more"]) == result.n_evaluated == 96
+    for i in Random(5).sample(range(96), 24):
+        row = {k: v[i] for k, v in columns.items()}
+        more = dict(part.split(" ") for part in str(row["more"]).split(", "))
+        said = api.predict(
+            "llama3.2-1b", str(row["cluster"]), strategy=str(row["strategy"]), precision="bf16",
+            recompute=str(row["recompute"]), shard_ranks=int(more["shard-ranks"]),
+            main_grads=more["main-grads"], network=str(row["network"]) or None,
+        )  # fmt: skip
+        assert row["step_time_s"] == pytest.approx(said.step_time_s.value, rel=EXACT)
+        assert row["memory_bytes"] == pytest.approx(said.memory.device_bytes, rel=EXACT)
+    told = set(zip(*(columns[k] for k in ("cluster", "network", "strategy", "recompute", "more")),
+                   strict=True))  # fmt: skip
+    assert len(told) == 80, "all but the networks of one node, which no network joins"
+
+
+def test_the_front_is_what_nothing_beats() -> None:
+    rng = np.random.default_rng(11)
+    for _ in range(20):
+        resource = rng.integers(1, 5, 30).astype(float)
+        gain = rng.integers(0, 6, 30).astype(float)
+        found = front(resource, gain, rng.random(30))
+        for i in range(30):
+            if found[i]:
+                assert gain[i] > 0
+                assert not (gain[resource < resource[i]] >= gain[i]).any()
+                assert gain[i] == gain[resource == resource[i]].max()
+        for r in np.unique(resource):
+            assert found[resource == r].sum() <= 1
+            best = gain[resource <= r].max()
+            assert best == gain[found & (resource <= r)].max(initial=0.0)
+
+
+def test_the_ranking_is_that_of_all_points_that_fit() -> None:
+    result = api.sweep(
+        "latte-xl", "A6000ada:1..6x8", strategy="all", micro_batch="1..6", top=7, by="per-gpu"
+    )
+    columns = result.columns()
+    score = np.where(columns["fits"], columns["samples_per_s_per_gpu"], -np.inf)
+    best = np.sort(score)[::-1][:7]
+    assert [p.samples_per_s_per_gpu for p in result.best] == pytest.approx(best.tolist())
+    assert all(p.fits for p in result.best)
+
+
+def test_a_wrong_axis_tells_everything() -> None:
+    with pytest.raises(InvalidConfig) as err:
+        api.sweep("nope", "A6000ad:1x8", tp="0", strategy="zer", global_batch=4, grad_accum=2)
+    text = str(err.value)
+    for part in ("'nope'", "A6000ad", "--tp", "'zer'", "not both"):
+        assert part in text
+
+
+def read_csv(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8") as stream:
+        return list(csv.DictReader(stream))
+
+
+WORDS = {"strategy": "all", "micro_batch": "1..4"}
+
+
+def test_outputs_hold_the_same_points(tmp_path: Path) -> None:
+    kept = api.sweep("latte-s", "A6000ada:1..3x8", **WORDS)
+    for name in ("a.csv", "a.json", "a.parquet"):
+        done = api.sweep("latte-s", "A6000ada:1..3x8", output=tmp_path / name, **WORDS)
+        assert done.finished
+        assert done.n_evaluated == kept.n_evaluated
+    assert not list(tmp_path.glob("*.parts"))
+    rows = read_csv(tmp_path / "a.csv")
+    told = json.loads((tmp_path / "a.json").read_text("utf-8"))
+    assert told["invalid"] == kept.invalid
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(tmp_path / "a.parquet").to_pylist()
+    assert len(rows) == len(told["points"]) == len(table) == kept.n_evaluated
+    steps = kept.columns()["step_time_s"].tolist()
+    assert [float(r["step_time_s"]) for r in rows] == steps
+    assert [p["step_time_s"] for p in told["points"]] == steps
+    assert [p["step_time_s"] for p in table] == steps
+    assert table[5] == told["points"][5]
+
+
+@pytest.mark.parametrize("stop_after", [1, 4, 9])
+def test_an_interrupted_sweep_goes_on_and_ends_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop_after: int
+) -> None:
+    monkeypatch.setattr(points, "MAX_CALL", 5)  # several pieces a unit
+    monkeypatch.setattr(store, "PART_POINTS", 7)
+    space = make_space("latte-s", "A6000ada:1..3x8", **WORDS)
+    whole = tmp_path / "whole.csv"
+    full = run_sweep(space, output=whole)
+    assert full.finished
+
+    calls = 0
+
+    def interrupt(done: int, total: int, best: object) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == stop_after:
+            raise KeyboardInterrupt
+
+    path = tmp_path / "part.csv"
+    stopped = run_sweep(space, output=path, progress=interrupt)
+    assert not stopped.finished
+    assert 0 < stopped.n_done < full.n_done
+    assert not path.exists()
+    with pytest.raises(UsageError, match="--resume"):
+        run_sweep(space, output=path)
+    other = make_space("latte-s", "A6000ada:1..4x8", **WORDS)
+    with pytest.raises(UsageError, match="another sweep"):
+        run_sweep(other, output=path, resume=True)
+
+    seen: list[int] = []
+    ended = run_sweep(space, output=path, resume=True, progress=lambda d, t, b: seen.append(d))
+    assert seen[0] > stopped.n_done  # what was done is not done again
+    assert ended.finished
+    assert ended.n_done == full.n_done
+    assert ended.invalid == full.invalid
+    assert [p.to_dict() for p in ended.best] == [p.to_dict() for p in full.best]
+    assert path.read_bytes() == whole.read_bytes()
+
+
+def test_pareto_keeps_what_nothing_beats() -> None:
+    rng = np.random.default_rng(7)
+    for _ in range(20):
+        costs = rng.integers(0, 6, size=(40, 3)).astype(float)
+        front = pareto(costs)
+        for i, row in enumerate(costs):
+            beaten = any(
+                (other <= row).all() and (other < row).any() for other in costs
+            )  # every pair
+            assert front[i] != beaten
