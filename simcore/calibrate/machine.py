@@ -179,6 +179,11 @@ def fit_and_write(
         summed = fit_reference_steps(rows, found, ops_only)
     except SimcoreError as err:
         raise UsageError(f"the reference steps cannot be predicted: {err}") from err
+    if ranks > 1 and not (measured.contention and measured.overlap):
+        notes.append(
+            "others used the machine: what ranks take from each other is not in the profile "
+            "(measure again when it is quiet)"
+        )
     notes += summed.left_out
     if not summed.steps:
         notes.append("no reference step was measured: the interval is an assumption")

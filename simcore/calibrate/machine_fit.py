@@ -52,6 +52,10 @@ ADAMW_KERNELS: Final = 14
 UNKNOWN_SD: Final = 1.0
 #: A fit is judged on this many parts, each predicted from the others.
 FOLDS: Final = 10
+#: Ranks in step while others used more than this share of the machine say nothing of it alone,
+#: nor do ranks of which more than this share of the calls was taken off its core.
+DOUBTED_FRAC: Final = 0.2
+DOUBTED_CALLS_FRAC: Final = 0.5
 #: Rows that a class needs before it is fitted.
 ENOUGH_ROWS: Final = 3
 #: No spread is taken to be smaller: clocks and caches differ from run to run.
@@ -90,6 +94,11 @@ class Work:
 def own_rows(rows: Iterable[RawRow], table: str, mode: str = "alone") -> list[RawRow]:
     """Rows of one table that were measured in one mode."""
     return [r for r in rows if r.table == table and r.cells["mode"] == mode]
+
+
+def disturbed(row: RawRow) -> float:
+    """Share of a row's calls that were disturbed; in step, of the machine that others used."""
+    return float(row.cells.get("disturbed_frac") or 0.0)
 
 
 def gemm_flop(r: RawRow) -> float:
@@ -346,7 +355,8 @@ def _launch(host: Sequence[RawRow], on_host: bool) -> tuple[FittedTime | None, F
 def _ratios(rows: Sequence[RawRow], table: str) -> Array:
     """Seconds alone over seconds together, for cases that were measured both ways."""
     alone = {r.key[2:]: r.seconds for r in own_rows(rows, table)}
-    both = own_rows(rows, table, "together")
+    # Beside busy others, ranks take from them as well as from each other.
+    both = [r for r in own_rows(rows, table, "together") if disturbed(r) <= DOUBTED_CALLS_FRAC]
     return np.array([alone[r.key[2:]] / r.seconds for r in both if r.key[2:] in alone])
 
 
@@ -433,6 +443,8 @@ def _link(rows: Sequence[RawRow], node: str, link_bytes_per_s: float) -> Measure
 def _overlap(rows: Sequence[RawRow]) -> Overlap | None:
     parts: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
     for r in own_rows(rows, "host", "lockstep"):
+        if disturbed(r) > DOUBTED_FRAC:
+            continue
         what, _, part = r.cells["op"].partition("-")
         if what == "overlap":
             parts[r.cells["bytes"], r.cells["count"]][part] = r.seconds

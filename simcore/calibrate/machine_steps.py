@@ -11,6 +11,7 @@ import numpy as np
 
 from simcore.base.interval import HIGH_QUANTILE
 from simcore.calibrate.bench.store import RawRow
+from simcore.calibrate.machine_fit import DOUBTED_FRAC, disturbed
 from simcore.calibrate.machine_record import Found
 from simcore.calibrate.step_fit import ROW_SD_LOG, FitRow, Parameter, fit_steps, leave_one_out
 from simcore.calibrate.training import NETS, STRATEGY, Net
@@ -24,10 +25,6 @@ from simcore.workload.resolve import resolve_model
 #: Where steps of fewer than two networks were measured, what one scatters around a sum of its ops:
 #: the reference networks' own, on two cores before any multiplier is fitted (docs/calibration.md).
 UNMEASURED_SD = 0.15
-
-
-#: Ranks in step while others used more than this share of the machine: not fitted.
-DOUBTED_FRAC = 0.2
 
 
 @dataclass(frozen=True)
@@ -110,7 +107,7 @@ def predictive_sd(errors: Sequence[float], networks: int) -> float:
 
 
 def _quiet(row: RawRow) -> bool:
-    return float(row.cells["disturbed_frac"]) <= DOUBTED_FRAC
+    return disturbed(row) <= DOUBTED_FRAC
 
 
 def _parameters(

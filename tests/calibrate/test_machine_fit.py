@@ -141,6 +141,23 @@ def test_what_ranks_take_from_each_other() -> None:
     assert found.shared_rate(2) == pytest.approx((0.9, 0.5))
 
 
+def test_ranks_beside_busy_others_say_nothing_of_each_other() -> None:
+    cells = {"dtype": "fp32", "op": "linear", "m": 500, "n": 500, "k": 500, "batch": 1}
+    stream = {"dtype": "fp32", "op": "add", "elements": MEGA, "bytes": 12 * MEGA}
+    busy = {"disturbed_frac": 0.9}
+    rows = [
+        row("gemm", 0.01, **cells), row("gemm", 0.03, "together", **cells, **busy),
+        row("memory_bound", 1e-3, **stream), row("memory_bound", 4e-3, "together", **stream),
+    ]  # fmt: skip
+    rows += [
+        row("host", 0.01, "lockstep", op=f"overlap-{p}", bytes=MEGA, count=2, **busy)
+        for p in ("compute", "comm", "compute-beside", "comm-beside")
+    ]
+    found = fit_device(rows, gpu(), **BOX)
+    assert found.contention == ()
+    assert found.overlap is None
+
+
 def test_each_slows_the_other_only_while_both_run() -> None:
     """20 ms of products beside 10 ms of sending, on one core: 30 ms in all.
 
