@@ -50,6 +50,8 @@ def write_launch(
     from simcore.strategy.dialects import Job, emit
 
     request = api.make_request(model, gpus, **options)
+    if answer.recompute == "selective":
+        raise InvalidConfig([f"--emit {dialect}: selective recompute is not written yet"])
     per_node = {g.gpus_per_node for g in request.cluster.groups}
     if len(per_node) > 1:
         counts = ", ".join(map(str, sorted(per_node)))

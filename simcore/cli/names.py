@@ -124,7 +124,12 @@ terms = _completer(_terms)
 scores = _completer(_scores)
 objectives = _completer(_objectives)
 price_lists = _completer(_price_lists)
-recomputes = _completer(lambda: ("none", "full"))
+recomputes = _completer(lambda: ("none", "selective", "full"))
+dispatchers = _completer(lambda: ("alltoall", "deepep"))
+overlaps = _completer(lambda: ("grads", "params", "tensor", "experts", "none"))
+recompute_modules = _completer(
+    lambda: ("core_attn", "layernorm", "mlp", "moe_act", "moe", "mla_up_proj", "operators")
+)
 main_grads = _completer(lambda: ("weights", "fused", "fp32"))
 offloads = _completer(
     lambda: [

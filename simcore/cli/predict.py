@@ -10,9 +10,9 @@ import typer
 from simcore.cli import names
 from simcore.cli.emit import emit_problems, warn_unknown, write_launch
 from simcore.cli.memory_files import path_problems, write_files
-from simcore.cli.options import option
+from simcore.cli.options import option as _option
 from simcore.cli.output import colour_wanted, complain, write
-from simcore.cli.values import number, whole
+from simcore.cli.values import number, whole, with_zero
 
 if TYPE_CHECKING:
     from simcore.api import Prediction
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 def predict(
     model: Annotated[
         str | None,
-        option("--model", "NAME", "What to train (needed): `simcore list models`, a YAML or "
+        _option("--model", "NAME", "What to train (needed): `simcore list models`, a YAML or "
                 "config.json file, or pkg.mod:callable.", names.models),
     ] = None,
     inputs: Annotated[
         list[str] | None,
-        option("--input", "DTYPE[SHAPE]", "Of a callable: float32[B,3,224,224]; once an input."),
+        _option("--input", "DTYPE[SHAPE]", "Of a callable: float32[B,3,224,224]; once an input."),
     ] = None,
     gpus: Annotated[
         str | None,
-        option(
+        _option(
             "--gpus", "CLUSTER",
             "NODESxGPUSxTYPE (needed): 4x8xA6000ada, 8xH100, 1x2xA100+1x3xT4; "
             "`simcore list gpus`.", names.cluster,
@@ -38,46 +38,71 @@ def predict(
     ] = None,
     strategy: Annotated[
         str | None,
-        option("--strategy", "NAME", "dp, manual, ddp, zero1, zero2 or zero3.", names.strategies),
+        _option("--strategy", "NAME", "dp, manual, ddp, zero1, zero2 or zero3.", names.strategies),
     ] = None,
     micro_batch: Annotated[
         str | None,
-        option("--micro-batch", "N|max", "Samples a GPU at a time; max: the most that fits."),
+        _option("--micro-batch", "N|max", "Samples a GPU at a time; max: the most that fits."),
     ] = None,
     grad_accum: Annotated[
-        str | None, option("--grad-accum", "N", "Micro-batches a step.")
+        str | None, _option("--grad-accum", "N", "Micro-batches a step.")
     ] = None,
     global_batch: Annotated[
-        str | None, option("--global-batch", "N", "Samples a step, instead of --grad-accum.")
+        str | None, _option("--global-batch", "N", "Samples a step, instead of --grad-accum.")
     ] = None,
-    tp: Annotated[str | None, option("--tp", "N", "Tensor parallel ranks (transformers).")] = None,
-    pp: Annotated[str | None, option("--pp", "N", "Pipeline stages.")] = None,
-    vpp: Annotated[str | None, option("--vpp", "N", "Chunks of layers a pipeline rank.")] = None,
-    cp: Annotated[str | None, option("--cp", "N", "Context parallel ranks.")] = None,
-    ep: Annotated[str | None, option("--ep", "N", "Expert parallel ranks.")] = None,
+    tp: Annotated[str | None, _option("--tp", "N", "Tensor parallel ranks (transformers).")] = None,
+    pp: Annotated[str | None, _option("--pp", "N", "Pipeline stages.")] = None,
+    vpp: Annotated[str | None, _option("--vpp", "N", "Chunks of layers a pipeline rank.")] = None,
+    cp: Annotated[str | None, _option("--cp", "N", "Context parallel ranks.")] = None,
+    ep: Annotated[str | None, _option("--ep", "N", "Expert parallel ranks.")] = None,
+    expert_tp: Annotated[
+        str | None, _option("--expert-tp", "N", "Tensor ranks of an expert: 1 (default) or tp.")
+    ] = None,
+    dispatcher: Annotated[
+        str | None,
+        _option("--dispatcher", "NAME", "alltoall, or deepep: a token crosses to a node once.",
+                names.dispatchers),
+    ] = None,
+    zero: Annotated[
+        str | None, _option("--zero", "N", "ZeRO stage 1 to 3, as --strategy zeroN.")
+    ] = None,
+    shard_ranks: Annotated[
+        str | None,
+        _option("--shard-ranks", "N", "ZeRO shards over N ranks, replicas between (HSDP)."),
+    ] = None,
+    overlap: Annotated[
+        str | None,
+        _option("--overlap", "LIST", "Hidden traffic: grads (default), params, tensor, experts; "
+                "or none.", names.overlaps),
+    ] = None,
     precision: Annotated[
         str | None,
-        option(
+        _option(
             "--precision", "NAME", "fp32, tf32, amp-fp16, amp-bf16, fp16, bf16, fp8 or nvfp4.",
             names.precisions,
         ),
     ] = None,
     recompute: Annotated[
         str | None,
-        option("--recompute", "MODE", "none or full (activation checkpoints).", names.recomputes),
+        _option("--recompute", "MODE", "none, selective or full.", names.recomputes),
+    ] = None,
+    recompute_modules: Annotated[
+        str | None,
+        _option("--recompute-modules", "LIST", "Of selective: core_attn (default), layernorm, mlp, "
+                "moe_act, moe, mla_up_proj, operators.", names.recompute_modules),
     ] = None,
     main_grads: Annotated[
         str | None,
-        option("--main-grads", "WIDTH", "Gradients as wide as weights (default), or fp32.",
+        _option("--main-grads", "WIDTH", "Gradients as wide as weights (default), fused, fp32.",
                 names.main_grads),
     ] = None,
     optimizer: Annotated[
         str | None,
-        option("--optimizer", "NAME", "adamw, adam, sgd or sgd-plain.", names.optimizers),
+        _option("--optimizer", "NAME", "adamw, adam, sgd or sgd-plain.", names.optimizers),
     ] = None,
     offload: Annotated[
         str | None,
-        option(
+        _option(
             "--offload", "WHAT[:WHERE]",
             "none, optimizer, optimizer:nvme, optimizer+params; cpu, cpu-far or nvme.",
             names.offloads,
@@ -85,49 +110,49 @@ def predict(
     ] = None,
     network: Annotated[
         str | None,
-        option("--network", "LINK", 'Between nodes: ib-hdr, 8xib-ndr, "25 Gbit/s".',
+        _option("--network", "LINK", 'Between nodes: ib-hdr, 8xib-ndr, "25 Gbit/s".',
                 names.networks),
     ] = None,
     node: Annotated[
         str | None,
-        option("--node", "NAME", "Node preset; `simcore list nodes`.", names.nodes),
+        _option("--node", "NAME", "Node preset; `simcore list nodes`.", names.nodes),
     ] = None,
     nnodes: Annotated[
-        str | None, option("--nnodes", "N", "As torchrun, where --gpus has no counts.")
+        str | None, _option("--nnodes", "N", "As torchrun, where --gpus has no counts.")
     ] = None,
     nproc_per_node: Annotated[
-        str | None, option("--nproc-per-node", "N", "As torchrun: GPUs a node.")
+        str | None, _option("--nproc-per-node", "N", "As torchrun: GPUs a node.")
     ] = None,
-    steps: Annotated[str | None, option("--steps", "N", "Time of a run of N steps.")] = None,
+    steps: Annotated[str | None, _option("--steps", "N", "Time of a run of N steps.")] = None,
     epochs: Annotated[
-        str | None, option("--epochs", "N", "Time of a run of N epochs of its data set.")
+        str | None, _option("--epochs", "N", "Time of a run of N epochs of its data set.")
     ] = None,
     seq_len: Annotated[
-        str | None, option("--seq-len", "N", "Sequence length, where the model has one.")
+        str | None, _option("--seq-len", "N", "Sequence length, where the model has one.")
     ] = None,
     lora_rank: Annotated[
         str | None,
-        option("--lora-rank", "N", "Train adapters of rank N, the base frozen (transformers)."),
+        _option("--lora-rank", "N", "Train adapters of rank N, the base frozen (transformers)."),
     ] = None,
     lora_targets: Annotated[
         str | None,
-        option("--lora-targets", "LIST", "Products with an adapter: q_proj,v_proj or all-linear."),
+        _option("--lora-targets", "LIST", "Products with an adapter: q_proj,v_proj or all-linear."),
     ] = None,
     quantised_base: Annotated[
-        str | None, option("--quantised-base", "FORMAT", "Frozen base in none, nf4, int8 or fp8.")
+        str | None, _option("--quantised-base", "FORMAT", "Frozen base in none, nf4, int8 or fp8.")
     ] = None,
     calibration: Annotated[
         str | None,
-        option("--calibration", "NAME|FILE", "Fitted hardware figures.", names.calibrations),
+        _option("--calibration", "NAME|FILE", "Fitted hardware figures.", names.calibrations),
     ] = None,
     launch: Annotated[
         str | None,
-        option("--launch", "FILE|FLAGS", "A launch file or quoted line: DeepSpeed JSON, Megatron "
+        _option("--launch", "FILE|FLAGS", "A launch file or quoted line: DeepSpeed JSON, Megatron "
                 "flags, torchtitan TOML, Accelerate YAML, torchrun; options above win."),
     ] = None,
     emit: Annotated[
         str | None,
-        option("--emit", "DIALECT", "Write the job's launch file instead of the answer: "
+        _option("--emit", "DIALECT", "Write the job's launch file instead of the answer: "
                 "deepspeed, megatron, torchtitan, accelerate, torchrun, slurm.", names.dialects),
     ] = None,
     as_json: Annotated[
@@ -150,7 +175,7 @@ def predict(
     ] = None,
     explain: Annotated[
         str | None,
-        option("--explain", "TERM", "Formula, inputs and source: step_time, memory, comm, mfu.",
+        _option("--explain", "TERM", "Formula, inputs and source: step_time, memory, comm, mfu.",
                 names.terms),
     ] = None,
 ) -> None:  # fmt: skip
@@ -171,7 +196,7 @@ def predict(
     if steps is not None and epochs is not None:
         length = {"steps": 1.0, "epochs": 1.0}  # both given, whatever they are
     options: dict[str, Any] = {
-        "strategy": strategy,
+        "strategy": with_zero(strategy, zero, problems),
         "micro_batch": micro_batch,
         "grad_accum": whole("grad-accum", grad_accum, problems),
         "global_batch": whole("global-batch", global_batch, problems),
@@ -180,8 +205,13 @@ def predict(
         "vpp": whole("vpp", vpp, problems),
         "cp": whole("cp", cp, problems),
         "ep": whole("ep", ep, problems),
+        "expert_tp": whole("expert-tp", expert_tp, problems),
+        "dispatcher": dispatcher,
+        "shard_ranks": whole("shard-ranks", shard_ranks, problems),
+        "overlap": overlap,
         "precision": precision,
         "recompute": recompute,
+        "recompute_modules": recompute_modules,
         "main_grads": main_grads,
         "optimizer": optimizer,
         "offload": offload,

@@ -33,3 +33,16 @@ def number(flag: str, text: str | None, problems: list[str]) -> float | None:
         problems.append(f"--{flag} must be finite, not {text}")
         return None
     return value
+
+
+def with_zero(strategy: str | None, stage: str | None, problems: list[str]) -> str | None:
+    """``--zero N`` as the strategy that it names."""
+    if stage is None:
+        return strategy
+    if strategy is not None:
+        problems.append("give --strategy or --zero, not both")
+    elif stage.strip() not in ("1", "2", "3"):
+        problems.append(f"zero {stage!r} is none of 1, 2 and 3")
+    else:
+        return f"zero{stage.strip()}"
+    return strategy

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from simcore.physics.collectives import Group, collective_time_s
 from simcore.physics.roofline import tile_fill
 from simcore.step.kernels import KINDS, KernelTable
 from simcore.step.parallel import PARALLELISMS
-from simcore.step.program import Program
+from simcore.step.program import Program, Scope
 from simcore.strategy.strategy import Strategy
 from simcore.workload.graph import Workload
 
@@ -107,7 +107,7 @@ def price(
     devices = points.n_ranks if strategy.parallelism == "dp" else 1.0
     duration[program.host_tasks] = launches[:, None] * (issue * devices)
 
-    comm_total, comm_micro = _price_comm(program, points, duration)
+    comm_total, comm_micro = _price_comm(program, points, duration, strategy.shard_ranks)
     micro_s = _micro_step_s(program, duration, len(classes))
     if program.overlapped.any() and comm_total.any():
         window = np.zeros(n_configs)
@@ -145,7 +145,32 @@ def _phases(table: KernelTable, rates: ClassRates, points: Points) -> Array:
     return phase_seconds(table, rates, *distinct)[:, inverse.reshape(-1)]
 
 
-def _price_comm(program: Program, points: Points, duration: Array) -> tuple[Array, Array]:
+def _scoped(group: Group, scope: Scope, shard_ranks: int) -> Group:
+    """The ranks of a hybrid sharding that share a copy of the state, or those of equal shard.
+
+    Shards are dealt to consecutive ranks; ranks of equal shard lie ``shard_ranks`` apart, and
+    the rings of all shards share the nodes' NICs.
+    """
+    if scope == "all" or not shard_ranks:
+        return group
+    a_node = group.n_ranks / group.n_nodes
+    shard = np.minimum(float(shard_ranks), group.n_ranks)
+    if scope == "shard":
+        here = np.minimum(shard, a_node)
+        return replace(group, n_ranks=shard, n_nodes=np.ceil(shard / here))
+    size = group.n_ranks / shard
+    here = np.maximum(1.0, np.minimum(size, np.floor(a_node / shard)))
+    return replace(
+        group,
+        n_ranks=size,
+        n_nodes=np.ceil(size / here),
+        inter_bw_bytes_per_s=group.inter_bw_bytes_per_s * here / a_node,
+    )
+
+
+def _price_comm(
+    program: Program, points: Points, duration: Array, shard_ranks: int
+) -> tuple[Array, Array]:
     """Seconds of all collectives of a step, and of those that every micro-step repeats."""
     if not program.comm:
         return np.zeros(len(points)), np.zeros(len(points))
@@ -160,8 +185,8 @@ def _price_comm(program: Program, points: Points, duration: Array) -> tuple[Arra
     )
     table = program.comm_table
     seconds = np.empty((table.counts.shape[1], len(points)))
-    for op, sizes, rows in table.messages:
-        seconds[rows] = collective_time_s(op, sizes, group)
+    for op, scope, sizes, rows in table.messages:
+        seconds[rows] = collective_time_s(op, sizes, _scoped(group, scope, shard_ranks))
     spent = table.counts @ (seconds * points.use_comm)
     duration[table.tasks] = spent
     return spent.sum(axis=0), spent[table.every_micro_step].sum(axis=0)

@@ -13,7 +13,7 @@ from simcore.hardware.cluster import NodeGroup, link_named
 from simcore.hardware.paths import port_share
 from simcore.hardware.profile import Profile
 from simcore.hardware.spec import GpuSpec, PeakName
-from simcore.step.kernels import KINDS
+from simcore.step.kernels import EARLIER_FLASH, KINDS
 from simcore.strategy.precision import Precision
 
 Array = NDArray[np.float64]
@@ -61,7 +61,7 @@ def peak_for(gpu: GpuSpec, precision: Precision) -> tuple[PeakName, float, str]:
     raise InvalidConfig([f"{gpu.name} cannot run {precision.name}: it has peaks for {known}"])
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=4096)
 def class_rates(group: NodeGroup, precision: Precision, profile: Profile) -> ClassRates:
     """Rates of one group's devices under a precision and an efficiency profile."""
     gpu, node = group.gpu, group.node
@@ -70,7 +70,7 @@ def class_rates(group: NodeGroup, precision: Precision, profile: Profile) -> Cla
     flop, rate = np.ones(len(KINDS)), np.empty(len(KINDS))
     for i, kind in enumerate(KINDS):
         share = 1.0
-        if kind in ("attention_v1", "attention_triton"):
+        if kind in EARLIER_FLASH:
             kind, share = "attention", profile.attention_share(kind).value
         rate[i] = gpu.memory_bw.value * profile.memory_efficiency(kind, gpu).value * share
         if kind == "attention" and peak_name in ("fp8", "fp4"):

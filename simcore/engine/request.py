@@ -54,6 +54,9 @@ class Options(TypedDict, total=False):
     zero_bubble     whether the pipeline's schedule fills its bubble
     overlap         what communication hides under compute: grads (the default), params, tensor,
                     experts, or none
+    shard_ranks     neighbouring ranks that ZeRO shards over, replicas between (HSDP); default all
+    prefetch_blocks how many blocks ahead ZeRO-3 gathers parameters; default 1
+    gather_tensors  whether ZeRO-3 gathers each tensor on its own (DeepSpeed before 2022)
     expert_tp       tensor ranks of an expert: 1 (the default) or tp
     dispatcher      alltoall, or deepep: a token crosses to a node once
     global_batch    samples a step, instead of grad_accum
@@ -89,6 +92,9 @@ class Options(TypedDict, total=False):
     sequence_parallel: bool | None
     zero_bubble: bool | None
     overlap: str | None
+    shard_ranks: int | None
+    prefetch_blocks: int | None
+    gather_tensors: bool | None
     expert_tp: int | None
     dispatcher: str | None
     global_batch: int | None
@@ -206,6 +212,9 @@ def make_request(
             recompute_modules=found.get("modules", ()),
             offload=found["offload"],
             overlap=found["overlap"],
+            shard_ranks=options.get("shard_ranks") or 0,
+            gather_tensors=bool(options.get("gather_tensors")),
+            prefetch_blocks=_either_count(options.get("prefetch_blocks"), 1),
             ema=t.ema if t else False,
             grad_clip=_either(options.get("grad_clip"), t.grad_clip if t else False),
             step_impl=t.optimizer_impl if t else "foreach",
@@ -297,6 +306,10 @@ def _modules(mode: str, text: str | None) -> tuple[str, ...]:
     if text:
         raise InvalidConfig([f"recompute modules {text!r} need recompute selective, not {mode}"])
     return ()
+
+
+def _either_count(given: int | None, fallback: int) -> int:
+    return fallback if given is None else given
 
 
 def _either(given: bool | None, fallback: bool) -> bool:

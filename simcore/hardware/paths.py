@@ -16,7 +16,12 @@ from simcore.hardware.cluster import ClusterSpec, NodeGroup, link_named
 from simcore.hardware.spec import GpuSpec, LinkSpec
 
 #: How neighbouring devices of a node exchange data; the efficiency of a collective depends on it.
-Route = Literal["nvlink", "pcie_p2p", "pcie_host", "network_rdma", "network_tcp", "none"]
+#: ``pcie_host``: staged through host memory, each device on a root of its own; ``_shared``:
+#: several on a root; ``_far``: and over the sockets of an AMD host.
+Route = Literal[
+    "nvlink", "pcie_p2p", "pcie_host", "pcie_host_shared", "pcie_host_far", "network_rdma",
+    "network_tcp", "none",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +63,14 @@ def intra_node_path(group: NodeGroup) -> Path:
         through_root = port_bw / sharing
         dram = node.cpu.dram_bw_per_socket.value * node.cpu.sockets
         through_dram = dram / (2.0 * n)  # each hop writes host memory once and reads it once
+        route: Route = "pcie_host" if sharing == 1 else "pcie_host_shared"
+        a_socket = min(node.max_gpus // node.cpu.sockets, CARDS_A_SOCKET)
+        across = n > a_socket and (node.socket_link or "").startswith("xgmi")
+        if across and sharing > 1:
+            route = "pcie_host_far"
         if through_dram < through_root:
-            return Path(through_dram, port.latency.value * 2, "pcie_host", "host memory")
-        return Path(
-            through_root, port.latency.value * 2, "pcie_host", f"{port.full_name} to host memory"
-        )
+            return Path(through_dram, port.latency.value * 2, route, "host memory")
+        return Path(through_root, port.latency.value * 2, route, f"{port.full_name} to host memory")
     bw, name = port_bw, port.full_name
     if node.socket_link is not None and n > node.max_gpus // node.cpu.sockets:
         socket = link_named(node.socket_link)
@@ -100,3 +108,5 @@ def cluster_paths(cluster: ClusterSpec) -> tuple[Path, Path]:
 #: One Simple-protocol hop over NVLink; NCCL 2.30 tuning table, src/graph/tuning.cc.
 NVLINK_HOP_S = 3.4e-6
 PCIE_FULL_LANES = 16
+#: Cards of x16 that a socket of a two-socket server takes: 8 slots over both is the usual box.
+CARDS_A_SOCKET = 4

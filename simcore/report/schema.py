@@ -66,7 +66,7 @@ def _inputs() -> Schema:
             "strategy": _text("dp, manual, ddp, zero1, zero2 or zero3."),
             "precision": _text("fp32, tf32, amp-fp16, amp-bf16, fp16, bf16, fp8 or nvfp4."),
             "optimizer": _text("adamw, adam, sgd or sgd-plain."),
-            "recompute": _text("none or full."),
+            "recompute": _text("none, selective or full."),
             "offload": _text("none, or what goes where: optimizer:cpu,params:nvme."),
             "layout": _text("Model parallel degrees above one: tp4 pp2 vpp3; empty without any."),
             "data_ranks": _count("Replicas that read different samples."),

@@ -17,7 +17,9 @@ from simcore.workload.graph import Affine, Kernel, KernelKind, Op, Workload
 
 Array = NDArray[np.float64]
 KINDS: tuple[KernelKind, ...] = get_args(KernelKind)
-COMPUTE_KINDS = ("gemm", "conv", "attention", "attention_v1", "attention_triton")
+#: Flash kernels before FlashAttention-2.
+EARLIER_FLASH = ("attention_v1", "attention_triton")
+COMPUTE_KINDS = ("gemm", "conv", "attention", *EARLIER_FLASH)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 
@@ -24,6 +25,11 @@ from simcore.workload.graph import Workload
 
 #: Backward is cut into at most this many stretches for the host stream.
 HOST_STRETCHES = 16
+
+
+#: Ranks of a collective: every one, those that share one copy of sharded state, or those that
+#: hold the same shard.
+Scope = Literal["all", "shard", "replicas"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,36 +44,38 @@ class CommCost:
     sizes_bytes: tuple[float, ...]
     counts: tuple[float, ...]
     every_micro_step: bool = False
+    scope: Scope = "all"
 
 
 @dataclass(frozen=True, slots=True)
 class CommTable:
     """Every collective of a step as arrays: each distinct message priced once.
 
-    ``messages`` lists (operation, sizes [n, 1], their rows); ``counts`` [tasks, rows] says how
-    often each task sends each.
+    ``messages`` lists (operation, scope, sizes [n, 1], their rows); ``counts`` [tasks, rows] says
+    how often each task sends each.
     """
 
     tasks: NDArray[np.intp]
-    messages: tuple[tuple[Collective, NDArray[np.float64], NDArray[np.intp]], ...]
+    messages: tuple[tuple[Collective, Scope, NDArray[np.float64], NDArray[np.intp]], ...]
     counts: NDArray[np.float64]
     every_micro_step: NDArray[np.bool_]
 
     @staticmethod
     def of(costs: Sequence[CommCost]) -> CommTable:
         """Collect the distinct messages of ``costs``."""
-        rows: dict[tuple[Collective, float], int] = {}
+        rows: dict[tuple[Collective, Scope, float], int] = {}
         for cost in costs:
             for size in cost.sizes_bytes:
-                rows.setdefault((cost.op, size), len(rows))
+                rows.setdefault((cost.op, cost.scope, size), len(rows))
         counts = np.zeros((len(costs), len(rows)))
         for i, cost in enumerate(costs):
             for size, count in zip(cost.sizes_bytes, cost.counts, strict=True):
-                counts[i, rows[cost.op, size]] += count
+                counts[i, rows[cost.op, cost.scope, size]] += count
         messages = []
-        for op in dict.fromkeys(op for op, _ in rows):
-            mine = {size: i for (o, size), i in rows.items() if o == op}
-            messages.append((op, np.array([[s] for s in mine]), np.array(list(mine.values()))))
+        for op, scope in dict.fromkeys((op, scope) for op, scope, _ in rows):
+            mine = {size: i for (o, s, size), i in rows.items() if (o, s) == (op, scope)}
+            sizes = np.array([[size] for size in mine])
+            messages.append((op, scope, sizes, np.array(list(mine.values()))))
         return CommTable(
             tasks=np.array([c.task for c in costs], dtype=np.intp),
             messages=tuple(messages),
@@ -121,6 +129,7 @@ class ProgramBuilder:
         self._host: list[tuple[int, NDArray[np.float64]]] = []
         self._comm: list[CommCost] = []
         self._misc: list[tuple[int, str, int]] = []
+        self._last_host: int | None = None
 
     # -- rows of phase weights -------------------------------------------------------------
 
@@ -199,12 +208,13 @@ class ProgramBuilder:
         *,
         counts: Sequence[float] | None = None,
         every_micro_step: bool = False,
+        scope: Scope = "all",
         stream: str = "comm",
     ) -> int:
-        """A collective over all ranks once every class is ready."""
+        """A collective over the ranks of ``scope`` once every class is ready."""
         task = self._add(name, stream, "communication", deps)
         counts = tuple(counts) if counts is not None else (1.0,) * len(sizes_bytes)
-        self._comm.append(CommCost(task, op, tuple(sizes_bytes), counts, every_micro_step))
+        self._comm.append(CommCost(task, op, tuple(sizes_bytes), counts, every_micro_step, scope))
         return task
 
     def misc(

@@ -40,7 +40,9 @@ class Strategy:
     ``zero_bucket_numel``: DeepSpeed's ``reduce_bucket_size`` default.
     ``recompute_modules``: what runs again where recompute is selective (``workload.recompute``).
     ``prefetch_blocks``: how many blocks ahead ZeRO-3 gathers parameters. ``overlap``: what
-    communication hides under compute.
+    communication hides under compute. ``shard_ranks``: over how many neighbouring ranks ZeRO
+    shards, with replicas of the whole between (HSDP, hybrid ZeRO); 0 is over all.
+    ``gather_tensors``: ZeRO-3 gathers and reduces each tensor on its own, not a block's together.
     """
 
     parallelism: Parallelism = "ddp"
@@ -59,6 +61,8 @@ class Strategy:
     zero_bucket_numel: int = 500_000_000
     prefetch_blocks: int = 1
     overlap: Overlap = DEFAULT
+    shard_ranks: int = 0
+    gather_tensors: bool = False
 
     @property
     def zero_stage(self) -> int:
@@ -79,6 +83,10 @@ class Strategy:
             found.append(f"offload of params needs zero3, not {self.parallelism}")
         if self.offload.optimizer != "none" and self.zero_stage < 1:
             found.append(f"offload of the optimizer needs zero1 to zero3, not {self.parallelism}")
+        if self.shard_ranks and self.zero_stage < 1:
+            found.append(f"shard-ranks needs zero1 to zero3, not {self.parallelism}")
+        elif self.shard_ranks and (self.shard_ranks < 1 or n_ranks % self.shard_ranks):
+            found.append(f"shard-ranks={self.shard_ranks} does not divide {n_ranks} ranks")
         return found
 
 

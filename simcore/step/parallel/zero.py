@@ -53,10 +53,11 @@ class Zero:
         sent = [
             builder.comm(
                 f"reduce-scatter bucket {i}", "reduce_scatter", [b.n_bytes], point,
-                every_micro_step=self.stage == 2,
+                every_micro_step=self.stage == 2, scope="shard",
             )
             for i, (b, point) in enumerate(zip(buckets, points, strict=True))
         ]  # fmt: skip
+        sent = self._between_replicas(builder, strategy, sent, [b.n_bytes for b in buckets])
         done = update(builder, strategy, [*last, *sent[-1:]])
         if strategy.overlap.params:
             return
@@ -65,7 +66,20 @@ class Zero:
             "all_gather",
             [float(builder.workload.trainable_numel * p.param_bytes)],
             done,
+            scope="shard",
         )
+
+    def _between_replicas(
+        self, builder: ProgramBuilder, strategy: Strategy, sent: list[int], sizes: list[float]
+    ) -> list[int]:
+        """Hybrid sharding: each shard's gradients averaged over the replicas of the state."""
+        if not strategy.shard_ranks:
+            return sent
+        return [
+            builder.comm(f"all-reduce shard {i}", "all_reduce", [size / strategy.shard_ranks],
+                         [task], every_micro_step=self.stage > 1, scope="replicas")
+            for i, (task, size) in enumerate(zip(sent, sizes, strict=True))
+        ]  # fmt: skip
 
     def _forward_while_gathering(self, builder: ProgramBuilder, strategy: Strategy) -> None:
         """What the update before left sharded is gathered under the first micro-step's forward.
@@ -79,7 +93,8 @@ class Zero:
         pieces = [order[i : i + n] for i in range(0, len(order), n)]
         gathered = [
             builder.comm(f"all-gather piece {i}", "all_gather",
-                         [float(sum(workload.blocks[b].numel for b in piece) * width)], [])
+                         [float(sum(workload.blocks[b].numel for b in piece) * width)], [],
+                         scope="shard")
             for i, piece in enumerate(pieces)
         ]  # fmt: skip
         for piece, got in zip(pieces, gathered, strict=True):
@@ -95,6 +110,11 @@ class Zero:
         done: list[list[int]] = []
         fetch = strategy.offload.params != "none"
 
+        def messages(block: int, width: int) -> list[float]:
+            if strategy.gather_tensors:
+                return [float(t.numel * width) for t in workload.blocks[block].params]
+            return [float(workload.blocks[block].numel * width)]
+
         def gather(block: int, waits: list[int]) -> list[int]:
             numel = workload.blocks[block].numel
             if not numel:
@@ -103,9 +123,9 @@ class Zero:
                 waits = builder.misc(
                     "fetch shard", "copy", "offload", f"fetch_block_{block}_s", waits
                 )
-            size = float(numel * p.param_bytes)
+            sizes = messages(block, p.param_bytes)
             return [builder.comm(f"all-gather {workload.blocks[block].name}", "all_gather",
-                                 [size], waits, every_micro_step=True)]  # fmt: skip
+                                 sizes, waits, every_micro_step=True, scope="shard")]  # fmt: skip
 
         for i, b in enumerate(order):
             waits = done[i - ahead] if i >= ahead else ready
@@ -133,12 +153,14 @@ class Zero:
                 )
             )  # fmt: skip
             if numel := workload.blocks[b].numel:
-                sent.append(
-                    builder.comm(
-                        f"reduce-scatter {workload.blocks[b].name}", "reduce_scatter",
-                        [float(numel * p.grad_bytes)], done[-1], every_micro_step=True,
-                    )
+                size = float(numel * p.grad_bytes)
+                scattered = builder.comm(
+                    f"reduce-scatter {workload.blocks[b].name}", "reduce_scatter",
+                    messages(b, p.grad_bytes), done[-1], every_micro_step=True, scope="shard",
                 )  # fmt: skip
+                sent += self._between_replicas(builder, strategy, [scattered], [size])
+                if not strategy.overlap.grads:
+                    done[-1] = [*done[-1], *sent[-1:]]
         update(builder, strategy, [*done[-1], *sent[-1:]])
 
     def holdings(self, workload: Workload, strategy: Strategy, n_ranks: Array) -> Holdings:
@@ -149,6 +171,7 @@ class Zero:
         parameters, and one block of whole gradients.
         """
         p, numel, stage = strategy.precision, float(workload.trainable_numel), self.stage
+        n_ranks = self.shard_degree(strategy, n_ranks)
         one = np.ones_like(n_ranks)
         state = numel * (p.master_bytes + strategy.optimizer.state_bytes) / n_ranks
         params = numel * p.param_bytes / (n_ranks if stage >= 3 else one)
@@ -190,7 +213,7 @@ class Zero:
 
     def shard_degree(self, strategy: Strategy, n_ranks: Array) -> Array:
         """Each rank updates its shard."""
-        return 1.0 * n_ranks
+        return np.minimum(n_ranks, float(strategy.shard_ranks or np.inf))
 
 
 for _stage in (1, 2, 3):

@@ -36,7 +36,7 @@ _TRITON_FLASH = ("mosaicml-llm-foundry",)
 _LATE_REDUCTION = (
     "vtrain", "bigscience-bloom", "bigscience-v100", "megatron-sc21-a100", "megatron-jan21-a100",
     "megatron-v2-tables", "megatron-gpt3-example", "korthikanti-recompute", "mt-nlg-530b",
-    "zero-bubble", "aleph-alpha",
+    "zero-bubble", "aleph-alpha", "deepspeed-azure-zero3",
 )  # fmt: skip
 #: Sources whose recipes overlap all they can: NVIDIA's (NeMo, Megatron-Bridge, DGX Cloud: their
 #: communication settings turn tensor, gradient and parameter overlap on) and Megatron-Core's table.
@@ -51,8 +51,12 @@ _OVERLAPS = {
 #: Sources that say their pipeline is interleaved and not by how much: one layer a chunk, as
 #: Megatron-LM's and Meta's largest runs have (Narayanan et al. 2021 2.2; Llama 3 2024, 3.3.2).
 _INTERLEAVED = ("llama3-paper", "megatron-lm-h100", "nemotron4-340b")
-#: Sources that state sequence parallelism where it is on; blank is off.
-_SAYS_SEQUENCE = ("aleph-alpha",)
+#: Sources without sequence parallelism where the row does not state it: it came in May 2022
+#: (Korthikanti et al.), these programs are older or, with Aleph Alpha's, say where it is on.
+_NO_SEQUENCE = (
+    "aleph-alpha", "vtrain", "bigscience-bloom", "bigscience-v100", "megatron-sc21-a100",
+    "megatron-jan21-a100", "megatron-v2-tables", "megatron-gpt3-example", "mt-nlg-530b",
+)  # fmt: skip
 #: Sources whose gradients accumulate and are reduced in fp32: Megatron-LM does with bf16 unless
 #: told --grad-reduce-in-bf16 (arguments.py), and two that say so. NVIDIA's benchmark recipes
 #: (NeMo, Megatron-Bridge, MLPerf) set grad_reduce_in_fp32=False; fp16 keeps the weights' width.
@@ -110,6 +114,8 @@ def _config(row: Row) -> dict[str, Scalar]:
         "fused_gate_up": row["source"] not in _TENSOR_OPERATIONS,
         "dropout": 0.1 if row["source"] in _DROPOUT else 0.0,
     }
+    if row.get("variant") == "MegaScale":
+        config["residual"] = "parallel_one_norm"  # parallel transformer block, section 3.1
     if row["arch"] == "moe":
         config |= _experts(row, layers)
     if row.get("task") == "lora":
@@ -170,6 +176,8 @@ def _overlap(row: Row) -> str:
         words |= {found for word, found in _OVERLAPS.items() if word in told}
     elif row["source"] in _RECIPES:
         words |= {"grads", "params", "tensor"}
+    if row.get("variant") == "MegaScale":  # Jiang et al. 2024, section 3.2
+        words |= {"grads", "params", "tensor"}
     text = f"{row.get('variant', '')} {row.get('notes', '')}".lower()
     if "async tp" in text or "asynctp" in text:
         words.add("tensor")
@@ -193,6 +201,21 @@ def _modules(row: Row) -> str:
     )
 
 
+def _early_zero3(row: Row) -> Options:
+    """ZeRO-3 as DeepSpeed had it in 2021: each tensor gathered when it is needed, none ahead."""
+    if row["sharding"] != "zero3" or row["source"] not in _LATE_REDUCTION:
+        return {}
+    return {"gather_tensors": True, "prefetch_blocks": 0}
+
+
+def _shard_ranks(row: Row) -> int | None:
+    """Hybrid sharding: HSDP shards over a node, InternEvo's notes give the group."""
+    told = re.search(r"shard group=(\d+)", row.get("notes", ""))
+    if told:
+        return int(told[1])
+    return whole(row, "gpus_per_node", 8) if row["sharding"] == "hsdp" else None
+
+
 def _dispatcher(row: Row) -> str:
     said = f"{row.get('mb_dispatcher', '')} {row.get('notes', '')}".lower()
     once = "deepep" in said or "hybridep" in said or row["source"] == "deepseek-v3-report"
@@ -211,7 +234,11 @@ def _chunks(row: Row) -> int:
 
 def _sequence_parallel(row: Row) -> bool:
     told = row.get("sequence_parallel", "")
-    return told != "False" if told or row["source"] not in _SAYS_SEQUENCE else False
+    if told:
+        return told != "False"
+    return not (
+        row["source"] in _NO_SEQUENCE or "WITHOUT sequence parallelism" in row.get("notes", "")
+    )
 
 
 def _main_grads(row: Row) -> str:
@@ -220,7 +247,8 @@ def _main_grads(row: Row) -> str:
     wide = source in _MAIN_GRADS_FP32 or any(w in notes for w in _WIDE_WORDS)
     if wide and row["precision"] != "fp16":
         return "fp32"
-    return "fused" if source in _RECIPES or source.startswith("mlperf") else "weights"
+    fused = source in (*_RECIPES, "korthikanti-recompute") or source.startswith("mlperf")
+    return "fused" if fused else "weights"
 
 
 #: Notes that say gradients are reduced in fp32: BLOOM's, and llm-foundry's FSDP in DEFAULT mode.
@@ -291,6 +319,8 @@ def _read(name: str, row: Row) -> Case | Skipped:
         "sequence_parallel": _sequence_parallel(row),
         "overlap": _overlap(row),
         "dispatcher": _dispatcher(row),
+        "shard_ranks": _shard_ranks(row),
+        **_early_zero3(row),
         "zero_bubble": row.get("variant", "").startswith("ZB"),
     }
     if row.get("cpu_offload") == "yes":

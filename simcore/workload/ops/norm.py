@@ -65,23 +65,27 @@ def rms_norm_eager(
 ) -> Op:
     """RMSNorm in tensor operations, as transformers writes it: square, mean, rsqrt, two products.
 
-    Keeps its input in fp32 (whatever the precision), a reciprocal a row and, for the weight's
-    gradient, what is normalised. ``wide``: that is fp32 too (Gemma multiplies before it casts
+    All between the casts of input and result is fp32; the casts themselves, which 16-bit training
+    adds, are left out. Keeps its input in fp32, a reciprocal a row and, for the weight's gradient,
+    what is normalised. ``wide``: that is fp32 too (Gemma multiplies before it casts
     back). ``trained=False``: the weight has no gradient.
     """
     elems = rows * dim
+    wide_bytes = 4.0 * elems  # between the casts all is fp32, whatever the precision
     fwd = (
-        Kernel(kind="elementwise", high=2 * elems),
-        Kernel(kind="reduction", high=elems + rows),
-        Kernel(kind="elementwise", high=2 * rows, launches=2.0),
-        Kernel(kind="elementwise", high=4 * elems + rows, launches=2.0),
+        Kernel(kind="elementwise", raw_bytes=2 * wide_bytes),
+        Kernel(kind="reduction", raw_bytes=wide_bytes + 4.0 * rows),
+        Kernel(kind="elementwise", raw_bytes=8.0 * rows, launches=2.0),
+        Kernel(kind="elementwise", raw_bytes=2 * wide_bytes + 4.0 * rows),
+        Kernel(kind="elementwise", high=2 * elems),  # times the weight
     )
     bwd = [
-        Kernel(kind="elementwise", high=5 * elems, launches=2.0),  # towards the input
-        Kernel(kind="elementwise", high=2 * elems),
-        Kernel(kind="reduction", high=elems + rows),  # towards the reciprocal
-        Kernel(kind="elementwise", high=6 * rows, launches=5.0),
-        Kernel(kind="elementwise", high=8 * elems, launches=4.0),  # the square, and the sum
+        Kernel(kind="elementwise", high=2 * elems),  # towards what is normalised
+        Kernel(kind="elementwise", raw_bytes=3 * wide_bytes),  # towards the input
+        Kernel(kind="elementwise", raw_bytes=2 * wide_bytes),
+        Kernel(kind="reduction", raw_bytes=wide_bytes + 4.0 * rows),  # towards the reciprocal
+        Kernel(kind="elementwise", raw_bytes=24.0 * rows, launches=5.0),
+        Kernel(kind="elementwise", raw_bytes=8 * wide_bytes, launches=4.0),  # square, and sum
     ]
     if trained:
         bwd.append(Kernel(kind="elementwise", high=3 * elems))

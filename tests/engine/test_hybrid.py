@@ -1,0 +1,112 @@
+"""Hybrid sharding, summed gradients and overlap, by hand and by what must not happen."""
+
+import numpy as np
+import pytest
+
+from simcore import api
+from simcore.base.errors import InvalidConfig, UnknownName
+from simcore.engine.layout import exposed
+from simcore.engine.price import _scoped
+from simcore.engine.request import make_request
+from simcore.physics.collectives import Group, exchange_s, once_a_node_frac
+from simcore.strategy.overlap import Overlap, parse_overlap
+
+BASE = {"micro_batch": 1, "precision": "bf16", "seq_len": 1024}
+FAR = "50 Gbit/s"
+
+
+def group(n, nodes):
+    one = np.ones(1)
+    return Group(n * one, nodes * one, 2e11 * one, 4e10 * one, 0 * one, 0 * one, 0 * one)
+
+
+def test_ranks_of_a_shard_are_neighbours_and_replicas_lie_apart():
+    """4 nodes of 8, sharded over 8: a shard stays in its node, 8 rings share each node's NICs."""
+    shard = _scoped(group(32, 4), "shard", 8)
+    assert (shard.n_ranks[0], shard.n_nodes[0]) == (8, 1)
+    replicas = _scoped(group(32, 4), "replicas", 8)
+    assert (replicas.n_ranks[0], replicas.n_nodes[0]) == (4, 4)
+    assert replicas.inter_bw_bytes_per_s[0] == pytest.approx(4e10 / 8)
+    four = _scoped(group(32, 4), "replicas", 4)  # two of a node's ranks hold the same shard
+    assert (four.n_ranks[0], four.n_nodes[0]) == (8, 4)
+    assert four.inter_bw_bytes_per_s[0] == pytest.approx(4e10 / 4)
+    wide = _scoped(group(32, 4), "shard", 16)
+    assert (wide.n_ranks[0], wide.n_nodes[0]) == (16, 2)
+
+
+def test_hybrid_sharding_spares_the_network_and_costs_memory():
+    whole = api.predict("gpt2-xl", "4x8xA100", strategy="zero3", network=FAR, **BASE)
+    hybrid = api.predict(
+        "gpt2-xl", "4x8xA100", strategy="zero3", network=FAR, shard_ranks=8, **BASE
+    )
+    assert hybrid.step_time_s.value < 0.8 * whole.step_time_s.value
+    assert hybrid.memory.allocated_bytes > whole.memory.allocated_bytes
+    every = api.predict(
+        "gpt2-xl", "4x8xA100", strategy="zero3", network=FAR, shard_ranks=32, **BASE
+    )
+    # one replica: nothing is left to average, but the messages of a ring of one are none
+    assert every.step_time_s.value == pytest.approx(whole.step_time_s.value, rel=1e-6)
+
+
+def test_shards_must_divide_the_ranks():
+    with pytest.raises(InvalidConfig, match="shard-ranks=5"):
+        make_request("gpt2-small", "2x8xA100", strategy="zero3", shard_ranks=5, **BASE)
+    with pytest.raises(InvalidConfig, match="needs zero1"):
+        make_request("gpt2-small", "2x8xA100", strategy="ddp", shard_ranks=8, **BASE)
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "zero1", "zero2"])
+def test_overlap_of_gradients_never_costs(strategy):
+    shown = api.predict("gpt2-xl", "2x8xA100", strategy=strategy, overlap="none", network=FAR,
+                        **BASE)  # fmt: skip
+    hidden = api.predict("gpt2-xl", "2x8xA100", strategy=strategy, overlap="grads", network=FAR,
+                         **BASE)  # fmt: skip
+    assert hidden.step_time_s.value < shown.step_time_s.value
+
+
+def test_parameters_gathered_under_forward():
+    late = api.predict("gpt2-xl", "2x8xA100", strategy="zero1", overlap="grads", **BASE)
+    early = api.predict("gpt2-xl", "2x8xA100", strategy="zero1", overlap="grads,params", **BASE)
+    assert early.step_time_s.value < late.step_time_s.value
+
+    # what is hidden still runs: communication takes no less in all
+    def total(p):
+        return p.time_s["communication_exposed"] + p.time_s["communication_hidden"]
+
+    assert total(early) >= 0.95 * total(late)
+
+
+def test_a_tensor_exchange_in_pieces_leaves_one_bare():
+    request = make_request("gpt2-medium", "1x4xA100", tp=4, overlap="tensor", **BASE)
+    seconds = {"tensor parallel": np.array([8.0])}
+    # room enough: the first of 4 pieces, and what the other three slow compute by
+    seen = exposed(seconds, request.placed, np.array([100.0]), np.array([0.1]))
+    assert seen["tensor parallel"][0] == pytest.approx(2.0 + 6.0 * 0.1)
+    # too little compute: what does not fit is bare too
+    seen = exposed(seconds, request.placed, np.array([1.0]), np.array([0.1]))
+    assert seen["tensor parallel"][0] == pytest.approx(8.0 - 1.0 * 0.9)
+
+
+def test_words_of_overlap():
+    assert parse_overlap(None) == Overlap(grads=True)
+    assert str(parse_overlap("none")) == "none"
+    assert parse_overlap("tensor, params") == Overlap(grads=False, tensor=True, params=True)
+    with pytest.raises(UnknownName, match="params"):
+        parse_overlap("parms")
+
+
+def test_tokens_to_a_node_once():
+    """Of 8 copies over 2 nodes half cross; sent once, a token crosses with 1 - 2^-8."""
+    share = once_a_node_frac(np.array([2.0]), 8)[0]
+    assert share * 8 * 0.5 == pytest.approx(1 - 0.5**8)
+    assert once_a_node_frac(np.array([1.0]), 8)[0] == pytest.approx(1 / 8)
+    assert once_a_node_frac(np.array([4.0]), 1)[0] == pytest.approx(1.0)
+
+
+def test_dispatch_is_bound_by_the_wire_it_uses_most():
+    g = group(16, 2)
+    plain = exchange_s(np.array([[1e9]]), g)[0, 0]
+    # 8/16 of a rank's gigabyte leaves; 8 ranks share 40 GB/s
+    assert plain == pytest.approx(0.5 * 1e9 * 8 / 4e10)
+    once = exchange_s(np.array([[1e9]]), g, 0.01)[0, 0]
+    assert once == pytest.approx(7 / 16 * 1e9 / 2e11)
