@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from simcore.cli import names
-from simcore.cli.options import option
+from simcore.cli.options import fixed_words, option
 from simcore.cli.output import write
 
 
@@ -50,6 +50,11 @@ def compare(
     offload: Annotated[
         str | None, option("--offload", "LIST", "none, optimizer, ...", names.offloads)
     ] = None,
+    with_: Annotated[
+        list[str] | None,
+        option("--with", "WORD=VALUE", "A word of `predict` for all points: overlap=none, "
+               "shard-ranks=8, zero-bubble=yes."),
+    ] = None,
     seq_len: Annotated[str | None, option("--seq-len", "LIST", "Sequence lengths.")] = None,
     network: Annotated[
         str | None, option("--network", "LIST", "Links between nodes.", names.networks)
@@ -87,6 +92,7 @@ def compare(
         "tp": tp, "pp": pp, "vpp": vpp, "cp": cp, "ep": ep, "micro_batch": micro_batch,
         "grad_accum": grad_accum, "global_batch": global_batch,
         "network": network, "node": node, "calibration": calibration,
+        **fixed_words(with_ or (), problems),
     }  # fmt: skip
     if problems:
         raise InvalidConfig(problems)

@@ -9,7 +9,7 @@ import typer
 from simcore.cli import names
 from simcore.cli.emit import emit_problems, write_launch
 from simcore.cli.goodput import reliability
-from simcore.cli.options import option
+from simcore.cli.options import fixed_words, option
 from simcore.cli.output import complain, write
 from simcore.cli.sweep import ProgressBar
 from simcore.cli.values import number, whole
@@ -108,6 +108,11 @@ def plan(
     offload: Annotated[
         str | None, option("--offload", "LIST", "none, optimizer, ...", names.offloads)
     ] = None,
+    with_: Annotated[
+        list[str] | None,
+        option("--with", "WORD=VALUE", "A word of `predict` for all points: overlap=none, "
+               "shard-ranks=8, zero-bubble=yes."),
+    ] = None,
     seq_len: Annotated[str | None, option("--seq-len", "N", "Sequence length.")] = None,
     network: Annotated[
         str | None, option("--network", "LIST", "Links between nodes.", names.networks)
@@ -151,6 +156,7 @@ def plan(
         "tp": tp, "pp": pp, "vpp": vpp, "cp": cp, "ep": ep, "micro_batch": micro_batch,
         "grad_accum": grad_accum, "global_batch": global_batch,
         "network": network, "node": node, "calibration": calibration,
+        **fixed_words(with_ or (), problems),
     }  # fmt: skip
     asked: dict[str, Any] = {
         "tokens": number("tokens", tokens, problems),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from simcore.cli import names
-from simcore.cli.options import option
+from simcore.cli.options import fixed_words, option
 from simcore.cli.output import write
 from simcore.cli.values import whole
 
@@ -62,6 +62,11 @@ def sweep(
     offload: Annotated[
         str | None, option("--offload", "LIST", "none,optimizer,optimizer+params,optimizer:nvme.",
                            names.offloads),
+    ] = None,
+    with_: Annotated[
+        list[str] | None,
+        option("--with", "WORD=VALUE", "A word of `predict` for all points: overlap=none, "
+               "shard-ranks=8, zero-bubble=yes."),
     ] = None,
     seq_len: Annotated[
         str | None, option("--seq-len", "GRID", "Sequence lengths, where the model has one.")
@@ -116,6 +121,7 @@ def sweep(
         "micro_batch": micro_batch if batch is None else batch,
         "grad_accum": grad_accum, "global_batch": global_batch,
         "network": network, "node": node, "calibration": calibration,
+        **fixed_words(with_ or (), problems),
     }  # fmt: skip
     problems += _problems(model, gpus, words, by, output)
     if problems:

@@ -36,8 +36,11 @@ FREE_AXES = ("offload",)
 #: Axes along which a form is evaluated in one call.
 ARRAY_AXES = ("micro_batch", "grad_accum", "global_batch")
 #: What a space holds fixed: one value for all points.
-FIXED = ("calibration", "zero_bubble", "sequence_parallel", "grad_clip", "inputs", "quantised_base",
-         "lora_targets")  # fmt: skip
+FIXED = (
+    "calibration", "inputs", "zero_bubble", "sequence_parallel", "grad_clip", "quantised_base",
+    "lora_targets", "recompute_modules", "overlap", "shard_ranks", "prefetch_blocks",
+    "gather_tensors", "expert_tp", "dispatcher", "bucket_numel",
+)  # fmt: skip
 
 Form = Mapping[str, Any]
 
