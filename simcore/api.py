@@ -113,6 +113,7 @@ def sweep(
     output: Path | str | None = None,
     resume: bool = False,
     keep: bool = True,
+    jobs: int = 1,
     progress: Progress | None = None,
     **words: Any,
 ) -> SweepResult:
@@ -122,7 +123,8 @@ def sweep(
     "A6000ada:1..64x8", strategy="all", micro_batch="1..8")``. A combination that cannot be is
     counted with its reason and loses none of the others. ``output`` streams every point to a
     .parquet, .csv or .json file and can be ``resume``d; ``keep`` holds them in the result's
-    ``columns()``. Raises UsageError for a wrong axis, with all that is wrong.
+    ``columns()``; ``jobs`` processes share the work. Raises UsageError for a wrong axis, with all
+    that is wrong.
     """
     from simcore.plan.sweep import run_sweep
 
@@ -133,6 +135,7 @@ def sweep(
         by=by,
         top=top,
         keep=keep and output is None,
+        jobs=jobs,
         progress=progress,
     )
 

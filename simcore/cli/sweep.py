@@ -94,6 +94,9 @@ def sweep(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with an interrupted sweep of this output.")
     ] = False,
+    jobs: Annotated[
+        str | None, option("--jobs", "N", "Processes that share the work (default 1).")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The answer as JSON.")] = False,
 ) -> None:  # fmt: skip
     """Evaluate every combination and rank what fits.
@@ -114,6 +117,7 @@ def sweep(
     if resume and output is None:
         problems.append("--resume needs the output file: -o FILE")
     count = whole("top", top, problems)
+    processes = whole("jobs", jobs, problems) or 1
     words: dict[str, Any] = {
         "strategy": strategy, "precision": precision, "recompute": recompute,
         "optimizer": optimizer, "offload": offload, "seq_len": seq_len,
@@ -132,7 +136,7 @@ def sweep(
     with ProgressBar() as told:
         result = api.sweep(
             model, gpus, by=by or "throughput", top=count or 10, output=output, resume=resume,
-            keep=False, progress=told, **words,
+            keep=False, jobs=processes, progress=told, **words,
         )  # fmt: skip
     if as_json:
         from simcore.report.jsonout import dumps, finite
