@@ -150,7 +150,7 @@ def cluster(incomplete: str) -> list[str]:
 #: What ``list`` and ``show`` know; singular words are taken too.
 LISTS = (
     "gpus", "models", "nodes", "links", "strategies", "precisions", "optimizers", "collectives",
-    "calibrations",
+    "calibrations", "prices",
 )  # fmt: skip
 SHOWS = ("gpu", "model", "node", "link")
 kinds = _completer(lambda: LISTS)
