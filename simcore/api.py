@@ -24,6 +24,7 @@ from simcore.workload.resolve import resolve_model
 if TYPE_CHECKING:
     from simcore.engine.memory_timeline import MemoryTimeline
     from simcore.plan.compare import Comparison
+    from simcore.plan.fleet import Fleet, FleetJob
     from simcore.plan.goodput import Goodput, Reliability
     from simcore.plan.planner import Plan
     from simcore.plan.space import Space
@@ -255,6 +256,33 @@ def simulate_goodput(found: Goodput, runs: int, *, seed: int = 0) -> dict[str, f
     return simulate_runs(found, runs, seed=seed)
 
 
+def fleet(
+    jobs: Sequence[FleetJob] | Path | str,
+    gpus: int | None = None,
+    *,
+    policy: str = "backfill",
+    checkpoint_s: float = 3600.0,
+    wait_s: float | None = None,
+    quantile: float = 0.95,
+) -> Fleet:
+    """Jobs (a list, or a .csv or .swf trace) on a cluster with a queue: waiting and utilisation.
+
+    With ``wait_s`` instead of ``gpus``: the fewest GPUs, in eights, with which the waiting
+    quantile is at most so long. Needs simpy. Raises UsageError for a wrong request.
+    """
+    from simcore.plan.fleet import fewest_gpus, read_jobs, run_fleet
+
+    found = list(jobs) if isinstance(jobs, Sequence) and not isinstance(jobs, str) else None
+    if found is None:
+        found = read_jobs(Path(str(jobs)))
+    if (gpus is None) == (wait_s is None):
+        raise InvalidConfig(["give the number of GPUs or the longest wait, one of them"])
+    if gpus is not None:
+        return run_fleet(found, gpus, policy=policy, checkpoint_s=checkpoint_s)
+    assert wait_s is not None
+    return fewest_gpus(found, wait_s, quantile=quantile, policy=policy)
+
+
 def make_space(model: str | Sequence[str], gpus: str | Sequence[str], **words: Any) -> Space:
     """The space of a sweep from words; model names are looked up. Raises InvalidConfig."""
     from simcore.plan.space import make_space as _make_space
@@ -430,6 +458,7 @@ __all__ = [
     "compare",
     "explain",
     "find_terms",
+    "fleet",
     "goodput",
     "make_request",
     "make_space",

@@ -40,7 +40,7 @@ def _stretch(first: int, last: int) -> list[Batch]:
 
 def job_problems(jobs: int) -> list[str]:
     """What is wrong with a number of processes."""
-    return [] if 1 <= jobs <= 1024 else [f"--jobs must be 1 to 1,024, not {jobs}"]
+    return [] if 1 <= jobs <= 1000 else [f"--jobs must be 1 to 1,000, not {jobs}"]
 
 
 def parallel_batches(
