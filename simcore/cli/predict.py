@@ -91,6 +91,10 @@ def predict(
         _option("--recompute-modules", "LIST", "Of selective: core_attn (default), layernorm, mlp, "
                 "moe_act, moe, mla_up_proj, operators.", names.recompute_modules),
     ] = None,
+    recompute_layers: Annotated[
+        str | None,
+        _option("--recompute-layers", "N", "Recompute the first N layers only."),
+    ] = None,
     main_grads: Annotated[
         str | None,
         _option("--main-grads", "WIDTH", "Gradients as wide as weights (default), fused, fp32.",
@@ -212,6 +216,7 @@ def predict(
         "precision": precision,
         "recompute": recompute,
         "recompute_modules": recompute_modules,
+        "recompute_layers": whole("recompute-layers", recompute_layers, problems),
         "main_grads": main_grads,
         "optimizer": optimizer,
         "offload": offload,

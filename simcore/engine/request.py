@@ -36,6 +36,7 @@ class Options(TypedDict, total=False):
     recompute       none, selective, full
     recompute_modules   what selective recompute runs again: core_attn (the default), layernorm,
                     mlp, moe_act, moe, mla_up_proj, operators; joined by commas
+    recompute_layers    how many layers from the input on; default all
     main_grads      weights: gradients in the weights' width; fused: and summed over micro-steps by
                     their own products; fp32: accumulated so and reduced in fp32
     optimizer       adamw, adam, sgd, sgd-plain
@@ -72,6 +73,7 @@ class Options(TypedDict, total=False):
     precision: str | None
     recompute: str | None
     recompute_modules: str | None
+    recompute_layers: int | None
     main_grads: str | None
     optimizer: str | None
     offload: str | None
@@ -182,6 +184,11 @@ def make_request(
     mode = chosen("recompute", options.get("recompute"), t.recompute if t else "none")
     if mode not in get_args(Recompute):
         problems.append(str(UnknownName("recompute", str(mode), list(get_args(Recompute)))))
+    first = options.get("recompute_layers") or 0
+    if first and mode == "none":
+        problems.append(f"recompute-layers {first} needs recompute full or selective")
+    if first and mode == "full":  # as many whole layers: the engine's own full is of all
+        mode, options = "selective", cast("Options", {**options, "recompute_modules": "layer"})
     attempt("modules", lambda: _modules(str(mode), options.get("recompute_modules")))
     told = options.get("grad_accum")
     if told is None and options.get("global_batch") is not None:
@@ -201,7 +208,10 @@ def make_request(
     }
     overrides: dict[str, Any] = {k: v for k, v in given.items() if v is not None}
     if record is not None:
-        attempt("workload", lambda: recomputed(record.build(**overrides), found.get("modules", ())))
+        attempt(
+            "workload",
+            lambda: recomputed(record.build(**overrides), found.get("modules", ()), first),
+        )
     chosen_strategy: Strategy | None = None
     if {"parallelism", "precision", "optimizer", "offload", "overlap"} <= found.keys():
         chosen_strategy = Strategy(
@@ -210,6 +220,7 @@ def make_request(
             optimizer=found["optimizer"],
             recompute=mode,
             recompute_modules=found.get("modules", ()),
+            recompute_layers=first,
             offload=found["offload"],
             overlap=found["overlap"],
             shard_ranks=options.get("shard_ranks") or 0,

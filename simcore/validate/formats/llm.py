@@ -201,6 +201,12 @@ def _modules(row: Row) -> str:
     )
 
 
+def _layers_again(row: Row) -> int | None:
+    """Of a full recompute that is of some layers only, how many; None is of all."""
+    told = re.search(r"PARTIAL: full/block on (\d+) of", row.get("notes", ""))
+    return int(told[1]) if told else None
+
+
 def _early_zero3(row: Row) -> Options:
     """ZeRO-3 as DeepSpeed had it in 2021: each tensor gathered when it is needed, none ahead."""
     if row["sharding"] != "zero3" or row["source"] not in _LATE_REDUCTION:
@@ -308,6 +314,7 @@ def _read(name: str, row: Row) -> Case | Skipped:
         "precision": _PRECISIONS[row["precision"]],
         "recompute": recompute,
         "recompute_modules": _modules(row) if recompute == "selective" else None,
+        "recompute_layers": _layers_again(row) if recompute == "full" else None,
         "main_grads": _main_grads(row),
         "micro_batch": whole(row, "micro_batch", 1),
         "global_batch": whole(row, "global_batch"),
