@@ -20,6 +20,8 @@ from simcore.plan.space import Space
 
 #: More columns than this is a sweep.
 MAX_COLUMNS = 12
+#: Words whose values are shown with their name.
+_DEGREES = ("tp", "pp", "vpp", "cp", "ep", "micro_batch", "grad_accum", "global_batch", "seq_len")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,12 +104,20 @@ def compare(space: Space, prices: PriceBook, micro_batch: str | None = None) -> 
         )
     profile = load_profile(dict(space.fixed).get("calibration"))
     varying = {name for name, values in space.axes if len(values) > 1}
+    arrays = {
+        "micro_batch": space.micro_batches,
+        "grad_accum": space.grad_accums,
+        "global_batch": space.global_batches,
+    }
+    varying |= {name for name, values in arrays.items() if len(values) > 1}
     columns: list[Column] = []
     for model, form, cluster, batch in _points(space):
         words = {k: v for k, v in form.items() if k != "calibration"}
-        told = [f"{k} {v}" if k in ("tp", "pp", "vpp", "cp", "ep") else str(v)
-                for k, v in {**words, **batch}.items()
-                if k in varying or (k in batch and len(space) > len(space.clusters))]  # fmt: skip
+        told = [
+            f"{name.replace('_', '-')} {value}" if name in _DEGREES else str(value)
+            for name, value in {**words, **batch}.items()
+            if name in varying
+        ]
         if len(space.models) > 1:
             told.insert(0, model)
         try:

@@ -20,7 +20,7 @@ from simcore.hardware.cluster import ClusterSpec
 from simcore.plan.grid import clusters as cluster_grid
 from simcore.plan.grid import named_values, whole_values
 from simcore.strategy.precision import OPTIMIZERS, PRECISIONS
-from simcore.strategy.strategy import Parallelism, Recompute
+from simcore.strategy.strategy import Parallelism, Recompute, parse_offload
 
 #: Form axes whose values are whole numbers, and those whose values are names.
 WHOLE_AXES = ("seq_len", "lora_rank", "tp", "pp", "vpp", "cp", "ep")
@@ -165,6 +165,8 @@ def axis_values(name: str, value: Any) -> tuple[Any, ...]:
         parts: list[str | int] = [value]
     else:
         parts = list(value)
+    if name == "micro_batch" and "max" in parts:
+        raise InvalidConfig(["--micro-batch max is not a grid: write 1..64*2, what fits is ranked"])
     out: dict[Any, None] = {}
     for part in parts:
         if name in WHOLE_AXES or name in ARRAY_AXES:
@@ -172,7 +174,10 @@ def axis_values(name: str, value: Any) -> tuple[Any, ...]:
         elif name in NAMED_AXES:
             out.update(dict.fromkeys(named_values(name, str(part), NAMED_AXES[name])))
         elif name in FREE_AXES:
-            out.update(dict.fromkeys(p.strip() for p in str(part).split(",")))
+            names = [p.strip() for p in str(part).split(",")]
+            for one in names:
+                parse_offload(one)
+            out.update(dict.fromkeys(names))
         else:
             raise InvalidConfig([f"a sweep has no axis {name!r}"])
     if not out:

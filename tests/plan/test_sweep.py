@@ -101,6 +101,10 @@ def test_a_wrong_axis_tells_everything() -> None:
     text = str(err.value)
     for part in ("'nope'", "A6000ad", "--tp", "'zer'", "not both"):
         assert part in text
+    with pytest.raises(InvalidConfig) as err:
+        api.sweep("latte-s", "1x8xH100", micro_batch="max", offload="none,optimiser")
+    assert "1..64*2" in str(err.value)
+    assert "did you mean 'optimizer'" in str(err.value)
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:
