@@ -12,7 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from simcore.api.results import Asked, Memory, Prediction, Timeline, remembered
-from simcore.api.spaces import compare, goodput, make_space, plan, simulate_goodput, sweep
+from simcore.api.spaces import (
+    compare,
+    fleet,
+    goodput,
+    make_space,
+    plan,
+    simulate_goodput,
+    sweep,
+)
 from simcore.base.errors import InvalidConfig, SimcoreError
 from simcore.engine.job_memory import fitting_batch
 from simcore.engine.predict import Request
@@ -27,7 +35,7 @@ from simcore.validate.known import measured_rows
 from simcore.workload.resolve import ModelSource, resolve_model
 
 if TYPE_CHECKING:
-    from simcore.api.many import Comparison, Goodput, MemoryTimeline, Plan, Scaling, Sweep
+    from simcore.api.many import Comparison, Fleet, Goodput, MemoryTimeline, Plan, Scaling, Sweep
     from simcore.engine.emit import LaunchFile
     from simcore.engine.views import Roofline, Swing
 
@@ -409,7 +417,7 @@ def report(model: str | ModelSource, gpus: Sequence[str] | str, **options: Unpac
 
 
 #: Results that a prediction does without load on first use.
-_LATER = ("Comparison", "Goodput", "MemoryTimeline", "Plan", "Scaling", "Sweep")
+_LATER = ("Comparison", "Fleet", "Goodput", "MemoryTimeline", "Plan", "Scaling", "Sweep")
 
 
 def __getattr__(name: str) -> object:
@@ -421,10 +429,10 @@ def __getattr__(name: str) -> object:
 
 
 __all__ = [
-    "Comparison", "Explanation", "Goodput", "Memory", "MemoryTimeline", "ModelSource", "Options",
-    "Plan", "Prediction", "Request", "Scaling", "Sweep", "Timeline", "answer_of", "calibrate_from",
-    "choices", "compare", "explain", "find_terms", "goodput", "launch_file", "make_request",
-    "make_space", "memory_timeline", "model_named", "plan", "predict", "read_calibration",
-    "read_config", "report", "roofline", "run_violations", "scaling", "sensitivity",
-    "simulate_goodput", "sweep", "timeline", "validate", "validate_ops",
+    "Comparison", "Explanation", "Fleet", "Goodput", "Memory", "MemoryTimeline", "ModelSource",
+    "Options", "Plan", "Prediction", "Request", "Scaling", "Sweep", "Timeline", "answer_of",
+    "calibrate_from", "choices", "compare", "explain", "find_terms", "fleet", "goodput",
+    "launch_file", "make_request", "make_space", "memory_timeline", "model_named", "plan",
+    "predict", "read_calibration", "read_config", "report", "roofline", "run_violations", "scaling",
+    "sensitivity", "simulate_goodput", "sweep", "timeline", "validate", "validate_ops",
 ]  # fmt: skip

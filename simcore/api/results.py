@@ -57,7 +57,8 @@ _EITHER = {
     "epochs": ("steps", "samples", "tokens"),
     "samples": ("steps", "epochs", "tokens"),
     "tokens": ("steps", "epochs", "samples"),
-    "gpus": ("nnodes", "nproc_per_node", "clusters"),
+    "gpus": ("nnodes", "nproc_per_node", "clusters", "wait_s"),
+    "wait_s": ("gpus",),
 }
 
 

@@ -13,8 +13,9 @@ from simcore.hardware.profile import load_profile
 from simcore.workload.resolve import resolve_model
 
 if TYPE_CHECKING:
-    from simcore.api.many import Comparison, Goodput, Plan, Sweep
+    from simcore.api.many import Comparison, Fleet, Goodput, Plan, Sweep
     from simcore.hardware.cluster import ClusterSpec
+    from simcore.plan.fleet import FleetJob
     from simcore.plan.goodput import Goodput as PlainGoodput
     from simcore.plan.goodput import Reliability
     from simcore.plan.space import Space
@@ -30,6 +31,7 @@ def sweep(
     output: Path | str | None = None,
     resume: bool = False,
     keep: bool = True,
+    jobs: int = 1,
     progress: Progress | None = None,
     **words: Any,
 ) -> Sweep:
@@ -39,7 +41,8 @@ def sweep(
     "A6000ada:1..64x8", strategy="all", micro_batch="1..8")``. A combination that cannot be is
     counted with its reason and loses none of the others. ``output`` streams every point to a
     .parquet, .csv or .json file and can be ``resume``d; ``keep`` holds them in the result, for
-    ``to_pandas`` and ``plot``. Raises UsageError for a wrong axis, with all that is wrong.
+    ``to_pandas`` and ``plot``; ``jobs`` processes share the work. Raises UsageError for a wrong
+    axis, with all that is wrong.
     """
     from simcore.api.many import Sweep
     from simcore.plan.sweep import run_sweep
@@ -51,9 +54,10 @@ def sweep(
         by=by,
         top=top,
         keep=keep and output is None,
+        jobs=jobs,
         progress=progress,
     )
-    asked = {"model": model, "gpus": gpus, "by": by, "top": top, **words}
+    asked = {"model": model, "gpus": gpus, "by": by, "top": top, "jobs": jobs, **words}
     return remembered(Sweep, found, "sweep", asked)
 
 
@@ -199,6 +203,40 @@ def simulate_goodput(found: PlainGoodput, runs: int, *, seed: int = 0) -> dict[s
     from simcore.plan.goodput_sim import simulate_runs
 
     return simulate_runs(found, runs, seed=seed)
+
+
+def fleet(
+    jobs: Sequence[FleetJob] | Path | str,
+    gpus: int | None = None,
+    *,
+    policy: str = "backfill",
+    checkpoint_s: float = 3600.0,
+    wait_s: float | None = None,
+    quantile: float = 0.95,
+) -> Fleet:
+    """Jobs (a list, or a .csv or .swf trace) on a cluster with a queue: waiting and utilisation.
+
+    With ``wait_s`` instead of ``gpus``: the fewest GPUs, in eights, with which the waiting
+    quantile is at most so long. Needs simpy. Raises UsageError for a wrong request.
+    """
+    from simcore.api.many import Fleet
+    from simcore.plan.fleet import fewest_gpus, read_jobs, run_fleet
+
+    asked = {
+        "jobs": jobs, "gpus": gpus, "policy": policy, "checkpoint_s": checkpoint_s,
+        "wait_s": wait_s, "quantile": quantile,
+    }  # fmt: skip
+    found = list(jobs) if isinstance(jobs, Sequence) and not isinstance(jobs, str) else None
+    if found is None:
+        found = read_jobs(Path(str(jobs)))
+    if (gpus is None) == (wait_s is None):
+        raise InvalidConfig(["give the number of GPUs or the longest wait, one of them"])
+    if gpus is not None:
+        outcome = run_fleet(found, gpus, policy=policy, checkpoint_s=checkpoint_s)
+    else:
+        assert wait_s is not None
+        outcome = fewest_gpus(found, wait_s, quantile=quantile, policy=policy)
+    return remembered(Fleet, outcome, "fleet", asked)
 
 
 def make_space(model: str | Sequence[str], gpus: str | Sequence[str], **words: Any) -> Space:

@@ -18,14 +18,14 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 JOB = (
     "inputs", "strategy", "micro_batch", "grad_accum", "global_batch", "tp", "pp", "vpp", "cp",
     "ep", "expert_tp", "dispatcher", "zero", "shard_ranks", "overlap", "precision", "recompute",
-    "recompute_modules", "main_grads", "optimizer", "offload", "network", "node",
-    "nnodes", "nproc_per_node", "seq_len", "lora_rank", "lora_targets", "quantised_base",
+    "recompute_modules", "recompute_layers", "main_grads", "optimizer", "offload", "network",
+    "node", "nnodes", "nproc_per_node", "seq_len", "lora_rank", "lora_targets", "quantised_base",
     "calibration", "launch",
 )  # fmt: skip
 #: Those that are whole numbers from 1; ``micro_batch`` may be "max" and is read further in.
 WHOLE = (
     "grad_accum", "global_batch", "tp", "pp", "vpp", "cp", "ep", "expert_tp", "shard_ranks",
-    "nnodes", "nproc_per_node", "seq_len", "lora_rank",
+    "recompute_layers", "nnodes", "nproc_per_node", "seq_len", "lora_rank",
 )  # fmt: skip
 
 #: Words that a grid of jobs has no use for: clusters and strategies are its axes.

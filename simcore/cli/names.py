@@ -122,6 +122,7 @@ optimizers = _completer(_optimizers)
 calibrations = _completer(_calibrations)
 terms = _completer(_terms)
 scores = _completer(_scores)
+policies = _completer(lambda: ("fifo", "backfill", "priority", "preempt"))
 objectives = _completer(_objectives)
 price_lists = _completer(_price_lists)
 recomputes = _completer(lambda: ("none", "selective", "full"))
@@ -157,7 +158,7 @@ plots = _completer(lambda: PLOTS)
 #: What ``list`` and ``show`` know; singular words are taken too.
 LISTS = (
     "gpus", "models", "nodes", "links", "strategies", "precisions", "optimizers", "collectives",
-    "calibrations",
+    "calibrations", "prices",
 )  # fmt: skip
 SHOWS = ("gpu", "model", "node", "link")
 kinds = _completer(lambda: LISTS)

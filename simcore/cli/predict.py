@@ -95,6 +95,10 @@ def predict(
         option("--recompute-modules", "LIST", "Of selective: core_attn (default), layernorm, mlp, "
                 "moe_act, moe, mla_up_proj, operators.", names.recompute_modules),
     ] = None,
+    recompute_layers: Annotated[
+        str | None,
+        option("--recompute-layers", "N", "Recompute the first N layers only."),
+    ] = None,
     main_grads: Annotated[
         str | None,
         option("--main-grads", "WIDTH", "Gradients as wide as weights (default), fused, fp32.",

@@ -66,7 +66,7 @@ class Placed:
     gpus_per_node: int
     stages: tuple[Stage, ...]
     traffic: LayerTraffic
-    recompute: bool
+    recompute_frac: float
     experts_again: bool
     overlap: Overlap
     expert_layers_frac: float
@@ -123,7 +123,7 @@ def exchanges_s(points: Points, placed: Placed, n_layers: int) -> dict[str, Arra
     found: dict[str, Array] = {}
     hidden = batch * traffic.hidden * traffic.width_bytes
     if layout.tp > 1:
-        times = TENSOR_FORWARD * (1 + placed.recompute) + TENSOR_BACKWARD
+        times = TENSOR_FORWARD * (1 + placed.recompute_frac) + TENSOR_BACKWARD
         found["tensor parallel"] = n_layers * times * time("all_reduce", hidden, layout.tp, 1.0)
     if layout.cp > 1:
         moved = batch * layout.cp * traffic.keys_values * traffic.width_bytes

@@ -75,7 +75,7 @@ def place(
     elif layout.tp > 1 or layout.ep > 1:
         raise InvalidConfig([f"{record.name}: tensor parallelism needs a transformer record"])
     if part is not workload:
-        part = recomputed(part, strategy.recompute_modules)
+        part = recomputed(part, strategy.recompute_modules, strategy.recompute_layers)
     if layout.sequence_parallel:
         part = sequence_parallel(part, layout.tp)
     layers = [b for b in workload.instances() if b.recomputable]
@@ -91,11 +91,18 @@ def place(
             hidden_copies=float(config.get("top_k", 0) or 0),
             width_bytes=float(strategy.precision.low_bytes),
         ),
-        recompute=strategy.recompute == "full",
+        recompute_frac=_again_frac(strategy, layer_counts(workload)),
         experts_again=strategy.recompute == "full" or "moe" in strategy.recompute_modules,
         overlap=strategy.overlap,
         expert_layers_frac=len(routed) / len(layers) if layers else 0.0,
     )
+
+
+def _again_frac(strategy: Strategy, n_layers: int) -> float:
+    """Share of the layers that run forward as a whole again, exchanges included."""
+    if "layer" in strategy.recompute_modules:
+        return min(1.0, (strategy.recompute_layers or n_layers) / max(1, n_layers))
+    return float(strategy.recompute == "full")
 
 
 def _keys_values(workload: Workload, config: Mapping[str, Scalar], tp: int) -> float:

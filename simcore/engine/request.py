@@ -37,6 +37,7 @@ class Options(TypedDict, total=False):
     recompute       none, selective, full
     recompute_modules   what selective recompute runs again: core_attn (the default), layernorm,
                     mlp, moe_act, moe, mla_up_proj, operators; joined by commas
+    recompute_layers    how many layers from the input on; default all
     main_grads      weights: gradients in the weights' width; fused: and summed over micro-steps by
                     their own products; fp32: accumulated so and reduced in fp32
     optimizer       adamw, adam, sgd, sgd-plain
@@ -58,6 +59,8 @@ class Options(TypedDict, total=False):
     overlap         what communication hides under compute: grads (the default), params, tensor,
                     experts, or none
     shard_ranks     neighbouring ranks that ZeRO shards over, replicas between (HSDP); default all
+    prefetch_blocks how many blocks ahead ZeRO-3 gathers parameters; default 1
+    gather_tensors  whether ZeRO-3 gathers each tensor on its own (DeepSpeed before 2022)
     expert_tp       tensor ranks of an expert: 1 (the default) or tp
     dispatcher      alltoall, or deepep: a token crosses to a node once
     global_batch    samples a step, instead of grad_accum
@@ -75,6 +78,7 @@ class Options(TypedDict, total=False):
     precision: str | None
     recompute: str | None
     recompute_modules: str | None
+    recompute_layers: int | None
     main_grads: str | None
     optimizer: str | None
     offload: str | None
@@ -98,6 +102,8 @@ class Options(TypedDict, total=False):
     in_flight_limit: int | None
     overlap: str | None
     shard_ranks: int | None
+    prefetch_blocks: int | None
+    gather_tensors: bool | None
     expert_tp: int | None
     dispatcher: str | None
     global_batch: int | None
@@ -185,6 +191,11 @@ def make_request(
     mode = chosen("recompute", options.get("recompute"), t.recompute if t else "none")
     if mode not in get_args(Recompute):
         problems.append(str(UnknownName("recompute", str(mode), list(get_args(Recompute)))))
+    first = options.get("recompute_layers") or 0
+    if first and mode == "none":
+        problems.append(f"recompute-layers {first} needs recompute full or selective")
+    if first and mode == "full":  # as many whole layers: the engine's own full is of all
+        mode, options = "selective", cast("Options", {**options, "recompute_modules": "layer"})
     attempt("modules", lambda: _modules(str(mode), options.get("recompute_modules")))
     told = options.get("grad_accum")
     if told is None and options.get("global_batch") is not None:
@@ -204,7 +215,10 @@ def make_request(
     }
     overrides: dict[str, Any] = {k: v for k, v in given.items() if v is not None}
     if record is not None:
-        attempt("workload", lambda: recomputed(record.build(**overrides), found.get("modules", ())))
+        attempt(
+            "workload",
+            lambda: recomputed(record.build(**overrides), found.get("modules", ()), first),
+        )
     chosen_strategy: Strategy | None = None
     if {"parallelism", "precision", "optimizer", "offload", "overlap"} <= found.keys():
         chosen_strategy = Strategy(
@@ -213,9 +227,12 @@ def make_request(
             optimizer=found["optimizer"],
             recompute=mode,
             recompute_modules=found.get("modules", ()),
+            recompute_layers=first,
             offload=found["offload"],
             overlap=found["overlap"],
             shard_ranks=options.get("shard_ranks") or 0,
+            gather_tensors=bool(options.get("gather_tensors")),
+            prefetch_blocks=_either_count(options.get("prefetch_blocks"), 1),
             ema=t.ema if t else False,
             grad_clip=_either(options.get("grad_clip"), t.grad_clip if t else False),
             step_impl=t.optimizer_impl if t else "foreach",
@@ -309,6 +326,10 @@ def _modules(mode: str, text: str | None) -> tuple[str, ...]:
     if text:
         raise InvalidConfig([f"recompute modules {text!r} need recompute selective, not {mode}"])
     return ()
+
+
+def _either_count(given: int | None, fallback: int) -> int:
+    return fallback if given is None else given
 
 
 def _either(given: bool | None, fallback: bool) -> bool:

@@ -189,7 +189,11 @@ def make_plan(
     order = _order(found, runs, objective, meets)
     planner = _Planner(space, goal, found, runs, limits)
     best = planner.best(order, top)
-    front = planner.front(meets)
+    front = planner.front(meets) if best else []
+    eased = relaxations(limits, len(found)) if not meets.any() else []
+    if meets.any() and not best and goal.confidence is not None:
+        change = ("confidence", "odds", goal.confidence, planner.surest)
+        eased = [Relaxation(changes=(change,))]
     return Plan(
         model=space.models[0],
         goal=goal,
@@ -201,7 +205,7 @@ def make_plan(
         best=tuple(best),
         front=tuple(front),
         sensitivities=tuple(_sensitivities(found, goal, samples, best)) if best else (),
-        relaxations=tuple(relaxations(limits, len(found))) if not meets.any() else (),
+        relaxations=tuple(eased),
         invalid=found.invalid,
         blocked={c.name: int((~c.passes).sum()) for c in limits if not c.passes.all()},
         sources=tuple(_sources(space, goal)),
@@ -241,6 +245,7 @@ class _Planner:
         self, space: Space, goal: Goal, c: Candidates, runs: Runs, limits: list[Constraint]
     ) -> None:
         self.space, self.goal, self.c, self.runs, self.limits = space, goal, c, runs, limits
+        self.surest = 0.0
         self.profile = load_profile(dict(space.fixed).get("calibration"))
 
     def best(self, order: list[int], top: int) -> list[Option]:
@@ -263,6 +268,7 @@ class _Planner:
             option = self.option(i, full=True)
             if wanted is not None:
                 odds = [p for p in (option.deadline_prob, option.budget_prob) if p is not None]
+                self.surest = max(self.surest, min(odds, default=1.0))
                 if min(odds, default=1.0) < wanted:
                     continue
             seen.add(cluster)

@@ -234,6 +234,8 @@ def _amount(kind: str, value: float, *, up: bool = False) -> str:
         return money(value * (1.0005 if up else 1.0))
     if kind == "power":
         return f"{figure(value / KILO)} kW"
+    if kind == "odds":
+        return percent(value)
     if kind == "share":
         return f"{percent(value)} of its capacity"
     return f"{value:,.0f}"

@@ -38,10 +38,12 @@ class Strategy:
     ``bucket_cap_bytes`` and ``first_bucket_bytes``: DDP's gradient buckets (torch defaults
     25 MiB and 1 MiB); ``bucket_view``: gradients are views of them (gradient_as_bucket_view).
     ``zero_bucket_numel``: DeepSpeed's ``reduce_bucket_size`` default.
-    ``recompute_modules``: what runs again where recompute is selective (``workload.recompute``).
+    ``recompute_modules``: what runs again where recompute is selective (``workload.recompute``),
+    in the first ``recompute_layers`` (0: in all).
     ``prefetch_blocks``: how many blocks ahead ZeRO-3 gathers parameters. ``overlap``: what
     communication hides under compute. ``shard_ranks``: over how many neighbouring ranks ZeRO
     shards, with replicas of the whole between (HSDP, hybrid ZeRO); 0 is over all.
+    ``gather_tensors``: ZeRO-3 gathers and reduces each tensor on its own, not a block's together.
     """
 
     parallelism: Parallelism = "ddp"
@@ -49,6 +51,7 @@ class Strategy:
     optimizer: Optimizer
     recompute: Recompute = "none"
     recompute_modules: tuple[str, ...] = ()
+    recompute_layers: int = 0
     offload: Offload = Offload()
     ema: bool = False
     grad_clip: bool = False
@@ -61,6 +64,7 @@ class Strategy:
     prefetch_blocks: int = 1
     overlap: Overlap = DEFAULT
     shard_ranks: int = 0
+    gather_tensors: bool = False
 
     @property
     def zero_stage(self) -> int:

@@ -44,6 +44,8 @@ MODULES: dict[str, Module] = {
                   or op.name == "product", True, "experts with dispatch and combination"),
     "mla_up_proj": Module(lambda op: op.name in _LATENT, False,
                           "products that spread latent attention's q, k and v"),
+    "layer": Module(lambda op: True, True, "whole layers, of which their input is kept; for some "
+                    "of them (Megatron-LM's --recompute-method block)"),
     "operators": Module(lambda op: False, False, "all but attention and every second product "
                         "(torchtitan's selective activation checkpointing by operator)"),
 }  # fmt: skip
@@ -63,12 +65,33 @@ def modules_named(text: str) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=256)
-def recomputed(workload: Workload, modules: tuple[str, ...]) -> Workload:
-    """The model with ``modules`` of every repeated layer recomputed in backward."""
+def recomputed(workload: Workload, modules: tuple[str, ...], first: int = 0) -> Workload:
+    """The model with ``modules`` of its repeated layers recomputed in backward.
+
+    ``first``: of so many layers from the input on; 0 is of all.
+    """
     if not modules:
         return workload
+    again = {
+        i: _block(b, modules) for i, b in enumerate(workload.blocks) if b.recomputable
+    }  # fmt: skip
+    if not first:
+        blocks = (again.get(i, b) for i, b in enumerate(workload.blocks))
+        return workload.replace(blocks=tuple(blocks))
+    moved = {i: len(workload.blocks) + at for at, i in enumerate(again)}
+    order, left = [], first
+    for i in workload.order:
+        order.append(moved[i] if i in moved and left > 0 else i)
+        left -= i in moved
+    return _used(workload, (*workload.blocks, *again.values()), order)
+
+
+def _used(workload: Workload, blocks: tuple[Block, ...], order: list[int]) -> Workload:
+    """The model with those of ``blocks`` that ``order`` names."""
+    kept = sorted(set(order))
+    index = {old: new for new, old in enumerate(kept)}
     return workload.replace(
-        blocks=tuple(_block(b, modules) if b.recomputable else b for b in workload.blocks)
+        blocks=tuple(blocks[i] for i in kept), order=tuple(index[i] for i in order)
     )
 
 
@@ -86,10 +109,12 @@ def _again(op: Op, saved: Saved) -> Op:
 
 def _by_module(block: Block, module: Module) -> tuple[Op, ...]:
     ops: list[Op] = []
-    inside = False
+    inside, began = False, ""
     for op in block.ops:
         if module.picks(op):
-            ops.append(_again(op, _from_outside(op) if inside else op.saved))
+            outside = _from_outside(op) if began.startswith("attention") else NOTHING
+            ops.append(_again(op, outside if inside else op.saved))
+            began = began if inside else op.name
             inside = True
             continue
         discarded = inside and not module.output_kept and op.saved != NOTHING

@@ -110,3 +110,14 @@ def test_dispatch_is_bound_by_the_wire_it_uses_most():
     assert plain == pytest.approx(0.5 * 1e9 * 8 / 4e10)
     once = exchange_s(np.array([[1e9]]), g, 0.01)[0, 0]
     assert once == pytest.approx(7 / 16 * 1e9 / 2e11)
+
+
+def test_recompute_of_some_layers_lies_between_none_and_all():
+    def step(**options):
+        return api.predict("gpt2-xl", "1x8xA100", **options, **{**BASE, "micro_batch": 8})
+
+    none, some, every = step(), step(recompute="full", recompute_layers=24), step(recompute="full")
+    assert none.step_time_s.value < some.step_time_s.value < every.step_time_s.value
+    assert none.memory.allocated_bytes > some.memory.allocated_bytes > every.memory.allocated_bytes
+    with pytest.raises(InvalidConfig, match="needs recompute"):
+        step(recompute_layers=3)

@@ -292,3 +292,20 @@ def test_goodput_command(simcore_cli: Callable) -> None:
     assert code == 2
     assert "--model is missing" in err
     assert "--work 'later'" in err
+
+
+def test_what_nobody_can_be_sure_of_says_how_sure_one_can_be() -> None:
+    words: dict[str, Any] = {"samples": 3e6, "price": PRICES, "strategy": "ddp", "micro_batch": 2}
+    free = api.plan("latte-xl", "A6000ada:4x8", **words)
+    limit = f"{free.best[0].time_s * 1.01!r}s"
+    found = api.plan("latte-xl", "A6000ada:4x8", deadline=limit, confidence=0.99, **words)
+    assert not found.feasible
+    assert found.front == ()
+    ((name, _, wanted, possible),) = found.relaxations[0].changes
+    assert (name, wanted) == ("confidence", 0.99)
+    assert 0.4 < possible < 0.7
+    eased = api.plan("latte-xl", "A6000ada:4x8", deadline=limit, confidence=possible, **words)
+    assert eased.feasible
+    from simcore.report.plan import render_plan
+
+    assert "confidence from 99 % to 5" in render_plan(found)

@@ -81,3 +81,22 @@ def test_no_module_keeps_more_or_works_less(name):
 def test_unknown_module_is_told():
     with pytest.raises(UnknownName, match="core_attn"):
         modules_named("core_atn")
+
+
+def test_some_layers_are_recomputed_from_the_input_on():
+    """Of 3 layers 2 run again: their FLOP once more, and their input is all they keep."""
+    whole = model()
+    some = recomputed(whole, ("layer",), 2)
+    one = sum(k.flop for op in layer(whole).ops for k in op.fwd)
+
+    def total(workload):
+        return sum(k.flop for b in workload.instances() for op in b.ops for k in op.bwd)
+
+    assert total(some) - total(whole) == pytest.approx(2 * one)
+    kinds = [b for b in some.instances() if b.recomputable]
+    assert [b.saved == layer(whole).saved for b in kinds] == [False, False, True]
+    p = PRECISIONS["fp16"]
+    kept = kinds[0].saved.low * p.low_bytes + kinds[0].saved.high * p.high_bytes
+    assert kept == pytest.approx(2 * SEQ * HIDDEN)
+    assert some.trainable_numel == whole.trainable_numel
+    assert total(recomputed(whole, ("layer",), 3)) == total(recomputed(whole, ("layer",)))

@@ -110,6 +110,11 @@ class Zero:
         done: list[list[int]] = []
         fetch = strategy.offload.params != "none"
 
+        def messages(block: int, width: int) -> list[float]:
+            if strategy.gather_tensors:
+                return [float(t.numel * width) for t in workload.blocks[block].params]
+            return [float(workload.blocks[block].numel * width)]
+
         def gather(block: int, waits: list[int]) -> list[int]:
             numel = workload.blocks[block].numel
             if not numel:
@@ -118,9 +123,9 @@ class Zero:
                 waits = builder.misc(
                     "fetch shard", "copy", "offload", f"fetch_block_{block}_s", waits
                 )
-            size = float(numel * p.param_bytes)
+            sizes = messages(block, p.param_bytes)
             return [builder.comm(f"all-gather {workload.blocks[block].name}", "all_gather",
-                                 [size], waits, every_micro_step=True, scope="shard")]  # fmt: skip
+                                 sizes, waits, every_micro_step=True, scope="shard")]  # fmt: skip
 
         for i, b in enumerate(order):
             waits = done[i - ahead] if i >= ahead else ready
@@ -151,9 +156,11 @@ class Zero:
                 size = float(numel * p.grad_bytes)
                 scattered = builder.comm(
                     f"reduce-scatter {workload.blocks[b].name}", "reduce_scatter",
-                    [size], done[-1], every_micro_step=True, scope="shard",
+                    messages(b, p.grad_bytes), done[-1], every_micro_step=True, scope="shard",
                 )  # fmt: skip
                 sent += self._between_replicas(builder, strategy, [scattered], [size])
+                if not strategy.overlap.grads:
+                    done[-1] = [*done[-1], *sent[-1:]]
         update(builder, strategy, [*done[-1], *sent[-1:]])
 
     def holdings(

@@ -38,7 +38,7 @@ _TRITON_FLASH = ("mosaicml-llm-foundry",)
 _LATE_REDUCTION = (
     "vtrain", "bigscience-bloom", "bigscience-v100", "megatron-sc21-a100", "megatron-jan21-a100",
     "megatron-v2-tables", "megatron-gpt3-example", "korthikanti-recompute", "mt-nlg-530b",
-    "zero-bubble", "aleph-alpha",
+    "zero-bubble", "aleph-alpha", "deepspeed-azure-zero3",
 )  # fmt: skip
 #: Sources whose recipes overlap all they can: NVIDIA's (NeMo, Megatron-Bridge, DGX Cloud: their
 #: communication settings turn tensor, gradient and parameter overlap on) and Megatron-Core's table.
@@ -53,10 +53,10 @@ _OVERLAPS = {
 #: Sources that say their pipeline is interleaved and not by how much: one layer a chunk, as
 #: Megatron-LM's and Meta's largest runs have (Narayanan et al. 2021 2.2; Llama 3 2024, 3.3.2).
 _INTERLEAVED = ("llama3-paper", "megatron-lm-h100", "nemotron4-340b")
-#: Sources that state sequence parallelism where it is on, or ran before Megatron-LM had it
-#: (Korthikanti et al., May 2022): blank is off.
-_SAYS_SEQUENCE = (
-    "aleph-alpha", "bigscience-bloom", "bigscience-v100", "vtrain", "deepspeed-azure-zero3",
+#: Sources without sequence parallelism where the row does not state it: it came in May 2022
+#: (Korthikanti et al.), these programs are older or, with Aleph Alpha's, say where it is on.
+_NO_SEQUENCE = (
+    "aleph-alpha", "vtrain", "bigscience-bloom", "bigscience-v100", "deepspeed-azure-zero3",
     "megatron-sc21-a100", "megatron-jan21-a100", "megatron-v2-tables", "megatron-gpt3-example",
     "mt-nlg-530b",
 )  # fmt: skip
@@ -149,6 +149,8 @@ def _config(row: Row) -> dict[str, Scalar]:
         "loss": _loss(row),
         "upcast_loss": row["source"] not in _LOSS or row["source"] == "pytorch-torchtitan",
     }
+    if row.get("variant") == "MegaScale":
+        config["residual"] = "parallel_one_norm"  # parallel transformer block, section 3.1
     if row["arch"] == "moe":
         config |= _experts(row, layers)
     if row.get("task") == "lora":
@@ -211,6 +213,8 @@ def _overlap(row: Row) -> str:
         words |= {found for word, found in _OVERLAPS.items() if word in told}
     elif row["source"] in _RECIPES:
         words |= {"grads", "params", "tensor"}
+    if row.get("variant") == "MegaScale":  # Jiang et al. 2024, section 3.2
+        words |= {"grads", "params", "tensor"}
     text = f"{row.get('variant', '')} {row.get('notes', '')}".lower()
     if "async tp" in text or "asynctp" in text:
         words.add("tensor")
@@ -232,6 +236,19 @@ def _modules(row: Row) -> str:
     return row.get("recompute_modules") or (
         told[1] if told else _SELECTIVE.get(row["source"], DEFAULT_MODULES)
     )
+
+
+def _layers_again(row: Row) -> int | None:
+    """Of a full recompute that is of some layers only, how many; None is of all."""
+    told = re.search(r"PARTIAL: full/block on (\d+) of", row.get("notes", ""))
+    return int(told[1]) if told else None
+
+
+def _early_zero3(row: Row) -> Options:
+    """ZeRO-3 as DeepSpeed had it in 2021: each tensor gathered when it is needed, none ahead."""
+    if row["sharding"] != "zero3" or row["source"] not in _LATE_REDUCTION:
+        return {}
+    return {"gather_tensors": True, "prefetch_blocks": 0}
 
 
 def _shard_ranks(row: Row) -> int | None:
@@ -260,7 +277,11 @@ def _chunks(row: Row) -> int:
 
 def _sequence_parallel(row: Row) -> bool:
     told = row.get("sequence_parallel", "")
-    return told != "False" if told or row["source"] not in _SAYS_SEQUENCE else False
+    if told:
+        return told != "False"
+    return not (
+        row["source"] in _NO_SEQUENCE or "WITHOUT sequence parallelism" in row.get("notes", "")
+    )
 
 
 def _main_grads(row: Row) -> str:
@@ -357,6 +378,7 @@ def _read(name: str, row: Row) -> Case | Skipped:
         "precision": _precision(row),
         "recompute": recompute,
         "recompute_modules": _modules(row) if recompute == "selective" else None,
+        "recompute_layers": _layers_again(row) if recompute == "full" else None,
         "main_grads": _main_grads(row),
         "micro_batch": micro_batch,
         "global_batch": whole(row, "global_batch"),
@@ -369,6 +391,7 @@ def _read(name: str, row: Row) -> Case | Skipped:
         "overlap": _overlap(row),
         "dispatcher": _dispatcher(row),
         "shard_ranks": _shard_ranks(row),
+        **_early_zero3(row),
         "zero_bubble": row.get("variant", "").startswith("ZB"),
         "in_flight_limit": 2 if row.get("variant", "").endswith("2p") else 1,
     }
