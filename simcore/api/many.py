@@ -11,11 +11,11 @@ from simcore.base.errors import UsageError
 from simcore.engine import memory_timeline as engine_memory
 from simcore.engine import result as engine
 from simcore.engine import scaling as engine_scaling
-from simcore.plan import compare as plan_compare
-from simcore.plan import fleet as plan_fleet
-from simcore.plan import goodput as plan_goodput
-from simcore.plan import planner
-from simcore.plan import sweep as plan_sweep
+from simcore.planning import compare as plan_compare
+from simcore.planning import fleet as plan_fleet
+from simcore.planning import goodput as plan_goodput
+from simcore.planning import planner
+from simcore.planning import sweep as plan_sweep
 
 
 @dataclass(frozen=True, eq=False)

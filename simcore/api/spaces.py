@@ -15,11 +15,11 @@ from simcore.workload.resolve import resolve_model
 if TYPE_CHECKING:
     from simcore.api.many import Comparison, Fleet, Goodput, Plan, Sweep
     from simcore.hardware.cluster import ClusterSpec
-    from simcore.plan.fleet import FleetJob
-    from simcore.plan.goodput import Goodput as PlainGoodput
-    from simcore.plan.goodput import Reliability
-    from simcore.plan.space import Space
-    from simcore.plan.sweep import Progress
+    from simcore.planning.fleet import FleetJob
+    from simcore.planning.goodput import Goodput as PlainGoodput
+    from simcore.planning.goodput import Reliability
+    from simcore.planning.space import Space
+    from simcore.planning.sweep import Progress
 
 
 def sweep(
@@ -45,7 +45,7 @@ def sweep(
     axis, with all that is wrong.
     """
     from simcore.api.many import Sweep
-    from simcore.plan.sweep import run_sweep
+    from simcore.planning.sweep import run_sweep
 
     found = run_sweep(
         make_space(model, gpus, **words),
@@ -77,7 +77,7 @@ def compare(
     """
     from simcore.api.many import Comparison
     from simcore.hardware.prices import price_book
-    from simcore.plan.compare import compare as _compare
+    from simcore.planning.compare import compare as _compare
 
     asked = {"model": model, "gpus": gpus, "price": price, "prices": prices, **words}
     most = str(words.get("micro_batch") or "").strip().lower() == "max"
@@ -147,7 +147,7 @@ def plan(
     UsageError for a wrong request.
     """
     from simcore.api.many import Plan
-    from simcore.plan.ask import ask_plan
+    from simcore.planning.ask import ask_plan
 
     asked = {
         "model": model, "gpus": gpus, "tokens": tokens, "samples": samples, "epochs": epochs,
@@ -182,8 +182,8 @@ def goodput(
     too. Raises UsageError as ``predict``.
     """
     from simcore.api.many import Goodput
-    from simcore.plan.goodput import Reliability, goodput_of
-    from simcore.plan.points import checkpoint_bytes
+    from simcore.planning.goodput import Reliability, goodput_of
+    from simcore.planning.points import checkpoint_bytes
 
     request = make_request(model, gpus, **options)
     found = goodput_of(
@@ -200,7 +200,7 @@ def goodput(
 
 def simulate_goodput(found: PlainGoodput, runs: int, *, seed: int = 0) -> dict[str, float]:
     """Lengths of so many simulated runs [s]: mean, 10th and 90th percentile. Needs simpy."""
-    from simcore.plan.goodput_sim import simulate_runs
+    from simcore.planning.goodput_sim import simulate_runs
 
     return simulate_runs(found, runs, seed=seed)
 
@@ -220,7 +220,7 @@ def fleet(
     quantile is at most so long. Needs simpy. Raises UsageError for a wrong request.
     """
     from simcore.api.many import Fleet
-    from simcore.plan.fleet import fewest_gpus, read_jobs, run_fleet
+    from simcore.planning.fleet import fewest_gpus, read_jobs, run_fleet
 
     asked = {
         "jobs": jobs, "gpus": gpus, "policy": policy, "checkpoint_s": checkpoint_s,
@@ -241,7 +241,7 @@ def fleet(
 
 def make_space(model: str | Sequence[str], gpus: str | Sequence[str], **words: Any) -> Space:
     """The space of a sweep from words; model names are looked up. Raises InvalidConfig."""
-    from simcore.plan.space import make_space as _make_space
+    from simcore.planning.space import make_space as _make_space
 
     problems: list[str] = []
     inputs = tuple(words.get("inputs") or ())

@@ -41,8 +41,8 @@ def fleet(
     """
     from simcore import api
     from simcore.base.errors import InvalidConfig, SimcoreError, UnknownName
-    from simcore.plan.fleet import POLICIES
-    from simcore.plan.goal import deadline_seconds
+    from simcore.planning.fleet import POLICIES
+    from simcore.planning.goal import deadline_seconds
 
     problems: list[str] = []
     count = whole("gpus", gpus, problems)

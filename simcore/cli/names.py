@@ -87,13 +87,13 @@ def _terms() -> Iterable[str]:
 
 
 def _scores() -> Iterable[str]:
-    from simcore.plan.ranking import SCORES
+    from simcore.planning.ranking import SCORES
 
     return SCORES
 
 
 def _objectives() -> Iterable[str]:
-    from simcore.plan.goal import OBJECTIVES
+    from simcore.planning.goal import OBJECTIVES
 
     return OBJECTIVES
 

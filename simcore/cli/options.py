@@ -28,7 +28,7 @@ WITH = Annotated[
 def fixed_words(texts: Iterable[str], problems: list[str]) -> dict[str, Any]:
     """``--with overlap=none`` texts as words of all points; what is wrong joins ``problems``."""
     from simcore.base.errors import UnknownName
-    from simcore.plan.space import FIXED
+    from simcore.planning.space import FIXED
 
     known = [w for w in FIXED if w not in ("calibration", "inputs")]
     found: dict[str, Any] = {}

@@ -18,7 +18,7 @@ from simcore.cli.predict import predict
 from simcore.cli.values import whole
 
 if TYPE_CHECKING:
-    from simcore.plan.ranking import Point
+    from simcore.planning.ranking import Point
 
 INTERRUPTED = 130
 
@@ -122,8 +122,8 @@ def _problems(
     """Everything that is wrong with the axes and the output."""
     from simcore import api
     from simcore.base.errors import InvalidConfig, SimcoreError, UnknownName
-    from simcore.plan.ranking import SCORES
-    from simcore.plan.store import output_problems
+    from simcore.planning.ranking import SCORES
+    from simcore.planning.store import output_problems
 
     found = output_problems(output) if output is not None else []
     if by is not None and by not in SCORES:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simcore.base.units import HOUR, format_seconds
-from simcore.plan.fleet import Fleet
+from simcore.planning.fleet import Fleet
 from simcore.report.text_of import text_of
 from simcore.report.words import figure, percent
 

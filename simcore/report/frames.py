@@ -12,11 +12,11 @@ from simcore.engine.memory_timeline import MemoryTimeline
 from simcore.engine.result import MemoryResult, Prediction
 from simcore.engine.scaling import Scaling
 from simcore.engine.timeline import Timeline
-from simcore.plan.compare import Column, Comparison
-from simcore.plan.fleet import Fleet
-from simcore.plan.goodput import Goodput
-from simcore.plan.planner import Option, Plan
-from simcore.plan.sweep import SweepResult
+from simcore.planning.compare import Column, Comparison
+from simcore.planning.fleet import Fleet
+from simcore.planning.goodput import Goodput
+from simcore.planning.planner import Option, Plan
+from simcore.planning.sweep import SweepResult
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -14,8 +14,8 @@ from simcore.base.units import (
     TERA,
     format_seconds,
 )
-from simcore.plan.constraints import Relaxation
-from simcore.plan.planner import Option, Plan, kwh
+from simcore.planning.constraints import Relaxation
+from simcore.planning.planner import Option, Plan, kwh
 from simcore.report.sweep import reasons
 from simcore.report.tables import table
 from simcore.report.text_of import text_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from simcore.base.units import GIGA, format_seconds
-from simcore.plan.ranking import Point
-from simcore.plan.sweep import SweepResult
+from simcore.planning.ranking import Point
+from simcore.planning.sweep import SweepResult
 from simcore.report.tables import table
 from simcore.report.text_of import text_of
 from simcore.report.words import WIDTH, figure, percent, wrapped

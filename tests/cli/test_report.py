@@ -41,7 +41,7 @@ def test_report_and_predict_take_the_same_job(simcore: Callable) -> None:
 
 def test_commands_over_grids_take_the_same_job(simcore: Callable) -> None:
     from simcore.cli.job import GRID, ONE_VALUE
-    from simcore.plan.space import FIXED
+    from simcore.planning.space import FIXED
 
     assert {w for w in GRID if w in FIXED} == set(ONE_VALUE) - {"node"}
     for command in ("sweep", "compare", "plan"):

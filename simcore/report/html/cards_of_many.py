@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from simcore.base.units import GIGA, format_seconds
-from simcore.plan.compare import Comparison
-from simcore.plan.fleet import Fleet
-from simcore.plan.goodput import Goodput
-from simcore.plan.planner import Option, Plan
-from simcore.plan.sweep import SweepResult
+from simcore.planning.compare import Comparison
+from simcore.planning.fleet import Fleet
+from simcore.planning.goodput import Goodput
+from simcore.planning.planner import Option, Plan
+from simcore.planning.sweep import SweepResult
 from simcore.report.compare import name_of, rows_of, sources, verdict
 from simcore.report.html.cards import card_of
 from simcore.report.html.parts import Card, Picture, Table, numeric, pictures

@@ -12,10 +12,10 @@ import pytest
 
 from simcore import api
 from simcore.base.errors import InvalidConfig, UsageError
-from simcore.plan import points, store
-from simcore.plan.ranking import front, pareto
-from simcore.plan.space import make_space
-from simcore.plan.sweep import SweepResult, run_sweep
+from simcore.planning import points, store
+from simcore.planning.ranking import front, pareto
+from simcore.planning.space import make_space
+from simcore.planning.sweep import SweepResult, run_sweep
 
 EXACT = 1e-9
 

@@ -13,7 +13,7 @@ from random import Random
 import pytest
 
 from simcore.base.errors import DataError, InvalidConfig, UnknownName
-from simcore.plan.fleet import (
+from simcore.planning.fleet import (
     POLICIES,
     FleetJob,
     fewest_gpus,

@@ -12,11 +12,11 @@ import numpy as np
 
 from simcore.base.arrays import NDArray, keep_freed_memory
 from simcore.base.errors import UsageError
-from simcore.plan.parallel import parallel_batches
-from simcore.plan.points import Batch, batches
-from simcore.plan.ranking import Leaders, Point, front, merged
-from simcore.plan.space import Space
-from simcore.plan.store import COLUMNS, Store, columns_of
+from simcore.planning.parallel import parallel_batches
+from simcore.planning.points import Batch, batches
+from simcore.planning.ranking import Leaders, Point, front, merged
+from simcore.planning.space import Space
+from simcore.planning.store import COLUMNS, Store, columns_of
 
 #: Told after every batch: points done, points in all, the best point so far.
 Progress = Callable[[int, int, Point | None], None]

@@ -19,7 +19,7 @@ from simcore.engine.request import make_request
 from simcore.engine.sweep import Axis, evaluate_axis
 from simcore.hardware.cluster import ClusterSpec
 from simcore.hardware.profile import Profile, load_profile
-from simcore.plan.space import Form, Space
+from simcore.planning.space import Form, Space
 from simcore.strategy.layout import Layout
 from simcore.workload.resolve import ModelSource, resolve_model
 from simcore.workload.sharding import layer_counts

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from simcore.base.errors import InvalidConfig
-from simcore.plan import parallel
-from simcore.plan.points import Batch, batches
-from simcore.plan.space import make_space
-from simcore.plan.sweep import run_sweep
+from simcore.planning import parallel
+from simcore.planning.points import Batch, batches
+from simcore.planning.space import make_space
+from simcore.planning.sweep import run_sweep
 
 WORDS: dict[str, Any] = {
     "strategy": "all", "recompute": "none,full", "micro_batch": "1..4", "grad_accum": "1,2",

@@ -17,8 +17,8 @@ from typing import Any, get_args
 from simcore.base.errors import InvalidConfig, SimcoreError
 from simcore.engine.sweep import cluster_kind
 from simcore.hardware.cluster import ClusterSpec
-from simcore.plan.grid import clusters as cluster_grid
-from simcore.plan.grid import named_values, whole_values
+from simcore.planning.grid import clusters as cluster_grid
+from simcore.planning.grid import named_values, whole_values
 from simcore.strategy.layout import Dispatcher
 from simcore.strategy.precision import MAIN_GRADS, OPTIMIZERS, PRECISIONS
 from simcore.strategy.strategy import Parallelism, Recompute, parse_offload

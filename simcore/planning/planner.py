@@ -22,20 +22,20 @@ from simcore.engine.predict import predict
 from simcore.engine.request import make_request
 from simcore.engine.result import Prediction
 from simcore.hardware.profile import load_profile
-from simcore.plan.candidates import Candidates, Progress, Runs, candidates, runs_of
-from simcore.plan.constraints import (
+from simcore.planning.candidates import Candidates, Progress, Runs, candidates, runs_of
+from simcore.planning.constraints import (
     Constraint,
     Relaxation,
     constraints_of,
     passing,
     relaxations,
 )
-from simcore.plan.energy import SOURCE as ENERGY_SOURCE
-from simcore.plan.goal import OBJECTIVES, Goal
-from simcore.plan.goodput import Goodput, goodput_of
-from simcore.plan.points import FormWords
-from simcore.plan.ranking import pareto
-from simcore.plan.space import Space
+from simcore.planning.energy import SOURCE as ENERGY_SOURCE
+from simcore.planning.goal import OBJECTIVES, Goal
+from simcore.planning.goodput import Goodput, goodput_of
+from simcore.planning.points import FormWords
+from simcore.planning.ranking import pareto
+from simcore.planning.space import Space
 from simcore.workload.resolve import resolve_model
 
 Array = NDArray[np.float64]

@@ -14,8 +14,8 @@ from concurrent.futures.process import BrokenProcessPool
 
 from simcore.base.arrays import keep_freed_memory
 from simcore.base.errors import InvalidConfig, SimcoreError
-from simcore.plan.points import Batch, batches
-from simcore.plan.space import Space
+from simcore.planning.points import Batch, batches
+from simcore.planning.space import Space
 
 #: Stretches that a process should get at least: the last ones end together.
 _STRETCHES = 16

@@ -12,8 +12,8 @@ from simcore.base.units import HOUR, KILO, MEGA
 from simcore.engine.result import Prediction
 from simcore.hardware.cluster import ClusterSpec, parse_cluster
 from simcore.hardware.prices import PriceBook
-from simcore.plan.energy import busy_frac, power_w, tdp_w
-from simcore.plan.space import ARRAY_AXES, WHOLE_AXES, Space
+from simcore.planning.energy import busy_frac, power_w, tdp_w
+from simcore.planning.space import ARRAY_AXES, WHOLE_AXES, Space
 
 #: More columns than this is a sweep.
 MAX_COLUMNS = 12
