@@ -153,7 +153,7 @@ def test_scaling_multiplies_a_mixed_cluster(client: TestClient) -> None:
         ({"strategy": "zero9"}, "strategy", "unknown strategy"),
         ({"strategy": "dp"}, "strategy", "one node"),
         ({"precision": "fp7"}, "precision", "unknown precision"),
-        ({"optimizer": "lion"}, "optimizer", "unknown optimizer"),
+        ({"optimizer": "lyon"}, "optimizer", "unknown optimizer"),
         ({"recompute": "some"}, "recompute", "unknown recompute"),
         ({"offload": "weights"}, "offload", "unknown offload"),
         ({"offload": "optimizer:cpu", "strategy": "ddp"}, "offload", "needs zero"),
