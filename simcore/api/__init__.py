@@ -12,7 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from simcore.api.results import Asked, Memory, Prediction, Timeline, remembered
-from simcore.api.spaces import compare, goodput, make_space, plan, simulate_goodput, sweep
+from simcore.api.spaces import (
+    compare,
+    fleet,
+    goodput,
+    make_space,
+    plan,
+    simulate_goodput,
+    sweep,
+)
 from simcore.base.errors import InvalidConfig, SimcoreError
 from simcore.engine.job_memory import fitting_batch
 from simcore.engine.predict import Request
@@ -33,7 +41,7 @@ if TYPE_CHECKING:
         calibration_curves,
         selftest,
     )
-    from simcore.api.many import Comparison, Goodput, MemoryTimeline, Plan, Scaling, Sweep
+    from simcore.api.many import Comparison, Fleet, Goodput, MemoryTimeline, Plan, Scaling, Sweep
     from simcore.engine.emit import LaunchFile
     from simcore.engine.views import Roofline, Swing
 
@@ -429,7 +437,7 @@ def report(model: str | ModelSource, gpus: Sequence[str] | str, **options: Unpac
 #: What a prediction does without loads on first use: name -> module of this package.
 _LATER = {
     **dict.fromkeys(
-        ("Comparison", "Goodput", "MemoryTimeline", "Plan", "Scaling", "Sweep"), "many"
+        ("Comparison", "Fleet", "Goodput", "MemoryTimeline", "Plan", "Scaling", "Sweep"), "many"
     ),
     **dict.fromkeys(
         ("calibrate_machine", "calibration", "calibration_curves", "selftest"), "machine"
@@ -446,11 +454,11 @@ def __getattr__(name: str) -> object:
 
 
 __all__ = [
-    "Comparison", "Explanation", "Goodput", "Memory", "MemoryTimeline", "ModelSource", "Options",
-    "Plan", "Prediction", "Request", "Scaling", "Sweep", "Timeline", "answer_of", "calibrate_from",
-    "calibrate_machine", "calibration", "calibration_curves", "choices", "compare", "explain",
-    "find_terms", "goodput", "launch_file", "make_request", "make_space", "memory_timeline",
-    "model_named", "plan", "predict", "read_calibration", "read_config", "report", "roofline",
-    "run_violations", "scaling", "selftest", "sensitivity", "simulate_goodput", "sweep",
-    "timeline", "validate", "validate_ops",
+    "Comparison", "Explanation", "Fleet", "Goodput", "Memory", "MemoryTimeline", "ModelSource",
+    "Options", "Plan", "Prediction", "Request", "Scaling", "Sweep", "Timeline", "answer_of",
+    "calibrate_from", "calibrate_machine", "calibration", "calibration_curves", "choices",
+    "compare", "explain", "find_terms", "fleet", "goodput", "launch_file", "make_request",
+    "make_space", "memory_timeline", "model_named", "plan", "predict", "read_calibration",
+    "read_config", "report", "roofline", "run_violations", "scaling", "selftest", "sensitivity",
+    "simulate_goodput", "sweep", "timeline", "validate", "validate_ops",
 ]  # fmt: skip

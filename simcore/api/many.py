@@ -11,10 +11,11 @@ from simcore.base.errors import UsageError
 from simcore.engine import memory_timeline as engine_memory
 from simcore.engine import result as engine
 from simcore.engine import scaling as engine_scaling
-from simcore.plan import compare as plan_compare
-from simcore.plan import goodput as plan_goodput
-from simcore.plan import planner
-from simcore.plan import sweep as plan_sweep
+from simcore.planning import compare as plan_compare
+from simcore.planning import fleet as plan_fleet
+from simcore.planning import goodput as plan_goodput
+from simcore.planning import planner
+from simcore.planning import sweep as plan_sweep
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,4 +116,17 @@ class Goodput(Shown, plan_goodput.Goodput):
     def replace(self, **changes: Any) -> Goodput:
         """The same job's time with something changed."""
         changed: Goodput = self._again(changes)
+        return changed
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Fleet(Shown, plan_fleet.Fleet):
+    """Many jobs on one cluster: their waiting, and how much of it they use."""
+
+    plots: ClassVar[tuple[str, ...]] = ()
+    asked: Asked | None = field(default=None, repr=False, compare=False)
+
+    def replace(self, **changes: Any) -> Fleet:
+        """The same jobs with something changed."""
+        changed: Fleet = self._again(changes)
         return changed

@@ -57,7 +57,8 @@ _EITHER = {
     "epochs": ("steps", "samples", "tokens"),
     "samples": ("steps", "epochs", "tokens"),
     "tokens": ("steps", "epochs", "samples"),
-    "gpus": ("nnodes", "nproc_per_node", "clusters"),
+    "gpus": ("nnodes", "nproc_per_node", "clusters", "wait_s"),
+    "wait_s": ("gpus",),
 }
 
 
@@ -219,7 +220,7 @@ class Prediction(Shown, engine.Prediction):
 
     def __repr__(self) -> str:
         fits = "fits" if self.fits else "does not fit"
-        return f"<{self.model} on {self.cluster}: {fits}, {self.step_time_s.value:.4g} s a step>"
+        return f"<{self.model} on {self.cluster}: {fits}, {self.step_time_s.value:.3g} s a step>"
 
     __str__ = Shown.__str__
 

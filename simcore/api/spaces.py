@@ -13,12 +13,13 @@ from simcore.hardware.profile import load_profile
 from simcore.workload.resolve import resolve_model
 
 if TYPE_CHECKING:
-    from simcore.api.many import Comparison, Goodput, Plan, Sweep
+    from simcore.api.many import Comparison, Fleet, Goodput, Plan, Sweep
     from simcore.hardware.cluster import ClusterSpec
-    from simcore.plan.goodput import Goodput as PlainGoodput
-    from simcore.plan.goodput import Reliability
-    from simcore.plan.space import Space
-    from simcore.plan.sweep import Progress
+    from simcore.planning.fleet import FleetJob
+    from simcore.planning.goodput import Goodput as PlainGoodput
+    from simcore.planning.goodput import Reliability
+    from simcore.planning.space import Space
+    from simcore.planning.sweep import Progress
 
 
 def sweep(
@@ -30,6 +31,7 @@ def sweep(
     output: Path | str | None = None,
     resume: bool = False,
     keep: bool = True,
+    jobs: int = 1,
     progress: Progress | None = None,
     **words: Any,
 ) -> Sweep:
@@ -39,10 +41,11 @@ def sweep(
     "A6000ada:1..64x8", strategy="all", micro_batch="1..8")``. A combination that cannot be is
     counted with its reason and loses none of the others. ``output`` streams every point to a
     .parquet, .csv or .json file and can be ``resume``d; ``keep`` holds them in the result, for
-    ``to_pandas`` and ``plot``. Raises UsageError for a wrong axis, with all that is wrong.
+    ``to_pandas`` and ``plot``; ``jobs`` processes share the work. Raises UsageError for a wrong
+    axis, with all that is wrong.
     """
     from simcore.api.many import Sweep
-    from simcore.plan.sweep import run_sweep
+    from simcore.planning.sweep import run_sweep
 
     found = run_sweep(
         make_space(model, gpus, **words),
@@ -51,9 +54,10 @@ def sweep(
         by=by,
         top=top,
         keep=keep and output is None,
+        jobs=jobs,
         progress=progress,
     )
-    asked = {"model": model, "gpus": gpus, "by": by, "top": top, **words}
+    asked = {"model": model, "gpus": gpus, "by": by, "top": top, "jobs": jobs, **words}
     return remembered(Sweep, found, "sweep", asked)
 
 
@@ -73,7 +77,7 @@ def compare(
     """
     from simcore.api.many import Comparison
     from simcore.hardware.prices import price_book
-    from simcore.plan.compare import compare as _compare
+    from simcore.planning.compare import compare as _compare
 
     asked = {"model": model, "gpus": gpus, "price": price, "prices": prices, **words}
     most = str(words.get("micro_batch") or "").strip().lower() == "max"
@@ -143,7 +147,7 @@ def plan(
     UsageError for a wrong request.
     """
     from simcore.api.many import Plan
-    from simcore.plan.ask import ask_plan
+    from simcore.planning.ask import ask_plan
 
     asked = {
         "model": model, "gpus": gpus, "tokens": tokens, "samples": samples, "epochs": epochs,
@@ -178,8 +182,8 @@ def goodput(
     too. Raises UsageError as ``predict``.
     """
     from simcore.api.many import Goodput
-    from simcore.plan.goodput import Reliability, goodput_of
-    from simcore.plan.points import checkpoint_bytes
+    from simcore.planning.goodput import Reliability, goodput_of
+    from simcore.planning.points import checkpoint_bytes
 
     request = make_request(model, gpus, **options)
     found = goodput_of(
@@ -196,14 +200,48 @@ def goodput(
 
 def simulate_goodput(found: PlainGoodput, runs: int, *, seed: int = 0) -> dict[str, float]:
     """Lengths of so many simulated runs [s]: mean, 10th and 90th percentile. Needs simpy."""
-    from simcore.plan.goodput_sim import simulate_runs
+    from simcore.planning.goodput_sim import simulate_runs
 
     return simulate_runs(found, runs, seed=seed)
 
 
+def fleet(
+    jobs: Sequence[FleetJob] | Path | str,
+    gpus: int | None = None,
+    *,
+    policy: str = "backfill",
+    checkpoint_s: float = 3600.0,
+    wait_s: float | None = None,
+    quantile: float = 0.95,
+) -> Fleet:
+    """Jobs (a list, or a .csv or .swf trace) on a cluster with a queue: waiting and utilisation.
+
+    With ``wait_s`` instead of ``gpus``: the fewest GPUs, in eights, with which the waiting
+    quantile is at most so long. Needs simpy. Raises UsageError for a wrong request.
+    """
+    from simcore.api.many import Fleet
+    from simcore.planning.fleet import fewest_gpus, read_jobs, run_fleet
+
+    asked = {
+        "jobs": jobs, "gpus": gpus, "policy": policy, "checkpoint_s": checkpoint_s,
+        "wait_s": wait_s, "quantile": quantile,
+    }  # fmt: skip
+    found = list(jobs) if isinstance(jobs, Sequence) and not isinstance(jobs, str) else None
+    if found is None:
+        found = read_jobs(Path(str(jobs)))
+    if (gpus is None) == (wait_s is None):
+        raise InvalidConfig(["give the number of GPUs or the longest wait, one of them"])
+    if gpus is not None:
+        outcome = run_fleet(found, gpus, policy=policy, checkpoint_s=checkpoint_s)
+    else:
+        assert wait_s is not None
+        outcome = fewest_gpus(found, wait_s, quantile=quantile, policy=policy)
+    return remembered(Fleet, outcome, "fleet", asked)
+
+
 def make_space(model: str | Sequence[str], gpus: str | Sequence[str], **words: Any) -> Space:
     """The space of a sweep from words; model names are looked up. Raises InvalidConfig."""
-    from simcore.plan.space import make_space as _make_space
+    from simcore.planning.space import make_space as _make_space
 
     problems: list[str] = []
     inputs = tuple(words.get("inputs") or ())

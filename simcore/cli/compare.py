@@ -9,7 +9,7 @@ import typer
 from simcore.cli import names
 from simcore.cli.config import with_defaults
 from simcore.cli.job import grid_options, takes_job
-from simcore.cli.options import option
+from simcore.cli.options import WITH, fixed_words, option
 from simcore.cli.output import complain, write
 from simcore.cli.predict import predict
 
@@ -34,6 +34,7 @@ def compare(
         str | None, option("--prices", "LIST", "One price list only: runpod, lambda, akash.",
                            names.price_lists),
     ] = None,
+    with_: WITH = None,
     as_json: Annotated[bool, typer.Option("--json", help="The answer as JSON.")] = False,
     **job: Any,
 ) -> None:  # fmt: skip
@@ -51,6 +52,7 @@ def compare(
     )
     model, gpus, words = given.pop("model"), given.pop("gpus"), grid_options(given)
     problems: list[str] = []
+    words |= fixed_words(with_ or (), problems)
     if model is None:
         problems.append("--model is missing: name one of `simcore list models`")
     if not gpus:

@@ -15,7 +15,7 @@ from simcore.cli.predict import predict
 from simcore.cli.values import number, whole
 
 if TYPE_CHECKING:
-    from simcore.plan.goodput import Reliability
+    from simcore.planning.goodput import Reliability
 
 
 def reliability(
@@ -30,8 +30,8 @@ def reliability(
     """The flags as a value; what is wrong is added to ``problems``. None where none is given."""
     from simcore.base.errors import InvalidConfig, SimcoreError
     from simcore.base.units import parse_quantity
-    from simcore.plan.goal import deadline_seconds
-    from simcore.plan.goodput import Reliability
+    from simcore.planning.goal import deadline_seconds
+    from simcore.planning.goodput import Reliability
 
     values: dict[str, float] = {}
     rate = number("failures", failures, problems)
@@ -110,7 +110,7 @@ def goodput(
     """
     from simcore import api
     from simcore.base.errors import InvalidConfig, SimcoreError
-    from simcore.plan.goal import deadline_seconds
+    from simcore.planning.goal import deadline_seconds
 
     words, told = with_defaults({"model": model, "gpus": gpus, **job})
     model, gpus = words.pop("model"), words.pop("gpus")

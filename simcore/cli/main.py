@@ -23,6 +23,7 @@ from simcore.base.errors import InvalidConfig, SimcoreError, nearest
 from simcore.cli.calibrate import calibrate
 from simcore.cli.catalog import list_, show
 from simcore.cli.compare import compare
+from simcore.cli.fleet import fleet
 from simcore.cli.goodput import goodput
 from simcore.cli.output import PIPE_CLOSED, PipeClosedError, complain, write
 from simcore.cli.plan import plan
@@ -77,6 +78,7 @@ app.command(short_help="Clusters side by side: fit, speed, what binds, cost.")(c
 app.command(short_help="Every combination of clusters and strategies, ranked.")(sweep)
 app.command(short_help="The best way to do a training run under limits.")(plan)
 app.command(short_help="What failures and checkpoints leave of the time.")(goodput)
+app.command(short_help="Many jobs on one cluster: waiting and utilisation.")(fleet)
 app.command(short_help="A prediction as one HTML file, clusters side by side.")(report)
 app.command(short_help="Predictions beside measured runs.")(validate)
 app.command("trace-model", short_help="An nn.Module as a model file.")(trace_model)

@@ -87,13 +87,13 @@ def _terms() -> Iterable[str]:
 
 
 def _scores() -> Iterable[str]:
-    from simcore.plan.ranking import SCORES
+    from simcore.planning.ranking import SCORES
 
     return SCORES
 
 
 def _objectives() -> Iterable[str]:
-    from simcore.plan.goal import OBJECTIVES
+    from simcore.planning.goal import OBJECTIVES
 
     return OBJECTIVES
 
@@ -122,6 +122,7 @@ optimizers = _completer(_optimizers)
 calibrations = _completer(_calibrations)
 terms = _completer(_terms)
 scores = _completer(_scores)
+policies = _completer(lambda: ("fifo", "backfill", "priority", "preempt"))
 objectives = _completer(_objectives)
 price_lists = _completer(_price_lists)
 recomputes = _completer(lambda: ("none", "selective", "full"))
@@ -157,7 +158,7 @@ plots = _completer(lambda: PLOTS)
 #: What ``list`` and ``show`` know; singular words are taken too.
 LISTS = (
     "gpus", "models", "nodes", "links", "strategies", "precisions", "optimizers", "collectives",
-    "calibrations",
+    "calibrations", "prices",
 )  # fmt: skip
 SHOWS = ("gpu", "model", "node", "link", "calibration")
 kinds = _completer(lambda: LISTS)

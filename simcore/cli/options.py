@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Annotated, Any
 
 import typer
 
@@ -14,3 +15,31 @@ def option(flag: str, metavar: str, text: str, complete: names.Completer | None 
     return typer.Option(
         flag, metavar=metavar, help=text, autocompletion=complete, show_default=False
     )
+
+
+#: Of the commands over grids: words of ``simcore.api`` that have no option of their own.
+WITH = Annotated[
+    list[str] | None,
+    option("--with", "WORD=VALUE", "A word of Python's `predict` for all points: zero-bubble=yes, "
+           "prefetch-blocks=2."),
+]  # fmt: skip
+
+
+def fixed_words(texts: Iterable[str], problems: list[str]) -> dict[str, Any]:
+    """``--with overlap=none`` texts as words of all points; what is wrong joins ``problems``."""
+    from simcore.base.errors import UnknownName
+    from simcore.planning.space import FIXED
+
+    known = [w for w in FIXED if w not in ("calibration", "inputs")]
+    found: dict[str, Any] = {}
+    for text in texts:
+        word, equals, value = text.partition("=")
+        key, value = word.strip().replace("-", "_"), value.strip()
+        if not equals or not value:
+            problems.append(f"--with {text!r} is not WORD=VALUE, such as overlap=none")
+        elif key not in known:
+            problems.append(str(UnknownName("word", word, [w.replace("_", "-") for w in known])))
+        else:
+            switches: dict[str, Any] = {"yes": True, "true": True, "no": False, "false": False}
+            found[key] = int(value) if value.isdigit() else switches.get(value.lower(), value)
+    return found

@@ -11,7 +11,7 @@ from simcore.cli.config import with_defaults
 from simcore.cli.emit import emit_problems, write_launch
 from simcore.cli.goodput import reliability
 from simcore.cli.job import grid_options, takes_job
-from simcore.cli.options import option
+from simcore.cli.options import WITH, fixed_words, option
 from simcore.cli.output import complain, write
 from simcore.cli.predict import predict
 from simcore.cli.sweep import ProgressBar
@@ -94,6 +94,7 @@ def plan(
         str | None, option("--emit", "DIALECT", "Write the winner's launch file instead.",
                            names.dialects),
     ] = None,
+    with_: WITH = None,
     as_json: Annotated[bool, typer.Option("--json", help="The answer as JSON.")] = False,
     **job: Any,
 ) -> None:  # fmt: skip
@@ -113,6 +114,7 @@ def plan(
     )  # fmt: skip
     model, gpus, words = given.pop("model"), given.pop("gpus"), grid_options(given)
     problems: list[str] = []
+    words |= fixed_words(with_ or (), problems)
     if model is None:
         problems.append("--model is missing: name one of `simcore list models`")
     if not gpus:

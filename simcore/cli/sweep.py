@@ -12,13 +12,13 @@ import typer
 from simcore.cli import names
 from simcore.cli.config import with_defaults
 from simcore.cli.job import grid_options, takes_job
-from simcore.cli.options import option
+from simcore.cli.options import WITH, fixed_words, option
 from simcore.cli.output import complain, write
 from simcore.cli.predict import predict
 from simcore.cli.values import whole
 
 if TYPE_CHECKING:
-    from simcore.plan.ranking import Point
+    from simcore.planning.ranking import Point
 
 INTERRUPTED = 130
 
@@ -53,6 +53,10 @@ def sweep(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with an interrupted sweep of this output.")
     ] = False,
+    jobs: Annotated[
+        str | None, option("--jobs", "N", "Processes that share the work (default 1).")
+    ] = None,
+    with_: WITH = None,
     as_json: Annotated[bool, typer.Option("--json", help="The answer as JSON.")] = False,
     **job: Any,
 ) -> None:  # fmt: skip
@@ -72,6 +76,7 @@ def sweep(
     )  # fmt: skip
     model, gpus, words = given.pop("model"), given.pop("gpus"), grid_options(given)
     problems: list[str] = []
+    words |= fixed_words(with_ or (), problems)
     if model is None:
         problems.append("--model is missing: name one of `simcore list models`")
     if not gpus:
@@ -81,6 +86,7 @@ def sweep(
     if resume and output is None:
         problems.append("--resume needs the output file: -o FILE")
     count = whole("top", top, problems)
+    processes = whole("jobs", jobs, problems) or 1
     problems += _problems(model, gpus, words, by, output)
     if problems:
         raise InvalidConfig(list(dict.fromkeys(problems)))
@@ -92,7 +98,7 @@ def sweep(
     with ProgressBar() as progress:
         result = api.sweep(
             model, gpus, by=by or "throughput", top=count or 10, output=output, resume=resume,
-            keep=False, progress=progress, **words,
+            keep=False, jobs=processes, progress=progress, **words,
         )  # fmt: skip
     if as_json:
         from simcore.report.jsonout import dumps, finite
@@ -116,8 +122,8 @@ def _problems(
     """Everything that is wrong with the axes and the output."""
     from simcore import api
     from simcore.base.errors import InvalidConfig, SimcoreError, UnknownName
-    from simcore.plan.ranking import SCORES
-    from simcore.plan.store import output_problems
+    from simcore.planning.ranking import SCORES
+    from simcore.planning.store import output_problems
 
     found = output_problems(output) if output is not None else []
     if by is not None and by not in SCORES:

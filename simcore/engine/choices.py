@@ -8,7 +8,8 @@ from simcore.hardware.calibrations import calibration_names
 from simcore.hardware.cluster import network_names
 from simcore.hardware.spec import GPUS, NODES
 from simcore.strategy.dialects import FILES
-from simcore.strategy.precision import OPTIMIZERS, PRECISIONS, OffloadTarget
+from simcore.strategy.layout import Dispatcher
+from simcore.strategy.precision import MAIN_GRADS, OPTIMIZERS, PRECISIONS, OffloadTarget
 from simcore.strategy.strategy import Parallelism, Recompute
 from simcore.workload.models import MODELS
 
@@ -24,7 +25,8 @@ def choices() -> dict[str, tuple[str, ...]]:
         "strategy": get_args(Parallelism),
         "precision": tuple(PRECISIONS),
         "recompute": get_args(Recompute),
-        "main_grads": ("weights", "fp32"),
+        "main_grads": MAIN_GRADS,
+        "dispatcher": get_args(Dispatcher),
         "optimizer": tuple(OPTIMIZERS),
         "offload": (
             "none",

@@ -80,7 +80,7 @@ def attention_width(gpu: GpuSpec) -> float:
     return softmax_width(peak, gpu.sm_count.value, clock, rate) if clock else 0.0
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=4096)
 def class_rates(group: NodeGroup, precision: Precision, profile: Profile) -> ClassRates:
     """Rates of one group's devices under a precision and an efficiency profile."""
     gpu, node = group.gpu, group.node

@@ -1,7 +1,7 @@
 """Many configurations of one form in one call: clusters of a kind, batches and accumulation.
 
 Points that share a step graph (same model, strategy and layout on the same kind of node) lie on
-one configuration axis; ``plan.sweep`` deals a whole space out to such axes.
+one configuration axis; ``planning.sweep`` deals a whole space out to such axes.
 """
 
 from __future__ import annotations

@@ -133,14 +133,6 @@ def parse_cluster(
     return _networked(ClusterSpec(tuple(groups), tuple(dict.fromkeys(assumptions))), network)
 
 
-def with_network(cluster: ClusterSpec, network: str) -> ClusterSpec:
-    """The same cluster on another network between its nodes (see ``parse_cluster``)."""
-    nics = parse_network(network)
-    groups = tuple(replace(g, node=_with_nics(g.node, nics)) for g in cluster.groups)
-    told = tuple(a for a in cluster.assumptions if not a.startswith("network:"))
-    return _networked(ClusterSpec(groups, told), network)
-
-
 @lru_cache(maxsize=4096)
 def _with_nics(node: NodeSpec, nics: tuple[Nic, ...]) -> NodeSpec:
     return node.model_copy(update={"nics": nics})

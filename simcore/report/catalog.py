@@ -16,7 +16,7 @@ DATABASES: dict[str, Database[Any]] = {"gpu": GPUS, "model": MODELS, "node": NOD
 #: Columns of figures, aligned to the right.
 NUMERIC: dict[str, Sequence[int]] = {
     "gpus": range(2, 7), "models": (2, 3), "nodes": (2,), "links": (2, 3, 4), "precisions": (1, 2),
-    "optimizers": (1,),
+    "optimizers": (1,), "prices": (1,),
 }  # fmt: skip
 Listing = tuple[list[str], list[list[str]], list[dict[str, Any]]]
 
@@ -179,10 +179,25 @@ def _optimizer_rows() -> Listing:
     return ["optimizer", "state bytes", "meaning"], rows, data
 
 
+def _price_rows() -> Listing:
+    from simcore.hardware.prices import PRICES
+
+    lists = sorted(PRICES.all(), key=lambda p: (p.rank, p.name))
+    found = [(p, gpu, price) for p in lists for gpu, price in p.prices.items()]
+    rows = [[gpu, f"{price.value:.2f}", p.name, price.date.isoformat()] for p, gpu, price in found]
+    data = [
+        {"name": gpu, "usd_per_gpu_hour": price.value, "list": p.name, "terms": p.terms,
+         "date": price.date.isoformat(), "source": p.sources[price.source]}
+        for p, gpu, price in found
+    ]  # fmt: skip
+    return ["gpu", "$ a GPU-hour", "list", "read on"], rows, data
+
+
 _LISTINGS = {
     "gpus": _gpu_rows, "models": _model_rows, "nodes": _node_rows, "links": _link_rows,
     "strategies": _strategy_rows, "precisions": _precision_rows, "optimizers": _optimizer_rows,
     "collectives": _collective_rows, "calibrations": _calibration_rows,
+    "prices": _price_rows,
 }  # fmt: skip
 
 

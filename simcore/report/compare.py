@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from simcore.base.units import GIGA, format_seconds
 from simcore.engine.result import Prediction
-from simcore.plan.compare import Column, Comparison
-from simcore.plan.energy import SOURCE
+from simcore.planning.compare import Column, Comparison
+from simcore.planning.energy import SOURCE
 from simcore.report.text_of import text_of
 from simcore.report.words import WIDTH, figure, percent, plural, wrapped
 

@@ -12,10 +12,11 @@ from simcore.engine.memory_timeline import MemoryTimeline
 from simcore.engine.result import MemoryResult, Prediction
 from simcore.engine.scaling import Scaling
 from simcore.engine.timeline import Timeline
-from simcore.plan.compare import Column, Comparison
-from simcore.plan.goodput import Goodput
-from simcore.plan.planner import Option, Plan
-from simcore.plan.sweep import SweepResult
+from simcore.planning.compare import Column, Comparison
+from simcore.planning.fleet import Fleet
+from simcore.planning.goodput import Goodput
+from simcore.planning.planner import Option, Plan
+from simcore.planning.sweep import SweepResult
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -134,6 +135,16 @@ def _option(o: Option) -> dict[str, Any]:
         **row, "step_time_s": step["value"], "step_time_low_s": step["low"],
         "step_time_high_s": step["high"],
     }  # fmt: skip
+
+
+@columns_of.register
+def _fleet(f: Fleet) -> Columns:
+    return _table([
+        {"job": d.job.name, "n_gpus": d.job.gpus, "priority": d.job.priority,
+         "submit_s": d.job.submit_s, "start_s": d.start_s, "end_s": d.end_s, "wait_s": d.wait_s,
+         "preempted": d.preempted}
+        for d in f.done
+    ])  # fmt: skip
 
 
 @columns_of.register

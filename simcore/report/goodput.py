@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simcore.base.units import GIGA, format_seconds
-from simcore.plan.goodput import Goodput
+from simcore.planning.goodput import Goodput
 from simcore.report.text_of import text_of
 from simcore.report.words import WIDTH, figure, percent, wrapped
 

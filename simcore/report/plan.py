@@ -14,8 +14,8 @@ from simcore.base.units import (
     TERA,
     format_seconds,
 )
-from simcore.plan.constraints import Relaxation
-from simcore.plan.planner import Option, Plan, kwh
+from simcore.planning.constraints import Relaxation
+from simcore.planning.planner import Option, Plan, kwh
 from simcore.report.sweep import reasons
 from simcore.report.tables import table
 from simcore.report.text_of import text_of
@@ -234,6 +234,8 @@ def _amount(kind: str, value: float, *, up: bool = False) -> str:
         return money(value * (1.0005 if up else 1.0))
     if kind == "power":
         return f"{figure(value / KILO)} kW"
+    if kind == "odds":
+        return percent(value)
     if kind == "share":
         return f"{percent(value)} of its capacity"
     return f"{value:,.0f}"

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from simcore.base.units import GIGA, format_seconds
-from simcore.plan.ranking import Point
-from simcore.plan.sweep import SweepResult
+from simcore.planning.ranking import Point
+from simcore.planning.sweep import SweepResult
 from simcore.report.tables import table
 from simcore.report.text_of import text_of
 from simcore.report.words import WIDTH, figure, percent, wrapped
 
-#: Longest text of the cluster and of the "how" column.
-_CLUSTER, _HOW = 22, 28
+#: A text column is not cut below this.
+_SHORTEST = 12
 
 
 @text_of.register
@@ -54,33 +54,46 @@ def point_table(points: Sequence[Point]) -> list[str]:
             how = f"{p.form.model} {how}"
         rows.append([
             str(i + 1),
-            _cut(p.cluster, _CLUSTER),
-            _cut(how, _HOW),
+            p.cluster,
+            how,
             f"{p.micro_batch}x{p.grad_accum}",
             format_seconds(p.step_time_s),
             figure(p.samples_per_s),
             figure(p.samples_per_s_per_gpu),
             figure(p.memory_bytes / GIGA),
         ])  # fmt: skip
+    lines = _fitted(header, rows)
+    same = [*(models if len(models) == 1 else ()), *shared]
+    top = wrapped(f"all: {', '.join(same)}; rc recompute; batch micro-batch x accumulation", WIDTH)
+    return [*top, *lines]
+
+
+def _fitted(header: list[str], rows: list[list[str]]) -> list[str]:
+    """A table of 80 columns: without what follows from the rest, then with shorter texts."""
     empty = [i for i in range(len(header)) if not any(row[i] for row in rows)]
+    widths = {1: WIDTH, 2: WIDTH}
     while True:
         keep = [i for i in range(len(header)) if i not in empty]
         right = [n for n, i in enumerate(keep) if i not in (1, 2)]
-        text = table([header[i] for i in keep], [[r[i] for i in keep] for r in rows], right=right)
-        over = max(map(len, text.splitlines())) - WIDTH
-        if over <= 0 or 6 in empty:
-            break
-        empty.append(6)  # throughput of one GPU follows from the others
-    same = [*(models if len(models) == 1 else ()), *shared]
-    top = wrapped(f"all: {', '.join(same)}; batch is micro-batch x accumulation", WIDTH)
-    return [*top, *(line[:WIDTH] for line in text.splitlines())]
+        cells = [[_cut(r[i], widths.get(i, WIDTH)) for i in keep] for r in rows]
+        lines = table([header[i] for i in keep], cells, right=right).splitlines()
+        over = max(map(len, lines)) - WIDTH
+        if over <= 0:
+            return lines
+        longest = {i: min(widths[i], max(len(r[i]) for r in rows)) for i in widths}
+        if 6 not in empty:
+            empty.append(6)  # throughput of one GPU
+            continue
+        column = max(longest, key=lambda i: longest[i])
+        if longest[column] <= _SHORTEST:
+            return [line[:WIDTH] for line in lines]
+        widths[column] = max(_SHORTEST, longest[column] - over)
 
 
 def words_of(p: Point) -> list[str]:
     """How a point is run."""
     f = p.form
-    found = [f.strategy, *str(f.layout).split(), f.precision]
-    found.append("no recompute" if f.recompute == "none" else f"recompute {f.recompute}")
+    found = [f.strategy, *str(f.layout).split(), f"rc-{f.recompute}", f.precision]
     if f.offload != "none":
         found.append(f"offload {f.offload}")
     if f.seq_len is not None:

@@ -17,7 +17,7 @@ from simcore.report.text import render
 from simcore.report.words import gigabytes, percent
 
 #: Modules with the text of results that a prediction does without; loaded on first use.
-_LATER = ("compare", "goodput", "plan", "sweep")
+_LATER = ("compare", "fleet", "goodput", "plan", "sweep")
 
 
 @singledispatch

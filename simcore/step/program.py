@@ -131,6 +131,7 @@ class ProgramBuilder:
         self._host: list[tuple[int, NDArray[np.float64]]] = []
         self._comm: list[CommCost] = []
         self._misc: list[tuple[int, str, int]] = []
+        self._last_host: int | None = None
 
     # -- rows of phase weights -------------------------------------------------------------
 

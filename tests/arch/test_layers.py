@@ -49,8 +49,8 @@ LAZY: dict[str, str | tuple[str, ...]] = {
     "pandas": ("simcore/calibrate/", "simcore/report/frames.py"),
     "jinja2": "simcore/report/html/render.py",
     "watchfiles": "simcore/cli/watch.py",
-    "pyarrow": "simcore/plan/store.py",
-    "simpy": "simcore/plan/",
+    "pyarrow": "simcore/planning/store.py",
+    "simpy": "simcore/planning/",
 }
 #: Modules that exist to use the package, and that nothing imports but inside a function.
 AT_MODULE_LEVEL = (TRACE, PLOTS, "simcore/report/html/render.py")

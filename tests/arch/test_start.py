@@ -70,6 +70,9 @@ def test_public_names_are_lazy_and_complete(tmp_path: Path) -> None:
 
     assert simcore.predict is predict
     assert simcore.Prediction is Prediction
+    packages = {p.name for p in Path(simcore.__path__[0]).iterdir()}
+    packages |= {Path(p).stem for p in packages}
+    assert not packages & set(simcore.__all__), "a package would take the name once it is imported"
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = simcore.nothing
     assert "simcore.api" in loaded("import simcore; simcore.predict", tmp_path)

@@ -44,7 +44,7 @@ def test_report_and_predict_take_the_same_job(simcore: Callable) -> None:
 
 def test_commands_over_grids_take_the_same_job(simcore: Callable) -> None:
     from simcore.cli.job import ONE_VALUE, grid_words
-    from simcore.plan.space import FIXED
+    from simcore.planning.space import FIXED
 
     assert {w for w in grid_words() if w in FIXED} == set(ONE_VALUE) - {"node"}
     for command in ("sweep", "compare", "plan"):
@@ -131,5 +131,6 @@ def test_the_gallery_is_of_every_kind() -> None:
 
     folder = Path(__file__).parents[2] / "docs" / "plots"
     pictures = {p.stem: p.stat().st_size for p in folder.glob("*.png")}
-    assert set(KINDS) <= set(pictures)
+    # fits of a machine are drawn where they were made: simcore show calibration FILE --plot
+    assert set(KINDS) - {"calibration"} <= set(pictures)
     assert max(pictures.values()) < 150_000

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from simcore.plan import sweep as module
+from simcore.planning import sweep as module
 
 ASK = ("sweep", "--model", "latte-xl", "--gpus", "A6000ada:1..4x8", "--strategy", "all")
 

@@ -116,6 +116,7 @@ def words(page: Page) -> dict[str, str]:
 
 LLM = "?model=llama3-8b&gpus=2x8xA100-SXM-80GB&precision=bf16&strategy=zero2"
 MOE = "?model=mixtral-8x7b&gpus=4x8xH100-SXM-80GB&precision=bf16"
+MOE = "?model=deepseek-v2-lite&gpus=4x8xH100-SXM-80GB&precision=bf16&strategy=zero1"
 SEED = "?model=latte-xl&gpus=4x8xA6000ada"
 #: Every control: (where, what is entered, the word in the link, what it says there).
 MOVES = {
@@ -141,6 +142,12 @@ MOVES = {
     "global_batch": (SEED, "128", "global_batch", "128"),
     "seq_len": (LLM, "2048", "seq_len", "2048"),
     "main_grads": (LLM, "fp32", "main_grads", "fp32"),
+    "expert_tp": (f"{MOE}&tp=2&ep=4", "2", "expert_tp", "2"),
+    "dispatcher": (f"{MOE}&ep=16", "deepep", "dispatcher", "deepep"),
+    "shard_ranks": (f"{LLM}&strategy=zero3", "8", "shard_ranks", "8"),
+    "overlap": (LLM, "none", "overlap", "none"),
+    "recompute_modules": (f"{LLM}&recompute=selective", "mlp", "recompute_modules", "mlp"),
+    "recompute_layers": (f"{LLM}&recompute=full", "4", "recompute_layers", "4"),
     "lora_rank": (LLM, "16", "lora_rank", "16"),
     "lora_targets": (f"{LLM}&lora_rank=8", "q_proj,v_proj", "lora_targets", "q_proj,v_proj"),
     "quantised_base": (f"{LLM}&lora_rank=8", "nf4", "quantised_base", "nf4"),

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from simcore.base.units import GIGA, format_seconds
-from simcore.plan.compare import Comparison
-from simcore.plan.goodput import Goodput
-from simcore.plan.planner import Option, Plan
-from simcore.plan.sweep import SweepResult
+from simcore.planning.compare import Comparison
+from simcore.planning.fleet import Fleet
+from simcore.planning.goodput import Goodput
+from simcore.planning.planner import Option, Plan
+from simcore.planning.sweep import SweepResult
 from simcore.report.compare import name_of, rows_of, sources, verdict
 from simcore.report.html.cards import card_of
 from simcore.report.html.parts import Card, Picture, Table, numeric, pictures
@@ -121,6 +122,20 @@ def _plan(p: Plan) -> Card:
         tables=tables,
         pictures=pictures(("trade-off", p, caption)) if p.front else (),
         notes=notes_of(p),
+    )
+
+
+@card_of.register
+def _fleet(f: Fleet) -> Card:
+    waits = (50, 90, 95, 99)
+    return Card(
+        title=f"{len(f.done):,} jobs on {f.gpus:,} GPUs, {f.policy}",
+        facts=[
+            ("used", f"{percent(f.utilisation_frac)} of all GPU time"),
+            ("mean wait", format_seconds(f.mean_wait_s)),
+            *((f"{q} % wait at most", format_seconds(f.wait_s(q / 100))) for q in waits),
+            ("preempted", f"{f.preemptions:,} times"),
+        ],
     )
 
 

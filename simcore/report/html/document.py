@@ -10,7 +10,7 @@ from simcore.engine.memory_timeline import MemoryTimeline
 from simcore.engine.result import Explanation, Prediction
 from simcore.engine.scaling import Scaling
 from simcore.engine.views import Roofline, Swing
-from simcore.plan.compare import Comparison
+from simcore.planning.compare import Comparison
 from simcore.report.html.cards import (
     facts_of,
     scaling_table,

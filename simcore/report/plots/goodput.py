@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from simcore.base.units import HOUR, PERCENT
-from simcore.plan.goodput import Goodput, goodput_over
+from simcore.planning.goodput import Goodput, goodput_over
 from simcore.report.plots.canvas import (
     INK,
     MARKS,

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
 from simcore.base.units import GIGA
-from simcore.plan.sweep import SweepResult
+from simcore.planning.sweep import SweepResult
 from simcore.report.plots.canvas import (
     INK,
     MARKS,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simcore.base.units import DAY, KILO
-from simcore.plan.planner import Option, Plan
+from simcore.planning.planner import Option, Plan
 from simcore.report.plots.canvas import (
     BLUE,
     INK,

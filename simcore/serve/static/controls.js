@@ -35,6 +35,13 @@ const GROUPS = [
     { name: "vpp", label: "Chunks a pipeline rank", kind: "number" },
     { name: "cp", label: "Context parallel", kind: "number" },
     { name: "ep", label: "Expert parallel", kind: "number" },
+    { name: "expert_tp", label: "Tensor ranks of an expert", kind: "number" },
+    { name: "dispatcher", label: "Dispatch of tokens", kind: "select" },
+    { name: "shard_ranks", label: "ZeRO shards over, ranks", kind: "number" },
+    { name: "overlap", label: "Hidden under compute", kind: "text", hint: "grads,tensor" },
+    { name: "recompute_modules", label: "Recomputed, of selective", kind: "text",
+      hint: "core_attn,mlp" },
+    { name: "recompute_layers", label: "Recomputed layers", kind: "number" },
   ], "closed"],
   ["More", [
     { name: "gpus_text", label: "Cluster as text, for mixed ones", kind: "text",
@@ -55,7 +62,7 @@ const GROUPS = [
 ];
 
 // Where nothing is said and no answer tells what was taken.
-const PLAIN = { offload: "none", main_grads: "weights", quantised_base: "none",
+const PLAIN = { dispatcher: "alltoall", offload: "none", main_grads: "weights", quantised_base: "none",
   calibration: "blind", node: "as usual for the GPU" };
 
 /** The form of one set-up. `changed(setup)` is called on every move, `sent(kind, file)` on files. */

@@ -12,12 +12,21 @@ import pytest
 
 from simcore import api
 from simcore.base.errors import InvalidConfig, UsageError
-from simcore.plan import points, store
-from simcore.plan.ranking import front, pareto
-from simcore.plan.space import make_space
-from simcore.plan.sweep import SweepResult, run_sweep
+from simcore.planning import points, store
+from simcore.planning.ranking import front, pareto
+from simcore.planning.space import make_space
+from simcore.planning.sweep import SweepResult, run_sweep
 
 EXACT = 1e-9
+
+
+def main_grads_of(result: SweepResult, index: int) -> str | None:
+    """A word that points have but columns do not."""
+    for batch in result.batches:
+        if index < len(batch):
+            return dict(batch.form.options).get("main_grads")  # type: ignore[union-attr]
+        index -= len(batch)
+    return None
 
 
 def agrees_with_predict(result: SweepResult, rows: int, seed: int) -> None:
@@ -30,6 +39,7 @@ def agrees_with_predict(result: SweepResult, rows: int, seed: int) -> None:
             strategy=str(row["strategy"]), precision=str(row["precision"]),
             recompute=str(row["recompute"]), micro_batch=int(row["micro_batch"]),
             grad_accum=int(row["grad_accum"]), optimizer=str(row["optimizer"]),
+            main_grads=main_grads_of(result, i),
             seq_len=int(row["seq_len"]) if row["seq_len"] else None,
             **{d: int(row[d]) for d in ("tp", "pp", "vpp", "cp", "ep")},
         )  # fmt: skip
@@ -131,6 +141,10 @@ def test_a_wrong_axis_tells_everything() -> None:
     text = str(err.value)
     for part in ("'nope'", "A6000ad", "--tp", "'zer'", "not both"):
         assert part in text
+    with pytest.raises(InvalidConfig) as err:
+        api.sweep("latte-s", "1x8xH100", micro_batch="max", offload="none,optimiser")
+    assert "1..64*2" in str(err.value)
+    assert "did you mean 'optimizer'" in str(err.value)
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:
@@ -212,3 +226,33 @@ def test_pareto_keeps_what_nothing_beats() -> None:
                 (other <= row).all() and (other < row).any() for other in costs
             )  # every pair
             assert front[i] != beaten
+
+
+def test_many_micro_step_counts_equal_predictions() -> None:
+    """Most of these are not evaluated but known from others (engine.convex)."""
+    result = api.sweep(
+        "llama3-8b", "H100:1,3x8,2x8xA100", strategy="ddp,zero1,zero3", precision="bf16,fp16",
+        tp="1,2", pp="1,2", recompute="none,full", micro_batch="1,2", grad_accum="1..40",
+        main_grads="weights,fp32",
+    )  # fmt: skip
+    agrees_with_predict(result, 40, 5)
+    mixed = api.sweep(
+        "latte-s", "A100:1x2,4+1x2xT4", strategy="all", micro_batch="1,5", grad_accum="1..30"
+    )
+    agrees_with_predict(mixed, 30, 6)
+    batches = api.sweep(
+        "llama3-8b", "H100:1..8x8", strategy="zero1", precision="bf16", tp="1,2",
+        global_batch="64..2048:64", micro_batch="1,2,3",
+    )  # fmt: skip
+    agrees_with_predict(batches, 30, 7)
+    assert "global-batch is not a multiple of micro-batch x replicas" in batches.invalid
+
+
+def test_the_benchmark_holds_what_it_times_against_predictions() -> None:
+    from benchmarks.sweep import SPACES, run
+
+    assert {"small", "dense", "moe"} <= SPACES.keys()
+    found = run("small", checks=5)
+    assert found["points"] == 10 * 3 * 2 * 4 * 2 * 4 * 64
+    assert found["worst_error_frac"] <= EXACT  # type: ignore[operator]
+    assert found["peak_bytes"] < 2e9  # type: ignore[operator]

@@ -10,7 +10,7 @@ import numpy as np
 from simcore.base.arrays import NDArray
 from simcore.base.errors import UnknownName
 from simcore.hardware.cluster import ClusterSpec
-from simcore.plan.points import Batch, FormWords
+from simcore.planning.points import Batch, FormWords
 
 Array = NDArray[np.float64]
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.special import lambertw
 
 from simcore.base.errors import InvalidConfig
-from simcore.plan.goodput import (
+from simcore.planning.goodput import (
     FAILURES_PER_GPU_H,
     Reliability,
     best_interval_s,
@@ -22,7 +22,7 @@ from simcore.plan.goodput import (
     straggler_factor,
     young_interval_s,
 )
-from simcore.plan.goodput_sim import simulate_run
+from simcore.planning.goodput_sim import simulate_run
 
 TIMES = st.floats(10.0, 1e7)
 RATIOS = st.floats(1e-6, 3.0)

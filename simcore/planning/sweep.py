@@ -12,10 +12,11 @@ import numpy as np
 
 from simcore.base.arrays import NDArray, keep_freed_memory
 from simcore.base.errors import UsageError
-from simcore.plan.points import Batch, batches
-from simcore.plan.ranking import Leaders, Point, front, merged
-from simcore.plan.space import Space
-from simcore.plan.store import COLUMNS, Store, columns_of
+from simcore.planning.parallel import parallel_batches
+from simcore.planning.points import Batch, batches
+from simcore.planning.ranking import Leaders, Point, front, merged
+from simcore.planning.space import Space
+from simcore.planning.store import COLUMNS, Store, columns_of
 
 #: Told after every batch: points done, points in all, the best point so far.
 Progress = Callable[[int, int, Point | None], None]
@@ -93,12 +94,13 @@ def run_sweep(
     by: str = "throughput",
     top: int = 10,
     keep: bool = False,
+    jobs: int = 1,
     progress: Progress | None = None,
 ) -> SweepResult:
     """Evaluate a space. Ctrl-C ends it early: what was found is returned, ``finished`` False.
 
     ``output`` streams every point to a file and lets an interrupted sweep ``resume``; ``keep``
-    holds them in memory instead.
+    holds them in memory instead. ``jobs``: processes; the result is the same for any number.
     """
     keep_freed_memory()
     started = time.perf_counter()
@@ -113,7 +115,10 @@ def run_sweep(
                 for batch in part:
                     tally.add(batch)
         first = store.next if store is not None else (0, 0)
-        for batch in batches(space, first=first):
+        found = batches(space, first=first)
+        if jobs > 1:
+            found = parallel_batches(space, jobs, first=first)
+        for batch in found:
             tally.add(batch)
             if keep and len(batch):
                 kept.append(batch)

@@ -15,12 +15,12 @@ from simcore.base.errors import InvalidConfig, SimcoreError
 from simcore.base.interval import Z80
 from simcore.engine.result import Prediction
 from simcore.hardware.prices import price_book
-from simcore.plan.constraints import relaxed
-from simcore.plan.goodput import Reliability, goodput_of
-from simcore.plan.grid import cluster_texts
-from simcore.plan.planner import Option, Plan, make_plan
-from simcore.plan.points import checkpoint_bytes
-from simcore.plan.space import make_space
+from simcore.planning.constraints import relaxed
+from simcore.planning.goodput import Reliability, goodput_of
+from simcore.planning.grid import cluster_texts
+from simcore.planning.planner import Option, Plan, make_plan
+from simcore.planning.points import checkpoint_bytes
+from simcore.planning.space import make_space
 
 PRICES = ["H100=4", "A100=1.8", "A6000ada=0.8", "T4=0.2"]
 DAY = 86400.0
@@ -97,7 +97,7 @@ def test_brute_force_finds_the_same(seed: int) -> None:
         "margin_frac": rng.choice([0.0, 0.1, 0.5]),
     }
     space = make_space(model, gpus, **axes)
-    from simcore.plan.goal import Goal
+    from simcore.planning.goal import Goal
 
     goal = Goal(
         samples=samples, objective=objective, prices=price_book(PRICES), reliability=rel, **limits
@@ -292,3 +292,20 @@ def test_goodput_command(simcore_cli: Callable) -> None:
     assert code == 2
     assert "--model is missing" in err
     assert "--work 'later'" in err
+
+
+def test_what_nobody_can_be_sure_of_says_how_sure_one_can_be() -> None:
+    words: dict[str, Any] = {"samples": 3e6, "price": PRICES, "strategy": "ddp", "micro_batch": 2}
+    free = api.plan("latte-xl", "A6000ada:4x8", **words)
+    limit = f"{free.best[0].time_s * 1.01!r}s"
+    found = api.plan("latte-xl", "A6000ada:4x8", deadline=limit, confidence=0.99, **words)
+    assert not found.feasible
+    assert found.front == ()
+    ((name, _, wanted, possible),) = found.relaxations[0].changes
+    assert (name, wanted) == ("confidence", 0.99)
+    assert 0.4 < possible < 0.7
+    eased = api.plan("latte-xl", "A6000ada:4x8", deadline=limit, confidence=possible, **words)
+    assert eased.feasible
+    from simcore.report.plan import render_plan
+
+    assert "confidence from 99 % to 5" in render_plan(found)

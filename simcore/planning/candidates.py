@@ -12,12 +12,12 @@ import numpy as np
 
 from simcore.base.arrays import NDArray, keep_freed_memory
 from simcore.base.units import HOUR
-from simcore.plan.energy import power_w, tdp_w
-from simcore.plan.goal import Goal
-from simcore.plan.goodput import effective_frac
-from simcore.plan.points import NO_MEMORY, Batch, FormWords, batches
-from simcore.plan.ranking import merged
-from simcore.plan.space import Space
+from simcore.planning.energy import power_w, tdp_w
+from simcore.planning.goal import Goal
+from simcore.planning.goodput import effective_frac
+from simcore.planning.points import NO_MEMORY, Batch, FormWords, batches
+from simcore.planning.ranking import merged
+from simcore.planning.space import Space
 
 Array = NDArray[np.float64]
 Progress = Callable[[int, int], None]

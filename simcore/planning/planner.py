@@ -22,20 +22,20 @@ from simcore.engine.predict import predict
 from simcore.engine.request import make_request
 from simcore.engine.result import Prediction
 from simcore.hardware.profile import load_profile
-from simcore.plan.candidates import Candidates, Progress, Runs, candidates, runs_of
-from simcore.plan.constraints import (
+from simcore.planning.candidates import Candidates, Progress, Runs, candidates, runs_of
+from simcore.planning.constraints import (
     Constraint,
     Relaxation,
     constraints_of,
     passing,
     relaxations,
 )
-from simcore.plan.energy import SOURCE as ENERGY_SOURCE
-from simcore.plan.goal import OBJECTIVES, Goal
-from simcore.plan.goodput import Goodput, goodput_of
-from simcore.plan.points import FormWords
-from simcore.plan.ranking import pareto
-from simcore.plan.space import Space
+from simcore.planning.energy import SOURCE as ENERGY_SOURCE
+from simcore.planning.goal import OBJECTIVES, Goal
+from simcore.planning.goodput import Goodput, goodput_of
+from simcore.planning.points import FormWords
+from simcore.planning.ranking import pareto
+from simcore.planning.space import Space
 from simcore.workload.resolve import resolve_model
 
 Array = NDArray[np.float64]
@@ -189,7 +189,11 @@ def make_plan(
     order = _order(found, runs, objective, meets)
     planner = _Planner(space, goal, found, runs, limits)
     best = planner.best(order, top)
-    front = planner.front(meets)
+    front = planner.front(meets) if best else []
+    eased = relaxations(limits, len(found)) if not meets.any() else []
+    if meets.any() and not best and goal.confidence is not None:
+        change = ("confidence", "odds", goal.confidence, planner.surest)
+        eased = [Relaxation(changes=(change,))]
     return Plan(
         model=space.models[0],
         goal=goal,
@@ -201,7 +205,7 @@ def make_plan(
         best=tuple(best),
         front=tuple(front),
         sensitivities=tuple(_sensitivities(found, goal, samples, best)) if best else (),
-        relaxations=tuple(relaxations(limits, len(found))) if not meets.any() else (),
+        relaxations=tuple(eased),
         invalid=found.invalid,
         blocked={c.name: int((~c.passes).sum()) for c in limits if not c.passes.all()},
         sources=tuple(_sources(space, goal)),
@@ -241,6 +245,7 @@ class _Planner:
         self, space: Space, goal: Goal, c: Candidates, runs: Runs, limits: list[Constraint]
     ) -> None:
         self.space, self.goal, self.c, self.runs, self.limits = space, goal, c, runs, limits
+        self.surest = 0.0
         self.profile = load_profile(dict(space.fixed).get("calibration"))
 
     def best(self, order: list[int], top: int) -> list[Option]:
@@ -263,6 +268,7 @@ class _Planner:
             option = self.option(i, full=True)
             if wanted is not None:
                 odds = [p for p in (option.deadline_prob, option.budget_prob) if p is not None]
+                self.surest = max(self.surest, min(odds, default=1.0))
                 if min(odds, default=1.0) < wanted:
                     continue
             seen.add(cluster)

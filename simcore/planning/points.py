@@ -19,7 +19,7 @@ from simcore.engine.request import make_request
 from simcore.engine.sweep import Axis, evaluate_axis
 from simcore.hardware.cluster import ClusterSpec
 from simcore.hardware.profile import Profile, load_profile
-from simcore.plan.space import Form, Space
+from simcore.planning.space import Form, Space
 from simcore.strategy.layout import Layout
 from simcore.workload.resolve import ModelSource, resolve_model
 from simcore.workload.sharding import layer_counts
@@ -116,10 +116,12 @@ def batches(
     space: Space,
     *,
     first: tuple[int, int] = (0, 0),
+    last: int | None = None,
     profile: Profile | None = None,
     twice: Knob | None = None,
 ) -> Iterator[Batch]:
-    """Evaluate every point, unit by unit, always in the same order, from ``first`` (unit, piece).
+    """Evaluate every point, unit by unit, always in the same order, from ``first``
+    (unit, piece) to the unit before ``last``.
 
     A unit is one form on one kind of cluster. One wrong point, form or cluster loses none of the
     others: it is counted with its reason.
@@ -135,6 +137,8 @@ def batches(
             unit += 1
             if unit < first[0]:
                 continue
+            if last is not None and unit >= last:
+                return
             if model not in sources:
                 try:
                     inputs = tuple(dict(space.fixed).get("inputs") or ())

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from simcore.base.errors import InvalidConfig, UnknownName
 from simcore.base.units import DAY, HOUR
 from simcore.hardware.prices import PriceBook
-from simcore.plan.goodput import Reliability
+from simcore.planning.goodput import Reliability
 
 #: What a plan can make small: name -> (what it is called, unit of its figures).
 OBJECTIVES: dict[str, str] = {

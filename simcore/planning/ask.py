@@ -8,11 +8,11 @@ from typing import Any
 from simcore.base.errors import InvalidConfig, SimcoreError
 from simcore.base.units import parse_quantity
 from simcore.hardware.prices import PriceBook, price_book
-from simcore.plan.defaults import default_words, gpu_grids
-from simcore.plan.goal import Goal, available_gpus, deadline_seconds
-from simcore.plan.goodput import Reliability
-from simcore.plan.planner import Plan, make_plan
-from simcore.plan.space import Space, make_space
+from simcore.planning.defaults import default_words, gpu_grids
+from simcore.planning.goal import Goal, available_gpus, deadline_seconds
+from simcore.planning.goodput import Reliability
+from simcore.planning.planner import Plan, make_plan
+from simcore.planning.space import Space, make_space
 from simcore.workload.resolve import ModelSource, resolve_model
 
 

@@ -17,15 +17,16 @@ from typing import Any, get_args
 from simcore.base.errors import InvalidConfig, SimcoreError
 from simcore.engine.sweep import cluster_kind
 from simcore.hardware.cluster import ClusterSpec
-from simcore.plan.grid import clusters as cluster_grid
-from simcore.plan.grid import named_values, whole_values
+from simcore.planning.grid import clusters as cluster_grid
+from simcore.planning.grid import named_values, whole_values
 from simcore.strategy.layout import Dispatcher
 from simcore.strategy.precision import MAIN_GRADS, OPTIMIZERS, PRECISIONS
-from simcore.strategy.strategy import Parallelism, Recompute
+from simcore.strategy.strategy import Parallelism, Recompute, parse_offload
 
 #: Form axes whose values are whole numbers, and those whose values are names.
 WHOLE_AXES = (
     "seq_len", "lora_rank", "tp", "pp", "vpp", "cp", "ep", "expert_tp", "shard_ranks",
+    "recompute_layers",
 )  # fmt: skip
 NAMED_AXES: dict[str, tuple[str, ...]] = {
     "strategy": get_args(Parallelism),
@@ -41,9 +42,9 @@ FREE_AXES = ("offload",)
 ARRAY_AXES = ("micro_batch", "grad_accum", "global_batch")
 #: What a space holds fixed: one value for all points.
 FIXED = (
-    "calibration", "zero_bubble", "in_flight_limit", "sequence_parallel", "overlap",
-    "recompute_modules", "grad_clip", "bucket_numel", "inputs", "quantised_base", "lora_targets",
-    "eager_kernels", "growing_segments",
+    "calibration", "inputs", "zero_bubble", "in_flight_limit", "sequence_parallel", "overlap",
+    "recompute_modules", "grad_clip", "bucket_numel", "quantised_base", "lora_targets",
+    "prefetch_blocks", "gather_tensors", "eager_kernels", "growing_segments",
 )  # fmt: skip
 
 Form = Mapping[str, Any]
@@ -171,6 +172,8 @@ def axis_values(name: str, value: Any) -> tuple[Any, ...]:
         parts: list[str | int] = [value]
     else:
         parts = list(value)
+    if name == "micro_batch" and "max" in parts:
+        raise InvalidConfig(["--micro-batch max is not a grid: write 1..64*2, what fits is ranked"])
     out: dict[Any, None] = {}
     for part in parts:
         if name in WHOLE_AXES or name in ARRAY_AXES:
@@ -178,7 +181,10 @@ def axis_values(name: str, value: Any) -> tuple[Any, ...]:
         elif name in NAMED_AXES:
             out.update(dict.fromkeys(named_values(name, str(part), NAMED_AXES[name])))
         elif name in FREE_AXES:
-            out.update(dict.fromkeys(p.strip() for p in str(part).split(",")))
+            names = [p.strip() for p in str(part).split(",")]
+            for one in names:
+                parse_offload(one)
+            out.update(dict.fromkeys(names))
         else:
             raise InvalidConfig([f"a sweep has no axis {name!r}"])
     if not out:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from simcore.base.errors import InvalidConfig
-from simcore.plan.grid import cluster_texts, clusters, named_values, whole_values
+from simcore.planning.grid import cluster_texts, clusters, named_values, whole_values
 
 
 @pytest.mark.parametrize(

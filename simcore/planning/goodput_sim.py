@@ -1,4 +1,4 @@
-"""The same job as ``plan.goodput``, played through event by event (simpy)."""
+"""The same job as ``planning.goodput``, played through event by event (simpy)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 from simcore.base.errors import UsageError
-from simcore.plan.goodput import Goodput
+from simcore.planning.goodput import Goodput
 
 
 def simulate_runs(found: Goodput, runs: int, *, seed: int = 0) -> dict[str, float]:

@@ -21,9 +21,9 @@ import numpy as np
 from simcore.base.arrays import NDArray
 from simcore.base.errors import DataError, InvalidConfig, UsageError
 from simcore.hardware.cluster import ClusterSpec
-from simcore.plan.points import Batch, FormWords
-from simcore.plan.ranking import network_of
-from simcore.plan.space import Space
+from simcore.planning.points import Batch, FormWords
+from simcore.planning.ranking import network_of
+from simcore.planning.space import Space
 
 FORMATS = (".parquet", ".csv", ".json")
 #: Points that make a part; also what is lost at most when a sweep is killed.

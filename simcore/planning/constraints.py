@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from simcore.base.arrays import NDArray
-from simcore.plan.candidates import Candidates, Runs
-from simcore.plan.goal import Goal
+from simcore.planning.candidates import Candidates, Runs
+from simcore.planning.goal import Goal
 
 Array = NDArray[np.float64]
 

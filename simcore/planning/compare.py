@@ -12,8 +12,8 @@ from simcore.base.units import HOUR, KILO, MEGA
 from simcore.engine.result import Prediction
 from simcore.hardware.cluster import ClusterSpec, parse_cluster
 from simcore.hardware.prices import PriceBook
-from simcore.plan.energy import busy_frac, power_w, tdp_w
-from simcore.plan.space import Space
+from simcore.planning.energy import busy_frac, power_w, tdp_w
+from simcore.planning.space import ARRAY_AXES, WHOLE_AXES, Space
 
 #: More columns than this is a sweep.
 MAX_COLUMNS = 12
@@ -109,12 +109,21 @@ def compare(space: Space, prices: PriceBook, ask: Ask) -> Comparison:
             [f"{len(space)} options are more than {MAX_COLUMNS}: use `simcore sweep`"]
         )
     varying = {name for name, values in space.axes if len(values) > 1}
+    arrays = {
+        "micro_batch": space.micro_batches,
+        "grad_accum": space.grad_accums,
+        "global_batch": space.global_batches,
+    }
+    varying |= {name for name, values in arrays.items() if len(values) > 1}
+    numbers = (*WHOLE_AXES, *ARRAY_AXES)
     networks = {c.network for c in space.clusters}
     columns: list[Column] = []
     for model, form, cluster, batch in _points(space):
-        told = [f"{k} {v}" if k in ("tp", "pp", "vpp", "cp", "ep") else str(v)
-                for k, v in {**form, **batch}.items()
-                if k in varying or (k in batch and len(space) > len(space.clusters))]  # fmt: skip
+        told = [
+            f"{name.replace('_', '-')} {value}" if name in numbers else str(value)
+            for name, value in {**form, **batch}.items()
+            if name in varying
+        ]
         if len(space.models) > 1:
             told.insert(0, model)
         if space.networked and len(networks) > 1:

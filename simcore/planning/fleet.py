@@ -1,0 +1,355 @@
+"""Many jobs on one cluster: a queue, a policy, and what they make of waiting and utilisation.
+
+A job takes all its GPUs at once or waits (gang scheduling). Policies: ``fifo`` in order of arrival;
+``backfill`` (EASY: a later job may start where it does not delay the first in the queue, by the
+stated run times); ``priority`` (the larger number first, then arrival); ``preempt`` (as priority,
+and a job of lower priority that runs makes way; it goes on from its last checkpoint).
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Generator, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from simcore.base.errors import DataError, InvalidConfig, UnknownName, UsageError
+
+POLICIES = ("fifo", "backfill", "priority", "preempt")
+
+
+@dataclass(frozen=True, slots=True)
+class FleetJob:
+    """Submitted when, how many GPUs, for how long; ``limit_s`` is the run time that it states."""
+
+    name: str
+    submit_s: float
+    gpus: int
+    run_s: float
+    priority: int = 0
+    limit_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What became of a job. ``wait_s``: until its first GPU second."""
+
+    job: FleetJob
+    start_s: float
+    end_s: float
+    preempted: int
+
+    @property
+    def wait_s(self) -> float:
+        """Seconds in the queue before the first start."""
+        return self.start_s - self.job.submit_s
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fleet:
+    """The outcome. Utilisation is GPU seconds in use over those there were until the last end."""
+
+    gpus: int
+    policy: str
+    done: tuple[Done, ...]
+    makespan_s: float
+    utilisation_frac: float
+    lost_gpu_s: float
+    preemptions: int
+
+    def wait_s(self, quantile: float) -> float:
+        """A quantile of the waiting times, the nearest rank."""
+        waits = sorted(d.wait_s for d in self.done)
+        return waits[min(len(waits) - 1, int(quantile * len(waits)))] if waits else 0.0
+
+    @property
+    def mean_wait_s(self) -> float:
+        """Mean seconds in the queue."""
+        return sum(d.wait_s for d in self.done) / max(1, len(self.done))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, units in the names."""
+        return {
+            "gpus": self.gpus,
+            "policy": self.policy,
+            "n_jobs": len(self.done),
+            "makespan_s": self.makespan_s,
+            "utilisation_frac": self.utilisation_frac,
+            "mean_wait_s": self.mean_wait_s,
+            **{f"wait_p{q}_s": self.wait_s(q / 100) for q in (50, 90, 95, 99)},
+            "preemptions": self.preemptions,
+            "lost_gpu_s": self.lost_gpu_s,
+        }
+
+
+@dataclass(slots=True)
+class _State:
+    """A job that waits or runs."""
+
+    job: FleetJob
+    order: int
+    left_s: float
+    first_s: float | None = None
+    began_s: float = 0.0
+    preempted: int = 0
+    process: Any = None
+
+
+class _Scheduler:
+    """The queue and the GPUs that are free; every change asks the policy what may start."""
+
+    def __init__(self, env: Any, gpus: int, policy: str, checkpoint_s: float) -> None:
+        self.env, self.free, self.policy, self.checkpoint_s = env, gpus, policy, checkpoint_s
+        self.queue: list[_State] = []
+        self.running: list[_State] = []
+        self.done: list[Done] = []
+        self.used_gpu_s = self.lost_gpu_s = 0.0
+        self.preemptions = 0
+        self.ranked = policy in ("priority", "preempt")
+
+    def rank(self, state: _State) -> tuple[int, int]:
+        """Where a job stands in the queue, the smallest first."""
+        return (-state.job.priority if self.ranked else 0, state.order)
+
+    def submit(self, state: _State) -> None:
+        self.queue.append(state)
+        self.queue.sort(key=self.rank)
+        self.dispatch()
+
+    def dispatch(self) -> None:
+        while self.queue and self._fits(self.queue[0]):
+            self._start(self.queue.pop(0))
+        if self.queue and self.policy == "backfill":
+            self._backfill()
+
+    def _fits(self, state: _State) -> bool:
+        if state.job.gpus <= self.free:
+            return True
+        if self.policy != "preempt":
+            return False
+        # The least important first, of those the one that began last.
+        weaker = sorted(
+            (r for r in self.running if r.job.priority < state.job.priority),
+            key=lambda r: (r.job.priority, -r.began_s),
+        )
+        chosen, found = [], self.free
+        for r in weaker:
+            if found >= state.job.gpus:
+                break
+            chosen.append(r)
+            found += r.job.gpus
+        if found < state.job.gpus:
+            return False
+        for r in chosen:
+            self._stop(r)
+        return True
+
+    def _start(self, state: _State) -> None:
+        self.free -= state.job.gpus
+        state.began_s = self.env.now
+        if state.first_s is None:
+            state.first_s = self.env.now
+        self.running.append(state)
+        state.process = self.env.process(self._run(state))
+
+    def _run(self, state: _State) -> Generator[Any, Any, None]:
+        import simpy
+
+        try:
+            yield self.env.timeout(state.left_s)
+        except simpy.Interrupt:
+            return
+        self.used_gpu_s += state.left_s * state.job.gpus
+        self._release(state)
+        assert state.first_s is not None
+        self.done.append(Done(state.job, state.first_s, self.env.now, state.preempted))
+        self.dispatch()
+
+    def _release(self, state: _State) -> None:
+        self.free += state.job.gpus
+        self.running.remove(state)
+
+    def _stop(self, state: _State) -> None:
+        """Preempt: work since the last checkpoint is lost."""
+        ran = self.env.now - state.began_s
+        kept = ran // self.checkpoint_s * self.checkpoint_s if self.checkpoint_s > 0 else ran
+        self.used_gpu_s += ran * state.job.gpus
+        self.lost_gpu_s += (ran - kept) * state.job.gpus
+        state.left_s -= kept
+        state.preempted += 1
+        self.preemptions += 1
+        self._release(state)
+        state.process.interrupt()
+        self.queue.append(state)
+        self.queue.sort(key=self.rank)
+
+    def _backfill(self) -> None:
+        """EASY: who fits now and is over before the first can start, or leaves it its GPUs."""
+        first = self.queue[0]
+        ends = sorted(
+            (max(r.began_s + (r.job.limit_s or r.left_s), self.env.now), r.job.gpus)
+            for r in self.running
+        )
+        free, shadow_s = self.free, self.env.now
+        for end, gpus in ends:
+            if free >= first.job.gpus:
+                break
+            free, shadow_s = free + gpus, end
+        spare = free - first.job.gpus  # GPUs that the first will not need when it starts
+        for state in self.queue[1:]:
+            if not self.free:
+                return
+            if state.job.gpus > self.free:
+                continue
+            stated = state.job.limit_s or state.left_s
+            short = self.env.now + stated <= shadow_s
+            if short or state.job.gpus <= spare:
+                self.queue.remove(state)
+                self._start(state)
+                if not short:
+                    spare -= state.job.gpus
+
+
+def run_fleet(
+    jobs: Sequence[FleetJob], gpus: int, *, policy: str = "backfill", checkpoint_s: float = 3600.0
+) -> Fleet:
+    """Play the jobs through on ``gpus`` GPUs.
+
+    ``checkpoint_s``: how often a preemptible job saves; 0: it loses nothing. Raises UnknownName,
+    InvalidConfig (a job larger than the cluster), UsageError without simpy.
+    """
+    try:
+        import simpy
+    except ImportError:
+        raise UsageError("a fleet needs simpy: pip install 'simcore[sim]'") from None
+    if policy not in POLICIES:
+        raise UnknownName("policy", policy, POLICIES)
+    problems = [
+        f"job {j.name}: {text}"
+        for j in jobs
+        for wrong, text in (
+            (j.gpus > gpus, f"{j.gpus} GPUs on a cluster of {gpus}"),
+            (j.gpus < 1 or not j.run_s > 0 or j.submit_s < 0, "needs GPUs and time above zero"),
+        )
+        if wrong
+    ]
+    if problems:
+        raise InvalidConfig([*problems[:5], *([f"and {len(problems) - 5} more"]
+                                             if len(problems) > 5 else [])])  # fmt: skip
+    env = simpy.Environment()
+    scheduler = _Scheduler(env, gpus, policy, checkpoint_s)
+
+    def arrivals() -> Generator[Any, Any, None]:
+        for order, job in enumerate(sorted(jobs, key=lambda j: j.submit_s)):
+            yield env.timeout(max(0.0, job.submit_s - env.now))
+            scheduler.submit(_State(job, order, job.run_s))
+
+    env.process(arrivals())
+    env.run()
+    end = float(env.now)
+    return Fleet(
+        gpus=gpus,
+        policy=policy,
+        done=tuple(sorted(scheduler.done, key=lambda d: d.job.submit_s)),
+        makespan_s=end,
+        utilisation_frac=scheduler.used_gpu_s / (gpus * end) if end else 0.0,
+        lost_gpu_s=scheduler.lost_gpu_s,
+        preemptions=scheduler.preemptions,
+    )
+
+
+def fewest_gpus(
+    jobs: Sequence[FleetJob], wait_s: float, *, quantile: float = 0.95, policy: str = "backfill",
+    step: int = 8, most: int = 1_000_000,
+) -> Fleet:  # fmt: skip
+    """The smallest cluster, in steps of ``step`` GPUs, whose waiting quantile is at most so long.
+
+    By bisection: more GPUs are taken to make nobody wait longer, which policies that reorder jobs
+    may break by a little. Raises InvalidConfig where not even ``most`` suffice.
+    """
+    low = -(-max(j.gpus for j in jobs) // step)
+    high = low
+    while (found := run_fleet(jobs, high * step, policy=policy)).wait_s(quantile) > wait_s:
+        if high * step >= most:
+            raise InvalidConfig([f"not even {most:,} GPUs bring the wait below {wait_s:g} s"])
+        low, high = high + 1, high * 2
+    while low < high:
+        middle = (low + high) // 2
+        tried = run_fleet(jobs, middle * step, policy=policy)
+        if tried.wait_s(quantile) <= wait_s:
+            high, found = middle, tried
+        else:
+            low = middle + 1
+    return found
+
+
+def read_jobs(path: Path) -> list[FleetJob]:
+    """Jobs of a CSV (submit_s, gpus, run_s; name, priority, limit_s) or of a Standard Workload
+    Format file (.swf: fields 2 submit, 4 run time, 5 or 8 processors, 9 stated time, 15 queue).
+
+    Raises DataError with the line. Jobs of an SWF trace that never ran are left out.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as err:
+        raise DataError(f"cannot be read: {err}", file=path) from None
+    jobs = list(_swf(path, text) if path.suffix.lower() == ".swf" else _csv(path, text))
+    if not jobs:
+        raise DataError("holds no job", file=path)
+    return jobs
+
+
+def _csv(path: Path, text: str) -> Iterable[FleetJob]:
+    reader = csv.DictReader(text.splitlines())
+    missing = {"submit_s", "gpus", "run_s"} - set(reader.fieldnames or ())
+    if missing:
+        raise DataError(f"has no column {', '.join(sorted(missing))}", file=path, line=1)
+    for line, row in enumerate(reader, 2):
+        try:
+            yield FleetJob(
+                name=row.get("name") or f"job {line - 1}",
+                submit_s=float(row["submit_s"]),
+                gpus=int(row["gpus"]),
+                run_s=float(row["run_s"]),
+                priority=int(row.get("priority") or 0),
+                limit_s=float(row["limit_s"]) if row.get("limit_s") else None,
+            )
+        except (TypeError, ValueError) as err:
+            raise DataError(f"not a job: {err}", file=path, line=line) from None
+
+
+def _swf(path: Path, text: str) -> Iterable[FleetJob]:
+    for line, row in enumerate(text.splitlines(), 1):
+        if not row.strip() or row.startswith(";"):
+            continue
+        fields = row.split()
+        try:
+            submit, run = float(fields[1]), float(fields[3])
+            processors = int(fields[4]) if int(fields[4]) > 0 else int(fields[7])
+            stated, queue = float(fields[8]), int(fields[14])
+        except (IndexError, ValueError) as err:
+            raise DataError(f"not a job of 18 fields: {err}", file=path, line=line) from None
+        if run > 0 and processors > 0:
+            yield FleetJob(fields[0], submit, processors, run, max(0, queue),
+                           stated if stated > 0 else None)  # fmt: skip
+
+
+def random_jobs(
+    n: int, *, days: float, load_gpus: float, sizes: Sequence[int] = (1, 2, 4, 8, 16, 32, 64, 128),
+    seed: int = 0,
+) -> list[FleetJob]:  # fmt: skip
+    """Poisson arrivals over so many days; sizes drawn evenly; exponential run times whose mean
+    makes ``load_gpus`` GPUs busy on average."""
+    rng = Random(seed)
+    span = days * 86_400.0
+    mean_s = load_gpus * span / (n * sum(sizes) / len(sizes))
+    at, jobs = 0.0, []
+    for i in range(n):
+        at += rng.expovariate(n / span)
+        jobs.append(FleetJob(
+            f"job {i + 1}", at, rng.choice(list(sizes)), rng.expovariate(1.0 / mean_s),
+            rng.choice((0, 0, 0, 1)),
+        ))  # fmt: skip
+    return jobs

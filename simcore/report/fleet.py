@@ -1,0 +1,25 @@
+"""A fleet's outcome as text."""
+
+from __future__ import annotations
+
+from simcore.base.units import HOUR, format_seconds
+from simcore.planning.fleet import Fleet
+from simcore.report.text_of import text_of
+from simcore.report.words import figure, percent
+
+
+@text_of.register
+def render_fleet(f: Fleet) -> str:
+    """The whole answer as text of 80 columns."""
+    waits = ", ".join(f"p{q} {format_seconds(f.wait_s(q / 100))}" for q in (50, 90, 95, 99))
+    lines = [
+        f"FLEET       {len(f.done):,} jobs on {f.gpus:,} GPUs, {f.policy}, "
+        f"{format_seconds(f.makespan_s)} until the last ends",
+        f"USED        {percent(f.utilisation_frac)} of all GPU time",
+        f"WAIT        mean {format_seconds(f.mean_wait_s)}, {waits}",
+    ]
+    if f.preemptions:
+        lines.append(
+            f"PREEMPTED   {f.preemptions:,} times, {figure(f.lost_gpu_s / HOUR)} GPU-hours lost"
+        )
+    return "\n".join(lines) + "\n"
