@@ -12,6 +12,7 @@ from pathlib import Path
 
 from simcore.base.units import GIGA, PERCENT, format_seconds
 from simcore.validate.calibrated import Calibrated, calibrate_and_judge
+from simcore.validate.closed_loop import TITLE, closed_loop
 from simcore.validate.fill import filled_rows
 from simcore.validate.formats import Table, read_table
 from simcore.validate.judge import Verdict, judge
@@ -21,8 +22,8 @@ from simcore.validate.words import TITLES, WORDS
 _HEAD = """# Validation report
 
 Written by `python -m simcore.validate.report validate/tables/*.csv
-$SIMCORE_TABLES/steps/{ddp,llm}.csv > validate/REPORT.md`; change the tables or the words in
-`simcore/validate/words.py`, not this file.
+$SIMCORE_TABLES/steps/{ddp,llm}.csv validate/selftest/*.json > validate/REPORT.md`; change the
+tables or the words in `simcore/validate/words.py`, not this file.
 
 **Blind** predictions know datasheets and op benchmarks of other jobs, and none of the rows below.
 **Calibrated** ones come from a maximum a posteriori fit of a few physical parameters (sustained
@@ -195,9 +196,12 @@ def _large(table: Table) -> str:
 
 
 def report(paths: Sequence[Path]) -> str:
-    """The whole report as Markdown."""
+    """The whole report as Markdown, of tables (.csv) and runs of the selftest (.json)."""
     parts = [_HEAD]
+    runs = [p for p in paths if p.suffix == ".json"]
     for path in paths:
+        if path in runs:
+            continue
         table = read_table(path)
         parts.append(f"## {TITLES.get(path.stem, path.stem)}\n")
         if table.n_rows > _LARGE_ROWS:
@@ -216,6 +220,8 @@ def report(paths: Sequence[Path]) -> str:
         if filled := _filled(table, calibrated):
             parts.append(f"### Cells nobody measured: {path.stem}\n")
             parts.append(filled)
+    if runs:
+        parts += [f"## {TITLE}\n", closed_loop(runs)]
     return "\n".join(p for p in parts if p)
 
 

@@ -131,6 +131,5 @@ def test_the_gallery_is_of_every_kind() -> None:
 
     folder = Path(__file__).parents[2] / "docs" / "plots"
     pictures = {p.stem: p.stat().st_size for p in folder.glob("*.png")}
-    # fits of a machine are drawn where they were made: simcore show calibration FILE --plot
-    assert set(KINDS) - {"calibration"} <= set(pictures)
+    assert set(KINDS) <= set(pictures)
     assert max(pictures.values()) < 150_000

@@ -1,0 +1,66 @@
+"""The closed loop's section of the report, and the runs that are kept."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from pathlib import Path
+
+import pytest
+
+from simcore.base.errors import DataError
+from simcore.calibrate.selftest import judged
+from simcore.validate.closed_loop import closed_loop, read_run
+
+KEPT = sorted((Path(__file__).parents[2] / "validate" / "selftest").glob("*.json"))
+
+
+def run(folder: Path, **changes: object) -> Path:
+    row = {
+        "net": "mlp", "ranks": 2, "kind": "ddp", "counted": True, "predicted_s": 0.9,
+        "measured_s": 1.0, "error_frac": -0.1, "inside": False,
+    } | changes  # fmt: skip
+    told = {"rows": [row], "conditions": {"date": "2026-11-21"}, "holds": False,
+            "median_error_frac": 0.1, "inside": 0, "steps": 1}  # fmt: skip
+    path = folder / f"run{len(list(folder.iterdir()))}.json"
+    path.write_text(json.dumps(told), encoding="utf-8")
+    return path
+
+
+def test_a_row_a_step_and_a_column_a_run(tmp_path: Path) -> None:
+    text = closed_loop([run(tmp_path), run(tmp_path, inside=True)])
+    (line,) = [part for part in text.splitlines() if part.startswith("| mlp")]
+    assert line == ("| mlp | 2 ddp | 900 ms, 1 s (-10 %, outside) | 900 ms, 1 s (-10 %) |")
+    assert "| median error | | 10.0 %, 0 of 1 inside, does not hold |" in text
+    assert "date 2026-11-21" in text
+
+
+def test_a_step_that_did_not_run_says_why(tmp_path: Path) -> None:
+    path = run(tmp_path)
+    told = json.loads(path.read_text(encoding="utf-8"))
+    told["rows"].append({"net": "dit", "ranks": 2, "kind": "zero3", "counted": False, "note": "no"})
+    path.write_text(json.dumps(told), encoding="utf-8")
+    assert "| dit | 2 zero3, not counted | no |" in closed_loop([path])
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"rows": []}', "{"])
+def test_another_file_is_refused(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(DataError, match="selftest"):
+        read_run(path)
+
+
+@pytest.mark.parametrize("path", KEPT, ids=lambda p: p.stem)
+def test_kept_runs_say_what_their_rows_say(path: Path) -> None:
+    found = read_run(path)
+    assert {k: found[k] for k in ("holds", "inside", "steps")} == {
+        k: v for k, v in judged(found["rows"]).items() if k != "median_error_frac"
+    }
+    errors = [abs(r["predicted_s"] / r["measured_s"] - 1) for r in found["rows"] if r["counted"]]
+    assert found["median_error_frac"] == pytest.approx(statistics.median(errors))
+    assert found["conditions"]["date"] and found["conditions"]["torch"]
+
+
+def test_three_runs_are_kept() -> None:
+    assert len(KEPT) >= 3
