@@ -80,21 +80,47 @@ def test_max_micro_batch() -> None:
     assert not simcore.predict("latte-xl", "1x8xA6000ada", micro_batch=3).fits
 
 
-def test_fixes_do_fix() -> None:
-    """What is offered for a job that does not fit makes it fit."""
-    job: dict[str, Any] = {"model": "latte-xl", "gpus": "1x8xA6000ada", "micro_batch": 3}
+def _asked_again(job: dict[str, Any], fix: str) -> Any:
+    """The job with the words of one fix, said as on the command line."""
+    words, _, rate = fix.rpartition(" (")
+    changed: dict[str, Any] = {}
+    for part in words.split(", "):
+        word, _, value = part.partition(" ")
+        if not value:
+            kind = "strategy" if word.startswith("zero") else "precision"
+            changed["gpus" if word[0].isdigit() else kind] = word
+        else:
+            key = word.replace("-", "_")
+            changed[key] = int(value) if value.isdigit() else value
+    if {"tp", "pp"} & changed.keys():
+        changed["global_batch"] = simcore.predict(**job).global_batch
+    found = simcore.predict(**(job | changed))
+    assert found.samples_per_s == pytest.approx(float(rate.removesuffix("/s)")), rel=0.006)
+    return found
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        {"model": "latte-xl", "gpus": "1x8xA6000ada", "micro_batch": 3},
+        {"model": "llama3-70b", "gpus": "8x8xH100", "tp": 4, "pp": 2, "strategy": "zero1",
+         "seq_len": 8192, "recompute": "selective", "global_batch": 512},
+        {"model": "gpt2-xl", "gpus": "1x2xV100", "micro_batch": 8},
+        {"model": "llama3-8b", "gpus": "1xRTX4090", "seq_len": 8192},
+    ],
+)  # fmt: skip
+def test_fixes_do_fix(job: dict[str, Any]) -> None:
+    """What is offered for a job that does not fit makes it fit, at the speed that is told."""
     result = simcore.predict(**job)
     assert not result.fits
     assert result.fixes
     for fix in result.fixes:
-        word, _, value = fix.partition(" ")
-        if word == "micro-batch":
-            changed: dict[str, Any] = {"micro_batch": int(value)}
-        elif word == "recompute":
-            changed = {"recompute": value}
-        else:
-            changed = {"strategy" if word.startswith("zero") else "precision": word}
-        assert simcore.predict(**(job | changed)).fits, fix
+        assert _asked_again(job, fix).fits, fix
+    rates = [float(fix.rpartition("(")[2].removesuffix("/s)")) for fix in result.fixes]
+    assert rates == sorted(rates, reverse=True)
+
+
+def test_a_job_that_fits_needs_no_fix() -> None:
     assert simcore.predict("latte-xl", "1x8xA6000ada").fixes == ()
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
 
 from simcore.api.results import Asked, Memory, Prediction, Timeline, remembered
 from simcore.api.spaces import (
@@ -22,15 +22,13 @@ from simcore.api.spaces import (
     sweep,
 )
 from simcore.base.errors import InvalidConfig, SimcoreError
-from simcore.engine.job_memory import fitting_batch
 from simcore.engine.predict import Request
 from simcore.engine.predict import predict as _predict
 from simcore.engine.request import Options, make_request
 from simcore.engine.result import Explanation
 from simcore.engine.result import Prediction as PlainPrediction
+from simcore.hardware.cluster import ClusterSpec
 from simcore.hardware.profile import Profile, load_profile
-from simcore.strategy.precision import PRECISIONS
-from simcore.strategy.strategy import parallelism_named
 from simcore.validate.known import measured_rows
 from simcore.workload.resolve import ModelSource, resolve_model
 
@@ -62,7 +60,7 @@ def predict(
     time of a whole run. ``model`` may be what ``read_config`` made. Raises UsageError (every
     violation at once) for a wrong request; a job that does not fit is an answer, not an error.
     """
-    result = answer_of(make_request(model, gpus, **options), keep_timeline=keep_timeline)
+    result = answer_of(model, gpus, options, keep_timeline=keep_timeline)
     inputs = tuple(options.get("inputs") or ())
     run_steps = _run_steps(model, inputs, result, steps, epochs)
     told = replace(
@@ -75,14 +73,27 @@ def predict(
     return Prediction.of(told, Asked("predict", words))
 
 
-def answer_of(request: Request, *, keep_timeline: bool = False) -> PlainPrediction:
+def answer_of(
+    model: str | ModelSource,
+    gpus: str | ClusterSpec,
+    options: Options,
+    *,
+    keep_timeline: bool = False,
+) -> PlainPrediction:
     """The engine's prediction, with what makes it fit and what was measured of the same job."""
+    request = make_request(model, gpus, **options)
     found = _predict(request, keep_timeline=keep_timeline)
-    return replace(
-        found,
-        fixes=_fixes(request) if not found.fits else (),
-        measured=measured_rows(request, found),
-    )
+    fixes: tuple[str, ...] = ()
+    if not found.fits:
+        from simcore.api.fixes import fixes_of
+
+        def ask(words: dict[str, Any]) -> Request:
+            changed = {**options, **words}
+            where = changed.pop("gpus", gpus)
+            return make_request(model, where, **cast("Options", changed))
+
+        fixes = fixes_of(request, ask)
+    return replace(found, fixes=fixes, measured=measured_rows(request, found))
 
 
 def explain(model: str, gpus: str, term: str, **options: Unpack[Options]) -> Explanation:
@@ -393,32 +404,6 @@ def _run_steps(
             ]
         )
     return epochs * per_epoch
-
-
-def _fixes(request: Request) -> tuple[str, ...]:
-    """What would make the job fit, cheapest first; each is computed, not guessed."""
-    found: list[str] = []
-
-    def fits(changed: Request, what: str) -> None:
-        if _predict(changed).fits:
-            found.append(what)
-
-    best = fitting_batch(request)
-    if best:
-        found.append(f"micro-batch {best}")
-    s = request.strategy
-    if s.recompute == "none" and any(b.recomputable for b in request.workload.blocks):
-        fits(replace(request, strategy=replace(s, recompute="full")), "recompute full")
-    if request.cluster.n_gpus > 1 and s.zero_stage < 3:
-        for stage in range(max(1, s.zero_stage + 1), 4):
-            name = parallelism_named(f"zero{stage}")
-            before = len(found)
-            fits(replace(request, strategy=replace(s, parallelism=name)), name)
-            if len(found) > before:
-                break
-    if s.precision.name in ("fp32", "tf32"):
-        fits(replace(request, strategy=replace(s, precision=PRECISIONS["amp-bf16"])), "amp-bf16")
-    return tuple(found)
 
 
 def report(model: str | ModelSource, gpus: Sequence[str] | str, **options: Unpack[Options]) -> str:

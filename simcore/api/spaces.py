@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from simcore.api.results import Asked, Prediction, remembered
 from simcore.base.errors import InvalidConfig, UsageError
@@ -104,7 +104,7 @@ def compare(
             options = {**options, "micro_batch": "max"}
         if words.get("grad_accum") is None:
             options = {k: v for k, v in options.items() if k != "grad_accum"}  # the model's own
-        found = answer_of(make_request(name, cluster, **options))
+        found = answer_of(name, cluster, cast("Options", options))
         where = {"network": cluster.network if network else None, "node": words.get("node")}
         said = {"model": name, "gpus": str(cluster), **where, **options}
         return Prediction.of(found, Asked("predict", said))

@@ -85,7 +85,9 @@ def fixes(p: Prediction) -> str:
     """What makes a job fit that does not; empty where it does."""
     if p.fits:
         return ""
-    return "what makes it fit: " + ("; ".join(p.fixes) or "nothing that was tried (--json)")
+    if not p.fixes:
+        return "what makes it fit: nothing that was tried"
+    return f"what makes it fit, {plural(p.sample_unit)} a second behind: {'; '.join(p.fixes)}"
 
 
 def elsewhere(p: Prediction) -> str:

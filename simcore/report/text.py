@@ -34,7 +34,7 @@ def _settings(p: Prediction) -> list[str]:
 def _verdict(p: Prediction) -> list[str]:
     lines = labelled(*say.verdict(p))
     if fixes := say.fixes(p):
-        lines += labelled("", fixes, 2)
+        lines += labelled("", fixes, 3)
     if away := say.elsewhere(p):
         lines += labelled("", away)
     return lines

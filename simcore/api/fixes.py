@@ -1,0 +1,150 @@
+"""What makes a job fit that does not: single changes first, then several together.
+
+Every change is asked like a job of its own, so whatever breaks a rule falls out by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from simcore.base.errors import SimcoreError
+from simcore.engine.job_memory import fitting_batch, memory_at
+from simcore.engine.predict import Request, central_step_s
+
+#: How many of the found changes are told, the fastest first.
+MOST = 4
+#: How many changes are tried at once where no smaller number helps.
+_TOGETHER = 3
+#: Up to so many times the GPUs, all of whose state is cut and whose activations run again.
+_MOST_NODES, _NODE = 256, 8
+#: Degrees of parallelism are doubled this often.
+_DOUBLINGS = 3
+
+Words = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Words of the command line that differ, and how they are said."""
+
+    said: str
+    words: Words
+
+
+@dataclass(frozen=True, slots=True)
+class _Fix:
+    said: str
+    samples_per_s: float
+
+
+def fixes_of(request: Request, ask: Callable[[Words], Request]) -> tuple[str, ...]:
+    """The changes that make ``request`` fit, fastest first, as ``recompute full (8.1/s)``.
+
+    Behind each its samples a second. ``ask`` makes the request with some of its words changed,
+    the cluster's ``gpus`` among them; it may raise SimcoreError. More GPUs are tried where
+    nothing else helps. Empty where that does not either.
+    """
+    for many in range(1, _TOGETHER + 1):
+        found: list[_Fix] = []
+        for group in combinations(_ladders(request), many):
+            fix = next((f for f in map(_tried(ask), _rungs(group)) if f), None)
+            if fix is not None:
+                found.append(fix)
+        if found:
+            found.sort(key=lambda f: -f.samples_per_s)
+            return tuple(f"{f.said} ({f.samples_per_s:.3g}/s)" for f in found[:MOST])
+    larger = next((f for f in map(_tried(ask), _larger(request)) if f), None)
+    return (f"{larger.said} ({larger.samples_per_s:.3g}/s)",) if larger else ()
+
+
+def _tried(ask: Callable[[Words], Request]) -> Callable[[Change], _Fix | None]:
+    def attempt(change: Change) -> _Fix | None:
+        try:
+            request = ask(change.words)
+        except SimcoreError:
+            return None
+        capacity = min(g.gpu.usable_memory_bytes for g in request.cluster.groups)
+        held = memory_at(request, np.array([float(request.micro_batch)]))
+        if float(held.device[0]) > capacity:
+            return None
+        return _Fix(change.said, samples_a_step(request) / central_step_s(request))
+
+    return attempt
+
+
+def samples_a_step(request: Request) -> int:
+    """Samples of all replicas in one step."""
+    n_gpus = request.cluster.n_gpus
+    ranks = request.placed.layout.data_ranks(n_gpus) if request.placed else n_gpus
+    return request.micro_batch * request.grad_accum * ranks
+
+
+def _rungs(group: tuple[tuple[Change, ...], ...]) -> Iterator[Change]:
+    """One change of several ladders: all on their first rung, then all one higher."""
+    for height in range(max(map(len, group))):
+        chosen = [ladder[min(height, len(ladder) - 1)] for ladder in group]
+        words: Words = {}
+        for change in chosen:
+            words |= change.words
+        yield Change(", ".join(c.said for c in chosen), words)
+
+
+def _ladders(request: Request) -> list[tuple[Change, ...]]:
+    """Ways to need less memory, each a ladder of ever stronger changes."""
+    s, n_gpus = request.strategy, request.cluster.n_gpus
+    layout = request.placed.layout if request.placed else None
+    ladders: list[list[Change]] = []
+    best = fitting_batch(request, request.micro_batch)
+    if 0 < best < request.micro_batch:
+        below = [b for b in range(best, 0, -1) if request.micro_batch % b == 0]
+        ladders.append([_batch(request, b) for b in dict.fromkeys((best, *below))])
+    elif request.micro_batch > 1:
+        ladders.append([_batch(request, 1)])
+    again = {"none": ("selective", "full"), "selective": ("full",), "full": ()}[s.recompute]
+    whole = {"recompute_modules": None, "recompute_layers": None}
+    ladders.append([Change(f"recompute {how}", {"recompute": how, **whole}) for how in again])
+    if n_gpus > 1:
+        stages = range(max(1, s.zero_stage + 1), 4)
+        ladders.append([Change(f"zero{n}", {"strategy": f"zero{n}"}) for n in stages])
+    if s.precision.name in ("fp32", "tf32"):
+        ladders.append([Change("amp-bf16", {"precision": "amp-bf16"})])
+    for name in ("tp", "pp", "ep"):
+        now = getattr(layout, name, 1)
+        degrees = [now * 2**i for i in range(1, _DOUBLINGS + 1) if now * 2**i <= n_gpus]
+        kept = {"global_batch": samples_a_step(request), "grad_accum": None}
+        ladders.append([Change(f"{name} {n}", {name: n, **kept}) for n in degrees])
+    if not s.offload:
+        ladders.append([Change("offload optimizer", {"offload": "optimizer"})])
+    return [tuple(ladder) for ladder in ladders if ladder]
+
+
+def _larger(request: Request) -> Iterator[Change]:
+    """More GPUs of the same type, a whole node first, with everything else that needs less."""
+    if len(request.cluster.groups) != 1:
+        return
+    group = request.cluster.groups[0]
+    sparing: Words = {"micro_batch": 1, "strategy": "zero3", "recompute": "full",
+                      "recompute_modules": None, "recompute_layers": None,
+                      "nnodes": None, "nproc_per_node": None}  # fmt: skip
+    if not any(b.recomputable for b in request.workload.blocks):
+        del sparing["recompute"]
+    per_node = max(group.gpus_per_node, _NODE)
+    nodes = 1 if group.gpus_per_node < per_node else 2
+    while nodes <= _MOST_NODES:
+        gpus = f"{max(nodes, group.n_nodes)}x{per_node}x{group.gpu.name}"
+        said = ", ".join((gpus, "zero3", *(["recompute full"] if "recompute" in sparing else [])))
+        yield Change(f"{said}, micro-batch 1", {"gpus": gpus, **sparing})
+        nodes *= 2
+
+
+def _batch(request: Request, size: int) -> Change:
+    """A smaller micro-batch: more micro-steps where the samples of a step can stay the same."""
+    words: Words = {"micro_batch": size}
+    if request.micro_batch % size == 0 and (request.grad_accum > 1 or request.placed):
+        words |= {"global_batch": samples_a_step(request), "grad_accum": None}
+    return Change(f"micro-batch {size}", words)
