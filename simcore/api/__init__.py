@@ -21,7 +21,7 @@ from simcore.api.spaces import (
     simulate_goodput,
     sweep,
 )
-from simcore.base.errors import InvalidConfig, SimcoreError
+from simcore.base.errors import InvalidConfig, SimcoreError, UsageError
 from simcore.engine.predict import Request
 from simcore.engine.predict import predict as _predict
 from simcore.engine.request import Options, make_request
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     )
     from simcore.api.many import Comparison, Fleet, Goodput, MemoryTimeline, Plan, Scaling, Sweep
     from simcore.engine.emit import LaunchFile
+    from simcore.engine.replay import Replay
     from simcore.engine.views import Roofline, Swing
 
 
@@ -93,7 +94,12 @@ def answer_of(
             return make_request(model, where, **cast("Options", changed))
 
         fixes = fixes_of(request, ask)
-    return replace(found, fixes=fixes, measured=measured_rows(request, found))
+    pipeline = None
+    if keep_timeline and request.placed is not None:
+        from simcore.engine.pipeline_line import pipeline_line
+
+        pipeline = pipeline_line(request)
+    return replace(found, fixes=fixes, measured=measured_rows(request, found), pipeline=pipeline)
 
 
 def explain(model: str, gpus: str, term: str, **options: Unpack[Options]) -> Explanation:
@@ -136,6 +142,20 @@ def timeline(model: str | ModelSource, gpus: str, **options: Unpack[Options]) ->
     found = predict(model, gpus, keep_timeline=True, **options).timeline
     assert isinstance(found, Timeline)
     return found
+
+
+def replay(model: str | ModelSource, gpus: str, **options: Unpack[Options]) -> Replay:
+    """One step as work and messages that depend on each other, for simulators of networks.
+
+    Compute has seconds, messages have bytes and ranks. Raises UsageError as ``predict``, and for
+    a cluster of several GPU types.
+    """
+    from simcore.engine.replay import replay as _replay
+
+    try:
+        return _replay(make_request(model, gpus, **options))
+    except ValueError as err:
+        raise UsageError(str(err)) from None
 
 
 def scaling(
@@ -444,6 +464,6 @@ __all__ = [
     "calibrate_from", "calibrate_machine", "calibration", "calibration_curves", "choices",
     "compare", "explain", "find_terms", "fleet", "goodput", "launch_file", "make_request",
     "make_space", "memory_timeline", "model_named", "plan", "predict", "read_calibration",
-    "read_config", "report", "roofline", "run_violations", "scaling", "selftest", "sensitivity",
-    "simulate_goodput", "sweep", "timeline", "validate", "validate_ops",
+    "read_config", "replay", "report", "roofline", "run_violations", "scaling", "selftest",
+    "sensitivity", "simulate_goodput", "sweep", "timeline", "validate", "validate_ops",
 ]  # fmt: skip

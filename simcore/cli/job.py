@@ -17,8 +17,8 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 #: Parameters of ``predict`` that do not describe the job: what to do with it, and how to show it.
 OTHERS = (
-    "ctx", "model", "gpus", "steps", "epochs", "emit", "as_json", "trace", "memory_snapshot",
-    "memory_plot", "plot", "plot_kind", "scaling", "watch", "explain",
+    "ctx", "model", "gpus", "steps", "epochs", "emit", "as_json", "trace", "chakra",
+    "memory_snapshot", "memory_plot", "plot", "plot_kind", "scaling", "watch", "explain",
 )  # fmt: skip
 
 #: Words that a grid of jobs has no use for: clusters and strategies are its axes.

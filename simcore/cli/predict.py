@@ -15,6 +15,7 @@ from simcore.cli.job import job_options, job_words
 from simcore.cli.memory_files import path_problems, write_files
 from simcore.cli.options import option
 from simcore.cli.output import colour_wanted, complain, write
+from simcore.cli.trace_files import trace_problems, write_traces
 from simcore.cli.values import number
 from simcore.cli.views import view_problems, write_plot, write_scaling
 
@@ -169,8 +170,14 @@ def predict(
     ] = False,
     trace: Annotated[
         Path | None,
-        typer.Option("--trace", metavar="FILE",
-                     help="Write the step for ui.perfetto.dev (.json or .json.gz)."),
+        typer.Option("--trace", metavar="FILE|DIR",
+                     help="Write the step for ui.perfetto.dev (.json or .json.gz); into a folder: "
+                     "a file a rank, for Holistic Trace Analysis."),
+    ] = None,
+    chakra: Annotated[
+        Path | None,
+        typer.Option("--chakra", metavar="PREFIX",
+                     help="Write PREFIX.RANK.et, Chakra traces for ASTRA-sim."),
     ] = None,
     memory_snapshot: Annotated[
         Path | None,
@@ -214,6 +221,7 @@ def predict(
     words, told = with_defaults(given)
     model, gpus, launch = words["model"], words["gpus"], words["launch"]
     problems: list[str] = path_problems(memory_snapshot, memory_plot)
+    problems += trace_problems(trace, chakra)
     problems += view_problems(plot, plot_kind, scaling, explain, emit)
     if model is None:
         problems.append("--model is missing: name one of `simcore list models`")
@@ -228,14 +236,13 @@ def predict(
         length = {"steps": 1.0, "epochs": 1.0}  # both given, whatever they are
     options = job_options(words, problems)
     problems += emit_problems(emit, as_json, explain)
-    answer = _answer(model, gpus, options, length, trace, explain, problems)
+    answer = _answer(model, gpus, options, length, trace is not None, explain, problems)
     warn_unknown(launch)
     if told:
         complain(f"note: {told}")
         answer = replace(answer, assumptions=(told, *answer.assumptions))
-    if trace is not None:
-        _write_trace(answer, trace)
     if model is not None and gpus is not None:
+        write_traces(answer, model, gpus, options, trace, chakra)
         write_files(model, gpus, options, memory_snapshot, memory_plot)
     if plot is not None:
         write_plot(answer, plot, plot_kind)
@@ -265,7 +272,7 @@ def _answer(
     gpus: str | None,
     options: dict[str, Any],
     length: dict[str, float | None],
-    trace: Path | None,
+    traced: bool,
     explain: str | None,
     problems: list[str],
 ) -> Prediction:
@@ -284,11 +291,6 @@ def _answer(
     problems += api.run_violations(length["steps"], length["epochs"])
     if explain is not None:
         attempt(lambda: api.find_terms(explain))
-    if trace is not None:
-        if trace.is_dir():
-            problems.append(f"--trace {str(trace)!r} is a folder: name a file")
-        elif not trace.parent.is_dir():
-            problems.append(f"--trace: folder {str(trace.parent)!r} does not exist")
     if problems:
         if model is not None and gpus is not None:
             attempt(lambda: api.make_request(model, gpus, **options))
@@ -299,20 +301,9 @@ def _answer(
         gpus,
         steps=length["steps"],
         epochs=length["epochs"],
-        keep_timeline=trace is not None,
+        keep_timeline=traced,
         **options,
     )
-
-
-def _write_trace(answer: Prediction, path: Path) -> None:
-    from simcore.base.errors import UsageError
-    from simcore.report.trace import write_trace
-
-    try:
-        write_trace(answer, path)
-    except OSError as err:
-        raise UsageError(f"--trace {str(path)!r} cannot be written: {err.strerror}") from None
-    complain(f"trace of one step in {path}: open it at https://ui.perfetto.dev")
 
 
 def _explain(model: str, gpus: str, term: str, options: dict[str, Any], as_json: bool) -> None:

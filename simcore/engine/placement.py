@@ -68,8 +68,8 @@ def place(
         raise InvalidConfig(problems)
     part, config = workload, {}
     if isinstance(record, ModelRecord):
-        config = {**record.config, **overrides}
-        changed = record.model_copy(update={"config": config})
+        config = record.settings(overrides)
+        changed = record.model_copy(update={"config": {**record.config, **overrides}})
         own = tensor_overrides(changed, layout.tp, layout.ep, layout.expert_tp)
         part = record.build(**{**overrides, **own}) if own else workload
     elif layout.tp > 1 or layout.ep > 1:

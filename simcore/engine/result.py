@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from simcore.base.interval import Interval
+from simcore.engine.pipeline import PipelineLine
 from simcore.engine.timeline import Timeline
 
 SCHEMA_VERSION = "1.0"
@@ -134,6 +135,7 @@ class Prediction:
     run_steps: float | None = None
     fixes: tuple[str, ...] = ()
     timeline: Timeline | None = field(default=None, repr=False, compare=False)
+    pipeline: PipelineLine | None = field(default=None, repr=False, compare=False)
 
     @property
     def fits(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, ClassVar, Literal
@@ -83,6 +83,13 @@ class ModelRecord(Sourced):
     def build(self, **overrides: Scalar) -> Workload:
         """The workload, with config keys (``seq_len=…``) overridden. Raises InvalidConfig."""
         return _build(self, tuple(sorted(overrides.items())))
+
+    def settings(self, overrides: Mapping[str, Scalar]) -> dict[str, Scalar]:
+        """Every setting of the architecture: its defaults, the record's, then ``overrides``."""
+        load(self.arch)
+        parameters = inspect.signature(ARCHS[self.arch]).parameters.values()
+        defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
+        return {**defaults, **self.config, **overrides}
 
 
 def _call(

@@ -1,0 +1,217 @@
+"""The order in which pipeline stages work on micro-batches, and when: 1F1B, interleaved, ZB.
+
+Global chunk ``v * pp + s`` is chunk v of stage s. A forward waits for the chunk before it, a
+backward for the chunk behind it. Orders are fixed (Narayanan et al. 2021; Megatron-LM's
+schedules.py) but for zero-bubble, where a stage takes the most urgent work that is ready: backward
+of the input, then forward while it may hold another micro-batch, then backward of the weights (the
+automatic schedule of Qi et al. 2023, without its look-ahead).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+from simcore.strategy.layout import Layout
+
+#: Forward; backward; with zero-bubble backward of the input alone, then that of the weights.
+Kind = Literal["forward", "backward", "weights"]
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One micro-batch on one chunk of a stage."""
+
+    kind: Kind
+    micro_batch: int
+    chunk: int
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """When a stage does a piece of work [s]."""
+
+    stage: int
+    work: Work
+    start_s: float
+    finish_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Sync:
+    """What a stage does between its last backward and the next step, on its streams [s]."""
+
+    name: str
+    stream: str
+    term: str
+    start_s: float
+    finish_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class StageLine:
+    """One step of a pipeline stage, on each of its ``n_gpus`` equal ranks.
+
+    ``exchanges_s``: what of tensor, context, expert and pipeline exchange is seen in a forward
+    and in a backward of the whole stage. ``held_bytes``: (time, bytes on the device) whenever
+    they change.
+    """
+
+    n_gpus: int
+    n_layers: int
+    slots: tuple[Slot, ...]
+    exchanges_s: dict[str, tuple[float, float]]
+    syncs: tuple[Sync, ...]
+    held_bytes: tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True)
+class PipelineLine:
+    """One step of a job that is cut over ranks, micro-batch by micro-batch.
+
+    ``finish_s`` is the end of the schedule that is drawn; the prediction's step time is the closed
+    form and stays the answer.
+    """
+
+    layout: Layout
+    stages: tuple[StageLine, ...]
+    finish_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class StageTimes:
+    """Seconds of one micro-batch on a whole stage; ``weights_s`` is a part of no other."""
+
+    forward_s: float
+    backward_s: float
+    weights_s: float = 0.0
+
+    def of(self, kind: Kind) -> float:
+        """The seconds of one kind of work."""
+        return {"forward": self.forward_s, "backward": self.backward_s,
+                "weights": self.weights_s}[kind]  # fmt: skip
+
+
+def _chunks(micro_steps: int, pp: int, vpp: int) -> list[tuple[int, int]]:
+    """(micro-batch, chunk) in the order of forward: groups of pp, chunk after chunk.
+
+    Micro-batches beyond a multiple of pp go through with the first group: a smaller group behind
+    it would wait for itself.
+    """
+    first = _first_group(micro_steps, pp)
+    starts = [0, *range(first, micro_steps, pp), micro_steps]
+    return [
+        (m, chunk)
+        for start, end in pairwise(starts)
+        for chunk in range(vpp)
+        for m in range(start, end)
+    ]
+
+
+def _first_group(micro_steps: int, pp: int) -> int:
+    return micro_steps if micro_steps < pp else pp + micro_steps % pp
+
+
+def order_of(layout: Layout, stage: int, micro_steps: int) -> list[Work]:
+    """What a stage does one after another under 1F1B or its interleaved form."""
+    pp, vpp = layout.pp, layout.vpp
+    chunks = [(m, 0) for m in range(micro_steps)] if vpp == 1 else _chunks(micro_steps, pp, vpp)
+    forward = [Work("forward", m, v) for m, v in chunks]
+    backward = [Work("backward", m, vpp - 1 - v) for m, v in chunks]
+    left = pp - 1 - stage
+    warm_up = left if vpp == 1 else 2 * left + (vpp - 1) * _first_group(micro_steps, pp)
+    warm_up = min(warm_up, len(forward))
+    steady = [w for pair in zip(forward[warm_up:], backward, strict=False) for w in pair]
+    return [*forward[:warm_up], *steady, *backward[len(forward) - warm_up :]]
+
+
+class _Board:
+    """What has finished when, and what a piece of work waits for."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.pp, self.last = layout.pp, layout.pp * layout.vpp - 1
+        self.done: dict[tuple[Kind, int, int], float] = {}
+
+    def ready_s(self, stage: int, work: Work) -> float | None:
+        """When ``work`` may start as far as other work goes; None: that has not been placed."""
+        place = work.chunk * self.pp + stage
+        m = work.micro_batch
+        if work.kind == "weights":
+            return self.done.get(("backward", m, place))
+        if work.kind == "forward":
+            return 0.0 if place == 0 else self.done.get(("forward", m, place - 1))
+        before: Kind = "forward" if place == self.last else "backward"
+        return self.done.get((before, m, min(place + 1, self.last)))
+
+    def put(self, stage: int, work: Work, finish_s: float) -> None:
+        self.done[work.kind, work.micro_batch, work.chunk * self.pp + stage] = finish_s
+
+
+def schedule_pipeline(
+    layout: Layout, times: Sequence[StageTimes], micro_steps: int
+) -> tuple[Slot, ...]:
+    """Every piece of work of one step, by stage and time. ``times``: one of each stage.
+
+    A chunk takes 1/vpp of its stage's seconds. Raises ValueError where the stages' number is not
+    the layout's.
+    """
+    if len(times) != layout.pp:
+        raise ValueError(f"{len(times)} stages timed, the layout has {layout.pp}")
+    if layout.zero_bubble and layout.vpp == 1:
+        return _zero_bubble(layout, times, micro_steps)
+    board = _Board(layout)
+    orders = [order_of(layout, s, micro_steps) for s in range(layout.pp)]
+    at, free = [0] * layout.pp, [0.0] * layout.pp
+    slots: list[list[Slot]] = [[] for _ in orders]
+    moved = True
+    while moved:
+        moved = False
+        for s, order in enumerate(orders):
+            while at[s] < len(order):
+                work = order[at[s]]
+                ready = board.ready_s(s, work)
+                if ready is None:
+                    break
+                start = max(free[s], ready)
+                free[s] = start + times[s].of(work.kind) / layout.vpp
+                board.put(s, work, free[s])
+                slots[s].append(Slot(s, work, start, free[s]))
+                at[s] += 1
+                moved = True
+    assert all(n == len(order) for n, order in zip(at, orders, strict=True)), (
+        "stages wait in a ring"
+    )
+    return tuple(slot for row in slots for slot in row)
+
+
+def _zero_bubble(layout: Layout, times: Sequence[StageTimes], micro_steps: int) -> tuple[Slot, ...]:
+    """Whatever can start first is placed first; of equal starts the most urgent."""
+    board, limit = _Board(layout), layout.in_flight_limit * layout.pp
+    kinds: tuple[Kind, ...] = ("backward", "forward", "weights")
+    placed = [dict.fromkeys(kinds, 0) for _ in times]
+    free = [0.0] * layout.pp
+    slots: list[list[Slot]] = [[] for _ in times]
+
+    def next_of(s: int) -> tuple[float, int, Work] | None:
+        options = []
+        held = placed[s]["forward"] - placed[s]["weights"]
+        for urgency, kind in enumerate(kinds):
+            work = Work(kind, placed[s][kind], 0)
+            if work.micro_batch >= micro_steps or (kind == "forward" and held >= limit):
+                continue
+            ready = board.ready_s(s, work)
+            if ready is not None:
+                options.append((max(free[s], ready), urgency, work))
+        return min(options, key=lambda o: o[:2]) if options else None
+
+    while True:
+        options = [(found[:2], s, found[2]) for s in range(layout.pp) if (found := next_of(s))]
+        if not options:
+            return tuple(slot for row in slots for slot in row)
+        (start, _), s, work = min(options, key=lambda o: o[0])
+        free[s] = start + times[s].of(work.kind)
+        board.put(s, work, free[s])
+        placed[s][work.kind] += 1
+        slots[s].append(Slot(s, work, start, free[s]))

@@ -1,0 +1,220 @@
+"""One step as work and messages that depend on each other, for simulators of networks.
+
+Compute has a duration; a collective or a message has bytes and who takes part, and no duration:
+that is what the simulator finds. Exchanges of all layers of a stage are one node, and gradients
+are sent after the last backward, so what they hide under it is not in the graph of a model that
+is cut; a data-parallel step keeps its buckets and what they wait for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from simcore.engine.layout import (
+    CONTEXT_PASSES,
+    EXPERT_EXCHANGES,
+    TENSOR_BACKWARD,
+    TENSOR_FORWARD,
+    Placed,
+)
+from simcore.engine.pipeline import PipelineLine, Slot, StageLine
+from simcore.engine.pipeline_line import pipeline_line
+from simcore.engine.points import Points
+from simcore.engine.predict import Request, job_of, steps_of, values_of
+from simcore.step.program import Program
+from simcore.strategy.layout import Layout
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A piece of one rank's step.
+
+    ``op``: "" for compute, of the device or ``on_host``; a collective's name, "send" or "recv".
+    ``group`` names the dimension
+    whose ranks take part; ``peer`` is how many stages on the other end is, ``tag`` pairs a send
+    with its receive. ``deps``: positions of nodes of the same rank.
+    """
+
+    name: str
+    seconds: float = 0.0
+    op: str = ""
+    n_bytes: float = 0.0
+    group: str = ""
+    peer: int = 0
+    tag: int = 0
+    deps: tuple[int, ...] = ()
+    on_host: bool = False
+
+
+@dataclass(frozen=True)
+class Replay:
+    """Nodes of every stage's ranks, and the ranks of every communicator.
+
+    ``groups``: dimension -> groups of rank numbers. Rank r is of stage ``r // per_stage``.
+    """
+
+    n_ranks: int
+    per_stage: int
+    stages: tuple[tuple[Node, ...], ...]
+    groups: dict[str, tuple[tuple[int, ...], ...]] = field(default_factory=dict)
+
+
+def replay(request: Request) -> Replay:
+    """The graph of one step of a request. Raises ValueError where it has several GPU types."""
+    if len({g.gpu.name for g in request.cluster.groups}) > 1:
+        raise ValueError("a graph of ranks needs GPUs of one type")
+    n_ranks = request.cluster.n_gpus
+    if request.placed is None:
+        return Replay(
+            n_ranks, n_ranks, (_data_parallel(request),), {"data": (tuple(range(n_ranks)),)}
+        )
+    line = pipeline_line(request)
+    stages = tuple(
+        tuple(_Stage(request, request.placed, line, i).nodes()) for i in range(line.layout.pp)
+    )
+    return Replay(n_ranks, n_ranks // line.layout.pp, stages, _groups(line.layout, n_ranks))
+
+
+def _sent(program: Program) -> dict[int, tuple[str, float]]:
+    """Task -> (collective, bytes) of one step."""
+    return {c.task: (c.op, float(np.dot(c.sizes_bytes, c.counts))) for c in program.comm}
+
+
+def _data_parallel(request: Request) -> tuple[Node, ...]:
+    steps = steps_of(request, Points.of(values_of(request), 1), keep_timeline=True)
+    line, sent = steps.timeline, _sent(job_of(request).program)
+    assert line is not None
+    before: dict[str, int] = {}
+    nodes = []
+    for i, task in enumerate(line.graph.tasks):
+        deps = {*task.deps, *task.finish_after}
+        if task.stream in before:
+            deps.add(before[task.stream])
+        before[task.stream] = i
+        op, n_bytes = sent.get(i, ("", 0.0))
+        busy = float(line.finish_s[i, 0] - line.start_s[i, 0]) if not op else 0.0
+        nodes.append(
+            Node(task.name, busy, op, n_bytes, "data" if op else "", deps=tuple(sorted(deps)))
+        )
+    return tuple(nodes)
+
+
+def _groups(layout: Layout, n_ranks: int) -> dict[str, tuple[tuple[int, ...], ...]]:
+    """Communicators in the order of ranks tensor, context, data, pipeline."""
+    data = n_ranks // layout.model_ranks
+    ranks = np.arange(n_ranks).reshape(layout.pp, data, layout.cp, layout.tp)
+
+    def rows(axes: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+        kept = [a for a in range(4) if a not in axes]
+        size = int(np.prod([ranks.shape[a] for a in axes]))
+        table = ranks.transpose(*kept, *axes).reshape(-1, size)
+        return tuple(tuple(int(r) for r in row) for row in table)
+
+    found = {"data": rows((1, 2))}
+    if layout.tp > 1:
+        found["tensor"] = rows((3,))
+    if layout.cp > 1:
+        found["context"] = rows((2,))
+    if layout.ep > 1:
+        of_stage = ranks.reshape(layout.pp, -1, layout.ep, layout.expert_tp)
+        table = of_stage.transpose(0, 1, 3, 2).reshape(-1, layout.ep)
+        found["expert"] = tuple(tuple(int(r) for r in row) for row in table)
+    return found
+
+
+class _Stage:
+    """Collects the nodes of one stage in issue order."""
+
+    def __init__(self, request: Request, placed: Placed, line: PipelineLine, index: int) -> None:
+        self.request, self.placed, self.layout, self.index = request, placed, line.layout, index
+        self.line: StageLine = line.stages[index]
+        self.found: list[Node] = []
+        traffic, layout = placed.traffic, placed.layout
+        batch = request.micro_batch / layout.cp
+        self.hidden = batch * traffic.hidden * traffic.width_bytes
+        self.kept = request.micro_batch * traffic.keys_values * traffic.width_bytes
+        self.routed = self.hidden * traffic.hidden_copies / layout.tp
+
+    def add(self, node: Node) -> int:
+        self.found.append(node)
+        return len(self.found) - 1
+
+    def exchanges(self, kind: str) -> list[tuple[str, str, float]]:
+        """(dimension, collective, bytes) of one micro-batch through a chunk."""
+        layers = self.line.n_layers / self.layout.vpp
+        forward = kind == "forward"
+        again = 0.0 if forward else self.placed.recompute_frac
+        times = {
+            "tensor": TENSOR_FORWARD if forward else TENSOR_BACKWARD + again * TENSOR_FORWARD,
+            "context": 1 if forward else CONTEXT_PASSES - 1,
+            "expert": EXPERT_EXCHANGES / 2 + (0 if forward else 2 * self.placed.experts_again),
+        }
+        sizes = {
+            "tensor": ("all_reduce", self.hidden),
+            "context": ("all_gather", self.kept),
+            "expert": ("all_to_all", self.routed * self.placed.expert_layers_frac),
+        }
+        degrees = {"tensor": self.layout.tp, "context": self.layout.cp, "expert": self.layout.ep}
+        return [
+            (name, op, layers * times[name] * n_bytes)
+            for name, (op, n_bytes) in sizes.items()
+            if degrees[name] > 1 and n_bytes > 0
+        ]
+
+    def slot(self, slot: Slot, before: int | None) -> int:
+        """A micro-batch's work on a chunk, with what it receives and sends; the last node."""
+        work, pp = slot.work, self.layout.pp
+        place, last = work.chunk * pp + self.index, pp * self.layout.vpp - 1
+        step = {"forward": 1, "backward": -1}.get(work.kind, 0)
+        deps = [] if before is None else [before]
+        name = f"{work.kind} {work.micro_batch} of chunk {place}"
+        boundary = self.hidden / self.layout.tp
+
+        def tag(target: int) -> int:  # of the work that waits for the message
+            return (work.micro_batch * (last + 1) + target) * 2 + (step < 0)
+
+        if step and pp > 1 and 0 <= place - step <= last:
+            peer = (place - step) % pp - self.index
+            received = Node(f"receive for {name}", 0.0, "recv", boundary, peer=peer, tag=tag(place))
+            deps.append(self.add(received))
+        exchanged = self.exchanges(work.kind) if step else []
+        side = 0 if step > 0 else 1
+        seen = (
+            sum(x[side] for x in self.line.exchanges_s.values()) / self.layout.vpp if step else 0.0
+        )
+        busy = max(slot.finish_s - slot.start_s - seen, 0.0)
+        at = self.add(Node(name, busy, deps=tuple(deps)))
+        for group, op, n_bytes in exchanged:
+            at = self.add(Node(f"{group} of {name}", 0.0, op, n_bytes, group, deps=(at,)))
+        if step and pp > 1 and 0 <= place + step <= last:
+            peer = (place + step) % pp - self.index
+            self.add(
+                Node(
+                    f"send {name}",
+                    0.0,
+                    "send",
+                    boundary,
+                    peer=peer,
+                    tag=tag(place + step),
+                    deps=(at,),
+                )
+            )
+        return at
+
+    def nodes(self) -> list[Node]:
+        at: int | None = None
+        for slot in self.line.slots:
+            at = self.slot(slot, at)
+        assert at is not None
+        job = replace(job_of(self.request), workload=self.placed.stages[self.index].workload)
+        for task, (op, n_bytes) in _sent(job.program).items():
+            if self.request.cluster.n_gpus > self.layout.tp * self.layout.pp:
+                name = job.program.graph.tasks[task].name
+                at = self.add(Node(name, 0.0, op, n_bytes, "data", deps=(at,)))
+        for sync in self.line.syncs:
+            if sync.term != "communication":
+                at = self.add(Node(sync.name, sync.finish_s - sync.start_s, deps=(at,)))
+        return self.found

@@ -1,0 +1,131 @@
+"""What a trace shows, before any format: slices on named tracks, arrows, counters.
+
+Times in seconds. A ``Line`` is one rank that stands for ``n_gpus`` equal ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from simcore.engine.pipeline import PipelineLine, Slot, StageLine
+from simcore.engine.result import Prediction
+
+#: Tracks in the order they are shown.
+COMPUTE, EXCHANGE, GRADIENTS = "compute", "exchange", "comm"
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Work on a track. ``term`` is its line of the time breakdown."""
+
+    name: str
+    track: str
+    term: str
+    start_s: float
+    finish_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Arrow:
+    """Activations or gradients on their way from one line to another."""
+
+    source: int
+    source_s: float
+    target: int
+    target_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One rank: its title, its tracks in order, what it does and holds (time, bytes)."""
+
+    title: str
+    rank: int
+    n_gpus: int
+    tracks: tuple[str, ...]
+    slices: tuple[Slice, ...]
+    held_bytes: tuple[tuple[float, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """A whole trace."""
+
+    lines: tuple[Line, ...]
+    arrows: tuple[Arrow, ...] = ()
+
+
+def lines_of(p: Prediction) -> Lines:
+    """The step of a prediction. Raises ValueError without a kept timeline."""
+    if p.pipeline is not None:
+        return _pipeline(p, p.pipeline)
+    if p.timeline is None:
+        raise ValueError("predict with keep_timeline=True to get a trace")
+    graph, found, first = p.timeline.graph, [], 0
+    for index, rank in enumerate(p.rank_classes):
+        tracks = tuple(
+            s for s in graph.streams if not s.startswith("compute ") or s == f"compute {index}"
+        )
+        slices = tuple(
+            Slice(task.name, task.stream, task.term, start, finish)
+            for i, task in enumerate(graph.tasks)
+            if task.stream in tracks
+            and (finish := float(p.timeline.finish_s[i, 0]))
+            > (start := float(p.timeline.start_s[i, 0]))
+        )
+        title = f"{rank.gpu} (each of {rank.n_gpus})"
+        found.append(Line(title, first, rank.n_gpus, tracks, slices))
+        first += rank.n_gpus
+    return Lines(tuple(found))
+
+
+def _pipeline(p: Prediction, line: PipelineLine) -> Lines:
+    found = []
+    for i, stage in enumerate(line.stages):
+        slices = (
+            *(piece for slot in stage.slots for piece in pieces(slot, stage, line.layout.vpp)),
+            *(Slice(s.name, s.stream, s.term, s.start_s, s.finish_s) for s in stage.syncs),
+        )
+        used = {s.track for s in slices}
+        tracks = [t for t in (COMPUTE, EXCHANGE, GRADIENTS) if t in used]
+        tracks += sorted(used.difference(tracks))
+        title = (
+            f"stage {i}, {stage.n_layers} layers: {p.rank_classes[0].gpu} (each of {stage.n_gpus})"
+        )
+        rank = i * stage.n_gpus  # stages lie furthest apart in the order of ranks
+        found.append(Line(title, rank, stage.n_gpus, tuple(tracks), slices, stage.held_bytes))
+    return Lines(tuple(found), tuple(_arrows(line)))
+
+
+def pieces(slot: Slot, stage: StageLine, vpp: int) -> Iterator[Slice]:
+    """A slot as compute and then the exchanges of all its layers, which really alternate."""
+    work = slot.work
+    chunk = f", chunk {work.chunk}" if vpp > 1 else ""
+    side = {"forward": 0, "backward": 1}.get(work.kind)
+    exchanges = {} if side is None else {n: x[side] / vpp for n, x in stage.exchanges_s.items()}
+    at = max(slot.start_s, slot.finish_s - sum(exchanges.values()))
+    kind = "backward of weights" if work.kind == "weights" else work.kind
+    name = f"{kind} {work.micro_batch}{chunk}"
+    yield Slice(name, COMPUTE, "backward" if side is None else kind, slot.start_s, at)
+    for exchange, seconds in exchanges.items():
+        if seconds > 0:
+            end = min(at + seconds, slot.finish_s)
+            yield Slice(f"{exchange}: {name}", EXCHANGE, exchange, at, end)
+            at = end
+
+
+def _arrows(line: PipelineLine) -> Iterator[Arrow]:
+    pp, last = line.layout.pp, line.layout.pp * line.layout.vpp - 1
+    at = {
+        (s.work.kind, s.work.micro_batch, s.work.chunk * pp + s.stage): s
+        for stage in line.stages
+        for s in stage.slots
+    }
+    for (kind, m, place), slot in at.items():
+        step = {"forward": 1, "backward": -1}.get(kind)
+        if step is None or not 0 <= place + step <= last:
+            continue
+        target = at[kind, m, place + step]
+        if target.stage != slot.stage:
+            yield Arrow(slot.stage, slot.finish_s, target.stage, target.start_s)
