@@ -131,6 +131,9 @@ overlaps = _completer(lambda: ("grads", "params", "tensor", "experts", "none"))
 recompute_modules = _completer(
     lambda: ("core_attn", "layernorm", "mlp", "moe_act", "moe", "mla_up_proj", "operators")
 )
+attentions = _completer(
+    lambda: ("flash", "flash3", "cudnn", "flash1", "flash_triton", "fused_softmax", "math")
+)
 main_grads = _completer(lambda: ("weights", "fused", "fp32"))
 offloads = _completer(
     lambda: [

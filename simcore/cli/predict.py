@@ -140,6 +140,11 @@ def predict(
     seq_len: Annotated[
         str | None, option("--seq-len", "N", "Sequence length, where the model has one.")
     ] = None,
+    attention: Annotated[
+        str | None,
+        option("--attention", "NAME", "Kernel of attention: flash (2, torch's choice), flash3, "
+                "cudnn, flash1, flash_triton, fused_softmax, math.", names.attentions),
+    ] = None,
     lora_rank: Annotated[
         str | None,
         option("--lora-rank", "N", "Train adapters of rank N, the base frozen (transformers)."),

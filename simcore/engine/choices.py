@@ -11,6 +11,7 @@ from simcore.strategy.dialects import FILES
 from simcore.strategy.layout import Dispatcher
 from simcore.strategy.precision import MAIN_GRADS, OPTIMIZERS, PRECISIONS, OffloadTarget
 from simcore.strategy.strategy import Parallelism, Recompute
+from simcore.workload.archs.lm_attention import ATTENTIONS
 from simcore.workload.models import MODELS
 
 
@@ -33,6 +34,7 @@ def choices() -> dict[str, tuple[str, ...]]:
             *(f"optimizer:{t}" for t in targets),
             *(f"optimizer:{t},params:{t}" for t in targets),
         ),
+        "attention": ATTENTIONS,
         "quantised_base": ("none", "nf4", "int8", "fp8"),
         "calibration": tuple(calibration_names()),
         "emit": tuple(FILES),

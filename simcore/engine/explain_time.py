@@ -11,8 +11,10 @@ from simcore.engine.price import (
     HOST_ADAM_BYTES,
     HOST_DRAM_FRAC,
 )
+from simcore.engine.rates import compute_share_of, memory_share_of
 from simcore.hardware.paths import Path
-from simcore.step.kernels import KINDS
+from simcore.step.kernels import COMPUTE_KINDS, KINDS
+from simcore.workload.graph import KernelKind
 
 
 def _s(seconds: float) -> str:
@@ -42,9 +44,10 @@ def _compute(f: Facts) -> Told:
 def _roofline(f: Facts, part: str, note: str = "") -> Told:
     work, r, profile = f.work(part), f.rates, f.request.profile
     name, peak = f.peak
-    kinds = [k for k in ("gemm", "conv", "attention") if (f.table.kind == KINDS.index(k)).any()]
-    efficiency = {k: profile.compute_efficiency(k, name, r.gpu) for k in kinds}
-    memory = {k: profile.memory_efficiency(k, r.gpu) for k in ("elementwise", *kinds[:1])}
+    kinds = [k for k in COMPUTE_KINDS if (f.table.kind == KINDS.index(k)).any()]
+    efficiency = {k: compute_share_of(profile, k, name, r.gpu) for k in kinds}
+    shown: tuple[KernelKind, ...] = ("elementwise", *kinds[:1])
+    memory = {k: memory_share_of(profile, k, r.gpu) for k in shown}
     inputs = [
         ("micro-batch", f"{f.request.micro_batch}"),
         ("work", f"{format_si(work.flop, 'FLOP')}, {format_si(work.n_bytes, 'B')} moved, "

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from math import hypot
 
 import numpy as np
 
 from simcore.base.arrays import NDArray
 from simcore.base.errors import InvalidConfig
 from simcore.hardware.cluster import NodeGroup, link_named
+from simcore.hardware.estimates import Estimate
 from simcore.hardware.paths import port_share
 from simcore.hardware.profile import HOST_CPU, Profile
 from simcore.hardware.spec import GpuSpec, PeakName
 from simcore.physics.fill import EXP_PER_SM_CLOCK, softmax_width
-from simcore.step.kernels import COMPUTE_KINDS, EARLIER_FLASH, KINDS
+from simcore.step.kernels import COMPUTE_KINDS, KINDS
 from simcore.strategy.precision import Precision
+from simcore.workload.graph import FLASH_KINDS, KernelKind
 
 Array = NDArray[np.float64]
 
@@ -80,6 +83,27 @@ def attention_width(gpu: GpuSpec) -> float:
     return softmax_width(peak, gpu.sm_count.value, clock, rate) if clock else 0.0
 
 
+def _of_flash(table: Estimate, share: Estimate) -> Estimate:
+    told = f"{table.source} x {share.value:.3g} ({share.source})"
+    return Estimate(table.value * share.value, hypot(table.sd_log, share.sd_log), told)
+
+
+def compute_share_of(profile: Profile, kind: KernelKind, peak: PeakName, gpu: GpuSpec) -> Estimate:
+    """Share of the peak that a kind of kernel reaches; of fused attention, the kernel named."""
+    if kind not in FLASH_KINDS:
+        return profile.compute_efficiency(kind, peak, gpu)
+    table = profile.compute_efficiency("attention", peak, gpu)
+    return _of_flash(table, profile.attention_share(kind, gpu))
+
+
+def memory_share_of(profile: Profile, kind: KernelKind, gpu: GpuSpec) -> Estimate:
+    """Share of the memory bandwidth that a kind of kernel reaches."""
+    if kind not in FLASH_KINDS:
+        return profile.memory_efficiency(kind, gpu)
+    table = profile.memory_efficiency("attention", gpu)
+    return _of_flash(table, profile.attention_share(kind, gpu))
+
+
 @lru_cache(maxsize=4096)
 def class_rates(group: NodeGroup, precision: Precision, profile: Profile) -> ClassRates:
     """Rates of one group's devices under a precision and an efficiency profile."""
@@ -89,15 +113,13 @@ def class_rates(group: NodeGroup, precision: Precision, profile: Profile) -> Cla
     flop, rate = np.full(len(KINDS), np.inf), np.empty(len(KINDS))
     wave, depth = np.zeros(len(KINDS)), np.zeros(len(KINDS))
     for i, kind in enumerate(KINDS):
-        share, base = 1.0, kind
-        if kind in EARLIER_FLASH:
-            base, share = "attention", profile.attention_share(kind).value
-        rate[i] = gpu.memory_bw.value * profile.memory_efficiency(base, gpu).value * share
+        base = "attention" if kind in FLASH_KINDS else kind
+        rate[i] = gpu.memory_bw.value * memory_share_of(profile, kind, gpu).value
         if kind in COMPUTE_KINDS:
             name, top = peak_name, peak
             if base == "attention" and peak_name in ("fp8", "fp4"):
                 name, top = "bf16", gpu.peak("bf16") or peak  # recipes keep it in 16 bit
-            flop[i] = top * profile.compute_efficiency(base, name, gpu).value * share
+            flop[i] = top * compute_share_of(profile, kind, name, gpu).value
             wave[i], depth[i] = profile.kernel_shape(base, name, gpu)
     # Ranks on the cores of one host share caches and memory; measured on it, else none.
     compute_share, memory_share = profile.shared_rate(gpu, group.gpus_per_node)

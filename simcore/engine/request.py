@@ -46,6 +46,8 @@ class Options(TypedDict, total=False):
     node            node preset
     nnodes, nproc_per_node   torchrun's counts, where ``gpus`` names a type only
     seq_len         sequence length, where the model has one
+    attention       kernel of attention, where the model names one: flash (FlashAttention-2, torch's
+                    own choice), flash3, cudnn, flash1, flash_triton, fused_softmax, math
     lora_rank       train adapters of this rank on a frozen base, where the model has them
     lora_targets    products that get one: q_proj,v_proj, ... or all-linear
     quantised_base  format of the frozen base: none, nf4, int8, fp8
@@ -87,6 +89,7 @@ class Options(TypedDict, total=False):
     nnodes: int | None
     nproc_per_node: int | None
     seq_len: int | None
+    attention: str | None
     lora_rank: int | None
     lora_targets: str | None
     quantised_base: str | None
@@ -209,6 +212,7 @@ def make_request(
     attempt("profile", lambda: options.get("profile") or load_profile(options.get("calibration")))
     given = {
         "seq_len": options.get("seq_len"),
+        "attention": options.get("attention"),
         "lora_rank": options.get("lora_rank"),
         "lora_targets": options.get("lora_targets"),
         "quantised_base": options.get("quantised_base"),

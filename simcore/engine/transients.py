@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from simcore.step.kernels import COMPUTE_KINDS, FLASH
+from simcore.step.kernels import COMPUTE_KINDS
 from simcore.strategy.precision import Precision
-from simcore.workload.graph import Kernel, Op, Saved
+from simcore.workload.graph import FLASH_KINDS, Kernel, Op, Saved
 
 #: fp32, in which flash attention sums the gradient of q (Dao 2023, flash_attn mha_bwd dq_accum).
 _FP32_BYTES = 4.0
@@ -86,7 +86,7 @@ def backward_bytes(op: Op, p: Precision) -> Backward:
     for kernel in op.bwd:
         moved = _moved(kernel, p)
         made = moved / 2
-        if kernel.kind in FLASH:
+        if kernel.kind in FLASH_KINDS:
             # dO, dq, dk, dv: half of what also reads q, k, v, o; and the fp32 sum of dq
             q = kernel.m.fixed * kernel.n.fixed * kernel.groups.per_sample
             moved = moved / 2 + q * _FP32_BYTES

@@ -339,9 +339,28 @@ class Profile:
         table = self.runtime["cuda_context_eager" if eager else "cuda_context"]
         return self._for(table, gpu, "bytes")
 
-    def attention_share(self, kind: str) -> Estimate:
-        """Rate of an earlier flash kernel over FlashAttention-2's."""
-        return self._leaf(self.runtime["attention_share"][kind])
+    def attention_share(self, kind: str, gpu: GpuSpec) -> Estimate:
+        """Rate of a kind of flash kernel over that of the kernel which the op table timed.
+
+        That is the device's fastest, by family; FlashAttention-2 where nothing else is known,
+        and torch's own choice, the same, where the device itself was measured.
+        """
+        over_v2 = self.runtime["attention_over_v2"]
+        measured = over_v2["measured_by_family"]
+        names = () if self.own(gpu) is not None else families_of(gpu)
+        timed = next((measured[name] for name in names if name in measured), "attention")
+
+        def rate(name: str) -> Estimate:
+            if name == "attention":
+                return Estimate(1.0, 0.0, "FlashAttention-2")
+            return self._for(over_v2[name], gpu)
+
+        if kind == timed:
+            return Estimate(1.0, 0.0, "timed by the op table")
+        asked, known = rate(kind), rate(timed)
+        told = f"{kind} {asked.value:.3g}, {timed} {known.value:.3g} of FlashAttention-2"
+        sd_log = hypot(asked.sd_log, known.sd_log)
+        return Estimate(asked.value / known.value, sd_log, f"{told} ({asked.source})")
 
     @property
     def device_spread(self) -> Estimate:

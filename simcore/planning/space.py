@@ -22,6 +22,7 @@ from simcore.planning.grid import named_values, whole_values
 from simcore.strategy.layout import Dispatcher
 from simcore.strategy.precision import MAIN_GRADS, OPTIMIZERS, PRECISIONS
 from simcore.strategy.strategy import Parallelism, Recompute, parse_offload
+from simcore.workload.archs.lm_attention import ATTENTIONS
 
 #: Form axes whose values are whole numbers, and those whose values are names.
 WHOLE_AXES = (
@@ -35,6 +36,7 @@ NAMED_AXES: dict[str, tuple[str, ...]] = {
     "recompute": get_args(Recompute),
     "main_grads": MAIN_GRADS,
     "dispatcher": get_args(Dispatcher),
+    "attention": ATTENTIONS,
 }
 #: Names that have a grammar of their own: taken as they are, separated by blanks or commas.
 FREE_AXES = ("offload",)

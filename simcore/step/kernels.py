@@ -13,14 +13,11 @@ import numpy as np
 
 from simcore.base.arrays import NDArray
 from simcore.strategy.precision import Precision
-from simcore.workload.graph import Affine, Kernel, KernelKind, Op, Workload
+from simcore.workload.graph import FLASH_KINDS, Affine, Kernel, KernelKind, Op, Workload
 
 Array = NDArray[np.float64]
 KINDS: tuple[KernelKind, ...] = get_args(KernelKind)
-#: Flash kernels before FlashAttention-2.
-EARLIER_FLASH = ("attention_v1", "attention_triton")
-FLASH = ("attention", *EARLIER_FLASH)
-COMPUTE_KINDS = ("gemm", "conv", *FLASH)
+COMPUTE_KINDS: tuple[KernelKind, ...] = ("gemm", "conv", *FLASH_KINDS)
 
 
 @dataclass(frozen=True)
@@ -98,7 +95,7 @@ def kernel_table(workload: Workload, precision: Precision) -> KernelTable:
     table = np.array(rows)
     count_array = np.array(counts)
     start_array = np.array(starts)
-    attends = np.isin(table[:, 0], [KINDS.index(kind) for kind in FLASH])
+    attends = np.isin(table[:, 0], [KINDS.index(kind) for kind in FLASH_KINDS])
     return KernelTable(
         kind=table[:, 0].astype(np.intp),
         flop=table[:, 1],

@@ -17,9 +17,15 @@ from functools import cached_property
 from typing import Literal
 
 KernelKind = Literal[
-    "gemm", "conv", "attention", "attention_v1", "attention_triton", "elementwise", "norm",
-    "softmax", "reduction", "gather", "copy",
+    "gemm", "conv", "attention", "attention_v1", "attention_triton", "attention_v3",
+    "attention_cudnn", "elementwise", "norm", "softmax", "reduction", "gather", "copy",
 ]  # fmt: skip
+#: Kernels of fused attention that a configuration names; ``attention`` is FlashAttention-2, which
+#: torch's scaled_dot_product_attention takes too, the others run at a rate over its.
+OTHER_FLASH: tuple[KernelKind, ...] = (
+    "attention_v1", "attention_triton", "attention_v3", "attention_cudnn",
+)  # fmt: skip
+FLASH_KINDS: tuple[KernelKind, ...] = ("attention", *OTHER_FLASH)
 
 
 @dataclass(frozen=True, slots=True)

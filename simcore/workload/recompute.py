@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from simcore.base.errors import UnknownName
-from simcore.workload.graph import NOTHING, Block, Kernel, Op, Saved, Workload
+from simcore.workload.graph import FLASH_KINDS, NOTHING, Block, Kernel, Op, Saved, Workload
 
 _NORMS = ("norm", "norm1", "norm2", "mlp.norm")
 _MLP = ("gate", "up", "gate_up", "down", "product", "gelu", "silu", "activation")
@@ -141,7 +141,7 @@ def _by_operator(block: Block) -> tuple[Op, ...]:
     products = 0
     for op in block.ops:
         kinds = {k.kind for k in op.fwd}
-        if kinds & {"attention", "attention_v1", "attention_triton"} or not op.fwd:
+        if not kinds.isdisjoint(FLASH_KINDS) or not op.fwd:
             results = [_output(k) for k in op.fwd if k.kind not in ("elementwise", "copy")]
             ops.append(replace(op, saved=results[0] if results else NOTHING))
         elif "gemm" in kinds:

@@ -11,9 +11,10 @@ from simcore.engine.rates import class_rates
 from simcore.hardware.calibrations import Calibration
 from simcore.hardware.measured import Contention, Fitted, FittedTime, MeasuredDevice
 from simcore.hardware.profile import Profile, profile_of
-from simcore.step.kernels import COMPUTE_KINDS, EARLIER_FLASH, KINDS
+from simcore.step.kernels import COMPUTE_KINDS, KINDS
 from simcore.strategy.precision import OPTIMIZERS, PRECISIONS
 from simcore.strategy.strategy import Strategy
+from simcore.workload.graph import OTHER_FLASH
 from simcore.workload.models import MODELS
 
 
@@ -64,8 +65,8 @@ def test_two_ranks_keep_the_measured_share_of_their_rates(found: Found, profile:
     one, two = (
         class_rates(found.cluster(n).groups[0], PRECISIONS["fp32"], profile) for n in (1, 2)
     )
-    compute = [KINDS.index(k) for k in COMPUTE_KINDS if k not in EARLIER_FLASH]
-    others = [i for i, k in enumerate(KINDS) if k not in EARLIER_FLASH]
+    compute = [KINDS.index(k) for k in COMPUTE_KINDS if k not in OTHER_FLASH]
+    others = [i for i, k in enumerate(KINDS) if k not in OTHER_FLASH]
     assert one.flop_per_s[compute] == pytest.approx(0.8 * 100e9)
     assert two.flop_per_s[compute] == pytest.approx(0.9 * 0.8 * 100e9)
     assert one.bytes_per_s[others] == pytest.approx(0.5 * 20e9)

@@ -32,6 +32,17 @@ _TENSOR_OPERATIONS = ("aleph-alpha", "huggingface-nanotron")
 _APART = ("pytorch-torchtitan", "stas00-ml-engineering")
 #: llm-foundry's recipes of 2023 set attn_impl: triton, a Triton port of the first FlashAttention.
 _TRITON_FLASH = ("mosaicml-llm-foundry",)
+#: Sources on Transformer Engine, which takes cuDNN's attention from Hopper on and
+#: FlashAttention-2 before (NVIDIA/NeMo pull 9188 says so). MLPerf's on AMD run their own kernels,
+#: for which nothing else than the device's own figure is known.
+_TRANSFORMER_ENGINE = (
+    "nvidia-megatron-bridge", "bridge-skills", "nvidia-nemo-docs", "nvidia-dgxc-benchmarking",
+    "moe-modelzoo", "megatron-lm-llama-fp8", "megatron-lm-h100", "nemotron4-340b", "mlperf-gpt3",
+    "mlperf-llama405b", "mlperf-llama8b", "mlperf-lora70b", "simumax-b200", "kwai-megatron",
+)  # fmt: skip
+#: stas00 says FlashAttention-3 of its H200. Of DeepSeek-V3's and Llama 3's own kernels nothing is
+#: said: both run Hopper's asynchronous products (Meta's engineers are among the third's authors).
+_FLASH3 = ("stas00-ml-engineering", "deepseek-v3-report", "llama3-paper")
 #: Sources whose gradients are reduced after backward, in one piece: Megatron-LM before 2023 had no
 #: --overlap-grad-reduce; DeepSpeed's pipeline engine reduces after the last micro-batch, and Aleph
 #: Alpha's library after accumulation.
@@ -189,7 +200,11 @@ def _attention(row: Row) -> str:
             return kernel
     if row["source"] in _MATERIALISED:
         return "fused_softmax"
-    return "flash_triton" if row["source"] in _TRITON_FLASH else "flash"
+    if row["source"] in _TRITON_FLASH:
+        return "flash_triton"
+    if row["source"] in _TRANSFORMER_ENGINE:
+        return "cudnn"
+    return "flash3" if row["source"] in _FLASH3 else "flash"
 
 
 #: Aleph Alpha's names of kernels (Hagemann et al. 2023, section 3): "fused" is Megatron-LM's

@@ -8,10 +8,14 @@ from simcore.workload import ops
 from simcore.workload.archs.body import Body
 from simcore.workload.graph import Kernel, KernelKind, Op, Saved
 
-#: Fused attention by name: FlashAttention-2 and later, the first, Triton's copy of the first.
+#: Fused attention by name: FlashAttention-2 (torch's own choice), the third, cuDNN's (Transformer
+#: Engine's choice from Hopper on), the first, Triton's copy of the first.
 FLASH: dict[str, KernelKind] = {
-    "flash": "attention", "flash1": "attention_v1", "flash_triton": "attention_triton",
+    "flash": "attention", "flash3": "attention_v3", "cudnn": "attention_cudnn",
+    "flash1": "attention_v1", "flash_triton": "attention_triton",
 }  # fmt: skip
+#: All kernels of a decoder's attention: scores in memory with Megatron-LM's softmax, or all eager.
+ATTENTIONS = (*FLASH, "fused_softmax", "math")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

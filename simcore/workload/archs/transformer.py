@@ -16,7 +16,7 @@ from simcore.workload.archs.body import (
     check_targets,
     frozen_parts,
 )
-from simcore.workload.archs.lm_attention import FLASH, AttentionShape, attention
+from simcore.workload.archs.lm_attention import ATTENTIONS, AttentionShape, attention
 from simcore.workload.archs.lm_mlp import GATED, PLAIN, ExpertsShape, MlpShape, dense, experts
 from simcore.workload.graph import Kernel, Op, Saved, Workload
 
@@ -25,7 +25,7 @@ _CHOICES = {
     "norm": ("layernorm", "rmsnorm", "rmsnorm_eager", "rmsnorm_gemma"),
     "mlp": (*PLAIN, *GATED),
     "positions": ("learned", "rope", "alibi", "none"),
-    "attention": (*FLASH, "fused_softmax", "math"),
+    "attention": ATTENTIONS,
     "residual": ("serial", "parallel", "parallel_one_norm", "sandwich"),
     "loss": ("eager", "vocab_parallel", "compiled", "chunked"),
 }
@@ -254,8 +254,9 @@ def build(
     sees all; ``expert_pattern``: ``e`` experts, ``d`` dense; both repeat over the layers.
     ``local_experts``: experts that this rank holds (0: all); ``routed_share``: of the tokens,
     those that it routes and computes.
-    ``attention``: flash, flash1 and flash_triton (before FlashAttention-2), fused_softmax (scores
-    in memory, Megatron-LM's kernel) or math (tensor operations). ``fused_pointwise``: rotary
+    ``attention``: flash (FlashAttention-2, as torch takes), flash3 and cudnn (faster from Hopper
+    on), flash1 and flash_triton (before it), fused_softmax (scores in memory, Megatron-LM's
+    kernel) or math (tensor operations). ``fused_pointwise``: rotary
     positions, gated activations, and bias, dropout and residual sum are one kernel each
     (Megatron-LM, Transformer Engine, or a compiler); without, tensor operations.
     ``loss``: eager (tensor operations, the logits held until backward ends), vocab_parallel

@@ -30,7 +30,7 @@ def sdpa(
     Forward 4·Sq·Skv·d FLOP a head, backward 2.5 times that (five products for two); a causal
     mask halves both, a causal ``window`` leaves the pairs within it. ``value_dim``: width of v
     and of the output where it is not q's. Saves q, k, v, the output and one fp32 log-sum-exp a
-    query row. ``kind``: ``attention``, or the slower kernels before FlashAttention-2.
+    query row. ``kind``: ``attention`` is FlashAttention-2, the others are in ``FLASH_KINDS``.
     """
     value_dim = value_dim or head_dim
     seen = 0.5 if causal else 1.0
