@@ -2,8 +2,9 @@
 
 Each pipeline stage is a job of its own on its data-parallel group. What tensor, context and
 expert ranks exchange stands in the way of compute, unless the job overlaps it, and is added to
-every micro-step. The pipeline adds what its stages wait for each other (physics.pipeline) for 1F1B
-and its interleaved form (Narayanan et al. 2021), nothing for zero-bubble schedules (Qi et al. 2023).
+every micro-step. The pipeline adds what its stages wait for each other (physics.pipeline): for 1F1B
+and its interleaved form (Narayanan et al. 2021); nothing for zero-bubble schedules (Qi et al.
+2023).
 
 # C configs, all arrays [C]
 """
@@ -30,6 +31,7 @@ from simcore.physics.collectives import (
 from simcore.physics.pipeline import waiting_s
 from simcore.strategy.layout import Layout
 from simcore.strategy.overlap import Overlap
+from simcore.workload.graph import Workload
 from simcore.workload.sharding import Stage
 
 Array = NDArray[np.float64]
@@ -61,10 +63,14 @@ class LayerTraffic:
 
 @dataclass(frozen=True)
 class Placed:
-    """A layout on a cluster: how many GPUs a node has, and the stages to run."""
+    """A layout on a cluster: how many GPUs a node has, and the stages to run.
+
+    ``part`` is one tensor and expert rank's part of the model, which the stages cut.
+    """
 
     layout: Layout
     gpus_per_node: int
+    part: Workload
     stages: tuple[Stage, ...]
     traffic: LayerTraffic
     recompute_frac: float
