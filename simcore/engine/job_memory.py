@@ -13,7 +13,7 @@ from simcore.engine.memory import LOOSE, MOMENTS, Memory, memory_of, workspace_b
 from simcore.engine.result import MemoryResult
 from simcore.hardware.paths import cluster_paths
 from simcore.strategy.layout import Layout
-from simcore.workload.sharding import Stage
+from simcore.workload.graph import Workload
 
 if TYPE_CHECKING:
     from simcore.engine.predict import Request
@@ -49,21 +49,25 @@ def memory_over(
     """Memory of the fullest rank of every pipeline stage, over an axis (all arrays [C])."""
     over = (micro_batch, grad_accum, n_gpus, n_nodes)
     if request.placed is None:
-        return (memory_of_stage(request, Stage(request.workload, 0, 0), *over),)
+        return (memory_of_stage(request, request.workload, 0, *over),)
     # Of equal stages the first has the most micro-batches in flight.
     firsts = (request.placed.stages[i] for i, _ in request.placed.distinct_stages)
-    return tuple(memory_of_stage(request, stage, *over) for stage in firsts)
+    return tuple(memory_of_stage(request, s.workload, s.position, *over) for s in firsts)
 
 
 def memory_of_stage(
     request: Request,
-    stage: Stage,
+    part: Workload,
+    position: int | Array,
     micro_batch: Array,
     grad_accum: Array,
     n_gpus: Array,
     n_nodes: Array,
 ) -> Memory:
-    """Memory of the fullest rank of one pipeline stage, over an axis (all arrays [C])."""
+    """Memory of the fullest rank with a part of the model, over an axis (all arrays [C]).
+
+    ``position``: which stage of the pipeline it is, a number or [C].
+    """
     groups = request.cluster.groups
     intra, _ = cluster_paths(request.cluster)
     context = max(
@@ -71,7 +75,7 @@ def memory_of_stage(
     )
     layout = request.placed.layout if request.placed else Layout()
     return memory_of(
-        stage.workload,
+        part,
         request.strategy,
         micro_batch / layout.cp,
         grad_accum,
@@ -80,7 +84,7 @@ def memory_of_stage(
         nvlink=intra.route == "nvlink",
         cuda_context_bytes=context,
         cublas_bytes=workspace_bytes(g.gpu.architecture for g in groups),
-        in_flight=in_flight(layout, stage.position, grad_accum),
+        in_flight=in_flight(layout, position, grad_accum),
         expert_ranks=layout.ep,
         # pages are mapped where they are needed: no holes to speak of
         holes_frac=0.0 if request.growing_segments else request.profile.allocator_holes_frac.value,

@@ -268,18 +268,19 @@ def _of_slowest(stages: list[dict[str, Array]], slowest: NDArray[np.intp]) -> di
     }
 
 
-def in_flight(layout: Layout, position: int, micro_steps: Array) -> Array:
-    """Micro-batches whose activations stage ``position`` holds at its fullest.
+def in_flight(layout: Layout, position: int | Array, micro_steps: Array) -> Array:
+    """Micro-batches whose activations stage ``position`` (a number or [C]) holds at its fullest.
 
     1F1B: pp - position; interleaved: its warm-up of 2(pp - position - 1) + (vpp - 1) pp chunks
     and one in work, each 1/vpp of the stage (Megatron-LM, schedules.py). Zero-bubble: on every
     stage what the schedule is allowed, since weight gradients wait (Qi et al. 2023, section 4).
     """
-    left = layout.pp - position
+    left = layout.pp - np.asarray(position, dtype=np.float64)
     if layout.zero_bubble:
-        held = float(layout.in_flight_limit * layout.pp)
+        held = np.full_like(left, layout.in_flight_limit * layout.pp)
     elif layout.vpp == 1:
-        held = float(left)
+        held = left
     else:
         held = (2.0 * (left - 1) + (layout.vpp - 1) * layout.pp + 1) / layout.vpp
-    return np.minimum(micro_steps, max(1.0, held))
+    found: Array = np.minimum(micro_steps, np.maximum(1.0, held))
+    return found

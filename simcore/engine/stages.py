@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from functools import cache, cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,7 @@ from simcore.engine.points import Points
 from simcore.engine.predict import central_step_s, job_of, values_of
 from simcore.strategy.cuts import balanced_cut, least_layers, written
 from simcore.workload.graph import Workload
-from simcore.workload.sharding import Stage, layer_starts, pipeline_stages, stretch
+from simcore.workload.sharding import layer_starts, pipeline_stages, stretch
 
 if TYPE_CHECKING:
     from simcore.engine.predict import Request
@@ -50,14 +50,9 @@ class LayerCosts:
             found = (found[0] + self.first[0], found[1] + self.first[1])
         return max(found)
 
-    @property
+    @cached_property
     def _sums(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        return _running(self.device_s), _running(self.host_s)
-
-
-@lru_cache(maxsize=64)
-def _running(values: tuple[float, ...]) -> tuple[float, ...]:
-    return (0.0, *accumulate(values))
+        return (0.0, *accumulate(self.device_s)), (0.0, *accumulate(self.host_s))
 
 
 def layer_costs(request: Request) -> LayerCosts:
@@ -135,31 +130,46 @@ def balanced_stages(request: Request) -> tuple[int, ...] | None:
 
 
 class _Room:
-    """Whether a stage holds a stretch of layers; equal stretches are asked once."""
+    """Whether a stage holds a stretch of layers; equal stretches are asked once, for all stages."""
 
     def __init__(self, request: Request) -> None:
         assert request.placed is not None
         self.request, self.whole = request, request.placed.part
+        self.n_stages = request.placed.layout.pp
         self.starts = layer_starts(self.whole)
         self.capacity = min(g.gpu.usable_memory_bytes for g in request.cluster.groups)
-        self.known: dict[tuple[object, ...], bool] = {}
+        self.known: dict[tuple[object, ...], tuple[bool, ...]] = {}
+        self.failed: list[list[tuple[int, int]]] = [[] for _ in range(self.n_stages)]
 
     def for_all(self, sizes: tuple[int, ...]) -> bool:
+        """Whether every stage of a cut holds its layers."""
         ends = list(accumulate(sizes))
         return all(self.fits(s, b - n, b) for s, (n, b) in enumerate(zip(sizes, ends, strict=True)))
 
     def fits(self, s: int, a: int, b: int) -> bool:
         """Whether stage ``s`` holds layers a to b - 1."""
+        if any(a <= c and d <= b for c, d in self.failed[s]):  # not even a part of them
+            return False
         start = self.starts[a] if a else 0
         stop = self.starts[b] if b < len(self.starts) else len(self.whole.order)
-        key = (s, a == 0, self.whole.order[start:stop])
+        key = (a == 0, self.whole.order[start:stop])
         if key not in self.known:
-            request, cluster = self.request, self.request.cluster
-            over = (request.micro_batch, request.grad_accum, cluster.n_gpus, cluster.n_nodes)
-            stage = Stage(stretch(self.whole, start, stop), s, b - a)
-            memory = memory_of_stage(request, stage, *(np.array([float(v)]) for v in over))
-            self.known[key] = float(memory.device[0]) <= self.capacity
-        return self.known[key]
+            self.known[key] = self._held(start, stop)
+        if not self.known[key][s]:
+            self.failed[s].append((a, b))
+        return self.known[key][s]
+
+    def _held(self, start: int, stop: int) -> tuple[bool, ...]:
+        request, cluster = self.request, self.request.cluster
+        over = (request.micro_batch, request.grad_accum, cluster.n_gpus, cluster.n_nodes)
+        stages = np.arange(float(self.n_stages))
+        memory = memory_of_stage(
+            request,
+            stretch(self.whole, start, stop),
+            stages,
+            *(np.full_like(stages, float(v)) for v in over),
+        )
+        return tuple((memory.device <= self.capacity).tolist())
 
 
 def with_stages(request: Request, sizes: tuple[int, ...]) -> Request:
