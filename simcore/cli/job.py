@@ -31,7 +31,7 @@ ONE_VALUE = (
 #: How the values of an axis are written, by how one value is.
 _SEVERAL = {
     "N": "GRID", "N|max": "GRID", "NAME": "NAMES", "MODE": "NAMES", "WIDTH": "NAMES",
-    "LINK": "LIST", "WHAT[:WHERE]": "LIST",
+    "LINK": "LIST", "WHAT[:WHERE]": "LIST", "LAYERS": "CUT;CUT",
 }  # fmt: skip
 
 

@@ -59,6 +59,11 @@ def predict(
     tp: Annotated[str | None, option("--tp", "N", "Tensor parallel ranks (transformers).")] = None,
     pp: Annotated[str | None, option("--pp", "N", "Pipeline stages.")] = None,
     vpp: Annotated[str | None, option("--vpp", "N", "Chunks of layers a pipeline rank.")] = None,
+    stages: Annotated[
+        str | None,
+        option("--stages", "LAYERS",
+               "Of each stage: 19,21,21,19 or 7,14x8,7 or 7,rest,7; even (default); auto: best."),
+    ] = None,
     cp: Annotated[str | None, option("--cp", "N", "Context parallel ranks.")] = None,
     ep: Annotated[str | None, option("--ep", "N", "Expert parallel ranks.")] = None,
     expert_tp: Annotated[

@@ -12,6 +12,7 @@ from simcore.engine.layout import in_flight
 from simcore.engine.memory import LOOSE, MOMENTS, Memory, memory_of, workspace_bytes
 from simcore.engine.result import MemoryResult
 from simcore.hardware.paths import cluster_paths
+from simcore.strategy.layout import Layout
 from simcore.workload.graph import Workload
 
 if TYPE_CHECKING:
@@ -46,39 +47,47 @@ def memory_over(
     request: Request, micro_batch: Array, grad_accum: Array, n_gpus: Array, n_nodes: Array
 ) -> tuple[Memory, ...]:
     """Memory of the fullest rank of every pipeline stage, over an axis (all arrays [C])."""
+    over = (micro_batch, grad_accum, n_gpus, n_nodes)
+    if request.placed is None:
+        return (memory_of_stage(request, request.workload, 0, *over),)
+    # Of equal stages the first has the most micro-batches in flight.
+    firsts = (request.placed.stages[i] for i, _ in request.placed.distinct_stages)
+    return tuple(memory_of_stage(request, s.workload, s.position, *over) for s in firsts)
+
+
+def memory_of_stage(
+    request: Request,
+    part: Workload,
+    position: int | Array,
+    micro_batch: Array,
+    grad_accum: Array,
+    n_gpus: Array,
+    n_nodes: Array,
+) -> Memory:
+    """Memory of the fullest rank with a part of the model, over an axis (all arrays [C]).
+
+    ``position``: which stage of the pipeline it is, a number or [C].
+    """
     groups = request.cluster.groups
     intra, _ = cluster_paths(request.cluster)
     context = max(
         request.profile.cuda_context_bytes(g.gpu, eager=request.eager_kernels).value for g in groups
     )
-
-    def of(workload: Workload, micro_batches: Array, n_ranks: Array, held: Array) -> Memory:
-        return memory_of(
-            workload,
-            request.strategy,
-            micro_batches,
-            grad_accum,
-            n_ranks,
-            n_nodes,
-            nvlink=intra.route == "nvlink",
-            cuda_context_bytes=context,
-            cublas_bytes=workspace_bytes(g.gpu.architecture for g in groups),
-            in_flight=held,
-            expert_ranks=request.placed.layout.ep if request.placed else 1,
-            # pages are mapped where they are needed: no holes to speak of
-            holes_frac=0.0
-            if request.growing_segments
-            else request.profile.allocator_holes_frac.value,
-        )
-
-    if request.placed is None:
-        return (of(request.workload, micro_batch, n_gpus, np.ones_like(micro_batch)),)
-    layout = request.placed.layout
-    ranks = n_gpus // layout.model_ranks * layout.cp
-    # Of equal stages the first has the most micro-batches in flight.
-    return tuple(
-        of(s.workload, micro_batch / layout.cp, ranks, in_flight(layout, s.position, grad_accum))
-        for s in (request.placed.stages[i] for i, _ in request.placed.distinct_stages)
+    layout = request.placed.layout if request.placed else Layout()
+    return memory_of(
+        part,
+        request.strategy,
+        micro_batch / layout.cp,
+        grad_accum,
+        n_gpus // layout.model_ranks * layout.cp,
+        n_nodes,
+        nvlink=intra.route == "nvlink",
+        cuda_context_bytes=context,
+        cublas_bytes=workspace_bytes(g.gpu.architecture for g in groups),
+        in_flight=in_flight(layout, position, grad_accum),
+        expert_ranks=layout.ep,
+        # pages are mapped where they are needed: no holes to speak of
+        holes_frac=0.0 if request.growing_segments else request.profile.allocator_holes_frac.value,
     )
 
 

@@ -2,8 +2,8 @@
 
 Each pipeline stage is a job of its own on its data-parallel group. What tensor, context and
 expert ranks exchange stands in the way of compute, unless the job overlaps it, and is added to
-every micro-step. The pipeline adds its bubble: (pp - 1)/vpp micro-steps of the average stage for
-1F1B and its interleaved form (Narayanan et al. 2021), none for zero-bubble schedules (Qi et al.
+every micro-step. The pipeline adds what its stages wait for each other (physics.pipeline): for 1F1B
+and its interleaved form (Narayanan et al. 2021); nothing for zero-bubble schedules (Qi et al.
 2023).
 
 # C configs, all arrays [C]
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import groupby
 
 import numpy as np
 
@@ -27,8 +28,10 @@ from simcore.physics.collectives import (
     exchange_s,
     once_a_node_frac,
 )
+from simcore.physics.pipeline import waiting_s
 from simcore.strategy.layout import Layout
 from simcore.strategy.overlap import Overlap
+from simcore.workload.graph import Workload
 from simcore.workload.sharding import Stage
 
 Array = NDArray[np.float64]
@@ -60,10 +63,14 @@ class LayerTraffic:
 
 @dataclass(frozen=True)
 class Placed:
-    """A layout on a cluster: how many GPUs a node has, and the stages to run."""
+    """A layout on a cluster: how many GPUs a node has, and the stages to run.
+
+    ``part`` is one tensor and expert rank's part of the model, which the stages cut.
+    """
 
     layout: Layout
     gpus_per_node: int
+    part: Workload
     stages: tuple[Stage, ...]
     traffic: LayerTraffic
     recompute_frac: float
@@ -76,6 +83,13 @@ class Placed:
         """(index of the first, how many) of the stages that have equal parts."""
         parts = [id(s.workload) for s in self.stages]
         return tuple((parts.index(part), parts.count(part)) for part in dict.fromkeys(parts))
+
+    @cached_property
+    def runs(self) -> tuple[tuple[int, int], ...]:
+        """(which of ``distinct_stages``, how many in a row), from the first stage to the last."""
+        known = {id(self.stages[i].workload): n for n, (i, _) in enumerate(self.distinct_stages)}
+        parts = groupby(known[id(s.workload)] for s in self.stages)
+        return tuple((part, len(list(row))) for part, row in parts)
 
 
 def group_of(points: Points, size: Array, stride: float, gpus_per_node: int) -> Group:
@@ -186,13 +200,12 @@ def _micro_step_s(steps: Steps, points: Points) -> Array:
 def evaluate_layout(
     jobs: tuple[Job, ...], placed: Placed, points: Points, *, keep_timeline: bool = False
 ) -> Steps:
-    """The step of the slowest stage, with exchanges, and the pipeline's bubble on top."""
+    """The step of the stage that holds up the others: its own, exchanges, and its waiting."""
     layout = placed.layout
     local = data_points(points, placed)
-    totals, micros, parts, counts = [], [], [], []
-    for index, count in placed.distinct_stages:
+    totals, forwards, backwards, parts = [], [], [], []
+    for index, _ in placed.distinct_stages:
         job, stage = jobs[index], placed.stages[index]
-        counts.append(count)
         steps = evaluate(job, local, keep_timeline=keep_timeline)
         busy = _micro_step_s(steps, points)
         slowdown = job.classes[0].overlap_slowdown_frac / points.overlap
@@ -200,14 +213,25 @@ def evaluate_layout(
         spent = sum(exchange.values(), np.zeros(len(points)))
         once = busy + spent
         totals.append(steps.step_s + points.grad_accum * spent)
-        micros.append(once)
+        share = _forward_share(steps)
+        forwards.append(once * share)
+        backwards.append(once * (1.0 - share))
         parts.append((steps, exchange, spent))
-    bubble = np.zeros(len(points))
-    if not layout.zero_bubble:
-        bubble = (layout.pp - 1) / layout.vpp * np.average(micros, axis=0, weights=counts)
-    slowest = np.argmax(totals, axis=0)
+    runs = [part for part, _ in placed.runs]
+    bubbles = np.zeros((len(runs), len(points)))
+    if layout.pp > 1 and not layout.zero_bubble:
+        bubbles = waiting_s(
+            np.stack(forwards)[runs],
+            np.stack(backwards)[runs],
+            [n for _, n in placed.runs],
+            points.grad_accum,
+            layout.vpp,
+        )
+    whole = np.stack(totals)[runs] + bubbles
+    held_up = np.argmax(whole, axis=0)
+    slowest = np.array(runs)[held_up]
+    step, bubble = (x[held_up, np.arange(len(points))] for x in (whole, bubbles))
     steps, _, spent = parts[int(slowest[0])]
-    step = np.max(totals, axis=0) + bubble
     of_stages = [
         {**s.terms_s, **{name: points.grad_accum * x for name, x in exchange.items()}}
         for s, exchange, _ in parts
@@ -224,6 +248,13 @@ def evaluate_layout(
     )
 
 
+def _forward_share(steps: Steps) -> Array:
+    """Share of a micro-step's compute that is forward."""
+    forward, backward = steps.terms_s["forward"], steps.terms_s["backward"]
+    share: Array = forward / np.maximum(forward + backward, np.finfo(float).tiny)
+    return share
+
+
 def _of_slowest(stages: list[dict[str, Array]], slowest: NDArray[np.intp]) -> dict[str, Array]:
     """The terms of each configuration's slowest stage."""
     if (slowest == slowest[0]).all():
@@ -237,18 +268,19 @@ def _of_slowest(stages: list[dict[str, Array]], slowest: NDArray[np.intp]) -> di
     }
 
 
-def in_flight(layout: Layout, position: int, micro_steps: Array) -> Array:
-    """Micro-batches whose activations stage ``position`` holds at its fullest.
+def in_flight(layout: Layout, position: int | Array, micro_steps: Array) -> Array:
+    """Micro-batches whose activations stage ``position`` (a number or [C]) holds at its fullest.
 
     1F1B: pp - position; interleaved: its warm-up of 2(pp - position - 1) + (vpp - 1) pp chunks
     and one in work, each 1/vpp of the stage (Megatron-LM, schedules.py). Zero-bubble: on every
     stage what the schedule is allowed, since weight gradients wait (Qi et al. 2023, section 4).
     """
-    left = layout.pp - position
+    left = layout.pp - np.asarray(position, dtype=np.float64)
     if layout.zero_bubble:
-        held = float(layout.in_flight_limit * layout.pp)
+        held = np.full_like(left, layout.in_flight_limit * layout.pp)
     elif layout.vpp == 1:
-        held = float(left)
+        held = left
     else:
         held = (2.0 * (left - 1) + (layout.vpp - 1) * layout.pp + 1) / layout.vpp
-    return np.minimum(micro_steps, max(1.0, held))
+    found: Array = np.minimum(micro_steps, np.maximum(1.0, held))
+    return found

@@ -8,6 +8,7 @@ from typing import Any, get_args
 from simcore.base.errors import InvalidConfig, UnknownName
 from simcore.engine.layout import LayerTraffic, Placed
 from simcore.hardware.cluster import ClusterSpec
+from simcore.strategy.cuts import cut_sizes, normalised, stages_told
 from simcore.strategy.layout import Dispatcher, Layout
 from simcore.strategy.strategy import Strategy
 from simcore.workload.graph import Workload
@@ -25,8 +26,14 @@ _DEGREES = ("tp", "pp", "vpp", "cp", "ep")
 
 
 def layout_of(options: Mapping[str, Any]) -> Layout:
-    """The layout that the options ask for; degrees that are not given are 1."""
+    """The layout that the options ask for; degrees that are not given are 1.
+
+    Stages that are all named say pp too. Raises InvalidConfig, UnknownName.
+    """
     degrees = {k: int(options[k]) for k in _DEGREES if options.get(k) is not None}
+    stages = normalised(str(options.get("stages") or ""))
+    if "pp" not in degrees and (told := stages_told(stages)) is not None:
+        degrees["pp"] = told
     sequence = options.get("sequence_parallel")
     return Layout(
         **degrees,
@@ -35,6 +42,7 @@ def layout_of(options: Mapping[str, Any]) -> Layout:
         in_flight_limit=int(options.get("in_flight_limit") or 1),
         expert_tp=int(options.get("expert_tp") or 1),
         dispatcher=_dispatcher(options.get("dispatcher") or "alltoall"),
+        stages=stages,
     )
 
 
@@ -79,12 +87,14 @@ def place(
     if layout.sequence_parallel:
         part = sequence_parallel(part, layout.tp)
     layers = [b for b in workload.instances() if b.recomputable]
+    sizes = cut_sizes(layout.stages, layer_counts(part), layout.pp)
     hidden = max((b.boundary.high + b.boundary.low for b in layers), default=0.0)
     routed = [b for b in layers if any(op.name.startswith("expert") for op in b.ops)]
     return Placed(
         layout=layout,
         gpus_per_node=max(g.gpus_per_node for g in cluster.groups),
-        stages=pipeline_stages(part, layout.pp),
+        part=part,
+        stages=pipeline_stages(part, layout.pp, sizes),
         traffic=LayerTraffic(
             hidden=hidden,
             keys_values=_keys_values(workload, config, layout.tp),

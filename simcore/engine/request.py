@@ -12,8 +12,10 @@ from simcore.engine.job_memory import fitting_batch
 from simcore.engine.layout import Placed
 from simcore.engine.placement import layout_of, place
 from simcore.engine.predict import Request
+from simcore.engine.stages import with_balanced_stages
 from simcore.hardware.cluster import ClusterSpec, parse_cluster
 from simcore.hardware.profile import Profile, load_profile
+from simcore.strategy.cuts import AUTO
 from simcore.strategy.overlap import parse_overlap
 from simcore.strategy.precision import OPTIMIZERS, PRECISIONS, with_main_grads
 from simcore.strategy.strategy import Recompute, Strategy, parallelism_named, parse_offload
@@ -55,6 +57,8 @@ class Options(TypedDict, total=False):
     profile         a calibration that is not a file (``read_calibration``), instead
     tp, pp, vpp, cp, ep   degrees of tensor, pipeline (and chunks a rank), context and expert
                     parallelism; what is left of the GPUs is data parallel
+    stages          layers of each pipeline stage: 19,21,21,19, 7,14x8,7, 7,rest,7, even (the
+                    default) or auto: such that the slowest stage is least slow and all fit
     sequence_parallel   whether norms are cut over the tensor ranks too (default: yes)
     zero_bubble     whether the pipeline's schedule fills its bubble
     in_flight_limit with zero_bubble: micro-batches a stage may hold, in units of pp (1 or 2)
@@ -100,6 +104,7 @@ class Options(TypedDict, total=False):
     vpp: int | None
     cp: int | None
     ep: int | None
+    stages: str | None
     sequence_parallel: bool | None
     zero_bubble: bool | None
     in_flight_limit: int | None
@@ -268,6 +273,9 @@ def make_request(
         placed = found.get("placed")
         if "placed" in found and options.get("global_batch") is not None:
             accum = _accumulation(options, placed, cluster.n_gpus, batch, problems)
+    cut_later = placed is not None and placed.layout.stages == AUTO
+    if cut_later and batch == "max":
+        problems.append("give --stages auto or --micro-batch max, not both")
     if problems:
         raise InvalidConfig(list(dict.fromkeys(problems)))
     assert record is not None and cluster is not None and chosen_strategy is not None
@@ -295,7 +303,7 @@ def make_request(
         request = replace(
             request, micro_batch=max(best, 1), assumptions=(*request.assumptions, note)
         )
-    return request
+    return with_balanced_stages(request) if cut_later else request
 
 
 def _accumulation(

@@ -19,6 +19,7 @@ from simcore.engine.sweep import cluster_kind
 from simcore.hardware.cluster import ClusterSpec
 from simcore.planning.grid import clusters as cluster_grid
 from simcore.planning.grid import named_values, whole_values
+from simcore.strategy.cuts import normalised
 from simcore.strategy.layout import Dispatcher
 from simcore.strategy.precision import MAIN_GRADS, OPTIMIZERS, PRECISIONS
 from simcore.strategy.strategy import Parallelism, Recompute, parse_offload
@@ -38,8 +39,8 @@ NAMED_AXES: dict[str, tuple[str, ...]] = {
     "dispatcher": get_args(Dispatcher),
     "attention": ATTENTIONS,
 }
-#: Names that have a grammar of their own: taken as they are, separated by blanks or commas.
-FREE_AXES = ("offload",)
+#: Names that have a grammar of their own: taken as they are, separated by these.
+FREE_AXES = {"offload": ",", "stages": ";"}
 #: Axes along which a form is evaluated in one call.
 ARRAY_AXES = ("micro_batch", "grad_accum", "global_batch")
 #: What a space holds fixed: one value for all points.
@@ -183,9 +184,9 @@ def axis_values(name: str, value: Any) -> tuple[Any, ...]:
         elif name in NAMED_AXES:
             out.update(dict.fromkeys(named_values(name, str(part), NAMED_AXES[name])))
         elif name in FREE_AXES:
-            names = [p.strip() for p in str(part).split(",")]
+            names = [p.strip() for p in str(part).split(FREE_AXES[name])]
             for one in names:
-                parse_offload(one)
+                parse_offload(one) if name == "offload" else normalised(one)
             out.update(dict.fromkeys(names))
         else:
             raise InvalidConfig([f"a sweep has no axis {name!r}"])

@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Literal
 
+from simcore.strategy.cuts import cut_problems
+
 Dispatcher = Literal["alltoall", "deepep"]
 #: What a schedule may deal out beside layers: embeddings and head as a layer each.
 _ENDS = 2
@@ -25,7 +27,8 @@ class Layout:
     micro-batches (ZB-1p, ZB-2p of that paper). ``expert_tp``: tensor ranks of an expert, 1 or
     tp; with 1 the expert ranks lie side by side over the tensor ranks (Megatron-Core's parallel
     folding, Liu et al. 2025). ``dispatcher``: whether a token goes to a node once for each choice
-    (alltoall) or once (deepep).
+    (alltoall) or once (deepep). ``stages``: layers of each pipeline stage as ``strategy.cuts``
+    writes them; nothing is as evenly as they go.
     """
 
     tp: int = 1
@@ -38,6 +41,7 @@ class Layout:
     in_flight_limit: int = 1
     expert_tp: int = 1
     dispatcher: Dispatcher = "alltoall"
+    stages: str = ""
 
     @property
     def model_ranks(self) -> int:
@@ -59,7 +63,7 @@ class Layout:
             for name in ("tp", "pp", "vpp", "cp", "ep")
             if (value := getattr(self, name)) > 1
         ]
-        return " ".join(parts)
+        return " ".join([*parts, f"stages {self.stages}"] if self.stages else parts)
 
     def violations(self, n_gpus: int, n_layers: int) -> list[str]:
         """Every rule that this layout breaks on so many GPUs and repeated layers."""
@@ -88,4 +92,8 @@ class Layout:
             found.append(f"pp x vpp = {self.pp * self.vpp} is more than the {n_layers} layers")
         if self.vpp > 1 and self.pp == 1:
             found.append(f"vpp={self.vpp} needs pp above 1")
+        if self.stages and self.pp == 1:
+            found.append(f"stages {self.stages} need pp above 1")
+        elif self.pp <= n_layers:
+            found += cut_problems(self.stages, n_layers, self.pp, self.vpp)
         return found

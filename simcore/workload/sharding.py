@@ -126,21 +126,35 @@ def layer_counts(workload: Workload) -> int:
     return sum(workload.blocks[i].recomputable for i in workload.order)
 
 
+def even_cut(n_layers: int, n_stages: int) -> tuple[int, ...]:
+    """Layers of each stage dealt out evenly; what does not divide goes to the middle.
+
+    The last stage has the head, the first the embedding: the ends are the shorter ones, as in
+    Megatron-LM with embedding and loss counted as layers.
+    """
+    base, longer = divmod(n_layers, n_stages)
+    if longer < n_stages - 1:
+        return tuple(base + (1 <= s <= longer) for s in range(n_stages))
+    return tuple(base + (s < longer) for s in range(n_stages))
+
+
 @lru_cache(maxsize=256)
-def pipeline_stages(workload: Workload, pp: int) -> tuple[Stage, ...]:
-    """Layers dealt out evenly, the longer stages first among equals but the last.
+def pipeline_stages(
+    workload: Workload, pp: int, sizes: tuple[int, ...] | None = None
+) -> tuple[Stage, ...]:
+    """The stages of ``sizes`` layers each, evenly where these are not given.
 
     What comes before the first layer is the first stage's, what follows the last layer the last
-    stage's. Raises InvalidConfig where there are fewer layers than stages.
+    stage's. Raises InvalidConfig where there are fewer layers than stages, or not as many.
     """
-    layers = [i for i, b in enumerate(workload.order) if workload.blocks[b].recomputable]
+    layers = layer_starts(workload)
     if len(layers) < pp:
         raise InvalidConfig([f"{workload.name}: pp={pp} is more than its {len(layers)} layers"])
-    base, longer = divmod(len(layers), pp)
-    # The last stage has the head: the stages in the middle take what does not divide.
-    sizes = [base + (1 <= s <= longer) for s in range(pp)] if longer < pp - 1 else [
-        base + (s < longer) for s in range(pp)
-    ]  # fmt: skip
+    sizes = even_cut(len(layers), pp) if sizes is None else sizes
+    if sum(sizes) != len(layers):
+        raise InvalidConfig(
+            [f"{workload.name}: stages of {sum(sizes)} layers; it has {len(layers)}"]
+        )
     stages, at = [], 0
     parts: dict[tuple[object, ...], Workload] = {}
     for s, size in enumerate(sizes):
@@ -148,13 +162,23 @@ def pipeline_stages(workload: Workload, pp: int) -> tuple[Stage, ...]:
         stop = len(workload.order) if s == pp - 1 else layers[at + size]
         key = (s == 0, workload.order[start:stop])
         if key not in parts:
-            parts[key] = _slice(workload, start, stop, first=s == 0)
+            parts[key] = stretch(workload, start, stop)
         stages.append(Stage(parts[key], s, size))
         at += size
     return tuple(stages)
 
 
-def _slice(workload: Workload, start: int, stop: int, *, first: bool) -> Workload:
+def layer_starts(workload: Workload) -> tuple[int, ...]:
+    """Where in ``order`` the repeated layers begin; what follows one, up to the next, is its."""
+    return tuple(i for i, b in enumerate(workload.order) if workload.blocks[b].recomputable)
+
+
+def stretch(workload: Workload, start: int, stop: int) -> Workload:
+    """The part of a model from one place in ``order`` to before another.
+
+    Frozen networks and the input are what the first block needs.
+    """
+    first = start == 0
     order = workload.order[start:stop]
     used = sorted(set(order))
     index: Mapping[int, int] = {b: i for i, b in enumerate(used)}

@@ -1,0 +1,202 @@
+"""The best cut of a pipeline: what each layer costs a stage, and what a stage can hold.
+
+# L layers
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from simcore.base.arrays import NDArray
+from simcore.engine.evaluate import evaluate
+from simcore.engine.job_memory import memory_of_stage
+from simcore.engine.layout import Placed, data_points, exchanges_s, exposed
+from simcore.engine.points import Points
+from simcore.engine.predict import central_step_s, job_of, values_of
+from simcore.strategy.cuts import balanced_cut, least_layers, written
+from simcore.workload.graph import Workload
+from simcore.workload.sharding import layer_starts, pipeline_stages, stretch
+
+if TYPE_CHECKING:
+    from simcore.engine.predict import Request
+
+Array = NDArray[np.float64]
+
+#: Times faster than it is: what is left of a step then is the host's.
+_FREE = 1e12
+
+
+@dataclass(frozen=True)
+class LayerCosts:
+    """Seconds of one micro-batch, on the device and on its host; [L] layers in their order.
+
+    ``first`` is what precedes the first layer; what follows the last one is in that.
+    """
+
+    device_s: tuple[float, ...]
+    host_s: tuple[float, ...]
+    first: tuple[float, float]
+
+    def stage_s(self, a: int, b: int) -> float:
+        """A micro-batch on a stage of layers a to b - 1: the slower of device and host."""
+        device, host = self._sums
+        found = (device[b] - device[a], host[b] - host[a])
+        if a == 0:
+            found = (found[0] + self.first[0], found[1] + self.first[1])
+        return max(found)
+
+    @cached_property
+    def _sums(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        return (0.0, *accumulate(self.device_s)), (0.0, *accumulate(self.host_s))
+
+
+def layer_costs(request: Request) -> LayerCosts:
+    """What every layer adds to a micro-step of its stage, as the engine prices it.
+
+    A piece of the model is a job of its own: its third micro-step less its second.
+    """
+    placed = request.placed
+    assert placed is not None
+    base = values_of(request)
+    # Device (with collectives of every micro-step) and host, each with two and three micro-steps.
+    points = Points.of(
+        {
+            **base,
+            "grad_accum": np.array([2.0, 3.0, 2.0, 3.0]),
+            "compute": np.array([1.0, 1.0, _FREE, _FREE]) * base["compute"],
+            "memory": np.array([1.0, 1.0, _FREE, _FREE]),
+            "use_host": np.array([0.0, 0.0, 1.0, 1.0]),
+            "use_comm": np.array([1.0, 1.0, 0.0, 0.0]),
+            "use_loader": 0.0,
+        },
+        4,
+    )
+    local, job = data_points(points, placed), job_of(request)
+    of_layer = exchanges_s(points, placed, 1)
+    of_layer.pop("pipeline transfer", None)  # of a stage, whatever it holds
+
+    @cache
+    def piece(part: Workload, layers: int) -> tuple[float, float]:
+        steps = evaluate(replace(job, workload=part), local).step_s
+        busy = np.array([steps[1] - steps[0]] * 4)
+        exchange = {k: layers * v for k, v in of_layer.items()}
+        slowdown = job.classes[0].overlap_slowdown_frac / points.overlap
+        seen = sum(exposed(exchange, placed, busy, slowdown).values(), np.zeros(4))
+        return float(busy[0] + seen[0]), float(steps[3] - steps[2])
+
+    whole = placed.part
+    starts = layer_starts(whole)
+    ends = (*starts[1:], len(whole.order))
+    parts: dict[tuple[int, ...], Workload] = {}
+
+    def between(start: int, stop: int) -> Workload:
+        key = whole.order[start:stop]
+        if key not in parts:
+            parts[key] = stretch(whole, start, stop)
+        return parts[key]
+
+    # A layer at the very start would take the frozen networks with it: they are ``first``.
+    bare = whole.replace(frozen=(), input_bytes=0.0)
+    each = [
+        piece(between(a, b) if a else stretch(bare, a, b), 1)
+        for a, b in zip(starts, ends, strict=True)
+    ]
+    first = piece(stretch(whole, 0, starts[0]), 0) if starts[0] else (0.0, 0.0)
+    return LayerCosts(tuple(d for d, _ in each), tuple(h for _, h in each), first)
+
+
+def balanced_stages(request: Request) -> tuple[int, ...] | None:
+    """Layers of each stage such that the slowest is least slow and each fits its device.
+
+    None where no cut fits.
+    """
+    placed = request.placed
+    assert placed is not None
+    costs, layout = layer_costs(request), placed.layout
+    n_layers = len(costs.device_s)
+    least = least_layers(layout.pp, layout.vpp)
+    if sum(least) > n_layers:  # chunks of nothing: as many of them as there must be
+        least = least_layers(layout.pp, 1)
+    free = balanced_cut(costs.stage_s, n_layers, least)
+    room = _Room(request)
+    if free is None or room.for_all(free):
+        return free
+    return balanced_cut(costs.stage_s, n_layers, least, room.fits)
+
+
+class _Room:
+    """Whether a stage holds a stretch of layers; equal stretches are asked once, for all stages."""
+
+    def __init__(self, request: Request) -> None:
+        assert request.placed is not None
+        self.request, self.whole = request, request.placed.part
+        self.n_stages = request.placed.layout.pp
+        self.starts = layer_starts(self.whole)
+        self.capacity = min(g.gpu.usable_memory_bytes for g in request.cluster.groups)
+        self.known: dict[tuple[object, ...], tuple[bool, ...]] = {}
+        self.failed: list[list[tuple[int, int]]] = [[] for _ in range(self.n_stages)]
+
+    def for_all(self, sizes: tuple[int, ...]) -> bool:
+        """Whether every stage of a cut holds its layers."""
+        ends = list(accumulate(sizes))
+        return all(self.fits(s, b - n, b) for s, (n, b) in enumerate(zip(sizes, ends, strict=True)))
+
+    def fits(self, s: int, a: int, b: int) -> bool:
+        """Whether stage ``s`` holds layers a to b - 1."""
+        if any(a <= c and d <= b for c, d in self.failed[s]):  # not even a part of them
+            return False
+        start = self.starts[a] if a else 0
+        stop = self.starts[b] if b < len(self.starts) else len(self.whole.order)
+        key = (a == 0, self.whole.order[start:stop])
+        if key not in self.known:
+            self.known[key] = self._held(start, stop)
+        if not self.known[key][s]:
+            self.failed[s].append((a, b))
+        return self.known[key][s]
+
+    def _held(self, start: int, stop: int) -> tuple[bool, ...]:
+        request, cluster = self.request, self.request.cluster
+        over = (request.micro_batch, request.grad_accum, cluster.n_gpus, cluster.n_nodes)
+        stages = np.arange(float(self.n_stages))
+        memory = memory_of_stage(
+            request,
+            stretch(self.whole, start, stop),
+            stages,
+            *(np.full_like(stages, float(v)) for v in over),
+        )
+        return tuple((memory.device <= self.capacity).tolist())
+
+
+def with_stages(request: Request, sizes: tuple[int, ...]) -> Request:
+    """The same job with its pipeline cut so."""
+    placed = request.placed
+    assert placed is not None
+    layout = replace(placed.layout, stages=written(sizes))
+    cut: Placed = replace(
+        placed, layout=layout, stages=pipeline_stages(placed.part, layout.pp, sizes)
+    )
+    return replace(request, placed=cut)
+
+
+def with_balanced_stages(request: Request) -> Request:
+    """The same job with the best cut; evenly where that is no slower, and told where none fits."""
+    placed = request.placed
+    assert placed is not None
+    even = tuple(s.n_layers for s in placed.stages)
+    found = balanced_stages(request)
+    as_even = with_stages(request, even)
+    if found is None:
+        note = "no cut into stages fits: the even one is shown"
+        return replace(as_even, assumptions=(*request.assumptions, note))
+    best = with_stages(request, found)
+    gain = central_step_s(as_even) / central_step_s(best) - 1.0
+    if gain <= 0.0 and _Room(request).for_all(even):
+        best, gain = as_even, 0.0
+    assert best.placed is not None
+    note = f"stages {best.placed.layout.stages} balanced: {gain:+.1%} steps a second against even"
+    return replace(best, assumptions=(*best.assumptions, note))

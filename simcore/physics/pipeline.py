@@ -1,0 +1,63 @@
+"""How long the stages of a pipeline wait for each other, from what each takes for a micro-batch.
+
+# R runs of neighbouring stages that take equally long, C configs
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from simcore.base.arrays import NDArray
+
+Array = NDArray[np.float64]
+
+
+def waiting_s(
+    forward_s: Array,
+    backward_s: Array,
+    stages: Sequence[int],
+    micro_batches: Array,
+    chunks: int = 1,
+) -> Array:
+    """Seconds beyond its own work until the pipeline of which a stage is the slowest is empty.
+
+    1F1B, and interleaved over ``chunks`` (Narayanan et al. 2021): the longest path through the
+    schedule that stays with one stage k of p. It fills the stages before k and empties them
+    (every f + b once), and leaves k for those behind it until the first backward is back and
+    again from the last forward on, as far as the micro-batches that k may have in flight,
+    w = p - 1 - k, do not fill that time:
+
+        before + max(0, D - w f_k) + max(0, D - w b_k)      D: sum of f + b behind k
+
+    Makespan = max over k of M (f_k + b_k) + this. Equal stages: (p - 1)(f + b), the closed form.
+    With chunks the times are a chunk's, w = 2 (p - 1 - k) + (chunks - 1) p, and D has the other
+    chunks' forwards (backwards) of all stages. Exact where stages differ by a tenth; else a lower
+    bound, since paths that change the stage are left out (``tests/physics/test_pipeline.py``
+    holds it against the event by event schedule).
+
+    ``forward_s``, ``backward_s`` [R, C]: one micro-batch on one stage of each run; ``stages`` [R]:
+    how many stages a run has; ``micro_batches`` [C]. Returns [R, C], for each run's last stage:
+    of equal neighbours it waits longest.
+    """
+    count = np.array(stages, dtype=np.float64)[:, None]
+    n_stages = float(count.sum())
+    each = forward_s + backward_s
+    upto = np.cumsum(count * each, axis=0)
+    before = upto - each
+    behind = upto[-1] - upto
+    left = n_stages - np.cumsum(count, axis=0)  # stages behind the run
+    others = chunks - 1
+    flight = left if not others else 2.0 * left + others * n_stages
+    # An interleaved schedule deals out whole rounds of p micro-batches.
+    rounds = micro_batches if not others else np.maximum(micro_batches, n_stages) * chunks
+    filled = np.minimum(flight, rounds - 1.0)
+    through = behind + others * (count * forward_s).sum(axis=0)
+    back = behind + others * (count * backward_s).sum(axis=0)
+    first = np.maximum(0.0, through - filled * forward_s)
+    last = np.maximum(0.0, back - filled * backward_s)
+    # Fewer micro-batches than may be in flight: the stage is left once, not twice.
+    idle = np.where(rounds >= flight + 2.0, first + last, np.maximum(first, last))
+    result: Array = (before + idle) / chunks
+    return result
