@@ -95,7 +95,8 @@ def answer_of(
 
         fixes = fixes_of(request, ask)
     pipeline = None
-    if keep_timeline and request.placed is not None:
+    placed = request.placed
+    if keep_timeline and placed is not None and placed.layout.directions == 1:
         from simcore.engine.pipeline_line import pipeline_line
 
         pipeline = pipeline_line(request)

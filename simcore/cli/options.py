@@ -20,7 +20,7 @@ def option(flag: str, metavar: str, text: str, complete: names.Completer | None 
 #: Of the commands over grids: words of ``simcore.api`` that have no option of their own.
 WITH = Annotated[
     list[str] | None,
-    option("--with", "WORD=VALUE", "A word of Python's `predict` for all points: zero-bubble=yes, "
+    option("--with", "WORD=VALUE", "A word of Python's `predict` for all points: overlap=none, "
            "prefetch-blocks=2."),
 ]  # fmt: skip
 

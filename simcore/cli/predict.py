@@ -69,6 +69,11 @@ def predict(
     expert_tp: Annotated[
         str | None, option("--expert-tp", "N", "Tensor ranks of an expert: 1 (default) or tp.")
     ] = None,
+    schedule: Annotated[
+        str | None,
+        option("--schedule", "NAME", "Of the pipeline: 1f1b (with --vpp interleaved), gpipe, "
+                "zb-1p, zb-2p, dualpipe.", names.schedules),
+    ] = None,
     dispatcher: Annotated[
         str | None,
         option("--dispatcher", "NAME", "alltoall, or deepep: a token crosses to a node once.",

@@ -8,7 +8,7 @@ from simcore.hardware.calibrations import calibration_names
 from simcore.hardware.cluster import network_names
 from simcore.hardware.spec import GPUS, NODES
 from simcore.strategy.dialects import FILES
-from simcore.strategy.layout import Dispatcher
+from simcore.strategy.layout import SCHEDULES, Dispatcher
 from simcore.strategy.precision import MAIN_GRADS, OPTIMIZERS, PRECISIONS, OffloadTarget
 from simcore.strategy.strategy import Parallelism, Recompute
 from simcore.workload.archs.lm_attention import ATTENTIONS
@@ -35,6 +35,7 @@ def choices() -> dict[str, tuple[str, ...]]:
             *(f"optimizer:{t},params:{t}" for t in targets),
         ),
         "attention": ATTENTIONS,
+        "schedule": SCHEDULES,
         "quantised_base": ("none", "nf4", "int8", "fp8"),
         "calibration": tuple(calibration_names()),
         "emit": tuple(FILES),

@@ -66,8 +66,8 @@ def _degrees(layout: Layout | None) -> dict[str, Any]:
     }
     if "tp" in found:
         found["sequence_parallel"] = layout.sequence_parallel
-    if layout.zero_bubble:
-        found["zero_bubble"] = True
+    if layout.schedule != "1f1b":
+        found["schedule"] = layout.schedule
     return found
 
 

@@ -28,7 +28,7 @@ from simcore.physics.collectives import (
     exchange_s,
     once_a_node_frac,
 )
-from simcore.physics.pipeline import waiting_s
+from simcore.physics.pipeline import bubble_s
 from simcore.strategy.layout import Layout
 from simcore.strategy.overlap import Overlap
 from simcore.workload.graph import Workload
@@ -116,6 +116,7 @@ def data_points(points: Points, placed: Placed) -> Points:
     return replace(
         points,
         micro_batch=points.micro_batch / layout.cp,
+        grad_accum=points.grad_accum / layout.directions,
         n_ranks=ranks,
         n_nodes=np.where(ranks > 1, group.n_nodes, 1.0),
         inter_bw_bytes_per_s=group.inter_bw_bytes_per_s / points.inter,
@@ -207,33 +208,32 @@ def evaluate_layout(
     for index, _ in placed.distinct_stages:
         job, stage = jobs[index], placed.stages[index]
         steps = evaluate(job, local, keep_timeline=keep_timeline)
-        busy = _micro_step_s(steps, points)
+        busy = _micro_step_s(steps, local)
         slowdown = job.classes[0].overlap_slowdown_frac / points.overlap
         exchange = exposed(exchanges_s(points, placed, stage.n_layers), placed, busy, slowdown)
         spent = sum(exchange.values(), np.zeros(len(points)))
         once = busy + spent
-        totals.append(steps.step_s + points.grad_accum * spent)
+        totals.append(steps.step_s + local.grad_accum * spent)
         share = _forward_share(steps)
         forwards.append(once * share)
         backwards.append(once * (1.0 - share))
         parts.append((steps, exchange, spent))
     runs = [part for part, _ in placed.runs]
-    bubbles = np.zeros((len(runs), len(points)))
-    if layout.pp > 1 and not layout.zero_bubble:
-        bubbles = waiting_s(
-            np.stack(forwards)[runs],
-            np.stack(backwards)[runs],
-            [n for _, n in placed.runs],
-            points.grad_accum,
-            layout.vpp,
-        )
+    bubbles = bubble_s(
+        layout.schedule,
+        np.stack(forwards)[runs],
+        np.stack(backwards)[runs],
+        [n for _, n in placed.runs],
+        local.grad_accum,
+        layout.vpp,
+    )
     whole = np.stack(totals)[runs] + bubbles
     held_up = np.argmax(whole, axis=0)
     slowest = np.array(runs)[held_up]
     step, bubble = (x[held_up, np.arange(len(points))] for x in (whole, bubbles))
     steps, _, spent = parts[int(slowest[0])]
     of_stages = [
-        {**s.terms_s, **{name: points.grad_accum * x for name, x in exchange.items()}}
+        {**s.terms_s, **{name: local.grad_accum * x for name, x in exchange.items()}}
         for s, exchange, _ in parts
     ]
     terms = {**_of_slowest(of_stages, slowest), "pipeline bubble": bubble}
@@ -242,7 +242,7 @@ def evaluate_layout(
         makespan_s=step,
         load_period_s=steps.load_period_s,
         restart_s=steps.restart_s,
-        comm_s=steps.comm_s + points.grad_accum * spent,
+        comm_s=steps.comm_s + local.grad_accum * spent,
         terms_s=terms,
         timeline=steps.timeline,
     )
@@ -274,9 +274,15 @@ def in_flight(layout: Layout, position: int | Array, micro_steps: Array) -> Arra
     1F1B: pp - position; interleaved: its warm-up of 2(pp - position - 1) + (vpp - 1) pp chunks
     and one in work, each 1/vpp of the stage (Megatron-LM, schedules.py). Zero-bubble: on every
     stage what the schedule is allowed, since weight gradients wait (Qi et al. 2023, section 4).
+    GPipe: all. DualPipe: (pp + 1)/2 of each of a rank's two stages (DeepSeek-AI 2024, table 2).
     """
+    micro_steps = micro_steps / layout.directions
     left = layout.pp - np.asarray(position, dtype=np.float64)
-    if layout.zero_bubble:
+    if layout.schedule == "gpipe":
+        held = np.full_like(left, np.inf)
+    elif layout.schedule == "dualpipe":
+        held = np.full_like(left, (layout.pp + 1) / 2)
+    elif layout.zero_bubble:
         held = np.full_like(left, layout.in_flight_limit * layout.pp)
     elif layout.vpp == 1:
         held = left

@@ -1,4 +1,4 @@
-"""The order in which pipeline stages work on micro-batches, and when: 1F1B, interleaved, ZB.
+"""The order in which pipeline stages work on micro-batches, and when: all but DualPipe.
 
 Global chunk ``v * pp + s`` is chunk v of stage s. A forward waits for the chunk before it, a
 backward for the chunk behind it. Orders are fixed (Narayanan et al. 2021; Megatron-LM's
@@ -120,7 +120,7 @@ def order_of(layout: Layout, stage: int, micro_steps: int) -> list[Work]:
     chunks = [(m, 0) for m in range(micro_steps)] if vpp == 1 else _chunks(micro_steps, pp, vpp)
     forward = [Work("forward", m, v) for m, v in chunks]
     backward = [Work("backward", m, vpp - 1 - v) for m, v in chunks]
-    left = pp - 1 - stage
+    left = micro_steps if layout.schedule == "gpipe" else pp - 1 - stage
     warm_up = left if vpp == 1 else 2 * left + (vpp - 1) * _first_group(micro_steps, pp)
     warm_up = min(warm_up, len(forward))
     steady = [w for pair in zip(forward[warm_up:], backward, strict=False) for w in pair]

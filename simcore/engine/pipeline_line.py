@@ -51,11 +51,16 @@ class _Part:
 
 
 def pipeline_line(request: Request) -> PipelineLine:
-    """Schedule one step on every stage. Raises ValueError where the model is not cut."""
+    """Schedule one step on every stage.
+
+    Raises ValueError where the model is not cut, and for DualPipe: its order is not drawn.
+    """
     placed = request.placed
     if placed is None:
         raise ValueError("the model is not cut: its step has a timeline, not a pipeline")
     layout = placed.layout
+    if layout.directions > 1:
+        raise ValueError("the order of schedule dualpipe is not drawn: choose another")
     points = Points.of(values_of(request), 1)
     parts = _parts(request, placed, points)
     of_stage = [parts[id(s.workload)] for s in placed.stages]

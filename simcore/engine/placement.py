@@ -9,14 +9,16 @@ from simcore.base.errors import InvalidConfig, UnknownName
 from simcore.engine.layout import LayerTraffic, Placed
 from simcore.hardware.cluster import ClusterSpec
 from simcore.strategy.cuts import cut_sizes, normalised, stages_told
-from simcore.strategy.layout import Dispatcher, Layout
+from simcore.strategy.layout import SCHEDULES, Dispatcher, Layout, Schedule
 from simcore.strategy.strategy import Strategy
 from simcore.workload.graph import Workload
 from simcore.workload.models import ModelRecord, Scalar
 from simcore.workload.recompute import recomputed
 from simcore.workload.resolve import ModelSource
 from simcore.workload.sharding import (
+    Stage,
     layer_counts,
+    opposite_joined,
     pipeline_stages,
     sequence_parallel,
     tensor_overrides,
@@ -38,12 +40,18 @@ def layout_of(options: Mapping[str, Any]) -> Layout:
     return Layout(
         **degrees,
         sequence_parallel=True if sequence is None else bool(sequence),
-        zero_bubble=bool(options.get("zero_bubble")),
-        in_flight_limit=int(options.get("in_flight_limit") or 1),
+        schedule=_schedule(options.get("schedule") or "1f1b"),
         expert_tp=int(options.get("expert_tp") or 1),
         dispatcher=_dispatcher(options.get("dispatcher") or "alltoall"),
         stages=stages,
     )
+
+
+def _schedule(name: str) -> Schedule:
+    found = name.strip().lower()
+    if found not in SCHEDULES:
+        raise UnknownName("schedule", name, list(SCHEDULES))
+    return found
 
 
 def _dispatcher(name: str) -> Dispatcher:
@@ -94,7 +102,7 @@ def place(
         layout=layout,
         gpus_per_node=max(g.gpus_per_node for g in cluster.groups),
         part=part,
-        stages=pipeline_stages(part, layout.pp, sizes),
+        stages=_stages(part, layout, sizes),
         traffic=LayerTraffic(
             hidden=hidden,
             keys_values=_keys_values(workload, config, layout.tp),
@@ -106,6 +114,12 @@ def place(
         overlap=strategy.overlap,
         expert_layers_frac=len(routed) / len(layers) if layers else 0.0,
     )
+
+
+def _stages(part: Workload, layout: Layout, sizes: tuple[int, ...] | None) -> tuple[Stage, ...]:
+    """What each pipeline rank holds: its stage, with dualpipe also that of the rank opposite."""
+    stages = pipeline_stages(part, layout.pp, sizes)
+    return opposite_joined(stages) if layout.directions > 1 else stages
 
 
 def _again_frac(strategy: Strategy, n_layers: int) -> float:

@@ -60,8 +60,8 @@ class Options(TypedDict, total=False):
     stages          layers of each pipeline stage: 19,21,21,19, 7,14x8,7, 7,rest,7, even (the
                     default) or auto: such that the slowest stage is least slow and all fit
     sequence_parallel   whether norms are cut over the tensor ranks too (default: yes)
-    zero_bubble     whether the pipeline's schedule fills its bubble
-    in_flight_limit with zero_bubble: micro-batches a stage may hold, in units of pp (1 or 2)
+    schedule        of the pipeline: 1f1b (the default; interleaved with vpp), gpipe, zb-1p, zb-2p,
+                    dualpipe
     overlap         what communication hides under compute: grads (the default), params, tensor,
                     experts, or none
     shard_ranks     neighbouring ranks that ZeRO shards over, replicas between (HSDP); default all
@@ -106,8 +106,7 @@ class Options(TypedDict, total=False):
     ep: int | None
     stages: str | None
     sequence_parallel: bool | None
-    zero_bubble: bool | None
-    in_flight_limit: int | None
+    schedule: str | None
     overlap: str | None
     shard_ranks: int | None
     prefetch_blocks: int | None
@@ -276,6 +275,8 @@ def make_request(
     cut_later = placed is not None and placed.layout.stages == AUTO
     if cut_later and batch == "max":
         problems.append("give --stages auto or --micro-batch max, not both")
+    if placed is not None and accum % placed.layout.directions:
+        problems.append(f"schedule dualpipe needs an even grad-accum, not {accum}")
     if problems:
         raise InvalidConfig(list(dict.fromkeys(problems)))
     assert record is not None and cluster is not None and chosen_strategy is not None

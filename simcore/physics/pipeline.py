@@ -14,6 +14,42 @@ from simcore.base.arrays import NDArray
 Array = NDArray[np.float64]
 
 
+def bubble_s(
+    schedule: str,
+    forward_s: Array,
+    backward_s: Array,
+    stages: Sequence[int],
+    micro_batches: Array,
+    chunks: int = 1,
+) -> Array:
+    """Seconds that each run's stage waits for others in one step, by the pipeline's schedule.
+
+    Arrays and ``chunks`` as of ``waiting_s``. gpipe: two flow shops, exactly. zb-1p and zb-2p:
+    (p - 1)(F + B - W) and (p - 1)(F + B - 2 W) of the average stage, B and W the backward of
+    inputs and weights, each half of backward (Qi et al. 2023, table 1: ZB-H1, ZB-H2). dualpipe:
+    (p/2 - 1)(F + B + W + B - 3 W) with B here all of backward (DeepSeek-AI 2024, table 2); a
+    rank's times are those of two stages.
+    """
+    count = np.array(stages, dtype=np.float64)[:, None]
+    ranks = count.sum()
+    if ranks == 1:
+        return np.zeros_like(forward_s)
+    if schedule == "1f1b":
+        return waiting_s(forward_s, backward_s, stages, micro_batches, chunks)
+    forward, backward = ((count * x).sum(axis=0) / ranks for x in (forward_s, backward_s))
+    if schedule == "gpipe":
+        slowest = forward_s.max(axis=0) + backward_s.max(axis=0)
+        whole = ranks * (forward + backward) + (micro_batches - 1.0) * slowest
+        found: Array = whole - micro_batches * (forward_s + backward_s)
+        return found
+    if schedule == "dualpipe":
+        once = (forward + backward - 0.5 * backward) / 2.0
+        return np.broadcast_to((ranks / 2.0 - 1.0) * once, forward_s.shape)
+    weights = 0.5 * backward * {"zb-1p": 1.0, "zb-2p": 2.0}[schedule]
+    idle = (ranks - 1.0) * np.maximum(0.0, forward + 0.5 * backward - weights)
+    return np.broadcast_to(idle, forward_s.shape)
+
+
 def waiting_s(
     forward_s: Array,
     backward_s: Array,

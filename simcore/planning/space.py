@@ -20,7 +20,7 @@ from simcore.hardware.cluster import ClusterSpec
 from simcore.planning.grid import clusters as cluster_grid
 from simcore.planning.grid import named_values, whole_values
 from simcore.strategy.cuts import normalised
-from simcore.strategy.layout import Dispatcher
+from simcore.strategy.layout import SCHEDULES, Dispatcher
 from simcore.strategy.precision import MAIN_GRADS, OPTIMIZERS, PRECISIONS
 from simcore.strategy.strategy import Parallelism, Recompute, parse_offload
 from simcore.workload.archs.lm_attention import ATTENTIONS
@@ -38,6 +38,7 @@ NAMED_AXES: dict[str, tuple[str, ...]] = {
     "main_grads": MAIN_GRADS,
     "dispatcher": get_args(Dispatcher),
     "attention": ATTENTIONS,
+    "schedule": SCHEDULES,
 }
 #: Names that have a grammar of their own: taken as they are, separated by these.
 FREE_AXES = {"offload": ",", "stages": ";"}
@@ -45,7 +46,7 @@ FREE_AXES = {"offload": ",", "stages": ";"}
 ARRAY_AXES = ("micro_batch", "grad_accum", "global_batch")
 #: What a space holds fixed: one value for all points.
 FIXED = (
-    "calibration", "inputs", "zero_bubble", "in_flight_limit", "sequence_parallel", "overlap",
+    "calibration", "inputs", "sequence_parallel", "overlap",
     "recompute_modules", "grad_clip", "bucket_numel", "quantised_base", "lora_targets",
     "prefetch_blocks", "gather_tensors", "eager_kernels", "growing_segments",
 )  # fmt: skip

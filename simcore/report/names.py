@@ -12,7 +12,7 @@ from simcore.engine.result import Prediction
 _ANSWERED = {
     "model", "gpus", "nnodes", "nproc_per_node", "strategy", "precision", "recompute", "optimizer",
     "offload", "micro_batch", "grad_accum", "global_batch", "tp", "pp", "vpp", "cp", "ep",
-    "sequence_parallel", "zero_bubble", "keep_timeline", "steps", "epochs",
+    "sequence_parallel", "schedule", "keep_timeline", "steps", "epochs",
 }  # fmt: skip
 
 

@@ -58,6 +58,7 @@ class SetUp(BaseModel):
     cp: Degree | None = _say("Context parallel ranks", 2)
     ep: Degree | None = _say("Expert parallel ranks", 8)
     expert_tp: Degree | None = _say("Tensor ranks of an expert: 1 or tp", 1)
+    schedule: Name | None = _say("Of the pipeline: 1f1b, gpipe, zb-1p, zb-2p, dualpipe", "zb-2p")
     dispatcher: Name | None = _say("alltoall, or deepep: a token goes to a node once", "deepep")
     shard_ranks: Degree | None = _say("Neighbouring ranks that ZeRO shards over (HSDP)", 8)
     overlap: Name | None = _say("What communication hides under compute", "grads,tensor")

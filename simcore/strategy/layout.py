@@ -8,11 +8,18 @@ data dimension.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Literal
+from typing import Literal, get_args
 
 from simcore.strategy.cuts import cut_problems
 
 Dispatcher = Literal["alltoall", "deepep"]
+#: In which order a pipeline stage works. gpipe: all forwards, then all backwards (Huang et al.
+#: 2019). 1f1b: with vpp its interleaved form (Narayanan et al. 2021). zb-1p, zb-2p: backward is
+#: split, so that weight gradients fill the bubble; a stage may hold pp, or 2 pp micro-batches (Qi
+#: et al. 2023). dualpipe: micro-batches enter from both ends, each rank holds two stages
+#: (DeepSeek-AI 2024).
+Schedule = Literal["1f1b", "gpipe", "zb-1p", "zb-2p", "dualpipe"]
+SCHEDULES: tuple[Schedule, ...] = get_args(Schedule)
 #: What a schedule may deal out beside layers: embeddings and head as a layer each.
 _ENDS = 2
 
@@ -22,9 +29,7 @@ class Layout:
     """Degrees; 1 is none. ``vpp`` chunks of layers a pipeline rank (interleaved 1F1B).
 
     ``sequence_parallel``: norms, residual and their activations are cut over the tensor ranks
-    too (Korthikanti et al. 2022). ``zero_bubble``: backward is split so that weight gradients
-    fill the pipeline's bubble (Qi et al. 2023); every stage may then hold ``in_flight_limit`` x pp
-    micro-batches (ZB-1p, ZB-2p of that paper). ``expert_tp``: tensor ranks of an expert, 1 or
+    too (Korthikanti et al. 2022). ``expert_tp``: tensor ranks of an expert, 1 or
     tp; with 1 the expert ranks lie side by side over the tensor ranks (Megatron-Core's parallel
     folding, Liu et al. 2025). ``dispatcher``: whether a token goes to a node once for each choice
     (alltoall) or once (deepep). ``stages``: layers of each pipeline stage as ``strategy.cuts``
@@ -37,8 +42,7 @@ class Layout:
     cp: int = 1
     ep: int = 1
     sequence_parallel: bool = True
-    zero_bubble: bool = False
-    in_flight_limit: int = 1
+    schedule: Schedule = "1f1b"
     expert_tp: int = 1
     dispatcher: Dispatcher = "alltoall"
     stages: str = ""
@@ -63,7 +67,24 @@ class Layout:
             for name in ("tp", "pp", "vpp", "cp", "ep")
             if (value := getattr(self, name)) > 1
         ]
+        if self.schedule != "1f1b":
+            parts.append(self.schedule)
         return " ".join([*parts, f"stages {self.stages}"] if self.stages else parts)
+
+    @property
+    def zero_bubble(self) -> bool:
+        """Whether backward is split into that of the input and that of the weights."""
+        return self.schedule in ("zb-1p", "zb-2p")
+
+    @property
+    def in_flight_limit(self) -> int:
+        """Of zero-bubble: micro-batches a stage may hold, in units of pp."""
+        return 2 if self.schedule == "zb-2p" else 1
+
+    @property
+    def directions(self) -> int:
+        """Ends where micro-batches enter: a rank sees M/directions of them, on as many stages."""
+        return 2 if self.schedule == "dualpipe" else 1
 
     def violations(self, n_gpus: int, n_layers: int) -> list[str]:
         """Every rule that this layout breaks on so many GPUs and repeated layers."""
@@ -92,6 +113,15 @@ class Layout:
             found.append(f"pp x vpp = {self.pp * self.vpp} is more than the {n_layers} layers")
         if self.vpp > 1 and self.pp == 1:
             found.append(f"vpp={self.vpp} needs pp above 1")
+        if self.schedule != "1f1b":
+            if self.pp == 1:
+                found.append(f"schedule {self.schedule} needs pp above 1")
+            if self.vpp > 1:
+                found.append(f"schedule {self.schedule} has no chunks: vpp={self.vpp} needs 1f1b")
+        if self.schedule == "dualpipe" and self.pp % 2:
+            found.append(f"schedule dualpipe needs an even pp, not {self.pp}")
+        if self.schedule == "dualpipe" and self.stages:
+            found.append("schedule dualpipe cuts the layers evenly: it takes no stages")
         if self.stages and self.pp == 1:
             found.append(f"stages {self.stages} need pp above 1")
         elif self.pp <= n_layers:

@@ -168,6 +168,28 @@ def pipeline_stages(
     return tuple(stages)
 
 
+def opposite_joined(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
+    """Stages of a pipeline fed from both ends: rank s holds stage s and stage pp - 1 - s."""
+    pairs = {
+        s: joined(stages[s].workload, stages[-1 - s].workload) for s in range(len(stages) // 2)
+    }
+    return tuple(
+        Stage(pairs[min(s, len(stages) - 1 - s)], s, stage.n_layers + stages[-1 - s].n_layers)
+        for s, stage in enumerate(stages)
+    )
+
+
+def joined(first: Workload, second: Workload) -> Workload:
+    """Two parts of a model as one, the second behind the first."""
+    behind = len(first.blocks)
+    return first.replace(
+        blocks=first.blocks + second.blocks,
+        order=first.order + tuple(b + behind for b in second.order),
+        frozen=first.frozen + second.frozen,
+        input_bytes=first.input_bytes + second.input_bytes,
+    )
+
+
 def layer_starts(workload: Workload) -> tuple[int, ...]:
     """Where in ``order`` the repeated layers begin; what follows one, up to the next, is its."""
     return tuple(i for i, b in enumerate(workload.order) if workload.blocks[b].recomputable)

@@ -119,8 +119,8 @@ def test_bubble_of_equal_stages_is_the_closed_form(pp, vpp, m):
         values = {**_values(job, job.cluster), "use_comm": 0.0, "use_host": 0.0}
         return steps_of(job, Points.of(values, 1))
 
-    bubble = run().step_s[0] - run(zero_bubble=True).step_s[0]
-    micro = run(zero_bubble=True).terms_s["forward"][0] + run().terms_s["backward"][0]
+    bubble = run().terms_s["pipeline bubble"][0]
+    micro = run().terms_s["forward"][0] + run().terms_s["backward"][0]
     if m > 1:
         micro = run().terms_s["accumulation"][0] / (m - 1)
     assert bubble == pytest.approx((pp - 1) / vpp * micro, rel=0.05)

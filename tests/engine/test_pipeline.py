@@ -92,7 +92,7 @@ def test_zero_bubble_fills_most_of_the_bubble(limit: int) -> None:
     """ZB-2p leaves at most the first forward's ramp; ZB-1p less than 1F1B of the same work."""
     pp, micro = 4, 16
     times = [StageTimes(1.0, 1.0, 1.0)] * pp
-    layout = Layout(pp=pp, zero_bubble=True, in_flight_limit=limit)
+    layout = Layout(pp=pp, schedule="zb-1p" if limit == 1 else "zb-2p")
     slots = schedule_pipeline(layout, times, micro)
     assert len(slots) == 3 * pp * micro
     plain = schedule_pipeline(Layout(pp=pp), [StageTimes(1.0, 2.0)] * pp, micro)

@@ -14,7 +14,7 @@ from simcore.engine.replay import Replay
 LLAMA: dict[str, Any] = {"strategy": "zero1", "micro_batch": 1, "grad_accum": 4, "seq_len": 4096}
 LAYOUTS: list[dict[str, Any]] = [
     {"tp": 4, "pp": 2}, {"tp": 2, "pp": 2, "vpp": 2}, {"tp": 2, "cp": 2, "pp": 2},
-    {"pp": 4, "zero_bubble": True}, {"tp": 8},
+    {"pp": 4, "schedule": "zb-2p"}, {"tp": 8},
 ]  # fmt: skip
 
 

@@ -36,6 +36,7 @@ const GROUPS = [
     { name: "cp", label: "Context parallel", kind: "number" },
     { name: "ep", label: "Expert parallel", kind: "number" },
     { name: "expert_tp", label: "Tensor ranks of an expert", kind: "number" },
+    { name: "schedule", label: "Pipeline's schedule", kind: "select" },
     { name: "dispatcher", label: "Dispatch of tokens", kind: "select" },
     { name: "shard_ranks", label: "ZeRO shards over, ranks", kind: "number" },
     { name: "overlap", label: "Hidden under compute", kind: "text", hint: "grads,tensor" },
@@ -63,8 +64,8 @@ const GROUPS = [
 ];
 
 // Where nothing is said and no answer tells what was taken.
-const PLAIN = { dispatcher: "alltoall", offload: "none", main_grads: "weights", quantised_base: "none",
-  attention: "as the model runs",
+const PLAIN = { dispatcher: "alltoall", schedule: "1f1b", offload: "none", main_grads: "weights",
+  quantised_base: "none", attention: "as the model runs",
   calibration: "blind", node: "as usual for the GPU" };
 
 /** The form of one set-up. `changed(setup)` is called on every move, `sent(kind, file)` on files. */

@@ -344,7 +344,7 @@ def _emit(job: Job, problems: list[str]) -> list[str]:
                         "script asks for it elsewhere")  # fmt: skip
     if deepspeed and job.strategy != "zero3" and "nvme" in (offload.optimizer, offload.params):
         problems.append(f"DeepSpeed offloads to nvme with stage 3 only, not {job.strategy}")
-    problems += job.cannot("Accelerate's file", "pp", "vpp", "ep", "zero_bubble")
+    problems += job.cannot("Accelerate's file", "pp", "vpp", "ep", "schedule")
     if job.tp and job.sequence_parallel:
         problems.append("Accelerate's tensor parallelism has no sequence parallelism")
     lines = [

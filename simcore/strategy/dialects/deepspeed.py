@@ -141,7 +141,7 @@ class DeepSpeed:
             data["tensor_parallel"] = {"autotp_size": job.tp}
             if job.sequence_parallel:
                 problems.append("DeepSpeed's autotp_size has no sequence parallelism")
-        problems += job.cannot("DeepSpeed's file", "pp", "vpp", "cp", "ep", "zero_bubble")
+        problems += job.cannot("DeepSpeed's file", "pp", "vpp", "cp", "ep", "schedule")
         if job.recompute == "full":
             data["activation_checkpointing"] = {"partition_activations": False}
         if problems:

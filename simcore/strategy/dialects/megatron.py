@@ -121,7 +121,7 @@ class Megatron:
         lines += [f"--{name} {n}" for word, name in by_word.items() if (n := getattr(job, word))]
         if job.tp and job.sequence_parallel:
             lines.append("--sequence-parallel")
-        problems += job.cannot("Megatron", "zero_bubble")
+        problems += job.cannot("Megatron", "schedule")
         if problems:
             raise InvalidConfig(problems)
         return Emitted("\n".join(lines) + "\n", ("nnodes", "nproc_per_node"))

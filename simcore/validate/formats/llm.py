@@ -274,6 +274,14 @@ def _shard_ranks(row: Row) -> int | None:
     return whole(row, "gpus_per_node", 8) if row["sharding"] == "hsdp" else None
 
 
+def _schedule(row: Row) -> str:
+    """1F1B, but for the zero-bubble paper's own and for DeepSeek-V3, whose report names it."""
+    if row["source"] == "deepseek-v3-report":
+        return "dualpipe"
+    variant = row.get("variant", "").lower()
+    return variant if variant in ("zb-1p", "zb-2p") else "1f1b"
+
+
 def _dispatcher(row: Row) -> str:
     said = f"{row.get('mb_dispatcher', '')} {row.get('notes', '')}".lower()
     once = "deepep" in said or "hybridep" in said or row["source"] == "deepseek-v3-report"
@@ -407,8 +415,7 @@ def _read(name: str, row: Row) -> Case | Skipped:
         "dispatcher": _dispatcher(row),
         "shard_ranks": _shard_ranks(row),
         **_early_zero3(row),
-        "zero_bubble": row.get("variant", "").startswith("ZB"),
-        "in_flight_limit": 2 if row.get("variant", "").endswith("2p") else 1,
+        "schedule": _schedule(row),
     }
     if row["source"] == "pytorch-torchtitan":
         options["growing_segments"] = True  # its run_train.sh and run_llama_train.sh

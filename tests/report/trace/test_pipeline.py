@@ -16,7 +16,7 @@ JOB: dict[str, Any] = {"micro_batch": 1, "grad_accum": 8, "seq_len": 4096, "stra
 
 
 @pytest.fixture(scope="module", params=[{"tp": 4, "pp": 4}, {"tp": 2, "pp": 2, "vpp": 4},
-                                        {"pp": 4, "zero_bubble": True}])  # fmt: skip
+                                        {"pp": 4, "schedule": "zb-2p"}])  # fmt: skip
 def traced(request: pytest.FixtureRequest) -> tuple[dict[str, Any], dict[str, Any]]:
     answer = api.predict("llama3-8b", "2x8xH100", keep_timeline=True, **JOB, **request.param)
     return request.param, json.loads(json.dumps(to_trace(answer)))

@@ -150,7 +150,7 @@ def test_what_each_must_be_able_to_say(dialect: str, changes: dict, tmp_path: Pa
 DEGREES = [
     {"tp": 4, "sequence_parallel": True}, {"tp": 2, "sequence_parallel": False}, {"pp": 2},
     {"tp": 2, "sequence_parallel": True, "pp": 2, "vpp": 3}, {"cp": 4}, {"ep": 8},
-    {"pp": 4, "zero_bubble": True}, {"tp": 2, "sequence_parallel": True, "pp": 2, "cp": 2, "ep": 2},
+    {"pp": 4, "schedule": "zb-2p"}, {"tp": 2, "sequence_parallel": True, "pp": 2, "cp": 2, "ep": 2},
 ]  # fmt: skip
 #: How many of DEGREES each can say, with one of ddp and zero3.
 SAYS_DEGREES = {"deepspeed": 1, "megatron": 7, "torchtitan": 6, "accelerate": 2, "torchrun": 8,
