@@ -238,7 +238,16 @@ def test_words_become_records_and_not_strings() -> None:
 
 def test_a_set_up_says_what_the_command_line_does_but_for_files_and_code() -> None:
     words = {p.name for p in get_command(app).commands["predict"].params}  # type: ignore[attr-defined]
-    files = {"launch", "inputs", "trace", "plot", "memory_snapshot", "memory_plot", "watch"}
+    files = {
+        "launch",
+        "inputs",
+        "trace",
+        "chakra",
+        "plot",
+        "memory_snapshot",
+        "memory_plot",
+        "watch",
+    }
     torchrun = {"nnodes", "nproc_per_node"}  # `gpus` has the counts
     shown = {"as_json", "emit", "explain", "scaling", "plot_kind", "help"}
     other_names = {"zero"}  # of a strategy
