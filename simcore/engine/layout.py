@@ -105,6 +105,7 @@ def group_of(points: Points, size: Array, stride: float, gpus_per_node: int) -> 
         intra_hop_s=points.intra_hop_s,
         inter_hop_s=points.inter_hop_s,
         base_s=np.full(len(points), COLLECTIVE_BASE_S),
+        ramp=np.where(nodes > 1, points.inter_ramp, points.intra_ramp),
     )
 
 

@@ -17,12 +17,17 @@ Knob = Literal["compute", "memory", "host", "intra", "inter", "loader", "overlap
 KNOBS: tuple[Knob, ...] = get_args(Knob)
 
 
+#: What a quantity is where nothing is said of it; the others are 1.
+_ABSENT = {"intra_ramp": 0.0, "inter_ramp": 0.0}
+
+
 @dataclass(frozen=True)
 class Points:
     """Batch, ranks, wires and knobs of every configuration; all arrays have shape [C].
 
-    Link rates hold the efficiency of collectives on them. ``use_host``, ``use_comm`` and
-    ``use_loader`` are 1, or 0 to ask what the step would be without that cost.
+    Link rates hold the efficiency of collectives on them, ramps are as in ``Group``.
+    ``use_host``, ``use_comm`` and ``use_loader`` are 1, or 0 to ask what the step would be
+    without that cost.
     """
 
     micro_batch: Array
@@ -34,6 +39,8 @@ class Points:
     inter_bw_bytes_per_s: Array
     intra_hop_s: Array
     inter_hop_s: Array
+    intra_ramp: Array
+    inter_ramp: Array
     compute: Array
     memory: Array
     host: Array
@@ -47,11 +54,12 @@ class Points:
 
     @staticmethod
     def of(values: Mapping[str, object], size: int) -> Points:
-        """Points from scalars and arrays; what is not given is 1."""
+        """Points from scalars and arrays; what is not given is 1, a ramp 0."""
         return Points(
             **{
                 f.name: np.broadcast_to(
-                    np.asarray(values.get(f.name, 1.0), dtype=np.float64), (size,)
+                    np.asarray(values.get(f.name, _ABSENT.get(f.name, 1.0)), dtype=np.float64),
+                    (size,),
                 )
                 for f in fields(Points)
             }

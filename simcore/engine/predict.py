@@ -125,6 +125,8 @@ def point_values(
         "inter_bw_bytes_per_s": inter.bw_bytes_per_s * inter_frac,
         "intra_hop_s": profile.hop_s(node, intra.hop_s),
         "inter_hop_s": inter.hop_s,
+        "intra_ramp": profile.collective_ramp(intra.route, node),
+        "inter_ramp": profile.collective_ramp(inter.route),
         "loader": profile.loader(workload).value,
         "compute": slowest_rate_frac(n_gpus, profile.device_spread.value),
     }

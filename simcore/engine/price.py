@@ -199,6 +199,7 @@ def _price_comm(
         intra_hop_s=points.intra_hop_s,
         inter_hop_s=points.inter_hop_s,
         base_s=np.full(len(points), COLLECTIVE_BASE_S),
+        ramp=np.where(points.n_nodes > 1, points.inter_ramp, points.intra_ramp),
     )
     table = program.comm_table
     seconds = np.empty((table.counts.shape[1], len(points)))

@@ -105,8 +105,9 @@ def cluster_paths(cluster: ClusterSpec) -> tuple[Path, Path]:
     return intra, inter
 
 
-#: One Simple-protocol hop over NVLink; NCCL 2.30 tuning table, src/graph/tuning.cc.
-NVLINK_HOP_S = 3.4e-6
+#: One hop of a ring over NVLink by the protocol of least latency (LL); NCCL 2.30's tuning table,
+#: src/graph/tuning.cc. Larger messages go by others: a collective's ramp has what they lose.
+NVLINK_HOP_S = 0.6e-6
 PCIE_FULL_LANES = 16
 #: Cards of x16 that a socket of a two-socket server takes: 8 slots over both is the usual box.
 CARDS_A_SOCKET = 4

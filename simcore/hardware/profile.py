@@ -324,6 +324,13 @@ class Profile:
         own = self.measured.link if self.measured else None
         return own.hop.value if own is not None and node == own.node else otherwise
 
+    def collective_ramp(self, route: Route, node: str = "") -> float:
+        """What collectives over a route lose between latency and rate (``Group.ramp``)."""
+        if self.measured is not None and self.measured.link and node == self.measured.link.node:
+            return 0.0
+        ramps: Mapping[str, Any] = self.runtime["collective_ramp"]
+        return self._leaf(ramps[route]).value if route in ramps else 0.0
+
     def loader(self, workload: str) -> Estimate:
         """Multiplier on the rate at which samples load."""
         return self._scaled(Estimate(1.0, LOADER_SD_LOG, "assumption"), "loader", workload=workload)
@@ -345,19 +352,15 @@ class Profile:
         That is the device's fastest, by family; FlashAttention-2 where nothing else is known,
         and torch's own choice, the same, where the device itself was measured.
         """
-        over_v2 = self.runtime["attention_over_v2"]
-        measured = over_v2["measured_by_family"]
+        table = self.runtime["attention_over_v2"]
         names = () if self.own(gpu) is not None else families_of(gpu)
-        timed = next((measured[name] for name in names if name in measured), "attention")
-
-        def rate(name: str) -> Estimate:
-            if name == "attention":
-                return Estimate(1.0, 0.0, "FlashAttention-2")
-            return self._for(over_v2[name], gpu)
-
+        timed = next((of[n] for of in (table["measured_by_family"],) for n in names if n in of),
+                     "attention")  # fmt: skip
         if kind == timed:
             return Estimate(1.0, 0.0, "timed by the op table")
-        asked, known = rate(kind), rate(timed)
+        second = Estimate(1.0, 0.0, "FlashAttention-2")
+        asked, known = (second if k == "attention" else self._for(table[k], gpu)
+                        for k in (kind, timed))  # fmt: skip
         told = f"{kind} {asked.value:.3g}, {timed} {known.value:.3g} of FlashAttention-2"
         sd_log = hypot(asked.sd_log, known.sd_log)
         return Estimate(asked.value / known.value, sd_log, f"{told} ({asked.source})")

@@ -84,6 +84,17 @@ def _fitting(fits: dict[str, Any]) -> list[str]:
     return ["", *lines]
 
 
+def _order(ranks: dict[str, Any]) -> list[str]:
+    """How well the order of configurations is met; only where a table has families."""
+    if not ranks.get("families"):
+        return []
+    return [
+        "",
+        f"rank correlation within {ranks['families']} families (one model and cluster, "
+        f"{ranks['rows']} rows): mean {ranks['weighted_mean']:.2f}, median {ranks['median']:.2f}",
+    ]
+
+
 def render_verdict(result: dict[str, Any], worst: int | None = None) -> str:
     """The verdict of ``api.validate``; ``worst`` keeps the rows furthest off."""
     mode = result.get("mode", "blind")
@@ -101,6 +112,7 @@ def render_verdict(result: dict[str, Any], worst: int | None = None) -> str:
             rows += _scores(f"{column} {name}", scores)
     lines += ["", table(["rows", "", *_HEAD], rows, right=range(2, 8))]
     lines += _fitting(result.get("fits") or {})
+    lines += _order(result.get("rank_correlation") or {})
     if cells := _rows(result, worst):
         head = ["row", "", "predicted", "low", "high", "measured", "error", ""]
         lines += ["", table(head, cells, right=range(2, 7))]

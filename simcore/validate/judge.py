@@ -17,6 +17,7 @@ from simcore.hardware.profile import Profile, load_profile
 from simcore.validate.case import Case
 from simcore.validate.formats import Table
 from simcore.validate.metrics import QUANTITIES, Quantity, Score, Scored, score
+from simcore.validate.ranking import RankScore, rank_score
 
 #: Rows further off than this many times the tolerance of their interval are called out.
 ProfileFor = Callable[[Case], Profile]
@@ -49,6 +50,15 @@ class Verdict:
     def score(self, quantity: Quantity, *, flagged: bool = True) -> Score:
         """Summary of one quantity, with or without flagged rows."""
         return score([s for s in self.scored if s.quantity == quantity and (flagged or not s.flag)])
+
+    def ranks(self) -> RankScore:
+        """Whether step times of one model on one cluster come out in the measured order."""
+        return rank_score(
+            (j.case.model, str(j.case.gpus), s.predicted, s.measured)
+            for j in self.judged
+            for s in j.scored
+            if s.quantity == "step_time"
+        )
 
     def fits(self) -> dict[str, float | int | None]:
         """Whether what ran is predicted to fit, and what ran out of memory not to.
@@ -97,6 +107,7 @@ class Verdict:
             "skipped": dict(Counter(reason for _, reason in self.skipped)),
             **{q: self.score(q).to_dict() for q in QUANTITIES},
             "fits": self.fits(),
+            "rank_correlation": self.ranks().to_dict(),
             "without_flagged": {q: self.score(q, flagged=False).to_dict() for q in QUANTITIES},
             "groups": {
                 column: {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import get_args
 
 import numpy as np
@@ -10,6 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import group, groups
 
+from simcore.base.database import read_yaml, shipped_root
+from simcore.engine.price import COLLECTIVE_BASE_S
+from simcore.hardware.paths import NVLINK_HOP_S
+from simcore.hardware.profile import load_profile
+from simcore.hardware.spec import GPUS
 from simcore.physics.collectives import ALGORITHMS, Collective, Group, Ring, Star, Tree
 from simcore.physics.collectives import collective_time_s as time_s
 
@@ -149,3 +155,40 @@ def test_all_to_all_by_hand() -> None:
     assert time(2.0, 1e11, 1e10) == pytest.approx(2 * 0.5e9 / 1e10)
     assert time(2.0, 1e9, 1e12) == pytest.approx(0.25e9 / 1e9)
     assert time(1.0, 1e11, 1e10) == pytest.approx(0.75e9 / 1e11)
+
+
+def test_between_latency_and_rate_a_collective_loses_the_ramp() -> None:
+    """Where both are equal the loss is largest: ramp / 2 of their sum."""
+    bent = replace(group(2.0, intra_bw=1e9, base_s=1e-3), ramp=1.5)
+    sizes = np.array([[1e3], [1e6], [1e9]])  # transfers of 1 us, 1 ms, 1 s beside 1 ms
+    plain = time_s("all_reduce", sizes, replace(bent, ramp=0.0))
+    found = time_s("all_reduce", sizes, bent)
+    assert (found / plain)[1, 0] == pytest.approx(1.75)
+    assert (found / plain)[[0, 2], 0] == pytest.approx(1.047, abs=1e-3)
+
+
+def test_measured_curves_inside_a_node_are_met() -> None:
+    """NVSwitch, 2 to 8 ranks, 256 KiB to 1 GiB: one rate and one ramp for all devices."""
+    data = read_yaml(shipped_root() / "hardware_db" / "calibrations" / "collectives.yaml")
+    profile = load_profile()
+    errors = []
+    for curve in data["curves"]:
+        op, sizes = curve["collective"], np.array(curve["bytes"], dtype=float)
+        if curve["path"] != "nvswitch" or op not in ("all_reduce", "all_gather", "reduce_scatter"):
+            continue
+        link = GPUS[curve["gpu"]].nvlink_bw
+        assert link is not None
+        on = replace(
+            group(
+                float(curve["ranks"]), base_s=COLLECTIVE_BASE_S, intra_hop_s=NVLINK_HOP_S,
+                intra_bw=link.value * profile.route_efficiency("nvlink").value,
+            ),
+            ramp=profile.collective_ramp("nvlink"),
+        )  # fmt: skip
+        large = (sizes >= 2**18) & (sizes <= 2**30)
+        told = time_s(op, sizes[large, None], on)[:, 0]
+        errors.append(told / (np.array(curve["us"])[large] * 1e-6) - 1.0)
+    every = np.concatenate(errors)
+    assert len(errors) >= 40
+    assert np.abs(every).mean() < 0.18
+    assert abs(np.median(every)) < 0.05

@@ -24,7 +24,8 @@ class Group:
 
     ``intra_bw``: bus bandwidth that a ring reaches within a node, bytes/s of one direction;
     ``inter_bw``: the same between nodes, all NICs of a node together. ``base_s`` is the cost of
-    launching one collective. Rates already hold their efficiency.
+    launching one collective. Rates already hold their efficiency. ``ramp``: how much of the
+    geometric mean of latency and transfer is lost where neither rules (``ramped_s``).
     """
 
     n_ranks: Array
@@ -34,6 +35,7 @@ class Group:
     intra_hop_s: Array
     inter_hop_s: Array
     base_s: Array
+    ramp: Array | float = 0.0
 
     @property
     def bus_bw_bytes_per_s(self) -> Array:
@@ -41,6 +43,16 @@ class Group:
         within = np.where(self.n_ranks > self.n_nodes, self.intra_bw_bytes_per_s, np.inf)
         between = np.where(self.n_nodes > 1, self.inter_bw_bytes_per_s, np.inf)
         return np.minimum(within, between)
+
+
+def ramped_s(fixed_s: Array, transfer_s: Array, ramp: Array | float) -> Array:
+    """Latency, transfer, and what filling the pipeline costs in between: L + x + ramp·sqrt(L·x).
+
+    Short messages travel by protocols of low latency and half the rate or less, long ones in
+    chunks that must be many before all links work; measured curves bend as the square root does.
+    """
+    result: Array = fixed_s + transfer_s + ramp * np.sqrt(fixed_s * transfer_s)
+    return result
 
 
 class Algorithm(Protocol):

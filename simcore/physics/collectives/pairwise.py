@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from simcore.physics.collectives.base import ALGORITHMS, Array, Collective, Group
+from simcore.physics.collectives.base import ALGORITHMS, Array, Collective, Group, ramped_s
 
 
 def exchange_s(n_bytes: Array, group: Group, across_frac: Array | float = 1.0) -> Array:
@@ -22,8 +22,7 @@ def exchange_s(n_bytes: Array, group: Group, across_frac: Array | float = 1.0) -
     hop = np.where(nodes > 1, group.inter_hop_s, group.intra_hop_s)
     fixed = np.where(active, group.base_s + hop, 0.0)
     per_byte = np.where(active, np.maximum(inside, across * across_frac), 0.0)
-    result: Array = fixed + n_bytes * per_byte
-    return result
+    return ramped_s(fixed, n_bytes * per_byte, group.ramp)
 
 
 def once_a_node_frac(nodes: Array, copies: float) -> Array:

@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from simcore.physics.collectives.base import ALGORITHMS, Array, Collective, Group
+from simcore.physics.collectives.base import ALGORITHMS, Array, Collective, Group, ramped_s
 
 
 class Ring:
@@ -34,7 +34,7 @@ class Ring:
         active = n > 1
         fixed = np.where(active, group.base_s + latency, 0.0)
         per_byte = np.where(active, traffic / group.bus_bw_bytes_per_s, 0.0)
-        return fixed + n_bytes * per_byte
+        return ramped_s(fixed, n_bytes * per_byte, group.ramp)
 
 
 ALGORITHMS.register("ring")(Ring())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from simcore.physics.collectives.base import ALGORITHMS, Array, Collective, Group
+from simcore.physics.collectives.base import ALGORITHMS, Array, Collective, Group, ramped_s
 
 
 class Tree:
@@ -28,7 +28,7 @@ class Tree:
         )
         fixed = np.where(active, group.base_s + latency, 0.0)
         per_byte = np.where(active, 2.0 / (self.bus_frac * group.bus_bw_bytes_per_s), 0.0)
-        return fixed + n_bytes * per_byte
+        return ramped_s(fixed, n_bytes * per_byte, group.ramp)
 
 
 ALGORITHMS.register("tree")(Tree())
