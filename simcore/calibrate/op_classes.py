@@ -34,6 +34,7 @@ BOUNDS: Final[Mapping[str, tuple[float, float, float]]] = {
     "start_s": (3 * MICRO, 0.3 * MICRO, 300 * MICRO),
     "wave_frac": (0.3, 0.0, 1.0),
     "half_depth": (50.0, 1.0, 2000.0),
+    "floor_s": (30 * MICRO, 0.3 * MICRO, 300 * MICRO),
 }
 #: Convolutions by Winograd need fewer multiplications than are counted: up to 2.25 times.
 CLASS_EFF_MAX: Final = {"conv_simt32": 2.25, "attention": 1.3, "attention_serving": 1.3,
@@ -80,7 +81,8 @@ def fit_kernels(
     parts = [p for p in map(_rows_to_fit, batches) if len(p) >= MIN_ROWS]
     if not parts:
         return None
-    free = [n for n in BOUNDS if n not in (fixed or {})]
+    eager = all(p.eager for p in parts)
+    free = [n for n in BOUNDS if n not in (fixed or {}) and (eager or n != "floor_s")]
     logs = [n != "wave_frac" for n in free]
     base = replace(OpFigures(0.7, 0.75, 3 * MICRO, half_width=half_width), **(fixed or {}))
     measured = [np.log(p.time_s) for p in parts]
@@ -125,10 +127,11 @@ def fit_kernels(
 
 @dataclass(frozen=True)
 class MemoryFit:
-    """Share of the bandwidth of memory-bound kernels, and the floor of one kernel [s]."""
+    """Share of the bandwidth of memory-bound kernels, start and eager floor of one kernel [s]."""
 
     eff_memory: float
     start_s: float
+    floor_s: float
     eager: bool
     sd_log: float
     resid_sd_log: float
@@ -139,7 +142,7 @@ def fit_memory_class(batches: Sequence[OpBatch], gpu: GpuSpec) -> MemoryFit | No
     """Memory-bound kernels of one class on one device: ``start + bytes / (eff · bandwidth)``.
 
     The share comes from rows beyond the L2 of every device (smaller ones run from L2 in a
-    benchmark's loop), weighted double; the start, which is the host's where rows are eager, from
+    benchmark's loop), weighted double; the start, and the host's floor where rows are eager, from
     all of them. None where there are too few rows.
     """
     parts = [b.take(stratify(b.n_bytes, np.random.default_rng(SEED), 60)) for b in batches]
@@ -149,14 +152,19 @@ def fit_memory_class(batches: Sequence[OpBatch], gpu: GpuSpec) -> MemoryFit | No
     weight = np.where(rows.n_bytes >= BEYOND_L2, 1.0, np.where(rows.large, 0.7, 0.25))
 
     def residual(x: Array) -> Array:
-        figures = OpFigures(1.0, math.exp(x[0]), math.exp(x[1]))
+        floor = math.exp(x[2]) if rows.eager else 0.0
+        figures = OpFigures(1.0, math.exp(x[0]), math.exp(x[1]), floor_s=floor)
         return np.log(op_time_s(rows, gpu, figures) / rows.time_s)
 
     x, sd = solve(
         lambda x: weight * residual(x),
-        np.log([0.7, 10 * MICRO]), np.log([0.02, 0.1 * MICRO]), np.log([1.05, 300 * MICRO]),
+        *(np.log(np.array(ends)[: 2 + rows.eager]) for ends in (
+            [0.7, 10 * MICRO, 30 * MICRO], [0.02, 0.1 * MICRO, 0.1 * MICRO],
+            [1.05, 300 * MICRO, 300 * MICRO],
+        )),
     )  # fmt: skip
     return MemoryFit(
-        math.exp(x[0]), math.exp(x[1]), rows.eager, float(sd[0]),
+        math.exp(x[0]), math.exp(x[1]), math.exp(x[2]) if rows.eager else 0.0, rows.eager,
+        float(sd[0]),
         robust_sd(residual(x)[rows.large] if rows.large.any() else residual(x)), len(rows),
     )  # fmt: skip

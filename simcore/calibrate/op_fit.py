@@ -39,23 +39,27 @@ from simcore.calibrate.pooling import (
     levels,
     mean_log,
 )
-from simcore.calibrate.power import constant_left_out, fit_power, rms_log
+from simcore.calibrate.power import constant_left_out, fit_power, median_of_families, rms_log
 from simcore.calibrate.profile_yaml import to_yaml, used_sources
 from simcore.engine.rates import attention_width
-from simcore.hardware.power import node_energy_frac, power_limited_frac
+from simcore.hardware.estimates import matrix_style, ramp_depth, ramp_s
+from simcore.hardware.power import MATRIX_CLASSES, Unit, held_frac
 from simcore.hardware.profile import STREAM_FRAC
 from simcore.hardware.spec import GPUS, GpuSpec
 
 Profile: TypeAlias = dict[str, Any]
 OP_TABLES: Final = ("gemm", "conv", "memory_bound", "attention")
 
-#: Classes whose share of the peak a power cap shapes; their pooled figure follows tdp / peak.
-POWERED: Final[Mapping[str, str]] = {
-    "gemm_tensor16": "bf16", "gemm_tensor8": "fp8", "gemm_block8": "fp8", "gemm_simt32": "fp32",
-}  # fmt: skip
+#: Unit -> the class that tells what power leaves of its peak, and those that follow it.
+POWERED: Final[Mapping[Unit, tuple[str, tuple[str, ...]]]] = {
+    "tensor": ("gemm_tensor16", MATRIX_CLASSES),
+    "simt": ("gemm_simt32", ("gemm_simt32",)),
+}
 #: Kernels that load 16 bits at a time: the rate at which SMs issue loads limits them (A100 and
 #: H100 agree in bytes an SM and clock, not in shares of their bandwidths).
 ISSUE_BOUND: Final = ("norm_serving", "gate_serving")
+#: Fall back to kernels that were built for something else.
+NO_KERNEL_OF_ITS_OWN: Final = ("attention_encoder_odd",)
 #: Spread of a figure that nothing was measured to give one.
 ALONE_SD: Final = 0.15
 #: Fewer rows than ENOUGH_ROWS, mostly of one size, cannot tell how shapes matter: only the share
@@ -128,7 +132,7 @@ def backward_over_forward(batches: Iterable[OpBatch]) -> dict[str, Array]:
     }  # fmt: skip
 
 
-def _found(fit: KernelFit, gpu: str, ratios: ClockRatios) -> Found:
+def _found(fit: KernelFit, gpu: str, ratios: ClockRatios, *, attention: bool = False) -> Found:
     """The device's figure at burst clocks, from those or else from what it holds for long."""
     best: tuple[Clock, ...] = ("burst", "profiled", "sustained", "derived")
     clock = next(c for c in best if c in fit.eff)
@@ -142,8 +146,12 @@ def _found(fit: KernelFit, gpu: str, ratios: ClockRatios) -> Found:
     beside = {
         "memory": shared.eff_memory, "wave": shared.wave_frac, "depth": shared.half_depth,
     }  # fmt: skip
+    if attention:
+        beside["ramp"] = ramp_s(shared.half_depth, GPUS[gpu])
     if clock != "derived":  # without small shapes a start is a guess
         beside["start"] = shared.start_s
+    if shared.floor_s:
+        beside["floor"] = shared.floor_s
     return Found(value, tuple(by_collection), fit.n, beside)
 
 
@@ -170,25 +178,28 @@ def profile_from(fits: OpFits, without: Collection[str] = ()) -> Profile:
     for cls, by_gpu in sorted(fits.kernels.items()):
         clocks = ratios["simt" if cls.endswith("32") else "tensor"]
         found[cls] = {
-            g: _found(f, g, clocks) for g, f in by_gpu.items() if family_of(g) not in without
-        }
-        compute[cls] = levels(found[cls], _spread(by_gpu))
+            g: _found(f, g, clocks, attention=_is_attention(cls))
+            for g, f in by_gpu.items() if family_of(g) not in without
+        }  # fmt: skip
+        compute[cls] = levels(found[cls], _spread(by_gpu), _kin(cls))
     _flash(compute, found, _spread(fits.kernels.get("attention", {})) if found else 0.1)
     for kind, cls in (("gemm", "gemm_tensor16"), ("attention", "attention")):
         seen = {g: Found(f.beside["memory"], f.origins, f.n) for g, f in found.get(cls, {}).items()}
-        memory[kind] = levels(seen, 0.06 if kind == "gemm" else 0.2)
+        memory[kind] = levels(seen, 0.06 if kind == "gemm" else 0.2, matrix_style)
     for cls, both in sorted(fits.memory.items()):
         strays = [f.resid_sd_log for m in both.values() for f in m]
         seen = {
             g: Found(
                 mean_log(f.eff_memory for f in m), (_origin(m),), sum(f.n for f in m),
-                {"start": m[0].start_s} if m[0].eager else {},
+                {"start": m[0].start_s, "floor": m[0].floor_s} if m[0].eager else {},
             )
             for g, m in both.items() if family_of(g) not in without
         }  # fmt: skip
         memory[cls] = levels(seen, max(0.03, float(np.median(strays))))
         if cls in ISSUE_BOUND and seen:
             memory[cls]["pooled"]["issue_bytes_per_sm_clock"] = _issue_rate(seen)
+    for cls in filter(_is_attention, compute):
+        _depth_or_ramp(compute[cls])
     profile: Profile = {
         "compute_efficiency": {k: v for k, v in compute.items() if v},
         "memory_efficiency": {k: v for k, v in memory.items() if v},
@@ -240,82 +251,91 @@ def _flash(compute: Profile, found: Mapping[str, Mapping[str, Found]], own_sd: f
     Its share over that library's, where a device has both, carries over to the others.
     """
     flash, serving = found.get("attention", {}), found.get("attention_serving", {})
-    both = [math.log(flash[g].value / serving[g].value) for g in flash if g in serving]
+    both = [
+        math.log(f.value / serving[g].value)
+        for g, f in flash.items() if g in serving and f.n >= ENOUGH_ROWS
+    ]  # fmt: skip
     if not both:
         return
     ratio = math.exp(float(np.mean(both)))
-    depth = {g: f.beside["depth"] for g, f in flash.items()}
-    middle = math.exp(float(np.median(np.log(list(depth.values())))))
+    fitted = [f for f in flash.values() if f.n >= ENOUGH_ROWS]
+    ramp = math.exp(
+        float(np.median([math.log(f.beside["ramp"]) for f in fitted or flash.values()]))
+    )
     carried = {
-        g: Found(f.value * ratio, f.origins, f.n, {**f.beside, "depth": middle})
+        g: Found(f.value * ratio, f.origins, f.n,
+                 {**f.beside, "depth": ramp_depth(ramp, GPUS[g]), "ramp": ramp})
         for g, f in serving.items() if g not in flash
     }  # fmt: skip
-    compute["attention"] = levels({**flash, **carried}, max(own_sd, 0.15))
+    compute["attention"] = levels({**flash, **carried}, max(own_sd, 0.15), matrix_style)
+
+
+def _is_attention(cls: str) -> bool:
+    return cls.startswith("attention")
+
+
+def _kin(cls: str) -> Callable[[GpuSpec], str]:
+    """What devices of other families share in a class: kernels on matrix units, their style."""
+    if cls in MATRIX_CLASSES or (_is_attention(cls) and cls not in NO_KERNEL_OF_ITS_OWN):
+        return matrix_style
+    return lambda _: ""
+
+
+def _depth_or_ramp(table: Levels) -> None:
+    """What carries over of attention: the fixed time of a tile, not how many keys it is worth."""
+    for place, entries in table.items():
+        for leaf in [entries] if place == "pooled" else entries.values():
+            leaf.pop("ramp" if place == "by_gpu" else "depth", None)
 
 
 def _power(compute: Profile) -> Profile:
-    """Pooled figures that follow tdp / peak, their test against constants, and what Ada shows."""
+    """Let figures for all follow the clock that power leaves, where that tells families better.
+
+    Returns the test against a constant. A device's clock under a load of matrix units is one, so
+    what products in 16 bit tell serves every class on them.
+    """
     section: Profile = {}
-    for cls, peak_name in POWERED.items():
-        if cls not in compute:
-            continue
+    for unit, (told_by, classes) in POWERED.items():
         eff = {
-            g: leaf["value"] for g, leaf in compute[cls]["by_gpu"].items()
+            g: leaf["value"] for g, leaf in compute.get(told_by, {}).get("by_gpu", {}).items()
             if "CDNA" not in family_of(g)
         }  # fmt: skip
         if len({family_of(g) for g in eff}) < 4:
             continue
-
-        def peak(spec: GpuSpec, name: str = peak_name) -> float:
-            return spec.peak(name) or math.nan  # type: ignore[arg-type]
-
-        fit = fit_power(eff, {g: GPUS[g] for g in eff}, peak)
+        fit = fit_power(eff, {g: GPUS[g] for g in eff}, unit)
         left = rms_log(fit.left_out)
         constant = rms_log(constant_left_out(eff))
-        section[cls] = {
+        section[told_by] = {
             "left_family_out_rms_log": {
                 "constant": float(f"{constant:.2g}"), "power_term": float(f"{left:.2g}"),
             }
         }  # fmt: skip
-        if left < constant:
+        if left >= constant:
+            continue
+        for cls in (c for c in classes if c in compute):
+            table = compute[cls]
             found = figure(fit.unlimited, max(left, 0.1), "power-fit", len(eff))
-            limit = {"limit_j_per_flop": float(f"{fit.limit_j_per_flop:.3g}")}
-            compute[cls]["pooled"] |= found | limit
-            _mark_held(compute[cls], eff, peak, fit.limit_j_per_flop)
-        if cls == "gemm_tensor16" and "L40S" in eff:
-            _ada(compute[cls], fit.unlimited, eff["L40S"])
+            if cls != told_by:
+                at_full = {
+                    g: leaf["value"] / held_frac(GPUS[g], unit, fit.limit_j_per_flop)
+                    for g, leaf in table["by_gpu"].items()
+                }
+                found = {"value": float(f"{median_of_families(at_full):.3g}")}
+            limit = float(f"{fit.limit_j_per_flop:.3g}")
+            table["pooled"] |= found | {"limit_j_per_flop": limit}
+            for leaf in table.get("by_kin", {}).values():
+                leaf |= found
+            _mark_held(table, unit, limit)
     return section
 
 
-def _mark_held(
-    table: Levels, eff: Collection[str], peak: Callable[[GpuSpec], float], limit: float
-) -> None:
+def _mark_held(table: Levels, unit: Unit, limit: float) -> None:
     """Beside each family's figure: what power left its measured devices of their peaks."""
     held: dict[str, list[float]] = defaultdict(list)
-    for gpu in eff:
-        spec = GPUS[gpu]
-        joules = limit * node_energy_frac(spec.node_nm)
-        held[family_of(gpu)].append(float(power_limited_frac(spec.tdp_w, peak(spec), joules)))
+    for gpu in table["by_gpu"]:
+        held[family_of(gpu)].append(held_frac(GPUS[gpu], unit, limit))
     for family, shares in held.items():
         table["by_family"][family]["held"] = float(f"{mean_log(shares):.3g}")
-
-
-def _ada(tensor16: Levels, unlimited: float, l40s_eff: float) -> None:
-    """Other Ada devices: the limit that makes the curve pass through the one measured."""
-    l40s = GPUS["L40S"]
-    share = min(l40s_eff / unlimited, 0.999)
-    limit = (share**-4 - 1.0) ** 0.25 * l40s.tdp_w / (l40s.peak("bf16") or math.nan)
-    for name, sd, note in (
-        ("A6000ada", 0.16, "L40S at 300 W instead of 350 W, same silicon"),
-        ("L4", 0.20, "L40S's watts a FLOP, at 72 W"),
-    ):
-        spec = GPUS[name]
-        scaled = unlimited * power_limited_frac(spec.tdp_w, spec.peak("bf16"), limit)
-        l40s_leaf = tensor16["by_gpu"]["L40S"]
-        same = {k: l40s_leaf[k] for k in ("memory", "start", "wave", "depth") if k in l40s_leaf}
-        tensor16["by_gpu"][name] = {
-            **figure(scaled, sd, "power-fit", note=note), **same,
-        }  # fmt: skip
 
 
 def _backward(ratios: Mapping[str, Array]) -> Profile:
@@ -338,7 +358,7 @@ def _host(
 ) -> Profile:
     starts = [f.beside["start"] for f in tensor16.values()
               if "aic" in f.origins and f.beside.get("start", 0.0) > 0.5 * MICRO]  # fmt: skip
-    floors = [f.start_s for m in memory.get("elementwise", {}).values() for f in m if f.eager]
+    floors = [f.floor_s for m in memory.get("elementwise", {}).values() for f in m if f.eager]
     host: Profile = {}
     if starts:
         host["kernel_start"] = figure(

@@ -12,7 +12,7 @@ import numpy as np
 
 from simcore.base.units import MICRO
 from simcore.hardware.estimates import families_of
-from simcore.hardware.spec import GPUS
+from simcore.hardware.spec import GPUS, GpuSpec
 
 #: Rows of one device that tell how shapes matter, not only the share.
 ENOUGH_ROWS: Final = 100
@@ -45,8 +45,10 @@ class Found:
 _BESIDE: Final[Mapping[str, tuple[Callable[[float], str | float], bool]]] = {
     "memory": (lambda v: float(f"{v:.3g}"), True),
     "start": (lambda v: f"{v / MICRO:.3g} us", True),
+    "floor": (lambda v: f"{v / MICRO:.3g} us", True),
     "wave": (lambda v: round(v, 2), False),
     "depth": (lambda v: float(f"{v:.2g}"), True),
+    "ramp": (lambda v: f"{v / MICRO:.3g} us", True),
 }
 
 
@@ -61,17 +63,22 @@ def _pool(found: Iterable[Mapping[str, float]], middle: Callable[[Any], Any]) ->
     }
 
 
-def levels(found: Mapping[str, Found], own_sd: float, without: Collection[str] = ()) -> Levels:
-    """Pooled, by_family and by_gpu figures of one class; families ``without`` left out.
+def levels(
+    found: Mapping[str, Found],
+    own_sd: float,
+    kin: Callable[[GpuSpec], str] = lambda _: "",
+) -> Levels:
+    """Pooled, by_kin, by_family and by_gpu figures of one class.
 
     by_gpu: sd is ``own_sd`` (between collections, or what one shape strays where there is one).
     by_family: geometric mean over its GPUs; sd adds the spread between GPUs (half the spread of
     families where the family has a single GPU, since that GPU need not be typical). pooled:
-    median over families; sd is between families and own. Empty where nothing is left.
+    median over families; sd is between families and own; by_kin: the same over the families that
+    share what ``kin`` says of a device, as unsure as all. Empty where nothing is left.
     """
-    found = {g: f for g, f in sorted(found.items()) if family_of(g) not in without}
     if not found:
         return {}
+    found = dict(sorted(found.items()))
     families: dict[str, list[str]] = defaultdict(list)
     for g in found:
         families[family_of(g)].append(g)
@@ -104,7 +111,16 @@ def levels(found: Mapping[str, Found], own_sd: float, without: Collection[str] =
         g: figure(f.value, own_sd, "+".join(sorted(f.origins)), f.n, beside=f.beside)
         for g, f in found.items()
     }
-    return {"pooled": pooled, "by_family": by_family, "by_gpu": by_gpu}
+    kins: dict[str, dict[str, Found]] = defaultdict(dict)
+    for g, f in found.items():
+        kins[kin(GPUS[g])][g] = f
+    by_kin = {}
+    for name, of in sorted(kins.items()):
+        if name:
+            mine = levels(of, own_sd)["pooled"]
+            by_kin[name] = pooled | mine | {"sd_log": pooled["sd_log"]}
+    places = {"pooled": pooled, "by_kin": by_kin, "by_family": by_family, "by_gpu": by_gpu}
+    return {name: place for name, place in places.items() if place}
 
 
 def figure(

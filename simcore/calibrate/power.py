@@ -1,26 +1,34 @@
-"""How much of the matrix peak a power cap leaves: fit, and the test against a constant."""
+"""How much of its peak a power cap leaves: fit, and the test against a constant."""
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from simcore.base.units import TERA
-from simcore.calibrate.curve_fits import EFF_MAX, Array, solve
+from simcore.calibrate.curve_fits import EFF_MAX, solve
 from simcore.calibrate.pooling import family_of, mean_log
-from simcore.hardware.power import node_energy_frac, power_limited_frac
+from simcore.hardware.power import (
+    CAP_EXPONENT,
+    Unit,
+    clock_frac,
+    flop_energy_frac,
+    held_frac,
+    power_limited_frac,
+    reference_peak,
+)
 from simcore.hardware.spec import GpuSpec
 
 
 @dataclass(frozen=True, slots=True)
 class PowerFit:
-    """``eff = unlimited · power_limited_frac(tdp, peak, limit · node)`` and what it explains.
+    """``eff = unlimited · held_frac(gpu, unit, limit_j_per_flop)`` and what it explains.
 
-    ``limit_j_per_flop`` is that of 16 nm; ``node`` scales it (hardware.power).
+    ``limit_j_per_flop`` is that of 16 nm and 1.5 GHz; hardware.power scales it.
     """
 
     unlimited: float
@@ -29,55 +37,74 @@ class PowerFit:
     left_out: dict[str, tuple[float, float]]  # gpu -> (measured, predicted without its family)
 
 
-def _fit_power(watts: Array, peak: Array, eff: Array) -> tuple[float, float]:
+def _fit(
+    names: Sequence[str], eff: Mapping[str, float], gpus: Mapping[str, GpuSpec],
+    unit: Unit, family: Callable[[str], str],
+) -> tuple[float, float]:  # fmt: skip
+    """(unlimited, limit): each family counts once."""
+    # Energy a FLOP divides the watts, so that one limit serves all.
+    watts = np.array([
+        gpus[g].tdp_w / flop_energy_frac(gpus[g].node_nm, gpus[g].clock_hz) for g in names
+    ])  # fmt: skip
+    peak = np.array([reference_peak(gpus[g], unit) for g in names])
+    value = np.array([eff[g] for g in names])
+    members = Counter(map(family, names))
+    weight = np.array([members[family(g)] ** -0.5 for g in names])
+    exponent = CAP_EXPONENT[unit]
     x, _ = solve(
-        lambda p: np.log(math.exp(p[0]) * power_limited_frac(watts, peak, math.exp(p[1])) / eff),
+        lambda p: weight * (
+            p[0] + np.log(power_limited_frac(watts, peak, math.exp(p[1]), exponent) / value)
+        ),
         np.log([0.8, 0.5 / TERA]),
-        np.log([0.5, 0.01 / TERA]),
+        np.log([0.4, 0.01 / TERA]),
         np.log([EFF_MAX, 20 / TERA]),
-    )
-    return math.exp(x[0]), math.exp(x[1])
+    )  # fmt: skip
+    unlimited, limit = math.exp(x[0]), math.exp(x[1])
+    if unit == "tensor":  # the mean of two indications, each with its own level
+        at_clock = {g: eff[g] / clock_frac(gpus[g]) for g in names}
+        unlimited = math.sqrt(unlimited * median_of_families(at_clock, family))
+    return unlimited, limit
 
 
 def fit_power(
     eff: Mapping[str, float],
     gpus: Mapping[str, GpuSpec],
-    peak: Callable[[GpuSpec], float],
+    unit: Unit,
     family: Callable[[str], str] = family_of,
 ) -> PowerFit:
-    """Fit efficiencies against tdp/peak, and predict each family from the others."""
-    names = sorted(eff)
-    # A smaller node needs less energy a FLOP: dividing the watts' need is dividing by its share.
-    watts = np.array([gpus[g].tdp_w / node_energy_frac(gpus[g].node_nm) for g in names])
-    peaks = np.array([peak(gpus[g]) for g in names])
-    value = np.array([eff[g] for g in names])
-    families = np.array([family(g) for g in names])
-    unlimited, limit = _fit_power(watts, peaks, value)
+    """Fit shares against the clock that power leaves, and predict each family from the others."""
+    names = sorted(g for g in eff if not math.isnan(gpus[g].clock_hz))
+    unlimited, limit = _fit(names, eff, gpus, unit, family)
     left_out: dict[str, tuple[float, float]] = {}
-    for out in sorted(set(families)):
-        keep = families != out
-        u, w0 = _fit_power(watts[keep], peaks[keep], value[keep])
-        guess = u * power_limited_frac(watts, peaks, w0)
+    for out in sorted(set(map(family, names))):
+        u, w0 = _fit([g for g in names if family(g) != out], eff, gpus, unit, family)
         left_out |= {
-            g: (float(value[i]), float(guess[i])) for i, g in enumerate(names) if not keep[i]
+            g: (eff[g], u * held_frac(gpus[g], unit, w0)) for g in names if family(g) == out
         }
-    fitted = unlimited * power_limited_frac(watts, peaks, limit)
-    return PowerFit(unlimited, limit, float(np.std(np.log(value / fitted))), left_out)
+    logs = [math.log(eff[g] / (unlimited * held_frac(gpus[g], unit, limit))) for g in names]
+    return PowerFit(unlimited, limit, float(np.std(logs)), left_out)
+
+
+def median_of_families(
+    values: Mapping[str, float], family: Callable[[str], str] = family_of
+) -> float:
+    """Median over families of each family's geometric mean."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for g, value in values.items():
+        found[family(g)].append(value)
+    return math.exp(float(np.median([math.log(mean_log(v)) for v in found.values()])))
 
 
 def constant_left_out(
     eff: Mapping[str, float], family: Callable[[str], str] = family_of
 ) -> dict[str, tuple[float, float]]:
     """Each GPU predicted by the median over the other families' means."""
-    out = {}
-    for g in sorted(eff):
-        others: dict[str, list[float]] = defaultdict(list)
-        for x, value in eff.items():
-            if family(x) != family(g):
-                others[family(x)].append(value)
-        guess = float(np.median([mean_log(v) for v in others.values()]))
-        out[g] = (eff[g], guess)
-    return out
+    return {
+        g: (eff[g], median_of_families(
+            {x: v for x, v in eff.items() if family(x) != family(g)}, family
+        ))
+        for g in sorted(eff)
+    }  # fmt: skip
 
 
 def rms_log(pairs: Mapping[str, tuple[float, float]]) -> float:

@@ -21,8 +21,10 @@ Left out: vLLM's products (uninitialised weights) where another source exists, g
     "compute_efficiency": """Share of the dense datasheet peak at burst clocks, in
 start + sqrt(tc^2 + tm^2), tc = flop / (value * peak * fill), tm = bytes / (memory * bandwidth);
 fill from tiles, with the last wave counted by `wave` and the depth ramp k / (k + depth)
-(simcore/physics/fill.py). A pooled limit_j_per_flop (of 16 nm) makes the pooled value a share of
-what the power cap leaves.
+(simcore/physics/fill.py). A pooled limit_j_per_flop (of 16 nm, 1.5 GHz) makes pooled values shares
+of what power leaves, `held` of a family's devices (simcore/hardware/power.py). by_kin: all whose
+matrix instructions take operands from registers (mma.sync) or asynchronously (wgmma, tcgen05).
+`ramp` is the fixed time of a tile of attention, which `depth` counts in keys on one device.
   gemm_tensor16  bf16 and fp16, fp32 accumulate    gemm_tensor8, _block8, _tensor4  fp8, blockwise
   fp8 and nvfp4, after kernels that cast the input  gemm_simt32  fp32 on vector units (TF32: as
   gemm_tensor16)                                    gemm_matrix32  fp32 on CDNA's matrix units
@@ -31,11 +33,12 @@ what the power cap leaves.
   attention_serving, _encoder, _encoder_odd  an inference library's: copies of its inputs into a
   cache included, an encoder's, the same with head dimensions that 16 does not divide""",
     "memory_efficiency": """Share of the datasheet bandwidth: tm = bytes / (value * bandwidth), with
-the traffic of unfused kernels; start is the floor of one call (eager: the host's). Of fp32 eager
-kernels; gemm's and attention's from the fits above; _serving: kernels of inference servers.""",
+the traffic of unfused kernels, after start; in an eager loop no sooner than `floor`, the host's. Of
+fp32 eager kernels; softmax_long: rows above 1024; gemm's and attention's from the fits above;
+_serving: kernels of inference servers.""",
     "backward_over_forward_time": """Measured ratios of time, not of FLOP or bytes.""",
     "power": """Error of ln(eff) when each family is predicted from the others, by a constant and by
-eff = unlimited * (1 + (w0/w)^4)^(-1/4) with w = tdp/peak and w0 = limit_j_per_flop * node^0.8.""",
+the share of the peak that power leaves (simcore/hardware/power.py).""",
     "clocks": """Time of kernels repeated for seconds over the same kernels in short bursts
 (training runs sustained), of kernels under a profiler, and of a training simulator's table
 (derived). tensor: matrix units; simt: vector units.""",

@@ -25,8 +25,9 @@ class Estimate:
 class ClassFigures:
     """What a class of kernel reaches on a device, and how its shapes matter.
 
-    ``start_s`` of one call; ``memory`` share of the bandwidth, ``wave_frac`` and ``half_depth``
-    of :func:`simcore.physics.fill.matmul_fill`. ``level``: whose figures these are.
+    ``start_s`` of one call, no sooner than ``floor_s`` in eager loops; ``memory`` share of the
+    bandwidth; ``wave_frac`` and ``half_depth`` of :func:`simcore.physics.fill.matmul_fill`.
+    ``level``: whose figures these are.
     """
 
     share: Estimate
@@ -35,6 +36,41 @@ class ClassFigures:
     start_s: float
     wave_frac: float
     half_depth: float
+    floor_s: float = 0.0
+
+
+#: FLOP that a tile of attention takes a key: 128 rows, head dimension 128, two products.
+_TILE_FLOP_PER_KEY = 4.0 * 128.0 * 128.0
+
+
+def ramp_depth(ramp_s: float, gpu: GpuSpec) -> float:
+    """Keys whose products last as long as the fixed time of a tile of attention on one SM."""
+    peak = gpu.peak("bf16") or gpu.peak("fp16") or 0.0
+    return ramp_s * peak / (gpu.sm_count.value * _TILE_FLOP_PER_KEY) if gpu.sm_count else 0.0
+
+
+def ramp_s(depth: float, gpu: GpuSpec) -> float:
+    """The fixed time of a tile that :func:`ramp_depth` turns into ``depth``; 0 if unknown."""
+    one = ramp_depth(1.0, gpu)
+    return depth / one if one else 0.0
+
+
+#: How matrix instructions get their operands, which decides how their kernels are built: from
+#: registers, warp by warp (mma.sync), or asynchronously from shared memory (wgmma, tcgen05).
+_REGISTERS = ("Volta", "Turing", "Ampere", "Ampere-GA100", "Ada", "Blackwell-GB202")
+_ASYNC = ("Hopper", "Blackwell")
+
+
+def matrix_style(gpu: GpuSpec) -> str:
+    """``registers`` or ``async``; nothing for other vendors and devices without such units."""
+    arch = families_of(gpu)[-1]
+    return "registers" if arch in _REGISTERS else "async" if arch in _ASYNC else ""
+
+
+def kins_of(gpu: GpuSpec) -> tuple[str, ...]:
+    """What a device shares with other families."""
+    style = matrix_style(gpu)
+    return (style,) if style else ()
 
 
 def families_of(gpu: GpuSpec) -> tuple[str, ...]:

@@ -1,33 +1,83 @@
-"""How much of its peak a device holds under its power cap. Works on floats and on arrays."""
+"""How much of its peak a device holds under its power cap. Works on floats and on arrays.
+
+Two indications of the clock that is left: what the power cap allows, from a law fitted to measured
+shares, and the base clock, which the vendor states for its heaviest load. Matrix units are such a
+load: their share is the geometric mean of both. Vector units are not: the cap alone tells.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeAlias
+from math import isnan, sqrt
+from typing import Any, Final, Literal, TypeAlias
+
+from simcore.base.units import GIGA
+from simcore.hardware.spec import GpuSpec
 
 #: A float or an array of floats: plain arithmetic serves both.
 FloatLike: TypeAlias = Any
+Unit: TypeAlias = Literal["tensor", "simt"]
 
 #: Energy of a FLOP over the foundry's node: nm^0.8, relative to 16 nm. Fits of measured shares
 #: against tdp / peak left it between 0.7 and 1.0; vendors state 0.35 to 0.5 from 16 to 7 nm.
 NODE_EXPONENT: Final = 0.8
 REFERENCE_NM: Final = 16.0
+#: A device that boosts higher does so at a higher voltage: energy a FLOP rises with its clock.
+REFERENCE_CLOCK_HZ: Final = 1.5 * GIGA
+#: Below the cap's edge the clock follows power to this exponent: 1/3 where voltage follows the
+#: clock (power goes with clock * voltage^2), 1 where it is at its floor, as on the vector units of
+#: cards of 70 W. Chosen with all families in sight (docs/model.md says what that is worth).
+CAP_EXPONENT: Final[dict[Unit, float]] = {"tensor": 1.0 / 3.0, "simt": 1.0}
+#: Base over boost clock where it is not stated: the median of the records that state both.
+TYPICAL_CLOCK_RATIO: Final = 0.77
+#: Classes of products on matrix units. Attention's exponentials leave these idle in between: its
+#: shares do not follow the clock that products hold.
+MATRIX_CLASSES: Final = ("gemm_tensor16", "gemm_tensor8", "gemm_block8", "gemm_tensor4")
 
 
-def node_energy_frac(process_nm: float) -> float:
-    """Energy of a FLOP on a node, over that at 16 nm."""
-    return float((process_nm / REFERENCE_NM) ** NODE_EXPONENT)
+def flop_energy_frac(process_nm: float, boost_hz: float) -> float:
+    """Energy of a FLOP at boost clock, over that at 16 nm and 1.5 GHz."""
+    return float((process_nm / REFERENCE_NM) ** NODE_EXPONENT * boost_hz / REFERENCE_CLOCK_HZ)
 
 
 def power_limited_frac(
-    tdp_w: FloatLike, peak_flop_per_s: FloatLike, limit_w_per_flop_per_s: FloatLike
+    tdp_w: FloatLike,
+    peak_flop_per_s: FloatLike,
+    limit_w_per_flop_per_s: FloatLike,
+    exponent: float = 1.0,
 ) -> FloatLike:
-    """Share of its matrix peak that a device can hold under its power cap, in (0, 1].
+    """Share of its peak that a device can hold under its power cap, in (0, 1].
 
-        (1 + (w0/w)^4)^(-1/4),  w = tdp / peak,  w0 = limit
+        (1 + (w0/w)^4)^(-exponent/4),  w = tdp / peak,  w0 = limit
 
     ``w0`` [W per FLOP/s, that is J per FLOP] is what the whole board draws per FLOP at boost
-    clock. Well above it (w ≫ w0) the cap does not bind and the share is 1; at w = w0 it is
-    2^(-1/4) = 0.84; well below, the rate is tdp / w0 and the share w / w0.
+    clock. Well above it (w ≫ w0) the cap does not bind and the share is 1; well below, the share
+    is (w / w0)^exponent.
     """
     ratio = limit_w_per_flop_per_s * peak_flop_per_s / tdp_w
-    return (1.0 + ratio**4) ** -0.25
+    return (1.0 + ratio**4) ** (-exponent / 4.0)
+
+
+def clock_frac(gpu: GpuSpec) -> float:
+    """Clock under the heaviest load over boost: between base and boost, at their geometric mean."""
+    if gpu.base_clock is None or gpu.boost_clock is None:
+        return sqrt(TYPICAL_CLOCK_RATIO)
+    return sqrt(gpu.base_clock.value / gpu.boost_clock.value)
+
+
+def reference_peak(gpu: GpuSpec, unit: Unit) -> float:
+    """Peak that a unit's limit refers to: 16 bit for matrix units, whatever runs on them."""
+    names = ("bf16", "fp16") if unit == "tensor" else ("fp32",)
+    return next((p for n in names if (p := gpu.peak(n))), 0.0)  # type: ignore[arg-type]
+
+
+def held_frac(gpu: GpuSpec, unit: Unit, limit_j_per_flop: float) -> float:
+    """Share of its peak that a device's power leaves a unit; 1 where its power is not known."""
+    peak = reference_peak(gpu, unit)
+    clock_hz = gpu.clock_hz
+    if isnan(clock_hz) and gpu.sm_count and unit == "tensor":
+        clock_hz = (gpu.peak("fp32") or 0.0) / (256.0 * gpu.sm_count.value)  # 128 lanes an SM
+    if gpu.tdp is None or gpu.process_nm is None or not peak or not clock_hz or isnan(clock_hz):
+        return 1.0
+    joules = limit_j_per_flop * flop_energy_frac(gpu.process_nm, clock_hz)
+    allowed = power_limited_frac(gpu.tdp_w, peak, joules, CAP_EXPONENT[unit])
+    return float(sqrt(allowed * clock_frac(gpu)) if unit == "tensor" else allowed)

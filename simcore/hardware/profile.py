@@ -18,10 +18,17 @@ from simcore.base.errors import InvalidConfig
 from simcore.base.units import Dimension, parse_quantity
 from simcore.hardware.calibrations import CalibratedKnob, Calibration, Knob, calibration_named
 from simcore.hardware.cluster import ClusterSpec
-from simcore.hardware.estimates import ClassFigures, Estimate, Level, families_of
+from simcore.hardware.estimates import (
+    ClassFigures,
+    Estimate,
+    Level,
+    families_of,
+    kins_of,
+    ramp_depth,
+)
 from simcore.hardware.measured import MeasuredDevice, own_class
 from simcore.hardware.paths import Route, cluster_paths
-from simcore.hardware.power import node_energy_frac, power_limited_frac
+from simcore.hardware.power import MATRIX_CLASSES, Unit, held_frac
 from simcore.hardware.profile_file import efficiencies, sources_of, text_of
 from simcore.hardware.spec import GpuSpec, PeakName
 
@@ -34,12 +41,6 @@ _PEAK_CLASS: dict[PeakName, str] = {
 #: No table times TF32. It has half the 16-bit rate at about twice the energy a FLOP: the same
 #: share, a little less sure.
 TF32_SD_LOG = 0.08
-#: Peaks that a class's power limit refers to.
-_POWER_PEAKS: dict[str, tuple[PeakName, ...]] = {
-    "gemm_tensor16": ("bf16", "fp16"), "gemm_tensor8": ("fp8",), "gemm_block8": ("fp8",),
-    "gemm_simt32": ("fp32",),
-}  # fmt: skip
-
 
 #: Architecture of records that stand for a host's own cores; no table has any of them.
 HOST_CPU = "CPU"
@@ -85,6 +86,12 @@ class Profile:
                 found = self._leaf(entry, dimension)
                 told = Estimate(found.value, found.sd_log, f"family {family} ({found.source})")
                 return entry, told, "family"
+        for kin in kins_of(gpu):
+            entry = (table.get("by_kin") or {}).get(kin)
+            if entry is not None:
+                found = self._leaf(entry, dimension)
+                told = Estimate(found.value, found.sd_log, f"all with {kin} ({found.source})")
+                return entry, told, "pooled"
         found = self._leaf(table["pooled"], dimension)
         told = Estimate(found.value, found.sd_log, f"all GPUs ({found.source})")
         return table["pooled"], told, "pooled"
@@ -105,38 +112,34 @@ class Profile:
                 raise KeyError(f"the profile {self.name} has no figures for {cls}")
             entry, share, level = self._pick(table, gpu)
             limit = table.get("pooled", {}).get("limit_j_per_flop")
-            # Without a board power or a process in the record the limit is not known to bind.
-            known = gpu.tdp is not None and gpu.process_nm is not None
-            if limit and known and level != "own" and cls in _POWER_PEAKS:
+            if limit and (level == "pooled" or (level == "family" and "held" in entry)):
                 # A relative's figure holds at its own power; "held" is what that left of the peak.
-                held = self._held_frac(cls, float(limit), gpu) / float(entry.get("held", 1.0))
+                unit: Unit = "tensor" if cls in MATRIX_CLASSES else "simt"
+                held = held_frac(gpu, unit, float(limit)) / float(entry.get("held", 1.0))
                 share = Estimate(
-                    share.value * held, share.sd_log,
-                    f"{share.source} x {held:.3g} for {gpu.tdp_w:.0f} W",
-                )  # fmt: skip
+                    share.value * held, share.sd_log, f"{share.source} x {held:.3g} for its power"
+                )
             issue = table.get("pooled", {}).get("issue_bytes_per_sm_clock")
             if issue and level != "own" and gpu.sm_count and gpu.boost_clock:
                 # Kernels of narrow loads: the SMs' issue limits them beside the memory.
                 issued = float(issue) * gpu.sm_count.value * gpu.boost_clock.value
                 value = 1.0 / hypot(1.0 / STREAM_FRAC, gpu.memory_bw.value / issued)
                 share = Estimate(value, share.sd_log, f"{share.source}, by issue rate")
-            start = entry.get("start")
+            start, floor, ramp = (entry.get(k) for k in ("start", "floor", "ramp"))
+            depth = float(entry.get("depth", 0.0))
+            if ramp:
+                depth = ramp_depth(parse_quantity(ramp, "seconds"), gpu)
             self._seen[key] = ClassFigures(
                 share=share,
                 level=level,
                 memory=float(entry.get("memory", MEMORY_FRAC)),
                 start_s=parse_quantity(start, "seconds") if start else 0.0,
                 wave_frac=float(entry.get("wave", 0.0)),
-                half_depth=float(entry.get("depth", 0.0)),
+                half_depth=depth,
+                floor_s=parse_quantity(floor, "seconds") if floor else 0.0,
             )
         result: ClassFigures = self._seen[key]
         return result
-
-    def _held_frac(self, cls: str, limit_j_per_flop: float, gpu: GpuSpec) -> float:
-        """Share of its peak that a device's power leaves to a class of products."""
-        peak = next((p for p in map(gpu.peak, _POWER_PEAKS[cls]) if p), 0.0)
-        joules = limit_j_per_flop * node_energy_frac(gpu.node_nm)
-        return float(power_limited_frac(gpu.tdp_w, peak, joules))
 
     def clock_ratio(self, cls: str, clock: str, gpu: GpuSpec) -> Estimate:
         """Time over that at burst clocks; ``clock``: burst, sustained, profiled or derived.
@@ -269,7 +272,7 @@ class Profile:
         return self.measured if self.measured and self.measured.gpu == gpu.name else None
 
     def _tables(self, gpu: GpuSpec) -> Mapping[str, Any]:
-        names = (gpu.name, *families_of(gpu))
+        names = (gpu.name, *families_of(gpu), *kins_of(gpu))
         tables = efficiencies(text_of(self.efficiency_file), names, self.efficiency_file)
         if (own := self.own(gpu)) is not None:
             key = ("own", gpu.name)

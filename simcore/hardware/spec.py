@@ -55,6 +55,9 @@ class GpuSpec(Sourced):
     )
     sm_count: Count | None = None
     boost_clock: Hertz | None = None
+    base_clock: Hertz | None = Field(
+        default=None, description="what the vendor states for the heaviest load within its power"
+    )
     exp_per_sm_clock: Count | None = Field(
         default=None, description="exponentials of an SM and clock, where not the usual 16"
     )
@@ -83,6 +86,11 @@ class GpuSpec(Sourced):
     def tdp_w(self) -> float:
         """Board power [W]; not a number where nobody states it (a measured record)."""
         return self.tdp.value if self.tdp else nan
+
+    @property
+    def clock_hz(self) -> float:
+        """Boost clock [Hz]; not a number where nobody states it."""
+        return self.boost_clock.value if self.boost_clock else nan
 
     @property
     def node_nm(self) -> float:

@@ -69,20 +69,20 @@ def op_figures(batch: OpBatch, gpu: GpuSpec, profile: Profile) -> tuple[OpFigure
 
     Raises KeyError where the profile has nothing for the class.
     """
-    if batch.form == "memory":
-        found = profile.class_figures(batch.cls, gpu)
-        device = profile.kernel_start_s(gpu).value
-        start = (found.start_s or profile.eager_floor_s(gpu).value) if batch.eager else device
-        return OpFigures(1.0, found.share.value, start), found.level
     found = profile.class_figures(batch.cls, gpu)
+    start_s = found.start_s or profile.kernel_start_s(gpu).value
+    floor_s = (found.floor_s or profile.eager_floor_s(gpu).value) if batch.eager else 0.0
+    if batch.form == "memory":
+        return OpFigures(1.0, found.share.value, start_s, floor_s=floor_s), found.level
     clock = profile.clock_ratio(batch.cls, batch.clock, gpu).value
     figures = OpFigures(
         eff_compute=found.share.value / clock,
         eff_memory=found.memory,
-        start_s=found.start_s or profile.kernel_start_s(gpu).value,
+        start_s=start_s,
         wave_frac=found.wave_frac,
         half_depth=found.half_depth,
         half_width=attention_width(gpu) if batch.form == "attention" else 0.0,
+        floor_s=floor_s,
     )
     return figures, found.level
 

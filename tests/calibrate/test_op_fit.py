@@ -25,8 +25,10 @@ from simcore.calibrate import (
 )
 from simcore.calibrate.op_model import OpFigures, op_time_s
 from simcore.calibrate.op_rows import OpBatch
+from simcore.hardware.estimates import matrix_style
 from simcore.hardware.power import power_limited_frac
-from simcore.hardware.spec import GPUS, GpuSpec
+from simcore.hardware.profile import load_profile
+from simcore.hardware.spec import GPUS
 
 PROFILE = shipped_root() / "hardware_db" / "calibrations" / "blind.yaml"
 PEAK, BANDWIDTH, SMS = 300 * TERA, 2000 * GIGA, 108
@@ -191,7 +193,9 @@ def test_memory_class_takes_its_share_from_beyond_the_cache() -> None:
     rng = np.random.default_rng(6)
     like = gemm_batch(rng, OpFigures(0.8, 0.75, MICRO), n=600)
     n_bytes = 10 ** rng.uniform(5, 9.5, 600)
-    exact = 25 * MICRO + n_bytes / (0.85 * GPUS["A100-SXM-80GB"].memory_bw.value)
+    # The host's 40 us hide under long kernels: it is 15 us of the device that these start with.
+    device = 15 * MICRO + n_bytes / (0.85 * GPUS["A100-SXM-80GB"].memory_bw.value)
+    exact = (device**4 + (40 * MICRO) ** 4) ** 0.25
     batch = replace(
         like, form="memory", cls="elementwise", eager=True, flop=0 * n_bytes, n_bytes=n_bytes,
         large=n_bytes >= 32e6, time_s=exact * np.exp(NOISE * rng.standard_normal(600)),
@@ -199,7 +203,8 @@ def test_memory_class_takes_its_share_from_beyond_the_cache() -> None:
     fit = op_classes.fit_memory_class([batch], GPUS["A100-SXM-80GB"])
     assert fit and fit.eager
     assert fit.eff_memory == pytest.approx(0.85, rel=0.02)
-    assert fit.start_s == pytest.approx(25 * MICRO, rel=0.05)
+    assert fit.start_s == pytest.approx(15 * MICRO, rel=0.15)
+    assert fit.floor_s == pytest.approx(40 * MICRO, rel=0.05)
 
 
 def test_power_term_recovered_where_power_made_the_data() -> None:
@@ -207,24 +212,26 @@ def test_power_term_recovered_where_power_made_the_data() -> None:
     gpus = {
         f"G{i}": base.model_copy(update={
             "tdp": base.tdp.model_copy(update={"value": watts}), "process_nm": nm,
+            "boost_clock": base.boost_clock.model_copy(update={"value": ghz * GIGA}),
+            "peak_flop_per_s": {"fp32": base.tdp.model_copy(update={"value": 300 * TERA})},
         })
-        for i, (watts, nm) in enumerate(
-            ((75.0, 12.0), (150.0, 7.0), (220.0, 7.0), (300.0, 12.0), (400.0, 4.0), (600.0, 4.0))
-        )
+        for i, (watts, nm, ghz) in enumerate((
+            (75.0, 12.0, 1.5), (150.0, 7.0, 1.2), (220.0, 7.0, 1.8), (300.0, 12.0, 1.5),
+            (400.0, 4.0, 2.5), (600.0, 4.0, 2.0),
+        ))
     }  # fmt: skip
-
-    def peak(_: GpuSpec) -> float:
-        return 300 * TERA
 
     def family(name: str) -> str:
         return f"family{int(name[1:]) % 3}"
 
     eff = {
-        g: 0.85 * float(power_limited_frac(s.tdp.value, 300 * TERA,
-                                           1.6e-12 * (s.process_nm / 16) ** 0.8))
+        g: 0.85 * float(power_limited_frac(
+            s.tdp.value, 300 * TERA,
+            1.6e-12 * (s.process_nm / 16) ** 0.8 * s.boost_clock.value / (1.5 * GIGA),
+        ))
         for g, s in gpus.items()
     }  # fmt: skip
-    fit = power.fit_power(eff, gpus, peak, family)
+    fit = power.fit_power(eff, gpus, "simt", family)
     assert fit.unlimited == pytest.approx(0.85, rel=1e-3)
     assert fit.limit_j_per_flop == pytest.approx(1.6e-12, rel=1e-3)
     assert power.rms_log(fit.left_out) < 0.01
@@ -247,8 +254,23 @@ def test_summary_pools_by_hand() -> None:
     assert got["pooled"]["value"] == 0.6  # the median of 0.6, 0.5, 0.8
     assert (got["pooled"]["start"], got["pooled"]["wave"]) == ("4 us", 0.2)
     assert got["pooled"]["sd_log"] > got["by_family"]["Hopper"]["sd_log"] > 0.1
-    left = pooling.levels({"L40S": found(0.8, 5, 0.4)}, 0.1, without={"Ada"})
-    assert left == {}
+    assert "by_kin" not in got
+    assert pooling.levels({}, 0.1) == {}
+
+
+def test_kin_pools_over_its_families_alone() -> None:
+    def found(value: float) -> pooling.Found:
+        return pooling.Found(value, ("aic",), 100, {"start": 4 * MICRO})
+
+    got = pooling.levels({
+        "A100-SXM-80GB": found(0.9), "A100-PCIE-80GB": found(0.4), "L40S": found(0.54),
+        "H100-SXM-80GB": found(0.5), "MI210": found(0.2),
+    }, 0.1, matrix_style)  # fmt: skip
+    assert set(got["by_kin"]) == {"registers", "async"}  # another vendor's have no style
+    # The geometric middle of the A100s' 0.6 and 0.54; Hopper alone.
+    assert got["by_kin"]["registers"]["value"] == pytest.approx(0.569, abs=1e-3)
+    assert got["by_kin"]["async"]["value"] == 0.5
+    assert got["by_kin"]["async"]["sd_log"] == got["pooled"]["sd_log"]
 
 
 # --- the shipped file --------------------------------------------------------------------------
@@ -310,9 +332,13 @@ def test_every_class_of_kernel_has_a_memory_efficiency(profile: dict[str, Any]) 
 
 
 def test_orders_that_physics_demands(profile: dict[str, Any]) -> None:
-    tensor = profile["compute_efficiency"]["gemm_tensor16"]["by_gpu"]
+    blind = load_profile()
+    less, l40s, half_rate = (
+        blind.class_figures("gemm_tensor16", GPUS[g]).share.value
+        for g in ("A6000ada", "L40S", "RTX4090")
+    )
     # The same silicon with less power, and the same generation with half the rate and more power.
-    assert tensor["A6000ada"]["value"] < tensor["L40S"]["value"] < tensor["RTX4090"]["value"]
+    assert less < l40s < half_rate
     memory = profile["memory_efficiency"]
     assert memory["norm"]["pooled"]["value"] < memory["elementwise"]["pooled"]["value"]
     hosts = profile["host_busbw"]["pooled"]

@@ -12,7 +12,8 @@ from simcore.base.database import read_yaml, shipped_root
 from simcore.base.errors import DataError, UnknownName
 from simcore.hardware.calibrations import Knob
 from simcore.hardware.cluster import parse_cluster
-from simcore.hardware.estimates import Estimate, families_of
+from simcore.hardware.estimates import Estimate, families_of, kins_of, ramp_depth, ramp_s
+from simcore.hardware.power import held_frac
 from simcore.hardware.profile import Profile, load_profile
 from simcore.hardware.spec import GPUS
 from simcore.strategy.precision import PRECISIONS
@@ -117,22 +118,23 @@ LIMITED = """\
 
 
 def test_power_scales_what_other_devices_reach(tmp_path: Path) -> None:
-    """Energy of a FLOP is nm^0.8 of that at 16 nm; a relative's share holds at its own power."""
+    """Energy of a FLOP goes with nm^0.8 and the clock; a relative's share holds at its power."""
     start = TOY.index("    pooled")
     file = tmp_path / "toy.yaml"
     file.write_text(TOY[:start] + LIMITED + TOY[TOY.index("  gemm_simt32") :], encoding="utf-8")
     profile = Profile(name="p", origin="t", efficiency_file=file, runtime={})
 
-    def held(watts: float, peak: float, nm: float) -> float:
-        return float((1 + (2e-12 * (nm / 16) ** 0.8 * peak / watts) ** 4) ** -0.25)
+    def held(watts: float, peak: float, nm: float, base_ghz: float, boost_ghz: float) -> float:
+        needed = 2e-12 * (nm / 16) ** 0.8 * boost_ghz / 1.5 * peak / watts
+        return float(((1 + needed**4) ** (-1 / 12) * (base_ghz / boost_ghz) ** 0.5) ** 0.5)
 
     v100 = profile.class_figures("gemm_tensor16", GPUS["V100-SXM-32GB"])
     assert (v100.level, v100.share.sd_log) == ("pooled", 0.3)
-    assert v100.share.value == pytest.approx(0.8 * held(300, 125e12, 12), rel=1e-3)
+    assert v100.share.value == pytest.approx(0.8 * held(300, 125e12, 12, 1.29, 1.53), rel=1e-3)
     h100 = profile.class_figures("gemm_tensor16", GPUS["H100-PCIE-80GB"])
     peak = GPUS["H100-PCIE-80GB"].peak("bf16")
     assert peak and h100.level == "family"
-    assert h100.share.value == pytest.approx(0.6 * held(350, peak, 4) / 0.75)
+    assert h100.share.value == pytest.approx(0.6 * held(350, peak, 4, 1.095, 1.755) / 0.75)
     own = profile.class_figures("gemm_tensor16", GPUS["A100-SXM-80GB"])
     assert (own.level, own.share.value, own.memory, own.start_s, own.wave_frac, own.half_depth) == (
         "own", 0.9, 0.7, pytest.approx(3e-6), 0.2, 40.0)  # fmt: skip
@@ -193,6 +195,8 @@ def test_reading_part_of_the_file_loses_nothing(name: str) -> None:
     gpu, whole = GPUS[name], read_yaml(shipped_root() / "hardware_db/calibrations/blind.yaml")
     for kind, table in whole["memory_efficiency"].items():
         entry = table["pooled"]
+        for kin in kins_of(gpu):
+            entry = table.get("by_kin", {}).get(kin, entry)
         for family in reversed(families_of(gpu)):
             entry = table.get("by_family", {}).get(family, entry)
         entry = table.get("by_gpu", {}).get(name, entry)
@@ -244,3 +248,33 @@ def test_a_calibration_file_of_ones_own(tmp_path: Path) -> None:
     load_profile.cache_clear()
     with pytest.raises(DataError, match="colour"):
         load_profile(str(file))
+
+
+def test_power_leaves_matrix_units_the_mean_of_cap_and_base_clock() -> None:
+    gpu = GPUS["L40S"]
+    # 350 W over 362.05 TFLOP/s against a limit of as much at 4 nm and 2.52 GHz: the cap's edge.
+    edge = 350.0 / 362.05e12 / ((4 / 16) ** 0.8 * 2.52 / 1.5)
+    cap, clock = 2 ** (-0.25 / 3), (1110 / 2520) ** 0.5
+    assert held_frac(gpu, "tensor", edge) == pytest.approx((cap * clock) ** 0.5)
+    # Vector units: the cap alone, 91.6 TFLOP/s.
+    edge = 350.0 / 91.6e12 / ((4 / 16) ** 0.8 * 2.52 / 1.5)
+    assert held_frac(gpu, "simt", edge) == pytest.approx(2**-0.25)
+    assert held_frac(gpu.model_copy(update={"tdp": None}), "tensor", edge) == 1.0
+
+
+def test_fixed_time_of_a_tile_is_more_keys_on_a_faster_sm() -> None:
+    slow, fast = GPUS["A100-SXM-80GB"], GPUS["B200-SXM"]
+    # 312 TFLOP/s over 108 SMs: 5 us are 14.44 MFLOP, at 65,536 a key.
+    assert ramp_depth(5e-6, slow) == pytest.approx(220.4, abs=0.1)
+    assert ramp_depth(5e-6, fast) / ramp_depth(5e-6, slow) == pytest.approx(
+        (2250 / 148) / (312 / 108)
+    )
+    assert ramp_s(ramp_depth(5e-6, fast), fast) == pytest.approx(5e-6)
+
+
+def test_unmeasured_device_takes_its_kin_before_all() -> None:
+    profile = load_profile()
+    turing = profile.class_figures("attention", GPUS["TITAN-RTX"])
+    other = profile.class_figures("attention", GPUS["MI300X"])
+    assert "registers" in turing.share.source and turing.level == "pooled"
+    assert "all GPUs" in other.share.source

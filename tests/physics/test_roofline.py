@@ -65,6 +65,8 @@ def test_power_limit_at_three_points() -> None:
     assert power_limited_frac(watts, peak, 0.1e-12) == pytest.approx(1.0, abs=1e-4)
     # Needs ten times what it gets: a tenth of the rate.
     assert power_limited_frac(watts, peak, 10e-12) == pytest.approx(0.1, rel=1e-4)
+    # Where voltage follows the clock, power goes with its cube.
+    assert power_limited_frac(watts, peak, 8e-12, 1 / 3) == pytest.approx(0.5, rel=1e-3)
 
 
 @given(watts=st.floats(50, 1000), more=st.floats(1, 5), limit=st.floats(1e-13, 1e-11))
