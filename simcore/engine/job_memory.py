@@ -8,10 +8,12 @@ import numpy as np
 
 from simcore.base.arrays import NDArray
 from simcore.base.interval import Z80
+from simcore.engine.communicators import groups_of, nccl_bytes
 from simcore.engine.layout import in_flight
 from simcore.engine.memory import LOOSE, MOMENTS, Memory, memory_of, workspace_bytes
 from simcore.engine.result import MemoryResult
 from simcore.hardware.paths import cluster_paths
+from simcore.strategy.layout import Layout
 from simcore.workload.graph import Workload
 
 if TYPE_CHECKING:
@@ -47,7 +49,17 @@ def memory_over(
 ) -> tuple[Memory, ...]:
     """Memory of the fullest rank of every pipeline stage, over an axis (all arrays [C])."""
     groups = request.cluster.groups
-    intra, _ = cluster_paths(request.cluster)
+    intra, inter = cluster_paths(request.cluster)
+    communicators = nccl_bytes(
+        groups_of(
+            request.placed.layout if request.placed else Layout(),
+            n_gpus,
+            np.ceil(n_gpus / n_nodes),
+            request.strategy.software.group_copies,
+        ),
+        nvlink=intra.route == "nvlink",
+        direct=inter.route == "network_rdma",
+    )
     context = max(
         request.profile.cuda_context_bytes(g.gpu, eager=request.eager_kernels).value for g in groups
     )
@@ -62,6 +74,7 @@ def memory_over(
             n_nodes,
             nvlink=intra.route == "nvlink",
             cuda_context_bytes=context,
+            communicators_bytes=communicators,
             cublas_bytes=workspace_bytes(g.gpu.architecture for g in groups),
             in_flight=held,
             expert_ranks=request.placed.layout.ep if request.placed else 1,

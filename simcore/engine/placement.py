@@ -77,7 +77,7 @@ def place(
     if part is not workload:
         part = recomputed(part, strategy.recompute_modules, strategy.recompute_layers)
     if layout.sequence_parallel:
-        part = sequence_parallel(part, layout.tp)
+        part = sequence_parallel(part, layout.tp, bool(config.get("gathered_inputs")))
     layers = [b for b in workload.instances() if b.recomputable]
     hidden = max((b.boundary.high + b.boundary.low for b in layers), default=0.0)
     routed = [b for b in layers if any(op.name.startswith("expert") for op in b.ops)]

@@ -16,6 +16,7 @@ from simcore.hardware.cluster import ClusterSpec, parse_cluster
 from simcore.hardware.profile import Profile, load_profile
 from simcore.strategy.overlap import parse_overlap
 from simcore.strategy.precision import OPTIMIZERS, PRECISIONS, with_main_grads
+from simcore.strategy.software import PLAIN, SOFTWARE
 from simcore.strategy.strategy import Recompute, Strategy, parallelism_named, parse_offload
 from simcore.workload.recompute import DEFAULT_MODULES, modules_named, recomputed
 from simcore.workload.resolve import ModelSource, resolve_model
@@ -69,6 +70,8 @@ class Options(TypedDict, total=False):
     bucket_numel    elements of a gradient bucket
     eager_kernels   whether libraries load all their kernels at start (CUDA before 11.7)
     growing_segments    whether the allocator runs with expandable_segments:True
+    software        library whose temporaries and copies are held too: deepspeed, scaling; default
+                    plain: what the method itself needs
     launch          a launch file, or its flags: its words where none is given here
     """
 
@@ -112,6 +115,7 @@ class Options(TypedDict, total=False):
     bucket_numel: int | None
     eager_kernels: bool | None
     growing_segments: bool | None
+    software: str | None
     launch: str | None
 
 
@@ -186,6 +190,7 @@ def make_request(
             chosen("optimizer", options.get("optimizer"), t.optimizer if t else "adamw")
         ],
     )
+    attempt("software", lambda: SOFTWARE[options.get("software") or PLAIN.name])
     attempt("overlap", lambda: parse_overlap(options.get("overlap")))
     attempt("offload", lambda: parse_offload(options.get("offload") or "none"))
     mode = chosen("recompute", options.get("recompute"), t.recompute if t else "none")
@@ -220,7 +225,8 @@ def make_request(
             lambda: recomputed(record.build(**overrides), found.get("modules", ()), first),
         )
     chosen_strategy: Strategy | None = None
-    if {"parallelism", "precision", "optimizer", "offload", "overlap"} <= found.keys():
+    needed = {"parallelism", "precision", "optimizer", "offload", "overlap", "software"}
+    if needed <= found.keys():
         chosen_strategy = Strategy(
             parallelism=found["parallelism"],
             precision=found["precision"],
@@ -232,6 +238,7 @@ def make_request(
             overlap=found["overlap"],
             shard_ranks=options.get("shard_ranks") or 0,
             gather_tensors=bool(options.get("gather_tensors")),
+            software=found["software"],
             prefetch_blocks=_either_count(options.get("prefetch_blocks"), 1),
             ema=t.ema if t else False,
             grad_clip=_either(options.get("grad_clip"), t.grad_clip if t else False),

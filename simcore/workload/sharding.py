@@ -74,6 +74,8 @@ def tensor_overrides(
     # Fewer kv heads than ranks: each rank keeps a whole one.
     out["kv_heads"] = max(1, kv // tp)
     out["heads"] = heads // tp
+    if config.get("gathered_logits"):
+        out["loss_vocab"] = int(config["vocab"])
     if experts:
         out["local_experts"] = experts // ep
         out["routed_share"] = expert_tp / tp
@@ -87,7 +89,7 @@ def _thin(kernel: Kernel, share: float) -> Kernel:
     )  # fmt: skip
 
 
-def _sequence_parallel(block: Block, tp: int) -> Block:
+def _sequence_parallel(block: Block, tp: int, gathered: bool) -> Block:
     share = 1.0 / tp
 
     def cut(op: Op) -> Op:
@@ -101,7 +103,7 @@ def _sequence_parallel(block: Block, tp: int) -> Block:
                 bwd=tuple(_thin(k, share) for k in op.bwd),
                 saved=op.saved * share,
             )
-        if words[-1] in _WHOLE_INPUT:
+        if words[-1] in _WHOLE_INPUT and not gathered:
             return replace(op, saved=op.saved * share)
         return op
 
@@ -114,11 +116,16 @@ def _sequence_parallel(block: Block, tp: int) -> Block:
 
 
 @lru_cache(maxsize=256)
-def sequence_parallel(workload: Workload, tp: int) -> Workload:
-    """The same part with norms, residual and their activations cut over the tensor ranks."""
+def sequence_parallel(workload: Workload, tp: int, gathered: bool = False) -> Workload:
+    """The same part with norms, residual and their activations cut over the tensor ranks.
+
+    ``gathered``: what products read is kept as it was gathered, not gathered again in backward.
+    """
     if tp == 1:
         return workload
-    return workload.replace(blocks=tuple(_sequence_parallel(b, tp) for b in workload.blocks))
+    return workload.replace(
+        blocks=tuple(_sequence_parallel(b, tp, gathered) for b in workload.blocks)
+    )
 
 
 def layer_counts(workload: Workload) -> int:

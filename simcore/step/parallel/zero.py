@@ -179,13 +179,18 @@ class Zero:
         one = np.ones_like(n_ranks)
         routed = float(workload.expert_numel)
         shard = (numel - routed) / n_ranks + routed / np.maximum(n_ranks / expert_ranks, 1.0)
+        library = strategy.software
+        summed = p.main_grads and stage < 3  # gradients are buffers of the method's own
         state = shard * (p.master_bytes + strategy.optimizer.state_bytes)
+        if library.whole_master and summed:
+            state = one * numel * p.master_bytes + shard * strategy.optimizer.state_bytes
         params = p.param_bytes * (shard if stage >= 3 else one * numel)
         if stage >= 3 and p.main_grads:
             # FSDP's mixed precision: the shard itself is fp32 and gathered in 16 bit
             params = shard * max(p.master_bytes, p.param_bytes)
             state = shard * strategy.optimizer.state_bytes
-        grads = p.grad_bytes * (shard if stage >= 2 else one * numel)
+        beside = p.param_bytes * (library.grads_beside and summed)
+        grads = (p.grad_bytes + beside) * (shard if stage >= 2 else one * numel)
         largest = float(max(b.numel for b in workload.blocks))
         several: Array = np.where(n_ranks > 1, 1.0, 0.0)
         if stage >= 3:
@@ -195,7 +200,8 @@ class Zero:
             buckets = 0 * one
         else:
             gathered = 0 * one
-            buckets = several * min(float(strategy.zero_bucket_numel), numel) * p.grad_bytes
+            width = p.grad_bytes + library.reduce_copy_bytes
+            buckets = several * min(float(strategy.zero_bucket_numel), numel) * width
             buckets = buckets * (not p.main_grads)
         host, nvme = 0 * one, 0 * one
         targets = {"cpu": "host", "cpu-far": "host", "nvme": "nvme"}

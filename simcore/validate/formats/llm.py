@@ -124,6 +124,17 @@ _SHARED_EXPERTS = {"deepseek-v2": 2, "deepseek-v3": 1, "kimi-k2": 1}
 _LORA: dict[str, Scalar] = {"lora_rank": 16, "lora_targets": "qkv_proj,o_proj"}
 
 
+#: Aleph Alpha's scaling joins the logits of tensor ranks (core/nn/linear, whose products gather
+#: their output unless told not to; lm_head.py does not tell), and its norms gather over the
+#: sequence what products then keep (core/nn/norm/rms_norm.py).
+_SCALING: dict[str, Scalar] = {"gathered_logits": True, "gathered_inputs": True}
+#: The libraries of sources, where their own copies are known.
+_SOFTWARE = {
+    "bigscience-bloom": "deepspeed-2022", "bigscience-v100": "deepspeed", "vtrain": "deepspeed",
+    "deepspeed-azure-zero3": "deepspeed", "aleph-alpha": "scaling",
+}  # fmt: skip
+
+
 def _config(row: Row) -> dict[str, Scalar]:
     llama = row["arch"] in ("llama", "moe")
     layers, hidden = whole(row, "layers"), whole(row, "hidden")
@@ -149,6 +160,8 @@ def _config(row: Row) -> dict[str, Scalar]:
         "loss": _loss(row),
         "upcast_loss": row["source"] not in _LOSS or row["source"] == "pytorch-torchtitan",
     }
+    if row["source"] == "aleph-alpha":
+        config |= _SCALING
     if row.get("variant") == "MegaScale":
         config["residual"] = "parallel_one_norm"  # parallel transformer block, section 3.1
     if row["arch"] == "moe":
@@ -390,6 +403,7 @@ def _read(name: str, row: Row) -> Case | Skipped:
         "sequence_parallel": _sequence_parallel(row),
         "overlap": _overlap(row),
         "dispatcher": _dispatcher(row),
+        "software": _SOFTWARE.get(row["source"]),
         "shard_ranks": _shard_ranks(row),
         **_early_zero3(row),
         "zero_bubble": row.get("variant", "").startswith("ZB"),
