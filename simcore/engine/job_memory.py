@@ -77,7 +77,7 @@ def memory_over(
             communicators_bytes=communicators,
             cublas_bytes=workspace_bytes(g.gpu.architecture for g in groups),
             in_flight=held,
-            expert_ranks=request.placed.layout.ep if request.placed else 1,
+            expert_ranks=request.placed.layout.data_ranks_of_expert if request.placed else 1.0,
             # pages are mapped where they are needed: no holes to speak of
             holes_frac=0.0
             if request.growing_segments

@@ -158,7 +158,7 @@ def memory_of(
     communicators_bytes: Array | None = None,
     cublas_bytes: float = CUBLAS_WORKSPACE_BYTES,
     in_flight: Array | float = 1.0,
-    expert_ranks: int = 1,
+    expert_ranks: float = 1.0,
     holes_frac: float = 0.0,
 ) -> Memory:
     """Peak memory of the fullest rank for every configuration (all inputs [C]).

@@ -12,7 +12,7 @@ from simcore.strategy.layout import Dispatcher, Layout
 from simcore.strategy.strategy import Strategy
 from simcore.workload.graph import Workload
 from simcore.workload.models import ModelRecord, Scalar
-from simcore.workload.recompute import recomputed
+from simcore.workload.recompute import offloaded, recomputed
 from simcore.workload.resolve import ModelSource
 from simcore.workload.sharding import (
     layer_counts,
@@ -76,6 +76,7 @@ def place(
         raise InvalidConfig([f"{record.name}: tensor parallelism needs a transformer record"])
     if part is not workload:
         part = recomputed(part, strategy.recompute_modules, strategy.recompute_layers)
+        part = offloaded(part, strategy.offload_layers)
     if layout.sequence_parallel:
         part = sequence_parallel(part, layout.tp, bool(config.get("gathered_inputs")))
     layers = [b for b in workload.instances() if b.recomputable]

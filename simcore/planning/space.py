@@ -45,6 +45,7 @@ FIXED = (
     "calibration", "inputs", "zero_bubble", "in_flight_limit", "sequence_parallel", "overlap",
     "recompute_modules", "grad_clip", "bucket_numel", "quantised_base", "lora_targets",
     "prefetch_blocks", "gather_tensors", "eager_kernels", "growing_segments", "software",
+    "fp8_params", "offload_layers",
 )  # fmt: skip
 
 Form = Mapping[str, Any]

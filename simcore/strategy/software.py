@@ -16,7 +16,8 @@ class Software:
     ``reduce_copy_bytes``: an element of the copy in which a bucket is reduced.
     ``grads_beside``: gradients as backward makes them stay beside sums in fp32; ``whole_master``:
     and so does an fp32 copy of all weights, of which each rank updates its part.
-    ``weight_stubs``: autograd gets a stub for a gradient that a product has summed already.
+    ``weight_buckets``: gradients travel through flat buckets of the weights' width, beside sums
+    in fp32. ``weight_stubs``: autograd gets a stub for a gradient that a product has summed already.
     ``group_copies``: communicators made for each dimension of the layout.
     """
 
@@ -27,6 +28,7 @@ class Software:
     reduce_copy_bytes: float = 0.0
     grads_beside: bool = False
     whole_master: bool = False
+    weight_buckets: bool = False
     weight_stubs: bool = True
     group_copies: int = 1
 
@@ -59,6 +61,13 @@ for _software in (
         name="scaling",
         meaning="Aleph Alpha's scaling: buckets reduced in an fp32 copy",
         joins_shard=False, reduce_copy_bytes=4.0, weight_stubs=False,
+    ),
+    # models/base.py wraps the model in torch's DDP, whose hook adds a bucket to the fp32 sums
+    # (optim/gradient_accumulator.py)
+    Software(
+        name="nanotron",
+        meaning="nanotron: torch's DDP buckets beside gradients that are summed in fp32",
+        weight_buckets=True, weight_stubs=False,
     ),
 ):  # fmt: skip
     SOFTWARE.register(_software.name)(_software)

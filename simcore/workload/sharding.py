@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from simcore.base.errors import InvalidConfig
-from simcore.workload.graph import Block, Kernel, Op, Workload
+from simcore.workload.graph import Block, Frozen, Kernel, Op, Workload
 from simcore.workload.models import ModelRecord, Scalar
 
 #: What tensor ranks divide, and the setting it falls back to where it is 0.
@@ -161,13 +161,19 @@ def pipeline_stages(workload: Workload, pp: int) -> tuple[Stage, ...]:
     return tuple(stages)
 
 
+def _part(net: Frozen, share: float) -> Frozen:
+    """A frozen network of one stage; of adapters' base, which lies in the layers, its share."""
+    return net if net.ops else replace(net, resident_numel=round(net.resident_numel * share))
+
+
 def _slice(workload: Workload, start: int, stop: int, *, first: bool) -> Workload:
     order = workload.order[start:stop]
     used = sorted(set(order))
     index: Mapping[int, int] = {b: i for i, b in enumerate(used)}
+    share = sum(workload.blocks[b].recomputable for b in order) / max(1, layer_counts(workload))
     return workload.replace(
         blocks=tuple(workload.blocks[b] for b in used),
         order=tuple(index[b] for b in order),
-        frozen=workload.frozen if first else (),
+        frozen=tuple(_part(net, share) for net in workload.frozen if first or not net.ops),
         input_bytes=workload.input_bytes if first else 0.0,
     )

@@ -13,6 +13,7 @@ from simcore.step.parallel.base import (
     inputs,
     prologue,
     update,
+    weight_bytes,
 )
 from simcore.step.program import HOST_STRETCHES, ProgramBuilder, gradient_buckets
 from simcore.strategy.strategy import Strategy
@@ -164,7 +165,7 @@ class Zero:
         update(builder, strategy, [*done[-1], *sent[-1:]])
 
     def holdings(
-        self, workload: Workload, strategy: Strategy, n_ranks: Array, expert_ranks: int = 1
+        self, workload: Workload, strategy: Strategy, n_ranks: Array, expert_ranks: float = 1.0
     ) -> Holdings:
         """State by stage; a reduce bucket (1, 2) or the gathered blocks (3); the rest on the host.
 
@@ -184,7 +185,7 @@ class Zero:
         state = shard * (p.master_bytes + strategy.optimizer.state_bytes)
         if library.whole_master and summed:
             state = one * numel * p.master_bytes + shard * strategy.optimizer.state_bytes
-        params = p.param_bytes * (shard if stage >= 3 else one * numel)
+        params = p.param_bytes * shard if stage >= 3 else one * weight_bytes(workload, strategy)
         if stage >= 3 and p.main_grads:
             # FSDP's mixed precision: the shard itself is fp32 and gathered in 16 bit
             params = shard * max(p.master_bytes, p.param_bytes)
@@ -202,7 +203,8 @@ class Zero:
             gathered = 0 * one
             width = p.grad_bytes + library.reduce_copy_bytes
             buckets = several * min(float(strategy.zero_bucket_numel), numel) * width
-            buckets = buckets * (not p.main_grads)
+            flat = several * numel * p.param_bytes * library.weight_buckets
+            buckets = flat if p.main_grads else buckets
         host, nvme = 0 * one, 0 * one
         targets = {"cpu": "host", "cpu-far": "host", "nvme": "nvme"}
         away = {"host": 0 * one, "nvme": 0 * one}

@@ -91,6 +91,7 @@ _DATED = re.compile(r"(?<=_)20\d{4}(?=_)")
 #: they are taken as the framework's peak of tensors, which Megatron-LM reports.
 _MEMORY_KEYS = {
     "pytorch-torchtitan": "peak_reserved_bytes", "stas00-ml-engineering": "peak_reserved_bytes",
+    "huggingface-nanotron": "peak_reserved_bytes",
     "bigscience-bloom": "peak_shown_bytes", "bigscience-v100": "peak_shown_bytes",
     "internlm-internevo": "peak_shown_bytes",
 }  # fmt: skip
@@ -128,10 +129,15 @@ _LORA: dict[str, Scalar] = {"lora_rank": 16, "lora_targets": "qkv_proj,o_proj"}
 #: their output unless told not to; lm_head.py does not tell), and its norms gather over the
 #: sequence what products then keep (core/nn/norm/rms_norm.py).
 _SCALING: dict[str, Scalar] = {"gathered_logits": True, "gathered_inputs": True}
+#: Recipes that hold weights in 8 bits where they compute in fp8 with a scale a tensor
+#: (Megatron-Bridge, mixed_precision.py: fp8_param_gather), on GPUs that need no transposed copy.
+_FP8_PARAMS = ("nvidia-megatron-bridge", "bridge-skills", "mlperf-llama405b")
+_NO_TRANSPOSE = ("B200", "B300", "GB200", "GB300")
 #: The libraries of sources, where their own copies are known.
 _SOFTWARE = {
     "bigscience-bloom": "deepspeed-2022", "bigscience-v100": "deepspeed", "vtrain": "deepspeed",
     "deepspeed-azure-zero3": "deepspeed", "aleph-alpha": "scaling",
+    "huggingface-nanotron": "nanotron",
 }  # fmt: skip
 
 
@@ -168,7 +174,7 @@ def _config(row: Row) -> dict[str, Scalar]:
         config |= _experts(row, layers)
     if row.get("task") == "lora":
         config |= _LORA
-        if "base in fp8" in row.get("notes", ""):
+        if re.search(r"base in (fp4/)?fp8", row.get("notes", "")):
             config["quantised_base"] = "fp8"
     return config
 
@@ -245,7 +251,9 @@ _SELECTIVE = {
 
 
 def _modules(row: Row) -> str:
-    told = re.search(r"selective recompute ([a-z_+]+)", row.get("notes", ""))
+    notes = row.get("notes", "")
+    told = re.search(r"selective recompute ([a-z_+]+)", notes)
+    told = told or re.search(r"\b((?:mlp|core_attn|layernorm)(?:\+[a-z_]+)*) recompute", notes)
     return row.get("recompute_modules") or (
         told[1] if told else _SELECTIVE.get(row["source"], DEFAULT_MODULES)
     )
@@ -414,7 +422,10 @@ def _read(name: str, row: Row) -> Case | Skipped:
     if row["source"] in _LOADS_ALL_KERNELS:
         options["eager_kernels"] = True
     if row.get("cpu_offload") == "yes":
-        options["offload"] = "optimizer"
+        layers = re.search(r"CPU activation offload of (\d+) layers", row.get("notes", ""))
+        options |= {"offload_layers": int(layers[1])} if layers else {"offload": "optimizer"}
+    if row["source"] in _FP8_PARAMS and row["gpu_type"].startswith(_NO_TRANSPOSE):
+        options["fp8_params"] = row["precision"] in ("fp8", "fp8-cs")
     memory = number(row, "peak_mem_gib")
     memory_key = _MEMORY_KEYS.get(row["source"], "peak_allocated_bytes")
     return Case(
