@@ -27,7 +27,7 @@ def fitting_batch(request: Request, limit: int = 4096) -> int:
     batches = np.arange(1.0, limit + 1)
     memory = memory_at(request, batches)
     capacity = min(g.gpu.usable_memory_bytes for g in request.cluster.groups)
-    fits = memory.device <= capacity
+    fits = memory.needed <= capacity
     return int(batches[fits].max()) if fits.any() else 0
 
 
@@ -41,7 +41,7 @@ def memory_at(request: Request, batches: Array) -> Memory:
         one * request.cluster.n_gpus,
         one * request.cluster.n_nodes,
     )
-    return max(stages, key=lambda m: float(m.device[-1]))
+    return max(stages, key=lambda m: float(m.needed[-1]))
 
 
 def memory_over(
@@ -64,6 +64,8 @@ def memory_over(
         request.profile.cuda_context_bytes(g.gpu, eager=request.eager_kernels).value for g in groups
     )
 
+    holes = not request.growing_segments
+
     def of(workload: Workload, micro_batches: Array, n_ranks: Array, held: Array) -> Memory:
         return memory_of(
             workload,
@@ -78,10 +80,9 @@ def memory_over(
             cublas_bytes=workspace_bytes(g.gpu.architecture for g in groups),
             in_flight=held,
             expert_ranks=request.placed.layout.data_ranks_of_expert if request.placed else 1.0,
-            # pages are mapped where they are needed: no holes to speak of
-            holes_frac=0.0
-            if request.growing_segments
-            else request.profile.allocator_holes_frac.value,
+            # growing segments map pages where they are needed: no holes to speak of
+            holes_frac=request.profile.allocator_holes_frac.value * holes,
+            stuck_frac=request.profile.allocator_stuck_frac.value * holes,
         )
 
     if request.placed is None:
@@ -107,6 +108,7 @@ def memory_result(request: Request) -> MemoryResult:
         reserved_bytes=float(memory.reserved[0]),
         cached_bytes=float(memory.cached[0]),
         device_bytes=device,
+        needed_bytes=float(memory.needed[0]),
         capacity_bytes=float(capacity),
         host_bytes=float(memory.host[0]),
         nvme_bytes=float(memory.nvme[0]),

@@ -121,7 +121,8 @@ class Memory:
 
     ``cached`` is what the caching allocator is expected to have reserved: ``reserved``, the holes
     between blocks, and flat buffers of the update, for which freed activations leave no room in
-    one piece. Where memory is short it gives them back, so they do not decide what fits.
+    one piece. Where memory is short it gives most of them back: ``needed`` is ``device`` and
+    those that lie in segments with live blocks, and decides what fits.
     """
 
     terms: dict[str, Array]
@@ -129,6 +130,7 @@ class Memory:
     reserved: Array
     cached: Array
     device: Array
+    needed: Array
     host: Array
     nvme: Array
     moment: NDArray[np.intp]
@@ -160,11 +162,13 @@ def memory_of(
     in_flight: Array | float = 1.0,
     expert_ranks: float = 1.0,
     holes_frac: float = 0.0,
+    stuck_frac: float = 0.0,
 ) -> Memory:
     """Peak memory of the fullest rank for every configuration (all inputs [C]).
 
     ``in_flight``: micro-batches whose activations a pipeline stage holds, the one in work
-    included. ``holes_frac``: holes between the allocator's blocks, over what is not state.
+    included. ``holes_frac``: holes between the allocator's blocks, over what is not state;
+    ``stuck_frac``: those of them that it cannot give back.
     ``communicators_bytes``: what NCCL holds; None: one communicator of all ranks.
     """
     p = strategy.precision
@@ -274,4 +278,5 @@ def memory_of(
     cached = cached + holes_frac * loose
     device = reserved + terms["nccl_buffers"] + terms["cuda_context"]
     moment = np.where((moment == 1) & ops.forward[at], 3, moment)
-    return Memory(terms, allocated, reserved, cached, device, held.host, held.nvme, moment)
+    needed = device + stuck_frac * loose
+    return Memory(terms, allocated, reserved, cached, device, needed, held.host, held.nvme, moment)

@@ -17,7 +17,7 @@ class Software:
     ``grads_beside``: gradients as backward makes them stay beside sums in fp32; ``whole_master``:
     and so does an fp32 copy of all weights, of which each rank updates its part.
     ``weight_buckets``: gradients travel through flat buckets of the weights' width, beside sums
-    in fp32. ``weight_stubs``: autograd gets a stub for a gradient that a product has summed already.
+    in fp32. ``weight_stubs``: autograd gets a stub for a gradient that a product has summed.
     ``group_copies``: communicators made for each dimension of the layout.
     """
 

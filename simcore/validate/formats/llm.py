@@ -129,6 +129,12 @@ _LORA: dict[str, Scalar] = {"lora_rank": 16, "lora_targets": "qkv_proj,o_proj"}
 #: their output unless told not to; lm_head.py does not tell), and its norms gather over the
 #: sequence what products then keep (core/nn/norm/rms_norm.py).
 _SCALING: dict[str, Scalar] = {"gathered_logits": True, "gathered_inputs": True}
+#: Programs that run with expandable_segments: torchtitan (run_train.sh, run_llama_train.sh) and
+#: NVIDIA's benchmark recipes (Megatron-Bridge, scripts/performance/utils/executors.py).
+_GROWING = (
+    "pytorch-torchtitan", "nvidia-megatron-bridge", "bridge-skills", "nvidia-nemo-docs",
+    "nvidia-dgxc-benchmarking",
+)  # fmt: skip
 #: Recipes that hold weights in 8 bits where they compute in fp8 with a scale a tensor
 #: (Megatron-Bridge, mixed_precision.py: fp8_param_gather), on GPUs that need no transposed copy.
 _FP8_PARAMS = ("nvidia-megatron-bridge", "bridge-skills", "mlperf-llama405b")
@@ -417,8 +423,8 @@ def _read(name: str, row: Row) -> Case | Skipped:
         "zero_bubble": row.get("variant", "").startswith("ZB"),
         "in_flight_limit": 2 if row.get("variant", "").endswith("2p") else 1,
     }
-    if row["source"] == "pytorch-torchtitan":
-        options["growing_segments"] = True  # its run_train.sh and run_llama_train.sh
+    if row["source"] in _GROWING:
+        options["growing_segments"] = True
     if row["source"] in _LOADS_ALL_KERNELS:
         options["eager_kernels"] = True
     if row.get("cpu_offload") == "yes":
