@@ -71,7 +71,7 @@ def groups_of(
     """
     one = np.ones_like(n_gpus)
 
-    def group(size: Array | float, stride: float) -> Group:
+    def group(size: Array | float, stride: Array | float) -> Group:
         wide = one * size
         here = np.maximum(1.0, np.minimum(wide, np.floor(gpus_per_node / stride)))
         return Group(wide, here)
@@ -85,7 +85,7 @@ def groups_of(
     found += [group(layout.cp, float(layout.tp))]
     found += [group(layout.ep, float(layout.expert_tp))]
     if layout.pp > 1:
-        found += [group(2.0, dense * float(data.min()))] * min(2, layout.pp - 1)
+        found += [group(2.0, dense * data)] * min(2, layout.pp - 1)
         found += [group(layout.tp * layout.pp, 1.0)] * (layout.tp > 1)
     return found
 

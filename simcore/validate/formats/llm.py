@@ -130,10 +130,11 @@ _LORA: dict[str, Scalar] = {"lora_rank": 16, "lora_targets": "qkv_proj,o_proj"}
 #: sequence what products then keep (core/nn/norm/rms_norm.py).
 _SCALING: dict[str, Scalar] = {"gathered_logits": True, "gathered_inputs": True}
 #: Programs that run with expandable_segments: torchtitan (run_train.sh, run_llama_train.sh) and
-#: NVIDIA's benchmark recipes (Megatron-Bridge, scripts/performance/utils/executors.py).
+#: NVIDIA's benchmark recipes (Megatron-Bridge, scripts/performance/utils/executors.py;
+#: Megatron-MoE-ModelZoo, model_configs/benchmarking).
 _GROWING = (
     "pytorch-torchtitan", "nvidia-megatron-bridge", "bridge-skills", "nvidia-nemo-docs",
-    "nvidia-dgxc-benchmarking",
+    "nvidia-dgxc-benchmarking", "moe-modelzoo",
 )  # fmt: skip
 #: Recipes that hold weights in 8 bits where they compute in fp8 with a scale a tensor
 #: (Megatron-Bridge, mixed_precision.py: fp8_param_gather), on GPUs that need no transposed copy.
