@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from simcore.base.units import GIB, GIGA, format_si
+from simcore.engine.communicators import (
+    CHANNELS_NETWORK,
+    CHANNELS_NVLINK,
+    CHANNELS_PCIE,
+    CONNECTIONS_NETWORK,
+    CONNECTIONS_NODE,
+    CONNECTIONS_PAIR,
+    LL128_BYTES,
+    LL_BYTES,
+    SIMPLE_BYTES,
+    groups_of,
+)
 from simcore.engine.explain_facts import Facts, Teller, Told
 from simcore.engine.memory import (
     ALLOCATOR_LARGE_BYTES,
     ALLOCATOR_ROUND_BYTES,
     CUBLAS_HANDLES,
-    NCCL_BUFFER_BYTES,
-    NCCL_CHANNELS_NETWORK,
-    NCCL_CHANNELS_NVLINK,
-    NCCL_CHANNELS_PCIE,
-    NCCL_CONNECTIONS,
     activation_profile,
 )
+from simcore.strategy.layout import Layout
 
 _ZERO = "ZeRO's 16 bytes a parameter (Rajbhandari et al. 2020, section 3.1)"
 _ALLOCATOR = "PyTorch c10/cuda/CUDACachingAllocator.cpp"
@@ -231,17 +241,24 @@ def _rounding(f: Facts) -> Told:
 
 def _nccl(f: Facts) -> Told:
     nvlink = f.paths[0].route == "nvlink"
-    c = f.request.cluster
+    r = f.request
+    layout = r.placed.layout if r.placed else Layout()
+    n_gpus, a_node = np.array([float(r.cluster.n_gpus)]), r.cluster.n_gpus / r.cluster.n_nodes
+    groups = groups_of(layout, n_gpus, a_node, r.strategy.software.group_copies)
+    busy = [g for g in groups if g.n_ranks[0] > 1]
+    one_set = (SIMPLE_BYTES, LL128_BYTES, LL_BYTES)
     return Told(
-        "buffer x connections a channel x (channels within the node + channels to the network)",
+        "sum over communicators of channels x connections x buffers, within the node and to the "
+        "network",
         (
-            ("buffer", format_si(NCCL_BUFFER_BYTES, "B")),
-            ("connections", f"{NCCL_CONNECTIONS}"),
-            ("channels", f"{NCCL_CHANNELS_NVLINK if nvlink else NCCL_CHANNELS_PCIE} within, "
-                         f"{NCCL_CHANNELS_NETWORK if c.n_nodes > 1 else 0} to the network"),
-            ("ranks, nodes", f"{c.n_gpus:,}, {c.n_nodes:,}"),
+            ("buffers", " + ".join(format_si(n, "B") for n in one_set)),
+            ("connections", f"{CONNECTIONS_NODE} within, {CONNECTIONS_PAIR} of two ranks, "
+                            f"{CONNECTIONS_NETWORK} to the network"),
+            ("channels", f"{CHANNELS_NVLINK if nvlink else CHANNELS_PCIE} within, "
+                         f"{CHANNELS_NETWORK} to the network"),
+            ("communicators", ", ".join(f"{g.n_ranks[0]:,.0f} ranks" for g in busy) or "none"),
         ),
-        "NCCL user guide: NCCL_BUFFSIZE default 4 MiB",
+        "NCCL, init.cc and transport/; NVIDIA/nccl issue 964",
     )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from simcore.base.arrays import NDArray
 from simcore.base.interval import Z80
+from simcore.engine.communicators import groups_of, nccl_bytes
 from simcore.engine.layout import in_flight
 from simcore.engine.memory import LOOSE, MOMENTS, Memory, memory_of, workspace_bytes
 from simcore.engine.result import MemoryResult
@@ -26,7 +27,7 @@ def fitting_batch(request: Request, limit: int = 4096) -> int:
     batches = np.arange(1.0, limit + 1)
     memory = memory_at(request, batches)
     capacity = min(g.gpu.usable_memory_bytes for g in request.cluster.groups)
-    fits = memory.device <= capacity
+    fits = memory.needed <= capacity
     return int(batches[fits].max()) if fits.any() else 0
 
 
@@ -40,7 +41,7 @@ def memory_at(request: Request, batches: Array) -> Memory:
         one * request.cluster.n_gpus,
         one * request.cluster.n_nodes,
     )
-    return max(stages, key=lambda m: float(m.device[-1]))
+    return max(stages, key=lambda m: float(m.needed[-1]))
 
 
 def memory_over(
@@ -69,11 +70,22 @@ def memory_of_stage(
     ``position``: which stage of the pipeline it is, a number or [C].
     """
     groups = request.cluster.groups
-    intra, _ = cluster_paths(request.cluster)
+    layout = request.placed.layout if request.placed else Layout()
+    intra, inter = cluster_paths(request.cluster)
+    communicators = nccl_bytes(
+        groups_of(
+            layout,
+            n_gpus,
+            np.ceil(n_gpus / n_nodes),
+            request.strategy.software.group_copies,
+        ),
+        nvlink=intra.route == "nvlink",
+        direct=inter.route == "network_rdma",
+    )
     context = max(
         request.profile.cuda_context_bytes(g.gpu, eager=request.eager_kernels).value for g in groups
     )
-    layout = request.placed.layout if request.placed else Layout()
+    holes = not request.growing_segments
     return memory_of(
         part,
         request.strategy,
@@ -83,11 +95,13 @@ def memory_of_stage(
         n_nodes,
         nvlink=intra.route == "nvlink",
         cuda_context_bytes=context,
+        communicators_bytes=communicators,
         cublas_bytes=workspace_bytes(g.gpu.architecture for g in groups),
         in_flight=in_flight(layout, position, grad_accum),
-        expert_ranks=layout.ep,
-        # pages are mapped where they are needed: no holes to speak of
-        holes_frac=0.0 if request.growing_segments else request.profile.allocator_holes_frac.value,
+        expert_ranks=layout.data_ranks_of_expert,
+        # growing segments map pages where they are needed: no holes to speak of
+        holes_frac=request.profile.allocator_holes_frac.value * holes,
+        stuck_frac=request.profile.allocator_stuck_frac.value * holes,
     )
 
 
@@ -103,6 +117,7 @@ def memory_result(request: Request) -> MemoryResult:
         reserved_bytes=float(memory.reserved[0]),
         cached_bytes=float(memory.cached[0]),
         device_bytes=device,
+        needed_bytes=float(memory.needed[0]),
         capacity_bytes=float(capacity),
         host_bytes=float(memory.host[0]),
         nvme_bytes=float(memory.nvme[0]),

@@ -15,6 +15,7 @@ import numpy as np
 
 from simcore.base.arrays import NDArray
 from simcore.base.units import MIB
+from simcore.engine.communicators import Group, communicator_bytes
 from simcore.engine.moments import moments_of
 from simcore.engine.transients import saved_bytes, storages
 from simcore.step.parallel import PARALLELISMS
@@ -32,14 +33,6 @@ CUBLAS_HANDLE_BYTES_HOPPER = 32 * MIB
 #: The thread that runs forward has a handle, autograd's thread another.
 CUBLAS_HANDLES = 2
 CUBLAS_WORKSPACE_BYTES = CUBLAS_HANDLES * CUBLAS_HANDLE_BYTES
-#: NCCL_BUFFSIZE default, one Simple buffer of one connection of one channel (NCCL user guide).
-NCCL_BUFFER_BYTES = 4 * MIB
-#: Ring neighbour plus up to three tree neighbours.
-NCCL_CONNECTIONS = 4
-#: Channels that NCCL opens: 24 on NVSwitch systems, 2 to 4 over PCIe, 2 a network port.
-NCCL_CHANNELS_NVLINK = 24
-NCCL_CHANNELS_PCIE = 4
-NCCL_CHANNELS_NETWORK = 4
 #: The caching allocator rounds blocks above 10 MiB up to 2 MiB (c10/cuda/CUDACachingAllocator).
 ALLOCATOR_LARGE_BYTES = 10 * MIB
 ALLOCATOR_ROUND_BYTES = 2 * MIB
@@ -115,13 +108,21 @@ def stub_bytes(workload: Workload, p: Precision) -> float:
     return p.main_grads * p.param_bytes * sum(k * n for k, n in workload.layer_weight_shapes)
 
 
+def norm_copy_numel(workload: Workload, shards: Array, *, main_grads: bool) -> Array:
+    """Elements of the largest gradient whose norm a rank takes: of its shard no more than that."""
+    largest = float(max((q.numel for b in workload.blocks for q in b.params), default=0))
+    found: Array = np.minimum(largest, float(workload.trainable_numel) / shards)
+    return found * (not main_grads)
+
+
 @dataclass(frozen=True)
 class Memory:
     """Bytes by term, arrays [C]. The terms add up to ``device``.
 
     ``cached`` is what the caching allocator is expected to have reserved: ``reserved``, the holes
     between blocks, and flat buffers of the update, for which freed activations leave no room in
-    one piece. Where memory is short it gives them back, so they do not decide what fits.
+    one piece. Where memory is short it gives most of them back: ``needed`` is ``device`` and
+    those that lie in segments with live blocks, and decides what fits.
     """
 
     terms: dict[str, Array]
@@ -129,6 +130,7 @@ class Memory:
     reserved: Array
     cached: Array
     device: Array
+    needed: Array
     host: Array
     nvme: Array
     moment: NDArray[np.intp]
@@ -155,15 +157,19 @@ def memory_of(
     *,
     nvlink: bool,
     cuda_context_bytes: float,
+    communicators_bytes: Array | None = None,
     cublas_bytes: float = CUBLAS_WORKSPACE_BYTES,
     in_flight: Array | float = 1.0,
-    expert_ranks: int = 1,
+    expert_ranks: float = 1.0,
     holes_frac: float = 0.0,
+    stuck_frac: float = 0.0,
 ) -> Memory:
     """Peak memory of the fullest rank for every configuration (all inputs [C]).
 
     ``in_flight``: micro-batches whose activations a pipeline stage holds, the one in work
-    included. ``holes_frac``: holes between the allocator's blocks, over what is not state.
+    included. ``holes_frac``: holes between the allocator's blocks, over what is not state;
+    ``stuck_frac``: those of them that it cannot give back.
+    ``communicators_bytes``: what NCCL holds; None: one communicator of all ranks.
     """
     p = strategy.precision
     acts = activation_profile(workload, p, strategy.recompute == "full")
@@ -187,7 +193,8 @@ def memory_of(
         wide = ops.window * p.param_bytes + ops.whole * p.grad_bytes
         gathered = wide[:, None] * (n_ranks > 1)
         total = total + gathered
-    stub = ops.stub[:, None] * (p.param_bytes * p.main_grads * (strategy.zero_stage < 3))
+    stubs = p.main_grads and strategy.zero_stage < 3 and strategy.software.weight_stubs
+    stub = ops.stub[:, None] * (p.param_bytes * stubs)
     total = total + stub
     at = total.argmax(axis=0)
     columns = np.arange(len(at))
@@ -200,20 +207,21 @@ def memory_of(
         "gradient_buckets": held.buckets,
         "replicas": held.replicas,
         "frozen_models": one * acts.resident_frozen,
-        "gradient_stubs": one * stub_bytes(workload, p) * (strategy.zero_stage < 3),
+        "gradient_stubs": one * stub_bytes(workload, p) * stubs,
     }
     temporaries = (
         4.0 * strategy.optimizer.temporary_elems * workload.trainable_numel / shards
         * (strategy.step_impl == "foreach" and strategy.offload.optimizer == "none")
     )  # fmt: skip
     zero = 0 * one
+    library = strategy.software
     # ZeRO joins its shard's 16-bit gradients into one flat tensor and copies that to fp32 before
     # the update of the master copy (DeepSpeed, runtime/zero/stage_1_and_2.py, step).
     wide = joined = zero
     shards_state = strategy.zero_stage > 0 and strategy.offload.optimizer == "none"
     if p.master_bytes and not p.main_grads and shards_state:
         updated = held.optimizer_state / (p.master_bytes + strategy.optimizer.state_bytes)
-        wide, joined = updated * _FP32_BYTES, updated * p.grad_bytes
+        wide, joined = updated * _FP32_BYTES, updated * p.grad_bytes * library.joins_shard
     moments = (
         {
             "gradients": np.where(early, held.gradients, 0.0),
@@ -253,20 +261,22 @@ def memory_of(
         size > ALLOCATOR_LARGE_BYTES, -size % ALLOCATOR_ROUND_BYTES, 0.0
     )  # [storages, batches]
     terms[ROUNDING] = (acts.storage_count @ waste)[which] * (moment == 1) * in_flight
-    channels = NCCL_CHANNELS_NVLINK if nvlink else NCCL_CHANNELS_PCIE
-    connection = NCCL_CONNECTIONS * NCCL_BUFFER_BYTES
-    uses_nccl = (n_ranks > 1) * 1.0
-    terms["nccl_buffers"] = connection * (
-        channels * uses_nccl * (n_ranks > n_nodes) + NCCL_CHANNELS_NETWORK * (n_nodes > 1)
-    )
+    if communicators_bytes is None:
+        world = Group(n_ranks, n_ranks / n_nodes)
+        communicators_bytes = communicator_bytes(world, nvlink=nvlink, direct=True)
+    terms["nccl_buffers"] = communicators_bytes
     terms["cuda_context"] = one * cuda_context_bytes
     reserved = allocated + terms[ROUNDING]
     # Inputs of recomputed layers are of one size and are freed a layer at a time: no holes.
     kept = strategy.recompute == "full"
     loose = sum(moments[1][k] for k in LOOSE if not (kept and k == "activations"))
-    fresh = wide + joined  # in one piece: in no block that activations leave free
+    # In one piece each, so in no block that activations leave free, but in the one of the norm.
+    norm = library.norm_bytes * norm_copy_numel(workload, shards, main_grads=p.main_grads)
+    inside = np.where(joined <= norm, joined, 0.0)
+    fresh = norm + joined - inside + np.where(wide <= norm - inside, 0.0, wide)
     cached = np.maximum(reserved, sum(state.values(), zero) + cublas_bytes + sums[1] + fresh)
     cached = cached + holes_frac * loose
     device = reserved + terms["nccl_buffers"] + terms["cuda_context"]
     moment = np.where((moment == 1) & ops.forward[at], 3, moment)
-    return Memory(terms, allocated, reserved, cached, device, held.host, held.nvme, moment)
+    needed = device + stuck_frac * loose
+    return Memory(terms, allocated, reserved, cached, device, needed, held.host, held.nvme, moment)

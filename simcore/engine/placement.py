@@ -13,7 +13,7 @@ from simcore.strategy.layout import SCHEDULES, Dispatcher, Layout, Schedule
 from simcore.strategy.strategy import Strategy
 from simcore.workload.graph import Workload
 from simcore.workload.models import ModelRecord, Scalar
-from simcore.workload.recompute import recomputed
+from simcore.workload.recompute import offloaded, recomputed
 from simcore.workload.resolve import ModelSource
 from simcore.workload.sharding import (
     Stage,
@@ -92,8 +92,9 @@ def place(
         raise InvalidConfig([f"{record.name}: tensor parallelism needs a transformer record"])
     if part is not workload:
         part = recomputed(part, strategy.recompute_modules, strategy.recompute_layers)
+        part = offloaded(part, strategy.offload_layers)
     if layout.sequence_parallel:
-        part = sequence_parallel(part, layout.tp)
+        part = sequence_parallel(part, layout.tp, bool(config.get("gathered_inputs")))
     layers = [b for b in workload.instances() if b.recomputable]
     sizes = cut_sizes(layout.stages, layer_counts(part), layout.pp)
     hidden = max((b.boundary.high + b.boundary.low for b in layers), default=0.0)

@@ -18,8 +18,9 @@ from simcore.hardware.profile import Profile, load_profile
 from simcore.strategy.cuts import AUTO
 from simcore.strategy.overlap import parse_overlap
 from simcore.strategy.precision import OPTIMIZERS, PRECISIONS, with_main_grads
+from simcore.strategy.software import PLAIN, SOFTWARE
 from simcore.strategy.strategy import Recompute, Strategy, parallelism_named, parse_offload
-from simcore.workload.recompute import DEFAULT_MODULES, modules_named, recomputed
+from simcore.workload.recompute import DEFAULT_MODULES, modules_named, offloaded, recomputed
 from simcore.workload.resolve import ModelSource, resolve_model
 
 if TYPE_CHECKING:
@@ -75,6 +76,10 @@ class Options(TypedDict, total=False):
     bucket_numel    elements of a gradient bucket
     eager_kernels   whether libraries load all their kernels at start (CUDA before 11.7)
     growing_segments    whether the allocator runs with expandable_segments:True
+    fp8_params      whether layers' weights are held in 8 bits beside fp32 masters
+    offload_layers  layers, from the first on, whose activations go to the host
+    software        library whose temporaries and copies are held too: deepspeed, scaling; default
+                    plain: what the method itself needs
     launch          a launch file, or its flags: its words where none is given here
     """
 
@@ -119,6 +124,9 @@ class Options(TypedDict, total=False):
     bucket_numel: int | None
     eager_kernels: bool | None
     growing_segments: bool | None
+    fp8_params: bool | None
+    offload_layers: int | None
+    software: str | None
     launch: str | None
 
 
@@ -193,6 +201,7 @@ def make_request(
             chosen("optimizer", options.get("optimizer"), t.optimizer if t else "adamw")
         ],
     )
+    attempt("software", lambda: SOFTWARE[options.get("software") or PLAIN.name])
     attempt("overlap", lambda: parse_overlap(options.get("overlap")))
     attempt("offload", lambda: parse_offload(options.get("offload") or "none"))
     mode = chosen("recompute", options.get("recompute"), t.recompute if t else "none")
@@ -225,10 +234,14 @@ def make_request(
     if record is not None:
         attempt(
             "workload",
-            lambda: recomputed(record.build(**overrides), found.get("modules", ()), first),
+            lambda: offloaded(
+                recomputed(record.build(**overrides), found.get("modules", ()), first),
+                options.get("offload_layers") or 0,
+            ),
         )
     chosen_strategy: Strategy | None = None
-    if {"parallelism", "precision", "optimizer", "offload", "overlap"} <= found.keys():
+    needed = {"parallelism", "precision", "optimizer", "offload", "overlap", "software"}
+    if needed <= found.keys():
         chosen_strategy = Strategy(
             parallelism=found["parallelism"],
             precision=found["precision"],
@@ -240,6 +253,9 @@ def make_request(
             overlap=found["overlap"],
             shard_ranks=options.get("shard_ranks") or 0,
             gather_tensors=bool(options.get("gather_tensors")),
+            software=found["software"],
+            fp8_params=bool(options.get("fp8_params")),
+            offload_layers=options.get("offload_layers") or 0,
             prefetch_blocks=_either_count(options.get("prefetch_blocks"), 1),
             ema=t.ema if t else False,
             grad_clip=_either(options.get("grad_clip"), t.grad_clip if t else False),

@@ -52,7 +52,8 @@ class MemoryResult:
     """Memory of the fullest GPU at its peak; terms add up to ``device_bytes``.
 
     ``cached_bytes``: what the allocator is expected to have reserved, holes included;
-    ``holes_sd_bytes``: the standard deviation of these. ``low_bytes`` and ``high_bytes`` bound
+    ``holes_sd_bytes``: the standard deviation of these; ``needed_bytes``: ``device_bytes`` and the
+    holes that cannot be given back, what the job fits by. ``low_bytes`` and ``high_bytes`` bound
     80 % of ``device_bytes``.
     """
 
@@ -68,6 +69,7 @@ class MemoryResult:
     low_bytes: float
     high_bytes: float
     holes_sd_bytes: float = 0.0
+    needed_bytes: float = 0.0
 
     @property
     def shown_bytes(self) -> float:
@@ -76,13 +78,13 @@ class MemoryResult:
 
     @property
     def fits(self) -> bool:
-        """Whether the peak is within what the driver offers."""
-        return self.device_bytes <= self.capacity_bytes
+        """Whether the peak, with holes that cannot be given back, is within what there is."""
+        return max(self.needed_bytes, self.device_bytes) <= self.capacity_bytes
 
     @property
     def margin_frac(self) -> float:
         """What is left, as a share of the capacity; negative where it does not fit."""
-        return 1.0 - self.device_bytes / self.capacity_bytes
+        return 1.0 - max(self.needed_bytes, self.device_bytes) / self.capacity_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

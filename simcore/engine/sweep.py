@@ -65,12 +65,15 @@ class Axis:
 class Outcome:
     """What each point of an axis gives, arrays [C]; ``capacity_bytes`` of the smallest device.
 
+    ``memory_bytes`` is what the fullest device holds, ``needed_bytes`` what it must have for that.
+
     ``busy_frac``: share of the step in which devices compute. ``faster_s``: the step with twice
     of the resource that was asked for, the step itself where none was.
     """
 
     step_time_s: Array
     memory_bytes: Array
+    needed_bytes: Array
     capacity_bytes: float
     busy_frac: Array
     faster_s: Array
@@ -78,7 +81,7 @@ class Outcome:
     @property
     def fits(self) -> NDArray[np.bool_]:
         """Whether the fullest device holds it."""
-        return self.memory_bytes <= self.capacity_bytes
+        return self.needed_bytes <= self.capacity_bytes
 
 
 def cluster_kind(cluster: ClusterSpec) -> tuple[object, ...]:
@@ -122,9 +125,11 @@ def evaluate_axis(
     step, busy, faster = (
         at_counts(steps, row, axis.grad_accum) if many else steps(row, axis.grad_accum)
     )
+    memory, needed = _memory(request, values, row, axis.grad_accum)
     return Outcome(
         step_time_s=step,
-        memory_bytes=_memory(request, values, row, axis.grad_accum),
+        memory_bytes=memory,
+        needed_bytes=needed,
         capacity_bytes=float(min(g.gpu.usable_memory_bytes for g in request.cluster.groups)),
         busy_frac=np.minimum(1.0, busy / step),
         faster_s=faster,
@@ -152,8 +157,11 @@ def _memory(
     values: Callable[[NDArray[np.intp], Array], dict[str, Array]],
     row: NDArray[np.intp],
     counts: Array,
-) -> Array:
-    """Peak memory of every point: accumulation matters up to what a stage has in flight."""
+) -> tuple[Array, Array]:
+    """Peak memory of every point, held and needed.
+
+    Accumulation matters up to what a stage has in flight.
+    """
     layout = request.placed.layout if request.placed else None
     most = max(2.0, float(in_flight(layout, 0, np.array(np.inf))) if layout else 2.0)
     cap = int(np.ceil(most))
@@ -165,7 +173,8 @@ def _memory(
     stages = memory_over(
         request, found["micro_batch"], found["grad_accum"], found["n_ranks"], found["n_nodes"]
     )
-    peak: Array = np.max([m.device for m in stages], axis=0)
+    needed = np.stack([m.needed for m in stages])
+    fullest, columns = needed.argmax(axis=0), np.arange(needed.shape[1])
+    held = np.stack([m.device for m in stages])
     found_at: NDArray[np.intp] = (np.cumsum(asked) - 1)[key]
-    out: Array = peak[found_at]
-    return out
+    return held[fullest, columns][found_at], needed[fullest, columns][found_at]

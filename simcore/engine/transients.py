@@ -63,7 +63,7 @@ def _product(kernel: Kernel, p: Precision) -> float:
 
 def output_bytes(op: Op, p: Precision) -> float:
     """Bytes per sample of what an op's forward writes for the next op."""
-    for kernel in reversed(op.fwd):
+    for kernel in reversed(() if op.sink else op.fwd):
         if kernel.kind in COMPUTE_KINDS:
             made = _product(kernel, p)
         elif kernel.kind == "copy" and kernel.low and kernel.high:
@@ -81,6 +81,9 @@ def backward_bytes(op: Op, p: Precision) -> Backward:
     """What an op's backward holds besides what forward saved."""
     if op.in_place:
         return Backward(0.0, 0.0)
+    if op.sink:  # the gradient written; what else is read was saved
+        made = max((_moved(k, p) / 2 for k in op.bwd), default=0.0)
+        return Backward(made, made)
     forward = max((_moved(k, p) for k in op.fwd), default=0.0)
     held = handed_on = 0.0
     for kernel in op.bwd:

@@ -400,6 +400,11 @@ class Profile:
         return self._leaf(self.runtime["allocator_holes"])
 
     @property
+    def allocator_stuck_frac(self) -> Estimate:
+        """Holes that it cannot give back where memory is short, over the same bytes."""
+        return self._leaf(self.runtime["allocator_stuck"])
+
+    @property
     def memory_sd_log(self) -> Estimate:
         """Scatter of measured memory around the model, over what comes and goes in a step."""
         return self._leaf(self.runtime["memory_residual"])

@@ -38,6 +38,7 @@ class Candidates:
     step_s: Array
     faster_s: Array
     memory_bytes: Array
+    needed_bytes: Array
     capacity_bytes: Array
     busy_frac: Array
     n_gpus: Array
@@ -144,6 +145,7 @@ def candidates(space: Space, goal: Goal, progress: Progress | None = None) -> Ca
         step_s=joined("step_time_s"),
         faster_s=joined("faster_s"),
         memory_bytes=joined("memory_bytes"),
+        needed_bytes=joined("needed_bytes"),
         capacity_bytes=each([b.capacity_bytes for b in found]),
         busy_frac=joined("busy_frac"),
         n_gpus=n_gpus,

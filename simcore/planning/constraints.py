@@ -53,7 +53,7 @@ def constraints_of(c: Candidates, runs: Runs, goal: Goal) -> list[Constraint]:
     """Every limit of a goal over the candidates; memory always is one."""
     found = [
         Constraint(
-            "memory of a GPU", "share", 1.0 - goal.margin_frac, c.memory_bytes / c.capacity_bytes
+            "memory of a GPU", "share", 1.0 - goal.margin_frac, c.needed_bytes / c.capacity_bytes
         )
     ]
     if goal.deadline_s is not None:

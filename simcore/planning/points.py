@@ -92,6 +92,7 @@ class Batch:
     step_time_s: Array | None = None
     samples_per_s: Array | None = None
     memory_bytes: Array | None = None
+    needed_bytes: Array | None = None
     capacity_bytes: float = 0.0
     busy_frac: Array | None = None
     faster_s: Array | None = None
@@ -102,8 +103,8 @@ class Batch:
     @property
     def fits(self) -> NDArray[np.bool_]:
         """Whether each point's fullest device holds it."""
-        assert self.memory_bytes is not None
-        return self.memory_bytes <= self.capacity_bytes
+        assert self.needed_bytes is not None
+        return self.needed_bytes <= self.capacity_bytes
 
 
 def reason_of(violation: str) -> str:
@@ -234,6 +235,7 @@ def _unit(
             step_time_s=outcome.step_time_s,
             samples_per_s=samples / outcome.step_time_s,
             memory_bytes=outcome.memory_bytes,
+            needed_bytes=outcome.needed_bytes,
             capacity_bytes=outcome.capacity_bytes,
             busy_frac=outcome.busy_frac,
             faster_s=outcome.faster_s if twice is not None else None,

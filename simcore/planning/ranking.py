@@ -30,6 +30,7 @@ class Point:
     step_time_s: float
     samples_per_s: float
     memory_bytes: float
+    needed_bytes: float
     capacity_bytes: float
 
     @property
@@ -40,7 +41,7 @@ class Point:
     @property
     def fits(self) -> bool:
         """Whether the fullest device holds it."""
-        return self.memory_bytes <= self.capacity_bytes
+        return self.needed_bytes <= self.capacity_bytes
 
     def to_dict(self) -> dict[str, object]:
         """The row that a sweep writes; units in the names."""
@@ -85,7 +86,7 @@ def point_at(batch: Batch, index: int, clusters: tuple[ClusterSpec, ...]) -> Poi
     assert batch.form is not None and batch.cluster is not None
     assert batch.micro_batch is not None and batch.grad_accum is not None
     assert batch.step_time_s is not None and batch.samples_per_s is not None
-    assert batch.memory_bytes is not None
+    assert batch.memory_bytes is not None and batch.needed_bytes is not None
     cluster = clusters[int(batch.cluster[index])]
     micro, accum = int(batch.micro_batch[index]), int(batch.grad_accum[index])
     return Point(
@@ -100,6 +101,7 @@ def point_at(batch: Batch, index: int, clusters: tuple[ClusterSpec, ...]) -> Poi
         step_time_s=float(batch.step_time_s[index]),
         samples_per_s=float(batch.samples_per_s[index]),
         memory_bytes=float(batch.memory_bytes[index]),
+        needed_bytes=float(batch.needed_bytes[index]),
         capacity_bytes=batch.capacity_bytes,
     )
 

@@ -133,6 +133,7 @@ class Store:
 
 _ARRAYS = (
     "cluster", "micro_batch", "grad_accum", "step_time_s", "samples_per_s", "memory_bytes",
+    "needed_bytes",
 )  # fmt: skip
 
 

@@ -53,6 +53,14 @@ class Layout:
         return self.tp * self.pp * self.cp
 
     @property
+    def data_ranks_of_expert(self) -> float:
+        """Data ranks over which one set of experts is spread; below 1 where tensor ranks hold more.
+
+        Expert ranks lie over the tensor ranks first: ep x expert_tp ranks make a set.
+        """
+        return self.ep * self.expert_tp / self.tp if self.ep > 1 else 1.0
+
+    @property
     def trivial(self) -> bool:
         """Whether a replica is one rank and nothing is cut."""
         return self.model_ranks == 1 and self.ep == 1

@@ -9,6 +9,7 @@ from simcore.base.errors import InvalidConfig, UnknownName
 from simcore.base.units import MIB
 from simcore.strategy.overlap import DEFAULT, Overlap
 from simcore.strategy.precision import OPTIMIZERS, PRECISIONS, OffloadTarget, Optimizer, Precision
+from simcore.strategy.software import PLAIN, Software
 
 Parallelism = Literal["dp", "manual", "ddp", "zero1", "zero2", "zero3"]
 Recompute = Literal["none", "selective", "full"]
@@ -44,6 +45,10 @@ class Strategy:
     communication hides under compute. ``shard_ranks``: over how many neighbouring ranks ZeRO
     shards, with replicas of the whole between (HSDP, hybrid ZeRO); 0 is over all.
     ``gather_tensors``: ZeRO-3 gathers and reduces each tensor on its own, not a block's together.
+    ``fp8_params``: the layers' weights are held and gathered in 8 bits (Megatron-Core's
+    --fp8-param-gather; where products need no transposed copy of them: from Blackwell on).
+    ``offload_layers``: the first so many keep their activations on the host.
+    ``software``: the library whose temporaries and copies are held beside what the method needs.
     """
 
     parallelism: Parallelism = "ddp"
@@ -65,6 +70,9 @@ class Strategy:
     overlap: Overlap = DEFAULT
     shard_ranks: int = 0
     gather_tensors: bool = False
+    fp8_params: bool = False
+    offload_layers: int = 0
+    software: Software = PLAIN
 
     @property
     def zero_stage(self) -> int:

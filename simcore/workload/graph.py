@@ -113,6 +113,7 @@ NOTHING = Saved()
 class Op:
     """One framework operator: its forward and backward kernels and what it saves.
 
+    ``sink``: it writes next to nothing, so that backward makes its input's gradient alone.
     ``in_place``: it writes its result, and backward its gradient, into the storage that it reads.
     """
 
@@ -122,6 +123,7 @@ class Op:
     saved: Saved = NOTHING
     gemm_weight: float = 0.0  # parameters that autocast copies to 16 bit
     in_place: bool = False
+    sink: bool = False
 
 
 def weight_grad_numel(op: Op) -> float:

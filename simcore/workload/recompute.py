@@ -86,6 +86,29 @@ def recomputed(workload: Workload, modules: tuple[str, ...], first: int = 0) -> 
     return _used(workload, (*workload.blocks, *again.values()), order)
 
 
+@lru_cache(maxsize=256)
+def offloaded(workload: Workload, first: int) -> Workload:
+    """The model whose first ``first`` repeated layers keep their activations on the host.
+
+    They are there in forward and again in backward, while the layer runs (Megatron-Core's
+    --cpu-offloading-num-layers).
+    """
+    if not first:
+        return workload
+    away = {i: _away(b) for i, b in enumerate(workload.blocks) if b.recomputable}
+    moved = {i: len(workload.blocks) + at for at, i in enumerate(away)}
+    order, left = [], first
+    for i in workload.order:
+        order.append(moved[i] if i in moved and left > 0 else i)
+        left -= i in moved
+    return _used(workload, (*workload.blocks, *away.values()), order)
+
+
+def _away(block: Block) -> Block:
+    ops = tuple(replace(op, saved=NOTHING) for op in block.ops)
+    return replace(block, ops=ops, remade=block.saved + block.remade)
+
+
 def _used(workload: Workload, blocks: tuple[Block, ...], order: list[int]) -> Workload:
     """The model with those of ``blocks`` that ``order`` names."""
     kept = sorted(set(order))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from simcore.base.errors import InvalidConfig
-from simcore.workload.graph import Block, Kernel, Op, Workload
+from simcore.workload.graph import Block, Frozen, Kernel, Op, Workload
 from simcore.workload.models import ModelRecord, Scalar
 
 #: What tensor ranks divide, and the setting it falls back to where it is 0.
@@ -74,6 +74,8 @@ def tensor_overrides(
     # Fewer kv heads than ranks: each rank keeps a whole one.
     out["kv_heads"] = max(1, kv // tp)
     out["heads"] = heads // tp
+    if config.get("gathered_logits"):
+        out["loss_vocab"] = int(config["vocab"])
     if experts:
         out["local_experts"] = experts // ep
         out["routed_share"] = expert_tp / tp
@@ -87,7 +89,7 @@ def _thin(kernel: Kernel, share: float) -> Kernel:
     )  # fmt: skip
 
 
-def _sequence_parallel(block: Block, tp: int) -> Block:
+def _sequence_parallel(block: Block, tp: int, gathered: bool) -> Block:
     share = 1.0 / tp
 
     def cut(op: Op) -> Op:
@@ -101,7 +103,7 @@ def _sequence_parallel(block: Block, tp: int) -> Block:
                 bwd=tuple(_thin(k, share) for k in op.bwd),
                 saved=op.saved * share,
             )
-        if words[-1] in _WHOLE_INPUT:
+        if words[-1] in _WHOLE_INPUT and not gathered:
             return replace(op, saved=op.saved * share)
         return op
 
@@ -114,11 +116,16 @@ def _sequence_parallel(block: Block, tp: int) -> Block:
 
 
 @lru_cache(maxsize=256)
-def sequence_parallel(workload: Workload, tp: int) -> Workload:
-    """The same part with norms, residual and their activations cut over the tensor ranks."""
+def sequence_parallel(workload: Workload, tp: int, gathered: bool = False) -> Workload:
+    """The same part with norms, residual and their activations cut over the tensor ranks.
+
+    ``gathered``: what products read is kept as it was gathered, not gathered again in backward.
+    """
     if tp == 1:
         return workload
-    return workload.replace(blocks=tuple(_sequence_parallel(b, tp) for b in workload.blocks))
+    return workload.replace(
+        blocks=tuple(_sequence_parallel(b, tp, gathered) for b in workload.blocks)
+    )
 
 
 def layer_counts(workload: Workload) -> int:
@@ -168,6 +175,11 @@ def pipeline_stages(
     return tuple(stages)
 
 
+def _part(net: Frozen, share: float) -> Frozen:
+    """A frozen network of one stage; of adapters' base, which lies in the layers, its share."""
+    return net if net.ops else replace(net, resident_numel=round(net.resident_numel * share))
+
+
 def opposite_joined(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
     """Stages of a pipeline fed from both ends: rank s holds stage s and stage pp - 1 - s."""
     pairs = {
@@ -204,9 +216,10 @@ def stretch(workload: Workload, start: int, stop: int) -> Workload:
     order = workload.order[start:stop]
     used = sorted(set(order))
     index: Mapping[int, int] = {b: i for i, b in enumerate(used)}
+    share = sum(workload.blocks[b].recomputable for b in order) / max(1, layer_counts(workload))
     return workload.replace(
         blocks=tuple(workload.blocks[b] for b in used),
         order=tuple(index[b] for b in order),
-        frozen=workload.frozen if first else (),
+        frozen=tuple(_part(net, share) for net in workload.frozen if first or not net.ops),
         input_bytes=workload.input_bytes if first else 0.0,
     )

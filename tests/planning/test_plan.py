@@ -48,7 +48,7 @@ def brute(
         out.append({
             "words": words, "cluster": p.cluster, "time": time, "cost": time / 3600 * usd,
             "gpus": float(p.n_gpus), "step": p.step_time_s.value,
-            "share": p.memory.device_bytes / p.memory.capacity_bytes,
+            "share": 1.0 - p.memory.margin_frac,
             "watts": sum(g.gpu.tdp.value * g.n_gpus for g in request.cluster.groups),
         })  # fmt: skip
     return out

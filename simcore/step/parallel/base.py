@@ -44,7 +44,7 @@ class ParallelStrategy(Protocol):
         """Add forward, backward, communication and update of one optimizer step."""
 
     def holdings(
-        self, workload: Workload, strategy: Strategy, n_ranks: Array, expert_ranks: int = 1
+        self, workload: Workload, strategy: Strategy, n_ranks: Array, expert_ranks: float = 1.0
     ) -> Holdings:
         """What the fullest rank keeps, for each number of ranks.
 
@@ -57,6 +57,16 @@ class ParallelStrategy(Protocol):
 
 
 PARALLELISMS: Registry[ParallelStrategy] = Registry("strategy")
+
+
+def weight_bytes(workload: Workload, strategy: Strategy) -> float:
+    """Bytes of all trained parameters in the width that a rank computes with."""
+    p = strategy.precision
+    whole = float(workload.trainable_numel) * p.param_bytes
+    if not strategy.fp8_params:
+        return whole
+    layers = sum(b.numel for b in workload.instances() if b.recomputable)
+    return whole - layers * (p.param_bytes - 1.0)
 
 
 def model_state_bytes(strategy: Strategy, numel: float, shards: Array) -> Array:

@@ -11,6 +11,7 @@ from simcore.step.parallel.base import (
     backward_with_buckets,
     prologue,
     update,
+    weight_bytes,
 )
 from simcore.step.program import ProgramBuilder, gradient_buckets
 from simcore.strategy.strategy import Strategy
@@ -39,7 +40,7 @@ class DistributedDataParallel:
         update(builder, strategy, [*last, *sent[-1:]])
 
     def holdings(
-        self, workload: Workload, strategy: Strategy, n_ranks: Array, expert_ranks: int = 1
+        self, workload: Workload, strategy: Strategy, n_ranks: Array, expert_ranks: float = 1.0
     ) -> Holdings:
         """Whole state on each rank, and buckets as large as the gradients.
 
@@ -48,13 +49,14 @@ class DistributedDataParallel:
         too. Main-grad buffers are both in one.
         """
         p, numel = strategy.precision, workload.trainable_numel
-        one = np.ones_like(n_ranks)
+        one, beside = np.ones_like(n_ranks), strategy.software.weight_buckets
         return Holdings(
-            parameters=one * numel * p.param_bytes,
+            parameters=one * weight_bytes(workload, strategy),
             gradients=one * numel * p.grad_bytes * (p.main_grads or not strategy.bucket_view),
             optimizer_state=one * numel * (p.master_bytes + strategy.optimizer.state_bytes),
             ema=one * numel * 4 * strategy.ema,
-            buckets=one * numel * p.grad_bytes * (not p.main_grads),
+            buckets=one * numel * p.grad_bytes * (not p.main_grads)
+            + numel * p.param_bytes * ((n_ranks > 1) & p.main_grads & beside),
             gathered=0 * one,
             replicas=0 * one,
             host=0 * one,

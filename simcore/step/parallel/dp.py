@@ -38,7 +38,7 @@ class DataParallel(DistributedDataParallel):
         update(builder, strategy, [*last, reduced])
 
     def holdings(
-        self, workload: Workload, strategy: Strategy, n_ranks: Array, expert_ranks: int = 1
+        self, workload: Workload, strategy: Strategy, n_ranks: Array, expert_ranks: float = 1.0
     ) -> Holdings:
         """The master: whole state, and one replica's gradients in flight beside its own."""
         held = super().holdings(workload, replace(strategy, bucket_view=False), n_ranks)

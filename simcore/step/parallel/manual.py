@@ -37,7 +37,7 @@ class ManualAllReduce(DistributedDataParallel):
         update(builder, strategy, [*last, sent])
 
     def holdings(
-        self, workload: Workload, strategy: Strategy, n_ranks: Array, expert_ranks: int = 1
+        self, workload: Workload, strategy: Strategy, n_ranks: Array, expert_ranks: float = 1.0
     ) -> Holdings:
         """As DDP, without buckets."""
         held = super().holdings(workload, replace(strategy, bucket_view=False), n_ranks)

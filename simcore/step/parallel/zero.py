@@ -13,6 +13,7 @@ from simcore.step.parallel.base import (
     inputs,
     prologue,
     update,
+    weight_bytes,
 )
 from simcore.step.program import HOST_STRETCHES, ProgramBuilder, gradient_buckets
 from simcore.strategy.strategy import Strategy
@@ -164,7 +165,7 @@ class Zero:
         update(builder, strategy, [*done[-1], *sent[-1:]])
 
     def holdings(
-        self, workload: Workload, strategy: Strategy, n_ranks: Array, expert_ranks: int = 1
+        self, workload: Workload, strategy: Strategy, n_ranks: Array, expert_ranks: float = 1.0
     ) -> Holdings:
         """State by stage; a reduce bucket (1, 2) or the gathered blocks (3); the rest on the host.
 
@@ -179,13 +180,18 @@ class Zero:
         one = np.ones_like(n_ranks)
         routed = float(workload.expert_numel)
         shard = (numel - routed) / n_ranks + routed / np.maximum(n_ranks / expert_ranks, 1.0)
+        library = strategy.software
+        summed = p.main_grads and stage < 3  # gradients are buffers of the method's own
         state = shard * (p.master_bytes + strategy.optimizer.state_bytes)
-        params = p.param_bytes * (shard if stage >= 3 else one * numel)
+        if library.whole_master and summed:
+            state = one * numel * p.master_bytes + shard * strategy.optimizer.state_bytes
+        params = p.param_bytes * shard if stage >= 3 else one * weight_bytes(workload, strategy)
         if stage >= 3 and p.main_grads:
             # FSDP's mixed precision: the shard itself is fp32 and gathered in 16 bit
             params = shard * max(p.master_bytes, p.param_bytes)
             state = shard * strategy.optimizer.state_bytes
-        grads = p.grad_bytes * (shard if stage >= 2 else one * numel)
+        beside = p.param_bytes * (library.grads_beside and summed)
+        grads = (p.grad_bytes + beside) * (shard if stage >= 2 else one * numel)
         largest = float(max(b.numel for b in workload.blocks))
         several: Array = np.where(n_ranks > 1, 1.0, 0.0)
         if stage >= 3:
@@ -195,8 +201,10 @@ class Zero:
             buckets = 0 * one
         else:
             gathered = 0 * one
-            buckets = several * min(float(strategy.zero_bucket_numel), numel) * p.grad_bytes
-            buckets = buckets * (not p.main_grads)
+            width = p.grad_bytes + library.reduce_copy_bytes
+            buckets = several * min(float(strategy.zero_bucket_numel), numel) * width
+            flat = several * numel * p.param_bytes * library.weight_buckets
+            buckets = flat if p.main_grads else buckets
         host, nvme = 0 * one, 0 * one
         targets = {"cpu": "host", "cpu-far": "host", "nvme": "nvme"}
         away = {"host": 0 * one, "nvme": 0 * one}

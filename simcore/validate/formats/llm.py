@@ -102,6 +102,7 @@ _DATED = re.compile(r"(?<=_)20\d{4}(?=_)")
 #: they are taken as the framework's peak of tensors, which Megatron-LM reports.
 _MEMORY_KEYS = {
     "pytorch-torchtitan": "peak_reserved_bytes", "stas00-ml-engineering": "peak_reserved_bytes",
+    "huggingface-nanotron": "peak_reserved_bytes",
     "bigscience-bloom": "peak_shown_bytes", "bigscience-v100": "peak_shown_bytes",
     "internlm-internevo": "peak_shown_bytes",
 }  # fmt: skip
@@ -135,6 +136,29 @@ _SHARED_EXPERTS = {"deepseek-v2": 2, "deepseek-v3": 1, "kimi-k2": 1}
 _LORA: dict[str, Scalar] = {"lora_rank": 16, "lora_targets": "qkv_proj,o_proj"}
 
 
+#: Aleph Alpha's scaling joins the logits of tensor ranks (core/nn/linear, whose products gather
+#: their output unless told not to; lm_head.py does not tell), and its norms gather over the
+#: sequence what products then keep (core/nn/norm/rms_norm.py).
+_SCALING: dict[str, Scalar] = {"gathered_logits": True, "gathered_inputs": True}
+#: Programs that run with expandable_segments: torchtitan (run_train.sh, run_llama_train.sh) and
+#: NVIDIA's benchmark recipes (Megatron-Bridge, scripts/performance/utils/executors.py;
+#: Megatron-MoE-ModelZoo, model_configs/benchmarking).
+_GROWING = (
+    "pytorch-torchtitan", "nvidia-megatron-bridge", "bridge-skills", "nvidia-nemo-docs",
+    "nvidia-dgxc-benchmarking", "moe-modelzoo",
+)  # fmt: skip
+#: Recipes that hold weights in 8 bits where they compute in fp8 with a scale a tensor
+#: (Megatron-Bridge, mixed_precision.py: fp8_param_gather), on GPUs that need no transposed copy.
+_FP8_PARAMS = ("nvidia-megatron-bridge", "bridge-skills", "mlperf-llama405b")
+_NO_TRANSPOSE = ("B200", "B300", "GB200", "GB300")
+#: The libraries of sources, where their own copies are known.
+_SOFTWARE = {
+    "bigscience-bloom": "deepspeed-2022", "bigscience-v100": "deepspeed", "vtrain": "deepspeed",
+    "deepspeed-azure-zero3": "deepspeed", "aleph-alpha": "scaling",
+    "huggingface-nanotron": "nanotron",
+}  # fmt: skip
+
+
 def _config(row: Row) -> dict[str, Scalar]:
     llama = row["arch"] in ("llama", "moe")
     layers, hidden = whole(row, "layers"), whole(row, "hidden")
@@ -160,13 +184,15 @@ def _config(row: Row) -> dict[str, Scalar]:
         "loss": _loss(row),
         "upcast_loss": row["source"] not in _LOSS or row["source"] == "pytorch-torchtitan",
     }
+    if row["source"] == "aleph-alpha":
+        config |= _SCALING
     if row.get("variant") == "MegaScale":
         config["residual"] = "parallel_one_norm"  # parallel transformer block, section 3.1
     if row["arch"] == "moe":
         config |= _experts(row, layers)
     if row.get("task") == "lora":
         config |= _LORA
-        if "base in fp8" in row.get("notes", ""):
+        if re.search(r"base in (fp4/)?fp8", row.get("notes", "")):
             config["quantised_base"] = "fp8"
     return config
 
@@ -247,7 +273,9 @@ _SELECTIVE = {
 
 
 def _modules(row: Row) -> str:
-    told = re.search(r"selective recompute ([a-z_+]+)", row.get("notes", ""))
+    notes = row.get("notes", "")
+    told = re.search(r"selective recompute ([a-z_+]+)", notes)
+    told = told or re.search(r"\b((?:mlp|core_attn|layernorm)(?:\+[a-z_]+)*) recompute", notes)
     return row.get("recompute_modules") or (
         told[1] if told else _SELECTIVE.get(row["source"], DEFAULT_MODULES)
     )
@@ -413,16 +441,20 @@ def _read(name: str, row: Row) -> Case | Skipped:
         "sequence_parallel": _sequence_parallel(row),
         "overlap": _overlap(row),
         "dispatcher": _dispatcher(row),
+        "software": _SOFTWARE.get(row["source"]),
         "shard_ranks": _shard_ranks(row),
         **_early_zero3(row),
         "schedule": _schedule(row),
     }
-    if row["source"] == "pytorch-torchtitan":
-        options["growing_segments"] = True  # its run_train.sh and run_llama_train.sh
+    if row["source"] in _GROWING:
+        options["growing_segments"] = True
     if row["source"] in _LOADS_ALL_KERNELS:
         options["eager_kernels"] = True
     if row.get("cpu_offload") == "yes":
-        options["offload"] = "optimizer"
+        layers = re.search(r"CPU activation offload of (\d+) layers", row.get("notes", ""))
+        options |= {"offload_layers": int(layers[1])} if layers else {"offload": "optimizer"}
+    if row["source"] in _FP8_PARAMS and row["gpu_type"].startswith(_NO_TRANSPOSE):
+        options["fp8_params"] = row["precision"] in ("fp8", "fp8-cs")
     memory = number(row, "peak_mem_gib")
     memory_key = _MEMORY_KEYS.get(row["source"], "peak_allocated_bytes")
     return Case(

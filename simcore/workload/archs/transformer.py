@@ -125,7 +125,8 @@ def _embeddings(m: _Model, vocab: int, width: int, table_rows: int, scaled: bool
 
 
 def _head(m: _Model, vocab: int, width: int, tied: bool, softcap: bool, final_norm: bool,
-          upcast: bool, loss: str) -> Body:  # fmt: skip
+          upcast: bool, loss: str, joined: int = 0) -> Body:  # fmt: skip
+    """``joined``: the vocabulary of the loss where it is more than this rank's part of it."""
     body, seq, hidden = Body(m.adapters, in_layer=False), m.mlp.seq, m.mlp.hidden
     if final_norm:
         body.norm("norm", seq, hidden, m.norm)
@@ -147,6 +148,9 @@ def _head(m: _Model, vocab: int, width: int, tied: bool, softcap: bool, final_no
             ops.activation("tanh", logits, saves="output"),
             ops.scale("uncap", logits),
         )
+    if joined > vocab:
+        body.add(ops.copy("head.join", float(seq * joined)))
+        vocab = joined
     if loss == "vocab_parallel":
         body.add(*ops.loss_vocab_parallel("loss", seq, vocab))
     elif loss in ("compiled", "chunked"):
@@ -227,6 +231,9 @@ def build(
     final_norm: bool = True,
     upcast_loss: bool = False,
     loss: str = "eager",
+    gathered_logits: bool = False,
+    loss_vocab: int = 0,
+    gathered_inputs: bool = False,
     q_rank: int = 0,
     kv_rank: int = 0,
     rope_dim: int = 0,
@@ -261,6 +268,9 @@ def build(
     (Megatron-LM, Transformer Engine, or a compiler); without, tensor operations.
     ``loss``: eager (tensor operations, the logits held until backward ends), vocab_parallel
     (Megatron-LM's, in place in fp32), compiled (no fp32 copy) or chunked (Liger: no logits).
+    ``gathered_logits``: tensor ranks join their parts of the logits, so that each works on the
+    loss of the whole vocabulary (``loss_vocab`` where this rank's part is smaller);
+    ``gathered_inputs``: what sequence parallelism gathers before products is kept whole.
     ``kv_rank`` > 0: latent attention, of whose ``head_dim`` ``rope_dim`` elements are turned.
     ``next_tokens``: multi-token prediction modules after the last layer. ``lora_rank`` > 0: the
     base is frozen, in the format ``quantised_base``, and only adapters on ``lora_targets`` (a
@@ -326,7 +336,10 @@ def build(
     first = _embeddings(m, vocab, width, rows, scaled_embedding, embedding_norm)
     middle = [_layer(m, *kind) for kind in kinds]
     check_targets(m.adapters, middle)
-    last = _head(m, vocab, width, tied, logit_softcap, final_norm, upcast_loss, loss)
+    last = _head(
+        m, vocab, width, tied, logit_softcap, final_norm, upcast_loss, loss,
+        joined=loss_vocab if gathered_logits else 0,
+    )  # fmt: skip
     extra = [_next_token(m, vocab, routed[-1] == "e")] if next_tokens else []
     input_of_layer = Saved(high=m.elems)
     blocks = [

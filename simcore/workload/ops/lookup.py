@@ -86,7 +86,7 @@ def loss_compiled(name: str, rows: float, vocab: int) -> tuple[Op, ...]:
     fwd = Kernel(kind="softmax", low=2 * elems, raw_bytes=8.0 * rows)
     bwd = Kernel(kind="softmax", low=2 * elems, raw_bytes=8.0 * rows)
     saved = Saved(low=elems, raw_bytes=8.0 * rows)
-    return Op(name=name, fwd=(fwd,), bwd=(bwd,), saved=saved), loss_seed()
+    return Op(name=name, fwd=(fwd,), bwd=(bwd,), saved=saved, sink=True), loss_seed()
 
 
 def loss_chunked(name: str, rows: float, hidden: int, vocab: int) -> tuple[Op, ...]:

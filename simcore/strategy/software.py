@@ -1,0 +1,73 @@
+"""What training libraries hold beside the tensors that their method needs, by name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simcore.base.registry import Registry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Software:
+    """Temporaries and copies of one library.
+
+    ``norm_bytes``: an element of the copy that the norm of one tensor's gradient is taken of.
+    ``joins_shard``: the shard's gradients become one flat tensor before they are widened.
+    ``reduce_copy_bytes``: an element of the copy in which a bucket is reduced.
+    ``grads_beside``: gradients as backward makes them stay beside sums in fp32; ``whole_master``:
+    and so does an fp32 copy of all weights, of which each rank updates its part.
+    ``weight_buckets``: gradients travel through flat buckets of the weights' width, beside sums
+    in fp32. ``weight_stubs``: autograd gets a stub for a gradient that a product has summed.
+    ``group_copies``: communicators made for each dimension of the layout.
+    """
+
+    name: str
+    meaning: str
+    norm_bytes: float = 0.0
+    joins_shard: bool = True
+    reduce_copy_bytes: float = 0.0
+    grads_beside: bool = False
+    whole_master: bool = False
+    weight_buckets: bool = False
+    weight_stubs: bool = True
+    group_copies: int = 1
+
+
+SOFTWARE: Registry[Software] = Registry("software")
+
+#: Where nothing is said: what the method itself needs.
+PLAIN = Software(name="plain", meaning="what the method itself holds")
+
+for _software in (
+    PLAIN,
+    # runtime/zero/stage_1_and_2.py: g.data.double().norm(2) in get_grad_norm_direct;
+    # runtime/bf16_optimizer.py: lp grads stay beside the flat fp32 ones; runtime/pipe/topology.py:
+    # a grid of groups of its own
+    Software(
+        name="deepspeed",
+        meaning="DeepSpeed's ZeRO and pipeline: norms in fp64, groups of its own, with fp32 sums "
+        "16-bit gradients beside them",
+        norm_bytes=8.0, grads_beside=True, weight_stubs=False, group_copies=2,
+    ),
+    # runtime/bf16_optimizer.py of early 2022: fp32_groups_flat is not yet cut into partitions
+    Software(
+        name="deepspeed-2022",
+        meaning="DeepSpeed of early 2022, whose bf16 optimizer keeps all fp32 weights on each rank",
+        norm_bytes=8.0, grads_beside=True, whole_master=True, weight_stubs=False, group_copies=2,
+    ),
+    # core/optimizer/allreduce.py: a bucket is joined and cast to fp32, reduced, copied back;
+    # parameter_group.py: the shard's fp32 gradient is filled tensor by tensor
+    Software(
+        name="scaling",
+        meaning="Aleph Alpha's scaling: buckets reduced in an fp32 copy",
+        joins_shard=False, reduce_copy_bytes=4.0, weight_stubs=False,
+    ),
+    # models/base.py wraps the model in torch's DDP, whose hook adds a bucket to the fp32 sums
+    # (optim/gradient_accumulator.py)
+    Software(
+        name="nanotron",
+        meaning="nanotron: torch's DDP buckets beside gradients that are summed in fp32",
+        weight_buckets=True, weight_stubs=False,
+    ),
+):  # fmt: skip
+    SOFTWARE.register(_software.name)(_software)
