@@ -129,7 +129,16 @@ recomputes = _completer(lambda: ("none", "selective", "full"))
 dispatchers = _completer(lambda: ("alltoall", "deepep"))
 overlaps = _completer(lambda: ("grads", "params", "tensor", "experts", "none"))
 recompute_modules = _completer(
-    lambda: ("core_attn", "layernorm", "mlp", "moe_act", "moe", "mla_up_proj", "operators")
+    lambda: (
+        "core_attn",
+        "layernorm",
+        "mlp",
+        "moe_act",
+        "moe",
+        "shared_experts",
+        "mla_up_proj",
+        "operators",
+    )
 )
 main_grads = _completer(lambda: ("weights", "fused", "fp32"))
 offloads = _completer(

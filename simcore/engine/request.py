@@ -36,7 +36,7 @@ class Options(TypedDict, total=False):
     precision       fp32, tf32, amp-fp16, amp-bf16, fp16, bf16
     recompute       none, selective, full
     recompute_modules   what selective recompute runs again: core_attn (the default), layernorm,
-                    mlp, moe_act, moe, mla_up_proj, operators; joined by commas
+                    mlp, moe_act, moe, shared_experts, mla_up_proj, operators; joined by commas
     recompute_layers    how many layers from the input on; default all
     main_grads      weights: gradients in the weights' width; fused: and summed over micro-steps by
                     their own products; fp32: accumulated so and reduced in fp32

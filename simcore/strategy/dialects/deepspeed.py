@@ -142,6 +142,7 @@ class DeepSpeed:
             if job.sequence_parallel:
                 problems.append("DeepSpeed's autotp_size has no sequence parallelism")
         problems += job.cannot("DeepSpeed's file", "pp", "vpp", "cp", "ep", "zero_bubble")
+        problems += job.cannot_recompute("DeepSpeed's file")
         if job.recompute == "full":
             data["activation_checkpointing"] = {"partition_activations": False}
         if problems:
