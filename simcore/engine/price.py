@@ -259,7 +259,9 @@ class _Context:
             state = (2 * FP32_BYTES + 2 * s.optimizer.state_bytes) + s.precision.grad_bytes
         traffic = numel * (state + 2 * s.precision.param_bytes * bool(s.precision.master_bytes))
         launches = self._launches(s.optimizer.kernels, s.optimizer.kernels_per_tensor, s.step_impl)
-        return self._moved(traffic / self._shards(), index, launches)
+        products = s.optimizer.flop * numel / self._shards()
+        rate = self.classes[index].half_product_flop_per_s * self.points.compute
+        return self._moved(traffic / self._shards(), index, launches) + products / rate
 
     def _grad_norm(self, index: int) -> Array:
         traffic = self.workload.trainable_numel * self.strategy.precision.grad_bytes

@@ -15,6 +15,7 @@ from simcore.engine.predict import Request
 from simcore.hardware.cluster import ClusterSpec, parse_cluster
 from simcore.hardware.profile import Profile, load_profile
 from simcore.strategy.overlap import parse_overlap
+from simcore.strategy.by_shape import fitted
 from simcore.strategy.precision import OPTIMIZERS, PRECISIONS, with_main_grads
 from simcore.strategy.strategy import Recompute, Strategy, parallelism_named, parse_offload
 from simcore.workload.recompute import DEFAULT_MODULES, modules_named, recomputed
@@ -224,7 +225,11 @@ def make_request(
         chosen_strategy = Strategy(
             parallelism=found["parallelism"],
             precision=found["precision"],
-            optimizer=found["optimizer"],
+            optimizer=(
+                fitted(found["optimizer"], found["workload"])
+                if "workload" in found
+                else found["optimizer"]
+            ),
             recompute=mode,
             recompute_modules=found.get("modules", ()),
             recompute_layers=first,

@@ -44,8 +44,8 @@ _SECTIONS = (
     "optimizer_args",
 )
 #: ``adam`` is FusedAdam with decoupled decay (megatron/core/optimizer: adam_w_mode).
-_OPTIMIZERS: dict[str, str | None] = {"adam": "adamw", "sgd": "sgd", "muon": None,
-                                      "dist_muon": None}  # fmt: skip
+_OPTIMIZERS: dict[str, str | None] = {"adam": "adamw", "sgd": "sgd", "muon": "muon",
+                                      "dist_muon": "muon"}  # fmt: skip
 _SHARDING: dict[str, str | None] = {"no_shard": "ddp", "optim": "zero1", "optim_grads": "zero2",
                                     "optim_grads_params": "zero3"}  # fmt: skip
 
@@ -106,9 +106,12 @@ class Megatron:
         lines += _emit_recompute(job, problems)
         if job.optimizer == "adam":
             problems.append("Megatron's adam is AdamW: optimizer adam (coupled decay) has no flag")
-        elif job.optimizer not in ("adamw", "sgd", "sgd-plain"):
-            problems.append(f"Megatron has no optimizer {job.optimizer}: adamw, sgd, sgd-plain")
-        lines.append(f"--optimizer {'adam' if job.optimizer == 'adamw' else 'sgd'}")
+        elif job.optimizer not in ("adamw", "sgd", "sgd-plain", "muon"):
+            problems.append(
+                f"Megatron has no optimizer {job.optimizer}: adamw, sgd, sgd-plain, muon"
+            )
+        names = {"adamw": "adam", "muon": "muon" if job.strategy == "ddp" else "dist_muon"}
+        lines.append(f"--optimizer {names.get(job.optimizer, 'sgd')}")
         if job.optimizer.startswith("sgd"):
             lines.append(f"--sgd-momentum {'0.9' if job.optimizer == 'sgd' else '0.0'}")
         if job.grad_clip is not None:

@@ -17,8 +17,8 @@ from simcore.strategy.dialects.source import Source, toml_table
 from simcore.strategy.strategy import parse_offload
 
 _T, _P, _X, _A = "training", "parallelism", "experimental", "activation_checkpoint"
-_OPTIMIZERS: dict[str, str | None] = {"adamw": "adamw", "adam": "adam", "muon": None,
-                                      "distmuon": None}  # fmt: skip
+_OPTIMIZERS: dict[str, str | None] = {"adamw": "adamw", "adam": "adam", "muon": "muon",
+                                      "distmuon": "muon"}  # fmt: skip
 _DTYPES: dict[str, str | None] = {"bfloat16": "bf16", "float32": "fp32", "float16": None}
 _MODES: dict[str, str | None] = {"none": "none", "full": "full", "selective": "selective",
                                  "memory_budget": None}  # fmt: skip

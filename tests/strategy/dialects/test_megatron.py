@@ -83,6 +83,7 @@ def test_yaml_with_sections() -> None:
         ("--fp16 --accumulate-allreduce-grads-in-fp32", "main_grads", "fp32"),
         ("--ddp-bucket-size 40000000", "bucket_numel", 40_000_000),
         ("--optimizer sgd", "optimizer", "sgd"),
+        ("--optimizer dist_muon", "optimizer", "muon"),
         ("--seq_length 4096", "seq_len", 4096),
         ("--bf16 --fp4-format e2m1", "precision", "nvfp4"),
         ("--num-virtual-stages-per-pipeline-rank 4", "vpp", 4),
@@ -105,7 +106,6 @@ def test_flags(flags: str, word: str, expected: object) -> None:
          "'operators' is unknown", "recompute"),
         ("--recompute-granularity full --recompute-method block --recompute-num-layers 4 "
          "--num-layers 24 --pipeline-model-parallel-size 2", "4 layers a stage", "recompute"),
-        ("--optimizer muon", "'muon'", "optimizer"),
         ("--bf16 --fp16", "are both given", "precision"),
         ("--cpu-offloading-num-layers 2", "host memory", None),
         ("--global-batch-size $GBS", "$GBS is not set in the text", "grad_accum"),

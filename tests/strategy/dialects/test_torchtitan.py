@@ -84,7 +84,7 @@ def test_replicas_on_more_gpus_would_be_hsdp() -> None:
             "every so many layers",
         ),
         ("[activation_checkpoint]\nmode = 'selective'", "default differs between versions"),
-        ("[optimizer]\nname = 'Muon'", "'Muon' is not supported yet"),
+        ("[optimizer]\nname = 'Shampoo'", "'Shampoo' is unknown"),
     ],
 )
 def test_refused(text: str, said: str) -> None:
