@@ -14,8 +14,8 @@ from simcore.engine.placement import layout_of, place
 from simcore.engine.predict import Request
 from simcore.hardware.cluster import ClusterSpec, parse_cluster
 from simcore.hardware.profile import Profile, load_profile
-from simcore.strategy.overlap import parse_overlap
 from simcore.strategy.by_shape import fitted
+from simcore.strategy.overlap import parse_overlap
 from simcore.strategy.precision import OPTIMIZERS, PRECISIONS, with_main_grads
 from simcore.strategy.strategy import Recompute, Strategy, parallelism_named, parse_offload
 from simcore.workload.recompute import DEFAULT_MODULES, modules_named, recomputed

@@ -19,8 +19,8 @@ _FP32_BYTES = 4.0
 NS_STEPS = 5
 #: One kernel of a foreach step takes about so many tensors (``engine.price``).
 _A_LAUNCH = 30
-#: fp32 elements that Muon moves a parameter: momentum 3, Nesterov's look-ahead 3, cast to bf16 1.5,
-#: norm 0.5, scaling 1, each iteration's reads and write of the bf16 matrix 1.5, decay 2, update 2.5.
+#: fp32 elements that Muon moves a parameter: momentum 3, Nesterov's look-ahead 3, cast to bf16
+#: 1.5, norm 0.5, scaling 1, an iteration's reads and write in bf16 1.5, decay 2, update 2.5.
 _MUON_ELEMS = 3 + 3 + 1.5 + 0.5 + 1 + 1.5 * NS_STEPS + 2 + 2.5
 #: Kernels a matrix: momentum, look-ahead, cast, norm, its bound, scaling, decay, update, and three
 #: products an iteration.

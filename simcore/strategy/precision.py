@@ -161,8 +161,8 @@ for _optimizer in (
         0.0,
         23 * 30,
         23,
-        "Muon: momentum, orthogonalised in 5 Newton-Schulz steps, for matrices of layers; AdamW for "
-        "the rest (Jordan et al. 2024)",
+        "Muon: momentum, orthogonalised in 5 Newton-Schulz steps, for matrices of layers; AdamW "
+        "for the rest (Jordan et al. 2024)",
     ),
     Optimizer("sgd-plain", 0, 2.0, 0.0, 1, 1, "SGD without momentum: no state"),
 ):
