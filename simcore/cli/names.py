@@ -130,7 +130,16 @@ schedules = _completer(lambda: ("1f1b", "gpipe", "zb-1p", "zb-2p", "dualpipe"))
 dispatchers = _completer(lambda: ("alltoall", "deepep"))
 overlaps = _completer(lambda: ("grads", "params", "tensor", "experts", "none"))
 recompute_modules = _completer(
-    lambda: ("core_attn", "layernorm", "mlp", "moe_act", "moe", "mla_up_proj", "operators")
+    lambda: (
+        "core_attn",
+        "layernorm",
+        "mlp",
+        "moe_act",
+        "moe",
+        "shared_experts",
+        "mla_up_proj",
+        "operators",
+    )
 )
 attentions = _completer(
     lambda: ("flash", "flash3", "cudnn", "flash1", "flash_triton", "fused_softmax", "math")

@@ -9,6 +9,7 @@ from simcore.base.errors import InvalidConfig
 from simcore.engine.predict import Request
 from simcore.strategy.dialects import DIALECTS, FILES, Job, emit
 from simcore.strategy.layout import Layout
+from simcore.strategy.strategy import Strategy
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +27,6 @@ def launch_file(dialect: str, request: Request, seq_len: int | None) -> LaunchFi
     Raises UnknownName, or InvalidConfig with everything that the format cannot express.
     """
     strategy, cluster = request.strategy, request.cluster
-    if strategy.recompute == "selective":
-        raise InvalidConfig([f"--emit {dialect}: selective recompute is not written yet"])
     per_node = {g.gpus_per_node for g in cluster.groups}
     if len(per_node) > 1:
         counts = ", ".join(map(str, sorted(per_node)))
@@ -40,7 +39,7 @@ def launch_file(dialect: str, request: Request, seq_len: int | None) -> LaunchFi
         micro_batch=request.micro_batch,
         grad_accum=request.grad_accum,
         precision=strategy.precision.name,
-        recompute=strategy.recompute,
+        **_recompute(strategy),
         optimizer=strategy.optimizer.name,
         offload=str(strategy.offload),
         nnodes=cluster.n_nodes,
@@ -55,6 +54,19 @@ def launch_file(dialect: str, request: Request, seq_len: int | None) -> LaunchFi
     words = job.words()
     left = (f"{w.replace('_', '-')} {_shown(words[w])}" for w in emitted.left if w in words)
     return LaunchFile(dialect, emitted.text, tuple(left))
+
+
+def _recompute(strategy: Strategy) -> dict[str, Any]:
+    """The mode, and the parts that it is of; whole layers of the first ones are ``full``."""
+    if strategy.recompute_modules == ("layer",):
+        found: dict[str, Any] = {"recompute": "full"}
+    else:
+        found = {"recompute": strategy.recompute}
+        if strategy.recompute_modules:
+            found["recompute_modules"] = ",".join(strategy.recompute_modules)
+    if strategy.recompute_layers:
+        found["recompute_layers"] = strategy.recompute_layers
+    return found
 
 
 def _degrees(layout: Layout | None) -> dict[str, Any]:

@@ -12,6 +12,8 @@ from simcore.base.errors import SimcoreError
 from simcore.hardware.cluster import parse_cluster
 from simcore.strategy.dialects import DIALECTS, Launch, read_launch
 
+#: Words that say more of recompute: void where it is given.
+_OF_RECOMPUTE = ("recompute_modules", "recompute_layers")
 _COUNTED = re.compile(r"(?:^|\+)\s*\d+\s*[x×*]")
 
 
@@ -49,6 +51,8 @@ def with_launch(text: str, gpus: str, options: Mapping[str, Any]) -> Launched:
     counted = _COUNTED.search(gpus) is not None
     for word, value in launch.words().items():
         if word in ("nnodes", "nproc_per_node") and counted:
+            continue
+        if word in _OF_RECOMPUTE and "recompute" in given:
             continue
         if word not in given:
             merged[word] = value

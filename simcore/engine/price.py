@@ -260,7 +260,9 @@ class _Context:
             state = (2 * FP32_BYTES + 2 * s.optimizer.state_bytes) + s.precision.grad_bytes
         traffic = numel * (state + 2 * s.precision.param_bytes * bool(s.precision.master_bytes))
         launches = self._launches(s.optimizer.kernels, s.optimizer.kernels_per_tensor, s.step_impl)
-        return self._moved(traffic / self._shards(), index, launches)
+        products = s.optimizer.flop * numel / self._shards()
+        rate = self.classes[index].half_product_flop_per_s * self.points.compute
+        return self._moved(traffic / self._shards(), index, launches) + products / rate
 
     def _grad_norm(self, index: int) -> Array:
         traffic = self.workload.trainable_numel * self.strategy.precision.grad_bytes
@@ -309,6 +311,24 @@ class _Context:
         launches, numel = self.workload.gemm_weights
         traffic = numel * (p.param_bytes + p.cast_bytes) * bool(p.cast_bytes)
         return self._moved(float(traffic), index, launches * bool(p.cast_bytes))
+
+    def _bucket_copy(self, index: int) -> Array:
+        """One pass of all gradients between their tensors and DDP's buckets: read and written."""
+        traffic = 2.0 * self.workload.trainable_numel * self.strategy.precision.grad_bytes
+        rate = self.classes[index].bytes_per_s[_ELEMENTWISE] * self.points.memory
+        started = self._n_tensors() * self.classes[index].kernel_start_s
+        copied: Array = (traffic / rate + started) * self._reduces()
+        return copied
+
+    def _bucket_copies_host(self, index: int) -> Array:
+        passes = 1.0 if self.strategy.bucket_view else 2.0
+        issued: Array = passes * self._n_tensors() * self.issue_s * self._reduces()
+        return issued
+
+    def _reduces(self) -> NDArray[np.bool_]:
+        """Whether there is anything to reduce [C]: one device alone is not wrapped."""
+        shared: NDArray[np.bool_] = (self.points.n_ranks > 1) & (self.points.use_comm > 0)
+        return shared
 
     # -- offload ---------------------------------------------------------------------------
 
@@ -360,6 +380,9 @@ _QUANTITIES: dict[str, Callable[[_Context, int], Array]] = {
     "input_copy_s": _Context._input_copy,
     "accumulation_s": _Context._accumulation,
     "accumulation_host_s": _Context._accumulation_host,
+    "bucket_fill_s": _Context._bucket_copy,
+    "bucket_drain_s": _Context._bucket_copy,
+    "bucket_copies_host_s": _Context._bucket_copies_host,
     "cast_weights_s": _Context._cast,
     "optimizer_s": _Context._optimizer,
     "grad_norm_s": _Context._grad_norm,

@@ -55,6 +55,7 @@ class ClassRates:
     gpus_per_node: int
     peak_flop_per_s: float
     assumptions: tuple[str, ...]
+    half_product_flop_per_s: float = np.inf
 
 
 def peak_for(gpu: GpuSpec, precision: Precision) -> tuple[PeakName, float, str]:
@@ -156,4 +157,13 @@ def class_rates(group: NodeGroup, precision: Precision, profile: Profile) -> Cla
         gpus_per_node=group.gpus_per_node,
         peak_flop_per_s=peak,
         assumptions=tuple(notes),
+        half_product_flop_per_s=_half_products(gpu, profile) * compute_share,
     )
+
+
+def _half_products(gpu: GpuSpec, profile: Profile) -> float:
+    """Sustained FLOP/s of 16-bit matrix products, whatever the run's precision."""
+    for name in ("bf16", "fp16", "fp32"):
+        if peak := gpu.peak(name):
+            return peak * profile.compute_efficiency("gemm", name, gpu).value
+    return np.inf

@@ -15,6 +15,7 @@ from simcore.engine.predict import Request
 from simcore.engine.stages import with_balanced_stages
 from simcore.hardware.cluster import ClusterSpec, parse_cluster
 from simcore.hardware.profile import Profile, load_profile
+from simcore.strategy.by_shape import fitted
 from simcore.strategy.cuts import AUTO
 from simcore.strategy.overlap import parse_overlap
 from simcore.strategy.precision import OPTIMIZERS, PRECISIONS, with_main_grads
@@ -39,7 +40,7 @@ class Options(TypedDict, total=False):
     precision       fp32, tf32, amp-fp16, amp-bf16, fp16, bf16
     recompute       none, selective, full
     recompute_modules   what selective recompute runs again: core_attn (the default), layernorm,
-                    mlp, moe_act, moe, mla_up_proj, operators; joined by commas
+                    mlp, moe_act, moe, shared_experts, mla_up_proj, operators; joined by commas
     recompute_layers    how many layers from the input on; default all
     main_grads      weights: gradients in the weights' width; fused: and summed over micro-steps by
                     their own products; fp32: accumulated so and reduced in fp32
@@ -245,7 +246,11 @@ def make_request(
         chosen_strategy = Strategy(
             parallelism=found["parallelism"],
             precision=found["precision"],
-            optimizer=found["optimizer"],
+            optimizer=(
+                fitted(found["optimizer"], found["workload"])
+                if "workload" in found
+                else found["optimizer"]
+            ),
             recompute=mode,
             recompute_modules=found.get("modules", ()),
             recompute_layers=first,

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Literal
 
 from simcore.hardware.cluster import ClusterSpec, NodeGroup, link_named
-from simcore.hardware.spec import GpuSpec, LinkSpec
+from simcore.hardware.spec import GpuSpec, LinkSpec, NodeSpec
 
 #: How neighbouring devices of a node exchange data; the efficiency of a collective depends on it.
 #: ``pcie_host``: staged through host memory, each device on a root of its own; ``_shared``:
@@ -46,6 +46,13 @@ def port_share(gpu: GpuSpec, slot: LinkSpec) -> float:
     return min(1.0, gpu.pcie.lanes / PCIE_FULL_LANES) * 0.5**older  # a generation doubles
 
 
+def mesh_share(node: NodeSpec, n_gpus: int) -> float:
+    """Share of a device's NVLinks that rings over the node's first ``n_gpus`` devices use."""
+    if node.fabric != "nvlink-mesh" or not node.mesh_rings:
+        return 1.0
+    return node.mesh_rings[n_gpus - 2] / node.mesh_rings[-1]
+
+
 @lru_cache(maxsize=4096)
 def intra_node_path(group: NodeGroup) -> Path:
     """Bottleneck of a ring over the group's devices within one node."""
@@ -54,7 +61,8 @@ def intra_node_path(group: NodeGroup) -> Path:
         return LOOPBACK
     bridged = node.fabric == "nvlink-pairs" and n == 2
     if gpu.nvlink_bw is not None and (node.fabric in ("nvswitch", "nvlink-mesh") or bridged):
-        return Path(gpu.nvlink_bw.value, NVLINK_HOP_S, "nvlink", f"NVLink of {gpu.name}")
+        bw = gpu.nvlink_bw.value * mesh_share(node, n)
+        return Path(bw, NVLINK_HOP_S, "nvlink", f"NVLink of {gpu.name}")
     port = link_named(node.pcie_link)
     port_bw = port.bw.value * port.payload_frac.value * port_share(gpu, port)
     if gpu.peer_to_peer == "none":

@@ -10,7 +10,7 @@ from __future__ import annotations
 from math import nan
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from simcore.base.database import Database
 from simcore.base.figures import (
@@ -152,6 +152,8 @@ class NodeSpec(Sourced):
       nvlink-mesh  point-to-point NVLinks (DGX-1, HCCS ring, bridges over all GPUs)
       nvlink-pairs  bridges join pairs, PCIe the rest
       pcie      PCIe only, through switches and sockets
+    ``mesh_rings`` of a mesh whose pairs are not all joined alike: how many of a device's links the
+    disjoint rings over its first 2, 3, … ``max_gpus`` devices use; all of them where it is empty.
     ``gpus_per_pcie_root`` GPUs share one upstream port of link ``pcie_link`` (1: each its own).
     """
 
@@ -159,6 +161,7 @@ class NodeSpec(Sourced):
     gpu_types: tuple[str, ...] = ()
     max_gpus: int = Field(ge=1, le=72)
     fabric: Literal["nvswitch", "nvlink-mesh", "nvlink-pairs", "pcie"]
+    mesh_rings: tuple[int, ...] = ()
     pcie_link: str
     gpus_per_pcie_root: int = Field(default=1, ge=1, le=16)
     socket_link: str | None = None
@@ -166,6 +169,13 @@ class NodeSpec(Sourced):
     nics: tuple[Nic, ...] = ()
     nvme: Nvme | None = None
     notes: str = ""
+
+    @model_validator(mode="after")
+    def rings_of_every_size(self) -> NodeSpec:
+        """Refuse a mesh that leaves out a number of GPUs."""
+        if self.mesh_rings and len(self.mesh_rings) != self.max_gpus - 1:
+            raise ValueError(f"mesh_rings must name rings of 2 to {self.max_gpus} GPUs")
+        return self
 
 
 GPUS: Database[GpuSpec] = Database("gpu", "hardware_db/gpus", GpuSpec)

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any
 
 from simcore.hardware.cluster import ClusterSpec, NodeGroup, link_named
-from simcore.hardware.paths import port_share
+from simcore.hardware.paths import mesh_share, port_share
 
 SWITCH = "network"
 
@@ -59,8 +59,9 @@ def _add_node(graph: Any, prefix: str, group: NodeGroup, *, networked: bool) -> 
         graph.nodes[f"{prefix}socket{socket}"]["kind"] = "socket"
         if switched and gpu.nvlink_bw is not None:
             graph.add_edge(
-                name, f"{prefix}nvlink", link="nvlink", bw_bytes_per_s=gpu.nvlink_bw.value
-            )
+                name, f"{prefix}nvlink", link="nvlink",
+                bw_bytes_per_s=gpu.nvlink_bw.value * mesh_share(node, group.gpus_per_node),
+            )  # fmt: skip
             graph.nodes[f"{prefix}nvlink"]["kind"] = "nvlink_fabric"
     if node.socket_link is not None:
         socket_link = link_named(node.socket_link)

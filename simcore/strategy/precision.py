@@ -100,7 +100,8 @@ class Optimizer:
 
     ``traffic_elems`` are fp32 elements read and written by a fused or foreach step besides the
     gradient; ``temporary_elems`` what foreach materialises; ``kernels`` launches a step for
-    foreach (multi-tensor chunks folded), ``kernels_per_tensor`` for a Python loop.
+    foreach (multi-tensor chunks folded), ``kernels_per_tensor`` for a Python loop. ``flop``: of
+    matrix products in 16 bit. What depends on shapes is settled for a model in ``by_shape``.
     """
 
     name: str
@@ -110,6 +111,7 @@ class Optimizer:
     kernels: int
     kernels_per_tensor: int
     meaning: str
+    flop: float = 0.0
 
 
 OPTIMIZERS: Registry[Optimizer] = Registry("optimizer")
@@ -140,6 +142,28 @@ for _optimizer in (
         "Lion: one fp32 momentum, sign update in one pass (Chen et al. 2023)",
     ),
     Optimizer("sgd", 4, 6.0, 0.0, 3, 3, "SGD with momentum: one fp32 buffer"),
+    # torch's foreach form, a matrix: norms of p 1, of rows 1 and columns 1, their outer product 1,
+    # divide 2, bound 2, rsqrt 2, times g 3, its norm 1, scale 2, add 3; six kernels a tensor (the
+    # norms, a mean, the product) and thirteen for about 30
+    Optimizer(
+        "adafactor",
+        0,
+        19.0,
+        1.0,
+        6 * 30 + 13,
+        18,
+        "Adafactor: a row and a column of second moments a matrix (Shazeer & Stern 2018)",
+    ),
+    Optimizer(
+        "muon",
+        4,
+        21.0,
+        0.0,
+        23 * 30,
+        23,
+        "Muon: momentum, orthogonalised in 5 Newton-Schulz steps, for matrices of layers; AdamW "
+        "for the rest (Jordan et al. 2024)",
+    ),
     Optimizer("sgd-plain", 0, 2.0, 0.0, 1, 1, "SGD without momentum: no state"),
 ):
     OPTIMIZERS.register(_optimizer.name)(_optimizer)

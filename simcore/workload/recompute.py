@@ -42,6 +42,8 @@ MODULES: dict[str, Module] = {
     "moe_act": Module(lambda op: op.name == "product", False, "activation of experts"),
     "moe": Module(lambda op: op.name.startswith(("experts.", "dispatch", "combine"))
                   or op.name == "product", True, "experts with dispatch and combination"),
+    "shared_experts": Module(lambda op: op.name.startswith("shared."), True,
+                             "the experts that every token passes"),
     "mla_up_proj": Module(lambda op: op.name in _LATENT, False,
                           "products that spread latent attention's q, k and v"),
     "layer": Module(lambda op: True, True, "whole layers, of which their input is kept; for some "
@@ -50,6 +52,9 @@ MODULES: dict[str, Module] = {
                         "(torchtitan's selective activation checkpointing by operator)"),
 }  # fmt: skip
 
+
+#: Those that Megatron-Core has (transformer_config.py, recompute_modules).
+MEGATRON_MODULES = tuple(m for m in MODULES if m not in ("layer", "operators"))
 
 #: What Megatron-LM's --recompute-granularity selective runs again.
 DEFAULT_MODULES = "core_attn"

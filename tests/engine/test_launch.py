@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from simcore.base.errors import DataError, InvalidConfig
+from simcore.engine.emit import launch_file
 from simcore.engine.launch import with_launch
 from simcore.engine.request import make_request
 
@@ -163,3 +164,26 @@ def test_a_missing_file_is_said(tmp_path: Path) -> None:
 
 def test_no_launch_file_changes_nothing() -> None:
     assert make_request(MODEL, "8xA100") == make_request(MODEL, "8xA100", launch=None)
+
+
+@pytest.mark.parametrize(
+    ("dialect", "options"),
+    [
+        ("megatron", {"recompute": "selective"}),
+        ("megatron", {"recompute": "selective", "recompute_modules": "layernorm+core_attn"}),
+        ("megatron", {"recompute": "full", "recompute_layers": 12}),
+        ("torchtitan", {"recompute": "selective", "recompute_modules": "operators"}),
+    ],
+)
+def test_partial_recompute_goes_out_and_comes_back(
+    dialect: str, options: dict, tmp_path: Path
+) -> None:
+    asked = make_request(MODEL, "8xA100", strategy="zero3", precision="bf16", **options)
+    file = tmp_path / f"launch{'.toml' if dialect == 'torchtitan' else '.txt'}"
+    file.write_text(launch_file(dialect, asked, 1024).text)
+    back = make_request(MODEL, "8xA100", launch=str(file))
+    assert back.workload.blocks == asked.workload.blocks
+    assert back.workload.order == asked.workload.order
+    assert back.strategy.recompute_modules == asked.strategy.recompute_modules
+    none = make_request(MODEL, "8xA100", launch=str(file), recompute="none")
+    assert none.strategy.recompute_modules == () and none.strategy.recompute_layers == 0

@@ -12,7 +12,7 @@ from simcore.hardware.paths import (
     intra_node_path,
     node_network_path,
 )
-from simcore.hardware.spec import GPUS, NODES
+from simcore.hardware.spec import GPUS, NODES, NodeSpec
 from simcore.hardware.topology import bottleneck, build_graph
 
 #: A device for presets that name none.
@@ -21,6 +21,7 @@ STAND_INS = {
     "gb200-tray": "GB200",
     "generic-nvlink-pairs": "A40",
     "generic-nvswitch": "H800-SXM-80GB",
+    "generic-pcie3": "A40",
     "generic-pcie5": "H100-PCIe-80GB",
     "generic-pcie": "L40S",
     "pcie-switch-8gpu": "A40",
@@ -92,3 +93,22 @@ def test_a_mixed_cluster_is_as_fast_as_its_slowest_group() -> None:
     a100, t4 = mixed.groups
     assert paths == (intra_node_path(t4), node_network_path(t4))
     assert paths[0].bw_bytes_per_s < intra_node_path(a100).bw_bytes_per_s
+
+
+@pytest.mark.parametrize(
+    ("n", "busbw"),
+    [(2, 22.6e9), (3, 45.2e9), (4, 85.4e9), (5, 37.2e9), (6, 45.7e9), (7, 87.0e9), (8, 134.5e9)],
+)
+def test_a_cube_mesh_has_the_links_that_its_rings_find(n: int, busbw: float) -> None:
+    """All-reduces of 1 GiB over the first n GPUs of a DGX-1: 2(n-1)/n of the bytes over the time
+    (vTrain's traces, hardware_db/calibrations/collectives.yaml); a ring reaches 0.74 to 0.92 of
+    its links."""
+    path = intra_node_path(NodeGroup(1, n, GPUS["V100-SXM-32GB"], NODES["dgx-1"]))
+    assert 0.73 <= busbw / path.bw_bytes_per_s <= 0.93
+
+
+def test_a_mesh_names_rings_of_every_size() -> None:
+    dgx = NODES["dgx-1"]
+    wrong = NodeSpec.model_construct(**{**dict(dgx), "mesh_rings": (1, 2)})
+    with pytest.raises(ValueError, match="rings of 2 to 8"):
+        wrong.rings_of_every_size()

@@ -100,3 +100,17 @@ def test_some_layers_are_recomputed_from_the_input_on():
     assert kept == pytest.approx(2 * SEQ * HIDDEN)
     assert some.trainable_numel == whole.trainable_numel
     assert total(recomputed(whole, ("layer",), 3)) == total(recomputed(whole, ("layer",)))
+
+
+def test_shared_experts_run_again_from_their_input():
+    """DeepSeek's two shared experts of 1408: gate, up, the activated gate and the product."""
+    from simcore.workload.models import MODELS
+
+    whole = MODELS["deepseek-v2-lite"].build(seq_len=1024)
+    less = recomputed(whole, ("shared_experts",))
+    block = next(b for b in reversed(whole.blocks) if b.recomputable)
+    again = next(b for b in reversed(less.blocks) if b.recomputable)
+    kept, left = block.saved, again.saved
+    dropped = kept.low + kept.matmul - left.low - left.matmul
+    assert dropped == pytest.approx(4 * 1024 * 2 * 1408)
+    assert less.trainable_numel == whole.trainable_numel

@@ -37,7 +37,7 @@ class DistributedDataParallel:
             builder.comm(f"all-reduce bucket {i}", "all_reduce", [bucket.n_bytes], point)
             for i, (bucket, point) in enumerate(zip(buckets, points, strict=True))
         ]
-        update(builder, strategy, [*last, *sent[-1:]])
+        update(builder, strategy, copies(builder, strategy, last, sent))
 
     def holdings(
         self, workload: Workload, strategy: Strategy, n_ranks: Array, expert_ranks: float = 1.0
@@ -66,6 +66,27 @@ class DistributedDataParallel:
     def shard_degree(self, strategy: Strategy, n_ranks: Array) -> Array:
         """Every rank updates every parameter."""
         return np.ones_like(n_ranks)
+
+
+def copies(
+    builder: ProgramBuilder, strategy: Strategy, last: list[int], sent: list[int]
+) -> list[int]:
+    """Gradients into buckets and, unless they are views of them, out again: what ends them.
+
+    torch's reducer.cpp: ``mark_variable_ready_dense`` writes each gradient, divided by the ranks,
+    into its bucket (in place for a view) and ``finalize_bucket_dense`` copies the sums back once
+    every bucket has arrived, a kernel a tensor each. Main-grad buffers are what is reduced.
+    """
+    if strategy.precision.main_grads:
+        return [*last, *sent[-1:]]
+    issued = builder.misc("issue copies of gradients", "host", "host", "bucket_copies_host_s")
+    filled = builder.misc("gradients into buckets", "compute", "backward", "bucket_fill_s", last)
+    if strategy.bucket_view:
+        return [*filled, *sent[-1:]]
+    ready = [*filled, *sent[-1:]]
+    return builder.misc(
+        "gradients out of buckets", "compute", "optimizer", "bucket_drain_s", ready, bounds=issued
+    )
 
 
 PARALLELISMS.register("ddp")(DistributedDataParallel())

@@ -339,7 +339,8 @@ def _emit(job: Job, problems: list[str]) -> list[str]:
             f"Accelerate's mixed_precision cannot say {job.precision} with {job.strategy}: "
             f"{', '.join(wanted)} can be said"
         )
-    if job.recompute != "none" and not fsdp:
+    problems += job.cannot_recompute("Accelerate's file")
+    if job.recompute == "full" and not fsdp:
         problems.append("Accelerate's file asks for recompute full with FSDP only: the model's "
                         "script asks for it elsewhere")  # fmt: skip
     if deepspeed and job.strategy != "zero3" and "nvme" in (offload.optimizer, offload.params):

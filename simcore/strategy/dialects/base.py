@@ -17,7 +17,7 @@ from simcore.strategy.dialects.source import Source
 WORDS = (
     "strategy", "micro_batch", "grad_accum", "precision", "recompute", "optimizer", "offload",
     "seq_len", "nnodes", "nproc_per_node", "grad_clip", "bucket_numel", "tp", "pp", "vpp", "cp",
-    "ep", "sequence_parallel", "schedule", "main_grads",
+    "ep", "sequence_parallel", "schedule", "main_grads", "recompute_modules", "recompute_layers",
 )  # fmt: skip
 Word = str | int | bool
 
@@ -44,6 +44,8 @@ class _Stated:
     tp, pp, vpp, cp, ep, sequence_parallel, schedule   as in ``strategy.layout.Layout``; a
                    degree of 1 is not stated
     main_grads     "fp32" where gradients accumulate and are reduced in fp32 beside 16-bit weights
+    recompute_modules   what selective recompute runs again, as in ``workload.recompute``
+    recompute_layers    how many layers from the input on, where recompute is not of all
     """
 
     seq_len: int | None = None
@@ -57,6 +59,8 @@ class _Stated:
     sequence_parallel: bool | None = None
     schedule: str | None = None
     main_grads: str | None = None
+    recompute_modules: str | None = None
+    recompute_layers: int | None = None
 
     def words(self) -> dict[str, Word]:
         """Every word that is stated, with its value."""
@@ -131,6 +135,14 @@ class Job(_Stated):
     def data_ranks(self) -> int:
         """Replicas that read different samples."""
         return self.n_gpus // ((self.tp or 1) * (self.pp or 1) * (self.cp or 1))
+
+    def cannot_recompute(self, title: str) -> list[str]:
+        """A sentence where recompute is of parts: the format has none or all of it."""
+        part = self.recompute_modules or self.recompute_layers
+        if self.recompute != "selective" and not part:
+            return []
+        what = self.recompute_modules or f"{self.recompute_layers} layers"
+        return [f"{title} has no place for recompute of {what} alone: none or full"]
 
     def cannot(self, title: str, *words: str) -> list[str]:
         """A sentence for each of these words that is set: the format has no place for it."""

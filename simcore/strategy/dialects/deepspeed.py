@@ -19,7 +19,7 @@ STAGES = {0: "ddp", 1: "zero1", 2: "zero2", 3: "zero3"}
 #: runtime/config.py; ``sgd`` is torch's. Adam means AdamW unless adam_w_mode is false.
 OPTIMIZERS: dict[str, str | None] = {
     "adam": "adamw", "adamw": "adamw", "sgd": "sgd", "adagrad": None, "lamb": None, "lion": "lion",
-    "muon": None, "muadam": None, "muadamw": None, "musgd": None, "onebitadam": None,
+    "muon": "muon", "muadam": None, "muadamw": None, "musgd": None, "onebitadam": None,
     "zerooneadam": None, "onebitlamb": None, "adafactor": None,
 }  # fmt: skip
 _AUTOCAST = {"bfloat16": "amp-bf16", "bf16": "amp-bf16", "torch.bfloat16": "amp-bf16",
@@ -142,6 +142,7 @@ class DeepSpeed:
             if job.sequence_parallel:
                 problems.append("DeepSpeed's autotp_size has no sequence parallelism")
         problems += job.cannot("DeepSpeed's file", "pp", "vpp", "cp", "ep", "schedule")
+        problems += job.cannot_recompute("DeepSpeed's file")
         if job.recompute == "full":
             data["activation_checkpointing"] = {"partition_activations": False}
         if problems:

@@ -25,6 +25,7 @@ from simcore.strategy.dialects.shell import flags, read_script
 from simcore.strategy.dialects.source import Source, yaml_table
 from simcore.strategy.dialects.torchrun import find_line, read_counts
 from simcore.strategy.strategy import parse_offload
+from simcore.workload.recompute import DEFAULT_MODULES, MEGATRON_MODULES
 
 #: Flags that nothing but Megatron has.
 _OWN = re.compile(
@@ -43,8 +44,8 @@ _SECTIONS = (
     "optimizer_args",
 )
 #: ``adam`` is FusedAdam with decoupled decay (megatron/core/optimizer: adam_w_mode).
-_OPTIMIZERS: dict[str, str | None] = {"adam": "adamw", "sgd": "sgd", "muon": None,
-                                      "dist_muon": None}  # fmt: skip
+_OPTIMIZERS: dict[str, str | None] = {"adam": "adamw", "sgd": "sgd", "muon": "muon",
+                                      "dist_muon": "muon"}  # fmt: skip
 _SHARDING: dict[str, str | None] = {"no_shard": "ddp", "optim": "zero1", "optim_grads": "zero2",
                                     "optim_grads_params": "zero3"}  # fmt: skip
 
@@ -78,9 +79,9 @@ class Megatron:
         _batch(reading, given)
         _strategy(reading, given)
         _precision(reading, given)
-        _recompute(reading, given)
         _optimizer(reading, given)
         _degrees(reading, given)
+        _recompute(reading, given)
         _approximate(reading, given)
         shape = {}
         for name, key in SHAPE.items():
@@ -102,14 +103,15 @@ class Megatron:
         if job.seq_len is not None:
             lines.append(f"--seq-length {job.seq_len}")
         lines += _emit_strategy(job, problems) + _emit_precision(job, problems)
-        if job.recompute == "full":
-            lines += ["--recompute-granularity full", "--recompute-method uniform",
-                      "--recompute-num-layers 1"]  # fmt: skip
+        lines += _emit_recompute(job, problems)
         if job.optimizer == "adam":
             problems.append("Megatron's adam is AdamW: optimizer adam (coupled decay) has no flag")
-        elif job.optimizer not in ("adamw", "sgd", "sgd-plain"):
-            problems.append(f"Megatron has no optimizer {job.optimizer}: adamw, sgd, sgd-plain")
-        lines.append(f"--optimizer {'adam' if job.optimizer == 'adamw' else 'sgd'}")
+        elif job.optimizer not in ("adamw", "sgd", "sgd-plain", "muon"):
+            problems.append(
+                f"Megatron has no optimizer {job.optimizer}: adamw, sgd, sgd-plain, muon"
+            )
+        names = {"adamw": "adam", "muon": "muon" if job.strategy == "ddp" else "dist_muon"}
+        lines.append(f"--optimizer {names.get(job.optimizer, 'sgd')}")
         if job.optimizer.startswith("sgd"):
             lines.append(f"--sgd-momentum {'0.9' if job.optimizer == 'sgd' else '0.0'}")
         if job.grad_clip is not None:
@@ -255,24 +257,63 @@ def _recompute(reading: Reading, given: Given) -> None:
         key, how = "--recompute-activations", "selective"
     if _on(reading, given, "checkpoint-activations") and how is None:
         key, how = "--checkpoint-activations", "full"
-    given.pop("recompute-modules", None)
+    modules = given.pop("recompute-modules", None)
     layers = reading.whole("--recompute-num-layers", given.pop("recompute-num-layers", None))
     method = given.pop("recompute-method", None)
     if how is None:
         reading.say("recompute", "none", f"no {key}")
         return
-    choices: dict[str, str | None] = {"full": "full", "selective": None}
+    choices: dict[str, str | None] = {"full": "full", "selective": "selective"}
     mode = reading.choose(key, how, choices, "recompute")
     total = reading.whole("--num-layers", given.get("num-layers"))
     if mode == "full" and method == "block" and not (layers and total and layers >= total):
-        reading.refuse(f"--recompute-method block with {layers or 0} layers", NOT_YET, "recompute")
-        return
+        # The number is of each pipeline stage's layers: simcore counts from the input on.
+        block = f"--recompute-method block with {layers or 0} layers"
+        if not layers or reading.said("pp") is not None:
+            reading.refuse(f"{block} a stage" if layers else block, NOT_YET, "recompute")
+            return
+        reading.say("recompute_layers", layers, "--recompute-num-layers")
     if mode == "full" and method == "uniform" and layers is not None and layers > 1:
         reading.approximate(f"--recompute-num-layers {layers}", "is not followed: every layer's "
                             "input is kept")  # fmt: skip
     reading.say("recompute", mode, key)
+    if mode == "selective":
+        _modules(reading, modules)
     if _on(reading, given, "moe-layer-recompute"):
         reading.approximate("--moe-layer-recompute", "is not followed")
+
+
+def _modules(reading: Reading, given: Any) -> None:
+    """Names after ``--recompute-modules``, parted by spaces; ``core_attn`` where there are none."""
+    key = "--recompute-modules"
+    if given is None or given is True:
+        reading.say("recompute_modules", DEFAULT_MODULES, f"{key} ({DEFAULT_MODULES} by default)")
+        return
+    listed = given if isinstance(given, list) else [given]
+    words = [w for item in listed for w in str(item).replace(",", " ").split()]
+    known: dict[str, str | None] = {m: m for m in MEGATRON_MODULES}
+    found = [reading.choose(key, w, known, "recompute") for w in words]
+    if all(found):
+        reading.say("recompute_modules", ",".join(map(str, dict.fromkeys(found))), key)
+
+
+def _emit_recompute(job: Job, problems: list[str]) -> list[str]:
+    if job.recompute == "none":
+        return []
+    if job.recompute == "selective":
+        names = (job.recompute_modules or DEFAULT_MODULES).split(",")
+        odd = [n for n in names if n not in MEGATRON_MODULES]
+        if odd:
+            problems.append(f"Megatron cannot recompute {', '.join(odd)}: its modules are "
+                            f"{', '.join(MEGATRON_MODULES)}")  # fmt: skip
+        problems.extend(job.cannot("Megatron's selective recompute", "recompute_layers"))
+        return ["--recompute-granularity selective", f"--recompute-modules {' '.join(names)}"]
+    if job.recompute_layers and job.pp:
+        problems.append("Megatron counts recompute-layers in each pipeline stage: "
+                        f"{job.recompute_layers} from the input on cannot be said")  # fmt: skip
+    method = "block" if job.recompute_layers else "uniform"
+    return ["--recompute-granularity full", f"--recompute-method {method}",
+            f"--recompute-num-layers {job.recompute_layers or 1}"]  # fmt: skip
 
 
 def _optimizer(reading: Reading, given: Given) -> None:

@@ -17,11 +17,13 @@ from simcore.strategy.dialects.source import Source, toml_table
 from simcore.strategy.strategy import parse_offload
 
 _T, _P, _X, _A = "training", "parallelism", "experimental", "activation_checkpoint"
-_OPTIMIZERS: dict[str, str | None] = {"adamw": "adamw", "adam": "adam", "muon": None,
-                                      "distmuon": None}  # fmt: skip
+_OPTIMIZERS: dict[str, str | None] = {"adamw": "adamw", "adam": "adam", "muon": "muon",
+                                      "distmuon": "muon"}  # fmt: skip
 _DTYPES: dict[str, str | None] = {"bfloat16": "bf16", "float32": "fp32", "float16": None}
-_MODES: dict[str, str | None] = {"none": "none", "full": "full", "selective": None,
+_MODES: dict[str, str | None] = {"none": "none", "full": "full", "selective": "selective",
                                  "memory_budget": None}  # fmt: skip
+#: What ``selective_ac_option = "op"`` runs again, as ``workload.recompute`` calls it.
+_BY_OPERATOR = "operators"
 IGNORED = frozenset(
     f"{section}.{key}"
     for section, keys in {
@@ -37,7 +39,7 @@ IGNORED = frozenset(
         _X: "pipeline_parallel_split_points "
         "pipeline_parallel_microbatches enable_async_tensor_parallel custom_import "
         "custom_args_module context_parallel_rotate_method",
-        _A: "selective_ac_option per_op_sac_force_recompute_mm_shapes_by_fqns preserve_rng_state "
+        _A: "per_op_sac_force_recompute_mm_shapes_by_fqns preserve_rng_state "
         "early_stop determinism_check debug memory_budget visualize_memory_budget_pareto",
         "optimizer": "lr beta1 beta2 eps weight_decay implementation early_step_in_backward fused "
         "foreach lr_min",
@@ -54,6 +56,7 @@ _TAKEN = (
     f"{_T}.max_norm", f"{_T}.mixed_precision_param", f"{_T}.dtype", f"{_T}.enable_cpu_offload",
     f"{_T}.gradient_accumulation_steps", f"{_T}.compile", f"{_P}.data_parallel_shard_degree",
     f"{_P}.data_parallel_replicate_degree", f"{_P}.fsdp_reshard_after_forward", f"{_A}.mode",
+    f"{_A}.selective_ac_option",
     f"{_P}.tensor_parallel_degree", f"{_P}.pipeline_parallel_degree",
     f"{_P}.context_parallel_degree", f"{_P}.expert_parallel_degree", "optimizer.name",
     "model.converters", "compile.enable", _T, _P, _A, "optimizer", "model", "float8",
@@ -103,7 +106,10 @@ class Torchtitan:
         if offload and not everything:
             problems.append(f"torchtitan offloads optimizer and params of zero3 to cpu together, "
                             f"not {job.offload} of {job.strategy}")  # fmt: skip
-        problems += job.cannot("torchtitan", "vpp", "schedule")
+        problems += job.cannot("torchtitan", "vpp", "schedule", "recompute_layers")
+        if job.recompute == "selective" and job.recompute_modules != _BY_OPERATOR:
+            problems.append(f"torchtitan recomputes {_BY_OPERATOR} selectively (its option op), "
+                            f"not {job.recompute_modules}")  # fmt: skip
         if problems:
             raise InvalidConfig(problems)
         local = job.micro_batch * (job.grad_accum if job.pp else 1)
@@ -134,7 +140,10 @@ class Torchtitan:
         if job.precision == "fp8":
             lines += ["", "[model]", 'converters = ["quantize.linear.float8"]']
         name = {"adamw": "AdamW", "adam": "Adam"}[job.optimizer]
-        lines += ["", f"[{_A}]", f'mode = "{job.recompute}"', "", "[optimizer]", f'name = "{name}"']
+        lines += ["", f"[{_A}]", f'mode = "{job.recompute}"']
+        if job.recompute == "selective":
+            lines.append('selective_ac_option = "op"')
+        lines += ["", "[optimizer]", f'name = "{name}"']
         left = ("nnodes", "nproc_per_node", "bucket_numel", "main_grads")
         return Emitted("\n".join(lines) + "\n", left)
 
@@ -270,6 +279,23 @@ def _low_precision(reading: Reading, key: str) -> None:
         reading.refuse(key, f"over {reading.said('precision')} {NOT_YET}", "precision")
 
 
+def _selective(reading: Reading, table: Table) -> None:
+    """``op``: by operator; a number n: every n-th layer whole (activation_checkpoint.py)."""
+    key = f"{_A}.selective_ac_option"
+    option = table.take(key)
+    if reading.said("recompute") != "selective":
+        if option is not None:
+            reading.ignore(key)
+    elif option == "op":
+        reading.say("recompute_modules", _BY_OPERATOR, key)
+    elif str(option) == "1":
+        reading.say("recompute", "full", key)
+    elif option is None:
+        reading.refuse(key, "is not stated, and its default differs between versions", "recompute")
+    else:
+        reading.refuse(f"{key} = {option!r:.40}", f"(every so many layers) {NOT_YET}", "recompute")
+
+
 def _rest(reading: Reading, table: Table) -> None:
     key = f"{_A}.mode"
     mode = table.take(key)
@@ -277,6 +303,7 @@ def _rest(reading: Reading, table: Table) -> None:
         reading.approximate(key, "is not stated: the model's own default is predicted")
     else:
         reading.say("recompute", reading.choose(key, mode, _MODES, "recompute"), key)
+    _selective(reading, table)
     key = "optimizer.name"
     name = table.take(key)
     told = key if name is not None else f"{key} (AdamW is its default)"

@@ -140,6 +140,7 @@ NODES = (
     ("V100-SXM3", "NVSwitch", "dgx-2"),
     ("", "NVLink-bridge(pairs)+PCIe3", "generic-nvlink-pairs"),
     ("", "PCIe5", "generic-pcie5"),
+    ("", "PCIe3", "generic-pcie3"),
 )
 
 #: What a peak of memory counts, by start of the source.

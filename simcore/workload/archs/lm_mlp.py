@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from simcore.workload import ops
 from simcore.workload.archs.body import Body
@@ -109,10 +109,11 @@ def dense(body: Body, s: MlpShape, reads: str, prefix: str = "") -> None:
             body.linear(f"{prefix}gate", s.seq, s.hidden, s.ffn, bias=s.bias, reads=reads)
             body.linear(f"{prefix}up", s.seq, s.hidden, s.ffn, bias=s.bias, reads=reads)
             body.add(ops.accumulate(f"{prefix}mlp.inputs", float(s.seq * s.hidden)))
-        body.add(*gate_product(s.kind, inner, s.fused_pointwise))
+        between = gate_product(s.kind, inner, s.fused_pointwise)
     else:
         body.linear(f"{prefix}up", s.seq, s.hidden, s.ffn, bias=s.bias, reads=reads)
-        body.add(plain_activation(s.kind, inner))
+        between = (plain_activation(s.kind, inner),)
+    body.add(*(replace(op, name=f"{prefix}{op.name}") for op in between))
     body.linear(f"{prefix}down", s.seq, s.ffn, s.hidden, bias=s.bias, reads=product)
 
 

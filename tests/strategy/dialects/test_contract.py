@@ -141,8 +141,13 @@ def test_round_trip_of_every_strategy_precision_and_offload(dialect: str, tmp_pa
         ("accelerate", {"strategy": "zero2", "offload": "optimizer:cpu"}),
         ("accelerate", {"strategy": "zero3", "offload": "optimizer:nvme"}),
         ("accelerate", {"strategy": "zero3", "recompute": "full"}),
+        ("megatron", {"recompute": "selective", "recompute_modules": "core_attn"}),
+        ("megatron", {"recompute": "selective",
+                      "recompute_modules": "layernorm,moe_act,shared_experts"}),
+        ("megatron", {"recompute": "full", "recompute_layers": 12}),
+        ("torchtitan", {"recompute": "selective", "recompute_modules": "operators"}),
     ],
-)
+)  # fmt: skip
 def test_what_each_must_be_able_to_say(dialect: str, changes: dict, tmp_path: Path) -> None:
     assert round_trip(dialect, job(**changes), tmp_path)
 
@@ -206,6 +211,19 @@ def test_round_trip_of_every_number(
         ("torchtitan", {"optimizer": "sgd"}, ["sgd", "adamw"]),
         ("accelerate", {"strategy": "zero3", "precision": "amp-bf16"}, ["amp-bf16", "bf16"]),
         ("accelerate", {"recompute": "full"}, ["recompute full"]),
+        ("accelerate", {"recompute": "selective", "recompute_modules": "mlp"}, ["mlp alone"]),
+        ("deepspeed", {"recompute": "full", "recompute_layers": 3}, ["3 layers alone"]),
+        (
+            "megatron",
+            {"recompute": "selective", "recompute_modules": "operators"},
+            ["operators", "core_attn"],
+        ),
+        ("megatron", {"recompute": "full", "recompute_layers": 3, "pp": 2}, ["pipeline stage"]),
+        (
+            "torchtitan",
+            {"recompute": "selective", "recompute_modules": "core_attn"},
+            ["core_attn", "operators"],
+        ),
         ("torchrun", {"strategy": "dp"}, ["DataParallel"]),
     ],
 )

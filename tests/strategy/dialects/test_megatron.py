@@ -39,10 +39,11 @@ def test_degrees_and_all_that_is_not_supported() -> None:
     assert launch.vpp == 96 // 4 // 2  # layers a stage, two a chunk
     assert launch.sequence_parallel is False
     assert launch.precision == "fp8"
-    recompute, offload = launch.violations()
-    assert "--recompute-activations = 'selective'" in recompute
+    (offload,) = launch.violations()
     assert "--optimizer-offload-fraction 0.5" in offload
-    assert launch.violations({"recompute", "offload"}) == []
+    assert launch.violations({"offload"}) == []
+    assert (launch.recompute, launch.recompute_modules) == ("selective", "core_attn")
+    assert launch.keys["recompute"] == "--recompute-activations"
     assert "did you mean '--micro-batch-size'" in launch.unknown[0]
 
 
@@ -70,6 +71,11 @@ def test_yaml_with_sections() -> None:
         ("--use-distributed-optimizer --optimizer-cpu-offload", "offload", "optimizer:cpu"),
         ("--recompute-granularity full --recompute-method block --recompute-num-layers 24 "
          "--num-layers 24", "recompute", "full"),
+        ("--recompute-granularity full --recompute-method block --recompute-num-layers 4 "
+         "--num-layers 24", "recompute_layers", 4),
+        ("--recompute-granularity selective", "recompute_modules", "core_attn"),
+        ("--recompute-granularity selective --recompute-modules moe_act layernorm mla_up_proj",
+         "recompute_modules", "moe_act,layernorm,mla_up_proj"),
         ("--clip-grad 0.0", "grad_clip", False),
         ("--bf16", "main_grads", "fp32"),
         ("--bf16 --grad-reduce-in-bf16", "main_grads", None),
@@ -77,6 +83,7 @@ def test_yaml_with_sections() -> None:
         ("--fp16 --accumulate-allreduce-grads-in-fp32", "main_grads", "fp32"),
         ("--ddp-bucket-size 40000000", "bucket_numel", 40_000_000),
         ("--optimizer sgd", "optimizer", "sgd"),
+        ("--optimizer dist_muon", "optimizer", "muon"),
         ("--seq_length 4096", "seq_len", 4096),
         ("--bf16 --fp4-format e2m1", "precision", "nvfp4"),
         ("--num-virtual-stages-per-pipeline-rank 4", "vpp", 4),
@@ -93,10 +100,12 @@ def test_flags(flags: str, word: str, expected: object) -> None:
 @pytest.mark.parametrize(
     ("flags", "said", "word"),
     [
-        ("--recompute-granularity selective", "'selective'", "recompute"),
+        ("--recompute-granularity selective --recompute-modules core_atn",
+         "did you mean 'core_attn'", "recompute"),
+        ("--recompute-granularity selective --recompute-modules operators",
+         "'operators' is unknown", "recompute"),
         ("--recompute-granularity full --recompute-method block --recompute-num-layers 4 "
-         "--num-layers 24", "block with 4 layers", "recompute"),
-        ("--optimizer muon", "'muon'", "optimizer"),
+         "--num-layers 24 --pipeline-model-parallel-size 2", "4 layers a stage", "recompute"),
         ("--bf16 --fp16", "are both given", "precision"),
         ("--cpu-offloading-num-layers 2", "host memory", None),
         ("--global-batch-size $GBS", "$GBS is not set in the text", "grad_accum"),

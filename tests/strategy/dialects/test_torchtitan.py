@@ -31,8 +31,9 @@ def test_new_sections() -> None:
 def test_old_sections_and_all_that_is_unsupported() -> None:
     launch = read_launch(str(SAMPLES / "torchtitan_old.toml"))
     text = "\n".join(launch.violations())
-    assert len(launch.violations()) == 2
-    assert "(HSDP)" in text and "'selective'" in text
+    assert len(launch.violations()) == 1
+    assert "(HSDP)" in text
+    assert (launch.recompute, launch.recompute_modules) == ("selective", "operators")
     assert (launch.tp, launch.pp, launch.cp, launch.sequence_parallel) == (2, 2, None, True)
     assert launch.n_gpus == 4 * 8 * 2 * 2
     assert launch.precision == "fp8"
@@ -78,7 +79,12 @@ def test_replicas_on_more_gpus_would_be_hsdp() -> None:
             "is no multiple of",
         ),
         ("[training]\nseq_len = 'long'", "seq_len = 'long'"),
-        ("[optimizer]\nname = 'Muon'", "'Muon' is not supported yet"),
+        (
+            "[activation_checkpoint]\nmode = 'selective'\nselective_ac_option = '2'",
+            "every so many layers",
+        ),
+        ("[activation_checkpoint]\nmode = 'selective'", "default differs between versions"),
+        ("[optimizer]\nname = 'Shampoo'", "'Shampoo' is unknown"),
     ],
 )
 def test_refused(text: str, said: str) -> None:

@@ -1,0 +1,122 @@
+"""Optimizers whose state and work follow from the shapes of the parameters: Adafactor and Muon.
+
+Everything that prices an optimizer takes averages over a model's parameters. What an update of
+one model costs on average is worked out here, from the code of torch 2.13's ``_adafactor.py`` and
+``_muon.py`` (torch ships both) and from their papers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from simcore.strategy.precision import OPTIMIZERS, Optimizer
+from simcore.workload.graph import Block, Workload, weight_grad_numel
+
+_FP32_BYTES = 4.0
+#: Newton-Schulz iterations of Muon (Jordan et al. 2024; torch's default).
+NS_STEPS = 5
+#: One kernel of a foreach step takes about so many tensors (``engine.price``).
+_A_LAUNCH = 30
+#: fp32 elements that Muon moves a parameter: momentum 3, Nesterov's look-ahead 3, cast to bf16
+#: 1.5, norm 0.5, scaling 1, an iteration's reads and write in bf16 1.5, decay 2, update 2.5.
+_MUON_ELEMS = 3 + 3 + 1.5 + 0.5 + 1 + 1.5 * NS_STEPS + 2 + 2.5
+#: Kernels a matrix: momentum, look-ahead, cast, norm, its bound, scaling, decay, update, and three
+#: products an iteration.
+_MUON_KERNELS = 8 + 3 * NS_STEPS
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """``count`` trained matrices of ``rows`` x ``columns``; ``hidden``: in a repeated layer."""
+
+    rows: float
+    columns: float
+    count: float
+    hidden: bool
+
+    @property
+    def numel(self) -> float:
+        """Elements of all of them."""
+        return self.rows * self.columns * self.count
+
+
+def matrices(workload: Workload) -> Iterator[Matrix]:
+    """The weights of matrix products that are trained, in forward order."""
+    for block in workload.instances():
+        yield from _of_block(block)
+
+
+def _of_block(block: Block) -> Iterator[Matrix]:
+    own = {p.numel for p in block.params}
+    for op in block.ops:
+        numel = weight_grad_numel(op)
+        if numel not in own:  # none, or tied to a table elsewhere
+            continue
+        rows, columns = op.fwd[0].k.fixed, op.fwd[0].n.fixed
+        yield Matrix(rows, columns, numel / (rows * columns), block.recomputable)
+
+
+@lru_cache(maxsize=64)
+def fitted(optimizer: Optimizer, workload: Workload) -> Optimizer:
+    """The optimizer with the averages of this model's parameters; most are what they were."""
+    if optimizer.name == "adafactor":
+        return _adafactor(optimizer, workload)
+    if optimizer.name == "muon":
+        return _muon(optimizer, workload)
+    return optimizer
+
+
+def _adafactor(optimizer: Optimizer, workload: Workload) -> Optimizer:
+    """A row and a column of second moments a matrix, one of every element of a vector.
+
+    Tables (embeddings) are matrices as wide as the first product is deep. Kernels of convolutions
+    are factored over their last two sides, which are not known here: one moment an element.
+    """
+    width = next((m.rows for m in matrices(workload)), 1.0)
+    moments = 0.0
+    for block in workload.instances():
+        found = list(_of_block(block))
+        moments += sum((m.rows + m.columns) * m.count for m in found)
+        products = {m.numel for m in found}
+        convolved = {op.gemm_weight for op in block.ops if not weight_grad_numel(op)}
+        for param in block.params:
+            if param.numel in products:
+                continue
+            rows = param.numel / width
+            # A bias is a few widths long, a table many of them.
+            table = rows > width**0.5 and rows.is_integer() and param.numel not in convolved
+            moments += rows + width if table else param.numel
+    numel = max(workload.trainable_numel, 1)
+    return replace(optimizer, state_bytes=_FP32_BYTES * moments / numel)
+
+
+def _muon(optimizer: Optimizer, workload: Workload) -> Optimizer:
+    """Momentum and Newton-Schulz for matrices of repeated layers, AdamW for all else.
+
+    An iteration on s x l (s the shorter side) is X X^T, its square and their sum times X:
+    4 s^2 l + 2 s^3 FLOP in bf16.
+    """
+    adamw = OPTIMIZERS["adamw"]
+    found = [m for m in matrices(workload) if m.hidden]
+    numel, n_tensors = max(workload.trainable_numel, 1), max(workload.n_tensors, 1)
+    flop = 0.0
+    for m in found:
+        short, long = min(m.rows, m.columns), max(m.rows, m.columns)
+        flop += NS_STEPS * (4.0 * short**2 * long + 2.0 * short**3) * m.count
+    share = sum(m.numel for m in found) / numel
+    n_matrices = sum(m.count for m in found)
+    others = max(n_tensors - len(found), 0)
+    each = n_matrices * _MUON_KERNELS * _A_LAUNCH + others * adamw.kernels
+    return replace(
+        optimizer,
+        state_bytes=share * _FP32_BYTES + (1.0 - share) * adamw.state_bytes,
+        traffic_elems=share * _MUON_ELEMS + (1.0 - share) * adamw.traffic_elems,
+        temporary_elems=(1.0 - share) * adamw.temporary_elems,
+        kernels=round(each / n_tensors),
+        kernels_per_tensor=round(
+            (n_matrices * _MUON_KERNELS + others * adamw.kernels_per_tensor) / n_tensors
+        ),
+        flop=flop / numel,
+    )
