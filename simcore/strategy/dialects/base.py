@@ -17,7 +17,7 @@ from simcore.strategy.dialects.source import Source
 WORDS = (
     "strategy", "micro_batch", "grad_accum", "precision", "recompute", "optimizer", "offload",
     "seq_len", "nnodes", "nproc_per_node", "grad_clip", "bucket_numel", "tp", "pp", "vpp", "cp",
-    "ep", "sequence_parallel", "zero_bubble", "main_grads",
+    "ep", "stages", "sequence_parallel", "zero_bubble", "main_grads",
 )  # fmt: skip
 Word = str | int | bool
 
@@ -41,8 +41,8 @@ class _Stated:
 
     grad_clip      whether gradients are clipped by their norm
     bucket_numel   elements of a gradient bucket
-    tp, pp, vpp, cp, ep, sequence_parallel, zero_bubble   as in ``strategy.layout.Layout``; a
-                   degree of 1 is not stated
+    tp, pp, vpp, cp, ep, stages, sequence_parallel, zero_bubble   as in
+                   ``strategy.layout.Layout``; a degree of 1 is not stated
     main_grads     "fp32" where gradients accumulate and are reduced in fp32 beside 16-bit weights
     """
 
@@ -54,6 +54,7 @@ class _Stated:
     vpp: int | None = None
     cp: int | None = None
     ep: int | None = None
+    stages: str | None = None
     sequence_parallel: bool | None = None
     zero_bubble: bool | None = None
     main_grads: str | None = None

@@ -103,7 +103,7 @@ class Torchtitan:
         if offload and not everything:
             problems.append(f"torchtitan offloads optimizer and params of zero3 to cpu together, "
                             f"not {job.offload} of {job.strategy}")  # fmt: skip
-        problems += job.cannot("torchtitan", "vpp", "zero_bubble")
+        problems += job.cannot("torchtitan", "vpp", "stages", "zero_bubble")
         if problems:
             raise InvalidConfig(problems)
         local = job.micro_batch * (job.grad_accum if job.pp else 1)
