@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 
 #: Times faster than it is: what is left of a step then is the host's.
-_FREE = 1e12
+_FREE = 1e10
 
 
 @dataclass(frozen=True)
