@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from simcore.base.errors import InvalidConfig
+from simcore.engine.layout import Placed
 from simcore.engine.predict import Request
+from simcore.strategy.cuts import written
 from simcore.strategy.dialects import DIALECTS, FILES, Job, emit
-from simcore.strategy.layout import Layout
 from simcore.strategy.strategy import Strategy
 
 
@@ -46,7 +47,7 @@ def launch_file(dialect: str, request: Request, seq_len: int | None) -> LaunchFi
         nproc_per_node=per_node.pop(),
         seq_len=seq_len,
         grad_clip=strategy.grad_clip,
-        **_degrees(request.placed.layout if request.placed else None),
+        **_degrees(request.placed),
         main_grads="fp32" if strategy.precision.main_grads else None,
         bucket_numel=strategy.zero_bucket_numel if strategy.zero_stage in (1, 2) else None,
     )
@@ -69,15 +70,19 @@ def _recompute(strategy: Strategy) -> dict[str, Any]:
     return found
 
 
-def _degrees(layout: Layout | None) -> dict[str, Any]:
+def _degrees(placed: Placed | None) -> dict[str, Any]:
     """Degrees above 1, and how tensor ranks and the pipeline work where there are any."""
-    if layout is None:
+    if placed is None:
         return {}
+    layout = placed.layout
     found: dict[str, Any] = {
         w: n for w in ("tp", "pp", "vpp", "cp", "ep") if (n := getattr(layout, w)) > 1
     }
     if "tp" in found:
         found["sequence_parallel"] = layout.sequence_parallel
+    sizes = [s.n_layers for s in placed.stages]
+    if len(set(sizes)) > 1:  # programs that cut evenly need to be told
+        found["stages"] = written(sizes)
     if layout.schedule != "1f1b":
         found["schedule"] = layout.schedule
     return found

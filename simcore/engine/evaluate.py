@@ -57,7 +57,8 @@ class Steps:
     """Times of one optimizer step for every configuration; arrays [C] in seconds.
 
     ``step_s`` is the mean over an epoch: the graph's makespan or the loader's period, whichever
-    is longer, plus the epoch's restart divided by its steps.
+    is longer, plus the epoch's restart divided by its steps. ``micro_steps_s`` [parts, C]: one
+    micro-step of each kind of pipeline stage, exposed exchanges in it.
     """
 
     step_s: Array
@@ -67,6 +68,7 @@ class Steps:
     comm_s: Array
     terms_s: dict[str, Array]
     timeline: Timeline | None
+    micro_steps_s: Array | None = None
 
 
 @lru_cache(maxsize=256)

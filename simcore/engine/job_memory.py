@@ -15,6 +15,7 @@ from simcore.engine.result import MemoryResult
 from simcore.hardware.paths import cluster_paths
 from simcore.strategy.layout import Layout
 from simcore.workload.graph import Workload
+from simcore.workload.sharding import Stage
 
 if TYPE_CHECKING:
     from simcore.engine.predict import Request
@@ -103,6 +104,14 @@ def memory_of_stage(
         holes_frac=request.profile.allocator_holes_frac.value * holes,
         stuck_frac=request.profile.allocator_stuck_frac.value * holes,
     )
+
+
+def memory_at_stage(request: Request, stage: Stage) -> float:
+    """Bytes that a pipeline stage holds on its device."""
+    cluster = request.cluster
+    over = (request.micro_batch, request.grad_accum, cluster.n_gpus, cluster.n_nodes)
+    arrays = (np.array([float(v)]) for v in over)
+    return float(memory_of_stage(request, stage.workload, stage.position, *arrays).device[0])
 
 
 def memory_result(request: Request) -> MemoryResult:

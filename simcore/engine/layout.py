@@ -246,6 +246,7 @@ def evaluate_layout(
         comm_s=steps.comm_s + local.grad_accum * spent,
         terms_s=terms,
         timeline=steps.timeline,
+        micro_steps_s=np.stack(forwards) + np.stack(backwards),
     )
 
 

@@ -17,11 +17,11 @@ import numpy as np
 from simcore.base.arrays import NDArray
 from simcore.base.interval import HIGH_QUANTILE, LOW_QUANTILE, Interval
 from simcore.engine.evaluate import Job, Loading, Steps, evaluate
-from simcore.engine.job_memory import memory_result
+from simcore.engine.job_memory import memory_at_stage, memory_result
 from simcore.engine.layout import Placed, evaluate_layout
 from simcore.engine.points import KNOBS, Knob, Points
 from simcore.engine.rates import class_rates, peak_for
-from simcore.engine.result import Prediction, RankClass, WhatIf
+from simcore.engine.result import Prediction, RankClass, StageRun, WhatIf
 from simcore.hardware.cluster import ClusterSpec, NodeGroup
 from simcore.hardware.paths import cluster_paths
 from simcore.hardware.profile import Profile, places
@@ -279,6 +279,7 @@ def predict(request: Request, *, keep_timeline: bool = False) -> Prediction:
         what_if=tuple(what_if),
         rank_classes=classes,
         uneven_split_gain_frac=gain,
+        stages=_stage_runs(request, steps),
         defaults=request.defaults,
         assumptions=tuple(
             dict.fromkeys(
@@ -292,6 +293,27 @@ def predict(request: Request, *, keep_timeline: bool = False) -> Prediction:
         ),
         timeline=steps.timeline if keep_timeline else None,
     )
+
+
+def _stage_runs(request: Request, steps: Steps) -> tuple[StageRun, ...]:
+    """What each run of equal pipeline stages takes and holds; none without a pipeline."""
+    placed = request.placed
+    if placed is None or placed.layout.pp == 1 or steps.micro_steps_s is None:
+        return ()
+    found, first = [], 0
+    for part, count in placed.runs:
+        stage = placed.stages[first]
+        found.append(
+            StageRun(
+                first=first,
+                count=count,
+                layers=stage.n_layers,
+                micro_step_s=float(steps.micro_steps_s[part][0]),
+                memory_bytes=memory_at_stage(request, stage),
+            )
+        )
+        first += count
+    return tuple(found)
 
 
 def _interval(step: Array, samples: slice, profile: Profile) -> Interval:

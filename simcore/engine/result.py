@@ -97,6 +97,20 @@ class RankClass:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StageRun:
+    """Neighbouring pipeline stages of equal parts: ``count`` from stage ``first`` on.
+
+    ``memory_bytes`` is of the first of them, which has the most micro-batches in flight.
+    """
+
+    first: int
+    count: int
+    layers: int
+    micro_step_s: float
+    memory_bytes: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
     """The answer to "will it fit, how fast, what limits it"."""
 
@@ -132,6 +146,7 @@ class Prediction:
     uneven_split_gain_frac: float
     defaults: tuple[str, ...]
     assumptions: tuple[str, ...]
+    stages: tuple[StageRun, ...] = ()
     measured: tuple[MeasuredRow, ...] = ()
     run_time_s: float | None = None
     run_steps: float | None = None

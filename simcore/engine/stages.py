@@ -19,16 +19,24 @@ from simcore.engine.layout import Placed, data_points, exchanges_s, exposed
 from simcore.engine.points import Points
 from simcore.engine.predict import central_step_s, job_of, values_of
 from simcore.strategy.cuts import balanced_cut, least_layers, written
+from simcore.strategy.layout import Layout
 from simcore.workload.graph import Workload
-from simcore.workload.sharding import layer_starts, pipeline_stages, stretch
+from simcore.workload.sharding import (
+    even_cut,
+    layer_counts,
+    layer_starts,
+    pipeline_stages,
+    stretch,
+)
 
 if TYPE_CHECKING:
     from simcore.engine.predict import Request
+    from simcore.engine.sweep import Axis
 
 Array = NDArray[np.float64]
 
 #: Times faster than it is: what is left of a step then is the host's.
-_FREE = 1e12
+_FREE = 1e10
 
 
 @dataclass(frozen=True)
@@ -110,19 +118,27 @@ def layer_costs(request: Request) -> LayerCosts:
     return LayerCosts(tuple(d for d, _ in each), tuple(h for _, h in each), first)
 
 
-def balanced_stages(request: Request) -> tuple[int, ...] | None:
+def fastest_stages(costs: LayerCosts, layout: Layout) -> tuple[int, ...] | None:
+    """Layers of each stage such that the slowest is least slow, whatever they hold."""
+    return balanced_cut(costs.stage_s, len(costs.device_s), _least(costs, layout))
+
+
+def _least(costs: LayerCosts, layout: Layout) -> tuple[int, ...]:
+    least = least_layers(layout.pp, layout.vpp)
+    # Where there are more chunks than layers, some hold nothing.
+    return least if sum(least) <= len(costs.device_s) else least_layers(layout.pp, 1)
+
+
+def balanced_stages(
+    request: Request, costs: LayerCosts, free: tuple[int, ...] | None
+) -> tuple[int, ...] | None:
     """Layers of each stage such that the slowest is least slow and each fits its device.
 
-    None where no cut fits.
+    ``free`` is what would be without the limit. None where no cut fits.
     """
     placed = request.placed
     assert placed is not None
-    costs, layout = layer_costs(request), placed.layout
-    n_layers = len(costs.device_s)
-    least = least_layers(layout.pp, layout.vpp)
-    if sum(least) > n_layers:  # chunks of nothing: as many of them as there must be
-        least = least_layers(layout.pp, 1)
-    free = balanced_cut(costs.stage_s, n_layers, least)
+    n_layers, least = len(costs.device_s), _least(costs, placed.layout)
     room = _Room(request)
     if free is None or room.for_all(free):
         return free
@@ -172,6 +188,27 @@ class _Room:
         return tuple((memory.device <= self.capacity).tolist())
 
 
+def balanced_axis(request: Request, axis: Axis) -> list[str]:
+    """The best cut of every point of an axis, as ``with_balanced_stages`` finds it, as text."""
+    rows: dict[int, tuple[LayerCosts, tuple[int, ...] | None]] = {}
+    found = []
+    for row, accum in zip(axis.row.tolist(), axis.grad_accum.tolist(), strict=True):
+        point = replace(
+            request,
+            cluster=axis.clusters[int(axis.row_cluster[row])],
+            micro_batch=int(axis.row_micro_batch[row]),
+            grad_accum=int(accum),
+        )
+        assert point.placed is not None
+        if row not in rows:
+            costs = layer_costs(point)
+            rows[row] = costs, fastest_stages(costs, point.placed.layout)
+        cut = with_balanced_stages(point, rows[row]).placed
+        assert cut is not None
+        found.append(cut.layout.stages)
+    return found
+
+
 def with_stages(request: Request, sizes: tuple[int, ...]) -> Request:
     """The same job with its pipeline cut so."""
     placed = request.placed
@@ -183,12 +220,20 @@ def with_stages(request: Request, sizes: tuple[int, ...]) -> Request:
     return replace(request, placed=cut)
 
 
-def with_balanced_stages(request: Request) -> Request:
-    """The same job with the best cut; evenly where that is no slower, and told where none fits."""
+def with_balanced_stages(
+    request: Request, known: tuple[LayerCosts, tuple[int, ...] | None] | None = None
+) -> Request:
+    """The same job with the best cut; evenly where that is no slower, and told where none fits.
+
+    ``known``: its layers' costs and ``fastest_stages``, where they are known.
+    """
     placed = request.placed
     assert placed is not None
-    even = tuple(s.n_layers for s in placed.stages)
-    found = balanced_stages(request)
+    even = even_cut(layer_counts(placed.part), placed.layout.pp)
+    if known is None:
+        costs = layer_costs(request)
+        known = costs, fastest_stages(costs, placed.layout)
+    found = balanced_stages(request, *known)
     as_even = with_stages(request, even)
     if found is None:
         note = "no cut into stages fits: the even one is shown"

@@ -48,6 +48,10 @@ class Axis:
         """Samples a rank and micro-step of each point [C]."""
         return self.row_micro_batch[self.row]
 
+    def take(self, points: NDArray[np.intp]) -> Axis:
+        """Some of the points, with all rows."""
+        return replace(self, row=self.row[points], grad_accum=self.grad_accum[points])
+
     def piece(self, part: slice) -> Axis:
         """A stretch of the points, with the rows that they need."""
         row = self.row[part]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import lru_cache
 from typing import Any
 
@@ -16,10 +16,12 @@ from simcore.engine.placement import layout_of
 from simcore.engine.points import Knob
 from simcore.engine.predict import Request, point_values
 from simcore.engine.request import make_request
+from simcore.engine.stages import balanced_axis, with_stages
 from simcore.engine.sweep import Axis, evaluate_axis
 from simcore.hardware.cluster import ClusterSpec
 from simcore.hardware.profile import Profile, load_profile
 from simcore.planning.space import Form, Space
+from simcore.strategy.cuts import AUTO, cut_sizes
 from simcore.strategy.layout import Layout
 from simcore.workload.resolve import ModelSource, resolve_model
 from simcore.workload.sharding import layer_counts
@@ -213,11 +215,15 @@ def _unit(
         if not wire:
             cluster_values = point_values(space.clusters[i], profile, words.model, 1.0, 1.0)
             wire.update(cluster_values)
-    for number, start in enumerate(range(0, len(axis), MAX_CALL)):
+    pieces = (
+        (cut, said, part.piece(slice(start, start + MAX_CALL)))
+        for cut, said, part in cut_axes(request, words, axis)
+        for start in range(0, len(part), MAX_CALL)
+    )
+    for number, (request, words, piece) in enumerate(pieces):
         if number < done:
             pending, n_points = {}, 0
             continue
-        piece = axis.piece(slice(start, start + MAX_CALL))
         outcome = evaluate_axis(request, piece, twice=twice, wires=known)
         which, micro = piece.cluster, piece.micro_batch
         samples = micro * piece.grad_accum * ranks[which]
@@ -290,6 +296,25 @@ def _axis(space: Space, request: Request, layout: Layout, valid: list[int]) -> A
         whole = grad_accum == np.floor(grad_accum)
         row, grad_accum = row[whole], grad_accum[whole]
     return Axis(specs, row_cluster, row_micro, row, grad_accum)
+
+
+def cut_axes(
+    request: Request, words: FormWords, axis: Axis
+) -> Iterator[tuple[Request, FormWords, Axis]]:
+    """The points by how their pipeline is cut: all alike, unless each is to have its best cut."""
+    if words.layout.stages != AUTO:
+        yield request, words, axis
+        return
+    cuts = balanced_axis(request, axis)
+    for text in dict.fromkeys(cuts):
+        points = np.flatnonzero(np.array([c == text for c in cuts]))
+        sizes = cut_sizes(text, layer_counts(request.workload), words.layout.pp)
+        said = replace(
+            words,
+            layout=replace(words.layout, stages=text),
+            options=tuple((k, text if k == "stages" else v) for k, v in words.options),
+        )
+        yield with_stages(request, sizes), said, axis.take(points)
 
 
 def checkpoint_bytes(request: Request) -> float:

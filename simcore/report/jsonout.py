@@ -82,6 +82,16 @@ def to_dict(p: Prediction) -> dict[str, Any]:
             "rank_classes": [
                 {"gpu": c.gpu, "n_gpus": c.n_gpus, "compute_s": c.compute_s} for c in p.rank_classes
             ],
+            "stages": [
+                {
+                    "first": s.first,
+                    "count": s.count,
+                    "layers": s.layers,
+                    "micro_step_s": s.micro_step_s,
+                    "memory_bytes": s.memory_bytes,
+                }
+                for s in p.stages
+            ],
             "uneven_split_gain_frac": p.uneven_split_gain_frac,
             "run_steps": p.run_steps,
             "run_time_s": p.run_time_s,

@@ -150,6 +150,16 @@ def build() -> Schema:
                 "compute_s": _positive("Forward, backward and frozen networks of a step [s]."),
             },
         ),
+        "stages": _list(
+            "Runs of equal pipeline stages, from the input on; empty without a pipeline.",
+            {
+                "first": _of("integer", "Number of the first of them, from 0."),
+                "count": _count("How many."),
+                "layers": _of("integer", "Layers of each."),
+                "micro_step_s": _positive("Forward and backward of a micro-batch [s]."),
+                "memory_bytes": _positive("Peak of the first, the fullest of them [B]."),
+            },
+        ),
         "uneven_split_gain_frac": _positive(
             "Share of the step that a batch split by speed would save; 0 with one kind of GPU."
         ),

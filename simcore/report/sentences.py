@@ -145,6 +145,21 @@ def slowest(p: Prediction) -> str:
     )
 
 
+def stages(p: Prediction) -> str:
+    """Which pipeline stage is slowest and which is fullest, where they were cut on purpose."""
+    if "stages" not in p.layout:
+        return ""
+    slow = max(p.stages, key=lambda s: s.micro_step_s)
+    fast = min(p.stages, key=lambda s: s.micro_step_s)
+    full = max(p.stages, key=lambda s: s.memory_bytes)
+    return (
+        f"slowest is stage {slow.first} with {slow.layers} layers: "
+        f"{format_seconds(slow.micro_step_s)} a micro-batch (fastest "
+        f"{format_seconds(fast.micro_step_s)}); fullest is stage {full.first}: "
+        f"{gigabytes(full.memory_bytes)} GB"
+    )
+
+
 def run(p: Prediction) -> str:
     """How long the run takes; empty where none was asked for."""
     if p.run_time_s is None or p.run_steps is None:

@@ -46,6 +46,7 @@ def _facts(p: Prediction) -> list[str]:
         ("THROUGHPUT", say.throughput(p), None),
         ("SPEED-UP", say.speedup(p), 2),
         ("SLOWEST", say.slowest(p), 2),
+        ("STAGES", say.stages(p), 2),
         ("RUN", say.run(p), None),
     )
     return [line for label, text, limit in facts if text for line in labelled(label, text, limit)]

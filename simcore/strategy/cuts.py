@@ -51,6 +51,11 @@ def _entries(text: str) -> list[tuple[int, str]]:
     return found
 
 
+def parsed(text: str) -> tuple[int, ...]:
+    """Layers of each stage of a text that names them all. Raises InvalidConfig."""
+    return tuple(int(each) for count, each in _entries(text) for _ in range(count))
+
+
 def stages_told(text: str) -> int | None:
     """How many stages a text names; None where it leaves that open."""
     if text in ("", AUTO) or "rest" in text:

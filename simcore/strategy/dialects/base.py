@@ -17,7 +17,8 @@ from simcore.strategy.dialects.source import Source
 WORDS = (
     "strategy", "micro_batch", "grad_accum", "precision", "recompute", "optimizer", "offload",
     "seq_len", "nnodes", "nproc_per_node", "grad_clip", "bucket_numel", "tp", "pp", "vpp", "cp",
-    "ep", "sequence_parallel", "schedule", "main_grads", "recompute_modules", "recompute_layers",
+    "ep", "stages", "sequence_parallel", "schedule", "main_grads", "recompute_modules",
+    "recompute_layers",
 )  # fmt: skip
 Word = str | int | bool
 
@@ -41,8 +42,8 @@ class _Stated:
 
     grad_clip      whether gradients are clipped by their norm
     bucket_numel   elements of a gradient bucket
-    tp, pp, vpp, cp, ep, sequence_parallel, schedule   as in ``strategy.layout.Layout``; a
-                   degree of 1 is not stated
+    tp, pp, vpp, cp, ep, stages, sequence_parallel, schedule   as in
+                   ``strategy.layout.Layout``; a degree of 1 is not stated
     main_grads     "fp32" where gradients accumulate and are reduced in fp32 beside 16-bit weights
     recompute_modules   what selective recompute runs again, as in ``workload.recompute``
     recompute_layers    how many layers from the input on, where recompute is not of all
@@ -56,6 +57,7 @@ class _Stated:
     vpp: int | None = None
     cp: int | None = None
     ep: int | None = None
+    stages: str | None = None
     sequence_parallel: bool | None = None
     schedule: str | None = None
     main_grads: str | None = None

@@ -20,6 +20,7 @@ from simcore.strategy.dialects.megatron_keys import (
     SHAPE,
     TAKEN,
 )
+from simcore.strategy.dialects.megatron_stages import emit_stages, read_stages
 from simcore.strategy.dialects.reading import NOT_YET, Reading
 from simcore.strategy.dialects.shell import flags, read_script
 from simcore.strategy.dialects.source import Source, yaml_table
@@ -81,6 +82,7 @@ class Megatron:
         _precision(reading, given)
         _optimizer(reading, given)
         _degrees(reading, given)
+        read_stages(reading, given)
         _recompute(reading, given)
         _approximate(reading, given)
         shape = {}
@@ -121,6 +123,10 @@ class Megatron:
         by_word = {word: name for name, word in reversed(DEGREES.items())}
         by_word["vpp"] = "num-virtual-stages-per-pipeline-rank"
         lines += [f"--{name} {n}" for word, name in by_word.items() if (n := getattr(job, word))]
+        cut = emit_stages(job)
+        if any(line.startswith("--pipeline-model-parallel-layout") for line in cut):
+            lines = [line for line in lines if not line.startswith(f"--{by_word['vpp']} ")]
+        lines += cut
         if job.tp and job.sequence_parallel:
             lines.append("--sequence-parallel")
         problems += job.cannot("Megatron", "schedule")

@@ -37,7 +37,8 @@ SHAPE = {
 
 #: Read one by one in ``megatron.py``.
 TAKEN = _names(
-    "num-layers-per-virtual-pipeline-stage sequence-parallel "
+    "num-layers-per-virtual-pipeline-stage sequence-parallel pipeline-model-parallel-layout "
+    "decoder-first-pipeline-num-layers decoder-last-pipeline-num-layers "
     "micro-batch-size global-batch-size batch-size rampup-batch-size seq-length encoder-seq- "
     "length decoder-seq-length bf16 fp16 fp8-format fp4-format fp8 fp4 grad-reduce-in-bf16 "
     "accumulate-allreduce-grads-in-fp32 use-distributed-optimizer use-megatron-fsdp use-custom- "
@@ -141,8 +142,6 @@ IGNORED = _names(
     "use-precision-aware-optimizer use-torch-optimizer-for-cpu-offload "
     "overlap-cpu-optimizer-d2h-h2d no-pin-cpu-grads no-pin-cpu-params te-rng-tracker "
     "no-clone-scatter-output-in-embedding clone-scatter-output-in-embedding "
-    "decoder-first-pipeline-num-layers decoder-last-pipeline-num-layers "
-    "pipeline-model-parallel-layout "
     "microbatch-group-size-per-virtual-pipeline-stage no-overlap-p2p-communication "
     "overlap-p2p-communication-warmup-flush overlap-p2p-comm "
     "no-scatter-gather-tensors-in-pipeline scatter-gather-tensors-in-pipeline "

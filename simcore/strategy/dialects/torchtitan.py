@@ -106,7 +106,7 @@ class Torchtitan:
         if offload and not everything:
             problems.append(f"torchtitan offloads optimizer and params of zero3 to cpu together, "
                             f"not {job.offload} of {job.strategy}")  # fmt: skip
-        problems += job.cannot("torchtitan", "vpp", "schedule", "recompute_layers")
+        problems += job.cannot("torchtitan", "vpp", "stages", "schedule", "recompute_layers")
         if job.recompute == "selective" and job.recompute_modules != _BY_OPERATOR:
             problems.append(f"torchtitan recomputes {_BY_OPERATOR} selectively (its option op), "
                             f"not {job.recompute_modules}")  # fmt: skip

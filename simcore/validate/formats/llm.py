@@ -326,6 +326,24 @@ def _chunks(row: Row) -> int:
     return whole(row, "vpp", 1)
 
 
+#: Models that Megatron-Bridge's recipes cut by a list of chunks: all as long but the last, which
+#: has the loss (and multi-token prediction) too (recipes/deepseek/deepseek_v3.py, map_pp_vp_to_
+#: layout; recipes/kimi/kimi_k2.py): 61 layers in 16 chunks are 15 of 4 and one.
+_LONG_CHUNKS = ("deepseek-v3", "kimi-k2")
+
+
+def _stages(row: Row) -> str | None:
+    """Layers of each stage, where the source's recipe has others than even ones."""
+    pp, vpp, layers = whole(row, "pp", 1), _chunks(row), whole(row, "layers")
+    if row["source"] != "nvidia-megatron-bridge" or pp == 1 or layers % pp == 0:
+        return None
+    if not row["model"].startswith(_LONG_CHUNKS):
+        return None
+    chunk = -(-layers // (pp * vpp))
+    short = chunk * pp * vpp - layers
+    return f"{pp - 1}x{chunk * vpp},{chunk * vpp - short}" if short < chunk else None
+
+
 def _sequence_parallel(row: Row) -> bool:
     told = row.get("sequence_parallel", "")
     if told:
@@ -436,6 +454,7 @@ def _read(name: str, row: Row) -> Case | Skipped:
         "tp": whole(row, "tp", 1),
         "pp": whole(row, "pp", 1),
         "vpp": _chunks(row),
+        "stages": _stages(row),
         "cp": whole(row, "cp", 1),
         "ep": whole(row, "ep", 1) if row["arch"] == "moe" else 1,
         "sequence_parallel": _sequence_parallel(row),

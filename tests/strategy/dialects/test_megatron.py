@@ -137,3 +137,75 @@ def test_main_grads_go_out_and_come_back(precision: str, main_grads: str | None)
     )  # fmt: skip
     launch = read_launch(emit("megatron", job).text.replace("\n", " "))
     assert (launch.precision, launch.main_grads) == (precision, main_grads)
+
+
+LAUNCH = "--tensor-model-parallel-size 2 --micro-batch-size 1 --global-batch-size 16 --bf16"
+
+
+@pytest.mark.parametrize(
+    ("pp", "flags", "stages", "vpp"),
+    [
+        (4, "--decoder-first-pipeline-num-layers 19 --decoder-last-pipeline-num-layers 17",
+         "19,rest,17", None),
+        (4, "--decoder-first-pipeline-num-layers 11", "11,rest", None),
+        (4, "--decoder-last-pipeline-num-layers 11", "rest,11", None),
+        (2, "--decoder-first-pipeline-num-layers 5 --decoder-last-pipeline-num-layers 7", "5,7",
+         None),
+        (4, "--pipeline-model-parallel-layout Et*11|t*11|t*11|t*10mL", "3x11,10", None),
+        # its documentation's example: DeepSeek-V3, 61 layers on 16 stages of two chunks
+        (16, '--pipeline-model-parallel-layout "Et*3|(tt|)*29,m|L"', "5,13x4,2x2", 2),
+        (8, "--pipeline-model-parallel-layout Et*2|(tt|)*22t|(tt|)*7mL", "7x8,5", 4),
+    ],
+)  # fmt: skip
+def test_unequal_stages(pp: int, flags: str, stages: str, vpp: int | None) -> None:
+    launch = read_launch(f"{LAUNCH} --pipeline-model-parallel-size {pp} {flags}")
+    assert launch.violations() == []
+    assert (launch.stages, launch.vpp) == (stages, vpp)
+
+
+@pytest.mark.parametrize(
+    "layout", ["Et*11|t*11|t*11", "Ett|tt||L", "Ext|t|t|tL", "(t*999999|)*9L", "tE|t|t|L"]
+)
+def test_layouts_that_cannot_be(layout: str) -> None:
+    launch = read_launch(
+        f"{LAUNCH} --pipeline-model-parallel-size 4 --pipeline-model-parallel-layout {layout}"
+    )
+    (told,) = launch.violations()
+    assert "--pipeline-model-parallel-layout" in told
+    assert launch.violations({"stages"}) == []
+
+
+def expand(layout: str) -> list[str]:
+    """The chunks of an emitted layout, which has no repetitions."""
+    return layout.strip('"').split("|")
+
+
+@pytest.mark.parametrize(
+    ("stages", "vpp", "flag"),
+    [
+        ("19,2x21,19", None, "--decoder-first-pipeline-num-layers 19"),
+        ("19,20,21,20", None, '--pipeline-model-parallel-layout "E'),
+        ("19,2x21,19", 4, '--pipeline-model-parallel-layout "E'),
+    ],
+)
+def test_unequal_stages_are_written_as_they_are_read(
+    stages: str, vpp: int | None, flag: str
+) -> None:
+    job = Job(
+        model="llama3-70b", strategy="zero1", micro_batch=1, grad_accum=8, precision="bf16",
+        recompute="none", optimizer="adamw", offload="none", nnodes=2, nproc_per_node=8, tp=2,
+        pp=4, vpp=vpp, stages=stages, sequence_parallel=True,
+    )  # fmt: skip
+    text = emit("megatron", job).text
+    assert flag in text
+    assert ("--num-virtual" in text) is False, "Megatron refuses it beside a layout"
+    launch = read_launch(text)
+    assert launch.vpp == vpp
+    if vpp:
+        (line,) = [x for x in text.splitlines() if "layout" in x]
+        chunks = expand(line.split()[1])
+        assert len(chunks) == 16
+        sizes = [len(c.strip("EL")) for c in chunks]
+        assert (sizes[0], sizes[4], sizes[-1]) == (4, 5, 4), "19 in four chunks: 4, 5, 5, 5"
+    read = launch.stages or ""
+    assert read in (stages, stages.replace("2x21", "rest"))

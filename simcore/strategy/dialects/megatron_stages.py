@@ -1,0 +1,96 @@
+"""Megatron-LM's flags for pipeline stages of unequal length.
+
+``--decoder-first-pipeline-num-layers`` and ``--decoder-last-pipeline-num-layers`` name the ends,
+the others share the rest; ``--pipeline-model-parallel-layout`` spells every chunk: E embedding, t
+layer, m multi-token prediction, L loss, ``|`` between chunks, ``x*n`` and ``(...)*n`` n times
+(megatron/core/transformer/pipeline_parallel_layer_layout.py).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from simcore.strategy.cuts import parsed, written
+from simcore.strategy.dialects.base import Job
+from simcore.strategy.dialects.reading import NOT_YET, Reading
+
+_LAYOUT, _FIRST, _LAST = (
+    "pipeline-model-parallel-layout",
+    "decoder-first-pipeline-num-layers",
+    "decoder-last-pipeline-num-layers",
+)
+_GROUP = re.compile(r"\(([^()]*)\)\*(\d+)")
+_REPEAT = re.compile(r"([EtmL])\*(\d+)")
+_CHUNKS = re.compile(r"^E?t*(?:\|t*)*m*L?$")
+#: A layout in which one piece stands this often is a slip.
+_MOST = 10_000
+
+
+def read_stages(reading: Reading, given: dict[str, Any]) -> None:
+    """The word ``stages`` from what the flags say; after the degrees."""
+    ends = [reading.whole(f"--{n}", given.pop(n, None)) for n in (_FIRST, _LAST)]
+    layout, stages = given.pop(_LAYOUT, None), reading.said("pp")
+    if layout is not None:
+        _read_layout(reading, str(layout), stages)
+    elif any(ends) and isinstance(stages, int):
+        first, last = ends
+        open_stages = stages - sum(n is not None for n in ends)
+        named = [str(first or ""), "rest" if open_stages else "", str(last or "")]
+        key = f"--{_FIRST if first else _LAST}"
+        reading.say("stages", ",".join(n for n in named if n), key)
+
+
+def _read_layout(reading: Reading, text: str, stages: object) -> None:
+    key = f"--{_LAYOUT} {text}"
+    chunks = _chunks(text)
+    if not isinstance(stages, int) or chunks is None or len(chunks) % stages:
+        reading.refuse(key, f"does not name the chunks of {stages or 'any'} stages", "stages")
+        return
+    # Chunk i is on stage i mod p.
+    sizes = [sum(chunks[s::stages]) for s in range(stages)]
+    if not all(sizes):
+        reading.refuse(key, f"has a stage without a layer, which {NOT_YET}", "stages")
+        return
+    reading.say("stages", written(sizes), f"--{_LAYOUT}")
+    if len(chunks) > stages and reading.said("vpp") is None:
+        reading.say("vpp", len(chunks) // stages, f"--{_LAYOUT}")
+
+
+def _chunks(text: str) -> list[int] | None:
+    """Layers of each chunk, from the input on; None where the text is no layout."""
+    text = re.sub(r"[\s,'\"\\]", "", text)
+    for pattern in (_GROUP, _REPEAT):
+        if any(int(m[2]) > _MOST for m in pattern.finditer(text)):
+            return None
+        text = pattern.sub(lambda m: m[1] * int(m[2]), text)
+    if not _CHUNKS.match(re.sub(r"\|(?=[mL])", "", text)):
+        return None
+    return [part.count("t") for part in text.split("|")]
+
+
+def emit_stages(job: Job) -> list[str]:
+    """The flags of a cut; none where stages are even. Raises InvalidConfig for no cut."""
+    if not job.stages:
+        return []
+    sizes = parsed(job.stages)
+    middle = set(sizes[1:-1])
+    if len(middle) == 1 and (job.vpp or 1) == 1:
+        return [f"--{_FIRST} {sizes[0]}", f"--{_LAST} {sizes[-1]}"]
+    chunks = _spread(sizes, job.vpp or 1)
+    return [f'--{_LAYOUT} "E{"|".join("t" * n for n in chunks)}L"']
+
+
+def _spread(sizes: tuple[int, ...], vpp: int) -> list[int]:
+    """Layers of each chunk in the model's order, each stage's spread over its chunks.
+
+    A first chunk with the embedding and a last one with the loss are the shorter ones.
+    """
+    p = len(sizes)
+    chunks = [0] * (p * vpp)
+    for s, size in enumerate(sizes):
+        base, more = divmod(size, vpp)
+        longer = range(vpp - more, vpp) if s < p - 1 else range(more)
+        for c in range(vpp):
+            chunks[c * p + s] = base + (c in longer)
+    return chunks
