@@ -42,7 +42,7 @@ def run(name: str, checks: int = 20) -> dict[str, object]:
 
     from simcore import api
     from simcore.base.arrays import keep_freed_memory
-    from simcore.planning.points import batches
+    from simcore.planning.evaluator import batches
 
     space = api.make_space(MODELS[name], **{"precision": "bf16", **SPACES[name]})
     keep_freed_memory()

@@ -56,6 +56,11 @@ def sweep(
     jobs: Annotated[
         str | None, option("--jobs", "N", "Processes that share the work (default 1).")
     ] = None,
+    cluster: Annotated[
+        str | None,
+        option("--cluster", "WHERE",
+               "A Dask cluster that shares it: tcp://HOST:8786, local or local:N."),
+    ] = None,
     with_: WITH = None,
     as_json: Annotated[bool, typer.Option("--json", help="The answer as JSON.")] = False,
     **job: Any,
@@ -68,6 +73,7 @@ def sweep(
     what was found. Exit code 0: something fits, 1: nothing does, 2: the command is wrong.
     """
     from simcore.base.errors import InvalidConfig
+    from simcore.planning.workers import worker_problems
 
     given, told = with_defaults(
         {"model": model, "gpus": gpus, "micro_batch": micro_batch if batch is None else batch,
@@ -88,6 +94,7 @@ def sweep(
     count = whole("top", top, problems)
     processes = whole("jobs", jobs, problems) or 1
     problems += _problems(model, gpus, words, by, output)
+    problems += worker_problems(processes, cluster)
     if problems:
         raise InvalidConfig(list(dict.fromkeys(problems)))
     assert model is not None and gpus is not None
@@ -98,7 +105,7 @@ def sweep(
     with ProgressBar() as progress:
         result = api.sweep(
             model, gpus, by=by or "throughput", top=count or 10, output=output, resume=resume,
-            keep=False, jobs=processes, progress=progress, **words,
+            keep=False, jobs=processes, cluster=cluster, progress=progress, **words,
         )  # fmt: skip
     if as_json:
         from simcore.report.jsonout import dumps, finite

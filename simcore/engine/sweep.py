@@ -7,7 +7,7 @@ one configuration axis; ``planning.sweep`` deals a whole space out to such axes.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -47,18 +47,6 @@ class Axis:
     def micro_batch(self) -> Array:
         """Samples a rank and micro-step of each point [C]."""
         return self.row_micro_batch[self.row]
-
-    def piece(self, part: slice) -> Axis:
-        """A stretch of the points, with the rows that they need."""
-        row = self.row[part]
-        first, last = (int(row.min()), int(row.max()) + 1) if len(row) else (0, 0)
-        return replace(
-            self,
-            row_cluster=self.row_cluster[first:last],
-            row_micro_batch=self.row_micro_batch[first:last],
-            row=row - first,
-            grad_accum=self.grad_accum[part],
-        )
 
 
 @dataclass(frozen=True)
