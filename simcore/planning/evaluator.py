@@ -35,7 +35,7 @@ from simcore.workload.sharding import layer_counts
 Array = NDArray[np.float64]
 
 #: Points evaluated in one call at most: bounds memory, whatever the space.
-MAX_CALL = 32_768
+MAX_CALL = 65_536
 NOT_A_MULTIPLE = "global-batch is not a multiple of micro-batch x replicas"
 
 
@@ -60,7 +60,7 @@ class Evaluator:
         self.space, self.twice = space, twice
         self._profile = profile or load_profile(dict(space.fixed).get("calibration"))
         self._sources = {m: _source(space, m) for m in space.models}
-        self.piece_points = _piece_points(space.points_per_cluster)
+        self.piece_points = piece_points(space)
         self._prepare()
 
     def _prepare(self) -> None:
@@ -222,8 +222,9 @@ def _source(space: Space, model: str) -> ModelSource | str:
         return reason_of(str(err))
 
 
-def _piece_points(each: int) -> int:
-    """Points of a piece: whole clusters where they are small enough, of ``each`` points."""
+def piece_points(space: Space) -> int:
+    """Points of a piece: whole clusters, where one has no more than a call may."""
+    each = space.points_per_cluster
     return max(1, MAX_CALL // each) * each if each <= MAX_CALL else MAX_CALL
 
 

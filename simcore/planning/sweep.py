@@ -17,7 +17,7 @@ from simcore.planning.parallel import shared_parts
 from simcore.planning.points import Batch
 from simcore.planning.ranking import Point, front, front_resource, merged
 from simcore.planning.space import Space
-from simcore.planning.store import COLUMNS, Store, columns_of
+from simcore.planning.store import COLUMNS, Store, as_array, columns_of
 from simcore.planning.tally import Summary, Tally, Wanted
 from simcore.planning.workers import Workers, workers_of
 
@@ -71,12 +71,9 @@ class SweepResult:
         if self.space is None or (self.n_evaluated and not self.batches):
             where = f": they are in {self.output}" if self.output else ""
             raise UsageError(f"this sweep did not keep its points{where}")
-        parts = [columns_of(b, self.space.clusters) for b in self.batches]
-        sizes = [len(b) for b in self.batches]
+        parts = [(columns_of(b, self.space.clusters), len(b)) for b in self.batches]
         return {
-            c: np.concatenate(
-                [np.broadcast_to(np.asarray(p[c]), n) for p, n in zip(parts, sizes, strict=True)]
-            )
+            c: np.concatenate([as_array(part[c], n) for part, n in parts])
             if parts
             else np.array([])
             for c in COLUMNS
