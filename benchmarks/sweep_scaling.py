@@ -55,8 +55,8 @@ def measure(points: int, how: str, output: str | None = None) -> dict[str, Any]:
         from distributed import Client, LocalCluster
 
         local = LocalCluster(
-            n_workers=int(n), threads_per_worker=1, dashboard_address=None, memory_limit=None,
-            silence_logs=logging.CRITICAL,
+            n_workers=int(n), threads_per_worker=1, memory_limit=None,
+            dashboard_address="127.0.0.1:0", silence_logs=logging.CRITICAL,
         )  # fmt: skip
         client = given["cluster"] = Client(local)
         client.wait_for_workers(int(n))

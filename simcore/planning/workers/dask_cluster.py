@@ -10,9 +10,13 @@ from __future__ import annotations
 import logging
 import os
 import pickle
+import signal
 import time
 import warnings
+from collections.abc import Iterator
 from concurrent.futures import CancelledError
+from contextlib import contextmanager
+from multiprocessing import resource_tracker
 from types import TracebackType
 from typing import Any
 
@@ -44,6 +48,24 @@ def _open(blob: bytes) -> tuple[Evaluator, Wanted]:
 
 def _stretch(held: tuple[Evaluator, Wanted], first: int, last: int) -> Answer:
     return evaluate_stretch(*held, first, last)
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Ctrl-C waits, for good in threads and processes begun meanwhile: it is this one's to handle.
+
+    The resource tracker of multiprocessing lets interrupts through as it starts, so it starts
+    before.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class DaskWorkers(Workers):
@@ -83,10 +105,11 @@ class DaskWorkers(Workers):
         if "://" not in self._where:
             n = int(self._where.partition(":")[2] or len(os.sched_getaffinity(0)))
             logging.getLogger("distributed").setLevel(logging.CRITICAL)
-            address = self._local = LocalCluster(
-                n_workers=n, threads_per_worker=1, dashboard_address=None, memory_limit=None,
-                silence_logs=logging.CRITICAL,
-            )  # fmt: skip
+            with _interrupts_held():
+                address = self._local = LocalCluster(
+                    n_workers=n, threads_per_worker=1, memory_limit=None,
+                    dashboard_address="127.0.0.1:0", silence_logs=logging.CRITICAL,
+                )  # fmt: skip
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # versions are compared below
             try:
