@@ -102,7 +102,7 @@ def sweep(
 
     if told:
         complain(f"note: {told}")
-    with ProgressBar() as progress:
+    with ProgressBar(output) as progress:
         result = api.sweep(
             model, gpus, by=by or "throughput", top=count or 10, output=output, resume=resume,
             keep=False, jobs=processes, cluster=cluster, progress=progress, **words,
@@ -145,7 +145,13 @@ def _problems(
 
 
 class ProgressBar:
-    """A bar on standard error with rate, time left and the best so far; nothing when piped."""
+    """A bar on standard error with rate, time left and the best so far; nothing when piped.
+
+    What a resumed sweep has already is no part of its rate.
+    """
+
+    def __init__(self, output: Path | None = None) -> None:
+        self._output = output
 
     def __enter__(self) -> Callable[[int, int, Point | None], None] | None:
         self._bar: Any = None
@@ -157,18 +163,23 @@ class ProgressBar:
         self._bar = Progress(
             TextColumn("{task.completed:,.0f}/{task.total:,.0f}"), BarColumn(bar_width=20),
             TextColumn("{task.fields[rate]}"), TimeRemainingColumn(),
-            TextColumn("{task.fields[best]}"), console=Console(stderr=True), transient=True,
+            TextColumn("{task.fields[now]}"), console=Console(stderr=True), transient=True,
         )  # fmt: skip
         self._bar.start()
-        self._task = self._bar.add_task("", total=1, rate="", best="")
+        self._task: Any = None
         return self._told
 
     def _told(self, done: int, total: int, best: Point | None) -> None:
-        speed = self._bar.tasks[0].speed or 0.0
+        if self._task is None:
+            self._task = self._bar.add_task("", total=total, completed=done, rate="", now="")
+            return
+        speed = self._bar.tasks[0].speed
+        now = f"best {best.cluster} {best.samples_per_s:,.3g}/s" if best else ""
+        if done == total and self._output is not None:
+            now = f"writing {self._output.name}"
         self._bar.update(
-            self._task, completed=done, total=total, rate=f"{speed:,.0f}/s",
-            best=f"best {best.cluster} {best.samples_per_s:,.3g}/s" if best else "",
-        )  # fmt: skip
+            self._task, completed=done, rate=f"{speed:,.0f}/s" if speed else "", now=now
+        )
 
     def __exit__(self, *_: object) -> None:
         if self._bar is not None:
