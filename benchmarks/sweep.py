@@ -2,7 +2,13 @@
 
 Dense transformer, tensor x pipeline x data parallelism, ZeRO, recompute, micro-batch and
 accumulation on up to 4,096 GPUs, on one core; time, memory and validity included. Some points are
-then held against ``predict``. ``--compare`` times llm-analysis on the same model where installed.
+then held against ``predict``. More of it:
+
+    --compare PYTHON   llm-analysis on the same model and machine, in an environment that has it
+    --scaling          two processes and two Dask workers against one, cost against points
+    --memory           peak memory of ten million points, summed up and written as Parquet
+
+With ``--json`` for machines. ``--points`` and ``--runs`` change what the last two measure.
 """
 
 from __future__ import annotations
@@ -10,8 +16,10 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import subprocess
 import sys
 import time
+from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
@@ -33,7 +41,7 @@ SPACES = {
 MODELS = {"small": "llama3-70b", "dense": "llama3-70b", "moe": "mixtral-8x7b"}
 
 
-def run(name: str, checks: int = 20) -> dict[str, object]:
+def run(name: str, checks: int = 20, model: str | None = None) -> dict[str, object]:
     """Evaluate a space point by point; returns the figures."""
     import resource
     from random import Random
@@ -42,9 +50,10 @@ def run(name: str, checks: int = 20) -> dict[str, object]:
 
     from simcore import api
     from simcore.base.arrays import keep_freed_memory
-    from simcore.planning.points import batches
+    from simcore.planning.evaluator import batches
 
-    space = api.make_space(MODELS[name], **{"precision": "bf16", **SPACES[name]})
+    model = model or MODELS[name]
+    space = api.make_space(model, **{"precision": "bf16", **SPACES[name]})
     keep_freed_memory()
     rng = Random(7)
     started, cpu = time.perf_counter(), time.process_time()
@@ -72,7 +81,7 @@ def run(name: str, checks: int = 20) -> dict[str, object]:
         ):
             worst = max(worst, abs(found / truth - 1.0))
     return {
-        "space": {"name": name, "model": MODELS[name], **SPACES[name]},
+        "space": {"name": name, "model": model, **SPACES[name]},
         "points": n_points,
         "evaluated": n_evaluated,
         "fit": n_fit,
@@ -86,38 +95,44 @@ def run(name: str, checks: int = 20) -> dict[str, object]:
     }
 
 
-def llm_analysis_rate(seconds: float = 5.0) -> float | None:
-    """Strategies a second of llm-analysis on the same model; None where it is not installed."""
-    try:
-        from llm_analysis.analysis import LLMAnalysis
-        from llm_analysis.config import (
-            ParallelismConfig,
-            get_gpu_config_by_name,
-            get_model_config_by_name,
-        )
-    except ImportError:
-        return None
-    model = get_model_config_by_name("upstage/Llama-2-70b-instruct-v2")
-    gpu = get_gpu_config_by_name("h100-sxm-80gb")
-    n, started = 0, time.perf_counter()
-    while time.perf_counter() - started < seconds:
-        for tp in (1, 2, 4, 8):
-            analysis = LLMAnalysis(model, gpu, parallelism_config=ParallelismConfig(tp_size=tp))
-            analysis.training(batch_size_per_gpu=1, seq_len=4096)
-            n += 1
-    return n / (time.perf_counter() - started)
+def llm_analysis_rate(python: str) -> dict[str, object]:
+    """What ``llm_analysis_rate.py`` says, run by an interpreter that has llm-analysis."""
+    script = Path(__file__).with_name("llm_analysis_rate.py")
+    done = subprocess.run([python, str(script)], capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"--compare {python}: {done.stderr.splitlines()[-1]}")
+    found: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
+    return found
 
 
 def main() -> None:
     """The command."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--space", choices=SPACES, default="dense")
+    parser.add_argument("--model", help="another model than the space's own")
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--compare", action="store_true")
+    parser.add_argument("--compare", metavar="PYTHON")
+    parser.add_argument("--scaling", action="store_true")
+    parser.add_argument("--memory", action="store_true")
+    parser.add_argument("--points", type=float, default=1e7)
+    parser.add_argument("--runs", type=int, default=3)
     asked = parser.parse_args()
-    found = run(asked.space)
-    if asked.compare:
-        found["llm_analysis_per_s"] = llm_analysis_rate()
+    found: dict[str, object]
+    if asked.scaling or asked.memory:
+        from benchmarks import sweep_scaling
+
+        found = sweep_scaling.scaling(int(asked.points), asked.runs) if asked.scaling else {}
+        if asked.memory:
+            found["memory"] = sweep_scaling.memory(int(asked.points))
+    elif asked.compare:
+        same = run(asked.space, model="llama2-70b")
+        other = llm_analysis_rate(asked.compare)
+        ratio = float(str(same["strategies_per_s"])) / float(str(other["strategies_per_s"]))
+        found = {**same, "llm_analysis": other, "times_as_many": ratio}
+    else:
+        found = run(asked.space, model=asked.model)
     if asked.json:
         sys.stdout.write(json.dumps(found, indent=2) + "\n")
     else:

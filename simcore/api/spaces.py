@@ -32,6 +32,7 @@ def sweep(
     resume: bool = False,
     keep: bool = True,
     jobs: int = 1,
+    cluster: Any = None,
     progress: Progress | None = None,
     **words: Any,
 ) -> Sweep:
@@ -41,8 +42,10 @@ def sweep(
     "A6000ada:1..64x8", strategy="all", micro_batch="1..8")``. A combination that cannot be is
     counted with its reason and loses none of the others. ``output`` streams every point to a
     .parquet, .csv or .json file and can be ``resume``d; ``keep`` holds them in the result, for
-    ``to_pandas`` and ``plot``; ``jobs`` processes share the work. Raises UsageError for a wrong
-    axis, with all that is wrong.
+    ``to_pandas`` and ``plot``. ``jobs`` processes share the work, or the workers of a Dask
+    ``cluster``: its address ("tcp://host:8786"), "local", "local:4" (a script needs its
+    ``__main__`` guard for these) or a ``distributed.Client``. Raises UsageError for a wrong axis,
+    with all that is wrong, SimcoreError where the workers cannot be reached.
     """
     from simcore.api.many import Sweep
     from simcore.planning.sweep import run_sweep
@@ -55,9 +58,13 @@ def sweep(
         top=top,
         keep=keep and output is None,
         jobs=jobs,
+        cluster=cluster,
         progress=progress,
     )
-    asked = {"model": model, "gpus": gpus, "by": by, "top": top, "jobs": jobs, **words}
+    asked = {
+        "model": model, "gpus": gpus, "by": by, "top": top, "jobs": jobs, "cluster": cluster,
+        **words,
+    }  # fmt: skip
     return remembered(Sweep, found, "sweep", asked)
 
 

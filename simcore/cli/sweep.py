@@ -56,6 +56,11 @@ def sweep(
     jobs: Annotated[
         str | None, option("--jobs", "N", "Processes that share the work (default 1).")
     ] = None,
+    cluster: Annotated[
+        str | None,
+        option("--cluster", "WHERE",
+               "A Dask cluster that shares it: tcp://HOST:8786, local or local:N."),
+    ] = None,
     with_: WITH = None,
     as_json: Annotated[bool, typer.Option("--json", help="The answer as JSON.")] = False,
     **job: Any,
@@ -68,6 +73,7 @@ def sweep(
     what was found. Exit code 0: something fits, 1: nothing does, 2: the command is wrong.
     """
     from simcore.base.errors import InvalidConfig
+    from simcore.planning.workers import worker_problems
 
     given, told = with_defaults(
         {"model": model, "gpus": gpus, "micro_batch": micro_batch if batch is None else batch,
@@ -88,6 +94,7 @@ def sweep(
     count = whole("top", top, problems)
     processes = whole("jobs", jobs, problems) or 1
     problems += _problems(model, gpus, words, by, output)
+    problems += worker_problems(processes, cluster)
     if problems:
         raise InvalidConfig(list(dict.fromkeys(problems)))
     assert model is not None and gpus is not None
@@ -95,10 +102,10 @@ def sweep(
 
     if told:
         complain(f"note: {told}")
-    with ProgressBar() as progress:
+    with ProgressBar(output) as progress:
         result = api.sweep(
             model, gpus, by=by or "throughput", top=count or 10, output=output, resume=resume,
-            keep=False, jobs=processes, progress=progress, **words,
+            keep=False, jobs=processes, cluster=cluster, progress=progress, **words,
         )  # fmt: skip
     if as_json:
         from simcore.report.jsonout import dumps, finite
@@ -138,7 +145,13 @@ def _problems(
 
 
 class ProgressBar:
-    """A bar on standard error with rate, time left and the best so far; nothing when piped."""
+    """A bar on standard error with rate, time left and the best so far; nothing when piped.
+
+    What a resumed sweep has already is no part of its rate.
+    """
+
+    def __init__(self, output: Path | None = None) -> None:
+        self._output = output
 
     def __enter__(self) -> Callable[[int, int, Point | None], None] | None:
         self._bar: Any = None
@@ -150,18 +163,23 @@ class ProgressBar:
         self._bar = Progress(
             TextColumn("{task.completed:,.0f}/{task.total:,.0f}"), BarColumn(bar_width=20),
             TextColumn("{task.fields[rate]}"), TimeRemainingColumn(),
-            TextColumn("{task.fields[best]}"), console=Console(stderr=True), transient=True,
+            TextColumn("{task.fields[now]}"), console=Console(stderr=True), transient=True,
         )  # fmt: skip
         self._bar.start()
-        self._task = self._bar.add_task("", total=1, rate="", best="")
+        self._task: Any = None
         return self._told
 
     def _told(self, done: int, total: int, best: Point | None) -> None:
-        speed = self._bar.tasks[0].speed or 0.0
+        if self._task is None:
+            self._task = self._bar.add_task("", total=total, completed=done, rate="", now="")
+            return
+        speed = self._bar.tasks[0].speed
+        now = f"best {best.cluster} {best.samples_per_s:,.3g}/s" if best else ""
+        if done == total and self._output is not None:
+            now = f"writing {self._output.name}"
         self._bar.update(
-            self._task, completed=done, total=total, rate=f"{speed:,.0f}/s",
-            best=f"best {best.cluster} {best.samples_per_s:,.3g}/s" if best else "",
-        )  # fmt: skip
+            self._task, completed=done, rate=f"{speed:,.0f}/s" if speed else "", now=now
+        )
 
     def __exit__(self, *_: object) -> None:
         if self._bar is not None:

@@ -52,18 +52,6 @@ class Axis:
         """Some of the points, with all rows."""
         return replace(self, row=self.row[points], grad_accum=self.grad_accum[points])
 
-    def piece(self, part: slice) -> Axis:
-        """A stretch of the points, with the rows that they need."""
-        row = self.row[part]
-        first, last = (int(row.min()), int(row.max()) + 1) if len(row) else (0, 0)
-        return replace(
-            self,
-            row_cluster=self.row_cluster[first:last],
-            row_micro_batch=self.row_micro_batch[first:last],
-            row=row - first,
-            grad_accum=self.grad_accum[part],
-        )
-
 
 @dataclass(frozen=True)
 class Outcome:

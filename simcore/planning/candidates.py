@@ -13,9 +13,10 @@ import numpy as np
 from simcore.base.arrays import NDArray, keep_freed_memory
 from simcore.base.units import HOUR
 from simcore.planning.energy import power_w, tdp_w
+from simcore.planning.evaluator import batches
 from simcore.planning.goal import Goal
 from simcore.planning.goodput import effective_frac
-from simcore.planning.points import NO_MEMORY, Batch, FormWords, batches
+from simcore.planning.points import NO_MEMORY, Batch, FormWords
 from simcore.planning.ranking import merged
 from simcore.planning.space import Space
 

@@ -1,87 +1,98 @@
-"""A sweep over several processes: units dealt out in order, answers taken in the same order.
+"""A sweep shared out: stretches of pieces dealt in order, answers given out in the same order.
 
-Each process holds the space and evaluates stretches of units; batches come back as arrays. What
-a process that ends early had begun is evaluated again by the others, once.
+The first pieces are evaluated here: what they cost says how long a stretch must be, and a space
+that ends with them starts nobody. A stretch that a lost worker had begun is evaluated again.
 """
 
 from __future__ import annotations
 
-import os
+import time
 from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from typing import Any
 
-from simcore.base.arrays import keep_freed_memory
-from simcore.base.errors import InvalidConfig, SimcoreError
-from simcore.planning.points import Batch, batches
-from simcore.planning.space import Space
+from simcore.base.errors import SimcoreError
+from simcore.planning.evaluator import Evaluator
+from simcore.planning.points import Batch
+from simcore.planning.tally import Summary, Wanted
+from simcore.planning.workers import Workers, WorkersLost
 
-#: Stretches that a process should get at least: the last ones end together.
-_STRETCHES = 16
-#: Times that a stretch is begun before the sweep gives up.
+#: Work done here before others are asked.
+HERE_S = 0.25
+#: Stretches that lie ready for each worker, so that none waits for this process.
+_AHEAD = 3
+#: Stretches that each worker should get at least of what is left: the last ones end together.
+_SHARES = 8
+#: Losses without one answer in between until the sweep gives up.
 _TRIES = 3
-_space: Space | None = None
+#: What the newest stretch counts for in the cost of a piece.
+_NEWEST = 0.3
 
 
-def _start(space: Space) -> None:
-    global _space
-    import signal
+def shared_parts(
+    evaluator: Evaluator, workers: Workers, wanted: Wanted, *, first: int = 0
+) -> Iterator[Batch | Summary]:
+    """The pieces from ``first`` on, as batches where points are wanted, else as summaries.
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    keep_freed_memory()
-    _space = space
-
-
-def _stretch(first: int, last: int) -> list[Batch]:
-    assert _space is not None
-    return list(batches(_space, first=(first, 0), last=last))
-
-
-def job_problems(jobs: int) -> list[str]:
-    """What is wrong with a number of processes."""
-    return [] if 1 <= jobs <= 1000 else [f"--jobs must be 1 to 1,000, not {jobs}"]
-
-
-def parallel_batches(
-    space: Space, jobs: int, *, first: tuple[int, int] = (0, 0)
-) -> Iterator[Batch]:
-    """The batches of ``batches``, in its order, from ``jobs`` processes.
-
-    Raises InvalidConfig for a wrong number of them, SimcoreError where processes keep dying.
+    Raises SimcoreError where the workers cannot be reached or keep being lost.
     """
-    if problems := job_problems(jobs):
-        raise InvalidConfig(problems)
-    n_units = space.n_forms * len(space.kinds())
-    begin = first[0]
-    if first[1]:  # a unit that was begun is finished here
-        yield from batches(space, first=first, last=begin + 1)
-        begin += 1
-    size = max(1, min(64, (n_units - begin) // (_STRETCHES * jobs)))
-    todo = deque((a, min(a + size, n_units)) for a in range(begin, n_units, size))
-    for _ in range(_TRIES):
-        try:
-            yield from _run(space, jobs, todo)
-        except BrokenProcessPool:
-            continue
-        return
-    raise SimcoreError("processes of the sweep keep ending: try fewer --jobs")
+    with workers:
+        at, stop = first, len(evaluator)
+        started = time.perf_counter()
+        while at < stop and (at == first or time.perf_counter() - started < HERE_S):
+            yield from evaluator.batches(at, at + 1)
+            at += 1
+        if at == stop:
+            return
+        cost = Cost((time.perf_counter() - started) / (at - first))
+        workers.start(evaluator, wanted)
+        waiting: deque[tuple[tuple[int, int], Any]] = deque()
+        tries = 0
+        while at < stop or waiting:
+            n_workers = workers.count()
+            while at < stop and len(waiting) < _AHEAD * n_workers:
+                last = at + cost.pieces(workers.task_s, stop - at, n_workers)
+                waiting.append(((at, last), workers.submit(at, last)))
+                at = last
+            (begin, end), asked = waiting[0]
+            try:
+                answer = workers.answer(asked)
+            except WorkersLost as err:
+                tries += 1
+                if tries == _TRIES:
+                    raise SimcoreError(f"{err}, {_TRIES} times without an answer") from None
+                workers.renew()
+                waiting = deque(
+                    (span, held if workers.holds(held) else workers.submit(*span))
+                    for span, held in waiting
+                )
+                continue
+            waiting.popleft()
+            tries = 0
+            cost.learn(answer.seconds / (end - begin))
+            yield from answer.parts
 
 
-def _run(space: Space, jobs: int, todo: deque[tuple[int, int]]) -> Iterator[Batch]:
-    """Evaluate stretches; one is taken from ``todo`` once its batches have been given out."""
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    with ProcessPoolExecutor(jobs, initializer=_start, initargs=(space,)) as pool:
-        waiting: deque[Future[list[Batch]]] = deque()
-        ahead = 0
-        try:
-            while todo:
-                while ahead < len(todo) and len(waiting) < 3 * jobs:
-                    waiting.append(pool.submit(_stretch, *todo[ahead]))
-                    ahead += 1
-                found = waiting.popleft().result()
-                todo.popleft()
-                ahead -= 1
-                yield from found
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+class Cost:
+    """Seconds a piece takes, from the stretches seen.
+
+    The first pieces of a space may be none that can be, and cost next to nothing: until a stretch
+    has been answered, no more than a share of what is left goes out.
+    """
+
+    def __init__(self, piece_s: float) -> None:
+        self._piece_s = piece_s
+        self._answered = False
+
+    def learn(self, piece_s: float) -> None:
+        """Take in what a piece of the newest stretch took."""
+        self._answered = True
+        self._piece_s += _NEWEST * (piece_s - self._piece_s)
+
+    def pieces(self, task_s: float, left: int, n_workers: int) -> int:
+        """Pieces of the next stretch: ``task_s`` of work, less near the end, never half of it."""
+        whole = task_s / max(self._piece_s, 1e-9)
+        share = left / (_SHARES * n_workers)
+        if not self._answered:
+            return max(1, min(round(whole), int(share / _AHEAD)))
+        return max(1, min(left, round(max(whole / 2, min(whole, share)))))

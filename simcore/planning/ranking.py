@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -163,9 +163,13 @@ class Leaders:
             fits, score = fits[better], score[better]
         order = np.argsort(-score, kind="stable")[: self.size]
         found = [(float(score[i]), point_at(batch, int(fits[i]), self.clusters)) for i in order]
+        self.merge(found)
+
+    def merge(self, found: Sequence[tuple[float, Point]]) -> None:
+        """Take in scored points, best first, that come after those seen so far."""
         if found:
-            merged = [*self.points, *found]
-            self.points = sorted(merged, key=lambda p: -p[0])[: self.size]
+            both = [*self.points, *found]
+            self.points = sorted(both, key=lambda p: -p[0])[: self.size]
 
     @property
     def best(self) -> list[Point]:
@@ -204,6 +208,56 @@ def front(resource: Array, gain: Array, ties: Array) -> NDArray[np.bool_]:
     on_front = np.zeros(len(gain), dtype=bool)
     on_front[order] = gain[order] > before
     return on_front
+
+
+class Front:
+    """The front of the points seen so far, by its resource: what fits while nothing that fits
+    gives as much with as few GPUs, or with as little memory where all clusters have as many.
+    """
+
+    def __init__(self, clusters: tuple[ClusterSpec, ...]) -> None:
+        self.points: list[Point] = []
+        self.resource = front_resource(clusters)
+        self._clusters = clusters
+        self._gpus = np.array([float(c.n_gpus) for c in clusters])
+        self._known = np.array([])  # resource of each point, and what is reached with so much
+        self._reached = np.array([0.0])
+
+    def add(self, batch: Batch) -> None:
+        """Take in a batch."""
+        assert batch.samples_per_s is not None and batch.memory_bytes is not None
+        if self.resource == "n_gpus":
+            resource, floor = self._gpus[batch.cluster], self._floor(self._gpus)[batch.cluster]
+        else:
+            resource, floor = batch.memory_bytes, self._floor(batch.memory_bytes)
+        chosen = np.flatnonzero(batch.fits & (batch.samples_per_s >= floor))
+        if len(chosen):
+            gain, memory = batch.samples_per_s[chosen], batch.memory_bytes[chosen]
+            chosen = chosen[front(resource[chosen], gain, memory)]
+            self.merge([point_at(batch, int(i), self._clusters) for i in chosen])
+
+    def _floor(self, resource: Array) -> Array:
+        """What is reached already with so much of the resource or less."""
+        found: Array = self._reached[np.searchsorted(self._known, resource, side="right")]
+        return found
+
+    def merge(self, points: Sequence[Point]) -> None:
+        """Take in points that fit and come after those seen so far."""
+        if not points:
+            return
+        both = [*self.points, *points]
+        resource = np.array([float(getattr(p, self.resource)) for p in both])
+        gain = np.array([p.samples_per_s for p in both])
+        keep = np.flatnonzero(front(resource, gain, np.array([p.memory_bytes for p in both])))
+        keep = keep[np.argsort(resource[keep])]
+        self.points = [both[i] for i in keep]
+        self._known = resource[keep]
+        self._reached = np.concatenate([[0.0], gain[keep]])
+
+
+def front_resource(clusters: Iterable[ClusterSpec]) -> str:
+    """The column that a front spends: GPUs, or memory where all clusters have as many."""
+    return "n_gpus" if len({c.n_gpus for c in clusters}) > 1 else "memory_bytes"
 
 
 def merged(counts: Iterable[dict[str, int]]) -> dict[str, int]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
 from math import prod
 from typing import Any, get_args
 
@@ -86,11 +85,17 @@ class Space:
         batches = len(self.global_batches or self.grad_accums)
         return len(self.micro_batches) * batches
 
+    def form(self, index: int) -> tuple[str, Form]:
+        """A form: the model's name and the words of its request. The last axis turns fastest."""
+        words: dict[str, Any] = {}
+        for name, values in reversed(self.axes):
+            index, at = divmod(index, len(values))
+            words[name] = values[at]
+        return self.models[index], {**dict(self.fixed), **words}
+
     def forms(self) -> Iterator[tuple[str, Form]]:
-        """Every form: the model's name and the words of its request."""
-        names = [name for name, _ in self.axes]
-        for model, *values in product(self.models, *(v for _, v in self.axes)):
-            yield model, {**dict(self.fixed), **dict(zip(names, values, strict=True))}
+        """Every form in order."""
+        return map(self.form, range(self.n_forms))
 
     def kinds(self) -> list[list[int]]:
         """Clusters by kind, as indices: those of one kind share an axis."""

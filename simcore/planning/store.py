@@ -18,9 +18,11 @@ from typing import IO, Any
 
 import numpy as np
 
+from simcore import __version__
 from simcore.base.arrays import NDArray
 from simcore.base.errors import DataError, InvalidConfig, UsageError
 from simcore.hardware.cluster import ClusterSpec
+from simcore.planning.evaluator import piece_points
 from simcore.planning.points import Batch, FormWords
 from simcore.planning.ranking import network_of
 from simcore.planning.space import Space
@@ -63,11 +65,13 @@ class Store:
     resume: bool = False
     _pending: list[Batch] = field(default_factory=list)
     _points: int = 0
+    _written: int = 0
 
     def __post_init__(self) -> None:
         if problems := output_problems(self.path):
             raise InvalidConfig(problems)
         mark = self.folder / "space.txt"
+        told = f"{self.space.fingerprint()} {piece_points(self.space)} {__version__}"
         if self.folder.exists() and not self.resume:
             raise UsageError(
                 f"{self.folder.name} holds an unfinished sweep: go on with --resume, or remove it"
@@ -76,11 +80,13 @@ class Store:
             if self.resume and self.path.exists():
                 raise UsageError(f"{self.path.name} is complete: nothing to resume")
             self.folder.mkdir()
-            mark.write_text(self.space.fingerprint() + "\n", encoding="utf-8")
-        elif not mark.exists() or mark.read_text("utf-8").strip() != self.space.fingerprint():
+            mark.write_text(told + "\n", encoding="utf-8")
+        elif not mark.exists() or mark.read_text("utf-8").strip() != told:
             raise UsageError(
-                f"{self.folder.name} is of another sweep: give its options, or remove it"
+                f"{self.folder.name} is of another sweep, or of another version of simcore: "
+                "give its options, or remove it"
             )
+        self._written = len(self._files())
 
     @property
     def folder(self) -> Path:
@@ -115,12 +121,13 @@ class Store:
         """Write what is pending as a part; it appears complete or not at all."""
         if not self._pending:
             return
-        file = self.folder / f"part-{len(self._files()):06d}.npz"
+        file = self.folder / f"part-{self._written:06d}.npz"
         partial = file.with_suffix(".partial")
         with partial.open("wb") as stream:
             _write_part(stream, self._pending)
         partial.replace(file)
         self._pending, self._points = [], 0
+        self._written += 1
 
     def finish(self) -> None:
         """Stream all parts into the output file and remove them."""
@@ -176,8 +183,20 @@ def _read_part(file: Path) -> list[Batch]:
     return out
 
 
-def columns_of(batch: Batch, clusters: Sequence[ClusterSpec]) -> dict[str, Any]:
-    """The columns of a batch: an array, or one value for all its rows."""
+@dataclass(frozen=True)
+class Coded:
+    """A column of words that repeat: ``words[codes]``, an array [C]."""
+
+    words: tuple[str, ...]
+    codes: NDArray[np.intp]
+
+
+#: One value for all rows, an array [C] of numbers, or words.
+Values = str | int | float | None | NDArray[Any] | Coded
+
+
+def columns_of(batch: Batch, clusters: Sequence[ClusterSpec]) -> dict[str, Values]:
+    """The columns of a batch."""
     assert batch.form is not None and batch.cluster is not None
     assert batch.micro_batch is not None and batch.grad_accum is not None
     assert batch.samples_per_s is not None
@@ -185,18 +204,19 @@ def columns_of(batch: Batch, clusters: Sequence[ClusterSpec]) -> dict[str, Any]:
     used, where = np.unique(batch.cluster, return_inverse=True)
     specs = [clusters[int(i)] for i in used]
 
-    def of_cluster(values: Sequence[Any]) -> NDArray[Any]:
-        return np.array(values)[where]
+    def of_cluster(values: Sequence[int]) -> NDArray[np.int64]:
+        found: NDArray[np.int64] = np.array(values, dtype=np.int64)[where]
+        return found
 
     n_gpus = of_cluster([c.n_gpus for c in specs])
     ranks = of_cluster([layout.data_ranks(c.n_gpus) for c in specs])
     micro, accum = batch.micro_batch.astype(np.int64), batch.grad_accum.astype(np.int64)
     return {
         "model": form.model,
-        "cluster": of_cluster([str(c) for c in specs]),
+        "cluster": Coded(tuple(str(c) for c in specs), where),
         "n_gpus": n_gpus,
         "n_nodes": of_cluster([c.n_nodes for c in specs]),
-        "network": of_cluster([network_of(c) for c in specs]),
+        "network": Coded(tuple(network_of(c) for c in specs), where),
         "strategy": form.strategy,
         "precision": form.precision,
         "optimizer": form.optimizer,
@@ -221,15 +241,22 @@ def columns_of(batch: Batch, clusters: Sequence[ClusterSpec]) -> dict[str, Any]:
     }
 
 
-def _full(value: Any, n: int) -> list[Any]:
-    return value.tolist() if isinstance(value, np.ndarray) else [value] * n
+def as_array(values: Values, n: int) -> NDArray[Any]:
+    """``n`` rows of a column; words as objects, of which equal ones are one."""
+    if isinstance(values, Coded):
+        words: NDArray[Any] = np.array(values.words, dtype=object)[values.codes]
+        return words
+    if isinstance(values, np.ndarray):
+        return values
+    kind = object if values is None or isinstance(values, str) else None
+    return np.full(n, values, dtype=kind)
 
 
 def rows_of(batch: Batch, clusters: Sequence[ClusterSpec]) -> Iterator[tuple[Any, ...]]:
     """The rows of a batch in the order of COLUMNS."""
     if len(batch):
         found = columns_of(batch, clusters)
-        yield from zip(*(_full(found[c], len(batch)) for c in COLUMNS), strict=True)
+        yield from zip(*(as_array(found[c], len(batch)).tolist() for c in COLUMNS), strict=True)
 
 
 def _write_csv(path: Path, parts: Iterator[list[Batch]], clusters: Sequence[ClusterSpec]) -> None:
@@ -276,22 +303,34 @@ def _write_parquet(
     schema = pa.schema([(c, kinds.get(c, pa.float64())) for c in COLUMNS])
     with pq.ParquetWriter(path, schema) as writer:
         for part in parts:
-            columns: dict[str, list[Any]] = {c: [] for c in COLUMNS}
-            for batch in part:
-                if len(batch):
-                    found = columns_of(batch, clusters)
-                    for c in COLUMNS:
-                        columns[c] += _full(found[c], len(batch))
-            if columns["model"]:
+            full = [(columns_of(b, clusters), len(b)) for b in part if len(b)]
+            if full:
+                columns = {c: [(found[c], n) for found, n in full] for c in COLUMNS}
                 arrays = [
-                    pa.array(columns[f.name], pa.string()).dictionary_encode()
-                    if pa.types.is_dictionary(f.type)
-                    else pa.array(columns[f.name], f.type)
+                    _words_array(columns[f.name])
+                    if f.type == text
+                    else pa.array(
+                        np.concatenate([as_array(v, n) for v, n in columns[f.name]]), f.type
+                    )
                     for f in schema
                 ]
                 writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
 
 
+def _words_array(columns: Sequence[tuple[Values, int]]) -> Any:
+    """Words of several batches as one dictionary array of pyarrow."""
+    import pyarrow as pa
+
+    known: dict[Any, int] = {}
+    codes: list[NDArray[np.int32]] = []
+    for values, n in columns:
+        coded = values if isinstance(values, Coded) else None
+        words = coded.words if coded else (values,)
+        own = np.array([known.setdefault(w, len(known)) for w in words], dtype=np.int32)
+        codes.append(own[coded.codes] if coded else np.full(n, own[0]))
+    return pa.DictionaryArray.from_arrays(np.concatenate(codes), pa.array(list(known), pa.string()))
+
+
 _WRITERS = {".csv": _write_csv, ".json": _write_json, ".parquet": _write_parquet}
 
-__all__ = ["COLUMNS", "FORMATS", "Store", "columns_of", "output_problems", "rows_of"]
+__all__ = ["COLUMNS", "FORMATS", "Store", "as_array", "columns_of", "output_problems"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,13 +12,16 @@ import numpy as np
 
 from simcore.base.arrays import NDArray, keep_freed_memory
 from simcore.base.errors import UsageError
-from simcore.planning.parallel import parallel_batches
-from simcore.planning.points import Batch, batches
-from simcore.planning.ranking import Leaders, Point, front, merged
+from simcore.planning.evaluator import Evaluator
+from simcore.planning.parallel import shared_parts
+from simcore.planning.points import Batch
+from simcore.planning.ranking import Point, front, front_resource, merged
 from simcore.planning.space import Space
-from simcore.planning.store import COLUMNS, Store, columns_of
+from simcore.planning.store import COLUMNS, Store, as_array, columns_of
+from simcore.planning.tally import Summary, Tally, Wanted
+from simcore.planning.workers import Workers, workers_of
 
-#: Told after every batch: points done, points in all, the best point so far.
+#: Told after every part: points done, points in all, the best point so far.
 Progress = Callable[[int, int, Point | None], None]
 
 
@@ -26,6 +29,8 @@ Progress = Callable[[int, int, Point | None], None]
 class SweepResult:
     """What a sweep found. ``best`` holds the leading points that fit, best first.
 
+    ``front`` holds what fits while nothing that fits is as fast with as few GPUs, fewest first;
+    with as little memory, where all clusters have as many GPUs.
     ``invalid`` counts points by the reason they fell out; what does not fit is among them.
     ``evaluated`` points have a time and memory; ``finished`` says whether all were asked.
     ``batches`` holds every evaluated point where they were kept in memory.
@@ -37,6 +42,7 @@ class SweepResult:
     n_fit: int
     invalid: dict[str, int]
     best: tuple[Point, ...]
+    front: tuple[Point, ...]
     ranked_by: str
     seconds: float
     finished: bool
@@ -56,6 +62,7 @@ class SweepResult:
             "invalid": self.invalid,
             "ranked_by": self.ranked_by,
             "best": [p.to_dict() for p in self.best],
+            "front": [p.to_dict() for p in self.front],
             "output": self.output,
         }
 
@@ -64,26 +71,23 @@ class SweepResult:
         if self.space is None or (self.n_evaluated and not self.batches):
             where = f": they are in {self.output}" if self.output else ""
             raise UsageError(f"this sweep did not keep its points{where}")
-        parts = [columns_of(b, self.space.clusters) for b in self.batches]
-        sizes = [len(b) for b in self.batches]
+        parts = [(columns_of(b, self.space.clusters), len(b)) for b in self.batches]
         return {
-            c: np.concatenate(
-                [np.broadcast_to(np.asarray(p[c]), n) for p, n in zip(parts, sizes, strict=True)]
-            )
+            c: np.concatenate([as_array(part[c], n) for part, n in parts])
             if parts
             else np.array([])
             for c in COLUMNS
         }
 
-    def front(self, columns: Mapping[str, np.ndarray[Any, Any]]) -> tuple[str, NDArray[np.bool_]]:
-        """The Pareto front of ``columns``: (column of the resource, whether a point is on it [C]).
+    @property
+    def front_of(self) -> str:
+        """The column that the front spends: GPUs, or memory."""
+        return front_resource(self.space.clusters) if self.space is not None else "n_gpus"
 
-        On it is what fits while nothing that fits is as fast with as few GPUs, or with as little
-        memory where all points have as many.
-        """
-        resource = "n_gpus" if len(np.unique(columns["n_gpus"])) > 1 else "memory_bytes"
+    def on_front(self, columns: Mapping[str, np.ndarray[Any, Any]]) -> NDArray[np.bool_]:
+        """Which points of ``columns`` are on the front [C]."""
         gain = np.where(columns["fits"], columns["samples_per_s"], 0.0)
-        return resource, front(columns[resource], gain, columns["memory_bytes"])
+        return front(columns[self.front_of], gain, columns["memory_bytes"])
 
 
 def run_sweep(
@@ -95,18 +99,21 @@ def run_sweep(
     top: int = 10,
     keep: bool = False,
     jobs: int = 1,
+    cluster: Any = None,
     progress: Progress | None = None,
 ) -> SweepResult:
     """Evaluate a space. Ctrl-C ends it early: what was found is returned, ``finished`` False.
 
     ``output`` streams every point to a file and lets an interrupted sweep ``resume``; ``keep``
-    holds them in memory instead. ``jobs``: processes; the result is the same for any number.
+    holds them in memory instead. ``jobs``: processes; ``cluster``: a Dask cluster, as its address,
+    ``local``, ``local:N`` or a client. The result is the same whoever evaluates.
     """
     keep_freed_memory()
     started = time.perf_counter()
-    leaders = Leaders(space.clusters, by, top)
+    wanted = Wanted(by, top, points=keep or output is not None)
+    tally = Tally(space.clusters, wanted)
+    workers = workers_of(jobs, cluster)
     store = Store(output, space, resume) if output is not None else None
-    tally = _Tally(leaders)
     finished = False
     kept: list[Batch] = []
     try:
@@ -114,31 +121,37 @@ def run_sweep(
             for part in store.parts():
                 for batch in part:
                     tally.add(batch)
-        first = store.next if store is not None else (0, 0)
-        found = batches(space, first=first)
-        if jobs > 1:
-            found = parallel_batches(space, jobs, first=first)
-        for batch in found:
-            tally.add(batch)
-            if keep and len(batch):
-                kept.append(batch)
-            if store is not None:
-                store.add(batch)
+        evaluator = Evaluator(space)
+        first = evaluator.number(*store.next) if store is not None else 0
+        if progress is not None:
+            progress(tally.n_points, len(space), tally.best)
+        for found in _parts(evaluator, workers, wanted, first):
+            tally.add(found)
+            if isinstance(found, Batch):
+                if keep and len(found):
+                    kept.append(found)
+                if store is not None:
+                    store.add(found)
             if progress is not None:
-                progress(tally.done, len(space), leaders.points[0][1] if leaders.points else None)
+                progress(tally.n_points, len(space), tally.best)
         if store is not None:
             store.finish()
         finished = True
     except KeyboardInterrupt:
         if store is not None:
             store.flush()
+    except BaseException:
+        if store is not None:
+            store.flush()
+        raise
     return SweepResult(
         n_points=len(space),
-        n_done=tally.done,
-        n_evaluated=tally.evaluated,
-        n_fit=tally.fit,
+        n_done=tally.n_points,
+        n_evaluated=tally.n_evaluated,
+        n_fit=tally.n_fit,
         invalid=merged([tally.invalid]),
-        best=tuple(leaders.best),
+        best=tuple(tally.leaders.best),
+        front=tuple(tally.front.points),
         ranked_by=by,
         seconds=time.perf_counter() - started,
         finished=finished,
@@ -148,19 +161,10 @@ def run_sweep(
     )
 
 
-class _Tally:
-    """Counts over the batches seen."""
-
-    def __init__(self, leaders: Leaders) -> None:
-        self.leaders = leaders
-        self.done = self.evaluated = self.fit = 0
-        self.invalid: dict[str, int] = {}
-
-    def add(self, batch: Batch) -> None:
-        self.done += batch.n_points
-        for reason, n in batch.invalid.items():
-            self.invalid[reason] = self.invalid.get(reason, 0) + n
-        if len(batch):
-            self.evaluated += len(batch)
-            self.fit += int(np.count_nonzero(batch.fits))
-            self.leaders.add(batch)
+def _parts(
+    evaluator: Evaluator, workers: Workers | None, wanted: Wanted, first: int
+) -> Iterator[Batch | Summary]:
+    """Everything from a piece on, in order, from whoever evaluates."""
+    if workers is None:
+        return evaluator.batches(first, len(evaluator))
+    return shared_parts(evaluator, workers, wanted, first=first)

@@ -191,7 +191,7 @@ def _timeline(t: Timeline) -> Columns:
 @columns_of.register
 def _sweep(s: SweepResult) -> Columns:
     columns = s.columns()
-    return {**columns, "on_front": s.front(columns)[1]}
+    return {**columns, "on_front": s.on_front(columns)}
 
 
 @columns_of.register

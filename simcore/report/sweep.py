@@ -13,6 +13,8 @@ from simcore.report.words import WIDTH, figure, percent, wrapped
 
 #: A text column is not cut below this.
 _SHORTEST = 12
+#: Points of the front that the text shows.
+_OF_FRONT = 6
 
 
 @text_of.register
@@ -20,7 +22,7 @@ def render_sweep(result: SweepResult) -> str:
     """The whole answer as text."""
     lines = [*_head(result), ""]
     if result.best:
-        lines += [*point_table(result.best), ""]
+        lines += [*point_tables(result), ""]
     else:
         lines += ["No point fits." if result.n_evaluated else "No point is valid.", ""]
     lines += reasons(result.invalid, result.n_done)
@@ -41,31 +43,51 @@ def _head(r: SweepResult) -> list[str]:
     return wrapped(text, WIDTH)
 
 
-def point_table(points: Sequence[Point]) -> list[str]:
-    """Ranked points; what all have in common stands above the table instead of in it."""
-    words = [words_of(p) for p in points]
+def point_tables(r: SweepResult) -> list[str]:
+    """The best and, of several points, the front; what all have in common stands above them."""
+    spread = _spread(r.front)
+    shown = [*r.best, *spread]
+    networks = {p.network for p in shown} - {""}
+    words = [words_of(p, named=len(networks) > 1) for p in shown]
     shared = [w for w in words[0] if all(w in other for other in words)]
-    models = {p.form.model for p in points}
-    header = ["", "cluster", "how", "batch", "step", "samples/s", "per GPU", "GB/GPU"]
-    rows = []
-    for i, (p, own) in enumerate(zip(points, words, strict=True)):
-        how = " ".join(w for w in own if w not in shared)
-        if len(models) > 1:
-            how = f"{p.form.model} {how}"
-        rows.append([
-            str(i + 1),
+    models = {p.form.model for p in shown}
+    rows = [
+        [
             p.cluster,
-            how,
+            " ".join([*([p.form.model] if len(models) > 1 else []),
+                      *(w for w in own if w not in shared)]),
             f"{p.micro_batch}x{p.grad_accum}",
             format_seconds(p.step_time_s),
             figure(p.samples_per_s),
             figure(p.samples_per_s_per_gpu),
             figure(p.memory_bytes / GIGA),
-        ])  # fmt: skip
-    lines = _fitted(header, rows)
-    same = [*(models if len(models) == 1 else ()), *shared]
+        ]
+        for p, own in zip(shown, words, strict=True)
+    ]  # fmt: skip
+    one = networks if len(networks) == 1 else ()
+    same = [*(models if len(models) == 1 else ()), *shared, *one]
     top = wrapped(f"all: {', '.join(same)}; rc recompute; batch micro-batch x accumulation", WIDTH)
-    return [*top, *lines]
+    header = ["", "cluster", "how", "batch", "step", "samples/s", "per GPU", "GB/GPU"]
+    n = len(r.best)
+    lines = [*top, *_fitted(header, [[str(i + 1), *row] for i, row in enumerate(rows[:n])])]
+    if len(spread) > 1:
+        spent = _SPENT[r.front_of]
+        some = f" ({len(spread)} of {len(r.front)})" if len(spread) < len(r.front) else ""
+        lines += ["", f"the front{some}: nothing that fits is as fast with {spent}"]
+        lines += _fitted(header, [["", *row] for row in rows[n:]])
+    return lines
+
+
+#: How the text says that a point spends no more of the front's column.
+_SPENT = {"n_gpus": "as few GPUs", "memory_bytes": "as little memory"}
+
+
+def _spread(points: Sequence[Point]) -> list[Point]:
+    """Some points of a long front, the first and the last among them."""
+    last = len(points) - 1
+    return [
+        points[i] for i in sorted({round(i * last / (_OF_FRONT - 1)) for i in range(_OF_FRONT)})
+    ]
 
 
 def _fitted(header: list[str], rows: list[list[str]]) -> list[str]:
@@ -90,15 +112,16 @@ def _fitted(header: list[str], rows: list[list[str]]) -> list[str]:
         widths[column] = max(_SHORTEST, longest[column] - over)
 
 
-def words_of(p: Point) -> list[str]:
-    """How a point is run."""
+def words_of(p: Point, *, named: bool = True) -> list[str]:
+    """How a point is run; its network is ``named`` where several are shown."""
     f = p.form
     found = [f.strategy, *str(f.layout).split(), f"rc-{f.recompute}", f.precision]
     if f.offload != "none":
         found.append(f"offload {f.offload}")
     if f.seq_len is not None:
         found.append(f"seq {f.seq_len}")
-    return [*found, f.optimizer, *filter(None, [*f.more.split(", "), p.network])]
+    network = p.network if named else ""
+    return [*found, f.optimizer, *filter(None, [*f.more.split(", "), network])]
 
 
 def _cut(text: str, width: int) -> str:

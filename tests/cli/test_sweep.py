@@ -74,15 +74,15 @@ def test_missing_words_are_named(simcore: Callable) -> None:
 def test_interrupted_it_prints_the_best_so_far(
     simcore: Callable, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    whole = module.batches
+    whole = module._parts
 
-    def stopping(*args: object, **kwargs: object) -> object:
-        for i, batch in enumerate(whole(*args, **kwargs)):  # type: ignore[arg-type]
+    def stopping(*args: object) -> object:
+        for i, batch in enumerate(whole(*args)):  # type: ignore[arg-type]
             if i == 5:
                 raise KeyboardInterrupt
             yield batch
 
-    monkeypatch.setattr(module, "batches", stopping)
+    monkeypatch.setattr(module, "_parts", stopping)
     output = tmp_path / "s.csv"
     ran = simcore(*ASK, "-o", str(output))
     assert ran.code == 130

@@ -1,19 +1,30 @@
-"""Any number of processes gives the same points in the same order, even when one is killed."""
+"""Whoever evaluates gives the same points in the same order, even when one is killed."""
 
 from __future__ import annotations
 
 import os
+import pickle
 import signal
+from dataclasses import fields
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from simcore.base.errors import InvalidConfig
+from simcore.base.errors import InvalidConfig, UsageError
+from simcore.hardware.profile import load_profile
+from simcore.planning import evaluator as evaluating
 from simcore.planning import parallel
-from simcore.planning.points import Batch, batches
+from simcore.planning.evaluator import Evaluator, batches
+from simcore.planning.parallel import Cost, shared_parts
+from simcore.planning.points import Batch
 from simcore.planning.space import make_space
 from simcore.planning.sweep import run_sweep
+from simcore.planning.tally import Tally, Wanted
+from simcore.planning.workers import Answer, processes, workers_of
+from simcore.planning.workers.processes import Processes
 
 WORDS: dict[str, Any] = {
     "strategy": "all", "recompute": "none,full", "micro_batch": "1..4", "grad_accum": "1,2",
@@ -21,8 +32,25 @@ WORDS: dict[str, Any] = {
 }  # fmt: skip
 
 
+@pytest.fixture(autouse=True)
+def _others_do_it_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small spaces would otherwise end in this process, before anyone is asked."""
+    monkeypatch.setattr(parallel, "HERE_S", 0.0)
+    monkeypatch.setattr(Processes, "task_s", 0.002)
+    monkeypatch.setattr(evaluating, "MAX_CALL", 7)
+
+
 def space() -> Any:
     return make_space("latte-s", "A6000ada:1..3x8", **WORDS)
+
+
+def same(a: Batch, b: Batch) -> bool:
+    return all(
+        np.array_equal(getattr(a, f.name), getattr(b, f.name))
+        if isinstance(getattr(a, f.name), np.ndarray)
+        else getattr(a, f.name) == getattr(b, f.name)
+        for f in fields(Batch)
+    )
 
 
 def test_two_processes_write_what_one_does(tmp_path: Path) -> None:
@@ -30,36 +58,118 @@ def test_two_processes_write_what_one_does(tmp_path: Path) -> None:
     alone = run_sweep(space(), output=one)
     both = run_sweep(space(), output=two, jobs=2)
     assert one.read_bytes() == two.read_bytes()
-    assert alone.invalid == both.invalid
-    assert [p.to_dict() for p in alone.best] == [p.to_dict() for p in both.best]
+    summed = run_sweep(space(), jobs=2)
+    for other in (both, summed):
+        assert alone.invalid == other.invalid
+        assert (alone.best, alone.front) == (other.best, other.front)
+        assert (alone.n_done, alone.n_evaluated, alone.n_fit) == (
+            other.n_done, other.n_evaluated, other.n_fit)  # fmt: skip
+
+
+@pytest.mark.parametrize("by", ["throughput", "memory"])
+@pytest.mark.parametrize("gpus", ["A6000ada:1..3x8", "1x8xA6000ada"])
+def test_stretches_add_up_in_whatever_sizes(by: str, gpus: str) -> None:
+    """The best and the front of sums of stretches are those of all points at once."""
+    asked = make_space("latte-s", gpus, **WORDS)
+    found = Evaluator(asked)
+    wanted = Wanted(by, top=5)
+    whole = Tally(asked.clusters, wanted)
+    for batch in found.batches(0, len(found)):
+        whole.add(batch)
+    rng = np.random.default_rng(3)
+    for _ in range(3):
+        cuts = [0, *np.sort(rng.choice(np.arange(1, len(found)), 6, replace=False)), len(found)]
+        added = Tally(asked.clusters, wanted)
+        for first, last in pairwise(cuts):
+            part = Tally(asked.clusters, wanted)
+            for batch in found.batches(int(first), int(last)):
+                part.add(batch)
+            added.add(pickle.loads(pickle.dumps(part.summary())))
+        assert added.summary() == whole.summary()
+    kept = run_sweep(asked, by=by, top=5, keep=True)
+    columns = kept.columns()
+    on_front = np.flatnonzero(kept.on_front(columns))
+    assert sorted(columns["samples_per_s"][on_front]) == [p.samples_per_s for p in kept.front]
+    assert whole.front.points == list(kept.front)
 
 
 def test_it_goes_on_within_a_unit() -> None:
-    whole = [(b.unit, b.piece, b.n_points) for b in batches(space())]
-    first = (whole[3][0], whole[3][1])
-    rest = [(b.unit, b.piece, b.n_points) for b in parallel.parallel_batches(
-        space(), 2, first=first)]  # fmt: skip
-    assert rest == whole[3:]
+    whole = list(batches(space()))
+    at = next(i for i, b in enumerate(whole) if b.piece == 1)
+    first = Evaluator(space()).number(whole[at].unit, whole[at].piece)
+    assert first == at
+    with Processes(2) as two:
+        rest = list(shared_parts(Evaluator(space()), two, Wanted(points=True), first=first))
+    assert len(rest) == len(whole) - at
+    assert all(same(a, b) for a, b in zip(rest, whole[at:], strict=True))  # type: ignore[arg-type]
 
 
 def test_a_killed_process_loses_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     mark = tmp_path / "killed"
-    plain = parallel._stretch
+    plain = processes._stretch
 
-    def dying(first: int, last: int) -> list[Batch]:
+    def dying(first: int, last: int) -> Answer:
         if first >= 6 and not mark.exists():
             mark.touch()
             os.kill(os.getpid(), signal.SIGKILL)
         return plain(first, last)
 
-    whole = [(b.unit, b.piece, b.n_points, len(b)) for b in batches(space())]
-    monkeypatch.setattr(parallel, "_stretch", dying)
-    dying.__qualname__, dying.__module__ = "_stretch", parallel.__name__
-    found = [(b.unit, b.piece, b.n_points, len(b)) for b in parallel.parallel_batches(space(), 2)]
+    monkeypatch.setattr(processes, "_stretch", dying)
+    dying.__qualname__, dying.__module__ = "_stretch", processes.__name__
+    alone, both = run_sweep(space()), run_sweep(space(), jobs=2)
     assert mark.exists()
-    assert found == whole
+    assert (alone.invalid, alone.n_done) == (both.invalid, both.n_done)
+    assert (alone.best, alone.front) == (both.best, both.front)
 
 
-def test_a_wrong_number_of_processes() -> None:
-    with pytest.raises(InvalidConfig, match="--jobs"):
-        next(parallel.parallel_batches(space(), 0))
+def test_an_evaluator_travels(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """To a machine whose database lies elsewhere, though not to one whose figures differ."""
+    found = Evaluator(space())
+    whole = list(found.batches(0, 9))
+    own = load_profile().efficiency_file
+    sent = pickle.dumps(found)
+    assert all(same(a, b) for a, b in zip(pickle.loads(sent).batches(0, 9), whole, strict=True))
+    moved = tmp_path / "blind.yaml"
+    moved.write_bytes(own.read_bytes())
+    object.__setattr__(found._profile, "efficiency_file", moved)
+    sent = pickle.dumps(found)
+    moved.unlink()
+    assert pickle.loads(sent)._profile.efficiency_file == own
+    moved.write_text("another: 1\n")
+    with pytest.raises(UsageError, match="other efficiencies"):
+        pickle.loads(sent)
+
+
+def test_stretches_are_long_enough_and_end_together() -> None:
+    cost = Cost(1e-6)
+    assert cost.pieces(1.0, 9600, 2) == 200, "what is not known yet goes out in small shares"
+    cost = Cost(0.1)
+    cost.learn(0.1)
+    assert cost.pieces(1.0, 10_000, 2) == 10
+    assert cost.pieces(1.0, 100, 2) == 6, "a share of what is left"
+    assert cost.pieces(1.0, 7, 2) == 5, "never less than half"
+    assert cost.pieces(1.0, 3, 2) == 3
+    cost.learn(1e9)
+    assert cost.pieces(1.0, 10_000, 2) == 1
+
+
+@pytest.mark.parametrize(
+    ("jobs", "cluster", "said"),
+    [
+        (0, None, "--jobs must be 1 to 1,000"),
+        (2, "local", "--jobs or --cluster"),
+        (1, "host:8786", "tcp://HOST:PORT, local, or local:N"),
+        (1, "local:0", "local:N"),
+    ],
+)
+def test_wrong_workers_are_said(jobs: int, cluster: str | None, said: str) -> None:
+    with pytest.raises(InvalidConfig, match=said):
+        workers_of(jobs, cluster)
+
+
+def test_a_cluster_without_dask_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(InvalidConfig, match=r"simcore\[dask\]"):
+        workers_of(1, "tcp://nowhere:1")

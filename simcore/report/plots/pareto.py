@@ -39,7 +39,7 @@ def draw(sweep: SweepResult) -> Drawing:
         figure.text(0.5, 0.5, "no configuration is valid", ha="center", fontsize=TEXT)
         axes.set_axis_off()
         return figure
-    resource, on_front = sweep.front(columns)
+    resource, on_front = sweep.front_of, sweep.on_front(columns)
     by_gpus = resource == "n_gpus"
     x = columns[resource] / (1.0 if by_gpus else GIGA)
     rate, fit, strategy = columns["samples_per_s"], columns["fits"], columns["strategy"]

@@ -1,0 +1,318 @@
+"""A space evaluated piece by piece, in any order, in any process.
+
+A *unit* is one form on one kind of cluster; it comes in *pieces* of at most ``MAX_CALL`` points.
+Pieces are numbered through the space, so that a stretch of work is two numbers. An evaluator
+holds all that its pieces ask (clusters, models, calibration) and can be sent to another machine;
+what a piece says depends on neither the process nor the pieces before it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+
+from simcore.base.arrays import NDArray
+from simcore.base.errors import InvalidConfig, SimcoreError, UsageError
+from simcore.engine.placement import layout_of
+from simcore.engine.points import Knob
+from simcore.engine.predict import Request, point_values
+from simcore.engine.request import make_request
+from simcore.engine.stages import balanced_axis, with_stages
+from simcore.engine.sweep import Axis, Outcome, evaluate_axis
+from simcore.hardware.cluster import ClusterSpec
+from simcore.hardware.profile import Profile, load_profile
+from simcore.planning.points import NO_MEMORY, Batch, FormWords, reason_of, words_of
+from simcore.planning.space import Space
+from simcore.strategy.cuts import AUTO, cut_sizes
+from simcore.strategy.layout import Layout
+from simcore.workload.resolve import ModelSource, resolve_model
+from simcore.workload.sharding import layer_counts
+
+Array = NDArray[np.float64]
+
+#: Points evaluated in one call at most: bounds memory, whatever the space.
+MAX_CALL = 65_536
+NOT_A_MULTIPLE = "global-batch is not a multiple of micro-batch x replicas"
+
+
+def batches(
+    space: Space, *, profile: Profile | None = None, twice: Knob | None = None
+) -> Iterator[Batch]:
+    """Every point of a space, evaluated in this process, always in the same order."""
+    evaluator = Evaluator(space, profile=profile, twice=twice)
+    return evaluator.batches(0, len(evaluator))
+
+
+class Evaluator:
+    """Evaluates the pieces of a space; ``len`` is their number.
+
+    One wrong point, form, model or cluster loses none of the others: it is counted with its
+    reason. Pickles without what it has worked out so far.
+    """
+
+    def __init__(
+        self, space: Space, *, profile: Profile | None = None, twice: Knob | None = None
+    ) -> None:
+        self.space, self.twice = space, twice
+        self._profile = profile or load_profile(dict(space.fixed).get("calibration"))
+        self._sources = {m: _source(space, m) for m in space.models}
+        self.piece_points = piece_points(space)
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """What follows from the rest."""
+        space = self.space
+        self._kinds = space.kinds()
+        self._counts = [Counts.of(c) for c in space.clusters]
+        self._wires: dict[tuple[str, int], dict[str, float]] = {}
+        points = [len(members) * space.points_per_cluster for members in self._kinds]
+        self._pieces = [-(-n // self.piece_points) for n in points]
+        self._starts = [0, *accumulate(self._pieces)]
+
+    def __len__(self) -> int:
+        return self.space.n_forms * self._starts[-1]
+
+    def __getstate__(self) -> dict[str, Any]:
+        told = ("space", "twice", "piece_points", "_profile", "_sources")
+        digest = _digest(self._profile)
+        return {"digest": digest, **{k: self.__dict__[k] for k in told}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Raises UsageError where this machine's efficiencies are others than the sender's."""
+        digest = state.pop("digest")
+        self.__dict__.update(state)
+        if not self._profile.efficiency_file.is_file():  # another machine: its own copy
+            own = load_profile().efficiency_file
+            self._profile = replace(self._profile, efficiency_file=own)
+        if _digest(self._profile) != digest:
+            raise UsageError(
+                "a worker holds other efficiencies (hardware_db/calibrations) than this machine: "
+                "install the same simcore on both"
+            )
+        self._prepare()
+
+    def number(self, unit: int, piece: int) -> int:
+        """The number of a unit's piece."""
+        form, kind = divmod(unit, len(self._kinds))
+        return form * self._starts[-1] + self._starts[kind] + piece
+
+    def batches(self, first: int, last: int) -> Iterator[Batch]:
+        """The pieces ``first`` up to, not including, ``last``."""
+        held: tuple[int, _Unit] | None = None
+        for number in range(first, last):
+            form, at = divmod(number, self._starts[-1])
+            kind = max(k for k, start in enumerate(self._starts[:-1]) if start <= at)
+            unit = form * len(self._kinds) + kind
+            if held is None or held[0] != unit:
+                held = unit, self._unit(form, kind)
+            yield self._piece(unit, at - self._starts[kind], held[1])
+
+    def _unit(self, form_index: int, kind: int) -> _Unit:
+        """The form on clusters of a kind, each asked whether it can be."""
+        members = self._kinds[kind]
+        model, form = self.space.form(form_index)
+        source = self._sources[model]
+        if isinstance(source, str):
+            return _Unit(members, [source] * len(members))
+        first = next((b for b in self.space.micro_batches if b is not None), None)
+        layout = layout_of(form)
+        request: Request | None = None
+        n_layers = 0
+        reasons: list[str] = []
+        for i in members:
+            broken: tuple[str, ...] = ()
+            if request is None:
+                try:
+                    request = make_request(
+                        source, self.space.clusters[i], profile=self._profile, micro_batch=first,
+                        **{k: v for k, v in form.items() if k not in ("calibration", "inputs")},
+                    )  # fmt: skip
+                    n_layers = layer_counts(request.workload)
+                except InvalidConfig as err:
+                    broken = err.violations
+                except SimcoreError as err:
+                    broken = (str(err),)
+            else:
+                broken = violations(request, layout, self._counts[i], n_layers)
+            reasons.append(reason_of(broken[0]) if broken else "")
+        if request is None:
+            return _Unit(members, reasons)
+        return _Unit(members, reasons, request, layout, words_of(source, request, form))
+
+    def _piece(self, unit: int, piece: int, held: _Unit) -> Batch:
+        """Evaluate the points of a piece, whose place in the unit says its number."""
+        each = self.space.points_per_cluster
+        begin = piece * self.piece_points
+        end = min(begin + self.piece_points, len(held.members) * each)
+        invalid: dict[str, int] = {}
+        valid: list[int] = []
+        first = begin // each
+        for m in range(first, -(-end // each)):
+            if reason := held.reasons[m]:
+                n = min(end, (m + 1) * each) - max(begin, m * each)
+                invalid[reason] = invalid.get(reason, 0) + n
+            else:
+                valid.append(m)
+        n_left = end - begin - sum(invalid.values())
+        if not valid or held.request is None:
+            return Batch(unit, end - begin, invalid, piece)
+        axis = _axis(self.space, held, valid, begin, end)
+        if odd := n_left - len(axis):
+            invalid[NOT_A_MULTIPLE] = odd
+        if not len(axis):
+            return Batch(unit, end - begin, invalid, piece)
+        members = np.array([held.members[m] for m in valid])
+        wires = [self._wires_of(held.request, int(i)) for i in members]
+        outcome = _outcome(held, axis, self.twice, wires)
+        if dead := int((~outcome.fits).sum()):
+            invalid[NO_MEMORY] = dead
+        which, micro = axis.cluster, axis.micro_batch
+        ranks = np.array([float(held.layout.data_ranks(c.n_gpus)) for c in axis.clusters])
+        return Batch(
+            unit=unit,
+            n_points=end - begin,
+            invalid=invalid,
+            piece=piece,
+            form=held.words,
+            cluster=members[which],
+            micro_batch=micro,
+            grad_accum=axis.grad_accum,
+            step_time_s=outcome.step_time_s,
+            samples_per_s=micro * axis.grad_accum * ranks[which] / outcome.step_time_s,
+            memory_bytes=outcome.memory_bytes,
+            needed_bytes=outcome.needed_bytes,
+            capacity_bytes=outcome.capacity_bytes,
+            busy_frac=outcome.busy_frac if self.twice is not None else None,
+            faster_s=outcome.faster_s if self.twice is not None else None,
+        )
+
+    def _wires_of(self, request: Request, cluster: int) -> dict[str, float]:
+        """What the wires of a cluster deliver to a model, worked out once."""
+        key = request.workload.name, cluster
+        found = self._wires.get(key)
+        if found is None:
+            spec = self.space.clusters[cluster]
+            found = point_values(spec, self._profile, request.workload.name, 1.0, 1.0)
+            self._wires[key] = found
+        return found
+
+
+@dataclass(frozen=True)
+class _Unit:
+    """A form on clusters of a kind; ``reasons`` says of each member why it cannot be, or is "".
+
+    Without a request no member is valid.
+    """
+
+    members: list[int]
+    reasons: list[str]
+    request: Request | None = None
+    layout: Layout = field(default_factory=Layout)
+    words: FormWords | None = None
+
+
+def _source(space: Space, model: str) -> ModelSource | str:
+    """A model, or the reason why there is none."""
+    try:
+        return resolve_model(model, inputs=tuple(dict(space.fixed).get("inputs") or ()))
+    except SimcoreError as err:
+        return reason_of(str(err))
+
+
+def piece_points(space: Space) -> int:
+    """Points of a piece: whole clusters, where one has no more than a call may."""
+    each = space.points_per_cluster
+    return max(1, MAX_CALL // each) * each if each <= MAX_CALL else MAX_CALL
+
+
+def _digest(profile: Profile) -> str:
+    text = profile.efficiency_file.read_bytes()
+    return hashlib.sha256(text).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What rules ask of a cluster."""
+
+    n_nodes: int
+    n_gpus: int
+    n_types: int
+
+    @classmethod
+    def of(cls, cluster: ClusterSpec) -> Counts:
+        """Those of a cluster."""
+        types = len({g.gpu.name for g in cluster.groups})
+        return cls(cluster.n_nodes, cluster.n_gpus, types)
+
+
+def violations(request: Request, layout: Layout, counts: Counts, n_layers: int) -> tuple[str, ...]:
+    """Every rule that a form, valid on one cluster, breaks on another of the same kind."""
+    found = request.strategy.violations(counts.n_nodes, counts.n_gpus, counts.n_types)
+    if request.placed is None:
+        return tuple(found)
+    return (*found, *_of_layout(layout, counts.n_gpus, n_layers))
+
+
+@lru_cache(maxsize=65_536)
+def _of_layout(layout: Layout, n_gpus: int, n_layers: int) -> tuple[str, ...]:
+    return tuple(layout.violations(n_gpus, n_layers))
+
+
+def _outcome(
+    held: _Unit, axis: Axis, twice: Knob | None, wires: list[dict[str, float]]
+) -> Outcome:
+    """What the points give; with stages ``auto`` each on its own best cut of the pipeline."""
+    request = held.request
+    assert request is not None
+    if held.layout.stages != AUTO:
+        return evaluate_axis(request, axis, twice=twice, wires=wires)
+    cuts = balanced_axis(request, axis)
+    parts: list[tuple[NDArray[np.intp], Outcome]] = []
+    for text in dict.fromkeys(cuts):
+        points = np.flatnonzero(np.array([c == text for c in cuts]))
+        sizes = cut_sizes(text, layer_counts(request.workload), held.layout.pp)
+        part = evaluate_axis(
+            with_stages(request, sizes), axis.take(points), twice=twice, wires=wires
+        )
+        parts.append((points, part))
+    order = np.argsort(np.concatenate([points for points, _ in parts]))
+
+    def joined(name: str) -> Array:
+        return np.concatenate([getattr(part, name) for _, part in parts])[order]
+
+    return Outcome(
+        step_time_s=joined("step_time_s"),
+        memory_bytes=joined("memory_bytes"),
+        needed_bytes=joined("needed_bytes"),
+        capacity_bytes=parts[0][1].capacity_bytes,
+        busy_frac=joined("busy_frac"),
+        faster_s=joined("faster_s"),
+    )
+
+
+def _axis(space: Space, held: _Unit, valid: list[int], begin: int, end: int) -> Axis:
+    """Valid clusters x micro-batches x accumulation, of the unit's points ``begin`` to ``end``."""
+    assert held.request is not None
+    default = held.request.micro_batch
+    micro = np.array([float(default if b is None else b) for b in space.micro_batches])
+    steps = np.array(space.global_batches or space.grad_accums, dtype=np.float64)
+    specs = tuple(space.clusters[held.members[m]] for m in valid)
+    row_cluster = np.repeat(np.arange(len(valid)), len(micro))
+    row_micro = np.tile(micro, len(valid))
+    row = np.repeat(np.arange(len(row_cluster)), len(steps))
+    grad_accum = np.tile(steps, len(row_cluster))
+    each = space.points_per_cluster
+    keep = slice(max(0, begin - valid[0] * each), len(row) - max(0, (valid[-1] + 1) * each - end))
+    row, grad_accum = row[keep], grad_accum[keep]
+    if space.global_batches:
+        ranks = np.array([float(held.layout.data_ranks(c.n_gpus)) for c in specs])
+        grad_accum = grad_accum / (row_micro * ranks[row_cluster])[row]
+        whole = grad_accum == np.floor(grad_accum)
+        row, grad_accum = row[whole], grad_accum[whole]
+    return Axis(specs, row_cluster, row_micro, row, grad_accum)

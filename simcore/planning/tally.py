@@ -1,0 +1,77 @@
+"""What a sweep keeps of its points: counts, the best, the front. Bounded, and adds up in order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from simcore.hardware.cluster import ClusterSpec
+from simcore.planning.points import Batch
+from simcore.planning.ranking import Front, Leaders, Point
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is asked of every stretch of a sweep; with ``points`` all of them, else a summary."""
+
+    by: str = "throughput"
+    top: int = 10
+    points: bool = False
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a tally holds of a stretch, as plain values that travel between processes."""
+
+    n_points: int
+    n_evaluated: int
+    n_fit: int
+    invalid: dict[str, int]
+    best: tuple[tuple[float, Point], ...]
+    front: tuple[Point, ...]
+
+
+class Tally:
+    """Counts, leaders and front of the batches and summaries added so far.
+
+    Stretches added in order give what their points would give one by one.
+    """
+
+    def __init__(self, clusters: tuple[ClusterSpec, ...], wanted: Wanted) -> None:
+        self.leaders = Leaders(clusters, wanted.by, wanted.top)
+        self.front = Front(clusters)
+        self.n_points = self.n_evaluated = self.n_fit = 0
+        self.invalid: dict[str, int] = {}
+
+    @property
+    def best(self) -> Point | None:
+        """The best point so far."""
+        return self.leaders.points[0][1] if self.leaders.points else None
+
+    def add(self, part: Batch | Summary) -> None:
+        """Take in the next stretch."""
+        self.n_points += part.n_points
+        for reason, n in part.invalid.items():
+            self.invalid[reason] = self.invalid.get(reason, 0) + n
+        if isinstance(part, Summary):
+            self.n_evaluated += part.n_evaluated
+            self.n_fit += part.n_fit
+            self.leaders.merge(part.best)
+            self.front.merge(part.front)
+        elif len(part):
+            self.n_evaluated += len(part)
+            self.n_fit += int(np.count_nonzero(part.fits))
+            self.leaders.add(part)
+            self.front.add(part)
+
+    def summary(self) -> Summary:
+        """What was added, as values."""
+        return Summary(
+            n_points=self.n_points,
+            n_evaluated=self.n_evaluated,
+            n_fit=self.n_fit,
+            invalid=self.invalid,
+            best=tuple(self.leaders.points),
+            front=tuple(self.front.points),
+        )

@@ -1,0 +1,205 @@
+"""Workers of a Dask cluster: one that runs (``tcp://HOST:PORT``), or one of this machine.
+
+The evaluator goes to the cluster once, as a task that others depend on, so that it is made again
+where its holder is lost. A lost worker's stretches are evaluated again by the others, which the
+scheduler sees to. Answers of a bounded number of stretches are on the cluster at any time.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import signal
+import time
+import warnings
+from collections.abc import Iterator
+from concurrent.futures import CancelledError
+from contextlib import contextmanager
+from multiprocessing import resource_tracker
+from types import TracebackType
+from typing import Any
+
+from simcore.base.arrays import keep_freed_memory
+from simcore.base.errors import SimcoreError
+from simcore.planning.evaluator import Evaluator
+from simcore.planning.tally import Wanted
+from simcore.planning.workers import Answer, Workers, evaluate_stretch
+
+#: Until a cluster that does not answer, or has no workers, is given up.
+_CONNECT_S, _NO_WORKERS_S = 10.0, 60.0
+_POLL_S = 2.0
+
+
+def about() -> dict[str, str]:
+    """What must be the same on all sides."""
+    import distributed
+
+    import simcore
+
+    return {"simcore": simcore.__version__, "distributed": distributed.__version__}
+
+
+def _open(blob: bytes) -> tuple[Evaluator, Wanted]:
+    keep_freed_memory()
+    found: tuple[Evaluator, Wanted] = pickle.loads(blob)
+    return found
+
+
+def _stretch(held: tuple[Evaluator, Wanted], first: int, last: int) -> Answer:
+    return evaluate_stretch(*held, first, last)
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Ctrl-C waits, for good in threads and processes begun meanwhile: it is this one's to handle.
+
+    The resource tracker of multiprocessing lets interrupts through as it starts, so it starts
+    before.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+class DaskWorkers(Workers):
+    """A cluster by its address, ``local`` or ``local:N`` (N processes), or as a client.
+
+    A client that was given is left open, one that was made here is closed.
+    """
+
+    task_s = 1.0
+
+    def __init__(self, cluster: Any) -> None:
+        self._where = cluster if isinstance(cluster, str) else "the cluster"
+        self._given = None if isinstance(cluster, str) else cluster
+        self._client: Any = self._given
+        self._local: Any = None
+
+    def __enter__(self) -> DaskWorkers:
+        """Connect, start what is local, and compare versions."""
+        if self._client is None:
+            try:
+                self._connect()
+            except BaseException:
+                self._close()
+                raise
+        try:
+            self._wait_for_one()
+            self._same_versions()
+        except BaseException:
+            self._close()
+            raise
+        return self
+
+    def _connect(self) -> None:
+        from distributed import Client, LocalCluster
+
+        address: Any = self._where
+        if "://" not in self._where:
+            n = int(self._where.partition(":")[2] or len(os.sched_getaffinity(0)))
+            logging.getLogger("distributed").setLevel(logging.CRITICAL)
+            with _interrupts_held():
+                address = self._local = LocalCluster(
+                    n_workers=n, threads_per_worker=1, memory_limit=None,
+                    dashboard_address="127.0.0.1:0", silence_logs=logging.CRITICAL,
+                )  # fmt: skip
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # versions are compared below
+            try:
+                self._client = Client(address, timeout=_CONNECT_S, set_as_default=False)
+            except (OSError, ValueError, TypeError) as err:
+                reason = str(err).splitlines()[0] if str(err) else type(err).__name__
+                raise SimcoreError(f"--cluster {self._where} cannot be reached: {reason}") from None
+
+    def _wait_for_one(self) -> None:
+        try:
+            self._client.wait_for_workers(1, timeout=_CONNECT_S)
+        except TimeoutError:
+            raise SimcoreError(f"--cluster {self._where} has no workers: start some") from None
+
+    def _same_versions(self) -> None:
+        own = about()
+        try:
+            found = list(self._client.run(about).values())
+            found.append(self._client.run_on_scheduler(about))
+        except ImportError as err:
+            raise SimcoreError(
+                f"--cluster {self._where}: {err}: install simcore {own['simcore']} with its dask "
+                "extra on the scheduler and every worker"
+            ) from None
+        for there in found:
+            for name, version in own.items():
+                if there[name] != version:
+                    raise SimcoreError(
+                        f"--cluster {self._where} runs {name} {there[name]}, this machine "
+                        f"{version}: install the same version on both"
+                    )
+
+    def start(self, evaluator: Evaluator, wanted: Wanted) -> None:
+        """Hand the evaluator to the cluster."""
+        blob = pickle.dumps((evaluator, wanted))
+        self._name = f"simcore-{os.getpid()}-{time.monotonic_ns()}"
+        self._held = self._client.submit(_open, blob, key=self._name, pure=False)
+
+    def count(self) -> int:
+        """Threads of all workers that are there now."""
+        return max(1, sum(int(n) for n in self._client.nthreads().values()))
+
+    def submit(self, first: int, last: int) -> Any:
+        """Ask the cluster; earlier stretches go first."""
+        key = f"{self._name}-{first}-{last}"
+        return self._client.submit(_stretch, self._held, first, last, key=key, priority=-first)
+
+    def answer(self, asked: Any) -> Answer:
+        """Wait for a stretch."""
+        from distributed import KilledWorker
+
+        alone_s = 0.0
+        while True:
+            try:
+                found: Answer = asked.result(timeout=_POLL_S)
+                return found
+            except KilledWorker:
+                raise SimcoreError(
+                    f"--cluster {self._where}: workers keep ending in the same stretch of the "
+                    "sweep: they may lack memory"
+                ) from None
+            except TimeoutError:
+                alone_s = 0.0 if self._workers_left() else alone_s + _POLL_S
+                if alone_s >= _NO_WORKERS_S:
+                    raise SimcoreError(f"--cluster {self._where} has no workers left") from None
+            except (CancelledError, OSError) as err:
+                raise self._gone(err) from None
+
+    def _workers_left(self) -> bool:
+        try:
+            return bool(self._client.nthreads())
+        except OSError as err:
+            raise self._gone(err) from None
+
+    def _gone(self, err: BaseException) -> SimcoreError:
+        return SimcoreError(f"--cluster {self._where} ended the connection ({type(err).__name__})")
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Dropping the futures ends what is under way."""
+        self._close()
+
+    def _close(self) -> None:
+        self._held = None
+        if self._given is None:
+            for one in (self._client, self._local):
+                if one is not None:
+                    one.close(timeout=_CONNECT_S)
+            self._client = self._local = None
