@@ -1,6 +1,6 @@
 """``simcore predict``: one training job, answered."""
 
-from __future__ import annotations
+# Annotations are values here: typer would evaluate the text of each of fifty three times a start.
 
 from dataclasses import replace
 from pathlib import Path
@@ -268,7 +268,7 @@ def _answer(
     trace: Path | None,
     explain: str | None,
     problems: list[str],
-) -> Prediction:
+) -> "Prediction":
     """Predict, or raise with everything that is wrong with the command."""
     from simcore import api
     from simcore.base.errors import InvalidConfig, SimcoreError
@@ -304,7 +304,7 @@ def _answer(
     )
 
 
-def _write_trace(answer: Prediction, path: Path) -> None:
+def _write_trace(answer: "Prediction", path: Path) -> None:
     from simcore.base.errors import UsageError
     from simcore.report.trace import write_trace
 
