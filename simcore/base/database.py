@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -24,7 +24,7 @@ _NAMES_LINE = re.compile(r"^(name|aliases):\s*(.+?)\s*(?:#.*)?$", re.MULTILINE)
 class Record(BaseModel):
     """Base of everything read from a database file: frozen, strict, no unknown keys."""
 
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", defer_build=True)
 
     name: str
     aliases: tuple[str, ...] = ()
@@ -238,10 +238,22 @@ class Database(Generic[R]):
 
     def index(self) -> Mapping[str, Path]:
         """Folded names and aliases to files, from a scan of the names lines only."""
-        return _index(self.folders())
+        found: dict[str, Path] = {}
+        for names in _indices(self.folders()):
+            for folded, path in names.items():
+                found.setdefault(folded, path)
+        return found
+
+    def path(self, name: str) -> Path | None:
+        """The file of a name or alias; files are scanned for aliases only where no name fits."""
+        folded = fold_name(name)
+        if not folded:
+            return None
+        found = (names.get(folded) for names in _indices(self.folders()))
+        return next((path for path in found if path is not None), None)
 
     def __getitem__(self, name: str) -> R:
-        path = self.index().get(fold_name(name)) if name.strip() else None
+        path = self.path(name)
         if path is None:
             raise UnknownName(self.kind, name, self.names(), f"(`simcore list {self.kind}s`)")
         record: R = _load(path, self.model, path.stat().st_mtime_ns)
@@ -268,16 +280,39 @@ def _folders(roots: tuple[Path, ...], folder: str) -> tuple[tuple[Path, str], ..
 def _files(folders: Folders) -> Mapping[str, Path]:
     found: dict[str, Path] = {}
     for folder, _ in folders:
-        for path in sorted(folder.glob("*.yaml")):
-            found.setdefault(path.stem, path)
+        for file in _listed(folder):
+            found.setdefault(file.removesuffix(".yaml"), folder / file)
+    return found
+
+
+def _listed(folder: Path) -> list[str]:
+    try:
+        names = os.listdir(folder)  # noqa: PTH208 (paths are slow to sort)
+    except OSError:
+        return []
+    return sorted(n for n in names if n.endswith(".yaml") and not n.startswith("."))
+
+
+def _indices(folders: Folders) -> Iterator[Mapping[str, Path]]:
+    """Of each folder, most important first, its names and then the aliases in its files."""
+    for folder, _ in folders:
+        yield _names(folders, folder)
+        yield _aliases(folders, folder)
+
+
+@lru_cache(maxsize=64)
+def _names(folders: Folders, folder: Path) -> Mapping[str, Path]:
+    found: dict[str, Path] = {}
+    for stem, path in _files(folders).items():
+        if path.parent == folder:
+            found.setdefault(fold_name(stem), path)
     return found
 
 
 @lru_cache(maxsize=64)
-def _index(folders: Folders) -> Mapping[str, Path]:
-    index: dict[str, Path] = {}
-    for stem, path in _files(folders).items():
-        index.setdefault(fold_name(stem), path)
+def _aliases(folders: Folders, folder: Path) -> Mapping[str, Path]:
+    found: dict[str, Path] = {}
+    for path in _names(folders, folder).values():
         try:
             lines = _NAMES_LINE.findall(path.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError):
@@ -285,8 +320,8 @@ def _index(folders: Folders) -> Mapping[str, Path]:
         for _, value in lines:
             for name in value.strip("[]").split(","):
                 if folded := fold_name(name.strip().strip("'\"")):
-                    index.setdefault(folded, path)
-    return index
+                    found.setdefault(folded, path)
+    return found
 
 
 @lru_cache(maxsize=2048)

@@ -16,7 +16,7 @@ _Keys = tuple[int | str, ...]
 class Part(BaseModel):
     """A piece of a record. ``cites``: its ``source`` is a key of the record's ``sources``."""
 
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", defer_build=True)
     cites: ClassVar[bool] = True
 
 

@@ -1,4 +1,4 @@
-"""Entry point: ``simcore``, its commands, and what becomes of errors.
+"""Entry point: ``simcore``, and what becomes of errors.
 
 Nothing heavy is imported here: ``--help`` and completion must answer at once.
 """
@@ -9,6 +9,7 @@ import gc
 import os
 import sys
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Annotated, Any
 
 import typer
@@ -20,21 +21,8 @@ os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 
 from simcore import __version__
 from simcore.base.errors import InvalidConfig, SimcoreError, nearest
-from simcore.cli.calibrate import calibrate
-from simcore.cli.catalog import list_, show
-from simcore.cli.compare import compare
-from simcore.cli.fleet import fleet
-from simcore.cli.goodput import goodput
+from simcore.cli.commands import CommandGroup
 from simcore.cli.output import PIPE_CLOSED, PipeClosedError, complain, write
-from simcore.cli.plan import plan
-from simcore.cli.predict import predict
-from simcore.cli.report import report
-from simcore.cli.selftest import selftest
-from simcore.cli.serve import serve
-from simcore.cli.show_config import config
-from simcore.cli.sweep import sweep
-from simcore.cli.trace_model import trace_model
-from simcore.cli.validate import validate
 
 USAGE, INTERNAL, INTERRUPTED = 2, 70, 130
 #: Base of every error of the command line parser (click, or typer's own copy of it).
@@ -67,27 +55,13 @@ Exit codes: 0 it fits, 1 it does not, 2 the command or a file is wrong.
 
 app = typer.Typer(
     name="simcore",
+    cls=CommandGroup,
     help=_HELP,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command(short_help="Does a job fit, how fast is it, what limits it.")(predict)
-app.command(short_help="Clusters side by side: fit, speed, what binds, cost.")(compare)
-app.command(short_help="Every combination of clusters and strategies, ranked.")(sweep)
-app.command(short_help="The best way to do a training run under limits.")(plan)
-app.command(short_help="What failures and checkpoints leave of the time.")(goodput)
-app.command(short_help="Many jobs on one cluster: waiting and utilisation.")(fleet)
-app.command(short_help="A prediction as one HTML file, clusters side by side.")(report)
-app.command(short_help="Predictions beside measured runs.")(validate)
-app.command("trace-model", short_help="An nn.Module as a model file.")(trace_model)
-app.command(short_help="Benchmark this machine, or fit your own measured steps.")(calibrate)
-app.command(short_help="Calibrate, predict, train for real, compare.")(selftest)
-app.command(short_help="A local web page and JSON API.")(serve)
-app.command("list", short_help="Names: gpus, models, nodes, links, strategies...")(list_)
-app.command(short_help="Defaults from files: where they are, what they say.")(config)
-app.command(short_help="Every figure of a gpu, model, node or link, with its source.")(show)
 
 
 @app.callback()
@@ -105,6 +79,11 @@ def _root(
         write(WELCOME)
 
 
+@lru_cache(maxsize=1)
+def _parser() -> Any:
+    return typer.main.get_command(app)
+
+
 def run(argv: Sequence[str]) -> int:
     """Run one command line; returns the exit code. Errors go to standard error."""
     words = [a for a in argv if a != "--debug"]
@@ -113,9 +92,7 @@ def run(argv: Sequence[str]) -> int:
             from simcore.cli.watch import watch
 
             return watch(words)
-        code = typer.main.get_command(app).main(
-            args=words, prog_name="simcore", standalone_mode=False
-        )
+        code = _parser().main(args=words, prog_name="simcore", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except SystemExit as err:  # completion leaves this way
         return err.code if isinstance(err.code, int) else 0

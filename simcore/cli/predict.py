@@ -1,6 +1,6 @@
 """``simcore predict``: one training job, answered."""
 
-from __future__ import annotations
+# Annotations are values here: typer would evaluate the text of each of fifty three times a start.
 
 from dataclasses import replace
 from pathlib import Path
@@ -290,7 +290,7 @@ def _answer(
     traced: bool,
     explain: str | None,
     problems: list[str],
-) -> Prediction:
+) -> "Prediction":
     """Predict, or raise with everything that is wrong with the command."""
     from simcore import api
     from simcore.base.errors import InvalidConfig, SimcoreError

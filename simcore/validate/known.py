@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from pathlib import Path
 
-from simcore.base.database import fold_name, shipped_root
+from simcore.base.database import shipped_root
 from simcore.engine.predict import Request
 from simcore.engine.request import make_request
 from simcore.engine.result import MeasuredRow, Prediction
@@ -37,7 +37,7 @@ def _folded(cluster: str) -> tuple[str, ...]:
     groups = []
     for part in cluster.split("+"):
         nodes, per_node, name = part.split("x", 2)
-        path = GPUS.index().get(fold_name(name))
+        path = GPUS.path(name)
         groups.append(f"{nodes}x{per_node}x{path.stem if path else name}")
     return tuple(groups)
 

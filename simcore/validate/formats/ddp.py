@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 
-from simcore.base.database import fold_name
 from simcore.base.units import GIB, GIGA, MEGA
 from simcore.engine.request import Options
 from simcore.validate.case import Case, Skipped
@@ -53,7 +52,7 @@ def _by_name(row: Row) -> Rule | None:
     """An entry that is called as the row's model is, less its library, and is of the same size."""
     entry = row["model"].rpartition(":")[2]
     params, flop = number(row, "params_m"), number(row, "fwd_gflops_per_sample")
-    if fold_name(entry) not in MODELS.index() or not params or not flop:
+    if MODELS.path(entry) is None or not params or not flop:
         return None
     record = MODELS[entry]
     built = record.build()
