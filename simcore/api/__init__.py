@@ -21,7 +21,7 @@ from simcore.api.spaces import (
     simulate_goodput,
     sweep,
 )
-from simcore.base.errors import InvalidConfig, SimcoreError, UsageError
+from simcore.base.errors import InvalidConfig, SimcoreError, UnknownName, UsageError
 from simcore.engine.predict import Request
 from simcore.engine.predict import predict as _predict
 from simcore.engine.request import Options, make_request
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from simcore.engine.emit import LaunchFile
     from simcore.engine.replay import Replay
     from simcore.engine.views import Roofline, Swing
+    from simcore.validate.case import Case
 
 
 def predict(
@@ -242,7 +243,8 @@ def validate(
 
     ``calibrated``: every row is predicted by a fit of a few physical parameters that has not seen
     its configuration; the blind figures stand beside it under ``blind``. ``fill``: what nobody
-    measured, under ``filled``. ``by``: columns of the tables to group errors by.
+    measured, under ``filled``. ``by``: columns of the tables to group errors by, ``gpu`` of any
+    table. Raises InvalidConfig for a column that none has.
     """
     from simcore.validate.calibrated import calibrate_and_judge
     from simcore.validate.fill import filled_rows
@@ -250,6 +252,7 @@ def validate(
     from simcore.validate.judge import contradictions, judge
 
     tables = [read_table(Path(f)) for f in files]
+    _check_columns(by, [case for t in tables for case in t.cases])
     blind = judge(tables)
     profile = load_profile()
     suspects = {k: v for t in tables for k, v in contradictions(t.cases).items()}
@@ -273,6 +276,13 @@ def validate(
     if fill:
         out["filled"] = filled_rows(tables, found.profile_for if calibrated else lambda _: profile)
     return out
+
+
+def _check_columns(names: Sequence[str], cases: Sequence[Case]) -> None:
+    known = {"gpu", *(column for case in cases for column in case.columns)}
+    wrong = [str(UnknownName("column", n, sorted(known))) for n in names if n not in known]
+    if cases and wrong:
+        raise InvalidConfig(wrong)
 
 
 def validate_ops(

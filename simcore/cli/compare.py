@@ -9,16 +9,14 @@ import typer
 from simcore.cli import names
 from simcore.cli.config import with_defaults
 from simcore.cli.job import grid_options, takes_job
-from simcore.cli.options import WITH, fixed_words, option
+from simcore.cli.options import AS_JSON, MODEL, PRICE, PRICES, WITH, fixed_words, option
 from simcore.cli.output import complain, write
 from simcore.cli.predict import predict
 
 
 @takes_job(predict, axes=True)
 def compare(
-    model: Annotated[
-        str | None, option("--model", "NAME", "What to train (needed).", names.models)
-    ] = None,
+    model: MODEL = None,
     gpus: Annotated[
         list[str] | None,
         option("--gpus", "GRID", "A cluster or several (needed); give it again for each.",
@@ -27,15 +25,10 @@ def compare(
     micro_batch: Annotated[
         str | None, option("--micro-batch", "N|max", "max: the most that fits on each.")
     ] = None,
-    price: Annotated[
-        list[str] | None, option("--price", "GPU=DOLLARS", "Price of a GPU and hour: H100=2.5.")
-    ] = None,
-    prices: Annotated[
-        str | None, option("--prices", "LIST", "One price list only: runpod, lambda, akash.",
-                           names.price_lists),
-    ] = None,
+    price: PRICE = None,
+    prices: PRICES = None,
     with_: WITH = None,
-    as_json: Annotated[bool, typer.Option("--json", help="The answer as JSON.")] = False,
+    as_json: AS_JSON = False,
     **job: Any,
 ) -> None:  # fmt: skip
     """Put clusters (or strategies, degrees, precisions) side by side.

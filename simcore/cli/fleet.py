@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from simcore.cli import names
-from simcore.cli.options import option
+from simcore.cli.options import AS_JSON, option
 from simcore.cli.output import write
 from simcore.cli.values import whole
 
@@ -33,7 +33,7 @@ def fleet(
     checkpoint_every: Annotated[
         str | None, option("--checkpoint-every", "TIME", "What preemption may lose: 1h (default).")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="The answer as JSON.")] = False,
+    as_json: AS_JSON = False,
 ) -> None:  # fmt: skip
     """Play a list of jobs through a cluster's queue: waiting times and utilisation.
 

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from simcore.cli import names
 from simcore.cli.config import with_defaults
 from simcore.cli.job import job_options, takes_job
-from simcore.cli.options import option
+from simcore.cli.options import (
+    AS_JSON,
+    CHECKPOINT_BW,
+    CHECKPOINT_EVERY,
+    FAILURES,
+    MODEL,
+    RESTART,
+    STRAGGLERS,
+    option,
+)
 from simcore.cli.output import complain, write
 from simcore.cli.predict import predict
 from simcore.cli.values import number, whole
@@ -73,35 +80,22 @@ _KEPT = (
 
 @takes_job(predict, _KEPT)
 def goodput(
-    model: Annotated[
-        str | None, option("--model", "NAME", "What is trained (needed).", names.models)
-    ] = None,
+    model: MODEL = None,
     gpus: Annotated[
         str | None, option("--gpus", "CLUSTER", "NODESxGPUSxTYPE (needed).", names.cluster)
     ] = None,
     days: Annotated[
         str | None, option("--work", "TIME", "Work without failures: 30d; how long it takes.")
     ] = None,
-    failures: Annotated[
-        str | None,
-        option("--failures", "RATE", "Failures a GPU and hour. Default: Llama 3's 2e-5."),
-    ] = None,
-    checkpoint_bw: Annotated[
-        str | None, option("--checkpoint-bw", "RATE", 'All ranks together: "50 GB/s".')
-    ] = None,
-    checkpoint_every: Annotated[
-        str | None, option("--checkpoint-every", "TIME", "20min; default: the best interval.")
-    ] = None,
-    restart: Annotated[
-        str | None, option("--restart", "TIME", "After a failure: 10min (default).")
-    ] = None,
-    stragglers: Annotated[
-        str | None, option("--stragglers", "P:SLOWER", "Share of slow nodes, and by how much.")
-    ] = None,
+    failures: FAILURES = None,
+    checkpoint_bw: CHECKPOINT_BW = None,
+    checkpoint_every: CHECKPOINT_EVERY = None,
+    restart: RESTART = None,
+    stragglers: STRAGGLERS = None,
     simulate: Annotated[
         str | None, option("--simulate", "RUNS", "Play so many runs through too (needs simpy).")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="The answer as JSON.")] = False,
+    as_json: AS_JSON = False,
     **job: Any,
 ) -> None:
     """Say how much of the time moves a run forward, and how often to save.

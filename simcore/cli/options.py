@@ -17,6 +17,38 @@ def option(flag: str, metavar: str, text: str, complete: names.Completer | None 
     )
 
 
+#: What is trained, and where the answer goes.
+MODEL = Annotated[
+    str | None, option("--model", "NAME", "What to train (needed).", names.models)
+]  # fmt: skip
+AS_JSON = Annotated[bool, typer.Option("--json", help="The answer as JSON.")]
+
+#: Prices of GPU-hours.
+PRICE = Annotated[
+    list[str] | None, option("--price", "GPU=DOLLARS", "Price of a GPU and hour: H100=2.5.")
+]
+PRICES = Annotated[
+    str | None,
+    option("--prices", "LIST", "One price list only: runpod, lambda, akash.", names.price_lists),
+]
+
+#: What fails, and what a checkpoint costs: read by ``cli.reliability``.
+FAILURES = Annotated[
+    str | None,
+    option("--failures", "RATE", "Failures a GPU and hour; 0: none. Default: Llama 3's 2e-5."),
+]
+CHECKPOINT_BW = Annotated[
+    str | None, option("--checkpoint-bw", "RATE", 'All ranks together: "50 GB/s".')
+]
+CHECKPOINT_EVERY = Annotated[
+    str | None, option("--checkpoint-every", "TIME", "20min; default: the best interval.")
+]
+RESTART = Annotated[str | None, option("--restart", "TIME", "After a failure: 10min (default).")]
+STRAGGLERS = Annotated[
+    str | None,
+    option("--stragglers", "P:SLOWER", "Share of slow nodes, and by how much: 0.01:0.2."),
+]
+
 #: Of the commands over grids: words of ``simcore.api`` that have no option of their own.
 WITH = Annotated[
     list[str] | None,

@@ -11,7 +11,20 @@ from simcore.cli.config import with_defaults
 from simcore.cli.emit import emit_problems, write_launch
 from simcore.cli.goodput import reliability
 from simcore.cli.job import grid_options, takes_job
-from simcore.cli.options import WITH, fixed_words, option
+from simcore.cli.options import (
+    AS_JSON,
+    CHECKPOINT_BW,
+    CHECKPOINT_EVERY,
+    FAILURES,
+    MODEL,
+    PRICE,
+    PRICES,
+    RESTART,
+    STRAGGLERS,
+    WITH,
+    fixed_words,
+    option,
+)
 from simcore.cli.output import complain, write
 from simcore.cli.predict import predict
 from simcore.cli.sweep import ProgressBar
@@ -20,9 +33,7 @@ from simcore.cli.values import number, whole
 
 @takes_job(predict, axes=True)
 def plan(
-    model: Annotated[
-        str | None, option("--model", "NAME", "What to train (needed).", names.models)
-    ] = None,
+    model: MODEL = None,
     gpus: Annotated[
         list[str] | None,
         option("--gpus", "TYPES|GRID",
@@ -59,30 +70,13 @@ def plan(
         str, option("--objective", "WHAT", "cost (default), time, energy, gpus or step.",
                     names.objectives),
     ] = "cost",
-    price: Annotated[
-        list[str] | None, option("--price", "GPU=DOLLARS", "Price of a GPU and hour: H100=2.5.")
-    ] = None,
-    prices: Annotated[
-        str | None, option("--prices", "LIST", "One price list only: runpod, lambda, akash.",
-                           names.price_lists),
-    ] = None,
-    failures: Annotated[
-        str | None,
-        option("--failures", "RATE", "Failures a GPU and hour; 0: none. Default: Llama 3's 2e-5."),
-    ] = None,
-    checkpoint_bw: Annotated[
-        str | None, option("--checkpoint-bw", "RATE", 'All ranks together: "50 GB/s".')
-    ] = None,
-    checkpoint_every: Annotated[
-        str | None, option("--checkpoint-every", "TIME", "20min; default: the best interval.")
-    ] = None,
-    restart: Annotated[
-        str | None, option("--restart", "TIME", "After a failure: 10min (default).")
-    ] = None,
-    stragglers: Annotated[
-        str | None, option("--stragglers", "P:SLOWER", "Share of slow nodes, and by how much: "
-                           "0.01:0.2."),
-    ] = None,
+    price: PRICE = None,
+    prices: PRICES = None,
+    failures: FAILURES = None,
+    checkpoint_bw: CHECKPOINT_BW = None,
+    checkpoint_every: CHECKPOINT_EVERY = None,
+    restart: RESTART = None,
+    stragglers: STRAGGLERS = None,
     micro_batch: Annotated[
         str | None, option("--micro-batch", "GRID", "Samples a GPU at a time.")
     ] = None,
@@ -95,7 +89,7 @@ def plan(
                            names.dialects),
     ] = None,
     with_: WITH = None,
-    as_json: Annotated[bool, typer.Option("--json", help="The answer as JSON.")] = False,
+    as_json: AS_JSON = False,
     **job: Any,
 ) -> None:  # fmt: skip
     """Find the cheapest (fastest, smallest ...) way to do a training run under limits.

@@ -12,7 +12,7 @@ import typer
 from simcore.cli import names
 from simcore.cli.config import with_defaults
 from simcore.cli.job import grid_options, takes_job
-from simcore.cli.options import WITH, fixed_words, option
+from simcore.cli.options import AS_JSON, WITH, fixed_words, option
 from simcore.cli.output import complain, write
 from simcore.cli.predict import predict
 from simcore.cli.values import whole
@@ -62,7 +62,7 @@ def sweep(
                "A Dask cluster that shares it: tcp://HOST:8786, local or local:N."),
     ] = None,
     with_: WITH = None,
-    as_json: Annotated[bool, typer.Option("--json", help="The answer as JSON.")] = False,
+    as_json: AS_JSON = False,
     **job: Any,
 ) -> None:  # fmt: skip
     """Evaluate every combination and rank what fits.

@@ -49,13 +49,11 @@ class ActivationProfile:
     """Bytes per sample over the instances of a backward pass; arrays [I], last block first.
 
     ``held`` is what is pinned when instance i's backward begins, ``kept`` what all instances pin
-    together, ``grads_done`` the fraction of all gradients that exist by then, ``storage_*`` the
-    saved storages by size.
+    together, ``storage_*`` the saved storages by size.
     """
 
     held: Array
     kept: float
-    grads_done: Array
     storage_bytes: Array
     storage_count: Array
     transient_frozen: float
@@ -78,9 +76,6 @@ def activation_profile(workload: Workload, p: Precision, recompute: bool) -> Act
         saved_bytes(b.boundary, p) if r else s for b, s, r in zip(blocks, saved, again, strict=True)
     ]
     before = np.cumsum(kept)
-    numel = np.array([float(b.numel) for b in blocks])
-    total = max(numel.sum(), 1.0)
-    after = (numel.sum() - np.cumsum(numel)) / total
     sizes: dict[float, float] = {}
     for block, r in zip(blocks, again, strict=True):
         for part in [block.boundary] if r else [op.saved for op in block.ops]:
@@ -89,7 +84,6 @@ def activation_profile(workload: Workload, p: Precision, recompute: bool) -> Act
     return ActivationProfile(
         held=before[::-1].copy(),
         kept=float(before[-1]),
-        grads_done=after[::-1].copy(),
         storage_bytes=np.array(list(sizes) or [0.0]),
         storage_count=np.array(list(sizes.values()) or [0.0]),
         transient_frozen=max((f.transient_low * p.low_bytes for f in workload.frozen), default=0.0),

@@ -71,6 +71,12 @@ class ClusterSpec:
         return replace(self, groups=(replace(self.groups[group], n_nodes=1, gpus_per_node=1),))
 
 
+def gpu_types(text: str) -> list[str]:
+    """The GPU types of a cluster's text as they are written there, a group each."""
+    matches = (_GROUP.match(part) for part in text.split("+"))
+    return [match[3] for match in matches if match is not None]
+
+
 def parse_cluster(
     text: str,
     *,

@@ -34,7 +34,7 @@ from simcore.planning.energy import SOURCE as ENERGY_SOURCE
 from simcore.planning.goal import OBJECTIVES, Goal
 from simcore.planning.goodput import Goodput, goodput_of
 from simcore.planning.points import FormWords
-from simcore.planning.ranking import pareto
+from simcore.planning.ranking import front
 from simcore.planning.space import Space
 from simcore.workload.resolve import resolve_model
 
@@ -281,14 +281,9 @@ class _Planner:
             return []
         cost = self.runs.cost_usd[index]
         other = cost if np.isfinite(cost).all() else self.c.n_gpus[index]
-        costs = np.column_stack([self.runs.time_s[index], other])
-        # The best of each cluster in either sense is all that can be on the front.
-        order = np.lexsort((costs[:, 1], costs[:, 0]))
-        low = np.minimum.accumulate(costs[order, 1])
-        first = np.ones(len(order), dtype=bool)
-        first[1:] = costs[order[1:], 1] < low[:-1]
-        kept = order[first]
-        kept = kept[pareto(costs[kept])]
+        time = self.runs.time_s[index]
+        kept = np.flatnonzero(front(time, -other, index, least=-np.inf))
+        kept = kept[np.argsort(time[kept])]
         return [self.option(int(index[i]), full=False) for i in kept]
 
     def option(self, i: int, *, full: bool) -> Option:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -177,34 +178,15 @@ class Leaders:
         return [p for _, p in self.points]
 
 
-def pareto(costs: Array) -> NDArray[np.bool_]:
-    """Which rows of ``costs`` [points, objectives] no other row beats in all (less is better).
-
-    A row is beaten by one that is no worse anywhere and better somewhere; equal rows all stay.
-    """
-    n = len(costs)
-    keep = np.ones(n, dtype=bool)
-    order = np.lexsort(costs.T[::-1])  # by the first objective, then the second ...
-    front: list[int] = []
-    for i in order:
-        row = costs[i]
-        if front:
-            held = costs[front]
-            beaten = (held <= row).all(axis=1) & (held < row).any(axis=1)
-            if beaten.any():
-                keep[i] = False
-                continue
-        front.append(int(i))
-    return keep
-
-
-def front(resource: Array, gain: Array, ties: Array) -> NDArray[np.bool_]:
+def front(
+    resource: Array, gain: Array, ties: NDArray[Any], *, least: float = 0.0
+) -> NDArray[np.bool_]:
     """Rows that give more than every row of as little of a resource or less; arrays [C].
 
-    Of equal rows the one with the least of ``ties`` stays; gains of zero are on no front.
+    Of equal rows the one with the least of ``ties`` stays; gains up to ``least`` are on no front.
     """
     order = np.lexsort((ties, -gain, resource))
-    before = np.concatenate([[0.0], np.maximum.accumulate(gain[order])[:-1]])
+    before = np.concatenate([[least], np.maximum.accumulate(gain[order])[:-1]])
     on_front = np.zeros(len(gain), dtype=bool)
     on_front[order] = gain[order] > before
     return on_front

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from simcore.engine.request import Options
+from simcore.hardware.cluster import gpu_types
 from simcore.workload.resolve import ModelSource
 
 
@@ -41,6 +42,12 @@ class Case:
     record: ModelSource | None = None
     flag: str = ""
     notes: str = ""
+
+    def cell(self, column: str) -> str:
+        """A cell of the row; ``gpu`` is its GPU types, whatever the table calls them."""
+        if column == "gpu" and column not in self.columns:
+            return "+".join(dict.fromkeys(gpu_types(self.gpus)))
+        return self.columns.get(column, "")
 
     @property
     def blank(self) -> bool:

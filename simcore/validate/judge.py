@@ -81,14 +81,14 @@ class Verdict:
 
     def groups(self, column: str) -> dict[str, dict[str, Score]]:
         """The same by the values of a column of the tables."""
-        values = sorted({j.case.columns.get(column, "") for j in self.judged})
+        values = sorted({j.case.cell(column) for j in self.judged})
         return {
             value or "(blank)": {
                 q: score(
                     [
                         s
                         for j in self.judged
-                        if j.case.columns.get(column, "") == value
+                        if j.case.cell(column) == value
                         for s in j.scored
                         if s.quantity == q
                     ]

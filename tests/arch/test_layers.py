@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tree import ROOT, imports, modules
+from tree import ROOT, imports, modules, parsed
 
 SMALL_ENOUGH_LINES = 500
 
@@ -78,8 +78,7 @@ def test_what_imports_heavy_packages_at_once_is_imported_late() -> None:
     for module in modules():
         if module.as_posix().startswith(PLOTS):
             continue
-        tree = ast.parse((ROOT / module).read_text(encoding="utf-8"))
-        top = [n for n in tree.body if isinstance(n, ast.ImportFrom) and n.module]
+        top = [n for n in parsed(module).body if isinstance(n, ast.ImportFrom) and n.module]
         wrong += [f"{module}: {n.module}" for n in top if (n.module or "").startswith(late)]
     assert not wrong
 
@@ -106,6 +105,5 @@ def test_no_module_is_too_long_to_read() -> None:
 def test_every_package_says_what_it_is() -> None:
     for module in modules():
         if module.name == "__init__.py":
-            tree = ast.parse((ROOT / module).read_text(encoding="utf-8"))
-            assert ast.get_docstring(tree), module
+            assert ast.get_docstring(parsed(module)), module
         assert (ROOT / module.parent / "__init__.py").exists(), f"{module.parent} is no package"

@@ -23,7 +23,8 @@ def parsed(module: Path) -> ast.Module:
     return ast.parse((ROOT / module).read_text(encoding="utf-8"), filename=str(module))
 
 
-def imports(module: Path) -> Iterator[tuple[str, int, bool]]:
+@cache
+def imports(module: Path) -> tuple[tuple[str, int, bool], ...]:
     """(top-level package, line, inside a function) of every import statement that runs."""
 
     def walk(node: ast.AST, inside: bool) -> Iterator[tuple[str, int, bool]]:
@@ -38,7 +39,7 @@ def imports(module: Path) -> Iterator[tuple[str, int, bool]]:
             function = isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef))
             yield from walk(child, inside or function)
 
-    return walk(parsed(module), False)
+    return tuple(walk(parsed(module), False))
 
 
 def text_files() -> list[Path]:

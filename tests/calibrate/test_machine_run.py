@@ -39,10 +39,10 @@ def test_calibrate_interrupt_resume_predict(
     """Interrupted after some rows, resumed, shown, and used by a prediction."""
     first = start(tmp_path, "--quiet")
     raw = tmp_path / "tiny-box.raw" / "memory_bound.csv"
-    for _ in range(600):
+    for _ in range(3000):
         if raw.exists() and len(raw.read_text(encoding="utf-8").splitlines()) > 4:
             break
-        time.sleep(0.1)
+        time.sleep(0.02)
     first.send_signal(signal.SIGINT)
     assert first.wait(30) == 130
     before = raw.read_text(encoding="utf-8").splitlines()

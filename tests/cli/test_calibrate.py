@@ -22,10 +22,13 @@ def test_writes_and_says_how_to_use_it(tmp_path: Path, capfd: pytest.CaptureFixt
     assert "calibrated on 10 measured rows" in " ".join(capfd.readouterr().out.split())
 
 
-def test_json(capfd: pytest.CaptureFixture[str]) -> None:
-    assert run(["calibrate", "--from", LATTE, "--json"]) == 0
+def test_json(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Of a few rows: what the fit of all leaves is judged in tests/validate."""
+    few = tmp_path / "few.csv"
+    few.write_text("".join(Path(LATTE).read_text("utf-8").splitlines(True)[:8]), encoding="utf-8")
+    assert run(["calibrate", "--from", str(few), "--json"]) == 0
     found = json.loads(capfd.readouterr().out)
-    assert found["leave_one_out_mape_frac"] <= 0.10
+    assert 0 < found["leave_one_out_mape_frac"] <= 0.30
     assert {"knob", "value", "sd_log", "prior_sd_log", "identified"} <= set(found["knobs"][0])
 
 

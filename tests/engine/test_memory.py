@@ -346,7 +346,6 @@ def test_profile_follows_the_instances_backwards() -> None:
     )
     profile = activation_profile(model, strategy().precision, False)
     assert profile.held.tolist() == [200.0, 120.0, 40.0]
-    assert profile.grads_done == pytest.approx([0.0, 3 / 7, 6 / 7])
 
 
 def test_micro_batches_in_flight_wait_with_their_activations_alone() -> None:

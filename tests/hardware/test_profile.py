@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import hypot
 from pathlib import Path
 from typing import Any
@@ -189,10 +190,15 @@ def test_the_shipped_profile_answers_for_every_gpu(name: str) -> None:
     assert 1e8 < profile.cuda_context_bytes(gpu).value < 2e9
 
 
+@lru_cache(maxsize=1)
+def whole_file() -> Any:
+    return read_yaml(shipped_root() / "hardware_db/calibrations/blind.yaml")
+
+
 @pytest.mark.parametrize("name", GPUS.names())
 def test_reading_part_of_the_file_loses_nothing(name: str) -> None:
     """Only a device's own lines are parsed: they must say what the whole file says."""
-    gpu, whole = GPUS[name], read_yaml(shipped_root() / "hardware_db/calibrations/blind.yaml")
+    gpu, whole = GPUS[name], whole_file()
     for kind, table in whole["memory_efficiency"].items():
         entry = table["pooled"]
         for kin in kins_of(gpu):

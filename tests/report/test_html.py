@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
@@ -236,3 +237,12 @@ def test_words_stand_out_in_light_and_dark(single: str) -> None:
     for ink, soft, paper, good, bad in sets:
         for colour in (ink, soft, good, bad):
             assert _contrast(colour, paper) >= 4.5, (colour, paper)
+
+
+@pytest.mark.parametrize("package", ["matplotlib.figure", "simcore.report.html.render"])
+def test_without_its_packages_a_report_asks_for_its_extra(
+    package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(UsageError, match=r"a report needs .* 'simcore\[report\]'"):
+        page(None)  # type: ignore[arg-type]

@@ -30,7 +30,7 @@ CHECKS = [
 
 @quick.parametrize()
 @settings(
-    max_examples=15,
+    max_examples=8,
     deadline=None,
     derandomize=True,
     phases=[Phase.explicit, Phase.generate],
@@ -43,7 +43,7 @@ def test_no_generated_request_is_a_server_error(case: schemathesis.Case) -> None
 @pytest.mark.parametrize("model", ["latte-xl", "gpt2", "mixtral-8x7b", "mnist-cnn"])
 @schema.include(path_regex="answer|scaling|predict$|launch").parametrize()
 @settings(
-    max_examples=8,
+    max_examples=5,
     deadline=None,
     derandomize=True,
     phases=[Phase.generate],

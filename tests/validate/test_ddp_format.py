@@ -169,6 +169,7 @@ def test_every_name_of_the_tables_is_known() -> None:
     assert set(STRATEGIES.values()) <= {"ddp", "dp", "zero2", "zero3"}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not SHARED, reason="SIMCORE_TABLES names no folder of measured tables")
 def test_the_whole_table() -> None:
     path = Path(SHARED or "") / "steps" / "ddp.csv"

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from simcore import api
+from simcore.base.errors import InvalidConfig
 from simcore.validate.calibrated import calibrate_and_judge
 from simcore.validate.formats import read_table
 from simcore.validate.judge import contradictions, judge
@@ -60,6 +61,14 @@ def test_json_contract() -> None:
         assert row["error_frac"] == pytest.approx(row["predicted"] / row["measured"] - 1)
 
 
+def test_errors_by_columns_that_the_table_calls_otherwise_or_has_not() -> None:
+    groups = api.validate([LATTE], by=["gpu", "model"])["groups"]
+    assert {"A6000ada", "RTX4090"} <= set(groups["gpu"]) <= {"A6000ada", "RTX4090", "H100"}
+    assert groups["gpu"]["RTX4090"]["step_time"]["n"] > 0
+    with pytest.raises(InvalidConfig, match="did you mean 'model'"):
+        api.validate([LATTE], by=["modl"])
+
+
 def test_latte_memory_blind() -> None:
     rows = [r for r in api.validate([LATTE])["per_row"] if r["quantity"] == "peak_memory"]
     assert len(rows) == 7
@@ -87,6 +96,7 @@ def test_latte_leave_one_out() -> None:
     assert score.mape_frac <= 0.10
 
 
+@pytest.mark.slow
 def test_bert_and_mnist_leave_one_out() -> None:
     out = api.validate([tables_folder() / "bert_mnist.csv"], calibrated=True)
     assert out["step_time"]["n"] == 11

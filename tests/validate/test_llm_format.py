@@ -93,6 +93,7 @@ def test_zero_bubble_keeps_what_its_paper_counts(tmp_path: Path) -> None:
     assert kept == pytest.approx(1024 * (34 * 2304 + 5 * 24 * 1024), rel=0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not TABLES, reason="SIMCORE_TABLES is not set: no published steps here")
 def test_blind_error_on_published_steps() -> None:
     """What stands today; the goal is 15 %, median 10 %, bias 4 % (validate/REPORT.md)."""

@@ -1,6 +1,7 @@
 """A calibration file: written whole, read back equal, used by predictions."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,27 +28,34 @@ def test_one_row_moves_the_prediction_towards_it(tmp_path: Path) -> None:
     assert "inter" not in told, "one GPU says nothing about the network"
 
 
-def test_the_file_reads_back_as_what_was_fitted(tmp_path: Path) -> None:
-    target = tmp_path / "latte.yaml"
-    found = api.calibrate_from(LATTE, output=target)
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path]:
+    """The fit of the shipped table, and the file that it wrote."""
+    target = tmp_path_factory.mktemp("fitted") / "latte.yaml"
+    return api.calibrate_from(LATTE, output=target), target
+
+
+def test_the_file_reads_back_as_what_was_fitted(fitted: tuple[dict[str, Any], Path]) -> None:
+    found, target = fitted
     profile = load_profile(str(target))
     assert profile.name == "latte"
     written = {(k.knob, k.gpu, k.node, k.link, k.workload): k.value for k in profile.knob_values}
     for k in found["knobs"]:
         key = tuple(k.get(p, "") for p in ("knob", "gpu", "node", "link", "workload"))
         assert written[key] == pytest.approx(k["value"], rel=1e-3)
-    assert not list(tmp_path.glob("*.part"))
+    assert not list(target.parent.glob("*.part"))
 
 
-def test_shipped_calibrations_are_what_their_tables_give() -> None:
+def test_shipped_calibrations_are_what_their_tables_give(
+    fitted: tuple[dict[str, Any], Path],
+) -> None:
     profile = load_profile("latte-ddp")
-    fitted = {(k["knob"], k.get("gpu"), k.get("node")): k["value"]
-              for k in api.calibrate_from(LATTE)["knobs"]}  # fmt: skip
+    values = {(k["knob"], k.get("gpu"), k.get("node")): k["value"] for k in fitted[0]["knobs"]}
     for knob in profile.knob_values:
         key = (knob.knob, knob.gpu, knob.node)
         if knob.link or knob.workload:
             continue
-        assert knob.value == pytest.approx(fitted[key], rel=0.02), key
+        assert knob.value == pytest.approx(values[key], rel=0.02), key
 
 
 def test_nothing_to_fit_is_said(tmp_path: Path) -> None:

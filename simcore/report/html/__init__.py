@@ -32,7 +32,7 @@ def page(facts: Facts) -> str:
     """A report as one self-contained page. Raises UsageError without jinja2 or matplotlib."""
     from simcore.report.plots import require_matplotlib
 
-    require_matplotlib()
+    require_matplotlib("a report", "report")
     try:
         from simcore.report.html.render import render
     except ImportError:

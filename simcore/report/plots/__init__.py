@@ -53,12 +53,12 @@ def draw(kind: str, data: Any) -> Figure:
     return figure
 
 
-def require_matplotlib() -> None:
-    """Raises UsageError where matplotlib is not installed."""
+def require_matplotlib(what: str = "a plot", extra: str = "plot") -> None:
+    """Raises UsageError where matplotlib is not installed; ``extra`` brings what ``what`` needs."""
     try:
         import matplotlib.figure  # noqa: F401
     except ImportError:
-        raise UsageError("a plot needs matplotlib: pip install 'simcore[plot]'") from None
+        raise UsageError(f"{what} needs matplotlib: pip install 'simcore[{extra}]'") from None
 
 
 def write(figure: Figure, path: Path) -> None:
