@@ -41,12 +41,12 @@ def about() -> dict[str, str]:
 
 
 def _open(blob: bytes) -> tuple[Evaluator, Wanted]:
-    keep_freed_memory()
     found: tuple[Evaluator, Wanted] = pickle.loads(blob)
     return found
 
 
 def _stretch(held: tuple[Evaluator, Wanted], first: int, last: int) -> Answer:
+    keep_freed_memory()
     return evaluate_stretch(*held, first, last)
 
 
