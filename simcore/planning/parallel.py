@@ -18,7 +18,7 @@ from simcore.planning.tally import Summary, Wanted
 from simcore.planning.workers import Workers, WorkersLost
 
 #: Work done here before others are asked.
-HERE_S = 0.25
+HERE_S = 0.1
 #: Stretches that lie ready for each worker, so that none waits for this process.
 _AHEAD = 3
 #: Stretches that each worker should get at least of what is left: the last ones end together.

@@ -14,7 +14,7 @@ import simcore
 
 HEAVY = {
     "torch", "scipy", "matplotlib", "pandas", "networkx", "jinja2", "watchfiles", "pyarrow",
-    "simpy",
+    "simpy", "dask", "distributed",
 }  # fmt: skip
 WEB = {"fastapi", "starlette", "uvicorn", "limits", "anyio"}
 PREDICT = ["predict", "--model", "latte-xl", "--gpus", "4x8xA6000ada"]

@@ -111,3 +111,17 @@ def test_other_versions_are_said(address: str, monkeypatch: pytest.MonkeyPatch) 
     )
     with pytest.raises(SimcoreError, match=r"runs simcore another, this machine 0\.9"):
         api.sweep(*ASK, cluster=address, **WORDS)
+
+
+def test_a_cluster_without_simcore_is_said(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = iter([True])
+    plain = dask_cluster.about
+
+    def about() -> dict[str, str]:
+        if next(here, False):
+            return plain()
+        raise ModuleNotFoundError("No module named 'simcore'")
+
+    monkeypatch.setattr(dask_cluster, "about", about)
+    with pytest.raises(SimcoreError, match=r"has no 'simcore': install simcore"):
+        api.sweep(*ASK, cluster=address, **WORDS)

@@ -28,7 +28,6 @@ from simcore.planning.workers.processes import Processes
 
 WORDS: dict[str, Any] = {
     "strategy": "all", "recompute": "none,full", "micro_batch": "1..4", "grad_accum": "1,2",
-    "precision": "tf32,amp-bf16",
 }  # fmt: skip
 
 
@@ -102,6 +101,23 @@ def test_it_goes_on_within_a_unit() -> None:
         rest = list(shared_parts(Evaluator(space()), two, Wanted(points=True), first=first))
     assert len(rest) == len(whole) - at
     assert all(same(a, b) for a, b in zip(rest, whole[at:], strict=True))  # type: ignore[arg-type]
+
+
+def test_interrupted_processes_keep_what_is_done_and_go_on(tmp_path: Path) -> None:
+    whole, part = tmp_path / "whole.csv", tmp_path / "part.csv"
+    full = run_sweep(space(), output=whole)
+
+    def interrupt(done: int, total: int, best: object) -> None:
+        if done > total / 3:
+            raise KeyboardInterrupt
+
+    stopped = run_sweep(space(), output=part, jobs=2, progress=interrupt)
+    assert not stopped.finished
+    assert 0 < stopped.n_done < full.n_done
+    assert stopped.best, "the best so far"
+    ended = run_sweep(space(), output=part, jobs=2, resume=True)
+    assert (ended.best, ended.front, ended.invalid) == (full.best, full.front, full.invalid)
+    assert part.read_bytes() == whole.read_bytes()
 
 
 def test_a_killed_process_loses_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import pickle
+import re
 import signal
 import time
 import warnings
@@ -29,6 +30,7 @@ from simcore.planning.workers import Answer, Workers, evaluate_stretch
 #: Until a cluster that does not answer, or has no workers, is given up.
 _CONNECT_S, _NO_WORKERS_S = 10.0, 60.0
 _POLL_S = 2.0
+_MISSING = re.compile(r"No module named [\\'\"]*([\w.]+)")
 
 
 def about() -> dict[str, str]:
@@ -41,12 +43,12 @@ def about() -> dict[str, str]:
 
 
 def _open(blob: bytes) -> tuple[Evaluator, Wanted]:
-    keep_freed_memory()
     found: tuple[Evaluator, Wanted] = pickle.loads(blob)
     return found
 
 
 def _stretch(held: tuple[Evaluator, Wanted], first: int, last: int) -> Answer:
+    keep_freed_memory()
     return evaluate_stretch(*held, first, last)
 
 
@@ -129,10 +131,13 @@ class DaskWorkers(Workers):
         try:
             found = list(self._client.run(about).values())
             found.append(self._client.run_on_scheduler(about))
-        except ImportError as err:
+        except Exception as err:  # a worker that cannot load what it gets says so in its own way
+            missing = _MISSING.search(str(err))
+            if missing is None:
+                raise
             raise SimcoreError(
-                f"--cluster {self._where}: {err}: install simcore {own['simcore']} with its dask "
-                "extra on the scheduler and every worker"
+                f"--cluster {self._where} has no {missing[1]!r}: install simcore "
+                f"{own['simcore']} with its dask extra on the scheduler and every worker"
             ) from None
         for there in found:
             for name, version in own.items():

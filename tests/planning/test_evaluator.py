@@ -1,0 +1,89 @@
+"""However a space is cut into pieces, each point is answered once, as ``predict`` answers it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from simcore import api
+from simcore.planning import evaluator as module
+from simcore.planning.evaluator import Evaluator
+from simcore.planning.space import make_space
+
+COUNTS = st.lists(st.integers(1, 9), min_size=1, max_size=3, unique=True)
+
+
+@st.composite
+def spaces(draw: st.DrawFn) -> dict[str, Any]:
+    """Words of a small space of Transformers, with forms and clusters that cannot be."""
+    some = draw(st.sampled_from([{"grad_accum": "1..9"}, {"grad_accum": "3,1"},
+                                 {"global_batch": "32,48,96"}]))  # fmt: skip
+    return {
+        "gpus": f"H100:{','.join(map(str, draw(COUNTS)))}x8,1x4xA100",
+        "strategy": draw(st.sampled_from(["zero1,dp", "ddp,zero3", "manual,zero2"])),
+        "tp": draw(st.sampled_from(["1", "1,3", "2,8"])),
+        "pp": draw(st.sampled_from(["1", "2,5"])),
+        "micro_batch": draw(st.sampled_from(["1", "2,1", "1..3"])),
+        "precision": "bf16",
+        **some,
+    }
+
+
+@settings(
+    max_examples=12, deadline=None, derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)  # fmt: skip
+@given(words=spaces(), call=st.integers(1, 60), seed=st.integers(0, 2**32 - 1))
+def test_cuts_change_nothing(
+    monkeypatch: pytest.MonkeyPatch, words: dict[str, Any], call: int, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    words = dict(words)
+    space = make_space("llama3.2-1b", words.pop("gpus"), **words)
+    whole = list(Evaluator(space).batches(0, len(Evaluator(space))))
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "MAX_CALL", call)
+        found, other = Evaluator(space), Evaluator(space)
+    middle = int(rng.integers(0, len(found) + 1))
+    cut = [*found.batches(0, middle), *other.batches(middle, len(found))]
+    assert [found.number(b.unit, b.piece) for b in cut] == list(range(len(found)))
+    for some in (whole, cut):
+        assert sum(b.n_points for b in some) == len(space)
+        for b in some:
+            fit = int(b.fits.sum()) if len(b) else 0
+            assert b.n_points == fit + sum(b.invalid.values())
+    for name in ("cluster", "micro_batch", "grad_accum", "step_time_s", "memory_bytes"):
+        one, many = (
+            np.concatenate([np.array([]), *(getattr(b, name) for b in some if len(b))])
+            for some in (whole, cut)
+        )
+        assert np.allclose(one, many, rtol=1e-12, atol=0.0), name
+    full = [b for b in cut if len(b)]
+    if not full:
+        return
+    batch = full[int(rng.integers(len(full)))]
+    i = int(rng.integers(len(batch)))
+    assert batch.form is not None
+    said = api.predict(
+        batch.form.model, str(space.clusters[int(batch.cluster[i])]),  # type: ignore[index]
+        micro_batch=int(batch.micro_batch[i]),  # type: ignore[index]
+        grad_accum=int(batch.grad_accum[i]),  # type: ignore[index]
+        **dict(batch.form.options),
+    )  # fmt: skip
+    assert batch.step_time_s[i] == pytest.approx(said.step_time_s.value, rel=1e-9)  # type: ignore[index]
+    assert batch.memory_bytes[i] == pytest.approx(said.memory.device_bytes, rel=1e-9)  # type: ignore[index]
+
+
+def test_every_form_has_its_number() -> None:
+    space = make_space(
+        ["latte-s", "latte-l"], "A6000ada:1..2x8", strategy="ddp,zero1", recompute="none,full"
+    )
+    forms = list(space.forms())
+    assert len(forms) == space.n_forms == 8
+    assert [m for m, _ in forms] == ["latte-s"] * 4 + ["latte-l"] * 4
+    told = [(f["strategy"], f["recompute"]) for _, f in forms[:4]]
+    assert told == [("ddp", "none"), ("ddp", "full"), ("zero1", "none"), ("zero1", "full")]
