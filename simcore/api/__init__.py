@@ -22,15 +22,13 @@ from simcore.api.spaces import (
     sweep,
 )
 from simcore.base.errors import InvalidConfig, SimcoreError
-from simcore.engine.job_memory import fitting_batch
+from simcore.engine.advice import fixes, uneven
 from simcore.engine.predict import Request
 from simcore.engine.predict import predict as _predict
 from simcore.engine.request import Options, make_request
 from simcore.engine.result import Explanation
 from simcore.engine.result import Prediction as PlainPrediction
 from simcore.hardware.profile import Profile, load_profile
-from simcore.strategy.precision import PRECISIONS
-from simcore.strategy.strategy import parallelism_named
 from simcore.validate.known import measured_rows
 from simcore.workload.resolve import ModelSource, resolve_model
 
@@ -80,7 +78,8 @@ def answer_of(request: Request, *, keep_timeline: bool = False) -> PlainPredicti
     found = _predict(request, keep_timeline=keep_timeline)
     return replace(
         found,
-        fixes=_fixes(request) if not found.fits else (),
+        fixes=fixes(request) if not found.fits else (),
+        uneven=uneven(request),
         measured=measured_rows(request, found),
     )
 
@@ -393,32 +392,6 @@ def _run_steps(
             ]
         )
     return epochs * per_epoch
-
-
-def _fixes(request: Request) -> tuple[str, ...]:
-    """What would make the job fit, cheapest first; each is computed, not guessed."""
-    found: list[str] = []
-
-    def fits(changed: Request, what: str) -> None:
-        if _predict(changed).fits:
-            found.append(what)
-
-    best = fitting_batch(request)
-    if best:
-        found.append(f"micro-batch {best}")
-    s = request.strategy
-    if s.recompute == "none" and any(b.recomputable for b in request.workload.blocks):
-        fits(replace(request, strategy=replace(s, recompute="full")), "recompute full")
-    if request.cluster.n_gpus > 1 and s.zero_stage < 3:
-        for stage in range(max(1, s.zero_stage + 1), 4):
-            name = parallelism_named(f"zero{stage}")
-            before = len(found)
-            fits(replace(request, strategy=replace(s, parallelism=name)), name)
-            if len(found) > before:
-                break
-    if s.precision.name in ("fp32", "tf32"):
-        fits(replace(request, strategy=replace(s, precision=PRECISIONS["amp-bf16"])), "amp-bf16")
-    return tuple(found)
 
 
 def report(model: str | ModelSource, gpus: Sequence[str] | str, **options: Unpack[Options]) -> str:
