@@ -22,6 +22,7 @@ from simcore.api.spaces import (
     sweep,
 )
 from simcore.base.errors import InvalidConfig, SimcoreError, UnknownName, UsageError
+from simcore.engine.advice import uneven
 from simcore.engine.predict import Request
 from simcore.engine.predict import predict as _predict
 from simcore.engine.request import Options, make_request
@@ -101,7 +102,13 @@ def answer_of(
         from simcore.engine.pipeline_line import pipeline_line
 
         pipeline = pipeline_line(request)
-    return replace(found, fixes=fixes, measured=measured_rows(request, found), pipeline=pipeline)
+    return replace(
+        found,
+        fixes=fixes,
+        uneven=uneven(request),
+        measured=measured_rows(request, found),
+        pipeline=pipeline,
+    )
 
 
 def explain(model: str, gpus: str, term: str, **options: Unpack[Options]) -> Explanation:

@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
-import numpy as np
-
 from simcore.base.errors import SimcoreError
-from simcore.engine.job_memory import fitting_batch, memory_at
+from simcore.engine.advice import uneven_batch
+from simcore.engine.job_memory import fitting_batch, memory_result
 from simcore.engine.predict import Request, central_step_s
 
 #: How many of the found changes are told, the fastest first.
@@ -68,9 +67,7 @@ def _tried(ask: Callable[[Words], Request]) -> Callable[[Change], _Fix | None]:
             request = ask(change.words)
         except SimcoreError:
             return None
-        capacity = min(g.gpu.usable_memory_bytes for g in request.cluster.groups)
-        held = memory_at(request, np.array([float(request.micro_batch)]))
-        if float(held.device[0]) > capacity:
+        if not memory_result(request).fits:
             return None
         return _Fix(change.said, samples_a_step(request) / central_step_s(request))
 
@@ -118,6 +115,10 @@ def _ladders(request: Request) -> list[tuple[Change, ...]]:
         degrees = [now * 2**i for i in range(1, _DOUBLINGS + 1) if now * 2**i <= n_gpus]
         kept = {"global_batch": samples_a_step(request), "grad_accum": None}
         ladders.append([Change(f"{name} {n}", {name: n, **kept}) for n in degrees])
+    if layout is not None and layout.pp > 1 and not layout.stages:
+        ladders.append([Change("stages auto", {"stages": "auto"})])
+    if uneven_batch(request):
+        ladders.append([Change("shares auto", {"shares": "auto"})])
     if not s.offload:
         ladders.append([Change("offload optimizer", {"offload": "optimizer"})])
     return [tuple(ladder) for ladder in ladders if ladder]

@@ -22,7 +22,7 @@ OTHERS = (
 )  # fmt: skip
 
 #: Words that a grid of jobs has no use for: clusters and strategies are its axes.
-OF_ONE = ("zero", "nnodes", "nproc_per_node", "launch")
+OF_ONE = ("zero", "nnodes", "nproc_per_node", "launch", "shares")
 #: Words of a grid that are no axis of it.
 ONE_VALUE = (
     "inputs", "overlap", "recompute_modules", "node", "lora_targets", "quantised_base",

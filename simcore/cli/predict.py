@@ -56,6 +56,11 @@ def predict(
     global_batch: Annotated[
         str | None, option("--global-batch", "N", "Samples a step, instead of --grad-accum.")
     ] = None,
+    shares: Annotated[
+        str | None,
+        option("--shares", "RATIO", "On unequal GPUs: samples of each as 3:1 in the order of "
+                "--gpus, equal (default), or auto: fastest."),
+    ] = None,
     tp: Annotated[str | None, option("--tp", "N", "Tensor parallel ranks (transformers).")] = None,
     pp: Annotated[str | None, option("--pp", "N", "Pipeline stages.")] = None,
     vpp: Annotated[str | None, option("--vpp", "N", "Chunks of layers a pipeline rank.")] = None,

@@ -39,12 +39,17 @@ class Loading:
 
 @dataclass(frozen=True)
 class Job:
-    """Everything about a run that is not on the configuration axis."""
+    """Everything about a run that is not on the configuration axis.
+
+    ``shares``: what a rank of each class takes of the micro-batch, over what it would were all
+    alike; 1 each where nothing is given.
+    """
 
     workload: Workload
     strategy: Strategy
     classes: tuple[ClassRates, ...]
     loading: Loading | None = None
+    shares: tuple[float, ...] = ()
 
     @property
     def program(self) -> Program:
@@ -106,7 +111,8 @@ def _evaluate(job: Job, points: Points, keep_timeline: bool) -> Steps:
     program = job.program
     table = kernel_table(job.workload, job.strategy.precision)
     blocking, period, restart = _loading(job, points)
-    priced = price(program, job.workload, job.strategy, table, job.classes, points, blocking)
+    classes, shares = job.classes, job.shares
+    priced = price(program, job.workload, job.strategy, table, classes, points, blocking, shares)
     timeline = schedule(program.graph, priced.duration_s, starts=keep_timeline)
     makespan = timeline.makespan_s
     terms = _terms(program, priced.duration_s)
@@ -146,7 +152,7 @@ def _loading(job: Job, points: Points) -> tuple[Array, Array, Array]:
     # DataParallel is one process: its loader feeds every device.
     one_process = job.strategy.parallelism == "dp"
     fed = points.n_ranks if one_process else np.ones(len(points))
-    micro_batch = points.micro_batch * fed
+    micro_batch = points.micro_batch * fed * max(job.shares, default=1.0)
     batch = micro_batch * points.grad_accum
     if data.workers == 0:
         return batch * load_s, zero, zero

@@ -114,10 +114,22 @@ def memory_at_stage(request: Request, stage: Stage) -> float:
     return float(memory_of_stage(request, stage.workload, stage.position, *arrays).device[0])
 
 
+def _fullest(request: Request) -> tuple[Memory, float]:
+    """Memory and capacity of the kind of rank that is fullest."""
+    groups = request.cluster.groups
+    if not request.shares:
+        capacity = min(g.gpu.usable_memory_bytes for g in groups)
+        return memory_at(request, np.array([float(request.micro_batch)])), float(capacity)
+    found = [
+        (memory_at(request, np.array([float(batch)])), float(kind.gpu.usable_memory_bytes))
+        for kind, batch in zip(request.kinds, request.shares, strict=True)
+    ]
+    return max(found, key=lambda f: float(f[0].device[0]) / f[1])
+
+
 def memory_result(request: Request) -> MemoryResult:
-    """What a prediction says of memory."""
-    memory = memory_at(request, np.array([float(request.micro_batch)]))
-    capacity = min(g.gpu.usable_memory_bytes for g in request.cluster.groups)
+    """What a prediction says of memory: of the kind of rank with the least room to spare."""
+    memory, capacity = _fullest(request)
     device = float(memory.device[0])
     spread = Z80 * memory_sd_bytes(request, memory)
     return MemoryResult(

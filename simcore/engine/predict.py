@@ -54,7 +54,11 @@ _PAIR_RATIO = 3.0
 
 @dataclass(frozen=True)
 class Request:
-    """The four values a prediction is a function of, and the batch."""
+    """The four values a prediction is a function of, and the batch.
+
+    ``shares``: samples a rank and micro-step of each kind of rank (``rank_groups``), where these
+    are not ``micro_batch`` of all; their sum over the ranks is the same.
+    """
 
     workload: Workload
     full_name: str
@@ -69,6 +73,12 @@ class Request:
     placed: Placed | None = None
     eager_kernels: bool = False
     growing_segments: bool = False
+    shares: tuple[int, ...] = ()
+
+    @property
+    def kinds(self) -> tuple[NodeGroup, ...]:
+        """One group for each kind of rank."""
+        return rank_groups(self.cluster)
 
     @property
     def data_ranks(self) -> int:
@@ -99,11 +109,20 @@ def rank_groups(cluster: ClusterSpec) -> tuple[NodeGroup, ...]:
     return tuple(seen.values())
 
 
+def rank_counts(cluster: ClusterSpec) -> tuple[int, ...]:
+    """Ranks of each class, as ``rank_groups`` orders them."""
+    return tuple(
+        sum(g.n_gpus for g in cluster.groups if _class_key(g) == _class_key(c))
+        for c in rank_groups(cluster)
+    )
+
+
 def job_of(request: Request) -> Job:
     """The job without its configuration axis."""
     groups = rank_groups(request.cluster)
     classes = tuple(class_rates(g, request.strategy.precision, request.profile) for g in groups)
-    return Job(request.workload, request.strategy, classes, request.loading)
+    shares = tuple(b / request.micro_batch for b in request.shares)
+    return Job(request.workload, request.strategy, classes, request.loading, shares)
 
 
 def point_values(
@@ -273,7 +292,7 @@ def predict(request: Request, *, keep_timeline: bool = False) -> Prediction:
         single_gpu=single_name,
         scaling_efficiency_frac=float(rate / ideal_rate),
         mfu_frac=float(rate * flop / peak),
-        time_s=_breakdown(steps, first),
+        time_s=_breakdown(steps, first, offloads=bool(strategy.offload)),
         memory=memory,
         bound_by=bound_by,
         what_if=tuple(what_if),
@@ -351,17 +370,25 @@ def _single(request: Request, job: Job, homogeneous_rate: float) -> tuple[float,
     return best[0], best[1], total
 
 
-def _alone(request: Request, index: int) -> Steps:
-    """The same job on one device of one group."""
+def _alone(request: Request, index: int, micro_batch: Array | float | None = None) -> Steps:
+    """The same job on one device of one group, with its micro-batch or others."""
     strategy = request.strategy
     if not strategy.offload:  # one rank sends nothing: the smallest graph has the same times
         strategy = replace(strategy, parallelism="manual", overlap=NO_OVERLAP)
-    alone = replace(request, cluster=request.cluster.alone(index), strategy=strategy, placed=None)
-    base = _values(request, alone.cluster)
-    return evaluate(job_of(alone), Points.of(dict(base), 1))
+    alone = replace(
+        request, cluster=request.cluster.alone(index), strategy=strategy, placed=None, shares=()
+    )
+    batch = np.atleast_1d(request.micro_batch if micro_batch is None else micro_batch)
+    values = {**_values(request, alone.cluster), "micro_batch": batch}
+    return evaluate(job_of(alone), Points.of(values, len(batch)))
 
 
-def _breakdown(steps: Steps, first: int) -> dict[str, float]:
+def alone_s(request: Request, group: NodeGroup, micro_batches: Array) -> Array:
+    """Step of one device of a group alone, for each micro-batch [C]."""
+    return _alone(request, request.cluster.groups.index(group), micro_batches).step_s
+
+
+def _breakdown(steps: Steps, first: int, *, offloads: bool) -> dict[str, float]:
     """Seconds by term; all but ``communication_hidden`` add up to the step time.
 
     Loader, host and communication are what the step loses to each: the difference that taking
@@ -385,10 +412,12 @@ def _breakdown(steps: Steps, first: int) -> dict[str, float]:
     }
     if "pipeline bubble" in terms:
         out["pipeline_bubble"] = terms["pipeline bubble"]
-    # What is left of the bare step is the wait for offloaded state; without any it is rounding.
+    # What is left of the bare step is the wait for offloaded state; without any it is rounding,
+    # or what kinds of ranks that are slow in turn wait for each other in collectives.
     left = bare - sum(out.values())
-    out["offload"] = left if left > _ROUNDING_FRAC * bare else 0.0
-    out["communication_exposed"] = exposed
+    waits = left if left > _ROUNDING_FRAC * bare else 0.0
+    out["offload"] = waits if offloads else 0.0
+    out["communication_exposed"] = exposed + waits - out["offload"]
     out["host"] = max(no_load - no_host, 0.0)
     out["loader"] = max(full - no_load, 0.0)
     compute = sum(out[k] for k in ("forward", "backward", "frozen_networks", "accumulation"))
@@ -414,22 +443,21 @@ def _rank_classes(
         return float(sum(found.terms_s[t][0] for t in parts if t in found.terms_s))
 
     # With several classes finish times include waits for the other: each is asked alone.
+    batches = request.shares or (request.micro_batch,) * len(groups)
     seconds = [
-        busy_s(steps if len(groups) == 1 else _alone(request, cluster.groups.index(group)))
-        for group in groups
+        busy_s(steps if len(groups) == 1 else _alone(request, cluster.groups.index(group), b))
+        for group, b in zip(groups, batches, strict=True)
     ]
-    counts = [
-        sum(g.n_gpus for g in cluster.groups if _class_key(g) == _class_key(c)) for c in groups
-    ]
+    counts = rank_counts(cluster)
     made = tuple(
-        RankClass(gpu=g.gpu.name, n_gpus=n, compute_s=s)
-        for g, n, s in zip(groups, counts, seconds, strict=True)
+        RankClass(gpu=g.gpu.name, n_gpus=n, compute_s=s, micro_batch=b)
+        for g, n, s, b in zip(groups, counts, seconds, batches, strict=True)
     )
     if len(groups) == 1:
         return made, 0.0
-    even = max(seconds)
-    ideal = sum(counts) / sum(n / s for n, s in zip(counts, seconds, strict=True))
-    gain_s = request.grad_accum * (even - ideal)
+    samples = [n * b for n, b in zip(counts, batches, strict=True)]
+    ideal = sum(samples) / sum(x / s for x, s in zip(samples, seconds, strict=True))
+    gain_s = request.grad_accum * (max(seconds) - ideal)
     return made, max(0.0, gain_s / float(steps.step_s[0]))
 
 

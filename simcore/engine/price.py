@@ -104,11 +104,17 @@ def price(
     classes: tuple[ClassRates, ...],
     points: Points,
     loader: Array,
+    shares: tuple[float, ...] = (),
 ) -> Priced:
-    """Price every task. ``loader`` is the blocking load time of one step [C]."""
+    """Price every task. ``loader`` is the blocking load time of one step [C]; ``shares`` of the
+    micro-batch as ``evaluate.Job`` has them.
+    """
     n_configs = len(points)
     duration = np.zeros((len(program.graph.tasks), n_configs))
-    phases = tuple(_phases(table, c, points) for c in classes)
+    phases = tuple(
+        _phases(table, c, points if s == 1.0 else _scaled(points, s))
+        for c, s in zip(classes, shares or (1.0,) * len(classes), strict=True)
+    )
     for index, phase in enumerate(phases):
         mine = program.compute_class == index
         duration[program.compute_tasks[mine]] = program.weights[mine] @ phase
@@ -140,11 +146,16 @@ def price(
         micro_s = micro_s + comm_micro
 
     host_micro = duration[program.host_tasks].sum(axis=0)
-    context = _Context(workload, strategy, points, classes, table, loader, issue,
+    largest = _scaled(points, max(shares)) if shares else points
+    context = _Context(workload, strategy, largest, classes, table, loader, issue,
                        micro_s, host_micro)  # fmt: skip
     for task, quantity, index in program.misc:
         duration[task] = context.quantity(quantity, index)
     return Priced(duration, phases, comm_total)
+
+
+def _scaled(points: Points, share: float) -> Points:
+    return replace(points, micro_batch=points.micro_batch * share)
 
 
 def _micro_step_s(program: Program, duration: Array, n_classes: int) -> Array:

@@ -12,6 +12,7 @@ from simcore.engine.job_memory import fitting_batch
 from simcore.engine.layout import Placed
 from simcore.engine.placement import layout_of, place
 from simcore.engine.predict import Request
+from simcore.engine.shares import EQUAL, check_shares, with_shares
 from simcore.engine.stages import with_balanced_stages
 from simcore.hardware.cluster import ClusterSpec, parse_cluster
 from simcore.hardware.profile import Profile, load_profile
@@ -72,6 +73,8 @@ class Options(TypedDict, total=False):
     expert_tp       tensor ranks of an expert: 1 (the default) or tp
     dispatcher      alltoall, or deepep: a token crosses to a node once
     global_batch    samples a step, instead of grad_accum
+    shares          on GPUs of several kinds: samples of each in proportion (3:1, in the order of
+                    ``gpus``), equal (the default), or auto: such that the step is shortest
     inputs          shapes for a model given as package.module:callable
     grad_clip       whether gradients are clipped by their norm
     bucket_numel    elements of a gradient bucket
@@ -120,6 +123,7 @@ class Options(TypedDict, total=False):
     expert_tp: int | None
     dispatcher: str | None
     global_batch: int | None
+    shares: str | None
     inputs: tuple[str, ...] | None
     grad_clip: bool | None
     bucket_numel: int | None
@@ -293,6 +297,9 @@ def make_request(
         placed = found.get("placed")
         if "placed" in found and options.get("global_batch") is not None:
             accum = _accumulation(options, placed, cluster.n_gpus, batch, problems)
+    attempt("shares", lambda: check_shares(options.get("shares") or EQUAL))
+    if found.get("shares", EQUAL) != EQUAL and batch == "max":
+        problems.append("give --shares or --micro-batch max, not both")
     cut_later = placed is not None and placed.layout.stages == AUTO
     if cut_later and batch == "max":
         problems.append("give --stages auto or --micro-batch max, not both")
@@ -325,6 +332,7 @@ def make_request(
         request = replace(
             request, micro_batch=max(best, 1), assumptions=(*request.assumptions, note)
         )
+    request = with_shares(request, found["shares"])
     return with_balanced_stages(request) if cut_later else request
 
 

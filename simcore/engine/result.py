@@ -89,11 +89,12 @@ class MemoryResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankClass:
-    """One kind of rank in the cluster."""
+    """One kind of rank in the cluster; ``micro_batch`` is what each of them takes."""
 
     gpu: str
     n_gpus: int
     compute_s: float
+    micro_batch: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,6 +152,7 @@ class Prediction:
     run_time_s: float | None = None
     run_steps: float | None = None
     fixes: tuple[str, ...] = ()
+    uneven: tuple[WhatIf, ...] = ()
     timeline: Timeline | None = field(default=None, repr=False, compare=False)
     pipeline: PipelineLine | None = field(default=None, repr=False, compare=False)
 

@@ -80,7 +80,17 @@ def to_dict(p: Prediction) -> dict[str, Any]:
                 for w in p.what_if
             ],
             "rank_classes": [
-                {"gpu": c.gpu, "n_gpus": c.n_gpus, "compute_s": c.compute_s} for c in p.rank_classes
+                {
+                    "gpu": c.gpu,
+                    "n_gpus": c.n_gpus,
+                    "micro_batch": c.micro_batch,
+                    "compute_s": c.compute_s,
+                }
+                for c in p.rank_classes
+            ],
+            "uneven": [
+                {"resource": w.resource, "step_time_s": w.step_time_s, "gain_frac": w.gain_frac}
+                for w in p.uneven
             ],
             "stages": [
                 {

@@ -147,7 +147,16 @@ def build() -> Schema:
             {
                 "gpu": _text("Name in hardware_db."),
                 "n_gpus": _count("How many."),
+                "micro_batch": _count("Samples that each takes at a time."),
                 "compute_s": _positive("Forward, backward and frozen networks of a step [s]."),
+            },
+        ),
+        "uneven": _list(
+            "What an uneven deal of the batch over unequal GPUs would give, where it is faster.",
+            {
+                "resource": _text("What to do."),
+                "step_time_s": _positive("Step time then [s]."),
+                "gain_frac": _of("number", "Share of the step time saved."),
             },
         ),
         "stages": _list(

@@ -138,11 +138,20 @@ def slowest(p: Prediction) -> str:
         return ""
     slow = max(p.rank_classes, key=lambda c: c.compute_s)
     fast = min(p.rank_classes, key=lambda c: c.compute_s)
-    return (
+    busy = (
         f"{slow.gpu} ({slow.n_gpus:,} of {p.n_gpus:,}): {format_seconds(slow.compute_s)} of "
-        f"compute a step, {fast.gpu} {format_seconds(fast.compute_s)}; an uneven split of the "
-        f"batch would gain {percent(p.uneven_split_gain_frac)}"
+        f"compute a step, {fast.gpu} {format_seconds(fast.compute_s)}"
     )
+    if p.uneven:
+        deal = p.uneven[0]
+        return (
+            f"{busy}; {deal.resource}: {format_seconds(deal.step_time_s)} "
+            f"({percent(-deal.gain_frac, signed=True)})"
+        )
+    if len({c.micro_batch for c in p.rank_classes}) > 1:
+        dealt = ", ".join(f"{c.gpu} {c.micro_batch}" for c in p.rank_classes)
+        return f"{busy}; samples a GPU: {dealt}"
+    return f"{busy}; an uneven split of the batch would gain {percent(p.uneven_split_gain_frac)}"
 
 
 def stages(p: Prediction) -> str:

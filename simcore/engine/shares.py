@@ -1,0 +1,180 @@
+"""A batch dealt out unevenly over GPUs of several kinds, so that all are done together.
+
+# G kinds of rank, n_g ranks and b_g samples a rank and micro-step of each: the sum of n_g b_g is
+# what it would be with equal shares
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import reduce
+from math import gcd, log
+from operator import or_
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from simcore.base.errors import InvalidConfig
+from simcore.engine.job_memory import memory_at
+from simcore.engine.predict import alone_s, central_step_s, rank_counts, rank_groups
+
+if TYPE_CHECKING:
+    from simcore.engine.predict import Request
+
+EQUAL, AUTO = "equal", "auto"
+_RATIO = re.compile(r"^\d+(:\d+)+$")
+#: Deals whose slowest kind alone is within this of the best are all held against the engine,
+_NEAR_FRAC = 0.05
+#: but no more of them than this.
+_MOST = 64
+
+
+def check_shares(text: str) -> str:
+    """``auto``, ``equal`` or a ratio such as ``3:1``. Raises InvalidConfig."""
+    text = text.strip().lower()
+    if text not in (EQUAL, AUTO) and (not _RATIO.match(text) or "0" in text.split(":")):
+        raise InvalidConfig(
+            [f"shares {text!r} are neither auto, equal nor samples of each kind of GPU: 3:1"]
+        )
+    return text
+
+
+def with_shares(request: Request, text: str) -> Request:
+    """The same job with its batch dealt out as ``check_shares`` allows to say.
+
+    Raises InvalidConfig with every rule that is broken.
+    """
+    if text == EQUAL:
+        return request
+    kinds = rank_groups(request.cluster)
+    problems = []
+    if len(kinds) == 1:
+        problems.append(f"shares {text} need GPUs of several kinds, not {request.cluster} alone")
+    if request.placed is not None:
+        problems.append(f"shares {text} are for data parallelism, not with {request.placed.layout}")
+    if text != AUTO and len(kinds) > 1 and text.count(":") + 1 != len(kinds):
+        names = ", ".join(g.gpu.name for g in kinds)
+        problems.append(f"shares {text} are not one for each kind of GPU here: {names}")
+    if problems:
+        raise InvalidConfig(problems)
+    if text != AUTO:
+        return replace(request, shares=_as_told(request, text))
+    best = best_deal(request)
+    if best is None:
+        note = "no way to deal out the batch fits: equal shares are shown"
+        return replace(request, assumptions=(*request.assumptions, note))
+    gain = central_step_s(request) / central_step_s(replace(request, shares=best)) - 1.0
+    note = f"shares {ratio_of(best)} dealt out: {gain:+.1%} steps a second against equal ones"
+    return replace(request, shares=best, assumptions=(*request.assumptions, note))
+
+
+def ratio_of(deal: Sequence[int]) -> str:
+    """Samples of each kind in lowest terms."""
+    unit = reduce(gcd, deal)
+    return ":".join(str(b // unit) for b in deal)
+
+
+def _as_told(request: Request, text: str) -> tuple[int, ...]:
+    told = [int(part) for part in text.split(":")]
+    parts = [b // reduce(gcd, told) for b in told]
+    counts = rank_counts(request.cluster)
+    n_ranks, unit = sum(counts), sum(n * b for n, b in zip(counts, parts, strict=True))
+    if n_ranks * request.micro_batch % unit:
+        step = unit // gcd(unit, n_ranks)
+        near = max(1, round(request.micro_batch / step)) * step
+        raise InvalidConfig(
+            [f"shares {text} of {n_ranks} GPUs x micro-batch {request.micro_batch} are no whole "
+             f"samples: the nearest are {_nearest(request, told)}, or micro-batch {near}"]
+        )  # fmt: skip
+    times = n_ranks * request.micro_batch // unit
+    return tuple(b * times for b in parts)
+
+
+def _nearest(request: Request, told: Sequence[int]) -> str:
+    """The whole deal whose shares are most like those told."""
+    counts = rank_counts(request.cluster)
+    total = sum(counts) * request.micro_batch
+    any_batch = [range(1, total // n + 1) for n in counts]
+
+    def distance(deal: Sequence[int]) -> float:
+        logs = [log(b / t) for b, t in zip(deal, told, strict=True)]
+        return max(logs) - min(logs)
+
+    deals = _deals(any_batch, counts, total)
+    return ratio_of(min(deals, key=distance))
+
+
+def best_deal(request: Request) -> tuple[int, ...] | None:
+    """Samples a rank and micro-step of each kind such that the step is shortest and all fit.
+
+    Exact for the time of the slowest kind on its own; the few deals that come near it are then
+    compared by the step of the whole job. None where no deal fits.
+    """
+    kinds, counts = rank_groups(request.cluster), rank_counts(request.cluster)
+    total = sum(counts) * request.micro_batch
+    seconds: list[dict[int, float]] = []
+    for kind, n in zip(kinds, counts, strict=True):
+        most = (total - sum(counts) + n) // n
+        batches = np.arange(1.0, most + 1.0)
+        held = memory_at(request, batches).device
+        fits = held <= kind.gpu.usable_memory_bytes
+        times = alone_s(request, kind, batches)
+        seconds.append(
+            {int(b): float(t) for b, t, f in zip(batches, times, fits, strict=True) if f}
+        )
+    limits = sorted({t for times in seconds for t in times.values()})
+    low, high = 0, len(limits)
+    while low < high:  # the least limit under which the batch can be dealt out
+        middle = (low + high) // 2
+        if _reach(_within(seconds, limits[middle]), counts, total)[0] >> total & 1:
+            high = middle
+        else:
+            low = middle + 1
+    if low == len(limits):
+        return None
+    near = _within(seconds, limits[low] * (1.0 + _NEAR_FRAC))
+    equal = (request.micro_batch,) * len(counts)
+    found = sorted(
+        _deals(near, counts, total),
+        key=lambda deal: max(times[b] for times, b in zip(seconds, deal, strict=True)),
+    )[:_MOST]
+    if all(request.micro_batch in times for times in seconds):
+        found.append(equal)
+    return min(found, key=lambda deal: central_step_s(replace(request, shares=deal)))
+
+
+def _within(seconds: Sequence[dict[int, float]], limit: float) -> list[list[int]]:
+    """Batches of each kind that take no longer."""
+    return [[b for b, t in times.items() if t <= limit] for times in seconds]
+
+
+def _reach(allowed: Sequence[Sequence[int]], counts: Sequence[int], total: int) -> list[int]:
+    """For every kind, the totals that it and those after it can make up, as bits of a number."""
+    mask = (1 << (total + 1)) - 1
+    found = [1]
+    for batches, n in zip(reversed(allowed), reversed(counts), strict=True):
+        found.append(reduce(or_, (found[-1] << (n * b) for b in batches), 0) & mask)
+    return found[::-1]
+
+
+def _deals(
+    allowed: Sequence[Sequence[int]], counts: Sequence[int], total: int
+) -> Iterator[tuple[int, ...]]:
+    """Every way to make up the total, at most a few thousand of them."""
+    reach = _reach(allowed, counts, total)
+
+    def deal(kind: int, left: int) -> Iterator[tuple[int, ...]]:
+        if kind == len(counts):
+            yield ()
+            return
+        for b in allowed[kind]:
+            rest = left - counts[kind] * b
+            if rest >= 0 and reach[kind + 1] >> rest & 1:
+                yield from ((b, *more) for more in deal(kind + 1, rest))
+
+    for number, found in enumerate(deal(0, total)):
+        if number == _MOST * _MOST:
+            return
+        yield found
