@@ -131,6 +131,7 @@ overlaps = _completer(lambda: ("grads", "params", "tensor", "experts", "none"))
 recompute_modules = _completer(
     lambda: ("core_attn", "layernorm", "mlp", "moe_act", "moe", "mla_up_proj", "operators")
 )
+issuers = _completer(lambda: ("torch", "megatron", "megatron_graphs", "graph"))
 attentions = _completer(
     lambda: ("flash", "flash3", "cudnn", "flash1", "flash_triton", "fused_softmax", "math")
 )

@@ -6,6 +6,7 @@ from typing import get_args
 
 from simcore.hardware.calibrations import calibration_names
 from simcore.hardware.cluster import network_names
+from simcore.hardware.host import ISSUERS
 from simcore.hardware.spec import GPUS, NODES
 from simcore.strategy.dialects import FILES
 from simcore.strategy.layout import Dispatcher
@@ -35,6 +36,7 @@ def choices() -> dict[str, tuple[str, ...]]:
             *(f"optimizer:{t},params:{t}" for t in targets),
         ),
         "attention": ATTENTIONS,
+        "issuer": ISSUERS,
         "quantised_base": ("none", "nf4", "int8", "fp8"),
         "calibration": tuple(calibration_names()),
         "emit": tuple(FILES),

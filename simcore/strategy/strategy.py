@@ -7,6 +7,7 @@ from typing import Literal, get_args
 
 from simcore.base.errors import InvalidConfig, UnknownName
 from simcore.base.units import MIB
+from simcore.hardware.host import ISSUERS, Issuer
 from simcore.strategy.overlap import DEFAULT, Overlap
 from simcore.strategy.precision import OPTIMIZERS, PRECISIONS, OffloadTarget, Optimizer, Precision
 
@@ -44,6 +45,7 @@ class Strategy:
     communication hides under compute. ``shard_ranks``: over how many neighbouring ranks ZeRO
     shards, with replicas of the whole between (HSDP, hybrid ZeRO); 0 is over all.
     ``gather_tensors``: ZeRO-3 gathers and reduces each tensor on its own, not a block's together.
+    ``issuer``: the program that issues kernels.
     """
 
     parallelism: Parallelism = "ddp"
@@ -65,6 +67,7 @@ class Strategy:
     overlap: Overlap = DEFAULT
     shard_ranks: int = 0
     gather_tensors: bool = False
+    issuer: Issuer = "torch"
 
     @property
     def zero_stage(self) -> int:
@@ -126,6 +129,13 @@ def parallelism_named(name: str) -> Parallelism:
     if folded not in known:
         raise UnknownName("strategy", name, known)
     return folded  # type: ignore[return-value]
+
+
+def issuer_named(name: str) -> Issuer:
+    """One of torch, megatron, graph. Raises UnknownName."""
+    if name not in ISSUERS:
+        raise UnknownName("issuer", name, ISSUERS)
+    return name  # type: ignore[return-value]
 
 
 __all__ = [
