@@ -135,7 +135,7 @@ def issuer_named(name: str) -> Issuer:
     """One of torch, megatron, graph. Raises UnknownName."""
     if name not in ISSUERS:
         raise UnknownName("issuer", name, ISSUERS)
-    return name  # type: ignore[return-value]
+    return name
 
 
 __all__ = [
