@@ -93,6 +93,7 @@ def rates(**changes: Any) -> ClassRates:
         "peak_flop_per_s": 1.0,
         "assumptions": (),
     }
+    values |= {"issue_over_torch": {}}
     return ClassRates(**(values | changes))
 
 

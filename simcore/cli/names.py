@@ -141,6 +141,7 @@ recompute_modules = _completer(
         "operators",
     )
 )
+issuers = _completer(lambda: ("torch", "megatron", "megatron_graphs", "graph"))
 attentions = _completer(
     lambda: ("flash", "flash3", "cudnn", "flash1", "flash_triton", "fused_softmax", "math")
 )

@@ -160,6 +160,11 @@ def predict(
         option("--attention", "NAME", "Kernel of attention: flash (2, torch's choice), flash3, "
                 "cudnn, flash1, flash_triton, fused_softmax, math.", names.attentions),
     ] = None,
+    issuer: Annotated[
+        str | None,
+        option("--issuer", "NAME", "What issues kernels: torch, megatron (3 times the host's "
+                "time), megatron_graphs, graph.", names.issuers),
+    ] = None,
     lora_rank: Annotated[
         str | None,
         option("--lora-rank", "N", "Train adapters of rank N, the base frozen (transformers)."),

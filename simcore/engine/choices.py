@@ -6,6 +6,7 @@ from typing import get_args
 
 from simcore.hardware.calibrations import calibration_names
 from simcore.hardware.cluster import network_names
+from simcore.hardware.host import ISSUERS
 from simcore.hardware.spec import GPUS, NODES
 from simcore.strategy.dialects import FILES
 from simcore.strategy.layout import SCHEDULES, Dispatcher
@@ -36,6 +37,7 @@ def choices() -> dict[str, tuple[str, ...]]:
         ),
         "attention": ATTENTIONS,
         "schedule": SCHEDULES,
+        "issuer": ISSUERS,
         "quantised_base": ("none", "nf4", "int8", "fp8"),
         "calibration": tuple(calibration_names()),
         "emit": tuple(FILES),

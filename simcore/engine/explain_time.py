@@ -95,9 +95,10 @@ def _accumulation(f: Facts) -> Told:
 
 def _moved(f: Facts) -> tuple[tuple[str, str], ...]:
     r = f.rates
+    issue = r.issue_s(f.request.strategy.issuer)
     return (
         ("bandwidth", f"{_rate(float(r.bytes_per_s[KINDS.index('elementwise')]))} sustained"),
-        ("start, issue", f"{_s(r.kernel_start_s)}, {_s(r.host_issue_s)} a kernel"),
+        ("start, issue", f"{_s(r.kernel_start_s)}, {_s(issue)} a kernel"),
     )
 
 
@@ -217,14 +218,16 @@ def _hidden(f: Facts) -> Told:
 
 def _host(f: Facts) -> Told:
     work = sum(f.work(p).launches for p in ("forward", "backward", "frozen"))
-    threads = f.result.n_gpus if f.request.strategy.parallelism == "dp" else 1
+    strategy = f.request.strategy
+    threads = f.result.n_gpus if strategy.parallelism == "dp" else 1
+    each = f.rates.issue_s(strategy.issuer) * threads
     return Told(
         "step - step if the host issued kernels in no time; a kernel ends no sooner than it is "
         "issued, and issuing takes kernels x issue time (x GPUs under dp: one interpreter)",
         (
             ("kernels", f"{work:.0f} a micro-step"),
-            ("issue time", f"{_s(f.rates.host_issue_s * threads)} each"),
-            ("host in all", _s(work * f.rates.host_issue_s * threads)),
+            ("issue time", f"{_s(each)} each, by {strategy.issuer}"),
+            ("host in all", _s(work * each)),
         ),
         f.cite(f.request.profile.host_issue_s(f.rates.gpu)),
     )

@@ -119,7 +119,7 @@ def price(
         mine = program.compute_class == index
         duration[program.compute_tasks[mine]] = program.weights[mine] @ phase
     launches = program.host_weights @ table.launches_per_phase
-    slowest_host = max(c.host_issue_s for c in classes)
+    slowest_host = max(c.issue_s(strategy.issuer) for c in classes)
     issue = slowest_host / points.host * points.use_host
     # One interpreter issues the passes of every device; the update runs on the master alone.
     devices = points.n_ranks if strategy.parallelism == "dp" else 1.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from math import hypot
@@ -12,6 +13,7 @@ from simcore.base.arrays import NDArray
 from simcore.base.errors import InvalidConfig
 from simcore.hardware.cluster import NodeGroup, link_named
 from simcore.hardware.estimates import Estimate
+from simcore.hardware.host import ISSUERS, Issuer, issue_over_torch
 from simcore.hardware.paths import port_share
 from simcore.hardware.profile import HOST_CPU, Profile
 from simcore.hardware.spec import GpuSpec, PeakName
@@ -43,6 +45,7 @@ class ClassRates:
     sm_count: float
     kernel_start_s: float
     host_issue_s: float
+    issue_over_torch: Mapping[Issuer, float]
     h2d_bytes_per_s: float
     dram_bytes_per_s: float
     far_bytes_per_s: float
@@ -56,6 +59,10 @@ class ClassRates:
     peak_flop_per_s: float
     assumptions: tuple[str, ...]
     half_product_flop_per_s: float = np.inf
+
+    def issue_s(self, issuer: Issuer) -> float:
+        """What the host spends on a kernel that a program issues [s]."""
+        return self.host_issue_s * self.issue_over_torch.get(issuer, 1.0)
 
 
 def peak_for(gpu: GpuSpec, precision: Precision) -> tuple[PeakName, float, str]:
@@ -145,6 +152,15 @@ def class_rates(group: NodeGroup, precision: Precision, profile: Profile) -> Cla
         sm_count=gpu.sm_count.value if gpu.sm_count else 0.0,
         kernel_start_s=profile.kernel_start_s(gpu).value,
         host_issue_s=profile.host_issue_s(gpu).value,
+        issue_over_torch={
+            who: issue_over_torch(
+                profile.runtime,
+                who,
+                "" if profile.own(gpu) is not None else node.cpu.model,
+                eight_bit=peak_name in ("fp8", "fp4"),
+            )
+            for who in ISSUERS
+        },
         h2d_bytes_per_s=h2d / sharing,
         dram_bytes_per_s=node.cpu.dram_bw_per_socket.value,
         far_bytes_per_s=far.bw.value * FAR_MEMORY_FRAC if far else np.inf,

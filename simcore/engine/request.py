@@ -21,7 +21,13 @@ from simcore.strategy.cuts import AUTO
 from simcore.strategy.overlap import parse_overlap
 from simcore.strategy.precision import OPTIMIZERS, PRECISIONS, with_main_grads
 from simcore.strategy.software import PLAIN, SOFTWARE
-from simcore.strategy.strategy import Recompute, Strategy, parallelism_named, parse_offload
+from simcore.strategy.strategy import (
+    Recompute,
+    Strategy,
+    issuer_named,
+    parallelism_named,
+    parse_offload,
+)
 from simcore.workload.recompute import DEFAULT_MODULES, modules_named, offloaded, recomputed
 from simcore.workload.resolve import ModelSource, resolve_model
 
@@ -53,6 +59,9 @@ class Options(TypedDict, total=False):
     seq_len         sequence length, where the model has one
     attention       kernel of attention, where the model names one: flash (FlashAttention-2, torch's
                     own choice), flash3, cudnn, flash1, flash_triton, fused_softmax, math
+    issuer          what issues kernels: torch (the default), megatron (Megatron-LM and Transformer
+                    Engine, about three times the host's time), megatron_graphs
+                    (attention and routing in graphs), graph (a CUDA graph of the step)
     lora_rank       train adapters of this rank on a frozen base, where the model has them
     lora_targets    products that get one: q_proj,v_proj, ... or all-linear
     quantised_base  format of the frozen base: none, nf4, int8, fp8
@@ -103,6 +112,7 @@ class Options(TypedDict, total=False):
     nproc_per_node: int | None
     seq_len: int | None
     attention: str | None
+    issuer: str | None
     lora_rank: int | None
     lora_targets: str | None
     quantised_base: str | None
@@ -208,6 +218,7 @@ def make_request(
     )
     attempt("software", lambda: SOFTWARE[options.get("software") or PLAIN.name])
     attempt("overlap", lambda: parse_overlap(options.get("overlap")))
+    attempt("issuer", lambda: issuer_named(options.get("issuer") or "torch"))
     attempt("offload", lambda: parse_offload(options.get("offload") or "none"))
     mode = chosen("recompute", options.get("recompute"), t.recompute if t else "none")
     if mode not in get_args(Recompute):
@@ -245,7 +256,7 @@ def make_request(
             ),
         )
     chosen_strategy: Strategy | None = None
-    needed = {"parallelism", "precision", "optimizer", "offload", "overlap", "software"}
+    needed = {"parallelism", "precision", "optimizer", "offload", "overlap", "software", "issuer"}
     if needed <= found.keys():
         chosen_strategy = Strategy(
             parallelism=found["parallelism"],
@@ -260,6 +271,7 @@ def make_request(
             recompute_layers=first,
             offload=found["offload"],
             overlap=found["overlap"],
+            issuer=found["issuer"],
             shard_ranks=options.get("shard_ranks") or 0,
             gather_tensors=bool(options.get("gather_tensors")),
             software=found["software"],

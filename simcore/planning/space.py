@@ -16,6 +16,7 @@ from typing import Any, get_args
 from simcore.base.errors import InvalidConfig, SimcoreError
 from simcore.engine.sweep import cluster_kind
 from simcore.hardware.cluster import ClusterSpec
+from simcore.hardware.host import ISSUERS
 from simcore.planning.grid import clusters as cluster_grid
 from simcore.planning.grid import named_values, whole_values
 from simcore.strategy.cuts import normalised
@@ -38,6 +39,7 @@ NAMED_AXES: dict[str, tuple[str, ...]] = {
     "dispatcher": get_args(Dispatcher),
     "attention": ATTENTIONS,
     "schedule": SCHEDULES,
+    "issuer": ISSUERS,
 }
 #: Names that have a grammar of their own: taken as they are, separated by these.
 FREE_AXES = {"offload": ",", "stages": ";"}

@@ -49,6 +49,7 @@ _ABOUT: tuple[tuple[str, str], ...] = (
     (r"lora_targets|lora-targets|no product", "lora_targets"),
     (r"lora_rank|lora-rank|adapter", "lora_rank"),
     (r"\battention\b", "attention"),
+    (r"^unknown issuer", "issuer"),
     (r"quantised_base|quantised-base", "quantised_base"),
     (r"\bprecision\b|\bfp8\b|\bbf16\b|\btf32\b|\bnvfp4\b|\bfp16\b", "precision"),
     (r"\btensor parallel|\btp=", "tp"),

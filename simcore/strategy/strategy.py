@@ -7,6 +7,7 @@ from typing import Literal, get_args
 
 from simcore.base.errors import InvalidConfig, UnknownName
 from simcore.base.units import MIB
+from simcore.hardware.host import ISSUERS, Issuer
 from simcore.strategy.overlap import DEFAULT, Overlap
 from simcore.strategy.precision import OPTIMIZERS, PRECISIONS, OffloadTarget, Optimizer, Precision
 from simcore.strategy.software import PLAIN, Software
@@ -49,6 +50,7 @@ class Strategy:
     --fp8-param-gather; where products need no transposed copy of them: from Blackwell on).
     ``offload_layers``: the first so many keep their activations on the host.
     ``software``: the library whose temporaries and copies are held beside what the method needs.
+    ``issuer``: the program that issues kernels.
     """
 
     parallelism: Parallelism = "ddp"
@@ -73,6 +75,7 @@ class Strategy:
     fp8_params: bool = False
     offload_layers: int = 0
     software: Software = PLAIN
+    issuer: Issuer = "torch"
 
     @property
     def zero_stage(self) -> int:
@@ -134,6 +137,13 @@ def parallelism_named(name: str) -> Parallelism:
     if folded not in known:
         raise UnknownName("strategy", name, known)
     return folded  # type: ignore[return-value]
+
+
+def issuer_named(name: str) -> Issuer:
+    """One of torch, megatron, graph. Raises UnknownName."""
+    if name not in ISSUERS:
+        raise UnknownName("issuer", name, ISSUERS)
+    return name
 
 
 __all__ = [

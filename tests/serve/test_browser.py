@@ -145,6 +145,7 @@ MOVES = {
     "global_batch": (SEED, "128", "global_batch", "128"),
     "seq_len": (LLM, "2048", "seq_len", "2048"),
     "main_grads": (LLM, "fp32", "main_grads", "fp32"),
+    "issuer": (LLM, "megatron", "issuer", "megatron"),
     "attention": (LLM, "cudnn", "attention", "cudnn"),
     "expert_tp": (f"{MOE}&tp=2&ep=4", "2", "expert_tp", "2"),
     "dispatcher": (f"{MOE}&ep=16", "deepep", "dispatcher", "deepep"),

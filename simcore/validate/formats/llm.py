@@ -241,6 +241,17 @@ _VARIANT_ATTENTION = {
 }  # fmt: skip
 
 
+def _issuer(row: Row) -> str:
+    """What issues kernels: graphs of the step or of layers, Megatron-LM's modules, or torch's."""
+    graph = row.get("cuda_graph", "")
+    if graph == "on" or graph.startswith("full_iteration"):
+        return "graph"
+    if row["source"] not in _MEGATRON:
+        return "torch"
+    layers = "'attn'" in graph or "cuda graph attn" in row.get("notes", "")
+    return "megatron_graphs" if layers else "megatron"
+
+
 def _norm(row: Row) -> str:
     eager = row["source"] == "aleph-alpha" and "RMS kernel" not in row.get("variant", "")
     return "rmsnorm_eager" if eager else "rmsnorm"
@@ -459,6 +470,7 @@ def _read(name: str, row: Row) -> Case | Skipped:
         "ep": whole(row, "ep", 1) if row["arch"] == "moe" else 1,
         "sequence_parallel": _sequence_parallel(row),
         "overlap": _overlap(row),
+        "issuer": _issuer(row),
         "dispatcher": _dispatcher(row),
         "software": _SOFTWARE.get(row["source"]),
         "shard_ranks": _shard_ranks(row),

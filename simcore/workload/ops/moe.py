@@ -54,7 +54,11 @@ def grouped_linear(
     save_input: bool = True,
     weight_grad: bool = True,
 ) -> Op:
-    """``rows`` rows a sample, in ``experts`` equal groups, each times its own ``[k, n]``."""
+    """``rows`` rows a sample, in ``experts`` equal groups, each times its own ``[k, n]``.
+
+    Each group is a launch of its own, as in Transformer Engine's GroupedLinear and in models that
+    loop over their experts; they run side by side.
+    """
     flop, weight = 2.0 * rows * k * n, float(experts) * k * n
     each = Affine(0, rows / experts)
 
@@ -62,6 +66,7 @@ def grouped_linear(
         return Kernel(
             kind="gemm", flop=flop, low=rows * (k + n), weight=weight,
             m=m, n=cols, k=depth, groups=Affine(experts),
+            launches=float(experts),
         )  # fmt: skip
 
     bwd = [product(each, Affine(k), Affine(n))]

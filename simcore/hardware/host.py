@@ -1,0 +1,32 @@
+"""What it costs a host to issue a kernel: by its processor, and by the program that issues."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, get_args
+
+#: Programs that issue kernels. ``torch``: modules of torch, operator by operator. ``megatron``:
+#: Megatron-LM's and Transformer Engine's modules, whose products are autograd functions written in
+#: Python, with casts, views and random states around them; ``megatron_graphs``: of these,
+#: attention and routing replayed as CUDA graphs. ``graph``: a CUDA graph of the step.
+Issuer = Literal["torch", "megatron", "megatron_graphs", "graph"]
+ISSUERS: tuple[Issuer, ...] = get_args(Issuer)
+
+
+def issue_over_torch(
+    runtime: Mapping[str, Any], issuer: Issuer, cpu: str, *, eight_bit: bool = False
+) -> float:
+    """Time to issue a kernel over what torch takes on an x86 host (``runtime.yaml``).
+
+    ``cpu``: the processor's name in the node's record; empty where the host itself was measured.
+    ``eight_bit``: whether products are in 8 bits or fewer, whose scales and casts Transformer
+    Engine handles in Python too.
+    """
+    table = runtime["issue_over_torch"]
+    if issuer == "graph":
+        return float(table["graph"]["value"])  # the device replays: the processor hardly matters
+    by_program = float(table[issuer]["value"]) if issuer in table else 1.0
+    if issuer.startswith("megatron") and eight_bit:
+        by_program *= float(table["megatron_eight_bit"]["value"])
+    by_cpu = table["by_cpu"]
+    return by_program * (float(by_cpu[cpu]["value"]) if cpu in by_cpu else 1.0)

@@ -1,0 +1,58 @@
+"""What issues a job's kernels, and what that costs its host."""
+
+from __future__ import annotations
+
+import pytest
+
+from simcore.base.errors import InvalidConfig
+from simcore.engine.predict import predict
+from simcore.engine.rates import class_rates
+from simcore.engine.request import make_request
+from simcore.hardware.cluster import parse_cluster
+from simcore.hardware.host import ISSUERS
+from simcore.hardware.profile import load_profile
+from simcore.strategy.precision import PRECISIONS
+from simcore.workload import ops
+
+
+def step_s(issuer: str | None, **options: object) -> float:
+    words = {"seq_len": 128, "micro_batch": 1} | options
+    request = make_request("gpt2", "1x1xH100", issuer=issuer, **words)  # type: ignore[arg-type]
+    return predict(request).step_time_s.value
+
+
+def test_a_job_that_its_host_binds_takes_as_long_as_issuing_does() -> None:
+    """124 M parameters on 128 tokens: the host needs longer than the device, three times so."""
+    times = {issuer: step_s(issuer) for issuer in ISSUERS}
+    bare = times["graph"]  # the host hides: device time alone
+    assert bare < 0.8 * times["torch"]
+    assert 2.0 < times["megatron"] / times["torch"] <= 3.0  # the update is partly the device's
+    assert times["torch"] < times["megatron_graphs"] < times["megatron"]
+    assert step_s(None) == times["torch"]
+
+
+def test_a_job_that_its_device_binds_does_not_care() -> None:
+    busy = {"seq_len": 1024, "micro_batch": 32}
+    assert step_s("megatron", **busy) == pytest.approx(step_s("graph", **busy), rel=0.03)
+
+
+def test_processor_and_precision_count() -> None:
+    def issue_s(gpus: str, precision: str, issuer: str) -> float:
+        rates = class_rates(parse_cluster(gpus).groups[0], PRECISIONS[precision], load_profile())
+        return rates.issue_s(issuer)  # type: ignore[arg-type]
+
+    x86, grace = "1x4xB200", "1x4xGB200"
+    assert issue_s(grace, "bf16", "torch") / issue_s(x86, "bf16", "torch") == pytest.approx(1.6)
+    assert issue_s(grace, "bf16", "graph") == issue_s(x86, "bf16", "graph")
+    assert issue_s(x86, "fp8", "torch") == issue_s(x86, "bf16", "torch")
+    assert issue_s(x86, "fp8", "megatron") == pytest.approx(2 * issue_s(x86, "bf16", "megatron"))
+
+
+def test_each_expert_held_is_a_launch() -> None:
+    op = ops.grouped_linear("up", 64.0, 8, 16, experts=4)
+    assert [k.launches for k in (*op.fwd, *op.bwd)] == [4.0, 4.0, 4.0]
+
+
+def test_an_unknown_issuer_is_refused() -> None:
+    with pytest.raises(InvalidConfig, match="megatron"):
+        make_request("gpt2", "1x1xH100", issuer="megatrom")
