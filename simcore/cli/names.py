@@ -68,6 +68,12 @@ def _precisions() -> Iterable[str]:
     return PRECISIONS
 
 
+def _software() -> Iterable[str]:
+    from simcore.strategy.software import SOFTWARE
+
+    return SOFTWARE
+
+
 def _optimizers() -> Iterable[str]:
     from simcore.strategy.precision import OPTIMIZERS
 
@@ -131,6 +137,7 @@ overlaps = _completer(lambda: ("grads", "params", "tensor", "experts", "none"))
 recompute_modules = _completer(
     lambda: ("core_attn", "layernorm", "mlp", "moe_act", "moe", "mla_up_proj", "operators")
 )
+software = _completer(_software)
 main_grads = _completer(lambda: ("weights", "fused", "fp32"))
 offloads = _completer(
     lambda: [
