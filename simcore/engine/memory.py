@@ -190,7 +190,7 @@ def memory_of(
         total = total + (ops.cast * p.cast_bytes)[:, None]
     gathered = np.zeros((len(ops.held), 1))
     if strategy.zero_stage >= 3:
-        live = min(float(strategy.software.live_numel), float(workload.trainable_numel))
+        live = float(min(strategy.software.live_numel, workload.trainable_numel))
         wide = np.maximum(ops.window, live) * p.param_bytes + ops.whole * p.grad_bytes
         gathered = wide[:, None] * (n_ranks > 1)
         total = total + gathered
