@@ -190,8 +190,8 @@ def memory_of(
         total = total + (ops.cast * p.cast_bytes)[:, None]
     gathered = np.zeros((len(ops.held), 1))
     if strategy.zero_stage >= 3:
-        live = float(min(strategy.software.live_numel, workload.trainable_numel))
-        wide = np.maximum(ops.window, live) * p.param_bytes + ops.whole * p.grad_bytes
+        stays = float(min(strategy.software.live_numel, workload.trainable_numel))
+        wide = np.maximum(ops.window, stays) * p.param_bytes + ops.whole * p.grad_bytes
         gathered = wide[:, None] * (n_ranks > 1)
         total = total + gathered
     stubs = p.main_grads and strategy.zero_stage < 3 and strategy.software.weight_stubs

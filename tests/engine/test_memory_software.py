@@ -37,7 +37,9 @@ def fp32_sums(software: str, precision: str = "bf16") -> Strategy:
 
 
 def memory(how: Strategy, ranks: float = 8.0) -> Memory:
-    return memory_of(model(), how, ONE, ONE, ranks * ONE, ONE, nvlink=True, cuda_context_bytes=0.0)
+    return memory_of(
+        model(), how, ONE, 2 * ONE, ranks * ONE, ONE, nvlink=True, cuda_context_bytes=0.0
+    )
 
 
 def total(found: Memory, *terms: str) -> float:
@@ -160,7 +162,7 @@ def test_a_frozen_base_is_cut_over_stages() -> None:
     [({"tp": 1, "ep": 8}, 8.0), ({"tp": 4, "ep": 8}, 2.0), ({"tp": 8, "ep": 4}, 0.5),
      ({"tp": 4, "ep": 8, "expert_tp": 4}, 8.0), ({"tp": 4}, 1.0)],
 )  # fmt: skip
-def test_experts_lie_over_tensor_ranks_first(degrees: dict[str, int], ranks: float) -> None:
+def test_experts_lie_over_tensor_ranks_first(degrees: dict[str, Any], ranks: float) -> None:
     """A set of ep experts' parts on ep x expert_tp ranks spans so many data ranks."""
     assert Layout(**degrees).data_ranks_of_expert == ranks
 
