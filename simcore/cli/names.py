@@ -68,6 +68,12 @@ def _precisions() -> Iterable[str]:
     return PRECISIONS
 
 
+def _software() -> Iterable[str]:
+    from simcore.strategy.software import SOFTWARE
+
+    return SOFTWARE
+
+
 def _optimizers() -> Iterable[str]:
     from simcore.strategy.precision import OPTIMIZERS
 
@@ -145,6 +151,7 @@ issuers = _completer(lambda: ("torch", "megatron", "megatron_graphs", "graph"))
 attentions = _completer(
     lambda: ("flash", "flash3", "cudnn", "flash1", "flash_triton", "fused_softmax", "math")
 )
+software = _completer(_software)
 main_grads = _completer(lambda: ("weights", "fused", "fp32"))
 offloads = _completer(
     lambda: [

@@ -121,6 +121,11 @@ def predict(
         option("--main-grads", "WIDTH", "Gradients as wide as weights (default), fused, fp32.",
                 names.main_grads),
     ] = None,
+    software: Annotated[
+        str | None,
+        option("--software", "NAME", "Whose own copies are held too: deepspeed, nanotron, scaling.",
+                names.software),
+    ] = None,
     optimizer: Annotated[
         str | None,
         option("--optimizer", "NAME", "adamw, adam, sgd or sgd-plain.", names.optimizers),

@@ -184,7 +184,8 @@ def memory_of(
         total = total + (ops.cast * p.cast_bytes)[:, None]
     gathered = np.zeros((len(ops.held), 1))
     if strategy.zero_stage >= 3:
-        wide = ops.window * p.param_bytes + ops.whole * p.grad_bytes
+        stays = float(min(strategy.software.live_numel, workload.trainable_numel))
+        wide = np.maximum(ops.window, stays) * p.param_bytes + ops.whole * p.grad_bytes
         gathered = wide[:, None] * (n_ranks > 1)
         total = total + gathered
     stubs = p.main_grads and strategy.zero_stage < 3 and strategy.software.weight_stubs
@@ -265,7 +266,8 @@ def memory_of(
     kept = strategy.recompute == "full"
     loose = sum(moments[1][k] for k in LOOSE if not (kept and k == "activations"))
     # In one piece each, so in no block that activations leave free, but in the one of the norm.
-    norm = library.norm_bytes * norm_copy_numel(workload, shards, main_grads=p.main_grads)
+    own = strategy.zero_stage in (1, 2) and shards_state
+    norm = library.norm_bytes * norm_copy_numel(workload, shards, main_grads=p.main_grads) * own
     inside = np.where(joined <= norm, joined, 0.0)
     fresh = norm + joined - inside + np.where(wide <= norm - inside, 0.0, wide)
     cached = np.maximum(reserved, sum(state.values(), zero) + cublas_bytes + sums[1] + fresh)

@@ -77,14 +77,19 @@ class MemoryResult:
         return self.cached_bytes + self.device_bytes - self.reserved_bytes
 
     @property
+    def least_bytes(self) -> float:
+        """The least memory with which the job runs."""
+        return max(self.needed_bytes, self.device_bytes)
+
+    @property
     def fits(self) -> bool:
         """Whether the peak, with holes that cannot be given back, is within what there is."""
-        return max(self.needed_bytes, self.device_bytes) <= self.capacity_bytes
+        return self.least_bytes <= self.capacity_bytes
 
     @property
     def margin_frac(self) -> float:
         """What is left, as a share of the capacity; negative where it does not fit."""
-        return 1.0 - max(self.needed_bytes, self.device_bytes) / self.capacity_bytes
+        return 1.0 - self.least_bytes / self.capacity_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -64,6 +64,7 @@ def to_dict(p: Prediction) -> dict[str, Any]:
                 "allocated": m.allocated_bytes,
                 "reserved": m.reserved_bytes,
                 "device": m.device_bytes,
+                "needed": m.least_bytes,
                 "capacity": m.capacity_bytes,
                 "low": m.low_bytes,
                 "high": m.high_bytes,

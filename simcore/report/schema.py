@@ -86,7 +86,8 @@ def _memory() -> Schema:
         {
             "allocated": _positive("Tensors: torch.cuda.max_memory_allocated."),
             "reserved": _positive("Held by the allocator: torch.cuda.max_memory_reserved."),
-            "device": _positive("All that the process holds, as nvidia-smi shows; decides fits."),
+            "device": _positive("All that the process holds, but for holes of the allocator."),
+            "needed": _positive("device and holes that cannot be given back; decides fits."),
             "capacity": _positive("What the driver offers on the smallest GPU."),
             "low": _positive("Lower end of the 80 % interval of device."),
             "high": _positive("Upper end of the 80 % interval of device."),
@@ -104,7 +105,7 @@ def build() -> Schema:
              for key, term in TIME.items()}  # fmt: skip
     properties = {
         "schema_version": {"const": SCHEMA_VERSION, "description": "Version of this contract."},
-        "fits": _of("boolean", "Whether memory_bytes.device is within capacity."),
+        "fits": _of("boolean", "Whether memory_bytes.needed is within capacity."),
         "inputs": _inputs(),
         "defaults": _texts("Settings that nobody gave, as 'flag value'."),
         "step_time_s": _object(

@@ -70,11 +70,14 @@ def batch(p: Prediction) -> str:
 def verdict(p: Prediction) -> tuple[str, str]:
     """("FITS" or "NO", how much of the device is used)."""
     m = p.memory
-    decimal = f"{gigabytes(m.device_bytes)} of {gigabytes(m.capacity_bytes)} GB a GPU"
-    binary = f"({figure(m.device_bytes / GIB)} of {figure(m.capacity_bytes / GIB)} GiB)"
+    held = m.device_bytes if p.fits else m.least_bytes
+    decimal = f"{gigabytes(held)} of {gigabytes(m.capacity_bytes)} GB a GPU"
+    binary = f"({figure(held / GIB)} of {figure(m.capacity_bytes / GIB)} GiB)"
     if not p.fits:
-        over = gigabytes(m.device_bytes - m.capacity_bytes)
-        return "NO", f"needs {decimal} {binary}: {over} GB too much"
+        over = gigabytes(held - m.capacity_bytes)
+        holes = gigabytes(held - m.device_bytes)
+        fragments = f", {holes} GB of it holes of the allocator" if held > m.device_bytes else ""
+        return "NO", f"needs {decimal} {binary}{fragments}: {over} GB too much"
     text = f"{decimal} {binary}, {percent(m.margin_frac)} left"
     if m.high_bytes > m.capacity_bytes:
         text += f"; tight: may reach {gigabytes(m.high_bytes)} GB (80 % interval)"

@@ -18,6 +18,8 @@ class Software:
     and so does an fp32 copy of all weights, of which each rank updates its part.
     ``weight_buckets``: gradients travel through flat buckets of the weights' width, beside sums
     in fp32. ``weight_stubs``: autograd gets a stub for a gradient that a product has summed.
+    ``live_numel``: gathered parameters that ZeRO-3 may leave in place for their next use, and
+    beside which its gradients are reduced through a bucket.
     ``group_copies``: communicators made for each dimension of the layout.
     """
 
@@ -30,6 +32,7 @@ class Software:
     whole_master: bool = False
     weight_buckets: bool = False
     weight_stubs: bool = True
+    live_numel: int = 0
     group_copies: int = 1
 
 
@@ -42,12 +45,13 @@ for _software in (
     PLAIN,
     # runtime/zero/stage_1_and_2.py: g.data.double().norm(2) in get_grad_norm_direct;
     # runtime/bf16_optimizer.py: lp grads stay beside the flat fp32 ones; runtime/pipe/topology.py:
-    # a grid of groups of its own
+    # a grid of groups of its own; runtime/zero/config.py: stage3_max_live_parameters
     Software(
         name="deepspeed",
         meaning="DeepSpeed's ZeRO and pipeline: norms in fp64, groups of its own, with fp32 sums "
         "16-bit gradients beside them",
         norm_bytes=8.0, grads_beside=True, weight_stubs=False, group_copies=2,
+        live_numel=1_000_000_000,
     ),
     # runtime/bf16_optimizer.py of early 2022: fp32_groups_flat is not yet cut into partitions
     Software(

@@ -23,8 +23,9 @@ def card_of(result: object) -> Card:
 
 def verdict_of(m: MemoryResult) -> str:
     """Whether it fits, with the margin, in one sentence."""
-    held = f"{gigabytes(m.device_bytes)} of {gigabytes(m.capacity_bytes)} GB a GPU "
-    held += f"({figure(m.device_bytes / GIB)} of {figure(m.capacity_bytes / GIB)} GiB)"
+    n_bytes = m.device_bytes if m.fits else m.least_bytes
+    held = f"{gigabytes(n_bytes)} of {gigabytes(m.capacity_bytes)} GB a GPU "
+    held += f"({figure(n_bytes / GIB)} of {figure(m.capacity_bytes / GIB)} GiB)"
     if m.fits:
         return f"Fits: {held}, {percent(m.margin_frac)} left"
     return f"Does not fit: needs {held}"

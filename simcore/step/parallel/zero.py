@@ -194,15 +194,18 @@ class Zero:
         grads = (p.grad_bytes + beside) * (shard if stage >= 2 else one * numel)
         largest = float(max(b.numel for b in workload.blocks))
         several: Array = np.where(n_ranks > 1, 1.0, 0.0)
+        bucket = min(float(strategy.zero_bucket_numel), numel)
         if stage >= 3:
             gathered = (
                 several * largest * ((1 + strategy.prefetch_blocks) * p.param_bytes + p.grad_bytes)
             )
-            buckets = 0 * one
+            gathered = np.maximum(
+                gathered, several * min(library.live_numel, numel) * p.param_bytes
+            )
+            buckets = several * bucket * p.grad_bytes * bool(library.live_numel)
         else:
             gathered = 0 * one
-            width = p.grad_bytes + library.reduce_copy_bytes
-            buckets = several * min(float(strategy.zero_bucket_numel), numel) * width
+            buckets = several * bucket * (p.grad_bytes + library.reduce_copy_bytes)
             flat = several * numel * p.param_bytes * library.weight_buckets
             buckets = flat if p.main_grads else buckets
         host, nvme = 0 * one, 0 * one

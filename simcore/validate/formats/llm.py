@@ -154,8 +154,8 @@ _NO_TRANSPOSE = ("B200", "B300", "GB200", "GB300")
 #: The libraries of sources, where their own copies are known.
 _SOFTWARE = {
     "bigscience-bloom": "deepspeed-2022", "bigscience-v100": "deepspeed", "vtrain": "deepspeed",
-    "deepspeed-azure-zero3": "deepspeed", "aleph-alpha": "scaling",
-    "huggingface-nanotron": "nanotron",
+    "deepspeed-azure-zero3": "deepspeed", "stas00-ml-engineering": "deepspeed",
+    "aleph-alpha": "scaling", "huggingface-nanotron": "nanotron",
 }  # fmt: skip
 
 

@@ -1,0 +1,186 @@
+"""What libraries, formats and the host add to a method's memory, against counts by hand."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from strategies import Array, block, strategy, workload
+
+from simcore import api
+from simcore.base.errors import InvalidConfig
+from simcore.engine.memory import Memory, memory_of
+from simcore.engine.transients import backward_bytes
+from simcore.strategy.layout import Layout
+from simcore.strategy.precision import with_main_grads
+from simcore.strategy.software import SOFTWARE
+from simcore.strategy.strategy import Strategy
+from simcore.workload import ops
+from simcore.workload.graph import Saved, Workload
+from simcore.workload.models import MODELS
+from simcore.workload.recompute import offloaded
+from simcore.workload.sharding import pipeline_stages, sequence_parallel, tensor_overrides
+
+P = 3_000_000
+ONE = np.ones(1)
+LLAMA: dict[str, Any] = {"precision": "bf16", "strategy": "zero1", "micro_batch": 1}
+
+
+def model() -> Workload:
+    """Two tensors, the larger of two thirds."""
+    return workload([block("layer", [P // 3, 2 * P // 3], saved=Saved(low=1e6))])
+
+
+def fp32_sums(software: str, precision: str = "bf16") -> Strategy:
+    how = strategy("zero1", precision, step_impl="fused", software=SOFTWARE[software])
+    return replace(how, precision=with_main_grads(how.precision, "fp32"))
+
+
+def memory(how: Strategy, ranks: float = 8.0) -> Memory:
+    return memory_of(
+        model(), how, ONE, 2 * ONE, ranks * ONE, ONE, nvlink=True, cuda_context_bytes=0.0
+    )
+
+
+def total(found: Memory, *terms: str) -> float:
+    return float(sum(found.terms[t][0] for t in terms)) / P
+
+
+@pytest.mark.parametrize(
+    ("software", "bytes_each"),
+    [
+        ("plain", 2 + 4 + 12 / 8),
+        ("deepspeed", 2 + 4 + 2 + 12 / 8),  # 16-bit gradients stay beside the sums
+        ("deepspeed-2022", 2 + 4 + 2 + 4 + 8 / 8),  # and all fp32 weights are on each rank
+        ("nanotron", 2 + 4 + 2 + 12 / 8),  # DDP's buckets in the weights' width
+    ],
+)
+def test_bytes_a_parameter(software: str, bytes_each: float) -> None:
+    found = memory(fp32_sums(software))
+    kept = ("parameters", "gradients", "gradient_buckets", "optimizer_state")
+    assert total(found, *kept) == pytest.approx(bytes_each)
+
+
+def test_a_bucket_is_reduced_in_a_copy_of_full_width() -> None:
+    """scaling joins 16-bit gradients and casts what it joined to fp32: 2 + 4 bytes."""
+    how = strategy("zero1", "bf16", step_impl="fused", software=SOFTWARE["scaling"])
+    assert total(memory(how), "gradient_buckets") == 6
+    assert total(memory(replace(how, software=SOFTWARE["plain"])), "gradient_buckets") == 2
+    assert total(memory(how, ranks=1.0), "gradient_buckets") == 0
+
+
+@pytest.mark.parametrize(("ranks", "numel"), [(1.0, 2 * P / 3), (8.0, P / 8)])
+def test_a_norm_in_double_needs_a_block_of_its_own(ranks: float, numel: float) -> None:
+    """8 bytes an element of the largest gradient, cut at the shard; what the update joins and
+    widens lies in that block as far as it fits."""
+    plain = strategy("zero1", "fp16", step_impl="fused")
+    norm, joined, wide = 8 * numel, 2 * P / ranks, 4 * P / ranks
+    fresh = norm + (0 if joined <= norm else joined)
+    fresh += 0 if wide <= norm - (joined if joined <= norm else 0) else wide
+    found = memory(replace(plain, software=SOFTWARE["deepspeed"]), ranks)
+    usual = memory(plain, ranks)
+    assert found.allocated[0] == usual.allocated[0]
+    assert found.cached[0] - usual.cached[0] == pytest.approx(fresh - (joined + wide), abs=1.0)
+
+
+def test_an_unknown_library_names_the_nearest() -> None:
+    with pytest.raises(InvalidConfig, match="did you mean 'deepspeed'"):
+        api.predict("gpt2", "1x1xA100", software="deepsped")
+
+
+def test_zero3_of_deepspeed_leaves_gathered_parameters_in_place() -> None:
+    """Up to 1e9 of them (stage3_max_live_parameters), and a bucket of 5e8 gradients."""
+    words: dict[str, Any] = {"precision": "bf16", "strategy": "zero3", "micro_batch": 4}
+    plain = api.predict("llama2-7b", "1x8xH100", **words).memory
+    found = api.predict("llama2-7b", "1x8xH100", software="deepspeed", **words).memory
+    assert found.terms["gradient_buckets"] == 5e8 * 2
+    assert found.terms["gathered_parameters"] >= 1e9 * 2 > plain.terms["gathered_parameters"]
+
+
+def test_weights_in_8_bits_are_those_of_the_layers() -> None:
+    plain, cut = (api.predict("llama3-8b", "1x8xB200", **LLAMA, fp8_params=on).memory
+                  for on in (False, True))  # fmt: skip
+    layers = 32 * (4096 * (6144 + 4096 + 3 * 14336) + 2 * 4096)
+    assert plain.terms["parameters"] - cut.terms["parameters"] == layers
+    assert cut.terms["optimizer_state"] == plain.terms["optimizer_state"]
+
+
+def test_activations_on_the_host_are_not_held() -> None:
+    """16 of 32 equal layers away: half of the layers' activations; the work is the same."""
+    words = {**LLAMA, "recompute": "none"}
+    plain, away = (api.predict("llama3-8b", "1x8xH100", **words, offload_layers=n).memory
+                   for n in (0, 16))  # fmt: skip
+    record = MODELS["llama3-8b"]
+    whole = record.build()
+    layer = next(b for b in whole.blocks if b.recomputable)
+    each = 2 * (layer.saved.low + layer.saved.matmul + layer.saved.high) + layer.saved.raw_bytes
+    assert plain.terms["activations"] - away.terms["activations"] == pytest.approx(16 * each)
+    assert offloaded(whole, 16).forward_flop == whole.forward_flop
+    assert offloaded(whole, 0) is whole
+
+
+def test_joined_logits_are_whole_on_every_tensor_rank() -> None:
+    record = MODELS["llama3-8b"]
+    joined = record.model_copy(update={"config": {**record.config, "gathered_logits": True}})
+
+    def loss_bytes(tp: int) -> Array:
+        part = joined.build(**tensor_overrides(joined, tp, 1))
+        saved = [op.saved for op in part.blocks[-1].ops if op.name.startswith("loss")]
+        return np.array([2 * s.low + 4 * s.high + s.raw_bytes for s in saved])
+
+    assert loss_bytes(4).tolist() == loss_bytes(1).tolist()
+    cut = record.build(**tensor_overrides(record, 4, 1)).blocks[-1]
+    assert max(op.saved.low for op in cut.ops) < max(
+        op.saved.low for op in joined.build(**tensor_overrides(joined, 4, 1)).blocks[-1].ops
+    )
+
+
+def test_gathered_inputs_stay_whole_under_sequence_parallelism() -> None:
+    record = MODELS["llama3-8b"]
+    part = record.build(**tensor_overrides(record, 4, 1))
+
+    def kept(gathered: bool) -> float:
+        cut = sequence_parallel(part, 4, gathered)
+        layer = next(b for b in cut.blocks if b.recomputable)
+        return float(layer.saved.matmul + layer.saved.low + layer.saved.high)
+
+    hidden = 4096 * record.build().tokens_per_sample
+    # the inputs of qkv and of the gated layer: three quarters more of each
+    assert kept(True) - kept(False) == pytest.approx(2 * hidden * 3 / 4)
+
+
+def test_a_frozen_base_is_cut_over_stages() -> None:
+    adapted = MODELS["llama3-8b"].build(lora_rank=8)
+    base = sum(net.resident_numel for net in adapted.frozen)
+    stages = pipeline_stages(adapted, 4)
+    parts = [sum(net.resident_numel for net in s.workload.frozen) for s in stages]
+    assert sum(parts) == pytest.approx(base, rel=1e-6) and max(parts) < 0.26 * base
+
+
+@pytest.mark.parametrize(
+    ("degrees", "ranks"),
+    [({"tp": 1, "ep": 8}, 8.0), ({"tp": 4, "ep": 8}, 2.0), ({"tp": 8, "ep": 4}, 0.5),
+     ({"tp": 4, "ep": 8, "expert_tp": 4}, 8.0), ({"tp": 4}, 1.0)],
+)  # fmt: skip
+def test_experts_lie_over_tensor_ranks_first(degrees: dict[str, Any], ranks: float) -> None:
+    """A set of ep experts' parts on ep x expert_tp ranks spans so many data ranks."""
+    assert Layout(**degrees).data_ranks_of_expert == ranks
+
+
+def test_the_backward_of_a_loss_holds_one_gradient() -> None:
+    """Of r V logits in 16 bit: the saved ones are counted apart, the loss itself is a number."""
+    p = strategy("ddp", "bf16").precision
+    loss, _ = ops.loss_compiled("loss", 10.0, 1000)
+    assert backward_bytes(loss, p).held == pytest.approx(2 * 10 * 1000, rel=0.01)
+
+
+def test_a_job_needs_the_holes_that_stay() -> None:
+    """0.14 of what comes and goes; none where segments grow."""
+    plain = api.predict("llama3-8b", "1x8xH100", **LLAMA, recompute="none").memory
+    grown = api.predict(
+        "llama3-8b", "1x8xH100", **LLAMA, recompute="none", growing_segments=True
+    ).memory
+    loose = plain.terms["activations"] + plain.terms["working_set"]
+    assert plain.needed_bytes - plain.device_bytes == pytest.approx(0.14 * loose)
+    assert grown.needed_bytes == grown.device_bytes == plain.device_bytes
+    assert plain.margin_frac == pytest.approx(1 - plain.needed_bytes / plain.capacity_bytes)
