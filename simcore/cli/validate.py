@@ -96,7 +96,7 @@ def validate(
         found = api.validate_ops(
             files,
             calibration=calibration,
-            refit=refit,
+            refit=refit,  # type: ignore[arg-type]
             bad_rows=bad_rows,  # type: ignore[arg-type]
         )
         if as_json:
