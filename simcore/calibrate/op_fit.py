@@ -55,6 +55,9 @@ POWERED: Final[Mapping[Unit, tuple[str, tuple[str, ...]]]] = {
     "tensor": ("gemm_tensor16", MATRIX_CLASSES),
     "simt": ("gemm_simt32", ("gemm_simt32",)),
 }
+#: Error of ln(eff) on matrix units where the law's form, too, is chosen without the family that is
+#: predicted, among six (a constant, two exponents of the cap, base clock, the means of both).
+FORM_SD: Final = 0.13
 #: Kernels that load 16 bits at a time: the rate at which SMs issue loads limits them (A100 and
 #: H100 agree in bytes an SM and clock, not in shares of their bandwidths).
 ISSUE_BOUND: Final = ("norm_serving", "gate_serving")
@@ -314,17 +317,15 @@ def _power(compute: Profile) -> Profile:
             continue
         for cls in (c for c in classes if c in compute):
             table = compute[cls]
-            found = figure(fit.unlimited, max(left, 0.1), "power-fit", len(eff))
-            if cls != told_by:
-                at_full = {
-                    g: leaf["value"] / held_frac(GPUS[g], unit, fit.limit_j_per_flop)
-                    for g, leaf in table["by_gpu"].items()
-                }
-                found = {"value": float(f"{median_of_families(at_full):.3g}")}
             limit = float(f"{fit.limit_j_per_flop:.3g}")
-            table["pooled"] |= found | {"limit_j_per_flop": limit}
-            for leaf in table.get("by_kin", {}).values():
-                leaf |= found
+            told = figure(fit.unlimited, max(left, FORM_SD), "power-fit", len(eff))
+            for kin, leaf in (("", table["pooled"]), *table.get("by_kin", {}).items()):
+                at_full = {
+                    g: one["value"] / held_frac(GPUS[g], unit, limit)
+                    for g, one in table["by_gpu"].items() if kin in ("", _kin(cls)(GPUS[g]))
+                }  # fmt: skip
+                leaf |= told if cls == told_by else {"value": round(median_of_families(at_full), 3)}
+            table["pooled"]["limit_j_per_flop"] = limit
             _mark_held(table, unit, limit)
     return section
 

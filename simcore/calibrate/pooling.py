@@ -47,7 +47,7 @@ _BESIDE: Final[Mapping[str, tuple[Callable[[float], str | float], bool]]] = {
     "start": (lambda v: f"{v / MICRO:.3g} us", True),
     "floor": (lambda v: f"{v / MICRO:.3g} us", True),
     "wave": (lambda v: round(v, 2), False),
-    "depth": (lambda v: float(f"{v:.2g}"), True),
+    "depth": (lambda v: float(f"{v:.2g}"), False),
     "ramp": (lambda v: f"{v / MICRO:.3g} us", True),
 }
 

@@ -49,7 +49,7 @@ host_memory: no peer-to-peer, so through host memory.""",
 sqrt(latency * S/B), S = message bytes (all-gather: the gathered output), B = value * link / bus
 factor, the factor 2(n-1)/n for all_reduce and (n-1)/n for the others; keys below the collective are
 ranks. link is one way: the device's NVLink or its PCIe port. Above 1 the switch itself reduces.""",
-    "curves": """What was measured: message bytes and microseconds, interpolated in logarithms.""",
+    "curves": """Measured message bytes and microseconds; between sizes a line in bytes.""",
 }
 
 

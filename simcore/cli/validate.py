@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from simcore.cli import names
 from simcore.cli.files import plot_problems
 from simcore.cli.output import complain, write
 from simcore.cli.values import whole
@@ -45,6 +46,15 @@ def validate(
             "family) judged: shapes, family.",
         ),
     ] = None,
+    calibration: Annotated[
+        str | None,
+        typer.Option(
+            "--calibration",
+            metavar="NAME|FILE",
+            help="ops: judge these fitted figures.",
+            autocompletion=names.calibrations,
+        ),
+    ] = None,
     bad_rows: Annotated[
         str, typer.Option("--bad-rows", metavar="HOW", help="ops: skip (and name them) or refuse.")
     ] = "skip",
@@ -72,8 +82,10 @@ def validate(
     ):
         if value is not None and value not in choices:
             problems.append(f"--{name} is {' or '.join(choices)}, not {value!r}")
-    if not ops and (refit is not None or bad_rows != "skip"):
-        problems.append("--refit and --bad-rows are for `simcore validate ops`")
+    if not ops and (refit is not None or calibration is not None or bad_rows != "skip"):
+        problems.append("--refit, --calibration and --bad-rows are for `simcore validate ops`")
+    if refit is not None and calibration is not None:
+        problems.append("--refit judges figures fitted anew, --calibration those of a file")
     problems += [f"no such file: {str(f)!r}" for f in files if not f.is_file()]
     if problems:
         raise InvalidConfig(problems)
@@ -81,7 +93,12 @@ def validate(
     from simcore import api
 
     if ops:
-        found = api.validate_ops(files, refit=refit, bad_rows=bad_rows)  # type: ignore[arg-type]
+        found = api.validate_ops(
+            files,
+            calibration=calibration,
+            refit=refit,  # type: ignore[arg-type]
+            bad_rows=bad_rows,  # type: ignore[arg-type]
+        )
         if as_json:
             from simcore.report.jsonout import dumps, finite
 

@@ -28,22 +28,22 @@ class CollectiveProfile:
         for row in data["curves"]:
             key = (row["path"], row["gpu"], row["collective"], int(row["ranks"]))
             self._curves.setdefault(key, []).append(
-                (row["source"], np.log(row["bytes"]), np.log(np.array(row["us"]) * MICRO))
+                (row["source"], np.array(row["bytes"], float), np.array(row["us"]) * MICRO)
             )
 
     def time_s(self, asked: CollectiveCurve) -> tuple[Array, Level]:
         """Seconds at the sizes of ``asked``, and whose figures they are. Raises KeyError.
 
-        A group that was measured: its own curve, of the same collection where there is one,
-        interpolated in logarithms; past its ends latency stays, and rate. Else the family's fit
-        of the path, or that of all, at the nearest number of ranks.
+        A group that was measured: its own curve, of the same collection where there is one, and
+        between neighbouring sizes the latency and rate that join them (a line in size: in
+        logarithms, latency + S/B sags below any chord); past its ends latency stays, and rate. Else
+        the family's fit of the path, or that of all, at the nearest number of ranks.
         """
         curves = self._curves.get(asked.key)
         if curves:
-            _, log_size, log_time = next((c for c in curves if c[0] == asked.origin), curves[0])
-            sizes = np.log(asked.n_bytes)
-            log = np.interp(sizes, log_size, log_time)
-            return np.exp(log + np.maximum(sizes - log_size[-1], 0.0)), "own"
+            _, sizes, times = next((c for c in curves if c[0] == asked.origin), curves[0])
+            time_s = np.interp(asked.n_bytes, sizes, times)
+            return time_s * np.maximum(asked.n_bytes / sizes[-1], 1.0), "own"
         for family in families_of(GPUS[asked.gpu]):
             near = self._families.get(family, {})
             if leaf := _nearest(near.get(asked.path), asked):

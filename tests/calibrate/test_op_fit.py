@@ -227,7 +227,7 @@ def test_power_term_recovered_where_power_made_the_data() -> None:
     eff = {
         g: 0.85 * float(power_limited_frac(
             s.tdp.value, 300 * TERA,
-            1.6e-12 * (s.process_nm / 16) ** 0.8 * s.boost_clock.value / (1.5 * GIGA),
+            1.6e-12 * (s.process_nm / 16) ** 0.8 * (s.boost_clock.value / (1.5 * GIGA)) ** 0.5,
         ))
         for g, s in gpus.items()
     }  # fmt: skip

@@ -79,6 +79,9 @@ def test_every_option_of_a_job_reaches_the_prediction(simcore: Callable) -> None
         (("predict", *ASK, "--plot-kind", "time"), ["--plot-kind needs --plot"]),
         (("predict", *ASK, "--scaling", "--explain", "mfu"), ["drop one"]),
         (("validate", "ops", "--plot", "x.png", "README.md"), ["not for ops"]),
+        (("validate", "README.md", "--calibration", "latte-ddp"), ["are for `simcore validate"]),
+        (("validate", "ops", "README.md", "--calibration", "a", "--refit", "family"),
+         ["figures fitted anew"]),
     ],
 )  # fmt: skip
 def test_wrong_words_get_one_sentence_each(

@@ -119,14 +119,14 @@ LIMITED = """\
 
 
 def test_power_scales_what_other_devices_reach(tmp_path: Path) -> None:
-    """Energy of a FLOP goes with nm^0.8 and the clock; a relative's share holds at its power."""
+    """Energy of a FLOP goes with nm^0.8 and clock^0.5; a relative's share holds at its power."""
     start = TOY.index("    pooled")
     file = tmp_path / "toy.yaml"
     file.write_text(TOY[:start] + LIMITED + TOY[TOY.index("  gemm_simt32") :], encoding="utf-8")
     profile = Profile(name="p", origin="t", efficiency_file=file, runtime={})
 
     def held(watts: float, peak: float, nm: float, base_ghz: float, boost_ghz: float) -> float:
-        needed = 2e-12 * (nm / 16) ** 0.8 * boost_ghz / 1.5 * peak / watts
+        needed = 2e-12 * (nm / 16) ** 0.8 * (boost_ghz / 1.5) ** 0.5 * peak / watts
         return float(((1 + needed**4) ** (-1 / 12) * (base_ghz / boost_ghz) ** 0.5) ** 0.5)
 
     v100 = profile.class_figures("gemm_tensor16", GPUS["V100-SXM-32GB"])
@@ -259,11 +259,11 @@ def test_a_calibration_file_of_ones_own(tmp_path: Path) -> None:
 def test_power_leaves_matrix_units_the_mean_of_cap_and_base_clock() -> None:
     gpu = GPUS["L40S"]
     # 350 W over 362.05 TFLOP/s against a limit of as much at 4 nm and 2.52 GHz: the cap's edge.
-    edge = 350.0 / 362.05e12 / ((4 / 16) ** 0.8 * 2.52 / 1.5)
+    edge = 350.0 / 362.05e12 / ((4 / 16) ** 0.8 * (2.52 / 1.5) ** 0.5)
     cap, clock = 2 ** (-0.25 / 3), (1110 / 2520) ** 0.5
     assert held_frac(gpu, "tensor", edge) == pytest.approx((cap * clock) ** 0.5)
     # Vector units: the cap alone, 91.6 TFLOP/s.
-    edge = 350.0 / 91.6e12 / ((4 / 16) ** 0.8 * 2.52 / 1.5)
+    edge = 350.0 / 91.6e12 / ((4 / 16) ** 0.8 * (2.52 / 1.5) ** 0.5)
     assert held_frac(gpu, "simt", edge) == pytest.approx(2**-0.25)
     assert held_frac(gpu.model_copy(update={"tdp": None}), "tensor", edge) == 1.0
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from simcore import api
 from simcore.base.database import read_yaml, shipped_root
+from simcore.base.units import MICRO
+from simcore.calibrate.collective_rows import CollectiveCurve
+from simcore.validate.collectives import CollectiveProfile
 
 COMM = "source,gpu_type,gpus,nodes,intra_link,collective,algo,size_bytes,time_us,notes\n"
 PASS = "gpu,n_gpus,model,batch,seq,mode,option,dtype,time_ms\n"
@@ -38,6 +42,20 @@ def test_a_measured_group_is_its_own_curve_and_another_its_familys(tmp_path: Pat
     assert near["profile"] == "family" and near["mape_frac"] < 0.5
     reasons = " ".join(out["skipped"])
     assert "inference server" in reasons and "between nodes" in reasons
+
+
+def test_between_two_sizes_a_curve_is_latency_and_rate() -> None:
+    measured = {"path": "nvswitch", "gpu": "H100-SXM-80GB", "collective": "all_reduce", "ranks": 8,
+                "source": "aic", "bytes": [1 << 20, 1 << 24], "us": [30.0, 180.0]}  # fmt: skip
+    empty = {"pooled": {}, "by_family": {}}
+    profile = CollectiveProfile({"collectives": empty, "curves": [measured]})
+    # 150 us for 15 MiB more: 10 us a MiB after 20 us of latency. Below the ends: constant; above:
+    # the last rate.
+    asked = CollectiveCurve("nvswitch", "H100-SXM-80GB", "all_reduce", 8, "aic", 450e9,
+                            np.array([1 << 19, 1 << 22, 1 << 25], float), np.ones(3))  # fmt: skip
+    time_s, level = profile.time_s(asked)
+    assert level == "own"
+    assert time_s == pytest.approx(np.array([30.0, 60.0, 360.0]) * MICRO)
 
 
 def test_passes_of_models_go_through_the_builders(tmp_path: Path) -> None:
