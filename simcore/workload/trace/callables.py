@@ -194,18 +194,20 @@ def traced_twice(
     raise AssertionError
 
 
-def traced_workload(built: Built, shapes: tuple[InputShape, ...], what: str) -> Workload:
-    """The workload of a built model. Raises UsageError."""
-    unit, tokens = "sample", 0.0
-    sample = _from_shapes(shapes, 2) if shapes else built.sample
+def _unit(sample: Any) -> tuple[str, float]:
+    """What a sample is called, and its tokens, by the first tensor."""
     first = next(t for t in leaves(sample) if t.dim())
     if first.dtype in (torch.int64, torch.int32) and first.dim() == 2:
-        unit, tokens = "sequence", float(first.shape[1])
-    elif first.dim() == 4:
-        unit = "image"
+        return "sequence", float(first.shape[1])
+    return ("image" if first.dim() == 4 else "sample"), 0.0
+
+
+def traced_workload(built: Built, shapes: tuple[InputShape, ...], what: str) -> Workload:
+    """The workload of a built model. Raises UsageError."""
 
     def converted_now() -> Converted:
         traces, batches = traced_twice(built, shapes, what)
+        unit, tokens = _unit(_from_shapes(shapes, 2) if shapes else built.sample)
         return converted(traces, batches, name=what, sample_unit=unit, tokens_per_sample=tokens)
 
     layers = equal_layers(unwrapped(built.module))
