@@ -17,7 +17,17 @@ from torch import nn
 from simcore.base.errors import SimcoreError, UsageError, nearest
 from simcore.workload.archs.traced import traced_part
 from simcore.workload.graph import Workload
-from simcore.workload.trace.convert import workload_of
+from simcore.workload.trace.convert import converted, noted
+from simcore.workload.trace.depth import (
+    SHALLOW,
+    Converted,
+    Layers,
+    equal_layers,
+    extrapolated,
+    forward_operators,
+    repeat_of,
+)
+from simcore.workload.trace.fake import unwrapped
 from simcore.workload.trace.guard import own_error
 from simcore.workload.trace.inputs import InputShape
 from simcore.workload.trace.record import Trace
@@ -184,17 +194,55 @@ def traced_twice(
     raise AssertionError
 
 
-def traced_workload(built: Built, shapes: tuple[InputShape, ...], what: str) -> Workload:
-    """The workload of a built model. Raises UsageError."""
-    traces, batches = traced_twice(built, shapes, what)
-    unit, tokens = "sample", 0.0
-    sample = _from_shapes(shapes, 2) if shapes else built.sample
+def _unit(sample: Any) -> tuple[str, float]:
+    """What a sample is called, and its tokens, by the first tensor."""
     first = next(t for t in leaves(sample) if t.dim())
     if first.dtype in (torch.int64, torch.int32) and first.dim() == 2:
-        unit, tokens = "sequence", float(first.shape[1])
-    elif first.dim() == 4:
-        unit = "image"
-    return workload_of(traces, batches, name=what, sample_unit=unit, tokens_per_sample=tokens)
+        return "sequence", float(first.shape[1])
+    return ("image" if first.dim() == 4 else "sample"), 0.0
+
+
+def traced_workload(built: Built, shapes: tuple[InputShape, ...], what: str) -> Workload:
+    """The workload of a built model. Raises UsageError."""
+
+    def converted_now() -> Converted:
+        traces, batches = traced_twice(built, shapes, what)
+        unit, tokens = _unit(_from_shapes(shapes, 2) if shapes else built.sample)
+        return converted(traces, batches, name=what, sample_unit=unit, tokens_per_sample=tokens)
+
+    layers = equal_layers(unwrapped(built.module))
+    found = _from_shallow(built, shapes, layers, converted_now) if layers else None
+    return noted(*(found or converted_now()))
+
+
+def _from_shallow(
+    built: Built, shapes: tuple[InputShape, ...], layers: Layers, convert: Callable[[], Converted]
+) -> Converted | None:
+    """From traces of a few of its equal layers; None where that would not be exact."""
+    root = unwrapped(built.module)
+    sample = _from_shapes(shapes, BATCHES[0]) if shapes else built.sample
+    found: list[Converted] = []
+
+    def ran(depth: int) -> list[tuple[object, ...]]:
+        with layers.cut_to(depth):
+            return forward_operators(root, sample or (), built.loss)
+
+    try:
+        shallow = ran(SHALLOW)
+        repeat = repeat_of(shallow, ran(SHALLOW + 1))
+        times = layers.depth - SHALLOW
+        if repeat is None or repeat.times(shallow, times) != tuple(ran(layers.depth)):
+            return None
+        for depth in (SHALLOW, SHALLOW + 1):
+            with layers.cut_to(depth):
+                found.append(convert())
+    except Exception:  # the full trace says what is wrong, or that nothing is
+        return None
+    whole = extrapolated(found[0], found[1], layers)
+    trained = {id(p): p.numel() for p in root.parameters() if p.requires_grad}
+    if whole is None or whole[0].trainable_numel != sum(trained.values()):
+        return None
+    return whole
 
 
 def _precision(module: Any) -> str:

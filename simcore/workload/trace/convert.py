@@ -45,12 +45,17 @@ class _Line:
 
 
 @dataclass(slots=True)
-class _Dropped:
-    """What a workload cannot hold: counted, so that it can be said."""
+class Dropped:
+    """What a workload cannot hold: counted, so that it can be said.
+
+    ``flop`` and ``saved_bytes`` do not depend on the batch; ``unready`` parameters get no gradient;
+    of ``uncounted`` operators no FLOP are known.
+    """
 
     flop: float = 0.0
     saved_bytes: float = 0.0
     unready: tuple[str, ...] = field(default=())
+    uncounted: tuple[str, ...] = field(default=())
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +63,7 @@ class _Converter:
     traces: tuple[Trace, Trace]
     line: _Line
     own_width: bool
-    dropped: _Dropped
+    dropped: Dropped
 
     def kernel(self, a: KernelRecord, b: KernelRecord) -> Kernel:
         fixed_flop, flop = self.line(a.flop, b.flop)
@@ -149,10 +154,25 @@ def workload_of(
 
     Raises UsageError where the model does other things at the second batch than at the first.
     """
+    workload, dropped = converted(
+        traces, batches, name=name, sample_unit=sample_unit, tokens_per_sample=tokens_per_sample
+    )
+    return noted(workload, dropped)
+
+
+def converted(
+    traces: tuple[Trace, Trace],
+    batches: tuple[int, int],
+    *,
+    name: str,
+    sample_unit: str,
+    tokens_per_sample: float,
+) -> tuple[Workload, Dropped]:
+    """The same without notes, and what they are made of. Raises UsageError."""
     first, second = traces
     _same_steps(first, second, batches, name)
     line = _Line(batches)
-    own_width, dropped = _own_width(first), _Dropped()
+    own_width, dropped = _own_width(first), Dropped(uncounted=first.uncounted)
     convert = _Converter(traces, line, own_width, dropped)
     found = segments(first)
     dropped.unready = place_params(first, found)
@@ -176,7 +196,12 @@ def workload_of(
         input_bytes=line(first.input_bytes, second.input_bytes)[1],
         tokens_per_sample=tokens_per_sample,
     )
-    return workload.replace(notes=_notes(first, dropped, workload))
+    return workload, dropped
+
+
+def noted(workload: Workload, dropped: Dropped) -> Workload:
+    """The workload with notes on what it does not hold."""
+    return workload.replace(notes=_notes(dropped, workload))
 
 
 def _fold(convert: _Converter, found: list[Segment]) -> tuple[list[Block], list[int]]:
@@ -263,7 +288,7 @@ def _gradients(
     return by_op, by_segment
 
 
-def _notes(trace: Trace, dropped: _Dropped, workload: Workload) -> tuple[str, ...]:
+def _notes(dropped: Dropped, workload: Workload) -> tuple[str, ...]:
     found = []
     if dropped.flop > 1e-3 * max(workload.forward_flop, 1.0):
         found.append(f"{dropped.flop:.3g} FLOP a step that do not depend on the batch are left out")
@@ -276,7 +301,7 @@ def _notes(trace: Trace, dropped: _Dropped, workload: Workload) -> tuple[str, ..
             f"{len(dropped.unready)} parameters get no gradient ({names}): DDP would need "
             "find_unused_parameters"
         )
-    if trace.uncounted:
-        names = ", ".join(trace.uncounted[:5])
+    if dropped.uncounted:
+        names = ", ".join(dropped.uncounted[:5])
         found.append(f"no FLOP are counted for {names}")
     return tuple(found)

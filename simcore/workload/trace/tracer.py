@@ -58,7 +58,7 @@ def trace(
         stack.enter_context(eager())
         stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
         stack.enter_context(faked(trained))
-        inputs = _fake_inputs(sample_inputs)
+        inputs = fake_inputs(sample_inputs)
         params, buffers = _inventory(trained, recorder)
         for t in leaves(inputs):
             recorder.know(t, "input", "high" if t.dtype == torch.float32 else "raw")
@@ -74,7 +74,7 @@ def trace(
             if autocast:
                 forward.enter_context(torch.autocast("cpu", dtype=_AUTOCAST[autocast]))
             output = target(*inputs)
-            value = _scalar(output, loss if is_module else None)
+            value = scalar_of(output, loss if is_module else None)
         if not value.requires_grad:
             raise UsageError(f"{what}: the loss does not depend on any trained parameter")
         saved, live = recorder.alive(leaves(output)), recorder.live
@@ -112,17 +112,18 @@ def _dtype(tensor: Any) -> str:
     return str(tensor.dtype).removeprefix("torch.")
 
 
-def _fake_inputs(inputs: Any) -> Any:
+def fake_inputs(inputs: Any) -> Any:
+    """Tensors of the same shapes and dtypes that hold nothing, inside a fake mode."""
     if isinstance(inputs, torch.Tensor):
         return torch.empty(inputs.shape, dtype=inputs.dtype, device="cpu")
     if isinstance(inputs, (list, tuple)):
-        return type(inputs)(_fake_inputs(v) for v in inputs)
+        return type(inputs)(fake_inputs(v) for v in inputs)
     if isinstance(inputs, dict):
-        return {k: _fake_inputs(v) for k, v in inputs.items()}
+        return {k: fake_inputs(v) for k, v in inputs.items()}
     return inputs
 
 
-def _scalar(output: Any, loss: Loss | None) -> Any:
+def scalar_of(output: Any, loss: Loss | None) -> Any:
     """The loss: the caller's, the output's own, else the mean of all float outputs."""
     if loss is not None:
         return loss(output)

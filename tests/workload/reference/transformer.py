@@ -27,6 +27,14 @@ class _FusedRms(torch.autograd.Function):
         ctx.save_for_backward(x, weight, reciprocal)
         return x * reciprocal * weight
 
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[no-untyped-def, override]
+        x, weight, reciprocal = ctx.saved_tensors
+        y = x * reciprocal
+        scaled = grad * weight
+        inner = (scaled * y).mean(-1, keepdim=True)
+        return (scaled - y * inner) * reciprocal, (grad * y).flatten(0, -2).sum(0)
+
 
 class RmsNorm(nn.Module):
     def __init__(self, dim: int) -> None:

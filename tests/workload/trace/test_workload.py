@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
+from huggingface import cases
 from reference import diffusion as diffusion_reference
 from reference import measure
-from reference.bert import Bert
 from reference.buckets import DDP, two_processes
+from reference.builders import BUILDERS, ZOO, images
 from reference.diffusion import DiffusionLoss, DiT, Latte, STDiT
 from reference.encoders import Encoder, T5Encoder
-from reference.mnist import MnistNet
 from reference.nets import BY_NAME, Stack
-from reference.resnet import ResNet
-from reference.transformer import Gpt2
-from reference.vit import ViT
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
@@ -26,8 +24,9 @@ from torch.nn.parallel import DistributedDataParallel
 from simcore.base.errors import UsageError
 from simcore.base.units import MIB
 from simcore.step.program import gradient_buckets
-from simcore.workload.archs import ARCHS, FROZEN_ARCHS, load
+from simcore.workload.archs import ARCHS, FILES, FROZEN_ARCHS, load
 from simcore.workload.graph import Workload
+from simcore.workload.huggingface import read_config
 from simcore.workload.trace.convert import workload_of
 from simcore.workload.trace.tracer import trace
 
@@ -136,72 +135,27 @@ def test_a_structure_that_depends_on_the_batch_is_refused() -> None:
 # -- the hand-written architectures ----------------------------------------------------------------
 
 
-def _classify(output: Tensor) -> Tensor:
-    return F.cross_entropy(output, torch.zeros(output.shape[0], dtype=torch.long))
-
-
-def _language(output: Tensor) -> Tensor:
-    # the copy stands for the shift by one position, which keeps every row here
-    rows = output.clone().view(-1, output.shape[-1])
-    return F.cross_entropy(rows, torch.zeros(rows.shape[0], dtype=torch.long))
-
-
-def _ids(b: int) -> tuple[Tensor, ...]:
-    return (torch.zeros(b, 32, dtype=torch.long),)
-
-
-_GPT: dict[str, Any] = {"layers": 2, "hidden": 64, "heads": 4, "vocab": 100, "seq_len": 32}
-_LLAMA: dict[str, Any] = {
-    **_GPT, "mlp": "swiglu", "positions": "rope", "norm": "rmsnorm", "bias": False,
-    "fused_qkv": False, "tied": False, "kv_heads": 2, "ffn": 160,
-}  # fmt: skip
-
-
-def _images(size: int, channels: int = 3) -> Inputs:
-    return lambda b: (torch.zeros(b, channels, size, size),)
-
-
-def _bert(b: int) -> tuple[Tensor, ...]:
-    ids = torch.zeros(b, 32, dtype=torch.long)
-    return ids, ids, ids
-
-
-BUILDERS: dict[str, tuple[str, dict[str, Any], Callable[[], nn.Module], Inputs, Any]] = {
-    "mnist": ("mnist_cnn", {}, MnistNet, _images(28, 1),
-              lambda o: F.nll_loss(o, torch.zeros(o.shape[0], dtype=torch.long))),
-    "resnet-18": ("resnet", {"depth": 18, "image": 64, "classes": 10},
-                  lambda: ResNet((2, 2, 2, 2), False, 10), _images(64), _classify),
-    "resnet-50": ("resnet", {"depth": 50, "image": 64, "classes": 10},
-                  lambda: ResNet((3, 4, 6, 3), True, 10), _images(64), _classify),
-    "vit": ("vit", {"layers": 2, "hidden": 64, "heads": 4, "image": 32, "patch": 8, "classes": 10},
-            lambda: ViT(2, 64, 4, 256, image=32, patch=8, classes=10), _images(32), _classify),
-    "bert": ("bert", {"layers": 2, "hidden": 64, "heads": 4, "vocab": 100, "seq_len": 32,
-                      "max_positions": 64, "attention": "eager"},
-             lambda: Bert(2, 64, 4, 256, vocab=100, positions=64), _bert, _classify),
-    "bert-sdpa": ("bert", {"layers": 2, "hidden": 64, "heads": 4, "vocab": 100, "seq_len": 32,
-                           "max_positions": 64, "attention": "sdpa"},
-                  lambda: Bert(2, 64, 4, 256, vocab=100, positions=64, sdpa=True), _bert,
-                  _classify),
-    "gpt2": ("transformer", {**_GPT, "dropout": 0.1}, lambda: Gpt2(2, 64, 4, 100, 32), _ids,
-             _language),
-    "gpt2-math": ("transformer", {**_GPT, "dropout": 0.1, "attention": "math"},
-                  lambda: Gpt2(2, 64, 4, 100, 32, flash=False), _ids, _language),
-}  # fmt: skip
-
-
 def _saved(workload: Workload) -> float:
     return measure.built_saved_bytes(workload)
 
 
-@pytest.mark.parametrize("name", BUILDERS)
+@pytest.mark.parametrize("name", [*BUILDERS, *ZOO])
 def test_builders_agree_with_a_trace(name: str) -> None:
-    arch, config, make, inputs, loss = BUILDERS[name]
-    load(arch)
-    built = ARCHS[arch](name=name, **config)
-    ours = converted(make(), inputs, loss=loss)
+    pair = {**BUILDERS, **ZOO}[name]
+    load(pair.arch)
+    built = ARCHS[pair.arch](name=name, **pair.config)
+    model = pair.make()
+
+    def dropped(*inputs: Any) -> Tensor:
+        return pair.loss(model(*inputs))
+
+    if pair.drops_output:
+        ours = converted(dropped, pair.inputs, modules=(model,))
+    else:
+        ours = converted(model, pair.inputs, loss=pair.loss)
     assert measure.built_param_sizes(ours) == measure.built_param_sizes(built)
     assert ours.forward_flop == pytest.approx(built.forward_flop, rel=0.01)
-    assert _saved(ours) == pytest.approx(_saved(built), rel=0.02)
+    assert _saved(ours) + pair.aside_bytes == pytest.approx(_saved(built), rel=0.02)
 
 
 def _flop(workload: Workload, side: str) -> float:
@@ -210,10 +164,10 @@ def _flop(workload: Workload, side: str) -> float:
 
 @pytest.mark.parametrize("name", [n for n in BUILDERS if n != "bert"])
 def test_backward_and_traffic_agree_too(name: str) -> None:
-    arch, config, make, inputs, loss = BUILDERS[name]
-    load(arch)
-    built = ARCHS[arch](name=name, **config)
-    ours = converted(make(), inputs, loss=loss, attention="native")
+    pair = BUILDERS[name]
+    load(pair.arch)
+    built = ARCHS[pair.arch](name=name, **pair.config)
+    ours = converted(pair.make(), pair.inputs, loss=pair.loss, attention="native")
     assert _flop(ours, "bwd") == pytest.approx(_flop(built, "bwd"), rel=0.01)
     forward, backward = measure.built_launches(built)
     labels = 1  # the loss of this test makes its labels
@@ -265,7 +219,10 @@ def test_diffusion_builders_agree_with_a_trace(arch: str, monkeypatch: pytest.Mo
     assert _saved(ours) == pytest.approx(_saved(built), rel=0.02)
 
 
-@pytest.mark.parametrize("arch", ["t5_encoder", "autoencoder_kl_encoder"])
+_FROZEN = ("t5_encoder", "autoencoder_kl_encoder")
+
+
+@pytest.mark.parametrize("arch", _FROZEN)
 def test_frozen_builders_agree_with_a_trace(arch: str) -> None:
     load(arch)
     if arch == "t5_encoder":
@@ -276,7 +233,46 @@ def test_frozen_builders_agree_with_a_trace(arch: str) -> None:
         assert ours.trainable_numel == built.resident_numel
     else:
         built = FROZEN_ARCHS[arch](name=arch, image=64, base_channels=32)
-        ours = converted(Encoder(32), _images(64))
+        ours = converted(Encoder(32), images(64))
     assert ours.forward_flop == pytest.approx(
         sum(k.flop for op in built.ops for k in op.fwd), rel=0.01
     )
+
+
+_HF = {"t5": "t5", "whisper": "whisper", "clip": "clip"}
+
+
+@pytest.mark.parametrize("arch", _HF)
+def test_builders_of_published_configs_agree_with_a_trace(arch: str, tmp_path: Path) -> None:
+    """Against transformers' own module of the config that the builder was read from."""
+    off = {"dropout": 0.0, "dropout_rate": 0.0, "attention_dropout": 0.0, "activation_dropout": 0.0}
+    config = cases.config_of(_HF[arch])
+    config = cases.config_of(_HF[arch], **{k: v for k, v in off.items() if hasattr(config, k)})
+    config._attn_implementation = "eager" if arch == "t5" else "sdpa"
+    record = read_config(cases.written(config, tmp_path))
+    assert record.arch == arch
+    built, model = record.build(seq_len=24), cases.model_of(config, "cpu").train()
+
+    def step(tokens: Tensor, pixels: Tensor | None = None) -> Tensor:
+        if arch == "clip":
+            return model(input_ids=tokens, pixel_values=pixels, return_loss=True).loss
+        if arch == "whisper":
+            return model(input_features=pixels, labels=tokens).loss
+        return model(input_ids=tokens, labels=tokens).loss
+
+    def inputs(b: int) -> tuple[Tensor, ...]:
+        tokens = torch.full((b, 24), 5, dtype=torch.long)
+        shape = {"clip": (b, 3, 32, 32), "whisper": (b, 16, 100)}.get(arch)
+        return (tokens, torch.zeros(shape)) if shape else (tokens,)
+
+    ours = converted(step, inputs, modules=(model,))
+    assert measure.built_param_sizes(ours) == measure.built_param_sizes(built)
+    assert ours.forward_flop == pytest.approx(built.forward_flop, rel=0.01)
+    assert _saved(ours) == pytest.approx(_saved(built), rel=0.02)
+
+
+def test_every_builder_is_held_against_a_trace() -> None:
+    """``traced`` reads back what a trace wrote, and has a test of its own (test_callables.py)."""
+    compared = {pair.arch for pair in (*BUILDERS.values(), *ZOO.values())}
+    compared |= {*DIFFUSION, *_FROZEN, *_HF, "traced"}
+    assert compared == set(FILES)
