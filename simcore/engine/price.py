@@ -43,7 +43,6 @@ class Priced:
     """Durations [T, C] and what the breakdown needs of their parts."""
 
     duration_s: Array
-    phase_s: tuple[Array, ...]
     comm_total_s: Array
 
 
@@ -108,10 +107,11 @@ def price(
     """Price every task. ``loader`` is the blocking load time of one step [C]."""
     n_configs = len(points)
     duration = np.zeros((len(program.graph.tasks), n_configs))
-    phases = tuple(_phases(table, c, points) for c in classes)
-    for index, phase in enumerate(phases):
+    for index, rates in enumerate(classes):
         mine = program.compute_class == index
-        duration[program.compute_tasks[mine]] = program.weights[mine] @ phase
+        duration[program.compute_tasks[mine]] = program.weights[mine] @ _phases(
+            table, rates, points
+        )
     launches = program.host_weights @ table.launches_per_phase
     slowest_host = max(c.host_issue_s for c in classes)
     issue = slowest_host / points.host * points.use_host
@@ -144,7 +144,7 @@ def price(
                        micro_s, host_micro)  # fmt: skip
     for task, quantity, index in program.misc:
         duration[task] = context.quantity(quantity, index)
-    return Priced(duration, phases, comm_total)
+    return Priced(duration, comm_total)
 
 
 def _micro_step_s(program: Program, duration: Array, n_classes: int) -> Array:
