@@ -15,12 +15,11 @@ class Bar:
         self._progress: Any = None
         self._task: Any = None
         self._total = 0
-        self._budget_s = 0.0
         self._told = -1
 
     def start(self, total: int, budget_s: float) -> None:
         """``total`` cases in at most ``budget_s``."""
-        self._total, self._budget_s = max(total, 1), budget_s
+        self._total = max(total, 1)
         if not sys.stderr.isatty():
             return
         from rich.console import Console

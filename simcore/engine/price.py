@@ -43,7 +43,6 @@ class Priced:
     """Durations [T, C] and what the breakdown needs of their parts."""
 
     duration_s: Array
-    phase_s: tuple[Array, ...]
     comm_total_s: Array
 
 
@@ -111,13 +110,11 @@ def price(
     """
     n_configs = len(points)
     duration = np.zeros((len(program.graph.tasks), n_configs))
-    phases = tuple(
-        _phases(table, c, points if s == 1.0 else _scaled(points, s))
-        for c, s in zip(classes, shares or (1.0,) * len(classes), strict=True)
-    )
-    for index, phase in enumerate(phases):
+    each = shares or (1.0,) * len(classes)
+    for index, (rates, share) in enumerate(zip(classes, each, strict=True)):
         mine = program.compute_class == index
-        duration[program.compute_tasks[mine]] = program.weights[mine] @ phase
+        own = points if share == 1.0 else _scaled(points, share)
+        duration[program.compute_tasks[mine]] = program.weights[mine] @ _phases(table, rates, own)
     launches = program.host_weights @ table.launches_per_phase
     slowest_host = max(c.issue_s(strategy.issuer) for c in classes)
     issue = slowest_host / points.host * points.use_host
@@ -151,7 +148,7 @@ def price(
                        micro_s, host_micro)  # fmt: skip
     for task, quantity, index in program.misc:
         duration[task] = context.quantity(quantity, index)
-    return Priced(duration, phases, comm_total)
+    return Priced(duration, comm_total)
 
 
 def _scaled(points: Points, share: float) -> Points:

@@ -68,7 +68,7 @@ def settings() -> Iterator[tuple[str, str, str]]:
         seen.add(arch)
 
 
-@pytest.mark.parametrize(("name", "recompute", "parallelism"), settings())
+@pytest.mark.parametrize(("name", "recompute", "parallelism"), list(settings()))
 def test_peak_of_the_timeline_is_the_closed_forms(
     name: str, recompute: str, parallelism: str
 ) -> None:

@@ -50,8 +50,3 @@ def load(name: str) -> None:
     """Import the file that registers ``name``; an unknown name imports all, to name the nearest."""
     for file in [FILES[name]] if name in FILES else dict.fromkeys(FILES.values()):
         import_module(f"{__name__}.{file}")
-
-
-def load_all() -> None:
-    """Import every family, so that the registries are full."""
-    load("")

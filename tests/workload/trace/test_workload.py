@@ -56,6 +56,7 @@ def logged(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]
     return two_processes(tmp_path_factory.mktemp("ranks"))
 
 
+@pytest.mark.slow  # two processes start torch
 @pytest.mark.parametrize("name", DDP)
 def test_buckets_are_those_of_torch(
     process_group: None, logged: dict[str, dict[str, Any]], name: str

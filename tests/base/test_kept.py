@@ -1,0 +1,81 @@
+"""Kept YAML: the same data, of the same text only, and no error where nothing can be kept."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simcore.base.database import parse_shipped, shipped_root
+from simcore.base.kept import kept
+
+DATA: dict[str, Any] = {"a": [1, 1.0, True, None, "é"], "b": {"c": float("inf")}}
+
+
+class Parser:
+    """Counts how often it was asked."""
+
+    def __init__(self, data: Any) -> None:
+        self.data, self.asked = data, 0
+
+    def __call__(self, text: str) -> Any:
+        self.asked += 1
+        return self.data
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SIMCORE_CACHE", str(tmp_path))
+    return tmp_path / "yaml"
+
+
+def test_a_text_is_parsed_once_and_gives_the_same_values_of_the_same_types() -> None:
+    parse = Parser(DATA)
+    first, second = kept("x", parse), kept("x", parse)
+    assert first == second == DATA and repr(first) == repr(second)
+    assert parse.asked == 1
+    kept("y", parse)
+    assert parse.asked == 2
+
+
+@pytest.mark.parametrize("broken", [b"", b'{"a": [1', b"\xff\xfe"])
+def test_a_broken_entry_is_parsed_anew(broken: bytes, folder: Path) -> None:
+    parse = Parser(DATA)
+    kept("x", parse)
+    (entry,) = folder.iterdir()
+    entry.write_bytes(broken)
+    assert kept("x", parse) == kept("x", parse) == DATA
+    assert parse.asked == 2
+
+
+@pytest.mark.parametrize("data", [{1: "a"}, {"day": date(2026, 1, 1)}, {"a": float("nan")}])
+def test_what_json_does_not_give_back_is_not_kept(data: Any, folder: Path) -> None:
+    parse = Parser(data)
+    assert kept("x", parse) is data and kept("x", parse) is data
+    assert not folder.exists()
+
+
+def test_off_and_a_folder_that_cannot_be_made_keep_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    for chosen in ("off", str(tmp_path / "file")):
+        monkeypatch.setenv("SIMCORE_CACHE", chosen)
+        parse = Parser(DATA)
+        assert kept("x", parse) == kept("x", parse) == DATA
+        assert parse.asked == 2
+    assert not folder.exists()
+
+
+def test_shipped_files_read_from_the_cache_as_parsed(
+    monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
+    files = [*shipped_root().glob("hardware_db/*/a*.yaml"), *shipped_root().glob("models_db/l*")]
+    texts = [f.read_text(encoding="utf-8") for f in files]
+    first = [repr(parse_shipped(t)) for t in texts]
+    assert 10 < len(list(folder.iterdir())) <= len(set(texts))
+    again = [repr(parse_shipped(t)) for t in texts]
+    monkeypatch.setenv("SIMCORE_CACHE", "off")
+    assert first == again == [repr(parse_shipped(t)) for t in texts]
