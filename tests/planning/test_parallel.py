@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import signal
-from dataclasses import fields
+from dataclasses import fields, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -147,8 +147,9 @@ def test_an_evaluator_travels(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     assert all(same(a, b) for a, b in zip(pickle.loads(sent).batches(0, 9), whole, strict=True))
     moved = tmp_path / "blind.yaml"
     moved.write_bytes(own.read_bytes())
-    object.__setattr__(found._profile, "efficiency_file", moved)
-    sent = pickle.dumps(found)
+    sent = pickle.dumps(
+        Evaluator(space(), profile=replace(load_profile(), efficiency_file=moved, _seen={}))
+    )
     moved.unlink()
     assert pickle.loads(sent)._profile.efficiency_file == own
     moved.write_text("another: 1\n")
@@ -176,6 +177,8 @@ def test_stretches_are_long_enough_and_end_together() -> None:
         (2, "local", "--jobs or --cluster"),
         (1, "host:8786", "tcp://HOST:PORT, local, or local:N"),
         (1, "local:0", "local:N"),
+        (1, "pigeon://home:1", "tcp://HOST:PORT"),
+        (1, "tcp://home", "tcp://HOST:PORT"),
     ],
 )
 def test_wrong_workers_are_said(jobs: int, cluster: str | None, said: str) -> None:
