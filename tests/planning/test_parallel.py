@@ -65,8 +65,9 @@ def test_two_processes_write_what_one_does(tmp_path: Path) -> None:
             other.n_done, other.n_evaluated, other.n_fit)  # fmt: skip
 
 
-@pytest.mark.parametrize("by", ["throughput", "memory"])
-@pytest.mark.parametrize("gpus", ["A6000ada:1..3x8", "1x8xA6000ada"])
+@pytest.mark.parametrize(
+    ("by", "gpus"), [("throughput", "A6000ada:1..3x8"), ("memory", "1x8xA6000ada")]
+)
 def test_stretches_add_up_in_whatever_sizes(by: str, gpus: str) -> None:
     """The best and the front of sums of stretches are those of all points at once."""
     asked = make_space("latte-s", gpus, **WORDS)
