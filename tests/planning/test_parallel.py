@@ -158,6 +158,20 @@ def test_an_evaluator_travels(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
         pickle.loads(sent)
 
 
+def test_a_sweep_that_fails_at_once_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Else the next try would be told to go on with it."""
+
+    def unreachable(self: Processes) -> Processes:
+        raise UsageError("nobody there")
+
+    monkeypatch.setattr(Processes, "__enter__", unreachable)
+    with pytest.raises(UsageError, match="nobody there"):
+        run_sweep(space(), output=tmp_path / "points.csv", jobs=2)
+    assert not list(tmp_path.iterdir())
+
+
 def test_stretches_are_long_enough_and_end_together() -> None:
     cost = Cost(1e-6)
     assert cost.pieces(1.0, 9600, 2) == 200, "what is not known yet goes out in small shares"
