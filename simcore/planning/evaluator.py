@@ -183,7 +183,7 @@ class Evaluator:
             cluster=members[which],
             micro_batch=micro,
             grad_accum=axis.grad_accum,
-            step_time_s=outcome.step_time_s,
+            step_time_s=outcome.step_time_s.copy(),  # a row of more than is kept
             samples_per_s=micro * axis.grad_accum * ranks[which] / outcome.step_time_s,
             memory_bytes=outcome.memory_bytes,
             needed_bytes=outcome.needed_bytes,

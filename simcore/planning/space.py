@@ -30,6 +30,8 @@ WHOLE_AXES = (
     "seq_len", "lora_rank", "tp", "pp", "vpp", "cp", "ep", "expert_tp", "shard_ranks",
     "recompute_layers",
 )  # fmt: skip
+#: Those that make another workload: they turn slowest, so that its kernels are found once.
+WORKLOAD_AXES = ("seq_len", "lora_rank")
 NAMED_AXES: dict[str, tuple[str, ...]] = {
     "strategy": get_args(Parallelism),
     "precision": tuple(PRECISIONS),
@@ -58,7 +60,7 @@ Form = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Space:
-    """The product of all axes. ``axes`` holds form axes that were given, in their order.
+    """The product of all axes. ``axes`` holds the form axes, the last turns fastest.
 
     Exactly one of ``grad_accums`` and ``global_batches`` has values; a None among the
     micro-batches stands for the model's default. ``networked``: networks are an axis.
@@ -159,6 +161,7 @@ def make_space(
             arrays[name] = values
         else:
             axes.append((name, values))
+    axes.sort(key=lambda axis: axis[0] not in WORKLOAD_AXES)
     if not names:
         problems.append("no model given: name one of `simcore list models`")
     if {"grad_accum", "global_batch"} <= arrays.keys():

@@ -129,6 +129,12 @@ class Store:
         self._pending, self._points = [], 0
         self._written += 1
 
+    def suspend(self) -> None:
+        """Write what is pending, to go on later; nothing stays of a sweep that has nothing."""
+        self.flush()
+        if not self._written:
+            shutil.rmtree(self.folder)
+
     def finish(self) -> None:
         """Stream all parts into the output file and remove them."""
         self.flush()

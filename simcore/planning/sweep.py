@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -125,25 +126,24 @@ def run_sweep(
         first = evaluator.number(*store.next) if store is not None else 0
         if progress is not None:
             progress(tally.n_points, len(space), tally.best)
-        for found in _parts(evaluator, workers, wanted, first):
-            tally.add(found)
-            if isinstance(found, Batch):
-                if keep and len(found):
-                    kept.append(found)
-                if store is not None:
-                    store.add(found)
-            if progress is not None:
-                progress(tally.n_points, len(space), tally.best)
+        with closing(_parts(evaluator, workers, wanted, first)) as parts:
+            for found in parts:
+                tally.add(found)
+                if isinstance(found, Batch):
+                    if keep and len(found):
+                        kept.append(found)
+                    if store is not None:
+                        store.add(found)
+                if progress is not None:
+                    progress(tally.n_points, len(space), tally.best)
         if store is not None:
             store.finish()
         finished = True
     except KeyboardInterrupt:
-        if store is not None:
-            store.flush()
-    except BaseException:
-        if store is not None:
-            store.flush()
-        raise
+        pass  # the best so far is an answer
+    finally:
+        if store is not None and not finished:
+            store.suspend()
     return SweepResult(
         n_points=len(space),
         n_done=tally.n_points,
@@ -163,8 +163,9 @@ def run_sweep(
 
 def _parts(
     evaluator: Evaluator, workers: Workers | None, wanted: Wanted, first: int
-) -> Iterator[Batch | Summary]:
+) -> Generator[Batch | Summary, None, None]:
     """Everything from a piece on, in order, from whoever evaluates."""
     if workers is None:
-        return evaluator.batches(first, len(evaluator))
-    return shared_parts(evaluator, workers, wanted, first=first)
+        yield from evaluator.batches(first, len(evaluator))
+    else:
+        yield from shared_parts(evaluator, workers, wanted, first=first)

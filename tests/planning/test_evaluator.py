@@ -87,3 +87,10 @@ def test_every_form_has_its_number() -> None:
     assert [m for m, _ in forms] == ["latte-s"] * 4 + ["latte-l"] * 4
     told = [(f["strategy"], f["recompute"]) for _, f in forms[:4]]
     assert told == [("ddp", "none"), ("ddp", "full"), ("zero1", "none"), ("zero1", "full")]
+
+
+def test_what_makes_a_workload_turns_slowest() -> None:
+    """Else a space of many lengths finds the kernels of each anew for every strategy."""
+    words = {"strategy": "ddp,zero1", "seq_len": "512,1024", "tp": "1,2"}
+    space = make_space("llama3.2-1b", "H100:1..2x8", **words)
+    assert [f["seq_len"] for _, f in space.forms()] == [512] * 4 + [1024] * 4

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import signal
-from dataclasses import fields
+from dataclasses import fields, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -65,8 +65,9 @@ def test_two_processes_write_what_one_does(tmp_path: Path) -> None:
             other.n_done, other.n_evaluated, other.n_fit)  # fmt: skip
 
 
-@pytest.mark.parametrize("by", ["throughput", "memory"])
-@pytest.mark.parametrize("gpus", ["A6000ada:1..3x8", "1x8xA6000ada"])
+@pytest.mark.parametrize(
+    ("by", "gpus"), [("throughput", "A6000ada:1..3x8"), ("memory", "1x8xA6000ada")]
+)
 def test_stretches_add_up_in_whatever_sizes(by: str, gpus: str) -> None:
     """The best and the front of sums of stretches are those of all points at once."""
     asked = make_space("latte-s", gpus, **WORDS)
@@ -147,13 +148,28 @@ def test_an_evaluator_travels(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     assert all(same(a, b) for a, b in zip(pickle.loads(sent).batches(0, 9), whole, strict=True))
     moved = tmp_path / "blind.yaml"
     moved.write_bytes(own.read_bytes())
-    object.__setattr__(found._profile, "efficiency_file", moved)
-    sent = pickle.dumps(found)
+    sent = pickle.dumps(
+        Evaluator(space(), profile=replace(load_profile(), efficiency_file=moved, _seen={}))
+    )
     moved.unlink()
     assert pickle.loads(sent)._profile.efficiency_file == own
     moved.write_text("another: 1\n")
     with pytest.raises(UsageError, match="other efficiencies"):
         pickle.loads(sent)
+
+
+def test_a_sweep_that_fails_at_once_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Else the next try would be told to go on with it."""
+
+    def unreachable(self: Processes) -> Processes:
+        raise UsageError("nobody there")
+
+    monkeypatch.setattr(Processes, "__enter__", unreachable)
+    with pytest.raises(UsageError, match="nobody there"):
+        run_sweep(space(), output=tmp_path / "points.csv", jobs=2)
+    assert not list(tmp_path.iterdir())
 
 
 def test_stretches_are_long_enough_and_end_together() -> None:
@@ -176,6 +192,8 @@ def test_stretches_are_long_enough_and_end_together() -> None:
         (2, "local", "--jobs or --cluster"),
         (1, "host:8786", "tcp://HOST:PORT, local, or local:N"),
         (1, "local:0", "local:N"),
+        (1, "pigeon://home:1", "tcp://HOST:PORT"),
+        (1, "tcp://home", "tcp://HOST:PORT"),
     ],
 )
 def test_wrong_workers_are_said(jobs: int, cluster: str | None, said: str) -> None:

@@ -5,6 +5,7 @@ Processes of this machine (``concurrent.futures``) by default, a Dask cluster wh
 
 from __future__ import annotations
 
+import re
 import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -17,6 +18,10 @@ from simcore.planning.tally import Summary, Tally, Wanted
 
 if TYPE_CHECKING:
     from simcore.planning.evaluator import Evaluator
+
+
+_LOCAL = re.compile(r"local(?::(\d{1,4}))?")
+_ADDRESS = re.compile(r"(?:tcp|tls|ucx|wss?)://\S+:\d+|inproc://\S+")
 
 
 class WorkersLost(SimcoreError):
@@ -117,9 +122,8 @@ def worker_problems(jobs: int, cluster: Any = None) -> list[str]:
     if jobs > 1:
         problems.append("give --jobs or --cluster, not both: they share the same work")
     if isinstance(cluster, str):
-        name, _, rest = cluster.partition(":")
-        whole = rest.isdecimal() and 1 <= int(rest) <= 1000
-        if not (cluster == "local" or (name == "local" and whole) or "://" in cluster):
+        local, address = _LOCAL.fullmatch(cluster), _ADDRESS.fullmatch(cluster)
+        if not address and not (local and 1 <= int(local[1] or 1) <= 1000):
             problems.append(
                 f"--cluster {cluster!r} is not tcp://HOST:PORT, local, or local:N (N processes)"
             )

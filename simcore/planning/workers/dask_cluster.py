@@ -52,6 +52,13 @@ def _stretch(held: tuple[Evaluator, Wanted], first: int, last: int) -> Answer:
     return evaluate_stretch(*held, first, last)
 
 
+def _n_cores() -> int:
+    """Processors that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 @contextmanager
 def _interrupts_held() -> Iterator[None]:
     """Ctrl-C waits, for good in threads and processes begun meanwhile: it is this one's to handle.
@@ -105,7 +112,7 @@ class DaskWorkers(Workers):
 
         address: Any = self._where
         if "://" not in self._where:
-            n = int(self._where.partition(":")[2] or len(os.sched_getaffinity(0)))
+            n = int(self._where.partition(":")[2] or _n_cores())
             logging.getLogger("distributed").setLevel(logging.CRITICAL)
             with _interrupts_held():
                 address = self._local = LocalCluster(
