@@ -28,7 +28,7 @@ _RATIO = re.compile(r"^\d+(:\d+)+$")
 #: Deals whose slowest kind alone is within this of the best are all held against the engine,
 _NEAR_FRAC = 0.05
 #: but no more of them than this.
-_MOST = 64
+_MOST = 32
 
 
 def check_shares(text: str) -> str:
@@ -98,7 +98,7 @@ def _nearest(request: Request, told: Sequence[int]) -> str:
     total = sum(counts) * request.micro_batch
     any_batch = [range(1, total // n + 1) for n in counts]
 
-    def distance(deal: tuple[int, ...]) -> float:
+    def distance(deal: Sequence[int]) -> float:
         logs = [log(b / t) for b, t in zip(deal, told, strict=True)]
         return max(logs) - min(logs)
 
@@ -118,23 +118,14 @@ def best_deal(request: Request) -> tuple[int, ...] | None:
     for kind, n in zip(kinds, counts, strict=True):
         most = (total - sum(counts) + n) // n
         batches = np.arange(1.0, most + 1.0)
-        held = memory_at(request, batches).device
-        fits = held <= kind.gpu.usable_memory_bytes
-        times = alone_s(request, kind, batches)
-        seconds.append(
-            {int(b): float(t) for b, t, f in zip(batches, times, fits, strict=True) if f}
-        )
-    limits = sorted({t for times in seconds for t in times.values()})
-    low, high = 0, len(limits)
-    while low < high:  # the least limit under which the batch can be dealt out
-        middle = (low + high) // 2
-        if _reach(_within(seconds, limits[middle]), counts, total)[0] >> total & 1:
-            high = middle
-        else:
-            low = middle + 1
-    if low == len(limits):
+        fits = memory_at(request, batches).device <= kind.gpu.usable_memory_bytes
+        batches = batches[fits]
+        times = alone_s(request, kind, batches) if len(batches) else batches
+        seconds.append(dict(zip(batches.astype(int).tolist(), times.tolist(), strict=True)))
+    limit = least_limit(seconds, counts, total)
+    if limit is None:
         return None
-    near = _within(seconds, limits[low] * (1.0 + _NEAR_FRAC))
+    near = _within(seconds, limit * (1.0 + _NEAR_FRAC))
     equal = (request.micro_batch,) * len(counts)
     found = sorted(
         _deals(near, counts, total),
@@ -143,6 +134,24 @@ def best_deal(request: Request) -> tuple[int, ...] | None:
     if all(request.micro_batch in times for times in seconds):
         found.append(equal)
     return min(found, key=lambda deal: central_step_s(replace(request, shares=deal)))
+
+
+def least_limit(
+    seconds: Sequence[dict[int, float]], counts: Sequence[int], total: int
+) -> float | None:
+    """The least time in which some deal of ``total`` samples is done; None where there is none.
+
+    ``seconds``: of each kind, its time for each number of samples that it may take.
+    """
+    limits = sorted({t for times in seconds for t in times.values()})
+    low, high = 0, len(limits)
+    while low < high:
+        middle = (low + high) // 2
+        if _reach(_within(seconds, limits[middle]), counts, total)[0] >> total & 1:
+            high = middle
+        else:
+            low = middle + 1
+    return limits[low] if low < len(limits) else None
 
 
 def _within(seconds: Sequence[dict[int, float]], limit: float) -> list[list[int]]:
