@@ -79,6 +79,9 @@ def test_brute_force_finds_the_same(seed: int) -> None:
     if seed % 2:
         axes |= {"precision": ("bf16",), "tp": tuple(rng.sample([1, 2, 3, 4], 2))}
         axes |= {"global_batch": (64,)} if rng.random() < 0.5 else {"pp": (1, 2)}
+        if "pp" in axes and rng.random() < 0.7:  # 16 layers, cut evenly or not
+            cuts = ["even", "auto", "9,7", "7,rest", "5,11"]
+            axes |= {"stages": tuple(rng.sample(cuts, 2)), "grad_accum": (rng.choice([4, 9]),)}
     samples = 10.0 ** rng.uniform(4, 6)
     rel = Reliability(failures_per_gpu_h=rng.choice([0.0, 2e-5, 1e-3]))
     points = brute(model, gpus, axes, samples, rel)
