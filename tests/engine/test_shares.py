@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import product
+from time import process_time
 
 import numpy as np
 import pytest
@@ -166,7 +167,7 @@ def test_memory_is_that_of_the_fullest_kind_of_gpu() -> None:
         ("1x4xA100", {"shares": "3:1"}, "need GPUs of several kinds"),
         (MIXED, {"shares": "3-1"}, "neither auto, equal nor samples"),
         (MIXED, {"shares": "3:0"}, "neither auto, equal nor samples"),
-        (MIXED, {"shares": "4:1", "micro_batch": 32}, "the nearest are 59:14, or micro-batch 33"),
+        (MIXED, {"shares": "4:1", "micro_batch": 32}, "try 59:14, or micro-batch 33"),
         (MIXED, {"shares": "auto", "micro_batch": "max"}, "not both"),
     ],
 )
@@ -181,3 +182,20 @@ def test_the_nearest_that_is_named_works() -> None:
     for shares, batch in (("59:14", 32), ("4:1", 33)):
         found = api.predict("resnet-50", MIXED, shares=shares, micro_batch=batch, **NET)
         assert found.global_batch == 5 * batch
+
+
+@pytest.mark.parametrize(
+    ("gpus", "batch"), [("1x1xA100+1x1xT4", 1_000_000), ("9999x1xA100+10000x1xT4", 3000),
+                        ("1x8xH100+1x1xT4", 4096)],
+)  # fmt: skip
+def test_a_huge_batch_is_dealt_out_in_packets(gpus: str, batch: int) -> None:
+    """Bounded time and memory, the batch kept, and no slower than equal shares."""
+    begun = process_time()
+    request = make_request("mnist-cnn", gpus, micro_batch=batch, **NET)
+    deal = best_deal(request)
+    if deal is not None:
+        counts = rank_counts(request.cluster)
+        total = sum(n * b for n, b in zip(counts, deal, strict=True))
+        assert total == sum(counts) * batch
+        assert min(deal) >= 1
+    assert process_time() - begun < 20.0
