@@ -28,7 +28,11 @@ _RATIO = re.compile(r"^\d+(:\d+)+$")
 #: Deals whose slowest kind alone is within this of the best are all held against the engine,
 _NEAR_FRAC = 0.05
 #: but no more of them than this.
-_MOST = 64
+_MOST = 32
+#: Packets of an equal share, and of any; bits of the sums that can be made.
+_PACKETS, _MOST_PACKETS, _BITS = 512, 2048, 200_000
+#: How far from a share that is no whole number of samples the nearest that are is looked for.
+_AROUND = 15
 
 
 def check_shares(text: str) -> str:
@@ -86,63 +90,85 @@ def _as_told(request: Request, text: str) -> tuple[int, ...]:
         near = max(1, round(request.micro_batch / step)) * step
         raise InvalidConfig(
             [f"shares {text} of {n_ranks} GPUs x micro-batch {request.micro_batch} are no whole "
-             f"samples: the nearest are {_nearest(request, told)}, or micro-batch {near}"]
+             f"samples: try {_nearest(request, parts)}micro-batch {near}"]
         )  # fmt: skip
     times = n_ranks * request.micro_batch // unit
     return tuple(b * times for b in parts)
 
 
 def _nearest(request: Request, told: Sequence[int]) -> str:
-    """The whole deal whose shares are most like those told."""
+    """The whole deal whose shares are most like those told, if one is near."""
     counts = rank_counts(request.cluster)
     total = sum(counts) * request.micro_batch
-    any_batch = [range(1, total // n + 1) for n in counts]
+    if total > _BITS:
+        return ""
+    unit = total / sum(n * b for n, b in zip(counts, told, strict=True))
+    around = [
+        range(max(1, round(b * unit) - _AROUND), min(total // n, round(b * unit) + _AROUND) + 1)
+        for n, b in zip(counts, told, strict=True)
+    ]
 
     def distance(deal: Sequence[int]) -> float:
         logs = [log(b / t) for b, t in zip(deal, told, strict=True)]
         return max(logs) - min(logs)
 
-    deals = _deals(any_batch, counts, total)
-    return ratio_of(min(deals, key=distance))
+    best = min(_deals(around, counts, total), key=distance, default=None)
+    return f"{ratio_of(best)}, or " if best is not None else ""
 
 
 def best_deal(request: Request) -> tuple[int, ...] | None:
     """Samples a rank and micro-step of each kind such that the step is shortest and all fit.
 
     Exact for the time of the slowest kind on its own; the few deals that come near it are then
-    compared by the step of the whole job. None where no deal fits.
+    compared by the step of the whole job. Large batches are dealt out in packets, as few samples
+    each as keep the search small. None where no deal fits.
     """
     kinds, counts = rank_groups(request.cluster), rank_counts(request.cluster)
-    total = sum(counts) * request.micro_batch
+    equal = request.micro_batch
+    common = reduce(gcd, counts)
+    counts = tuple(n // common for n in counts)
+    packets = max(1, min(_PACKETS, _BITS // sum(counts)))
+    unit = max(1, -(-(equal - 1) // packets))
+    base = equal - unit * ((equal - 1) // unit)  # samples beside whole packets
+    total = sum(counts) * ((equal - 1) // unit)
     seconds: list[dict[int, float]] = []
     for kind, n in zip(kinds, counts, strict=True):
-        most = (total - sum(counts) + n) // n
-        batches = np.arange(1.0, most + 1.0)
-        held = memory_at(request, batches).device
-        fits = held <= kind.gpu.usable_memory_bytes
-        times = alone_s(request, kind, batches)
-        seconds.append(
-            {int(b): float(t) for b, t, f in zip(batches, times, fits, strict=True) if f}
-        )
+        dealt = np.arange(min(total // n, _MOST_PACKETS) + 1)
+        batches = (base + unit * dealt).astype(np.float64)
+        fits = memory_at(request, batches).device <= kind.gpu.usable_memory_bytes
+        dealt, batches = dealt[fits], batches[fits]
+        times = alone_s(request, kind, batches) if len(batches) else batches
+        seconds.append(dict(zip(dealt.tolist(), times.tolist(), strict=True)))
+    limit = least_limit(seconds, counts, total)
+    if limit is None:
+        return None
+    near = _within(seconds, limit * (1.0 + _NEAR_FRAC))
+    found = sorted(
+        _deals(near, counts, total),
+        key=lambda deal: max(times[b] for times, b in zip(seconds, deal, strict=True)),
+    )[:_MOST]
+    deals = [tuple(base + unit * b for b in deal) for deal in found]
+    if all((equal - 1) // unit in times for times in seconds):
+        deals.append((equal,) * len(counts))
+    return min(deals, key=lambda deal: central_step_s(replace(request, shares=deal)))
+
+
+def least_limit(
+    seconds: Sequence[dict[int, float]], counts: Sequence[int], total: int
+) -> float | None:
+    """The least time in which some deal of ``total`` samples is done; None where there is none.
+
+    ``seconds``: of each kind, its time for each number of samples that it may take.
+    """
     limits = sorted({t for times in seconds for t in times.values()})
     low, high = 0, len(limits)
-    while low < high:  # the least limit under which the batch can be dealt out
+    while low < high:
         middle = (low + high) // 2
         if _reach(_within(seconds, limits[middle]), counts, total)[0] >> total & 1:
             high = middle
         else:
             low = middle + 1
-    if low == len(limits):
-        return None
-    near = _within(seconds, limits[low] * (1.0 + _NEAR_FRAC))
-    equal = (request.micro_batch,) * len(counts)
-    found = sorted(
-        _deals(near, counts, total),
-        key=lambda deal: max(times[b] for times, b in zip(seconds, deal, strict=True)),
-    )[:_MOST]
-    if all(request.micro_batch in times for times in seconds):
-        found.append(equal)
-    return min(found, key=lambda deal: central_step_s(replace(request, shares=deal)))
+    return limits[low] if low < len(limits) else None
 
 
 def _within(seconds: Sequence[dict[int, float]], limit: float) -> list[list[int]]:

@@ -83,6 +83,15 @@ def passing(constraints: Sequence[Constraint], n: int) -> NDArray[np.bool_]:
     return mask
 
 
+def ranked(c: Candidates, runs: Runs, objective: Array, meets: NDArray[np.bool_]) -> list[int]:
+    """Feasible candidates, best first; ties by cost, time, GPUs, memory, then as enumerated."""
+    index = np.flatnonzero(meets)
+    cost = np.nan_to_num(runs.cost_usd, nan=np.inf)
+    keys = (c.memory_bytes, c.n_gpus, runs.time_s, cost, objective)
+    ranked: list[int] = index[np.lexsort([k[index] for k in keys])].tolist()
+    return ranked
+
+
 def relaxations(constraints: Sequence[Constraint], n: int) -> list[Relaxation]:
     """The least change of one limit that lets something through; of two where one is not enough.
 

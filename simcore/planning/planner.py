@@ -17,10 +17,12 @@ import numpy as np
 from simcore.base.arrays import NDArray
 from simcore.base.errors import InvalidConfig
 from simcore.base.interval import Z80
-from simcore.base.units import DAY, GIGA, HOUR, KILO
-from simcore.engine.predict import predict
+from simcore.base.units import HOUR, KILO
+from simcore.engine.job_memory import memory_result
+from simcore.engine.predict import Request, central_step_s, predict
 from simcore.engine.request import make_request
 from simcore.engine.result import Prediction
+from simcore.engine.stages import with_balanced_stages
 from simcore.hardware.profile import load_profile
 from simcore.planning.candidates import Candidates, Progress, Runs, candidates, runs_of
 from simcore.planning.constraints import (
@@ -28,6 +30,7 @@ from simcore.planning.constraints import (
     Relaxation,
     constraints_of,
     passing,
+    ranked,
     relaxations,
 )
 from simcore.planning.energy import SOURCE as ENERGY_SOURCE
@@ -35,13 +38,11 @@ from simcore.planning.goal import OBJECTIVES, Goal
 from simcore.planning.goodput import Goodput, goodput_of
 from simcore.planning.points import FormWords
 from simcore.planning.ranking import front
+from simcore.planning.sensitivity import Sensitivity, sensitivities
 from simcore.planning.space import Space
 from simcore.workload.resolve import resolve_model
 
 Array = NDArray[np.float64]
-
-#: Memory that the sensitivity adds to each GPU.
-MORE_MEMORY_BYTES = 16 * GIGA
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,20 +109,6 @@ class Option:
         }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sensitivity:
-    """What a change would do to the best value of the objective; None: nothing passes."""
-
-    change: str
-    best: float | None
-    cluster: str
-    same: bool
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
-        return {"change": self.change, "best": self.best, "cluster": self.cluster}
-
-
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """The answer: options best first, one a cluster; what stops it where there is none."""
@@ -186,7 +173,7 @@ def make_plan(
     meets = passing(limits, len(found))
     objective = runs.of(goal.objective, found)
     meets &= np.isfinite(objective)
-    order = _order(found, runs, objective, meets)
+    order = ranked(found, runs, objective, meets)
     planner = _Planner(space, goal, found, runs, limits)
     best = planner.best(order, top)
     front = planner.front(meets) if best else []
@@ -204,7 +191,11 @@ def make_plan(
         objective=goal.objective,
         best=tuple(best),
         front=tuple(front),
-        sensitivities=tuple(_sensitivities(found, goal, samples, best)) if best else (),
+        sensitivities=tuple(
+            sensitivities(found, goal, samples, best[0].cluster, planner.cut_anew())
+        )
+        if best
+        else (),
         relaxations=tuple(eased),
         invalid=found.invalid,
         blocked={c.name: int((~c.passes).sum()) for c in limits if not c.passes.all()},
@@ -229,15 +220,6 @@ def _samples(space: Space, goal: Goal) -> float | None:
     return goal.tokens / per_sample
 
 
-def _order(c: Candidates, runs: Runs, objective: Array, meets: NDArray[np.bool_]) -> list[int]:
-    """Feasible candidates, best first; ties by cost, time, GPUs, memory, then as enumerated."""
-    index = np.flatnonzero(meets)
-    cost = np.nan_to_num(runs.cost_usd, nan=np.inf)
-    keys = (c.memory_bytes, c.n_gpus, runs.time_s, cost, objective)
-    ranked: list[int] = index[np.lexsort([k[index] for k in keys])].tolist()
-    return ranked
-
-
 class _Planner:
     """Turns candidates into options; each is predicted in full at most once."""
 
@@ -246,6 +228,7 @@ class _Planner:
     ) -> None:
         self.space, self.goal, self.c, self.runs, self.limits = space, goal, c, runs, limits
         self.surest = 0.0
+        self.listed: list[int] = []
         self.profile = load_profile(dict(space.fixed).get("calibration"))
 
     def best(self, order: list[int], top: int) -> list[Option]:
@@ -272,7 +255,36 @@ class _Planner:
                 if min(odds, default=1.0) < wanted:
                     continue
             seen.add(cluster)
+            self.listed.append(i)
             yield option
+
+    def cut_anew(self) -> Candidates | None:
+        """The candidates with the best cut for the listed ones that have an even pipeline.
+
+        None where that changes none of them.
+        """
+        step_s, memory_bytes = self.c.step_s.copy(), self.c.memory_bytes.copy()
+        changed = False
+        for i in self.listed:
+            layout = self.c.forms[int(self.c.form[i])].layout
+            if layout.pp == 1 or layout.stages:
+                continue
+            cut = with_balanced_stages(self.request(i))
+            after = central_step_s(cut)
+            if after < step_s[i]:
+                step_s[i], memory_bytes[i] = after, memory_result(cut).device_bytes
+                changed = True
+        return replace(self.c, step_s=step_s, memory_bytes=memory_bytes) if changed else None
+
+    def request(self, i: int) -> Request:
+        """The job of one candidate."""
+        c = self.c
+        form = c.forms[int(c.form[i])]
+        words = {k: v for k, v in form.options if k != "calibration"}
+        return make_request(
+            form.model, self.space.clusters[int(c.cluster[i])], profile=self.profile,
+            micro_batch=int(c.micro_batch[i]), grad_accum=int(c.grad_accum[i]), **words,
+        )  # fmt: skip
 
     def front(self, meets: NDArray[np.bool_]) -> list[Option]:
         """What nothing beats in both time and cost (or GPUs, without prices), fastest first."""
@@ -312,11 +324,7 @@ class _Planner:
         )
         if not full:
             return option
-        words = {k: v for k, v in form.options if k != "calibration"}
-        predicted = predict(make_request(
-            form.model, cluster, profile=self.profile, micro_batch=option.micro_batch,
-            grad_accum=option.grad_accum, **words,
-        ))  # fmt: skip
+        predicted = predict(self.request(i))
         held = goodput_of(
             goal.reliability, n_gpus=option.n_gpus, n_nodes=option.n_nodes,
             checkpoint_bytes=form.checkpoint_bytes, work_s=float(runs.work_s[i]),
@@ -388,50 +396,6 @@ def _with_why(option: Option, listed: list[Option], objective: str) -> Option:
 
 
 _NOUN = {"cost": "cost", "time": "time", "energy": "energy", "gpus": "GPUs", "step": "step time"}
-
-
-def _sensitivities(
-    c: Candidates, goal: Goal, samples: float | None, best: list[Option]
-) -> Iterator[Sensitivity]:
-    """The best value of the objective had the network, memory, price or deadline been another."""
-
-    def ask(change: str, other: Candidates, wish: Goal) -> Sensitivity:
-        runs = runs_of(other, wish, samples)
-        objective = runs.of(wish.objective, other)
-        meets = passing(constraints_of(other, runs, wish), len(other)) & np.isfinite(objective)
-        if not meets.any():
-            return Sensitivity(change=change, best=None, cluster="", same=False)
-        at = _order(other, runs, objective, meets)[0]
-        name = str(other.space.clusters[int(other.cluster[at])])
-        return Sensitivity(
-            change=change, best=float(objective[at]), cluster=name, same=name == best[0].cluster
-        )
-
-    yield ask("2x network between nodes", c.with_faster(), goal)
-    more = c.capacity_bytes + MORE_MEMORY_BYTES
-    yield ask("+16 GB a GPU", replace(c, capacity_bytes=more), goal)
-    if np.isfinite(c.usd_per_h).any():
-        types = list(dict.fromkeys(g.gpu.name for k in c.space.clusters for g in k.groups))
-        for name in types if len(types) > 1 else []:
-            halved = _with_price(c, goal, name)
-            if halved is not None:
-                yield ask(f"{name} at half price", halved, goal)
-        if len(types) == 1:
-            yield ask("half price", replace(c, usd_per_h=c.usd_per_h / 2.0), goal)
-    if goal.deadline_s is not None:
-        later = replace(goal, deadline_s=goal.deadline_s * 1.5)
-        yield ask(f"deadline {later.deadline_s / DAY:.3g} d", c, later)  # type: ignore[operator]
-
-
-def _with_price(c: Candidates, goal: Goal, gpu: str) -> Candidates | None:
-    price = goal.prices.of(gpu)
-    if price is None:
-        return None
-    saved = [
-        price.usd_per_gpu_h / 2.0 * sum(g.n_gpus for g in k.groups if g.gpu.name == gpu)
-        for k in c.space.clusters
-    ]
-    return replace(c, usd_per_h=c.usd_per_h - np.array(saved)[c.cluster])
 
 
 def _sources(space: Space, goal: Goal) -> Iterator[tuple[str, str]]:

@@ -43,6 +43,8 @@ _ABOUT: tuple[tuple[str, str], ...] = (
     (r"^tp\b", "tp"),
     (r"^pp\b", "pp"),
     (r"^vpp\b", "vpp"),
+    (r"^(?:give --)?stages?\b", "stages"),
+    (r"^(?:give --)?shares\b", "shares"),
     (r"^cp\b", "cp"),
     (r"^ep\b", "ep"),
     (r"seq_len|seq-len|sequence", "seq_len"),

@@ -14,7 +14,8 @@ from simcore.workload.sharding import even_cut
 
 #: Layers dealt out evenly (``even_cut``), and as ``balanced_cut`` finds best.
 EVEN, AUTO = "even", "auto"
-_ENTRY = re.compile(r"^(?:(\d+)\s*[x×*]\s*)?(\d+|rest)$")
+#: Bounded, so that no text makes more stages than any model has layers.
+_ENTRY = re.compile(r"^(?:(\d{1,4})\s*[x×*]\s*)?(\d{1,6}|rest)$")
 _EXAMPLE = "write layers of each stage: 19,21,21,19, or 7,14x8,7, or 7,rest,7"
 
 

@@ -79,6 +79,9 @@ def test_brute_force_finds_the_same(seed: int) -> None:
     if seed % 2:
         axes |= {"precision": ("bf16",), "tp": tuple(rng.sample([1, 2, 3, 4], 2))}
         axes |= {"global_batch": (64,)} if rng.random() < 0.5 else {"pp": (1, 2)}
+        if "pp" in axes and rng.random() < 0.7:  # 16 layers, cut evenly or not
+            cuts = ["even", "auto", "9,7", "7,rest", "5,11"]
+            axes |= {"stages": tuple(rng.sample(cuts, 2)), "grad_accum": (rng.choice([4, 9]),)}
     samples = 10.0 ** rng.uniform(4, 6)
     rel = Reliability(failures_per_gpu_h=rng.choice([0.0, 2e-5, 1e-3]))
     points = brute(model, gpus, axes, samples, rel)
@@ -309,3 +312,18 @@ def test_what_nobody_can_be_sure_of_says_how_sure_one_can_be() -> None:
     from simcore.report.plan import render_plan
 
     assert "confidence from 99 % to 5" in render_plan(found)
+
+
+def test_unequal_stages_are_a_what_if_and_an_axis() -> None:
+    """The what-if of a plan with even pipelines is the plan that looks through cuts."""
+    words: dict[str, Any] = {
+        "samples": 1e6, "price": PRICES, "strategy": "zero1", "precision": "bf16", "pp": 4,
+        "micro_batch": 1, "grad_accum": 32, "recompute": "none", "objective": "time",
+    }  # fmt: skip
+    even = api.plan("llama3.2-1b", "1x8xH100", **words)
+    cut = api.plan("llama3.2-1b", "1x8xH100", stages="even;auto", **words)
+    told = {s.change: s.best for s in even.sensitivities}
+    assert cut.best[0].time_s < 0.9 * even.best[0].time_s, "the head weighs as much as layers do"
+    assert told["--stages auto"] == pytest.approx(cut.best[0].time_s, rel=1e-9)
+    assert str(cut.best[0].form.layout).startswith("pp4 stages ")
+    assert "--stages auto" not in {s.change for s in cut.sensitivities}

@@ -67,6 +67,34 @@ def test_layouts_equal_predictions() -> None:
     assert any("does not divide" in reason for reason in result.invalid)
 
 
+def test_unequal_stages_equal_predictions() -> None:
+    """Each point has the cut that a prediction of it finds, whatever its cluster and batch."""
+    result = api.sweep(
+        "llama3-8b", "H100:1,4x8", strategy="zero1", precision="bf16", tp="2", pp="2,4",
+        stages="even;auto;9,rest,7", micro_batch="1,4", global_batch="64,512",
+        recompute="selective",
+    )  # fmt: skip
+    columns = result.columns()
+    seen = set()
+    for i in range(result.n_evaluated):
+        row = {k: v[i] for k, v in columns.items()}
+        cut = str(row["more"]).removeprefix("stages ")
+        words = {
+            "strategy": "zero1", "precision": "bf16", "recompute": "selective", "tp": 2,
+            "pp": int(row["pp"]), "micro_batch": int(row["micro_batch"]),
+            "grad_accum": int(row["grad_accum"]),
+        }  # fmt: skip
+        said = api.predict("llama3-8b", str(row["cluster"]), stages=cut, **words)
+        assert row["step_time_s"] == pytest.approx(said.step_time_s.value, rel=EXACT)
+        assert row["memory_bytes"] == pytest.approx(said.memory.device_bytes, rel=EXACT)
+        if cut not in ("even", "9,rest,7"):
+            auto = api.predict("llama3-8b", str(row["cluster"]), stages="auto", **words)
+            assert auto.layout.endswith(f"stages {cut}")
+            seen.add(cut)
+    assert len(seen) > 2, "the cuts differ between points"
+    assert result.n_evaluated == 2 * 2 * 2 * (3 + 2)
+
+
 def test_experts_equal_predictions() -> None:
     result = api.sweep(
         "mixtral-8x7b", "H100:2,4x8", strategy="zero1", precision="bf16", tp="1,4", ep="1,4,8",

@@ -33,6 +33,7 @@ const GROUPS = [
     { name: "tp", label: "Tensor parallel", kind: "number" },
     { name: "pp", label: "Pipeline stages", kind: "number" },
     { name: "vpp", label: "Chunks a pipeline rank", kind: "number" },
+    { name: "stages", label: "Layers of each stage", kind: "text", hint: "auto" },
     { name: "cp", label: "Context parallel", kind: "number" },
     { name: "ep", label: "Expert parallel", kind: "number" },
     { name: "expert_tp", label: "Tensor ranks of an expert", kind: "number" },
@@ -47,6 +48,7 @@ const GROUPS = [
   ["More", [
     { name: "gpus_text", label: "Cluster as text, for mixed ones", kind: "text",
       hint: "1x2xA100+1x3xT4", wide: true },
+    { name: "shares", label: "Samples of each kind of GPU", kind: "text", hint: "auto" },
     { name: "node", label: "Node", kind: "select", wide: true },
     { name: "global_batch", label: "Global batch, samples a step", kind: "number" },
     { name: "seq_len", label: "Sequence length", kind: "number" },

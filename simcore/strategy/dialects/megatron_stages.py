@@ -24,7 +24,7 @@ _GROUP = re.compile(r"\(([^()]*)\)\*(\d+)")
 _REPEAT = re.compile(r"([EtmL])\*(\d+)")
 _CHUNKS = re.compile(r"^E?t*(?:\|t*)*m*L?$")
 #: A layout in which one piece stands this often is a slip.
-_MOST = 10_000
+_MOST = 2_000
 
 
 def read_stages(reading: Reading, given: dict[str, Any]) -> None:

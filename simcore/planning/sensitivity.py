@@ -1,0 +1,81 @@
+"""What a plan would be in a slightly other world: each is the plan solved again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from simcore.base.units import DAY, GIGA
+from simcore.planning.candidates import Candidates, runs_of
+from simcore.planning.constraints import constraints_of, passing, ranked
+from simcore.planning.goal import Goal
+
+#: Memory that the sensitivity adds to each GPU.
+MORE_MEMORY_BYTES = 16 * GIGA
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sensitivity:
+    """What a change would do to the best value of the objective; None: nothing passes."""
+
+    change: str
+    best: float | None
+    cluster: str
+    same: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return {"change": self.change, "best": self.best, "cluster": self.cluster}
+
+
+def sensitivities(
+    c: Candidates, goal: Goal, samples: float | None, best: str, cut: Candidates | None
+) -> Iterator[Sensitivity]:
+    """The best value of the objective had the network, memory, price or deadline been another.
+
+    ``best``: the cluster of the plan; ``cut``: the candidates with unequal pipeline stages, where
+    these are faster.
+    """
+
+    def ask(change: str, other: Candidates, wish: Goal) -> Sensitivity:
+        runs = runs_of(other, wish, samples)
+        objective = runs.of(wish.objective, other)
+        meets = passing(constraints_of(other, runs, wish), len(other)) & np.isfinite(objective)
+        if not meets.any():
+            return Sensitivity(change=change, best=None, cluster="", same=False)
+        at = ranked(other, runs, objective, meets)[0]
+        name = str(other.space.clusters[int(other.cluster[at])])
+        return Sensitivity(
+            change=change, best=float(objective[at]), cluster=name, same=name == best
+        )
+
+    if cut is not None:
+        yield ask("--stages auto", cut, goal)
+    yield ask("2x network between nodes", c.with_faster(), goal)
+    more = c.capacity_bytes + MORE_MEMORY_BYTES
+    yield ask("+16 GB a GPU", replace(c, capacity_bytes=more), goal)
+    if np.isfinite(c.usd_per_h).any():
+        types = list(dict.fromkeys(g.gpu.name for k in c.space.clusters for g in k.groups))
+        for name in types if len(types) > 1 else []:
+            halved = _with_price(c, goal, name)
+            if halved is not None:
+                yield ask(f"{name} at half price", halved, goal)
+        if len(types) == 1:
+            yield ask("half price", replace(c, usd_per_h=c.usd_per_h / 2.0), goal)
+    if goal.deadline_s is not None:
+        later = replace(goal, deadline_s=goal.deadline_s * 1.5)
+        yield ask(f"deadline {later.deadline_s / DAY:.3g} d", c, later)  # type: ignore[operator]
+
+
+def _with_price(c: Candidates, goal: Goal, gpu: str) -> Candidates | None:
+    price = goal.prices.of(gpu)
+    if price is None:
+        return None
+    saved = [
+        price.usd_per_gpu_h / 2.0 * sum(g.n_gpus for g in k.groups if g.gpu.name == gpu)
+        for k in c.space.clusters
+    ]
+    return replace(c, usd_per_h=c.usd_per_h - np.array(saved)[c.cluster])
