@@ -48,7 +48,7 @@ ARRAY_AXES = ("micro_batch", "grad_accum", "global_batch")
 FIXED = (
     "calibration", "inputs", "zero_bubble", "in_flight_limit", "sequence_parallel", "overlap",
     "recompute_modules", "grad_clip", "bucket_numel", "quantised_base", "lora_targets",
-    "prefetch_blocks", "gather_tensors", "eager_kernels", "growing_segments",
+    "prefetch_blocks", "gather_tensors", "eager_kernels", "growing_segments", "launch_blocking",
 )  # fmt: skip
 
 Form = Mapping[str, Any]

@@ -45,7 +45,7 @@ class Strategy:
     communication hides under compute. ``shard_ranks``: over how many neighbouring ranks ZeRO
     shards, with replicas of the whole between (HSDP, hybrid ZeRO); 0 is over all.
     ``gather_tensors``: ZeRO-3 gathers and reduces each tensor on its own, not a block's together.
-    ``issuer``: the program that issues kernels.
+    ``issuer``: the program that issues kernels; ``launch_blocking``: it waits for each to end.
     """
 
     parallelism: Parallelism = "ddp"
@@ -68,6 +68,7 @@ class Strategy:
     shard_ranks: int = 0
     gather_tensors: bool = False
     issuer: Issuer = "torch"
+    launch_blocking: bool = False
 
     @property
     def zero_stage(self) -> int:
