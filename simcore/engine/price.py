@@ -122,6 +122,10 @@ def price(
     devices = points.n_ranks if strategy.parallelism == "dp" else 1.0
     duration[program.host_tasks] = launches[:, None] * (issue * devices)
 
+    if strategy.launch_blocking:  # the device idles while the host issues
+        each = program.weights @ table.launches_per_phase
+        duration[program.compute_tasks] += each[:, None] * (issue * devices)
+
     comm_total, comm_micro = _price_comm(program, points, duration, strategy.shard_ranks)
     micro_s = _micro_step_s(program, duration, len(classes))
     if program.overlapped.any() and comm_total.any():

@@ -88,6 +88,7 @@ class Options(TypedDict, total=False):
     grad_clip       whether gradients are clipped by their norm
     bucket_numel    elements of a gradient bucket
     eager_kernels   whether libraries load all their kernels at start (CUDA before 11.7)
+    launch_blocking whether each launch waits for its kernel (CUDA_LAUNCH_BLOCKING=1)
     growing_segments    whether the allocator runs with expandable_segments:True
     fp8_params      whether layers' weights are held in 8 bits beside fp32 masters
     offload_layers  layers, from the first on, whose activations go to the host
@@ -138,6 +139,7 @@ class Options(TypedDict, total=False):
     grad_clip: bool | None
     bucket_numel: int | None
     eager_kernels: bool | None
+    launch_blocking: bool | None
     growing_segments: bool | None
     fp8_params: bool | None
     offload_layers: int | None
@@ -272,6 +274,7 @@ def make_request(
             offload=found["offload"],
             overlap=found["overlap"],
             issuer=found["issuer"],
+            launch_blocking=bool(options.get("launch_blocking")),
             shard_ranks=options.get("shard_ranks") or 0,
             gather_tensors=bool(options.get("gather_tensors")),
             software=found["software"],

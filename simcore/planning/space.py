@@ -51,8 +51,8 @@ ARRAY_AXES = ("micro_batch", "grad_accum", "global_batch")
 FIXED = (
     "calibration", "inputs", "sequence_parallel", "overlap",
     "recompute_modules", "grad_clip", "bucket_numel", "quantised_base", "lora_targets",
-    "prefetch_blocks", "gather_tensors", "eager_kernels", "growing_segments", "software",
-    "fp8_params", "offload_layers",
+    "prefetch_blocks", "gather_tensors", "eager_kernels", "growing_segments", "launch_blocking",
+    "software", "fp8_params", "offload_layers",
 )  # fmt: skip
 
 Form = Mapping[str, Any]

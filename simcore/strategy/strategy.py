@@ -50,7 +50,7 @@ class Strategy:
     --fp8-param-gather; where products need no transposed copy of them: from Blackwell on).
     ``offload_layers``: the first so many keep their activations on the host.
     ``software``: the library whose temporaries and copies are held beside what the method needs.
-    ``issuer``: the program that issues kernels.
+    ``issuer``: the program that issues kernels; ``launch_blocking``: it waits for each to end.
     """
 
     parallelism: Parallelism = "ddp"
@@ -76,6 +76,7 @@ class Strategy:
     offload_layers: int = 0
     software: Software = PLAIN
     issuer: Issuer = "torch"
+    launch_blocking: bool = False
 
     @property
     def zero_stage(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from simcore.base.errors import InvalidConfig
@@ -11,6 +12,7 @@ from simcore.engine.request import make_request
 from simcore.hardware.cluster import parse_cluster
 from simcore.hardware.host import ISSUERS
 from simcore.hardware.profile import load_profile
+from simcore.step.kernels import kernel_table
 from simcore.strategy.precision import PRECISIONS
 from simcore.workload import ops
 
@@ -56,3 +58,17 @@ def test_each_expert_held_is_a_launch() -> None:
 def test_an_unknown_issuer_is_refused() -> None:
     with pytest.raises(InvalidConfig, match="megatron"):
         make_request("gpt2", "1x1xH100", issuer="megatrom")
+
+
+def test_a_host_that_waits_for_each_kernel_adds_its_time_to_the_devices() -> None:
+    plain, waiting = (
+        predict(
+            make_request("gpt2", "1x1xH100", micro_batch=16, grad_accum=4, launch_blocking=wait)
+        ).step_time_s.value
+        for wait in (False, True)
+    )
+    hidden = make_request("gpt2", "1x1xH100", micro_batch=16)
+    table = kernel_table(hidden.workload, hidden.strategy.precision)
+    counts = [hidden.workload.count(i) for i in range(len(hidden.workload.blocks))]
+    kernels = float(np.array(counts * 2) @ table.launches_per_phase[: 2 * len(counts)])
+    assert waiting - plain == pytest.approx(4 * kernels * 10e-6, rel=0.05)

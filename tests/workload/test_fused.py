@@ -4,6 +4,7 @@ import pytest
 
 from simcore.engine.transients import saved_bytes
 from simcore.strategy.precision import PRECISIONS
+from simcore.workload import ops
 from simcore.workload.archs import ARCHS, load
 
 load("transformer")
@@ -65,3 +66,16 @@ def test_fused_softmax_keeps_what_korthikanti_counts():
     p = PRECISIONS["fp16"]
     kept = saved_bytes(block.saved, p)
     assert kept == pytest.approx(seq * (34 * hidden + 5 * heads * seq), rel=0.01)
+
+
+def test_an_eager_norm_casts_where_training_is_in_16_bits() -> None:
+    """Four casts of 6 bytes an element: input and result, and their gradients."""
+    op = ops.rms_norm_eager("norm", 10.0, 100)
+
+    def moved(precision: str) -> float:
+        p = PRECISIONS[precision]
+        kernels = [k for k in (*op.fwd, *op.bwd) if k.launches == 0]
+        return sum(k.high * p.high_bytes + k.low * p.low_bytes + k.raw_bytes for k in kernels)
+
+    assert moved("bf16") == 4 * 6 * 1000
+    assert moved("fp32") == moved("amp-bf16") == 0

@@ -97,6 +97,9 @@ _LOSS = {
 #: torchtitan's loss is compiled since early 2025 (pull request 1033), and cast to fp32 before.
 _LOSS_COMPILED = "202502"
 _DATED = re.compile(r"(?<=_)20\d{4}(?=_)")
+#: BLOOM's jobs set CUDA_LAUNCH_BLOCKING=1: "do not remove or the training will hang"
+#: (bigscience, train/tr11-176B-ml/setup-test-n2.slurm).
+_LAUNCH_BLOCKING = ("bigscience-bloom",)
 #: What a source's memory is: the framework's peak of tensors (allocated) or of segments (reserved,
 #: torchtitan's metrics.py prints it; stas00 says so), or nvidia-smi's figure. Others do not say:
 #: they are taken as the framework's peak of tensors, which Megatron-LM reports.
@@ -260,7 +263,8 @@ def _norm(row: Row) -> str:
 def _overlap(row: Row) -> str:
     """What the row states, else what its source's recipes turn on."""
     told = row.get("overlaps", "")
-    words = {"grads"} if row["source"] not in _LATE_REDUCTION else set()
+    late = row["source"] in _LATE_REDUCTION or "no DP/TP/PP overlap" in row.get("notes", "")
+    words = set() if late else {"grads"}
     if row["source"].startswith("mlperf") or told:
         words |= {found for word, found in _OVERLAPS.items() if word in told}
     elif row["source"] in _RECIPES:
@@ -471,6 +475,7 @@ def _read(name: str, row: Row) -> Case | Skipped:
         "sequence_parallel": _sequence_parallel(row),
         "overlap": _overlap(row),
         "issuer": _issuer(row),
+        "launch_blocking": row["source"] in _LAUNCH_BLOCKING,
         "dispatcher": _dispatcher(row),
         "software": _SOFTWARE.get(row["source"]),
         "shard_ranks": _shard_ranks(row),
