@@ -286,7 +286,7 @@ def _device(f: Facts) -> Told:
             ("80 % interval", f"{_gb(m.low_bytes)} to {_gb(m.high_bytes)}"),
             ("moment of the peak", m.moment),
         ),
-        f.cite(f.request.profile.memory_sd_log),
+        f.cite(f.request.profile.memory_sd_log(eager=f.request.eager_kernels)),
     )
 
 

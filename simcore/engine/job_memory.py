@@ -139,6 +139,7 @@ def memory_result(request: Request) -> MemoryResult:
         cached_bytes=float(memory.cached[0]),
         device_bytes=device,
         needed_bytes=float(memory.needed[0]),
+        tensors_sd_bytes=tensors_sd_bytes(request, memory),
         capacity_bytes=float(capacity),
         host_bytes=float(memory.host[0]),
         nvme_bytes=float(memory.nvme[0]),
@@ -148,6 +149,12 @@ def memory_result(request: Request) -> MemoryResult:
         holes_sd_bytes=float(memory.cached[0] - memory.reserved[0])
         * request.profile.allocator_holes_frac.sd_log,
     )
+
+
+def tensors_sd_bytes(request: Request, memory: Memory) -> float:
+    """Standard deviation of what is allocated: of what comes and goes within a step."""
+    loose = sum(float(memory.terms[t][0]) for t in LOOSE)
+    return request.profile.memory_sd_log(eager=request.eager_kernels).value * loose
 
 
 def memory_sd_bytes(request: Request, memory: Memory) -> float:
@@ -163,7 +170,7 @@ def memory_sd_bytes(request: Request, memory: Memory) -> float:
         key=lambda e: e.value,
     )
     parts = (
-        profile.memory_sd_log.value * sum(float(memory.terms[t][0]) for t in LOOSE),
+        tensors_sd_bytes(request, memory),
         context.sd_log * context.value,
         profile.nccl_sd_log.value * float(memory.terms["nccl_buffers"][0]),
     )

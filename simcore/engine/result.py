@@ -52,7 +52,8 @@ class MemoryResult:
     """Memory of the fullest GPU at its peak; terms add up to ``device_bytes``.
 
     ``cached_bytes``: what the allocator is expected to have reserved, holes included;
-    ``holes_sd_bytes``: the standard deviation of these; ``needed_bytes``: ``device_bytes`` and the
+    ``holes_sd_bytes``: the standard deviation of these, ``tensors_sd_bytes`` that of what is
+    allocated; ``needed_bytes``: ``device_bytes`` and the
     holes that cannot be given back, what the job fits by. ``low_bytes`` and ``high_bytes`` bound
     80 % of ``device_bytes``.
     """
@@ -69,6 +70,7 @@ class MemoryResult:
     low_bytes: float
     high_bytes: float
     holes_sd_bytes: float = 0.0
+    tensors_sd_bytes: float = 0.0
     needed_bytes: float = 0.0
 
     @property

@@ -404,10 +404,12 @@ class Profile:
         """Holes that it cannot give back where memory is short, over the same bytes."""
         return self._leaf(self.runtime["allocator_stuck"])
 
-    @property
-    def memory_sd_log(self) -> Estimate:
-        """Scatter of measured memory around the model, over what comes and goes in a step."""
-        return self._leaf(self.runtime["memory_residual"])
+    def memory_sd_log(self, *, eager: bool = False) -> Estimate:
+        """Scatter of measured memory around the model, over what comes and goes in a step.
+
+        ``eager``: with libraries from before CUDA 11.7, whose kernels and workspaces vary more.
+        """
+        return self._leaf(self.runtime["memory_residual_eager" if eager else "memory_residual"])
 
     @property
     def nccl_sd_log(self) -> Estimate:

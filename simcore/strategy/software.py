@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simcore.base.registry import Registry
+from simcore.base.units import GIGA
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +52,7 @@ for _software in (
         meaning="DeepSpeed's ZeRO and pipeline: norms in fp64, groups of its own, with fp32 sums "
         "16-bit gradients beside them",
         norm_bytes=8.0, grads_beside=True, weight_stubs=False, group_copies=2,
-        live_numel=1_000_000_000,
+        live_numel=int(GIGA),
     ),
     # runtime/bf16_optimizer.py of early 2022: fp32_groups_flat is not yet cut into partitions
     Software(

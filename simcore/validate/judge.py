@@ -239,8 +239,12 @@ def _direct_scores(
         ("peak_shown_bytes", shown),
     ):
         if (told := case.measured.get(key)) is not None:
-            holes = 0.0 if key == "peak_allocated_bytes" else Z80 * memory.holes_sd_bytes
-            spread = math.hypot(memory.high_bytes - memory.device_bytes, holes)
+            inside = Z80 * memory.tensors_sd_bytes
+            outside = memory.high_bytes - memory.device_bytes  # and communicators, context
+            spread = math.hypot(
+                outside if key == "peak_shown_bytes" else inside,
+                0.0 if key == "peak_allocated_bytes" else Z80 * memory.holes_sd_bytes,
+            )
             found.append(
                 _scored(case, "peak_memory", value, max(value - spread, 0.0), value + spread, told)
             )

@@ -119,12 +119,54 @@ def test_blind_error_on_published_steps() -> None:
         ("simumax-b200", "peak_allocated_bytes"),
         ("pytorch-torchtitan", "peak_reserved_bytes"),
         ("bigscience-bloom", "peak_shown_bytes"),
+        ("huggingface-nanotron", "peak_reserved_bytes"),
     ],
 )
 def test_a_memory_figure_is_what_its_source_counts(tmp_path: Path, source: str, key: str) -> None:
     case = one(tmp_path, ROW.replace("a,x,", f"a,{source},"))
     assert {k for k in case.measured if k.startswith("peak")} == {key}
     assert case.columns["memory_definition"] == key.split("_")[1]
+
+
+@pytest.mark.parametrize(
+    ("source", "gpu", "note", "expected"),
+    [
+        ("bridge-skills", "H100-SXM5-80GB", "mlp+core_attn recompute",
+         {"recompute_modules": "mlp+core_attn", "growing_segments": True}),
+        ("bridge-skills", "B200-SXM-180GB", "", {"fp8_params": True}),
+        ("bridge-skills", "H100-SXM5-80GB", "", {"fp8_params": None}),
+        ("mlperf-llama8b", "B200-SXM-180GB", "", {"fp8_params": None, "growing_segments": None}),
+        ("bigscience-bloom", "A100-SXM4-80GB", "", {"software": "deepspeed-2022"}),
+        ("x", "A100-SXM4-80GB", "", {"software": None, "growing_segments": None}),
+    ],
+)  # fmt: skip
+def test_software_is_what_source_and_notes_say(
+    tmp_path: Path, source: str, gpu: str, note: str, expected: dict[str, object]
+) -> None:
+    row = ROW.replace("a,x,", f"a,{source},").replace("H100-SXM5-80GB", gpu)
+    row = row.replace(",full,bf16,", ",selective,fp8,")
+    path = tmp_path / "t.csv"
+    path.write_text(HEAD.strip() + ",notes\n" + row.strip() + f",{note}\n", encoding="utf-8")
+    (case,) = read_table(path).cases
+    assert {k: case.options.get(k) for k in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("note", "expected"),
+    [
+        ("CPU activation offload of 20 layers", (20, None)),
+        ("CPU-offloaded AdamW", (None, "optimizer")),
+    ],
+)
+def test_what_goes_to_the_host_is_told_apart(
+    tmp_path: Path, note: str, expected: tuple[int | None, str | None]
+) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(
+        HEAD.strip() + ",notes,cpu_offload\n" + ROW.strip() + f",{note},yes\n", encoding="utf-8"
+    )
+    (case,) = read_table(path).cases
+    assert (case.options.get("offload_layers"), case.options.get("offload")) == expected
 
 
 def test_measured_memory_moves_no_prediction(tmp_path: Path) -> None:
