@@ -211,9 +211,10 @@ def _memory(table: Table) -> _Columns:
         kinds.append(kind)
         own = "pow" if base in ("pow", "powu") else kind
         classes.append(_SERVING_OPS.get(base, own) if served[i] else own)
-        if kind == "softmax" and cols[i] > SOFTMAX_ROW_OF_A_WARP:
-            classes[-1] = "softmax_long"
-            factor[i] = 1.5 if cols[i] > SOFTMAX_ROW_ON_CHIP else 1.0
+        if kind == "softmax" and 1.0 < cols[i] <= SOFTMAX_ROW_OF_A_WARP:
+            classes[-1] = "softmax_short"
+        elif kind == "softmax" and cols[i] > SOFTMAX_ROW_ON_CHIP:
+            factor[i] = 1.5
         elif op == "add_phi":  # attention and MLP both added to the residual: two adds, one row
             factor[i] = 2.0
     ones = _one(table)

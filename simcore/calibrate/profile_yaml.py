@@ -34,7 +34,7 @@ matrix instructions take operands from registers (mma.sync) or asynchronously (w
   cache included, an encoder's, the same with head dimensions that 16 does not divide""",
     "memory_efficiency": """Share of the datasheet bandwidth: tm = bytes / (value * bandwidth), with
 the traffic of unfused kernels, after start; in an eager loop no sooner than `floor`, the host's. Of
-fp32 eager kernels; softmax_long: rows above 1024; gemm's and attention's from the fits above;
+fp32 eager kernels; softmax_short: rows to 1024; gemm's and attention's from the fits above;
 _serving: kernels of inference servers.""",
     "backward_over_forward_time": """Measured ratios of time, not of FLOP or bytes.""",
     "power": """Error of ln(eff) when each family is predicted from the others, by a constant and by

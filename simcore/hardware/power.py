@@ -23,7 +23,7 @@ NODE_EXPONENT: Final = 0.8
 REFERENCE_NM: Final = 16.0
 #: A device that boosts higher does so at a higher voltage: energy a FLOP rises with its clock. Its
 #: square root: without the clock, vector units of cards of 70 W come out too fast (families left
-#: out 0.17, not 0.11); by the clock itself (0.08) cards of 2.5 GHz would keep a third of their peak.
+#: out 0.17, not 0.11); by the clock itself (0.08) cards of 2.5 GHz would keep a third of the peak.
 REFERENCE_CLOCK_HZ: Final = 1.5 * GIGA
 CLOCK_EXPONENT: Final = 0.5
 #: Below the cap's edge the clock follows power to this exponent: 1/3 where voltage follows the

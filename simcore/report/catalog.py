@@ -33,7 +33,7 @@ def unit_of(key: str) -> str:
         return "bytes"
     if last in ("latency", "sample_load"):
         return "s"
-    return {"boost_clock": "hertz", "tdp": "w"}.get(last, "")
+    return {"boost_clock": "hertz", "base_clock": "hertz", "tdp": "w"}.get(last, "")
 
 
 def figure_text(key: str, value: float) -> str:

@@ -51,7 +51,7 @@ def test_every_record_can_be_shown(kind: str) -> None:
         ("nvme.read_bw", "bytes_per_s"), ("bw", "bytes_per_s"), ("l2_size", "bytes"),
         ("memory_visible", "bytes"), ("latency", "s"), ("dataset.sample_load", "s"),
         ("peak_flop_per_s.int8", "flop_per_s"), ("tdp", "w"), ("boost_clock", "hertz"),
-        ("sm_count", ""), ("payload_frac", ""), ("frozen[0].params", ""),
+        ("base_clock", "hertz"), ("sm_count", ""), ("payload_frac", ""), ("frozen[0].params", ""),
     ],
 )  # fmt: skip
 def test_units(key: str, unit: str) -> None:
