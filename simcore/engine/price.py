@@ -337,6 +337,18 @@ class _Context:
         issued: Array = passes * self._n_tensors() * self.issue_s * self._reduces()
         return issued
 
+    def _buffer_copies(self, index: int) -> Array:
+        """Buffers into one message and out of it: a read and a write each way, a kernel each."""
+        traffic = 4.0 * FP32_BYTES * self.workload.buffers_numel
+        rate = self.classes[index].bytes_per_s[_ELEMENTWISE] * self.points.memory
+        started = self.workload.n_buffers * self.classes[index].kernel_start_s
+        copied: Array = (traffic / rate + started) * self._reduces()
+        return copied
+
+    def _buffer_copies_host(self, index: int) -> Array:
+        issued: Array = self.workload.n_buffers * self.issue_s * self._reduces()
+        return issued
+
     def _reduces(self) -> NDArray[np.bool_]:
         """Whether there is anything to reduce [C]: one device alone is not wrapped."""
         shared: NDArray[np.bool_] = (self.points.n_ranks > 1) & (self.points.use_comm > 0)
@@ -395,6 +407,8 @@ _QUANTITIES: dict[str, Callable[[_Context, int], Array]] = {
     "bucket_fill_s": _Context._bucket_copy,
     "bucket_drain_s": _Context._bucket_copy,
     "bucket_copies_host_s": _Context._bucket_copies_host,
+    "buffer_copies_s": _Context._buffer_copies,
+    "buffer_copies_host_s": _Context._buffer_copies_host,
     "cast_weights_s": _Context._cast,
     "optimizer_s": _Context._optimizer,
     "grad_norm_s": _Context._grad_norm,

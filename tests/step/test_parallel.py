@@ -299,3 +299,21 @@ def test_ddp_copies_gradients_into_buckets_and_back() -> None:
     assert busy(2.0) == pytest.approx((one_pass, one_pass))
     assert busy(2.0, bucket_view=True) == pytest.approx((one_pass, 0.0))
     assert busy(1.0) == pytest.approx((0.0, 0.0))
+
+
+def test_ddp_sends_buffers_before_the_synchronised_forward() -> None:
+    """5 fp32 elements in 3 tensors: 20 s on a wire of 1 byte/s, then 20 bytes into the message and
+    20 out of it, read and written at 1 byte/s; nothing of it on one device or under zero2."""
+    plain = three_buckets(10.0, (20.0, 15.0, 5.0))
+    model = plain.replace(buffers_numel=5, n_buffers=3)
+    device = rates(bytes_per_s=np.full(len(KINDS), 1.0))
+
+    def step_s(of: Workload, parallelism: str, ranks: float) -> float:
+        how = strategy(parallelism, optimizer="sgd-plain")
+        return float(evaluate(Job(of, how, (device,)), points(n_ranks=ranks)).step_s[0])
+
+    for parallelism, ranks, more in (
+        ("ddp", 2.0, 20.0 + COLLECTIVE_BASE_S + 80.0), ("ddp", 1.0, 0.0), ("zero2", 2.0, 0.0),
+    ):  # fmt: skip
+        extra = step_s(model, parallelism, ranks) - step_s(plain, parallelism, ranks)
+        assert extra == pytest.approx(more)

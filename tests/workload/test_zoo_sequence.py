@@ -42,6 +42,15 @@ def test_waveglow_saved_storages() -> None:
     )
 
 
+def test_waveglow_layers_keep_their_copies_of_the_spectrogram() -> None:
+    """80 mels in groups of 8 at 128 steps, once a layer of five flows but for the shared one."""
+    size = {"segment": 1024, "layers": 3, "channels": 64, "flows": 5}
+    shared, own = (waveglow(name="x", conditioning_copies=c, **size) for c in (False, True))
+    assert own.saved.low - shared.saved.low == (5 * 3 - 1) * 640 * 128
+    assert own.trainable_numel == shared.trainable_numel
+    assert own.forward_flop == shared.forward_flop
+
+
 def test_gnmt_has_the_published_parameters() -> None:
     workload = gnmt(name="x", hidden=1024)
     assert workload.trainable_numel == 159_593_523  # as NVIDIA's and MLPerf's logs print it

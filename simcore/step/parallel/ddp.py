@@ -17,13 +17,16 @@ from simcore.step.program import ProgramBuilder, gradient_buckets
 from simcore.strategy.strategy import Strategy
 from simcore.workload.graph import Workload
 
+#: Running statistics are fp32 whatever the precision; so is their count, nearly (int64).
+FP32_BYTES = 4.0
+
 
 class DistributedDataParallel:
     """Every rank keeps everything; gradients are averaged bucket by bucket as they appear."""
 
     def build(self, builder: ProgramBuilder, strategy: Strategy) -> None:
         """Forward, backward with one all-reduce a bucket, update on every rank."""
-        ready = prologue(builder, strategy)
+        ready = buffers(builder, prologue(builder, strategy))
         order = builder.workload.order
         builder.compute("forward", "forward", builder.forward_row(order), ready)
         buckets = gradient_buckets(
@@ -66,6 +69,24 @@ class DistributedDataParallel:
     def shard_degree(self, strategy: Strategy, n_ranks: Array) -> Array:
         """Every rank updates every parameter."""
         return np.ones_like(n_ranks)
+
+
+def buffers(builder: ProgramBuilder, ready: list[int]) -> list[int]:
+    """The model's buffers (running statistics) as rank 0 has them, before the synchronised forward.
+
+    torch's ``broadcast_buffers``, on by default: one flat message, then a copy a tensor
+    (``distributed.py``, ``_sync_buffers``; ``comm.cpp``, ``BroadcastWork::finish``). Other
+    micro-steps run under ``no_sync`` and do without.
+    """
+    model = builder.workload
+    if not model.n_buffers:
+        return ready
+    issued = builder.misc("issue copies of buffers", "host", "host", "buffer_copies_host_s")
+    n_bytes = FP32_BYTES * model.buffers_numel
+    sent = builder.comm("broadcast buffers", "broadcast", [n_bytes], ready)
+    return builder.misc(
+        "buffers of rank 0", "compute", "forward", "buffer_copies_s", [sent], bounds=issued
+    )
 
 
 def copies(

@@ -28,13 +28,21 @@ def _gated(tape: Tape, a: T, b: T, channels: int) -> T:
     return out
 
 
-def _wavenet(tape: Tape, half: T, mel: T, channels: int, layers: int) -> T:
+def _contiguous(tape: Tape, x: T, kept: bool) -> T:
+    """A permuted input as a convolution takes it: copied, and the copy ``kept`` or made again."""
+    copy = Kernel(kind="copy", low=2.0 * x.elems)
+    tape.op(Op(name="contiguous", fwd=(copy,), bwd=() if kept else (copy,)))
+    return T(x.c, x.grid) if kept else x
+
+
+def _wavenet(tape: Tape, half: T, mel: T, channels: int, layers: int, copies: bool) -> T:
     x = tape.conv("start", half, channels, 1, bias=True, weight_norm=True)
     skip: T | None = None
     for i in range(layers):
         last = i == layers - 1
         a = tape.conv(f"in{i}", x, 2 * channels, 3, dilation=2**i, bias=True, weight_norm=True)
-        b = tape.conv(f"cond{i}", mel, 2 * channels, 1, bias=True, weight_norm=True)
+        given = _contiguous(tape, mel, copies)
+        b = tape.conv(f"cond{i}", given, 2 * channels, 1, bias=True, weight_norm=True)
         y = _gated(tape, a, b, channels)
         width = channels if last else 2 * channels
         y = tape.conv(f"skip{i}", y, width, 1, bias=True, weight_norm=True)
@@ -67,11 +75,14 @@ def build(
     layers: int = 8,
     channels: int = 512,
     layout: str = "nhwc",
+    conditioning_copies: bool = False,
 ) -> Workload:
     """WaveGlow with ``channels`` in each of ``layers`` layers of ``flows`` WaveNets.
 
     ``layout="nchw"``: one-dimensional convolutions are channels first, which 16-bit matrix units
-    are not: cuDNN converts. Take it for mixed precision.
+    are not: cuDNN converts. Take it for mixed precision. ``conditioning_copies``: every layer keeps
+    a copy of its own of the permuted spectrogram, since PyTorch before 1.11 made the input of a
+    one-dimensional convolution contiguous above autograd (ATen ``Convolution.cpp``).
     """
     if segment % group or group % 2:
         raise ValueError(f"segment {segment} must be a multiple of an even group, not {group}")
@@ -93,7 +104,7 @@ def build(
         # log-determinant of a tiny matrix: an LU factorisation of a few launches
         tape.op(Op(name="logdet", fwd=(Kernel(kind="elementwise", launches=8.0),),
                    bwd=(Kernel(kind="elementwise", launches=6.0),)))  # fmt: skip
-        out = _wavenet(tape, half, mel, channels, layers)
+        out = _wavenet(tape, half, mel, channels, layers, conditioning_copies)
         # exp(log_s) * x + b, then the halves are joined again
         couple = Kernel(kind="elementwise", low=6.0 * out.elems, launches=6.0)
         tape.op(Op(name="couple", fwd=(couple,), bwd=(couple,),
