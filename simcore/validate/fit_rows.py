@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
@@ -135,16 +136,21 @@ def _mixed_row(
 ) -> FitRow:
     """GPUs of several types: each multiplier is an axis, and a profile of its own."""
 
+    known: dict[bytes, float] = {}  # a profile a column is dear, and fits ask the same again
+
+    def log_at(shifts: Array) -> float:
+        of = [(p, float(v)) for p, v in zip(mine, np.exp(shifts), strict=True)]
+        knobs = (p.as_knob(v, p.prior_sd_log) for p, v in of)
+        made = tuple(k for k in knobs if k is not None)
+        profile = blind.with_knobs(made, "candidate", "candidate", 0.0)
+        work = next((v for p, v in of if p.knob is None), 1.0)
+        return math.log(central_time_s(case, replace(request, profile=profile), work))
+
     def log_s(shifts: Array) -> Array:
-        found = []
-        for values in np.exp(shifts).T:
-            of = [(p, float(v)) for p, v in zip(mine, values, strict=True)]
-            knobs = (p.as_knob(v, p.prior_sd_log) for p, v in of)
-            made = tuple(k for k in knobs if k is not None)
-            profile = blind.with_knobs(made, "candidate", "candidate", 0.0)
-            work = next((v for p, v in of if p.knob is None), 1.0)
-            found.append(central_time_s(case, replace(request, profile=profile), work))
-        return np.log(np.array(found))
+        for column in shifts.T:
+            if (key := column.tobytes()) not in known:
+                known[key] = log_at(column)
+        return np.array([known[column.tobytes()] for column in shifts.T])
 
     uses = {p.name: (i,) for i, p in enumerate(mine)}
     row = fit_row(case, request, uses)
