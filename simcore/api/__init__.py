@@ -6,7 +6,7 @@ were asked (``api.results``); nothing prints.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
@@ -243,10 +243,17 @@ def validate(
     files: Sequence[Path | str],
     *,
     calibrated: bool = False,
+    calibrate: int | Literal["one-gpu"] | None = None,
+    draws: int | None = None,
+    only: Mapping[str, str] | None = None,
     fill: bool = False,
     by: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Predict the rows of measured tables; the contract of ``simcore validate --json``.
+
+    ``calibrate``: fit on so many rows of each source and GPU (``one-gpu``: on all rows of one
+    device) and judge the others alone; ``draws``: so many random choices of these rows instead of
+    the most telling. ``only``: rows with these values of their columns.
 
     ``calibrated``: every row is predicted by a fit of a few physical parameters that has not seen
     its configuration; the blind figures stand beside it under ``blind``. ``fill``: what nobody
@@ -259,7 +266,15 @@ def validate(
     from simcore.validate.judge import contradictions, judge
 
     tables = [read_table(Path(f)) for f in files]
+    if only:
+        from simcore.validate.select import rows_with
+
+        tables = [rows_with(t, only) for t in tables]
     _check_columns(by, [case for t in tables for case in t.cases])
+    if calibrate is not None:
+        from simcore.validate.few_rows_dict import validated
+
+        return validated(tables, calibrate, draws, by)
     blind = judge(tables)
     profile = load_profile()
     suspects = {k: v for t in tables for k, v in contradictions(t.cases).items()}

@@ -388,9 +388,21 @@ def ring_fit(
         return np.asarray(base_s + hops * math.exp(p[1]) + passes * n_bytes / math.exp(p[0]))
 
     x, sd = solve(lambda p: np.log(predict(p) / seconds), start, start - 3.0, start + 1.0)
-    scatter = robust_sd(np.log(seconds / predict(x)))
+    off = np.log(seconds / predict(x))
+    scatter = robust_sd(off)
+    sent = passes * n_bytes / math.exp(x[0]) / predict(x)
+    slopes = np.stack([-sent, hops * math.exp(x[1]) / predict(x)], axis=1)
+    # The sandwich of ``solve`` knows each figure's spread from the residuals of the few sizes that
+    # decide it (three large messages the rate); where those happen to lie well it is too narrow.
+    # All sizes together tell the scatter better: the wider of both, each widened for few rows.
+    wide = 3.0 * max(scatter, LEAST_SD / 3.0)
+    free = max(len(off) - 2, 1)
+    pooled = math.sqrt(float(np.square(np.clip(off, -wide, wide)).sum()) / free)
+    known = pooled * np.sqrt(np.diag(np.linalg.pinv(slopes.T @ slopes)))
     more = small_sample(len(seconds), 2)
-    return math.exp(x[0]), math.exp(x[1]), more * float(sd[0]), more * float(sd[1]), scatter
+    student = more / math.sqrt(len(seconds) / free)  # ``pooled`` lacks no degrees of freedom
+    bus_sd, hop_sd = np.maximum(more * sd, student * known)
+    return math.exp(x[0]), math.exp(x[1]), float(bus_sd), float(hop_sd), scatter
 
 
 def best_bus_bytes_per_s(rows: Sequence[RawRow]) -> float:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,9 +12,12 @@ from simcore.base.interval import HIGH_QUANTILE
 from simcore.calibrate.bench.store import RawRow
 from simcore.calibrate.machine_fit import DOUBTED_FRAC, disturbed
 from simcore.calibrate.machine_record import Found
-from simcore.calibrate.step_fit import ROW_SD_LOG, FitRow, Parameter, fit_steps, leave_one_out
+from simcore.calibrate.step_fit import fit_steps, leave_one_out
+from simcore.calibrate.step_model import FitRow, Parameter
+from simcore.calibrate.step_response import N_AXES, axis_of, response
+from simcore.calibrate.step_solver import ROW_SD_LOG
 from simcore.calibrate.training import NETS, STRATEGY, Net
-from simcore.engine.predict import Request, central_step_s
+from simcore.engine.predict import Request
 from simcore.hardware.calibrations import Knob
 from simcore.hardware.profile import HOST_CPU, Profile
 from simcore.strategy.precision import OPTIMIZERS, PRECISIONS
@@ -82,7 +84,7 @@ def fit_reference_steps(rows: Sequence[RawRow], found: Found, profile: Profile) 
     }  # fmt: skip
     several = any(int(r.number("ranks")) > 1 for r in mine)
     parameters = _parameters(requests, found, profile, several)
-    fit_rows = [_row(r, requests[r.where], parameters, profile) for r in mine]
+    fit_rows = [_row(r, requests[r.where], parameters) for r in mine]
     fit = fit_steps(fit_rows, parameters)
     left = leave_one_out(fit_rows, parameters) if len({r.group for r in fit_rows}) > 1 else {}
     errors = [math.log(left[r.key][0] / r.measured_s) for r in fit_rows if r.key in left]
@@ -129,15 +131,16 @@ def _parameters(
     return made
 
 
-def _row(
-    row: RawRow, request: Request, parameters: Sequence[Parameter], profile: Profile
-) -> FitRow:
-    uses = tuple(p.name for p in parameters if p.name != "intra" or row.cells["ranks"] != "1")
-
-    def predict_s(values: Mapping[str, float]) -> float:
-        knobs = [p.as_knob(values[p.name], p.prior_sd_log) for p in parameters if p.name in values]
-        made: Any = tuple(k for k in knobs if k is not None)
-        with_them = profile.with_knobs(made, profile.name, profile.origin, 0.0)
-        return central_step_s(replace(request, profile=with_them))
-
-    return FitRow(row.where, row.cells["net"], row.seconds, uses, predict_s)
+def _row(row: RawRow, request: Request, parameters: Sequence[Parameter]) -> FitRow:
+    return FitRow(
+        key=row.where,
+        group=row.cells["net"],
+        measured_s=row.seconds,
+        uses={
+            p.name: (axis_of(p.knob),)
+            for p in parameters
+            if p.knob is not None and (p.name != "intra" or row.cells["ranks"] != "1")
+        },
+        n_axes=N_AXES,
+        log_s=response(request),
+    )

@@ -1,117 +1,140 @@
 """Maximum a posteriori fit of a few physical parameters to measured steps.
 
 Parameters are multipliers on what the blind profile says (sustained compute, memory traffic,
-link bandwidth, loading, host, amount of work), each with a log-normal prior around 1 whose width
-is the profile's own spread. One row moves what it identifies; the rest stays with the prior.
+link bandwidth, loading, host, amount of work) and seconds that a program adds to each step. Each
+has a prior whose width is the profile's own spread. One row moves what it identifies; the rest
+stays with the prior. Residuals are of ln(time), Student's t with few degrees of freedom, so that
+the odd wrong row counts little, and may be correlated (``step_residual``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence, Set
-from dataclasses import dataclass
+import math
+from collections.abc import Sequence, Set
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from simcore.base.arrays import NDArray
-from simcore.hardware.calibrations import CalibratedKnob, Knob
-
-Array = NDArray[np.float64]
-
-#: Scatter of one measured step around the model with its parameters known: timing noise (0.2 to
-#: 5 %, notes on the corpus) and the form of the model.
-ROW_SD_LOG = 0.07
-
-
-@dataclass(frozen=True, slots=True)
-class Parameter:
-    """One multiplier. ``knob`` None: the amount of work of a run (``workload``), no hardware."""
-
-    name: str
-    knob: CalibratedKnob | None
-    prior_sd_log: float
-    gpu: str = ""
-    node: str = ""
-    link: str = ""
-    workload: str = ""
-
-    def as_knob(self, value: float, sd_log: float) -> Knob | None:
-        """The calibrated knob of this parameter."""
-        if self.knob is None:
-            return None
-        return Knob(
-            knob=self.knob, value=value, sd_log=sd_log,
-            gpu=self.gpu, node=self.node, link=self.link, workload=self.workload,
-        )  # fmt: skip
+from simcore.base.interval import HIGH_QUANTILE, Z80
+from simcore.calibrate.step_model import (
+    Array,
+    Block,
+    FitRow,
+    Parameter,
+    features_of,
+    line_of,
+    row_of,
+    shifts_of,
+)
+from simcore.calibrate.step_residual import PARTS, part_covariances
+from simcore.calibrate.step_solver import ROW_FREEDOM, ROW_SD_LOG, Solver
+from simcore.hardware.calibrations import Knob
 
 
 @dataclass(frozen=True, slots=True)
-class FitRow:
-    """One measurement. ``predict_s`` maps the multipliers of ``uses`` to seconds.
+class Predicted:
+    """ln(seconds): by parameters and what residuals share, its deviation, by parameters alone.
 
-    Rows of equal ``group`` are one configuration measured again: they leave together.
+    1.28 deviations bound 80 %, in Student's t of the rows there are.
     """
 
-    key: str
-    group: Hashable
-    measured_s: float
-    uses: tuple[str, ...]
-    predict_s: Callable[[Mapping[str, float]], float]
+    log_s: float
+    sd_log: float
+    by_parameters_log_s: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StepFit:
-    """Fitted multipliers, their posterior spread, and how the rows lie around them."""
+    """Fitted multipliers, their posterior spread, and how the rows lie around them.
+
+    ``values`` of added seconds are seconds. ``widths``: of levels, of the residual's parts and of
+    a row's own scatter.
+    """
 
     parameters: tuple[Parameter, ...]
     values: dict[str, float]
     sd_log: dict[str, float]
     predicted_s: dict[str, float]
     residual_sd_log: float
+    widths: dict[str, float] = field(default_factory=dict)
+    _theta: dict[str, float] = field(default_factory=dict, repr=False)
+    _blocks: dict[str, tuple[Block, Array, Array]] = field(default_factory=dict, repr=False)
 
     def knobs(self) -> tuple[Knob, ...]:
         """Calibrated knobs for a profile."""
         made = (p.as_knob(self.values[p.name], self.sd_log[p.name]) for p in self.parameters)
         return tuple(k for k in made if k is not None)
 
+    def central_log_s(self, row: FitRow) -> float:
+        """ln(seconds) of a row by the fitted parameters alone."""
+        return float(row.log_s(shifts_of(row, self._theta)[:, None])[0])
 
-def fit_steps(rows: Sequence[FitRow], parameters: Sequence[Parameter]) -> StepFit:
-    """Fit all parameters to all rows (scipy least squares on log residuals and priors)."""
-    from scipy.optimize import least_squares  # heavy; predictions never import it
+    def predict(self, row: FitRow) -> Predicted:
+        """The time of a row that need not be of the fit."""
+        line = line_of(row, shifts_of(row, self._theta))
+        names = [p.name for p in self.parameters]
+        a = row_of(row, line.slopes, {n: i for i, n in enumerate(names)})
+        prior = np.array([self._width(p) ** 2 for p in self.parameters])
+        noise = self.widths["row"] ** 2 * _heavier() ** 2
+        own = float((a * a) @ prior) + noise
+        here = features_of((row,), (line.slopes,))
+        parts = {} if here is None else {k: self.widths[k] ** 2 for k in PARTS}
+        own += sum(parts.values())
+        seen = self._blocks.get(row.block)
+        if seen is None:
+            return Predicted(line.log_s, math.sqrt(own), line.log_s)
+        block, inverse, alpha = seen
+        shared = (block.slopes_of * prior) @ a
+        mean = line.log_s
+        if here is not None and (there := features_of(block.rows, block.slopes)) is not None:
+            between = part_covariances(here, there)
+            residual = sum(v * between[k][0] for k, v in parts.items())
+            mean += float(residual @ alpha)
+            shared = shared + residual
+        left = max(own - float(shared @ inverse @ shared), noise)
+        return Predicted(mean, math.sqrt(left) * _few(len(block.rows)), line.log_s)
 
-    names = [p.name for p in parameters]
-    prior = np.array([p.prior_sd_log for p in parameters])
-    seen: dict[tuple[str, tuple[float, ...]], float] = {}
+    def _width(self, p: Parameter) -> float:
+        return p.prior_sd_log * self.widths.get(f"level {p.level}", 1.0)
 
-    def predicted(row: FitRow, theta: Array) -> float:
-        values = {n: float(np.exp(t)) for n, t in zip(names, theta, strict=True) if n in row.uses}
-        key = (row.key, tuple(values.values()))
-        if key not in seen:
-            seen[key] = row.predict_s(values)
-        return seen[key]
 
-    def residuals(theta: Array) -> Array:
-        data = [np.log(predicted(r, theta) / r.measured_s) / ROW_SD_LOG for r in rows]
-        return np.array([*data, *(theta / prior)])
+def _few(n_rows: int) -> float:
+    """Student's t over the normal at 80 %: the widths are known from so many rows."""
+    from scipy.special import stdtrit
 
-    start = np.zeros(len(names))
-    if rows:
-        found = least_squares(residuals, start, method="trf", diff_step=1e-3, xtol=1e-6, ftol=1e-6)
-        theta = found.x
-        # Laplace approximation: the inverse of J'J, whose prior rows keep it regular.
-        covariance = np.linalg.inv(found.jac.T @ found.jac)
-        spread = np.sqrt(np.diag(covariance))
-    else:
-        theta, spread = start, prior
-    fitted = {r.key: predicted(r, theta) for r in rows}
-    errors = [np.log(fitted[r.key] / r.measured_s) for r in rows]
+    return float(stdtrit(max(n_rows, 2), HIGH_QUANTILE)) / Z80
+
+
+def _heavier() -> float:
+    """The same for a row's own error."""
+    return _few(int(ROW_FREEDOM))
+
+
+def fit_steps(
+    rows: Sequence[FitRow], parameters: Sequence[Parameter], *, learn: bool = False
+) -> StepFit:
+    """Fit all parameters to all rows. ``learn``: widths of priors and residual too."""
+    solver = Solver(rows, parameters, learn=learn)
+    theta, sd = solver.solve()
+    fitted = solver.predicted_s()
+    errors = [math.log(fitted[r.key] / r.measured_s) for r in rows]
     rms = float(np.sqrt(np.mean(np.square(errors)))) if errors else ROW_SD_LOG
+    named = {p.name: float(t) for p, t in zip(parameters, theta, strict=True)}
     return StepFit(
         parameters=tuple(parameters),
-        values={n: float(np.exp(t)) for n, t in zip(names, theta, strict=True)},
-        sd_log={n: float(s) for n, s in zip(names, spread, strict=True)},
+        values={p.name: named[p.name] if p.seconds else math.exp(named[p.name])
+                for p in parameters},
+        sd_log={p.name: float(s) for p, s in zip(parameters, sd, strict=True)},
         predicted_s=fitted,
         residual_sd_log=max(rms, ROW_SD_LOG),
-    )
+        widths=solver.widths,
+        _theta=named,
+        _blocks=solver.solved(),
+    )  # fmt: skip
+
+
+#: Configurations above which the rows leave in so many parts rather than one by one.
+_MOST_FITS = 40
 
 
 def leave_one_out(
@@ -119,14 +142,15 @@ def leave_one_out(
 ) -> dict[str, tuple[float, StepFit]]:
     """Prediction of every row from a fit that has not seen its configuration.
 
-    Rows with a key in ``never`` are predicted but take part in no fit.
+    Rows with a key in ``never`` are predicted but take part in no fit. Of more than forty
+    configurations every fortieth leaves at once.
     """
     out: dict[str, tuple[float, StepFit]] = {}
-    for group in dict.fromkeys(r.group for r in rows):
-        others = [r for r in rows if r.group != group and r.key not in never]
-        fit = fit_steps(others, parameters)
+    groups = list(dict.fromkeys(r.group for r in rows))
+    for first in range(min(_MOST_FITS, len(groups))):
+        left = set(groups[first::_MOST_FITS])
+        fit = fit_steps([r for r in rows if r.group not in left and r.key not in never], parameters)
         for row in rows:
-            if row.group == group:
-                values = {n: fit.values[n] for n in row.uses}
-                out[row.key] = (row.predict_s(values), fit)
+            if row.group in left:
+                out[row.key] = (math.exp(fit.central_log_s(row)), fit)
     return out

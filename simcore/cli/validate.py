@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
+from simcore.base.units import KILO
 from simcore.cli import names
-from simcore.cli.files import plot_problems
+from simcore.cli.files import folder_problems, plot_problems
 from simcore.cli.output import complain, write
 from simcore.cli.values import whole
 
@@ -24,6 +25,27 @@ def validate(
     calibrated: Annotated[
         bool, typer.Option("--calibrated", help="Fit first; errors are leave-one-out.")
     ] = False,
+    calibrate: Annotated[
+        str | None,
+        typer.Option(
+            "--calibrate",
+            metavar="K",
+            help="Fit on K rows of each source and GPU, judge on the rest; one-gpu: on the rows "
+            "of one GPU.",
+        ),
+    ] = None,
+    draws: Annotated[
+        str | None,
+        typer.Option("--draws", metavar="N", help="With --calibrate: N random choices of rows."),
+    ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", metavar="COL=VALUE", help="Rows of this value; several: all hold."),
+    ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="FILE", help="A self-contained page with scatter plots."),
+    ] = None,
     fill: Annotated[
         bool, typer.Option("--fill", help="Predict what the tables leave blank too.")
     ] = False,
@@ -72,6 +94,19 @@ def validate(
     if ops and not files:
         problems.append("validate ops needs a FILE: a table of measured kernels")
     count = whole("worst", worst, problems)
+    rows_of_fit = _rows_of_fit(calibrate, problems)
+    n_draws = whole("draws", draws, problems)
+    chosen = _chosen(only or [], problems)
+    if draws is not None and (rows_of_fit is None or rows_of_fit == "one-gpu"):
+        problems.append("--draws is of the rows that --calibrate K fits: give a K")
+    if calibrate is not None and (calibrated or fill):
+        problems.append("--calibrate judges what is left: drop --calibrated and --fill")
+    if html is not None:
+        problems += folder_problems("--html", html)
+        if html.suffix.lower() not in (".html", ".htm"):
+            problems.append(f"--html {str(html)!r} must end in .html")
+    if ops and (calibrate is not None or only or html is not None):
+        problems.append("--calibrate, --only and --html are for measured runs, not for ops")
     if plot is not None:
         problems += plot_problems("--plot", plot)
         if ops:
@@ -108,7 +143,16 @@ def validate(
 
         write(render_ops(found, count))
         return
-    result = api.validate(files, calibrated=calibrated, fill=fill, by=columns)
+    result = api.validate(
+        files, calibrated=calibrated, calibrate=rows_of_fit, draws=n_draws, only=chosen, fill=fill,
+        by=columns,
+    )  # fmt: skip
+    if html is not None:
+        from simcore.report.html.validation import validation_page
+
+        page = validation_page(result, [f.name for f in files])
+        html.write_text(page, encoding="utf-8")
+        complain(f"report in {html}: {len(page.encode()) / KILO:.0f} kB, opens in any browser")
     if plot is not None:
         from simcore.report.plots import draw
         from simcore.report.plots import write as write_figure
@@ -123,3 +167,22 @@ def validate(
     from simcore.report.verdict import render_verdict
 
     write(render_verdict(result, count))
+
+
+def _rows_of_fit(text: str | None, problems: list[str]) -> int | Literal["one-gpu"] | None:
+    if text == "one-gpu":
+        return "one-gpu"
+    if text is not None and not text.isdigit():
+        problems.append(f"--calibrate is a number of rows or one-gpu, not {text!r}")
+        return None
+    return whole("calibrate", text, problems)
+
+
+def _chosen(words: list[str], problems: list[str]) -> dict[str, str]:
+    found = {}
+    for word in words:
+        column, equals, value = word.partition("=")
+        if not column or not equals:
+            problems.append(f"--only is COLUMN=VALUE, not {word!r}")
+        found[column] = value
+    return found

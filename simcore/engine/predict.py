@@ -467,15 +467,22 @@ def central_step_s(request: Request) -> float:
 
 
 def evaluation_pass_s(request: Request, n_samples: float) -> float:
-    """Seconds that every rank spends on ``n_samples`` forward-only samples, each on its own.
+    """Seconds that every rank spends on ``n_samples`` forward-only samples, each on its own."""
+    points = Points.of(_values(request, request.cluster), 1)
+    return n_samples * float(evaluation_s_per_sample(request, points)[0])
+
+
+def evaluation_s_per_sample(request: Request, points: Points) -> Array:
+    """Seconds [C] of a forward-only sample on a rank.
 
     Evaluation in the common scripts is not divided over the ranks. A batch takes its forward
     pass or its loading, whichever is longer.
     """
-    job = job_of(request)
-    values = _values(request, request.cluster)
-    alone = Points.of({**values, "n_ranks": 1.0, "n_nodes": 1.0, "compute": 1.0}, 1)
-    steps = evaluate(job, alone)
-    forward = float(steps.terms_s["forward"][0])
-    loading = max(float(steps.load_period_s[0]), float(steps.terms_s["loader"][0]))
-    return n_samples / request.micro_batch * max(forward, loading)
+    one = np.ones(len(points))
+    # Equal devices' slowest sets the pace of a step, not of an evaluation that none waits for.
+    slowest = _values(request, request.cluster)["compute"]
+    alone = replace(points, n_ranks=one, n_nodes=one, compute=points.compute / slowest)
+    steps = evaluate(job_of(request), alone)
+    loading = np.maximum(steps.load_period_s, steps.terms_s["loader"])
+    found: Array = np.maximum(steps.terms_s["forward"], loading) / request.micro_batch
+    return found

@@ -264,9 +264,7 @@ def _of_layout(layout: Layout, n_gpus: int, n_layers: int) -> tuple[str, ...]:
     return tuple(layout.violations(n_gpus, n_layers))
 
 
-def _outcome(
-    held: _Unit, axis: Axis, twice: Knob | None, wires: list[dict[str, float]]
-) -> Outcome:
+def _outcome(held: _Unit, axis: Axis, twice: Knob | None, wires: list[dict[str, float]]) -> Outcome:
     """What the points give; with stages ``auto`` each on its own best cut of the pipeline."""
     request = held.request
     assert request is not None

@@ -95,6 +95,27 @@ def _order(ranks: dict[str, Any]) -> list[str]:
     ]
 
 
+def _few_rows(calibration: dict[str, Any]) -> list[str]:
+    """Of a fit on few rows: how it varies with the choice of rows, and what they could tell."""
+    if not calibration:
+        return []
+    lines = [""]
+    if draws := calibration.get("draws"):
+        error, inside = draws["mape_frac"], draws["coverage80_frac"]
+        lines += [
+            f"{draws['n']} draws: MAPE {percent(error['median'])} (median; 80 % between "
+            f"{percent(error['p10'])} and {percent(error['p90'])}),",
+            f"inside 80 %: {percent(inside['median'])} (median; {percent(inside['least'])} to "
+            f"{percent(inside['most'])}); the figures above are of the draw of median error",
+            "",
+        ]
+    cells = [
+        [kind, str(of["parameters"]), str(of["identified"])]
+        for kind, of in calibration["identified"].items()
+    ]
+    return [*lines, table(["fitted", "parameters", "told by the rows"], cells, right=(1, 2))]
+
+
 def render_verdict(result: dict[str, Any], worst: int | None = None) -> str:
     """The verdict of ``api.validate``; ``worst`` keeps the rows furthest off."""
     mode = result.get("mode", "blind")
@@ -105,6 +126,8 @@ def render_verdict(result: dict[str, Any], worst: int | None = None) -> str:
     }
     rows = _scores("all", quantities)
     rows += _scores("without flagged", result.get("without_flagged") or {})
+    if parameters := result.get("by_parameters"):
+        rows += _scores("multipliers alone", parameters)
     if blind := result.get("blind"):
         rows += _scores("blind", {k: blind[k] for k in quantities if k in blind})
     for column, groups in (result.get("groups") or {}).items():
@@ -113,6 +136,7 @@ def render_verdict(result: dict[str, Any], worst: int | None = None) -> str:
     lines += ["", table(["rows", "", *_HEAD], rows, right=range(2, 8))]
     lines += _fitting(result.get("fits") or {})
     lines += _order(result.get("rank_correlation") or {})
+    lines += _few_rows(result.get("calibration") or {})
     if cells := _rows(result, worst):
         head = ["row", "", "predicted", "low", "high", "measured", "error", ""]
         lines += ["", table(head, cells, right=range(2, 7))]

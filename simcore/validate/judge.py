@@ -7,10 +7,20 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
+from simcore.base.arrays import NDArray
 from simcore.base.errors import SimcoreError
 from simcore.base.interval import Z80, Interval
 from simcore.engine.memory_timeline import reserved_peak_bytes
-from simcore.engine.predict import Request, central_step_s, evaluation_pass_s, predict
+from simcore.engine.points import Points
+from simcore.engine.predict import (
+    Request,
+    central_step_s,
+    evaluation_pass_s,
+    evaluation_s_per_sample,
+    predict,
+)
 from simcore.engine.request import Options, make_request
 from simcore.engine.result import MemoryResult, Prediction
 from simcore.hardware.profile import Profile, load_profile
@@ -19,7 +29,8 @@ from simcore.validate.formats import Table
 from simcore.validate.metrics import QUANTITIES, Quantity, Score, Scored, score
 from simcore.validate.ranking import RankScore, rank_score
 
-#: Rows further off than this many times the tolerance of their interval are called out.
+Array = NDArray[np.float64]
+
 ProfileFor = Callable[[Case], Profile]
 
 
@@ -139,11 +150,22 @@ def request_of(case: Case, profile: Profile) -> Request:
 
 def run_time_s(case: Case, request: Request, step_s: float, work: float = 1.0) -> float:
     """Seconds of a whole run: its steps, and the evaluation that every rank does in full."""
+    evaluation = evaluation_pass_s(request, case.eval_samples * work) if case.eval_samples else 0.0
+    return _steps_of_run(case, request) * work * step_s + evaluation
+
+
+def run_times_s(case: Case, request: Request, points: Points, step_s: Array, work: Array) -> Array:
+    """The same for every point; all arrays [C]."""
+    found: Array = _steps_of_run(case, request) * work * step_s
+    if case.eval_samples:
+        found = found + case.eval_samples * work * evaluation_s_per_sample(request, points)
+    return found
+
+
+def _steps_of_run(case: Case, request: Request) -> float:
     assert case.train_samples is not None
     per_step = request.micro_batch * request.grad_accum * request.cluster.n_gpus
-    steps = case.train_samples * work / per_step
-    evaluation = evaluation_pass_s(request, case.eval_samples * work) if case.eval_samples else 0.0
-    return steps * step_s + evaluation
+    return case.train_samples / per_step
 
 
 def time_of(case: Case, request: Request, prediction: Prediction, work: float = 1.0) -> Interval:

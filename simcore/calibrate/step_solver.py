@@ -1,0 +1,246 @@
+"""Gauss-Newton on the fit of steps: linearise, solve in the rows' space, look whether it helped.
+
+# R rows, P parameters
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+
+import numpy as np
+
+from simcore.calibrate.step_model import (
+    Array,
+    Block,
+    FitRow,
+    Line,
+    Parameter,
+    features_of,
+    line_of,
+    row_of,
+    shifts_of,
+)
+from simcore.calibrate.step_residual import PARTS, part_covariances
+
+#: Scatter of one measured step around the model with its parameters known: timing noise (0.2 to
+#: 5 %, notes on the corpus) and the form of the model.
+ROW_SD_LOG = 0.07
+#: Degrees of freedom of a row's own error: wrong rows are a few in a hundred.
+ROW_FREEDOM = 4.0
+_MOST_ITERATIONS, _MOST_HALVINGS, _DONE = 8, 4, 4e-3
+#: Fits with the widths before any row, then with those learnt from the fit before.
+_TURNS = 3
+#: Largest move of one multiplier's logarithm at once.
+_LARGEST_MOVE = 0.7
+#: Where a parameter that moves nothing at first may begin to bind.
+_STARTS = (0.0, -0.5, -1.0, -1.5)
+#: How far widths may stray from what they were before the rows (sd of their logarithm).
+_WIDTH_SD_LOG = 1.0
+
+
+class Solver:
+    """The state of one fit: parameters ``theta`` [P], widths, and the rows' weights."""
+
+    def __init__(
+        self, rows: Sequence[FitRow], parameters: Sequence[Parameter], *, learn: bool
+    ) -> None:
+        self.rows, self.parameters, self.learn = tuple(rows), tuple(parameters), learn
+        self.index = {p.name: i for i, p in enumerate(parameters)}
+        self.theta = np.zeros(len(parameters))
+        self.widths = {"row": ROW_SD_LOG}
+        self.widths |= {f"level {p.level}": 1.0 for p in parameters if p.level}
+        if rows and all(r.traits is not None for r in rows):
+            self.widths |= PARTS
+        self.weight = {r.key: 1.0 for r in rows}
+        self.lines: dict[str, tuple[bytes, Line]] = {}
+        by_block: dict[str, list[FitRow]] = defaultdict(list)
+        for r in rows:
+            by_block[r.block].append(r)
+        self.by_block = dict(by_block)
+        self.blocks: dict[str, Block] = {}
+
+    # -- the model about a point -----------------------------------------------------------
+
+    def _line(self, row: FitRow, theta: Array) -> Line:
+        shifts = shifts_of(row, {n: float(theta[i]) for n, i in self.index.items()
+                                 if n in row.uses})  # fmt: skip
+        known = self.lines.get(row.key)
+        if known is None or known[0] != shifts.tobytes():
+            known = (shifts.tobytes(), line_of(row, shifts))
+            self.lines[row.key] = known
+        return known[1]
+
+    def _about(self, rows: Sequence[FitRow], theta: Array) -> Block:
+        lines = [self._line(r, theta) for r in rows]
+        along = np.array([row_of(r, x.slopes, self.index)
+                          for r, x in zip(rows, lines, strict=True)])  # fmt: skip
+        off = np.array([math.log(r.measured_s) - x.log_s
+                        for r, x in zip(rows, lines, strict=True)])  # fmt: skip
+        slopes = tuple(x.slopes for x in lines)
+        features = features_of(rows, slopes)
+        parts = {} if features is None else part_covariances(features, features)
+        return Block(tuple(rows), along, off + along @ theta, off, slopes, parts)
+
+    @property
+    def prior(self) -> Array:
+        """Variances of the parameters before the rows [P]."""
+        return np.array(
+            [(p.prior_sd_log * self.widths.get(f"level {p.level}", 1.0)) ** 2
+             for p in self.parameters]
+        )  # fmt: skip
+
+    def _noise(self, block: Block) -> Array:
+        """Covariance of what parameters do not explain [R, R]."""
+        own = [self.widths["row"] ** 2 / self.weight[r.key] for r in block.rows]
+        found: Array = np.diag(own) + sum(
+            (self.widths[k] ** 2 * c for k, c in block.parts.items()), np.zeros(())
+        )
+        return found
+
+    def _covariance(self, block: Block) -> Array:
+        along = block.slopes_of
+        found: Array = (along * self.prior) @ along.T + self._noise(block)
+        return found
+
+    def _cost(self, block: Block, noise: Array, theta: Array) -> float:
+        prior = self.prior
+        moved = float(np.sum(theta[prior > 0] ** 2 / prior[prior > 0]))
+        return float(block.off @ np.linalg.solve(noise, block.off)) + moved
+
+    # -- the fit ---------------------------------------------------------------------------
+
+    def solve(self) -> tuple[Array, Array]:
+        """The parameters and their standard deviations."""
+        if not self.rows:
+            return self.theta, np.sqrt(self.prior)
+        self._start()
+        for turn in range(_TURNS if self.learn else 1):
+            if turn:
+                self._learn()
+            for name, rows in self.by_block.items():
+                self._settle(name, rows)
+        variance = self.prior.copy()
+        for block, inverse, _ in self.solved().values():
+            shared = block.slopes_of * self.prior
+            variance -= np.einsum("rp,rs,sp->p", shared, inverse, shared)
+        return self.theta, np.sqrt(np.maximum(variance, 0.0))
+
+    def _settle(self, name: str, rows: Sequence[FitRow]) -> None:
+        """Parameters of one block, until they no longer move."""
+        self.blocks[name] = self._about(rows, self.theta)
+        for iteration in range(_MOST_ITERATIONS):
+            move = self._step(name)
+            if iteration:  # before the parameters have moved every row looks wrong
+                self._weigh(self.blocks[name])
+                if move < _DONE:
+                    return
+
+    def _step(self, name: str) -> float:
+        """Move to the solution about here, as far as that lowers the cost; how far it moved."""
+        block = self.blocks[name]
+        noise = self._noise(block)
+        aim = self.prior * (block.slopes_of.T @ np.linalg.solve(self._covariance(block), block.z))
+        mine = np.zeros(len(self.theta), dtype=bool)  # what other blocks use stays
+        mine[[self.index[n] for r in block.rows for n in r.uses if n in self.index]] = True
+        move = np.where(mine, np.clip(aim - self.theta, -_LARGEST_MOVE, _LARGEST_MOVE), 0.0)
+        before = self._cost(block, noise, self.theta)
+        for _ in range(_MOST_HALVINGS):
+            there = self._about(block.rows, self.theta + move)
+            if self._cost(there, noise, self.theta + move) <= before + _DONE:
+                self.theta, self.blocks[name] = self.theta + move, there
+                return float(np.abs(move).max(initial=0.0))
+            move = move / 2.0
+        return 0.0
+
+    def _weigh(self, block: Block) -> None:
+        """Weights of Student's t: what a row's own error says of its being wrong."""
+        alpha = np.linalg.solve(self._covariance(block), block.z)
+        variance = self.widths["row"] ** 2
+        for row, a in zip(block.rows, alpha, strict=True):
+            error = variance / self.weight[row.key] * float(a)
+            self.weight[row.key] = (ROW_FREEDOM + 1.0) / (ROW_FREEDOM + error**2 / variance)
+
+    def _start(self) -> None:
+        """Where a parameter does nothing at first, see whether its binding explains the rows."""
+        scatter = sum(v**2 for k, v in self.widths.items() if not k.startswith("level"))
+        for p in self.parameters:
+            mine = [r for r in self.rows if p.name in r.uses]
+            if not p.may_bind or not mine:
+                continue
+            at = self.index[p.name]
+            others = self.prior
+            others[at] = 0.0
+            best = (math.inf, 0.0)
+            for value in _STARTS:
+                theta = self.theta.copy()
+                theta[at] = value
+                there = self._about(mine, theta)
+                along, off = there.slopes_of, there.off
+                covariance = (along * others) @ along.T + scatter * np.eye(len(mine))
+                cost = float(off @ np.linalg.solve(covariance, off)) + float(
+                    np.linalg.slogdet(covariance)[1]
+                )
+                cost += value**2 / self.prior[at]
+                best = min(best, (cost, -value))
+            self.theta[at] = -best[1]
+
+    # -- widths ----------------------------------------------------------------------------
+
+    def _learn(self) -> None:
+        """Widths that make the rows most likely, near what they were before (type II)."""
+        from scipy.optimize import minimize
+
+        names = list(self.widths)
+        first = {**{n: 1.0 for n in names if n.startswith("level")}, "row": ROW_SD_LOG, **PARTS}
+        centre = np.log([first[n] for n in names])
+        base = np.array([p.prior_sd_log**2 for p in self.parameters])
+        members = {
+            n: np.array([f"level {p.level}" == n for p in self.parameters]) for n in names
+        }  # fmt: skip
+        fixed = ~np.any([members[n] for n in names], axis=0)
+        made = []
+        for block in self.blocks.values():
+            along = block.slopes_of
+            of = dict(block.parts)
+            of["row"] = np.diag([1.0 / self.weight[r.key] for r in block.rows])
+            for n in names:
+                if n.startswith("level"):
+                    of[n] = (along * (base * members[n])) @ along.T
+            made.append((block.z, (along * (base * fixed)) @ along.T, of))
+
+        def cost(h: Array) -> tuple[float, Array]:
+            total, slope = 0.0, np.zeros(len(h))
+            for z, constant, of in made:
+                covariance = constant + sum(
+                    math.exp(2.0 * v) * of[n] for n, v in zip(names, h, strict=True)
+                )
+                inverse = np.linalg.inv(covariance)
+                alpha = inverse @ z
+                total += 0.5 * float(z @ alpha) + 0.5 * float(np.linalg.slogdet(covariance)[1])
+                for i, n in enumerate(names):
+                    pull = np.sum(inverse * of[n]) - alpha @ of[n] @ alpha
+                    slope[i] += math.exp(2.0 * h[i]) * float(pull)
+            off = (h - centre) / _WIDTH_SD_LOG
+            return total + 0.5 * float(off @ off), slope + off / _WIDTH_SD_LOG
+
+        start = np.log([self.widths[n] for n in names])
+        found = minimize(cost, start, jac=True, method="L-BFGS-B", options={"maxiter": 30})
+        self.widths = {n: math.exp(v) for n, v in zip(names, found.x, strict=True)}
+
+    # -- the result ------------------------------------------------------------------------
+
+    def solved(self) -> dict[str, tuple[Block, Array, Array]]:
+        """By block: the rows about the solution, inverse of their covariance, and weights."""
+        found = {}
+        for name, block in self.blocks.items():
+            inverse = np.linalg.inv(self._covariance(block))
+            found[name] = (block, inverse, inverse @ block.z)
+        return found
+
+    def predicted_s(self) -> dict[str, float]:
+        """Seconds of the rows by the parameters alone."""
+        return {
+            r.key: math.exp(self._line(r, self.theta).log_s) for r in self.rows
+        }  # fmt: skip

@@ -1,0 +1,107 @@
+"""The page of ``simcore validate --html``: errors, scatter plots, the rows furthest off."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from simcore.base.units import GIGA, format_seconds
+from simcore.report.html.parts import Section, Table, numeric, picture
+from simcore.report.words import figure, percent
+
+#: Rows furthest off, by quantity, that the page lists.
+_WORST = 25
+_FIGURES = ("mape_frac", "median_abs_frac", "median_bias_frac", "p90_abs_frac", "coverage80_frac")
+_HEAD = ("", "quantity", "n", "MAPE", "median", "bias", "P90", "inside 80 %")
+
+
+def validation_page(result: dict[str, Any], files: Sequence[str]) -> str:
+    """One self-contained page of ``api.validate``'s result. Raises UsageError without jinja2."""
+    from simcore import __version__
+    from simcore.base.errors import UsageError
+    from simcore.report.plots import require_matplotlib
+
+    require_matplotlib()
+    try:
+        from simcore.report.html.render import render
+    except ImportError:
+        raise UsageError("a report needs jinja2: pip install 'simcore[report]'") from None
+    from simcore.report.html.document import Document
+
+    names = ", ".join(files)
+    page = Document(
+        title=f"Predicted against measured: {names}",
+        made=(
+            f"simcore {__version__}; {result['simulated']:,} of {result['rows']:,} rows; "
+            f"{result.get('mode', 'blind')}.",
+            "Errors are of prediction against measurement; blind and calibrated ones stand apart.",
+        ),
+        command=f"simcore validate {' '.join(files)}",
+        cards=(),
+        sections=_sections(result),
+    )
+    return render("page.html.j2", document=page)
+
+
+def _sections(result: dict[str, Any]) -> list[Section]:
+    found = [Section("scores", "Errors", label="Errors", tables=(_scores(result),))]
+    scatter = picture("measured", result, "predicted against measured, by source of the rows")
+    errors = picture("errors", result, "errors of the step time and coverage of the interval")
+    found.append(Section("plots", "Rows", label="Rows", pictures=(scatter, errors)))
+    if (blind := result.get("blind")) and blind.get("per_row"):
+        before = picture("measured", blind, "the same rows blind")
+        found.append(Section("blind", "Blind", label="Blind", pictures=(before,)))
+    for column, groups in (result.get("groups") or {}).items():
+        rows = [row for name, scores in groups.items() for row in _lines(name, scores)]
+        table = Table(f"by {column}", _HEAD, rows, numeric(2, 3, 4, 5, 6, 7))
+        found.append(Section(f"by-{column}", f"By {column}", label=f"By {column}", tables=(table,)))
+    found.append(Section("worst", "Furthest off", label="Furthest off", tables=(_worst(result),)))
+    told = [f"{name}: {why}" for name, why in (result.get("suspects") or {}).items()]
+    if told:
+        found.append(Section("flagged", "Flagged", label="Flagged", items=told))
+    left = [f"{n} rows: {why}" for why, n in result["skipped"].items()]
+    if left:
+        found.append(Section("skipped", "Not predicted", label="Not predicted", items=left))
+    return found
+
+
+def _scores(result: dict[str, Any]) -> Table:
+    parts: list[tuple[str, dict[str, Any]]] = [
+        ("all", result),
+        ("without flagged", result.get("without_flagged") or {}),
+        ("multipliers alone", result.get("by_parameters") or {}),
+        ("blind", result.get("blind") or {}),
+    ]
+    rows = [row for label, scores in parts for row in _lines(label, scores)]
+    return Table("errors of the step time, speed-up and memory", _HEAD, rows,
+                 numeric(2, 3, 4, 5, 6, 7))  # fmt: skip
+
+
+def _lines(label: str, scores: dict[str, Any]) -> list[list[str]]:
+    return [
+        [label, quantity.replace("_", " "), f"{of['n']:,}", *(_share(of[k]) for k in _FIGURES)]
+        for quantity, of in scores.items()
+        if isinstance(of, dict) and of.get("n") and "mape_frac" in of
+    ]
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else percent(value)
+
+
+def _worst(result: dict[str, Any]) -> Table:
+    ranked = sorted(result["per_row"], key=lambda r: -abs(r["error_frac"]))[:_WORST]
+    rows = [
+        [r["id"], r["quantity"].replace("_", " "),
+         *(_value(r["quantity"], r[k]) for k in ("predicted", "low", "high", "measured")),
+         percent(r["error_frac"], signed=True)]
+        for r in ranked
+    ]  # fmt: skip
+    head = ("row", "quantity", "predicted", "low", "high", "measured", "error")
+    return Table(f"the {len(rows)} rows furthest off", head, rows, numeric(2, 3, 4, 5, 6))
+
+
+def _value(quantity: str, value: float) -> str:
+    if "memory" in quantity:
+        return f"{value / GIGA:.2f} GB"
+    return format_seconds(value) if "time" in quantity else figure(value)

@@ -1,0 +1,71 @@
+"""Which rows a calibration is given: never by what they measured."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence, Set
+
+import numpy as np
+
+from simcore.base.arrays import NDArray
+from simcore.calibrate.step_model import FitRow, features_of, line_of, row_of
+from simcore.calibrate.step_residual import PARTS, part_covariances
+from simcore.calibrate.step_solver import ROW_SD_LOG
+from simcore.validate.programs import Programs
+
+Array = NDArray[np.float64]
+
+
+def by_program(programs: Programs) -> dict[str, list[FitRow]]:
+    """Rows of each program, in their order."""
+    found: dict[str, list[FitRow]] = defaultdict(list)
+    for row in programs.rows:
+        found[programs.program(row)].append(row)
+    return dict(found)
+
+
+def random_rows(programs: Programs, k: int, seed: int, doubted: Set[str]) -> set[str]:
+    """``k`` rows of each program by lot, of those not doubted."""
+    rng = np.random.default_rng(seed)
+    chosen: set[str] = set()
+    for rows in by_program(programs).values():
+        sound = [r.key for r in rows if r.key not in doubted]
+        chosen.update(str(key) for key in rng.permutation(sound)[:k])
+    return chosen
+
+
+def telling_rows(programs: Programs, k: int, doubted: Set[str]) -> set[str]:
+    """The ``k`` rows of each program that leave least unknown of its other rows.
+
+    One after another the row whose measurement would lower the summed variance of all rows of its
+    program most, by the engine's sensitivities and the widths before any row: what one would run
+    first to calibrate. Measured times are not read.
+    """
+    chosen: set[str] = set()
+    for rows in by_program(programs).values():
+        chosen.update(_telling(programs, rows, k, doubted))
+    return chosen
+
+
+def _telling(programs: Programs, rows: Sequence[FitRow], k: int, doubted: Set[str]) -> list[str]:
+    parameters = programs.of_rows(rows)
+    index = {p.name: i for i, p in enumerate(parameters)}
+    lines = [line_of(r, np.zeros(r.n_axes)) for r in rows]
+    along = np.array([row_of(r, x.slopes, index) for r, x in zip(rows, lines, strict=True)])
+    prior = np.array([p.prior_sd_log**2 for p in parameters])
+    features = features_of(rows, [x.slopes for x in lines])
+    assert features is not None
+    parts = part_covariances(features, features)
+    covariance: Array = (along * prior) @ along.T + sum(
+        (PARTS[name] ** 2 * c for name, c in parts.items()), np.zeros(())
+    )
+    sound = np.array([r.key not in doubted for r in rows])
+    found: list[int] = []
+    for _ in range(min(k, int(sound.sum()))):
+        left = np.diag(covariance) + ROW_SD_LOG**2
+        gain = np.square(covariance).sum(axis=0) / left
+        gain[~sound] = gain[found] = -np.inf
+        best = int(np.argmax(gain))
+        found.append(best)
+        covariance = covariance - np.outer(covariance[:, best], covariance[best]) / left[best]
+    return [rows[i].key for i in found]

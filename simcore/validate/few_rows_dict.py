@@ -1,0 +1,72 @@
+"""The JSON contract of ``simcore validate --calibrate K``."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+from simcore.base.errors import InvalidConfig
+from simcore.calibrate.step_fit import StepFit
+from simcore.validate.few_rows import judge_few_rows, scores_by
+from simcore.validate.formats import Table
+from simcore.validate.judge import contradictions, judge
+from simcore.validate.metrics import score
+
+#: A parameter whose spread is this much below its prior's was told something by the rows.
+IDENTIFIED_FRAC = 0.9
+
+
+def validated(
+    tables: Sequence[Table], k: int | Literal["one-gpu"], draws: int | None, by: Sequence[str]
+) -> dict[str, Any]:
+    """Errors on the rows that are not in the fit; the blind errors of the same rows beside them.
+
+    Raises InvalidConfig where there is nothing to fit or nothing left to judge.
+    """
+    found = judge_few_rows(tables, k, draws)
+    draw = found.draw
+    if not draw.chosen:
+        raise InvalidConfig(["no timed row can be fitted"])
+    if not draw.scored:
+        raise InvalidConfig([f"no row is left to judge: all {len(draw.chosen)} are in the fit"])
+    judged = {s.id for s in draw.scored}
+    kept = [replace(t, cases=tuple(c for c in t.cases if c.id in judged), skipped=())
+            for t in tables]  # fmt: skip
+    blind = judge(kept)
+    skipped = Counter(s.reason for t in tables for s in t.skipped)
+    skipped.update(found.unjudged.values())
+    return {
+        "mode": found.how,
+        "rows": sum(t.n_rows for t in tables),
+        "simulated": len(draw.scored),
+        "skipped": dict(skipped),
+        "step_time": score(draw.scored).to_dict(),
+        "without_flagged": {"step_time": score([s for s in draw.scored if not s.flag]).to_dict()},
+        "by_parameters": {"step_time": score(draw.by_parameters).to_dict()},
+        "groups": {c: scores_by(found.programs, draw.scored, c) for c in by},
+        "calibration": {
+            "rows_of_fit": list(draw.chosen),
+            "widths": draw.fit.widths,
+            "draws": found.spread() if draws is not None else None,
+            "identified": identified_of(draw.fit),
+        },
+        "suspects": {key: why for t in tables for key, why in contradictions(t.cases).items()},
+        "blind": {**blind.to_dict(by), "per_row": []},
+        "per_row": [s.to_dict() for s in draw.scored],
+    }
+
+
+def identified_of(fit: StepFit) -> dict[str, dict[str, Any]]:
+    """What the rows can and cannot tell: by kind of parameter, of how many they narrowed it."""
+    found: dict[str, dict[str, Any]] = {}
+    for p in fit.parameters:
+        kind = p.name.partition(":")[0]
+        of = found.setdefault(kind, {"parameters": 0, "identified": 0, "names": []})
+        of["parameters"] += 1
+        prior = p.prior_sd_log * fit.widths.get(f"level {p.level}", 1.0)
+        if fit.sd_log[p.name] < IDENTIFIED_FRAC * prior:
+            of["identified"] += 1
+            of["names"].append(p.name)
+    return found

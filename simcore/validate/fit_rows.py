@@ -1,0 +1,155 @@
+"""Rows of measured tables as rows of a fit: what moves them, and how."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from simcore.base.arrays import NDArray
+from simcore.base.errors import SimcoreError
+from simcore.calibrate.step_model import FitRow, Parameter
+from simcore.calibrate.step_residual import Traits
+from simcore.calibrate.step_response import N_AXES, SHARES, WORK, axis_of, response
+from simcore.engine.points import Points
+from simcore.engine.predict import Request
+from simcore.engine.rates import peak_for
+from simcore.hardware.profile import Profile, places
+from simcore.validate.case import Case
+from simcore.validate.judge import central_time_s, measured_time_s, request_of, run_times_s
+
+Array = NDArray[np.float64]
+
+#: Prior width of an unknown amount of work: a factor of 20 either way.
+WORK_SD_LOG = 3.0
+#: Share of the profile's spread that all devices have in common (libraries, traffic counts),
+#: as a standard deviation; what is left is each device's own.
+COMMON_SD_LOG = 0.15
+
+
+def requests_of(cases: Sequence[Case], profile: Profile) -> dict[str, Request]:
+    """Requests of the cases that have one, by id."""
+    found = {}
+    for case in cases:
+        try:
+            found[case.id] = request_of(case, profile)
+        except SimcoreError:
+            continue
+    return found
+
+
+def spread_of(request: Request) -> Mapping[str, float]:
+    """Standard deviation of the logarithm of each knob of a request."""
+    cluster, workload = request.cluster, request.workload
+    peak, _, _ = peak_for(cluster.groups[0].gpu, request.strategy.precision)
+    return request.profile.knob_spread(cluster, peak, workload.name, workload.conv_frac)
+
+
+def parameters_of(requests: Mapping[str, Request]) -> list[Parameter]:
+    """What the rows of a table can move: named by the hardware they share."""
+    made: dict[str, Parameter] = {}
+
+    def add(parameter: Parameter) -> None:
+        made.setdefault(parameter.name, parameter)
+
+    add(Parameter("compute", "compute", COMMON_SD_LOG))
+    add(Parameter("memory", "memory", COMMON_SD_LOG))
+    for request in requests.values():
+        cluster, workload = request.cluster, request.workload
+        spread = spread_of(request)
+        for group in cluster.groups:
+            add(Parameter(f"compute:{group.gpu.name}", "compute", spread["compute"],
+                          gpu=group.gpu.name))  # fmt: skip
+            add(Parameter(f"host:{group.gpu.name}", "host", spread["host"], gpu=group.gpu.name,
+                          may_bind=True))  # fmt: skip
+        node, link = places(cluster)
+        if cluster.n_gpus > cluster.n_nodes:
+            add(Parameter(f"intra:{node}", "intra", spread["intra"], node=node))
+        if cluster.n_nodes > 1:
+            add(Parameter(f"inter:{link}", "inter", spread["inter"], link=link))
+        if request.loading is not None:
+            add(Parameter(f"loader:{workload.name}", "loader", spread["loader"],
+                          workload=workload.name, may_bind=True))  # fmt: skip
+    return list(made.values())
+
+
+def work_parameters(cases: Sequence[Case]) -> list[Parameter]:
+    """The amount of work of runs whose source does not give it."""
+    models = dict.fromkeys(c.model for c in cases if not c.work_known)
+    return [Parameter(f"work:{m}", None, WORK_SD_LOG, workload=m) for m in models]
+
+
+def fit_row(
+    case: Case,
+    request: Request,
+    uses: Mapping[str, tuple[int, ...]],
+    *,
+    traits: Traits | None = None,
+    block: str = "",
+) -> FitRow:
+    """A measured case whose parameters ``uses`` shift axes of ``step_response``."""
+    measured = measured_time_s(case)
+    assert measured is not None
+    run: Callable[[Points, Array, Array], Array] | None = None
+    if "run_time_s" in case.measured:
+
+        def run(points: Points, step_s: Array, work: Array) -> Array:
+            return run_times_s(case, request, points, step_s, work)
+
+    return FitRow(
+        key=case.id,
+        group=(case.model, case.gpus, str(sorted(case.options.items(), key=str))),
+        measured_s=measured,
+        uses=uses,
+        n_axes=N_AXES,
+        log_s=response(request, run),
+        block=block,
+        shares=SHARES,
+        traits=traits,
+    )
+
+
+def hardware_row(
+    case: Case, request: Request, parameters: Sequence[Parameter], blind: Profile
+) -> FitRow:
+    """A measured case with the parameters of ``parameters_of`` that its hardware has."""
+    node, link = places(request.cluster)
+    gpus = {g.gpu.name for g in request.cluster.groups}
+    mine = [
+        p
+        for p in parameters
+        if (not p.gpu or p.gpu in gpus)
+        and (not p.node or p.node == node)
+        and (not p.link or (p.link == link and request.cluster.n_nodes > 1))
+        and p.workload in ("", request.workload.name, case.model if p.knob is None else "")
+    ]
+    if len(gpus) > 1:
+        return _mixed_row(case, request, mine, blind)
+    uses = {p.name: (WORK if p.knob is None else axis_of(p.knob),) for p in mine}
+    return fit_row(case, request, uses)
+
+
+def _mixed_row(case: Case, request: Request, mine: Sequence[Parameter], blind: Profile) -> FitRow:
+    """GPUs of several types: each multiplier is an axis, and a profile of its own."""
+
+    known: dict[bytes, float] = {}  # a profile a column is dear, and fits ask the same again
+
+    def log_at(shifts: Array) -> float:
+        of = [(p, float(v)) for p, v in zip(mine, np.exp(shifts), strict=True)]
+        knobs = (p.as_knob(v, p.prior_sd_log) for p, v in of)
+        made = tuple(k for k in knobs if k is not None)
+        profile = blind.with_knobs(made, "candidate", "candidate", 0.0)
+        work = next((v for p, v in of if p.knob is None), 1.0)
+        return math.log(central_time_s(case, replace(request, profile=profile), work))
+
+    def log_s(shifts: Array) -> Array:
+        for column in shifts.T:
+            if (key := column.tobytes()) not in known:
+                known[key] = log_at(column)
+        return np.array([known[column.tobytes()] for column in shifts.T])
+
+    uses = {p.name: (i,) for i, p in enumerate(mine)}
+    row = fit_row(case, request, uses)
+    return replace(row, n_axes=len(mine), log_s=log_s, shares=(-1,) * len(mine))

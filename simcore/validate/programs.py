@@ -1,0 +1,105 @@
+"""Measured steps as rows of a fit by program: whose runs they are, on which GPU.
+
+A program (one source on one GPU type) has multipliers of its own around those of the GPU type,
+seconds that it adds to a step and a micro-step, and errors that its steps have in common.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from simcore.base.units import MILLI
+from simcore.calibrate.step_model import FitRow, Parameter
+from simcore.calibrate.step_residual import Traits
+from simcore.calibrate.step_response import MICRO_STEP, STEP, axis_of
+from simcore.engine.points import KNOBS
+from simcore.engine.predict import Request
+from simcore.hardware.profile import Profile
+from simcore.validate.case import Case
+from simcore.validate.fit_rows import fit_row, requests_of, spread_of
+from simcore.validate.judge import measured_time_s
+
+#: What a program may spend around a step (data, logging, clipping's host synchronisation) and
+#: around a micro-step, before any row is seen: standard deviations in seconds, learnt anew.
+STEP_SD_S, MICRO_STEP_SD_S = 10.0 * MILLI, 2.0 * MILLI
+#: Eager programs issue a kernel every 5 to 50 us (DESIGN.md), the profile's program every 10: two
+#: standard deviations are a factor of five.
+PROGRAM_HOST_SD_LOG = 0.8
+
+
+@dataclass(frozen=True)
+class Programs:
+    """Cases of tables that can be fitted, their rows and the parameters of all."""
+
+    cases: tuple[Case, ...]
+    rows: tuple[FitRow, ...]
+    parameters: tuple[Parameter, ...]
+    devices: dict[str, int]
+
+    def program(self, row: FitRow) -> str:
+        """Whose row it is."""
+        assert row.traits is not None
+        return row.traits.program
+
+    def of_rows(self, rows: Sequence[FitRow]) -> list[Parameter]:
+        """Parameters that the rows use."""
+        used = {name for row in rows for name in row.uses}
+        return [p for p in self.parameters if p.name in used]
+
+
+def programs_of(cases: Sequence[Case], profile: Profile) -> Programs:
+    """Rows of the timed cases of GPUs of one type each, in their order."""
+    timed = [c for c in cases if measured_time_s(c) is not None and c.work_known]
+    requests = {
+        key: r
+        for key, r in requests_of(timed, profile).items()
+        if len({g.gpu.name for g in r.cluster.groups}) == 1
+    }
+    kept = [c for c in timed if c.id in requests]
+    parameters: dict[str, Parameter] = {}
+    rows = [_row(c, requests[c.id], parameters) for c in kept]
+    devices = {c.id: requests[c.id].cluster.n_gpus for c in kept}
+    return Programs(tuple(kept), tuple(rows), tuple(parameters.values()), devices)
+
+
+def _row(case: Case, request: Request, parameters: dict[str, Parameter]) -> FitRow:
+    gpu = request.cluster.groups[0].gpu.name
+    program = f"{case.columns.get('source') or case.table} on {gpu}"
+    spread = spread_of(request)
+    uses = {}
+    for knob in KNOBS:
+        sd = spread.get(knob, 0.0)
+        if not sd:
+            continue
+        for of, level in ((gpu, "GPU"), (program, "program")):
+            name = f"{knob}: {of}"
+            uses[name] = (axis_of(knob),)
+            binds = knob == "host" and level == "program"
+            width = PROGRAM_HOST_SD_LOG if binds else sd
+            parameters.setdefault(
+                name, Parameter(name, knob, width, gpu=gpu, level=level, may_bind=binds)
+            )
+    for what, axis, sd in (("step", STEP, STEP_SD_S), ("micro-step", MICRO_STEP, MICRO_STEP_SD_S)):
+        name = f"{what}: {program}"
+        uses[name] = (axis,)
+        parameters.setdefault(
+            name, Parameter(name, None, sd, gpu=gpu, level=f"seconds a {what}", seconds=True)
+        )
+    return fit_row(case, request, uses, traits=_traits(request, program), block=gpu)
+
+
+def _traits(request: Request, program: str) -> Traits:
+    layout = request.placed.layout if request.placed is not None else None
+    tp, pp, cp, ep = (
+        (layout.tp, layout.pp, layout.cp, layout.ep) if layout is not None else (1, 1, 1, 1)
+    )
+    sizes = (request.micro_batch, request.data_ranks, tp, pp, cp, ep, request.grad_accum,
+             request.workload.trainable_numel)  # fmt: skip
+    return Traits(
+        program=program,
+        model=request.workload.name,
+        precision=request.strategy.precision.name,
+        sizes=tuple(math.log2(max(1.0, float(s))) for s in sizes),
+    )
