@@ -285,3 +285,13 @@ def test_the_benchmark_holds_what_it_times_against_predictions() -> None:
     assert found["points"] == 10 * 3 * 2 * 4 * 2 * 4 * 64
     assert found["worst_error_frac"] <= EXACT  # type: ignore[operator]
     assert found["peak_bytes"] < 2e9  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("exponent", range(4, 9))
+def test_the_spaces_of_the_scaling_benchmark_have_their_size(exponent: int) -> None:
+    from benchmarks.sweep_scaling import MODEL, words_of
+
+    words = words_of(10**exponent)
+    assert len(make_space(MODEL, words.pop("gpus"), **words)) == pytest.approx(
+        10**exponent, rel=0.2
+    )
