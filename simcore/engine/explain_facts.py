@@ -64,6 +64,11 @@ class Facts:
         return seconds.index(max(seconds))
 
     @property
+    def micro_batch(self) -> int:
+        """Samples that a rank of that class takes at a time."""
+        return self.result.rank_classes[self.index].micro_batch
+
+    @property
     def rates(self) -> ClassRates:
         """Sustained rates of the slowest class."""
         return self.job.classes[self.index]
@@ -115,7 +120,7 @@ class Facts:
             weights[n : 2 * n] = runs
             if self.request.strategy.recompute == "full":
                 weights[:n] = runs * [b.recomputable for b in workload.blocks]
-        batch = float(self.request.micro_batch)
+        batch = float(self.micro_batch)
         moved = t.bytes_fixed + t.bytes_per_sample * batch
 
         def total(column: Array) -> float:

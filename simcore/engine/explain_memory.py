@@ -18,6 +18,7 @@ from simcore.engine.communicators import (
     groups_of,
 )
 from simcore.engine.explain_facts import Facts, Teller, Told
+from simcore.engine.job_memory import fullest_batch
 from simcore.engine.memory import (
     ALLOCATOR_LARGE_BYTES,
     ALLOCATOR_ROUND_BYTES,
@@ -156,7 +157,7 @@ def _frozen(f: Facts) -> Told:
 
 
 def _activations(f: Facts) -> Told:
-    s, w, batch = f.request.strategy, f.request.workload, f.request.micro_batch
+    s, w, batch = f.request.strategy, f.request.workload, fullest_batch(f.request)
     saved = activation_profile(w, s.precision, s.recompute == "full")
     sample = float(saved.held.max())
     return Told(
@@ -190,7 +191,7 @@ def _working(f: Facts) -> Told:
         "activations",
         (
             ("moment of the peak", f.result.memory.moment),
-            ("micro-batch", f"{f.request.micro_batch}"),
+            ("micro-batch", f"{fullest_batch(f.request)}"),
             ("optimizer form", f.request.strategy.step_impl),
         ),
         "counted from the architecture",

@@ -49,7 +49,7 @@ def _roofline(f: Facts, part: str, note: str = "") -> Told:
     shown: tuple[KernelKind, ...] = ("elementwise", *kinds[:1])
     memory = {k: memory_share_of(profile, k, r.gpu) for k in shown}
     inputs = [
-        ("micro-batch", f"{f.request.micro_batch}"),
+        ("micro-batch", f"{f.micro_batch}"),
         ("work", f"{format_si(work.flop, 'FLOP')}, {format_si(work.n_bytes, 'B')} moved, "
                  f"{work.launches:.0f} kernels"),
         (f"peak {name}", f"{format_si(peak, 'FLOP/s')} ({r.gpu.name})"),
@@ -137,7 +137,7 @@ def _input_copy(f: Facts) -> Told:
         "bytes a sample x micro-batch x accum / host-to-device rate",
         (
             ("bytes a sample", format_si(f.request.workload.input_bytes, "B")),
-            ("samples", f"{f.request.micro_batch * f.request.grad_accum}"),
+            ("samples", f"{f.micro_batch * f.request.grad_accum}"),
             ("host to device", f"{_rate(f.rates.h2d_bytes_per_s)} a GPU"),
         ),
         f"link {node.pcie_link} of node {node.name} (`simcore show link {node.pcie_link}`)",
@@ -237,7 +237,7 @@ def _loader(f: Facts) -> Told:
     data = f.request.loading
     if data is None:
         return Told("0: data loading is taken to keep up", (), "no data set described")
-    r, batch = f.rates, f.request.micro_batch * f.request.grad_accum
+    r, batch = f.rates, f.micro_batch * f.request.grad_accum
     if data.workers == 0:
         formula = "samples x load time, in the training process itself"
     else:

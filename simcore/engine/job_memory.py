@@ -114,14 +114,20 @@ def memory_at_stage(request: Request, stage: Stage) -> float:
     return float(memory_of_stage(request, stage.workload, stage.position, *arrays).device[0])
 
 
-def _fullest(request: Request) -> tuple[Memory, float]:
-    """Memory and capacity of the kind of rank that is fullest."""
+def fullest_batch(request: Request) -> int:
+    """Micro-batch of the kind of rank that is fullest."""
+    return _fullest(request)[2]
+
+
+def _fullest(request: Request) -> tuple[Memory, float, int]:
+    """Memory, capacity and micro-batch of the kind of rank that is fullest."""
     groups = request.cluster.groups
     if not request.shares:
         capacity = min(g.gpu.usable_memory_bytes for g in groups)
-        return memory_at(request, np.array([float(request.micro_batch)])), float(capacity)
+        batch = request.micro_batch
+        return memory_at(request, np.array([float(batch)])), float(capacity), batch
     found = [
-        (memory_at(request, np.array([float(batch)])), float(kind.gpu.usable_memory_bytes))
+        (memory_at(request, np.array([float(batch)])), float(kind.gpu.usable_memory_bytes), batch)
         for kind, batch in zip(request.kinds, request.shares, strict=True)
     ]
     return max(found, key=lambda f: float(f[0].device[0]) / f[1])
@@ -129,7 +135,7 @@ def _fullest(request: Request) -> tuple[Memory, float]:
 
 def memory_result(request: Request) -> MemoryResult:
     """What a prediction says of memory: of the kind of rank with the least room to spare."""
-    memory, capacity = _fullest(request)
+    memory, capacity, _ = _fullest(request)
     device = float(memory.device[0])
     spread = Z80 * memory_sd_bytes(request, memory)
     return MemoryResult(

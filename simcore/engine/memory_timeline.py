@@ -82,6 +82,8 @@ def memory_timeline(request: Request, *, expandable_segments: bool = False) -> M
             ["memory over the step is known for data parallelism only: leave out the layout "
              f"({request.placed.layout})"]
         )  # fmt: skip
+    if request.shares:
+        raise InvalidConfig(["memory over the step is known for equal shares only"])
     cluster, strategy = request.cluster, request.strategy
     closed = memory_at(request, np.array([float(request.micro_batch)]))
     outside = float(sum(closed.terms[t][0] for t in OUTSIDE))

@@ -73,7 +73,8 @@ def place(
 
     Raises InvalidConfig with every violation.
     """
-    problems = layout.violations(cluster.n_gpus, layer_counts(workload))
+    n_layers = layer_counts(workload)
+    problems = layout.violations(cluster.n_gpus, n_layers)
     if layout.trivial and not problems:
         return None
     if len({g.gpu.name for g in cluster.groups}) > 1:
@@ -96,7 +97,7 @@ def place(
     if layout.sequence_parallel:
         part = sequence_parallel(part, layout.tp, bool(config.get("gathered_inputs")))
     layers = [b for b in workload.instances() if b.recomputable]
-    sizes = cut_sizes(layout.stages, layer_counts(part), layout.pp)
+    sizes = cut_sizes(layout.stages, n_layers, layout.pp)
     hidden = max((b.boundary.high + b.boundary.low for b in layers), default=0.0)
     routed = [b for b in layers if any(op.name.startswith("expert") for op in b.ops)]
     return Placed(
@@ -110,7 +111,7 @@ def place(
             hidden_copies=float(config.get("top_k", 0) or 0),
             width_bytes=float(strategy.precision.low_bytes),
         ),
-        recompute_frac=_again_frac(strategy, layer_counts(workload)),
+        recompute_frac=_again_frac(strategy, n_layers),
         experts_again=strategy.recompute == "full" or "moe" in strategy.recompute_modules,
         overlap=strategy.overlap,
         expert_layers_frac=len(routed) / len(layers) if layers else 0.0,

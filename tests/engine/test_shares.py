@@ -199,3 +199,15 @@ def test_a_huge_batch_is_dealt_out_in_packets(gpus: str, batch: int) -> None:
         assert total == sum(counts) * batch
         assert min(deal) >= 1
     assert process_time() - begun < 20.0
+
+
+@pytest.mark.parametrize(("term", "samples"), [("memory.activations", "8"), ("forward", "68")])
+def test_an_explanation_has_the_batch_of_the_kind_it_is_of(term: str, samples: str) -> None:
+    """Memory is of the T4s, which are fuller; time of the A100s, which are slower."""
+    told = api.explain("resnet-50", MIXED, term, micro_batch=32, shares="17:2", **NET)
+    assert dict(told.inputs)["micro-batch"] == samples
+
+
+def test_memory_over_the_step_needs_equal_shares() -> None:
+    with pytest.raises(InvalidConfig, match="equal shares only"):
+        api.memory_timeline("resnet-50", MIXED, micro_batch=32, shares="17:2", **NET)
