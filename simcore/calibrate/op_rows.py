@@ -43,9 +43,9 @@ _NORMS: Final = ("ln", "norm", "layernorm", "rmsnorm")
 #: Softmax of PyTorch keeps a row in registers to 1024 elements and in shared memory to about
 #: 8000; longer rows are read once more (ATen SoftMax.cu; the times show it from 8192 on).
 SOFTMAX_ROW_ON_CHIP: Final = 8192.0
-#: Rows up to this length are a warp's each and stay in its registers; longer ones are a block's,
+#: Rows up to 32 elements a lane are a warp's and stay in its registers; longer ones are a block's,
 #: another kernel (ATen SoftMax.cu; shares of P100 and CDNA fall by a third and more there).
-SOFTMAX_ROW_OF_A_WARP: Final = 1024.0
+SOFTMAX_ROW_OF_A_WARP: Final = 32.0 * 32.0
 #: Kernels of an inference library, timed between the ops that feed them: norms that read their
 #: input twice by 16-bit loads, and sums whose operands partly lie in L2 still. They say nothing of
 #: training's, and are classes of their own.
