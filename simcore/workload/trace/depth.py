@@ -1,8 +1,7 @@
 """Deep models from shallow traces: equal layers are traced at two depths, the rest follows.
 
 Exact or not at all. The layers must be equal (class, settings but their number, shapes, nothing
-shared), a model
-that is one layer deeper must be the shallower one with one of its blocks repeated, and the
+shared); a model one layer deeper must be the shallower one with one of its blocks repeated; and the
 operators of a forward pass at full depth, which costs little, must be the shallow ones with those
 of a layer repeated.
 """
