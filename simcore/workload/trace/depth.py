@@ -1,7 +1,7 @@
 """Deep models from shallow traces: equal layers are traced at two depths, the rest follows.
 
-Exact or not at all. The layers must be equal (class, settings, shapes, nothing shared), a model
-that is one layer deeper must be the shallower one with one of its blocks repeated, and the
+Exact or not at all. The layers must be equal (class, settings but their number, shapes, nothing
+shared); a model one layer deeper must be the shallower one with one of its blocks repeated; and the
 operators of a forward pass at full depth, which costs little, must be the shallow ones with those
 of a layer repeated.
 """
@@ -35,6 +35,8 @@ LEAST = 20
 #: What nn.Module keeps of itself: compared apart, or of no effect on what runs.
 _OWN = ("_parameters", "_buffers", "_modules")
 _HOOKS = re.compile(r"_.*hooks.*|_non_persistent_buffers_set|_is_full_backward_hook|_is_hf.*")
+#: What a layer calls its number (transformers, Megatron-LM, torchtitan).
+_NUMBERS = ("layer_idx", "layer_id", "layer_number")
 _PLAIN = (int, float, str, bool, type(None), torch.dtype, torch.device)
 
 
@@ -99,9 +101,16 @@ def _equal(one: Any, other: Any) -> bool:
         for m in (one, other)
     )
     children = zip(one._modules.values(), other._modules.values(), strict=True)
-    return _alike(ours, theirs) and all(
+    return _alike(_unnumbered(ours), _unnumbered(theirs)) and all(
         a is b is None or (a is not None and b is not None and _equal(a, b)) for a, b in children
     )
+
+
+def _unnumbered(attributes: dict[str, Any]) -> dict[str, Any]:
+    """Without a layer's number: what it makes of it shows in the operators that run."""
+    return {
+        k: v for k, v in attributes.items() if k not in ("layer_idx", "layer_id", "layer_number")
+    }
 
 
 def _alike(one: Any, other: Any) -> bool:
@@ -145,16 +154,17 @@ class _Names(TorchDispatchMode):  # type: ignore[misc]
         self.seen: list[tuple[object, ...]] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = [(tuple(t.shape), t.stride(), t.dtype, t.requires_grad) for t in leaves(args)]
         out = func(*args, **(kwargs or {}))
-        shapes = tuple((tuple(t.shape), t.dtype) for t in leaves(out))
-        self.seen.append((func, shapes))
+        made = [(tuple(t.shape), t.dtype) for t in leaves(out)]
+        self.seen.append((func, tuple(given), tuple(made)))
         return out
 
 
 def forward_operators(
     root: Any, inputs: Sequence[Any], loss: Callable[..., Any] | None
 ) -> list[tuple[object, ...]]:
-    """Every operator of one forward pass with what it makes, without values and unrecorded."""
+    """Every operator of one forward pass, what it reads and makes, without values, unrecorded."""
     with ExitStack() as stack:
         stack.enter_context(eager())
         stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))

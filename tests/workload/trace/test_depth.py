@@ -109,13 +109,31 @@ class Numbered(Stack):
         return x
 
 
+class _Numbered(nn.Module):
+    """A layer that knows which it is; number 5 does more."""
+
+    def __init__(self, number: int, minds: bool) -> None:
+        super().__init__()
+        self.layer_idx, self.minds = number, minds
+        self.up, self.down = nn.Linear(32, 64), nn.Linear(64, 32)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.up(x)
+        return x + self.down(torch.tanh(y) if self.minds and self.layer_idx == 5 else y)
+
+
 class Told(Stack):
-    """Layers that know which they are."""
+    """Layers that do what their number says."""
+
+    minds = True
 
     def __init__(self, layers: int) -> None:
-        super().__init__(layers)
-        for i, layer in enumerate(self.layers):
-            layer.layer_idx = i
+        super().__init__(1)
+        self.layers = nn.ModuleList(_Numbered(i, self.minds) for i in range(layers))
+
+
+class Indifferent(Told):
+    minds = False
 
 
 class Tied(Stack):
@@ -136,6 +154,13 @@ def test_what_is_not_exact_is_traced_in_full(
     assert not taken
     assert ours.blocks == truth.blocks and ours.order == truth.order
     assert len(list(model.layers)) == 8
+
+
+def test_a_number_that_changes_nothing_is_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+    with _META:
+        model = Indifferent(7)
+    ours, truth, taken = shallow_and_full(model, _ROWS, monkeypatch)
+    assert taken and ours.blocks == truth.blocks and ours.order == truth.order
 
 
 def test_layers_of_different_widths_are_not_equal() -> None:
