@@ -47,9 +47,7 @@ def telling_rows(programs: Programs, k: int, doubted: Set[str]) -> set[str]:
     return chosen
 
 
-def _telling(
-    programs: Programs, rows: Sequence[FitRow], k: int, doubted: Set[str]
-) -> list[str]:
+def _telling(programs: Programs, rows: Sequence[FitRow], k: int, doubted: Set[str]) -> list[str]:
     parameters = programs.of_rows(rows)
     index = {p.name: i for i, p in enumerate(parameters)}
     lines = [line_of(r, np.zeros(r.n_axes)) for r in rows]

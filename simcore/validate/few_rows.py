@@ -13,8 +13,8 @@ from simcore.base.interval import Z80
 from simcore.calibrate.step_fit import StepFit, fit_steps
 from simcore.hardware.profile import load_profile
 from simcore.validate.choose import by_program, random_rows, telling_rows
-from simcore.validate.judge import contradictions
 from simcore.validate.formats import Table
+from simcore.validate.judge import contradictions
 from simcore.validate.metrics import Score, Scored, score
 from simcore.validate.programs import Programs, programs_of
 
@@ -112,6 +112,7 @@ def judge_few_rows(
 
 def _without_one(programs: Programs, chosen: set[str]) -> dict[str, str]:
     """Rows of several devices whose model and precision no row of one device has."""
+
     def kind(row: object) -> object:
         traits = row.traits  # type: ignore[attr-defined]
         return traits.program, traits.model, traits.precision
@@ -121,12 +122,11 @@ def _without_one(programs: Programs, chosen: set[str]) -> dict[str, str]:
     return {r.key: why for r in programs.rows if kind(r) not in known}
 
 
-def _draw(
-    programs: Programs, chosen: set[str], flags: dict[str, str], unjudged: set[str]
-) -> Draw:
+def _draw(programs: Programs, chosen: set[str], flags: dict[str, str], unjudged: set[str]) -> Draw:
     rows = [r for r in programs.rows if r.key in chosen]
     fit = fit_steps(rows, programs.of_rows(rows), learn=True)
-    scored, by_parameters = [], []
+    scored: list[Scored] = []
+    by_parameters: list[Scored] = []
     for row in programs.rows:
         if row.key in chosen or row.key in unjudged:
             continue

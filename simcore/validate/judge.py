@@ -143,9 +143,7 @@ def run_time_s(case: Case, request: Request, step_s: float, work: float = 1.0) -
     return _steps_of_run(case, request) * work * step_s + evaluation
 
 
-def run_times_s(
-    case: Case, request: Request, points: Points, step_s: Array, work: Array
-) -> Array:
+def run_times_s(case: Case, request: Request, points: Points, step_s: Array, work: Array) -> Array:
     """The same for every point; all arrays [C]."""
     found: Array = _steps_of_run(case, request) * work * step_s
     if case.eval_samples:

@@ -20,7 +20,9 @@ def rows_with(table: Table, values: Mapping[str, str]) -> Table:
         known = sorted({c.columns[column] for c in cases if column in c.columns})
         if not known:
             columns = ", ".join(sorted({k for c in table.cases for k in c.columns}))
-            raise InvalidConfig([f"{table.path.name} has no column {column!r} (columns: {columns})"])
+            raise InvalidConfig(
+                [f"{table.path.name} has no column {column!r} (columns: {columns})"]
+            )
         if value not in known:
             near = get_close_matches(value, known, 1, 0.5)
             meant = f": did you mean {near[0]!r}?" if near else f" (there are: {', '.join(known)})"
