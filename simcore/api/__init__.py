@@ -327,17 +327,24 @@ def validate_ops(
 
 
 def calibrate_from(
-    file: Path | str, *, output: Path | str | None = None, name: str | None = None
+    file: Path | str,
+    *,
+    output: Path | str | None = None,
+    name: str | None = None,
+    bad_rows: Literal["refuse", "skip"] = "refuse",
 ) -> dict[str, Any]:
     """Fit a few physical parameters to measured steps; write them as a calibration file.
 
     The result goes to ``output`` (a .yaml for ``predict(calibration=…)``) where one is given.
+    ``bad_rows``: rows that cannot be are refused (DataError), or skipped and named.
     Raises InvalidConfig where no row can be fitted.
     """
     from simcore.validate.formats import read_table
+    from simcore.validate.formats.project import FORMAT, ignored_columns
     from simcore.validate.save import calibration_of, identified, write_calibration
 
-    table = read_table(Path(file))
+    table = read_table(Path(file), on_bad=bad_rows)
+    columns = dict.fromkeys(c for case in table.cases for c in case.columns)
     target = Path(output) if output is not None else None
     if target is not None and target.suffix not in (".yaml", ".yml"):
         raise InvalidConfig([f"a calibration is a .yaml file, not {target.name!r}"])
@@ -358,6 +365,7 @@ def calibrate_from(
         ],
         "suspects": found.suspects,
         "skipped": dict(found.verdict.skipped),
+        "ignored_columns": list(ignored_columns(columns)) if table.format == FORMAT.name else [],
         "written": str(target) if target is not None else None,
     }
 

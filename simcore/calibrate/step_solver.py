@@ -235,7 +235,7 @@ class Solver:
         """By block: the rows about the solution, inverse of their covariance, and weights."""
         found = {}
         for name, block in self.blocks.items():
-            inverse = np.linalg.inv(self._covariance(block))
+            inverse: Array = np.linalg.inv(self._covariance(block)).astype(np.float64)
             found[name] = (block, inverse, inverse @ block.z)
         return found
 

@@ -25,7 +25,7 @@ def calibrate(
         str | None, typer.Option("--device", metavar="cpu|cuda", help="Default: GPUs if any.")
     ] = None,
     bad_rows: Annotated[
-        str, typer.Option("--bad-rows", metavar="refuse|skip", help="Unsound raw rows.")
+        str, typer.Option("--bad-rows", metavar="refuse|skip", help="Rows that cannot be.")
     ] = "refuse",
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it here (YAML).")
@@ -59,7 +59,9 @@ def calibrate(
         raise InvalidConfig(["--minutes, --resume and --device measure: drop them, or --from"])
     if not rows.is_file():
         raise InvalidConfig([f"no such file: {str(rows)!r}"])
-    found = api.calibrate_from(rows, output=output, name=name)
+    if bad_rows not in ("refuse", "skip"):
+        raise InvalidConfig([f"--bad-rows is refuse or skip, not {bad_rows!r}"])
+    found = api.calibrate_from(rows, output=output, name=name, bad_rows=bad_rows)  # type: ignore[arg-type]
     if as_json:
         from simcore.report.jsonout import dumps, finite
 
@@ -93,10 +95,11 @@ def _render(found: dict[str, Any]) -> str:
     from simcore.report.words import percent
 
     error = found["leave_one_out_mape_frac"]
+    left_out = f"; a row left out is predicted within {percent(error)} (MAPE)"
     lines = [
         f"{found['name']}: {found['origin']}",
-        f"rows scatter {percent(found['residual_sd_log'])} around the fit; a row left out is "
-        f"predicted within {percent(error) if error is not None else '-'} (MAPE)",
+        f"rows scatter {percent(found['residual_sd_log'])} around the fit"
+        + (left_out if error is not None and found["rows"] > 1 else ""),
         "",
     ]
     cells = [
@@ -114,6 +117,8 @@ def _render(found: dict[str, Any]) -> str:
     lines.append(table(head, cells, right=range(2, 5)))
     lines += [f"flagged {row}: {why}" for row, why in found["suspects"].items()]
     lines += [f"skipped {row}: {why}" for row, why in found["skipped"].items()]
+    if ignored := found["ignored_columns"]:
+        lines.append(f"columns that nothing reads: {', '.join(ignored)}")
     if found["written"]:
         lines += ["", f"written to {found['written']}: simcore predict ... "
                   f"--calibration {found['written']}"]  # fmt: skip

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
+from simcore.base.units import format_seconds
 from simcore.calibrate.step_fit import StepFit, fit_steps, leave_one_out
+from simcore.calibrate.step_model import FitRow
 from simcore.hardware.profile import Profile, load_profile
 from simcore.validate.case import Case
 from simcore.validate.fit_rows import hardware_row, parameters_of, requests_of, work_parameters
 from simcore.validate.formats import Table
 from simcore.validate.judge import Verdict, contradictions, judge, measured_time_s
+
+#: A row this many times slower or faster than predicted blind is called out; beyond the second
+#: figure it is taken for a wrong unit or another job, and teaches nothing.
+_DOUBTED_FACTOR, _WRONG_FACTOR = 3.0, 10.0
 
 
 @dataclass(frozen=True)
@@ -36,7 +45,8 @@ def calibrate_and_judge(tables: Sequence[Table]) -> Calibrated:
     works: dict[str, float] = {}
     suspects: dict[str, str] = {}
     for table in tables:
-        suspects |= contradictions(table.cases)
+        contrary = contradictions(table.cases)
+        suspects |= contrary
         cases = [c for c in table.cases if measured_time_s(c) is not None]
         requests = requests_of(cases, blind)
         kept = [c for c in cases if c.id in requests]
@@ -44,8 +54,11 @@ def calibrate_and_judge(tables: Sequence[Table]) -> Calibrated:
             continue
         parameters = [*parameters_of(requests), *work_parameters(kept)]
         rows = [hardware_row(c, requests[c.id], parameters, blind) for c in kept]
+        far = far_off(rows)
+        suspects |= {key: why for key, (_, why) in far.items()}  # a wrong unit tells more
         # A row that contradicts others teaches nothing; it is still predicted and reported.
-        doubted = {c.id for c in kept if c.flag or c.id in suspects}
+        wrong = {key for key, (factor, _) in far.items() if factor > _WRONG_FACTOR}
+        doubted = {c.id for c in kept if c.flag} | wrong | set(contrary)
         sound = [r for r in rows if r.key not in doubted]
         whole = fit_steps(sound, parameters)
         fits.append(whole)
@@ -74,6 +87,25 @@ def calibrate_and_judge(tables: Sequence[Table]) -> Calibrated:
         work_for=lambda c: works.get(c.id),
     )
     return Calibrated(_merge(fits), verdict, suspects, fitted)
+
+
+def far_off(rows: Sequence[FitRow]) -> dict[str, tuple[float, str]]:
+    """Rows many times slower or faster than predicted blind, by how much, and what to look at."""
+    found = {}
+    for row in rows:
+        blind = math.exp(float(row.log_s(np.zeros((row.n_axes, 1)))[0]))
+        factor = max(row.measured_s / blind, blind / row.measured_s)
+        free = any(p.startswith("work:") for p in row.uses)
+        if factor > _DOUBTED_FACTOR and not free:
+            way = "slower" if row.measured_s > blind else "faster"
+            then = "not fitted" if factor > _WRONG_FACTOR else "fitted all the same"
+            told = (
+                f"{format_seconds(row.measured_s)}, {factor:.3g} times {way} than the "
+                f"{format_seconds(blind)} predicted: is it in seconds, and are batch, "
+                f"precision and strategy this run's? ({then})"
+            )
+            found[row.key] = factor, told
+    return found
 
 
 def _merge(fits: Sequence[StepFit]) -> StepFit:

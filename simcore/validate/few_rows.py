@@ -125,7 +125,8 @@ def _without_one(programs: Programs, chosen: set[str]) -> dict[str, str]:
 def _draw(programs: Programs, chosen: set[str], flags: dict[str, str], unjudged: set[str]) -> Draw:
     rows = [r for r in programs.rows if r.key in chosen]
     fit = fit_steps(rows, programs.of_rows(rows), learn=True)
-    scored, by_parameters = [], []
+    scored: list[Scored] = []
+    by_parameters: list[Scored] = []
     for row in programs.rows:
         if row.key in chosen or row.key in unjudged:
             continue

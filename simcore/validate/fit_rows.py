@@ -16,6 +16,7 @@ from simcore.calibrate.step_response import N_AXES, SHARES, WORK, axis_of, respo
 from simcore.engine.points import Points
 from simcore.engine.predict import Request
 from simcore.engine.rates import peak_for
+from simcore.hardware.calibrations import CalibratedKnob
 from simcore.hardware.profile import Profile, places
 from simcore.validate.case import Case
 from simcore.validate.judge import central_time_s, measured_time_s, request_of, run_times_s
@@ -40,7 +41,7 @@ def requests_of(cases: Sequence[Case], profile: Profile) -> dict[str, Request]:
     return found
 
 
-def spread_of(request: Request) -> Mapping[str, float]:
+def spread_of(request: Request) -> Mapping[CalibratedKnob, float]:
     """Standard deviation of the logarithm of each knob of a request."""
     cluster, workload = request.cluster, request.workload
     peak, _, _ = peak_for(cluster.groups[0].gpu, request.strategy.precision)

@@ -26,7 +26,11 @@ def calibration_of(tables: Sequence[Table], name: str) -> tuple[Calibration, Cal
     found = calibrate_and_judge(tables)
     n_rows = len(found.fit.predicted_s)
     if not n_rows:
-        reasons = "; ".join(sorted({reason for _, reason in found.verdict.skipped})) or "none timed"
+        why = {reason for _, reason in found.verdict.skipped}
+        why |= {f"{key}: {told}" for key, told in found.suspects.items()}
+        columns = dict.fromkeys(name for c in tables[0].cases for name in c.columns)
+        untimed = f"none has a step_time_s (columns: {', '.join(columns)})"
+        reasons = "; ".join(sorted(why)) or untimed
         raise InvalidConfig([f"no row of {tables[0].path.name} can be fitted: {reasons}"])
     score = found.verdict.score("step_time", flagged=False)
     knobs = []
@@ -34,9 +38,10 @@ def calibration_of(tables: Sequence[Table], name: str) -> tuple[Calibration, Cal
         knob = p.as_knob(found.fit.values[p.name], found.fit.sd_log[p.name])
         if knob is not None:
             knobs.append(knob.model_copy(update={"prior_sd_log": p.prior_sd_log}))
+    noun = "row" if n_rows == 1 else "rows"
     record = Calibration(
         name=name,
-        origin=f"calibrated on {n_rows} measured rows of {tables[0].path.name}",
+        origin=f"calibrated on {n_rows} measured {noun} of {tables[0].path.name}",
         rows=n_rows,
         residual_sd_log=found.fit.residual_sd_log,
         leave_one_out_mape_frac=score.mape_frac,

@@ -21,7 +21,7 @@ def test_one_row_moves_the_prediction_towards_it(tmp_path: Path) -> None:
     found = api.calibrate_from(table, output=tmp_path / "mine.yaml")
     after = api.predict("gpt2", "1x1xA100", micro_batch=4, calibration=str(tmp_path / "mine.yaml"))
     assert blind * 1.15 < after.step_time_s.value <= blind * 1.3
-    assert after.step_time_s.origin == "calibrated on 1 measured rows of mine.csv"
+    assert after.step_time_s.origin == "calibrated on 1 measured row of mine.csv"
     assert found["rows"] == 1
     told = {k["knob"] for k in found["knobs"] if k["identified"]}
     assert "compute" in told or "memory" in told
@@ -78,3 +78,45 @@ def test_wrong_calibrations_are_refused(tmp_path: Path) -> None:
     )
     with pytest.raises(DataError, match=r"b\.yaml:6"):
         load_profile(str(broken))
+
+
+def test_rows_that_cannot_be_are_named_by_line_and_refused_or_skipped(tmp_path: Path) -> None:
+    table = tmp_path / "mine.csv"
+    good = "a,gpt2,1x1xA100,ddp,4,0.04\n"
+    for bad, why in (
+        ("b,gpt2,1x1xA100,ddp,4,nan\n", "finite"),
+        ("b,gpt2,1x1xA100,ddp,4,-1\n", "finite and at least 0"),
+        ("b,gpt2,1x1xA100,ddp,4,0\n", "above 0"),
+        ("b,gpt2,1x1xA100\n", "has 3 cells, not 6"),
+        ("a,gpt2,1x1xA100,ddp,8,0.1\n", "'a' stands in line 2 already"),
+    ):
+        table.write_text(HEAD + good + bad, encoding="utf-8")
+        with pytest.raises(DataError, match=f"mine.csv:3: .*{why}"):
+            api.calibrate_from(table)
+        found = api.calibrate_from(table, bad_rows="skip")
+        assert found["rows"] == 1 and len(found["skipped"]) == 1
+        assert "mine.csv:3" in next(iter(found["skipped"].values()))
+
+
+def test_milliseconds_are_called_out_and_teach_nothing(tmp_path: Path) -> None:
+    table = tmp_path / "mine.csv"
+    table.write_text(
+        HEAD + "a,gpt2,1x1xA100,ddp,4,0.04\nb,gpt2,1x1xA100,ddp,8,70\n", encoding="utf-8"
+    )
+    found = api.calibrate_from(table)
+    assert found["rows"] == 1 and "in seconds" in found["suspects"]["b"]
+    table.write_text(HEAD + "b,gpt2,1x1xA100,ddp,8,70\n", encoding="utf-8")
+    with pytest.raises(InvalidConfig, match="is it in seconds"):
+        api.calibrate_from(table)
+
+
+def test_columns_of_others_are_told_what_is_missing(tmp_path: Path) -> None:
+    table = tmp_path / "other.csv"
+    table.write_text("Model,Num GPUs,GPU,Step time (s)\ngpt2,1,A100,0.2\n", encoding="utf-8")
+    with pytest.raises(DataError, match="for simcore, the nearest, gpus, id, model are missing"):
+        api.calibrate_from(table)
+    table.write_text("id,model,gpus,step_time_ms\na,gpt2,1x1xA100,40\n", encoding="utf-8")
+    with pytest.raises(InvalidConfig, match=r"none has a step_time_s .*step_time_ms"):
+        api.calibrate_from(table)
+    table.write_text(HEAD.strip() + ",batch\na,gpt2,1x1xA100,ddp,4,0.04,8\n", encoding="utf-8")
+    assert api.calibrate_from(table)["ignored_columns"] == ["batch"]

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from simcore.base.errors import DataError
 from simcore.validate.case import Case, Skipped
@@ -57,10 +58,14 @@ def formats() -> tuple[Format, ...]:
     return tuple(m.FORMAT for m in modules)
 
 
-def read_table(path: Path, fmt: Format | None = None) -> Table:
+def read_table(
+    path: Path, fmt: Format | None = None, *, on_bad: Literal["refuse", "skip"] = "refuse"
+) -> Table:
     """Read a measured table, in ``fmt`` if that is known already.
 
-    Raises DataError with file and line for a file that is none.
+    Raises DataError with file and line for a file that is none, and for a row that cannot be (a
+    NaN, a negative time, too few cells, an id that stands twice); ``skip``: such a row is
+    skipped with its line and reason.
     """
     text = _text(path)
     lines = text.splitlines()
@@ -74,22 +79,37 @@ def read_table(path: Path, fmt: Format | None = None) -> Table:
     if fmt is None:
         fmt = next((f for f in formats() if f.needs <= set(header)), None)
     if fmt is None:
-        shapes = "; ".join(f"{f.name}: {', '.join(sorted(f.needs))}" for f in formats())
-        raise DataError(f"its columns fit no known format ({shapes})", file=path, line=first + 1)
+        lack = {f: len(f.needs - set(header)) / len(f.needs) for f in formats()}
+        nearest = min(lack, key=lambda f: (lack[f], f.name != "simcore"))
+        missing = ", ".join(sorted(nearest.needs - set(header)))
+        names = ", ".join(f.name for f in formats())
+        raise DataError(
+            f"its columns fit no known format ({names}); for {nearest.name}, the nearest, "
+            f"{missing} {'is' if ',' not in missing else 'are'} missing from {', '.join(header)}",
+            file=path, line=first + 1,
+        )  # fmt: skip
     cases: list[Case] = []
     skipped: list[Skipped] = []
+    seen: dict[str, int] = {}
     for values in reader:
         if not any(v.strip() for v in values):
             continue
         line = first + reader.line_num
-        if len(values) != len(header):
-            raise DataError(f"has {len(values)} cells, not {len(header)}", file=path, line=line)
-        row = dict(zip(header, (v.strip() for v in values), strict=True))
-        name = row.get("id") or f"{path.stem}:{line}"
+        name = f"{path.stem}:{line}"
         try:
+            if len(values) != len(header):
+                raise ValueError(f"has {len(values)} cells, not {len(header)}")
+            row = dict(zip(header, (v.strip() for v in values), strict=True))
+            name = row.get("id") or name
+            if name in seen:
+                told, name = name, f"{name} (line {line})"
+                raise ValueError(f"id {told!r} stands in line {seen[told]} already")
+            seen[name] = line
             made = fmt.read(name, row)
         except ValueError as err:
-            raise DataError(str(err), file=path, line=line) from None
+            if on_bad == "refuse":
+                raise DataError(str(err), file=path, line=line) from None
+            made = Skipped(name, f"{path.name}:{line}: {err}")
         if isinstance(made, Case):
             cases.append(made if made.table else replace(made, table=path.stem))
         else:

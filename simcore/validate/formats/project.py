@@ -8,6 +8,8 @@ memory_<term>_gib; reference (id), flag, note.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from simcore.base.units import GIB, GIGA
 from simcore.engine.request import Options
 from simcore.validate.case import Case, Skipped
@@ -15,6 +17,25 @@ from simcore.validate.formats import Format, Row, number, present
 
 _WORDS = ("strategy", "precision", "recompute", "optimizer", "offload", "network", "node")
 _COUNTS = ("micro_batch", "grad_accum", "seq_len")
+
+
+#: Columns that are read besides those of measurements.
+_OTHERS = ("id", "model", "gpus", "table", "train_samples", "eval_samples", "work_known",
+           "reference", "flag", "note")  # fmt: skip
+_MEASURED = ("step_time_s", "run_time_s", "samples_per_s", "speedup", "peak_memory_gb")
+
+
+def ignored_columns(columns: Iterable[str]) -> tuple[str, ...]:
+    """Columns of a table in this format that nothing reads."""
+    read = {*_WORDS, *_COUNTS, *_OTHERS, *_MEASURED}
+    return tuple(c for c in columns if c not in read and not c.startswith("memory_"))
+
+
+def _positive(row: Row, column: str) -> float | None:
+    value = number(row, column)
+    if value == 0.0:
+        raise ValueError(f"{column}: {row[column]!r} must be above 0")
+    return value
 
 
 def _read(name: str, row: Row) -> Case | Skipped:
@@ -30,8 +51,8 @@ def _read(name: str, row: Row) -> Case | Skipped:
             options[key] = int(value)  # type: ignore[literal-required]
     memory = number(row, "peak_memory_gb")
     measured = present(
-        step_time_s=number(row, "step_time_s"),
-        run_time_s=number(row, "run_time_s"),
+        step_time_s=_positive(row, "step_time_s"),
+        run_time_s=_positive(row, "run_time_s"),
         samples_per_s=number(row, "samples_per_s"),
         speedup=number(row, "speedup"),
         peak_memory_bytes=memory * GIGA if memory is not None else None,

@@ -1,0 +1,101 @@
+"""Fitted on few rows, judged on the rest: what the choice and the predictions may know."""
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from simcore import api
+from simcore.base.errors import InvalidConfig
+from simcore.report.html.validation import validation_page
+from simcore.validate.few_rows import judge_few_rows
+from simcore.validate.formats import read_table
+
+HEAD = "id,model,gpus,strategy,micro_batch,step_time_s,source,note\n"
+JOBS = [
+    (model, gpus, batch)
+    for model in ("gpt2", "gpt2-medium")
+    for gpus in ("1x1xA100", "1x8xA100", "2x8xA100")
+    for batch in (4, 16)
+]
+
+
+def table(folder: Path, factor: Callable[[int, str, str], float], name: str = "t") -> Path:
+    """Steps that take ``factor`` of what is predicted blind."""
+    lines = []
+    for i, (model, gpus, batch) in enumerate(JOBS):
+        blind = api.predict(model, gpus, strategy="ddp", micro_batch=batch).step_time_s.value
+        seconds = blind * factor(i, model, gpus)
+        lines.append(f"r-{i},{model},{gpus},ddp,{batch},{seconds:.6g},us,\n")
+    path = folder / f"{name}.csv"
+    path.write_text(HEAD + "".join(lines), encoding="utf-8")
+    return path
+
+
+def slower(i: int, model: str, gpus: str) -> float:
+    """A machine 25 % slower than described; 2 % of noise."""
+    return 1.25 * math.exp(0.02 * math.sin(7.0 * i))
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return table(tmp_path_factory.mktemp("few"), slower)
+
+
+def test_three_rows_teach_the_other_nine(sound: Path) -> None:
+    found = api.validate([sound], calibrate=3, by=["model"])
+    assert found["step_time"]["n"] == 9 and found["blind"]["step_time"]["n"] == 9
+    assert found["blind"]["step_time"]["mape_frac"] == pytest.approx(0.2, abs=0.03)
+    assert found["step_time"]["mape_frac"] < 0.07
+    fitted = set(found["calibration"]["rows_of_fit"])
+    assert len(fitted) == 3 and not fitted & {r["id"] for r in found["per_row"]}
+    assert set(found["groups"]["model"]) == {"gpt2", "gpt2-medium"}
+    assert found["calibration"]["identified"]["host"]["identified"] == 0
+
+
+def test_what_is_judged_teaches_nothing_and_chooses_nothing(sound: Path, tmp_path: Path) -> None:
+    """Other times of rows that are not in the fit: the same choice, the same predictions."""
+    first = api.validate([sound], calibrate=3)
+    fitted = set(first["calibration"]["rows_of_fit"])
+    changed = table(
+        tmp_path, lambda i, m, g: slower(i, m, g) * (1.0 if f"r-{i}" in fitted else 1.0 + 0.1 * i)
+    )
+    again = api.validate([changed], calibrate=3)
+    assert set(again["calibration"]["rows_of_fit"]) == fitted
+    told = [{r["id"]: r["predicted"] for r in x["per_row"]} for x in (first, again)]
+    assert told[0] == pytest.approx(told[1])
+    assert again["step_time"]["mape_frac"] != pytest.approx(first["step_time"]["mape_frac"])
+
+
+def test_draws_are_by_lot_and_repeat_themselves(sound: Path) -> None:
+    runs = [judge_few_rows([read_table(sound)], 3, 3) for _ in range(2)]
+    assert runs[0].spread() == runs[1].spread()
+    assert len({d.chosen for d in runs[0].draws}) > 1
+    errors = [d.mape_frac for d in runs[0].draws]
+    assert runs[0].draw.mape_frac == np.median(errors)
+
+
+def test_one_gpu_is_enough_for_what_only_computes(tmp_path: Path) -> None:
+    """Devices slower than described are told by rows of one of them; those rows are not judged."""
+    found = api.validate([table(tmp_path, slower)], calibrate="one-gpu")
+    assert found["step_time"]["n"] == 8
+    assert found["step_time"]["mape_frac"] < 0.5 * found["blind"]["step_time"]["mape_frac"]
+
+
+def test_nothing_left_to_judge_is_said(sound: Path) -> None:
+    with pytest.raises(InvalidConfig, match="no row is left to judge"):
+        api.validate([sound], calibrate=40)
+    with pytest.raises(InvalidConfig, match="did you mean 'us'"):
+        api.validate([sound], only={"source": "uz"})
+    assert api.validate([sound], only={"model": "gpt2"})["rows"] == 6
+
+
+def test_the_page_is_one_file_without_script_or_address(sound: Path) -> None:
+    page = validation_page(api.validate([sound], calibrate=3, by=["model"]), ["t<b>.csv"])
+    assert "<script" not in page and "://" not in page and "t&lt;b&gt;.csv" in page
+    assert len(page) < 1_000_000
+    assert page.count("<svg") == 2
+    for words in ("inside 80 %", "blind", "multipliers alone", "Furthest off", "By model"):
+        assert words in page
