@@ -6,10 +6,10 @@ were asked (``api.results``); nothing prints.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from simcore.api.results import Asked, Memory, Prediction, Timeline, remembered
 from simcore.api.spaces import (
@@ -21,7 +21,8 @@ from simcore.api.spaces import (
     simulate_goodput,
     sweep,
 )
-from simcore.base.errors import InvalidConfig, SimcoreError, UnknownName, UsageError
+from simcore.api.tables import calibrate_from, validate, validate_ops
+from simcore.base.errors import InvalidConfig, SimcoreError, UsageError
 from simcore.engine.advice import uneven
 from simcore.engine.predict import Request
 from simcore.engine.predict import predict as _predict
@@ -29,7 +30,7 @@ from simcore.engine.request import Options, make_request
 from simcore.engine.result import Explanation
 from simcore.engine.result import Prediction as PlainPrediction
 from simcore.hardware.cluster import ClusterSpec
-from simcore.hardware.profile import Profile, load_profile
+from simcore.hardware.profile import Profile
 from simcore.validate.known import measured_rows
 from simcore.workload.resolve import ModelSource, resolve_model
 
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from simcore.engine.emit import LaunchFile
     from simcore.engine.replay import Replay
     from simcore.engine.views import Roofline, Swing
-    from simcore.validate.case import Case
 
 
 def predict(
@@ -237,137 +237,6 @@ def run_violations(steps: float | None, epochs: float | None) -> list[str]:
         if value is not None and not 0 < value < float("inf"):
             found.append(f"{name} must be above zero, not {value:g}")
     return found
-
-
-def validate(
-    files: Sequence[Path | str],
-    *,
-    calibrated: bool = False,
-    calibrate: int | Literal["one-gpu"] | None = None,
-    draws: int | None = None,
-    only: Mapping[str, str] | None = None,
-    fill: bool = False,
-    by: Sequence[str] = (),
-) -> dict[str, Any]:
-    """Predict the rows of measured tables; the contract of ``simcore validate --json``.
-
-    ``calibrate``: fit on so many rows of each source and GPU (``one-gpu``: on all rows of one
-    device) and judge the others alone; ``draws``: so many random choices of these rows instead of
-    the most telling. ``only``: rows with these values of their columns.
-
-    ``calibrated``: every row is predicted by a fit of a few physical parameters that has not seen
-    its configuration; the blind figures stand beside it under ``blind``. ``fill``: what nobody
-    measured, under ``filled``. ``by``: columns of the tables to group errors by, ``gpu`` of any
-    table. Raises InvalidConfig for a column that none has.
-    """
-    from simcore.validate.calibrated import calibrate_and_judge
-    from simcore.validate.fill import filled_rows
-    from simcore.validate.formats import read_table
-    from simcore.validate.judge import contradictions, judge
-
-    tables = [read_table(Path(f)) for f in files]
-    if only:
-        from simcore.validate.select import rows_with
-
-        tables = [rows_with(t, only) for t in tables]
-    _check_columns(by, [case for t in tables for case in t.cases])
-    if calibrate is not None:
-        from simcore.validate.few_rows_dict import validated
-
-        return validated(tables, calibrate, draws, by)
-    blind = judge(tables)
-    profile = load_profile()
-    suspects = {k: v for t in tables for k, v in contradictions(t.cases).items()}
-    out = {**blind.to_dict(by), "suspects": suspects}
-    if calibrated:
-        found = calibrate_and_judge(tables)
-        out = {
-            **found.verdict.to_dict(by),
-            "suspects": suspects,
-            "fit": [
-                {
-                    "parameter": p.name,
-                    "value": found.fit.values[p.name],
-                    "sd_log": found.fit.sd_log[p.name],
-                    "prior_sd_log": p.prior_sd_log,
-                }
-                for p in found.fit.parameters
-            ],
-            "blind": blind.to_dict(by),
-        }
-    if fill:
-        out["filled"] = filled_rows(tables, found.profile_for if calibrated else lambda _: profile)
-    return out
-
-
-def _check_columns(names: Sequence[str], cases: Sequence[Case]) -> None:
-    known = {"gpu", *(column for case in cases for column in case.columns)}
-    wrong = [str(UnknownName("column", n, sorted(known))) for n in names if n not in known]
-    if cases and wrong:
-        raise InvalidConfig(wrong)
-
-
-def validate_ops(
-    files: Sequence[Path | str],
-    *,
-    calibration: str | None = None,
-    refit: Literal["shapes", "family"] | None = None,
-    bad_rows: Literal["skip", "refuse"] = "skip",
-) -> dict[str, Any]:
-    """Errors of the op models on measured op tables, by GPU, op and dtype, and by kind.
-
-    Figures of the GPU itself (own) and of others (blind) apart. ``refit``: judge figures fitted
-    anew from these files, on shapes (``shapes``) and families (``family``) they have not seen.
-    ``bad_rows``: rows that are no measurement are named and skipped, or refused (DataError).
-    """
-    from simcore.validate.ops import judge_ops
-
-    profile = load_profile(calibration)
-    return judge_ops([Path(f) for f in files], profile, refit=refit, on_bad=bad_rows)
-
-
-def calibrate_from(
-    file: Path | str,
-    *,
-    output: Path | str | None = None,
-    name: str | None = None,
-    bad_rows: Literal["refuse", "skip"] = "refuse",
-) -> dict[str, Any]:
-    """Fit a few physical parameters to measured steps; write them as a calibration file.
-
-    The result goes to ``output`` (a .yaml for ``predict(calibration=…)``) where one is given.
-    ``bad_rows``: rows that cannot be are refused (DataError), or skipped and named.
-    Raises InvalidConfig where no row can be fitted.
-    """
-    from simcore.validate.formats import read_table
-    from simcore.validate.formats.project import FORMAT, ignored_columns
-    from simcore.validate.save import calibration_of, identified, write_calibration
-
-    table = read_table(Path(file), on_bad=bad_rows)
-    columns = dict.fromkeys(c for case in table.cases for c in case.columns)
-    target = Path(output) if output is not None else None
-    if target is not None and target.suffix not in (".yaml", ".yml"):
-        raise InvalidConfig([f"a calibration is a .yaml file, not {target.name!r}"])
-    if target is not None and not target.parent.is_dir():
-        raise InvalidConfig([f"no such folder: {str(target.parent)!r}"])
-    chosen = name or (target.stem if target is not None else table.path.stem)
-    record, found = calibration_of([table], chosen)
-    if target is not None:
-        write_calibration(target, record)
-    return {
-        "name": record.name,
-        "origin": record.origin,
-        "rows": record.rows,
-        "residual_sd_log": record.residual_sd_log,
-        "leave_one_out_mape_frac": record.leave_one_out_mape_frac,
-        "knobs": [
-            {**k.model_dump(exclude_none=True), "identified": identified(k)} for k in record.knobs
-        ],
-        "suspects": found.suspects,
-        "skipped": dict(found.verdict.skipped),
-        "ignored_columns": list(ignored_columns(columns)) if table.format == FORMAT.name else [],
-        "written": str(target) if target is not None else None,
-    }
 
 
 def launch_file(

@@ -110,8 +110,8 @@ def price(
     """
     n_configs = len(points)
     duration = np.zeros((len(program.graph.tasks), n_configs))
-    each = shares or (1.0,) * len(classes)
-    for index, (rates, share) in enumerate(zip(classes, each, strict=True)):
+    of_class = shares or (1.0,) * len(classes)
+    for index, (rates, share) in enumerate(zip(classes, of_class, strict=True)):
         mine = program.compute_class == index
         own = points if share == 1.0 else _scaled(points, share)
         duration[program.compute_tasks[mine]] = program.weights[mine] @ _phases(table, rates, own)

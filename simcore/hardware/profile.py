@@ -21,7 +21,6 @@ from simcore.hardware.cluster import ClusterSpec
 from simcore.hardware.estimates import (
     ClassFigures,
     Estimate,
-    Level,
     families_of,
     kins_of,
     ramp_depth,
@@ -30,6 +29,7 @@ from simcore.hardware.measured import MeasuredDevice, own_class
 from simcore.hardware.paths import Route, cluster_paths
 from simcore.hardware.power import MATRIX_CLASSES, Unit, held_frac
 from simcore.hardware.profile_file import efficiencies, sources_of, text_of
+from simcore.hardware.profile_tables import leaf, pick
 from simcore.hardware.spec import GpuSpec, PeakName
 
 #: Products run at sustained clocks; memory-bound work is far from the power cap.
@@ -65,41 +65,10 @@ class Profile:
     measured: MeasuredDevice | None = None
     _seen: dict[Any, Any] = field(default_factory=dict, repr=False)
 
-    def _leaf(self, entry: Mapping[str, Any], dimension: Dimension | None = None) -> Estimate:
-        value = entry["value"]
-        text = dimension is not None and isinstance(value, str)
-        number = parse_quantity(value, dimension) if dimension and text else float(value)
-        return Estimate(number, float(entry.get("sd_log", 0.0)), str(entry.get("source", "")))
-
-    def _pick(
-        self, table: Mapping[str, Any], gpu: GpuSpec, dimension: Dimension | None = None
-    ) -> tuple[Mapping[str, Any], Estimate, Level]:
-        """The entry that answers for a device, its figure, and whose it is."""
-        own = (table.get("by_gpu") or {}).get(gpu.name)
-        if own is not None:
-            found = self._leaf(own, dimension)
-            told = Estimate(found.value, found.sd_log, f"{gpu.name} ({found.source})")
-            return own, told, "own"
-        for family in families_of(gpu):
-            entry = (table.get("by_family") or {}).get(family)
-            if entry is not None:
-                found = self._leaf(entry, dimension)
-                told = Estimate(found.value, found.sd_log, f"family {family} ({found.source})")
-                return entry, told, "family"
-        for kin in kins_of(gpu):
-            entry = (table.get("by_kin") or {}).get(kin)
-            if entry is not None:
-                found = self._leaf(entry, dimension)
-                told = Estimate(found.value, found.sd_log, f"all with {kin} ({found.source})")
-                return entry, told, "pooled"
-        found = self._leaf(table["pooled"], dimension)
-        told = Estimate(found.value, found.sd_log, f"all GPUs ({found.source})")
-        return table["pooled"], told, "pooled"
-
     def _for(
         self, table: Mapping[str, Any], gpu: GpuSpec, dimension: Dimension | None = None
     ) -> Estimate:
-        return self._pick(table, gpu, dimension)[1]
+        return pick(table, gpu, dimension)[1]
 
     def class_figures(self, cls: str, gpu: GpuSpec) -> ClassFigures:
         """Figures of a class of the profile's file at burst clocks. Raises KeyError for none."""
@@ -110,7 +79,7 @@ class Profile:
             table = compute or tables["memory_efficiency"].get(cls)
             if table is None:
                 raise KeyError(f"the profile {self.name} has no figures for {cls}")
-            entry, share, level = self._pick(table, gpu)
+            entry, share, level = pick(table, gpu)
             limit = table.get("pooled", {}).get("limit_j_per_flop")
             if limit and (level == "pooled" or (level == "family" and "held" in entry)):
                 # A relative's figure holds at its own power; "held" is what that left of the peak.
@@ -182,7 +151,7 @@ class Profile:
             if own == "gemm_matrix32":
                 found = Estimate(2.0 * found.value, found.sd_log, f"2 x {found.source}")
             if as_gemm:
-                share = self._leaf(self.runtime["conv_share_of_gemm"])
+                share = leaf(self.runtime["conv_share_of_gemm"])
                 found = Estimate(
                     found.value * share.value,
                     hypot(found.sd_log, share.sd_log),
@@ -222,7 +191,7 @@ class Profile:
         if "conv_simt32" not in self._tables(gpu)["compute_efficiency"]:
             return products
         fast = self.class_figures("conv_simt32", gpu).share
-        part = self._leaf(self.runtime["winograd_frac"])
+        part = leaf(self.runtime["winograd_frac"])
         value = 1.0 / (part.value / fast.value + (1.0 - part.value) / products.value)
         told = f"{products.source}; {part.value:g} of convolutions by Winograd ({part.source})"
         return Estimate(value, hypot(products.sd_log, part.value * fast.sd_log), told)
@@ -235,7 +204,7 @@ class Profile:
         table = self._tables(gpu).get("backward_over_forward_time", {})
         if "attention" not in table:
             return Estimate(1.0, 0.0, "not measured")
-        found = self._leaf(table["attention"])
+        found = leaf(table["attention"])
         return Estimate(ATTENTION_BACKWARD_FLOP / found.value, found.sd_log, found.source)
 
     def kernel_shape(self, kind: str, peak: PeakName, gpu: GpuSpec) -> tuple[float, float]:
@@ -297,15 +266,15 @@ class Profile:
 
     def kernel_start_s(self, gpu: GpuSpec) -> Estimate:
         """What the device spends to start a kernel."""
-        return self._leaf(self._tables(gpu)["host"]["kernel_start"], "seconds")
+        return leaf(self._tables(gpu)["host"]["kernel_start"], "seconds")
 
     def eager_floor_s(self, gpu: GpuSpec) -> Estimate:
         """One small eager operator between two events, host included."""
-        return self._leaf(self._tables(gpu)["host"]["eager_event_floor"], "seconds")
+        return leaf(self._tables(gpu)["host"]["eager_event_floor"], "seconds")
 
     def host_issue_s(self, gpu: GpuSpec) -> Estimate:
         """What the host spends to issue one eager operator's kernel."""
-        base = self._leaf(self._tables(gpu)["host"]["host_issue"], "seconds")
+        base = leaf(self._tables(gpu)["host"]["host_issue"], "seconds")
         scaled = self._scaled(Estimate(1.0, base.sd_log, base.source), "host", gpu=gpu.name)
         return Estimate(base.value / scaled.value, scaled.sd_log, scaled.source)
 
@@ -317,7 +286,7 @@ class Profile:
         if own is not None and node == own.node and not route.startswith("network"):
             found = Estimate(own.efficiency.value, own.efficiency.sd_log, self.origin)
             return self._scaled(found, "intra", node=node)
-        found = self._leaf(self.runtime["route_efficiency"][route])
+        found = leaf(self.runtime["route_efficiency"][route])
         if route.startswith("network"):
             return self._scaled(found, "inter", link=link)
         return self._scaled(found, "intra", node=node)
@@ -332,7 +301,7 @@ class Profile:
         if self.measured is not None and self.measured.link and node == self.measured.link.node:
             return 0.0
         ramps: Mapping[str, Any] = self.runtime["collective_ramp"]
-        return self._leaf(ramps[route]).value if route in ramps else 0.0
+        return leaf(ramps[route]).value if route in ramps else 0.0
 
     def loader(self, workload: str) -> Estimate:
         """Multiplier on the rate at which samples load."""
@@ -371,7 +340,7 @@ class Profile:
     @property
     def device_spread(self) -> Estimate:
         """Standard deviation of equal devices' compute times over their mean."""
-        return self._leaf(self.runtime["device_spread"])
+        return leaf(self.runtime["device_spread"])
 
     @property
     def overlap_slowdown(self) -> Estimate:
@@ -379,7 +348,7 @@ class Profile:
         if self.measured is not None and self.measured.overlap is not None:
             found = self.measured.overlap.compute_slowdown
             return Estimate(found.value, found.sd_log, self.origin)
-        return self._leaf(self.runtime["overlap_slowdown"])
+        return leaf(self.runtime["overlap_slowdown"])
 
     @property
     def comm_slowdown(self) -> Estimate:
@@ -392,29 +361,29 @@ class Profile:
     @property
     def residual_sd_log(self) -> Estimate:
         """Scatter of whole steps around the model once its parameters are known."""
-        return self.residual or self._leaf(self.runtime["step_residual"])
+        return self.residual or leaf(self.runtime["step_residual"])
 
     @property
     def allocator_holes_frac(self) -> Estimate:
         """Holes between the caching allocator's blocks, over the bytes that come and go."""
-        return self._leaf(self.runtime["allocator_holes"])
+        return leaf(self.runtime["allocator_holes"])
 
     @property
     def allocator_stuck_frac(self) -> Estimate:
         """Holes that it cannot give back where memory is short, over the same bytes."""
-        return self._leaf(self.runtime["allocator_stuck"])
+        return leaf(self.runtime["allocator_stuck"])
 
     def memory_sd_log(self, *, eager: bool = False) -> Estimate:
         """Scatter of measured memory around the model, over what comes and goes in a step.
 
         ``eager``: with libraries from before CUDA 11.7, whose kernels and workspaces vary more.
         """
-        return self._leaf(self.runtime["memory_residual_eager" if eager else "memory_residual"])
+        return leaf(self.runtime["memory_residual_eager" if eager else "memory_residual"])
 
     @property
     def nccl_sd_log(self) -> Estimate:
         """Spread of communicators' buffers around their formula."""
-        return self._leaf(self.runtime["nccl_spread"])
+        return leaf(self.runtime["nccl_spread"])
 
     def knob_spread(
         self, cluster: ClusterSpec, peak: PeakName, workload: str, conv_frac: float
@@ -439,9 +408,7 @@ class Profile:
                     self.memory_efficiency("elementwise", gpu).sd_log,
                     0.0
                     if self.own(gpu)
-                    else self._scaled(
-                        self._leaf(self.runtime["traffic"]), "memory", gpu=gpu.name
-                    ).sd_log,
+                    else self._scaled(leaf(self.runtime["traffic"]), "memory", gpu=gpu.name).sd_log,
                 ),
                 "host": self.host_issue_s(gpu).sd_log,
                 "intra": self.route_efficiency(intra.route, node=node).sd_log,

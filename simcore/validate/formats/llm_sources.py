@@ -1,0 +1,151 @@
+"""What the software of each source of ``llm.csv`` was, where its rows do not say it."""
+
+from __future__ import annotations
+
+import re
+
+from simcore.workload.models import Scalar
+
+#: Sources whose software (2020 to early 2023) materialises attention scores: FlashAttention came
+#: in mid-2022 and into Megatron-LM in 2023. zero-bubble: its Table 1 counts sb(34h + 5as) bytes of
+#: activations a layer (Qi et al. 2023), scores and dropout masks in them.
+MATERIALISED = (
+    "vtrain", "bigscience-bloom", "bigscience-v100", "megatron-sc21-a100", "megatron-jan21-a100",
+    "megatron-v2-tables", "megatron-gpt3-example", "korthikanti-recompute", "mt-nlg-530b",
+    "deepspeed-azure-zero3", "zero-bubble",
+)  # fmt: skip
+#: Sources whose framework runs rotary positions, norms and gated layers as tensor operations:
+#: Aleph Alpha (Hagemann et al. 2023 time a fused RMSNorm against that), nanotron.
+TENSOR_OPERATIONS = ("aleph-alpha", "huggingface-nanotron")
+#: Sources whose models have q, k, v, gate and up as products of their own.
+APART = ("pytorch-torchtitan", "stas00-ml-engineering")
+#: llm-foundry's recipes of 2023 set attn_impl: triton, a Triton port of the first FlashAttention.
+TRITON_FLASH = ("mosaicml-llm-foundry",)
+#: Sources on Transformer Engine, which takes cuDNN's attention from Hopper on and
+#: FlashAttention-2 before (NVIDIA/NeMo pull 9188 says so). MLPerf's on AMD run their own kernels,
+#: for which nothing else than the device's own figure is known.
+TRANSFORMER_ENGINE = (
+    "nvidia-megatron-bridge", "bridge-skills", "nvidia-nemo-docs", "nvidia-dgxc-benchmarking",
+    "moe-modelzoo", "megatron-lm-llama-fp8", "megatron-lm-h100", "nemotron4-340b", "mlperf-gpt3",
+    "mlperf-llama405b", "mlperf-llama8b", "mlperf-lora70b", "simumax-b200", "kwai-megatron",
+)  # fmt: skip
+#: stas00 says FlashAttention-3 of its H200. Of DeepSeek-V3's and Llama 3's own kernels nothing is
+#: said: both run Hopper's asynchronous products (Meta's engineers are among the third's authors).
+FLASH3 = ("stas00-ml-engineering", "deepseek-v3-report", "llama3-paper")
+#: Sources whose gradients are reduced after backward, in one piece: Megatron-LM before 2023 had no
+#: --overlap-grad-reduce; DeepSpeed's pipeline engine reduces after the last micro-batch, and Aleph
+#: Alpha's library after accumulation.
+LATE_REDUCTION = (
+    "vtrain", "bigscience-bloom", "bigscience-v100", "megatron-sc21-a100", "megatron-jan21-a100",
+    "megatron-v2-tables", "megatron-gpt3-example", "korthikanti-recompute", "mt-nlg-530b",
+    "zero-bubble", "aleph-alpha", "deepspeed-azure-zero3",
+)  # fmt: skip
+#: Sources whose recipes overlap all they can: NVIDIA's (NeMo, Megatron-Bridge, DGX Cloud: their
+#: communication settings turn tensor, gradient and parameter overlap on) and Megatron-Core's table.
+RECIPES = (
+    "nvidia-megatron-bridge", "bridge-skills", "nvidia-nemo-docs", "nvidia-dgxc-benchmarking",
+    "moe-modelzoo", "megatron-lm-h100", "megatron-lm-llama-fp8",
+)  # fmt: skip
+#: MLPerf's words for overlaps.
+OVERLAPS = {
+    "TP_COMM_OVERLAP": "tensor", "OVERLAP_GRAD_REDUCE": "grads", "OVERLAP_PARAM_GATHER": "params",
+}  # fmt: skip
+#: Sources that say their pipeline is interleaved and not by how much: one layer a chunk, as
+#: Megatron-LM's and Meta's largest runs have (Narayanan et al. 2021 2.2; Llama 3 2024, 3.3.2).
+INTERLEAVED = ("llama3-paper", "megatron-lm-h100", "nemotron4-340b")
+#: Sources without sequence parallelism where the row does not state it: it came in May 2022
+#: (Korthikanti et al.), these programs are older or, with Aleph Alpha's, say where it is on.
+NO_SEQUENCE = (
+    "aleph-alpha", "vtrain", "bigscience-bloom", "bigscience-v100", "deepspeed-azure-zero3",
+    "megatron-sc21-a100", "megatron-jan21-a100", "megatron-v2-tables", "megatron-gpt3-example",
+    "mt-nlg-530b",
+)  # fmt: skip
+#: Sources whose gradients accumulate and are reduced in fp32: Megatron-LM does with bf16 unless
+#: told --grad-reduce-in-bf16 (arguments.py), and two that say so. NVIDIA's benchmark recipes
+#: (NeMo, Megatron-Bridge, MLPerf) set grad_reduce_in_fp32=False; fp16 keeps the weights' width.
+MAIN_GRADS_FP32 = (
+    "huggingface-nanotron", "simumax-b200", "megatron-lm-h100", "megatron-lm-llama-fp8",
+    "kwai-megatron", "pytorch-torchtitan",
+)  # fmt: skip
+#: Sources on Megatron-LM: gradients are one buffer that is also what is reduced, the loss is its
+#: vocab-parallel one. Of nanotron's own program the loss alone is alike (fp32 copy, in place).
+MEGATRON = (
+    "nvidia-megatron-bridge", "bridge-skills", "nvidia-nemo-docs", "nvidia-dgxc-benchmarking",
+    "moe-modelzoo", "megatron-lm-llama-fp8", "megatron-lm-h100", "megatron-sc21-a100",
+    "megatron-jan21-a100", "megatron-gpt3-example", "megatron-v2-tables", "korthikanti-recompute",
+    "megascale", "nemotron4-340b", "mt-nlg-530b", "mlperf-gpt3", "mlperf-llama405b",
+    "mlperf-llama8b", "mlperf-lora70b", "simumax-b200", "simumax-a100pcie", "zero-bubble",
+    "kwai-megatron", "vtrain", "bigscience-bloom", "bigscience-v100",
+)  # fmt: skip
+DEEPSPEED = ("bigscience-bloom", "bigscience-v100", "vtrain", "deepspeed-azure-zero3")
+LOSS = {
+    **dict.fromkeys(MEGATRON, "vocab_parallel"), "huggingface-nanotron": "vocab_parallel",
+    "pytorch-torchtitan": "compiled", "stas00-ml-engineering": "chunked",
+    "mosaicml-llm-foundry": "compiled",
+}  # fmt: skip
+#: torchtitan's loss is compiled since early 2025 (pull request 1033), and cast to fp32 before.
+LOSS_COMPILED = "202502"
+DATED = re.compile(r"(?<=_)20\d{4}(?=_)")
+#: BLOOM's jobs set CUDA_LAUNCH_BLOCKING=1: "do not remove or the training will hang"
+#: (bigscience, train/tr11-176B-ml/setup-test-n2.slurm).
+LAUNCH_BLOCKING = ("bigscience-bloom",)
+#: What a source's memory is: the framework's peak of tensors (allocated) or of segments (reserved,
+#: torchtitan's metrics.py prints it; stas00 says so), or nvidia-smi's figure. Others do not say:
+#: they are taken as the framework's peak of tensors, which Megatron-LM reports.
+MEMORY_KEYS = {
+    "pytorch-torchtitan": "peak_reserved_bytes", "stas00-ml-engineering": "peak_reserved_bytes",
+    "huggingface-nanotron": "peak_reserved_bytes",
+    "bigscience-bloom": "peak_shown_bytes", "bigscience-v100": "peak_shown_bytes",
+    "internlm-internevo": "peak_shown_bytes",
+}  # fmt: skip
+#: Sources of 2020 to 2022 with CUDA before 11.7, whose libraries load every kernel at start.
+LOADS_ALL_KERNELS = ("bigscience-bloom", "bigscience-v100")
+#: Sources that train with dropout, Megatron-LM's default of 0.1 (arguments.py): zero-bubble says
+#: so, Korthikanti et al. count its masks, the others ran GPT with that program.
+DROPOUT = (
+    "zero-bubble", "korthikanti-recompute", "megatron-sc21-a100", "megatron-jan21-a100",
+    "megatron-v2-tables", "megatron-gpt3-example", "mt-nlg-530b", "vtrain", "bigscience-bloom",
+)  # fmt: skip
+PRECISIONS = {
+    "bf16": "bf16", "fp16": "fp16", "fp8": "fp8", "mxfp8": "fp8", "fp8-cs": "fp8",
+    "fp8-tensorwise": "fp8", "fp8-rowwise": "fp8", "nvfp4": "nvfp4",
+}  # fmt: skip
+SHARDING = {
+    "ddp": "ddp", "zero1": "zero1", "zero2": "zero2", "zero3": "zero3", "fsdp": "zero3",
+    "hsdp": "zero3",
+}  # fmt: skip
+#: GPUs of an NVL72 rack that a job of n takes as one NVLink domain.
+RACK_GPUS = (72, 64, 36, 32, 16, 8, 4, 2, 1)
+SOURCE = "row"
+#: DeepSeek-V2 and V3 (arXiv:2405.04434, 2412.19437) and Kimi-K2, which shares their layer.
+LATENT: dict[str, Scalar] = {
+    "q_rank": 1536, "kv_rank": 512, "rope_dim": 64, "head_dim": 192, "value_dim": 128,
+}  # fmt: skip
+DENSE_FIRST = {"deepseek-v2": 1, "deepseek-v3": 3, "kimi-k2": 1}
+SHARED_EXPERTS = {"deepseek-v2": 2, "deepseek-v3": 1, "kimi-k2": 1}
+#: Adapters of MLPerf's Llama-2-70B LoRA benchmark: rank 16 on the attention's products.
+#: Where a row's notes have the base in fp8, its layers' products are; the rest is 16 bit.
+LORA: dict[str, Scalar] = {"lora_rank": 16, "lora_targets": "qkv_proj,o_proj"}
+
+
+#: Aleph Alpha's scaling joins the logits of tensor ranks (core/nn/linear, whose products gather
+#: their output unless told not to; lm_head.py does not tell), and its norms gather over the
+#: sequence what products then keep (core/nn/norm/rms_norm.py).
+SCALING: dict[str, Scalar] = {"gathered_logits": True, "gathered_inputs": True}
+#: Programs that run with expandable_segments: torchtitan (run_train.sh, run_llama_train.sh) and
+#: NVIDIA's benchmark recipes (Megatron-Bridge, scripts/performance/utils/executors.py;
+#: Megatron-MoE-ModelZoo, model_configs/benchmarking).
+GROWING = (
+    "pytorch-torchtitan", "nvidia-megatron-bridge", "bridge-skills", "nvidia-nemo-docs",
+    "nvidia-dgxc-benchmarking", "moe-modelzoo",
+)  # fmt: skip
+#: Recipes that hold weights in 8 bits where they compute in fp8 with a scale a tensor
+#: (Megatron-Bridge, mixed_precision.py: fp8_param_gather), on GPUs that need no transposed copy.
+FP8_PARAMS = ("nvidia-megatron-bridge", "bridge-skills", "mlperf-llama405b")
+NO_TRANSPOSE = ("B200", "B300", "GB200", "GB300")
+#: The libraries of sources, where their own copies are known.
+SOFTWARE = {
+    "bigscience-bloom": "deepspeed-2022", "bigscience-v100": "deepspeed", "vtrain": "deepspeed",
+    "deepspeed-azure-zero3": "deepspeed", "stas00-ml-engineering": "deepspeed",
+    "aleph-alpha": "scaling", "huggingface-nanotron": "nanotron",
+}  # fmt: skip
