@@ -32,6 +32,7 @@ class Pair:
 
     ``aside_bytes``: kept a sample by the builder's training step, not by the module's forward and
     this loss (memory that goes on to the next step), less what the module alone keeps.
+    ``deep``: of so many layers that one trace must do, at one batch.
     ``drops_output``: what the module returns goes into losses of its own, which are no part of it.
     """
 
@@ -42,6 +43,7 @@ class Pair:
     loss: Callable[[Any], Tensor] | None
     aside_bytes: float = 0.0
     drops_output: bool = False
+    deep: bool = False
 
 
 def classify(output: Tensor) -> Tensor:
@@ -140,20 +142,18 @@ ZOO: dict[str, Pair] = {
     "efficientnet-v2": Pair(
         "inverted_residual", {"family": "efficientnet_v2", **_SMALL},
         lambda: conv.InvertedNet(conv.EFFICIENT_V2, 1, 1, nn.SiLU, "narrow", 10, stem=24, fused=3),
-        images(64), classify,
+        images(64), classify, deep=True,
     ),
-    "mobilenet": Pair("inverted_residual", {"family": "mobilenet_v2", "se": "none", **_SMALL},
-                      lambda: conv.InvertedNet(conv.MOBILE, 1, 1, conv.InplaceReLU, "none", 10),
-                      images(64), classify),
     "vgg": Pair("vgg", {"depth": 11, **_SMALL}, lambda: conv.VGG(_VGG11, 64, 10), images(64),
                 classify),
     "alexnet": Pair("alexnet", {"image": 99, "classes": 10}, lambda: conv.AlexNet(99, 10),
                     images(99), classify),
     "densenet": Pair("densenet", {"depth": 121, **_SMALL},
-                     lambda: cat.DenseNet((6, 12, 24, 16), classes=10), images(64), classify),
+                     lambda: cat.DenseNet((6, 12, 24, 16), classes=10), images(64), classify,
+                     deep=True),
     "inception": Pair("inception_v3", {"image": 107, "classes": 10}, lambda: cat.InceptionV3(10),
-                      images(107), classify),
-    "ssd300": Pair("ssd300", {}, SSD300, images(300), _boxes),
+                      images(107), classify, deep=True),
+    "ssd300": Pair("ssd300", {}, SSD300, images(300), _boxes, deep=True),
     "mask-rcnn": Pair("rcnn", {"height": 128, "width": 160, "regions": 16, "positives": 4},
                       lambda: MaskRCNN(81), _regions, _all, drops_output=True),
     "retinanet": Pair("retinanet", {"height": 128, "width": 160}, lambda: RetinaNet(80),

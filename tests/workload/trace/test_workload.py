@@ -140,7 +140,24 @@ def _saved(workload: Workload) -> float:
     return measure.built_saved_bytes(workload)
 
 
-@pytest.mark.parametrize("name", [*BUILDERS, *ZOO])
+@pytest.mark.parametrize("name", [n for n, pair in ZOO.items() if pair.deep])
+def test_builders_of_many_layers_agree_with_a_trace(name: str) -> None:
+    """At one batch, less what is of a batch whatever its size: statistics of the norms."""
+    pair = ZOO[name]
+    load(pair.arch)
+    built, model = ARCHS[pair.arch](name=name, **pair.config), pair.make()
+    ours = trace(model, pair.inputs(2), loss=pair.loss)
+    sizes = sorted(p.numel for p in ours.params if p.trained)
+    assert sizes == measure.built_param_sizes(built)
+    assert ours.flop() == pytest.approx(2 * built.forward_flop, rel=0.01)
+    norms = [m for m in model.modules() if isinstance(m, nn.BatchNorm2d)]
+    statistics = sum(2 * 4 * n.num_features for n in norms)
+    assert ours.saved_bytes("activation", "input") + ours.held_bytes - statistics == (
+        pytest.approx(2 * _saved(built), rel=0.02)
+    )
+
+
+@pytest.mark.parametrize("name", [*BUILDERS, *(n for n, pair in ZOO.items() if not pair.deep)])
 def test_builders_agree_with_a_trace(name: str) -> None:
     pair = {**BUILDERS, **ZOO}[name]
     load(pair.arch)
