@@ -94,6 +94,20 @@ class StepFit:
         left = max(own - float(shared @ inverse @ shared), noise)
         return Predicted(mean, math.sqrt(left) * _few(len(block.rows)), line.log_s)
 
+    def together(self, names: Sequence[str]) -> tuple[float, float]:
+        """Spread of a sum of parameters before the rows and after.
+
+        What two parameters add up to is often known where neither is.
+        """
+        along = np.array([float(p.name in names) for p in self.parameters])
+        prior = np.array([self._width(p) ** 2 for p in self.parameters])
+        before = float((along * along) @ prior)
+        after = before
+        for block, inverse, _ in self._blocks.values():
+            shared = (block.slopes_of * prior) @ along
+            after -= float(shared @ inverse @ shared)
+        return math.sqrt(before), math.sqrt(max(after, 0.0))
+
     def _width(self, p: Parameter) -> float:
         return p.prior_sd_log * self.widths.get(f"level {p.level}", 1.0)
 

@@ -109,11 +109,17 @@ def _few_rows(calibration: dict[str, Any]) -> list[str]:
             f"{percent(inside['most'])}); the figures above are of the draw of median error",
             "",
         ]
-    cells = [
-        [kind, str(of["parameters"]), str(of["identified"])]
-        for kind, of in calibration["identified"].items()
-    ]
-    return [*lines, table(["fitted", "parameters", "told by the rows"], cells, right=(1, 2))]
+    kinds = dict.fromkeys(k["parameter"] for k in calibration["identified"])
+    cells = []
+    for kind in kinds:
+        of = [k for k in calibration["identified"] if k["parameter"] == kind]
+        told = [k["value"] for k in of if k["identified"]]
+        unit = " s" if kind in ("step", "micro-step") else ""
+        times = "" if unit else "x "
+        span = f"{times}{min(told):.2g} to {times}{max(told):.2g}{unit}" if told else "-"
+        cells.append([kind, str(len(of)), str(len(told)), span])
+    head = ["fitted, by source and GPU", "n", "told by the rows", "between"]
+    return [*lines, table(head, cells, right=(1, 2))]
 
 
 def render_verdict(result: dict[str, Any], worst: int | None = None) -> str:

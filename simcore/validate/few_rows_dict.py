@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -58,15 +59,25 @@ def validated(
     }
 
 
-def identified_of(fit: StepFit) -> dict[str, dict[str, Any]]:
-    """What the rows can and cannot tell: by kind of parameter, of how many they narrowed it."""
-    found: dict[str, dict[str, Any]] = {}
+def identified_of(fit: StepFit) -> list[dict[str, Any]]:
+    """What the rows can and cannot tell of each program: its multiplier times its GPU type's.
+
+    ``value`` and spreads of added seconds are seconds; the others' spreads are of the logarithm.
+    """
+    found = []
     for p in fit.parameters:
-        kind = p.name.partition(":")[0]
-        of = found.setdefault(kind, {"parameters": 0, "identified": 0, "names": []})
-        of["parameters"] += 1
-        prior = p.prior_sd_log * fit.widths.get(f"level {p.level}", 1.0)
-        if fit.sd_log[p.name] < IDENTIFIED_FRAC * prior:
-            of["identified"] += 1
-            of["names"].append(p.name)
+        kind, _, program = p.name.partition(": ")
+        if p.level == "GPU":
+            continue
+        names = [p.name] if p.seconds else [p.name, f"{kind}: {p.gpu}"]
+        prior, sd = fit.together(names)
+        values = [fit.values[n] for n in names]
+        found.append({
+            "parameter": kind,
+            "program": program,
+            "value": sum(values) if p.seconds else math.prod(values),
+            "sd": sd,
+            "prior_sd": prior,
+            "identified": sd < IDENTIFIED_FRAC * prior,
+        })  # fmt: skip
     return found
