@@ -14,7 +14,8 @@ class Software:
 
     ``norm_bytes``: an element of the copy that the norm of one tensor's gradient is taken of.
     ``joins_shard``: the shard's gradients become one flat tensor before they are widened.
-    ``reduce_copy_bytes``: an element of the copy in which a bucket is reduced.
+    ``reduce_copy_bytes``: an element of the copy in which a bucket is reduced, and so on the wire;
+    ``all_reduces``: every rank gets the whole sum, where its optimizer needs a shard of it too.
     ``grads_beside``: gradients as backward makes them stay beside sums in fp32; ``whole_master``:
     and so does an fp32 copy of all weights, of which each rank updates its part.
     ``weight_buckets``: gradients travel through flat buckets of the weights' width, beside sums
@@ -29,6 +30,7 @@ class Software:
     norm_bytes: float = 0.0
     joins_shard: bool = True
     reduce_copy_bytes: float = 0.0
+    all_reduces: bool = False
     grads_beside: bool = False
     whole_master: bool = False
     weight_buckets: bool = False
@@ -64,8 +66,8 @@ for _software in (
     # parameter_group.py: the shard's fp32 gradient is filled tensor by tensor
     Software(
         name="scaling",
-        meaning="Aleph Alpha's scaling: buckets reduced in an fp32 copy",
-        joins_shard=False, reduce_copy_bytes=4.0, weight_stubs=False,
+        meaning="Aleph Alpha's scaling: buckets all-reduced in an fp32 copy",
+        joins_shard=False, reduce_copy_bytes=4.0, all_reduces=True, weight_stubs=False,
     ),
     # models/base.py wraps the model in torch's DDP, whose hook adds a bucket to the fp32 sums
     # (optim/gradient_accumulator.py)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from simcore.physics.collectives import Collective
 from simcore.step.parallel.base import (
     PARALLELISMS,
     Array,
@@ -51,9 +52,12 @@ class Zero:
         cap = float(strategy.zero_bucket_numel * p.grad_bytes)
         buckets = gradient_buckets(builder.workload, p.grad_bytes, cap, cap)
         last, points = backward_with_buckets(builder, buckets, overlap=strategy.overlap.grads)
+        library = strategy.software
+        op: Collective = "all_reduce" if library.all_reduces else "reduce_scatter"
+        wide = (library.reduce_copy_bytes or p.grad_bytes) / p.grad_bytes
         sent = [
             builder.comm(
-                f"reduce-scatter bucket {i}", "reduce_scatter", [b.n_bytes], point,
+                f"{op.replace('_', '-')} bucket {i}", op, [b.n_bytes * wide], point,
                 every_micro_step=self.stage == 2, scope="shard",
             )
             for i, (b, point) in enumerate(zip(buckets, points, strict=True))
