@@ -8,7 +8,6 @@ went on any.
 from __future__ import annotations
 
 import json
-import logging
 import math
 import multiprocessing
 import os
@@ -52,12 +51,11 @@ def measure(points: int, how: str, output: str | None = None) -> dict[str, Any]:
     words = words_of(points)
     started, client, local = time.perf_counter(), None, None
     if kind == "dask":
-        from distributed import Client, LocalCluster
+        from distributed import Client
 
-        local = LocalCluster(
-            n_workers=int(n), threads_per_worker=1, memory_limit=None,
-            dashboard_address="127.0.0.1:0", silence_logs=logging.CRITICAL,
-        )  # fmt: skip
+        from simcore.planning.workers.dask_cluster import local_cluster
+
+        local = local_cluster(int(n))
         client = given["cluster"] = Client(local)
         client.wait_for_workers(int(n))
     elif kind == "processes":

@@ -37,7 +37,7 @@ from simcore.workload.sharding import layer_counts
 Array = NDArray[np.float64]
 
 #: Points evaluated in one call at most: bounds memory, whatever the space.
-MAX_CALL = 65_536
+MAX_CALL = 131_072
 NOT_A_MULTIPLE = "global-batch is not a multiple of micro-batch x replicas"
 
 

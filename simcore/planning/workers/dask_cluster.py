@@ -77,6 +77,28 @@ def _interrupts_held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+#: A local cluster neither samples its stacks nor counts its ticks, which costs an eighth of its
+#: time, and its threads share one arena of memory.
+_LOCAL = {
+    "distributed.worker.profile.enabled": False,
+    "distributed.admin.tick.interval": "1s",
+    "distributed.admin.tick.cycle": "10s",
+    "distributed.nanny.pre-spawn-environ.MALLOC_ARENA_MAX": 1,
+}
+
+
+def local_cluster(n: int) -> Any:
+    """A ``LocalCluster`` of ``n`` processes of one thread each, which leave Ctrl-C to this one."""
+    import dask
+    from distributed import LocalCluster
+
+    with dask.config.set(_LOCAL), _interrupts_held():
+        return LocalCluster(
+            n_workers=n, threads_per_worker=1, memory_limit=None, silence_logs=logging.CRITICAL,
+            dashboard_address="127.0.0.1:0",
+        )  # fmt: skip
+
+
 class DaskWorkers(Workers):
     """A cluster by its address, ``local`` or ``local:N`` (N processes), or as a client.
 
@@ -108,17 +130,13 @@ class DaskWorkers(Workers):
         return self
 
     def _connect(self) -> None:
-        from distributed import Client, LocalCluster
+        from distributed import Client
 
         address: Any = self._where
         if "://" not in self._where:
             n = int(self._where.partition(":")[2] or _n_cores())
             logging.getLogger("distributed").setLevel(logging.CRITICAL)
-            with _interrupts_held():
-                address = self._local = LocalCluster(
-                    n_workers=n, threads_per_worker=1, memory_limit=None,
-                    dashboard_address="127.0.0.1:0", silence_logs=logging.CRITICAL,
-                )  # fmt: skip
+            address = self._local = local_cluster(n)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # versions are compared below
             try:
