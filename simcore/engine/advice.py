@@ -7,8 +7,6 @@ from dataclasses import replace
 from simcore.engine.job_memory import fitting_batch
 from simcore.engine.predict import Request, central_step_s, predict, rank_groups
 from simcore.engine.result import WhatIf
-from simcore.engine.shares import best_deal, ratio_of
-from simcore.engine.stages import with_balanced_stages
 from simcore.strategy.precision import PRECISIONS
 from simcore.strategy.strategy import parallelism_named
 
@@ -40,11 +38,16 @@ def fixes(request: Request) -> tuple[str, ...]:
     if s.precision.name in ("fp32", "tf32"):
         fits(replace(request, strategy=replace(s, precision=PRECISIONS["amp-bf16"])), "amp-bf16")
     if request.placed is not None and request.placed.layout.pp > 1:
+        from simcore.engine.stages import with_balanced_stages  # most predictions have no pipeline
+
         cut = with_balanced_stages(request)
         assert cut.placed is not None
         fits(cut, f"stages {cut.placed.layout.stages}")
-    if uneven_batch(request) and (deal := best_deal(request)) is not None:
-        fits(replace(request, shares=deal), f"shares {ratio_of(deal)}")
+    if uneven_batch(request):
+        from simcore.engine.shares import best_deal, ratio_of
+
+        if (deal := best_deal(request)) is not None:
+            fits(replace(request, shares=deal), f"shares {ratio_of(deal)}")
     return tuple(found)
 
 
@@ -52,6 +55,8 @@ def uneven(request: Request) -> tuple[WhatIf, ...]:
     """What dealing out the batch unevenly over unequal GPUs would give, where that is faster."""
     if not uneven_batch(request):
         return ()
+    from simcore.engine.shares import best_deal, ratio_of  # most predictions are of one kind of GPU
+
     deal = best_deal(request)
     before = central_step_s(request)
     after = before if deal is None else central_step_s(replace(request, shares=deal))
