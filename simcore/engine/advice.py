@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from simcore.engine.predict import Request, central_step_s, rank_groups
 from simcore.engine.result import WhatIf
-from simcore.engine.shares import best_deal, ratio_of
 
 #: A gain that is worth a word.
 WORTH_FRAC = 0.005
@@ -16,6 +15,8 @@ def uneven(request: Request) -> tuple[WhatIf, ...]:
     """What dealing out the batch unevenly over unequal GPUs would give, where that is faster."""
     if not uneven_batch(request):
         return ()
+    from simcore.engine.shares import best_deal, ratio_of  # most predictions are of one kind of GPU
+
     deal = best_deal(request)
     before = central_step_s(request)
     after = before if deal is None else central_step_s(replace(request, shares=deal))

@@ -12,8 +12,6 @@ from simcore.engine.job_memory import fitting_batch
 from simcore.engine.layout import Placed
 from simcore.engine.placement import layout_of, place
 from simcore.engine.predict import Request
-from simcore.engine.shares import EQUAL, check_shares, with_shares
-from simcore.engine.stages import with_balanced_stages
 from simcore.hardware.cluster import ClusterSpec, parse_cluster
 from simcore.hardware.profile import Profile, load_profile
 from simcore.strategy.by_shape import fitted
@@ -312,9 +310,10 @@ def make_request(
         placed = found.get("placed")
         if "placed" in found and options.get("global_batch") is not None:
             accum = _accumulation(options, placed, cluster.n_gpus, batch, problems)
-    attempt("shares", lambda: check_shares(options.get("shares") or EQUAL))
-    if found.get("shares", EQUAL) != EQUAL and batch == "max":
-        problems.append("give --shares or --micro-batch max, not both")
+    if options.get("shares") is not None:
+        attempt("shares", lambda: _shares(str(options["shares"])))
+        if found.get("shares") and batch == "max":
+            problems.append("give --shares or --micro-batch max, not both")
     cut_later = placed is not None and placed.layout.stages == AUTO
     if cut_later and batch == "max":
         problems.append("give --stages auto or --micro-batch max, not both")
@@ -347,8 +346,26 @@ def make_request(
         request = replace(
             request, micro_batch=max(best, 1), assumptions=(*request.assumptions, note)
         )
-    request = with_shares(request, found["shares"])
-    return with_balanced_stages(request) if cut_later else request
+    return _uneven(request, found.get("shares", ""), cut_later)
+
+
+def _shares(text: str) -> str:
+    from simcore.engine.shares import check_shares  # most requests deal out nothing unevenly
+
+    return check_shares(text)
+
+
+def _uneven(request: Request, shares: str, cut: bool) -> Request:
+    """The request with its batch and its pipeline dealt out as it was asked for."""
+    if shares:
+        from simcore.engine.shares import with_shares
+
+        request = with_shares(request, shares)
+    if cut:
+        from simcore.engine.stages import with_balanced_stages
+
+        request = with_balanced_stages(request)
+    return request
 
 
 def _accumulation(

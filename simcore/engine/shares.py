@@ -36,13 +36,13 @@ _AROUND = 15
 
 
 def check_shares(text: str) -> str:
-    """``auto``, ``equal`` or a ratio such as ``3:1``. Raises InvalidConfig."""
+    """``auto``, a ratio such as ``3:1``, or nothing for equal ones. Raises InvalidConfig."""
     text = text.strip().lower()
     if text not in (EQUAL, AUTO) and (not _RATIO.match(text) or "0" in text.split(":")):
         raise InvalidConfig(
             [f"shares {text!r} are neither auto, equal nor samples of each kind of GPU: 3:1"]
         )
-    return text
+    return "" if text == EQUAL else text
 
 
 def with_shares(request: Request, text: str) -> Request:
@@ -50,8 +50,6 @@ def with_shares(request: Request, text: str) -> Request:
 
     Raises InvalidConfig with every rule that is broken.
     """
-    if text == EQUAL:
-        return request
     kinds = rank_groups(request.cluster)
     problems = []
     if len(kinds) == 1:
