@@ -24,8 +24,8 @@ from simcore.validate.judge import measured_time_s
 #: What a program may spend around a step (data, logging, clipping's host synchronisation) and
 #: around a micro-step, before any row is seen: standard deviations in seconds, learnt anew.
 STEP_SD_S, MICRO_STEP_SD_S = 10.0 * MILLI, 2.0 * MILLI
-#: Eager programs issue a kernel every 5 to 50 us (DESIGN.md), the profile's program every 10: two
-#: standard deviations are a factor of five.
+#: Eager programs issue a kernel every 5 to 50 us (notes on op models and tracing), the profile's
+#: every 10: two standard deviations are a factor of five.
 PROGRAM_HOST_SD_LOG = 0.8
 
 
