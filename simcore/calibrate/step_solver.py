@@ -29,7 +29,7 @@ from simcore.calibrate.step_residual import PARTS, part_covariances
 ROW_SD_LOG = 0.07
 #: Degrees of freedom of a row's own error: wrong rows are a few in a hundred.
 ROW_FREEDOM = 4.0
-_MOST_ITERATIONS, _MOST_HALVINGS, _DONE = 8, 4, 4e-3
+_MOST_ITERATIONS, _MOST_HALVINGS, _DONE = 8, 2, 4e-3
 #: Fits with the widths before any row, then with those learnt from the fit before.
 _TURNS = 3
 #: Largest move of one multiplier's logarithm at once.

@@ -24,8 +24,8 @@ from simcore.validate.judge import measured_time_s
 #: What a program may spend around a step (data, logging, clipping's host synchronisation) and
 #: around a micro-step, before any row is seen: standard deviations in seconds, learnt anew.
 STEP_SD_S, MICRO_STEP_SD_S = 10.0 * MILLI, 2.0 * MILLI
-#: Eager programs issue a kernel every 5 to 50 us (DESIGN.md), the profile's program every 10: two
-#: standard deviations are a factor of five.
+#: Eager programs issue a kernel every 5 to 50 us (notes on op models and tracing), the profile's
+#: every 10: two standard deviations are a factor of five.
 PROGRAM_HOST_SD_LOG = 0.8
 
 
@@ -87,19 +87,24 @@ def _row(case: Case, request: Request, parameters: dict[str, Parameter]) -> FitR
         parameters.setdefault(
             name, Parameter(name, None, sd, gpu=gpu, level=f"seconds a {what}", seconds=True)
         )
-    return fit_row(case, request, uses, traits=_traits(request, program), block=gpu)
+    return fit_row(case, request, uses, traits=_traits(case, request, program), block=gpu)
 
 
-def _traits(request: Request, program: str) -> Traits:
+def _traits(case: Case, request: Request, program: str) -> Traits:
     layout = request.placed.layout if request.placed is not None else None
     tp, pp, cp, ep = (
         (layout.tp, layout.pp, layout.cp, layout.ep) if layout is not None else (1, 1, 1, 1)
     )
     sizes = (request.micro_batch, request.data_ranks, tp, pp, cp, ep, request.grad_accum,
              request.workload.trainable_numel)  # fmt: skip
+    # A model of two frameworks is two programs' work.
+    model = f"{request.workload.name} {case.columns.get('framework', '')}"
+    precision, recompute = request.strategy.precision.name, request.strategy.recompute
+    length, cut = case.options.get("seq_len"), f"{tp} {pp} {cp} {ep}"
     return Traits(
         program=program,
-        model=request.workload.name,
-        precision=request.strategy.precision.name,
+        model=model,
+        precision=precision,
+        work=f"{model} {precision} {recompute} {length} {request.micro_batch} {cut}",
         sizes=tuple(math.log2(max(1.0, float(s))) for s in sizes),
     )

@@ -110,7 +110,7 @@ def test_rows_of_one_program_share_their_error() -> None:
         def log_s(shifts: np.ndarray) -> np.ndarray:
             return np.log(np.exp(-shifts[0])) + np.log(size)
 
-        traits = Traits("p", model, "bf16", (float(np.log2(size)),))
+        traits = Traits("p", model, "bf16", key, (float(np.log2(size)),))
         return FitRow(key, key, measured_s, {"compute": (0,)}, 1, log_s, shares=(0,),
                       traits=traits)  # fmt: skip
 
@@ -136,7 +136,7 @@ def test_an_interval_after_a_fit_holds_four_in_five() -> None:
             for i in range(6):
                 noise = shared + 0.05 * rng.standard_normal()
                 one = made(f"{model}{i}", 1.0 + i, 0.2, (1.2 + i) * float(np.exp(noise)), i)
-                traits = Traits("p", model, "bf16", (float(i),))
+                traits = Traits("p", model, "bf16", one.key, (float(i),))
                 table.append(replace(one, traits=traits, shares=(0, 1)))
         fit = fit_steps(table[::2], PARAMETERS[:2], learn=True)
         for row in table[1::2]:
