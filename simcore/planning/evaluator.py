@@ -39,6 +39,7 @@ Array = NDArray[np.float64]
 #: Points evaluated in one call at most: bounds memory, whatever the space.
 MAX_CALL = 131_072
 NOT_A_MULTIPLE = "global-batch is not a multiple of micro-batch x replicas"
+ODD = "schedule dualpipe needs an even grad-accum"
 
 
 def batches(
@@ -131,6 +132,7 @@ class Evaluator:
                 try:
                     request = make_request(
                         source, self.space.clusters[i], profile=self._profile, micro_batch=first,
+                        grad_accum=layout.directions,
                         **{k: v for k, v in form.items() if k not in ("calibration", "inputs")},
                     )  # fmt: skip
                     n_layers = layer_counts(request.workload)
@@ -164,7 +166,7 @@ class Evaluator:
             return Batch(unit, end - begin, invalid, piece)
         axis = _axis(self.space, held, valid, begin, end)
         if odd := n_left - len(axis):
-            invalid[NOT_A_MULTIPLE] = odd
+            invalid[NOT_A_MULTIPLE if self.space.global_batches else ODD] = odd
         if not len(axis):
             return Batch(unit, end - begin, invalid, piece)
         members = np.array([held.members[m] for m in valid])
@@ -311,6 +313,7 @@ def _axis(space: Space, held: _Unit, valid: list[int], begin: int, end: int) -> 
     if space.global_batches:
         ranks = np.array([float(held.layout.data_ranks(c.n_gpus)) for c in specs])
         grad_accum = grad_accum / (row_micro * ranks[row_cluster])[row]
-        whole = grad_accum == np.floor(grad_accum)
-        row, grad_accum = row[whole], grad_accum[whole]
+    # Also: from both ends of a pipeline come equally many micro-batches.
+    whole = np.mod(grad_accum, held.layout.directions) == 0
+    row, grad_accum = row[whole], grad_accum[whole]
     return Axis(specs, row_cluster, row_micro, row, grad_accum)

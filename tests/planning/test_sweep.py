@@ -295,3 +295,11 @@ def test_the_spaces_of_the_scaling_benchmark_have_their_size(exponent: int) -> N
     assert len(make_space(MODEL, words.pop("gpus"), **words)) == pytest.approx(
         10**exponent, rel=0.2
     )
+
+
+def test_schedules_are_an_axis_and_dualpipe_takes_even_counts() -> None:
+    space = make_space("llama3.2-1b", "1x8xH100", pp=4, schedule="1f1b,dualpipe", grad_accum="1..4",
+                       micro_batch=1, strategy="zero1")  # fmt: skip
+    found = run_sweep(space)
+    assert found.invalid == {evaluator.ODD: 2}
+    assert found.n_points == 8
