@@ -16,7 +16,7 @@ from simcore.engine.job_memory import fitting_batch, memory_result
 from simcore.engine.predict import Request, central_step_s
 
 #: How many of the found changes are told, the fastest first.
-MOST = 4
+MOST = 6
 #: How many changes are tried at once where no smaller number helps.
 _TOGETHER = 3
 #: Up to so many times the GPUs, all of whose state is cut and whose activations run again.

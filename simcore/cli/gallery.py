@@ -38,7 +38,9 @@ def pictures() -> Iterator[tuple[str, Figure]]:
     run = api.plan("llama2-7b", "H100,A100", tokens=2e11, deadline="60d", max_gpus=256)
     yield "trade-off", run.plot()
     yield "goodput", api.goodput("llama3.1-405b", "2048x8xH100").plot()
-    yield "measured", draw("measured", api.validate(sorted(tables_folder().glob("*.csv"))))
+    judged = api.validate(sorted(tables_folder().glob("*.csv")))
+    for kind in ("measured", "errors"):
+        yield kind, draw(kind, judged)
 
 
 def main(folder: Path) -> None:

@@ -11,6 +11,7 @@ from simcore.hardware.spec import GPUS, NODES
 from simcore.strategy.dialects import FILES
 from simcore.strategy.layout import SCHEDULES, Dispatcher
 from simcore.strategy.precision import MAIN_GRADS, OPTIMIZERS, PRECISIONS, OffloadTarget
+from simcore.strategy.software import SOFTWARE
 from simcore.strategy.strategy import Parallelism, Recompute
 from simcore.workload.archs.lm_attention import ATTENTIONS
 from simcore.workload.models import MODELS
@@ -38,6 +39,7 @@ def choices() -> dict[str, tuple[str, ...]]:
         "attention": ATTENTIONS,
         "schedule": SCHEDULES,
         "issuer": ISSUERS,
+        "software": tuple(SOFTWARE),
         "quantised_base": ("none", "nf4", "int8", "fp8"),
         "calibration": tuple(calibration_names()),
         "emit": tuple(FILES),

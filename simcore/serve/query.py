@@ -73,6 +73,7 @@ class SetUp(BaseModel):
     offload: Name | None = _say("What lives in host memory or on NVMe", "optimizer:cpu")
     seq_len: Count | None = _say("Sequence length, where the model has one", 2048)
     attention: Name | None = _say("Kernel of attention, where the model names one", "cudnn")
+    software: Name | None = _say("Whose own copies are held too", "deepspeed")
     issuer: Name | None = _say("What issues kernels", "megatron")
     lora_rank: Degree | None = _say("Train adapters of this rank, the base frozen", 16)
     lora_targets: Name | None = _say("Products with an adapter", "q_proj,v_proj")

@@ -37,7 +37,7 @@ def test_calibrate_interrupt_resume_predict(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Interrupted after some rows, resumed, shown, and used by a prediction."""
-    first = start(tmp_path, "--quiet")
+    first = start(tmp_path, "--quiet", "--minutes", "5")  # long enough to be interrupted
     raw = tmp_path / "tiny-box.raw" / "memory_bound.csv"
     for _ in range(3000):
         if raw.exists() and len(raw.read_text(encoding="utf-8").splitlines()) > 4:

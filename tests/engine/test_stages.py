@@ -212,4 +212,6 @@ def test_a_cut_that_makes_it_fit_is_named() -> None:
     found = api.predict("llama3-70b", "8x8xH100", **words)
     assert not found.fits
     (fix,) = [f for f in found.fixes if f.startswith("stages ")]
-    assert api.predict("llama3-70b", "8x8xH100", **words, stages=fix.removeprefix("stages ")).fits
+    cut = api.predict("llama3-70b", "8x8xH100", **words, stages="auto")
+    assert cut.fits
+    assert fix == f"stages auto ({cut.samples_per_s:.3g}/s)"

@@ -76,7 +76,7 @@ def test_unequal_stages_equal_predictions() -> None:
     )  # fmt: skip
     columns = result.columns()
     seen = set()
-    for i in range(result.n_evaluated):
+    for i in range(result.n_evaluated):  # of auto the row says auto, and so finds the same cut
         row = {k: v[i] for k, v in columns.items()}
         cut = str(row["more"]).removeprefix("stages ")
         words = {
@@ -87,10 +87,8 @@ def test_unequal_stages_equal_predictions() -> None:
         said = api.predict("llama3-8b", str(row["cluster"]), stages=cut, **words)
         assert row["step_time_s"] == pytest.approx(said.step_time_s.value, rel=EXACT)
         assert row["memory_bytes"] == pytest.approx(said.memory.device_bytes, rel=EXACT)
-        if cut not in ("even", "9,rest,7"):
-            auto = api.predict("llama3-8b", str(row["cluster"]), stages="auto", **words)
-            assert auto.layout.endswith(f"stages {cut}")
-            seen.add(cut)
+        if cut == "auto":
+            seen.add(said.layout.partition("stages ")[2])
     assert len(seen) > 2, "the cuts differ between points"
     assert result.n_evaluated == 2 * 2 * 2 * (3 + 2)
 

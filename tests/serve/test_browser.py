@@ -118,11 +118,12 @@ def words(page: Page) -> dict[str, str]:
 
 
 LLM = "?model=llama3-8b&gpus=2x8xA100-SXM-80GB&precision=bf16&strategy=zero2"
-MOE = "?model=mixtral-8x7b&gpus=4x8xH100-SXM-80GB&precision=bf16"
 MOE = "?model=deepseek-v2-lite&gpus=4x8xH100-SXM-80GB&precision=bf16&strategy=zero1"
 SEED = "?model=latte-xl&gpus=4x8xA6000ada"
 #: Every control: (where, what is entered, the word in the link, what it says there).
 MOVES = {
+    "schedule": (f"{LLM}&pp=2&grad_accum=4&strategy=zero1", "gpipe", "schedule", "gpipe"),
+    "software": (LLM, "deepspeed", "software", "deepspeed"),
     "model": (SEED, "dit-xl-2", "model", "dit-xl-2"),
     "micro_batch": (SEED, "3", "micro_batch", "3"),
     "grad_accum": (SEED, "2", "grad_accum", "2"),

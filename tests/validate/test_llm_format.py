@@ -49,8 +49,8 @@ def test_a_row_is_the_layout_that_it_describes(tmp_path: Path) -> None:
 def test_rows_that_cannot_be_simulated_say_why(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text(
-        HEAD + ROW + ROW.replace(",A,", ",C,") + ROW.replace(",bf16,", ",int4,")
-        + ROW.replace("a,x,llama3-8b,llama,", "a,x,flux,dit,"),
+        HEAD + ROW + "b" + ROW[1:].replace(",A,", ",C,") + "c" + ROW[1:].replace(",bf16,", ",int4,")
+        + ROW.replace("a,x,llama3-8b,llama,", "d,x,flux,dit,"),
         encoding="utf-8",
     )  # fmt: skip
     table = read_table(path)

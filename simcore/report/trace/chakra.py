@@ -24,7 +24,7 @@ from simcore.report.trace.chakra_schema import (
 )
 
 #: A file a rank: beyond this many nobody replays them.
-MOST_RANKS = 1024
+MOST_RANKS = 1000
 #: Of the schema (mlcommons/chakra's own examples).
 _VERSION = "0.0.4"
 

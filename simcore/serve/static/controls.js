@@ -53,6 +53,7 @@ const GROUPS = [
     { name: "global_batch", label: "Global batch, samples a step", kind: "number" },
     { name: "seq_len", label: "Sequence length", kind: "number" },
     { name: "main_grads", label: "Main gradients", kind: "select" },
+    { name: "software", label: "Library", kind: "select" },
     { name: "issuer", label: "Issued by", kind: "select" },
     { name: "attention", label: "Attention kernel", kind: "select" },
     { name: "lora_rank", label: "LoRA rank", kind: "number" },
@@ -69,6 +70,7 @@ const GROUPS = [
 // Where nothing is said and no answer tells what was taken.
 const PLAIN = { dispatcher: "alltoall", schedule: "1f1b", offload: "none", main_grads: "weights",
   quantised_base: "none", attention: "as the model runs", issuer: "torch",
+  software: "plain",
   calibration: "blind", node: "as usual for the GPU" };
 
 /** The form of one set-up. `changed(setup)` is called on every move, `sent(kind, file)` on files. */
