@@ -130,7 +130,7 @@ def _fullest(request: Request) -> tuple[Memory, float, int]:
         (memory_at(request, np.array([float(batch)])), float(kind.gpu.usable_memory_bytes), batch)
         for kind, batch in zip(request.kinds, request.shares, strict=True)
     ]
-    return max(found, key=lambda f: float(f[0].device[0]) / f[1])
+    return max(found, key=lambda f: float(f[0].needed[0]) / f[1])
 
 
 def memory_result(request: Request) -> MemoryResult:

@@ -133,7 +133,7 @@ def best_deal(request: Request) -> tuple[int, ...] | None:
     for kind, n in zip(kinds, counts, strict=True):
         dealt = np.arange(min(total // n, _MOST_PACKETS) + 1)
         batches = (base + unit * dealt).astype(np.float64)
-        fits = memory_at(request, batches).device <= kind.gpu.usable_memory_bytes
+        fits = memory_at(request, batches).needed <= kind.gpu.usable_memory_bytes
         dealt, batches = dealt[fits], batches[fits]
         times = alone_s(request, kind, batches) if len(batches) else batches
         seconds.append(dict(zip(dealt.tolist(), times.tolist(), strict=True)))

@@ -185,7 +185,7 @@ class _Room:
             stages,
             *(np.full_like(stages, float(v)) for v in over),
         )
-        return tuple((memory.device <= self.capacity).tolist())
+        return tuple((memory.needed <= self.capacity).tolist())
 
 
 def balanced_axis(request: Request, axis: Axis) -> list[str]:

@@ -87,10 +87,10 @@ kernels, memory at the longest and largest batch, the looped optimizer of Transf
 copies of WaveGlow and Mask R-CNN. Each names a mechanism; not each has a citation. So these figures
 are somewhat better than a table that nobody had read would show.
 
-**Speed-ups** are within 7.7 % (597 rows) but for three kinds of row: GeForce and TITAN cards
-(24 %, 114 rows; an 8 x 3090 host collapses where 8 x 2080 Ti hosts do not, and one efficiency per
-route cannot give both), H100s on PCIe (14 %, 48 rows) and TensorFlow's runs (20 %, 113 rows; their
-input pipelines are not described).
+**Speed-ups** are within 6.9 % (597 rows) but for three kinds of row: GeForce cards (23 %, 114
+rows; an 8 x 3090 host collapses where 8 x 2080 Ti hosts do not, and one efficiency per route cannot
+give both), H100s on PCIe (14 %, 48 rows) and TensorFlow's runs (19 %, 113 rows; their input
+pipelines are not described). docs/model.md has what is known of each.
 
 **Memory** is compared with the allocator's own count where the source gives it, and else with a
 replay of the allocator and what lies outside it, as nvidia-smi shows it. What is left, family by
@@ -104,18 +104,23 @@ generation. R-CNN: the work that depends on the image is held constant.
     "llm": """
 Every row of quality A and B in the layout that it describes, blind: no row of the table feeds any
 figure. Columns do not say which kernels, overlaps and reductions a program had: these follow from
-its name and year, with a source for each (`validate/formats/llm.py`), and were written down after
-residuals had been seen. Pipelines of sources that interleave without saying how far are taken with
-one layer a chunk.
+its name and year, with a source for each (`validate/formats/llm_sources.py`), and were written
+down after residuals had been seen; so were three constants of what issues kernels, and which
+figure nanotron prints (docs/model.md). Pipelines of sources that interleave without saying how far
+are taken with one layer a chunk.
 
-**Too fast** stay micro-batches that the host binds (vTrain's one-node rows, mixtures without CUDA
-graphs), jobs that only just fit (retries of the allocator), and BLOOM's rows: one snapshot of a
-second iteration each, with launches made synchronous, and heads of 450 that no tensor core is fed
-well by. H100s of 500 W (torchtitan) and B200 in 16 bit are 24 % too fast.
+**Too fast** stay vTrain's smallest models (to -52 %), BLOOM at hidden 14,400 (-25 to -30 %: heads
+of 150 that no tensor core is fed well by), H100s of 500 W (torchtitan, -16 %), SimuMax's B200 (-20
+%: its own op table is 1.4 times slower than a burst), and FP8 on Hopper (about -10 % where 16 bit
+is right). **Too slow** are Megatron-LM's runs of 2021 and 2022 on A100 (+8 to +13 %: its products
+reach 0.84 of the peak on one device, where the tables of burst and of profiled clocks bracket 0.76
+to 0.83). Llama 30B on 256 A100 loses time to gradients between nodes that no stated network
+explains; it is the largest miss in the order of layouts.
 
 **Memory.** Each figure is compared with what its source counts: live tensors, segments, or what
 nvidia-smi shows. What is left, source by source with its reason, stands in docs/model.md. The 80 %
-interval holds 72 % of these rows. Of 289 configurations published as out of memory 77 % are
-predicted not to fit, of the 1,138 that ran 97 % to fit.
+interval holds 84 % of these rows. Of 289 configurations published as out of memory 91 % are
+predicted not to fit, of the 1,138 that ran 97 % to fit: a job fits with the holes that its
+allocator cannot give back.
 """,
 }

@@ -45,11 +45,11 @@ def micro_steps_s(request: Request) -> list[float]:
     return [float(steps.micro_steps_s[part][0]) for part, n in placed.runs for _ in range(n)]
 
 
-def device_bytes(request: Request) -> float:
+def needed_bytes(request: Request) -> float:
     cluster = request.cluster
     over = (request.micro_batch, request.grad_accum, cluster.n_gpus, cluster.n_nodes)
     return max(
-        float(m.device[0]) for m in memory_over(request, *(np.array([float(v)]) for v in over))
+        float(m.needed[0]) for m in memory_over(request, *(np.array([float(v)]) for v in over))
     )
 
 
@@ -115,8 +115,8 @@ def test_memory_decides_where_it_is_short() -> None:
     free = with_balanced_stages(request)
     assert free.placed is not None
     n_layers = 12
-    sizes = {s: device_bytes(with_stages(request, s)) for s in every_cut(n_layers, 4)}
-    whole = device_bytes(free)
+    sizes = {s: needed_bytes(with_stages(request, s)) for s in every_cut(n_layers, 4)}
+    whole = needed_bytes(free)
     room = sorted(sizes.values())[len(sizes) // 50]
     assert room < whole, "the case does not bind"
     gpu = request.cluster.groups[0].gpu
@@ -128,7 +128,7 @@ def test_memory_decides_where_it_is_short() -> None:
     assert tight.cluster.groups[0].gpu.usable_memory_bytes == pytest.approx(room * 1.001)
     found = with_balanced_stages(tight)
     assert found.placed is not None
-    assert device_bytes(found) <= room * 1.001
+    assert needed_bytes(found) <= room * 1.001
     fitting = [s for s, held in sizes.items() if held <= room * 1.001]
     assert fitting
     least = min(max(micro_steps_s(with_stages(request, s))) for s in fitting)

@@ -32,8 +32,10 @@ def _not_negative(saved: Saved) -> bool:
 
 
 def _kernel_is_sane(kernel: Kernel) -> bool:
-    work = (kernel.flop, kernel.low, kernel.high, kernel.weight, kernel.raw_bytes)
-    return min(work) >= 0 and kernel.launches > 0
+    # A cast to fp32 that only 16-bit training has: bytes less those that fp32 tensors would have.
+    moved = [kernel.raw_bytes + wide * kernel.high for wide in (2, 4)]
+    work = (kernel.flop, kernel.low, kernel.weight, kernel.raw_bytes, *moved)
+    return min(work) >= 0 and kernel.launches >= (1 if kernel.high >= 0 else 0)
 
 
 def _op_is_sane(op: Op) -> bool:
