@@ -35,7 +35,7 @@ def _kernel_is_sane(kernel: Kernel) -> bool:
     # A cast to fp32 that only 16-bit training has: bytes less those that fp32 tensors would have.
     moved = [kernel.raw_bytes + wide * kernel.high for wide in (2, 4)]
     work = (kernel.flop, kernel.low, kernel.weight, kernel.raw_bytes, *moved)
-    return min(work) >= 0 and kernel.launches >= (1 if kernel.high >= 0 else 0)
+    return min(work) >= 0 and (kernel.launches > 0 or kernel.high < 0)
 
 
 def _op_is_sane(op: Op) -> bool:
