@@ -162,9 +162,12 @@ def _memory(
     asked[key] = True
     rows, times = np.divmod(np.flatnonzero(asked), cap)
     found = values(rows, times + 1.0)
+    kind = 2 * rows + (times > 0)  # sorted, since the keys are
+    starts = np.diff(kind, prepend=-1) > 0
     stages = memory_over(
-        request, found["micro_batch"], found["grad_accum"], found["n_ranks"], found["n_nodes"]
-    )
+        request, found["micro_batch"], found["grad_accum"], found["n_ranks"], found["n_nodes"],
+        (np.flatnonzero(starts), np.cumsum(starts) - 1),
+    )  # fmt: skip
     needed = np.stack([m.needed for m in stages])
     fullest, columns = needed.argmax(axis=0), np.arange(needed.shape[1])
     held = np.stack([m.device for m in stages])
