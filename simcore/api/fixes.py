@@ -48,16 +48,17 @@ def fixes_of(request: Request, ask: Callable[[Words], Request]) -> tuple[str, ..
     the cluster's ``gpus`` among them; it may raise SimcoreError. More GPUs are tried where
     nothing else helps. Empty where that does not either.
     """
+    ladders, attempt = _ladders(request), _tried(ask)
     for many in range(1, _TOGETHER + 1):
         found: list[_Fix] = []
-        for group in combinations(_ladders(request), many):
-            fix = next((f for f in map(_tried(ask), _rungs(group)) if f), None)
+        for group in combinations(ladders, many):
+            fix = next((f for f in map(attempt, _rungs(group)) if f), None)
             if fix is not None:
                 found.append(fix)
         if found:
             found.sort(key=lambda f: -f.samples_per_s)
             return tuple(f"{f.said} ({f.samples_per_s:.3g}/s)" for f in found[:MOST])
-    larger = next((f for f in map(_tried(ask), _larger(request)) if f), None)
+    larger = next((f for f in map(attempt, _larger(request)) if f), None)
     return (f"{larger.said} ({larger.samples_per_s:.3g}/s)",) if larger else ()
 
 
@@ -76,9 +77,7 @@ def _tried(ask: Callable[[Words], Request]) -> Callable[[Change], _Fix | None]:
 
 def samples_a_step(request: Request) -> int:
     """Samples of all replicas in one step."""
-    n_gpus = request.cluster.n_gpus
-    ranks = request.placed.layout.data_ranks(n_gpus) if request.placed else n_gpus
-    return request.micro_batch * request.grad_accum * ranks
+    return request.micro_batch * request.grad_accum * request.data_ranks
 
 
 def _rungs(group: tuple[tuple[Change, ...], ...]) -> Iterator[Change]:

@@ -124,10 +124,30 @@ def data_points(points: Points, placed: Placed) -> Points:
     )
 
 
+def exchange_passes(placed: Placed) -> dict[str, tuple[float, float]]:
+    """How often a layer runs the exchange of each dimension, in forward and in backward."""
+    again, half = placed.recompute_frac * TENSOR_FORWARD, EXPERT_EXCHANGES / 2
+    return {
+        "tensor parallel": (TENSOR_FORWARD, TENSOR_BACKWARD + again),
+        "context parallel": (1, CONTEXT_PASSES - 1),
+        "expert parallel": (half, half + 2 * placed.experts_again),
+    }
+
+
+def exchange_bytes(placed: Placed, micro_batch: Array) -> dict[str, Array]:
+    """Bytes of one such exchange of a rank; of experts those that a plain all-to-all moves."""
+    layout, traffic = placed.layout, placed.traffic
+    hidden = micro_batch / layout.cp * traffic.hidden * traffic.width_bytes
+    return {
+        "tensor parallel": hidden,
+        "context parallel": micro_batch * traffic.keys_values * traffic.width_bytes,
+        "expert parallel": hidden * traffic.hidden_copies / layout.tp,
+    }
+
+
 def exchanges_s(points: Points, placed: Placed, n_layers: int) -> dict[str, Array]:
     """Seconds of one micro-step that a stage spends on each dimension's exchanges."""
     layout, traffic = placed.layout, placed.traffic
-    batch = points.micro_batch / layout.cp
     on = points.use_comm
 
     def time(op: Collective, n_bytes: Array, size: int, stride: float) -> Array:
@@ -137,24 +157,24 @@ def exchanges_s(points: Points, placed: Placed, n_layers: int) -> dict[str, Arra
         return seconds
 
     found: dict[str, Array] = {}
-    hidden = batch * traffic.hidden * traffic.width_bytes
+    moved = exchange_bytes(placed, points.micro_batch)
+    times = {name: sum(passes) for name, passes in exchange_passes(placed).items()}
+    hidden = moved["tensor parallel"]
     if layout.tp > 1:
-        times = TENSOR_FORWARD * (1 + placed.recompute_frac) + TENSOR_BACKWARD
-        found["tensor parallel"] = n_layers * times * time("all_reduce", hidden, layout.tp, 1.0)
+        reduced = time("all_reduce", hidden, layout.tp, 1.0)
+        found["tensor parallel"] = n_layers * times["tensor parallel"] * reduced
     if layout.cp > 1:
-        moved = batch * layout.cp * traffic.keys_values * traffic.width_bytes
-        gathered = time("all_gather", moved, layout.cp, float(layout.tp))
-        found["context parallel"] = n_layers * CONTEXT_PASSES * CONTEXT_EXPOSED_FRAC * gathered
+        gathered = time("all_gather", moved["context parallel"], layout.cp, float(layout.tp))
+        passes = times["context parallel"] * CONTEXT_EXPOSED_FRAC
+        found["context parallel"] = n_layers * passes * gathered
     if layout.ep > 1:
-        copies = traffic.hidden_copies
-        moved = batch * traffic.hidden * copies * traffic.width_bytes / layout.tp
         layers = n_layers * placed.expert_layers_frac
         ranks = np.full(len(points), float(layout.ep))
         group = group_of(points, ranks, float(layout.expert_tp), placed.gpus_per_node)
+        copies = traffic.hidden_copies
         across = once_a_node_frac(group.n_nodes, copies) if layout.dispatcher == "deepep" else 1.0
-        times = EXPERT_EXCHANGES + 2 * placed.experts_again
-        exchanged = exchange_s(moved[None, :], group, across)[0] * on
-        found["expert parallel"] = layers * times * exchanged
+        exchanged = exchange_s(moved["expert parallel"][None, :], group, across)[0] * on
+        found["expert parallel"] = layers * times["expert parallel"] * exchanged
     if layout.pp > 1:
         # Activations forward and gradients backward to the neighbour stage, cut by tensor ranks.
         # Stages lie furthest apart in the order of ranks: on several nodes they are on others.

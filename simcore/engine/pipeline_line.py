@@ -10,12 +10,9 @@ import numpy as np
 from simcore.engine.evaluate import Steps, evaluate
 from simcore.engine.job_memory import memory_over
 from simcore.engine.layout import (
-    CONTEXT_PASSES,
-    EXPERT_EXCHANGES,
-    TENSOR_BACKWARD,
-    TENSOR_FORWARD,
     Placed,
     data_points,
+    exchange_passes,
     exchanges_s,
     exposed,
 )
@@ -140,12 +137,8 @@ def _busy_s(steps: Steps, grad_accum: int) -> tuple[float, float]:
 
 def _split(name: str, seconds: float, placed: Placed) -> tuple[float, float]:
     """Seconds of an exchange in forward and in backward, by how often each runs it."""
-    again = placed.recompute_frac
-    forward_frac = {
-        "tensor parallel": TENSOR_FORWARD / (TENSOR_FORWARD * (1 + again) + TENSOR_BACKWARD),
-        "context parallel": 1.0 / CONTEXT_PASSES,
-        "expert parallel": 0.5 * EXPERT_EXCHANGES / (EXPERT_EXCHANGES + 2 * placed.experts_again),
-    }.get(name, 0.5)
+    forward, backward = exchange_passes(placed).get(name, (1.0, 1.0))
+    forward_frac = forward / (forward + backward)
     return seconds * forward_frac, seconds * (1.0 - forward_frac)
 
 

@@ -13,13 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from simcore.engine.layout import (
-    CONTEXT_PASSES,
-    EXPERT_EXCHANGES,
-    TENSOR_BACKWARD,
-    TENSOR_FORWARD,
-    Placed,
-)
+from simcore.engine.layout import Placed, exchange_bytes, exchange_passes
 from simcore.engine.pipeline import PipelineLine, Slot, StageLine
 from simcore.engine.pipeline_line import pipeline_line
 from simcore.engine.points import Points
@@ -132,11 +126,10 @@ class _Stage:
         self.request, self.placed, self.layout, self.index = request, placed, line.layout, index
         self.line: StageLine = line.stages[index]
         self.found: list[Node] = []
-        traffic, layout = placed.traffic, placed.layout
-        batch = request.micro_batch / layout.cp
-        self.hidden = batch * traffic.hidden * traffic.width_bytes
-        self.kept = request.micro_batch * traffic.keys_values * traffic.width_bytes
-        self.routed = self.hidden * traffic.hidden_copies / layout.tp
+        self.moved = {
+            name: float(x[0])
+            for name, x in exchange_bytes(placed, np.array([float(request.micro_batch)])).items()
+        }
 
     def add(self, node: Node) -> int:
         self.found.append(node)
@@ -145,24 +138,19 @@ class _Stage:
     def exchanges(self, kind: str) -> list[tuple[str, str, float]]:
         """(dimension, collective, bytes) of one micro-batch through a chunk."""
         layers = self.line.n_layers / self.layout.vpp
-        forward = kind == "forward"
-        again = 0.0 if forward else self.placed.recompute_frac
-        times = {
-            "tensor": TENSOR_FORWARD if forward else TENSOR_BACKWARD + again * TENSOR_FORWARD,
-            "context": 1 if forward else CONTEXT_PASSES - 1,
-            "expert": EXPERT_EXCHANGES / 2 + (0 if forward else 2 * self.placed.experts_again),
+        of = {
+            "tensor": ("all_reduce", self.layout.tp, 1.0),
+            "context": ("all_gather", self.layout.cp, 1.0),
+            "expert": ("all_to_all", self.layout.ep, self.placed.expert_layers_frac),
         }
-        sizes = {
-            "tensor": ("all_reduce", self.hidden),
-            "context": ("all_gather", self.kept),
-            "expert": ("all_to_all", self.routed * self.placed.expert_layers_frac),
-        }
-        degrees = {"tensor": self.layout.tp, "context": self.layout.cp, "expert": self.layout.ep}
-        return [
-            (name, op, layers * times[name] * n_bytes)
-            for name, (op, n_bytes) in sizes.items()
-            if degrees[name] > 1 and n_bytes > 0
-        ]
+        passes = exchange_passes(self.placed)
+        found = []
+        for group, (op, degree, share) in of.items():
+            name = f"{group} parallel"
+            n_bytes = layers * share * passes[name][kind != "forward"] * self.moved[name]
+            if degree > 1 and n_bytes > 0:
+                found.append((group, op, n_bytes))
+        return found
 
     def slot(self, slot: Slot, before: int | None) -> int:
         """A micro-batch's work on a chunk, with what it receives and sends; the last node."""
@@ -171,7 +159,7 @@ class _Stage:
         step = {"forward": 1, "backward": -1}.get(work.kind, 0)
         deps = [] if before is None else [before]
         name = f"{work.kind} {work.micro_batch} of chunk {place}"
-        boundary = self.hidden / self.layout.tp
+        boundary = self.moved["tensor parallel"] / self.layout.tp
 
         def tag(target: int) -> int:  # of the work that waits for the message
             return (work.micro_batch * (last + 1) + target) * 2 + (step < 0)

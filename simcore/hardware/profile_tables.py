@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from simcore.base.units import Dimension, parse_quantity
@@ -22,23 +23,15 @@ def pick(
     table: Mapping[str, Any], gpu: GpuSpec, dimension: Dimension | None = None
 ) -> tuple[Mapping[str, Any], Estimate, Level]:
     """The entry that answers for a device, its figure, and whose it is."""
-    own = (table.get("by_gpu") or {}).get(gpu.name)
-    if own is not None:
-        found = leaf(own, dimension)
-        told = Estimate(found.value, found.sd_log, f"{gpu.name} ({found.source})")
-        return own, told, "own"
-    for family in families_of(gpu):
-        entry = (table.get("by_family") or {}).get(family)
-        if entry is not None:
-            found = leaf(entry, dimension)
-            told = Estimate(found.value, found.sd_log, f"family {family} ({found.source})")
-            return entry, told, "family"
-    for kin in kins_of(gpu):
-        entry = (table.get("by_kin") or {}).get(kin)
-        if entry is not None:
-            found = leaf(entry, dimension)
-            told = Estimate(found.value, found.sd_log, f"all with {kin} ({found.source})")
-            return entry, told, "pooled"
-    found = leaf(table["pooled"], dimension)
-    told = Estimate(found.value, found.sd_log, f"all GPUs ({found.source})")
-    return table["pooled"], told, "pooled"
+
+    def told(entry: Mapping[str, Any], said: str) -> Estimate:
+        found = leaf(entry, dimension)
+        return replace(found, source=f"{said} ({found.source})")
+
+    places: list[tuple[str, str, str, Level]] = [("by_gpu", gpu.name, gpu.name, "own")]
+    places += [("by_family", f, f"family {f}", "family") for f in families_of(gpu)]
+    places += [("by_kin", k, f"all with {k}", "pooled") for k in kins_of(gpu)]
+    for part, key, said, level in places:
+        if (entry := (table.get(part) or {}).get(key)) is not None:
+            return entry, told(entry, said), level
+    return table["pooled"], told(table["pooled"], "all GPUs"), "pooled"

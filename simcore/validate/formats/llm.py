@@ -1,7 +1,7 @@
 """Published training steps of language models with their parallel layout (``steps/llm.csv``).
 
 A row describes its model by dimensions. What the sources have in common and the columns do not
-say is stated here once: which of them ran before fused attention existed, and what a blank means.
+say is stated in ``llm_sources``: which of them ran before fused attention existed, and more.
 """
 
 from __future__ import annotations
