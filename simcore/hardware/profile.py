@@ -27,7 +27,7 @@ from simcore.hardware.estimates import (
 )
 from simcore.hardware.measured import MeasuredDevice, own_class
 from simcore.hardware.paths import Route, cluster_paths
-from simcore.hardware.power import MATRIX_CLASSES, Unit, held_frac
+from simcore.hardware.power import MATRIX_CLASSES, Unit, held_frac, sustained_over_burst
 from simcore.hardware.profile_file import efficiencies, sources_of, text_of
 from simcore.hardware.profile_tables import leaf, pick
 from simcore.hardware.spec import GpuSpec, PeakName
@@ -121,7 +121,14 @@ class Profile:
         unpaired = clock == "derived" and gpu.name not in (asked.get("by_gpu") or {})
         if clock == "burst" or unpaired:
             return Estimate(1.0, 0.0, "burst clocks")
-        return self._for(asked or clocks[f"{unit}_sustained_over_burst"], gpu)
+        found = self._for(asked or clocks[f"{unit}_sustained_over_burst"], gpu)
+        measured = gpu.name in (asked.get("by_gpu") or {})
+        if clock != "sustained" or unit == "simt" or measured:
+            return found
+        products = self._tables(gpu)["compute_efficiency"].get("gemm_tensor16", {})
+        limit = products.get("pooled", {}).get("limit_j_per_flop")
+        ratio = sustained_over_burst(gpu, float(limit)) if limit else None
+        return found if ratio is None else replace(found, value=ratio, source="by its power")
 
     def _scaled(self, base: Estimate, knob: CalibratedKnob, **where: str) -> Estimate:
         value, sd, source = base.value, base.sd_log, base.source
