@@ -31,9 +31,9 @@ CLOCK_EXPONENT: Final = 0.5
 #: cards of 70 W. Chosen with all families in sight (docs/model.md says what that is worth).
 CAP_EXPONENT: Final[dict[Unit, float]] = {"tensor": 1.0 / 3.0, "simt": 1.0}
 #: Time of products at the clocks that a device keeps, over that of bursts of milliseconds, is the
-#: share that power leaves, inverted, to this exponent. Four devices have both: B200 1.13, GB200 1.16
-#: (loops of seconds), A100 1.09, H100 1.12 (profiled at length); least squares of the logarithms,
-#: all within 3 %.
+#: share that power leaves, inverted, to this exponent. Four devices have both: B200 1.13, GB200
+#: 1.16 (loops of seconds), A100 1.09, H100 1.12 (profiled at length); least squares of the
+#: logarithms, all within 3 %.
 SUSTAINED_EXPONENT: Final = 0.53
 #: Base over boost clock where it is not stated: the median of the records that state both.
 TYPICAL_CLOCK_RATIO: Final = 0.77

@@ -79,7 +79,7 @@ def _row(kernel: Kernel, precision: Precision) -> tuple[float, ...]:
 
 
 def _cast(kernel: Kernel, precision: Precision) -> Kernel:
-    """What brings a product's input to its format; ``issue_over_torch`` has what its issue costs."""
+    """What brings a product's input to its format; its issue is in ``issue_over_torch``."""
     return Kernel(
         kind="elementwise", raw_bytes=kernel.cast * precision.cast_traffic_bytes, launches=0.0
     )
