@@ -114,10 +114,11 @@ def price(
     for index, (rates, share) in enumerate(zip(classes, of_class, strict=True)):
         mine = program.compute_class == index
         own = points if share == 1.0 else _scaled(points, share)
+        if points.class_compute is not None:
+            own = replace(own, compute=points.compute_of(index))
         duration[program.compute_tasks[mine]] = program.weights[mine] @ _phases(table, rates, own)
     launches = program.host_weights @ table.launches_per_phase
-    slowest_host = max(c.issue_s(strategy.issuer) for c in classes)
-    issue = slowest_host / points.host * points.use_host
+    issue = _slowest_issue_s(classes, strategy, points) * points.use_host
     # One interpreter issues the passes of every device; the update runs on the master alone.
     devices = points.n_ranks if strategy.parallelism == "dp" else 1.0
     duration[program.host_tasks] = launches[:, None] * (issue * devices)
@@ -153,6 +154,15 @@ def price(
     for task, quantity, index in program.misc:
         duration[task] = context.quantity(quantity, index)
     return Priced(duration, comm_total)
+
+
+def _slowest_issue_s(classes: tuple[ClassRates, ...], strategy: Strategy, points: Points) -> Array:
+    """What the host that is behind all others spends on a kernel [C]."""
+    each = [c.issue_s(strategy.issuer) for c in classes]
+    if points.class_host is None:
+        return max(each) / points.host
+    found: Array = np.max([s / points.host_of(i) for i, s in enumerate(each)], axis=0)
+    return found
 
 
 def _scaled(points: Points, share: float) -> Points:
@@ -273,7 +283,7 @@ class _Context:
         traffic = numel * (state + 2 * s.precision.param_bytes * bool(s.precision.master_bytes))
         launches = self._launches(s.optimizer.kernels, s.optimizer.kernels_per_tensor, s.step_impl)
         products = s.optimizer.flop * numel / self._shards()
-        rate = self.classes[index].half_product_flop_per_s * self.points.compute
+        rate = self.classes[index].half_product_flop_per_s * self.points.compute_of(index)
         return self._moved(traffic / self._shards(), index, launches) + products / rate
 
     def _grad_norm(self, index: int) -> Array:

@@ -16,7 +16,6 @@ from simcore.engine.memory_timeline import reserved_peak_bytes
 from simcore.engine.points import Points
 from simcore.engine.predict import (
     Request,
-    central_step_s,
     evaluation_pass_s,
     evaluation_s_per_sample,
     predict,
@@ -342,12 +341,6 @@ def _add_speedups(judged: Sequence[Judged]) -> list[Judged]:
         )  # fmt: skip
         out.append(replace(j, scored=(*j.scored, entry)))
     return out
-
-
-def central_time_s(case: Case, request: Request, work: float = 1.0) -> float:
-    """The central time of a row: what a fit asks for."""
-    step = central_step_s(request)
-    return run_time_s(case, request, step, work) if "run_time_s" in case.measured else step
 
 
 def contradictions(cases: Sequence[Case], tolerance_frac: float = 0.05) -> dict[str, str]:
