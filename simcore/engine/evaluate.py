@@ -21,7 +21,7 @@ from simcore.workload.graph import Workload
 
 Array = NDArray[np.float64]
 
-#: Configurations evaluated together: the fewer, the more calls; the more, the less of them stays
+#: Configurations evaluated together, about: the fewer, the more calls; the more, the less of them stays
 #: in the processor's cache.
 CHUNK = 2048
 #: From so many configurations on tasks are scheduled one at a time.
@@ -99,9 +99,10 @@ def evaluate(
     """Step times of every configuration of the axis; ``terms``: of the breakdown, None: all."""
     program, table = job.program, kernel_table(job.workload, job.strategy.precision)
     computed = compute_times(program, job.strategy, table, job.classes, points, job.shares)
-    if len(points) <= CHUNK:
+    if round(len(points) / CHUNK) < 2:
         return _evaluate(job, program, table, points, computed, keep_timeline, terms)
-    slices = [slice(i, i + CHUNK) for i in range(0, len(points), CHUNK)]
+    size = -(-len(points) // round(len(points) / CHUNK))  # equal parts: no short one at the end
+    slices = [slice(i, i + size) for i in range(0, len(points), size)]
     parts = [
         _evaluate(job, program, table, points.take(part), computed.take(part), False, terms)
         for part in slices
