@@ -10,7 +10,7 @@ from simcore.base.arrays import NDArray
 from simcore.base.interval import Z80
 from simcore.engine.communicators import groups_of, nccl_bytes
 from simcore.engine.layout import in_flight
-from simcore.engine.memory import LOOSE, MOMENTS, Alike, Memory, memory_of, workspace_bytes
+from simcore.engine.memory import LOOSE, MOMENTS, Memory, memory_of, workspace_bytes
 from simcore.engine.result import MemoryResult
 from simcore.hardware.paths import cluster_paths
 from simcore.strategy.layout import Layout
@@ -51,20 +51,14 @@ def memory_over(
     grad_accum: Array,
     n_gpus: Array,
     n_nodes: Array,
-    alike: Alike | None = None,
 ) -> tuple[Memory, ...]:
-    """Memory of the fullest rank of every pipeline stage, over an axis (all arrays [C]).
-
-    ``alike`` as of ``memory_of``: points that differ in the count of micro-steps above one alone.
-    """
+    """Memory of the fullest rank of every pipeline stage, over an axis (all arrays [C])."""
     over = (micro_batch, grad_accum, n_gpus, n_nodes)
     if request.placed is None:
-        return (memory_of_stage(request, request.workload, 0, *over, alike=alike),)
+        return (memory_of_stage(request, request.workload, 0, *over),)
     # Of equal stages the first has the most micro-batches in flight.
     firsts = (request.placed.stages[i] for i, _ in request.placed.distinct_stages)
-    return tuple(
-        memory_of_stage(request, s.workload, s.position, *over, alike=alike) for s in firsts
-    )
+    return tuple(memory_of_stage(request, s.workload, s.position, *over) for s in firsts)
 
 
 def memory_of_stage(
@@ -75,8 +69,6 @@ def memory_of_stage(
     grad_accum: Array,
     n_gpus: Array,
     n_nodes: Array,
-    *,
-    alike: Alike | None = None,
 ) -> Memory:
     """Memory of the fullest rank with a part of the model, over an axis (all arrays [C]).
 
@@ -115,7 +107,6 @@ def memory_of_stage(
         # growing segments map pages where they are needed: no holes to speak of
         holes_frac=request.profile.allocator_holes_frac.value * holes,
         stuck_frac=request.profile.allocator_stuck_frac.value * holes,
-        alike=alike,
     )
 
 

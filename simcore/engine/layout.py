@@ -11,6 +11,7 @@ and its interleaved form (Narayanan et al. 2021); nothing for zero-bubble schedu
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
@@ -219,16 +220,29 @@ def _micro_step_s(steps: Steps, points: Points) -> Array:
     return result
 
 
+#: Terms of a stage's breakdown that its micro-step is made of.
+_MICRO_STEP = ("forward", "backward", "accumulation")
+
+
 def evaluate_layout(
-    jobs: tuple[Job, ...], placed: Placed, points: Points, *, keep_timeline: bool = False
+    jobs: tuple[Job, ...],
+    placed: Placed,
+    points: Points,
+    *,
+    keep_timeline: bool = False,
+    terms: Collection[str] | None = None,
 ) -> Steps:
-    """The step of the stage that holds up the others: its own, exchanges, and its waiting."""
+    """The step of the stage that holds up the others: its own, exchanges, and its waiting.
+
+    ``terms``: of the breakdown, None: all.
+    """
     layout = placed.layout
+    needed = None if terms is None else {*terms, *_MICRO_STEP}
     local = data_points(points, placed)
     totals, forwards, backwards, parts = [], [], [], []
     for index, _ in placed.distinct_stages:
         job, stage = jobs[index], placed.stages[index]
-        steps = evaluate(job, local, keep_timeline=keep_timeline)
+        steps = evaluate(job, local, keep_timeline=keep_timeline, terms=needed)
         busy = _micro_step_s(steps, local)
         slowdown = job.classes[0].overlap_slowdown_frac / points.overlap
         exchange = exposed(exchanges_s(points, placed, stage.n_layers), placed, busy, slowdown)
@@ -254,17 +268,23 @@ def evaluate_layout(
     step, bubble = (x[held_up, np.arange(len(points))] for x in (whole, bubbles))
     steps, _, spent = parts[int(slowest[0])]
     of_stages = [
-        {**s.terms_s, **{name: local.grad_accum * x for name, x in exchange.items()}}
+        {
+            name: x
+            for name, x in (
+                *s.terms_s.items(),
+                *((name, local.grad_accum * x) for name, x in exchange.items()),
+            )
+            if terms is None or name in terms
+        }
         for s, exchange, _ in parts
     ]
-    terms = {**_of_slowest(of_stages, slowest), "pipeline bubble": bubble}
     return Steps(
         step_s=step,
         makespan_s=step,
         load_period_s=steps.load_period_s,
         restart_s=steps.restart_s,
         comm_s=steps.comm_s + local.grad_accum * spent,
-        terms_s=terms,
+        terms_s={**_of_slowest(of_stages, slowest), "pipeline bubble": bubble},
         timeline=steps.timeline,
         micro_steps_s=np.stack(forwards) + np.stack(backwards),
     )

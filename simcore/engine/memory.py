@@ -13,7 +13,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from simcore.base.arrays import NDArray
+from simcore.base.arrays import NDArray, distinct_columns
 from simcore.base.units import MIB
 from simcore.engine.communicators import Group, communicator_bytes
 from simcore.engine.moments import moments_of
@@ -109,10 +109,6 @@ def norm_copy_numel(workload: Workload, shards: Array, *, main_grads: bool) -> A
     return found * (not main_grads)
 
 
-#: The first configuration of each kind, and the kind of each configuration [C].
-Alike = tuple[NDArray[np.intp], NDArray[np.intp]]
-
-
 @dataclass(frozen=True)
 class Memory:
     """Bytes by term, arrays [C]. The terms add up to ``device``.
@@ -161,15 +157,13 @@ def memory_of(
     expert_ranks: float = 1.0,
     holes_frac: float = 0.0,
     stuck_frac: float = 0.0,
-    alike: Alike | None = None,
 ) -> Memory:
     """Peak memory of the fullest rank for every configuration (all inputs [C]).
 
     ``in_flight``: micro-batches whose activations a pipeline stage holds, the one in work
     included. ``holes_frac``: holes between the allocator's blocks, over what is not state;
     ``stuck_frac``: those of them that it cannot give back.
-    ``communicators_bytes``: what NCCL holds; None: one communicator of all ranks. ``alike``:
-    configurations whose fullest op is the same; None: each is looked at.
+    ``communicators_bytes``: what NCCL holds; None: one communicator of all ranks.
     """
     p = strategy.precision
     acts = activation_profile(workload, p, strategy.recompute == "full")
@@ -181,25 +175,25 @@ def memory_of(
     # micro-steps or in main-grad buffers, else as far as backward has come.
     ops = moments_of(workload, p, strategy.recompute == "full", strategy.prefetch_blocks)
     early = (grad_accum > 1) | p.main_grads
-    first, of = alike or (slice(None), slice(None))
+    grads_whole = held.gradients * one
+    # Which op that is depends on little: configurations that agree in it are looked at once.
+    first, of = distinct_columns(
+        (micro_batch, early * one, np.where(early, 0.0, grads_whole), n_ranks > 1)
+    )
     batches, kinds = np.unique(micro_batch[first], return_inverse=True)
-    which = kinds[of]
-    live = (ops.held + ops.working)[:, None] * batches
     grads_then = np.where((early * one)[first] > 0, 1.0, ops.grads[:, None])  # [J, first]
     waiting = acts.kept * micro_batch * (in_flight - 1.0)
-    grads_whole = (held.gradients * one)[first]
-    total = (live if len(batches) == 1 else live[:, kinds]) + grads_then * grads_whole
-    if p.cast_bytes:
-        total = total + (ops.cast * p.cast_bytes)[:, None]
+    stubs = p.main_grads and strategy.zero_stage < 3 and strategy.software.weight_stubs
+    stub = ops.stub * (p.param_bytes * stubs)
+    fixed = ops.cast * p.cast_bytes + stub
+    live = (ops.held + ops.working)[:, None] * batches + fixed[:, None]
+    total = live[:, kinds] + grads_then * grads_whole[first]
     gathered = np.zeros((len(ops.held), 1))
     if strategy.zero_stage >= 3:
         stays = float(min(strategy.software.live_numel, workload.trainable_numel))
         wide = np.maximum(ops.window, stays) * p.param_bytes + ops.whole * p.grad_bytes
         gathered = wide[:, None] * (n_ranks > 1)[first]
         total = total + gathered
-    stubs = p.main_grads and strategy.zero_stage < 3 and strategy.software.weight_stubs
-    stub = ops.stub[:, None] * (p.param_bytes * stubs)
-    total = total + stub
     at = total.argmax(axis=0)
     columns = np.arange(len(at))
     grads_backward = grads_then[at, columns][of] * held.gradients
@@ -242,7 +236,7 @@ def memory_of(
             "activations": ops.held[at] * micro_batch + waiting,
             "autocast_weights": ops.cast[at] * p.cast_bytes,
             "gathered_parameters": most_gathered,
-            "working_set": ops.working[at] * micro_batch + stub[at, 0],
+            "working_set": ops.working[at] * micro_batch + stub[at],
             "gradient_copies": zero,
         },
         {
@@ -266,7 +260,7 @@ def memory_of(
     waste = np.where(
         size > ALLOCATOR_LARGE_BYTES, -size % ALLOCATOR_ROUND_BYTES, 0.0
     )  # [storages, batches]
-    terms[ROUNDING] = (acts.storage_count @ waste)[which] * (moment == 1) * in_flight
+    terms[ROUNDING] = (acts.storage_count @ waste)[kinds][of] * (moment == 1) * in_flight
     if communicators_bytes is None:
         world = Group(n_ranks, n_ranks / n_nodes)
         communicators_bytes = communicator_bytes(world, nvlink=nvlink, direct=True)

@@ -5,7 +5,7 @@ All of them are columns of one configuration axis, evaluated together.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import combinations
@@ -87,13 +87,19 @@ class Request:
         return self.placed.layout.data_ranks(n_gpus) if self.placed else n_gpus
 
 
-def steps_of(request: Request, points: Points, *, keep_timeline: bool = False) -> Steps:
-    """Evaluate a request over an axis, whatever its layout."""
+def steps_of(
+    request: Request,
+    points: Points,
+    *,
+    keep_timeline: bool = False,
+    terms: Collection[str] | None = None,
+) -> Steps:
+    """Evaluate a request over an axis, whatever its layout; ``terms`` as of ``evaluate``."""
     job = job_of(request)
     if request.placed is None:
-        return evaluate(job, points, keep_timeline=keep_timeline)
+        return evaluate(job, points, keep_timeline=keep_timeline, terms=terms)
     stages = tuple(replace(job, workload=stage.workload) for stage in request.placed.stages)
-    return evaluate_layout(stages, request.placed, points, keep_timeline=keep_timeline)
+    return evaluate_layout(stages, request.placed, points, keep_timeline=keep_timeline, terms=terms)
 
 
 def _class_key(group: NodeGroup) -> tuple[str, str, int]:

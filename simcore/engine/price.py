@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from simcore.base.arrays import NDArray
+from simcore.base.arrays import NDArray, distinct_columns
 from simcore.engine.points import Points
 from simcore.engine.rates import ClassRates
 from simcore.physics.collectives import Group, collective_time_s
@@ -95,6 +95,71 @@ def phase_seconds(
     return result
 
 
+@dataclass(frozen=True)
+class ComputeTimes:
+    """Seconds of compute tasks, of equal configurations once: columns U; ``column`` [C] says which.
+
+    ``task_s`` [tasks, U]; ``micro_step_s`` [classes, U] is a micro-step of each class: forward,
+    backward and frozen networks once, ``overlapped_s`` what of that runs beside collectives.
+    """
+
+    task_s: Array
+    micro_step_s: Array
+    overlapped_s: Array
+    column: NDArray[np.intp]
+
+    def take(self, part: slice) -> ComputeTimes:
+        """Of a part of the axis."""
+        return replace(self, column=self.column[part])
+
+
+def compute_times(
+    program: Program,
+    strategy: Strategy,
+    table: KernelTable,
+    classes: tuple[ClassRates, ...],
+    points: Points,
+    shares: tuple[float, ...] = (),
+) -> ComputeTimes:
+    """Price the kernels of a program; ``shares`` as ``evaluate.Job`` has them."""
+    own = 1 if points.class_compute is None else len(classes)
+    rows = [points.micro_batch, points.memory, *(points.compute_of(c) for c in range(own))]
+    if strategy.launch_blocking:  # the device idles while the host issues
+        issued = _issue_s(strategy, classes, points) * _devices(strategy, points)
+        rows.append(issued)
+    first, column = distinct_columns(rows)
+    batch, memory = points.micro_batch[first], points.memory[first]
+    seconds = np.zeros((len(program.compute_tasks), len(first)))
+    of_class = shares or (1.0,) * len(classes)
+    tasks = [program.compute_class == c for c in range(len(classes))]
+    for index, (mine, rates, share) in enumerate(zip(tasks, classes, of_class, strict=True)):
+        compute = points.compute_of(index)[first]
+        phases = phase_seconds(table, rates, batch * share, compute, memory)
+        seconds[mine] = program.weights[mine] @ phases
+    if strategy.launch_blocking:
+        seconds += np.outer(program.weights @ table.launches_per_phase, issued[first])
+    return ComputeTimes(
+        seconds,
+        np.stack([seconds[mine].sum(axis=0) for mine in tasks]),
+        np.stack([seconds[mine & program.computes_beside].sum(axis=0) for mine in tasks]),
+        column,
+    )
+
+
+def _issue_s(strategy: Strategy, classes: tuple[ClassRates, ...], points: Points) -> Array:
+    """Host seconds of one launch [C] on the host that is behind all others."""
+    each = [c.issue_s(strategy.issuer) for c in classes]
+    if points.class_host is None:
+        return max(each) / points.host * points.use_host
+    slowest: Array = np.max([s / points.host_of(i) for i, s in enumerate(each)], axis=0)
+    return slowest * points.use_host
+
+
+def _devices(strategy: Strategy, points: Points) -> Array | float:
+    """Devices whose passes one interpreter issues; the update runs on the master alone."""
+    return points.n_ranks if strategy.parallelism == "dp" else 1.0
+
+
 def price(
     program: Program,
     workload: Workload,
@@ -102,86 +167,62 @@ def price(
     table: KernelTable,
     classes: tuple[ClassRates, ...],
     points: Points,
+    computed: ComputeTimes,
     loader: Array,
     shares: tuple[float, ...] = (),
 ) -> Priced:
     """Price every task. ``loader`` is the blocking load time of one step [C]; ``shares`` of the
     micro-batch as ``evaluate.Job`` has them.
     """
-    n_configs = len(points)
-    duration = np.zeros((len(program.graph.tasks), n_configs))
-    of_class = shares or (1.0,) * len(classes)
-    for index, (rates, share) in enumerate(zip(classes, of_class, strict=True)):
-        mine = program.compute_class == index
-        own = points if share == 1.0 else _scaled(points, share)
-        if points.class_compute is not None:
-            own = replace(own, compute=points.compute_of(index))
-        duration[program.compute_tasks[mine]] = program.weights[mine] @ _phases(table, rates, own)
+    duration = np.empty((len(program.graph.tasks), len(points)))
     launches = program.host_weights @ table.launches_per_phase
-    issue = _slowest_issue_s(classes, strategy, points) * points.use_host
-    # One interpreter issues the passes of every device; the update runs on the master alone.
-    devices = points.n_ranks if strategy.parallelism == "dp" else 1.0
-    duration[program.host_tasks] = launches[:, None] * (issue * devices)
+    issue = _issue_s(strategy, classes, points)
+    issued = issue * _devices(strategy, points)
+    duration[program.host_tasks] = launches[:, None] * issued
 
-    if strategy.launch_blocking:  # the device idles while the host issues
-        each = program.weights @ table.launches_per_phase
-        duration[program.compute_tasks] += each[:, None] * (issue * devices)
+    # What runs at the same time slows each other. Sums are over messages and distinct columns,
+    # which are few, not over tasks.
+    column, comm = computed.column, program.comm_table
+    message_s = _messages_s(program, points, strategy.shard_ranks)
+    beside = program.comm_beside
+    # What is sent after backward has ended (DDP's last bucket) slows nothing.
+    sent = comm.counts[beside].sum(axis=0) @ message_s
+    window = computed.overlapped_s.max(axis=0)[column]
+    shared, tiny = np.minimum(sent, window), np.finfo(float).tiny
+    slowdown = max(c.overlap_slowdown_frac for c in classes) / points.overlap
+    slower = 1.0 + slowdown * shared / np.maximum(window, tiny)
+    duration[comm.tasks[~beside]] = comm.counts[~beside] @ message_s
+    if beside.any():
+        sending = max(c.comm_slowdown_frac for c in classes) / points.overlap
+        longer = 1.0 + sending * shared / np.maximum(sent, tiny)
+        duration[comm.tasks[beside]] = comm.counts[beside] @ (message_s * longer)
 
-    comm_total, comm_micro = _price_comm(program, points, duration, strategy.shard_ranks)
-    micro_s = _micro_step_s(program, duration, len(classes))
-    if program.overlapped.any() and comm_total.any():
-        window = np.zeros(n_configs)
-        for index in range(len(classes)):
-            tasks = program.compute_tasks[program.compute_class == index]
-            window = np.maximum(window, duration[tasks[program.overlapped[tasks]]].sum(axis=0))
-        # What is sent after backward has ended (DDP's last bucket) slows nothing.
-        beside = program.comm_table.tasks[program.comm_beside]
-        sent = duration[beside].sum(axis=0)
-        shared, tiny = np.minimum(sent, window), np.finfo(float).tiny
-        slowdown = max(c.overlap_slowdown_frac for c in classes) / points.overlap
-        duration[program.overlapped] *= 1.0 + slowdown * shared / np.maximum(window, tiny)
-        slower = max(c.comm_slowdown_frac for c in classes) / points.overlap
-        duration[beside] *= 1.0 + slower * shared / np.maximum(sent, tiny)
-        if any(cost.every_micro_step for cost in program.comm):
-            micro_s = np.maximum(_micro_step_s(program, duration, len(classes)), comm_micro)
-    else:
+    overlapped = program.computes_beside
+    alone, slowed = (
+        computed.task_s[rows].take(column, axis=1) for rows in (~overlapped, overlapped)
+    )
+    slowed *= slower
+    duration[program.compute_tasks[~overlapped]] = alone
+    duration[program.compute_tasks[overlapped]] = slowed
+
+    comm_micro = comm.counts[comm.every_micro_step].sum(axis=0) @ message_s
+    micro_s = computed.micro_step_s[:, column]
+    if not overlapped.any():
         micro_s = micro_s + comm_micro
+    elif comm.every_micro_step.any():
+        slowed_s = (slower - 1.0) * computed.overlapped_s[:, column]
+        micro_s = np.maximum(micro_s + slowed_s, comm_micro)
 
-    host_micro = duration[program.host_tasks].sum(axis=0)
     largest = _scaled(points, max(shares)) if shares else points
     context = _Context(workload, strategy, largest, classes, table, loader, issue,
-                       micro_s, host_micro)  # fmt: skip
+                       micro_s, launches.sum() * issued)  # fmt: skip
     for task, quantity, index in program.misc:
         duration[task] = context.quantity(quantity, index)
-    return Priced(duration, comm_total)
-
-
-def _slowest_issue_s(classes: tuple[ClassRates, ...], strategy: Strategy, points: Points) -> Array:
-    """What the host that is behind all others spends on a kernel [C]."""
-    each = [c.issue_s(strategy.issuer) for c in classes]
-    if points.class_host is None:
-        return max(each) / points.host
-    found: Array = np.max([s / points.host_of(i) for i, s in enumerate(each)], axis=0)
-    return found
+    return Priced(duration, comm.counts.sum(axis=0) @ message_s)
 
 
 def _scaled(points: Points, share: float) -> Points:
     return replace(points, micro_batch=points.micro_batch * share)
-
-
-def _micro_step_s(program: Program, duration: Array, n_classes: int) -> Array:
-    """Device seconds of forward, backward and frozen networks once, [classes, C]."""
-    tasks = [program.compute_tasks[program.compute_class == c] for c in range(n_classes)]
-    return np.stack([duration[t].sum(axis=0) for t in tasks])
-
-
-def _phases(table: KernelTable, rates: ClassRates, points: Points) -> Array:
-    """Seconds of each phase [P, C]; equal configurations are priced once."""
-    columns = np.stack([points.micro_batch, points.compute, points.memory])
-    distinct, inverse = np.unique(columns, axis=1, return_inverse=True)
-    if distinct.shape[1] == columns.shape[1]:
-        return phase_seconds(table, rates, *columns)
-    return phase_seconds(table, rates, *distinct)[:, inverse.reshape(-1)]
 
 
 def _scoped(group: Group, scope: Scope, shard_ranks: int) -> Group:
@@ -207,12 +248,10 @@ def _scoped(group: Group, scope: Scope, shard_ranks: int) -> Group:
     )
 
 
-def _price_comm(
-    program: Program, points: Points, duration: Array, shard_ranks: int
-) -> tuple[Array, Array]:
-    """Seconds of all collectives of a step, and of those that every micro-step repeats."""
+def _messages_s(program: Program, points: Points, shard_ranks: int) -> Array:
+    """Seconds of each distinct message of a step [messages, C]."""
     if not program.comm:
-        return np.zeros(len(points)), np.zeros(len(points))
+        return np.zeros((0, len(points)))
     group = Group(
         n_ranks=points.n_ranks,
         n_nodes=points.n_nodes,
@@ -227,9 +266,7 @@ def _price_comm(
     seconds = np.empty((table.counts.shape[1], len(points)))
     for op, scope, sizes, rows in table.messages:
         seconds[rows] = collective_time_s(op, sizes, _scoped(group, scope, shard_ranks))
-    spent = table.counts @ (seconds * points.use_comm)
-    duration[table.tasks] = spent
-    return spent.sum(axis=0), spent[table.every_micro_step].sum(axis=0)
+    return seconds * points.use_comm
 
 
 @dataclass(frozen=True)

@@ -59,16 +59,16 @@ class Outcome:
 
     ``memory_bytes`` is what the fullest device holds, ``needed_bytes`` what it must have for that.
 
-    ``busy_frac``: share of the step in which devices compute. ``faster_s``: the step with twice
-    of the resource that was asked for, the step itself where none was.
+    Where twice of a resource was asked for, ``faster_s`` is the step with that, and
+    ``busy_frac`` the share of the step in which devices compute.
     """
 
     step_time_s: Array
     memory_bytes: Array
     needed_bytes: Array
     capacity_bytes: float
-    busy_frac: Array
-    faster_s: Array
+    busy_frac: Array | None = None
+    faster_s: Array | None = None
 
     @property
     def fits(self) -> NDArray[np.bool_]:
@@ -114,17 +114,16 @@ def evaluate_axis(
 
     # An epoch's restart is shared by its steps, whose number is not convex in accumulation.
     many = len(row) >= _WORTH * len(axis.row_cluster) and request.loading is None
-    step, busy, faster = (
-        at_counts(steps, row, axis.grad_accum) if many else steps(row, axis.grad_accum)
-    )
+    found = at_counts(steps, row, axis.grad_accum) if many else steps(row, axis.grad_accum)
+    step = found[0]
     memory, needed = _memory(request, values, row, axis.grad_accum)
     return Outcome(
         step_time_s=step,
         memory_bytes=memory,
         needed_bytes=needed,
         capacity_bytes=float(min(g.gpu.usable_memory_bytes for g in request.cluster.groups)),
-        busy_frac=np.minimum(1.0, busy / step),
-        faster_s=faster,
+        busy_frac=np.minimum(1.0, found[2] / step) if twice is not None else None,
+        faster_s=found[1] if twice is not None else None,
     )
 
 
@@ -133,15 +132,14 @@ _WORTH = 6
 
 
 def _steps(request: Request, values: dict[str, Array], n: int, twice: Knob | None) -> Array:
-    """Step, compute and step with twice of a resource, [3, n] in seconds."""
-    size = n
-    if twice is not None:
-        size = 2 * n
-        values = {key: np.concatenate([v, v]) for key, v in values.items()}
-        values[twice] = values.get(twice, np.ones(size)) * np.repeat([1.0, 2.0], n)
-    found = steps_of(request, Points.of(values, size))
-    busy = sum((v for k, v in found.terms_s.items() if k in BUSY_TERMS), np.zeros(size))
-    return np.stack([found.step_s[:n], busy[:n], found.step_s[-n:]])
+    """Step [1, n] in seconds; with ``twice`` [3, n]: also with twice of that, and its compute."""
+    if twice is None:
+        return steps_of(request, Points.of(values, n), terms=()).step_s[None, :]
+    values = {key: np.concatenate([v, v]) for key, v in values.items()}
+    values[twice] = values.get(twice, np.ones(2 * n)) * np.repeat([1.0, 2.0], n)
+    found = steps_of(request, Points.of(values, 2 * n), terms=BUSY_TERMS)
+    busy = sum((v for k, v in found.terms_s.items() if k in BUSY_TERMS), np.zeros(2 * n))
+    return np.stack([found.step_s[:n], found.step_s[n:], busy[:n]])
 
 
 def _memory(
@@ -162,12 +160,9 @@ def _memory(
     asked[key] = True
     rows, times = np.divmod(np.flatnonzero(asked), cap)
     found = values(rows, times + 1.0)
-    kind = 2 * rows + (times > 0)  # sorted, since the keys are
-    starts = np.diff(kind, prepend=-1) > 0
     stages = memory_over(
-        request, found["micro_batch"], found["grad_accum"], found["n_ranks"], found["n_nodes"],
-        (np.flatnonzero(starts), np.cumsum(starts) - 1),
-    )  # fmt: skip
+        request, found["micro_batch"], found["grad_accum"], found["n_ranks"], found["n_nodes"]
+    )
     needed = np.stack([m.needed for m in stages])
     fullest, columns = needed.argmax(axis=0), np.arange(needed.shape[1])
     held = np.stack([m.device for m in stages])

@@ -190,8 +190,8 @@ class Evaluator:
             memory_bytes=outcome.memory_bytes,
             needed_bytes=outcome.needed_bytes,
             capacity_bytes=outcome.capacity_bytes,
-            busy_frac=outcome.busy_frac if self.twice is not None else None,
-            faster_s=outcome.faster_s if self.twice is not None else None,
+            busy_frac=outcome.busy_frac,
+            faster_s=outcome.faster_s,
         )
 
     def _wires_of(self, request: Request, cluster: int) -> dict[str, float]:
@@ -291,8 +291,8 @@ def _outcome(held: _Unit, axis: Axis, twice: Knob | None, wires: list[dict[str, 
         memory_bytes=joined("memory_bytes"),
         needed_bytes=joined("needed_bytes"),
         capacity_bytes=parts[0][1].capacity_bytes,
-        busy_frac=joined("busy_frac"),
-        faster_s=joined("faster_s"),
+        busy_frac=joined("busy_frac") if twice is not None else None,
+        faster_s=joined("faster_s") if twice is not None else None,
     )
 
 

@@ -59,7 +59,7 @@ class StepGraph:
     @cached_property
     def runs(self) -> tuple[Run, ...]:
         """The graph cut into runs: stretches of a stream that wait on earlier runs only."""
-        queues = {s: [i for i, t in enumerate(self.tasks) if t.stream == s] for s in self.streams}
+        queues = {s: self._of(s) for s in self.streams}
         head = dict.fromkeys(queues, 0)
         done: set[int] = set()
         runs: list[Run] = []
@@ -92,6 +92,37 @@ class StepGraph:
                 stuck = [self.tasks[q[head[s]]].name for s, q in queues.items() if head[s] < len(q)]
                 raise ValueError(f"the step graph has a cycle through {', '.join(stuck)}")
         return tuple(runs)
+
+    @cached_property
+    def waits(self) -> tuple[tuple[int, tuple[int, ...], tuple[int, ...]], ...]:
+        """(task, after which it starts, before which it cannot end), each task after those.
+
+        The task before on the same stream is among the first; what an earlier task of a stream
+        has waited for already, or for a later one of the same stream, is left out.
+        """
+        place = {t: i for s in self.streams for i, t in enumerate(self._of(s))}
+        before: dict[str, int] = {}
+        seen: dict[str, dict[str, int]] = {s: {} for s in self.streams}
+        found = []
+        for task in (int(i) for run in self.runs for i in run.tasks):
+            stream = self.tasks[task].stream
+            known = seen[stream]  # by stream: the last place waited for
+            waits: list[tuple[int, ...]] = []
+            for others in (self.tasks[task].deps, self.tasks[task].finish_after):
+                last: dict[str, int] = {}
+                for other in others:
+                    theirs = self.tasks[other].stream
+                    if theirs != stream and place[other] > known.get(theirs, -1):
+                        known[theirs] = place[other]
+                        last[theirs] = other
+                waits.append(tuple(last.values()))
+            after = (before[stream], *waits[0]) if stream in before else waits[0]
+            found.append((task, after, waits[1]))
+            before[stream] = task
+        return tuple(found)
+
+    def _of(self, stream: str) -> list[int]:
+        return [i for i, t in enumerate(self.tasks) if t.stream == stream]
 
     @staticmethod
     def _outer(deps: tuple[int, ...], inside: set[int]) -> list[int]:

@@ -108,6 +108,11 @@ class Program:
     terms: tuple[dict[str, NDArray[np.intp]], ...]
 
     @cached_property
+    def computes_beside(self) -> NDArray[np.bool_]:
+        """Compute tasks that run while collectives do, of ``compute_tasks``."""
+        return self.overlapped[self.compute_tasks]
+
+    @cached_property
     def term_sums(self) -> tuple[tuple[tuple[str, ...], NDArray[np.float64]], ...]:
         """``terms`` as names and a matrix [names, T] that sums their tasks."""
         found = []
