@@ -244,8 +244,9 @@ class Profile:
         return found
 
     def own(self, gpu: GpuSpec) -> MeasuredDevice | None:
-        """What was measured on this very device, where this profile is from its benchmarks."""
-        return self.measured if self.measured and self.measured.gpu == gpu.name else None
+        """What kernels took on this very device, where this profile is from its benchmarks."""
+        of = self.measured
+        return of if of is not None and of.gpu == gpu.name and of.timed_kernels else None
 
     def _tables(self, gpu: GpuSpec) -> Mapping[str, Any]:
         names = (gpu.name, *families_of(gpu), *kins_of(gpu))
@@ -305,8 +306,9 @@ class Profile:
 
     def collective_ramp(self, route: Route, node: str = "") -> float:
         """What collectives over a route lose between latency and rate (``Group.ramp``)."""
-        if self.measured is not None and self.measured.link and node == self.measured.link.node:
-            return 0.0
+        own = self.measured.link if self.measured else None
+        if own is not None and node == own.node and not route.startswith("network"):
+            return own.ramp.value if own.ramp is not None else 0.0
         ramps: Mapping[str, Any] = self.runtime["collective_ramp"]
         return leaf(ramps[route]).value if route in ramps else 0.0
 
