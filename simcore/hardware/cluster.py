@@ -17,6 +17,8 @@ _GROUP = re.compile(r"^\s*(?:(\d+)\s*[x×*]\s*)?(?:(\d+)\s*[x×*]\s*)?([^x×*+\s
 _COUNTED = re.compile(r"^\s*(\d+)\s*[x×*]\s*(\S.*?)\s*$")
 _NO_TYPE = re.compile(r"^\s*(?:\d+\s*[x×*]\s*)+$")
 GENERIC_NODES = ("generic-nvswitch", "generic-pcie")
+#: Behind a node's name, or alone: devices exchange through host memory.
+NO_P2P = "no-p2p"
 #: One way through an unnamed RDMA network, as NCCL's tuning assumes per hop (14 us, Simple).
 _UNNAMED_LATENCY_S = 14e-6
 
@@ -89,7 +91,9 @@ def parse_cluster(
 
     ``8xH100`` is one node, ``H100`` one device; ``nnodes`` and ``nproc_per_node`` (torchrun's
     words) stand in for missing counts. ``network`` overrides the nodes' NIC: a link name,
-    ``4xib-hdr`` or a rate such as ``"25 Gbit/s"`` a node. ``node`` names a preset.
+    ``4xib-hdr`` or a rate such as ``"25 Gbit/s"`` a node. ``node`` names a preset; with
+    ``:no-p2p`` behind it, or ``no-p2p`` alone for the default preset, its devices exchange through
+    host memory.
 
     Raises InvalidConfig with every violation, UnknownName with the nearest names.
     """
@@ -210,9 +214,21 @@ def link_named(name: str) -> LinkSpec:
 
 
 def _node_for(gpu: GpuSpec, n_gpus: int, name: str | None) -> tuple[NodeSpec, Sequence[str]]:
+    preset, _, asked = (name or "").rpartition(":")
+    if asked == NO_P2P:
+        found, told = _node_for(gpu, n_gpus, preset or None)
+        return _without_p2p(found), told
     if name is not None:
         return NODES[name], ()
     return _default_node(gpu.name, gpu.nvlink_bw is not None and gpu.form_factor != "pcie", n_gpus)
+
+
+@lru_cache(maxsize=256)
+def _without_p2p(node: NodeSpec) -> NodeSpec:
+    """The same host, devices kept from each other: under a name of its own, since what was
+    calibrated on the host does not hold.
+    """
+    return node.model_copy(update={"peer_to_peer": False, "name": f"{node.name}:{NO_P2P}"})
 
 
 def _default_node(gpu_name: str, switched: bool, n_gpus: int) -> tuple[NodeSpec, tuple[str, ...]]:
