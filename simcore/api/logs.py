@@ -70,3 +70,51 @@ def calibrate_nccl(
         "skipped": dict(found.skipped),
         "written": str(output) if output is not None else None,
     }
+
+
+def node_from_topo(
+    file: Path | str,
+    *,
+    gpu: str | None = None,
+    name: str | None = None,
+    nics: str | None = None,
+    sockets: int | None = None,
+    output: Path | str | None = None,
+) -> dict[str, Any]:
+    """A node description from the output of ``nvidia-smi topo -m``, written where ``output`` says.
+
+    ``node`` is the record as its file has it, ``told`` what the matrix says, ``assumptions`` what
+    it does not. ``nics``: their link, as ``network`` of ``predict``. Raises DataError with the
+    line for a matrix that is none, InvalidConfig for what the file leaves out.
+    """
+    from simcore.calibrate.atomic import write_text
+    from simcore.calibrate.machine_record import dumped, node_data
+    from simcore.calibrate.op_tables import open_text
+    from simcore.hardware.spec import GPUS
+    from simcore.measurements.topology_matrix import read_topology
+    from simcore.measurements.topology_node import node_of_topology
+
+    path = Path(file)
+    matrix = read_topology(path, open_text(path)[0])
+    listed = set(matrix.listed)
+    if gpu is None and len(listed) != 1:
+        raise InvalidConfig(
+            [f"{path.name} does not name the GPU: say --gpu, such as H100-SXM (or put the output "
+             "of `nvidia-smi -L` into the file)"]
+        )  # fmt: skip
+    target = Path(output) if output is not None else None
+    chosen = name or (target.stem if target is not None else path.name.partition(".")[0])
+    found = node_of_topology(
+        matrix, GPUS[gpu or listed.pop()], name=chosen, nics=nics, sockets=sockets
+    )
+    data = node_data(found.node)
+    if target is not None:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_text(target, "# From `nvidia-smi topo -m` (docs/measurements.md).\n" + dumped(data))
+    return {
+        "name": chosen,
+        "node": data,
+        "told": list(found.told),
+        "assumptions": list(found.assumptions),
+        "written": str(target) if target is not None else None,
+    }

@@ -231,6 +231,11 @@ def _without_p2p(node: NodeSpec) -> NodeSpec:
     return node.model_copy(update={"peer_to_peer": False, "name": f"{node.name}:{NO_P2P}"})
 
 
+def default_node(gpu: GpuSpec, n_gpus: int) -> NodeSpec:
+    """The preset that holds so many GPUs of a type where none is named; a generic one else."""
+    return _node_for(gpu, n_gpus, None)[0]
+
+
 def _default_node(gpu_name: str, switched: bool, n_gpus: int) -> tuple[NodeSpec, tuple[str, ...]]:
     presets = [NODES[n] for n in _presets_for(gpu_name)]
     fitting = sorted((n for n in presets if n.max_gpus >= n_gpus), key=lambda n: n.max_gpus)

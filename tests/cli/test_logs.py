@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from nccl_logs import nccl_log
+from topologies import A6000
 
 SIZES = [2**k for k in range(12, 31, 2)]
 
@@ -49,3 +50,24 @@ def test_calibrate_from_nccl_tests(simcore: Callable, log: Path, tmp_path: Path)
 def test_mistakes(words: tuple[str, ...], said: str, simcore: Callable) -> None:
     ran = simcore(*words)
     assert ran.code == 2 and said in ran.err
+
+
+def test_node_from_topo(simcore: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bridged.txt").write_text(A6000, encoding="utf-8")
+    ran = simcore("node-from-topo", "bridged.txt", "--nics", "2xeth-100")
+    assert ran.code == 0 and ran.err == ""
+    assert "NV4 bridges join pairs" in ran.out and "--node bridged" in ran.out
+    shown = simcore("show", "node", "bridged")
+    assert shown.code == 0 and "nvlink-pairs" in shown.out
+    asked = ("predict", "--model", "gpt2", "--gpus", "2x4xA6000", "--node", "bridged", "--json")
+    told = json.loads(simcore(*asked).out)
+    assert "2 x 100" in " ".join(told["assumptions"])
+
+
+def test_node_from_topo_asks_for_the_gpu(simcore: Callable, tmp_path: Path) -> None:
+    matrix = tmp_path / "m.txt"
+    matrix.write_text(A6000.split("\n", 4)[4], encoding="utf-8")
+    ran = simcore("node-from-topo", str(matrix))
+    assert ran.code == 2 and "say --gpu" in ran.err
+    assert simcore("node-from-topo", str(matrix), "--gpu", "A6000", "-o", "x.json").code == 2
