@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -70,17 +71,16 @@ def frozen_width(net: Frozen, p: Precision) -> float:
 def activation_profile(workload: Workload, p: Precision, recompute: bool) -> ActivationProfile:
     """What the step pins, instance by instance, for one precision and recompute policy."""
     blocks = list(workload.instances())
-    saved = [saved_bytes(b.saved, p) for b in blocks]
-    again = [recompute and b.recomputable for b in blocks]
-    kept = [
-        saved_bytes(b.boundary, p) if r else s for b, s, r in zip(blocks, saved, again, strict=True)
-    ]
-    before = np.cumsum(kept)
+    distinct = {id(b): b for b in blocks}
+    again = {k: recompute and b.recomputable for k, b in distinct.items()}
+    pins = {k: saved_bytes(b.boundary if again[k] else b.saved, p) for k, b in distinct.items()}
+    before = np.cumsum([pins[id(b)] for b in blocks])
+    times = Counter(map(id, blocks))
     sizes: dict[float, float] = {}
-    for block, r in zip(blocks, again, strict=True):
-        for part in [block.boundary] if r else [op.saved for op in block.ops]:
+    for k, block in distinct.items():
+        for part in [block.boundary] if again[k] else [op.saved for op in block.ops]:
             for n in storages(part, p):
-                sizes[n] = sizes.get(n, 0.0) + 1.0
+                sizes[n] = sizes.get(n, 0.0) + times[k]
     return ActivationProfile(
         held=before[::-1].copy(),
         kept=float(before[-1]),
@@ -89,7 +89,7 @@ def activation_profile(workload: Workload, p: Precision, recompute: bool) -> Act
         transient_frozen=max((f.transient_low * p.low_bytes for f in workload.frozen), default=0.0),
         resident_frozen=sum(f.resident_numel * frozen_width(f, p) for f in workload.frozen)
         + workload.buffers_numel * p.param_bytes,
-        cast_numel=sum(op.gemm_weight for b in blocks for op in b.ops),
+        cast_numel=workload.gemm_weights[1],
     )
 
 

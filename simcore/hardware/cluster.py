@@ -174,9 +174,7 @@ def parse_network(text: str) -> tuple[Nic, ...]:
         count, name = int(match[1]), match[2]
         if not 1 <= count <= 64:
             raise InvalidConfig([f"--network {text!r}: 1 to 64 NICs a node"])
-    try:
-        link = LINKS[name]
-    except UnknownName:
+    if LINKS.path(name) is None:
         try:
             parse_quantity(name, "bytes_per_s")
         except BadQuantity:
@@ -184,6 +182,7 @@ def parse_network(text: str) -> tuple[Nic, ...]:
                 raise
             raise UnknownName("link", name, network_names(), "(or a rate: 25 Gbit/s)") from None
         return (Nic(link=name, count=count),)
+    link = LINKS[name]
     if link.kind in ("pcie", "nvlink", "socket", "c2c"):
         raise InvalidConfig([f"--network {text!r}: {link.full_name} does not join nodes"])
     return (Nic(link=link.name, count=count),)
@@ -237,7 +236,8 @@ def default_node(gpu: GpuSpec, n_gpus: int) -> NodeSpec:
 
 
 def _default_node(gpu_name: str, switched: bool, n_gpus: int) -> tuple[NodeSpec, tuple[str, ...]]:
-    presets = [NODES[n] for n in _presets_for(gpu_name)]
+    names = _preset_index(NODES.folders()).get(gpu_name, ())
+    presets = (NODES[n] for n in names)
     fitting = sorted((n for n in presets if n.max_gpus >= n_gpus), key=lambda n: n.max_gpus)
     if fitting:
         return fitting[0], (f"node: preset {fitting[0].name!r} ({fitting[0].full_name})",)
@@ -255,7 +255,3 @@ def _preset_index(_folders: Folders) -> dict[str, tuple[str, ...]]:
         for gpu in match[1].split(",") if match else ():
             found.setdefault(gpu.strip().strip("'\""), []).append(stem)
     return {gpu: tuple(names) for gpu, names in found.items()}
-
-
-def _presets_for(gpu_name: str) -> tuple[str, ...]:
-    return _preset_index(NODES.folders()).get(gpu_name, ())
