@@ -179,7 +179,10 @@ def memory_of(
 
     # The op at which most is held; gradients exist in full when they accumulate over
     # micro-steps or in main-grad buffers, else as far as backward has come.
-    ops = moments_of(workload, p, strategy.recompute == "full", strategy.prefetch_blocks)
+    ops = moments_of(
+        workload, p, strategy.recompute == "full", strategy.prefetch_blocks,
+        strategy.software.root_unit,
+    )  # fmt: skip
     early = (grad_accum > 1) | p.main_grads
     first, of = alike or (slice(None), slice(None))
     batches, kinds = np.unique(micro_batch[first], return_inverse=True)
@@ -198,7 +201,10 @@ def memory_of(
         gathered = wide[:, None] * (n_ranks > 1)[first]
         total = total + gathered
     stubs = p.main_grads and strategy.zero_stage < 3 and strategy.software.weight_stubs
-    stub = ops.stub[:, None] * (p.param_bytes * stubs)
+    # A gradient made in forward, beside one piece of it as a product and in fp32 (Liger-Kernel).
+    stub = ops.stub[:, None] * (p.param_bytes * stubs) + ops.early[:, None] * (
+        p.param_bytes + p.low_bytes + _FP32_BYTES
+    )
     total = total + stub
     at = total.argmax(axis=0)
     columns = np.arange(len(at))
@@ -222,12 +228,14 @@ def memory_of(
     zero = 0 * one
     library = strategy.software
     # ZeRO joins its shard's 16-bit gradients into one flat tensor and copies that to fp32 before
-    # the update of the master copy (DeepSpeed, runtime/zero/stage_1_and_2.py, step).
+    # the update of the master copy (DeepSpeed, runtime/zero/stage_1_and_2.py, step); Megatron-LM
+    # copies main gradients of 16 bits tensor by tensor (core/optimizer/distrib_optimizer.py).
     wide = joined = zero
     shards_state = strategy.zero_stage > 0 and strategy.offload.optimizer == "none"
-    if p.master_bytes and not p.main_grads and shards_state:
+    if p.master_bytes and p.grad_bytes < _FP32_BYTES and shards_state:
         updated = held.optimizer_state / (p.master_bytes + strategy.optimizer.state_bytes)
-        wide, joined = updated * _FP32_BYTES, updated * p.grad_bytes * library.joins_shard
+        wide = updated * _FP32_BYTES
+        joined = updated * p.grad_bytes * (library.joins_shard and not p.main_grads)
     moments = (
         {
             "gradients": np.where(early, held.gradients, 0.0),
@@ -280,7 +288,8 @@ def memory_of(
     own = strategy.zero_stage in (1, 2) and shards_state
     norm = library.norm_bytes * norm_copy_numel(workload, shards, main_grads=p.main_grads) * own
     inside = np.where(joined <= norm, joined, 0.0)
-    fresh = norm + joined - inside + np.where(wide <= norm - inside, 0.0, wide)
+    fresh = norm + joined - inside
+    fresh = fresh + np.where(wide <= norm - inside, 0.0, wide) * (not p.main_grads)
     cached = np.maximum(reserved, sum(state.values(), zero) + cublas_bytes + sums[1] + fresh)
     cached = cached + holes_frac * loose
     device = reserved + terms["nccl_buffers"] + terms["cuda_context"]
