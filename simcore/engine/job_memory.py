@@ -110,6 +110,14 @@ def memory_of_stage(
     )
 
 
+def first_stage_allocated_bytes(request: Request) -> float:
+    """What tensors take at their peak on the first pipeline stage, where global rank 0 is."""
+    cluster = request.cluster
+    over = (request.micro_batch, request.grad_accum, cluster.n_gpus, cluster.n_nodes)
+    batch, accum, gpus, nodes = (np.array([float(v)]) for v in over)
+    return float(memory_over(request, batch, accum, gpus, nodes)[0].allocated[0])
+
+
 def memory_at_stage(request: Request, stage: Stage) -> float:
     """Bytes that a pipeline stage holds on its device."""
     cluster = request.cluster
@@ -140,13 +148,15 @@ def _fullest(request: Request) -> tuple[Memory, float, int]:
 def memory_result(request: Request) -> MemoryResult:
     """What a prediction says of memory: of the kind of rank with the least room to spare."""
     memory, capacity, _ = _fullest(request)
-    device = float(memory.device[0])
+    device, reserved = float(memory.device[0]), float(memory.reserved[0])
     spread = Z80 * memory_sd_bytes(request, memory)
+    # A full device gets cached segments back: no more can be reserved than it has.
+    room = max(capacity - (device - reserved), reserved)
     return MemoryResult(
         terms={k: float(v[0]) for k, v in memory.terms.items() if v[0] > 0},
         allocated_bytes=float(memory.allocated[0]),
-        reserved_bytes=float(memory.reserved[0]),
-        cached_bytes=float(memory.cached[0]),
+        reserved_bytes=reserved,
+        cached_bytes=min(float(memory.cached[0]), room),
         device_bytes=device,
         needed_bytes=float(memory.needed[0]),
         tensors_sd_bytes=tensors_sd_bytes(request, memory),

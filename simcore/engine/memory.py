@@ -173,7 +173,10 @@ def memory_of(
 
     # The op at which most is held; gradients exist in full when they accumulate over
     # micro-steps or in main-grad buffers, else as far as backward has come.
-    ops = moments_of(workload, p, strategy.recompute == "full", strategy.prefetch_blocks)
+    ops = moments_of(
+        workload, p, strategy.recompute == "full", strategy.prefetch_blocks,
+        strategy.software.root_unit,
+    )  # fmt: skip
     early = (grad_accum > 1) | p.main_grads
     grads_whole = held.gradients * one
     # Which op that is depends on little: configurations that agree in it are looked at once.
@@ -184,7 +187,9 @@ def memory_of(
     grads_then = np.where((early * one)[first] > 0, 1.0, ops.grads[:, None])  # [J, first]
     waiting = acts.kept * micro_batch * (in_flight - 1.0)
     stubs = p.main_grads and strategy.zero_stage < 3 and strategy.software.weight_stubs
-    stub = ops.stub * (p.param_bytes * stubs)
+    # A gradient made in forward, beside one piece of it as a product and in fp32 (Liger-Kernel).
+    early_bytes = p.param_bytes + p.low_bytes + _FP32_BYTES
+    stub = ops.stub * (p.param_bytes * stubs) + ops.early * early_bytes
     fixed = ops.cast * p.cast_bytes + stub
     live = (ops.held + ops.working)[:, None] * batches + fixed[:, None]
     total = live[:, kinds] + grads_then * grads_whole[first]
@@ -216,12 +221,14 @@ def memory_of(
     zero = 0 * one
     library = strategy.software
     # ZeRO joins its shard's 16-bit gradients into one flat tensor and copies that to fp32 before
-    # the update of the master copy (DeepSpeed, runtime/zero/stage_1_and_2.py, step).
+    # the update of the master copy (DeepSpeed, runtime/zero/stage_1_and_2.py, step); Megatron-LM
+    # copies main gradients of 16 bits tensor by tensor (core/optimizer/distrib_optimizer.py).
     wide = joined = zero
     shards_state = strategy.zero_stage > 0 and strategy.offload.optimizer == "none"
-    if p.master_bytes and not p.main_grads and shards_state:
+    if p.master_bytes and p.grad_bytes < _FP32_BYTES and shards_state:
         updated = held.optimizer_state / (p.master_bytes + strategy.optimizer.state_bytes)
-        wide, joined = updated * _FP32_BYTES, updated * p.grad_bytes * library.joins_shard
+        wide = updated * _FP32_BYTES
+        joined = updated * p.grad_bytes * (library.joins_shard and not p.main_grads)
     moments = (
         {
             "gradients": np.where(early, held.gradients, 0.0),
@@ -274,7 +281,8 @@ def memory_of(
     own = strategy.zero_stage in (1, 2) and shards_state
     norm = library.norm_bytes * norm_copy_numel(workload, shards, main_grads=p.main_grads) * own
     inside = np.where(joined <= norm, joined, 0.0)
-    fresh = norm + joined - inside + np.where(wide <= norm - inside, 0.0, wide)
+    fresh = norm + joined - inside
+    fresh = fresh + np.where(wide <= norm - inside, 0.0, wide) * (not p.main_grads)
     cached = np.maximum(reserved, sum(state.values(), zero) + cublas_bytes + sums[1] + fresh)
     cached = cached + holes_frac * loose
     device = reserved + terms["nccl_buffers"] + terms["cuda_context"]

@@ -239,9 +239,11 @@ class _Step:
     def _wide_gradients(self) -> list[int]:
         """ZeRO's fp32 copy of its shard's 16-bit gradients for the update, joined first."""
         out, here = self.out, self.s.offload.optimizer == "none"
-        if not (self.s.zero_stage and self.p.master_bytes and here) or self.p.main_grads:
+        narrow = self.p.grad_bytes < _FP32_BYTES
+        if not (self.s.zero_stage and self.p.master_bytes and here and narrow):
             return []
-        joined = out.alloc(self.updated * self.p.grad_bytes, "gradient_copies", "update", "joined")
+        size = self.updated * self.p.grad_bytes * (not self.p.main_grads)
+        joined = out.alloc(size, "gradient_copies", "update", "joined")
         wide = out.alloc(self.updated * _FP32_BYTES, "gradient_copies", "update", "fp32")
         out.free(joined)
         return [wide]

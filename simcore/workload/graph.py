@@ -119,6 +119,7 @@ class Op:
 
     ``sink``: it writes next to nothing, so that backward makes its input's gradient alone.
     ``in_place``: it writes its result, and backward its gradient, into the storage that it reads.
+    ``grad_early``: elements of the weight whose gradient forward makes already, piece by piece.
     """
 
     name: str
@@ -128,6 +129,7 @@ class Op:
     gemm_weight: float = 0.0  # parameters that autocast copies to 16 bit
     in_place: bool = False
     sink: bool = False
+    grad_early: float = 0.0
 
 
 def weight_grad_numel(op: Op) -> float:

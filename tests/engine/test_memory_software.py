@@ -9,8 +9,10 @@ from strategies import Array, block, strategy, workload
 
 from simcore import api
 from simcore.base.errors import InvalidConfig
+from simcore.engine.job_memory import first_stage_allocated_bytes, memory_over
 from simcore.engine.memory import Memory, memory_of
-from simcore.engine.transients import backward_bytes
+from simcore.engine.request import make_request
+from simcore.engine.transients import backward_bytes, saved_bytes
 from simcore.strategy.layout import Layout
 from simcore.strategy.precision import with_main_grads
 from simcore.strategy.software import SOFTWARE
@@ -19,7 +21,12 @@ from simcore.workload import ops
 from simcore.workload.graph import Saved, Workload
 from simcore.workload.models import MODELS
 from simcore.workload.recompute import offloaded
-from simcore.workload.sharding import pipeline_stages, sequence_parallel, tensor_overrides
+from simcore.workload.sharding import (
+    buffered,
+    pipeline_stages,
+    sequence_parallel,
+    tensor_overrides,
+)
 
 P = 3_000_000
 ONE = np.ones(1)
@@ -184,3 +191,52 @@ def test_a_job_needs_the_holes_that_stay() -> None:
     assert plain.needed_bytes - plain.device_bytes == pytest.approx(0.14 * loose)
     assert grown.needed_bytes == grown.device_bytes == plain.device_bytes
     assert plain.margin_frac == pytest.approx(1 - plain.needed_bytes / plain.capacity_bytes)
+
+
+def test_pipeline_buffers_hold_what_stages_exchange() -> None:
+    """DeepSpeed: received and sent hidden states, and on the last stage two fp32 logits."""
+    record = MODELS["llama3-8b"]
+    config = {**record.config, "loss": "vocab_parallel"}
+    stages = pipeline_stages(record.model_copy(update={"config": config}).build(), 4)
+    p = strategy("ddp", "bf16").precision
+    more = [
+        saved_bytes(b.workload.blocks[0].saved, p)
+        for b in buffered(stages, 1, 1, 8.0)
+    ]  # fmt: skip
+    seq = record.build().tokens_per_sample
+    hidden, logits = 2 * 4096 * seq, 8 * 128256 * seq
+    assert more == [hidden, 2 * hidden, 2 * hidden, hidden + logits]
+    assert buffered(stages, 0, 0, 0.0) is stages
+
+
+def test_pipeline_buffers_wait_with_their_micro_batch() -> None:
+    """Stage 0 of four with four micro-batches in flight: four outputs more."""
+    words = {**LLAMA, "recompute": "full", "pp": 4, "global_batch": 64}
+    requests = [
+        make_request("llama3-8b", "1x8xA100-SXM-80GB", **words, software=name)
+        for name in ("plain", "scaling")
+    ]
+    each = (4 * ONE[:1], 32 * ONE[:1], 8 * ONE[:1], ONE[:1])
+    plain, buffers = (memory_over(r, *each)[0].terms["activations"][0] for r in requests)
+    seq = MODELS["llama3-8b"].build().tokens_per_sample
+    assert buffers - plain == pytest.approx(4 * (4 * 2 * 4096 * seq))
+
+
+def test_a_gated_activation_keeps_its_input_in_8_bits() -> None:
+    record = MODELS["llama3-8b"]
+    p = strategy("ddp", "bf16").precision
+
+    def kept(fp8: bool) -> float:
+        made = record.build(fused_pointwise=True, fp8_activation_input=fp8)
+        return saved_bytes(next(b for b in made.blocks if b.recomputable).saved, p)
+
+    tokens = record.build().tokens_per_sample
+    assert kept(False) - kept(True) == 2 * 14336 * tokens  # gate and up, a byte each
+
+
+def test_rank_0_is_on_the_first_stage() -> None:
+    """The last stage has the head: its weights are not on the first."""
+    words = {**LLAMA, "pp": 4, "vpp": 1, "global_batch": 2, "recompute": "full"}
+    request = make_request("llama3-8b", "1x8xH100", **words)
+    first = first_stage_allocated_bytes(request)
+    assert first < api.predict("llama3-8b", "1x8xH100", **words).memory.allocated_bytes
