@@ -34,10 +34,9 @@ def axis_of(knob: CalibratedKnob) -> int:
 def points_at(request: Request, knobs: Array) -> Points:
     """The request under logarithmic shifts of the knobs [K, C]."""
     size = knobs.shape[1]
-    values = values_of(request)
-    columns = {k: np.full(size, v) for k, v in values.items()}
+    columns = values_of(request)
     for name, shift in zip(KNOBS, knobs, strict=True):
-        columns[name] = columns.get(name, np.ones(size)) * np.exp(shift)
+        columns[name] = columns.get(name, 1.0) * np.exp(shift)
     return Points.of(columns, size)
 
 
