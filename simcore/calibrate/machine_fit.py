@@ -375,7 +375,7 @@ def best_bus_bytes_per_s(rows: Sequence[RawRow]) -> float:
 
 
 def _link(rows: Sequence[RawRow], node: str, link_bytes_per_s: float) -> MeasuredLink | None:
-    from simcore.engine.price import COLLECTIVE_BASE_S
+    from simcore.engine.points import COLLECTIVE_BASE_S
 
     mine = [
         r

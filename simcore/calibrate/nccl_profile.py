@@ -28,7 +28,7 @@ from simcore.calibrate.link_fit import (
 )
 from simcore.calibrate.nccl_groups import Measured, NcclGroups
 from simcore.engine.alone import collective_alone_s
-from simcore.engine.price import COLLECTIVE_BASE_S
+from simcore.engine.points import COLLECTIVE_BASE_S
 from simcore.hardware.calibrations import Calibration, Knob
 from simcore.hardware.measured import Fitted, FittedTime, MeasuredDevice, MeasuredLink
 from simcore.hardware.paths import cluster_paths

@@ -6,6 +6,7 @@ On GPUs of several types compute and host have an axis of each rank class beside
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -57,9 +58,9 @@ def shares_of(request: Request) -> tuple[int, ...]:
 def points_at(request: Request, shifts: Array) -> Points:
     """The request under logarithmic shifts [axes, C]."""
     size = shifts.shape[1]
-    columns: dict[str, Array] = {k: np.full(size, v) for k, v in values_of(request).items()}
+    columns: dict[str, Any] = dict(values_of(request))
     for name, shift in zip(KNOBS, shifts, strict=False):
-        columns[name] = columns.get(name, np.ones(size)) * np.exp(shift)
+        columns[name] = columns.get(name, 1.0) * np.exp(shift)
     if len(shifts) > N_AXES:
         compute, host = np.split(np.exp(shifts[N_AXES:]), len(_BY_CLASS))
         columns |= {"class_compute": compute, "class_host": host}

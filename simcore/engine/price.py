@@ -34,8 +34,6 @@ FOREACH_TENSORS_PER_LAUNCH = 30.0
 HOST_ADAM_BYTES = 28.0
 #: State bytes a parameter that NVMe offload reads and writes back: m, v, master in fp32.
 NVME_STATE_BYTES = 12.0
-#: Cost of launching one collective, host to first byte; NCCL's base latency of a ring, Simple.
-COLLECTIVE_BASE_S = 8.4e-6
 
 
 @dataclass(frozen=True)
@@ -225,7 +223,7 @@ def _scaled(points: Points, share: float) -> Points:
     return replace(points, micro_batch=points.micro_batch * share)
 
 
-def _scoped(group: Group, scope: Scope, shard_ranks: int) -> Group:
+def scoped(group: Group, scope: Scope, shard_ranks: int) -> Group:
     """The ranks of a hybrid sharding that share a copy of the state, or those of equal shard.
 
     Shards are dealt to consecutive ranks; ranks of equal shard lie ``shard_ranks`` apart, and
@@ -252,20 +250,11 @@ def _messages_s(program: Program, points: Points, shard_ranks: int) -> Array:
     """Seconds of each distinct message of a step [messages, C]."""
     if not program.comm:
         return np.zeros((0, len(points)))
-    group = Group(
-        n_ranks=points.n_ranks,
-        n_nodes=points.n_nodes,
-        intra_bw_bytes_per_s=points.intra_bw_bytes_per_s * points.intra,
-        inter_bw_bytes_per_s=points.inter_bw_bytes_per_s * points.inter,
-        intra_hop_s=points.intra_hop_s,
-        inter_hop_s=points.inter_hop_s,
-        base_s=np.full(len(points), COLLECTIVE_BASE_S),
-        ramp=np.where(points.n_nodes > 1, points.inter_ramp, points.intra_ramp),
-    )
+    group = points.group(points.n_ranks, points.n_nodes)
     table = program.comm_table
     seconds = np.empty((table.counts.shape[1], len(points)))
     for op, scope, sizes, rows in table.messages:
-        seconds[rows] = collective_time_s(op, sizes, _scoped(group, scope, shard_ranks))
+        seconds[rows] = collective_time_s(op, sizes, scoped(group, scope, shard_ranks))
     return seconds * points.use_comm
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -79,7 +80,7 @@ class Outcome:
 def cluster_kind(cluster: ClusterSpec) -> tuple[object, ...]:
     """Clusters of equal kind differ in the number of nodes alone and share an axis."""
     groups = tuple((g.gpu.name, g.node, g.gpus_per_node) for g in cluster.groups)
-    return (*groups, cluster.n_nodes > 1)
+    return (*groups, cluster.fabric, cluster.n_nodes > 1)
 
 
 #: Terms of a step in which the device computes.
@@ -91,7 +92,7 @@ def evaluate_axis(
     axis: Axis,
     *,
     twice: Knob | None = None,
-    wires: Sequence[Mapping[str, float]] | None = None,
+    wires: Sequence[Mapping[str, Any]] | None = None,
 ) -> Outcome:
     """Step time and memory of every point; ``request`` says the form, on any of the clusters.
 
@@ -102,7 +103,8 @@ def evaluate_axis(
     if wires is None:
         name = request.workload.name
         wires = [point_values(c, request.profile, name, 1.0, 1.0) for c in axis.clusters]
-    table = {key: np.array([w[key] for w in wires]) for key in wires[0]}
+    library = {"library": wires[0]["library"]}  # of one kind of cluster all alike
+    table = {key: np.array([w[key] for w in wires]) for key in wires[0] if key not in library}
     row = axis.row
 
     def values(rows: NDArray[np.intp], counts: Array) -> dict[str, Array]:
@@ -110,7 +112,7 @@ def evaluate_axis(
         return {**found, "micro_batch": axis.row_micro_batch[rows], "grad_accum": counts}
 
     def steps(rows: NDArray[np.intp], counts: Array) -> Array:
-        return _steps(request, values(rows, counts), len(rows), twice)
+        return _steps(request, {**values(rows, counts), **library}, len(rows), twice)
 
     # An epoch's restart is shared by its steps, whose number is not convex in accumulation.
     many = len(row) >= _WORTH * len(axis.row_cluster) and request.loading is None
@@ -131,11 +133,11 @@ def evaluate_axis(
 _WORTH = 6
 
 
-def _steps(request: Request, values: dict[str, Array], n: int, twice: Knob | None) -> Array:
+def _steps(request: Request, values: dict[str, Any], n: int, twice: Knob | None) -> Array:
     """Step [1, n] in seconds; with ``twice`` [3, n]: also with twice of that, and its compute."""
     if twice is None:
         return steps_of(request, Points.of(values, n), terms=()).step_s[None, :]
-    values = {key: np.concatenate([v, v]) for key, v in values.items()}
+    values = {k: v if k == "library" else np.concatenate([v, v]) for k, v in values.items()}
     values[twice] = values.get(twice, np.ones(2 * n)) * np.repeat([1.0, 2.0], n)
     found = steps_of(request, Points.of(values, 2 * n), terms=BUSY_TERMS)
     busy = sum((v for k, v in found.terms_s.items() if k in BUSY_TERMS), np.zeros(2 * n))

@@ -312,6 +312,17 @@ class Profile:
         ramps: Mapping[str, Any] = self.runtime["collective_ramp"]
         return leaf(ramps[route]).value if route in ramps else 0.0
 
+    def chunk_ramp(self, route: Route) -> float:
+        """The same of NCCL's protocols, whose latencies are their own (``Group.chunk_ramp``)."""
+        ramps: Mapping[str, Any] = self.runtime["chunk_ramp"]
+        return leaf(ramps[route]).value if route in ramps else 0.0
+
+    def in_switch_share(self, gpu: GpuSpec) -> float:
+        """Bus bandwidth of reduction in the NVLink switch over NVLink's; 0: it does not reduce."""
+        by_family: Mapping[str, Any] = self.runtime["in_switch"]
+        found = next((by_family[f] for f in families_of(gpu) if f in by_family), None)
+        return leaf(found).value if found else 0.0
+
     def loader(self, workload: str) -> Estimate:
         """Multiplier on the rate at which samples load."""
         return self._scaled(Estimate(1.0, LOADER_SD_LOG, "assumption"), "loader", workload=workload)

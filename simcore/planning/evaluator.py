@@ -71,7 +71,7 @@ class Evaluator:
         space = self.space
         self._kinds = space.kinds()
         self._counts = [Counts.of(c) for c in space.clusters]
-        self._wires: dict[tuple[str, int], dict[str, float]] = {}
+        self._wires: dict[tuple[str, int], dict[str, Any]] = {}
         points = [len(members) * space.points_per_cluster for members in self._kinds]
         self._pieces = [-(-n // self.piece_points) for n in points]
         self._starts = [0, *accumulate(self._pieces)]
@@ -194,7 +194,7 @@ class Evaluator:
             faster_s=outcome.faster_s,
         )
 
-    def _wires_of(self, request: Request, cluster: int) -> dict[str, float]:
+    def _wires_of(self, request: Request, cluster: int) -> dict[str, Any]:
         """What the wires of a cluster deliver to a model, worked out once."""
         key = request.workload.name, cluster
         found = self._wires.get(key)

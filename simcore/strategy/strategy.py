@@ -51,6 +51,7 @@ class Strategy:
     ``offload_layers``: the first so many keep their activations on the host.
     ``software``: the library whose temporaries and copies are held beside what the method needs.
     ``issuer``: the program that issues kernels; ``launch_blocking``: it waits for each to end.
+    ``nccl_algorithms``, ``nccl_protocols``: what NCCL is held to; empty: its own choice.
     """
 
     parallelism: Parallelism = "ddp"
@@ -77,6 +78,8 @@ class Strategy:
     software: Software = PLAIN
     issuer: Issuer = "torch"
     launch_blocking: bool = False
+    nccl_algorithms: tuple[str, ...] = ()
+    nccl_protocols: tuple[str, ...] = ()
 
     @property
     def zero_stage(self) -> int:

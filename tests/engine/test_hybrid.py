@@ -6,7 +6,7 @@ import pytest
 from simcore import api
 from simcore.base.errors import InvalidConfig, UnknownName
 from simcore.engine.layout import exposed
-from simcore.engine.price import _scoped
+from simcore.engine.price import scoped
 from simcore.engine.request import make_request
 from simcore.physics.collectives import Group, exchange_s, once_a_node_frac
 from simcore.strategy.overlap import Overlap, parse_overlap
@@ -22,15 +22,15 @@ def group(n, nodes):
 
 def test_ranks_of_a_shard_are_neighbours_and_replicas_lie_apart():
     """4 nodes of 8, sharded over 8: a shard stays in its node, 8 rings share each node's NICs."""
-    shard = _scoped(group(32, 4), "shard", 8)
+    shard = scoped(group(32, 4), "shard", 8)
     assert (shard.n_ranks[0], shard.n_nodes[0]) == (8, 1)
-    replicas = _scoped(group(32, 4), "replicas", 8)
+    replicas = scoped(group(32, 4), "replicas", 8)
     assert (replicas.n_ranks[0], replicas.n_nodes[0]) == (4, 4)
     assert replicas.inter_bw_bytes_per_s[0] == pytest.approx(4e10 / 8)
-    four = _scoped(group(32, 4), "replicas", 4)  # two of a node's ranks hold the same shard
+    four = scoped(group(32, 4), "replicas", 4)  # two of a node's ranks hold the same shard
     assert (four.n_ranks[0], four.n_nodes[0]) == (8, 4)
     assert four.inter_bw_bytes_per_s[0] == pytest.approx(4e10 / 4)
-    wide = _scoped(group(32, 4), "shard", 16)
+    wide = scoped(group(32, 4), "shard", 16)
     assert (wide.n_ranks[0], wide.n_nodes[0]) == (16, 2)
 
 
