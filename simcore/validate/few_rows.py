@@ -95,7 +95,7 @@ def judge_few_rows(
     """
     cases = [c for t in tables for c in t.cases]
     suspects = {key for t in tables for key in contradictions(t.cases)}
-    programs = programs_of(cases, load_profile())
+    programs = programs_of(cases, load_profile(), ranks=k != ONE_GPU)
     doubted = suspects | {c.id for c in programs.cases if c.flag}
     unjudged: dict[str, str] = {}
     if k == ONE_GPU:
