@@ -107,10 +107,11 @@ def _traits(case: Case, request: Request, program: str, *, ranks: bool) -> Trait
     model = f"{request.workload.name} {case.columns.get('framework', '')}"
     precision, recompute = request.strategy.precision.name, request.strategy.recompute
     length, cut = case.options.get("seq_len"), f"{tp} {pp} {cp} {ep}"
+    version = case.columns.get("version", "")
     return Traits(
         program=program,
         model=model,
         precision=precision,
-        work=f"{model} {precision} {recompute} {length} {request.micro_batch} {cut}",
+        work=f"{model} {precision} {recompute} {length} {request.micro_batch} {cut} {version}",
         sizes=tuple(math.log2(max(1.0, float(s))) for s in sizes),
     )

@@ -128,6 +128,12 @@ def _memory(row: Row) -> dict[str, float | None]:
     return {key: value * GIB}
 
 
+def _software(row: Row) -> str:
+    """The framework's version, where stated: the same work with another is other work."""
+    found = _VERSION.search(row["notes"])
+    return found[0] if found else ""
+
+
 def _loads_all_kernels(row: Row) -> bool:
     """Whether the framework's version, where stated, is before PyTorch's first lazy loading."""
     version = _VERSION.search(row["notes"])
@@ -188,6 +194,7 @@ def _read(name: str, row: Row) -> Case | Skipped:
             **row,
             "entry": rule.entry,
             "host": _host(row),
+            "version": _software(row),
             "gpus_are": "one" if gpus == 1 else "several",
             "memory_definition": next(iter(memory), "").replace("peak_", "").replace("_bytes", ""),
         },
