@@ -26,6 +26,8 @@ from simcore.validate.formats.ddp_names import (
     REFUSED,
     RULES,
     SENT_LAST,
+    SENT_LAST_BEFORE,
+    SENT_LAST_ONCE,
     SENT_LAST_SOURCES,
     STRATEGIES,
     Rule,
@@ -99,8 +101,12 @@ def _without_p2p(row: Row) -> bool:
 
 def _sent_last(row: Row) -> bool:
     """Whether the row's program sends its gradients after backward."""
-    known = row["framework"] == "PyTorch" and row["source"] in SENT_LAST_SOURCES
-    return known and row["model"].startswith(SENT_LAST)
+    if row["framework"] != "PyTorch" or row["source"] not in SENT_LAST_SOURCES:
+        return False
+    version = _version(row)
+    once = row["model"].startswith(SENT_LAST_ONCE)
+    old = version is not None and version < SENT_LAST_BEFORE
+    return row["model"].startswith(SENT_LAST) or (once and old)
 
 
 def _flag(row: Row) -> str:
@@ -128,10 +134,22 @@ def _memory(row: Row) -> dict[str, float | None]:
     return {key: value * GIB}
 
 
+def _version(row: Row) -> tuple[int, int] | None:
+    """PyTorch's version, where stated."""
+    found = _VERSION.search(row["notes"])
+    return (int(found[1]), int(found[2])) if found else None
+
+
+def _software(row: Row) -> str:
+    """The framework's version in words: the same work with another is other work."""
+    version = _version(row)
+    return f"PyTorch {version[0]}.{version[1]}" if version else ""
+
+
 def _loads_all_kernels(row: Row) -> bool:
     """Whether the framework's version, where stated, is before PyTorch's first lazy loading."""
-    version = _VERSION.search(row["notes"])
-    return version is not None and (int(version[1]), int(version[2])) < (1, 13)
+    version = _version(row)
+    return version is not None and version < (1, 13)
 
 
 def _read(name: str, row: Row) -> Case | Skipped:
@@ -188,6 +206,7 @@ def _read(name: str, row: Row) -> Case | Skipped:
             **row,
             "entry": rule.entry,
             "host": _host(row),
+            "version": _software(row),
             "gpus_are": "one" if gpus == 1 else "several",
             "memory_definition": next(iter(memory), "").replace("peak_", "").replace("_bytes", ""),
         },

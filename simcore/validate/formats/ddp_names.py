@@ -99,6 +99,10 @@ RULES: tuple[Rule, ...] = (
 #: send under backward: over PCIe they lose the whole exchange at the wire's rate whatever the
 #: length of backward, and a profile in NVIDIA/apex issue 33 shows the same.
 SENT_LAST = ("BERT-", "GNMT", "WaveGlow", "MaskRCNN", "SSD300")
+#: Those that took torch's own in February 2021 (ConvNets' changelog), and so what of PyTorch came
+#: with the examples before: 1.7 with their release of October 2020.
+SENT_LAST_ONCE = ("ResNet50", "ResNeXt101", "SE-ResNeXt101")
+SENT_LAST_BEFORE = (1, 8)
 SENT_LAST_SOURCES = ("NVIDIA/DeepLearningExamples", "lambdal/deeplearning-benchmark")
 
 #: (start of the source, pattern of its reference): runs with NCCL_P2P_DISABLE=1. Lambda's
