@@ -72,7 +72,8 @@ def gpu_trace(
 ) -> dict[str, Any]:
     """``steps`` equal steps after another; the last ends with its optimizer.
 
-    ``scale``: how much longer everything takes; ``base``: the clock's first microsecond, as large as those of real traces.
+    ``scale``: how much longer everything takes; ``base``: the clock's first microsecond, as large
+    as those of real traces.
     """
     events: list[dict[str, Any]] = [
         {"ph": "M", "name": "process_name", "pid": 9, "tid": 0, "ts": base, "args": {}}

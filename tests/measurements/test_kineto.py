@@ -143,8 +143,8 @@ def test_a_step_of_torch_on_the_processor(tmp_path: Path) -> None:
                               torch.nn.Linear(256, 8))  # fmt: skip
     update = torch.optim.AdamW(net.parameters(), foreach=False)
     data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(96, 64)), 32)
-    with profile(activities=[ProfilerActivity.CPU], schedule=schedule(wait=0, warmup=1, active=2),
-                 acc_events=True) as recorded:  # fmt: skip
+    once = schedule(wait=0, warmup=1, active=2, repeat=1)
+    with profile(activities=[ProfilerActivity.CPU], schedule=once, acc_events=True) as recorded:
         for (x,) in data:
             with record_function("forward and backward"):
                 net(x).square().mean().backward()
