@@ -20,6 +20,16 @@ def all_nccl(files: Sequence[Path]) -> bool:
     return any(told)
 
 
+def refuse_trace(path: Path) -> None:
+    """A trace is of one step of some job, which only its reader asks for. Raises InvalidConfig."""
+    if not path.name.endswith((".json", ".json.gz")) or is_nccl_file(path):
+        return
+    raise InvalidConfig(
+        [f"{path.name} is no table: a trace becomes a measured step with simcore explain-trace "
+         f"{path.name} --model NAME --gpus CLUSTER --row steps.csv"]
+    )  # fmt: skip
+
+
 def validate_nccl(
     files: Sequence[Path | str],
     *,

@@ -136,8 +136,9 @@ def calibrate_from(
         raise InvalidConfig([f"no such folder: {str(target.parent)!r}"])
     path = Path(file)
     chosen = name or (target.stem if target is not None else path.name.partition(".")[0])
-    from simcore.api.logs import all_nccl, calibrate_nccl
+    from simcore.api.logs import all_nccl, calibrate_nccl, refuse_trace
 
+    refuse_trace(path)
     if all_nccl([path]):
         from simcore.calibrate.nccl_groups import Said
 

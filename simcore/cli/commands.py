@@ -39,6 +39,9 @@ COMMANDS = {
     "calibrate": Entry(
         "calibrate:calibrate", "Benchmark this machine, or fit your own measured steps."
     ),
+    "explain-trace": Entry(
+        "explain_trace:explain_trace", "A measured step in a prediction's terms, beside it."
+    ),
     "node-from-topo": Entry(
         "node_from_topo:node_from_topo", "A node description from nvidia-smi topo -m."
     ),

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from kineto_traces import gpu_trace
 from nccl_logs import nccl_log
 from topologies import A6000
 
@@ -71,3 +72,56 @@ def test_node_from_topo_asks_for_the_gpu(simcore: Callable, tmp_path: Path) -> N
     ran = simcore("node-from-topo", str(matrix))
     assert ran.code == 2 and "say --gpu" in ran.err
     assert simcore("node-from-topo", str(matrix), "--gpu", "A6000", "-o", "x.json").code == 2
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    path = tmp_path / "rank0.json"
+    path.write_text(json.dumps(gpu_trace(scale=40.0)), encoding="utf-8")
+    return path
+
+
+def test_explain_trace_alone(simcore: Callable, trace: Path) -> None:
+    ran = simcore("explain-trace", str(trace))
+    assert ran.code == 0 and ran.err == ""
+    assert "backward" in ran.out and "predicted" not in ran.out and "longest kernels" in ran.out
+    assert all(len(line) <= 80 for line in ran.out.splitlines())
+
+
+def test_explain_trace_beside_a_prediction(simcore: Callable, trace: Path, tmp_path: Path) -> None:
+    """The cluster is the trace's: two ranks of an H100."""
+    ran = simcore("explain-trace", str(trace), "--model", "gpt2", "--micro-batch", "1")
+    assert ran.code == 0 and "1x2xH100-SXM-80GB" in ran.out and "ratio" in ran.out
+    assert "er than predicted" in ran.out and all(len(line) <= 80 for line in ran.out.splitlines())
+    table = tmp_path / "steps.csv"
+    asked = ("explain-trace", str(trace), "--model", "gpt2", "--row", str(table), "--json")
+    for _ in range(2):
+        found = json.loads(simcore(*asked).out)
+    assert found["step"]["measured_s"] == pytest.approx(40e-3)
+    rows = table.read_text(encoding="utf-8").splitlines()
+    assert [r.split(",")[0] for r in rows] == ["id", "rank0", "rank0-2"]
+    fitted = simcore("calibrate", "--from", str(table), "--json")
+    assert fitted.code == 0 and json.loads(fitted.out)["rows"] == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--gpus", "8xH100"), "--model is missing"),
+        (("--step", "99"), "has ProfilerStep#5"),
+        (("--window", "soon"), "--window is FROM:TO"),
+        (("--row", "x.csv"), "--row needs --model"),
+        (("--model", "gpt2", "--tp", "2", "--row", "x.csv"), "no column for --tp"),
+        (("--bad-rows", "maybe"), "--bad-rows is refuse or skip"),
+    ],
+)
+def test_explain_trace_mistakes(
+    words: tuple[str, ...], said: str, simcore: Callable, trace: Path
+) -> None:
+    ran = simcore("explain-trace", str(trace), *words)
+    assert ran.code == 2 and said in ran.err and "Traceback" not in ran.err
+
+
+def test_a_trace_is_no_table(simcore: Callable, trace: Path) -> None:
+    ran = simcore("calibrate", "--from", str(trace))
+    assert ran.code == 2 and "explain-trace rank0.json --model" in ran.err
