@@ -13,13 +13,14 @@ import numpy as np
 from simcore.base.arrays import NDArray
 from simcore.engine.points import Points
 from simcore.engine.rates import ClassRates
+from simcore.engine.transients import saved_bytes
 from simcore.physics.collectives import Group, collective_time_s
 from simcore.physics.fill import attention_fill, matmul_fill
 from simcore.step.kernels import KINDS, KernelTable
 from simcore.step.parallel import PARALLELISMS
 from simcore.step.program import Program, Scope
 from simcore.strategy.strategy import Strategy
-from simcore.workload.graph import Workload
+from simcore.workload.graph import NOTHING, Workload
 
 Array = NDArray[np.float64]
 
@@ -293,6 +294,7 @@ class _Context:
     def _accumulation(self, index: int) -> Array:
         # Autocast casts the weights anew in each micro-step, and gradients are summed up.
         each = self.micro_s[index] + self._cast(index) + self._grad_sum(index)
+        each = np.maximum(each, 2.0 * self._activations_copy(index))  # there and back
         again: Array = (self.points.grad_accum - 1.0) * each
         return again
 
@@ -356,6 +358,13 @@ class _Context:
 
     # -- offload ---------------------------------------------------------------------------
 
+    def _activations_copy(self, index: int) -> Array:
+        """One way between device and host, of the layers whose activations live there."""
+        p, blocks = self.strategy.precision, self.workload.blocks
+        each = [saved_bytes(b.away, p) if b.away is not NOTHING else 0.0 for b in blocks]
+        n_bytes = sum(each[b] for b in self.workload.order)
+        return n_bytes * self.points.micro_batch / self.classes[index].h2d_bytes_per_s
+
     def _host_path(self, target: str, index: int) -> float:
         c = self.classes[index]
         return min(c.h2d_bytes_per_s, c.far_bytes_per_s if target == "cpu-far" else np.inf)
@@ -413,6 +422,7 @@ _QUANTITIES: dict[str, Callable[[_Context, int], Array]] = {
     "optimizer_s": _Context._optimizer,
     "grad_norm_s": _Context._grad_norm,
     "ema_s": _Context._ema,
+    "activations_copy_s": _Context._activations_copy,
     "offload_down_s": _Context._offload_down,
     "offload_up_s": _Context._offload_up,
     "host_optimizer_s": _Context._host_optimizer,

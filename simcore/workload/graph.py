@@ -147,7 +147,8 @@ class Block:
     """A stretch of the model that repeats as a whole; the unit of recompute and of gathering.
 
     ``boundary`` is what is kept of a block that is recomputed: its input. ``remade`` is what
-    selective recompute makes again, held while the block's backward runs.
+    selective recompute makes again, held while the block's backward runs; ``away`` what goes to
+    the host in forward and comes back in backward.
     """
 
     name: str
@@ -156,6 +157,7 @@ class Block:
     boundary: Saved = NOTHING
     recomputable: bool = False
     remade: Saved = NOTHING
+    away: Saved = NOTHING
 
     @property
     def numel(self) -> int:

@@ -154,7 +154,8 @@ class Zero:
             done.append(
                 builder.compute(
                     f"backward {workload.blocks[b].name}", "backward",
-                    builder.backward_row([(b, 1.0)]), got, overlapped=True,
+                    builder.backward_row([(b, 1.0)]), got if j else [*got, *builder.leaving],
+                    overlapped=True,
                 )
             )  # fmt: skip
             if numel := workload.blocks[b].numel:
