@@ -127,7 +127,7 @@ def price(
         each = program.weights @ table.launches_per_phase
         duration[program.compute_tasks] += each[:, None] * (issue * devices)
 
-    comm_total, comm_micro = _price_comm(program, points, duration, strategy.shard_ranks)
+    comm_total, comm_micro = _price_comm(program, points, duration, strategy)
     micro_s = _micro_step_s(program, duration, len(classes))
     if program.overlapped.any() and comm_total.any():
         window = np.zeros(n_configs)
@@ -175,31 +175,41 @@ def _phases(table: KernelTable, rates: ClassRates, points: Points) -> Array:
     return phase_seconds(table, rates, *distinct)[:, inverse.reshape(-1)]
 
 
-def _scoped(group: Group, scope: Scope, shard_ranks: int) -> Group:
-    """The ranks of a hybrid sharding that share a copy of the state, or those of equal shard.
+def _scoped(group: Group, scope: Scope, strategy: Strategy) -> Group:
+    """Of a group of data ranks those that a collective runs over.
 
-    Shards are dealt to consecutive ranks; ranks of equal shard lie ``shard_ranks`` apart, and
-    the rings of all shards share the nodes' NICs.
+    Shards of a hybrid sharding are dealt to consecutive ranks; ranks of equal shard lie
+    ``shard_ranks`` apart, those that hold the same experts ``expert_ranks``.
     """
-    if scope == "all" or not shard_ranks:
+    if scope == "experts":
+        return _every(group, strategy.expert_ranks)
+    if scope == "all" or not strategy.shard_ranks:
         return group
+    shard = np.minimum(float(strategy.shard_ranks), group.n_ranks)
+    if scope == "replicas":
+        return _every(group, shard)
+    here = np.minimum(shard, group.n_ranks / group.n_nodes)
+    return replace(group, n_ranks=shard, n_nodes=np.ceil(shard / here))
+
+
+def _every(group: Group, apart: Array | float) -> Group:
+    """Ranks that lie so far apart; the rings beside them share the nodes' NICs.
+
+    Less than 1 apart: ranks of another dimension, next to them, are among them.
+    """
     a_node = group.n_ranks / group.n_nodes
-    shard = np.minimum(float(shard_ranks), group.n_ranks)
-    if scope == "shard":
-        here = np.minimum(shard, a_node)
-        return replace(group, n_ranks=shard, n_nodes=np.ceil(shard / here))
-    size = group.n_ranks / shard
-    here = np.maximum(1.0, np.minimum(size, np.floor(a_node / shard)))
+    size = np.maximum(1.0, group.n_ranks / apart)
+    here = np.maximum(1.0, np.minimum(size, np.floor(a_node / apart)))
     return replace(
         group,
         n_ranks=size,
         n_nodes=np.ceil(size / here),
-        inter_bw_bytes_per_s=group.inter_bw_bytes_per_s * here / a_node,
+        inter_bw_bytes_per_s=group.inter_bw_bytes_per_s * np.minimum(1.0, here / a_node),
     )
 
 
 def _price_comm(
-    program: Program, points: Points, duration: Array, shard_ranks: int
+    program: Program, points: Points, duration: Array, strategy: Strategy
 ) -> tuple[Array, Array]:
     """Seconds of all collectives of a step, and of those that every micro-step repeats."""
     if not program.comm:
@@ -217,7 +227,7 @@ def _price_comm(
     table = program.comm_table
     seconds = np.empty((table.counts.shape[1], len(points)))
     for op, scope, sizes, rows in table.messages:
-        seconds[rows] = collective_time_s(op, sizes, _scoped(group, scope, shard_ranks))
+        seconds[rows] = collective_time_s(op, sizes, _scoped(group, scope, strategy))
     spent = table.counts @ (seconds * points.use_comm)
     duration[table.tasks] = spent
     return spent.sum(axis=0), spent[table.every_micro_step].sum(axis=0)

@@ -303,13 +303,15 @@ def make_request(
                 ]
     placed: Placed | None = None
     if record and cluster and chosen_strategy and "workload" in found:
+        how = chosen_strategy
         attempt(
             "placed",
-            lambda: place(
-                record, found["workload"], cluster, chosen_strategy, layout_of(options), overrides
-            ),
+            lambda: place(record, found["workload"], cluster, how, layout_of(options), overrides),
         )
         placed = found.get("placed")
+        if placed is not None:
+            spread = placed.layout.data_ranks_of_expert
+            chosen_strategy = replace(how, expert_ranks=spread)
         if "placed" in found and options.get("global_batch") is not None:
             accum = _accumulation(options, placed, cluster.n_gpus, batch, problems)
     if options.get("shares") is not None:

@@ -141,6 +141,11 @@ class Param:
     name: str
     numel: int
 
+    @property
+    def routed(self) -> bool:
+        """Whether it belongs to routed experts, which expert parallelism spreads over ranks."""
+        return self.name.startswith("experts.")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
@@ -228,8 +233,7 @@ class Workload:
     @cached_property
     def expert_numel(self) -> int:
         """Trained parameters of routed experts: what expert parallelism spreads over ranks."""
-        return sum(p.numel for b in self.instances() for p in b.params
-                   if p.name.startswith("experts."))  # fmt: skip
+        return sum(p.numel for b in self.instances() for p in b.params if p.routed)
 
     @cached_property
     def layer_weight_shapes(self) -> frozenset[tuple[float, float]]:

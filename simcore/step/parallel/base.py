@@ -10,7 +10,13 @@ import numpy as np
 
 from simcore.base.arrays import NDArray
 from simcore.base.registry import Registry
-from simcore.step.program import HOST_STRETCHES, Bucket, ProgramBuilder, backward_stretches
+from simcore.step.program import (
+    HOST_STRETCHES,
+    Bucket,
+    ProgramBuilder,
+    Scope,
+    backward_stretches,
+)
 from simcore.strategy.strategy import Strategy
 from simcore.workload.graph import NOTHING, Workload
 
@@ -112,6 +118,19 @@ def accumulation(builder: ProgramBuilder, ready: list[int]) -> list[int]:
             "activations to host", "copy", "offload", "activations_copy_s", done
         )
     return done
+
+
+def split_experts(
+    strategy: Strategy, scope: Scope, n_bytes: float, expert_bytes: float
+) -> list[tuple[Scope, float]]:
+    """What of a message goes to which ranks: experts' part only to those that hold the same."""
+    if strategy.expert_ranks == 1 or strategy.shard_ranks or not expert_bytes:
+        return [(scope, n_bytes)]
+    parts: list[tuple[Scope, float]] = [
+        (scope, n_bytes - expert_bytes),
+        ("experts", expert_bytes),
+    ]
+    return [(ranks, size) for ranks, size in parts if size > 0]
 
 
 def backward_with_buckets(
