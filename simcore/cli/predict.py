@@ -126,6 +126,18 @@ def predict(
         option("--software", "NAME", "Whose own copies are held too: deepspeed, nanotron, scaling.",
                 names.software),
     ] = None,
+    growing_segments: Annotated[
+        str | None,
+        option("--growing-segments", "on|off", "Allocator with expandable_segments: no holes."),
+    ] = None,
+    fp8_params: Annotated[
+        str | None,
+        option("--fp8-params", "on|off", "Layers' weights held and gathered in 8 bits."),
+    ] = None,
+    offload_layers: Annotated[
+        str | None,
+        option("--offload-layers", "N", "Activations of the first N layers go to the host."),
+    ] = None,
     optimizer: Annotated[
         str | None,
         option("--optimizer", "NAME", "adamw, adam, sgd or sgd-plain.", names.optimizers),

@@ -36,7 +36,7 @@ def compute_shares(request: Request) -> dict[str, float]:
     table = kernel_table(job.workload, job.strategy.precision)
     program = job.program
     weights = program.weights[program.compute_class == 0].sum(axis=0)
-    points = Points.of({k: np.full(1, float(v)) for k, v in values_of(request).items()}, 1)
+    points = Points.of(values_of(request), 1)
     batch = points.micro_batch / (request.placed.layout.cp if request.placed else 1)
     kinds = np.array([_group(k) for k in KINDS])[table.kind]
     seconds = {}
@@ -48,7 +48,7 @@ def compute_shares(request: Request) -> dict[str, float]:
     return {k: v / total for k, v in seconds.items()}
 
 
-def _group(kind: KernelKind) -> str:
+def _group(kind: str) -> str:
     return next((name for name, kinds in GROUPS.items() if kind in kinds), MEMORY_BOUND)
 
 

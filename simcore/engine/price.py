@@ -13,13 +13,14 @@ import numpy as np
 from simcore.base.arrays import NDArray, distinct_columns
 from simcore.engine.points import Points
 from simcore.engine.rates import ClassRates
+from simcore.engine.transients import saved_bytes
 from simcore.physics.collectives import Group, collective_time_s
 from simcore.physics.fill import attention_fill, matmul_fill
 from simcore.step.kernels import KINDS, KernelTable
 from simcore.step.parallel import PARALLELISMS
 from simcore.step.program import Program, Scope
 from simcore.strategy.strategy import Strategy
-from simcore.workload.graph import Workload
+from simcore.workload.graph import NOTHING, Workload
 
 Array = NDArray[np.float64]
 
@@ -181,7 +182,7 @@ def price(
     # What runs at the same time slows each other. Sums are over messages and distinct columns,
     # which are few, not over tasks.
     column, comm = computed.column, program.comm_table
-    message_s = _messages_s(program, points, strategy.shard_ranks)
+    message_s = _messages_s(program, points, strategy)
     beside = program.comm_beside
     # What is sent after backward has ended (DDP's last bucket) slows nothing.
     sent = comm.counts[beside].sum(axis=0) @ message_s
@@ -223,30 +224,40 @@ def _scaled(points: Points, share: float) -> Points:
     return replace(points, micro_batch=points.micro_batch * share)
 
 
-def scoped(group: Group, scope: Scope, shard_ranks: int) -> Group:
-    """The ranks of a hybrid sharding that share a copy of the state, or those of equal shard.
+def scoped(group: Group, scope: Scope, strategy: Strategy) -> Group:
+    """Of a group of data ranks those that a collective runs over.
 
-    Shards are dealt to consecutive ranks; ranks of equal shard lie ``shard_ranks`` apart, and
-    the rings of all shards share the nodes' NICs.
+    Shards of a hybrid sharding are dealt to consecutive ranks; ranks of equal shard lie
+    ``shard_ranks`` apart, those that hold the same experts ``expert_ranks``.
     """
-    if scope == "all" or not shard_ranks:
+    if scope == "experts":
+        return _every(group, strategy.expert_ranks)
+    if scope == "all" or not strategy.shard_ranks:
         return group
+    shard = np.minimum(float(strategy.shard_ranks), group.n_ranks)
+    if scope == "replicas":
+        return _every(group, shard)
+    here = np.minimum(shard, group.n_ranks / group.n_nodes)
+    return replace(group, n_ranks=shard, n_nodes=np.ceil(shard / here))
+
+
+def _every(group: Group, apart: Array | float) -> Group:
+    """Ranks that lie so far apart; the rings beside them share the nodes' NICs.
+
+    Less than 1 apart: ranks of another dimension, next to them, are among them.
+    """
     a_node = group.n_ranks / group.n_nodes
-    shard = np.minimum(float(shard_ranks), group.n_ranks)
-    if scope == "shard":
-        here = np.minimum(shard, a_node)
-        return replace(group, n_ranks=shard, n_nodes=np.ceil(shard / here))
-    size = group.n_ranks / shard
-    here = np.maximum(1.0, np.minimum(size, np.floor(a_node / shard)))
+    size = np.maximum(1.0, group.n_ranks / apart)
+    here = np.maximum(1.0, np.minimum(size, np.floor(a_node / apart)))
     return replace(
         group,
         n_ranks=size,
         n_nodes=np.ceil(size / here),
-        inter_bw_bytes_per_s=group.inter_bw_bytes_per_s * here / a_node,
+        inter_bw_bytes_per_s=group.inter_bw_bytes_per_s * np.minimum(1.0, here / a_node),
     )
 
 
-def _messages_s(program: Program, points: Points, shard_ranks: int) -> Array:
+def _messages_s(program: Program, points: Points, strategy: Strategy) -> Array:
     """Seconds of each distinct message of a step [messages, C]."""
     if not program.comm:
         return np.zeros((0, len(points)))
@@ -254,7 +265,7 @@ def _messages_s(program: Program, points: Points, shard_ranks: int) -> Array:
     table = program.comm_table
     seconds = np.empty((table.counts.shape[1], len(points)))
     for op, scope, sizes, rows in table.messages:
-        seconds[rows] = collective_time_s(op, sizes, scoped(group, scope, shard_ranks))
+        seconds[rows] = collective_time_s(op, sizes, scoped(group, scope, strategy))
     return seconds * points.use_comm
 
 
@@ -329,6 +340,7 @@ class _Context:
     def _accumulation(self, index: int) -> Array:
         # Autocast casts the weights anew in each micro-step, and gradients are summed up.
         each = self.micro_s[index] + self._cast(index) + self._grad_sum(index)
+        each = np.maximum(each, 2.0 * self._activations_copy(index))  # there and back
         again: Array = (self.points.grad_accum - 1.0) * each
         return again
 
@@ -392,6 +404,13 @@ class _Context:
 
     # -- offload ---------------------------------------------------------------------------
 
+    def _activations_copy(self, index: int) -> Array:
+        """One way between device and host, of the layers whose activations live there."""
+        p, blocks = self.strategy.precision, self.workload.blocks
+        each = [saved_bytes(b.away, p) if b.away is not NOTHING else 0.0 for b in blocks]
+        n_bytes = sum(each[b] for b in self.workload.order)
+        return n_bytes * self.points.micro_batch / self.classes[index].h2d_bytes_per_s
+
     def _host_path(self, target: str, index: int) -> float:
         c = self.classes[index]
         return min(c.h2d_bytes_per_s, c.far_bytes_per_s if target == "cpu-far" else np.inf)
@@ -449,6 +468,7 @@ _QUANTITIES: dict[str, Callable[[_Context, int], Array]] = {
     "optimizer_s": _Context._optimizer,
     "grad_norm_s": _Context._grad_norm,
     "ema_s": _Context._ema,
+    "activations_copy_s": _Context._activations_copy,
     "offload_down_s": _Context._offload_down,
     "offload_up_s": _Context._offload_up,
     "host_optimizer_s": _Context._host_optimizer,

@@ -28,7 +28,7 @@ from simcore.workload.archs.lm_attention import ATTENTIONS
 #: Form axes whose values are whole numbers, and those whose values are names.
 WHOLE_AXES = (
     "seq_len", "lora_rank", "tp", "pp", "vpp", "cp", "ep", "expert_tp", "shard_ranks",
-    "recompute_layers",
+    "recompute_layers", "offload_layers",
 )  # fmt: skip
 #: Those that make another workload: they turn slowest, so that its kernels are found once.
 WORKLOAD_AXES = ("seq_len", "lora_rank")
@@ -52,7 +52,7 @@ FIXED = (
     "calibration", "inputs", "sequence_parallel", "overlap",
     "recompute_modules", "grad_clip", "bucket_numel", "quantised_base", "lora_targets",
     "prefetch_blocks", "gather_tensors", "eager_kernels", "growing_segments", "launch_blocking",
-    "software", "fp8_params", "offload_layers",
+    "software", "fp8_params",
 )  # fmt: skip
 
 Form = Mapping[str, Any]

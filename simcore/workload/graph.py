@@ -145,13 +145,19 @@ class Param:
     name: str
     numel: int
 
+    @property
+    def routed(self) -> bool:
+        """Whether it belongs to routed experts, which expert parallelism spreads over ranks."""
+        return self.name.startswith("experts.")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
     """A stretch of the model that repeats as a whole; the unit of recompute and of gathering.
 
     ``boundary`` is what is kept of a block that is recomputed: its input. ``remade`` is what
-    selective recompute makes again, held while the block's backward runs.
+    selective recompute makes again, held while the block's backward runs; ``away`` what goes to
+    the host in forward and comes back in backward.
     """
 
     name: str
@@ -160,6 +166,7 @@ class Block:
     boundary: Saved = NOTHING
     recomputable: bool = False
     remade: Saved = NOTHING
+    away: Saved = NOTHING
 
     @property
     def numel(self) -> int:
@@ -230,8 +237,7 @@ class Workload:
     @cached_property
     def expert_numel(self) -> int:
         """Trained parameters of routed experts: what expert parallelism spreads over ranks."""
-        return sum(p.numel for b in self.instances() for p in b.params
-                   if p.name.startswith("experts."))  # fmt: skip
+        return sum(p.numel for b in self.instances() for p in b.params if p.routed)
 
     @cached_property
     def layer_weight_shapes(self) -> frozenset[tuple[float, float]]:

@@ -112,6 +112,7 @@ def _sequence_parallel(block: Block, tp: int, gathered: bool) -> Block:
         ops=tuple(cut(op) for op in block.ops),
         boundary=block.boundary * share,
         remade=block.remade * share,
+        away=block.away * share,
     )
 
 

@@ -11,6 +11,7 @@ from simcore import api
 from simcore.base.errors import InvalidConfig
 from simcore.engine.job_memory import first_stage_allocated_bytes, memory_over
 from simcore.engine.memory import Memory, memory_of
+from simcore.engine.rates import class_rates
 from simcore.engine.request import make_request
 from simcore.engine.transients import backward_bytes, saved_bytes
 from simcore.strategy.layout import Layout
@@ -240,3 +241,30 @@ def test_rank_0_is_on_the_first_stage() -> None:
     request = make_request("llama3-8b", "1x8xH100", **words)
     first = first_stage_allocated_bytes(request)
     assert first < api.predict("llama3-8b", "1x8xH100", **words).memory.allocated_bytes
+
+
+def test_activations_on_the_host_cost_time_once_they_do_not_hide() -> None:
+    """Few layers' copies hide under compute; all of them take at least there and back."""
+    words: dict[str, Any] = {**LLAMA, "recompute": "none"}
+    plain, few, every = (
+        api.predict("llama3-8b", "1x8xH100", **words, offload_layers=n) for n in (0, 4, 32)
+    )
+    assert few.step_time_s.value == pytest.approx(plain.step_time_s.value)
+    assert few.memory.device_bytes < plain.memory.device_bytes
+    layer = next(b for b in MODELS["llama3-8b"].build().blocks if b.recomputable)
+    gone = 32 * saved_bytes(layer.saved, strategy("ddp", "bf16").precision)
+    request = make_request("llama3-8b", "1x8xH100", **words, offload_layers=32)
+    (group,) = request.cluster.groups
+    rate = class_rates(group, request.strategy.precision, request.profile).h2d_bytes_per_s
+    assert every.step_time_s.value > 2 * gone / rate
+    assert every.step_time_s.value < plain.step_time_s.value + 2 * gone / rate
+
+
+@pytest.mark.parametrize("strategy_name", ["ddp", "zero1", "zero2", "zero3"])
+def test_more_layers_on_the_host_never_go_faster(strategy_name: str) -> None:
+    words = {**LLAMA, "strategy": strategy_name, "recompute": "none", "grad_accum": 3}
+    times = [
+        api.predict("llama3-8b", "1x8xH100", **words, offload_layers=n).step_time_s.value
+        for n in (0, 8, 16, 24, 32)
+    ]
+    assert min(np.diff(times)) > -1e-9 and times[-1] > 1.2 * times[0]
