@@ -21,8 +21,8 @@ from simcore.workload.graph import Workload
 
 Array = NDArray[np.float64]
 
-#: Configurations evaluated together, about: the fewer, the more calls; the more, the less of them stays
-#: in the processor's cache.
+#: Configurations evaluated together, about: the fewer, the more calls; the more, the less of them
+#: stays in the processor's cache.
 CHUNK = 2048
 #: From so many configurations on tasks are scheduled one at a time.
 WIDE = 100
@@ -84,6 +84,11 @@ class Steps:
 @lru_cache(maxsize=256)
 def program_of(workload: Workload, strategy: Strategy, n_classes: int) -> Program:
     """Build the step graph of a workload under a strategy."""
+    return _program(workload.outline, strategy, n_classes)
+
+
+@lru_cache(maxsize=256)
+def _program(workload: Workload, strategy: Strategy, n_classes: int) -> Program:
     builder = ProgramBuilder(workload, n_classes, strategy.recompute == "full")
     PARALLELISMS[strategy.parallelism].build(builder, strategy)
     return builder.finish()

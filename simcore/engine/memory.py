@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -69,18 +70,18 @@ def frozen_width(net: Frozen, p: Precision) -> float:
 @lru_cache(maxsize=256)
 def activation_profile(workload: Workload, p: Precision, recompute: bool) -> ActivationProfile:
     """What the step pins, instance by instance, for one precision and recompute policy."""
-    blocks = list(workload.instances())
-    saved = [saved_bytes(b.saved, p) for b in blocks]
-    again = [recompute and b.recomputable for b in blocks]
+    again = [recompute and b.recomputable for b in workload.blocks]
     kept = [
-        saved_bytes(b.boundary, p) if r else s for b, s, r in zip(blocks, saved, again, strict=True)
+        saved_bytes(b.boundary if r else b.saved, p)
+        for b, r in zip(workload.blocks, again, strict=True)
     ]
-    before = np.cumsum(kept)
+    before = np.cumsum([kept[i] for i in workload.order])
     sizes: dict[float, float] = {}
-    for block, r in zip(blocks, again, strict=True):
-        for part in [block.boundary] if r else [op.saved for op in block.ops]:
+    for index, times in Counter(workload.order).items():
+        block = workload.blocks[index]
+        for part in [block.boundary] if again[index] else [op.saved for op in block.ops]:
             for n in storages(part, p):
-                sizes[n] = sizes.get(n, 0.0) + 1.0
+                sizes[n] = sizes.get(n, 0.0) + times
     return ActivationProfile(
         held=before[::-1].copy(),
         kept=float(before[-1]),
@@ -89,7 +90,7 @@ def activation_profile(workload: Workload, p: Precision, recompute: bool) -> Act
         transient_frozen=max((f.transient_low * p.low_bytes for f in workload.frozen), default=0.0),
         resident_frozen=sum(f.resident_numel * frozen_width(f, p) for f in workload.frozen)
         + workload.buffers_numel * p.param_bytes,
-        cast_numel=sum(op.gemm_weight for b in blocks for op in b.ops),
+        cast_numel=workload.gemm_weights[1],
     )
 
 
