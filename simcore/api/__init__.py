@@ -35,6 +35,7 @@ from simcore.validate.known import measured_rows
 from simcore.workload.resolve import ModelSource, resolve_model
 
 if TYPE_CHECKING:
+    from simcore.api.logs import node_from_topo, validate_nccl
     from simcore.api.machine import (
         calibrate_machine,
         calibration,
@@ -357,6 +358,7 @@ _LATER = {
     **dict.fromkeys(
         ("calibrate_machine", "calibration", "calibration_curves", "selftest"), "machine"
     ),
+    **dict.fromkeys(("node_from_topo", "validate_nccl"), "logs"),
 }
 
 
@@ -373,7 +375,8 @@ __all__ = [
     "Options", "Plan", "Prediction", "Request", "Scaling", "Sweep", "Timeline", "answer_of",
     "calibrate_from", "calibrate_machine", "calibration", "calibration_curves", "choices",
     "compare", "explain", "find_terms", "fleet", "goodput", "launch_file", "make_request",
-    "make_space", "memory_timeline", "model_named", "plan", "predict", "read_calibration",
-    "read_config", "replay", "report", "roofline", "run_violations", "scaling", "selftest",
-    "sensitivity", "simulate_goodput", "sweep", "timeline", "validate", "validate_ops",
+    "make_space", "memory_timeline", "model_named", "node_from_topo", "plan", "predict",
+    "read_calibration", "read_config", "replay", "report", "roofline", "run_violations", "scaling",
+    "selftest", "sensitivity", "simulate_goodput", "sweep", "timeline", "validate", "validate_nccl",
+    "validate_ops",
 ]  # fmt: skip

@@ -145,7 +145,8 @@ def predict(
     ] = None,
     node: Annotated[
         str | None,
-        option("--node", "NAME", "Node preset; `simcore list nodes`.", names.nodes),
+        option("--node", "NAME", "Node preset; `simcore list nodes`; with :no-p2p (or that alone) "
+                "GPUs exchange through host memory.", names.nodes),
     ] = None,
     nnodes: Annotated[
         str | None, option("--nnodes", "N", "As torchrun, where --gpus has no counts.")

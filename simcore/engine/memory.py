@@ -70,18 +70,17 @@ def frozen_width(net: Frozen, p: Precision) -> float:
 @lru_cache(maxsize=256)
 def activation_profile(workload: Workload, p: Precision, recompute: bool) -> ActivationProfile:
     """What the step pins, instance by instance, for one precision and recompute policy."""
-    again = [recompute and b.recomputable for b in workload.blocks]
-    kept = [
-        saved_bytes(b.boundary if r else b.saved, p)
-        for b, r in zip(workload.blocks, again, strict=True)
-    ]
-    before = np.cumsum([kept[i] for i in workload.order])
+    blocks = list(workload.instances())
+    distinct = {id(b): b for b in blocks}
+    again = {k: recompute and b.recomputable for k, b in distinct.items()}
+    pins = {k: saved_bytes(b.boundary if again[k] else b.saved, p) for k, b in distinct.items()}
+    before = np.cumsum([pins[id(b)] for b in blocks])
+    times = Counter(map(id, blocks))
     sizes: dict[float, float] = {}
-    for index, times in Counter(workload.order).items():
-        block = workload.blocks[index]
-        for part in [block.boundary] if again[index] else [op.saved for op in block.ops]:
+    for k, block in distinct.items():
+        for part in [block.boundary] if again[k] else [op.saved for op in block.ops]:
             for n in storages(part, p):
-                sizes[n] = sizes.get(n, 0.0) + times
+                sizes[n] = sizes.get(n, 0.0) + times[k]
     return ActivationProfile(
         held=before[::-1].copy(),
         kept=float(before[-1]),

@@ -176,16 +176,38 @@ def _backward(block: Block, p: Precision) -> _Rows:
     return _rows(found)
 
 
-def _table(rows: _Rows, base: Moment, *, pinned_is_work: bool) -> Array:
-    """Rows on top of what is held when the block begins; columns as in ``Moment``."""
+def _table(rows: _Rows, bases: list[Moment], *, pinned_is_work: bool) -> Array:
+    """Rows on top of what is held when each of a block's instances begins, [I x rows, 8]."""
     n = len(rows.pinned)
-    made = np.tile(np.array(base, dtype=float), (n, 1))
-    made[:, 1 if pinned_is_work else 0] += rows.pinned
-    made[:, 1] += rows.extra
-    made[:, 2] += rows.grads
-    made[:, 3] += rows.cast
-    made[:, 6] += rows.stub
+    made = np.repeat(np.array(bases, dtype=float), n, axis=0)
+    work = 1 if pinned_is_work else 0
+    for column, of in ((work, rows.pinned), (1, rows.extra), (2, rows.grads), (3, rows.cast),
+                       (6, rows.stub)):  # fmt: skip
+        made[:, column] += np.tile(of, len(bases))
     return made
+
+
+class _Stacked:
+    """Moments of instances in the order added; those of equal blocks are made together."""
+
+    def __init__(self) -> None:
+        self.parts: dict[tuple[int, bool], tuple[_Rows, list[Moment], list[int]]] = {}
+        self.n = 0
+
+    def add(self, rows: _Rows, base: Moment, *, pinned_is_work: bool) -> None:
+        """One instance whose moments are ``rows`` on top of ``base``."""
+        _, bases, at = self.parts.setdefault((id(rows), pinned_is_work), (rows, [], []))
+        bases.append(base)
+        at.append(self.n)
+        self.n += 1
+
+    def table(self) -> Array:
+        """All of them; columns as in ``Moment``."""
+        made = [_table(rows, bases, pinned_is_work=work)
+                for (_, work), (rows, bases, _) in self.parts.items()]  # fmt: skip
+        at = [np.repeat(at, len(rows.pinned)) for rows, _, at in self.parts.values()]
+        found: Array = np.concatenate(made)[np.argsort(np.concatenate(at), kind="stable")]
+        return found
 
 
 def all_moments(workload: Workload, p: Precision, recompute: bool, ahead: int) -> Array:
@@ -201,12 +223,12 @@ def all_moments(workload: Workload, p: Precision, recompute: bool, ahead: int) -
     shared = {k: shared_with_input(b, p) for k, b in distinct.items() if again[k]}
     numels = [b.numel for b in blocks]
     keys = [id(b) for b in blocks]
-    found = []
+    found = _Stacked()
     before = cast = 0.0
     for i, k in enumerate(keys):
         base = Moment(before + size[k] * again[k], 0.0, 0.0, cast, _window(numels, i, 1, ahead),
                       0.0, 0.0, True)  # fmt: skip
-        found.append(_table(plain[k], base, pinned_is_work=False))
+        found.add(plain[k], base, pinned_is_work=False)
         before, cast = before + size[k], cast + copies[k]
     # autocast forgets its copies when forward ends; backward holds those that it saved
     cast = float(sum(copies[k] for k in keys if not again[k]))
@@ -218,10 +240,10 @@ def all_moments(workload: Workload, p: Precision, recompute: bool, ahead: int) -
         base = Moment(before if again[k] else below, -shared.get(k, 0.0), grads, cast,
                       _window(numels, i, -1, ahead), float(numels[i]), 0.0, False)  # fmt: skip
         if again[k]:
-            found.append(_table(anew[k], base, pinned_is_work=True))
-        found.append(_table(back[k], base, pinned_is_work=again[k]))
+            found.add(anew[k], base, pinned_is_work=True)
+        found.add(back[k], base, pinned_is_work=again[k])
         before, grads = below, grads + numels[i]
-    return np.concatenate(found)
+    return found.table()
 
 
 @lru_cache(maxsize=256)
@@ -238,13 +260,11 @@ def moments_of(workload: Workload, p: Precision, recompute: bool, ahead: int) ->
 
 def _undominated(rows: Array) -> NDArray[np.intp]:
     """Indices of rows that no other row reaches in every column."""
-    order = np.argsort(-rows[:, 0], kind="stable")
-    kept: list[int] = []
-    best = np.empty_like(rows)
-    for i in order:
-        n = len(kept)
-        if n and bool((best[:n] >= rows[i]).all(axis=1).any()):
-            continue
-        best[n] = rows[i]
-        kept.append(int(i))
+    left = np.argsort(-rows[:, 0], kind="stable")
+    columns = np.ascontiguousarray(rows[left].T)
+    kept: list[np.intp] = []
+    while len(left):  # the first is reached by none; what it reaches goes with it
+        kept.append(left[0])
+        beyond = (columns > columns[:, :1]).any(axis=0)
+        left, columns = left[beyond], columns[:, beyond]
     return np.array(kept)

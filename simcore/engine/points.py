@@ -19,6 +19,7 @@ KNOBS: tuple[Knob, ...] = get_args(Knob)
 
 #: What a quantity is where nothing is said of it; the others are 1.
 _ABSENT = {"intra_ramp": 0.0, "inter_ramp": 0.0}
+_BY_CLASS = ("class_compute", "class_host")
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,8 @@ class Points:
 
     Link rates hold the efficiency of collectives on them, ramps are as in ``Group``.
     ``use_host``, ``use_comm`` and ``use_loader`` are 1, or 0 to ask what the step would be
-    without that cost.
+    without that cost. ``class_compute`` and ``class_host`` [classes, C] are further multipliers of
+    each rank class; None where all are alike.
     """
 
     micro_batch: Array
@@ -51,6 +53,8 @@ class Points:
     use_host: Array
     use_comm: Array
     use_loader: Array
+    class_compute: Array | None = None
+    class_host: Array | None = None
 
     @staticmethod
     def of(values: Mapping[str, object], size: int) -> Points:
@@ -62,7 +66,9 @@ class Points:
                     (size,),
                 )
                 for f in fields(Points)
-            }
+                if f.name not in _BY_CLASS
+            },
+            **{name: values.get(name) for name in _BY_CLASS},  # type: ignore[arg-type]
         )
 
     def __len__(self) -> int:
@@ -70,7 +76,17 @@ class Points:
 
     def take(self, index: slice | NDArray[np.intp]) -> Points:
         """A part of the axis."""
-        return Points(**{f.name: getattr(self, f.name)[index] for f in fields(Points)})
+        arrays = {f.name: getattr(self, f.name) for f in fields(Points)}
+        return replace(self, **{k: v[..., index] for k, v in arrays.items() if v is not None})
+
+    def compute_of(self, index: int) -> Array:
+        """The multiplier on compute of a rank class [C]."""
+        common = self.compute
+        return common if self.class_compute is None else common * self.class_compute[index]
+
+    def host_of(self, index: int) -> Array:
+        """The multiplier on the host of a rank class [C]."""
+        return self.host if self.class_host is None else self.host * self.class_host[index]
 
     def with_columns(self, column: int, **changes: float) -> Points:
         """A copy with one configuration's values changed."""

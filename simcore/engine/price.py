@@ -122,16 +122,18 @@ def compute_times(
     shares: tuple[float, ...] = (),
 ) -> ComputeTimes:
     """Price the kernels of a program; ``shares`` as ``evaluate.Job`` has them."""
-    rows = [points.micro_batch, points.compute, points.memory]
+    own = 1 if points.class_compute is None else len(classes)
+    rows = [points.micro_batch, points.memory, *(points.compute_of(c) for c in range(own))]
     if strategy.launch_blocking:  # the device idles while the host issues
         issued = _issue_s(strategy, classes, points) * _devices(strategy, points)
         rows.append(issued)
     first, column = distinct_columns(rows)
-    batch, compute, memory = (row[first] for row in rows[:3])
+    batch, memory = points.micro_batch[first], points.memory[first]
     seconds = np.zeros((len(program.compute_tasks), len(first)))
     of_class = shares or (1.0,) * len(classes)
     tasks = [program.compute_class == c for c in range(len(classes))]
-    for mine, rates, share in zip(tasks, classes, of_class, strict=True):
+    for index, (mine, rates, share) in enumerate(zip(tasks, classes, of_class, strict=True)):
+        compute = points.compute_of(index)[first]
         phases = phase_seconds(table, rates, batch * share, compute, memory)
         seconds[mine] = program.weights[mine] @ phases
     if strategy.launch_blocking:
@@ -145,9 +147,12 @@ def compute_times(
 
 
 def _issue_s(strategy: Strategy, classes: tuple[ClassRates, ...], points: Points) -> Array:
-    """Host seconds of one launch [C]."""
-    found: Array = max(c.issue_s(strategy.issuer) for c in classes) / points.host * points.use_host
-    return found
+    """Host seconds of one launch [C] on the host that is behind all others."""
+    each = [c.issue_s(strategy.issuer) for c in classes]
+    if points.class_host is None:
+        return max(each) / points.host * points.use_host
+    slowest: Array = np.max([s / points.host_of(i) for i, s in enumerate(each)], axis=0)
+    return slowest * points.use_host
 
 
 def _devices(strategy: Strategy, points: Points) -> Array | float:
@@ -315,7 +320,7 @@ class _Context:
         traffic = numel * (state + 2 * s.precision.param_bytes * bool(s.precision.master_bytes))
         launches = self._launches(s.optimizer.kernels, s.optimizer.kernels_per_tensor, s.step_impl)
         products = s.optimizer.flop * numel / self._shards()
-        rate = self.classes[index].half_product_flop_per_s * self.points.compute
+        rate = self.classes[index].half_product_flop_per_s * self.points.compute_of(index)
         return self._moved(traffic / self._shards(), index, launches) + products / rate
 
     def _grad_norm(self, index: int) -> Array:

@@ -18,7 +18,7 @@ from simcore.hardware.paths import port_share
 from simcore.hardware.profile import HOST_CPU, Profile
 from simcore.hardware.spec import GpuSpec, PeakName
 from simcore.physics.fill import EXP_PER_SM_CLOCK, softmax_width
-from simcore.step.kernels import COMPUTE_KINDS, KINDS
+from simcore.step.kernels import COMPUTE_KINDS, KINDS, WIDE
 from simcore.strategy.precision import Precision
 from simcore.workload.graph import FLASH_KINDS, KernelKind
 
@@ -120,13 +120,14 @@ def class_rates(group: NodeGroup, precision: Precision, profile: Profile) -> Cla
     notes = [note] if note else []
     flop, rate = np.full(len(KINDS), np.inf), np.empty(len(KINDS))
     wave, depth = np.zeros(len(KINDS)), np.zeros(len(KINDS))
-    for i, kind in enumerate(KINDS):
+    for i, named in enumerate(KINDS):
+        kind: KernelKind = "gemm" if named == WIDE else named  # type: ignore[assignment]
         base = "attention" if kind in FLASH_KINDS else kind
         rate[i] = gpu.memory_bw.value * memory_share_of(profile, kind, gpu).value
         if kind in COMPUTE_KINDS:
             name, top = peak_name, peak
-            if base == "attention" and peak_name in ("fp8", "fp4"):
-                name, top = "bf16", gpu.peak("bf16") or peak  # recipes keep it in 16 bit
+            if (base == "attention" or named == WIDE) and peak_name in ("fp8", "fp4"):
+                name, top = "bf16", gpu.peak("bf16") or peak  # recipes keep these in 16 bit
             flop[i] = top * compute_share_of(profile, kind, name, gpu).value
             wave[i], depth[i] = profile.kernel_shape(base, name, gpu)
     # Ranks on the cores of one host share caches and memory; measured on it, else none.

@@ -17,6 +17,8 @@ _GROUP = re.compile(r"^\s*(?:(\d+)\s*[x×*]\s*)?(?:(\d+)\s*[x×*]\s*)?([^x×*+\s
 _COUNTED = re.compile(r"^\s*(\d+)\s*[x×*]\s*(\S.*?)\s*$")
 _NO_TYPE = re.compile(r"^\s*(?:\d+\s*[x×*]\s*)+$")
 GENERIC_NODES = ("generic-nvswitch", "generic-pcie")
+#: Behind a node's name, or alone: devices exchange through host memory.
+NO_P2P = "no-p2p"
 #: One way through an unnamed RDMA network, as NCCL's tuning assumes per hop (14 us, Simple).
 _UNNAMED_LATENCY_S = 14e-6
 
@@ -89,7 +91,9 @@ def parse_cluster(
 
     ``8xH100`` is one node, ``H100`` one device; ``nnodes`` and ``nproc_per_node`` (torchrun's
     words) stand in for missing counts. ``network`` overrides the nodes' NIC: a link name,
-    ``4xib-hdr`` or a rate such as ``"25 Gbit/s"`` a node. ``node`` names a preset.
+    ``4xib-hdr`` or a rate such as ``"25 Gbit/s"`` a node. ``node`` names a preset; with
+    ``:no-p2p`` behind it, or ``no-p2p`` alone for the default preset, its devices exchange through
+    host memory.
 
     Raises InvalidConfig with every violation, UnknownName with the nearest names.
     """
@@ -170,9 +174,7 @@ def parse_network(text: str) -> tuple[Nic, ...]:
         count, name = int(match[1]), match[2]
         if not 1 <= count <= 64:
             raise InvalidConfig([f"--network {text!r}: 1 to 64 NICs a node"])
-    try:
-        link = LINKS[name]
-    except UnknownName:
+    if LINKS.path(name) is None:
         try:
             parse_quantity(name, "bytes_per_s")
         except BadQuantity:
@@ -180,6 +182,7 @@ def parse_network(text: str) -> tuple[Nic, ...]:
                 raise
             raise UnknownName("link", name, network_names(), "(or a rate: 25 Gbit/s)") from None
         return (Nic(link=name, count=count),)
+    link = LINKS[name]
     if link.kind in ("pcie", "nvlink", "socket", "c2c"):
         raise InvalidConfig([f"--network {text!r}: {link.full_name} does not join nodes"])
     return (Nic(link=link.name, count=count),)
@@ -210,13 +213,31 @@ def link_named(name: str) -> LinkSpec:
 
 
 def _node_for(gpu: GpuSpec, n_gpus: int, name: str | None) -> tuple[NodeSpec, Sequence[str]]:
+    preset, _, asked = (name or "").rpartition(":")
+    if asked == NO_P2P:
+        found, told = _node_for(gpu, n_gpus, preset or None)
+        return _without_p2p(found), told
     if name is not None:
         return NODES[name], ()
     return _default_node(gpu.name, gpu.nvlink_bw is not None and gpu.form_factor != "pcie", n_gpus)
 
 
+@lru_cache(maxsize=256)
+def _without_p2p(node: NodeSpec) -> NodeSpec:
+    """The same host, devices kept from each other: under a name of its own, since what was
+    calibrated on the host does not hold.
+    """
+    return node.model_copy(update={"peer_to_peer": False, "name": f"{node.name}:{NO_P2P}"})
+
+
+def default_node(gpu: GpuSpec, n_gpus: int) -> NodeSpec:
+    """The preset that holds so many GPUs of a type where none is named; a generic one else."""
+    return _node_for(gpu, n_gpus, None)[0]
+
+
 def _default_node(gpu_name: str, switched: bool, n_gpus: int) -> tuple[NodeSpec, tuple[str, ...]]:
-    presets = [NODES[n] for n in _presets_for(gpu_name)]
+    names = _preset_index(NODES.folders()).get(gpu_name, ())
+    presets = (NODES[n] for n in names)
     fitting = sorted((n for n in presets if n.max_gpus >= n_gpus), key=lambda n: n.max_gpus)
     if fitting:
         return fitting[0], (f"node: preset {fitting[0].name!r} ({fitting[0].full_name})",)
@@ -234,7 +255,3 @@ def _preset_index(_folders: Folders) -> dict[str, tuple[str, ...]]:
         for gpu in match[1].split(",") if match else ():
             found.setdefault(gpu.strip().strip("'\""), []).append(stem)
     return {gpu: tuple(names) for gpu, names in found.items()}
-
-
-def _presets_for(gpu_name: str) -> tuple[str, ...]:
-    return _preset_index(NODES.folders()).get(gpu_name, ())

@@ -30,6 +30,11 @@ CLOCK_EXPONENT: Final = 0.5
 #: clock (power goes with clock * voltage^2), 1 where it is at its floor, as on the vector units of
 #: cards of 70 W. Chosen with all families in sight (docs/model.md says what that is worth).
 CAP_EXPONENT: Final[dict[Unit, float]] = {"tensor": 1.0 / 3.0, "simt": 1.0}
+#: Time of products at the clocks that a device keeps, over that of bursts of milliseconds, is the
+#: share that power leaves, inverted, to this exponent. Four devices have both: B200 1.13, GB200
+#: 1.16 (loops of seconds), A100 1.09, H100 1.12 (profiled at length); least squares of the
+#: logarithms, all within 3 %.
+SUSTAINED_EXPONENT: Final = 0.53
 #: Base over boost clock where it is not stated: the median of the records that state both.
 TYPICAL_CLOCK_RATIO: Final = 0.77
 #: Classes of products on matrix units. Attention's exponentials leave these idle in between: its
@@ -85,3 +90,13 @@ def held_frac(gpu: GpuSpec, unit: Unit, limit_j_per_flop: float) -> float:
     joules = limit_j_per_flop * flop_energy_frac(gpu.process_nm, clock_hz)
     allowed = power_limited_frac(gpu.tdp_w, peak, joules, CAP_EXPONENT[unit])
     return float(sqrt(allowed * clock_frac(gpu)) if unit == "tensor" else allowed)
+
+
+def sustained_over_burst(gpu: GpuSpec, limit_j_per_flop: float) -> float | None:
+    """Time of long runs of products over bursts; None where the device's power is not known.
+
+    A burst is over before the regulator and the heat have settled; what a device loses then is the
+    more, the less of its peak its power allows.
+    """
+    held = held_frac(gpu, "tensor", limit_j_per_flop)
+    return float(held**-SUSTAINED_EXPONENT) if held < 1.0 else None

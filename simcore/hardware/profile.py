@@ -27,7 +27,7 @@ from simcore.hardware.estimates import (
 )
 from simcore.hardware.measured import MeasuredDevice, own_class
 from simcore.hardware.paths import Route, cluster_paths
-from simcore.hardware.power import MATRIX_CLASSES, Unit, held_frac
+from simcore.hardware.power import MATRIX_CLASSES, Unit, held_frac, sustained_over_burst
 from simcore.hardware.profile_file import efficiencies, sources_of, text_of
 from simcore.hardware.profile_tables import leaf, pick
 from simcore.hardware.spec import GpuSpec, PeakName
@@ -121,7 +121,14 @@ class Profile:
         unpaired = clock == "derived" and gpu.name not in (asked.get("by_gpu") or {})
         if clock == "burst" or unpaired:
             return Estimate(1.0, 0.0, "burst clocks")
-        return self._for(asked or clocks[f"{unit}_sustained_over_burst"], gpu)
+        found = self._for(asked or clocks[f"{unit}_sustained_over_burst"], gpu)
+        measured = gpu.name in (asked.get("by_gpu") or {})
+        if clock != "sustained" or unit == "simt" or measured:
+            return found
+        products = self._tables(gpu)["compute_efficiency"].get("gemm_tensor16", {})
+        limit = products.get("pooled", {}).get("limit_j_per_flop")
+        ratio = sustained_over_burst(gpu, float(limit)) if limit else None
+        return found if ratio is None else replace(found, value=ratio, source="by its power")
 
     def _scaled(self, base: Estimate, knob: CalibratedKnob, **where: str) -> Estimate:
         value, sd, source = base.value, base.sd_log, base.source
@@ -237,8 +244,9 @@ class Profile:
         return found
 
     def own(self, gpu: GpuSpec) -> MeasuredDevice | None:
-        """What was measured on this very device, where this profile is from its benchmarks."""
-        return self.measured if self.measured and self.measured.gpu == gpu.name else None
+        """What kernels took on this very device, where this profile is from its benchmarks."""
+        of = self.measured
+        return of if of is not None and of.gpu == gpu.name and of.timed_kernels else None
 
     def _tables(self, gpu: GpuSpec) -> Mapping[str, Any]:
         names = (gpu.name, *families_of(gpu), *kins_of(gpu))
@@ -298,8 +306,9 @@ class Profile:
 
     def collective_ramp(self, route: Route, node: str = "") -> float:
         """What collectives over a route lose between latency and rate (``Group.ramp``)."""
-        if self.measured is not None and self.measured.link and node == self.measured.link.node:
-            return 0.0
+        own = self.measured.link if self.measured else None
+        if own is not None and node == own.node and not route.startswith("network"):
+            return own.ramp.value if own.ramp is not None else 0.0
         ramps: Mapping[str, Any] = self.runtime["collective_ramp"]
         return leaf(ramps[route]).value if route in ramps else 0.0
 

@@ -155,6 +155,8 @@ class NodeSpec(Sourced):
     ``mesh_rings`` of a mesh whose pairs are not all joined alike: how many of a device's links the
     disjoint rings over its first 2, 3, … ``max_gpus`` devices use; all of them where it is empty.
     ``gpus_per_pcie_root`` GPUs share one upstream port of link ``pcie_link`` (1: each its own).
+    ``peer_to_peer``: whether devices reach each other's memory; otherwise all they exchange goes
+    through host memory, NVLink or not (NCCL_P2P_DISABLE=1, PCIe access control, some VMs).
     """
 
     full_name: str
@@ -165,6 +167,7 @@ class NodeSpec(Sourced):
     pcie_link: str
     gpus_per_pcie_root: int = Field(default=1, ge=1, le=16)
     socket_link: str | None = None
+    peer_to_peer: bool = True
     cpu: Cpu
     nics: tuple[Nic, ...] = ()
     nvme: Nvme | None = None

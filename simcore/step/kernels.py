@@ -16,7 +16,9 @@ from simcore.strategy.precision import Precision
 from simcore.workload.graph import FLASH_KINDS, Affine, Kernel, KernelKind, Op, Workload
 
 Array = NDArray[np.float64]
-KINDS: tuple[KernelKind, ...] = get_args(KernelKind)
+#: Products that stay in 16 bit where others compute in fewer: the head, those of activations.
+WIDE = "gemm_wide"
+KINDS: tuple[str, ...] = (*get_args(KernelKind), WIDE)
 COMPUTE_KINDS: tuple[KernelKind, ...] = ("gemm", "conv", *FLASH_KINDS)
 
 
@@ -48,16 +50,26 @@ class KernelTable:
 
 
 def _row(kernel: Kernel, precision: Precision) -> tuple[float, ...]:
-    weight_bytes = precision.low_bytes if kernel.kind in COMPUTE_KINDS else precision.param_bytes
+    weight_bytes: float = (
+        precision.low_bytes if kernel.kind in COMPUTE_KINDS else precision.param_bytes
+    )
+    per_sample: float = kernel.low * precision.low_bytes + kernel.high * precision.high_bytes
+    narrow = precision.operand_bytes and kernel.kind == "gemm"
+    if narrow and not kernel.wide:
+        # All but the result is in the products' format: the weight's gradient is one.
+        of_weight = kernel.k.per_sample > 0
+        operands = kernel.low if of_weight else kernel.cast
+        per_sample -= operands * (precision.low_bytes - precision.operand_bytes)
+        weight_bytes = precision.low_bytes if of_weight else precision.operand_bytes
 
     def pair(a: Affine) -> tuple[float, float]:
         return a.fixed, a.per_sample
 
     return (
-        KINDS.index(kernel.kind),
+        KINDS.index(WIDE if narrow and kernel.wide else kernel.kind),
         kernel.flop,
         kernel.weight * weight_bytes,
-        kernel.low * precision.low_bytes + kernel.high * precision.high_bytes + kernel.raw_bytes,
+        per_sample + kernel.raw_bytes,
         *pair(kernel.m),
         *pair(kernel.n),
         *pair(kernel.k),
@@ -66,12 +78,20 @@ def _row(kernel: Kernel, precision: Precision) -> tuple[float, ...]:
     )
 
 
+def _cast(kernel: Kernel, precision: Precision) -> Kernel:
+    """What brings a product's input to its format; its issue is in ``issue_over_torch``."""
+    return Kernel(
+        kind="elementwise", raw_bytes=kernel.cast * precision.cast_traffic_bytes, launches=0.0
+    )
+
+
 @lru_cache(maxsize=256)
 def kernel_table(workload: Workload, precision: Precision) -> KernelTable:
     """Flatten a workload; equal kernels of one phase become one row with a count."""
 
     def kernels(ops: tuple[Op, ...], backward: bool) -> list[Kernel]:
-        return [k for op in ops for k in (op.bwd if backward else op.fwd)]
+        of_ops = [k for op in ops for k in (op.bwd if backward else op.fwd)]
+        return of_ops + [_cast(k, precision) for k in of_ops if k.cast and precision.operand_bytes]
 
     n_blocks = len(workload.blocks)
     phases = [kernels(b.ops, False) for b in workload.blocks]

@@ -25,7 +25,8 @@ class Precision:
     ``fused_grad_sum``: the weight gradient's product adds to what earlier micro-steps left
     (Megatron-LM's gradient accumulation fusion) instead of a kernel of its own.
     ``input_bytes``: of what products keep for their weight gradient, where that is another format
-    than other activations'.
+    than other activations'. ``operand_bytes``: of what products read, where they compute in fewer
+    bits than activations have; ``cast_read_bytes``: read to bring an element to that format.
     """
 
     name: str
@@ -41,6 +42,14 @@ class Precision:
     main_grads: bool = False
     fused_grad_sum: bool = False
     input_bytes: float = 0.0
+    operand_bytes: float = 0.0
+    cast_read_bytes: float = 0.0
+
+    @property
+    def cast_traffic_bytes(self) -> float:
+        """Moved to bring an element to the products' format: it is read, written, and written again
+        transposed, which the gradient of the weight needs."""
+        return self.cast_read_bytes + 2.0 * self.operand_bytes
 
     @property
     def product_bytes(self) -> float:
@@ -65,12 +74,14 @@ _ALL = (
               "bf16 weights and gradients, fp32 master copy in the optimizer (16 B a parameter)"),
     Precision("fp8", 2, 2, 4, 2, 2, 0, "fp8", ("bf16", "fp16"),
               "as bf16, matrix products in fp8, which keep their quantised inputs (Transformer "
-              "Engine)", input_bytes=1.0),
+              "Engine)", input_bytes=1.0, operand_bytes=1.0, cast_read_bytes=2.0),
     Precision("fp8-dynamic", 2, 2, 4, 2, 2, 0, "fp8", ("bf16", "fp16"),
-              "as fp8, but inputs are kept in 16 bit and quantised again in backward (torchao)"),
+              "as fp8, but inputs are kept in 16 bit and quantised again in backward (torchao)",
+              operand_bytes=1.0, cast_read_bytes=2.0 + 2.0),
     Precision("nvfp4", 2, 2, 4, 2, 2, 0, "fp4", ("fp8", "bf16"),
               "as bf16, matrix products in NVFP4, which keep their quantised inputs: 4 bits and an "
-              "8-bit scale for 16 elements", input_bytes=0.5 + 1 / 16),
+              "8-bit scale for 16 elements", input_bytes=0.5 + 1 / 16,
+              operand_bytes=0.5 + 1 / 16, cast_read_bytes=2.0),
 )  # fmt: skip
 for _precision in _ALL:
     PRECISIONS.register(_precision.name)(_precision)

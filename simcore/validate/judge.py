@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import permutations
 
 import numpy as np
 
@@ -16,7 +17,6 @@ from simcore.engine.memory_timeline import reserved_peak_bytes
 from simcore.engine.points import Points
 from simcore.engine.predict import (
     Request,
-    central_step_s,
     evaluation_pass_s,
     evaluation_s_per_sample,
     predict,
@@ -344,42 +344,33 @@ def _add_speedups(judged: Sequence[Judged]) -> list[Judged]:
     return out
 
 
-def central_time_s(case: Case, request: Request, work: float = 1.0) -> float:
-    """The central time of a row: what a fit asks for."""
-    step = central_step_s(request)
-    return run_time_s(case, request, step, work) if "run_time_s" in case.measured else step
-
-
 def contradictions(cases: Sequence[Case], tolerance_frac: float = 0.05) -> dict[str, str]:
     """Rows that physics cannot reconcile with another row, by id.
 
-    A larger batch on the same cluster cannot process fewer samples a second, and n times the
-    nodes cannot be more than n times as fast.
+    A larger batch on the same cluster cannot process fewer samples a second.
     """
+    alike: dict[str, list[Case]] = defaultdict(list)
+    for case in cases:
+        if "step_time_s" in case.measured:
+            alike[_but_batch(case)].append(case)
     found: dict[str, str] = {}
-    timed = [c for c in cases if "step_time_s" in c.measured]
-    for a in timed:
-        for b in timed:
-            if a.model != b.model or a.table != b.table or a.id == b.id:
-                continue
-            if _but_batch(a) != _but_batch(b):
-                continue
-            batch_a, batch_b = _batch(a), _batch(b)
-            rate_a = batch_a / a.measured["step_time_s"]
-            rate_b = batch_b / b.measured["step_time_s"]
-            same = a.gpus == b.gpus
-            if same and batch_a > batch_b and rate_a < rate_b * (1.0 - tolerance_frac):
-                found[a.id] = (
-                    f"{rate_a:.3g} samples/s a GPU at batch {batch_a:.0f}, below {rate_b:.3g} at "
-                    f"batch {batch_b:.0f} on the same cluster ({b.id})"
-                )
+    for a, b in (pair for group in alike.values() for pair in permutations(group, 2)):
+        batch_a, batch_b = _batch(a), _batch(b)
+        rate_a = batch_a / a.measured["step_time_s"]
+        rate_b = batch_b / b.measured["step_time_s"]
+        if batch_a > batch_b and rate_a < rate_b * (1.0 - tolerance_frac):
+            found[a.id] = (
+                f"{rate_a:.3g} samples/s a GPU at batch {batch_a:.0f}, below {rate_b:.3g} at "
+                f"batch {batch_b:.0f} on the same cluster ({b.id})"
+            )
     return found
 
 
-def _but_batch(case: Case) -> tuple[object, ...]:
+def _but_batch(case: Case) -> str:
     """What must be equal of two runs that differ in their batch alone."""
-    options = {k: v for k, v in case.options.items() if k != "micro_batch"}
-    return case.columns.get("host", ""), case.columns.get("framework", ""), options
+    options = sorted((k, str(v)) for k, v in case.options.items() if k != "micro_batch")
+    columns = case.columns.get("host", ""), case.columns.get("framework", "")
+    return repr((case.table, case.model, case.gpus, columns, options))
 
 
 def _batch(case: Case) -> float:

@@ -46,7 +46,9 @@ class Kernel:
     ``flop`` counts 2 per multiply-add, per sample. ``low``/``high`` are elements read plus
     written per sample, ``weight`` elements of parameters read or written per call whatever the
     batch, ``raw_bytes`` bytes per sample of fixed width (masks, indices). GEMM geometry
-    ``m n k groups`` (``groups`` independent products) is used for tile occupancy only.
+    ``m n k groups`` (``groups`` independent products) is used for tile occupancy only. Where
+    products compute in 8 bits or fewer, ``cast`` elements per sample are brought to that format
+    before this one; a ``wide`` product stays in 16 bit.
     """
 
     kind: KernelKind
@@ -60,6 +62,8 @@ class Kernel:
     k: Affine = ONE
     groups: Affine = ONE
     launches: float = 1.0
+    cast: float = 0.0
+    wide: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

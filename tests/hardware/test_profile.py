@@ -14,7 +14,7 @@ from simcore.base.errors import DataError, UnknownName
 from simcore.hardware.calibrations import Knob
 from simcore.hardware.cluster import parse_cluster
 from simcore.hardware.estimates import Estimate, families_of, kins_of, ramp_depth, ramp_s
-from simcore.hardware.power import held_frac
+from simcore.hardware.power import held_frac, sustained_over_burst
 from simcore.hardware.profile import Profile, load_profile
 from simcore.hardware.spec import GPUS
 from simcore.strategy.precision import PRECISIONS
@@ -266,6 +266,21 @@ def test_power_leaves_matrix_units_the_mean_of_cap_and_base_clock() -> None:
     edge = 350.0 / 91.6e12 / ((4 / 16) ** 0.8 * (2.52 / 1.5) ** 0.5)
     assert held_frac(gpu, "simt", edge) == pytest.approx(2**-0.25)
     assert held_frac(gpu.model_copy(update={"tdp": None}), "tensor", edge) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("name", "measured"),
+    [("A100-SXM-80GB", 1.09), ("H100-SXM-80GB", 1.12), ("B200-SXM", 1.13), ("GB200", 1.16)],
+)
+def test_clocks_fall_as_far_as_power_binds(name: str, measured: float) -> None:
+    """Devices timed both ways; only those in loops of seconds keep their own ratio."""
+    gpu, limit = GPUS[name], 4.15e-12
+    law = sustained_over_burst(gpu, limit)
+    assert law == pytest.approx(measured, rel=0.03)
+    assert law == pytest.approx(held_frac(gpu, "tensor", limit) ** -0.53)
+    assert sustained_over_burst(gpu.model_copy(update={"tdp": None}), limit) is None
+    used = load_profile().clock_ratio("gemm_tensor16", "sustained", gpu).value
+    assert used == pytest.approx(measured if "B200" in name else law)
 
 
 def test_fixed_time_of_a_tile_is_more_keys_on_a_faster_sm() -> None:

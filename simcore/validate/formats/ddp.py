@@ -12,6 +12,7 @@ import re
 
 from simcore.base.units import GIB, GIGA, MEGA
 from simcore.engine.request import Options
+from simcore.hardware.cluster import NO_P2P
 from simcore.validate.case import Case, Skipped
 from simcore.validate.formats import Format, Row, number, present, whole
 from simcore.validate.formats.ddp_names import (
@@ -19,10 +20,13 @@ from simcore.validate.formats.ddp_names import (
     GPUS,
     MEMORY,
     NETWORKS,
+    NO_P2P_RUNS,
     NODES,
     PRECISIONS,
     REFUSED,
     RULES,
+    SENT_LAST,
+    SENT_LAST_SOURCES,
     STRATEGIES,
     Rule,
 )
@@ -82,7 +86,28 @@ def _refusal(row: Row) -> str:
 
 def _node(row: Row) -> str | None:
     gpu, link = row["gpu_type"], row["intra_link"]
-    return next((n for start, at, n in NODES if gpu.startswith(start) and link == at), None)
+    preset = next((n for start, at, n in NODES if gpu.startswith(start) and link == at), None)
+    if not _without_p2p(row):
+        return preset
+    return f"{preset}:{NO_P2P}" if preset else NO_P2P
+
+
+def _without_p2p(row: Row) -> bool:
+    source, where = row["source"], row["source_ref"]
+    return any(source.startswith(s) and pattern.search(where) for s, pattern in NO_P2P_RUNS)
+
+
+def _sent_last(row: Row) -> bool:
+    """Whether the row's program sends its gradients after backward."""
+    known = row["framework"] == "PyTorch" and row["source"] in SENT_LAST_SOURCES
+    return known and row["model"].startswith(SENT_LAST)
+
+
+def _flag(row: Row) -> str:
+    """What the table itself doubts and no option of the job explains."""
+    if _without_p2p(row):
+        return ""
+    return next((text for word, text in DOUBTS if word in row["notes"]), "")
 
 
 def _host(row: Row) -> str:
@@ -137,6 +162,8 @@ def _read(name: str, row: Row) -> Case | Skipped:
         options["network"] = NETWORKS[row["inter_link"]]
     if (node := _node(row)) is not None:
         options["node"] = node
+    if _sent_last(row):
+        options["overlap"] = "none"
     if _loads_all_kernels(row):
         options["eager_kernels"] = True
     if "gradient checkpointing ON" in row["notes"]:
@@ -165,7 +192,7 @@ def _read(name: str, row: Row) -> Case | Skipped:
             "memory_definition": next(iter(memory), "").replace("peak_", "").replace("_bytes", ""),
         },
         reference="",
-        flag=next((text for word, text in DOUBTS if word in row["notes"]), ""),
+        flag=_flag(row),
         notes=row["notes"],
     )
 

@@ -122,7 +122,7 @@ def experts(body: Body, s: MlpShape, e: ExpertsShape, reads: str) -> None:
     tokens = float(s.seq) * e.routed_share
     rows = tokens * e.top_k
     trained = body.trains
-    body.linear("router", tokens, s.hidden, e.experts, bias=e.bias, reads=reads)
+    body.linear("router", tokens, s.hidden, e.experts, bias=e.bias, reads=reads, wide=True)
     first = ops.grouped_linear(
         "experts.gate_up", rows, s.hidden, 2 * e.ffn, e.local, weight_grad=trained
     )
@@ -150,7 +150,7 @@ def experts(body: Body, s: MlpShape, e: ExpertsShape, reads: str) -> None:
         dense(body, shape, reads, "shared.")
         tokens, width = float(s.seq), float(s.seq * s.hidden)
         if e.shared_gate:
-            body.linear("shared_gate", tokens, s.hidden, 1, reads=reads)
+            body.linear("shared_gate", tokens, s.hidden, 1, reads=reads, wide=True)
             body.add(
                 ops.activation("shared_gate.sigmoid", tokens, saves="output"),
                 ops.binary("shared_gate.product", width, broadcast=tokens, saves=width, grads=1),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from simcore.workload.graph import NOTHING, Affine, Kernel, Op, Saved
 
 
@@ -18,32 +16,30 @@ def linear(
     weight_grad: bool = True,
     bias: bool = False,
     formatted: bool = False,
+    wide: bool = False,
 ) -> Op:
     """``[rows, k] @ [k, n]`` with ``rows`` rows a sample; the bias rides in the epilogue.
 
     With ``bias`` its gradient is a reduction of its own (eager PyTorch: a sum over the rows).
     Saves its input (``save_input=False`` where that storage is pinned by another op already).
     ``formatted``: in the format that products compute in, if that is not the activations'.
+    ``wide``: it stays in 16 bit where that format is narrower. Otherwise its input is cast before
+    forward and the gradient of its output, once, in backward.
     """
     flop, weight = 2.0 * rows * k * n, float(k) * n
-    io = rows * (k + n)
-    geometry: dict[str, Any] = {"n": Affine(n), "k": Affine(k)}
-    fwd = Kernel(kind="gemm", flop=flop, low=io, weight=weight, m=Affine(0, rows), **geometry)
+
+    def product(m: Affine, cols: Affine, depth: Affine, cast: float) -> Kernel:
+        return Kernel(
+            kind="gemm", flop=flop, low=rows * (k + n), weight=weight,
+            m=m, n=cols, k=depth, cast=0.0 if wide else cast, wide=wide,
+        )  # fmt: skip
+
+    fwd = product(Affine(0, rows), Affine(n), Affine(k), rows * k)
     bwd = []
     if input_grad:
-        bwd.append(
-            Kernel(
-                kind="gemm", flop=flop, low=io, weight=weight,
-                m=Affine(0, rows), n=Affine(k), k=Affine(n),
-            )
-        )  # fmt: skip
+        bwd.append(product(Affine(0, rows), Affine(k), Affine(n), rows * n))
     if weight_grad:
-        bwd.append(
-            Kernel(
-                kind="gemm", flop=flop, low=io, weight=weight,
-                m=Affine(k), n=Affine(n), k=Affine(0, rows),
-            )
-        )  # fmt: skip
+        bwd.append(product(Affine(k), Affine(n), Affine(0, rows), rows * n * (not input_grad)))
     if bias and weight_grad:
         bwd.append(Kernel(kind="reduction", low=rows * n, weight=float(n)))
     saved = NOTHING
@@ -62,7 +58,7 @@ def bmm(
     save_left: bool = True,
     save_right: bool = True,
 ) -> Op:
-    """``batch`` products a sample of ``[m, k] @ [k, n]``, both sides activations."""
+    """``batch`` products a sample of ``[m, k] @ [k, n]``, both sides activations: always wide."""
     flop = 2.0 * batch * m * n * k
     io = batch * (m * k + k * n + m * n)
     groups = Affine(0, batch)
@@ -70,7 +66,7 @@ def bmm(
     def kernel(rows: int, cols: int, depth: int) -> Kernel:
         return Kernel(
             kind="gemm", flop=flop, low=io,
-            m=Affine(rows), n=Affine(cols), k=Affine(depth), groups=groups,
+            m=Affine(rows), n=Affine(cols), k=Affine(depth), groups=groups, wide=True,
         )  # fmt: skip
 
     saved = Saved(low=batch * (m * k * save_left + k * n * save_right))

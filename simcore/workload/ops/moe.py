@@ -62,19 +62,19 @@ def grouped_linear(
     flop, weight = 2.0 * rows * k * n, float(experts) * k * n
     each = Affine(0, rows / experts)
 
-    def product(m: Affine, cols: Affine, depth: Affine) -> Kernel:
+    def product(m: Affine, cols: Affine, depth: Affine, cast: float) -> Kernel:
         return Kernel(
             kind="gemm", flop=flop, low=rows * (k + n), weight=weight,
             m=m, n=cols, k=depth, groups=Affine(experts),
-            launches=float(experts),
+            launches=float(experts), cast=cast,
         )  # fmt: skip
 
-    bwd = [product(each, Affine(k), Affine(n))]
+    bwd = [product(each, Affine(k), Affine(n), rows * n)]
     if weight_grad:
-        bwd.append(product(Affine(k), Affine(n), each))
+        bwd.append(product(Affine(k), Affine(n), each, 0.0))
     return Op(
         name=name,
-        fwd=(product(each, Affine(n), Affine(k)),),
+        fwd=(product(each, Affine(n), Affine(k), rows * k),),
         bwd=tuple(bwd),
         saved=Saved(matmul=rows * k * (save_input and weight_grad)),
         gemm_weight=weight * weight_grad,

@@ -1,0 +1,74 @@
+"""What a precision makes of the kernels of an op."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from simcore.engine.rates import class_rates
+from simcore.hardware.cluster import parse_cluster
+from simcore.hardware.profile import load_profile
+from simcore.step.kernels import KINDS, WIDE, KernelTable, kernel_table
+from simcore.strategy.precision import PRECISIONS
+from simcore.workload import ops
+from simcore.workload.graph import Block, Op, Workload
+from simcore.workload.models import MODELS
+
+ROWS, K, N = 512, 1024, 4096
+
+
+def table_of(op: Op, precision: str) -> KernelTable:
+    block = Block(name="b", ops=(op,))
+    alone = Workload(name="one", sample_unit="sample", blocks=(block,), order=(0,))
+    return kernel_table(alone, PRECISIONS[precision])
+
+
+def moved(table: KernelTable, kind: str) -> float:
+    rows = table.kind == KINDS.index(kind)
+    return float(((table.bytes_fixed + table.bytes_per_sample) * table.count)[rows].sum())
+
+
+@pytest.mark.parametrize(
+    ("precision", "width", "cast"),
+    [("fp8", 1.0, 4.0), ("fp8-dynamic", 1.0, 6.0), ("nvfp4", 0.5625, 3.125)],
+)
+def test_narrow_products_read_less_and_their_inputs_are_cast(
+    precision: str, width: float, cast: float
+) -> None:
+    """By hand: the input before forward and the output's gradient in backward are cast once."""
+    table = table_of(ops.linear("up", ROWS, K, N), precision)
+    inputs, results, weight = ROWS * K, ROWS * N, K * N
+    forward = (inputs + weight) * width + results * 2
+    backward = (results + weight) * width + inputs * 2 + (inputs + results) * width + weight * 2
+    assert moved(table, "gemm") == pytest.approx(forward + backward)
+    assert moved(table, "elementwise") == pytest.approx((inputs + results) * cast)
+    # issuing the casts is in what a program takes for a product in 8 bits
+    assert table.launches_per_phase.sum() == 3
+
+
+def test_wide_products_stay_in_16_bit() -> None:
+    narrow = table_of(ops.linear("head", ROWS, K, N, wide=True), "fp8")
+    half = table_of(ops.linear("head", ROWS, K, N, wide=True), "bf16")
+    assert set(narrow.kind) == {KINDS.index(WIDE)}
+    assert moved(narrow, WIDE) == moved(half, "gemm")
+    scores = table_of(ops.bmm("scores", 8, 64, 64, 32), "fp8")
+    assert set(scores.kind) == {KINDS.index(WIDE)}
+    group = parse_cluster("1x8xH100-SXM5-80GB").groups[0]
+    rates = [class_rates(group, PRECISIONS[p], load_profile()).flop_per_s for p in ("fp8", "bf16")]
+    at = KINDS.index(WIDE), KINDS.index("gemm")
+    assert rates[0][at[0]] == rates[1][at[1]] < rates[0][at[1]]
+
+
+def test_formats_of_16_bit_and_more_know_no_casts() -> None:
+    for precision in ("fp32", "amp-bf16", "bf16"):
+        table = table_of(ops.linear("up", ROWS, K, N), precision)
+        assert set(table.kind) == {KINDS.index("gemm")}
+
+
+def test_heads_and_routers_are_wide_and_nothing_else_of_a_layer() -> None:
+    model = MODELS["mixtral-8x7b"].build()
+    wide = {op.name for b in model.blocks for op in b.ops for k in op.fwd if k.wide}
+    assert wide == {"head", "router"}
+    flop = np.array([k.flop for b in model.blocks for op in b.ops for k in op.fwd if k.cast])
+    assert flop.size
+    assert (flop > 0).all()
