@@ -30,6 +30,7 @@ from simcore.hardware.profile import Profile, load_profile
 from simcore.planning.points import NO_MEMORY, Batch, FormWords, reason_of, words_of
 from simcore.planning.space import Space
 from simcore.planning.variants import Deal, deals_of, evaluate_points
+from simcore.strategy.cuts import AUTO
 from simcore.strategy.layout import Layout
 from simcore.workload.resolve import ModelSource, resolve_model
 from simcore.workload.sharding import layer_counts
@@ -177,7 +178,10 @@ class Evaluator:
             return Batch(unit, end - begin, invalid, piece)
         members = np.array([held.members[m] for m in valid])
         wires = [self._wires_of(held.request, int(i)) for i in members]
-        outcome = evaluate_points(held.request, axis, deals, twice=self.twice, wires=wires)
+        outcome = evaluate_points(
+            held.request, axis, deals, own_cuts=held.layout.stages == AUTO, twice=self.twice,
+            wires=wires,
+        )  # fmt: skip
         if dead := int((~outcome.fits).sum()):
             invalid[NO_MEMORY] = dead
         which, micro = axis.cluster, axis.micro_batch

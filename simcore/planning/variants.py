@@ -17,7 +17,7 @@ from simcore.engine.predict import Request
 from simcore.engine.shares import check_shares, with_shares
 from simcore.engine.stages import balanced_axis, with_stages
 from simcore.engine.sweep import Axis, Outcome, evaluate_axis
-from simcore.strategy.cuts import AUTO, cut_sizes
+from simcore.strategy.cuts import cut_sizes
 from simcore.workload.sharding import layer_counts
 
 #: Samples of a rank of each kind; none where all take as many.
@@ -47,16 +47,18 @@ def evaluate_points(
     axis: Axis,
     deals: Sequence[Deal] | None,
     *,
+    own_cuts: bool,
     twice: Knob | None,
     wires: Sequence[Mapping[str, float]],
 ) -> Outcome:
-    """What the points give; with stages ``auto`` each on its own best cut of the pipeline.
+    """What the points give; with ``own_cuts`` each on its own best cut of the pipeline.
 
-    ``deals``: of each point, where it is not an equal one.
+    ``deals``: of each point, where they are not all equal ones.
     """
     variants: dict[Hashable, Request] = {}
     keys: list[Hashable]
-    if request.placed is not None and request.placed.layout.stages == AUTO:
+    if own_cuts:
+        assert request.placed is not None
         keys = list(balanced_axis(request, axis))
         n_layers, pp = layer_counts(request.workload), request.placed.layout.pp
         for cut in dict.fromkeys(keys):

@@ -94,7 +94,7 @@ def test_uneven_shares_equal_predictions() -> None:
 
 
 def test_uneven_shares_survive_a_file(tmp_path: Path) -> None:
-    words = {"strategy": "ddp", "shares": "equal,auto", "micro_batch": "2,4"}
+    words = {"strategy": "zero1", "shares": "equal,auto", "micro_batch": "2,4"}
     clusters = ["1x4xH100+1x8xA6000ada"]
     kept = api.sweep("latte-xl", clusters, **words)
     api.sweep("latte-xl", clusters, output=tmp_path / "points.csv", **words)
