@@ -22,7 +22,7 @@ OTHERS = (
 )  # fmt: skip
 
 #: Words that a grid of jobs has no use for: clusters and strategies are its axes.
-OF_ONE = ("zero", "nnodes", "nproc_per_node", "launch", "shares")
+OF_ONE = ("zero", "nnodes", "nproc_per_node", "launch")
 #: Words of a grid that are no axis of it.
 ONE_VALUE = (
     "inputs", "overlap", "recompute_modules", "node", "lora_targets", "quantised_base",
@@ -32,6 +32,7 @@ ONE_VALUE = (
 _SEVERAL = {
     "N": "GRID", "N|max": "GRID", "NAME": "NAMES", "MODE": "NAMES", "WIDTH": "NAMES",
     "LINK": "LIST", "WHAT[:WHERE]": "LIST", "LAYERS": "CUT;CUT",
+    "RATIO": "LIST",
 }  # fmt: skip
 
 

@@ -84,6 +84,11 @@ class Steps:
 @lru_cache(maxsize=256)
 def program_of(workload: Workload, strategy: Strategy, n_classes: int) -> Program:
     """Build the step graph of a workload under a strategy."""
+    return _program(workload.outline, strategy, n_classes)
+
+
+@lru_cache(maxsize=256)
+def _program(workload: Workload, strategy: Strategy, n_classes: int) -> Program:
     builder = ProgramBuilder(workload, n_classes, strategy.recompute == "full")
     PARALLELISMS[strategy.parallelism].build(builder, strategy)
     return builder.finish()

@@ -50,15 +50,23 @@ class Axis:
         return self.row_micro_batch[self.row]
 
     def take(self, points: NDArray[np.intp]) -> Axis:
-        """Some of the points, with all rows."""
-        return replace(self, row=self.row[points], grad_accum=self.grad_accum[points])
+        """Some of the points, with the rows that these are of."""
+        rows, row = np.unique(self.row[points], return_inverse=True)
+        return replace(
+            self,
+            row_cluster=self.row_cluster[rows],
+            row_micro_batch=self.row_micro_batch[rows],
+            row=row,
+            grad_accum=self.grad_accum[points],
+        )
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What each point of an axis gives, arrays [C]; ``capacity_bytes`` of the smallest device.
+    """What each point of an axis gives, arrays [C].
 
-    ``memory_bytes`` is what the fullest device holds, ``needed_bytes`` what it must have for that.
+    ``memory_bytes`` is what the fullest device holds, ``needed_bytes`` what it must have for that,
+    ``capacity_bytes`` what it has: one figure where all batches are equal, of the smallest device.
 
     Where twice of a resource was asked for, ``faster_s`` is the step with that, and
     ``busy_frac`` the share of the step in which devices compute.
@@ -67,7 +75,7 @@ class Outcome:
     step_time_s: Array
     memory_bytes: Array
     needed_bytes: Array
-    capacity_bytes: float
+    capacity_bytes: Array | float
     busy_frac: Array | None = None
     faster_s: Array | None = None
 
@@ -118,12 +126,12 @@ def evaluate_axis(
     many = len(row) >= _WORTH * len(axis.row_cluster) and request.loading is None
     found = at_counts(steps, row, axis.grad_accum) if many else steps(row, axis.grad_accum)
     step = found[0]
-    memory, needed = _memory(request, values, row, axis.grad_accum)
+    memory, needed, capacity = _memory(request, values, row, axis.grad_accum)
     return Outcome(
         step_time_s=step,
         memory_bytes=memory,
         needed_bytes=needed,
-        capacity_bytes=float(min(g.gpu.usable_memory_bytes for g in request.cluster.groups)),
+        capacity_bytes=capacity,
         busy_frac=np.minimum(1.0, found[2] / step) if twice is not None else None,
         faster_s=found[1] if twice is not None else None,
     )
@@ -149,8 +157,8 @@ def _memory(
     values: Callable[[NDArray[np.intp], Array], dict[str, Array]],
     row: NDArray[np.intp],
     counts: Array,
-) -> tuple[Array, Array]:
-    """Peak memory of every point, held and needed.
+) -> tuple[Array, Array, Array | float]:
+    """Peak memory of every point, held and needed, and the capacity it has to stay within.
 
     Accumulation matters up to what a stage has in flight.
     """
@@ -162,11 +170,25 @@ def _memory(
     asked[key] = True
     rows, times = np.divmod(np.flatnonzero(asked), cap)
     found = values(rows, times + 1.0)
+    found_at: NDArray[np.intp] = (np.cumsum(asked) - 1)[key]
+    capacities = [float(g.gpu.usable_memory_bytes) for g in request.kinds]
+    if not request.shares:
+        held, needed = _fullest(request, found, found["micro_batch"])
+        return held[found_at], needed[found_at], min(capacities)
+    each = [_fullest(request, found, np.full(len(rows), float(b))) for b in request.shares]
+    fullest = np.stack([n / c for (_, n), c in zip(each, capacities, strict=True)]).argmax(axis=0)
+    columns = np.arange(len(rows))
+    held, needed = (np.stack(x)[fullest, columns] for x in zip(*each, strict=True))
+    return held[found_at], needed[found_at], np.array(capacities)[fullest][found_at]
+
+
+def _fullest(
+    request: Request, values: Mapping[str, Array], micro_batch: Array
+) -> tuple[Array, Array]:
+    """Memory of the fullest stage with these micro-batches, held and needed."""
     stages = memory_over(
-        request, found["micro_batch"], found["grad_accum"], found["n_ranks"], found["n_nodes"]
+        request, micro_batch, values["grad_accum"], values["n_ranks"], values["n_nodes"]
     )
     needed = np.stack([m.needed for m in stages])
     fullest, columns = needed.argmax(axis=0), np.arange(needed.shape[1])
-    held = np.stack([m.device for m in stages])
-    found_at: NDArray[np.intp] = (np.cumsum(asked) - 1)[key]
-    return held[fullest, columns][found_at], needed[fullest, columns][found_at]
+    return np.stack([m.device for m in stages])[fullest, columns], needed[fullest, columns]

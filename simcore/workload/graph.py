@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Literal
 
 KernelKind = Literal[
@@ -225,6 +225,21 @@ class Workload:
         """Blocks in forward order, repeats included."""
         return (self.blocks[i] for i in self.order)
 
+    @cached_property
+    def outline(self) -> Workload:
+        """The same blocks, parameters and buffers without what they compute and save.
+
+        What shapes a step's graph; one object for all models that agree in it, whatever the
+        length of a sample.
+        """
+        return _outline(
+            tuple(replace(b, ops=(), boundary=NOTHING, remade=NOTHING) for b in self.blocks),
+            self.order,
+            tuple(replace(f, ops=()) for f in self.frozen),
+            self.buffers_numel,
+            self.n_buffers,
+        )
+
     def count(self, block_index: int) -> int:
         """How many times a block runs in one forward."""
         return self.order.count(block_index)
@@ -289,3 +304,17 @@ class Workload:
     def replace(self, **changes: object) -> Workload:
         """A copy with some fields changed."""
         return replace(self, **changes)  # type: ignore[arg-type]
+
+
+@lru_cache(maxsize=256)
+def _outline(
+    blocks: tuple[Block, ...],
+    order: tuple[int, ...],
+    frozen: tuple[Frozen, ...],
+    buffers_numel: int,
+    n_buffers: int,
+) -> Workload:
+    return Workload(
+        name="outline", sample_unit="", blocks=blocks, order=order, frozen=frozen,
+        buffers_numel=buffers_numel, n_buffers=n_buffers,
+    )  # fmt: skip

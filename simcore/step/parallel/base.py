@@ -47,7 +47,10 @@ class ParallelStrategy(Protocol):
     """Shards the model, adds its collectives to the step, says what each rank keeps."""
 
     def build(self, builder: ProgramBuilder, strategy: Strategy) -> None:
-        """Add forward, backward, communication and update of one optimizer step."""
+        """Add forward, backward, communication and update of one optimizer step.
+
+        ``builder.workload`` is an outline: order, parameters and buffers of blocks, nothing else.
+        """
 
     def holdings(
         self, workload: Workload, strategy: Strategy, n_ranks: Array, expert_ranks: float = 1.0
