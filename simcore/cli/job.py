@@ -26,7 +26,7 @@ OF_ONE = ("zero", "nnodes", "nproc_per_node", "launch", "shares")
 #: Words of a grid that are no axis of it.
 ONE_VALUE = (
     "inputs", "overlap", "recompute_modules", "node", "lora_targets", "quantised_base",
-    "calibration", "software",
+    "calibration", "software", "nccl_algo", "nccl_proto",
 )  # fmt: skip
 #: How the values of an axis are written, by how one value is.
 _SEVERAL = {
