@@ -100,10 +100,10 @@ def answer_of(
         fixes = fixes_of(request, ask)
     pipeline = None
     placed = request.placed
-    if keep_timeline and placed is not None and placed.layout.directions == 1:
-        from simcore.engine.pipeline_line import pipeline_line
+    if keep_timeline and placed is not None:
+        from simcore.engine.pipeline_line import drawable, pipeline_line
 
-        pipeline = pipeline_line(request)
+        pipeline = pipeline_line(request) if drawable(request) else None
     return replace(
         found,
         fixes=fixes,

@@ -26,7 +26,7 @@ OF_ONE = ("zero", "nnodes", "nproc_per_node", "launch")
 #: Words of a grid that are no axis of it.
 ONE_VALUE = (
     "inputs", "overlap", "recompute_modules", "node", "lora_targets", "quantised_base",
-    "calibration", "software", "growing_segments", "fp8_params",
+    "calibration", "software", "growing_segments", "fp8_params", "nccl_algo", "nccl_proto",
 )  # fmt: skip
 #: How the values of an axis are written, by how one value is.
 _SEVERAL = {

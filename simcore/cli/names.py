@@ -151,6 +151,10 @@ issuers = _completer(lambda: ("torch", "megatron", "megatron_graphs", "graph"))
 attentions = _completer(
     lambda: ("flash", "flash3", "cudnn", "flash1", "flash_triton", "fused_softmax", "math")
 )
+nccl_algorithms = _completer(
+    lambda: ("Tree", "Ring", "CollNetDirect", "CollNetChain", "NVLS", "NVLSTree", "PAT")
+)
+nccl_protocols = _completer(lambda: ("LL", "LL128", "Simple"))
 software = _completer(_software)
 main_grads = _completer(lambda: ("weights", "fused", "fp32"))
 offloads = _completer(

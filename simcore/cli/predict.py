@@ -152,8 +152,17 @@ def predict(
     ] = None,
     network: Annotated[
         str | None,
-        option("--network", "LINK", 'Between nodes: ib-hdr, 8xib-ndr, "25 Gbit/s".',
-                names.networks),
+        option("--network", "LINK", 'Between nodes: ib-hdr, 8xib-ndr, "25 Gbit/s"; "8xib-ndr 4:1 '
+                'leaf=16": uplinks 4:1, 16 nodes a leaf; rails, sharp.', names.networks),
+    ] = None,
+    nccl_algo: Annotated[
+        str | None,
+        option("--nccl-algo", "LIST", "As NCCL_ALGO: Ring,Tree or ^NVLS (all but it); "
+                "--explain collectives shows the choice.", names.nccl_algorithms),
+    ] = None,
+    nccl_proto: Annotated[
+        str | None,
+        option("--nccl-proto", "LIST", "As NCCL_PROTO: LL, LL128, Simple.", names.nccl_protocols),
     ] = None,
     node: Annotated[
         str | None,

@@ -20,7 +20,7 @@ def collective_alone_s(
 ) -> Array:
     """Seconds of messages [bytes] on nothing else than its wires; ``inter`` scales the network."""
     values = point_values(cluster, profile, "", 1.0, 1.0) | {"inter": inter}
-    points = Points.of({k: np.full(1, float(v)) for k, v in values.items()}, 1)
+    points = Points.of(values, 1)
     group = group_of(points, points.n_ranks, 1.0, int(values["gpus_per_node"]))
     found: Array = collective_time_s(op, np.reshape(n_bytes, (-1, 1)), group)[:, 0]
     return found

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from simcore.base.errors import UsageError, nearest
 from simcore.base.units import GIGA, PERCENT, format_seconds, format_si
+from simcore.engine.collective_choice import Chosen, chosen_collectives
 from simcore.engine.explain_facts import Facts, Teller, Told
 from simcore.engine.explain_memory import MEMORY_TERMS
 from simcore.engine.explain_time import TIME_TERMS
@@ -94,12 +95,37 @@ def _bound_by(f: Facts) -> Told:
     )
 
 
+def _collectives(f: Facts) -> Told:
+    found = chosen_collectives(f.request)
+    s = f.request.strategy
+    held = [*s.nccl_algorithms, *s.nccl_protocols]
+    return Told(
+        "the quickest of NCCL's algorithms and protocols for each message, latency + bytes / rate "
+        "+ ramp x sqrt(of both)" + (f"; held to {', '.join(held)}" if held else ""),
+        tuple((f"{c.dimension} {c.op}", _choice(c)) for c in found),
+        "NCCL 2.30, src/graph/tuning.cc (physics/collectives/nccl.py); docs/model.md, Collectives",
+    )
+
+
+def _choice(c: Chosen) -> str:
+    """``26.2 MB 2x8: NVLSTree Simple 245 us; Ring x1.5``, the next algorithm behind."""
+    algorithm, protocol, seconds = c.ways[0]
+    name = " ".join(filter(None, (algorithm, protocol)))
+    where = f"{c.n_nodes}x{c.n_ranks // c.n_nodes}"
+    text = f"{format_si(c.n_bytes, 'B')} {where}: {name} {format_seconds(seconds)}"
+    others = [w for w in c.ways[1:] if w[0] != algorithm]
+    if others:
+        text += f"; {others[0][0]} x{others[0][2] / seconds:.3g}"
+    return text
+
+
 HEADLINES: dict[str, Teller] = {
     "step_time": _step_time,
     "interval": _interval,
     "speedup": _speedup,
     "mfu": _mfu,
     "bound_by": _bound_by,
+    "collectives": _collectives,
 }
 #: Every term that can be explained, by its full name.
 TERMS: dict[str, Teller] = {
@@ -165,6 +191,10 @@ def _value(term: str, p: Prediction) -> str:
         return f"{n_bytes / GIGA:.3f} GB, {n_bytes / device * PERCENT:.1f} % of the peak"
     if term == "step_time":
         return format_seconds(step.value)
+    if term == "collectives":
+        t = p.time_s
+        spent = t["communication_exposed"] + t["communication_hidden"]
+        return f"{format_seconds(spent)} a step, hidden or not"
     if term == "interval":
         return f"{format_seconds(step.low)} to {format_seconds(step.high)} (80 %)"
     if term == "speedup":

@@ -12,13 +12,13 @@ from simcore.engine.points import Points
 from simcore.engine.predict import Request, job_of, steps_of, values_of
 from simcore.engine.price import phase_seconds
 from simcore.engine.timeline import Timeline
-from simcore.step.kernels import KINDS, kernel_table
-from simcore.workload.graph import FLASH_KINDS, KernelKind
+from simcore.step.kernels import KINDS, WIDE, kernel_table
+from simcore.workload.graph import FLASH_KINDS
 
 Array = NDArray[np.float64]
 #: Kinds of compute as people name them; every other kernel is bound by memory.
-GROUPS: dict[str, tuple[KernelKind, ...]] = {
-    "gemm": ("gemm",), "conv": ("conv",), "attention": tuple(FLASH_KINDS),
+GROUPS: dict[str, tuple[str, ...]] = {
+    "gemm": ("gemm", WIDE), "conv": ("conv",), "attention": tuple(FLASH_KINDS),
 }  # fmt: skip
 MEMORY_BOUND = "memory_bound"
 
@@ -60,7 +60,7 @@ def device_timeline(request: Request) -> Timeline | None:
     if request.placed is not None:
         return None
     values = values_of(request) | {"use_host": 0.0, "use_loader": 0.0}
-    points = Points.of({k: np.full(1, float(v)) for k, v in values.items()}, 1)
+    points = Points.of(values, 1)
     return steps_of(request, points, keep_timeline=True).timeline
 
 

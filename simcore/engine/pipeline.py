@@ -1,4 +1,4 @@
-"""The order in which pipeline stages work on micro-batches, and when: all but DualPipe.
+"""The order in which pipeline stages work on micro-batches, and when.
 
 Global chunk ``v * pp + s`` is chunk v of stage s. A forward waits for the chunk before it, a
 backward for the chunk behind it. Orders are fixed (Narayanan et al. 2021; Megatron-LM's
@@ -12,21 +12,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
 
+from simcore.engine.dualpipe import dualpipe_order
+from simcore.engine.pipeline_order import Cell, Kind, Work, last_place, place_of
 from simcore.strategy.layout import Layout
-
-#: Forward; backward; with zero-bubble backward of the input alone, then that of the weights.
-Kind = Literal["forward", "backward", "weights"]
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """One micro-batch on one chunk of a stage."""
-
-    kind: Kind
-    micro_batch: int
-    chunk: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,12 +120,12 @@ class _Board:
     """What has finished when, and what a piece of work waits for."""
 
     def __init__(self, layout: Layout) -> None:
-        self.pp, self.last = layout.pp, layout.pp * layout.vpp - 1
+        self.layout, self.last = layout, last_place(layout)
         self.done: dict[tuple[Kind, int, int], float] = {}
 
     def ready_s(self, stage: int, work: Work) -> float | None:
         """When ``work`` may start as far as other work goes; None: that has not been placed."""
-        place = work.chunk * self.pp + stage
+        place = place_of(self.layout, stage, work.chunk)
         m = work.micro_batch
         if work.kind == "weights":
             return self.done.get(("backward", m, place))
@@ -145,8 +134,28 @@ class _Board:
         before: Kind = "forward" if place == self.last else "backward"
         return self.done.get((before, m, min(place + 1, self.last)))
 
+    def cell_ready_s(self, stage: int, cell: Cell) -> float | None:
+        """The same for work done as one; weights wait for the backward before them in it."""
+        at = 0.0
+        for work in cell:
+            if work.kind == "weights" and len(cell) > 1:
+                continue
+            ready = self.ready_s(stage, work)
+            if ready is None:
+                return None
+            at = max(at, ready)
+        return at
+
     def put(self, stage: int, work: Work, finish_s: float) -> None:
-        self.done[work.kind, work.micro_batch, work.chunk * self.pp + stage] = finish_s
+        place = place_of(self.layout, stage, work.chunk)
+        self.done[work.kind, work.micro_batch, place] = finish_s
+
+
+def cells_of(layout: Layout, stage: int, micro_steps: int) -> list[Cell]:
+    """The fixed order of a stage. Raises ValueError where a schedule needs more micro-batches."""
+    if layout.directions > 1:
+        return dualpipe_order(layout.pp, stage, micro_steps)
+    return [(work,) for work in order_of(layout, stage, micro_steps)]
 
 
 def schedule_pipeline(
@@ -154,15 +163,15 @@ def schedule_pipeline(
 ) -> tuple[Slot, ...]:
     """Every piece of work of one step, by stage and time. ``times``: one of each stage.
 
-    A chunk takes 1/vpp of its stage's seconds. Raises ValueError where the stages' number is not
-    the layout's.
+    A chunk takes 1/vpp of its stage's seconds, of DualPipe half of its rank's. Raises ValueError
+    where the stages' number is not the layout's.
     """
     if len(times) != layout.pp:
         raise ValueError(f"{len(times)} stages timed, the layout has {layout.pp}")
     if layout.zero_bubble and layout.vpp == 1:
         return _zero_bubble(layout, times, micro_steps)
-    board = _Board(layout)
-    orders = [order_of(layout, s, micro_steps) for s in range(layout.pp)]
+    board, parts = _Board(layout), layout.vpp * layout.directions
+    orders = [cells_of(layout, s, micro_steps) for s in range(layout.pp)]
     at, free = [0] * layout.pp, [0.0] * layout.pp
     slots: list[list[Slot]] = [[] for _ in orders]
     moved = True
@@ -170,14 +179,17 @@ def schedule_pipeline(
         moved = False
         for s, order in enumerate(orders):
             while at[s] < len(order):
-                work = order[at[s]]
-                ready = board.ready_s(s, work)
+                cell = order[at[s]]
+                ready = board.cell_ready_s(s, cell)
                 if ready is None:
                     break
                 start = max(free[s], ready)
-                free[s] = start + times[s].of(work.kind) / layout.vpp
-                board.put(s, work, free[s])
-                slots[s].append(Slot(s, work, start, free[s]))
+                for work in cell:
+                    free[s] = start + times[s].of(work.kind) / parts
+                    slots[s].append(Slot(s, work, start, free[s]))
+                    start = free[s]
+                for work in cell:
+                    board.put(s, work, free[s])
                 at[s] += 1
                 moved = True
     assert all(n == len(order) for n, order in zip(at, orders, strict=True)), (

@@ -47,17 +47,23 @@ class _Part:
     micro_batch_bytes: float
 
 
+def drawable(request: Request) -> bool:
+    """Whether the schedule has an order for so few micro-batches: DualPipe's begins at 2 pp."""
+    layout = request.placed.layout if request.placed else None
+    return layout is not None and (
+        layout.directions == 1 or request.grad_accum >= layout.directions * layout.pp
+    )
+
+
 def pipeline_line(request: Request) -> PipelineLine:
     """Schedule one step on every stage.
 
-    Raises ValueError where the model is not cut, and for DualPipe: its order is not drawn.
+    Raises ValueError where the model is not cut, and for DualPipe below 2 pp micro-batches.
     """
     placed = request.placed
     if placed is None:
         raise ValueError("the model is not cut: its step has a timeline, not a pipeline")
     layout = placed.layout
-    if layout.directions > 1:
-        raise ValueError("the order of schedule dualpipe is not drawn: choose another")
     points = with_library(request, Points.of(values_of(request), 1))
     parts = _parts(request, placed, points)
     of_stage = [parts[id(s.workload)] for s in placed.stages]
@@ -79,7 +85,7 @@ def pipeline_line(request: Request) -> PipelineLine:
                 slots=mine,
                 exchanges_s=part.exchanges_s,
                 syncs=syncs,
-                held_bytes=_held(mine, part, layout.vpp),
+                held_bytes=_held(mine, part, layout.vpp * layout.directions),
             )
         )
     finish = max(max(s.slots[-1].finish_s, *(x.finish_s for x in s.syncs), 0.0) for s in stages)
@@ -102,13 +108,14 @@ def _parts(request: Request, placed: Placed, points: Points) -> dict[int, _Part]
         stage = placed.stages[index]
         job = replace(job_of(request), workload=stage.workload)
         steps = evaluate(job, local, keep_timeline=True)
-        forward, backward = _busy_s(steps, request.grad_accum)
+        forward, backward = _busy_s(steps, float(local.grad_accum[0]))
         slowdown = job.classes[0].overlap_slowdown_frac / points.overlap
         whole = exchanges_s(points, placed, stage.n_layers)
         seen = exposed(whole, placed, np.array([forward + backward]), slowdown)
         split = {name: _split(name, float(x[0]), placed) for name, x in seen.items()}
         forward += sum(f for f, _ in split.values())
-        weights = _WEIGHTS_FRAC * backward if layout.zero_bubble else 0.0
+        split_apart = layout.zero_bubble or layout.directions > 1
+        weights = _WEIGHTS_FRAC * backward if split_apart else 0.0
         passing = sum(float(memory.terms[t][0]) for t in _PASSING)
         saved = activation_profile(
             stage.workload, request.strategy.precision, request.strategy.recompute == "full"
@@ -125,7 +132,7 @@ def _parts(request: Request, placed: Placed, points: Points) -> dict[int, _Part]
     return found
 
 
-def _busy_s(steps: Steps, grad_accum: int) -> tuple[float, float]:
+def _busy_s(steps: Steps, grad_accum: float) -> tuple[float, float]:
     """Seconds of compute in one micro-step's forward and backward."""
     forward, backward = (float(steps.terms_s[t][0]) for t in ("forward", "backward"))
     if grad_accum > 1:  # with the summing up of gradients, and where the host holds it up
@@ -156,7 +163,7 @@ def _syncs(steps: Steps) -> tuple[Sync, ...]:
     )
 
 
-def _held(slots: tuple[Slot, ...], part: _Part, vpp: int) -> tuple[tuple[float, float], ...]:
+def _held(slots: tuple[Slot, ...], part: _Part, parts: int) -> tuple[tuple[float, float], ...]:
     """Bytes on the device whenever a micro-batch's activations come or go."""
     last = "weights" if part.times.weights_s else "backward"
     changes = [(s.start_s, 1.0) for s in slots if s.work.kind == "forward"]
@@ -164,6 +171,6 @@ def _held(slots: tuple[Slot, ...], part: _Part, vpp: int) -> tuple[tuple[float, 
     changes.sort()
     live = accumulate(step for _, step in changes)
     return tuple(
-        (at, part.static_bytes + n / vpp * part.micro_batch_bytes)
+        (at, part.static_bytes + n / parts * part.micro_batch_bytes)
         for (at, _), n in zip(changes, live, strict=True)
     )

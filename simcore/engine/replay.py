@@ -16,6 +16,7 @@ import numpy as np
 from simcore.engine.layout import Placed, exchange_bytes, exchange_passes
 from simcore.engine.pipeline import PipelineLine, Slot, StageLine
 from simcore.engine.pipeline_line import pipeline_line
+from simcore.engine.pipeline_order import last_place, place_of, stage_at
 from simcore.engine.points import Points
 from simcore.engine.predict import Request, job_of, steps_of, values_of
 from simcore.step.program import Program
@@ -137,7 +138,7 @@ class _Stage:
 
     def exchanges(self, kind: str) -> list[tuple[str, str, float]]:
         """(dimension, collective, bytes) of one micro-batch through a chunk."""
-        layers = self.line.n_layers / self.layout.vpp
+        layers = self.line.n_layers / (self.layout.vpp * self.layout.directions)
         of = {
             "tensor": ("all_reduce", self.layout.tp, 1.0),
             "context": ("all_gather", self.layout.cp, 1.0),
@@ -154,8 +155,8 @@ class _Stage:
 
     def slot(self, slot: Slot, before: int | None) -> int:
         """A micro-batch's work on a chunk, with what it receives and sends; the last node."""
-        work, pp = slot.work, self.layout.pp
-        place, last = work.chunk * pp + self.index, pp * self.layout.vpp - 1
+        work, layout = slot.work, self.layout
+        place, last = place_of(layout, self.index, work.chunk), last_place(layout)
         step = {"forward": 1, "backward": -1}.get(work.kind, 0)
         deps = [] if before is None else [before]
         name = f"{work.kind} {work.micro_batch} of chunk {place}"
@@ -164,21 +165,23 @@ class _Stage:
         def tag(target: int) -> int:  # of the work that waits for the message
             return (work.micro_batch * (last + 1) + target) * 2 + (step < 0)
 
-        if step and pp > 1 and 0 <= place - step <= last:
-            peer = (place - step) % pp - self.index
+        if step and layout.pp > 1 and 0 <= place - step <= last:
+            peer = stage_at(layout, place - step, work.chunk) - self.index
             received = Node(f"receive for {name}", 0.0, "recv", boundary, peer=peer, tag=tag(place))
             deps.append(self.add(received))
         exchanged = self.exchanges(work.kind) if step else []
         side = 0 if step > 0 else 1
         seen = (
-            sum(x[side] for x in self.line.exchanges_s.values()) / self.layout.vpp if step else 0.0
+            sum(x[side] for x in self.line.exchanges_s.values())
+            / (layout.vpp * layout.directions)
+            * bool(step)
         )
         busy = max(slot.finish_s - slot.start_s - seen, 0.0)
         at = self.add(Node(name, busy, deps=tuple(deps)))
         for group, op, n_bytes in exchanged:
             at = self.add(Node(f"{group} of {name}", 0.0, op, n_bytes, group, deps=(at,)))
-        if step and pp > 1 and 0 <= place + step <= last:
-            peer = (place + step) % pp - self.index
+        if step and layout.pp > 1 and 0 <= place + step <= last:
+            peer = stage_at(layout, place + step, work.chunk) - self.index
             self.add(
                 Node(
                     f"send {name}",

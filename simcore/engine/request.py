@@ -16,6 +16,7 @@ from simcore.hardware.cluster import ClusterSpec, parse_cluster
 from simcore.hardware.profile import Profile, load_profile
 from simcore.strategy.by_shape import fitted
 from simcore.strategy.cuts import AUTO
+from simcore.strategy.nccl import parse_algorithms, parse_protocols
 from simcore.strategy.overlap import parse_overlap
 from simcore.strategy.precision import OPTIMIZERS, PRECISIONS, with_main_grads
 from simcore.strategy.software import PLAIN, SOFTWARE
@@ -51,7 +52,9 @@ class Options(TypedDict, total=False):
                     their own products; fp32: accumulated so and reduced in fp32
     optimizer       adamw, adam, sgd, sgd-plain
     offload         none, optimizer, optimizer:nvme, optimizer+params, ... (cpu, cpu-far, nvme)
-    network         link between nodes: ib-hdr, 8xib-ndr, "25 Gbit/s"
+    network         link between nodes: ib-hdr, 8xib-ndr, "25 Gbit/s"; and its switches: uplinks
+                    oversubscribed 4:1, nodes a leaf switch leaf=16, rails, sharp
+    nccl_algo, nccl_proto   as NCCL_ALGO and NCCL_PROTO: Ring,Tree; ^NVLS; Simple
     node            node preset
     nnodes, nproc_per_node   torchrun's counts, where ``gpus`` names a type only
     seq_len         sequence length, where the model has one
@@ -106,6 +109,8 @@ class Options(TypedDict, total=False):
     optimizer: str | None
     offload: str | None
     network: str | None
+    nccl_algo: str | None
+    nccl_proto: str | None
     node: str | None
     nnodes: int | None
     nproc_per_node: int | None
@@ -219,6 +224,8 @@ def make_request(
     attempt("software", lambda: SOFTWARE[options.get("software") or PLAIN.name])
     attempt("overlap", lambda: parse_overlap(options.get("overlap")))
     attempt("issuer", lambda: issuer_named(options.get("issuer") or "torch"))
+    attempt("nccl_algorithms", lambda: parse_algorithms(options.get("nccl_algo")))
+    attempt("nccl_protocols", lambda: parse_protocols(options.get("nccl_proto")))
     attempt("offload", lambda: parse_offload(options.get("offload") or "none"))
     attempt("growing", lambda: _switch("growing-segments", options.get("growing_segments")))
     attempt("fp8_params", lambda: _switch("fp8-params", options.get("fp8_params")))
@@ -275,6 +282,8 @@ def make_request(
             overlap=found["overlap"],
             issuer=found["issuer"],
             launch_blocking=bool(options.get("launch_blocking")),
+            nccl_algorithms=found.get("nccl_algorithms", ()),
+            nccl_protocols=found.get("nccl_protocols", ()),
             shard_ranks=options.get("shard_ranks") or 0,
             gather_tensors=bool(options.get("gather_tensors")),
             software=found["software"],

@@ -73,4 +73,4 @@ def parse_fabric(words: Sequence[str]) -> Fabric:
 def is_fabric_word(word: str) -> bool:
     """Whether a word of a network's text is of its fabric."""
     low = word.strip().lower()
-    return bool(_RATIO.match(low) or low.startswith("leaf") or low in WORDS)
+    return bool(_RATIO.match(low) or "=" in low or low in WORDS)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from simcore.base.units import MICRO
 from simcore.hardware.cluster import ClusterSpec, link_named
 from simcore.hardware.paths import Path
 from simcore.hardware.profile import Profile, places
@@ -15,9 +14,6 @@ _GENERATIONS = {
     "Kepler": 0, "Pascal": 0, "Volta": 0, "Turing": 0, "Ampere": 1, "Ada": 1, "Hopper": 2,
     "Blackwell": 3,
 }  # fmt: skip
-#: A NIC's hop in NCCL's table, Simple; what a link's record has beyond it is the NIC's own latency,
-#: which that protocol waits for twice.
-NET_HOP_S = 14.0 * MICRO
 #: Routes within a node whose jobs over several nodes were measured; of PCIe nodes none were.
 MEASURED_INSIDE = ("nvlink", "none")
 
@@ -42,21 +38,19 @@ def library_values(
     switched = all(g.node.fabric == "nvswitch" and g.gpu.nvlink_bw for g in groups)
     share = min(profile.in_switch_share(g.gpu) for g in groups) if switched else 0.0
     nvlink = min(g.gpu.nvlink_bw.value if g.gpu.nvlink_bw else 0.0 for g in groups)
-    latency = max(
-        (link_named(n.link).latency.value for g in groups for n in g.node.nics), default=0.0
-    )
+    nics = [n for g in groups for n in g.node.nics]
     fabric = cluster.fabric
-    nics = max((sum(n.count for n in g.node.nics) for g in groups), default=1)
+    ports = max((sum(n.count for n in g.node.nics) for g in groups), default=1)
     return {
         "generation": ours,
         "nvlink": intra.route == "nvlink",
         "amd_host": any("AMD" in g.node.cpu.model for g in groups),
         "nvls_bw_bytes_per_s": nvlink * share,
         "sharp": fabric.sharp,
-        "nic_latency_s": max(0.0, latency - NET_HOP_S) / 2.0,
+        "nic_latency_s": max((link_named(n.link).nic_latency_s for n in nics), default=0.0),
         "intra_chunk_ramp": profile.chunk_ramp(intra.route),
         "inter_chunk_ramp": profile.chunk_ramp(inter.route) * (intra.route in MEASURED_INSIDE),
-        "leaf_nodes": fabric.nodes_of_leaf(nics),
+        "leaf_nodes": fabric.nodes_of_leaf(ports),
         "oversubscription": fabric.oversubscription,
         "rails": fabric.rails,
     }

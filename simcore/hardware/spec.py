@@ -24,6 +24,7 @@ from simcore.base.figures import (
     Sourced,
     Watts,
 )
+from simcore.base.units import MICRO
 
 #: Arithmetic that a kernel may run in. ``fp16`` and ``bf16`` accumulate in fp32;
 #: ``fp16_acc16`` is the rate with fp16 accumulation, where the two differ (GeForce).
@@ -103,6 +104,8 @@ class GpuSpec(Sourced):
         return (self.memory_visible or self.memory_size).value
 
 
+#: A hop over a NIC in NCCL's tables, protocol Simple (src/graph/tuning.cc).
+NET_HOP_S = 14.0 * MICRO
 LinkKind = Literal["pcie", "nvlink", "infiniband", "roce", "ethernet", "socket", "c2c"]
 
 
@@ -110,7 +113,8 @@ class LinkSpec(Sourced):
     """One kind of link: line rate of one direction, and what of it payload can reach.
 
     ``payload_frac`` is protocol and implementation overhead of bulk transfers (TLP headers,
-    TCP/IP copies); ``latency`` is one way, software included.
+    TCP/IP copies); ``latency`` is one way, software included; ``nccl_latency`` what a network's
+    plugin reports to NCCL.
     """
 
     kind: LinkKind
@@ -118,6 +122,16 @@ class LinkSpec(Sourced):
     bw: Bandwidth
     payload_frac: Count
     latency: Seconds
+    nccl_latency: Seconds | None = None
+
+    @property
+    def nic_latency_s(self) -> float:
+        """What NCCL adds to a hop over this NIC: as reported, or half of what a hop of its
+        Simple protocol, which waits twice, has beyond its table's 14 us.
+        """
+        if self.nccl_latency is not None:
+            return self.nccl_latency.value
+        return max(0.0, self.latency.value - NET_HOP_S) / 2.0
 
 
 class Cpu(Part):

@@ -57,7 +57,7 @@ FIXED = (
     "calibration", "inputs", "sequence_parallel", "overlap",
     "recompute_modules", "grad_clip", "bucket_numel", "quantised_base", "lora_targets",
     "prefetch_blocks", "gather_tensors", "eager_kernels", "growing_segments", "launch_blocking",
-    "software", "fp8_params",
+    "software", "fp8_params", "nccl_algo", "nccl_proto",
 )  # fmt: skip
 
 Form = Mapping[str, Any]

@@ -44,7 +44,12 @@ class SetUp(BaseModel):
         description="NODESxGPUSxTYPE, joined by + where types are mixed",
         examples=["4x8xA6000ada"],
     )
-    network: Name | None = _say("Link between nodes: a name, 8xNAME or a rate", "25 Gbit/s")
+    network: Name | None = _say(
+        "Link between nodes: a name, 8xNAME or a rate; and switches: 4:1 leaf=16 rails sharp",
+        "25 Gbit/s",
+    )
+    nccl_algo: Name | None = _say("Algorithms that NCCL is held to", "Ring,Tree")
+    nccl_proto: Name | None = _say("Protocols that NCCL is held to", "Simple")
     node: Name | None = _say("Node preset", "dgx-a100")
     strategy: Name | None = _say("How the work is spread over GPUs", "zero2")
     micro_batch: Annotated[str, StringConstraints(min_length=1, max_length=8)] | None = _say(

@@ -15,7 +15,8 @@ JOB: dict[str, Any] = {"micro_batch": 1, "global_batch": 64, "seq_len": 8192,
 @pytest.mark.parametrize(
     "layout",
     [{"tp": 4, "pp": 4}, {"tp": 4, "pp": 4, "vpp": 2}, {"tp": 8, "pp": 8}, {"tp": 8},
-     {"tp": 2, "cp": 2, "pp": 4, "strategy": "zero3"}],
+     {"tp": 2, "cp": 2, "pp": 4, "strategy": "zero3"},
+     {"tp": 4, "pp": 4, "schedule": "dualpipe"}],
 )  # fmt: skip
 def test_it_takes_the_predicted_step(layout: dict[str, Any]) -> None:
     answer = api.predict("llama3-70b", "8x8xH100", keep_timeline=True, **(JOB | layout))
@@ -24,7 +25,7 @@ def test_it_takes_the_predicted_step(layout: dict[str, Any]) -> None:
     assert len(line.stages) == layout.get("pp", 1)
     assert line.finish_s == pytest.approx(answer.step_time_s.value, rel=0.01)
     assert sum(s.n_gpus for s in line.stages) == 64
-    assert sum(s.n_layers for s in line.stages) == 80
+    assert sum(s.n_layers for s in line.stages) == 80 * line.layout.directions
 
 
 def test_a_stage_holds_at_most_what_memory_says() -> None:

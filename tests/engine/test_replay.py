@@ -15,12 +15,13 @@ LLAMA: dict[str, Any] = {"strategy": "zero1", "micro_batch": 1, "grad_accum": 4,
 LAYOUTS: list[dict[str, Any]] = [
     {"tp": 4, "pp": 2}, {"tp": 2, "pp": 2, "vpp": 2}, {"tp": 2, "cp": 2, "pp": 2},
     {"pp": 4, "schedule": "zb-2p"}, {"tp": 8},
+    {"pp": 4, "schedule": "dualpipe", "grad_accum": 8},
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_messages_pair_up_and_nothing_waits_for_what_comes_later(layout: dict[str, Any]) -> None:
-    graph = api.replay("llama3-8b", "2x8xH100", **LLAMA, **layout)
+    graph = api.replay("llama3-8b", "2x8xH100", **(LLAMA | layout))
     sent: Counter[tuple[int, int, int, float]] = Counter()
     received: Counter[tuple[int, int, int, float]] = Counter()
     for stage, nodes in enumerate(graph.stages):
@@ -32,7 +33,8 @@ def test_messages_pair_up_and_nothing_waits_for_what_comes_later(layout: dict[st
                 received[stage + node.peer, stage, node.tag, node.n_bytes] += 1
     assert sent == received
     pp, vpp = layout.get("pp", 1), layout.get("vpp", 1)
-    assert sum(sent.values()) == 2 * 4 * (pp * vpp - 1)
+    micro_steps = layout.get("grad_accum", LLAMA["grad_accum"])
+    assert sum(sent.values()) == 2 * micro_steps * (pp * vpp - 1)
     assert len({(a, b, tag) for a, b, tag, _ in sent}) == sum(sent.values())
 
 
@@ -49,7 +51,7 @@ def test_bytes_by_hand() -> None:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_rank_is_in_one_group_of_each_dimension(layout: dict[str, Any]) -> None:
-    graph = api.replay("llama3-8b", "2x8xH100", **LLAMA, **layout)
+    graph = api.replay("llama3-8b", "2x8xH100", **(LLAMA | layout))
     for name, groups in graph.groups.items():
         ranks = [r for group in groups for r in group]
         assert sorted(ranks) == list(range(16)), name

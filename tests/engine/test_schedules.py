@@ -35,6 +35,41 @@ def test_dualpipe() -> None:
     assert _bubble("dualpipe", [(2 * F, 2 * B)] * P) == pytest.approx((P / 2 - 1) * 2.0)
 
 
+@pytest.mark.parametrize(("pp", "micro"), [(2, 4), (4, 8), (8, 20), (8, 32), (16, 64)])
+def test_dualpipe_drawn_cell_by_cell_has_the_published_bubble(pp: int, micro: int) -> None:
+    """A chunk's forward, backward of inputs and of weights take a second each; a rank has two."""
+    slots = schedule_pipeline(
+        Layout(pp=pp, schedule="dualpipe"), [StageTimes(2.0, 2.0, 2.0)] * pp, micro
+    )
+    idle = max(s.finish_s for s in slots) - micro / 2 * 6.0
+    assert idle == pytest.approx((pp / 2 - 1) * 2.0)
+    for rank in range(pp):
+        done = [s.work for s in slots if s.stage == rank]
+        assert len(done) == len(set(done)) == 3 * micro
+        ends = [{w.micro_batch for w in done if w.chunk == end} for end in (0, 1)]
+        assert ends == [set(range(micro // 2)), set(range(micro // 2, micro))]
+
+
+@pytest.mark.parametrize("pp", [2, 4, 8])
+def test_dualpipe_holds_what_it_is_said_to(pp: int) -> None:
+    """(pp + 1)/2 micro-batches of both stages of a rank, which is pp + 1 chunks."""
+    layout = Layout(pp=pp, schedule="dualpipe")
+    slots = schedule_pipeline(layout, [StageTimes(2.0, 2.0, 2.0)] * pp, 8 * pp)
+    for rank in range(pp):
+        mine = [s for s in slots if s.stage == rank]
+        changes = sorted(
+            [(s.start_s, 1) for s in mine if s.work.kind == "forward"]
+            + [(s.finish_s, -1) for s in mine if s.work.kind == "backward"]
+        )
+        live = np.cumsum([c for _, c in changes])
+        assert live.max() <= 2 * in_flight(layout, rank, np.array([8.0 * pp]))
+
+
+def test_dualpipe_needs_twice_as_many_micro_batches_as_stages() -> None:
+    with pytest.raises(ValueError, match="needs 16 micro-batches for pp 8"):
+        schedule_pipeline(Layout(pp=8, schedule="dualpipe"), [StageTimes(1.0, 1.0)] * 8, 14)
+
+
 @pytest.mark.parametrize("micro", [1, 2, 5, 16])
 def test_gpipe_is_exact_for_unequal_stages(micro: int) -> None:
     stages = [(1.0, 2.5), (1.5, 2.0), (0.7, 3.0), (1.2, 1.1)]

@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from simcore.engine.pipeline import PipelineLine, Slot, StageLine
+from simcore.engine.pipeline_order import last_place, place_of
 from simcore.engine.result import Prediction
+from simcore.strategy.layout import Layout
 
 #: Tracks in the order they are shown.
 COMPUTE, EXCHANGE, GRADIENTS = "compute", "exchange", "comm"
@@ -84,7 +86,7 @@ def _pipeline(p: Prediction, line: PipelineLine) -> Lines:
     found = []
     for i, stage in enumerate(line.stages):
         slices = (
-            *(piece for slot in stage.slots for piece in pieces(slot, stage, line.layout.vpp)),
+            *(piece for slot in stage.slots for piece in pieces(slot, stage, line.layout)),
             *(Slice(s.name, s.stream, s.term, s.start_s, s.finish_s) for s in stage.syncs),
         )
         used = {s.track for s in slices}
@@ -98,12 +100,13 @@ def _pipeline(p: Prediction, line: PipelineLine) -> Lines:
     return Lines(tuple(found), tuple(_arrows(line)))
 
 
-def pieces(slot: Slot, stage: StageLine, vpp: int) -> Iterator[Slice]:
+def pieces(slot: Slot, stage: StageLine, layout: Layout) -> Iterator[Slice]:
     """A slot as compute and then the exchanges of all its layers, which really alternate."""
     work = slot.work
-    chunk = f", chunk {work.chunk}" if vpp > 1 else ""
+    parts = layout.vpp * layout.directions
+    chunk = f", {'end' if layout.directions > 1 else 'chunk'} {work.chunk}" if parts > 1 else ""
     side = {"forward": 0, "backward": 1}.get(work.kind)
-    exchanges = {} if side is None else {n: x[side] / vpp for n, x in stage.exchanges_s.items()}
+    exchanges = {} if side is None else {n: x[side] / parts for n, x in stage.exchanges_s.items()}
     at = max(slot.start_s, slot.finish_s - sum(exchanges.values()))
     kind = "backward of weights" if work.kind == "weights" else work.kind
     name = f"{kind} {work.micro_batch}{chunk}"
@@ -116,9 +119,9 @@ def pieces(slot: Slot, stage: StageLine, vpp: int) -> Iterator[Slice]:
 
 
 def _arrows(line: PipelineLine) -> Iterator[Arrow]:
-    pp, last = line.layout.pp, line.layout.pp * line.layout.vpp - 1
+    layout, last = line.layout, last_place(line.layout)
     at = {
-        (s.work.kind, s.work.micro_batch, s.work.chunk * pp + s.stage): s
+        (s.work.kind, s.work.micro_batch, place_of(layout, s.stage, s.work.chunk)): s
         for stage in line.stages
         for s in stage.slots
     }

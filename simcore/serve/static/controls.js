@@ -59,6 +59,8 @@ const GROUPS = [
     { name: "offload_layers", label: "Layers whose activations go to the host", kind: "number" },
     { name: "issuer", label: "Issued by", kind: "select" },
     { name: "attention", label: "Attention kernel", kind: "select" },
+    { name: "nccl_algo", label: "NCCL's algorithms", kind: "text", hint: "Ring,Tree" },
+    { name: "nccl_proto", label: "NCCL's protocols", kind: "text", hint: "Simple" },
     { name: "lora_rank", label: "LoRA rank", kind: "number" },
     { name: "lora_targets", label: "LoRA targets", kind: "text", hint: "q_proj,v_proj" },
     { name: "quantised_base", label: "Quantised base", kind: "select" },

@@ -1,0 +1,73 @@
+"""Which algorithm and protocol each collective of a step takes, and what the others would."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from simcore.engine.layout import data_points, exchange_bytes, group_of, tensor_collectives
+from simcore.engine.points import Points
+from simcore.engine.predict import Request, job_of, values_of, with_library
+from simcore.engine.price import scoped
+from simcore.physics.collectives import Collective, Group, ways
+from simcore.step.program import Scope
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The largest message of a kind: ``ways`` (algorithm, protocol, seconds), the quickest first.
+
+    ``dimension``: whose ranks take part (data, shard, replicas, tensor, context, expert).
+    """
+
+    dimension: str
+    op: Collective
+    n_bytes: float
+    n_ranks: int
+    n_nodes: int
+    ways: tuple[tuple[str, str, float], ...]
+
+
+def chosen_collectives(request: Request) -> tuple[Chosen, ...]:
+    """Every kind of collective of a step, by the formulas that price it."""
+    points = with_library(request, Points.of(values_of(request), 1))
+    placed = request.placed
+    found = [] if placed is None else _exchanges(request, points)
+    local = points if placed is None else data_points(points, placed)
+    group = local.group(local.n_ranks, local.n_nodes)
+    job = job_of(request)
+    if placed is not None:  # a stage's part of the model, the first's
+        job = replace(job, workload=placed.stages[0].workload)
+    program = job.program
+    largest: dict[tuple[Scope, Collective], float] = {}
+    for op, scope, sizes, _ in program.comm_table.messages if program.comm else ():
+        largest[scope, op] = max(largest.get((scope, op), 0.0), float(sizes.max()))
+    for (scope, op), n_bytes in largest.items():
+        on = scoped(group, scope, job.strategy)
+        sharded = scope == "shard" and bool(request.strategy.shard_ranks)
+        named = sharded or scope in ("replicas", "experts")
+        found.append(_chosen(scope if named else "data", op, n_bytes, on))
+    return tuple(c for c in found if c.n_ranks > 1 and c.ways)
+
+
+def _exchanges(request: Request, points: Points) -> list[Chosen]:
+    placed = request.placed
+    assert placed is not None
+    layout, a_node = placed.layout, placed.gpus_per_node
+    moved = exchange_bytes(placed, points.micro_batch)
+
+    def of(dimension: str, op: Collective, size: int, stride: float) -> Chosen:
+        group = group_of(points, np.full(1, float(size)), stride, a_node)
+        return _chosen(dimension, op, float(moved[f"{dimension} parallel"][0]), group)
+
+    found = [of("tensor", op, layout.tp, 1.0) for op in tensor_collectives(layout)]
+    found.append(of("context", "all_gather", layout.cp, float(layout.tp)))
+    found.append(of("expert", "all_to_all", layout.ep, float(layout.expert_tp)))
+    return found
+
+
+def _chosen(dimension: str, op: Collective, n_bytes: float, group: Group) -> Chosen:
+    ranks, nodes = int(group.n_ranks[0]), int(group.n_nodes[0])
+    told = tuple(ways(op, n_bytes, group)) if ranks > 1 else ()
+    return Chosen(dimension, op, n_bytes, ranks, nodes, told)
