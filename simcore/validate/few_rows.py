@@ -141,9 +141,11 @@ def _draw(
         if row.key in chosen or row.key in unjudged:
             continue
         told = fit.predict(row)
-        spread = math.exp(Z80 * told.sd_log)
-        for found, log_s in ((scored, told.log_s), (by_parameters, told.by_parameters_log_s)):
-            value = math.exp(log_s)
+        for found, log_s, sd_log in (
+            (scored, told.log_s, told.sd_log),
+            (by_parameters, told.by_parameters_log_s, told.by_parameters_sd_log),
+        ):
+            value, spread = math.exp(log_s), math.exp(Z80 * sd_log)
             found.append(
                 Scored(id=row.key, quantity="step_time", predicted=value, low=value / spread,
                        high=value * spread, measured=row.measured_s, flag=flags[row.key])

@@ -207,6 +207,8 @@ def test_no_p2p_joins_the_preset_that_the_row_asks_for(tmp_path: Path) -> None:
     [
         ({"model": "GNMT-v2"}, "none"),
         ({"model": "ResNet50-v1.5"}, None),
+        ({"model": "ResNet50-v1.5", "notes": "PT1.7.0a0"}, "none"),
+        ({"model": "ResNet50-v1.5", "notes": "PT1.9.0a0"}, None),
         ({"model": "BERT-Large", "framework": "TensorFlow1"}, None),
         ({"model": "GNMT-v2", "source": "elsewhere"}, None),
     ],
@@ -215,3 +217,15 @@ def test_programs_that_send_gradients_after_backward(
     tmp_path: Path, change: dict[str, str], sent: str | None
 ) -> None:
     assert case(tmp_path, **change).options.get("overlap") == sent
+
+
+def test_what_ran_otherwise_than_the_table_says_is_flagged(tmp_path: Path) -> None:
+    row = {
+        "source": "NVIDIA/DeepLearningExamples", "framework": "TensorFlow2",
+        "model": "MaskRCNN-R50-FPN",
+    }  # fmt: skip
+    several, one, torch = table(
+        tmp_path, row, {**row, "gpus": "1"}, {**row, "framework": "PyTorch"}
+    ).cases
+    assert "one input pipeline" in several.flag
+    assert not one.flag and not torch.flag

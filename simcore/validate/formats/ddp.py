@@ -22,6 +22,7 @@ from simcore.validate.formats.ddp_names import (
     NETWORKS,
     NO_P2P_RUNS,
     NODES,
+    OTHERWISE,
     PRECISIONS,
     REFUSED,
     RULES,
@@ -109,8 +110,12 @@ def _sent_last(row: Row) -> bool:
     return row["model"].startswith(SENT_LAST) or (once and old)
 
 
-def _flag(row: Row) -> str:
-    """What the table itself doubts and no option of the job explains."""
+def _flag(row: Row, gpus: int) -> str:
+    """What the table itself doubts and no option of the job explains, or what ran otherwise."""
+    told = (row["source"], row["framework"], row["model"])
+    for *these, why in OTHERWISE:
+        if told == tuple(these) and gpus > 1:
+            return why
     if _without_p2p(row):
         return ""
     return next((text for word, text in DOUBTS if word in row["notes"]), "")
@@ -211,7 +216,7 @@ def _read(name: str, row: Row) -> Case | Skipped:
             "memory_definition": next(iter(memory), "").replace("peak_", "").replace("_bytes", ""),
         },
         reference="",
-        flag=_flag(row),
+        flag=_flag(row, gpus),
         notes=row["notes"],
     )
 

@@ -171,6 +171,17 @@ MEMORY = {
     "baofff": "nvidia-smi",
 }
 
+#: (source, framework, model, why): what ran is not what the table says.
+OTHERWISE = (
+    (
+        "NVIDIA/DeepLearningExamples",
+        "TensorFlow2",
+        "MaskRCNN-R50-FPN",
+        "the source's program is one process with one input pipeline for all GPUs "
+        "(tf.distribute.MirroredStrategy in run.py), not a process each",
+    ),
+)
+
 #: (words of a row's note, why the row is doubted): said by the table, whatever is predicted.
 DOUBTS = (
     (
