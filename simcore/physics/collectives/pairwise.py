@@ -39,11 +39,11 @@ def once_a_node_frac(nodes: Array, copies: float) -> Array:
 
 
 class Pairwise:
-    """NCCL runs all-to-all as grouped send and receive, all at once.
+    """Every rank sends to every other, all at once: all-to-all only.
 
-    Traffic that stays in the node and traffic that leaves it flow side by side; the slower part
-    counts. Of a rank's (n-1)/n·S, the share to other nodes crosses the node's NICs together with
-    that of its neighbours.
+    NCCL runs it as grouped send and receive. Traffic that stays in the node and traffic that leaves
+    it flow side by side; the slower part counts. Of a rank's (n-1)/n·S, the share to other nodes
+    crosses the node's NICs together with that of its neighbours.
     """
 
     def time_s(self, op: Collective, n_bytes: Array, group: Group) -> Array:

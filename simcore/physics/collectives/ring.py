@@ -10,7 +10,10 @@ from simcore.physics.collectives.base import ALGORITHMS, Array, Collective, Grou
 
 
 class Ring:
-    """Patarasuk & Yuan 2009; hop counts as NCCL's tuning has them (2.30, tuning.cc)."""
+    """Every rank passes pieces to the next: 2(n-1)/n·S/bw, and hops that grow with the ranks.
+
+    Patarasuk & Yuan 2009; hop counts as NCCL's tuning has them (2.30, tuning.cc).
+    """
 
     #: How often the vector crosses the slowest link, in units of (n-1)/n.
     _PASSES: Final = {"all_reduce": 2.0, "reduce_scatter": 1.0, "all_gather": 1.0}

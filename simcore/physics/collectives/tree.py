@@ -8,10 +8,11 @@ from simcore.physics.collectives.base import ALGORITHMS, Array, Collective, Grou
 
 
 class Tree:
-    """Sanders, Speck & Träff 2009, as NCCL runs it: chains in a node, trees between nodes.
+    """Two binary trees, each with half of the vector; chains in a node, trees between nodes.
 
-    Every rank's vector goes up and down once, so algorithm bandwidth is half the bus bandwidth;
-    NCCL grants a tree 0.92 of the ring's channels (2.30, tuning.cc).
+    Sanders, Speck & Träff 2009, as NCCL runs it. Every rank's vector goes up and down once, so
+    algorithm bandwidth is half the bus bandwidth; NCCL grants a tree 0.92 of the ring's channels
+    (2.30, tuning.cc).
     """
 
     bus_frac = 0.92
