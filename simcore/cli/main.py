@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import sys
 from collections.abc import Sequence
 from functools import lru_cache
@@ -42,6 +43,8 @@ Runs offline, needs no GPU. Every default is marked, every figure has a source.
 """
 
 _HELP_FLAGS = {"-h", "--help"}
+#: What the parser says of a command that there is none of.
+_NO_COMMAND = re.compile(r"No such command '(.+?)'")
 _HELP = """Predict time, memory and scaling of a GPU training job before it starts.
 
 \b
@@ -129,7 +132,13 @@ def _parser_sentence(err: Any) -> str:
     if option and near is not None:
         closest = nearest(option, list(near), 1)
         text = f"unknown option {option}" + (f": did you mean {closest[0]}?" if closest else "")
-    path = getattr(getattr(err, "ctx", None), "command_path", "simcore")
+    context = getattr(err, "ctx", None)
+    if context is not None and (typo := _NO_COMMAND.match(text)):
+        closest = nearest(typo[1], context.command.list_commands(context), 1)
+        text = f"unknown command {typo[1]!r}" + (
+            f": did you mean {closest[0]!r}?" if closest else ""
+        )
+    path = getattr(context, "command_path", "simcore")
     return f"{text[:1].lower()}{text[1:]} (`{path} --help`)"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, get_args
 
@@ -97,10 +98,11 @@ def place(
         part = offloaded(part, strategy.offload_layers)
     if layout.sequence_parallel:
         part = sequence_parallel(part, layout.tp, bool(config.get("gathered_inputs")))
-    layers = [b for b in workload.instances() if b.recomputable]
+    times = Counter(workload.order)
+    layers = [(b, times[i]) for i, b in enumerate(workload.blocks) if b.recomputable and times[i]]
     sizes = cut_sizes(layout.stages, n_layers, layout.pp)
-    hidden = max((b.boundary.high + b.boundary.low for b in layers), default=0.0)
-    routed = [b for b in layers if any(op.name.startswith("expert") for op in b.ops)]
+    hidden = max((b.boundary.high + b.boundary.low for b, _ in layers), default=0.0)
+    routed = sum(n for b, n in layers if any(op.name.startswith("expert") for op in b.ops))
     return Placed(
         layout=layout,
         gpus_per_node=max(g.gpus_per_node for g in cluster.groups),
@@ -115,7 +117,7 @@ def place(
         recompute_frac=_again_frac(strategy, n_layers),
         experts_again=strategy.recompute == "full" or "moe" in strategy.recompute_modules,
         overlap=strategy.overlap,
-        expert_layers_frac=len(routed) / len(layers) if layers else 0.0,
+        expert_layers_frac=routed / sum(n for _, n in layers) if layers else 0.0,
     )
 
 

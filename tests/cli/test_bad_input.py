@@ -17,6 +17,7 @@ def _predict(**changed: str) -> list[str]:
 #: What is typed, and what the answer must name.
 WRONG: dict[str, tuple[list[str], list[str]]] = {
     "gpu typo": (_predict(gpus="4x8xA6000ad"), ["A6000ad", "did you mean 'A6000ada'"]),
+    "command typo": (["predcit"], ["unknown command 'predcit': did you mean 'predict'?"]),
     "no nodes": (_predict(gpus="0x8xA100"), ["0x8xA100", "at least 1"]),
     "no gpus a node": (_predict(gpus="4x0xA100"), ["4x0xA100", "at least 1"]),
     "leading x": (_predict(gpus="x8xA100"), ["x8xA100", "NODESxGPUSxTYPE"]),

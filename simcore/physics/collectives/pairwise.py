@@ -16,7 +16,9 @@ from simcore.physics.collectives.base import (
 
 
 class Pairwise(Algorithm):
-    """NCCL runs all-to-all as grouped send and receive, all at once: base + hop + the slowest of
+    """Every rank sends to every other, all at once: all-to-all only.
+
+    NCCL runs it as grouped send and receive: base + hop + the slowest of
 
     - what stays in the node,
     - what leaves it over the node's NICs, together with that of its neighbours,

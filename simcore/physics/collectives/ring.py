@@ -20,10 +20,11 @@ from simcore.physics.collectives.nccl import Protocol
 
 
 class Ring(Algorithm):
-    """Patarasuk & Yuan 2009; hops and protocols as NCCL's tuning has them.
+    """Every rank passes pieces to the next: 2(n-1)/n·S/bw and 2(n-1) hops for all-reduce.
 
-    2(n-1)/n·S/bw + 2(n-1) hops for all-reduce, half of both for reduce-scatter and all-gather;
-    broadcast and reduce stream the vector once round the ring: S/bw + (n-1) hops.
+    Patarasuk & Yuan 2009; hops and protocols as NCCL's tuning has them. Half of both for
+    reduce-scatter and all-gather; broadcast and reduce stream the vector once round the ring:
+    S/bw + (n-1) hops.
     """
 
     #: How often the vector crosses the slowest link, in units of (n-1)/n.

@@ -23,11 +23,11 @@ LEAF_CROSSINGS: Final = 2.0
 
 
 class Tree(Algorithm):
-    """Sanders, Speck & Träff 2009, as NCCL runs it: chains in a node, trees between nodes.
+    """Two binary trees, each with half of the vector; chains in a node, trees between nodes.
 
-    Every rank's vector goes up and down once, so algorithm bandwidth is half the bus bandwidth;
-    NCCL grants a tree 0.92 of the ring's: 2·S/(0.92 bw) + 2[(ranks a node - 1)·intra +
-    log2(nodes)·inter].
+    Sanders, Speck & Träff 2009, as NCCL runs it. Every rank's vector goes up and down once, so
+    algorithm bandwidth is half the bus bandwidth; NCCL grants a tree 0.92 of the ring's:
+    2·S/(0.92 bw) + 2[(ranks a node - 1)·intra + log2(nodes)·inter].
     """
 
     bus_frac = nccl.TREE_SHARE
