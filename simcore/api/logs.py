@@ -100,7 +100,7 @@ def node_from_topo(
     from simcore.calibrate.atomic import write_text
     from simcore.calibrate.machine_record import dumped, node_data
     from simcore.calibrate.op_tables import open_text
-    from simcore.hardware.spec import GPUS
+    from simcore.hardware.spec import GPUS, NODES
     from simcore.measurements.topology_matrix import read_topology
     from simcore.measurements.topology_node import node_of_topology
 
@@ -114,6 +114,9 @@ def node_from_topo(
         )  # fmt: skip
     target = Path(output) if output is not None else None
     chosen = name or (target.stem if target is not None else path.name.partition(".")[0])
+    taken = NODES.path(chosen)  # by alias too
+    if taken is not None and not (target and taken.resolve() == target.resolve()):
+        raise InvalidConfig([f"a node {chosen!r} would hide the preset {taken.stem!r}: say --name"])
     found = node_of_topology(
         matrix, GPUS[gpu or listed.pop()], name=chosen, nics=nics, sockets=sockets
     )

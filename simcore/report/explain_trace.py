@@ -18,6 +18,7 @@ _LABELS: Final = {
 }  # fmt: skip
 _WIDTH: Final = 78
 _KERNELS: Final = 5
+_FAR: Final = 10.0
 _NAME: Final = 52
 
 
@@ -32,7 +33,9 @@ def _ms(value: float | None) -> str:
 
 def _ratio(pair: Mapping[str, Any]) -> str:
     ratio = pair["ratio"]
-    return "-" if ratio is None else f"x {ratio:.2f}"
+    if ratio is None:
+        return "-"
+    return f"x {ratio:.2f}" if ratio < _FAR else f"x {ratio:.0f}"
 
 
 def render_explained(found: Mapping[str, Any]) -> str:
