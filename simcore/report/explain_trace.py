@@ -54,6 +54,7 @@ def render_explained(found: Mapping[str, Any]) -> str:
             f"{told['precision']}, micro-batch {told['micro_batch']} x accum "
             f"{told['grad_accum']}; {told['profile']}", _WIDTH,
         )  # fmt: skip
+    lines += [f"note: {x}" for x in trace["notes"]]
     lines += ["", _table("where the step goes", found["terms"], step, step["measured_s"])]
     if told:
         inside = told["low_s"] <= step["measured_s"] <= told["high_s"]

@@ -14,7 +14,7 @@ from simcore import api
 from simcore.base.errors import DataError, InvalidConfig
 from simcore.measurements.kineto import stream
 from simcore.measurements.kineto.breakdown import Breakdown, breakdown, windows_of
-from simcore.measurements.kineto.kinds import collective_of, kind_of
+from simcore.measurements.kineto.kinds import collective_of, kind_of, updates
 from simcore.measurements.kineto.trace import read_trace
 
 MICRO = 1e-6
@@ -79,6 +79,12 @@ def test_steps_by_updates_by_number_and_by_a_window(tmp_path: Path) -> None:
         ("void at::native::reduce_kernel<512, 1, ReduceOp<float>>", "aten::sum", "memory_bound"),
         ("void (anonymous namespace)::softmax_warp_forward<float>", "", "memory_bound"),
         ("triton_poi_fused_gelu_0", "", "memory_bound"),
+        ("triton_red_fused_mm_native_layer_norm_3", "", "memory_bound"),
+        ("void at::native::elementwise_kernel<128, 4, gpu_kernel_impl<lambda(float)>>",
+         "aten::mul", "memory_bound"),
+        ("aten::_convert_indices_from_coo_to_csr", "", "memory_bound"),
+        ("void cudnn::bn_fw_tr_1C11_kernel_NCHW<float>", "aten::cudnn_batch_norm", "memory_bound"),
+        ("void cudnn::ops::nchwToNhwcKernel<float>", "aten::cudnn_convolution", "memory_bound"),
         ("ncclKernel_ReduceScatter_RING_LL_Sum___nv_bfloat16(ncclDevComm*)", "", "collective"),
         ("Memcpy DtoD (Device -> Device)", "aten::copy_", "memory_bound"),
         ("Memcpy DtoH (Device -> Pageable)", "aten::item", "copy"),
@@ -87,6 +93,11 @@ def test_steps_by_updates_by_number_and_by_a_window(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_kinds_of_kernels(name: str, op: str, kind: str) -> None:
     assert kind_of(name, op) == kind
+
+
+def test_a_lambda_is_no_optimizer() -> None:
+    assert not updates("void at::native::vectorized_elementwise_kernel<4, {lambda()#1}>")
+    assert updates("void at::native::multi_tensor_apply_kernel<TensorListMetadata<4>>")
 
 
 @pytest.mark.parametrize(
