@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from simcore.base.errors import InvalidConfig
-from simcore.calibrate.nccl_groups import Said, is_nccl_file, read_nccl_groups
+from simcore.calibrate.nccl_groups import Said, beyond_rings, is_nccl_file, read_nccl_groups
 from simcore.hardware.profile import load_profile
 
 
@@ -78,6 +78,7 @@ def calibrate_nccl(
         "links": links,
         "knobs": [{**k.model_dump(exclude_none=True), "identified": True} for k in record.knobs],
         "skipped": dict(found.skipped),
+        "notes": [note for g in found.groups if (note := beyond_rings(g))],
         "written": str(output) if output is not None else None,
     }
 
