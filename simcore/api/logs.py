@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from simcore.base.errors import InvalidConfig
-from simcore.calibrate.nccl_groups import Said, is_nccl_file, read_nccl_groups
+from simcore.calibrate.nccl_groups import Said, beyond_rings, is_nccl_file, read_nccl_groups
 from simcore.hardware.profile import load_profile
 
 
@@ -78,6 +78,7 @@ def calibrate_nccl(
         "links": links,
         "knobs": [{**k.model_dump(exclude_none=True), "identified": True} for k in record.knobs],
         "skipped": dict(found.skipped),
+        "notes": [note for g in found.groups if (note := beyond_rings(g))],
         "written": str(output) if output is not None else None,
     }
 
@@ -100,7 +101,7 @@ def node_from_topo(
     from simcore.calibrate.atomic import write_text
     from simcore.calibrate.machine_record import dumped, node_data
     from simcore.calibrate.op_tables import open_text
-    from simcore.hardware.spec import GPUS
+    from simcore.hardware.spec import GPUS, NODES
     from simcore.measurements.topology_matrix import read_topology
     from simcore.measurements.topology_node import node_of_topology
 
@@ -114,6 +115,9 @@ def node_from_topo(
         )  # fmt: skip
     target = Path(output) if output is not None else None
     chosen = name or (target.stem if target is not None else path.name.partition(".")[0])
+    taken = NODES.path(chosen)  # by alias too
+    if taken is not None and not (target and taken.resolve() == target.resolve()):
+        raise InvalidConfig([f"a node {chosen!r} would hide the preset {taken.stem!r}: say --name"])
     found = node_of_topology(
         matrix, GPUS[gpu or listed.pop()], name=chosen, nics=nics, sockets=sockets
     )

@@ -11,18 +11,28 @@ from typing import Final
 import numpy as np
 
 from simcore.base.errors import DataError, InvalidConfig, SimcoreError, UnknownName
+from simcore.base.units import format_si
 from simcore.calibrate.curve_fits import Array
 from simcore.calibrate.op_tables import SHOWN, OnBad, open_text
 from simcore.hardware.cluster import ClusterSpec, parse_cluster
+from simcore.hardware.paths import cluster_paths
 from simcore.hardware.spec import GPUS
 from simcore.measurements.nccl_json import is_nccl_json
-from simcore.measurements.nccl_runs import PROGRAMS, NcclFile, NcclRun, run_problem
+from simcore.measurements.nccl_runs import (
+    PROGRAMS,
+    NcclFile,
+    NcclRun,
+    bus_factor,
+    run_problem,
+)
 from simcore.measurements.nccl_tests import is_nccl_tests, read_nccl_tests
 
 #: What the engine prices alone (``physics.collectives.Collective``).
 PRICED: Final = (
     "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce",
 )  # fmt: skip
+#: Share of its links above which an all-reduce is no ring's.
+_BEYOND_RING: Final = 0.9
 #: Sums of these take no in-switch reduction: another algorithm than a training job's.
 _INTEGERS: Final = ("int8", "uint8", "int32", "uint32", "int64", "uint64")
 
@@ -71,6 +81,24 @@ class NcclGroups:
     def n_rows(self) -> int:
         """Sizes measured, over all groups."""
         return sum(len(g.n_bytes) for g in self.groups)
+
+
+def beyond_rings(m: Measured) -> str:
+    """What to say of an all-reduce that is faster than a ring over the node's links; "" for none.
+
+    NCCL's protocol leaves a ring some 0.82 of NVLink (370 of 450 GB/s; NVIDIA/nccl-tests issue
+    212); more is the switches' sum, of which each GPU sends and receives one part only.
+    """
+    link = cluster_paths(m.cluster)[0]
+    if m.op != "all_reduce" or link.route != "nvlink" or m.cluster.groups[0].gpus_per_node < 2:
+        return ""
+    bus = float((bus_factor(m.op, m.ranks) * m.n_bytes / m.time_s).max())
+    if bus < _BEYOND_RING * link.bw_bytes_per_s:
+        return ""
+    return (
+        f"{m.where}: {format_si(bus, 'B/s', 3)} of bus bandwidth are more than a ring carries over "
+        f"{link.bottleneck}: the switches reduce (NVLink SHARP), which is not modelled"
+    )
 
 
 def is_nccl_file(path: Path) -> bool:

@@ -26,7 +26,7 @@ from simcore.calibrate.link_fit import (
     left_out_link_mape,
     small_sample,
 )
-from simcore.calibrate.nccl_groups import Measured, NcclGroups
+from simcore.calibrate.nccl_groups import Measured, NcclGroups, beyond_rings
 from simcore.engine.alone import collective_alone_s
 from simcore.engine.points import COLLECTIVE_BASE_S
 from simcore.hardware.calibrations import Calibration, Knob
@@ -142,17 +142,20 @@ def calibration_of_nccl(found: NcclGroups, name: str, file: str) -> tuple[Calibr
     """
     ring = [g for g in found.groups if g.op in ROUNDS]
     inside = [g for g in ring if g.cluster.n_nodes == 1 and len(g.n_bytes) >= ENOUGH_SIZES]
-    across = [g for g in ring if g.cluster.n_nodes > 1]
+    # What switches add up says nothing of the network that a ring would meet.
+    across = [g for g in ring if g.cluster.n_nodes > 1 and not beyond_rings(g)]
     fits = [fit_group(g) for g in inside]
     # The engine has one link a node: its all-reduce over the most ranks, as gradients take it.
     best = max(fits, key=lambda f: (f.measured.ranks, f.measured.op == "all_reduce"), default=None)
-    gpu = (best.measured if best else across[0]).cluster.groups[0].gpu.name if ring else ""
+    gpu = best.measured.cluster.groups[0].gpu.name if best else ""
     own = MeasuredDevice(gpu=gpu, link=_link(best)) if best else None
     blind = load_profile()
     inside_told = blind.with_knobs((), name, file, 0.0, own)
     told = fit_network(across, inside_told) if across else None
     if best is None and told is None:
         ops = ", ".join(dict.fromkeys(g.title for g in found.groups)) or "no run"
+        if beyond := [note for g in ring if (note := beyond_rings(g))]:
+            raise InvalidConfig(beyond)
         raise InvalidConfig(
             [f"nothing of {file} tells a link ({ops}): {ENOUGH_SIZES} sizes and more of "
              f"{', '.join(ROUNDS)} that it binds do"]

@@ -9,7 +9,7 @@ import typer
 
 from simcore.cli import names
 from simcore.cli.job import job_options, takes_job
-from simcore.cli.options import AS_JSON, MODEL, option
+from simcore.cli.options import AS_JSON, option
 from simcore.cli.output import complain, write
 from simcore.cli.predict import predict
 from simcore.cli.values import whole
@@ -21,7 +21,10 @@ def explain_trace(
         list[Path],
         typer.Argument(metavar="FILE...", help="Traces of torch.profiler, or a folder of them."),
     ],
-    model: MODEL = None,
+    model: Annotated[
+        str | None,
+        option("--model", "NAME", "What was trained: its prediction beside.", names.models),
+    ] = None,
     gpus: Annotated[
         str | None,
         option("--gpus", "CLUSTER", "Default: what a trace of one node tells.", names.cluster),

@@ -18,6 +18,7 @@ _LABELS: Final = {
 }  # fmt: skip
 _WIDTH: Final = 78
 _KERNELS: Final = 5
+_FAR: Final = 10.0
 _NAME: Final = 52
 
 
@@ -32,7 +33,9 @@ def _ms(value: float | None) -> str:
 
 def _ratio(pair: Mapping[str, Any]) -> str:
     ratio = pair["ratio"]
-    return "-" if ratio is None else f"x {ratio:.2f}"
+    if ratio is None:
+        return "-"
+    return f"x {ratio:.2f}" if ratio < _FAR else f"x {ratio:.0f}"
 
 
 def render_explained(found: Mapping[str, Any]) -> str:
@@ -51,6 +54,7 @@ def render_explained(found: Mapping[str, Any]) -> str:
             f"{told['precision']}, micro-batch {told['micro_batch']} x accum "
             f"{told['grad_accum']}; {told['profile']}", _WIDTH,
         )  # fmt: skip
+    lines += [f"note: {x}" for x in trace["notes"]]
     lines += ["", _table("where the step goes", found["terms"], step, step["measured_s"])]
     if told:
         inside = told["low_s"] <= step["measured_s"] <= told["high_s"]

@@ -24,6 +24,8 @@ def _skipped(found: Mapping[str, Any]) -> list[str]:
     lines = [f"skipped {n}: {why}" if n > 1 else f"skipped {why}" for why, n in left[:_SKIPS_SHOWN]]
     if len(left) > _SKIPS_SHOWN:
         lines.append(f"and {len(left) - _SKIPS_SHOWN} more: --json has them all")
+    for note in found["notes"]:
+        lines += wrapped(f"note: {note}", _WIDTH)
     return lines
 
 

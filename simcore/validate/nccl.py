@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from simcore.base.arrays import NDArray
-from simcore.calibrate.nccl_groups import Measured, Said, read_nccl_groups
+from simcore.calibrate.nccl_groups import Measured, Said, beyond_rings, read_nccl_groups
 from simcore.calibrate.op_tables import OnBad
 from simcore.engine.alone import collective_alone_s
 from simcore.hardware.profile import Profile
@@ -35,6 +35,7 @@ def judge_nccl(
         "rows": found.n_rows + sum(found.skipped.values()),
         "simulated": found.n_rows,
         "skipped": dict(found.skipped),
+        "notes": [note for g in found.groups if (note := beyond_rings(g))],
         "bad_rows": list(found.problems),
         "runs": runs,
     }

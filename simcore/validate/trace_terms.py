@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from simcore.base.errors import UnknownName
 from simcore.engine.kinds import collective_seconds, compute_shares, device_timeline
 from simcore.engine.predict import Request
 from simcore.engine.result import Prediction
 from simcore.engine.timeline import Timeline
+from simcore.hardware.spec import GPUS
 from simcore.measurements.kineto.breakdown import COMPUTE_KINDS, Breakdown, Window, take_apart
 from simcore.measurements.kineto.kinds import Kind
 from simcore.measurements.kineto.trace import PHASE_OF_TERM, Trace, Work
@@ -139,6 +141,7 @@ def explained(
             "found_by": steps[0].how,
             "kernels_a_step": _mean([s.n_kernels for s in steps]),
             "problems": [x for r in ranks for x in r.trace.problems],
+            "notes": _notes(ranks, asked[1]) if asked else [],
         },
         "prediction": head or None,
         "step": _pair(measured, asked[1].step_time_s.value if asked else None),
@@ -161,6 +164,21 @@ def explained(
             {"name": name, "kind": kind, "seconds": s} for name, kind, s in steps[0].slowest
         ],
     }  # fmt: skip
+
+
+def _notes(ranks: Sequence[RankStep], p: Prediction) -> list[str]:
+    """Where the trace is of another job than the prediction, by what it says of itself."""
+    found, trace = [], ranks[0].trace
+    if trace.world_size not in (None, p.n_gpus):
+        found.append(f"the trace is of {trace.world_size} ranks, the prediction of {p.n_gpus}")
+    types = [c.gpu for c in p.rank_classes]
+    try:
+        named = GPUS[trace.device].name if trace.device else ""
+    except UnknownName:
+        named = ""
+    if named and named not in types:
+        found.append(f"the trace is of {named}, the prediction of {', '.join(types)}")
+    return found
 
 
 def _mean(values: Sequence[float]) -> float:

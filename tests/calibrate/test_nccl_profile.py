@@ -129,6 +129,32 @@ def test_bad_rows_are_refused_or_left_out_as_asked(tmp_path: Path) -> None:
     assert any("columns shifted" in why for why in found["skipped"])
 
 
+EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
+
+
+def test_logs_from_the_field() -> None:
+    """HGX H100 with 400 Gbit/s a GPU, by the author of NVIDIA/nccl-tests issue 309.
+
+    Over four hosts, where rings and trees do the work, messages of gradients are predicted blind
+    within 15 %; over two the switches add up, which tells nothing of the network.
+    """
+    four = api.validate_ops([EXAMPLES / "nccl-4x8xH100.txt"])
+    assert four["runs"][0]["cluster"] == "4x8xH100-SXM-80GB" and not four["notes"]
+    assert four["runs"][0]["large"]["mape_frac"] < 0.15
+    (knob,) = api.calibrate_from(EXAMPLES / "nccl-4x8xH100.txt")["knobs"]
+    assert abs(np.log(knob["value"])) < 2 * knob["sd_log"] < 2 * knob["prior_sd_log"]
+    with pytest.raises(InvalidConfig, match="NVLink SHARP"):
+        api.calibrate_from(EXAMPLES / "nccl-2x8xH100.txt")
+
+
+def test_what_no_ring_can_be_is_said(tmp_path: Path) -> None:
+    fast = written(tmp_path, nccl_log(lambda s: 25e-6 + s / 272e9, SIZES))  # 476 GB/s of bus
+    assert "NVLink SHARP" in api.validate_ops([fast])["notes"][0]
+    assert "NVLink SHARP" in api.calibrate_from(fast)["notes"][0]
+    ring_only = written(tmp_path, nccl_log(ring, SIZES), "ring.txt")
+    assert not api.validate_ops([ring_only])["notes"]
+
+
 def test_logs_and_tables_are_asked_apart(tmp_path: Path) -> None:
     log = written(tmp_path, nccl_log(ring, SIZES))
     table = written(tmp_path, "gpu,op\nA100,add\n", "table.csv")

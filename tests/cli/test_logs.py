@@ -59,6 +59,8 @@ def test_node_from_topo(simcore: Callable, tmp_path: Path, monkeypatch: pytest.M
     ran = simcore("node-from-topo", "bridged.txt", "--nics", "2xeth-100")
     assert ran.code == 0 and ran.err == ""
     assert "NV4 bridges join pairs" in ran.out and "--node bridged" in ran.out
+    assert simcore("node-from-topo", "bridged.txt").code == 0  # again: its own file
+    assert simcore("node-from-topo", "bridged.txt", "--nics", "2xeth-100").code == 0
     shown = simcore("show", "node", "bridged")
     assert shown.code == 0 and "nvlink-pairs" in shown.out
     asked = ("predict", "--model", "gpt2", "--gpus", "2x4xA6000", "--node", "bridged", "--json")
@@ -72,6 +74,8 @@ def test_node_from_topo_asks_for_the_gpu(simcore: Callable, tmp_path: Path) -> N
     ran = simcore("node-from-topo", str(matrix))
     assert ran.code == 2 and "say --gpu" in ran.err
     assert simcore("node-from-topo", str(matrix), "--gpu", "A6000", "-o", "x.json").code == 2
+    hides = simcore("node-from-topo", str(matrix), "--gpu", "A6000", "--name", "dgx1")
+    assert hides.code == 2 and "would hide the preset 'dgx-1': say --name" in hides.err
 
 
 @pytest.fixture

@@ -89,6 +89,18 @@ def test_an_old_log() -> None:
     assert run.rows[2].out_of_place.time_s == pytest.approx(120.1e-6)
 
 
+def test_a_log_from_the_field() -> None:
+    """Two HGX H100, by the author of NVIDIA/nccl-tests issue 309."""
+    log = Path(__file__).parents[2] / "docs" / "examples" / "nccl-2x8xH100.txt"
+    found = read_nccl_tests(log, log.read_text(encoding="utf-8"))
+    (run,) = found.runs
+    assert not found.problems
+    assert (run.op, run.n_ranks, run.version) == ("all_reduce", 16, "2.26.2")
+    assert run.ranks_by_host() == {"bm-h100-01": 8, "bm-h100-02": 8}
+    last = run.rows[-1].side("all_reduce")
+    assert last is not None and last.time_s == pytest.approx(68668e-6)
+
+
 def test_an_all_reduce_is_known_by_its_bus_factor() -> None:
     assert only(nccl_log(straight, SIZES, named=False)).op == "all_reduce"
     assert only(nccl_log(straight, SIZES, named=False, op="reduce_scatter")).op == "reduce_scatter"

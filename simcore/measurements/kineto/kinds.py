@@ -26,11 +26,11 @@ _COMM: Final = re.compile(
     r"|cross_device_reduce|symm_mem|multimem"
 )
 _ATTENTION: Final = re.compile(
-    r"flash|fmha|(?<!in)attention|_attn|attn_|sdpa|(?<![a-z])mha_|mem_?eff", re.IGNORECASE
+    r"flash|fmha|attention|_attn|attn_|sdpa|(?<![a-z])mha_|mem_?eff", re.IGNORECASE
 )
 _CONV: Final = re.compile(
-    r"convol|conv[123]d|_conv|implicit_gemm|winograd|fprop|dgrad|wgrad|cudnn.*conv|im2col|col2im"
-    r"|igemm_(?:fwd|bwd|wrw)|miopen",
+    r"convol|conv[123]d|_conv(?!ert)|asmconv|implicit_gemm|winograd|fprop|dgrad|wgrad|cudnn.*conv|im2col|col2im"
+    r"|igemm_(?:fwd|bwd|wrw)",
     re.IGNORECASE,
 )
 _GEMM: Final = re.compile(
@@ -45,13 +45,16 @@ _MAP: Final = re.compile(
     r"|nhwctonchw|triton_(?:poi|red|per|for)|layer_?norm|softmax|dropout|index",
     re.IGNORECASE,
 )
-_CONV_OP: Final = re.compile(r"conv", re.IGNORECASE)
+_CONV_OP: Final = re.compile(r"conv(?!ert)", re.IGNORECASE)
 _GEMM_OP: Final = re.compile(
     r"^aten::(?:mm|bmm|addmm|baddbmm|addbmm|linear|matmul|mv|dot|einsum|_scaled_mm|_grouped_mm)$"
 )
 _ATTENTION_OP: Final = re.compile(r"attention|flash|fmha", re.IGNORECASE)
-_OPTIMIZER: Final = re.compile(r"multi_tensor_apply|fusedadam|fusedoptimizer|adamw?_kernel|lamb",
+#: Not "lamb": most kernels of torch are made of lambdas.
+_OPTIMIZER: Final = re.compile(r"multi_tensor_apply|fusedadam|fusedoptimizer|adamw?_kernel",
                                re.IGNORECASE)  # fmt: skip
+#: torch.compile names its maps and sums by all they fuse, products beside them included.
+_FUSED_MAP: Final = re.compile(r"^triton_(?:poi|red|per|for)_")
 
 
 @lru_cache(maxsize=65536)
@@ -62,6 +65,8 @@ def kind_of(name: str, op: str = "", collective: str = "") -> Kind:
     if name.startswith(("Memcpy HtoD", "Memcpy DtoH", "CopyHostToDevice", "CopyDeviceToHost")):
         return "copy"
     if name.startswith(("Memcpy", "Memset", "Copy")):
+        return "memory_bound"
+    if _FUSED_MAP.match(name):
         return "memory_bound"
     if _ATTENTION.search(name):
         return "attention"

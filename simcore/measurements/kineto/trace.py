@@ -64,6 +64,7 @@ class Trace:
     """A rank: its device work in order of start, and marks on the host.
 
     ``on_host``: the profiler saw no device, and operators of the host are the work.
+    Of several devices in one file (one process, DataParallel) the first counts.
     ``predicted``: simcore's own, whose work are stretches of a step, not kernels.
     """
 
@@ -131,7 +132,7 @@ def read_trace(path: Path, on_bad: OnBad = "refuse") -> Trace:
 def _take(raw: _Raw, event: dict[str, Any], name: str, start: float, end: float) -> None:
     category, args = event.get("cat"), event.get("args") or {}
     if category in _DEVICE:
-        kept = {k: args[k] for k in (TERM, "Collective name") if k in args}
+        kept = {k: args[k] for k in (TERM, "Collective name", "device") if k in args}
         raw.device.append((name, start, end, int(args.get("correlation", -1)), kept))
     elif category in _LAUNCH:
         if "correlation" in args:
@@ -148,6 +149,9 @@ def _take(raw: _Raw, event: dict[str, Any], name: str, start: float, end: float)
 
 def _made(path: Path, raw: _Raw, header: dict[str, Any], problems: tuple[str, ...]) -> Trace:
     on_host = not raw.device
+    used = {args.get("device", 0) for *_, args in raw.device}
+    first = min(used, default=0)
+    raw.device = [d for d in raw.device if d[-1].get("device", 0) == first]
     calls = {tid: _Calls(ops) for tid, ops in raw.ops.items()}
     work = _host_work(calls) if on_host else _device_work(raw, calls)
     if not work:
@@ -160,6 +164,7 @@ def _made(path: Path, raw: _Raw, header: dict[str, Any], problems: tuple[str, ..
 
     info = header.get("distributedInfo") or {}
     devices = header.get("deviceProperties") or [{}]
+    mine = next((d for d in devices if d.get("id") == first), devices[0])
     return Trace(
         path=path,
         work=tuple(sorted(work, key=lambda w: w.start_s)),
@@ -168,7 +173,7 @@ def _made(path: Path, raw: _Raw, header: dict[str, Any], problems: tuple[str, ..
         loading=marks(_LOADER.search),
         rank=info.get("rank"),
         world_size=info.get("world_size"),
-        device="" if on_host else str(devices[0].get("name", "")),
+        device="" if on_host else str(mine.get("name", "")),
         on_host=on_host,
         predicted=any(TERM in args for *_, args in raw.device),
         problems=problems,
