@@ -9,13 +9,13 @@ import numpy as np
 from simcore.base.arrays import NDArray
 from simcore.base.interval import Z80
 from simcore.engine.communicators import groups_of, nccl_bytes
-from simcore.engine.layout import in_flight
+from simcore.engine.layout import chunk_share, in_flight
 from simcore.engine.memory import LOOSE, MOMENTS, Memory, memory_of, workspace_bytes
 from simcore.engine.result import MemoryResult
 from simcore.hardware.paths import cluster_paths
 from simcore.strategy.layout import Layout
 from simcore.workload.graph import Workload
-from simcore.workload.sharding import Stage
+from simcore.workload.sharding import Stage, layer_counts
 
 if TYPE_CHECKING:
     from simcore.engine.predict import Request
@@ -102,12 +102,23 @@ def memory_of_stage(
         cuda_context_bytes=context,
         communicators_bytes=communicators,
         cublas_bytes=workspace_bytes(g.gpu.architecture for g in groups),
-        in_flight=in_flight(layout, position, grad_accum),
+        in_flight=_in_flight(request, part, position, grad_accum),
         expert_ranks=layout.data_ranks_of_expert,
         # growing segments map pages where they are needed: no holes to speak of
         holes_frac=request.profile.allocator_holes_frac.value * holes,
         stuck_frac=request.profile.allocator_stuck_frac.value * holes,
     )
+
+
+def _in_flight(request: Request, part: Workload, position: int | Array, grad_accum: Array) -> Array:
+    layout = request.placed.layout if request.placed else Layout()
+    held = in_flight(layout, position, grad_accum)
+    if request.placed is None or isinstance(position, np.ndarray):
+        return held
+    longest = max(s.n_layers for s in request.placed.stages)
+    share = chunk_share(layout, position, layer_counts(part), longest)
+    found: Array = np.maximum(np.minimum(held, 1.0), held * share)
+    return found
 
 
 def first_stage_allocated_bytes(request: Request) -> float:

@@ -337,3 +337,24 @@ def in_flight(layout: Layout, position: int | Array, micro_steps: Array) -> Arra
         held = (2.0 * (left - 1) + (layout.vpp - 1) * layout.pp + 1) / layout.vpp
     found: Array = np.minimum(micro_steps, np.maximum(1.0, held))
     return found
+
+
+def chunk_share(layout: Layout, position: int, layers: int, longest: int) -> float:
+    """Layers that an interleaved stage holds in flight, over those of chunks of equal length.
+
+    Embedding and loss count as layers: the first stage's first chunk and the last stage's last
+    are shorter by what these stages lack of ``longest``. Micro-batches enter a chunk pp at a time
+    (Megatron-LM, schedules.py), so that the first chunk holds most of them.
+    """
+    pp, vpp, short = layout.pp, layout.vpp, longest - layers
+    if vpp == 1 or longest % vpp or not 0 < short <= longest // vpp:
+        return 1.0
+    if 0 < position < pp - 1:
+        return 1.0
+    chunks = [longest // vpp] * vpp
+    chunks[0 if position == 0 else -1] -= short
+    held = 2 * (pp - position - 1) + (vpp - 1) * pp + 1
+    counts = [max(0, min(pp, held - j * pp)) for j in range(vpp)]
+    counts[0] += held - sum(counts)
+    inside = sum(n * size for n, size in zip(counts, chunks, strict=True))
+    return inside / (held * layers / vpp)

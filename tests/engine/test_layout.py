@@ -7,7 +7,7 @@ import pytest
 
 from simcore import api
 from simcore.base.errors import InvalidConfig
-from simcore.engine.layout import data_points, exchanges_s, group_of, in_flight
+from simcore.engine.layout import chunk_share, data_points, exchanges_s, group_of, in_flight
 from simcore.engine.points import Points
 from simcore.engine.predict import predict
 from simcore.engine.request import make_request
@@ -149,3 +149,23 @@ def test_zero_bubble_stages_hold_what_they_are_allowed(limit: int, held: float) 
     steps = np.array([64.0, 4.0])
     for position in range(8):
         assert in_flight(layout, position, steps).tolist() == [held, 4.0]
+
+
+@pytest.mark.parametrize(
+    ("position", "held"),
+    [
+        (0, 15 * 1 + 7 * 8 * 2),  # 15 micro-batches in the first chunk, of one layer, 8 in others
+        (7, 7 * 8 * 2 + 1 * 1),  # and one in the last stage's last chunk
+        (3, None),
+    ],
+)
+def test_a_short_chunk_holds_fewer_layers(position: int, held: int | None) -> None:
+    """126 layers, embedding and loss in 8 x 8 chunks of two: the ends have 15 layers of 16."""
+    layout = Layout(pp=8, vpp=8)
+    layers = 16 if held is None else 15
+    chunks = 2 * (8 - position - 1) + 7 * 8 + 1
+    expected = chunks * layers / 8 if held is None else held
+    share = chunk_share(layout, position, layers, 16)
+    assert share * chunks * layers / 8 == pytest.approx(expected)
+    assert chunk_share(layout, position, 16, 16) == 1.0
+    assert chunk_share(Layout(pp=8), position, 15, 16) == 1.0

@@ -61,6 +61,7 @@ def total(found: Memory, *terms: str) -> float:
         ("deepspeed", 2 + 4 + 2 + 12 / 8),  # 16-bit gradients stay beside the sums
         ("deepspeed-2022", 2 + 4 + 2 + 4 + 8 / 8),  # and all fp32 weights are on each rank
         ("nanotron", 2 + 4 + 2 + 12 / 8),  # DDP's buckets in the weights' width
+        ("fsdp", 2 + 4 + 4 + 12 / 8),  # the one layer's sums, flat for their reduction
     ],
 )
 def test_bytes_a_parameter(software: str, bytes_each: float) -> None:
