@@ -304,7 +304,12 @@ def make_request(
         attempt(
             "placed",
             lambda: place(
-                record, found["workload"], cluster, chosen_strategy, layout_of(options), overrides
+                record,
+                found["workload"],
+                cluster,
+                chosen_strategy,
+                layout_of(options, problems),
+                overrides,
             ),
         )
         placed = found.get("placed")

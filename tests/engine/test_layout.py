@@ -149,3 +149,10 @@ def test_zero_bubble_stages_hold_what_they_are_allowed(limit: int, held: float) 
     steps = np.array([64.0, 4.0])
     for position in range(8):
         assert in_flight(layout, position, steps).tolist() == [held, 4.0]
+
+
+def test_names_that_nobody_knows_hide_no_other_rule() -> None:
+    with pytest.raises(InvalidConfig) as told:
+        make_request("llama3-8b", "2x8xH100", tp=3, pp=2, schedule="1f2b", dispatcher="deeep")
+    assert len(told.value.violations) == 3
+    assert "did you mean '1f1b'" in str(told.value) and "does not divide 16 GPUs" in str(told.value)
