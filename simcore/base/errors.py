@@ -11,12 +11,23 @@ SimcoreError
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 
 class SimcoreError(Exception):
     """Base of every error that simcore raises on purpose; its text is one clear sentence."""
 
     exit_code = 2
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travels between processes as it is, whatever its constructor takes."""
+        return _again, (type(self), self.args, self.__dict__)
+
+
+def _again(kind: type[SimcoreError], args: tuple[Any, ...], state: dict[str, Any]) -> SimcoreError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(state)
+    return error
 
 
 class UsageError(SimcoreError):

@@ -51,14 +51,21 @@ def memory_over(
     grad_accum: Array,
     n_gpus: Array,
     n_nodes: Array,
+    *,
+    last: bool = False,
 ) -> tuple[Memory, ...]:
-    """Memory of the fullest rank of every pipeline stage, over an axis (all arrays [C])."""
+    """Memory of the fullest rank of every pipeline stage, over an axis (all arrays [C]).
+
+    Of equal stages that of the first, which has the most micro-batches in flight, or ``last``.
+    """
     over = (micro_batch, grad_accum, n_gpus, n_nodes)
     if request.placed is None:
         return (memory_of_stage(request, request.workload, 0, *over),)
-    # Of equal stages the first has the most micro-batches in flight.
-    firsts = (request.placed.stages[i] for i, _ in request.placed.distinct_stages)
-    return tuple(memory_of_stage(request, s.workload, s.position, *over) for s in firsts)
+    chosen: dict[int, Stage] = {}
+    for stage in request.placed.stages:
+        if last or id(stage.workload) not in chosen:
+            chosen[id(stage.workload)] = stage
+    return tuple(memory_of_stage(request, s.workload, s.position, *over) for s in chosen.values())
 
 
 def memory_of_stage(

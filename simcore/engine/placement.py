@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
 from simcore.base.errors import InvalidConfig, UnknownName
 from simcore.engine.layout import LayerTraffic, Placed
 from simcore.hardware.cluster import ClusterSpec
 from simcore.strategy.cuts import cut_sizes, normalised, stages_told
-from simcore.strategy.layout import SCHEDULES, Dispatcher, Layout, Schedule
+from simcore.strategy.layout import SCHEDULES, Dispatcher, Layout
 from simcore.strategy.strategy import Strategy
 from simcore.workload.graph import Workload
 from simcore.workload.models import ModelRecord, Scalar
@@ -29,38 +29,38 @@ from simcore.workload.sharding import (
 _DEGREES = ("tp", "pp", "vpp", "cp", "ep")
 
 
-def layout_of(options: Mapping[str, Any]) -> Layout:
+def layout_of(options: Mapping[str, Any], problems: list[str] | None = None) -> Layout:
     """The layout that the options ask for; degrees that are not given are 1.
 
-    Stages that are all named say pp too. Raises InvalidConfig, UnknownName.
+    Stages that are all named say pp too. Names that nobody knows go to ``problems``, where these
+    are given: the rest of the layout can be judged all the same. Raises InvalidConfig, else
+    UnknownName.
     """
     degrees = {k: int(options[k]) for k in _DEGREES if options.get(k) is not None}
     stages = normalised(str(options.get("stages") or ""))
     if "pp" not in degrees and (told := stages_told(stages)) is not None:
         degrees["pp"] = told
     sequence = options.get("sequence_parallel")
+
+    def one_of(kind: str, names: Sequence[str]) -> Any:
+        """The first name unless another is asked for."""
+        name = str(options.get(kind) or names[0]).strip().lower()
+        if name in names:
+            return name
+        error = UnknownName(kind, name, names)
+        if problems is None:
+            raise error
+        problems.append(str(error))
+        return names[0]
+
     return Layout(
         **degrees,
         sequence_parallel=True if sequence is None else bool(sequence),
-        schedule=_schedule(options.get("schedule") or "1f1b"),
+        schedule=one_of("schedule", SCHEDULES),
         expert_tp=int(options.get("expert_tp") or 1),
-        dispatcher=_dispatcher(options.get("dispatcher") or "alltoall"),
+        dispatcher=one_of("dispatcher", get_args(Dispatcher)),
         stages=stages,
     )
-
-
-def _schedule(name: str) -> Schedule:
-    found = name.strip().lower()
-    if found not in SCHEDULES:
-        raise UnknownName("schedule", name, list(SCHEDULES))
-    return found
-
-
-def _dispatcher(name: str) -> Dispatcher:
-    if name not in get_args(Dispatcher):
-        raise UnknownName("dispatcher", name, list(get_args(Dispatcher)))
-    found: Dispatcher = name  # type: ignore[assignment]
-    return found
 
 
 def place(

@@ -315,7 +315,14 @@ def make_request(
         how = chosen_strategy
         attempt(
             "placed",
-            lambda: place(record, found["workload"], cluster, how, layout_of(options), overrides),
+            lambda: place(
+                record,
+                found["workload"],
+                cluster,
+                how,
+                layout_of(options, problems),
+                overrides,
+            ),
         )
         placed = found.get("placed")
         if placed is not None:

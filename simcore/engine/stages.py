@@ -142,6 +142,8 @@ def balanced_stages(
     room = _Room(request)
     if free is None or room.for_all(free):
         return free
+    if not room.for_any(n_layers, least):
+        return None
     return balanced_cut(costs.stage_s, n_layers, least, room.fits)
 
 
@@ -161,6 +163,22 @@ class _Room:
         """Whether every stage of a cut holds its layers."""
         ends = list(accumulate(sizes))
         return all(self.fits(s, b - n, b) for s, (n, b) in enumerate(zip(sizes, ends, strict=True)))
+
+    def for_any(self, n_layers: int, least: tuple[int, ...]) -> bool:
+        """Whether some cut fits: each stage takes what it can hold, and leaves the others theirs.
+
+        No cut gets further, since a stage that holds a stretch holds every part of it.
+        """
+        a = 0
+        for s, mine in enumerate(least):
+            low, high = a + mine, n_layers - sum(least[s + 1 :])
+            if low > high or not self.fits(s, a, low):
+                return False
+            while low < high:
+                middle = (low + high + 1) // 2
+                low, high = (middle, high) if self.fits(s, a, middle) else (low, middle - 1)
+            a = low
+        return a == n_layers
 
     def fits(self, s: int, a: int, b: int) -> bool:
         """Whether stage ``s`` holds layers a to b - 1."""

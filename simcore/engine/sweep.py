@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -69,7 +69,8 @@ class Outcome:
     ``capacity_bytes`` what it has: one figure where all batches are equal, of the smallest device.
 
     Where twice of a resource was asked for, ``faster_s`` is the step with that, and
-    ``busy_frac`` the share of the step in which devices compute.
+    ``busy_frac`` the share of the step in which devices compute. Then also what no other cut of a
+    pipeline goes below: ``balanced_s`` of the step, ``least_bytes`` of what a device must have.
     """
 
     step_time_s: Array
@@ -78,6 +79,8 @@ class Outcome:
     capacity_bytes: Array | float
     busy_frac: Array | None = None
     faster_s: Array | None = None
+    balanced_s: Array | None = None
+    least_bytes: Array | None = None
 
     @property
     def fits(self) -> NDArray[np.bool_]:
@@ -126,14 +129,19 @@ def evaluate_axis(
     many = len(row) >= _WORTH * len(axis.row_cluster) and request.loading is None
     found = at_counts(steps, row, axis.grad_accum) if many else steps(row, axis.grad_accum)
     step = found[0]
-    memory, needed, capacity = _memory(request, values, row, axis.grad_accum)
-    return Outcome(
-        step_time_s=step,
-        memory_bytes=memory,
-        needed_bytes=needed,
-        capacity_bytes=capacity,
-        busy_frac=np.minimum(1.0, found[2] / step) if twice is not None else None,
-        faster_s=found[1] if twice is not None else None,
+    memory = _memory(request, values, row, axis.grad_accum)
+    outcome = Outcome(step, memory.held, memory.needed, memory.capacity)
+    if twice is None:
+        return outcome
+    # Some stage of another cut has as many layers as it has here, or more.
+    cut = request.placed is not None
+    least = _memory(request, values, row, axis.grad_accum, last=True).least if cut else None
+    return replace(
+        outcome,
+        least_bytes=memory.needed if least is None else least,
+        faster_s=found[1],
+        busy_frac=np.minimum(1.0, found[2] / step),
+        balanced_s=_balanced_s(request, found[3], axis.grad_accum) if cut else step,
     )
 
 
@@ -142,14 +150,52 @@ _WORTH = 6
 
 
 def _steps(request: Request, values: dict[str, Any], n: int, twice: Knob | None) -> Array:
-    """Step [1, n] in seconds; with ``twice`` [3, n]: also with twice of that, and its compute."""
+    """Step [1, n] in seconds; with ``twice`` [4, n]: also with twice of that, its compute, and a
+    micro-batch on all stages of the pipeline.
+    """
     if twice is None:
         return steps_of(request, Points.of(values, n), terms=()).step_s[None, :]
     values = {k: v if k == "library" else np.concatenate([v, v]) for k, v in values.items()}
     values[twice] = values.get(twice, np.ones(2 * n)) * np.repeat([1.0, 2.0], n)
     found = steps_of(request, Points.of(values, 2 * n), terms=BUSY_TERMS)
     busy = sum((v for k, v in found.terms_s.items() if k in BUSY_TERMS), np.zeros(2 * n))
-    return np.stack([found.step_s[:n], found.step_s[n:], busy[:n]])
+    through = np.zeros(2 * n)
+    if request.placed is not None and found.micro_steps_s is not None:
+        times = [float(count) for _, count in request.placed.distinct_stages]
+        through = np.array(times) @ found.micro_steps_s
+    return np.stack([found.step_s[:n], found.step_s[n:], busy[:n], through[:n]])
+
+
+#: How much less than a micro-step the last one of a step may take: nothing is summed up after it.
+_SLACK_FRAC = 0.05
+
+
+def _balanced_s(request: Request, through_s: Array, micro_steps: Array) -> Array:
+    """What no cut of the pipeline takes less than, from what a micro-batch takes on all stages.
+
+    A stage k of p starts when a micro-batch has passed those before it and runs M of them:
+    M e_k + the sum of e before k, over v chunks (``physics.pipeline.waiting_s``). With a given
+    sum S of all e the least maximum of these makes them equal: e_k falls by q = 1 - 1/(M v) from
+    stage to stage, and it is S / (v (1 - q^p)). Zero-bubble schedules: M S / p.
+    """
+    assert request.placed is not None
+    layout = request.placed.layout
+    if layout.zero_bubble:
+        least = micro_steps * through_s / layout.pp
+    else:
+        falls = (1.0 - 1.0 / (micro_steps * layout.vpp)) ** layout.pp
+        least = through_s / (layout.vpp * (1.0 - falls))
+    found: Array = least * (1.0 - _SLACK_FRAC)
+    return found
+
+
+class _Memory(NamedTuple):
+    """Of each point: the fullest device, what it has, and what the emptiest stage's needs."""
+
+    held: Array
+    needed: Array
+    capacity: Array | float
+    least: Array
 
 
 def _memory(
@@ -157,13 +203,18 @@ def _memory(
     values: Callable[[NDArray[np.intp], Array], dict[str, Array]],
     row: NDArray[np.intp],
     counts: Array,
-) -> tuple[Array, Array, Array | float]:
-    """Peak memory of every point, held and needed, and the capacity it has to stay within.
+    *,
+    last: bool = False,
+) -> _Memory:
+    """Peak memory of every point; ``last`` as of ``memory_over``.
 
     Accumulation matters up to what a stage has in flight.
     """
-    layout = request.placed.layout if request.placed else None
-    most = max(2.0, float(in_flight(layout, 0, np.array(np.inf))) if layout else 2.0)
+    most = 2.0
+    if request.placed is not None:
+        layout = request.placed.layout
+        held = float(in_flight(layout, 0, np.array(np.inf))) * layout.directions
+        most = max(most, min(held, float(counts.max())))  # GPipe holds all, however many
     cap = int(np.ceil(most))
     key = row * cap + np.minimum(counts, cap).astype(np.intp) - 1
     asked = np.zeros((int(row.max()) + 1) * cap, dtype=bool)
@@ -171,24 +222,23 @@ def _memory(
     rows, times = np.divmod(np.flatnonzero(asked), cap)
     found = values(rows, times + 1.0)
     found_at: NDArray[np.intp] = (np.cumsum(asked) - 1)[key]
+    kinds: list[_Memory] = []
+    batches = [np.full(len(rows), float(b)) for b in request.shares] or [found["micro_batch"]]
     capacities = [float(g.gpu.usable_memory_bytes) for g in request.kinds]
     if not request.shares:
-        held, needed = _fullest(request, found, found["micro_batch"])
-        return held[found_at], needed[found_at], min(capacities)
-    each = [_fullest(request, found, np.full(len(rows), float(b))) for b in request.shares]
-    fullest = np.stack([n / c for (_, n), c in zip(each, capacities, strict=True)]).argmax(axis=0)
-    columns = np.arange(len(rows))
-    held, needed = (np.stack(x)[fullest, columns] for x in zip(*each, strict=True))
-    return held[found_at], needed[found_at], np.array(capacities)[fullest][found_at]
-
-
-def _fullest(
-    request: Request, values: Mapping[str, Array], micro_batch: Array
-) -> tuple[Array, Array]:
-    """Memory of the fullest stage with these micro-batches, held and needed."""
-    stages = memory_over(
-        request, micro_batch, values["grad_accum"], values["n_ranks"], values["n_nodes"]
-    )
-    needed = np.stack([m.needed for m in stages])
-    fullest, columns = needed.argmax(axis=0), np.arange(needed.shape[1])
-    return np.stack([m.device for m in stages])[fullest, columns], needed[fullest, columns]
+        capacities = [min(capacities)]
+    for batch, capacity in zip(batches, capacities, strict=True):
+        stages = memory_over(
+            request, batch, found["grad_accum"], found["n_ranks"], found["n_nodes"], last=last
+        )
+        needed = np.stack([m.needed for m in stages])
+        at = needed.argmax(axis=0), np.arange(len(rows))
+        held = np.stack([m.device for m in stages])[at]
+        kinds.append(_Memory(held, needed[at], capacity, needed.min(axis=0)))
+    if len(kinds) == 1:
+        one = kinds[0]
+        return _Memory(one.held[found_at], one.needed[found_at], one.capacity, one.least[found_at])
+    fullest = np.stack([k.needed / k.capacity for k in kinds]).argmax(axis=0)
+    here = fullest, np.arange(len(rows))
+    held, needed, least = (np.stack([k[i] for k in kinds])[here][found_at] for i in (0, 1, 3))
+    return _Memory(held, needed, np.array(capacities)[fullest][found_at], least)

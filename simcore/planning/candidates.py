@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -26,7 +26,11 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Candidates:
-    """Points and their runs. ``form`` indexes ``forms``, ``cluster`` the space's clusters."""
+    """Points and their runs. ``form`` indexes ``forms``, ``cluster`` the space's clusters.
+
+    ``balanced_s``, ``least_bytes``: bounds as in ``engine.sweep.Outcome``; ``stages``: layers of
+    each stage, of candidates whose pipeline was cut anew.
+    """
 
     space: Space
     forms: tuple[FormWords, ...]
@@ -38,6 +42,8 @@ class Candidates:
     global_batch: Array
     step_s: Array
     faster_s: Array
+    balanced_s: Array
+    least_bytes: Array
     memory_bytes: Array
     needed_bytes: Array
     capacity_bytes: Array
@@ -47,6 +53,15 @@ class Candidates:
     tdp_w: Array
     usd_per_h: Array
     effective_frac: Array
+    stages: Mapping[int, str] = field(default_factory=dict)
+
+    def form_of(self, i: int) -> FormWords:
+        """The form of a candidate, with its cut."""
+        form, cut = self.forms[int(self.form[i])], self.stages.get(i)
+        if cut is None:
+            return form
+        options = tuple(sorted({**dict(form.options), "stages": cut}.items()))
+        return replace(form, layout=replace(form.layout, stages=cut), options=options)
 
     def __len__(self) -> int:
         return len(self.step_s)
@@ -145,6 +160,8 @@ def candidates(space: Space, goal: Goal, progress: Progress | None = None) -> Ca
         global_batch=joined("micro_batch") * joined("grad_accum") * (n_gpus // model_ranks),
         step_s=joined("step_time_s"),
         faster_s=joined("faster_s"),
+        balanced_s=joined("balanced_s"),
+        least_bytes=joined("least_bytes"),
         memory_bytes=joined("memory_bytes"),
         needed_bytes=joined("needed_bytes"),
         capacity_bytes=joined("capacity_bytes"),

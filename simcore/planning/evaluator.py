@@ -202,6 +202,8 @@ class Evaluator:
             capacity_bytes=outcome.capacity_bytes,
             busy_frac=outcome.busy_frac,
             faster_s=outcome.faster_s,
+            balanced_s=outcome.balanced_s,
+            least_bytes=outcome.least_bytes,
         )
 
     def _wires_of(self, request: Request, cluster: int) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from statistics import NormalDist
 from typing import Any
 
@@ -18,11 +19,9 @@ from simcore.base.arrays import NDArray
 from simcore.base.errors import InvalidConfig
 from simcore.base.interval import Z80
 from simcore.base.units import HOUR, KILO
-from simcore.engine.job_memory import memory_result
-from simcore.engine.predict import Request, central_step_s, predict
+from simcore.engine.predict import Request, predict
 from simcore.engine.request import make_request
 from simcore.engine.result import Prediction
-from simcore.engine.stages import with_balanced_stages
 from simcore.hardware.profile import load_profile
 from simcore.planning.candidates import Candidates, Progress, Runs, candidates, runs_of
 from simcore.planning.constraints import (
@@ -38,6 +37,7 @@ from simcore.planning.goal import OBJECTIVES, Goal
 from simcore.planning.goodput import Goodput, goodput_of
 from simcore.planning.points import FormWords
 from simcore.planning.ranking import front
+from simcore.planning.recut import with_cuts
 from simcore.planning.sensitivity import Sensitivity, sensitivities
 from simcore.planning.space import Space
 from simcore.workload.resolve import resolve_model
@@ -168,6 +168,7 @@ def make_plan(
     """Plan a run over a space. Raises InvalidConfig where the run has no length in samples."""
     samples = _samples(space, goal)
     found = candidates(space, goal, progress)
+    found = with_cuts(found, goal, samples, partial(request_of, found), top)
     runs = runs_of(found, goal, samples)
     limits = constraints_of(found, runs, goal)
     meets = passing(limits, len(found))
@@ -191,11 +192,7 @@ def make_plan(
         objective=goal.objective,
         best=tuple(best),
         front=tuple(front),
-        sensitivities=tuple(
-            sensitivities(found, goal, samples, best[0].cluster, planner.cut_anew())
-        )
-        if best
-        else (),
+        sensitivities=tuple(sensitivities(found, goal, samples, best[0].cluster)) if best else (),
         relaxations=tuple(eased),
         invalid=found.invalid,
         blocked={c.name: int((~c.passes).sum()) for c in limits if not c.passes.all()},
@@ -220,6 +217,17 @@ def _samples(space: Space, goal: Goal) -> float | None:
     return goal.tokens / per_sample
 
 
+def request_of(c: Candidates, i: int) -> Request:
+    """The job of one candidate."""
+    form = c.form_of(i)
+    words = {k: v for k, v in form.options if k != "calibration"}
+    return make_request(
+        form.model, c.space.clusters[int(c.cluster[i])],
+        profile=load_profile(dict(c.space.fixed).get("calibration")),
+        micro_batch=int(c.micro_batch[i]), grad_accum=int(c.grad_accum[i]), **words,
+    )  # fmt: skip
+
+
 class _Planner:
     """Turns candidates into options; each is predicted in full at most once."""
 
@@ -228,8 +236,6 @@ class _Planner:
     ) -> None:
         self.space, self.goal, self.c, self.runs, self.limits = space, goal, c, runs, limits
         self.surest = 0.0
-        self.listed: list[int] = []
-        self.profile = load_profile(dict(space.fixed).get("calibration"))
 
     def best(self, order: list[int], top: int) -> list[Option]:
         """The best option of each of the first clusters, with why it is there."""
@@ -255,36 +261,7 @@ class _Planner:
                 if min(odds, default=1.0) < wanted:
                     continue
             seen.add(cluster)
-            self.listed.append(i)
             yield option
-
-    def cut_anew(self) -> Candidates | None:
-        """The candidates with the best cut for the listed ones that have an even pipeline.
-
-        None where that changes none of them.
-        """
-        step_s, memory_bytes = self.c.step_s.copy(), self.c.memory_bytes.copy()
-        changed = False
-        for i in self.listed:
-            layout = self.c.forms[int(self.c.form[i])].layout
-            if layout.pp == 1 or layout.stages:
-                continue
-            cut = with_balanced_stages(self.request(i))
-            after = central_step_s(cut)
-            if after < step_s[i]:
-                step_s[i], memory_bytes[i] = after, memory_result(cut).device_bytes
-                changed = True
-        return replace(self.c, step_s=step_s, memory_bytes=memory_bytes) if changed else None
-
-    def request(self, i: int) -> Request:
-        """The job of one candidate."""
-        c = self.c
-        form = c.forms[int(c.form[i])]
-        words = {k: v for k, v in form.options if k != "calibration"}
-        return make_request(
-            form.model, self.space.clusters[int(c.cluster[i])], profile=self.profile,
-            micro_batch=int(c.micro_batch[i]), grad_accum=int(c.grad_accum[i]), **words,
-        )  # fmt: skip
 
     def front(self, meets: NDArray[np.bool_]) -> list[Option]:
         """What nothing beats in both time and cost (or GPUs, without prices), fastest first."""
@@ -302,7 +279,7 @@ class _Planner:
         """One candidate; ``full``: with its prediction and the probabilities that follow."""
         c, runs, goal = self.c, self.runs, self.goal
         cluster = self.space.clusters[int(c.cluster[i])]
-        form = c.forms[int(c.form[i])]
+        form = c.form_of(i)
         cost = float(runs.cost_usd[i])
         option = Option(
             form=form,
@@ -324,7 +301,7 @@ class _Planner:
         )
         if not full:
             return option
-        predicted = predict(self.request(i))
+        predicted = predict(request_of(self.c, i))
         held = goodput_of(
             goal.reliability, n_gpus=option.n_gpus, n_nodes=option.n_nodes,
             checkpoint_bytes=form.checkpoint_bytes, work_s=float(runs.work_s[i]),

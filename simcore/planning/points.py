@@ -67,7 +67,7 @@ class Batch:
     A large unit comes in several pieces. ``n_points`` counts all points of the piece, ``invalid``
     those of them that fell out. ``cluster`` indexes the space's clusters. ``capacity_bytes`` is one
     figure where it is the same for all. ``busy_frac`` and
-    ``faster_s`` are there where a plan asked what twice of a resource would change.
+    those after it are there where a plan asked for them (``engine.sweep.Outcome``).
     """
 
     unit: int
@@ -85,6 +85,8 @@ class Batch:
     capacity_bytes: Array | float = 0.0
     busy_frac: Array | None = None
     faster_s: Array | None = None
+    balanced_s: Array | None = None
+    least_bytes: Array | None = None
 
     def __len__(self) -> int:
         return 0 if self.step_time_s is None else len(self.step_time_s)

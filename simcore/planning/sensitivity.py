@@ -32,12 +32,11 @@ class Sensitivity:
 
 
 def sensitivities(
-    c: Candidates, goal: Goal, samples: float | None, best: str, cut: Candidates | None
+    c: Candidates, goal: Goal, samples: float | None, best: str
 ) -> Iterator[Sensitivity]:
     """The best value of the objective had the network, memory, price or deadline been another.
 
-    ``best``: the cluster of the plan; ``cut``: the candidates with unequal pipeline stages, where
-    these are faster.
+    ``best``: the cluster of the plan.
     """
 
     def ask(change: str, other: Candidates, wish: Goal) -> Sensitivity:
@@ -52,8 +51,6 @@ def sensitivities(
             change=change, best=float(objective[at]), cluster=name, same=name == best
         )
 
-    if cut is not None:
-        yield ask("--stages auto", cut, goal)
     yield ask("2x network between nodes", c.with_faster(), goal)
     more = c.capacity_bytes + MORE_MEMORY_BYTES
     yield ask("+16 GB a GPU", replace(c, capacity_bytes=more), goal)

@@ -56,6 +56,13 @@ def output_problems(path: Path) -> list[str]:
     return []
 
 
+#: Columns of words; the others are figures.
+WORDS = (
+    "model", "cluster", "network", "strategy", "precision", "optimizer", "recompute", "offload",
+    "more",
+)  # fmt: skip
+
+
 @dataclass
 class Store:
     """The parts of one sweep. Raises UsageError where another sweep's parts lie in the way."""
@@ -195,7 +202,7 @@ class Coded:
     """A column of words that repeat: ``words[codes]``, an array [C]."""
 
     words: tuple[str, ...]
-    codes: NDArray[np.intp]
+    codes: NDArray[np.integer[Any]]
 
 
 #: One value for all rows, an array [C] of numbers, or words.
@@ -301,8 +308,7 @@ def _write_parquet(
 
     text = pa.dictionary(pa.int32(), pa.string())
     kinds = {
-        **dict.fromkeys(("model", "cluster", "network", "strategy", "precision", "optimizer",
-                         "recompute", "offload", "more"), text),
+        **dict.fromkeys(WORDS, text),
         **dict.fromkeys(("n_gpus", "n_nodes", "seq_len", "tp", "pp", "vpp", "cp", "ep",
                          "micro_batch", "grad_accum", "global_batch"), pa.int64()),
         "fits": pa.bool_(),
@@ -328,6 +334,12 @@ def _words_array(columns: Sequence[tuple[Values, int]]) -> Any:
     """Words of several batches as one dictionary array of pyarrow."""
     import pyarrow as pa
 
+    found = joined_words(columns)
+    return pa.DictionaryArray.from_arrays(found.codes, pa.array(list(found.words), pa.string()))
+
+
+def joined_words(columns: Sequence[tuple[Values, int]]) -> Coded:
+    """A column of words of several batches, each with its number of rows, end to end."""
     known: dict[Any, int] = {}
     codes: list[NDArray[np.int32]] = []
     for values, n in columns:
@@ -335,7 +347,7 @@ def _words_array(columns: Sequence[tuple[Values, int]]) -> Any:
         words = coded.words if coded else (values,)
         own = np.array([known.setdefault(w, len(known)) for w in words], dtype=np.int32)
         codes.append(own[coded.codes] if coded else np.full(n, own[0]))
-    return pa.DictionaryArray.from_arrays(np.concatenate(codes), pa.array(list(known), pa.string()))
+    return Coded(tuple(known), np.concatenate(codes))
 
 
 _WRITERS = {".csv": _write_csv, ".json": _write_json, ".parquet": _write_parquet}

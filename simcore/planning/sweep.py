@@ -18,7 +18,15 @@ from simcore.planning.parallel import shared_parts
 from simcore.planning.points import Batch
 from simcore.planning.ranking import Point, front, front_resource, merged
 from simcore.planning.space import Space
-from simcore.planning.store import COLUMNS, Store, as_array, columns_of
+from simcore.planning.store import (
+    COLUMNS,
+    WORDS,
+    Coded,
+    Store,
+    as_array,
+    columns_of,
+    joined_words,
+)
 from simcore.planning.tally import Summary, Tally, Wanted
 from simcore.planning.workers import Workers, workers_of
 
@@ -69,14 +77,20 @@ class SweepResult:
 
     def columns(self) -> dict[str, np.ndarray[Any, Any]]:
         """Every evaluated point as columns, arrays [C]. Raises UsageError where none was kept."""
+        return {c: as_array(v, self.n_evaluated) for c, v in self.coded_columns().items()}
+
+    def coded_columns(self) -> dict[str, np.ndarray[Any, Any] | Coded]:
+        """``columns``, of which those of words say each word once: much smaller."""
         if self.space is None or (self.n_evaluated and not self.batches):
             where = f": they are in {self.output}" if self.output else ""
             raise UsageError(f"this sweep did not keep its points{where}")
         parts = [(columns_of(b, self.space.clusters), len(b)) for b in self.batches]
+        if not parts:
+            return {c: np.array([]) for c in COLUMNS}
         return {
-            c: np.concatenate([as_array(part[c], n) for part, n in parts])
-            if parts
-            else np.array([])
+            c: joined_words([(part[c], n) for part, n in parts])
+            if c in WORDS
+            else np.concatenate([as_array(part[c], n) for part, n in parts])
             for c in COLUMNS
         }
 
@@ -85,7 +99,7 @@ class SweepResult:
         """The column that the front spends: GPUs, or memory."""
         return front_resource(self.space.clusters) if self.space is not None else "n_gpus"
 
-    def on_front(self, columns: Mapping[str, np.ndarray[Any, Any]]) -> NDArray[np.bool_]:
+    def on_front(self, columns: Mapping[str, Any]) -> NDArray[np.bool_]:
         """Which points of ``columns`` are on the front [C]."""
         gain = np.where(columns["fits"], columns["samples_per_s"], 0.0)
         return front(columns[self.front_of], gain, columns["memory_bytes"])

@@ -6,7 +6,7 @@ Points that agree in it are evaluated together.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 
@@ -84,11 +84,5 @@ def evaluate_points(
         columns = [np.broadcast_to(getattr(part, name), len(points)) for points, part in parts]
         return np.concatenate(columns)[order]
 
-    return Outcome(
-        step_time_s=joined("step_time_s"),
-        memory_bytes=joined("memory_bytes"),
-        needed_bytes=joined("needed_bytes"),
-        capacity_bytes=joined("capacity_bytes"),
-        busy_frac=joined("busy_frac") if twice is not None else None,
-        faster_s=joined("faster_s") if twice is not None else None,
-    )
+    told = [f.name for f in fields(Outcome) if getattr(parts[0][1], f.name) is not None]
+    return Outcome(**{name: joined(name) for name in told})

@@ -16,6 +16,7 @@ from simcore.planning.compare import Column, Comparison
 from simcore.planning.fleet import Fleet
 from simcore.planning.goodput import Goodput
 from simcore.planning.planner import Option, Plan
+from simcore.planning.store import Coded
 from simcore.planning.sweep import SweepResult
 
 if TYPE_CHECKING:
@@ -30,7 +31,14 @@ def frame(result: object) -> DataFrame:
         import pandas
     except ImportError:
         raise UsageError("to_pandas needs pandas: pip install 'simcore[frames]'") from None
-    made: DataFrame = pandas.DataFrame(columns_of(result))
+    columns = {
+        # A word that a million rows share is held once.
+        name: pandas.Categorical.from_codes(v.codes, pandas.Index(v.words))
+        if isinstance(v, Coded)
+        else v
+        for name, v in columns_of(result).items()
+    }
+    made: DataFrame = pandas.DataFrame(columns, copy=False)
     return made
 
 
@@ -190,7 +198,7 @@ def _timeline(t: Timeline) -> Columns:
 
 @columns_of.register
 def _sweep(s: SweepResult) -> Columns:
-    columns = s.columns()
+    columns = s.coded_columns()
     return {**columns, "on_front": s.on_front(columns)}
 
 

@@ -169,3 +169,10 @@ def test_a_short_chunk_holds_fewer_layers(position: int, held: int | None) -> No
     assert share * chunks * layers / 8 == pytest.approx(expected)
     assert chunk_share(layout, position, 16, 16) == 1.0
     assert chunk_share(Layout(pp=8), position, 15, 16) == 1.0
+
+
+def test_names_that_nobody_knows_hide_no_other_rule() -> None:
+    with pytest.raises(InvalidConfig) as told:
+        make_request("llama3-8b", "2x8xH100", tp=3, pp=2, schedule="1f2b", dispatcher="deeep")
+    assert len(told.value.violations) == 3
+    assert "did you mean '1f1b'" in str(told.value) and "does not divide 16 GPUs" in str(told.value)

@@ -18,7 +18,7 @@ from simcore.hardware.prices import price_book
 from simcore.planning.constraints import relaxed
 from simcore.planning.goodput import Reliability, goodput_of
 from simcore.planning.grid import cluster_texts
-from simcore.planning.planner import Option, Plan, make_plan
+from simcore.planning.planner import Option, Plan, make_plan, value_of
 from simcore.planning.points import checkpoint_bytes
 from simcore.planning.space import make_space
 
@@ -82,6 +82,8 @@ def test_brute_force_finds_the_same(seed: int) -> None:
         if "pp" in axes and rng.random() < 0.7:  # 16 layers, cut evenly or not
             cuts = ["even", "auto", "9,7", "7,rest", "5,11"]
             axes |= {"stages": tuple(rng.sample(cuts, 2)), "grad_accum": (rng.choice([4, 9]),)}
+        elif "pp" in axes:
+            axes |= {"stages": ("even",)}  # a plan that is not told looks through all cuts
     samples = 10.0 ** rng.uniform(4, 6)
     rel = Reliability(failures_per_gpu_h=rng.choice([0.0, 2e-5, 1e-3]))
     points = brute(model, gpus, axes, samples, rel)
@@ -314,16 +316,59 @@ def test_what_nobody_can_be_sure_of_says_how_sure_one_can_be() -> None:
     assert "confidence from 99 % to 5" in render_plan(found)
 
 
-def test_unequal_stages_are_a_what_if_and_an_axis() -> None:
-    """The what-if of a plan with even pipelines is the plan that looks through cuts."""
+def test_a_plan_cuts_its_pipelines_itself() -> None:
     words: dict[str, Any] = {
         "samples": 1e6, "price": PRICES, "strategy": "zero1", "precision": "bf16", "pp": 4,
         "micro_batch": 1, "grad_accum": 32, "recompute": "none", "objective": "time",
     }  # fmt: skip
-    even = api.plan("llama3.2-1b", "1x8xH100", **words)
-    cut = api.plan("llama3.2-1b", "1x8xH100", stages="even;auto", **words)
-    told = {s.change: s.best for s in even.sensitivities}
-    assert cut.best[0].time_s < 0.9 * even.best[0].time_s, "the head weighs as much as layers do"
-    assert told["--stages auto"] == pytest.approx(cut.best[0].time_s, rel=1e-9)
-    assert str(cut.best[0].form.layout).startswith("pp4 stages ")
-    assert "--stages auto" not in {s.change for s in cut.sensitivities}
+    found = api.plan("llama3.2-1b", "1x8xH100", **words).best[0]
+    even = api.plan("llama3.2-1b", "1x8xH100", stages="even", **words).best[0]
+    assert found.time_s < 0.9 * even.time_s, "the head weighs as much as layers do"
+    assert str(found.form.layout).startswith("pp4 stages ")
+    again = api.predict(
+        "llama3.2-1b", found.cluster, micro_batch=found.micro_batch, grad_accum=found.grad_accum,
+        **dict(found.form.options),
+    )  # fmt: skip
+    assert again.step_time_s.value == pytest.approx(found.step_time_s, rel=1e-9)
+    assert again.memory.device_bytes == pytest.approx(found.memory_bytes, rel=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_cuts_that_a_plan_leaves_out_change_nothing(seed: int) -> None:
+    """Branch and bound against every cut of every point; bounds that no cut goes below."""
+    rng = Random(seed)
+    words: dict[str, Any] = {
+        "samples": 1e6, "price": PRICES, "strategy": "zero1", "precision": "bf16",
+        "pp": rng.choice([(2, 4), (4, 8), (8,)]), "tp": rng.choice([1, 2]),
+        "micro_batch": (1, rng.choice([2, 8, 32])), "recompute": rng.choice(["none", "full"]),
+        "objective": rng.choice(["cost", "time", "step"]), "margin_frac": 0.0,
+        "grad_accum": (rng.choice([1, 3]), rng.choice([8, 40])), "top": rng.choice([1, 2, 9]),
+        "schedule": rng.choice(["1f1b", "gpipe", "zb-1p"]),
+    }  # fmt: skip
+    clusters = ["H100:1..2x8", "A100:1x8,2x8"]
+    found = api.plan("llama3.2-1b", clusters, **words)
+    every = api.plan("llama3.2-1b", clusters, stages="even;auto", **words)
+    assert [o.cluster for o in found.best] == [o.cluster for o in every.best]
+    for mine, theirs in zip(found.best, every.best, strict=True):
+        objective = words["objective"]
+        assert value_of(mine, objective) == pytest.approx(value_of(theirs, objective), rel=1e-9)
+
+
+def test_no_cut_goes_below_its_bounds() -> None:
+    from simcore.planning.evaluator import batches
+
+    words: dict[str, Any] = {
+        "strategy": "zero1", "precision": "bf16", "pp": (2, 4, 8), "micro_batch": (1, 4),
+        "grad_accum": (1, 2, 5, 64), "tp": (1, 2), "schedule": ("1f1b", "gpipe"),
+    }  # fmt: skip
+    clusters = "H100:2x8"
+    even = list(batches(make_space("llama3.2-1b", clusters, stages="even", **words), twice="inter"))
+    auto = list(batches(make_space("llama3.2-1b", clusters, stages="auto", **words), twice="inter"))
+    gain = 0.0
+    for bound, cut in zip(even, auto, strict=True):
+        if len(cut):
+            assert (bound.balanced_s <= cut.step_time_s).all()
+            assert (bound.least_bytes <= cut.needed_bytes * (1 + 1e-12)).all()
+            gain = max(gain, float((bound.step_time_s / cut.step_time_s).max()))
+            assert (bound.balanced_s > 0.3 * cut.step_time_s).all(), "a bound that bounds little"
+    assert gain > 1.1

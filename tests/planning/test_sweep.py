@@ -29,7 +29,7 @@ def main_grads_of(result: SweepResult, index: int) -> str | None:
     return None
 
 
-def agrees_with_predict(result: SweepResult, rows: int, seed: int) -> None:
+def agrees_with_predict(result: SweepResult, rows: int, seed: int, **told: str) -> None:
     columns = result.columns()
     assert len(columns["step_time_s"]) == result.n_evaluated > 0
     for i in Random(seed).sample(range(result.n_evaluated), min(rows, result.n_evaluated)):
@@ -42,6 +42,7 @@ def agrees_with_predict(result: SweepResult, rows: int, seed: int) -> None:
             main_grads=main_grads_of(result, i),
             seq_len=int(row["seq_len"]) if row["seq_len"] else None,
             **{d: int(row[d]) for d in ("tp", "pp", "vpp", "cp", "ep")},
+            **told,
         )  # fmt: skip
         assert row["step_time_s"] == pytest.approx(said.step_time_s.value, rel=EXACT)
         assert row["memory_bytes"] == pytest.approx(said.memory.device_bytes, rel=EXACT)
@@ -65,6 +66,16 @@ def test_layouts_equal_predictions() -> None:
     )  # fmt: skip
     agrees_with_predict(result, 40, 2)
     assert any("does not divide" in reason for reason in result.invalid)
+
+
+@pytest.mark.parametrize("schedule", ["gpipe", "zb-1p", "dualpipe"])
+def test_schedules_equal_predictions(schedule: str) -> None:
+    """GPipe holds every micro-batch of a step, however many."""
+    result = api.sweep(
+        "llama3-8b", "H100:2x8", strategy="zero1", precision="bf16", tp="2", pp="4",
+        schedule=schedule, grad_accum="1..6,40", micro_batch="1",
+    )  # fmt: skip
+    agrees_with_predict(result, 40, 3, schedule=schedule)
 
 
 def test_uneven_shares_equal_predictions() -> None:
