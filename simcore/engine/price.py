@@ -38,10 +38,11 @@ NVME_STATE_BYTES = 12.0
 
 @dataclass(frozen=True)
 class Priced:
-    """Durations [T, C] and what the breakdown needs of their parts."""
+    """Durations [T, C], seconds of all collectives, and of those under backward [C]."""
 
     duration_s: Array
     comm_total_s: Array
+    comm_beside_s: Array
 
 
 def phase_seconds(
@@ -126,6 +127,7 @@ def price(
 
     comm_total, comm_micro = _price_comm(program, points, duration, strategy.shard_ranks)
     micro_s = _micro_step_s(program, duration, len(classes))
+    beside_s = np.zeros(n_configs)
     if program.overlapped.any() and comm_total.any():
         window = np.zeros(n_configs)
         for index in range(len(classes)):
@@ -133,7 +135,7 @@ def price(
             window = np.maximum(window, duration[tasks[program.overlapped[tasks]]].sum(axis=0))
         # What is sent after backward has ended (DDP's last bucket) slows nothing.
         beside = program.comm_table.tasks[program.comm_beside]
-        sent = duration[beside].sum(axis=0)
+        sent = beside_s = duration[beside].sum(axis=0)
         shared, tiny = np.minimum(sent, window), np.finfo(float).tiny
         slowdown = max(c.overlap_slowdown_frac for c in classes) / points.overlap
         duration[program.overlapped] *= 1.0 + slowdown * shared / np.maximum(window, tiny)
@@ -150,7 +152,7 @@ def price(
                        micro_s, host_micro)  # fmt: skip
     for task, quantity, index in program.misc:
         duration[task] = context.quantity(quantity, index)
-    return Priced(duration, comm_total)
+    return Priced(duration, comm_total, beside_s)
 
 
 def _scaled(points: Points, share: float) -> Points:
