@@ -38,6 +38,8 @@ class Library:
     ``nic_latency_s``: on top of a NIC's usual one. Chunk ramps: as a group's, of NCCL's protocols,
     within a node and between nodes. ``allowed``: what the library is held to.
 
+    ``channel_bw``: what one of NCCL's channels between nodes has of a node's NICs (0: unknown).
+
     Of the network: ``leaf_nodes`` on one switch, ``oversubscription`` of its uplinks, ``rails``:
     whether each switch joins NICs of equal index.
     """
@@ -48,6 +50,7 @@ class Library:
     nvls_bw_bytes_per_s: float = 0.0
     sharp: bool = False
     nic_latency_s: float = 0.0
+    channel_bw_bytes_per_s: float = 0.0
     intra_chunk_ramp: float = 0.0
     inter_chunk_ramp: float = 0.0
     leaf_nodes: float = np.inf

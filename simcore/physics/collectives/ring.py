@@ -66,6 +66,8 @@ class Ring(Algorithm):
             rate = bus * nccl.RING_SHARE[protocol]
             if protocol == "LL":
                 rate = np.minimum(rate, nccl.ll_limit(group))
+            elif protocol == "LL128":
+                rate = np.minimum(rate, nccl.channel_limit(group, nccl.RING_LL128_CHANNEL))
             found.append(option(group, "Ring", protocol, fixed, traffic / rate, ramp=ramp))
         return found
 

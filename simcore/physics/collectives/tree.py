@@ -48,6 +48,7 @@ class Tree(Algorithm):
     def _nccl(self, group: Group) -> list[Option]:
         chain, levels = group.a_node - 1.0, nccl.depth(group.n_nodes)
         bus, ramp = self.bus_frac * group.bus(LEAF_CROSSINGS), group.chunk_ramp
+        bus = np.minimum(bus, nccl.channel_limit(group, nccl.TREE_CHANNEL))
         found = []
         for protocol in nccl.protocols(group):
             hop = nccl.hop_s(group, nccl.TREE_NVLINK_S[protocol], nccl.TREE_PCIE_S[protocol])
@@ -59,6 +60,7 @@ class Tree(Algorithm):
             elif protocol == "LL128":
                 shares = nccl.TREE_LL128_SHARE, nccl.TREE_LL128_NODE_SHARE
                 rate = bus * np.where(group.n_nodes > 1, *shares)
+                rate = np.minimum(rate, nccl.channel_limit(group, nccl.TREE_LL128_CHANNEL))
             found.append(option(group, "Tree", protocol, fixed, 2.0 / rate, ramp=ramp))
         return found
 
