@@ -43,13 +43,14 @@ def _compute(f: Facts) -> Told:
 
 def _roofline(f: Facts, part: str, note: str = "") -> Told:
     work, r, profile = f.work(part), f.rates, f.request.profile
+    steps = f.request.micro_steps
     name, peak = f.peak
     kinds = [k for k in COMPUTE_KINDS if (f.table.kind == KINDS.index(k)).any()]
     efficiency = {k: compute_share_of(profile, k, name, r.gpu) for k in kinds}
     shown: tuple[KernelKind, ...] = ("elementwise", *kinds[:1])
     memory = {k: memory_share_of(profile, k, r.gpu) for k in shown}
     inputs = [
-        ("micro-batch", f"{f.micro_batch}, {f.request.micro_steps:g} a step"),
+        ("micro-batch", f"{f.micro_batch}" + (f", {steps:g} a step" if steps > 1 else "")),
         ("work", f"{format_si(work.flop, 'FLOP')}, {format_si(work.n_bytes, 'B')} moved, "
                  f"{work.launches:.0f} kernels"),
         (f"peak {name}", f"{format_si(peak, 'FLOP/s')} ({r.gpu.name})"),
