@@ -67,7 +67,8 @@ class Steps:
     ``terms_s`` holds the lines of the breakdown that were asked for.
 
     ``step_s`` is the mean over an epoch: the graph's makespan or the loader's period, whichever
-    is longer, plus the epoch's restart divided by its steps. ``micro_steps_s`` [parts, C]: one
+    is longer, plus the epoch's restart divided by its steps. ``comm_beside_s``: of all collectives
+    those that run under backward. ``micro_steps_s`` [parts, C]: one
     micro-step of each kind of pipeline stage, exposed exchanges in it.
     """
 
@@ -76,6 +77,7 @@ class Steps:
     load_period_s: Array
     restart_s: Array
     comm_s: Array
+    comm_beside_s: Array
     terms_s: dict[str, Array]
     timeline: Timeline | None
     micro_steps_s: Array | None = None
@@ -122,6 +124,7 @@ def evaluate(
         load_period_s=joined("load_period_s"),
         restart_s=joined("restart_s"),
         comm_s=joined("comm_s"),
+        comm_beside_s=joined("comm_beside_s"),
         terms_s={k: np.concatenate([p.terms_s[k] for p in parts]) for k in parts[0].terms_s},
         timeline=None,
     )
@@ -154,6 +157,7 @@ def _evaluate(
         load_period_s=period,
         restart_s=restart,
         comm_s=priced.comm_total_s,
+        comm_beside_s=priced.comm_beside_s,
         terms_s=terms,
         timeline=timeline if keep_timeline else None,
     )

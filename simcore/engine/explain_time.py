@@ -43,13 +43,14 @@ def _compute(f: Facts) -> Told:
 
 def _roofline(f: Facts, part: str, note: str = "") -> Told:
     work, r, profile = f.work(part), f.rates, f.request.profile
+    steps = f.request.micro_steps
     name, peak = f.peak
     kinds = [k for k in COMPUTE_KINDS if (f.table.kind == KINDS.index(k)).any()]
     efficiency = {k: compute_share_of(profile, k, name, r.gpu) for k in kinds}
     shown: tuple[KernelKind, ...] = ("elementwise", *kinds[:1])
     memory = {k: memory_share_of(profile, k, r.gpu) for k in shown}
     inputs = [
-        ("micro-batch", f"{f.micro_batch}"),
+        ("micro-batch", f"{f.micro_batch}" + (f", {steps:g} a step" if steps > 1 else "")),
         ("work", f"{format_si(work.flop, 'FLOP')}, {format_si(work.n_bytes, 'B')} moved, "
                  f"{work.launches:.0f} kernels"),
         (f"peak {name}", f"{format_si(peak, 'FLOP/s')} ({r.gpu.name})"),
@@ -83,11 +84,12 @@ def _frozen(f: Facts) -> Told:
 def _accumulation(f: Facts) -> Told:
     t = f.result.time_s
     return Told(
-        "(accum - 1) x (forward + backward), or x the host's time, or with zero2 and zero3 x the "
-        "communication, where that is longer",
+        "(accum - 1) x (cast of the weights + sum of gradients); forward and backward of all "
+        "micro-steps stand in their own lines",
         (
             ("accum", f"{f.request.grad_accum}"),
-            ("forward + backward", _s(t["forward"] + t["backward"])),
+            ("forward + backward", f"{_s(t['forward'] + t['backward'])} of all micro-steps"),
+            ("a micro-step", _s((t["forward"] + t["backward"]) / f.request.micro_steps)),
         ),
         "gradient accumulation sends once a step (torch no_sync); zero2/3 send each micro-step",
     )

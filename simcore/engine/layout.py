@@ -217,6 +217,32 @@ def exposed(
     return found
 
 
+def shared_nic_s(
+    steps: Steps, whole: dict[str, Array], seen: dict[str, Array], placed: Placed, local: Points,
+    slowdown: Array,
+) -> Array:  # fmt: skip
+    """What gradients and hidden exchanges between nodes cost each other in the last backward.
+
+    Both hide under the same compute, and the NICs carry one after the other or each at a share of
+    the rate: together they take D + h, of which the backward W covers what it covers of D alone or
+    more. Beyond that max(0, D + h - W) - max(0, D - W) is seen.
+    """
+    layout, extra = placed.layout, np.zeros(len(local))
+    wide = {"tensor parallel": layout.tp, "expert parallel": layout.ep * layout.expert_tp}
+    hidden = np.zeros(len(local))
+    for name, ranks in wide.items():
+        if name in whole and ranks > placed.gpus_per_node:
+            forward, backward = exchange_passes(placed)[name]
+            share = backward / (forward + backward)
+            hidden = hidden + share * (whole[name] - seen[name]) / (1.0 - slowdown)
+    if not hidden.any():
+        return extra
+    sent = np.where(local.n_nodes > 1, steps.comm_beside_s, 0.0)
+    window = steps.terms_s["backward"]
+    extra = np.maximum(sent + hidden - window, 0.0) - np.maximum(sent - window, 0.0)
+    return np.where(sent > 0, extra, 0.0)
+
+
 def _micro_step_s(steps: Steps, points: Points) -> Array:
     """Compute of one micro-step, with the summing up of gradients where there are several."""
     once = steps.terms_s["forward"] + steps.terms_s["backward"]
@@ -250,10 +276,12 @@ def evaluate_layout(
         steps = evaluate(job, local, keep_timeline=keep_timeline, terms=needed)
         busy = _micro_step_s(steps, local)
         slowdown = job.classes[0].overlap_slowdown_frac / points.overlap
-        exchange = exposed(exchanges_s(points, placed, stage.n_layers), placed, busy, slowdown)
+        whole_s = exchanges_s(points, placed, stage.n_layers)
+        exchange = exposed(whole_s, placed, busy, slowdown)
         spent = sum(exchange.values(), np.zeros(len(points)))
         once = busy + spent
-        totals.append(steps.step_s + local.grad_accum * spent)
+        shared = shared_nic_s(steps, whole_s, exchange, placed, local, slowdown)
+        totals.append(steps.step_s + local.grad_accum * spent + shared)
         share = _forward_share(steps)
         forwards.append(once * share)
         backwards.append(once * (1.0 - share))
@@ -289,6 +317,7 @@ def evaluate_layout(
         load_period_s=steps.load_period_s,
         restart_s=steps.restart_s,
         comm_s=steps.comm_s + local.grad_accum * spent,
+        comm_beside_s=steps.comm_beside_s,
         terms_s={**_of_slowest(of_stages, slowest), "pipeline bubble": bubble},
         timeline=steps.timeline,
         micro_steps_s=np.stack(forwards) + np.stack(backwards),

@@ -17,6 +17,7 @@ import numpy as np
 
 from simcore.base.arrays import NDArray
 from simcore.base.interval import HIGH_QUANTILE, LOW_QUANTILE, Interval
+from simcore.engine.breakdown import breakdown
 from simcore.engine.evaluate import Job, Loading, Steps, evaluate
 from simcore.engine.job_memory import memory_at_stage, memory_result
 from simcore.engine.layout import Placed, evaluate_layout
@@ -46,8 +47,6 @@ RESOURCES: dict[Knob, str] = {
     "host": "host (kernel launches)",
     "loader": "data loading",
 }
-#: Sums of a few dozen floats agree this well.
-_ROUNDING_FRAC = 1e-12
 #: A resource binds when twice of it gains at least this.
 _BINDS_FRAC = 0.01
 #: Two bind together when twice of both gains at least this, and this many times the better alone.
@@ -82,6 +81,11 @@ class Request:
     def kinds(self) -> tuple[NodeGroup, ...]:
         """One group for each kind of rank."""
         return rank_groups(self.cluster)
+
+    @property
+    def micro_steps(self) -> float:
+        """Micro-batches that pass a rank's part of the model; DualPipe has half at either end."""
+        return self.grad_accum / (self.placed.layout.directions if self.placed else 1)
 
     @property
     def data_ranks(self) -> int:
@@ -313,7 +317,7 @@ def predict(request: Request, *, keep_timeline: bool = False) -> Prediction:
         single_gpu=single_name,
         scaling_efficiency_frac=float(rate / ideal_rate),
         mfu_frac=float(rate * flop / peak),
-        time_s=_breakdown(steps, first, offloads=bool(strategy.offload)),
+        time_s=breakdown(steps, first, request.micro_steps, offloads=bool(strategy.offload)),
         memory=memory,
         bound_by=bound_by,
         what_if=tuple(what_if),
@@ -407,46 +411,6 @@ def _alone(request: Request, index: int, micro_batch: Array | float | None = Non
 def alone_s(request: Request, group: NodeGroup, micro_batches: Array) -> Array:
     """Step of one device of a group alone, for each micro-batch [C]."""
     return _alone(request, request.cluster.groups.index(group), micro_batches).step_s
-
-
-def _breakdown(steps: Steps, first: int, *, offloads: bool) -> dict[str, float]:
-    """Seconds by term; all but ``communication_hidden`` add up to the step time.
-
-    Loader, host and communication are what the step loses to each: the difference that taking
-    it away makes, in that order.
-    """
-    full, no_load, no_host, bare = (
-        float(steps.step_s[i]) for i in (0, first, first + 1, first + 2)
-    )
-    terms = {k: float(v[first + 2]) for k, v in steps.terms_s.items()}
-    comm = float(steps.comm_s[0])
-    exposed = max(no_host - bare, 0.0)
-    forward, backward = terms.get("forward", 0.0), terms.get("backward", 0.0)
-    out = {
-        "forward": forward,
-        "backward": backward,
-        "frozen_networks": terms.get("frozen", 0.0),
-        "accumulation": terms.get("accumulation", 0.0),
-        "optimizer": terms.get("optimizer", 0.0),
-        "ema": terms.get("ema", 0.0),
-        "input_copy": terms.get("input copy", 0.0),
-    }
-    if "pipeline bubble" in terms:
-        out["pipeline_bubble"] = terms["pipeline bubble"]
-    # What is left of the bare step is the wait for offloaded state; without any it is rounding,
-    # or what kinds of ranks that are slow in turn wait for each other in collectives.
-    left = bare - sum(out.values())
-    waits = left if left > _ROUNDING_FRAC * bare else 0.0
-    out["offload"] = waits if offloads else 0.0
-    out["communication_exposed"] = exposed + waits - out["offload"]
-    out["host"] = max(no_load - no_host, 0.0)
-    out["loader"] = max(full - no_load, 0.0)
-    compute = sum(out[k] for k in ("forward", "backward", "frozen_networks", "accumulation"))
-    return {
-        "compute": compute,
-        **out,
-        "communication_hidden": max(comm - exposed, 0.0),
-    }
 
 
 def _rank_classes(

@@ -39,10 +39,11 @@ NVME_STATE_BYTES = 12.0
 
 @dataclass(frozen=True)
 class Priced:
-    """Durations [T, C] and what the breakdown needs of their parts."""
+    """Durations [T, C], seconds of all collectives, and of those under backward [C]."""
 
     duration_s: Array
     comm_total_s: Array
+    comm_beside_s: Array
 
 
 def phase_seconds(
@@ -217,7 +218,7 @@ def price(
                        micro_s, launches.sum() * issued)  # fmt: skip
     for task, quantity, index in program.misc:
         duration[task] = context.quantity(quantity, index)
-    return Priced(duration, comm.counts.sum(axis=0) @ message_s)
+    return Priced(duration, comm.counts.sum(axis=0) @ message_s, sent)
 
 
 def _scaled(points: Points, share: float) -> Points:

@@ -48,9 +48,21 @@ def library_values(
         "nvls_bw_bytes_per_s": nvlink * share,
         "sharp": fabric.sharp,
         "nic_latency_s": max((link_named(n.link).nic_latency_s for n in nics), default=0.0),
+        "channel_bw_bytes_per_s": _channel_bw(cluster, intra, inter, ports),
         "intra_chunk_ramp": profile.chunk_ramp(intra.route),
         "inter_chunk_ramp": profile.chunk_ramp(inter.route) * (intra.route in MEASURED_INSIDE),
         "leaf_nodes": fabric.nodes_of_leaf(ports),
         "oversubscription": fabric.oversubscription,
         "rails": fabric.rails,
     }
+
+
+def _channel_bw(cluster: ClusterSpec, intra: Path, inter: Path, ports: int) -> float:
+    """What one channel between nodes has: a port's rate, or a device's share of a rate as given.
+
+    Nodes without NVLink: 0, since how many channels share their port is not known.
+    """
+    if cluster.n_nodes == 1 or intra.route != "nvlink":
+        return 0.0
+    channels = ports if ports > 1 else max(g.gpus_per_node for g in cluster.groups)
+    return inter.bw_bytes_per_s / channels

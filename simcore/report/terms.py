@@ -21,10 +21,10 @@ BUBBLE = "pipeline_bubble"
 
 TIME: dict[str, Term] = {
     "compute": Term("compute", "forward + backward + frozen_networks + accumulation"),
-    "forward": Term("forward", "forward of the last micro-step"),
-    "backward": Term("backward", "backward of the last micro-step, recompute included"),
+    "forward": Term("forward", "forward of all micro-steps"),
+    "backward": Term("backward", "backward of all micro-steps, recompute included"),
     "frozen_networks": Term("frozen networks", "networks that only run forward (VAE, encoders)"),
-    "accumulation": Term("earlier micro-steps", "micro-steps before the last"),
+    "accumulation": Term("gradient sums", "casts and sums of gradients over micro-steps"),
     "optimizer": Term("optimizer", "gradient norm and parameter update"),
     "ema": Term("EMA update", "moving average of the parameters"),
     "input_copy": Term("input copy", "batch from host to device"),

@@ -1,5 +1,6 @@
 """Layouts in the engine: closed forms of bubbles, conservation, and monotony."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -7,7 +8,14 @@ import pytest
 
 from simcore import api
 from simcore.base.errors import InvalidConfig
-from simcore.engine.layout import chunk_share, data_points, exchanges_s, group_of, in_flight
+from simcore.engine.layout import (
+    chunk_share,
+    data_points,
+    exchanges_s,
+    group_of,
+    in_flight,
+    shared_nic_s,
+)
 from simcore.engine.points import Points
 from simcore.engine.predict import predict
 from simcore.engine.request import make_request
@@ -176,3 +184,28 @@ def test_names_that_nobody_knows_hide_no_other_rule() -> None:
         make_request("llama3-8b", "2x8xH100", tp=3, pp=2, schedule="1f2b", dispatcher="deeep")
     assert len(told.value.violations) == 3
     assert "did you mean '1f1b'" in str(told.value) and "does not divide 16 GPUs" in str(told.value)
+
+
+def test_what_hides_on_the_same_nics_shares_them() -> None:
+    """Backward of 10 s covers 6 s of gradients and 4 s of experts, and no more of either."""
+    request = make_request(
+        "mixtral-8x7b", "2x8xA100", tp=2, ep=8, expert_tp=2, overlap="grads,experts",
+        strategy="zero1", micro_batch=1, seq_len=512, recompute="none",
+    )  # fmt: skip
+    placed = request.placed
+    assert placed is not None
+    local = Points.of({"n_ranks": 8.0, "n_nodes": 2.0}, 1)
+
+    def shared(gradients: float, experts: float) -> float:
+        steps = SimpleNamespace(
+            comm_beside_s=np.array([gradients]), terms_s={"backward": np.array([10.0])}
+        )
+        whole = {"expert parallel": np.array([2 * experts])}  # half of it in forward
+        seen = {"expert parallel": np.array([0.0])}
+        found = shared_nic_s(steps, whole, seen, placed, local, np.zeros(1))  # type: ignore[arg-type]
+        return float(found[0])
+
+    assert shared(6.0, 4.0) == 0.0
+    assert shared(9.0, 4.0) == pytest.approx(3.0)
+    assert shared(12.0, 4.0) == pytest.approx(4.0)
+    assert shared(0.0, 40.0) == 0.0

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from strategies import group, groups
 
 from simcore.base.database import read_yaml, shipped_root
-from simcore.engine.points import COLLECTIVE_BASE_S
-from simcore.hardware.paths import NVLINK_HOP_S
+from simcore.engine.points import Points
+from simcore.engine.predict import point_values
+from simcore.hardware.cluster import parse_cluster
 from simcore.hardware.profile import load_profile
-from simcore.hardware.spec import GPUS
 from simcore.physics.collectives import ALGORITHMS, Collective, Group, Ring, Star, Tree
 from simcore.physics.collectives import collective_time_s as time_s
 
@@ -168,27 +168,25 @@ def test_between_latency_and_rate_a_collective_loses_the_ramp() -> None:
 
 
 def test_measured_curves_inside_a_node_are_met() -> None:
-    """NVSwitch, 2 to 8 ranks, 256 KiB to 1 GiB: one rate and one ramp for all devices."""
+    """NVSwitch, 2 to 8 ranks, 256 KiB to 1 GiB, NCCL's ways: one rate and one ramp for all."""
     data = read_yaml(shipped_root() / "hardware_db" / "calibrations" / "collectives.yaml")
     profile = load_profile()
-    errors = []
+    errors: dict[tuple[str, str, int], list[float]] = {}
     for curve in data["curves"]:
         op, sizes = curve["collective"], np.array(curve["bytes"], dtype=float)
         if curve["path"] != "nvswitch" or op not in ("all_reduce", "all_gather", "reduce_scatter"):
             continue
-        link = GPUS[curve["gpu"]].nvlink_bw
-        assert link is not None
-        on = replace(
-            group(
-                float(curve["ranks"]), base_s=COLLECTIVE_BASE_S, intra_hop_s=NVLINK_HOP_S,
-                intra_bw=link.value * profile.route_efficiency("nvlink").value,
-            ),
-            ramp=profile.collective_ramp("nvlink"),
-        )  # fmt: skip
+        cluster = parse_cluster(f"{curve['ranks']}x{curve['gpu']}")
+        points = Points.of(point_values(cluster, profile, "", 1, 1), 1)
         large = (sizes >= 2**18) & (sizes <= 2**30)
-        told = time_s(op, sizes[large, None], on)[:, 0]
-        errors.append(told / (np.array(curve["us"])[large] * 1e-6) - 1.0)
-    every = np.concatenate(errors)
-    assert len(errors) >= 40
-    assert np.abs(every).mean() < 0.18
-    assert abs(np.median(every)) < 0.05
+        if not large.any():
+            continue
+        told = time_s(op, sizes[large, None], points.group(points.n_ranks, points.n_nodes))[:, 0]
+        key = curve["gpu"], op, curve["ranks"]
+        errors.setdefault(key, []).extend(told / (np.array(curve["us"])[large] * 1e-6) - 1.0)
+    assert len(errors) >= 36
+    mean = {key: float(np.abs(e).mean()) for key, e in errors.items()}
+    assert np.mean(list(mean.values())) < 0.17
+    assert abs(np.median(np.concatenate(list(errors.values())))) < 0.05
+    # One node of Hopper reduces in its switch: rings alone are 40 % too slow.
+    assert mean["H100-SXM-80GB", "all_reduce", 8] < 0.15

@@ -89,6 +89,22 @@ def test_ring_over_nodes_by_hand() -> None:
     )
 
 
+def test_channels_between_nodes_have_limits() -> None:
+    """16 nodes, 8 channels of 37.5 GB/s: a tree's LL128 takes 29 of each, a ring's 36.7."""
+    on = h100(128, 16, channel_bw_bytes_per_s=37.5e9)
+
+    def rate(name: str, protocol: str, passes: float) -> float:
+        near, far = (way(on, "all_reduce", s, name, protocol) for s in (1e9, 2e9))
+        return passes * 1e9 / (far - near)
+
+    assert rate("Tree", "LL128", 2.0) == pytest.approx(29e9 * 8)
+    assert rate("Tree", "Simple", 2.0) == pytest.approx(0.92 * 300e9)
+    assert rate("Ring", "LL128", 2 * 127 / 128) == pytest.approx(0.92 * 300e9)
+    quick = replace(on, library=replace(on.library, channel_bw_bytes_per_s=50e9))
+    near, far = (way(quick, "all_reduce", s, "Tree", "Simple") for s in (1e9, 2e9))
+    assert 2e9 / (far - near) == pytest.approx(300e9 * 36 / 50)
+
+
 def test_pat_takes_one_rank_a_node() -> None:
     """16 ranks: 8 + 4 x 14/3.5 + 16 x 2.8 us, and 0.75 of the NIC."""
     on = h100(16, 16)
@@ -144,6 +160,7 @@ libraries = st.fixed_dictionaries(
         "nvls_bw_bytes_per_s": st.sampled_from([0.0, 4e11]),
         "sharp": st.booleans(),
         "nic_latency_s": st.floats(0.0, 1e-4),
+        "channel_bw_bytes_per_s": st.sampled_from([0.0, 2.5e10, 1e11]),
         "intra_chunk_ramp": st.floats(0.0, 2.0),
         "inter_chunk_ramp": st.floats(0.0, 2.0),
         "leaf_nodes": st.sampled_from([1.0, 4.0, 32.0]),

@@ -38,6 +38,8 @@ class Library:
     ``nic_latency_s``: on top of a NIC's usual one. Chunk ramps: as a group's, of NCCL's protocols,
     within a node and between nodes. ``allowed``: what the library is held to.
 
+    ``channel_bw``: what one of NCCL's channels between nodes has of a node's NICs (0: unknown).
+
     Of the network: ``leaf_nodes`` on one switch, ``oversubscription`` of its uplinks, ``rails``:
     whether each switch joins NICs of equal index.
     """
@@ -48,6 +50,7 @@ class Library:
     nvls_bw_bytes_per_s: float = 0.0
     sharp: bool = False
     nic_latency_s: float = 0.0
+    channel_bw_bytes_per_s: float = 0.0
     intra_chunk_ramp: float = 0.0
     inter_chunk_ramp: float = 0.0
     leaf_nodes: float = np.inf
@@ -126,13 +129,16 @@ class Group:
         return np.where(self.n_nodes > 1, lib.inter_chunk_ramp, lib.intra_chunk_ramp)
 
 
-def ramped_s(fixed_s: Array, transfer_s: Array, ramp: Array | float) -> Array:
+def ramped_s(fixed_s: Array | float, transfer_s: Array, ramp: Array | float) -> Array:
     """Latency, transfer, and what filling the pipeline costs in between: L + x + ramp·sqrt(L·x).
 
     Short messages travel by protocols of low latency and half the rate or less, long ones in
     chunks that must be many before all links work; measured curves bend as the square root does.
     """
-    result: Array = fixed_s + transfer_s + ramp * np.sqrt(fixed_s * transfer_s)
+    plain: Array = fixed_s + transfer_s
+    if isinstance(ramp, float) and not ramp:
+        return plain
+    result: Array = plain + ramp * np.sqrt(fixed_s * transfer_s)
     return result
 
 
@@ -144,7 +150,7 @@ class Option(NamedTuple):
 
     algorithm: str
     protocol: str
-    fixed_s: Array
+    fixed_s: Array | float
     s_per_byte: Array
     ramp: Array | float
     ok: Flags
@@ -167,6 +173,8 @@ def option(
 ) -> Option:
     """An option that costs one rank nothing; arrays are brought to [C]."""
     active = group.n_ranks > 1
+    if ok is None and active.all():
+        return Option(algorithm, protocol, fixed_s, s_per_byte, ramp, active)
     fixed = np.where(active, fixed_s, 0.0)
     per_byte = np.where(active, s_per_byte, 0.0)
     every = np.ones_like(active) if ok is None else ok | ~active

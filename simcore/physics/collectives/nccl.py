@@ -3,7 +3,7 @@
 NCCL takes the cheapest of latency + bytes / bandwidth over algorithms and protocols. The tables
 here are its latencies, its limits and the rules by which it enables a way; bandwidths are those of
 the links at hand. Left out: its correction of trees by message size, for which the ramp of all
-protocols stands, and its limits a channel, which would need the number of channels.
+protocols stands, and limits a channel within a node, which do not bind on links in the database.
 
 Generations: 0 Volta and before, 1 Ampere and Ada, 2 Hopper, 3 Blackwell.
 # C configs, all arrays [C]
@@ -49,6 +49,10 @@ PAT_SHARE: Final = 0.75
 #: (Intel and others, AMD).
 _LL_NODE: Final = (39.0 * GIGA, 87.7 * GIGA, 141.0 * GIGA, 282.0 * GIGA)
 _LL_NET: Final = ((39.0 * GIGA, 20.4 * GIGA), (22.5 * GIGA, 19.0 * GIGA))
+#: Bytes/s of a channel at most between two nodes and between more, by generation.
+TREE_CHANNEL: Final = ((18.5, 10.0), (23.6, 17.8), (41.4, 36.0), (42.8, 24.0))
+TREE_LL128_CHANNEL: Final = ((20.0, 20.0), (20.0, 20.0), (36.7, 29.0), (31.67, 20.0))
+RING_LL128_CHANNEL: Final = ((20.0, 20.0), (20.0, 20.0), (36.7, 36.7), (40.0, 40.0))
 #: Ranks of a node from which on NCCL reduces in the NVLink switch: as it chose on H200 and B200.
 NVLS_LEAST_RANKS: Final = (np.inf, np.inf, 5.0, 6.0)
 #: Parts that a switch reduces side by side, of which one is always on its way.
@@ -79,6 +83,17 @@ def ll_limit(group: Group) -> Array:
     two, more = _LL_NET[group.library.amd_host]
     wide = np.where(group.n_nodes > 2, more, two)
     found: Array = np.where(group.n_nodes > 1, wide, _LL_NODE[group.library.generation])
+    return found
+
+
+def channel_limit(group: Group, table: tuple[tuple[float, float], ...]) -> Array | float:
+    """Bytes/s that the channels of a group between nodes reach at most, all together."""
+    each = group.library.channel_bw_bytes_per_s
+    if not each:
+        return np.inf
+    two, more = table[group.library.generation]
+    share = np.where(group.n_nodes > 2, more, two) * (GIGA / each)
+    found: Array = np.where(group.n_nodes > 1, group.inter_bw_bytes_per_s * share, np.inf)
     return found
 
 

@@ -16,7 +16,6 @@ from simcore.physics.collectives.base import (
     Option,
     option,
 )
-from simcore.physics.collectives.nccl import Protocol
 
 
 class Ring(Algorithm):
@@ -39,7 +38,7 @@ class Ring(Algorithm):
         rounds = passes or 1.0
         if group.library.generation < 0:
             return [self._plain(group, traffic, rounds)]
-        return [self._nccl(group, traffic, rounds, p) for p in nccl.protocols(group)]
+        return self._nccl(group, traffic, rounds)
 
     def _plain(self, group: Group, traffic: Array, rounds: float) -> Option:
         """One protocol: base and hops as the links have them."""
@@ -50,21 +49,28 @@ class Ring(Algorithm):
         per_byte = traffic / group.bus_bw_bytes_per_s
         return option(group, "Ring", "", fixed, per_byte, ramp=group.ramp)
 
-    def _nccl(self, group: Group, traffic: Array, rounds: float, protocol: Protocol) -> Option:
+    def _nccl(self, group: Group, traffic: Array, rounds: float) -> list[Option]:
         n, nodes = group.n_ranks, group.n_nodes
-        across = np.where(nodes > 1, rounds * (nodes - 1), 0.0)
+        several = nodes > 1
+        across = np.where(several, rounds * (nodes - 1), 0.0)
         inside = rounds * (n - 1) - across
-        post = nccl.POST_AMD_S if group.library.amd_host else nccl.POST_S
-        hop = nccl.hop_s(group, nccl.RING_NVLINK_S[protocol], nccl.RING_PCIE_S[protocol])
-        hop = np.maximum(hop, np.where(nodes > 1, post * nccl.POSTS[protocol], 0.0))
         alone = n <= nodes  # nothing within the node to hide the network behind
-        net = np.where(alone, nccl.TREE_NET_S[protocol], nccl.RING_NET_S[protocol])
-        net = net + nccl.net_s(group, 0.0, protocol)
-        fixed = nccl.RING_BASE_S[protocol] + inside * hop + across * net
-        rate = group.bus_bw_bytes_per_s * nccl.RING_SHARE[protocol]
-        if protocol == "LL":
-            rate = np.minimum(rate, nccl.ll_limit(group))
-        return option(group, "Ring", protocol, fixed, traffic / rate, ramp=group.chunk_ramp)
+        post = nccl.POST_AMD_S if group.library.amd_host else nccl.POST_S
+        bus, ramp = group.bus_bw_bytes_per_s, group.chunk_ramp
+        found = []
+        for protocol in nccl.protocols(group):
+            hop = nccl.hop_s(group, nccl.RING_NVLINK_S[protocol], nccl.RING_PCIE_S[protocol])
+            hop = np.where(several, np.maximum(hop, post * nccl.POSTS[protocol]), hop)
+            net = np.where(alone, nccl.TREE_NET_S[protocol], nccl.RING_NET_S[protocol])
+            net = net + nccl.net_s(group, 0.0, protocol)
+            fixed = nccl.RING_BASE_S[protocol] + inside * hop + across * net
+            rate = bus * nccl.RING_SHARE[protocol]
+            if protocol == "LL":
+                rate = np.minimum(rate, nccl.ll_limit(group))
+            elif protocol == "LL128":
+                rate = np.minimum(rate, nccl.channel_limit(group, nccl.RING_LL128_CHANNEL))
+            found.append(option(group, "Ring", protocol, fixed, traffic / rate, ramp=ramp))
+        return found
 
 
 ALGORITHMS.register("Ring")(Ring())

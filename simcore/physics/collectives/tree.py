@@ -15,7 +15,6 @@ from simcore.physics.collectives.base import (
     Option,
     option,
 )
-from simcore.physics.collectives.nccl import Protocol
 
 #: Nodes whose traffic leaves an aligned leaf switch at a time: in the order of ranks a leaf is a
 #: subtree of each of the two trees, and joined to others at its root and at one more node.
@@ -37,7 +36,7 @@ class Tree(Algorithm):
             return []
         if group.library.generation < 0:
             return [self._plain(group)]
-        return [self._nccl(group, p) for p in nccl.protocols(group)]
+        return self._nccl(group)
 
     def _plain(self, group: Group) -> Option:
         chain = group.a_node - 1.0
@@ -46,20 +45,24 @@ class Tree(Algorithm):
         per_byte = 2.0 / (self.bus_frac * group.bus(LEAF_CROSSINGS))
         return option(group, "Tree", "", fixed, per_byte, ramp=group.ramp)
 
-    def _nccl(self, group: Group, protocol: Protocol) -> Option:
-        nodes = group.n_nodes
-        hop = nccl.hop_s(group, nccl.TREE_NVLINK_S[protocol], nccl.TREE_PCIE_S[protocol])
-        net = nccl.net_s(group, nccl.TREE_NET_S[protocol], protocol)
-        ways = (group.a_node - 1.0) * hop + nccl.depth(nodes) * net
-        rate = self.bus_frac * group.bus(LEAF_CROSSINGS)
-        if protocol == "LL":
-            rate = np.minimum(rate * nccl.TREE_LL_SHARE, nccl.ll_limit(group))
-        elif protocol == "LL128":
-            rate = rate * np.where(nodes > 1, nccl.TREE_LL128_SHARE, nccl.TREE_LL128_NODE_SHARE)
-        return option(
-            group, "Tree", protocol, nccl.TREE_BASE_S[protocol] + 2.0 * ways, 2.0 / rate,
-            ramp=group.chunk_ramp,
-        )  # fmt: skip
+    def _nccl(self, group: Group) -> list[Option]:
+        chain, levels = group.a_node - 1.0, nccl.depth(group.n_nodes)
+        bus, ramp = self.bus_frac * group.bus(LEAF_CROSSINGS), group.chunk_ramp
+        bus = np.minimum(bus, nccl.channel_limit(group, nccl.TREE_CHANNEL))
+        found = []
+        for protocol in nccl.protocols(group):
+            hop = nccl.hop_s(group, nccl.TREE_NVLINK_S[protocol], nccl.TREE_PCIE_S[protocol])
+            net = nccl.net_s(group, nccl.TREE_NET_S[protocol], protocol)
+            fixed = nccl.TREE_BASE_S[protocol] + 2.0 * (chain * hop + levels * net)
+            rate = bus
+            if protocol == "LL":
+                rate = np.minimum(bus * nccl.TREE_LL_SHARE, nccl.ll_limit(group))
+            elif protocol == "LL128":
+                shares = nccl.TREE_LL128_SHARE, nccl.TREE_LL128_NODE_SHARE
+                rate = bus * np.where(group.n_nodes > 1, *shares)
+                rate = np.minimum(rate, nccl.channel_limit(group, nccl.TREE_LL128_CHANNEL))
+            found.append(option(group, "Tree", protocol, fixed, 2.0 / rate, ramp=ramp))
+        return found
 
 
 ALGORITHMS.register("Tree")(Tree())
