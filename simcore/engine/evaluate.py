@@ -62,8 +62,9 @@ class Steps:
     """Times of one optimizer step for every configuration; arrays [C] in seconds.
 
     ``step_s`` is the mean over an epoch: the graph's makespan or the loader's period, whichever
-    is longer, plus the epoch's restart divided by its steps. ``micro_steps_s`` [parts, C]: one
-    micro-step of each kind of pipeline stage, exposed exchanges in it.
+    is longer, plus the epoch's restart divided by its steps. ``host_micro_s``: what the host takes
+    to issue a micro-step. ``micro_steps_s`` [parts, C]: one micro-step of each kind of pipeline
+    stage, exposed exchanges in it.
     """
 
     step_s: Array
@@ -72,6 +73,7 @@ class Steps:
     restart_s: Array
     comm_s: Array
     terms_s: dict[str, Array]
+    host_micro_s: Array
     timeline: Timeline | None
     micro_steps_s: Array | None = None
 
@@ -103,13 +105,15 @@ def evaluate(job: Job, points: Points, *, keep_timeline: bool = False) -> Steps:
         restart_s=joined("restart_s"),
         comm_s=joined("comm_s"),
         terms_s={k: np.concatenate([p.terms_s[k] for p in parts]) for k in parts[0].terms_s},
+        host_micro_s=joined("host_micro_s"),
         timeline=None,
     )
 
 
 def _evaluate(job: Job, points: Points, keep_timeline: bool) -> Steps:
     program = job.program
-    table = kernel_table(job.workload, job.strategy.precision)
+    again = job.strategy.recompute == "full"
+    table = kernel_table(job.workload, job.strategy.precision, again)
     blocking, period, restart = _loading(job, points)
     classes, shares = job.classes, job.shares
     priced = price(program, job.workload, job.strategy, table, classes, points, blocking, shares)
@@ -123,6 +127,7 @@ def _evaluate(job: Job, points: Points, keep_timeline: bool) -> Steps:
         restart_s=restart,
         comm_s=priced.comm_total_s,
         terms_s=terms,
+        host_micro_s=priced.host_micro_s,
         timeline=timeline if keep_timeline else None,
     )
 

@@ -232,8 +232,9 @@ def evaluate_layout(
         busy = _micro_step_s(steps, local)
         slowdown = job.classes[0].overlap_slowdown_frac / points.overlap
         exchange = exposed(exchanges_s(points, placed, stage.n_layers), placed, busy, slowdown)
+        waits = np.maximum(steps.host_micro_s - busy, 0.0)
         spent = sum(exchange.values(), np.zeros(len(points)))
-        once = busy + spent
+        once = busy + waits + spent
         totals.append(steps.step_s + local.grad_accum * spent)
         share = _forward_share(steps)
         forwards.append(once * share)
@@ -265,6 +266,7 @@ def evaluate_layout(
         restart_s=steps.restart_s,
         comm_s=steps.comm_s + local.grad_accum * spent,
         terms_s=terms,
+        host_micro_s=steps.host_micro_s,
         timeline=steps.timeline,
         micro_steps_s=np.stack(forwards) + np.stack(backwards),
     )

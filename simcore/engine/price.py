@@ -40,10 +40,14 @@ COLLECTIVE_BASE_S = 8.4e-6
 
 @dataclass(frozen=True)
 class Priced:
-    """Durations [T, C] and what the breakdown needs of their parts."""
+    """Durations [T, C] and what the breakdown needs of their parts.
+
+    ``host_micro_s`` [C]: what the host takes to issue one micro-step.
+    """
 
     duration_s: Array
     comm_total_s: Array
+    host_micro_s: Array
 
 
 def phase_seconds(
@@ -115,7 +119,7 @@ def price(
         mine = program.compute_class == index
         own = points if share == 1.0 else _scaled(points, share)
         duration[program.compute_tasks[mine]] = program.weights[mine] @ _phases(table, rates, own)
-    launches = program.host_weights @ table.launches_per_phase
+    launches = program.host_weights @ table.issues_per_phase
     slowest_host = max(c.issue_s(strategy.issuer) for c in classes)
     issue = slowest_host / points.host * points.use_host
     # One interpreter issues the passes of every device; the update runs on the master alone.
@@ -123,7 +127,7 @@ def price(
     duration[program.host_tasks] = launches[:, None] * (issue * devices)
 
     if strategy.launch_blocking:  # the device idles while the host issues
-        each = program.weights @ table.launches_per_phase
+        each = program.weights @ table.issues_per_phase
         duration[program.compute_tasks] += each[:, None] * (issue * devices)
 
     comm_total, comm_micro = _price_comm(program, points, duration, strategy.shard_ranks)
@@ -152,7 +156,7 @@ def price(
                        micro_s, host_micro)  # fmt: skip
     for task, quantity, index in program.misc:
         duration[task] = context.quantity(quantity, index)
-    return Priced(duration, comm_total)
+    return Priced(duration, comm_total, host_micro + context.sums_host_s)
 
 
 def _scaled(points: Points, share: float) -> Points:
@@ -310,6 +314,12 @@ class _Context:
         started = self._sum_launches() * self.classes[index].kernel_start_s
         result: Array = traffic / shards / rate + started
         return result
+
+    @property
+    def sums_host_s(self) -> Array:
+        """What the host takes to issue the summing up of a micro-step's gradients [C]."""
+        issued: Array = self._sum_launches() * self.issue_s * (self.points.grad_accum > 1)
+        return issued
 
     def _sum_launches(self) -> float:
         return 0.0 if self.strategy.precision.fused_grad_sum else float(self._n_tensors())

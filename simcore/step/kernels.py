@@ -28,7 +28,8 @@ class KernelTable:
 
     Affine columns are (fixed, per sample). ``phase_start`` [P] indexes the first kernel of each
     phase, for ``np.add.reduceat``; ``matrix`` and ``attention`` index products of either form,
-    ``attention_bwd`` attention's of backward.
+    ``attention_bwd`` attention's of backward. ``issues_per_phase``: what the host issues, in
+    kernels' worth: ``launches_per_phase`` and calls without kernels of their own.
     """
 
     kind: NDArray[np.intp]
@@ -44,6 +45,7 @@ class KernelTable:
     phase_start: NDArray[np.intp]
     n_phases: int
     launches_per_phase: Array
+    issues_per_phase: Array
     matrix: NDArray[np.intp]
     attention: NDArray[np.intp]
     attention_bwd: NDArray[np.intp]
@@ -85,9 +87,28 @@ def _cast(kernel: Kernel, precision: Precision) -> Kernel:
     )
 
 
+#: What a collective costs its host over a kernel: torch 2.13 takes 7.6 us for dist.all_reduce on
+#: its fake backend and 14 in an autograd function, where nn.Linear takes 12.8; the rest, NCCL's
+#: enqueue and the events between streams, is an assumption.
+COLLECTIVE_ISSUES = 2.0
+#: The same for a checkpointed block beside what it runs again: states of random generators, an
+#: autograd function and a backward of its own (torch 2.13, reentrant: 115 us).
+CHECKPOINT_ISSUES = 9.0
+
+
+def _calls(workload: Workload, recompute: bool) -> Array:
+    """What the host issues beside kernels, by phase, in kernels' worth."""
+    sent = np.array([COLLECTIVE_ISSUES * b.exchanges for b in workload.blocks])
+    again = np.array([CHECKPOINT_ISSUES * b.recomputable * recompute for b in workload.blocks])
+    return np.concatenate([sent, sent + again, np.zeros(len(workload.frozen))])
+
+
 @lru_cache(maxsize=256)
-def kernel_table(workload: Workload, precision: Precision) -> KernelTable:
-    """Flatten a workload; equal kernels of one phase become one row with a count."""
+def kernel_table(workload: Workload, precision: Precision, recompute: bool = False) -> KernelTable:
+    """Flatten a workload; equal kernels of one phase become one row with a count.
+
+    ``recompute``: its recomputable blocks run under a checkpoint each.
+    """
 
     def kernels(ops: tuple[Op, ...], backward: bool) -> list[Kernel]:
         of_ops = [k for op in ops for k in (op.bwd if backward else op.fwd)]
@@ -116,6 +137,7 @@ def kernel_table(workload: Workload, precision: Precision) -> KernelTable:
     count_array = np.array(counts)
     start_array = np.array(starts)
     attends = np.isin(table[:, 0], [KINDS.index(kind) for kind in FLASH_KINDS])
+    launches = np.add.reduceat(count_array * table[:, 12], start_array)
     return KernelTable(
         kind=table[:, 0].astype(np.intp),
         flop=table[:, 1],
@@ -129,7 +151,8 @@ def kernel_table(workload: Workload, precision: Precision) -> KernelTable:
         count=count_array,
         phase_start=start_array,
         n_phases=len(phases),
-        launches_per_phase=np.add.reduceat(count_array * table[:, 12], start_array),
+        launches_per_phase=launches,
+        issues_per_phase=launches + _calls(workload, recompute),
         matrix=np.flatnonzero((table[:, 1] > 0) & ~attends),
         attention=np.flatnonzero((table[:, 1] > 0) & attends),
         attention_bwd=np.flatnonzero((table[:, 1] > 0) & attends & np.array(backward)),

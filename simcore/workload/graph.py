@@ -149,7 +149,8 @@ class Block:
     """A stretch of the model that repeats as a whole; the unit of recompute and of gathering.
 
     ``boundary`` is what is kept of a block that is recomputed: its input. ``remade`` is what
-    selective recompute makes again, held while the block's backward runs.
+    selective recompute makes again, held while the block's backward runs. ``exchanges``:
+    collectives among tensor ranks that its forward issues, and its backward.
     """
 
     name: str
@@ -158,6 +159,7 @@ class Block:
     boundary: Saved = NOTHING
     recomputable: bool = False
     remade: Saved = NOTHING
+    exchanges: int = 0
 
     @property
     def numel(self) -> int:

@@ -46,6 +46,16 @@ def test_narrow_products_read_less_and_their_inputs_are_cast(
     assert table.launches_per_phase.sum() == 3
 
 
+def test_hosts_issue_collectives_and_checkpoints_too() -> None:
+    """Two collectives a pass of a layer are worth four kernels, its checkpoint nine."""
+    layer = Block(name="layer", ops=(ops.linear("up", ROWS, K, N),), recomputable=True, exchanges=2)
+    model = Workload(name="one", sample_unit="sample", blocks=(layer,), order=(0,))
+    for again, more in ((False, 0.0), (True, 9.0)):
+        table = kernel_table(model, PRECISIONS["bf16"], again)
+        assert table.launches_per_phase.tolist() == [1.0, 2.0]
+        assert table.issues_per_phase.tolist() == [5.0, 6.0 + more]
+
+
 def test_wide_products_stay_in_16_bit() -> None:
     narrow = table_of(ops.linear("head", ROWS, K, N, wide=True), "fp8")
     half = table_of(ops.linear("head", ROWS, K, N, wide=True), "bf16")
