@@ -18,7 +18,9 @@ from simcore.workload.graph import FLASH_KINDS, Affine, Kernel, KernelKind, Op, 
 Array = NDArray[np.float64]
 #: Products that stay in 16 bit where others compute in fewer: the head, those of activations.
 WIDE = "gemm_wide"
-KINDS: tuple[str, ...] = (*get_args(KernelKind), WIDE)
+#: What brings the inputs of products to their format.
+CAST = "cast"
+KINDS: tuple[str, ...] = (*get_args(KernelKind), WIDE, CAST)
 COMPUTE_KINDS: tuple[KernelKind, ...] = ("gemm", "conv", *FLASH_KINDS)
 
 
@@ -51,7 +53,7 @@ class KernelTable:
     attention_bwd: NDArray[np.intp]
 
 
-def _row(kernel: Kernel, precision: Precision) -> tuple[float, ...]:
+def _row(kernel: Kernel, precision: Precision, named: str = "") -> tuple[float, ...]:
     weight_bytes: float = (
         precision.low_bytes if kernel.kind in COMPUTE_KINDS else precision.param_bytes
     )
@@ -68,7 +70,7 @@ def _row(kernel: Kernel, precision: Precision) -> tuple[float, ...]:
         return a.fixed, a.per_sample
 
     return (
-        KINDS.index(WIDE if narrow and kernel.wide else kernel.kind),
+        KINDS.index(named or (WIDE if narrow and kernel.wide else kernel.kind)),
         kernel.flop,
         kernel.weight * weight_bytes,
         per_sample + kernel.raw_bytes,
@@ -80,11 +82,10 @@ def _row(kernel: Kernel, precision: Precision) -> tuple[float, ...]:
     )
 
 
-def _cast(kernel: Kernel, precision: Precision) -> Kernel:
+def _cast(kernel: Kernel, precision: Precision) -> tuple[float, ...]:
     """What brings a product's input to its format; its issue is in ``issue_over_torch``."""
-    return Kernel(
-        kind="elementwise", raw_bytes=kernel.cast * precision.cast_traffic_bytes, launches=0.0
-    )
+    moved = kernel.cast * precision.cast_traffic_bytes()
+    return _row(Kernel(kind="elementwise", raw_bytes=moved, launches=0.0), precision, CAST)
 
 
 #: What a collective costs its host over a kernel: torch 2.13 takes 7.6 us for dist.all_reduce on
@@ -111,8 +112,7 @@ def kernel_table(workload: Workload, precision: Precision, recompute: bool = Fal
     """
 
     def kernels(ops: tuple[Op, ...], backward: bool) -> list[Kernel]:
-        of_ops = [k for op in ops for k in (op.bwd if backward else op.fwd)]
-        return of_ops + [_cast(k, precision) for k in of_ops if k.cast and precision.operand_bytes]
+        return [k for op in ops for k in (op.bwd if backward else op.fwd)]
 
     n_blocks = len(workload.blocks)
     phases = [kernels(b.ops, False) for b in workload.blocks]
@@ -126,8 +126,10 @@ def kernel_table(workload: Workload, precision: Precision, recompute: bool = Fal
     for index, phase in enumerate(phases):
         starts.append(len(rows))
         distinct: dict[tuple[float, ...], float] = {}
-        for kernel in phase:
-            row = _row(kernel, precision)
+        found = [_row(kernel, precision) for kernel in phase]
+        if precision.operand_bytes:
+            found += [_cast(kernel, precision) for kernel in phase if kernel.cast]
+        for row in found:
             distinct[row] = distinct.get(row, 0.0) + 1.0
         for row, count in (distinct or {nothing: 0.0}).items():
             rows.append(row)
