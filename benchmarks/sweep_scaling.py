@@ -61,7 +61,9 @@ def measure(points: int, how: str, output: str | None = None) -> dict[str, Any]:
     elif kind == "processes":
         given["jobs"] = int(n)
     start_s = time.perf_counter() - started
+    before_s = time.process_time()
     found = api.sweep(MODEL, words.pop("gpus"), keep=False, output=output, **given, **words)
+    sweep_cpu_s = time.process_time() - before_s
     if client is not None and local is not None:
         client.close()
         local.close()
@@ -75,6 +77,7 @@ def measure(points: int, how: str, output: str | None = None) -> dict[str, Any]:
         "evaluated": found.n_evaluated,
         "start_s": start_s,
         "wall_s": found.seconds,
+        "sweep_cpu_s": sweep_cpu_s,
         "cpu_s": own.ru_utime + own.ru_stime,
         "workers_cpu_s": theirs.ru_utime + theirs.ru_stime,
         "peak_bytes": own.ru_maxrss * 1024,

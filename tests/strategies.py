@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from simcore.engine.points import Points
 from simcore.engine.rates import ClassRates
 from simcore.hardware.spec import GPUS
-from simcore.physics.collectives import Group
+from simcore.physics.collectives import Group, Library
 from simcore.step.graph import StepGraph, Task
 from simcore.step.kernels import KINDS
 from simcore.strategy.precision import OPTIMIZERS, PRECISIONS
@@ -119,11 +120,16 @@ def group(
     intra_hop_s: Any = 0.0,
     inter_hop_s: Any = 0.0,
     base_s: Any = 0.0,
+    **library: Any,
 ) -> Group:
     """A communicator; every field becomes an array over the configurations."""
     given = (n_ranks, n_nodes, intra_bw, inter_bw, intra_hop_s, inter_hop_s, base_s)
     arrays = np.broadcast_arrays(*[np.atleast_1d(np.asarray(v, dtype=np.float64)) for v in given])
-    return Group(*[np.array(a) for a in arrays])
+    found = Group(*[np.array(a) for a in arrays])
+    if not library:
+        return found
+    lib = Library(**library)
+    return replace(found, library=lib, nvls_bw_bytes_per_s=lib.nvls_bw_bytes_per_s)
 
 
 @st.composite

@@ -35,6 +35,8 @@ from simcore.validate.known import measured_rows
 from simcore.workload.resolve import ModelSource, resolve_model
 
 if TYPE_CHECKING:
+    from simcore.api.explained import explain_trace
+    from simcore.api.logs import node_from_topo, validate_nccl
     from simcore.api.machine import (
         calibrate_machine,
         calibration,
@@ -357,6 +359,8 @@ _LATER = {
     **dict.fromkeys(
         ("calibrate_machine", "calibration", "calibration_curves", "selftest"), "machine"
     ),
+    **dict.fromkeys(("node_from_topo", "validate_nccl"), "logs"),
+    "explain_trace": "explained",
 }
 
 
@@ -372,8 +376,10 @@ __all__ = [
     "Comparison", "Explanation", "Fleet", "Goodput", "Memory", "MemoryTimeline", "ModelSource",
     "Options", "Plan", "Prediction", "Request", "Scaling", "Sweep", "Timeline", "answer_of",
     "calibrate_from", "calibrate_machine", "calibration", "calibration_curves", "choices",
-    "compare", "explain", "find_terms", "fleet", "goodput", "launch_file", "make_request",
-    "make_space", "memory_timeline", "model_named", "plan", "predict", "read_calibration",
-    "read_config", "replay", "report", "roofline", "run_violations", "scaling", "selftest",
-    "sensitivity", "simulate_goodput", "sweep", "timeline", "validate", "validate_ops",
+    "compare", "explain", "explain_trace", "find_terms", "fleet", "goodput", "launch_file",
+    "make_request", "make_space", "memory_timeline", "model_named", "node_from_topo", "plan",
+    "predict", "read_calibration", "read_config", "replay", "report", "roofline", "run_violations",
+    "scaling", "selftest", "sensitivity", "simulate_goodput", "sweep", "timeline", "validate",
+    "validate_nccl",
+    "validate_ops",
 ]  # fmt: skip

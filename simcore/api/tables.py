@@ -87,17 +87,29 @@ def validate_ops(
     calibration: str | None = None,
     refit: Literal["shapes", "family"] | None = None,
     bad_rows: Literal["skip", "refuse"] = "skip",
+    **said: str | None,
 ) -> dict[str, Any]:
     """Errors of the op models on measured op tables, by GPU, op and dtype, and by kind.
+
+    Logs of nccl-tests are held against the collectives of a prediction (``validate_nccl``, which
+    takes what ``said`` says of them).
 
     Figures of the GPU itself (own) and of others (blind) apart. ``refit``: judge figures fitted
     anew from these files, on shapes (``shapes``) and families (``family``) they have not seen.
     ``bad_rows``: rows that are no measurement are named and skipped, or refused (DataError).
     """
+    from simcore.api.logs import all_nccl, validate_nccl
+
+    paths = [Path(f) for f in files]
+    if all_nccl(paths):
+        if refit is not None:
+            raise InvalidConfig(["--refit is for op tables, not for logs of nccl-tests"])
+        return validate_nccl(paths, calibration=calibration, bad_rows=bad_rows, **said)
+    _no_log(said)
     from simcore.validate.ops import judge_ops
 
     profile = load_profile(calibration)
-    return judge_ops([Path(f) for f in files], profile, refit=refit, on_bad=bad_rows)
+    return judge_ops(paths, profile, refit=refit, on_bad=bad_rows)
 
 
 def calibrate_from(
@@ -106,25 +118,40 @@ def calibrate_from(
     output: Path | str | None = None,
     name: str | None = None,
     bad_rows: Literal["refuse", "skip"] = "refuse",
+    **said: str | None,
 ) -> dict[str, Any]:
     """Fit a few physical parameters to measured steps; write them as a calibration file.
+
+    A log of nccl-tests gives the links of its cluster instead; ``said`` (gpus, node, network,
+    collective) is what it leaves out.
 
     The result goes to ``output`` (a .yaml for ``predict(calibration=…)``) where one is given.
     ``bad_rows``: rows that cannot be are refused (DataError), or skipped and named.
     Raises InvalidConfig where no row can be fitted.
     """
-    from simcore.validate.formats import read_table
-    from simcore.validate.formats.project import FORMAT, ignored_columns
-    from simcore.validate.save import calibration_of, identified, write_calibration
-
-    table = read_table(Path(file), on_bad=bad_rows)
-    columns = dict.fromkeys(c for case in table.cases for c in case.columns)
     target = Path(output) if output is not None else None
     if target is not None and target.suffix not in (".yaml", ".yml"):
         raise InvalidConfig([f"a calibration is a .yaml file, not {target.name!r}"])
     if target is not None and not target.parent.is_dir():
         raise InvalidConfig([f"no such folder: {str(target.parent)!r}"])
-    chosen = name or (target.stem if target is not None else table.path.stem)
+    path = Path(file)
+    chosen = name or (target.stem if target is not None else path.name.partition(".")[0])
+    from simcore.api.logs import all_nccl, calibrate_nccl, refuse_trace
+
+    refuse_trace(path)
+    if all_nccl([path]):
+        from simcore.calibrate.nccl_groups import Said
+
+        return calibrate_nccl(
+            path, output=target, name=chosen, said=Said(**said), bad_rows=bad_rows
+        )
+    _no_log(said)
+    from simcore.validate.formats import read_table
+    from simcore.validate.formats.project import FORMAT, ignored_columns
+    from simcore.validate.save import calibration_of, identified, write_calibration
+
+    table = read_table(path, on_bad=bad_rows)
+    columns = dict.fromkeys(c for case in table.cases for c in case.columns)
     record, found = calibration_of([table], chosen)
     if target is not None:
         write_calibration(target, record)
@@ -142,3 +169,9 @@ def calibrate_from(
         "ignored_columns": list(ignored_columns(columns)) if table.format == FORMAT.name else [],
         "written": str(target) if target is not None else None,
     }
+
+
+def _no_log(said: Mapping[str, str | None]) -> None:
+    given = [f"--{k}" for k, v in said.items() if v is not None]
+    if given:
+        raise InvalidConfig([f"{', '.join(given)}: for logs of nccl-tests, which this is not"])

@@ -4,14 +4,40 @@ it costs a tenth of what a whole prediction takes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 else:
     from numpy import ndarray as NDArray
 
-__all__ = ["NDArray", "keep_freed_memory"]
+__all__ = ["NDArray", "distinct_columns", "keep_freed_memory"]
+
+
+def distinct_columns(rows: Sequence[NDArray[Any]]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Distinct columns of ``rows``, each [C]: where the first of each is, and which each is [C].
+
+    Only runs of equal neighbours are sorted, row by row, and only rows that vary: many times
+    faster than ``np.unique`` over an axis where, as along an axis of points, little changes.
+    """
+    n = len(rows[0])
+    if n == 1:  # a prediction's memory: spare it the calls
+        return np.zeros(1, dtype=np.intp), np.zeros(1, dtype=np.intp)
+    begins = np.ones(n, dtype=bool)
+    np.any([row[1:] != row[:-1] for row in rows], axis=0, out=begins[1:])
+    starts = np.flatnonzero(begins)
+    code = np.zeros(len(starts), dtype=np.intp)
+    for row in rows:
+        values = row[starts]
+        if len(values) and (values != values[0]).any():
+            found, place = np.unique(values, return_inverse=True)
+            code = code * len(found) + place
+    _, first, which = np.unique(code, return_index=True, return_inverse=True)
+    of: NDArray[np.intp] = which[np.cumsum(begins) - 1]
+    return starts[first], of
 
 
 def keep_freed_memory() -> None:

@@ -11,9 +11,10 @@ import numpy as np
 
 from simcore.base.units import MICRO
 from simcore.calibrate.assumed import HOST_BUSBW
-from simcore.calibrate.collective_rows import CollectiveCurve, bus_factor, merged
+from simcore.calibrate.collective_rows import CollectiveCurve, merged
 from simcore.calibrate.curve_fits import fit_collective
 from simcore.calibrate.pooling import NOT_FOUND_SD, family_of, figure, mean_log
+from simcore.measurements.nccl_runs import bus_factor
 
 #: Points that a written curve keeps at most, evenly over ln(size).
 POINTS: Final = 24

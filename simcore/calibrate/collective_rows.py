@@ -16,6 +16,7 @@ from simcore.calibrate.curve_fits import Array
 from simcore.calibrate.op_tables import OnBad, Table, collection_of, read_table
 from simcore.hardware.cluster import link_named
 from simcore.hardware.spec import GPUS, GpuSpec
+from simcore.measurements.nccl_runs import bus_factor
 
 CommPath: TypeAlias = Literal["nvswitch", "nvlink_mesh", "pcie_p2p", "pcie_host"]
 
@@ -146,13 +147,6 @@ def collective_rows(table: Table, on_bad: OnBad = "skip") -> CollectiveRows:
     table.settle(on_bad)
     skipped.update(table.problems)
     return CollectiveRows(tuple(curves), n_rows, skipped, tuple(table.problems))
-
-
-def bus_factor(op: str, ranks: int) -> float:
-    """Bus over algorithm bandwidth (nccl-tests): 2(n-1)/n for all-reduce, (n-1)/n otherwise."""
-    if op in ("send_recv", "broadcast"):
-        return 1.0
-    return (2.0 if op.startswith("all_reduce") else 1.0) * (ranks - 1) / ranks
 
 
 def read_collectives(path: Path, on_bad: OnBad = "skip") -> CollectiveRows:

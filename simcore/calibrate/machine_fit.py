@@ -25,7 +25,14 @@ from simcore.calibrate.curve_fits import (
     fit_memory,
     fit_roofline,
     robust_sd,
-    solve,
+)
+from simcore.calibrate.link_fit import (
+    LEAST_SD,
+    UNKNOWN_SD,
+    LinkFit,
+    fit_link,
+    left_out_link_mape,
+    small_sample,
 )
 from simcore.engine.rates import attention_width
 from simcore.hardware.measured import (
@@ -48,8 +55,6 @@ LEAST_BUSY: Final = 0.1
 MEDIAN_SD: Final = 1.2533
 #: Kernels that AdamW runs a tensor, as a loop (``strategy.precision``).
 ADAMW_KERNELS: Final = 14
-#: Beyond this the rows have not told a figure at all.
-UNKNOWN_SD: Final = 1.0
 #: A fit is judged on this many parts, each predicted from the others.
 FOLDS: Final = 10
 #: Ranks in step while others used more than this share of the machine say nothing of it alone,
@@ -58,8 +63,6 @@ DOUBTED_FRAC: Final = 0.2
 DOUBTED_CALLS_FRAC: Final = 0.5
 #: Rows that a class needs before it is fitted.
 ENOUGH_ROWS: Final = 3
-#: No spread is taken to be smaller: clocks and caches differ from run to run.
-LEAST_SD: Final = 0.02
 
 
 @dataclass(frozen=True)
@@ -176,21 +179,6 @@ def _attention(r: RawRow) -> Row:
     flop = 4.0 * b * h * s * s * d * (0.5 if r.cells["causal"] == "1" else 1.0)
     moved = 4.0 * b * h * s * d * width(r.cells["dtype"])
     return flop * (2.5 if back else 1.0), moved * (2.0 if back else 1.0), (s, d, s, b * h)
-
-
-def small_sample(n: int, parameters: int) -> float:
-    """By how much few rows understate a fit's spread.
-
-    Residuals of ``parameters`` fitted lack so many degrees of freedom, and their own spread is
-    known from ``n`` rows only (Student's t at 95 % over the normal's).
-    """
-    from scipy.stats import norm, t
-
-    free = n - parameters
-    if free < 1:
-        return UNKNOWN_SD / LEAST_SD
-    two_sided = 0.975
-    return float(math.sqrt(n / free) * t.ppf(two_sided, free) / norm.ppf(two_sided))
 
 
 def left_out_mape(work: Work, predict: Callable[[Work, Work], Array]) -> float | None:
@@ -374,37 +362,6 @@ def _contention(rows: Sequence[RawRow]) -> tuple[Contention, ...]:
     return (Contention(ranks=max(ranks), compute=share(compute), memory=share(memory)),)
 
 
-def ring_fit(
-    n_bytes: Array, seconds: Array, ranks: int, base_s: float
-) -> tuple[float, float, float, float, float]:
-    """(bus bytes/s, hop s, sd of each log, scatter) of the engine's ring all-reduce.
-
-    base + 2(n-1) hop + 2(n-1)/n S/bus
-    """
-    hops, passes = 2.0 * (ranks - 1), 2.0 * (ranks - 1) / ranks
-    start = np.log([float((passes * n_bytes / seconds).max()), float(seconds.min()) / hops])
-
-    def predict(p: Array) -> Array:
-        return np.asarray(base_s + hops * math.exp(p[1]) + passes * n_bytes / math.exp(p[0]))
-
-    x, sd = solve(lambda p: np.log(predict(p) / seconds), start, start - 3.0, start + 1.0)
-    off = np.log(seconds / predict(x))
-    scatter = robust_sd(off)
-    sent = passes * n_bytes / math.exp(x[0]) / predict(x)
-    slopes = np.stack([-sent, hops * math.exp(x[1]) / predict(x)], axis=1)
-    # The sandwich of ``solve`` knows each figure's spread from the residuals of the few sizes that
-    # decide it (three large messages the rate); where those happen to lie well it is too narrow.
-    # All sizes together tell the scatter better: the wider of both, each widened for few rows.
-    wide = 3.0 * max(scatter, LEAST_SD / 3.0)
-    free = max(len(off) - 2, 1)
-    pooled = math.sqrt(float(np.square(np.clip(off, -wide, wide)).sum()) / free)
-    known = pooled * np.sqrt(np.diag(np.linalg.pinv(slopes.T @ slopes)))
-    more = small_sample(len(seconds), 2)
-    student = more / math.sqrt(len(seconds) / free)  # ``pooled`` lacks no degrees of freedom
-    bus_sd, hop_sd = np.maximum(more * sd, student * known)
-    return math.exp(x[0]), math.exp(x[1]), float(bus_sd), float(hop_sd), scatter
-
-
 def best_bus_bytes_per_s(rows: Sequence[RawRow]) -> float:
     """The fastest all-reduce, as bus bandwidth."""
     return max(
@@ -418,7 +375,7 @@ def best_bus_bytes_per_s(rows: Sequence[RawRow]) -> float:
 
 
 def _link(rows: Sequence[RawRow], node: str, link_bytes_per_s: float) -> MeasuredLink | None:
-    from simcore.engine.price import COLLECTIVE_BASE_S
+    from simcore.engine.points import COLLECTIVE_BASE_S
 
     mine = [
         r
@@ -430,25 +387,24 @@ def _link(rows: Sequence[RawRow], node: str, link_bytes_per_s: float) -> Measure
     sizes = np.array([r.number("size_bytes") for r in mine])
     seconds = np.array([r.seconds for r in mine])
     ranks = int(mine[0].number("gpus"))
-    bus, hop, sd_bus, sd_hop, scatter = ring_fit(sizes, seconds, ranks, COLLECTIVE_BASE_S)
+    fit = fit_link(sizes, seconds, ranks, COLLECTIVE_BASE_S)
 
-    def predict(seen: Work, unseen: Work) -> Array:
-        b, h, *_ = ring_fit(seen.n_bytes, seen.seconds, ranks, COLLECTIVE_BASE_S)
-        factor = 2.0 * (ranks - 1)
-        return np.asarray(COLLECTIVE_BASE_S + factor * h + factor / ranks * unseen.n_bytes / b)
+    def refit(n_bytes: Array, took_s: Array) -> LinkFit:
+        return fit_link(n_bytes, took_s, ranks, COLLECTIVE_BASE_S)
 
-    one = np.ones(len(mine))
-    error = left_out_mape(Work(0 * one, sizes, one, seconds), predict)
+    error = left_out_link_mape(sizes, seconds, refit, 2 * ENOUGH_ROWS - 1)
     valid = f"{format_si(sizes.min(), 'B')} to {format_si(sizes.max(), 'B')}"
     return MeasuredLink(
         node=node,
         ranks=ranks,
         efficiency=Fitted(
-            value=bus / link_bytes_per_s,
-            sd_log=max(LEAST_SD, math.hypot(sd_bus, SHAPE_SHARE * scatter)),
+            value=fit.bus_bytes_per_s / link_bytes_per_s,
+            sd_log=max(LEAST_SD, math.hypot(fit.bus_sd_log, SHAPE_SHARE * fit.scatter)),
             rows=len(mine), valid=valid, leave_one_out_mape_frac=error, note="all-reduce",
         ),
-        hop=FittedTime(value=hop, sd_log=max(LEAST_SD, sd_hop), rows=len(mine), valid=valid),
+        hop=FittedTime(
+            value=fit.hop_s, sd_log=max(LEAST_SD, fit.hop_sd_log), rows=len(mine), valid=valid,
+        ),
     )  # fmt: skip
 
 

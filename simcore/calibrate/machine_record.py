@@ -133,32 +133,46 @@ def write_record(found: Found, folder: Path) -> tuple[Path, Path]:
     }  # fmt: skip
     if gpu.sm_count:
         card["sm_count"] = {"value": gpu.sm_count.value, "source": MEASURED}
-    host: dict[str, Any] = {
+    for target, data in zip(targets, (card, node_data(node)), strict=True):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_text(target, "# Measured by `simcore calibrate`; no datasheet.\n" + dumped(data))
+    return targets[0], targets[1]
+
+
+def node_data(node: NodeSpec) -> dict[str, Any]:
+    """A node as its file has it; what is not there is left out."""
+
+    def figure(of: Figure, unit: str) -> dict[str, str]:
+        return {"value": _plain(of.value, unit), "source": of.source}
+
+    data: dict[str, Any] = {
         "name": node.name,
         "full_name": node.full_name,
         "sources": dict(node.sources),
         "gpu_types": list(node.gpu_types),
         "max_gpus": node.max_gpus,
         "fabric": node.fabric,
+        "mesh_rings": list(node.mesh_rings),
         "pcie_link": node.pcie_link,
+        "gpus_per_pcie_root": node.gpus_per_pcie_root,
+        "socket_link": node.socket_link,
         "cpu": {
             "model": node.cpu.model,
             "sockets": node.cpu.sockets,
             "cores_per_socket": node.cpu.cores_per_socket,
-            "dram_bw_per_socket": figure(node.cpu.dram_bw_per_socket.value, "B/s"),
-            "dram_size": figure(node.cpu.dram_size.value, "B"),
+            "dram_bw_per_socket": figure(node.cpu.dram_bw_per_socket, "B/s"),
+            "dram_size": figure(node.cpu.dram_size, "B"),
+        },
+        "nics": [{"link": n.link, "count": n.count} for n in node.nics],
+        "nvme": node.nvme
+        and {
+            "read_bw": figure(node.nvme.read_bw, "B/s"),
+            "write_bw": figure(node.nvme.write_bw, "B/s"),
         },
         "notes": node.notes,
     }
-    if node.nvme:
-        host["nvme"] = {
-            "read_bw": figure(node.nvme.read_bw.value, "B/s"),
-            "write_bw": figure(node.nvme.write_bw.value, "B/s"),
-        }
-    for target, data in zip(targets, (card, host), strict=True):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        write_text(target, "# Measured by `simcore calibrate`; no datasheet.\n" + dumped(data))
-    return targets[0], targets[1]
+    kept = ("gpu_types",)  # empty: no GPU takes the node unless it is named
+    return {k: v for k, v in data.items() if k in kept or v not in (None, [], "")}
 
 
 def _plain(value: float, unit: str) -> str:

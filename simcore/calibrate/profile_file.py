@@ -73,6 +73,8 @@ def profile_data(record: Calibration) -> dict[str, Any]:
             "efficiency": _figure(m.link.efficiency.model_dump()),
             "hop": _seconds(m.link.hop.model_dump()),
         }  # fmt: skip
+        if m.link.ramp is not None:
+            own["link"]["ramp"] = _figure(m.link.ramp.model_dump())
     if m.overlap is not None:
         own["overlap"] = {
             "compute_slowdown": _figure(m.overlap.compute_slowdown.model_dump()),

@@ -125,10 +125,17 @@ def _heavier() -> float:
 
 
 def fit_steps(
-    rows: Sequence[FitRow], parameters: Sequence[Parameter], *, learn: bool = False
+    rows: Sequence[FitRow],
+    parameters: Sequence[Parameter],
+    *,
+    learn: bool = False,
+    row_sd_log: float | None = None,
 ) -> StepFit:
-    """Fit all parameters to all rows. ``learn``: widths of priors and residual too."""
-    solver = Solver(rows, parameters, learn=learn)
+    """Fit all parameters to all rows. ``learn``: widths of priors and residual too.
+
+    ``row_sd_log``: a row's own scatter, where the rows cannot tell it.
+    """
+    solver = Solver(rows, parameters, learn=learn, row_sd_log=row_sd_log)
     theta, sd = solver.solve()
     fitted = solver.predicted_s()
     errors = [math.log(fitted[r.key] / r.measured_s) for r in rows]

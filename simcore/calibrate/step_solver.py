@@ -44,12 +44,18 @@ class Solver:
     """The state of one fit: parameters ``theta`` [P], widths, and the rows' weights."""
 
     def __init__(
-        self, rows: Sequence[FitRow], parameters: Sequence[Parameter], *, learn: bool
+        self,
+        rows: Sequence[FitRow],
+        parameters: Sequence[Parameter],
+        *,
+        learn: bool,
+        row_sd_log: float | None = None,
     ) -> None:
         self.rows, self.parameters, self.learn = tuple(rows), tuple(parameters), learn
+        self.row_sd_log = row_sd_log
         self.index = {p.name: i for i, p in enumerate(parameters)}
         self.theta = np.zeros(len(parameters))
-        self.widths = {"row": ROW_SD_LOG}
+        self.widths = {"row": ROW_SD_LOG if row_sd_log is None else row_sd_log}
         self.widths |= {f"level {p.level}": 1.0 for p in parameters if p.level}
         if rows and all(r.traits is not None for r in rows):
             self.widths |= PARTS
@@ -226,7 +232,13 @@ class Solver:
             return total + 0.5 * float(off @ off), slope + off / _WIDTH_SD_LOG
 
         start = np.log([self.widths[n] for n in names])
-        found = minimize(cost, start, jac=True, method="L-BFGS-B", options={"maxiter": 30})
+        bounds: list[tuple[float | None, float | None]] = [(None, None) for _ in names]
+        if self.row_sd_log is not None:
+            fixed_at = math.log(self.row_sd_log)
+            bounds[names.index("row")] = (fixed_at, fixed_at)
+        found = minimize(
+            cost, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 30}
+        )
         self.widths = {n: math.exp(v) for n, v in zip(names, found.x, strict=True)}
 
     # -- the result ------------------------------------------------------------------------

@@ -7,13 +7,14 @@ from typing import Annotated, Any
 
 import typer
 
+from simcore.cli.options import LOG_COLLECTIVE, LOG_GPUS, LOG_NETWORK, LOG_NODE
 from simcore.cli.output import write
 
 
 def calibrate(
     rows: Annotated[
         Path | None,
-        typer.Option("--from", metavar="FILE", help="Fit measured steps (CSV) instead."),
+        typer.Option("--from", metavar="FILE", help="Fit measured steps (CSV) or nccl-tests."),
     ] = None,
     minutes: Annotated[
         str | None, typer.Option("--minutes", metavar="N", help="Time to benchmark [3].")
@@ -31,6 +32,10 @@ def calibrate(
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it here (YAML).")
     ] = None,
     name: Annotated[str | None, typer.Option("--name", help="Name of the calibration.")] = None,
+    gpus: LOG_GPUS = None,
+    node: LOG_NODE = None,
+    network: LOG_NETWORK = None,
+    collective: LOG_COLLECTIVE = None,
     as_json: Annotated[bool, typer.Option("--json", help="The result as JSON.")] = False,
 ) -> None:
     """Benchmark this machine (GPUs with NCCL, or the processor with gloo) and fit its profile.
@@ -41,14 +46,16 @@ def calibrate(
 
     With --from FILE: fit efficiencies and bandwidths to your own measured steps. The table has
     columns id, model, gpus and step_time_s, and any of predict's words (see
-    `validate/tables`). Works with one row, gets better with ten; says what the rows can tell.
+    `validate/tables`). Works with one row, gets better with ten; says what the rows can tell. A log
+    of nccl-tests (all_reduce_perf and its kin) gives the links of its cluster instead.
     """
     from simcore import api
     from simcore.base.errors import InvalidConfig
     from simcore.cli.values import number
 
+    said = {"gpus": gpus, "node": node, "network": network, "collective": collective}
     if rows is None:
-        problems: list[str] = []
+        problems = [f"--{k} is for --from" for k, v in said.items() if v is not None]
         budget = number("minutes", minutes, problems)
         if problems:
             raise InvalidConfig(problems)
@@ -61,11 +68,22 @@ def calibrate(
         raise InvalidConfig([f"no such file: {str(rows)!r}"])
     if bad_rows not in ("refuse", "skip"):
         raise InvalidConfig([f"--bad-rows is refuse or skip, not {bad_rows!r}"])
-    found = api.calibrate_from(rows, output=output, name=name, bad_rows=bad_rows)  # type: ignore[arg-type]
+    found = api.calibrate_from(
+        rows,
+        output=output,
+        name=name,
+        bad_rows=bad_rows,  # type: ignore[arg-type]
+        **said,
+    )
     if as_json:
         from simcore.report.jsonout import dumps, finite
 
         write(dumps(finite(found)))
+        return
+    if "links" in found:
+        from simcore.report.links import render_links
+
+        write(render_links(found))
         return
     write(_render(found))
 

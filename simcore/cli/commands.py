@@ -39,6 +39,12 @@ COMMANDS = {
     "calibrate": Entry(
         "calibrate:calibrate", "Benchmark this machine, or fit your own measured steps."
     ),
+    "explain-trace": Entry(
+        "explain_trace:explain_trace", "A measured step in a prediction's terms, beside it."
+    ),
+    "node-from-topo": Entry(
+        "node_from_topo:node_from_topo", "A node description from nvidia-smi topo -m."
+    ),
     "selftest": Entry("selftest:selftest", "Calibrate, predict, train for real, compare."),
     "serve": Entry("serve:serve", "A local web page and JSON API."),
     "list": Entry("catalog:list_", "Names: gpus, models, nodes, links, strategies..."),

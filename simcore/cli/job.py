@@ -22,16 +22,17 @@ OTHERS = (
 )  # fmt: skip
 
 #: Words that a grid of jobs has no use for: clusters and strategies are its axes.
-OF_ONE = ("zero", "nnodes", "nproc_per_node", "launch", "shares")
+OF_ONE = ("zero", "nnodes", "nproc_per_node", "launch")
 #: Words of a grid that are no axis of it.
 ONE_VALUE = (
     "inputs", "overlap", "recompute_modules", "node", "lora_targets", "quantised_base",
-    "calibration", "software",
+    "calibration", "software", "growing_segments", "fp8_params",
 )  # fmt: skip
 #: How the values of an axis are written, by how one value is.
 _SEVERAL = {
     "N": "GRID", "N|max": "GRID", "NAME": "NAMES", "MODE": "NAMES", "WIDTH": "NAMES",
     "LINK": "LIST", "WHAT[:WHERE]": "LIST", "LAYERS": "CUT;CUT",
+    "RATIO": "LIST",
 }  # fmt: skip
 
 

@@ -56,6 +56,21 @@ WITH = Annotated[
            "prefetch-blocks=2."),
 ]  # fmt: skip
 
+#: What a log of nccl-tests leaves out: words of ``calibrate.nccl_groups.Said``.
+LOG_GPUS = Annotated[
+    str | None, option("--gpus", "CLUSTER", "Of nccl-tests, where its log does not tell.",
+                       names.cluster),
+]  # fmt: skip
+LOG_NODE = Annotated[
+    str | None, option("--node", "NAME", "Of nccl-tests: the node preset.", names.nodes)
+]
+LOG_NETWORK = Annotated[
+    str | None, option("--network", "LINK", "Of nccl-tests: 8xib-ndr.", names.networks)
+]
+LOG_COLLECTIVE = Annotated[
+    str | None, option("--collective", "NAME", "Of nccl-tests, where its log does not tell.")
+]
+
 
 def fixed_words(texts: Iterable[str], problems: list[str]) -> dict[str, Any]:
     """``--with overlap=none`` texts as words of all points; what is wrong joins ``problems``."""

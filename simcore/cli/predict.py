@@ -127,6 +127,18 @@ def predict(
         option("--software", "NAME", "Whose own copies are held too: deepspeed, nanotron, scaling.",
                 names.software),
     ] = None,
+    growing_segments: Annotated[
+        str | None,
+        option("--growing-segments", "on|off", "Allocator with expandable_segments: no holes."),
+    ] = None,
+    fp8_params: Annotated[
+        str | None,
+        option("--fp8-params", "on|off", "Layers' weights held and gathered in 8 bits."),
+    ] = None,
+    offload_layers: Annotated[
+        str | None,
+        option("--offload-layers", "N", "Activations of the first N layers go to the host."),
+    ] = None,
     optimizer: Annotated[
         str | None,
         option("--optimizer", "NAME", "adamw, adam, sgd or sgd-plain.", names.optimizers),
@@ -146,7 +158,8 @@ def predict(
     ] = None,
     node: Annotated[
         str | None,
-        option("--node", "NAME", "Node preset; `simcore list nodes`.", names.nodes),
+        option("--node", "NAME", "Node preset; `simcore list nodes`; with :no-p2p (or that alone) "
+                "GPUs exchange through host memory.", names.nodes),
     ] = None,
     nnodes: Annotated[
         str | None, option("--nnodes", "N", "As torchrun, where --gpus has no counts.")

@@ -10,6 +10,7 @@ import typer
 from simcore.base.units import KILO
 from simcore.cli import names
 from simcore.cli.files import folder_problems, plot_problems
+from simcore.cli.options import LOG_COLLECTIVE, LOG_GPUS, LOG_NETWORK, LOG_NODE
 from simcore.cli.output import complain, write
 from simcore.cli.values import whole
 
@@ -80,11 +81,16 @@ def validate(
     bad_rows: Annotated[
         str, typer.Option("--bad-rows", metavar="HOW", help="ops: skip (and name them) or refuse.")
     ] = "skip",
+    gpus: LOG_GPUS = None,
+    node: LOG_NODE = None,
+    network: LOG_NETWORK = None,
+    collective: LOG_COLLECTIVE = None,
 ) -> None:
     """Predict measured runs and say how far off the predictions are.
 
     `simcore validate ops FILE...` holds the op models against measured kernels, collectives
-    inside a node and passes of whole models instead.
+    inside a node and passes of whole models instead, or the collectives of a prediction against
+    a log of nccl-tests.
     """
     from simcore.base.errors import InvalidConfig
 
@@ -119,6 +125,9 @@ def validate(
             problems.append(f"--{name} is {' or '.join(choices)}, not {value!r}")
     if not ops and (refit is not None or calibration is not None or bad_rows != "skip"):
         problems.append("--refit, --calibration and --bad-rows are for `simcore validate ops`")
+    said = {"gpus": gpus, "node": node, "network": network, "collective": collective}
+    if not ops and any(v is not None for v in said.values()):
+        problems.append("--gpus, --node, --network and --collective are for `simcore validate ops`")
     if refit is not None and calibration is not None:
         problems.append("--refit judges figures fitted anew, --calibration those of a file")
     problems += [f"no such file: {str(f)!r}" for f in files if not f.is_file()]
@@ -133,11 +142,17 @@ def validate(
             calibration=calibration,
             refit=refit,  # type: ignore[arg-type]
             bad_rows=bad_rows,  # type: ignore[arg-type]
+            **said,
         )
         if as_json:
             from simcore.report.jsonout import dumps, finite
 
             write(dumps(finite(found)))
+            return
+        if "runs" in found:
+            from simcore.report.links import render_runs
+
+            write(render_runs(found, count))
             return
         from simcore.report.verdict import render_ops
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import get_args
 
+from simcore.engine.request import SWITCH
 from simcore.hardware.calibrations import calibration_names
 from simcore.hardware.cluster import network_names
 from simcore.hardware.host import ISSUERS
@@ -40,6 +41,8 @@ def choices() -> dict[str, tuple[str, ...]]:
         "schedule": SCHEDULES,
         "issuer": ISSUERS,
         "software": tuple(SOFTWARE),
+        "growing_segments": tuple(SWITCH),
+        "fp8_params": tuple(SWITCH),
         "quantised_base": ("none", "nf4", "int8", "fp8"),
         "calibration": tuple(calibration_names()),
         "emit": tuple(FILES),

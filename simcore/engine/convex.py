@@ -55,14 +55,15 @@ def at_counts(
     points = np.flatnonzero(~single)
     task, owner = row[points], rows
     while len(points):
-        width = np.where(right > left, right - left, 1.0)
-        chord = f_left + (f_right - f_left) * ((middle - left) / width)
+        slope = (f_right - f_left) / np.where(right > left, right - left, 1.0)
+        chord = f_left + slope * (middle - left)
         near = np.abs(f_middle - chord) <= _EQUAL_FRAC * np.abs(f_middle)
         straight = near.all(axis=0) | (right - left < 2.0)
         done = straight[task]
         t, p = task[done], points[done]
-        share = (count[p] - left[t]) / width[t]
-        out[:, p] = f_left[:, t] + (f_right[:, t] - f_left[:, t]) * share
+        beyond = count[p] - left[t]
+        for values, at_left, each in zip(out, f_left, slope, strict=True):
+            values[p] = at_left[t] + each[t] * beyond
         points, task = points[~done], task[~done]
         if not len(points):
             break

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -9,10 +10,10 @@ import numpy as np
 
 from simcore.base.arrays import NDArray
 from simcore.engine.points import Points
-from simcore.engine.price import price
+from simcore.engine.price import ComputeTimes, compute_times, price
 from simcore.engine.rates import ClassRates
-from simcore.engine.timeline import Timeline, schedule
-from simcore.step.kernels import kernel_table
+from simcore.engine.timeline import Timeline, makespan_s, schedule
+from simcore.step.kernels import KernelTable, kernel_table
 from simcore.step.parallel import PARALLELISMS
 from simcore.step.program import Program, ProgramBuilder
 from simcore.strategy.strategy import Strategy
@@ -20,9 +21,11 @@ from simcore.workload.graph import Workload
 
 Array = NDArray[np.float64]
 
-#: Configurations evaluated together: the fewer, the more calls; the more, the less of them stays
-#: in the processor's cache.
+#: Configurations evaluated together, about: the fewer, the more calls; the more, the less of them
+#: stays in the processor's cache.
 CHUNK = 2048
+#: From so many configurations on tasks are scheduled one at a time.
+WIDE = 100
 #: Starting one DataLoader worker process (fork, queues), one after another; seconds.
 WORKER_START_S = 0.02
 
@@ -52,6 +55,12 @@ class Job:
     shares: tuple[float, ...] = ()
 
     @property
+    def table(self) -> KernelTable:
+        """Its kernels, cached."""
+        again = self.strategy.recompute == "full"
+        return kernel_table(self.workload, self.strategy.precision, again)
+
+    @property
     def program(self) -> Program:
         """The step graph of the job, cached by what shapes it."""
         return program_of(self.workload, self.strategy, len(self.classes))
@@ -60,6 +69,8 @@ class Job:
 @dataclass(frozen=True)
 class Steps:
     """Times of one optimizer step for every configuration; arrays [C] in seconds.
+
+    ``terms_s`` holds the lines of the breakdown that were asked for.
 
     ``step_s`` is the mean over an epoch: the graph's makespan or the loader's period, whichever
     is longer, plus the epoch's restart divided by its steps. ``host_micro_s``: what the host takes
@@ -81,18 +92,33 @@ class Steps:
 @lru_cache(maxsize=256)
 def program_of(workload: Workload, strategy: Strategy, n_classes: int) -> Program:
     """Build the step graph of a workload under a strategy."""
+    return _program(workload.outline, strategy, n_classes)
+
+
+@lru_cache(maxsize=256)
+def _program(workload: Workload, strategy: Strategy, n_classes: int) -> Program:
     builder = ProgramBuilder(workload, n_classes, strategy.recompute == "full")
     PARALLELISMS[strategy.parallelism].build(builder, strategy)
     return builder.finish()
 
 
-def evaluate(job: Job, points: Points, *, keep_timeline: bool = False) -> Steps:
-    """Step times of every configuration of the axis."""
-    if len(points) <= CHUNK:
-        return _evaluate(job, points, keep_timeline)
+def evaluate(
+    job: Job,
+    points: Points,
+    *,
+    keep_timeline: bool = False,
+    terms: Collection[str] | None = None,
+) -> Steps:
+    """Step times of every configuration of the axis; ``terms``: of the breakdown, None: all."""
+    program, table = job.program, job.table
+    computed = compute_times(program, job.strategy, table, job.classes, points, job.shares)
+    if round(len(points) / CHUNK) < 2:
+        return _evaluate(job, program, table, points, computed, keep_timeline, terms)
+    size = -(-len(points) // round(len(points) / CHUNK))  # equal parts: no short one at the end
+    slices = [slice(i, i + size) for i in range(0, len(points), size)]
     parts = [
-        _evaluate(job, points.take(slice(i, i + CHUNK)), False)
-        for i in range(0, len(points), CHUNK)
+        _evaluate(job, program, table, points.take(part), computed.take(part), False, terms)
+        for part in slices
     ]
 
     def joined(name: str) -> Array:
@@ -110,16 +136,27 @@ def evaluate(job: Job, points: Points, *, keep_timeline: bool = False) -> Steps:
     )
 
 
-def _evaluate(job: Job, points: Points, keep_timeline: bool) -> Steps:
-    program = job.program
-    again = job.strategy.recompute == "full"
-    table = kernel_table(job.workload, job.strategy.precision, again)
+def _evaluate(
+    job: Job,
+    program: Program,
+    table: KernelTable,
+    points: Points,
+    computed: ComputeTimes,
+    keep_timeline: bool,
+    asked: Collection[str] | None,
+) -> Steps:
     blocking, period, restart = _loading(job, points)
-    classes, shares = job.classes, job.shares
-    priced = price(program, job.workload, job.strategy, table, classes, points, blocking, shares)
-    timeline = schedule(program.graph, priced.duration_s, starts=keep_timeline)
-    makespan = timeline.makespan_s
-    terms = _terms(program, priced.duration_s)
+    priced = price(
+        program, job.workload, job.strategy, table, job.classes, points, computed, blocking,
+        job.shares,
+    )  # fmt: skip
+    terms = _terms(program, priced.duration_s, asked)
+    timeline = None
+    if keep_timeline or len(points) < WIDE:
+        timeline = schedule(program.graph, priced.duration_s)
+        makespan = timeline.makespan_s
+    else:
+        makespan = makespan_s(program.graph, priced.duration_s)
     return Steps(
         step_s=np.maximum(makespan, period) + restart,
         makespan_s=makespan,
@@ -132,8 +169,15 @@ def _evaluate(job: Job, points: Points, keep_timeline: bool) -> Steps:
     )
 
 
-def _terms(program: Program, duration_s: Array) -> dict[str, Array]:
+def _terms(program: Program, duration_s: Array, asked: Collection[str] | None) -> dict[str, Array]:
     """Busy seconds by term, host aside [C]; with several rank classes those of the slowest."""
+    if asked is not None and program.n_classes == 1:
+        found: dict[str, Array] = {}
+        for names, sums in program.term_sums:
+            rows = [i for i, name in enumerate(names) if name in asked]
+            if rows:
+                found |= zip((names[i] for i in rows), sums[rows] @ duration_s, strict=True)
+        return found
     *own, common = (
         dict(zip(names, sums @ duration_s, strict=True)) for names, sums in program.term_sums
     )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from simcore.base.units import format_seconds, format_si
 from simcore.engine.explain_facts import Facts, Teller, Told
+from simcore.engine.points import COLLECTIVE_BASE_S
 from simcore.engine.price import (
-    COLLECTIVE_BASE_S,
     EMA_TRAFFIC_ELEMS,
     FP32_BYTES,
     HOST_ADAM_BYTES,

@@ -10,7 +10,7 @@ from simcore.base.arrays import NDArray
 from simcore.base.interval import Z80
 from simcore.engine.communicators import groups_of, nccl_bytes
 from simcore.engine.layout import in_flight
-from simcore.engine.memory import LOOSE, MOMENTS, Alike, Memory, memory_of, workspace_bytes
+from simcore.engine.memory import LOOSE, MOMENTS, Memory, memory_of, workspace_bytes
 from simcore.engine.result import MemoryResult
 from simcore.hardware.paths import cluster_paths
 from simcore.strategy.layout import Layout
@@ -51,20 +51,14 @@ def memory_over(
     grad_accum: Array,
     n_gpus: Array,
     n_nodes: Array,
-    alike: Alike | None = None,
 ) -> tuple[Memory, ...]:
-    """Memory of the fullest rank of every pipeline stage, over an axis (all arrays [C]).
-
-    ``alike`` as of ``memory_of``: points that differ in the count of micro-steps above one alone.
-    """
+    """Memory of the fullest rank of every pipeline stage, over an axis (all arrays [C])."""
     over = (micro_batch, grad_accum, n_gpus, n_nodes)
     if request.placed is None:
-        return (memory_of_stage(request, request.workload, 0, *over, alike=alike),)
+        return (memory_of_stage(request, request.workload, 0, *over),)
     # Of equal stages the first has the most micro-batches in flight.
     firsts = (request.placed.stages[i] for i, _ in request.placed.distinct_stages)
-    return tuple(
-        memory_of_stage(request, s.workload, s.position, *over, alike=alike) for s in firsts
-    )
+    return tuple(memory_of_stage(request, s.workload, s.position, *over) for s in firsts)
 
 
 def memory_of_stage(
@@ -75,8 +69,6 @@ def memory_of_stage(
     grad_accum: Array,
     n_gpus: Array,
     n_nodes: Array,
-    *,
-    alike: Alike | None = None,
 ) -> Memory:
     """Memory of the fullest rank with a part of the model, over an axis (all arrays [C]).
 
@@ -115,8 +107,15 @@ def memory_of_stage(
         # growing segments map pages where they are needed: no holes to speak of
         holes_frac=request.profile.allocator_holes_frac.value * holes,
         stuck_frac=request.profile.allocator_stuck_frac.value * holes,
-        alike=alike,
     )
+
+
+def first_stage_allocated_bytes(request: Request) -> float:
+    """What tensors take at their peak on the first pipeline stage, where global rank 0 is."""
+    cluster = request.cluster
+    over = (request.micro_batch, request.grad_accum, cluster.n_gpus, cluster.n_nodes)
+    batch, accum, gpus, nodes = (np.array([float(v)]) for v in over)
+    return float(memory_over(request, batch, accum, gpus, nodes)[0].allocated[0])
 
 
 def memory_at_stage(request: Request, stage: Stage) -> float:
@@ -149,13 +148,15 @@ def _fullest(request: Request) -> tuple[Memory, float, int]:
 def memory_result(request: Request) -> MemoryResult:
     """What a prediction says of memory: of the kind of rank with the least room to spare."""
     memory, capacity, _ = _fullest(request)
-    device = float(memory.device[0])
+    device, reserved = float(memory.device[0]), float(memory.reserved[0])
     spread = Z80 * memory_sd_bytes(request, memory)
+    # A full device gets cached segments back: no more can be reserved than it has.
+    room = max(capacity - (device - reserved), reserved)
     return MemoryResult(
         terms={k: float(v[0]) for k, v in memory.terms.items() if v[0] > 0},
         allocated_bytes=float(memory.allocated[0]),
-        reserved_bytes=float(memory.reserved[0]),
-        cached_bytes=float(memory.cached[0]),
+        reserved_bytes=reserved,
+        cached_bytes=min(float(memory.cached[0]), room),
         device_bytes=device,
         needed_bytes=float(memory.needed[0]),
         tensors_sd_bytes=tensors_sd_bytes(request, memory),

@@ -11,6 +11,7 @@ and its interleaved form (Narayanan et al. 2021); nothing for zero-bubble schedu
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
@@ -20,7 +21,6 @@ import numpy as np
 from simcore.base.arrays import NDArray
 from simcore.engine.evaluate import Job, Steps, evaluate
 from simcore.engine.points import Points
-from simcore.engine.price import COLLECTIVE_BASE_S
 from simcore.physics.collectives import (
     Collective,
     Group,
@@ -37,9 +37,11 @@ from simcore.workload.sharding import Stage
 Array = NDArray[np.float64]
 
 #: All-reduces of a layer's output over tensor ranks: two forward, two backward (Shoeybi et al.
-#: 2019); with sequence parallelism each is a reduce-scatter and an all-gather of equal cost.
+#: 2019); with sequence parallelism each is a reduce-scatter and an all-gather.
 #: Full recompute runs the two of forward again.
 TENSOR_FORWARD, TENSOR_BACKWARD = 2, 2
+_WHOLE: tuple[Collective, ...] = ("all_reduce",)
+_HALVES: tuple[Collective, ...] = ("reduce_scatter", "all_gather")
 #: Ring attention passes keys and values round once forward, and with their gradients backward.
 CONTEXT_PASSES = 3
 #: Of context parallelism's exchange, what attention of another block does not hide.
@@ -92,20 +94,19 @@ class Placed:
         return tuple((part, len(list(row))) for part, row in parts)
 
 
+def tensor_collectives(layout: Layout) -> tuple[Collective, ...]:
+    """What tensor ranks exchange of a layer's output at a time."""
+    return _HALVES if layout.sequence_parallel else _WHOLE
+
+
 def group_of(points: Points, size: Array, stride: float, gpus_per_node: int) -> Group:
     """A communicator of ``size`` ranks, ``stride`` apart, with its share of the node's NICs."""
     here = np.maximum(1.0, np.minimum(size, np.floor(gpus_per_node / stride)))
-    nodes = np.ceil(size / here)
-    share = here / gpus_per_node
-    return Group(
-        n_ranks=size,
-        n_nodes=nodes,
-        intra_bw_bytes_per_s=points.intra_bw_bytes_per_s * points.intra,
-        inter_bw_bytes_per_s=points.inter_bw_bytes_per_s * points.inter * share,
-        intra_hop_s=points.intra_hop_s,
-        inter_hop_s=points.inter_hop_s,
-        base_s=np.full(len(points), COLLECTIVE_BASE_S),
-        ramp=np.where(nodes > 1, points.inter_ramp, points.intra_ramp),
+    return points.group(
+        size,
+        np.ceil(size / here),
+        nic_share=here / gpus_per_node,
+        node_stride=max(1.0, stride / gpus_per_node),
     )
 
 
@@ -113,7 +114,8 @@ def data_points(points: Points, placed: Placed) -> Points:
     """The axis as one stage's data-parallel job sees it."""
     layout = placed.layout
     ranks = np.maximum(1.0, points.n_ranks / (layout.tp * layout.pp))
-    group = group_of(points, ranks, float(layout.tp), placed.gpus_per_node)
+    stride = float(layout.tp)
+    group = group_of(points, ranks, stride, placed.gpus_per_node)
     return replace(
         points,
         micro_batch=points.micro_batch / layout.cp,
@@ -121,6 +123,7 @@ def data_points(points: Points, placed: Placed) -> Points:
         n_ranks=ranks,
         n_nodes=np.where(ranks > 1, group.n_nodes, 1.0),
         inter_bw_bytes_per_s=group.inter_bw_bytes_per_s / points.inter,
+        library=replace(points.library, leaf_nodes=group.leaf_nodes),
     )
 
 
@@ -150,9 +153,12 @@ def exchanges_s(points: Points, placed: Placed, n_layers: int) -> dict[str, Arra
     layout, traffic = placed.layout, placed.traffic
     on = points.use_comm
 
-    def time(op: Collective, n_bytes: Array, size: int, stride: float) -> Array:
+    def on_ranks(size: int, stride: float) -> Group:
         ranks = np.full(len(points), float(size))
-        group = group_of(points, ranks, stride, placed.gpus_per_node)
+        return group_of(points, ranks, stride, placed.gpus_per_node)
+
+    def time(op: Collective, n_bytes: Array, size: int, stride: float) -> Array:
+        group = on_ranks(size, stride)
         seconds: Array = collective_time_s(op, n_bytes[None, :], group)[0] * on
         return seconds
 
@@ -161,7 +167,8 @@ def exchanges_s(points: Points, placed: Placed, n_layers: int) -> dict[str, Arra
     times = {name: sum(passes) for name, passes in exchange_passes(placed).items()}
     hidden = moved["tensor parallel"]
     if layout.tp > 1:
-        reduced = time("all_reduce", hidden, layout.tp, 1.0)
+        ways = tensor_collectives(layout)
+        reduced = sum((time(op, hidden, layout.tp, 1.0) for op in ways), np.zeros(len(points)))
         found["tensor parallel"] = n_layers * times["tensor parallel"] * reduced
     if layout.cp > 1:
         gathered = time("all_gather", moved["context parallel"], layout.cp, float(layout.tp))
@@ -169,8 +176,7 @@ def exchanges_s(points: Points, placed: Placed, n_layers: int) -> dict[str, Arra
         found["context parallel"] = n_layers * passes * gathered
     if layout.ep > 1:
         layers = n_layers * placed.expert_layers_frac
-        ranks = np.full(len(points), float(layout.ep))
-        group = group_of(points, ranks, float(layout.expert_tp), placed.gpus_per_node)
+        group = on_ranks(layout.ep, float(layout.expert_tp))
         copies = traffic.hidden_copies
         across = once_a_node_frac(group.n_nodes, copies) if layout.dispatcher == "deepep" else 1.0
         exchanged = exchange_s(moved["expert parallel"][None, :], group, across)[0] * on
@@ -219,16 +225,29 @@ def _micro_step_s(steps: Steps, points: Points) -> Array:
     return result
 
 
+#: Terms of a stage's breakdown that its micro-step is made of.
+_MICRO_STEP = ("forward", "backward", "accumulation")
+
+
 def evaluate_layout(
-    jobs: tuple[Job, ...], placed: Placed, points: Points, *, keep_timeline: bool = False
+    jobs: tuple[Job, ...],
+    placed: Placed,
+    points: Points,
+    *,
+    keep_timeline: bool = False,
+    terms: Collection[str] | None = None,
 ) -> Steps:
-    """The step of the stage that holds up the others: its own, exchanges, and its waiting."""
+    """The step of the stage that holds up the others: its own, exchanges, and its waiting.
+
+    ``terms``: of the breakdown, None: all.
+    """
     layout = placed.layout
+    needed = None if terms is None else {*terms, *_MICRO_STEP}
     local = data_points(points, placed)
     totals, forwards, backwards, parts = [], [], [], []
     for index, _ in placed.distinct_stages:
         job, stage = jobs[index], placed.stages[index]
-        steps = evaluate(job, local, keep_timeline=keep_timeline)
+        steps = evaluate(job, local, keep_timeline=keep_timeline, terms=needed)
         busy = _micro_step_s(steps, local)
         slowdown = job.classes[0].overlap_slowdown_frac / points.overlap
         exchange = exposed(exchanges_s(points, placed, stage.n_layers), placed, busy, slowdown)
@@ -255,17 +274,23 @@ def evaluate_layout(
     step, bubble = (x[held_up, np.arange(len(points))] for x in (whole, bubbles))
     steps, _, spent = parts[int(slowest[0])]
     of_stages = [
-        {**s.terms_s, **{name: local.grad_accum * x for name, x in exchange.items()}}
+        {
+            name: x
+            for name, x in (
+                *s.terms_s.items(),
+                *((name, local.grad_accum * x) for name, x in exchange.items()),
+            )
+            if terms is None or name in terms
+        }
         for s, exchange, _ in parts
     ]
-    terms = {**_of_slowest(of_stages, slowest), "pipeline bubble": bubble}
     return Steps(
         step_s=step,
         makespan_s=step,
         load_period_s=steps.load_period_s,
         restart_s=steps.restart_s,
         comm_s=steps.comm_s + local.grad_accum * spent,
-        terms_s=terms,
+        terms_s={**_of_slowest(of_stages, slowest), "pipeline bubble": bubble},
         host_micro_s=steps.host_micro_s,
         timeline=steps.timeline,
         micro_steps_s=np.stack(forwards) + np.stack(backwards),

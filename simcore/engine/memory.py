@@ -7,13 +7,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
-from simcore.base.arrays import NDArray
+from simcore.base.arrays import NDArray, distinct_columns
 from simcore.base.units import MIB
 from simcore.engine.communicators import Group, communicator_bytes
 from simcore.engine.moments import moments_of
@@ -70,17 +71,16 @@ def frozen_width(net: Frozen, p: Precision) -> float:
 def activation_profile(workload: Workload, p: Precision, recompute: bool) -> ActivationProfile:
     """What the step pins, instance by instance, for one precision and recompute policy."""
     blocks = list(workload.instances())
-    saved = [saved_bytes(b.saved, p) for b in blocks]
-    again = [recompute and b.recomputable for b in blocks]
-    kept = [
-        saved_bytes(b.boundary, p) if r else s for b, s, r in zip(blocks, saved, again, strict=True)
-    ]
-    before = np.cumsum(kept)
+    distinct = {id(b): b for b in blocks}
+    again = {k: recompute and b.recomputable for k, b in distinct.items()}
+    pins = {k: saved_bytes(b.boundary if again[k] else b.saved, p) for k, b in distinct.items()}
+    before = np.cumsum([pins[id(b)] for b in blocks])
+    times = Counter(map(id, blocks))
     sizes: dict[float, float] = {}
-    for block, r in zip(blocks, again, strict=True):
-        for part in [block.boundary] if r else [op.saved for op in block.ops]:
+    for k, block in distinct.items():
+        for part in [block.boundary] if again[k] else [op.saved for op in block.ops]:
             for n in storages(part, p):
-                sizes[n] = sizes.get(n, 0.0) + 1.0
+                sizes[n] = sizes.get(n, 0.0) + times[k]
     return ActivationProfile(
         held=before[::-1].copy(),
         kept=float(before[-1]),
@@ -89,7 +89,7 @@ def activation_profile(workload: Workload, p: Precision, recompute: bool) -> Act
         transient_frozen=max((f.transient_low * p.low_bytes for f in workload.frozen), default=0.0),
         resident_frozen=sum(f.resident_numel * frozen_width(f, p) for f in workload.frozen)
         + workload.buffers_numel * p.param_bytes,
-        cast_numel=sum(op.gemm_weight for b in blocks for op in b.ops),
+        cast_numel=workload.gemm_weights[1],
     )
 
 
@@ -107,10 +107,6 @@ def norm_copy_numel(workload: Workload, shards: Array, *, main_grads: bool) -> A
     largest = float(max((q.numel for b in workload.blocks for q in b.params), default=0))
     found: Array = np.minimum(largest, float(workload.trainable_numel) / shards)
     return found * (not main_grads)
-
-
-#: The first configuration of each kind, and the kind of each configuration [C].
-Alike = tuple[NDArray[np.intp], NDArray[np.intp]]
 
 
 @dataclass(frozen=True)
@@ -161,15 +157,13 @@ def memory_of(
     expert_ranks: float = 1.0,
     holes_frac: float = 0.0,
     stuck_frac: float = 0.0,
-    alike: Alike | None = None,
 ) -> Memory:
     """Peak memory of the fullest rank for every configuration (all inputs [C]).
 
     ``in_flight``: micro-batches whose activations a pipeline stage holds, the one in work
     included. ``holes_frac``: holes between the allocator's blocks, over what is not state;
     ``stuck_frac``: those of them that it cannot give back.
-    ``communicators_bytes``: what NCCL holds; None: one communicator of all ranks. ``alike``:
-    configurations whose fullest op is the same; None: each is looked at.
+    ``communicators_bytes``: what NCCL holds; None: one communicator of all ranks.
     """
     p = strategy.precision
     acts = activation_profile(workload, p, strategy.recompute == "full")
@@ -179,27 +173,32 @@ def memory_of(
 
     # The op at which most is held; gradients exist in full when they accumulate over
     # micro-steps or in main-grad buffers, else as far as backward has come.
-    ops = moments_of(workload, p, strategy.recompute == "full", strategy.prefetch_blocks)
+    ops = moments_of(
+        workload, p, strategy.recompute == "full", strategy.prefetch_blocks,
+        strategy.software.root_unit,
+    )  # fmt: skip
     early = (grad_accum > 1) | p.main_grads
-    first, of = alike or (slice(None), slice(None))
+    grads_whole = held.gradients * one
+    # Which op that is depends on little: configurations that agree in it are looked at once.
+    first, of = distinct_columns(
+        (micro_batch, early * one, np.where(early, 0.0, grads_whole), n_ranks > 1)
+    )
     batches, kinds = np.unique(micro_batch[first], return_inverse=True)
-    which = kinds[of]
-    live = (ops.held + ops.working)[:, None] * batches
     grads_then = np.where((early * one)[first] > 0, 1.0, ops.grads[:, None])  # [J, first]
     waiting = acts.kept * micro_batch * (in_flight - 1.0)
-    grads_whole = (held.gradients * one)[first]
-    total = (live if len(batches) == 1 else live[:, kinds]) + grads_then * grads_whole
-    if p.cast_bytes:
-        total = total + (ops.cast * p.cast_bytes)[:, None]
+    stubs = p.main_grads and strategy.zero_stage < 3 and strategy.software.weight_stubs
+    # A gradient made in forward, beside one piece of it as a product and in fp32 (Liger-Kernel).
+    early_bytes = p.param_bytes + p.low_bytes + _FP32_BYTES
+    stub = ops.stub * (p.param_bytes * stubs) + ops.early * early_bytes
+    fixed = ops.cast * p.cast_bytes + stub
+    live = (ops.held + ops.working)[:, None] * batches + fixed[:, None]
+    total = live[:, kinds] + grads_then * grads_whole[first]
     gathered = np.zeros((len(ops.held), 1))
     if strategy.zero_stage >= 3:
         stays = float(min(strategy.software.live_numel, workload.trainable_numel))
         wide = np.maximum(ops.window, stays) * p.param_bytes + ops.whole * p.grad_bytes
         gathered = wide[:, None] * (n_ranks > 1)[first]
         total = total + gathered
-    stubs = p.main_grads and strategy.zero_stage < 3 and strategy.software.weight_stubs
-    stub = ops.stub[:, None] * (p.param_bytes * stubs)
-    total = total + stub
     at = total.argmax(axis=0)
     columns = np.arange(len(at))
     grads_backward = grads_then[at, columns][of] * held.gradients
@@ -222,12 +221,14 @@ def memory_of(
     zero = 0 * one
     library = strategy.software
     # ZeRO joins its shard's 16-bit gradients into one flat tensor and copies that to fp32 before
-    # the update of the master copy (DeepSpeed, runtime/zero/stage_1_and_2.py, step).
+    # the update of the master copy (DeepSpeed, runtime/zero/stage_1_and_2.py, step); Megatron-LM
+    # copies main gradients of 16 bits tensor by tensor (core/optimizer/distrib_optimizer.py).
     wide = joined = zero
     shards_state = strategy.zero_stage > 0 and strategy.offload.optimizer == "none"
-    if p.master_bytes and not p.main_grads and shards_state:
+    if p.master_bytes and p.grad_bytes < _FP32_BYTES and shards_state:
         updated = held.optimizer_state / (p.master_bytes + strategy.optimizer.state_bytes)
-        wide, joined = updated * _FP32_BYTES, updated * p.grad_bytes * library.joins_shard
+        wide = updated * _FP32_BYTES
+        joined = updated * p.grad_bytes * (library.joins_shard and not p.main_grads)
     moments = (
         {
             "gradients": np.where(early, held.gradients, 0.0),
@@ -242,7 +243,7 @@ def memory_of(
             "activations": ops.held[at] * micro_batch + waiting,
             "autocast_weights": ops.cast[at] * p.cast_bytes,
             "gathered_parameters": most_gathered,
-            "working_set": ops.working[at] * micro_batch + stub[at, 0],
+            "working_set": ops.working[at] * micro_batch + stub[at],
             "gradient_copies": zero,
         },
         {
@@ -266,7 +267,7 @@ def memory_of(
     waste = np.where(
         size > ALLOCATOR_LARGE_BYTES, -size % ALLOCATOR_ROUND_BYTES, 0.0
     )  # [storages, batches]
-    terms[ROUNDING] = (acts.storage_count @ waste)[which] * (moment == 1) * in_flight
+    terms[ROUNDING] = (acts.storage_count @ waste)[kinds][of] * (moment == 1) * in_flight
     if communicators_bytes is None:
         world = Group(n_ranks, n_ranks / n_nodes)
         communicators_bytes = communicator_bytes(world, nvlink=nvlink, direct=True)
@@ -280,7 +281,8 @@ def memory_of(
     own = strategy.zero_stage in (1, 2) and shards_state
     norm = library.norm_bytes * norm_copy_numel(workload, shards, main_grads=p.main_grads) * own
     inside = np.where(joined <= norm, joined, 0.0)
-    fresh = norm + joined - inside + np.where(wide <= norm - inside, 0.0, wide)
+    fresh = norm + joined - inside
+    fresh = fresh + np.where(wide <= norm - inside, 0.0, wide) * (not p.main_grads)
     cached = np.maximum(reserved, sum(state.values(), zero) + cublas_bytes + sums[1] + fresh)
     cached = cached + holes_frac * loose
     device = reserved + terms["nccl_buffers"] + terms["cuda_context"]

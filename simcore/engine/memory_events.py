@@ -15,7 +15,7 @@ import numpy as np
 
 from simcore.engine.memory import CUBLAS_HANDLES, CUBLAS_WORKSPACE_BYTES, frozen_width
 from simcore.engine.moments import gradients_after, passing, shared_with_input
-from simcore.engine.transients import backward_bytes, saved_bytes, storages
+from simcore.engine.transients import Backward, backward_bytes, saved_bytes, storages
 from simcore.step.parallel import PARALLELISMS
 from simcore.strategy.strategy import Strategy
 from simcore.workload.graph import Block, Op, Workload
@@ -63,6 +63,17 @@ class EventList:
         for number in (numbers,) if isinstance(numbers, int) else numbers:
             if number >= 0:
                 self.events.append((number, None))
+
+    def again(self, since: tuple[int, int]) -> None:
+        """Repeat what came after ``mark``: the same, in allocations of its own."""
+        first, number = since
+        more = len(self.what) - number
+        self.events += [(n + more if n >= number else n, size) for n, size in self.events[first:]]
+        self.what += self.what[number:]
+
+    def mark(self) -> tuple[int, int]:
+        """Where the next event and the next allocation will stand."""
+        return len(self.events), len(self.what)
 
     def phase(self, name: str) -> None:
         """Mark where a phase begins."""
@@ -119,11 +130,25 @@ class _Step:
         self.ema = float(held.ema[0]) / numel
         self.again = [strategy.recompute == "full" and b.recomputable for b in self.blocks]
         self.grads: dict[int, list[int]] = {}
+        # Of blocks that repeat, asked once.
+        self.counts = {id(b): gradients_after(b) for b in workload.blocks}
+        self.works = {id(b): [backward_bytes(o, self.p) for o in b.ops] for b in workload.blocks}
 
     def run(self, steps: int) -> EventList:
         self._resident()
+        begin, phases = self.out.mark(), 0
         for step in range(steps):
-            self._step(step)
+            if step < 2:
+                begin, phases = self.out.mark(), len(self.out.phases)
+                self._step(step)
+                continue
+            # As the one before, of which ``begin`` is the start: the warm-up alone is another.
+            at, following = len(self.out.events) - begin[0], self.out.mark()
+            told = [(n + at, name.split(" ", 2)[2]) for n, name in self.out.phases[phases:]]
+            phases = len(self.out.phases)
+            self.out.phases += [(n, f"step {step} {name}") for n, name in told]
+            self.out.again(begin)
+            begin = following
         return self.out
 
     # -- what stays -----------------------------------------------------------------------
@@ -214,9 +239,11 @@ class _Step:
     def _wide_gradients(self) -> list[int]:
         """ZeRO's fp32 copy of its shard's 16-bit gradients for the update, joined first."""
         out, here = self.out, self.s.offload.optimizer == "none"
-        if not (self.s.zero_stage and self.p.master_bytes and here) or self.p.main_grads:
+        narrow = self.p.grad_bytes < _FP32_BYTES
+        if not (self.s.zero_stage and self.p.master_bytes and here and narrow):
             return []
-        joined = out.alloc(self.updated * self.p.grad_bytes, "gradient_copies", "update", "joined")
+        size = self.updated * self.p.grad_bytes * (not self.p.main_grads)
+        joined = out.alloc(size, "gradient_copies", "update", "joined")
         wide = out.alloc(self.updated * _FP32_BYTES, "gradient_copies", "update", "fp32")
         out.free(joined)
         return [wide]
@@ -336,7 +363,7 @@ class _Step:
         self, i: int, block: Block, pinned: list[list[int]], copies: list[int]
     ) -> None:
         out = self.out
-        counts = gradients_after(block)
+        counts, works = self.counts[id(block)], self.works[id(block)]
         remade = [
             out.alloc(size * self.b, "working_set", self.names[i], "recomputed")
             for size in storages(block.remade, self.p)
@@ -344,9 +371,10 @@ class _Step:
         incoming, incoming_bytes = -1, 0.0
         for j in range(len(block.ops) - 1, -1, -1):
             op = block.ops[j]
-            work = backward_bytes(op, self.p)
-            if work.held:
-                incoming, incoming_bytes = self._op_backward(i, op, incoming, incoming_bytes)
+            if works[j].held:
+                incoming, incoming_bytes = self._op_backward(
+                    i, op, works[j], incoming, incoming_bytes
+                )
             self._gradients(i, counts[j])
             out.free(pinned[j])
             out.free(copies[j])
@@ -354,10 +382,10 @@ class _Step:
         self._gradients(i, len(block.params))
 
     def _op_backward(
-        self, i: int, op: Op, incoming: int, incoming_bytes: float
+        self, i: int, op: Op, work: Backward, incoming: int, incoming_bytes: float
     ) -> tuple[int, float]:
         """The gradient that arrives, the one handed on and scratch: ``backward_bytes`` in all."""
-        out, work = self.out, backward_bytes(op, self.p)
+        out = self.out
         wanted = work.held - work.handed_on
         if incoming_bytes > wanted:  # a gradient that fans in was summed and let go
             out.free(incoming)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
+from math import inf
 
 import numpy as np
 
@@ -135,10 +136,14 @@ def reserved_peak_bytes(request: Request) -> float:
     closed = memory_at(request, np.array([float(request.micro_batch)]))
     outside = float(sum(closed.terms[t][0] for t in OUTSIDE))
     limit = float(min(g.gpu.usable_memory_bytes for g in cluster.groups))
-    return _reserved_peak(
-        request.workload, strategy, request.micro_batch, request.grad_accum, ranks,
-        workspace_bytes(g.gpu.architecture for g in cluster.groups), max(limit - outside, 0.0),
+    peak_of = partial(
+        _reserved_peak, request.workload, strategy, request.micro_batch, request.grad_accum, ranks,
+        workspace_bytes(g.gpu.architecture for g in cluster.groups),
     )  # fmt: skip
+    # Where the device has room for all, how much it has plays no part: asked once for all GPUs.
+    room = max(limit - outside, 0.0)
+    roomy = peak_of(inf)
+    return roomy if roomy <= room else peak_of(room)
 
 
 @lru_cache(maxsize=512)

@@ -1,12 +1,13 @@
 """The moments of a step at which memory may peak, op by op, as numbers to scale and add.
 
 # J moments. Bytes at a moment = batch (held + working) + gradients x grads + 16-bit width x cast
-# + gathered parameters + whole gradients of the block in work. Moments that another one exceeds
-# in every respect can never be the peak and are dropped.
+# + gathered parameters + whole gradients of the block in work + a gradient made in forward.
+# Moments that another one exceeds in every respect can never be the peak and are dropped.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -89,7 +90,7 @@ class Moment(NamedTuple):
 
     ``grads``, ``cast``, ``window``, ``whole``, ``stub`` are elements: gradients that exist, 16-bit
     copies, parameters of the blocks gathered by ZeRO-3, gradients of the block in work, the
-    gradient of the op in work outside the layers.
+    gradient of the op in work outside the layers; ``early``: of a gradient that forward makes.
     """
 
     held: float
@@ -99,6 +100,7 @@ class Moment(NamedTuple):
     window: float
     whole: float
     stub: float
+    early: float
     forward: bool
 
 
@@ -113,6 +115,7 @@ class Moments:
     window: Array
     whole: Array
     stub: Array
+    early: Array
     forward: NDArray[np.bool_]
 
 
@@ -139,10 +142,11 @@ class _Rows(NamedTuple):
     grads: Array
     cast: Array
     stub: Array
+    early: Array
 
 
-def _rows(found: list[tuple[float, float, float, float, float]]) -> _Rows:
-    table = np.array(found or [(0.0, 0.0, 0.0, 0.0, 0.0)])
+def _rows(found: Sequence[tuple[float, ...]]) -> _Rows:
+    table = np.array(found or [(0.0,) * len(_Rows._fields)])
     table = table[_undominated(np.column_stack([table[:, 0] + table[:, 1], table[:, 2:]]))]
     return _Rows(*table.T)
 
@@ -155,7 +159,7 @@ def _forward(block: Block, p: Precision, *, pins: bool) -> _Rows:
         now = passing(op, before, p, pins=pins)
         pinned += saved_bytes(op.saved, p) * pins
         cast += op.gemm_weight
-        found.append((pinned, now.extra, 0.0, cast, 0.0))
+        found.append((pinned, now.extra, 0.0, cast, 0.0, op.grad_early))
         before = now.next_input
     return _rows(found)
 
@@ -170,26 +174,53 @@ def _backward(block: Block, p: Precision) -> _Rows:
         op = block.ops[j]
         stub = 0.0 if block.recomputable else weight_grad_numel(op)
         held = backward_bytes(op, p).held + again
-        found.append((pinned, held, float(from_last[made[j]]), cast, stub))
+        found.append((pinned, held, float(from_last[made[j]]), cast, stub, 0.0))
         pinned -= saved_bytes(op.saved, p)
         cast -= op.gemm_weight
     return _rows(found)
 
 
-def _table(rows: _Rows, base: Moment, *, pinned_is_work: bool) -> Array:
-    """Rows on top of what is held when the block begins; columns as in ``Moment``."""
+def _table(rows: _Rows, bases: list[Moment], *, pinned_is_work: bool) -> Array:
+    """Rows on top of what is held when each of a block's instances begins, [I x rows, 9]."""
     n = len(rows.pinned)
-    made = np.tile(np.array(base, dtype=float), (n, 1))
-    made[:, 1 if pinned_is_work else 0] += rows.pinned
-    made[:, 1] += rows.extra
-    made[:, 2] += rows.grads
-    made[:, 3] += rows.cast
-    made[:, 6] += rows.stub
+    made = np.repeat(np.array(bases, dtype=float), n, axis=0)
+    work = 1 if pinned_is_work else 0
+    for column, of in ((work, rows.pinned), (1, rows.extra), (2, rows.grads), (3, rows.cast),
+                       (6, rows.stub), (7, rows.early)):  # fmt: skip
+        made[:, column] += np.tile(of, len(bases))
     return made
 
 
-def all_moments(workload: Workload, p: Precision, recompute: bool, ahead: int) -> Array:
-    """Forward's blocks, then backward's from the last to the first; rows of ``Moment``."""
+class _Stacked:
+    """Moments of instances in the order added; those of equal blocks are made together."""
+
+    def __init__(self) -> None:
+        self.parts: dict[tuple[int, bool], tuple[_Rows, list[Moment], list[int]]] = {}
+        self.n = 0
+
+    def add(self, rows: _Rows, base: Moment, *, pinned_is_work: bool) -> None:
+        """One instance whose moments are ``rows`` on top of ``base``."""
+        _, bases, at = self.parts.setdefault((id(rows), pinned_is_work), (rows, [], []))
+        bases.append(base)
+        at.append(self.n)
+        self.n += 1
+
+    def table(self) -> Array:
+        """All of them; columns as in ``Moment``."""
+        made = [_table(rows, bases, pinned_is_work=work)
+                for (_, work), (rows, bases, _) in self.parts.items()]  # fmt: skip
+        at = [np.repeat(at, len(rows.pinned)) for rows, _, at in self.parts.values()]
+        found: Array = np.concatenate(made)[np.argsort(np.concatenate(at), kind="stable")]
+        return found
+
+
+def all_moments(
+    workload: Workload, p: Precision, recompute: bool, ahead: int, root: bool = False
+) -> Array:
+    """Forward's blocks, then backward's from the last to the first; rows of ``Moment``.
+
+    ``root``: parameters outside the repeated layers are gathered all at once, for the whole step.
+    """
     blocks = list(workload.instances())
     distinct = {id(b): b for b in workload.blocks}
     again = {k: recompute and b.recomputable for k, b in distinct.items()}
@@ -200,13 +231,15 @@ def all_moments(workload: Workload, p: Precision, recompute: bool, ahead: int) -
     copies = {k: sum(op.gemm_weight for op in b.ops) for k, b in distinct.items()}
     shared = {k: shared_with_input(b, p) for k, b in distinct.items() if again[k]}
     numels = [b.numel for b in blocks]
+    apart = [0 if root and not b.recomputable else b.numel for b in blocks]
+    rest = float(sum(numels) - sum(apart))
     keys = [id(b) for b in blocks]
-    found = []
+    found = _Stacked()
     before = cast = 0.0
     for i, k in enumerate(keys):
-        base = Moment(before + size[k] * again[k], 0.0, 0.0, cast, _window(numels, i, 1, ahead),
-                      0.0, 0.0, True)  # fmt: skip
-        found.append(_table(plain[k], base, pinned_is_work=False))
+        there = rest + _window(apart, i, 1, ahead)
+        base = Moment(before + size[k] * again[k], 0.0, 0.0, cast, there, 0.0, 0.0, 0.0, True)
+        found.add(plain[k], base, pinned_is_work=False)
         before, cast = before + size[k], cast + copies[k]
     # autocast forgets its copies when forward ends; backward holds those that it saved
     cast = float(sum(copies[k] for k in keys if not again[k]))
@@ -215,36 +248,37 @@ def all_moments(workload: Workload, p: Precision, recompute: bool, ahead: int) -
         k, below = keys[i], before - size[keys[i]]
         if not again[k]:
             cast -= copies[k]
-        base = Moment(before if again[k] else below, -shared.get(k, 0.0), grads, cast,
-                      _window(numels, i, -1, ahead), float(numels[i]), 0.0, False)  # fmt: skip
+        there = rest + _window(apart, i, -1, ahead)
+        base = Moment(before if again[k] else below, -shared.get(k, 0.0), grads, cast, there,
+                      float(numels[i]), 0.0, 0.0, False)  # fmt: skip
         if again[k]:
-            found.append(_table(anew[k], base, pinned_is_work=True))
-        found.append(_table(back[k], base, pinned_is_work=again[k]))
+            found.add(anew[k], base, pinned_is_work=True)
+        found.add(back[k], base, pinned_is_work=again[k])
         before, grads = below, grads + numels[i]
-    return np.concatenate(found)
+    return found.table()
 
 
 @lru_cache(maxsize=256)
-def moments_of(workload: Workload, p: Precision, recompute: bool, ahead: int) -> Moments:
+def moments_of(
+    workload: Workload, p: Precision, recompute: bool, ahead: int, root: bool = False
+) -> Moments:
     """The moments that can be the peak for some batch, number of ranks and strategy."""
-    table = all_moments(workload, p, recompute, ahead)
+    table = all_moments(workload, p, recompute, ahead, root)
     table[:, 2] /= max(float(workload.trainable_numel), 1.0)
-    table = table[_undominated(np.column_stack([table[:, 0] + table[:, 1], table[:, 2:7]]))]
-    held, working, grads, cast, window, whole, stub, forward = (
+    table = table[_undominated(np.column_stack([table[:, 0] + table[:, 1], table[:, 2:8]]))]
+    held, working, grads, cast, window, whole, stub, early, forward = (
         np.ascontiguousarray(c) for c in table.T
     )
-    return Moments(held, working, grads, cast, window, whole, stub, forward > 0)
+    return Moments(held, working, grads, cast, window, whole, stub, early, forward > 0)
 
 
 def _undominated(rows: Array) -> NDArray[np.intp]:
     """Indices of rows that no other row reaches in every column."""
-    order = np.argsort(-rows[:, 0], kind="stable")
-    kept: list[int] = []
-    best = np.empty_like(rows)
-    for i in order:
-        n = len(kept)
-        if n and bool((best[:n] >= rows[i]).all(axis=1).any()):
-            continue
-        best[n] = rows[i]
-        kept.append(int(i))
+    left = np.argsort(-rows[:, 0], kind="stable")
+    columns = np.ascontiguousarray(rows[left].T)
+    kept: list[np.intp] = []
+    while len(left):  # the first is reached by none; what it reaches goes with it
+        kept.append(left[0])
+        beyond = (columns > columns[:, :1]).any(axis=0)
+        left, columns = left[beyond], columns[:, beyond]
     return np.array(kept)

@@ -26,7 +26,7 @@ from simcore.engine.pipeline import (
     schedule_pipeline,
 )
 from simcore.engine.points import Points
-from simcore.engine.predict import Request, job_of, values_of
+from simcore.engine.predict import Request, job_of, values_of, with_library
 
 #: Of a backward, what finds the weights' gradients: one of its two products a weight.
 _WEIGHTS_FRAC = 0.5
@@ -58,7 +58,7 @@ def pipeline_line(request: Request) -> PipelineLine:
     layout = placed.layout
     if layout.directions > 1:
         raise ValueError("the order of schedule dualpipe is not drawn: choose another")
-    points = Points.of(values_of(request), 1)
+    points = with_library(request, Points.of(values_of(request), 1))
     parts = _parts(request, placed, points)
     of_stage = [parts[id(s.workload)] for s in placed.stages]
     slots = schedule_pipeline(layout, [p.times for p in of_stage], request.grad_accum)

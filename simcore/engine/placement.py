@@ -19,6 +19,7 @@ from simcore.workload.recompute import offloaded, recomputed
 from simcore.workload.resolve import ModelSource
 from simcore.workload.sharding import (
     Stage,
+    buffered,
     layer_counts,
     opposite_joined,
     pipeline_stages,
@@ -107,7 +108,7 @@ def place(
         layout=layout,
         gpus_per_node=max(g.gpus_per_node for g in cluster.groups),
         part=part,
-        stages=_stages(part, layout, sizes),
+        stages=_stages(part, layout, sizes, strategy),
         traffic=LayerTraffic(
             hidden=hidden,
             keys_values=_keys_values(workload, config, layout.tp),
@@ -132,9 +133,16 @@ def _with_exchanges(part: Workload, layout: Layout) -> Workload:
     )
 
 
-def _stages(part: Workload, layout: Layout, sizes: tuple[int, ...] | None) -> tuple[Stage, ...]:
+def _stages(
+    part: Workload, layout: Layout, sizes: tuple[int, ...] | None, strategy: Strategy
+) -> tuple[Stage, ...]:
     """What each pipeline rank holds: its stage, with dualpipe also that of the rank opposite."""
     stages = pipeline_stages(part, layout.pp, sizes)
+    library = strategy.software
+    if strategy.zero_stage < 3 and any(b.recomputable for b in part.blocks):
+        stages = buffered(
+            stages, library.received_copies, library.sent_copies, library.logits_bytes
+        )
     return opposite_joined(stages) if layout.directions > 1 else stages
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from simcore.base.arrays import NDArray
+from simcore.physics.collectives import Group, Library
+from simcore.physics.collectives.base import PLAIN
 
 Array = NDArray[np.float64]
 
@@ -17,17 +19,22 @@ Knob = Literal["compute", "memory", "host", "intra", "inter", "loader", "overlap
 KNOBS: tuple[Knob, ...] = get_args(Knob)
 
 
+#: Cost of launching one collective, host to first byte; NCCL's base latency of a ring, Simple.
+COLLECTIVE_BASE_S = 8.4e-6
 #: What a quantity is where nothing is said of it; the others are 1.
 _ABSENT = {"intra_ramp": 0.0, "inter_ramp": 0.0}
+_BY_CLASS = ("class_compute", "class_host")
 
 
 @dataclass(frozen=True)
 class Points:
     """Batch, ranks, wires and knobs of every configuration; all arrays have shape [C].
 
-    Link rates hold the efficiency of collectives on them, ramps are as in ``Group``.
+    Link rates hold the efficiency of collectives on them, ramps are as in ``Group``. ``library`` is
+    the same for all configurations: they lie on clusters of one kind.
     ``use_host``, ``use_comm`` and ``use_loader`` are 1, or 0 to ask what the step would be
-    without that cost.
+    without that cost. ``class_compute`` and ``class_host`` [classes, C] are further multipliers of
+    each rank class; None where all are alike.
     """
 
     micro_batch: Array
@@ -51,32 +58,71 @@ class Points:
     use_host: Array
     use_comm: Array
     use_loader: Array
+    class_compute: Array | None = None
+    class_host: Array | None = None
+    library: Library = PLAIN
 
     @staticmethod
     def of(values: Mapping[str, object], size: int) -> Points:
         """Points from scalars and arrays; what is not given is 1, a ramp 0."""
-        return Points(
-            **{
-                f.name: np.broadcast_to(
-                    np.asarray(values.get(f.name, _ABSENT.get(f.name, 1.0)), dtype=np.float64),
-                    (size,),
-                )
-                for f in fields(Points)
-            }
-        )
+        arrays = {
+            name: np.broadcast_to(
+                np.asarray(values.get(name, _ABSENT.get(name, 1.0)), dtype=np.float64), (size,)
+            )
+            for name in _ARRAYS
+        }
+        library = values.get("library", PLAIN)
+        assert isinstance(library, Library)
+        return Points(**arrays, library=library, **{name: values.get(name) for name in _BY_CLASS})  # type: ignore[arg-type]
 
     def __len__(self) -> int:
         return len(self.micro_batch)
 
     def take(self, index: slice | NDArray[np.intp]) -> Points:
         """A part of the axis."""
-        return Points(**{f.name: getattr(self, f.name)[index] for f in fields(Points)})
+        arrays = {name: getattr(self, name) for name in (*_ARRAYS, *_BY_CLASS)}
+        return replace(self, **{k: v[..., index] for k, v in arrays.items() if v is not None})
+
+    def compute_of(self, index: int) -> Array:
+        """The multiplier on compute of a rank class [C]."""
+        common = self.compute
+        return common if self.class_compute is None else common * self.class_compute[index]
+
+    def host_of(self, index: int) -> Array:
+        """The multiplier on the host of a rank class [C]."""
+        return self.host if self.class_host is None else self.host * self.class_host[index]
 
     def with_columns(self, column: int, **changes: float) -> Points:
         """A copy with one configuration's values changed."""
-        new = {}
+        new: dict[str, Any] = {}
         for name, value in changes.items():
             array = np.array(getattr(self, name))
             array[column] = value
             new[name] = array
         return replace(self, **new)
+
+    def group(
+        self,
+        n_ranks: Array,
+        n_nodes: Array,
+        *,
+        nic_share: Array | float = 1.0,
+        node_stride: float = 1.0,
+    ) -> Group:
+        """A communicator over these wires, with its share of each node's NICs."""
+        return Group(
+            n_ranks=n_ranks,
+            n_nodes=n_nodes,
+            intra_bw_bytes_per_s=self.intra_bw_bytes_per_s * self.intra,
+            inter_bw_bytes_per_s=self.inter_bw_bytes_per_s * self.inter * nic_share,
+            intra_hop_s=self.intra_hop_s,
+            inter_hop_s=self.inter_hop_s,
+            base_s=np.full(len(self), COLLECTIVE_BASE_S),
+            ramp=np.where(n_nodes > 1, self.inter_ramp, self.intra_ramp),
+            nvls_bw_bytes_per_s=self.library.nvls_bw_bytes_per_s * self.intra,
+            node_stride=node_stride,
+            library=self.library,
+        )
+
+
+_ARRAYS = tuple(f.name for f in fields(Points) if f.name not in ("library", *_BY_CLASS))

@@ -5,12 +5,13 @@ All of them are columns of one configuration axis, evaluated together.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import combinations
 from random import Random
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 
@@ -23,8 +24,10 @@ from simcore.engine.points import KNOBS, Knob, Points
 from simcore.engine.rates import class_rates, peak_for
 from simcore.engine.result import Prediction, RankClass, StageRun, WhatIf
 from simcore.hardware.cluster import ClusterSpec, NodeGroup
+from simcore.hardware.library import library_values
 from simcore.hardware.paths import cluster_paths
 from simcore.hardware.profile import Profile, places
+from simcore.physics.collectives import Allowed, Library
 from simcore.physics.slowest import slowest_rate_frac
 from simcore.strategy.overlap import NO_OVERLAP
 from simcore.strategy.strategy import Strategy
@@ -87,13 +90,29 @@ class Request:
         return self.placed.layout.data_ranks(n_gpus) if self.placed else n_gpus
 
 
-def steps_of(request: Request, points: Points, *, keep_timeline: bool = False) -> Steps:
-    """Evaluate a request over an axis, whatever its layout."""
+def steps_of(
+    request: Request,
+    points: Points,
+    *,
+    keep_timeline: bool = False,
+    terms: Collection[str] | None = None,
+) -> Steps:
+    """Evaluate a request over an axis, whatever its layout; ``terms`` as of ``evaluate``."""
     job = job_of(request)
+    points = with_library(request, points)
     if request.placed is None:
-        return evaluate(job, points, keep_timeline=keep_timeline)
+        return evaluate(job, points, keep_timeline=keep_timeline, terms=terms)
     stages = tuple(replace(job, workload=stage.workload) for stage in request.placed.stages)
-    return evaluate_layout(stages, request.placed, points, keep_timeline=keep_timeline)
+    return evaluate_layout(stages, request.placed, points, keep_timeline=keep_timeline, terms=terms)
+
+
+def with_library(request: Request, points: Points) -> Points:
+    """The axis with NCCL held to what the job names."""
+    s = request.strategy
+    if not s.nccl_algorithms and not s.nccl_protocols:
+        return points
+    allowed = Allowed(s.nccl_algorithms, s.nccl_protocols)
+    return replace(points, library=replace(points.library, allowed=allowed))
 
 
 def _class_key(group: NodeGroup) -> tuple[str, str, int]:
@@ -127,7 +146,7 @@ def job_of(request: Request) -> Job:
 
 def point_values(
     cluster: ClusterSpec, profile: Profile, workload: str, micro_batch: float, grad_accum: float
-) -> dict[str, float]:
+) -> dict[str, Any]:
     """One configuration of the axis: batch, ranks, and what the wires deliver."""
     intra, inter = cluster_paths(cluster)
     n_gpus, n_nodes = cluster.n_gpus, cluster.n_nodes
@@ -146,18 +165,19 @@ def point_values(
         "inter_hop_s": inter.hop_s,
         "intra_ramp": profile.collective_ramp(intra.route, node),
         "inter_ramp": profile.collective_ramp(inter.route),
+        "library": Library(**library_values(cluster, profile, intra, inter)),
         "loader": profile.loader(workload).value,
         "compute": slowest_rate_frac(n_gpus, profile.device_spread.value),
     }
 
 
-def _values(request: Request, cluster: ClusterSpec) -> dict[str, float]:
+def _values(request: Request, cluster: ClusterSpec) -> dict[str, Any]:
     return point_values(
         cluster, request.profile, request.workload.name, request.micro_batch, request.grad_accum
     )
 
 
-def values_of(request: Request) -> dict[str, float]:
+def values_of(request: Request) -> dict[str, Any]:
     """The request as the values of one configuration of the axis."""
     return _values(request, request.cluster)
 
@@ -209,7 +229,7 @@ def _what_if(knobs: Sequence[Knob], doubled_s: Array, step_s: float) -> tuple[st
     return (alone[0].resource if alone[0].gain_frac >= _BINDS_FRAC else "fixed costs"), alone
 
 
-def _columns(request: Request, base: dict[str, float]) -> tuple[Points, list[Knob], slice]:
+def _columns(request: Request, base: dict[str, Any]) -> tuple[Points, list[Knob], slice]:
     """The axis: central, one GPU, twice each resource and pair, cascade of three, samples."""
     cluster, knobs = request.cluster, knobs_of(request)
     doubled = _doubled(knobs)
@@ -217,11 +237,12 @@ def _columns(request: Request, base: dict[str, float]) -> tuple[Points, list[Kno
     size = fixed + N_SAMPLES
     values: dict[str, object] = {}
     for name, value in base.items():
-        values[name] = np.full(size, float(value))
+        values[name] = value if name == "library" else np.full(size, float(value))
     for name in ("use_host", "use_comm", "use_loader"):
         values[name] = np.ones(size)
     for knob in KNOBS:
         values.setdefault(knob, np.ones(size))
+    library = values.pop("library")
     column = {k: np.asarray(v) for k, v in values.items()}
     for name, single in (
         ("n_ranks", 1.0), ("n_nodes", 1.0), ("gpus_per_node", 1.0), ("compute", 1.0),
@@ -242,7 +263,7 @@ def _columns(request: Request, base: dict[str, float]) -> tuple[Points, list[Kno
     for i, knob in enumerate(KNOBS):
         if spread.get(knob, 0.0):
             column[knob][fixed:] *= np.exp(spread[knob] * normal[i])
-    return Points.of(column, size), knobs, slice(fixed, size)
+    return Points.of({**column, "library": library}, size), knobs, slice(fixed, size)
 
 
 def predict(request: Request, *, keep_timeline: bool = False) -> Prediction:

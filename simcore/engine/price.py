@@ -10,16 +10,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from simcore.base.arrays import NDArray
+from simcore.base.arrays import NDArray, distinct_columns
 from simcore.engine.points import Points
 from simcore.engine.rates import ClassRates
+from simcore.engine.transients import saved_bytes
 from simcore.physics.collectives import Group, collective_time_s
 from simcore.physics.fill import attention_fill, matmul_fill
 from simcore.step.kernels import KINDS, KernelTable
 from simcore.step.parallel import PARALLELISMS
 from simcore.step.program import Program, Scope
 from simcore.strategy.strategy import Strategy
-from simcore.workload.graph import Workload
+from simcore.workload.graph import NOTHING, Workload
 
 Array = NDArray[np.float64]
 
@@ -34,8 +35,6 @@ FOREACH_TENSORS_PER_LAUNCH = 30.0
 HOST_ADAM_BYTES = 28.0
 #: State bytes a parameter that NVMe offload reads and writes back: m, v, master in fp32.
 NVME_STATE_BYTES = 12.0
-#: Cost of launching one collective, host to first byte; NCCL's base latency of a ring, Simple.
-COLLECTIVE_BASE_S = 8.4e-6
 
 
 @dataclass(frozen=True)
@@ -99,6 +98,71 @@ def phase_seconds(
     return result
 
 
+@dataclass(frozen=True)
+class ComputeTimes:
+    """Seconds of compute tasks, of equal configurations once: columns U; ``column`` [C] says which.
+
+    ``task_s`` [tasks, U]; ``micro_step_s`` [classes, U] is a micro-step of each class: forward,
+    backward and frozen networks once, ``overlapped_s`` what of that runs beside collectives.
+    """
+
+    task_s: Array
+    micro_step_s: Array
+    overlapped_s: Array
+    column: NDArray[np.intp]
+
+    def take(self, part: slice) -> ComputeTimes:
+        """Of a part of the axis."""
+        return replace(self, column=self.column[part])
+
+
+def compute_times(
+    program: Program,
+    strategy: Strategy,
+    table: KernelTable,
+    classes: tuple[ClassRates, ...],
+    points: Points,
+    shares: tuple[float, ...] = (),
+) -> ComputeTimes:
+    """Price the kernels of a program; ``shares`` as ``evaluate.Job`` has them."""
+    own = 1 if points.class_compute is None else len(classes)
+    rows = [points.micro_batch, points.memory, *(points.compute_of(c) for c in range(own))]
+    if strategy.launch_blocking:  # the device idles while the host issues
+        issued = _issue_s(strategy, classes, points) * _devices(strategy, points)
+        rows.append(issued)
+    first, column = distinct_columns(rows)
+    batch, memory = points.micro_batch[first], points.memory[first]
+    seconds = np.zeros((len(program.compute_tasks), len(first)))
+    of_class = shares or (1.0,) * len(classes)
+    tasks = [program.compute_class == c for c in range(len(classes))]
+    for index, (mine, rates, share) in enumerate(zip(tasks, classes, of_class, strict=True)):
+        compute = points.compute_of(index)[first]
+        phases = phase_seconds(table, rates, batch * share, compute, memory)
+        seconds[mine] = program.weights[mine] @ phases
+    if strategy.launch_blocking:
+        seconds += np.outer(program.weights @ table.issues_per_phase, issued[first])
+    return ComputeTimes(
+        seconds,
+        np.stack([seconds[mine].sum(axis=0) for mine in tasks]),
+        np.stack([seconds[mine & program.computes_beside].sum(axis=0) for mine in tasks]),
+        column,
+    )
+
+
+def _issue_s(strategy: Strategy, classes: tuple[ClassRates, ...], points: Points) -> Array:
+    """Host seconds of one launch [C] on the host that is behind all others."""
+    each = [c.issue_s(strategy.issuer) for c in classes]
+    if points.class_host is None:
+        return max(each) / points.host * points.use_host
+    slowest: Array = np.max([s / points.host_of(i) for i, s in enumerate(each)], axis=0)
+    return slowest * points.use_host
+
+
+def _devices(strategy: Strategy, points: Points) -> Array | float:
+    """Devices whose passes one interpreter issues; the update runs on the master alone."""
+    return points.n_ranks if strategy.parallelism == "dp" else 1.0
+
+
 def price(
     program: Program,
     workload: Workload,
@@ -106,124 +170,108 @@ def price(
     table: KernelTable,
     classes: tuple[ClassRates, ...],
     points: Points,
+    computed: ComputeTimes,
     loader: Array,
     shares: tuple[float, ...] = (),
 ) -> Priced:
     """Price every task. ``loader`` is the blocking load time of one step [C]; ``shares`` of the
     micro-batch as ``evaluate.Job`` has them.
     """
-    n_configs = len(points)
-    duration = np.zeros((len(program.graph.tasks), n_configs))
-    of_class = shares or (1.0,) * len(classes)
-    for index, (rates, share) in enumerate(zip(classes, of_class, strict=True)):
-        mine = program.compute_class == index
-        own = points if share == 1.0 else _scaled(points, share)
-        duration[program.compute_tasks[mine]] = program.weights[mine] @ _phases(table, rates, own)
+    duration = np.empty((len(program.graph.tasks), len(points)))
     launches = program.host_weights @ table.issues_per_phase
-    slowest_host = max(c.issue_s(strategy.issuer) for c in classes)
-    issue = slowest_host / points.host * points.use_host
-    # One interpreter issues the passes of every device; the update runs on the master alone.
-    devices = points.n_ranks if strategy.parallelism == "dp" else 1.0
-    duration[program.host_tasks] = launches[:, None] * (issue * devices)
+    issue = _issue_s(strategy, classes, points)
+    issued = issue * _devices(strategy, points)
+    duration[program.host_tasks] = launches[:, None] * issued
 
-    if strategy.launch_blocking:  # the device idles while the host issues
-        each = program.weights @ table.issues_per_phase
-        duration[program.compute_tasks] += each[:, None] * (issue * devices)
+    # What runs at the same time slows each other. Sums are over messages and distinct columns,
+    # which are few, not over tasks.
+    column, comm = computed.column, program.comm_table
+    message_s = _messages_s(program, points, strategy)
+    beside = program.comm_beside
+    # What is sent after backward has ended (DDP's last bucket) slows nothing.
+    sent = comm.counts[beside].sum(axis=0) @ message_s
+    window = computed.overlapped_s.max(axis=0)[column]
+    shared, tiny = np.minimum(sent, window), np.finfo(float).tiny
+    slowdown = max(c.overlap_slowdown_frac for c in classes) / points.overlap
+    slower = 1.0 + slowdown * shared / np.maximum(window, tiny)
+    duration[comm.tasks[~beside]] = comm.counts[~beside] @ message_s
+    if beside.any():
+        sending = max(c.comm_slowdown_frac for c in classes) / points.overlap
+        longer = 1.0 + sending * shared / np.maximum(sent, tiny)
+        duration[comm.tasks[beside]] = comm.counts[beside] @ (message_s * longer)
 
-    comm_total, comm_micro = _price_comm(program, points, duration, strategy.shard_ranks)
-    micro_s = _micro_step_s(program, duration, len(classes))
-    if program.overlapped.any() and comm_total.any():
-        window = np.zeros(n_configs)
-        for index in range(len(classes)):
-            tasks = program.compute_tasks[program.compute_class == index]
-            window = np.maximum(window, duration[tasks[program.overlapped[tasks]]].sum(axis=0))
-        # What is sent after backward has ended (DDP's last bucket) slows nothing.
-        beside = program.comm_table.tasks[program.comm_beside]
-        sent = duration[beside].sum(axis=0)
-        shared, tiny = np.minimum(sent, window), np.finfo(float).tiny
-        slowdown = max(c.overlap_slowdown_frac for c in classes) / points.overlap
-        duration[program.overlapped] *= 1.0 + slowdown * shared / np.maximum(window, tiny)
-        slower = max(c.comm_slowdown_frac for c in classes) / points.overlap
-        duration[beside] *= 1.0 + slower * shared / np.maximum(sent, tiny)
-        if any(cost.every_micro_step for cost in program.comm):
-            micro_s = np.maximum(_micro_step_s(program, duration, len(classes)), comm_micro)
-    else:
+    overlapped = program.computes_beside
+    alone, slowed = (
+        computed.task_s[rows].take(column, axis=1) for rows in (~overlapped, overlapped)
+    )
+    slowed *= slower
+    duration[program.compute_tasks[~overlapped]] = alone
+    duration[program.compute_tasks[overlapped]] = slowed
+
+    comm_micro = comm.counts[comm.every_micro_step].sum(axis=0) @ message_s
+    micro_s = computed.micro_step_s[:, column]
+    if not overlapped.any():
         micro_s = micro_s + comm_micro
+    elif comm.every_micro_step.any():
+        slowed_s = (slower - 1.0) * computed.overlapped_s[:, column]
+        micro_s = np.maximum(micro_s + slowed_s, comm_micro)
 
-    host_micro = duration[program.host_tasks].sum(axis=0)
     largest = _scaled(points, max(shares)) if shares else points
     context = _Context(workload, strategy, largest, classes, table, loader, issue,
-                       micro_s, host_micro)  # fmt: skip
+                       micro_s, launches.sum() * issued)  # fmt: skip
     for task, quantity, index in program.misc:
         duration[task] = context.quantity(quantity, index)
-    return Priced(duration, comm_total, host_micro + context.sums_host_s)
+    host_micro_s = launches.sum() * issued + context.sums_host_s
+    return Priced(duration, comm.counts.sum(axis=0) @ message_s, host_micro_s)
 
 
 def _scaled(points: Points, share: float) -> Points:
     return replace(points, micro_batch=points.micro_batch * share)
 
 
-def _micro_step_s(program: Program, duration: Array, n_classes: int) -> Array:
-    """Device seconds of forward, backward and frozen networks once, [classes, C]."""
-    tasks = [program.compute_tasks[program.compute_class == c] for c in range(n_classes)]
-    return np.stack([duration[t].sum(axis=0) for t in tasks])
+def scoped(group: Group, scope: Scope, strategy: Strategy) -> Group:
+    """Of a group of data ranks those that a collective runs over.
 
-
-def _phases(table: KernelTable, rates: ClassRates, points: Points) -> Array:
-    """Seconds of each phase [P, C]; equal configurations are priced once."""
-    columns = np.stack([points.micro_batch, points.compute, points.memory])
-    distinct, inverse = np.unique(columns, axis=1, return_inverse=True)
-    if distinct.shape[1] == columns.shape[1]:
-        return phase_seconds(table, rates, *columns)
-    return phase_seconds(table, rates, *distinct)[:, inverse.reshape(-1)]
-
-
-def _scoped(group: Group, scope: Scope, shard_ranks: int) -> Group:
-    """The ranks of a hybrid sharding that share a copy of the state, or those of equal shard.
-
-    Shards are dealt to consecutive ranks; ranks of equal shard lie ``shard_ranks`` apart, and
-    the rings of all shards share the nodes' NICs.
+    Shards of a hybrid sharding are dealt to consecutive ranks; ranks of equal shard lie
+    ``shard_ranks`` apart, those that hold the same experts ``expert_ranks``.
     """
-    if scope == "all" or not shard_ranks:
+    if scope == "experts":
+        return _every(group, strategy.expert_ranks)
+    if scope == "all" or not strategy.shard_ranks:
         return group
+    shard = np.minimum(float(strategy.shard_ranks), group.n_ranks)
+    if scope == "replicas":
+        return _every(group, shard)
+    here = np.minimum(shard, group.n_ranks / group.n_nodes)
+    return replace(group, n_ranks=shard, n_nodes=np.ceil(shard / here))
+
+
+def _every(group: Group, apart: Array | float) -> Group:
+    """Ranks that lie so far apart; the rings beside them share the nodes' NICs.
+
+    Less than 1 apart: ranks of another dimension, next to them, are among them.
+    """
     a_node = group.n_ranks / group.n_nodes
-    shard = np.minimum(float(shard_ranks), group.n_ranks)
-    if scope == "shard":
-        here = np.minimum(shard, a_node)
-        return replace(group, n_ranks=shard, n_nodes=np.ceil(shard / here))
-    size = group.n_ranks / shard
-    here = np.maximum(1.0, np.minimum(size, np.floor(a_node / shard)))
+    size = np.maximum(1.0, group.n_ranks / apart)
+    here = np.maximum(1.0, np.minimum(size, np.floor(a_node / apart)))
     return replace(
         group,
         n_ranks=size,
         n_nodes=np.ceil(size / here),
-        inter_bw_bytes_per_s=group.inter_bw_bytes_per_s * here / a_node,
+        inter_bw_bytes_per_s=group.inter_bw_bytes_per_s * np.minimum(1.0, here / a_node),
     )
 
 
-def _price_comm(
-    program: Program, points: Points, duration: Array, shard_ranks: int
-) -> tuple[Array, Array]:
-    """Seconds of all collectives of a step, and of those that every micro-step repeats."""
+def _messages_s(program: Program, points: Points, strategy: Strategy) -> Array:
+    """Seconds of each distinct message of a step [messages, C]."""
     if not program.comm:
-        return np.zeros(len(points)), np.zeros(len(points))
-    group = Group(
-        n_ranks=points.n_ranks,
-        n_nodes=points.n_nodes,
-        intra_bw_bytes_per_s=points.intra_bw_bytes_per_s * points.intra,
-        inter_bw_bytes_per_s=points.inter_bw_bytes_per_s * points.inter,
-        intra_hop_s=points.intra_hop_s,
-        inter_hop_s=points.inter_hop_s,
-        base_s=np.full(len(points), COLLECTIVE_BASE_S),
-        ramp=np.where(points.n_nodes > 1, points.inter_ramp, points.intra_ramp),
-    )
+        return np.zeros((0, len(points)))
+    group = points.group(points.n_ranks, points.n_nodes)
     table = program.comm_table
     seconds = np.empty((table.counts.shape[1], len(points)))
     for op, scope, sizes, rows in table.messages:
-        seconds[rows] = collective_time_s(op, sizes, _scoped(group, scope, shard_ranks))
-    spent = table.counts @ (seconds * points.use_comm)
-    duration[table.tasks] = spent
-    return spent.sum(axis=0), spent[table.every_micro_step].sum(axis=0)
+        seconds[rows] = collective_time_s(op, sizes, scoped(group, scope, strategy))
+    return seconds * points.use_comm
 
 
 @dataclass(frozen=True)
@@ -277,7 +325,7 @@ class _Context:
         traffic = numel * (state + 2 * s.precision.param_bytes * bool(s.precision.master_bytes))
         launches = self._launches(s.optimizer.kernels, s.optimizer.kernels_per_tensor, s.step_impl)
         products = s.optimizer.flop * numel / self._shards()
-        rate = self.classes[index].half_product_flop_per_s * self.points.compute
+        rate = self.classes[index].half_product_flop_per_s * self.points.compute_of(index)
         return self._moved(traffic / self._shards(), index, launches) + products / rate
 
     def _grad_norm(self, index: int) -> Array:
@@ -297,6 +345,7 @@ class _Context:
     def _accumulation(self, index: int) -> Array:
         # Autocast casts the weights anew in each micro-step, and gradients are summed up.
         each = self.micro_s[index] + self._cast(index) + self._grad_sum(index)
+        each = np.maximum(each, 2.0 * self._activations_copy(index))  # there and back
         again: Array = (self.points.grad_accum - 1.0) * each
         return again
 
@@ -366,6 +415,13 @@ class _Context:
 
     # -- offload ---------------------------------------------------------------------------
 
+    def _activations_copy(self, index: int) -> Array:
+        """One way between device and host, of the layers whose activations live there."""
+        p, blocks = self.strategy.precision, self.workload.blocks
+        each = [saved_bytes(b.away, p) if b.away is not NOTHING else 0.0 for b in blocks]
+        n_bytes = sum(each[b] for b in self.workload.order)
+        return n_bytes * self.points.micro_batch / self.classes[index].h2d_bytes_per_s
+
     def _host_path(self, target: str, index: int) -> float:
         c = self.classes[index]
         return min(c.h2d_bytes_per_s, c.far_bytes_per_s if target == "cpu-far" else np.inf)
@@ -423,6 +479,7 @@ _QUANTITIES: dict[str, Callable[[_Context, int], Array]] = {
     "optimizer_s": _Context._optimizer,
     "grad_norm_s": _Context._grad_norm,
     "ema_s": _Context._ema,
+    "activations_copy_s": _Context._activations_copy,
     "offload_down_s": _Context._offload_down,
     "offload_up_s": _Context._offload_up,
     "host_optimizer_s": _Context._host_optimizer,

@@ -87,8 +87,8 @@ class Options(TypedDict, total=False):
     bucket_numel    elements of a gradient bucket
     eager_kernels   whether libraries load all their kernels at start (CUDA before 11.7)
     launch_blocking whether each launch waits for its kernel (CUDA_LAUNCH_BLOCKING=1)
-    growing_segments    whether the allocator runs with expandable_segments:True
-    fp8_params      whether layers' weights are held in 8 bits beside fp32 masters
+    growing_segments    on where the allocator runs with expandable_segments:True
+    fp8_params      on where layers' weights are held in 8 bits beside fp32 masters
     offload_layers  layers, from the first on, whose activations go to the host
     software        library whose temporaries and copies are held too: deepspeed, scaling; default
                     plain: what the method itself needs
@@ -138,8 +138,8 @@ class Options(TypedDict, total=False):
     bucket_numel: int | None
     eager_kernels: bool | None
     launch_blocking: bool | None
-    growing_segments: bool | None
-    fp8_params: bool | None
+    growing_segments: bool | str | None
+    fp8_params: bool | str | None
     offload_layers: int | None
     software: str | None
     launch: str | None
@@ -220,6 +220,8 @@ def make_request(
     attempt("overlap", lambda: parse_overlap(options.get("overlap")))
     attempt("issuer", lambda: issuer_named(options.get("issuer") or "torch"))
     attempt("offload", lambda: parse_offload(options.get("offload") or "none"))
+    attempt("growing", lambda: _switch("growing-segments", options.get("growing_segments")))
+    attempt("fp8_params", lambda: _switch("fp8-params", options.get("fp8_params")))
     mode = chosen("recompute", options.get("recompute"), t.recompute if t else "none")
     if mode not in get_args(Recompute):
         problems.append(str(UnknownName("recompute", str(mode), list(get_args(Recompute)))))
@@ -276,7 +278,7 @@ def make_request(
             shard_ranks=options.get("shard_ranks") or 0,
             gather_tensors=bool(options.get("gather_tensors")),
             software=found["software"],
-            fp8_params=bool(options.get("fp8_params")),
+            fp8_params=found.get("fp8_params", False),
             offload_layers=options.get("offload_layers") or 0,
             prefetch_blocks=_either_count(options.get("prefetch_blocks"), 1),
             ema=t.ema if t else False,
@@ -301,13 +303,15 @@ def make_request(
                 ]
     placed: Placed | None = None
     if record and cluster and chosen_strategy and "workload" in found:
+        how = chosen_strategy
         attempt(
             "placed",
-            lambda: place(
-                record, found["workload"], cluster, chosen_strategy, layout_of(options), overrides
-            ),
+            lambda: place(record, found["workload"], cluster, how, layout_of(options), overrides),
         )
         placed = found.get("placed")
+        if placed is not None:
+            spread = placed.layout.data_ranks_of_expert
+            chosen_strategy = replace(how, expert_ranks=spread)
         if "placed" in found and options.get("global_batch") is not None:
             accum = _accumulation(options, placed, cluster.n_gpus, batch, problems)
     if options.get("shares") is not None:
@@ -338,7 +342,7 @@ def make_request(
         ),
         placed=placed,
         eager_kernels=bool(options.get("eager_kernels")),
-        growing_segments=bool(options.get("growing_segments")),
+        growing_segments=found["growing"],
     )
     if batch == "max":
         best = fitting_batch(request, MAX_BATCH)
@@ -400,6 +404,18 @@ def _modules(mode: str, text: str | None) -> tuple[str, ...]:
     if text:
         raise InvalidConfig([f"recompute modules {text!r} need recompute selective, not {mode}"])
     return ()
+
+
+#: Words of options that are on or off.
+SWITCH = {"on": True, "off": False}
+
+
+def _switch(flag: str, value: bool | str | None) -> bool:
+    if isinstance(value, str):
+        if value not in SWITCH:
+            raise UnknownName(flag, value, list(SWITCH))
+        return SWITCH[value]
+    return bool(value)
 
 
 def _either_count(given: int | None, fallback: int) -> int:

@@ -23,7 +23,7 @@ from simcore.engine.predict import alone_s, central_step_s, rank_counts, rank_gr
 if TYPE_CHECKING:
     from simcore.engine.predict import Request
 
-EQUAL, AUTO = "equal", "auto"
+EQUAL, AUTO = ("equal", "even"), "auto"
 _RATIO = re.compile(r"^\d+(:\d+)+$")
 #: Deals whose slowest kind alone is within this of the best are all held against the engine,
 _NEAR_FRAC = 0.05
@@ -38,11 +38,11 @@ _AROUND = 15
 def check_shares(text: str) -> str:
     """``auto``, a ratio such as ``3:1``, or nothing for equal ones. Raises InvalidConfig."""
     text = text.strip().lower()
-    if text not in (EQUAL, AUTO) and (not _RATIO.match(text) or "0" in text.split(":")):
+    if text not in (*EQUAL, AUTO) and (not _RATIO.match(text) or "0" in text.split(":")):
         raise InvalidConfig(
             [f"shares {text!r} are neither auto, equal nor samples of each kind of GPU: 3:1"]
         )
-    return "" if text == EQUAL else text
+    return "" if text in EQUAL else text
 
 
 def with_shares(request: Request, text: str) -> Request:

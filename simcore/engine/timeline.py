@@ -4,12 +4,14 @@
 
 A run of n tasks on one stream solves in closed form. With D the running sum of durations,
 finish_i - D_i = max(finish_{i-1} - D_{i-1}, ready_i - D_{i-1}, bound_i - D_i), a running maximum.
+That takes few calls, whatever the tasks, but several passes over all of them: on a wide axis the
+recurrence itself, a task at a time, is faster (``makespan_s``).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import reduce
 
 import numpy as np
 
@@ -17,9 +19,6 @@ from simcore.base.arrays import NDArray
 from simcore.step.graph import StepGraph
 
 Array = NDArray[np.float64]
-
-#: From this many configurations on, accumulate row by row.
-_WIDE = 100
 
 
 @dataclass(frozen=True)
@@ -37,11 +36,29 @@ class Timeline:
         return result
 
 
-def schedule(graph: StepGraph, duration_s: Array, *, starts: bool = True) -> Timeline:
-    """Schedule ``graph`` with task durations [T, C]; ``starts``: whether anyone asks for them."""
+def makespan_s(graph: StepGraph, duration_s: Array) -> Array:
+    """When the last task ends, [C]; ``duration_s`` [T, C] becomes when each task does."""
+    ends = list(duration_s)
+    begin = np.empty(duration_s.shape[1])
+    for task, after, bounds in graph.waits:
+        end = ends[task]
+        if len(after) == 1:
+            end += ends[after[0]]
+        elif after:
+            np.maximum(ends[after[0]], ends[after[1]], out=begin)
+            for other in after[2:]:
+                np.maximum(begin, ends[other], out=begin)
+            end += begin
+        for bound in bounds:
+            np.maximum(end, ends[bound], out=end)
+    return reduce(np.maximum, (ends[task] for task in graph.last_tasks))
+
+
+def schedule(graph: StepGraph, duration_s: Array) -> Timeline:
+    """Schedule ``graph`` with task durations [T, C]."""
     n_tasks, n_configs = duration_s.shape
     finish = np.zeros((n_tasks + 1, n_configs))  # the last row is "no task": 0
-    start = np.empty((n_tasks if starts else 0, n_configs))
+    start = np.empty((n_tasks, n_configs))
     free = np.zeros((len(graph.streams), n_configs))
     for run in graph.runs:
         tasks = run.tasks
@@ -54,16 +71,14 @@ def schedule(graph: StepGraph, duration_s: Array, *, starts: bool = True) -> Tim
             end = begin + duration_s[task]
             if run.bounds is not None:
                 end = _latest_one(finish, run.bounds[0], end)
-            if starts:
-                start[task] = begin  # before its stream's ``free``, which it may be a view of
+            start[task] = begin  # before its stream's ``free``, which it may be a view of
             finish[task] = free[run.stream] = end
             continue
-        elapsed = _running(np.add, duration_s[tasks])
+        elapsed = np.add.accumulate(duration_s[tasks], axis=0)
         if run.deps is None and run.bounds is None:
             ends = elapsed + last
-            if starts:
-                start[tasks[0]] = last
-                start[tasks[1:]] = ends[:-1]
+            start[tasks[0]] = last
+            start[tasks[1:]] = ends[:-1]
         else:
             ready = None
             if run.deps is not None:
@@ -76,31 +91,15 @@ def schedule(graph: StepGraph, duration_s: Array, *, starts: bool = True) -> Tim
             if run.bounds is not None:
                 np.maximum(slack, _latest(finish, run.bounds) - elapsed, out=slack)
             np.maximum(slack[0], last, out=slack[0])
-            _running(np.maximum, slack)
-            ends = elapsed + slack
-            if starts:
-                begins = np.empty_like(ends)
-                begins[0], begins[1:] = last, ends[:-1]
-                if ready is not None:
-                    np.maximum(begins, ready, out=begins)
-                start[tasks] = begins
+            ends = elapsed + np.maximum.accumulate(slack, axis=0)
+            begins = np.empty_like(ends)
+            begins[0], begins[1:] = last, ends[:-1]
+            if ready is not None:
+                np.maximum(begins, ready, out=begins)
+            start[tasks] = begins
         finish[tasks] = ends
         free[run.stream] = ends[-1]
     return Timeline(graph, start, finish[:-1])
-
-
-def _running(op: np.ufunc, values: Array) -> Array:
-    """``op`` accumulated down the tasks, in place.
-
-    numpy accumulates column by column; on wide arrays one call a row is several times faster.
-    """
-    if values.shape[1] < _WIDE:
-        op.accumulate(values, axis=0, out=values)
-        return values
-    rows = list(values)
-    for above, row in pairwise(rows):
-        op(above, row, out=row)
-    return values
 
 
 def _latest_one(finish: Array, tasks: NDArray[np.intp], after: Array) -> Array:

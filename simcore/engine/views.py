@@ -146,7 +146,7 @@ def sensitivity(request: Request) -> tuple[float, tuple[Swing, ...]]:
     """(step time [s], its swing with each resource, the widest first)."""
     knobs = knobs_of(request)
     size = 1 + 2 * len(knobs)
-    points = Points.of({k: np.full(size, v) for k, v in values_of(request).items()}, size)
+    points = Points.of(values_of(request), size)
     for i, knob in enumerate(knobs):
         for column, factor in ((1 + 2 * i, 0.5), (2 + 2 * i, 2.0)):
             points = points.with_columns(column, **{knob: factor * getattr(points, knob)[column]})

@@ -11,12 +11,15 @@ from simcore.base.database import Folders
 from simcore.base.errors import BadQuantity, InvalidConfig, UnknownName, UsageError
 from simcore.base.figures import Figure
 from simcore.base.units import format_si, parse_quantity
+from simcore.hardware.fabric import FLAT, Fabric, is_fabric_word, parse_fabric
 from simcore.hardware.spec import GPUS, LINKS, NODES, GpuSpec, LinkSpec, Nic, NodeSpec
 
 _GROUP = re.compile(r"^\s*(?:(\d+)\s*[x×*]\s*)?(?:(\d+)\s*[x×*]\s*)?([^x×*+\s].*?)\s*$")
 _COUNTED = re.compile(r"^\s*(\d+)\s*[x×*]\s*(\S.*?)\s*$")
 _NO_TYPE = re.compile(r"^\s*(?:\d+\s*[x×*]\s*)+$")
 GENERIC_NODES = ("generic-nvswitch", "generic-pcie")
+#: Behind a node's name, or alone: devices exchange through host memory.
+NO_P2P = "no-p2p"
 #: One way through an unnamed RDMA network, as NCCL's tuning assumes per hop (14 us, Simple).
 _UNNAMED_LATENCY_S = 14e-6
 
@@ -45,6 +48,7 @@ class ClusterSpec:
 
     groups: tuple[NodeGroup, ...]
     assumptions: tuple[str, ...] = ()
+    fabric: Fabric = FLAT
 
     @property
     def n_gpus(self) -> int:
@@ -61,7 +65,7 @@ class ClusterSpec:
         """What joins its nodes, as ``parse_cluster`` takes it; empty where nothing does."""
         nics = (n for g in self.groups for n in g.node.nics)
         told = (n.link if n.count == 1 else f"{n.count}x{n.link}" for n in nics)
-        return "+".join(dict.fromkeys(told))
+        return " ".join(filter(None, ("+".join(dict.fromkeys(told)), str(self.fabric))))
 
     def __str__(self) -> str:
         return "+".join(map(str, self.groups))
@@ -89,7 +93,11 @@ def parse_cluster(
 
     ``8xH100`` is one node, ``H100`` one device; ``nnodes`` and ``nproc_per_node`` (torchrun's
     words) stand in for missing counts. ``network`` overrides the nodes' NIC: a link name,
-    ``4xib-hdr`` or a rate such as ``"25 Gbit/s"`` a node. ``node`` names a preset.
+    ``4xib-hdr`` or a rate such as ``"25 Gbit/s"`` a node, with words on the switches between
+    nodes: ``4:1`` oversubscribed uplinks, ``leaf=16`` nodes a leaf switch, ``rails``, ``sharp``.
+    ``node`` names a preset; with ``:no-p2p`` behind it, or ``no-p2p`` alone for the default preset,
+    its devices exchange through host memory. Trays of a rack that is one NVLink domain are joined
+    to racks.
 
     Raises InvalidConfig with every violation, UnknownName with the nearest names.
     """
@@ -98,7 +106,10 @@ def parse_cluster(
     violations: list[str] = []
     assumptions: list[str] = []
     groups: list[NodeGroup] = []
-    nics = parse_network(network) if network else None
+    words = (network or "").split()
+    fabric = parse_fabric([w for w in words if is_fabric_word(w)])
+    link = " ".join(w for w in words if not is_fabric_word(w))
+    nics = parse_network(link) if link else None
     for part in text.split("+"):
         match = _GROUP.match(part)
         if match is None or part.strip()[:1] in "-x×*" or _NO_TYPE.match(part):
@@ -133,10 +144,32 @@ def parse_cluster(
         assumptions += told
         if nics is not None:
             preset = _with_nics(preset, nics)
-        groups.append(NodeGroup(counts[0], counts[1], gpu, preset))
+        group, told = _domains(NodeGroup(counts[0], counts[1], gpu, preset))
+        assumptions += told
+        groups.append(group)
     if violations:
         raise InvalidConfig(violations)
-    return _networked(ClusterSpec(tuple(groups), tuple(dict.fromkeys(assumptions))), network)
+    found = ClusterSpec(tuple(groups), tuple(dict.fromkeys(assumptions)), fabric)
+    return _networked(found, link)
+
+
+def _domains(group: NodeGroup) -> tuple[NodeGroup, Sequence[str]]:
+    """Nodes that are trays of a rack, as the racks that they fill evenly."""
+    node, trays, each = group.node, group.n_nodes, group.gpus_per_node
+    if node.tray_gpus is None or trays == 1 or each > node.tray_gpus:
+        return group, ()
+    most = node.max_gpus // node.tray_gpus
+    racks = next(n for n in range(-(-trays // most), trays + 1) if trays % n == 0)
+    a_rack = trays // racks
+    # A network that is given is that of a tray; a rack's own has a port for each of its GPUs.
+    own = NODES[node.name].nics == node.nics
+    counts = [n.count * a_rack * each // node.max_gpus if own else n.count * a_rack
+              for n in node.nics]  # fmt: skip
+    nics = tuple(n.model_copy(update={"count": max(1, c)})
+                 for n, c in zip(node.nics, counts, strict=True))  # fmt: skip
+    joined = replace(group, n_nodes=racks, gpus_per_node=a_rack * each, node=_with_nics(node, nics))
+    domains = f"{racks} NVLink domain{'s' if racks > 1 else ''}"
+    return joined, (f"node: {trays} trays of {each} GPUs are {domains} of {a_rack * each}",)
 
 
 @lru_cache(maxsize=4096)
@@ -144,7 +177,7 @@ def _with_nics(node: NodeSpec, nics: tuple[Nic, ...]) -> NodeSpec:
     return node.model_copy(update={"nics": nics})
 
 
-def _networked(cluster: ClusterSpec, network: str | None) -> ClusterSpec:
+def _networked(cluster: ClusterSpec, network: str) -> ClusterSpec:
     """Check that several nodes have a network, and say which one a preset brought along."""
     if cluster.n_nodes == 1:
         return cluster
@@ -153,7 +186,7 @@ def _networked(cluster: ClusterSpec, network: str | None) -> ClusterSpec:
         raise InvalidConfig(
             [f"node {m!r} has no network: name one with --network" for m in missing]
         )
-    if network is not None:
+    if network:
         return cluster
     told = {
         f"network: {n.count} x {LINKS[n.link].full_name} a node, as preset {g.node.name!r} has it"
@@ -170,9 +203,7 @@ def parse_network(text: str) -> tuple[Nic, ...]:
         count, name = int(match[1]), match[2]
         if not 1 <= count <= 64:
             raise InvalidConfig([f"--network {text!r}: 1 to 64 NICs a node"])
-    try:
-        link = LINKS[name]
-    except UnknownName:
+    if LINKS.path(name) is None:
         try:
             parse_quantity(name, "bytes_per_s")
         except BadQuantity:
@@ -180,6 +211,7 @@ def parse_network(text: str) -> tuple[Nic, ...]:
                 raise
             raise UnknownName("link", name, network_names(), "(or a rate: 25 Gbit/s)") from None
         return (Nic(link=name, count=count),)
+    link = LINKS[name]
     if link.kind in ("pcie", "nvlink", "socket", "c2c"):
         raise InvalidConfig([f"--network {text!r}: {link.full_name} does not join nodes"])
     return (Nic(link=link.name, count=count),)
@@ -210,13 +242,31 @@ def link_named(name: str) -> LinkSpec:
 
 
 def _node_for(gpu: GpuSpec, n_gpus: int, name: str | None) -> tuple[NodeSpec, Sequence[str]]:
+    preset, _, asked = (name or "").rpartition(":")
+    if asked == NO_P2P:
+        found, told = _node_for(gpu, n_gpus, preset or None)
+        return _without_p2p(found), told
     if name is not None:
         return NODES[name], ()
     return _default_node(gpu.name, gpu.nvlink_bw is not None and gpu.form_factor != "pcie", n_gpus)
 
 
+@lru_cache(maxsize=256)
+def _without_p2p(node: NodeSpec) -> NodeSpec:
+    """The same host, devices kept from each other: under a name of its own, since what was
+    calibrated on the host does not hold.
+    """
+    return node.model_copy(update={"peer_to_peer": False, "name": f"{node.name}:{NO_P2P}"})
+
+
+def default_node(gpu: GpuSpec, n_gpus: int) -> NodeSpec:
+    """The preset that holds so many GPUs of a type where none is named; a generic one else."""
+    return _node_for(gpu, n_gpus, None)[0]
+
+
 def _default_node(gpu_name: str, switched: bool, n_gpus: int) -> tuple[NodeSpec, tuple[str, ...]]:
-    presets = [NODES[n] for n in _presets_for(gpu_name)]
+    names = _preset_index(NODES.folders()).get(gpu_name, ())
+    presets = (NODES[n] for n in names)
     fitting = sorted((n for n in presets if n.max_gpus >= n_gpus), key=lambda n: n.max_gpus)
     if fitting:
         return fitting[0], (f"node: preset {fitting[0].name!r} ({fitting[0].full_name})",)
@@ -234,7 +284,3 @@ def _preset_index(_folders: Folders) -> dict[str, tuple[str, ...]]:
         for gpu in match[1].split(",") if match else ():
             found.setdefault(gpu.strip().strip("'\""), []).append(stem)
     return {gpu: tuple(names) for gpu, names in found.items()}
-
-
-def _presets_for(gpu_name: str) -> tuple[str, ...]:
-    return _preset_index(NODES.folders()).get(gpu_name, ())

@@ -72,12 +72,17 @@ class Contention(Part):
 
 
 class MeasuredLink(Part):
-    """Collectives within one node: share of the link's payload rate, and seconds a hop."""
+    """Collectives within one node: share of the link's payload rate, and seconds a hop.
+
+    ``ramp``: what is lost between latency and rate (``physics.collectives.base.ramped_s``); none
+    where it was not fitted.
+    """
 
     node: str
     ranks: int
     efficiency: Fitted
     hop: FittedTime
+    ramp: Fitted | None = None
 
 
 class Overlap(Part):
@@ -104,6 +109,11 @@ class MeasuredDevice(Part):
     contention: tuple[Contention, ...] = ()
     link: MeasuredLink | None = None
     overlap: Overlap | None = None
+
+    @property
+    def timed_kernels(self) -> bool:
+        """Whether kernels were timed: a device of which only links are known has none."""
+        return bool(self.compute_efficiency or self.memory_efficiency or self.kernel_start)
 
     @property
     def timed_attention(self) -> bool:

@@ -12,15 +12,17 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
+from simcore.base.units import GIGA
 from simcore.hardware.cluster import ClusterSpec, NodeGroup, link_named
 from simcore.hardware.spec import GpuSpec, LinkSpec, NodeSpec
 
 #: How neighbouring devices of a node exchange data; the efficiency of a collective depends on it.
 #: ``pcie_host``: staged through host memory, each device on a root of its own; ``_shared``:
-#: several on a root; ``_far``: and over the sockets of an AMD host.
+#: several on a root; ``_far``: and over the sockets of an AMD host; ``_gen3``, ``_gen5``: hosts of
+#: PCIe 3 and before, of PCIe 5.
 Route = Literal[
-    "nvlink", "pcie_p2p", "pcie_host", "pcie_host_shared", "pcie_host_far", "network_rdma",
-    "network_tcp", "none",
+    "nvlink", "pcie_p2p", "pcie_host", "pcie_host_shared", "pcie_host_far", "pcie_host_gen3",
+    "pcie_host_gen5", "network_rdma", "network_tcp", "none",
 ]  # fmt: skip
 
 
@@ -37,12 +39,17 @@ class Path:
 LOOPBACK = Path(float("inf"), 0.0, "none", "none")
 
 
+def pcie_generation(slot: LinkSpec) -> int:
+    """Generation of a PCIe link, 0 of others and of bare rates."""
+    match = re.match(r"pcie(\d)", slot.name)
+    return int(match[1]) if match else 0
+
+
 def port_share(gpu: GpuSpec, slot: LinkSpec) -> float:
     """Share of the slot's rate that the card's own generation and lanes allow."""
     if gpu.pcie is None:
         return 1.0
-    generation = int(match[1]) if (match := re.match(r"pcie(\d)", slot.name)) else None
-    older = max(0, generation - gpu.pcie.generation) if generation else 0
+    older = max(0, pcie_generation(slot) - gpu.pcie.generation)
     return min(1.0, gpu.pcie.lanes / PCIE_FULL_LANES) * 0.5**older  # a generation doubles
 
 
@@ -53,19 +60,27 @@ def mesh_share(node: NodeSpec, n_gpus: int) -> float:
     return node.mesh_rings[n_gpus - 2] / node.mesh_rings[-1]
 
 
+def over_nvlink(group: NodeGroup) -> bool:
+    """Whether NVLink joins all devices of the group that are in use, and may be used."""
+    gpu, node = group.gpu, group.node
+    joined = node.fabric in ("nvswitch", "nvlink-mesh") or (
+        node.fabric == "nvlink-pairs" and group.gpus_per_node == 2
+    )
+    return gpu.nvlink_bw is not None and node.peer_to_peer and joined
+
+
 @lru_cache(maxsize=4096)
 def intra_node_path(group: NodeGroup) -> Path:
     """Bottleneck of a ring over the group's devices within one node."""
     gpu, node, n = group.gpu, group.node, group.gpus_per_node
     if n == 1:
         return LOOPBACK
-    bridged = node.fabric == "nvlink-pairs" and n == 2
-    if gpu.nvlink_bw is not None and (node.fabric in ("nvswitch", "nvlink-mesh") or bridged):
+    if gpu.nvlink_bw is not None and over_nvlink(group):
         bw = gpu.nvlink_bw.value * mesh_share(node, n)
         return Path(bw, NVLINK_HOP_S, "nvlink", f"NVLink of {gpu.name}")
     port = link_named(node.pcie_link)
     port_bw = port.bw.value * port.payload_frac.value * port_share(gpu, port)
-    if gpu.peer_to_peer == "none":
+    if gpu.peer_to_peer == "none" or not node.peer_to_peer:
         # Through host memory: every hop of every device crosses its root port both ways.
         sharing = min(n, node.gpus_per_pcie_root)
         through_root = port_bw / sharing
@@ -76,6 +91,11 @@ def intra_node_path(group: NodeGroup) -> Path:
         across = n > a_socket and (node.socket_link or "").startswith("xgmi")
         if across and sharing > 1:
             route = "pcie_host_far"
+        generation = pcie_generation(port)
+        if generation >= FAST_HOST_GENERATION:
+            route = "pcie_host_gen5"
+        elif 0 < generation < SLOW_PORT_GENERATION:
+            route, through_root = "pcie_host_gen3", min(through_root, STAGING_BYTES_PER_S)
         if through_dram < through_root:
             return Path(through_dram, port.latency.value * 2, route, "host memory")
         return Path(through_root, port.latency.value * 2, route, f"{port.full_name} to host memory")
@@ -117,5 +137,14 @@ def cluster_paths(cluster: ClusterSpec) -> tuple[Path, Path]:
 #: src/graph/tuning.cc. Larger messages go by others: a collective's ramp has what they lose.
 NVLINK_HOP_S = 0.6e-6
 PCIE_FULL_LANES = 16
+#: What staging itself takes of a port, whose own rate counts below that: NCCL's copies through host
+#: memory reach 5.8 GB/s between two L40S on roots of their own, 0.22 of PCIe 4's payload rate
+#: (``collectives.yaml``), of a wire that is used as well as peer to peer (0.78). Before that
+#: generation a port shared by two carries less.
+STAGING_BYTES_PER_S = 5.8 * GIGA / 0.78
+SLOW_PORT_GENERATION = 4
+#: From this generation of PCIe on, hosts pass on what devices leave in their memory at nearly the
+#: port's rate; processors before do not reach a quarter of it (``runtime.yaml``, both measured).
+FAST_HOST_GENERATION = 5
 #: Cards of x16 that a socket of a two-socket server takes: 8 slots over both is the usual box.
 CARDS_A_SOCKET = 4

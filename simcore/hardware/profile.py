@@ -244,8 +244,9 @@ class Profile:
         return found
 
     def own(self, gpu: GpuSpec) -> MeasuredDevice | None:
-        """What was measured on this very device, where this profile is from its benchmarks."""
-        return self.measured if self.measured and self.measured.gpu == gpu.name else None
+        """What kernels took on this very device, where this profile is from its benchmarks."""
+        of = self.measured
+        return of if of is not None and of.gpu == gpu.name and of.timed_kernels else None
 
     def _tables(self, gpu: GpuSpec) -> Mapping[str, Any]:
         names = (gpu.name, *families_of(gpu), *kins_of(gpu))
@@ -305,10 +306,22 @@ class Profile:
 
     def collective_ramp(self, route: Route, node: str = "") -> float:
         """What collectives over a route lose between latency and rate (``Group.ramp``)."""
-        if self.measured is not None and self.measured.link and node == self.measured.link.node:
-            return 0.0
+        own = self.measured.link if self.measured else None
+        if own is not None and node == own.node and not route.startswith("network"):
+            return own.ramp.value if own.ramp is not None else 0.0
         ramps: Mapping[str, Any] = self.runtime["collective_ramp"]
         return leaf(ramps[route]).value if route in ramps else 0.0
+
+    def chunk_ramp(self, route: Route) -> float:
+        """The same of NCCL's protocols, whose latencies are their own (``Group.chunk_ramp``)."""
+        ramps: Mapping[str, Any] = self.runtime["chunk_ramp"]
+        return leaf(ramps[route]).value if route in ramps else 0.0
+
+    def in_switch_share(self, gpu: GpuSpec) -> float:
+        """Bus bandwidth of reduction in the NVLink switch over NVLink's; 0: it does not reduce."""
+        by_family: Mapping[str, Any] = self.runtime["in_switch"]
+        found = next((by_family[f] for f in families_of(gpu) if f in by_family), None)
+        return leaf(found).value if found else 0.0
 
     def loader(self, workload: str) -> Estimate:
         """Multiplier on the rate at which samples load."""

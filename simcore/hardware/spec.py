@@ -154,7 +154,10 @@ class NodeSpec(Sourced):
       pcie      PCIe only, through switches and sockets
     ``mesh_rings`` of a mesh whose pairs are not all joined alike: how many of a device's links the
     disjoint rings over its first 2, 3, … ``max_gpus`` devices use; all of them where it is empty.
+    ``tray_gpus``: devices of a tray, where the record is of a rack that clusters count in trays.
     ``gpus_per_pcie_root`` GPUs share one upstream port of link ``pcie_link`` (1: each its own).
+    ``peer_to_peer``: whether devices reach each other's memory; otherwise all they exchange goes
+    through host memory, NVLink or not (NCCL_P2P_DISABLE=1, PCIe access control, some VMs).
     """
 
     full_name: str
@@ -164,7 +167,9 @@ class NodeSpec(Sourced):
     mesh_rings: tuple[int, ...] = ()
     pcie_link: str
     gpus_per_pcie_root: int = Field(default=1, ge=1, le=16)
+    tray_gpus: int | None = Field(default=None, ge=1, le=16)
     socket_link: str | None = None
+    peer_to_peer: bool = True
     cpu: Cpu
     nics: tuple[Nic, ...] = ()
     nvme: Nvme | None = None

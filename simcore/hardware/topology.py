@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any
 
 from simcore.hardware.cluster import ClusterSpec, NodeGroup, link_named
-from simcore.hardware.paths import mesh_share, port_share
+from simcore.hardware.paths import mesh_share, over_nvlink, port_share
 
 SWITCH = "network"
 
@@ -37,10 +37,7 @@ def _add_node(graph: Any, prefix: str, group: NodeGroup, *, networked: bool) -> 
     port_bw = port.bw.value * port.payload_frac.value
     sockets = node.cpu.sockets
     n_roots = -(-node.max_gpus // node.gpus_per_pcie_root)
-    switched = gpu.nvlink_bw is not None and (
-        node.fabric in ("nvswitch", "nvlink-mesh")
-        or (node.fabric == "nvlink-pairs" and group.gpus_per_node == 2)
-    )
+    switched = over_nvlink(group)
     for i in range(group.gpus_per_node):
         name, root = f"{prefix}gpu{i}", i // node.gpus_per_pcie_root
         graph.add_node(name, kind="gpu", type=gpu.name)

@@ -113,7 +113,7 @@ def candidates(space: Space, goal: Goal, progress: Progress | None = None) -> Ca
             progress(done, len(space))
 
     def joined(name: str) -> Array:
-        parts = [getattr(b, name) for b in found]
+        parts = [np.broadcast_to(getattr(b, name), len(b)) for b in found]
         return np.concatenate(parts) if parts else np.array([])
 
     def each(values: Sequence[float]) -> Array:
@@ -147,7 +147,7 @@ def candidates(space: Space, goal: Goal, progress: Progress | None = None) -> Ca
         faster_s=joined("faster_s"),
         memory_bytes=joined("memory_bytes"),
         needed_bytes=joined("needed_bytes"),
-        capacity_bytes=each([b.capacity_bytes for b in found]),
+        capacity_bytes=joined("capacity_bytes"),
         busy_frac=joined("busy_frac"),
         n_gpus=n_gpus,
         n_nodes=n_nodes,

@@ -23,13 +23,14 @@ from simcore.engine.placement import layout_of
 from simcore.engine.points import Knob
 from simcore.engine.predict import Request, point_values
 from simcore.engine.request import make_request
-from simcore.engine.stages import balanced_axis, with_stages
-from simcore.engine.sweep import Axis, Outcome, evaluate_axis
+from simcore.engine.shares import check_shares
+from simcore.engine.sweep import Axis
 from simcore.hardware.cluster import ClusterSpec
 from simcore.hardware.profile import Profile, load_profile
 from simcore.planning.points import NO_MEMORY, Batch, FormWords, reason_of, words_of
 from simcore.planning.space import Space
-from simcore.strategy.cuts import AUTO, cut_sizes
+from simcore.planning.variants import Deal, deals_of, evaluate_points
+from simcore.strategy.cuts import AUTO
 from simcore.strategy.layout import Layout
 from simcore.workload.resolve import ModelSource, resolve_model
 from simcore.workload.sharding import layer_counts
@@ -39,6 +40,8 @@ Array = NDArray[np.float64]
 #: Points evaluated in one call at most: bounds memory, whatever the space.
 MAX_CALL = 131_072
 NOT_A_MULTIPLE = "global-batch is not a multiple of micro-batch x replicas"
+#: Words of a form that are none of a request's: known already, or each point's own.
+_NOT_ASKED = ("calibration", "inputs", "shares")
 ODD = "schedule dualpipe needs an even grad-accum"
 
 
@@ -71,7 +74,7 @@ class Evaluator:
         space = self.space
         self._kinds = space.kinds()
         self._counts = [Counts.of(c) for c in space.clusters]
-        self._wires: dict[tuple[str, int], dict[str, float]] = {}
+        self._wires: dict[tuple[str, int], dict[str, Any]] = {}
         points = [len(members) * space.points_per_cluster for members in self._kinds]
         self._pieces = [-(-n // self.piece_points) for n in points]
         self._starts = [0, *accumulate(self._pieces)]
@@ -133,7 +136,7 @@ class Evaluator:
                     request = make_request(
                         source, self.space.clusters[i], profile=self._profile, micro_batch=first,
                         grad_accum=layout.directions,
-                        **{k: v for k, v in form.items() if k not in ("calibration", "inputs")},
+                        **{k: v for k, v in form.items() if k not in _NOT_ASKED},
                     )  # fmt: skip
                     n_layers = layer_counts(request.workload)
                 except InvalidConfig as err:
@@ -145,7 +148,8 @@ class Evaluator:
             reasons.append(reason_of(broken[0]) if broken else "")
         if request is None:
             return _Unit(members, reasons)
-        return _Unit(members, reasons, request, layout, words_of(source, request, form))
+        shares = check_shares(form["shares"]) if form.get("shares") else ""
+        return _Unit(members, reasons, request, layout, words_of(source, request, form), shares)
 
     def _piece(self, unit: int, piece: int, held: _Unit) -> Batch:
         """Evaluate the points of a piece, whose place in the unit says its number."""
@@ -167,11 +171,17 @@ class Evaluator:
         axis = _axis(self.space, held, valid, begin, end)
         if odd := n_left - len(axis):
             invalid[NOT_A_MULTIPLE if self.space.global_batches else ODD] = odd
+        deals: list[Deal] | None = None
+        if held.shares:
+            axis, deals = _dealt(held.request, axis, held.shares, invalid)
         if not len(axis):
             return Batch(unit, end - begin, invalid, piece)
         members = np.array([held.members[m] for m in valid])
         wires = [self._wires_of(held.request, int(i)) for i in members]
-        outcome = _outcome(held, axis, self.twice, wires)
+        outcome = evaluate_points(
+            held.request, axis, deals, own_cuts=held.layout.stages == AUTO, twice=self.twice,
+            wires=wires,
+        )  # fmt: skip
         if dead := int((~outcome.fits).sum()):
             invalid[NO_MEMORY] = dead
         which, micro = axis.cluster, axis.micro_batch
@@ -190,11 +200,11 @@ class Evaluator:
             memory_bytes=outcome.memory_bytes,
             needed_bytes=outcome.needed_bytes,
             capacity_bytes=outcome.capacity_bytes,
-            busy_frac=outcome.busy_frac if self.twice is not None else None,
-            faster_s=outcome.faster_s if self.twice is not None else None,
+            busy_frac=outcome.busy_frac,
+            faster_s=outcome.faster_s,
         )
 
-    def _wires_of(self, request: Request, cluster: int) -> dict[str, float]:
+    def _wires_of(self, request: Request, cluster: int) -> dict[str, Any]:
         """What the wires of a cluster deliver to a model, worked out once."""
         key = request.workload.name, cluster
         found = self._wires.get(key)
@@ -217,6 +227,7 @@ class _Unit:
     request: Request | None = None
     layout: Layout = field(default_factory=Layout)
     words: FormWords | None = None
+    shares: str = ""
 
 
 def _source(space: Space, model: str) -> ModelSource | str:
@@ -266,34 +277,15 @@ def _of_layout(layout: Layout, n_gpus: int, n_layers: int) -> tuple[str, ...]:
     return tuple(layout.violations(n_gpus, n_layers))
 
 
-def _outcome(held: _Unit, axis: Axis, twice: Knob | None, wires: list[dict[str, float]]) -> Outcome:
-    """What the points give; with stages ``auto`` each on its own best cut of the pipeline."""
-    request = held.request
-    assert request is not None
-    if held.layout.stages != AUTO:
-        return evaluate_axis(request, axis, twice=twice, wires=wires)
-    cuts = balanced_axis(request, axis)
-    parts: list[tuple[NDArray[np.intp], Outcome]] = []
-    for text in dict.fromkeys(cuts):
-        points = np.flatnonzero(np.array([c == text for c in cuts]))
-        sizes = cut_sizes(text, layer_counts(request.workload), held.layout.pp)
-        part = evaluate_axis(
-            with_stages(request, sizes), axis.take(points), twice=twice, wires=wires
-        )
-        parts.append((points, part))
-    order = np.argsort(np.concatenate([points for points, _ in parts]))
-
-    def joined(name: str) -> Array:
-        return np.concatenate([getattr(part, name) for _, part in parts])[order]
-
-    return Outcome(
-        step_time_s=joined("step_time_s"),
-        memory_bytes=joined("memory_bytes"),
-        needed_bytes=joined("needed_bytes"),
-        capacity_bytes=parts[0][1].capacity_bytes,
-        busy_frac=joined("busy_frac"),
-        faster_s=joined("faster_s"),
-    )
+def _dealt(
+    request: Request, axis: Axis, shares: str, invalid: dict[str, int]
+) -> tuple[Axis, list[Deal]]:
+    """The points that can deal out their batch so, and how; the others go to ``invalid``."""
+    found = deals_of(request, axis, shares)
+    for reason in (reason_of(d) for d in found if isinstance(d, str)):
+        invalid[reason] = invalid.get(reason, 0) + 1
+    kept = np.flatnonzero([not isinstance(d, str) for d in found])
+    return axis.take(kept), [d for d in found if not isinstance(d, str)]
 
 
 def _axis(space: Space, held: _Unit, valid: list[int], begin: int, end: int) -> Axis:

@@ -11,6 +11,7 @@ import numpy as np
 from simcore.base.arrays import NDArray
 from simcore.engine.placement import layout_of
 from simcore.engine.predict import Request
+from simcore.engine.shares import check_shares
 from simcore.planning.space import Form
 from simcore.strategy.layout import Layout
 from simcore.workload.resolve import ModelSource
@@ -23,7 +24,7 @@ FP32_BYTES = 4.0
 NO_MEMORY = "does not fit in the GPU's memory"
 _FIGURES = re.compile(r"\d[\d,]*")
 _DEGREES = re.compile(r"(?:\b(?:tp|pp|vpp|cp|ep)\d+\s?)+")
-_WHAT_IS_ALLOWED = re.compile(r"(?:: allowed|; allowed|: use |, not ).*$")
+_WHAT_IS_ALLOWED = re.compile(r"(?:: allowed|; allowed|: use |: try |, not ).*$")
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,8 @@ class Batch:
     """Valid points of one unit (a form on one kind of cluster), arrays [C], and who fell out.
 
     A large unit comes in several pieces. ``n_points`` counts all points of the piece, ``invalid``
-    those of them that fell out. ``cluster`` indexes the space's clusters. ``busy_frac`` and
+    those of them that fell out. ``cluster`` indexes the space's clusters. ``capacity_bytes`` is one
+    figure where it is the same for all. ``busy_frac`` and
     ``faster_s`` are there where a plan asked what twice of a resource would change.
     """
 
@@ -80,7 +82,7 @@ class Batch:
     samples_per_s: Array | None = None
     memory_bytes: Array | None = None
     needed_bytes: Array | None = None
-    capacity_bytes: float = 0.0
+    capacity_bytes: Array | float = 0.0
     busy_frac: Array | None = None
     faster_s: Array | None = None
 
@@ -121,5 +123,10 @@ def words_of(source: ModelSource, request: Request, form: Form) -> FormWords:
         seq_len=seq_len if isinstance(seq_len, int) else None,
         layout=layout_of(form),
         checkpoint_bytes=checkpoint_bytes(request),
-        options=tuple(sorted((k, v) for k, v in form.items() if v is not None)),
+        options=tuple(sorted((k, v) for k, v in form.items() if v is not None and _told(k, v))),
     )
+
+
+def _told(name: str, value: Any) -> bool:
+    """Whether a word says more than nothing: equal shares are what everyone has."""
+    return name != "shares" or bool(check_shares(value))

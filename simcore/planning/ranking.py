@@ -103,7 +103,7 @@ def point_at(batch: Batch, index: int, clusters: tuple[ClusterSpec, ...]) -> Poi
         samples_per_s=float(batch.samples_per_s[index]),
         memory_bytes=float(batch.memory_bytes[index]),
         needed_bytes=float(batch.needed_bytes[index]),
-        capacity_bytes=batch.capacity_bytes,
+        capacity_bytes=float(np.broadcast_to(batch.capacity_bytes, len(batch))[index]),
     )
 
 

@@ -8,12 +8,13 @@ configuration axis along which the engine evaluates a form in one call.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, get_args
 
 from simcore.base.errors import InvalidConfig, SimcoreError
+from simcore.engine.shares import check_shares
 from simcore.engine.sweep import cluster_kind
 from simcore.hardware.cluster import ClusterSpec
 from simcore.hardware.host import ISSUERS
@@ -28,7 +29,7 @@ from simcore.workload.archs.lm_attention import ATTENTIONS
 #: Form axes whose values are whole numbers, and those whose values are names.
 WHOLE_AXES = (
     "seq_len", "lora_rank", "tp", "pp", "vpp", "cp", "ep", "expert_tp", "shard_ranks",
-    "recompute_layers",
+    "recompute_layers", "offload_layers",
 )  # fmt: skip
 #: Those that make another workload: they turn slowest, so that its kernels are found once.
 WORKLOAD_AXES = ("seq_len", "lora_rank")
@@ -43,8 +44,12 @@ NAMED_AXES: dict[str, tuple[str, ...]] = {
     "schedule": SCHEDULES,
     "issuer": ISSUERS,
 }
-#: Names that have a grammar of their own: taken as they are, separated by these.
-FREE_AXES = {"offload": ",", "stages": ";"}
+#: Names that have a grammar of their own: what separates them, and what says that one is wrong.
+FREE_AXES: dict[str, tuple[str, Callable[[str], object]]] = {
+    "offload": (",", parse_offload),
+    "stages": (";", normalised),
+    "shares": (",", check_shares),
+}
 #: Axes along which a form is evaluated in one call.
 ARRAY_AXES = ("micro_batch", "grad_accum", "global_batch")
 #: What a space holds fixed: one value for all points.
@@ -52,7 +57,7 @@ FIXED = (
     "calibration", "inputs", "sequence_parallel", "overlap",
     "recompute_modules", "grad_clip", "bucket_numel", "quantised_base", "lora_targets",
     "prefetch_blocks", "gather_tensors", "eager_kernels", "growing_segments", "launch_blocking",
-    "software", "fp8_params", "offload_layers",
+    "software", "fp8_params",
 )  # fmt: skip
 
 Form = Mapping[str, Any]
@@ -196,9 +201,10 @@ def axis_values(name: str, value: Any) -> tuple[Any, ...]:
         elif name in NAMED_AXES:
             out.update(dict.fromkeys(named_values(name, str(part), NAMED_AXES[name])))
         elif name in FREE_AXES:
-            names = [p.strip() for p in str(part).split(FREE_AXES[name])]
+            separator, check = FREE_AXES[name]
+            names = [p.strip() for p in str(part).split(separator)]
             for one in names:
-                parse_offload(one) if name == "offload" else normalised(one)
+                check(one)
             out.update(dict.fromkeys(names))
         else:
             raise InvalidConfig([f"a sweep has no axis {name!r}"])

@@ -146,7 +146,7 @@ class Store:
 
 _ARRAYS = (
     "cluster", "micro_batch", "grad_accum", "step_time_s", "samples_per_s", "memory_bytes",
-    "needed_bytes",
+    "needed_bytes", "capacity_bytes",
 )  # fmt: skip
 
 
@@ -160,13 +160,14 @@ def _write_part(stream: IO[bytes], batches: Sequence[Batch]) -> None:
             "n_points": b.n_points,
             "invalid": b.invalid,
             "rows": len(b),
-            "capacity_bytes": b.capacity_bytes,
             "form": b.form.to_dict() if b.form is not None else None,
         }
         for b in batches
     ]
     arrays: dict[str, Any] = {
-        name: np.concatenate([getattr(b, name) for b in full]) if full else np.array([])
+        name: np.concatenate([np.broadcast_to(getattr(b, name), len(b)) for b in full])
+        if full
+        else np.array([])
         for name in _ARRAYS
     }
     np.savez(stream, heads=np.array(json.dumps(heads)), **arrays)

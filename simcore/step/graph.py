@@ -57,41 +57,71 @@ class StepGraph:
         return np.array(list({t.stream: i for i, t in enumerate(self.tasks)}.values()))
 
     @cached_property
+    def _stretches(self) -> list[tuple[str, list[int]]]:
+        """Stretches of a stream that wait on earlier stretches only. Raises ValueError."""
+        queues = {s: self._of(s) for s in self.streams}
+        head = dict.fromkeys(queues, 0)
+        done = [False] * len(self.tasks)
+        found: list[tuple[str, list[int]]] = []
+        more = True
+        while more:
+            more = False
+            for stream, queue in queues.items():
+                begin = at = head[stream]
+                while at < len(queue):
+                    task = self.tasks[queue[at]]
+                    if not all(done[d] for d in (*task.deps, *task.finish_after)):
+                        break
+                    done[queue[at]] = True
+                    at += 1
+                if at > begin:
+                    found.append((stream, queue[begin:at]))
+                    head[stream], more = at, True
+        if stuck := [self.tasks[q[head[s]]].name for s, q in queues.items() if head[s] < len(q)]:
+            raise ValueError(f"the step graph has a cycle through {', '.join(stuck)}")
+        return found
+
+    @cached_property
     def runs(self) -> tuple[Run, ...]:
         """The graph cut into runs: stretches of a stream that wait on earlier runs only."""
-        queues = {s: [i for i, t in enumerate(self.tasks) if t.stream == s] for s in self.streams}
-        head = dict.fromkeys(queues, 0)
-        done: set[int] = set()
         runs: list[Run] = []
-        left = len(self.tasks)
-        while left:
-            before = left
-            for index, (stream, queue) in enumerate(queues.items()):
-                run: list[int] = []
-                for i in queue[head[stream] :]:
-                    task = self.tasks[i]
-                    if not all(d in done or d in run for d in (*task.deps, *task.finish_after)):
-                        break
-                    run.append(i)
-                if run:
-                    head[stream] += len(run)
-                    left -= len(run)
-                    inside = set(run)
-                    runs.append(
-                        Run(
-                            np.array(run),
-                            self._table([self._outer(self.tasks[i].deps, inside) for i in run]),
-                            self._table(
-                                [self._outer(self.tasks[i].finish_after, inside) for i in run]
-                            ),
-                            index,
-                        )
-                    )
-                    done |= inside
-            if left == before:
-                stuck = [self.tasks[q[head[s]]].name for s, q in queues.items() if head[s] < len(q)]
-                raise ValueError(f"the step graph has a cycle through {', '.join(stuck)}")
+        for stream, run in self._stretches:
+            inside = set(run)
+            deps = self._table([self._outer(self.tasks[i].deps, inside) for i in run])
+            bounds = self._table([self._outer(self.tasks[i].finish_after, inside) for i in run])
+            runs.append(Run(np.array(run), deps, bounds, self.streams.index(stream)))
         return tuple(runs)
+
+    @cached_property
+    def waits(self) -> tuple[tuple[int, tuple[int, ...], tuple[int, ...]], ...]:
+        """(task, after which it starts, before which it cannot end), each task after those.
+
+        The task before on the same stream is among the first; what an earlier task of a stream
+        has waited for already, or for a later one of the same stream, is left out.
+        """
+        place = {t: i for s in self.streams for i, t in enumerate(self._of(s))}
+        before: dict[str, int] = {}
+        seen: dict[str, dict[str, int]] = {s: {} for s in self.streams}
+        found = []
+        for task in (i for _, run in self._stretches for i in run):
+            stream = self.tasks[task].stream
+            known = seen[stream]  # by stream: the last place waited for
+            waits: list[tuple[int, ...]] = []
+            for others in (self.tasks[task].deps, self.tasks[task].finish_after):
+                last: dict[str, int] = {}
+                for other in others:
+                    theirs = self.tasks[other].stream
+                    if theirs != stream and place[other] > known.get(theirs, -1):
+                        known[theirs] = place[other]
+                        last[theirs] = other
+                waits.append(tuple(last.values()))
+            after = (before[stream], *waits[0]) if stream in before else waits[0]
+            found.append((task, after, waits[1]))
+            before[stream] = task
+        return tuple(found)
+
+    def _of(self, stream: str) -> list[int]:
+        return [i for i, t in enumerate(self.tasks) if t.stream == stream]
 
     @staticmethod
     def _outer(deps: tuple[int, ...], inside: set[int]) -> list[int]:

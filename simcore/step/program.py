@@ -29,7 +29,7 @@ HOST_STRETCHES = 16
 
 #: Ranks of a collective: every one, those that share one copy of sharded state, or those that
 #: hold the same shard.
-Scope = Literal["all", "shard", "replicas"]
+Scope = Literal["all", "shard", "replicas", "experts"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +108,11 @@ class Program:
     terms: tuple[dict[str, NDArray[np.intp]], ...]
 
     @cached_property
+    def computes_beside(self) -> NDArray[np.bool_]:
+        """Compute tasks that run while collectives do, of ``compute_tasks``."""
+        return self.overlapped[self.compute_tasks]
+
+    @cached_property
     def term_sums(self) -> tuple[tuple[tuple[str, ...], NDArray[np.float64]], ...]:
         """``terms`` as names and a matrix [names, T] that sums their tasks."""
         found = []
@@ -132,6 +137,8 @@ class ProgramBuilder:
         self._comm: list[CommCost] = []
         self._misc: list[tuple[int, str, int]] = []
         self._last_host: int | None = None
+        #: Tasks that take activations to the host; backward and the update wait for them.
+        self.leaving: list[int] = []
 
     # -- rows of phase weights -------------------------------------------------------------
 
@@ -288,13 +295,14 @@ class Bucket:
     """Gradients sent together: their bytes, and where in backward the last one is ready.
 
     ``instance`` counts block instances from the end of the model; ``share`` is how much of that
-    instance's backward has run.
+    instance's backward has run. ``expert_bytes``: those of routed experts among them.
     """
 
     n_bytes: float
     n_tensors: int
     instance: int
     share: float
+    expert_bytes: float = 0.0
 
 
 def gradient_buckets(
@@ -307,20 +315,21 @@ def gradient_buckets(
     reverse definition order, in proportion to their size.
     """
     buckets: list[Bucket] = []
-    filled, tensors = 0.0, 0
+    filled, routed, tensors = 0.0, 0.0, 0
     instance, share = 0, 0.0
     for position, block in enumerate(reversed(list(workload.instances()))):
         done = 0
         for param in reversed(block.params):
             done += param.numel
             filled += param.numel * grad_bytes
+            routed += param.numel * grad_bytes * param.routed
             tensors += 1
             instance, share = position, done / block.numel
             if filled >= (cap_bytes if buckets else first_bytes):
-                buckets.append(Bucket(filled, tensors, instance, share))
-                filled, tensors = 0.0, 0
+                buckets.append(Bucket(filled, tensors, instance, share, routed))
+                filled, routed, tensors = 0.0, 0.0, 0
     if tensors:
-        buckets.append(Bucket(filled, tensors, instance, share))
+        buckets.append(Bucket(filled, tensors, instance, share, routed))
     return buckets
 
 

@@ -22,7 +22,12 @@ class Software:
     in fp32. ``weight_stubs``: autograd gets a stub for a gradient that a product has summed.
     ``live_numel``: gathered parameters that ZeRO-3 may leave in place for their next use, and
     beside which its gradients are reduced through a bucket.
+    ``root_unit``: what lies outside the repeated layers is gathered at once, by ZeRO-3 too, and
+    stays from forward's begin to backward's end.
     ``group_copies``: communicators made for each dimension of the layout.
+    ``received_copies``, ``sent_copies``: of what a pipeline stage receives and sends, tensors that
+    its buffers hold for each micro-batch in flight; ``logits_bytes``: an element of the logits
+    that they hold on the last stage, which lets go of a micro-batch's when the next but one comes.
     """
 
     name: str
@@ -36,7 +41,11 @@ class Software:
     weight_buckets: bool = False
     weight_stubs: bool = True
     live_numel: int = 0
+    root_unit: bool = False
     group_copies: int = 1
+    received_copies: int = 0
+    sent_copies: int = 0
+    logits_bytes: float = 0.0
 
 
 SOFTWARE: Registry[Software] = Registry("software")
@@ -46,28 +55,41 @@ PLAIN = Software(name="plain", meaning="what the method itself holds")
 
 for _software in (
     PLAIN,
+    # torch/distributed/fsdp/_fully_shard/_fsdp_state.py: the root's parameters are not resharded
+    # after forward; torchtitan, llm-foundry and fms-fsdp shard each layer, then the model
+    Software(
+        name="fsdp",
+        meaning="PyTorch's FSDP around each layer and the model: embeddings and head are one unit",
+        weight_stubs=False, root_unit=True,
+    ),
     # runtime/zero/stage_1_and_2.py: g.data.double().norm(2) in get_grad_norm_direct;
     # runtime/bf16_optimizer.py: lp grads stay beside the flat fp32 ones; runtime/pipe/topology.py:
-    # a grid of groups of its own; runtime/zero/config.py: stage3_max_live_parameters
+    # a grid of groups of its own; runtime/zero/config.py: stage3_max_live_parameters;
+    # runtime/pipe/engine.py: pipe_buffers keep inputs beside the clones that forward works on, and
+    # outputs until their backward, on the last stage (fp32 logits) in two buffers in turn
     Software(
         name="deepspeed",
         meaning="DeepSpeed's ZeRO and pipeline: norms in fp64, groups of its own, with fp32 sums "
         "16-bit gradients beside them",
         norm_bytes=8.0, grads_beside=True, weight_stubs=False, group_copies=2,
-        live_numel=int(GIGA),
+        live_numel=int(GIGA), received_copies=1, sent_copies=1, logits_bytes=2 * 4.0,
     ),
     # runtime/bf16_optimizer.py of early 2022: fp32_groups_flat is not yet cut into partitions
     Software(
         name="deepspeed-2022",
         meaning="DeepSpeed of early 2022, whose bf16 optimizer keeps all fp32 weights on each rank",
         norm_bytes=8.0, grads_beside=True, whole_master=True, weight_stubs=False, group_copies=2,
+        received_copies=1, sent_copies=1, logits_bytes=2 * 4.0,
     ),
     # core/optimizer/allreduce.py: a bucket is joined and cast to fp32, reduced, copied back;
-    # parameter_group.py: the shard's fp32 gradient is filled tensor by tensor
+    # parameter_group.py: the shard's fp32 gradient is filled tensor by tensor;
+    # core/nn/parallel_module/parallel_module.py: outputs stay in the pipe buffer until their
+    # gradient comes, on the last stage until their buffer (of two) is written again
     Software(
         name="scaling",
         meaning="Aleph Alpha's scaling: buckets all-reduced in an fp32 copy",
         joins_shard=False, reduce_copy_bytes=4.0, all_reduces=True, weight_stubs=False,
+        sent_copies=1, logits_bytes=2.0,
     ),
     # models/base.py wraps the model in torch's DDP, whose hook adds a bucket to the fp32 sums
     # (optim/gradient_accumulator.py)

@@ -49,8 +49,10 @@ class Strategy:
     ``fp8_params``: the layers' weights are held and gathered in 8 bits (Megatron-Core's
     --fp8-param-gather; where products need no transposed copy of them: from Blackwell on).
     ``offload_layers``: the first so many keep their activations on the host.
+    ``expert_ranks``: data ranks over which one set of experts is spread, as the layout has it.
     ``software``: the library whose temporaries and copies are held beside what the method needs.
     ``issuer``: the program that issues kernels; ``launch_blocking``: it waits for each to end.
+    ``nccl_algorithms``, ``nccl_protocols``: what NCCL is held to; empty: its own choice.
     """
 
     parallelism: Parallelism = "ddp"
@@ -74,9 +76,12 @@ class Strategy:
     gather_tensors: bool = False
     fp8_params: bool = False
     offload_layers: int = 0
+    expert_ranks: float = 1.0
     software: Software = PLAIN
     issuer: Issuer = "torch"
     launch_blocking: bool = False
+    nccl_algorithms: tuple[str, ...] = ()
+    nccl_protocols: tuple[str, ...] = ()
 
     @property
     def zero_stage(self) -> int:

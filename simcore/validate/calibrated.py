@@ -53,7 +53,7 @@ def calibrate_and_judge(tables: Sequence[Table]) -> Calibrated:
         if not kept:
             continue
         parameters = [*parameters_of(requests), *work_parameters(kept)]
-        rows = [hardware_row(c, requests[c.id], parameters, blind) for c in kept]
+        rows = [hardware_row(c, requests[c.id], parameters) for c in kept]
         far = far_off(rows)
         suspects |= {key: why for key, (_, why) in far.items()}  # a wrong unit tells more
         # A row that contradicts others teaches nothing; it is still predicted and reported.

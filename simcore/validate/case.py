@@ -17,7 +17,8 @@ class Case:
     ``measured`` holds SI figures: ``step_time_s``, ``run_time_s``, ``samples_per_s``,
     ``peak_memory_bytes`` (all that the device holds), ``peak_allocated_bytes`` (the framework's
     live tensors), ``peak_reserved_bytes`` (its allocator's segments), ``peak_shown_bytes`` (what
-    nvidia-smi shows of them and of what lies outside), ``speedup``, ``memory_<term>_bytes``,
+    nvidia-smi shows of them and of what lies outside), ``peak_rank0_allocated_bytes`` (tensors of
+    the first pipeline stage alone), ``speedup``, ``memory_<term>_bytes``,
     ``ran`` (0 where memory ran out). ``train_samples`` and ``eval_samples`` are those of a whole
     run, over all ranks and per rank; ``work_known`` is false where the source does not give them.
     ``reference`` names the row that a speed-up is

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -12,14 +10,14 @@ from simcore.base.arrays import NDArray
 from simcore.base.errors import SimcoreError
 from simcore.calibrate.step_model import FitRow, Parameter
 from simcore.calibrate.step_residual import Traits
-from simcore.calibrate.step_response import N_AXES, SHARES, WORK, axis_of, response
+from simcore.calibrate.step_response import WORK, axes_of, response, shares_of
 from simcore.engine.points import Points
 from simcore.engine.predict import Request
 from simcore.engine.rates import peak_for
 from simcore.hardware.calibrations import CalibratedKnob
 from simcore.hardware.profile import Profile, places
 from simcore.validate.case import Case
-from simcore.validate.judge import central_time_s, measured_time_s, request_of, run_times_s
+from simcore.validate.judge import measured_time_s, request_of, run_times_s
 
 Array = NDArray[np.float64]
 
@@ -104,17 +102,15 @@ def fit_row(
         group=(case.model, case.gpus, str(sorted(case.options.items(), key=str))),
         measured_s=measured,
         uses=uses,
-        n_axes=N_AXES,
+        n_axes=len(shares_of(request)),
         log_s=response(request, run),
         block=block,
-        shares=SHARES,
+        shares=shares_of(request),
         traits=traits,
     )
 
 
-def hardware_row(
-    case: Case, request: Request, parameters: Sequence[Parameter], blind: Profile
-) -> FitRow:
+def hardware_row(case: Case, request: Request, parameters: Sequence[Parameter]) -> FitRow:
     """A measured case with the parameters of ``parameters_of`` that its hardware has."""
     node, link = places(request.cluster)
     gpus = {g.gpu.name for g in request.cluster.groups}
@@ -126,31 +122,5 @@ def hardware_row(
         and (not p.link or (p.link == link and request.cluster.n_nodes > 1))
         and p.workload in ("", request.workload.name, case.model if p.knob is None else "")
     ]
-    if len(gpus) > 1:
-        return _mixed_row(case, request, mine, blind)
-    uses = {p.name: (WORK if p.knob is None else axis_of(p.knob),) for p in mine}
+    uses = {p.name: (WORK,) if p.knob is None else axes_of(p.knob, request, p.gpu) for p in mine}
     return fit_row(case, request, uses)
-
-
-def _mixed_row(case: Case, request: Request, mine: Sequence[Parameter], blind: Profile) -> FitRow:
-    """GPUs of several types: each multiplier is an axis, and a profile of its own."""
-
-    known: dict[bytes, float] = {}  # a profile a column is dear, and fits ask the same again
-
-    def log_at(shifts: Array) -> float:
-        of = [(p, float(v)) for p, v in zip(mine, np.exp(shifts), strict=True)]
-        knobs = (p.as_knob(v, p.prior_sd_log) for p, v in of)
-        made = tuple(k for k in knobs if k is not None)
-        profile = blind.with_knobs(made, "candidate", "candidate", 0.0)
-        work = next((v for p, v in of if p.knob is None), 1.0)
-        return math.log(central_time_s(case, replace(request, profile=profile), work))
-
-    def log_s(shifts: Array) -> Array:
-        for column in shifts.T:
-            if (key := column.tobytes()) not in known:
-                known[key] = log_at(column)
-        return np.array([known[column.tobytes()] for column in shifts.T])
-
-    uses = {p.name: (i,) for i, p in enumerate(mine)}
-    row = fit_row(case, request, uses)
-    return replace(row, n_axes=len(mine), log_s=log_s, shares=(-1,) * len(mine))

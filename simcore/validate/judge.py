@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import permutations
 
 import numpy as np
 
 from simcore.base.arrays import NDArray
 from simcore.base.errors import SimcoreError
 from simcore.base.interval import Z80, Interval
+from simcore.engine.job_memory import first_stage_allocated_bytes
 from simcore.engine.memory_timeline import reserved_peak_bytes
 from simcore.engine.points import Points
 from simcore.engine.predict import (
     Request,
-    central_step_s,
     evaluation_pass_s,
     evaluation_s_per_sample,
     predict,
@@ -210,7 +211,7 @@ def judge(
                     )
                     peak_request = request_of(largest, profile)
                     peak = predict(peak_request).memory
-                shown = shown_bytes(case, peak_request, peak)
+                told = memory_figures(case, peak_request, peak)
             except SimcoreError as err:
                 skipped.append((case.id, str(err)))
                 continue
@@ -223,53 +224,62 @@ def judge(
             judged.append(
                 Judged(
                     case, prediction, time,
-                    _direct_scores(case, prediction, peak, shown, time, known),
+                    _direct_scores(case, prediction, peak, told, time, known),
                 )
             )  # fmt: skip
     with_ratios = _add_speedups(judged)
     return Verdict(mode, sum(t.n_rows for t in tables), tuple(with_ratios), tuple(skipped))
 
 
-def shown_bytes(case: Case, request: Request, memory: MemoryResult) -> float:
+def memory_figures(case: Case, request: Request, memory: MemoryResult) -> dict[str, float]:
+    """The predicted figure of each kind of measured peak that the row states."""
+    figures: dict[str, Callable[[], float]] = {
+        "peak_memory_bytes": lambda: memory.device_bytes,
+        "peak_allocated_bytes": lambda: memory.allocated_bytes,
+        "peak_rank0_allocated_bytes": lambda: first_stage_allocated_bytes(request),
+        "peak_reserved_bytes": lambda: memory.cached_bytes,
+        "peak_shown_bytes": lambda: shown_bytes(request, memory),
+    }
+    return {key: figure() for key, figure in figures.items() if key in case.measured}
+
+
+def shown_bytes(request: Request, memory: MemoryResult) -> float:
     """What nvidia-smi shows of a job: segments of the caching allocator and what lies outside it.
 
     The segments are those of a replay where the step's allocations are known, else the closed
-    form's. Only worked out where the row states nvidia-smi.
+    form's.
     """
-    if "peak_shown_bytes" not in case.measured or request.placed is not None:
+    if request.placed is not None:
         return memory.shown_bytes
     return reserved_peak_bytes(request) + memory.device_bytes - memory.reserved_bytes
 
 
 def _direct_scores(
-    case: Case, prediction: Prediction, memory: MemoryResult, shown: float, time: Interval,
-    work_known: bool,
+    case: Case, prediction: Prediction, memory: MemoryResult, figures: dict[str, float],
+    time: Interval, work_known: bool,
 ) -> tuple[Scored, ...]:  # fmt: skip
     found = []
     measured = measured_time_s(case)
     if measured is not None and work_known:
         found.append(_scored(case, "step_time", time.value, time.low, time.high, measured))
-    if (peak := case.measured.get("peak_memory_bytes")) is not None:
+    for key, value in figures.items():
+        tensors, holes = Z80 * memory.tensors_sd_bytes, Z80 * memory.holes_sd_bytes
+        whole = memory.high_bytes - memory.device_bytes  # and communicators, context
+        spread = {
+            "peak_memory_bytes": whole,
+            "peak_reserved_bytes": math.hypot(tensors, holes),
+            "peak_shown_bytes": math.hypot(whole, holes),
+        }.get(key, tensors)
         found.append(
             _scored(
-                case, "peak_memory", memory.device_bytes, memory.low_bytes, memory.high_bytes, peak
+                case,
+                "peak_memory",
+                value,
+                max(value - spread, 0.0),
+                value + spread,
+                case.measured[key],
             )
         )
-    for key, value in (
-        ("peak_allocated_bytes", memory.allocated_bytes),
-        ("peak_reserved_bytes", memory.cached_bytes),
-        ("peak_shown_bytes", shown),
-    ):
-        if (told := case.measured.get(key)) is not None:
-            inside = Z80 * memory.tensors_sd_bytes
-            outside = memory.high_bytes - memory.device_bytes  # and communicators, context
-            spread = math.hypot(
-                outside if key == "peak_shown_bytes" else inside,
-                0.0 if key == "peak_allocated_bytes" else Z80 * memory.holes_sd_bytes,
-            )
-            found.append(
-                _scored(case, "peak_memory", value, max(value - spread, 0.0), value + spread, told)
-            )
     if (faster := case.measured.get("speedup")) is not None and case.reference == "":
         ratio, spread = prediction.speedup_vs_1gpu, time.high / time.value
         found.append(_scored(case, "speedup", ratio, ratio / spread, ratio * spread, faster))
@@ -344,42 +354,33 @@ def _add_speedups(judged: Sequence[Judged]) -> list[Judged]:
     return out
 
 
-def central_time_s(case: Case, request: Request, work: float = 1.0) -> float:
-    """The central time of a row: what a fit asks for."""
-    step = central_step_s(request)
-    return run_time_s(case, request, step, work) if "run_time_s" in case.measured else step
-
-
 def contradictions(cases: Sequence[Case], tolerance_frac: float = 0.05) -> dict[str, str]:
     """Rows that physics cannot reconcile with another row, by id.
 
-    A larger batch on the same cluster cannot process fewer samples a second, and n times the
-    nodes cannot be more than n times as fast.
+    A larger batch on the same cluster cannot process fewer samples a second.
     """
+    alike: dict[str, list[Case]] = defaultdict(list)
+    for case in cases:
+        if "step_time_s" in case.measured:
+            alike[_but_batch(case)].append(case)
     found: dict[str, str] = {}
-    timed = [c for c in cases if "step_time_s" in c.measured]
-    for a in timed:
-        for b in timed:
-            if a.model != b.model or a.table != b.table or a.id == b.id:
-                continue
-            if _but_batch(a) != _but_batch(b):
-                continue
-            batch_a, batch_b = _batch(a), _batch(b)
-            rate_a = batch_a / a.measured["step_time_s"]
-            rate_b = batch_b / b.measured["step_time_s"]
-            same = a.gpus == b.gpus
-            if same and batch_a > batch_b and rate_a < rate_b * (1.0 - tolerance_frac):
-                found[a.id] = (
-                    f"{rate_a:.3g} samples/s a GPU at batch {batch_a:.0f}, below {rate_b:.3g} at "
-                    f"batch {batch_b:.0f} on the same cluster ({b.id})"
-                )
+    for a, b in (pair for group in alike.values() for pair in permutations(group, 2)):
+        batch_a, batch_b = _batch(a), _batch(b)
+        rate_a = batch_a / a.measured["step_time_s"]
+        rate_b = batch_b / b.measured["step_time_s"]
+        if batch_a > batch_b and rate_a < rate_b * (1.0 - tolerance_frac):
+            found[a.id] = (
+                f"{rate_a:.3g} samples/s a GPU at batch {batch_a:.0f}, below {rate_b:.3g} at "
+                f"batch {batch_b:.0f} on the same cluster ({b.id})"
+            )
     return found
 
 
-def _but_batch(case: Case) -> tuple[object, ...]:
+def _but_batch(case: Case) -> str:
     """What must be equal of two runs that differ in their batch alone."""
-    options = {k: v for k, v in case.options.items() if k != "micro_batch"}
-    return case.columns.get("host", ""), case.columns.get("framework", ""), options
+    options = sorted((k, str(v)) for k, v in case.options.items() if k != "micro_batch")
+    columns = case.columns.get("host", ""), case.columns.get("framework", "")
+    return repr((case.table, case.model, case.gpus, columns, options))
 
 
 def _batch(case: Case) -> float:

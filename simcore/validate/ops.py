@@ -308,10 +308,11 @@ def _by(parts: Sequence[OpErrors], *keys: str) -> dict[str, dict[str, object]]:
 def _scores(parts: Sequence[OpErrors]) -> dict[str, object]:
     errors = np.concatenate([p.error_frac for p in parts])
     large = np.concatenate([p.large for p in parts])
-    return {**_score(errors), "large": _score(errors[large])}
+    return {**score_of(errors), "large": score_of(errors[large])}
 
 
-def _score(errors: Array) -> dict[str, Any]:
+def score_of(errors: Array) -> dict[str, Any]:
+    """Errors (predicted over measured minus one) in the words of the contract."""
     if not len(errors):
         return {"n": 0, "mape_frac": None, "median_bias_frac": None, "p90_abs_frac": None}
     size = np.abs(errors)

@@ -49,8 +49,12 @@ class Programs:
         return [p for p in self.parameters if p.name in used]
 
 
-def programs_of(cases: Sequence[Case], profile: Profile) -> Programs:
-    """Rows of the timed cases of GPUs of one type each, in their order."""
+def programs_of(cases: Sequence[Case], profile: Profile, *, ranks: bool = True) -> Programs:
+    """Rows of the timed cases of GPUs of one type each, in their order.
+
+    ``ranks``: whether errors lose their likeness along the number of data ranks. Rows of one
+    device cannot tell: what a device's work errs by is then taken to be so on any number.
+    """
     timed = [c for c in cases if measured_time_s(c) is not None and c.work_known]
     requests = {
         key: r
@@ -59,12 +63,12 @@ def programs_of(cases: Sequence[Case], profile: Profile) -> Programs:
     }
     kept = [c for c in timed if c.id in requests]
     parameters: dict[str, Parameter] = {}
-    rows = [_row(c, requests[c.id], parameters) for c in kept]
+    rows = [_row(c, requests[c.id], parameters, ranks=ranks) for c in kept]
     devices = {c.id: requests[c.id].cluster.n_gpus for c in kept}
     return Programs(tuple(kept), tuple(rows), tuple(parameters.values()), devices)
 
 
-def _row(case: Case, request: Request, parameters: dict[str, Parameter]) -> FitRow:
+def _row(case: Case, request: Request, parameters: dict[str, Parameter], *, ranks: bool) -> FitRow:
     gpu = request.cluster.groups[0].gpu.name
     program = f"{case.columns.get('source') or case.table} on {gpu}"
     spread = spread_of(request)
@@ -87,24 +91,27 @@ def _row(case: Case, request: Request, parameters: dict[str, Parameter]) -> FitR
         parameters.setdefault(
             name, Parameter(name, None, sd, gpu=gpu, level=f"seconds a {what}", seconds=True)
         )
-    return fit_row(case, request, uses, traits=_traits(case, request, program), block=gpu)
+    return fit_row(
+        case, request, uses, traits=_traits(case, request, program, ranks=ranks), block=gpu
+    )
 
 
-def _traits(case: Case, request: Request, program: str) -> Traits:
+def _traits(case: Case, request: Request, program: str, *, ranks: bool) -> Traits:
     layout = request.placed.layout if request.placed is not None else None
     tp, pp, cp, ep = (
         (layout.tp, layout.pp, layout.cp, layout.ep) if layout is not None else (1, 1, 1, 1)
     )
-    sizes = (request.micro_batch, request.data_ranks, tp, pp, cp, ep, request.grad_accum,
-             request.workload.trainable_numel)  # fmt: skip
+    sizes = (request.micro_batch, request.data_ranks if ranks else 1, tp, pp, cp, ep,
+             request.grad_accum, request.workload.trainable_numel)  # fmt: skip
     # A model of two frameworks is two programs' work.
     model = f"{request.workload.name} {case.columns.get('framework', '')}"
     precision, recompute = request.strategy.precision.name, request.strategy.recompute
     length, cut = case.options.get("seq_len"), f"{tp} {pp} {cp} {ep}"
+    version = case.columns.get("version", "")
     return Traits(
         program=program,
         model=model,
         precision=precision,
-        work=f"{model} {precision} {recompute} {length} {request.micro_batch} {cut}",
+        work=f"{model} {precision} {recompute} {length} {request.micro_batch} {cut} {version}",
         sizes=tuple(math.log2(max(1.0, float(s))) for s in sizes),
     )

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Literal
 
 KernelKind = Literal[
@@ -119,6 +119,7 @@ class Op:
 
     ``sink``: it writes next to nothing, so that backward makes its input's gradient alone.
     ``in_place``: it writes its result, and backward its gradient, into the storage that it reads.
+    ``grad_early``: elements of the weight whose gradient forward makes already, piece by piece.
     """
 
     name: str
@@ -128,6 +129,7 @@ class Op:
     gemm_weight: float = 0.0  # parameters that autocast copies to 16 bit
     in_place: bool = False
     sink: bool = False
+    grad_early: float = 0.0
 
 
 def weight_grad_numel(op: Op) -> float:
@@ -143,14 +145,20 @@ class Param:
     name: str
     numel: int
 
+    @property
+    def routed(self) -> bool:
+        """Whether it belongs to routed experts, which expert parallelism spreads over ranks."""
+        return self.name.startswith("experts.")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
     """A stretch of the model that repeats as a whole; the unit of recompute and of gathering.
 
     ``boundary`` is what is kept of a block that is recomputed: its input. ``remade`` is what
-    selective recompute makes again, held while the block's backward runs. ``exchanges``:
-    collectives among tensor ranks that its forward issues, and its backward.
+    selective recompute makes again, held while the block's backward runs; ``away`` what goes to
+    the host in forward and comes back in backward. ``exchanges``: collectives among tensor ranks
+    that its forward issues, and its backward.
     """
 
     name: str
@@ -159,6 +167,7 @@ class Block:
     boundary: Saved = NOTHING
     recomputable: bool = False
     remade: Saved = NOTHING
+    away: Saved = NOTHING
     exchanges: int = 0
 
     @property
@@ -218,6 +227,21 @@ class Workload:
         """Blocks in forward order, repeats included."""
         return (self.blocks[i] for i in self.order)
 
+    @cached_property
+    def outline(self) -> Workload:
+        """The same blocks, parameters and buffers without what they compute and save.
+
+        What shapes a step's graph; one object for all models that agree in it, whatever the
+        length of a sample.
+        """
+        return _outline(
+            tuple(replace(b, ops=(), boundary=NOTHING, remade=NOTHING) for b in self.blocks),
+            self.order,
+            tuple(replace(f, ops=()) for f in self.frozen),
+            self.buffers_numel,
+            self.n_buffers,
+        )
+
     def count(self, block_index: int) -> int:
         """How many times a block runs in one forward."""
         return self.order.count(block_index)
@@ -230,8 +254,7 @@ class Workload:
     @cached_property
     def expert_numel(self) -> int:
         """Trained parameters of routed experts: what expert parallelism spreads over ranks."""
-        return sum(p.numel for b in self.instances() for p in b.params
-                   if p.name.startswith("experts."))  # fmt: skip
+        return sum(p.numel for b in self.instances() for p in b.params if p.routed)
 
     @cached_property
     def layer_weight_shapes(self) -> frozenset[tuple[float, float]]:
@@ -283,3 +306,17 @@ class Workload:
     def replace(self, **changes: object) -> Workload:
         """A copy with some fields changed."""
         return replace(self, **changes)  # type: ignore[arg-type]
+
+
+@lru_cache(maxsize=256)
+def _outline(
+    blocks: tuple[Block, ...],
+    order: tuple[int, ...],
+    frozen: tuple[Frozen, ...],
+    buffers_numel: int,
+    n_buffers: int,
+) -> Workload:
+    return Workload(
+        name="outline", sample_unit="", blocks=blocks, order=order, frozen=frozen,
+        buffers_numel=buffers_numel, n_buffers=n_buffers,
+    )  # fmt: skip

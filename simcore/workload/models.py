@@ -87,9 +87,13 @@ class ModelRecord(Sourced):
     def settings(self, overrides: Mapping[str, Scalar]) -> dict[str, Scalar]:
         """Every setting of the architecture: its defaults, the record's, then ``overrides``."""
         load(self.arch)
-        parameters = inspect.signature(ARCHS[self.arch]).parameters.values()
-        defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
-        return {**defaults, **self.config, **overrides}
+        return {**_defaults(ARCHS[self.arch]), **self.config, **overrides}
+
+
+@lru_cache(maxsize=256)
+def _defaults(builder: Callable[..., Any]) -> Mapping[str, Any]:
+    parameters = inspect.signature(builder).parameters.values()
+    return {p.name: p.default for p in parameters if p.default is not p.empty}
 
 
 def _call(

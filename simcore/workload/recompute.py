@@ -111,7 +111,7 @@ def offloaded(workload: Workload, first: int) -> Workload:
 
 def _away(block: Block) -> Block:
     ops = tuple(replace(op, saved=NOTHING) for op in block.ops)
-    return replace(block, ops=ops, remade=block.saved + block.remade)
+    return replace(block, ops=ops, remade=block.saved + block.remade, away=block.saved)
 
 
 def _used(workload: Workload, blocks: tuple[Block, ...], order: list[int]) -> Workload:

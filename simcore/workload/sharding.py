@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from simcore.base.errors import InvalidConfig
-from simcore.workload.graph import Block, Frozen, Kernel, Op, Workload
+from simcore.workload.graph import NOTHING, Block, Frozen, Kernel, Op, Saved, Workload
 from simcore.workload.models import ModelRecord, Scalar
 
 #: What tensor ranks divide, and the setting it falls back to where it is 0.
@@ -112,6 +112,7 @@ def _sequence_parallel(block: Block, tp: int, gathered: bool) -> Block:
         ops=tuple(cut(op) for op in block.ops),
         boundary=block.boundary * share,
         remade=block.remade * share,
+        away=block.away * share,
     )
 
 
@@ -178,6 +179,46 @@ def pipeline_stages(
 def _part(net: Frozen, share: float) -> Frozen:
     """A frozen network of one stage; of adapters' base, which lies in the layers, its share."""
     return net if net.ops else replace(net, resident_numel=round(net.resident_numel * share))
+
+
+def buffered(
+    stages: tuple[Stage, ...], received: int, sent: int, logits_bytes: float
+) -> tuple[Stage, ...]:
+    """Stages whose pipeline buffers hold what they exchange as long as a micro-batch is in flight.
+
+    ``received``, ``sent``: copies of a layer's input; ``logits_bytes``: on the last stage, of an
+    element of the logits.
+    """
+    if not (received or sent or logits_bytes):
+        return stages
+    made: dict[tuple[int, bool, bool], Workload] = {}
+    out = []
+    for stage in stages:
+        ends = stage.position == 0, stage.position == len(stages) - 1
+        key = (id(stage.workload), *ends)
+        if key not in made:
+            made[key] = _with_buffers(
+                stage.workload, received * (not ends[0]) + sent * (not ends[1]),
+                logits_bytes * ends[1],
+            )  # fmt: skip
+        out.append(replace(stage, workload=made[key]))
+    return tuple(out)
+
+
+def _with_buffers(part: Workload, copies: int, logits_bytes: float) -> Workload:
+    layer = next(b for b in part.blocks if b.recomputable)
+    logits = max(_wide(op.saved) for op in part.blocks[part.order[-1]].ops)
+    kept = layer.boundary * copies + Saved(raw_bytes=logits_bytes * logits)
+    if kept == NOTHING:
+        return part
+    # before all others: held until the backward of the stage's first layer has run
+    held = Block(name="pipeline buffers", ops=(Op(name="kept", fwd=(), saved=kept),))
+    return part.replace(blocks=(held, *part.blocks), order=(0, *(b + 1 for b in part.order)))
+
+
+def _wide(saved: Saved) -> float:
+    """Elements of the widest tensor that an op keeps; bytes alone are those of fp32."""
+    return max(saved.low, saved.high, saved.raw_bytes / 4.0)
 
 
 def opposite_joined(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:

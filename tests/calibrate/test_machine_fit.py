@@ -12,8 +12,9 @@ import pytest
 from simcore.calibrate.bench.gemm import SHAPES
 from simcore.calibrate.bench.memory_bound import OPS
 from simcore.calibrate.bench.store import TABLES, RawRow
-from simcore.calibrate.machine_fit import best_bytes_per_s, best_flop_per_s, fit_device, ring_fit
-from simcore.engine.price import COLLECTIVE_BASE_S
+from simcore.calibrate.link_fit import fit_link
+from simcore.calibrate.machine_fit import best_bytes_per_s, best_flop_per_s, fit_device
+from simcore.engine.points import COLLECTIVE_BASE_S
 
 PEAK, BANDWIDTH = 100e9, 20e9
 NOISE = 0.05
@@ -81,14 +82,13 @@ def test_an_all_reduce_gives_back_link_and_hop(points: int, ranks: int) -> None:
     inside, stated, off = np.zeros(2, dtype=int), [], []
     for seed in range(200):
         noise = np.exp(np.random.default_rng(seed).normal(0, NOISE, points))
-        found_bus, found_hop, *sds, scatter = ring_fit(
-            sizes, exact * noise, ranks, COLLECTIVE_BASE_S
-        )
-        errors = np.abs(np.log([found_bus / bus, found_hop / hop]))
+        found = fit_link(sizes, exact * noise, ranks, COLLECTIVE_BASE_S)
+        errors = np.abs(np.log([found.bus_bytes_per_s / bus, found.hop_s / hop]))
+        sds = [found.bus_sd_log, found.hop_sd_log]
         inside += errors <= 2 * np.array(sds)
         stated.append(sds)
         off.append(errors)
-        assert scatter < 0.15
+        assert found.scatter < 0.15
     assert min(inside) >= 184
     # No wider than it must be: the stated deviation is that of the errors, within a half.
     ratio = np.median(stated, axis=0) / np.sqrt(np.mean(np.square(off), axis=0))

@@ -17,7 +17,7 @@ from simcore.calibrate.atomic import write_text
 from simcore.calibrate.launch import run_ranks
 from simcore.cli.main import run
 
-SMALL = ["--families", "launch,memory-bound,gemm", "--minutes", "0.6", "--name", "tiny-box"]
+SMALL = ["--families", "launch,memory-bound,gemm", "--minutes", "0.15", "--name", "tiny-box"]
 
 
 def start(folder: Path, *more: str) -> subprocess.Popen[str]:

@@ -1,15 +1,20 @@
 """Hybrid sharding, summed gradients and overlap, by hand and by what must not happen."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from strategies import strategy
 
 from simcore import api
 from simcore.base.errors import InvalidConfig, UnknownName
+from simcore.engine.evaluate import program_of
 from simcore.engine.layout import exposed
-from simcore.engine.price import _scoped
+from simcore.engine.price import scoped
 from simcore.engine.request import make_request
 from simcore.physics.collectives import Group, exchange_s, once_a_node_frac
 from simcore.strategy.overlap import Overlap, parse_overlap
+from simcore.workload.models import MODELS
 
 BASE = {"micro_batch": 1, "precision": "bf16", "seq_len": 1024}
 FAR = "50 Gbit/s"
@@ -20,17 +25,56 @@ def group(n, nodes):
     return Group(n * one, nodes * one, 2e11 * one, 4e10 * one, 0 * one, 0 * one, 0 * one)
 
 
+def sharded(ranks):
+    return strategy("zero3", "bf16", shard_ranks=ranks)
+
+
+@pytest.mark.parametrize(
+    ("spread", "ranks", "nodes", "rate"),
+    [
+        (1.0, 32, 4, 4e10),
+        (4.0, 8, 4, 4e10 / 4),  # two in a node; the rings of four sets share its NICs
+        (8.0, 4, 4, 4e10 / 8),
+        (32.0, 1, 1, 4e10 / 8),  # nothing left to share: no message
+        (0.5, 64, 4, 4e10),  # tensor ranks hold more of them
+    ],
+)
+def test_experts_are_reduced_over_those_that_hold_the_same(spread, ranks, nodes, rate):
+    how = replace(strategy("zero1", "bf16"), expert_ranks=spread)
+    found = scoped(group(32, 4), "experts", how)
+    assert (found.n_ranks[0], found.n_nodes[0]) == (ranks, nodes)
+    assert found.inter_bw_bytes_per_s[0] == pytest.approx(rate)
+
+
+@pytest.mark.parametrize("name", ["ddp", "zero1", "zero2", "zero3"])
+def test_only_experts_bytes_leave_the_dense_message(name):
+    """Each byte once: what all ranks and what the experts' ranks reduce add up to all gradients."""
+    record = MODELS["mixtral-8x7b"]
+    model = record.build(layers=2)
+    how = strategy(name, "bf16")
+    for spread in (1.0, 8.0):
+        program = program_of(model, replace(how, expert_ranks=spread), 1)
+        ops = ("all_reduce", "reduce_scatter")
+        sent = {
+            s: sum(sum(c.sizes_bytes) for c in program.comm if c.op in ops and c.scope == s)
+            for s in ("all", "shard", "experts")
+        }
+        assert sent["experts"] == (2 * model.expert_numel if spread > 1 else 0)
+        assert sum(sent.values()) == 2 * model.trainable_numel
+
+
 def test_ranks_of_a_shard_are_neighbours_and_replicas_lie_apart():
     """4 nodes of 8, sharded over 8: a shard stays in its node, 8 rings share each node's NICs."""
-    shard = _scoped(group(32, 4), "shard", 8)
+    shard = scoped(group(32, 4), "shard", sharded(8))
     assert (shard.n_ranks[0], shard.n_nodes[0]) == (8, 1)
-    replicas = _scoped(group(32, 4), "replicas", 8)
+    replicas = scoped(group(32, 4), "replicas", sharded(8))
     assert (replicas.n_ranks[0], replicas.n_nodes[0]) == (4, 4)
     assert replicas.inter_bw_bytes_per_s[0] == pytest.approx(4e10 / 8)
-    four = _scoped(group(32, 4), "replicas", 4)  # two of a node's ranks hold the same shard
+    # Two of a node's ranks hold the same shard.
+    four = scoped(group(32, 4), "replicas", sharded(4))
     assert (four.n_ranks[0], four.n_nodes[0]) == (8, 4)
     assert four.inter_bw_bytes_per_s[0] == pytest.approx(4e10 / 4)
-    wide = _scoped(group(32, 4), "shard", 16)
+    wide = scoped(group(32, 4), "shard", sharded(16))
     assert (wide.n_ranks[0], wide.n_nodes[0]) == (16, 2)
 
 

@@ -124,7 +124,7 @@ def test_groups_share_the_nodes_network() -> None:
 
 
 def test_ring_exchange_by_hand() -> None:
-    """tp 2: four all-reduces a layer of b s h in 16 bit; a ring of two sends each once."""
+    """tp 2: four times a layer b s h in 16 bit, scattered and gathered: half of it each way."""
     request = make_request("gpt2-medium", "1x2xA100", tp=2, **BASE)
     placed = request.placed
     assert placed is not None
@@ -134,7 +134,7 @@ def test_ring_exchange_by_hand() -> None:
     )  # fmt: skip
     found = exchanges_s(points, placed, n_layers=24)["tensor parallel"][0]
     bytes_each = 1024 * 1024 * 2
-    assert found == pytest.approx(24 * 4 * (bytes_each / 1e11 + 8.4e-6), rel=1e-9)
+    assert found == pytest.approx(24 * 4 * 2 * (bytes_each / 2 / 1e11 + 8.4e-6), rel=1e-9)
     assert data_points(points, placed).n_ranks[0] == 1
 
 

@@ -27,6 +27,7 @@ from simcore.engine.transients import backward_bytes, saved_bytes
 from simcore.step.parallel import PARALLELISMS as REGISTRY
 from simcore.step.parallel.base import model_state_bytes
 from simcore.strategy.precision import PRECISIONS, with_main_grads
+from simcore.strategy.software import SOFTWARE
 from simcore.strategy.strategy import Offload, Strategy
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS, load
@@ -383,7 +384,7 @@ def test_experts_state_is_shared_by_fewer_replicas() -> None:
     [
         ("ddp", "weights", 0.0),
         ("zero1", "weights", (4 + 2) / 8),  # of the shard, and the flat 16-bit tensor
-        ("zero1", "fused", 0.0),
+        ("zero1", "fused", 4 / 8),  # tensor by tensor: nothing is joined
         ("zero1", "fp32", 0.0),
     ],
 )
@@ -445,3 +446,40 @@ def test_a_chunked_loss_keeps_no_logits() -> None:
     found = ops.loss_chunked("head", 128, 64, 50000)
     bf16 = strategy("ddp", "bf16").precision
     assert sum(saved_bytes(op.saved, bf16) for op in found) == 2 * 128 * 64
+
+
+def test_a_loss_cut_over_tensor_ranks_holds_three_fp32_tensors() -> None:
+    """torch's loss_parallel: minus ones, the exponential and their sum; eager: two gradients."""
+    rows, vocab = 128, 1000
+    bf16 = strategy("ddp", "bf16").precision
+    found = ops.loss_parallel("loss", rows, vocab)
+    eager = ops.lm_loss("loss", rows, vocab, upcast=True)
+    assert max(backward_bytes(op, bf16).held for op in found) == 12 * rows * vocab
+    kept = [sum(saved_bytes(op.saved, bf16) for op in each) for each in (found, eager)]
+    assert kept == [(2 + 4) * rows * vocab + 8 * rows] * 2
+
+
+def test_a_chunked_loss_makes_its_weights_gradient_in_forward() -> None:
+    """Of 5e7 x 64: the gradient and a part of it in 16 bit, the part in fp32; no gradient later."""
+    head = ops.loss_chunked("head", 1, 64, 50_000_000)
+    model = workload([replace(block("head", [3_200_000_000]), ops=head)])
+    found = memory(model, strategy("zero3", "bf16", step_impl="fused"), ranks=1e9)
+    assert found.terms["working_set"][0] == pytest.approx(8 * 3.2e9, rel=1e-3)
+    assert found.moment[0] == 3
+
+
+def test_a_root_unit_is_gathered_for_the_whole_step() -> None:
+    """Embedding and head of 1e8 each, layers of 1e7: all of both beside two layers."""
+    layer = replace(block("layer", [10_000_000], saved=Saved(low=1e9)), recomputable=True)
+    ends = [block(name, [100_000_000]) for name in ("in", "out")]
+    model = Workload(
+        name="x", sample_unit="sample", blocks=(ends[0], layer, ends[1]), order=(0, 1, 1, 1, 2)
+    )
+    how = strategy("zero3", "bf16", step_impl="fused")
+    one, root = (
+        memory(model, replace(how, software=SOFTWARE[n]), ranks=1e9).terms["gathered_parameters"][0]
+        for n in ("plain", "fsdp")
+    )
+    gradients = 2 * 1e8  # of the head, when its backward begins
+    assert root == pytest.approx(2 * (2e8 + 2e7) + gradients, rel=0.1)
+    assert one == pytest.approx(2 * (1e8 + 1e7) + gradients, rel=0.1)

@@ -9,8 +9,11 @@ from strategies import Array, block, strategy, workload
 
 from simcore import api
 from simcore.base.errors import InvalidConfig
+from simcore.engine.job_memory import first_stage_allocated_bytes, memory_over
 from simcore.engine.memory import Memory, memory_of
-from simcore.engine.transients import backward_bytes
+from simcore.engine.rates import class_rates
+from simcore.engine.request import make_request
+from simcore.engine.transients import backward_bytes, saved_bytes
 from simcore.strategy.layout import Layout
 from simcore.strategy.precision import with_main_grads
 from simcore.strategy.software import SOFTWARE
@@ -19,7 +22,12 @@ from simcore.workload import ops
 from simcore.workload.graph import Saved, Workload
 from simcore.workload.models import MODELS
 from simcore.workload.recompute import offloaded
-from simcore.workload.sharding import pipeline_stages, sequence_parallel, tensor_overrides
+from simcore.workload.sharding import (
+    buffered,
+    pipeline_stages,
+    sequence_parallel,
+    tensor_overrides,
+)
 
 P = 3_000_000
 ONE = np.ones(1)
@@ -184,3 +192,79 @@ def test_a_job_needs_the_holes_that_stay() -> None:
     assert plain.needed_bytes - plain.device_bytes == pytest.approx(0.14 * loose)
     assert grown.needed_bytes == grown.device_bytes == plain.device_bytes
     assert plain.margin_frac == pytest.approx(1 - plain.needed_bytes / plain.capacity_bytes)
+
+
+def test_pipeline_buffers_hold_what_stages_exchange() -> None:
+    """DeepSpeed: received and sent hidden states, and on the last stage two fp32 logits."""
+    record = MODELS["llama3-8b"]
+    config = {**record.config, "loss": "vocab_parallel"}
+    stages = pipeline_stages(record.model_copy(update={"config": config}).build(), 4)
+    p = strategy("ddp", "bf16").precision
+    more = [
+        saved_bytes(b.workload.blocks[0].saved, p)
+        for b in buffered(stages, 1, 1, 8.0)
+    ]  # fmt: skip
+    seq = record.build().tokens_per_sample
+    hidden, logits = 2 * 4096 * seq, 8 * 128256 * seq
+    assert more == [hidden, 2 * hidden, 2 * hidden, hidden + logits]
+    assert buffered(stages, 0, 0, 0.0) is stages
+
+
+def test_pipeline_buffers_wait_with_their_micro_batch() -> None:
+    """Stage 0 of four with four micro-batches in flight: four outputs more."""
+    words = {**LLAMA, "recompute": "full", "pp": 4, "global_batch": 64}
+    requests = [
+        make_request("llama3-8b", "1x8xA100-SXM-80GB", **words, software=name)
+        for name in ("plain", "scaling")
+    ]
+    each = (4 * ONE[:1], 32 * ONE[:1], 8 * ONE[:1], ONE[:1])
+    plain, buffers = (memory_over(r, *each)[0].terms["activations"][0] for r in requests)
+    seq = MODELS["llama3-8b"].build().tokens_per_sample
+    assert buffers - plain == pytest.approx(4 * (4 * 2 * 4096 * seq))
+
+
+def test_a_gated_activation_keeps_its_input_in_8_bits() -> None:
+    record = MODELS["llama3-8b"]
+    p = strategy("ddp", "bf16").precision
+
+    def kept(fp8: bool) -> float:
+        made = record.build(fused_pointwise=True, fp8_activation_input=fp8)
+        return saved_bytes(next(b for b in made.blocks if b.recomputable).saved, p)
+
+    tokens = record.build().tokens_per_sample
+    assert kept(False) - kept(True) == 2 * 14336 * tokens  # gate and up, a byte each
+
+
+def test_rank_0_is_on_the_first_stage() -> None:
+    """The last stage has the head: its weights are not on the first."""
+    words = {**LLAMA, "pp": 4, "vpp": 1, "global_batch": 2, "recompute": "full"}
+    request = make_request("llama3-8b", "1x8xH100", **words)
+    first = first_stage_allocated_bytes(request)
+    assert first < api.predict("llama3-8b", "1x8xH100", **words).memory.allocated_bytes
+
+
+def test_activations_on_the_host_cost_time_once_they_do_not_hide() -> None:
+    """Few layers' copies hide under compute; all of them take at least there and back."""
+    words: dict[str, Any] = {**LLAMA, "recompute": "none"}
+    plain, few, every = (
+        api.predict("llama3-8b", "1x8xH100", **words, offload_layers=n) for n in (0, 4, 32)
+    )
+    assert few.step_time_s.value == pytest.approx(plain.step_time_s.value)
+    assert few.memory.device_bytes < plain.memory.device_bytes
+    layer = next(b for b in MODELS["llama3-8b"].build().blocks if b.recomputable)
+    gone = 32 * saved_bytes(layer.saved, strategy("ddp", "bf16").precision)
+    request = make_request("llama3-8b", "1x8xH100", **words, offload_layers=32)
+    (group,) = request.cluster.groups
+    rate = class_rates(group, request.strategy.precision, request.profile).h2d_bytes_per_s
+    assert every.step_time_s.value > 2 * gone / rate
+    assert every.step_time_s.value < plain.step_time_s.value + 2 * gone / rate
+
+
+@pytest.mark.parametrize("strategy_name", ["ddp", "zero1", "zero2", "zero3"])
+def test_more_layers_on_the_host_never_go_faster(strategy_name: str) -> None:
+    words = {**LLAMA, "strategy": strategy_name, "recompute": "none", "grad_accum": 3}
+    times = [
+        api.predict("llama3-8b", "1x8xH100", **words, offload_layers=n).step_time_s.value
+        for n in (0, 8, 16, 24, 32)
+    ]
+    assert min(np.diff(times)) > -1e-9 and times[-1] > 1.2 * times[0]

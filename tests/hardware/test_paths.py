@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from simcore.base.errors import UnknownName
 from simcore.hardware.cluster import ClusterSpec, NodeGroup, link_named, parse_cluster
 from simcore.hardware.paths import (
     LOOPBACK,
@@ -112,3 +113,41 @@ def test_a_mesh_names_rings_of_every_size() -> None:
     wrong = NodeSpec.model_construct(**{**dict(dgx), "mesh_rings": (1, 2)})
     with pytest.raises(ValueError, match="rings of 2 to 8"):
         wrong.rings_of_every_size()
+
+
+@pytest.mark.parametrize("asked", ["no-p2p", "dgx-a100-40:no-p2p"])
+def test_devices_kept_from_each_other_exchange_through_host_memory(asked: str) -> None:
+    (group,) = parse_cluster("1x8xA100-SXM4-40GB", node=asked).groups
+    path, direct = intra_node_path(group), parse_cluster("1x8xA100-SXM4-40GB").groups[0]
+    assert group.node.name == f"{direct.node.name}:no-p2p"
+    assert path.route.startswith("pcie_host")
+    assert path.bw_bytes_per_s < intra_node_path(direct).bw_bytes_per_s
+    assert intra_node_path(parse_cluster("A100-SXM4-40GB", node=asked).groups[0]) is LOOPBACK
+
+
+def test_no_p2p_of_an_unknown_node_names_the_nearest() -> None:
+    with pytest.raises(UnknownName, match="dgx-a100"):
+        parse_cluster("1x8xA100-SXM4-40GB", node="dgx-a10:no-p2p")
+
+
+def test_a_record_may_keep_devices_from_each_other() -> None:
+    node = NODES["dgx-1"].model_copy(update={"peer_to_peer": False})
+    path = intra_node_path(NodeGroup(1, 8, GPUS["V100-SXM-32GB"], node))
+    assert path.route == "pcie_host_gen3"
+
+
+def test_staging_over_pcie_3_is_bound_by_itself_or_by_a_shared_port() -> None:
+    """5.8 GB/s over 0.78 on a root of its own; half of 15.75 GB/s x 0.80 on one of two."""
+    own = intra_node_path(NodeGroup(1, 2, GPUS["GTX1080Ti"], NODES["server-pcie"]))
+    pair = intra_node_path(NodeGroup(1, 4, GPUS["GTX1080Ti"], NODES["generic-pcie3"]))
+    assert own.bw_bytes_per_s == pytest.approx(5.8e9 / 0.78)
+    assert pair.bw_bytes_per_s == pytest.approx(15.75e9 * 0.80 / 2, rel=0.01)
+
+
+def test_hosts_of_pcie_5_stage_at_nearly_the_rate_of_the_port() -> None:
+    gpu = GPUS["H100-PCIe-80GB"]
+    path = intra_node_path(
+        NodeGroup(1, 4, gpu, NODES["generic-pcie5"].model_copy(update={"peer_to_peer": False}))
+    )
+    assert path.route == "pcie_host_gen5"
+    assert path.bw_bytes_per_s == pytest.approx(63.02e9 * 0.85)

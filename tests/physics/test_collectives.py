@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from strategies import group, groups
 
 from simcore.base.database import read_yaml, shipped_root
-from simcore.engine.price import COLLECTIVE_BASE_S
+from simcore.engine.points import COLLECTIVE_BASE_S
 from simcore.hardware.paths import NVLINK_HOP_S
 from simcore.hardware.profile import load_profile
 from simcore.hardware.spec import GPUS

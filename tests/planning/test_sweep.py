@@ -67,6 +67,45 @@ def test_layouts_equal_predictions() -> None:
     assert any("does not divide" in reason for reason in result.invalid)
 
 
+def test_uneven_shares_equal_predictions() -> None:
+    """Each point deals out its batch as a prediction of it does, and needs what that needs."""
+    result = api.sweep(
+        "latte-xl", ["1x8xA100+1x8xT4", "1x4xH100+1x8xA6000ada", "1x8xH100"], strategy="ddp,zero1",
+        shares="even,auto,3:1", micro_batch="1,2,8", grad_accum="1,2",
+    )  # fmt: skip
+    columns = result.columns()
+    told = set()
+    for i in range(result.n_evaluated):
+        row = {k: v[i] for k, v in columns.items()}
+        shares = str(row["more"]).removeprefix("shares ") or "equal"
+        said = api.predict(
+            "latte-xl", str(row["cluster"]), strategy=str(row["strategy"]), shares=shares,
+            micro_batch=int(row["micro_batch"]), grad_accum=int(row["grad_accum"]),
+        )  # fmt: skip
+        told.add(shares)
+        assert row["step_time_s"] == pytest.approx(said.step_time_s.value, rel=EXACT)
+        assert row["memory_bytes"] == pytest.approx(said.memory.device_bytes, rel=EXACT)
+        assert row["capacity_bytes"] == pytest.approx(said.memory.capacity_bytes, rel=EXACT)
+        assert row["fits"] == said.memory.fits
+    assert told == {"equal", "auto", "3:1"}
+    reasons = " ".join(result.invalid)
+    assert "need GPUs of several kinds" in reasons and "no whole samples" in reasons
+    assert sum(result.invalid.values()) + result.n_fit == result.n_points
+
+
+def test_uneven_shares_survive_a_file(tmp_path: Path) -> None:
+    words = {"strategy": "zero1", "shares": "equal,auto", "micro_batch": "2,4"}
+    clusters = ["1x4xH100+1x8xA6000ada"]
+    kept = api.sweep("latte-xl", clusters, **words)
+    api.sweep("latte-xl", clusters, output=tmp_path / "points.csv", **words)
+    with (tmp_path / "points.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    columns = kept.columns()
+    for name in ("step_time_s", "memory_bytes", "capacity_bytes"):
+        assert [float(r[name]) for r in rows] == columns[name].tolist()
+    assert len({r["capacity_bytes"] for r in rows}) > 1, "of the kind that is fullest"
+
+
 def test_unequal_stages_equal_predictions() -> None:
     """Each point has the cut that a prediction of it finds, whatever its cluster and batch."""
     result = api.sweep(

@@ -124,6 +124,9 @@ SEED = "?model=latte-xl&gpus=4x8xA6000ada"
 MOVES = {
     "schedule": (f"{LLM}&pp=2&grad_accum=4&strategy=zero1", "gpipe", "schedule", "gpipe"),
     "software": (LLM, "deepspeed", "software", "deepspeed"),
+    "growing_segments": (LLM, "on", "growing_segments", "on"),
+    "fp8_params": (LLM, "on", "fp8_params", "on"),
+    "offload_layers": (LLM, "4", "offload_layers", "4"),
     "model": (SEED, "dit-xl-2", "model", "dit-xl-2"),
     "micro_batch": (SEED, "3", "micro_batch", "3"),
     "grad_accum": (SEED, "2", "grad_accum", "2"),

@@ -10,7 +10,8 @@ import pytest
 from strategies import PARALLELISMS, block, points, rates, strategy, workload
 
 from simcore.engine.evaluate import Job, evaluate, program_of
-from simcore.engine.price import COLLECTIVE_BASE_S, price
+from simcore.engine.points import COLLECTIVE_BASE_S
+from simcore.engine.price import compute_times, price
 from simcore.step.kernels import KINDS, kernel_table
 from simcore.step.parallel import PARALLELISMS as REGISTRY
 from simcore.workload.graph import Frozen, Kernel, Op, Workload
@@ -146,7 +147,8 @@ def sent_bytes(parallelism: str, model: Workload, precision: str, n: float) -> f
     )
     table = kernel_table(model, how.precision)
     at = points(n_ranks=n, n_nodes=n)
-    spent = price(program, model, how, table, (rates(),), at, np.zeros(1)).comm_total_s[0]
+    computed = compute_times(program, how, table, (rates(),), at)
+    spent = price(program, model, how, table, (rates(),), at, computed, np.zeros(1)).comm_total_s[0]
     assert spent == pytest.approx(by_hand + len(program.comm) * COLLECTIVE_BASE_S, rel=1e-9)
     return by_hand
 

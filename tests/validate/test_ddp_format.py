@@ -180,3 +180,38 @@ def test_the_whole_table() -> None:
     assert out["simulated"] >= 0.85 * usable
     assert out["step_time"]["mape_frac"] < 0.30
     assert out["without_flagged"]["speedup"]["median_abs_frac"] < 0.10
+
+
+def test_runs_of_a_script_that_switched_p2p_off_are_run_so(tmp_path: Path) -> None:
+    folder = "pytorch/results/8xA100_40GB_SXM4_v1/PyTorch_SSD_AMP"
+    doubted = {"notes": "scale as if NVLink/P2P were not used", "model": "SSD300-R50"}
+    off, later, old = table(
+        tmp_path,
+        {**doubted, "source_ref": f"{folder}/19-11-2022_09-45-13.txt"},
+        {**doubted, "source_ref": f"{folder}/14-02-2023_09-45-13.txt"},
+        {**doubted, "source_ref": "pytorch/results/8xA100_SXM4/x/04-11-2022_00-38-05.txt"},
+    ).cases
+    assert off.options.get("node") == "no-p2p" and not off.flag
+    for other in (later, old):
+        assert "node" not in other.options
+        assert other.flag
+
+
+def test_no_p2p_joins_the_preset_that_the_row_asks_for(tmp_path: Path) -> None:
+    where = {"source_ref": "r/2xX_v1/t/30-11-2022_1.txt", "gpu_type": "H100-PCIe-80GB"}
+    assert case(tmp_path, intra_link="PCIe5", **where).options["node"] == "generic-pcie5:no-p2p"
+
+
+@pytest.mark.parametrize(
+    ("change", "sent"),
+    [
+        ({"model": "GNMT-v2"}, "none"),
+        ({"model": "ResNet50-v1.5"}, None),
+        ({"model": "BERT-Large", "framework": "TensorFlow1"}, None),
+        ({"model": "GNMT-v2", "source": "elsewhere"}, None),
+    ],
+)
+def test_programs_that_send_gradients_after_backward(
+    tmp_path: Path, change: dict[str, str], sent: str | None
+) -> None:
+    assert case(tmp_path, **change).options.get("overlap") == sent

@@ -85,6 +85,17 @@ def test_one_gpu_is_enough_for_what_only_computes(tmp_path: Path) -> None:
     assert found["step_time"]["mape_frac"] < 0.5 * found["blind"]["step_time"]["mape_frac"]
 
 
+def test_what_a_work_errs_by_on_one_gpu_it_errs_by_on_several(tmp_path: Path) -> None:
+    """Every model and batch is off by a factor of its own, the same on any number of devices."""
+    own = {
+        ("gpt2", 4): 1.4, ("gpt2", 16): 1.0, ("gpt2-medium", 4): 1.0, ("gpt2-medium", 16): 0.7,
+    }  # fmt: skip
+    off = table(tmp_path, lambda i, model, _: own[model, JOBS[i][2]])
+    found = api.validate([off], calibrate="one-gpu")
+    assert found["blind"]["step_time"]["mape_frac"] > 0.15
+    assert found["step_time"]["mape_frac"] < 0.03
+
+
 def test_nothing_left_to_judge_is_said(sound: Path) -> None:
     with pytest.raises(InvalidConfig, match="no row is left to judge"):
         api.validate([sound], calibrate=40)

@@ -4,21 +4,42 @@ Bytes are the message per rank: the whole vector of an all-reduce, the gathered 
 all-gather, the input of a reduce-scatter.
 """
 
-from simcore.physics.collectives.base import ALGORITHMS, Collective, Group, collective_time_s
+from simcore.physics.collectives.base import (
+    ALGORITHMS,
+    Algorithm,
+    Allowed,
+    Collective,
+    Group,
+    Library,
+    Option,
+    collective_time_s,
+    ways,
+)
+from simcore.physics.collectives.in_switch import CollNet, Nvls, NvlsTree
 from simcore.physics.collectives.pairwise import Pairwise, exchange_s, once_a_node_frac
+from simcore.physics.collectives.pat import Pat
 from simcore.physics.collectives.ring import Ring
 from simcore.physics.collectives.star import Star
 from simcore.physics.collectives.tree import Tree
 
 __all__ = [
     "ALGORITHMS",
+    "Algorithm",
+    "Allowed",
+    "CollNet",
     "Collective",
     "Group",
+    "Library",
+    "Nvls",
+    "NvlsTree",
+    "Option",
     "Pairwise",
+    "Pat",
     "Ring",
     "Star",
     "Tree",
     "collective_time_s",
     "exchange_s",
     "once_a_node_frac",
+    "ways",
 ]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -12,10 +12,52 @@ from simcore.base.arrays import NDArray
 from simcore.base.registry import Registry
 
 Array = NDArray[np.float64]
+Flags = NDArray[np.bool_]
 Collective = Literal[
     "all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce", "one_to_all",
     "all_to_one", "all_to_all",
 ]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """Names of algorithms and protocols that a library is held to; empty: its own choice."""
+
+    algorithms: tuple[str, ...] = ()
+    protocols: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """What NCCL's choice looks at, and the network's switches; the same over an axis.
+
+    ``generation`` of the device: 0 Volta and before, 1 Ampere and Ada, 2 Hopper, 3 Blackwell;
+    below 0 another library, whose rings and trees are priced plainly. ``nvlink``: whether ranks of
+    a node meet over NVLink. ``nvls_bw``: bus bandwidth of reduction in the NVLink switch before its
+    share of heads (0: none). ``sharp``: whether the network's switches reduce.
+    ``nic_latency_s``: on top of a NIC's usual one. Chunk ramps: as a group's, of NCCL's protocols,
+    within a node and between nodes. ``allowed``: what the library is held to.
+
+    Of the network: ``leaf_nodes`` on one switch, ``oversubscription`` of its uplinks, ``rails``:
+    whether each switch joins NICs of equal index.
+    """
+
+    generation: int = -1
+    nvlink: bool = False
+    amd_host: bool = False
+    nvls_bw_bytes_per_s: float = 0.0
+    sharp: bool = False
+    nic_latency_s: float = 0.0
+    intra_chunk_ramp: float = 0.0
+    inter_chunk_ramp: float = 0.0
+    leaf_nodes: float = np.inf
+    oversubscription: float = 1.0
+    rails: bool = False
+    allowed: Allowed = Allowed()
+
+
+#: Rings and trees of one protocol, over a network without bottlenecks.
+PLAIN = Library()
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +68,10 @@ class Group:
     ``inter_bw``: the same between nodes, all NICs of a node together. ``base_s`` is the cost of
     launching one collective. Rates already hold their efficiency. ``ramp``: how much of the
     geometric mean of latency and transfer is lost where neither rules (``ramped_s``).
+
+    ``nvls_bw``: as ``library`` has it, with what a configuration makes of links within a node.
+    ``node_stride``: the group's nodes are every so many of the job's, and share their leaf switch
+    with those between.
     """
 
     n_ranks: Array
@@ -36,13 +82,48 @@ class Group:
     inter_hop_s: Array
     base_s: Array
     ramp: Array | float = 0.0
+    nvls_bw_bytes_per_s: Array | float = 0.0
+    node_stride: float = 1.0
+    library: Library = PLAIN
+
+    @property
+    def a_node(self) -> Array:
+        """Ranks of the group in a node."""
+        return np.maximum(self.n_ranks / self.n_nodes, 1.0)
 
     @property
     def bus_bw_bytes_per_s(self) -> Array:
         """The slowest link that a ring over all ranks crosses."""
+        return self.bus(1.0)
+
+    def bus(self, crossings: float) -> Array:
+        """Bus bandwidth where the traffic of ``crossings`` nodes leaves a leaf switch at a time."""
         within = np.where(self.n_ranks > self.n_nodes, self.intra_bw_bytes_per_s, np.inf)
-        between = np.where(self.n_nodes > 1, self.inter_bw_bytes_per_s, np.inf)
+        between = np.where(self.n_nodes > 1, self.across(crossings), np.inf)
         return np.minimum(within, between)
+
+    def across(self, crossings: float) -> Array:
+        """What a node sends to others, where its leaf's uplinks carry that of ``crossings``."""
+        uplinks = self.leaf_nodes / (self.library.oversubscription * crossings)
+        if uplinks >= 1.0:
+            return self.inter_bw_bytes_per_s
+        found: Array = self.inter_bw_bytes_per_s * np.where(
+            self.n_nodes > self.leaf_nodes, uplinks, 1.0
+        )
+        return found
+
+    @property
+    def leaf_nodes(self) -> float:
+        """Nodes of the group on one leaf switch."""
+        return max(1.0, self.library.leaf_nodes / self.node_stride)
+
+    @property
+    def chunk_ramp(self) -> Array | float:
+        """What NCCL's protocols lose between latency and rate."""
+        lib = self.library
+        if lib.inter_chunk_ramp == lib.intra_chunk_ramp:
+            return lib.intra_chunk_ramp
+        return np.where(self.n_nodes > 1, lib.inter_chunk_ramp, lib.intra_chunk_ramp)
 
 
 def ramped_s(fixed_s: Array, transfer_s: Array, ramp: Array | float) -> Array:
@@ -55,16 +136,96 @@ def ramped_s(fixed_s: Array, transfer_s: Array, ramp: Array | float) -> Array:
     return result
 
 
-class Algorithm(Protocol):
-    """Time of a collective; infinite where the algorithm does not offer it."""
+class Option(NamedTuple):
+    """One way to run a collective: latency [s] and seconds a byte, all [C].
+
+    ``ok``: where a library has it. ``protocol`` is empty where the algorithm has but one.
+    """
+
+    algorithm: str
+    protocol: str
+    fixed_s: Array
+    s_per_byte: Array
+    ramp: Array | float
+    ok: Flags
+
+    def time_s(self, n_bytes: Array) -> Array:
+        """Seconds for messages [T, 1]: [T, C]; infinite where there is no such way."""
+        seconds = ramped_s(self.fixed_s, n_bytes * self.s_per_byte, self.ramp)
+        return seconds if self.ok.all() else np.where(self.ok, seconds, np.inf)
+
+
+def option(
+    group: Group,
+    algorithm: str,
+    protocol: str,
+    fixed_s: Array | float,
+    s_per_byte: Array,
+    *,
+    ramp: Array | float = 0.0,
+    ok: Flags | None = None,
+) -> Option:
+    """An option that costs one rank nothing; arrays are brought to [C]."""
+    active = group.n_ranks > 1
+    fixed = np.where(active, fixed_s, 0.0)
+    per_byte = np.where(active, s_per_byte, 0.0)
+    every = np.ones_like(active) if ok is None else ok | ~active
+    return Option(algorithm, protocol, fixed, per_byte, ramp, every)
+
+
+class Algorithm:
+    """A collective algorithm; ``options`` is what it is."""
+
+    def options(self, op: Collective, group: Group) -> Sequence[Option]:
+        """Its protocols for a collective on a group; none where it does not offer it."""
+        raise NotImplementedError
 
     def time_s(self, op: Collective, n_bytes: Array, group: Group) -> Array:
-        """Seconds for messages [T, 1] on groups [C]: [T, C]. Zero for one rank."""
+        """Seconds of its quickest protocol for messages [T, 1] on groups [C]: [T, C].
+
+        Zero for one rank; infinite where the algorithm does not offer the collective.
+        """
+        found = np.where(group.n_ranks > 1, np.inf, 0.0) + 0.0 * n_bytes
+        for one in self.options(op, group):
+            found = np.minimum(found, one.time_s(n_bytes))
+        return found
 
 
 ALGORITHMS: Registry[Algorithm] = Registry("collective algorithm")
 
 
+def options_of(op: Collective, group: Group) -> list[Option]:
+    """Every way to run a collective on a group that is allowed.
+
+    Where what is allowed leaves nothing (a tree for an all-gather), all ways stay.
+    """
+    every = [o for a in ALGORITHMS for o in ALGORITHMS[a].options(op, group)]
+    told = group.library.allowed
+    if told.algorithms or told.protocols:
+        held = [
+            o
+            for o in every
+            if (not told.algorithms or o.algorithm in told.algorithms)
+            and (not told.protocols or not o.protocol or o.protocol in told.protocols)
+        ]
+        if held and np.logical_or.reduce([o.ok for o in held]).all():
+            every = held
+    return every
+
+
 def collective_time_s(op: Collective, n_bytes: Array, group: Group) -> Array:
-    """Time of the cheapest algorithm for each message and configuration [s]."""
-    return reduce(np.minimum, (ALGORITHMS[a].time_s(op, n_bytes, group) for a in ALGORITHMS))
+    """Time of the quickest way for each message and configuration [s]."""
+    found: Array | None = None
+    for one in options_of(op, group):
+        seconds = one.time_s(n_bytes)
+        found = seconds if found is None else np.minimum(found, seconds)
+    if found is None:
+        return np.where(group.n_ranks > 1, np.inf, 0.0) + 0.0 * n_bytes
+    return found
+
+
+def ways(op: Collective, n_bytes: float, group: Group) -> list[tuple[str, str, float]]:
+    """(algorithm, protocol, seconds) of a message on one group, the quickest first."""
+    size = np.array([[n_bytes]])
+    found = [(o.algorithm, o.protocol, float(o.time_s(size)[0, 0])) for o in options_of(op, group)]
+    return sorted((w for w in found if np.isfinite(w[2])), key=lambda w: w[2])

@@ -4,25 +4,57 @@ from __future__ import annotations
 
 import numpy as np
 
-from simcore.physics.collectives.base import ALGORITHMS, Array, Collective, Group, ramped_s
+from simcore.physics.collectives.base import (
+    ALGORITHMS,
+    Algorithm,
+    Array,
+    Collective,
+    Group,
+    Option,
+    option,
+)
+
+
+class Pairwise(Algorithm):
+    """NCCL runs all-to-all as grouped send and receive, all at once: base + hop + the slowest of
+
+    - what stays in the node,
+    - what leaves it over the node's NICs, together with that of its neighbours,
+    - what leaves the switch that joins neighbouring nodes, over its uplinks.
+
+    Where switches join NICs of equal index (rails), NCCL first hands what is for another rail to
+    the neighbour on that rail over NVLink (PXN, NCCL 2.12); without NVLink it crosses the spine.
+    """
+
+    def options(self, op: Collective, group: Group) -> list[Option]:
+        return [exchange(group)] if op == "all_to_all" else []
+
+
+def exchange(group: Group, across_frac: Array | float = 1.0) -> Option:
+    """An all-to-all; ``across_frac``: copies that really cross between nodes over a plain one's."""
+    n, nodes, a_node = group.n_ranks, group.n_nodes, group.a_node
+    others = (n - a_node) / n * across_frac  # of a rank's vector, what is for other nodes
+    lib = group.library
+    inside, up = (a_node - 1.0) / n, np.zeros_like(n)
+    if lib.oversubscription > 1.0:
+        leaf = np.minimum(group.leaf_nodes, nodes)
+        up = (nodes - leaf) / np.maximum(nodes - 1.0, 1.0)  # to nodes on other switches
+    if lib.rails:
+        other_rails = others * (a_node - 1.0) / a_node
+        if lib.nvlink:
+            inside = inside + other_rails
+        else:
+            up = up + (1.0 - up) * (a_node - 1.0) / a_node
+    across = np.where(nodes > 1, others * a_node / group.inter_bw_bytes_per_s, 0.0)
+    slowest = np.maximum(inside / group.intra_bw_bytes_per_s, across)
+    slowest = np.maximum(slowest, across * up * lib.oversubscription)
+    hop = np.where(nodes > 1, group.inter_hop_s, group.intra_hop_s)
+    return option(group, "pairwise", "", group.base_s + hop, slowest, ramp=group.ramp)
 
 
 def exchange_s(n_bytes: Array, group: Group, across_frac: Array | float = 1.0) -> Array:
-    """Seconds of an exchange of ``n_bytes`` a rank over ``group``: [T, 1] on [C].
-
-        base + hop + max(inside, across · across_frac)
-
-    ``across_frac``: copies that really cross between nodes over those of a plain all-to-all.
-    """
-    n, nodes = group.n_ranks, group.n_nodes
-    active = n > 1
-    a_node = np.maximum(n / nodes, 1.0)
-    inside = (a_node - 1.0) / n / group.intra_bw_bytes_per_s
-    across = np.where(nodes > 1, (n - a_node) / n * a_node / group.inter_bw_bytes_per_s, 0.0)
-    hop = np.where(nodes > 1, group.inter_hop_s, group.intra_hop_s)
-    fixed = np.where(active, group.base_s + hop, 0.0)
-    per_byte = np.where(active, np.maximum(inside, across * across_frac), 0.0)
-    return ramped_s(fixed, n_bytes * per_byte, group.ramp)
+    """Seconds of an exchange of ``n_bytes`` a rank over ``group``: [T, 1] on [C]."""
+    return exchange(group, across_frac).time_s(n_bytes)
 
 
 def once_a_node_frac(nodes: Array, copies: float) -> Array:
@@ -36,21 +68,6 @@ def once_a_node_frac(nodes: Array, copies: float) -> Array:
     m = np.maximum(nodes, 1.0)
     share: Array = m * (1.0 - (1.0 - 1.0 / m) ** copies) / copies
     return share
-
-
-class Pairwise:
-    """NCCL runs all-to-all as grouped send and receive, all at once.
-
-    Traffic that stays in the node and traffic that leaves it flow side by side; the slower part
-    counts. Of a rank's (n-1)/n·S, the share to other nodes crosses the node's NICs together with
-    that of its neighbours.
-    """
-
-    def time_s(self, op: Collective, n_bytes: Array, group: Group) -> Array:
-        """max(inside, across) + one hop; all-to-all only."""
-        if op != "all_to_all":
-            return np.where(group.n_ranks > 1, np.inf, 0.0) + 0.0 * n_bytes
-        return exchange_s(n_bytes, group)
 
 
 ALGORITHMS.register("pairwise")(Pairwise())

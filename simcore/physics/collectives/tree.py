@@ -2,33 +2,64 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
-from simcore.physics.collectives.base import ALGORITHMS, Array, Collective, Group, ramped_s
+from simcore.physics.collectives import nccl
+from simcore.physics.collectives.base import (
+    ALGORITHMS,
+    Algorithm,
+    Collective,
+    Group,
+    Option,
+    option,
+)
+from simcore.physics.collectives.nccl import Protocol
+
+#: Nodes whose traffic leaves an aligned leaf switch at a time: in the order of ranks a leaf is a
+#: subtree of each of the two trees, and joined to others at its root and at one more node.
+LEAF_CROSSINGS: Final = 2.0
 
 
-class Tree:
+class Tree(Algorithm):
     """Sanders, Speck & Träff 2009, as NCCL runs it: chains in a node, trees between nodes.
 
     Every rank's vector goes up and down once, so algorithm bandwidth is half the bus bandwidth;
-    NCCL grants a tree 0.92 of the ring's channels (2.30, tuning.cc).
+    NCCL grants a tree 0.92 of the ring's: 2·S/(0.92 bw) + 2[(ranks a node - 1)·intra +
+    log2(nodes)·inter].
     """
 
-    bus_frac = 0.92
+    bus_frac = nccl.TREE_SHARE
 
-    def time_s(self, op: Collective, n_bytes: Array, group: Group) -> Array:
-        """2·S/(0.92 bw) + 2[(ranks a node - 1)·intra + log2(nodes)·inter]; all-reduce only."""
-        n, nodes = group.n_ranks, group.n_nodes
-        active = n > 1
+    def options(self, op: Collective, group: Group) -> list[Option]:
         if op != "all_reduce":
-            return np.where(active, np.inf, 0.0) + 0.0 * n_bytes
-        depth = np.floor(np.log2(np.maximum(nodes, 1.0)))
-        latency = 2.0 * (
-            np.maximum(n / nodes - 1.0, 0.0) * group.intra_hop_s + depth * group.inter_hop_s
-        )
-        fixed = np.where(active, group.base_s + latency, 0.0)
-        per_byte = np.where(active, 2.0 / (self.bus_frac * group.bus_bw_bytes_per_s), 0.0)
-        return ramped_s(fixed, n_bytes * per_byte, group.ramp)
+            return []
+        if group.library.generation < 0:
+            return [self._plain(group)]
+        return [self._nccl(group, p) for p in nccl.protocols(group)]
+
+    def _plain(self, group: Group) -> Option:
+        chain = group.a_node - 1.0
+        inside, across = chain * group.intra_hop_s, nccl.depth(group.n_nodes) * group.inter_hop_s
+        fixed = group.base_s + 2.0 * (inside + across)
+        per_byte = 2.0 / (self.bus_frac * group.bus(LEAF_CROSSINGS))
+        return option(group, "Tree", "", fixed, per_byte, ramp=group.ramp)
+
+    def _nccl(self, group: Group, protocol: Protocol) -> Option:
+        nodes = group.n_nodes
+        hop = nccl.hop_s(group, nccl.TREE_NVLINK_S[protocol], nccl.TREE_PCIE_S[protocol])
+        net = nccl.net_s(group, nccl.TREE_NET_S[protocol], protocol)
+        ways = (group.a_node - 1.0) * hop + nccl.depth(nodes) * net
+        rate = self.bus_frac * group.bus(LEAF_CROSSINGS)
+        if protocol == "LL":
+            rate = np.minimum(rate * nccl.TREE_LL_SHARE, nccl.ll_limit(group))
+        elif protocol == "LL128":
+            rate = rate * np.where(nodes > 1, nccl.TREE_LL128_SHARE, nccl.TREE_LL128_NODE_SHARE)
+        return option(
+            group, "Tree", protocol, nccl.TREE_BASE_S[protocol] + 2.0 * ways, 2.0 / rate,
+            ramp=group.chunk_ramp,
+        )  # fmt: skip
 
 
-ALGORITHMS.register("tree")(Tree())
+ALGORITHMS.register("Tree")(Tree())

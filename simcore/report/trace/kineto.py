@@ -4,6 +4,7 @@ Holistic Trace Analysis reads such folders. Kernels (``cat: kernel``) carry a st
 correlation of the launch before them; names of collectives begin with ``nccl``, by which
 programs tell them from compute. A predicted kernel is a stretch of the step, not one kernel of
 the device, and its launch is drawn just before it: the host's own time is not in these files.
+``args.term`` is the slice's line of the time breakdown, by which simcore reads its own files back.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from simcore.report.trace.slices import COMPUTE, Line, Slice, lines_of
 #: Stream numbers as PyTorch's: 7 is the first after the default ones; a communicator has its own.
 _COMPUTE_STREAM, _FIRST_OTHER_STREAM = 7, 20
 _HOST_THREAD = 1
+#: Tracks of the host, and of copies to it and from it; what of these goes down.
+HOST, COPY, DOWN = ("host", "host cpu"), "copy", "gradients to host"
 #: A launch before its kernel: a microsecond of cudaLaunchKernel, in the trace's unit.
 _LAUNCH = 1.0
 
@@ -28,12 +31,18 @@ def _is_compute(track: str) -> bool:
     return track == COMPUTE or track.startswith(f"{COMPUTE} ")
 
 
-def _kernel_name(piece: Slice) -> str:
-    return piece.name if _is_compute(piece.track) else f"ncclDevKernel_{piece.name}"
+def _kernel(piece: Slice) -> tuple[str, str]:
+    """Category and name: compute as it is, copies as CUDA's, all else as NCCL's."""
+    if _is_compute(piece.track):
+        return "kernel", piece.name
+    if piece.track == COPY:
+        direction = "DtoH" if piece.name == DOWN else "HtoD"
+        return "gpu_memcpy", f"Memcpy {direction} ({piece.name})"
+    return "kernel", f"ncclDevKernel_{piece.name}"
 
 
 def _rank(p: Prediction, line: Line) -> dict[str, Any]:
-    tracks = [t for t in line.tracks if t != "host"]
+    tracks = [t for t in line.tracks if t not in HOST]
     streams = {
         t: _COMPUTE_STREAM if _is_compute(t) else _FIRST_OTHER_STREAM + i
         for i, t in enumerate(tracks)
@@ -50,13 +59,15 @@ def _rank(p: Prediction, line: Line) -> dict[str, Any]:
     for number, piece in enumerate(sorted(pieces, key=lambda s: s.start_s), start=1):
         start = micros(piece.start_s) + _LAUNCH
         linked = {"correlation": number, "External id": number}
+        category, name = _kernel(piece)
+        launch = "cudaMemcpyAsync" if category == "gpu_memcpy" else "cudaLaunchKernel"
         events += [
-            {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", **host,
+            {"ph": "X", "cat": "cuda_runtime", "name": launch, **host,
              "ts": start - _LAUNCH, "dur": _LAUNCH, "args": linked},
-            {"ph": "X", "cat": "kernel", "name": _kernel_name(piece), "pid": 0,
+            {"ph": "X", "cat": category, "name": name, "pid": 0,
              "tid": streams[piece.track], "ts": start,
              "dur": micros(piece.finish_s) - micros(piece.start_s),
-             "args": {**linked, "device": 0, "stream": streams[piece.track]}},
+             "args": {**linked, "device": 0, "stream": streams[piece.track], "term": piece.term}},
         ]  # fmt: skip
     return {
         "schemaVersion": 1,

@@ -54,6 +54,9 @@ const GROUPS = [
     { name: "seq_len", label: "Sequence length", kind: "number" },
     { name: "main_grads", label: "Main gradients", kind: "select" },
     { name: "software", label: "Library", kind: "select" },
+    { name: "growing_segments", label: "Allocator's segments grow", kind: "select" },
+    { name: "fp8_params", label: "Weights in 8 bits", kind: "select" },
+    { name: "offload_layers", label: "Layers whose activations go to the host", kind: "number" },
     { name: "issuer", label: "Issued by", kind: "select" },
     { name: "attention", label: "Attention kernel", kind: "select" },
     { name: "lora_rank", label: "LoRA rank", kind: "number" },
@@ -70,7 +73,7 @@ const GROUPS = [
 // Where nothing is said and no answer tells what was taken.
 const PLAIN = { dispatcher: "alltoall", schedule: "1f1b", offload: "none", main_grads: "weights",
   quantised_base: "none", attention: "as the model runs", issuer: "torch",
-  software: "plain",
+  software: "plain", growing_segments: "off", fp8_params: "off",
   calibration: "blind", node: "as usual for the GPU" };
 
 /** The form of one set-up. `changed(setup)` is called on every move, `sent(kind, file)` on files. */

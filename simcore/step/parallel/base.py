@@ -10,9 +10,15 @@ import numpy as np
 
 from simcore.base.arrays import NDArray
 from simcore.base.registry import Registry
-from simcore.step.program import HOST_STRETCHES, Bucket, ProgramBuilder, backward_stretches
+from simcore.step.program import (
+    HOST_STRETCHES,
+    Bucket,
+    ProgramBuilder,
+    Scope,
+    backward_stretches,
+)
 from simcore.strategy.strategy import Strategy
-from simcore.workload.graph import Workload
+from simcore.workload.graph import NOTHING, Workload
 
 Array = NDArray[np.float64]
 
@@ -41,7 +47,10 @@ class ParallelStrategy(Protocol):
     """Shards the model, adds its collectives to the step, says what each rank keeps."""
 
     def build(self, builder: ProgramBuilder, strategy: Strategy) -> None:
-        """Add forward, backward, communication and update of one optimizer step."""
+        """Add forward, backward, communication and update of one optimizer step.
+
+        ``builder.workload`` is an outline: order, parameters and buffers of blocks, nothing else.
+        """
 
     def holdings(
         self, workload: Workload, strategy: Strategy, n_ranks: Array, expert_ranks: float = 1.0
@@ -102,11 +111,29 @@ def inputs(builder: ProgramBuilder, strategy: Strategy) -> list[int]:
 
 
 def accumulation(builder: ProgramBuilder, ready: list[int]) -> list[int]:
-    """All micro-steps but one."""
+    """All micro-steps but one; of the last, activations that live on the host begin to leave."""
     issued = builder.misc("issue earlier micro-steps", "host", "host", "accumulation_host_s")
-    return builder.misc(
+    done = builder.misc(
         "earlier micro-steps", "compute", "accumulation", "accumulation_s", ready, bounds=issued
     )
+    if any(b.away != NOTHING for b in builder.workload.blocks):
+        builder.leaving = builder.misc(
+            "activations to host", "copy", "offload", "activations_copy_s", done
+        )
+    return done
+
+
+def split_experts(
+    strategy: Strategy, scope: Scope, n_bytes: float, expert_bytes: float
+) -> list[tuple[Scope, float]]:
+    """What of a message goes to which ranks: experts' part only to those that hold the same."""
+    if strategy.expert_ranks == 1 or strategy.shard_ranks or not expert_bytes:
+        return [(scope, n_bytes)]
+    parts: list[tuple[Scope, float]] = [
+        (scope, n_bytes - expert_bytes),
+        ("experts", expert_bytes),
+    ]
+    return [(ranks, size) for ranks, size in parts if size > 0]
 
 
 def backward_with_buckets(
@@ -128,8 +155,9 @@ def backward_with_buckets(
         if i % per_host == 0:
             host = builder.host("backward", np.sum(rows[i : i + per_host], axis=0))
         last = builder.compute(
-            "backward", "backward", row, issued_by=host, overlapped=overlap and i > 0
-        )
+            "backward", "backward", row, [] if i else builder.leaving,
+            issued_by=host, overlapped=overlap and i > 0,
+        )  # fmt: skip
         ready.append(last)
     return last, ready[: len(buckets)] if overlap else [last] * len(buckets)
 
@@ -137,6 +165,10 @@ def backward_with_buckets(
 def update(builder: ProgramBuilder, strategy: Strategy, deps: Sequence[int]) -> list[int]:
     """Gradient clipping, optimizer, EMA, in that order, where the strategy has them."""
     done = list(deps)
+    if builder.leaving:
+        done += builder.misc(
+            "activations to device", "copy", "offload", "activations_copy_s", builder.leaving
+        )
     if strategy.grad_clip:
         done = builder.misc("gradient norm", "compute", "optimizer", "grad_norm_s", done)
     if strategy.offload.optimizer != "none":

@@ -10,6 +10,7 @@ from simcore.step.parallel.base import (
     Holdings,
     backward_with_buckets,
     prologue,
+    split_experts,
     update,
     weight_bytes,
 )
@@ -37,8 +38,9 @@ class DistributedDataParallel:
         )
         last, points = backward_with_buckets(builder, buckets, overlap=strategy.overlap.grads)
         sent = [
-            builder.comm(f"all-reduce bucket {i}", "all_reduce", [bucket.n_bytes], point)
+            builder.comm(f"all-reduce bucket {i}", "all_reduce", [size], point, scope=scope)
             for i, (bucket, point) in enumerate(zip(buckets, points, strict=True))
+            for scope, size in split_experts(strategy, "all", bucket.n_bytes, bucket.expert_bytes)
         ]
         update(builder, strategy, copies(builder, strategy, last, sent))
 

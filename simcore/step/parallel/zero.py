@@ -13,10 +13,11 @@ from simcore.step.parallel.base import (
     backward_with_buckets,
     inputs,
     prologue,
+    split_experts,
     update,
     weight_bytes,
 )
-from simcore.step.program import HOST_STRETCHES, ProgramBuilder, gradient_buckets
+from simcore.step.program import HOST_STRETCHES, ProgramBuilder, Scope, gradient_buckets
 from simcore.strategy.strategy import Strategy
 from simcore.workload.graph import Workload
 
@@ -57,22 +58,21 @@ class Zero:
         wide = (library.reduce_copy_bytes or p.grad_bytes) / p.grad_bytes
         sent = [
             builder.comm(
-                f"{op.replace('_', '-')} bucket {i}", op, [b.n_bytes * wide], point,
-                every_micro_step=self.stage == 2, scope="shard",
+                f"{op.replace('_', '-')} bucket {i}", op, [size * wide], point,
+                every_micro_step=self.stage == 2, scope=scope,
             )
             for i, (b, point) in enumerate(zip(buckets, points, strict=True))
+            for scope, size in split_experts(strategy, "shard", b.n_bytes, b.expert_bytes)
         ]  # fmt: skip
         sent = self._between_replicas(builder, strategy, sent, [b.n_bytes for b in buckets])
         done = update(builder, strategy, [*last, *sent[-1:]])
         if strategy.overlap.params:
             return
-        builder.comm(
-            "all-gather parameters",
-            "all_gather",
-            [float(builder.workload.trainable_numel * p.param_bytes)],
-            done,
-            scope="shard",
-        )
+        whole, routed = builder.workload.trainable_numel, builder.workload.expert_numel
+        for scope, size in split_experts(
+            strategy, "shard", float(whole * p.param_bytes), float(routed * p.param_bytes)
+        ):
+            builder.comm("all-gather parameters", "all_gather", [size], done, scope=scope)
 
     def _between_replicas(
         self, builder: ProgramBuilder, strategy: Strategy, sent: list[int], sizes: list[float]
@@ -96,15 +96,20 @@ class Zero:
         order = list(workload.order)
         n = -(-len(order) // HOST_STRETCHES)
         pieces = [order[i : i + n] for i in range(0, len(order), n)]
+
+        def sizes(piece: list[int]) -> tuple[float, float]:
+            blocks = [workload.blocks[b] for b in piece]
+            routed = sum(q.numel for b in blocks for q in b.params if q.routed)
+            return float(sum(b.numel for b in blocks) * width), float(routed * width)
+
         gathered = [
-            builder.comm(f"all-gather piece {i}", "all_gather",
-                         [float(sum(workload.blocks[b].numel for b in piece) * width)], [],
-                         scope="shard")
+            [builder.comm(f"all-gather piece {i}", "all_gather", [size], [], scope=scope)
+             for scope, size in split_experts(strategy, "shard", *sizes(piece))]
             for i, piece in enumerate(pieces)
         ]  # fmt: skip
         for piece, got in zip(pieces, gathered, strict=True):
             row = builder.forward_row(piece)
-            ready = builder.compute("forward", "forward", row, [*ready, got], overlapped=True)
+            ready = builder.compute("forward", "forward", row, [*ready, *got], overlapped=True)
         accumulation(builder, ready)
 
     def _build_sharded(self, builder: ProgramBuilder, strategy: Strategy) -> None:
@@ -115,10 +120,13 @@ class Zero:
         done: list[list[int]] = []
         fetch = strategy.offload.params != "none"
 
-        def messages(block: int, width: int) -> list[float]:
+        def messages(block: int, width: int) -> list[tuple[Scope, list[float]]]:
+            found = workload.blocks[block]
             if strategy.gather_tensors:
-                return [float(t.numel * width) for t in workload.blocks[block].params]
-            return [float(workload.blocks[block].numel * width)]
+                return [("shard", [float(t.numel * width) for t in found.params])]
+            routed = float(sum(t.numel for t in found.params if t.routed))
+            whole = float(found.numel * width)
+            return [(s, [n]) for s, n in split_experts(strategy, "shard", whole, routed * width)]
 
         def gather(block: int, waits: list[int]) -> list[int]:
             numel = workload.blocks[block].numel
@@ -128,9 +136,11 @@ class Zero:
                 waits = builder.misc(
                     "fetch shard", "copy", "offload", f"fetch_block_{block}_s", waits
                 )
-            sizes = messages(block, p.param_bytes)
-            return [builder.comm(f"all-gather {workload.blocks[block].name}", "all_gather",
-                                 sizes, waits, every_micro_step=True, scope="shard")]  # fmt: skip
+            return [
+                builder.comm(f"all-gather {workload.blocks[block].name}", "all_gather", sizes,
+                             waits, every_micro_step=True, scope=scope)
+                for scope, sizes in messages(block, p.param_bytes)
+            ]  # fmt: skip
 
         for i, b in enumerate(order):
             waits = done[i - ahead] if i >= ahead else ready
@@ -154,16 +164,18 @@ class Zero:
             done.append(
                 builder.compute(
                     f"backward {workload.blocks[b].name}", "backward",
-                    builder.backward_row([(b, 1.0)]), got, overlapped=True,
+                    builder.backward_row([(b, 1.0)]), got if j else [*got, *builder.leaving],
+                    overlapped=True,
                 )
             )  # fmt: skip
             if numel := workload.blocks[b].numel:
                 size = float(numel * p.grad_bytes)
-                scattered = builder.comm(
-                    f"reduce-scatter {workload.blocks[b].name}", "reduce_scatter",
-                    messages(b, p.grad_bytes), done[-1], every_micro_step=True, scope="shard",
-                )  # fmt: skip
-                sent += self._between_replicas(builder, strategy, [scattered], [size])
+                scattered = [
+                    builder.comm(f"reduce-scatter {workload.blocks[b].name}", "reduce_scatter",
+                                 sizes, done[-1], every_micro_step=True, scope=scope)
+                    for scope, sizes in messages(b, p.grad_bytes)
+                ]  # fmt: skip
+                sent += self._between_replicas(builder, strategy, scattered, [size])
                 if not strategy.overlap.grads:
                     done[-1] = [*done[-1], *sent[-1:]]
         update(builder, strategy, [*done[-1], *sent[-1:]])

@@ -12,6 +12,7 @@ import re
 
 from simcore.base.units import GIB, GIGA, MEGA
 from simcore.engine.request import Options
+from simcore.hardware.cluster import NO_P2P
 from simcore.validate.case import Case, Skipped
 from simcore.validate.formats import Format, Row, number, present, whole
 from simcore.validate.formats.ddp_names import (
@@ -19,10 +20,15 @@ from simcore.validate.formats.ddp_names import (
     GPUS,
     MEMORY,
     NETWORKS,
+    NO_P2P_RUNS,
     NODES,
     PRECISIONS,
     REFUSED,
     RULES,
+    SENT_LAST,
+    SENT_LAST_BEFORE,
+    SENT_LAST_ONCE,
+    SENT_LAST_SOURCES,
     STRATEGIES,
     Rule,
 )
@@ -82,7 +88,32 @@ def _refusal(row: Row) -> str:
 
 def _node(row: Row) -> str | None:
     gpu, link = row["gpu_type"], row["intra_link"]
-    return next((n for start, at, n in NODES if gpu.startswith(start) and link == at), None)
+    preset = next((n for start, at, n in NODES if gpu.startswith(start) and link == at), None)
+    if not _without_p2p(row):
+        return preset
+    return f"{preset}:{NO_P2P}" if preset else NO_P2P
+
+
+def _without_p2p(row: Row) -> bool:
+    source, where = row["source"], row["source_ref"]
+    return any(source.startswith(s) and pattern.search(where) for s, pattern in NO_P2P_RUNS)
+
+
+def _sent_last(row: Row) -> bool:
+    """Whether the row's program sends its gradients after backward."""
+    if row["framework"] != "PyTorch" or row["source"] not in SENT_LAST_SOURCES:
+        return False
+    version = _version(row)
+    once = row["model"].startswith(SENT_LAST_ONCE)
+    old = version is not None and version < SENT_LAST_BEFORE
+    return row["model"].startswith(SENT_LAST) or (once and old)
+
+
+def _flag(row: Row) -> str:
+    """What the table itself doubts and no option of the job explains."""
+    if _without_p2p(row):
+        return ""
+    return next((text for word, text in DOUBTS if word in row["notes"]), "")
 
 
 def _host(row: Row) -> str:
@@ -103,10 +134,22 @@ def _memory(row: Row) -> dict[str, float | None]:
     return {key: value * GIB}
 
 
+def _version(row: Row) -> tuple[int, int] | None:
+    """PyTorch's version, where stated."""
+    found = _VERSION.search(row["notes"])
+    return (int(found[1]), int(found[2])) if found else None
+
+
+def _software(row: Row) -> str:
+    """The framework's version in words: the same work with another is other work."""
+    version = _version(row)
+    return f"PyTorch {version[0]}.{version[1]}" if version else ""
+
+
 def _loads_all_kernels(row: Row) -> bool:
     """Whether the framework's version, where stated, is before PyTorch's first lazy loading."""
-    version = _VERSION.search(row["notes"])
-    return version is not None and (int(version[1]), int(version[2])) < (1, 13)
+    version = _version(row)
+    return version is not None and version < (1, 13)
 
 
 def _read(name: str, row: Row) -> Case | Skipped:
@@ -137,6 +180,8 @@ def _read(name: str, row: Row) -> Case | Skipped:
         options["network"] = NETWORKS[row["inter_link"]]
     if (node := _node(row)) is not None:
         options["node"] = node
+    if _sent_last(row):
+        options["overlap"] = "none"
     if _loads_all_kernels(row):
         options["eager_kernels"] = True
     if "gradient checkpointing ON" in row["notes"]:
@@ -161,11 +206,12 @@ def _read(name: str, row: Row) -> Case | Skipped:
             **row,
             "entry": rule.entry,
             "host": _host(row),
+            "version": _software(row),
             "gpus_are": "one" if gpus == 1 else "several",
             "memory_definition": next(iter(memory), "").replace("peak_", "").replace("_bytes", ""),
         },
         reference="",
-        flag=next((text for word, text in DOUBTS if word in row["notes"]), ""),
+        flag=_flag(row),
         notes=row["notes"],
     )
 

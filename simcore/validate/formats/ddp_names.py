@@ -7,6 +7,7 @@ first that holds decides.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 
@@ -90,6 +91,24 @@ RULES: tuple[Rule, ...] = (
     Rule("timm:vit_large_patch32_224", "vit-l-32", "3x224x224"),
     Rule("timm:deit_base_patch16_224", "vit-b-16", "3x224x224"),
 )
+
+#: NVIDIA's PyTorch examples (Lambda's benchmark runs them too) that send gradients after backward.
+#: Mask R-CNN asks for it (apex, ``delay_allreduce=True``). WaveGlow's loss has the
+#: determinant of each flow's 1x1 convolution, whose derivative is an inverse that the host waits
+#: for. BERT's fine-tuning, GNMT and SSD leave apex's DistributedDataParallel as it is, which should
+#: send under backward: over PCIe they lose the whole exchange at the wire's rate whatever the
+#: length of backward, and a profile in NVIDIA/apex issue 33 shows the same.
+SENT_LAST = ("BERT-", "GNMT", "WaveGlow", "MaskRCNN", "SSD300")
+#: Those that took torch's own in February 2021 (ConvNets' changelog), and so what of PyTorch came
+#: with the examples before: 1.7 with their release of October 2020.
+SENT_LAST_ONCE = ("ResNet50", "ResNeXt101", "SE-ResNeXt101")
+SENT_LAST_BEFORE = (1, 8)
+SENT_LAST_SOURCES = ("NVIDIA/DeepLearningExamples", "lambdal/deeplearning-benchmark")
+
+#: (start of the source, pattern of its reference): runs with NCCL_P2P_DISABLE=1. Lambda's
+#: benchmark_pytorch.sh exported it in the last quarter of 2022 (versions 0a684b6 and 50f9467);
+#: before and after it did not.
+NO_P2P_RUNS = (("lambdal", re.compile(r"_v1/.*/\d\d-1[0-2]-2022_")),)
 
 #: Ambiguous or unusual spellings; all others are names or aliases of hardware_db.
 GPUS = {

@@ -10,7 +10,7 @@ import re
 from functools import lru_cache
 
 from simcore.base.figures import Figure
-from simcore.base.units import GIB
+from simcore.base.units import GIB, GIGA
 from simcore.engine.request import Options
 from simcore.validate.case import Case, Skipped
 from simcore.validate.formats import Format, Row, number, present, whole
@@ -21,7 +21,9 @@ from simcore.validate.formats.llm_sources import (
     DENSE_FIRST,
     DROPOUT,
     FLASH3,
+    FP8_ACTIVATION_INPUT,
     FP8_PARAMS,
+    GATHERED_INPUTS,
     GROWING,
     INTERLEAVED,
     LATE_REDUCTION,
@@ -34,6 +36,7 @@ from simcore.validate.formats.llm_sources import (
     MAIN_GRADS_FP32,
     MATERIALISED,
     MEGATRON,
+    MEMORY_DECIMAL,
     MEMORY_KEYS,
     NO_SEQUENCE,
     NO_TRANSPOSE,
@@ -81,12 +84,16 @@ def _config(row: Row) -> dict[str, Scalar]:
     }
     if row["source"] == "aleph-alpha":
         config |= SCALING
+    if row["source"] in GATHERED_INPUTS:
+        config["gathered_inputs"] = True
     if row.get("variant") == "MegaScale":
         config["residual"] = "parallel_one_norm"  # parallel transformer block, section 3.1
     if row["arch"] == "moe":
         config |= _experts(row, layers)
     if row.get("task") == "lora":
         config |= LORA
+        if row["precision"] == "fp8" and whole(row, "cp", 1) == 1:
+            config |= FP8_ACTIVATION_INPUT
         if re.search(r"base in (fp4/)?fp8", row.get("notes", "")):
             config["quantised_base"] = "fp8"
     return config
@@ -276,8 +283,10 @@ _WIDE_WORDS = ("fp32 grad acc", "grad reduce fp32")
 def _loss(row: Row) -> str:
     """The program's loss; stas00's one row without its fused kernel says what it would be with."""
     loss = LOSS.get(row["source"], "eager")
-    if loss == "compiled" and (dated := DATED.search(row.get("source_ref", ""))):
-        loss = "compiled" if dated[0] >= LOSS_COMPILED else "eager"
+    dated = DATED.search(row.get("source_ref", ""))
+    if loss == "compiled" and dated and dated[0] < LOSS_COMPILED:
+        # cut over tensor ranks unless that is turned off
+        loss = "parallel" if whole(row, "tp", 1) > 1 else "eager"
     return "eager" if loss == "chunked" and "with Liger" in row.get("notes", "") else loss
 
 
@@ -385,6 +394,9 @@ def _read(name: str, row: Row) -> Case | Skipped:
         options["fp8_params"] = row["precision"] in ("fp8", "fp8-cs")
     memory = number(row, "peak_mem_gib")
     memory_key = MEMORY_KEYS.get(row["source"], "peak_allocated_bytes")
+    if "mem=rank-0" in row.get("notes", ""):
+        memory_key = "peak_rank0_allocated_bytes"
+    unit = GIGA if row["source"] in MEMORY_DECIMAL else GIB
     return Case(
         id=name,
         table="llm",
@@ -396,7 +408,7 @@ def _read(name: str, row: Row) -> Case | Skipped:
         options=options,
         measured=present(
             step_time_s=number(row, "step_time_s"),
-            **{memory_key: memory * GIB if memory is not None else None},
+            **{memory_key: memory * unit if memory is not None else None},
         ),
         columns={**row, "memory_definition": _definition(memory_key) if memory else ""},
         flag="the source's row is anomalous" if row.get("flagged_anomaly") == "yes" else "",

@@ -98,6 +98,9 @@ MEMORY_KEYS = {
     "bigscience-bloom": "peak_shown_bytes", "bigscience-v100": "peak_shown_bytes",
     "internlm-internevo": "peak_shown_bytes",
 }  # fmt: skip
+#: Sources whose "GB" are 10^9 bytes: zero-bubble's program reports what a micro-batch holds in
+#: bytes // 1000000 (its megatron/core/pipeline_parallel/zb_schedules.py, ScheduleTimers).
+MEMORY_DECIMAL = ("zero-bubble",)
 #: Sources of 2020 to 2022 with CUDA before 11.7, whose libraries load every kernel at start.
 LOADS_ALL_KERNELS = ("bigscience-bloom", "bigscience-v100")
 #: Sources that train with dropout, Megatron-LM's default of 0.1 (arguments.py): zero-bubble says
@@ -127,11 +130,19 @@ SHARED_EXPERTS = {"deepseek-v2": 2, "deepseek-v3": 1, "kimi-k2": 1}
 #: Where a row's notes have the base in fp8, its layers' products are; the rest is 16 bit.
 LORA: dict[str, Scalar] = {"lora_rank": 16, "lora_targets": "qkv_proj,o_proj"}
 
+#: What its configurations in fp8 keep in 8 bits where the sequence is not cut over ranks: NVIDIA's
+#: set FP8_ACT=1 (config_DGXB200_1x8x1xtp1pp1cp1.sh, not config_..cp8.sh), AMD's
+#: FP8_ACTIVATION=True (config_MI300X_1x8x1.sh); both are Megatron-Core's
+#: activation_func_fp8_input_store (conf/megatron_gpt_peft_tuning_config.yaml).
+FP8_ACTIVATION_INPUT: dict[str, Scalar] = {"fp8_activation_input": True}
 
 #: Aleph Alpha's scaling joins the logits of tensor ranks (core/nn/linear, whose products gather
 #: their output unless told not to; lm_head.py does not tell), and its norms gather over the
 #: sequence what products then keep (core/nn/norm/rms_norm.py).
 SCALING: dict[str, Scalar] = {"gathered_logits": True, "gathered_inputs": True}
+#: torchtitan redistributes a module's input over tensor ranks before the module runs, so that its
+#: products keep what was gathered (models/llama3/infra/parallelize.py, PrepareModuleInput).
+GATHERED_INPUTS = ("pytorch-torchtitan",)
 #: Programs that run with expandable_segments: torchtitan (run_train.sh, run_llama_train.sh) and
 #: NVIDIA's benchmark recipes (Megatron-Bridge, scripts/performance/utils/executors.py;
 #: Megatron-MoE-ModelZoo, model_configs/benchmarking).
@@ -148,4 +159,5 @@ SOFTWARE = {
     "bigscience-bloom": "deepspeed-2022", "bigscience-v100": "deepspeed", "vtrain": "deepspeed",
     "deepspeed-azure-zero3": "deepspeed", "stas00-ml-engineering": "deepspeed",
     "aleph-alpha": "scaling", "huggingface-nanotron": "nanotron",
+    "pytorch-torchtitan": "fsdp", "mosaicml-llm-foundry": "fsdp", "ibm-fms-fsdp": "fsdp",
 }  # fmt: skip

@@ -17,6 +17,8 @@ from simcore.validate.formats import Format, Row, number, present
 
 _WORDS = ("strategy", "precision", "recompute", "optimizer", "offload", "network", "node")
 _COUNTS = ("micro_batch", "grad_accum", "seq_len")
+#: Columns that are options of a run.
+OPTION_COLUMNS = (*_WORDS, *_COUNTS)
 
 
 #: Columns that are read besides those of measurements.

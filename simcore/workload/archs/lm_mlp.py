@@ -17,7 +17,8 @@ GATED = ("swiglu", "geglu", "geglu_new", "swiglu_clamped")
 class MlpShape:
     """Widths of a dense feed-forward layer; ``fused``: gate and up are one product.
 
-    ``fused_pointwise``: activation and product of a gated layer are one kernel.
+    ``fused_pointwise``: activation and product of a gated layer are one kernel, which keeps its
+    input in 8 bits with ``fp8_input``.
     """
 
     seq: int
@@ -27,6 +28,7 @@ class MlpShape:
     bias: bool
     fused: bool = False
     fused_pointwise: bool = False
+    fp8_input: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,16 +79,20 @@ def plain_activation(kind: str, elems: float) -> Op:
     return ops.activation("gelu", elems)
 
 
-def gate_product(kind: str, elems: float, fused: bool = False) -> tuple[Op, ...]:
+def gate_product(
+    kind: str, elems: float, fused: bool = False, *, fp8_input: bool = False
+) -> tuple[Op, ...]:
     """``act(gate) * up`` over ``elems`` elements; keeps gate, up and the activated gate.
 
     ``fused``: one kernel forward (3 elements moved) and one backward (5) that computes the
-    activation anew, so that gate and up alone are kept (Megatron-LM, fused_bias_swiglu).
+    activation anew, so that gate and up alone are kept (Megatron-LM, fused_bias_swiglu), in 8
+    bits with ``fp8_input`` (its activation_func_fp8_input_store).
     """
     if fused:
         fwd = Kernel(kind="elementwise", low=3 * elems)
         bwd = Kernel(kind="elementwise", low=5 * elems)
-        return (Op(name="product", fwd=(fwd,), bwd=(bwd,), saved=Saved(low=2 * elems)),)
+        kept = Saved(raw_bytes=2 * elems) if fp8_input else Saved(low=2 * elems)
+        return (Op(name="product", fwd=(fwd,), bwd=(bwd,), saved=kept),)
     if kind == "swiglu_clamped":
         # both clamped, gate * sigmoid(alpha * gate), (up + 1) * that: gpt-oss in tensor operations
         fwd = Kernel(kind="elementwise", low=17 * elems, launches=7.0)
@@ -109,7 +115,7 @@ def dense(body: Body, s: MlpShape, reads: str, prefix: str = "") -> None:
             body.linear(f"{prefix}gate", s.seq, s.hidden, s.ffn, bias=s.bias, reads=reads)
             body.linear(f"{prefix}up", s.seq, s.hidden, s.ffn, bias=s.bias, reads=reads)
             body.add(ops.accumulate(f"{prefix}mlp.inputs", float(s.seq * s.hidden)))
-        between = gate_product(s.kind, inner, s.fused_pointwise)
+        between = gate_product(s.kind, inner, s.fused_pointwise, fp8_input=s.fp8_input)
     else:
         body.linear(f"{prefix}up", s.seq, s.hidden, s.ffn, bias=s.bias, reads=reads)
         between = (plain_activation(s.kind, inner),)
@@ -131,7 +137,7 @@ def experts(body: Body, s: MlpShape, e: ExpertsShape, reads: str) -> None:
         ops.route("route", tokens, e.experts, e.top_k),
         ops.dispatch("dispatch", tokens, s.hidden, e.top_k, e.experts),
         first,
-        *gate_product(s.kind, rows * e.ffn, s.fused_pointwise),
+        *gate_product(s.kind, rows * e.ffn, s.fused_pointwise, fp8_input=s.fp8_input),
         second,
         ops.combine("combine", tokens, s.hidden, e.top_k),
         ops.accumulate("experts.forks", tokens * s.hidden),

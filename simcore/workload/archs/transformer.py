@@ -27,7 +27,7 @@ _CHOICES = {
     "positions": ("learned", "rope", "alibi", "none"),
     "attention": ATTENTIONS,
     "residual": ("serial", "parallel", "parallel_one_norm", "sandwich"),
-    "loss": ("eager", "vocab_parallel", "compiled", "chunked"),
+    "loss": ("eager", "parallel", "vocab_parallel", "compiled", "chunked"),
 }
 
 
@@ -151,7 +151,9 @@ def _head(m: _Model, vocab: int, width: int, tied: bool, softcap: bool, final_no
     if joined > vocab:
         body.add(ops.copy("head.join", float(seq * joined)))
         vocab = joined
-    if loss == "vocab_parallel":
+    if loss == "parallel":
+        body.add(*ops.loss_parallel("loss", seq, vocab))
+    elif loss == "vocab_parallel":
         body.add(*ops.loss_vocab_parallel("loss", seq, vocab))
     elif loss in ("compiled", "chunked"):
         body.add(*ops.loss_compiled("loss", seq, vocab))
@@ -214,6 +216,7 @@ def build(
     tied: bool = True,
     attention: str = "flash",
     fused_pointwise: bool = False,
+    fp8_activation_input: bool = False,
     dropout: float = 0.0,
     residual: str = "serial",
     rotary_share: float = 1.0,
@@ -266,8 +269,10 @@ def build(
     kernel) or math (tensor operations). ``fused_pointwise``: rotary
     positions, gated activations, and bias, dropout and residual sum are one kernel each
     (Megatron-LM, Transformer Engine, or a compiler); without, tensor operations.
-    ``loss``: eager (tensor operations, the logits held until backward ends), vocab_parallel
-    (Megatron-LM's, in place in fp32), compiled (no fp32 copy) or chunked (Liger: no logits).
+    ``fp8_activation_input``: that of a gated activation keeps its input in 8 bits.
+    ``loss``: eager (tensor operations, the logits held until backward ends), parallel (torch's
+    loss_parallel, of tensor ranks), vocab_parallel (Megatron-LM's, in place in fp32), compiled (no
+    fp32 copy) or chunked (Liger: no logits).
     ``gathered_logits``: tensor ranks join their parts of the logits, so that each works on the
     loss of the whole vocabulary (``loss_vocab`` where this rank's part is smaller);
     ``gathered_inputs``: what sequence parallelism gathers before products is kept whole.
@@ -314,7 +319,7 @@ def build(
         ),
         mlp=MlpShape(
             seq=seq_len, hidden=hidden, ffn=ffn or 4 * hidden, kind=mlp, bias=biased(mlp_bias),
-            fused=fused_gate_up, fused_pointwise=fused_pointwise,
+            fused=fused_gate_up, fused_pointwise=fused_pointwise, fp8_input=fp8_activation_input,
         ),
         experts=ExpertsShape(
             experts=experts, local=local_experts or experts, top_k=top_k,

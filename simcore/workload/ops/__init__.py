@@ -13,6 +13,7 @@ from simcore.workload.ops.lookup import (
     lm_loss,
     loss_chunked,
     loss_compiled,
+    loss_parallel,
     loss_seed,
     loss_vocab_parallel,
 )
@@ -58,6 +59,7 @@ __all__ = [
     "lm_loss",
     "loss_chunked",
     "loss_compiled",
+    "loss_parallel",
     "loss_seed",
     "loss_vocab_parallel",
     "pool2d",

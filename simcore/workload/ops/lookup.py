@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from simcore.workload.graph import Kernel, Op, Saved
 from simcore.workload.ops.gemm import linear
 
@@ -57,6 +59,21 @@ def lm_loss(name: str, rows: float, vocab: int, *, upcast: bool = False) -> tupl
     return held, cross_entropy(name, rows, vocab, upcast=upcast), loss_seed()
 
 
+def loss_parallel(name: str, rows: float, vocab: int) -> tuple[Op, ...]:
+    """Loss over logits that tensor ranks share, in fp32, as torch's loss_parallel writes it.
+
+    In tensor operations (torch/distributed/tensor/parallel/loss.py): forward holds the logits,
+    their shift and its exponential at once; backward a gradient of zeros and minus ones, the
+    exponential and their sum, beside the log-probabilities that are kept.
+    """
+    held = lm_loss(name, rows, vocab, upcast=True)
+    three = 12.0 * rows * vocab  # bytes of three fp32 tensors
+    pieces = (Kernel(kind="softmax", raw_bytes=three), Kernel(kind="softmax", raw_bytes=three))
+    rest = Kernel(kind="elementwise", raw_bytes=2 * three / 3)
+    loss = replace(held[1], fwd=(*pieces, rest), bwd=(*pieces, rest))
+    return held[0], loss, held[2]
+
+
 def loss_vocab_parallel(name: str, rows: float, vocab: int) -> tuple[Op, ...]:
     """Loss over a vocabulary as Megatron-LM writes it (core/tensor_parallel/cross_entropy.py).
 
@@ -92,8 +109,9 @@ def loss_compiled(name: str, rows: float, vocab: int) -> tuple[Op, ...]:
 def loss_chunked(name: str, rows: float, hidden: int, vocab: int) -> tuple[Op, ...]:
     """Head and loss together, a chunk of rows at a time (Liger-Kernel, fused_linear_cross_entropy).
 
-    Forward makes the gradients at once, so only that of the head's input is kept. A chunk has
-    rows · hidden / vocab rows, so that its logits are as large as that input.
+    Forward makes the gradients at once, so of the activations only that of the head's input is
+    kept. A chunk has rows · hidden / vocab rows, so that its logits are as large as that input; its
+    part of the weight's gradient is as large as the whole.
     """
     inner = linear(name, rows, hidden, vocab)
     elems, width = rows * vocab, rows * hidden
@@ -103,6 +121,7 @@ def loss_chunked(name: str, rows: float, hidden: int, vocab: int) -> tuple[Op, .
         Op(
             name=name, fwd=(*inner.fwd, *inner.bwd, loss, done), bwd=(done,),
             saved=Saved(low=width), gemm_weight=inner.gemm_weight,
+            grad_early=float(hidden) * vocab,
         ),
         loss_seed(),
     )  # fmt: skip

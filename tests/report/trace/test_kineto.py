@@ -31,13 +31,15 @@ def test_files(
         trace = json.loads(text)
         assert trace["distributedInfo"]["world_size"] == answer.n_gpus
         events = trace["traceEvents"]
-        kernels = {e["args"]["correlation"]: e for e in events if e["cat"] == "kernel"}
+        kernels = {
+            e["args"]["correlation"]: e for e in events if e["cat"] in ("kernel", "gpu_memcpy")
+        }
         launches = {e["args"]["correlation"]: e for e in events if e["cat"] == "cuda_runtime"}
         assert kernels.keys() == launches.keys() and kernels
         for number, kernel in kernels.items():
             assert launches[number]["ts"] < kernel["ts"]
             assert kernel["dur"] > 0 and kernel["args"]["stream"] == kernel["tid"]
-            assert kernel["name"].startswith("nccl") == (kernel["tid"] != 7)
+            assert kernel["name"].startswith(("nccl", "Memcpy")) == (kernel["tid"] != 7)
         step = next(e for e in events if e["cat"] == "user_annotation")
         assert step["name"].startswith("ProfilerStep#")
         assert all(e["ts"] + e["dur"] <= step["dur"] + 1e-2 for e in events)

@@ -1,0 +1,79 @@
+"""A measured step, from traces of PyTorch's profiler, beside the prediction of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, Unpack
+
+from simcore.base.errors import DataError, InvalidConfig, UnknownName
+from simcore.engine.predict import predict
+from simcore.engine.request import Options, make_request
+from simcore.hardware.spec import GPUS
+from simcore.measurements.kineto.breakdown import breakdown, windows_of
+from simcore.measurements.kineto.trace import Trace, read_trace
+from simcore.validate.trace_terms import RankStep, explained
+
+#: Ranks that one node is taken to hold where nobody says.
+_ONE_NODE = 8
+
+
+def explain_trace(
+    files: Sequence[Path | str] | Path | str,
+    model: str | None = None,
+    gpus: str | None = None,
+    *,
+    step: int | None = None,
+    window_s: tuple[float, float] | None = None,
+    bad_rows: Literal["refuse", "skip"] = "refuse",
+    **options: Unpack[Options],
+) -> dict[str, Any]:
+    """Break a measured training step into a prediction's terms; with ``model``, beside it.
+
+    ``files``: a trace a rank (.json, .json.gz), or a folder of them. ``gpus`` is told by the trace
+    of a node where it is not given. ``step``: that ``ProfilerStep`` alone; ``window_s``: this
+    stretch since the first event. Raises DataError for no such trace, InvalidConfig for what is
+    missing, UsageError as ``predict`` does.
+    """
+    paths = _paths(files)
+    ranks = []
+    for path in paths:
+        trace = read_trace(path, bad_rows)
+        windows, how = windows_of(trace, step, window_s)
+        ranks.append(RankStep(trace, breakdown(trace, windows, how)))
+    if model is None:
+        if gpus is not None or any(v is not None for v in options.values()):
+            raise InvalidConfig(["--model is missing: without one there is no prediction"])
+        return explained(ranks, None)
+    request = make_request(model, gpus or _cluster(ranks[0].trace), **options)
+    return explained(ranks, (request, predict(request, keep_timeline=True)))
+
+
+def _paths(files: Sequence[Path | str] | Path | str) -> list[Path]:
+    one = isinstance(files, str | Path)
+    found: list[Path] = []
+    for file in (files,) if one else files:  # type: ignore[union-attr]
+        path = Path(file)  # type: ignore[arg-type]
+        if path.is_dir():
+            inside = [p for p in path.iterdir() if p.name.endswith((".json", ".json.gz"))]
+            if not inside:
+                raise DataError("holds no trace (.json or .json.gz)", file=path)
+            found += sorted(inside)
+        else:
+            found.append(path)
+    if not found:
+        raise InvalidConfig(["no trace given"])
+    return found
+
+
+def _cluster(trace: Trace) -> str:
+    """The cluster that a trace tells of. Raises InvalidConfig asking for ``--gpus``."""
+    world = trace.world_size or 1
+    try:
+        gpu = GPUS[trace.device].name if trace.device else ""
+    except UnknownName:
+        gpu = ""
+    if not gpu or world > _ONE_NODE:
+        what = f"{world} ranks of {trace.device or 'a device that it does not name'}"
+        raise InvalidConfig([f"{trace.path.name} is of {what}: say --gpus NODESxGPUSxTYPE"])
+    return f"1x{world}x{gpu}"

@@ -1,0 +1,149 @@
+"""A ring's link from measured collectives: bus rate, hop and ramp, as the engine uses them.
+
+    t = L + x + ramp·sqrt(L·x),  L = base + r(n-1)·hop,  x = r(n-1)/n · S / bus
+
+with r = 2 for all-reduce and 1 for reduce-scatter and all-gather (``physics/collectives/ring.py``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from simcore.base.arrays import NDArray
+from simcore.calibrate.curve_fits import Array, robust_sd, solve
+
+#: Beyond this the rows have not told a figure at all.
+UNKNOWN_SD: Final = 1.0
+#: No spread is taken to be smaller: clocks and caches differ from run to run.
+LEAST_SD: Final = 0.02
+#: Rounds of the ring: how often the vector goes round.
+ROUNDS: Final = {"all_reduce": 2.0, "reduce_scatter": 1.0, "all_gather": 1.0}
+#: Rows that a ramp needs on top of rate and hop: latency, bend and rate, and some to judge by.
+ENOUGH_FOR_RAMP: Final = 6
+_RAMP: Final = (0.3, 1e-3, 10.0)  # start and bounds
+_FOLDS: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class LinkFit:
+    """Bus rate of one direction, hop, ramp (0: not fitted), and how well each is known.
+
+    ``scatter`` is the robust standard deviation of ln(measured / fitted).
+    """
+
+    ranks: int
+    rounds: float
+    base_s: float
+    bus_bytes_per_s: float
+    hop_s: float
+    ramp: float
+    bus_sd_log: float
+    hop_sd_log: float
+    ramp_sd_log: float
+    scatter: float
+
+    def time_s(self, n_bytes: Array) -> Array:
+        """Seconds of messages [bytes]."""
+        hops = self.rounds * (self.ranks - 1)
+        latency = self.base_s + hops * self.hop_s
+        transfer = hops / self.ranks * n_bytes / self.bus_bytes_per_s
+        return np.asarray(latency + transfer + self.ramp * np.sqrt(latency * transfer))
+
+    @property
+    def latency_s(self) -> float:
+        """Seconds of an empty message."""
+        return self.base_s + self.rounds * (self.ranks - 1) * self.hop_s
+
+
+def small_sample(n: int, parameters: int) -> float:
+    """By how much few rows understate a fit's spread.
+
+    Residuals of ``parameters`` fitted lack so many degrees of freedom, and their own spread is
+    known from ``n`` rows only (Student's t at 95 % over the normal's).
+    """
+    from scipy.stats import norm, t
+
+    free = n - parameters
+    if free < 1:
+        return UNKNOWN_SD / LEAST_SD
+    two_sided = 0.975
+    return float(math.sqrt(n / free) * t.ppf(two_sided, free) / norm.ppf(two_sided))
+
+
+def fit_link(
+    n_bytes: Array, seconds: Array, ranks: int, base_s: float, *,
+    rounds: float = 2.0, ramped: bool = False,
+) -> LinkFit:  # fmt: skip
+    """Fit one collective on one group; arrays [sizes] in bytes and seconds."""
+    hops = rounds * (ranks - 1)
+    passes = hops / ranks
+    latency_s = max(float(seconds.min()) - base_s, 0.05 * float(seconds.min()))
+    start = [math.log(float((passes * n_bytes / seconds).max())), math.log(latency_s / hops)]
+    low, high = [start[0] - 3.0, start[1] - 3.0], [start[0] + 1.0, start[1] + 1.0]
+    if ramped:
+        # A bus far above the best rate seen would take the ramp's place.
+        high[0] = start[0] + math.log(1.25)
+        start, low, high = (
+            [*p, math.log(r)] for p, r in zip((start, low, high), _RAMP, strict=True)
+        )
+
+    def link(p: Array) -> LinkFit:
+        bus, hop, *bend = (math.exp(v) for v in p)
+        ramp = bend[0] if bend else 0.0
+        return LinkFit(ranks, rounds, base_s, bus, hop, ramp, 0.0, 0.0, 0.0, 0.0)
+
+    def residual(p: Array) -> Array:
+        return np.asarray(np.log(link(p).time_s(n_bytes) / seconds))
+
+    x, sd = solve(residual, np.array(start), np.array(low), np.array(high))
+    off = -residual(x)
+    scatter = robust_sd(off)
+    slopes = _slopes(residual, x)
+    # The sandwich of ``solve`` knows each figure's spread from the residuals of the few sizes that
+    # decide it (three large messages the rate); where those happen to lie well it is too narrow.
+    # All sizes together tell the scatter better: the wider of both, each widened for few rows.
+    wide = 3.0 * max(scatter, LEAST_SD / 3.0)
+    free = max(len(off) - len(x), 1)
+    pooled = math.sqrt(float(np.square(np.clip(off, -wide, wide)).sum()) / free)
+    known = pooled * np.sqrt(np.diag(np.linalg.pinv(slopes.T @ slopes)))
+    more = small_sample(len(seconds), len(x))
+    student = more / math.sqrt(len(seconds) / free)  # ``pooled`` lacks no degrees of freedom
+    sds = [*np.maximum(more * sd, student * known), 0.0]
+    found = link(x)
+    return LinkFit(
+        ranks, rounds, base_s, found.bus_bytes_per_s, found.hop_s, found.ramp,
+        float(sds[0]), float(sds[1]), float(sds[2]), scatter,
+    )  # fmt: skip
+
+
+def _slopes(residual: Callable[[Array], Array], x: Array) -> NDArray[np.float64]:
+    """Derivatives of ``residual`` at ``x`` by central differences, [rows, parameters]."""
+    step = 1e-4
+    columns = []
+    for i in range(len(x)):
+        shift = np.zeros_like(x)
+        shift[i] = step
+        columns.append((residual(x + shift) - residual(x - shift)) / (2.0 * step))
+    return np.stack(columns, axis=1)
+
+
+def left_out_link_mape(
+    n_bytes: Array, seconds: Array, fit: Callable[[Array, Array], LinkFit], least: int
+) -> float | None:
+    """Mean error of rows, a tenth at a time, by a fit of the others; None where these are few."""
+    n = len(seconds)
+    fold = np.empty(n, dtype=int)
+    fold[np.argsort(n_bytes, kind="stable")] = np.arange(n) % min(_FOLDS, n)
+    if n - -(-n // min(_FOLDS, n)) < least:
+        return None
+    errors: list[float] = []
+    for k in range(min(_FOLDS, n)):
+        out = fold == k
+        guess = fit(n_bytes[~out], seconds[~out]).time_s(n_bytes[out])
+        errors += list(np.abs(guess / seconds[out] - 1.0))
+    return float(np.mean(errors))

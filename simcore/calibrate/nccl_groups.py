@@ -1,0 +1,191 @@
+"""Runs of nccl-tests on the cluster that they ran on: what a fit and a judgement both read."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from simcore.base.errors import DataError, InvalidConfig, SimcoreError, UnknownName
+from simcore.calibrate.curve_fits import Array
+from simcore.calibrate.op_tables import SHOWN, OnBad, open_text
+from simcore.hardware.cluster import ClusterSpec, parse_cluster
+from simcore.hardware.spec import GPUS
+from simcore.measurements.nccl_json import is_nccl_json
+from simcore.measurements.nccl_runs import PROGRAMS, NcclFile, NcclRun, run_problem
+from simcore.measurements.nccl_tests import is_nccl_tests, read_nccl_tests
+
+#: What the engine prices alone (``physics.collectives.Collective``).
+PRICED: Final = (
+    "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce",
+)  # fmt: skip
+#: Sums of these take no in-switch reduction: another algorithm than a training job's.
+_INTEGERS: Final = ("int8", "uint8", "int32", "uint32", "int64", "uint64")
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What the user says of runs whose file does not: cluster, node, network, collective."""
+
+    gpus: str | None = None
+    node: str | None = None
+    network: str | None = None
+    collective: str | None = None
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One collective on one cluster: message sizes [bytes] ascending, seconds beside."""
+
+    op: str
+    cluster: ClusterSpec
+    where: str
+    version: str
+    n_bytes: Array
+    time_s: Array
+
+    @property
+    def ranks(self) -> int:
+        """All of them."""
+        return self.cluster.n_gpus
+
+    @property
+    def title(self) -> str:
+        """The collective and where it ran."""
+        return f"{self.op} {self.cluster}"
+
+
+@dataclass(frozen=True)
+class NcclGroups:
+    """Everything that some files hold, and what was left out and why."""
+
+    groups: tuple[Measured, ...]
+    skipped: Counter[str] = field(default_factory=Counter)
+    problems: tuple[str, ...] = ()
+
+    @property
+    def n_rows(self) -> int:
+        """Sizes measured, over all groups."""
+        return sum(len(g.n_bytes) for g in self.groups)
+
+
+def is_nccl_file(path: Path) -> bool:
+    """Whether a file is output of nccl-tests, as text or JSON."""
+    try:
+        text, _ = open_text(path)
+    except DataError:
+        return False
+    return is_nccl_json(text) or (not text.startswith("{") and is_nccl_tests(text))
+
+
+def read_nccl_groups(paths: Sequence[Path], said: Said, on_bad: OnBad) -> NcclGroups:
+    """Runs of files as groups. Bad rows are skipped and named, or refused (DataError).
+
+    Raises InvalidConfig naming the option that says what a file leaves out.
+    """
+    op = _collective(said)
+    found = NcclFile(())
+    for path in paths:
+        text, cut = open_text(path)
+        part = read_nccl_tests(path, text, op)
+        if cut:
+            part += NcclFile((), (f"{path.name}: the file ends early",))
+        found += part
+    if found.problems and on_bad == "refuse":
+        more = len(found.problems) - SHOWN
+        tail = f"; and {more} more" if more > 0 else ""
+        raise DataError(
+            f"bad measurements: {'; '.join(found.problems[:SHOWN])}{tail} (--bad-rows skip leaves "
+            "them out)", file=paths[0],
+        )  # fmt: skip
+    asked: list[str] = []
+    clusters = []
+    for run in found.runs:
+        if not run.op:
+            asked.append(
+                f"{run.where}: the log does not tell which collective ran: say --collective NAME, "
+                "such as all_gather"
+            )
+        try:
+            clusters.append(_cluster(run, said))
+        except SimcoreError as err:
+            asked.append(f"{run.where}: {err}")
+    if asked:
+        raise InvalidConfig(list(dict.fromkeys(asked)))
+    skipped: Counter[str] = Counter(found.problems)
+    groups = []
+    for run, cluster in zip(found.runs, clusters, strict=True):
+        made, left = _measured(run, cluster)
+        groups += made
+        skipped += left
+    return NcclGroups(tuple(groups), skipped, found.problems)
+
+
+def _collective(said: Said) -> str:
+    if said.collective is None:
+        return ""
+    names = {**PROGRAMS, **{op: op for op in PROGRAMS.values()}}
+    if said.collective not in names:
+        raise UnknownName("collective", said.collective, sorted(set(PROGRAMS.values())))
+    return names[said.collective]
+
+
+def _cluster(run: NcclRun, said: Said) -> ClusterSpec:
+    """Where a run was. Raises a SimcoreError in one sentence that names the option to give."""
+
+    def parsed(text: str) -> ClusterSpec:
+        return parse_cluster(text, node=said.node, network=said.network)
+
+    if said.gpus is not None:
+        cluster = parsed(said.gpus)
+        if run.devices and cluster.n_gpus != run.n_ranks:
+            raise InvalidConfig(
+                [f"--gpus {said.gpus} has {cluster.n_gpus} GPUs, the run {run.n_ranks} ranks"]
+            )
+        if why := run_problem(replace(run, n_ranks=cluster.n_gpus)):
+            raise InvalidConfig([f"--gpus {said.gpus}: {why}"])
+        return cluster
+    if not run.devices:
+        raise InvalidConfig(["lists no devices: say --gpus NODESxGPUSxTYPE, such as 1x8xH100"])
+    names, hosts = run.gpu_names(), run.ranks_by_host()
+    if len(names) > 1:
+        raise InvalidConfig([f"ran on several GPU types ({', '.join(names)}): say --gpus"])
+    if len(set(hosts.values())) > 1:
+        each = ", ".join(f"{h} {n}" for h, n in hosts.items())
+        raise InvalidConfig([f"has unlike numbers of ranks on its hosts ({each}): say --gpus"])
+    try:
+        gpu = GPUS[names[0]]
+    except UnknownName as err:
+        raise InvalidConfig([f"{err}; say --gpus NODESxGPUSxTYPE"]) from None
+    try:
+        return parsed(f"{len(hosts)}x{next(iter(hosts.values()))}x{gpu.name}")
+    except InvalidConfig as err:
+        raise InvalidConfig([f"{v} (say --node or --network)" for v in err.violations]) from None
+
+
+def _measured(run: NcclRun, cluster: ClusterSpec) -> tuple[list[Measured], Counter[str]]:
+    skipped: Counter[str] = Counter()
+    if run.op not in PRICED:
+        skipped[f"{run.op} is not priced alone: {', '.join(PRICED)} are"] += len(run.rows)
+        return [], skipped
+    if cluster.n_gpus < 2:
+        skipped["a single rank sends nothing"] += len(run.rows)
+        return [], skipped
+    times: dict[float, list[float]] = {}
+    for row in run.rows:
+        side = row.side(run.op)
+        if side is None:
+            continue
+        if row.dtype in _INTEGERS and row.redop not in ("", "none"):
+            skipped["integer sums take another algorithm than gradients"] += 1
+            continue
+        times.setdefault(row.n_bytes, []).append(side.time_s)
+    if not times:
+        return [], skipped
+    sizes = np.array(sorted(times))
+    median = np.array([float(np.median(times[s])) for s in sizes])
+    return [Measured(run.op, cluster, run.where, run.version, sizes, median)], skipped

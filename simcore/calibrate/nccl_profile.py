@@ -1,0 +1,202 @@
+"""nccl-tests runs as a calibration: the links of a node, and the network between nodes.
+
+Within a node the engine's ring is fitted (``link_fit``); between nodes its bandwidth is scaled by
+one multiplier, told by the sizes at which the network binds. Nothing else is touched: kernels and
+the scatter of whole steps stay blind.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from simcore.base.errors import InvalidConfig
+from simcore.base.units import format_si
+from simcore.calibrate.curve_fits import Array, robust_sd, solve
+from simcore.calibrate.link_fit import (
+    ENOUGH_FOR_RAMP,
+    LEAST_SD,
+    ROUNDS,
+    LinkFit,
+    fit_link,
+    left_out_link_mape,
+    small_sample,
+)
+from simcore.calibrate.nccl_groups import Measured, NcclGroups
+from simcore.engine.alone import collective_alone_s
+from simcore.engine.points import COLLECTIVE_BASE_S
+from simcore.hardware.calibrations import Calibration, Knob
+from simcore.hardware.measured import Fitted, FittedTime, MeasuredDevice, MeasuredLink
+from simcore.hardware.paths import cluster_paths
+from simcore.hardware.profile import Profile, load_profile, places
+
+#: Two figures need three sizes to be judged at all.
+ENOUGH_SIZES: Final = 3
+#: Share of the scatter between sizes that a step keeps: it mixes many.
+_SHAPE_SHARE: Final = 0.5
+#: A size tells the network where half its bandwidth would make it this much slower.
+_BINDS_FRAC: Final = 0.2
+
+
+@dataclass(frozen=True)
+class GroupFit:
+    """The ring of one group: what ``calibrate --from`` prints of it."""
+
+    measured: Measured
+    link: LinkFit
+    link_bytes_per_s: float
+    left_out_mape_frac: float | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            "collective": self.measured.op,
+            "cluster": str(self.measured.cluster),
+            "where": self.measured.where,
+            "sizes": len(self.measured.n_bytes),
+            "latency_s": self.link.latency_s,
+            "hop_s": self.link.hop_s,
+            "hop_sd_log": self.link.hop_sd_log,
+            "bus_bytes_per_s": self.link.bus_bytes_per_s,
+            "bus_sd_log": self.link.bus_sd_log,
+            "ramp": self.link.ramp,
+            "ramp_sd_log": self.link.ramp_sd_log,
+            "share_of_link": self.link.bus_bytes_per_s / self.link_bytes_per_s,
+            "leave_one_out_mape_frac": self.left_out_mape_frac,
+        }
+
+
+def fit_group(m: Measured) -> GroupFit:
+    """The ring of one collective in a node, with its ramp where there are sizes enough."""
+    ramped, rounds = len(m.n_bytes) >= ENOUGH_FOR_RAMP, ROUNDS[m.op]
+
+    def fit(n_bytes: Array, seconds: Array) -> LinkFit:
+        bent = ramped and len(n_bytes) > ENOUGH_SIZES
+        return fit_link(n_bytes, seconds, m.ranks, COLLECTIVE_BASE_S, rounds=rounds, ramped=bent)
+
+    rate = cluster_paths(m.cluster)[0].bw_bytes_per_s
+    error = left_out_link_mape(m.n_bytes, m.time_s, fit, ENOUGH_SIZES + 1)
+    return GroupFit(m, fit(m.n_bytes, m.time_s), rate, error)
+
+
+@dataclass(frozen=True)
+class NetworkFit:
+    """A multiplier on the network between nodes, the sizes that told it, how far off they stay."""
+
+    knob: Knob
+    n: int
+    mape_frac: float
+
+
+def fit_network(groups: Sequence[Measured], profile: Profile) -> NetworkFit | None:
+    """What groups over several nodes tell of their network; None where it binds at no size.
+
+    ``profile`` has the links within a node. Sizes at which half of the network would be notably
+    slower tell it; where they end up bound by the node instead, its rate is not known.
+    """
+    told: list[tuple[Callable[[float], Array], Array]] = []
+    for m in groups:
+        binds = _alone(m, m.n_bytes, profile)
+        mine = binds(0.5) / binds(1.0) - 1.0 > _BINDS_FRAC
+        if mine.any():
+            told.append((_alone(m, m.n_bytes[mine], profile), m.time_s[mine]))
+    if not told:
+        return None
+
+    def residual(p: Array) -> Array:
+        factor = math.exp(float(p[0]))
+        return np.concatenate([np.log(price(factor) / took) for price, took in told])
+
+    x, sd = solve(residual, np.zeros(1), np.array([-4.0]), np.array([2.0]))
+    off = residual(x)
+    if float(np.median(residual(x - math.log(2.0)) - off)) < _BINDS_FRAC:
+        return None
+    spread = math.hypot(float(sd[0]) * small_sample(len(off), 1), _SHAPE_SHARE * robust_sd(off))
+    cluster = groups[0].cluster
+    _, link = places(cluster)
+    prior = profile.route_efficiency(cluster_paths(cluster)[1].route, link=link).sd_log
+    knob = Knob(
+        knob="inter", value=math.exp(float(x[0])), sd_log=min(max(LEAST_SD, spread), prior),
+        link=link, prior_sd_log=prior,
+    )  # fmt: skip
+    return NetworkFit(knob, len(off), float(np.mean(np.abs(np.expm1(off)))))
+
+
+def _alone(m: Measured, n_bytes: Array, profile: Profile) -> Callable[[float], Array]:
+    """Seconds of a group's collective by the multiplier on its network."""
+
+    def price(inter: float) -> Array:
+        return collective_alone_s(m.cluster, profile, m.op, n_bytes, inter)  # type: ignore[arg-type]
+
+    return price
+
+
+def calibration_of_nccl(found: NcclGroups, name: str, file: str) -> tuple[Calibration, list[Any]]:
+    """A calibration of links from runs, and the fits behind it as plain data.
+
+    Raises InvalidConfig where no run tells a link.
+    """
+    ring = [g for g in found.groups if g.op in ROUNDS]
+    inside = [g for g in ring if g.cluster.n_nodes == 1 and len(g.n_bytes) >= ENOUGH_SIZES]
+    across = [g for g in ring if g.cluster.n_nodes > 1]
+    fits = [fit_group(g) for g in inside]
+    # The engine has one link a node: its all-reduce over the most ranks, as gradients take it.
+    best = max(fits, key=lambda f: (f.measured.ranks, f.measured.op == "all_reduce"), default=None)
+    gpu = (best.measured if best else across[0]).cluster.groups[0].gpu.name if ring else ""
+    own = MeasuredDevice(gpu=gpu, link=_link(best)) if best else None
+    blind = load_profile()
+    inside_told = blind.with_knobs((), name, file, 0.0, own)
+    told = fit_network(across, inside_told) if across else None
+    if best is None and told is None:
+        ops = ", ".join(dict.fromkeys(g.title for g in found.groups)) or "no run"
+        raise InvalidConfig(
+            [f"nothing of {file} tells a link ({ops}): {ENOUGH_SIZES} sizes and more of "
+             f"{', '.join(ROUNDS)} that it binds do"]
+        )  # fmt: skip
+    versions = [g.version for g in found.groups if g.version]
+    rows = (len(best.measured.n_bytes) if best else 0) + (told.n if told else 0)
+    record = Calibration(
+        name=name,
+        origin=f"links calibrated on {rows} sizes of nccl-tests in {file}; kernels blind",
+        rows=rows,
+        residual_sd_log=blind.residual_sd_log.value,
+        leave_one_out_mape_frac=best.left_out_mape_frac if best else None,
+        knobs=(told.knob,) if told else (),
+        measured=own,
+        conditions={"nccl_version": versions[0]} if versions else {},
+    )
+    details: list[Any] = [f.to_dict() for f in fits]
+    if told:
+        details.append({
+            "collective": ", ".join(dict.fromkeys(g.op for g in across)),
+            "cluster": ", ".join(dict.fromkeys(str(g.cluster) for g in across)),
+            "network": told.knob.link, "multiplier": told.knob.value,
+            "sd_log": told.knob.sd_log, "prior_sd_log": told.knob.prior_sd_log,
+            "sizes": told.n, "mape_frac": told.mape_frac,
+        })  # fmt: skip
+    return record, details
+
+
+def _link(fit: GroupFit) -> MeasuredLink:
+    m, link = fit.measured, fit.link
+    valid = f"{format_si(m.n_bytes.min(), 'B')} to {format_si(m.n_bytes.max(), 'B')}"
+    n = len(m.n_bytes)
+    spread = math.hypot(link.bus_sd_log, _SHAPE_SHARE * link.scatter)
+    return MeasuredLink(
+        node=m.cluster.groups[0].node.name,
+        ranks=m.ranks,
+        efficiency=Fitted(
+            value=link.bus_bytes_per_s / fit.link_bytes_per_s, sd_log=max(LEAST_SD, spread),
+            rows=n, valid=valid, leave_one_out_mape_frac=fit.left_out_mape_frac,
+            note=m.op.replace("_", "-"),
+        ),
+        hop=FittedTime(
+            value=link.hop_s, sd_log=max(LEAST_SD, link.hop_sd_log), rows=n, valid=valid
+        ),
+        ramp=Fitted(value=link.ramp, sd_log=max(LEAST_SD, link.ramp_sd_log), rows=n, valid=valid)
+        if link.ramp else None,
+    )  # fmt: skip

@@ -1,0 +1,95 @@
+"""``simcore explain-trace``: a measured step in a prediction's terms."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from simcore.cli import names
+from simcore.cli.job import job_options, takes_job
+from simcore.cli.options import AS_JSON, MODEL, option
+from simcore.cli.output import complain, write
+from simcore.cli.predict import predict
+from simcore.cli.values import whole
+
+
+@takes_job(predict)
+def explain_trace(
+    files: Annotated[
+        list[Path],
+        typer.Argument(metavar="FILE...", help="Traces of torch.profiler, or a folder of them."),
+    ],
+    model: MODEL = None,
+    gpus: Annotated[
+        str | None,
+        option("--gpus", "CLUSTER", "Default: what a trace of one node tells.", names.cluster),
+    ] = None,
+    step: Annotated[str | None, option("--step", "N", "ProfilerStep#N alone.")] = None,
+    window: Annotated[
+        str | None, option("--window", "FROM:TO", "Seconds since the first event.")
+    ] = None,
+    bad_rows: Annotated[
+        str, option("--bad-rows", "HOW", "Of a damaged trace: refuse (default) or skip.")
+    ] = "refuse",
+    row: Annotated[
+        Path | None,
+        option("--row", "FILE.csv", "Add the step to a table for `calibrate --from`."),
+    ] = None,
+    as_json: AS_JSON = False,
+    **job: Any,
+) -> None:  # fmt: skip
+    """Break a measured training step into compute, collectives, copies, loading and host.
+
+    Reads what torch.profiler wrote (export_chrome_trace: .json, .json.gz; a file a rank). With
+    --model and predict's options the same terms of the prediction stand beside it, with ratios.
+    """
+    from simcore import api
+    from simcore.base.errors import InvalidConfig
+
+    problems = [f"no such file: {str(f)!r}" for f in files if not f.exists()]
+    words = job_options(job, problems)
+    number = whole("step", step, problems, least=0)
+    stretch = _window(window, problems)
+    if bad_rows not in ("refuse", "skip"):
+        problems.append(f"--bad-rows is refuse or skip, not {bad_rows!r}")
+    if row is not None and model is None:
+        problems.append("--row needs --model: a row is a run of a model")
+    if problems:
+        raise InvalidConfig(problems)
+    found = api.explain_trace(
+        files,
+        model,
+        gpus,
+        step=number,
+        window_s=stretch,
+        bad_rows=bad_rows,  # type: ignore[arg-type]
+        **words,
+    )
+    if row is not None:
+        from simcore.validate.trace_row import add_row
+
+        add_row(row, found, model or "", words)
+        complain(f"measured step added to {row}: simcore calibrate --from {row}")
+    if as_json:
+        from simcore.report.jsonout import dumps, finite
+
+        write(dumps(finite(found)))
+        return
+    from simcore.report.explain_trace import render_explained
+
+    write(render_explained(found))
+
+
+def _window(text: str | None, problems: list[str]) -> tuple[float, float] | None:
+    if text is None:
+        return None
+    low, colon, high = text.partition(":")
+    try:
+        if not colon:
+            raise ValueError
+        return float(low or 0.0), float(high)
+    except ValueError:
+        problems.append(f"--window is FROM:TO in seconds, such as 0.5:0.9, not {text!r}")
+        return None

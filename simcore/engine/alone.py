@@ -1,0 +1,26 @@
+"""One collective alone over all ranks of a cluster, priced as the step's graph prices it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from simcore.base.arrays import NDArray
+from simcore.engine.layout import group_of
+from simcore.engine.points import Points
+from simcore.engine.predict import point_values
+from simcore.hardware.cluster import ClusterSpec
+from simcore.hardware.profile import Profile
+from simcore.physics.collectives import Collective, collective_time_s
+
+Array = NDArray[np.float64]
+
+
+def collective_alone_s(
+    cluster: ClusterSpec, profile: Profile, op: Collective, n_bytes: Array, inter: float = 1.0
+) -> Array:
+    """Seconds of messages [bytes] on nothing else than its wires; ``inter`` scales the network."""
+    values = point_values(cluster, profile, "", 1.0, 1.0) | {"inter": inter}
+    points = Points.of({k: np.full(1, float(v)) for k, v in values.items()}, 1)
+    group = group_of(points, points.n_ranks, 1.0, int(values["gpus_per_node"]))
+    found: Array = collective_time_s(op, np.reshape(n_bytes, (-1, 1)), group)[:, 0]
+    return found

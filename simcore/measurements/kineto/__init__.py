@@ -1,0 +1,1 @@
+"""Traces of PyTorch's profiler (Kineto's Chrome JSON), read as a stream and taken apart."""

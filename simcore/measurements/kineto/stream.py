@@ -1,0 +1,161 @@
+"""The events of a trace one by one: a file of gigabytes never stands in memory as a whole.
+
+A trace is one JSON object whose ``traceEvents`` is the long list, or that list alone. Every other
+key is small and is kept as it is.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from simcore.base.errors import DataError
+from simcore.base.units import MIB
+
+_CHUNK: Final = MIB
+_BLANK: Final = " \t\r\n"
+#: zlib reads the gzip format.
+_GZIP: Final = 31
+#: Bytes of an event, or of another value, at most: beyond this the file is no trace.
+_MOST: Final = 256 * MIB
+
+
+class TraceStream:
+    """Iterate over it for the events; ``header`` and ``cut`` are complete afterwards.
+
+    ``cut``: where the file ends early, as "event 1234"; empty where it is whole.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.header: dict[str, Any] = {}
+        self.cut = ""
+        self.n_events = 0
+        self._text, self._at, self._over = "", 0, False
+        self._gzip = zlib.decompressobj(_GZIP) if path.suffix == ".gz" else None
+        self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
+        self._decoder = json.JSONDecoder(strict=False)  # names of kernels hold what they like
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Events as dictionaries. Raises DataError for a file that is no trace."""
+        try:
+            with self.path.open("rb") as self._file:
+                yield from self._document()
+        except OSError as err:
+            raise DataError(f"cannot be read: {err.strerror or err}", file=self.path) from None
+
+    # -- the document ----------------------------------------------------------------------
+
+    def _document(self) -> Iterator[dict[str, Any]]:
+        first = self._peek()
+        if first == "[":
+            yield from self._events()
+            return
+        if first != "{":
+            raise DataError("is no trace: it is not JSON", file=self.path)
+        self._at += 1
+        found = False
+        while (mark := self._peek()) not in ("}", ""):
+            if mark == ",":
+                self._at += 1
+                continue
+            key = self._value()
+            if self._peek() != ":":
+                break
+            self._at += 1
+            if key == "traceEvents":
+                found = True
+                yield from self._events()
+                if self.cut:
+                    return
+            else:
+                self.header[str(key)] = self._value()
+        if not found:
+            raise DataError("is no trace of PyTorch's profiler: it has no traceEvents",
+                            file=self.path)  # fmt: skip
+        if mark != "}":
+            self.cut = self.cut or f"after event {self.n_events}"
+
+    def _events(self) -> Iterator[dict[str, Any]]:
+        if self._peek() != "[":
+            raise DataError("traceEvents is no list", file=self.path)
+        self._at += 1
+        while True:
+            mark = self._peek()
+            if mark == "]":
+                self._at += 1
+                return
+            if mark == ",":
+                self._at += 1
+                continue
+            if mark == "":
+                self.cut = f"after event {self.n_events}"
+                return
+            try:
+                event = self._value()
+            except DataError:
+                if not self._over:
+                    raise
+                self.cut = f"in event {self.n_events + 1}"
+                return
+            self.n_events += 1
+            if isinstance(event, dict):
+                yield event
+
+    # -- the buffer ------------------------------------------------------------------------
+
+    def _more(self) -> bool:
+        """Read on; False at the end, or where compressed data are damaged."""
+        text = ""
+        while not text:
+            data = self._file.read(_CHUNK)
+            if not data:
+                self._over = True
+                return False
+            try:
+                text = self._utf8.decode(self._inflate(data))
+            except zlib.error:
+                self._over = True
+                return False
+        self._text = self._text[self._at :] + text
+        self._at = 0
+        return True
+
+    def _inflate(self, data: bytes) -> bytes:
+        if self._gzip is None:
+            return data
+        out = self._gzip.decompress(data)
+        while self._gzip.eof and (left := self._gzip.unused_data):  # files joined with cat
+            self._gzip = zlib.decompressobj(_GZIP)
+            out += self._gzip.decompress(left)
+        return out
+
+    def _peek(self) -> str:
+        """The next character that is no blank, "" at the end."""
+        while True:
+            while self._at < len(self._text) and self._text[self._at] in _BLANK:
+                self._at += 1
+            if self._at < len(self._text):
+                return self._text[self._at]
+            if not self._more():
+                return ""
+
+    def _value(self) -> Any:
+        """The next JSON value; what lies on the border of two chunks is read again, longer."""
+        self._peek()
+        while True:
+            try:
+                value, end = self._decoder.raw_decode(self._text, self._at)
+            except json.JSONDecodeError as err:
+                if len(self._text) - self._at < _MOST and self._more():
+                    continue
+                raise DataError(f"is no JSON after event {self.n_events}: {err.msg}",
+                                file=self.path) from None  # fmt: skip
+            if end == len(self._text) and self._more():
+                continue  # a number may go on
+            self._at = end
+            return value

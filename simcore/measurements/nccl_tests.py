@@ -1,0 +1,152 @@
+"""Output of nccl-tests (``all_reduce_perf`` and its kin) as text: a log as it was printed.
+
+Several runs in one file, lines of NCCL_DEBUG between them, prefixes of ``srun --label`` and
+``mpirun --tag-output`` are all fine.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from simcore.base.errors import DataError
+from simcore.measurements.nccl_json import read_nccl_json
+from simcore.measurements.nccl_runs import (
+    PROGRAMS,
+    Device,
+    NcclFile,
+    NcclRun,
+    Row,
+    Side,
+    side_of,
+    sound,
+    told_op,
+)
+
+_LABEL: Final = re.compile(r"^(?:\[\d+,\d+\]<std\w+>:|\d{1,5}: )\s?")
+_START: Final = re.compile(r"^\s*nThread\s+\d+\s+nGpus\s+\d+\s+minBytes")
+_RANK: Final = re.compile(
+    r"^\s*Rank\s+(\d+)\s+(?:Group\s+\d+\s+)?Pid\s+\d+\s+on\s+(\S+)\s+device\s+\d+\s+"
+    r"\[[0-9a-fA-Fx:.]+\]\s+(\S.*?)\s*$"
+)
+_HEAD: Final = re.compile(r"^\s*size\s+count\s+(?:\([^)]*\)\s+)?type\b.*\balgbw\b")
+_PROGRAM: Final = re.compile(rf"(?<![A-Za-z])({'|'.join(sorted(PROGRAMS, key=len, reverse=True))})"
+                             r"_perf(?:_mpi)?\b")  # fmt: skip
+_VERSION: Final = re.compile(r"NCCL version ([\d.]+)|nccl-library=(\d+)")
+_ROW: Final = re.compile(r"^\s*(\d+)\s+(\d+)\s+([a-z]\w*)\s+(\S.*?)\s*$")
+#: A timestamp column (-T) is a date and an hour.
+_STAMP_TOKENS: Final = 2
+_SIDE: Final = 4  # time, algbw, busbw, #wrong (once: error)
+
+
+def is_nccl_tests(text: str) -> bool:
+    """Whether a text is nccl-tests output: its first line, or the head of its table."""
+    return any(
+        _START.match(line) or _HEAD.match(line)
+        for line in (_bare(raw) for raw in text.splitlines() if "nThread" in raw or "algbw" in raw)
+    )
+
+
+def _bare(line: str) -> str:
+    return _LABEL.sub("", line).lstrip("#> \t") if line else line
+
+
+@dataclass
+class _Open:
+    """A run while its lines come in."""
+
+    line: int = 1
+    op: str = ""
+    devices: list[Device] = field(default_factory=list)
+    columns: list[str] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
+    version: str = ""
+
+
+def read_nccl_tests(path: Path, text: str, op: str = "") -> NcclFile:
+    """The runs of a log or of one JSON report; ``op``: the collective where it does not tell.
+
+    Rows that cannot be (NaN, zero or negative time, shifted columns, a size listed twice, a cut
+    line, wrong results) are told in ``problems``. Raises DataError for a file without any run.
+    """
+    if text.lstrip().startswith("{"):
+        return read_nccl_json(path, text, op)
+    found: list[NcclRun] = []
+    problems: list[str] = []
+    for run, told in _runs(path, text.splitlines()):
+        problems += told
+        n_ranks = len(run.devices)  # processes of MPI are told by the list alone
+        rows = tuple(run.rows)
+        name = run.op or op or (told_op(rows, n_ranks) if rows else "")
+        whole = NcclRun(path.name, run.line, name, tuple(run.devices), n_ranks, rows, run.version)
+        kept, wrong = sound(whole)
+        problems += wrong
+        if kept is not None:
+            found.append(kept)
+    if not found and not problems:
+        raise DataError("holds no row of nccl-tests", file=path)
+    return NcclFile(tuple(found), tuple(problems))
+
+
+def _runs(path: Path, lines: list[str]) -> Iterator[tuple[_Open, list[str]]]:
+    """Runs as they stand, each with what is wrong with its lines."""
+    run, problems, named = _Open(), list[str](), ""
+    for number, raw in enumerate(lines, start=1):
+        line = _bare(raw)
+        if (match := _PROGRAM.search(raw)) is not None:
+            named = PROGRAMS[match[1]]
+        if (match := _START.match(line)) is not None:
+            if run.rows or problems:
+                yield run, problems
+                run, problems = _Open(version=run.version), []
+            run.line, run.op = number, named
+        elif (match := _RANK.match(line)) is not None:
+            run.devices.append(Device(int(match[1]), match[2], match[3]))
+        elif _HEAD.match(line):
+            if run.rows and run.columns:  # without a first line: a log that somebody shortened
+                yield run, problems
+                run, problems = _Open(number, devices=run.devices, version=run.version), []
+            run.columns, run.op = line.split(), run.op or named
+        elif (match := _VERSION.search(line)) is not None:
+            run.version = match[1] or match[2]
+        elif run.columns and (match := _ROW.match(line)) is not None:
+            row = _row(match, run.columns, number)
+            if isinstance(row, str):
+                problems.append(f"{path.name}:{number}: {row}")
+            elif row is not None:
+                run.rows.append(row)
+        elif run.columns and re.match(r"^\s*\d+\s+\d+\b", line):
+            problems.append(f"{path.name}:{number}: the line is cut short")
+    if run.rows or problems:
+        yield run, problems
+
+
+def _row(match: re.Match[str], columns: list[str], line: int) -> Row | str | None:
+    """A line of the table; a sentence where it cannot be one."""
+    at = [i for i, c in enumerate(columns) if c in ("time", "cputime")]
+    if "cputime" in columns:
+        return "times are the host's (-C 1): measure without it"
+    stamped = "timestamp" in columns
+    width = len(columns) - at[0] - stamped
+    words = match[4].split()
+    if stamped:
+        words = words[:-_STAMP_TOKENS]
+    named = len(words) - width
+    most = at[0] - 3  # redop and root, where this version prints them
+    if named < 0 or named > max(most, 2):
+        return f"has {len(words) + 3} columns, not {len(columns) - stamped}: cut short or shifted?"
+    numbers = words[named:]
+    sides: list[Side | None] = []
+    for first in at:
+        made = side_of(*numbers[first - at[0] : first - at[0] + _SIDE])
+        if isinstance(made, str):
+            return made
+        sides.append(made)
+    label = [*words[:named], "", ""]
+    return Row(
+        n_bytes=float(match[1]), dtype=match[3], redop=label[0], root=label[1],
+        out_of_place=sides[0], in_place=sides[1] if len(sides) > 1 else None, line=line,
+    )  # fmt: skip

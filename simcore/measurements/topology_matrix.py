@@ -1,0 +1,128 @@
+"""``nvidia-smi topo -m`` (and ``-mp``): the matrix of GPUs and NICs, checked.
+
+Drivers differ in the columns behind the matrix (CPU affinity, NUMA affinity, GPU NUMA ID), in the
+names of NICs (``mlx5_0`` or ``NIC0`` with a legend) and in blanks or tabs: all are read.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from simcore.base.errors import DataError
+
+#: Paths of the legend, from near to far; drivers before 2017 write SOC for SYS.
+PCIE_PATHS: Final = ("PIX", "PXB", "PHB", "NODE", "SYS")
+_OLD: Final = {"SOC": "SYS"}
+_NVLINK: Final = re.compile(r"^NV(\d+)$")
+_GPU: Final = re.compile(r"^GPU\d+$")
+_ESCAPES: Final = re.compile(r"\x1b\[[0-9;]*m")
+_MARGIN: Final = re.compile(r"^[\s#*>|]+")
+_LEGEND: Final = re.compile(r"^\s*(NIC\d+):\s*(\S+)\s*$")
+#: ``nvidia-smi -L``, which people print beside the matrix.
+_LISTED: Final = re.compile(r"^\s*GPU \d+: (\S.*?)(?:\s+\(UUID.*)?$")
+_RANGES: Final = re.compile(r"^\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*$")
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyMatrix:
+    """What joins each pair: an NVLink count (``NV12``) or a PCIe path; "" with itself.
+
+    ``cpus`` and ``numa`` hold a GPU's affinities as ranges ("0-47,96-143"), "" where not printed.
+    ``listed``: names of the devices, where ``nvidia-smi -L`` stands in the same text.
+    """
+
+    gpus: tuple[str, ...]
+    nics: tuple[str, ...]
+    paths: dict[tuple[str, str], str]
+    cpus: dict[str, str]
+    numa: dict[str, str]
+    nic_names: dict[str, str]
+    listed: tuple[str, ...]
+
+    def nvlinks(self, a: str, b: str) -> int:
+        """NVLinks between two devices."""
+        match = _NVLINK.match(self.paths.get((a, b), ""))
+        return int(match[1]) if match else 0
+
+    def near(self, a: str, b: str) -> bool:
+        """Whether a PCIe switch joins two devices, without the host in between."""
+        return self.paths.get((a, b)) in ("PIX", "PXB")
+
+
+def n_cpus(ranges: str) -> int:
+    """How many processors ranges such as "0-47,96-143" name."""
+    total = 0
+    for part in ranges.split(","):
+        low, _, high = part.partition("-")
+        total += int(high or low) - int(low) + 1
+    return total
+
+
+def read_topology(path: Path, text: str) -> TopologyMatrix:
+    """The first matrix of a text. Raises DataError with the line where it cannot be one."""
+    lines = [_MARGIN.sub("", _ESCAPES.sub("", raw)) for raw in text.splitlines()]
+    start = next((i for i, x in enumerate(lines) if re.match(r"GPU0\s+(?:GPU1|CPU|NIC|mlx)", x)),
+                 None)  # fmt: skip
+    if start is None:
+        raise DataError("holds no matrix of `nvidia-smi topo -m` (GPU0 GPU1 ...)", file=path)
+    names = tuple(lines[start].partition("CPU Affinity")[0].split())
+    gpus = tuple(n for n in names if _GPU.match(n))
+    paths: dict[tuple[str, str], str] = {}
+    behind: dict[str, list[str]] = {}
+    seen: dict[str, int] = {}
+    for number, line in enumerate(lines[start + 1 :], start=start + 2):
+        words = line.split()
+        if not words or words[0] not in names:
+            if seen and (not words or words[0].rstrip(":") in ("Legend", "NIC")):
+                break
+            continue
+        if words[0] in seen:
+            raise DataError(
+                f"{words[0]} stands in line {seen[words[0]]} already", file=path, line=number
+            )
+        seen[words[0]] = number
+        cells = [w for w in words[1 : 1 + len(names)] if not _RANGES.match(w)]
+        if len(cells) < len(names):
+            raise DataError(
+                f"{words[0]} has {len(cells)} of {len(names)} columns: cut short?",
+                file=path, line=number,
+            )  # fmt: skip
+        for other, cell in zip(names, cells, strict=True):
+            paths[words[0], other] = _path(cell, words[0] == other, path, number)
+        behind[words[0]] = words[1 + len(names) :]
+    if missing := [n for n in gpus if n not in seen]:
+        raise DataError(
+            f"has no row of {', '.join(missing)}: cut short?", file=path, line=start + 1
+        )
+    for (a, b), found in paths.items():
+        if paths.get((b, a), found) != found:
+            raise DataError(
+                f"{a} to {b} is {found}, but {b} to {a} {paths[b, a]}", file=path, line=seen[a]
+            )
+    ranges = {g: [w for w in behind[g] if _RANGES.match(w)] for g in gpus}
+    legend = (m for x in lines if (m := _LEGEND.match(x)) is not None)
+    return TopologyMatrix(
+        gpus=gpus,
+        nics=tuple(n for n in names if not _GPU.match(n)),
+        paths={pair: p for pair, p in paths.items() if p},
+        cpus={g: r[0] for g, r in ranges.items() if r},
+        numa={g: r[1] for g, r in ranges.items() if len(r) > 1},
+        nic_names={m[1]: m[2] for m in legend},
+        listed=tuple(m[1] for x in lines if (m := _LISTED.match(x)) is not None),
+    )
+
+
+def _path(cell: str, same: bool, path: Path, line: int) -> str:
+    if same != (cell == "X"):
+        raise DataError(f"{cell!r} on {'' if same else 'other than '}the diagonal", file=path,
+                        line=line)  # fmt: skip
+    if same:
+        return ""
+    cell = _OLD.get(cell, cell)
+    if cell not in PCIE_PATHS and not _NVLINK.match(cell):
+        raise DataError(f"{cell!r} is no link: NV#, {', '.join(PCIE_PATHS)} are", file=path,
+                        line=line)  # fmt: skip
+    return cell

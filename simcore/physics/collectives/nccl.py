@@ -1,0 +1,88 @@
+"""What NCCL's algorithms and protocols cost by its own account: NCCL 2.30, src/graph/tuning.cc.
+
+NCCL takes the cheapest of latency + bytes / bandwidth over algorithms and protocols. The tables
+here are its latencies, its limits and the rules by which it enables a way; bandwidths are those of
+the links at hand. Left out: its correction of trees by message size, for which the ramp of all
+protocols stands, and its limits a channel, which would need the number of channels.
+
+Generations: 0 Volta and before, 1 Ampere and Ada, 2 Hopper, 3 Blackwell.
+# C configs, all arrays [C]
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import numpy as np
+
+from simcore.base.units import GIGA, MICRO
+from simcore.physics.collectives.base import Array, Group
+
+Protocol = Literal["LL", "LL128", "Simple"]
+PROTOCOLS: Final[tuple[Protocol, ...]] = ("LL", "LL128", "Simple")
+US: Final = MICRO
+
+RING_BASE_S: Final = {"LL": 6.6 * US, "LL128": 14.0 * US, "Simple": 8.4 * US}
+TREE_BASE_S: Final = {"LL": 6.8 * US, "LL128": 14.0 * US, "Simple": 8.4 * US}
+PAT_BASE_S: Final = 8.0 * US
+#: Seconds of a hop over NVLink, over PCIe and between nodes.
+RING_NVLINK_S: Final = {"LL": 0.6 * US, "LL128": 1.9 * US, "Simple": 3.4 * US}
+RING_PCIE_S: Final = {"LL": 1.0 * US, "LL128": 2.5 * US, "Simple": 5.7 * US}
+RING_NET_S: Final = {"LL": 2.7 * US, "LL128": 4.0 * US, "Simple": 14.0 * US}
+TREE_NVLINK_S: Final = {"LL": 0.6 * US, "LL128": 1.25 * US, "Simple": 4.0 * US}
+TREE_PCIE_S: Final = {"LL": 1.0 * US, "LL128": 1.9 * US, "Simple": 4.0 * US}
+TREE_NET_S: Final = {"LL": 5.0 * US, "LL128": 8.5 * US, "Simple": 14.0 * US}
+NVLS_S: Final = 25.0 * US
+NVLS_NET_S: Final = 18.0 * US
+NVLS_TREE_NET_S: Final = 20.9 * US
+#: A ring posts to the NIC at every step, on hosts of Intel and Arm, and of AMD; three for Simple.
+POST_S, POST_AMD_S = 1.0 * US, 2.0 * US
+POSTS: Final = {"LL": 1.0, "LL128": 1.0, "Simple": 3.0}
+#: Share of the bus bandwidth that a protocol's words leave to data: 8-byte words carry 4; 120 of
+#: 128 bytes; on one node a tree's LL128 has 7 of 9 threads to move data.
+RING_SHARE: Final = {"LL": 0.5, "LL128": 0.92, "Simple": 1.0}
+TREE_SHARE: Final = 0.92
+TREE_LL_SHARE: Final = 1.0 / 3.8
+TREE_LL128_SHARE, TREE_LL128_NODE_SHARE = 120.0 / 128.0, 7.0 / 9.0
+PAT_SHARE: Final = 0.75
+#: Bytes/s that LL reaches at most on one node, by generation; on two nodes and on more, by host
+#: (Intel and others, AMD).
+_LL_NODE: Final = (39.0 * GIGA, 87.7 * GIGA, 141.0 * GIGA, 282.0 * GIGA)
+_LL_NET: Final = ((39.0 * GIGA, 20.4 * GIGA), (22.5 * GIGA, 19.0 * GIGA))
+#: Ranks of a node from which on NCCL reduces in the NVLink switch: as it chose on H200 and B200.
+NVLS_LEAST_RANKS: Final = (np.inf, np.inf, 5.0, 6.0)
+#: Parts that a switch reduces side by side, of which one is always on its way.
+NVLS_HEADS: Final = 8.0
+
+
+def protocols(group: Group) -> tuple[Protocol, ...]:
+    """Those that NCCL enables: LL128 over NVLink, or where a node has but one rank, alone."""
+    safe = group.library.nvlink or bool((group.n_ranks <= group.n_nodes).all())
+    return PROTOCOLS if safe else ("LL", "Simple")
+
+
+def hop_s(group: Group, nvlink_s: float, pcie_s: float) -> Array | float:
+    """A hop within a node; over PCIe with what the path takes beyond one port."""
+    if group.library.nvlink:
+        return nvlink_s
+    more: Array = np.maximum(group.intra_hop_s - RING_PCIE_S["Simple"], 0.0) + pcie_s
+    return more
+
+
+def net_s(group: Group, seconds: float, protocol: Protocol = "Simple") -> float:
+    """A hop between nodes; a NIC's own latency counts twice where data is flushed (Simple)."""
+    return seconds + (2.0 if protocol == "Simple" else 1.0) * group.library.nic_latency_s
+
+
+def ll_limit(group: Group) -> Array:
+    """Bytes/s that LL reaches at most."""
+    two, more = _LL_NET[group.library.amd_host]
+    wide = np.where(group.n_nodes > 2, more, two)
+    found: Array = np.where(group.n_nodes > 1, wide, _LL_NODE[group.library.generation])
+    return found
+
+
+def depth(nodes: Array) -> Array:
+    """Levels of a tree over nodes: floor(log2 nodes)."""
+    found: Array = np.floor(np.log2(np.maximum(nodes, 1.0)))
+    return found

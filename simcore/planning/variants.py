@@ -1,0 +1,94 @@
+"""Points whose job depends on the point: each cuts its pipeline or deals out its batch its own way.
+
+Points that agree in it are evaluated together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from simcore.base.arrays import NDArray
+from simcore.base.errors import InvalidConfig
+from simcore.engine.points import Knob
+from simcore.engine.predict import Request
+from simcore.engine.shares import check_shares, with_shares
+from simcore.engine.stages import balanced_axis, with_stages
+from simcore.engine.sweep import Axis, Outcome, evaluate_axis
+from simcore.strategy.cuts import cut_sizes
+from simcore.workload.sharding import layer_counts
+
+#: Samples of a rank of each kind; none where all take as many.
+Deal = tuple[int, ...]
+
+
+def deals_of(request: Request, axis: Axis, shares: str) -> list[Deal | str]:
+    """How each point deals out its batch, or why it cannot; ``shares`` as of ``check_shares``."""
+    text = check_shares(shares)
+    found: list[Deal | str] = []
+    for row, accum in zip(axis.row.tolist(), axis.grad_accum.tolist(), strict=True):
+        point = replace(
+            request,
+            cluster=axis.clusters[int(axis.row_cluster[row])],
+            micro_batch=int(axis.row_micro_batch[row]),
+            grad_accum=int(accum),
+        )
+        try:
+            found.append(with_shares(point, text).shares if text else ())
+        except InvalidConfig as err:
+            found.append(err.violations[0])
+    return found
+
+
+def evaluate_points(
+    request: Request,
+    axis: Axis,
+    deals: Sequence[Deal] | None,
+    *,
+    own_cuts: bool,
+    twice: Knob | None,
+    wires: Sequence[Mapping[str, float]],
+) -> Outcome:
+    """What the points give; with ``own_cuts`` each on its own best cut of the pipeline.
+
+    ``deals``: of each point, where they are not all equal ones.
+    """
+    variants: dict[Hashable, Request] = {}
+    keys: list[Hashable]
+    if own_cuts:
+        assert request.placed is not None
+        keys = list(balanced_axis(request, axis))
+        n_layers, pp = layer_counts(request.workload), request.placed.layout.pp
+        for cut in dict.fromkeys(keys):
+            variants[cut] = with_stages(request, cut_sizes(str(cut), n_layers, pp))
+    elif deals is not None:
+        batches = axis.micro_batch.astype(int).tolist()
+        pairs = list(zip(deals, batches, strict=True))
+        keys = list(pairs)
+        for deal, batch in dict.fromkeys(pairs):
+            variants[deal, batch] = replace(request, shares=deal, micro_batch=batch)
+    else:
+        return evaluate_axis(request, axis, twice=twice, wires=wires)
+    parts: list[tuple[NDArray[np.intp], Outcome]] = []
+    places: dict[Hashable, list[int]] = {}
+    for place, key in enumerate(keys):
+        places.setdefault(key, []).append(place)
+    for key, variant in variants.items():
+        points = np.array(places[key])
+        parts.append((points, evaluate_axis(variant, axis.take(points), twice=twice, wires=wires)))
+    order = np.argsort(np.concatenate([points for points, _ in parts]))
+
+    def joined(name: str) -> NDArray[np.float64]:
+        columns = [np.broadcast_to(getattr(part, name), len(points)) for points, part in parts]
+        return np.concatenate(columns)[order]
+
+    return Outcome(
+        step_time_s=joined("step_time_s"),
+        memory_bytes=joined("memory_bytes"),
+        needed_bytes=joined("needed_bytes"),
+        capacity_bytes=joined("capacity_bytes"),
+        busy_frac=joined("busy_frac") if twice is not None else None,
+        faster_s=joined("faster_s") if twice is not None else None,
+    )

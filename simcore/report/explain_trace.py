@@ -1,0 +1,128 @@
+"""Text of a measured step beside its prediction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from simcore.base.units import MILLI
+from simcore.report.tables import table
+from simcore.report.words import figure, percent, wrapped
+
+_LABELS: Final = {
+    "forward": "forward", "backward": "backward", "untold": "compute, phase not told",
+    "optimizer": "optimizer", "communication_exposed": "comm. exposed",
+    "input_copy": "copies to and from host", "loader": "data loading",
+    "host": "host: nothing runs", "gemm": "matrix products", "conv": "convolutions",
+    "attention": "attention", "memory_bound": "memory-bound",
+}  # fmt: skip
+_WIDTH: Final = 78
+_KERNELS: Final = 5
+_NAME: Final = 52
+
+
+def label(term: str) -> str:
+    """A term as people read it."""
+    return _LABELS.get(term, term.replace("_", "-"))
+
+
+def _ms(value: float | None) -> str:
+    return "-" if value is None else f"{figure(value / MILLI)} ms"
+
+
+def _ratio(pair: Mapping[str, Any]) -> str:
+    ratio = pair["ratio"]
+    return "-" if ratio is None else f"x {ratio:.2f}"
+
+
+def render_explained(found: Mapping[str, Any]) -> str:
+    """What ``api.explain_trace`` found, in tables of 80 columns."""
+    trace, told, step = found["trace"], found["prediction"], found["step"]
+    ranks = f", {len(trace['files'])} ranks" if len(trace["files"]) > 1 else ""
+    lines = wrapped(
+        f"{trace['files'][0]}{ranks}: {trace['device']}, {trace['steps']} step"
+        f"{'s' if trace['steps'] > 1 else ''} ({trace['found_by']}), "
+        f"{trace['kernels_a_step']:.0f} kernels and copies a step", _WIDTH,
+    )  # fmt: skip
+    lines += [f"left out: {x}" for x in trace["problems"][:_KERNELS]]
+    if told:
+        lines += wrapped(
+            f"predicted: {told['model']} on {told['cluster']}, {told['strategy']}, "
+            f"{told['precision']}, micro-batch {told['micro_batch']} x accum "
+            f"{told['grad_accum']}; {told['profile']}", _WIDTH,
+        )  # fmt: skip
+    lines += ["", _table("where the step goes", found["terms"], step, step["measured_s"])]
+    if told:
+        inside = told["low_s"] <= step["measured_s"] <= told["high_s"]
+        lines.append(
+            f"the step measured lies {'inside' if inside else 'outside'} the predicted 80 %: "
+            f"{_ms(told['low_s'])} to {_ms(told['high_s'])}"
+        )
+    if found["kinds"]:
+        lines += ["", _table("device time of compute", found["kinds"], None, step["measured_s"])]
+    if found["collectives"]:
+        lines += ["", _collectives(found["collectives"])]
+        if told:
+            lines.append(f"predicted to be hidden under compute: {_ms(told['comm_hidden_s'])}")
+    if told:
+        lines += ["", *_differences(found)]
+    elif found["kernels"]:
+        cells = [[k["name"][:_NAME], label(k["kind"]), _ms(k["seconds"])]
+                 for k in found["kernels"][:_KERNELS]]  # fmt: skip
+        lines += ["", table(["longest kernels", "", "a step"], cells, right=(2,))]
+    lines += _ranks(found)
+    return "\n".join(lines) + "\n"
+
+
+def _table(
+    title: str, rows: Mapping[str, Any], total: Mapping[str, Any] | None, step_s: float
+) -> str:
+    cells = [
+        [label(k), _ms(v["measured_s"]), percent(v["measured_s"] / step_s), _ms(v["predicted_s"]),
+         _ratio(v)] for k, v in rows.items()
+    ]  # fmt: skip
+    if total is not None:
+        cells.append(["step", _ms(total["measured_s"]), "", _ms(total["predicted_s"]),
+                      _ratio(total)])  # fmt: skip
+    head = [title, "measured", "of step", "predicted", "ratio"]
+    known = total is None or total["predicted_s"] is not None
+    if not known or all(v["predicted_s"] is None for v in rows.values()):
+        head, cells = head[:3], [row[:3] for row in cells]
+    return table(head, cells, right=range(1, len(head)))
+
+
+def _collectives(rows: Mapping[str, Any]) -> str:
+    cells = [
+        [label(op), _ms(v["measured_s"]), _ms(v["exposed_s"]), _ms(v["predicted_s"]), _ratio(v)]
+        for op, v in rows.items()
+    ]
+    head = ["collectives (waits for others too)", "measured", "exposed", "predicted", "ratio"]
+    if all(v["predicted_s"] is None for v in rows.values()):
+        head, cells = head[:3], [row[:3] for row in cells]
+    return table(head, cells, right=range(1, len(head)))
+
+
+def _differences(found: Mapping[str, Any]) -> list[str]:
+    step = found["step"]
+    off = step["measured_s"] - step["predicted_s"]
+    way = "slower" if off > 0 else "faster"
+    first = (
+        f"measured is {_ms(abs(off))} ({percent(abs(off) / step['predicted_s'])}) {way} "
+        "than predicted"
+    )
+    parts = [f"{label(d['term'])} {'+' if d['seconds'] > 0 else '-'}{_ms(abs(d['seconds']))}"
+             for d in found["differences"]]  # fmt: skip
+    return wrapped(f"{first}: {', '.join(parts)}" if parts else first, _WIDTH)
+
+
+def _ranks(found: Mapping[str, Any]) -> list[str]:
+    if len(found["ranks"]) < 2:
+        return []
+    cells = [
+        [str(r["file"]), _ms(r["step_s"]),
+         _ms(sum(r["terms"][k] for k in ("forward", "backward", "untold"))),
+         _ms(r["terms"]["communication_exposed"]), _ms(r["terms"]["host"])]
+        for r in found["ranks"]
+    ]  # fmt: skip
+    head = ["rank", "step", "compute", "comm. exposed", "host"]
+    return ["", table(head, cells, right=range(1, 5))]

@@ -1,0 +1,108 @@
+"""Text of measured collectives: what a log told of links, and predictions beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from simcore.base.units import GIB, GIGA, KIB, MIB, MICRO, format_si
+from simcore.report.tables import table
+from simcore.report.words import figure, percent, wrapped
+
+#: Sizes that a run shows unless more are asked for, from the largest down.
+_SIZES: Final = 6
+_SKIPS_SHOWN: Final = 12
+_WIDTH: Final = 78
+
+
+def _bus(value: float) -> str:
+    return f"{figure(value / GIGA)} GB/s"
+
+
+def _skipped(found: Mapping[str, Any]) -> list[str]:
+    left = list(found["skipped"].items())
+    lines = [f"skipped {n}: {why}" if n > 1 else f"skipped {why}" for why, n in left[:_SKIPS_SHOWN]]
+    if len(left) > _SKIPS_SHOWN:
+        lines.append(f"and {len(left) - _SKIPS_SHOWN} more: --json has them all")
+    return lines
+
+
+def render_links(found: Mapping[str, Any]) -> str:
+    """What ``api.calibrate_from`` made of a log of nccl-tests."""
+    lines = [*wrapped(f"{found['name']}: {found['origin']}", _WIDTH), ""]
+    rings = [link for link in found["links"] if "bus_bytes_per_s" in link]
+    if rings:
+        cells = [
+            [
+                f"{x['collective']} {x['cluster']}",
+                f"{x['latency_s'] / MICRO:.3g} us", f"{x['hop_sd_log']:.2f}",
+                _bus(x["bus_bytes_per_s"]), f"{x['bus_sd_log']:.2f}",
+                f"{x['ramp']:.2g}" if x["ramp"] else "-",
+                percent(e) if (e := x["leave_one_out_mape_frac"]) is not None else "-",
+            ]
+            for x in rings
+        ]  # fmt: skip
+        head = ["fitted", "latency", "sd", "bus", "sd", "ramp", "left out"]
+        lines.append(table(head, cells, right=range(1, 7)))
+    for x in found["links"]:
+        if "multiplier" in x:
+            lines += wrapped(
+                f"network {x['network']} ({x['cluster']}): x {x['multiplier']:.3g} of what is "
+                f"assumed blind, sd {x['sd_log']:.2f} (before: {x['prior_sd_log']:.2f}), from "
+                f"{x['sizes']} sizes of {x['collective']}, off by {percent(x['mape_frac'])}",
+                _WIDTH,
+            )  # fmt: skip
+    lines += _skipped(found)
+    if found["written"]:
+        lines += ["", f"written to {found['written']}: simcore predict ... "
+                  f"--calibration {found['written']}"]  # fmt: skip
+    return "\n".join(lines) + "\n"
+
+
+def render_runs(found: Mapping[str, Any], sizes: int | None) -> str:
+    """Runs of ``api.validate_nccl``, each with its largest ``sizes``."""
+    lines = [
+        *wrapped(f"{found['rows']} rows, {found['simulated']} predicted: {found['profile']}",
+                 _WIDTH), *_skipped(found),
+    ]  # fmt: skip
+    for run in found["runs"]:
+        large = run["large"]
+        told = (
+            f"; {large['n']} of {format_size(64 * MIB)} and more: {percent(large['mape_frac'])}, "
+            f"bias {percent(large['median_bias_frac'], signed=True)}" if large["n"] else ""
+        )  # fmt: skip
+        where = f"node {run['node']}" + (f", network {run['network']}" if run["network"] else "")
+        lines += [
+            "", f"{run['collective']} on {run['cluster']} ({where}), {run['where']}",
+            f"{run['n']} sizes: MAPE {percent(run['mape_frac'])}, bias "
+            f"{percent(run['median_bias_frac'], signed=True)}{told}", "",
+        ]  # fmt: skip
+        cells = [
+            [
+                format_size(p["bytes"]), f"{figure(p['measured_s'] / MICRO)} us",
+                f"{figure(p['predicted_s'] / MICRO)} us",
+                percent(p["predicted_s"] / p["measured_s"] - 1.0, signed=True),
+                _bus(p["measured_busbw_bytes_per_s"]), _bus(p["predicted_busbw_bytes_per_s"]),
+            ]
+            for p in reversed(_picked(run["points"], sizes))
+        ]  # fmt: skip
+        head = ["size", "measured", "predicted", "error", "bus measured", "predicted"]
+        lines.append(table(head, cells, right=range(6)))
+    return "\n".join(lines) + "\n"
+
+
+def _picked(points: list[Any], sizes: int | None) -> list[Any]:
+    """So many points, evenly over the sizes, the largest and the smallest among them."""
+    n = len(points) if sizes is None and len(points) <= 2 * _SIZES else sizes or _SIZES
+    if n >= len(points):
+        return points
+    step = (len(points) - 1) / max(n - 1, 1)
+    return [points[len(points) - 1 - round(i * step)] for i in reversed(range(n))]
+
+
+def format_size(n_bytes: float) -> str:
+    """A message as nccl-tests users write it: 64 MiB; otherwise in decimal units."""
+    for unit, size in (("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):
+        if n_bytes >= size and n_bytes % size == 0:
+            return f"{n_bytes / size:.0f} {unit}"
+    return format_si(n_bytes, "B")

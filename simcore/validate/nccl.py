@@ -1,0 +1,64 @@
+"""Runs of nccl-tests beside what a prediction would charge for the same collective."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from simcore.base.arrays import NDArray
+from simcore.calibrate.nccl_groups import Measured, Said, read_nccl_groups
+from simcore.calibrate.op_tables import OnBad
+from simcore.engine.alone import collective_alone_s
+from simcore.hardware.profile import Profile
+from simcore.measurements.nccl_runs import bus_factor
+from simcore.validate.ops import LARGE_MESSAGE, score_of
+
+Array = NDArray[np.float64]
+
+
+def judge_nccl(
+    paths: Sequence[Path], profile: Profile, said: Said, *, on_bad: OnBad = "skip"
+) -> dict[str, Any]:
+    """The contract of ``simcore validate ops LOG --json`` for output of nccl-tests.
+
+    ``runs``: collective, cluster, errors over all sizes and over those of 64 MiB and more, and
+    ``points`` (bytes, measured_s, predicted_s, bus bandwidths). Raises DataError, InvalidConfig.
+    """
+    found = read_nccl_groups(paths, said, on_bad)
+    runs = [_judged(group, profile) for group in found.groups]
+    return {
+        "measured_by": "nccl-tests",
+        "profile": profile.origin,
+        "rows": found.n_rows + sum(found.skipped.values()),
+        "simulated": found.n_rows,
+        "skipped": dict(found.skipped),
+        "bad_rows": list(found.problems),
+        "runs": runs,
+    }
+
+
+def _judged(m: Measured, profile: Profile) -> dict[str, Any]:
+    predicted = collective_alone_s(m.cluster, profile, m.op, m.n_bytes)  # type: ignore[arg-type]
+    error = predicted / m.time_s - 1.0
+    factor = bus_factor(m.op, m.ranks)
+    return {
+        "collective": m.op,
+        "cluster": str(m.cluster),
+        "node": m.cluster.groups[0].node.name,
+        "network": m.cluster.network if m.cluster.n_nodes > 1 else "",
+        "assumptions": list(m.cluster.assumptions),
+        "where": m.where,
+        **score_of(error),
+        "large": score_of(error[m.n_bytes >= LARGE_MESSAGE]),
+        "points": [
+            {
+                "bytes": float(size), "measured_s": float(took), "predicted_s": float(told),
+                "measured_busbw_bytes_per_s": factor * float(size / took),
+                "predicted_busbw_bytes_per_s": factor * float(size / told),
+            }
+            for size, took, told in zip(m.n_bytes, m.time_s, predicted, strict=True)
+        ],
+    }  # fmt: skip

@@ -1,0 +1,180 @@
+"""A measured step beside the prediction of it, term by term."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from simcore.engine.kinds import collective_seconds, compute_shares, device_timeline
+from simcore.engine.predict import Request
+from simcore.engine.result import Prediction
+from simcore.engine.timeline import Timeline
+from simcore.measurements.kineto.breakdown import COMPUTE_KINDS, Breakdown, Window, take_apart
+from simcore.measurements.kineto.kinds import Kind
+from simcore.measurements.kineto.trace import PHASE_OF_TERM, Trace, Work
+
+#: Terms that add up to the step, in the order they are shown.
+TERMS: Final = (
+    "forward", "backward", "untold", "optimizer", "communication_exposed", "input_copy",
+    "loader", "host",
+)  # fmt: skip
+#: Below this share of the step a difference explains nothing.
+_NOTABLE_FRAC: Final = 0.01
+
+
+@dataclass(frozen=True)
+class RankStep:
+    """One rank's trace and its step."""
+
+    trace: Trace
+    step: Breakdown
+
+
+def predicted_terms(request: Request, p: Prediction) -> dict[str, float]:
+    """A prediction's step in the terms of a trace [s]; they add up to it.
+
+    The predicted timeline is read by the ruler of a measured one, so that what counts as exposed,
+    or as compute that a collective slows, is the same on both sides (``time_s`` counts all that
+    communication costs as communication). What host and loader add to the device's own time is
+    theirs. A model that is cut has no such timeline: its terms are those of ``time_s``, a bubble
+    being communication that is waited for.
+    """
+    timeline = device_timeline(request)
+    if timeline is None:
+        return _cut_terms(p)
+    work = _work_of(timeline)
+    end = max(w.end_s for w in work)
+    parts = take_apart(work, (), Window("step", 0.0, end)).parts
+    accumulated = parts["untold"]  # micro-steps but the last: forward and backward as in it
+    forward, backward = parts["forward"], parts["backward"]
+    share = forward / (forward + backward) if forward + backward else 0.0
+    parts |= {
+        "untold": 0.0,
+        "forward": forward + share * accumulated,
+        "backward": backward + (1.0 - share) * accumulated,
+        "loader": p.time_s["loader"],
+    }
+    idle = parts["host"]  # rounding, or ranks of other kinds that are waited for
+    parts["communication_exposed"] += idle
+    parts["host"] = max(p.step_time_s.value - end - parts["loader"], 0.0)
+    return parts
+
+
+def _cut_terms(p: Prediction) -> dict[str, float]:
+    t = p.time_s
+    forward = min(p.grad_accum * (t["forward"] + t["frozen_networks"]), t["compute"])
+    return {
+        "forward": forward,
+        "backward": t["compute"] - forward,
+        "untold": 0.0,
+        "optimizer": t["optimizer"] + t["ema"],
+        "communication_exposed": t["communication_exposed"] + t.get("pipeline_bubble", 0.0),
+        "input_copy": t["input_copy"] + t["offload"],
+        "loader": t["loader"],
+        "host": t["host"],
+    }
+
+
+def _work_of(timeline: Timeline) -> list[Work]:
+    """Tasks of the first kind of rank as device work."""
+    found = []
+    for i, task in enumerate(timeline.graph.tasks):
+        start, end = float(timeline.start_s[i, 0]), float(timeline.finish_s[i, 0])
+        other = task.stream.startswith("compute ") and task.stream != "compute 0"
+        if task.stream == "host" or other or end <= start:
+            continue
+        kind: Kind = (
+            "memory_bound" if task.stream.startswith("compute")
+            else "copy" if task.stream in ("copy", "host cpu") else "collective"
+        )  # fmt: skip
+        phase = PHASE_OF_TERM.get(task.term, "untold")
+        found.append(Work(task.name, kind, "", phase, start, end, start, ""))
+    return found
+
+
+def explained(
+    ranks: Sequence[RankStep], asked: tuple[Request, Prediction] | None
+) -> dict[str, Any]:
+    """The contract of ``simcore explain-trace --json``; predictions are None without ``asked``.
+
+    ``terms`` add up to the step, ``kinds`` are device time of compute, ``collectives`` all of
+    theirs and what is exposed of it: seconds of a step, the mean over the ranks. ``differences``:
+    terms by what they explain of the step's error, the most first.
+    """
+    steps = [r.step for r in ranks]
+    measured = _mean([s.step_s for s in steps])
+    parts = {k: _mean([s.parts[k] for s in steps]) for k in TERMS}
+    kinds = {k: _mean([s.kinds.get(k, 0.0) for s in steps])
+             for k in dict.fromkeys(k for s in steps for k in s.kinds)}  # fmt: skip
+    ops = dict.fromkeys(op for s in steps for op in s.collectives)
+    comm = {op: tuple(_mean([s.collectives.get(op, (0.0, 0.0))[i] for s in steps]) for i in (0, 1))
+            for op in ops}  # fmt: skip
+    told: dict[str, float] = {}
+    told_kinds: dict[str, float] = {}
+    told_comm: dict[str, float] = {}
+    head: dict[str, Any] = {}
+    if asked is not None:
+        request, p = asked
+        told = predicted_terms(request, p)
+        shares = compute_shares(request)
+        compute = told["forward"] + told["backward"]
+        told_kinds = {k: v * compute for k, v in shares.items()}
+        told_kinds["optimizer"] = told["optimizer"]
+        told_comm = collective_seconds(request, p.timeline)
+        interval = p.step_time_s
+        head = {
+            "model": p.model_full_name, "cluster": p.cluster, "strategy": p.strategy,
+            "precision": p.precision, "micro_batch": p.micro_batch, "grad_accum": p.grad_accum,
+            "profile": interval.origin, "assumptions": list(p.assumptions),
+            "defaults": list(p.defaults), "low_s": interval.low, "high_s": interval.high,
+            "comm_hidden_s": p.time_s["communication_hidden"] + p.time_s["communication_exposed"]
+            - told["communication_exposed"],
+        }  # fmt: skip
+    return {
+        "trace": {
+            "files": [r.trace.path.name for r in ranks],
+            "device": ranks[0].trace.device or "host",
+            "steps": steps[0].n_steps,
+            "found_by": steps[0].how,
+            "kernels_a_step": _mean([s.n_kernels for s in steps]),
+            "problems": [x for r in ranks for x in r.trace.problems],
+        },
+        "prediction": head or None,
+        "step": _pair(measured, asked[1].step_time_s.value if asked else None),
+        "terms": {k: _pair(parts[k], told.get(k) if asked else None) for k in TERMS
+                  if parts[k] or told.get(k)},
+        "kinds": {k: _pair(kinds.get(k, 0.0), told_kinds.get(k) if asked else None)
+                  for k in (*COMPUTE_KINDS, "optimizer")
+                  if kinds and (kinds.get(k) or told_kinds.get(k))},
+        "collectives": {
+            op: {**_pair(comm.get(op, (0.0,))[0], told_comm.get(op) if told_comm else None),
+                 "exposed_s": comm.get(op, (0.0, 0.0))[1]}
+            for op in dict.fromkeys((*comm, *told_comm))
+        },
+        "differences": _differences(parts, told, measured) if asked else [],
+        "ranks": [
+            {"file": r.trace.path.name, "rank": r.trace.rank, "step_s": r.step.step_s,
+             "terms": r.step.parts} for r in ranks
+        ],
+        "kernels": [
+            {"name": name, "kind": kind, "seconds": s} for name, kind, s in steps[0].slowest
+        ],
+    }  # fmt: skip
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _pair(measured: float, predicted: float | None) -> dict[str, float | None]:
+    ratio = measured / predicted if predicted else None
+    return {"measured_s": measured, "predicted_s": predicted, "ratio": ratio}
+
+
+def _differences(
+    parts: Mapping[str, float], told: Mapping[str, float], step_s: float
+) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = [{"term": k, "seconds": parts[k] - told[k]} for k in TERMS]
+    notable = [d for d in found if abs(d["seconds"]) > _NOTABLE_FRAC * step_s]
+    return sorted(notable, key=lambda d: -abs(d["seconds"]))

@@ -1,0 +1,25 @@
+"""Distinct columns of an axis."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simcore.base.arrays import distinct_columns
+
+#: Axes of one to three rows of few values: many equal columns, next to each other or not.
+AXES = st.integers(1, 40).flatmap(
+    lambda n: st.lists(
+        st.lists(st.sampled_from([0.0, 1.0, 2.5]), min_size=n, max_size=n), min_size=1, max_size=3
+    )
+)
+
+
+@given(AXES)
+def test_every_column_is_found_again_and_none_twice(axis: list[list[float]]) -> None:
+    rows = [np.array(row) for row in axis]
+    first, which = distinct_columns(rows)
+    columns = list(zip(*axis, strict=True))
+    assert [columns[first[k]] for k in which] == columns
+    assert len(first) == len(set(columns))

@@ -1,0 +1,229 @@
+"""NCCL's algorithms and protocols against its own tables, worked out by hand, and by invariants."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from strategies import group
+
+from simcore.physics.collectives import (
+    Allowed,
+    Collective,
+    Group,
+    collective_time_s,
+    exchange_s,
+    ways,
+)
+from simcore.physics.collectives.base import ALGORITHMS
+
+US = 1e-6
+MIB = 2**20
+H100 = {"generation": 2, "nvlink": True, "nvls_bw_bytes_per_s": 500e9}
+
+
+def h100(ranks: int, nodes: int = 1, **more: Any) -> Group:
+    """H100 on links of 400 GB/s within a node, 300 GB/s between."""
+    return group(float(ranks), float(nodes), intra_bw=400e9, inter_bw=300e9, **{**H100, **more})
+
+
+def way(on: Group, op: Collective, n_bytes: float, name: str, protocol: str) -> float:
+    """Seconds of one way to run it."""
+    return next(s for a, p, s in ways(op, n_bytes, on) if (a, p) == (name, protocol))
+
+
+def test_ring_of_eight_by_hand() -> None:
+    """14 steps of 0.6, 1.9 and 3.4 us; LL at most 141 GB/s, LL128 0.92 of the bus, Simple all."""
+    on, size = h100(8), 16.0 * MIB
+    moved = 2 * 7 / 8 * size
+    assert way(on, "all_reduce", size, "Ring", "LL") == pytest.approx(15.0 * US + moved / 141e9)
+    assert way(on, "all_reduce", size, "Ring", "LL128") == pytest.approx(40.6 * US + moved / 368e9)
+    assert way(on, "all_reduce", size, "Ring", "Simple") == pytest.approx(56.0 * US + moved / 400e9)
+    gathered = 8.4 + 7 * 3.4
+    assert way(on, "all_gather", size, "Ring", "Simple") == pytest.approx(
+        gathered * US + moved / 2 / 400e9
+    )
+
+
+def test_switch_of_eight_by_hand() -> None:
+    """25 us and 7 of 8 heads; seven ranks lose one more, five are the fewest, four ring."""
+    moved = 2 * 7 / 8 * 1e9
+    assert way(h100(8), "all_reduce", 1e9, "NVLS", "Simple") == pytest.approx(
+        25 * US + moved / (500e9 * 7 / 8)
+    )
+    assert [w[0] for w in ways("all_reduce", 1e9, h100(4))].count("NVLS") == 0
+    assert ways("all_reduce", 1e9, h100(8))[0][:2] == ("NVLS", "Simple")
+    assert ways("all_reduce", 1e4, h100(8))[0][1] == "LL"
+    assert ways("all_gather", 1e9, h100(8))[0][:2] == ("Ring", "Simple")
+
+
+def test_tree_of_switches_by_hand() -> None:
+    """16 nodes: 25 + 8 x 20.9 us at the NICs' rate; two nodes exchange at twice that."""
+    moved = 2 * 127 / 128 * 1e9
+    assert way(h100(128, 16), "all_reduce", 1e9, "NVLSTree", "Simple") == pytest.approx(
+        (25 + 8 * 20.9) * US + moved / 300e9
+    )
+    assert way(h100(16, 2), "all_reduce", 1e9, "NVLSTree", "Simple") == pytest.approx(
+        (25 + 2 * 20.9) * US + 2 * 15 / 16 * 1e9 / (500e9 * 7 / 8)
+    )
+
+
+def test_a_nics_own_latency_counts_twice_where_data_is_flushed() -> None:
+    """Four nodes, 35 us: 25 + 4 (20.9 + 70) us; LL waits once: 2 (7 x 0.6 + 2 x 40) + 6.8."""
+    far = h100(32, 4, nic_latency_s=35 * US)
+    assert way(far, "all_reduce", 0.0, "NVLSTree", "Simple") == pytest.approx(388.6 * US)
+    assert way(far, "all_reduce", 0.0, "Tree", "LL") == pytest.approx(175.2 * US)
+
+
+def test_ring_over_nodes_by_hand() -> None:
+    """2 nodes of 8: 28 steps in nodes at least as long as posting (1 us), 2 between at 2.7 us."""
+    on = h100(16, 2)
+    assert way(on, "all_reduce", 0.0, "Ring", "LL") == pytest.approx((6.6 + 28 + 2 * 2.7) * US)
+    amd = h100(16, 2, amd_host=True)
+    assert way(amd, "all_reduce", 0.0, "Ring", "Simple") == pytest.approx(
+        (8.4 + 28 * 6.0 + 2 * 14) * US
+    )
+
+
+def test_pat_takes_one_rank_a_node() -> None:
+    """16 ranks: 8 + 4 x 14/3.5 + 16 x 2.8 us, and 0.75 of the NIC."""
+    on = h100(16, 16)
+    assert way(on, "all_gather", 3e8, "PAT", "Simple") == pytest.approx(
+        (8 + 16 + 44.8) * US + 3e8 / 225e9
+    )
+    assert "PAT" not in {w[0] for w in ways("all_gather", 1.0, h100(16, 2))}
+    assert "PAT" not in {w[0] for w in ways("all_reduce", 1.0, on)}
+
+
+def test_switches_of_the_network_reduce_where_they_can() -> None:
+    """With SHARP: NVLS over nodes 43 us, twice the NICs or the NVLink switch; CollNet half."""
+    assert not {"CollNetChain", "CollNetDirect", "NVLS"} & {
+        w[0] for w in ways("all_reduce", 1e9, h100(32, 4))
+    }
+    on = h100(32, 4, sharp=True)
+    assert way(on, "all_reduce", 1e9, "NVLS", "Simple") == pytest.approx(
+        43 * US + 2 * 31 / 32 * 1e9 / 437.5e9
+    )
+    assert way(on, "all_reduce", 0.0, "CollNetChain", "Simple") == pytest.approx(69.2 * US)
+    assert way(on, "all_reduce", 0.0, "CollNetDirect", "Simple") == pytest.approx(44.0 * US)
+
+
+def test_over_pcie_there_is_no_ll128_and_no_switch() -> None:
+    on = h100(8, nvlink=False, nvls_bw_bytes_per_s=0.0)
+    assert {w[:2] for w in ways("all_reduce", 1e6, on)} == {
+        ("Ring", "LL"), ("Ring", "Simple"), ("Tree", "LL"), ("Tree", "Simple"),
+    }  # fmt: skip
+
+
+def test_what_is_named_is_taken_and_what_cannot_be_is_not() -> None:
+    held = h100(8, allowed=Allowed(("Ring",), ("Simple",)))
+    assert {w[:2] for w in ways("all_reduce", 1e3, held)} == {("Ring", "Simple")}
+    trees = h100(8, allowed=Allowed(("Tree",)))
+    assert {w[0] for w in ways("all_reduce", 1e9, trees)} == {"Tree"}
+    assert ways("all_gather", 1e9, trees) == ways("all_gather", 1e9, h100(8))  # has no tree
+
+
+def test_choice_moves_from_low_latency_to_full_rate_as_nccl_logs_it() -> None:
+    """One node of H100 (H200's log in ml-engineering): LL up to 1 MiB, NVLS from 2 MiB on."""
+    sizes = [2.0**k for k in range(10, 34)]
+    chosen = [ways("all_reduce", s, h100(8))[0][:2] for s in sizes]
+    assert chosen[0] == ("Ring", "LL") or chosen[0] == ("Tree", "LL")
+    assert chosen[-1] == ("NVLS", "Simple")
+    assert chosen.index(("NVLS", "Simple")) in range(8, 13)  # 256 KiB to 4 MiB
+
+
+libraries = st.fixed_dictionaries(
+    {
+        "generation": st.integers(0, 3),
+        "nvlink": st.booleans(),
+        "amd_host": st.booleans(),
+        "nvls_bw_bytes_per_s": st.sampled_from([0.0, 4e11]),
+        "sharp": st.booleans(),
+        "nic_latency_s": st.floats(0.0, 1e-4),
+        "intra_chunk_ramp": st.floats(0.0, 2.0),
+        "inter_chunk_ramp": st.floats(0.0, 2.0),
+        "leaf_nodes": st.sampled_from([1.0, 4.0, 32.0]),
+        "oversubscription": st.sampled_from([1.0, 2.0, 7.0]),
+        "rails": st.booleans(),
+    }
+)
+OPS: tuple[Collective, ...] = get_args(Collective)
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> tuple[Group, Group]:
+    """A group, and the same with one of its links slower."""
+    nodes = draw(st.integers(1, 300))
+    ranks = nodes * draw(st.integers(1, 16))
+    rates = {"intra_bw": draw(st.floats(1e8, 1e12)), "inter_bw": draw(st.floats(1e8, 1e12))}
+    library = draw(libraries)
+    slower, by = dict(rates), draw(st.floats(0.05, 1.0))
+    slower[draw(st.sampled_from(sorted(rates)))] *= by
+    nvls = {**library, "nvls_bw_bytes_per_s": library["nvls_bw_bytes_per_s"] * by}
+    return (
+        group(float(ranks), float(nodes), **rates, **library),
+        group(float(ranks), float(nodes), **slower, **nvls),
+    )
+
+
+@given(clusters(), st.floats(1.0, 1e11), st.sampled_from(OPS))
+def test_a_slower_link_never_saves_time(
+    pair: tuple[Group, Group], n_bytes: float, op: Collective
+) -> None:
+    size = np.array([[n_bytes]])
+    fast, slow = (float(collective_time_s(op, size, on)[0, 0]) for on in pair)
+    assert np.isfinite(fast)
+    assert slow >= fast * (1 - 1e-12)
+
+
+@given(clusters(), st.floats(1.0, 1e11), st.sampled_from(OPS))
+def test_the_quickest_way_is_the_answer(
+    pair: tuple[Group, Group], n_bytes: float, op: Collective
+) -> None:
+    told = ways(op, n_bytes, pair[0])
+    assert told[0][2] == float(collective_time_s(op, np.array([[n_bytes]]), pair[0])[0, 0])
+    assert {w[0] for w in told} <= set(ALGORITHMS)
+
+
+def test_a_ring_leaves_a_leaf_once_whatever_the_nodes_on_it() -> None:
+    """64 nodes, uplinks 4:1: eight nodes a leaf send one node's worth out; two cannot."""
+    plain = h100(512, 64)
+    for leaf, share in ((8.0, 1.0), (4.0, 1.0), (2.0, 0.5), (1.0, 0.25)):
+        on = h100(512, 64, oversubscription=4.0, leaf_nodes=leaf)
+        assert on.bus_bw_bytes_per_s / plain.bus_bw_bytes_per_s == pytest.approx(share)
+    inside = h100(64, 8, oversubscription=4.0, leaf_nodes=8.0)
+    assert inside.bus_bw_bytes_per_s == pytest.approx(300e9)
+
+
+def test_all_to_all_over_thin_uplinks_by_hand() -> None:
+    """16 nodes of 8, leaves of 4, 4:1: 12 of 15 other nodes are far, at a quarter of the rate."""
+
+    def time(**more: Any) -> float:
+        return float(exchange_s(np.array([[1e9]]), h100(128, 16, **more))[0, 0])
+
+    across = 120 / 128 * 1e9 * 8 / 300e9
+    assert time() == pytest.approx(across)
+    thin = time(oversubscription=4.0, leaf_nodes=4.0)
+    assert thin == pytest.approx(across * 12 / 15 * 4)
+
+
+def test_rails_hand_over_inside_the_node_or_cross_the_spine() -> None:
+    """Within a leaf of rails: with NVLink nothing climbs; without, 7 of 8 messages do."""
+
+    def time(nvlink: bool) -> float:
+        on = h100(64, 8, oversubscription=2.0, leaf_nodes=32.0, rails=True, nvlink=nvlink)
+        return float(exchange_s(np.array([[1e9]]), on)[0, 0])
+
+    across = 56 / 64 * 1e9 * 8 / 300e9
+    assert time(True) == pytest.approx(across)
+    assert time(False) == pytest.approx(across * 7 / 8 * 2)
+
+
+def test_half_of_a_group_of_interleaved_nodes_shares_its_leaf() -> None:
+    on = replace(h100(64, 8, oversubscription=4.0, leaf_nodes=8.0), node_stride=4.0)
+    assert on.leaf_nodes == 2.0
+    assert on.across(1.0) == pytest.approx(150e9)
