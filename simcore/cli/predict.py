@@ -99,7 +99,8 @@ def predict(
     precision: Annotated[
         str | None,
         option(
-            "--precision", "NAME", "fp32, tf32, amp-fp16, amp-bf16, fp16, bf16, fp8 or nvfp4.",
+            "--precision", "NAME",
+            "fp32, tf32, amp-fp16, amp-bf16, fp16, bf16, fp8, mxfp8 or nvfp4.",
             names.precisions,
         ),
     ] = None,

@@ -55,6 +55,12 @@ class Job:
     shares: tuple[float, ...] = ()
 
     @property
+    def table(self) -> KernelTable:
+        """Its kernels, cached."""
+        again = self.strategy.recompute == "full"
+        return kernel_table(self.workload, self.strategy.precision, again)
+
+    @property
     def program(self) -> Program:
         """The step graph of the job, cached by what shapes it."""
         return program_of(self.workload, self.strategy, len(self.classes))
@@ -68,8 +74,9 @@ class Steps:
 
     ``step_s`` is the mean over an epoch: the graph's makespan or the loader's period, whichever
     is longer, plus the epoch's restart divided by its steps. ``comm_beside_s``: of all collectives
-    those that run under backward. ``micro_steps_s`` [parts, C]: one
-    micro-step of each kind of pipeline stage, exposed exchanges in it.
+    those that run under backward. ``host_micro_s``: what the host takes to issue a micro-step.
+    ``micro_steps_s`` [parts, C]: one micro-step of each kind of pipeline stage, with what is seen of
+    its exchanges.
     """
 
     step_s: Array
@@ -79,6 +86,7 @@ class Steps:
     comm_s: Array
     comm_beside_s: Array
     terms_s: dict[str, Array]
+    host_micro_s: Array
     timeline: Timeline | None
     micro_steps_s: Array | None = None
 
@@ -104,7 +112,7 @@ def evaluate(
     terms: Collection[str] | None = None,
 ) -> Steps:
     """Step times of every configuration of the axis; ``terms``: of the breakdown, None: all."""
-    program, table = job.program, kernel_table(job.workload, job.strategy.precision)
+    program, table = job.program, job.table
     computed = compute_times(program, job.strategy, table, job.classes, points, job.shares)
     if round(len(points) / CHUNK) < 2:
         return _evaluate(job, program, table, points, computed, keep_timeline, terms)
@@ -126,6 +134,7 @@ def evaluate(
         comm_s=joined("comm_s"),
         comm_beside_s=joined("comm_beside_s"),
         terms_s={k: np.concatenate([p.terms_s[k] for p in parts]) for k in parts[0].terms_s},
+        host_micro_s=joined("host_micro_s"),
         timeline=None,
     )
 
@@ -159,6 +168,7 @@ def _evaluate(
         comm_s=priced.comm_total_s,
         comm_beside_s=priced.comm_beside_s,
         terms_s=terms,
+        host_micro_s=priced.host_micro_s,
         timeline=timeline if keep_timeline else None,
     )
 

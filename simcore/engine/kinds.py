@@ -12,7 +12,7 @@ from simcore.engine.points import Points
 from simcore.engine.predict import Request, job_of, steps_of, values_of
 from simcore.engine.price import phase_seconds
 from simcore.engine.timeline import Timeline
-from simcore.step.kernels import KINDS, WIDE, kernel_table
+from simcore.step.kernels import KINDS, WIDE
 from simcore.workload.graph import FLASH_KINDS
 
 Array = NDArray[np.float64]
@@ -33,7 +33,7 @@ def compute_shares(request: Request) -> dict[str, float]:
     if request.placed is not None:
         job = replace(job, workload=request.placed.stages[0].workload)
     rates = min(job.classes, key=lambda c: c.peak_flop_per_s)
-    table = kernel_table(job.workload, job.strategy.precision)
+    table = job.table
     program = job.program
     weights = program.weights[program.compute_class == 0].sum(axis=0)
     points = Points.of(values_of(request), 1)

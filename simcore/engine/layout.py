@@ -278,8 +278,9 @@ def evaluate_layout(
         slowdown = job.classes[0].overlap_slowdown_frac / points.overlap
         whole_s = exchanges_s(points, placed, stage.n_layers)
         exchange = exposed(whole_s, placed, busy, slowdown)
+        waits = np.maximum(steps.host_micro_s - busy, 0.0)
         spent = sum(exchange.values(), np.zeros(len(points)))
-        once = busy + spent
+        once = busy + waits + spent
         shared = shared_nic_s(steps, whole_s, exchange, placed, local, slowdown)
         totals.append(steps.step_s + local.grad_accum * spent + shared)
         share = _forward_share(steps)
@@ -319,6 +320,7 @@ def evaluate_layout(
         comm_s=steps.comm_s + local.grad_accum * spent,
         comm_beside_s=steps.comm_beside_s,
         terms_s={**_of_slowest(of_stages, slowest), "pipeline bubble": bubble},
+        host_micro_s=steps.host_micro_s,
         timeline=steps.timeline,
         micro_steps_s=np.stack(forwards) + np.stack(backwards),
     )

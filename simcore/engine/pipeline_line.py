@@ -109,9 +109,12 @@ def _parts(request: Request, placed: Placed, points: Points) -> dict[int, _Part]
         job = replace(job_of(request), workload=stage.workload)
         steps = evaluate(job, local, keep_timeline=True)
         forward, backward = _busy_s(steps, float(local.grad_accum[0]))
+        busy = forward + backward
+        waits = max(float(steps.host_micro_s[0]) - busy, 0.0)
         slowdown = job.classes[0].overlap_slowdown_frac / points.overlap
         whole = exchanges_s(points, placed, stage.n_layers)
-        seen = exposed(whole, placed, np.array([forward + backward]), slowdown)
+        seen = exposed(whole, placed, np.array([busy]), slowdown)
+        forward, backward = (x * (1.0 + waits / busy) for x in (forward, backward))
         split = {name: _split(name, float(x[0]), placed) for name, x in seen.items()}
         forward += sum(f for f, _ in split.values())
         split_apart = layout.zero_bubble or layout.directions > 1

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
 from typing import Any, get_args
 
 from simcore.base.errors import InvalidConfig, UnknownName
-from simcore.engine.layout import LayerTraffic, Placed
+from simcore.engine.layout import TENSOR_FORWARD, LayerTraffic, Placed
 from simcore.hardware.cluster import ClusterSpec
 from simcore.strategy.cuts import cut_sizes, normalised, stages_told
 from simcore.strategy.layout import SCHEDULES, Dispatcher, Layout
@@ -98,6 +100,7 @@ def place(
         part = offloaded(part, strategy.offload_layers)
     if layout.sequence_parallel:
         part = sequence_parallel(part, layout.tp, bool(config.get("gathered_inputs")))
+    part = _with_exchanges(part, layout)
     times = Counter(workload.order)
     layers = [(b, times[i]) for i, b in enumerate(workload.blocks) if b.recomputable and times[i]]
     sizes = cut_sizes(layout.stages, n_layers, layout.pp)
@@ -118,6 +121,17 @@ def place(
         experts_again=strategy.recompute == "full" or "moe" in strategy.recompute_modules,
         overlap=strategy.overlap,
         expert_layers_frac=routed / sum(n for _, n in layers) if layers else 0.0,
+    )
+
+
+@lru_cache(maxsize=256)
+def _with_exchanges(part: Workload, layout: Layout) -> Workload:
+    """The part with the collectives that each layer's passes issue among tensor ranks."""
+    if layout.tp == 1:
+        return part
+    each = TENSOR_FORWARD * (2 if layout.sequence_parallel else 1)
+    return part.replace(
+        blocks=tuple(replace(b, exchanges=each if b.recomputable else 0) for b in part.blocks)
     )
 
 

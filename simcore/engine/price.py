@@ -39,11 +39,15 @@ NVME_STATE_BYTES = 12.0
 
 @dataclass(frozen=True)
 class Priced:
-    """Durations [T, C], seconds of all collectives, and of those under backward [C]."""
+    """Durations [T, C], seconds of all collectives, and of those under backward [C].
+
+    ``host_micro_s`` [C]: what the host takes to issue one micro-step.
+    """
 
     duration_s: Array
     comm_total_s: Array
     comm_beside_s: Array
+    host_micro_s: Array
 
 
 def phase_seconds(
@@ -137,7 +141,7 @@ def compute_times(
         phases = phase_seconds(table, rates, batch * share, compute, memory)
         seconds[mine] = program.weights[mine] @ phases
     if strategy.launch_blocking:
-        seconds += np.outer(program.weights @ table.launches_per_phase, issued[first])
+        seconds += np.outer(program.weights @ table.issues_per_phase, issued[first])
     return ComputeTimes(
         seconds,
         np.stack([seconds[mine].sum(axis=0) for mine in tasks]),
@@ -175,7 +179,7 @@ def price(
     micro-batch as ``evaluate.Job`` has them.
     """
     duration = np.empty((len(program.graph.tasks), len(points)))
-    launches = program.host_weights @ table.launches_per_phase
+    launches = program.host_weights @ table.issues_per_phase
     issue = _issue_s(strategy, classes, points)
     issued = issue * _devices(strategy, points)
     duration[program.host_tasks] = launches[:, None] * issued
@@ -218,7 +222,8 @@ def price(
                        micro_s, launches.sum() * issued)  # fmt: skip
     for task, quantity, index in program.misc:
         duration[task] = context.quantity(quantity, index)
-    return Priced(duration, comm.counts.sum(axis=0) @ message_s, sent)
+    host_micro_s = launches.sum() * issued + context.sums_host_s
+    return Priced(duration, comm.counts.sum(axis=0) @ message_s, sent, host_micro_s)
 
 
 def _scaled(points: Points, share: float) -> Points:
@@ -359,6 +364,12 @@ class _Context:
         started = self._sum_launches() * self.classes[index].kernel_start_s
         result: Array = traffic / shards / rate + started
         return result
+
+    @property
+    def sums_host_s(self) -> Array:
+        """What the host takes to issue the summing up of a micro-step's gradients [C]."""
+        issued: Array = self._sum_launches() * self.issue_s * (self.points.grad_accum > 1)
+        return issued
 
     def _sum_launches(self) -> float:
         return 0.0 if self.strategy.precision.fused_grad_sum else float(self._n_tensors())

@@ -12,13 +12,13 @@ import numpy as np
 from simcore.base.arrays import NDArray
 from simcore.base.errors import InvalidConfig
 from simcore.hardware.cluster import NodeGroup, link_named
-from simcore.hardware.estimates import Estimate
+from simcore.hardware.estimates import Estimate, takes_either_layout
 from simcore.hardware.host import ISSUERS, Issuer, issue_over_torch
 from simcore.hardware.paths import port_share
 from simcore.hardware.profile import HOST_CPU, Profile
 from simcore.hardware.spec import GpuSpec, PeakName
 from simcore.physics.fill import EXP_PER_SM_CLOCK, softmax_width
-from simcore.step.kernels import COMPUTE_KINDS, KINDS, WIDE
+from simcore.step.kernels import CAST, COMPUTE_KINDS, KINDS, WIDE
 from simcore.strategy.precision import Precision
 from simcore.workload.graph import FLASH_KINDS, KernelKind
 
@@ -63,6 +63,10 @@ class ClassRates:
     def issue_s(self, issuer: Issuer) -> float:
         """What the host spends on a kernel that a program issues [s]."""
         return self.host_issue_s * self.issue_over_torch.get(issuer, 1.0)
+
+
+#: Kinds of the kernel table that are priced as others of ``workload.graph``.
+_STANDS_FOR = {WIDE: "gemm", CAST: "elementwise"}
 
 
 def peak_for(gpu: GpuSpec, precision: Precision) -> tuple[PeakName, float, str]:
@@ -121,9 +125,12 @@ def class_rates(group: NodeGroup, precision: Precision, profile: Profile) -> Cla
     flop, rate = np.full(len(KINDS), np.inf), np.empty(len(KINDS))
     wave, depth = np.zeros(len(KINDS)), np.zeros(len(KINDS))
     for i, named in enumerate(KINDS):
-        kind: KernelKind = "gemm" if named == WIDE else named  # type: ignore[assignment]
+        kind: KernelKind = _STANDS_FOR.get(named, named)  # type: ignore[assignment]
         base = "attention" if kind in FLASH_KINDS else kind
         rate[i] = gpu.memory_bw.value * memory_share_of(profile, kind, gpu).value
+        if named == CAST and precision.operand_bytes:
+            own = precision.cast_traffic_bytes(either_layout=takes_either_layout(gpu))
+            rate[i] *= precision.cast_traffic_bytes() / own
         if kind in COMPUTE_KINDS:
             name, top = peak_name, peak
             if (base == "attention" or named == WIDE) and peak_name in ("fp8", "fp4"):

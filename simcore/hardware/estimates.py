@@ -67,6 +67,15 @@ def matrix_style(gpu: GpuSpec) -> str:
     return "registers" if arch in _REGISTERS else "async" if arch in _ASYNC else ""
 
 
+def takes_either_layout(gpu: GpuSpec) -> bool:
+    """Whether 8-bit products read operands transposed too: of NVIDIA's, tcgen05 alone.
+
+    mma.sync and wgmma take 8-bit operands along the depth only (PTX ISA, wgmma: transposing is for
+    16-bit types).
+    """
+    return families_of(gpu)[-1] == "Blackwell"
+
+
 def kins_of(gpu: GpuSpec) -> tuple[str, ...]:
     """What a device shares with other families."""
     style = matrix_style(gpu)

@@ -18,7 +18,9 @@ from simcore.workload.graph import FLASH_KINDS, Affine, Kernel, KernelKind, Op, 
 Array = NDArray[np.float64]
 #: Products that stay in 16 bit where others compute in fewer: the head, those of activations.
 WIDE = "gemm_wide"
-KINDS: tuple[str, ...] = (*get_args(KernelKind), WIDE)
+#: What brings the inputs of products to their format.
+CAST = "cast"
+KINDS: tuple[str, ...] = (*get_args(KernelKind), WIDE, CAST)
 COMPUTE_KINDS: tuple[KernelKind, ...] = ("gemm", "conv", *FLASH_KINDS)
 
 
@@ -28,7 +30,8 @@ class KernelTable:
 
     Affine columns are (fixed, per sample). ``phase_start`` [P] indexes the first kernel of each
     phase, for ``np.add.reduceat``; ``matrix`` and ``attention`` index products of either form,
-    ``attention_bwd`` attention's of backward.
+    ``attention_bwd`` attention's of backward. ``issues_per_phase``: what the host issues, in
+    kernels' worth: ``launches_per_phase`` and calls without kernels of their own.
     """
 
     kind: NDArray[np.intp]
@@ -44,12 +47,13 @@ class KernelTable:
     phase_start: NDArray[np.intp]
     n_phases: int
     launches_per_phase: Array
+    issues_per_phase: Array
     matrix: NDArray[np.intp]
     attention: NDArray[np.intp]
     attention_bwd: NDArray[np.intp]
 
 
-def _row(kernel: Kernel, precision: Precision) -> tuple[float, ...]:
+def _row(kernel: Kernel, precision: Precision, named: str = "") -> tuple[float, ...]:
     weight_bytes: float = (
         precision.low_bytes if kernel.kind in COMPUTE_KINDS else precision.param_bytes
     )
@@ -66,7 +70,7 @@ def _row(kernel: Kernel, precision: Precision) -> tuple[float, ...]:
         return a.fixed, a.per_sample
 
     return (
-        KINDS.index(WIDE if narrow and kernel.wide else kernel.kind),
+        KINDS.index(named or (WIDE if narrow and kernel.wide else kernel.kind)),
         kernel.flop,
         kernel.weight * weight_bytes,
         per_sample + kernel.raw_bytes,
@@ -78,20 +82,37 @@ def _row(kernel: Kernel, precision: Precision) -> tuple[float, ...]:
     )
 
 
-def _cast(kernel: Kernel, precision: Precision) -> Kernel:
+def _cast(kernel: Kernel, precision: Precision) -> tuple[float, ...]:
     """What brings a product's input to its format; its issue is in ``issue_over_torch``."""
-    return Kernel(
-        kind="elementwise", raw_bytes=kernel.cast * precision.cast_traffic_bytes, launches=0.0
-    )
+    moved = kernel.cast * precision.cast_traffic_bytes()
+    return _row(Kernel(kind="elementwise", raw_bytes=moved, launches=0.0), precision, CAST)
+
+
+#: What a collective costs its host over a kernel: torch 2.13 takes 7.6 us for dist.all_reduce on
+#: its fake backend and 14 in an autograd function, where nn.Linear takes 12.8; the rest, NCCL's
+#: enqueue and the events between streams, is an assumption.
+COLLECTIVE_ISSUES = 2.0
+#: The same for a checkpointed block beside what it runs again: states of random generators, an
+#: autograd function and a backward of its own (torch 2.13, reentrant: 115 us).
+CHECKPOINT_ISSUES = 9.0
+
+
+def _calls(workload: Workload, recompute: bool) -> Array:
+    """What the host issues beside kernels, by phase, in kernels' worth."""
+    sent = np.array([COLLECTIVE_ISSUES * b.exchanges for b in workload.blocks])
+    again = np.array([CHECKPOINT_ISSUES * b.recomputable * recompute for b in workload.blocks])
+    return np.concatenate([sent, sent + again, np.zeros(len(workload.frozen))])
 
 
 @lru_cache(maxsize=256)
-def kernel_table(workload: Workload, precision: Precision) -> KernelTable:
-    """Flatten a workload; equal kernels of one phase become one row with a count."""
+def kernel_table(workload: Workload, precision: Precision, recompute: bool = False) -> KernelTable:
+    """Flatten a workload; equal kernels of one phase become one row with a count.
+
+    ``recompute``: its recomputable blocks run under a checkpoint each.
+    """
 
     def kernels(ops: tuple[Op, ...], backward: bool) -> list[Kernel]:
-        of_ops = [k for op in ops for k in (op.bwd if backward else op.fwd)]
-        return of_ops + [_cast(k, precision) for k in of_ops if k.cast and precision.operand_bytes]
+        return [k for op in ops for k in (op.bwd if backward else op.fwd)]
 
     n_blocks = len(workload.blocks)
     phases = [kernels(b.ops, False) for b in workload.blocks]
@@ -105,8 +126,10 @@ def kernel_table(workload: Workload, precision: Precision) -> KernelTable:
     for index, phase in enumerate(phases):
         starts.append(len(rows))
         distinct: dict[tuple[float, ...], float] = {}
-        for kernel in phase:
-            row = _row(kernel, precision)
+        found = [_row(kernel, precision) for kernel in phase]
+        if precision.operand_bytes:
+            found += [_cast(kernel, precision) for kernel in phase if kernel.cast]
+        for row in found:
             distinct[row] = distinct.get(row, 0.0) + 1.0
         for row, count in (distinct or {nothing: 0.0}).items():
             rows.append(row)
@@ -116,6 +139,7 @@ def kernel_table(workload: Workload, precision: Precision) -> KernelTable:
     count_array = np.array(counts)
     start_array = np.array(starts)
     attends = np.isin(table[:, 0], [KINDS.index(kind) for kind in FLASH_KINDS])
+    launches = np.add.reduceat(count_array * table[:, 12], start_array)
     return KernelTable(
         kind=table[:, 0].astype(np.intp),
         flop=table[:, 1],
@@ -129,7 +153,8 @@ def kernel_table(workload: Workload, precision: Precision) -> KernelTable:
         count=count_array,
         phase_start=start_array,
         n_phases=len(phases),
-        launches_per_phase=np.add.reduceat(count_array * table[:, 12], start_array),
+        launches_per_phase=launches,
+        issues_per_phase=launches + _calls(workload, recompute),
         matrix=np.flatnonzero((table[:, 1] > 0) & ~attends),
         attention=np.flatnonzero((table[:, 1] > 0) & attends),
         attention_bwd=np.flatnonzero((table[:, 1] > 0) & attends & np.array(backward)),

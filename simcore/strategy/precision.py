@@ -26,7 +26,9 @@ class Precision:
     (Megatron-LM's gradient accumulation fusion) instead of a kernel of its own.
     ``input_bytes``: of what products keep for their weight gradient, where that is another format
     than other activations'. ``operand_bytes``: of what products read, where they compute in fewer
-    bits than activations have; ``cast_read_bytes``: read to bring an element to that format.
+    bits than activations have; ``cast_read_bytes``: read to bring an element to that format;
+    ``block_scaled``: with a scale for each block of a row, so that the transposed operand is
+    another one, whatever the device.
     """
 
     name: str
@@ -44,12 +46,16 @@ class Precision:
     input_bytes: float = 0.0
     operand_bytes: float = 0.0
     cast_read_bytes: float = 0.0
+    block_scaled: bool = False
 
-    @property
-    def cast_traffic_bytes(self) -> float:
+    def cast_traffic_bytes(self, *, either_layout: bool = False) -> float:
         """Moved to bring an element to the products' format: it is read, written, and written again
-        transposed, which the gradient of the weight needs."""
-        return self.cast_read_bytes + 2.0 * self.operand_bytes
+        transposed, which the gradient of the weight needs.
+
+        ``either_layout``: the device's products take operands transposed as well.
+        """
+        copies = 1.0 if either_layout and not self.block_scaled else 2.0
+        return self.cast_read_bytes + copies * self.operand_bytes
 
     @property
     def product_bytes(self) -> float:
@@ -78,10 +84,15 @@ _ALL = (
     Precision("fp8-dynamic", 2, 2, 4, 2, 2, 0, "fp8", ("bf16", "fp16"),
               "as fp8, but inputs are kept in 16 bit and quantised again in backward (torchao)",
               operand_bytes=1.0, cast_read_bytes=2.0 + 2.0),
+    Precision("mxfp8", 2, 2, 4, 2, 2, 0, "fp8", ("bf16", "fp16"),
+              "as fp8, with an 8-bit scale for each 32 elements (OCP Microscaling)",
+              input_bytes=1 + 1 / 32, operand_bytes=1 + 1 / 32, cast_read_bytes=2.0,
+              block_scaled=True),
     Precision("nvfp4", 2, 2, 4, 2, 2, 0, "fp4", ("fp8", "bf16"),
               "as bf16, matrix products in NVFP4, which keep their quantised inputs: 4 bits and an "
               "8-bit scale for 16 elements", input_bytes=0.5 + 1 / 16,
-              operand_bytes=0.5 + 1 / 16, cast_read_bytes=2.0),
+              operand_bytes=0.5 + 1 / 16, cast_read_bytes=2.0,
+              block_scaled=True),
 )  # fmt: skip
 for _precision in _ALL:
     PRECISIONS.register(_precision.name)(_precision)

@@ -157,7 +157,8 @@ class Block:
 
     ``boundary`` is what is kept of a block that is recomputed: its input. ``remade`` is what
     selective recompute makes again, held while the block's backward runs; ``away`` what goes to
-    the host in forward and comes back in backward.
+    the host in forward and comes back in backward. ``exchanges``: collectives among tensor ranks
+    that its forward issues, and its backward.
     """
 
     name: str
@@ -167,6 +168,7 @@ class Block:
     recomputable: bool = False
     remade: Saved = NOTHING
     away: Saved = NOTHING
+    exchanges: int = 0
 
     @property
     def numel(self) -> int:

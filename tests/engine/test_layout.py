@@ -71,6 +71,20 @@ def test_more_micro_steps_hide_the_bubble() -> None:
     assert shares[2] == pytest.approx(3 / 67, rel=0.1)
 
 
+def test_stages_wait_for_each_others_hosts() -> None:
+    """Where the host binds, a pipeline is filled and emptied at the host's pace."""
+
+    def step_s(accum: int, pp: int) -> float:
+        request = make_request(
+            "gpt2", f"1x{pp}xH100", pp=pp, issuer="megatron", seq_len=128, micro_batch=1,
+            grad_accum=accum,
+        )  # fmt: skip
+        return predict(request).step_time_s.value
+
+    pace = (step_s(64, 4) - step_s(32, 4)) / 32  # of the slowest stage's host
+    assert step_s(64, 4) - 64 * pace > 2.4 * pace
+
+
 def test_terms_add_up_to_the_step() -> None:
     for options in ({"tp": 4}, {"tp": 2, "pp": 2, "grad_accum": 8}, {"cp": 2}, {"pp": 8}):
         found = ask(**options)

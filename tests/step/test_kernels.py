@@ -8,7 +8,7 @@ import pytest
 from simcore.engine.rates import class_rates
 from simcore.hardware.cluster import parse_cluster
 from simcore.hardware.profile import load_profile
-from simcore.step.kernels import KINDS, WIDE, KernelTable, kernel_table
+from simcore.step.kernels import CAST, KINDS, WIDE, KernelTable, kernel_table
 from simcore.strategy.precision import PRECISIONS
 from simcore.workload import ops
 from simcore.workload.graph import Block, Op, Workload
@@ -30,7 +30,12 @@ def moved(table: KernelTable, kind: str) -> float:
 
 @pytest.mark.parametrize(
     ("precision", "width", "cast"),
-    [("fp8", 1.0, 4.0), ("fp8-dynamic", 1.0, 6.0), ("nvfp4", 0.5625, 3.125)],
+    [
+        ("fp8", 1.0, 4.0),
+        ("mxfp8", 1.03125, 4.0625),
+        ("fp8-dynamic", 1.0, 6.0),
+        ("nvfp4", 0.5625, 3.125),
+    ],
 )
 def test_narrow_products_read_less_and_their_inputs_are_cast(
     precision: str, width: float, cast: float
@@ -41,9 +46,33 @@ def test_narrow_products_read_less_and_their_inputs_are_cast(
     forward = (inputs + weight) * width + results * 2
     backward = (results + weight) * width + inputs * 2 + (inputs + results) * width + weight * 2
     assert moved(table, "gemm") == pytest.approx(forward + backward)
-    assert moved(table, "elementwise") == pytest.approx((inputs + results) * cast)
+    assert moved(table, CAST) == pytest.approx((inputs + results) * cast)
     # issuing the casts is in what a program takes for a product in 8 bits
     assert table.launches_per_phase.sum() == 3
+
+
+def test_hosts_issue_collectives_and_checkpoints_too() -> None:
+    """Two collectives a pass of a layer are worth four kernels, its checkpoint nine."""
+    layer = Block(name="layer", ops=(ops.linear("up", ROWS, K, N),), recomputable=True, exchanges=2)
+    model = Workload(name="one", sample_unit="sample", blocks=(layer,), order=(0,))
+    for again, more in ((False, 0.0), (True, 9.0)):
+        table = kernel_table(model, PRECISIONS["bf16"], again)
+        assert table.launches_per_phase.tolist() == [1.0, 2.0]
+        assert table.issues_per_phase.tolist() == [5.0, 6.0 + more]
+
+
+@pytest.mark.parametrize(
+    ("gpu", "precision", "share"),
+    [("H100", "fp8", 1.0), ("B200", "fp8", 4 / 3), ("B200", "mxfp8", 1.0), ("B200", "bf16", 1.0)],
+)
+def test_one_copy_does_where_products_take_either_layout(
+    gpu: str, precision: str, share: float
+) -> None:
+    rates = class_rates(
+        parse_cluster(f"1x8x{gpu}").groups[0], PRECISIONS[precision], load_profile()
+    )
+    rate = rates.bytes_per_s
+    assert rate[KINDS.index(CAST)] / rate[KINDS.index("elementwise")] == pytest.approx(share)
 
 
 def test_wide_products_stay_in_16_bit() -> None:

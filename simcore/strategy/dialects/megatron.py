@@ -236,6 +236,8 @@ def _degrees(reading: Reading, given: Given) -> None:
 def _precision(reading: Reading, given: Given) -> None:
     low = [(n, p) for n, p in (("fp8-format", "fp8"), ("fp8", "fp8"), ("fp4-format", "nvfp4"),
                                ("fp4", "nvfp4")) if given.pop(n, None) is not None]  # fmt: skip
+    if given.get("fp8-recipe") == "mxfp8":
+        low = [(n, "mxfp8" if p == "fp8" else p) for n, p in low]
     half = [n for n in ("bf16", "fp16") if _on(reading, given, n)]
     if len(half) == 2:
         reading.refuse("--bf16 and --fp16", "are both given", "precision")
@@ -382,6 +384,7 @@ def _emit_precision(job: Job, problems: list[str]) -> list[str]:
     fp16 = ["--fp16", *["--accumulate-allreduce-grads-in-fp32"] * wide]
     by_name = {"fp32": [], "fp16": fp16, "bf16": bf16,
                "fp8": [*bf16, "--fp8-format hybrid"],
+               "mxfp8": [*bf16, "--fp8-format e4m3", "--fp8-recipe mxfp8"],
                "nvfp4": [*bf16, "--fp4-format e2m1"]}  # fmt: skip
     if job.precision not in by_name:
         problems.append(f"Megatron has no precision {job.precision}: {', '.join(by_name)}")

@@ -110,7 +110,7 @@ DROPOUT = (
     "megatron-v2-tables", "megatron-gpt3-example", "mt-nlg-530b", "vtrain", "bigscience-bloom",
 )  # fmt: skip
 PRECISIONS = {
-    "bf16": "bf16", "fp16": "fp16", "fp8": "fp8", "mxfp8": "fp8", "fp8-cs": "fp8",
+    "bf16": "bf16", "fp16": "fp16", "fp8": "fp8", "mxfp8": "mxfp8", "fp8-cs": "fp8",
     "fp8-tensorwise": "fp8", "fp8-rowwise": "fp8", "nvfp4": "nvfp4",
 }  # fmt: skip
 SHARDING = {

@@ -41,7 +41,7 @@ PLAIN = Job(
 
 #: What each format can say, by hand: strategy to precisions, without offload and recompute.
 #: torchrun and slurm say nothing but the counts, so anything but DataParallel passes.
-_HALF, _AMP, _LOW = {"fp16", "bf16"}, {"amp-fp16", "amp-bf16"}, {"fp8", "nvfp4"}
+_HALF, _AMP, _LOW = {"fp16", "bf16"}, {"amp-fp16", "amp-bf16"}, {"fp8", "mxfp8", "nvfp4"}
 _ZERO = ("zero1", "zero2", "zero3")
 SAYS = {
     "deepspeed": {s: {"fp32", *_HALF, *_AMP} for s in ("ddp", *_ZERO)},

@@ -128,7 +128,7 @@ def test_each_flag_has_one_meaning() -> None:
 
 
 @pytest.mark.parametrize("main_grads", [None, "fp32"])
-@pytest.mark.parametrize("precision", ["bf16", "fp16", "fp8", "nvfp4"])
+@pytest.mark.parametrize("precision", ["bf16", "fp16", "fp8", "mxfp8", "nvfp4"])
 def test_main_grads_go_out_and_come_back(precision: str, main_grads: str | None) -> None:
     job = Job(
         model="gpt2-xl", strategy="zero1", micro_batch=4, grad_accum=2, precision=precision,
