@@ -70,8 +70,9 @@ def clock_frac(gpu: GpuSpec) -> float:
 
 def reference_peak(gpu: GpuSpec, unit: Unit) -> float:
     """Peak that a unit's limit refers to: 16 bit for matrix units, whatever runs on them."""
-    names = ("bf16", "fp16") if unit == "tensor" else ("fp32",)
-    return next((p for n in names if (p := gpu.peak(n))), 0.0)  # type: ignore[arg-type]
+    if unit == "simt":
+        return gpu.fp32_product_peak or 0.0
+    return gpu.peak("bf16") or gpu.peak("fp16") or 0.0
 
 
 def held_frac(gpu: GpuSpec, unit: Unit, limit_j_per_flop: float) -> float:
