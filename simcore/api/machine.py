@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from simcore.base.database import fold_name
 from simcore.base.errors import InvalidConfig
 
 if TYPE_CHECKING:
@@ -76,7 +77,11 @@ def _target_problems(target: Path, device: str | None) -> list[str]:
 
 
 def calibration(name: str) -> dict[str, Any]:
-    """Everything that a calibration (name or file) holds, as plain data."""
+    """Everything that a calibration (name or file) holds, as plain data; ``blind`` by family."""
+    if fold_name(name) == "blind":
+        from simcore.calibrate.blind import blind_data
+
+        return blind_data()
     from simcore.calibrate.profile_file import profile_data
     from simcore.hardware.calibrations import calibration_named
 

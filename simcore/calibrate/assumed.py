@@ -52,6 +52,13 @@ ASSUMED: Final[Mapping[tuple[str, str, str, str], tuple[float, float, str]]] = {
         0.80, 0.15, "strided on one side; a plain stream reaches 0.74 to 0.95 (gpu-benches)"),
 }  # fmt: skip
 
+#: GB/s of plain streams (mean of scale and triad, all threads resident) on devices that no op table
+#: has. The same benchmark gives what fp32 elementwise ops reach of V100 and MI100 within 2 %, of
+#: MI210 within 5 %. H200 is left out: its rate still rises with the number of threads.
+STREAM_GB_PER_S: Final[Mapping[str, float]] = {
+    "A40": 652.5, "L40": 769.0, "H100-PCIE-80GB": 1768.0,
+}  # fmt: skip
+
 #: Backward over forward time of memory-bound ops (NeuSight's per-op labels, fp32 eager, medians
 #: over ops above 60 us): op class -> (ratio, sd of its log, what it covers).
 BACKWARD_RATIO: Final[Mapping[str, tuple[float, float, str]]] = {

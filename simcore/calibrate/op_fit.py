@@ -28,6 +28,7 @@ from simcore.calibrate.collective_fits import collective_section, curve_rows, ho
 from simcore.calibrate.collective_rows import CollectiveCurve, read_collectives
 from simcore.calibrate.curve_fits import Array, robust_sd
 from simcore.calibrate.op_classes import KernelFit, MemoryFit, fit_kernels, fit_memory_class
+from simcore.calibrate.op_memory import memory_levels
 from simcore.calibrate.op_rows import Clock, OpBatch, read_op_rows
 from simcore.calibrate.op_tables import collection_of
 from simcore.calibrate.pooling import (
@@ -44,7 +45,6 @@ from simcore.calibrate.profile_yaml import to_yaml, used_sources
 from simcore.engine.rates import attention_width
 from simcore.hardware.estimates import matrix_style, ramp_depth, ramp_s
 from simcore.hardware.power import MATRIX_CLASSES, Unit, held_frac
-from simcore.hardware.profile import STREAM_FRAC
 from simcore.hardware.spec import GPUS, GpuSpec
 
 Profile: TypeAlias = dict[str, Any]
@@ -58,9 +58,6 @@ POWERED: Final[Mapping[Unit, tuple[str, tuple[str, ...]]]] = {
 #: Error of ln(eff) on matrix units where the law's form, too, is chosen without the family that is
 #: predicted, among six (a constant, two exponents of the cap, base clock, the means of both).
 FORM_SD: Final = 0.13
-#: Kernels that load 16 bits at a time: the rate at which SMs issue loads limits them (A100 and
-#: H100 agree in bytes an SM and clock, not in shares of their bandwidths).
-ISSUE_BOUND: Final = ("norm_serving", "gate_serving")
 #: Fall back to kernels that were built for something else.
 NO_KERNEL_OF_ITS_OWN: Final = ("attention_encoder_odd",)
 #: Spread of a figure that nothing was measured to give one.
@@ -143,7 +140,9 @@ def _found(fit: KernelFit, gpu: str, ratios: ClockRatios, *, attention: bool = F
     for source, value in fit.eff[clock].items():
         by_collection[collection_of(source)].append(value)
     value = mean_log(mean_log(v) for v in by_collection.values())
-    if clock not in ("burst", "derived"):  # at which clocks derived figures arose is not told
+    if clock == "derived":  # a training simulator's products are of loops, as long as others'
+        value *= 1.0 if attention else ratios.of("sustained", gpu)
+    elif clock != "burst":
         value *= ratios.of(clock, gpu)
     shared = fit.shared
     beside = {
@@ -189,18 +188,7 @@ def profile_from(fits: OpFits, without: Collection[str] = ()) -> Profile:
     for kind, cls in (("gemm", "gemm_tensor16"), ("attention", "attention")):
         seen = {g: Found(f.beside["memory"], f.origins, f.n) for g, f in found.get(cls, {}).items()}
         memory[kind] = levels(seen, 0.06 if kind == "gemm" else 0.2, matrix_style)
-    for cls, both in sorted(fits.memory.items()):
-        strays = [f.resid_sd_log for m in both.values() for f in m]
-        seen = {
-            g: Found(
-                mean_log(f.eff_memory for f in m), (_origin(m),), sum(f.n for f in m),
-                {"start": m[0].start_s, "floor": m[0].floor_s} if m[0].eager else {},
-            )
-            for g, m in both.items() if family_of(g) not in without
-        }  # fmt: skip
-        memory[cls] = levels(seen, max(0.03, float(np.median(strays))))
-        if cls in ISSUE_BOUND and seen:
-            memory[cls]["pooled"]["issue_bytes_per_sm_clock"] = _issue_rate(seen)
+    memory |= memory_levels(fits.memory, without)
     for cls in filter(_is_attention, compute):
         _depth_or_ramp(compute[cls])
     profile: Profile = {
@@ -230,22 +218,6 @@ def collective_profile(fits: OpFits, without: Collection[str] = ()) -> Profile:
         "collectives": collective_section(fits.collectives, without),
         "curves": curve_rows(fits.collectives, without),
     }
-
-
-def _issue_rate(found: Mapping[str, Found]) -> float:
-    """Bytes an SM and clock that explain the shares beside a plain stream's."""
-    rates = []
-    for gpu, one in found.items():
-        spec = GPUS[gpu]
-        if spec.sm_count and spec.boost_clock:
-            short = math.sqrt(max(one.value**-2 - STREAM_FRAC**-2, 1e-6))
-            per_clock = spec.sm_count.value * spec.boost_clock.value
-            rates.append(spec.memory_bw.value / (per_clock * short))
-    return float(f"{mean_log(rates):.3g}") if rates else 0.0
-
-
-def _origin(fits: Sequence[MemoryFit]) -> str:
-    return "neusight" if fits[0].eager else "vidur"
 
 
 def _flash(compute: Profile, found: Mapping[str, Mapping[str, Found]], own_sd: float) -> None:
@@ -301,7 +273,7 @@ def _power(compute: Profile) -> Profile:
     for unit, (told_by, classes) in POWERED.items():
         eff = {
             g: leaf["value"] for g, leaf in compute.get(told_by, {}).get("by_gpu", {}).items()
-            if "CDNA" not in family_of(g)
+            if leaf["n"] >= ENOUGH_ROWS
         }  # fmt: skip
         if len({family_of(g) for g in eff}) < 4:
             continue

@@ -9,6 +9,7 @@ import numpy as np
 
 from simcore.calibrate.curve_fits import Array
 from simcore.calibrate.op_rows import OpBatch
+from simcore.hardware.power import MATRIX_CLASSES, held_frac
 from simcore.hardware.spec import GpuSpec
 from simcore.physics.fill import attention_fill, matmul_fill
 from simcore.physics.roofline import kernel_time_s
@@ -16,6 +17,18 @@ from simcore.physics.roofline import kernel_time_s
 #: Sharpness of the knee between the host's floor and the device's time; errors of held-out shapes
 #: are the same from 3 to 10.
 KNEE: Final = 4.0
+
+
+#: A burst of a few calls starts at boost clock, and power management answers within milliseconds:
+#: kernels of matrix units that last much longer than this run slower than shorter ones.
+THROTTLE_S: Final = 1e-3
+#: Duration that a burst's figures refer to: the middle of the tables' large products.
+REFERENCE_S: Final = 0.33e-3
+#: All of it is what power leaves of the peak (hardware.power, by a limit near the fitted one) to
+#: this exponent. Fits of single devices give 0.5 to 0.65 on Ada, Hopper and Blackwell and nothing
+#: on GA100, whose power binds least; errors with families left out are flat from 0.55 to 0.8.
+BURST_EXPONENT: Final = 0.55
+BURST_LIMIT_J_PER_FLOP: Final = 4.15e-12
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +57,13 @@ def op_fill(batch: OpBatch, gpu: GpuSpec, figures: OpFigures) -> Array:
     return matmul_fill(*geometry, figures.wave_frac, figures.half_depth)
 
 
+def burst_clock(busy_s: Array, gpu: GpuSpec) -> Array:
+    """Clock in a burst of kernels that keep matrix units busy so long, over that at REFERENCE_S."""
+    answered = busy_s / (busy_s + THROTTLE_S) - REFERENCE_S / (REFERENCE_S + THROTTLE_S)
+    held: Array = held_frac(gpu, "tensor", BURST_LIMIT_J_PER_FLOP) ** (BURST_EXPONENT * answered)
+    return held
+
+
 def op_time_s(batch: OpBatch, gpu: GpuSpec, figures: OpFigures) -> Array:
     """Seconds of each row. Kernels that cast or copy its input run before it, not beside it.
 
@@ -54,9 +74,13 @@ def op_time_s(batch: OpBatch, gpu: GpuSpec, figures: OpFigures) -> Array:
     if batch.form == "memory":
         time: Array = figures.start_s + batch.n_bytes / (figures.eff_memory * bandwidth)
         return _no_sooner(time, figures.floor_s)
+    fill = op_fill(batch, gpu, figures)
+    if batch.clock == "burst" and batch.cls in MATRIX_CLASSES:
+        rate = figures.eff_compute * batch.peak_flop_per_s * fill
+        fill = fill * burst_clock(batch.flop / rate, gpu)
     time = kernel_time_s(
         batch.flop, batch.n_bytes, batch.peak_flop_per_s, bandwidth, figures.eff_compute,
-        figures.eff_memory, op_fill(batch, gpu, figures), figures.start_s,
+        figures.eff_memory, fill, figures.start_s,
     )  # fmt: skip
     return _no_sooner(time + batch.cast_bytes / (figures.eff_memory * bandwidth), figures.floor_s)
 

@@ -18,7 +18,6 @@ from simcore.base.errors import DataError, SimcoreError
 from simcore.base.units import GIGA, MEGA, MICRO
 from simcore.calibrate.curve_fits import Array
 from simcore.calibrate.op_tables import OnBad, Table, mark_repeats, read_table
-from simcore.hardware.estimates import families_of
 from simcore.hardware.spec import GPUS, GpuSpec, PeakName
 
 Form: TypeAlias = Literal["matmul", "attention", "memory"]
@@ -46,10 +45,18 @@ SOFTMAX_ROW_ON_CHIP: Final = 8192.0
 #: Rows up to 32 elements a lane are a warp's and stay in its registers; longer ones are a block's,
 #: another kernel (ATen SoftMax.cu; shares of P100 and CDNA fall by a third and more there).
 SOFTMAX_ROW_OF_A_WARP: Final = 32.0 * 32.0
-#: Kernels of an inference library, timed between the ops that feed them: norms that read their
-#: input twice by 16-bit loads, and sums whose operands partly lie in L2 still. They say nothing of
-#: training's, and are classes of their own.
-_SERVING_OPS: Final = {"norm": "norm_serving", "gated_act": "gate_serving", "add": "add_serving"}
+#: Kernels of an inference library, timed behind the ops that feed them: some load 16 bits at a
+#: time (norms read their input twice so; phi's activation has no gate), of sums' operands L2 may
+#: hold more than is counted. They say nothing of training's, and are classes of their own.
+_SERVING_OPS: Final = {
+    "norm": "norm_serving", "norm_phi": "norm_serving", "gated_act": "gate_serving",
+    "gated_act_phi": "act_serving", "add": "add_serving", "add_phi": "add_serving",
+}  # fmt: skip
+#: Share of the bytes that the op before has just written, for ops timed behind the ops that feed
+#: them. Half of it is read from L2 where it takes up to 0.4 of that, less until 0.6 (times of A100
+#: and H100 step there); sums, which nothing but memory limits, show 0.15 of L2 at any size.
+_JUST_WRITTEN: Final = {"add": 1 / 3, "add_phi": 1 / 3, "norm": 1 / 2, "norm_phi": 1 / 2}
+_STAYS_IN_L2, _LEAVES_L2, _READ_FROM_L2, _LEFT_FOR_SUMS = 0.4, 0.6, 0.5, 0.15
 #: Attention of an inference library: a decoder's copies its inputs into a cache in the same
 #: measurement, an encoder's does not. Head dimensions that 16 does not divide have no kernel of
 #: their own there (on Blackwell a fifth of the rate), so they are a class of their own.
@@ -114,9 +121,9 @@ class OpBatch:
         """Peak that the class's efficiency refers to."""
         spec = GPUS[self.gpu]
         same: dict[PeakName, PeakName] = {"bf16": "fp16", "fp16": "bf16"}
-        peak = spec.peak(self.peak) or spec.peak(same.get(self.peak, self.peak)) or 0.0
-        # fp32 products of CDNA run on the matrix units, at twice the vector peak.
-        return 2.0 * peak if self.cls == "gemm_matrix32" else peak
+        if self.cls == "gemm_simt32":
+            return spec.fp32_product_peak or 0.0
+        return spec.peak(self.peak) or spec.peak(same.get(self.peak, self.peak)) or 0.0
 
 
 _ARRAYS: Final = ("line", "flop", "n_bytes", "cast_bytes", "m", "n", "k", "groups", "time_s",
@@ -210,7 +217,7 @@ def _memory(table: Table) -> _Columns:
         kind = "norm" if base in _NORMS else "softmax" if base == "softmax" else "elementwise"
         kinds.append(kind)
         own = "pow" if base in ("pow", "powu") else kind
-        classes.append(_SERVING_OPS.get(base, own) if served[i] else own)
+        classes.append(_SERVING_OPS.get(op, own) if served[i] else own)
         if kind == "softmax" and 1.0 < cols[i] <= SOFTMAX_ROW_OF_A_WARP:
             classes[-1] = "softmax_short"
         elif kind == "softmax" and cols[i] > SOFTMAX_ROW_ON_CHIP:
@@ -302,8 +309,6 @@ def op_rows(table: Table, on_bad: OnBad = "skip") -> OpRows:
         except SimcoreError as err:
             skipped[str(err)] += len(rows)
             continue
-        if label["cls"] == "gemm_simt32" and "CDNA" in families_of(spec):
-            label["cls"] = "gemm_matrix32"
         at = np.array(rows, dtype=np.intp)
         label |= {n: np.asarray(columns[n])[at] for n in _ARRAYS if n in columns}
         label |= {"gpu": spec.name, "form": columns["form"], "line": table.lines[at]}
@@ -311,7 +316,7 @@ def op_rows(table: Table, on_bad: OnBad = "skip") -> OpRows:
         if batch.form != "memory" and not batch.peak_flop_per_s:
             skipped[f"{spec.name} has no {batch.peak} peak"] += len(rows)
             continue
-        batches.append(_plausible(batch, spec, at, table))
+        batches.append(_without_l2(_plausible(batch, spec, at, table), spec))
     table.settle(on_bad)
     skipped.update(table.problems)
     return OpRows(tuple(b for b in batches if len(b)), n_rows, skipped, tuple(table.problems))
@@ -325,6 +330,18 @@ def _clock(timing: str, source: str) -> Clock:
     if timing.startswith("kernel_profiler"):
         return "profiled"
     return "sustained" if timing.startswith("graph_sustained") or swept else "burst"
+
+
+def _without_l2(batch: OpBatch, spec: GpuSpec) -> OpBatch:
+    """With the bytes that memory moves, where the op's input may still lie in L2."""
+    written = _JUST_WRITTEN.get(batch.op, 0.0) * batch.n_bytes
+    if batch.clock != "profiled" or batch.form != "memory" or not spec.l2_size:
+        return batch
+    l2 = spec.l2_size.value
+    there = np.clip((_LEAVES_L2 - written / l2) / (_LEAVES_L2 - _STAYS_IN_L2), 0.0, 1.0)
+    left = _LEFT_FOR_SUMS * l2 if batch.op.startswith("add") else 0.0
+    read = np.maximum(_READ_FROM_L2 * written * there, np.minimum(_READ_FROM_L2 * written, left))
+    return replace(batch, n_bytes=batch.n_bytes - read)
 
 
 def _plausible(batch: OpBatch, spec: GpuSpec, at: NDArray[np.intp], table: Table) -> OpBatch:

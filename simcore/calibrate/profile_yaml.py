@@ -26,16 +26,17 @@ of what power leaves, `held` of a family's devices (simcore/hardware/power.py). 
 matrix instructions take operands from registers (mma.sync) or asynchronously (wgmma, tcgen05).
 `ramp` is the fixed time of a tile of attention, which `depth` counts in keys on one device.
   gemm_tensor16  bf16 and fp16, fp32 accumulate    gemm_tensor8, _block8, _tensor4  fp8, blockwise
-  fp8 and nvfp4, after kernels that cast the input  gemm_simt32  fp32 on vector units (TF32: as
-  gemm_tensor16)                                    gemm_matrix32  fp32 on CDNA's matrix units
+  fp8 and nvfp4, after kernels that cast the input  gemm_simt32  fp32 on vector units, CDNA's on
+  its matrix units (TF32: as gemm_tensor16)
   conv_simt32    3x3 stride 1, Winograd included    conv_tensor16, conv_tf32  no table
   attention      flash, forward; causal FLOP halved; against the 16-bit peak
   attention_serving, _encoder, _encoder_odd  an inference library's: copies of its inputs into a
   cache included, an encoder's, the same with head dimensions that 16 does not divide""",
     "memory_efficiency": """Share of the datasheet bandwidth: tm = bytes / (value * bandwidth), with
 the traffic of unfused kernels, after start; in an eager loop no sooner than `floor`, the host's. Of
-fp32 eager kernels; softmax_short: rows to 1024; gemm's and attention's from the fits above;
-_serving: kernels of inference servers.""",
+fp32 eager kernels, or of plain streams (gpu-benches) times what a class reaches of them elsewhere;
+softmax_short: rows to 1024; gemm's and attention's from the fits above; _serving: kernels of
+inference servers.""",
     "backward_over_forward_time": """Measured ratios of time, not of FLOP or bytes.""",
     "power": """Error of ln(eff) when each family is predicted from the others, by a constant and by
 the share of the peak that power leaves (simcore/hardware/power.py).""",

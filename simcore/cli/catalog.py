@@ -95,6 +95,11 @@ def _show_calibration(name: str, as_json: bool, plot: Path | None) -> None:
 
         write(dumps(finite(found)))
         return
+    if "figures" in found:
+        from simcore.calibrate.blind import render_blind
+
+        write(render_blind(found))
+        return
     from simcore.calibrate.words import render_calibration
 
     write(render_calibration(found))

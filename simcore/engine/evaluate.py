@@ -75,8 +75,8 @@ class Steps:
     ``step_s`` is the mean over an epoch: the graph's makespan or the loader's period, whichever
     is longer, plus the epoch's restart divided by its steps. ``comm_beside_s``: of all collectives
     those that run under backward. ``host_micro_s``: what the host takes to issue a micro-step.
-    ``micro_steps_s`` [parts, C]: one micro-step of each kind of pipeline stage, with what is seen of
-    its exchanges.
+    ``micro_steps_s`` [parts, C]: one micro-step of each kind of pipeline stage, with what is seen
+    of its exchanges.
     """
 
     step_s: Array

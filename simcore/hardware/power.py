@@ -30,11 +30,11 @@ CLOCK_EXPONENT: Final = 0.5
 #: clock (power goes with clock * voltage^2), 1 where it is at its floor, as on the vector units of
 #: cards of 70 W. Chosen with all families in sight (docs/model.md says what that is worth).
 CAP_EXPONENT: Final[dict[Unit, float]] = {"tensor": 1.0 / 3.0, "simt": 1.0}
-#: Time of products at the clocks that a device keeps, over that of bursts of milliseconds, is the
-#: share that power leaves, inverted, to this exponent. Four devices have both: B200 1.13, GB200
-#: 1.16 (loops of seconds), A100 1.09, H100 1.12 (profiled at length); least squares of the
-#: logarithms, all within 3 %.
-SUSTAINED_EXPONENT: Final = 0.53
+#: Time of products at the clocks that a device keeps, over that of bursts of 0.33 ms, is the share
+#: that power leaves, inverted, to this exponent. Four devices have both: B200 1.15, GB200 1.19
+#: (loops of seconds), A100 1.11, H100 1.15 (profiled at length); least squares of the logarithms,
+#: all within 4.5 %.
+SUSTAINED_EXPONENT: Final = 0.74
 #: Base over boost clock where it is not stated: the median of the records that state both.
 TYPICAL_CLOCK_RATIO: Final = 0.77
 #: Classes of products on matrix units. Attention's exponentials leave these idle in between: its
@@ -75,8 +75,9 @@ def clock_frac(gpu: GpuSpec) -> float:
 
 def reference_peak(gpu: GpuSpec, unit: Unit) -> float:
     """Peak that a unit's limit refers to: 16 bit for matrix units, whatever runs on them."""
-    names = ("bf16", "fp16") if unit == "tensor" else ("fp32",)
-    return next((p for n in names if (p := gpu.peak(n))), 0.0)  # type: ignore[arg-type]
+    if unit == "simt":
+        return gpu.fp32_product_peak or 0.0
+    return gpu.peak("bf16") or gpu.peak("fp16") or 0.0
 
 
 def held_frac(gpu: GpuSpec, unit: Unit, limit_j_per_flop: float) -> float:

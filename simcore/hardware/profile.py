@@ -113,22 +113,37 @@ class Profile:
     def clock_ratio(self, cls: str, clock: str, gpu: GpuSpec) -> Estimate:
         """Time over that at burst clocks; ``clock``: burst, sustained, profiled or derived.
 
-        Derived times count as bursts where a device has no burst to compare them with.
+        Sustained clocks of products are those of the device's own loops of seconds or of kernels
+        profiled at length, else what its power tells. Where a device has no burst to compare them
+        with, derived times of products count as sustained, others (which power does not bind) as
+        bursts.
         """
         clocks = self._tables(gpu)["clocks"]
         unit = "simt" if cls.endswith("32") else "tensor"
-        asked = clocks.get(f"{unit}_{clock}_over_burst") or {}
-        unpaired = clock == "derived" and gpu.name not in (asked.get("by_gpu") or {})
-        if clock == "burst" or unpaired:
+
+        def timed_both_ways(as_what: str) -> bool:
+            return gpu.name in (clocks.get(f"{unit}_{as_what}_over_burst", {}).get("by_gpu") or {})
+
+        unpaired = clock == "derived" and not timed_both_ways(clock)
+        if clock == "burst" or (unpaired and cls not in MATRIX_CLASSES):
             return Estimate(1.0, 0.0, "burst clocks")
-        found = self._for(asked or clocks[f"{unit}_sustained_over_burst"], gpu)
-        measured = gpu.name in (asked.get("by_gpu") or {})
-        if clock != "sustained" or unit == "simt" or measured:
-            return found
-        products = self._tables(gpu)["compute_efficiency"].get("gemm_tensor16", {})
+        if unpaired or f"{unit}_{clock}_over_burst" not in clocks:
+            clock = "sustained"
+        if clock == "sustained" and unit == "tensor" and not timed_both_ways(clock):
+            if timed_both_ways("profiled"):
+                clock = "profiled"
+            elif (by_power := self._by_power(gpu)) is not None:
+                return by_power
+        return self._for(clocks[f"{unit}_{clock}_over_burst"], gpu)
+
+    def _by_power(self, gpu: GpuSpec) -> Estimate | None:
+        """Sustained time over that of bursts on a device that was not timed both ways."""
+        tables = self._tables(gpu)
+        products = tables["compute_efficiency"].get("gemm_tensor16", {})
         limit = products.get("pooled", {}).get("limit_j_per_flop")
         ratio = sustained_over_burst(gpu, float(limit)) if limit else None
-        return found if ratio is None else replace(found, value=ratio, source="by its power")
+        found = self._for(tables["clocks"]["tensor_sustained_over_burst"], gpu)
+        return None if ratio is None else replace(found, value=ratio, source="by its power")
 
     def _scaled(self, base: Estimate, knob: CalibratedKnob, **where: str) -> Estimate:
         value, sd, source = base.value, base.sd_log, base.source
@@ -144,19 +159,21 @@ class Profile:
     ) -> Estimate:
         """Share of the dense peak that large kernels of a kind reach.
 
-        Above one for fp32 on CDNA: ``peak`` is the vector unit's, the matrix unit has twice that.
+        Above one for fp32 on CDNA: ``peak`` is the vector unit's, the matrix unit's is higher.
         ``sustained``: at the clocks that training holds; else those of a short burst.
         """
         key = (kind, peak, gpu.name, sustained)
         if key not in self._seen:
             own, as_gemm = self._class_of(kind, peak, gpu)
             found = self.class_figures(own, gpu).share
-            if kind == "conv" and own == "gemm_simt32":
+            if own == "gemm_simt32" and (matrix := gpu.peak("fp32_matrix")):
+                more = matrix / (gpu.peak("fp32") or matrix)
+                told = f"{found.source} x {more:.3g} for matrix units"
+                found = Estimate(found.value * more, found.sd_log, told)
+            elif kind == "conv" and own == "gemm_simt32":
                 found = self._with_winograd(found, gpu)
             if peak == "tf32" and not own.endswith("tf32"):
                 found = replace(found, sd_log=hypot(found.sd_log, TF32_SD_LOG))
-            if own == "gemm_matrix32":
-                found = Estimate(2.0 * found.value, found.sd_log, f"2 x {found.source}")
             if as_gemm:
                 share = leaf(self.runtime["conv_share_of_gemm"])
                 found = Estimate(
@@ -187,11 +204,7 @@ class Profile:
         if kind == "attention" and unit != "simt32":
             return "attention", False
         as_gemm = kind == "conv" and unit != "simt32"
-        name = f"gemm_{unit}"
-        if name == "gemm_simt32" and "CDNA" in families_of(gpu):
-            # fp32 products run on the matrix units there, at twice the vector peak.
-            name = "gemm_matrix32"
-        return name, as_gemm
+        return f"gemm_{unit}", as_gemm
 
     def _with_winograd(self, products: Estimate, gpu: GpuSpec) -> Estimate:
         """fp32 convolutions: some by Winograd, as the table times them, the rest as products."""

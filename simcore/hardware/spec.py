@@ -27,8 +27,11 @@ from simcore.base.figures import (
 from simcore.base.units import MICRO
 
 #: Arithmetic that a kernel may run in. ``fp16`` and ``bf16`` accumulate in fp32;
-#: ``fp16_acc16`` is the rate with fp16 accumulation, where the two differ (GeForce).
-PeakName = Literal["fp64", "fp32", "tf32", "fp16", "fp16_acc16", "bf16", "fp8", "int8", "fp4"]
+#: ``fp16_acc16`` is the rate with fp16 accumulation, where the two differ (GeForce);
+#: ``fp32_matrix`` that of fp32 products on matrix units, where it exceeds the vector units' (CDNA).
+PeakName = Literal[
+    "fp64", "fp32", "fp32_matrix", "tf32", "fp16", "fp16_acc16", "bf16", "fp8", "int8", "fp4"
+]  # fmt: skip
 
 
 class PciePort(Part):
@@ -82,6 +85,11 @@ class GpuSpec(Sourced):
         """Dense peak [FLOP/s], or None where the device has no such unit."""
         figure = self.peak_flop_per_s.get(name)
         return figure.value if figure else None
+
+    @property
+    def fp32_product_peak(self) -> float | None:
+        """Dense peak of matrix products in fp32 [FLOP/s], on whichever units run them."""
+        return self.peak("fp32_matrix") or self.peak("fp32")
 
     @property
     def tdp_w(self) -> float:

@@ -136,9 +136,7 @@ def pass_time_s(one: ModelPass, profile: Profile) -> float:
 
 def pass_levels(one: ModelPass, profile: Profile) -> Level:
     """Whose figures price the products of a pass."""
-    gpu = GPUS[one.gpu]
-    cls = "gemm_matrix32" if "CDNA" in gpu.architecture else "gemm_simt32"
-    return profile.class_figures(cls, gpu).level
+    return profile.class_figures("gemm_simt32", GPUS[one.gpu]).level
 
 
 def pass_errors(

@@ -70,9 +70,11 @@ def op_figures(batch: OpBatch, gpu: GpuSpec, profile: Profile) -> tuple[OpFigure
     Raises KeyError where the profile has nothing for the class.
     """
     found = profile.class_figures(batch.cls, gpu)
-    start_s = found.start_s or profile.kernel_start_s(gpu).value
+    kernel_start_s = profile.kernel_start_s(gpu).value
+    start_s = found.start_s or kernel_start_s
     floor_s = (found.floor_s or profile.eager_floor_s(gpu).value) if batch.eager else 0.0
     if batch.form == "memory":
+        start_s = start_s if batch.eager else kernel_start_s  # those of a class are of eager rows
         return OpFigures(1.0, found.share.value, start_s, floor_s=floor_s), found.level
     clock = profile.clock_ratio(batch.cls, batch.clock, gpu).value
     figures = OpFigures(

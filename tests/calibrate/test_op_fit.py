@@ -12,21 +12,23 @@ import numpy as np
 import pytest
 
 from simcore.base.database import read_yaml, shipped_root
-from simcore.base.units import GIGA, MICRO, TERA, parse_quantity
+from simcore.base.units import GIGA, MIB, MICRO, TERA, parse_quantity
 from simcore.calibrate import (
     assumed,
     clocks,
     curve_fits,
     op_classes,
     op_fit,
+    op_memory,
+    op_model,
     pooling,
     power,
     profile_yaml,
 )
 from simcore.calibrate.op_model import OpFigures, op_time_s
-from simcore.calibrate.op_rows import OpBatch
+from simcore.calibrate.op_rows import OpBatch, read_op_rows
 from simcore.hardware.estimates import matrix_style
-from simcore.hardware.power import power_limited_frac
+from simcore.hardware.power import held_frac, power_limited_frac
 from simcore.hardware.profile import load_profile
 from simcore.hardware.spec import GPUS
 
@@ -271,6 +273,65 @@ def test_kin_pools_over_its_families_alone() -> None:
     assert got["by_kin"]["registers"]["value"] == pytest.approx(0.569, abs=1e-3)
     assert got["by_kin"]["async"]["value"] == 0.5
     assert got["by_kin"]["async"]["sd_log"] == got["pooled"]["sd_log"]
+
+
+def test_a_burst_slows_as_power_management_answers() -> None:
+    """Boost clock at first, what power leaves to the exponent later; A100's power binds less."""
+    took = np.array([1e-7, op_model.REFERENCE_S, 1e-3, 1.0])
+    clock = {g: op_model.burst_clock(took, GPUS[g]) for g in ("L40S", "A100-SXM-80GB")}
+    for gpu, at in clock.items():
+        assert at[1] == pytest.approx(1.0) and np.all(np.diff(at) < 0)
+        held = held_frac(GPUS[gpu], "tensor", op_model.BURST_LIMIT_J_PER_FLOP)
+        assert at[3] / at[0] == pytest.approx(held**op_model.BURST_EXPONENT, rel=1e-3)
+    assert clock["L40S"][3] < clock["A100-SXM-80GB"][3]
+
+
+def test_only_bursts_of_matrix_units_slow_so() -> None:
+    figures = OpFigures(0.8, 0.75, 3 * MICRO)
+    burst = gemm_batch(np.random.default_rng(2), figures, n=50)
+    gpu = GPUS["A100-SXM-80GB"]
+    sustained = op_time_s(replace(burst, clock="sustained"), gpu, figures)
+    assert np.ptp(np.log(op_time_s(burst, gpu, figures) / sustained)) > 0.01
+    vector = replace(burst, cls="gemm_simt32")
+    assert np.array_equal(op_time_s(vector, gpu, figures),
+                          op_time_s(replace(vector, clock="sustained"), gpu, figures))  # fmt: skip
+
+
+def test_what_was_not_measured_goes_with_plain_streams() -> None:
+    """Norms reach 0.8 and 0.6 of two families' streams: 0.7 of what a stream gives elsewhere."""
+
+    def fit(eff: float) -> tuple[op_classes.MemoryFit, ...]:
+        return (op_classes.MemoryFit(eff, MICRO, 20 * MICRO, True, 0.01, 0.02, 500),)
+
+    fits = {
+        "elementwise": {"V100-PCIE-32GB": fit(0.9), "T4": fit(0.75)},
+        "norm": {"V100-PCIE-32GB": fit(0.72), "T4": fit(0.45)},
+    }
+    got = op_memory.memory_levels(fits, {"Hopper"})
+    assert set(got["norm"]["by_gpu"]) == {"T4", "V100-PCIE-32GB"}
+    ratio = math.sqrt(0.8 * 0.6)
+    ada = assumed.STREAM_GB_PER_S["L40"] / 864
+    assert got["elementwise"]["by_family"]["Ada"]["value"] == pytest.approx(ada, rel=2e-3)
+    assert got["norm"]["by_family"]["Ada"]["value"] == pytest.approx(ada * ratio, rel=2e-3)
+    assert got["norm"]["by_family"]["Turing"]["value"] == 0.45
+    assert "Hopper" not in got["elementwise"]["by_family"]  # left out, and so its streams
+
+
+def test_what_an_op_finds_in_l2_is_not_memory_traffic(tmp_path: Path) -> None:
+    """A sum's operand is a third of its bytes; A100 has 40 MiB of L2 (10 and 100 MB, 1 GB)."""
+    path = tmp_path / "memory.csv"
+    rows = [
+        f"A100-SXM-80GB,fp16,{op},1,4096,{n_bytes:.0f},100,{timing},x"
+        for timing in ("kernel_profiler_1us_res", "eager_event_min5of25")
+        for op in ("add", "norm")
+        for n_bytes in (1e7, 1e8, 1e9)
+    ]
+    path.write_text("gpu,dtype,op,rows,cols,bytes,time_us,timing,source\n" + "\n".join(rows) + "\n")
+    got = {(b.op, b.clock): b.n_bytes for b in read_op_rows(path).batches}
+    left = 0.15 * 40 * MIB
+    assert got["add", "profiled"] == pytest.approx([1e7 * 5 / 6, 1e8 - left, 1e9 - left])
+    assert got["norm", "profiled"] == pytest.approx([1e7 * 3 / 4, 1e8, 1e9])
+    assert list(got["add", "burst"]) == list(got["norm", "burst"]) == [1e7, 1e8, 1e9]
 
 
 # --- the shipped file --------------------------------------------------------------------------

@@ -102,6 +102,7 @@ def test_peaks_are_in_order(name: str) -> None:
     also: list[tuple[PeakName, PeakName]] = [
         ("fp16", "bf16"), ("bf16", "fp16"), ("fp32", "fp16"), ("fp32", "tf32"), ("fp16", "int8"),
         ("bf16", "int8"), ("fp16", "fp16_acc16"), ("fp64", "fp32"), ("fp16", "fp8"),
+        ("fp32", "fp32_matrix"), ("fp32_matrix", "fp16"),
     ]  # fmt: skip
     for lower, upper in [*pairwise(rising), *also]:
         low, high = gpu.peak(lower), gpu.peak(upper)

@@ -1,0 +1,92 @@
+"""Memory-bound classes: what single devices reach of their bandwidth, as figures for any device."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final
+
+import numpy as np
+
+from simcore.base.units import GIGA
+from simcore.calibrate.assumed import STREAM_GB_PER_S
+from simcore.calibrate.op_classes import MemoryFit
+from simcore.calibrate.pooling import Found, Levels, family_of, levels, mean_log
+from simcore.calibrate.power import median_of_families
+from simcore.hardware.profile import STREAM_FRAC
+from simcore.hardware.spec import GPUS
+
+#: Kernels that load 16 bits at a time: the rate at which SMs issue loads limits them (A100 and
+#: H100 agree in bytes an SM and clock, not in shares of their bandwidths).
+ISSUE_BOUND: Final = ("norm_serving", "gate_serving", "act_serving")
+#: Classes whose share of the bandwidth goes with that of elementwise ops.
+AS_STREAMS: Final = ("add_serving", "norm", "pow", "softmax", "softmax_short")
+
+
+def memory_levels(
+    fits: Mapping[str, Mapping[str, tuple[MemoryFit, ...]]], without: Collection[str]
+) -> dict[str, Levels]:
+    """Class -> figures by device, by family and for all; families ``without`` told nothing."""
+    memory: dict[str, Levels] = {}
+    found: dict[str, dict[str, Found]] = {"elementwise": _streams()}
+    for cls, both in fits.items():
+        found.setdefault(cls, {}).update({
+            g: Found(
+                mean_log(f.eff_memory for f in m), (_origin(m),), sum(f.n for f in m),
+                {"start": m[0].start_s, "floor": m[0].floor_s} if m[0].eager else {},
+            )
+            for g, m in both.items()
+        })  # fmt: skip
+    known = {c: {g: f for g, f in of.items() if family_of(g) not in without}
+             for c, of in found.items()}  # fmt: skip
+    for cls, both in sorted(fits.items()):
+        own_sd = max(0.03, float(np.median([f.resid_sd_log for m in both.values() for f in m])))
+        seen = known[cls]
+        memory[cls] = levels({**_from_streams(cls, seen, known["elementwise"]), **seen}, own_sd)
+        if memory[cls]:
+            memory[cls]["by_gpu"] = {g: memory[cls]["by_gpu"][g] for g in seen}
+        if cls in ISSUE_BOUND and seen:
+            memory[cls]["pooled"]["issue_bytes_per_sm_clock"] = _issue_rate(seen)
+    return memory
+
+
+def _from_streams(
+    cls: str, seen: Mapping[str, Found], streams: Mapping[str, Found]
+) -> dict[str, Found]:
+    """What families that were not measured in a class reach, from their plain streams.
+
+    The class's share over that of streams is the median of the families that have both.
+    """
+    families = {family_of(g) for g in seen}
+    if cls not in AS_STREAMS:
+        return {}
+    over = {g: seen[g].value / streams[g].value for g in seen if g in streams}
+    ratio = median_of_families(over) if over else 1.0
+    return {
+        g: Found(f.value * ratio, f.origins, 0)
+        for g, f in streams.items() if family_of(g) not in families
+    }  # fmt: skip
+
+
+def _streams() -> dict[str, Found]:
+    """Share of the bandwidth on devices of which only a stream benchmark was published."""
+    return {
+        g: Found(rate * GIGA / GPUS[g].memory_bw.value, ("gpu-benches",), 0)
+        for g, rate in STREAM_GB_PER_S.items()
+    }
+
+
+def _issue_rate(found: Mapping[str, Found]) -> float:
+    """Bytes an SM and clock that explain the shares beside a plain stream's."""
+    rates = []
+    for gpu, one in found.items():
+        spec = GPUS[gpu]
+        if spec.sm_count and spec.boost_clock:
+            short = math.sqrt(max(one.value**-2 - STREAM_FRAC**-2, 1e-6))
+            per_clock = spec.sm_count.value * spec.boost_clock.value
+            rates.append(spec.memory_bw.value / (per_clock * short))
+    return float(f"{mean_log(rates):.3g}") if rates else 0.0
+
+
+def _origin(fits: Sequence[MemoryFit]) -> str:
+    return "neusight" if fits[0].eager else "vidur"
