@@ -11,9 +11,9 @@ import numpy as np
 
 from simcore.calibrate.curve_fits import robust_sd
 from simcore.calibrate.op_classes import KernelFit
-from simcore.calibrate.op_rows import Clock
 from simcore.calibrate.op_tables import collection_of
 from simcore.calibrate.pooling import family_of, figure, mean_log
+from simcore.hardware.clocks import Clock
 
 #: Spread of the ratio where fewer than two devices show one.
 LONE_SD = 0.08

@@ -16,7 +16,8 @@ import numpy as np
 from simcore.base.units import MEGA, MICRO
 from simcore.calibrate.curve_fits import EFF_MAX, Array, robust_sd, solve, stratify
 from simcore.calibrate.op_model import OpFigures, op_time_s
-from simcore.calibrate.op_rows import Clock, OpBatch
+from simcore.calibrate.op_rows import OpBatch
+from simcore.hardware.clocks import Clock
 from simcore.hardware.spec import GpuSpec
 
 SEED: Final = 20240607

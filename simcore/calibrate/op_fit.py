@@ -29,7 +29,7 @@ from simcore.calibrate.collective_rows import CollectiveCurve, read_collectives
 from simcore.calibrate.curve_fits import Array, robust_sd
 from simcore.calibrate.op_classes import KernelFit, MemoryFit, fit_kernels, fit_memory_class
 from simcore.calibrate.op_memory import memory_levels
-from simcore.calibrate.op_rows import Clock, OpBatch, read_op_rows
+from simcore.calibrate.op_rows import OpBatch, read_op_rows
 from simcore.calibrate.op_tables import collection_of
 from simcore.calibrate.pooling import (
     ENOUGH_ROWS,
@@ -43,6 +43,7 @@ from simcore.calibrate.pooling import (
 from simcore.calibrate.power import constant_left_out, fit_power, median_of_families, rms_log
 from simcore.calibrate.profile_yaml import to_yaml, used_sources
 from simcore.engine.rates import attention_width
+from simcore.hardware.clocks import Clock
 from simcore.hardware.estimates import matrix_style, ramp_depth, ramp_s
 from simcore.hardware.power import MATRIX_CLASSES, Unit, held_frac
 from simcore.hardware.spec import GPUS, GpuSpec

@@ -18,14 +18,10 @@ from simcore.base.errors import DataError, SimcoreError
 from simcore.base.units import GIGA, MEGA, MICRO
 from simcore.calibrate.curve_fits import Array
 from simcore.calibrate.op_tables import OnBad, Table, mark_repeats, read_table
+from simcore.hardware.clocks import Clock
 from simcore.hardware.spec import GPUS, GpuSpec, PeakName
 
 Form: TypeAlias = Literal["matmul", "attention", "memory"]
-#: burst: milliseconds on a cool device; sustained: loops of seconds and sweeps of hours, at the
-#: clocks that heat leaves; profiled: kernel times that a profiler took in an eager loop; derived:
-#: efficiencies that a simulator of training was given.
-Clock: TypeAlias = Literal["burst", "sustained", "profiled", "derived"]
-
 #: dtype of a table -> class of product, bytes an element of its inputs, peak, bytes that casting
 #: the 16-bit left side moves an element (reads for the scale and for the cast, the write).
 _PRODUCTS: Final[dict[str, tuple[str, float, PeakName, float]]] = {

@@ -17,6 +17,7 @@ from simcore.base.database import read_yaml, shipped_root
 from simcore.base.errors import InvalidConfig
 from simcore.base.units import Dimension, parse_quantity
 from simcore.hardware.calibrations import CalibratedKnob, Calibration, Knob, calibration_named
+from simcore.hardware.clocks import Clock, clock_ratio
 from simcore.hardware.cluster import ClusterSpec
 from simcore.hardware.estimates import (
     ClassFigures,
@@ -27,7 +28,7 @@ from simcore.hardware.estimates import (
 )
 from simcore.hardware.measured import MeasuredDevice, own_class
 from simcore.hardware.paths import Route, cluster_paths
-from simcore.hardware.power import MATRIX_CLASSES, Unit, held_frac, sustained_over_burst
+from simcore.hardware.power import MATRIX_CLASSES, Unit, held_frac
 from simcore.hardware.profile_file import efficiencies, sources_of, text_of
 from simcore.hardware.profile_tables import leaf, pick
 from simcore.hardware.spec import GpuSpec, PeakName
@@ -110,40 +111,9 @@ class Profile:
         result: ClassFigures = self._seen[key]
         return result
 
-    def clock_ratio(self, cls: str, clock: str, gpu: GpuSpec) -> Estimate:
-        """Time over that at burst clocks; ``clock``: burst, sustained, profiled or derived.
-
-        Sustained clocks of products are those of the device's own loops of seconds or of kernels
-        profiled at length, else what its power tells. Where a device has no burst to compare them
-        with, derived times of products count as sustained, others (which power does not bind) as
-        bursts.
-        """
-        clocks = self._tables(gpu)["clocks"]
-        unit = "simt" if cls.endswith("32") else "tensor"
-
-        def timed_both_ways(as_what: str) -> bool:
-            return gpu.name in (clocks.get(f"{unit}_{as_what}_over_burst", {}).get("by_gpu") or {})
-
-        unpaired = clock == "derived" and not timed_both_ways(clock)
-        if clock == "burst" or (unpaired and cls not in MATRIX_CLASSES):
-            return Estimate(1.0, 0.0, "burst clocks")
-        if unpaired or f"{unit}_{clock}_over_burst" not in clocks:
-            clock = "sustained"
-        if clock == "sustained" and unit == "tensor" and not timed_both_ways(clock):
-            if timed_both_ways("profiled"):
-                clock = "profiled"
-            elif (by_power := self._by_power(gpu)) is not None:
-                return by_power
-        return self._for(clocks[f"{unit}_{clock}_over_burst"], gpu)
-
-    def _by_power(self, gpu: GpuSpec) -> Estimate | None:
-        """Sustained time over that of bursts on a device that was not timed both ways."""
-        tables = self._tables(gpu)
-        products = tables["compute_efficiency"].get("gemm_tensor16", {})
-        limit = products.get("pooled", {}).get("limit_j_per_flop")
-        ratio = sustained_over_burst(gpu, float(limit)) if limit else None
-        found = self._for(tables["clocks"]["tensor_sustained_over_burst"], gpu)
-        return None if ratio is None else replace(found, value=ratio, source="by its power")
+    def clock_ratio(self, cls: str, clock: Clock, gpu: GpuSpec) -> Estimate:
+        """Time of a class at a clock over that in a burst, as ``hardware.clocks`` has it."""
+        return clock_ratio(self._tables(gpu), cls, clock, gpu)
 
     def _scaled(self, base: Estimate, knob: CalibratedKnob, **where: str) -> Estimate:
         value, sd, source = base.value, base.sd_log, base.source

@@ -87,10 +87,13 @@ kernels, memory at the longest and largest batch, the looped optimizer of Transf
 copies of WaveGlow and Mask R-CNN. Each names a mechanism; not each has a citation. So these figures
 are somewhat better than a table that nobody had read would show.
 
-**Speed-ups** are within 6.9 % (597 rows) but for three kinds of row: GeForce cards (23 %, 114
-rows; an 8 x 3090 host collapses where 8 x 2080 Ti hosts do not, and one efficiency per route cannot
-give both), H100s on PCIe (14 %, 48 rows) and TensorFlow's runs (19 %, 113 rows; their input
-pipelines are not described). docs/model.md has what is known of each.
+**Speed-ups** are within 5.1 % (597 rows) but for TensorFlow's runs (19 %, 113 rows; their input
+pipelines are not described), GeForce cards (15 %, 114 rows; an 8 x 3090 host collapses where 8 x
+2080 Ti hosts do not, and one efficiency per route cannot give both) and H100s on PCIe (8 %, 48
+rows). Two settings were found with this table at hand: Lambda's program of late 2022 kept devices
+from each other (NCCL_P2P_DISABLE=1 in its script, which is the source), and NVIDIA's PyTorch
+programs with apex send gradients after backward (seen in these rows on every PCIe host; in code for
+Mask R-CNN only). docs/model.md has what is known of each.
 
 **Memory** is compared with the allocator's own count where the source gives it, and else with a
 replay of the allocator and what lies outside it, as nvidia-smi shows it. What is left, family by
@@ -109,17 +112,20 @@ down after residuals had been seen; so were three constants of what issues kerne
 figure nanotron prints (docs/model.md). Pipelines of sources that interleave without saying how far
 are taken with one layer a chunk.
 
-**Too fast** stay vTrain's smallest models (to -52 %), BLOOM at hidden 14,400 (-25 to -30 %: heads
-of 150 that no tensor core is fed well by), H100s of 500 W (torchtitan, -16 %), SimuMax's B200 (-20
-%: its own op table is 1.4 times slower than a burst), and FP8 on Hopper (about -10 % where 16 bit
-is right). **Too slow** are Megatron-LM's runs of 2021 and 2022 on A100 (+8 to +13 %: its products
-reach 0.84 of the peak on one device, where the tables of burst and of profiled clocks bracket 0.76
-to 0.83). Llama 30B on 256 A100 loses time to gradients between nodes that no stated network
-explains; it is the largest miss in the order of layouts.
+**Too fast** stay vTrain's smallest models (to -37 %: hosts older than the one that the pace of
+issuing is from), BLOOM (-14 %, -25 to -34 % at hidden 14,400: heads of 150 that no tensor core is
+fed well by), H100s of 500 W (torchtitan, -6 %) and SimuMax's B200 (-21 %: its own op table is 1.4
+times slower than a burst). FP8 on H100 is 4 % faster against its measurements than 16 bit is. **Too
+slow** are Korthikanti's runs of 2022 on A100 (+9 %). A100 and H100 keep the ratio of long to short
+runs that op tables have for them (1.11, 1.15) where their power alone would tell 1.06 and 1.12;
+with the latter Korthikanti's rows were within 5 % and all language models 2 % faster: the choice
+was made with both in sight, for the device's own measurement. Llama 30B on 256 A100 loses time to
+gradients between nodes that no stated network explains; it is the largest miss in the order of
+layouts.
 
 **Memory.** Each figure is compared with what its source counts: live tensors, segments, or what
 nvidia-smi shows. What is left, source by source with its reason, stands in docs/model.md. The 80 %
-interval holds 84 % of these rows. Of 289 configurations published as out of memory 91 % are
+interval holds 85 % of these rows. Of 289 configurations published as out of memory 93 % are
 predicted not to fit, of the 1,138 that ran 97 % to fit: a job fits with the holes that its
 allocator cannot give back.
 """,

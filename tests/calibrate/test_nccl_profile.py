@@ -11,7 +11,7 @@ from nccl_logs import nccl_log
 from simcore import api
 from simcore.base.errors import DataError, InvalidConfig, UsageError
 from simcore.engine.alone import collective_alone_s
-from simcore.engine.price import COLLECTIVE_BASE_S
+from simcore.engine.points import COLLECTIVE_BASE_S
 from simcore.hardware.cluster import parse_cluster
 from simcore.hardware.profile import load_profile
 

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,12 @@ EXAMPLES = [
     for line in COMMANDS
     if line.startswith("simcore ") and not set("…[") & set(line) and "--trace" not in line
 ]
+
+#: Files of measurements that the README names, and what stands for them.
+LOGS = {
+    "all_reduce_perf.txt": "nccl-4x8xH100.txt", "rank0.json.gz": "rank0.json.gz",
+    "topo.txt": "topo-8xV100.txt",
+}  # fmt: skip
 
 LLAMA = {
     "model_type": "llama", "hidden_size": 2048, "intermediate_size": 8192, "vocab_size": 128256,
@@ -59,6 +66,8 @@ def test_examples_of_the_readme_run(
     (tmp_path / "my_runs.csv").write_text("".join(runs.splitlines(True)[:8]), encoding="utf-8")
     (tmp_path / "config.json").write_text(json.dumps(LLAMA), encoding="utf-8")
     (tmp_path / "ds_config.json").write_text('{"zero_optimization": {"stage": 3}}')
+    for name, kept in LOGS.items():
+        shutil.copy(ROOT / "docs" / "examples" / kept, tmp_path / name)
     words = shlex.split(command)
     assert run(words[1:]) in (0, 1), capsys.readouterr().err
     if "-o" in words:

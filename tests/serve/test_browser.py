@@ -127,6 +127,8 @@ MOVES = {
     "growing_segments": (LLM, "on", "growing_segments", "on"),
     "fp8_params": (LLM, "on", "fp8_params", "on"),
     "offload_layers": (LLM, "4", "offload_layers", "4"),
+    "nccl_algo": (LLM, "ring", "nccl_algo", "ring"),
+    "nccl_proto": (LLM, "simple", "nccl_proto", "simple"),
     "model": (SEED, "dit-xl-2", "model", "dit-xl-2"),
     "micro_batch": (SEED, "3", "micro_batch", "3"),
     "grad_accum": (SEED, "2", "grad_accum", "2"),
