@@ -112,8 +112,8 @@ down after residuals had been seen; so were three constants of what issues kerne
 figure nanotron prints (docs/model.md). Pipelines of sources that interleave without saying how far
 are taken with one layer a chunk.
 
-**Too fast** stay vTrain's smallest models (to -37 %: hosts older than the one that the pace of
-issuing is from), BLOOM (-14 %, -25 to -34 % at hidden 14,400: heads of 150 that no tensor core is
+**Too fast** stay vTrain's smallest models (to -37 %: 3.3 to 3.6 ms of host a layer
+are measured), BLOOM (-14 %, -25 to -34 % at hidden 14,400: heads of 150 that no tensor core is
 fed well by), H100s of 500 W (torchtitan, -6 %) and SimuMax's B200 (-21 %: its own op table is 1.4
 times slower than a burst). FP8 on H100 is 4 % faster against its measurements than 16 bit is. **Too
 slow** are Korthikanti's runs of 2022 on A100 (+9 %). A100 and H100 keep the ratio of long to short
