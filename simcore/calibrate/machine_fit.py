@@ -57,10 +57,8 @@ MEDIAN_SD: Final = 1.2533
 ADAMW_KERNELS: Final = 14
 #: A fit is judged on this many parts, each predicted from the others.
 FOLDS: Final = 10
-#: Ranks in step while others used more than this share of the machine say nothing of it alone,
-#: nor do ranks of which more than this share of the calls was taken off its core.
+#: Ranks at once, while others used more than this share of the machine, say nothing of it alone.
 DOUBTED_FRAC: Final = 0.2
-DOUBTED_CALLS_FRAC: Final = 0.5
 #: Rows that a class needs before it is fitted.
 ENOUGH_ROWS: Final = 3
 
@@ -100,7 +98,7 @@ def own_rows(rows: Iterable[RawRow], table: str, mode: str = "alone") -> list[Ra
 
 
 def disturbed(row: RawRow) -> float:
-    """Share of a row's calls that were disturbed; in step, of the machine that others used."""
+    """Share of a row's calls that were disturbed; of ranks at once, of the machine others used."""
     return float(row.cells.get("disturbed_frac") or 0.0)
 
 
@@ -344,7 +342,7 @@ def _ratios(rows: Sequence[RawRow], table: str) -> Array:
     """Seconds alone over seconds together, for cases that were measured both ways."""
     alone = {r.key[2:]: r.seconds for r in own_rows(rows, table)}
     # Beside busy others, ranks take from them as well as from each other.
-    both = [r for r in own_rows(rows, table, "together") if disturbed(r) <= DOUBTED_CALLS_FRAC]
+    both = [r for r in own_rows(rows, table, "together") if disturbed(r) <= DOUBTED_FRAC]
     return np.array([alone[r.key[2:]] / r.seconds for r in both if r.key[2:] in alone])
 
 

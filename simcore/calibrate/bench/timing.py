@@ -88,20 +88,54 @@ def measure(
     if case.mode == "lockstep":
         return _lockstep(case, device, world, run, budget_s, clock)
     if case.mode == "together":
-        world.barrier()
+        return _together(case, device, world, run, budget_s, clock)
     samples: list[Sample] = []
     until = clock() + max(budget_s, case.seconds)
-    # Together: for the whole time, or the slowest would run alone at the end.
-    while clock() < until and (len(samples) < MAX_CALLS or case.mode == "together"):
+    while clock() < until and len(samples) < MAX_CALLS:
         samples.append(_one(case, device, run))
     while len(samples) < case.calls:
         samples.append(_one(case, device, run))
-    if case.mode == "alone":
-        return typical(samples)
-    every = world.gather(typical(samples))
+    return typical(samples)
+
+
+@dataclass(frozen=True, slots=True)
+class AtOnce:
+    """What one rank saw while every rank ran at its own pace: its calls, and who had the cores."""
+
+    call: Typical
+    busy_s: float
+    own_cpu_s: float
+    wall_s: float
+
+
+def _together(
+    case: Case, device: Device, world: World, run: Run, budget_s: float, clock: Clock
+) -> Typical:
+    world.barrier()
+    busy, tick_s = Busy(), 1.0 / os.sysconf("SC_CLK_TCK")
+    ticks, cpu, start = busy.ticks()[0], time.process_time(), clock()
+    until = start + max(budget_s, case.seconds)
+    samples: list[Sample] = []
+    # For the whole time, or the slowest would run alone at the end.
+    while clock() < until or len(samples) < case.calls:
+        samples.append(_one(case, device, run))
+    wall, cpu = clock() - start, time.process_time() - cpu
+    busy_s = (busy.ticks()[0] - ticks) * tick_s
+    return of_ranks_at_once(world.gather(AtOnce(typical(samples), busy_s, cpu, wall)), cores())
+
+
+def of_ranks_at_once(ranks: Sequence[AtOnce], n_cores: int) -> Typical:
+    """The mean rank's call, disturbed by the share of the machine that others used meanwhile.
+
+    Where ranks fill the machine, whatever else runs takes a core from one of them for a moment:
+    nearly every long call is interrupted, by little. So it is not calls that count but time.
+    """
+    found = [r.call for r in ranks]
+    busy = float(np.mean([r.busy_s / r.wall_s for r in ranks]))
+    own = sum(r.own_cpu_s / r.wall_s for r in ranks)
     return Typical(
-        float(np.mean([t.seconds for t in every])), max(t.sd_log for t in every),
-        min(t.calls for t in every), max(t.disturbed_frac for t in every),
+        float(np.mean([t.seconds for t in found])), max(t.sd_log for t in found),
+        min(t.calls for t in found), Busy.others_frac(busy, own, 1.0, n_cores),
     )  # fmt: skip
 
 

@@ -9,7 +9,14 @@ import numpy as np
 import pytest
 
 from simcore.calibrate.bench.case import Sample
-from simcore.calibrate.bench.timing import Busy, least_disturbed, typical
+from simcore.calibrate.bench.timing import (
+    AtOnce,
+    Busy,
+    Typical,
+    least_disturbed,
+    of_ranks_at_once,
+    typical,
+)
 
 
 def test_the_median_of_what_nothing_disturbed() -> None:
@@ -61,6 +68,17 @@ def test_ranks_in_step_that_were_never_alone_say_so() -> None:
     found = least_disturbed(walls, np.linspace(0.2, 0.8, 20), tick_s=0.01)
     assert found.seconds < 0.15
     assert found.disturbed_frac > 0.2
+
+
+def test_ranks_at_once_are_disturbed_by_the_time_that_others_took() -> None:
+    """Both cores full: every long call is interrupted, whether others take 2 % or half of them."""
+    call = Typical(0.1, 0.02, 10, disturbed_frac=1.0)
+    little = [AtOnce(call, busy_s=2.0, own_cpu_s=0.98, wall_s=1.0)] * 2
+    found = of_ranks_at_once(little, n_cores=2)
+    assert found.disturbed_frac == pytest.approx(0.02)
+    assert found.seconds == pytest.approx(0.1)
+    half = [AtOnce(call, busy_s=4.0, own_cpu_s=1.0, wall_s=2.0)] * 2
+    assert of_ranks_at_once(half, n_cores=2).disturbed_frac == pytest.approx(0.5)
 
 
 def test_calls_shorter_than_the_systems_clock_are_judged_together() -> None:
