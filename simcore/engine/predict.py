@@ -19,7 +19,8 @@ from simcore.base.arrays import NDArray
 from simcore.base.interval import HIGH_QUANTILE, LOW_QUANTILE, Interval
 from simcore.engine.breakdown import breakdown
 from simcore.engine.evaluate import Job, Loading, Steps, evaluate
-from simcore.engine.job_memory import memory_at_stage, memory_result
+from simcore.engine.job_memory import memory_result, run_memories
+from simcore.engine.memory import Memory
 from simcore.engine.layout import Placed, evaluate_layout
 from simcore.engine.points import KNOBS, Knob, Points
 from simcore.engine.rates import class_rates, peak_for
@@ -288,7 +289,8 @@ def predict(request: Request, *, keep_timeline: bool = False) -> Prediction:
 
     first = 2 + len(_doubled(knobs))
     bound_by, what_if = _what_if(knobs, step[2:first], float(step[0]))
-    memory = memory_result(request)
+    memories = run_memories(request)
+    memory = memory_result(request, memories)
     classes, gain = _rank_classes(job, cluster, steps, request)
     flop = 3.0 * workload.forward_flop - workload.frozen_weight_flop + workload.frozen_flop
     peak = sum(c.n_gpus * r.peak_flop_per_s for c, r in zip(classes, job.classes, strict=True))
@@ -323,7 +325,7 @@ def predict(request: Request, *, keep_timeline: bool = False) -> Prediction:
         what_if=tuple(what_if),
         rank_classes=classes,
         uneven_split_gain_frac=gain,
-        stages=_stage_runs(request, steps),
+        stages=_stage_runs(request, steps, memories),
         defaults=request.defaults,
         assumptions=tuple(
             dict.fromkeys(
@@ -339,25 +341,24 @@ def predict(request: Request, *, keep_timeline: bool = False) -> Prediction:
     )
 
 
-def _stage_runs(request: Request, steps: Steps) -> tuple[StageRun, ...]:
+def _stage_runs(
+    request: Request, steps: Steps, memories: Sequence[Memory]
+) -> tuple[StageRun, ...]:
     """What each run of equal pipeline stages takes and holds; none without a pipeline."""
     placed = request.placed
     if placed is None or placed.layout.pp == 1 or steps.micro_steps_s is None:
         return ()
-    found, first = [], 0
-    for part, count in placed.runs:
-        stage = placed.stages[first]
-        found.append(
-            StageRun(
-                first=first,
-                count=count,
-                layers=stage.n_layers,
-                micro_step_s=float(steps.micro_steps_s[part][0]),
-                memory_bytes=memory_at_stage(request, stage),
-            )
+    starts = zip(placed.run_starts, placed.runs, memories, strict=True)
+    return tuple(
+        StageRun(
+            first=first,
+            count=count,
+            layers=placed.stages[first].n_layers,
+            micro_step_s=float(steps.micro_steps_s[part][0]),
+            memory_bytes=float(memory.device[0]),
         )
-        first += count
-    return tuple(found)
+        for first, (part, count), memory in starts
+    )
 
 
 def _interval(step: Array, samples: slice, profile: Profile) -> Interval:

@@ -265,14 +265,22 @@ def _every(group: Group, apart: Array | float) -> Group:
 
 def _messages_s(program: Program, points: Points, strategy: Strategy) -> Array:
     """Seconds of each distinct message of a step [messages, C]."""
-    if not program.comm:
-        return np.zeros((0, len(points)))
-    group = points.group(points.n_ranks, points.n_nodes)
     table = program.comm_table
+    if not program.comm or not (points.n_ranks > 1).any():
+        return np.zeros((table.counts.shape[1], len(points)))
     seconds = np.empty((table.counts.shape[1], len(points)))
     for op, scope, sizes, rows in table.messages:
-        seconds[rows] = collective_time_s(op, sizes, scoped(group, scope, strategy))
+        seconds[rows] = collective_time_s(op, sizes, _communicator(points, scope, strategy))
     return seconds * points.use_comm
+
+
+def _communicator(points: Points, scope: Scope, strategy: Strategy) -> Group:
+    """The ranks of a scope; stages of a pipeline share one axis, and so their groups."""
+    key = scope, strategy.shard_ranks, strategy.expert_ranks
+    if key not in points.communicators:
+        world = points.group(points.n_ranks, points.n_nodes)
+        points.communicators[key] = scoped(world, scope, strategy)
+    return points.communicators[key]
 
 
 @dataclass(frozen=True)
