@@ -69,7 +69,8 @@ def memory_over(
             chosen[id(stage.workload)] = stage
     beside = beside_tensors(request, n_gpus, n_nodes)
     return tuple(
-        memory_of_stage(request, s.workload, s.position, *over, beside) for s in chosen.values()
+        memory_of_stage(request, s.workload, s.position, *over, beside=beside)
+        for s in chosen.values()
     )
 
 
@@ -111,6 +112,7 @@ def memory_of_stage(
     grad_accum: Array,
     n_gpus: Array,
     n_nodes: Array,
+    *,
     beside: Beside | None = None,
 ) -> Memory:
     """Memory of the fullest rank with a part of the model, over an axis (all arrays [C]).
@@ -164,10 +166,13 @@ def run_memories(request: Request) -> tuple[Memory, ...]:
     if placed is None:
         return ()
     asked = (request.micro_batch, request.grad_accum, cluster.n_gpus, cluster.n_nodes)
-    over = [np.array([float(v)]) for v in asked]
-    beside = beside_tensors(request, over[2], over[3])
+    batch, accum, gpus, nodes = (np.array([float(v)]) for v in asked)
+    over = batch, accum, gpus, nodes
+    beside = beside_tensors(request, gpus, nodes)
     stages = (placed.stages[first] for first in placed.run_starts)
-    return tuple(memory_of_stage(request, s.workload, s.position, *over, beside) for s in stages)
+    return tuple(
+        memory_of_stage(request, s.workload, s.position, *over, beside=beside) for s in stages
+    )
 
 
 def fullest_batch(request: Request) -> int:

@@ -18,7 +18,7 @@ from itertools import accumulate, groupby
 
 import numpy as np
 
-from simcore.base.arrays import NDArray
+from simcore.base.arrays import TINY, NDArray
 from simcore.engine.evaluate import Job, Steps, evaluate
 from simcore.engine.points import Points
 from simcore.physics.collectives import (
@@ -360,7 +360,7 @@ def evaluate_layout(
 def _forward_share(steps: Steps) -> Array:
     """Share of a micro-step's compute that is forward."""
     forward, backward = steps.terms_s["forward"], steps.terms_s["backward"]
-    share: Array = forward / np.maximum(forward + backward, np.finfo(float).tiny)
+    share: Array = forward / np.maximum(forward + backward, TINY)
     return share
 
 

@@ -149,7 +149,7 @@ class _Passes(NamedTuple):
     numel: int
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=1000)
 def _passes(block: Same[Block], p: Precision) -> _Passes:
     """Cached by block: stages of a pipeline and jobs of one model have theirs in common."""
     b = block.it
@@ -251,7 +251,8 @@ def candidates(
 
     held = _before(size)
     forward = np.stack([held + size * again, zero, zero, _before(copies),
-                        rest + _windows(apart, 1, ahead), zero, zero, zero, one], axis=1)  # fmt: skip
+                        rest + _windows(apart, 1, ahead), zero, zero, zero, one],
+                       axis=1)  # fmt: skip
     # autocast forgets its copies when forward ends; backward holds those that it saved
     cast = np.cumsum(copies * (1.0 - again)) - copies * (1.0 - again)
     above = np.cumsum(numels[::-1])[::-1] - numels

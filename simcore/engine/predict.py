@@ -20,8 +20,8 @@ from simcore.base.interval import HIGH_QUANTILE, LOW_QUANTILE, Interval
 from simcore.engine.breakdown import breakdown
 from simcore.engine.evaluate import Job, Loading, Steps, evaluate
 from simcore.engine.job_memory import memory_result, run_memories
-from simcore.engine.memory import Memory
 from simcore.engine.layout import Placed, evaluate_layout
+from simcore.engine.memory import Memory
 from simcore.engine.points import KNOBS, Knob, Points
 from simcore.engine.rates import class_rates, peak_for
 from simcore.engine.result import Prediction, RankClass, StageRun, WhatIf
@@ -341,9 +341,7 @@ def predict(request: Request, *, keep_timeline: bool = False) -> Prediction:
     )
 
 
-def _stage_runs(
-    request: Request, steps: Steps, memories: Sequence[Memory]
-) -> tuple[StageRun, ...]:
+def _stage_runs(request: Request, steps: Steps, memories: Sequence[Memory]) -> tuple[StageRun, ...]:
     """What each run of equal pipeline stages takes and holds; none without a pipeline."""
     placed = request.placed
     if placed is None or placed.layout.pp == 1 or steps.micro_steps_s is None:
@@ -389,15 +387,23 @@ def _single(request: Request, job: Job, homogeneous_rate: float) -> tuple[float,
         return homogeneous_rate, cluster.groups[0].gpu.name, homogeneous_rate * cluster.n_gpus
     total, best = 0.0, (0.0, "")
     for i, group in enumerate(cluster.groups):
-        step = _alone(request, i).step_s[0]
+        step = _alone(request, i, terms=()).step_s[0]
         rate = request.micro_batch * request.grad_accum / float(step)
         total += rate * group.n_gpus
         best = max(best, (rate, group.gpu.name))
     return best[0], best[1], total
 
 
-def _alone(request: Request, index: int, micro_batch: Array | float | None = None) -> Steps:
-    """The same job on one device of one group, with its micro-batch or others."""
+def _alone(
+    request: Request,
+    index: int,
+    micro_batch: Array | float | None = None,
+    *,
+    terms: Collection[str] | None = None,
+) -> Steps:
+    """The same job on one device of one group, with its micro-batch or others; ``terms`` as of
+    ``evaluate``.
+    """
     strategy = request.strategy
     if not strategy.offload:  # one rank sends nothing: the smallest graph has the same times
         strategy = replace(strategy, parallelism="manual", overlap=NO_OVERLAP)
@@ -406,12 +412,12 @@ def _alone(request: Request, index: int, micro_batch: Array | float | None = Non
     )
     batch = np.atleast_1d(request.micro_batch if micro_batch is None else micro_batch)
     values = {**_values(request, alone.cluster), "micro_batch": batch}
-    return evaluate(job_of(alone), Points.of(values, len(batch)))
+    return evaluate(job_of(alone), Points.of(values, len(batch)), terms=terms)
 
 
 def alone_s(request: Request, group: NodeGroup, micro_batches: Array) -> Array:
     """Step of one device of a group alone, for each micro-batch [C]."""
-    return _alone(request, request.cluster.groups.index(group), micro_batches).step_s
+    return _alone(request, request.cluster.groups.index(group), micro_batches, terms=()).step_s
 
 
 def _rank_classes(
