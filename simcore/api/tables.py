@@ -22,6 +22,7 @@ def validate(
     only: Mapping[str, str] | None = None,
     fill: bool = False,
     by: Sequence[str] = (),
+    jobs: int = 1,
 ) -> dict[str, Any]:
     """Predict the rows of measured tables; the contract of ``simcore validate --json``.
 
@@ -32,7 +33,8 @@ def validate(
     ``calibrated``: every row is predicted by a fit of a few physical parameters that has not seen
     its configuration; the blind figures stand beside it under ``blind``. ``fill``: what nobody
     measured, under ``filled``. ``by``: columns of the tables to group errors by, ``gpu`` of any
-    table. Raises InvalidConfig for a column that none has.
+    table. ``jobs``: processes that share the rows of large tables. Raises InvalidConfig for a
+    column that none has.
     """
     from simcore.validate.calibrated import calibrate_and_judge
     from simcore.validate.fill import filled_rows
@@ -48,13 +50,13 @@ def validate(
     if calibrate is not None:
         from simcore.validate.few_rows_dict import validated
 
-        return validated(tables, calibrate, draws, by)
-    blind = judge(tables)
+        return validated(tables, calibrate, draws, by, jobs)
+    blind = judge(tables, jobs=jobs)
     profile = load_profile()
     suspects = {k: v for t in tables for k, v in contradictions(t.cases).items()}
     out = {**blind.to_dict(by), "suspects": suspects}
     if calibrated:
-        found = calibrate_and_judge(tables)
+        found = calibrate_and_judge(tables, jobs)
         out = {
             **found.verdict.to_dict(by),
             "suspects": suspects,

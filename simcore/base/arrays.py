@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 else:
     from numpy import ndarray as NDArray
 
-__all__ = ["NDArray", "distinct_columns", "keep_freed_memory"]
+__all__ = ["TINY", "NDArray", "distinct_columns", "keep_freed_memory"]
+
+#: The least positive number: what a divisor that may be 0 is raised to. np.finfo is slow to ask.
+TINY = float(np.finfo(np.float64).tiny)
 
 
 def distinct_columns(rows: Sequence[NDArray[Any]]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

@@ -78,6 +78,14 @@ def validate(
             autocompletion=names.calibrations,
         ),
     ] = None,
+    jobs: Annotated[
+        str | None,
+        typer.Option(
+            "--jobs",
+            metavar="N",
+            help="Processes that share the rows of large tables (default: one a processor).",
+        ),
+    ] = None,
     bad_rows: Annotated[
         str, typer.Option("--bad-rows", metavar="HOW", help="ops: skip (and name them) or refuse.")
     ] = "skip",
@@ -102,6 +110,7 @@ def validate(
     count = whole("worst", worst, problems)
     rows_of_fit = _rows_of_fit(calibrate, problems)
     n_draws = whole("draws", draws, problems)
+    processes = whole("jobs", jobs, problems)
     chosen = _chosen(only or [], problems)
     if draws is not None and (rows_of_fit is None or rows_of_fit == "one-gpu"):
         problems.append("--draws is of the rows that --calibrate K fits: give a K")
@@ -128,6 +137,8 @@ def validate(
     said = {"gpus": gpus, "node": node, "network": network, "collective": collective}
     if not ops and any(v is not None for v in said.values()):
         problems.append("--gpus, --node, --network and --collective are for `simcore validate ops`")
+    if ops and jobs is not None:
+        problems.append("--jobs is for measured runs, not for ops")
     if refit is not None and calibration is not None:
         problems.append("--refit judges figures fitted anew, --calibration those of a file")
     problems += [f"no such file: {str(f)!r}" for f in files if not f.is_file()]
@@ -158,9 +169,11 @@ def validate(
 
         write(render_ops(found, count))
         return
+    from simcore.validate.processes import default_jobs
+
     result = api.validate(
         files, calibrated=calibrated, calibrate=rows_of_fit, draws=n_draws, only=chosen, fill=fill,
-        by=columns,
+        by=columns, jobs=processes or default_jobs(),
     )  # fmt: skip
     if html is not None:
         from simcore.report.html.validation import validation_page

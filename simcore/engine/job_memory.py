@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -65,7 +67,41 @@ def memory_over(
     for stage in request.placed.stages:
         if last or id(stage.workload) not in chosen:
             chosen[id(stage.workload)] = stage
-    return tuple(memory_of_stage(request, s.workload, s.position, *over) for s in chosen.values())
+    beside = beside_tensors(request, n_gpus, n_nodes)
+    return tuple(
+        memory_of_stage(request, s.workload, s.position, *over, beside=beside)
+        for s in chosen.values()
+    )
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What a rank's device holds whatever its part of the model: NCCL's buffers [C], CUDA's own."""
+
+    nvlink: bool
+    communicators_bytes: Array
+    context_bytes: float
+    cublas_bytes: float
+
+
+def beside_tensors(request: Request, n_gpus: Array, n_nodes: Array) -> Beside:
+    """The same for every stage of a job (arrays [C])."""
+    groups = request.cluster.groups
+    layout = request.placed.layout if request.placed else Layout()
+    intra, inter = cluster_paths(request.cluster)
+    nvlink = intra.route == "nvlink"
+    made = groups_of(
+        layout, n_gpus, np.ceil(n_gpus / n_nodes), request.strategy.software.group_copies
+    )
+    return Beside(
+        nvlink,
+        nccl_bytes(made, nvlink=nvlink, direct=inter.route == "network_rdma"),
+        max(
+            request.profile.cuda_context_bytes(g.gpu, eager=request.eager_kernels).value
+            for g in groups
+        ),
+        workspace_bytes(g.gpu.architecture for g in groups),
+    )
 
 
 def memory_of_stage(
@@ -76,27 +112,15 @@ def memory_of_stage(
     grad_accum: Array,
     n_gpus: Array,
     n_nodes: Array,
+    *,
+    beside: Beside | None = None,
 ) -> Memory:
     """Memory of the fullest rank with a part of the model, over an axis (all arrays [C]).
 
-    ``position``: which stage of the pipeline it is, a number or [C].
+    ``position``: which stage of the pipeline it is, a number or [C]; ``beside``: where it is known.
     """
-    groups = request.cluster.groups
     layout = request.placed.layout if request.placed else Layout()
-    intra, inter = cluster_paths(request.cluster)
-    communicators = nccl_bytes(
-        groups_of(
-            layout,
-            n_gpus,
-            np.ceil(n_gpus / n_nodes),
-            request.strategy.software.group_copies,
-        ),
-        nvlink=intra.route == "nvlink",
-        direct=inter.route == "network_rdma",
-    )
-    context = max(
-        request.profile.cuda_context_bytes(g.gpu, eager=request.eager_kernels).value for g in groups
-    )
+    beside = beside or beside_tensors(request, n_gpus, n_nodes)
     holes = not request.growing_segments
     return memory_of(
         part,
@@ -105,10 +129,10 @@ def memory_of_stage(
         grad_accum,
         n_gpus // layout.model_ranks * layout.cp,
         n_nodes,
-        nvlink=intra.route == "nvlink",
-        cuda_context_bytes=context,
-        communicators_bytes=communicators,
-        cublas_bytes=workspace_bytes(g.gpu.architecture for g in groups),
+        nvlink=beside.nvlink,
+        cuda_context_bytes=beside.context_bytes,
+        communicators_bytes=beside.communicators_bytes,
+        cublas_bytes=beside.cublas_bytes,
         in_flight=_in_flight(request, part, position, grad_accum),
         expert_ranks=layout.data_ranks_of_expert,
         # growing segments map pages where they are needed: no holes to speak of
@@ -136,12 +160,19 @@ def first_stage_allocated_bytes(request: Request) -> float:
     return float(memory_over(request, batch, accum, gpus, nodes)[0].allocated[0])
 
 
-def memory_at_stage(request: Request, stage: Stage) -> float:
-    """Bytes that a pipeline stage holds on its device."""
-    cluster = request.cluster
-    over = (request.micro_batch, request.grad_accum, cluster.n_gpus, cluster.n_nodes)
-    arrays = (np.array([float(v)]) for v in over)
-    return float(memory_of_stage(request, stage.workload, stage.position, *arrays).device[0])
+def run_memories(request: Request) -> tuple[Memory, ...]:
+    """Memory of the first stage of each run of equal stages (``Placed.runs``), as requested."""
+    placed, cluster = request.placed, request.cluster
+    if placed is None:
+        return ()
+    asked = (request.micro_batch, request.grad_accum, cluster.n_gpus, cluster.n_nodes)
+    batch, accum, gpus, nodes = (np.array([float(v)]) for v in asked)
+    over = batch, accum, gpus, nodes
+    beside = beside_tensors(request, gpus, nodes)
+    stages = (placed.stages[first] for first in placed.run_starts)
+    return tuple(
+        memory_of_stage(request, s.workload, s.position, *over, beside=beside) for s in stages
+    )
 
 
 def fullest_batch(request: Request) -> int:
@@ -149,13 +180,20 @@ def fullest_batch(request: Request) -> int:
     return _fullest(request)[2]
 
 
-def _fullest(request: Request) -> tuple[Memory, float, int]:
-    """Memory, capacity and micro-batch of the kind of rank that is fullest."""
+def _fullest(request: Request, runs: Sequence[Memory] = ()) -> tuple[Memory, float, int]:
+    """Memory, capacity and micro-batch of the kind of rank that is fullest.
+
+    ``runs``: ``run_memories``, where they are known.
+    """
     groups = request.cluster.groups
     if not request.shares:
         capacity = min(g.gpu.usable_memory_bytes for g in groups)
         batch = request.micro_batch
-        return memory_at(request, np.array([float(batch)])), float(capacity), batch
+        if runs:
+            fullest = max(runs, key=lambda m: float(m.needed[-1]))
+        else:
+            fullest = memory_at(request, np.array([float(batch)]))
+        return fullest, float(capacity), batch
     found = [
         (memory_at(request, np.array([float(batch)])), float(kind.gpu.usable_memory_bytes), batch)
         for kind, batch in zip(request.kinds, request.shares, strict=True)
@@ -163,9 +201,12 @@ def _fullest(request: Request) -> tuple[Memory, float, int]:
     return max(found, key=lambda f: float(f[0].needed[0]) / f[1])
 
 
-def memory_result(request: Request) -> MemoryResult:
-    """What a prediction says of memory: of the kind of rank with the least room to spare."""
-    memory, capacity, _ = _fullest(request)
+def memory_result(request: Request, runs: Sequence[Memory] = ()) -> MemoryResult:
+    """What a prediction says of memory: of the kind of rank with the least room to spare.
+
+    ``runs``: ``run_memories``, where they are known.
+    """
+    memory, capacity, _ = _fullest(request, runs)
     device, reserved = float(memory.device[0]), float(memory.reserved[0])
     spread = Z80 * memory_sd_bytes(request, memory)
     # A full device gets cached segments back: no more can be reserved than it has.

@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import groupby
+from itertools import accumulate, groupby
 
 import numpy as np
 
-from simcore.base.arrays import NDArray
+from simcore.base.arrays import TINY, NDArray
 from simcore.engine.evaluate import Job, Steps, evaluate
 from simcore.engine.points import Points
 from simcore.physics.collectives import (
@@ -93,6 +93,12 @@ class Placed:
         parts = groupby(known[id(s.workload)] for s in self.stages)
         return tuple((part, len(list(row))) for part, row in parts)
 
+    @cached_property
+    def run_starts(self) -> tuple[int, ...]:
+        """The first stage of each of ``runs``."""
+        counts = [count for _, count in self.runs]
+        return tuple(accumulate(counts[:-1], initial=0))
+
 
 def tensor_collectives(layout: Layout) -> tuple[Collective, ...]:
     """What tensor ranks exchange of a layer's output at a time."""
@@ -148,8 +154,36 @@ def exchange_bytes(placed: Placed, micro_batch: Array) -> dict[str, Array]:
     }
 
 
+@dataclass(frozen=True)
+class Exchanges:
+    """Seconds [C] of one exchange of each dimension, all that its ranks send at a time.
+
+    The pipeline's: of a whole micro-step, there and back.
+    """
+
+    placed: Placed
+    once_s: dict[str, Array]
+
+    def of_stage(self, n_layers: int) -> dict[str, Array]:
+        """Seconds of one micro-step that a stage of so many layers spends on each dimension."""
+        placed = self.placed
+        times = {name: sum(passes) for name, passes in exchange_passes(placed).items()}
+        n_times = {
+            "tensor parallel": n_layers * times["tensor parallel"],
+            "context parallel": n_layers * (times["context parallel"] * CONTEXT_EXPOSED_FRAC),
+            "expert parallel": n_layers * placed.expert_layers_frac * times["expert parallel"],
+            "pipeline transfer": 1.0,
+        }
+        return {name: n_times[name] * seconds for name, seconds in self.once_s.items()}
+
+
 def exchanges_s(points: Points, placed: Placed, n_layers: int) -> dict[str, Array]:
     """Seconds of one micro-step that a stage spends on each dimension's exchanges."""
+    return exchanges_of(points, placed).of_stage(n_layers)
+
+
+def exchanges_of(points: Points, placed: Placed) -> Exchanges:
+    """What the dimensions of a layout exchange, the same for all layers."""
     layout, traffic = placed.layout, placed.traffic
     on = points.use_comm
 
@@ -157,30 +191,26 @@ def exchanges_s(points: Points, placed: Placed, n_layers: int) -> dict[str, Arra
         ranks = np.full(len(points), float(size))
         return group_of(points, ranks, stride, placed.gpus_per_node)
 
-    def time(op: Collective, n_bytes: Array, size: int, stride: float) -> Array:
-        group = on_ranks(size, stride)
+    def time(op: Collective, n_bytes: Array, group: Group) -> Array:
         seconds: Array = collective_time_s(op, n_bytes[None, :], group)[0] * on
         return seconds
 
     found: dict[str, Array] = {}
     moved = exchange_bytes(placed, points.micro_batch)
-    times = {name: sum(passes) for name, passes in exchange_passes(placed).items()}
     hidden = moved["tensor parallel"]
     if layout.tp > 1:
-        ways = tensor_collectives(layout)
-        reduced = sum((time(op, hidden, layout.tp, 1.0) for op in ways), np.zeros(len(points)))
-        found["tensor parallel"] = n_layers * times["tensor parallel"] * reduced
+        group, ops = on_ranks(layout.tp, 1.0), tensor_collectives(layout)
+        reduced = sum((time(op, hidden, group) for op in ops), np.zeros(len(points)))
+        found["tensor parallel"] = reduced
     if layout.cp > 1:
-        gathered = time("all_gather", moved["context parallel"], layout.cp, float(layout.tp))
-        passes = times["context parallel"] * CONTEXT_EXPOSED_FRAC
-        found["context parallel"] = n_layers * passes * gathered
+        group = on_ranks(layout.cp, float(layout.tp))
+        found["context parallel"] = time("all_gather", moved["context parallel"], group)
     if layout.ep > 1:
-        layers = n_layers * placed.expert_layers_frac
         group = on_ranks(layout.ep, float(layout.expert_tp))
         copies = traffic.hidden_copies
         across = once_a_node_frac(group.n_nodes, copies) if layout.dispatcher == "deepep" else 1.0
         exchanged = exchange_s(moved["expert parallel"][None, :], group, across)[0] * on
-        found["expert parallel"] = layers * times["expert parallel"] * exchanged
+        found["expert parallel"] = exchanged
     if layout.pp > 1:
         # Activations forward and gradients backward to the neighbour stage, cut by tensor ranks.
         # Stages lie furthest apart in the order of ranks: on several nodes they are on others.
@@ -192,7 +222,7 @@ def exchanges_s(points: Points, placed: Placed, n_layers: int) -> dict[str, Arra
         found["pipeline transfer"] = (
             2.0 * layout.vpp * (hidden / layout.tp / layout.vpp / rate + hop) * on
         )
-    return found
+    return Exchanges(placed, found)
 
 
 def exposed(
@@ -270,13 +300,14 @@ def evaluate_layout(
     layout = placed.layout
     needed = None if terms is None else {*terms, *_MICRO_STEP}
     local = data_points(points, placed)
+    exchanges = exchanges_of(points, placed)
     totals, forwards, backwards, parts = [], [], [], []
     for index, _ in placed.distinct_stages:
         job, stage = jobs[index], placed.stages[index]
         steps = evaluate(job, local, keep_timeline=keep_timeline, terms=needed)
         busy = _micro_step_s(steps, local)
         slowdown = job.classes[0].overlap_slowdown_frac / points.overlap
-        whole_s = exchanges_s(points, placed, stage.n_layers)
+        whole_s = exchanges.of_stage(stage.n_layers)
         exchange = exposed(whole_s, placed, busy, slowdown)
         waits = np.maximum(steps.host_micro_s - busy, 0.0)
         spent = sum(exchange.values(), np.zeros(len(points)))
@@ -329,7 +360,7 @@ def evaluate_layout(
 def _forward_share(steps: Steps) -> Array:
     """Share of a micro-step's compute that is forward."""
     forward, backward = steps.terms_s["forward"], steps.terms_s["backward"]
-    share: Array = forward / np.maximum(forward + backward, np.finfo(float).tiny)
+    share: Array = forward / np.maximum(forward + backward, TINY)
     return share
 
 

@@ -183,7 +183,9 @@ def memory_of(
     first, of = distinct_columns(
         (micro_batch, early * one, np.where(early, 0.0, grads_whole), n_ranks > 1)
     )
-    batches, kinds = np.unique(micro_batch[first], return_inverse=True)
+    batches, kinds = micro_batch[first], np.zeros(1, dtype=np.intp)
+    if len(first) > 1:
+        batches, kinds = np.unique(batches, return_inverse=True)
     grads_then = np.where((early * one)[first] > 0, 1.0, ops.grads[:, None])  # [J, first]
     waiting = acts.kept * micro_batch * (in_flight - 1.0)
     stubs = p.main_grads and strategy.zero_stage < 3 and strategy.software.weight_stubs
@@ -258,8 +260,12 @@ def memory_of(
     sums = np.stack([sum(m.values(), zero) for m in moments])
     moment = sums.argmax(axis=0)
     terms = dict(state)
+    same = moment[0] if (moment == moment[0]).all() else None
     for key in moments[0]:
-        terms[key] = np.choose(moment, [one * m[key] for m in moments])
+        if same is not None:
+            terms[key] = one * moments[same][key]
+        else:
+            terms[key] = np.choose(moment, [one * m[key] for m in moments])
     terms["workspace"] = one * cublas_bytes
     allocated = sum(terms.values(), zero)
 

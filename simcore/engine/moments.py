@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from simcore.base.arrays import NDArray
+from simcore.base.same import Same
 from simcore.engine.transients import backward_bytes, output_bytes, saved_bytes, storages
 from simcore.strategy.precision import Precision
 from simcore.workload.graph import Block, Op, Workload, weight_grad_numel
@@ -85,28 +86,15 @@ def gradients_after(block: Block) -> tuple[int, ...]:
     return tuple(counts)
 
 
-class Moment(NamedTuple):
-    """One candidate: bytes per sample held and working, and what scales with parameters.
-
-    ``grads``, ``cast``, ``window``, ``whole``, ``stub`` are elements: gradients that exist, 16-bit
-    copies, parameters of the blocks gathered by ZeRO-3, gradients of the block in work, the
-    gradient of the op in work outside the layers; ``early``: of a gradient that forward makes.
-    """
-
-    held: float
-    working: float
-    grads: float
-    cast: float
-    window: float
-    whole: float
-    stub: float
-    early: float
-    forward: bool
-
-
 @dataclass(frozen=True)
 class Moments:
-    """Candidates for the peak; arrays [J]. ``grads`` is the fraction of all gradients."""
+    """Candidates for the peak; arrays [J]: bytes per sample held and working, and elements.
+
+    ``grads`` is the fraction of all gradients that exist. ``cast``: 16-bit copies; ``window``:
+    parameters of the blocks gathered by ZeRO-3; ``whole``: gradients of the block in work;
+    ``stub``: the gradient of the op in work outside the layers; ``early``: of a gradient that
+    forward makes; ``forward``: whether it is a moment of forward.
+    """
 
     held: Array
     working: Array
@@ -117,12 +105,6 @@ class Moments:
     stub: Array
     early: Array
     forward: NDArray[np.bool_]
-
-
-def _window(numels: list[int], at: int, step: int, ahead: int) -> float:
-    """Parameters of a block and of those fetched ahead of it."""
-    return float(sum(numels[k] for k in range(at, at + step * (ahead + 1), step)
-                     if 0 <= k < len(numels)))  # fmt: skip
 
 
 def shared_with_input(block: Block, p: Precision) -> float:
@@ -149,6 +131,38 @@ def _rows(found: Sequence[tuple[float, ...]]) -> _Rows:
     table = np.array(found or [(0.0,) * len(_Rows._fields)])
     table = table[_undominated(np.column_stack([table[:, 0] + table[:, 1], table[:, 2:]]))]
     return _Rows(*table.T)
+
+
+class _Passes(NamedTuple):
+    """What one block does to memory: its moments in forward (saving or not) and in backward.
+
+    ``saved``: bytes per sample that an instance pins; ``copies``: 16-bit elements of its weights.
+    """
+
+    saving: _Rows
+    passing: _Rows
+    backward: _Rows
+    saved: float
+    kept: float
+    shared: float
+    copies: float
+    numel: int
+
+
+@lru_cache(maxsize=1000)
+def _passes(block: Same[Block], p: Precision) -> _Passes:
+    """Cached by block: stages of a pipeline and jobs of one model have theirs in common."""
+    b = block.it
+    return _Passes(
+        saving=_forward(b, p, pins=True),
+        passing=_forward(b, p, pins=False),
+        backward=_backward(b, p),
+        saved=saved_bytes(b.saved, p),
+        kept=saved_bytes(b.boundary, p),
+        shared=shared_with_input(b, p),
+        copies=sum(op.gemm_weight for op in b.ops),
+        numel=b.numel,
+    )
 
 
 def _forward(block: Block, p: Precision, *, pins: bool) -> _Rows:
@@ -180,10 +194,14 @@ def _backward(block: Block, p: Precision) -> _Rows:
     return _rows(found)
 
 
-def _table(rows: _Rows, bases: list[Moment], *, pinned_is_work: bool) -> Array:
+def _compared(table: Array) -> Array:
+    """What decides of moments (columns as in ``Moments``) which one is the peak."""
+    return np.column_stack([table[:, 0] + table[:, 1], table[:, 2:8]])
+
+
+def _on_top(rows: _Rows, bases: Array, *, pinned_is_work: bool) -> Array:
     """Rows on top of what is held when each of a block's instances begins, [I x rows, 9]."""
-    n = len(rows.pinned)
-    made = np.repeat(np.array(bases, dtype=float), n, axis=0)
+    made = np.repeat(bases, len(rows.pinned), axis=0)
     work = 1 if pinned_is_work else 0
     for column, of in ((work, rows.pinned), (1, rows.extra), (2, rows.grads), (3, rows.cast),
                        (6, rows.stub), (7, rows.early)):  # fmt: skip
@@ -191,71 +209,73 @@ def _table(rows: _Rows, bases: list[Moment], *, pinned_is_work: bool) -> Array:
     return made
 
 
-class _Stacked:
-    """Moments of instances in the order added; those of equal blocks are made together."""
-
-    def __init__(self) -> None:
-        self.parts: dict[tuple[int, bool], tuple[_Rows, list[Moment], list[int]]] = {}
-        self.n = 0
-
-    def add(self, rows: _Rows, base: Moment, *, pinned_is_work: bool) -> None:
-        """One instance whose moments are ``rows`` on top of ``base``."""
-        _, bases, at = self.parts.setdefault((id(rows), pinned_is_work), (rows, [], []))
-        bases.append(base)
-        at.append(self.n)
-        self.n += 1
-
-    def table(self) -> Array:
-        """All of them; columns as in ``Moment``."""
-        made = [_table(rows, bases, pinned_is_work=work)
-                for (_, work), (rows, bases, _) in self.parts.items()]  # fmt: skip
-        at = [np.repeat(at, len(rows.pinned)) for rows, _, at in self.parts.values()]
-        found: Array = np.concatenate(made)[np.argsort(np.concatenate(at), kind="stable")]
-        return found
+def _windows(apart: Array, step: int, ahead: int) -> Array:
+    """Parameters of each instance's block and of those fetched ahead of it [I]."""
+    found, n = apart.copy(), len(apart)
+    for k in range(1, min(ahead, n - 1) + 1):
+        if step > 0:
+            found[:-k] += apart[k:]
+        else:
+            found[k:] += apart[:-k]
+    return found
 
 
-def all_moments(
+def _before(sizes: Array) -> Array:
+    """The sum of what stands before each [I]."""
+    return np.concatenate([[0.0], np.cumsum(sizes)[:-1]])
+
+
+def candidates(
     workload: Workload, p: Precision, recompute: bool, ahead: int, root: bool = False
 ) -> Array:
-    """Forward's blocks, then backward's from the last to the first; rows of ``Moment``.
+    """Moments of all instances, forward's and then backward's from the last; rows of ``Moments``.
 
+    What an instance has at its begin another of the same block may exceed in every respect: then
+    it has no peak, and is left out before its moments are made.
     ``root``: parameters outside the repeated layers are gathered all at once, for the whole step.
     """
-    blocks = list(workload.instances())
-    distinct = {id(b): b for b in workload.blocks}
-    again = {k: recompute and b.recomputable for k, b in distinct.items()}
-    plain = {k: _forward(b, p, pins=not again[k]) for k, b in distinct.items()}
-    anew = {k: _forward(b, p, pins=True) for k, b in distinct.items() if again[k]}
-    back = {k: _backward(b, p) for k, b in distinct.items()}
-    size = {k: saved_bytes(b.boundary if again[k] else b.saved, p) for k, b in distinct.items()}
-    copies = {k: sum(op.gemm_weight for op in b.ops) for k, b in distinct.items()}
-    shared = {k: shared_with_input(b, p) for k, b in distinct.items() if again[k]}
-    numels = [b.numel for b in blocks]
-    apart = [0 if root and not b.recomputable else b.numel for b in blocks]
-    rest = float(sum(numels) - sum(apart))
-    keys = [id(b) for b in blocks]
-    found = _Stacked()
-    before = cast = 0.0
-    for i, k in enumerate(keys):
-        there = rest + _window(apart, i, 1, ahead)
-        base = Moment(before + size[k] * again[k], 0.0, 0.0, cast, there, 0.0, 0.0, 0.0, True)
-        found.add(plain[k], base, pinned_is_work=False)
-        before, cast = before + size[k], cast + copies[k]
+    kinds = [_passes(Same(b), p) for b in workload.blocks]
+    redone = [recompute and b.recomputable for b in workload.blocks]
+    order = np.array(workload.order)
+    pinned = [k.kept if again else k.saved for k, again in zip(kinds, redone, strict=True)]
+    size, again, copies = (
+        np.array(x, dtype=float)[order] for x in (pinned, redone, [k.copies for k in kinds])
+    )
+    numels = np.array([float(k.numel) for k in kinds])[order]
+    apart = numels.copy()
+    if root:
+        apart[[not workload.blocks[b].recomputable for b in workload.order]] = 0.0
+    rest = float(numels.sum() - apart.sum())
+    shared = np.array([k.shared for k in kinds])[order] * again
+    zero, one = np.zeros(len(order)), np.ones(len(order))
+
+    held = _before(size)
+    forward = np.stack([held + size * again, zero, zero, _before(copies),
+                        rest + _windows(apart, 1, ahead), zero, zero, zero, one],
+                       axis=1)  # fmt: skip
     # autocast forgets its copies when forward ends; backward holds those that it saved
-    cast = float(sum(copies[k] for k in keys if not again[k]))
-    grads = 0.0
-    for i in range(len(keys) - 1, -1, -1):
-        k, below = keys[i], before - size[keys[i]]
-        if not again[k]:
-            cast -= copies[k]
-        there = rest + _window(apart, i, -1, ahead)
-        base = Moment(before if again[k] else below, -shared.get(k, 0.0), grads, cast, there,
-                      float(numels[i]), 0.0, 0.0, False)  # fmt: skip
-        if again[k]:
-            found.add(anew[k], base, pinned_is_work=True)
-        found.add(back[k], base, pinned_is_work=again[k])
-        before, grads = below, grads + numels[i]
-    return found.table()
+    cast = np.cumsum(copies * (1.0 - again)) - copies * (1.0 - again)
+    above = np.cumsum(numels[::-1])[::-1] - numels
+    backward = np.stack([held + size * again, -shared, above, cast,
+                         rest + _windows(apart, -1, ahead), numels, zero, zero, zero],
+                        axis=1)  # fmt: skip
+    made, at = [], []
+    n = len(order)
+    for b in sorted(set(workload.order)):
+        here = np.flatnonzero(order == b)
+        kind, kept = kinds[b], redone[b]
+        first, last = forward[here], backward[here[::-1]]
+        place = n + 2 * (n - 1 - here[::-1])
+        parts = [(kind.passing if kept else kind.saving, first, here, False)]
+        if kept:
+            parts.append((kind.saving, last, place, True))
+        parts.append((kind.backward, last, place + 1, kept))
+        for rows, bases, places, work in parts:
+            left = np.sort(_undominated(_compared(bases)))
+            made.append(_on_top(rows, bases[left], pinned_is_work=work))
+            at.append(np.repeat(places[left], len(rows.pinned)))
+    found: Array = np.concatenate(made)[np.argsort(np.concatenate(at), kind="stable")]
+    return found
 
 
 @lru_cache(maxsize=256)
@@ -263,9 +283,9 @@ def moments_of(
     workload: Workload, p: Precision, recompute: bool, ahead: int, root: bool = False
 ) -> Moments:
     """The moments that can be the peak for some batch, number of ranks and strategy."""
-    table = all_moments(workload, p, recompute, ahead, root)
+    table = candidates(workload, p, recompute, ahead, root)
     table[:, 2] /= max(float(workload.trainable_numel), 1.0)
-    table = table[_undominated(np.column_stack([table[:, 0] + table[:, 1], table[:, 2:8]]))]
+    table = table[_undominated(_compared(table))]
     held, working, grads, cast, window, whole, stub, early, forward = (
         np.ascontiguousarray(c) for c in table.T
     )

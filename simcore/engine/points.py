@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any, Literal, get_args
 
 import numpy as np
 
-from simcore.base.arrays import NDArray
+from simcore.base.arrays import NDArray, distinct_columns
 from simcore.physics.collectives import Group, Library
 from simcore.physics.collectives.base import PLAIN
 
@@ -65,12 +66,10 @@ class Points:
     @staticmethod
     def of(values: Mapping[str, object], size: int) -> Points:
         """Points from scalars and arrays; what is not given is 1, a ramp 0."""
-        arrays = {
-            name: np.broadcast_to(
-                np.asarray(values.get(name, _ABSENT.get(name, 1.0)), dtype=np.float64), (size,)
-            )
-            for name in _ARRAYS
-        }
+        arrays = {}
+        for name in _ARRAYS:
+            array = np.asarray(values.get(name, _ABSENT.get(name, 1.0)), dtype=np.float64)
+            arrays[name] = array if array.shape == (size,) else np.broadcast_to(array, (size,))
         library = values.get("library", PLAIN)
         assert isinstance(library, Library)
         return Points(**arrays, library=library, **{name: values.get(name) for name in _BY_CLASS})  # type: ignore[arg-type]
@@ -100,6 +99,16 @@ class Points:
             array[column] = value
             new[name] = array
         return replace(self, **new)
+
+    @cached_property
+    def communicators(self) -> dict[Hashable, Group]:
+        """Groups over these wires that have been made, for those who ask for them again."""
+        return {}
+
+    @cached_property
+    def distinct_rates(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """``distinct_columns`` of what decides of the time of kernels, all classes alike."""
+        return distinct_columns((self.micro_batch, self.memory, self.compute))
 
     def group(
         self,

@@ -19,8 +19,9 @@ from simcore.base.arrays import NDArray
 from simcore.base.interval import HIGH_QUANTILE, LOW_QUANTILE, Interval
 from simcore.engine.breakdown import breakdown
 from simcore.engine.evaluate import Job, Loading, Steps, evaluate
-from simcore.engine.job_memory import memory_at_stage, memory_result
+from simcore.engine.job_memory import memory_result, run_memories
 from simcore.engine.layout import Placed, evaluate_layout
+from simcore.engine.memory import Memory
 from simcore.engine.points import KNOBS, Knob, Points
 from simcore.engine.rates import class_rates, peak_for
 from simcore.engine.result import Prediction, RankClass, StageRun, WhatIf
@@ -288,7 +289,8 @@ def predict(request: Request, *, keep_timeline: bool = False) -> Prediction:
 
     first = 2 + len(_doubled(knobs))
     bound_by, what_if = _what_if(knobs, step[2:first], float(step[0]))
-    memory = memory_result(request)
+    memories = run_memories(request)
+    memory = memory_result(request, memories)
     classes, gain = _rank_classes(job, cluster, steps, request)
     flop = 3.0 * workload.forward_flop - workload.frozen_weight_flop + workload.frozen_flop
     peak = sum(c.n_gpus * r.peak_flop_per_s for c, r in zip(classes, job.classes, strict=True))
@@ -323,7 +325,7 @@ def predict(request: Request, *, keep_timeline: bool = False) -> Prediction:
         what_if=tuple(what_if),
         rank_classes=classes,
         uneven_split_gain_frac=gain,
-        stages=_stage_runs(request, steps),
+        stages=_stage_runs(request, steps, memories),
         defaults=request.defaults,
         assumptions=tuple(
             dict.fromkeys(
@@ -339,25 +341,22 @@ def predict(request: Request, *, keep_timeline: bool = False) -> Prediction:
     )
 
 
-def _stage_runs(request: Request, steps: Steps) -> tuple[StageRun, ...]:
+def _stage_runs(request: Request, steps: Steps, memories: Sequence[Memory]) -> tuple[StageRun, ...]:
     """What each run of equal pipeline stages takes and holds; none without a pipeline."""
     placed = request.placed
     if placed is None or placed.layout.pp == 1 or steps.micro_steps_s is None:
         return ()
-    found, first = [], 0
-    for part, count in placed.runs:
-        stage = placed.stages[first]
-        found.append(
-            StageRun(
-                first=first,
-                count=count,
-                layers=stage.n_layers,
-                micro_step_s=float(steps.micro_steps_s[part][0]),
-                memory_bytes=memory_at_stage(request, stage),
-            )
+    starts = zip(placed.run_starts, placed.runs, memories, strict=True)
+    return tuple(
+        StageRun(
+            first=first,
+            count=count,
+            layers=placed.stages[first].n_layers,
+            micro_step_s=float(steps.micro_steps_s[part][0]),
+            memory_bytes=float(memory.device[0]),
         )
-        first += count
-    return tuple(found)
+        for first, (part, count), memory in starts
+    )
 
 
 def _interval(step: Array, samples: slice, profile: Profile) -> Interval:
@@ -388,15 +387,23 @@ def _single(request: Request, job: Job, homogeneous_rate: float) -> tuple[float,
         return homogeneous_rate, cluster.groups[0].gpu.name, homogeneous_rate * cluster.n_gpus
     total, best = 0.0, (0.0, "")
     for i, group in enumerate(cluster.groups):
-        step = _alone(request, i).step_s[0]
+        step = _alone(request, i, terms=()).step_s[0]
         rate = request.micro_batch * request.grad_accum / float(step)
         total += rate * group.n_gpus
         best = max(best, (rate, group.gpu.name))
     return best[0], best[1], total
 
 
-def _alone(request: Request, index: int, micro_batch: Array | float | None = None) -> Steps:
-    """The same job on one device of one group, with its micro-batch or others."""
+def _alone(
+    request: Request,
+    index: int,
+    micro_batch: Array | float | None = None,
+    *,
+    terms: Collection[str] | None = None,
+) -> Steps:
+    """The same job on one device of one group, with its micro-batch or others; ``terms`` as of
+    ``evaluate``.
+    """
     strategy = request.strategy
     if not strategy.offload:  # one rank sends nothing: the smallest graph has the same times
         strategy = replace(strategy, parallelism="manual", overlap=NO_OVERLAP)
@@ -405,12 +412,12 @@ def _alone(request: Request, index: int, micro_batch: Array | float | None = Non
     )
     batch = np.atleast_1d(request.micro_batch if micro_batch is None else micro_batch)
     values = {**_values(request, alone.cluster), "micro_batch": batch}
-    return evaluate(job_of(alone), Points.of(values, len(batch)))
+    return evaluate(job_of(alone), Points.of(values, len(batch)), terms=terms)
 
 
 def alone_s(request: Request, group: NodeGroup, micro_batches: Array) -> Array:
     """Step of one device of a group alone, for each micro-batch [C]."""
-    return _alone(request, request.cluster.groups.index(group), micro_batches).step_s
+    return _alone(request, request.cluster.groups.index(group), micro_batches, terms=()).step_s
 
 
 def _rank_classes(

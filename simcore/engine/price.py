@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from simcore.base.arrays import NDArray, distinct_columns
+from simcore.base.arrays import TINY, NDArray, distinct_columns
 from simcore.engine.points import Points
 from simcore.engine.rates import ClassRates
 from simcore.engine.transients import saved_bytes
@@ -126,12 +126,15 @@ def compute_times(
     shares: tuple[float, ...] = (),
 ) -> ComputeTimes:
     """Price the kernels of a program; ``shares`` as ``evaluate.Job`` has them."""
-    own = 1 if points.class_compute is None else len(classes)
-    rows = [points.micro_batch, points.memory, *(points.compute_of(c) for c in range(own))]
+    issued: Array | None = None
     if strategy.launch_blocking:  # the device idles while the host issues
         issued = _issue_s(strategy, classes, points) * _devices(strategy, points)
-        rows.append(issued)
-    first, column = distinct_columns(rows)
+    if points.class_compute is None and issued is None:
+        first, column = points.distinct_rates
+    else:
+        own = 1 if points.class_compute is None else len(classes)
+        rows = [points.micro_batch, points.memory, *(points.compute_of(c) for c in range(own))]
+        first, column = distinct_columns(rows if issued is None else [*rows, issued])
     batch, memory = points.micro_batch[first], points.memory[first]
     seconds = np.zeros((len(program.compute_tasks), len(first)))
     of_class = shares or (1.0,) * len(classes)
@@ -140,7 +143,7 @@ def compute_times(
         compute = points.compute_of(index)[first]
         phases = phase_seconds(table, rates, batch * share, compute, memory)
         seconds[mine] = program.weights[mine] @ phases
-    if strategy.launch_blocking:
+    if issued is not None:
         seconds += np.outer(program.weights @ table.issues_per_phase, issued[first])
     return ComputeTimes(
         seconds,
@@ -186,34 +189,32 @@ def price(
 
     # What runs at the same time slows each other. Sums are over messages and distinct columns,
     # which are few, not over tasks.
-    column, comm = computed.column, program.comm_table
+    column, tasks = computed.column, program.beside
     message_s = _messages_s(program, points, strategy)
-    beside = program.comm_beside
     # What is sent after backward has ended (DDP's last bucket) slows nothing.
-    sent = comm.counts[beside].sum(axis=0) @ message_s
+    sent = tasks.sent_counts @ message_s
     window = computed.overlapped_s.max(axis=0)[column]
-    shared, tiny = np.minimum(sent, window), np.finfo(float).tiny
+    shared = np.minimum(sent, window)
     slowdown = max(c.overlap_slowdown_frac for c in classes) / points.overlap
-    slower = 1.0 + slowdown * shared / np.maximum(window, tiny)
-    duration[comm.tasks[~beside]] = comm.counts[~beside] @ message_s
-    if beside.any():
+    slower = 1.0 + slowdown * shared / np.maximum(window, TINY)
+    duration[tasks.after_tasks] = tasks.after_counts @ message_s
+    if len(tasks.sent_tasks):
         sending = max(c.comm_slowdown_frac for c in classes) / points.overlap
-        longer = 1.0 + sending * shared / np.maximum(sent, tiny)
-        duration[comm.tasks[beside]] = comm.counts[beside] @ (message_s * longer)
+        longer = 1.0 + sending * shared / np.maximum(sent, TINY)
+        duration[tasks.sent_tasks] = tasks.sent_task_counts @ (message_s * longer)
 
-    overlapped = program.computes_beside
     alone, slowed = (
-        computed.task_s[rows].take(column, axis=1) for rows in (~overlapped, overlapped)
+        computed.task_s[rows].take(column, axis=1) for rows in (tasks.alone_rows, tasks.slowed_rows)
     )
     slowed *= slower
-    duration[program.compute_tasks[~overlapped]] = alone
-    duration[program.compute_tasks[overlapped]] = slowed
+    duration[tasks.alone_tasks] = alone
+    duration[tasks.slowed_tasks] = slowed
 
-    comm_micro = comm.counts[comm.every_micro_step].sum(axis=0) @ message_s
+    comm_micro = tasks.micro_counts @ message_s
     micro_s = computed.micro_step_s[:, column]
-    if not overlapped.any():
+    if not len(tasks.slowed_rows):
         micro_s = micro_s + comm_micro
-    elif comm.every_micro_step.any():
+    elif tasks.sends_each_micro_step:
         slowed_s = (slower - 1.0) * computed.overlapped_s[:, column]
         micro_s = np.maximum(micro_s + slowed_s, comm_micro)
 
@@ -223,7 +224,7 @@ def price(
     for task, quantity, index in program.misc:
         duration[task] = context.quantity(quantity, index)
     host_micro_s = launches.sum() * issued + context.sums_host_s
-    return Priced(duration, comm.counts.sum(axis=0) @ message_s, sent, host_micro_s)
+    return Priced(duration, tasks.all_counts @ message_s, sent, host_micro_s)
 
 
 def _scaled(points: Points, share: float) -> Points:
@@ -265,14 +266,22 @@ def _every(group: Group, apart: Array | float) -> Group:
 
 def _messages_s(program: Program, points: Points, strategy: Strategy) -> Array:
     """Seconds of each distinct message of a step [messages, C]."""
-    if not program.comm:
-        return np.zeros((0, len(points)))
-    group = points.group(points.n_ranks, points.n_nodes)
     table = program.comm_table
+    if not program.comm or not (points.n_ranks > 1).any():
+        return np.zeros((table.counts.shape[1], len(points)))
     seconds = np.empty((table.counts.shape[1], len(points)))
     for op, scope, sizes, rows in table.messages:
-        seconds[rows] = collective_time_s(op, sizes, scoped(group, scope, strategy))
+        seconds[rows] = collective_time_s(op, sizes, _communicator(points, scope, strategy))
     return seconds * points.use_comm
+
+
+def _communicator(points: Points, scope: Scope, strategy: Strategy) -> Group:
+    """The ranks of a scope; stages of a pipeline share one axis, and so their groups."""
+    key = scope, strategy.shard_ranks, strategy.expert_ranks
+    if key not in points.communicators:
+        world = points.group(points.n_ranks, points.n_nodes)
+        points.communicators[key] = scoped(world, scope, strategy)
+    return points.communicators[key]
 
 
 @dataclass(frozen=True)

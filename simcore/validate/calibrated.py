@@ -36,7 +36,7 @@ class Calibrated:
         return self.profiles.get(case.table) or load_profile()
 
 
-def calibrate_and_judge(tables: Sequence[Table]) -> Calibrated:
+def calibrate_and_judge(tables: Sequence[Table], jobs: int = 1) -> Calibrated:
     """Fit table by table, then predict each row from the other configurations' fit."""
     blind = load_profile()
     fits: list[StepFit] = []
@@ -85,6 +85,7 @@ def calibrate_and_judge(tables: Sequence[Table]) -> Calibrated:
         mode="calibrated, leave-one-out",
         profile_for=lambda c: profiles.get(c.id, blind),
         work_for=lambda c: works.get(c.id),
+        jobs=jobs,
     )
     return Calibrated(_merge(fits), verdict, suspects, fitted)
 

@@ -20,7 +20,11 @@ IDENTIFIED_FRAC = 0.9
 
 
 def validated(
-    tables: Sequence[Table], k: int | Literal["one-gpu"], draws: int | None, by: Sequence[str]
+    tables: Sequence[Table],
+    k: int | Literal["one-gpu"],
+    draws: int | None,
+    by: Sequence[str],
+    jobs: int = 1,
 ) -> dict[str, Any]:
     """Errors on the rows that are not in the fit; the blind errors of the same rows beside them.
 
@@ -35,7 +39,7 @@ def validated(
     judged = {s.id for s in draw.scored}
     kept = [replace(t, cases=tuple(c for c in t.cases if c.id in judged), skipped=())
             for t in tables]  # fmt: skip
-    blind = judge(kept)
+    blind = judge(kept, jobs=jobs)
     skipped = Counter(s.reason for t in tables for s in t.skipped)
     skipped.update(found.unjudged.values())
     return {

@@ -28,6 +28,7 @@ from simcore.hardware.profile import Profile, load_profile
 from simcore.validate.case import Case
 from simcore.validate.formats import Table
 from simcore.validate.metrics import QUANTITIES, Quantity, Score, Scored, score
+from simcore.validate.processes import in_order
 from simcore.validate.ranking import RankScore, rank_score
 
 Array = NDArray[np.float64]
@@ -186,49 +187,66 @@ def judge(
     mode: str = "blind",
     profile_for: ProfileFor | None = None,
     work_for: Callable[[Case], float | None] | None = None,
+    jobs: int = 1,
 ) -> Verdict:
     """Predict all rows. ``profile_for`` gives each row the profile it may be predicted with.
 
     ``work_for`` gives the amount of work of rows whose source does not; without it their times
     are not scored, only their ratios. A row that fails is skipped with its reason, and loses no
-    other.
+    other. ``jobs``: processes that share the rows of large tables.
     """
-    blind = load_profile()
+    rows = [
+        _Row(
+            case,
+            profile_for(case) if profile_for else None,
+            work_for(case) if work_for else None,
+        )
+        for table in tables
+        for case in table.cases
+    ]
     judged: list[Judged] = []
     skipped = [(s.id, s.reason) for t in tables for s in t.skipped]
-    for table in tables:
-        for case in table.cases:
-            profile = profile_for(case) if profile_for else blind
-            try:
-                request = request_of(case, profile)
-                prediction = predict(request)
-                peak, peak_request = prediction.memory, request
-                if case.peak_options or case.peak_model:
-                    largest = replace(
-                        case,
-                        model=case.peak_model or case.model,
-                        options={**case.options, **case.peak_options},
-                    )
-                    peak_request = request_of(largest, profile)
-                    peak = predict(peak_request).memory
-                told = memory_figures(case, peak_request, peak)
-            except SimcoreError as err:
-                skipped.append((case.id, str(err)))
-                continue
-            except Exception as err:  # a crash in one row never loses the others
-                skipped.append((case.id, f"internal error: {type(err).__name__}: {err}"))
-                continue
-            work = work_for(case) if work_for else None
-            time = time_of(case, request, prediction, 1.0 if work is None else work)
-            known = case.work_known or work is not None
-            judged.append(
-                Judged(
-                    case, prediction, time,
-                    _direct_scores(case, prediction, peak, told, time, known),
-                )
-            )  # fmt: skip
+    for row, found in zip(rows, in_order(_predicted, rows, jobs), strict=True):
+        if isinstance(found, str):
+            skipped.append((row.case.id, found))
+        else:
+            judged.append(Judged(row.case, *found))
     with_ratios = _add_speedups(judged)
     return Verdict(mode, sum(t.n_rows for t in tables), tuple(with_ratios), tuple(skipped))
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A row to judge; ``profile`` None: the blind one; ``work`` as ``judge`` has ``work_for``."""
+
+    case: Case
+    profile: Profile | None
+    work: float | None
+
+
+def _predicted(row: _Row) -> tuple[Prediction, Interval, tuple[Scored, ...]] | str:
+    """What ``Judged`` holds beside the case, or why there is nothing."""
+    case, profile, work = row.case, row.profile or load_profile(), row.work
+    try:
+        request = request_of(case, profile)
+        prediction = predict(request)
+        peak, peak_request = prediction.memory, request
+        if case.peak_options or case.peak_model:
+            largest = replace(
+                case,
+                model=case.peak_model or case.model,
+                options={**case.options, **case.peak_options},
+            )
+            peak_request = request_of(largest, profile)
+            peak = predict(peak_request).memory
+        told = memory_figures(case, peak_request, peak)
+    except SimcoreError as err:
+        return str(err)
+    except Exception as err:  # a crash in one row never loses the others
+        return f"internal error: {type(err).__name__}: {err}"
+    time = time_of(case, request, prediction, 1.0 if work is None else work)
+    known = case.work_known or work is not None
+    return prediction, time, _direct_scores(case, prediction, peak, told, time, known)
 
 
 def memory_figures(case: Case, request: Request, memory: MemoryResult) -> dict[str, float]:

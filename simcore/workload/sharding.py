@@ -223,13 +223,15 @@ def _wide(saved: Saved) -> float:
 
 def opposite_joined(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
     """Stages of a pipeline fed from both ends: rank s holds stage s and stage pp - 1 - s."""
-    pairs = {
-        s: joined(stages[s].workload, stages[-1 - s].workload) for s in range(len(stages) // 2)
-    }
-    return tuple(
-        Stage(pairs[min(s, len(stages) - 1 - s)], s, stage.n_layers + stages[-1 - s].n_layers)
-        for s, stage in enumerate(stages)
-    )
+    pairs: dict[tuple[int, int], Workload] = {}  # equal pairs are one part, and priced once
+    made = []
+    for s, stage in enumerate(stages):
+        near, far = stages[min(s, len(stages) - 1 - s)], stages[max(s, len(stages) - 1 - s)]
+        key = id(near.workload), id(far.workload)
+        if key not in pairs:
+            pairs[key] = joined(near.workload, far.workload)
+        made.append(Stage(pairs[key], s, stage.n_layers + stages[-1 - s].n_layers))
+    return tuple(made)
 
 
 def joined(first: Workload, second: Workload) -> Workload:

@@ -82,6 +82,7 @@ WRONG: dict[str, tuple[list[str], list[str]]] = {
     "nothing to show": (["show", "gpu"], ["NAME"]),
     "no table": (["validate", "no-such.csv"], ["no-such.csv"]),
     "worst of none": (["validate", "pyproject.toml", "--worst", "0"], ["worst", "at least 1"]),
+    "no jobs": (["validate", "pyproject.toml", "--jobs", "0"], ["jobs", "at least 1"]),
 }  # fmt: skip
 
 

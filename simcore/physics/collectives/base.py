@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -88,6 +88,10 @@ class Group:
     nvls_bw_bytes_per_s: Array | float = 0.0
     node_stride: float = 1.0
     library: Library = PLAIN
+    #: ``options_of`` by collective, as far as it was asked.
+    known_options: dict[Collective, list[Option]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     @property
     def a_node(self) -> Array:
@@ -205,8 +209,11 @@ ALGORITHMS: Registry[Algorithm] = Registry("collective algorithm")
 def options_of(op: Collective, group: Group) -> list[Option]:
     """Every way to run a collective on a group that is allowed.
 
-    Where what is allowed leaves nothing (a tree for an all-gather), all ways stay.
+    Where what is allowed leaves nothing (a tree for an all-gather), all ways stay. None depends
+    on the message: a group keeps them.
     """
+    if op in group.known_options:
+        return group.known_options[op]
     every = [o for a in ALGORITHMS for o in ALGORITHMS[a].options(op, group)]
     told = group.library.allowed
     if told.algorithms or told.protocols:
@@ -218,6 +225,7 @@ def options_of(op: Collective, group: Group) -> list[Option]:
         ]
         if held and np.logical_or.reduce([o.ok for o in held]).all():
             every = held
+    group.known_options[op] = every
     return every
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from simcore.base.arrays import TINY
 from simcore.physics.collectives import nccl
 from simcore.physics.collectives.base import (
     ALGORITHMS,
@@ -50,7 +51,7 @@ def _simple(
 def _once(group: Group, bus: Array) -> Array:
     """Seconds a byte of an all-reduce at a bus bandwidth."""
     n = group.n_ranks
-    found: Array = 2.0 * (n - 1.0) / n / np.maximum(bus, np.finfo(float).tiny)
+    found: Array = 2.0 * (n - 1.0) / n / np.maximum(bus, TINY)
     return found
 
 
@@ -74,7 +75,7 @@ class Nvls(Algorithm):
         if op == "all_reduce":
             return _simple(group, "NVLS", fixed, _once(group, bus), ok)
         share = (group.a_node - 1.0) / group.a_node / 2.0
-        per_byte = 1.0 / np.maximum(bus * share, np.finfo(float).tiny)
+        per_byte = 1.0 / np.maximum(bus * share, TINY)
         return _simple(group, "NVLS", fixed, per_byte, ok & ~several)
 
 
