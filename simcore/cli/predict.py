@@ -224,8 +224,8 @@ def predict(
     trace: Annotated[
         Path | None,
         typer.Option("--trace", metavar="FILE|DIR",
-                     help="Write the step for ui.perfetto.dev (.json or .json.gz); into a folder: "
-                     "a file a rank, for Holistic Trace Analysis."),
+                     help="Write the step for ui.perfetto.dev (.json or .json.gz); without an "
+                     "ending a folder: a file a rank, for Holistic Trace Analysis."),
     ] = None,
     chakra: Annotated[
         Path | None,
