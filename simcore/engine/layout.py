@@ -148,8 +148,22 @@ def exchange_bytes(placed: Placed, micro_batch: Array) -> dict[str, Array]:
     }
 
 
+#: What moves a dimension's data, as NCCL names it: keys and values go round a ring, and
+#: activations to the next stage, by send and receive.
+_SENT = "send_recv"
+
+
 def exchanges_s(points: Points, placed: Placed, n_layers: int) -> dict[str, Array]:
     """Seconds of one micro-step that a stage spends on each dimension's exchanges."""
+    found: dict[str, Array] = {}
+    for (name, _), seconds in collectives_s(points, placed, n_layers).items():
+        seen = CONTEXT_EXPOSED_FRAC if name == "context parallel" else 1.0
+        found[name] = found[name] + seen * seconds if name in found else seen * seconds
+    return found
+
+
+def collectives_s(points: Points, placed: Placed, n_layers: int) -> dict[tuple[str, str], Array]:
+    """Seconds of one micro-step by dimension and operation, hidden or not."""
     layout, traffic = placed.layout, placed.traffic
     on = points.use_comm
 
@@ -162,25 +176,24 @@ def exchanges_s(points: Points, placed: Placed, n_layers: int) -> dict[str, Arra
         seconds: Array = collective_time_s(op, n_bytes[None, :], group)[0] * on
         return seconds
 
-    found: dict[str, Array] = {}
+    found: dict[tuple[str, str], Array] = {}
     moved = exchange_bytes(placed, points.micro_batch)
     times = {name: sum(passes) for name, passes in exchange_passes(placed).items()}
     hidden = moved["tensor parallel"]
     if layout.tp > 1:
-        ways = tensor_collectives(layout)
-        reduced = sum((time(op, hidden, layout.tp, 1.0) for op in ways), np.zeros(len(points)))
-        found["tensor parallel"] = n_layers * times["tensor parallel"] * reduced
+        passes = n_layers * times["tensor parallel"]
+        for op in tensor_collectives(layout):
+            found["tensor parallel", op] = passes * time(op, hidden, layout.tp, 1.0)
     if layout.cp > 1:
         gathered = time("all_gather", moved["context parallel"], layout.cp, float(layout.tp))
-        passes = times["context parallel"] * CONTEXT_EXPOSED_FRAC
-        found["context parallel"] = n_layers * passes * gathered
+        found["context parallel", _SENT] = n_layers * times["context parallel"] * gathered
     if layout.ep > 1:
         layers = n_layers * placed.expert_layers_frac
         group = on_ranks(layout.ep, float(layout.expert_tp))
         copies = traffic.hidden_copies
         across = once_a_node_frac(group.n_nodes, copies) if layout.dispatcher == "deepep" else 1.0
         exchanged = exchange_s(moved["expert parallel"][None, :], group, across)[0] * on
-        found["expert parallel"] = layers * times["expert parallel"] * exchanged
+        found["expert parallel", "all_to_all"] = layers * times["expert parallel"] * exchanged
     if layout.pp > 1:
         # Activations forward and gradients backward to the neighbour stage, cut by tensor ranks.
         # Stages lie furthest apart in the order of ranks: on several nodes they are on others.
@@ -189,7 +202,7 @@ def exchanges_s(points: Points, placed: Placed, n_layers: int) -> dict[str, Arra
         inside = points.intra_bw_bytes_per_s * points.intra
         rate = np.where(crosses, across, inside)
         hop = np.where(crosses, points.inter_hop_s, points.intra_hop_s)
-        found["pipeline transfer"] = (
+        found["pipeline transfer", _SENT] = (
             2.0 * layout.vpp * (hidden / layout.tp / layout.vpp / rate + hop) * on
         )
     return found
