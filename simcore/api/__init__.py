@@ -98,6 +98,11 @@ def answer_of(
             return make_request(model, where, **cast("Options", changed))
 
         fixes = fixes_of(request, ask)
+    forced: tuple[str, ...] = ()
+    if request.strategy.nccl_algorithms or request.strategy.nccl_protocols:
+        from simcore.engine.collective_choice import left_without
+
+        forced = left_without(request)
     pipeline = None
     placed = request.placed
     if keep_timeline and placed is not None:
@@ -106,6 +111,7 @@ def answer_of(
         pipeline = pipeline_line(request) if drawable(request) else None
     return replace(
         found,
+        assumptions=(*forced, *found.assumptions),
         fixes=fixes,
         uneven=uneven(request),
         measured=measured_rows(request, found),

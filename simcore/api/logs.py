@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from simcore.api.calibrations import fitted
 from simcore.base.errors import InvalidConfig
 from simcore.calibrate.nccl_groups import Said, beyond_rings, is_nccl_file, read_nccl_groups
 from simcore.hardware.profile import load_profile
@@ -69,18 +70,14 @@ def calibrate_nccl(
     record, links = calibration_of_nccl(found, name, path.name)
     if output is not None:
         write_profile(output, record)
-    return {
-        "name": record.name,
-        "origin": record.origin,
-        "rows": record.rows,
-        "residual_sd_log": record.residual_sd_log,
-        "leave_one_out_mape_frac": record.leave_one_out_mape_frac,
-        "links": links,
-        "knobs": [{**k.model_dump(exclude_none=True), "identified": True} for k in record.knobs],
-        "skipped": dict(found.skipped),
-        "notes": [note for g in found.groups if (note := beyond_rings(g))],
-        "written": str(output) if output is not None else None,
-    }
+    return fitted(
+        record,
+        lambda _: True,  # only what the log measured has a multiplier
+        output,
+        links=links,
+        skipped=dict(found.skipped),
+        notes=[note for g in found.groups if (note := beyond_rings(g))],
+    )
 
 
 def node_from_topo(

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from simcore.api.calibrations import fitted
 from simcore.base.errors import InvalidConfig, UnknownName
 from simcore.hardware.profile import load_profile
 
@@ -157,20 +158,14 @@ def calibrate_from(
     record, found = calibration_of([table], chosen)
     if target is not None:
         write_calibration(target, record)
-    return {
-        "name": record.name,
-        "origin": record.origin,
-        "rows": record.rows,
-        "residual_sd_log": record.residual_sd_log,
-        "leave_one_out_mape_frac": record.leave_one_out_mape_frac,
-        "knobs": [
-            {**k.model_dump(exclude_none=True), "identified": identified(k)} for k in record.knobs
-        ],
-        "suspects": found.suspects,
-        "skipped": dict(found.verdict.skipped),
-        "ignored_columns": list(ignored_columns(columns)) if table.format == FORMAT.name else [],
-        "written": str(target) if target is not None else None,
-    }
+    return fitted(
+        record,
+        identified,
+        target,
+        suspects=found.suspects,
+        skipped=dict(found.verdict.skipped),
+        ignored_columns=list(ignored_columns(columns)) if table.format == FORMAT.name else [],
+    )
 
 
 def _no_log(said: Mapping[str, str | None]) -> None:

@@ -27,6 +27,7 @@ OF_ONE = ("zero", "nnodes", "nproc_per_node", "launch")
 ONE_VALUE = (
     "inputs", "overlap", "recompute_modules", "node", "lora_targets", "quantised_base",
     "calibration", "software", "growing_segments", "fp8_params", "nccl_algo", "nccl_proto",
+    "launch_blocking",
 )  # fmt: skip
 #: How the values of an axis are written, by how one value is.
 _SEVERAL = {

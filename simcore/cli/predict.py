@@ -193,6 +193,11 @@ def predict(
         option("--issuer", "NAME", "What issues kernels: torch, megatron (3 times the host's "
                 "time), megatron_graphs, graph.", names.issuers),
     ] = None,
+    launch_blocking: Annotated[
+        str | None,
+        option("--launch-blocking", "on|off", "Each launch waits for its kernel, as under "
+                "CUDA_LAUNCH_BLOCKING=1."),
+    ] = None,
     lora_rank: Annotated[
         str | None,
         option("--lora-rank", "N", "Train adapters of rank N, the base frozen (transformers)."),
@@ -224,8 +229,8 @@ def predict(
     trace: Annotated[
         Path | None,
         typer.Option("--trace", metavar="FILE|DIR",
-                     help="Write the step for ui.perfetto.dev (.json or .json.gz); into a folder: "
-                     "a file a rank, for Holistic Trace Analysis."),
+                     help="Write the step for ui.perfetto.dev (.json or .json.gz); without an "
+                     "ending a folder: a file a rank, for Holistic Trace Analysis."),
     ] = None,
     chakra: Annotated[
         Path | None,

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any
 from simcore.cli.files import folder_problems
 from simcore.cli.output import complain
 
+#: Of a trace in one file; a name without an ending is a folder.
+ENDINGS = (".json", ".gz")
+
 if TYPE_CHECKING:
     from simcore.engine.result import Prediction
 
@@ -15,11 +18,22 @@ if TYPE_CHECKING:
 def trace_problems(trace: Path | None, chakra: Path | None) -> list[str]:
     """What is wrong with the names of the files that are asked for."""
     problems = []
-    if trace is not None and not trace.is_dir():
-        problems += folder_problems("--trace", trace)
+    if trace is not None:
+        problems += _trace_problems(trace)
     if chakra is not None:
         problems += folder_problems("--chakra", chakra)
     return problems
+
+
+def _trace_problems(path: Path) -> list[str]:
+    """A file by its ending; a name without one is a folder, which is made."""
+    if path.is_dir():
+        return []
+    if path.suffix and path.suffix.lower() not in ENDINGS:
+        return [f"--trace {str(path)!r} must end in .json or .json.gz, or be a folder"]
+    if not path.suffix and path.is_file():
+        return [f"--trace {str(path)!r} is a file: name a folder, or a file in .json or .json.gz"]
+    return folder_problems("--trace", path)
 
 
 def write_traces(
@@ -42,7 +56,8 @@ def _write_trace(answer: Prediction, path: Path) -> None:
     from simcore.report.trace import write_rank_traces, write_trace
 
     try:
-        if path.is_dir():
+        if path.is_dir() or not (path.suffix or path.exists()):
+            path.mkdir(exist_ok=True)
             written = write_rank_traces(answer, path)
             names = ", ".join(p.name for p in written)
             complain(f"one rank of each kind in {path}: {names}; for Holistic Trace Analysis")

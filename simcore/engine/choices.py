@@ -40,6 +40,7 @@ def choices() -> dict[str, tuple[str, ...]]:
         "attention": ATTENTIONS,
         "schedule": SCHEDULES,
         "issuer": ISSUERS,
+        "launch_blocking": tuple(SWITCH),
         "software": tuple(SOFTWARE),
         "growing_segments": tuple(SWITCH),
         "fp8_params": tuple(SWITCH),

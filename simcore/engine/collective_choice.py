@@ -10,7 +10,7 @@ from simcore.engine.layout import data_points, exchange_bytes, group_of, tensor_
 from simcore.engine.points import Points
 from simcore.engine.predict import Request, job_of, values_of, with_library
 from simcore.engine.price import scoped
-from simcore.physics.collectives import Collective, Group, ways
+from simcore.physics.collectives import Collective, Group, obeys, ways
 from simcore.step.program import Scope
 
 
@@ -19,6 +19,7 @@ class Chosen:
     """The largest message of a kind: ``ways`` (algorithm, protocol, seconds), the quickest first.
 
     ``dimension``: whose ranks take part (data, shard, replicas, tensor, context, expert).
+    ``obeys``: whether these are ways that NCCL is held to.
     """
 
     dimension: str
@@ -27,6 +28,7 @@ class Chosen:
     n_ranks: int
     n_nodes: int
     ways: tuple[tuple[str, str, float], ...]
+    obeys: bool = True
 
 
 def chosen_collectives(request: Request) -> tuple[Chosen, ...]:
@@ -51,6 +53,32 @@ def chosen_collectives(request: Request) -> tuple[Chosen, ...]:
     return tuple(c for c in found if c.n_ranks > 1 and c.ways)
 
 
+def nccl_words(request: Request) -> str:
+    """What NCCL is held to, in words; empty where it chooses."""
+    s = request.strategy
+    said = {"nccl-algo": s.nccl_algorithms, "nccl-proto": s.nccl_protocols}
+    return " and ".join(f"{word} {','.join(names)}" for word, names in said.items() if names)
+
+
+def left_without(request: Request) -> tuple[str, ...]:
+    """What to tell of collectives for which what NCCL is held to leaves no way.
+
+    NCCL 2.24 ends the job there, earlier ones fall back to rings (release notes of 2.24.3: strict
+    enforcement of NCCL_ALGO and NCCL_PROTO).
+    """
+    words = nccl_words(request)
+    if not words:
+        return ()
+    found = [f"{c.op.replace('_', '-')} of {c.dimension} ranks"
+             for c in chosen_collectives(request) if not c.obeys]  # fmt: skip
+    if not found:
+        return ()
+    return (
+        f"{words}: no such way for {', '.join(found)}: predicted over rings, to which NCCL before "
+        "2.24 falls back; later versions stop with an error",
+    )
+
+
 def _exchanges(request: Request, points: Points) -> list[Chosen]:
     placed = request.placed
     assert placed is not None
@@ -70,4 +98,4 @@ def _exchanges(request: Request, points: Points) -> list[Chosen]:
 def _chosen(dimension: str, op: Collective, n_bytes: float, group: Group) -> Chosen:
     ranks, nodes = int(group.n_ranks[0]), int(group.n_nodes[0])
     told = tuple(ways(op, n_bytes, group)) if ranks > 1 else ()
-    return Chosen(dimension, op, n_bytes, ranks, nodes, told)
+    return Chosen(dimension, op, n_bytes, ranks, nodes, told, obeys(op, group))

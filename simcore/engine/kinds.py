@@ -8,9 +8,11 @@ from dataclasses import replace
 import numpy as np
 
 from simcore.base.arrays import NDArray
+from simcore.engine.layout import data_points, exchanges_of
 from simcore.engine.points import Points
-from simcore.engine.predict import Request, job_of, steps_of, values_of
+from simcore.engine.predict import Request, job_of, steps_of, values_of, with_library
 from simcore.engine.price import phase_seconds
+from simcore.engine.result import Prediction
 from simcore.engine.timeline import Timeline
 from simcore.step.kernels import KINDS, WIDE
 from simcore.workload.graph import FLASH_KINDS
@@ -64,14 +66,26 @@ def device_timeline(request: Request) -> Timeline | None:
     return steps_of(request, points, keep_timeline=True).timeline
 
 
-def collective_seconds(request: Request, timeline: Timeline | None) -> dict[str, float]:
-    """Seconds of a step's collectives by operation; empty where the model is cut.
+def collective_seconds(request: Request, p: Prediction) -> dict[str, float]:
+    """Seconds of a step's collectives by operation, hidden or not; none without a timeline.
 
-    There exchanges are parts of their layers (``engine.layout``), not tasks of their own.
+    Of a model that is cut they are those of the stage that holds up the step: gradients are tasks
+    of its own step, exchanges parts of its layers (``engine.layout``).
     """
-    if request.placed is not None or timeline is None:
+    timeline, placed, job = p.timeline, request.placed, job_of(request)
+    if timeline is None:
         return {}
     found: dict[str, float] = defaultdict(float)
-    for cost in job_of(request).program.comm:
+    if placed is not None:
+        longest = sorted(p.stages, key=lambda s: -s.micro_step_s)
+        stages = [placed.stages[s.first] for s in longest] or list(placed.stages)
+        jobs = [replace(job, workload=s.workload) for s in stages]
+        mine = [j.program.graph.tasks == timeline.graph.tasks for j in jobs].index(True)
+        stage, job = stages[mine], jobs[mine]
+        points = with_library(request, Points.of(values_of(request), 1))
+        micro_steps = float(data_points(points, placed).grad_accum[0])
+        for (_, op), seconds in exchanges_of(points, placed).collectives_s(stage.n_layers).items():
+            found[op] += micro_steps * float(seconds[0])
+    for cost in job.program.comm:
         found[cost.op] += float(timeline.finish_s[cost.task, 0] - timeline.start_s[cost.task, 0])
     return {k: v for k, v in found.items() if v > 0}

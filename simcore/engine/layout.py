@@ -154,27 +154,40 @@ def exchange_bytes(placed: Placed, micro_batch: Array) -> dict[str, Array]:
     }
 
 
+#: What moves a dimension's data, as NCCL names it: keys and values go round a ring, and
+#: activations to the next stage, by send and receive.
+_SENT = "send_recv"
+
+
 @dataclass(frozen=True)
 class Exchanges:
-    """Seconds [C] of one exchange of each dimension, all that its ranks send at a time.
+    """Seconds [C] of one exchange of each dimension by operation, all that its ranks send at a time.
 
     The pipeline's: of a whole micro-step, there and back.
     """
 
     placed: Placed
-    once_s: dict[str, Array]
+    once_s: dict[tuple[str, str], Array]
 
-    def of_stage(self, n_layers: int) -> dict[str, Array]:
-        """Seconds of one micro-step that a stage of so many layers spends on each dimension."""
+    def collectives_s(self, n_layers: int) -> dict[tuple[str, str], Array]:
+        """Seconds of one micro-step by dimension and operation, hidden or not."""
         placed = self.placed
         times = {name: sum(passes) for name, passes in exchange_passes(placed).items()}
         n_times = {
             "tensor parallel": n_layers * times["tensor parallel"],
-            "context parallel": n_layers * (times["context parallel"] * CONTEXT_EXPOSED_FRAC),
+            "context parallel": n_layers * times["context parallel"],
             "expert parallel": n_layers * placed.expert_layers_frac * times["expert parallel"],
             "pipeline transfer": 1.0,
         }
-        return {name: n_times[name] * seconds for name, seconds in self.once_s.items()}
+        return {key: n_times[key[0]] * seconds for key, seconds in self.once_s.items()}
+
+    def of_stage(self, n_layers: int) -> dict[str, Array]:
+        """Seconds of one micro-step that a stage of so many layers spends on each dimension."""
+        found: dict[str, Array] = {}
+        for (name, _), seconds in self.collectives_s(n_layers).items():
+            seen = CONTEXT_EXPOSED_FRAC if name == "context parallel" else 1.0
+            found[name] = found[name] + seen * seconds if name in found else seen * seconds
+        return found
 
 
 def exchanges_s(points: Points, placed: Placed, n_layers: int) -> dict[str, Array]:
@@ -195,22 +208,22 @@ def exchanges_of(points: Points, placed: Placed) -> Exchanges:
         seconds: Array = collective_time_s(op, n_bytes[None, :], group)[0] * on
         return seconds
 
-    found: dict[str, Array] = {}
+    found: dict[tuple[str, str], Array] = {}
     moved = exchange_bytes(placed, points.micro_batch)
     hidden = moved["tensor parallel"]
     if layout.tp > 1:
-        group, ops = on_ranks(layout.tp, 1.0), tensor_collectives(layout)
-        reduced = sum((time(op, hidden, group) for op in ops), np.zeros(len(points)))
-        found["tensor parallel"] = reduced
+        group = on_ranks(layout.tp, 1.0)
+        for op in tensor_collectives(layout):
+            found["tensor parallel", op] = time(op, hidden, group)
     if layout.cp > 1:
         group = on_ranks(layout.cp, float(layout.tp))
-        found["context parallel"] = time("all_gather", moved["context parallel"], group)
+        found["context parallel", _SENT] = time("all_gather", moved["context parallel"], group)
     if layout.ep > 1:
         group = on_ranks(layout.ep, float(layout.expert_tp))
         copies = traffic.hidden_copies
         across = once_a_node_frac(group.n_nodes, copies) if layout.dispatcher == "deepep" else 1.0
         exchanged = exchange_s(moved["expert parallel"][None, :], group, across)[0] * on
-        found["expert parallel"] = exchanged
+        found["expert parallel", "all_to_all"] = exchanged
     if layout.pp > 1:
         # Activations forward and gradients backward to the neighbour stage, cut by tensor ranks.
         # Stages lie furthest apart in the order of ranks: on several nodes they are on others.
@@ -219,7 +232,7 @@ def exchanges_of(points: Points, placed: Placed) -> Exchanges:
         inside = points.intra_bw_bytes_per_s * points.intra
         rate = np.where(crosses, across, inside)
         hop = np.where(crosses, points.inter_hop_s, points.intra_hop_s)
-        found["pipeline transfer"] = (
+        found["pipeline transfer", _SENT] = (
             2.0 * layout.vpp * (hidden / layout.tp / layout.vpp / rate + hop) * on
         )
     return Exchanges(placed, found)

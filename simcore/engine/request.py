@@ -89,7 +89,7 @@ class Options(TypedDict, total=False):
     grad_clip       whether gradients are clipped by their norm
     bucket_numel    elements of a gradient bucket
     eager_kernels   whether libraries load all their kernels at start (CUDA before 11.7)
-    launch_blocking whether each launch waits for its kernel (CUDA_LAUNCH_BLOCKING=1)
+    launch_blocking on where each launch waits for its kernel (CUDA_LAUNCH_BLOCKING=1)
     growing_segments    on where the allocator runs with expandable_segments:True
     fp8_params      on where layers' weights are held in 8 bits beside fp32 masters
     offload_layers  layers, from the first on, whose activations go to the host
@@ -142,7 +142,7 @@ class Options(TypedDict, total=False):
     grad_clip: bool | None
     bucket_numel: int | None
     eager_kernels: bool | None
-    launch_blocking: bool | None
+    launch_blocking: bool | str | None
     growing_segments: bool | str | None
     fp8_params: bool | str | None
     offload_layers: int | None
@@ -229,6 +229,7 @@ def make_request(
     attempt("offload", lambda: parse_offload(options.get("offload") or "none"))
     attempt("growing", lambda: _switch("growing-segments", options.get("growing_segments")))
     attempt("fp8_params", lambda: _switch("fp8-params", options.get("fp8_params")))
+    attempt("blocking", lambda: _switch("launch-blocking", options.get("launch_blocking")))
     mode = chosen("recompute", options.get("recompute"), t.recompute if t else "none")
     if mode not in get_args(Recompute):
         problems.append(str(UnknownName("recompute", str(mode), list(get_args(Recompute)))))
@@ -281,7 +282,7 @@ def make_request(
             offload=found["offload"],
             overlap=found["overlap"],
             issuer=found["issuer"],
-            launch_blocking=bool(options.get("launch_blocking")),
+            launch_blocking=found.get("blocking", False),
             nccl_algorithms=found.get("nccl_algorithms", ()),
             nccl_protocols=found.get("nccl_protocols", ()),
             shard_ranks=options.get("shard_ranks") or 0,

@@ -129,14 +129,21 @@ def best_deal(request: Request) -> tuple[int, ...] | None:
     unit = max(1, -(-(equal - 1) // packets))
     base = equal - unit * ((equal - 1) // unit)  # samples beside whole packets
     total = sum(counts) * ((equal - 1) // unit)
-    seconds: list[dict[int, float]] = []
-    for kind, n in zip(kinds, counts, strict=True):
-        dealt = np.arange(min(total // n, _MOST_PACKETS) + 1)
-        batches = (base + unit * dealt).astype(np.float64)
-        fits = memory_at(request, batches).needed <= kind.gpu.usable_memory_bytes
-        dealt, batches = dealt[fits], batches[fits]
-        times = alone_s(request, kind, batches) if len(batches) else batches
-        seconds.append(dict(zip(dealt.tolist(), times.tolist(), strict=True)))
+    rooms = [kind.gpu.usable_memory_bytes for kind in kinds]
+    if memory_at(request, np.array([float(base)])).needed[0] > min(rooms):
+        return None
+    # Each kind holds the same for as many samples: asked once, and priced only if a deal fits.
+    dealt = np.arange(min(total // min(counts), _MOST_PACKETS) + 1)
+    batches = (base + unit * dealt).astype(np.float64)
+    needed = memory_at(request, batches).needed
+    allowed = [dealt[: total // n + 1][needed[: total // n + 1] <= room]
+               for n, room in zip(counts, rooms, strict=True)]  # fmt: skip
+    if not _reach([a.tolist() for a in allowed], counts, total)[0] >> total & 1:
+        return None
+    seconds = [
+        dict(zip(a.tolist(), alone_s(request, kind, batches[a]).tolist(), strict=True))
+        for kind, a in zip(kinds, allowed, strict=True)
+    ]
     limit = least_limit(seconds, counts, total)
     if limit is None:
         return None

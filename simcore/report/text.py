@@ -95,7 +95,9 @@ def _measured(p: Prediction) -> list[str]:
 
 
 #: Assumptions that move the answer most stand first.
-_WEIGHT = (".toml: ", "micro-batch", "not even", " unit: ", "network:", "node:", "data")
+_WEIGHT = (
+    ".toml: ", "no such way", "micro-batch", "not even", " unit: ", "network:", "node:", "data",
+)  # fmt: skip
 
 
 def by_weight(assumptions: Iterable[str]) -> list[str]:

@@ -65,7 +65,7 @@ def predicted_terms(request: Request, p: Prediction) -> dict[str, float]:
 
 def _cut_terms(p: Prediction) -> dict[str, float]:
     t = p.time_s
-    forward = min(p.grad_accum * (t["forward"] + t["frozen_networks"]), t["compute"])
+    forward = t["forward"] + t["frozen_networks"]
     return {
         "forward": forward,
         "backward": t["compute"] - forward,
@@ -123,7 +123,7 @@ def explained(
         compute = told["forward"] + told["backward"]
         told_kinds = {k: v * compute for k, v in shares.items()}
         told_kinds["optimizer"] = told["optimizer"]
-        told_comm = collective_seconds(request, p.timeline)
+        told_comm = collective_seconds(request, p)
         interval = p.step_time_s
         head = {
             "model": p.model_full_name, "cluster": p.cluster, "strategy": p.strategy,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import resource
 from collections.abc import Callable
@@ -73,6 +74,20 @@ def test_json_is_all_that_is_on_stdout(simcore: Callable, tmp_path: Path) -> Non
     assert answer["inputs"]["micro_batch"] == 2 and answer["fits"] is True
     assert "micro-batch 2" in answer["defaults"]
     assert json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+
+
+def test_a_trace_without_an_ending_is_a_folder_of_ranks(simcore: Callable, tmp_path: Path) -> None:
+    folder = tmp_path / "step"
+    for _ in ("made", "there already"):
+        ran = simcore(*ASK, "--trace", f"{folder}/")
+        assert ran.code == 0 and f"in {folder}: " in ran.err
+    for path in folder.iterdir():
+        assert json.loads(gzip.decompress(path.read_bytes()) if path.suffix == ".gz"
+                          else path.read_bytes())["traceEvents"]  # fmt: skip
+    (tmp_path / "t").write_text("mine", "utf-8")
+    ran = simcore(*ASK, "--trace", str(tmp_path / "t"))
+    assert ran.code == 2 and "t' is a file: name a folder" in ran.err
+    assert (tmp_path / "t").read_text("utf-8") == "mine"
 
 
 def test_flags_reach_the_prediction(simcore: Callable) -> None:

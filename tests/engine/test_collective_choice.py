@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from simcore import api
 from simcore.engine.collective_choice import chosen_collectives
 from simcore.engine.predict import Request, predict
 from simcore.engine.request import make_request
@@ -42,6 +45,37 @@ def test_the_told_time_is_the_priced_one() -> None:
     assert sum(c.ways[0][2] for c in found) == pytest.approx(
         spent["communication_exposed"] + spent["communication_hidden"], rel=1e-6
     )
+
+
+def test_what_leaves_no_way_runs_over_rings_and_is_told() -> None:
+    """NCCL 2.24: no algorithm/protocol available for function AllGather; before it fell back."""
+    asked: dict[str, Any] = {"strategy": "zero3", "micro_batch": 1}
+    tree = api.predict("gpt2-xl", "2x8xH100", nccl_algo="Tree", nccl_proto="Simple", **asked)
+    assert (
+        tree.assumptions[0].startswith("nccl-algo Tree and nccl-proto Simple: no such way for ")
+        and "all-gather of data ranks, reduce-scatter of data ranks" in tree.assumptions[0]
+    )
+    assert " ASSUMED     nccl-algo Tree" in " " + str(tree).split("\n", 1)[1].replace("\n", " ")
+    ring = api.predict("gpt2-xl", "2x8xH100", nccl_algo="Ring", nccl_proto="Simple", **asked)
+    assert tree.step_time_s == ring.step_time_s
+    assert not any("nccl" in a for a in ring.assumptions)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "words"),
+    [("2x8xH100", {"nccl_algo": "Tree", "strategy": "ddp"}),  # all-reduces only
+     ("8xH100", {"nccl_algo": "^NVLS", "strategy": "zero2"}),
+     ("4x8xRTX4090", {"nccl_proto": "LL128", "strategy": "ddp"}),  # by default over NVLink only
+     ("8xMI300X", {"nccl_proto": "Simple", "strategy": "ddp"})],
+)  # fmt: skip
+def test_what_leaves_a_way_is_not_told(gpus: str, words: dict[str, Any]) -> None:
+    found = api.predict("gpt2", gpus, micro_batch=1, **words)
+    assert not any("nccl" in a for a in found.assumptions)
+
+
+def test_a_switch_that_reduces_nothing_is_told() -> None:
+    found = api.predict("gpt2", "4xA6000", strategy="ddp", micro_batch=1, nccl_algo="NVLS")
+    assert "all-reduce of data ranks" in found.assumptions[0]
 
 
 @pytest.mark.parametrize("words", ["2:1 leaf=1", "4:1 leaf=1", "8:1 leaf=1"])

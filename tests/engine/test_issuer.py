@@ -65,10 +65,16 @@ def test_a_host_that_waits_for_each_kernel_adds_its_time_to_the_devices() -> Non
         predict(
             make_request("gpt2", "1x1xH100", micro_batch=16, grad_accum=4, launch_blocking=wait)
         ).step_time_s.value
-        for wait in (False, True)
+        for wait in ("off", True)
     )
     hidden = make_request("gpt2", "1x1xH100", micro_batch=16)
     table = kernel_table(hidden.workload, hidden.strategy.precision)
     counts = [hidden.workload.count(i) for i in range(len(hidden.workload.blocks))]
     kernels = float(np.array(counts * 2) @ table.launches_per_phase[: 2 * len(counts)])
     assert waiting - plain == pytest.approx(4 * kernels * 10e-6, rel=0.05)
+
+
+def test_launches_that_wait_are_on_or_off() -> None:
+    assert make_request("gpt2", "1x1xH100", launch_blocking="on").strategy.launch_blocking
+    with pytest.raises(InvalidConfig, match="unknown launch-blocking '1'"):
+        make_request("gpt2", "1x1xH100", launch_blocking="1")

@@ -212,3 +212,25 @@ def test_an_explanation_has_the_batch_of_the_kind_it_is_of(term: str, samples: s
 def test_memory_over_the_step_needs_equal_shares() -> None:
     with pytest.raises(InvalidConfig, match="equal shares only"):
         api.memory_timeline("resnet-50", MIXED, micro_batch=32, shares="17:2", **NET)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "micro_batch"),
+    [("1x4xA100+1x4xT4", 2), ("1x1xA100+1x1xV100+1x1xT4", 40)],
+    ids=["one sample is too many for a kind", "together they hold fewer"],
+)
+def test_where_no_deal_fits_none_is_priced(
+    gpus: str, micro_batch: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    strategy = "ddp" if micro_batch == 2 else "zero3"
+    request = make_request("gpt2-xl", gpus, micro_batch=micro_batch, strategy=strategy, **NET)
+    one = memory_at(request, np.array([1.0])).needed[0]
+    smallest = min(k.gpu.usable_memory_bytes for k in request.kinds)
+    assert (one > smallest) == (micro_batch == 2)
+    assert every_deal(request) == []
+
+    def priced(*_: object) -> np.ndarray:
+        raise AssertionError("a kind was priced for nothing")
+
+    monkeypatch.setattr("simcore.engine.shares.alone_s", priced)
+    assert best_deal(request) is None

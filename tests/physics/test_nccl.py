@@ -140,7 +140,9 @@ def test_what_is_named_is_taken_and_what_cannot_be_is_not() -> None:
     assert {w[:2] for w in ways("all_reduce", 1e3, held)} == {("Ring", "Simple")}
     trees = h100(8, allowed=Allowed(("Tree",)))
     assert {w[0] for w in ways("all_reduce", 1e9, trees)} == {"Tree"}
-    assert ways("all_gather", 1e9, trees) == ways("all_gather", 1e9, h100(8))  # has no tree
+    rings = h100(8, allowed=Allowed(("Ring",)))
+    assert ways("all_gather", 1e9, trees) == ways("all_gather", 1e9, rings)  # has no tree
+    assert {w[0] for w in ways("all_gather", 1e9, rings)} == {"Ring"}
 
 
 def test_choice_moves_from_low_latency_to_full_rate_as_nccl_logs_it() -> None:

@@ -126,6 +126,7 @@ MOVES = {
     "software": (LLM, "deepspeed", "software", "deepspeed"),
     "growing_segments": (LLM, "on", "growing_segments", "on"),
     "fp8_params": (LLM, "on", "fp8_params", "on"),
+    "launch_blocking": (LLM, "on", "launch_blocking", "on"),
     "offload_layers": (LLM, "4", "offload_layers", "4"),
     "nccl_algo": (LLM, "ring", "nccl_algo", "ring"),
     "nccl_proto": (LLM, "simple", "nccl_proto", "simple"),

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from nccl_logs import nccl_log
 
 from simcore import api
 from simcore.base.errors import DataError, InvalidConfig, UnknownName
@@ -120,3 +121,18 @@ def test_columns_of_others_are_told_what_is_missing(tmp_path: Path) -> None:
         api.calibrate_from(table)
     table.write_text(HEAD.strip() + ",batch\na,gpt2,1x1xA100,ddp,4,0.04,8\n", encoding="utf-8")
     assert api.calibrate_from(table)["ignored_columns"] == ["batch"]
+
+
+def test_a_fit_answers_in_the_same_words_whatever_it_was_fitted_to(
+    fitted: tuple[dict[str, Any], Path], tmp_path: Path
+) -> None:
+    log = tmp_path / "log.txt"
+    log.write_text(nccl_log(lambda n: 20e-6 + n / 200e9, [2**k for k in range(12, 30)]), "utf-8")
+    links = api.calibrate_from(log, output=tmp_path / "links.yaml")
+    shared = {"name", "origin", "rows", "residual_sd_log", "leave_one_out_mape_frac", "knobs",
+              "skipped", "written"}  # fmt: skip
+    assert shared <= links.keys() & fitted[0].keys()
+    assert all(isinstance(k["identified"], bool) for k in fitted[0]["knobs"] + links["knobs"])
+    assert (links["written"], fitted[0]["written"]) == (
+        str(tmp_path / "links.yaml"), str(fitted[1]),
+    )  # fmt: skip

@@ -13,6 +13,7 @@ from simcore.physics.collectives.base import (
     Library,
     Option,
     collective_time_s,
+    obeys,
     ways,
 )
 from simcore.physics.collectives.in_switch import CollNet, Nvls, NvlsTree
@@ -40,6 +41,7 @@ __all__ = [
     "Tree",
     "collective_time_s",
     "exchange_s",
+    "obeys",
     "once_a_node_frac",
     "ways",
 ]

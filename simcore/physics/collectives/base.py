@@ -209,24 +209,51 @@ ALGORITHMS: Registry[Algorithm] = Registry("collective algorithm")
 def options_of(op: Collective, group: Group) -> list[Option]:
     """Every way to run a collective on a group that is allowed.
 
-    Where what is allowed leaves nothing (a tree for an all-gather), all ways stay. None depends
-    on the message: a group keeps them.
+    Where what is allowed leaves nothing (a tree for an all-gather), rings stay, as in NCCL before
+    2.24; of exchanges that are no collectives of NCCL's, all ways. None depends on the message: a
+    group keeps them.
     """
-    if op in group.known_options:
-        return group.known_options[op]
-    every = [o for a in ALGORITHMS for o in ALGORITHMS[a].options(op, group)]
+    if op not in group.known_options:
+        every = [o for a in ALGORITHMS for o in ALGORITHMS[a].options(op, group)]
+        group.known_options[op] = _allowed(every, group)
+    return group.known_options[op]
+
+
+def _allowed(every: list[Option], group: Group) -> list[Option]:
     told = group.library.allowed
-    if told.algorithms or told.protocols:
-        held = [
-            o
-            for o in every
-            if (not told.algorithms or o.algorithm in told.algorithms)
-            and (not told.protocols or not o.protocol or o.protocol in told.protocols)
-        ]
-        if held and np.logical_or.reduce([o.ok for o in held]).all():
-            every = held
-    group.known_options[op] = every
+    if not told.algorithms and not told.protocols:
+        return every
+    spoken = [o for o in every if _named(o.protocol, told.protocols)]
+    rings = [o for o in every if o.algorithm == "Ring"]
+    for found in (
+        [o for o in spoken if _named(o.algorithm, told.algorithms)],
+        [o for o in rings if _named(o.protocol, told.protocols)],
+        rings,
+    ):
+        if _covers(found):
+            return found
     return every
+
+
+def _named(name: str, allowed: Sequence[str]) -> bool:
+    """Whether a way's name is allowed; one without protocols speaks any."""
+    return not allowed or not name or name in allowed
+
+
+def _covers(options: Sequence[Option]) -> bool:
+    """Whether each configuration has a way."""
+    return bool(options) and bool(np.logical_or.reduce([o.ok for o in options]).all())
+
+
+def obeys(op: Collective, group: Group) -> bool:
+    """Whether a collective of a group runs as the library is held to; what NCCL leaves to send
+    and receive does.
+    """
+    told = group.library.allowed
+    return op in ("one_to_all", "all_to_one", "all_to_all") or all(
+        _named(o.algorithm, told.algorithms) and _named(o.protocol, told.protocols)
+        for o in options_of(op, group)
+    )
 
 
 def collective_time_s(op: Collective, n_bytes: Array, group: Group) -> Array:

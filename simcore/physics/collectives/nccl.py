@@ -60,9 +60,10 @@ NVLS_HEADS: Final = 8.0
 
 
 def protocols(group: Group) -> tuple[Protocol, ...]:
-    """Those that NCCL enables: LL128 over NVLink, or where a node has but one rank, alone."""
+    """Those that NCCL enables: LL128 over NVLink, where a node has but one rank, or if named."""
     safe = group.library.nvlink or bool((group.n_ranks <= group.n_nodes).all())
-    return PROTOCOLS if safe else ("LL", "Simple")
+    named = "LL128" in group.library.allowed.protocols  # its own condition is a default's
+    return PROTOCOLS if safe or named else ("LL", "Simple")
 
 
 def hop_s(group: Group, nvlink_s: float, pcie_s: float) -> Array | float:

@@ -58,6 +58,7 @@ const GROUPS = [
     { name: "fp8_params", label: "Weights in 8 bits", kind: "select" },
     { name: "offload_layers", label: "Layers whose activations go to the host", kind: "number" },
     { name: "issuer", label: "Issued by", kind: "select" },
+    { name: "launch_blocking", label: "Launches wait for kernels", kind: "select" },
     { name: "attention", label: "Attention kernel", kind: "select" },
     { name: "nccl_algo", label: "NCCL's algorithms", kind: "text", hint: "Ring,Tree" },
     { name: "nccl_proto", label: "NCCL's protocols", kind: "text", hint: "Simple" },
@@ -74,7 +75,7 @@ const GROUPS = [
 
 // Where nothing is said and no answer tells what was taken.
 const PLAIN = { dispatcher: "alltoall", schedule: "1f1b", offload: "none", main_grads: "weights",
-  quantised_base: "none", attention: "as the model runs", issuer: "torch",
+  quantised_base: "none", attention: "as the model runs", issuer: "torch", launch_blocking: "off",
   software: "plain", growing_segments: "off", fp8_params: "off",
   calibration: "blind", node: "as usual for the GPU" };
 
