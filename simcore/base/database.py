@@ -259,13 +259,22 @@ class Database(Generic[R]):
     def __getitem__(self, name: str) -> R:
         path = self.path(name)
         if path is None:
-            raise UnknownName(self.kind, name, self.names(), f"(`simcore list {self.kind}s`)")
+            hint = f"(`simcore list {self.kind}s`)"
+            raise UnknownName(self.kind, name, self.names(), hint, self.aliases())
         record: R = _load(path, self.model, path.stat().st_mtime_ns)
         return record
 
     def names(self) -> list[str]:
         """Canonical names of every record, sorted."""
         return sorted(self.files(), key=str.lower)
+
+    def aliases(self) -> dict[str, str]:
+        """Every alias as it is written, and the record that it names."""
+        found: dict[str, str] = {}
+        for name, path in self.files().items():
+            for alias in _written_aliases(path):
+                found.setdefault(alias, name)
+        return found
 
     def all(self) -> list[R]:
         """Every record, parsed and checked."""
@@ -317,15 +326,20 @@ def _names(folders: Folders, folder: Path) -> Mapping[str, Path]:
 def _aliases(folders: Folders, folder: Path) -> Mapping[str, Path]:
     found: dict[str, Path] = {}
     for path in _names(folders, folder).values():
-        try:
-            lines = _NAMES_LINE.findall(path.read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError):
-            continue
-        for _, value in lines:
-            for name in value.strip("[]").split(","):
-                if folded := fold_name(name.strip().strip("'\"")):
-                    found.setdefault(folded, path)
+        for name in _written_aliases(path):
+            if folded := fold_name(name):
+                found.setdefault(folded, path)
     return found
+
+
+def _written_aliases(path: Path) -> list[str]:
+    """Names in a file's lines of names, which are read without parsing the rest."""
+    try:
+        lines = _NAMES_LINE.findall(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError):
+        return []
+    names = (n.strip().strip("'\"") for _, value in lines for n in value.strip("[]").split(","))
+    return [n for n in names if n]
 
 
 @lru_cache(maxsize=2048)

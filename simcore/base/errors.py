@@ -10,8 +10,11 @@ SimcoreError
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+
+#: How many near names a sentence proposes.
+_PROPOSED = 3
 
 
 class SimcoreError(Exception):
@@ -35,12 +38,22 @@ class UsageError(SimcoreError):
 
 
 class UnknownName(UsageError):
-    """A name that no database entry or registry has."""
+    """A name that no database entry or registry has.
 
-    def __init__(self, kind: str, name: str, known: Iterable[str], hint: str = "") -> None:
+    ``aliases``: other names of what is known, with what they name; they are proposed, not listed.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        name: str,
+        known: Iterable[str],
+        hint: str = "",
+        aliases: Mapping[str, str] | None = None,
+    ) -> None:
         self.kind, self.name = kind, name
         known = sorted(set(known), key=str.lower)
-        near = nearest(name, known)
+        near = _proposed(name, known, aliases or {})
         text = f"unknown {kind} {name!r}"
         if near:
             text += f": did you mean {near[0]!r}?"
@@ -75,7 +88,16 @@ class DataError(SimcoreError):
         super().__init__(f"{where}: {key + ': ' if key else ''}{message}")
 
 
-def nearest(name: str, known: Sequence[str], n: int = 3) -> list[str]:
+def _proposed(name: str, known: Sequence[str], aliases: Mapping[str, str]) -> list[str]:
+    """The nearest names, each thing by that of its names which is nearest."""
+    means = {**aliases, **{k: k for k in known}}
+    found: dict[str, str] = {}
+    for near in nearest(name, list(means), 4 * _PROPOSED):
+        found.setdefault(means[near], near)
+    return list(found.values())[:_PROPOSED]
+
+
+def nearest(name: str, known: Sequence[str], n: int = _PROPOSED) -> list[str]:
     """Up to ``n`` of the known names that look like ``name``, best first."""
     import difflib  # only needed once something has gone wrong
 

@@ -44,7 +44,7 @@ def predict(
     ] = None,
     strategy: Annotated[
         str | None,
-        option("--strategy", "NAME", "dp, manual, ddp, zero1, zero2 or zero3.", names.strategies),
+        option("--strategy", "NAME", "dp, manual, ddp, zero1 to zero3 (fsdp).", names.strategies),
     ] = None,
     micro_batch: Annotated[
         str | None,

@@ -84,7 +84,10 @@ def place(
     if len({g.gpu.name for g in cluster.groups}) > 1:
         problems.append("tensor, pipeline, context and expert parallelism need GPUs of one type")
     if strategy.parallelism in ("dp", "manual"):
-        problems.append(f"strategy {strategy.parallelism} cannot be combined with {layout}")
+        problems.append(
+            f"strategy {strategy.parallelism} cannot be combined with tp, pp, cp or ep: use ddp "
+            "or zero1 to zero3"
+        )
     if problems:
         raise InvalidConfig(problems)
     part, config = workload, {}

@@ -17,6 +17,9 @@ from simcore.hardware.spec import GPUS, LINKS, NODES, GpuSpec, LinkSpec, Nic, No
 _GROUP = re.compile(r"^\s*(?:(\d+)\s*[x×*]\s*)?(?:(\d+)\s*[x×*]\s*)?([^x×*+\s].*?)\s*$")
 _COUNTED = re.compile(r"^\s*(\d+)\s*[x×*]\s*(\S.*?)\s*$")
 _NO_TYPE = re.compile(r"^\s*(?:\d+\s*[x×*]\s*)+$")
+#: Counts as others write them: without x, with X, or behind the type.
+_COUNT_FIRST = re.compile(r"^(?P<counts>\d+(?:\s*[xX×*]\s*\d+)?)\s*[xX×*]?\s*(?P<name>\D.*)$")
+_COUNT_LAST = re.compile(r"^(?P<name>\S+?)\s*[xX×*:]\s*(?P<counts>\d+)$")
 GENERIC_NODES = ("generic-nvswitch", "generic-pcie")
 #: Behind a node's name, or alone: devices exchange through host memory.
 NO_P2P = "no-p2p"
@@ -133,7 +136,9 @@ def parse_cluster(
             gpu = GPUS[name]
         except UnknownName as err:
             bare = f"{part.strip()!r} has no GPU type: write NODESxGPUSxTYPE"
-            violations.append(bare if name.isdigit() else str(err))
+            meant = _counted_otherwise(part.strip())
+            other = f"{part.strip()!r} is not NODESxGPUSxTYPE: did you mean {meant!r}?"
+            violations.append(bare if name.isdigit() else other if meant else str(err))
             continue
         if violations:
             continue
@@ -151,6 +156,14 @@ def parse_cluster(
         raise InvalidConfig(violations)
     found = ClusterSpec(tuple(groups), tuple(dict.fromkeys(assumptions)), fabric)
     return _networked(found, link)
+
+
+def _counted_otherwise(part: str) -> str:
+    """``8H100``, ``8XH100`` and ``H100x8`` as they are written here; empty where that is none."""
+    match = _COUNT_FIRST.match(part) or _COUNT_LAST.match(part)
+    if match is None or GPUS.path(match["name"]) is None:
+        return ""
+    return "x".join([*re.findall(r"\d+", match["counts"]), match["name"]])
 
 
 def _domains(group: NodeGroup) -> tuple[NodeGroup, Sequence[str]]:

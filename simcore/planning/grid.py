@@ -9,7 +9,7 @@ Clusters  ``TYPE:NODESxGPUS`` with such values for both counts, or the plain ``4
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 
 from simcore.base.errors import InvalidConfig, SimcoreError, UnknownName
@@ -58,12 +58,17 @@ def _range(flag: str, part: str) -> Iterable[int]:
     return range(low, high + 1, by)
 
 
-def named_values(kind: str, text: str, known: Iterable[str]) -> tuple[str, ...]:
-    """Names of a list, or ``all``. Raises InvalidConfig with the nearest name of each unknown."""
+def named_values(
+    kind: str, text: str, known: Iterable[str], others: Mapping[str, str] | None = None
+) -> tuple[str, ...]:
+    """Names of a list, or ``all``. Raises InvalidConfig with the nearest name of each unknown.
+
+    ``others``: what known names are called elsewhere.
+    """
     names = tuple(known)
     if text.strip().lower() == "all":
         return names
-    folded = {_fold(n): n for n in names}
+    folded = {**(others or {}), **{_fold(n): n for n in names}}
     parts = [p.strip() for p in text.split(",")]
     problems = [str(UnknownName(kind, p, [*names, "all"])) for p in parts if _fold(p) not in folded]
     if problems:

@@ -23,7 +23,6 @@ _NAMED = ("tp", "pp", "vpp", "cp", "ep", "inputs")
 FP32_BYTES = 4.0
 NO_MEMORY = "does not fit in the GPU's memory"
 _FIGURES = re.compile(r"\d[\d,]*")
-_DEGREES = re.compile(r"(?:\b(?:tp|pp|vpp|cp|ep)\d+\s?)+")
 _WHAT_IS_ALLOWED = re.compile(r"(?:: allowed|; allowed|: use |: try |, not ).*$")
 
 
@@ -100,8 +99,7 @@ class Batch:
 
 def reason_of(violation: str) -> str:
     """A violation without its figures: points fall out for equal reasons, not equal numbers."""
-    short = _DEGREES.sub("tp, pp, cp or ep", _WHAT_IS_ALLOWED.sub("", violation))
-    return _FIGURES.sub("N", short).strip()
+    return _FIGURES.sub("N", _WHAT_IS_ALLOWED.sub("", violation)).strip()
 
 
 def checkpoint_bytes(request: Request) -> float:

@@ -23,7 +23,7 @@ from simcore.planning.grid import named_values, whole_values
 from simcore.strategy.cuts import normalised
 from simcore.strategy.layout import SCHEDULES, Dispatcher
 from simcore.strategy.precision import MAIN_GRADS, OPTIMIZERS, PRECISIONS
-from simcore.strategy.strategy import Parallelism, Recompute, parse_offload
+from simcore.strategy.strategy import TORCH_NAMES, Parallelism, Recompute, parse_offload
 from simcore.workload.archs.lm_attention import ATTENTIONS
 
 #: Form axes whose values are whole numbers, and those whose values are names.
@@ -44,6 +44,8 @@ NAMED_AXES: dict[str, tuple[str, ...]] = {
     "schedule": SCHEDULES,
     "issuer": ISSUERS,
 }
+#: What a name of an axis is called elsewhere.
+OTHER_NAMES: dict[str, Mapping[str, str]] = {"strategy": TORCH_NAMES}
 #: Names that have a grammar of their own: what separates them, and what says that one is wrong.
 FREE_AXES: dict[str, tuple[str, Callable[[str], object]]] = {
     "offload": (",", parse_offload),
@@ -199,7 +201,8 @@ def axis_values(name: str, value: Any) -> tuple[Any, ...]:
         if name in WHOLE_AXES or name in ARRAY_AXES:
             out.update(dict.fromkeys(whole_values(flag, part)))
         elif name in NAMED_AXES:
-            out.update(dict.fromkeys(named_values(name, str(part), NAMED_AXES[name])))
+            known, others = NAMED_AXES[name], OTHER_NAMES.get(name, {})
+            out.update(dict.fromkeys(named_values(name, str(part), known, others)))
         elif name in FREE_AXES:
             separator, check = FREE_AXES[name]
             names = [p.strip() for p in str(part).split(separator)]

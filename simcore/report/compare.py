@@ -10,8 +10,9 @@ from simcore.base.units import GIGA, format_seconds
 from simcore.engine.result import Prediction
 from simcore.planning.compare import Column, Comparison
 from simcore.planning.energy import SOURCE
+from simcore.report.sentences import holes, lost_bytes
 from simcore.report.text_of import text_of
-from simcore.report.words import WIDTH, figure, percent, plural, wrapped
+from simcore.report.words import WIDTH, figure, gigabytes, percent, plural, wrapped
 
 _LABEL = 14
 #: Options that stand side by side at most; more begin a second block.
@@ -68,6 +69,8 @@ def rows_of(columns: Sequence[Column], unit: str) -> Iterator[tuple[str, list[st
         ("  cost", lambda c, _p: _known(c.usd_per_million, "$")),
         ("  GPU energy", lambda c, _p: f"{_known(c.kwh_per_million)} kWh"),
     ]  # fmt: skip
+    if any(c.prediction is not None and holes(c.prediction.memory) for c in columns):
+        rows.insert(2, ("  holes", lambda _c, p: f"{gigabytes(lost_bytes(p.memory))} GB"))
     if any(c.prediction is not None and c.prediction.run_time_s for c in columns):
         rows.append(("run", lambda _c, p: format_seconds(p.run_time_s) if p.run_time_s else "-"))
     for label, cell in rows:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from simcore.base.units import GIB, GIGA, KILO, format_seconds, format_si
-from simcore.engine.result import MeasuredRow, Prediction
+from simcore.engine.result import MeasuredRow, MemoryResult, Prediction
 from simcore.report.terms import COMPUTE_PARTS, HIDDEN, memory_label, time_label
 from simcore.report.words import figure, gigabytes, percent, plural
 
@@ -67,6 +67,10 @@ def batch(p: Prediction) -> str:
     return f"{dealt} = {p.global_batch:,} {unit} a step"
 
 
+#: Holes of a smaller share of the capacity are not told.
+_TOLD_FRAC = 0.01
+
+
 def verdict(p: Prediction) -> tuple[str, str]:
     """("FITS" or "NO", how much of the device is used)."""
     m = p.memory
@@ -75,13 +79,28 @@ def verdict(p: Prediction) -> tuple[str, str]:
     binary = f"({figure(held / GIB)} of {figure(m.capacity_bytes / GIB)} GiB)"
     if not p.fits:
         over = gigabytes(held - m.capacity_bytes)
-        holes = gigabytes(held - m.device_bytes)
-        fragments = f", {holes} GB of it holes of the allocator" if held > m.device_bytes else ""
+        lost = gigabytes(held - m.device_bytes)
+        fragments = f", {lost} GB of it holes of the allocator" if held > m.device_bytes else ""
         return "NO", f"needs {decimal} {binary}{fragments}: {over} GB too much"
-    text = f"{decimal} {binary}, {percent(m.margin_frac)} left"
-    if m.high_bytes > m.capacity_bytes:
-        text += f"; tight: may reach {gigabytes(m.high_bytes)} GB (80 % interval)"
+    text = f"{decimal} {binary}{holes(m)}, {percent(m.margin_frac)} left"
+    most = m.high_bytes + lost_bytes(m)
+    if most > m.capacity_bytes:
+        text += f"; tight: may need {gigabytes(most)} GB (80 % interval)"
     return "FITS", text
+
+
+def holes(m: MemoryResult) -> str:
+    """``, 3.31 GB holes``: what a job that fits needs besides what it holds.
+
+    Empty where that changes nothing that is read beside it.
+    """
+    lost = lost_bytes(m)
+    return f", {gigabytes(lost)} GB holes" if lost >= _TOLD_FRAC * m.capacity_bytes else ""
+
+
+def lost_bytes(m: MemoryResult) -> float:
+    """Holes of the allocator that it cannot give back."""
+    return m.least_bytes - m.device_bytes
 
 
 def fixes(p: Prediction) -> str:
@@ -124,15 +143,22 @@ def throughput(p: Prediction) -> str:
     )
 
 
+#: An efficiency above this share needs a reason.
+_NO_MORE_THAN = 1.005
+
+
 def speedup(p: Prediction) -> str:
     """Against one GPU; empty where there is but one."""
     if p.n_gpus < 2:
         return ""
     one = f"one {p.single_gpu}" + (" (the fastest)" if len(p.rank_classes) > 1 else "")
-    return (
+    text = (
         f"{figure(p.speedup_vs_1gpu)} x {one}, "
         f"{percent(p.scaling_efficiency_frac)} scaling efficiency"
     )
+    if p.scaling_efficiency_frac > _NO_MORE_THAN and p.strategy.startswith("zero") and not p.layout:
+        text += " (one alone would update all parameters)"
+    return text
 
 
 def slowest(p: Prediction) -> str:

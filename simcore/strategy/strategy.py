@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -109,6 +110,13 @@ class Strategy:
         return found
 
 
+#: What torch calls a strategy (torch.distributed.fsdp, ShardingStrategy; fully_shard is FSDP2).
+TORCH_NAMES: Mapping[str, Parallelism] = {
+    "dataparallel": "dp", "distributeddataparallel": "ddp", "fsdp": "zero3", "fsdp2": "zero3",
+    "fullshard": "zero3", "fullyshard": "zero3", "shardgradop": "zero2",
+}  # fmt: skip
+
+
 def parse_offload(text: str) -> Offload:
     """``none``, ``optimizer``, ``optimizer+params``, ``optimizer:nvme``, ``params:cpu-far``…
 
@@ -137,9 +145,10 @@ def parse_offload(text: str) -> Offload:
 
 
 def parallelism_named(name: str) -> Parallelism:
-    """One of dp, manual, ddp, zero1, zero2, zero3. Raises UnknownName."""
+    """One of dp, manual, ddp, zero1, zero2, zero3, or torch's word for it. Raises UnknownName."""
     known = get_args(Parallelism)
     folded = name.strip().lower().replace("-", "").replace("_", "")
+    folded = TORCH_NAMES.get(folded, folded)
     if folded not in known:
         raise UnknownName("strategy", name, known)
     return folded  # type: ignore[return-value]

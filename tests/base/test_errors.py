@@ -16,6 +16,13 @@ from simcore.base.errors import (
 )
 
 
+def test_the_nearest_name_may_be_an_alias_and_each_thing_is_proposed_once() -> None:
+    aliases = {"H100": "H100-SXM-80GB", "H100-SXM": "H100-SXM-80GB", "V100": "V100-SXM-16GB"}
+    text = str(UnknownName("gpu", "H1000", ["H100-SXM-80GB", "V100-SXM-16GB"], "", aliases))
+    assert "did you mean 'H100'? (also near: V100)" in text
+    assert "H100-SXM" not in text
+
+
 @pytest.mark.parametrize(
     "error",
     [

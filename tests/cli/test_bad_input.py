@@ -17,6 +17,10 @@ def _predict(**changed: str) -> list[str]:
 #: What is typed, and what the answer must name.
 WRONG: dict[str, tuple[list[str], list[str]]] = {
     "gpu typo": (_predict(gpus="4x8xA6000ad"), ["A6000ad", "did you mean 'A6000ada'"]),
+    "gpu alias typo": (_predict(gpus="8xH1000"), ["did you mean 'H100'?"]),
+    "count without x": (_predict(gpus="8H100"), ["'8H100'", "did you mean '8xH100'?"]),
+    "capital X": (_predict(gpus="2X8XH100"), ["did you mean '2x8xH100'?"]),
+    "count behind": (_predict(gpus="H100x8"), ["did you mean '8xH100'?"]),
     "command typo": (["predcit"], ["unknown command 'predcit': did you mean 'predict'?"]),
     "no nodes": (_predict(gpus="0x8xA100"), ["0x8xA100", "at least 1"]),
     "no gpus a node": (_predict(gpus="4x0xA100"), ["4x0xA100", "at least 1"]),

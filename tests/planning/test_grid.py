@@ -82,6 +82,8 @@ def test_every_network_gives_its_own_clusters() -> None:
 
 def test_names() -> None:
     assert named_values("strategy", "all", ["ddp", "zero1"]) == ("ddp", "zero1")
+    assert named_values("strategy", "FSDP,ddp", ["ddp", "zero3"], {"fsdp": "zero3"}) == (
+        "zero3", "ddp")  # fmt: skip
     assert named_values("precision", "AMP_BF16, fp32", ["fp32", "amp-bf16"]) == ("amp-bf16", "fp32")
     with pytest.raises(InvalidConfig, match="did you mean 'zero1'"):
         named_values("strategy", "ddp,zero", ["ddp", "zero1"])

@@ -160,6 +160,15 @@ def test_mixed_clusters_and_sequence_lengths() -> None:
     assert set(result.columns()["seq_len"]) == {512, 1024}
 
 
+def test_points_fall_out_for_one_reason_whatever_their_layout() -> None:
+    """One line, without the degrees, the schedule or the cut of the points."""
+    result = api.sweep(
+        "llama3.2-1b", "1x8xH100", strategy="dp", tp="1,2", pp="2,4", stages="auto;even",
+        global_batch=8,
+    )  # fmt: skip
+    assert dict(result.invalid) == {"strategy dp cannot be combined with tp, pp, cp or ep": 8}
+
+
 def test_axes_without_a_column_of_their_own_are_told_apart_and_exact() -> None:
     """Hybrid shards change the graph with the cluster; networks and widths stay apart."""
     result = api.sweep(

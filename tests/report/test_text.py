@@ -141,6 +141,27 @@ def test_bounds_hold_for_any_figures(
     assert ("FITS" in text) is fits
 
 
+def test_what_is_left_adds_up(fake: Callable, with_memory: Callable) -> None:
+    """129 GB held and 30.1 GB of holes leave 12.9 of 171.8 GB; at its upper end it needs more."""
+    text = render(with_memory(needed_bytes=148 * GIB))
+    assert "120 of 160 GiB), 30.1 GB holes, 7.5 % left" in text
+    assert "tight" not in text
+    text = " ".join(render(with_memory(needed_bytes=155 * GIB)).split())
+    assert "37.6 GB holes, 3.1 % left; tight: may need 173 GB (80 % interval)" in text
+
+
+def test_an_efficiency_above_one_is_explained(fake: Callable) -> None:
+    """ZeRO cuts the update, which one device would do alone."""
+    why = "(one alone would update all parameters)"
+
+    def said(frac: float, **words: str) -> str:
+        return " ".join(render(fake(scaling_efficiency_frac=frac, **words)).split())
+
+    assert why in said(1.11, strategy="zero3")
+    assert why not in said(0.9, strategy="zero3")
+    assert why not in said(1.11, strategy="zero3", layout="ep8")
+
+
 def test_colour_touches_one_word_only(fake: Callable) -> None:
     plain, painted = render(fake()), render(fake(), colour=True)
     assert re.sub(r"\x1b\[\d+m", "", painted) == plain

@@ -48,6 +48,15 @@ def test_strategy_names_fold(name: str) -> None:
     assert parallelism_named(name.replace("zero", "ZeRO-")) == name
 
 
+@pytest.mark.parametrize(
+    ("name", "means"),
+    [("fsdp", "zero3"), ("FSDP2", "zero3"), ("FULL_SHARD", "zero3"), ("SHARD_GRAD_OP", "zero2"),
+     ("DistributedDataParallel", "ddp")],
+)  # fmt: skip
+def test_torch_names_of_strategies(name: str, means: str) -> None:
+    assert parallelism_named(name) == means
+
+
 def test_unknown_strategy_names_the_nearest() -> None:
     with pytest.raises(UnknownName, match="did you mean 'zero3'"):
         parallelism_named("zero33")
