@@ -161,7 +161,7 @@ _SENT = "send_recv"
 
 @dataclass(frozen=True)
 class Exchanges:
-    """Seconds [C] of one exchange of each dimension by operation, all that its ranks send at a time.
+    """Seconds [C] of one exchange of each dimension by operation, of all that its ranks send.
 
     The pipeline's: of a whole micro-step, there and back.
     """
