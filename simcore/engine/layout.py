@@ -295,6 +295,7 @@ def evaluate_layout(
 ) -> Steps:
     """The step of the stage that holds up the others: its own, exchanges, and its waiting.
 
+    ``jobs``: of each of ``placed.distinct_stages``.
     ``terms``: of the breakdown, None: all.
     """
     layout = placed.layout
@@ -302,8 +303,8 @@ def evaluate_layout(
     local = data_points(points, placed)
     exchanges = exchanges_of(points, placed)
     totals, forwards, backwards, parts = [], [], [], []
-    for index, _ in placed.distinct_stages:
-        job, stage = jobs[index], placed.stages[index]
+    for job, (index, _) in zip(jobs, placed.distinct_stages, strict=True):
+        stage = placed.stages[index]
         steps = evaluate(job, local, keep_timeline=keep_timeline, terms=needed)
         busy = _micro_step_s(steps, local)
         slowdown = job.classes[0].overlap_slowdown_frac / points.overlap
@@ -368,13 +369,10 @@ def _of_slowest(stages: list[dict[str, Array]], slowest: NDArray[np.intp]) -> di
     """The terms of each configuration's slowest stage."""
     if (slowest == slowest[0]).all():
         return stages[int(slowest[0])]
-    columns = np.arange(len(slowest))
-    names = dict.fromkeys(name for terms in stages for name in terms)
+    names = tuple(dict.fromkeys(name for terms in stages for name in terms))
     zero = np.zeros(len(slowest))
-    return {
-        name: np.stack([terms.get(name, zero) for terms in stages])[slowest, columns]
-        for name in names
-    }
+    every = np.array([[terms.get(name, zero) for terms in stages] for name in names])
+    return dict(zip(names, every[:, slowest, np.arange(len(slowest))], strict=True))
 
 
 def in_flight(layout: Layout, position: int | Array, micro_steps: Array) -> Array:
