@@ -26,21 +26,13 @@ def phase_seconds(
     table: KernelTable, rates: ClassRates, micro_batch: Array, compute: Array, memory: Array
 ) -> Array:
     """Device seconds of each phase for each column, [P, U]."""
-
-    def affine(column: Array) -> Array:
-        return column[:, :1] + column[:, 1:] * micro_batch
-
     same_batch = bool(micro_batch.size and (micro_batch == micro_batch[0]).all())
     batch = micro_batch[:1] if same_batch else micro_batch
-
-    def narrow(column: Array) -> Array:
-        return column[:, :1] + column[:, 1:] * batch
 
     n_bytes = table.bytes_fixed[:, None] + table.bytes_per_sample[:, None] * batch
     memory_s = n_bytes / rates.bytes_per_s[table.kind][:, None]
     compute_s = table.flop[:, None] * batch / rates.flop_per_s[table.kind][:, None]
     if rates.sm_count:
-        geometry = (table.m, table.n, table.k, table.groups)
 
         def shape(rows: NDArray[np.intp]) -> dict[str, Array | float]:
             kind = table.kind[rows]
@@ -50,16 +42,15 @@ def phase_seconds(
                 "half_depth": rates.half_depth[kind][:, None],
             }
 
-        def sizes(rows: NDArray[np.intp]) -> tuple[Array, Array, Array, Array]:
-            m, n, k, groups = (narrow(a[rows]) for a in geometry)
-            return m, n, k, groups
-
         if table.matrix.size:
-            rows = table.matrix
-            compute_s[rows] /= matmul_fill(*sizes(rows), **shape(rows))
+            m, n, k, groups = table.matrix_sides[..., :1] + table.matrix_sides[..., 1:] * batch
+            compute_s[table.matrix] /= matmul_fill(m, n, k, groups, **shape(table.matrix))
         if table.attention.size:
+            m, n, k, groups = (
+                table.attention_sides[..., :1] + table.attention_sides[..., 1:] * batch
+            )
             rows, width = table.attention, rates.half_width
-            compute_s[rows] /= attention_fill(*sizes(rows), half_width=width, **shape(rows))
+            compute_s[rows] /= attention_fill(m, n, k, groups, half_width=width, **shape(rows))
     compute_s[table.attention_bwd] /= rates.attention_bwd_frac
     start = (table.launches * table.count * rates.kernel_start_s)[:, None]
     weighted = table.count[:, None]

@@ -374,6 +374,8 @@ def _of_slowest(stages: list[dict[str, Array]], slowest: NDArray[np.intp]) -> di
     if (slowest == slowest[0]).all():
         return stages[int(slowest[0])]
     names = tuple(dict.fromkeys(name for terms in stages for name in terms))
+    if not names:
+        return {}
     zero = np.zeros(len(slowest))
     every = np.array([[terms.get(name, zero) for terms in stages] for name in names])
     return dict(zip(names, every[:, slowest, np.arange(len(slowest))], strict=True))

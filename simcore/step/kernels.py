@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, get_args
 
 import numpy as np
@@ -51,6 +51,16 @@ class KernelTable:
     matrix: NDArray[np.intp]
     attention: NDArray[np.intp]
     attention_bwd: NDArray[np.intp]
+
+    @cached_property
+    def matrix_sides(self) -> Array:
+        """m, n, k and groups of ``matrix``, [4, n, 2]."""
+        return np.stack([a[self.matrix] for a in (self.m, self.n, self.k, self.groups)])
+
+    @cached_property
+    def attention_sides(self) -> Array:
+        """The same of ``attention``."""
+        return np.stack([a[self.attention] for a in (self.m, self.n, self.k, self.groups)])
 
 
 def _row(kernel: Kernel, precision: Precision, named: str = "") -> tuple[float, ...]:
