@@ -92,7 +92,6 @@ def groups_of(
 
 def nccl_bytes(groups: Sequence[Group], *, nvlink: bool, direct: bool) -> Array:
     """Buffers of all communicators of a rank."""
-    total = communicator_bytes(groups[0], nvlink=nvlink, direct=direct)
-    for group in groups[1:]:
-        total = total + communicator_bytes(group, nvlink=nvlink, direct=direct)
-    return total
+    every = Group(np.stack([g.n_ranks for g in groups]), np.stack([g.here for g in groups]))
+    held: Array = communicator_bytes(every, nvlink=nvlink, direct=direct).sum(axis=0)
+    return held

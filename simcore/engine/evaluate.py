@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
 from simcore.base.arrays import NDArray
+from simcore.engine.compute import ComputeTimes, compute_times
 from simcore.engine.points import Points
-from simcore.engine.price import ComputeTimes, compute_times, price
+from simcore.engine.price import price
 from simcore.engine.rates import ClassRates
-from simcore.engine.timeline import Timeline, makespan_s, schedule
+from simcore.engine.timeline import Timeline, finish_s, last_s, makespan_s, schedule
 from simcore.step.kernels import KernelTable, kernel_table
 from simcore.step.parallel import PARALLELISMS
 from simcore.step.program import Program, ProgramBuilder
@@ -110,10 +111,14 @@ def evaluate(
     *,
     keep_timeline: bool = False,
     terms: Collection[str] | None = None,
+    phases: Sequence[Array] | None = None,
 ) -> Steps:
-    """Step times of every configuration of the axis; ``terms``: of the breakdown, None: all."""
+    """Step times of every configuration of the axis; ``terms``: of the breakdown, None: all.
+
+    ``phases``: seconds of its kernels as of ``compute_times``, where they are known.
+    """
     program, table = job.program, job.table
-    computed = compute_times(program, job.strategy, table, job.classes, points, job.shares)
+    computed = compute_times(program, job.strategy, table, job.classes, points, job.shares, phases)
     if round(len(points) / CHUNK) < 2:
         return _evaluate(job, program, table, points, computed, keep_timeline, terms)
     size = -(-len(points) // round(len(points) / CHUNK))  # equal parts: no short one at the end
@@ -155,9 +160,11 @@ def _evaluate(
     )  # fmt: skip
     terms = _terms(program, priced.duration_s, asked)
     timeline = None
-    if keep_timeline or len(points) < WIDE:
+    if keep_timeline:
         timeline = schedule(program.graph, priced.duration_s)
         makespan = timeline.makespan_s
+    elif len(points) < WIDE:
+        makespan = last_s(program.graph, finish_s(program.graph, priced.duration_s))
     else:
         makespan = makespan_s(program.graph, priced.duration_s)
     return Steps(
@@ -169,7 +176,7 @@ def _evaluate(
         comm_beside_s=priced.comm_beside_s,
         terms_s=terms,
         host_micro_s=priced.host_micro_s,
-        timeline=timeline if keep_timeline else None,
+        timeline=timeline,
     )
 
 

@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 
 from simcore.base.arrays import NDArray
+from simcore.engine.compute import phase_seconds
 from simcore.engine.layout import data_points, exchanges_of
 from simcore.engine.points import Points
 from simcore.engine.predict import Request, job_of, steps_of, values_of, with_library
-from simcore.engine.price import phase_seconds
 from simcore.engine.result import Prediction
 from simcore.engine.timeline import Timeline
 from simcore.step.kernels import KINDS, WIDE

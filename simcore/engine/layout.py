@@ -19,6 +19,7 @@ from itertools import accumulate, groupby
 import numpy as np
 
 from simcore.base.arrays import TINY, NDArray
+from simcore.engine.compute import phases_of_parts
 from simcore.engine.evaluate import Job, Steps, evaluate
 from simcore.engine.points import Points
 from simcore.physics.collectives import (
@@ -308,16 +309,20 @@ def evaluate_layout(
 ) -> Steps:
     """The step of the stage that holds up the others: its own, exchanges, and its waiting.
 
+    ``jobs``: of each of ``placed.distinct_stages``, alike but for their part of the model.
     ``terms``: of the breakdown, None: all.
     """
     layout = placed.layout
     needed = None if terms is None else {*terms, *_MICRO_STEP}
     local = data_points(points, placed)
     exchanges = exchanges_of(points, placed)
+    first = jobs[0]
+    tables = [job.table for job in jobs]
+    phases = phases_of_parts(first.strategy, tables, first.classes, local, first.shares)
     totals, forwards, backwards, parts = [], [], [], []
-    for index, _ in placed.distinct_stages:
-        job, stage = jobs[index], placed.stages[index]
-        steps = evaluate(job, local, keep_timeline=keep_timeline, terms=needed)
+    for job, (index, _), of_part in zip(jobs, placed.distinct_stages, phases, strict=True):
+        stage = placed.stages[index]
+        steps = evaluate(job, local, keep_timeline=keep_timeline, terms=needed, phases=of_part)
         busy = _micro_step_s(steps, local)
         slowdown = job.classes[0].overlap_slowdown_frac / points.overlap
         whole_s = exchanges.of_stage(stage.n_layers)
@@ -381,13 +386,12 @@ def _of_slowest(stages: list[dict[str, Array]], slowest: NDArray[np.intp]) -> di
     """The terms of each configuration's slowest stage."""
     if (slowest == slowest[0]).all():
         return stages[int(slowest[0])]
-    columns = np.arange(len(slowest))
-    names = dict.fromkeys(name for terms in stages for name in terms)
+    names = tuple(dict.fromkeys(name for terms in stages for name in terms))
+    if not names:
+        return {}
     zero = np.zeros(len(slowest))
-    return {
-        name: np.stack([terms.get(name, zero) for terms in stages])[slowest, columns]
-        for name in names
-    }
+    every = np.array([[terms.get(name, zero) for terms in stages] for name in names])
+    return dict(zip(names, every[:, slowest, np.arange(len(slowest))], strict=True))
 
 
 def in_flight(layout: Layout, position: int | Array, micro_steps: Array) -> Array:

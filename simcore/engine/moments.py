@@ -209,6 +209,20 @@ def _on_top(rows: _Rows, bases: Array, *, pinned_is_work: bool) -> Array:
     return made
 
 
+def _corners(bases: Array) -> NDArray[np.intp]:
+    """Of a block's instances those that may have the peak: where steps from one to the next change.
+
+    Bytes are convex in the columns, so that on a straight line an end has most.
+    """
+    if len(bases) == 1:
+        return np.zeros(1, dtype=np.intp)
+    turns = np.ones(len(bases), dtype=bool)
+    turns[1:-1] = (np.diff(bases, 2, axis=0) != 0.0).any(axis=1)
+    at = np.flatnonzero(turns)
+    found: NDArray[np.intp] = np.sort(at[_undominated(_compared(bases[at]))])
+    return found
+
+
 def _windows(apart: Array, step: int, ahead: int) -> Array:
     """Parameters of each instance's block and of those fetched ahead of it [I]."""
     found, n = apart.copy(), len(apart)
@@ -230,8 +244,7 @@ def candidates(
 ) -> Array:
     """Moments of all instances, forward's and then backward's from the last; rows of ``Moments``.
 
-    What an instance has at its begin another of the same block may exceed in every respect: then
-    it has no peak, and is left out before its moments are made.
+    Of a block's instances only those are looked at that can have the peak (``_corners``).
     ``root``: parameters outside the repeated layers are gathered all at once, for the whole step.
     """
     kinds = [_passes(Same(b), p) for b in workload.blocks]
@@ -271,7 +284,7 @@ def candidates(
             parts.append((kind.saving, last, place, True))
         parts.append((kind.backward, last, place + 1, kept))
         for rows, bases, places, work in parts:
-            left = np.sort(_undominated(_compared(bases)))
+            left = _corners(bases)
             made.append(_on_top(rows, bases[left], pinned_is_work=work))
             at.append(np.repeat(places[left], len(rows.pinned)))
     found: Array = np.concatenate(made)[np.argsort(np.concatenate(at), kind="stable")]
@@ -292,10 +305,18 @@ def moments_of(
     return Moments(held, working, grads, cast, window, whole, stub, early, forward > 0)
 
 
+#: Up to so many rows each is compared with each, at once.
+_AT_ONCE = 160
+
+
 def _undominated(rows: Array) -> NDArray[np.intp]:
     """Indices of rows that no other row reaches in every column."""
     left = np.argsort(-rows[:, 0], kind="stable")
     columns = np.ascontiguousarray(rows[left].T)
+    if len(left) <= _AT_ONCE:
+        reached = (columns[:, :, None] >= columns[:, None, :]).all(axis=0)  # [by, which]
+        undominated: NDArray[np.intp] = left[~np.triu(reached, 1).any(axis=0)]
+        return undominated
     kept: list[np.intp] = []
     while len(left):  # the first is reached by none; what it reaches goes with it
         kept.append(left[0])

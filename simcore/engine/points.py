@@ -69,7 +69,9 @@ class Points:
         arrays = {}
         for name in _ARRAYS:
             array = np.asarray(values.get(name, _ABSENT.get(name, 1.0)), dtype=np.float64)
-            arrays[name] = array if array.shape == (size,) else np.broadcast_to(array, (size,))
+            if array.shape != (size,):
+                array = np.broadcast_to(array, (size,)) if size > 1 else array.reshape(1)
+            arrays[name] = array
         library = values.get("library", PLAIN)
         assert isinstance(library, Library)
         return Points(**arrays, library=library, **{name: values.get(name) for name in _BY_CLASS})  # type: ignore[arg-type]

@@ -107,8 +107,11 @@ def steps_of(
     points = with_library(request, points)
     if request.placed is None:
         return evaluate(job, points, keep_timeline=keep_timeline, terms=terms)
-    stages = tuple(replace(job, workload=stage.workload) for stage in request.placed.stages)
-    return evaluate_layout(stages, request.placed, points, keep_timeline=keep_timeline, terms=terms)
+    parts = tuple(
+        replace(job, workload=request.placed.stages[first].workload)
+        for first, _ in request.placed.distinct_stages
+    )
+    return evaluate_layout(parts, request.placed, points, keep_timeline=keep_timeline, terms=terms)
 
 
 def with_library(request: Request, points: Points) -> Points:

@@ -1,6 +1,6 @@
 """Durations of every task of a program over the configuration axis.
 
-# C configs, K kernels, P phases, T tasks, U distinct (batch, knob) columns.
+# C configs, T tasks.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from simcore.base.arrays import TINY, NDArray, distinct_columns
+from simcore.base.arrays import TINY, NDArray
+from simcore.engine.compute import ComputeTimes, issue_s, issuing_devices
 from simcore.engine.points import Points
 from simcore.engine.rates import ClassRates
 from simcore.engine.transients import saved_bytes
 from simcore.physics.collectives import Group, collective_time_s
-from simcore.physics.fill import attention_fill, matmul_fill
 from simcore.step.kernels import KINDS, KernelTable
 from simcore.step.parallel import PARALLELISMS
 from simcore.step.program import Program, Scope
@@ -50,123 +50,6 @@ class Priced:
     host_micro_s: Array
 
 
-def phase_seconds(
-    table: KernelTable, rates: ClassRates, micro_batch: Array, compute: Array, memory: Array
-) -> Array:
-    """Device seconds of each phase for each column, [P, U]."""
-
-    def affine(column: Array) -> Array:
-        return column[:, :1] + column[:, 1:] * micro_batch
-
-    same_batch = bool(micro_batch.size and (micro_batch == micro_batch[0]).all())
-    batch = micro_batch[:1] if same_batch else micro_batch
-
-    def narrow(column: Array) -> Array:
-        return column[:, :1] + column[:, 1:] * batch
-
-    n_bytes = table.bytes_fixed[:, None] + table.bytes_per_sample[:, None] * batch
-    memory_s = n_bytes / rates.bytes_per_s[table.kind][:, None]
-    compute_s = table.flop[:, None] * batch / rates.flop_per_s[table.kind][:, None]
-    if rates.sm_count:
-        geometry = (table.m, table.n, table.k, table.groups)
-
-        def shape(rows: NDArray[np.intp]) -> dict[str, Array | float]:
-            kind = table.kind[rows]
-            return {
-                "sm_count": rates.sm_count,
-                "wave_frac": rates.wave_frac[kind][:, None],
-                "half_depth": rates.half_depth[kind][:, None],
-            }
-
-        def sizes(rows: NDArray[np.intp]) -> tuple[Array, Array, Array, Array]:
-            m, n, k, groups = (narrow(a[rows]) for a in geometry)
-            return m, n, k, groups
-
-        if table.matrix.size:
-            rows = table.matrix
-            compute_s[rows] /= matmul_fill(*sizes(rows), **shape(rows))
-        if table.attention.size:
-            rows, width = table.attention, rates.half_width
-            compute_s[rows] /= attention_fill(*sizes(rows), half_width=width, **shape(rows))
-    compute_s[table.attention_bwd] /= rates.attention_bwd_frac
-    start = (table.launches * table.count * rates.kernel_start_s)[:, None]
-    weighted = table.count[:, None]
-    # count scales the square root: count^2 inside costs nothing extra.
-    tc2 = np.square(compute_s * weighted)
-    tm2 = np.square(memory_s * weighted)
-    seconds = np.sqrt(tc2 / np.square(compute) + tm2 / np.square(memory)) + start
-    result: Array = np.add.reduceat(seconds, table.phase_start, axis=0)
-    return result
-
-
-@dataclass(frozen=True)
-class ComputeTimes:
-    """Seconds of compute tasks, of equal configurations once: columns U; ``column`` [C] says which.
-
-    ``task_s`` [tasks, U]; ``micro_step_s`` [classes, U] is a micro-step of each class: forward,
-    backward and frozen networks once, ``overlapped_s`` what of that runs beside collectives.
-    """
-
-    task_s: Array
-    micro_step_s: Array
-    overlapped_s: Array
-    column: NDArray[np.intp]
-
-    def take(self, part: slice) -> ComputeTimes:
-        """Of a part of the axis."""
-        return replace(self, column=self.column[part])
-
-
-def compute_times(
-    program: Program,
-    strategy: Strategy,
-    table: KernelTable,
-    classes: tuple[ClassRates, ...],
-    points: Points,
-    shares: tuple[float, ...] = (),
-) -> ComputeTimes:
-    """Price the kernels of a program; ``shares`` as ``evaluate.Job`` has them."""
-    issued: Array | None = None
-    if strategy.launch_blocking:  # the device idles while the host issues
-        issued = _issue_s(strategy, classes, points) * _devices(strategy, points)
-    if points.class_compute is None and issued is None:
-        first, column = points.distinct_rates
-    else:
-        own = 1 if points.class_compute is None else len(classes)
-        rows = [points.micro_batch, points.memory, *(points.compute_of(c) for c in range(own))]
-        first, column = distinct_columns(rows if issued is None else [*rows, issued])
-    batch, memory = points.micro_batch[first], points.memory[first]
-    seconds = np.zeros((len(program.compute_tasks), len(first)))
-    of_class = shares or (1.0,) * len(classes)
-    tasks = [program.compute_class == c for c in range(len(classes))]
-    for index, (mine, rates, share) in enumerate(zip(tasks, classes, of_class, strict=True)):
-        compute = points.compute_of(index)[first]
-        phases = phase_seconds(table, rates, batch * share, compute, memory)
-        seconds[mine] = program.weights[mine] @ phases
-    if issued is not None:
-        seconds += np.outer(program.weights @ table.issues_per_phase, issued[first])
-    return ComputeTimes(
-        seconds,
-        np.stack([seconds[mine].sum(axis=0) for mine in tasks]),
-        np.stack([seconds[mine & program.computes_beside].sum(axis=0) for mine in tasks]),
-        column,
-    )
-
-
-def _issue_s(strategy: Strategy, classes: tuple[ClassRates, ...], points: Points) -> Array:
-    """Host seconds of one launch [C] on the host that is behind all others."""
-    each = [c.issue_s(strategy.issuer) for c in classes]
-    if points.class_host is None:
-        return max(each) / points.host * points.use_host
-    slowest: Array = np.max([s / points.host_of(i) for i, s in enumerate(each)], axis=0)
-    return slowest * points.use_host
-
-
-def _devices(strategy: Strategy, points: Points) -> Array | float:
-    """Devices whose passes one interpreter issues; the update runs on the master alone."""
-    return points.n_ranks if strategy.parallelism == "dp" else 1.0
-
-
 def price(
     program: Program,
     workload: Workload,
@@ -183,8 +66,8 @@ def price(
     """
     duration = np.empty((len(program.graph.tasks), len(points)))
     launches = program.host_weights @ table.issues_per_phase
-    issue = _issue_s(strategy, classes, points)
-    issued = issue * _devices(strategy, points)
+    issue = issue_s(strategy, classes, points)
+    issued = issue * issuing_devices(strategy, points)
     duration[program.host_tasks] = launches[:, None] * issued
 
     # What runs at the same time slows each other. Sums are over messages and distinct columns,

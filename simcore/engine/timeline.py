@@ -32,8 +32,7 @@ class Timeline:
     @property
     def makespan_s(self) -> Array:
         """When the last task ends, [C]."""
-        result: Array = self.finish_s[self.graph.last_tasks].max(axis=0)
-        return result
+        return last_s(self.graph, self.finish_s)
 
 
 def makespan_s(graph: StepGraph, duration_s: Array) -> Array:
@@ -54,11 +53,23 @@ def makespan_s(graph: StepGraph, duration_s: Array) -> Array:
     return reduce(np.maximum, (ends[task] for task in graph.last_tasks))
 
 
+def last_s(graph: StepGraph, finish: Array) -> Array:
+    """When the last task ends, [C], of when each does [T, C]."""
+    found: Array = finish[graph.last_tasks].max(axis=0)
+    return found
+
+
 def schedule(graph: StepGraph, duration_s: Array) -> Timeline:
     """Schedule ``graph`` with task durations [T, C]."""
+    start = np.empty(duration_s.shape)
+    finish = finish_s(graph, duration_s, start)
+    return Timeline(graph, start, finish)
+
+
+def finish_s(graph: StepGraph, duration_s: Array, start: Array | None = None) -> Array:
+    """When each task ends [T, C]; into ``start``, where given, when it begins."""
     n_tasks, n_configs = duration_s.shape
     finish = np.zeros((n_tasks + 1, n_configs))  # the last row is "no task": 0
-    start = np.empty((n_tasks, n_configs))
     free = np.zeros((len(graph.streams), n_configs))
     for run in graph.runs:
         tasks = run.tasks
@@ -71,14 +82,13 @@ def schedule(graph: StepGraph, duration_s: Array) -> Timeline:
             end = begin + duration_s[task]
             if run.bounds is not None:
                 end = _latest_one(finish, run.bounds[0], end)
-            start[task] = begin  # before its stream's ``free``, which it may be a view of
+            if start is not None:
+                start[task] = begin  # before its stream's ``free``, which it may be a view of
             finish[task] = free[run.stream] = end
             continue
         elapsed = np.add.accumulate(duration_s[tasks], axis=0)
         if run.deps is None and run.bounds is None:
-            ends = elapsed + last
-            start[tasks[0]] = last
-            start[tasks[1:]] = ends[:-1]
+            ready, ends = None, elapsed + last
         else:
             ready = None
             if run.deps is not None:
@@ -92,6 +102,7 @@ def schedule(graph: StepGraph, duration_s: Array) -> Timeline:
                 np.maximum(slack, _latest(finish, run.bounds) - elapsed, out=slack)
             np.maximum(slack[0], last, out=slack[0])
             ends = elapsed + np.maximum.accumulate(slack, axis=0)
+        if start is not None:
             begins = np.empty_like(ends)
             begins[0], begins[1:] = last, ends[:-1]
             if ready is not None:
@@ -99,7 +110,7 @@ def schedule(graph: StepGraph, duration_s: Array) -> Timeline:
             start[tasks] = begins
         finish[tasks] = ends
         free[run.stream] = ends[-1]
-    return Timeline(graph, start, finish[:-1])
+    return finish[:-1]
 
 
 def _latest_one(finish: Array, tasks: NDArray[np.intp], after: Array) -> Array:

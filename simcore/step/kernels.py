@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import lru_cache
-from typing import get_args
+from dataclasses import dataclass, fields
+from functools import cached_property, lru_cache
+from typing import Any, get_args
 
 import numpy as np
 
@@ -24,7 +24,7 @@ KINDS: tuple[str, ...] = (*get_args(KernelKind), WIDE, CAST)
 COMPUTE_KINDS: tuple[KernelKind, ...] = ("gemm", "conv", *FLASH_KINDS)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class KernelTable:
     """Distinct kernels of each phase and how often they run there; all arrays [K] or [K, 2].
 
@@ -51,6 +51,16 @@ class KernelTable:
     matrix: NDArray[np.intp]
     attention: NDArray[np.intp]
     attention_bwd: NDArray[np.intp]
+
+    @cached_property
+    def matrix_sides(self) -> Array:
+        """m, n, k and groups of ``matrix``, [4, n, 2]."""
+        return np.stack([a[self.matrix] for a in (self.m, self.n, self.k, self.groups)])
+
+    @cached_property
+    def attention_sides(self) -> Array:
+        """The same of ``attention``."""
+        return np.stack([a[self.attention] for a in (self.m, self.n, self.k, self.groups)])
 
 
 def _row(kernel: Kernel, precision: Precision, named: str = "") -> tuple[float, ...]:
@@ -158,4 +168,25 @@ def kernel_table(workload: Workload, precision: Precision, recompute: bool = Fal
         matrix=np.flatnonzero((table[:, 1] > 0) & ~attends),
         attention=np.flatnonzero((table[:, 1] > 0) & attends),
         attention_bwd=np.flatnonzero((table[:, 1] > 0) & attends & np.array(backward)),
+    )
+
+
+@lru_cache(maxsize=256)
+def joined_table(tables: tuple[KernelTable, ...]) -> KernelTable:
+    """Several tables as one: the phases of the first, then those of the second, and so on."""
+    begins = np.cumsum([0, *(len(t.kind) for t in tables[:-1])])
+
+    def joined(name: str) -> NDArray[Any]:
+        return np.concatenate([getattr(t, name) for t in tables])
+
+    def shifted(name: str) -> NDArray[Any]:
+        parts = [getattr(t, name) + at for t, at in zip(tables, begins, strict=True)]
+        return np.concatenate(parts).astype(np.intp)
+
+    indices = ("phase_start", "matrix", "attention", "attention_bwd")
+    columns = [f.name for f in fields(KernelTable) if f.name not in (*indices, "n_phases")]
+    return KernelTable(
+        **{name: joined(name) for name in columns},
+        **{name: shifted(name) for name in indices},
+        n_phases=sum(t.n_phases for t in tables),
     )

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simcore.base import arrays
 from simcore.base.arrays import distinct_columns
 
 #: Axes of one to three rows of few values: many equal columns, next to each other or not.
@@ -16,10 +20,12 @@ AXES = st.integers(1, 40).flatmap(
 )
 
 
-@given(AXES)
-def test_every_column_is_found_again_and_none_twice(axis: list[list[float]]) -> None:
+@pytest.mark.parametrize("few", [0, 100])
+@given(axis=AXES)
+def test_every_column_is_found_again_and_none_twice(few: int, axis: list[list[float]]) -> None:
     rows = [np.array(row) for row in axis]
-    first, which = distinct_columns(rows)
+    with patch.object(arrays, "_FEW", few):  # one by one, and by sorting
+        first, which = distinct_columns(rows)
     columns = list(zip(*axis, strict=True))
     assert [columns[first[k]] for k in which] == columns
     assert len(first) == len(set(columns))

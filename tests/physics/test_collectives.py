@@ -16,7 +16,7 @@ from simcore.engine.points import Points
 from simcore.engine.predict import point_values
 from simcore.hardware.cluster import parse_cluster
 from simcore.hardware.profile import load_profile
-from simcore.physics.collectives import ALGORITHMS, Collective, Group, Ring, Star, Tree
+from simcore.physics.collectives import ALGORITHMS, Collective, Group, Library, Ring, Star, Tree
 from simcore.physics.collectives import collective_time_s as time_s
 
 OPS: tuple[Collective, ...] = get_args(Collective)
@@ -190,3 +190,18 @@ def test_measured_curves_inside_a_node_are_met() -> None:
     assert abs(np.median(np.concatenate(list(errors.values())))) < 0.05
     # One node of Hopper reduces in its switch: rings alone are 40 % too slow.
     assert mean["H100-SXM-80GB", "all_reduce", 8] < 0.15
+
+
+@given(groups(), st.integers(-1, 3), st.booleans(), st.sampled_from([0.0, 4e11]), st.booleans())
+def test_a_reduce_scatter_costs_what_an_all_gather_does(
+    on: Group, generation: int, nvlink: bool, switch: float, sharp: bool
+) -> None:
+    """``options_of`` asks algorithms for one of them: each must treat both alike."""
+    library = Library(
+        generation=generation, nvlink=nvlink, nvls_bw_bytes_per_s=switch, sharp=sharp
+    )  # fmt: skip
+    on = replace(on, library=library, nvls_bw_bytes_per_s=np.full(1, switch))
+    sizes = np.array([[1e3], [1e9]])
+    for name in ALGORITHMS:
+        both = [ALGORITHMS[name].time_s(op, sizes, on) for op in ("reduce_scatter", "all_gather")]
+        assert np.array_equal(both[0], both[1]), name

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from strategies import PARALLELISMS, block, points, rates, strategy, workload
 
+from simcore.engine.compute import compute_times
 from simcore.engine.evaluate import Job, evaluate, program_of
 from simcore.engine.points import COLLECTIVE_BASE_S
-from simcore.engine.price import compute_times, price
+from simcore.engine.price import price
 from simcore.step.kernels import KINDS, kernel_table
 from simcore.step.parallel import PARALLELISMS as REGISTRY
 from simcore.workload.graph import Frozen, Kernel, Op, Workload

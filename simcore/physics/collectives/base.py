@@ -149,7 +149,8 @@ def ramped_s(fixed_s: Array | float, transfer_s: Array, ramp: Array | float) -> 
 class Option(NamedTuple):
     """One way to run a collective: latency [s] and seconds a byte, all [C].
 
-    ``ok``: where a library has it. ``protocol`` is empty where the algorithm has but one.
+    ``ok``: where a library has it; ``everywhere``: in every configuration. ``protocol`` is empty
+    where the algorithm has but one.
     """
 
     algorithm: str
@@ -158,11 +159,12 @@ class Option(NamedTuple):
     s_per_byte: Array
     ramp: Array | float
     ok: Flags
+    everywhere: bool
 
     def time_s(self, n_bytes: Array) -> Array:
         """Seconds for messages [T, 1]: [T, C]; infinite where there is no such way."""
         seconds = ramped_s(self.fixed_s, n_bytes * self.s_per_byte, self.ramp)
-        return seconds if self.ok.all() else np.where(self.ok, seconds, np.inf)
+        return seconds if self.everywhere else np.where(self.ok, seconds, np.inf)
 
 
 def option(
@@ -178,11 +180,11 @@ def option(
     """An option that costs one rank nothing; arrays are brought to [C]."""
     active = group.n_ranks > 1
     if ok is None and active.all():
-        return Option(algorithm, protocol, fixed_s, s_per_byte, ramp, active)
+        return Option(algorithm, protocol, fixed_s, s_per_byte, ramp, active, True)
     fixed = np.where(active, fixed_s, 0.0)
     per_byte = np.where(active, s_per_byte, 0.0)
     every = np.ones_like(active) if ok is None else ok | ~active
-    return Option(algorithm, protocol, fixed, per_byte, ramp, every)
+    return Option(algorithm, protocol, fixed, per_byte, ramp, every, bool(every.all()))
 
 
 class Algorithm:

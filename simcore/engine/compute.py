@@ -1,0 +1,171 @@
+"""Seconds of a program's kernels over the configuration axis.
+
+# C configs, K kernels, P phases, U distinct (batch, knob) columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+
+import numpy as np
+
+from simcore.base.arrays import NDArray, distinct_columns
+from simcore.engine.points import Points
+from simcore.engine.rates import ClassRates
+from simcore.physics.fill import attention_fill, matmul_fill
+from simcore.step.kernels import KernelTable, joined_table
+from simcore.step.program import Program
+from simcore.strategy.strategy import Strategy
+
+Array = NDArray[np.float64]
+
+
+def phase_seconds(
+    table: KernelTable, rates: ClassRates, micro_batch: Array, compute: Array, memory: Array
+) -> Array:
+    """Device seconds of each phase for each column, [P, U]."""
+    same_batch = bool(micro_batch.size and (micro_batch == micro_batch[0]).all())
+    batch = micro_batch[:1] if same_batch else micro_batch
+
+    n_bytes = table.bytes_fixed[:, None] + table.bytes_per_sample[:, None] * batch
+    memory_s = n_bytes / rates.bytes_per_s[table.kind][:, None]
+    compute_s = table.flop[:, None] * batch / rates.flop_per_s[table.kind][:, None]
+    if rates.sm_count:
+
+        def shape(rows: NDArray[np.intp]) -> dict[str, Array | float]:
+            kind = table.kind[rows]
+            return {
+                "sm_count": rates.sm_count,
+                "wave_frac": rates.wave_frac[kind][:, None],
+                "half_depth": rates.half_depth[kind][:, None],
+            }
+
+        if table.matrix.size:
+            m, n, k, groups = table.matrix_sides[..., :1] + table.matrix_sides[..., 1:] * batch
+            compute_s[table.matrix] /= matmul_fill(m, n, k, groups, **shape(table.matrix))
+        if table.attention.size:
+            m, n, k, groups = (
+                table.attention_sides[..., :1] + table.attention_sides[..., 1:] * batch
+            )
+            rows, width = table.attention, rates.half_width
+            compute_s[rows] /= attention_fill(m, n, k, groups, half_width=width, **shape(rows))
+    compute_s[table.attention_bwd] /= rates.attention_bwd_frac
+    start = (table.launches * table.count * rates.kernel_start_s)[:, None]
+    weighted = table.count[:, None]
+    # count scales the square root: count^2 inside costs nothing extra.
+    tc2 = np.square(compute_s * weighted)
+    tm2 = np.square(memory_s * weighted)
+    seconds = np.sqrt(tc2 / np.square(compute) + tm2 / np.square(memory)) + start
+    result: Array = np.add.reduceat(seconds, table.phase_start, axis=0)
+    return result
+
+
+@dataclass(frozen=True)
+class ComputeTimes:
+    """Seconds of compute tasks, of equal configurations once: columns U; ``column`` [C] says which.
+
+    ``task_s`` [tasks, U]; ``micro_step_s`` [classes, U] is a micro-step of each class: forward,
+    backward and frozen networks once, ``overlapped_s`` what of that runs beside collectives.
+    """
+
+    task_s: Array
+    micro_step_s: Array
+    overlapped_s: Array
+    column: NDArray[np.intp]
+
+    def take(self, part: slice) -> ComputeTimes:
+        """Of a part of the axis."""
+        return replace(self, column=self.column[part])
+
+
+def compute_times(
+    program: Program,
+    strategy: Strategy,
+    table: KernelTable,
+    classes: tuple[ClassRates, ...],
+    points: Points,
+    shares: tuple[float, ...] = (),
+    phases: Sequence[Array] | None = None,
+) -> ComputeTimes:
+    """Price the kernels of a program; ``shares`` as ``evaluate.Job`` has them.
+
+    ``phases``: ``class_phases`` of these kernels, where they are known.
+    """
+    first, column, issued = _distinct(strategy, classes, points)
+    if phases is None:
+        phases = class_phases(strategy, table, classes, points, shares)
+    seconds = np.zeros((len(program.compute_tasks), len(first)))
+    tasks = [program.compute_class == c for c in range(len(classes))]
+    for mine, of_class in zip(tasks, phases, strict=True):
+        seconds[mine] = program.weights[mine] @ of_class
+    if issued is not None:
+        seconds += np.outer(program.weights @ table.issues_per_phase, issued[first])
+    return ComputeTimes(
+        seconds,
+        np.stack([seconds[mine].sum(axis=0) for mine in tasks]),
+        np.stack([seconds[mine & program.computes_beside].sum(axis=0) for mine in tasks]),
+        column,
+    )
+
+
+def class_phases(
+    strategy: Strategy,
+    table: KernelTable,
+    classes: tuple[ClassRates, ...],
+    points: Points,
+    shares: tuple[float, ...] = (),
+) -> list[Array]:
+    """Device seconds of each phase on each rank class, for distinct columns: [P, U] a class."""
+    first, _, _ = _distinct(strategy, classes, points)
+    batch, memory = points.micro_batch[first], points.memory[first]
+    of_class = shares or (1.0,) * len(classes)
+    return [
+        phase_seconds(table, rates, batch * share, points.compute_of(index)[first], memory)
+        for index, (rates, share) in enumerate(zip(classes, of_class, strict=True))
+    ]
+
+
+def phases_of_parts(
+    strategy: Strategy,
+    tables: Sequence[KernelTable],
+    classes: tuple[ClassRates, ...],
+    points: Points,
+    shares: tuple[float, ...] = (),
+) -> list[list[Array]]:
+    """``class_phases`` of several kernel tables, priced in one go: parts of one model."""
+    together = class_phases(strategy, joined_table(tuple(tables)), classes, points, shares)
+    ends = [*accumulate(t.n_phases for t in tables)]
+    return [
+        [phases[end - table.n_phases : end] for phases in together]
+        for table, end in zip(tables, ends, strict=True)
+    ]
+
+
+def _distinct(
+    strategy: Strategy, classes: tuple[ClassRates, ...], points: Points
+) -> tuple[NDArray[np.intp], NDArray[np.intp], Array | None]:
+    """``distinct_columns`` of what decides of compute, and where devices idle the issue times."""
+    issued: Array | None = None
+    if strategy.launch_blocking:  # the device idles while the host issues
+        issued = issue_s(strategy, classes, points) * issuing_devices(strategy, points)
+    if points.class_compute is None and issued is None:
+        return *points.distinct_rates, None
+    own = 1 if points.class_compute is None else len(classes)
+    rows = [points.micro_batch, points.memory, *(points.compute_of(c) for c in range(own))]
+    return *distinct_columns(rows if issued is None else [*rows, issued]), issued
+
+
+def issue_s(strategy: Strategy, classes: tuple[ClassRates, ...], points: Points) -> Array:
+    """Host seconds of one launch [C] on the host that is behind all others."""
+    each = [c.issue_s(strategy.issuer) for c in classes]
+    if points.class_host is None:
+        return max(each) / points.host * points.use_host
+    slowest: Array = np.max([s / points.host_of(i) for i, s in enumerate(each)], axis=0)
+    return slowest * points.use_host
+
+
+def issuing_devices(strategy: Strategy, points: Points) -> Array | float:
+    """Devices whose passes one interpreter issues; the update runs on the master alone."""
+    return points.n_ranks if strategy.parallelism == "dp" else 1.0
