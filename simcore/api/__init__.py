@@ -11,7 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
 
-from simcore.api.results import Asked, Memory, Prediction, Timeline, remembered
+from simcore.api.results import Memory, Prediction, Timeline
+from simcore.api.shown import Asked, remembered
 from simcore.api.spaces import (
     compare,
     fleet,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from simcore.base.arrays import NDArray
@@ -11,14 +9,12 @@ from simcore.base.interval import Z80
 from simcore.engine.communicators import groups_of, nccl_bytes
 from simcore.engine.layout import chunk_share, in_flight
 from simcore.engine.memory import LOOSE, MOMENTS, Memory, memory_of, workspace_bytes
+from simcore.engine.resolved import Request
 from simcore.engine.result import MemoryResult
 from simcore.hardware.paths import cluster_paths
 from simcore.strategy.layout import Layout
 from simcore.workload.graph import Workload
 from simcore.workload.sharding import Stage, layer_counts
-
-if TYPE_CHECKING:
-    from simcore.engine.predict import Request
 
 Array = NDArray[np.float64]
 
