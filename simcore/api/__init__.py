@@ -136,12 +136,14 @@ def memory_timeline(
     model: str | ModelSource,
     gpus: str,
     *,
+    gpu: str | None = None,
     expandable_segments: bool = False,
     **options: Unpack[Options],
 ) -> MemoryTimeline:
     """Memory of the fullest GPU over one step, as PyTorch's caching allocator would hold it.
 
     Bytes by term, allocated and reserved after every allocation [bytes]; the device's limit.
+    ``gpu``: of several types, which.
     ``expandable_segments`` as in ``PYTORCH_CUDA_ALLOC_CONF``. Raises UsageError as ``predict``;
     a job that runs out of memory is an answer (``fits``).
     """
@@ -149,9 +151,10 @@ def memory_timeline(
     from simcore.engine.memory_timeline import memory_timeline as _memory_timeline
 
     found = _memory_timeline(
-        make_request(model, gpus, **options), expandable_segments=expandable_segments
+        make_request(model, gpus, **options), gpu=gpu, expandable_segments=expandable_segments
     )
-    words = {"model": model, "gpus": gpus, "expandable_segments": expandable_segments, **options}
+    words = {"model": model, "gpus": gpus, "gpu": gpu,
+             "expandable_segments": expandable_segments, **options}  # fmt: skip
     return remembered(MemoryTimeline, found, "memory_timeline", words)
 
 

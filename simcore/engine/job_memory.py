@@ -142,10 +142,10 @@ def memory_at_stage(request: Request, stage: Stage) -> float:
 
 def fullest_batch(request: Request) -> int:
     """Micro-batch of the kind of rank that is fullest."""
-    return _fullest(request)[2]
+    return fullest(request)[2]
 
 
-def _fullest(request: Request) -> tuple[Memory, float, int]:
+def fullest(request: Request) -> tuple[Memory, float, int]:
     """Memory, capacity and micro-batch of the kind of rank that is fullest."""
     groups = request.cluster.groups
     if not request.shares:
@@ -161,7 +161,7 @@ def _fullest(request: Request) -> tuple[Memory, float, int]:
 
 def memory_result(request: Request) -> MemoryResult:
     """What a prediction says of memory: of the kind of rank with the least room to spare."""
-    memory, capacity, _ = _fullest(request)
+    memory, capacity, _ = fullest(request)
     device, reserved = float(memory.device[0]), float(memory.reserved[0])
     spread = Z80 * memory_sd_bytes(request, memory)
     # A full device gets cached segments back: no more can be reserved than it has.
