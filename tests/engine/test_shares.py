@@ -108,9 +108,17 @@ def test_the_search_solves_the_integer_programme(data: st.DataObject) -> None:
         ],
         integrality=np.array([*[1] * n, 0]),
         bounds=Bounds(0, np.array([*[1.0] * n, np.inf])),
+        # With presolve HiGHS (scipy 1.17) calls 10.05 the best of 4, 4 and 2 ranks where
+        # samples of 5, 2 and 1 take 8.98.
+        options={"presolve": False},
     )  # fmt: skip
     assert solved.success
     assert found == pytest.approx(solved.fun, rel=1e-6)
+    assert found == min(
+        max(times[b] for times, b in zip(seconds, deal, strict=True))
+        for deal in product(*seconds)
+        if sum(c * b for c, b in zip(counts, deal, strict=True)) == total
+    )
 
 
 def test_a_deal_runs_through_the_engine() -> None:
