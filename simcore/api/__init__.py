@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack, cast
+from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
 
-from simcore.api.results import Asked, Memory, Prediction, Timeline, remembered
+from simcore.api.results import Memory, Prediction, Timeline
+from simcore.api.shown import Asked, remembered
 from simcore.api.spaces import (
     compare,
     fleet,
@@ -135,12 +136,14 @@ def memory_timeline(
     model: str | ModelSource,
     gpus: str,
     *,
+    gpu: str | None = None,
     expandable_segments: bool = False,
     **options: Unpack[Options],
 ) -> MemoryTimeline:
     """Memory of the fullest GPU over one step, as PyTorch's caching allocator would hold it.
 
     Bytes by term, allocated and reserved after every allocation [bytes]; the device's limit.
+    ``gpu``: of several types, which.
     ``expandable_segments`` as in ``PYTORCH_CUDA_ALLOC_CONF``. Raises UsageError as ``predict``;
     a job that runs out of memory is an answer (``fits``).
     """
@@ -148,9 +151,10 @@ def memory_timeline(
     from simcore.engine.memory_timeline import memory_timeline as _memory_timeline
 
     found = _memory_timeline(
-        make_request(model, gpus, **options), expandable_segments=expandable_segments
+        make_request(model, gpus, **options), gpu=gpu, expandable_segments=expandable_segments
     )
-    words = {"model": model, "gpus": gpus, "expandable_segments": expandable_segments, **options}
+    words = {"model": model, "gpus": gpus, "gpu": gpu,
+             "expandable_segments": expandable_segments, **options}  # fmt: skip
     return remembered(MemoryTimeline, found, "memory_timeline", words)
 
 
@@ -260,7 +264,8 @@ def launch_file(
     from simcore.engine.emit import launch_file as _launch_file
 
     request = make_request(model, gpus, **options)
-    return _launch_file(dialect, request, _seq_len(model, options))
+    attention = _stated("attention", options)
+    return _launch_file(dialect, request, _seq_len(model, options), attention)
 
 
 def read_config(text: str, name: str) -> ModelSource:
@@ -301,15 +306,21 @@ def choices() -> dict[str, tuple[str, ...]]:
     return _choices()
 
 
-def _seq_len(model: str | ModelSource, options: Options) -> int | None:
-    """What was asked for, what the launch file says, or the model's own."""
-    if (asked := options.get("seq_len")) is not None:
+def _stated(word: Literal["seq_len", "attention"], options: Options) -> Any:
+    """What was asked for, or what the launch file says."""
+    if (asked := options.get(word)) is not None:
         return asked
-    if (launch := options.get("launch")) is not None:
-        from simcore.strategy.dialects import read_launch
+    if (launch := options.get("launch")) is None:
+        return None
+    from simcore.strategy.dialects import read_launch
 
-        if (stated := read_launch(launch).seq_len) is not None:
-            return stated
+    return getattr(read_launch(launch), word)
+
+
+def _seq_len(model: str | ModelSource, options: Options) -> int | None:
+    """What was stated, or the model's own."""
+    if (stated := _stated("seq_len", options)) is not None:
+        return int(stated)
     inputs = tuple(options.get("inputs") or ())
     source = resolve_model(model, inputs=inputs) if isinstance(model, str) else model
     value = getattr(source, "config", {}).get("seq_len")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from simcore.api.results import Asked, Prediction, Shown, plain_as
+from simcore.api.shown import Asked, Shown, plain_as
 from simcore.base.errors import UsageError
 from simcore.engine import memory_timeline as engine_memory
 from simcore.engine import result as engine
@@ -74,7 +74,7 @@ class Comparison(Shown, plan_compare.Comparison):
             return changed
         made = []
         for p in self.predictions:
-            if not isinstance(p, Prediction):
+            if not isinstance(p, Shown):
                 raise UsageError("this comparison does not know how it was asked")
             made.append(p.replace(**changes))
         return side_by_side(made)

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
-from simcore.api.results import Asked, Prediction, remembered
+from simcore.api.results import Prediction
+from simcore.api.shown import Asked, remembered
 from simcore.base.errors import InvalidConfig, UsageError
 from simcore.engine.request import Options, make_request
 from simcore.hardware.profile import load_profile

@@ -45,3 +45,6 @@ def write_launch(dialect: str, model: str, gpus: str, options: Mapping[str, Any]
     write(made.text)
     if made.left:
         complain(f"note: not in this file, set them where you launch: {', '.join(made.left)}")
+    if made.implied:
+        words = " ".join(f"--{word}" for word in made.implied)
+        complain(f"note: the program that reads this file is predicted with {words}")

@@ -10,20 +10,29 @@ from simcore.engine.layout import Placed
 from simcore.engine.predict import Request
 from simcore.strategy.cuts import written
 from simcore.strategy.dialects import DIALECTS, FILES, Job, emit
+from simcore.strategy.overlap import DEFAULT as DEFAULT_OVERLAP
+from simcore.strategy.software import PLAIN
 from simcore.strategy.strategy import Strategy
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchFile:
-    """``text`` of the file; ``left`` are the words, with their values, that it has no place for."""
+    """``text`` of the file; ``left`` are the words, with their values, that it has no place for.
+
+    ``implied``: what the program that reads it does by itself, and the job as predicted does not.
+    """
 
     dialect: str
     text: str
     left: tuple[str, ...]
+    implied: tuple[str, ...] = ()
 
 
-def launch_file(dialect: str, request: Request, seq_len: int | None) -> LaunchFile:
-    """Write a request down. ``seq_len`` is the sequence length, None where the model has none.
+def launch_file(
+    dialect: str, request: Request, seq_len: int | None, attention: str | None = None
+) -> LaunchFile:
+    """Write a request down. ``seq_len`` is the sequence length, None where the model has none;
+    ``attention`` its kernel, where it was asked for.
 
     Raises UnknownName, or InvalidConfig with everything that the format cannot express.
     """
@@ -48,13 +57,38 @@ def launch_file(dialect: str, request: Request, seq_len: int | None) -> LaunchFi
         seq_len=seq_len,
         grad_clip=strategy.grad_clip,
         **_degrees(request.placed),
+        shard_ranks=strategy.shard_ranks or None,
+        attention=attention,
+        software=None if strategy.software is PLAIN else strategy.software.name,
+        issuer=None if strategy.issuer == "torch" else strategy.issuer,
         main_grads="fp32" if strategy.precision.main_grads else None,
         bucket_numel=strategy.zero_bucket_numel if strategy.zero_stage in (1, 2) else None,
     )
     emitted = emit(dialect, job)
     words = job.words()
-    left = (f"{w.replace('_', '-')} {_shown(words[w])}" for w in emitted.left if w in words)
-    return LaunchFile(dialect, emitted.text, tuple(left))
+    left = [f"{w.replace('_', '-')} {_shown(words[w])}" for w in emitted.left if w in words]
+    implied = [
+        f"{word} {emitted.program.get(word, plain)}"
+        for word, plain in (("software", PLAIN.name), ("issuer", "torch"))
+        if word not in emitted.left and emitted.program.get(word, plain) != words.get(word, plain)
+    ]
+    return LaunchFile(dialect, emitted.text, (*left, *_of_no_file(request)), tuple(implied))
+
+
+def _of_no_file(request: Request) -> tuple[str, ...]:
+    """What no dialect has a word for: variables of the environment, and the script's own."""
+    s = request.strategy
+    found = {
+        "overlap": "" if s.overlap == DEFAULT_OVERLAP else str(s.overlap),
+        "nccl-algo": ",".join(s.nccl_algorithms),
+        "nccl-proto": ",".join(s.nccl_protocols),
+        "growing-segments": "on" if request.growing_segments else "",
+        "launch-blocking": "on" if s.launch_blocking else "",
+        "fp8-params": "on" if s.fp8_params else "",
+        "offload-layers": s.offload_layers or "",
+        "shares": ":".join(map(str, request.shares)),
+    }
+    return tuple(f"{word} {value}" for word, value in found.items() if value)
 
 
 def _recompute(strategy: Strategy) -> dict[str, Any]:
@@ -85,6 +119,10 @@ def _degrees(placed: Placed | None) -> dict[str, Any]:
         found["stages"] = written(sizes)
     if layout.schedule != "1f1b":
         found["schedule"] = layout.schedule
+    if "ep" in found and "tp" in found:
+        found["expert_tp"] = layout.expert_tp
+    if "ep" in found and layout.dispatcher != "alltoall":
+        found["dispatcher"] = layout.dispatcher
     return found
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,14 +12,12 @@ from simcore.base.interval import Z80
 from simcore.engine.communicators import groups_of, nccl_bytes
 from simcore.engine.layout import chunk_share, in_flight
 from simcore.engine.memory import LOOSE, MOMENTS, Memory, memory_of, workspace_bytes
+from simcore.engine.resolved import Request
 from simcore.engine.result import MemoryResult
 from simcore.hardware.paths import cluster_paths
 from simcore.strategy.layout import Layout
 from simcore.workload.graph import Workload
 from simcore.workload.sharding import Stage, layer_counts
-
-if TYPE_CHECKING:
-    from simcore.engine.predict import Request
 
 Array = NDArray[np.float64]
 
@@ -177,10 +174,10 @@ def run_memories(request: Request) -> tuple[Memory, ...]:
 
 def fullest_batch(request: Request) -> int:
     """Micro-batch of the kind of rank that is fullest."""
-    return _fullest(request)[2]
+    return fullest(request)[2]
 
 
-def _fullest(request: Request, runs: Sequence[Memory] = ()) -> tuple[Memory, float, int]:
+def fullest(request: Request, runs: Sequence[Memory] = ()) -> tuple[Memory, float, int]:
     """Memory, capacity and micro-batch of the kind of rank that is fullest.
 
     ``runs``: ``run_memories``, where they are known.
@@ -206,7 +203,7 @@ def memory_result(request: Request, runs: Sequence[Memory] = ()) -> MemoryResult
 
     ``runs``: ``run_memories``, where they are known.
     """
-    memory, capacity, _ = _fullest(request, runs)
+    memory, capacity, _ = fullest(request, runs)
     device, reserved = float(memory.device[0]), float(memory.reserved[0])
     spread = Z80 * memory_sd_bytes(request, memory)
     # A full device gets cached segments back: no more can be reserved than it has.

@@ -11,6 +11,7 @@ from typing import Any
 from simcore.base.errors import SimcoreError
 from simcore.hardware.cluster import parse_cluster
 from simcore.strategy.dialects import DIALECTS, Launch, read_launch
+from simcore.workload.archs.lm_attention import ATTENTIONS
 
 #: Words that say more of recompute: void where it is given.
 _OF_RECOMPUTE = ("recompute_modules", "recompute_layers")
@@ -34,6 +35,14 @@ class Launched:
             if config.get(key) not in (None, 0, value)
         )
         return (*self.notes, *wrong)
+
+    def heeded(self, record: object) -> dict[str, Any]:
+        """The options, less the file's kernel of attention where the model does not name one."""
+        kernel, settings = self.launch.attention, getattr(record, "settings", None)
+        names = settings is not None and settings({}).get("attention") in ATTENTIONS
+        if kernel is None or names or self.options.get("attention") != kernel:
+            return self.options
+        return {**self.options, "attention": None}
 
 
 def with_launch(text: str, gpus: str, options: Mapping[str, Any]) -> Launched:

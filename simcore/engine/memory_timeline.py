@@ -9,12 +9,14 @@ from math import inf
 import numpy as np
 
 from simcore.base.arrays import NDArray
-from simcore.base.errors import InvalidConfig
+from simcore.base.errors import InvalidConfig, UnknownName
 from simcore.engine.allocator import AllocatorConfig, Replay, replay
-from simcore.engine.job_memory import memory_at
+from simcore.engine.job_memory import fullest, memory_at
 from simcore.engine.memory import OUTSIDE, workspace_bytes
 from simcore.engine.memory_events import EventList, step_events
 from simcore.engine.predict import Request
+from simcore.hardware.cluster import NodeGroup
+from simcore.hardware.spec import GPUS
 from simcore.strategy.strategy import Strategy
 from simcore.workload.graph import Workload
 
@@ -35,8 +37,8 @@ class MemoryTimeline:
     requested; ``allocated`` counts whole blocks, ``reserved`` segments, as
     ``torch.cuda.memory_allocated`` and ``memory_reserved`` do. ``phases``: (first event, name).
     ``outside_bytes`` (CUDA context, NCCL) comes on top of reserved; ``limit_bytes`` is what the
-    device has. The step looked at follows a warm-up; ``events`` and ``replay`` hold them all,
-    the step being ``events.events[start:]``.
+    device has; ``gpu`` its type, where one was asked for. The step looked at follows a warm-up;
+    ``events`` and ``replay`` hold them all, the step being ``events.events[start:]``.
     """
 
     model: str
@@ -50,6 +52,7 @@ class MemoryTimeline:
     start: int
     events: EventList
     replay: Replay
+    gpu: str = ""
 
     @property
     def peak_live_bytes(self) -> float:
@@ -72,35 +75,43 @@ class MemoryTimeline:
         return self.replay.failed_at is None
 
 
-def memory_timeline(request: Request, *, expandable_segments: bool = False) -> MemoryTimeline:
+def memory_timeline(
+    request: Request, *, gpu: str | None = None, expandable_segments: bool = False
+) -> MemoryTimeline:
     """Play set-up and three steps of a request through the allocator; the last is looked at.
 
-    Where memory runs out, the events end there and the step is the one that failed. Raises
-    InvalidConfig where the model itself is divided.
+    ``gpu``: which of several types; None is the fullest. Where memory runs out, the events end
+    there and the step is the one that failed. Raises InvalidConfig where the model itself is
+    divided, UnknownName for a type that the cluster does not have.
     """
     if request.placed is not None:
         raise InvalidConfig(
             ["memory over the step is known for data parallelism only: leave out the layout "
              f"({request.placed.layout})"]
         )  # fmt: skip
-    if request.shares:
-        raise InvalidConfig(["memory over the step is known for equal shares only"])
     cluster, strategy = request.cluster, request.strategy
-    closed = memory_at(request, np.array([float(request.micro_batch)]))
+    _, limit, batch = fullest(request)
+    architectures = {g.gpu.architecture for g in cluster.groups}
+    if gpu is not None:
+        kind = _kind_of(request, gpu)
+        limit, architectures = float(kind.gpu.usable_memory_bytes), {kind.gpu.architecture}
+        shares = dict(zip(request.kinds, request.shares, strict=False))
+        batch = shares.get(kind, request.micro_batch)
+    closed = memory_at(request, np.array([float(batch)]))
     outside = float(sum(closed.terms[t][0] for t in OUTSIDE))
-    limit = float(min(g.gpu.usable_memory_bytes for g in cluster.groups))
     events = step_events(
         request.workload,
         strategy,
-        micro_batch=request.micro_batch,
+        micro_batch=batch,
         grad_accum=request.grad_accum,
         n_ranks=cluster.n_gpus,
-        cublas_bytes=workspace_bytes(g.gpu.architecture for g in cluster.groups),
+        cublas_bytes=workspace_bytes(architectures),
     )
     played = replay(
         events.events,
         AllocatorConfig(
-            expandable_segments=expandable_segments, limit_bytes=max(limit - outside, 0.0)
+            expandable_segments=expandable_segments or request.growing_segments,
+            limit_bytes=max(limit - outside, 0.0),
         ),
     )
     done = len(played.reserved)
@@ -120,7 +131,17 @@ def memory_timeline(request: Request, *, expandable_segments: bool = False) -> M
         start=start,
         events=events,
         replay=played,
+        gpu=kind.gpu.name if gpu is not None else "",
     )
+
+
+def _kind_of(request: Request, gpu: str) -> NodeGroup:
+    """The first kind of rank on such a GPU."""
+    name = GPUS[gpu].name
+    found = next((k for k in request.kinds if k.gpu.name == name), None)
+    if found is None:
+        raise UnknownName("GPU of this cluster", gpu, [k.gpu.name for k in request.kinds])
+    return found
 
 
 def reserved_peak_bytes(request: Request) -> float:

@@ -6,7 +6,7 @@ All of them are columns of one configuration axis, evaluated together.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from itertools import combinations
 from random import Random
@@ -18,12 +18,15 @@ import numpy as np
 from simcore.base.arrays import NDArray
 from simcore.base.interval import HIGH_QUANTILE, LOW_QUANTILE, Interval
 from simcore.engine.breakdown import breakdown
-from simcore.engine.evaluate import Job, Loading, Steps, evaluate
+from simcore.engine.evaluate import Job, Steps, evaluate
 from simcore.engine.job_memory import memory_result, run_memories
-from simcore.engine.layout import Placed, evaluate_layout
+from simcore.engine.layout import evaluate_layout
 from simcore.engine.memory import Memory
 from simcore.engine.points import KNOBS, Knob, Points
 from simcore.engine.rates import class_rates, peak_for
+from simcore.engine.resolved import Request as Request  # with what answers it
+from simcore.engine.resolved import rank_counts as rank_counts
+from simcore.engine.resolved import rank_groups as rank_groups
 from simcore.engine.result import Prediction, RankClass, StageRun, WhatIf
 from simcore.hardware.cluster import ClusterSpec, NodeGroup
 from simcore.hardware.library import library_values
@@ -32,8 +35,6 @@ from simcore.hardware.profile import Profile, places
 from simcore.physics.collectives import Allowed, Library
 from simcore.physics.slowest import slowest_rate_frac
 from simcore.strategy.overlap import NO_OVERLAP
-from simcore.strategy.strategy import Strategy
-from simcore.workload.graph import Workload
 
 Array = NDArray[np.float64]
 
@@ -53,46 +54,6 @@ _BINDS_FRAC = 0.01
 #: Two bind together when twice of both gains at least this, and this many times the better alone.
 _PAIR_FRAC = 0.05
 _PAIR_RATIO = 3.0
-
-
-@dataclass(frozen=True)
-class Request:
-    """The four values a prediction is a function of, and the batch.
-
-    ``shares``: samples a rank and micro-step of each kind of rank (``rank_groups``), where these
-    are not ``micro_batch`` of all; their sum over the ranks is the same.
-    """
-
-    workload: Workload
-    full_name: str
-    cluster: ClusterSpec
-    strategy: Strategy
-    micro_batch: int
-    grad_accum: int
-    profile: Profile
-    loading: Loading | None = None
-    defaults: tuple[str, ...] = ()
-    assumptions: tuple[str, ...] = ()
-    placed: Placed | None = None
-    eager_kernels: bool = False
-    growing_segments: bool = False
-    shares: tuple[int, ...] = ()
-
-    @property
-    def kinds(self) -> tuple[NodeGroup, ...]:
-        """One group for each kind of rank."""
-        return rank_groups(self.cluster)
-
-    @property
-    def micro_steps(self) -> float:
-        """Micro-batches that pass a rank's part of the model; DualPipe has half at either end."""
-        return self.grad_accum / (self.placed.layout.directions if self.placed else 1)
-
-    @property
-    def data_ranks(self) -> int:
-        """Replicas that read different samples."""
-        n_gpus = self.cluster.n_gpus
-        return self.placed.layout.data_ranks(n_gpus) if self.placed else n_gpus
 
 
 def steps_of(
@@ -121,27 +82,6 @@ def with_library(request: Request, points: Points) -> Points:
         return points
     allowed = Allowed(s.nccl_algorithms, s.nccl_protocols)
     return replace(points, library=replace(points.library, allowed=allowed))
-
-
-def _class_key(group: NodeGroup) -> tuple[str, str, int]:
-    """Groups of equal key behave alike: same device, same node, same sharing within it."""
-    return group.gpu.name, group.node.name, group.gpus_per_node
-
-
-def rank_groups(cluster: ClusterSpec) -> tuple[NodeGroup, ...]:
-    """One group for each rank class."""
-    seen: dict[tuple[str, str, int], NodeGroup] = {}
-    for g in cluster.groups:
-        seen.setdefault(_class_key(g), g)
-    return tuple(seen.values())
-
-
-def rank_counts(cluster: ClusterSpec) -> tuple[int, ...]:
-    """Ranks of each class, as ``rank_groups`` orders them."""
-    return tuple(
-        sum(g.n_gpus for g in cluster.groups if _class_key(g) == _class_key(c))
-        for c in rank_groups(cluster)
-    )
 
 
 def job_of(request: Request) -> Job:

@@ -193,6 +193,8 @@ def make_request(
         ),
     )
     record: ModelSource | None = found.get("record")
+    if launched is not None:
+        options = cast("Options", launched.heeded(record))
     defaults: list[str] = []
 
     def chosen(flag: str, value: Any, fallback: Any) -> Any:

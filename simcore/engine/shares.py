@@ -21,7 +21,7 @@ from simcore.engine.job_memory import memory_at
 from simcore.engine.predict import alone_s, central_step_s, rank_counts, rank_groups
 
 if TYPE_CHECKING:
-    from simcore.engine.predict import Request
+    from simcore.engine.resolved import Request
 
 EQUAL, AUTO = ("equal", "even"), "auto"
 _RATIO = re.compile(r"^\d+(:\d+)+$")

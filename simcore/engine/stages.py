@@ -30,7 +30,7 @@ from simcore.workload.sharding import (
 )
 
 if TYPE_CHECKING:
-    from simcore.engine.predict import Request
+    from simcore.engine.resolved import Request
     from simcore.engine.sweep import Axis
 
 Array = NDArray[np.float64]

@@ -6,6 +6,7 @@ import ast
 import shutil
 import subprocess
 import sys
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -107,3 +108,35 @@ def test_every_package_says_what_it_is() -> None:
         if module.name == "__init__.py":
             assert ast.get_docstring(parsed(module)), module
         assert (ROOT / module.parent / "__init__.py").exists(), f"{module.parent} is no package"
+
+
+def _names_at_module_level(module: Path) -> set[str]:
+    """Modules of the package that a module imports as it loads, or for the type checker."""
+    known = {".".join(m.with_suffix("").parts).removesuffix(".__init__") for m in modules()}
+    found: set[str] = set()
+
+    def walk(node: ast.AST) -> None:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            if isinstance(child, ast.Import):
+                found.update(alias.name for alias in child.names)
+            elif isinstance(child, ast.ImportFrom) and child.module:
+                inner = {f"{child.module}.{alias.name}" for alias in child.names}
+                found.update(inner & known or {child.module})
+            walk(child)
+
+    walk(parsed(module))
+    return (found & known) - {"simcore"}  # the package itself holds the version
+
+
+def test_no_circle_among_modules_types_included() -> None:
+    graph = {
+        ".".join(m.with_suffix("").parts).removesuffix(".__init__"): _names_at_module_level(m)
+        for m in modules()
+    }
+    assert len(graph) > 400 and any(graph.values())
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as err:
+        pytest.fail(f"imports in a circle: {' -> '.join(err.args[1])}")

@@ -51,18 +51,26 @@ def test_unsupported_keys_are_all_named(simcore: Callable) -> None:
     assert "elasticity is not supported yet" in ran.err
 
 
+#: What the program that reads a zero3 job's file is to a prediction.
+PROGRAMS = {"deepspeed": ["--software", "deepspeed"], "megatron": ["--issuer", "megatron"],
+            "torchtitan": ["--software", "fsdp"], "accelerate": ["--software", "fsdp"]}  # fmt: skip
+
+
 @pytest.mark.parametrize("dialect", FILES)
 def test_emitted_jobs_are_predicted_alike(dialect: str, simcore: Callable, tmp_path: Path) -> None:
     """The written file, read again with what it leaves out, is the same job."""
     chosen = ["--strategy", "zero3", "--precision", "bf16", "--micro-batch", "4",
               "--grad-accum", "2", "--recompute", "full", "--optimizer", "adamw"]  # fmt: skip
-    before = simcore(*JOB, *chosen, "--json")
     ran = simcore(*JOB, *chosen, "--emit", dialect)
     assert ran.code == 0 and ran.err.startswith("note: not in this file")
     suffix = {"deepspeed": "json", "torchtitan": "toml", "accelerate": "yaml"}.get(dialect, "sh")
     path = tmp_path / f"launch.{suffix}"
     path.write_text(ran.out)
-    left = ran.err.split(": ", 2)[2].strip().split(", ")
+    told = ran.err.splitlines()
+    left = told[0].split(": ", 2)[2].strip().split(", ")
+    program = told[1].partition("is predicted with ")[2].split() if len(told) > 1 else []
+    assert program == PROGRAMS.get(dialect, [])
+    before = simcore(*JOB, *chosen, *program, "--json")
     again = []
     for word in left:
         flag, value = word.split()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from simcore.base.errors import DataError, InvalidConfig
 from simcore.engine.emit import launch_file
 from simcore.engine.launch import with_launch
+from simcore.engine.predict import predict
 from simcore.engine.request import make_request
 
 MODEL = "gpt2-xl"
@@ -187,3 +189,62 @@ def test_partial_recompute_goes_out_and_comes_back(
     assert back.strategy.recompute_modules == asked.strategy.recompute_modules
     none = make_request(MODEL, "8xA100", launch=str(file), recompute="none")
     assert none.strategy.recompute_modules == () and none.strategy.recompute_layers == 0
+
+
+WHOLE: dict[str, tuple[str, str, dict]] = {
+    "megatron": ("mixtral-8x7b", "4x8xH100", {
+        "strategy": "zero1", "precision": "bf16", "main_grads": "fp32", "tp": 2, "ep": 4,
+        "expert_tp": 2, "dispatcher": "deepep", "attention": "cudnn", "issuer": "megatron_graphs",
+        "micro_batch": 1, "recompute": "none", "grad_clip": True}),
+    "torchtitan": ("llama3-8b", "4x8xH100", {
+        "strategy": "zero3", "precision": "bf16", "shard_ranks": 8, "software": "fsdp",
+        "micro_batch": 1, "recompute": "none", "grad_clip": True}),
+    "deepspeed": ("llama3-8b", "4x8xH100", {
+        "strategy": "zero2", "precision": "bf16", "software": "deepspeed", "micro_batch": 1,
+        "recompute": "full", "optimizer": "adamw", "grad_clip": True}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dialect", WHOLE)
+def test_what_a_file_says_comes_back_whole(dialect: str, tmp_path: Path) -> None:
+    model, gpus, words = WHOLE[dialect]
+    asked = make_request(model, gpus, **words)
+    made = launch_file(dialect, asked, 4096, words.get("attention"))
+    assert made.implied == ()
+    ending = {"torchtitan": ".toml", "deepspeed": ".json"}.get(dialect, ".txt")
+    file = tmp_path / f"launch{ending}"
+    file.write_text(made.text)
+    seq_len = {} if dialect != "deepspeed" else {"seq_len": 4096}
+    back = make_request(model, gpus, launch=str(file), **seq_len)
+    whole = make_request(model, gpus, **words, seq_len=4096)
+    cap = whole.strategy.bucket_cap_bytes  # of DDP's buckets, of which there are none
+    assert replace(back.strategy, bucket_cap_bytes=cap) == whole.strategy
+    assert back.workload == whole.workload
+    assert predict(back).step_time_s == predict(whole).step_time_s
+    if whole.placed is not None:
+        assert back.placed is not None and back.placed.layout == whole.placed.layout
+
+
+def test_what_no_file_says_is_told() -> None:
+    words = {"nccl_algo": "Ring", "launch_blocking": True, "growing_segments": "on",
+             "overlap": "grads,params", "strategy": "zero1", "precision": "bf16"}  # fmt: skip
+    made = launch_file("megatron", make_request("llama3-8b", "8xH100", **words), 8192)
+    assert set(made.left) >= {"nccl-algo Ring", "launch-blocking on", "growing-segments on",
+                              "overlap grads,params"}  # fmt: skip
+    assert made.implied == ("issuer megatron",)
+
+
+def test_another_program_s_file_says_what_that_runs() -> None:
+    asked = make_request("llama3-8b", "8xH100", strategy="zero3", precision="bf16",
+                         software="deepspeed", issuer="megatron")  # fmt: skip
+    assert launch_file("torchtitan", asked, 8192).implied == ("software fsdp", "issuer torch")
+    assert launch_file("slurm", asked, 8192).implied == ()
+
+
+@pytest.mark.parametrize("model", ["resnet-50", "bert-base"])
+def test_a_kernel_of_attention_is_heeded_where_the_model_names_one(model: str) -> None:
+    flags = "--micro-batch-size 2 --attention-backend fused"
+    request = make_request(model, "8xH100", launch=flags)
+    assert request.workload == make_request(model, "8xH100").workload
+    named = make_request("gpt2", "8xH100", launch=flags)
+    assert named.workload == make_request("gpt2", "8xH100", attention="cudnn").workload

@@ -203,6 +203,8 @@ def test_reserved_holds_what_the_closed_form_asks_for(name: str) -> None:
     assert plain.peak_allocated_bytes == pytest.approx(memory.reserved_bytes, rel=0.03)
     assert 1.02 < plain.peak_reserved_bytes / plain.peak_allocated_bytes < 1.2
     grown = api.memory_timeline(name, "1x8xA100-SXM-80GB", expandable_segments=True)
+    same = api.memory_timeline(name, "1x8xA100-SXM-80GB", growing_segments="on")
+    assert (same.reserved == grown.reserved).all()
     assert grown.peak_allocated_bytes <= plain.peak_allocated_bytes
     assert plain.outside_bytes == pytest.approx(memory.device_bytes - memory.reserved_bytes)
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simcore import api
-from simcore.base.errors import InvalidConfig
+from simcore.base.errors import InvalidConfig, UnknownName
 from simcore.engine.job_memory import memory_at
 from simcore.engine.predict import Request, central_step_s, rank_counts
 from simcore.engine.request import make_request
@@ -108,9 +108,17 @@ def test_the_search_solves_the_integer_programme(data: st.DataObject) -> None:
         ],
         integrality=np.array([*[1] * n, 0]),
         bounds=Bounds(0, np.array([*[1.0] * n, np.inf])),
+        # With presolve HiGHS (scipy 1.17) calls 10.05 the best of 4, 4 and 2 ranks where
+        # samples of 5, 2 and 1 take 8.98.
+        options={"presolve": False},
     )  # fmt: skip
     assert solved.success
     assert found == pytest.approx(solved.fun, rel=1e-6)
+    assert found == min(
+        max(times[b] for times, b in zip(seconds, deal, strict=True))
+        for deal in product(*seconds)
+        if sum(c * b for c, b in zip(counts, deal, strict=True)) == total
+    )
 
 
 def test_a_deal_runs_through_the_engine() -> None:
@@ -209,9 +217,26 @@ def test_an_explanation_has_the_batch_of_the_kind_it_is_of(term: str, samples: s
     assert dict(told.inputs)["micro-batch"] == samples
 
 
-def test_memory_over_the_step_needs_equal_shares() -> None:
-    with pytest.raises(InvalidConfig, match="equal shares only"):
-        api.memory_timeline("resnet-50", MIXED, micro_batch=32, shares="17:2", **NET)
+def test_memory_over_the_step_is_that_of_each_kind() -> None:
+    """17:2 of 32 samples on average: 68 on an A100, 8 on a T4, which is the fuller of the two."""
+    asked = ("resnet-50", MIXED)
+    each = {gpu: api.memory_timeline(*asked, gpu=gpu, micro_batch=32, shares="17:2", **NET)
+            for gpu in ("A100", "T4")}  # fmt: skip
+    fullest = api.memory_timeline(*asked, micro_batch=32, shares="17:2", **NET)
+    assert fullest.peak_live_bytes == each["T4"].peak_live_bytes
+    assert fullest.limit_bytes == each["T4"].limit_bytes < each["A100"].limit_bytes
+    for gpu, batch in (("A100", 68), ("T4", 8)):
+        alone = api.memory_timeline("resnet-50", f"5x1x{gpu}", micro_batch=batch, **NET)
+        assert each[gpu].peak_allocated_bytes == alone.peak_allocated_bytes
+        assert each[gpu].limit_bytes == alone.limit_bytes
+    closed = api.predict(*asked, micro_batch=32, shares="17:2", **NET).memory
+    assert fullest.peak_allocated_bytes == pytest.approx(closed.allocated_bytes, rel=0.02)
+    assert each["A100"].replace(gpu="T4").peak_live_bytes == each["T4"].peak_live_bytes
+
+
+def test_memory_over_the_step_of_another_gpu_is_refused() -> None:
+    with pytest.raises(UnknownName, match=r"'H100': known are A100-SXM-80GB, T4"):
+        api.memory_timeline("resnet-50", MIXED, gpu="H100", **NET)
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,8 @@ def draw(timeline: MemoryTimeline) -> Drawing:
     axes.set_xlabel(
         f"allocations and frees of one step: {timeline.model} on {timeline.cluster}", fontsize=TEXT
     )
-    axes.set_ylabel("memory of the fullest GPU [GB]", fontsize=TEXT)
+    whose = f"a {timeline.gpu}" if timeline.gpu else "the fullest GPU"
+    axes.set_ylabel(f"memory of {whose} [GB]", fontsize=TEXT)
     plain(axes, grid=None)
     handles, labels = axes.get_legend_handles_labels()
     axes.legend(

@@ -90,13 +90,15 @@ class Accelerate:
         lines = _emit(job, problems)
         if problems:
             raise InvalidConfig(problems)
-        left = ["micro_batch", "optimizer", "seq_len", "bucket_numel", "main_grads"]
-        deepspeed = "distributed_type: DEEPSPEED" in lines
+        left = ["micro_batch", "optimizer", "seq_len", "bucket_numel", "main_grads", "attention",
+                "issuer", "expert_tp", "dispatcher"]  # fmt: skip
+        deepspeed, fsdp = (f"distributed_type: {kind}" in lines for kind in ("DEEPSPEED", "FSDP"))
         if not deepspeed:
             left += ["grad_accum", "grad_clip"]
-        if "distributed_type: FSDP" not in lines and job.recompute == "none":
+        if not fsdp and job.recompute == "none":
             left.append("recompute")
-        return Emitted("\n".join(lines) + "\n", tuple(left))
+        program = {"software": "deepspeed" if deepspeed else "fsdp"} if deepspeed or fsdp else {}
+        return Emitted("\n".join(lines) + "\n", tuple(left), program)
 
 
 def read_flags(dialect: str, source: Source, given: Mapping[str, str]) -> Launch:
@@ -236,6 +238,8 @@ def _fsdp(reading: Reading, table: Table) -> None:
         reading.say("strategy", strategy, key)
     if strategy is None:
         reading.say("strategy", "zero3", "distributed_type: FSDP (FULL_SHARD is its default)")
+    if reading.said("strategy") != "ddp":  # NO_SHARD gathers nothing
+        reading.say("software", "fsdp", "distributed_type: FSDP")
     key = "fsdp_config.fsdp_offload_params"
     offload = reading.flag(key, table.take(key))
     if offload and reading.said("strategy") != "zero3":
@@ -268,6 +272,7 @@ def _deepspeed(reading: Reading, table: Table, source: Source) -> Launch | None:
             table.take(other)
             reading.ignore(other)
         return DIALECTS["deepspeed"].read(_beside(source, str(name)))
+    reading.say("software", "deepspeed", "distributed_type: DEEPSPEED")
     key = f"{section}.zero_stage"
     stage = table.take(key)
     choices: dict[str, str | None] = {**_STAGES}
@@ -323,8 +328,10 @@ def _emit(job: Job, problems: list[str]) -> list[str]:
     if "cpu-far" in (offload.optimizer, offload.params):
         problems.append("Accelerate cannot ask for the far NUMA node (cpu-far)")
     both = offload.optimizer == offload.params == "cpu"
-    fsdp = job.strategy in ("zero2", "zero3") and (
-        not offload or (both and job.strategy == "zero3")
+    fsdp = (
+        job.strategy in ("zero2", "zero3")
+        and (not offload or (both and job.strategy == "zero3"))
+        and job.software != "deepspeed"
     )
     deepspeed = not fsdp and job.strategy in _STAGES.values() and job.strategy != "ddp"
     if job.strategy not in _STAGES.values():
@@ -345,7 +352,7 @@ def _emit(job: Job, problems: list[str]) -> list[str]:
                         "script asks for it elsewhere")  # fmt: skip
     if deepspeed and job.strategy != "zero3" and "nvme" in (offload.optimizer, offload.params):
         problems.append(f"DeepSpeed offloads to nvme with stage 3 only, not {job.strategy}")
-    problems += job.cannot("Accelerate's file", "pp", "vpp", "ep", "schedule")
+    problems += job.cannot("Accelerate's file", "pp", "vpp", "ep", "schedule", "shard_ranks")
     if job.tp and job.sequence_parallel:
         problems.append("Accelerate's tensor parallelism has no sequence parallelism")
     lines = [

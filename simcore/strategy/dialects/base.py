@@ -18,7 +18,7 @@ WORDS = (
     "strategy", "micro_batch", "grad_accum", "precision", "recompute", "optimizer", "offload",
     "seq_len", "nnodes", "nproc_per_node", "grad_clip", "bucket_numel", "tp", "pp", "vpp", "cp",
     "ep", "stages", "sequence_parallel", "schedule", "main_grads", "recompute_modules",
-    "recompute_layers",
+    "recompute_layers", "expert_tp", "dispatcher", "shard_ranks", "attention", "software", "issuer",
 )  # fmt: skip
 Word = str | int | bool
 
@@ -47,6 +47,11 @@ class _Stated:
     main_grads     "fp32" where gradients accumulate and are reduced in fp32 beside 16-bit weights
     recompute_modules   what selective recompute runs again, as in ``workload.recompute``
     recompute_layers    how many layers from the input on, where recompute is not of all
+    expert_tp, dispatcher   as in ``strategy.layout.Layout``, of a model that is cut by its experts
+    shard_ranks    over how many ranks ZeRO shards, where not over all
+    attention      kernel of attention
+    software, issuer   the library whose copies are held too, and what issues kernels: mostly the
+                   program itself that reads the file
     """
 
     seq_len: int | None = None
@@ -63,6 +68,12 @@ class _Stated:
     main_grads: str | None = None
     recompute_modules: str | None = None
     recompute_layers: int | None = None
+    expert_tp: int | None = None
+    dispatcher: str | None = None
+    shard_ranks: int | None = None
+    attention: str | None = None
+    software: str | None = None
+    issuer: str | None = None
 
     def words(self) -> dict[str, Word]:
         """Every word that is stated, with its value."""
@@ -158,11 +169,13 @@ class Job(_Stated):
 @dataclass(frozen=True, slots=True)
 class Emitted:
     """A launch file. ``left`` are the words that such a file has no place for: the training
-    script, or another file, states them.
+    script, or another file, states them. ``program``: software and issuer of the program that
+    reads it, whatever the job's were, where these are not the plain ones.
     """
 
     text: str
     left: tuple[str, ...] = ()
+    program: Mapping[str, str] = field(default_factory=dict)
 
 
 class Dialect(Protocol):

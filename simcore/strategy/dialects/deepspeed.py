@@ -105,6 +105,7 @@ class DeepSpeed:
         """Words from the keys; HF's ``auto`` needs a value on the command line."""
         data = json_table(source)
         reading, table = Reading(self.name, source), Table(data)
+        reading.say("software", "deepspeed", "the file")
         if not any(key in data for key in _OWN):
             reading.approximate("the file", "has no key of DeepSpeed that matters")
         _batch(reading, table)
@@ -141,17 +142,21 @@ class DeepSpeed:
             data["tensor_parallel"] = {"autotp_size": job.tp}
             if job.sequence_parallel:
                 problems.append("DeepSpeed's autotp_size has no sequence parallelism")
-        problems += job.cannot("DeepSpeed's file", "pp", "vpp", "cp", "ep", "schedule")
+        problems += job.cannot(
+            "DeepSpeed's file", "pp", "vpp", "cp", "ep", "schedule", "shard_ranks"
+        )
         problems += job.cannot_recompute("DeepSpeed's file")
         if job.recompute == "full":
             data["activation_checkpointing"] = {"partition_activations": False}
         if problems:
             raise InvalidConfig(problems)
-        left = ["nnodes", "nproc_per_node", "seq_len", "main_grads"]
+        left = ["nnodes", "nproc_per_node", "seq_len", "main_grads", "attention", "issuer",
+                "expert_tp", "dispatcher"]  # fmt: skip
         left += ["recompute"] if job.recompute == "none" else []
         left += [] if "optimizer" in data else ["optimizer"]
         left += ["bucket_numel"] if job.strategy not in ("zero1", "zero2") else []
-        return Emitted(json.dumps(data, indent=2) + "\n", tuple(left))
+        program = {"software": "deepspeed"}
+        return Emitted(json.dumps(data, indent=2) + "\n", tuple(left), program)
 
 
 def _auto(reading: Reading, key: str, value: object, word: str | None) -> bool:

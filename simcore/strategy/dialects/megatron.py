@@ -50,6 +50,14 @@ _OPTIMIZERS: dict[str, str | None] = {"adam": "adamw", "sgd": "sgd", "muon": "mu
 _SHARDING: dict[str, str | None] = {"no_shard": "ddp", "optim": "zero1", "optim_grads": "zero2",
                                     "optim_grads_params": "zero3"}  # fmt: skip
 
+#: AttnBackend of core/transformer/enums.py: "fused" are Transformer Engine's cuDNN kernels; where
+#: nothing is fused, its scores take a softmax kernel as Megatron-LM's own ("local").
+_ATTENTION = {"flash": "flash", "fused": "cudnn", "unfused": "fused_softmax",
+              "local": "fused_softmax"}  # fmt: skip
+_DISPATCHERS = {"allgather": "alltoall", "alltoall": "alltoall", "flex": "alltoall"}
+#: Backends of the flex dispatcher that send a token to a node once.
+_ONCE_A_NODE = ("deepep", "hybridep")
+
 Given = dict[str, Any]
 
 
@@ -82,9 +90,10 @@ class Megatron:
         _precision(reading, given)
         _optimizer(reading, given)
         _degrees(reading, given)
+        _experts(reading, given)
         read_stages(reading, given)
         _recompute(reading, given)
-        _approximate(reading, given)
+        _kernels(reading, given)
         shape = {}
         for name, key in SHAPE.items():
             value = reading.whole(f"--{name}", given.pop(name, None))
@@ -129,10 +138,13 @@ class Megatron:
         lines += cut
         if job.tp and job.sequence_parallel:
             lines.append("--sequence-parallel")
-        problems += job.cannot("Megatron", "schedule")
+        left = ["nnodes", "nproc_per_node"]
+        lines += _emit_kernels(job, left)
+        problems += job.cannot("Megatron", "schedule", "shard_ranks")
         if problems:
             raise InvalidConfig(problems)
-        return Emitted("\n".join(lines) + "\n", ("nnodes", "nproc_per_node"))
+        issuer = job.issuer if job.issuer in ("megatron_graphs", "graph") else "megatron"
+        return Emitted("\n".join(lines) + "\n", tuple(left), {"issuer": issuer})
 
 
 _WORD = {
@@ -348,12 +360,71 @@ def _optimizer(reading: Reading, given: Given) -> None:
         reading.refuse("--cpu-offloading-num-layers", f"(activations in host memory) {NOT_YET}")
 
 
-def _approximate(reading: Reading, given: Given) -> None:
-    graphs = [_on(reading, given, n) for n in ("enable-cuda-graph", "external-cuda-graph")]
-    if any(graphs) or given.pop("cuda-graph-impl", "none") != "none":
+def _kernels(reading: Reading, given: Given) -> None:
+    """What issues kernels, and the kernel of attention where the file names it."""
+    old = [_on(reading, given, n) for n in ("enable-cuda-graph", "external-cuda-graph")]
+    how, scope = given.pop("cuda-graph-impl", "none"), given.pop("cuda-graph-scope", [])
+    parts = scope if isinstance(scope, list) else str(scope).replace(",", " ").split()
+    reading.say("issuer", "megatron", "the file")
+    if "full_iteration" in parts and how == "local":
+        reading.say("issuer", "graph", "--cuda-graph-scope")
+    elif "attn" in parts and how != "none":
+        reading.say("issuer", "megatron_graphs", "--cuda-graph-scope")
+    elif any(old) or how != "none":
         reading.approximate("--cuda-graph-impl", "is not followed: kernels are predicted as eager")
-    if given.pop("attention-backend", "auto") in ("unfused", "local"):
-        reading.approximate("--attention-backend", "is not followed: --model says how it attends")
+    flash = _on(reading, given, "use-flash-attn")
+    backend = given.pop("attention-backend", "flash" if flash else "auto")
+    if backend != "auto":
+        key = "--attention-backend"
+        reading.say("attention", reading.choose(key, backend, {**_ATTENTION}, "attention"), key)
+
+
+def _experts(reading: Reading, given: Given) -> None:
+    """How experts are cut and reached, where there are any."""
+    key = "--expert-tensor-parallel-size"
+    tp = reading.said("tp") or 1
+    stated = reading.whole(key, given.pop(key[2:], None))
+    kind = given.pop("moe-token-dispatcher-type", None)
+    backend = given.pop("moe-flex-dispatcher-backend", "deepep")
+    once = _on(reading, given, "moe-enable-deepep") or backend in _ONCE_A_NODE
+    if stated not in (None, 1, tp):
+        reading.refuse(f"{key} = {stated}:", f"tensor parallelism of experts {NOT_YET} but for 1 "
+                       "and all tensor ranks", "expert_tp")  # fmt: skip
+    elif reading.said("ep") is not None and reading.said("tp") is not None:
+        # arguments.py: as many as the tensor ranks unless told otherwise
+        reading.say("expert_tp", stated or tp, key)
+    if reading.said("ep") is None or kind is None:
+        return
+    key = "--moe-token-dispatcher-type"
+    if kind == "flex" and once:
+        reading.say("dispatcher", "deepep", key)
+    else:
+        if kind == "allgather":
+            reading.approximate(f"{key} allgather", "is predicted as alltoall")
+        choices: dict[str, str | None] = {**_DISPATCHERS}
+        reading.say("dispatcher", reading.choose(key, kind, choices, "dispatcher"), key)
+
+
+def _emit_kernels(job: Job, left: list[str]) -> list[str]:
+    """What ``_kernels`` and ``_experts`` read; Megatron-LM issues kernels without a flag."""
+    lines = []
+    if job.issuer == "graph":
+        lines += ["--cuda-graph-impl local", "--cuda-graph-scope full_iteration"]
+    elif job.issuer == "megatron_graphs":
+        routing = " moe_router" if job.ep else ""
+        lines += ["--cuda-graph-impl transformer_engine", f"--cuda-graph-scope attn{routing}"]
+    by_kernel = {kernel: name for name, kernel in reversed(_ATTENTION.items())}
+    if job.attention in by_kernel:
+        lines.append(f"--attention-backend {by_kernel[job.attention]}")
+    else:
+        left.append("attention")
+    if job.expert_tp:
+        lines.append(f"--expert-tensor-parallel-size {job.expert_tp}")
+    if job.ep:
+        how = job.dispatcher or "alltoall"
+        lines.append(f"--moe-token-dispatcher-type {'flex' if how == 'deepep' else how}")
+        lines += ["--moe-enable-deepep"] * (how == "deepep")
+    return lines
 
 
 def _emit_strategy(job: Job, problems: list[str]) -> list[str]:

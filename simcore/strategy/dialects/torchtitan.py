@@ -107,6 +107,7 @@ class Torchtitan:
             problems.append(f"torchtitan offloads optimizer and params of zero3 to cpu together, "
                             f"not {job.offload} of {job.strategy}")  # fmt: skip
         problems += job.cannot("torchtitan", "vpp", "stages", "schedule", "recompute_layers")
+        copies = job.data_ranks // (job.shard_ranks or job.data_ranks)
         if job.recompute == "selective" and job.recompute_modules != _BY_OPERATOR:
             problems.append(f"torchtitan recomputes {_BY_OPERATOR} selectively (its option op), "
                             f"not {job.recompute_modules}")  # fmt: skip
@@ -124,8 +125,8 @@ class Torchtitan:
             f"enable_cpu_offload = {str(everything).lower()}",
             "",
             f"[{_P}]",
-            f"data_parallel_replicate_degree = {1 if sharded else job.data_ranks}",
-            f"data_parallel_shard_degree = {-1 if sharded else 1}",
+            f"data_parallel_replicate_degree = {copies if sharded else job.data_ranks}",
+            f"data_parallel_shard_degree = {(job.shard_ranks or -1) if sharded else 1}",
         ]
         if sharded:
             reshard = "always" if job.strategy == "zero3" else "never"
@@ -144,8 +145,10 @@ class Torchtitan:
         if job.recompute == "selective":
             lines.append('selective_ac_option = "op"')
         lines += ["", "[optimizer]", f'name = "{name}"']
-        left = ("nnodes", "nproc_per_node", "bucket_numel", "main_grads")
-        return Emitted("\n".join(lines) + "\n", left)
+        left = ("nnodes", "nproc_per_node", "bucket_numel", "main_grads", "attention",
+                "expert_tp", "dispatcher")  # fmt: skip
+        program = {"software": "fsdp"} if sharded else {}
+        return Emitted("\n".join(lines) + "\n", left, program)
 
 
 def _first(table: Table, *keys: str) -> tuple[str, Any]:
@@ -207,9 +210,11 @@ def _parallelism(reading: Reading, table: Table) -> dict[str, Any]:
     if shards == 1:
         reading.say("strategy", "ddp", r_key)
         return {"n_gpus": copies * model_ranks}
+    if shards != 1 and (copies == 1 or shards > 1):
+        reading.say("software", "fsdp", s_key)
     if copies > 1 and shards > 1:
-        reading.refuse(f"{r_key} = {copies} with {s_key} = {shards}", f"(HSDP) {NOT_YET}",
-                       "strategy")  # fmt: skip
+        reading.say("strategy", strategy, s_key if found is None else key)
+        reading.say("shard_ranks", shards, s_key)
         return {"n_gpus": copies * shards * model_ranks}
     if copies > 1:  # the rest shards: plain DDP if there is no rest
         reading.say("strategy", "ddp", r_key)

@@ -31,16 +31,19 @@ def test_sharding_strategies_are_those_of_torch() -> None:
     ("sample", "words"),
     [
         ("fsdp", {"strategy": "zero3", "precision": "bf16", "recompute": "full",
-                  "offload": "none", "nnodes": 2, "nproc_per_node": 8}),
+                  "offload": "none", "nnodes": 2, "nproc_per_node": 8,
+                  "software": "fsdp"}),
         ("fsdp1", {"strategy": "zero2", "precision": "fp32", "offload": "none", "nnodes": 1,
-                   "nproc_per_node": 4}),
+                   "nproc_per_node": 4, "software": "fsdp"}),
         ("deepspeed", {"strategy": "zero2", "precision": "fp16", "offload": "optimizer:cpu",
-                       "grad_accum": 4, "grad_clip": True, "nnodes": 1, "nproc_per_node": 8}),
+                       "grad_accum": 4, "grad_clip": True, "nnodes": 1, "nproc_per_node": 8,
+                       "software": "deepspeed"}),
         ("multi_gpu", {"strategy": "ddp", "precision": "amp-fp16", "offload": "none",
                        "nnodes": 1, "nproc_per_node": 8}),
         ("ds_file", {"strategy": "zero2", "micro_batch": 4, "grad_accum": 2, "precision": "bf16",
                      "optimizer": "adamw", "offload": "none", "grad_clip": True,
-                     "bucket_numel": 200_000_000, "nnodes": 4, "nproc_per_node": 8}),
+                     "bucket_numel": 200_000_000, "nnodes": 4, "nproc_per_node": 8,
+                     "software": "deepspeed"}),
     ],
 )  # fmt: skip
 def test_samples(sample: str, words: dict) -> None:

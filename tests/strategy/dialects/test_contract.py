@@ -78,7 +78,11 @@ def round_trip(dialect: str, asked: Job, folder: Path) -> bool:
     assert launch.violations() == []
     assert launch.unknown == ()
     assert set(emitted.left) <= set(WORDS)
+    for word in ("software", "issuer"):  # of the program that reads it, whatever the job's were
+        assert getattr(launch, word) == emitted.program.get(word), word
     for word, value in asked.words().items():
+        if word in ("software", "issuer"):
+            continue
         if word == "grad_accum" and launch.global_batch is not None:
             continue  # it follows from the global batch
         assert getattr(launch, word) == (None if word in emitted.left else value), word
@@ -148,6 +152,16 @@ def test_round_trip_of_every_strategy_precision_and_offload(dialect: str, tmp_pa
                       "recompute_modules": "layernorm,moe_act,shared_experts"}),
         ("megatron", {"recompute": "full", "recompute_layers": 12}),
         ("torchtitan", {"recompute": "selective", "recompute_modules": "operators"}),
+        ("torchtitan", {"strategy": "zero3", "precision": "bf16", "shard_ranks": 8}),
+        ("torchtitan", {"attention": "flash", "software": "fsdp", "strategy": "zero2"}),
+        ("deepspeed", {"attention": "flash", "issuer": "megatron", "software": "deepspeed"}),
+        ("accelerate", {"strategy": "zero3", "software": "deepspeed", "attention": "cudnn"}),
+        *(("megatron", {"attention": kernel}) for kernel in ("flash", "cudnn", "fused_softmax",
+                                                             "math", "flash3")),
+        *(("megatron", {"issuer": issuer, "ep": 8}) for issuer in ("megatron", "graph",
+                                                                   "megatron_graphs")),
+        *(("megatron", {"tp": 2, "sequence_parallel": True, "ep": 4, "expert_tp": n,
+                        "dispatcher": how}) for n in (1, 2) for how in ("alltoall", "deepep")),
     ],
 )  # fmt: skip
 def test_what_each_must_be_able_to_say(dialect: str, changes: dict, tmp_path: Path) -> None:
@@ -227,6 +241,9 @@ def test_round_trip_of_every_number(
             ["core_attn", "operators"],
         ),
         ("torchrun", {"strategy": "dp"}, ["DataParallel"]),
+        ("megatron", {"strategy": "zero1", "shard_ranks": 8}, ["shard-ranks 8"]),
+        ("deepspeed", {"strategy": "zero1", "shard_ranks": 8}, ["shard-ranks 8"]),
+        ("accelerate", {"strategy": "zero3", "shard_ranks": 8}, ["shard-ranks 8"]),
     ],
 )
 def test_what_cannot_be_said_names_it(dialect: str, changes: dict, words: list[str]) -> None:

@@ -22,6 +22,7 @@ def test_zero2_sample() -> None:
     assert launch.words() == {
         "strategy": "zero2", "micro_batch": 4, "grad_accum": 2, "precision": "bf16",
         "optimizer": "adamw", "offload": "none", "grad_clip": True, "bucket_numel": 200_000_000,
+        "software": "deepspeed",
     }  # fmt: skip
     assert launch.global_batch == 256
     assert launch.violations() == [] and launch.unknown == () and launch.approximated == ()

@@ -24,7 +24,7 @@ def test_script_with_variables_arrays_and_torchrun() -> None:
     assert launch.words() == {
         "strategy": "zero1", "micro_batch": 4, "precision": "bf16", "recompute": "full",
         "optimizer": "adamw", "offload": "none", "seq_len": 1024, "nnodes": 4,
-        "nproc_per_node": 8, "grad_clip": True, "main_grads": "fp32",
+        "nproc_per_node": 8, "grad_clip": True, "main_grads": "fp32", "issuer": "megatron",
     }  # fmt: skip
     assert launch.global_batch == 512
     assert launch.shape == {"layers": 48, "hidden": 1600, "heads": 25}
@@ -52,7 +52,7 @@ def test_yaml_with_sections() -> None:
     assert launch.words() == {
         "strategy": "ddp", "micro_batch": 2, "precision": "bf16", "recompute": "none",
         "optimizer": "sgd-plain", "offload": "none", "seq_len": 2048, "grad_clip": False,
-        "main_grads": "fp32",
+        "main_grads": "fp32", "issuer": "megatron",
     }  # fmt: skip
     assert launch.global_batch == 128 and launch.shape["layers"] == 24
 
@@ -88,6 +88,23 @@ def test_yaml_with_sections() -> None:
         ("--bf16 --fp4-format e2m1", "precision", "nvfp4"),
         ("--num-virtual-stages-per-pipeline-rank 4", "vpp", 4),
         ("--tensor-model-parallel-size 4 --sequence-parallel", "sequence_parallel", True),
+        ("--cuda-graph-impl local --cuda-graph-scope full_iteration", "issuer", "graph"),
+        ("--cuda-graph-impl transformer_engine --cuda-graph-scope attn moe_router", "issuer",
+         "megatron_graphs"),
+        ("--attention-backend fused", "attention", "cudnn"),
+        ("--attention-backend auto", "attention", None),
+        ("--use-flash-attn", "attention", "flash"),
+        ("--tensor-model-parallel-size 2 --expert-model-parallel-size 4", "expert_tp", 2),
+        ("--tensor-model-parallel-size 2 --expert-model-parallel-size 4 "
+         "--expert-tensor-parallel-size 1", "expert_tp", 1),
+        ("--tensor-model-parallel-size 2 --num-experts 8", "expert_tp", None),
+        ("--expert-model-parallel-size 4 --moe-token-dispatcher-type flex --moe-enable-deepep",
+         "dispatcher", "deepep"),
+        ("--expert-model-parallel-size 4 --moe-token-dispatcher-type flex "
+         "--moe-flex-dispatcher-backend hybridep", "dispatcher", "deepep"),
+        ("--expert-model-parallel-size 4 --moe-token-dispatcher-type alltoall", "dispatcher",
+         "alltoall"),
+        ("--use-rotary-position-embeddings --add-qkv-bias --bert-binary-head", "tp", None),
         ("--micro-batch-size 2", "micro_batch", 2),  # the last one counts, as in argparse
     ],
 )  # fmt: skip

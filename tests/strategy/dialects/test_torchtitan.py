@@ -21,6 +21,7 @@ def test_new_sections() -> None:
     assert launch.words() == {
         "strategy": "zero2", "micro_batch": 2, "precision": "bf16", "recompute": "full",
         "optimizer": "adamw", "offload": "none", "seq_len": 8192, "grad_clip": True,
+        "software": "fsdp",
     }  # fmt: skip
     assert (launch.global_batch, launch.n_gpus) == (64, 8)
     assert launch.violations() == [] and launch.unknown == ()
@@ -28,11 +29,10 @@ def test_new_sections() -> None:
     assert "job" in launch.ignored and "checkpoint" in launch.ignored
 
 
-def test_old_sections_and_all_that_is_unsupported() -> None:
+def test_old_sections_with_replicas_of_shards() -> None:
     launch = read_launch(str(SAMPLES / "torchtitan_old.toml"))
-    text = "\n".join(launch.violations())
-    assert len(launch.violations()) == 1
-    assert "(HSDP)" in text
+    assert launch.violations() == []
+    assert (launch.strategy, launch.shard_ranks, launch.software) == ("zero3", 8, "fsdp")
     assert (launch.recompute, launch.recompute_modules) == ("selective", "operators")
     assert (launch.tp, launch.pp, launch.cp, launch.sequence_parallel) == (2, 2, None, True)
     assert launch.n_gpus == 4 * 8 * 2 * 2

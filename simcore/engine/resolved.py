@@ -1,0 +1,73 @@
+"""A job with every name and default resolved, and the kinds of rank that it has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simcore.engine.evaluate import Loading
+from simcore.engine.layout import Placed
+from simcore.hardware.cluster import ClusterSpec, NodeGroup
+from simcore.hardware.profile import Profile
+from simcore.strategy.strategy import Strategy
+from simcore.workload.graph import Workload
+
+
+@dataclass(frozen=True)
+class Request:
+    """The four values a prediction is a function of, and the batch.
+
+    ``shares``: samples a rank and micro-step of each kind of rank (``rank_groups``), where these
+    are not ``micro_batch`` of all; their sum over the ranks is the same.
+    """
+
+    workload: Workload
+    full_name: str
+    cluster: ClusterSpec
+    strategy: Strategy
+    micro_batch: int
+    grad_accum: int
+    profile: Profile
+    loading: Loading | None = None
+    defaults: tuple[str, ...] = ()
+    assumptions: tuple[str, ...] = ()
+    placed: Placed | None = None
+    eager_kernels: bool = False
+    growing_segments: bool = False
+    shares: tuple[int, ...] = ()
+
+    @property
+    def kinds(self) -> tuple[NodeGroup, ...]:
+        """One group for each kind of rank."""
+        return rank_groups(self.cluster)
+
+    @property
+    def micro_steps(self) -> float:
+        """Micro-batches that pass a rank's part of the model; DualPipe has half at either end."""
+        return self.grad_accum / (self.placed.layout.directions if self.placed else 1)
+
+    @property
+    def data_ranks(self) -> int:
+        """Replicas that read different samples."""
+        n_gpus = self.cluster.n_gpus
+        return self.placed.layout.data_ranks(n_gpus) if self.placed else n_gpus
+
+
+def _class_key(group: NodeGroup) -> tuple[str, str, int]:
+    """Groups of equal key behave alike: same device, same node, same sharing within it."""
+    return group.gpu.name, group.node.name, group.gpus_per_node
+
+
+def rank_groups(cluster: ClusterSpec) -> tuple[NodeGroup, ...]:
+    """One group for each rank class."""
+    seen: dict[tuple[str, str, int], NodeGroup] = {}
+    for g in cluster.groups:
+        seen.setdefault(_class_key(g), g)
+    return tuple(seen.values())
+
+
+def rank_counts(cluster: ClusterSpec) -> tuple[int, ...]:
+    """Ranks of each class, as ``rank_groups`` orders them."""
+    return tuple(
+        sum(g.n_gpus for g in cluster.groups if _class_key(g) == _class_key(c))
+        for c in rank_groups(cluster)
+    )
