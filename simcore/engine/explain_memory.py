@@ -149,8 +149,10 @@ def _frozen(f: Facts) -> Told:
         for n in w.frozen[:6]
     ]  # fmt: skip
     inputs.append(("buffers", f"{w.buffers_numel:,} x {p.param_bytes} bytes"))
+    cut = f.request.strategy.zero_stage >= 3 and any(b.base_bytes(1.0) for b in w.blocks)
     return Told(
-        "sum of resident parameters x bytes, and the model's own buffers",
+        "sum of resident parameters x bytes, and the model's own buffers"
+        + ("; the base of adapters / ranks that shard it" if cut else ""),
         tuple(inputs),
         f"models_db (`simcore show model {f.result.model}`)",
     )

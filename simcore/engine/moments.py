@@ -119,7 +119,7 @@ class Moments:
     forward: NDArray[np.bool_]
 
 
-def _window(numels: list[int], at: int, step: int, ahead: int) -> float:
+def _window(numels: list[float], at: int, step: int, ahead: int) -> float:
     """Parameters of a block and of those fetched ahead of it."""
     return float(sum(numels[k] for k in range(at, at + step * (ahead + 1), step)
                      if 0 <= k < len(numels)))  # fmt: skip
@@ -231,8 +231,10 @@ def all_moments(
     copies = {k: sum(op.gemm_weight for op in b.ops) for k, b in distinct.items()}
     shared = {k: shared_with_input(b, p) for k, b in distinct.items() if again[k]}
     numels = [b.numel for b in blocks]
-    apart = [0 if root and not b.recomputable else b.numel for b in blocks]
-    rest = float(sum(numels) - sum(apart))
+    # What is gathered of a block, the frozen base of adapters too, as elements of its weights.
+    whole = [b.numel + b.base_bytes(p.param_bytes) / p.param_bytes for b in blocks]
+    apart = [0 if root and not b.recomputable else n for b, n in zip(blocks, whole, strict=True)]
+    rest = float(sum(whole) - sum(apart))
     keys = [id(b) for b in blocks]
     found = _Stacked()
     before = cast = 0.0
