@@ -285,6 +285,7 @@ def _device(f: Facts) -> Told:
         (
             ("allocated", _gb(m.allocated_bytes)),
             ("reserved", _gb(m.reserved_bytes)),
+            ("needed", f"{_gb(m.least_bytes)} with the allocator's holes"),
             ("capacity", f"{_gb(m.capacity_bytes)} ({m.capacity_bytes / GIB:.2f} GiB)"),
             ("80 % interval", f"{_gb(m.low_bytes)} to {_gb(m.high_bytes)}"),
             ("moment of the peak", m.moment),
