@@ -92,7 +92,7 @@ def _asked_again(job: dict[str, Any], fix: str) -> Any:
         else:
             key = word.replace("-", "_")
             changed[key] = int(value) if value.isdigit() else value
-    if {"tp", "pp"} & changed.keys():
+    if {"tp", "pp", "cp"} & changed.keys() and job.get("micro_batch") != "max":
         changed["global_batch"] = simcore.predict(**job).global_batch
     found = simcore.predict(**(job | changed))
     assert found.samples_per_s == pytest.approx(float(rate.removesuffix("/s)")), rel=0.006)
@@ -107,6 +107,8 @@ def _asked_again(job: dict[str, Any], fix: str) -> Any:
          "seq_len": 8192, "recompute": "selective", "global_batch": 512},
         {"model": "gpt2-xl", "gpus": "1x2xV100", "micro_batch": 8},
         {"model": "llama3-8b", "gpus": "1xRTX4090", "seq_len": 8192},
+        {"model": "llama3-8b", "gpus": "1x8xH100", "strategy": "ddp", "micro_batch": "max"},
+        {"model": "llama3-8b", "gpus": "1x8xH100", "seq_len": 131_072, "micro_batch": "max"},
     ],
 )  # fmt: skip
 def test_fixes_do_fix(job: dict[str, Any]) -> None:
@@ -118,6 +120,15 @@ def test_fixes_do_fix(job: dict[str, Any]) -> None:
         assert _asked_again(job, fix).fits, fix
     rates = [float(fix.rpartition("(")[2].removesuffix("/s)")) for fix in result.fixes]
     assert rates == sorted(rates, reverse=True)
+
+
+def test_long_sequences_are_cut_where_they_do_not_fit() -> None:
+    """Context parallelism is among the fixes of a sequence that is long, and of no other."""
+    job = {"model": "llama3-8b", "gpus": "1x8xH100", "micro_batch": "max"}
+    long = simcore.predict(**job, seq_len=131_072).fixes
+    assert any("cp " in fix for fix in long) and any("tp " in fix for fix in long)
+    short = simcore.predict(**job, strategy="ddp").fixes
+    assert any("tp " in fix for fix in short) and not any("cp " in fix for fix in short)
 
 
 def test_a_job_that_fits_needs_no_fix() -> None:

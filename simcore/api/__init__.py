@@ -93,7 +93,11 @@ def answer_of(
     if not found.fits:
         from simcore.api.fixes import fixes_of
 
+        largest = str(options.get("micro_batch") or "").strip().lower() == "max"
+
         def ask(words: dict[str, Any]) -> Request:
+            if largest and "micro_batch" not in words:  # the batch is the largest again
+                words = {k: v for k, v in words.items() if k not in ("global_batch", "grad_accum")}
             changed = {**options, **words}
             where = changed.pop("gpus", gpus)
             return make_request(model, where, **cast("Options", changed))

@@ -21,6 +21,8 @@ MOST = 6
 _TOGETHER = 3
 #: Up to so many times the GPUs, all of whose state is cut and whose activations run again.
 _MOST_NODES, _NODE = 256, 8
+#: Sequences from this length on are worth cutting (Llama 3, 2024: from 16 thousand tokens on).
+_LONG_TOKENS = 16_384
 #: Degrees of parallelism are doubled this often.
 _DOUBLINGS = 3
 
@@ -109,7 +111,8 @@ def _ladders(request: Request) -> list[tuple[Change, ...]]:
         ladders.append([Change(f"zero{n}", {"strategy": f"zero{n}"}) for n in stages])
     if s.precision.name in ("fp32", "tf32"):
         ladders.append([Change("amp-bf16", {"precision": "amp-bf16"})])
-    for name in ("tp", "pp", "ep"):
+    long = request.workload.tokens_per_sample >= _LONG_TOKENS
+    for name in ("tp", "pp", *(("cp",) if long else ()), "ep"):
         now = getattr(layout, name, 1)
         degrees = [now * 2**i for i in range(1, _DOUBLINGS + 1) if now * 2**i <= n_gpus]
         kept = {"global_batch": samples_a_step(request), "grad_accum": None}

@@ -28,7 +28,7 @@ from simcore.cli.options import (
 from simcore.cli.output import complain, write
 from simcore.cli.predict import predict
 from simcore.cli.sweep import ProgressBar
-from simcore.cli.values import number, whole
+from simcore.cli.values import count, number, whole
 
 
 @takes_job(predict, axes=True)
@@ -41,7 +41,7 @@ def plan(
                names.cluster),
     ] = None,
     tokens: Annotated[
-        str | None, option("--tokens", "N", "Length of the run: 1e12, or --samples, --epochs.")
+        str | None, option("--tokens", "N", "Length of the run: 15T, 1e12; or --samples, --epochs.")
     ] = None,
     samples: Annotated[str | None, option("--samples", "N", "Length in samples.")] = None,
     epochs: Annotated[
@@ -121,10 +121,10 @@ def plan(
     )  # fmt: skip
     problems += emit_problems(emit, as_json, None)
     asked: dict[str, Any] = {
-        "tokens": number("tokens", tokens, problems),
-        "samples": number("samples", samples, problems),
+        "tokens": count("tokens", tokens, problems),
+        "samples": count("samples", samples, problems),
         "epochs": number("epochs", epochs, problems),
-        "steps": number("steps", steps, problems),
+        "steps": count("steps", steps, problems),
         "budget": number("budget", budget, problems),
         "max_gpus": whole("max-gpus", max_gpus, problems),
         "top": whole("top", top, problems) or 5,

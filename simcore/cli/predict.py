@@ -16,7 +16,7 @@ from simcore.cli.memory_files import path_problems, write_files
 from simcore.cli.options import option
 from simcore.cli.output import colour_wanted, complain, write
 from simcore.cli.trace_files import trace_problems, write_traces
-from simcore.cli.values import number
+from simcore.cli.values import count, number
 from simcore.cli.views import view_problems, write_plot, write_scaling
 
 if TYPE_CHECKING:
@@ -287,7 +287,7 @@ def predict(
         problems.append("--gpus is missing: write NODESxGPUSxTYPE, such as 4x8xA6000ada")
     del watch  # the command line has seen to it
     length = {
-        "steps": number("steps", steps, problems),
+        "steps": count("steps", steps, problems),
         "epochs": number("epochs", epochs, problems),
     }
     if steps is not None and epochs is not None:

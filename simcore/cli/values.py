@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from simcore.base.units import GIGA, KILO, MEGA, TERA
+
 
 def whole(flag: str, text: str | None, problems: list[str], *, least: int | None = 1) -> int | None:
     """A whole number, or None with the reason added to ``problems``."""
@@ -33,6 +35,23 @@ def number(flag: str, text: str | None, problems: list[str]) -> float | None:
         problems.append(f"--{flag} must be finite, not {text}")
         return None
     return value
+
+
+#: How people shorten counts; a billion has two letters.
+_LETTERS = {"K": KILO, "M": MEGA, "G": GIGA, "B": GIGA, "T": TERA}
+
+
+def count(flag: str, text: str | None, problems: list[str]) -> float | None:
+    """A number that may end in a letter: 15T, 300B, 2.5M, 1e12; else as ``number``."""
+    size = _LETTERS.get(text.strip()[-1:].upper()) if text is not None else None
+    if text is None or size is None:
+        return number(flag, text, problems)
+    found: list[str] = []
+    value = number(flag, text.strip()[:-1], found)
+    if value is None:
+        problems.append(f"--{flag} {text!r} is not a number, such as 1e12, 300B or 15T")
+        return None
+    return value * size
 
 
 def with_zero(strategy: str | None, stage: str | None, problems: list[str]) -> str | None:

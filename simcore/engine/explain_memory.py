@@ -149,8 +149,10 @@ def _frozen(f: Facts) -> Told:
         for n in w.frozen[:6]
     ]  # fmt: skip
     inputs.append(("buffers", f"{w.buffers_numel:,} x {p.param_bytes} bytes"))
+    cut = f.request.strategy.zero_stage >= 3 and any(b.base_bytes(1.0) for b in w.blocks)
     return Told(
-        "sum of resident parameters x bytes, and the model's own buffers",
+        "sum of resident parameters x bytes, and the model's own buffers"
+        + ("; the base of adapters / ranks that shard it" if cut else ""),
         tuple(inputs),
         f"models_db (`simcore show model {f.result.model}`)",
     )
@@ -283,6 +285,7 @@ def _device(f: Facts) -> Told:
         (
             ("allocated", _gb(m.allocated_bytes)),
             ("reserved", _gb(m.reserved_bytes)),
+            ("needed", f"{_gb(m.least_bytes)} with the allocator's holes"),
             ("capacity", f"{_gb(m.capacity_bytes)} ({m.capacity_bytes / GIB:.2f} GiB)"),
             ("80 % interval", f"{_gb(m.low_bytes)} to {_gb(m.high_bytes)}"),
             ("moment of the peak", m.moment),

@@ -59,12 +59,22 @@ class ActivationProfile:
     storage_count: Array
     transient_frozen: float
     resident_frozen: float
+    frozen_base: float
     cast_numel: float
 
 
 def frozen_width(net: Frozen, p: Precision) -> float:
     """Bytes a parameter of a frozen network."""
     return net.bytes_per_param if net.bytes_per_param is not None else p.param_bytes
+
+
+def frozen_base(workload: Workload, p: Precision) -> float:
+    """Bytes of adapters' frozen base that lie in the blocks: what ZeRO-3 shards with the rest.
+
+    DeepSpeed partitions every parameter, FSDP every one of a wrapped module, trained or not.
+    """
+    resident = sum(f.resident_numel * frozen_width(f, p) for f in workload.frozen if not f.ops)
+    return min(sum(b.base_bytes(p.param_bytes) for b in workload.instances()), resident)
 
 
 @lru_cache(maxsize=256)
@@ -89,6 +99,7 @@ def activation_profile(workload: Workload, p: Precision, recompute: bool) -> Act
         transient_frozen=max((f.transient_low * p.low_bytes for f in workload.frozen), default=0.0),
         resident_frozen=sum(f.resident_numel * frozen_width(f, p) for f in workload.frozen)
         + workload.buffers_numel * p.param_bytes,
+        frozen_base=frozen_base(workload, p),
         cast_numel=workload.gemm_weights[1],
     )
 
@@ -213,7 +224,8 @@ def memory_of(
         "ema": held.ema,
         "gradient_buckets": held.buckets,
         "replicas": held.replicas,
-        "frozen_models": one * acts.resident_frozen,
+        "frozen_models": acts.resident_frozen
+        - acts.frozen_base * (1.0 - 1.0 / shards) * (strategy.zero_stage >= 3),
         "gradient_stubs": one * stub_bytes(workload, p) * stubs,
     }
     temporaries = (

@@ -13,7 +13,12 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from simcore.engine.memory import CUBLAS_HANDLES, CUBLAS_WORKSPACE_BYTES, frozen_width
+from simcore.engine.memory import (
+    CUBLAS_HANDLES,
+    CUBLAS_WORKSPACE_BYTES,
+    frozen_base,
+    frozen_width,
+)
 from simcore.engine.moments import gradients_after, passing, shared_with_input
 from simcore.engine.transients import Backward, backward_bytes, saved_bytes, storages
 from simcore.step.parallel import PARALLELISMS
@@ -126,7 +131,8 @@ class _Step:
             several=ranks > 1,
         )
         shards = PARALLELISMS[strategy.parallelism].shard_degree(strategy, n)
-        self.updated = numel / float(shards[0])
+        self.shards = float(shards[0])
+        self.updated = numel / self.shards
         self.ema = float(held.ema[0]) / numel
         self.again = [strategy.recompute == "full" and b.recomputable for b in self.blocks]
         self.grads: dict[int, list[int]] = {}
@@ -176,8 +182,12 @@ class _Step:
         out, w = self.out, self.w
         out.phase("set-up")
         self._tensors(self.state.parameters, "parameters", self.state.flat_parameters)
+        base = [n.resident_numel * frozen_width(n, self.p) for n in w.frozen if not n.ops]
+        away = frozen_base(w, self.p) * (1.0 - 1.0 / self.shards) * (self.s.zero_stage >= 3)
         for net in w.frozen:
-            out.alloc(net.resident_numel * frozen_width(net, self.p), "frozen_models", net.name)
+            n_bytes = net.resident_numel * frozen_width(net, self.p)
+            cut = 1.0 if net.ops or not n_bytes else 1.0 - away / sum(base)
+            out.alloc(n_bytes * cut, "frozen_models", net.name)
         out.alloc(w.buffers_numel * self.p.param_bytes, "frozen_models", "buffers")
         if self.ema:
             self._tensors(self.ema, "ema", False)
@@ -271,7 +281,8 @@ class _Step:
                 for k in order[at : at + self.s.prefetch_blocks + 1]:
                     if k not in there:
                         there[k] = self.out.alloc(
-                            self.blocks[k].numel * self.p.param_bytes,
+                            self.blocks[k].numel * self.p.param_bytes
+                            + self.blocks[k].base_bytes(self.p.param_bytes),
                             "gathered_parameters", self.names[k], "all-gather",
                         )  # fmt: skip
             yield i

@@ -136,7 +136,8 @@ def _rows(found: Sequence[tuple[float, ...]]) -> _Rows:
 class _Passes(NamedTuple):
     """What one block does to memory: its moments in forward (saving or not) and in backward.
 
-    ``saved``: bytes per sample that an instance pins; ``copies``: 16-bit elements of its weights.
+    ``saved``: bytes per sample that an instance pins; ``copies``: 16-bit elements of its weights;
+    ``gathered``: elements that sharded ranks gather of it.
     """
 
     saving: _Rows
@@ -147,6 +148,7 @@ class _Passes(NamedTuple):
     shared: float
     copies: float
     numel: int
+    gathered: float
 
 
 @lru_cache(maxsize=1000)
@@ -162,6 +164,8 @@ def _passes(block: Same[Block], p: Precision) -> _Passes:
         shared=shared_with_input(b, p),
         copies=sum(op.gemm_weight for op in b.ops),
         numel=b.numel,
+        # the frozen base of adapters too, as elements of the weights
+        gathered=b.numel + b.base_bytes(p.param_bytes) / p.param_bytes,
     )
 
 
@@ -255,10 +259,11 @@ def candidates(
         np.array(x, dtype=float)[order] for x in (pinned, redone, [k.copies for k in kinds])
     )
     numels = np.array([float(k.numel) for k in kinds])[order]
-    apart = numels.copy()
+    whole = np.array([k.gathered for k in kinds])[order]
+    apart = whole.copy()
     if root:
         apart[[not workload.blocks[b].recomputable for b in workload.order]] = 0.0
-    rest = float(numels.sum() - apart.sum())
+    rest = float(whole.sum() - apart.sum())
     shared = np.array([k.shared for k in kinds])[order] * again
     zero, one = np.zeros(len(order)), np.ones(len(order))
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from simcore.base.units import DAY, GIGA
+from simcore.base.units import DAY, GIGA, HOUR
 from simcore.planning.candidates import Candidates, runs_of
 from simcore.planning.constraints import constraints_of, passing, ranked
 from simcore.planning.goal import Goal
@@ -63,8 +63,10 @@ def sensitivities(
         if len(types) == 1:
             yield ask("half price", replace(c, usd_per_h=c.usd_per_h / 2.0), goal)
     if goal.deadline_s is not None:
-        later = replace(goal, deadline_s=goal.deadline_s * 1.5)
-        yield ask(f"deadline {later.deadline_s / DAY:.3g} d", c, later)  # type: ignore[operator]
+        until_s = goal.deadline_s * 1.5
+        size, unit = (DAY, "d") if until_s >= 2 * DAY else (HOUR, "h")
+        later = replace(goal, deadline_s=until_s)
+        yield ask(f"deadline {until_s / size:.3g} {unit}", c, later)
 
 
 def _with_price(c: Candidates, goal: Goal, gpu: str) -> Candidates | None:

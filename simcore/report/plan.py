@@ -48,7 +48,9 @@ def _row(label: str, text: str) -> list[str]:
 def _head(p: Plan) -> list[str]:
     g = p.goal
     if g.tokens is not None:
-        length = f"{figure(g.tokens / TERA)} T tokens = {figure((p.samples or 0) / MEGA)} M samples"
+        size, unit = (TERA, "T") if g.tokens >= TERA else (GIGA, "G")
+        n = figure(g.tokens / size)
+        length = f"{n} {unit} tokens = {figure((p.samples or 0) / MEGA)} M samples"
     elif g.steps is not None:
         length = f"{g.steps:,.0f} steps"
     else:
@@ -145,7 +147,7 @@ def _first(o: Option, p: Plan) -> list[str]:
         lines += _row(
             "RUN",
             f"{days(o.time_s)} (80 %: {days(o.time_s * low)} to {days(o.time_s * high)}){cost}, "
-            f"{figure(kwh(o.energy_j) / KILO)} MWh, rated {figure(o.power_w / KILO)} kW",
+            f"{energy(kwh(o.energy_j))}, rated {figure(o.power_w / KILO)} kW",
         )
     risks = []
     if o.deadline_prob is not None:
@@ -246,6 +248,11 @@ def days(seconds: float) -> str:
     if seconds >= 2 * DAY:
         return f"{figure(seconds / DAY)} d"
     return f"{figure(seconds / HOUR)} h" if seconds >= HOUR else format_seconds(seconds)
+
+
+def energy(n_kwh: float) -> str:
+    """``121 MWh``, below one ``11.0 kWh``."""
+    return f"{figure(n_kwh / KILO)} MWh" if n_kwh >= KILO else f"{figure(n_kwh)} kWh"
 
 
 def money(dollars: float) -> str:

@@ -158,7 +158,8 @@ class Block:
     ``boundary`` is what is kept of a block that is recomputed: its input. ``remade`` is what
     selective recompute makes again, held while the block's backward runs; ``away`` what goes to
     the host in forward and comes back in backward. ``exchanges``: collectives among tensor ranks
-    that its forward issues, and its backward.
+    that its forward issues, and its backward. ``base_numel``, ``packed_bytes``: of adapters' frozen
+    base, what is as wide as the weights and what is quantised.
     """
 
     name: str
@@ -169,6 +170,12 @@ class Block:
     remade: Saved = NOTHING
     away: Saved = NOTHING
     exchanges: int = 0
+    base_numel: int = 0
+    packed_bytes: float = 0.0
+
+    def base_bytes(self, param_bytes: float) -> float:
+        """The frozen base of adapters in one instance, where weights are so wide."""
+        return self.base_numel * param_bytes + self.packed_bytes
 
     @property
     def numel(self) -> int:

@@ -98,6 +98,15 @@ def test_the_same_for_other_settings(name: str, words: dict[str, Any]) -> None:
         assert peak(events) == pytest.approx(formula, rel=CLOSE_FRAC)
 
 
+@pytest.mark.parametrize("quantised", ["none", "nf4"])
+@pytest.mark.parametrize("recompute", ["none", "full"])
+def test_memory_over_the_step_has_a_sharded_base(quantised: str, recompute: str) -> None:
+    model = MODELS["llama3.2-1b"].build(lora_rank=8, quantised_base=quantised)
+    how = strategy("zero3", "bf16", recompute=recompute)
+    events = step_events(model, how, micro_batch=1, n_ranks=8)
+    assert peak(events) == pytest.approx(closed(model, how, 1, 8.0).allocated[0], rel=CLOSE_FRAC)
+
+
 def tiny() -> Workload:
     """Two blocks of 1000 and 3000 fp32 parameters; 4 and 8 MB saved, 2 and 6 MB of work."""
 

@@ -372,3 +372,11 @@ def test_no_cut_goes_below_its_bounds() -> None:
             gain = max(gain, float((bound.step_time_s / cut.step_time_s).max()))
             assert (bound.balanced_s > 0.3 * cut.step_time_s).all(), "a bound that bounds little"
     assert gain > 1.1
+
+
+def test_small_runs_are_told_in_small_units() -> None:
+    """A quarter of a day is six hours, and a thousandth of a MWh a kWh."""
+    found = api.plan("resnet-50", "RTX4090:1,2x8", epochs=2, deadline="1h")
+    text = str(found)
+    assert " kWh, rated " in text and "MWh" not in text
+    assert "deadline 1.5 h" in text

@@ -120,17 +120,21 @@ class Zero:
         done: list[list[int]] = []
         fetch = strategy.offload.params != "none"
 
-        def messages(block: int, width: int) -> list[tuple[Scope, list[float]]]:
+        def messages(
+            block: int, width: int, base_bytes: float = 0.0
+        ) -> list[tuple[Scope, list[float]]]:
             found = workload.blocks[block]
             if strategy.gather_tensors:
-                return [("shard", [float(t.numel * width) for t in found.params])]
+                sizes = [float(t.numel * width) for t in found.params]
+                return [("shard", [*sizes, base_bytes] if base_bytes else sizes)]
             routed = float(sum(t.numel for t in found.params if t.routed))
-            whole = float(found.numel * width)
+            whole = float(found.numel * width) + base_bytes
             return [(s, [n]) for s, n in split_experts(strategy, "shard", whole, routed * width)]
 
         def gather(block: int, waits: list[int]) -> list[int]:
-            numel = workload.blocks[block].numel
-            if not numel:
+            # the frozen base of adapters lies sharded beside them, and is gathered with them
+            base_bytes = workload.blocks[block].base_bytes(p.param_bytes)
+            if not workload.blocks[block].numel and not base_bytes:
                 return []
             if fetch:
                 waits = builder.misc(
@@ -139,7 +143,7 @@ class Zero:
             return [
                 builder.comm(f"all-gather {workload.blocks[block].name}", "all_gather", sizes,
                              waits, every_micro_step=True, scope=scope)
-                for scope, sizes in messages(block, p.param_bytes)
+                for scope, sizes in messages(block, p.param_bytes, base_bytes)
             ]  # fmt: skip
 
         for i, b in enumerate(order):

@@ -71,8 +71,8 @@ def assumptions(chosen: Adapters | None) -> tuple[str, ...]:
         return ()
     base = "" if chosen.quantised == "none" else f" in {chosen.quantised}"
     return (
-        f"adapters of rank {chosen.rank} without dropout; the frozen base{base} is whole on every "
-        "rank, whatever the strategy shards",
+        f"adapters of rank {chosen.rank} without dropout; the frozen base{base} is sharded by "
+        "zero3, whole on every rank otherwise",
     )
 
 
@@ -232,9 +232,12 @@ class Body:
 
     def block(self, name: str, *, boundary: Saved = NOTHING, recomputable: bool = False) -> Block:
         """What was collected, frozen."""
+        chosen = self.adapters
+        packed = QUANTISED_BYTES.get(chosen.quantised, 0.0) if chosen else 0.0
         return Block(
             name=name, ops=tuple(self.ops), params=tuple(self.params), boundary=boundary,
-            recomputable=recomputable,
+            recomputable=recomputable, base_numel=self.frozen_numel if chosen else 0,
+            packed_bytes=self.quantised_numel * packed,
         )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from simcore.base.errors import InvalidConfig
 from simcore.engine.predict import predict
 from simcore.engine.request import make_request
+from simcore.engine.result import Prediction
 from simcore.workload.graph import Workload
 from simcore.workload.huggingface import read_config
 from simcore.workload.models import MODELS
@@ -134,6 +135,30 @@ def test_a_frozen_base_has_no_weight_gradients() -> None:
 
     assert gemm(whole, True) == pytest.approx(2 * gemm(whole, False))
     assert gemm(built, True) < 1.03 * gemm(built, False)
+
+
+def test_zero3_shards_the_frozen_base() -> None:
+    """DeepSpeed and FSDP shard every parameter, trained or not; a quantised one at its width."""
+
+    def answer(**options: Any) -> Prediction:
+        return predict(make_request("llama2-7b", "1x8xH100", recompute="full", **options))
+
+    numel = 6_738_415_616
+    whole = answer(lora_rank=8, strategy="zero1").memory.terms["frozen_models"]
+    cut = answer(lora_rank=8, strategy="zero3").memory.terms["frozen_models"]
+    assert whole == pytest.approx(2 * numel)
+    assert cut == pytest.approx(2 * numel / 8)
+    packed = answer(lora_rank=8, strategy="zero3", quantised_base="int8").memory
+    products = 32 * (4 * 4096**2 + 3 * 4096 * 11008)
+    assert packed.terms["frozen_models"] == pytest.approx((2 * numel - products) / 8)
+    # Each block is gathered in forward and in backward; gradients, a third of what full training
+    # sends, are the adapters' alone.
+    sent = [
+        sum(answer(strategy="zero3", **how).time_s[f"communication_{part}"]
+            for part in ("exposed", "hidden"))
+        for how in ({"lora_rank": 8}, {})
+    ]  # fmt: skip
+    assert 0.6 < sent[0] / sent[1] < 0.75
 
 
 def test_memory_of_qlora_is_that_of_the_paper(tmp_path: Path) -> None:
