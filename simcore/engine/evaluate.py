@@ -113,7 +113,8 @@ def evaluate(
 ) -> Steps:
     """Step times of every configuration of the axis; ``terms``: of the breakdown, None: all."""
     program, table = job.program, job.table
-    computed = compute_times(program, job.strategy, table, job.classes, points, job.shares)
+    spread = job.workload.work_sd_frac
+    computed = compute_times(program, job.strategy, table, job.classes, points, job.shares, spread)
     if round(len(points) / CHUNK) < 2:
         return _evaluate(job, program, table, points, computed, keep_timeline, terms)
     size = -(-len(points) // round(len(points) / CHUNK))  # equal parts: no short one at the end

@@ -16,6 +16,7 @@ from simcore.engine.rates import ClassRates
 from simcore.engine.transients import saved_bytes
 from simcore.physics.collectives import Group, collective_time_s
 from simcore.physics.fill import attention_fill, matmul_fill
+from simcore.physics.slowest import most_work
 from simcore.step.kernels import KINDS, KernelTable
 from simcore.step.parallel import PARALLELISMS
 from simcore.step.program import Program, Scope
@@ -124,10 +125,17 @@ def compute_times(
     classes: tuple[ClassRates, ...],
     points: Points,
     shares: tuple[float, ...] = (),
+    work_sd_frac: float = 0.0,
 ) -> ComputeTimes:
-    """Price the kernels of a program; ``shares`` as ``evaluate.Job`` has them."""
+    """Price the kernels of a program; ``shares`` as ``evaluate.Job`` has them.
+
+    Where samples differ in work all wait for the rank that drew most (``work_sd_frac``).
+    """
     own = 1 if points.class_compute is None else len(classes)
     rows = [points.micro_batch, points.memory, *(points.compute_of(c) for c in range(own))]
+    if work_sd_frac:
+        most = most_work(points.n_ranks, points.micro_batch * points.grad_accum, work_sd_frac)
+        rows.append(most)
     if strategy.launch_blocking:  # the device idles while the host issues
         issued = _issue_s(strategy, classes, points) * _devices(strategy, points)
         rows.append(issued)
@@ -139,6 +147,8 @@ def compute_times(
     for index, (mine, rates, share) in enumerate(zip(tasks, classes, of_class, strict=True)):
         compute = points.compute_of(index)[first]
         phases = phase_seconds(table, rates, batch * share, compute, memory)
+        if work_sd_frac:
+            phases = phases * most[first]
         seconds[mine] = program.weights[mine] @ phases
     if strategy.launch_blocking:
         seconds += np.outer(program.weights @ table.issues_per_phase, issued[first])

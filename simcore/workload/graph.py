@@ -217,6 +217,7 @@ class Workload:
     input_bytes: float = 0.0  # host-to-device bytes per sample
     tokens_per_sample: float = 0.0
     frozen_weight_flop: float = 0.0  # per sample: weight gradients that frozen weights do not need
+    work_sd_frac: float = 0.0  # standard deviation of one sample's work over the mean
     notes: tuple[str, ...] = field(default=())
 
     def __post_init__(self) -> None:

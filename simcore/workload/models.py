@@ -76,6 +76,9 @@ class ModelRecord(Sourced):
     frozen: tuple[FrozenRecord, ...] = ()
     training: Training
     dataset: Dataset | None = None
+    work_sd_frac: Count | None = Field(
+        default=None, description="standard deviation of the work of one sample over its mean"
+    )
     notes: tuple[str, ...] = ()
     #: What `simcore trace-model` writes; archs/traced.py checks it when the model is built.
     traced: dict[str, Any] | None = None
@@ -140,7 +143,12 @@ def _build(record: ModelRecord, overrides: tuple[tuple[str, Scalar], ...]) -> Wo
         builder, f"architecture {record.arch!r}", record.name, config, record.sample_unit
     )
     frozen = tuple(_build_frozen(f) for f in record.frozen)
-    return workload.replace(frozen=workload.frozen + frozen, notes=workload.notes + record.notes)
+    spread = record.work_sd_frac
+    return workload.replace(
+        frozen=workload.frozen + frozen,
+        notes=workload.notes + record.notes,
+        work_sd_frac=spread.value if spread else workload.work_sd_frac,
+    )
 
 
 MODELS: Database[ModelRecord] = Database("model", "models_db", ModelRecord)

@@ -229,3 +229,18 @@ def test_what_ran_otherwise_than_the_table_says_is_flagged(tmp_path: Path) -> No
     ).cases
     assert "one input pipeline" in several.flag
     assert not one.flag and not torch.flag
+
+
+@pytest.mark.parametrize(
+    ("model", "framework", "entry"),
+    [
+        # Shapes of TensorFlow's graph are fixed, PyTorch's follow the images.
+        ("MaskRCNN-R50-FPN", "TensorFlow2", "mask-rcnn-r50-fpn-static"),
+        ("MaskRCNN-R50-FPN", "PyTorch", "mask-rcnn-r50-fpn"),
+    ],
+)
+def test_the_program_decides_what_a_network_is(
+    tmp_path: Path, model: str, framework: str, entry: str
+) -> None:
+    source = "NVIDIA/DeepLearningExamples"
+    assert case(tmp_path, model=model, framework=framework, source=source).model == entry

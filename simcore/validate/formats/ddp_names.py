@@ -65,6 +65,7 @@ RULES: tuple[Rule, ...] = (
         "pytorch | precision=amp",
         largest="mask-rcnn-r50-fpn-amp-largest",
     ),
+    Rule("MaskRCNN-R50-FPN", "mask-rcnn-r50-fpn-static", "tensorflow"),
     Rule("MaskRCNN-R50-FPN", "mask-rcnn-r50-fpn", largest="mask-rcnn-r50-fpn-largest"),
     Rule("FasterRCNN-R50-FPN", "faster-rcnn-r50-fpn"),
     Rule("RetinaNet-R50-FPN", "retinanet-r50-fpn"),
