@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from simcore.base.arrays import NDArray, distinct_columns
+from simcore.engine.norms import sync_norms_s
 from simcore.engine.points import Points
 from simcore.engine.rates import ClassRates
 from simcore.engine.transients import saved_bytes
@@ -481,6 +482,7 @@ _QUANTITIES: dict[str, Callable[[_Context, int], Array]] = {
     "input_copy_s": _Context._input_copy,
     "accumulation_s": _Context._accumulation,
     "accumulation_host_s": _Context._accumulation_host,
+    "sync_norms_s": lambda c, i: sync_norms_s(c.workload, c.points) * c._reduces(),
     "bucket_fill_s": _Context._bucket_copy,
     "bucket_drain_s": _Context._bucket_copy,
     "bucket_copies_host_s": _Context._bucket_copies_host,

@@ -471,9 +471,10 @@ def _loading(record: ModelSource) -> Loading | None:
 
 
 def _assumptions(record: ModelSource, workload: Workload) -> tuple[str, ...]:
-    data, spread = record.dataset, workload.work_sd_frac
+    data, spread, norms = record.dataset, workload.work_sd_frac, workload.sync_norms
     uneven = f"samples differ in work by {spread:.0%} (sd): ranks wait" if spread else ""
-    beside = (uneven,) if uneven else ()
+    synced = f"{norms} batch norms average over all ranks, forward and backward" if norms else ""
+    beside = tuple(text for text in (uneven, synced) if text)
     if data is None or data.sample_load is None:
         return ("data loading keeps up (no data set described)", *beside)
     return (

@@ -234,7 +234,7 @@ def test_what_ran_otherwise_than_the_table_says_is_flagged(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("model", "framework", "entry"),
     [
-        # Their input pipelines are the processor's.
+        # Their input pipelines are the processor's, and TensorFlow's norms are synchronised.
         ("EfficientNet-B0", "TensorFlow2", "efficientnet-b0-autoaugment"),
         ("EfficientNet-B4", "TensorFlow2", "efficientnet-b4-autoaugment"),
         ("EfficientNetV2-S", "TensorFlow2", "efficientnet-v2-s-randaugment"),
