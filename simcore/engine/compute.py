@@ -15,6 +15,7 @@ from simcore.base.arrays import NDArray, distinct_columns
 from simcore.engine.points import Points
 from simcore.engine.rates import ClassRates
 from simcore.physics.fill import attention_fill, matmul_fill
+from simcore.physics.slowest import most_work
 from simcore.step.kernels import KernelTable, joined_table
 from simcore.step.program import Program
 from simcore.strategy.strategy import Strategy
@@ -88,14 +89,16 @@ def compute_times(
     points: Points,
     shares: tuple[float, ...] = (),
     phases: Sequence[Array] | None = None,
+    work_sd_frac: float = 0.0,
 ) -> ComputeTimes:
     """Price the kernels of a program; ``shares`` as ``evaluate.Job`` has them.
 
-    ``phases``: ``class_phases`` of these kernels, where they are known.
+    ``phases``: ``class_phases`` of these kernels, where they are known. Where samples differ in
+    work all wait for the rank that drew most (``work_sd_frac``).
     """
-    first, column, issued = _distinct(strategy, classes, points)
+    first, column, issued = _distinct(strategy, classes, points, work_sd_frac)
     if phases is None:
-        phases = class_phases(strategy, table, classes, points, shares)
+        phases = class_phases(strategy, table, classes, points, shares, work_sd_frac)
     seconds = np.zeros((len(program.compute_tasks), len(first)))
     tasks = [program.compute_class == c for c in range(len(classes))]
     for mine, of_class in zip(tasks, phases, strict=True):
@@ -116,15 +119,20 @@ def class_phases(
     classes: tuple[ClassRates, ...],
     points: Points,
     shares: tuple[float, ...] = (),
+    work_sd_frac: float = 0.0,
 ) -> list[Array]:
     """Device seconds of each phase on each rank class, for distinct columns: [P, U] a class."""
-    first, _, _ = _distinct(strategy, classes, points)
+    first, _, _ = _distinct(strategy, classes, points, work_sd_frac)
     batch, memory = points.micro_batch[first], points.memory[first]
     of_class = shares or (1.0,) * len(classes)
-    return [
+    found = [
         phase_seconds(table, rates, batch * share, points.compute_of(index)[first], memory)
         for index, (rates, share) in enumerate(zip(classes, of_class, strict=True))
     ]
+    if not work_sd_frac:
+        return found
+    most = _most(points, work_sd_frac)[first]
+    return [seconds * most for seconds in found]
 
 
 def phases_of_parts(
@@ -133,9 +141,11 @@ def phases_of_parts(
     classes: tuple[ClassRates, ...],
     points: Points,
     shares: tuple[float, ...] = (),
+    work_sd_frac: float = 0.0,
 ) -> list[list[Array]]:
     """``class_phases`` of several kernel tables, priced in one go: parts of one model."""
-    together = class_phases(strategy, joined_table(tuple(tables)), classes, points, shares)
+    table = joined_table(tuple(tables))
+    together = class_phases(strategy, table, classes, points, shares, work_sd_frac)
     ends = [*accumulate(t.n_phases for t in tables)]
     return [
         [phases[end - table.n_phases : end] for phases in together]
@@ -143,17 +153,23 @@ def phases_of_parts(
     ]
 
 
+def _most(points: Points, work_sd_frac: float) -> Array:
+    return most_work(points.n_ranks, points.micro_batch * points.grad_accum, work_sd_frac)
+
+
 def _distinct(
-    strategy: Strategy, classes: tuple[ClassRates, ...], points: Points
+    strategy: Strategy, classes: tuple[ClassRates, ...], points: Points, work_sd_frac: float
 ) -> tuple[NDArray[np.intp], NDArray[np.intp], Array | None]:
     """``distinct_columns`` of what decides of compute, and where devices idle the issue times."""
     issued: Array | None = None
     if strategy.launch_blocking:  # the device idles while the host issues
         issued = issue_s(strategy, classes, points) * issuing_devices(strategy, points)
-    if points.class_compute is None and issued is None:
+    if points.class_compute is None and issued is None and not work_sd_frac:
         return *points.distinct_rates, None
     own = 1 if points.class_compute is None else len(classes)
     rows = [points.micro_batch, points.memory, *(points.compute_of(c) for c in range(own))]
+    if work_sd_frac:
+        rows.append(_most(points, work_sd_frac))
     return *distinct_columns(rows if issued is None else [*rows, issued]), issued
 
 

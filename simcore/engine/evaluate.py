@@ -118,7 +118,10 @@ def evaluate(
     ``phases``: seconds of its kernels as of ``compute_times``, where they are known.
     """
     program, table = job.program, job.table
-    computed = compute_times(program, job.strategy, table, job.classes, points, job.shares, phases)
+    computed = compute_times(
+        program, job.strategy, table, job.classes, points, job.shares, phases,
+        job.workload.work_sd_frac,
+    )  # fmt: skip
     if round(len(points) / CHUNK) < 2:
         return _evaluate(job, program, table, points, computed, keep_timeline, terms)
     size = -(-len(points) // round(len(points) / CHUNK))  # equal parts: no short one at the end

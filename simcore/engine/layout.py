@@ -318,7 +318,9 @@ def evaluate_layout(
     exchanges = exchanges_of(points, placed)
     first = jobs[0]
     tables = [job.table for job in jobs]
-    phases = phases_of_parts(first.strategy, tables, first.classes, local, first.shares)
+    phases = phases_of_parts(
+        first.strategy, tables, first.classes, local, first.shares, first.workload.work_sd_frac
+    )
     totals, forwards, backwards, parts = [], [], [], []
     for job, (index, _), of_part in zip(jobs, placed.distinct_stages, phases, strict=True):
         stage = placed.stages[index]

@@ -12,6 +12,7 @@ import numpy as np
 
 from simcore.base.arrays import TINY, NDArray
 from simcore.engine.compute import ComputeTimes, issue_s, issuing_devices
+from simcore.engine.norms import sync_norms_s
 from simcore.engine.points import Points
 from simcore.engine.rates import ClassRates
 from simcore.engine.transients import saved_bytes
@@ -363,6 +364,7 @@ _QUANTITIES: dict[str, Callable[[_Context, int], Array]] = {
     "input_copy_s": _Context._input_copy,
     "accumulation_s": _Context._accumulation,
     "accumulation_host_s": _Context._accumulation_host,
+    "sync_norms_s": lambda c, i: sync_norms_s(c.workload, c.points) * c._reduces(),
     "bucket_fill_s": _Context._bucket_copy,
     "bucket_drain_s": _Context._bucket_copy,
     "bucket_copies_host_s": _Context._bucket_copies_host,

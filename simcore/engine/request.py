@@ -27,6 +27,7 @@ from simcore.strategy.strategy import (
     parallelism_named,
     parse_offload,
 )
+from simcore.workload.graph import Workload
 from simcore.workload.recompute import DEFAULT_MODULES, modules_named, offloaded, recomputed
 from simcore.workload.resolve import ModelSource, resolve_model
 
@@ -357,7 +358,7 @@ def make_request(
         defaults=tuple(defaults),
         assumptions=(
             *(launched.told(getattr(record, "config", {})) if launched else ()),
-            *_assumptions(record),
+            *_assumptions(record, found["workload"]),
         ),
         placed=placed,
         eager_kernels=bool(options.get("eager_kernels")),
@@ -472,11 +473,15 @@ def _loading(record: ModelSource) -> Loading | None:
     )
 
 
-def _assumptions(record: ModelSource) -> tuple[str, ...]:
-    data = record.dataset
+def _assumptions(record: ModelSource, workload: Workload) -> tuple[str, ...]:
+    data, spread, norms = record.dataset, workload.work_sd_frac, workload.sync_norms
+    uneven = f"samples differ in work by {spread:.0%} (sd): ranks wait" if spread else ""
+    synced = f"{norms} batch norms average over all ranks, forward and backward" if norms else ""
+    beside = tuple(text for text in (uneven, synced) if text)
     if data is None or data.sample_load is None:
-        return ("data loading keeps up (no data set described)",)
+        return ("data loading keeps up (no data set described)", *beside)
     return (
         f"data set {data.name}: {data.samples.value:.0f} samples, {data.workers} loader workers a "
         f"rank, {data.sample_load.value:g} s of processor time a sample",
+        *beside,
     )

@@ -125,8 +125,10 @@ def evaluate_axis(
     def steps(rows: NDArray[np.intp], counts: Array) -> Array:
         return _steps(request, {**values(rows, counts), **library}, len(rows), twice)
 
-    # An epoch's restart is shared by its steps, whose number is not convex in accumulation.
-    many = len(row) >= _WORTH * len(axis.row_cluster) and request.loading is None
+    # An epoch's restart is shared by its steps, whose number is not convex in accumulation; nor is
+    # what ranks wait for the one with most work.
+    smooth = request.loading is None and not request.workload.work_sd_frac
+    many = len(row) >= _WORTH * len(axis.row_cluster) and smooth
     found = at_counts(steps, row, axis.grad_accum) if many else steps(row, axis.grad_accum)
     step = found[0]
     memory = _memory(request, values, row, axis.grad_accum)

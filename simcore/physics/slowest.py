@@ -5,6 +5,12 @@ from __future__ import annotations
 from functools import lru_cache
 from statistics import NormalDist
 
+import numpy as np
+
+from simcore.base.arrays import NDArray
+
+Array = NDArray[np.float64]
+
 
 @lru_cache(maxsize=4096)
 def expected_maximum(n: int) -> float:
@@ -27,3 +33,17 @@ def slowest_rate_frac(n: int, sd_frac: float) -> float:
     ``sd_frac`` is the standard deviation of the devices' times over their mean.
     """
     return 1.0 / (1.0 + sd_frac * expected_maximum(n))
+
+
+def most_work(n_ranks: Array, samples: Array, sd_frac: float) -> Array:
+    """Work of the rank that has most over that of the average one [C].
+
+        1 + sd / sqrt(samples) · E[max of n]
+
+    ``samples`` is what a rank takes between two meetings of all, ``sd_frac`` the standard deviation
+    of one sample's work over its mean: of a sum of independent samples it falls with their root.
+    """
+    counts, place = np.unique(n_ranks, return_inverse=True)
+    largest = np.array([expected_maximum(int(n)) for n in counts])[place]
+    found: Array = 1.0 + sd_frac / np.sqrt(samples) * largest
+    return found

@@ -221,9 +221,12 @@ class Workload:
     frozen: tuple[Frozen, ...] = ()
     buffers_numel: int = 0  # frozen tensors of the trained module itself (position tables, …)
     n_buffers: int = 0  # how many such tensors DDP broadcasts each forward
+    sync_norms: int = 0  # batch norms whose statistics all ranks average
+    sync_norm_wait_s: float = 0.0  # before each such exchange is sent
     input_bytes: float = 0.0  # host-to-device bytes per sample
     tokens_per_sample: float = 0.0
     frozen_weight_flop: float = 0.0  # per sample: weight gradients that frozen weights do not need
+    work_sd_frac: float = 0.0  # standard deviation of one sample's work over the mean
     notes: tuple[str, ...] = field(default=())
 
     def __post_init__(self) -> None:
@@ -247,6 +250,7 @@ class Workload:
             tuple(replace(f, ops=()) for f in self.frozen),
             self.buffers_numel,
             self.n_buffers,
+            self.sync_norms,
         )
 
     def count(self, block_index: int) -> int:
@@ -322,8 +326,9 @@ def _outline(
     frozen: tuple[Frozen, ...],
     buffers_numel: int,
     n_buffers: int,
+    sync_norms: int,
 ) -> Workload:
     return Workload(
         name="outline", sample_unit="", blocks=blocks, order=order, frozen=frozen,
-        buffers_numel=buffers_numel, n_buffers=n_buffers,
+        buffers_numel=buffers_numel, n_buffers=n_buffers, sync_norms=sync_norms,
     )  # fmt: skip

@@ -18,6 +18,9 @@ from simcore.workload.graph import Frozen, Workload
 
 Scalar = int | float | bool | str
 
+#: Of a batch norm: running mean, running variance, count of batches.
+BUFFERS_A_NORM = 3
+
 
 class FrozenRecord(Part):
     """A frozen network that the training loop runs each step."""
@@ -76,6 +79,13 @@ class ModelRecord(Sourced):
     frozen: tuple[FrozenRecord, ...] = ()
     training: Training
     dataset: Dataset | None = None
+    work_sd_frac: Count | None = Field(
+        default=None, description="standard deviation of the work of one sample over its mean"
+    )
+    sync_norm_wait: Seconds | None = Field(
+        default=None,
+        description="batch norms take their statistics over all ranks: what each exchange waits",
+    )
     notes: tuple[str, ...] = ()
     #: What `simcore trace-model` writes; archs/traced.py checks it when the model is built.
     traced: dict[str, Any] | None = None
@@ -140,7 +150,14 @@ def _build(record: ModelRecord, overrides: tuple[tuple[str, Scalar], ...]) -> Wo
         builder, f"architecture {record.arch!r}", record.name, config, record.sample_unit
     )
     frozen = tuple(_build_frozen(f) for f in record.frozen)
-    return workload.replace(frozen=workload.frozen + frozen, notes=workload.notes + record.notes)
+    spread, wait = record.work_sd_frac, record.sync_norm_wait
+    return workload.replace(
+        frozen=workload.frozen + frozen,
+        notes=workload.notes + record.notes,
+        work_sd_frac=spread.value if spread else workload.work_sd_frac,
+        sync_norms=workload.n_buffers // BUFFERS_A_NORM if wait else 0,
+        sync_norm_wait_s=wait.value if wait else 0.0,
+    )
 
 
 MODELS: Database[ModelRecord] = Database("model", "models_db", ModelRecord)

@@ -1,9 +1,10 @@
 """Order statistics against their known values (Harter 1961) and what a step makes of them."""
 
+import numpy as np
 import pytest
 
 from simcore.api import predict
-from simcore.physics.slowest import expected_maximum, slowest_rate_frac
+from simcore.physics.slowest import expected_maximum, most_work, slowest_rate_frac
 
 
 @pytest.mark.parametrize(
@@ -32,3 +33,28 @@ def test_one_gpu_column_of_a_job_is_the_job_on_one_gpu():
     one = predict(model="gpt2-small", gpus="1xA100-SXM-80GB", micro_batch=4)
     rate = many.samples_per_s / many.speedup_vs_1gpu
     assert rate == pytest.approx(one.samples_per_s, rel=1e-3)  # the PCIe root is shared
+
+
+@pytest.mark.parametrize(("n", "samples"), [(2, 4), (8, 12), (64, 1)])
+def test_the_rank_with_most_work_is_that_of_a_lottery(n, samples):
+    """Ranks that draw samples of uneven work, played: the mean of the largest share."""
+    draw = np.random.default_rng(0)
+    work = draw.normal(1.0, 0.15, (20_000, n, samples)).mean(axis=2)
+    found = most_work(np.array([float(n)]), np.array([float(samples)]), 0.15)
+    assert found[0] - 1.0 == pytest.approx(work.max(axis=1).mean() - 1.0, rel=0.06)
+
+
+def test_ranks_of_equal_work_and_one_alone_wait_for_none():
+    ranks, one = np.array([1.0, 8.0, 4096.0]), np.ones(3)
+    assert most_work(ranks, one, 0.0) == pytest.approx(1.0)
+    assert most_work(ranks, one, 0.15)[0] == 1.0
+
+
+def test_detection_scales_worse_than_its_wires_and_better_with_larger_batches():
+    """Same job with images of equal size and equally many objects: nothing to wait for."""
+    uneven = predict(model="mask-rcnn-r50-fpn", gpus="8xA100-SXM-80GB", micro_batch=4)
+    even = predict(model="mask-rcnn-r50-fpn-static", gpus="8xA100-SXM-80GB", micro_batch=4)
+    more = predict(model="mask-rcnn-r50-fpn", gpus="8xA100-SXM-80GB", micro_batch=16)
+    assert uneven.speedup_vs_1gpu < 0.93 * even.speedup_vs_1gpu
+    assert uneven.speedup_vs_1gpu < more.speedup_vs_1gpu < even.speedup_vs_1gpu
+    assert any("ranks wait" in text for text in uneven.assumptions)

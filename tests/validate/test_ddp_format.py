@@ -229,3 +229,29 @@ def test_what_ran_otherwise_than_the_table_says_is_flagged(tmp_path: Path) -> No
     ).cases
     assert "one input pipeline" in several.flag
     assert not one.flag and not torch.flag
+
+
+@pytest.mark.parametrize(
+    ("model", "framework", "entry"),
+    [
+        # Their input pipelines are the processor's, and TensorFlow's norms are synchronised.
+        ("EfficientNet-B0", "TensorFlow2", "efficientnet-b0-autoaugment"),
+        ("EfficientNet-B4", "TensorFlow2", "efficientnet-b4-autoaugment"),
+        ("EfficientNetV2-S", "TensorFlow2", "efficientnet-v2-s-randaugment"),
+        ("EfficientNet-B0", "PyTorch", "efficientnet-b0-pillow"),
+        ("EfficientNet-widese-B0", "PyTorch", "efficientnet-widese-b0-pillow"),
+        ("EfficientNet-B4", "PyTorch", "efficientnet-b4"),
+        # Shapes of TensorFlow's graph are fixed, PyTorch's follow the images.
+        ("MaskRCNN-R50-FPN", "TensorFlow2", "mask-rcnn-r50-fpn-static"),
+        ("MaskRCNN-R50-FPN", "PyTorch", "mask-rcnn-r50-fpn"),
+    ],
+)
+def test_the_program_decides_what_a_network_is(
+    tmp_path: Path, model: str, framework: str, entry: str
+) -> None:
+    source = "NVIDIA/DeepLearningExamples"
+    assert case(tmp_path, model=model, framework=framework, source=source).model == entry
+
+
+def test_elsewhere_networks_are_plain(tmp_path: Path) -> None:
+    assert case(tmp_path, model="EfficientNet-B0", source="timm").model == "efficientnet-b0"

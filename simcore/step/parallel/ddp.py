@@ -27,7 +27,7 @@ class DistributedDataParallel:
 
     def build(self, builder: ProgramBuilder, strategy: Strategy) -> None:
         """Forward, backward with one all-reduce a bucket, update on every rank."""
-        ready = buffers(builder, prologue(builder, strategy))
+        ready = norms(builder, buffers(builder, prologue(builder, strategy)))
         order = builder.workload.order
         builder.compute("forward", "forward", builder.forward_row(order), ready)
         buckets = gradient_buckets(
@@ -89,6 +89,13 @@ def buffers(builder: ProgramBuilder, ready: list[int]) -> list[int]:
     return builder.misc(
         "buffers of rank 0", "compute", "forward", "buffer_copies_s", [sent], bounds=issued
     )
+
+
+def norms(builder: ProgramBuilder, ready: list[int]) -> list[int]:
+    """Batch norms over all ranks: the device waits for each exchange, so they stand together."""
+    if not builder.workload.sync_norms:
+        return ready
+    return builder.misc("statistics of batch norms", "compute", "forward", "sync_norms_s", ready)
 
 
 def copies(

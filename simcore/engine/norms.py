@@ -1,0 +1,29 @@
+"""Batch norms whose statistics all ranks average (synchronised batch normalisation)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from simcore.base.arrays import NDArray
+from simcore.engine.points import Points
+from simcore.physics.collectives import collective_time_s
+from simcore.workload.graph import Workload
+
+Array = NDArray[np.float64]
+
+#: Statistics are fp32 whatever the precision.
+FP32_BYTES = 4.0
+
+
+def sync_norms_s(workload: Workload, points: Points) -> Array:
+    """Seconds of a step in which devices wait for statistics of each other [C].
+
+        2 · norms · accumulation · (wait + all-reduce of mean and variance)
+
+    One exchange a norm forward, one backward: what follows a norm needs it, so nothing hides them.
+    """
+    group = points.group(points.n_ranks, points.n_nodes)
+    size = np.array([FP32_BYTES * workload.buffers_numel / workload.sync_norms])
+    each = collective_time_s("all_reduce", size, group)[0] + workload.sync_norm_wait_s
+    found: Array = 2.0 * workload.sync_norms * points.grad_accum * each
+    return found

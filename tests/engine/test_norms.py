@@ -1,0 +1,40 @@
+"""Statistics of batch norms over all ranks: what a step waits for, by hand."""
+
+import pytest
+
+from simcore.api import predict
+from simcore.workload.models import MODELS
+
+#: The same network twice, at a batch that either loads in time.
+PLAIN, SYNCED = "efficientnet-b4", "efficientnet-b4-autoaugment"
+EIGHT = {"gpus": "1x8xV100-SXM2-32GB", "micro_batch": 32, "precision": "fp32"}
+
+
+def step_s(model, **job):
+    return predict(model=model, **job).step_time_s.value
+
+
+def test_every_batch_norm_waits_twice_a_step():
+    norms = MODELS[SYNCED].build().sync_norms
+    assert norms == 96
+    added = step_s(SYNCED, **EIGHT) - step_s(PLAIN, **EIGHT)
+    # Half a cycle of 1 ms each, and an all-reduce of a few hundred floats over NVLink.
+    assert 2 * norms * 0.5e-3 < added < 2 * norms * (0.5e-3 + 60e-6)
+
+
+def test_it_is_paid_in_every_micro_step_and_seen_as_communication():
+    added = [
+        step_s(SYNCED, grad_accum=a, **EIGHT) - step_s(PLAIN, grad_accum=a, **EIGHT) for a in (1, 2)
+    ]
+    assert added[1] == pytest.approx(2 * added[0], rel=0.01)
+    assert predict(model=SYNCED, **EIGHT).time_s["communication_exposed"] > added[0]
+
+
+def test_one_gpu_has_nobody_to_wait_for():
+    one = {**EIGHT, "gpus": "1xV100-SXM2-32GB"}
+    assert step_s(SYNCED, **one) == pytest.approx(step_s(PLAIN, **one), rel=1e-9)
+
+
+def test_other_models_keep_their_norms_to_themselves():
+    assert MODELS[PLAIN].build().sync_norms == 0
+    assert MODELS[PLAIN].build().n_buffers == 3 * 96
