@@ -19,6 +19,7 @@ from simcore.validate.formats.llm_sources import (
     DATED,
     DEEPSPEED,
     DENSE_FIRST,
+    DGRAD,
     DROPOUT,
     FLASH3,
     FP8_ACTIVATION_INPUT,
@@ -164,6 +165,8 @@ def _overlap(row: Row) -> str:
     told = row.get("overlaps", "")
     late = row["source"] in LATE_REDUCTION or "no DP/TP/PP overlap" in row.get("notes", "")
     words = set() if late else {"grads"}
+    if row["source"] in DGRAD:
+        words.add("dgrad")
     if row["source"].startswith("mlperf") or told:
         words |= {found for word, found in OVERLAPS.items() if word in told}
     elif row["source"] in RECIPES:

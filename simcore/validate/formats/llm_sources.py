@@ -77,6 +77,14 @@ MEGATRON = (
     "mlperf-llama8b", "mlperf-lora70b", "simumax-b200", "simumax-a100pcie", "zero-bubble",
     "kwai-megatron", "vtrain", "bigscience-bloom", "bigscience-v100",
 )  # fmt: skip
+#: Sources whose products sum up the gradient of their input beside the product of their weight's
+#: gradient: Megatron-LM by default since late 2021 (apex pull requests 1183 and 1297 are its code),
+#: Transformer Engine's, flash-attn's FusedDenseFunc in InternEvo (internlm/model/utils.py), and
+#: nanotron (slurm_launcher.py: tp_linear_async_communication=True). Not Aleph Alpha's scaling
+#: (core/nn/linear/utils.py: a plain all-reduce), nor programs older than that.
+DGRAD = (
+    *(s for s in MEGATRON if s not in NO_SEQUENCE), "internlm-internevo", "huggingface-nanotron",
+)  # fmt: skip
 DEEPSPEED = ("bigscience-bloom", "bigscience-v100", "vtrain", "deepspeed-azure-zero3")
 LOSS = {
     **dict.fromkeys(MEGATRON, "vocab_parallel"), "huggingface-nanotron": "vocab_parallel",
