@@ -97,6 +97,12 @@ DATED = re.compile(r"(?<=_)20\d{4}(?=_)")
 #: BLOOM's jobs set CUDA_LAUNCH_BLOCKING=1: "do not remove or the training will hang"
 #: (bigscience, train/tr11-176B-ml/setup-test-n2.slurm).
 LAUNCH_BLOCKING = ("bigscience-bloom",)
+#: What NCCL gets of the network of a node, Gbit/s, where a source measured that apart from its
+#: runs. BLOOM's nodes have four Omni-Path adapters of 100, of which a communicator takes one: 40.5
+#: from 2.10.3 between 4 nodes of 8 A100 (bigscience, experiments/bandwidth: all_reduce_bench-a100-
+#: n4.txt, busbw; "an issue with nccl that doesn't fully utilize Intel OPA full bandwidth").
+#: Four groups or more keep all four busy, as tensor ranks' are: each GPU takes the nearest.
+NODE_GBIT_PER_S = {"bigscience-bloom": 4 * 40.5}
 #: What a source's memory is: the framework's peak of tensors (allocated) or of segments (reserved,
 #: torchtitan's metrics.py prints it; stas00 says so), or nvidia-smi's figure. Others do not say:
 #: they are taken as the framework's peak of tensors, which Megatron-LM reports.
