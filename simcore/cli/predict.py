@@ -93,8 +93,8 @@ def predict(
     ] = None,
     overlap: Annotated[
         str | None,
-        option("--overlap", "LIST", "Hidden traffic: grads (default), params, tensor, experts; "
-                "or none.", names.overlaps),
+        option("--overlap", "LIST", "Hidden traffic: grads (default), params, tensor, dgrad, "
+                "experts; or none.", names.overlaps),
     ] = None,
     precision: Annotated[
         str | None,

@@ -69,6 +69,8 @@ class Placed:
     """A layout on a cluster: how many GPUs a node has, and the stages to run.
 
     ``part`` is one tensor and expert rank's part of the model, which the stages cut.
+    ``column_grads_frac``: of a layer's FLOP those of the weight gradients of products that are cut
+    by columns, beside which the gradients of their inputs can be summed up.
     """
 
     layout: Layout
@@ -80,6 +82,7 @@ class Placed:
     experts_again: bool
     overlap: Overlap
     expert_layers_frac: float
+    column_grads_frac: float
 
     @cached_property
     def distinct_stages(self) -> tuple[tuple[int, int], ...]:
@@ -244,21 +247,40 @@ def exposed(
 ) -> dict[str, Array]:
     """What of the exchanges of a micro-step is seen, beside ``busy_s`` seconds of compute.
 
-    Exchanges of tensor ranks in tp pieces leave the first piece bare, those of experts hide
-    under another micro-batch. What is hidden slows compute by ``slowdown`` of its own time.
+    Exchanges of tensor ranks in tp pieces leave the first piece bare; of whole ones those hide
+    that weight gradients cover; those of experts hide under another micro-batch. What is hidden
+    slows compute by ``slowdown`` of its own time.
     """
     found = dict(exchange)
-    pieces = {"tensor parallel": placed.layout.tp if placed.overlap.tensor else 0,
-              "expert parallel": np.inf if placed.overlap.experts else 0}  # fmt: skip
     room = busy_s
-    for name, n in pieces.items():
-        if not n or name not in found:
+    of_tensor, under = 0.0, busy_s
+    if placed.overlap.tensor:
+        of_tensor = 1.0 - 1.0 / placed.layout.tp
+    elif placed.overlap.dgrad:
+        of_tensor, under = _dgrad_frac(placed), placed.column_grads_frac * busy_s
+    for name, part, covered in (
+        ("tensor parallel", of_tensor, under),
+        ("expert parallel", float(placed.overlap.experts), busy_s),
+    ):
+        if not part or name not in found:
             continue
         whole = found[name]
-        hidden = np.minimum(whole * (1.0 - 1.0 / n), room)
+        hidden = np.minimum(whole * part, np.minimum(covered, room))
         room = room - hidden
         found[name] = whole - hidden * (1.0 - slowdown)
     return found
+
+
+def _dgrad_frac(placed: Placed) -> float:
+    """Of what tensor ranks exchange in a micro-step, the gradients of products' inputs.
+
+    Those are all that backward sums up. With sequence parallelism it also gathers, before the
+    products that are cut by rows, and that stands in the way (Megatron-LM,
+    core/tensor_parallel/layers.py).
+    """
+    forward, backward = exchange_passes(placed)["tensor parallel"]
+    summed = 0.5 if placed.layout.sequence_parallel else 1.0
+    return summed * TENSOR_BACKWARD / (forward + backward)
 
 
 def shared_nic_s(
@@ -278,6 +300,8 @@ def shared_nic_s(
         if name in whole and ranks > placed.gpus_per_node:
             forward, backward = exchange_passes(placed)[name]
             share = backward / (forward + backward)
+            if name == "tensor parallel" and not placed.overlap.tensor:
+                share = 1.0  # gradients of inputs: backward's alone
             hidden = hidden + share * (whole[name] - seen[name]) / (1.0 - slowdown)
     if not hidden.any():
         return extra

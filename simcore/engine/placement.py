@@ -14,11 +14,12 @@ from simcore.hardware.cluster import ClusterSpec
 from simcore.strategy.cuts import cut_sizes, normalised, stages_told
 from simcore.strategy.layout import SCHEDULES, Dispatcher, Layout
 from simcore.strategy.strategy import Strategy
-from simcore.workload.graph import Workload
+from simcore.workload.graph import Block, Workload, weight_grad_numel
 from simcore.workload.models import ModelRecord, Scalar
 from simcore.workload.recompute import offloaded, recomputed
 from simcore.workload.resolve import ModelSource
 from simcore.workload.sharding import (
+    CUT_BY_COLUMNS,
     Stage,
     buffered,
     layer_counts,
@@ -124,7 +125,20 @@ def place(
         experts_again=strategy.recompute == "full" or "moe" in strategy.recompute_modules,
         overlap=strategy.overlap,
         expert_layers_frac=routed / sum(n for _, n in layers) if layers else 0.0,
+        column_grads_frac=_column_grads_frac(layers, strategy.recompute == "full"),
     )
+
+
+def _column_grads_frac(layers: Sequence[tuple[Block, int]], again: bool) -> float:
+    """Of the layers' FLOP in a micro-step, those of weight gradients of products cut by columns."""
+    found = whole = 0.0
+    for block, times in layers:
+        for op in block.ops:
+            forward = sum(k.flop for k in op.fwd)
+            whole += times * (forward * (2 if again else 1) + sum(k.flop for k in op.bwd))
+            if weight_grad_numel(op) and op.name.split(".")[-1] in CUT_BY_COLUMNS:
+                found += times * forward  # as many as forward has
+    return found / whole if whole else 0.0
 
 
 @lru_cache(maxsize=256)

@@ -77,7 +77,7 @@ class Options(TypedDict, total=False):
     schedule        of the pipeline: 1f1b (the default; interleaved with vpp), gpipe, zb-1p, zb-2p,
                     dualpipe
     overlap         what communication hides under compute: grads (the default), params, tensor,
-                    experts, or none
+                    dgrad, experts, or none
     shard_ranks     neighbouring ranks that ZeRO shards over, replicas between (HSDP); default all
     prefetch_blocks how many blocks ahead ZeRO-3 gathers parameters; default 1
     gather_tensors  whether ZeRO-3 gathers each tensor on its own (DeepSpeed before 2022)

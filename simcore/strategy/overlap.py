@@ -16,6 +16,9 @@ class Overlap:
              (Megatron-Core's overlap_param_gather)
     tensor   exchanges of tensor ranks cut into pieces beside their products (Transformer
              Engine's userbuffers, tp_comm_overlap; asynchronous tensor parallelism)
+    dgrad    what tensor ranks exchange of the gradient of a product's input, beside the product
+             of its weight's gradient (Korthikanti et al. 2022, 6.2; Megatron-LM's async
+             tensor-parallel all-reduce; Transformer Engine); ``tensor`` covers it
     experts  all-to-all of one micro-batch under compute of another (DualPipe;
              Megatron-Core's overlap_moe_expert_parallel_comm)
     """
@@ -23,6 +26,7 @@ class Overlap:
     grads: bool = True
     params: bool = False
     tensor: bool = False
+    dgrad: bool = False
     experts: bool = False
 
     def __str__(self) -> str:

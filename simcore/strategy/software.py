@@ -15,7 +15,7 @@ class Software:
     ``norm_bytes``: an element of the copy that the norm of one tensor's gradient is taken of.
     ``joins_shard``: the shard's gradients become one flat tensor before they are widened.
     ``reduce_copy_bytes``: an element of the copy in which a bucket is reduced, and so on the wire;
-    ``all_reduces``: every rank gets the whole sum, where its optimizer needs a shard of it too.
+    ``all_reduces``: of ZeRO-1 every rank gets the whole sum, where it needs a shard of it only.
     ``grads_beside``: gradients as backward makes them stay beside sums in fp32; ``whole_master``:
     and so does an fp32 copy of all weights, of which each rank updates its part.
     ``weight_buckets``: gradients travel through flat buckets of the weights' width, beside sums
@@ -66,19 +66,22 @@ for _software in (
     # runtime/bf16_optimizer.py: lp grads stay beside the flat fp32 ones; runtime/pipe/topology.py:
     # a grid of groups of its own; runtime/zero/config.py: stage3_max_live_parameters;
     # runtime/pipe/engine.py: pipe_buffers keep inputs beside the clones that forward works on, and
-    # outputs until their backward, on the last stage (fp32 logits) in two buffers in turn
+    # outputs until their backward, on the last stage (fp32 logits) in two buffers in turn;
+    # runtime/engine.py: stage 1 turns contiguous gradients off, without which reduce_ipg_grads ends
+    # in allreduce_bucket; so does bf16 (_bf16_reduce_grads)
     Software(
         name="deepspeed",
         meaning="DeepSpeed's ZeRO and pipeline: norms in fp64, groups of its own, with fp32 sums "
         "16-bit gradients beside them",
-        norm_bytes=8.0, grads_beside=True, weight_stubs=False, group_copies=2,
+        norm_bytes=8.0, all_reduces=True, grads_beside=True, weight_stubs=False, group_copies=2,
         live_numel=int(GIGA), received_copies=1, sent_copies=1, logits_bytes=2 * 4.0,
     ),
     # runtime/bf16_optimizer.py of early 2022: fp32_groups_flat is not yet cut into partitions
     Software(
         name="deepspeed-2022",
         meaning="DeepSpeed of early 2022, whose bf16 optimizer keeps all fp32 weights on each rank",
-        norm_bytes=8.0, grads_beside=True, whole_master=True, weight_stubs=False, group_copies=2,
+        norm_bytes=8.0, all_reduces=True, grads_beside=True, whole_master=True,
+        weight_stubs=False, group_copies=2,
         received_copies=1, sent_copies=1, logits_bytes=2 * 4.0,
     ),
     # core/optimizer/allreduce.py: a bucket is joined and cast to fp32, reduced, copied back;

@@ -22,6 +22,9 @@ _WHOLE_ROWS = ("norm", "residual", "fork", "dropout", "positions", "tokens", "sc
 #: Products whose kept input is a whole hidden row, cut over the ranks by sequence parallelism.
 _WHOLE_INPUT = ("qkv", "q", "k", "v", "q_a", "kv_a", "gate", "up", "gate_up", "head", "router")
 
+#: Products of a layer that tensor ranks have columns of; the gradient of their input is summed up.
+CUT_BY_COLUMNS = ("qkv", "q", "k", "v", "gate", "up", "gate_up")
+
 
 @dataclass(frozen=True)
 class Stage:

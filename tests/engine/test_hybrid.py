@@ -131,6 +131,40 @@ def test_a_tensor_exchange_in_pieces_leaves_one_bare():
     assert seen["tensor parallel"][0] == pytest.approx(8.0 - 1.0 * 0.9)
 
 
+@pytest.mark.parametrize(
+    ("words", "hidden"),
+    [
+        # of two all-reduces forward and two backward, backward's
+        ({"sequence_parallel": False}, 2 / 4),
+        # recompute runs forward's again, in the way
+        ({"sequence_parallel": False, "recompute": "full"}, 2 / 6),
+        # of a scatter and a gather each, backward's scatters
+        ({"sequence_parallel": True}, 1 / 4),
+    ],
+)
+def test_gradients_of_inputs_beside_those_of_weights(words, hidden):
+    request = make_request("gpt2-medium", "1x4xA100", tp=4, overlap="dgrad", **words, **BASE)
+    seconds = {"tensor parallel": np.array([8.0])}
+    seen = exposed(seconds, request.placed, np.array([1e3]), np.array([0.1]))
+    assert seen["tensor parallel"][0] == pytest.approx(8.0 * (1.0 - hidden * 0.9))
+
+
+def test_only_weight_gradients_of_column_products_cover_them():
+    request = make_request(
+        "gpt2-medium", "1x4xA100", tp=4, overlap="dgrad", sequence_parallel=False, **BASE
+    )
+    # a layer of hidden h: qkv 3 h^2 and up 4 h^2 of 12 h^2, a third of whose passes are theirs;
+    # scores and context are without weights
+    products = 12 * 1024 + 1024  # causal: half of 2 s h
+    share = 7 * 1024 / (3 * products)
+    assert request.placed.column_grads_frac == pytest.approx(share, rel=0.03)
+    seen = exposed(
+        {"tensor parallel": np.array([8.0])}, request.placed, np.array([10.0]), np.array([0.1])
+    )
+    room = 10.0 * request.placed.column_grads_frac
+    assert seen["tensor parallel"][0] == pytest.approx(8.0 - room * 0.9)
+
+
 def test_words_of_overlap():
     assert parse_overlap(None) == Overlap(grads=True)
     assert str(parse_overlap("none")) == "none"

@@ -15,6 +15,7 @@ from simcore.engine.points import COLLECTIVE_BASE_S
 from simcore.engine.price import price
 from simcore.step.kernels import KINDS, kernel_table
 from simcore.step.parallel import PARALLELISMS as REGISTRY
+from simcore.strategy.software import SOFTWARE
 from simcore.workload.graph import Frozen, Kernel, Op, Workload
 
 
@@ -136,9 +137,11 @@ def test_dp_issues_all_devices_from_one_interpreter() -> None:
     assert eight - one == pytest.approx(42.0, abs=1e-3)
 
 
-def sent_bytes(parallelism: str, model: Workload, precision: str, n: float) -> float:
+def sent_bytes(
+    parallelism: str, model: Workload, precision: str, n: float, software: str = "plain"
+) -> float:
     """Bytes that one rank sends in a step, from time on a wire of 1 byte/s without launches."""
-    how = strategy(parallelism, precision)
+    how = strategy(parallelism, precision, software=SOFTWARE[software])
     program = program_of(model, how, 1)
     passes = {"all_reduce": 2.0, "reduce_scatter": 1.0, "all_gather": 1.0}
     by_hand = sum(
@@ -161,6 +164,21 @@ def test_volume_of_two_models_a_rank(parallelism: str, volumes: int) -> None:
     n = 8.0
     whole = 2.0 * model.trainable_numel * (n - 1) / n
     assert sent_bytes(parallelism, model, "bf16", n) == pytest.approx(volumes * whole)
+
+
+@pytest.mark.parametrize(
+    ("software", "parallelism", "volumes"),
+    [
+        ("deepspeed", "zero1", 2 + 1),  # all-reduced whole, and the parameters gathered
+        ("deepspeed", "zero2", 1 + 1),
+        ("scaling", "zero1", 2 * 2 + 1),  # in fp32
+    ],
+)
+def test_libraries_that_sum_gradients_whole(software: str, parallelism: str, volumes: int) -> None:
+    """DeepSpeed's stage 1 (runtime/engine.py: no contiguous gradients, so allreduce_bucket)."""
+    model = workload([block("layer", [1000, 24])], [0] * 50)
+    whole = 2.0 * model.trainable_numel * 7 / 8
+    assert sent_bytes(parallelism, model, "bf16", 8.0, software) == pytest.approx(volumes * whole)
 
 
 def test_zero3_volume_is_three_models_less_the_block_at_the_turn() -> None:

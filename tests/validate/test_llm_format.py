@@ -47,6 +47,25 @@ def test_a_row_is_the_layout_that_it_describes(tmp_path: Path) -> None:
     assert case.record.build().trainable_numel == 8_030_261_248  # Llama-3-8B as published
 
 
+def test_a_network_is_what_its_source_measured_of_it(tmp_path: Path) -> None:
+    """Four adapters of which NCCL gets 40.5 Gbit/s each, whatever their nominal rate."""
+    source = ROW.split(",")[1]
+    case = one(tmp_path, ROW.replace(source, "bigscience-bloom", 1))
+    assert case.options["network"] == "162 Gbit/s"
+
+
+@pytest.mark.parametrize(
+    ("source", "hidden"),
+    [("korthikanti-recompute", True), ("huggingface-nanotron", True), ("aleph-alpha", False),
+     ("megatron-sc21-a100", False)],
+)  # fmt: skip
+def test_programs_that_overlap_gradients_of_inputs(
+    tmp_path: Path, source: str, hidden: bool
+) -> None:
+    case = one(tmp_path, ROW.replace(ROW.split(",")[1], source, 1))
+    assert ("dgrad" in str(case.options["overlap"]).split(",")) is hidden
+
+
 def test_rows_that_cannot_be_simulated_say_why(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text(

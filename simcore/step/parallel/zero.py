@@ -54,7 +54,8 @@ class Zero:
         buckets = gradient_buckets(builder.workload, p.grad_bytes, cap, cap)
         last, points = backward_with_buckets(builder, buckets, overlap=strategy.overlap.grads)
         library = strategy.software
-        op: Collective = "all_reduce" if library.all_reduces else "reduce_scatter"
+        unsharded = library.all_reduces and self.stage == 1
+        op: Collective = "all_reduce" if unsharded else "reduce_scatter"
         wide = (library.reduce_copy_bytes or p.grad_bytes) / p.grad_bytes
         sent = [
             builder.comm(

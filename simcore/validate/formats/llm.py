@@ -19,6 +19,7 @@ from simcore.validate.formats.llm_sources import (
     DATED,
     DEEPSPEED,
     DENSE_FIRST,
+    DGRAD,
     DROPOUT,
     FLASH3,
     FP8_ACTIVATION_INPUT,
@@ -40,6 +41,7 @@ from simcore.validate.formats.llm_sources import (
     MEMORY_KEYS,
     NO_SEQUENCE,
     NO_TRANSPOSE,
+    NODE_GBIT_PER_S,
     OVERLAPS,
     PRECISIONS,
     RACK_GPUS,
@@ -164,6 +166,8 @@ def _overlap(row: Row) -> str:
     told = row.get("overlaps", "")
     late = row["source"] in LATE_REDUCTION or "no DP/TP/PP overlap" in row.get("notes", "")
     words = set() if late else {"grads"}
+    if row["source"] in DGRAD:
+        words.add("dgrad")
     if row["source"].startswith("mlperf") or told:
         words |= {found for word, found in OVERLAPS.items() if word in told}
     elif row["source"] in RECIPES:
@@ -329,8 +333,9 @@ def _cluster(row: Row) -> tuple[str, Options]:
         raise KeyError(f"{gpus} GPUs are no whole number of nodes of {a_node}")
     options: Options = {}
     rate = number(row, "inter_node_gbps_per_gpu")
-    if gpus > a_node and rate:
-        options["network"] = f"{rate * a_node:g} Gbit/s"
+    node_rate = NODE_GBIT_PER_S.get(row["source"]) or (rate * a_node if rate else None)
+    if gpus > a_node and node_rate:
+        options["network"] = f"{node_rate:g} Gbit/s"
     return f"{gpus // a_node}x{a_node}x{kind}", options
 
 

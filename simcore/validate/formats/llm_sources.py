@@ -77,6 +77,14 @@ MEGATRON = (
     "mlperf-llama8b", "mlperf-lora70b", "simumax-b200", "simumax-a100pcie", "zero-bubble",
     "kwai-megatron", "vtrain", "bigscience-bloom", "bigscience-v100",
 )  # fmt: skip
+#: Sources whose products sum up the gradient of their input beside the product of their weight's
+#: gradient: Megatron-LM by default since late 2021 (apex pull requests 1183 and 1297 are its code),
+#: Transformer Engine's, flash-attn's FusedDenseFunc in InternEvo (internlm/model/utils.py), and
+#: nanotron (slurm_launcher.py: tp_linear_async_communication=True). Not Aleph Alpha's scaling
+#: (core/nn/linear/utils.py: a plain all-reduce), nor programs older than that.
+DGRAD = (
+    *(s for s in MEGATRON if s not in NO_SEQUENCE), "internlm-internevo", "huggingface-nanotron",
+)  # fmt: skip
 DEEPSPEED = ("bigscience-bloom", "bigscience-v100", "vtrain", "deepspeed-azure-zero3")
 LOSS = {
     **dict.fromkeys(MEGATRON, "vocab_parallel"), "huggingface-nanotron": "vocab_parallel",
@@ -89,6 +97,12 @@ DATED = re.compile(r"(?<=_)20\d{4}(?=_)")
 #: BLOOM's jobs set CUDA_LAUNCH_BLOCKING=1: "do not remove or the training will hang"
 #: (bigscience, train/tr11-176B-ml/setup-test-n2.slurm).
 LAUNCH_BLOCKING = ("bigscience-bloom",)
+#: What NCCL gets of the network of a node, Gbit/s, where a source measured that apart from its
+#: runs. BLOOM's nodes have four Omni-Path adapters of 100, of which a communicator takes one: 40.5
+#: from 2.10.3 between 4 nodes of 8 A100 (bigscience, experiments/bandwidth: all_reduce_bench-a100-
+#: n4.txt, busbw; "an issue with nccl that doesn't fully utilize Intel OPA full bandwidth").
+#: Four groups or more keep all four busy, as tensor ranks' are: each GPU takes the nearest.
+NODE_GBIT_PER_S = {"bigscience-bloom": 4 * 40.5}
 #: What a source's memory is: the framework's peak of tensors (allocated) or of segments (reserved,
 #: torchtitan's metrics.py prints it; stas00 says so), or nvidia-smi's figure. Others do not say:
 #: they are taken as the framework's peak of tensors, which Megatron-LM reports.
