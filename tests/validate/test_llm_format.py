@@ -211,3 +211,23 @@ def test_measured_memory_moves_no_prediction(tmp_path: Path) -> None:
         if path.write_text(HEAD + ROW.replace("40.5", figure), encoding="utf-8")
     )
     assert a == b
+
+
+@pytest.mark.parametrize(
+    ("row", "note", "published"),
+    [
+        # scripts/scaling_benchmarks.py of nanotron ties embeddings below 4B and calls this 3.57G
+        ("a,huggingface-nanotron,x,llama,,28,3072,32,32,8192,131072,4096", "tied emb", 3.57e9),
+        # Nemotron-4 15B technical report: 3.2 B of embeddings, 12.5 B of others; gqa 8
+        ("a,x,x,dense_gpt,,32,6144,48,8,24576,256000,4096", "no bias, RoPE, untied", 15.6e9),
+    ],
+)
+def test_a_head_is_tied_where_the_row_says_so(
+    tmp_path: Path, row: str, note: str, published: float
+) -> None:
+    path = tmp_path / "t.csv"
+    row += ",,,,64,1,32,H100-SXM5-80GB,8,400,1,1,,32,1,1,zero1,none,bf16,3.0,40.5,A,pretrain,,"
+    path.write_text(f'{HEAD.strip()},notes\n{row},"{note}"\n', encoding="utf-8")
+    (case,) = read_table(path).cases
+    assert case.record is not None
+    assert case.record.build().trainable_numel == pytest.approx(published, rel=0.005)
