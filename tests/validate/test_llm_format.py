@@ -231,3 +231,11 @@ def test_a_head_is_tied_where_the_row_says_so(
     (case,) = read_table(path).cases
     assert case.record is not None
     assert case.record.build().trainable_numel == pytest.approx(published, rel=0.005)
+
+
+def test_modules_of_a_selective_recompute_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    row = ROW.replace(",full,bf16,", ",selective,bf16,").strip()
+    path.write_text(f'{HEAD.strip()},notes\n{row},"recompute=selective:norm,act"\n', "utf-8")
+    (case,) = read_table(path).cases
+    assert case.options["recompute_modules"] == "layernorm+moe_act"

@@ -196,6 +196,8 @@ def _modules(row: Row) -> str:
     notes = row.get("notes", "")
     told = re.search(r"selective recompute ([a-z_+]+)", notes)
     told = told or re.search(r"\b((?:mlp|core_attn|layernorm)(?:\+[a-z_]+)*) recompute", notes)
+    if "recompute=selective:norm,act" in notes:  # words of Megatron-MoE-ModelZoo's table
+        return "layernorm+moe_act"
     return row.get("recompute_modules") or (
         told[1] if told else _SELECTIVE.get(row["source"], DEFAULT_MODULES)
     )
