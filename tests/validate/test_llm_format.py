@@ -10,6 +10,7 @@ from simcore.strategy.precision import PRECISIONS
 from simcore.validate.case import Case
 from simcore.validate.formats import read_table
 from simcore.validate.judge import judge
+from simcore.workload.graph import Op
 from simcore.workload.models import ModelRecord
 
 HEAD = (
@@ -230,3 +231,70 @@ def test_measured_memory_moves_no_prediction(tmp_path: Path) -> None:
         if path.write_text(HEAD + ROW.replace("40.5", figure), encoding="utf-8")
     )
     assert a == b
+
+
+@pytest.mark.parametrize(
+    ("row", "note", "published"),
+    [
+        # scripts/scaling_benchmarks.py of nanotron ties embeddings below 4B and calls this 3.57G
+        ("a,huggingface-nanotron,x,llama,,28,3072,32,32,8192,131072,4096", "tied emb", 3.57e9),
+        # Nemotron-4 15B technical report: 3.2 B of embeddings, 12.5 B of others; gqa 8
+        ("a,x,x,dense_gpt,,32,6144,48,8,24576,256000,4096", "no bias, RoPE, untied", 15.6e9),
+    ],
+)
+def test_a_head_is_tied_where_the_row_says_so(
+    tmp_path: Path, row: str, note: str, published: float
+) -> None:
+    path = tmp_path / "t.csv"
+    row += ",,,,64,1,32,H100-SXM5-80GB,8,400,1,1,,32,1,1,zero1,none,bf16,3.0,40.5,A,pretrain,,"
+    path.write_text(f'{HEAD.strip()},notes\n{row},"{note}"\n', encoding="utf-8")
+    (case,) = read_table(path).cases
+    assert case.record is not None
+    assert case.record.build().trainable_numel == pytest.approx(published, rel=0.005)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "a_score"), [("fused", 5), ("torch", 5), ("flash_attention2", 0)]
+)
+def test_aleph_alpha_keeps_the_masks_of_its_librarys_example(
+    tmp_path: Path, kernel: str, a_score: int
+) -> None:
+    """Korthikanti et al. 2022, 4.1: of a score the probability, its mask and what is left of it.
+
+    Kernels differ by up to three hidden states of 16 bits beside. A mask after attention and one
+    after the MLP, a byte an element each, are there with every kernel.
+    """
+    seq, hidden, heads = 2048, 5120, 40
+    row = ROW.replace(
+        "a,x,llama3-8b,llama,8.03,32,4096,32,8,14336,128256,8192",
+        f"a,{{}},llama-13b,llama,14,40,{hidden},{heads},{heads},13824,128000,{seq}",
+    )
+    row = row.replace(",pretrain,,", f",pretrain,{kernel},")  # fmt: skip
+
+    def kept(source: str, attention: str) -> float:
+        case = one(tmp_path, row.format(source).replace(f",{kernel},", f",{attention},"))
+        assert case.record is not None
+        layer = next(b for b in case.record.build().blocks if b.recomputable)
+        return saved_bytes(layer.saved, PRECISIONS["bf16"])
+
+    scores = kept("aleph-alpha", kernel) - kept("aleph-alpha", "flash_attention2")
+    assert scores == pytest.approx(a_score * heads * seq**2, abs=6.0 * seq * hidden)
+    masks = [
+        op
+        for op in _layer_ops(one(tmp_path, row.format("aleph-alpha")))
+        if op.name in ("attention.dropout", "mlp.dropout") and op.saved.raw_bytes == seq * hidden
+    ]
+    assert len(masks) == 2
+
+
+def _layer_ops(case: Case) -> tuple[Op, ...]:
+    assert case.record is not None
+    return next(b for b in case.record.build().blocks if b.recomputable).ops
+
+
+def test_modules_of_a_selective_recompute_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    row = ROW.replace(",full,bf16,", ",selective,bf16,").strip()
+    path.write_text(f'{HEAD.strip()},notes\n{row},"recompute=selective:norm,act"\n', "utf-8")
+    (case,) = read_table(path).cases
+    assert case.options["recompute_modules"] == "layernorm+moe_act"

@@ -73,9 +73,9 @@ def _config(row: Row) -> dict[str, Scalar]:
         "seq_len": whole(row, "seq_len"),
         "norm": _norm(row) if llama else "layernorm",
         "mlp": "swiglu" if llama else "gelu",
-        "positions": "rope" if llama else "learned",
-        "bias": not llama,
-        "tied": not llama,
+        "positions": "rope" if llama or "RoPE" in row.get("notes", "") else "learned",
+        "bias": not llama and "no bias" not in row.get("notes", ""),
+        "tied": _tied(row, llama),
         "attention": _attention(row),
         "fused_pointwise": row["source"] not in TENSOR_OPERATIONS,
         "fused_gate_up": row["source"] not in (*TENSOR_OPERATIONS, *APART),
@@ -99,6 +99,12 @@ def _config(row: Row) -> dict[str, Scalar]:
         if re.search(r"base in (fp4/)?fp8", row.get("notes", "")):
             config["quantised_base"] = "fp8"
     return config
+
+
+def _tied(row: Row, llama: bool) -> bool:
+    """Whether the head is the embedding: what the row says, else what its family does."""
+    told = re.search(r"\b(un)?tied\b", row.get("notes", ""))
+    return not told[1] if told else not llama
 
 
 def _experts(row: Row, layers: int) -> dict[str, Scalar]:
@@ -194,6 +200,8 @@ def _modules(row: Row) -> str:
     notes = row.get("notes", "")
     told = re.search(r"selective recompute ([a-z_+]+)", notes)
     told = told or re.search(r"\b((?:mlp|core_attn|layernorm)(?:\+[a-z_]+)*) recompute", notes)
+    if "recompute=selective:norm,act" in notes:  # words of Megatron-MoE-ModelZoo's table
+        return "layernorm+moe_act"
     return row.get("recompute_modules") or (
         told[1] if told else _SELECTIVE.get(row["source"], DEFAULT_MODULES)
     )
