@@ -42,6 +42,7 @@ from simcore.calibrate.pooling import (
 )
 from simcore.calibrate.power import constant_left_out, fit_power, median_of_families, rms_log
 from simcore.calibrate.profile_yaml import to_yaml, used_sources
+from simcore.calibrate.published import add_published
 from simcore.engine.rates import attention_width
 from simcore.hardware.clocks import Clock
 from simcore.hardware.estimates import matrix_style, ramp_depth, ramp_s
@@ -197,6 +198,7 @@ def profile_from(fits: OpFits, without: Collection[str] = ()) -> Profile:
         "memory_efficiency": {k: v for k, v in memory.items() if v},
     }
     profile["power"] = _power(profile["compute_efficiency"])
+    add_published(profile["compute_efficiency"])
     for (section, kind, level, key), (value, sd, note) in ASSUMED.items():
         leaf = figure(value, sd, "assumption", note=note)
         place = profile[section].setdefault(kind, {})
