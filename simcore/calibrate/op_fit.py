@@ -42,10 +42,11 @@ from simcore.calibrate.pooling import (
 )
 from simcore.calibrate.power import constant_left_out, fit_power, median_of_families, rms_log
 from simcore.calibrate.profile_yaml import to_yaml, used_sources
+from simcore.calibrate.published import add_published
 from simcore.engine.rates import attention_width
 from simcore.hardware.clocks import Clock
 from simcore.hardware.estimates import matrix_style, ramp_depth, ramp_s
-from simcore.hardware.power import MATRIX_CLASSES, Unit, held_frac
+from simcore.hardware.power import MATRIX_CLASSES, Unit, open_frac
 from simcore.hardware.spec import GPUS, GpuSpec
 
 Profile: TypeAlias = dict[str, Any]
@@ -197,6 +198,7 @@ def profile_from(fits: OpFits, without: Collection[str] = ()) -> Profile:
         "memory_efficiency": {k: v for k, v in memory.items() if v},
     }
     profile["power"] = _power(profile["compute_efficiency"])
+    add_published(profile["compute_efficiency"])
     for (section, kind, level, key), (value, sd, note) in ASSUMED.items():
         leaf = figure(value, sd, "assumption", note=note)
         place = profile[section].setdefault(kind, {})
@@ -294,7 +296,7 @@ def _power(compute: Profile) -> Profile:
             told = figure(fit.unlimited, max(left, FORM_SD), "power-fit", len(eff))
             for kin, leaf in (("", table["pooled"]), *table.get("by_kin", {}).items()):
                 at_full = {
-                    g: one["value"] / held_frac(GPUS[g], unit, limit)
+                    g: one["value"] / open_frac(GPUS[g], unit, limit)
                     for g, one in table["by_gpu"].items() if kin in ("", _kin(cls)(GPUS[g]))
                 }  # fmt: skip
                 leaf |= told if cls == told_by else {"value": round(median_of_families(at_full), 3)}
@@ -307,7 +309,7 @@ def _mark_held(table: Levels, unit: Unit, limit: float) -> None:
     """Beside each family's figure: what power left its measured devices of their peaks."""
     held: dict[str, list[float]] = defaultdict(list)
     for gpu in table["by_gpu"]:
-        held[family_of(gpu)].append(held_frac(GPUS[gpu], unit, limit))
+        held[family_of(gpu)].append(open_frac(GPUS[gpu], unit, limit))
     for family, shares in held.items():
         table["by_family"][family]["held"] = float(f"{mean_log(shares):.3g}")
 

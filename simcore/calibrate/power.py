@@ -17,7 +17,8 @@ from simcore.hardware.power import (
     Unit,
     clock_frac,
     flop_energy_frac,
-    held_frac,
+    issue_frac,
+    open_frac,
     power_limited_frac,
     reference_peak,
 )
@@ -26,7 +27,7 @@ from simcore.hardware.spec import GpuSpec
 
 @dataclass(frozen=True, slots=True)
 class PowerFit:
-    """``eff = unlimited · held_frac(gpu, unit, limit_j_per_flop)`` and what it explains.
+    """``eff = unlimited · open_frac(gpu, unit, limit_j_per_flop)`` and what it explains.
 
     ``limit_j_per_flop`` is that of 16 nm and 1.5 GHz; hardware.power scales it.
     """
@@ -47,7 +48,8 @@ def _fit(
         gpus[g].tdp_w / flop_energy_frac(gpus[g].node_nm, gpus[g].clock_hz) for g in names
     ])  # fmt: skip
     peak = np.array([reference_peak(gpus[g], unit) for g in names])
-    value = np.array([eff[g] for g in names])
+    issued = np.array([issue_frac(gpus[g]) if unit == "simt" else 1.0 for g in names])
+    value = np.array([eff[g] for g in names]) / issued
     members = Counter(map(family, names))
     weight = np.array([members[family(g)] ** -0.5 for g in names])
     exponent = CAP_EXPONENT[unit]
@@ -79,9 +81,9 @@ def fit_power(
     for out in sorted(set(map(family, names))):
         u, w0 = _fit([g for g in names if family(g) != out], eff, gpus, unit, family)
         left_out |= {
-            g: (eff[g], u * held_frac(gpus[g], unit, w0)) for g in names if family(g) == out
+            g: (eff[g], u * open_frac(gpus[g], unit, w0)) for g in names if family(g) == out
         }
-    logs = [math.log(eff[g] / (unlimited * held_frac(gpus[g], unit, limit))) for g in names]
+    logs = [math.log(eff[g] / (unlimited * open_frac(gpus[g], unit, limit))) for g in names]
     return PowerFit(unlimited, limit, float(np.std(logs)), left_out)
 
 

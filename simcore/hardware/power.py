@@ -11,6 +11,7 @@ from math import isnan, sqrt
 from typing import Any, Final, Literal, TypeAlias
 
 from simcore.base.units import GIGA
+from simcore.hardware.estimates import families_of
 from simcore.hardware.spec import GpuSpec
 
 #: A float or an array of floats: plain arithmetic serves both.
@@ -37,6 +38,14 @@ CAP_EXPONENT: Final[dict[Unit, float]] = {"tensor": 1.0 / 3.0, "simt": 1.0}
 SUSTAINED_EXPONENT: Final = 0.74
 #: Base over boost clock where it is not stated: the median of the records that state both.
 TYPICAL_CLOCK_RATIO: Final = 0.77
+#: FMAs among the instructions of a product whose threads hold 8 x 8 of its output: 64 a step of
+#: the depth beside 4 loads of 16 operands from shared memory and 1 of copies, addresses and waits.
+FMA_SLOTS: Final = 64.0 / 69.0
+_SM_QUARTERS: Final = 4.0
+_HALF_WARP_LANES: Final = 24.0  # between 16 and 32
+_ONE_ISSUE: Final = (
+    "Volta", "Turing", "Ampere", "Ampere-GA100", "Ada", "Hopper", "Blackwell", "Blackwell-GB202",
+)  # fmt: skip
 #: Classes of products on matrix units. Attention's exponentials leave these idle in between: its
 #: shares do not follow the clock that products hold.
 MATRIX_CLASSES: Final = ("gemm_tensor16", "gemm_tensor8", "gemm_block8", "gemm_tensor4")
@@ -73,6 +82,20 @@ def clock_frac(gpu: GpuSpec) -> float:
     return sqrt(gpu.base_clock.value / gpu.boost_clock.value)
 
 
+def issue_frac(gpu: GpuSpec) -> float:
+    """Share of its peak that fp32 products leave vector units, which other instructions issue for.
+
+    A quarter of an SM issues one instruction of 32 threads a clock. With 16 lanes (Volta, Turing,
+    GA100) FMAs take every other slot and the rest goes between them; with 32 (GA10x, Ada, Hopper,
+    Blackwell) they compete. Pascal and before issue two at once; other vendors' are not counted.
+    """
+    fp32, clock_hz = gpu.peak("fp32"), gpu.clock_hz
+    if families_of(gpu)[-1] not in _ONE_ISSUE or not (fp32 and gpu.sm_count and clock_hz > 0.0):
+        return 1.0
+    lanes = fp32 / (2.0 * gpu.sm_count.value * clock_hz) / _SM_QUARTERS
+    return FMA_SLOTS if lanes > _HALF_WARP_LANES else 1.0
+
+
 def reference_peak(gpu: GpuSpec, unit: Unit) -> float:
     """Peak that a unit's limit refers to: 16 bit for matrix units, whatever runs on them."""
     if unit == "simt":
@@ -91,6 +114,12 @@ def held_frac(gpu: GpuSpec, unit: Unit, limit_j_per_flop: float) -> float:
     joules = limit_j_per_flop * flop_energy_frac(gpu.process_nm, clock_hz)
     allowed = power_limited_frac(gpu.tdp_w, peak, joules, CAP_EXPONENT[unit])
     return float(sqrt(allowed * clock_frac(gpu)) if unit == "tensor" else allowed)
+
+
+def open_frac(gpu: GpuSpec, unit: Unit, limit_j_per_flop: float) -> float:
+    """Share of its peak that power and, on vector units, the issue of instructions leave open."""
+    held = held_frac(gpu, unit, limit_j_per_flop)
+    return held * issue_frac(gpu) if unit == "simt" else held
 
 
 def sustained_over_burst(gpu: GpuSpec, limit_j_per_flop: float) -> float | None:

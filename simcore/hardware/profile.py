@@ -28,7 +28,7 @@ from simcore.hardware.estimates import (
 )
 from simcore.hardware.measured import MeasuredDevice, own_class
 from simcore.hardware.paths import Route, cluster_paths
-from simcore.hardware.power import MATRIX_CLASSES, Unit, held_frac
+from simcore.hardware.power import MATRIX_CLASSES, Unit, open_frac
 from simcore.hardware.profile_file import efficiencies, sources_of, text_of
 from simcore.hardware.profile_tables import leaf, pick
 from simcore.hardware.spec import GpuSpec, PeakName
@@ -85,7 +85,7 @@ class Profile:
             if limit and (level == "pooled" or (level == "family" and "held" in entry)):
                 # A relative's figure holds at its own power; "held" is what that left of the peak.
                 unit: Unit = "tensor" if cls in MATRIX_CLASSES else "simt"
-                held = held_frac(gpu, unit, float(limit)) / float(entry.get("held", 1.0))
+                held = open_frac(gpu, unit, float(limit)) / float(entry.get("held", 1.0))
                 share = Estimate(
                     share.value * held, share.sd_log, f"{share.source} x {held:.3g} for its power"
                 )

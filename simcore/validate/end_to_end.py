@@ -1,14 +1,15 @@
 """Whole-model passes that op tables' authors timed, against the engine's price of that pass.
 
 The models run through simcore's own builders and price, in fp32, eager, on one device; forward,
-or forward and backward, without loss or optimizer.
+or forward and backward, as NeuSight's measure_e2e (neusight/Tracing/trace.py) times them: the loss
+is computed between both, gradients are never cleared, no optimizer runs.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Final
 
@@ -27,19 +28,23 @@ from simcore.hardware.spec import GPUS, GpuSpec
 from simcore.strategy.precision import OPTIMIZERS, PRECISIONS
 from simcore.strategy.strategy import Strategy
 from simcore.workload.archs import ARCHS, load
-from simcore.workload.graph import Workload
+from simcore.workload.graph import Block, Workload
 from simcore.workload.models import MODELS
+from simcore.workload.ops.pointwise import grad_only
 
 _WRITTEN_OUT: Final = {"attention": "math", "mlp": "gelu_new"}
 #: NeuSight's names of models -> record of models_db and what differs from it. The sizes are those
-#: of its scripts' configurations (heads, head dimension times heads), the classes transformers'.
+#: of its scripts' configurations (heads, head dimension times heads), the classes transformers':
+#: BERT classifies sequences in inference and has its masked head in training (get_model).
 NAMED: Final[dict[str, tuple[str, dict[str, Any]]]] = {
-    "bert_large": ("bert-large", {"head": "masked-lm"}),
+    "bert_large": ("bert-large", {}),
     "gpt2_large": ("gpt2-large", _WRITTEN_OUT),
     "gpt3_xl": ("gpt2-large", {"layers": 24, "hidden": 3072, "heads": 24, **_WRITTEN_OUT}),
     "gpt3_27": ("gpt2-large", {"layers": 32, "hidden": 2560, "heads": 32, **_WRITTEN_OUT}),
-    "opt_13": ("opt-13b", {"layers": 24, "hidden": 2048, "heads": 32, "attention": "math"}),
+    "opt_13": ("opt-13b", {"layers": 24, "hidden": 2048, "heads": 32, "attention": "math",
+                             "upcast_loss": False}),
 }  # fmt: skip
+_IN_TRAINING: Final[dict[str, dict[str, Any]]] = {"bert_large": {"head": "masked-lm"}}
 _DROPOUT: Final = 0.1
 
 
@@ -117,7 +122,20 @@ def _workload(model: str, seq: int, train: bool) -> Workload:
     record = MODELS[name]
     sizes = {"seq_len": seq, "max_positions": max(seq, 512), "dropout": _DROPOUT * train}
     load(record.arch)
-    return ARCHS[record.arch](name=model, **{**record.config, **changes, **sizes})
+    changes = {**changes, **(_IN_TRAINING.get(model, {}) if train else {})}
+    whole = ARCHS[record.arch](name=model, **{**record.config, **changes, **sizes})
+    return replace(whole, blocks=tuple(map(_as_timed, whole.blocks)))
+
+
+def _as_timed(block: Block) -> Block:
+    """A block whose loss runs before backward is timed, and whose gradients add to earlier ones."""
+    timed = (replace(op, fwd=()) if op.name == "loss" else op for op in block.ops)
+    # The logits go into the loss as they are: no shift, no copy.
+    kept = tuple(op for op in timed if op.name != "loss.logits")
+    if not block.params:
+        return replace(block, ops=kept)
+    added = grad_only("accumulate", 0.0, weight=3.0 * block.numel, launches=len(block.params))
+    return replace(block, ops=(*kept, added))
 
 
 def pass_time_s(one: ModelPass, profile: Profile) -> float:

@@ -14,7 +14,7 @@ from simcore.base.errors import DataError, UnknownName
 from simcore.hardware.calibrations import Knob
 from simcore.hardware.cluster import parse_cluster
 from simcore.hardware.estimates import Estimate, families_of, kins_of, ramp_depth, ramp_s
-from simcore.hardware.power import held_frac, sustained_over_burst
+from simcore.hardware.power import held_frac, issue_frac, open_frac, sustained_over_burst
 from simcore.hardware.profile import Profile, load_profile
 from simcore.hardware.spec import GPUS
 from simcore.strategy.precision import PRECISIONS
@@ -284,6 +284,27 @@ def test_power_leaves_matrix_units_the_mean_of_cap_and_base_clock() -> None:
     edge = 350.0 / 91.6e12 / ((4 / 16) ** 0.8 * (2.52 / 1.5) ** 0.5)
     assert held_frac(gpu, "simt", edge) == pytest.approx(2**-0.25)
     assert held_frac(gpu.model_copy(update={"tdp": None}), "tensor", edge) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("name", "lanes"),
+    [("V100-SXM-32GB", 16), ("T4", 16), ("A100-SXM-80GB", 16), ("A40", 32), ("L4", 32),
+     ("RTX4090", 32), ("H100-SXM-80GB", 32), ("B200-SXM", 32)],
+)  # fmt: skip
+def test_loads_take_slots_from_fp32_products_where_one_instruction_fills_the_lanes(
+    name: str, lanes: int
+) -> None:
+    """Lanes a quarter of an SM by NVIDIA's whitepapers; warps have 32 threads."""
+    gpu = GPUS[name]
+    expected = 1.0 if lanes == 16 else 64 / (64 + 4 + 1)
+    assert issue_frac(gpu) == pytest.approx(expected)
+    assert open_frac(gpu, "simt", 1e-11) == pytest.approx(held_frac(gpu, "simt", 1e-11) * expected)
+    assert open_frac(gpu, "tensor", 1e-11) == held_frac(gpu, "tensor", 1e-11)
+
+
+@pytest.mark.parametrize("name", ["P100-PCIE-16GB", "P4", "MI210", "Arc-Pro-B60"])
+def test_devices_that_issue_two_at_once_or_of_other_vendors_lose_no_slots(name: str) -> None:
+    assert issue_frac(GPUS[name]) == 1.0
 
 
 @pytest.mark.parametrize(

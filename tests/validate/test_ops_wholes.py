@@ -12,6 +12,7 @@ from simcore.base.database import read_yaml, shipped_root
 from simcore.base.units import MICRO
 from simcore.calibrate.collective_rows import CollectiveCurve
 from simcore.validate.collectives import CollectiveProfile
+from simcore.validate.end_to_end import _workload
 
 COMM = "source,gpu_type,gpus,nodes,intra_link,collective,algo,size_bytes,time_us,notes\n"
 PASS = "gpu,n_gpus,model,batch,seq,mode,option,dtype,time_ms\n"
@@ -78,3 +79,24 @@ def test_passes_of_models_go_through_the_builders(tmp_path: Path) -> None:
     assert groups["A100-PCIE-40GB gpt2_large train fp32"]["mape_frac"] < 0.2
     assert out["bad_rows"] == ["e.csv:8: time_ms: '-1' must be finite and above 0"]
     assert len(out["skipped"]) == 4
+
+
+def test_passes_are_those_that_were_timed() -> None:
+    classifies = _workload("bert_large", 512, train=False)
+    predicts_words = _workload("bert_large", 512, train=True)
+    vocab = 30522 * 1024  # BertForPreTraining's table is tied: only its product tells
+    products = [
+        sum(k.flop for op in w.blocks[-1].ops for k in op.fwd)
+        for w in (classifies, predicts_words)
+    ]  # fmt: skip
+    assert products[0] < 2 * vocab  # pooler and classifier of one token
+    assert products[1] > 512 * 2 * vocab
+    for model in ("bert_large", "gpt2_large"):
+        whole = _workload(model, 512, train=True)
+        loss = next(op for op in whole.blocks[-1].ops if op.name == "loss")
+        assert loss.fwd == () and loss.bwd  # computed between the two passes
+        # Each parameter's gradient: the new one and the old one read, the sum written.
+        added = [k for b in whole.blocks for op in b.ops if op.name == "accumulate" for k in op.bwd]
+        numel = sum(b.numel for b in whole.blocks)
+        assert sum(k.weight for k in added) == 3 * numel
+        assert sum(k.launches for k in added) == sum(len(b.params) for b in whole.blocks)

@@ -1,0 +1,65 @@
+"""Published rates of products become figures that reproduce them, and no op table's rows."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from simcore.base.units import TERA
+from simcore.calibrate.pooling import figure
+from simcore.calibrate.published import PUBLISHED, add_published, typical_share
+from simcore.hardware.power import held_frac
+from simcore.hardware.profile import load_profile
+from simcore.hardware.spec import GPUS
+
+BESIDE = {"memory": 0.8, "wave": 0.0, "depth": 0.0, "start": "1 us"}
+LIMIT = 3.3e-12
+
+
+def compute() -> dict[str, Any]:
+    pooled = figure(0.96, 0.13, "power-fit", 9) | BESIDE | {"limit_j_per_flop": LIMIT}
+    return {"gemm_tensor16": {"pooled": pooled}}
+
+
+def test_share_reproduces_the_rate_of_its_shapes() -> None:
+    # Written out on its own: the five long products fill 304 units, the five short ones hardly
+    # count, and memory adds to the shallowest: the share is a little above rate over peak.
+    rate, gpu = PUBLISHED[0], GPUS["MI325X"]
+    plain = rate.flop_per_s / (gpu.peak("bf16") or 0.0)
+    assert 1.0 < typical_share(rate, gpu, BESIDE) / plain < 1.2
+    # Slower memory, and more of what remains is the units'.
+    slow = typical_share(rate, gpu, BESIDE | {"memory": 0.6})
+    assert slow > typical_share(rate, gpu, BESIDE)
+
+
+def test_sustained_figure_of_a_device_is_the_published_one() -> None:
+    # The tables hold bursts; a step is priced at sustained clocks, as the rate was taken.
+    profile, gpu = load_profile(), GPUS["MI325X"]
+    sustained = profile.compute_efficiency("gemm", "bf16", gpu).value
+    assert sustained == pytest.approx(616.4 * TERA / (gpu.peak("bf16") or 0.0), rel=0.1)
+    other = profile.compute_efficiency("gemm", "bf16", GPUS["MI300X"]).value
+    assert other / sustained == pytest.approx(708 / 843, rel=0.01)  # as their best products
+
+
+def test_family_is_the_mean_of_its_devices_and_follows_power() -> None:
+    found = compute()
+    found["gemm_tensor16"]["by_gpu"] = {"MI210": figure(0.7, 0.1, "llmcompass", 20)}
+    add_published(found)
+    table = found["gemm_tensor16"]
+    at_full = [
+        leaf["value"] / held_frac(GPUS[g], "tensor", LIMIT) for g, leaf in table["by_gpu"].items()
+    ]
+    family = table["by_family"]["CDNA"]
+    expected = math.exp(float(np.mean(np.log(at_full))))
+    assert family["value"] / family["held"] == pytest.approx(expected, rel=0.01)
+    assert family["source"] == "amd+llmcompass"
+    assert table["by_gpu"]["MI210"]["value"] == 0.7  # what was measured stays
+
+
+def test_nothing_is_told_without_a_law_of_power() -> None:
+    found = {"gemm_tensor16": {"pooled": figure(0.9, 0.1, "pooled", 3)}}
+    add_published(found)
+    assert set(found["gemm_tensor16"]) == {"pooled"}
