@@ -149,8 +149,7 @@ def calibration_of_nccl(found: NcclGroups, name: str, file: str) -> tuple[Calibr
     best = max(fits, key=lambda f: (f.measured.ranks, f.measured.op == "all_reduce"), default=None)
     gpu = best.measured.cluster.groups[0].gpu.name if best else ""
     own = MeasuredDevice(gpu=gpu, link=_link(best)) if best else None
-    blind = load_profile()
-    inside_told = blind.with_knobs((), name, file, 0.0, own)
+    inside_told = load_profile().with_knobs((), name, file, None, own)
     told = fit_network(across, inside_told) if across else None
     if best is None and told is None:
         ops = ", ".join(dict.fromkeys(g.title for g in found.groups)) or "no run"
@@ -166,7 +165,6 @@ def calibration_of_nccl(found: NcclGroups, name: str, file: str) -> tuple[Calibr
         name=name,
         origin=f"links calibrated on {rows} sizes of nccl-tests in {file}; kernels blind",
         rows=rows,
-        residual_sd_log=blind.residual_sd_log.value,
         leave_one_out_mape_frac=best.left_out_mape_frac if best else None,
         knobs=(told.knob,) if told else (),
         measured=own,

@@ -38,8 +38,9 @@ def profile_data(record: Calibration) -> dict[str, Any]:
         "name": record.name,
         "origin": record.origin,
         "rows": record.rows,
-        "residual_sd_log": float(f"{record.residual_sd_log:.4g}"),
     }
+    if record.residual_sd_log is not None:
+        data["residual_sd_log"] = float(f"{record.residual_sd_log:.4g}")
     if record.leave_one_out_mape_frac is not None:
         data["leave_one_out_mape_frac"] = float(f"{record.leave_one_out_mape_frac:.4g}")
     data["conditions"] = dict(record.conditions)

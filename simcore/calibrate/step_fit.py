@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from simcore.base.interval import HIGH_QUANTILE, Z80
 from simcore.calibrate.step_model import (
     Array,
     Block,
@@ -27,6 +26,13 @@ from simcore.calibrate.step_model import (
     shifts_of,
 )
 from simcore.calibrate.step_residual import PARTS, part_covariances
+from simcore.calibrate.step_scatter import (
+    OF_ONE_PROGRAM_FRAC,
+    few,
+    left_out_deviations,
+    scatter_sd_log,
+    widening,
+)
 from simcore.calibrate.step_solver import ROW_FREEDOM, ROW_SD_LOG, Solver
 from simcore.hardware.calibrations import Knob
 
@@ -35,7 +41,7 @@ from simcore.hardware.calibrations import Knob
 class Predicted:
     """ln(seconds): by parameters and what residuals share, its deviation; both by parameters alone.
 
-    1.28 deviations bound 80 %, in Student's t of the rows there are.
+    1.28 deviations bound 80 %, in Student's t of the rows there are and by their scatter.
     """
 
     log_s: float
@@ -86,7 +92,7 @@ class StepFit:
             return Predicted(line.log_s, math.sqrt(own), line.log_s, math.sqrt(own))
         block, inverse, alpha = seen
         shared = (block.slopes_of * prior) @ a
-        mean, few = line.log_s, _few(len(block.rows))
+        mean, wider = line.log_s, _widening(row, block, inverse, alpha)
         alone = max(own - float(shared @ inverse @ shared), noise)
         if here is not None and (there := features_of(block.rows, block.slopes)) is not None:
             between = part_covariances(here, there)
@@ -94,7 +100,7 @@ class StepFit:
             mean += float(residual @ alpha)
             shared = shared + residual
         left = max(own - float(shared @ inverse @ shared), noise)
-        return Predicted(mean, math.sqrt(left) * few, line.log_s, math.sqrt(alone) * few)
+        return Predicted(mean, math.sqrt(left) * wider, line.log_s, math.sqrt(alone) * wider)
 
     def together(self, names: Sequence[str]) -> tuple[float, float]:
         """Spread of a sum of parameters before the rows and after.
@@ -114,16 +120,18 @@ class StepFit:
         return p.prior_sd_log * self.widths.get(f"level {p.level}", 1.0)
 
 
-def _few(n_rows: int) -> float:
-    """Student's t over the normal at 80 %: the widths are known from so many rows."""
-    from scipy.special import stdtrit
-
-    return float(stdtrit(max(n_rows, 2), HIGH_QUANTILE)) / Z80
+def _widening(row: FitRow, block: Block, inverse: Array, alpha: Array) -> float:
+    """By the fit's rows of the same program, where it is known, each left out."""
+    off = left_out_deviations(inverse, alpha)
+    if row.traits is None:
+        return widening(off)
+    mine = [r.traits is not None and r.traits.program == row.traits.program for r in block.rows]
+    return widening(off[np.array(mine, dtype=bool)])
 
 
 def _heavier() -> float:
-    """The same for a row's own error."""
-    return _few(int(ROW_FREEDOM))
+    """Student's t over the normal of a row's own error."""
+    return few(ROW_FREEDOM)
 
 
 def fit_steps(
@@ -141,7 +149,6 @@ def fit_steps(
     theta, sd = solver.solve()
     fitted = solver.predicted_s()
     errors = [math.log(fitted[r.key] / r.measured_s) for r in rows]
-    rms = float(np.sqrt(np.mean(np.square(errors)))) if errors else ROW_SD_LOG
     named = {p.name: float(t) for p, t in zip(parameters, theta, strict=True)}
     return StepFit(
         parameters=tuple(parameters),
@@ -149,11 +156,23 @@ def fit_steps(
                 for p in parameters},
         sd_log={p.name: float(s) for p, s in zip(parameters, sd, strict=True)},
         predicted_s=fitted,
-        residual_sd_log=max(rms, ROW_SD_LOG),
+        residual_sd_log=_residual(rows, errors, parameters, sd),
         widths=solver.widths,
         _theta=named,
         _blocks=solver.solved(),
     )  # fmt: skip
+
+
+def _residual(
+    rows: Sequence[FitRow], errors: Sequence[float], parameters: Sequence[Parameter], sd: Array
+) -> float:
+    """Scatter of further rows about the parameters; never below that of one measured step."""
+    known = [r.residual_sd_log for r in rows if r.residual_sd_log is not None]
+    blind = float(np.sqrt(np.mean(np.square(known)))) if known else 0.0
+    told = sum(1.0 - (float(s) / p.prior_sd_log) ** 2
+               for p, s in zip(parameters, sd, strict=True) if p.prior_sd_log)  # fmt: skip
+    prior = max(OF_ONE_PROGRAM_FRAC * blind, ROW_SD_LOG)
+    return max(scatter_sd_log(errors, told, prior), ROW_SD_LOG)
 
 
 #: Configurations above which the rows leave in so many parts rather than one by one.

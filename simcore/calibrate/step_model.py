@@ -58,7 +58,7 @@ class FitRow:
     ``log_s`` maps shifts [X, C] of the row's axes to ln(seconds) [C]; ``uses`` says which axes
     each parameter shifts. Rows of equal ``group`` are one configuration measured again: they
     leave together. Rows of different ``block`` share no parameter. ``shares``: the resource of
-    each axis, an index, or -1.
+    each axis, an index, or -1. ``residual_sd_log``: the residual of such a step predicted blind.
     """
 
     key: str
@@ -70,6 +70,7 @@ class FitRow:
     block: str = ""
     shares: tuple[int, ...] = ()
     traits: Traits | None = None
+    residual_sd_log: float | None = None
 
 
 @dataclass(frozen=True)

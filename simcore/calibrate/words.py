@@ -57,11 +57,13 @@ def render_calibration(found: dict[str, Any]) -> str:
     for k in found["knobs"]:
         where = " ".join(k[p] for p in ("gpu", "node", "link", "workload") if k.get(p))
         lines.append(_line(f"x {k['knob']}", f"{k['value']:.3g}", {**k, "note": where}))
+    residual = found.get("residual_sd_log")
+    told = "that of blind steps" if residual is None else f"{_percent(residual)} (sd)"
     lines += [
         "",
         "sd: standard deviation of the logarithm; left out: mean error on rows not fitted",
         f"a step not fitted: {_percent(found.get('leave_one_out_mape_frac'))} mean error; "
-        f"residual {_percent(found['residual_sd_log'])} (sd), in every interval",
+        f"residual {told}, in every interval",
     ]
     return "\n".join(lines) + "\n"
 

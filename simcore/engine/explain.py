@@ -13,7 +13,18 @@ from simcore.engine.explain_memory import MEMORY_TERMS
 from simcore.engine.explain_time import TIME_TERMS
 from simcore.engine.predict import N_SAMPLES, RESOURCES, Request
 from simcore.engine.rates import peak_for
+from simcore.engine.residual import step_residual
 from simcore.engine.result import Explanation, Prediction
+
+#: Parts of the residual (``engine.residual.PARTS``) in words.
+RESIDUAL_WORDS = {
+    "any": "any step",
+    "unlayered": "work outside equal layers",
+    "unnamed": "training program not named",
+    "foreign": "no op table of the device's kind",
+    "old_libraries": "libraries before CUDA 11.7",
+    "routed": "routed experts",
+}
 
 
 def _step_time(f: Facts) -> Told:
@@ -34,15 +45,17 @@ def _interval(f: Facts) -> Told:
     profile, cluster, workload = f.request.profile, f.request.cluster, f.request.workload
     peak, _, _ = peak_for(cluster.groups[0].gpu, f.request.strategy.precision)
     spread = profile.knob_spread(cluster, peak, workload.name, workload.conv_frac)
-    residual = profile.residual_sd_log
+    residual = step_residual(f.request)
     return Told(
         f"10th and 90th percentile of {N_SAMPLES} predictions (Latin hypercube) with each "
-        "uncertain figure drawn log-normally, times the residual of whole steps",
+        "uncertain figure drawn log-normally, joined in squares with those of the residual of "
+        "whole steps (log-normal too)",
         (
             *((f"sd of ln({k})", f"{v:.3g}") for k, v in spread.items() if v),
-            ("residual", f"{residual.value:.3g}"),
+            ("residual", f"{residual.sd_log:.3g}"),
+            *((f"residual, {RESIDUAL_WORDS[k]}", f"{v:.3g}") for k, v in residual.parts),
         ),
-        f"{f.result.step_time_s.origin}; residual: {f.cite(residual)}",
+        f"{f.result.step_time_s.origin}; residual: {f.cite(residual.estimate)}",
     )
 
 

@@ -222,9 +222,14 @@ def memory_result(request: Request, runs: Sequence[Memory] = ()) -> MemoryResult
         moment=MOMENTS[int(memory.moment[0])],
         low_bytes=max(device - spread, 0.0),
         high_bytes=device + spread,
-        holes_sd_bytes=float(memory.cached[0] - memory.reserved[0])
-        * request.profile.allocator_holes_frac.sd_log,
+        holes_sd_bytes=request.profile.segments_sd_frac.value
+        * sum(float(memory.terms[t][0]) for t in LOOSE),
     )
+
+
+def loose_bytes(memory: MemoryResult) -> float:
+    """What comes and goes within a step, of a prediction's terms."""
+    return sum(memory.terms.get(t, 0.0) for t in LOOSE)
 
 
 def tensors_sd_bytes(request: Request, memory: Memory) -> float:

@@ -9,6 +9,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import combinations
+from math import exp, hypot, log
 from random import Random
 from statistics import NormalDist
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from simcore.base.arrays import NDArray
-from simcore.base.interval import HIGH_QUANTILE, LOW_QUANTILE, Interval
+from simcore.base.interval import HIGH_QUANTILE, LOW_QUANTILE, Z80, Interval
 from simcore.engine.breakdown import breakdown
 from simcore.engine.evaluate import Job, Steps, evaluate
 from simcore.engine.job_memory import memory_result, run_memories
@@ -24,6 +25,7 @@ from simcore.engine.layout import evaluate_layout
 from simcore.engine.memory import Memory
 from simcore.engine.points import KNOBS, Knob, Points
 from simcore.engine.rates import class_rates, peak_for
+from simcore.engine.residual import step_residual
 from simcore.engine.resolved import Request as Request  # with what answers it
 from simcore.engine.resolved import rank_counts as rank_counts
 from simcore.engine.resolved import rank_groups as rank_groups
@@ -207,7 +209,7 @@ def _columns(request: Request, base: dict[str, Any]) -> tuple[Points, list[Knob]
     spread = request.profile.knob_spread(
         cluster, peak, request.workload.name, request.workload.conv_frac
     )
-    normal = _hypercube(N_SAMPLES, len(KNOBS) + 1)
+    normal = _hypercube(N_SAMPLES, len(KNOBS))
     for i, knob in enumerate(KNOBS):
         if spread.get(knob, 0.0):
             column[knob][fixed:] *= np.exp(spread[knob] * normal[i])
@@ -222,7 +224,7 @@ def predict(request: Request, *, keep_timeline: bool = False) -> Prediction:
     points, knobs, samples = _columns(request, base)
     steps = steps_of(request, points, keep_timeline=keep_timeline)
     step = steps.step_s
-    interval = _interval(step, samples, request.profile)
+    interval = _interval(step, samples, request)
 
     per_step = request.micro_batch * request.grad_accum
     global_batch = per_step * request.data_ranks
@@ -302,17 +304,18 @@ def _stage_runs(request: Request, steps: Steps, memories: Sequence[Memory]) -> t
     )
 
 
-def _interval(step: Array, samples: slice, profile: Profile) -> Interval:
-    """Quantiles of the sampled steps, widened by the residual of the model's form."""
-    drawn = step[samples]
-    residual = profile.residual_sd_log
-    noise = np.exp(residual.value * _hypercube(N_SAMPLES, len(KNOBS) + 1)[-1])
-    spread = np.sort(drawn * noise)
+def _interval(step: Array, samples: slice, request: Request) -> Interval:
+    """Quantiles of the sampled steps and of the residual of the model's form, joined in squares."""
+    drawn = np.sort(step[samples])
     # np.quantile, without the masked arrays that it imports
-    ranks = np.arange(len(spread)) / (len(spread) - 1)
-    low, high = np.interp([LOW_QUANTILE, HIGH_QUANTILE], ranks, spread)
+    ranks = np.arange(len(drawn)) / (len(drawn) - 1)
     centre = float(step[0])
-    return Interval(centre, min(float(low), centre), max(float(high), centre), profile.origin)
+    residual = Z80 * step_residual(request).sd_log
+    low, high = (
+        hypot(max(0.0, sign * log(float(np.interp(q, ranks, drawn)) / centre)), residual)
+        for sign, q in ((-1.0, LOW_QUANTILE), (1.0, HIGH_QUANTILE))
+    )
+    return Interval(centre, centre * exp(-low), centre * exp(high), request.profile.origin)
 
 
 def _single(request: Request, job: Job, homogeneous_rate: float) -> tuple[float, str, float]:

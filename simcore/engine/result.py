@@ -52,7 +52,7 @@ class MemoryResult:
     """Memory of the fullest GPU at its peak; terms add up to ``device_bytes``.
 
     ``cached_bytes``: what the allocator is expected to have reserved, holes included;
-    ``holes_sd_bytes``: the standard deviation of these, ``tensors_sd_bytes`` that of what is
+    ``holes_sd_bytes``: the standard deviation of the holes, ``tensors_sd_bytes`` that of what is
     allocated; ``needed_bytes``: ``device_bytes`` and the
     holes that cannot be given back, what the job fits by. ``low_bytes`` and ``high_bytes`` bound
     80 % of ``device_bytes``.

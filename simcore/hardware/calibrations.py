@@ -39,12 +39,13 @@ class Calibration(Record):
     """Fitted multipliers with their provenance (``hardware_db/calibrations``).
 
     ``measured`` holds a device's own figures, where it was benchmarked; ``conditions`` what it was
-    measured under (date, versions, clocks).
+    measured under (date, versions, clocks). ``residual_sd_log``: scatter of whole steps around the
+    fit; none where no step was measured, and that of blind steps holds.
     """
 
     origin: str
     rows: int = Field(ge=0)
-    residual_sd_log: float = Field(ge=0.0, le=MAX_SD_LOG)
+    residual_sd_log: float | None = Field(default=None, ge=0.0, le=MAX_SD_LOG)
     leave_one_out_mape_frac: float | None = None
     knobs: tuple[Knob, ...]
     measured: MeasuredDevice | None = None

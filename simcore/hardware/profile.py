@@ -22,6 +22,7 @@ from simcore.hardware.cluster import ClusterSpec
 from simcore.hardware.estimates import (
     ClassFigures,
     Estimate,
+    Level,
     families_of,
     kins_of,
     ramp_depth,
@@ -175,6 +176,10 @@ class Profile:
             return "attention", False
         as_gemm = kind == "conv" and unit != "simt32"
         return f"gemm_{unit}", as_gemm
+
+    def products_level(self, peak: PeakName, gpu: GpuSpec) -> Level:
+        """Whose figures a device's matrix products have: its own, its family's, those of all."""
+        return self.class_figures(self._class_of("gemm", peak, gpu)[0], gpu).level
 
     def _with_winograd(self, products: Estimate, gpu: GpuSpec) -> Estimate:
         """fp32 convolutions: some by Winograd, as the table times them, the rest as products."""
@@ -362,9 +367,13 @@ class Profile:
         return Estimate(0.0, 0.0, "not modelled blind: it is in the link's efficiency")
 
     @property
-    def residual_sd_log(self) -> Estimate:
-        """Scatter of whole steps around the model once its parameters are known."""
-        return self.residual or leaf(self.runtime["step_residual"])
+    def step_residual(self) -> dict[str, Estimate]:
+        """Scatter of blind steps around the model, by what adds to it (``engine.residual``)."""
+        if "residual" not in self._seen:
+            entries = self.runtime["step_residual"]
+            self._seen["residual"] = {name: leaf(entry) for name, entry in entries.items()}
+        found: dict[str, Estimate] = self._seen["residual"]
+        return found
 
     @property
     def allocator_holes_frac(self) -> Estimate:
@@ -375,6 +384,11 @@ class Profile:
     def allocator_stuck_frac(self) -> Estimate:
         """Holes that it cannot give back where memory is short, over the same bytes."""
         return leaf(self.runtime["allocator_stuck"])
+
+    @property
+    def segments_sd_frac(self) -> Estimate:
+        """Scatter of what the allocator holds beside live tensors, over what comes and goes."""
+        return leaf(self.runtime["segments_residual"])
 
     def memory_sd_log(self, *, eager: bool = False) -> Estimate:
         """Scatter of measured memory around the model, over what comes and goes in a step.
@@ -427,17 +441,20 @@ class Profile:
         knobs: tuple[Knob, ...],
         name: str,
         origin: str,
-        residual: float,
+        residual: float | None,
         measured: MeasuredDevice | None = None,
     ) -> Profile:
-        """This profile with fitted multipliers, and a device's own figures, on top."""
+        """This profile with fitted multipliers, and a device's own figures, on top.
+
+        ``residual``: scatter of steps around the fit; None: that of blind steps of their kind.
+        """
         return Profile(
             name=name,
             origin=origin,
             efficiency_file=self.efficiency_file,
             runtime=self.runtime,
             knob_values=knobs,
-            residual=Estimate(residual, 0.0, name),
+            residual=None if residual is None else Estimate(residual, 0.0, name),
             measured=measured or self.measured,
         )
 

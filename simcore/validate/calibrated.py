@@ -73,7 +73,7 @@ def calibrate_and_judge(tables: Sequence[Table], jobs: int = 1) -> Calibrated:
             _, fit = left_out[case.id]
             origin = (
                 f"calibrated on {len(fit.predicted_s)} other rows of {table.path.name}, "
-                f"rms residual {fit.residual_sd_log:.0%}"
+                f"residual {fit.residual_sd_log:.0%}"
             )
             profiles[case.id] = blind.with_knobs(
                 fit.knobs(), "leave-one-out fit", origin, fit.residual_sd_log

@@ -14,6 +14,7 @@ from simcore.calibrate.step_response import WORK, axes_of, response, shares_of
 from simcore.engine.points import Points
 from simcore.engine.predict import Request
 from simcore.engine.rates import peak_for
+from simcore.engine.residual import step_residual
 from simcore.hardware.calibrations import CalibratedKnob
 from simcore.hardware.profile import Profile, places
 from simcore.validate.case import Case
@@ -107,6 +108,7 @@ def fit_row(
         block=block,
         shares=shares_of(request),
         traits=traits,
+        residual_sd_log=step_residual(request).sd_log,
     )
 
 

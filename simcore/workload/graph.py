@@ -306,6 +306,15 @@ class Workload:
         total = sum(f for f, _ in flop)
         return sum(f for f, kind in flop if kind == "conv") / total if total else 0.0
 
+    @cached_property
+    def layered_frac(self) -> float:
+        """Share of a training step's FLOP in repeated layers, frozen parts once, those thrice."""
+        layered = sum(
+            k.flop for b in self.instances() if b.recomputable for op in b.ops for k in op.fwd
+        )
+        total = 3.0 * self.forward_flop + self.frozen_flop
+        return min(1.0, 3.0 * layered / total) if total else 0.0
+
     @property
     def saved(self) -> Saved:
         """Activation storages that forward pins, per sample, without recompute."""

@@ -164,7 +164,8 @@ def test_knobs_multiply_where_they_apply(toy: Profile) -> None:
     assert fitted.route_efficiency("nvlink", node="dgx-2").value == 0.8
     assert fitted.route_efficiency("network_tcp", link="eth-10").value == pytest.approx(0.42)
     assert fitted.route_efficiency("network_tcp", link="eth-1").value == 0.6
-    assert fitted.residual_sd_log.value == 0.07
+    assert fitted.residual is not None
+    assert fitted.residual.value == 0.07
     assert "mine" in fitted.compute_efficiency("gemm", "fp32", t4).source
     assert toy.compute_efficiency("gemm", "fp32", t4).value == 0.5
 

@@ -1,0 +1,89 @@
+"""How far a whole step lies from the model when every single figure is right, by kind of job.
+
+Errors of independent origin add in squares, each as much as the job gives it occasion. What a job
+is decides, never whose measurement it is held against. The widths are in
+``hardware_db/calibrations/runtime.yaml``; ``python -m validate.residuals`` fits them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from simcore.engine.rates import peak_for
+from simcore.hardware.estimates import Estimate
+from simcore.strategy.software import PLAIN
+
+if TYPE_CHECKING:
+    from simcore.engine.predict import Request
+
+
+def _unlayered(request: Request) -> float:
+    """Work outside equal layers: kernels that no op table times, each met once."""
+    return 1.0 - request.workload.layered_frac
+
+
+def _unnamed(request: Request) -> float:
+    """Nothing is said of the program: kernels fused or not, loop and logging are assumed."""
+    strategy = request.strategy
+    return float(strategy.software is PLAIN and strategy.issuer == "torch")
+
+
+def _foreign(request: Request) -> float:
+    """A device whose family no op table of these products has."""
+    profile, precision = request.profile, request.strategy.precision
+    gpus = {g.gpu.name: g.gpu for g in request.cluster.groups}.values()
+    return float(any(profile.products_level(peak_for(g, precision)[0], g) == "pooled"
+                     for g in gpus))  # fmt: skip
+
+
+def _old_libraries(request: Request) -> float:
+    """Libraries from before CUDA 11.7: the op tables are of newer kernels."""
+    return float(request.eager_kernels)
+
+
+def _routed(request: Request) -> float:
+    """Routed experts: loads differ and token shuffles are kernels of each program's own."""
+    return float(request.workload.expert_numel > 0)
+
+
+#: What adds to the residual, and the weight of its variance in a job (0 to 1).
+PARTS: dict[str, Callable[[Request], float]] = {
+    "any": lambda _: 1.0,
+    "unlayered": _unlayered,
+    "unnamed": _unnamed,
+    "foreign": _foreign,
+    "old_libraries": _old_libraries,
+    "routed": _routed,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Residual:
+    """Standard deviation of ln(measured / predicted), its parts (each one's own), its source."""
+
+    sd_log: float
+    parts: tuple[tuple[str, float], ...]
+    estimate: Estimate
+
+
+def part_weights(request: Request) -> tuple[float, ...]:
+    """Weights of the variances of ``PARTS`` in a job, in their order."""
+    return tuple(weight(request) for weight in PARTS.values())
+
+
+def step_residual(request: Request) -> Residual:
+    """The residual of a job: that of its calibration where there is one, else of its kind."""
+    profile = request.profile
+    if profile.residual is not None:
+        return Residual(profile.residual.value, (), profile.residual)
+    widths = profile.step_residual
+    weighed = [
+        (name, widths[name], weight)
+        for name, weight in zip(PARTS, part_weights(request), strict=True)
+    ]
+    sd_log = math.sqrt(sum(weight * width.value**2 for _, width, weight in weighed))
+    parts = tuple((n, math.sqrt(w) * width.value) for n, width, w in weighed if w > 0)
+    return Residual(sd_log, parts, Estimate(sd_log, 0.0, widths["any"].source))

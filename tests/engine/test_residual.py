@@ -1,0 +1,81 @@
+"""The residual of a job: what adds to it, and what an interval does with it."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import pytest
+
+from simcore.engine.predict import predict
+from simcore.engine.request import Options, make_request
+from simcore.engine.residual import PARTS, part_weights, step_residual
+from simcore.hardware.calibrations import Knob
+from simcore.hardware.profile import load_profile
+
+JOBS: list[tuple[str, str, Options]] = [
+    ("gpt2", "8xA100", {"strategy": "zero3"}),
+    ("llama3-8b", "2x8xH100", {"strategy": "zero1", "tp": 8, "issuer": "megatron"}),
+    ("mixtral-8x7b", "4x8xH100", {"strategy": "zero1", "ep": 8, "recompute": "full"}),
+    ("resnet-50", "T4", {}),
+    ("vgg-16", "8xV100", {"precision": "amp-fp16"}),
+    ("bert-base", "1x2xA100+1x3xT4", {"network": "eth-10"}),
+    ("latte-xl", "4x8xA6000ada", {}),
+    ("mnist-cnn", "4xV100", {"strategy": "dp"}),
+]
+
+
+def _weights(model: str, gpus: str, options: Options) -> dict[str, float]:
+    return dict(zip(PARTS, part_weights(make_request(model, gpus, **options)), strict=True))
+
+
+def test_parts_are_what_the_job_is() -> None:
+    equal = _weights("gpt2", "8xA100", {})
+    assert equal["any"] == 1.0
+    assert equal["unlayered"] < 0.35  # embeddings and head alone lie outside the layers
+    assert equal["unnamed"] == 1.0
+    assert equal["foreign"] == equal["routed"] == equal["old_libraries"] == 0.0
+    assert _weights("gpt2", "8xA100", {"issuer": "megatron"})["unnamed"] == 0.0
+    assert _weights("vgg-16", "A100", {})["unlayered"] == 1.0  # no two layers alike
+    assert _weights("mixtral-8x7b", "4x8xH100", {"ep": 8})["routed"] == 1.0
+    # products in 16 bit on Volta: no table has its family
+    assert _weights("gpt2", "V100", {"precision": "amp-fp16"})["foreign"] == 1.0
+
+
+@pytest.mark.parametrize(("model", "gpus", "options"), JOBS)
+def test_parts_add_in_squares(model: str, gpus: str, options: Options) -> None:
+    found = step_residual(make_request(model, gpus, **options))
+    assert all(0.0 <= w <= 1.0 for w in _weights(model, gpus, options).values())
+    assert found.sd_log == pytest.approx(math.sqrt(sum(v**2 for _, v in found.parts)))
+    assert found.sd_log >= load_profile().step_residual["any"].value
+
+
+@pytest.mark.parametrize(("model", "gpus", "options"), JOBS)
+def test_intervals_hold_the_estimate_and_widen_with_the_residual(
+    model: str, gpus: str, options: Options
+) -> None:
+    found = []
+    for residual in (0.0, 0.05, 0.2, 0.8):
+        profile = load_profile().with_knobs((), "test", "a test", residual)
+        t = predict(make_request(model, gpus, **{**options, "profile": profile})).step_time_s
+        assert math.isfinite(t.low) and math.isfinite(t.high)
+        assert 0.0 < t.low <= t.value <= t.high
+        found.append(t)
+    assert len({t.value for t in found}) == 1  # it moves no prediction
+    for narrow, wide in pairwise(found):
+        assert wide.low < narrow.low and wide.high > narrow.high
+
+
+def test_a_calibration_without_steps_leaves_the_residual_of_blind_steps() -> None:
+    blind = load_profile()
+    links = blind.with_knobs((Knob(knob="intra", value=0.9, sd_log=0.05),), "links", "a log", None)
+    of = [step_residual(make_request("gpt2", "8xA100", profile=p)).sd_log for p in (blind, links)]
+    assert of[0] == of[1]
+    steps = blind.with_knobs((), "steps", "ten steps", 0.06)
+    assert step_residual(make_request("vgg-16", "8xA100", profile=steps)).sd_log == 0.06
+
+
+def test_memory_readings_with_segments_are_less_sure_than_tensors() -> None:
+    memory = predict(make_request("gpt2", "8xA100")).memory
+    assert memory.holes_sd_bytes > memory.tensors_sd_bytes > 0.0
+    assert memory.low_bytes < memory.device_bytes < memory.high_bytes
