@@ -187,10 +187,10 @@ def fullest(request: Request, runs: Sequence[Memory] = ()) -> tuple[Memory, floa
         capacity = min(g.gpu.usable_memory_bytes for g in groups)
         batch = request.micro_batch
         if runs:
-            fullest = max(runs, key=lambda m: float(m.needed[-1]))
+            memory = max(runs, key=lambda m: float(m.needed[-1]))
         else:
-            fullest = memory_at(request, np.array([float(batch)]))
-        return fullest, float(capacity), batch
+            memory = memory_at(request, np.array([float(batch)]))
+        return memory, float(capacity), batch
     found = [
         (memory_at(request, np.array([float(batch)])), float(kind.gpu.usable_memory_bytes), batch)
         for kind, batch in zip(request.kinds, request.shares, strict=True)
