@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-from scipy.optimize import brentq
 
 from simcore.base.units import TERA, parse_quantity
 from simcore.calibrate.pooling import Leaf, Levels, family_of, figure, mean_log
@@ -67,6 +66,8 @@ def typical_share(rate: PublishedRate, gpu: GpuSpec, beside: Mapping[str, Any]) 
     start_s = parse_quantity(beside["start"], "seconds")
     peak = gpu.peak(rate.peak) or math.nan
     published_s = flop.sum() / rate.flop_per_s
+
+    from scipy.optimize import brentq
 
     def too_long(share: float) -> float:
         time_s = kernel_time_s(

@@ -17,7 +17,7 @@ from simcore.hardware.estimates import Estimate
 from simcore.strategy.software import PLAIN
 
 if TYPE_CHECKING:
-    from simcore.engine.predict import Request
+    from simcore.engine.resolved import Request
 
 
 def _unlayered(request: Request) -> float:
