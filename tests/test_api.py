@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from typing import Any
 
+import numpy as np
 import pytest
 
 import simcore
@@ -71,6 +73,40 @@ def test_unknown_names_suggest() -> None:
         simcore.predict("late-xl", "A100")
     with pytest.raises((UnknownName, InvalidConfig), match="calibration"):
         simcore.predict("latte-xl", "A100", calibration="nonsense")
+
+
+@pytest.mark.parametrize(
+    ("gpus", "words", "said"),
+    [
+        ("H100", {"microbatch": 4}, "did you mean 'micro_batch'"),
+        ("H100", {"micro_batch": 2.5}, "--micro-batch must be a whole number, not 2.5"),
+        ("H100", {"tp": True}, "--tp must be a whole number, not True"),
+        ("H100", {"strategy": 3}, "--strategy must be text, not 3"),
+        (8, {}, "gpus must be text, not 8"),
+        (None, {}, "gpus must be text, not None"),
+    ],
+)
+def test_words_of_another_kind_are_told(gpus: Any, words: dict[str, Any], said: str) -> None:
+    """A misspelt word or half a sample is no prediction of something else."""
+    with pytest.raises(UsageError, match=re.escape(said)):
+        simcore.predict("gpt2", gpus, **words)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ({"tokens": "15T"}, "tokens must be a number, not '15T'"),
+        ({"tokens": 1e12, "deadline": 30}, "deadline must be text with a unit, not 30"),
+    ],
+)
+def test_words_of_a_plan_of_another_kind_are_told(words: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(said)):
+        simcore.plan("llama3-8b", "8xH100", **words)
+
+
+def test_whole_numbers_may_be_numpys_or_text() -> None:
+    plain = simcore.predict("gpt2", "8xH100", micro_batch=4, tp=2)
+    assert simcore.predict("gpt2", "8xH100", micro_batch=np.int64(4), tp="2") == plain
 
 
 def test_max_micro_batch() -> None:

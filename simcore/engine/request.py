@@ -12,6 +12,7 @@ from simcore.engine.job_memory import fitting_batch
 from simcore.engine.layout import Placed
 from simcore.engine.placement import layout_of, place
 from simcore.engine.predict import Request
+from simcore.engine.words import word_problems
 from simcore.hardware.cluster import ClusterSpec, parse_cluster
 from simcore.hardware.profile import Profile, load_profile
 from simcore.strategy.by_shape import fitted
@@ -157,7 +158,12 @@ def make_request(
     **options: Unpack[Options],
 ) -> Request:
     """Resolve names and defaults. Raises with every violation found."""
-    problems: list[str] = []
+    problems = word_problems(options, Options)
+    for word, value in (("model", model), ("gpus", gpus)):
+        if value is None or isinstance(value, int | float):
+            problems.append(f"{word} must be text, not {value!r}")
+    if problems:
+        raise InvalidConfig(problems)
     found: dict[str, Any] = {}
 
     def attempt(key: str, make: Callable[[], object]) -> None:

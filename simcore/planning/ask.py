@@ -38,6 +38,14 @@ def ask_plan(
 ) -> Plan:
     """Resolve words and plan; see ``api.plan``. Raises InvalidConfig with everything wrong."""
     problems: list[str] = []
+    for word, text in (("deadline", deadline), ("power", power)):
+        if text is not None and not isinstance(text, str):
+            problems.append(f"{word} must be text with a unit, not {text!r}")
+    for word, value in (("budget", budget), ("max_gpus", max_gpus), *length.items()):
+        if value is not None and not isinstance(value, int | float):
+            problems.append(f"{word} must be a number, not {value!r}")
+    if problems:
+        raise InvalidConfig(problems)
 
     def attempt(make: Callable[[], Any]) -> Any:
         try:

@@ -227,7 +227,7 @@ def run_fleet(
     if policy not in POLICIES:
         raise UnknownName("policy", policy, POLICIES)
     problems = [
-        f"job {j.name}: {text}"
+        f"{j.name if j.name.startswith('job') else f'job {j.name}'}: {text}"
         for j in jobs
         for wrong, text in (
             (j.gpus > gpus, f"{j.gpus} GPUs on a cluster of {gpus}"),

@@ -16,6 +16,7 @@ All functions take arrays or floats.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -39,6 +40,8 @@ RESTART_S = 600.0
 FAILURES_SOURCE = "419 interruptions in 54 days of 16,384 H100 (Llama 3, 2024)"
 CHECKPOINT_SOURCE = "2 TB/s for 24,000 GPUs (Llama 3, 2024)"
 RESTART_SOURCE = "assumed"
+#: Share of runs beyond either end of an 80 % interval.
+_TAIL = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,10 +228,21 @@ class Goodput:
 
     @property
     def run_low_high_s(self) -> tuple[float, float] | None:
-        """80 % of runs end within, of failures alone (normal: many segments)."""
+        """80 % of runs end within, of failures alone.
+
+        Normal (many segments), but never before a run without a failure ends; where more than a
+        tenth (nine tenths) of runs have none, the lower (upper) end is when these end.
+        """
         if self.run_s is None or self.run_sd_s is None:
             return None
-        return self.run_s - Z80 * self.run_sd_s, self.run_s + Z80 * self.run_sd_s
+        share = (self.goodput_frac + self.saving_frac) * self.straggler_factor
+        calm_s = self.run_s * share
+        none = math.exp(-calm_s / self.mtbf_s)
+        low, high = self.run_s - Z80 * self.run_sd_s, self.run_s + Z80 * self.run_sd_s
+        return (
+            calm_s if none > _TAIL else max(low, calm_s),
+            max(self.run_s, calm_s) if none > 1.0 - _TAIL else high,
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, units in the names."""

@@ -55,6 +55,8 @@ def resolve_model(text: str, *, inputs: tuple[str, ...] = ()) -> ModelSource:
 
         found: ModelSource = read_config(path / "config.json" if path.is_dir() else path)
         return found
+    if "/" in text and path.is_file():
+        raise DataError("is no model file: a .yaml of models_db or a config.json", file=path)
     if ":" in text and not path.exists():
         from simcore.workload.trace import trace_callable
 

@@ -21,6 +21,7 @@ WRONG: dict[str, tuple[list[str], list[str]]] = {
     "count without x": (_predict(gpus="8H100"), ["'8H100'", "did you mean '8xH100'?"]),
     "capital X": (_predict(gpus="2X8XH100"), ["did you mean '2x8xH100'?"]),
     "count behind": (_predict(gpus="H100x8"), ["did you mean '8xH100'?"]),
+    "no model file": (_predict(model="docs/conf.py"), ["conf.py", "is no model file"]),
     "command typo": (["predcit"], ["unknown command 'predcit': did you mean 'predict'?"]),
     "no nodes": (_predict(gpus="0x8xA100"), ["0x8xA100", "at least 1"]),
     "no gpus a node": (_predict(gpus="4x0xA100"), ["4x0xA100", "at least 1"]),

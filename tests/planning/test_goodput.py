@@ -22,7 +22,7 @@ from simcore.planning.goodput import (
     straggler_factor,
     young_interval_s,
 )
-from simcore.planning.goodput_sim import simulate_run
+from simcore.planning.goodput_sim import simulate_run, simulate_runs
 
 TIMES = st.floats(10.0, 1e7)
 RATIOS = st.floats(1e-6, 3.0)
@@ -94,6 +94,22 @@ def test_llama3_was_effective_above_ninety_percent() -> None:
     assert parts == pytest.approx(1.0, rel=1e-9)
     low, high = found.run_low_high_s  # type: ignore[misc]
     assert low < found.run_s < high
+
+
+@pytest.mark.parametrize("n_gpus", [8, 512, 2048])
+def test_the_interval_of_a_run_with_few_failures(n_gpus: int) -> None:
+    """No run ends before one without a failure does; against 400 simulated ones."""
+    work_s = 10 * 3600.0
+    found = goodput_of(
+        Reliability(), n_gpus=n_gpus, n_nodes=n_gpus // 8, checkpoint_bytes=112e9, work_s=work_s
+    )
+    low, high = found.run_low_high_s  # type: ignore[misc]
+    simulated = simulate_runs(found, 400, seed=1)
+    shortest = work_s * (1.0 + found.save_s / found.interval_s)
+    assert low == pytest.approx(shortest)
+    assert low == pytest.approx(simulated["p10_s"], rel=1e-3)  # which saves whole times
+    assert high >= found.run_s  # type: ignore[operator]
+    assert high == pytest.approx(simulated["p90_s"], rel=0.03)
 
 
 def test_many_jobs_at_once_equal_one_by_one() -> None:
