@@ -61,6 +61,8 @@ def _roofline(f: Facts, part: str, note: str = "") -> Told:
     ]  # fmt: skip
     cited = [f.datasheet(r.gpu.peak_flop_per_s.get(name))]
     cited += [f"{k} {f.cite(e)}" for k, e in list(efficiency.items())[:1]]
+    if f.request.cluster.n_gpus > 1 and (spread := f.request.workload.work_sd_frac):
+        note += f"; x 1 + {spread:.2g} / sqrt(samples) x E[max of ranks]: all wait for most work"
     return Told(_ROOFLINE + note, tuple(inputs), "; ".join(cited))
 
 

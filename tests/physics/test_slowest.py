@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from simcore.api import predict
+from simcore.api import explain, predict
 from simcore.physics.slowest import expected_maximum, most_work, slowest_rate_frac
 
 
@@ -58,3 +58,12 @@ def test_detection_scales_worse_than_its_wires_and_better_with_larger_batches():
     assert uneven.speedup_vs_1gpu < 0.93 * even.speedup_vs_1gpu
     assert uneven.speedup_vs_1gpu < more.speedup_vs_1gpu < even.speedup_vs_1gpu
     assert any("ranks wait" in text for text in uneven.assumptions)
+
+
+def test_the_wait_is_told_where_there_is_one():
+    told = {
+        gpus: explain("mask-rcnn-r50-fpn", gpus, "time.forward").formula
+        for gpus in ("1xA100-SXM-80GB", "8xA100-SXM-80GB")
+    }
+    assert "wait for most work" in told["8xA100-SXM-80GB"]
+    assert "wait" not in told["1xA100-SXM-80GB"]
