@@ -1,0 +1,93 @@
+"""Shortcuts of a job with a pipeline: what is priced or looked at once is what each would be."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+
+from simcore.engine import moments
+from simcore.engine.compute import class_phases, phases_of_parts
+from simcore.engine.job_memory import memory_over, run_memories
+from simcore.engine.moments import Moments, moments_of
+from simcore.engine.points import Points
+from simcore.engine.predict import Request, job_of, predict, values_of
+from simcore.engine.request import make_request
+
+PIPELINES: list[tuple[str, str, dict[str, Any]]] = [
+    ("llama3-70b", "8x8xH100", {"tp": 4, "pp": 4, "global_batch": 64}),
+    ("deepseek-v3", "16x8xH800-SXM-80GB", {"pp": 8, "ep": 16, "schedule": "dualpipe",
+                                           "global_batch": 512}),
+    ("gpt3-175b", "8x8xA100", {"tp": 8, "pp": 8, "vpp": 2, "recompute": "full",
+                               "global_batch": 128}),
+    ("llama3-8b", "1x8xH100", {"strategy": "zero3"}),
+]  # fmt: skip
+
+
+def asked(model: str, gpus: str, options: dict[str, Any]) -> Request:
+    return make_request(model, gpus, precision="bf16", **options)
+
+
+@pytest.mark.parametrize("of", PIPELINES[:3])
+def test_stages_priced_together_take_what_they_take_alone(of: Any) -> None:
+    request = asked(*of)
+    assert request.placed is not None
+    job = job_of(request)
+    points = Points.of({**values_of(request), "compute": np.array([0.5, 1.0, 2.0])}, 3)
+    tables = [
+        replace(job, workload=request.placed.stages[i].workload).table
+        for i, _ in request.placed.distinct_stages
+    ]
+    assert len(tables) > 1
+    together = phases_of_parts(job.strategy, tables, job.classes, points)
+    for table, found in zip(tables, together, strict=True):
+        alone = class_phases(job.strategy, table, job.classes, points)
+        np.testing.assert_array_equal(found, alone)
+
+
+@pytest.mark.parametrize("of", PIPELINES)
+def test_instances_on_a_straight_line_never_have_the_peak_alone(of: Any) -> None:
+    """Against every instance of every block: the most for any weights of the columns."""
+    request = asked(*of)
+    strategy = request.strategy
+    part = request.placed.stages[0].workload if request.placed else request.workload
+    words = (part, strategy.precision, strategy.recompute == "full", 1)
+    with patch.object(moments, "_corners", lambda bases: np.arange(len(bases))):
+        every = moments_of.__wrapped__(*words)
+    few = moments_of.__wrapped__(*words)
+    assert len(few.held) <= len(every.held)
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        weights = rng.exponential(size=6) * rng.integers(0, 2, 6)
+        assert most(few, weights) == pytest.approx(most(every, weights), rel=1e-12)
+
+
+def most(of: Moments, weights: Any) -> float:
+    columns = (of.grads * 1e9, of.cast, of.window, of.whole, of.stub, of.early)
+    total = of.held + of.working + sum(w * c for w, c in zip(weights, columns, strict=True))
+    return float(total.max())
+
+
+def test_equal_ranks_of_dualpipe_are_one_run() -> None:
+    request = asked(*PIPELINES[1])
+    assert request.placed is not None
+    runs = predict(request).stages
+    assert sum(run.count for run in runs) == 8
+    assert max(run.count for run in runs) > 1
+    assert [run.first for run in runs] == list(request.placed.run_starts)
+    first, last = request.placed.stages[0], request.placed.stages[-1]
+    assert first.workload is last.workload  # both ends hold the same two stages
+
+
+@pytest.mark.parametrize("of", PIPELINES[:3])
+def test_memory_of_runs_is_that_of_their_first_stages(of: Any) -> None:
+    request = asked(*of)
+    cluster = request.cluster
+    over = (request.micro_batch, request.grad_accum, cluster.n_gpus, cluster.n_nodes)
+    batch, accum, gpus, nodes = (np.array([float(v)]) for v in over)
+    first = memory_over(request, batch, accum, gpus, nodes)
+    assert run_memories(request)[0].needed == first[0].needed
+    assert predict(request).memory.needed_bytes == max(float(m.needed[0]) for m in first)
