@@ -222,7 +222,7 @@ def memory_of(
         "parameters": held.parameters,
         "optimizer_state": held.optimizer_state,
         "ema": held.ema,
-        "gradient_buckets": held.buckets,
+        "gradient_buckets": held.buckets * (not strategy.software.late_buckets),
         "replicas": held.replicas,
         "frozen_models": acts.resident_frozen
         - acts.frozen_base * (1.0 - 1.0 / shards) * (strategy.zero_stage >= 3),
@@ -243,6 +243,10 @@ def memory_of(
         updated = held.optimizer_state / (p.master_bytes + strategy.optimizer.state_bytes)
         wide = updated * _FP32_BYTES
         joined = updated * p.grad_bytes * (library.joins_shard and not p.main_grads)
+    copies = wide + np.maximum(joined - temporaries, 0.0)
+    # Buckets of the update are gone before its copies are made.
+    late = held.buckets * library.late_buckets
+    reducing = late > temporaries + copies
     moments = (
         {
             "gradients": np.where(early, held.gradients, 0.0),
@@ -265,11 +269,13 @@ def memory_of(
             "activations": zero,
             "autocast_weights": zero,
             "gathered_parameters": zero,
-            "working_set": one * temporaries,
-            "gradient_copies": wide + np.maximum(joined - temporaries, 0.0),
+            "working_set": one * temporaries * ~reducing,
+            "gradient_copies": copies * ~reducing,
         },
     )
+    late = late * reducing
     sums = np.stack([sum(m.values(), zero) for m in moments])
+    sums[2] += late
     moment = sums.argmax(axis=0)
     terms = dict(state)
     same = moment[0] if (moment == moment[0]).all() else None
@@ -278,6 +284,7 @@ def memory_of(
             terms[key] = one * moments[same][key]
         else:
             terms[key] = np.choose(moment, [one * m[key] for m in moments])
+    terms["gradient_buckets"] = terms["gradient_buckets"] + late * (moment == 2)
     terms["workspace"] = one * cublas_bytes
     allocated = sum(terms.values(), zero)
 

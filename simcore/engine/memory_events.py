@@ -193,7 +193,8 @@ class _Step:
             self._tensors(self.ema, "ema", False)
         for k, n in sorted(w.layer_weight_shapes) if self._stubs else ():
             out.alloc(k * n * self.p.param_bytes, "gradient_stubs", "layers")
-        cap, left = float(self.s.bucket_cap_bytes), self.state.buckets
+        cap = float(self.s.bucket_cap_bytes)
+        left = self.state.buckets * (not self.s.software.late_buckets)
         if self.s.zero_stage or self.s.parallelism == "dp":
             cap = max(left, 1.0)
         while left >= 1.0:
@@ -236,6 +237,8 @@ class _Step:
             scale = self.state.optimizer / max(sum(pieces), 1.0)
             for piece in pieces:
                 self._tensors(piece * scale, "optimizer_state", self.state.flat_optimizer)
+        if s.software.late_buckets and self.state.buckets >= 1.0:
+            out.free([out.alloc(self.state.buckets, "gradient_buckets", "update")])
         wide = self._wide_gradients()
         if s.step_impl == "foreach" and s.offload.optimizer == "none":
             width = _FP32_BYTES * s.optimizer.temporary_elems

@@ -16,6 +16,7 @@ class Software:
     ``joins_shard``: the shard's gradients become one flat tensor before they are widened.
     ``reduce_copy_bytes``: an element of the copy in which a bucket is reduced, and so on the wire;
     ``all_reduces``: of ZeRO-1 every rank gets the whole sum, where it needs a shard of it only.
+    ``late_buckets``: buckets are made when backward is over, and gone before the update.
     ``grads_beside``: gradients as backward makes them stay beside sums in fp32; ``whole_master``:
     and so does an fp32 copy of all weights, of which each rank updates its part.
     ``weight_buckets``: gradients travel through flat buckets of the weights' width, beside sums
@@ -36,6 +37,7 @@ class Software:
     joins_shard: bool = True
     reduce_copy_bytes: float = 0.0
     all_reduces: bool = False
+    late_buckets: bool = False
     grads_beside: bool = False
     whole_master: bool = False
     weight_buckets: bool = False
@@ -84,14 +86,16 @@ for _software in (
         weight_stubs=False, group_copies=2,
         received_copies=1, sent_copies=1, logits_bytes=2 * 4.0,
     ),
-    # core/optimizer/allreduce.py: a bucket is joined and cast to fp32, reduced, copied back;
+    # core/optimizer/allreduce.py: a bucket is joined and cast to fp32, reduced, copied back, all
+    # of it called by the optimizer's step (optimizer.py, allreduce_gradients);
     # parameter_group.py: the shard's fp32 gradient is filled tensor by tensor;
     # core/nn/parallel_module/parallel_module.py: outputs stay in the pipe buffer until their
     # gradient comes, on the last stage until their buffer (of two) is written again
     Software(
         name="scaling",
         meaning="Aleph Alpha's scaling: buckets all-reduced in an fp32 copy",
-        joins_shard=False, reduce_copy_bytes=4.0, all_reduces=True, weight_stubs=False,
+        joins_shard=False, reduce_copy_bytes=4.0, all_reduces=True, late_buckets=True,
+        weight_stubs=False,
         sent_copies=1, logits_bytes=2.0,
     ),
     # models/base.py wraps the model in torch's DDP, whose hook adds a bucket to the fp32 sums

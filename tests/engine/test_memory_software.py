@@ -78,6 +78,25 @@ def test_a_bucket_is_reduced_in_a_copy_of_full_width() -> None:
     assert total(memory(how, ranks=1.0), "gradient_buckets") == 0
 
 
+def test_buckets_of_the_update_are_not_there_in_backward() -> None:
+    """scaling joins and reduces gradients in its optimizer's step, when activations are gone."""
+    how = strategy("zero1", "bf16", step_impl="fused", software=SOFTWARE["scaling"])
+    early = replace(how, software=replace(how.software, late_buckets=False))
+    full = workload([block("layer", [P // 3, 2 * P // 3], saved=Saved(low=1e8))])
+
+    def held(strategy: Strategy) -> Memory:
+        batch, ranks = 2 * ONE, 8.0 * ONE
+        return memory_of(full, strategy, batch, ONE, ranks, ONE, nvlink=True, cuda_context_bytes=0)
+
+    late, before = held(how), held(early)
+    assert late.moment[0] == before.moment[0] != 2  # the end of forward
+    assert late.terms["gradient_buckets"][0] == 0
+    assert before.allocated[0] - late.allocated[0] == 6 * P
+    # in the update they are, where its copies are no more
+    assert memory(how).moment[0] == 2
+    assert total(memory(how), "gradient_buckets", "gradient_copies") == 6
+
+
 @pytest.mark.parametrize(("ranks", "numel"), [(1.0, 2 * P / 3), (8.0, P / 8)])
 def test_a_norm_in_double_needs_a_block_of_its_own(ranks: float, numel: float) -> None:
     """8 bytes an element of the largest gradient, cut at the shard; what the update joins and
