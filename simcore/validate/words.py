@@ -130,8 +130,8 @@ miss: the more gradients leave a node, the more time it loses beyond the default
 not stated), which its layouts on 64 and 128 GPUs do not, and most where a card is nearly full.
 
 **Memory.** Each figure is compared with what its source counts: live tensors, segments, or what
-nvidia-smi shows. What is left, source by source with its reason, stands in docs/model.md. The 80 %
-interval holds 85 % of these rows. Of 289 configurations published as out of memory 93 % are
+nvidia-smi shows. What is left, source by source with its reason, stands in docs/model.md.
+Of 289 configurations published as out of memory 93 % are
 predicted not to fit, of the 1,138 that ran 97 % to fit: a job fits with the holes that its
 allocator cannot give back.
 """,
