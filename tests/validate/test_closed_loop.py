@@ -18,21 +18,22 @@ KEPT = sorted((Path(__file__).parents[2] / "validate" / "selftest").glob("*.json
 def run(folder: Path, **changes: object) -> Path:
     row = {
         "net": "mlp", "ranks": 2, "kind": "ddp", "counted": True, "predicted_s": 0.9,
-        "measured_s": 1.0, "error_frac": -0.1, "inside": False,
+        "low_s": 0.8, "high_s": 1.1, "measured_s": 1.0, "error_frac": -0.1, "inside": False,
     } | changes  # fmt: skip
-    told = {"rows": [row], "conditions": {"date": "2026-11-21"}, "holds": False,
-            "median_error_frac": 0.1, "inside": 0, "steps": 1}  # fmt: skip
+    told = {"rows": [row], "holds": False, "median_error_frac": 0.1, "inside": 0, "steps": 1,
+            "conditions": {"processor": "a processor", "torch": "2.13.0"},
+            "calibration_notes": ["busy"]}  # fmt: skip
     path = folder / f"run{len(list(folder.iterdir()))}.json"
     path.write_text(json.dumps(told), encoding="utf-8")
     return path
 
 
-def test_a_row_a_step_and_a_column_a_run(tmp_path: Path) -> None:
+def test_a_table_of_runs_and_one_of_steps_with_a_column_a_run(tmp_path: Path) -> None:
     text = closed_loop([run(tmp_path), run(tmp_path, inside=True)])
     (line,) = [part for part in text.splitlines() if part.startswith("| mlp")]
-    assert line == ("| mlp | 2 ddp | 900 ms, 1 s (-10 %, outside) | 900 ms, 1 s (-10 %) |")
-    assert "| median error | | 10.0 %, 0 of 1 inside, does not hold |" in text
-    assert "date 2026-11-21" in text
+    last = "900 ms (800 ms to 1.1 s), measured 1 s"
+    assert line == f"| mlp | 2 ddp | {last} | -10 %, outside | -10 % |"
+    assert "| run0 | a processor, - | 2.13.0 | 10.0 % | 0 of 1 | does not hold | busy |" in text
 
 
 def test_a_step_that_did_not_run_says_why(tmp_path: Path) -> None:
@@ -40,7 +41,7 @@ def test_a_step_that_did_not_run_says_why(tmp_path: Path) -> None:
     told = json.loads(path.read_text(encoding="utf-8"))
     told["rows"].append({"net": "dit", "ranks": 2, "kind": "zero3", "counted": False, "note": "no"})
     path.write_text(json.dumps(told), encoding="utf-8")
-    assert "| dit | 2 zero3, not counted | no |" in closed_loop([path])
+    assert "| dit | 2 zero3, not counted | - | no |" in closed_loop([path])
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"rows": []}', "{"])
