@@ -211,27 +211,32 @@ def test_memory_class_takes_its_share_from_beyond_the_cache() -> None:
 
 def test_power_term_recovered_where_power_made_the_data() -> None:
     base = GPUS["A100-SXM-80GB"]
+    # watts, nm, GHz, lanes of a quarter SM; a warp that fills 32 issues 64 FMAs of 69 instructions
+    made = {f"G{i}": row for i, row in enumerate((
+        (75.0, 12.0, 1.5, 16), (150.0, 7.0, 1.2, 32), (220.0, 7.0, 1.8, 32),
+        (300.0, 12.0, 1.5, 32), (400.0, 4.0, 2.5, 16), (600.0, 4.0, 2.0, 16),
+    ))}  # fmt: skip
+    peak = 300 * TERA
     gpus = {
-        f"G{i}": base.model_copy(update={
+        name: base.model_copy(update={
             "tdp": base.tdp.model_copy(update={"value": watts}), "process_nm": nm,
             "boost_clock": base.boost_clock.model_copy(update={"value": ghz * GIGA}),
-            "peak_flop_per_s": {"fp32": base.tdp.model_copy(update={"value": 300 * TERA})},
+            "peak_flop_per_s": {"fp32": base.tdp.model_copy(update={"value": peak})},
+            "sm_count": base.sm_count.model_copy(
+                update={"value": peak / (2 * 4 * lanes * ghz * GIGA)}
+            ),
         })
-        for i, (watts, nm, ghz) in enumerate((
-            (75.0, 12.0, 1.5), (150.0, 7.0, 1.2), (220.0, 7.0, 1.8), (300.0, 12.0, 1.5),
-            (400.0, 4.0, 2.5), (600.0, 4.0, 2.0),
-        ))
+        for name, (watts, nm, ghz, lanes) in made.items()
     }  # fmt: skip
 
     def family(name: str) -> str:
         return f"family{int(name[1:]) % 3}"
 
     eff = {
-        g: 0.85 * float(power_limited_frac(
-            s.tdp.value, 300 * TERA,
-            1.6e-12 * (s.process_nm / 16) ** 0.8 * (s.boost_clock.value / (1.5 * GIGA)) ** 0.5,
+        name: 0.85 * (64 / 69 if lanes == 32 else 1.0) * float(power_limited_frac(
+            watts, peak, 1.6e-12 * (nm / 16) ** 0.8 * (ghz / 1.5) ** 0.5
         ))
-        for g, s in gpus.items()
+        for name, (watts, nm, ghz, lanes) in made.items()
     }  # fmt: skip
     fit = power.fit_power(eff, gpus, "simt", family)
     assert fit.unlimited == pytest.approx(0.85, rel=1e-3)
