@@ -1,8 +1,11 @@
 """Statistics of batch norms over all ranks: what a step waits for, by hand."""
 
+import numpy as np
 import pytest
 
 from simcore.api import predict
+from simcore.engine.norms import sync_norms_s
+from simcore.engine.points import Points
 from simcore.workload.models import MODELS
 
 #: The same network twice, at a batch that either loads in time.
@@ -28,6 +31,20 @@ def test_it_is_paid_in_every_micro_step_and_seen_as_communication():
     ]
     assert added[1] == pytest.approx(2 * added[0], rel=0.01)
     assert predict(model=SYNCED, **EIGHT).time_s["communication_exposed"] > added[0]
+
+
+def test_each_configuration_of_an_axis_waits_for_its_own_ranks():
+    workload = MODELS[SYNCED].build()
+    ranks = {"n_ranks": np.array([2.0, 8.0, 32.0]), "n_nodes": np.array([1.0, 1.0, 4.0])}
+    wires = {"intra_bw_bytes_per_s": 1e11, "inter_bw_bytes_per_s": 1e10,
+             "intra_hop_s": 1e-5, "inter_hop_s": 1e-5}  # fmt: skip
+    together = sync_norms_s(workload, Points.of({**ranks, **wires}, 3))
+    alone = [
+        sync_norms_s(workload, Points.of({**{k: v[i] for k, v in ranks.items()}, **wires}, 1))[0]
+        for i in range(3)
+    ]
+    assert together == pytest.approx(alone, rel=1e-12)
+    assert alone[0] < alone[1] < alone[2]
 
 
 def test_one_gpu_has_nobody_to_wait_for():
