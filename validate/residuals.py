@@ -23,8 +23,8 @@ import numpy as np
 from simcore.base.interval import Z80
 from simcore.calibrate.spread_fit import Errors, fit_widths
 from simcore.engine.job_memory import loose_bytes
-from simcore.engine.predict import Request
 from simcore.engine.residual import PARTS, part_weights
+from simcore.engine.resolved import Request
 from simcore.hardware.profile import BLIND_ORIGIN, load_profile
 from simcore.validate.formats import read_table
 from simcore.validate.judge import Judged, judge, peak_of, request_of

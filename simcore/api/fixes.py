@@ -13,7 +13,8 @@ from typing import Any
 from simcore.base.errors import SimcoreError
 from simcore.engine.advice import uneven_batch
 from simcore.engine.job_memory import fitting_batch, memory_result
-from simcore.engine.predict import Request, central_step_s
+from simcore.engine.predict import central_step_s
+from simcore.engine.resolved import Request
 
 #: How many of the found changes are told, the fastest first.
 MOST = 6

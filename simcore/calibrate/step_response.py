@@ -12,7 +12,8 @@ import numpy as np
 
 from simcore.base.arrays import NDArray
 from simcore.engine.points import KNOBS, Points
-from simcore.engine.predict import Request, rank_groups, steps_of, values_of
+from simcore.engine.predict import steps_of, values_of
+from simcore.engine.resolved import Request, rank_groups
 from simcore.hardware.calibrations import CalibratedKnob
 
 Array = NDArray[np.float64]

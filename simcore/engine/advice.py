@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from simcore.engine.predict import Request, central_step_s, rank_groups
+from simcore.engine.predict import central_step_s
+from simcore.engine.resolved import Request, rank_groups
 from simcore.engine.result import WhatIf
 
 #: A gain that is worth a word.

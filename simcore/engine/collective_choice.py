@@ -8,8 +8,9 @@ import numpy as np
 
 from simcore.engine.layout import data_points, exchange_bytes, group_of, tensor_collectives
 from simcore.engine.points import Points
-from simcore.engine.predict import Request, job_of, values_of, with_library
+from simcore.engine.predict import job_of, values_of, with_library
 from simcore.engine.price import scoped
+from simcore.engine.resolved import Request
 from simcore.physics.collectives import Collective, Group, obeys, ways
 from simcore.step.program import Scope
 

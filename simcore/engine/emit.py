@@ -7,7 +7,7 @@ from typing import Any
 
 from simcore.base.errors import InvalidConfig
 from simcore.engine.layout import Placed
-from simcore.engine.predict import Request
+from simcore.engine.resolved import Request
 from simcore.strategy.cuts import written
 from simcore.strategy.dialects import DIALECTS, FILES, Job, emit
 from simcore.strategy.overlap import DEFAULT as DEFAULT_OVERLAP

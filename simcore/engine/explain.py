@@ -11,9 +11,10 @@ from simcore.engine.collective_choice import Chosen, chosen_collectives
 from simcore.engine.explain_facts import Facts, Teller, Told
 from simcore.engine.explain_memory import MEMORY_TERMS
 from simcore.engine.explain_time import TIME_TERMS
-from simcore.engine.predict import N_SAMPLES, RESOURCES, Request
+from simcore.engine.predict import N_SAMPLES, RESOURCES
 from simcore.engine.rates import peak_for
 from simcore.engine.residual import step_residual
+from simcore.engine.resolved import Request
 from simcore.engine.result import Explanation, Prediction
 
 #: Parts of the residual (``engine.residual.PARTS``) in words.

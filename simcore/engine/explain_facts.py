@@ -12,8 +12,9 @@ import numpy as np
 from simcore.base.arrays import NDArray
 from simcore.base.figures import Figure
 from simcore.engine.evaluate import Job
-from simcore.engine.predict import Request, job_of, rank_groups
+from simcore.engine.predict import job_of
 from simcore.engine.rates import ClassRates, peak_for
+from simcore.engine.resolved import Request, rank_groups
 from simcore.engine.result import Prediction
 from simcore.hardware.cluster import NodeGroup
 from simcore.hardware.estimates import Estimate

@@ -11,7 +11,8 @@ from simcore.base.arrays import NDArray
 from simcore.engine.compute import phase_seconds
 from simcore.engine.layout import data_points, exchanges_of
 from simcore.engine.points import Points
-from simcore.engine.predict import Request, job_of, steps_of, values_of, with_library
+from simcore.engine.predict import job_of, steps_of, values_of, with_library
+from simcore.engine.resolved import Request
 from simcore.engine.result import Prediction
 from simcore.engine.timeline import Timeline
 from simcore.step.kernels import KINDS, WIDE

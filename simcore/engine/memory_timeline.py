@@ -14,7 +14,7 @@ from simcore.engine.allocator import AllocatorConfig, Replay, replay
 from simcore.engine.job_memory import fullest, memory_at
 from simcore.engine.memory import OUTSIDE, workspace_bytes
 from simcore.engine.memory_events import EventList, step_events
-from simcore.engine.predict import Request
+from simcore.engine.resolved import Request
 from simcore.hardware.cluster import NodeGroup
 from simcore.hardware.spec import GPUS
 from simcore.strategy.strategy import Strategy

@@ -26,7 +26,8 @@ from simcore.engine.pipeline import (
     schedule_pipeline,
 )
 from simcore.engine.points import Points
-from simcore.engine.predict import Request, job_of, values_of, with_library
+from simcore.engine.predict import job_of, values_of, with_library
+from simcore.engine.resolved import Request
 
 #: Of a backward, what finds the weights' gradients: one of its two products a weight.
 _WEIGHTS_FRAC = 0.5

@@ -26,9 +26,7 @@ from simcore.engine.memory import Memory
 from simcore.engine.points import KNOBS, Knob, Points
 from simcore.engine.rates import class_rates, peak_for
 from simcore.engine.residual import step_residual
-from simcore.engine.resolved import Request as Request  # with what answers it
-from simcore.engine.resolved import rank_counts as rank_counts
-from simcore.engine.resolved import rank_groups as rank_groups
+from simcore.engine.resolved import Request, rank_counts, rank_groups
 from simcore.engine.result import Prediction, RankClass, StageRun, WhatIf
 from simcore.hardware.cluster import ClusterSpec, NodeGroup
 from simcore.hardware.library import library_values

@@ -18,7 +18,8 @@ from simcore.engine.pipeline import PipelineLine, Slot, StageLine
 from simcore.engine.pipeline_line import pipeline_line
 from simcore.engine.pipeline_order import last_place, place_of, stage_at
 from simcore.engine.points import Points
-from simcore.engine.predict import Request, job_of, steps_of, values_of
+from simcore.engine.predict import job_of, steps_of, values_of
+from simcore.engine.resolved import Request
 from simcore.step.program import Program
 from simcore.strategy.layout import Layout
 

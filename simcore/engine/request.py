@@ -11,7 +11,7 @@ from simcore.engine.evaluate import Loading
 from simcore.engine.job_memory import fitting_batch
 from simcore.engine.layout import Placed
 from simcore.engine.placement import layout_of, place
-from simcore.engine.predict import Request
+from simcore.engine.resolved import Request
 from simcore.engine.words import word_problems
 from simcore.hardware.cluster import ClusterSpec, parse_cluster
 from simcore.hardware.profile import Profile, load_profile

@@ -10,14 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from simcore.engine.rates import peak_for
+from simcore.engine.resolved import Request
 from simcore.hardware.estimates import Estimate
 from simcore.strategy.software import PLAIN
-
-if TYPE_CHECKING:
-    from simcore.engine.resolved import Request
 
 
 def _unlayered(request: Request) -> float:

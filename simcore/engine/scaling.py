@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from simcore.base.errors import InvalidConfig
 from simcore.base.interval import Interval
-from simcore.engine.predict import Request
+from simcore.engine.resolved import Request
 from simcore.engine.result import Prediction
 
 

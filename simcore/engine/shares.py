@@ -12,16 +12,13 @@ from dataclasses import replace
 from functools import reduce
 from math import gcd, log
 from operator import or_
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from simcore.base.errors import InvalidConfig
 from simcore.engine.job_memory import memory_at
-from simcore.engine.predict import alone_s, central_step_s, rank_counts, rank_groups
-
-if TYPE_CHECKING:
-    from simcore.engine.resolved import Request
+from simcore.engine.predict import alone_s, central_step_s
+from simcore.engine.resolved import Request, rank_counts, rank_groups
 
 EQUAL, AUTO = ("equal", "even"), "auto"
 _RATIO = re.compile(r"^\d+(:\d+)+$")

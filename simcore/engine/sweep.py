@@ -17,7 +17,8 @@ from simcore.engine.convex import at_counts
 from simcore.engine.job_memory import memory_over
 from simcore.engine.layout import in_flight
 from simcore.engine.points import Knob, Points
-from simcore.engine.predict import Request, point_values, steps_of
+from simcore.engine.predict import point_values, steps_of
+from simcore.engine.resolved import Request
 from simcore.hardware.cluster import ClusterSpec
 
 Array = NDArray[np.float64]

@@ -16,8 +16,9 @@ import numpy as np
 from simcore.base.arrays import NDArray
 from simcore.engine.compute import phase_seconds
 from simcore.engine.points import Points
-from simcore.engine.predict import RESOURCES, Request, job_of, knobs_of, steps_of, values_of
+from simcore.engine.predict import RESOURCES, job_of, knobs_of, steps_of, values_of
 from simcore.engine.rates import ClassRates
+from simcore.engine.resolved import Request
 from simcore.step.kernels import KINDS, kernel_table
 from simcore.workload.graph import Block, KernelKind, Op, Workload
 

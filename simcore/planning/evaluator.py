@@ -21,8 +21,9 @@ from simcore.base.arrays import NDArray
 from simcore.base.errors import InvalidConfig, SimcoreError, UsageError
 from simcore.engine.placement import layout_of
 from simcore.engine.points import Knob
-from simcore.engine.predict import Request, point_values
+from simcore.engine.predict import point_values
 from simcore.engine.request import make_request
+from simcore.engine.resolved import Request
 from simcore.engine.shares import check_shares
 from simcore.engine.sweep import Axis
 from simcore.hardware.cluster import ClusterSpec

@@ -19,8 +19,9 @@ from simcore.base.arrays import NDArray
 from simcore.base.errors import InvalidConfig
 from simcore.base.interval import Z80
 from simcore.base.units import HOUR, KILO
-from simcore.engine.predict import Request, predict
+from simcore.engine.predict import predict
 from simcore.engine.request import make_request
+from simcore.engine.resolved import Request
 from simcore.engine.result import Prediction
 from simcore.hardware.profile import load_profile
 from simcore.planning.candidates import Candidates, Progress, Runs, candidates, runs_of

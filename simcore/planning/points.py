@@ -10,7 +10,7 @@ import numpy as np
 
 from simcore.base.arrays import NDArray
 from simcore.engine.placement import layout_of
-from simcore.engine.predict import Request
+from simcore.engine.resolved import Request
 from simcore.engine.shares import check_shares
 from simcore.planning.space import Form
 from simcore.strategy.layout import Layout

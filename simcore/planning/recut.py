@@ -16,7 +16,7 @@ from dataclasses import replace
 import numpy as np
 
 from simcore.base.arrays import NDArray
-from simcore.engine.predict import Request
+from simcore.engine.resolved import Request
 from simcore.engine.stages import with_balanced_stages
 from simcore.engine.sweep import Axis, evaluate_axis
 from simcore.planning.candidates import Candidates, runs_of

@@ -13,7 +13,7 @@ import numpy as np
 from simcore.base.arrays import NDArray
 from simcore.base.errors import InvalidConfig
 from simcore.engine.points import Knob
-from simcore.engine.predict import Request
+from simcore.engine.resolved import Request
 from simcore.engine.shares import check_shares, with_shares
 from simcore.engine.stages import balanced_axis, with_stages
 from simcore.engine.sweep import Axis, Outcome, evaluate_axis

@@ -12,9 +12,9 @@ from simcore.calibrate.step_model import FitRow, Parameter
 from simcore.calibrate.step_residual import Traits
 from simcore.calibrate.step_response import WORK, axes_of, response, shares_of
 from simcore.engine.points import Points
-from simcore.engine.predict import Request
 from simcore.engine.rates import peak_for
 from simcore.engine.residual import step_residual
+from simcore.engine.resolved import Request
 from simcore.hardware.calibrations import CalibratedKnob
 from simcore.hardware.profile import Profile, places
 from simcore.validate.case import Case

@@ -16,13 +16,9 @@ from simcore.base.interval import Z80, Interval
 from simcore.engine.job_memory import first_stage_allocated_bytes
 from simcore.engine.memory_timeline import reserved_peak_bytes
 from simcore.engine.points import Points
-from simcore.engine.predict import (
-    Request,
-    evaluation_pass_s,
-    evaluation_s_per_sample,
-    predict,
-)
+from simcore.engine.predict import evaluation_pass_s, evaluation_s_per_sample, predict
 from simcore.engine.request import Options, make_request
+from simcore.engine.resolved import Request
 from simcore.engine.result import MemoryResult, Prediction
 from simcore.hardware.profile import Profile, load_profile
 from simcore.validate.case import Case

@@ -6,8 +6,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from simcore.base.database import shipped_root
-from simcore.engine.predict import Request
 from simcore.engine.request import make_request
+from simcore.engine.resolved import Request
 from simcore.engine.result import MeasuredRow, Prediction
 from simcore.hardware.spec import GPUS
 from simcore.validate.case import Case

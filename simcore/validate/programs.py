@@ -15,7 +15,7 @@ from simcore.calibrate.step_model import FitRow, Parameter
 from simcore.calibrate.step_residual import Traits
 from simcore.calibrate.step_response import MICRO_STEP, STEP, axis_of
 from simcore.engine.points import KNOBS
-from simcore.engine.predict import Request
+from simcore.engine.resolved import Request
 from simcore.hardware.profile import Profile
 from simcore.validate.case import Case
 from simcore.validate.fit_rows import fit_row, requests_of, spread_of

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from simcore.base.errors import UnknownName
 from simcore.engine.kinds import collective_seconds, compute_shares, device_timeline
-from simcore.engine.predict import Request
+from simcore.engine.resolved import Request
 from simcore.engine.result import Prediction
 from simcore.engine.timeline import Timeline
 from simcore.hardware.spec import GPUS

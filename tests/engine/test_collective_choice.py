@@ -8,8 +8,9 @@ import pytest
 
 from simcore import api
 from simcore.engine.collective_choice import chosen_collectives
-from simcore.engine.predict import Request, predict
+from simcore.engine.predict import predict
 from simcore.engine.request import make_request
+from simcore.engine.resolved import Request
 
 
 def test_every_dimension_tells_its_own() -> None:

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from simcore.calibrate.machine_record import Facts, Found, record_of
-from simcore.engine.predict import Request, central_step_s, predict
+from simcore.engine.predict import central_step_s, predict
 from simcore.engine.rates import class_rates
+from simcore.engine.resolved import Request
 from simcore.hardware.calibrations import Calibration
 from simcore.hardware.measured import Contention, Fitted, FittedTime, MeasuredDevice
 from simcore.hardware.profile import Profile, profile_of

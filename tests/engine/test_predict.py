@@ -20,8 +20,9 @@ from simcore.base.errors import UsageError
 from simcore.engine.evaluate import evaluate
 from simcore.engine.job_memory import fitting_batch
 from simcore.engine.points import Points
-from simcore.engine.predict import Request, job_of, point_values, predict
+from simcore.engine.predict import job_of, point_values, predict
 from simcore.engine.request import make_request
+from simcore.engine.resolved import Request
 from simcore.engine.result import Prediction
 from simcore.hardware.cluster import parse_cluster
 from simcore.hardware.profile import load_profile

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from simcore import api
 from simcore.base.errors import InvalidConfig, UnknownName
 from simcore.engine.job_memory import memory_at
-from simcore.engine.predict import Request, central_step_s, rank_counts
+from simcore.engine.predict import central_step_s
 from simcore.engine.request import make_request
+from simcore.engine.resolved import Request, rank_counts
 from simcore.engine.shares import _deals, _reach, best_deal, ratio_of
 
 MIXED = "1x2xA100+1x3xT4"

@@ -14,8 +14,9 @@ from simcore.base.errors import InvalidConfig
 from simcore.engine.job_memory import memory_over
 from simcore.engine.layout import data_points, exchanges_s, exposed
 from simcore.engine.points import Points
-from simcore.engine.predict import Request, job_of, steps_of, values_of
+from simcore.engine.predict import job_of, steps_of, values_of
 from simcore.engine.request import make_request
+from simcore.engine.resolved import Request
 from simcore.engine.stages import layer_costs, with_balanced_stages, with_stages
 from simcore.workload.graph import Workload
 from simcore.workload.models import ModelRecord

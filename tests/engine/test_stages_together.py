@@ -14,8 +14,9 @@ from simcore.engine.compute import class_phases, phases_of_parts
 from simcore.engine.job_memory import memory_over, run_memories
 from simcore.engine.moments import Moments, moments_of
 from simcore.engine.points import Points
-from simcore.engine.predict import Request, job_of, predict, values_of
+from simcore.engine.predict import job_of, predict, values_of
 from simcore.engine.request import make_request
+from simcore.engine.resolved import Request
 
 PIPELINES: list[tuple[str, str, dict[str, Any]]] = [
     ("llama3-70b", "8x8xH100", {"tp": 4, "pp": 4, "global_batch": 64}),

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from simcore.base.errors import SimcoreError
-from simcore.engine.predict import Request, predict
+from simcore.engine.predict import predict
+from simcore.engine.resolved import Request
 from simcore.hardware.profile import load_profile
 from simcore.validate.formats import read_table
 from simcore.validate.judge import request_of
