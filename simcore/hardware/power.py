@@ -41,8 +41,11 @@ TYPICAL_CLOCK_RATIO: Final = 0.77
 #: FMAs among the instructions of a product whose threads hold 8 x 8 of its output: 64 a step of
 #: the depth beside 4 loads of 16 operands from shared memory and 1 of copies, addresses and waits.
 FMA_SLOTS: Final = 64.0 / 69.0
+#: Schedulers of an SM, each with a quarter of its lanes.
 _SM_QUARTERS: Final = 4.0
-_HALF_WARP_LANES: Final = 24.0  # between 16 and 32
+#: A quarter has 16 lanes or 32; peaks over clocks come out near one of them.
+_BETWEEN_LANES: Final = 24.0
+#: Families whose schedulers issue one instruction a clock.
 _ONE_ISSUE: Final = (
     "Volta", "Turing", "Ampere", "Ampere-GA100", "Ada", "Hopper", "Blackwell", "Blackwell-GB202",
 )  # fmt: skip
@@ -93,7 +96,7 @@ def issue_frac(gpu: GpuSpec) -> float:
     if families_of(gpu)[-1] not in _ONE_ISSUE or not (fp32 and gpu.sm_count and clock_hz > 0.0):
         return 1.0
     lanes = fp32 / (2.0 * gpu.sm_count.value * clock_hz) / _SM_QUARTERS
-    return FMA_SLOTS if lanes > _HALF_WARP_LANES else 1.0
+    return FMA_SLOTS if lanes > _BETWEEN_LANES else 1.0
 
 
 def reference_peak(gpu: GpuSpec, unit: Unit) -> float:

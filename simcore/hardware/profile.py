@@ -15,21 +15,14 @@ from typing import Any
 
 from simcore.base.database import read_yaml, shipped_root
 from simcore.base.errors import InvalidConfig
-from simcore.base.units import Dimension, parse_quantity
+from simcore.base.units import Dimension
 from simcore.hardware.calibrations import CalibratedKnob, Calibration, Knob, calibration_named
+from simcore.hardware.class_figures import figures_of
 from simcore.hardware.clocks import Clock, clock_ratio
 from simcore.hardware.cluster import ClusterSpec
-from simcore.hardware.estimates import (
-    ClassFigures,
-    Estimate,
-    Level,
-    families_of,
-    kins_of,
-    ramp_depth,
-)
+from simcore.hardware.estimates import ClassFigures, Estimate, Level, families_of, kins_of
 from simcore.hardware.measured import MeasuredDevice, own_class
 from simcore.hardware.paths import Route, cluster_paths
-from simcore.hardware.power import MATRIX_CLASSES, Unit, open_frac
 from simcore.hardware.profile_file import efficiencies, sources_of, text_of
 from simcore.hardware.profile_tables import leaf, pick
 from simcore.hardware.spec import GpuSpec, PeakName
@@ -48,10 +41,6 @@ TF32_SD_LOG = 0.08
 HOST_CPU = "CPU"
 #: FLOP of flash attention's backward over its forward: five products for two.
 ATTENTION_BACKWARD_FLOP = 2.5
-#: Share of the bandwidth that a plain stream reaches (gpu-benches: 0.74 to 0.95).
-STREAM_FRAC = 0.85
-#: Share of the bandwidth where a class has none of its own.
-MEMORY_FRAC = 0.75
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,39 +65,10 @@ class Profile:
         """Figures of a class of the profile's file at burst clocks. Raises KeyError for none."""
         key = ("class", cls, gpu.name)
         if key not in self._seen:
-            tables = self._tables(gpu)
-            compute = tables["compute_efficiency"].get(cls)
-            table = compute or tables["memory_efficiency"].get(cls)
-            if table is None:
+            found = figures_of(self._tables(gpu), cls, gpu)
+            if found is None:
                 raise KeyError(f"the profile {self.name} has no figures for {cls}")
-            entry, share, level = pick(table, gpu)
-            limit = table.get("pooled", {}).get("limit_j_per_flop")
-            if limit and (level == "pooled" or (level == "family" and "held" in entry)):
-                # A relative's figure holds at its own power; "held" is what that left of the peak.
-                unit: Unit = "tensor" if cls in MATRIX_CLASSES else "simt"
-                held = open_frac(gpu, unit, float(limit)) / float(entry.get("held", 1.0))
-                share = Estimate(
-                    share.value * held, share.sd_log, f"{share.source} x {held:.3g} for its power"
-                )
-            issue = table.get("pooled", {}).get("issue_bytes_per_sm_clock")
-            if issue and level != "own" and gpu.sm_count and gpu.boost_clock:
-                # Kernels of narrow loads: the SMs' issue limits them beside the memory.
-                issued = float(issue) * gpu.sm_count.value * gpu.boost_clock.value
-                value = 1.0 / hypot(1.0 / STREAM_FRAC, gpu.memory_bw.value / issued)
-                share = Estimate(value, share.sd_log, f"{share.source}, by issue rate")
-            start, floor, ramp = (entry.get(k) for k in ("start", "floor", "ramp"))
-            depth = float(entry.get("depth", 0.0))
-            if ramp:
-                depth = ramp_depth(parse_quantity(ramp, "seconds"), gpu)
-            self._seen[key] = ClassFigures(
-                share=share,
-                level=level,
-                memory=float(entry.get("memory", MEMORY_FRAC)),
-                start_s=parse_quantity(start, "seconds") if start else 0.0,
-                wave_frac=float(entry.get("wave", 0.0)),
-                half_depth=depth,
-                floor_s=parse_quantity(floor, "seconds") if floor else 0.0,
-            )
+            self._seen[key] = found
         result: ClassFigures = self._seen[key]
         return result
 

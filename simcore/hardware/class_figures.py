@@ -1,0 +1,81 @@
+"""Figures of a class of kernels on a device: its own, or a relative's carried over to it.
+
+A relative's share of the peak holds at what the relative's power and issue of instructions left of
+its own; a share of the bandwidth at its own rate of issue. Both are the device's here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import hypot
+from typing import Any, Final
+
+from simcore.base.units import parse_quantity
+from simcore.hardware.estimates import ClassFigures, Estimate, Level, ramp_depth
+from simcore.hardware.power import MATRIX_CLASSES, Unit, open_frac
+from simcore.hardware.profile_tables import pick
+from simcore.hardware.spec import GpuSpec
+
+#: Share of the bandwidth that a plain stream reaches (gpu-benches: 0.74 to 0.95).
+STREAM_FRAC: Final = 0.85
+#: Share of the bandwidth where a class has none of its own.
+MEMORY_FRAC: Final = 0.75
+
+
+def figures_of(tables: Mapping[str, Any], cls: str, gpu: GpuSpec) -> ClassFigures | None:
+    """Figures of a class at burst clocks; None where the tables do not have the class.
+
+    ``tables``: sections of a profile's file, ``compute_efficiency`` and ``memory_efficiency``.
+    """
+    table = tables["compute_efficiency"].get(cls) or tables["memory_efficiency"].get(cls)
+    if table is None:
+        return None
+    entry, share, level = pick(table, gpu)
+    share = _at_own_power(table, entry, share, level, cls, gpu)
+    share = _at_own_issue(table, share, level, gpu)
+    start, floor, ramp = (entry.get(k) for k in ("start", "floor", "ramp"))
+    depth = float(entry.get("depth", 0.0))
+    if ramp:
+        depth = ramp_depth(parse_quantity(ramp, "seconds"), gpu)
+    return ClassFigures(
+        share=share,
+        level=level,
+        memory=float(entry.get("memory", MEMORY_FRAC)),
+        start_s=parse_quantity(start, "seconds") if start else 0.0,
+        wave_frac=float(entry.get("wave", 0.0)),
+        half_depth=depth,
+        floor_s=parse_quantity(floor, "seconds") if floor else 0.0,
+    )
+
+
+def _at_own_power(
+    table: Mapping[str, Any],
+    entry: Mapping[str, Any],
+    share: Estimate,
+    level: Level,
+    cls: str,
+    gpu: GpuSpec,
+) -> Estimate:
+    """A relative's share of the peak at what the device's own power and issue leave open.
+
+    ``held`` of an entry is what these left of its devices' peaks. A pooled figure has none: it is
+    that of a device which nothing limits.
+    """
+    limit = table.get("pooled", {}).get("limit_j_per_flop")
+    if not limit or level == "own" or (level == "family" and "held" not in entry):
+        return share
+    unit: Unit = "tensor" if cls in MATRIX_CLASSES else "simt"
+    held = open_frac(gpu, unit, float(limit)) / float(entry.get("held", 1.0))
+    return Estimate(share.value * held, share.sd_log, f"{share.source} x {held:.3g} for its power")
+
+
+def _at_own_issue(
+    table: Mapping[str, Any], share: Estimate, level: Level, gpu: GpuSpec
+) -> Estimate:
+    """Kernels of narrow loads: the SMs' issue limits them beside the memory."""
+    issue = table.get("pooled", {}).get("issue_bytes_per_sm_clock")
+    if not issue or level == "own" or not gpu.sm_count or not gpu.boost_clock:
+        return share
+    issued = float(issue) * gpu.sm_count.value * gpu.boost_clock.value
+    value = 1.0 / hypot(1.0 / STREAM_FRAC, gpu.memory_bw.value / issued)
+    return Estimate(value, share.sd_log, f"{share.source}, by issue rate")
