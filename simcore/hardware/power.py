@@ -40,6 +40,8 @@ SUSTAINED_EXPONENT: Final = 0.74
 TYPICAL_CLOCK_RATIO: Final = 0.77
 #: FMAs among the instructions of a product whose threads hold 8 x 8 of its output: 64 a step of
 #: the depth beside 4 loads of 16 operands from shared memory and 1 of copies, addresses and waits.
+#: Counted in a loop written by hand for Maxwell (maxas, sgemm128.sass): 512 of 556, 32 loads and 12
+#: of the rest, 0.921; Ampere and later copy into shared memory without stores, hence 1 for 1.5.
 FMA_SLOTS: Final = 64.0 / 69.0
 #: Schedulers of an SM, each with a quarter of its lanes.
 _SM_QUARTERS: Final = 4.0
