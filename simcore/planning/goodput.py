@@ -24,7 +24,7 @@ import numpy as np
 
 from simcore.base.arrays import NDArray
 from simcore.base.errors import InvalidConfig
-from simcore.base.interval import Z80
+from simcore.base.interval import HIGH_QUANTILE, LOW_QUANTILE, Z80
 from simcore.base.units import HOUR, MEGA
 
 Array = NDArray[np.float64]
@@ -40,8 +40,6 @@ RESTART_S = 600.0
 FAILURES_SOURCE = "419 interruptions in 54 days of 16,384 H100 (Llama 3, 2024)"
 CHECKPOINT_SOURCE = "2 TB/s for 24,000 GPUs (Llama 3, 2024)"
 RESTART_SOURCE = "assumed"
-#: Share of runs beyond either end of an 80 % interval.
-_TAIL = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,8 +238,8 @@ class Goodput:
         none = math.exp(-calm_s / self.mtbf_s)
         low, high = self.run_s - Z80 * self.run_sd_s, self.run_s + Z80 * self.run_sd_s
         return (
-            calm_s if none > _TAIL else max(low, calm_s),
-            max(self.run_s, calm_s) if none > 1.0 - _TAIL else high,
+            calm_s if none > LOW_QUANTILE else max(low, calm_s),
+            max(self.run_s, calm_s) if none > HIGH_QUANTILE else high,
         )
 
     def to_dict(self) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from simcore.base.units import GIB, GIGA, KILO, format_seconds, format_si
 from simcore.engine.result import MeasuredRow, MemoryResult, Prediction
 from simcore.report.terms import COMPUTE_PARTS, HIDDEN, memory_label, time_label
-from simcore.report.words import figure, gigabytes, percent, plural
+from simcore.report.words import counted, figure, gigabytes, percent, plural
 
 #: A resource is worth a word when twice of it gains at least this.
 WORTH_FRAC = 0.005
@@ -60,11 +60,10 @@ def batch(p: Prediction) -> str:
         [
             shown("micro-batch", f"micro-batch {p.micro_batch:,}"),
             shown("grad-accum", f"accum {p.grad_accum:,}"),
-            f"{p.data_ranks:,} {'replica' if p.layout else 'GPU'}{'s' if p.data_ranks > 1 else ''}",
+            counted(p.data_ranks, "replica" if p.layout else "GPU"),
         ]
     )
-    unit = p.sample_unit if p.global_batch == 1 else plural(p.sample_unit)
-    return f"{dealt} = {p.global_batch:,} {unit} a step"
+    return f"{dealt} = {counted(p.global_batch, p.sample_unit)} a step"
 
 
 #: Holes of a smaller share of the capacity are not told.

@@ -9,7 +9,7 @@ from simcore.planning.ranking import Point
 from simcore.planning.sweep import SweepResult
 from simcore.report.tables import table
 from simcore.report.text_of import text_of
-from simcore.report.words import WIDTH, figure, percent, wrapped
+from simcore.report.words import WIDTH, counted, figure, percent, wrapped
 
 #: A text column is not cut below this.
 _SHORTEST = 12
@@ -34,7 +34,7 @@ def render_sweep(result: SweepResult) -> str:
 def _head(r: SweepResult) -> list[str]:
     rate = r.n_done / r.seconds if r.seconds > 0 else 0.0
     text = (
-        f"{r.n_done:,} point{'s' * (r.n_done != 1)} in {format_seconds(r.seconds)} "
+        f"{counted(r.n_done, 'point')} in {format_seconds(r.seconds)} "
         f"({figure(rate)}/s): {r.n_fit:,} fit, {r.n_evaluated - r.n_fit:,} do not, "
         f"{r.n_done - r.n_evaluated:,} are not valid"
     )
@@ -147,5 +147,5 @@ def reasons(invalid: dict[str, int], n_points: int, most: int = 8) -> list[str]:
 
 def _output(r: SweepResult) -> list[str]:
     if r.finished:
-        return ["", f"{r.n_evaluated:,} point{'s' * (r.n_evaluated != 1)} in {r.output}"]
+        return ["", f"{counted(r.n_evaluated, 'point')} in {r.output}"]
     return ["", f"what is done is kept in {r.output}.parts: the same command with --resume goes on"]

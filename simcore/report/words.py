@@ -40,6 +40,11 @@ def plural(unit: str) -> str:
     return unit if unit.endswith("s") else unit + "s"
 
 
+def counted(n: int, unit: str) -> str:
+    """``1 clip``, ``1,024 clips``."""
+    return f"{n:,} {unit if n == 1 else plural(unit)}"
+
+
 def labelled(label: str, text: str, limit: int | None = None) -> list[str]:
     """``text`` behind ``label``; cut to ``limit`` lines with an ellipsis."""
     lines = wrapped(text, WIDTH - EDGE, limit)

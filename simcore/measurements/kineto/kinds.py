@@ -49,7 +49,6 @@ _CONV_OP: Final = re.compile(r"conv(?!ert)", re.IGNORECASE)
 _GEMM_OP: Final = re.compile(
     r"^aten::(?:mm|bmm|addmm|baddbmm|addbmm|linear|matmul|mv|dot|einsum|_scaled_mm|_grouped_mm)$"
 )
-_ATTENTION_OP: Final = re.compile(r"attention|flash|fmha", re.IGNORECASE)
 #: Not "lamb": most kernels of torch are made of lambdas.
 _OPTIMIZER: Final = re.compile(r"multi_tensor_apply|fusedadam|fusedoptimizer|adamw?_kernel",
                                re.IGNORECASE)  # fmt: skip

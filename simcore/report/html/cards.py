@@ -13,7 +13,7 @@ from simcore.report.html.parts import Card, Table, numeric, pictures
 from simcore.report.sentences import holes
 from simcore.report.terms import COMPUTE_PARTS, HIDDEN, memory_label, time_label
 from simcore.report.text_of import text_of
-from simcore.report.words import figure, gigabytes, percent, plural
+from simcore.report.words import counted, figure, gigabytes, percent, plural
 
 
 @singledispatch
@@ -96,10 +96,9 @@ def settings_line(p: Prediction) -> str:
     parts.append("no recompute" if p.recompute == "none" else f"recompute {p.recompute}")
     if p.offload != "none":
         parts.append(f"offload {p.offload}")
-    unit = p.sample_unit if p.global_batch == 1 else plural(p.sample_unit)
     batch = (
         f"micro-batch {p.micro_batch:,} x accum {p.grad_accum:,} x {p.data_ranks:,} = "
-        f"{p.global_batch:,} {unit} a step"
+        f"{counted(p.global_batch, p.sample_unit)} a step"
     )
     return f"{', '.join(filter(None, parts))}; {batch}"
 

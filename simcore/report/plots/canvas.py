@@ -85,7 +85,6 @@ MEMORY_ORDER = (
     "allocator_rounding",
 )
 MARKS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
-LINES = ("-", "--", "-.", ":")
 SERIES = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, BLACK)
 
 
