@@ -224,7 +224,9 @@ class _Context:
 
     def _grad_norm(self, index: int) -> Array:
         traffic = self.workload.trainable_numel * self.strategy.precision.grad_bytes
-        launches = 2.0 * self._launches(1, 1, "foreach")
+        # torch's own norm is taken tensor by tensor wherever its optimizers go so; a loop's alone.
+        loop = self.strategy.step_impl == "for-loop"
+        launches = 2.0 * self._launches(1, 1, "for-loop" if loop else "foreach")
         return self._moved(traffic / self._shards(), index, launches)
 
     def _ema(self, index: int) -> Array:

@@ -27,6 +27,7 @@ from simcore.strategy.strategy import (
     issuer_named,
     parallelism_named,
     parse_offload,
+    step_impl_named,
 )
 from simcore.workload.graph import Workload
 from simcore.workload.recompute import DEFAULT_MODULES, modules_named, offloaded, recomputed
@@ -89,6 +90,7 @@ class Options(TypedDict, total=False):
                     ``gpus``), equal (the default), or auto: such that the step is shortest
     inputs          shapes for a model given as package.module:callable
     grad_clip       whether gradients are clipped by their norm
+    optimizer_impl  foreach, for-loop (a kernel a tensor: PyTorch before 2.0) or fused
     bucket_numel    elements of a gradient bucket
     eager_kernels   whether libraries load all their kernels at start (CUDA before 11.7)
     launch_blocking on where each launch waits for its kernel (CUDA_LAUNCH_BLOCKING=1)
@@ -142,6 +144,7 @@ class Options(TypedDict, total=False):
     shares: str | None
     inputs: tuple[str, ...] | None
     grad_clip: bool | None
+    optimizer_impl: str | None
     bucket_numel: int | None
     eager_kernels: bool | None
     launch_blocking: bool | str | None
@@ -232,6 +235,7 @@ def make_request(
     )
     attempt("software", lambda: SOFTWARE[options.get("software") or PLAIN.name])
     attempt("overlap", lambda: parse_overlap(options.get("overlap")))
+    attempt("impl", lambda: step_impl_named(options.get("optimizer_impl")))
     attempt("issuer", lambda: issuer_named(options.get("issuer") or "torch"))
     attempt("nccl_algorithms", lambda: parse_algorithms(options.get("nccl_algo")))
     attempt("nccl_protocols", lambda: parse_protocols(options.get("nccl_proto")))
@@ -302,7 +306,7 @@ def make_request(
             prefetch_blocks=_either_count(options.get("prefetch_blocks"), 1),
             ema=t.ema if t else False,
             grad_clip=_either(options.get("grad_clip"), t.grad_clip if t else False),
-            step_impl=t.optimizer_impl if t else "foreach",
+            step_impl=found.get("impl") or (t.optimizer_impl if t else "foreach"),
             ema_impl=t.ema_impl if t else "for-loop",
         )
         if (numel := options.get("bucket_numel")) is not None:

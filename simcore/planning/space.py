@@ -57,9 +57,9 @@ ARRAY_AXES = ("micro_batch", "grad_accum", "global_batch")
 #: What a space holds fixed: one value for all points.
 FIXED = (
     "calibration", "inputs", "sequence_parallel", "overlap",
-    "recompute_modules", "grad_clip", "bucket_numel", "quantised_base", "lora_targets",
-    "prefetch_blocks", "gather_tensors", "eager_kernels", "growing_segments", "launch_blocking",
-    "software", "fp8_params", "nccl_algo", "nccl_proto",
+    "recompute_modules", "grad_clip", "optimizer_impl", "bucket_numel", "quantised_base",
+    "lora_targets", "prefetch_blocks", "gather_tensors", "eager_kernels", "growing_segments",
+    "launch_blocking", "software", "fp8_params", "nccl_algo", "nccl_proto",
 )  # fmt: skip
 
 Form = Mapping[str, Any]

@@ -161,6 +161,16 @@ def issuer_named(name: str) -> Issuer:
     return name
 
 
+def step_impl_named(name: str | None) -> StepImpl | None:
+    """One of foreach, for-loop, fused; None: the model's own. Raises UnknownName."""
+    if name is None:
+        return None
+    found: StepImpl | None = next((i for i in get_args(StepImpl) if i == name), None)
+    if found is None:
+        raise UnknownName("optimizer impl", name, get_args(StepImpl))
+    return found
+
+
 __all__ = [
     "OPTIMIZERS",
     "PRECISIONS",

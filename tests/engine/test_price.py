@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 from strategies import block, points, rates, strategy, workload
 
+from simcore.base.errors import InvalidConfig
 from simcore.engine.evaluate import CHUNK, WORKER_START_S, Job, Loading, evaluate
 from simcore.engine.points import Points
+from simcore.engine.request import make_request
 from simcore.step.kernels import KINDS
+from simcore.strategy.strategy import StepImpl
 from simcore.workload.graph import Affine, Block, Kernel, Op, Workload
 from simcore.workload.ops.gemm import linear
 
@@ -89,6 +92,26 @@ def test_a_host_bound_step_is_its_launches() -> None:
     assert steps.step_s == pytest.approx(accum * 2e-3 + summed + update, rel=1e-9)
     free = evaluate(job, points(3, grad_accum=accum, use_host=0.0, **ALONE))
     assert free.step_s == pytest.approx(0.0)
+
+
+def test_a_loop_over_tensors_updates_and_clips_each_by_itself() -> None:
+    """100 tensors at 10 us a launch: Adam's loop issues 13 kernels a tensor, clipping its norm
+    and its scaling; foreach takes thirty tensors at once."""
+    model = workload([block("a", [1], forward_flop=0.0, backward_flop=0.0)], [0] * 100)
+
+    def step_s(impl: StepImpl, *, clip: bool) -> float:
+        how = strategy("ddp", "fp32", optimizer="adam", step_impl=impl, grad_clip=clip)
+        return float(
+            evaluate(Job(model, how, (rates(host_issue_s=1e-5),)), points(**ALONE)).step_s[0]
+        )
+
+    passes = 100 * 2 * 1e-5  # forward and backward
+    kinds: dict[StepImpl, float] = {"for-loop": 1.0, "foreach": 30.0}
+    for impl, packed in kinds.items():
+        update = 100 / packed * 13 * 1e-5
+        norm = 100 / packed * 2 * 1e-5
+        assert step_s(impl, clip=False) == pytest.approx(passes + update, rel=1e-9)
+        assert step_s(impl, clip=True) == pytest.approx(passes + update + norm, rel=1e-9)
 
 
 def test_frozen_networks_are_issued_in_each_micro_step() -> None:
@@ -236,3 +259,12 @@ def test_attention_backward_runs_at_its_own_rate() -> None:
     job = Job(model, PLAIN, (rates(attention_bwd_frac=0.5),))
     terms = evaluate(job, points(**ALONE)).terms_s
     assert (terms["forward"][0], terms["backward"][0]) == (3.0, 6.0)
+
+
+def test_how_the_update_runs_is_an_option_of_its_own() -> None:
+    """The model's own where nothing is said; a wrong word names the right one."""
+    said = make_request("waveglow-512", "A100-SXM4-40GB", optimizer_impl="for-loop")
+    assert said.strategy.step_impl == "for-loop"
+    assert make_request("bert-large-apex", "A100-SXM4-40GB").strategy.step_impl == "fused"
+    with pytest.raises(InvalidConfig, match="did you mean 'for-loop'"):
+        make_request("waveglow-512", "A100-SXM4-40GB", optimizer_impl="loop")

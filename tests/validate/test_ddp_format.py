@@ -219,6 +219,23 @@ def test_programs_that_send_gradients_after_backward(
     assert case(tmp_path, **change).options.get("overlap") == sent
 
 
+@pytest.mark.parametrize(
+    ("change", "update"),
+    [
+        ({"model": "WaveGlow-512", "notes": "PT1.13.0a0"}, "for-loop"),
+        ({"model": "WaveGlow-512", "notes": "PT2.3.0a0"}, None),
+        ({"model": "WaveGlow-512", "notes": "tier=A"}, "for-loop"),
+        ({"model": "WaveGlow-512", "source": "elsewhere", "notes": "PT1.13.0a0"}, None),
+        ({"model": "GNMT-v2", "notes": "PT1.4.0a0"}, "for-loop"),
+        ({"model": "BERT-Large", "notes": "PT1.4.0a0"}, None),
+    ],
+)
+def test_torch_updates_tensor_by_tensor_before_its_second_version(
+    tmp_path: Path, change: dict[str, str], update: str | None
+) -> None:
+    assert case(tmp_path, **change).options.get("optimizer_impl") == update
+
+
 def test_what_ran_otherwise_than_the_table_says_is_flagged(tmp_path: Path) -> None:
     row = {
         "source": "NVIDIA/DeepLearningExamples", "framework": "TensorFlow2",

@@ -18,6 +18,8 @@ from simcore.validate.formats import Format, Row, number, present, whole
 from simcore.validate.formats.ddp_names import (
     DOUBTS,
     GPUS,
+    LOOPED,
+    LOOPED_BEFORE,
     MEMORY,
     NETWORKS,
     NO_P2P_RUNS,
@@ -157,6 +159,13 @@ def _loads_all_kernels(row: Row) -> bool:
     return version is not None and version < (1, 13)
 
 
+def _updates_by_tensor(row: Row) -> bool:
+    """Whether the row's program updates and clips tensor by tensor, and the device waits for it."""
+    if row["framework"] != "PyTorch" or row["source"] not in SENT_LAST_SOURCES:
+        return False
+    return row["model"].startswith(LOOPED) and (_version(row) or (1, 0)) < LOOPED_BEFORE
+
+
 def _read(name: str, row: Row) -> Case | Skipped:
     reason = _refusal(row)
     if reason:
@@ -187,6 +196,8 @@ def _read(name: str, row: Row) -> Case | Skipped:
         options["node"] = node
     if _sent_last(row):
         options["overlap"] = "none"
+    if _updates_by_tensor(row):
+        options["optimizer_impl"] = "for-loop"
     if _loads_all_kernels(row):
         options["eager_kernels"] = True
     if "gradient checkpointing ON" in row["notes"]:

@@ -109,6 +109,14 @@ SENT_LAST = ("BERT-", "GNMT", "WaveGlow", "MaskRCNN", "SSD300")
 #: with the examples before: 1.7 with their release of October 2020.
 SENT_LAST_ONCE = ("ResNet50", "ResNeXt101", "SE-ResNeXt101")
 SENT_LAST_BEFORE = (1, 8)
+#: Examples whose update is torch.optim's own, which goes through the tensors in a Python loop, as
+#: ``clip_grad_norm_`` does, before PyTorch 2.0 made multi-tensor kernels the default on CUDA
+#: (pytorch/pytorch pull requests 92306 and 95862). NVIDIA's published tables are all of 1.x. Listed
+#: where the host cannot issue it under backward: WaveGlow's waits for each flow's determinant,
+#: GNMT's for the gradients' norm (``fp_optimizers.py`` asks whether it is finite).
+LOOPED = ("WaveGlow", "GNMT")
+LOOPED_BEFORE = (2, 0)
+#: Who runs NVIDIA's examples.
 SENT_LAST_SOURCES = ("NVIDIA/DeepLearningExamples", "lambdal/deeplearning-benchmark")
 
 #: (start of the source, pattern of its reference): runs with NCCL_P2P_DISABLE=1. Lambda's
