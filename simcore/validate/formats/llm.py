@@ -42,11 +42,13 @@ from simcore.validate.formats.llm_sources import (
     NO_SEQUENCE,
     NO_TRANSPOSE,
     NODE_GBIT_PER_S,
+    OFFLOADED_LAYERS,
     OVERLAPS,
     PRECISIONS,
     RACK_GPUS,
     RECIPES,
     SCALING,
+    SELECTS_LAYERS,
     SHARDING,
     SHARED_EXPERTS,
     SOFTWARE,
@@ -191,8 +193,7 @@ def _overlap(row: Row) -> str:
 #: What selective recompute means where modules are not named: by operator in torchtitan's
 #: benchmarks; DeepSeek-V3 2024, 3.2.3; else attention's core, Megatron-LM's default.
 _SELECTIVE = {
-    "pytorch-torchtitan": "operators", "ibm-fms-fsdp": "operators",
-    "deepseek-v3-report": "layernorm,mla_up_proj,moe_act",
+    "pytorch-torchtitan": "operators", "deepseek-v3-report": "layernorm,mla_up_proj,moe_act",
 }  # fmt: skip
 
 
@@ -210,7 +211,34 @@ def _modules(row: Row) -> str:
 def _layers_again(row: Row) -> int | None:
     """Of a full recompute that is of some layers only, how many; None is of all."""
     told = re.search(r"PARTIAL: full/block on (\d+) of", row.get("notes", ""))
-    return int(told[1]) if told else None
+    if told:
+        return int(told[1])
+    counted = re.search(r"HFU/MFU=([\d.]+)", row.get("notes", ""))
+    if row["source"] not in SELECTS_LAYERS or not counted:
+        return None
+    # both counts of FLOP are over one time: 3 passes of each layer, and one more of some
+    layers = whole(row, "layers")
+    again = round(3.0 * (float(counted[1]) - 1.0) * layers)
+    return again if 0 < again < layers else None
+
+
+def _recompute(row: Row) -> str:
+    """In the words of ``--recompute``: what some programs call selective is of whole layers."""
+    told = row.get("recompute") or "none"
+    return "full" if told == "selective" and row["source"] in SELECTS_LAYERS else told
+
+
+def _offload(row: Row) -> Options:
+    """What the row, else the recipe of its source, keeps on the host."""
+    told = row.get("cpu_offload") == "yes"
+    layers = re.search(r"CPU activation offload of (\d+) layers", row.get("notes", ""))
+    if told:
+        return {"offload_layers": int(layers[1])} if layers else {"offload": "optimizer"}
+    if row["source"] != "nvidia-megatron-bridge" or row["sharding"] != "fsdp":
+        return {}
+    chip = row["gpu_type"].partition("-")[0]
+    away = OFFLOADED_LAYERS.get((row["model"], chip, row["precision"]))
+    return {"offload_layers": away} if away and not row.get("cpu_offload") else {}
 
 
 def _early_zero3(row: Row) -> Options:
@@ -361,7 +389,7 @@ def _read(name: str, row: Row) -> Case | Skipped:
         cluster, options = _cluster(row)
     except KeyError as err:
         return Skipped(name, str(err.args[0]))
-    recompute = row.get("recompute") or "none"
+    recompute = _recompute(row)
     sharding = SHARDING[row["sharding"] or "ddp"]
     micro_batch = whole(row, "micro_batch", 1)
     if row["source"] == "pytorch-torchtitan" and whole(row, "pp", 1) > 1:
@@ -400,9 +428,7 @@ def _read(name: str, row: Row) -> Case | Skipped:
         options["growing_segments"] = True
     if row["source"] in LOADS_ALL_KERNELS:
         options["eager_kernels"] = True
-    if row.get("cpu_offload") == "yes":
-        layers = re.search(r"CPU activation offload of (\d+) layers", row.get("notes", ""))
-        options |= {"offload_layers": int(layers[1])} if layers else {"offload": "optimizer"}
+    options |= _offload(row)
     if row["source"] in FP8_PARAMS and row["gpu_type"].startswith(NO_TRANSPOSE):
         options["fp8_params"] = row["precision"] in ("fp8", "fp8-cs")
     memory = number(row, "peak_mem_gib")

@@ -172,6 +172,24 @@ GROWING = (
 #: (Megatron-Bridge, mixed_precision.py: fp8_param_gather), on GPUs that need no transposed copy.
 FP8_PARAMS = ("nvidia-megatron-bridge", "bridge-skills", "mlperf-llama405b")
 NO_TRANSPOSE = ("B200", "B300", "GB200", "GB300")
+#: Sources whose selective recompute is a share of whole layers: fms-fsdp wraps every x-th block
+#: (pretraining/policies/ac_handler.py; scripts/70b.sh: selective_checkpointing=1, all of them).
+SELECTS_LAYERS = ("ibm-fms-fsdp",)
+#: Layers whose activations Megatron-Bridge's recipes with its FSDP keep on the host, by model, GPU
+#: and precision (scripts/performance/configs/llama/llama3*_workload_base_configs.py,
+#: cpu_offloading_num_layers); 8 bits with a scale a tensor are "fp8" or "fp8-cs" in the rows.
+OFFLOADED_LAYERS = {
+    ("llama3-70b", "GB300", "bf16"): 30, ("llama3-70b", "GB200", "bf16"): 20,
+    ("llama3.1-405b", "GB300", "bf16"): 40,
+    **{
+        (model, gpu, precision): layers
+        for precision in ("fp8", "fp8-cs")
+        for model, gpu, layers in (
+            ("llama3-70b", "GB300", 20), ("llama3-70b", "GB200", 40), ("llama3-70b", "B200", 5),
+            ("llama3.1-405b", "GB300", 10), ("llama3.1-405b", "GB200", 95),
+        )
+    },
+}  # fmt: skip
 #: The libraries of sources, where their own copies are known.
 SOFTWARE = {
     "bigscience-bloom": "deepspeed-2022", "bigscience-v100": "deepspeed", "vtrain": "deepspeed",
