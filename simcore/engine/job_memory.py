@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -134,8 +135,27 @@ def memory_of_stage(
         expert_ranks=layout.data_ranks_of_expert,
         # growing segments map pages where they are needed: no holes to speak of
         holes_frac=request.profile.allocator_holes_frac.value * holes,
-        stuck_frac=request.profile.allocator_stuck_frac.value * holes,
+        stuck_frac=_stuck_frac(request, part, layout) * holes,
     )
+
+
+def _stuck_frac(request: Request, part: Workload, layout: Layout) -> float:
+    """Share of what comes and goes that stays in holes: less where equal layers follow each other.
+
+    Stages of a pipeline interleave micro-batches, which the replays of layers do not cover.
+    """
+    profile = request.profile
+    if layout.pp > 1 or not _equal_layers(part):
+        return profile.allocator_stuck_frac().value
+    return profile.allocator_stuck_frac(
+        "recompute" if request.strategy.recompute == "full" else "layers"
+    ).value
+
+
+def _equal_layers(part: Workload) -> bool:
+    """Whether one layer, repeated, is at least half of a model's blocks."""
+    times = Counter(i for i in part.order if part.blocks[i].recomputable)
+    return 2 * max(times.values(), default=0) >= len(part.order)
 
 
 def _in_flight(request: Request, part: Workload, position: int | Array, grad_accum: Array) -> Array:

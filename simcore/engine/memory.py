@@ -50,11 +50,13 @@ class ActivationProfile:
     """Bytes per sample over the instances of a backward pass; arrays [I], last block first.
 
     ``held`` is what is pinned when instance i's backward begins, ``kept`` what all instances pin
-    together, ``storage_*`` the saved storages by size.
+    together, ``inputs`` what of it are inputs of recomputed ones, ``storage_*`` the saved storages
+    by size.
     """
 
     held: Array
     kept: float
+    inputs: float
     storage_bytes: Array
     storage_count: Array
     transient_frozen: float
@@ -94,6 +96,7 @@ def activation_profile(workload: Workload, p: Precision, recompute: bool) -> Act
     return ActivationProfile(
         held=before[::-1].copy(),
         kept=float(before[-1]),
+        inputs=float(sum(pins[id(b)] for b in blocks if again[id(b)])),
         storage_bytes=np.array(list(sizes) or [0.0]),
         storage_count=np.array(list(sizes.values()) or [0.0]),
         transient_frozen=max((f.transient_low * p.low_bytes for f in workload.frozen), default=0.0),
@@ -312,5 +315,7 @@ def memory_of(
     cached = cached + holes_frac * loose
     device = reserved + terms["nccl_buffers"] + terms["cuda_context"]
     moment = np.where((moment == 1) & ops.forward[at], 3, moment)
-    needed = device + stuck_frac * loose
+    # What the loss keeps is in large blocks, beside which inputs take the room of freed ones.
+    beside = np.maximum(ops.held[at] - acts.inputs, 0.0) * micro_batch * kept
+    needed = device + stuck_frac * (loose + beside)
     return Memory(terms, allocated, reserved, cached, device, needed, held.host, held.nvme, moment)

@@ -340,10 +340,14 @@ class Profile:
         """Holes between the caching allocator's blocks, over the bytes that come and go."""
         return leaf(self.runtime["allocator_holes"])
 
-    @property
-    def allocator_stuck_frac(self) -> Estimate:
-        """Holes that it cannot give back where memory is short, over the same bytes."""
-        return leaf(self.runtime["allocator_stuck"])
+    def allocator_stuck_frac(self, kind: str = "any") -> Estimate:
+        """Holes that it cannot give back where memory is short, over the same bytes.
+
+        ``kind``: "layers" of equal repeated layers in one stage, "recompute" of such layers whose
+        inputs alone are kept, else "any".
+        """
+        found: Estimate = leaf(self.runtime["allocator_stuck"][kind])
+        return found
 
     @property
     def segments_sd_frac(self) -> Estimate:

@@ -70,6 +70,9 @@ class GpuSpec(Sourced):
     memory_visible: Bytes | None = Field(
         default=None, description="what the driver reports as total, ECC as shipped in servers"
     )
+    memory_cuda: Bytes | None = Field(
+        default=None, description="what CUDA offers of it, as PyTorch's messages print"
+    )
     memory_bw: Bandwidth
     l2_size: Bytes | None = None
     tdp: Watts | None = None
@@ -109,7 +112,7 @@ class GpuSpec(Sourced):
     @property
     def usable_memory_bytes(self) -> float:
         """Memory that the driver offers, before any context."""
-        return (self.memory_visible or self.memory_size).value
+        return (self.memory_cuda or self.memory_visible or self.memory_size).value
 
 
 #: A hop over a NIC in NCCL's tables, protocol Simple (src/graph/tuning.cc).
