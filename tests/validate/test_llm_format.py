@@ -224,6 +224,25 @@ def test_what_goes_to_the_host_is_told_apart(
     assert (case.options.get("offload_layers"), case.options.get("offload")) == expected
 
 
+@pytest.mark.parametrize(
+    ("source", "note", "expected"),
+    [
+        # 3 passes and one more of 39 % of 32 layers; of all; torchtitan's is by operator
+        ("ibm-fms-fsdp", "HFU=0.69: HFU/MFU=1.13 (1.33", ("full", 12)),
+        ("ibm-fms-fsdp", "HFU=0.74: HFU/MFU=1.35 (1.33", ("full", None)),
+        ("pytorch-torchtitan", "", ("selective", None)),
+    ],
+)
+def test_selective_recompute_of_whole_layers_is_full_of_some(
+    tmp_path: Path, source: str, note: str, expected: tuple[str, int | None]
+) -> None:
+    row = ROW.replace("a,x,", f"a,{source},").replace(",full,bf16,", ",selective,bf16,")
+    path = tmp_path / "t.csv"
+    path.write_text(HEAD.strip() + ",notes\n" + row.strip() + f",{note}\n", encoding="utf-8")
+    (case,) = read_table(path).cases
+    assert (case.options["recompute"], case.options["recompute_layers"]) == expected
+
+
 def test_measured_memory_moves_no_prediction(tmp_path: Path) -> None:
     a, b = (
         judge([read_table(path)]).judged[0].prediction.memory
