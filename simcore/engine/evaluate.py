@@ -13,7 +13,7 @@ from simcore.engine.compute import ComputeTimes, compute_times
 from simcore.engine.points import Points
 from simcore.engine.price import price
 from simcore.engine.rates import ClassRates
-from simcore.engine.timeline import Timeline, finish_s, last_s, makespan_s, schedule
+from simcore.engine.timeline import Timeline, makespan_s, schedule
 from simcore.step.kernels import KernelTable, kernel_table
 from simcore.step.parallel import PARALLELISMS
 from simcore.step.program import Program, ProgramBuilder
@@ -25,8 +25,6 @@ Array = NDArray[np.float64]
 #: Configurations evaluated together, about: the fewer, the more calls; the more, the less of them
 #: stays in the processor's cache.
 CHUNK = 2048
-#: From so many configurations on tasks are scheduled one at a time.
-WIDE = 100
 #: Starting one DataLoader worker process (fork, queues), one after another; seconds.
 WORKER_START_S = 0.02
 
@@ -166,8 +164,6 @@ def _evaluate(
     if keep_timeline:
         timeline = schedule(program.graph, priced.duration_s)
         makespan = timeline.makespan_s
-    elif len(points) < WIDE:
-        makespan = last_s(program.graph, finish_s(program.graph, priced.duration_s))
     else:
         makespan = makespan_s(program.graph, priced.duration_s)
     return Steps(

@@ -27,20 +27,6 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Run:
-    """Tasks of one stream that can be scheduled in one closed form.
-
-    ``deps``/``bounds`` are padded index tables [n, k] into the tasks; ``n_tasks`` pads to "no
-    task", which finishes at 0.
-    """
-
-    tasks: NDArray[np.intp]
-    deps: NDArray[np.intp] | None
-    bounds: NDArray[np.intp] | None
-    stream: int
-
-
-@dataclass(frozen=True)
 class StepGraph:
     """Tasks in issue order; dependencies may point at any task but must not form a cycle."""
 
@@ -82,17 +68,6 @@ class StepGraph:
         return found
 
     @cached_property
-    def runs(self) -> tuple[Run, ...]:
-        """The graph cut into runs: stretches of a stream that wait on earlier runs only."""
-        runs: list[Run] = []
-        for stream, run in self._stretches:
-            inside = set(run)
-            deps = self._table([self._outer(self.tasks[i].deps, inside) for i in run])
-            bounds = self._table([self._outer(self.tasks[i].finish_after, inside) for i in run])
-            runs.append(Run(np.array(run), deps, bounds, self.streams.index(stream)))
-        return tuple(runs)
-
-    @cached_property
     def waits(self) -> tuple[tuple[int, tuple[int, ...], tuple[int, ...]], ...]:
         """(task, after which it starts, before which it cannot end), each task after those.
 
@@ -122,14 +97,3 @@ class StepGraph:
 
     def _of(self, stream: str) -> list[int]:
         return [i for i, t in enumerate(self.tasks) if t.stream == stream]
-
-    @staticmethod
-    def _outer(deps: tuple[int, ...], inside: set[int]) -> list[int]:
-        return [d for d in deps if d not in inside]
-
-    def _table(self, rows: list[list[int]]) -> NDArray[np.intp] | None:
-        width = max(map(len, rows))
-        if width == 0:
-            return None
-        none = len(self.tasks)
-        return np.array([row + [none] * (width - len(row)) for row in rows], dtype=np.intp)
