@@ -87,8 +87,8 @@ kernels, memory at the longest and largest batch, the looped optimizer of Transf
 copies of WaveGlow and Mask R-CNN. Each names a mechanism; not each has a citation. So these figures
 are somewhat better than a table that nobody had read would show.
 
-**Speed-ups** are within 5.1 % (597 rows) but for TensorFlow's runs (19 %, 113 rows; their input
-pipelines are not described), GeForce cards (15 %, 114 rows; an 8 x 3090 host collapses where 8 x
+**Speed-ups** are within some 5 % but for TensorFlow's runs (their input pipelines are not all
+described), GeForce cards (15 %, 114 rows; an 8 x 3090 host collapses where 8 x
 2080 Ti hosts do not, and one efficiency per route cannot give both) and H100s on PCIe (8 %, 48
 rows). Two settings were found with this table at hand: Lambda's program of late 2022 kept devices
 from each other (NCCL_P2P_DISABLE=1 in its script, which is the source), and NVIDIA's PyTorch
@@ -99,8 +99,9 @@ Mask R-CNN only). docs/model.md has what is known of each.
 replay of the allocator and what lies outside it, as nvidia-smi shows it. What is left, family by
 family with its reason, stands in docs/model.md.
 
-**Worst families.** GNMT and Transformer-XL (about -30 %): many small kernels of recurrent and of
-TensorFlow code that are not described. WaveGlow: some 0.37 s a step on V100 that nothing explains.
+**Worst families.** GNMT and Transformer-XL (about -25 and -30 %): many small kernels of recurrent
+and of TensorFlow code that are not described. WaveGlow: 0.1 to 0.25 s a step on PyTorch 1.4 and 1.7
+beyond the update that loops over its 938 tensors.
 EfficientNet: depthwise kernels are slower than memory bandwidth allows. K80: no figures of its
 generation. R-CNN: the work that depends on the image is held constant.
 """,
@@ -114,8 +115,9 @@ are taken with one layer a chunk.
 
 **Too fast** stay vTrain's smallest models (to -37 %: 3.3 to 3.6 ms of host a layer
 are measured), BLOOM at hidden 14,400 (-19 to -30 %: heads of 150 or 450 that no tensor core is fed
-well by; its other rows -3 %), H100s of 500 W (torchtitan, -6 %) and SimuMax's B200 (-22 %: its own
-op table is 1.4 times slower than a burst). FP8 on H100 is 4 % faster against its measurements than
+well by; its other rows -3 %), H100s of 500 W (torchtitan, -6 %) and SimuMax's B200 (-22 %: its own table
+of products, timed on the same node, is 1.43 times slower than a burst where others' B200 are 1.15
+times; with that one figure, which a calibration of the node would bring, its rows come to -9 %). FP8 on H100 is 4 % faster against its measurements than
 16 bit is. **Too slow** are runs of Megatron-LM on A100 (Korthikanti et al. +7 %, vTrain +6 %,
 Narayanan et al. +5 %), where Aleph Alpha's and InternEvo's are 5 to 6 % too fast. A100 and H100
 keep the ratio of long to short runs that op tables have for them (1.11, 1.15) where their power
@@ -131,8 +133,8 @@ not stated), which its layouts on 64 and 128 GPUs do not, and most where a card 
 
 **Memory.** Each figure is compared with what its source counts: live tensors, segments, or what
 nvidia-smi shows. What is left, source by source with its reason, stands in docs/model.md.
-Of 289 configurations published as out of memory 93 % are
-predicted not to fit, of the 1,138 that ran 97 % to fit: a job fits with the holes that its
+Of 289 configurations published as out of memory 94 % are
+predicted not to fit, of the 1,138 that ran 98 % to fit: a job fits with the holes that its
 allocator cannot give back.
 """,
 }
