@@ -115,15 +115,16 @@ are taken with one layer a chunk.
 
 **Too fast** stay vTrain's smallest models (to -37 %: 3.3 to 3.6 ms of host a layer
 are measured), BLOOM at hidden 14,400 (-19 to -30 %: heads of 150 or 450 that no tensor core is fed
-well by; its other rows -3 %), H100s of 500 W (torchtitan, -6 %) and SimuMax's B200 (-22 %: its own table
-of products, timed on the same node, is 1.43 times slower than a burst where others' B200 are 1.15
-times; with that one figure, which a calibration of the node would bring, its rows come to -9 %). FP8 on H100 is 4 % faster against its measurements than
-16 bit is. **Too slow** are runs of Megatron-LM on A100 (Korthikanti et al. +7 %, vTrain +6 %,
-Narayanan et al. +5 %), where Aleph Alpha's and InternEvo's are 5 to 6 % too fast. A100 and H100
-keep the ratio of long to short runs that op tables have for them (1.11, 1.15) where their power
-alone would tell 1.06 and 1.12. With 1.06 for A100 Korthikanti's rows are within 3.7 % and all
-language models lose half a per cent, with 2 % more bias: the choice was made with both in sight,
-for the device's own measurement.
+well by; its other rows -3 %), H100s of 500 W (torchtitan, -6 %) and SimuMax's B200 (-22 %: its
+own table of products, timed on the same node, is 1.43 times slower than a burst where others' B200
+are 1.15 times; with that one figure, which a calibration of the node would bring, its rows come to
+-9 %). FP8 on H100 is 4 % faster against its measurements than 16 bit is. **Too slow** are runs of
+Megatron-LM on A100 (Korthikanti et al. +7 %, vTrain +6 %, Narayanan et al. +5 %), where Aleph
+Alpha's and InternEvo's are 5 to 6 % too fast. A100 and H100 keep the ratio of long to short runs
+that op tables have for them (1.11, 1.15) where their power alone would tell 1.06 and 1.12. With
+1.06 for A100 Korthikanti's rows are within 3.7 % and all language models
+lose half a per cent, with 2 % more bias: the choice was made with both in sight, for the device's
+own measurement.
 
 **Order.** Equal requests that were measured differently (231 rows of other containers and vendors)
 leave a model that is otherwise exact a rank correlation of 0.97; one whose figures err by 2, 3 or

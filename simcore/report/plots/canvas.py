@@ -84,6 +84,7 @@ MEMORY_ORDER = (
     "workspace",
     "allocator_rounding",
 )
+LINES = ("-", "--", "-.", ":")
 MARKS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
 SERIES = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, BLACK)
 
