@@ -48,4 +48,4 @@ def test_areas_are_what_is_held() -> None:
 def test_a_limit_far_above_is_left_to_the_legend() -> None:
     (axes,) = draw("memory-over-step", timeline()).axes
     assert axes.get_ylim()[1] < 40
-    assert any("device limit, 85.9 GB" in t.get_text() for t in axes.get_legend().get_texts())
+    assert any("device limit, 85.1 GB" in t.get_text() for t in axes.get_legend().get_texts())
