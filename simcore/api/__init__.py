@@ -25,8 +25,9 @@ from simcore.api.spaces import (
 from simcore.api.tables import calibrate_from, validate, validate_ops
 from simcore.base.errors import InvalidConfig, SimcoreError, UsageError
 from simcore.engine.advice import uneven
+from simcore.engine.options import Options
 from simcore.engine.predict import predict as _predict
-from simcore.engine.request import Options, make_request
+from simcore.engine.request import make_request
 from simcore.engine.resolved import Request
 from simcore.engine.result import Explanation
 from simcore.engine.result import Prediction as PlainPrediction

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, Unpack, cast
 from simcore.api.many import side_by_side
 from simcore.api.results import Prediction
 from simcore.base.errors import InvalidConfig, SimcoreError
-from simcore.engine.request import Options
+from simcore.engine.options import Options
 from simcore.engine.resolved import Request
 from simcore.hardware.profile import Profile
 from simcore.report.html.document import Facts, Sources, Told

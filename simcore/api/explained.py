@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any, Literal, Unpack
 
 from simcore.base.errors import DataError, InvalidConfig, UnknownName
+from simcore.engine.options import Options
 from simcore.engine.predict import predict
-from simcore.engine.request import Options, make_request
+from simcore.engine.request import make_request
 from simcore.hardware.spec import GPUS
 from simcore.measurements.kineto.breakdown import breakdown, windows_of
 from simcore.measurements.kineto.trace import Trace, read_trace

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from simcore.base.errors import UnknownName, UsageError
-from simcore.engine.request import Options
+from simcore.engine.options import Options
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

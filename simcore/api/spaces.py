@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Unpack, cast
 from simcore.api.results import Prediction
 from simcore.api.shown import Asked, remembered
 from simcore.base.errors import InvalidConfig, UsageError
-from simcore.engine.request import Options, make_request
+from simcore.engine.options import Options
+from simcore.engine.request import make_request
 from simcore.hardware.profile import load_profile
 from simcore.workload.resolve import resolve_model
 

@@ -56,7 +56,7 @@ def job_options(words: Mapping[str, Any], problems: list[str]) -> dict[str, Any]
     What ``Options`` has as ``int | None`` is a whole number from 1; ``micro_batch`` may be "max"
     and is read further in.
     """
-    from simcore.engine.request import Options
+    from simcore.engine.options import Options
 
     options = {k: v for k, v in words.items() if k in job_words()}
     for name, kind in get_type_hints(Options).items():

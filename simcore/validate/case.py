@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from simcore.engine.request import Options
+from simcore.engine.options import Options
 from simcore.hardware.cluster import gpu_types
 from simcore.workload.resolve import ModelSource
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from simcore.base.errors import SimcoreError
+from simcore.engine.options import Options
 from simcore.engine.predict import predict
-from simcore.engine.request import Options
 from simcore.hardware.profile import Profile
 from simcore.validate.case import Case
 from simcore.validate.formats import Table

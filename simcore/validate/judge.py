@@ -15,9 +15,10 @@ from simcore.base.errors import SimcoreError
 from simcore.base.interval import Z80, Interval
 from simcore.engine.job_memory import first_stage_allocated_bytes
 from simcore.engine.memory_timeline import reserved_peak_bytes
+from simcore.engine.options import Options
 from simcore.engine.points import Points
 from simcore.engine.predict import evaluation_pass_s, evaluation_s_per_sample, predict
-from simcore.engine.request import Options, make_request
+from simcore.engine.request import make_request
 from simcore.engine.resolved import Request
 from simcore.engine.result import MemoryResult, Prediction
 from simcore.hardware.profile import Profile, load_profile

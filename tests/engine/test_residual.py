@@ -7,8 +7,9 @@ from itertools import pairwise
 
 import pytest
 
+from simcore.engine.options import Options
 from simcore.engine.predict import predict
-from simcore.engine.request import Options, make_request
+from simcore.engine.request import make_request
 from simcore.engine.residual import PARTS, part_weights, step_residual
 from simcore.hardware.calibrations import Knob
 from simcore.hardware.profile import load_profile

@@ -84,7 +84,7 @@ class _Stated:
 class Launch(_Stated):
     """A launch file in simcore's words; what it does not state is None.
 
-    strategy … nproc_per_node   as in ``engine.request.Options``
+    strategy … nproc_per_node   as in ``engine.options.Options``
     global_batch   samples a step, all ranks and micro-steps
     n_gpus         all ranks, where the file says so without saying the nodes
     whole_world    the sentence to raise where ``n_gpus`` is not the size of the cluster

@@ -7,7 +7,7 @@ sequences BERT was trained on is unknown, so that only ratios of its times can b
 
 from __future__ import annotations
 
-from simcore.engine.request import Options
+from simcore.engine.options import Options
 from simcore.validate.case import Case, Skipped
 from simcore.validate.formats import Format, Row, number, present
 

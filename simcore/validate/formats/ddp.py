@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 
 from simcore.base.units import GIB, GIGA, MEGA
-from simcore.engine.request import Options
+from simcore.engine.options import Options
 from simcore.hardware.cluster import NO_P2P
 from simcore.validate.case import Case, Skipped
 from simcore.validate.formats import Format, Row, number, present, whole

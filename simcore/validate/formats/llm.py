@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from simcore.base.figures import Figure
 from simcore.base.units import GIB, GIGA
-from simcore.engine.request import Options
+from simcore.engine.options import Options
 from simcore.validate.case import Case, Skipped
 from simcore.validate.formats import Format, Row, number, present, whole
 from simcore.validate.formats.llm_sources import (

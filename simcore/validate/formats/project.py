@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from simcore.base.units import GIB, GIGA
-from simcore.engine.request import Options
+from simcore.engine.options import Options
 from simcore.validate.case import Case, Skipped
 from simcore.validate.formats import Format, Row, number, present
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simcore.engine.request import Options
+from simcore.engine.options import Options
 from simcore.validate.case import Case, Skipped
 from simcore.validate.formats import Format, Row, number
 

@@ -1,0 +1,122 @@
+"""The words that ask for a prediction, as the command line and the API spell them."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+from simcore.hardware.profile import Profile
+
+
+class Options(TypedDict, total=False):
+    """The words of the command line; what is missing or None takes the model's default.
+
+    strategy        dp, manual, ddp, zero1, zero2, zero3
+    micro_batch     samples a GPU and micro-step, or "max"
+    grad_accum      micro-steps before an update
+    precision       fp32, tf32, amp-fp16, amp-bf16, fp16, bf16
+    recompute       none, selective, full
+    recompute_modules   what selective recompute runs again: core_attn (the default), layernorm,
+                    mlp, moe_act, moe, shared_experts, mla_up_proj, operators; joined by commas
+    recompute_layers    how many layers from the input on; default all
+    main_grads      weights: gradients in the weights' width; fused: and summed over micro-steps by
+                    their own products; fp32: accumulated so and reduced in fp32
+    optimizer       adamw, adam, sgd, sgd-plain
+    offload         none, optimizer, optimizer:nvme, optimizer+params, ... (cpu, cpu-far, nvme)
+    network         link between nodes: ib-hdr, 8xib-ndr, "25 Gbit/s"; and its switches: uplinks
+                    oversubscribed 4:1, nodes a leaf switch leaf=16, rails, sharp
+    nccl_algo, nccl_proto   as NCCL_ALGO and NCCL_PROTO: Ring,Tree; ^NVLS; Simple
+    node            node preset
+    nnodes, nproc_per_node   torchrun's counts, where ``gpus`` names a type only
+    seq_len         sequence length, where the model has one
+    attention       kernel of attention, where the model names one: flash (FlashAttention-2, torch's
+                    own choice), flash3, cudnn, flash1, flash_triton, fused_softmax, math
+    issuer          what issues kernels: torch (the default), megatron (Megatron-LM and Transformer
+                    Engine, about three times the host's time), megatron_graphs
+                    (attention and routing in graphs), graph (a CUDA graph of the step)
+    lora_rank       train adapters of this rank on a frozen base, where the model has them
+    lora_targets    products that get one: q_proj,v_proj, ... or all-linear
+    quantised_base  format of the frozen base: none, nf4, int8, fp8
+    calibration     name or file of a calibration
+    profile         a calibration that is not a file (``read_calibration``), instead
+    tp, pp, vpp, cp, ep   degrees of tensor, pipeline (and chunks a rank), context and expert
+                    parallelism; what is left of the GPUs is data parallel
+    stages          layers of each pipeline stage: 19,21,21,19, 7,14x8,7, 7,rest,7, even (the
+                    default) or auto: such that the slowest stage is least slow and all fit
+    sequence_parallel   whether norms are cut over the tensor ranks too (default: yes)
+    schedule        of the pipeline: 1f1b (the default; interleaved with vpp), gpipe, zb-1p, zb-2p,
+                    dualpipe
+    overlap         what communication hides under compute: grads (the default), params, tensor,
+                    dgrad, experts, or none
+    shard_ranks     neighbouring ranks that ZeRO shards over, replicas between (HSDP); default all
+    prefetch_blocks how many blocks ahead ZeRO-3 gathers parameters; default 1
+    gather_tensors  whether ZeRO-3 gathers each tensor on its own (DeepSpeed before 2022)
+    expert_tp       tensor ranks of an expert: 1 (the default) or tp
+    dispatcher      alltoall, or deepep: a token crosses to a node once
+    global_batch    samples a step, instead of grad_accum
+    shares          on GPUs of several kinds: samples of each in proportion (3:1, in the order of
+                    ``gpus``), equal (the default), or auto: such that the step is shortest
+    inputs          shapes for a model given as package.module:callable
+    grad_clip       whether gradients are clipped by their norm
+    optimizer_impl  foreach, for-loop (a kernel a tensor: PyTorch before 2.0) or fused
+    bucket_numel    elements of a gradient bucket
+    eager_kernels   whether libraries load all their kernels at start (CUDA before 11.7)
+    launch_blocking on where each launch waits for its kernel (CUDA_LAUNCH_BLOCKING=1)
+    growing_segments    on where the allocator runs with expandable_segments:True
+    fp8_params      on where layers' weights are held in 8 bits beside fp32 masters
+    offload_layers  layers, from the first on, whose activations go to the host
+    software        library whose temporaries and copies are held too: deepspeed, scaling; default
+                    plain: what the method itself needs
+    launch          a launch file, or its flags: its words where none is given here
+    """
+
+    strategy: str | None
+    micro_batch: int | str | None
+    grad_accum: int | None
+    precision: str | None
+    recompute: str | None
+    recompute_modules: str | None
+    recompute_layers: int | None
+    main_grads: str | None
+    optimizer: str | None
+    offload: str | None
+    network: str | None
+    nccl_algo: str | None
+    nccl_proto: str | None
+    node: str | None
+    nnodes: int | None
+    nproc_per_node: int | None
+    seq_len: int | None
+    attention: str | None
+    issuer: str | None
+    lora_rank: int | None
+    lora_targets: str | None
+    quantised_base: str | None
+    calibration: str | None
+    profile: Profile | None
+    tp: int | None
+    pp: int | None
+    vpp: int | None
+    cp: int | None
+    ep: int | None
+    stages: str | None
+    sequence_parallel: bool | None
+    schedule: str | None
+    overlap: str | None
+    shard_ranks: int | None
+    prefetch_blocks: int | None
+    gather_tensors: bool | None
+    expert_tp: int | None
+    dispatcher: str | None
+    global_batch: int | None
+    shares: str | None
+    inputs: tuple[str, ...] | None
+    grad_clip: bool | None
+    optimizer_impl: str | None
+    bucket_numel: int | None
+    eager_kernels: bool | None
+    launch_blocking: bool | str | None
+    growing_segments: bool | str | None
+    fp8_params: bool | str | None
+    offload_layers: int | None
+    software: str | None
+    launch: str | None
