@@ -44,8 +44,9 @@ def chosen_collectives(request: Request) -> tuple[Chosen, ...]:
         job = replace(job, workload=placed.stages[0].workload)
     program = job.program
     largest: dict[tuple[Scope, Collective], float] = {}
-    for op, scope, sizes, _ in program.comm_table.messages if program.comm else ():
-        largest[scope, op] = max(largest.get((scope, op), 0.0), float(sizes.max()))
+    for cost in program.comm:
+        for size in cost.sizes_bytes:
+            largest[cost.scope, cost.op] = max(largest.get((cost.scope, cost.op), 0.0), size)
     for (scope, op), n_bytes in largest.items():
         on = scoped(group, scope, job.strategy)
         sharded = scope == "shard" and bool(request.strategy.shard_ranks)

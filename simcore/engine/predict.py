@@ -5,7 +5,7 @@ All of them are columns of one configuration axis, evaluated together.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import combinations
@@ -96,16 +96,24 @@ def point_values(
     cluster: ClusterSpec, profile: Profile, workload: str, micro_batch: float, grad_accum: float
 ) -> dict[str, Any]:
     """One configuration of the axis: batch, ranks, and what the wires deliver."""
+    return {
+        "micro_batch": micro_batch,
+        "grad_accum": grad_accum,
+        "loader": profile.loader(workload).value,
+        **_of_cluster(cluster, profile),
+    }
+
+
+@lru_cache(maxsize=4096)
+def _of_cluster(cluster: ClusterSpec, profile: Profile) -> Mapping[str, Any]:
+    """Of ``point_values`` those that no job changes."""
     intra, inter = cluster_paths(cluster)
-    n_gpus, n_nodes = cluster.n_gpus, cluster.n_nodes
     node, link = places(cluster)
     intra_frac = profile.route_efficiency(intra.route, node=node).value
     inter_frac = profile.route_efficiency(inter.route, link=link).value
     return {
-        "micro_batch": micro_batch,
-        "grad_accum": grad_accum,
-        "n_ranks": n_gpus,
-        "n_nodes": n_nodes,
+        "n_ranks": cluster.n_gpus,
+        "n_nodes": cluster.n_nodes,
         "gpus_per_node": max(g.gpus_per_node for g in cluster.groups),
         "intra_bw_bytes_per_s": intra.bw_bytes_per_s * intra_frac,
         "inter_bw_bytes_per_s": inter.bw_bytes_per_s * inter_frac,
@@ -114,8 +122,7 @@ def point_values(
         "intra_ramp": profile.collective_ramp(intra.route, node),
         "inter_ramp": profile.collective_ramp(inter.route),
         "library": Library(**library_values(cluster, profile, intra, inter)),
-        "loader": profile.loader(workload).value,
-        "compute": slowest_rate_frac(n_gpus, profile.device_spread.value),
+        "compute": slowest_rate_frac(cluster.n_gpus, profile.device_spread.value),
     }
 
 
@@ -331,8 +338,8 @@ def _single(request: Request, job: Job, homogeneous_rate: float) -> tuple[float,
         return homogeneous_rate, cluster.groups[0].gpu.name, homogeneous_rate * cluster.n_gpus
     total, best = 0.0, (0.0, "")
     for i, group in enumerate(cluster.groups):
-        step = _alone(request, i, terms=()).step_s[0]
-        rate = request.micro_batch * request.grad_accum / float(step)
+        step_s = _one_device_s(_on_one_device(request, i))
+        rate = request.micro_batch * request.grad_accum / step_s
         total += rate * group.n_gpus
         best = max(best, (rate, group.gpu.name))
     return best[0], best[1], total
@@ -348,15 +355,36 @@ def _alone(
     """The same job on one device of one group, with its micro-batch or others; ``terms`` as of
     ``evaluate``.
     """
+    alone = _on_one_device(request, index)
+    batch = np.atleast_1d(request.micro_batch if micro_batch is None else micro_batch)
+    values = {**_values(alone, alone.cluster), "micro_batch": batch}
+    return evaluate(job_of(alone), Points.of(values, len(batch)), terms=terms)
+
+
+def _on_one_device(request: Request, index: int) -> Request:
+    """The same work on one device of one group; equal for jobs that differ in their clusters."""
     strategy = request.strategy
     if not strategy.offload:  # one rank sends nothing: the smallest graph has the same times
-        strategy = replace(strategy, parallelism="manual", overlap=NO_OVERLAP)
-    alone = replace(
-        request, cluster=request.cluster.alone(index), strategy=strategy, placed=None, shares=()
+        strategy = replace(
+            strategy, parallelism="manual", overlap=NO_OVERLAP, shard_ranks=0, expert_ranks=1.0
+        )
+    return Request(
+        workload=request.workload,
+        full_name="",
+        cluster=request.cluster.alone(index),
+        strategy=strategy,
+        micro_batch=request.micro_batch,
+        grad_accum=request.grad_accum,
+        profile=request.profile,
+        loading=request.loading,
     )
-    batch = np.atleast_1d(request.micro_batch if micro_batch is None else micro_batch)
-    values = {**_values(request, alone.cluster), "micro_batch": batch}
-    return evaluate(job_of(alone), Points.of(values, len(batch)), terms=terms)
+
+
+@lru_cache(maxsize=1024)
+def _one_device_s(alone: Request) -> float:
+    """Step of a job on one device [s]; many jobs are compared with the same one."""
+    values = _values(alone, alone.cluster)
+    return float(evaluate(job_of(alone), Points.of(values, 1), terms=()).step_s[0])
 
 
 def alone_s(request: Request, group: NodeGroup, micro_batches: Array) -> Array:

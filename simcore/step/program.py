@@ -19,7 +19,7 @@ from typing import Literal
 import numpy as np
 
 from simcore.base.arrays import NDArray
-from simcore.physics.collectives import Collective
+from simcore.physics.collectives import Collective, priced_as
 from simcore.step.graph import StepGraph, Task
 from simcore.workload.graph import Workload
 
@@ -51,8 +51,8 @@ class CommCost:
 class CommTable:
     """Every collective of a step as arrays: each distinct message priced once.
 
-    ``messages`` lists (operation, scope, sizes [n, 1], their rows); ``counts`` [tasks, rows] says
-    how often each task sends each.
+    ``messages`` lists (operation as which it is priced, scope, sizes [n, 1], their rows);
+    ``counts`` [tasks, rows] says how often each task sends each.
     """
 
     tasks: NDArray[np.intp]
@@ -66,11 +66,11 @@ class CommTable:
         rows: dict[tuple[Collective, Scope, float], int] = {}
         for cost in costs:
             for size in cost.sizes_bytes:
-                rows.setdefault((cost.op, cost.scope, size), len(rows))
+                rows.setdefault((priced_as(cost.op), cost.scope, size), len(rows))
         counts = np.zeros((len(costs), len(rows)))
         for i, cost in enumerate(costs):
             for size, count in zip(cost.sizes_bytes, cost.counts, strict=True):
-                counts[i, rows[cost.op, cost.scope, size]] += count
+                counts[i, rows[priced_as(cost.op), cost.scope, size]] += count
         messages = []
         for op, scope in dict.fromkeys((op, scope) for op, scope, _ in rows):
             mine = {size: i for (o, s, size), i in rows.items() if (o, s) == (op, scope)}

@@ -14,6 +14,7 @@ from simcore.physics.collectives.base import (
     Option,
     collective_time_s,
     obeys,
+    priced_as,
     ways,
 )
 from simcore.physics.collectives.in_switch import CollNet, Nvls, NvlsTree
@@ -43,5 +44,6 @@ __all__ = [
     "exchange_s",
     "obeys",
     "once_a_node_frac",
+    "priced_as",
     "ways",
 ]

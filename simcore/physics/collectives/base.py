@@ -208,6 +208,11 @@ class Algorithm:
 ALGORITHMS: Registry[Algorithm] = Registry("collective algorithm")
 
 
+def priced_as(op: Collective) -> Collective:
+    """The collective whose ways an operation has: a reduce-scatter is an all-gather backwards."""
+    return "all_gather" if op == "reduce_scatter" else op
+
+
 def options_of(op: Collective, group: Group) -> list[Option]:
     """Every way to run a collective on a group that is allowed.
 
@@ -215,6 +220,7 @@ def options_of(op: Collective, group: Group) -> list[Option]:
     2.24; of exchanges that are no collectives of NCCL's, all ways. None depends on the message: a
     group keeps them.
     """
+    op = priced_as(op)
     if op not in group.known_options:
         every = [o for a in ALGORITHMS for o in ALGORITHMS[a].options(op, group)]
         group.known_options[op] = _allowed(every, group)
