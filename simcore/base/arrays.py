@@ -30,6 +30,8 @@ def distinct_columns(rows: Sequence[NDArray[Any]]) -> tuple[NDArray[np.intp], ND
     faster than ``np.unique`` over an axis where, as along an axis of points, little changes.
     """
     n = len(rows[0])
+    if n == 1:
+        return np.zeros(1, dtype=np.intp), np.zeros(1, dtype=np.intp)
     if n <= _FEW:  # a prediction's axis: sorting takes ten times as long
         where: dict[tuple[float, ...], int] = {}
         columns = zip(*(row.tolist() for row in rows), strict=True)

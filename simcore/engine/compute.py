@@ -99,16 +99,19 @@ def compute_times(
     first, column, issued = _distinct(strategy, classes, points, work_sd_frac)
     if phases is None:
         phases = class_phases(strategy, table, classes, points, shares, work_sd_frac)
-    seconds = np.zeros((len(program.compute_tasks), len(first)))
-    tasks = [program.compute_class == c for c in range(len(classes))]
-    for mine, of_class in zip(tasks, phases, strict=True):
-        seconds[mine] = program.weights[mine] @ of_class
+    tasks = program.rank_classes
+    if len(tasks) == 1:
+        seconds = program.weights @ phases[0]
+    else:
+        seconds = np.zeros((len(program.compute_tasks), len(first)))
+        for (mine, _), of_class in zip(tasks, phases, strict=True):
+            seconds[mine] = program.weights[mine] @ of_class
     if issued is not None:
         seconds += np.outer(program.weights @ table.issues_per_phase, issued[first])
     return ComputeTimes(
         seconds,
-        np.stack([seconds[mine].sum(axis=0) for mine in tasks]),
-        np.stack([seconds[mine & program.computes_beside].sum(axis=0) for mine in tasks]),
+        np.array([seconds[mine].sum(axis=0) for mine, _ in tasks]),
+        np.array([seconds[beside].sum(axis=0) for _, beside in tasks]),
         column,
     )
 

@@ -235,7 +235,7 @@ def memory_of(
         4.0 * strategy.optimizer.temporary_elems * workload.trainable_numel / shards
         * (strategy.step_impl == "foreach" and strategy.offload.optimizer == "none")
     )  # fmt: skip
-    zero = 0 * one
+    zero = 0.0 * one
     library = strategy.software
     # ZeRO joins its shard's 16-bit gradients into one flat tensor and copies that to fp32 before
     # the update of the master copy (DeepSpeed, runtime/zero/stage_1_and_2.py, step); Megatron-LM
@@ -277,14 +277,15 @@ def memory_of(
         },
     )
     late = late * reducing
-    sums = np.stack([sum(m.values(), zero) for m in moments])
+    sums = np.array([sum((x for x in m.values() if x is not zero), zero) for m in moments])
     sums[2] += late
     moment = sums.argmax(axis=0)
     terms = dict(state)
     same = moment[0] if (moment == moment[0]).all() else None
     for key in moments[0]:
         if same is not None:
-            terms[key] = one * moments[same][key]
+            term = moments[same][key]
+            terms[key] = term if term is zero else one * term
         else:
             terms[key] = np.choose(moment, [one * m[key] for m in moments])
     terms["gradient_buckets"] = terms["gradient_buckets"] + late * (moment == 2)

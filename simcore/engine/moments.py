@@ -134,14 +134,12 @@ def _rows(found: Sequence[tuple[float, ...]]) -> _Rows:
 
 
 class _Passes(NamedTuple):
-    """What one block does to memory: its moments in forward (saving or not) and in backward.
+    """What one block does to memory beside its moments of forward: those of backward, and sizes.
 
     ``saved``: bytes per sample that an instance pins; ``copies``: 16-bit elements of its weights;
     ``gathered``: elements that sharded ranks gather of it.
     """
 
-    saving: _Rows
-    passing: _Rows
     backward: _Rows
     saved: float
     kept: float
@@ -156,8 +154,6 @@ def _passes(block: Same[Block], p: Precision) -> _Passes:
     """Cached by block: stages of a pipeline and jobs of one model have theirs in common."""
     b = block.it
     return _Passes(
-        saving=_forward(b, p, pins=True),
-        passing=_forward(b, p, pins=False),
         backward=_backward(b, p),
         saved=saved_bytes(b.saved, p),
         kept=saved_bytes(b.boundary, p),
@@ -169,11 +165,12 @@ def _passes(block: Same[Block], p: Precision) -> _Passes:
     )
 
 
-def _forward(block: Block, p: Precision, *, pins: bool) -> _Rows:
-    """Forward of one block, op by op."""
+@lru_cache(maxsize=2000)
+def _forward(block: Same[Block], p: Precision, *, pins: bool) -> _Rows:
+    """Forward of one block, op by op; where it ``pins``, with what it saves."""
     pinned = before = cast = 0.0
     found = []
-    for op in block.ops:
+    for op in block.it.ops:
         now = passing(op, before, p, pins=pins)
         pinned += saved_bytes(op.saved, p) * pins
         cast += op.gemm_weight
@@ -205,12 +202,12 @@ def _compared(table: Array) -> Array:
 
 def _on_top(rows: _Rows, bases: Array, *, pinned_is_work: bool) -> Array:
     """Rows on top of what is held when each of a block's instances begins, [I x rows, 9]."""
-    made = np.repeat(bases, len(rows.pinned), axis=0)
+    made = np.repeat(bases[:, None, :], len(rows.pinned), axis=1)
     work = 1 if pinned_is_work else 0
     for column, of in ((work, rows.pinned), (1, rows.extra), (2, rows.grads), (3, rows.cast),
                        (6, rows.stub), (7, rows.early)):  # fmt: skip
-        made[:, column] += np.tile(of, len(bases))
-    return made
+        made[:, :, column] += of
+    return made.reshape(-1, made.shape[2])
 
 
 def _corners(bases: Array) -> NDArray[np.intp]:
@@ -281,12 +278,12 @@ def candidates(
     n = len(order)
     for b in sorted(set(workload.order)):
         here = np.flatnonzero(order == b)
-        kind, kept = kinds[b], redone[b]
+        kind, kept, block = kinds[b], redone[b], Same(workload.blocks[b])
         first, last = forward[here], backward[here[::-1]]
         place = n + 2 * (n - 1 - here[::-1])
-        parts = [(kind.passing if kept else kind.saving, first, here, False)]
+        parts = [(_forward(block, p, pins=not kept), first, here, False)]
         if kept:
-            parts.append((kind.saving, last, place, True))
+            parts.append((_forward(block, p, pins=True), last, place, True))
         parts.append((kind.backward, last, place + 1, kept))
         for rows, bases, places, work in parts:
             left = _corners(bases)
@@ -316,6 +313,8 @@ _AT_ONCE = 160
 
 def _undominated(rows: Array) -> NDArray[np.intp]:
     """Indices of rows that no other row reaches in every column."""
+    if len(rows) == 1:
+        return np.zeros(1, dtype=np.intp)
     left = np.argsort(-rows[:, 0], kind="stable")
     columns = np.ascontiguousarray(rows[left].T)
     if len(left) <= _AT_ONCE:

@@ -190,15 +190,11 @@ def _columns(request: Request, base: dict[str, Any]) -> tuple[Points, list[Knob]
     doubled = _doubled(knobs)
     fixed = 2 + len(doubled) + 3
     size = fixed + N_SAMPLES
-    values: dict[str, object] = {}
-    for name, value in base.items():
-        values[name] = value if name == "library" else np.full(size, float(value))
-    for name in ("use_host", "use_comm", "use_loader"):
-        values[name] = np.ones(size)
-    for knob in KNOBS:
-        values.setdefault(knob, np.ones(size))
+    values: dict[str, Any] = dict.fromkeys((*KNOBS, "use_host", "use_comm", "use_loader"), 1.0)
+    values |= base
     library = values.pop("library")
-    column = {k: np.asarray(v) for k, v in values.items()}
+    rows = np.repeat(np.array([[float(v)] for v in values.values()]), size, axis=1)
+    column = dict(zip(values, rows, strict=True))
     for name, single in (
         ("n_ranks", 1.0), ("n_nodes", 1.0), ("gpus_per_node", 1.0), ("compute", 1.0),
     ):  # fmt: skip

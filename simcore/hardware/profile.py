@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import hypot
 from pathlib import Path
 from typing import Any
@@ -283,8 +283,12 @@ class Profile:
         own = self.own(gpu)
         if own is not None and own.context is not None:
             return Estimate(own.context.value, own.context.sd_log, self.origin)
-        table = self.runtime["cuda_context_eager" if eager else "cuda_context"]
-        return self._for(table, gpu, "bytes")
+        table = "cuda_context_eager" if eager else "cuda_context"
+        key = (table, gpu.name)
+        if key not in self._seen:
+            self._seen[key] = self._for(self.runtime[table], gpu, "bytes")
+        found: Estimate = self._seen[key]
+        return found
 
     def attention_share(self, kind: str, gpu: GpuSpec) -> Estimate:
         """Rate of a kind of flash kernel over that of the kernel which the op table timed.
@@ -305,7 +309,7 @@ class Profile:
         sd_log = hypot(asked.sd_log, known.sd_log)
         return Estimate(asked.value / known.value, sd_log, f"{told} ({asked.source})")
 
-    @property
+    @cached_property
     def device_spread(self) -> Estimate:
         """Standard deviation of equal devices' compute times over their mean."""
         return leaf(self.runtime["device_spread"])
@@ -335,7 +339,7 @@ class Profile:
         found: dict[str, Estimate] = self._seen["residual"]
         return found
 
-    @property
+    @cached_property
     def allocator_holes_frac(self) -> Estimate:
         """Holes between the caching allocator's blocks, over the bytes that come and go."""
         return leaf(self.runtime["allocator_holes"])
@@ -349,7 +353,7 @@ class Profile:
         found: Estimate = leaf(self.runtime["allocator_stuck"][kind])
         return found
 
-    @property
+    @cached_property
     def segments_sd_frac(self) -> Estimate:
         """Scatter of what the allocator holds beside live tensors, over what comes and goes."""
         return leaf(self.runtime["segments_residual"])
@@ -361,7 +365,7 @@ class Profile:
         """
         return leaf(self.runtime["memory_residual_eager" if eager else "memory_residual"])
 
-    @property
+    @cached_property
     def nccl_sd_log(self) -> Estimate:
         """Spread of communicators' buffers around their formula."""
         return leaf(self.runtime["nccl_spread"])

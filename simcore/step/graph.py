@@ -35,19 +35,19 @@ class StepGraph:
     @cached_property
     def streams(self) -> tuple[str, ...]:
         """Stream names in order of first use."""
-        return tuple(dict.fromkeys(t.stream for t in self.tasks))
+        return tuple(self._queues)
 
     @cached_property
     def last_tasks(self) -> NDArray[np.intp]:
         """The last task of each stream: no other of it ends later."""
-        return np.array(list({t.stream: i for i, t in enumerate(self.tasks)}.values()))
+        return np.array([queue[-1] for queue in self._queues.values()])
 
     @cached_property
     def _stretches(self) -> list[tuple[str, list[int]]]:
         """Stretches of a stream that wait on earlier stretches only. Raises ValueError."""
-        queues = {s: self._of(s) for s in self.streams}
+        queues = self._queues
         head = dict.fromkeys(queues, 0)
-        done = [False] * len(self.tasks)
+        done: set[int] = set()
         found: list[tuple[str, list[int]]] = []
         more = True
         while more:
@@ -56,9 +56,9 @@ class StepGraph:
                 begin = at = head[stream]
                 while at < len(queue):
                     task = self.tasks[queue[at]]
-                    if not all(done[d] for d in (*task.deps, *task.finish_after)):
+                    if not (done.issuperset(task.deps) and done.issuperset(task.finish_after)):
                         break
-                    done[queue[at]] = True
+                    done.add(queue[at])
                     at += 1
                 if at > begin:
                     found.append((stream, queue[begin:at]))
@@ -74,7 +74,7 @@ class StepGraph:
         The task before on the same stream is among the first; what an earlier task of a stream
         has waited for already, or for a later one of the same stream, is left out.
         """
-        place = {t: i for s in self.streams for i, t in enumerate(self._of(s))}
+        place = {t: i for queue in self._queues.values() for i, t in enumerate(queue)}
         before: dict[str, int] = {}
         seen: dict[str, dict[str, int]] = {s: {} for s in self.streams}
         found = []
@@ -95,5 +95,10 @@ class StepGraph:
             before[stream] = task
         return tuple(found)
 
-    def _of(self, stream: str) -> list[int]:
-        return [i for i, t in enumerate(self.tasks) if t.stream == stream]
+    @cached_property
+    def _queues(self) -> dict[str, list[int]]:
+        """The tasks of each stream, in issue order."""
+        found: dict[str, list[int]] = {}
+        for i, task in enumerate(self.tasks):
+            found.setdefault(task.stream, []).append(i)
+        return found

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
 from typing import Any, get_args
@@ -12,8 +13,9 @@ from typing import Any, get_args
 import numpy as np
 
 from simcore.base.arrays import NDArray
+from simcore.base.same import Same
 from simcore.strategy.precision import Precision
-from simcore.workload.graph import FLASH_KINDS, Affine, Kernel, KernelKind, Op, Workload
+from simcore.workload.graph import FLASH_KINDS, Block, Frozen, Kernel, KernelKind, Workload
 
 Array = NDArray[np.float64]
 #: Products that stay in 16 bit where others compute in fewer: the head, those of activations.
@@ -76,20 +78,18 @@ def _row(kernel: Kernel, precision: Precision, named: str = "") -> tuple[float, 
         per_sample -= operands * (precision.low_bytes - precision.operand_bytes)
         weight_bytes = precision.low_bytes if of_weight else precision.operand_bytes
 
-    def pair(a: Affine) -> tuple[float, float]:
-        return a.fixed, a.per_sample
-
+    m, n, k, groups = kernel.m, kernel.n, kernel.k, kernel.groups
     return (
         KINDS.index(named or (WIDE if narrow and kernel.wide else kernel.kind)),
         kernel.flop,
         kernel.weight * weight_bytes,
         per_sample + kernel.raw_bytes,
-        *pair(kernel.m),
-        *pair(kernel.n),
-        *pair(kernel.k),
-        *pair(kernel.groups),
+        m.fixed, m.per_sample,
+        n.fixed, n.per_sample,
+        k.fixed, k.per_sample,
+        groups.fixed, groups.per_sample,
         kernel.launches,
-    )
+    )  # fmt: skip
 
 
 def _cast(kernel: Kernel, precision: Precision) -> tuple[float, ...]:
@@ -114,6 +114,23 @@ def _calls(workload: Workload, recompute: bool) -> Array:
     return np.concatenate([sent, sent + again, np.zeros(len(workload.frozen))])
 
 
+@lru_cache(maxsize=2048)
+def _phase(
+    of: Same[Block] | Same[Frozen], precision: Precision, backward: bool
+) -> Mapping[tuple[float, ...], float]:
+    """Distinct kernels of a block or a network, and how often each runs; kept, since stages of a
+    pipeline and jobs of one model have blocks in common.
+    """
+    kernels = [k for op in of.it.ops for k in (op.bwd if backward else op.fwd)]
+    found = [_row(kernel, precision) for kernel in kernels]
+    if precision.operand_bytes:
+        found += [_cast(kernel, precision) for kernel in kernels if kernel.cast]
+    distinct: dict[tuple[float, ...], float] = {}
+    for row in found:
+        distinct[row] = distinct.get(row, 0.0) + 1.0
+    return distinct
+
+
 @lru_cache(maxsize=256)
 def kernel_table(workload: Workload, precision: Precision, recompute: bool = False) -> KernelTable:
     """Flatten a workload; equal kernels of one phase become one row with a count.
@@ -121,26 +138,17 @@ def kernel_table(workload: Workload, precision: Precision, recompute: bool = Fal
     ``recompute``: its recomputable blocks run under a checkpoint each.
     """
 
-    def kernels(ops: tuple[Op, ...], backward: bool) -> list[Kernel]:
-        return [k for op in ops for k in (op.bwd if backward else op.fwd)]
-
     n_blocks = len(workload.blocks)
-    phases = [kernels(b.ops, False) for b in workload.blocks]
-    phases += [kernels(b.ops, True) for b in workload.blocks]
-    phases += [kernels(f.ops, False) for f in workload.frozen]
+    phases = [_phase(Same(b), precision, False) for b in workload.blocks]
+    phases += [_phase(Same(b), precision, True) for b in workload.blocks]
+    phases += [_phase(Same(f), precision, False) for f in workload.frozen]
     rows: list[tuple[float, ...]] = []
     counts: list[float] = []
     starts: list[int] = []
     nothing = _row(Kernel(kind="copy", launches=0.0), precision)
     backward: list[bool] = []
-    for index, phase in enumerate(phases):
+    for index, distinct in enumerate(phases):
         starts.append(len(rows))
-        distinct: dict[tuple[float, ...], float] = {}
-        found = [_row(kernel, precision) for kernel in phase]
-        if precision.operand_bytes:
-            found += [_cast(kernel, precision) for kernel in phase if kernel.cast]
-        for row in found:
-            distinct[row] = distinct.get(row, 0.0) + 1.0
         for row, count in (distinct or {nothing: 0.0}).items():
             rows.append(row)
             counts.append(count)

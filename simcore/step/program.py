@@ -136,6 +136,12 @@ class Program:
         return self.overlapped[self.compute_tasks]
 
     @cached_property
+    def rank_classes(self) -> tuple[tuple[NDArray[np.intp], NDArray[np.intp]], ...]:
+        """Of each rank class its rows of ``weights``, and those that run beside collectives."""
+        rows = [self.compute_class == c for c in range(self.n_classes)]
+        return tuple((np.flatnonzero(r), np.flatnonzero(r & self.computes_beside)) for r in rows)
+
+    @cached_property
     def beside(self) -> Beside:
         """Tasks and messages by whether they run beside others."""
         slowed, alone = np.flatnonzero(self.computes_beside), np.flatnonzero(~self.computes_beside)
@@ -353,6 +359,11 @@ def gradient_buckets(
     filled, routed, tensors = 0.0, 0.0, 0
     instance, share = 0, 0.0
     for position, block in enumerate(reversed(list(workload.instances()))):
+        whole, cap = block.numel * grad_bytes, cap_bytes if buckets else first_bytes
+        if block.params and filled + whole < cap:  # whole numbers: no sum of them is rounded
+            filled, routed = filled + whole, routed + block.routed_numel * grad_bytes
+            tensors, instance, share = tensors + len(block.params), position, 1.0
+            continue
         done = 0
         for param in reversed(block.params):
             done += param.numel

@@ -11,6 +11,7 @@ fp32/tf32: 4 and 4 bytes; AMP: 2 and 4; pure 16-bit training: 2 and 2.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
@@ -151,7 +152,7 @@ class Param:
         return self.name.startswith("experts.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Block:
     """A stretch of the model that repeats as a whole; the unit of recompute and of gathering.
 
@@ -177,18 +178,39 @@ class Block:
         """The frozen base of adapters in one instance, where weights are so wide."""
         return self.base_numel * param_bytes + self.packed_bytes
 
-    @property
+    @cached_property
     def numel(self) -> int:
         """Parameters of one instance."""
         return sum(p.numel for p in self.params)
 
-    @property
+    @cached_property
+    def routed_numel(self) -> int:
+        """Of these, those of routed experts."""
+        return sum(p.numel for p in self.params if p.routed)
+
+    @cached_property
+    def gemm_weights(self) -> tuple[int, float]:
+        """(how many matrix weights autocast copies, their elements)."""
+        sizes = [op.gemm_weight for op in self.ops if op.gemm_weight]
+        return len(sizes), float(sum(sizes))
+
+    @cached_property
+    def forward_flop(self) -> float:
+        """Forward FLOP of one instance, per sample."""
+        return _flop(self.ops)
+
+    @cached_property
     def saved(self) -> Saved:
         """Activation storages that one instance pins, per sample."""
         total = NOTHING
         for op in self.ops:
             total = total + op.saved
         return total
+
+
+def _flop(ops: tuple[Op, ...], kind: KernelKind | None = None) -> float:
+    """Forward FLOP per sample of some operators; of one kind of kernel, where it is given."""
+    return sum((k.flop for op in ops for k in op.fwd if kind in (None, k.kind)), 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,14 +280,19 @@ class Workload:
         return self.order.count(block_index)
 
     @cached_property
+    def repeats(self) -> tuple[tuple[Block, int], ...]:
+        """Each block that runs and how many times it does in one forward."""
+        return tuple((self.blocks[i], n) for i, n in Counter(self.order).items())
+
+    @cached_property
     def trainable_numel(self) -> int:
         """Trained parameters, ties counted once."""
-        return sum(b.numel for b in self.instances())
+        return sum(n * b.numel for b, n in self.repeats)
 
     @cached_property
     def expert_numel(self) -> int:
         """Trained parameters of routed experts: what expert parallelism spreads over ranks."""
-        return sum(p.numel for b in self.instances() for p in b.params if p.routed)
+        return sum(n * b.routed_numel for b, n in self.repeats)
 
     @cached_property
     def layer_weight_shapes(self) -> frozenset[tuple[float, float]]:
@@ -279,39 +306,36 @@ class Workload:
     @cached_property
     def forward_flop(self) -> float:
         """Forward FLOP per sample of the trained model (2 x MAC, frozen parts excluded)."""
-        return sum(k.flop for b in self.instances() for op in b.ops for k in op.fwd)
+        return sum(n * b.forward_flop for b, n in self.repeats)
 
     @cached_property
     def frozen_flop(self) -> float:
         """FLOP per sample of the frozen parts."""
-        return sum(k.flop for f in self.frozen for op in f.ops for k in op.fwd)
+        return sum(_flop(f.ops) for f in self.frozen)
 
     @cached_property
     def n_tensors(self) -> int:
         """Trained parameter tensors."""
-        return sum(len(b.params) for b in self.instances())
+        return sum(n * len(b.params) for b, n in self.repeats)
 
     @cached_property
     def gemm_weights(self) -> tuple[int, float]:
         """(how many matrix weights autocast copies, their elements)."""
-        sizes = [op.gemm_weight for b in self.instances() for op in b.ops if op.gemm_weight]
-        return len(sizes), float(sum(sizes))
+        found = [(n, *b.gemm_weights) for b, n in self.repeats]
+        return sum(n * count for n, count, _ in found), float(sum(n * w for n, _, w in found))
 
     @cached_property
     def conv_frac(self) -> float:
         """Share of convolutions in a training step's FLOP, frozen parts once, the model thrice."""
-        trained = [(3.0, op) for b in self.instances() for op in b.ops]
-        frozen = [(1.0, op) for f in self.frozen for op in f.ops]
-        flop = [(w * k.flop, k.kind) for w, op in trained + frozen for k in op.fwd]
-        total = sum(f for f, _ in flop)
-        return sum(f for f, kind in flop if kind == "conv") / total if total else 0.0
+        trained = sum(n * _flop(b.ops, "conv") for b, n in self.repeats)
+        frozen = sum(_flop(f.ops, "conv") for f in self.frozen)
+        total = 3.0 * self.forward_flop + self.frozen_flop
+        return (3.0 * trained + frozen) / total if total else 0.0
 
     @cached_property
     def layered_frac(self) -> float:
         """Share of a training step's FLOP in repeated layers, frozen parts once, those thrice."""
-        layered = sum(
-            k.flop for b in self.instances() if b.recomputable for op in b.ops for k in op.fwd
-        )
+        layered = sum(n * b.forward_flop for b, n in self.repeats if b.recomputable)
         total = 3.0 * self.forward_flop + self.frozen_flop
         return min(1.0, 3.0 * layered / total) if total else 0.0
 

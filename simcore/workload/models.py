@@ -101,9 +101,12 @@ class ModelRecord(Sourced):
 
 
 @lru_cache(maxsize=256)
+def _parameters(builder: Callable[..., Any]) -> tuple[inspect.Parameter, ...]:
+    return tuple(inspect.signature(builder).parameters.values())
+
+
 def _defaults(builder: Callable[..., Any]) -> Mapping[str, Any]:
-    parameters = inspect.signature(builder).parameters.values()
-    return {p.name: p.default for p in parameters if p.default is not p.empty}
+    return {p.name: p.default for p in _parameters(builder) if p.default is not p.empty}
 
 
 def _call(
@@ -113,7 +116,7 @@ def _call(
     config: dict[str, Any],
     sample_unit: str | None = None,
 ) -> Any:
-    allowed = [p for p in inspect.signature(builder).parameters if p not in ("name", "sample_unit")]
+    allowed = [p.name for p in _parameters(builder) if p.name not in ("name", "sample_unit")]
     bad = [key for key in config if key not in allowed]
     if bad:
         raise InvalidConfig(

@@ -100,7 +100,7 @@ class Zero:
 
         def sizes(piece: list[int]) -> tuple[float, float]:
             blocks = [workload.blocks[b] for b in piece]
-            routed = sum(q.numel for b in blocks for q in b.params if q.routed)
+            routed = sum(b.routed_numel for b in blocks)
             return float(sum(b.numel for b in blocks) * width), float(routed * width)
 
         gathered = [
@@ -128,7 +128,7 @@ class Zero:
             if strategy.gather_tensors:
                 sizes = [float(t.numel * width) for t in found.params]
                 return [("shard", [*sizes, base_bytes] if base_bytes else sizes)]
-            routed = float(sum(t.numel for t in found.params if t.routed))
+            routed = float(found.routed_numel)
             whole = float(found.numel * width) + base_bytes
             return [(s, [n]) for s, n in split_experts(strategy, "shard", whole, routed * width)]
 
