@@ -75,24 +75,27 @@ class StepGraph:
         has waited for already, or for a later one of the same stream, is left out.
         """
         place = {t: i for queue in self._queues.values() for i, t in enumerate(queue)}
-        before: dict[str, int] = {}
-        seen: dict[str, dict[str, int]] = {s: {} for s in self.streams}
-        found = []
-        for task in (i for _, run in self._stretches for i in run):
-            stream = self.tasks[task].stream
+        streams = [task.stream for task in self.tasks]
+        before: dict[str, tuple[int, ...]] = dict.fromkeys(self._queues, ())
+        seen: dict[str, dict[str, int]] = {s: {} for s in self._queues}
+
+        def waits(stream: str, others: tuple[int, ...]) -> tuple[int, ...]:
             known = seen[stream]  # by stream: the last place waited for
-            waits: list[tuple[int, ...]] = []
-            for others in (self.tasks[task].deps, self.tasks[task].finish_after):
-                last: dict[str, int] = {}
-                for other in others:
-                    theirs = self.tasks[other].stream
-                    if theirs != stream and place[other] > known.get(theirs, -1):
-                        known[theirs] = place[other]
-                        last[theirs] = other
-                waits.append(tuple(last.values()))
-            after = (before[stream], *waits[0]) if stream in before else waits[0]
-            found.append((task, after, waits[1]))
-            before[stream] = task
+            last: dict[str, int] = {}
+            for other in others:
+                theirs = streams[other]
+                if theirs != stream and place[other] > known.get(theirs, -1):
+                    known[theirs] = place[other]
+                    last[theirs] = other
+            return tuple(last.values())
+
+        found = []
+        for stream, run in self._stretches:
+            for number in run:
+                task = self.tasks[number]
+                after, bounds = waits(stream, task.deps), waits(stream, task.finish_after)
+                found.append((number, before[stream] + after, bounds))
+                before[stream] = (number,)
         return tuple(found)
 
     @cached_property
