@@ -76,10 +76,15 @@ def write(figure: Figure, path: Path) -> None:
 def svg_file(figure: Figure) -> str:
     """The picture as an SVG file's text; the same picture gives the same text."""
     import matplotlib
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
 
-    text = io.StringIO()
+    text, canvas, dpi = io.StringIO(), figure.canvas, figure.dpi
     with _SETTINGS, matplotlib.rc_context(_SVG):
-        figure.savefig(text, format="svg", metadata={"Date": None})
+        try:  # savefig draws everything once more beforehand, for a layout that drawing makes too
+            FigureCanvasSVG(figure).print_svg(text, metadata={"Date": None})
+        finally:
+            figure.set_canvas(canvas)
+            figure.dpi = dpi
     return _PATH.sub(lambda m: _LONG.sub(_shorter, m[0]), text.getvalue())
 
 

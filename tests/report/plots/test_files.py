@@ -73,6 +73,13 @@ def test_rounding_of_coordinates_moves_nothing_visible(answer: api.Prediction) -
     assert coordinates(svg_file(figure)) == pytest.approx(coordinates(plain.getvalue()), abs=0.006)
 
 
+def test_writing_leaves_the_figure_as_it_was(answer: api.Prediction) -> None:
+    figure = answer.plot("time")
+    before = figure.dpi, figure.canvas, tuple(figure.get_size_inches())
+    svg_file(figure)
+    assert (figure.dpi, figure.canvas, tuple(figure.get_size_inches())) == before
+
+
 def test_kinds_have_a_file_and_a_result_that_draws_them() -> None:
     from simcore.api import many, results
 
