@@ -28,7 +28,7 @@ def _write(folder: Path, content: Any) -> Path:
 @pytest.mark.parametrize(
     ("kind", "near"),
     [
-        ("llama4", "llama"), ("qwen2.5", "qwen2"), ("mixtrall", "mixtral"), ("phi", "phi3"),
+        ("llama5", "llama"), ("qwen2.5", "qwen2"), ("mixtrall", "mixtral"), ("phi4", "phi"),
         ("deepseek_v32", "deepseek_v3"), ("gpt_neo", "gpt_neox"), ("gptoss", "gpt_oss"),
     ],
 )  # fmt: skip
