@@ -15,8 +15,9 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from simcore.base.errors import DataError, UnknownName
+from simcore.base.errors import LISTED, DataError, UnknownName
 from simcore.base.kept import kept
+from simcore.base.names import family
 
 #: A names line is read without parsing the file: a look-up touches one file, not sixty.
 _NAMES_LINE = re.compile(r"^(name|aliases):\s*(.+?)\s*(?:#.*)?$", re.MULTILINE)
@@ -259,8 +260,11 @@ class Database(Generic[R]):
     def __getitem__(self, name: str) -> R:
         path = self.path(name)
         if path is None:
-            hint = f"(`simcore list {self.kind}s`)"
-            raise UnknownName(self.kind, name, self.names(), hint, self.aliases())
+            names = self.names()
+            # of a family too large for a sentence, the list that has all of it
+            part = f" {name}" if len(family(name, names)) > LISTED and name.isprintable() else ""
+            hint = f"(`simcore list {self.kind}s{part}`)"
+            raise UnknownName(self.kind, name, names, hint, self.aliases())
         record: R = _load(path, self.model, path.stat().st_mtime_ns)
         return record
 

@@ -13,8 +13,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from simcore.base.names import family
+
 #: How many near names a sentence proposes.
 _PROPOSED = 3
+#: How many of a family, or of all where none is near.
+LISTED = 12
 
 
 class SimcoreError(Exception):
@@ -53,15 +57,19 @@ class UnknownName(UsageError):
     ) -> None:
         self.kind, self.name = kind, name
         known = sorted(set(known), key=str.lower)
-        near = _proposed(name, known, aliases or {})
+        members = family(name, known) or _members(name, aliases or {})
+        near = members[:1] or _proposed(name, known, aliases or {})
         text = f"unknown {kind} {name!r}"
-        if near:
+        if len(members) > 1:
+            text += f": did you mean one of {_listed(members)}?"
+        elif near:
             text += f": did you mean {near[0]!r}?"
             if len(near) > 1:
                 text += f" (also near: {', '.join(near[1:])})"
+        elif known and (len(known) <= LISTED or not hint):
+            text += f": known are {_listed(known)}"
         elif known:
-            shown = ", ".join(known[:12]) + (" …" if len(known) > 12 else "")
-            text += f": known are {shown}"
+            text += f": none of {len(known)} is near"
         super().__init__(f"{text} {hint}".rstrip())
 
 
@@ -86,6 +94,18 @@ class DataError(SimcoreError):
         self.file, self.line, self.key = str(file), line, key
         where = self.file + (f":{line}" if line is not None else "")
         super().__init__(f"{where}: {key + ': ' if key else ''}{message}")
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:LISTED]) + (" …" if len(names) > LISTED else "")
+
+
+def _members(name: str, aliases: Mapping[str, str]) -> list[str]:
+    """A family by its aliases, each thing once."""
+    found: dict[str, str] = {}
+    for alias in family(name, aliases):
+        found.setdefault(aliases[alias], alias)
+    return list(found.values())
 
 
 def _proposed(name: str, known: Sequence[str], aliases: Mapping[str, str]) -> list[str]:

@@ -110,6 +110,14 @@ def format_si(value: float, unit: str, digits: int = 3) -> str:
     return f"{value:.{digits}g} {unit}"
 
 
+def format_count(value: float) -> str:
+    """Parameters as people count them: ``6.74 B``, ``124 M``."""
+    for word, factor in (("T", TERA), ("B", GIGA), ("M", MEGA), ("k", KILO)):
+        if value >= factor:
+            return f"{value / factor:.3g} {word}"
+    return f"{value:.0f}"
+
+
 def format_seconds(seconds: float, digits: int = 3) -> str:
     """A duration a person can read: ``0.431`` is ``431 ms``, ``93784`` is ``1 d 2 h``."""
     if not math.isfinite(seconds):

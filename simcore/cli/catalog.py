@@ -29,13 +29,16 @@ def list_(
     kind: Annotated[
         str, typer.Argument(metavar="KIND", help=", ".join(names.LISTS), autocompletion=names.kinds)
     ],
+    only: Annotated[
+        str, typer.Argument(metavar="[PART]", help="Only what has this in its name.")
+    ] = "",
     as_json: _AS_JSON = False,
 ) -> None:
     """List gpus, models, nodes, links, strategies, precisions, optimizers, collectives."""
     kind = _kind(kind, names.LISTS)
     from simcore.report import catalog
 
-    header, rows, data = catalog.listing(kind)
+    header, rows, data = catalog.listing(kind, only)
     if as_json:
         from simcore.report.jsonout import dumps
 

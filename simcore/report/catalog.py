@@ -6,16 +6,28 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-from simcore.base.database import Database
+from simcore.base.database import Database, fold_name
+from simcore.base.errors import UnknownName
 from simcore.base.figures import Figure, Sourced
-from simcore.base.units import GIB, GIGA, MEGA, TERA, format_bytes, format_seconds, format_si
+from simcore.base.names import by_size, has
+from simcore.base.units import (
+    GIB,
+    GIGA,
+    MEGA,
+    TERA,
+    format_bytes,
+    format_count,
+    format_seconds,
+    format_si,
+)
 from simcore.hardware.spec import GPUS, LINKS, NODES, GpuSpec
-from simcore.workload.models import MODELS
+from simcore.workload.archs import KINDS, kind_of
+from simcore.workload.models import MODELS, ModelRecord
 
 DATABASES: dict[str, Database[Any]] = {"gpu": GPUS, "model": MODELS, "node": NODES, "link": LINKS}
 #: Columns of figures, aligned to the right.
 NUMERIC: dict[str, Sequence[int]] = {
-    "gpus": range(2, 7), "models": (2, 3), "nodes": (2,), "links": (2, 3, 4), "precisions": (1, 2),
+    "gpus": range(2, 7), "models": (2,), "nodes": (2,), "links": (2, 3, 4), "precisions": (1, 2),
     "optimizers": (1,), "prices": (1,),
 }  # fmt: skip
 Listing = tuple[list[str], list[list[str]], list[dict[str, Any]]]
@@ -86,13 +98,20 @@ def _gpu_rows() -> Listing:
 
 
 def _model_rows() -> Listing:
-    header = ["model", "full name", "parameters", "micro-batch", "sample", "precision"]
+    header = ["model", "kind", "parameters", "full name", "sample"]
     rows, data = [], []
-    for m in sorted(MODELS.all(), key=lambda m: m.name):
-        t = m.training
-        rows.append([m.name, m.full_name, f"{m.params.value:,.0f}", str(t.micro_batch),
-                     m.sample_unit, t.precision])  # fmt: skip
-        data.append({"name": m.name, "full_name": m.full_name, "aliases": list(m.aliases),
+    order = list(KINDS)
+
+    def place(m: ModelRecord) -> tuple[Any, ...]:
+        kind = kind_of(m.arch)
+        return order.index(kind) if kind in order else len(order), by_size(m.name), m.name
+
+    for m in sorted(MODELS.all(), key=place):
+        t, kind = m.training, kind_of(m.arch)
+        full_name = textwrap.shorten(m.full_name, 46, placeholder=" ...")
+        rows.append([m.name, kind, format_count(m.params.value), full_name, m.sample_unit])
+        data.append({"name": m.name, "kind": kind, "full_name": m.full_name,
+                     "aliases": list(m.aliases),
                      "n_params": int(m.params.value), "sample_unit": m.sample_unit,
                      "micro_batch": t.micro_batch, "precision": t.precision,
                      "optimizer": t.optimizer, "strategy": t.strategy})  # fmt: skip
@@ -201,9 +220,30 @@ _LISTINGS = {
 }  # fmt: skip
 
 
-def listing(kind: str) -> Listing:
-    """(header, rows as text, rows as data) of one kind, a plural word."""
-    return _LISTINGS[kind]()
+def listing(kind: str, only: str = "") -> Listing:
+    """(header, rows as text, rows as data) of one kind, a plural word.
+
+    ``only``: those that have its words in name, full name, kind or an alias; where none has, those
+    that have it as a part of words. Raises UnknownName for none.
+    """
+    header, rows, data = _LISTINGS[kind]()
+    if not only:
+        return header, rows, data
+    part = fold_name(only)
+    kept = [i for i, entry in enumerate(data) if any(has(s, only) for s in _said(entry))]
+    kept = kept or [
+        i for i, entry in enumerate(data) if any(part in fold_name(s) for s in _said(entry))
+    ]
+    if not kept:
+        singular = next((k for k in DATABASES if k + "s" == kind), kind)
+        raise UnknownName(singular, only, [d["name"] for d in data], f"(`simcore list {kind}`)")
+    return header, [rows[i] for i in kept], [data[i] for i in kept]
+
+
+def _said(entry: dict[str, Any]) -> list[str]:
+    """The words by which an entry may be looked for."""
+    words = [str(entry[key]) for key in ("name", "full_name", "kind") if key in entry]
+    return [*words, *map(str, entry.get("aliases", ()))]
 
 
 # -- one record ---------------------------------------------------------------------------------

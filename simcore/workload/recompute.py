@@ -14,7 +14,10 @@ from simcore.base.errors import UnknownName
 from simcore.workload.graph import FLASH_KINDS, NOTHING, Block, Kernel, Op, Saved, Workload
 
 _NORMS = ("norm", "norm1", "norm2", "mlp.norm")
-_MLP = ("gate", "up", "gate_up", "down", "product", "gelu", "silu", "activation")
+_MLP = (
+    "gate", "up", "gate_up", "down", "product", "gelu", "gelu_new", "quick_gelu", "relu", "relu2",
+    "silu", "activation",
+)  # fmt: skip
 _LATENT = ("q_b", "kv_b", "rope.q", "rope.k", "kv.expand", "q_a_norm", "kv_a_norm")
 
 

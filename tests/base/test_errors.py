@@ -23,6 +23,20 @@ def test_the_nearest_name_may_be_an_alias_and_each_thing_is_proposed_once() -> N
     assert "H100-SXM" not in text
 
 
+def test_a_family_is_named_whole_and_no_list_is_arbitrary() -> None:
+    known = [f"llama-{n}b" for n in range(20)] + ["kimi-k2"]
+    hint = "(`simcore list models`)"
+    assert "did you mean 'kimi-k2'? (" in str(UnknownName("model", "kimi", known, hint))
+    named = str(UnknownName("model", "llama", known, hint))
+    assert "did you mean one of llama-0b, llama-1b, " in named and "llama-11b …?" in named
+    assert str(UnknownName("model", "xyz", known, hint)) == (
+        "unknown model 'xyz': none of 21 is near (`simcore list models`)"
+    )
+    # without a place to look them up, or of few, they are listed
+    assert "known are kimi-k2, llama-0b" in str(UnknownName("model", "xyz", known))
+    assert "known are kimi-k2 (" in str(UnknownName("model", "xyz", ["kimi-k2"], hint))
+
+
 @pytest.mark.parametrize(
     "error",
     [

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 
 from simcore.cli.names import LISTS
 from simcore.report.catalog import DATABASES, figure_text, render_record, unit_of
+from simcore.workload.archs import FILES, KINDS
 
 
 @pytest.mark.parametrize("kind", LISTS)
@@ -22,6 +24,30 @@ def test_lists_in_text_and_json_agree(kind: str, simcore: Callable) -> None:
 @pytest.mark.parametrize("word", ["gpu", "gpus", "strategy", "Models", "precision"])
 def test_singular_and_plural(word: str, simcore: Callable) -> None:
     assert simcore("list", word).code == 0
+
+
+def test_a_list_may_be_of_what_has_a_word(simcore: Callable) -> None:
+    named = [line.split()[0] for line in simcore("list", "models", "Llama-3").out.splitlines()[1:]]
+    assert named == ["llama3-8b", "llama3-70b", "llama3.1-405b", "llama3.2-1b", "llama3.2-3b"]
+    data = json.loads(simcore("list", "models", "codellama", "--json").out)  # an alias
+    assert [d["name"] for d in data] == ["llama2-34b"]
+    assert {d["kind"] for d in data} == {"language"}
+    refused = simcore("list", "models", "no-such-thing")
+    assert refused.code == 2 and "unknown model 'no-such-thing'" in refused.err
+
+
+def test_models_stand_by_kind_then_by_size(simcore: Callable) -> None:
+    data = json.loads(simcore("list", "models", "--json").out)
+    kinds = [d["kind"] for d in data]
+    assert list(dict.fromkeys(kinds)) == [k for k in KINDS if k in kinds]
+    assert len([1 for a, b in pairwise(kinds) if a != b]) == len(set(kinds)) - 1  # together
+    names = [d["name"] for d in data]
+    assert names.index("opt-350m") < names.index("opt-1.3b") < names.index("opt-13b")
+
+
+def test_every_architecture_is_of_one_kind() -> None:
+    named = [arch for archs in KINDS.values() for arch in archs]
+    assert sorted(named) == sorted(FILES)
 
 
 def test_show_names_the_source_of_each_figure(simcore: Callable) -> None:

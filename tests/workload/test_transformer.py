@@ -146,3 +146,49 @@ def test_wrong_settings_are_refused(wrong: dict[str, int | str]) -> None:
     key = next(iter(wrong)).replace("max_positions", "seq_len")
     with pytest.raises(ValueError, match=key):
         build(**{"name": "g", **_SMALL, **wrong})
+
+
+def _attention_flop(**settings: Any) -> list[float]:
+    """Forward FLOP of each layer's attention kernel."""
+    workload = build(name="small", **{**_SMALL, **_LLAMA, "layers": 4, **settings})
+    return [
+        sum(k.flop for op in block.ops for k in op.fwd if k.kind == "attention")
+        for block in workload.instances()
+        if block.recomputable
+    ]
+
+
+@pytest.mark.parametrize(("seq", "chunk"), [(32, 8), (32, 12), (32, 32), (32, 100)])
+def test_chunks_count_their_own_pairs(seq: int, chunk: int) -> None:
+    lengths = [min(chunk, seq - start) for start in range(0, seq, chunk)]
+    pairs = sum(n * n / 2 for n in lengths)  # half of a chunk's square lies before
+    found = _attention_flop(
+        seq_len=seq, window=chunk, chunked=True, window_pattern="wwwf", rope_pattern="rrrn"
+    )
+    assert found == [4 * 64 * pairs] * 3 + [4 * 64 * seq * seq / 2]
+
+
+def test_layers_without_positions_turn_nothing() -> None:
+    workload = build(name="small", **{**_SMALL, **_LLAMA, "rope_pattern": "rn"})
+    turned, other = (b for b in workload.instances() if b.recomputable)
+    assert [op for op in other.ops if "rope" in op.name] == []
+    assert len([op for op in turned.ops if "rope" in op.name]) == 2
+    assert (turned.name, other.name) == ("layer turned", "layer unturned")
+
+
+def test_squared_relu_fused_is_one_kernel_each_way() -> None:
+    plain, fused = (
+        build(name="small", **_SMALL, mlp="relu2", fused_pointwise=f) for f in (False, True)
+    )
+    elems = 2 * 32 * 4 * 64  # of both layers
+    assert measure.built_launches(plain) == tuple(
+        n + more for n, more in zip(measure.built_launches(fused), (2, 6), strict=True)
+    )
+    relu = build(name="small", **_SMALL, mlp="relu")
+    assert plain.saved.low - relu.saved.low == fused.saved.low - relu.saved.low == elems
+
+
+@pytest.mark.parametrize("pattern", ["", "rx"])
+def test_a_wrong_rope_pattern_is_refused(pattern: str) -> None:
+    with pytest.raises(ValueError, match="rope_pattern"):
+        build(name="small", **_SMALL, rope_pattern=pattern)

@@ -45,6 +45,28 @@ FILES = {
     "neumf": "ncf",
 }
 
+#: What each architecture's models are, in the order in which a list shows them.
+KINDS = {
+    "language": ("transformer", "transformer_xl"),
+    "text": ("bert", "t5", "t5_encoder", "gnmt"),
+    "speech": ("whisper", "waveglow"),
+    "image": (
+        "resnet", "resnext", "inverted_residual", "vgg", "alexnet", "densenet", "inception_v3",
+        "vit", "mnist_cnn",
+    ),
+    "detection": ("ssd300", "rcnn", "retinanet"),
+    "segmentation": ("unet",),
+    "image and text": ("clip",),
+    "diffusion": ("dit", "latte", "stdit", "autoencoder_kl_encoder"),
+    "recommender": ("neumf",),
+    "traced": ("traced",),
+}  # fmt: skip
+
+
+def kind_of(name: str) -> str:
+    """What the models of architecture ``name`` are."""
+    return next((kind for kind, archs in KINDS.items() if name in archs), "other")
+
 
 def load(name: str) -> None:
     """Import the file that registers ``name``; an unknown name imports all, to name the nearest."""

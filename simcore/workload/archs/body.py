@@ -201,8 +201,9 @@ class Body:
             self.param(f"{name}.weight", numel)
 
     def norm(
-        self, name: str, rows: float, dim: int, kind: str, *, reads: str = "", bias: bool = True
-    ) -> None:
+        self, name: str, rows: float, dim: int, kind: str, *, reads: str = "", bias: bool = True,
+        weight: bool = True,
+    ) -> None:  # fmt: skip
         """A normalisation over ``dim``: ``layernorm``, ``rmsnorm`` (fused), ``rmsnorm_eager`` or
         ``rmsnorm_gemma``. ``reads`` names its input where another operator may keep that too.
         """
@@ -211,7 +212,7 @@ class Body:
             self.kept.add(reads)
         if kind in ("rmsnorm_eager", "rmsnorm_gemma"):
             op = ops.rms_norm_eager(
-                name, rows, dim, trained=self.trains, wide=kind == "rmsnorm_gemma"
+                name, rows, dim, trained=self.trains and weight, wide=kind == "rmsnorm_gemma"
             )
             if not first:
                 again = Saved(high=op.saved.high, raw_bytes=op.saved.raw_bytes - 4.0 * rows * dim)
@@ -219,7 +220,10 @@ class Body:
             self.add(op)
         else:
             rms = kind == "rmsnorm"
-            self.add(ops.layer_norm(name, rows, dim, rms=rms, affine=self.trains, save_input=first))
+            affine = self.trains and weight
+            self.add(ops.layer_norm(name, rows, dim, rms=rms, affine=affine, save_input=first))
+        if not weight:
+            return
         self.param(f"{name}.weight", dim)
         if kind == "layernorm" and bias:
             self.param(f"{name}.bias", dim)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from simcore.workload import ops
 from simcore.workload.archs.body import Body
@@ -27,7 +27,9 @@ class AttentionShape:
     that width (multi-head latent attention, DeepSeek-V2 2024), q from one of ``q_rank`` if that
     is not 0. ``kernel``: one of ``FLASH``, fused_softmax (scores in
     memory, Megatron-LM's softmax kernel) or math. ``fused``: rotary positions are one kernel.
-    ``drop_joined``: dropout of the output is part of the residual sum's kernel.
+    ``drop_joined``: dropout of the output is part of the residual sum's kernel. ``clip``: q, k and
+    v are clamped. ``chunked``: a window is a chunk of the sequence. ``qk_norm_weight``: the norms
+    of q and k have one (Llama 4's have none, and turned layers alone have them).
     """
 
     seq: int
@@ -42,6 +44,9 @@ class AttentionShape:
     qkv_bias: bool
     out_bias: bool
     qk_norm: bool
+    qk_norm_weight: bool
+    clip: bool
+    chunked: bool
     norm: str
     kernel: str
     fused: bool
@@ -55,6 +60,10 @@ class AttentionShape:
     @property
     def q_dim(self) -> int:
         return self.heads * self.head_dim
+
+    def unturned(self) -> AttentionShape:
+        """The same without positions."""
+        return replace(self, rotated=0, qk_norm=self.qk_norm and self.qk_norm_weight)
 
     @property
     def kv_dim(self) -> int:
@@ -102,9 +111,14 @@ def _project(body: Body, s: AttentionShape, reads: str) -> None:
         for part, width in (("q", s.q_dim), ("k", s.kv_dim), ("v", s.kv_dim)):
             body.linear(part, s.seq, s.hidden, width, bias=s.qkv_bias, reads=reads)
         body.add(ops.accumulate("qkv.forks", float(s.seq * s.hidden), times=2))
+    if s.clip:  # backward masks by the input, which is kept
+        if s.fused_qkv:
+            body.add(ops.activation("qkv.clip", q + 2 * kv))
+        else:
+            body.add(*(ops.activation(f"{p}.clip", n) for p, n in (("q", q), ("k", kv), ("v", kv))))
     if s.qk_norm:
         for part, heads in (("q_norm", s.heads), ("k_norm", s.kv_heads)):
-            body.norm(part, float(s.seq * heads), s.head_dim, s.norm)
+            body.norm(part, float(s.seq * heads), s.head_dim, s.norm, weight=s.qk_norm_weight)
     if s.rotated and s.fused:
         body.add(rope_fused("rope.q", q), rope_fused("rope.k", kv))
     elif s.rotated:
@@ -177,7 +191,7 @@ def attention(body: Body, s: AttentionShape, reads: str, window: int = 0) -> Non
         body.add(
             ops.sdpa(
                 "attention", 1, s.heads, s.kv_heads, s.seq, s.seq, s.head_dim, causal=True,
-                value_dim=s.value_dim, window=window, kind=FLASH[s.kernel],
+                value_dim=s.value_dim, window=window, chunked=s.chunked, kind=FLASH[s.kernel],
             )
         )  # fmt: skip
         if s.joined:  # q lies head by head, and so does the output

@@ -9,7 +9,7 @@ from simcore.workload.archs.body import Body
 from simcore.workload.graph import Kernel, Op, Saved
 
 #: Activation of each kind of feed-forward layer.
-PLAIN = ("gelu", "gelu_new", "relu", "quick_gelu")
+PLAIN = ("gelu", "gelu_new", "relu", "relu2", "quick_gelu")
 GATED = ("swiglu", "geglu", "geglu_new", "swiglu_clamped")
 
 
@@ -37,7 +37,8 @@ class ExpertsShape:
 
     ``shared_ffn``: width of the layer that every token passes; ``shared_gate``: weighed by a
     sigmoid of its own. ``bias``: of router and experts. ``local``: how many of the experts this
-    rank holds; ``routed_share``: of the tokens, those that it routes.
+    rank holds; ``routed_share``: of the tokens, those that it routes. ``apart``: gate and up are
+    two products.
     """
 
     experts: int
@@ -48,6 +49,7 @@ class ExpertsShape:
     shared_gate: bool
     bias: bool
     routed_share: float = 1.0
+    apart: bool = False
 
 
 def gelu_new(elems: float) -> Op:
@@ -68,8 +70,23 @@ def _quick_gelu(elems: float) -> Op:
     return Op(name="quick_gelu", fwd=(fwd,), bwd=(bwd,), saved=Saved(low=2 * elems))
 
 
-def plain_activation(kind: str, elems: float) -> Op:
+def _relu2(elems: float, fused: bool) -> Op:
+    """ReLU and its square (So et al. 2021, Primer; Nemotron-4): two kernels forward, of which the
+    second keeps the first's output, and four backward; fused one each way, which keeps its input.
+    """
+    fwd = Kernel(
+        kind="elementwise", low=(2 if fused else 4) * elems, launches=1.0 if fused else 2.0
+    )
+    bwd = Kernel(
+        kind="elementwise", low=(3 if fused else 10) * elems, launches=1.0 if fused else 4.0
+    )
+    return Op(name="relu2", fwd=(fwd,), bwd=(bwd,), saved=Saved(low=elems))
+
+
+def plain_activation(kind: str, elems: float, fused: bool = False) -> Op:
     """What stands between the two products of a plain layer."""
+    if kind == "relu2":
+        return _relu2(elems, fused)
     if kind == "gelu_new":
         return gelu_new(elems)
     if kind == "quick_gelu":
@@ -118,7 +135,7 @@ def dense(body: Body, s: MlpShape, reads: str, prefix: str = "") -> None:
         between = gate_product(s.kind, inner, s.fused_pointwise, fp8_input=s.fp8_input)
     else:
         body.linear(f"{prefix}up", s.seq, s.hidden, s.ffn, bias=s.bias, reads=reads)
-        between = (plain_activation(s.kind, inner),)
+        between = (plain_activation(s.kind, inner, s.fused_pointwise),)
     body.add(*(replace(op, name=f"{prefix}{op.name}") for op in between))
     body.linear(f"{prefix}down", s.seq, s.ffn, s.hidden, bias=s.bias, reads=product)
 
@@ -129,22 +146,31 @@ def experts(body: Body, s: MlpShape, e: ExpertsShape, reads: str) -> None:
     rows = tokens * e.top_k
     trained = body.trains
     body.linear("router", tokens, s.hidden, e.experts, bias=e.bias, reads=reads, wide=True)
-    first = ops.grouped_linear(
-        "experts.gate_up", rows, s.hidden, 2 * e.ffn, e.local, weight_grad=trained
-    )
+    parts = ("gate", "up") if e.apart else ("gate_up",)
+    cols = 2 * e.ffn // len(parts)
+    first = [
+        ops.grouped_linear(
+            f"experts.{part}", rows, s.hidden, cols, e.local, weight_grad=trained,
+            save_input=part != "up",
+        )
+        for part in parts
+    ]  # fmt: skip
     second = ops.grouped_linear("experts.down", rows, e.ffn, s.hidden, e.local, weight_grad=trained)
     body.add(
         ops.route("route", tokens, e.experts, e.top_k),
         ops.dispatch("dispatch", tokens, s.hidden, e.top_k, e.experts),
-        first,
+        *first,
         *gate_product(s.kind, rows * e.ffn, s.fused_pointwise, fp8_input=s.fp8_input),
         second,
         ops.combine("combine", tokens, s.hidden, e.top_k),
         ops.accumulate("experts.forks", tokens * s.hidden),
     )
-    body.stacked("experts.gate_up", e.local * 2 * e.ffn * s.hidden)
-    if e.bias:
-        body.param("experts.gate_up.bias", e.local * 2 * e.ffn)
+    if e.apart:
+        body.add(ops.accumulate("experts.inputs", rows * s.hidden))
+    for part in parts:
+        body.stacked(f"experts.{part}", e.local * cols * s.hidden)
+        if e.bias:
+            body.param(f"experts.{part}.bias", e.local * cols)
     body.stacked("experts.down", e.local * e.ffn * s.hidden)
     if e.bias:
         body.param("experts.down.bias", e.local * s.hidden)

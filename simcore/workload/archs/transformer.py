@@ -40,6 +40,7 @@ class _Model:
     experts: ExpertsShape
     residual: str
     norm: str
+    norm_bias: bool
     window: int
     drop: bool
     adapters: Adapters | None
@@ -47,6 +48,15 @@ class _Model:
     @property
     def elems(self) -> float:
         return float(self.mlp.seq * self.mlp.hidden)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """What layers differ in: their sight, their feed-forward part, whether positions are turned."""
+
+    windowed: bool
+    routed: bool
+    turned: bool
 
 
 def _mlp(body: Body, m: _Model, routed: bool, reads: str) -> None:
@@ -58,18 +68,20 @@ def _mlp(body: Body, m: _Model, routed: bool, reads: str) -> None:
         body.add(ops.dropout("mlp.dropout", m.elems))
 
 
-def _layer(m: _Model, windowed: bool, routed: bool) -> Body:
+def _layer(m: _Model, kind: _Kind) -> Body:
     body = Body(m.adapters)
     seq, hidden, elems = m.mlp.seq, m.mlp.hidden, m.elems
-    window = m.window if windowed else 0
+    window = m.window if kind.windowed else 0
+    seen = m.attention if kind.turned else m.attention.unturned()
+    routed = kind.routed
 
     def norm(name: str, reads: str = "") -> None:
-        body.norm(name, seq, hidden, m.norm, reads=reads)
+        body.norm(name, seq, hidden, m.norm, reads=reads, bias=m.norm_bias)
 
     norm("norm1", "x")
     if m.residual.startswith("parallel"):
         two = m.residual == "parallel"
-        attention(body, m.attention, "norm1", window)
+        attention(body, seen, "norm1", window)
         if two:
             norm("norm2", "x")
         _mlp(body, m, routed, "norm2" if two else "norm1")
@@ -79,7 +91,7 @@ def _layer(m: _Model, windowed: bool, routed: bool) -> Body:
             ops.accumulate("forks", elems, times=2, high=True),
         )
         return body
-    attention(body, m.attention, "norm1", window)
+    attention(body, seen, "norm1", window)
     if m.residual == "sandwich":
         norm("attention.norm")
     joined = m.drop and m.mlp.fused_pointwise
@@ -109,7 +121,7 @@ def _embeddings(m: _Model, vocab: int, width: int, table_rows: int, scaled: bool
     if scaled:
         body.add(ops.scale("scale", m.elems, high=True))
     if normed:
-        body.norm("norm", seq, hidden, m.norm)
+        body.norm("norm", seq, hidden, m.norm, bias=m.norm_bias)
     if table_rows:
         arange = Kernel(kind="elementwise")
         added = ops.add_positions("positions", seq, hidden, table_rows=table_rows)
@@ -125,19 +137,21 @@ def _embeddings(m: _Model, vocab: int, width: int, table_rows: int, scaled: bool
 
 
 def _head(m: _Model, vocab: int, width: int, tied: bool, softcap: bool, final_norm: bool,
-          upcast: bool, loss: str, joined: int = 0) -> Body:  # fmt: skip
+          upcast: bool, loss: str, joined: int = 0, bias: bool = False) -> Body:  # fmt: skip
     """``joined``: the vocabulary of the loss where it is more than this rank's part of it."""
     body, seq, hidden = Body(m.adapters, in_layer=False), m.mlp.seq, m.mlp.hidden
     if final_norm:
-        body.norm("norm", seq, hidden, m.norm)
+        body.norm("norm", seq, hidden, m.norm, bias=m.norm_bias)
     if width != hidden:
         body.linear("project_out", seq, hidden, width, reads="norm")
     if loss == "chunked" and body.trains and not softcap:
         body.add(*ops.loss_chunked("head", seq, width, vocab))
         if not tied:
             body.param("head.weight", width * vocab)
+        if bias:
+            body.param("head.bias", vocab)
         return body
-    body.linear("head", seq, width, vocab, reads="out", weight=not tied)
+    body.linear("head", seq, width, vocab, bias=bias, reads="out", weight=not tied)
     if tied and body.trains:
         # the shared table's two gradients are summed
         body.add(ops.grad_only("tie", 0.0, weight=3.0 * vocab * width))
@@ -165,7 +179,7 @@ def _head(m: _Model, vocab: int, width: int, tied: bool, softcap: bool, final_no
 def _next_token(m: _Model, vocab: int, routed: bool) -> Body:
     """A multi-token prediction module (DeepSeek-V3 2024, 2.2): two norms, a product, a layer, and
     the shared head once more."""
-    body = _layer(m, False, routed)
+    body = _layer(m, _Kind(False, routed, True))
     seq, hidden = m.mlp.seq, m.mlp.hidden
     body.norm("embedding.norm", seq, hidden, m.norm)
     body.norm("hidden.norm", seq, hidden, m.norm)
@@ -205,13 +219,16 @@ def build(
     seq_len: int,
     max_positions: int = 0,
     norm: str = "layernorm",
+    norm_bias: bool = True,
     mlp: str = "gelu",
     positions: str = "learned",
     bias: bool = True,
     qkv_bias: bool | None = None,
     out_bias: bool | None = None,
     mlp_bias: bool | None = None,
+    head_bias: bool = False,
     fused_qkv: bool = True,
+    qkv_clip: bool = False,
     fused_gate_up: bool = False,
     tied: bool = True,
     attention: str = "flash",
@@ -221,9 +238,12 @@ def build(
     residual: str = "serial",
     rotary_share: float = 1.0,
     rotary_joined: bool = False,
+    rope_pattern: str = "r",
     qk_norm: bool = False,
+    qk_norm_weight: bool = True,
     window: int = 0,
     window_pattern: str = "w",
+    chunked: bool = False,
     attention_softcap: bool = False,
     logit_softcap: bool = False,
     sinks: bool = False,
@@ -247,6 +267,7 @@ def build(
     shared_ffn: int = 0,
     shared_gate: bool = False,
     expert_bias: bool = False,
+    expert_apart: bool = False,
     expert_pattern: str = "",
     local_experts: int = 0,
     routed_share: float = 1.0,
@@ -260,8 +281,12 @@ def build(
     Zeros mean: ``kv_heads`` = heads, ``head_dim`` = hidden / heads, ``ffn`` = 4 hidden,
     ``max_positions`` = seq_len, ``embedding_width`` = hidden, ``value_dim`` = head_dim,
     ``expert_ffn`` = ffn. ``mlp="gelu"`` is one fused kernel, ``gelu_new`` eight. Missing biases
-    are as ``bias``. ``window_pattern``: ``w`` a layer that sees ``window`` tokens, ``f`` one that
-    sees all; ``expert_pattern``: ``e`` experts, ``d`` dense; both repeat over the layers.
+    are as ``bias``. ``window_pattern``: ``w`` a layer that sees ``window`` tokens (``chunked``: of
+    chunks of that length its own, Llama 4), ``f`` one that sees all; ``expert_pattern``: ``e``
+    experts, ``d`` dense; ``rope_pattern``: ``r`` turned, ``n`` without positions (nor norms of q
+    and k that have no weight); all repeat over the layers. ``norm_bias``: layer norms have one.
+    ``qkv_clip``: q, k and v are clamped (DBRX). ``expert_apart``: gate and up of the experts are
+    products of their own.
     ``local_experts``: experts that this rank holds (0: all); ``routed_share``: of the tokens,
     those that it routes and computes.
     ``attention``: flash (FlashAttention-2, as torch takes), flash3 and cudnn (faster from Hopper
@@ -313,7 +338,8 @@ def build(
             head_dim=head_dim, value_dim=value_dim or head_dim, rotated=rotated,
             joined=rotary_joined,
             fused_qkv=fused_qkv, qkv_bias=biased(qkv_bias), out_bias=biased(out_bias),
-            qk_norm=qk_norm, norm=norm, kernel=attention, fused=fused_pointwise, drop=dropout > 0,
+            qk_norm=qk_norm, qk_norm_weight=qk_norm_weight, clip=qkv_clip, chunked=chunked,
+            norm=norm, kernel=attention, fused=fused_pointwise, drop=dropout > 0,
             drop_joined=fused_pointwise and residual == "serial",
             softcap=attention_softcap, sinks=sinks, q_rank=q_rank, kv_rank=kv_rank,
         ),
@@ -324,26 +350,30 @@ def build(
         experts=ExpertsShape(
             experts=experts, local=local_experts or experts, top_k=top_k,
             ffn=expert_ffn or ffn or 4 * hidden,
-            shared_ffn=shared_ffn, shared_gate=shared_gate, bias=expert_bias,
+            shared_ffn=shared_ffn, shared_gate=shared_gate, bias=expert_bias, apart=expert_apart,
             routed_share=routed_share,
         ),
-        residual=residual, norm=norm, window=window, drop=dropout > 0,
+        residual=residual, norm=norm, norm_bias=norm_bias, window=window, drop=dropout > 0,
         adapters=adapters(lora_rank, lora_targets, quantised_base),
     )  # fmt: skip
     seen = _pattern("window_pattern", window_pattern, "wf", layers)
     routed = _pattern("expert_pattern", expert_pattern or ("e" if experts else "d"), "ed", layers)
     if "e" in routed and not experts:
         raise ValueError("expert_pattern has layers of experts, but experts is 0")
-    order = [(bool(window) and w == "w", e == "e") for w, e in zip(seen, routed, strict=True)]
+    turned = _pattern("rope_pattern", rope_pattern, "rn", layers)
+    order = [
+        _Kind(bool(window) and w == "w", e == "e", r == "r")
+        for w, e, r in zip(seen, routed, turned, strict=True)
+    ]
     kinds = list(dict.fromkeys(order))
     width = embedding_width or hidden
     rows = table_rows + (extra_positions if table_rows else 0)
     first = _embeddings(m, vocab, width, rows, scaled_embedding, embedding_norm)
-    middle = [_layer(m, *kind) for kind in kinds]
+    middle = [_layer(m, kind) for kind in kinds]
     check_targets(m.adapters, middle)
     last = _head(
         m, vocab, width, tied, logit_softcap, final_norm, upcast_loss, loss,
-        joined=loss_vocab if gathered_logits else 0,
+        joined=loss_vocab if gathered_logits else 0, bias=head_bias,
     )  # fmt: skip
     extra = [_next_token(m, vocab, routed[-1] == "e")] if next_tokens else []
     input_of_layer = Saved(high=m.elems)
@@ -374,13 +404,13 @@ def build(
     )  # fmt: skip
 
 
-def _name(kind: tuple[bool, bool], kinds: list[tuple[bool, bool]]) -> str:
-    if len(kinds) == 1:
-        return "layer"
-    windows, mixed = {k[0] for k in kinds}, {k[1] for k in kinds}
+def _name(kind: _Kind, kinds: list[_Kind]) -> str:
     words = ["layer"]
-    if len(windows) > 1:
-        words.append("windowed" if kind[0] else "full")
-    if len(mixed) > 1:
-        words.append("experts" if kind[1] else "dense")
+    if len({k.windowed for k in kinds}) > 1:
+        words.append("windowed" if kind.windowed else "full")
+    if len({k.routed for k in kinds}) > 1:
+        words.append("experts" if kind.routed else "dense")
+    # where sight tells them apart already, positions go without saying
+    if len({(k.windowed, k.routed) for k in kinds}) < len(kinds):
+        words.append("turned" if kind.turned else "unturned")
     return " ".join(words)

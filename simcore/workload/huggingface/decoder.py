@@ -13,7 +13,7 @@ GATED = {
 #: Activations of plain layers; ``gelu_fast`` is the same sum of tensor operations as ``gelu_new``.
 PLAIN = {
     "gelu": "gelu", "gelu_pytorch_tanh": "gelu", "gelu_new": "gelu_new", "gelu_fast": "gelu_new",
-    "relu": "relu", "quick_gelu": "quick_gelu",
+    "relu": "relu", "relu2": "relu2", "quick_gelu": "quick_gelu",
 }  # fmt: skip
 EAGER = (
     "norms and rotary positions as transformers writes them in tensor operations, fused attention"

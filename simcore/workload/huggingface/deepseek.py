@@ -1,4 +1,4 @@
-"""deepseek_v2 and deepseek_v3 (also R1): latent attention and many small experts."""
+"""deepseek_v2, deepseek_v3 (also R1) and kimi_k2: latent attention and many small experts."""
 
 from __future__ import annotations
 
@@ -45,6 +45,7 @@ def deepseek_v2(f: Fields) -> Translated:
     return translated(f, *_latent(f, defaults), ROUTING)
 
 
+@ADAPTERS.register("kimi_k2")
 @ADAPTERS.register("deepseek_v3")
 def deepseek_v3(f: Fields) -> Translated:
     """One shared expert; the module that predicts a second token is left out, as transformers

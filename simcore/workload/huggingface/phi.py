@@ -1,10 +1,37 @@
-"""phi3 (also Phi-3.5 and 4): llama with packed products."""
+"""phi (1, 1.5 and 2); phi3 (also Phi-3.5 and 4): llama with packed products."""
 
 from __future__ import annotations
 
-from simcore.workload.huggingface.decoder import GATED, rotary_share, sizes, tied, translated
+from simcore.workload.huggingface.decoder import (
+    GATED,
+    PLAIN,
+    rotary_share,
+    sizes,
+    tied,
+    translated,
+)
 from simcore.workload.huggingface.fields import Fields
 from simcore.workload.huggingface.registry import ADAPTERS, Translated
+
+
+@ADAPTERS.register("phi")
+def phi(f: Fields) -> Translated:
+    """Attention and feed-forward beside each other behind one norm, half of each head turned."""
+    config, positions = sizes(f)
+    config |= {
+        "ffn": f.count("intermediate_size", default=8192),
+        "mlp": f.word("hidden_act", default="gelu_new", among=PLAIN),
+        "norm": "layernorm",
+        "bias": True,
+        "head_bias": True,
+        "tied": tied(f, False),
+        "residual": "parallel_one_norm",
+        "rotary_share": rotary_share(f, 0.5),
+        "rotary_joined": True,
+        "qk_norm": f.flag("qk_layernorm", default=False),
+        "dropout": f.number("resid_pdrop", default=0.0, high=1.0),
+    }
+    return translated(f, config, positions)
 
 
 @ADAPTERS.register("phi3")

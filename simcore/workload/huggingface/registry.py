@@ -37,7 +37,9 @@ FILES = {
     "phi3": "phi", "gpt2": "gpt2", "gpt_neox": "gpt_neox", "opt": "opt", "bloom": "bloom",
     "falcon": "falcon", "bert": "bert", "roberta": "bert", "t5": "t5", "vit": "vit",
     "deepseek_v2": "deepseek", "deepseek_v3": "deepseek", "gpt_oss": "gpt_oss",
-    "whisper": "whisper", "clip": "clip",
+    "kimi_k2": "deepseek", "whisper": "whisper", "clip": "clip", "nemotron": "nemotron",
+    "phi": "phi", "gptj": "gptj", "mpt": "mosaic", "dbrx": "mosaic", "llama4": "llama4",
+    "llama4_text": "llama4",
 }  # fmt: skip
 
 

@@ -23,19 +23,25 @@ def sdpa(
     save_qkv: bool = True,
     value_dim: int = 0,
     window: int = 0,
+    chunked: bool = False,
     kind: KernelKind = "attention",
 ) -> Op:
     """Flash attention over ``batch`` sequences a sample (Dao 2022).
 
     Forward 4·Sq·Skv·d FLOP a head, backward 2.5 times that (five products for two); a causal
-    mask halves both, a causal ``window`` leaves the pairs within it. ``value_dim``: width of v
+    mask halves both, a causal ``window`` leaves the pairs within it, or (``chunked``) within the
+    chunks of that length that the sequence is cut into. ``value_dim``: width of v
     and of the output where it is not q's. Saves q, k, v, the output and one fp32 log-sum-exp a
     query row. ``kind``: ``attention`` is FlashAttention-2, the others are in ``FLASH_KINDS``.
     """
     value_dim = value_dim or head_dim
     seen = 0.5 if causal else 1.0
     if causal and 0 < window < seq_kv:
-        seen = window * (2.0 * seq_kv - window) / (2.0 * seq_kv**2)
+        whole, rest = divmod(seq_kv, window)
+        pairs = window * (2.0 * seq_kv - window)
+        if chunked:
+            pairs = whole * window**2 + float(rest) ** 2
+        seen = pairs / (2.0 * seq_kv**2)
     flop = 2.0 * batch * heads * seq_q * seq_kv * (head_dim + value_dim) * seen
     out = batch * heads * seq_q * value_dim
     qs = batch * heads * seq_q * head_dim

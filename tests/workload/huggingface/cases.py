@@ -41,6 +41,19 @@ _WHISPER: dict[str, Any] = {
     "begin_suppress_tokens": None, **_TOKENS,
 }  # fmt: skip
 
+_GPTJ: dict[str, Any] = {
+    "vocab_size": 101, "n_embd": 48, "n_layer": 3, "n_head": 4, "n_positions": 64, **_TOKENS,
+}  # fmt: skip
+_MOSAIC: dict[str, Any] = {
+    "vocab_size": 101, "d_model": 48, "n_layers": 2, "n_heads": 4, "max_seq_len": 64,
+}  # fmt: skip
+#: Every token takes every expert: transformers computes all of them whatever the choice.
+_LLAMA4: dict[str, Any] = {
+    **_GQA, "num_hidden_layers": 4, "head_dim": 12, "intermediate_size": 20,
+    "intermediate_size_mlp": 72, "num_local_experts": 2, "num_experts_per_tok": 2,
+    "pad_token_id": 0,
+}  # fmt: skip
+
 #: (config class without "Config", keys, model class)
 Case = tuple[str, dict[str, Any], str]
 CASES: dict[str, Case] = {
@@ -163,6 +176,31 @@ CASES: dict[str, Case] = {
     "gpt_oss": (
         "GptOss", {**_GQA, "head_dim": 16, "num_local_experts": 6, "num_experts_per_tok": 2},
         "GptOssForCausalLM",
+    ),
+    "nemotron": ("Nemotron", {**_GQA, **_TOKENS}, "NemotronForCausalLM"),
+    "nemotron biases": (
+        "Nemotron",
+        {**_GQA, **_TOKENS, "attention_bias": True, "mlp_bias": True, "head_dim": 16},
+        "NemotronForCausalLM",
+    ),
+    "phi": ("Phi", {**_GQA, **_TOKENS}, "PhiForCausalLM"),
+    "phi norms": ("Phi", {**_BASE, **_TOKENS, "qk_layernorm": True}, "PhiForCausalLM"),
+    "gptj": ("GPTJ", {**_GPTJ, "rotary_dim": 8}, "GPTJForCausalLM"),
+    "mpt": ("Mpt", {**_MOSAIC, "n_layers": 3}, "MptForCausalLM"),
+    "mpt clipped": ("Mpt", {**_MOSAIC, "attn_config": {"clip_qkv": 6.0}}, "MptForCausalLM"),
+    "dbrx": (
+        "Dbrx",
+        {**_MOSAIC, "attn_config": {"clip_qkv": 8.0, "kv_n_heads": 2, "rope_theta": 10000.0},
+         "ffn_config": {"hidden_size": 48, "ffn_hidden_size": 20, "moe_num_experts": 5,
+                        "moe_top_k": 2}},
+        "DbrxForCausalLM",
+    ),
+    "llama4_text": ("Llama4Text", {**_LLAMA4, "num_hidden_layers": 5}, "Llama4ForCausalLM"),
+    "llama4_text interleaved": (
+        "Llama4Text",
+        {**_LLAMA4, "interleave_moe_layer_step": 2, "use_qk_norm": False,
+         "no_rope_layers": [1, 0, 1, 1]},
+        "Llama4ForCausalLM",
     ),
     "whisper": ("Whisper", _WHISPER, "WhisperForConditionalGeneration"),
     "clip": (

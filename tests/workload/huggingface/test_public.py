@@ -9,10 +9,13 @@ from typing import Any
 import pytest
 import transformers
 from huggingface import cases
-from huggingface.public import PUBLIC
+from huggingface.public import PUBLIC as LARGEST
+from huggingface.public_sizes import SIZES
 
 from simcore.workload.huggingface import read_config
 from simcore.workload.models import MODELS
+
+PUBLIC = {**LARGEST, **SIZES}
 
 
 def _file(folder: Path, config: dict[str, Any]) -> Path:
@@ -27,10 +30,7 @@ def test_parameters_are_the_known_count(name: str, tmp_path: Path) -> None:
     assert read_config(_file(tmp_path, config)).build().trainable_numel == known
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["llama3-70b", "mixtral-8x7b", "deepseek-v2-lite", "qwen3-30b-a3b", "gemma-2-9b", "falcon-40b"],
-)
+@pytest.mark.parametrize("name", PUBLIC)
 def test_real_sizes_match_transformers(name: str) -> None:
     _, keys, known = PUBLIC[name]
     config = transformers.AutoConfig.for_model(**keys)
@@ -50,6 +50,27 @@ def test_models_db_has_the_same_model(name: str, tmp_path: Path) -> None:
     assert ours.forward_flop == theirs.forward_flop
     assert ours.saved == theirs.saved
     assert [b.params for b in ours.blocks] == [b.params for b in theirs.blocks]
+
+
+@pytest.mark.parametrize(
+    ("name", "billions"),
+    [
+        # "17B active parameters" of both (Meta 2025), "36B" of 132 (Databricks 2024), "5.1B" of
+        # 117 (OpenAI 2025), "32B" of 1,040 (Kimi Team 2025), "21B" of 236 (DeepSeek-AI 2024)
+        ("llama4-scout", 17), ("llama4-maverick", 17), ("dbrx", 36), ("gpt-oss-120b", 5.1),
+        ("kimi-k2", 32), ("deepseek-v2", 21), ("qwen2-57b-a14b", 14), ("qwen1.5-moe-a2.7b", 2.7),
+    ],
+)  # fmt: skip
+def test_active_parameters_are_the_published_ones(name: str, billions: float) -> None:
+    record = MODELS[name]
+    seq = 128
+    blocks = record.build(seq_len=seq).instances()
+    gemm = sum(k.flop for b in blocks for op in b.ops for k in op.fwd if k.kind == "gemm")
+    embedding = int(record.config["vocab"]) * int(record.config["hidden"])
+    active = gemm / seq / 2 + embedding
+    # some count the table that is looked up, some do not
+    assert active - embedding < 1.02e9 * billions
+    assert active > 0.98e9 * billions
 
 
 def test_active_parameters_of_mixtral_are_the_published_ones(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ def _write(folder: Path, content: Any) -> Path:
 @pytest.mark.parametrize(
     ("kind", "near"),
     [
-        ("llama4", "llama"), ("qwen2.5", "qwen2"), ("mixtrall", "mixtral"), ("phi", "phi3"),
+        ("llama5", "llama"), ("qwen2.5", "qwen2"), ("mixtrall", "mixtral"), ("phi4", "phi"),
         ("deepseek_v32", "deepseek_v3"), ("gpt_neo", "gpt_neox"), ("gptoss", "gpt_oss"),
     ],
 )  # fmt: skip
@@ -175,7 +175,54 @@ def test_windows_follow_layer_types(tmp_path: Path) -> None:
     assert wide - narrow == pytest.approx(4 * 4 * 16 * 256 * pairs)
 
 
-@pytest.mark.parametrize("case", ["llama", "deepseek_v3", "clip"])
+@pytest.mark.parametrize("kind", ["gemma3", "llama4"])
+def test_what_also_sees_images_is_its_language_model(kind: str, tmp_path: Path) -> None:
+    inner = json.loads(cases.config_of(f"{kind}_text").to_json_string())
+    outer = {"model_type": kind, "text_config": inner, "vision_config": {"hidden_size": 64}}
+    alone, whole = tmp_path / "alone.json", tmp_path / "whole.json"
+    alone.write_text(json.dumps(inner), encoding="utf-8")
+    whole.write_text(json.dumps(outer), encoding="utf-8")
+    found = read_config(whole)
+    assert found.params.value == read_config(alone).params.value
+    assert any("vision tower is left out" in note for note in found.notes)
+    del outer["text_config"]["vocab_size"]
+    outer["text_config"]["hidden_size"] = "wide"
+    whole.write_text(json.dumps(outer), encoding="utf-8")
+    os.utime(whole, ns=(1, 1))
+    with pytest.raises(DataError, match=r"whole\.json:1: text_config\.hidden_size: must be"):
+        read_config(whole)
+
+
+def test_kimi_k2_is_read_as_deepseek_v3(tmp_path: Path) -> None:
+    theirs = {**PUBLIC["deepseek-v3"][1], "model_type": "kimi_k2", "n_routed_experts": 384}
+    ours = {**theirs, "model_type": "deepseek_v3"}
+    counts = []
+    for name, config in (("kimi", theirs), ("deepseek", ours)):
+        path = tmp_path / f"{name}.json"
+        path.write_text(json.dumps(config), encoding="utf-8")
+        counts.append(read_config(path).params.value)
+    assert counts[0] == counts[1]
+
+
+def test_layers_of_llama4_follow_its_lists(tmp_path: Path) -> None:
+    keys = {
+        **json.loads(cases.config_of("llama4_text").to_json_string()), "num_hidden_layers": 4,
+        "no_rope_layers": [1, 1, 0, 0], "moe_layers": [3], "attention_chunk_size": None,
+    }  # fmt: skip
+    path = _write(tmp_path, keys)
+    config = read_config(path).config
+    assert (config["rope_pattern"], config["expert_pattern"]) == ("rrnn", "ddde")
+    assert "window" not in config
+    path = tmp_path / "short.json"
+    path.write_text(json.dumps({**keys, "no_rope_layers": [1, 1]}), encoding="utf-8")
+    with pytest.raises(DataError, match="no_rope_layers: 2 entries for 4 layers"):
+        read_config(path)
+
+
+@pytest.mark.parametrize(
+    "case",
+    ["llama", "deepseek_v3", "clip", "llama4_text", "dbrx", "mpt", "gptj", "phi", "nemotron"],
+)
 def test_no_odd_value_of_any_key_is_more_than_a_data_error(case: str, tmp_path: Path) -> None:
     config = json.loads(cases.config_of(case).to_json_string())
     path = tmp_path / "odd.json"
