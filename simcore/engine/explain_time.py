@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from simcore.base.units import format_seconds, format_si
+from simcore.base.units import FP32_BYTES, format_seconds, format_si
 from simcore.engine.explain_facts import Facts, Teller, Told
 from simcore.engine.points import COLLECTIVE_BASE_S
-from simcore.engine.price import (
-    EMA_TRAFFIC_ELEMS,
-    FP32_BYTES,
-    HOST_ADAM_BYTES,
-    HOST_DRAM_FRAC,
-)
+from simcore.engine.price import EMA_TRAFFIC_ELEMS, HOST_ADAM_BYTES, HOST_DRAM_FRAC
 from simcore.engine.rates import compute_share_of, memory_share_of
 from simcore.hardware.paths import Path
 from simcore.step.kernels import COMPUTE_KINDS, KINDS

@@ -15,7 +15,7 @@ from functools import lru_cache
 import numpy as np
 
 from simcore.base.arrays import NDArray, distinct_columns
-from simcore.base.units import MIB
+from simcore.base.units import FP32_BYTES, MIB
 from simcore.engine.communicators import Group, communicator_bytes
 from simcore.engine.moments import moments_of
 from simcore.engine.transients import saved_bytes, storages
@@ -149,7 +149,6 @@ MOMENTS = ("frozen forward", "backward", "optimizer step", "forward")
 
 #: Terms that come and go within a step: what leaves holes between the allocator's blocks.
 LOOSE = ("activations", "working_set", "autocast_weights", "gathered_parameters")
-_FP32_BYTES = 4.0
 #: Terms that live outside the framework's allocator, and the rounding inside it.
 OUTSIDE = ("nccl_buffers", "cuda_context")
 ROUNDING = "allocator_rounding"
@@ -204,7 +203,7 @@ def memory_of(
     waiting = acts.kept * micro_batch * (in_flight - 1.0)
     stubs = p.main_grads and strategy.zero_stage < 3 and strategy.software.weight_stubs
     # A gradient made in forward, beside one piece of it as a product and in fp32 (Liger-Kernel).
-    early_bytes = p.param_bytes + p.low_bytes + _FP32_BYTES
+    early_bytes = p.param_bytes + p.low_bytes + FP32_BYTES
     stub = ops.stub * (p.param_bytes * stubs) + ops.early * early_bytes
     fixed = ops.cast * p.cast_bytes + stub
     live = (ops.held + ops.working)[:, None] * batches + fixed[:, None]
@@ -242,9 +241,9 @@ def memory_of(
     # copies main gradients of 16 bits tensor by tensor (core/optimizer/distrib_optimizer.py).
     wide = joined = zero
     shards_state = strategy.zero_stage > 0 and strategy.offload.optimizer == "none"
-    if p.master_bytes and p.grad_bytes < _FP32_BYTES and shards_state:
+    if p.master_bytes and p.grad_bytes < FP32_BYTES and shards_state:
         updated = held.optimizer_state / (p.master_bytes + strategy.optimizer.state_bytes)
-        wide = updated * _FP32_BYTES
+        wide = updated * FP32_BYTES
         joined = updated * p.grad_bytes * (library.joins_shard and not p.main_grads)
     copies = wide + np.maximum(joined - temporaries, 0.0)
     # Buckets of the update are gone before its copies are made.

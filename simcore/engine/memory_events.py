@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from simcore.base.units import FP32_BYTES
 from simcore.engine.memory import (
     CUBLAS_HANDLES,
     CUBLAS_WORKSPACE_BYTES,
@@ -29,7 +30,6 @@ from simcore.workload.graph import Block, Op, Workload
 STEPS = 3
 #: Tensors among which a frozen network's live activations are dealt: what archs.vae counts.
 FROZEN_TENSORS = 5
-_FP32_BYTES = 4.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +241,7 @@ class _Step:
             out.free([out.alloc(self.state.buckets, "gradient_buckets", "update")])
         wide = self._wide_gradients()
         if s.step_impl == "foreach" and s.offload.optimizer == "none":
-            width = _FP32_BYTES * s.optimizer.temporary_elems
+            width = FP32_BYTES * s.optimizer.temporary_elems
             width *= self.updated / max(self.w.trainable_numel, 1)
             out.free(self._tensors(width, "working_set", self.state.flat_optimizer))
         out.free(wide)
@@ -252,12 +252,12 @@ class _Step:
     def _wide_gradients(self) -> list[int]:
         """ZeRO's fp32 copy of its shard's 16-bit gradients for the update, joined first."""
         out, here = self.out, self.s.offload.optimizer == "none"
-        narrow = self.p.grad_bytes < _FP32_BYTES
+        narrow = self.p.grad_bytes < FP32_BYTES
         if not (self.s.zero_stage and self.p.master_bytes and here and narrow):
             return []
         size = self.updated * self.p.grad_bytes * (not self.p.main_grads)
         joined = out.alloc(size, "gradient_copies", "update", "joined")
-        wide = out.alloc(self.updated * _FP32_BYTES, "gradient_copies", "update", "fp32")
+        wide = out.alloc(self.updated * FP32_BYTES, "gradient_copies", "update", "fp32")
         out.free(joined)
         return [wide]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from simcore.base.arrays import NDArray
+from simcore.base.units import FP32_BYTES
 from simcore.engine.points import Points
 from simcore.physics.collectives import collective_time_s
 from simcore.workload.graph import Workload
@@ -12,7 +13,6 @@ from simcore.workload.graph import Workload
 Array = NDArray[np.float64]
 
 #: Statistics are fp32 whatever the precision.
-FP32_BYTES = 4.0
 
 
 def sync_norms_s(workload: Workload, points: Points) -> Array:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from simcore.base.arrays import TINY, NDArray
+from simcore.base.units import FP32_BYTES
 from simcore.engine.compute import ComputeTimes, issue_s, issuing_devices
 from simcore.engine.norms import sync_norms_s
 from simcore.engine.points import Points
@@ -28,7 +29,6 @@ Array = NDArray[np.float64]
 _ELEMENTWISE = KINDS.index("elementwise")
 #: fp32 elements that a Python-loop EMA moves a parameter: mul_ (1 read, 1 write), add_ (2, 1).
 EMA_TRAFFIC_ELEMS = 5.0
-FP32_BYTES = 4.0
 #: Parameter tensors that one multi-tensor kernel takes on average (torch foreach packs up to
 #: 110 pointers a launch for one list, fewer for Adam's five).
 FOREACH_TENSORS_PER_LAUNCH = 30.0

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from simcore.base.units import FP32_BYTES
 from simcore.step.kernels import COMPUTE_KINDS
 from simcore.strategy.precision import Precision
 from simcore.workload.graph import FLASH_KINDS, Kernel, Op, Saved
 
 #: fp32, in which flash attention sums the gradient of q (Dao 2023, flash_attn mha_bwd dq_accum).
-_FP32_BYTES = 4.0
 
 
 class Backward(NamedTuple):
@@ -92,7 +92,7 @@ def backward_bytes(op: Op, p: Precision) -> Backward:
         if kernel.kind in FLASH_KINDS:
             # dO, dq, dk, dv: half of what also reads q, k, v, o; and the fp32 sum of dq
             q = kernel.m.fixed * kernel.n.fixed * kernel.groups.per_sample
-            moved = moved / 2 + q * _FP32_BYTES
+            moved = moved / 2 + q * FP32_BYTES
         elif kernel.kind in COMPUTE_KINDS:
             made = _product(kernel, p)
         elif forward:

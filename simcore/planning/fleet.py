@@ -12,7 +12,6 @@ import csv
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from random import Random
 from typing import Any
 
 from simcore.base.errors import DataError, InvalidConfig, UnknownName, UsageError
@@ -334,22 +333,3 @@ def _swf(path: Path, text: str) -> Iterable[FleetJob]:
         if run > 0 and processors > 0:
             yield FleetJob(fields[0], submit, processors, run, max(0, queue),
                            stated if stated > 0 else None)  # fmt: skip
-
-
-def random_jobs(
-    n: int, *, days: float, load_gpus: float, sizes: Sequence[int] = (1, 2, 4, 8, 16, 32, 64, 128),
-    seed: int = 0,
-) -> list[FleetJob]:  # fmt: skip
-    """Poisson arrivals over so many days; sizes drawn evenly; exponential run times whose mean
-    makes ``load_gpus`` GPUs busy on average."""
-    rng = Random(seed)
-    span = days * 86_400.0
-    mean_s = load_gpus * span / (n * sum(sizes) / len(sizes))
-    at, jobs = 0.0, []
-    for i in range(n):
-        at += rng.expovariate(n / span)
-        jobs.append(FleetJob(
-            f"job {i + 1}", at, rng.choice(list(sizes)), rng.expovariate(1.0 / mean_s),
-            rng.choice((0, 0, 0, 1)),
-        ))  # fmt: skip
-    return jobs

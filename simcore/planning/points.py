@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from simcore.base.arrays import NDArray
+from simcore.base.units import FP32_BYTES
 from simcore.engine.placement import layout_of
 from simcore.engine.resolved import Request
 from simcore.engine.shares import check_shares
@@ -20,7 +21,6 @@ Array = NDArray[np.float64]
 
 #: Words of a form that its layout says, and those of the program that is traced.
 _NAMED = ("tp", "pp", "vpp", "cp", "ep", "inputs")
-FP32_BYTES = 4.0
 NO_MEMORY = "does not fit in the GPU's memory"
 _FIGURES = re.compile(r"\d[\d,]*")
 _WHAT_IS_ALLOWED = re.compile(r"(?:: allowed|; allowed|: use |: try |, not ).*$")

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from simcore.base.units import FP32_BYTES
 from simcore.strategy.precision import OPTIMIZERS, Optimizer
 from simcore.workload.graph import Block, Workload, weight_grad_numel
 
-_FP32_BYTES = 4.0
 #: Newton-Schulz iterations of Muon (Jordan et al. 2024; torch's default).
 NS_STEPS = 5
 #: One kernel of a foreach step takes about so many tensors (``engine.price``).
@@ -89,7 +89,7 @@ def _adafactor(optimizer: Optimizer, workload: Workload) -> Optimizer:
             table = rows > width**0.5 and rows.is_integer() and param.numel not in convolved
             moments += rows + width if table else param.numel
     numel = max(workload.trainable_numel, 1)
-    return replace(optimizer, state_bytes=_FP32_BYTES * moments / numel)
+    return replace(optimizer, state_bytes=FP32_BYTES * moments / numel)
 
 
 def _muon(optimizer: Optimizer, workload: Workload) -> Optimizer:
@@ -111,7 +111,7 @@ def _muon(optimizer: Optimizer, workload: Workload) -> Optimizer:
     each = n_matrices * _MUON_KERNELS * _A_LAUNCH + others * adamw.kernels
     return replace(
         optimizer,
-        state_bytes=share * _FP32_BYTES + (1.0 - share) * adamw.state_bytes,
+        state_bytes=share * FP32_BYTES + (1.0 - share) * adamw.state_bytes,
         traffic_elems=share * _MUON_ELEMS + (1.0 - share) * adamw.traffic_elems,
         temporary_elems=(1.0 - share) * adamw.temporary_elems,
         kernels=round(each / n_tensors),

@@ -122,7 +122,7 @@ def test_memory_decides_where_it_is_short() -> None:
     assert room < whole, "the case does not bind"
     gpu = request.cluster.groups[0].gpu
     small = gpu.model_copy(
-        update={"memory_visible": gpu.memory_size.model_copy(update={"value": room * 1.001})}
+        update={"memory_cuda": gpu.memory_size.model_copy(update={"value": room * 1.001})}
     )
     group = replace(request.cluster.groups[0], gpu=small)
     tight = replace(request, cluster=replace(request.cluster, groups=(group,)))

@@ -6,7 +6,7 @@ import heapq
 import json
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 
@@ -17,7 +17,6 @@ from simcore.planning.fleet import (
     POLICIES,
     FleetJob,
     fewest_gpus,
-    random_jobs,
     read_jobs,
     run_fleet,
 )
@@ -25,6 +24,25 @@ from simcore.planning.fleet import (
 
 def job(name: str, submit: float, gpus: int, run: float, priority: int = 0) -> FleetJob:
     return FleetJob(name, submit, gpus, run, priority)
+
+
+def random_jobs(
+    n: int, *, days: float, load_gpus: float, sizes: Sequence[int] = (1, 2, 4, 8, 16, 32, 64, 128),
+    seed: int = 0,
+) -> list[FleetJob]:  # fmt: skip
+    """Poisson arrivals over so many days; sizes drawn evenly; exponential run times whose mean
+    makes ``load_gpus`` GPUs busy on average."""
+    rng = Random(seed)
+    span = days * 86_400.0
+    mean_s = load_gpus * span / (n * sum(sizes) / len(sizes))
+    at, jobs = 0.0, []
+    for i in range(n):
+        at += rng.expovariate(n / span)
+        jobs.append(FleetJob(
+            f"job {i + 1}", at, rng.choice(list(sizes)), rng.expovariate(1.0 / mean_s),
+            rng.choice((0, 0, 0, 1)),
+        ))  # fmt: skip
+    return jobs
 
 
 def starts(policy: str, jobs: list[FleetJob], gpus: int, **words: float) -> dict[str, float]:

@@ -78,21 +78,6 @@ def weight_bytes(workload: Workload, strategy: Strategy) -> float:
     return whole - layers * (p.param_bytes - 1.0)
 
 
-def model_state_bytes(strategy: Strategy, numel: float, shards: Array) -> Array:
-    """Parameters, gradients and optimizer state a rank [bytes]: ZeRO's 16a (Rajbhandari 2020).
-
-    Stage 1 divides the optimizer state by ``shards``, 2 the gradients too, 3 the parameters too.
-    """
-    p, stage = strategy.precision, strategy.zero_stage
-    whole = np.ones_like(shards)
-    state = p.master_bytes + strategy.optimizer.state_bytes
-    return numel * (
-        p.param_bytes / (shards if stage >= 3 else whole)
-        + p.grad_bytes / (shards if stage >= 2 else whole)
-        + state / (shards if stage >= 1 else whole)
-    )
-
-
 def prologue(builder: ProgramBuilder, strategy: Strategy) -> list[int]:
     """Input copy, frozen networks, autocast's weight copies, all micro-steps but the last."""
     return accumulation(builder, inputs(builder, strategy))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from simcore.base.units import FP32_BYTES
 from simcore.step.parallel.base import (
     PARALLELISMS,
     Array,
@@ -19,7 +20,6 @@ from simcore.strategy.strategy import Strategy
 from simcore.workload.graph import Workload
 
 #: Running statistics are fp32 whatever the precision; so is their count, nearly (int64).
-FP32_BYTES = 4.0
 
 
 class DistributedDataParallel:

@@ -6,6 +6,7 @@ they are left out, as they are small beside the towers (B·projection against th
 
 from __future__ import annotations
 
+from simcore.base.units import FP32_BYTES
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
 from simcore.workload.archs.body import Body
@@ -13,7 +14,6 @@ from simcore.workload.archs.towers import Tower, check_heads, check_length, laye
 from simcore.workload.graph import Block, Kernel, Op, Param, Workload
 
 _INT64_BYTES = 8
-_FP32_BYTES = 4
 
 
 def _patches(t: Tower, image: int, patch: int, channels: int) -> Block:
@@ -116,6 +116,6 @@ def build(
         blocks=blocks,
         order=(0, *[1] * vision_layers, 2, 3, *[4] * layers, 5, 6),
         # pixels, token ids and their mask
-        input_bytes=_FP32_BYTES * channels * image * image + 2.0 * _INT64_BYTES * seq_len,
+        input_bytes=FP32_BYTES * channels * image * image + 2.0 * _INT64_BYTES * seq_len,
         tokens_per_sample=seq_len,
     )

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import math
 
+from simcore.base.units import FP32_BYTES
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
 from simcore.workload.archs.tape import T, Tape
 from simcore.workload.graph import Workload
 
-_FP32_BYTES = 4
 _RESNETS = {50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}
 
 
@@ -25,7 +25,7 @@ def finish(tape: Tape, name: str, unit: str, x: T, image: int, classes: int) -> 
     tape.op(ops.cross_entropy("loss", 1, classes))
     tape.op(ops.loss_seed())
     tape.block("head")
-    return tape.workload(name, unit, input_bytes=_FP32_BYTES * 3.0 * image * image + 8)
+    return tape.workload(name, unit, input_bytes=FP32_BYTES * 3.0 * image * image + 8)
 
 
 def bottleneck(

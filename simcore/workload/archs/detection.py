@@ -8,13 +8,13 @@ the first stage of the R-CNNs and RetinaNet are frozen and all their BatchNorms 
 
 from __future__ import annotations
 
+from simcore.base.units import FP32_BYTES
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
 from simcore.workload.archs.convnets import bottleneck
 from simcore.workload.archs.tape import T, Tape
 from simcore.workload.graph import Kernel, Op, Saved, Workload
 
-_FP32_BYTES = 4
 _LAYERS = (3, 4, 6, 3)
 #: (channels after, channels between, stride, padding) of SSD's five extra stages, and boxes a
 #: point of its six maps; Liu et al. 2016 with a ResNet-50 as in MLPerf's single-stage detector.
@@ -70,7 +70,7 @@ def ssd300(
     tape.op(_small("hard_negatives", 12.0, 40.0 * boxes))
     tape.op(ops.loss_seed())
     tape.block("head")
-    return tape.workload(name, sample_unit, input_bytes=_FP32_BYTES * 3.0 * image**2 + 20 * boxes)
+    return tape.workload(name, sample_unit, input_bytes=FP32_BYTES * 3.0 * image**2 + 20 * boxes)
 
 
 def _constant_unit(
@@ -202,7 +202,7 @@ def rcnn(
         tape.block("mask")
     tape.op(ops.loss_seed())
     tape.block("loss")
-    made = tape.workload(name, sample_unit, input_bytes=_FP32_BYTES * 3.0 * height * width)
+    made = tape.workload(name, sample_unit, input_bytes=FP32_BYTES * 3.0 * height * width)
     return made.replace(buffers_numel=int(resident))
 
 
@@ -233,5 +233,5 @@ def retinanet(
     tape.op(_small("matching", 200.0, 100.0 * total, bwd=20.0))
     tape.op(ops.loss_seed())
     tape.block("heads")
-    made = tape.workload(name, sample_unit, input_bytes=_FP32_BYTES * 3.0 * height * width)
+    made = tape.workload(name, sample_unit, input_bytes=FP32_BYTES * 3.0 * height * width)
     return made.replace(buffers_numel=int(resident))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from simcore.base.units import FP32_BYTES
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
 from simcore.workload.archs.body import Body
@@ -11,7 +12,6 @@ from simcore.workload.archs.towers import ENCODED, Tower, check_heads, check_len
 from simcore.workload.graph import Affine, Block, Kernel, Op, Param, Saved, Workload
 
 _INT64_BYTES = 8
-_FP32_BYTES = 4
 
 
 def _end_of_encoder(t: Tower, decoders: int) -> Block:
@@ -193,6 +193,6 @@ def whisper(
         blocks=blocks,
         order=(0, *[1] * layers, 2, 3, *[4] * n_decoder, 5),
         buffers_numel=frames * hidden,  # the encoder's sinusoids
-        input_bytes=_FP32_BYTES * 2.0 * frames * mel_bins + 2.0 * _INT64_BYTES * seq_len,
+        input_bytes=FP32_BYTES * 2.0 * frames * mel_bins + 2.0 * _INT64_BYTES * seq_len,
         tokens_per_sample=seq_len,
     )

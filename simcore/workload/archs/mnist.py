@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from simcore.base.units import FP32_BYTES
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
 from simcore.workload.graph import Block, Op, Param, Workload
@@ -10,7 +11,6 @@ _IMAGE = 28
 _WIDTHS = (32, 64)
 _HIDDEN = 128
 _CLASSES = 10
-_FP32_BYTES = 4
 
 
 def _relu(name: str, elems: float) -> Op:
@@ -56,5 +56,5 @@ def build(*, name: str, sample_unit: str = "image") -> Workload:
         sample_unit=sample_unit,
         blocks=(Block(name="net", ops=body, params=params),),
         order=(0,),
-        input_bytes=_FP32_BYTES * _IMAGE * _IMAGE + 8,
+        input_bytes=FP32_BYTES * _IMAGE * _IMAGE + 8,
     )

@@ -6,6 +6,7 @@ next convolution's input and the pooling's: it is counted at the ReLU alone.
 
 from __future__ import annotations
 
+from simcore.base.units import FP32_BYTES
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
 from simcore.workload.graph import Block, Op, Param, Saved, Workload
@@ -20,7 +21,6 @@ _DEPTHS = {
 }
 _STEM = 64
 _EXPANSION = 4
-_FP32_BYTES = 4
 
 
 def _out(hw: int, kernel: int, stride: int) -> int:
@@ -133,5 +133,5 @@ def build(
         # running mean, running variance, count of batches
         buffers_numel=sum(2 * n + 1 for n in norms),
         n_buffers=3 * len(norms),
-        input_bytes=_FP32_BYTES * 3 * image * image + 8,
+        input_bytes=FP32_BYTES * 3 * image * image + 8,
     )

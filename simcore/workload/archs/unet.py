@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from simcore.base.units import FP32_BYTES
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
 from simcore.workload.archs.tape import T, Tape
 from simcore.workload.graph import Kernel, Op, Workload
-
-_FP32_BYTES = 4
 
 
 def _double(tape: Tape, x: T, width: int) -> T:
@@ -56,5 +55,5 @@ def build(
     tape.op(ops.loss_seed())
     tape.block("head")
     return tape.workload(
-        name, sample_unit, input_bytes=_FP32_BYTES * channels * image**2 + 8 * x.points
+        name, sample_unit, input_bytes=FP32_BYTES * channels * image**2 + 8 * x.points
     )

@@ -7,11 +7,10 @@ costs copies forward and more backward (counted from the operators that torch 2.
 
 from __future__ import annotations
 
+from simcore.base.units import FP32_BYTES
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
 from simcore.workload.graph import Block, Kernel, Op, Param, Saved, Workload
-
-_FP32_BYTES = 4
 
 
 def _norm_params(name: str, dim: int) -> tuple[Param, Param]:
@@ -168,6 +167,6 @@ def build(
         sample_unit=sample_unit,
         blocks=blocks,
         order=(0, *[1] * layers, 2),
-        input_bytes=_FP32_BYTES * channels * image * image + 8,
+        input_bytes=FP32_BYTES * channels * image * image + 8,
         tokens_per_sample=tokens,
     )

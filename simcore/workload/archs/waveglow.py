@@ -6,11 +6,11 @@ runs it; weights of the WaveNets are normalised in every forward.
 
 from __future__ import annotations
 
+from simcore.base.units import FP32_BYTES
 from simcore.workload.archs import ARCHS
 from simcore.workload.archs.tape import T, Tape
 from simcore.workload.graph import Kernel, Op, Saved, Workload
 
-_FP32_BYTES = 4
 _HOP = 256
 _WINDOW = 4 * _HOP
 
@@ -114,4 +114,4 @@ def build(
     loss = Kernel(kind="reduction", high=2.0 * segment, launches=24.0)
     tape.op(Op(name="loss", fwd=(loss,), bwd=(loss,), saved=Saved(low=float(segment))))
     tape.block("loss")
-    return tape.workload(name, sample_unit, input_bytes=_FP32_BYTES * (segment + mels * frames))
+    return tape.workload(name, sample_unit, input_bytes=FP32_BYTES * (segment + mels * frames))

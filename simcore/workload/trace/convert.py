@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from simcore.base.errors import UsageError
-from simcore.base.units import MIB
+from simcore.base.units import FP32_BYTES, MIB
 from simcore.workload.graph import (
     NOTHING,
     Affine,
@@ -26,8 +26,6 @@ from simcore.workload.graph import (
 )
 from simcore.workload.trace.blocks import Segment, place_params, segment_of_ops, segments
 from simcore.workload.trace.record import KernelRecord, OpRecord, Trace, Width
-
-_FP32_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +71,7 @@ class _Converter:
         for p, q in zip((*a.reads, *a.writes), (*b.reads, *b.writes), strict=True):
             fixed, per = self.line(p.numel, q.numel)
             own = p.width == "raw" and p.role not in ("parameter", "cast")
-            weight += fixed * (p.item_bytes / _FP32_BYTES if own else 1.0)
+            weight += fixed * (p.item_bytes / FP32_BYTES if own else 1.0)
             if p.width == "raw" or self.own_width:
                 moved["raw"] += per * p.item_bytes
             else:
