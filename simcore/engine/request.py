@@ -412,9 +412,11 @@ def _accumulation(
         problems.append("give --global-batch or --grad-accum, not both")
     elif batch == "max":
         problems.append("give --global-batch or --micro-batch max, not both")
-    elif asked < 1 or asked % (int(batch) * ranks):
+    elif asked < 1 or asked % (each := int(batch) * ranks):
+        near = [str(n) for n in (asked // each * each, -(-asked // each) * each) if n >= each]
         problems.append(
             f"global-batch {asked} is not a multiple of micro-batch {batch} x {ranks} replicas"
+            f": try {' or '.join(near or [str(each)])}"
         )
     else:
         return int(asked // (int(batch) * ranks))
