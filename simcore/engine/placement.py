@@ -66,6 +66,32 @@ def layout_of(options: Mapping[str, Any], problems: list[str] | None = None) -> 
     )
 
 
+#: Strategies that gather or reduce what a layer has for every micro-batch.
+_EVERY_MICRO_BATCH = ("zero2", "zero3")
+#: What the data ranks of a model that is cut share where nobody says: the optimizer alone.
+BESIDE_CUTS = "zero1"
+
+
+def usual_strategy(own: str, options: Mapping[str, Any]) -> str:
+    """The strategy where none is asked for: the model's own, unless tp or pp cuts the model.
+
+    Then it is Megatron's distributed optimizer (Narayanan et al. 2021; megatron/core/distributed):
+    DeepSpeed's pipeline refuses ZeRO-2 and -3 (runtime/pipe/engine.py), and torchtitan does not
+    shard weights again behind a pipeline's forward (parallelize: reshard_after_forward).
+    """
+    if own not in _EVERY_MICRO_BATCH:
+        return own
+    layout = layout_of(options, [])
+    return BESIDE_CUTS if max(layout.tp, layout.pp) > 1 else own
+
+
+def strategy_told(asked: str | None, own: str, usual: str) -> tuple[str, ...]:
+    """A sentence where the model's own strategy gave way to the usual one unasked."""
+    if asked or own == usual:
+        return ()
+    return (f"strategy: {usual} beside tp or pp, as Megatron has it; the model alone: {own}",)
+
+
 def place(
     record: ModelSource,
     workload: Workload,

@@ -10,7 +10,7 @@ from simcore.base.errors import InvalidConfig, UnknownName, UsageError
 from simcore.engine.evaluate import Loading
 from simcore.engine.job_memory import fitting_batch
 from simcore.engine.layout import Placed
-from simcore.engine.placement import layout_of, place
+from simcore.engine.placement import layout_of, place, strategy_told, usual_strategy
 from simcore.engine.resolved import Request
 from simcore.engine.words import word_problems
 from simcore.hardware.cluster import ClusterSpec, parse_cluster
@@ -214,11 +214,10 @@ def make_request(
         return fallback
 
     t = record.training if record else None
+    usual = usual_strategy(t.strategy if t else "ddp", options)
     attempt(
         "parallelism",
-        lambda: parallelism_named(
-            chosen("strategy", options.get("strategy"), t.strategy if t else "ddp")
-        ),
+        lambda: parallelism_named(chosen("strategy", options.get("strategy"), usual)),
     )
     attempt(
         "precision",
@@ -368,6 +367,7 @@ def make_request(
         defaults=tuple(defaults),
         assumptions=(
             *(launched.told(getattr(record, "config", {})) if launched else ()),
+            *strategy_told(options.get("strategy"), record.training.strategy, usual),
             *_assumptions(record, found["workload"]),
         ),
         placed=placed,
