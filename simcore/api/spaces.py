@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
@@ -46,14 +46,16 @@ def sweep(
     .parquet, .csv or .json file and can be ``resume``d; ``keep`` holds them in the result, for
     ``to_pandas`` and ``plot``. ``jobs`` processes share the work, or the workers of a Dask
     ``cluster``: its address ("tcp://host:8786"), "local", "local:4" (a script needs its
-    ``__main__`` guard for these) or a ``distributed.Client``. Raises UsageError for a wrong axis,
+    ``__main__`` guard for these) or a ``distributed.Client``. ``launch``: a launch file, whose
+    words hold where no other is given. Raises UsageError for a wrong axis,
     with all that is wrong, SimcoreError where the workers cannot be reached.
     """
     from simcore.api.many import Sweep
     from simcore.planning.sweep import run_sweep
 
+    filled, _ = launched_words(model, gpus, words)
     found = run_sweep(
-        make_space(model, gpus, **words),
+        make_space(model, gpus, **filled),
         output=Path(output) if output is not None else None,
         resume=resume,
         by=by,
@@ -89,6 +91,7 @@ def compare(
     from simcore.planning.compare import compare as _compare
 
     asked = {"model": model, "gpus": gpus, "price": price, "prices": prices, **words}
+    words, _ = launched_words(model, gpus, words)
     most = str(words.get("micro_batch") or "").strip().lower() == "max"
     if most:
         words = {**words, "micro_batch": None}
@@ -165,6 +168,7 @@ def plan(
         "confidence": confidence, "objective": objective, "price": price, "prices": prices,
         "reliability": reliability, "top": top, **words,
     }  # fmt: skip
+    words, _ = launched_words(model, gpus, words, sized=False)
     found = ask_plan(
         model, [gpus] if isinstance(gpus, str) else list(gpus),
         length={"tokens": tokens, "samples": samples, "epochs": epochs, "steps": steps},
@@ -246,6 +250,28 @@ def fleet(
         assert wait_s is not None
         outcome = fewest_gpus(found, wait_s, quantile=quantile, policy=policy)
     return remembered(Fleet, outcome, "fleet", asked)
+
+
+def launched_words(
+    model: str | Sequence[str],
+    gpus: str | Sequence[str],
+    words: Mapping[str, Any],
+    *,
+    sized: bool = True,
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The words of a sweep, comparison or plan (not ``sized``) with those of its ``launch`` file.
+
+    The second value says what was taken from the file and what was not. Raises UsageError, and
+    DataError for a file that cannot be read.
+    """
+    if words.get("launch") is None:
+        return {k: v for k, v in words.items() if k != "launch"}, ()
+    from simcore.planning.launched import launched_words as _launched_words
+
+    models = [model] if isinstance(model, str) else list(model)
+    names = [n.strip() for m in models for n in m.split(",")]
+    grids = [gpus] if isinstance(gpus, str) else list(gpus)
+    return _launched_words(names, grids, words, sized=sized)
 
 
 def make_space(model: str | Sequence[str], gpus: str | Sequence[str], **words: Any) -> Space:

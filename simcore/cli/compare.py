@@ -8,6 +8,7 @@ import typer
 
 from simcore.cli import names
 from simcore.cli.config import with_defaults
+from simcore.cli.emit import grid_launch, warn_unknown
 from simcore.cli.job import grid_options, takes_job
 from simcore.cli.options import AS_JSON, MODEL, PRICE, PRICES, WITH, fixed_words, option
 from simcore.cli.output import complain, write
@@ -43,8 +44,10 @@ def compare(
     given, told = with_defaults(
         {"model": model, "gpus": gpus, "micro_batch": micro_batch, **job}, lists=("inputs", "gpus")
     )
-    model, gpus, words = given.pop("model"), given.pop("gpus"), grid_options(given)
     problems: list[str] = []
+    model, gpus, words = given.pop("model"), given.pop("gpus"), grid_options(given, problems)
+    launch = words["launch"]
+    words, notes = grid_launch(model, gpus, words, problems)
     words |= fixed_words(with_ or (), problems)
     if model is None:
         problems.append("--model is missing: name one of `simcore list models`")
@@ -55,8 +58,9 @@ def compare(
     assert model is not None and gpus is not None
     if "," in model:
         raise UsageError("--model takes one name: compare clusters or strategies for it")
-    if told:
-        complain(f"note: {told}")
+    for note in filter(None, (told, *notes)):
+        complain(f"note: {note}")
+    warn_unknown(launch)
     found = api.compare(model, gpus, price=price or (), prices=prices, **words)
     if as_json:
         from simcore.report.jsonout import dumps, finite

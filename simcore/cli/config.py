@@ -26,7 +26,10 @@ TABLE = "defaults"
 #: Of a job whose launch file is given, only where it runs and how it is calibrated.
 _BESIDE_LAUNCH = ("model", "gpus", "network", "node", "calibration")
 #: A word that is given makes a default of these void.
-_RIVALS = {"global_batch": ("grad_accum",), "grad_accum": ("global_batch",)}
+_RIVALS = {
+    "global_batch": ("grad_accum",), "grad_accum": ("global_batch",),
+    "zero": ("strategy",), "strategy": ("zero",),
+}  # fmt: skip
 #: Values that may be a file, which is then found beside the configuration.
 _FILES = ("model", "calibration", "launch")
 

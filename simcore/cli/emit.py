@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from simcore.cli.output import complain, write
@@ -32,6 +32,27 @@ def warn_unknown(launch: str | None) -> None:
 
     for sentence in read_launch(launch).unknown:
         complain(f"warning: {sentence}")
+
+
+def grid_launch(
+    model: str | None,
+    gpus: Sequence[str] | None,
+    words: Mapping[str, Any],
+    problems: list[str],
+    *,
+    sized: bool = True,
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Words of a grid with those of ``--launch``, and what to tell; problems join ``problems``."""
+    from simcore import api
+    from simcore.base.errors import InvalidConfig, SimcoreError
+
+    try:
+        return api.launched_words(model or "", gpus or (), words, sized=sized)
+    except InvalidConfig as err:
+        problems += err.violations
+    except SimcoreError as err:
+        problems.append(str(err))
+    return {**words, "launch": None}, ()
 
 
 def write_launch(dialect: str, model: str, gpus: str, options: Mapping[str, Any]) -> None:

@@ -11,7 +11,7 @@ from copy import copy
 from functools import lru_cache
 from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
-from simcore.cli.values import whole, with_zero
+from simcore.cli.values import whole, with_zero, with_zeros
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -21,13 +21,11 @@ OTHERS = (
     "memory_snapshot", "memory_plot", "plot", "plot_kind", "scaling", "watch", "explain",
 )  # fmt: skip
 
-#: Words that a grid of jobs has no use for: clusters and strategies are its axes.
-OF_ONE = ("zero", "nnodes", "nproc_per_node", "launch")
 #: Words of a grid that are no axis of it.
 ONE_VALUE = (
     "inputs", "overlap", "recompute_modules", "node", "lora_targets", "quantised_base",
     "calibration", "software", "growing_segments", "fp8_params", "nccl_algo", "nccl_proto",
-    "launch_blocking",
+    "launch_blocking", "launch",
 )  # fmt: skip
 #: How the values of an axis are written, by how one value is.
 _SEVERAL = {
@@ -43,11 +41,6 @@ def job_words() -> tuple[str, ...]:
     from simcore.cli.predict import predict
 
     return tuple(p for p in inspect.signature(predict).parameters if p not in OTHERS)
-
-
-def grid_words() -> tuple[str, ...]:
-    """Words of a grid: several values of them, but for ``ONE_VALUE``, are an axis."""
-    return tuple(word for word in job_words() if word not in OF_ONE)
 
 
 def job_options(words: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
@@ -68,9 +61,11 @@ def job_options(words: Mapping[str, Any], problems: list[str]) -> dict[str, Any]
     return options
 
 
-def grid_options(words: Mapping[str, Any]) -> dict[str, Any]:
+def grid_options(words: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
     """The axes of ``simcore.api`` that words of the command line mean; grids are read there."""
-    options = {k: v for k, v in words.items() if k in grid_words()}
+    options = {k: v for k, v in words.items() if k in job_words()}
+    stages = options.pop("zero", None)
+    options["strategy"] = with_zeros(words.get("strategy"), stages, problems)
     if options.get("inputs") is not None:
         options["inputs"] = tuple(options["inputs"]) or None
     return options
@@ -84,7 +79,7 @@ def takes_job(
     ``only`` these, and never those that it declares itself; ``axes``: the words of a grid, of
     several values each.
     """
-    words = only or (grid_words() if axes else job_words())
+    words = only or job_words()
 
     def decorate(command: Command) -> Command:
         own = get_type_hints(command, include_extras=True)

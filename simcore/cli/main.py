@@ -45,6 +45,8 @@ Runs offline, needs no GPU. Every default is marked, every figure has a source.
 _HELP_FLAGS = {"-h", "--help"}
 #: What the parser says of a command that there is none of.
 _NO_COMMAND = re.compile(r"No such command '(.+?)'")
+#: What it says of words that no option takes.
+_STRAY = re.compile(r"Got unexpected extra argument(?:s|\(s\))? \((.+)\)")
 _HELP = """Predict time, memory and scaling of a GPU training job before it starts.
 
 \b
@@ -138,6 +140,9 @@ def _parser_sentence(err: Any) -> str:
         text = f"unknown command {typo[1]!r}" + (
             f": did you mean {closest[0]!r}?" if closest else ""
         )
+    names = {p.name for p in context.command.params} if context is not None else set()
+    if (stray := _STRAY.match(text)) and {"model", "gpus"} <= names:
+        text = f"{stray[1]!r} belongs to no option: write --model NAME --gpus CLUSTER"
     path = getattr(context, "command_path", "simcore")
     return f"{text[:1].lower()}{text[1:]} (`{path} --help`)"
 

@@ -8,7 +8,7 @@ import typer
 
 from simcore.cli import names
 from simcore.cli.config import with_defaults
-from simcore.cli.emit import emit_problems, write_launch
+from simcore.cli.emit import emit_problems, grid_launch, warn_unknown, write_launch
 from simcore.cli.goodput import reliability
 from simcore.cli.job import grid_options, takes_job
 from simcore.cli.options import (
@@ -106,8 +106,10 @@ def plan(
          **job},
         lists=("inputs", "gpus"),
     )  # fmt: skip
-    model, gpus, words = given.pop("model"), given.pop("gpus"), grid_options(given)
     problems: list[str] = []
+    model, gpus, words = given.pop("model"), given.pop("gpus"), grid_options(given, problems)
+    launch = words["launch"]
+    words, notes = grid_launch(model, gpus, words, problems, sized=False)
     words |= fixed_words(with_ or (), problems)
     if model is None:
         problems.append("--model is missing: name one of `simcore list models`")
@@ -132,8 +134,9 @@ def plan(
     if problems:
         raise InvalidConfig(problems)
     assert model is not None and gpus is not None
-    if taken:
-        complain(f"note: {taken}")
+    for note in filter(None, (taken, *notes)):
+        complain(f"note: {note}")
+    warn_unknown(launch)
     with ProgressBar() as told:
         found = api.plan(
             model, gpus, deadline=deadline, power=power,

@@ -11,6 +11,7 @@ import typer
 
 from simcore.cli import names
 from simcore.cli.config import with_defaults
+from simcore.cli.emit import grid_launch, warn_unknown
 from simcore.cli.job import grid_options, takes_job
 from simcore.cli.options import AS_JSON, WITH, fixed_words, option
 from simcore.cli.output import complain, write
@@ -80,8 +81,10 @@ def sweep(
          **job},
         lists=("inputs", "gpus"),
     )  # fmt: skip
-    model, gpus, words = given.pop("model"), given.pop("gpus"), grid_options(given)
     problems: list[str] = []
+    model, gpus, words = given.pop("model"), given.pop("gpus"), grid_options(given, problems)
+    launch = words["launch"]
+    words, notes = grid_launch(model, gpus, words, problems)
     words |= fixed_words(with_ or (), problems)
     if model is None:
         problems.append("--model is missing: name one of `simcore list models`")
@@ -100,8 +103,9 @@ def sweep(
     assert model is not None and gpus is not None
     from simcore import api
 
-    if told:
-        complain(f"note: {told}")
+    for note in filter(None, (told, *notes)):
+        complain(f"note: {note}")
+    warn_unknown(launch)
     with ProgressBar(output) as progress:
         result = api.sweep(
             model, gpus, by=by or "throughput", top=count or 10, output=output, resume=resume,

@@ -65,3 +65,22 @@ def with_zero(strategy: str | None, stage: str | None, problems: list[str]) -> s
     else:
         return f"zero{stage.strip()}"
     return strategy
+
+
+def with_zeros(strategy: str | None, stages: str | None, problems: list[str]) -> str | None:
+    """``--zero 1,3`` or ``1..3`` as the list of strategies that it names."""
+    if stages is None:
+        return strategy
+    if strategy is not None:
+        problems.append("give --strategy or --zero, not both")
+        return strategy
+    from simcore.base.errors import InvalidConfig
+    from simcore.planning.grid import whole_values
+
+    try:
+        found = whole_values("--zero", stages)
+    except InvalidConfig as err:
+        problems += err.violations
+        return None
+    named = [with_zero(None, str(stage), problems) for stage in found]
+    return ",".join(name for name in named if name is not None)

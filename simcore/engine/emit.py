@@ -14,6 +14,9 @@ from simcore.strategy.overlap import DEFAULT as DEFAULT_OVERLAP
 from simcore.strategy.software import PLAIN
 from simcore.strategy.strategy import Strategy
 
+#: What the program that reads a file settles, and what it is where nothing is said.
+_OF_PROGRAM = {"software": PLAIN.name, "issuer": "torch", "overlap": str(DEFAULT_OVERLAP)}
+
 
 @dataclass(frozen=True, slots=True)
 class LaunchFile:
@@ -61,6 +64,7 @@ def launch_file(
         attention=attention,
         software=None if strategy.software is PLAIN else strategy.software.name,
         issuer=None if strategy.issuer == "torch" else strategy.issuer,
+        overlap=None if strategy.overlap == DEFAULT_OVERLAP else str(strategy.overlap),
         main_grads="fp32" if strategy.precision.main_grads else None,
         bucket_numel=strategy.zero_bucket_numel if strategy.zero_stage in (1, 2) else None,
     )
@@ -69,7 +73,7 @@ def launch_file(
     left = [f"{w.replace('_', '-')} {_shown(words[w])}" for w in emitted.left if w in words]
     implied = [
         f"{word} {emitted.program.get(word, plain)}"
-        for word, plain in (("software", PLAIN.name), ("issuer", "torch"))
+        for word, plain in _OF_PROGRAM.items()
         if word not in emitted.left and emitted.program.get(word, plain) != words.get(word, plain)
     ]
     return LaunchFile(dialect, emitted.text, (*left, *_of_no_file(request)), tuple(implied))
@@ -79,7 +83,6 @@ def _of_no_file(request: Request) -> tuple[str, ...]:
     """What no dialect has a word for: variables of the environment, and the script's own."""
     s = request.strategy
     found = {
-        "overlap": "" if s.overlap == DEFAULT_OVERLAP else str(s.overlap),
         "nccl-algo": ",".join(s.nccl_algorithms),
         "nccl-proto": ",".join(s.nccl_protocols),
         "growing-segments": "on" if request.growing_segments else "",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,8 @@ from simcore.workload.archs.lm_attention import ATTENTIONS
 
 #: Words that say more of recompute: void where it is given.
 _OF_RECOMPUTE = ("recompute_modules", "recompute_layers")
+#: Words that say how many GPUs there are.
+COUNTS = ("nnodes", "nproc_per_node")
 _COUNTED = re.compile(r"(?:^|\+)\s*\d+\s*[x×*]")
 
 
@@ -38,11 +40,35 @@ class Launched:
 
     def heeded(self, record: object) -> dict[str, Any]:
         """The options, less the file's kernel of attention where the model does not name one."""
-        kernel, settings = self.launch.attention, getattr(record, "settings", None)
-        names = settings is not None and settings({}).get("attention") in ATTENTIONS
-        if kernel is None or names or self.options.get("attention") != kernel:
+        kernel = self.launch.attention
+        if kernel is None or names_kernel(record) or self.options.get("attention") != kernel:
             return self.options
         return {**self.options, "attention": None}
+
+
+def names_kernel(record: object) -> bool:
+    """Whether a model says which kernel its attention takes, so that a file may name another."""
+    settings = getattr(record, "settings", None)
+    return settings is not None and settings({}).get("attention") in ATTENTIONS
+
+
+def filled(
+    launch: Launch, options: Mapping[str, Any], without: Collection[str] = ()
+) -> tuple[dict[str, Any], list[str]]:
+    """Options with the file's words, but for ``without``, where none is given; and who won."""
+    given = {k for k, v in options.items() if v is not None}
+    merged = dict(options)
+    notes: list[str] = []
+    for word, value in launch.words().items():
+        if word in without or (word in _OF_RECOMPUTE and "recompute" in given):
+            continue
+        if word not in given:
+            merged[word] = value
+        elif str(options[word]) != str(value):
+            flag = "--" + word.replace("_", "-")
+            notes.append(f"{flag} {options[word]} wins over {launch.keys[word]} of "
+                         f"{launch.where} ({value})")  # fmt: skip
+    return merged, notes
 
 
 def with_launch(text: str, gpus: str, options: Mapping[str, Any]) -> Launched:
@@ -54,21 +80,9 @@ def with_launch(text: str, gpus: str, options: Mapping[str, Any]) -> Launched:
     """
     launch = read_launch(text)
     given = {k for k, v in options.items() if v is not None}
-    merged = dict(options)
-    notes: list[str] = []
     problems = launch.violations(given)
     counted = _COUNTED.search(gpus) is not None
-    for word, value in launch.words().items():
-        if word in ("nnodes", "nproc_per_node") and counted:
-            continue
-        if word in _OF_RECOMPUTE and "recompute" in given:
-            continue
-        if word not in given:
-            merged[word] = value
-        elif str(options[word]) != str(value):
-            flag = "--" + word.replace("_", "-")
-            notes.append(f"{flag} {options[word]} wins over {launch.keys[word]} of "
-                         f"{launch.where} ({value})")  # fmt: skip
+    merged, notes = filled(launch, options, COUNTS if counted else ())
     world = _world(gpus, merged)
     _compare_worlds(launch, gpus, counted, world, given, notes, problems)
     if "global_batch" in given:  # the request settles it: the accumulation follows
@@ -78,13 +92,14 @@ def with_launch(text: str, gpus: str, options: Mapping[str, Any]) -> Launched:
                          f"{launch.global_batch} of {launch.where}")  # fmt: skip
     else:
         _settle_batch(launch, merged, given, _replicas(world, merged), notes, problems)
-    told = [_summary(launch), *notes, *launch.approximated, *launch.unknown]
+    told = [summary(launch), *notes, *launch.approximated, *launch.unknown]
     if launch.ignored:
         told.append(f"{launch.where}: of no weight here: {', '.join(launch.ignored)}")
     return Launched(launch, merged, tuple(told), tuple(problems))
 
 
-def _summary(launch: Launch) -> str:
+def summary(launch: Launch) -> str:
+    """What a file says, in a line."""
     words = launch.words()
     if launch.global_batch is not None:
         words["global_batch"] = launch.global_batch

@@ -66,6 +66,32 @@ def layout_of(options: Mapping[str, Any], problems: list[str] | None = None) -> 
     )
 
 
+#: Strategies that gather or reduce what a layer has for every micro-batch.
+_EVERY_MICRO_BATCH = ("zero2", "zero3")
+#: What the data ranks of a model that is cut share where nobody says: the optimizer alone.
+BESIDE_CUTS = "zero1"
+
+
+def usual_strategy(own: str, options: Mapping[str, Any]) -> str:
+    """The strategy where none is asked for: the model's own, unless tp or pp cuts the model.
+
+    Then it is Megatron's distributed optimizer (Narayanan et al. 2021; megatron/core/distributed):
+    DeepSpeed's pipeline refuses ZeRO-2 and -3 (runtime/pipe/engine.py), and torchtitan does not
+    shard weights again behind a pipeline's forward (parallelize: reshard_after_forward).
+    """
+    if own not in _EVERY_MICRO_BATCH:
+        return own
+    layout = layout_of(options, [])
+    return BESIDE_CUTS if max(layout.tp, layout.pp) > 1 else own
+
+
+def strategy_told(asked: str | None, own: str, usual: str) -> tuple[str, ...]:
+    """A sentence where the model's own strategy gave way to the usual one unasked."""
+    if asked or own == usual:
+        return ()
+    return (f"strategy: {usual} beside tp or pp, as Megatron has it; the model alone: {own}",)
+
+
 def place(
     record: ModelSource,
     workload: Workload,
@@ -89,16 +115,17 @@ def place(
             f"strategy {strategy.parallelism} cannot be combined with tp, pp, cp or ep: use ddp "
             "or zero1 to zero3"
         )
+    own: dict[str, Scalar] = {}
+    try:
+        own = _own_settings(record, layout, overrides)
+    except InvalidConfig as err:
+        problems += err.violations
     if problems:
         raise InvalidConfig(problems)
     part, config = workload, {}
     if isinstance(record, ModelRecord):
         config = record.settings(overrides)
-        changed = record.model_copy(update={"config": {**record.config, **overrides}})
-        own = tensor_overrides(changed, layout.tp, layout.ep, layout.expert_tp)
         part = record.build(**{**overrides, **own}) if own else workload
-    elif layout.tp > 1 or layout.ep > 1:
-        raise InvalidConfig([f"{record.name}: tensor parallelism needs a transformer record"])
     if part is not workload:
         part = recomputed(part, strategy.recompute_modules, strategy.recompute_layers)
         part = offloaded(part, strategy.offload_layers)
@@ -127,6 +154,20 @@ def place(
         expert_layers_frac=routed / sum(n for _, n in layers) if layers else 0.0,
         column_grads_frac=_column_grads_frac(layers, strategy.recompute == "full"),
     )
+
+
+def _own_settings(
+    record: ModelSource, layout: Layout, overrides: Mapping[str, Scalar]
+) -> dict[str, Scalar]:
+    """Settings of one tensor and expert rank's part. Raises InvalidConfig with every violation."""
+    if min(layout.tp, layout.ep, layout.expert_tp) < 1:
+        return {}  # the layout itself is at fault, and says so
+    if isinstance(record, ModelRecord):
+        changed = record.model_copy(update={"config": {**record.config, **overrides}})
+        return tensor_overrides(changed, layout.tp, layout.ep, layout.expert_tp)
+    if layout.tp > 1 or layout.ep > 1:
+        raise InvalidConfig([f"{record.name}: tensor parallelism needs a transformer record"])
+    return {}
 
 
 def _column_grads_frac(layers: Sequence[tuple[Block, int]], again: bool) -> float:

@@ -11,7 +11,7 @@ from simcore.engine.evaluate import Loading
 from simcore.engine.job_memory import fitting_batch
 from simcore.engine.layout import Placed
 from simcore.engine.options import Options
-from simcore.engine.placement import layout_of, place
+from simcore.engine.placement import layout_of, place, strategy_told, usual_strategy
 from simcore.engine.resolved import Request
 from simcore.engine.words import word_problems
 from simcore.hardware.cluster import ClusterSpec, parse_cluster
@@ -100,11 +100,10 @@ def make_request(
         return fallback
 
     t = record.training if record else None
+    usual = usual_strategy(t.strategy if t else "ddp", options)
     attempt(
         "parallelism",
-        lambda: parallelism_named(
-            chosen("strategy", options.get("strategy"), t.strategy if t else "ddp")
-        ),
+        lambda: parallelism_named(chosen("strategy", options.get("strategy"), usual)),
     )
     attempt(
         "precision",
@@ -254,6 +253,7 @@ def make_request(
         defaults=tuple(defaults),
         assumptions=(
             *(launched.told(getattr(record, "config", {})) if launched else ()),
+            *strategy_told(options.get("strategy"), record.training.strategy, usual),
             *_assumptions(record, found["workload"]),
         ),
         placed=placed,
@@ -298,9 +298,11 @@ def _accumulation(
         problems.append("give --global-batch or --grad-accum, not both")
     elif batch == "max":
         problems.append("give --global-batch or --micro-batch max, not both")
-    elif asked < 1 or asked % (int(batch) * ranks):
+    elif asked < 1 or asked % (each := int(batch) * ranks):
+        near = [str(n) for n in (asked // each * each, -(-asked // each) * each) if n >= each]
         problems.append(
             f"global-batch {asked} is not a multiple of micro-batch {batch} x {ranks} replicas"
+            f": try {' or '.join(near or [str(each)])}"
         )
     else:
         return int(asked // (int(batch) * ranks))

@@ -144,7 +144,7 @@ def parse_cluster(
             continue
         preset, told = _node_for(gpu, counts[1], node)
         if counts[1] > preset.max_gpus:
-            violations.append(f"node {preset.name!r} holds {preset.max_gpus} GPUs, not {counts[1]}")
+            violations.append(_too_many(preset, counts[0], counts[1], name))
             continue
         assumptions += told
         if nics is not None:
@@ -156,6 +156,13 @@ def parse_cluster(
         raise InvalidConfig(violations)
     found = ClusterSpec(tuple(groups), tuple(dict.fromkeys(assumptions)), fabric)
     return _networked(found, link)
+
+
+def _too_many(node: NodeSpec, n_nodes: int, n_gpus: int, name: str) -> str:
+    """What is wrong with more GPUs than a node holds, and how as many nodes of it are written."""
+    text = f"node {node.name!r} holds {node.max_gpus} GPUs, not {n_gpus}"
+    whole, left = divmod(n_nodes * n_gpus, node.max_gpus)
+    return text if left else f"{text}: did you mean {whole}x{node.max_gpus}x{name}?"
 
 
 def _counted_otherwise(part: str) -> str:

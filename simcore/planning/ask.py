@@ -63,7 +63,11 @@ def ask_plan(
     there = attempt(lambda: available_gpus(tuple(available))) or ()
     limit_s = attempt(lambda: deadline_seconds(deadline)) if deadline is not None else None
     watts = attempt(lambda: parse_quantity(power, "watts")) if power is not None else None
-    grids = attempt(lambda: gpu_grids(gpus, available=dict(there), max_gpus=max_gpus)) or []
+    counts = {k: words.get(k) for k in ("nnodes", "nproc_per_node")}
+    words = {k: v for k, v in words.items() if k not in counts}
+    grids = attempt(
+        lambda: gpu_grids(gpus, available=dict(there), max_gpus=max_gpus, **counts)
+    ) or []  # fmt: skip
     if words.get("micro_batch") == "max":
         problems.append("a plan looks through micro-batches itself: give --micro-batch a grid")
     chosen: dict[str, Any] = {}

@@ -9,6 +9,7 @@ from typing import Any
 from simcore.base.errors import InvalidConfig, SimcoreError
 from simcore.hardware.cluster import parse_cluster
 from simcore.hardware.spec import GPUS
+from simcore.planning.grid import counted, whole_values
 from simcore.workload.models import ModelRecord
 from simcore.workload.resolve import ModelSource
 
@@ -30,23 +31,37 @@ def node_counts(most: int) -> list[int]:
 
 
 def gpu_grids(
-    texts: Iterable[str], *, available: dict[str, int], max_gpus: int | None
+    texts: Iterable[str],
+    *,
+    available: dict[str, int],
+    max_gpus: int | None,
+    nnodes: str | int | None = None,
+    nproc_per_node: str | int | None = None,
 ) -> list[str]:
-    """Grids as given; a bare type becomes whole nodes of it, up to what is there."""
+    """Grids as given; a bare type becomes whole nodes of it, up to what is there.
+
+    ``nnodes`` and ``nproc_per_node`` say how many, or how many GPUs a node, of bare types.
+    """
     found: list[str] = []
     for text in texts:
         for item in text.split(",") if ":" not in text else [text]:
             item = item.strip()
             if not _BARE.match(item):
-                found.append(item)
+                found.append(counted(item, nnodes, nproc_per_node))
                 continue
             name = GPUS[item].name
+            if nnodes is not None:
+                found.append(counted(name, nnodes, nproc_per_node or _per_node(name)))
+                continue
             per_node = _per_node(name)
+            if nproc_per_node is not None:
+                per_node = max(whole_values(f"{name}: GPUs a node", nproc_per_node))
             most = min(max_gpus or MAX_GPUS, available.get(name, MAX_GPUS))
             counts = node_counts(most // per_node)
             if not counts:
                 raise InvalidConfig([f"{most} {name} are less than a node of {per_node}"])
-            found.append(f"{name}:{','.join(map(str, counts))}x{per_node}")
+            nodes = ",".join(map(str, counts))
+            found.append(f"{name}:{nodes}x{nproc_per_node or per_node}")
     return found
 
 

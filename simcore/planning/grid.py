@@ -3,7 +3,8 @@
 Values    ``4`` · ``1,2,4`` · ``1..8`` (both ends) · ``8..64:8`` (steps of 8) · ``1..64*2``
           (doubling); lists may mix them.
 Clusters  ``TYPE:NODESxGPUS`` with such values for both counts, or the plain ``4x8xA6000ada``;
-          ``+`` mixes types in one cluster, a comma separates clusters.
+          ``+`` mixes types in one cluster, a comma separates clusters. A type alone takes its
+          counts from torchrun's words, which may be such values too.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ MAX_VALUES = 100_000
 _RANGE = re.compile(r"^\s*(\d+)\s*\.\.\s*(\d+)\s*(?:([:*])\s*(\d+))?\s*$")
 #: A comma followed by counts alone continues the counts before it: ``H100:1,2,4x8``.
 _COUNTS_ONLY = re.compile(r"^[\d.:*\s]+(?:[x×][\d.:*\s]*)?$")
+_HAS_COUNTS = re.compile(r"^\s*\d+\s*[x×*]")
 _SHAPES = "a number, a list (1,2,4) or a range (1..8, 8..64:8, 1..64*2)"
 
 
@@ -126,18 +128,41 @@ def _group(text: str) -> Iterator[str]:
         yield f"{n}x{g}x{name.strip()}"
 
 
+def has_counts(text: str) -> bool:
+    """Whether a grid of clusters says how many nodes and GPUs, rather than a type only."""
+    return any(":" in group or _HAS_COUNTS.match(group) for group in re.split("[,+]", text))
+
+
+def counted(
+    text: str, nnodes: str | int | None = None, nproc_per_node: str | int | None = None
+) -> str:
+    """A grid of types only, with torchrun's counts of nodes and processes, each a grid too.
+
+    Raises InvalidConfig where it has counts already.
+    """
+    if nnodes is None and nproc_per_node is None:
+        return text
+    if has_counts(text):
+        raise InvalidConfig([f"{text!r} has counts already: drop --nnodes/--nproc-per-node"])
+    counts = f"{1 if nnodes is None else nnodes}x{1 if nproc_per_node is None else nproc_per_node}"
+    items = ["+".join(f"{t.strip()}:{counts}" for t in i.split("+")) for i in text.split(",")]
+    return ",".join(items)
+
+
 def clusters(
     texts: Sequence[str],
     *,
     networks: Sequence[str | None] = (None,),
     node: str | None = None,
+    nnodes: str | int | None = None,
+    nproc_per_node: str | int | None = None,
 ) -> tuple[ClusterSpec, ...]:
     """Clusters of several grids, each on every network. Raises InvalidConfig with everything."""
     problems: dict[str, None] = {}
     found: list[ClusterSpec] = []
     for text in texts:
         try:
-            plain = cluster_texts(text)
+            plain = cluster_texts(counted(text, nnodes, nproc_per_node))
         except InvalidConfig as err:
             problems.update(dict.fromkeys(err.violations))
             continue

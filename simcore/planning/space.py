@@ -130,11 +130,14 @@ def make_space(
     *,
     network: str | Sequence[str] | None = None,
     node: str | None = None,
+    nnodes: str | int | None = None,
+    nproc_per_node: str | int | None = None,
     **words: Any,
 ) -> Space:
     """A space from words: each axis a value, a sequence, or the text of a grid.
 
-    Raises InvalidConfig with everything that is wrong.
+    ``nnodes`` and ``nproc_per_node`` count the nodes and GPUs of bare types in ``gpus``. Raises
+    InvalidConfig with everything that is wrong.
     """
     problems: list[str] = []
     names = _listed(models)
@@ -146,8 +149,9 @@ def make_space(
             found_clusters = tuple(g for g in given if isinstance(g, ClusterSpec))
         else:
             found_clusters = cluster_grid(
-                [str(g) for g in given], networks=networks or (None,), node=node
-            )
+                [str(g) for g in given], networks=networks or (None,), node=node,
+                nnodes=nnodes, nproc_per_node=nproc_per_node,
+            )  # fmt: skip
     except InvalidConfig as err:
         problems += err.violations
     axes: list[tuple[str, tuple[Any, ...]]] = []

@@ -110,8 +110,10 @@ class Layout:
             )
         elif (n_gpus // self.pp) % (self.ep * self.expert_tp):
             wide = f" x expert-tp={self.expert_tp}" if self.expert_tp > 1 else ""
+            ranks = n_gpus // self.pp
             found.append(
-                f"ep={self.ep}{wide} does not divide the {n_gpus // self.pp} ranks of a stage"
+                f"ep={self.ep}{wide} does not divide the {ranks} ranks of a stage: "
+                f"allowed are divisors of {max(1, ranks // self.expert_tp)}"
             )
         if self.expert_tp not in (1, self.tp):
             found.append(f"expert-tp={self.expert_tp} must be 1 or tp={self.tp}")

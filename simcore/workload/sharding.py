@@ -38,6 +38,10 @@ class Stage:
     n_layers: int
 
 
+def _divisors(whole: int, most: int) -> list[int]:
+    return [d for d in range(1, min(whole, most) + 1) if whole % d == 0]
+
+
 def tensor_overrides(
     record: ModelRecord, tp: int, ep: int, expert_tp: int = 1
 ) -> dict[str, Scalar]:
@@ -57,12 +61,14 @@ def tensor_overrides(
     heads, hidden = int(config["heads"]), int(config["hidden"])
     problems = []
     if heads % tp:
-        allowed = [d for d in range(1, min(heads, 64) + 1) if heads % d == 0]
+        allowed = _divisors(heads, 64)
         problems.append(f"tp={tp} does not divide heads={heads}; allowed here: {allowed}")
     experts = int(config.get("experts", 0))
     if ep > 1 and (not experts or experts % ep):
         problems.append(
-            f"ep={ep} does not divide experts={experts}" if experts else
+            f"ep={ep} does not divide experts={experts}; allowed here: "
+            f"{_divisors(experts, experts)}"
+            if experts else
             f"{record.name} has no experts to spread over ep={ep}"
         )  # fmt: skip
     if problems:

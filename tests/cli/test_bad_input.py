@@ -41,8 +41,18 @@ WRONG: dict[str, tuple[list[str], list[str]]] = {
     "unknown precision": (_predict(precision="bf61"), ["bf61", "did you mean 'bf16'"]),
     "int4 training": (_predict(precision="int4"), ["int4", "known are amp-bf16"]),
     "tp that does not divide": (
-        ["predict", "--model", "gpt2", "--gpus", "1x8xA100", "--tp", "5"],
-        ["tp x pp x cp = 5 does not divide 8 GPUs"],
+        ["predict", "--model", "gpt2", "--gpus", "1x8xA100", "--tp", "3"],
+        ["tp x pp x cp = 3 does not divide 8 GPUs"],
+    ),
+    "global batch between multiples": (
+        _predict(global_batch="700"),
+        ["16 replicas: try 512 or 1024"],
+    ),
+    "global batch below one": (_predict(global_batch="3"), ["16 replicas: try 512"]),
+    "all GPUs as one node": (_predict(gpus="64xH100"), ["not 64: did you mean 8x8xH100?"]),
+    "words without an option": (
+        ["predict", "latte-xl", "8xH100"],
+        ["'latte-xl 8xH100' belongs to no option: write --model NAME --gpus CLUSTER"],
     ),
     "unknown optimizer": (_predict(optimizer="adamv"), ["adamv", "did you mean 'adam"]),
     "unknown recompute": (_predict(recompute="ful"), ["ful", "did you mean 'full'"]),
@@ -125,6 +135,24 @@ def test_every_violation_at_once(simcore: Callable) -> None:
     for text in ("bert-bas", "A6000ad", "zero4", "bf61", "adamv", "micro-batch", "grad-accum",
                  "steps", "nonsense", "no/such"):  # fmt: skip
         assert sum(text in line for line in lines) >= 1, text
+
+
+@pytest.mark.parametrize(
+    ("model", "degree", "of_gpus", "of_model"),
+    [
+        ("gpt2", ("--tp", "5"), "5 does not divide 8 GPUs: allowed are divisors of 8",
+         "tp=5 does not divide heads=12; allowed here: [1, 2, 3, 4, 6, 12]"),
+        ("mixtral-8x7b", ("--ep", "3"), "the 8 ranks of a stage: allowed are divisors of 8",
+         "ep=3 does not divide experts=8; allowed here: [1, 2, 4, 8]"),
+    ],
+)  # fmt: skip
+def test_a_degree_that_neither_gpus_nor_model_take(
+    model: str, degree: tuple[str, str], of_gpus: str, of_model: str, simcore: Callable
+) -> None:
+    ran = simcore("predict", "--model", model, "--gpus", "1x8xA100", *degree)
+    assert ran.code == 2
+    first, second = ran.err.splitlines()
+    assert of_gpus in first and of_model in second
 
 
 def test_both_missing_are_named(simcore: Callable) -> None:

@@ -74,6 +74,12 @@ def test_a_batch_that_is_given_makes_its_rival_void(simcore: Callable, place: Pa
     assert said["grad_accum"] == 8
 
 
+def test_a_zero_stage_that_is_given_makes_the_strategy_void(simcore: Callable, place: Path) -> None:
+    _write(place / "simcore.toml", strategy="ddp")
+    said = json.loads(simcore(*ASK, "--gpus", "8xA100", "--zero", "2").out)["inputs"]
+    assert said["strategy"] == "zero2"
+
+
 def test_a_launch_file_describes_its_job_alone(simcore: Callable, place: Path) -> None:
     (place / "ds.json").write_text('{"train_micro_batch_size_per_gpu": 2, '
                                    '"zero_optimization": {"stage": 2}}')  # fmt: skip

@@ -195,7 +195,7 @@ WHOLE: dict[str, tuple[str, str, dict]] = {
     "megatron": ("mixtral-8x7b", "4x8xH100", {
         "strategy": "zero1", "precision": "bf16", "main_grads": "fp32", "tp": 2, "ep": 4,
         "expert_tp": 2, "dispatcher": "deepep", "attention": "cudnn", "issuer": "megatron_graphs",
-        "micro_batch": 1, "recompute": "none", "grad_clip": True}),
+        "overlap": "grads,params,dgrad", "micro_batch": 1, "recompute": "none", "grad_clip": True}),
     "torchtitan": ("llama3-8b", "4x8xH100", {
         "strategy": "zero3", "precision": "bf16", "shard_ranks": 8, "software": "fsdp",
         "micro_batch": 1, "recompute": "none", "grad_clip": True}),
@@ -228,10 +228,21 @@ def test_what_a_file_says_comes_back_whole(dialect: str, tmp_path: Path) -> None
 def test_what_no_file_says_is_told() -> None:
     words = {"nccl_algo": "Ring", "launch_blocking": True, "growing_segments": "on",
              "overlap": "grads,params", "strategy": "zero1", "precision": "bf16"}  # fmt: skip
-    made = launch_file("megatron", make_request("llama3-8b", "8xH100", **words), 8192)
-    assert set(made.left) >= {"nccl-algo Ring", "launch-blocking on", "growing-segments on",
-                              "overlap grads,params"}  # fmt: skip
-    assert made.implied == ("issuer megatron",)
+    asked = make_request("llama3-8b", "8xH100", **words)
+    for dialect in ("megatron", "deepspeed", "slurm"):
+        made = launch_file(dialect, asked, 8192)
+        told = {"nccl-algo Ring", "launch-blocking on", "growing-segments on"}
+        assert set(made.left) >= told
+        assert ("overlap grads,params" in made.left) is (dialect != "megatron")
+    assert launch_file("megatron", asked, 8192).implied == ("issuer megatron",)
+
+
+def test_what_megatron_hides_by_itself_is_told() -> None:
+    asked = make_request("llama3-8b", "8xH100", strategy="zero1", precision="bf16", tp=2)
+    made = launch_file("megatron", asked, 8192)
+    assert made.implied == ("issuer megatron", "overlap grads,dgrad")
+    back = make_request("llama3-8b", "8xH100", launch=" ".join(made.text.split()))
+    assert str(back.strategy.overlap) == "grads,dgrad"
 
 
 def test_another_program_s_file_says_what_that_runs() -> None:

@@ -157,7 +157,7 @@ def test_activations_in_flight() -> None:
 def test_violations_are_told_together() -> None:
     with pytest.raises(InvalidConfig) as caught:
         api.predict("gpt2-medium", "1x8xA100", tp=3, pp=48)
-    assert len(caught.value.violations) == 2
+    assert len(caught.value.violations) == 3
     with pytest.raises(InvalidConfig, match="GPUs of one type"):
         api.predict("gpt2-medium", "1x2xA100+1x2xT4", tp=2, precision="fp16")
     with pytest.raises(InvalidConfig, match="cannot be combined"):
@@ -196,7 +196,7 @@ def test_a_short_chunk_holds_fewer_layers(position: int, held: int | None) -> No
 def test_names_that_nobody_knows_hide_no_other_rule() -> None:
     with pytest.raises(InvalidConfig) as told:
         make_request("llama3-8b", "2x8xH100", tp=3, pp=2, schedule="1f2b", dispatcher="deeep")
-    assert len(told.value.violations) == 3
+    assert len(told.value.violations) == 4
     assert "did you mean '1f1b'" in str(told.value) and "does not divide 16 GPUs" in str(told.value)
 
 

@@ -19,6 +19,7 @@ WORDS = (
     "seq_len", "nnodes", "nproc_per_node", "grad_clip", "bucket_numel", "tp", "pp", "vpp", "cp",
     "ep", "stages", "sequence_parallel", "schedule", "main_grads", "recompute_modules",
     "recompute_layers", "expert_tp", "dispatcher", "shard_ranks", "attention", "software", "issuer",
+    "overlap",
 )  # fmt: skip
 Word = str | int | bool
 
@@ -50,6 +51,7 @@ class _Stated:
     expert_tp, dispatcher   as in ``strategy.layout.Layout``, of a model that is cut by its experts
     shard_ranks    over how many ranks ZeRO shards, where not over all
     attention      kernel of attention
+    overlap        what communication hides under compute, as in ``strategy.overlap``
     software, issuer   the library whose copies are held too, and what issues kernels: mostly the
                    program itself that reads the file
     """
@@ -74,6 +76,7 @@ class _Stated:
     attention: str | None = None
     software: str | None = None
     issuer: str | None = None
+    overlap: str | None = None
 
     def words(self) -> dict[str, Word]:
         """Every word that is stated, with its value."""
@@ -170,7 +173,8 @@ class Job(_Stated):
 class Emitted:
     """A launch file. ``left`` are the words that such a file has no place for: the training
     script, or another file, states them. ``program``: software and issuer of the program that
-    reads it, whatever the job's were, where these are not the plain ones.
+    reads it, whatever the job's were, where these are not the plain ones; ``overlap`` where that
+    program hides other traffic than the job.
     """
 
     text: str

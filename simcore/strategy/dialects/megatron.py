@@ -20,6 +20,7 @@ from simcore.strategy.dialects.megatron_keys import (
     SHAPE,
     TAKEN,
 )
+from simcore.strategy.dialects.megatron_overlap import emit_overlap, overlap_of, read_overlap
 from simcore.strategy.dialects.megatron_stages import emit_stages, read_stages
 from simcore.strategy.dialects.reading import NOT_YET, Reading
 from simcore.strategy.dialects.shell import flags, read_script
@@ -90,6 +91,7 @@ class Megatron:
         _precision(reading, given)
         _optimizer(reading, given)
         _degrees(reading, given)
+        read_overlap(reading, given)
         _experts(reading, given)
         read_stages(reading, given)
         _recompute(reading, given)
@@ -129,6 +131,7 @@ class Megatron:
             lines.append(f"--clip-grad {'1.0' if job.grad_clip else '0.0'}")
         if job.bucket_numel is not None:
             lines.append(f"--ddp-bucket-size {job.bucket_numel}")
+        lines += emit_overlap(job)
         by_word = {word: name for name, word in reversed(DEGREES.items())}
         by_word["vpp"] = "num-virtual-stages-per-pipeline-rank"
         lines += [f"--{name} {n}" for word, name in by_word.items() if (n := getattr(job, word))]
@@ -144,7 +147,8 @@ class Megatron:
         if problems:
             raise InvalidConfig(problems)
         issuer = job.issuer if job.issuer in ("megatron_graphs", "graph") else "megatron"
-        return Emitted("\n".join(lines) + "\n", tuple(left), {"issuer": issuer})
+        program = {"issuer": issuer, "overlap": str(overlap_of(job))}
+        return Emitted("\n".join(lines) + "\n", tuple(left), program)
 
 
 _WORD = {
@@ -220,10 +224,6 @@ def _strategy(reading: Reading, given: Given) -> None:
     reading.say("strategy", strategy, key)
     name = "ddp-bucket-size"
     reading.say("bucket_numel", reading.whole(f"--{name}", given.pop(name, None)), f"--{name}")
-    overlap = _on(reading, given, "overlap-grad-reduce")
-    if not overlap and strategy in ("ddp", "zero1"):
-        reading.approximate("--overlap-grad-reduce", "is off there; simcore overlaps gradient "
-                            "traffic with backward")  # fmt: skip
 
 
 def _degrees(reading: Reading, given: Given) -> None:
@@ -429,8 +429,8 @@ def _emit_kernels(job: Job, left: list[str]) -> list[str]:
 
 def _emit_strategy(job: Job, problems: list[str]) -> list[str]:
     by_name = {
-        "ddp": ["--overlap-grad-reduce"],
-        "zero1": ["--use-distributed-optimizer", "--overlap-grad-reduce", "--overlap-param-gather"],
+        "ddp": [],
+        "zero1": ["--use-distributed-optimizer"],
     } | {
         strategy: ["--use-distributed-optimizer", "--use-megatron-fsdp",
                    f"--data-parallel-sharding-strategy {how}", "--ckpt-format fsdp_dtensor",

@@ -49,7 +49,8 @@ TAKEN = _names(
     "enable-cuda-graph external-cuda-graph cuda-graph-impl attention-backend use-flash-attn "
     "cuda-graph-scope expert-tensor-parallel-size moe-token-dispatcher-type "
     "moe-flex-dispatcher-backend moe-enable-deepep exp-avg-dtype exp-avg-sq-dtype "
-    "main-grads-dtype main-params-dtype moe-layer-recompute"
+    "main-grads-dtype main-params-dtype moe-layer-recompute overlap-param-gather tp-comm-overlap "
+    "overlap-moe-expert-parallel-comm no-async-tensor-model-parallel-allreduce"
 )
 
 #: They describe the model; ``--model`` decides that.
@@ -127,10 +128,10 @@ IGNORED = _names(
     "persist-layer-norm memory-efficient-layer-norm no-gradient-accumulation-fusion "
     "gradient-accumulation-fusion use-te-activation-func apply-query-key-layer-scaling "
     "attention-softmax-in-fp32 fp16-lm-cross-entropy disable-bf16-reduced-precision-matmul "
-    "tp-comm-overlap tp-comm-overlap-cfg tp-comm-bootstrap-backend use-cpu-initialization "
+    "tp-comm-overlap-cfg tp-comm-bootstrap-backend use-cpu-initialization "
     "empty-unused-memory-level distribute-saved-activations "
-    "no-async-tensor-model-parallel-allreduce async-tensor-model-parallel-allreduce "
-    "overlap-param-gather overlap-param-gather-with-optimizer-step no-align-grad-reduce "
+    "async-tensor-model-parallel-allreduce "
+    "overlap-param-gather-with-optimizer-step no-align-grad-reduce "
     "no-align-param-gather delay-grad-reduce delay-param-gather ddp-num-buckets "
     "ddp-pad-buckets-for-high-nccl-busbw ddp-average-in-collective "
     "ddp-reduce-scatter-with-fp32-accumulation distributed-backend distributed-timeout-minutes "
@@ -157,7 +158,7 @@ IGNORED = _names(
     "moe-z-loss-coeff moe-input-jitter-eps moe-per-layer-logging moe-deepep-num-sms "
     "moe-hybridep-num-sms moe-permute-fusion moe-expert-capacity-factor "
     "moe-pad-expert-input-to-capacity moe-token-drop-policy moe-shared-expert-overlap "
-    "moe-token-dropping overlap-moe-expert-parallel-comm delay-wgrad-compute enable-experimental "
+    "moe-token-dropping delay-wgrad-compute enable-experimental "
     "yaml-cfg standalone-embedding-stage "
     # keys of the YAML form (examples/gpt3/gpt_config.yaml) that have no flag
     "bias-activation-fusion init-method output-layer-init-method params-dtype timers "

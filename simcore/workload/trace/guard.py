@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -83,12 +84,24 @@ def _reason(error: BaseException) -> tuple[str, str] | None:
 
 
 @contextmanager
+def _unlogged() -> Iterator[None]:
+    """torch's log of shapes that do not match stays silent: the sentence raised says it."""
+    log = logging.getLogger("torch._subclasses.fake_tensor")
+    before, log.disabled = log.disabled, True
+    try:
+        yield
+    finally:
+        log.disabled = before
+
+
+@contextmanager
 def explained(what: str, recorder: Recorder) -> Iterator[None]:
     """Turn an exception of the traced step into a UsageError."""
     from simcore.workload.trace.recorder import failed_path
 
     try:
-        yield
+        with _unlogged():
+            yield
     except SimcoreError:
         raise
     except Exception as err:

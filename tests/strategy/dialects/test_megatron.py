@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,6 +26,7 @@ def test_script_with_variables_arrays_and_torchrun() -> None:
         "strategy": "zero1", "micro_batch": 4, "precision": "bf16", "recompute": "full",
         "optimizer": "adamw", "offload": "none", "seq_len": 1024, "nnodes": 4,
         "nproc_per_node": 8, "grad_clip": True, "main_grads": "fp32", "issuer": "megatron",
+        "overlap": "grads,params",
     }  # fmt: skip
     assert launch.global_batch == 512
     assert launch.shape == {"layers": 48, "hidden": 1600, "heads": 25}
@@ -52,7 +54,7 @@ def test_yaml_with_sections() -> None:
     assert launch.words() == {
         "strategy": "ddp", "micro_batch": 2, "precision": "bf16", "recompute": "none",
         "optimizer": "sgd-plain", "offload": "none", "seq_len": 2048, "grad_clip": False,
-        "main_grads": "fp32", "issuer": "megatron",
+        "main_grads": "fp32", "issuer": "megatron", "overlap": "none",
     }  # fmt: skip
     assert launch.global_batch == 128 and launch.shape["layers"] == 24
 
@@ -226,3 +228,55 @@ def test_unequal_stages_are_written_as_they_are_read(
         assert (sizes[0], sizes[4], sizes[-1]) == (4, 5, 4), "19 in four chunks: 4, 5, 5, 5"
     read = launch.stages or ""
     assert read in (stages, stages.replace("2x21", "rest"))
+
+
+_TP = "--tensor-model-parallel-size 4"
+_ZERO1 = "--use-distributed-optimizer --overlap-grad-reduce"
+
+
+@pytest.mark.parametrize(
+    ("flags", "hidden"),
+    [
+        ("", "none"),
+        ("--overlap-grad-reduce", "grads"),
+        ("--overlap-grad-reduce --overlap-param-gather", "grads"),  # there is nothing to gather
+        (f"{_ZERO1} --overlap-param-gather", "grads,params"),
+        (_TP, "dgrad"),
+        (f"{_TP} --no-async-tensor-model-parallel-allreduce", "none"),
+        (f"{_TP} --sequence-parallel --no-async-tensor-model-parallel-allreduce", "dgrad"),
+        (f"{_TP} --sequence-parallel --tp-comm-overlap {_ZERO1}", "grads,tensor"),
+        ("--tp-comm-overlap", "none"),
+        ("--use-torch-fsdp2", "grads"),
+        ("--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads_params", "grads"),
+        (f"--expert-model-parallel-size 8 --overlap-moe-expert-parallel-comm {_ZERO1}",
+         "grads,experts"),
+    ],
+)  # fmt: skip
+def test_what_megatron_hides_by_flag_and_by_itself(flags: str, hidden: str) -> None:
+    launch = read_launch(f"--micro-batch-size 1 --bf16 --train-iters 9 {flags}")
+    assert launch.overlap == hidden
+    assert not launch.unknown and not any("overlap" in a for a in launch.approximated)
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "zero1", "zero3"])
+@pytest.mark.parametrize(
+    ("overlap", "degrees"),
+    [
+        (None, {}), ("none", {}), ("grads,params", {}), ("grads,tensor", {"tp": 4}),
+        ("dgrad", {"tp": 4}), ("none", {"tp": 4, "sequence_parallel": False}),
+        (None, {"tp": 4, "sequence_parallel": True}), ("grads,params,experts", {"ep": 8}),
+        ("grads,tensor,experts", {}),
+    ],
+)  # fmt: skip
+def test_what_is_written_is_read_as_what_the_writer_says(
+    strategy: str, overlap: str | None, degrees: dict[str, Any]
+) -> None:
+    asked = Job(
+        model="llama3-8b", strategy=strategy, micro_batch=1, grad_accum=1, precision="bf16",
+        recompute="none", optimizer="adamw", offload="none", nnodes=2, nproc_per_node=8,
+        overlap=overlap, **degrees,
+    )  # fmt: skip
+    made = emit("megatron", asked)
+    assert read_launch(" ".join(made.text.split())).overlap == made.program["overlap"]
+    if (strategy, overlap) in {("ddp", "none"), ("zero1", "grads,params"), ("zero1", "dgrad")}:
+        assert made.program["overlap"] == overlap

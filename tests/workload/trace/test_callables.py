@@ -177,6 +177,14 @@ def test_what_cannot_be_traced_is_one_sentence(net: str, attribute: str, says: s
     assert "\n" not in str(caught.value) and "simcore" not in str(caught.value)
 
 
+def test_shapes_that_do_not_match_are_not_logged_as_well(
+    net: str, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(UsageError):
+        tracing.trace_callable(f"{net}:shape")
+    assert not caplog.records and capfd.readouterr().err == ""
+
+
 def test_modules_that_cannot_be_imported(net: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no module 'nowhere' here"):
         tracing.trace_callable("nowhere.net:build")

@@ -1,0 +1,51 @@
+"""A launch file beside a grid of jobs: its words where no axis and no option says otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from simcore.base.errors import InvalidConfig, UsageError
+from simcore.engine.launch import COUNTS, filled, names_kernel, summary
+from simcore.planning.grid import has_counts
+from simcore.strategy.dialects import read_launch
+from simcore.workload.resolve import resolve_model
+
+_BATCHES = ("global_batch", "grad_accum")
+
+
+def launched_words(
+    models: Sequence[str], gpus: Sequence[str], words: Mapping[str, Any], *, sized: bool = True
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """``words`` without ``launch``, with what that file says where they say nothing; and notes.
+
+    A global batch of the file holds on every cluster, so that accumulation follows. Its counts of
+    nodes and processes are heeded where every one of ``gpus`` names a type only, and where the
+    space has a size of its own (``sized``; a plan looks for one). Raises InvalidConfig with what
+    cannot be predicted, DataError or UsageError for a file that cannot be read.
+    """
+    options = {k: v for k, v in words.items() if k != "launch"}
+    if words.get("launch") is None:
+        return options, ()
+    launch = read_launch(str(words["launch"]))
+    given = {k for k, v in options.items() if v is not None}
+    if problems := launch.violations(given):
+        raise InvalidConfig(problems)
+    counted = not sized or any(map(has_counts, gpus)) or given & {*COUNTS}
+    batched = launch.global_batch is not None or given & {*_BATCHES}
+    without = (*(COUNTS if counted else ()), *(("grad_accum",) if batched else ()))
+    merged, notes = filled(launch, options, without)
+    if launch.global_batch is not None and not given & {*_BATCHES}:
+        merged["global_batch"] = launch.global_batch
+    if "attention" not in given and launch.attention is not None:
+        inputs = tuple(options.get("inputs") or ())
+        if not all(_names_kernel(m, inputs) for m in models):
+            merged["attention"] = None
+    return merged, (summary(launch), *notes, *launch.approximated)
+
+
+def _names_kernel(model: str, inputs: tuple[str, ...]) -> bool:
+    try:
+        return names_kernel(resolve_model(model, inputs=inputs))
+    except UsageError:
+        return True  # reported where models are looked up

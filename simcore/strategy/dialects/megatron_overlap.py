@@ -1,0 +1,73 @@
+"""What communication Megatron-LM hides under compute, by its flags and by itself.
+
+Flags: megatron/training/arguments.py. Gradients are reduced after the last micro-batch unless
+``--overlap-grad-reduce`` says otherwise. What tensor ranks exchange of an input's gradient runs
+beside the product of the weight's gradient without a flag: the all-reduce, or the reduce-scatter
+of sequence parallelism (LinearWithGradAccumulationAndAsyncCommunication of
+core/tensor_parallel/layers.py; Transformer Engine's linear modules likewise).
+``--no-async-tensor-model-parallel-allreduce`` turns the former off where there is no sequence
+parallelism.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from simcore.strategy.dialects.base import Job
+from simcore.strategy.dialects.reading import Reading
+from simcore.strategy.overlap import Overlap, parse_overlap
+
+#: Strategies whose data-parallel traffic has flags; Megatron's FSDP hides it by itself.
+_FLAGGED = ("ddp", "zero1")
+_PARAMS, _TENSOR = "overlap-param-gather", "tp-comm-overlap"
+_GRADS, _EXPERTS = "overlap-grad-reduce", "overlap-moe-expert-parallel-comm"
+_LATE = "no-async-tensor-model-parallel-allreduce"
+
+
+def read_overlap(reading: Reading, given: dict[str, Any]) -> None:
+    """Take the flags; strategy and degrees have been read."""
+    on = {
+        name: bool(reading.flag(f"--{name}", given.pop(name, None)))
+        for name in (_GRADS, _PARAMS, _TENSOR, _EXPERTS, _LATE)
+    }
+    flagged = reading.said("strategy") in _FLAGGED
+    cut = reading.said("tp") is not None
+    tensor = on[_TENSOR] and cut
+    spread = bool(reading.said("sequence_parallel"))
+    found = Overlap(
+        grads=on[_GRADS] or not flagged,
+        params=on[_PARAMS] and reading.said("strategy") == "zero1",
+        tensor=tensor,
+        dgrad=cut and not tensor and (spread or not on[_LATE]),
+        experts=on[_EXPERTS] and reading.said("ep") is not None,
+    )
+    reading.say("overlap", str(found), f"--{_GRADS}" if on[_GRADS] else f"no --{_GRADS}")
+
+
+def overlap_of(job: Job) -> Overlap:
+    """What Megatron hides of a job that ``emit_overlap`` wrote."""
+    asked = parse_overlap(job.overlap)
+    flagged = job.strategy in _FLAGGED
+    return Overlap(
+        grads=asked.grads or not flagged,
+        params=asked.params and job.strategy == "zero1",
+        tensor=asked.tensor and job.tp is not None,
+        dgrad=job.tp is not None and not asked.tensor and (bool(job.sequence_parallel)
+                                                           or asked.dgrad),
+        experts=asked.experts and job.ep is not None,
+    )  # fmt: skip
+
+
+def emit_overlap(job: Job) -> list[str]:
+    """The flags that hide what the job hides, as far as there are such."""
+    asked, hidden = parse_overlap(job.overlap), overlap_of(job)
+    flagged = job.strategy in _FLAGGED
+    late = job.tp is not None and not (hidden.tensor or hidden.dgrad)
+    by_flag = {
+        _GRADS: asked.grads and flagged,
+        _PARAMS: hidden.params,
+        _TENSOR: hidden.tensor,
+        _EXPERTS: hidden.experts,
+        _LATE: late,
+    }
+    return [f"--{name}" for name, on in by_flag.items() if on]
