@@ -17,8 +17,9 @@ from functools import cached_property, lru_cache
 from typing import Literal
 
 KernelKind = Literal[
-    "gemm", "conv", "attention", "attention_v1", "attention_triton", "attention_v3",
-    "attention_cudnn", "elementwise", "norm", "softmax", "reduction", "gather", "copy",
+    "gemm", "conv", "conv_winograd", "attention", "attention_v1", "attention_triton",
+    "attention_v3", "attention_cudnn", "elementwise", "norm", "softmax", "reduction", "gather",
+    "copy",
 ]  # fmt: skip
 #: Kernels of fused attention that a configuration names; ``attention`` is FlashAttention-2, which
 #: torch's scaled_dot_product_attention takes too, the others run at a rate over its.
@@ -26,6 +27,19 @@ OTHER_FLASH: tuple[KernelKind, ...] = (
     "attention_v1", "attention_triton", "attention_v3", "attention_cudnn",
 )  # fmt: skip
 FLASH_KINDS: tuple[KernelKind, ...] = ("attention", *OTHER_FLASH)
+#: Convolutions; the second are those that Winograd's algorithm may compute: 3x3 at stride 1,
+#: neither dilated nor in groups (Lavin & Gray 2016). cuDNN has it for all three passes (cudnn.h:
+#: FWD_ALGO_WINOGRAD, BWD_DATA_ALGO_WINOGRAD, BWD_FILTER_ALGO_WINOGRAD_NONFUSED).
+CONV_KINDS: tuple[KernelKind, ...] = ("conv", "conv_winograd")
+
+
+def conv_kind(
+    taps: tuple[int, ...], *, stride: int = 1, dilation: int = 1, groups: int = 1,
+    transposed: bool = False,
+) -> KernelKind:  # fmt: skip
+    """The kind of a convolution's kernels, all three."""
+    fast = taps == (3, 3) and stride == dilation == groups == 1 and not transposed
+    return "conv_winograd" if fast else "conv"
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,7 +318,7 @@ class Workload:
         frozen = [(1.0, op) for f in self.frozen for op in f.ops]
         flop = [(w * k.flop, k.kind) for w, op in trained + frozen for k in op.fwd]
         total = sum(f for f, _ in flop)
-        return sum(f for f, kind in flop if kind == "conv") / total if total else 0.0
+        return sum(f for f, kind in flop if kind in CONV_KINDS) / total if total else 0.0
 
     @cached_property
     def layered_frac(self) -> float:
