@@ -100,7 +100,7 @@ def predict(
         str | None,
         option(
             "--precision", "NAME",
-            "fp32, tf32, amp-fp16, amp-bf16, fp16, bf16, fp8, mxfp8 or nvfp4.",
+            "fp32, tf32, amp-fp16, amp-bf16, fp16, bf16, bf16-true, fp8, mxfp8 or nvfp4.",
             names.precisions,
         ),
     ] = None,

@@ -232,7 +232,8 @@ class _Step:
         out, s = self.out, self.s
         if first and self.state.optimizer:
             pieces = [float(self.p.master_bytes)] if self.p.master_bytes else []
-            count = max(round(s.optimizer.state_bytes / 4), 1)
+            width = self.p.param_bytes if self.p.narrow_state else FP32_BYTES
+            count = max(round(s.optimizer.state_bytes / width), 1)
             pieces += [s.optimizer.state_bytes / count] * count
             scale = self.state.optimizer / max(sum(pieces), 1.0)
             for piece in pieces:

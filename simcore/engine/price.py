@@ -215,7 +215,8 @@ class _Context:
         state = s.optimizer.traffic_elems * FP32_BYTES
         if s.step_impl == "fused":
             # one pass: read g, w and state, write w and state
-            state = (2 * FP32_BYTES + 2 * s.optimizer.state_bytes) + s.precision.grad_bytes
+            weight = max(s.precision.master_bytes, s.precision.param_bytes)
+            state = (2 * weight + 2 * s.optimizer.state_bytes) + s.precision.grad_bytes
         traffic = numel * (state + 2 * s.precision.param_bytes * bool(s.precision.master_bytes))
         launches = self._launches(s.optimizer.kernels, s.optimizer.kernels_per_tensor, s.step_impl)
         products = s.optimizer.flop * numel / self._shards()

@@ -170,7 +170,7 @@ def make_request(
             parallelism=found["parallelism"],
             precision=found["precision"],
             optimizer=(
-                fitted(found["optimizer"], found["workload"])
+                fitted(found["optimizer"], found["workload"], found["precision"])
                 if "workload" in found
                 else found["optimizer"]
             ),

@@ -28,7 +28,9 @@ from simcore.hardware.profile_tables import leaf, pick
 from simcore.hardware.spec import GpuSpec, PeakName
 
 #: Products run at sustained clocks; memory-bound work is far from the power cap.
-_SUSTAINED = ("gemm_tensor16", "gemm_tensor8", "gemm_tensor4", "attention", "gemm_simt32")
+_SUSTAINED = ("gemm_tensor16", "gemm_tensor8", "gemm_tensor4", "attention", "gemm_simt32",
+              "conv_simt32")  # fmt: skip
+_CONVOLUTIONS = ("conv", "conv_winograd")
 _PEAK_CLASS: dict[PeakName, str] = {
     "fp32": "simt32", "tf32": "tensor16", "fp16": "tensor16", "bf16": "tensor16",
     "fp8": "tensor8", "fp64": "simt32", "int8": "tensor8", "fp4": "tensor4",
@@ -101,8 +103,6 @@ class Profile:
                 more = matrix / (gpu.peak("fp32") or matrix)
                 told = f"{found.source} x {more:.3g} for matrix units"
                 found = Estimate(found.value * more, found.sd_log, told)
-            elif kind == "conv" and own == "gemm_simt32":
-                found = self._with_winograd(found, gpu)
             if peak == "tf32" and not own.endswith("tf32"):
                 found = replace(found, sd_log=hypot(found.sd_log, TF32_SD_LOG))
             if as_gemm:
@@ -113,7 +113,7 @@ class Profile:
                     f"{found.source} x {share.value:g} for convolutions ({share.source})",
                 )
             # Half the rate leaves matrix units far from the power cap; vector units not.
-            spared = "half-rate" in families_of(gpu) and own != "gemm_simt32"
+            spared = "half-rate" in families_of(gpu) and not own.endswith("simt32")
             if sustained and own in _SUSTAINED and not spared:
                 clocks = self.clock_ratio(own, "sustained", gpu)
                 found = Estimate(
@@ -127,29 +127,24 @@ class Profile:
 
     def _class_of(self, kind: str, peak: PeakName, gpu: GpuSpec) -> tuple[str, bool]:
         """Class of a kind of kernel at a peak, and whether it stands in for convolutions."""
-        unit = _PEAK_CLASS[peak]
+        unit, fast = _PEAK_CLASS[peak], kind == "conv_winograd"
+        kind = "conv" if fast else kind
         if (measured := self.own(gpu)) is not None:
             name = own_class(kind, peak)
             if name in measured.compute_efficiency:
                 return name, False
         if kind == "attention" and unit != "simt32":
             return "attention", False
+        # The table times 3x3 convolutions at stride 1, Winograd's among them, on vector units.
+        known = "conv_simt32" in self._tables(gpu)["compute_efficiency"]
+        if fast and unit == "simt32" and known and not gpu.peak("fp32_matrix"):
+            return "conv_simt32", False
         as_gemm = kind == "conv" and unit != "simt32"
         return f"gemm_{unit}", as_gemm
 
     def products_level(self, peak: PeakName, gpu: GpuSpec) -> Level:
         """Whose figures a device's matrix products have: its own, its family's, those of all."""
         return self.class_figures(self._class_of("gemm", peak, gpu)[0], gpu).level
-
-    def _with_winograd(self, products: Estimate, gpu: GpuSpec) -> Estimate:
-        """fp32 convolutions: some by Winograd, as the table times them, the rest as products."""
-        if "conv_simt32" not in self._tables(gpu)["compute_efficiency"]:
-            return products
-        fast = self.class_figures("conv_simt32", gpu).share
-        part = leaf(self.runtime["winograd_frac"])
-        value = 1.0 / (part.value / fast.value + (1.0 - part.value) / products.value)
-        told = f"{products.source}; {part.value:g} of convolutions by Winograd ({part.source})"
-        return Estimate(value, hypot(products.sd_log, part.value * fast.sd_log), told)
 
     def attention_backward_frac(self, gpu: GpuSpec) -> Estimate:
         """Share of forward's rate that backward of flash attention reaches (2.5 times the FLOP)."""
@@ -177,6 +172,7 @@ class Profile:
             table = self._tables(gpu)["memory_efficiency"]
             # An update is a chain of elementwise kernels, unless it was measured as what it is.
             known = "elementwise" if kind == "update" and kind not in table else kind
+            known = "conv" if kind == "conv_winograd" else known
             found = self._for(table[known], gpu)
             self._seen[key] = self._scaled(found, "memory", gpu=gpu.name)
         result: Estimate = self._seen[key]
@@ -387,7 +383,8 @@ class Profile:
             self._seen[key] = {
                 "compute": hypot(
                     (1.0 - conv_frac) * self.compute_efficiency("gemm", peak, gpu).sd_log,
-                    conv_frac * self.compute_efficiency("conv", peak, gpu).sd_log,
+                    conv_frac
+                    * max(self.compute_efficiency(k, peak, gpu).sd_log for k in _CONVOLUTIONS),
                 ),
                 "memory": hypot(
                     self.memory_efficiency("elementwise", gpu).sd_log,

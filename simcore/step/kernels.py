@@ -15,7 +15,15 @@ import numpy as np
 from simcore.base.arrays import NDArray
 from simcore.base.same import Same
 from simcore.strategy.precision import Precision
-from simcore.workload.graph import FLASH_KINDS, Block, Frozen, Kernel, KernelKind, Workload
+from simcore.workload.graph import (
+    CONV_KINDS,
+    FLASH_KINDS,
+    Block,
+    Frozen,
+    Kernel,
+    KernelKind,
+    Workload,
+)
 
 Array = NDArray[np.float64]
 #: Products that stay in 16 bit where others compute in fewer: the head, those of activations.
@@ -23,7 +31,7 @@ WIDE = "gemm_wide"
 #: What brings the inputs of products to their format.
 CAST = "cast"
 KINDS: tuple[str, ...] = (*get_args(KernelKind), WIDE, CAST)
-COMPUTE_KINDS: tuple[KernelKind, ...] = ("gemm", "conv", *FLASH_KINDS)
+COMPUTE_KINDS: tuple[KernelKind, ...] = ("gemm", *CONV_KINDS, *FLASH_KINDS)
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from simcore.base.units import FP32_BYTES
-from simcore.strategy.precision import OPTIMIZERS, Optimizer
+from simcore.strategy.precision import OPTIMIZERS, Optimizer, Precision
 from simcore.workload.graph import Block, Workload, weight_grad_numel
 
 #: Newton-Schulz iterations of Muon (Jordan et al. 2024; torch's default).
@@ -59,13 +59,22 @@ def _of_block(block: Block) -> Iterator[Matrix]:
 
 
 @lru_cache(maxsize=64)
-def fitted(optimizer: Optimizer, workload: Workload) -> Optimizer:
+def fitted(optimizer: Optimizer, workload: Workload, precision: Precision) -> Optimizer:
     """The optimizer with the averages of this model's parameters; most are what they were."""
+    found = optimizer
     if optimizer.name == "adafactor":
-        return _adafactor(optimizer, workload)
+        found = _adafactor(optimizer, workload)
     if optimizer.name == "muon":
-        return _muon(optimizer, workload)
-    return optimizer
+        found = _muon(optimizer, workload)
+    if not precision.narrow_state or optimizer.name.endswith("-8bit"):  # a format of its own
+        return found
+    share = precision.param_bytes / FP32_BYTES
+    return replace(
+        found,
+        state_bytes=share * found.state_bytes,
+        traffic_elems=share * found.traffic_elems,
+        temporary_elems=share * found.temporary_elems,
+    )
 
 
 def _adafactor(optimizer: Optimizer, workload: Workload) -> Optimizer:

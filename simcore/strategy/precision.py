@@ -28,7 +28,8 @@ class Precision:
     than other activations'. ``operand_bytes``: of what products read, where they compute in fewer
     bits than activations have; ``cast_read_bytes``: read to bring an element to that format;
     ``block_scaled``: with a scale for each block of a row, so that the transposed operand is
-    another one, whatever the device.
+    another one, whatever the device. ``narrow_state``: the optimizer's state has the weights'
+    width, as torch's optimizers make it of weights that nothing keeps wider.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Precision:
     operand_bytes: float = 0.0
     cast_read_bytes: float = 0.0
     block_scaled: bool = False
+    narrow_state: bool = False
 
     def cast_traffic_bytes(self, *, either_layout: bool = False) -> float:
         """Moved to bring an element to the products' format: it is read, written, and written again
@@ -78,6 +80,9 @@ _ALL = (
               "fp16 weights and gradients, fp32 master copy in the optimizer (16 B a parameter)"),
     Precision("bf16", 2, 2, 4, 2, 2, 0, "bf16", ("fp32",),
               "bf16 weights and gradients, fp32 master copy in the optimizer (16 B a parameter)"),
+    Precision("bf16-true", 2, 2, 0, 2, 2, 0, "bf16", ("fp32",),
+              "bf16 weights, gradients and optimizer state, no fp32 copy (8 B a parameter: "
+              "torchtune's dtype=bf16, Lightning's bf16-true)", narrow_state=True),
     Precision("fp8", 2, 2, 4, 2, 2, 0, "fp8", ("bf16", "fp16"),
               "as bf16, matrix products in fp8, which keep their quantised inputs (Transformer "
               "Engine)", input_bytes=1.0, operand_bytes=1.0, cast_read_bytes=2.0),

@@ -15,6 +15,7 @@ from simcore.validate.calibrated import Calibrated, calibrate_and_judge
 from simcore.validate.closed_loop import TITLE, closed_loop
 from simcore.validate.fill import filled_rows
 from simcore.validate.formats import Table, read_table
+from simcore.validate.formats.published import FORMAT as PUBLISHED
 from simcore.validate.judge import Verdict, judge
 from simcore.validate.metrics import QUANTITIES, Score, Scored
 from simcore.validate.words import TITLES, WORDS
@@ -22,8 +23,8 @@ from simcore.validate.words import TITLES, WORDS
 _HEAD = """# Validation report
 
 Written by `python -m simcore.validate.report validate/tables/*.csv
-$SIMCORE_TABLES/steps/{ddp,llm}.csv validate/selftest/*.json > validate/REPORT.md`; change the
-tables or the words in `simcore/validate/words.py`, not this file.
+$SIMCORE_TABLES/steps/{ddp,llm}.csv validate/held_out/*.csv validate/selftest/*.json >
+validate/REPORT.md`; change the tables or the words in `simcore/validate/words.py`, not this file.
 
 **Blind** predictions know datasheets and op benchmarks of other jobs, and none of the rows below.
 **Calibrated** ones come from a maximum a posteriori fit of a few physical parameters (sustained
@@ -154,7 +155,8 @@ def _filled(table: Table, calibrated: Calibrated) -> str:
     return _table(head, rows) if rows else ""
 
 
-#: Tables above this size are summed up by the values of a column, not row by row.
+#: Tables above this size, and those that nothing is fitted to, are summed up by the values of a
+#: column, not row by row.
 _LARGE_ROWS = 100
 _GROUP_COLUMNS = ("source", "family")
 _WORST = 10
@@ -207,7 +209,7 @@ def report(paths: Sequence[Path]) -> str:
             continue
         table = read_table(path)
         parts.append(f"## {TITLES.get(path.stem, path.stem)}\n")
-        if table.n_rows > _LARGE_ROWS:
+        if table.n_rows > _LARGE_ROWS or table.format == PUBLISHED.name:
             if words := WORDS.get(path.stem):
                 parts.append(words.strip() + "\n")
             parts.append(_large(table))

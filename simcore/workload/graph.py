@@ -18,8 +18,9 @@ from functools import cached_property, lru_cache
 from typing import Literal
 
 KernelKind = Literal[
-    "gemm", "conv", "attention", "attention_v1", "attention_triton", "attention_v3",
-    "attention_cudnn", "elementwise", "norm", "softmax", "reduction", "gather", "copy",
+    "gemm", "conv", "conv_winograd", "attention", "attention_v1", "attention_triton",
+    "attention_v3", "attention_cudnn", "elementwise", "norm", "softmax", "reduction", "gather",
+    "copy",
 ]  # fmt: skip
 #: Kernels of fused attention that a configuration names; ``attention`` is FlashAttention-2, which
 #: torch's scaled_dot_product_attention takes too, the others run at a rate over its.
@@ -27,6 +28,19 @@ OTHER_FLASH: tuple[KernelKind, ...] = (
     "attention_v1", "attention_triton", "attention_v3", "attention_cudnn",
 )  # fmt: skip
 FLASH_KINDS: tuple[KernelKind, ...] = ("attention", *OTHER_FLASH)
+#: Convolutions; the second are those that Winograd's algorithm may compute: 3x3 at stride 1,
+#: neither dilated nor in groups (Lavin & Gray 2016). cuDNN has it for all three passes (cudnn.h:
+#: FWD_ALGO_WINOGRAD, BWD_DATA_ALGO_WINOGRAD, BWD_FILTER_ALGO_WINOGRAD_NONFUSED).
+CONV_KINDS: tuple[KernelKind, ...] = ("conv", "conv_winograd")
+
+
+def conv_kind(
+    taps: tuple[int, ...], *, stride: int = 1, dilation: int = 1, groups: int = 1,
+    transposed: bool = False,
+) -> KernelKind:  # fmt: skip
+    """The kind of a convolution's kernels, all three."""
+    fast = taps == (3, 3) and stride == dilation == groups == 1 and not transposed
+    return "conv_winograd" if fast else "conv"
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,9 +222,9 @@ class Block:
         return total
 
 
-def _flop(ops: tuple[Op, ...], kind: KernelKind | None = None) -> float:
-    """Forward FLOP per sample of some operators; of one kind of kernel, where it is given."""
-    return sum((k.flop for op in ops for k in op.fwd if kind in (None, k.kind)), 0.0)
+def _flop(ops: tuple[Op, ...], kinds: tuple[KernelKind, ...] = ()) -> float:
+    """Forward FLOP per sample of some operators; of some kinds of kernel, where they are given."""
+    return sum((k.flop for op in ops for k in op.fwd if not kinds or k.kind in kinds), 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -327,8 +341,8 @@ class Workload:
     @cached_property
     def conv_frac(self) -> float:
         """Share of convolutions in a training step's FLOP, frozen parts once, the model thrice."""
-        trained = sum(n * _flop(b.ops, "conv") for b, n in self.repeats)
-        frozen = sum(_flop(f.ops, "conv") for f in self.frozen)
+        trained = sum(n * _flop(b.ops, CONV_KINDS) for b, n in self.repeats)
+        frozen = sum(_flop(f.ops, CONV_KINDS) for f in self.frozen)
         total = 3.0 * self.forward_flop + self.frozen_flop
         return (3.0 * trained + frozen) / total if total else 0.0
 

@@ -345,3 +345,21 @@ def test_unmeasured_device_takes_its_kin_before_all() -> None:
     other = profile.class_figures("attention", GPUS["MI300X"])
     assert "registers" in turing.share.source and turing.level == "pooled"
     assert "all GPUs" in other.share.source
+
+
+@pytest.mark.parametrize("gpu", ["V100-SXM-16GB", "A100-SXM-80GB", "RTX2080Ti"])
+def test_winograd_does_more_than_the_units_could(gpu: str) -> None:
+    """VGG-16 at 16 images took a V100 83.5 ms forward and backward in fp32: 17.8 TFLOP/s of direct
+    convolutions on units of 15.7 (u39kun/deep-learning-benchmark)."""
+    profile, device = load_profile(), GPUS[gpu]
+    fast = profile.compute_efficiency("conv_winograd", "fp32", device)
+    assert 16 * 3 * 30.96e9 / 83.5e-3 > 15.7e12
+    assert 17.8 / 15.7 < fast.value < 2.25  # what F(2x2, 3x3) saves
+    assert profile.compute_efficiency("conv", "fp32", device).value < 1.0
+    # On matrix units nothing of it is known, and CDNA's are quicker in fp32 too.
+    for kind_of, peak in ((device, "fp16"), (GPUS["MI210"], "fp32"), (GPUS["MI210"], "fp16")):
+        one = profile.compute_efficiency("conv_winograd", peak, kind_of)  # type: ignore[arg-type]
+        assert one == profile.compute_efficiency("conv", peak, kind_of)  # type: ignore[arg-type]
+    assert profile.memory_efficiency("conv_winograd", device) == profile.memory_efficiency(
+        "conv", device
+    )

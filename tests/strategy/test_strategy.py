@@ -86,9 +86,11 @@ def test_violations_are_all_told() -> None:
 
 @pytest.mark.parametrize("name", PRECISIONS)
 def test_precisions_weigh_what_they_say(name: str) -> None:
-    """Adam: sixteen bytes a parameter in all, whatever the split."""
+    """Adam: sixteen bytes a parameter in all, whatever the split; eight with nothing in fp32."""
     p = PRECISIONS[name]
-    assert p.param_bytes + p.grad_bytes + p.master_bytes + OPTIMIZERS["adamw"].state_bytes == 16
+    weights = p.param_bytes + p.grad_bytes + p.master_bytes
+    assert weights == (4 if name == "bf16-true" else 16 - OPTIMIZERS["adamw"].state_bytes)
+    assert p.narrow_state == (name == "bf16-true")
     assert p.low_bytes <= p.high_bytes
     assert (p.cast_bytes > 0) == name.startswith("amp")
 

@@ -10,9 +10,11 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from simcore.engine.request import make_request
 from simcore.strategy.by_shape import fitted
-from simcore.strategy.precision import OPTIMIZERS
+from simcore.strategy.precision import OPTIMIZERS, PRECISIONS
 from simcore.workload.archs.transformer import build
 from simcore.workload.graph import Workload
+
+FP32 = PRECISIONS["fp32"]
 
 
 def gpt() -> tuple[nn.Module, Workload]:
@@ -49,15 +51,19 @@ def split(model: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
     return [p for p in params if id(p) in inside], [p for p in params if id(p) not in inside]
 
 
+@pytest.mark.parametrize("name", ["fp32", "bf16-true"])
 @pytest.mark.parametrize("pair", [gpt, llama], ids=["gpt2", "llama"])
-def test_state_is_what_torch_keeps(pair) -> None:  # type: ignore[no-untyped-def]
+def test_state_is_what_torch_keeps(pair, name: str) -> None:  # type: ignore[no-untyped-def]
     model, built = pair()
-    numel = built.trainable_numel
-    adafactor = fitted(OPTIMIZERS["adafactor"], built).state_bytes * numel
+    numel, precision = built.trainable_numel, PRECISIONS[name]
+    model = model.bfloat16() if name == "bf16-true" else model
+    adafactor = fitted(OPTIMIZERS["adafactor"], built, precision).state_bytes * numel
     assert adafactor == pytest.approx(state_bytes(torch.optim.Adafactor(model.parameters())))
     matrices, rest = split(model)
     real = state_bytes(torch.optim.Muon(matrices), torch.optim.AdamW(rest))
-    assert fitted(OPTIMIZERS["muon"], built).state_bytes * numel == pytest.approx(real)
+    assert fitted(OPTIMIZERS["muon"], built, precision).state_bytes * numel == pytest.approx(real)
+    adamw = fitted(OPTIMIZERS["adamw"], built, precision).state_bytes * numel
+    assert adamw == state_bytes(torch.optim.AdamW(model.parameters()))
 
 
 def test_muons_products_are_what_torch_runs() -> None:
@@ -67,7 +73,7 @@ def test_muons_products_are_what_torch_runs() -> None:
         p.grad = torch.ones_like(p)
     with FlopCounterMode(display=False) as counted:
         torch.optim.Muon(matrices).step()
-    flop = fitted(OPTIMIZERS["muon"], built).flop * built.trainable_numel
+    flop = fitted(OPTIMIZERS["muon"], built, FP32).flop * built.trainable_numel
     assert flop == pytest.approx(counted.get_total_flops())
 
 
@@ -75,7 +81,7 @@ def test_others_are_as_they_were() -> None:
     _, built = gpt()
     for name in OPTIMIZERS:
         if name not in ("adafactor", "muon"):
-            assert fitted(OPTIMIZERS[name], built) is OPTIMIZERS[name]
+            assert fitted(OPTIMIZERS[name], built, FP32) is OPTIMIZERS[name]
 
 
 def test_a_job_uses_them() -> None:

@@ -15,7 +15,8 @@ from torch.nn import functional as F
 from simcore.workload.archs.concat_nets import densenet, inception_v3
 from simcore.workload.archs.convnets import alexnet, inverted_residual, resnext, vgg
 from simcore.workload.archs.resnet import build as resnet
-from simcore.workload.graph import Workload
+from simcore.workload.graph import CONV_KINDS, Workload
+from simcore.workload.models import MODELS
 
 _R50, _R101 = (3, 4, 6, 3), (3, 4, 23, 3)
 _VGG16 = ((64, 64), (128, 128), (256,) * 3, (512,) * 3, (512,) * 3)
@@ -205,3 +206,26 @@ def test_channels_first_only_adds_copies() -> None:
 def test_bad_settings_are_refused(make: Callable[[], Workload], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         make()
+
+
+@pytest.mark.parametrize(
+    ("model", "least", "most"),
+    [
+        ("vgg-16", 0.99, 1.0),  # 3x3 at stride 1 throughout
+        # the middle of 13 of 16 bottlenecks, each 2 x 56^2 x 64^2 x 9 FLOP, of 8.174 GFLOP
+        ("resnet-50", 0.367, 0.368),
+        ("resnext-50-32x4d", 0.0, 0.0),  # 3x3 in groups, 1x1
+        ("mobilenet-v2", 0.0, 0.0),  # 1x1, depthwise, and 3x3 at stride 2
+        ("densenet-161", 0.30, 0.60),
+    ],
+)
+def test_convolutions_that_winograd_may_compute(model: str, least: float, most: float) -> None:
+    workload = MODELS[model].build()
+    flop = {
+        kind: sum(
+            k.flop for b in workload.instances() for op in b.ops for k in op.fwd if k.kind == kind
+        )
+        for kind in CONV_KINDS
+    }
+    assert least <= flop["conv_winograd"] / sum(flop.values()) <= most
+    assert workload.conv_frac > 0.85

@@ -51,10 +51,11 @@ def formats() -> tuple[Format, ...]:
         llm_fits,
         opensora,
         project,
+        published,
         resnet,
     )
 
-    modules = (ddp, llm, llm_fits, project, latte, bert_mnist, opensora, resnet)
+    modules = (ddp, llm, llm_fits, published, project, latte, bert_mnist, opensora, resnet)
     return tuple(m.FORMAT for m in modules)
 
 

@@ -12,7 +12,17 @@ from dataclasses import dataclass
 from typing import Literal
 
 from simcore.workload import ops
-from simcore.workload.graph import NOTHING, Affine, Block, Kernel, Op, Param, Saved, Workload
+from simcore.workload.graph import (
+    NOTHING,
+    Affine,
+    Block,
+    Kernel,
+    Op,
+    Param,
+    Saved,
+    Workload,
+    conv_kind,
+)
 
 Act = Literal["relu", "silu", "sigmoid", "tanh", "none"]
 
@@ -142,9 +152,13 @@ class Tape:
         io = x.elems + out.elems
         depth, width = spread // groups * area, (x.c if transposed else cout) // groups
 
+        kind = conv_kind(
+            taps, stride=stride, dilation=dilation, groups=groups, transposed=transposed
+        )
+
         def one(m: Affine, n: float, k: Affine) -> Kernel:
             return Kernel(
-                kind="conv", flop=flop, low=io, weight=float(weight), m=m, n=Affine(n), k=k,
+                kind=kind, flop=flop, low=io, weight=float(weight), m=m, n=Affine(n), k=k,
                 groups=Affine(groups),
             )  # fmt: skip
 

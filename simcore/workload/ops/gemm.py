@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simcore.workload.graph import NOTHING, Affine, Kernel, Op, Saved
+from simcore.workload.graph import NOTHING, Affine, Kernel, Op, Saved, conv_kind
 
 
 def linear(
@@ -98,10 +98,12 @@ def conv2d(
     flop, weight = 2.0 * pixels_out * cout * depth, float(cout) * depth
     io = pixels_in * cin + pixels_out * cout
     per_group = cout // groups
+    strided = any(o != i for o, i in zip(out_hw, in_hw, strict=True))
+    kind = conv_kind((kernel, kernel), stride=2 if strided else 1, groups=groups)
 
     def one(m: Affine, n: Affine, k: Affine) -> Kernel:
         return Kernel(
-            kind="conv", flop=flop, low=io, weight=weight, m=m, n=n, k=k, groups=Affine(groups)
+            kind=kind, flop=flop, low=io, weight=weight, m=m, n=n, k=k, groups=Affine(groups)
         )
 
     bwd = [one(Affine(depth), Affine(per_group), Affine(0, pixels_out))]

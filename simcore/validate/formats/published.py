@@ -1,0 +1,135 @@
+"""Published runs of programs nobody fitted anything to, in the words a user would type.
+
+A row names its model (an entry, or an architecture with its settings), its GPUs and its options as
+the command line has them: no source is known to the code. ``published`` is the source's own figure,
+``step_time_s`` what it means for a step; ``ran`` is ``no`` where memory ran out. ``inferred`` says
+what the source does not state.
+"""
+
+from __future__ import annotations
+
+import shlex
+from functools import lru_cache
+from types import NoneType
+from typing import Any, cast, get_args, get_type_hints
+
+from simcore.base.errors import SimcoreError, UnknownName
+from simcore.base.figures import Figure
+from simcore.base.units import GIB
+from simcore.engine.request import Options
+from simcore.validate.case import Case
+from simcore.validate.formats import Format, Row, number, present
+from simcore.workload.archs import FILES
+from simcore.workload.models import MODELS, ModelRecord, Scalar, Training
+
+#: What a peak of memory counts.
+_PEAKS = {
+    "allocated": "peak_allocated_bytes",
+    "reserved": "peak_reserved_bytes",
+    "shown": "peak_shown_bytes",
+}
+_RAN = {"": True, "yes": True, "no": False}
+
+
+def _pairs(row: Row, column: str) -> dict[str, str]:
+    """``key=value`` words of a cell, parted by blanks."""
+    found = {}
+    for word in shlex.split(row[column]):
+        key, sign, value = word.partition("=")
+        if not sign or not value:
+            raise ValueError(f"{column}: {word!r} is not key=value")
+        found[key.replace("-", "_")] = value
+    return found
+
+
+def _scalar(text: str) -> Scalar:
+    if text in ("true", "false"):
+        return text == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+@lru_cache(maxsize=1)
+def _kinds() -> dict[str, frozenset[Any]]:
+    return {k: frozenset(get_args(v)) - {NoneType} for k, v in get_type_hints(Options).items()}
+
+
+def _options(row: Row) -> Options:
+    found: dict[str, Any] = {}
+    for key, value in _pairs(row, "options").items():
+        if key not in _kinds():
+            raise ValueError(f"options: {UnknownName('setting', key, _kinds())}")
+        kinds = _kinds()[key]
+        if kinds == {bool}:
+            if value not in ("on", "off"):
+                raise ValueError(f"options: {key} must be on or off, not {value!r}")
+            found[key] = value == "on"
+        elif int in kinds and value.isdigit():
+            found[key] = int(value)
+        else:
+            found[key] = value
+    return cast("Options", found)
+
+
+@lru_cache(maxsize=512)
+def _record(name: str, arch: str, config: tuple[tuple[str, Scalar], ...]) -> ModelRecord:
+    if not arch:
+        entry = MODELS[name]
+        return entry.model_copy(update={"config": {**entry.config, **dict(config)}})
+    return ModelRecord(
+        name=name,
+        full_name=name,
+        arch=arch,
+        sample_unit="image" if arch == "vit" else "sequence",
+        config=dict(config),
+        params=Figure(value=0.0, source="row", note="follows from the settings"),
+        training=Training(
+            micro_batch=1, precision="fp32", optimizer="adamw",
+            source="the row's options; what they leave out is PyTorch's default",
+        ),
+        sources={"row": "settings of the table's row"},
+    )  # fmt: skip
+
+
+def _model(row: Row) -> ModelRecord:
+    config = tuple(sorted((k, _scalar(v)) for k, v in _pairs(row, "config").items()))
+    if row["arch"] and row["arch"] not in FILES:
+        raise ValueError(f"arch: {UnknownName('architecture', row['arch'], list(FILES))}")
+    try:
+        return _record(row["model"], row["arch"], config)
+    except SimcoreError as err:
+        raise ValueError(f"model: {err}") from None
+
+
+def _read(name: str, row: Row) -> Case:
+    ran, kind = row["ran"], row["memory_kind"]
+    if ran not in _RAN:
+        raise ValueError(f"ran: {ran!r} is none of yes, no and blank")
+    peak = number(row, "peak_gib")
+    if peak is not None and kind not in _PEAKS:
+        raise ValueError(f"memory_kind: {kind!r} is none of {', '.join(_PEAKS)}")
+    measured = present(
+        step_time_s=number(row, "step_time_s"),
+        **{_PEAKS[kind]: peak * GIB if peak is not None else None} if kind else {},
+    )
+    if ran:
+        measured["ran"] = float(_RAN[ran])
+    return Case(
+        id=name,
+        table="published",
+        model=row["model"],
+        record=_model(row),
+        gpus=row["gpus"],
+        options=_options(row),
+        measured=measured,
+        columns={**row, "memory_definition": kind},
+        reference=row["reference"],
+        notes=row["note"],
+    )
+
+
+FORMAT = Format("published", frozenset({"arch", "config", "options", "published", "ran"}), _read)
