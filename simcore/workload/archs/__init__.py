@@ -19,6 +19,8 @@ FILES = {
     "dit": "dit",
     "latte": "dit",
     "stdit": "stdit",
+    "mmdit": "mmdit",
+    "wan": "wan",
     "mnist_cnn": "mnist",
     "resnet": "resnet",
     "transformer": "transformer",
