@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from simcore import api
 from simcore.base.errors import InvalidConfig
 from simcore.base.units import TERA
 from simcore.workload.graph import Workload
 from simcore.workload.models import MODELS
+from simcore.workload.sharding import tensor_overrides, tensor_sums
 
 
 def test_published_parameters() -> None:
@@ -111,3 +113,58 @@ def test_adapters_freeze_the_base(name: str) -> None:
 def test_bad_settings_are_refused(name: str, changes: dict[str, int | str], said: str) -> None:
     with pytest.raises(InvalidConfig, match=said):
         MODELS[name].build(**changes)
+
+
+def whole_on_each_rank(workload: Workload) -> float:
+    """Forward FLOP of what tensor ranks do not cut: modulations, and what is outside of layers."""
+    return sum(
+        k.flop
+        for block in workload.instances() for op in block.ops for k in op.fwd
+        if not block.recomputable or "adaln" in op.name
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("modules", ["diffusers", "megatron"])
+@pytest.mark.parametrize(("name", "tp"), [("flux.1-dev", 4), ("sd3-medium", 8), ("wan2.1-14b", 8)])
+def test_tensor_ranks_divide_heads_and_mlp(name: str, tp: int, modules: str) -> None:
+    record = MODELS[name]
+    whole = record.build(modules=modules)
+    part = record.build(modules=modules, **tensor_overrides(record, tp, 1))
+    same = whole_on_each_rank(whole)
+    assert whole_on_each_rank(part) == same
+    assert tp * (part.forward_flop - same) == pytest.approx(whole.forward_flop - same, rel=1e-12)
+    layer, cut = (next(b for b in w.blocks if b.recomputable) for w in (whole, part))
+    assert cut.boundary == layer.boundary  # every rank has all rows of a layer's input
+
+
+def test_wan_normalises_queries_over_all_heads_on_each_tensor_rank() -> None:
+    record = MODELS["wan2.1-14b"]
+    part = record.build(**tensor_overrides(record, 8, 1))
+    assert {p.numel for p in part.blocks[1].params if p.name == "q_norm.weight"} == {5120}
+    assert tensor_sums("wan") == 4.5
+    assert tensor_sums("mmdit") == tensor_sums("transformer") == 2
+
+
+def test_ranks_that_do_not_divide_are_refused() -> None:
+    with pytest.raises(InvalidConfig, match="tp=16 does not divide heads=24"):
+        tensor_overrides(MODELS["flux.1-dev"], 16, 1)
+    with pytest.raises(InvalidConfig, match="no experts to spread"):
+        tensor_overrides(MODELS["wan2.1-14b"], 1, 2)
+    with pytest.raises(InvalidConfig, match="'mmdit' or 'wan', not 'dit'"):
+        tensor_overrides(MODELS["dit-xl-2"], 2, 1)
+
+
+@pytest.mark.parametrize("name", ["flux.1-dev", "wan2.1-1.3b"])
+@pytest.mark.parametrize(
+    "cut",
+    [{"tp": 2}, {"tp": 2, "sequence_parallel": False}, {"cp": 4}, {"pp": 2}, {"tp": 2, "cp": 2}],
+)
+def test_ranks_of_a_cut_job_hold_less(name: str, cut: dict[str, int]) -> None:
+    """One sample at a time on eight GPUs: a rank holds less weights and activations."""
+    words = {"strategy": "ddp", "recompute": "none", "global_batch": 8, "micro_batch": 1}
+    plain, split = (api.predict(name, "8xH200", **words, **more) for more in ({}, cut))
+    held, less = (
+        p.memory.terms["parameters"] + p.memory.terms["activations"] for p in (plain, split)
+    )
+    assert less < held
+    assert split.step_time_s.value > 0.5 * plain.step_time_s.value
