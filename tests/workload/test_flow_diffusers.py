@@ -62,7 +62,7 @@ def small(kind: str, layers: int) -> tuple[Workload, Step]:
     elif kind == "sd3":
         model = small_sd3(layers)
         changes = image | {
-            "double_layers": layers, "qk_norm": False, "positions": "table",
+            "double_layers": layers, "qk_norm": "none", "positions": "table",
             "position_rows": 1024, "text_to_the_end": False,
         }  # fmt: skip
     else:

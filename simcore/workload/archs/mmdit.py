@@ -50,7 +50,7 @@ class _Model:
     heads: int
     head_dim: int
     ffn: int
-    qk_norm: bool
+    qk_norm: str
     rotary: bool
     kernel: str
     megatron: bool
@@ -67,11 +67,11 @@ class _Model:
 
 def _project(body: Body, m: _Model, prefix: str, rows: int, *, joined: bool) -> None:
     split_qkv(body, prefix, rows, m.hidden, m.q_dim, f"{prefix}norm1", megatron=m.megatron)
-    if not m.qk_norm:
+    if m.qk_norm == "none":
         return
     for part in ("q_norm", "k_norm"):
-        body.norm(f"{prefix}{part}", float(rows * m.heads), m.head_dim, "rmsnorm")
-    if joined and m.megatron:  # v is copied; the packed product stays with q and k
+        body.norm(f"{prefix}{part}", float(rows * m.heads), m.head_dim, m.qk_norm)
+    if joined and m.megatron and m.qk_norm == "rmsnorm":  # v is copied, q and k stay as packed
         body.add(ops.keep(f"{prefix}qkv.packed", float(rows * m.q_dim)))
 
 
@@ -221,7 +221,7 @@ def build(
     text_width: int = 4096,
     pooled_width: int = 768,
     guidance: bool = False,
-    qk_norm: bool = True,
+    qk_norm: str = "rmsnorm",
     positions: str = "rope",
     position_rows: int = 0,
     text_to_the_end: bool = True,
@@ -234,13 +234,16 @@ def build(
     """A text-to-image transformer on the latent of one square image and an encoded caption.
 
     Zeros mean: ``head_dim`` = hidden / heads, ``ffn`` = 4 hidden. ``guidance``: the guidance scale
-    is embedded beside the step (distilled models). ``positions``: rope, or table, a frozen one of
+    is embedded beside the step (distilled models). ``qk_norm``: rmsnorm (one kernel, as torch's and
+    Transformer Engine's), rmsnorm_eager (tensor operations in fp32, NeMo's own class) or none.
+    ``positions``: rope, or table, a frozen one of
     ``position_rows`` rows for the image (none for the text). ``text_to_the_end``: whether the last
     layer goes on with the text (not where no single-stream layer follows). ``modules``: diffusers
     or megatron (``archs.modulated``). ``lora_rank`` > 0: as in language models (``archs.body``).
     """
     for key, value, names in (
         ("positions", positions, ("rope", "table")),
+        ("qk_norm", qk_norm, ("rmsnorm", "rmsnorm_eager", "none")),
         ("attention", attention, tuple(FLASH)),
         ("modules", modules, MODULES),
     ):
