@@ -12,6 +12,7 @@ from simcore.engine.job_memory import fitting_batch
 from simcore.engine.layout import Placed
 from simcore.engine.placement import layout_of, place
 from simcore.engine.resolved import Request
+from simcore.engine.sizes import name_of, overrides_of
 from simcore.engine.words import word_problems
 from simcore.hardware.cluster import ClusterSpec, parse_cluster
 from simcore.hardware.profile import Profile, load_profile
@@ -61,6 +62,8 @@ class Options(TypedDict, total=False):
     node            node preset
     nnodes, nproc_per_node   torchrun's counts, where ``gpus`` names a type only
     seq_len         sequence length, where the model has one
+    resolution      of images: 512 (square) or 480x832 (height, width), where the model has one
+    frames          of a clip, where the model has them
     attention       kernel of attention, where the model names one: flash (FlashAttention-2, torch's
                     own choice), flash3, cudnn, flash1, flash_triton, fused_softmax, math
     issuer          what issues kernels: torch (the default), megatron (Megatron-LM and Transformer
@@ -119,6 +122,8 @@ class Options(TypedDict, total=False):
     nnodes: int | None
     nproc_per_node: int | None
     seq_len: int | None
+    resolution: str | None
+    frames: int | None
     attention: str | None
     issuer: str | None
     lora_rank: int | None
@@ -262,15 +267,9 @@ def make_request(
     batch = _batch(batch, problems)
     cluster: ClusterSpec | None = found.get("cluster")
     attempt("profile", lambda: options.get("profile") or load_profile(options.get("calibration")))
-    given = {
-        "seq_len": options.get("seq_len"),
-        "attention": options.get("attention"),
-        "lora_rank": options.get("lora_rank"),
-        "lora_targets": options.get("lora_targets"),
-        "quantised_base": options.get("quantised_base"),
-    }
-    overrides: dict[str, Any] = {k: v for k, v in given.items() if v is not None}
-    if record is not None:
+    attempt("overrides", lambda: overrides_of(record, options))
+    overrides: dict[str, Any] = found.get("overrides", {})
+    if record is not None and "overrides" in found:
         attempt(
             "workload",
             lambda: offloaded(
@@ -358,7 +357,7 @@ def make_request(
     assert record is not None and cluster is not None and chosen_strategy is not None
     request = Request(
         workload=found["workload"],
-        full_name=record.full_name,
+        full_name=name_of(record, overrides),
         cluster=cluster,
         strategy=chosen_strategy,
         micro_batch=1 if batch == "max" else int(batch),
