@@ -115,6 +115,24 @@ def test_bad_settings_are_refused(name: str, changes: dict[str, int | str], said
         MODELS[name].build(**changes)
 
 
+def test_encoders_in_the_step_are_frozen_beside_the_same_model() -> None:
+    """T5-XXL, CLIP's text model and the autoencoder: parameters as published, FLOP by hand."""
+    plain, online = (MODELS[name].build() for name in ("flux.1-schnell", "flux.1-schnell-encoders"))
+    assert online.forward_flop == plain.forward_flop
+    assert [f.resident_numel for f in online.frozen] == [4_762_310_656, 123_060_480, 83_819_683]
+    clip = sum(k.flop for op in online.frozen[1].ops for k in op.fwd)
+    by_hand = 12 * (2 * 77 * 12 * 768**2 + 4 * 77**2 * 768 / 2)
+    assert clip == pytest.approx(by_hand, rel=1e-12)
+    # pixels and tokens are fewer bytes than the encoding of a caption
+    assert online.input_bytes < plain.input_bytes
+    small, large = (
+        api.predict(name, "8xB200") for name in ("flux.1-schnell", "flux.1-schnell-encoders")
+    )
+    held = large.memory.allocated_bytes - small.memory.allocated_bytes
+    assert held == pytest.approx(2 * (4_762_310_656 + 123_060_480 + 83_819_683), rel=0.02)
+    assert large.step_time_s.value > small.step_time_s.value
+
+
 def whole_on_each_rank(workload: Workload) -> float:
     """Forward FLOP of what tensor ranks do not cut: modulations, and what is outside of layers."""
     return sum(

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 import torch
-from reference.flow import FULL, fuse_rms_norm, inputs_of, small_flux, small_sd3, small_wan
+import transformers
+from reference.flow import (
+    FULL,
+    diffusers,
+    fuse_rms_norm,
+    inputs_of,
+    small_flux,
+    small_sd3,
+    small_wan,
+)
 from reference.measure import built_launches, built_saved_bytes
 from reference.meter import Step, measure_step
 from torch import nn
@@ -28,6 +37,29 @@ def test_parameters_are_those_of_the_class(name: str) -> None:
         module = FULL[name]()
     truth = sum(p.numel() for p in module.parameters())
     assert MODELS[name].build().trainable_numel == truth
+
+
+def test_encoders_of_flux_are_those_classes() -> None:
+    with torch.device("meta"):
+        vae = diffusers.AutoencoderKL(
+            latent_channels=16,
+            block_out_channels=(128, 256, 512, 512),
+            layers_per_block=2,
+            down_block_types=("DownEncoderBlock2D",) * 4,
+            up_block_types=("UpDecoderBlock2D",) * 4,
+            use_quant_conv=False,
+            use_post_quant_conv=False,
+        )
+        clip = transformers.CLIPTextModel(transformers.CLIPTextConfig(
+            hidden_size=768, intermediate_size=3072, num_attention_heads=12,
+        ))  # fmt: skip
+        with FlopCounterMode(display=False) as counter:
+            vae.encoder(torch.empty(1, 3, 256, 256))
+    _, text, image = MODELS["flux.1-schnell-encoders"].build().frozen
+    assert text.resident_numel == sum(p.numel() for p in clip.parameters())
+    assert image.resident_numel == sum(p.numel() for p in vae.parameters())
+    ours = sum(k.flop for op in image.ops for k in op.fwd)
+    assert ours == pytest.approx(counter.get_total_flops(), rel=1e-9)
 
 
 @pytest.mark.parametrize(

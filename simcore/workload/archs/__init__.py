@@ -27,6 +27,7 @@ FILES = {
     "vit": "vit",
     "autoencoder_kl_encoder": "vae",
     "t5_encoder": "t5",
+    "clip_text_encoder": "clip_text",
     "traced": "traced",
     "t5": "encoder_decoder",
     "whisper": "encoder_decoder",

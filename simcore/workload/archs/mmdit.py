@@ -19,7 +19,12 @@ from simcore.workload.archs.body import (
     check_targets,
     frozen_parts,
 )
-from simcore.workload.archs.diffusion_parts import STEP_FEATURES, Latent, latent_of
+from simcore.workload.archs.diffusion_parts import (
+    STEP_FEATURES,
+    Latent,
+    latent_of,
+    pixel_bytes,
+)
 from simcore.workload.archs.lm_attention import FLASH
 from simcore.workload.archs.modulated import (
     ada_norm,
@@ -39,6 +44,7 @@ from simcore.workload.graph import Kernel, Op, Saved, Workload
 #: Parts of a modulation: shift, scale and gate of two sublayers; of one; of a norm alone.
 _TWO, _ONE, _NORM = 6, 3, 2
 _ENCODED_BYTES = 2.0  # of an element of latent or encoding that is read from storage
+_TOKEN_BYTES, _CLIP_TOKENS = 8.0, 77
 MODULES = ("diffusers", "megatron")
 
 
@@ -225,6 +231,7 @@ def build(
     positions: str = "rope",
     position_rows: int = 0,
     text_to_the_end: bool = True,
+    encoded: bool = True,
     attention: str = "flash",
     modules: str = "diffusers",
     lora_rank: int = 0,
@@ -238,7 +245,9 @@ def build(
     Transformer Engine's), rmsnorm_eager (tensor operations in fp32, NeMo's own class) or none.
     ``positions``: rope, or table, a frozen one of
     ``position_rows`` rows for the image (none for the text). ``text_to_the_end``: whether the last
-    layer goes on with the text (not where no single-stream layer follows). ``modules``: diffusers
+    layer goes on with the text (not where no single-stream layer follows). ``encoded``: latents and
+    encodings are read; false where pixels and tokens are, for encoders that run in the step.
+    ``modules``: diffusers
     or megatron (``archs.modulated``). ``lora_rank`` > 0: as in language models (``archs.body``).
     """
     for key, value, names in (
@@ -279,7 +288,9 @@ def build(
     layers = [b.block(kind, boundary=kept, recomputable=True) for b, kind, _ in middle]
     order = [i + 1 for i, (_, _, count) in enumerate(middle) for _ in range(count)]
     built = [(first, 1), *((body, count) for body, _, count in middle), (last, 1)]
-    inputs = latent.elems + text_tokens * text_width + pooled_width
+    inputs = _ENCODED_BYTES * (latent.elems + text_tokens * text_width + pooled_width)
+    if not encoded:
+        inputs = pixel_bytes(image, 1, 4.0) + _TOKEN_BYTES * (text_tokens + _CLIP_TOKENS)
     return Workload(
         name=name,
         sample_unit=sample_unit,
@@ -289,7 +300,7 @@ def build(
         frozen_weight_flop=sum(body.frozen_weight_flop * count for body, count in built),
         buffers_numel=position_rows * hidden if positions == "table" else 0,
         n_buffers=int(positions == "table"),
-        input_bytes=_ENCODED_BYTES * inputs,
+        input_bytes=inputs,
         tokens_per_sample=float(m.rows),
         notes=assumptions(m.adapters),
     )
