@@ -9,6 +9,7 @@ from simcore.base.errors import InvalidConfig
 from simcore.base.units import TERA
 from simcore.workload.graph import Workload
 from simcore.workload.models import MODELS
+from simcore.workload.recompute import recomputed
 from simcore.workload.sharding import tensor_overrides, tensor_sums
 
 
@@ -113,6 +114,17 @@ def test_adapters_freeze_the_base(name: str) -> None:
 def test_bad_settings_are_refused(name: str, changes: dict[str, int | str], said: str) -> None:
     with pytest.raises(InvalidConfig, match=said):
         MODELS[name].build(**changes)
+
+
+def test_selective_recompute_runs_the_mlps_of_both_streams_again() -> None:
+    """Of a layer's MLPs their inputs alone are kept: GELU's input and output go, 8 d a row."""
+    plain = MODELS["flux.1-schnell"].build(modules="megatron")
+    again = recomputed(plain, ("mlp",))
+    less = [
+        (a.saved.low + a.saved.matmul) - (b.saved.low + b.saved.matmul)
+        for a, b in zip(plain.blocks[1:3], again.blocks[1:3], strict=True)
+    ]
+    assert less == pytest.approx([8 * 512 * 3072] * 2)
 
 
 def test_encoders_in_the_step_are_frozen_beside_the_same_model() -> None:

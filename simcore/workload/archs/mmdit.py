@@ -144,10 +144,11 @@ def _single(m: _Model) -> Body:
         body.add(Op(name="residual.join", fwd=(Kernel(kind="copy", low=2 * elems),)))
     modulation(body, "adaln", m.hidden, _ONE, megatron=m.megatron)
     ada_norm(body, "norm1", rows, m.hidden, megatron=m.megatron)
-    body.linear("up", rows, m.hidden, m.ffn, bias=True, reads="norm1")
     if m.megatron:
-        body.add(bias_apart("up.bias", inner, m.ffn))
-    body.add(ops.activation("gelu", inner))
+        mlp(body, "", rows, m.hidden, m.ffn, "norm1", megatron=True)
+    else:
+        body.linear("up", rows, m.hidden, m.ffn, bias=True, reads="norm1")
+        body.add(ops.activation("gelu", inner))
     _project(body, m, "", rows, joined=False)
     body.add(ops.accumulate("norm1.fork", elems))
     _attend(body, m)
@@ -155,7 +156,6 @@ def _single(m: _Model) -> Body:
         body.kept.add("context")
         body.pinned.add("context")
         body.linear("attention.out", rows, m.q_dim, m.hidden, reads="context")
-        body.linear("down", rows, m.ffn, m.hidden, bias=True, reads="gelu")
         body.add(
             bias_apart("residual.bias", elems, m.hidden),
             ops.binary("residual.sum", elems, grads=0),
