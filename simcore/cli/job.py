@@ -31,7 +31,7 @@ ONE_VALUE = (
 _SEVERAL = {
     "N": "GRID", "N|max": "GRID", "NAME": "NAMES", "MODE": "NAMES", "WIDTH": "NAMES",
     "LINK": "LIST", "WHAT[:WHERE]": "LIST", "LAYERS": "CUT;CUT",
-    "RATIO": "LIST",
+    "RATIO": "LIST", "N|HxW": "LIST",
 }  # fmt: skip
 
 

@@ -183,6 +183,14 @@ def predict(
     seq_len: Annotated[
         str | None, option("--seq-len", "N", "Sequence length, where the model has one.")
     ] = None,
+    resolution: Annotated[
+        str | None,
+        option("--resolution", "N|HxW", "Of images in pixels: 512, or 480x832 (height first), "
+                "where the model has one."),
+    ] = None,
+    frames: Annotated[
+        str | None, option("--frames", "N", "Frames of a clip, where the model has them.")
+    ] = None,
     attention: Annotated[
         str | None,
         option("--attention", "NAME", "Kernel of attention: flash (2, torch's choice), flash3, "

@@ -33,14 +33,13 @@ from simcore.physics.pipeline import bubble_s
 from simcore.strategy.layout import Layout
 from simcore.strategy.overlap import Overlap
 from simcore.workload.graph import Workload
-from simcore.workload.sharding import Stage
+from simcore.workload.sharding import TENSOR_SUMS, Stage
 
 Array = NDArray[np.float64]
 
-#: All-reduces of a layer's output over tensor ranks: two forward, two backward (Shoeybi et al.
-#: 2019); with sequence parallelism each is a reduce-scatter and an all-gather.
-#: Full recompute runs the two of forward again.
-TENSOR_FORWARD, TENSOR_BACKWARD = 2, 2
+#: What tensor ranks exchange of a layer's output, each way as often as ``workload.sharding`` says:
+#: all-reduces; with sequence parallelism each is a reduce-scatter and an all-gather. Full recompute
+#: runs those of forward again.
 _WHOLE: tuple[Collective, ...] = ("all_reduce",)
 _HALVES: tuple[Collective, ...] = ("reduce_scatter", "all_gather")
 #: Ring attention passes keys and values round once forward, and with their gradients backward.
@@ -55,13 +54,15 @@ EXPERT_EXCHANGES = 4
 class LayerTraffic:
     """Elements a sample that one layer exchanges; widths in bytes of an activation.
 
-    ``hidden_copies``: to how many experts each token goes.
+    ``hidden_copies``: to how many experts each token goes. ``tensor_sums``: how often tensor ranks
+    sum ``hidden`` up, in forward and again in backward.
     """
 
     hidden: float
     keys_values: float
     hidden_copies: float
     width_bytes: float
+    tensor_sums: float = TENSOR_SUMS
 
 
 @dataclass(frozen=True)
@@ -139,9 +140,9 @@ def data_points(points: Points, placed: Placed) -> Points:
 
 def exchange_passes(placed: Placed) -> dict[str, tuple[float, float]]:
     """How often a layer runs the exchange of each dimension, in forward and in backward."""
-    again, half = placed.recompute_frac * TENSOR_FORWARD, EXPERT_EXCHANGES / 2
+    sums, half = placed.traffic.tensor_sums, EXPERT_EXCHANGES / 2
     return {
-        "tensor parallel": (TENSOR_FORWARD, TENSOR_BACKWARD + again),
+        "tensor parallel": (sums, sums + placed.recompute_frac * sums),
         "context parallel": (1, CONTEXT_PASSES - 1),
         "expert parallel": (half, half + 2 * placed.experts_again),
     }
@@ -281,7 +282,7 @@ def _dgrad_frac(placed: Placed) -> float:
     """
     forward, backward = exchange_passes(placed)["tensor parallel"]
     summed = 0.5 if placed.layout.sequence_parallel else 1.0
-    return summed * TENSOR_BACKWARD / (forward + backward)
+    return summed * placed.traffic.tensor_sums / (forward + backward)
 
 
 def shared_nic_s(

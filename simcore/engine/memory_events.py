@@ -242,9 +242,9 @@ class _Step:
             out.free([out.alloc(self.state.buckets, "gradient_buckets", "update")])
         wide = self._wide_gradients()
         if s.step_impl == "foreach" and s.offload.optimizer == "none":
-            width = FP32_BYTES * s.optimizer.temporary_elems
-            width *= self.updated / max(self.w.trainable_numel, 1)
-            out.free(self._tensors(width, "working_set", self.state.flat_optimizer))
+            share = self.updated / max(self.w.trainable_numel, 1)
+            held = share * FP32_BYTES * s.optimizer.temporary_elems
+            out.free(self._tensors(held, "working_set", self.state.flat_optimizer))
         out.free(wide)
         for numbers in self.grads.values():
             out.free(numbers)

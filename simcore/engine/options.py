@@ -28,6 +28,8 @@ class Options(TypedDict, total=False):
     node            node preset
     nnodes, nproc_per_node   torchrun's counts, where ``gpus`` names a type only
     seq_len         sequence length, where the model has one
+    resolution      of images: 512 (square) or 480x832 (height, width), where the model has one
+    frames          of a clip, where the model has them
     attention       kernel of attention, where the model names one: flash (FlashAttention-2, torch's
                     own choice), flash3, cudnn, flash1, flash_triton, fused_softmax, math
     issuer          what issues kernels: torch (the default), megatron (Megatron-LM and Transformer
@@ -86,6 +88,8 @@ class Options(TypedDict, total=False):
     nnodes: int | None
     nproc_per_node: int | None
     seq_len: int | None
+    resolution: str | None
+    frames: int | None
     attention: str | None
     issuer: str | None
     lora_rank: int | None

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any, get_args
 
 from simcore.base.errors import InvalidConfig, UnknownName
-from simcore.engine.layout import TENSOR_FORWARD, LayerTraffic, Placed
+from simcore.engine.layout import LayerTraffic, Placed
 from simcore.hardware.cluster import ClusterSpec
 from simcore.strategy.cuts import cut_sizes, normalised, stages_told
 from simcore.strategy.layout import SCHEDULES, Dispatcher, Layout
@@ -20,6 +20,7 @@ from simcore.workload.recompute import offloaded, recomputed
 from simcore.workload.resolve import ModelSource
 from simcore.workload.sharding import (
     CUT_BY_COLUMNS,
+    TENSOR_SUMS,
     Stage,
     buffered,
     layer_counts,
@@ -27,6 +28,7 @@ from simcore.workload.sharding import (
     pipeline_stages,
     sequence_parallel,
     tensor_overrides,
+    tensor_sums,
 )
 
 _DEGREES = ("tp", "pp", "vpp", "cp", "ep")
@@ -131,7 +133,8 @@ def place(
         part = offloaded(part, strategy.offload_layers)
     if layout.sequence_parallel:
         part = sequence_parallel(part, layout.tp, bool(config.get("gathered_inputs")))
-    part = _with_exchanges(part, layout)
+    sums = tensor_sums(record.arch) if isinstance(record, ModelRecord) else TENSOR_SUMS
+    part = _with_exchanges(part, layout, sums)
     times = Counter(workload.order)
     layers = [(b, times[i]) for i, b in enumerate(workload.blocks) if b.recomputable and times[i]]
     sizes = cut_sizes(layout.stages, n_layers, layout.pp)
@@ -147,6 +150,7 @@ def place(
             keys_values=_keys_values(workload, config, layout.tp),
             hidden_copies=float(config.get("top_k", 0) or 0),
             width_bytes=float(strategy.precision.low_bytes),
+            tensor_sums=sums,
         ),
         recompute_frac=_again_frac(strategy, n_layers),
         experts_again=strategy.recompute == "full" or "moe" in strategy.recompute_modules,
@@ -183,11 +187,11 @@ def _column_grads_frac(layers: Sequence[tuple[Block, int]], again: bool) -> floa
 
 
 @lru_cache(maxsize=256)
-def _with_exchanges(part: Workload, layout: Layout) -> Workload:
+def _with_exchanges(part: Workload, layout: Layout, sums: float) -> Workload:
     """The part with the collectives that each layer's passes issue among tensor ranks."""
     if layout.tp == 1:
         return part
-    each = TENSOR_FORWARD * (2 if layout.sequence_parallel else 1)
+    each = round(sums * (2 if layout.sequence_parallel else 1))
     return part.replace(
         blocks=tuple(replace(b, exchanges=each if b.recomputable else 0) for b in part.blocks)
     )

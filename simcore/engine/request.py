@@ -13,6 +13,7 @@ from simcore.engine.layout import Placed
 from simcore.engine.options import Options
 from simcore.engine.placement import layout_of, place, strategy_told, usual_strategy
 from simcore.engine.resolved import Request
+from simcore.engine.sizes import name_of, overrides_of
 from simcore.engine.words import word_problems
 from simcore.hardware.cluster import ClusterSpec, parse_cluster
 from simcore.hardware.profile import load_profile
@@ -147,15 +148,9 @@ def make_request(
     batch = _batch(batch, problems)
     cluster: ClusterSpec | None = found.get("cluster")
     attempt("profile", lambda: options.get("profile") or load_profile(options.get("calibration")))
-    given = {
-        "seq_len": options.get("seq_len"),
-        "attention": options.get("attention"),
-        "lora_rank": options.get("lora_rank"),
-        "lora_targets": options.get("lora_targets"),
-        "quantised_base": options.get("quantised_base"),
-    }
-    overrides: dict[str, Any] = {k: v for k, v in given.items() if v is not None}
-    if record is not None:
+    attempt("overrides", lambda: overrides_of(record, options))
+    overrides: dict[str, Any] = found.get("overrides", {})
+    if record is not None and "overrides" in found:
         attempt(
             "workload",
             lambda: offloaded(
@@ -243,7 +238,7 @@ def make_request(
     assert record is not None and cluster is not None and chosen_strategy is not None
     request = Request(
         workload=found["workload"],
-        full_name=record.full_name,
+        full_name=name_of(record, overrides),
         cluster=cluster,
         strategy=chosen_strategy,
         micro_batch=1 if batch == "max" else int(batch),

@@ -12,6 +12,7 @@ from simcore.hardware.spec import GPUS
 from simcore.planning.grid import counted, whole_values
 from simcore.workload.models import ModelRecord
 from simcore.workload.resolve import ModelSource
+from simcore.workload.sharding import splits
 
 #: Most GPUs that a plan looks at of one type, where nobody says how many there are.
 MAX_GPUS = 4096
@@ -80,13 +81,13 @@ def _per_node(gpu: str) -> int:
 def default_words(source: ModelSource, given: dict[str, Any], tokens: bool) -> dict[str, Any]:
     """Axes that the caller did not give, for a model."""
     config = source.config if isinstance(source, ModelRecord) else {}
-    splits = isinstance(source, ModelRecord) and source.arch == "transformer"
+    cut = isinstance(source, ModelRecord) and splits(source.arch)
     words: dict[str, Any] = {
         "strategy": "ddp,zero1,zero3",
         "recompute": "all",
         "micro_batch": "1,2,4,8" if tokens else "1..64*2",
     }
-    if splits:
+    if cut:
         words |= {"tp": "1..8*2", "pp": "1..16*2"}
         if int(config.get("experts", 0) or 0):
             words["ep"] = "1..64*2"

@@ -15,6 +15,7 @@ from typing import Any, get_args
 
 from simcore.base.errors import InvalidConfig, SimcoreError
 from simcore.engine.shares import check_shares
+from simcore.engine.sizes import sides
 from simcore.engine.sweep import cluster_kind
 from simcore.hardware.cluster import ClusterSpec
 from simcore.hardware.host import ISSUERS
@@ -29,10 +30,10 @@ from simcore.workload.archs.lm_attention import ATTENTIONS
 #: Form axes whose values are whole numbers, and those whose values are names.
 WHOLE_AXES = (
     "seq_len", "lora_rank", "tp", "pp", "vpp", "cp", "ep", "expert_tp", "shard_ranks",
-    "recompute_layers", "offload_layers",
+    "recompute_layers", "offload_layers", "frames",
 )  # fmt: skip
 #: Those that make another workload: they turn slowest, so that its kernels are found once.
-WORKLOAD_AXES = ("seq_len", "lora_rank")
+WORKLOAD_AXES = ("seq_len", "resolution", "frames", "lora_rank")
 NAMED_AXES: dict[str, tuple[str, ...]] = {
     "strategy": get_args(Parallelism),
     "precision": tuple(PRECISIONS),
@@ -51,6 +52,7 @@ FREE_AXES: dict[str, tuple[str, Callable[[str], object]]] = {
     "offload": (",", parse_offload),
     "stages": (";", normalised),
     "shares": (",", check_shares),
+    "resolution": (",", sides),
 }
 #: Axes along which a form is evaluated in one call.
 ARRAY_AXES = ("micro_batch", "grad_accum", "global_batch")

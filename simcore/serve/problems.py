@@ -49,6 +49,8 @@ _ABOUT: tuple[tuple[str, str], ...] = (
     (r"^cp\b", "cp"),
     (r"^ep\b", "ep"),
     (r"seq_len|seq-len|sequence", "seq_len"),
+    (r"\bresolution\b|\b(image|height|width)=", "resolution"),
+    (r"\bframes\b", "frames"),
     (r"lora_targets|lora-targets|no product", "lora_targets"),
     (r"lora_rank|lora-rank|adapter", "lora_rank"),
     (r"\battention\b", "attention"),

@@ -77,6 +77,8 @@ class SetUp(BaseModel):
     optimizer: Name | None = _say("Optimizer", "adamw")
     offload: Name | None = _say("What lives in host memory or on NVMe", "optimizer:cpu")
     seq_len: Count | None = _say("Sequence length, where the model has one", 2048)
+    resolution: Name | None = _say("Of images in pixels, where the model has one", "480x832")
+    frames: Count | None = _say("Frames of a clip, where the model has them", 16)
     attention: Name | None = _say("Kernel of attention, where the model names one", "cudnn")
     software: Name | None = _say("Whose own copies are held too", "deepspeed")
     growing_segments: Name | None = _say("on: the allocator's segments grow", "on")

@@ -18,6 +18,8 @@ from simcore.workload.graph import Frozen, Workload
 
 Scalar = int | float | bool | str
 
+#: Settings that say how large a sample is: a network that encodes it takes them over.
+SIZES = ("image", "frames")
 #: Of a batch norm: running mean, running variance, count of batches.
 BUFFERS_A_NORM = 3
 
@@ -134,10 +136,13 @@ def _call(
         raise InvalidConfig([f"{name}: {what}: {err}"]) from None
 
 
-def _build_frozen(record: FrozenRecord) -> Frozen:
+def _build_frozen(record: FrozenRecord, overrides: Mapping[str, Scalar]) -> Frozen:
+    """A network of the step, of samples as large as the model's."""
     load(record.arch)
     what = f"frozen architecture {record.arch!r}"
-    part: Frozen = _call(FROZEN_ARCHS[record.arch], what, record.name, dict(record.config))
+    sizes = {k: v for k, v in overrides.items() if k in SIZES and k in record.config}
+    config = {**record.config, **sizes}
+    part: Frozen = _call(FROZEN_ARCHS[record.arch], what, record.name, config)
     return replace(part, bytes_per_param=record.bytes_per_param)
 
 
@@ -152,7 +157,7 @@ def _build(record: ModelRecord, overrides: tuple[tuple[str, Scalar], ...]) -> Wo
     workload: Workload = _call(
         builder, f"architecture {record.arch!r}", record.name, config, record.sample_unit
     )
-    frozen = tuple(_build_frozen(f) for f in record.frozen)
+    frozen = tuple(_build_frozen(f, dict(overrides)) for f in record.frozen)
     spread, wait = record.work_sd_frac, record.sync_norm_wait
     return workload.replace(
         frozen=workload.frozen + frozen,

@@ -6,6 +6,7 @@ that time and memory follow without more ado.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -15,9 +16,11 @@ from simcore.workload.graph import FLASH_KINDS, NOTHING, Block, Kernel, Op, Save
 
 _NORMS = ("norm", "norm1", "norm2", "mlp.norm")
 _MLP = (
-    "gate", "up", "gate_up", "down", "product", "gelu", "gelu_new", "quick_gelu", "relu", "relu2",
-    "silu", "activation",
+    "gate", "up", "up.bias", "gate_up", "down", "product", "gelu", "gelu_new", "quick_gelu", "relu",
+    "relu2", "silu", "activation",
 )  # fmt: skip
+#: Of two streams in one layer (archs.mmdit).
+_STREAM = re.compile(r"^(image|text)\.")
 _LATENT = ("q_b", "kv_b", "rope.q", "rope.k", "kv.expand", "q_a_norm", "kv_a_norm")
 
 
@@ -41,7 +44,7 @@ MODULES: dict[str, Module] = {
     "core_attn": Module(_core_attention, True, "scores, softmax, dropout and their product with v "
                         "(Korthikanti et al. 2022, selective recompute)"),
     "layernorm": Module(lambda op: op.name in _NORMS, False, "norms before attention and MLP"),
-    "mlp": Module(lambda op: op.name in _MLP, True, "dense feed-forward layers"),
+    "mlp": Module(lambda op: _STREAM.sub("", op.name) in _MLP, True, "dense feed-forward layers"),
     "moe_act": Module(lambda op: op.name == "product", False, "activation of experts"),
     "moe": Module(lambda op: op.name.startswith(("experts.", "dispatch", "combine"))
                   or op.name == "product", True, "experts with dispatch and combination"),

@@ -15,8 +15,18 @@ from simcore.base.errors import InvalidConfig
 from simcore.workload.graph import NOTHING, Block, Frozen, Kernel, Op, Saved, Workload
 from simcore.workload.models import ModelRecord, Scalar
 
-#: What tensor ranks divide, and the setting it falls back to where it is 0.
-_DIVIDED = ("heads", "vocab", "ffn", "expert_ffn", "shared_ffn")
+#: What tensor ranks divide of an architecture that they can cut.
+_DIVIDED = {
+    "transformer": ("heads", "vocab", "ffn", "expert_ffn", "shared_ffn"),
+    "mmdit": ("heads", "ffn"),
+    "wan": ("heads", "ffn"),
+}
+#: How often a layer sums its output up over tensor ranks, in forward and again in backward, where
+#: it is not twice (Shoeybi et al. 2019). Wan's has three sublayers, and its queries and keys are
+#: normalised over all heads: ranks gather q, k and the q of cross-attention, half of a sum each,
+#: and their gradients (DFM, dit_attention.py, layernorm_across_heads); the caption's keys are few.
+_SUMS_A_LAYER = {"wan": 3 + 3 / 2}
+TENSOR_SUMS = 2.0
 #: Ops of a layer that work on whole hidden rows: norms, the residual sum and what belongs to it.
 _WHOLE_ROWS = ("norm", "residual", "fork", "dropout", "positions", "tokens", "scale")
 #: Products whose kept input is a whole hidden row, cut over the ranks by sequence parallelism.
@@ -52,10 +62,10 @@ def tensor_overrides(
     """
     if tp == 1 and ep == 1:
         return {}
-    if record.arch != "transformer":
+    if record.arch not in _DIVIDED:
         raise InvalidConfig(
-            [f"{record.name}: tensor and expert parallelism need arch 'transformer', "
-             f"not {record.arch!r}"]
+            [f"{record.name}: tensor and expert parallelism need arch "
+             f"{' or '.join(map(repr, _DIVIDED))}, not {record.arch!r}"]
         )  # fmt: skip
     config = record.config
     heads, hidden = int(config["heads"]), int(config["hidden"])
@@ -75,20 +85,34 @@ def tensor_overrides(
         raise InvalidConfig([f"{record.name}: {p}" for p in problems])
     out: dict[str, Scalar] = {"head_dim": int(config.get("head_dim", 0)) or hidden // heads}
     given = {"ffn": 4 * hidden, **config}
-    for key in _DIVIDED:
+    for key in _DIVIDED[record.arch]:
         degree = expert_tp if key == "expert_ffn" else tp
         if value := int(given.get(key, 0)):
             out[key] = max(1, -(-value // degree))
+    out["heads"] = heads // tp
+    if record.arch == "wan":
+        out["qk_width"] = int(config.get("qk_width", 0)) or heads * int(out["head_dim"])
+    if record.arch != "transformer":
+        return out
     kv = int(config.get("kv_heads", 0)) or heads
     # Fewer kv heads than ranks: each rank keeps a whole one.
     out["kv_heads"] = max(1, kv // tp)
-    out["heads"] = heads // tp
     if config.get("gathered_logits"):
         out["loss_vocab"] = int(config["vocab"])
     if experts:
         out["local_experts"] = experts // ep
         out["routed_share"] = expert_tp / tp
     return out
+
+
+def tensor_sums(arch: str) -> float:
+    """How often a layer of an architecture sums its output up over tensor ranks, each way."""
+    return _SUMS_A_LAYER.get(arch, TENSOR_SUMS)
+
+
+def splits(arch: str) -> bool:
+    """Whether tensor ranks can cut an architecture."""
+    return arch in _DIVIDED
 
 
 def _thin(kernel: Kernel, share: float) -> Kernel:

@@ -153,6 +153,8 @@ MOVES = {
     "node": (SEED, "8xA6000ada-pcie", "node", "8xA6000ada-pcie"),
     "global_batch": (SEED, "128", "global_batch", "128"),
     "seq_len": (LLM, "2048", "seq_len", "2048"),
+    "resolution": (SEED, "512", "resolution", "512"),
+    "frames": (SEED, "8", "frames", "8"),
     "main_grads": (LLM, "fp32", "main_grads", "fp32"),
     "issuer": (LLM, "megatron", "issuer", "megatron"),
     "attention": (LLM, "cudnn", "attention", "cudnn"),

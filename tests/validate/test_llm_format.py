@@ -55,6 +55,43 @@ def test_a_network_is_what_its_source_measured_of_it(tmp_path: Path) -> None:
     assert case.options["network"] == "162 Gbit/s"
 
 
+FLUX = (
+    "a,mlperf-flux1,flux.1-schnell,dit,11.9,57,3072,24,24,12288,,512,,,,2304,8,1152,"
+    "GB200-NVL72-192GB,4,400,4,1,1,288,1,1,zero1,none,bf16,0.13,,A,pretrain,,\n"
+)
+
+
+def test_a_row_of_flux_is_the_model_of_that_name(tmp_path: Path) -> None:
+    """Its own architecture, in the modules and with the settings of its source's program."""
+    case = one(tmp_path, FLUX)
+    assert case.record is not None
+    assert case.record.arch == "mmdit"
+    built = case.record.build()
+    assert (built.trainable_numel, built.tokens_per_sample) == (11_891_178_560, 512)
+    assert case.record.config["modules"] == "megatron"
+    assert case.options["overlap"] == "grads,params"
+    assert case.options["issuer"] == "graph"
+    assert case.options["shard_ranks"] == 16  # one of the optimizer's instances a rack
+    smaller = one(tmp_path, FLUX.replace(",1152,", ",72,").replace(",2304,", ",144,"))
+    assert "shard_ranks" not in smaller.options or smaller.options["shard_ranks"] is None
+
+
+def test_tokens_of_a_row_are_the_size_of_its_samples(tmp_path: Path) -> None:
+    large = one(tmp_path, FLUX.replace(",512,,", ",1280,,"))  # 256 of text, 32 x 32 of image
+    assert large.record is not None
+    assert large.record.config["image"] == 512
+    wan = one(
+        tmp_path, FLUX.replace("mlperf-flux1,flux.1-schnell", "nemo-bridge-wan,wan2.1-14b")
+        .replace(",512,,", ",37440,,"),
+    )  # fmt: skip
+    assert wan.record is not None
+    assert wan.record.build().tokens_per_sample == 37_440
+    assert wan.record.config["frames"] == 93
+    path = tmp_path / "bad.csv"
+    path.write_text(HEAD + FLUX.replace(",512,,", ",700,,"), encoding="utf-8")
+    assert "no caption and square image" in read_table(path).skipped[0].reason
+
+
 @pytest.mark.parametrize(
     ("source", "hidden"),
     [("korthikanti-recompute", True), ("huggingface-nanotron", True), ("aleph-alpha", False),

@@ -52,6 +52,8 @@ const GROUPS = [
     { name: "node", label: "Node", kind: "select", wide: true },
     { name: "global_batch", label: "Global batch, samples a step", kind: "number" },
     { name: "seq_len", label: "Sequence length", kind: "number" },
+    { name: "resolution", label: "Resolution of images", kind: "text", hint: "480x832" },
+    { name: "frames", label: "Frames of a clip", kind: "number" },
     { name: "main_grads", label: "Main gradients", kind: "select" },
     { name: "software", label: "Library", kind: "select" },
     { name: "growing_segments", label: "Allocator's segments grow", kind: "select" },

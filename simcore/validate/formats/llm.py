@@ -14,6 +14,7 @@ from simcore.base.units import GIB, GIGA
 from simcore.engine.options import Options
 from simcore.validate.case import Case, Skipped
 from simcore.validate.formats import Format, Row, number, present, whole
+from simcore.validate.formats import llm_diffusion as diffusion
 from simcore.validate.formats.llm_sources import (
     APART,
     DATED,
@@ -355,6 +356,12 @@ def _record(name: str, config: tuple[tuple[str, Scalar], ...], billions: float) 
     )  # fmt: skip
 
 
+def _language_model(row: Row) -> ModelRecord:
+    """A model of the row's dimensions."""
+    config = tuple(sorted(_config(row).items()))
+    return _record(row["model"], config, number(row, "params_b") or 0.0)
+
+
 def _definition(key: str) -> str:
     return key.removeprefix("peak_").removesuffix("_bytes")
 
@@ -378,8 +385,6 @@ def _cluster(row: Row) -> tuple[str, Options]:
 def _read(name: str, row: Row) -> Case | Skipped:
     if row.get("quality") == "C":
         return Skipped(name, "quality C: digitised, rounded, ambiguous or noisy")
-    if row["arch"] == "dit":
-        return Skipped(name, "diffusion transformers of this table are not described yet")
     for column in ("layers", "hidden", "heads", "seq_len", "gpus", "global_batch"):
         if not row.get(column):
             return Skipped(name, f"{column} is blank")
@@ -389,6 +394,9 @@ def _read(name: str, row: Row) -> Case | Skipped:
         cluster, options = _cluster(row)
     except KeyError as err:
         return Skipped(name, str(err.args[0]))
+    record = diffusion.record_of(row) if row["arch"] == "dit" else _language_model(row)
+    if isinstance(record, str):
+        return Skipped(name, record)
     recompute = _recompute(row)
     sharding = SHARDING[row["sharding"] or "ddp"]
     micro_batch = whole(row, "micro_batch", 1)
@@ -429,6 +437,8 @@ def _read(name: str, row: Row) -> Case | Skipped:
     if row["source"] in LOADS_ALL_KERNELS:
         options["eager_kernels"] = True
     options |= _offload(row)
+    if row["arch"] == "dit":
+        options |= diffusion.options_of(row)
     if row["source"] in FP8_PARAMS and row["gpu_type"].startswith(NO_TRANSPOSE):
         options["fp8_params"] = row["precision"] in ("fp8", "fp8-cs")
     memory = number(row, "peak_mem_gib")
@@ -440,9 +450,7 @@ def _read(name: str, row: Row) -> Case | Skipped:
         id=name,
         table="llm",
         model=row["model"],
-        record=_record(
-            row["model"], tuple(sorted(_config(row).items())), number(row, "params_b") or 0.0
-        ),
+        record=record,
         gpus=cluster,
         options=options,
         measured=present(

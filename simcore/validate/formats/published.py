@@ -16,7 +16,7 @@ from typing import Any, cast, get_args, get_type_hints
 from simcore.base.errors import SimcoreError, UnknownName
 from simcore.base.figures import Figure
 from simcore.base.units import GIB
-from simcore.engine.request import Options
+from simcore.engine.options import Options
 from simcore.validate.case import Case
 from simcore.validate.formats import Format, Row, number, present
 from simcore.workload.archs import FILES

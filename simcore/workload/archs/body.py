@@ -137,18 +137,20 @@ class Body:
         reads: str,
         weight: bool = True,
         wide: bool = False,
+        input_grad: bool = True,
     ) -> None:
         """``[rows, k] @ [k, n]`` of the storage ``reads``, kept once for all that need it.
 
         ``weight=False``: the weight is another block's (a tied head). ``wide``: in 16 bit whatever
-        products compute in, as all that is outside of layers.
+        products compute in, as all that is outside of layers. ``input_grad=False``: it is data.
         """
         chosen = self.adapters
         wide = wide or not self.in_layer
         if chosen is None:
             # the head stays in 16 bit where a layer's products do not
             op = ops.linear(name, rows, k, n, bias=bias, save_input=reads not in self.kept,
-                            formatted=self.in_layer, wide=wide)  # fmt: skip
+                            formatted=self.in_layer, wide=wide,
+                            input_grad=input_grad)  # fmt: skip
             if reads in self.pinned and self.in_layer:
                 op = replace(op, saved=Saved(again=rows * k))
                 self.pinned.discard(reads)
@@ -159,7 +161,9 @@ class Body:
             if bias:
                 self.params.append(Param(f"{name}.bias", n))
             return
-        base = ops.linear(name, rows, k, n, bias=bias, weight_grad=False, wide=wide)
+        base = ops.linear(
+            name, rows, k, n, bias=bias, weight_grad=False, wide=wide, input_grad=input_grad
+        )
         quantised = self.in_layer and chosen.quantised != "none"
         if quantised:
             self.quantised_numel += k * n

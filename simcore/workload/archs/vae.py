@@ -14,7 +14,6 @@ from simcore.workload.graph import NOTHING, Frozen, Kernel, Op
 
 _GROUPS = 32
 _MULTIPLIERS = (1, 2, 4, 4)
-_LATENT_CHANNELS = 4
 _IMAGE_CHANNELS = 3
 #: At the end of a level's second residual block there live: the level's input (the encoder still
 #: holds it), the block's input, its last convolution, their sum, and the sum over a scale of one.
@@ -95,9 +94,11 @@ class _Builder:
 @FROZEN_ARCHS.register("autoencoder_kl_encoder")
 def autoencoder_kl_encoder(
     *, name: str, image: int = 256, frames: int = 1, base_channels: int = 128, resnets: int = 2,
-    decoder_numel: int = 49_490_199,
+    latent_channels: int = 4, quant_conv: bool = True, decoder_numel: int = 49_490_199,
 ) -> Frozen:  # fmt: skip
     """Encode ``frames`` images a sample in one call and draw latents from the posterior.
+
+    ``quant_conv``: a 1x1 convolution of the moments (not in Flux's and Stable Diffusion 3's).
 
     ``decoder_numel``: parameters of the decoder and its 1x1 convolution, resident but never run
     (49,490,199 in sd-vae-ft-ema).
@@ -122,10 +123,11 @@ def autoencoder_kl_encoder(
     build.attention("mid.attn", size, width)
     build.resnet("mid.1", size, width, width)
     build.norm("out", size, width)
-    moments = 2 * _LATENT_CHANNELS
+    moments = 2 * latent_channels
     build.conv("conv_out", size, width, moments, 3)
-    build.conv("quant_conv", size, moments, moments, 1)
-    latent = float(frames) * size * size * _LATENT_CHANNELS
+    if quant_conv:
+        build.conv("quant_conv", size, moments, moments, 1)
+    latent = float(frames) * size * size * latent_channels
     # clamp, halving, two exponentials, noise, product, sum, scaling
     draw = Kernel(kind="elementwise", low=17 * latent, launches=8.0)
     build.add(Op(name="sample", fwd=(draw,)))

@@ -18,7 +18,14 @@ from simcore.workload.ops.lookup import (
     loss_vocab_parallel,
 )
 from simcore.workload.ops.moe import combine, dispatch, grouped_linear, route
-from simcore.workload.ops.norm import batch_norm, group_norm, layer_norm, rms_norm_eager, softmax
+from simcore.workload.ops.norm import (
+    batch_norm,
+    cast,
+    group_norm,
+    layer_norm,
+    rms_norm_eager,
+    softmax,
+)
 from simcore.workload.ops.pointwise import (
     accumulate,
     activation,
@@ -42,6 +49,7 @@ __all__ = [
     "batch_norm",
     "binary",
     "bmm",
+    "cast",
     "combine",
     "conv2d",
     "copy",

@@ -60,7 +60,7 @@ def softmax(name: str, elems: float, *, save_output: bool = True) -> Op:
     return Op(name=name, fwd=(fwd,), bwd=(bwd,), saved=Saved(high=elems * save_output))
 
 
-def _cast(elems: float) -> Kernel:
+def cast(elems: float) -> Kernel:
     """A cast between 16 bits and fp32, 6 bytes an element, where training is in 16 bits.
 
     ``high`` elements weigh 2 bytes there, and 4 where they are fp32 already, which a cast leaves as
@@ -75,7 +75,7 @@ def rms_norm_eager(
     """RMSNorm in tensor operations, as transformers writes it: square, mean, rsqrt, two products.
 
     All between the casts of input and result is fp32; 16-bit training has the casts themselves
-    too (``_cast``). Keeps its input in fp32, a reciprocal a row and, for the weight's gradient,
+    too (``cast``). Keeps its input in fp32, a reciprocal a row and, for the weight's gradient,
     what is normalised. ``wide``: that is fp32 too (Gemma multiplies before it casts
     back). ``trained=False``: the weight has no gradient.
     """
@@ -86,11 +86,11 @@ def rms_norm_eager(
         Kernel(kind="reduction", raw_bytes=wide_bytes + 4.0 * rows),
         Kernel(kind="elementwise", raw_bytes=8.0 * rows, launches=2.0),
         Kernel(kind="elementwise", raw_bytes=2 * wide_bytes + 4.0 * rows),
-        *(_cast(elems), _cast(elems)),  # of the input, of what is normalised
+        *(cast(elems), cast(elems)),  # of the input, of what is normalised
         Kernel(kind="elementwise", high=2 * elems),  # times the weight
     )
     bwd = [
-        *(_cast(elems), _cast(elems)),  # of their gradients
+        *(cast(elems), cast(elems)),  # of their gradients
         Kernel(kind="elementwise", high=2 * elems),  # towards what is normalised
         Kernel(kind="elementwise", raw_bytes=3 * wide_bytes),  # towards the input
         Kernel(kind="elementwise", raw_bytes=2 * wide_bytes),

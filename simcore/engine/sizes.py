@@ -1,0 +1,49 @@
+"""The size of one sample in other words than settings: resolution of images, frames of a clip."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from simcore.base.errors import InvalidConfig
+from simcore.workload.models import ModelRecord, Scalar
+from simcore.workload.resolve import ModelSource
+
+#: Options that are settings of the architecture under the same name.
+_SETTINGS = ("seq_len", "frames", "attention", "lora_rank", "lora_targets", "quantised_base")
+_SIZE = re.compile(r"(\d{1,5})(?:\s*[x×]\s*(\d{1,5}))?", re.IGNORECASE)
+
+
+def sides(text: str) -> tuple[int, int]:
+    """Height and width of ``512`` or ``480x832``. Raises InvalidConfig."""
+    found = _SIZE.fullmatch(text.strip())
+    if found is None or 0 in (height := int(found[1]), width := int(found[2] or found[1])):
+        raise InvalidConfig([f"resolution {text!r} is neither a side nor HEIGHTxWIDTH in pixels"])
+    return height, width
+
+
+def overrides_of(record: ModelSource | None, options: Mapping[str, Any]) -> dict[str, Scalar]:
+    """Settings that a job's options change. Raises InvalidConfig where a model has no such size."""
+    found: dict[str, Scalar] = {k: v for k in _SETTINGS if (v := options.get(k)) is not None}
+    if record is None or (text := options.get("resolution")) is None:
+        return found
+    height, width = sides(str(text))
+    known = record.settings({}) if isinstance(record, ModelRecord) else {}
+    if {"height", "width"} <= known.keys():
+        return found | {"height": height, "width": width}
+    if "image" not in known:
+        raise InvalidConfig([f"{record.name}: it has no resolution to change"])
+    if height != width:
+        raise InvalidConfig([f"{record.name}: resolution {text} must be square: its images are"])
+    return found | {"image": height}
+
+
+def name_of(record: ModelSource, overrides: Mapping[str, Scalar]) -> str:
+    """The model's full name, with what is asked for where it names another size."""
+    size = [f"{overrides[k]}" for k in ("height", "width") if k in overrides]
+    if "image" in overrides:
+        size = [f"{overrides['image']}"] * 2
+    told = [f"{overrides['frames']} frames"] if "frames" in overrides else []
+    told += [" x ".join(size)] if size else []
+    return f"{record.full_name}, here {' of '.join(told)}" if told else record.full_name

@@ -1,0 +1,306 @@
+"""MMDiT (Esser et al. 2024): image and text in streams of their own that attend jointly.
+
+Flux follows its double-stream layers by single-stream ones over both, whose attention and MLP read
+one norm (parallel layers, Dehghani et al. 2023). Latents and encodings are inputs: text encoders
+and autoencoder that run in the step are networks beside the model (``frozen`` of its record).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simcore.workload import ops
+from simcore.workload.archs import ARCHS
+from simcore.workload.archs.body import (
+    Adapters,
+    Body,
+    adapters,
+    assumptions,
+    check_targets,
+    frozen_parts,
+)
+from simcore.workload.archs.diffusion_parts import (
+    STEP_FEATURES,
+    Latent,
+    latent_of,
+    pixel_bytes,
+)
+from simcore.workload.archs.lm_attention import FLASH
+from simcore.workload.archs.modulated import (
+    ada_norm,
+    bias_apart,
+    flow_loss,
+    flow_noise,
+    gated_sum,
+    mlp,
+    modulation,
+    split_qkv,
+    step_embedder,
+    step_features,
+    turned,
+)
+from simcore.workload.graph import Kernel, Op, Saved, Workload
+
+#: Parts of a modulation: shift, scale and gate of two sublayers; of one; of a norm alone.
+_TWO, _ONE, _NORM = 6, 3, 2
+_ENCODED_BYTES = 2.0  # of an element of latent or encoding that is read from storage
+_TOKEN_BYTES, _CLIP_TOKENS = 8.0, 77
+MODULES = ("diffusers", "megatron")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Model:
+    image: int  # rows a sample
+    text: int
+    hidden: int
+    heads: int
+    head_dim: int
+    ffn: int
+    qk_norm: str
+    rotary: bool
+    kernel: str
+    megatron: bool
+    adapters: Adapters | None
+
+    @property
+    def rows(self) -> int:
+        return self.image + self.text
+
+    @property
+    def q_dim(self) -> int:
+        return self.heads * self.head_dim
+
+
+def _project(body: Body, m: _Model, prefix: str, rows: int, *, joined: bool) -> None:
+    split_qkv(body, prefix, rows, m.hidden, m.q_dim, f"{prefix}norm1", megatron=m.megatron)
+    if m.qk_norm == "none":
+        return
+    for part in ("q_norm", "k_norm"):
+        body.norm(f"{prefix}{part}", float(rows * m.heads), m.head_dim, m.qk_norm)
+    if joined and m.megatron and m.qk_norm == "rmsnorm":  # v is copied, q and k stay as packed
+        body.add(ops.keep(f"{prefix}qkv.packed", float(rows * m.q_dim)))
+
+
+def _attend(body: Body, m: _Model) -> None:
+    elems = float(m.rows * m.q_dim)
+    if m.rotary:
+        body.add(*(turned(f"rope.{part}", elems, megatron=m.megatron) for part in "qk"))
+    body.add(
+        ops.sdpa("attention", 1, m.heads, m.heads, m.rows, m.rows, m.head_dim, kind=FLASH[m.kernel])
+    )
+
+
+def _halves(name: str, elems: float) -> Op:
+    """Two views of one tensor whose gradients each fill a whole one; the two are summed."""
+    parts = Kernel(kind="copy", low=4 * elems, launches=4.0)
+    return Op(name=name, fwd=(), bwd=(parts, Kernel(kind="elementwise", low=3 * elems)))
+
+
+def _double(m: _Model, *, text_ends: bool = False) -> Body:
+    """A layer of two streams; ``text_ends``: the text's is not used after its attention."""
+    body = Body(m.adapters)
+    mega = m.megatron
+    streams = (("image.", m.image), ("text.", m.text))
+    for prefix, rows in streams:
+        ends = text_ends and prefix == "text."
+        modulation(body, f"{prefix}adaln", m.hidden, _NORM if ends else _TWO, megatron=mega)
+        ada_norm(body, f"{prefix}norm1", rows, m.hidden, megatron=mega)
+        _project(body, m, prefix, rows, joined=True)
+    elems = float(m.rows * m.q_dim)
+    joined = Kernel(kind="copy", low=6 * elems, launches=3.0)
+    # rows lie by samples in diffusers, so that each stream's part of a gradient is copied out
+    parts = () if mega else (Kernel(kind="copy", low=6 * elems, launches=6.0),)
+    body.add(Op(name="join", fwd=(joined,), bwd=parts))
+    _attend(body, m)
+    if mega:
+        body.add(_halves("split", elems))
+    else:
+        fwd = Kernel(kind="copy", low=2 * elems, launches=2.0)
+        body.add(Op(name="split", fwd=(fwd,), bwd=(Kernel(kind="copy", low=2 * elems),)))
+    for prefix, rows in streams:
+        context, out = f"{prefix}context", float(rows * m.hidden)
+        if text_ends and prefix == "text.":
+            continue
+        if mega:  # a part of what attention keeps
+            body.kept.add(context)
+            body.pinned.add(context)
+        body.linear(f"{prefix}attention.out", rows, m.q_dim, m.hidden, bias=True, reads=context)
+        if mega:
+            body.add(bias_apart(f"{prefix}residual1.bias", out, m.hidden))
+        gated_sum(body, f"{prefix}residual1", rows, m.hidden, megatron=mega)
+        ada_norm(body, f"{prefix}norm2", rows, m.hidden, megatron=mega)
+        mlp(body, prefix, rows, m.hidden, m.ffn, f"{prefix}norm2", megatron=mega)
+        if mega:
+            body.add(bias_apart(f"{prefix}residual2.bias", out, m.hidden))
+        gated_sum(body, f"{prefix}residual2", rows, m.hidden, megatron=mega)
+    return body
+
+
+def _single(m: _Model) -> Body:
+    """A layer of one stream: attention and MLP side by side, one gate."""
+    body = Body(m.adapters)
+    rows, elems, inner = m.rows, float(m.rows * m.hidden), float(m.rows * m.ffn)
+    if not m.megatron:  # both streams are joined anew, and split after the layer
+        body.add(Op(name="residual.join", fwd=(Kernel(kind="copy", low=2 * elems),)))
+    modulation(body, "adaln", m.hidden, _ONE, megatron=m.megatron)
+    ada_norm(body, "norm1", rows, m.hidden, megatron=m.megatron)
+    if m.megatron:
+        mlp(body, "", rows, m.hidden, m.ffn, "norm1", megatron=True)
+    else:
+        body.linear("up", rows, m.hidden, m.ffn, bias=True, reads="norm1")
+        body.add(ops.activation("gelu", inner))
+    _project(body, m, "", rows, joined=False)
+    body.add(ops.accumulate("norm1.fork", elems))
+    _attend(body, m)
+    if m.megatron:
+        body.kept.add("context")
+        body.pinned.add("context")
+        body.linear("attention.out", rows, m.q_dim, m.hidden, reads="context")
+        body.add(
+            bias_apart("residual.bias", elems, m.hidden),
+            ops.binary("residual.sum", elems, grads=0),
+        )
+    else:
+        both = float(rows * (m.q_dim + m.ffn))
+        body.add(Op(name="cat", fwd=(Kernel(kind="copy", low=2 * both),)))
+        body.linear("down", rows, m.q_dim + m.ffn, m.hidden, bias=True, reads="cat")
+    gated_sum(body, "residual", rows, m.hidden, megatron=m.megatron)
+    if not m.megatron:
+        body.add(_halves("residual.split", elems))
+    return body
+
+
+def _embed(m: _Model, latent: Latent, text_width: int, pooled: int, guided: bool) -> Body:
+    body = Body(m.adapters, in_layer=False)
+    packed = latent.channels * latent.patch**2
+    body.add(flow_noise(latent.elems))
+    body.linear("x", m.image, packed, m.hidden, bias=True, reads="latent", input_grad=False)
+    if not m.rotary:  # a frozen table
+        elems = float(m.image * m.hidden)
+        table = Kernel(kind="elementwise", high=2 * elems, weight=elems)
+        body.add(Op(name="positions", fwd=(table,)))
+    body.add(step_features())
+    step_embedder(body, "t", STEP_FEATURES, m.hidden)
+    if guided:
+        step_embedder(body, "guidance", STEP_FEATURES, m.hidden)
+        body.add(ops.binary("t_plus_guidance", m.hidden, grads=0))
+    step_embedder(body, "pooled", pooled, m.hidden)
+    body.add(
+        ops.binary("t_plus_pooled", m.hidden, grads=0),
+        ops.keep("condition", m.hidden),
+    )
+    body.linear("text", m.text, text_width, m.hidden, bias=True, reads="encoding", input_grad=False)
+    return body
+
+
+def _final(m: _Model, latent: Latent, *, joined: bool) -> Body:
+    body = Body(m.adapters, in_layer=False)
+    out = latent.channels * latent.patch**2
+    if joined and m.megatron:  # the image's part of both streams
+        image, both = float(m.image * m.hidden), float(m.rows * m.hidden)
+        back = Kernel(kind="copy", low=both + 2 * image, launches=2.0)
+        body.add(Op(name="residual.split", fwd=(), bwd=(back,)))
+    modulation(body, "adaln", m.hidden, _NORM, megatron=m.megatron)
+    # not one of those that are compiled
+    ada_norm(body, "norm", m.image, m.hidden, megatron=False)
+    body.linear("out", m.image, m.hidden, out, bias=True, reads="norm")
+    body.add(ops.copy("unpack", float(m.image * out)), flow_loss(latent.elems))
+    return body
+
+
+@ARCHS.register("mmdit")
+def build(
+    *,
+    name: str,
+    sample_unit: str = "image",
+    double_layers: int,
+    single_layers: int = 0,
+    hidden: int,
+    heads: int,
+    head_dim: int = 0,
+    ffn: int = 0,
+    image: int = 256,
+    patch: int = 2,
+    vae_factor: int = 8,
+    in_channels: int = 16,
+    text_tokens: int = 256,
+    text_width: int = 4096,
+    pooled_width: int = 768,
+    guidance: bool = False,
+    qk_norm: str = "rmsnorm",
+    positions: str = "rope",
+    position_rows: int = 0,
+    text_to_the_end: bool = True,
+    encoded: bool = True,
+    attention: str = "flash",
+    modules: str = "diffusers",
+    lora_rank: int = 0,
+    lora_targets: str = "",
+    quantised_base: str = "none",
+) -> Workload:
+    """A text-to-image transformer on the latent of one square image and an encoded caption.
+
+    Zeros mean: ``head_dim`` = hidden / heads, ``ffn`` = 4 hidden. ``guidance``: the guidance scale
+    is embedded beside the step (distilled models). ``qk_norm``: rmsnorm (one kernel, as torch's and
+    Transformer Engine's), rmsnorm_eager (tensor operations in fp32, NeMo's own class) or none.
+    ``positions``: rope, or table, a frozen one of
+    ``position_rows`` rows for the image (none for the text). ``text_to_the_end``: whether the last
+    layer goes on with the text (not where no single-stream layer follows). ``encoded``: latents and
+    encodings are read; false where pixels and tokens are, for encoders that run in the step.
+    ``modules``: diffusers
+    or megatron (``archs.modulated``). ``lora_rank`` > 0: as in language models (``archs.body``).
+    """
+    for key, value, names in (
+        ("positions", positions, ("rope", "table")),
+        ("qk_norm", qk_norm, ("rmsnorm", "rmsnorm_eager", "none")),
+        ("attention", attention, tuple(FLASH)),
+        ("modules", modules, MODULES),
+    ):
+        if value not in names:
+            raise ValueError(f"{key} {value!r} is none of {', '.join(names)}")
+    if not head_dim and hidden % heads:
+        raise ValueError(f"hidden={hidden} must be a multiple of heads={heads}")
+    if double_layers < 1 or single_layers < 0:
+        raise ValueError("double_layers must be at least 1 and single_layers not negative")
+    if text_tokens < 1:
+        raise ValueError(f"text_tokens={text_tokens} must be at least 1")
+    if single_layers and not text_to_the_end:
+        raise ValueError("text_to_the_end=false needs single_layers=0: those read the text")
+    latent = latent_of(image, vae_factor, patch, 1, in_channels)
+    if positions == "table" and latent.tokens > position_rows:
+        raise ValueError(f"image={image} has more tokens than position_rows={position_rows}")
+    m = _Model(
+        image=latent.tokens, text=text_tokens, hidden=hidden, heads=heads,
+        head_dim=head_dim or hidden // heads, ffn=ffn or 4 * hidden, qk_norm=qk_norm,
+        rotary=positions == "rope", kernel=attention, megatron=modules == "megatron",
+        adapters=adapters(lora_rank, lora_targets, quantised_base),
+    )  # fmt: skip
+    first = _embed(m, latent, text_width, pooled_width, guidance)
+    middle = [(_double(m), "double", double_layers - (not text_to_the_end))]
+    if single_layers:
+        middle.append((_single(m), "single", single_layers))
+    if not text_to_the_end:
+        middle.append((_double(m, text_ends=True), "last", 1))
+    middle = [part for part in middle if part[2]]
+    check_targets(m.adapters, [body for body, _, _ in middle])
+    last = _final(m, latent, joined=single_layers > 0)
+    kept = Saved(high=float(m.rows * hidden))
+    layers = [b.block(kind, boundary=kept, recomputable=True) for b, kind, _ in middle]
+    order = [i + 1 for i, (_, _, count) in enumerate(middle) for _ in range(count)]
+    built = [(first, 1), *((body, count) for body, _, count in middle), (last, 1)]
+    inputs = _ENCODED_BYTES * (latent.elems + text_tokens * text_width + pooled_width)
+    if not encoded:
+        inputs = pixel_bytes(image, 1, 4.0) + _TOKEN_BYTES * (text_tokens + _CLIP_TOKENS)
+    return Workload(
+        name=name,
+        sample_unit=sample_unit,
+        blocks=(first.block("embed"), *layers, last.block("final")),
+        order=(0, *order, len(layers) + 1),
+        frozen=frozen_parts(built),
+        frozen_weight_flop=sum(body.frozen_weight_flop * count for body, count in built),
+        buffers_numel=position_rows * hidden if positions == "table" else 0,
+        n_buffers=int(positions == "table"),
+        input_bytes=inputs,
+        tokens_per_sample=float(m.rows),
+        notes=assumptions(m.adapters),
+    )

@@ -1,0 +1,164 @@
+"""Layers that MMDiT and Wan share: norms and sums modulated by the step, rotary pairs, the flow.
+
+``megatron`` tells whose modules they are. Without, tensor operations as the classes of diffusers
+run them. With, Megatron-Core's on Transformer Engine, as NVIDIA's NeMo and DFM build these models
+(nemo/collections/diffusion/models/dit/dit_layer_spec.py, DFM's flux_layer_spec.py): a norm with
+its modulation and a gate with its sum are one kernel each (``jit_fuser``, torch's compiler), q, k
+and v one product, rotary positions one kernel, and what ``skip_bias_add`` leaves is added apart.
+"""
+
+from __future__ import annotations
+
+from simcore.workload import ops
+from simcore.workload.archs.body import Body
+from simcore.workload.archs.diffusion_parts import STEP_FEATURES
+from simcore.workload.archs.lm_attention import rope_fused
+from simcore.workload.graph import Kernel, Op, Saved
+from simcore.workload.ops.modulate import gate, modulate
+
+#: Flow matching (Lipman et al. 2022; Esser et al. 2024) by hand, in elements of the latent. Noise:
+#: a normal draw (1), 1 - sigma, two products (2 + 2) and their sum (3), packed into rows (2). Loss:
+#: noise - latent (3), difference (3), square (2), mean (1); and their gradients (7).
+NOISE_TRAFFIC, NOISE_LAUNCHES = 10.0, 8.0
+LOSS_TRAFFIC, LOSS_LAUNCHES = 9.0, 4.0
+LOSS_GRAD_TRAFFIC, LOSS_GRAD_LAUNCHES = 7.0, 4.0
+
+
+def modulation(body: Body, name: str, hidden: int, parts: int, *, megatron: bool) -> None:
+    """SiLU of the condition and the product that gives shift, scale and gate of one sample.
+
+    SiLU's input is shared by all layers and counted where it is made; gates are views that pin the
+    whole output, whose gradient is joined from the parts. It stays in 16 bit (a plain nn.Linear).
+    """
+    width = float(parts * hidden)
+    body.add(ops.activation(f"{name}.silu", hidden, saves="none"))
+    body.linear(
+        f"{name}.linear", 1, hidden, parts * hidden, bias=True, reads=f"{name}.silu", wide=megatron
+    )
+    join = (Kernel(kind="copy", low=2 * width),)
+    body.add(
+        Op(name=f"{name}.chunk", fwd=(), bwd=join, saved=Saved(low=width)),
+        ops.accumulate(f"{name}.join", hidden),
+    )
+
+
+def ada_norm(body: Body, name: str, rows: float, hidden: int, *, megatron: bool) -> None:
+    """LayerNorm without weights, then ``x (1 + scale) + shift`` with one row of each a sample."""
+    elems = rows * hidden
+    if not megatron:
+        body.add(
+            ops.layer_norm(name, rows, hidden, affine=False),
+            modulate(f"{name}.modulate", elems, hidden),
+        )
+        return
+    fwd = Kernel(kind="norm", high=2 * elems, low=2.0 * hidden)
+    bwd = (
+        Kernel(kind="norm", high=3 * elems, low=hidden),
+        Kernel(kind="reduction", high=2 * elems, low=2.0 * hidden),  # of shift and scale
+    )
+    saved = Saved(high=elems, raw_bytes=8.0 * rows)
+    body.add(Op(name=name, fwd=(fwd,), bwd=bwd, saved=saved))
+
+
+def gated_sum(body: Body, name: str, rows: float, hidden: int, *, megatron: bool) -> None:
+    """``x + gate * y`` with one row of the gate a sample; two gradients meet at ``x``."""
+    elems = rows * hidden
+    if not megatron:
+        body.add(gate(f"{name}.gate", elems, hidden), ops.binary(name, elems, grads=1, high=True))
+        return
+    fwd = Kernel(kind="elementwise", high=2 * elems, low=elems + hidden)
+    bwd = (
+        Kernel(kind="elementwise", high=elems, low=elems + hidden),
+        Kernel(kind="reduction", high=elems, low=elems + hidden),
+    )
+    body.add(
+        Op(name=name, fwd=(fwd,), bwd=bwd, saved=Saved(low=elems)),
+        ops.accumulate(f"{name}.fork", elems, high=True),
+    )
+
+
+def bias_apart(name: str, elems: float, width: int) -> Op:
+    """A bias added by a kernel of its own; its gradient is counted with its product."""
+    return Op(name=name, fwd=(Kernel(kind="elementwise", low=2 * elems, weight=float(width)),))
+
+
+def mlp(
+    body: Body, prefix: str, rows: float, hidden: int, ffn: int, reads: str, *, megatron: bool
+) -> None:
+    """Two products with biases and a tanh GELU between."""
+    inner = rows * ffn
+    body.linear(f"{prefix}up", rows, hidden, ffn, bias=True, reads=reads)
+    if megatron:
+        body.add(bias_apart(f"{prefix}up.bias", inner, ffn))
+    body.add(ops.activation(f"{prefix}gelu", inner))
+    body.linear(f"{prefix}down", rows, ffn, hidden, bias=True, reads=f"{prefix}gelu")
+
+
+def split_qkv(
+    body: Body, prefix: str, rows: float, hidden: int, q_dim: int, reads: str, *, megatron: bool
+) -> None:
+    """q, k and v of ``reads``: one product, or three whose input gradients are summed."""
+    if megatron:
+        body.linear(f"{prefix}qkv", rows, hidden, 3 * q_dim, bias=True, reads=reads)
+        body.add(ops.grad_only(f"{prefix}qkv.cat", 6.0 * rows * q_dim, kind="copy"))
+        return
+    for part in "qkv":
+        body.linear(f"{prefix}{part}", rows, hidden, q_dim, bias=True, reads=reads)
+    body.add(ops.accumulate(f"{prefix}qkv.forks", rows * hidden, times=2))
+
+
+def turned(name: str, elems: float, *, megatron: bool) -> Op:
+    """Rotary positions of pairs that lie side by side, in fp32.
+
+    Forward neg and stack of the pairs, both cast, two products, sum, cast; backward the same way
+    back. Nothing is kept but cosines and sines, shared by all layers.
+    """
+    if megatron:
+        return rope_fused(name, elems)
+    wide, cast = 4.0 * elems, ops.cast(elems)
+    fwd = (
+        Kernel(kind="elementwise", low=elems),  # neg, of one of each pair
+        Kernel(kind="copy", low=2 * elems),
+        cast, cast,
+        Kernel(kind="elementwise", raw_bytes=7 * wide, launches=3.0),
+        cast,
+    )  # fmt: skip
+    bwd = (
+        cast,
+        Kernel(kind="elementwise", raw_bytes=4 * wide, launches=2.0),
+        cast, cast,
+        Kernel(kind="elementwise", low=elems),
+        Kernel(kind="copy", low=2 * elems),
+        Kernel(kind="elementwise", low=3 * elems),
+    )  # fmt: skip
+    return Op(name=name, fwd=fwd, bwd=bwd)
+
+
+def step_embedder(body: Body, name: str, width: int, hidden: int) -> None:
+    """Two products with SiLU between, of one row a sample whose gradient nobody needs."""
+    body.linear(f"{name}.1", 1, width, hidden, bias=True, reads=f"{name}.in", input_grad=False)
+    body.add(ops.activation(f"{name}.silu", hidden))
+    body.linear(f"{name}.2", 1, hidden, hidden, bias=True, reads=f"{name}.silu")
+
+
+def step_features() -> Op:
+    """Sinusoids of the time step: ten kernels on one row a sample."""
+    return Op(
+        name="t_features",
+        fwd=(Kernel(kind="elementwise", high=8.0 * STEP_FEATURES, launches=10.0),),
+    )
+
+
+def flow_noise(latent: float) -> Op:
+    """A random step and the latent on its way to noise."""
+    kernel = Kernel(kind="elementwise", high=NOISE_TRAFFIC * latent, launches=NOISE_LAUNCHES)
+    return Op(name="noise", fwd=(kernel,))
+
+
+def flow_loss(latent: float) -> Op:
+    """Mean squared error of the velocity, in fp32."""
+    fwd = Kernel(kind="elementwise", raw_bytes=4 * LOSS_TRAFFIC * latent, launches=LOSS_LAUNCHES)
+    bwd = Kernel(
+        kind="elementwise", raw_bytes=4 * LOSS_GRAD_TRAFFIC * latent, launches=LOSS_GRAD_LAUNCHES
+    )
+    return Op(name="loss", fwd=(fwd,), bwd=(bwd,), saved=Saved(raw_bytes=8.0 * latent))

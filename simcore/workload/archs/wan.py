@@ -1,0 +1,333 @@
+"""Wan (Wan Team 2025): a video transformer with full self-attention and cross-attention to text.
+
+Every layer adds a table of its own to one shared modulation of the step (adaLN-single, Chen et al.
+2023); queries and keys are normalised over all heads at once. The latent of the video and the
+encoded caption are inputs, as the training programs store them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simcore.workload import ops
+from simcore.workload.archs import ARCHS
+from simcore.workload.archs.body import (
+    Adapters,
+    Body,
+    adapters,
+    assumptions,
+    check_targets,
+    frozen_parts,
+)
+from simcore.workload.archs.diffusion_parts import STEP_FEATURES
+from simcore.workload.archs.lm_attention import FLASH
+from simcore.workload.archs.mmdit import MODULES
+from simcore.workload.archs.modulated import (
+    ada_norm,
+    bias_apart,
+    flow_loss,
+    flow_noise,
+    gated_sum,
+    mlp,
+    split_qkv,
+    step_embedder,
+    step_features,
+    turned,
+)
+from simcore.workload.graph import Kernel, Op, Saved, Workload
+
+_PARTS, _LAST_PARTS = 6, 2  # shift, scale and gate of two sublayers; shift and scale
+_ENCODED_BYTES = 2.0  # of an element of latent or encoding that is read from storage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Model:
+    rows: int
+    text: int
+    hidden: int
+    heads: int
+    head_dim: int
+    qk_width: int
+    ffn: int
+    kernel: str
+    megatron: bool
+    adapters: Adapters | None
+
+    @property
+    def elems(self) -> float:
+        return float(self.rows * self.hidden)
+
+    @property
+    def q_dim(self) -> int:
+        return self.heads * self.head_dim
+
+
+def latent_frames(frames: int, stride: int) -> int:
+    """Frames of the latent: the first alone, then one for ``stride``. Raises ValueError."""
+    if frames < 1 or (frames - 1) % stride:
+        raise ValueError(f"frames={frames} must be 1 more than a multiple of {stride}")
+    return (frames - 1) // stride + 1
+
+
+def _table(body: Body, parts: int, hidden: int) -> None:
+    """The layer's table plus the step's row, in fp32; its parts are views."""
+    width = float(parts * hidden)
+    fwd = Kernel(kind="elementwise", raw_bytes=6.0 * width, weight=width)
+    bwd = (
+        Kernel(kind="copy", raw_bytes=8.0 * width),
+        Kernel(kind="reduction", raw_bytes=4.0 * width, weight=width),
+        Kernel(kind="elementwise", raw_bytes=12.0 * width),
+    )
+    body.add(Op(name="modulation", fwd=(fwd,), bwd=bwd, saved=Saved(raw_bytes=4.0 * width)))
+    body.param("scale_shift_table", parts * hidden)
+
+
+def _wide_norm(body: Body, name: str, m: _Model, *, cond: bool) -> None:
+    """LayerNorm of an fp32 copy (diffusers' FP32LayerNorm), modulated in fp32, cast back.
+
+    Without ``cond`` it has a weight and a bias, and is cast back at once.
+    """
+    rows, elems, hidden = m.rows, m.elems, float(m.hidden)
+    wide, cast = 4.0 * elems, ops.cast(elems)
+    fwd = [cast, Kernel(kind="norm", raw_bytes=2 * wide)]
+    bwd = [cast, Kernel(kind="norm", raw_bytes=3 * wide), cast]
+    kept = wide + 8.0 * rows
+    if cond:
+        fwd += [
+            Kernel(kind="elementwise", raw_bytes=8 * hidden),
+            Kernel(kind="elementwise", raw_bytes=4 * wide, launches=2.0),
+        ]
+        bwd[1:1] = [
+            Kernel(kind="reduction", raw_bytes=wide),
+            Kernel(kind="elementwise", raw_bytes=5 * wide, launches=2.0),
+            Kernel(kind="reduction", raw_bytes=wide),
+        ]
+        kept += wide + 4 * hidden  # what is normalised; 1 + scale
+    else:
+        bwd.append(Kernel(kind="reduction", raw_bytes=2 * wide, weight=2 * hidden))
+        body.param(f"{name}.weight", m.hidden)
+        body.param(f"{name}.bias", m.hidden)
+    fwd.append(cast)
+    body.add(Op(name=name, fwd=tuple(fwd), bwd=tuple(bwd), saved=Saved(raw_bytes=kept)))
+
+
+def _wide_sum(body: Body, name: str, m: _Model, *, cast_first: bool) -> None:
+    """``x + gate * y`` in fp32, of 16-bit tensors and back.
+
+    ``y`` is kept: as it is, or (``cast_first``) in fp32.
+    """
+    wide, cast = 4.0 * m.elems, ops.cast(m.elems)
+    fwd = (
+        cast, cast,
+        Kernel(kind="elementwise", raw_bytes=5 * wide, launches=2.0),
+        cast,
+    )  # fmt: skip
+    bwd = (
+        cast,
+        Kernel(kind="elementwise", raw_bytes=5 * wide, launches=2.0),
+        Kernel(kind="reduction", raw_bytes=wide),
+        cast, cast,
+        Kernel(kind="elementwise", high=3 * m.elems),
+    )  # fmt: skip
+    kept = Saved(raw_bytes=wide) if cast_first else Saved(low=m.elems)
+    body.add(Op(name=name, fwd=fwd, bwd=bwd, saved=kept))
+
+
+def _norm(body: Body, name: str, m: _Model) -> None:
+    if m.megatron:
+        ada_norm(body, name, m.rows, m.hidden, megatron=True)
+    else:
+        _wide_norm(body, name, m, cond=True)
+
+
+def _sum(body: Body, name: str, m: _Model) -> None:
+    if m.megatron:
+        body.add(bias_apart(f"{name}.bias", m.elems, m.hidden))
+        gated_sum(body, name, m.rows, m.hidden, megatron=True)
+    else:
+        _wide_sum(body, name, m, cast_first=name == "residual3")
+
+
+def _rope(name: str, elems: float, m: _Model) -> Op:
+    """Rotary pairs: with diffusers four products of halves in fp32, written by twos in place.
+
+    Backward takes these writes back (copies of the gradient, cleared and sliced) and joins the
+    halves; counted with a dispatcher.
+    """
+    if m.megatron:
+        return turned(name, elems, megatron=True)
+    wide = 4.0 * elems
+    fwd = (
+        Kernel(kind="elementwise", low=2 * elems, raw_bytes=5 * wide, launches=6.0),
+        Kernel(kind="copy", low=elems, raw_bytes=wide, launches=2.0),
+    )
+    bwd = (
+        Kernel(kind="copy", low=5 * elems, launches=3.0),
+        Kernel(kind="copy", low=elems, raw_bytes=2 * wide, launches=3.0),
+        Kernel(kind="elementwise", raw_bytes=8 * wide, launches=7.0),
+        Kernel(kind="copy", low=elems, raw_bytes=wide),
+    )
+    return Op(name=name, fwd=fwd, bwd=bwd)
+
+
+def _layer(m: _Model) -> Body:
+    body, mega = Body(m.adapters), m.megatron
+    queries = float(m.rows * m.q_dim)
+    _table(body, _PARTS, m.hidden)
+    _norm(body, "norm1", m)
+    split_qkv(body, "", m.rows, m.hidden, m.q_dim, "norm1", megatron=mega)
+    for part in ("q_norm", "k_norm"):
+        body.norm(part, m.rows, m.qk_width, "rmsnorm")
+    body.add(*(_rope(f"rope.{part}", queries, m) for part in "qk"))
+    body.add(
+        ops.sdpa("attention", 1, m.heads, m.heads, m.rows, m.rows, m.head_dim, kind=FLASH[m.kernel])
+    )
+    _out(body, "", m)
+    _sum(body, "residual1", m)
+    if mega:
+        body.norm("norm2", m.rows, m.hidden, "layernorm")
+    else:
+        _wide_norm(body, "norm2", m, cond=False)
+    _cross(body, m)
+    if mega:
+        body.add(bias_apart("residual2.bias", m.elems, m.hidden))
+    body.add(ops.binary("residual2", m.elems, grads=1, high=True))
+    _norm(body, "norm3", m)
+    mlp(body, "", m.rows, m.hidden, m.ffn, "norm3", megatron=mega)
+    _sum(body, "residual3", m)
+    return body
+
+
+def _out(body: Body, prefix: str, m: _Model) -> None:
+    context = f"{prefix}context"
+    body.kept.add(context)  # what attention keeps
+    body.pinned.add(context)
+    body.linear(f"{prefix}attention.out", m.rows, m.q_dim, m.hidden, bias=True, reads=context)
+
+
+def _cross(body: Body, m: _Model) -> None:
+    """Attention of every row to the caption, whose encoding is shared by all layers."""
+    body.linear("cross.q", m.rows, m.hidden, m.q_dim, bias=True, reads="norm2")
+    body.kept.add("caption")
+    if m.megatron:
+        body.linear("cross.kv", m.text, m.hidden, 2 * m.q_dim, bias=True, reads="caption")
+        forks = 1
+    else:
+        for part in ("cross.k", "cross.v"):
+            body.linear(part, m.text, m.hidden, m.q_dim, bias=True, reads="caption")
+        forks = 2
+    body.add(ops.accumulate("cross.forks", float(m.text * m.hidden), times=forks))
+    body.norm("cross.q_norm", m.rows, m.qk_width, "rmsnorm")
+    body.norm("cross.k_norm", m.text, m.qk_width, "rmsnorm")
+    body.add(
+        ops.sdpa(
+            "cross.attention", 1, m.heads, m.heads, m.rows, m.text, m.head_dim,
+            kind=FLASH[m.kernel],
+        )
+    )  # fmt: skip
+    _out(body, "cross.", m)
+
+
+def _embed(m: _Model, latent: float, packed: int, text_width: int) -> Body:
+    body = Body(m.adapters, in_layer=False)
+    caption = float(m.text * m.hidden)
+    body.add(flow_noise(latent))
+    body.linear("patches", m.rows, packed, m.hidden, bias=True, reads="latent", input_grad=False)
+    body.add(ops.copy("residual.layout", m.elems), step_features())
+    step_embedder(body, "t", STEP_FEATURES, m.hidden)
+    body.add(ops.keep("condition", m.hidden), ops.activation("t.act", m.hidden, saves="none"))
+    body.linear("t.proj", 1, m.hidden, _PARTS * m.hidden, bias=True, reads="t.act")
+    body.linear("text.1", m.text, text_width, m.hidden, bias=True, reads="encoding",
+                input_grad=False)  # fmt: skip
+    body.add(ops.activation("text.gelu", caption))
+    body.linear("text.2", m.text, m.hidden, m.hidden, bias=True, reads="text.gelu")
+    body.add(ops.keep("caption", caption))
+    return body
+
+
+def _final(m: _Model, latent: float, packed: int) -> Body:
+    body = Body(m.adapters, in_layer=False)
+    _table(body, _LAST_PARTS, m.hidden)
+    _wide_norm(body, "norm", m, cond=True)
+    body.linear("out", m.rows, m.hidden, packed, bias=True, reads="norm")
+    body.add(ops.copy("unpack", float(m.rows * packed)), flow_loss(latent))
+    return body
+
+
+@ARCHS.register("wan")
+def build(
+    *,
+    name: str,
+    sample_unit: str = "video",
+    layers: int,
+    hidden: int,
+    heads: int,
+    head_dim: int = 0,
+    qk_width: int = 0,
+    ffn: int = 0,
+    frames: int = 81,
+    height: int = 480,
+    width: int = 832,
+    patch: int = 2,
+    vae_factor: int = 8,
+    vae_frames: int = 4,
+    in_channels: int = 16,
+    text_tokens: int = 512,
+    text_width: int = 4096,
+    attention: str = "flash",
+    modules: str = "diffusers",
+    lora_rank: int = 0,
+    lora_targets: str = "",
+    quantised_base: str = "none",
+) -> Workload:
+    """Text to video on the latent of one clip, and a caption padded to ``text_tokens``.
+
+    Zeros mean: ``head_dim`` = hidden / heads, ``ffn`` = 4 hidden, ``qk_width`` (over which queries
+    and keys are normalised) = heads x head_dim. The autoencoder leaves one frame of ``vae_frames``
+    after the first, and a side 1/``vae_factor`` as long. ``modules``: diffusers or megatron
+    (``archs.modulated``). ``lora_rank`` > 0: as in language models (``archs.body``).
+    """
+    for key, value, names in (
+        ("attention", attention, tuple(FLASH)),
+        ("modules", modules, MODULES),
+    ):
+        if value not in names:
+            raise ValueError(f"{key} {value!r} is none of {', '.join(names)}")
+    if not head_dim and hidden % heads:
+        raise ValueError(f"hidden={hidden} must be a multiple of heads={heads}")
+    if layers < 1 or text_tokens < 1:
+        raise ValueError("layers and text_tokens must be at least 1")
+    cell = vae_factor * patch
+    for key, side in (("height", height), ("width", width)):
+        if side < 1 or side % cell:
+            raise ValueError(f"{key}={side} must be a multiple of {cell}")
+    seen = latent_frames(frames, vae_frames)
+    rows = seen * (height // cell) * (width // cell)
+    packed = in_channels * patch**2
+    head_dim = head_dim or hidden // heads
+    m = _Model(
+        rows=rows, text=text_tokens, hidden=hidden, heads=heads, head_dim=head_dim,
+        qk_width=qk_width or heads * head_dim, ffn=ffn or 4 * hidden, kernel=attention,
+        megatron=modules == "megatron", adapters=adapters(lora_rank, lora_targets, quantised_base),
+    )  # fmt: skip
+    latent = float(rows * packed)
+    first, middle, last = (
+        _embed(m, latent, packed, text_width), _layer(m), _final(m, latent, packed),
+    )  # fmt: skip
+    check_targets(m.adapters, [middle])
+    built = [(first, 1), (middle, layers), (last, 1)]
+    return Workload(
+        name=name,
+        sample_unit=sample_unit,
+        blocks=(
+            first.block("embed"),
+            middle.block("layer", boundary=Saved(high=m.elems), recomputable=True),
+            last.block("final"),
+        ),
+        order=(0, *([1] * layers), 2),
+        frozen=frozen_parts(built),
+        frozen_weight_flop=sum(body.frozen_weight_flop * count for body, count in built),
+        input_bytes=_ENCODED_BYTES * (latent + text_tokens * text_width),
+        tokens_per_sample=float(rows),
+        notes=assumptions(m.adapters),
+    )

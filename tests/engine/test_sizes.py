@@ -1,0 +1,73 @@
+"""Resolution and frames as options: the settings of each architecture, and its encoders'."""
+
+from __future__ import annotations
+
+import pytest
+
+from simcore import api
+from simcore.base.errors import InvalidConfig
+from simcore.engine.request import make_request
+from simcore.engine.sizes import sides
+
+
+@pytest.mark.parametrize(("text", "expected"), [("512", (512, 512)), (" 480 x 832 ", (480, 832))])
+def test_a_side_or_height_and_width(text: str, expected: tuple[int, int]) -> None:
+    assert sides(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "0", "480x0", "480x832x3", "-1", "wide", "512.5"])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(InvalidConfig, match="neither a side nor HEIGHTxWIDTH"):
+        sides(text)
+
+
+@pytest.mark.parametrize(
+    ("model", "words", "tokens"),
+    [
+        ("latte-xl", {"resolution": "512"}, 16 * 32 * 32),
+        ("latte-xl", {"frames": 8}, 8 * 16 * 16),
+        ("flux.1-dev", {"resolution": "768x768"}, 48 * 48 + 512),
+        ("wan2.1-1.3b", {"resolution": "720x1280", "frames": 41}, 11 * 45 * 80),
+        ("vit-b-16", {"resolution": "384"}, 24 * 24 + 1),
+    ],
+)
+def test_samples_are_as_large_as_asked(model: str, words: dict[str, str], tokens: int) -> None:
+    request = make_request(model, "1x8xH100", **words)  # type: ignore[arg-type]
+    assert request.workload.tokens_per_sample == tokens
+    assert ", here " in request.full_name
+
+
+def test_encoders_in_the_step_see_the_same_images() -> None:
+    plain, large = (
+        make_request("dit-xl-2", "1x8xH100", **words).workload
+        for words in ({}, {"resolution": "512"})
+    )
+    # convolutions grow with the area, the encoder's one attention with its square
+    assert large.frozen_flop > 4 * plain.frozen_flop
+    assert large.input_bytes > 3.9 * plain.input_bytes
+
+
+@pytest.mark.parametrize(
+    ("model", "words", "said"),
+    [
+        ("gpt2", {"resolution": "512"}, "no resolution to change"),
+        ("gpt2", {"frames": 8}, "no setting 'frames'"),
+        ("latte-xl", {"resolution": "256x512"}, "must be square"),
+        ("flux.1-dev", {"resolution": "1000"}, "multiple of 8"),
+        ("wan2.1-14b", {"frames": 80}, "1 more than a multiple of 4"),
+    ],
+)
+def test_a_size_that_a_model_cannot_have_is_refused(
+    model: str, words: dict[str, str], said: str
+) -> None:
+    with pytest.raises(InvalidConfig, match=said):
+        make_request(model, "1x8xH100", **words)  # type: ignore[arg-type]
+
+
+def test_sizes_are_axes_of_a_sweep() -> None:
+    sizes, lengths = ("480x832", "720x1280"), (33, 81)
+    found = api.sweep(
+        "wan2.1-1.3b", "8xH200", resolution=",".join(sizes), frames="33,81", top=9
+    )  # fmt: skip
+    told = set(found.columns()["more"])
+    assert told == {f"frames {f}, resolution {r}" for r in sizes for f in lengths}
