@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 import torch
 import transformers
@@ -19,10 +22,12 @@ from reference.meter import Step, measure_step
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from simcore.base.errors import DataError
 from simcore.workload.archs import ARCHS
 from simcore.workload.archs import mmdit as _mmdit  # noqa: F401  (registers)
 from simcore.workload.archs import wan as _wan  # noqa: F401
 from simcore.workload.graph import Kernel, Workload
+from simcore.workload.huggingface import read_config
 from simcore.workload.models import MODELS
 
 BATCH, TEXT = 2, 24
@@ -60,6 +65,42 @@ def test_encoders_of_flux_are_those_classes() -> None:
     assert image.resident_numel == sum(p.numel() for p in vae.parameters())
     ours = sum(k.flop for op in image.ops for k in op.fwd)
     assert ours == pytest.approx(counter.get_total_flops(), rel=1e-9)
+
+
+@pytest.mark.parametrize("name", FULL)
+def test_the_configs_of_these_classes_are_read(name: str, tmp_path: Path) -> None:
+    with torch.device("meta"):
+        module = FULL[name]()
+    path = tmp_path / "config.json"
+    path.write_text(module.to_json_string(), encoding="utf-8")
+    ours, entry = read_config(path), MODELS[name]
+    assert ours.params.value == entry.params.value
+    size = {k: v for k, v in entry.config.items() if k in ("image", "frames", "height", "width")}
+    built, known = ours.build(**size), entry.build()
+    assert built.tokens_per_sample == known.tokens_per_sample
+    assert built.forward_flop == known.forward_flop
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "said"),
+    [
+        ("sd3-medium", {"dual_attention_layers": [0, 1]}, "second attention"),
+        ("wan2.1-1.3b", {"image_dim": 1280}, "image to video"),
+        ("wan2.1-1.3b", {"in_channels": 36}, "other channels out"),
+        ("wan2.1-1.3b", {"patch_size": [2, 2, 2]}, "one frame and a square"),
+        ("flux.1-dev", {"patch_size": 2}, "packed two by two"),
+        ("flux.1-dev", {"_class_name": "HunyuanVideoTransformer3DModel"}, "is not supported"),
+    ],
+)
+def test_configs_of_what_is_not_described_say_so(
+    kind: str, changes: dict[str, object], said: str, tmp_path: Path
+) -> None:
+    with torch.device("meta"):
+        data = json.loads(FULL[kind]().to_json_string())
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(data | changes), encoding="utf-8")
+    with pytest.raises(DataError, match=said):
+        read_config(path)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,13 @@ from typing import Any, NoReturn
 from simcore.base.errors import DataError, InvalidConfig, nearest
 from simcore.base.figures import Figure
 from simcore.workload.huggingface.fields import Fields
-from simcore.workload.huggingface.registry import FILES, Translated, adapter, model_types
+from simcore.workload.huggingface.registry import (
+    CLASSES,
+    FILES,
+    Translated,
+    adapter,
+    model_types,
+)
 from simcore.workload.models import ModelRecord, Training
 
 #: A config is a few kilobytes; a file of megabytes is weights or a tokenizer.
@@ -85,6 +91,8 @@ def _parsed(text: str, path: Path) -> dict[str, Any]:
 
 def _model_type(fields: Fields) -> str:
     kind = fields.data.get("model_type")
+    if kind is None and "_class_name" in fields.data:
+        return fields.word("_class_name", default="", among={name: name for name in CLASSES})
     if kind is None:
         raise fields.error("model_type", "key is missing: is this a Hugging Face config?")
     if not isinstance(kind, str):

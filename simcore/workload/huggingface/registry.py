@@ -41,6 +41,10 @@ FILES = {
     "phi": "phi", "gptj": "gptj", "mpt": "mosaic", "dbrx": "mosaic", "llama4": "llama4",
     "llama4_text": "llama4",
 }  # fmt: skip
+#: The same by ``_class_name``, of the configs of diffusers.
+CLASSES = dict.fromkeys(
+    ("FluxTransformer2DModel", "SD3Transformer2DModel", "WanTransformer3DModel"), "flow"
+)
 
 
 def model_types() -> tuple[str, ...]:
@@ -49,6 +53,6 @@ def model_types() -> tuple[str, ...]:
 
 
 def adapter(model_type: str) -> Callable[[Fields], Translated]:
-    """The translation of a supported ``model_type``."""
-    import_module(f"{__package__}.{FILES[model_type]}")
+    """The translation of a supported ``model_type``, or class of diffusers."""
+    import_module(f"{__package__}.{(FILES | CLASSES)[model_type]}")
     return ADAPTERS[model_type]
