@@ -135,6 +135,24 @@ def test_fewer_kv_heads_save_less_and_never_more() -> None:
     assert full - grouped == 2 * 2 * 2 * 16 * 32
 
 
+@pytest.mark.parametrize(("rank", "products"), [(0, 3), (4, 2)])
+def test_a_chunked_loss_does_in_forward_what_others_do_in_backward(
+    rank: int, products: int
+) -> None:
+    """The model's FLOP are the same; a frozen head (Liger: ``grad_weight`` is None) has no gradient
+    and, as any chunked one, no logits: 2 r h bytes are kept in 16 bit, of 2 r V."""
+    made = [build(name="l", lora_rank=rank, loss=loss, **_SMALL, **_LLAMA)
+            for loss in ("compiled", "chunked")]  # fmt: skip
+    assert made[0].forward_flop == made[1].forward_flop
+    assert made[0].frozen_weight_flop == made[1].frozen_weight_flop
+    assert made[0].trainable_numel == made[1].trainable_numel
+    (head,) = (op for op in made[1].blocks[-1].ops if op.name == "head")
+    work = sum(k.flop for k in (*head.fwd, *head.bwd))
+    assert work == products * 2 * 32 * 64 * 100
+    assert head.saved.low == 32 * 64
+    assert head.grad_early == (0 if rank else 64 * 100)
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
