@@ -145,6 +145,8 @@ done: 17 sources, 14 kinds of GPUs. Rows are what a user would type; no source i
 **The first time it was judged**, before anything was changed for it: step time of 92 rows
 20.9 % off (median 16.6 %, bias -12.1 %, 75 % inside the 80 % interval), 15 speed-ups 3.6 %, peak
 memory of 27 rows 31.7 % (bias -8.9 %, 26 % inside), 5 of 7 jobs published as out of memory found
-and 97 % of those that ran predicted to fit. Below is what came after.
+and 97 % of those that ran predicted to fit. Below is what came after: changes of the model, and
+readings of rows that were put right when their errors were looked into, which `inferred` says of
+each.
 """,
 }

@@ -134,7 +134,8 @@ class Op:
 
     ``sink``: it writes next to nothing, so that backward makes its input's gradient alone.
     ``in_place``: it writes its result, and backward its gradient, into the storage that it reads.
-    ``grad_early``: elements of the weight whose gradient forward makes already, piece by piece.
+    ``grad_early``: elements of the weight whose gradient forward makes already, piece by piece;
+    ``early_flop``: work of gradients among forward's kernels.
     """
 
     name: str
@@ -145,6 +146,12 @@ class Op:
     in_place: bool = False
     sink: bool = False
     grad_early: float = 0.0
+    early_flop: float = 0.0
+
+    @property
+    def forward_flop(self) -> float:
+        """Work a sample of forward itself."""
+        return sum(k.flop for k in self.fwd) - self.early_flop
 
 
 def weight_grad_numel(op: Op) -> float:
@@ -211,7 +218,7 @@ class Block:
     @cached_property
     def forward_flop(self) -> float:
         """Forward FLOP of one instance, per sample."""
-        return _flop(self.ops)
+        return sum((op.forward_flop for op in self.ops), 0.0)
 
     @cached_property
     def saved(self) -> Saved:

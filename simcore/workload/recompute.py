@@ -36,7 +36,7 @@ class Module:
 def _core_attention(op: Op) -> bool:
     first, _, rest = op.name.partition(".")
     return first == "attention" and rest in ("", "scores", "scale", "mask", "softmax",
-                                             "scores_dropout", "context")  # fmt: skip
+                                             "scores_dropout", "cast", "context")  # fmt: skip
 
 
 #: Names as Megatron-Core's --recompute-modules has them.

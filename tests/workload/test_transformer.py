@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -11,8 +11,12 @@ from reference import measure
 from reference.transformer import Gpt2, Llama
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from simcore.strategy.precision import PRECISIONS
+from simcore.workload import ops
 from simcore.workload.archs.transformer import build
+from simcore.workload.trace.autocast import cuda_policy
 
 _SMALL: dict[str, Any] = {"layers": 2, "hidden": 64, "heads": 4, "vocab": 100, "seq_len": 32}
 _LLAMA: dict[str, Any] = {
@@ -133,6 +137,65 @@ def test_fewer_kv_heads_save_less_and_never_more() -> None:
     full, grouped = (build(name="l", kv_heads=kv, **_SMALL, **_LLAMA).saved.low for kv in (4, 2))
     # k and v of two heads less, in each of two layers
     assert full - grouped == 2 * 2 * 2 * 16 * 32
+
+
+class _Casts(TorchDispatchMode):
+    """Casts of tensors of ``numel`` elements."""
+
+    def __init__(self, numel: int) -> None:
+        super().__init__()
+        self.numel, self.found = numel, 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        self.found += func is torch.ops.aten._to_copy.default and out.numel() == self.numel
+        return out
+
+
+@pytest.mark.parametrize("drop", [False, True])
+@pytest.mark.parametrize("mask", ["add", "where"])
+def test_casts_of_scores_are_autocasts(mask: Literal["add", "where"], drop: bool) -> None:
+    """One less than torch's each way before a softmax of 16 bit, which fp16's kernel has in it."""
+    batch, heads, seq, dim = 2, 3, 32, 8
+    q, k, v = (torch.randn(batch, heads, seq, dim, requires_grad=True) for _ in range(3))
+    with _Casts(batch * heads * seq * seq) as forward, cuda_policy(), \
+            torch.autocast("cpu", dtype=torch.bfloat16):  # fmt: skip
+        scores = (q @ k.transpose(-1, -2)) / dim**0.5
+        if mask == "add":
+            scores = scores + torch.zeros(batch, 1, 1, seq)
+        else:
+            scores = scores.masked_fill(torch.zeros(seq, seq, dtype=torch.bool), -1e9)
+        out = F.dropout(torch.softmax(scores, -1), 0.1 * drop) @ v
+    with _Casts(batch * heads * seq * seq) as backward:
+        out.sum().backward()
+    parts = ops.attention_eager("a", heads, seq, seq, dim, mask=mask, drop=drop)
+    (cast,) = (op for op in parts if op.name == "a.cast")
+    left_out = mask == "where"
+    assert len(cast.fwd) == forward.found - left_out
+    assert len(cast.bwd) == backward.found - left_out
+    elems = heads * seq * seq
+    for name, moved in (("amp-bf16", 6 * elems), ("fp32", 0), ("bf16", 0)):
+        p = PRECISIONS[name]
+        for kernel in (*cast.fwd, *cast.bwd):
+            assert kernel.low * p.low_bytes + kernel.high * p.high_bytes == moved
+
+
+@pytest.mark.parametrize(("rank", "products"), [(0, 3), (4, 2)])
+def test_a_chunked_loss_does_in_forward_what_others_do_in_backward(
+    rank: int, products: int
+) -> None:
+    """The model's FLOP are the same; a frozen head (Liger: ``grad_weight`` is None) has no gradient
+    and, as any chunked one, no logits: 2 r h bytes are kept in 16 bit, of 2 r V."""
+    made = [build(name="l", lora_rank=rank, loss=loss, **_SMALL, **_LLAMA)
+            for loss in ("compiled", "chunked")]  # fmt: skip
+    assert made[0].forward_flop == made[1].forward_flop
+    assert made[0].frozen_weight_flop == made[1].frozen_weight_flop
+    assert made[0].trainable_numel == made[1].trainable_numel
+    (head,) = (op for op in made[1].blocks[-1].ops if op.name == "head")
+    work = sum(k.flop for k in (*head.fwd, *head.bwd))
+    assert work == products * 2 * 32 * 64 * 100
+    assert head.saved.low == 32 * 64
+    assert head.grad_early == (0 if rank else 64 * 100)
 
 
 @pytest.mark.parametrize(

@@ -113,7 +113,8 @@ class Body:
             return 0.0
         forward = sum(k.flop for op in self.ops for k in op.fwd if k.kind == "gemm")
         backward = sum(k.flop for op in self.ops for k in op.bwd if k.kind == "gemm")
-        return 2 * forward - backward
+        early = sum(op.early_flop for op in self.ops)
+        return 2 * (forward - early) - (backward + early)
 
     def add(self, *new: Op) -> None:
         """Append operators without parameters."""

@@ -144,8 +144,8 @@ def _head(m: _Model, vocab: int, width: int, tied: bool, softcap: bool, final_no
         body.norm("norm", seq, hidden, m.norm, bias=m.norm_bias)
     if width != hidden:
         body.linear("project_out", seq, hidden, width, reads="norm")
-    if loss == "chunked" and body.trains and not softcap:
-        body.add(*ops.loss_chunked("head", seq, width, vocab))
+    if loss == "chunked" and not softcap:
+        body.add(*ops.loss_chunked("head", seq, width, vocab, trained=body.trains))
         if not tied:
             body.param("head.weight", width * vocab)
         if bias:

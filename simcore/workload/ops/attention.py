@@ -71,8 +71,12 @@ def attention_eager(
     """Attention written out for one sequence a sample: matmul, scale, mask, softmax, matmul.
 
     q, k and v come as permuted views: matmul copies them, and the copies are what it saves.
-    An additive mask is fp32, so under autocast its sum is too. Without dropout the
-    probabilities that the second product saves are the softmax's output, counted there.
+    An additive mask is fp32, so under autocast its sum is too, and the sum's gradient is cast
+    back. Autocast's softmax is fp32: the second product casts the probabilities to 16 bit, and
+    backward their gradient to fp32 (torch ``aten/src/ATen/autocast_mode.h``: softmax in the list
+    of fp32, bmm in that of 16 bit). Before a softmax of 16 bit scores bf16 has one more cast each
+    way, which fp16's kernel has in it: it is left out. Without dropout the probabilities that the
+    second product saves are the softmax's output, counted there.
     """
     value_dim = value_dim or head_dim
     scores = float(heads) * seq_q * seq_kv
@@ -90,6 +94,8 @@ def attention_eager(
     parts.append(softmax(f"{name}.softmax", scores))
     if drop:
         parts.append(dropout(f"{name}.dropout", scores, high=True))
+    cast = Kernel(kind="elementwise", low=-3 * scores, high=3 * scores, launches=0.0)
+    parts.append(Op(name=f"{name}.cast", fwd=(cast,), bwd=(cast,) * (1 + (mask == "add"))))
     parts.append(bmm(f"{name}.context", heads, seq_q, value_dim, seq_kv, save_left=drop))
     parts.append(copy(f"{name}.merge", float(heads) * seq_q * value_dim))
     return tuple(parts)

@@ -106,22 +106,26 @@ def loss_compiled(name: str, rows: float, vocab: int) -> tuple[Op, ...]:
     return Op(name=name, fwd=(fwd,), bwd=(bwd,), saved=saved, sink=True), loss_seed()
 
 
-def loss_chunked(name: str, rows: float, hidden: int, vocab: int) -> tuple[Op, ...]:
+def loss_chunked(
+    name: str, rows: float, hidden: int, vocab: int, *, trained: bool = True
+) -> tuple[Op, ...]:
     """Head and loss together, a chunk of rows at a time (Liger-Kernel, fused_linear_cross_entropy).
 
     Forward makes the gradients at once, so of the activations only that of the head's input is
     kept. A chunk has rows · hidden / vocab rows, so that its logits are as large as that input; its
-    part of the weight's gradient is as large as the whole.
+    part of the weight's gradient is as large as the whole; a frozen head (``trained=False``) has
+    none.
     """
-    inner = linear(name, rows, hidden, vocab)
+    inner = linear(name, rows, hidden, vocab, weight_grad=trained)
     elems, width = rows * vocab, rows * hidden
     loss = Kernel(kind="softmax", low=2 * elems)
     done = Kernel(kind="elementwise", low=2 * width)
     return (
         Op(
             name=name, fwd=(*inner.fwd, *inner.bwd, loss, done), bwd=(done,),
-            saved=Saved(low=width), gemm_weight=inner.gemm_weight,
-            grad_early=float(hidden) * vocab,
+            saved=Saved(low=width), gemm_weight=inner.gemm_weight * trained,
+            grad_early=float(hidden) * vocab * trained,
+            early_flop=sum(k.flop for k in inner.bwd),
         ),
         loss_seed(),
     )  # fmt: skip
