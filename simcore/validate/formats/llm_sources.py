@@ -86,8 +86,11 @@ DGRAD = (
     *(s for s in MEGATRON if s not in NO_SEQUENCE), "internlm-internevo", "huggingface-nanotron",
 )  # fmt: skip
 DEEPSPEED = ("bigscience-bloom", "bigscience-v100", "vtrain", "deepspeed-azure-zero3")
+#: Megatron-Bridge's benchmarks take Transformer Engine's loss (scripts/performance/utils/
+#: overrides.py: cross_entropy_fusion_impl = "te", of every recipe).
 LOSS = {
     **dict.fromkeys(MEGATRON, "vocab_parallel"), "huggingface-nanotron": "vocab_parallel",
+    "nvidia-megatron-bridge": "in_place",
     "pytorch-torchtitan": "compiled", "stas00-ml-engineering": "chunked",
     "mosaicml-llm-foundry": "compiled",
 }  # fmt: skip
