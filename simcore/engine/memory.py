@@ -248,7 +248,7 @@ def memory_of(
     # copies main gradients of 16 bits tensor by tensor (core/optimizer/distrib_optimizer.py).
     wide = joined = zero
     shards_state = strategy.zero_stage > 0 and strategy.offload.optimizer == "none"
-    if p.master_bytes and p.grad_bytes < FP32_BYTES and shards_state:
+    if p.master_bytes and p.grad_bytes < FP32_BYTES and shards_state and not library.remainders:
         updated = held.optimizer_state / (p.master_bytes + strategy.optimizer.state_bytes)
         wide = updated * FP32_BYTES
         joined = updated * p.grad_bytes * (library.joins_shard and not p.main_grads)
