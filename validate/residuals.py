@@ -22,7 +22,7 @@ import numpy as np
 
 from simcore.base.interval import Z80
 from simcore.calibrate.spread_fit import Errors, fit_widths
-from simcore.engine.job_memory import loose_bytes
+from simcore.engine.memory import loose_bytes
 from simcore.engine.residual import PARTS, part_weights
 from simcore.engine.resolved import Request
 from simcore.hardware.profile import BLIND_ORIGIN, load_profile
@@ -77,7 +77,7 @@ def memory_rows(judged: Sequence[Judged], requests: Sequence[Request]) -> list[R
         readings = [k for k in READINGS if k in j.case.measured]
         fullest, memory = peak_of(j.case, request, j.prediction)
         for s, key in zip(scored, readings, strict=True):
-            loose = loose_bytes(memory)
+            loose = loose_bytes(memory.terms)
             if not loose:
                 continue  # the optimizer's step is fullest: what it holds is counted exactly
             half = (memory.high_bytes - memory.device_bytes) / Z80

@@ -12,7 +12,7 @@ from simcore.base.arrays import NDArray
 from simcore.base.interval import Z80
 from simcore.engine.communicators import groups_of, nccl_bytes
 from simcore.engine.layout import chunk_share, in_flight
-from simcore.engine.memory import LOOSE, MOMENTS, Memory, memory_of, workspace_bytes
+from simcore.engine.memory import MOMENTS, Memory, loose_bytes, memory_of, workspace_bytes
 from simcore.engine.resolved import Request
 from simcore.engine.result import MemoryResult
 from simcore.hardware.paths import cluster_paths
@@ -242,20 +242,14 @@ def memory_result(request: Request, runs: Sequence[Memory] = ()) -> MemoryResult
         moment=MOMENTS[int(memory.moment[0])],
         low_bytes=max(device - spread, 0.0),
         high_bytes=device + spread,
-        holes_sd_bytes=request.profile.segments_sd_frac.value
-        * sum(float(memory.terms[t][0]) for t in LOOSE),
+        holes_sd_bytes=request.profile.segments_sd_frac.value * loose_bytes(memory.terms),
     )
-
-
-def loose_bytes(memory: MemoryResult) -> float:
-    """What comes and goes within a step, of a prediction's terms."""
-    return sum(memory.terms.get(t, 0.0) for t in LOOSE)
 
 
 def tensors_sd_bytes(request: Request, memory: Memory) -> float:
     """Standard deviation of what is allocated: of what comes and goes within a step."""
-    loose = sum(float(memory.terms[t][0]) for t in LOOSE)
-    return request.profile.memory_sd_log(eager=request.eager_kernels).value * loose
+    spread = request.profile.memory_sd_log(eager=request.eager_kernels).value
+    return spread * loose_bytes(memory.terms)
 
 
 def memory_sd_bytes(request: Request, memory: Memory) -> float:

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -149,6 +149,13 @@ MOMENTS = ("frozen forward", "backward", "optimizer step", "forward")
 
 #: Terms that come and go within a step: what leaves holes between the allocator's blocks.
 LOOSE = ("activations", "working_set", "autocast_weights", "gathered_parameters")
+
+
+def loose_bytes(terms: Mapping[str, Array] | Mapping[str, float]) -> float:
+    """What comes and goes within a step, of the terms of one (or the first) configuration."""
+    return sum(float(np.ravel(terms.get(t, 0.0))[0]) for t in LOOSE)
+
+
 #: Terms that live outside the framework's allocator, and the rounding inside it.
 OUTSIDE = ("nccl_buffers", "cuda_context")
 ROUNDING = "allocator_rounding"
@@ -241,14 +248,14 @@ def memory_of(
     # copies main gradients of 16 bits tensor by tensor (core/optimizer/distrib_optimizer.py).
     wide = joined = zero
     shards_state = strategy.zero_stage > 0 and strategy.offload.optimizer == "none"
-    if p.master_bytes and p.grad_bytes < FP32_BYTES and shards_state:
+    if p.master_bytes and p.grad_bytes < FP32_BYTES and shards_state and not library.remainders:
         updated = held.optimizer_state / (p.master_bytes + strategy.optimizer.state_bytes)
         wide = updated * FP32_BYTES
         joined = updated * p.grad_bytes * (library.joins_shard and not p.main_grads)
     copies = wide + np.maximum(joined - temporaries, 0.0)
     # Buckets of the update are gone before its copies are made.
-    late = held.buckets * library.late_buckets
-    reducing = late > temporaries + copies
+    update_buckets = held.buckets * library.late_buckets
+    reducing = update_buckets > temporaries + copies
     moments = (
         {
             "gradients": np.where(early, held.gradients, 0.0),
@@ -275,9 +282,9 @@ def memory_of(
             "gradient_copies": copies * ~reducing,
         },
     )
-    late = late * reducing
+    buckets_at_peak = update_buckets * reducing
     sums = np.array([sum((x for x in m.values() if x is not zero), zero) for m in moments])
-    sums[2] += late
+    sums[2] += buckets_at_peak
     moment = sums.argmax(axis=0)
     terms = dict(state)
     same = moment[0] if (moment == moment[0]).all() else None
@@ -287,7 +294,7 @@ def memory_of(
             terms[key] = term if term is zero else one * term
         else:
             terms[key] = np.choose(moment, [one * m[key] for m in moments])
-    terms["gradient_buckets"] = terms["gradient_buckets"] + late * (moment == 2)
+    terms["gradient_buckets"] = terms["gradient_buckets"] + buckets_at_peak * (moment == 2)
     terms["workspace"] = one * cublas_bytes
     allocated = sum(terms.values(), zero)
 

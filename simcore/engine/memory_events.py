@@ -254,6 +254,8 @@ class _Step:
         """ZeRO's fp32 copy of its shard's 16-bit gradients for the update, joined first."""
         out, here = self.out, self.s.offload.optimizer == "none"
         narrow = self.p.grad_bytes < FP32_BYTES
+        if self.s.software.remainders:
+            return []
         if not (self.s.zero_stage and self.p.master_bytes and here and narrow):
             return []
         size = self.updated * self.p.grad_bytes * (not self.p.main_grads)

@@ -21,7 +21,7 @@ from simcore.strategy.by_shape import fitted
 from simcore.strategy.cuts import AUTO
 from simcore.strategy.nccl import parse_algorithms, parse_protocols
 from simcore.strategy.overlap import parse_overlap
-from simcore.strategy.precision import OPTIMIZERS, PRECISIONS, with_main_grads
+from simcore.strategy.precision import OPTIMIZERS, PRECISIONS, with_main_grads, with_remainders
 from simcore.strategy.software import PLAIN, SOFTWARE
 from simcore.strategy.strategy import (
     Recompute,
@@ -163,7 +163,9 @@ def make_request(
     if needed <= found.keys():
         chosen_strategy = Strategy(
             parallelism=found["parallelism"],
-            precision=found["precision"],
+            precision=with_remainders(
+                found["precision"], found["software"].remainders and not found.get("fp8_params")
+            ),
             optimizer=(
                 fitted(found["optimizer"], found["workload"], found["precision"])
                 if "workload" in found

@@ -121,6 +121,21 @@ def with_main_grads(precision: Precision, main_grads: str) -> Precision:
     return replace(precision, grad_bytes=wide, main_grads=True, fused_grad_sum=True)
 
 
+def with_remainders(precision: Precision, wanted: bool = True) -> Precision:
+    """The precision with the lower 16 bits of master weights alone, where weights are bf16.
+
+    bf16 is the upper half of fp32, so both halves make up the master; fp16 is not.
+    """
+    if (
+        not wanted
+        or not precision.master_bytes
+        or precision.param_bytes != 2
+        or precision.name == "fp16"
+    ):
+        return precision
+    return replace(precision, master_bytes=2)
+
+
 @dataclass(frozen=True, slots=True)
 class Optimizer:
     """State and work of an update rule, per parameter.

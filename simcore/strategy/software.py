@@ -21,6 +21,8 @@ class Software:
     and so does an fp32 copy of all weights, of which each rank updates its part.
     ``weight_buckets``: gradients travel through flat buckets of the weights' width, beside sums
     in fp32. ``weight_stubs``: autograd gets a stub for a gradient that a product has summed.
+    ``remainders``: bf16 weights are the upper halves of their fp32 master, of which the lower ones
+    alone are kept; the update reads 16-bit gradients as they are.
     ``live_numel``: gathered parameters that ZeRO-3 may leave in place for their next use, and
     beside which its gradients are reduced through a bucket.
     ``root_unit``: what lies outside the repeated layers is gathered at once, by ZeRO-3 too, and
@@ -42,6 +44,7 @@ class Software:
     whole_master: bool = False
     weight_buckets: bool = False
     weight_stubs: bool = True
+    remainders: bool = False
     live_numel: int = 0
     root_unit: bool = False
     group_copies: int = 1
@@ -97,6 +100,16 @@ for _software in (
         joins_shard=False, reduce_copy_bytes=4.0, all_reduces=True, late_buckets=True,
         weight_stubs=False,
         sent_copies=1, logits_bytes=2.0,
+    ),
+    # megatron/core/optimizer/__init__.py: with use_precision_aware_optimizer Transformer Engine's
+    # Adam gets store_param_remainders=True (from 2.1 on; an option of optimizer_config.py later),
+    # and gradients uncast (distrib_optimizer.py, decoupled_grad); NeMo 1 sets the same of apex's
+    # distributed_fused_adam (nlp/models/language_modeling/megatron_base_model.py)
+    Software(
+        name="precision-aware",
+        meaning="Megatron-Core's precision-aware optimizer and NeMo's distributed_fused_adam: "
+        "beside bf16 weights the lower halves of their fp32 masters",
+        remainders=True,
     ),
     # models/base.py wraps the model in torch's DDP, whose hook adds a bucket to the fp32 sums
     # (optim/gradient_accumulator.py)

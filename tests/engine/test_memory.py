@@ -437,6 +437,15 @@ def test_vocab_parallel_loss_keeps_one_fp32_copy_of_the_logits() -> None:
     assert backward_bytes(found[0], bf16).held == 6 * rows * vocab
 
 
+def test_a_loss_in_place_holds_one_16_bit_tensor_of_the_logits() -> None:
+    """Transformer Engine's: the gradient lies over the logits; two numbers a row are kept."""
+    rows, vocab = 128, 1000
+    found = ops.loss_in_place("loss", rows, vocab)
+    bf16 = strategy("ddp", "bf16").precision
+    assert sum(saved_bytes(op.saved, bf16) for op in found) == 2 * rows * vocab + 8 * rows
+    assert all(backward_bytes(op, bf16).held == 0 for op in found)
+
+
 def test_products_keep_their_inputs_in_fp8() -> None:
     """A layer's linear keeps 1 byte an input element with Transformer Engine, 2 with torchao."""
     op = ops.linear("up", 64.0, 100, 200, formatted=True)

@@ -111,6 +111,20 @@ def test_a_norm_in_double_needs_a_block_of_its_own(ranks: float, numel: float) -
     assert found.cached[0] - usual.cached[0] == pytest.approx(fresh - (joined + wide), abs=1.0)
 
 
+@pytest.mark.parametrize(("precision", "saved"), [("bf16", 2.0), ("fp16", 0.0), ("fp32", 0.0)])
+def test_bf16_weights_are_half_of_their_masters(precision: str, saved: float) -> None:
+    """Adam's 12 bytes a parameter become 10: 2 of the master are the weight (NVIDIA/apex,
+    distributed_fused_adam.py, store_param_remainders); fp16 is no part of fp32."""
+    words = {"precision": precision, "strategy": "zero1", "micro_batch": 1}
+    plain, found = (
+        api.predict("gpt2-xl", "1x8xA100", **words, software=name).memory.terms
+        for name in ("plain", "precision-aware")
+    )
+    numel = MODELS["gpt2-xl"].build().trainable_numel
+    assert plain["optimizer_state"] - found["optimizer_state"] == pytest.approx(saved * numel / 8)
+    assert plain["parameters"] == found["parameters"]
+
+
 def test_an_unknown_library_names_the_nearest() -> None:
     with pytest.raises(InvalidConfig, match="did you mean 'deepspeed'"):
         api.predict("gpt2", "1x1xA100", software="deepsped")

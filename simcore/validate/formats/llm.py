@@ -48,6 +48,7 @@ from simcore.validate.formats.llm_sources import (
     PRECISIONS,
     RACK_GPUS,
     RECIPES,
+    REMAINDERS_BF16,
     SCALING,
     SELECTS_LAYERS,
     SHARDING,
@@ -321,6 +322,13 @@ def _main_grads(row: Row) -> str:
 _WIDE_WORDS = ("fp32 grad acc", "grad reduce fp32")
 
 
+def _software(row: Row) -> str | None:
+    plain = row["precision"] != "bf16" or row["sharding"] == "fsdp"
+    if plain and row["source"] in REMAINDERS_BF16:
+        return None
+    return SOFTWARE.get(row["source"])
+
+
 def _loss(row: Row) -> str:
     """The program's loss; stas00's one row without its fused kernel says what it would be with."""
     loss = LOSS.get(row["source"], "eager")
@@ -427,7 +435,7 @@ def _read(name: str, row: Row) -> Case | Skipped:
         "issuer": _issuer(row),
         "launch_blocking": row["source"] in LAUNCH_BLOCKING,
         "dispatcher": _dispatcher(row),
-        "software": SOFTWARE.get(row["source"]),
+        "software": _software(row),
         "shard_ranks": _shard_ranks(row),
         **_early_zero3(row),
         "schedule": _schedule(row),

@@ -86,8 +86,11 @@ DGRAD = (
     *(s for s in MEGATRON if s not in NO_SEQUENCE), "internlm-internevo", "huggingface-nanotron",
 )  # fmt: skip
 DEEPSPEED = ("bigscience-bloom", "bigscience-v100", "vtrain", "deepspeed-azure-zero3")
+#: Megatron-Bridge's benchmarks take Transformer Engine's loss (scripts/performance/utils/
+#: overrides.py: cross_entropy_fusion_impl = "te", of every recipe).
 LOSS = {
     **dict.fromkeys(MEGATRON, "vocab_parallel"), "huggingface-nanotron": "vocab_parallel",
+    "nvidia-megatron-bridge": "in_place",
     "pytorch-torchtitan": "compiled", "stas00-ml-engineering": "chunked",
     "mosaicml-llm-foundry": "compiled",
 }  # fmt: skip
@@ -190,8 +193,13 @@ OFFLOADED_LAYERS = {
         )
     },
 }  # fmt: skip
-#: The libraries of sources, where their own copies are known.
+#: Of Megatron-Bridge's benchmarks those in bf16 take the precision-aware optimizer
+#: (scripts/performance/utils/overrides.py, set_post_overrides), which its FSDP does without.
+REMAINDERS_BF16 = ("nvidia-megatron-bridge",)
+#: The libraries of sources, where their own copies are known. NeMo's documents of 2024 are of
+#: NeMo 1, whose distributed Adam keeps the lower halves of bf16 weights' masters.
 SOFTWARE = {
+    "nvidia-megatron-bridge": "precision-aware", "nvidia-nemo-docs": "precision-aware",
     "bigscience-bloom": "deepspeed-2022", "bigscience-v100": "deepspeed", "vtrain": "deepspeed",
     "deepspeed-azure-zero3": "deepspeed", "stas00-ml-engineering": "deepspeed",
     "aleph-alpha": "scaling", "huggingface-nanotron": "nanotron",

@@ -27,7 +27,7 @@ _CHOICES = {
     "positions": ("learned", "rope", "alibi", "none"),
     "attention": ATTENTIONS,
     "residual": ("serial", "parallel", "parallel_one_norm", "sandwich"),
-    "loss": ("eager", "parallel", "vocab_parallel", "compiled", "chunked"),
+    "loss": ("eager", "parallel", "vocab_parallel", "in_place", "compiled", "chunked"),
 }
 
 
@@ -169,6 +169,8 @@ def _head(m: _Model, vocab: int, width: int, tied: bool, softcap: bool, final_no
         body.add(*ops.loss_parallel("loss", seq, vocab))
     elif loss == "vocab_parallel":
         body.add(*ops.loss_vocab_parallel("loss", seq, vocab))
+    elif loss == "in_place":
+        body.add(*ops.loss_in_place("loss", seq, vocab))
     elif loss in ("compiled", "chunked"):
         body.add(*ops.loss_compiled("loss", seq, vocab))
     else:
@@ -296,8 +298,9 @@ def build(
     (Megatron-LM, Transformer Engine, or a compiler); without, tensor operations.
     ``fp8_activation_input``: that of a gated activation keeps its input in 8 bits.
     ``loss``: eager (tensor operations, the logits held until backward ends), parallel (torch's
-    loss_parallel, of tensor ranks), vocab_parallel (Megatron-LM's, in place in fp32), compiled (no
-    fp32 copy) or chunked (Liger: no logits).
+    loss_parallel, of tensor ranks), vocab_parallel (Megatron-LM's, in place in fp32), in_place
+    (Transformer Engine's: the gradient over the logits), compiled (no fp32 copy) or chunked
+    (Liger: no logits).
     ``gathered_logits``: tensor ranks join their parts of the logits, so that each works on the
     loss of the whole vocabulary (``loss_vocab`` where this rank's part is smaller);
     ``gathered_inputs``: what sequence parallelism gathers before products is kept whole.

@@ -106,6 +106,19 @@ def loss_compiled(name: str, rows: float, vocab: int) -> tuple[Op, ...]:
     return Op(name=name, fwd=(fwd,), bwd=(bwd,), saved=saved, sink=True), loss_seed()
 
 
+def loss_in_place(name: str, rows: float, vocab: int) -> tuple[Op, ...]:
+    """Loss over a vocabulary as Transformer Engine fuses it (pytorch/triton/cross_entropy.py).
+
+    Forward reads the 16-bit logits for maxima and sums, then writes their gradient over them;
+    backward scales it there. Kept: that storage and two fp32 numbers a row.
+    """
+    elems = rows * vocab
+    fwd = Kernel(kind="softmax", low=3 * elems, raw_bytes=16.0 * rows, launches=2.0)
+    bwd = Kernel(kind="elementwise", low=2 * elems)
+    saved = Saved(low=elems, raw_bytes=8.0 * rows)
+    return Op(name=name, fwd=(fwd,), bwd=(bwd,), saved=saved, in_place=True), loss_seed()
+
+
 def loss_chunked(
     name: str, rows: float, hidden: int, vocab: int, *, trained: bool = True
 ) -> tuple[Op, ...]:
