@@ -12,6 +12,8 @@ import pytest
 # Before torch loads: threads of tiny products wait for each other, and workers' for workers'.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).parent))
+# Modules and tests are many objects that stay: looked through seldom, they cost next to nothing.
+gc.set_threshold(50_000)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -118,7 +118,7 @@ def stub_bytes(workload: Workload, p: Precision) -> float:
 
 def norm_copy_numel(workload: Workload, shards: Array, *, main_grads: bool) -> Array:
     """Elements of the largest gradient whose norm a rank takes: of its shard no more than that."""
-    largest = float(max((q.numel for b in workload.blocks for q in b.params), default=0))
+    largest = float(workload.largest_param_numel)
     found: Array = np.minimum(largest, float(workload.trainable_numel) / shards)
     return found * (not main_grads)
 
@@ -190,6 +190,7 @@ def memory_of(
     held = PARALLELISMS[strategy.parallelism].holdings(workload, strategy, n_ranks, expert_ranks)
     shards = PARALLELISMS[strategy.parallelism].shard_degree(strategy, n_ranks)
     one = np.ones_like(micro_batch)
+    zero = 0.0 * one
 
     # The op at which most is held; gradients exist in full when they accumulate over
     # micro-steps or in main-grad buffers, else as far as backward has come.
@@ -197,16 +198,16 @@ def memory_of(
         workload, p, strategy.recompute == "full", strategy.prefetch_blocks,
         strategy.software.root_unit,
     )  # fmt: skip
-    early = (grad_accum > 1) | p.main_grads
+    early = ((grad_accum > 1) | p.main_grads) & (one > 0)
     grads_whole = held.gradients * one
     # Which op that is depends on little: configurations that agree in it are looked at once.
     first, of = distinct_columns(
-        (micro_batch, early * one, np.where(early, 0.0, grads_whole), n_ranks > 1)
+        (micro_batch, early, np.where(early, 0.0, grads_whole), n_ranks > 1)
     )
     batches, kinds = micro_batch[first], np.zeros(1, dtype=np.intp)
     if len(first) > 1:
         batches, kinds = np.unique(batches, return_inverse=True)
-    grads_then = np.where((early * one)[first] > 0, 1.0, ops.grads[:, None])  # [J, first]
+    grads_then = np.where(early[first], 1.0, ops.grads[:, None])  # [J, first]
     waiting = acts.kept * micro_batch * (in_flight - 1.0)
     stubs = p.main_grads and strategy.zero_stage < 3 and strategy.software.weight_stubs
     # A gradient made in forward, beside one piece of it as a product and in fp32 (Liger-Kernel).
@@ -231,31 +232,32 @@ def memory_of(
         "parameters": held.parameters,
         "optimizer_state": held.optimizer_state,
         "ema": held.ema,
-        "gradient_buckets": held.buckets * (not strategy.software.late_buckets),
+        "gradient_buckets": zero if strategy.software.late_buckets else held.buckets,
         "replicas": held.replicas,
         "frozen_models": acts.resident_frozen
         - acts.frozen_base * (1.0 - 1.0 / shards) * (strategy.zero_stage >= 3),
-        "gradient_stubs": one * stub_bytes(workload, p) * stubs,
+        "gradient_stubs": one * stub_bytes(workload, p) if stubs else zero,
     }
-    temporaries = (
-        4.0 * strategy.optimizer.temporary_elems * workload.trainable_numel / shards
-        * (strategy.step_impl == "foreach" and strategy.offload.optimizer == "none")
-    )  # fmt: skip
-    zero = 0.0 * one
-    library = strategy.software
+    library, temporaries = strategy.software, zero
+    if strategy.step_impl == "foreach" and strategy.offload.optimizer == "none":
+        elems = strategy.optimizer.temporary_elems * workload.trainable_numel
+        temporaries = one * (FP32_BYTES * elems / shards)
     # ZeRO joins its shard's 16-bit gradients into one flat tensor and copies that to fp32 before
     # the update of the master copy (DeepSpeed, runtime/zero/stage_1_and_2.py, step); Megatron-LM
     # copies main gradients of 16 bits tensor by tensor (core/optimizer/distrib_optimizer.py).
-    wide = joined = zero
+    wide = joined = copies = zero
     shards_state = strategy.zero_stage > 0 and strategy.offload.optimizer == "none"
     if p.master_bytes and p.grad_bytes < FP32_BYTES and shards_state and not library.remainders:
         updated = held.optimizer_state / (p.master_bytes + strategy.optimizer.state_bytes)
         wide = updated * FP32_BYTES
         joined = updated * p.grad_bytes * (library.joins_shard and not p.main_grads)
-    copies = wide + np.maximum(joined - temporaries, 0.0)
-    # Buckets of the update are gone before its copies are made.
-    update_buckets = held.buckets * library.late_buckets
-    reducing = update_buckets > temporaries + copies
+        copies = wide + np.maximum(joined - temporaries, 0.0)
+    at_update = {"working_set": temporaries, "gradient_copies": copies}
+    buckets_at_peak = zero
+    if library.late_buckets:  # buckets of the update are gone before its copies are made
+        reducing = held.buckets > temporaries + copies
+        buckets_at_peak = held.buckets * reducing
+        at_update = {name: made * ~reducing for name, made in at_update.items()}
     moments = (
         {
             "gradients": np.where(early, held.gradients, 0.0),
@@ -278,14 +280,12 @@ def memory_of(
             "activations": zero,
             "autocast_weights": zero,
             "gathered_parameters": zero,
-            "working_set": one * temporaries * ~reducing,
-            "gradient_copies": copies * ~reducing,
+            **at_update,
         },
     )
-    buckets_at_peak = update_buckets * reducing
     sums = np.array([sum((x for x in m.values() if x is not zero), zero) for m in moments])
     sums[2] += buckets_at_peak
-    moment = sums.argmax(axis=0)
+    moment: NDArray[np.intp] = sums.argmax(axis=0)
     terms = dict(state)
     same = moment[0] if (moment == moment[0]).all() else None
     for key in moments[0]:
@@ -294,7 +294,9 @@ def memory_of(
             terms[key] = term if term is zero else one * term
         else:
             terms[key] = np.choose(moment, [one * m[key] for m in moments])
-    terms["gradient_buckets"] = terms["gradient_buckets"] + buckets_at_peak * (moment == 2)
+    if library.late_buckets:
+        at_peak = buckets_at_peak * (moment == 2)
+        terms["gradient_buckets"] = terms["gradient_buckets"] + at_peak
     terms["workspace"] = one * cublas_bytes
     allocated = sum(terms.values(), zero)
 
@@ -314,15 +316,18 @@ def memory_of(
     loose = sum(moments[1][k] for k in LOOSE if not (kept and k == "activations"))
     # In one piece each, so in no block that activations leave free, but in the one of the norm.
     own = strategy.zero_stage in (1, 2) and shards_state
-    norm = library.norm_bytes * norm_copy_numel(workload, shards, main_grads=p.main_grads) * own
-    inside = np.where(joined <= norm, joined, 0.0)
-    fresh = norm + joined - inside
-    fresh = fresh + np.where(wide <= norm - inside, 0.0, wide) * (not p.main_grads)
+    fresh = zero
+    if shards_state:
+        norm = library.norm_bytes * norm_copy_numel(workload, shards, main_grads=p.main_grads) * own
+        inside = np.where(joined <= norm, joined, 0.0)
+        fresh = norm + joined - inside
+        fresh = fresh + np.where(wide <= norm - inside, 0.0, wide) * (not p.main_grads)
     cached = np.maximum(reserved, sum(state.values(), zero) + cublas_bytes + sums[1] + fresh)
     cached = cached + holes_frac * loose
     device = reserved + terms["nccl_buffers"] + terms["cuda_context"]
     moment = np.where((moment == 1) & ops.forward[at], 3, moment)
-    # What the loss keeps is in large blocks, beside which inputs take the room of freed ones.
-    beside = np.maximum(ops.held[at] - acts.inputs, 0.0) * micro_batch * kept
-    needed = device + stuck_frac * (loose + beside)
+    stuck = loose
+    if kept:  # what the loss keeps is in large blocks, beside which inputs take freed ones' room
+        stuck = loose + np.maximum(ops.held[at] - acts.inputs, 0.0) * micro_batch
+    needed = device + stuck_frac * stuck
     return Memory(terms, allocated, reserved, cached, device, needed, held.host, held.nvme, moment)

@@ -316,6 +316,11 @@ class Workload:
         return sum(n * b.routed_numel for b, n in self.repeats)
 
     @cached_property
+    def largest_param_numel(self) -> int:
+        """Elements of the largest parameter tensor."""
+        return max((q.numel for b in self.blocks for q in b.params), default=0)
+
+    @cached_property
     def layer_weight_shapes(self) -> frozenset[tuple[float, float]]:
         """Shapes of the matrices in repeated layers that have a gradient, each once."""
         return frozenset(

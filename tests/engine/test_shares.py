@@ -27,12 +27,14 @@ def every_deal(request: Request) -> list[tuple[int, ...]]:
     """All whole samples a rank of each kind, the batch kept, that fit."""
     counts = rank_counts(request.cluster)
     total = sum(counts) * request.micro_batch
+    most = total // min(counts)
+    held = [memory_at(request, np.array([float(b)])).device[0] for b in range(1, most + 1)]
     found = []
     for deal in product(*(range(1, total // n + 1) for n in counts)):
         if sum(n * b for n, b in zip(counts, deal, strict=True)) != total:
             continue
-        held = [memory_at(request, np.array([float(b)])).device[0] for b in deal]
-        if all(h <= k.gpu.usable_memory_bytes for h, k in zip(held, request.kinds, strict=True)):
+        fits = zip(deal, request.kinds, strict=True)
+        if all(held[b - 1] <= kind.gpu.usable_memory_bytes for b, kind in fits):
             found.append(deal)
     return found
 
