@@ -158,8 +158,9 @@ def predict(
     ] = None,
     nccl_algo: Annotated[
         str | None,
-        option("--nccl-algo", "LIST", "As NCCL_ALGO: Ring,Tree or ^NVLS (all but it); "
-                "--explain collectives shows the choice.", names.nccl_algorithms),
+        option("--nccl-algo", "LIST", "As NCCL_ALGO: Ring,Tree, ^NVLS (all but it) or "
+                "allreduce:tree;allgather:ring; --explain collectives shows the choice.",
+                names.nccl_algorithms),
     ] = None,
     nccl_proto: Annotated[
         str | None,

@@ -59,7 +59,7 @@ def nccl_words(request: Request) -> str:
     """What NCCL is held to, in words; empty where it chooses."""
     s = request.strategy
     said = {"nccl-algo": s.nccl_algorithms, "nccl-proto": s.nccl_protocols}
-    return " and ".join(f"{word} {','.join(names)}" for word, names in said.items() if names)
+    return " and ".join(f"{word} {held}" for word, held in said.items() if held)
 
 
 def left_without(request: Request) -> tuple[str, ...]:

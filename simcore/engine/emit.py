@@ -83,8 +83,8 @@ def _of_no_file(request: Request) -> tuple[str, ...]:
     """What no dialect has a word for: variables of the environment, and the script's own."""
     s = request.strategy
     found = {
-        "nccl-algo": ",".join(s.nccl_algorithms),
-        "nccl-proto": ",".join(s.nccl_protocols),
+        "nccl-algo": str(s.nccl_algorithms),
+        "nccl-proto": str(s.nccl_protocols),
         "growing-segments": "on" if request.growing_segments else "",
         "launch-blocking": "on" if s.launch_blocking else "",
         "fp8-params": "on" if s.fp8_params else "",

@@ -100,7 +100,8 @@ def program_of(workload: Workload, strategy: Strategy, n_classes: int) -> Progra
 def _program(workload: Workload, strategy: Strategy, n_classes: int) -> Program:
     builder = ProgramBuilder(workload, n_classes, strategy.recompute == "full")
     PARALLELISMS[strategy.parallelism].build(builder, strategy)
-    return builder.finish()
+    by_function = strategy.nccl_algorithms.by_function or strategy.nccl_protocols.by_function
+    return builder.finish(by_function=bool(by_function))
 
 
 def evaluate(

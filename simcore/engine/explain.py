@@ -112,7 +112,7 @@ def _bound_by(f: Facts) -> Told:
 def _collectives(f: Facts) -> Told:
     found = chosen_collectives(f.request)
     s = f.request.strategy
-    held = [*s.nccl_algorithms, *s.nccl_protocols]
+    held = [str(words) for words in (s.nccl_algorithms, s.nccl_protocols) if words]
     return Told(
         "the quickest of NCCL's algorithms and protocols for each message, latency + bytes / rate "
         "+ ramp x sqrt(of both)" + (f"; held to {', '.join(held)}" if held else ""),

@@ -61,7 +61,7 @@ class ActivationProfile:
     storage_count: Array
     transient_frozen: float
     resident_frozen: float
-    frozen_base: float
+    frozen_base: tuple[float, float]
     cast_numel: float
 
 
@@ -70,13 +70,23 @@ def frozen_width(net: Frozen, p: Precision) -> float:
     return net.bytes_per_param if net.bytes_per_param is not None else p.param_bytes
 
 
-def frozen_base(workload: Workload, p: Precision) -> float:
-    """Bytes of adapters' frozen base that lie in the blocks: what ZeRO-3 shards with the rest.
-
-    DeepSpeed partitions every parameter, FSDP every one of a wrapped module, trained or not.
-    """
+def frozen_base(workload: Workload, p: Precision) -> tuple[float, float]:
+    """Bytes of adapters' frozen base that lie in the blocks: all of it, and routed experts'."""
     resident = sum(f.resident_numel * frozen_width(f, p) for f in workload.frozen if not f.ops)
-    return min(sum(b.base_bytes(p.param_bytes) for b in workload.instances()), resident)
+    whole = min(sum(b.base_bytes(p.param_bytes) for b in workload.instances()), resident)
+    routed = sum(b.routed_base_bytes(p.param_bytes) for b in workload.instances())
+    return whole, min(routed, whole)
+
+
+def frozen_away(base: tuple[float, float], shards: Array | float, expert_ranks: float) -> Array:
+    """What of a frozen base ZeRO-3 leaves to other ranks, which share it as trained parameters.
+
+    DeepSpeed partitions every parameter, FSDP every one of a wrapped module, trained or not; an
+    expert's among the ranks that hold the same experts (``parallel.zero.holdings``).
+    """
+    whole, routed = base
+    of_expert = np.maximum(np.asarray(shards) / expert_ranks, 1.0)
+    return (whole - routed) * (1.0 - 1.0 / np.asarray(shards)) + routed * (1.0 - 1.0 / of_expert)
 
 
 @lru_cache(maxsize=256)
@@ -235,7 +245,7 @@ def memory_of(
         "gradient_buckets": zero if strategy.software.late_buckets else held.buckets,
         "replicas": held.replicas,
         "frozen_models": acts.resident_frozen
-        - acts.frozen_base * (1.0 - 1.0 / shards) * (strategy.zero_stage >= 3),
+        - frozen_away(acts.frozen_base, shards, expert_ranks) * (strategy.zero_stage >= 3),
         "gradient_stubs": one * stub_bytes(workload, p) if stubs else zero,
     }
     library, temporaries = strategy.software, zero

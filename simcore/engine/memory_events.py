@@ -17,6 +17,7 @@ from simcore.base.units import FP32_BYTES
 from simcore.engine.memory import (
     CUBLAS_HANDLES,
     CUBLAS_WORKSPACE_BYTES,
+    frozen_away,
     frozen_base,
     frozen_width,
 )
@@ -183,7 +184,8 @@ class _Step:
         out.phase("set-up")
         self._tensors(self.state.parameters, "parameters", self.state.flat_parameters)
         base = [n.resident_numel * frozen_width(n, self.p) for n in w.frozen if not n.ops]
-        away = frozen_base(w, self.p) * (1.0 - 1.0 / self.shards) * (self.s.zero_stage >= 3)
+        away = float(frozen_away(frozen_base(w, self.p), self.shards, self.s.expert_ranks))
+        away *= self.s.zero_stage >= 3
         for net in w.frozen:
             n_bytes = net.resident_numel * frozen_width(net, self.p)
             cut = 1.0 if net.ops or not n_bytes else 1.0 - away / sum(base)

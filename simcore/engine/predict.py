@@ -80,7 +80,10 @@ def with_library(request: Request, points: Points) -> Points:
     s = request.strategy
     if not s.nccl_algorithms and not s.nccl_protocols:
         return points
-    allowed = Allowed(s.nccl_algorithms, s.nccl_protocols)
+    allowed = Allowed(
+        s.nccl_algorithms.every, s.nccl_protocols.every,
+        s.nccl_algorithms.by_function, s.nccl_protocols.by_function,
+    )  # fmt: skip
     return replace(points, library=replace(points.library, allowed=allowed))
 
 

@@ -19,7 +19,7 @@ from simcore.hardware.cluster import ClusterSpec, parse_cluster
 from simcore.hardware.profile import load_profile
 from simcore.strategy.by_shape import fitted
 from simcore.strategy.cuts import AUTO
-from simcore.strategy.nccl import parse_algorithms, parse_protocols
+from simcore.strategy.nccl import FREE, parse_algorithms, parse_protocols
 from simcore.strategy.overlap import parse_overlap
 from simcore.strategy.precision import OPTIMIZERS, PRECISIONS, with_main_grads, with_remainders
 from simcore.strategy.software import PLAIN, SOFTWARE
@@ -178,8 +178,8 @@ def make_request(
             overlap=found["overlap"],
             issuer=found["issuer"],
             launch_blocking=found.get("blocking", False),
-            nccl_algorithms=found.get("nccl_algorithms", ()),
-            nccl_protocols=found.get("nccl_protocols", ()),
+            nccl_algorithms=found.get("nccl_algorithms", FREE),
+            nccl_protocols=found.get("nccl_protocols", FREE),
             shard_ranks=options.get("shard_ranks") or 0,
             gather_tensors=bool(options.get("gather_tensors")),
             software=found["software"],

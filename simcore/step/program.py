@@ -61,16 +61,19 @@ class CommTable:
     every_micro_step: NDArray[np.bool_]
 
     @staticmethod
-    def of(costs: Sequence[CommCost]) -> CommTable:
-        """Collect the distinct messages of ``costs``."""
+    def of(costs: Sequence[CommCost], *, by_function: bool = False) -> CommTable:
+        """Collect the distinct messages of ``costs``; ``by_function``: NCCL is held to different
+        ways of collectives that are priced alike otherwise.
+        """
+        ops = [cost.op if by_function else priced_as(cost.op) for cost in costs]
         rows: dict[tuple[Collective, Scope, float], int] = {}
-        for cost in costs:
+        for op, cost in zip(ops, costs, strict=True):
             for size in cost.sizes_bytes:
-                rows.setdefault((priced_as(cost.op), cost.scope, size), len(rows))
+                rows.setdefault((op, cost.scope, size), len(rows))
         counts = np.zeros((len(costs), len(rows)))
         for i, cost in enumerate(costs):
             for size, count in zip(cost.sizes_bytes, cost.counts, strict=True):
-                counts[i, rows[priced_as(cost.op), cost.scope, size]] += count
+                counts[i, rows[ops[i], cost.scope, size]] += count
         messages = []
         for op, scope in dict.fromkeys((op, scope) for op, scope, _ in rows):
             mine = {size: i for (o, s, size), i in rows.items() if (o, s) == (op, scope)}
@@ -293,8 +296,8 @@ class ProgramBuilder:
             made.append(task)
         return made
 
-    def finish(self) -> Program:
-        """Freeze what was collected."""
+    def finish(self, *, by_function: bool = False) -> Program:
+        """Freeze what was collected; ``by_function``: each collective is priced as itself."""
         overlapped = np.zeros(len(self.tasks), dtype=bool)
         for task, _, _, flag in self._compute:
             overlapped[task] = flag
@@ -309,7 +312,7 @@ class ProgramBuilder:
             comm=tuple(self._comm),
             misc=tuple(self._misc),
             overlapped=overlapped,
-            comm_table=CommTable.of(self._comm),
+            comm_table=CommTable.of(self._comm, by_function=by_function),
             comm_beside=self._beside(overlapped),
             terms=self._terms(),
         )

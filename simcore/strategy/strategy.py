@@ -9,6 +9,7 @@ from typing import Literal, get_args
 from simcore.base.errors import InvalidConfig, UnknownName
 from simcore.base.units import MIB
 from simcore.hardware.host import ISSUERS, Issuer
+from simcore.strategy.nccl import FREE, Held
 from simcore.strategy.overlap import DEFAULT, Overlap
 from simcore.strategy.precision import OPTIMIZERS, PRECISIONS, OffloadTarget, Optimizer, Precision
 from simcore.strategy.software import PLAIN, Software
@@ -81,8 +82,8 @@ class Strategy:
     software: Software = PLAIN
     issuer: Issuer = "torch"
     launch_blocking: bool = False
-    nccl_algorithms: tuple[str, ...] = ()
-    nccl_protocols: tuple[str, ...] = ()
+    nccl_algorithms: Held = FREE
+    nccl_protocols: Held = FREE
 
     @property
     def zero_stage(self) -> int:

@@ -181,7 +181,8 @@ class Block:
     selective recompute makes again, held while the block's backward runs; ``away`` what goes to
     the host in forward and comes back in backward. ``exchanges``: collectives among tensor ranks
     that its forward issues, and its backward. ``base_numel``, ``packed_bytes``: of adapters' frozen
-    base, what is as wide as the weights and what is quantised.
+    base, what is as wide as the weights and what is quantised; ``routed_base_numel``,
+    ``routed_packed_bytes``: of these, what is experts'.
     """
 
     name: str
@@ -194,6 +195,12 @@ class Block:
     exchanges: int = 0
     base_numel: int = 0
     packed_bytes: float = 0.0
+    routed_base_numel: int = 0
+    routed_packed_bytes: float = 0.0
+
+    def routed_base_bytes(self, param_bytes: float) -> float:
+        """What of the frozen base belongs to routed experts."""
+        return self.routed_base_numel * param_bytes + self.routed_packed_bytes
 
     def base_bytes(self, param_bytes: float) -> float:
         """The frozen base of adapters in one instance, where weights are so wide."""

@@ -87,3 +87,34 @@ def test_thinner_uplinks_never_save_time(words: str) -> None:
 
     assert step(words) > step("")
     assert step(words.replace("leaf=1", "leaf=8")) <= step(words)
+
+
+def test_each_function_runs_as_it_is_held_to() -> None:
+    """NCCL 2.24's lists of one function: what is not listed stays NCCL's choice."""
+    asked: dict[str, Any] = {"strategy": "zero1", "micro_batch": 1}
+    request = make_request("gpt2-xl", "2x8xH100", nccl_algo="reducescatter:ring;allgather:nvls",
+                           nccl_proto="allgather:^LL;reducescatter:LL", **asked)  # fmt: skip
+    ways = {c.op: c.ways for c in chosen_collectives(request)}
+    assert {w[:2] for w in ways["reduce_scatter"]} == {("Ring", "LL")}
+    assert {w[0] for w in ways["all_gather"]} <= {"NVLS", "Ring"}
+    low, full = (
+        predict(make_request("gpt2-xl", "2x8xH100", nccl_proto=f"reducescatter:{name}", **asked))
+        for name in ("LL", "Simple")
+    )  # a step prices the reduce-scatter on its own, though it costs what an all-gather does
+    sent = [sum(p.time_s[f"communication_{part}"] for part in ("exposed", "hidden"))
+            for p in (low, full)]  # fmt: skip
+    assert sent[0] > 1.1 * sent[1]
+    held = make_request("gpt2", "2x8xH100", strategy="ddp", nccl_algo="allgather:ring")
+    free = make_request("gpt2", "2x8xH100", strategy="ddp")
+    assert predict(held).step_time_s == predict(free).step_time_s  # no all-gather there
+    slow = make_request("gpt2", "2x8xH100", strategy="ddp", nccl_algo="nvlstree;allreduce:ring")
+    ring = make_request("gpt2", "2x8xH100", strategy="ddp", nccl_algo="ring")
+    assert predict(slow).step_time_s == predict(ring).step_time_s
+
+
+def test_a_function_that_no_way_is_left_for_is_told() -> None:
+    found = api.predict("gpt2-xl", "2x8xH100", strategy="zero1", micro_batch=1,
+                        nccl_algo="allgather:tree")  # fmt: skip
+    assert found.assumptions[0].startswith(
+        "nccl-algo allgather:Tree: no such way for all-gather of data ranks"
+    )

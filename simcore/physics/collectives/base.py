@@ -21,10 +21,29 @@ Collective = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """Names of algorithms and protocols that a library is held to; empty: its own choice."""
+    """Names of algorithms and protocols that a library is held to; empty: its own choice.
+
+    ``algorithms_of``, ``protocols_of``: those of single collectives, instead.
+    """
 
     algorithms: tuple[str, ...] = ()
     protocols: tuple[str, ...] = ()
+    algorithms_of: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    protocols_of: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+    @property
+    def by_function(self) -> bool:
+        """Whether collectives are held to different names."""
+        return bool(self.algorithms_of or self.protocols_of)
+
+    def of(self, op: Collective) -> Allowed:
+        """What one collective is held to."""
+        if not self.by_function:
+            return self
+        return Allowed(
+            dict(self.algorithms_of).get(op, self.algorithms),
+            dict(self.protocols_of).get(op, self.protocols),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,15 +239,14 @@ def options_of(op: Collective, group: Group) -> list[Option]:
     2.24; of exchanges that are no collectives of NCCL's, all ways. None depends on the message: a
     group keeps them.
     """
-    op = priced_as(op)
+    op = op if group.library.allowed.by_function else priced_as(op)
     if op not in group.known_options:
         every = [o for a in ALGORITHMS for o in ALGORITHMS[a].options(op, group)]
-        group.known_options[op] = _allowed(every, group)
+        group.known_options[op] = _allowed(every, group.library.allowed.of(op))
     return group.known_options[op]
 
 
-def _allowed(every: list[Option], group: Group) -> list[Option]:
-    told = group.library.allowed
+def _allowed(every: list[Option], told: Allowed) -> list[Option]:
     if not told.algorithms and not told.protocols:
         return every
     spoken = [o for o in every if _named(o.protocol, told.protocols)]
@@ -257,7 +275,7 @@ def obeys(op: Collective, group: Group) -> bool:
     """Whether a collective of a group runs as the library is held to; what NCCL leaves to send
     and receive does.
     """
-    told = group.library.allowed
+    told = group.library.allowed.of(op)
     return op in ("one_to_all", "all_to_one", "all_to_all") or all(
         _named(o.algorithm, told.algorithms) and _named(o.protocol, told.protocols)
         for o in options_of(op, group)

@@ -16,7 +16,7 @@ from typing import Final, Literal
 import numpy as np
 
 from simcore.base.units import GIGA, MICRO
-from simcore.physics.collectives.base import Array, Group
+from simcore.physics.collectives.base import Array, Collective, Group
 
 Protocol = Literal["LL", "LL128", "Simple"]
 PROTOCOLS: Final[tuple[Protocol, ...]] = ("LL", "LL128", "Simple")
@@ -59,10 +59,10 @@ NVLS_LEAST_RANKS: Final = (np.inf, np.inf, 5.0, 6.0)
 NVLS_HEADS: Final = 8.0
 
 
-def protocols(group: Group) -> tuple[Protocol, ...]:
+def protocols(op: Collective, group: Group) -> tuple[Protocol, ...]:
     """Those that NCCL enables: LL128 over NVLink, where a node has but one rank, or if named."""
     safe = group.library.nvlink or bool((group.n_ranks <= group.n_nodes).all())
-    named = "LL128" in group.library.allowed.protocols  # its own condition is a default's
+    named = "LL128" in group.library.allowed.of(op).protocols  # its own condition is a default's
     return PROTOCOLS if safe or named else ("LL", "Simple")
 
 

@@ -38,7 +38,7 @@ class Ring(Algorithm):
         rounds = passes or 1.0
         if group.library.generation < 0:
             return [self._plain(group, traffic, rounds)]
-        return self._nccl(group, traffic, rounds)
+        return self._nccl(op, group, traffic, rounds)
 
     def _plain(self, group: Group, traffic: Array, rounds: float) -> Option:
         """One protocol: base and hops as the links have them."""
@@ -49,7 +49,7 @@ class Ring(Algorithm):
         per_byte = traffic / group.bus_bw_bytes_per_s
         return option(group, "Ring", "", fixed, per_byte, ramp=group.ramp)
 
-    def _nccl(self, group: Group, traffic: Array, rounds: float) -> list[Option]:
+    def _nccl(self, op: Collective, group: Group, traffic: Array, rounds: float) -> list[Option]:
         n, nodes = group.n_ranks, group.n_nodes
         several = nodes > 1
         across = np.where(several, rounds * (nodes - 1), 0.0)
@@ -58,7 +58,7 @@ class Ring(Algorithm):
         post = nccl.POST_AMD_S if group.library.amd_host else nccl.POST_S
         bus, ramp = group.bus_bw_bytes_per_s, group.chunk_ramp
         found = []
-        for protocol in nccl.protocols(group):
+        for protocol in nccl.protocols(op, group):
             hop = nccl.hop_s(group, nccl.RING_NVLINK_S[protocol], nccl.RING_PCIE_S[protocol])
             hop = np.where(several, np.maximum(hop, post * nccl.POSTS[protocol]), hop)
             net = np.where(alone, nccl.TREE_NET_S[protocol], nccl.RING_NET_S[protocol])

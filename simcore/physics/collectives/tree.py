@@ -50,7 +50,7 @@ class Tree(Algorithm):
         bus, ramp = self.bus_frac * group.bus(LEAF_CROSSINGS), group.chunk_ramp
         bus = np.minimum(bus, nccl.channel_limit(group, nccl.TREE_CHANNEL))
         found = []
-        for protocol in nccl.protocols(group):
+        for protocol in nccl.protocols("all_reduce", group):
             hop = nccl.hop_s(group, nccl.TREE_NVLINK_S[protocol], nccl.TREE_PCIE_S[protocol])
             net = nccl.net_s(group, nccl.TREE_NET_S[protocol], protocol)
             fixed = nccl.TREE_BASE_S[protocol] + 2.0 * (chain * hop + levels * net)

@@ -122,7 +122,7 @@ class Zero:
         fetch = strategy.offload.params != "none"
 
         def messages(
-            block: int, width: int, base_bytes: float = 0.0
+            block: int, width: int, base_bytes: float = 0.0, routed_base_bytes: float = 0.0
         ) -> list[tuple[Scope, list[float]]]:
             found = workload.blocks[block]
             if strategy.gather_tensors:
@@ -130,11 +130,14 @@ class Zero:
                 return [("shard", [*sizes, base_bytes] if base_bytes else sizes)]
             routed = float(found.routed_numel)
             whole = float(found.numel * width) + base_bytes
-            return [(s, [n]) for s, n in split_experts(strategy, "shard", whole, routed * width)]
+            return [(s, [n]) for s, n in split_experts(
+                strategy, "shard", whole, routed * width + routed_base_bytes
+            )]  # fmt: skip
 
         def gather(block: int, waits: list[int]) -> list[int]:
             # the frozen base of adapters lies sharded beside them, and is gathered with them
             base_bytes = workload.blocks[block].base_bytes(p.param_bytes)
+            routed_bytes = workload.blocks[block].routed_base_bytes(p.param_bytes)
             if not workload.blocks[block].numel and not base_bytes:
                 return []
             if fetch:
@@ -144,7 +147,7 @@ class Zero:
             return [
                 builder.comm(f"all-gather {workload.blocks[block].name}", "all_gather", sizes,
                              waits, every_micro_step=True, scope=scope)
-                for scope, sizes in messages(block, p.param_bytes, base_bytes)
+                for scope, sizes in messages(block, p.param_bytes, base_bytes, routed_bytes)
             ]  # fmt: skip
 
         for i, b in enumerate(order):

@@ -100,6 +100,9 @@ class Body:
         self.products: list[str] = []
         self.frozen_numel = 0
         self.quantised_numel = 0
+        #: Of both, those of routed experts.
+        self.frozen_routed = 0
+        self.quantised_routed = 0
 
     @property
     def trains(self) -> bool:
@@ -125,7 +128,16 @@ class Body:
         if self.trains and trained:
             self.params.append(Param(name, numel))
         else:
-            self.frozen_numel += numel
+            self._freeze(Param(name, numel))
+
+    def _freeze(self, p: Param, *, packed: bool = False) -> None:
+        """A parameter that is resident only, as wide as the run's weights or quantised."""
+        if packed:
+            self.quantised_numel += p.numel
+            self.quantised_routed += p.numel * p.routed
+        else:
+            self.frozen_numel += p.numel
+            self.frozen_routed += p.numel * p.routed
 
     def linear(
         self,
@@ -166,16 +178,14 @@ class Body:
             name, rows, k, n, bias=bias, weight_grad=False, wide=wide, input_grad=input_grad
         )
         quantised = self.in_layer and chosen.quantised != "none"
-        if quantised:
-            self.quantised_numel += k * n
-        elif weight:
-            self.frozen_numel += k * n
+        if quantised or weight:
+            self._freeze(Param(f"{name}.weight", k * n), packed=quantised)
         if quantised and chosen.quantised in SPREAD:
             # read at its width, written in 16 bit, before each product
             share = QUANTISED_BYTES[chosen.quantised] / 2
             spread = Kernel(kind="copy", weight=float(k) * n * (1 + share))
             self.add(Op(name=f"{name}.dequantise", fwd=(spread,), bwd=(spread,)))
-        self.frozen_numel += n * bias
+        self._freeze(Param(f"{name}.bias", n * bias))
         self.add(Op(name=name, fwd=base.fwd, bwd=base.bwd))
         if not self.in_layer:
             return
@@ -201,7 +211,7 @@ class Body:
     def stacked(self, name: str, numel: int) -> None:
         """Matrices of all experts as one tensor: quantised with the base, without an adapter."""
         if self.adapters is not None and self.adapters.quantised != "none":
-            self.quantised_numel += numel
+            self._freeze(Param(f"{name}.weight", numel), packed=True)
         else:
             self.param(f"{name}.weight", numel)
 
@@ -247,6 +257,8 @@ class Body:
             name=name, ops=tuple(self.ops), params=tuple(self.params), boundary=boundary,
             recomputable=recomputable, base_numel=self.frozen_numel if chosen else 0,
             packed_bytes=self.quantised_numel * packed,
+            routed_base_numel=self.frozen_routed if chosen else 0,
+            routed_packed_bytes=self.quantised_routed * packed,
         )  # fmt: skip
 
 

@@ -161,6 +161,30 @@ def test_zero3_shards_the_frozen_base() -> None:
     assert 0.6 < sent[0] / sent[1] < 0.75
 
 
+@pytest.mark.parametrize("quantised", ["none", "nf4"])
+def test_a_frozen_base_of_experts_is_shared_by_those_that_hold_them(quantised: str) -> None:
+    """However experts are spread, all ranks together hold the base once: FSDP shards an expert's
+    among the ranks that have it, of which there are none besides where ep is all of them.
+    """
+
+    def answer(gpus: str, ep: int) -> Prediction:
+        return predict(make_request(
+            "mixtral-8x7b", gpus, recompute="full", lora_rank=8, strategy="zero3", ep=ep,
+            quantised_base=quantised, network="8xib-ndr",
+        ))  # fmt: skip
+
+    for gpus, ranks in (("8xH100", 8), ("2x8xH100", 16)):
+        held = {ep: answer(gpus, ep).memory.terms["frozen_models"] for ep in (1, 2, 4, 8)}
+        assert list(held.values()) == pytest.approx([held[1]] * 4, rel=1e-9)
+        if quantised == "none":
+            assert held[1] == pytest.approx(2 * 46_702_792_704 / ranks)
+
+    def sent(ep: int) -> float:
+        return sum(answer("8xH100", ep).time_s[f"communication_{p}"] for p in ("exposed", "hidden"))
+
+    assert sent(8) < 0.5 * sent(1)  # no expert is gathered
+
+
 def test_memory_of_qlora_is_that_of_the_paper(tmp_path: Path) -> None:
     # Dettmers et al. 2023: a 65B model is fine-tuned with rank 64 on one GPU of 48 GiB; not in
     # DDP, which would add buckets
