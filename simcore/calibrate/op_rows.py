@@ -19,6 +19,7 @@ from simcore.base.units import GIGA, MEGA, MICRO
 from simcore.calibrate.curve_fits import Array
 from simcore.calibrate.op_tables import OnBad, Table, mark_repeats, read_table
 from simcore.hardware.clocks import Clock
+from simcore.hardware.power import FP32_CLASSES
 from simcore.hardware.spec import GPUS, GpuSpec, PeakName
 
 Form: TypeAlias = Literal["matmul", "attention", "memory"]
@@ -117,7 +118,7 @@ class OpBatch:
         """Peak that the class's efficiency refers to."""
         spec = GPUS[self.gpu]
         same: dict[PeakName, PeakName] = {"bf16": "fp16", "fp16": "bf16"}
-        if self.cls == "gemm_simt32":
+        if self.cls in FP32_CLASSES:
             return spec.fp32_product_peak or 0.0
         return spec.peak(self.peak) or spec.peak(same.get(self.peak, self.peak)) or 0.0
 
@@ -164,7 +165,9 @@ def _gemm(table: Table) -> _Columns:
     ops = table.text("op")
     return {
         "form": "matmul", "kind": ["gemm"] * len(table), "op": ops,
-        "cls": [p[0] for p in known], "peak": [p[2] for p in known],
+        "cls": ["bmm_simt32" if o.startswith("bmm") and p[0] == "gemm_simt32" else p[0]
+                for o, p in zip(ops, known, strict=True)],
+        "peak": [p[2] for p in known],
         "why": ["grouped products are not modelled" if o.startswith("grouped")
                 else "" if d in _PRODUCTS else f"dtype {d!r} is not modelled"
                 for o, d in zip(ops, dtype, strict=True)],
