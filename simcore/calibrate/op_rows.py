@@ -21,6 +21,7 @@ from simcore.calibrate.op_tables import OnBad, Table, mark_repeats, read_table
 from simcore.hardware.clocks import Clock
 from simcore.hardware.power import FP32_CLASSES
 from simcore.hardware.spec import GPUS, GpuSpec, PeakName
+from simcore.step.kernels import SHORT_SOFTMAX, WARP_ROW
 
 Form: TypeAlias = Literal["matmul", "attention", "memory"]
 #: dtype of a table -> class of product, bytes an element of its inputs, peak, bytes that casting
@@ -39,9 +40,6 @@ _NORMS: Final = ("ln", "norm", "layernorm", "rmsnorm")
 #: Softmax of PyTorch keeps a row in registers to 1024 elements and in shared memory to about
 #: 8000; longer rows are read once more (ATen SoftMax.cu; the times show it from 8192 on).
 SOFTMAX_ROW_ON_CHIP: Final = 8192.0
-#: Rows up to 32 elements a lane are a warp's and stay in its registers; longer ones are a block's,
-#: another kernel (ATen SoftMax.cu; shares of P100 and CDNA fall by a third and more there).
-SOFTMAX_ROW_OF_A_WARP: Final = 32.0 * 32.0
 #: Kernels of an inference library, timed behind the ops that feed them: some load 16 bits at a
 #: time (norms read their input twice so; phi's activation has no gate), of sums' operands L2 may
 #: hold more than is counted. They say nothing of training's, and are classes of their own.
@@ -217,8 +215,8 @@ def _memory(table: Table) -> _Columns:
         kinds.append(kind)
         own = "pow" if base in ("pow", "powu") else kind
         classes.append(_SERVING_OPS.get(op, own) if served[i] else own)
-        if kind == "softmax" and 1.0 < cols[i] <= SOFTMAX_ROW_OF_A_WARP:
-            classes[-1] = "softmax_short"
+        if kind == "softmax" and 1.0 < cols[i] <= WARP_ROW:
+            classes[-1] = SHORT_SOFTMAX
         elif kind == "softmax" and cols[i] > SOFTMAX_ROW_ON_CHIP:
             factor[i] = 1.5
         elif op == "add_phi":  # attention and MLP both added to the residual: two adds, one row

@@ -182,6 +182,10 @@ class Profile:
             # An update is a chain of elementwise kernels, unless it was measured as what it is.
             known = "elementwise" if kind == "update" and kind not in table else kind
             known = "conv" if kind == "conv_winograd" else known
+            own = self.own(gpu)
+            measured = own is not None and "softmax" in own.memory_efficiency
+            if kind == "softmax_short" and (measured or kind not in table):
+                known = "softmax"  # one figure for rows of all lengths
             found = self._for(table[known], gpu)
             self._seen[key] = self._scaled(found, "memory", gpu=gpu.name)
         result: Estimate = self._seen[key]

@@ -31,9 +31,12 @@ Array = NDArray[np.float64]
 WIDE = "gemm_wide"
 #: Products of activations alone, one a head or window: kernels of their own in every library.
 BATCHED = "gemm_batched"
+#: Softmax of rows up to 32 elements a lane, which a warp keeps in its registers; longer ones are a
+#: block's, another kernel (ATen SoftMax.cu; shares of P100 and CDNA fall by a third and more).
+SHORT_SOFTMAX, WARP_ROW = "softmax_short", 32 * 32
 #: What brings the inputs of products to their format.
 CAST = "cast"
-KINDS: tuple[str, ...] = (*get_args(KernelKind), WIDE, BATCHED, CAST)
+KINDS: tuple[str, ...] = (*get_args(KernelKind), WIDE, BATCHED, SHORT_SOFTMAX, CAST)
 COMPUTE_KINDS: tuple[KernelKind, ...] = ("gemm", *CONV_KINDS, *FLASH_KINDS)
 
 
@@ -104,6 +107,8 @@ def _row(kernel: Kernel, precision: Precision, named: str = "") -> tuple[float, 
 
 
 def _kind(kernel: Kernel, narrow: bool) -> str:
+    if kernel.kind == "softmax":
+        return SHORT_SOFTMAX if 1.0 < kernel.n.fixed <= WARP_ROW else "softmax"
     if kernel.kind != "gemm":
         return kernel.kind
     if narrow:

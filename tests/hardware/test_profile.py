@@ -85,6 +85,20 @@ def test_fp32_products_of_activations_have_a_class_where_a_profile_knows_it(
     assert told.clock_ratio("bmm_simt32", "sustained", v100).value == 1.6  # as other fp32 products
 
 
+def test_softmax_of_short_rows_is_that_of_all_where_no_figure_is_its_own(
+    toy: Profile, tmp_path: Path
+) -> None:
+    a100 = GPUS["A100-SXM-80GB"]
+    more = "  softmax:\n    pooled: {value: 0.4, sd_log: 0.1, source: t}\n"
+    file = tmp_path / "softmax.yaml"
+    file.write_text(TOY.replace("clocks:", f"{more}clocks:"), encoding="utf-8")
+    one = Profile(name="one", origin="test", efficiency_file=file, runtime={})
+    assert one.memory_efficiency("softmax_short", a100).value == 0.4
+    shipped = load_profile()
+    short, long = (shipped.memory_efficiency(k, a100) for k in ("softmax_short", "softmax"))
+    assert short.value > long.value
+
+
 @pytest.mark.parametrize(
     ("gpu", "value", "says"),
     [

@@ -16,6 +16,7 @@ from simcore.step.kernels import (
     BATCHED,
     CAST,
     KINDS,
+    SHORT_SOFTMAX,
     WIDE,
     KernelTable,
     kernel_table,
@@ -126,6 +127,14 @@ def test_batched_products_run_at_their_own_rate() -> None:
     at, of_weights = KINDS.index(BATCHED), KINDS.index("gemm")
     assert rates.flop_per_s[at] == pytest.approx(0.5 * rates.flop_per_s[of_weights])
     assert rates.bytes_per_s[at] == rates.bytes_per_s[of_weights]
+
+
+@pytest.mark.parametrize(("row", "kind"), [(512, SHORT_SOFTMAX), (1024, SHORT_SOFTMAX),
+                                           (1025, "softmax"), (1, "softmax")])  # fmt: skip
+def test_a_warp_holds_rows_of_1024_elements(row: int, kind: str) -> None:
+    """A length of one is one that is not known."""
+    table = table_of(ops.softmax("p", 4096.0 * row, row=row), "fp32")
+    assert set(table.kind) == {KINDS.index(kind)}
 
 
 def test_formats_of_16_bit_and_more_know_no_casts() -> None:

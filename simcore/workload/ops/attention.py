@@ -87,7 +87,7 @@ def attention_eager(
         parts.append(
             Op(name=f"{name}.mask", fwd=(masked, Kernel(kind="elementwise")), bwd=(masked,))
         )
-    parts.append(softmax(f"{name}.softmax", scores))
+    parts.append(softmax(f"{name}.softmax", scores, row=seq_kv))
     if drop:
         parts.append(dropout(f"{name}.dropout", scores, high=True))
     parts.append(bmm(f"{name}.context", heads, seq_q, value_dim, seq_kv, save_left=drop))
@@ -108,8 +108,8 @@ def attention_fused_softmax(
     scores = float(heads) * seq_q * seq_kv
     fused = Op(
         name=f"{name}.softmax",
-        fwd=(Kernel(kind="softmax", low=2 * scores),),
-        bwd=(Kernel(kind="softmax", low=3 * scores),),
+        fwd=(Kernel(kind="softmax", low=2 * scores, n=Affine(seq_kv)),),
+        bwd=(Kernel(kind="softmax", low=3 * scores, n=Affine(seq_kv)),),
         saved=Saved(low=scores),
     )
     parts = [bmm(f"{name}.scores", heads, seq_q, seq_kv, head_dim), fused]
