@@ -19,7 +19,9 @@ from simcore.base.units import GIGA, MEGA, MICRO
 from simcore.calibrate.curve_fits import Array
 from simcore.calibrate.op_tables import OnBad, Table, mark_repeats, read_table
 from simcore.hardware.clocks import Clock
+from simcore.hardware.power import FP32_CLASSES
 from simcore.hardware.spec import GPUS, GpuSpec, PeakName
+from simcore.step.kernels import SHORT_SOFTMAX, WARP_ROW
 
 Form: TypeAlias = Literal["matmul", "attention", "memory"]
 #: dtype of a table -> class of product, bytes an element of its inputs, peak, bytes that casting
@@ -38,9 +40,6 @@ _NORMS: Final = ("ln", "norm", "layernorm", "rmsnorm")
 #: Softmax of PyTorch keeps a row in registers to 1024 elements and in shared memory to about
 #: 8000; longer rows are read once more (ATen SoftMax.cu; the times show it from 8192 on).
 SOFTMAX_ROW_ON_CHIP: Final = 8192.0
-#: Rows up to 32 elements a lane are a warp's and stay in its registers; longer ones are a block's,
-#: another kernel (ATen SoftMax.cu; shares of P100 and CDNA fall by a third and more there).
-SOFTMAX_ROW_OF_A_WARP: Final = 32.0 * 32.0
 #: Kernels of an inference library, timed behind the ops that feed them: some load 16 bits at a
 #: time (norms read their input twice so; phi's activation has no gate), of sums' operands L2 may
 #: hold more than is counted. They say nothing of training's, and are classes of their own.
@@ -117,7 +116,7 @@ class OpBatch:
         """Peak that the class's efficiency refers to."""
         spec = GPUS[self.gpu]
         same: dict[PeakName, PeakName] = {"bf16": "fp16", "fp16": "bf16"}
-        if self.cls == "gemm_simt32":
+        if self.cls in FP32_CLASSES:
             return spec.fp32_product_peak or 0.0
         return spec.peak(self.peak) or spec.peak(same.get(self.peak, self.peak)) or 0.0
 
@@ -164,7 +163,9 @@ def _gemm(table: Table) -> _Columns:
     ops = table.text("op")
     return {
         "form": "matmul", "kind": ["gemm"] * len(table), "op": ops,
-        "cls": [p[0] for p in known], "peak": [p[2] for p in known],
+        "cls": ["bmm_simt32" if o.startswith("bmm") and p[0] == "gemm_simt32" else p[0]
+                for o, p in zip(ops, known, strict=True)],
+        "peak": [p[2] for p in known],
         "why": ["grouped products are not modelled" if o.startswith("grouped")
                 else "" if d in _PRODUCTS else f"dtype {d!r} is not modelled"
                 for o, d in zip(ops, dtype, strict=True)],
@@ -214,8 +215,8 @@ def _memory(table: Table) -> _Columns:
         kinds.append(kind)
         own = "pow" if base in ("pow", "powu") else kind
         classes.append(_SERVING_OPS.get(op, own) if served[i] else own)
-        if kind == "softmax" and 1.0 < cols[i] <= SOFTMAX_ROW_OF_A_WARP:
-            classes[-1] = "softmax_short"
+        if kind == "softmax" and 1.0 < cols[i] <= WARP_ROW:
+            classes[-1] = SHORT_SOFTMAX
         elif kind == "softmax" and cols[i] > SOFTMAX_ROW_ON_CHIP:
             factor[i] = 1.5
         elif op == "add_phi":  # attention and MLP both added to the residual: two adds, one row

@@ -27,7 +27,7 @@ matrix instructions take operands from registers (mma.sync) or asynchronously (w
 `ramp` is the fixed time of a tile of attention, which `depth` counts in keys on one device.
   gemm_tensor16  bf16 and fp16, fp32 accumulate    gemm_tensor8, _block8, _tensor4  fp8, blockwise
   fp8 and nvfp4, after kernels that cast the input  gemm_simt32  fp32 on vector units, CDNA's on
-  its matrix units (TF32: as gemm_tensor16)
+  its matrix units (TF32: as gemm_tensor16); bmm_simt32 the same of activations alone, batched
   conv_simt32    3x3 stride 1, Winograd included    conv_tensor16, conv_tf32  no table
   attention      flash, forward; causal FLOP halved; against the 16-bit peak
   attention_serving, _encoder, _encoder_odd  an inference library's: copies of its inputs into a

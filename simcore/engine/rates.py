@@ -18,7 +18,7 @@ from simcore.hardware.paths import port_share
 from simcore.hardware.profile import HOST_CPU, Profile
 from simcore.hardware.spec import GpuSpec, PeakName
 from simcore.physics.fill import EXP_PER_SM_CLOCK, softmax_width
-from simcore.step.kernels import CAST, COMPUTE_KINDS, KINDS, WIDE
+from simcore.step.kernels import BATCHED, CAST, COMPUTE_KINDS, KINDS, WIDE
 from simcore.strategy.precision import Precision
 from simcore.workload.graph import FLASH_KINDS, KernelKind
 
@@ -66,7 +66,7 @@ class ClassRates:
 
 
 #: Kinds of the kernel table that are priced as others of ``workload.graph``.
-_STANDS_FOR = {WIDE: "gemm", CAST: "elementwise"}
+_STANDS_FOR = {WIDE: "gemm", BATCHED: "gemm", CAST: "elementwise"}
 
 
 def peak_for(gpu: GpuSpec, precision: Precision) -> tuple[PeakName, float, str]:
@@ -135,8 +135,14 @@ def class_rates(group: NodeGroup, precision: Precision, profile: Profile) -> Cla
             name, top = peak_name, peak
             if (base == "attention" or named == WIDE) and peak_name in ("fp8", "fp4"):
                 name, top = "bf16", gpu.peak("bf16") or peak  # recipes keep these in 16 bit
-            flop[i] = top * compute_share_of(profile, kind, name, gpu).value
-            wave[i], depth[i] = profile.kernel_shape(base, name, gpu)
+            share_of = (
+                profile.compute_efficiency("bmm", name, gpu)
+                if named == BATCHED
+                else compute_share_of(profile, kind, name, gpu)
+            )
+            flop[i] = top * share_of.value
+            shaped = "bmm" if named == BATCHED else base
+            wave[i], depth[i] = profile.kernel_shape(shaped, name, gpu)
     # Ranks on the cores of one host share caches and memory; measured on it, else none.
     compute_share, memory_share = profile.shared_rate(gpu, group.gpus_per_node)
     flop, rate = flop * compute_share, rate * memory_share

@@ -54,6 +54,8 @@ _ONE_ISSUE: Final = (
 #: Classes of products on matrix units. Attention's exponentials leave these idle in between: its
 #: shares do not follow the clock that products hold.
 MATRIX_CLASSES: Final = ("gemm_tensor16", "gemm_tensor8", "gemm_block8", "gemm_tensor4")
+#: Classes of fp32 products: with weights, and of activations alone (one a head and sample).
+FP32_CLASSES: Final = ("gemm_simt32", "bmm_simt32")
 
 
 def flop_energy_frac(process_nm: float, boost_hz: float) -> float:

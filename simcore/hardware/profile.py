@@ -23,18 +23,21 @@ from simcore.hardware.cluster import ClusterSpec
 from simcore.hardware.estimates import ClassFigures, Estimate, Level, families_of, kins_of
 from simcore.hardware.measured import MeasuredDevice, own_class
 from simcore.hardware.paths import Route, cluster_paths
+from simcore.hardware.power import FP32_CLASSES
 from simcore.hardware.profile_file import efficiencies, sources_of, text_of
 from simcore.hardware.profile_tables import leaf, pick
 from simcore.hardware.spec import GpuSpec, PeakName
 
 #: Products run at sustained clocks; memory-bound work is far from the power cap.
 _SUSTAINED = ("gemm_tensor16", "gemm_tensor8", "gemm_tensor4", "attention", "gemm_simt32",
-              "conv_simt32")  # fmt: skip
+              "bmm_simt32", "conv_simt32")  # fmt: skip
 _CONVOLUTIONS = ("conv", "conv_winograd")
 _PEAK_CLASS: dict[PeakName, str] = {
     "fp32": "simt32", "tf32": "tensor16", "fp16": "tensor16", "bf16": "tensor16",
     "fp8": "tensor8", "fp64": "simt32", "int8": "tensor8", "fp4": "tensor4",
 }  # fmt: skip
+#: Classes that a profile may lack -> what their kernels are priced as then.
+STANDS_IN = {"bmm_simt32": "gemm_simt32"}
 #: No table times TF32. It has half the 16-bit rate at about twice the energy a FLOP: the same
 #: share, a little less sure.
 TF32_SD_LOG = 0.08
@@ -67,7 +70,8 @@ class Profile:
         """Figures of a class of the profile's file at burst clocks. Raises KeyError for none."""
         key = ("class", cls, gpu.name)
         if key not in self._seen:
-            found = figures_of(self._tables(gpu), cls, gpu)
+            tables = self._tables(gpu)
+            found = figures_of(tables, cls, gpu) or figures_of(tables, STANDS_IN.get(cls, cls), gpu)
             if found is None:
                 raise KeyError(f"the profile {self.name} has no figures for {cls}")
             self._seen[key] = found
@@ -99,7 +103,7 @@ class Profile:
         if key not in self._seen:
             own, as_gemm = self._class_of(kind, peak, gpu)
             found = self.class_figures(own, gpu).share
-            if own == "gemm_simt32" and (matrix := gpu.peak("fp32_matrix")):
+            if own in FP32_CLASSES and (matrix := gpu.peak("fp32_matrix")):
                 more = matrix / (gpu.peak("fp32") or matrix)
                 told = f"{found.source} x {more:.3g} for matrix units"
                 found = Estimate(found.value * more, found.sd_log, told)
@@ -126,13 +130,18 @@ class Profile:
         return result
 
     def _class_of(self, kind: str, peak: PeakName, gpu: GpuSpec) -> tuple[str, bool]:
-        """Class of a kind of kernel at a peak, and whether it stands in for convolutions."""
+        """Class of a kind of kernel at a peak, and whether it stands in for convolutions.
+
+        ``bmm``: a product of activations alone; vector units have figures of their own for it.
+        """
         unit, fast = _PEAK_CLASS[peak], kind == "conv_winograd"
         kind = "conv" if fast else kind
         if (measured := self.own(gpu)) is not None:
-            name = own_class(kind, peak)
+            name = own_class("gemm" if kind == "bmm" else kind, peak)
             if name in measured.compute_efficiency:
                 return name, False
+        elif kind == "bmm" and f"bmm_{unit}" in self._tables(gpu)["compute_efficiency"]:
+            return f"bmm_{unit}", False
         if kind == "attention" and unit != "simt32":
             return "attention", False
         # The table times 3x3 convolutions at stride 1, Winograd's among them, on vector units.
@@ -173,6 +182,10 @@ class Profile:
             # An update is a chain of elementwise kernels, unless it was measured as what it is.
             known = "elementwise" if kind == "update" and kind not in table else kind
             known = "conv" if kind == "conv_winograd" else known
+            own = self.own(gpu)
+            measured = own is not None and "softmax" in own.memory_efficiency
+            if kind == "softmax_short" and (measured or kind not in table):
+                known = "softmax"  # one figure for rows of all lengths
             found = self._for(table[known], gpu)
             self._seen[key] = self._scaled(found, "memory", gpu=gpu.name)
         result: Estimate = self._seen[key]

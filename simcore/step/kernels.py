@@ -18,6 +18,7 @@ from simcore.strategy.precision import Precision
 from simcore.workload.graph import (
     CONV_KINDS,
     FLASH_KINDS,
+    ONE,
     Block,
     Frozen,
     Kernel,
@@ -28,9 +29,14 @@ from simcore.workload.graph import (
 Array = NDArray[np.float64]
 #: Products that stay in 16 bit where others compute in fewer: the head, those of activations.
 WIDE = "gemm_wide"
+#: Products of activations alone, one a head or window: kernels of their own in every library.
+BATCHED = "gemm_batched"
+#: Softmax of rows up to 32 elements a lane, which a warp keeps in its registers; longer ones are a
+#: block's, another kernel (ATen SoftMax.cu; shares of P100 and CDNA fall by a third and more).
+SHORT_SOFTMAX, WARP_ROW = "softmax_short", 32 * 32
 #: What brings the inputs of products to their format.
 CAST = "cast"
-KINDS: tuple[str, ...] = (*get_args(KernelKind), WIDE, CAST)
+KINDS: tuple[str, ...] = (*get_args(KernelKind), WIDE, BATCHED, SHORT_SOFTMAX, CAST)
 COMPUTE_KINDS: tuple[KernelKind, ...] = ("gemm", *CONV_KINDS, *FLASH_KINDS)
 
 
@@ -88,7 +94,7 @@ def _row(kernel: Kernel, precision: Precision, named: str = "") -> tuple[float, 
 
     m, n, k, groups = kernel.m, kernel.n, kernel.k, kernel.groups
     return (
-        KINDS.index(named or (WIDE if narrow and kernel.wide else kernel.kind)),
+        KINDS.index(named or _kind(kernel, bool(narrow))),
         kernel.flop,
         kernel.weight * weight_bytes,
         per_sample + kernel.raw_bytes,
@@ -98,6 +104,16 @@ def _row(kernel: Kernel, precision: Precision, named: str = "") -> tuple[float, 
         groups.fixed, groups.per_sample,
         kernel.launches,
     )  # fmt: skip
+
+
+def _kind(kernel: Kernel, narrow: bool) -> str:
+    if kernel.kind == "softmax":
+        return SHORT_SOFTMAX if 1.0 < kernel.n.fixed <= WARP_ROW else "softmax"
+    if kernel.kind != "gemm":
+        return kernel.kind
+    if narrow:
+        return WIDE if kernel.wide else "gemm"
+    return BATCHED if kernel.groups != ONE and not kernel.weight else "gemm"
 
 
 def _cast(kernel: Kernel, precision: Precision) -> tuple[float, ...]:

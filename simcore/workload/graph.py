@@ -61,7 +61,8 @@ class Kernel:
     ``flop`` counts 2 per multiply-add, per sample. ``low``/``high`` are elements read plus
     written per sample, ``weight`` elements of parameters read or written per call whatever the
     batch, ``raw_bytes`` bytes per sample of fixed width (masks, indices). GEMM geometry
-    ``m n k groups`` (``groups`` independent products) is used for tile occupancy only. Where
+    ``m n k groups`` (``groups`` independent products) is used for tile occupancy only; ``n`` of a
+    softmax is the length of its rows, where known. Where
     products compute in 8 bits or fewer, ``cast`` elements per sample are brought to that format
     before this one; a ``wide`` product stays in 16 bit.
     """

@@ -27,6 +27,7 @@ from simcore.calibrate import (
 )
 from simcore.calibrate.op_model import OpFigures, op_time_s
 from simcore.calibrate.op_rows import OpBatch, read_op_rows
+from simcore.hardware import power as power_model
 from simcore.hardware.estimates import matrix_style
 from simcore.hardware.power import held_frac, power_limited_frac
 from simcore.hardware.profile import load_profile
@@ -243,6 +244,47 @@ def test_power_term_recovered_where_power_made_the_data() -> None:
     assert fit.limit_j_per_flop == pytest.approx(1.6e-12, rel=1e-3)
     assert power.rms_log(fit.left_out) < 0.01
     assert power.rms_log(fit.left_out) < power.rms_log(power.constant_left_out(eff, family))
+
+
+def test_both_classes_of_fp32_products_tell_of_one_cap() -> None:
+    """Made by one law, each class at its level, one device off: both come back."""
+    limit = 2e-11
+    names = ("P100-PCIE-16GB", "V100-PCIE-32GB", "T4", "A100-PCIE-40GB", "L4", "MI210")
+    level = {"gemm_simt32": 0.85, "bmm_simt32": 0.95}
+    compute: dict[str, Any] = {}
+    for cls, share in level.items():
+        by_gpu = {
+            g: {"value": share * power_model.open_frac(GPUS[g], "simt", limit), "n": 200}
+            for g in names
+        }
+        if cls == "gemm_simt32":
+            by_gpu["P100-PCIE-16GB"]["value"] *= 0.97
+        families = {pooling.family_of(g): {"value": 0.5} for g in names}
+        compute[cls] = {"pooled": {"value": 0.5}, "by_family": families, "by_gpu": by_gpu}
+    op_fit._power(compute)
+    for cls, share in level.items():
+        pooled = compute[cls]["pooled"]
+        assert pooled["value"] == pytest.approx(share, rel=0.02)
+        assert pooled["limit_j_per_flop"] == pytest.approx(limit, rel=0.05)
+    # The levels, unlike the law, know nothing of the one that is off.
+    apart = compute["bmm_simt32"]["pooled"]["value"] / compute["gemm_simt32"]["pooled"]["value"]
+    assert apart == pytest.approx(0.95 / 0.85, rel=2e-3)
+
+
+def test_fp32_products_of_activations_are_a_class(tmp_path: Path) -> None:
+    path = tmp_path / "gemm.csv"
+    rows = [
+        f"A100-SXM-80GB,{dtype},{op},64,64,64,8,10,eager_event_min5of25,x"
+        for dtype in ("fp32", "bf16")
+        for op in ("linear", "bmm")
+    ]
+    path.write_text("gpu,dtype,op,m,n,k,batch,time_us,timing,source\n" + "\n".join(rows) + "\n")
+    got = {(b.dtype, b.op): (b.cls, b.peak_flop_per_s) for b in read_op_rows(path).batches}
+    assert {key: cls for key, (cls, _) in got.items()} == {
+        ("fp32", "linear"): "gemm_simt32", ("fp32", "bmm"): "bmm_simt32",
+        ("bf16", "linear"): "gemm_tensor16", ("bf16", "bmm"): "gemm_tensor16",
+    }  # fmt: skip
+    assert got["fp32", "bmm"][1] == got["fp32", "linear"][1]
 
 
 def test_summary_pools_by_hand() -> None:

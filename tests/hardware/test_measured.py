@@ -77,6 +77,21 @@ def test_own_figures_answer_for_the_device(profile: Profile) -> None:
     assert profile.residual.value == 0.06
 
 
+def test_one_figure_measured_serves_all_kernels_of_its_kind() -> None:
+    """Benchmarks of a machine time products of both kinds, and softmax of any rows, as one."""
+    h100, mine = GPUS["H100-SXM-80GB"], record()
+    assert mine.measured is not None
+    timed = mine.measured.model_copy(update={
+        "compute_efficiency": {"gemm_simt32": fitted(0.7)},
+        "memory_efficiency": {"softmax": fitted(0.5)},
+    })  # fmt: skip
+    profile = profile_of(mine.model_copy(update={"measured": timed}))
+    assert profile.compute_efficiency("bmm", "fp32", h100) == profile.compute_efficiency(
+        "gemm", "fp32", h100
+    )
+    assert profile.memory_efficiency("softmax_short", h100).value == 0.5
+
+
 def test_convolutions_measured_are_not_a_share_of_products(profile: Profile) -> None:
     h100 = GPUS["H100-SXM-80GB"]
     burst = profile.compute_efficiency("conv", "bf16", h100, sustained=False)

@@ -16,7 +16,7 @@ from simcore.hardware.cluster import parse_cluster
 from simcore.hardware.estimates import Estimate, families_of, kins_of, ramp_depth, ramp_s
 from simcore.hardware.power import held_frac, issue_frac, open_frac, sustained_over_burst
 from simcore.hardware.profile import Profile, load_profile
-from simcore.hardware.spec import GPUS
+from simcore.hardware.spec import GPUS, PeakName
 from simcore.strategy.precision import PRECISIONS
 
 TOY = """\
@@ -63,6 +63,40 @@ def toy(tmp_path: Path) -> Profile:
         efficiency_file=file,
         runtime={"route_efficiency": {"nvlink": leaf(0.8), "network_tcp": leaf(0.6)}},
     )
+
+
+def test_fp32_products_of_activations_have_a_class_where_a_profile_knows_it(
+    toy: Profile, tmp_path: Path
+) -> None:
+    v100 = GPUS["V100-SXM-32GB"]
+
+    def share(profile: Profile, kind: str, peak: PeakName) -> float:
+        return profile.compute_efficiency(kind, peak, v100, sustained=False).value
+
+    assert share(toy, "bmm", "fp32") == share(toy, "gemm", "fp32")
+    assert toy.class_figures("bmm_simt32", v100) == toy.class_figures("gemm_simt32", v100)
+    file = tmp_path / "apart.yaml"
+    apart = "  bmm_simt32:\n    pooled: {value: 0.6, sd_log: 0.1, wave: 1, source: t}\n"
+    file.write_text(TOY.replace("memory_efficiency:", f"{apart}memory_efficiency:"), "utf-8")
+    told = Profile(name="told", origin="test", efficiency_file=file, runtime={})
+    assert (share(told, "bmm", "fp32"), share(told, "gemm", "fp32")) == (0.6, 0.5)
+    assert share(told, "bmm", "fp16") == share(told, "gemm", "fp16")
+    assert told.kernel_shape("bmm", "fp32", v100)[0] == 1.0
+    assert told.clock_ratio("bmm_simt32", "sustained", v100).value == 1.6  # as other fp32 products
+
+
+def test_softmax_of_short_rows_is_that_of_all_where_no_figure_is_its_own(
+    toy: Profile, tmp_path: Path
+) -> None:
+    a100 = GPUS["A100-SXM-80GB"]
+    more = "  softmax:\n    pooled: {value: 0.4, sd_log: 0.1, source: t}\n"
+    file = tmp_path / "softmax.yaml"
+    file.write_text(TOY.replace("clocks:", f"{more}clocks:"), encoding="utf-8")
+    one = Profile(name="one", origin="test", efficiency_file=file, runtime={})
+    assert one.memory_efficiency("softmax_short", a100).value == 0.4
+    shipped = load_profile()
+    short, long = (shipped.memory_efficiency(k, a100) for k in ("softmax_short", "softmax"))
+    assert short.value > long.value
 
 
 @pytest.mark.parametrize(

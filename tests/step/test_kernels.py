@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from simcore.engine.rates import class_rates
 from simcore.hardware.cluster import parse_cluster
-from simcore.hardware.profile import load_profile
-from simcore.step.kernels import CAST, KINDS, WIDE, KernelTable, kernel_table
+from simcore.hardware.estimates import Estimate
+from simcore.hardware.profile import Profile, load_profile
+from simcore.hardware.spec import GpuSpec, PeakName
+from simcore.step.kernels import (
+    BATCHED,
+    CAST,
+    KINDS,
+    SHORT_SOFTMAX,
+    WIDE,
+    KernelTable,
+    kernel_table,
+)
 from simcore.strategy.precision import PRECISIONS
 from simcore.workload import ops
 from simcore.workload.graph import Block, Op, Workload
@@ -86,6 +98,43 @@ def test_wide_products_stay_in_16_bit() -> None:
     rates = [class_rates(group, PRECISIONS[p], load_profile()).flop_per_s for p in ("fp8", "bf16")]
     at = KINDS.index(WIDE), KINDS.index("gemm")
     assert rates[0][at[0]] == rates[1][at[1]] < rates[0][at[1]]
+
+
+def test_products_of_activations_are_told_from_those_of_weights() -> None:
+    """Each head's product is one of a batch; experts' products have weights, and are not."""
+    for precision in ("fp32", "amp-bf16", "bf16"):
+        scores = table_of(ops.bmm("scores", 8, 64, 64, 32), precision)
+        assert set(scores.kind) == {KINDS.index(BATCHED)}
+    model = MODELS["mixtral-8x7b"].build()
+    experts = next(op for b in model.blocks for op in b.ops if op.name == "experts.down")
+    assert KINDS.index(BATCHED) not in table_of(experts, "fp32").kind
+
+
+class HalfAsFast(Profile):
+    """A profile in which products of activations reach half of what others do."""
+
+    def compute_efficiency(
+        self, kind: str, peak: PeakName, gpu: GpuSpec, *, sustained: bool = True
+    ) -> Estimate:
+        found = super().compute_efficiency("gemm", peak, gpu, sustained=sustained)
+        return replace(found, value=found.value * (0.5 if kind == "bmm" else 1.0))
+
+
+def test_batched_products_run_at_their_own_rate() -> None:
+    shipped = load_profile()
+    half = HalfAsFast("half", "test", shipped.efficiency_file, shipped.runtime)
+    rates = class_rates(parse_cluster("1x1xA100-PCIE-80GB").groups[0], PRECISIONS["fp32"], half)
+    at, of_weights = KINDS.index(BATCHED), KINDS.index("gemm")
+    assert rates.flop_per_s[at] == pytest.approx(0.5 * rates.flop_per_s[of_weights])
+    assert rates.bytes_per_s[at] == rates.bytes_per_s[of_weights]
+
+
+@pytest.mark.parametrize(("row", "kind"), [(512, SHORT_SOFTMAX), (1024, SHORT_SOFTMAX),
+                                           (1025, "softmax"), (1, "softmax")])  # fmt: skip
+def test_a_warp_holds_rows_of_1024_elements(row: int, kind: str) -> None:
+    """A length of one is one that is not known."""
+    table = table_of(ops.softmax("p", 4096.0 * row, row=row), "fp32")
+    assert set(table.kind) == {KINDS.index(kind)}
 
 
 def test_formats_of_16_bit_and_more_know_no_casts() -> None:

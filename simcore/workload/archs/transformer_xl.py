@@ -67,7 +67,7 @@ def _attention(s: _Shape) -> tuple[Op, ...]:
             fwd=(Kernel(kind="elementwise", low=2 * scores),),
             bwd=(Kernel(kind="elementwise", low=2 * scores),),
         ),
-        ops.softmax("softmax", scores),
+        ops.softmax("softmax", scores, row=s.keys),
         *_dropout("softmax.dropout", scores, s.drop, high=True),
         ops.copy("v.permute", kv),
         ops.bmm("context", s.heads, s.tgt, s.head_dim, s.keys, save_left=s.drop),

@@ -91,7 +91,7 @@ def attention_eager(
         parts.append(
             Op(name=f"{name}.mask", fwd=(masked, Kernel(kind="elementwise")), bwd=(masked,))
         )
-    parts.append(softmax(f"{name}.softmax", scores))
+    parts.append(softmax(f"{name}.softmax", scores, row=seq_kv))
     if drop:
         parts.append(dropout(f"{name}.dropout", scores, high=True))
     cast = Kernel(kind="elementwise", low=-3 * scores, high=3 * scores, launches=0.0)
@@ -114,8 +114,8 @@ def attention_fused_softmax(
     scores = float(heads) * seq_q * seq_kv
     fused = Op(
         name=f"{name}.softmax",
-        fwd=(Kernel(kind="softmax", low=2 * scores),),
-        bwd=(Kernel(kind="softmax", low=3 * scores),),
+        fwd=(Kernel(kind="softmax", low=2 * scores, n=Affine(seq_kv)),),
+        bwd=(Kernel(kind="softmax", low=3 * scores, n=Affine(seq_kv)),),
         saved=Saved(low=scores),
     )
     parts = [bmm(f"{name}.scores", heads, seq_q, seq_kv, head_dim), fused]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simcore.workload.graph import Kernel, Op, Saved
+from simcore.workload.graph import Affine, Kernel, Op, Saved
 
 
 def layer_norm(
@@ -53,10 +53,13 @@ def batch_norm(
     return Op(name=name, fwd=tuple(fwd), bwd=(bwd,), saved=Saved(low=elems * save_input))
 
 
-def softmax(name: str, elems: float, *, save_output: bool = True) -> Op:
-    """Softmax over ``elems`` elements a sample; saves its output."""
-    fwd = Kernel(kind="softmax", high=2 * elems)
-    bwd = Kernel(kind="softmax", high=3 * elems)
+def softmax(name: str, elems: float, *, row: float = 1.0, save_output: bool = True) -> Op:
+    """Softmax over ``elems`` elements a sample, in rows of ``row`` (1: not known).
+
+    Saves its output.
+    """
+    fwd = Kernel(kind="softmax", high=2 * elems, n=Affine(row))
+    bwd = Kernel(kind="softmax", high=3 * elems, n=Affine(row))
     return Op(name=name, fwd=(fwd,), bwd=(bwd,), saved=Saved(high=elems * save_output))
 
 
