@@ -51,7 +51,7 @@ FILES = {
 #: What each architecture's models are, in the order in which a list shows them.
 KINDS = {
     "language": ("transformer", "transformer_xl"),
-    "text": ("bert", "t5", "t5_encoder", "gnmt"),
+    "text": ("bert", "t5", "t5_encoder", "clip_text_encoder", "gnmt"),
     "speech": ("whisper", "waveglow"),
     "image": (
         "resnet", "resnext", "inverted_residual", "vgg", "alexnet", "densenet", "inception_v3",
@@ -60,7 +60,7 @@ KINDS = {
     "detection": ("ssd300", "rcnn", "retinanet"),
     "segmentation": ("unet",),
     "image and text": ("clip",),
-    "diffusion": ("dit", "latte", "stdit", "autoencoder_kl_encoder"),
+    "diffusion": ("dit", "latte", "stdit", "mmdit", "wan", "autoencoder_kl_encoder"),
     "recommender": ("neumf",),
     "traced": ("traced",),
 }  # fmt: skip
