@@ -379,7 +379,7 @@ def _on_one_device(request: Request, index: int) -> Request:
     )
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=1000)
 def _one_device_s(alone: Request) -> float:
     """Step of a job on one device [s]; many jobs are compared with the same one."""
     values = _values(alone, alone.cluster)
