@@ -9,6 +9,7 @@ from simcore.workload.huggingface.fields import Fields
 from simcore.workload.huggingface.registry import ADAPTERS, Setting, Translated
 
 _VAE_FACTOR = 8  # of the autoencoders that these models are published with
+_IMAGE = 128 * _VAE_FACTOR  # pixels a side, as both were published
 _PACKED = 4  # Flux's latent comes packed, two by two elements a row
 _ENCODED = "latents and encodings come from storage: no encoder runs in the step"
 
@@ -33,13 +34,13 @@ def flux(f: Fields) -> Translated:
             "double_layers": f.layers("num_layers"),
             "single_layers": f.layers("num_single_layers"),
             "in_channels": packed // _PACKED,
-            "image": 1024,
+            "image": _IMAGE,
             "text_tokens": 512 if guidance else 256,
             "text_width": f.count("joint_attention_dim"),
             "pooled_width": f.count("pooled_projection_dim"),
             "guidance": guidance,
         },
-        notes=(_ENCODED, "images of 1024 x 1024: --resolution says otherwise"),
+        notes=(_ENCODED, f"images of {_IMAGE} x {_IMAGE}: --resolution says otherwise"),
     )  # fmt: skip
 
 
