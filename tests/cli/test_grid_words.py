@@ -64,7 +64,8 @@ def test_a_launch_file_fills_what_no_word_says(simcore: Callable) -> None:
     by_file = _best(simcore, "--gpus", "H100", "--launch", MEGATRON, "--pp", "1,2")
     told = ("--tp", "2", "--micro-batch", "1", "--global-batch", "128", "--precision", "bf16",
             "--seq-len", "4096", "--zero", "1", "--recompute", "selective", "--main-grads",
-            "fp32", "--issuer", "megatron", "--with", "grad-clip=yes", "--pp", "1,2")  # fmt: skip
+            "fp32", "--issuer", "megatron", "--overlap", "dgrad", "--with", "grad-clip=yes",
+            "--pp", "1,2")  # fmt: skip
     by_hand = _best(simcore, "--gpus", "4x8xH100", *told)
     times = [(b["cluster"], b["step_time_s"]) for b in by_file]
     assert times == [(b["cluster"], b["step_time_s"]) for b in by_hand]
