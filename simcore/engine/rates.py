@@ -59,6 +59,7 @@ class ClassRates:
     peak_flop_per_s: float
     assumptions: tuple[str, ...]
     half_product_flop_per_s: float = np.inf
+    device_sd_frac: float = 0.0
 
     def issue_s(self, issuer: Issuer) -> float:
         """What the host spends on a kernel that a program issues [s]."""
@@ -191,6 +192,7 @@ def class_rates(group: NodeGroup, precision: Precision, profile: Profile) -> Cla
         peak_flop_per_s=peak,
         assumptions=tuple(notes),
         half_product_flop_per_s=_half_products(gpu, profile) * compute_share,
+        device_sd_frac=profile.device_spread.value,
     )
 
 
