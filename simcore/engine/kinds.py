@@ -21,7 +21,8 @@ from simcore.workload.graph import CONV_KINDS, FLASH_KINDS
 Array = NDArray[np.float64]
 #: Kinds of compute as people name them; every other kernel is bound by memory.
 GROUPS: dict[str, tuple[str, ...]] = {
-    "gemm": ("gemm", WIDE, BATCHED, UNALIGNED), "conv": tuple(CONV_KINDS), "attention": tuple(FLASH_KINDS),
+    "gemm": ("gemm", WIDE, BATCHED, UNALIGNED),
+    "conv": tuple(CONV_KINDS), "attention": tuple(FLASH_KINDS),
 }  # fmt: skip
 MEMORY_BOUND = "memory_bound"
 

@@ -71,6 +71,7 @@ class Placed:
     """A layout on a cluster: how many GPUs a node has, and the stages to run.
 
     ``part`` is one tensor and expert rank's part of the model, which the stages cut.
+    ``more_sums``: over tensor ranks in a layer's backward, beside one a sum of forward.
     ``column_grads_frac``: of a layer's FLOP those of the weight gradients of products that are cut
     by columns, beside which the gradients of their inputs can be summed up.
     """
@@ -85,6 +86,7 @@ class Placed:
     overlap: Overlap
     expert_layers_frac: float
     column_grads_frac: float
+    more_sums: int = 0
 
     @cached_property
     def distinct_stages(self) -> tuple[tuple[int, int], ...]:
@@ -143,7 +145,7 @@ def exchange_passes(placed: Placed) -> dict[str, tuple[float, float]]:
     """How often a layer runs the exchange of each dimension, in forward and in backward."""
     sums, half = placed.traffic.tensor_sums, EXPERT_EXCHANGES / 2
     return {
-        "tensor parallel": (sums, sums + placed.recompute_frac * sums),
+        "tensor parallel": (sums, sums + placed.more_sums + placed.recompute_frac * sums),
         "context parallel": (1, CONTEXT_PASSES - 1),
         "expert parallel": (half, half + 2 * placed.experts_again),
     }
@@ -283,7 +285,7 @@ def _dgrad_frac(placed: Placed) -> float:
     """
     forward, backward = exchange_passes(placed)["tensor parallel"]
     summed = 0.5 if placed.layout.sequence_parallel else 1.0
-    return summed * placed.traffic.tensor_sums / (forward + backward)
+    return summed * (placed.traffic.tensor_sums + placed.more_sums) / (forward + backward)
 
 
 def shared_nic_s(
