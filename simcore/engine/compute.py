@@ -26,7 +26,7 @@ Array = NDArray[np.float64]
 def phase_seconds(
     table: KernelTable, rates: ClassRates, micro_batch: Array, compute: Array, memory: Array
 ) -> Array:
-    """Device seconds of each phase for each column, [P, U]."""
+    """Device seconds of each phase for each column, [P, U]; ``compute`` [U] or [K, U]."""
     same_batch = bool(micro_batch.size and (micro_batch == micro_batch[0]).all())
     batch = micro_batch[:1] if same_batch else micro_batch
 
@@ -123,13 +123,18 @@ def class_phases(
     points: Points,
     shares: tuple[float, ...] = (),
     work_sd_frac: float = 0.0,
+    paces: Array | None = None,
 ) -> list[Array]:
-    """Device seconds of each phase on each rank class, for distinct columns: [P, U] a class."""
+    """Device seconds of each phase on each rank class, for distinct columns: [P, U] a class.
+
+    ``paces`` [K, C]: further multipliers on the rate of each kernel's compute.
+    """
     first, _, _ = _distinct(strategy, classes, points, work_sd_frac)
     batch, memory = points.micro_batch[first], points.memory[first]
     of_class = shares or (1.0,) * len(classes)
+    pace = 1.0 if paces is None else paces[:, first]
     found = [
-        phase_seconds(table, rates, batch * share, points.compute_of(index)[first], memory)
+        phase_seconds(table, rates, batch * share, points.compute_of(index)[first] * pace, memory)
         for index, (rates, share) in enumerate(zip(classes, of_class, strict=True))
     ]
     if not work_sd_frac:
@@ -145,15 +150,39 @@ def phases_of_parts(
     points: Points,
     shares: tuple[float, ...] = (),
     work_sd_frac: float = 0.0,
+    paces: Array | None = None,
 ) -> list[list[Array]]:
-    """``class_phases`` of several kernel tables, priced in one go: parts of one model."""
+    """``class_phases`` of several kernel tables, priced in one go: parts of one model.
+
+    ``paces`` [parts, C]: multipliers on the rate of each part's compute.
+    """
     table = joined_table(tuple(tables))
-    together = class_phases(strategy, table, classes, points, shares, work_sd_frac)
+    if paces is not None:
+        paces = np.repeat(paces, [len(t.kind) for t in tables], axis=0)
+    together = class_phases(strategy, table, classes, points, shares, work_sd_frac, paces)
     ends = [*accumulate(t.n_phases for t in tables)]
     return [
         [phases[end - table.n_phases : end] for phases in together]
         for table, end in zip(tables, ends, strict=True)
     ]
+
+
+def pass_seconds(
+    program: Program,
+    strategy: Strategy,
+    classes: tuple[ClassRates, ...],
+    points: Points,
+    phases: Sequence[Array],
+    work_sd_frac: float = 0.0,
+) -> Array:
+    """Seconds of all of a program's kernels at these phases, on its slowest class [C]."""
+    _, column, _ = _distinct(strategy, classes, points, work_sd_frac)
+    of_class = [
+        program.weights[program.compute_class == c].sum(axis=0) @ seconds
+        for c, seconds in enumerate(phases)
+    ]
+    slowest: Array = np.max(of_class, axis=0)[column]
+    return slowest
 
 
 def _most(points: Points, work_sd_frac: float) -> Array:

@@ -19,8 +19,9 @@ from itertools import accumulate, groupby
 import numpy as np
 
 from simcore.base.arrays import TINY, NDArray
-from simcore.engine.compute import phases_of_parts
+from simcore.engine.compute import pass_seconds, phases_of_parts
 from simcore.engine.evaluate import Job, Steps, evaluate
+from simcore.engine.pace import stage_paces
 from simcore.engine.points import Points
 from simcore.physics.collectives import (
     Collective,
@@ -70,6 +71,7 @@ class Placed:
     """A layout on a cluster: how many GPUs a node has, and the stages to run.
 
     ``part`` is one tensor and expert rank's part of the model, which the stages cut.
+    ``more_sums``: over tensor ranks in a layer's backward, beside one a sum of forward.
     ``column_grads_frac``: of a layer's FLOP those of the weight gradients of products that are cut
     by columns, beside which the gradients of their inputs can be summed up.
     """
@@ -84,6 +86,7 @@ class Placed:
     overlap: Overlap
     expert_layers_frac: float
     column_grads_frac: float
+    more_sums: int = 0
 
     @cached_property
     def distinct_stages(self) -> tuple[tuple[int, int], ...]:
@@ -142,7 +145,7 @@ def exchange_passes(placed: Placed) -> dict[str, tuple[float, float]]:
     """How often a layer runs the exchange of each dimension, in forward and in backward."""
     sums, half = placed.traffic.tensor_sums, EXPERT_EXCHANGES / 2
     return {
-        "tensor parallel": (sums, sums + placed.recompute_frac * sums),
+        "tensor parallel": (sums, sums + placed.more_sums + placed.recompute_frac * sums),
         "context parallel": (1, CONTEXT_PASSES - 1),
         "expert parallel": (half, half + 2 * placed.experts_again),
     }
@@ -282,7 +285,7 @@ def _dgrad_frac(placed: Placed) -> float:
     """
     forward, backward = exchange_passes(placed)["tensor parallel"]
     summed = 0.5 if placed.layout.sequence_parallel else 1.0
-    return summed * placed.traffic.tensor_sums / (forward + backward)
+    return summed * (placed.traffic.tensor_sums + placed.more_sums) / (forward + backward)
 
 
 def shared_nic_s(
@@ -344,20 +347,30 @@ def evaluate_layout(
     exchanges = exchanges_of(points, placed)
     first = jobs[0]
     tables = [job.table for job in jobs]
+    counts = tuple(count for _, count in placed.distinct_stages)
+    paces = stage_paces(points, layout, counts, first.classes[0].device_sd_frac)
+    spread = first.workload.work_sd_frac
     phases = phases_of_parts(
-        first.strategy, tables, first.classes, local, first.shares, first.workload.work_sd_frac
-    )
+        first.strategy, tables * 2, first.classes, local, first.shares, spread,
+        np.concatenate([paces.slowest, [paces.typical] * len(tables)]),
+    )  # fmt: skip
     totals, forwards, backwards, parts = [], [], [], []
-    for job, (index, _), of_part in zip(jobs, placed.distinct_stages, phases, strict=True):
+    for job, (index, _), of_part, average in zip(
+        jobs, placed.distinct_stages, phases[: len(jobs)], phases[len(jobs) :], strict=True
+    ):
         stage = placed.stages[index]
         steps = evaluate(job, local, keep_timeline=keep_timeline, terms=needed, phases=of_part)
         busy = _micro_step_s(steps, local)
         slowdown = job.classes[0].overlap_slowdown_frac / points.overlap
         whole_s = exchanges.of_stage(stage.n_layers)
         exchange = exposed(whole_s, placed, busy, slowdown)
-        waits = np.maximum(steps.host_micro_s - busy, 0.0)
         spent = sum(exchange.values(), np.zeros(len(points)))
-        once = busy + waits + spent
+        # What passes through all stages meets average ones on its way.
+        there, here = (
+            pass_seconds(job.program, job.strategy, job.classes, local, p, spread)
+            for p in (average, of_part)
+        )
+        once = np.maximum(busy * there / np.maximum(here, TINY), steps.host_micro_s) + spent
         shared = shared_nic_s(steps, whole_s, exchange, placed, local, slowdown)
         totals.append(steps.step_s + local.grad_accum * spent + shared)
         share = _forward_share(steps)

@@ -20,6 +20,7 @@ from simcore.workload.recompute import offloaded, recomputed
 from simcore.workload.resolve import ModelSource
 from simcore.workload.sharding import (
     CUT_BY_COLUMNS,
+    ONE_INPUT,
     TENSOR_SUMS,
     Stage,
     buffered,
@@ -157,6 +158,7 @@ def place(
         overlap=strategy.overlap,
         expert_layers_frac=routed / sum(n for _, n in layers) if layers else 0.0,
         column_grads_frac=_column_grads_frac(layers, strategy.recompute == "full"),
+        more_sums=_more_sums(layers, layout, strategy),
     )
 
 
@@ -172,6 +174,14 @@ def _own_settings(
     if layout.tp > 1 or layout.ep > 1:
         raise InvalidConfig([f"{record.name}: tensor parallelism needs a transformer record"])
     return {}
+
+
+def _more_sums(layers: Sequence[tuple[Block, int]], layout: Layout, strategy: Strategy) -> int:
+    """Sums over tensor ranks in backward beyond one an input of products cut by columns."""
+    if not strategy.software.sums_apart or layout.sequence_parallel or not layers:
+        return 0
+    names = {op.name.split(".")[-1] for op in layers[0][0].ops if weight_grad_numel(op)}
+    return sum(len(names & set(of)) - 1 for of in ONE_INPUT if names & set(of))
 
 
 def _column_grads_frac(layers: Sequence[tuple[Block, int]], again: bool) -> float:

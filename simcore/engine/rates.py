@@ -18,7 +18,7 @@ from simcore.hardware.paths import port_share
 from simcore.hardware.profile import HOST_CPU, Profile
 from simcore.hardware.spec import GpuSpec, PeakName
 from simcore.physics.fill import EXP_PER_SM_CLOCK, softmax_width
-from simcore.step.kernels import BATCHED, CAST, COMPUTE_KINDS, KINDS, WIDE
+from simcore.step.kernels import BATCHED, CAST, COMPUTE_KINDS, KINDS, UNALIGNED, WIDE
 from simcore.strategy.precision import Precision
 from simcore.workload.graph import FLASH_KINDS, KernelKind
 
@@ -59,14 +59,16 @@ class ClassRates:
     peak_flop_per_s: float
     assumptions: tuple[str, ...]
     half_product_flop_per_s: float = np.inf
+    device_sd_frac: float = 0.0
 
     def issue_s(self, issuer: Issuer) -> float:
         """What the host spends on a kernel that a program issues [s]."""
         return self.host_issue_s * self.issue_over_torch.get(issuer, 1.0)
 
 
+_NARROW = ("fp8", "fp4")
 #: Kinds of the kernel table that are priced as others of ``workload.graph``.
-_STANDS_FOR = {WIDE: "gemm", BATCHED: "gemm", CAST: "elementwise"}
+_STANDS_FOR = {WIDE: "gemm", BATCHED: "gemm", UNALIGNED: "gemm", CAST: "elementwise"}
 
 
 def peak_for(gpu: GpuSpec, precision: Precision) -> tuple[PeakName, float, str]:
@@ -133,15 +135,17 @@ def class_rates(group: NodeGroup, precision: Precision, profile: Profile) -> Cla
             rate[i] *= precision.cast_traffic_bytes() / own
         if kind in COMPUTE_KINDS:
             name, top = peak_name, peak
-            if (base == "attention" or named == WIDE) and peak_name in ("fp8", "fp4"):
+            if named == UNALIGNED and gpu.vendor == "NVIDIA":
+                name, top = "fp32", gpu.peak("fp32") or peak
+            elif (base == "attention" or named in (WIDE, UNALIGNED)) and peak_name in _NARROW:
                 name, top = "bf16", gpu.peak("bf16") or peak  # recipes keep these in 16 bit
             share_of = (
                 profile.compute_efficiency("bmm", name, gpu)
-                if named == BATCHED
+                if named in (BATCHED, UNALIGNED)
                 else compute_share_of(profile, kind, name, gpu)
             )
             flop[i] = top * share_of.value
-            shaped = "bmm" if named == BATCHED else base
+            shaped = "bmm" if named in (BATCHED, UNALIGNED) else base
             wave[i], depth[i] = profile.kernel_shape(shaped, name, gpu)
     # Ranks on the cores of one host share caches and memory; measured on it, else none.
     compute_share, memory_share = profile.shared_rate(gpu, group.gpus_per_node)
@@ -188,6 +192,7 @@ def class_rates(group: NodeGroup, precision: Precision, profile: Profile) -> Cla
         peak_flop_per_s=peak,
         assumptions=tuple(notes),
         half_product_flop_per_s=_half_products(gpu, profile) * compute_share,
+        device_sd_frac=profile.device_spread.value,
     )
 
 

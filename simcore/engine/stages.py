@@ -16,6 +16,7 @@ from simcore.base.arrays import NDArray
 from simcore.engine.evaluate import evaluate
 from simcore.engine.job_memory import memory_of_stage
 from simcore.engine.layout import Placed, data_points, exchanges_s, exposed
+from simcore.engine.pace import stage_paces
 from simcore.engine.points import Points
 from simcore.engine.predict import central_step_s, job_of, values_of
 from simcore.strategy.cuts import balanced_cut, least_layers, written
@@ -71,12 +72,18 @@ def layer_costs(request: Request) -> LayerCosts:
     placed = request.placed
     assert placed is not None
     base = values_of(request)
+    job = job_of(request)
+    counts = (1,) * placed.layout.pp  # of average stages: which has the slowest device is chance
+    asked = Points.of(base, 1)
+    typical = float(
+        stage_paces(asked, placed.layout, counts, job.classes[0].device_sd_frac).typical[0]
+    )
     # Device (with collectives of every micro-step) and host, each with two and three micro-steps.
     points = Points.of(
         {
             **base,
             "grad_accum": np.array([2.0, 3.0, 2.0, 3.0]),
-            "compute": np.array([1.0, 1.0, _FREE, _FREE]) * base["compute"],
+            "compute": np.array([1.0, 1.0, _FREE, _FREE]) * base["compute"] * typical,
             "memory": np.array([1.0, 1.0, _FREE, _FREE]),
             "use_host": np.array([0.0, 0.0, 1.0, 1.0]),
             "use_comm": np.array([1.0, 1.0, 0.0, 0.0]),
@@ -84,7 +91,7 @@ def layer_costs(request: Request) -> LayerCosts:
         },
         4,
     )
-    local, job = data_points(points, placed), job_of(request)
+    local = data_points(points, placed)
     of_layer = exchanges_s(points, placed, 1)
     of_layer.pop("pipeline transfer", None)  # of a stage, whatever it holds
 

@@ -20,10 +20,10 @@ Clock = Literal["burst", "sustained", "profiled", "derived"]
 def clock_ratio(tables: Mapping[str, Any], cls: str, clock: Clock, gpu: GpuSpec) -> Estimate:
     """Time over that at burst clocks; ``tables`` of an efficiency profile.
 
-    Sustained clocks of products are those of the device's own loops of seconds or of kernels
-    profiled at length, else what its power tells. Where a device has no burst to compare them
-    with, derived times of products count as sustained, others (which power does not bind) as
-    bursts.
+    Sustained clocks of products are those of the device's own loops of seconds, those that its
+    vendor rates machines of it at, those of kernels profiled at length, else what its power
+    tells. Where a device has no burst to compare them with, derived times of products count as
+    sustained, others (which power does not bind) as bursts.
     """
     clocks = tables["clocks"]
     unit = "simt" if cls.endswith("32") else "tensor"
@@ -37,11 +37,22 @@ def clock_ratio(tables: Mapping[str, Any], cls: str, clock: Clock, gpu: GpuSpec)
     if unpaired or f"{unit}_{clock}_over_burst" not in clocks:
         clock = "sustained"
     if clock == "sustained" and unit == "tensor" and not timed_both_ways(clock):
+        if (rated := _rated(tables, gpu)) is not None:
+            return rated
         if timed_both_ways("profiled"):
             clock = "profiled"
         elif (by_power := _by_power(tables, gpu)) is not None:
             return by_power
     return pick(clocks[f"{unit}_{clock}_over_burst"], gpu)[1]
+
+
+def _rated(tables: Mapping[str, Any], gpu: GpuSpec) -> Estimate | None:
+    """Boost over the clock that the vendor says is held at the power limit for hours."""
+    if gpu.sustained_clock is None or gpu.boost_clock is None:
+        return None
+    spread = pick(tables["clocks"]["tensor_sustained_over_burst"], gpu)[1]
+    ratio = gpu.boost_clock.value / gpu.sustained_clock.value
+    return replace(spread, value=ratio, source=f"rated clock ({gpu.sustained_clock.source})")
 
 
 def _by_power(tables: Mapping[str, Any], gpu: GpuSpec) -> Estimate | None:

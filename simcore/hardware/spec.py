@@ -62,6 +62,9 @@ class GpuSpec(Sourced):
     base_clock: Hertz | None = Field(
         default=None, description="what the vendor states for the heaviest load within its power"
     )
+    sustained_clock: Hertz | None = Field(
+        default=None, description="what the vendor rates machines of it at, held for hours in HPL"
+    )
     exp_per_sm_clock: Count | None = Field(
         default=None, description="exponentials of an SM and clock, where not the usual 16"
     )

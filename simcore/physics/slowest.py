@@ -35,6 +35,13 @@ def slowest_rate_frac(n: int, sd_frac: float) -> float:
     return 1.0 / (1.0 + sd_frac * expected_maximum(n))
 
 
+def slowest_rates(n: Array, sd_frac: float) -> Array:
+    """``slowest_rate_frac`` of several numbers of devices, which may be no whole ones; [C]."""
+    counts, place = np.unique(np.rint(np.maximum(n, 1.0)), return_inverse=True)
+    rates = np.array([slowest_rate_frac(int(count), sd_frac) for count in counts])
+    return rates[place.reshape(np.shape(n))]
+
+
 def most_work(n_ranks: Array, samples: Array, sd_frac: float) -> Array:
     """Work of the rank that has most over that of the average one [C].
 

@@ -31,12 +31,16 @@ Array = NDArray[np.float64]
 WIDE = "gemm_wide"
 #: Products of activations alone, one a head or window: kernels of their own in every library.
 BATCHED = "gemm_batched"
+#: 16-bit products whose rows NVIDIA's matrix units cannot load: they run on vector units.
+UNALIGNED = "gemm_unaligned"
 #: Softmax of rows up to 32 elements a lane, which a warp keeps in its registers; longer ones are a
 #: block's, another kernel (ATen SoftMax.cu; shares of P100 and CDNA fall by a third and more).
 SHORT_SOFTMAX, WARP_ROW = "softmax_short", 32 * 32
 #: What brings the inputs of products to their format.
 CAST = "cast"
-KINDS: tuple[str, ...] = (*get_args(KernelKind), WIDE, BATCHED, SHORT_SOFTMAX, CAST)
+KINDS: tuple[str, ...] = (*get_args(KernelKind), WIDE, BATCHED, UNALIGNED, SHORT_SOFTMAX, CAST)
+#: Bytes of an element in which alignment decides: fp32 on vector units has no such demand.
+UNALIGNED_BYTES = 2
 COMPUTE_KINDS: tuple[KernelKind, ...] = ("gemm", *CONV_KINDS, *FLASH_KINDS)
 
 
@@ -92,6 +96,8 @@ def _row(kernel: Kernel, precision: Precision, named: str = "") -> tuple[float, 
         per_sample -= operands * (precision.low_bytes - precision.operand_bytes)
         weight_bytes = precision.low_bytes if of_weight else precision.operand_bytes
 
+    if kernel.unaligned and precision.low_bytes == UNALIGNED_BYTES:
+        named = UNALIGNED
     m, n, k, groups = kernel.m, kernel.n, kernel.k, kernel.groups
     return (
         KINDS.index(named or _kind(kernel, bool(narrow))),

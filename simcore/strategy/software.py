@@ -27,6 +27,8 @@ class Software:
     beside which its gradients are reduced through a bucket.
     ``root_unit``: what lies outside the repeated layers is gathered at once, by ZeRO-3 too, and
     stays from forward's begin to backward's end.
+    ``sums_apart``: each product that is cut by columns sums up the gradient of its input over
+    tensor ranks, also where several have one input, unless the sequence is cut too.
     ``group_copies``: communicators made for each dimension of the layout.
     ``received_copies``, ``sent_copies``: of what a pipeline stage receives and sends, tensors that
     its buffers hold for each micro-batch in flight; ``logits_bytes``: an element of the logits
@@ -47,6 +49,7 @@ class Software:
     remainders: bool = False
     live_numel: int = 0
     root_unit: bool = False
+    sums_apart: bool = False
     group_copies: int = 1
     received_copies: int = 0
     sent_copies: int = 0
@@ -93,12 +96,14 @@ for _software in (
     # of it called by the optimizer's step (optimizer.py, allreduce_gradients);
     # parameter_group.py: the shard's fp32 gradient is filled tensor by tensor;
     # core/nn/parallel_module/parallel_module.py: outputs stay in the pipe buffer until their
-    # gradient comes, on the last stage until their buffer (of two) is written again
+    # gradient comes, on the last stage until their buffer (of two) is written again;
+    # core/nn/mlp.py: gate and up are column-parallel layers apart, of which each copies its input
+    # to the tensor ranks (column_parallel_linear.py), and a copy's backward is an all-reduce
     Software(
         name="scaling",
         meaning="Aleph Alpha's scaling: buckets all-reduced in an fp32 copy",
         joins_shard=False, reduce_copy_bytes=4.0, all_reduces=True, late_buckets=True,
-        weight_stubs=False,
+        weight_stubs=False, sums_apart=True,
         sent_copies=1, logits_bytes=2.0,
     ),
     # megatron/core/optimizer/__init__.py: with use_precision_aware_optimizer Transformer Engine's

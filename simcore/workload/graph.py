@@ -64,7 +64,8 @@ class Kernel:
     ``m n k groups`` (``groups`` independent products) is used for tile occupancy only; ``n`` of a
     softmax is the length of its rows, where known. Where
     products compute in 8 bits or fewer, ``cast`` elements per sample are brought to that format
-    before this one; a ``wide`` product stays in 16 bit.
+    before this one; a ``wide`` product stays in 16 bit. ``unaligned``: rows of its operands begin
+    at addresses that 8 elements do not divide.
     """
 
     kind: KernelKind
@@ -80,6 +81,7 @@ class Kernel:
     launches: float = 1.0
     cast: float = 0.0
     wide: bool = False
+    unaligned: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,6 +34,8 @@ _WHOLE_INPUT = ("qkv", "q", "k", "v", "q_a", "kv_a", "gate", "up", "gate_up", "h
 
 #: Products of a layer that tensor ranks have columns of; the gradient of their input is summed up.
 CUT_BY_COLUMNS = ("qkv", "q", "k", "v", "gate", "up", "gate_up")
+#: Those of them that read one input, where they are products apart.
+ONE_INPUT = (("q", "k", "v"), ("gate", "up"))
 
 
 @dataclass(frozen=True)

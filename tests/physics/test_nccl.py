@@ -39,14 +39,30 @@ def way(on: Group, op: Collective, n_bytes: float, name: str, protocol: str) -> 
 def test_ring_of_eight_by_hand() -> None:
     """14 steps of 0.6, 1.9 and 3.4 us; LL at most 141 GB/s, LL128 0.92 of the bus, Simple all."""
     on, size = h100(8), 16.0 * MIB
-    moved = 2 * 7 / 8 * size
+    moved = (14 + 0.5) / 8 * size  # 14 pieces over each link, and what the loop's ends leave open
     assert way(on, "all_reduce", size, "Ring", "LL") == pytest.approx(15.0 * US + moved / 141e9)
     assert way(on, "all_reduce", size, "Ring", "LL128") == pytest.approx(40.6 * US + moved / 368e9)
     assert way(on, "all_reduce", size, "Ring", "Simple") == pytest.approx(56.0 * US + moved / 400e9)
     gathered = 8.4 + 7 * 3.4
     assert way(on, "all_gather", size, "Ring", "Simple") == pytest.approx(
-        gathered * US + moved / 2 / 400e9
+        gathered * US + (7 + 0.5) / 8 * size / 400e9
     )
+
+
+@pytest.mark.parametrize("op", ["all_gather", "reduce_scatter", "all_reduce"])
+def test_few_ranks_reach_less_of_a_link_and_many_the_bandwidth_optimum(op: Collective) -> None:
+    """The open step is one piece of n: a quarter at two ranks, nothing at many; one node only."""
+
+    def over_optimum(on: Group, ranks: int) -> float:
+        crossed = (2 if op == "all_reduce" else 1) * (ranks - 1) / ranks
+        one, two = (way(on, op, b, "Ring", "Simple") for b in (1e12, 2e12))
+        bus = float(np.ravel(on.bus_bw_bytes_per_s)[0])
+        return (two - one) * bus / (crossed * 1e12)
+
+    found = [over_optimum(h100(n), n) for n in (2, 4, 8)]
+    steps = 2 if op == "all_reduce" else 1
+    assert found == pytest.approx([1 + 0.5 / (steps * (n - 1)) for n in (2, 4, 8)], rel=1e-3)
+    assert over_optimum(h100(2, 2), 2) == pytest.approx(1.0, rel=1e-3)
 
 
 def test_switch_of_eight_by_hand() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from simcore.step.kernels import (
     CAST,
     KINDS,
     SHORT_SOFTMAX,
+    UNALIGNED,
     WIDE,
     KernelTable,
     kernel_table,
@@ -135,6 +137,37 @@ def test_a_warp_holds_rows_of_1024_elements(row: int, kind: str) -> None:
     """A length of one is one that is not known."""
     table = table_of(ops.softmax("p", 4096.0 * row, row=row), "fp32")
     assert set(table.kind) == {KINDS.index(kind)}
+
+
+@pytest.mark.parametrize(("head_dim", "slow"), [(128, False), (144, False), (150, True)])
+@pytest.mark.parametrize("written_out", [ops.attention_fused_softmax, ops.attention_eager])
+def test_heads_that_8_does_not_divide_run_on_vector_units(
+    written_out: Any, head_dim: int, slow: bool
+) -> None:
+    """In 16 bit, on NVIDIA's devices: both products of attention; nothing else of it."""
+    parts = written_out("attention", 16, 2048, 2048, head_dim)
+    products = [k for op in parts for k in (*op.fwd, *op.bwd) if k.kind == "gemm"]
+    assert len(products) == 2 * 3
+    assert {k.unaligned for k in products} == {slow}
+    for precision in ("bf16", "amp-fp16", "fp8"):
+        table = table_of(parts[_scores(parts)], precision)
+        assert (UNALIGNED in {KINDS[k] for k in table.kind}) == slow
+    assert UNALIGNED not in {KINDS[k] for k in table_of(parts[_scores(parts)], "fp32").kind}
+
+
+def _scores(parts: tuple[Any, ...]) -> int:
+    return next(i for i, op in enumerate(parts) if op.name.endswith(".scores"))
+
+
+@pytest.mark.parametrize(("gpu", "as_fast_as"), [("A100", "fp32"), ("MI300X", "bf16")])
+def test_vector_units_are_as_fast_as_in_fp32_and_other_vendors_need_none(
+    gpu: str, as_fast_as: str
+) -> None:
+    group = parse_cluster(f"1x8x{gpu}").groups[0]
+    half, other = (class_rates(group, PRECISIONS[p], load_profile()) for p in ("bf16", as_fast_as))
+    rate = half.flop_per_s[KINDS.index(UNALIGNED)]
+    assert rate == pytest.approx(other.flop_per_s[KINDS.index(BATCHED)])
+    assert (rate < half.flop_per_s[KINDS.index("gemm")]) == (gpu == "A100")
 
 
 def test_formats_of_16_bit_and_more_know_no_casts() -> None:

@@ -21,7 +21,8 @@ from simcore.physics.collectives.base import (
 class Ring(Algorithm):
     """Every rank passes pieces to the next: 2(n-1)/n·S/bw and 2(n-1) hops for all-reduce.
 
-    Patarasuk & Yuan 2009; hops and protocols as NCCL's tuning has them. Half of both for
+    Patarasuk & Yuan 2009; hops and protocols as NCCL's tuning has them, over NVLink also what the
+    ends of its loop leave open (``nccl.RING_OPEN_STEP``). Half of both for
     reduce-scatter and all-gather; broadcast and reduce stream the vector once round the ring:
     S/bw + (n-1) hops.
     """
@@ -38,6 +39,8 @@ class Ring(Algorithm):
         rounds = passes or 1.0
         if group.library.generation < 0:
             return [self._plain(group, traffic, rounds)]
+        if passes and group.library.nvlink:
+            traffic = traffic + np.where(group.n_nodes > 1, 0.0, nccl.RING_OPEN_STEP / n)
         return self._nccl(op, group, traffic, rounds)
 
     def _plain(self, group: Group, traffic: Array, rounds: float) -> Option:

@@ -9,6 +9,10 @@ from simcore.workload.ops.gemm import bmm
 from simcore.workload.ops.norm import softmax
 from simcore.workload.ops.pointwise import binary, copy, dropout, scale
 
+#: Elements of 16 bit that NVIDIA's matrix units load at a time; products whose rows begin at other
+#: multiples run on vector units. A head's rows begin at multiples of its dimension (docs/model.md).
+ALIGNED = 8
+
 
 def sdpa(
     name: str,
@@ -79,11 +83,15 @@ def attention_eager(
     second product saves are the softmax's output, counted there.
     """
     value_dim = value_dim or head_dim
+    aligned = not (head_dim % ALIGNED or value_dim % ALIGNED)
     scores = float(heads) * seq_q * seq_kv
     q, k = float(heads) * seq_q * head_dim, float(heads) * seq_kv * head_dim
     v = float(heads) * seq_kv * value_dim
     parts = [copy(f"{name}.q", q), copy(f"{name}.k", k), copy(f"{name}.v", v)]
-    parts += [bmm(f"{name}.scores", heads, seq_q, seq_kv, head_dim), scale(f"{name}.scale", scores)]
+    parts += [
+        bmm(f"{name}.scores", heads, seq_q, seq_kv, head_dim, aligned=aligned),
+        scale(f"{name}.scale", scores),
+    ]
     if mask == "add":
         parts.append(binary(f"{name}.mask", scores, broadcast=seq_kv, grads=0, high=True))
     elif mask == "where":
@@ -96,7 +104,9 @@ def attention_eager(
         parts.append(dropout(f"{name}.dropout", scores, high=True))
     cast = Kernel(kind="elementwise", low=-3 * scores, high=3 * scores, launches=0.0)
     parts.append(Op(name=f"{name}.cast", fwd=(cast,), bwd=(cast,) * (1 + (mask == "add"))))
-    parts.append(bmm(f"{name}.context", heads, seq_q, value_dim, seq_kv, save_left=drop))
+    parts.append(
+        bmm(f"{name}.context", heads, seq_q, value_dim, seq_kv, save_left=drop, aligned=aligned)
+    )
     parts.append(copy(f"{name}.merge", float(heads) * seq_q * value_dim))
     return tuple(parts)
 
@@ -111,6 +121,7 @@ def attention_fused_softmax(
     then dropout, the product with v, and one copy to token order. Keeps q, k, v, the
     probabilities and, with dropout, its mask and output: Korthikanti et al. 2022, section 4.1.
     """
+    aligned = head_dim % ALIGNED == 0
     scores = float(heads) * seq_q * seq_kv
     fused = Op(
         name=f"{name}.softmax",
@@ -118,9 +129,11 @@ def attention_fused_softmax(
         bwd=(Kernel(kind="softmax", low=3 * scores, n=Affine(seq_kv)),),
         saved=Saved(low=scores),
     )
-    parts = [bmm(f"{name}.scores", heads, seq_q, seq_kv, head_dim), fused]
+    parts = [bmm(f"{name}.scores", heads, seq_q, seq_kv, head_dim, aligned=aligned), fused]
     if drop:
         parts.append(dropout(f"{name}.scores_dropout", scores))
-    parts.append(bmm(f"{name}.context", heads, seq_q, head_dim, seq_kv, save_left=drop))
+    parts.append(
+        bmm(f"{name}.context", heads, seq_q, head_dim, seq_kv, save_left=drop, aligned=aligned)
+    )
     parts.append(copy(f"{name}.merge", float(heads) * seq_q * head_dim))
     return tuple(parts)

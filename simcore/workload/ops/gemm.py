@@ -57,6 +57,7 @@ def bmm(
     *,
     save_left: bool = True,
     save_right: bool = True,
+    aligned: bool = True,
 ) -> Op:
     """``batch`` products a sample of ``[m, k] @ [k, n]``, both sides activations: always wide."""
     flop = 2.0 * batch * m * n * k
@@ -67,6 +68,7 @@ def bmm(
         return Kernel(
             kind="gemm", flop=flop, low=io,
             m=Affine(rows), n=Affine(cols), k=Affine(depth), groups=groups, wide=True,
+            unaligned=not aligned,
         )  # fmt: skip
 
     saved = Saved(low=batch * (m * k * save_left + k * n * save_right))
