@@ -289,7 +289,7 @@ def test_builders_of_published_configs_agree_with_a_trace(arch: str, tmp_path: P
     assert _saved(ours) == pytest.approx(_saved(built), rel=0.02)
 
 
-#: Held against modules of diffusers and transformers, operator by operator (test_flow_diffusers.py).
+#: Held against modules of diffusers and transformers (test_flow_diffusers.py).
 _BY_MODULE = ("mmdit", "wan", "clip_text_encoder")
 
 
