@@ -228,6 +228,12 @@ def memory_result(request: Request, runs: Sequence[Memory] = ()) -> MemoryResult
     spread = Z80 * memory_sd_bytes(request, memory)
     # A full device gets cached segments back: no more can be reserved than it has.
     room = max(capacity - (device - reserved), reserved)
+    # The node whose host has least beside what its GPUs keep there.
+    host = float(memory.host[0])
+    lack, host_capacity = max(
+        (g.gpus_per_node * host - g.node.cpu.dram_size.value, g.node.cpu.dram_size.value)
+        for g in request.cluster.groups
+    )
     return MemoryResult(
         terms={k: float(v[0]) for k, v in memory.terms.items() if v[0] > 0},
         allocated_bytes=float(memory.allocated[0]),
@@ -237,7 +243,9 @@ def memory_result(request: Request, runs: Sequence[Memory] = ()) -> MemoryResult
         needed_bytes=float(memory.needed[0]),
         tensors_sd_bytes=tensors_sd_bytes(request, memory),
         capacity_bytes=float(capacity),
-        host_bytes=float(memory.host[0]),
+        host_bytes=host,
+        host_lack_bytes=max(lack, 0.0),
+        host_capacity_bytes=host_capacity,
         nvme_bytes=float(memory.nvme[0]),
         moment=MOMENTS[int(memory.moment[0])],
         low_bytes=max(device - spread, 0.0),

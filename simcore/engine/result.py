@@ -55,7 +55,8 @@ class MemoryResult:
     ``holes_sd_bytes``: the standard deviation of the holes, ``tensors_sd_bytes`` that of what is
     allocated; ``needed_bytes``: ``device_bytes`` and the
     holes that cannot be given back, what the job fits by. ``low_bytes`` and ``high_bytes`` bound
-    80 % of ``device_bytes``.
+    80 % of ``device_bytes``. ``host_bytes`` is a GPU's, ``host_lack_bytes`` what the GPUs of a node
+    keep there beyond ``host_capacity_bytes``, the node's own.
     """
 
     terms: dict[str, float]
@@ -72,6 +73,8 @@ class MemoryResult:
     holes_sd_bytes: float = 0.0
     tensors_sd_bytes: float = 0.0
     needed_bytes: float = 0.0
+    host_lack_bytes: float = 0.0
+    host_capacity_bytes: float = 0.0
 
     @property
     def shown_bytes(self) -> float:

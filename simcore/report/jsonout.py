@@ -69,6 +69,8 @@ def to_dict(p: Prediction) -> dict[str, Any]:
                 "low": m.low_bytes,
                 "high": m.high_bytes,
                 "host": m.host_bytes,
+                "host_lack": m.host_lack_bytes,
+                "host_capacity": m.host_capacity_bytes,
                 "nvme": m.nvme_bytes,
                 "moment": m.moment,
                 "terms": m.terms,

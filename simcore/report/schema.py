@@ -94,6 +94,8 @@ def _memory() -> Schema:
             "low": _positive("Lower end of the 80 % interval of device."),
             "high": _positive("Upper end of the 80 % interval of device."),
             "host": _positive("Pinned host memory a GPU, with offload."),
+            "host_lack": _positive("What a node's GPUs keep beyond its host memory; not in fits."),
+            "host_capacity": _positive("Host memory of a node."),
             "nvme": _positive("NVMe a GPU, with offload."),
             "moment": _text("When the peak is: frozen forward, forward, backward, optimizer step."),
             "terms": _object("Terms above zero; they add up to device.", terms, required=[]),

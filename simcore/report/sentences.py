@@ -119,7 +119,15 @@ def elsewhere(p: Prediction) -> str:
         for n, where in ((m.host_bytes, "host memory"), (m.nvme_bytes, "NVMe"))
         if n > 0
     ]
-    return f"and a GPU keeps {' and '.join(away)}" if away else ""
+    if not away:
+        return ""
+    text = f"and a GPU keeps {' and '.join(away)}"
+    if m.host_lack_bytes:
+        text += (
+            f"; its node's {gigabytes(m.host_capacity_bytes)} GB of host memory are"
+            f" {gigabytes(m.host_lack_bytes)} GB too little for all of its GPUs"
+        )
+    return text
 
 
 def interval(p: Prediction) -> str:

@@ -390,3 +390,17 @@ def test_every_model_predicts_with_its_defaults() -> None:
         warnings.simplefilter("error", RuntimeWarning)
         for name in MODELS.names():
             check(ask(name, "1x2xA100-SXM"))
+
+
+@pytest.mark.parametrize(("gpus", "own_gib"), [("1x8xRTX4090", 512), ("1x8xH100", 2048)])
+def test_what_the_gpus_of_a_node_keep_is_held_against_its_host_memory(
+    gpus: str, own_gib: int
+) -> None:
+    """ZeRO-Infinity's 16 bytes a parameter (Rajbhandari et al. 2021), all of them in the host."""
+    how: dict[str, Any] = {"strategy": "zero3", "offload": "optimizer+params", "micro_batch": 1}
+    memory = predict(make_request("llama3-70b", gpus, **how)).memory
+    kept = 16 * 70_553_706_496
+    assert memory.host_capacity_bytes == own_gib * 2**30
+    lack = max(kept - memory.host_capacity_bytes, 0)
+    assert memory.host_lack_bytes == pytest.approx(lack, rel=1e-3)
+    assert not predict(make_request("gpt2", gpus, micro_batch=1)).memory.host_lack_bytes
