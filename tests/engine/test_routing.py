@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from simcore import api
 from simcore.base.errors import InvalidConfig
+from simcore.engine.emit import launch_file
 from simcore.engine.layout import exchange_bytes
 from simcore.engine.request import make_request
 
@@ -175,3 +176,20 @@ def test_a_sweep_takes_both_as_axes() -> None:
         assert seconds == pytest.approx(ask(**asked).step_time_s.value)
     with pytest.raises(InvalidConfig, match="expert-imbalance must be a number of at least 1"):
         api.sweep(MODEL, GPUS, **BASE, expert_imbalance="0.5,1")
+
+
+@pytest.mark.parametrize("padding", ["on", "off"])
+def test_a_megatron_file_says_the_capacity(padding: str) -> None:
+    words = {**BASE, "expert_imbalance": 1.3, "expert_capacity": 1.25, "expert_padding": padding}
+    asked = make_request(MODEL, GPUS, **words, grad_clip=True)
+    made = launch_file("megatron", asked, None)
+    assert ("--moe-pad-expert-input-to-capacity" in made.text) == (padding == "on")
+    assert "expert-imbalance 1.3" in made.left
+    back = make_request(MODEL, GPUS, launch=made.text, expert_imbalance=1.3)
+    assert back.strategy.routing == asked.strategy.routing
+    assert back.workload is asked.workload
+
+
+def test_a_file_with_a_capacity_for_a_model_without_experts() -> None:
+    flags = "--micro-batch-size 1 --bf16 --moe-expert-capacity-factor 1.25"
+    assert make_request("llama3-8b", "1x8xH100", launch=flags).strategy.routing.capacity is None
