@@ -25,13 +25,13 @@ OTHERS = (
 ONE_VALUE = (
     "inputs", "overlap", "recompute_modules", "node", "lora_targets", "quantised_base",
     "calibration", "software", "growing_segments", "fp8_params", "nccl_algo", "nccl_proto",
-    "launch_blocking", "launch",
+    "launch_blocking", "launch", "expert_padding",
 )  # fmt: skip
 #: How the values of an axis are written, by how one value is.
 _SEVERAL = {
     "N": "GRID", "N|max": "GRID", "NAME": "NAMES", "MODE": "NAMES", "WIDTH": "NAMES",
     "LINK": "LIST", "WHAT[:WHERE]": "LIST", "LAYERS": "CUT;CUT",
-    "RATIO": "LIST", "N|HxW": "LIST",
+    "RATIO": "LIST", "N|HxW": "LIST", "FACTOR": "LIST",
 }  # fmt: skip
 
 

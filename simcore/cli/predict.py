@@ -84,6 +84,20 @@ def predict(
         option("--dispatcher", "NAME", "alltoall, or deepep: a token crosses to a node once.",
                 names.dispatchers),
     ] = None,
+    expert_imbalance: Annotated[
+        str | None,
+        option("--expert-imbalance", "FACTOR",
+               "Tokens of the fullest expert rank over the mean: 1.3; default 1."),
+    ] = None,
+    expert_capacity: Annotated[
+        str | None,
+        option("--expert-capacity", "FACTOR",
+               "Slots of an expert over its mean rows: 1.25; tokens beyond are dropped."),
+    ] = None,
+    expert_padding: Annotated[
+        str | None,
+        option("--expert-padding", "on|off", "Slots that no token takes are computed (default)."),
+    ] = None,
     zero: Annotated[
         str | None, option("--zero", "N", "ZeRO stage 1 to 3, as --strategy zeroN.")
     ] = None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import get_args
 
-from simcore.engine.request import SWITCH
+from simcore.engine.words import SWITCH
 from simcore.hardware.calibrations import calibration_names
 from simcore.hardware.cluster import network_names
 from simcore.hardware.host import ISSUERS
@@ -31,6 +31,7 @@ def choices() -> dict[str, tuple[str, ...]]:
         "recompute": get_args(Recompute),
         "main_grads": MAIN_GRADS,
         "dispatcher": get_args(Dispatcher),
+        "expert_padding": tuple(SWITCH),
         "optimizer": tuple(OPTIMIZERS),
         "offload": (
             "none",

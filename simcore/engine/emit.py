@@ -60,6 +60,8 @@ def launch_file(
         seq_len=seq_len,
         grad_clip=strategy.grad_clip,
         **_degrees(request.placed),
+        expert_capacity=strategy.routing.capacity,
+        expert_padding=strategy.routing.padding if strategy.routing.capacity else None,
         shard_ranks=strategy.shard_ranks or None,
         attention=attention,
         software=None if strategy.software is PLAIN else strategy.software.name,
@@ -89,6 +91,7 @@ def _of_no_file(request: Request) -> tuple[str, ...]:
         "launch-blocking": "on" if s.launch_blocking else "",
         "fp8-params": "on" if s.fp8_params else "",
         "offload-layers": s.offload_layers or "",
+        "expert-imbalance": "" if s.routing.imbalance == 1.0 else f"{s.routing.imbalance:g}",
         "shares": ":".join(map(str, request.shares)),
     }
     return tuple(f"{word} {value}" for word, value in found.items() if value)

@@ -80,10 +80,11 @@ def _mfu(f: Facts) -> Told:
     name, peak = f.peak
     gpu = f.rates.gpu
     return Told(
-        "samples/s x (3 x forward FLOP + frozen FLOP) a sample / sum of the dense peaks",
+        "samples/s x (3 x forward FLOP + frozen FLOP) a sample / sum of the dense peaks"
+        + ("; experts' of tokens routed, none of padding" if w.uneven_flop else ""),
         (
             ("samples/s", f"{p.samples_per_s:.4g}"),
-            ("forward", f"{format_si(w.forward_flop, 'FLOP')} a sample"),
+            ("forward", f"{format_si(w.forward_flop - w.uneven_flop, 'FLOP')} a sample"),
             ("frozen", f"{format_si(w.frozen_flop, 'FLOP')} a sample"),
             *(
                 [("less", f"{format_si(w.frozen_weight_flop, 'FLOP')}: frozen weights")]

@@ -39,17 +39,26 @@ class Launched:
         return (*self.notes, *wrong)
 
     def heeded(self, record: object) -> dict[str, Any]:
-        """The options, less the file's kernel of attention where the model does not name one."""
-        kernel = self.launch.attention
-        if kernel is None or names_kernel(record) or self.options.get("attention") != kernel:
-            return self.options
-        return {**self.options, "attention": None}
+        """The options, less what of the file the model has no place for.
+
+        A kernel of attention where the model does not name one, a capacity where it has no experts.
+        """
+        void = [] if names_kernel(record) else ["attention"]
+        void += [] if has_experts(record) else ["expert_capacity", "expert_padding"]
+        said = self.launch.words()
+        return {k: None if k in void and v == said.get(k) else v for k, v in self.options.items()}
 
 
 def names_kernel(record: object) -> bool:
     """Whether a model says which kernel its attention takes, so that a file may name another."""
     settings = getattr(record, "settings", None)
     return settings is not None and settings({}).get("attention") in ATTENTIONS
+
+
+def has_experts(record: object) -> bool:
+    """Whether a model routes tokens to experts."""
+    settings = getattr(record, "settings", None)
+    return settings is not None and bool(settings({}).get("experts"))
 
 
 def filled(

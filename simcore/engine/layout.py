@@ -56,7 +56,8 @@ class LayerTraffic:
     """Elements a sample that one layer exchanges; widths in bytes of an activation.
 
     ``hidden_copies``: to how many experts each token goes. ``tensor_sums``: how often tensor ranks
-    sum ``hidden`` up, in forward and again in backward.
+    sum ``hidden`` up, in forward and again in backward. ``expert_rows``: what the fullest expert
+    rank receives over the mean.
     """
 
     hidden: float
@@ -64,6 +65,7 @@ class LayerTraffic:
     hidden_copies: float
     width_bytes: float
     tensor_sums: float = TENSOR_SUMS
+    expert_rows: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -152,13 +154,16 @@ def exchange_passes(placed: Placed) -> dict[str, tuple[float, float]]:
 
 
 def exchange_bytes(placed: Placed, micro_batch: Array) -> dict[str, Array]:
-    """Bytes of one such exchange of a rank; of experts those that a plain all-to-all moves."""
+    """Bytes of one such exchange of a rank; of experts those of a plain all-to-all's fullest rank.
+
+    Ranks wait for the one that receives most, and in combination sends most (links are duplex).
+    """
     layout, traffic = placed.layout, placed.traffic
     hidden = micro_batch / layout.cp * traffic.hidden * traffic.width_bytes
     return {
         "tensor parallel": hidden,
         "context parallel": micro_batch * traffic.keys_values * traffic.width_bytes,
-        "expert parallel": hidden * traffic.hidden_copies / layout.tp,
+        "expert parallel": hidden * traffic.hidden_copies * traffic.expert_rows / layout.tp,
     }
 
 

@@ -54,6 +54,10 @@ class Options(TypedDict, total=False):
     gather_tensors  whether ZeRO-3 gathers each tensor on its own (DeepSpeed before 2022)
     expert_tp       tensor ranks of an expert: 1 (the default) or tp
     dispatcher      alltoall, or deepep: a token crosses to a node once
+    expert_imbalance    tokens of the fullest expert-parallel rank over the mean; default 1
+    expert_capacity     slots of an expert over tokens x top-k / experts; tokens beyond are dropped
+                    (Megatron's moe_expert_capacity_factor); default: none are
+    expert_padding  off where slots that no token takes are not computed; default on
     global_batch    samples a step, instead of grad_accum
     shares          on GPUs of several kinds: samples of each in proportion (3:1, in the order of
                     ``gpus``), equal (the default), or auto: such that the step is shortest
@@ -111,6 +115,9 @@ class Options(TypedDict, total=False):
     gather_tensors: bool | None
     expert_tp: int | None
     dispatcher: str | None
+    expert_imbalance: float | str | None
+    expert_capacity: float | str | None
+    expert_padding: bool | str | None
     global_batch: int | None
     shares: str | None
     inputs: tuple[str, ...] | None

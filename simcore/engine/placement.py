@@ -152,6 +152,7 @@ def place(
             hidden_copies=float(config.get("top_k", 0) or 0),
             width_bytes=float(strategy.precision.low_bytes),
             tensor_sums=sums,
+            expert_rows=strategy.routing.rows(layout.ep, layout.dispatcher).sent,
         ),
         recompute_frac=_again_frac(strategy, n_layers),
         experts_again=strategy.recompute == "full" or "moe" in strategy.recompute_modules,

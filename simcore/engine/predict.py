@@ -241,7 +241,6 @@ def predict(request: Request, *, keep_timeline: bool = False) -> Prediction:
     memories = run_memories(request)
     memory = memory_result(request, memories)
     classes, gain = _rank_classes(job, cluster, steps, request)
-    flop = 3.0 * workload.forward_flop - workload.frozen_weight_flop + workload.frozen_flop
     peak = sum(c.n_gpus * r.peak_flop_per_s for c, r in zip(classes, job.classes, strict=True))
     return Prediction(
         model=workload.name,
@@ -267,7 +266,7 @@ def predict(request: Request, *, keep_timeline: bool = False) -> Prediction:
         speedup_vs_1gpu=float(speedup),
         single_gpu=single_name,
         scaling_efficiency_frac=float(rate / ideal_rate),
-        mfu_frac=float(rate * flop / peak),
+        mfu_frac=float(rate * workload.model_flop / peak),
         time_s=breakdown(steps, first, request.micro_steps, offloads=bool(strategy.offload)),
         memory=memory,
         bound_by=bound_by,

@@ -13,8 +13,9 @@ from simcore.engine.layout import Placed
 from simcore.engine.options import Options
 from simcore.engine.placement import layout_of, place, strategy_told, usual_strategy
 from simcore.engine.resolved import Request
+from simcore.engine.routing import routing_of, routing_told, settings_of
 from simcore.engine.sizes import name_of, overrides_of
-from simcore.engine.words import word_problems
+from simcore.engine.words import on_or_off, word_problems
 from simcore.hardware.cluster import ClusterSpec, parse_cluster
 from simcore.hardware.profile import load_profile
 from simcore.strategy.by_shape import fitted
@@ -22,6 +23,7 @@ from simcore.strategy.cuts import AUTO
 from simcore.strategy.nccl import FREE, parse_algorithms, parse_protocols
 from simcore.strategy.overlap import parse_overlap
 from simcore.strategy.precision import OPTIMIZERS, PRECISIONS, with_main_grads, with_remainders
+from simcore.strategy.routing import EVEN
 from simcore.strategy.software import PLAIN, SOFTWARE
 from simcore.strategy.strategy import (
     Recompute,
@@ -126,9 +128,9 @@ def make_request(
     attempt("nccl_algorithms", lambda: parse_algorithms(options.get("nccl_algo")))
     attempt("nccl_protocols", lambda: parse_protocols(options.get("nccl_proto")))
     attempt("offload", lambda: parse_offload(options.get("offload") or "none"))
-    attempt("growing", lambda: _switch("growing-segments", options.get("growing_segments")))
-    attempt("fp8_params", lambda: _switch("fp8-params", options.get("fp8_params")))
-    attempt("blocking", lambda: _switch("launch-blocking", options.get("launch_blocking")))
+    attempt("growing", lambda: on_or_off("growing-segments", options.get("growing_segments")))
+    attempt("fp8_params", lambda: on_or_off("fp8-params", options.get("fp8_params")))
+    attempt("blocking", lambda: on_or_off("launch-blocking", options.get("launch_blocking")))
     mode = chosen("recompute", options.get("recompute"), t.recompute if t else "none")
     if mode not in get_args(Recompute):
         problems.append(str(UnknownName("recompute", str(mode), list(get_args(Recompute)))))
@@ -148,8 +150,11 @@ def make_request(
     batch = _batch(batch, problems)
     cluster: ClusterSpec | None = found.get("cluster")
     attempt("profile", lambda: options.get("profile") or load_profile(options.get("calibration")))
+    attempt("routing", lambda: routing_of(record, options))
     attempt("overrides", lambda: overrides_of(record, options))
     overrides: dict[str, Any] = found.get("overrides", {})
+    layout = layout_of(options, [])
+    overrides |= settings_of(found.get("routing", EVEN), layout)
     if record is not None and "overrides" in found:
         attempt(
             "workload",
@@ -184,6 +189,7 @@ def make_request(
             gather_tensors=bool(options.get("gather_tensors")),
             software=found["software"],
             fp8_params=found.get("fp8_params", False),
+            routing=found.get("routing", EVEN),
             offload_layers=options.get("offload_layers") or 0,
             prefetch_blocks=_either_count(options.get("prefetch_blocks"), 1),
             ema=t.ema if t else False,
@@ -251,6 +257,7 @@ def make_request(
         assumptions=(
             *(launched.told(getattr(record, "config", {})) if launched else ()),
             *strategy_told(options.get("strategy"), record.training.strategy, usual),
+            *routing_told(record, chosen_strategy.routing, layout),
             *_assumptions(record, found["workload"]),
         ),
         placed=placed,
@@ -319,18 +326,6 @@ def _modules(mode: str, text: str | None) -> tuple[str, ...]:
     if text:
         raise InvalidConfig([f"recompute modules {text!r} need recompute selective, not {mode}"])
     return ()
-
-
-#: Words of options that are on or off.
-SWITCH = {"on": True, "off": False}
-
-
-def _switch(flag: str, value: bool | str | None) -> bool:
-    if isinstance(value, str):
-        if value not in SWITCH:
-            raise UnknownName(flag, value, list(SWITCH))
-        return SWITCH[value]
-    return bool(value)
 
 
 def _either_count(given: int | None, fallback: int) -> int:

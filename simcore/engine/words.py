@@ -7,7 +7,10 @@ from functools import lru_cache
 from types import NoneType
 from typing import Any, get_args, get_type_hints
 
-from simcore.base.errors import UnknownName
+from simcore.base.errors import InvalidConfig, UnknownName
+
+#: Words of options that are on or off.
+SWITCH = {"on": True, "off": False}
 
 
 @lru_cache(maxsize=4)
@@ -33,6 +36,15 @@ def word_problems(given: Mapping[str, Any], words: type) -> list[str]:
         elif int in kinds[name] and not _whole(value, text=str in kinds[name]):
             found.append(f"{flag} must be a whole number, not {value!r}")
     return found
+
+
+def on_or_off(flag: str, value: bool | str | None) -> bool:
+    """What a switch says, ``None`` being off. Raises InvalidConfig."""
+    if isinstance(value, str):
+        if value not in SWITCH:
+            raise InvalidConfig([str(UnknownName(flag, value, list(SWITCH)))])
+        return SWITCH[value]
+    return bool(value)
 
 
 def _whole(value: Any, *, text: bool) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import Any, get_args
 
@@ -24,6 +25,7 @@ from simcore.planning.grid import named_values, whole_values
 from simcore.strategy.cuts import normalised
 from simcore.strategy.layout import SCHEDULES, Dispatcher
 from simcore.strategy.precision import MAIN_GRADS, OPTIMIZERS, PRECISIONS
+from simcore.strategy.routing import factor
 from simcore.strategy.strategy import TORCH_NAMES, Parallelism, Recompute, parse_offload
 from simcore.workload.archs.lm_attention import ATTENTIONS
 
@@ -33,7 +35,9 @@ WHOLE_AXES = (
     "recompute_layers", "offload_layers", "frames",
 )  # fmt: skip
 #: Those that make another workload: they turn slowest, so that its kernels are found once.
-WORKLOAD_AXES = ("seq_len", "resolution", "frames", "lora_rank")
+WORKLOAD_AXES = (
+    "seq_len", "resolution", "frames", "lora_rank", "expert_imbalance", "expert_capacity",
+)  # fmt: skip
 NAMED_AXES: dict[str, tuple[str, ...]] = {
     "strategy": get_args(Parallelism),
     "precision": tuple(PRECISIONS),
@@ -53,6 +57,8 @@ FREE_AXES: dict[str, tuple[str, Callable[[str], object]]] = {
     "stages": (";", normalised),
     "shares": (",", check_shares),
     "resolution": (",", sides),
+    "expert_imbalance": (",", partial(factor, "expert-imbalance")),
+    "expert_capacity": (",", partial(factor, "expert-capacity")),
 }
 #: Axes along which a form is evaluated in one call.
 ARRAY_AXES = ("micro_batch", "grad_accum", "global_batch")
@@ -62,6 +68,7 @@ FIXED = (
     "recompute_modules", "grad_clip", "optimizer_impl", "bucket_numel", "quantised_base",
     "lora_targets", "prefetch_blocks", "gather_tensors", "eager_kernels", "growing_segments",
     "launch_blocking", "software", "fp8_params", "nccl_algo", "nccl_proto",
+    "expert_padding",
 )  # fmt: skip
 
 Form = Mapping[str, Any]
@@ -196,8 +203,8 @@ def make_space(
 def axis_values(name: str, value: Any) -> tuple[Any, ...]:
     """The values of one axis. Raises InvalidConfig, UnknownName."""
     flag = "--" + name.replace("_", "-")
-    if isinstance(value, str | int):
-        parts: list[str | int] = [value]
+    if isinstance(value, str | int | float):
+        parts: list[Any] = [value]
     else:
         parts = list(value)
     if name == "micro_batch" and "max" in parts:

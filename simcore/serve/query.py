@@ -22,6 +22,8 @@ Count = Annotated[int, Field(ge=1, le=1_000_000)]
 Degree = Annotated[int, Field(ge=1, le=4096)]
 #: A run is at most this long: beyond, a number is a slip of the keyboard.
 _LONGEST = 1e11
+#: Of rows of experts over their mean; no model has so many experts a token's choice.
+Factor = Annotated[float, Field(ge=1, le=4096, allow_inf_nan=False)]
 Length = Annotated[float, Field(gt=0, le=_LONGEST, allow_inf_nan=False)]
 
 
@@ -67,6 +69,9 @@ class SetUp(BaseModel):
     expert_tp: Degree | None = _say("Tensor ranks of an expert: 1 or tp", 1)
     schedule: Name | None = _say("Of the pipeline: 1f1b, gpipe, zb-1p, zb-2p, dualpipe", "zb-2p")
     dispatcher: Name | None = _say("alltoall, or deepep: a token goes to a node once", "deepep")
+    expert_imbalance: Factor | None = _say("Tokens of the fullest expert rank over the mean", 1.3)
+    expert_capacity: Factor | None = _say("Slots of an expert over its mean rows", 1.25)
+    expert_padding: Name | None = _say("off: slots that no token takes are not computed", "off")
     shard_ranks: Degree | None = _say("Neighbouring ranks that ZeRO shards over (HSDP)", 8)
     overlap: Name | None = _say("What communication hides under compute", "grads,tensor")
     precision: Name | None = _say("Width of weights and products", "bf16")

@@ -12,6 +12,7 @@ from simcore.hardware.host import ISSUERS, Issuer
 from simcore.strategy.nccl import FREE, Held
 from simcore.strategy.overlap import DEFAULT, Overlap
 from simcore.strategy.precision import OPTIMIZERS, PRECISIONS, OffloadTarget, Optimizer, Precision
+from simcore.strategy.routing import EVEN, Routing
 from simcore.strategy.software import PLAIN, Software
 
 Parallelism = Literal["dp", "manual", "ddp", "zero1", "zero2", "zero3"]
@@ -51,7 +52,8 @@ class Strategy:
     ``fp8_params``: the layers' weights are held and gathered in 8 bits (Megatron-Core's
     --fp8-param-gather; where products need no transposed copy of them: from Blackwell on).
     ``offload_layers``: the first so many keep their activations on the host.
-    ``expert_ranks``: data ranks over which one set of experts is spread, as the layout has it.
+    ``expert_ranks``: data ranks over which one set of experts is spread, as the layout has it;
+    ``routing``: how unevenly tokens go to experts.
     ``software``: the library whose temporaries and copies are held beside what the method needs.
     ``issuer``: the program that issues kernels; ``launch_blocking``: it waits for each to end.
     ``nccl_algorithms``, ``nccl_protocols``: what NCCL is held to; empty: its own choice.
@@ -79,6 +81,7 @@ class Strategy:
     fp8_params: bool = False
     offload_layers: int = 0
     expert_ranks: float = 1.0
+    routing: Routing = EVEN
     software: Software = PLAIN
     issuer: Issuer = "torch"
     launch_blocking: bool = False

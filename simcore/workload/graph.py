@@ -279,6 +279,7 @@ class Workload:
     input_bytes: float = 0.0  # host-to-device bytes per sample
     tokens_per_sample: float = 0.0
     frozen_weight_flop: float = 0.0  # per sample: weight gradients that frozen weights do not need
+    uneven_flop: float = 0.0  # forward, per sample: experts' beyond those of balanced routing
     work_sd_frac: float = 0.0  # standard deviation of one sample's work over the mean
     notes: tuple[str, ...] = field(default=())
 
@@ -343,6 +344,15 @@ class Workload:
     def forward_flop(self) -> float:
         """Forward FLOP per sample of the trained model (2 x MAC, frozen parts excluded)."""
         return sum(n * b.forward_flop for b, n in self.repeats)
+
+    @cached_property
+    def model_flop(self) -> float:
+        """FLOP of a step per sample as MFU counts them: no recompute, no padding of experts.
+
+        Forward once and backward twice, less what frozen weights do not need.
+        """
+        forward = self.forward_flop - self.uneven_flop
+        return 3.0 * forward - self.frozen_weight_flop + self.frozen_flop
 
     @cached_property
     def frozen_flop(self) -> float:

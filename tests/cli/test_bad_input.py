@@ -91,6 +91,18 @@ WRONG: dict[str, tuple[list[str], list[str]]] = {
     "chakra folder": (_predict(chakra="no/such/folder/t"), ["no/such/folder"]),
     "explain nonsense": (_predict(explain="nonsense"), ["nonsense", "known are", "time.host"]),
     "explain typo": (_predict(explain="memory.activatons"), ["did you mean 'memory.activations'"]),
+    "imbalance below 1": (
+        [*_predict(model="mixtral-8x7b"), "--expert-imbalance", "0.9"],
+        ["expert-imbalance must be a number of at least 1, not 0.9"],
+    ),
+    "capacity nan": (
+        [*_predict(model="mixtral-8x7b"), "--expert-capacity", "nan"],
+        ["expert-capacity must be a number of at least 1, not nan"],
+    ),
+    "capacity without experts": (
+        [*_predict(model="bert-base"), "--expert-capacity", "1.25"],
+        ["has no experts for expert-capacity"],
+    ),
     "unknown option": ([*_predict(), "--microbatch", "2"], ["--microbatch", "--micro-batch?"]),
     "option without value": (["predict", "--model"], ["--model", "argument"]),
     "stray word": ([*_predict(), "bert"], ["bert"]),

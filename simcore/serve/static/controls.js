@@ -39,6 +39,10 @@ const GROUPS = [
     { name: "expert_tp", label: "Tensor ranks of an expert", kind: "number" },
     { name: "schedule", label: "Pipeline's schedule", kind: "select" },
     { name: "dispatcher", label: "Dispatch of tokens", kind: "select" },
+    { name: "expert_imbalance", label: "Fullest expert rank, x the mean", kind: "number",
+      step: "any" },
+    { name: "expert_capacity", label: "Expert capacity, x the mean", kind: "number", step: "any" },
+    { name: "expert_padding", label: "Empty slots are computed", kind: "select" },
     { name: "shard_ranks", label: "ZeRO shards over, ranks", kind: "number" },
     { name: "overlap", label: "Hidden under compute", kind: "text", hint: "grads,tensor" },
     { name: "recompute_modules", label: "Recomputed, of selective", kind: "text",
@@ -78,6 +82,7 @@ const GROUPS = [
 // Where nothing is said and no answer tells what was taken.
 const PLAIN = { dispatcher: "alltoall", schedule: "1f1b", offload: "none", main_grads: "weights",
   quantised_base: "none", attention: "as the model runs", issuer: "torch", launch_blocking: "off",
+  expert_padding: "on",
   software: "plain", growing_segments: "off", fp8_params: "off",
   calibration: "blind", node: "as usual for the GPU" };
 
@@ -127,8 +132,8 @@ export class Controls {
           this.choices[item.name].map((name) => h("option", { value: name }))));
       }
     } else {
-      input = h("input", { ...common, type: "number", min: 1, step: 1, inputmode: "numeric",
-        oninput: move });
+      input = h("input", { ...common, type: "number", min: 1, step: item.step ?? 1,
+        inputmode: item.step ? "decimal" : "numeric", oninput: move });
     }
     this.inputs[item.name] = input;
     if (item.kind === "slider") extra.unshift(this.slider(item, input));

@@ -91,7 +91,8 @@ class Accelerate:
         if problems:
             raise InvalidConfig(problems)
         left = ["micro_batch", "optimizer", "seq_len", "bucket_numel", "main_grads", "attention",
-                "issuer", "expert_tp", "dispatcher", "overlap"]  # fmt: skip
+                "issuer", "expert_tp", "dispatcher", "overlap", "expert_capacity",
+                "expert_padding"]  # fmt: skip
         deepspeed, fsdp = (f"distributed_type: {kind}" in lines for kind in ("DEEPSPEED", "FSDP"))
         if not deepspeed:
             left += ["grad_accum", "grad_clip"]

@@ -19,9 +19,9 @@ WORDS = (
     "seq_len", "nnodes", "nproc_per_node", "grad_clip", "bucket_numel", "tp", "pp", "vpp", "cp",
     "ep", "stages", "sequence_parallel", "schedule", "main_grads", "recompute_modules",
     "recompute_layers", "expert_tp", "dispatcher", "shard_ranks", "attention", "software", "issuer",
-    "overlap",
+    "overlap", "expert_capacity", "expert_padding",
 )  # fmt: skip
-Word = str | int | bool
+Word = str | int | float | bool
 
 
 def option(word: str) -> str:
@@ -49,6 +49,7 @@ class _Stated:
     recompute_modules   what selective recompute runs again, as in ``workload.recompute``
     recompute_layers    how many layers from the input on, where recompute is not of all
     expert_tp, dispatcher   as in ``strategy.layout.Layout``, of a model that is cut by its experts
+    expert_capacity, expert_padding   as in ``strategy.routing.Routing``
     shard_ranks    over how many ranks ZeRO shards, where not over all
     attention      kernel of attention
     overlap        what communication hides under compute, as in ``strategy.overlap``
@@ -77,6 +78,8 @@ class _Stated:
     software: str | None = None
     issuer: str | None = None
     overlap: str | None = None
+    expert_capacity: float | None = None
+    expert_padding: bool | None = None
 
     def words(self) -> dict[str, Word]:
         """Every word that is stated, with its value."""

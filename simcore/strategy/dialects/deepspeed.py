@@ -151,7 +151,8 @@ class DeepSpeed:
         if problems:
             raise InvalidConfig(problems)
         left = ["nnodes", "nproc_per_node", "seq_len", "main_grads", "attention", "issuer",
-                "expert_tp", "dispatcher", "overlap"]  # fmt: skip
+                "expert_tp", "dispatcher", "overlap", "expert_capacity",
+                "expert_padding"]  # fmt: skip
         left += ["recompute"] if job.recompute == "none" else []
         left += [] if "optimizer" in data else ["optimizer"]
         left += ["bucket_numel"] if job.strategy not in ("zero1", "zero2") else []

@@ -393,6 +393,7 @@ def _experts(reading: Reading, given: Given) -> None:
     elif reading.said("ep") is not None and reading.said("tp") is not None:
         # arguments.py: as many as the tensor ranks unless told otherwise
         reading.say("expert_tp", stated or tp, key)
+    _capacity(reading, given)
     if reading.said("ep") is None or kind is None:
         return
     key = "--moe-token-dispatcher-type"
@@ -403,6 +404,18 @@ def _experts(reading: Reading, given: Given) -> None:
             reading.approximate(f"{key} allgather", "is predicted as alltoall")
         choices: dict[str, str | None] = {**_DISPATCHERS}
         reading.say("dispatcher", reading.choose(key, kind, choices, "dispatcher"), key)
+
+
+def _capacity(reading: Reading, given: Given) -> None:
+    """Slots of an expert; a factor below 0 is none (core/transformer/transformer_config.py)."""
+    key, pad = "--moe-expert-capacity-factor", "moe-pad-expert-input-to-capacity"
+    capacity = reading.number(key, given.pop(key[2:], None))
+    padding = _on(reading, given, pad)
+    if capacity is not None and capacity >= 0:
+        reading.say("expert_capacity", capacity, key)
+        reading.say("expert_padding", padding, f"--{pad}" if padding else f"no --{pad}")
+    elif padding:
+        reading.refuse(f"--{pad}", f"needs {key}", "expert_capacity")
 
 
 def _emit_kernels(job: Job, left: list[str]) -> list[str]:
@@ -424,6 +437,9 @@ def _emit_kernels(job: Job, left: list[str]) -> list[str]:
         how = job.dispatcher or "alltoall"
         lines.append(f"--moe-token-dispatcher-type {'flex' if how == 'deepep' else how}")
         lines += ["--moe-enable-deepep"] * (how == "deepep")
+    if job.expert_capacity is not None:
+        lines.append(f"--moe-expert-capacity-factor {job.expert_capacity:.12g}")
+        lines += ["--moe-pad-expert-input-to-capacity"] * bool(job.expert_padding)
     return lines
 
 

@@ -50,6 +50,7 @@ TAKEN = _names(
     "cuda-graph-scope expert-tensor-parallel-size moe-token-dispatcher-type "
     "moe-flex-dispatcher-backend moe-enable-deepep exp-avg-dtype exp-avg-sq-dtype "
     "main-grads-dtype main-params-dtype moe-layer-recompute overlap-param-gather tp-comm-overlap "
+    "moe-expert-capacity-factor moe-pad-expert-input-to-capacity "
     "overlap-moe-expert-parallel-comm no-async-tensor-model-parallel-allreduce"
 )
 
@@ -156,8 +157,7 @@ IGNORED = _names(
     "moe-router-group-topk moe-router-topk-scaling-factor moe-router-enable-expert-bias "
     "moe-router-bias-update-rate moe-router-force-load-balancing moe-aux-loss-coeff "
     "moe-z-loss-coeff moe-input-jitter-eps moe-per-layer-logging moe-deepep-num-sms "
-    "moe-hybridep-num-sms moe-permute-fusion moe-expert-capacity-factor "
-    "moe-pad-expert-input-to-capacity moe-token-drop-policy moe-shared-expert-overlap "
+    "moe-hybridep-num-sms moe-permute-fusion moe-token-drop-policy moe-shared-expert-overlap "
     "moe-token-dropping delay-wgrad-compute enable-experimental "
     "yaml-cfg standalone-embedding-stage "
     # keys of the YAML form (examples/gpt3/gpt_config.yaml) that have no flag

@@ -110,6 +110,11 @@ class Body:
         return self.adapters is None
 
     @property
+    def routed_flop(self) -> float:
+        """Forward FLOP a sample of the experts' grouped products."""
+        return sum(k.flop for op in self.ops if op.name.startswith("experts.") for k in op.fwd)
+
+    @property
     def frozen_weight_flop(self) -> float:
         """FLOP a sample of the weight gradients that a frozen base does not need."""
         if self.trains:

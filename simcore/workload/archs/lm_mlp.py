@@ -38,7 +38,8 @@ class ExpertsShape:
     ``shared_ffn``: width of the layer that every token passes; ``shared_gate``: weighed by a
     sigmoid of its own. ``bias``: of router and experts. ``local``: how many of the experts this
     rank holds; ``routed_share``: of the tokens, those that it routes. ``apart``: gate and up are
-    two products.
+    two products. ``rows``: those that this rank's experts compute, over tokens * top_k;
+    ``permuted``: those that dispatch and combination move.
     """
 
     experts: int
@@ -50,6 +51,8 @@ class ExpertsShape:
     bias: bool
     routed_share: float = 1.0
     apart: bool = False
+    rows: float = 1.0
+    permuted: float = 1.0
 
 
 def gelu_new(elems: float) -> Op:
@@ -141,9 +144,9 @@ def dense(body: Body, s: MlpShape, reads: str, prefix: str = "") -> None:
 
 
 def experts(body: Body, s: MlpShape, e: ExpertsShape, reads: str) -> None:
-    """A mixture: router, dispatch, two grouped products, combination; balanced, none dropped."""
+    """A mixture: router, dispatch, two grouped products, combination."""
     tokens = float(s.seq) * e.routed_share
-    rows = tokens * e.top_k
+    rows, copies = tokens * e.top_k * e.rows, e.top_k * e.permuted
     trained = body.trains
     body.linear("router", tokens, s.hidden, e.experts, bias=e.bias, reads=reads, wide=True)
     parts = ("gate", "up") if e.apart else ("gate_up",)
@@ -158,11 +161,11 @@ def experts(body: Body, s: MlpShape, e: ExpertsShape, reads: str) -> None:
     second = ops.grouped_linear("experts.down", rows, e.ffn, s.hidden, e.local, weight_grad=trained)
     body.add(
         ops.route("route", tokens, e.experts, e.top_k),
-        ops.dispatch("dispatch", tokens, s.hidden, e.top_k, e.experts),
+        ops.dispatch("dispatch", tokens, s.hidden, copies),
         *first,
         *gate_product(s.kind, rows * e.ffn, s.fused_pointwise, fp8_input=s.fp8_input),
         second,
-        ops.combine("combine", tokens, s.hidden, e.top_k),
+        ops.combine("combine", tokens, s.hidden, copies),
         ops.accumulate("experts.forks", tokens * s.hidden),
     )
     if e.apart:

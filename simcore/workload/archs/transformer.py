@@ -273,6 +273,8 @@ def build(
     expert_pattern: str = "",
     local_experts: int = 0,
     routed_share: float = 1.0,
+    expert_rows: float = 1.0,
+    permuted_rows: float = 1.0,
     next_tokens: int = 0,
     lora_rank: int = 0,
     lora_targets: str = "",
@@ -290,7 +292,8 @@ def build(
     ``qkv_clip``: q, k and v are clamped (DBRX). ``expert_apart``: gate and up of the experts are
     products of their own.
     ``local_experts``: experts that this rank holds (0: all); ``routed_share``: of the tokens,
-    those that it routes and computes.
+    those that it routes and computes. ``expert_rows``: rows that its experts compute over those of
+    balanced routing, ``permuted_rows``: those that it sorts and combines.
     ``attention``: flash (FlashAttention-2, as torch takes), flash3 and cudnn (faster from Hopper
     on), flash1 and flash_triton (before it), fused_softmax (scores in memory, Megatron-LM's
     kernel) or math (tensor operations). ``fused_pointwise``: rotary
@@ -323,6 +326,8 @@ def build(
         raise ValueError(f"seq_len {seq_len} is not within 1..{table_rows or 'any'}")
     if experts and not 1 <= top_k <= experts:
         raise ValueError(f"top_k {top_k} is not within 1..{experts} experts")
+    if min(expert_rows, permuted_rows) < 1:
+        raise ValueError(f"expert_rows {expert_rows} and permuted_rows {permuted_rows} are below 1")
     if experts and mlp not in GATED:
         raise ValueError(f"mlp {mlp!r} of experts is none of {', '.join(GATED)}")
     head_dim = head_dim or hidden // heads
@@ -354,7 +359,7 @@ def build(
             experts=experts, local=local_experts or experts, top_k=top_k,
             ffn=expert_ffn or ffn or 4 * hidden,
             shared_ffn=shared_ffn, shared_gate=shared_gate, bias=expert_bias, apart=expert_apart,
-            routed_share=routed_share,
+            routed_share=routed_share, rows=expert_rows, permuted=permuted_rows,
         ),
         residual=residual, norm=norm, norm_bias=norm_bias, window=window, drop=dropout > 0,
         adapters=adapters(lora_rank, lora_targets, quantised_base),
@@ -392,6 +397,8 @@ def build(
     counts = [1, *(order.count(kind) for kind in kinds), *(next_tokens for _ in extra), 1]
     end = len(blocks) - 1
     built = list(zip([first, *middle, *extra, last], counts, strict=True))
+    routed_flop = sum(body.routed_flop * count for body, count in built)
+    uneven_flop = routed_flop * (1.0 - 1.0 / expert_rows)
     return Workload(
         name=name,
         sample_unit=sample_unit,
@@ -400,7 +407,10 @@ def build(
             0, *(1 + kinds.index(kind) for kind in order), *[end - 1] * next_tokens, end
         ),
         frozen=frozen_parts(built),
-        frozen_weight_flop=sum(body.frozen_weight_flop * count for body, count in built),
+        # of an expert's rows beyond the balanced ones no weight gradient was asked for either
+        frozen_weight_flop=sum(body.frozen_weight_flop * count for body, count in built)
+        - (uneven_flop if m.adapters else 0.0),
+        uneven_flop=uneven_flop,
         input_bytes=2.0 * _INT64_BYTES * seq_len,  # tokens and labels
         tokens_per_sample=seq_len,
         notes=assumptions(m.adapters),

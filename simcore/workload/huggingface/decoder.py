@@ -18,10 +18,7 @@ PLAIN = {
 EAGER = (
     "norms and rotary positions as transformers writes them in tensor operations, fused attention"
 )
-ROUTING = (
-    "experts: routing taken as balanced, nothing dropped, products grouped by expert; the "
-    "auxiliary loss is left out"
-)
+ROUTING = "experts: products grouped by expert; the auxiliary loss is left out"
 
 
 def sizes(f: Fields, *, kv_heads: bool = True) -> tuple[dict[str, Setting], int]:

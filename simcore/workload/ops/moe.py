@@ -1,7 +1,8 @@
 """Mixture of experts: router, dispatch of tokens, products grouped by expert, combination.
 
-Routing is taken as balanced and nothing is dropped: every expert sees tokens * top_k / experts
-rows. All experts' weights are read in each step, as happens once rows outnumber experts.
+Experts of a rank share its rows evenly: tokens * top_k of them where routing is balanced and drops
+nothing, else as many as the caller says. All experts' weights are read in each step, as happens
+once rows outnumber experts.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ def route(name: str, tokens: float, experts: int, top_k: int) -> Op:
     )
 
 
-def dispatch(name: str, tokens: float, width: int, top_k: int, experts: int) -> Op:
-    """Rows sorted by expert and copied, one copy a choice; backward adds them up again."""
-    rows = tokens * top_k
+def dispatch(name: str, tokens: float, width: int, copies: float) -> Op:
+    """Rows sorted by expert and copied, a token so often; backward adds them up again."""
+    rows = tokens * copies
     sort = Kernel(kind="elementwise", raw_bytes=48.0 * rows, launches=3.0)
     fwd = (sort, Kernel(kind="gather", low=2 * rows * width, raw_bytes=8.0 * rows))
     bwd = (Kernel(kind="gather", low=3 * rows * width, raw_bytes=8.0 * rows),)
@@ -81,9 +82,9 @@ def grouped_linear(
     )
 
 
-def combine(name: str, tokens: float, width: int, top_k: int) -> Op:
+def combine(name: str, tokens: float, width: int, copies: float) -> Op:
     """Each row times its weight, added into its token; keeps the experts' outputs."""
-    rows, out = tokens * top_k, tokens * width
+    rows, out = tokens * copies, tokens * width
     fwd = (
         Kernel(kind="elementwise", low=2 * rows * width, high=rows),
         Kernel(kind="gather", low=3 * rows * width + out, raw_bytes=8.0 * rows),

@@ -106,6 +106,11 @@ def test_yaml_with_sections() -> None:
          "--moe-flex-dispatcher-backend hybridep", "dispatcher", "deepep"),
         ("--expert-model-parallel-size 4 --moe-token-dispatcher-type alltoall", "dispatcher",
          "alltoall"),
+        ("--moe-expert-capacity-factor 1.25", "expert_capacity", 1.25),
+        ("--moe-expert-capacity-factor 1.25", "expert_padding", False),
+        ("--moe-expert-capacity-factor 1 --moe-pad-expert-input-to-capacity", "expert_padding",
+         True),
+        ("--moe-expert-capacity-factor -1", "expert_capacity", None),
         ("--use-rotary-position-embeddings --add-qkv-bias --bert-binary-head", "tp", None),
         ("--micro-batch-size 2", "micro_batch", 2),  # the last one counts, as in argparse
     ],
@@ -133,6 +138,9 @@ def test_flags(flags: str, word: str, expected: object) -> None:
         ("--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 2",
          "does not cut unknown layers", "vpp"),
         ("--optimizer-cpu-offload", "not sharded", "offload"),
+        ("--moe-pad-expert-input-to-capacity", "needs --moe-expert-capacity-factor",
+         "expert_capacity"),
+        ("--moe-expert-capacity-factor much", "--moe-expert-capacity-factor", None),
     ],
 )  # fmt: skip
 def test_refused(flags: str, said: str, word: str | None) -> None:

@@ -1,0 +1,104 @@
+"""What a job says of its experts' routing: checked, as settings of the model, and told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from simcore.base.errors import InvalidConfig
+from simcore.engine.words import on_or_off
+from simcore.strategy.layout import Layout
+from simcore.strategy.routing import EVEN, Routing, factor
+from simcore.workload.models import ModelRecord, Scalar
+from simcore.workload.resolve import ModelSource
+
+_WORDS = ("expert_imbalance", "expert_capacity", "expert_padding")
+
+
+def experts_of(record: ModelSource) -> tuple[int, int]:
+    """How many routed experts a layer of a model has, and how many of them a token takes."""
+    config = record.settings({}) if isinstance(record, ModelRecord) else {}
+    experts = int(config.get("experts", 0) or 0)
+    return experts, int(config.get("top_k", 0) or 0) or min(2, experts)
+
+
+def routing_of(record: ModelSource | None, options: Mapping[str, Any]) -> Routing:
+    """The routing that the options ask for. Raises InvalidConfig with every violation."""
+    given = {w: v for w in _WORDS if (v := options.get(w)) is not None}
+    if not given:
+        return EVEN
+    problems: list[str] = []
+    found: dict[str, float] = {}
+    for word in ("expert_imbalance", "expert_capacity"):
+        if word in given:
+            try:
+                found[word] = factor(word.replace("_", "-"), given[word])
+            except InvalidConfig as err:
+                problems += err.violations
+    padding = True
+    if "expert_padding" in given:
+        try:
+            padding = on_or_off("expert-padding", given["expert_padding"])
+        except InvalidConfig as err:
+            problems += err.violations
+        if "expert_capacity" not in given:
+            problems.append("expert-padding needs expert-capacity: it fills the slots up to it")
+    if record is not None:
+        experts, top_k = experts_of(record)
+        if not experts:
+            named = " and ".join(w.replace("_", "-") for w in given)
+            problems.append(f"{record.name} has no experts for {named}")
+        elif (capacity := found.get("expert_capacity", 1.0)) > (most := experts / top_k):
+            problems.append(
+                f"expert-capacity {capacity:g} is more than experts / top-k = {most:g}, "
+                "with which an expert has a slot for every token"
+            )
+    if problems:
+        raise InvalidConfig(problems)
+    return Routing(
+        imbalance=found.get("expert_imbalance", 1.0),
+        capacity=found.get("expert_capacity"),
+        padding=padding,
+    )
+
+
+def settings_of(routing: Routing, layout: Layout) -> dict[str, Scalar]:
+    """Settings of the architecture that say so; none where routing is even and drops nothing."""
+    rows = routing.rows(layout.ep, layout.dispatcher)
+    asked = {"expert_rows": rows.computed, "permuted_rows": rows.permuted}
+    return {k: v for k, v in asked.items() if v != 1.0}
+
+
+def routing_told(record: ModelSource, routing: Routing, layout: Layout) -> tuple[str, ...]:
+    """What is assumed of the experts' rows, where a model has experts."""
+    if not experts_of(record)[0]:
+        return ()
+    if routing == EVEN:
+        return ("routing of experts: balanced (--expert-imbalance), none dropped",)
+    found: list[str] = []
+    rows = routing.rows(layout.ep, layout.dispatcher)
+    fullest = routing.fullest(layout.ep)
+    if layout.ep == 1 and routing.imbalance > 1.0:
+        found.append(
+            f"expert-imbalance {routing.imbalance:g} changes nothing: each rank has all experts"
+        )
+    elif fullest < routing.imbalance:
+        found.append(f"expert-imbalance {fullest:g}: a rank of {layout.ep} with all the tokens")
+    if routing.capacity is None:
+        if fullest > 1.0:
+            found.append(
+                f"fullest expert rank {rows.computed:g} x the mean rows, in every layer: all wait "
+                "for it, memory is its own"
+            )
+        return tuple(found)
+    if routing.padding:
+        found.append(
+            f"experts compute {routing.capacity:g} x the mean rows, padded; tokens beyond are "
+            "dropped (MFU: of tokens routed, without padding)"
+        )
+    else:
+        found.append(
+            f"tokens beyond {routing.capacity:g} x the mean rows of an expert are dropped: fullest "
+            f"expert rank {rows.computed:g} x"
+        )
+    return tuple(found)

@@ -1,0 +1,77 @@
+"""A small mixture with more rows than balanced routing has: FLOP, bytes and kept bytes by hand.
+
+seq 8, hidden 4, 4 experts of width 6, of which a token takes 2: 16 rows, 32 with twice as many.
+"""
+
+import pytest
+
+from simcore.workload.archs.body import Body
+from simcore.workload.archs.lm_mlp import ExpertsShape, MlpShape, experts
+from simcore.workload.archs.transformer import build
+from simcore.workload.graph import Op
+
+SEQ, HIDDEN, FFN, EXPERTS, TOP_K = 8, 4, 6, 4, 2
+ROWS = SEQ * TOP_K
+SMALL = {
+    "name": "small", "layers": 3, "hidden": HIDDEN, "heads": 2, "vocab": 16, "seq_len": SEQ,
+    "mlp": "swiglu", "experts": EXPERTS, "top_k": TOP_K, "expert_ffn": FFN,
+}  # fmt: skip
+
+
+def layer(rows: float = 1.0, permuted: float = 1.0) -> dict[str, Op]:
+    body = Body()
+    experts(
+        body,
+        MlpShape(seq=SEQ, hidden=HIDDEN, ffn=FFN, kind="swiglu", bias=False, fused_pointwise=True),
+        ExpertsShape(
+            experts=EXPERTS, local=EXPERTS, top_k=TOP_K, ffn=FFN, shared_ffn=0, shared_gate=False,
+            bias=False, rows=rows, permuted=permuted,
+        ),
+        "norm2",
+    )  # fmt: skip
+    return {op.name: op for op in body.ops}
+
+
+@pytest.mark.parametrize("rows", [1.0, 2.0])
+def test_products_and_what_they_keep(rows: float) -> None:
+    found, n = layer(rows), ROWS * rows
+    up, down = found["experts.gate_up"], found["experts.down"]
+    assert up.fwd[0].flop == 2 * n * HIDDEN * 2 * FFN
+    assert down.fwd[0].flop == 2 * n * FFN * HIDDEN
+    assert [k.flop for k in down.bwd] == [down.fwd[0].flop] * 2
+    # activations in and out; weights are read whole whatever the rows
+    assert up.fwd[0].low == n * (HIDDEN + 2 * FFN)
+    assert up.fwd[0].weight == EXPERTS * HIDDEN * 2 * FFN
+    assert up.fwd[0].m.per_sample == n / EXPERTS and up.fwd[0].groups.fixed == EXPERTS
+    assert up.saved.matmul == n * HIDDEN and down.saved.matmul == n * FFN
+    assert found["product"].saved.low == n * 2 * FFN and found["product"].fwd[0].low == 3 * n * FFN
+
+
+@pytest.mark.parametrize("permuted", [1.0, 2.0])
+def test_what_is_sorted_and_combined(permuted: float) -> None:
+    found, n = layer(permuted=permuted), ROWS * permuted
+    assert found["dispatch"].fwd[1].low == 2 * n * HIDDEN
+    assert found["dispatch"].saved.raw_bytes == 16 * n
+    # each row read and written, and the tokens once
+    assert found["combine"].fwd[1].low == 3 * n * HIDDEN + SEQ * HIDDEN
+    assert found["combine"].saved.low == n * HIDDEN
+
+
+def test_the_router_sees_tokens_whatever_experts_compute() -> None:
+    even, more = layer(), layer(2.0, 2.0)
+    for name in ("router", "route", "experts.forks"):
+        assert even[name] == more[name]
+
+
+@pytest.mark.parametrize("lora_rank", [0, 4])
+def test_model_flop_leave_out_what_balanced_routing_has_not(lora_rank: int) -> None:
+    even, more = (build(**SMALL, lora_rank=lora_rank, expert_rows=r) for r in (1.0, 2.0))
+    routed = 3 * 2 * ROWS * HIDDEN * 3 * FFN  # layers; gate, up and down
+    assert more.forward_flop - even.forward_flop == pytest.approx(routed)
+    assert more.uneven_flop == pytest.approx(routed)
+    assert more.model_flop == pytest.approx(even.model_flop)
+
+
+def test_rows_below_the_mean_are_refused() -> None:
+    with pytest.raises(ValueError, match="expert_rows"):
+        build(**SMALL, expert_rows=0.5)
