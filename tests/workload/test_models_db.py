@@ -32,10 +32,13 @@ def _not_negative(saved: Saved) -> bool:
 
 
 def _kernel_is_sane(kernel: Kernel) -> bool:
-    # A cast to fp32 that only 16-bit training has: bytes less those that fp32 tensors would have.
-    moved = [kernel.raw_bytes + wide * kernel.high for wide in (2, 4)]
-    work = (kernel.flop, kernel.low, kernel.weight, kernel.raw_bytes, *moved)
-    return min(work) >= 0 and (kernel.launches > 0 or kernel.high < 0)
+    # Casts that only 16-bit training or only autocast has are elements of both signs, whose bytes
+    # add up: pure 16 bit, autocast, fp32.
+    widths = ((2, 2), (2, 4), (4, 4))
+    moved = [kernel.raw_bytes + low * kernel.low + high * kernel.high for low, high in widths]
+    is_cast = min(kernel.low, kernel.high) < 0
+    work = (kernel.flop, kernel.weight, kernel.raw_bytes, *moved)
+    return min(work) >= 0 and (kernel.launches > 0 or is_cast)
 
 
 def _op_is_sane(op: Op) -> bool:
