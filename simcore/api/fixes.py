@@ -110,7 +110,7 @@ def _ladders(request: Request) -> list[tuple[Change, ...]]:
     if n_gpus > 1:
         stages = range(max(1, s.zero_stage + 1), 4)
         ladders.append([Change(f"zero{n}", {"strategy": f"zero{n}"}) for n in stages])
-    if s.precision.name in ("fp32", "tf32"):
+    if s.precision.name in ("fp32", "fp32-ieee", "tf32"):
         ladders.append([Change("amp-bf16", {"precision": "amp-bf16"})])
     long = request.workload.tokens_per_sample >= _LONG_TOKENS
     for name in ("tp", "pp", *(("cp",) if long else ()), "ep"):

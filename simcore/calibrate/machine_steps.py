@@ -48,7 +48,7 @@ def request_for(
     on_host = found.gpu.architecture == HOST_CPU
     strategy = Strategy(
         parallelism=parallelism_named(STRATEGY[kind]),
-        precision=PRECISIONS["fp32"],
+        precision=PRECISIONS["fp32-ieee"],
         optimizer=OPTIMIZERS["adamw"],
         step_impl="for-loop" if on_host else "foreach",
     )

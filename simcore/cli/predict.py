@@ -114,7 +114,7 @@ def predict(
         str | None,
         option(
             "--precision", "NAME",
-            "fp32, tf32, amp-fp16, amp-bf16, fp16, bf16, bf16-true, fp8, mxfp8 or nvfp4.",
+            "fp32, fp32-ieee, tf32, amp-fp16, amp-bf16, fp16, bf16, bf16-true, fp8, mxfp8, nvfp4.",
             names.precisions,
         ),
     ] = None,

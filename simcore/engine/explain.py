@@ -6,13 +6,13 @@ Nothing is computed until a term is asked for: a prediction does not pay for its
 from __future__ import annotations
 
 from simcore.base.errors import UsageError, nearest
-from simcore.base.units import GIGA, PERCENT, format_seconds, format_si
+from simcore.base.units import GIGA, PERCENT, TERA, format_seconds, format_si
 from simcore.engine.collective_choice import Chosen, chosen_collectives
 from simcore.engine.explain_facts import Facts, Teller, Told
 from simcore.engine.explain_memory import MEMORY_TERMS
 from simcore.engine.explain_time import TIME_TERMS
 from simcore.engine.predict import N_SAMPLES, RESOURCES
-from simcore.engine.rates import peak_for
+from simcore.engine.rates import knob_spread_of
 from simcore.engine.residual import step_residual
 from simcore.engine.resolved import Request
 from simcore.engine.result import Explanation, Prediction
@@ -44,8 +44,7 @@ def _step_time(f: Facts) -> Told:
 
 def _interval(f: Facts) -> Told:
     profile, cluster, workload = f.request.profile, f.request.cluster, f.request.workload
-    peak, _, _ = peak_for(cluster.groups[0].gpu, f.request.strategy.precision)
-    spread = profile.knob_spread(cluster, peak, workload.name, workload.conv_frac)
+    spread = knob_spread_of(profile, cluster, f.request.strategy.precision, workload)
     residual = step_residual(f.request)
     return Told(
         f"10th and 90th percentile of {N_SAMPLES} predictions (Latin hypercube) with each "
@@ -78,7 +77,8 @@ def _speedup(f: Facts) -> Told:
 def _mfu(f: Facts) -> Told:
     p, w = f.result, f.request.workload
     name, peak = f.peak
-    gpu = f.rates.gpu
+    gpu, own = f.rates.gpu, f.conv_peak
+    mixed = own != f.peak and w.conv_frac > 0
     return Told(
         "samples/s x (3 x forward FLOP + frozen FLOP) a sample / sum of the dense peaks"
         + ("; experts' of tokens routed, none of padding" if w.uneven_flop else ""),
@@ -92,6 +92,18 @@ def _mfu(f: Facts) -> Told:
                 else []
             ),
             (f"peak {name}", f"{format_si(peak, 'FLOP/s')} ({gpu.name})"),
+            *(
+                [
+                    (
+                        f"peak {own[0]}",
+                        f"{format_si(own[1], 'FLOP/s')}, for convolutions: "
+                        f"{w.conv_frac:.1%} of the FLOP, {f.rates.peak_of(w.conv_frac) / TERA:.4g} "
+                        "TFLOP/s of both",
+                    )
+                ]
+                if mixed
+                else []
+            ),
             ("GPUs", f"{p.n_gpus:,}"),
         ),
         f"PaLM (Chowdhery et al. 2022, appendix B); {f.datasheet(gpu.peak_flop_per_s[name])}",

@@ -13,7 +13,7 @@ from simcore.base.arrays import NDArray
 from simcore.base.figures import Figure
 from simcore.engine.evaluate import Job
 from simcore.engine.predict import job_of
-from simcore.engine.rates import ClassRates, peak_for
+from simcore.engine.rates import ClassRates, conv_peak_for, peak_for
 from simcore.engine.resolved import Request, rank_groups
 from simcore.engine.result import Prediction
 from simcore.hardware.cluster import NodeGroup
@@ -84,6 +84,11 @@ class Facts:
         """Which peak matrix products run at, and the peak [FLOP/s]."""
         name, value, _ = peak_for(self.rates.gpu, self.request.strategy.precision)
         return name, value
+
+    @property
+    def conv_peak(self) -> tuple[PeakName, float]:
+        """The same of convolutions."""
+        return conv_peak_for(self.rates.gpu, self.request.strategy.precision)
 
     @cached_property
     def paths(self) -> tuple[Path, Path]:

@@ -6,10 +6,10 @@ from simcore.base.units import FP32_BYTES, format_seconds, format_si
 from simcore.engine.explain_facts import Facts, Teller, Told
 from simcore.engine.points import COLLECTIVE_BASE_S
 from simcore.engine.price import EMA_TRAFFIC_ELEMS, HOST_ADAM_BYTES, HOST_DRAM_FRAC
-from simcore.engine.rates import compute_share_of, memory_share_of
+from simcore.engine.rates import compute_share_of, conv_unit, memory_share_of
 from simcore.hardware.paths import Path
 from simcore.step.kernels import COMPUTE_KINDS, KINDS
-from simcore.workload.graph import KernelKind
+from simcore.workload.graph import CONV_KINDS, KernelKind
 
 
 def _s(seconds: float) -> str:
@@ -41,7 +41,16 @@ def _roofline(f: Facts, part: str, note: str = "") -> Told:
     steps = f.request.micro_steps
     name, peak = f.peak
     kinds = [k for k in COMPUTE_KINDS if (f.table.kind == KINDS.index(k)).any()]
-    efficiency = {k: compute_share_of(profile, k, name, r.gpu) for k in kinds}
+    own, own_peak = f.conv_peak
+    efficiency = {
+        k: compute_share_of(
+            profile,
+            k,
+            conv_unit(profile, k, r.gpu, *f.conv_peak)[0] if k in CONV_KINDS else name,
+            r.gpu,
+        )
+        for k in kinds
+    }
     shown: tuple[KernelKind, ...] = ("elementwise", *kinds[:1])
     memory = {k: memory_share_of(profile, k, r.gpu) for k in shown}
     inputs = [
@@ -49,6 +58,11 @@ def _roofline(f: Facts, part: str, note: str = "") -> Told:
         ("work", f"{format_si(work.flop, 'FLOP')}, {format_si(work.n_bytes, 'B')} moved, "
                  f"{work.launches:.0f} kernels"),
         (f"peak {name}", f"{format_si(peak, 'FLOP/s')} ({r.gpu.name})"),
+        *(
+            [(f"peak {own}", f"{format_si(own_peak, 'FLOP/s')}, for convolutions")]
+            if own != name and any(k in CONV_KINDS for k in kinds)
+            else []
+        ),
         ("efficiency", ", ".join(f"{k} {e.value:.3g}" for k, e in efficiency.items())),
         ("bandwidth", _rate(r.gpu.memory_bw.value)),
         ("efficiency", ", ".join(f"{k} {e.value:.3g}" for k, e in memory.items())),

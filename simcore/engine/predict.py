@@ -24,7 +24,7 @@ from simcore.engine.job_memory import memory_result, run_memories
 from simcore.engine.layout import evaluate_layout
 from simcore.engine.memory import Memory
 from simcore.engine.points import KNOBS, Knob, Points
-from simcore.engine.rates import class_rates, peak_for
+from simcore.engine.rates import class_rates, conv_notes, knob_spread_of
 from simcore.engine.residual import step_residual
 from simcore.engine.resolved import Request, rank_counts, rank_groups
 from simcore.engine.result import Prediction, RankClass, StageRun, WhatIf
@@ -209,10 +209,7 @@ def _columns(request: Request, base: dict[str, Any]) -> tuple[Points, list[Knob]
     column["use_loader"][first : first + 3] = 0.0
     column["use_host"][first + 1 : first + 3] = 0.0
     column["use_comm"][first + 2] = 0.0
-    peak, _, _ = peak_for(cluster.groups[0].gpu, request.strategy.precision)
-    spread = request.profile.knob_spread(
-        cluster, peak, request.workload.name, request.workload.conv_frac
-    )
+    spread = knob_spread_of(request.profile, cluster, request.strategy.precision, request.workload)
     normal = _hypercube(N_SAMPLES, len(KNOBS))
     for i, knob in enumerate(KNOBS):
         if spread.get(knob, 0.0):
@@ -241,7 +238,9 @@ def predict(request: Request, *, keep_timeline: bool = False) -> Prediction:
     memories = run_memories(request)
     memory = memory_result(request, memories)
     classes, gain = _rank_classes(job, cluster, steps, request)
-    peak = sum(c.n_gpus * r.peak_flop_per_s for c, r in zip(classes, job.classes, strict=True))
+    peak = sum(
+        c.n_gpus * r.peak_of(workload.conv_frac) for c, r in zip(classes, job.classes, strict=True)
+    )
     return Prediction(
         model=workload.name,
         model_full_name=request.full_name,
@@ -281,6 +280,7 @@ def predict(request: Request, *, keep_timeline: bool = False) -> Prediction:
                     *request.assumptions,
                     *cluster.assumptions,
                     *(a for c in job.classes for a in c.assumptions),
+                    *conv_notes((c.gpu for c in job.classes), strategy.precision, workload),
                     *workload.notes,
                 )
             )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from math import hypot
@@ -11,7 +11,8 @@ import numpy as np
 
 from simcore.base.arrays import NDArray
 from simcore.base.errors import InvalidConfig
-from simcore.hardware.cluster import NodeGroup, link_named
+from simcore.hardware.calibrations import CalibratedKnob
+from simcore.hardware.cluster import ClusterSpec, NodeGroup, link_named
 from simcore.hardware.estimates import Estimate, takes_either_layout
 from simcore.hardware.host import ISSUERS, Issuer, issue_over_torch
 from simcore.hardware.paths import port_share
@@ -20,7 +21,7 @@ from simcore.hardware.spec import GpuSpec, PeakName
 from simcore.physics.fill import EXP_PER_SM_CLOCK, softmax_width
 from simcore.step.kernels import BATCHED, CAST, COMPUTE_KINDS, KINDS, UNALIGNED, WIDE
 from simcore.strategy.precision import Precision
-from simcore.workload.graph import FLASH_KINDS, KernelKind
+from simcore.workload.graph import CONV_KINDS, FLASH_KINDS, KernelKind, Workload
 
 Array = NDArray[np.float64]
 
@@ -60,6 +61,16 @@ class ClassRates:
     assumptions: tuple[str, ...]
     half_product_flop_per_s: float = np.inf
     device_sd_frac: float = 0.0
+    conv_peak_flop_per_s: float = 0.0  # 0: that of products
+
+    def peak_of(self, conv_frac: float) -> float:
+        """Dense peak [FLOP/s] of work of which this share is convolutions: its FLOP over the time
+        that they would take at the peak of each part.
+        """
+        if not self.conv_peak_flop_per_s:
+            return self.peak_flop_per_s
+        rest = (1.0 - conv_frac) / self.peak_flop_per_s
+        return 1.0 / (conv_frac / self.conv_peak_flop_per_s + rest)
 
     def issue_s(self, issuer: Issuer) -> float:
         """What the host spends on a kernel that a program issues [s]."""
@@ -67,6 +78,10 @@ class ClassRates:
 
 
 _NARROW = ("fp8", "fp4")
+#: Whose GPUs run convolutions by cuDNN.
+CUDNN_VENDOR = "NVIDIA"
+#: Share of a model's FLOP from which on it is told how convolutions compute.
+TOLD_CONV_FRAC = 0.01
 #: Kinds of the kernel table that are priced as others of ``workload.graph``.
 _STANDS_FOR = {WIDE: "gemm", BATCHED: "gemm", UNALIGNED: "gemm", CAST: "elementwise"}
 
@@ -83,6 +98,41 @@ def peak_for(gpu: GpuSpec, precision: Precision) -> tuple[PeakName, float, str]:
         raise InvalidConfig([f"{gpu.name} has no fp32 peak in the database"])
     known = ", ".join(gpu.peak_flop_per_s)
     raise InvalidConfig([f"{gpu.name} cannot run {precision.name}: it has peaks for {known}"])
+
+
+def conv_peak_for(gpu: GpuSpec, precision: Precision) -> tuple[PeakName, float]:
+    """The peak that convolutions run at: the products', but for what cuDNN may do by default."""
+    own = precision.conv_peak
+    if own is not None and gpu.vendor == CUDNN_VENDOR and (peak := gpu.peak(own)) is not None:
+        return own, peak
+    return peak_for(gpu, precision)[:2]
+
+
+def conv_unit(
+    profile: Profile, kind: KernelKind, gpu: GpuSpec, name: PeakName, peak: float
+) -> tuple[PeakName, float]:
+    """The peak that a kind of convolution really takes where this one is allowed.
+
+    TF32 is allowed, not asked for (cuDNN's API reference, CUDNN_DEFAULT_MATH): there are fp32
+    kernels too, and they are quicker where TF32 has but the rate of vector units (GeForce).
+    """
+    vector = gpu.peak("fp32")
+    if name != "tf32" or gpu.vendor != CUDNN_VENDOR or vector is None:
+        return name, peak
+    in_fp32 = vector * profile.compute_efficiency(kind, "fp32", gpu).value
+    in_tf32 = peak * profile.compute_efficiency(kind, name, gpu).value
+    return ("fp32", vector) if in_fp32 > in_tf32 else (name, peak)
+
+
+def conv_notes(
+    gpus: Iterable[GpuSpec], precision: Precision, workload: Workload
+) -> tuple[str, ...]:
+    """What is assumed of a model's convolutions where they compute as products do not."""
+    other = any(conv_peak_for(g, precision)[0] != peak_for(g, precision)[0] for g in gpus)
+    if not other or workload.conv_frac < TOLD_CONV_FRAC:
+        return ()
+    return ("convolutions in TF32, matrix products in fp32: PyTorch's defaults (all fp32: "
+            "precision fp32-ieee)",)  # fmt: skip
 
 
 def attention_width(gpu: GpuSpec) -> float:
@@ -123,6 +173,7 @@ def class_rates(group: NodeGroup, precision: Precision, profile: Profile) -> Cla
     """Rates of one group's devices under a precision and an efficiency profile."""
     gpu, node = group.gpu, group.node
     peak_name, peak, note = peak_for(gpu, precision)
+    conv_name, conv_peak = conv_peak_for(gpu, precision)
     notes = [note] if note else []
     flop, rate = np.full(len(KINDS), np.inf), np.empty(len(KINDS))
     wave, depth = np.zeros(len(KINDS)), np.zeros(len(KINDS))
@@ -139,6 +190,8 @@ def class_rates(group: NodeGroup, precision: Precision, profile: Profile) -> Cla
                 name, top = "fp32", gpu.peak("fp32") or peak
             elif (base == "attention" or named in (WIDE, UNALIGNED)) and peak_name in _NARROW:
                 name, top = "bf16", gpu.peak("bf16") or peak  # recipes keep these in 16 bit
+            if kind in CONV_KINDS:
+                name, top = conv_unit(profile, kind, gpu, conv_name, conv_peak)
             share_of = (
                 profile.compute_efficiency("bmm", name, gpu)
                 if named in (BATCHED, UNALIGNED)
@@ -193,6 +246,7 @@ def class_rates(group: NodeGroup, precision: Precision, profile: Profile) -> Cla
         assumptions=tuple(notes),
         half_product_flop_per_s=_half_products(gpu, profile) * compute_share,
         device_sd_frac=profile.device_spread.value,
+        conv_peak_flop_per_s=conv_peak if conv_name != peak_name else 0.0,
     )
 
 
@@ -202,3 +256,14 @@ def _half_products(gpu: GpuSpec, profile: Profile) -> float:
         if peak := gpu.peak(name):
             return peak * profile.compute_efficiency("gemm", name, gpu).value
     return np.inf
+
+
+def knob_spread_of(
+    profile: Profile, cluster: ClusterSpec, precision: Precision, workload: Workload
+) -> Mapping[CalibratedKnob, float]:
+    """Standard deviation of the logarithm of each knob of a job."""
+    gpu = cluster.groups[0].gpu
+    return profile.knob_spread(
+        cluster, peak_for(gpu, precision)[0], workload.name, workload.conv_frac,
+        conv_peak_for(gpu, precision)[0],
+    )  # fmt: skip

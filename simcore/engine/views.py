@@ -53,8 +53,9 @@ class OpPoint:
 class Roofline:
     """The ops of one micro-step against what the datasheet promises.
 
-    ``peak_flop_per_s`` is the dense peak of the precision, ``bw_bytes_per_s`` that of memory.
-    With a pipeline the ops are those of its first stage. Autocast's casts of weights are no op's.
+    ``peak_flop_per_s`` is the dense peak of the precision, of several the highest;
+    ``bw_bytes_per_s`` that of memory. With a pipeline the ops are those of its first stage.
+    Autocast's casts of weights are no op's.
     """
 
     model: str
@@ -78,6 +79,7 @@ def roofline(request: Request) -> Roofline:
     if request.placed is not None:
         workload = request.placed.stages[0].workload
         batch /= request.placed.layout.cp
+    conv_peak = rates.conv_peak_flop_per_s if workload.conv_frac else 0.0
     trained = [op for block in workload.instances() for op in block.ops]
     frozen = [op for net in workload.frozen for op in net.ops]
     points = [
@@ -89,7 +91,7 @@ def roofline(request: Request) -> Roofline:
         gpu=rates.gpu.name,
         precision=request.strategy.precision.name,
         micro_batch=batch,
-        peak_flop_per_s=rates.peak_flop_per_s,
+        peak_flop_per_s=max(rates.peak_flop_per_s, conv_peak),
         bw_bytes_per_s=rates.gpu.memory_bw.value,
         ops=tuple(sorted(points, key=lambda p: -p.time_s)),
     )

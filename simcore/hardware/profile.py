@@ -38,6 +38,9 @@ _PEAK_CLASS: dict[PeakName, str] = {
 }  # fmt: skip
 #: Classes that a profile may lack -> what their kernels are priced as then.
 STANDS_IN = {"bmm_simt32": "gemm_simt32"}
+#: Multiplications of a direct convolution over those of Winograd's F(2x2, 3x3): 36 for 16
+#: (Lavin & Gray 2016).
+WINOGRAD_GAIN = 2.25
 #: No table times TF32. It has half the 16-bit rate at about twice the energy a FLOP: the same
 #: share, a little less sure.
 TF32_SD_LOG = 0.08
@@ -102,7 +105,9 @@ class Profile:
         key = (kind, peak, gpu.name, sustained)
         if key not in self._seen:
             own, as_gemm = self._class_of(kind, peak, gpu)
-            found = self.class_figures(own, gpu).share
+            figures = self.class_figures(own, gpu)
+            pooled = own == "conv_simt32" and figures.level == "pooled"
+            found = self._saved(figures.share, gpu) if pooled else figures.share
             if own in FP32_CLASSES and (matrix := gpu.peak("fp32_matrix")):
                 more = matrix / (gpu.peak("fp32") or matrix)
                 told = f"{found.source} x {more:.3g} for matrix units"
@@ -128,6 +133,18 @@ class Profile:
             self._seen[key] = self._scaled(found, "compute", gpu=gpu.name)
         result: Estimate = self._seen[key]
         return result
+
+    def _saved(self, share: Estimate, gpu: GpuSpec) -> Estimate:
+        """A share that other devices reach by Winograd's algorithm, as far as this one can.
+
+        Power and issue slots limit what products reach, and so the multiplications that are left.
+        """
+        products = self.class_figures("gemm_simt32", gpu).share
+        most = WINOGRAD_GAIN * products.value
+        if share.value <= most:
+            return share
+        told = f"{products.source} x {WINOGRAD_GAIN}, all that Winograd's algorithm saves"
+        return Estimate(most, hypot(share.sd_log, products.sd_log), told)
 
     def _class_of(self, kind: str, peak: PeakName, gpu: GpuSpec) -> tuple[str, bool]:
         """Class of a kind of kernel at a peak, and whether it stands in for convolutions.
@@ -380,13 +397,20 @@ class Profile:
         return leaf(self.runtime["nccl_spread"])
 
     def knob_spread(
-        self, cluster: ClusterSpec, peak: PeakName, workload: str, conv_frac: float
+        self,
+        cluster: ClusterSpec,
+        peak: PeakName,
+        workload: str,
+        conv_frac: float,
+        conv_peak: PeakName | None = None,
     ) -> dict[CalibratedKnob, float]:
         """Standard deviation of the logarithm of each knob for this cluster.
 
-        ``conv_frac`` is the share of convolutions in the workload's FLOP.
+        ``conv_frac`` is the share of convolutions in the workload's FLOP, ``conv_peak`` their peak
+        where it is not the products'.
         """
-        key = ("spread", cluster, peak, workload, conv_frac)
+        conv_peak = conv_peak or peak
+        key = ("spread", cluster, peak, workload, conv_frac, conv_peak)
         if key not in self._seen:
             if len(self._seen) >= _MOST_SEEN:  # a server sees ever new clusters
                 self._seen.pop(next(iter(self._seen)), None)
@@ -397,7 +421,7 @@ class Profile:
                 "compute": hypot(
                     (1.0 - conv_frac) * self.compute_efficiency("gemm", peak, gpu).sd_log,
                     conv_frac
-                    * max(self.compute_efficiency(k, peak, gpu).sd_log for k in _CONVOLUTIONS),
+                    * max(self.compute_efficiency(k, conv_peak, gpu).sd_log for k in _CONVOLUTIONS),
                 ),
                 "memory": hypot(
                     self.memory_efficiency("elementwise", gpu).sd_log,

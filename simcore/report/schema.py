@@ -65,7 +65,8 @@ def _inputs() -> Schema:
             "n_nodes": _count("All nodes."),
             "strategy": _text("dp, manual, ddp, zero1, zero2 or zero3."),
             "precision": _text(
-                "fp32, tf32, amp-fp16, amp-bf16, fp16, bf16, bf16-true, fp8, mxfp8 or nvfp4."
+                "fp32, fp32-ieee, tf32, amp-fp16, amp-bf16, fp16, bf16, bf16-true, fp8, mxfp8 or "
+                "nvfp4."
             ),
             "optimizer": _text("adamw, adam, sgd or sgd-plain."),
             "recompute": _text("none, selective or full."),

@@ -29,7 +29,8 @@ class Precision:
     bits than activations have; ``cast_read_bytes``: read to bring an element to that format;
     ``block_scaled``: with a scale for each block of a row, so that the transposed operand is
     another one, whatever the device. ``narrow_state``: the optimizer's state has the weights'
-    width, as torch's optimizers make it of weights that nothing keeps wider.
+    width, as torch's optimizers make it of weights that nothing keeps wider. ``conv_peak``: of
+    convolutions, where cuDNN has it and it is not the products'.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Precision:
     cast_read_bytes: float = 0.0
     block_scaled: bool = False
     narrow_state: bool = False
+    conv_peak: PeakName | None = None
 
     def cast_traffic_bytes(self, *, either_layout: bool = False) -> float:
         """Moved to bring an element to the products' format: it is read, written, and written again
@@ -68,8 +70,12 @@ class Precision:
 PRECISIONS: Registry[Precision] = Registry("precision")
 
 _ALL = (
+    # aten/src/ATen/Context.h: allow_tf32_cudnn = true beside Float32MatmulPrecision::HIGHEST
     Precision("fp32", 4, 4, 0, 4, 4, 0, "fp32", (),
-              "fp32 everywhere, TF32 off (PyTorch's default for matmul since 1.12)"),
+              "fp32 as PyTorch has it since 1.12: matrix products in fp32, convolutions in TF32 on "
+              "NVIDIA's GPUs that have it (torch.backends.cudnn.allow_tf32)", conv_peak="tf32"),
+    Precision("fp32-ieee", 4, 4, 0, 4, 4, 0, "fp32", (),
+              "fp32 everywhere, TF32 off for convolutions too"),
     Precision("tf32", 4, 4, 0, 4, 4, 0, "tf32", ("fp32",),
               "fp32 tensors, matrix products in TF32"),
     Precision("amp-fp16", 4, 4, 0, 2, 4, 2, "fp16", ("fp32",),

@@ -140,7 +140,7 @@ def _as_timed(block: Block) -> Block:
 
 def pass_time_s(one: ModelPass, profile: Profile) -> float:
     """Seconds of a pass: the device's kernels, or the host's issue of them if that is longer."""
-    precision = PRECISIONS["fp32"]
+    precision = PRECISIONS["fp32-ieee"]
     workload = _workload(one.model, one.seq, one.train)
     burst = BurstProfile(profile.name, profile.origin, profile.efficiency_file, profile.runtime)
     group = parse_cluster(f"1x1x{one.gpu}").groups[0]

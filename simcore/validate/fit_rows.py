@@ -12,7 +12,7 @@ from simcore.calibrate.step_model import FitRow, Parameter
 from simcore.calibrate.step_residual import Traits
 from simcore.calibrate.step_response import WORK, axes_of, response, shares_of
 from simcore.engine.points import Points
-from simcore.engine.rates import peak_for
+from simcore.engine.rates import knob_spread_of
 from simcore.engine.residual import step_residual
 from simcore.engine.resolved import Request
 from simcore.hardware.calibrations import CalibratedKnob
@@ -43,8 +43,7 @@ def requests_of(cases: Sequence[Case], profile: Profile) -> dict[str, Request]:
 def spread_of(request: Request) -> Mapping[CalibratedKnob, float]:
     """Standard deviation of the logarithm of each knob of a request."""
     cluster, workload = request.cluster, request.workload
-    peak, _, _ = peak_for(cluster.groups[0].gpu, request.strategy.precision)
-    return request.profile.knob_spread(cluster, peak, workload.name, workload.conv_frac)
+    return knob_spread_of(request.profile, cluster, request.strategy.precision, workload)
 
 
 def parameters_of(requests: Mapping[str, Request]) -> list[Parameter]:
