@@ -35,7 +35,10 @@ from simcore.workload.ops.pointwise import grad_only
 _WRITTEN_OUT: Final = {"attention": "math", "mlp": "gelu_new"}
 #: NeuSight's names of models -> record of models_db and what differs from it. The sizes are those
 #: of its scripts' configurations (heads, head dimension times heads), the classes transformers':
-#: BERT classifies sequences in inference and has its masked head in training (get_model).
+#: BERT classifies sequences in inference and has its masked head in training (get_model). Their one
+#: token, repeated, goes to one expert of switchxl4 with room for 64 of a sequence; dropout tells
+#: them apart. SwitchTransformers of these sizes but ffn 256 and fresh weights serve 75 and 77 of
+#: 512 tokens a layer in inference (two seeds), 129 in training: one and two experts' room.
 NAMED: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "bert_large": ("bert-large", {}),
     "gpt2_large": ("gpt2-large", _WRITTEN_OUT),
@@ -43,8 +46,12 @@ NAMED: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "gpt3_27": ("gpt2-large", {"layers": 32, "hidden": 2560, "heads": 32, **_WRITTEN_OUT}),
     "opt_13": ("opt-13b", {"layers": 24, "hidden": 2048, "heads": 32, "attention": "math",
                              "upcast_loss": False}),
+    "switchxl4": ("t5-3b", {"experts": 4, "expert_capacity": 64, "busy_experts": 1}),
 }  # fmt: skip
-_IN_TRAINING: Final[dict[str, dict[str, Any]]] = {"bert_large": {"head": "masked-lm"}}
+_IN_TRAINING: Final[dict[str, dict[str, Any]]] = {
+    "bert_large": {"head": "masked-lm"},
+    "switchxl4": {"busy_experts": 2},
+}
 _DROPOUT: Final = 0.1
 
 
@@ -120,7 +127,9 @@ def model_passes(table: Table, on_bad: OnBad = "skip") -> ModelPasses:
 def _workload(model: str, seq: int, train: bool) -> Workload:
     name, changes = NAMED[model]
     record = MODELS[name]
-    sizes = {"seq_len": seq, "max_positions": max(seq, 512), "dropout": _DROPOUT * train}
+    sizes: dict[str, Any] = {"seq_len": seq, "dropout": _DROPOUT * train}
+    if record.arch != "t5":  # whose positions are relative
+        sizes["max_positions"] = max(seq, 512)
     load(record.arch)
     changes = {**changes, **(_IN_TRAINING.get(model, {}) if train else {})}
     whole = ARCHS[record.arch](name=model, **{**record.config, **changes, **sizes})

@@ -67,17 +67,18 @@ def test_passes_of_models_go_through_the_builders(tmp_path: Path) -> None:
         "A100-PCIE-40GB,1,gpt2_large,4,1024,inf,fusion,fp32,477\n"
         "A100-PCIE-40GB,4,gpt2_large,4,1024,train,tp4,fp32,477\n"
         "A100-PCIE-40GB,1,switchxl4,1,512,inf,,fp32,223\n"
+        "A100-PCIE-40GB,1,unheard_of,1,512,inf,,fp32,223\n"
         "A100-PCIE-40GB,1,bert_large,8,512,inf,,fp32,-1\n"
     )
     path = tmp_path / "e.csv"
     path.write_text(PASS + rows, encoding="utf-8")
     out = api.validate_ops([path])
-    assert (out["rows"], out["simulated"]) == (7, 3)
+    assert (out["rows"], out["simulated"]) == (8, 4)
     groups = out["groups"]
     assert groups["A100-PCIE-40GB bert_large inference fp32"]["mape_frac"] < 0.15
     # Three times the pass forward is what a training pass costs, to a tenth or two.
     assert groups["A100-PCIE-40GB gpt2_large train fp32"]["mape_frac"] < 0.2
-    assert out["bad_rows"] == ["e.csv:8: time_ms: '-1' must be finite and above 0"]
+    assert out["bad_rows"] == ["e.csv:9: time_ms: '-1' must be finite and above 0"]
     assert len(out["skipped"]) == 4
 
 
@@ -100,3 +101,19 @@ def test_passes_are_those_that_were_timed() -> None:
         numel = sum(b.numel for b in whole.blocks)
         assert sum(k.weight for k in added) == 3 * numel
         assert sum(k.launches for k in added) == sum(len(b.params) for b in whole.blocks)
+
+
+def test_switch_layers_serve_the_tokens_that_experts_have_room_for() -> None:
+    """One token repeated: one expert gets them all in inference, and takes 64 of a sequence."""
+    one = _workload("switchxl4", 512, train=False)
+    numel = sum(one.blocks[i].numel for i in one.order)
+    assert numel == 5_267_615_744  # SwitchTransformersForConditionalGeneration of that config
+    sparse = next(b for b in one.blocks if b.name == "encoder switch layer")
+    served = [op for op in sparse.ops if op.name.startswith("expert")]
+    assert sum(k.flop for op in served for k in op.fwd) == 2 * 2.0 * 64 * 1024 * 16384
+    assert [one.order.count(one.blocks.index(b)) for b in one.blocks if "layer" in b.name] == [
+        12
+    ] * 4
+    every = _workload("switchxl4", 512, train=True)
+    busy = next(b for b in every.blocks if b.name == "encoder switch layer")
+    assert sum(op.name.endswith(".wi") for op in busy.ops) == 2

@@ -8,13 +8,15 @@ from simcore.base.units import FP32_BYTES
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
 from simcore.workload.archs.body import Body
+from simcore.workload.archs.switch import Switch
 from simcore.workload.archs.towers import ENCODED, Tower, check_heads, check_length, layer
 from simcore.workload.graph import Affine, Block, Kernel, Op, Param, Saved, Workload
 
 _INT64_BYTES = 8
 
 
-def _end_of_encoder(t: Tower, decoders: int) -> Block:
+def end_of_encoder(t: Tower, decoders: int) -> Block:
+    """The norm behind the encoder, whose output ``decoders`` layers read."""
     body = Body()
     body.norm("norm", t.rows, t.hidden, t.norm)
     # every decoder layer reads it twice, and their gradients are summed
@@ -22,7 +24,8 @@ def _end_of_encoder(t: Tower, decoders: int) -> Block:
     return body.block("encoder end")
 
 
-def _head(t: Tower, vocab: int, *, scaled: bool) -> Block:
+def lm_head(t: Tower, vocab: int, *, scaled: bool) -> Block:
+    """Norm, tied product with the vocabulary and loss; ``scaled``: by 1/sqrt(hidden) before."""
     body = Body()
     body.norm("norm", t.rows, t.hidden, t.norm)
     if scaled:
@@ -33,7 +36,7 @@ def _head(t: Tower, vocab: int, *, scaled: bool) -> Block:
     return body.block("head")
 
 
-def _position_bias(body: Body, t: Tower, buckets: int) -> None:
+def position_bias(body: Body, t: Tower, buckets: int) -> None:
     """A table of ``buckets`` rows looked up for every pair of positions, once a stack."""
     pairs = float(t.rows) ** 2
     fwd = (
@@ -63,11 +66,20 @@ def t5(
     mlp: str = "relu",
     norm: str = "rmsnorm_eager",
     dropout: float = 0.1,
+    experts: int = 0,
+    expert_capacity: int = 64,
+    sparse_step: int = 2,
+    busy_experts: int = 0,
 ) -> Workload:
     """T5 on ``seq_len`` source and ``target_len`` (0: as many) target tokens, one shared table.
 
-    Attention is written out, since a position bias is added to the scores.
+    Attention is written out, since a position bias is added to the scores. With ``experts`` every
+    ``sparse_step``-th layer is a switch layer (Fedus et al. 2021): ``busy_experts`` of them (0:
+    all) share each sequence equally, ``expert_capacity`` tokens of it at most an expert.
     """
+    if experts < 0 or sparse_step < 1:
+        raise ValueError(f"experts {experts} and sparse_step {sparse_step} must not be negative")
+    switch = Switch(experts, expert_capacity, busy_experts or experts) if experts else None
     if seq_len < 1 or target_len < 0:
         raise ValueError(f"seq_len {seq_len} and target_len {target_len} must be positive")
     drop = dropout > 0
@@ -78,26 +90,34 @@ def t5(
     decoder = replace(encoder, rows=target_len or seq_len, causal=True, source=seq_len)
     start, middle = Body(), Body()
     start.embedding("shared", seq_len, hidden, vocab)
-    _position_bias(start, encoder, buckets)
+    position_bias(start, encoder, buckets)
     middle.add(ops.embedding("shared", decoder.rows, hidden, vocab))
-    _position_bias(middle, decoder, buckets)
+    position_bias(middle, decoder, buckets)
     if drop:
         start.add(ops.dropout("dropout", encoder.elems, high=True))
         middle.add(ops.dropout("dropout", decoder.elems, high=True))
     n_decoder = decoder_layers or layers
-    blocks = (
+    blocks = [
         start.block("source"),
         layer(encoder, "encoder layer"),
-        _end_of_encoder(encoder, n_decoder),
+        end_of_encoder(encoder, n_decoder),
         middle.block("target"),
         layer(decoder, "decoder layer"),
-        _head(decoder, vocab, scaled=True),
-    )
+        lm_head(decoder, vocab, scaled=True),
+    ]
+    if switch:
+        blocks.append(layer(encoder, "encoder switch layer", switch.feed))
+        blocks.append(layer(decoder, "decoder switch layer", switch.feed))
+
+    def stack(count: int, dense: int, sparse: int) -> list[int]:
+        every = [i % sparse_step == min(1, sparse_step - 1) for i in range(count)]
+        return [sparse if switch and s else dense for s in every]
+
     return Workload(
         name=name,
         sample_unit=sample_unit,
-        blocks=blocks,
-        order=(0, *[1] * layers, 2, 3, *[4] * n_decoder, 5),
+        blocks=tuple(blocks),
+        order=(0, *stack(layers, 1, 6), 2, 3, *stack(n_decoder, 4, 7), 5),
         input_bytes=_INT64_BYTES * (seq_len + 2.0 * decoder.rows),  # source, shifted, labels
         tokens_per_sample=seq_len + decoder.rows,
     )
@@ -182,10 +202,10 @@ def whisper(
     blocks = (
         _ears(encoder, mel_bins),
         layer(encoder, "encoder layer"),
-        _end_of_encoder(encoder, n_decoder),
+        end_of_encoder(encoder, n_decoder),
         start.block("tokens"),
         layer(decoder, "decoder layer"),
-        _head(decoder, vocab, scaled=False),
+        lm_head(decoder, vocab, scaled=False),
     )
     return Workload(
         name=name,

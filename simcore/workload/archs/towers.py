@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from simcore.workload import ops
@@ -54,9 +55,13 @@ def _attend(body: Body, t: Tower, prefix: str, reads: str, *, cross: bool) -> No
     if t.written_out:
         body.add(
             *ops.attention_eager(
-                f"{prefix}attention", t.heads, t.rows, keys, t.head_dim, mask="add", drop=t.drop
+                f"{prefix}attention", t.heads, t.rows, keys, t.head_dim,
+                mask="bias" if cross else "permuted_bias", drop=t.drop, scaled=False,
             )
-        )
+        )  # fmt: skip
+        if not cross:  # a learned bias, one for all layers: their gradients are summed
+            scores = float(t.heads) * t.rows * keys
+            body.add(ops.accumulate("attention.bias_grads", scores, high=True))
     else:
         if t.heads_first:
             elems = float(t.rows + 2 * keys) * inner
@@ -84,8 +89,18 @@ def _add(body: Body, t: Tower, name: str) -> None:
     )
 
 
-def layer(t: Tower, name: str) -> Block:
-    """One pre-norm layer: self-attention, attention to the source if there is one, feed-forward."""
+def _feed_forward(body: Body, t: Tower) -> None:
+    if t.drop:
+        body.add(ops.dropout("mlp.inner.dropout", float(t.rows * t.ffn)))
+    shape = MlpShape(seq=t.rows, hidden=t.hidden, ffn=t.ffn, kind=t.mlp, bias=t.biased)
+    dense(body, shape, "norm2")
+
+
+def layer(t: Tower, name: str, feed: Callable[[Body, Tower], None] = _feed_forward) -> Block:
+    """One pre-norm layer: self-attention, attention to the source if there is one, feed-forward.
+
+    ``feed`` adds what reads ``norm2``: a dense layer, or a mixture of experts.
+    """
     body = Body()
     body.kept.add(ENCODED)  # kept where the encoder ends
     body.norm("norm1", t.rows, t.hidden, t.norm)
@@ -94,10 +109,7 @@ def layer(t: Tower, name: str) -> Block:
         body.norm("cross.norm", t.rows, t.hidden, t.norm)
         _attend(body, t, "cross.", "cross.norm", cross=True)
     body.norm("norm2", t.rows, t.hidden, t.norm)
-    shape = MlpShape(seq=t.rows, hidden=t.hidden, ffn=t.ffn, kind=t.mlp, bias=t.biased)
-    if t.drop:
-        body.add(ops.dropout("mlp.inner.dropout", float(t.rows * t.ffn)))
-    dense(body, shape, "norm2")
+    feed(body, t)
     _add(body, t, "mlp")
     return body.block(name, boundary=Saved(high=t.elems), recomputable=True)
 

@@ -12,6 +12,9 @@ from simcore.workload.ops.pointwise import binary, copy, dropout, scale
 #: Elements of 16 bit that NVIDIA's matrix units load at a time; products whose rows begin at other
 #: multiples run on vector units. A head's rows begin at multiples of its dimension (docs/model.md).
 ALIGNED = 8
+#: What a strided read fetches for each element: the memory's transactions are of 32 bytes (CUDA C++
+#: Best Practices Guide, Coalesced Access to Global Memory). Scores beyond L2 are taken for granted.
+_SECTOR_BYTES = 32.0
 
 
 def sdpa(
@@ -68,11 +71,16 @@ def attention_eager(
     seq_kv: int,
     head_dim: int,
     *,
-    mask: Literal["none", "add", "where"] = "none",
+    mask: Literal["none", "add", "where", "bias", "permuted_bias"] = "none",
     drop: bool = False,
     value_dim: int = 0,
+    scaled: bool = True,
 ) -> tuple[Op, ...]:
     """Attention written out for one sequence a sample: matmul, scale, mask, softmax, matmul.
+
+    A ``bias`` is one of each score (T5: position bias and mask, summed before the first layer);
+    a ``permuted_bias`` lies with its heads innermost, as a table's look-up leaves it, so that each
+    of its elements is a sector of its own. ``scaled=False``: scores as they are, as in T5.
 
     q, k and v come as permuted views: matmul copies them, and the copies are what it saves.
     An additive mask is fp32, so under autocast its sum is too, and the sum's gradient is cast
@@ -88,11 +96,15 @@ def attention_eager(
     q, k = float(heads) * seq_q * head_dim, float(heads) * seq_kv * head_dim
     v = float(heads) * seq_kv * value_dim
     parts = [copy(f"{name}.q", q), copy(f"{name}.k", k), copy(f"{name}.v", v)]
-    parts += [
-        bmm(f"{name}.scores", heads, seq_q, seq_kv, head_dim, aligned=aligned),
-        scale(f"{name}.scale", scores),
-    ]
-    if mask == "add":
+    parts.append(bmm(f"{name}.scores", heads, seq_q, seq_kv, head_dim, aligned=aligned))
+    if scaled:
+        parts.append(scale(f"{name}.scale", scores))
+    if mask == "bias":
+        parts.append(binary(f"{name}.bias", scores, grads=0, high=True))
+    elif mask == "permuted_bias":
+        read = Kernel(kind="elementwise", high=2 * scores, raw_bytes=_SECTOR_BYTES * scores)
+        parts.append(Op(name=f"{name}.bias", fwd=(read,)))
+    elif mask == "add":
         parts.append(binary(f"{name}.mask", scores, broadcast=seq_kv, grads=0, high=True))
     elif mask == "where":
         masked = Kernel(kind="elementwise", low=2 * scores)
@@ -103,7 +115,9 @@ def attention_eager(
     if drop:
         parts.append(dropout(f"{name}.dropout", scores, high=True))
     cast = Kernel(kind="elementwise", low=-3 * scores, high=3 * scores, launches=0.0)
-    parts.append(Op(name=f"{name}.cast", fwd=(cast,), bwd=(cast,) * (1 + (mask == "add"))))
+    parts.append(
+        Op(name=f"{name}.cast", fwd=(cast,), bwd=(cast,) * (1 + (mask not in ("none", "where"))))
+    )
     parts.append(
         bmm(f"{name}.context", heads, seq_q, value_dim, seq_kv, save_left=drop, aligned=aligned)
     )
