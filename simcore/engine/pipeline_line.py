@@ -17,6 +17,7 @@ from simcore.engine.layout import (
     exposed,
 )
 from simcore.engine.memory import activation_profile
+from simcore.engine.pace import stage_paces
 from simcore.engine.pipeline import (
     PipelineLine,
     Slot,
@@ -105,10 +106,13 @@ def _parts(request: Request, placed: Placed, points: Points) -> dict[int, _Part]
         one * request.cluster.n_nodes,
     )
     found = {}
-    for (index, _), memory in zip(placed.distinct_stages, memories, strict=True):
+    counts = tuple(count for _, count in placed.distinct_stages)
+    whole_job = job_of(request)
+    paces = stage_paces(points, layout, counts, whole_job.classes[0].device_sd_frac).slowest
+    for (index, _), memory, pace in zip(placed.distinct_stages, memories, paces, strict=True):
         stage = placed.stages[index]
-        job = replace(job_of(request), workload=stage.workload)
-        steps = evaluate(job, local, keep_timeline=True)
+        job = replace(whole_job, workload=stage.workload)
+        steps = evaluate(job, replace(local, compute=local.compute * pace), keep_timeline=True)
         forward, backward = _busy_s(steps, float(local.grad_accum[0]))
         busy = forward + backward
         waits = max(float(steps.host_micro_s[0]) - busy, 0.0)

@@ -28,7 +28,7 @@ from simcore.report.plots.canvas import (
 )
 from simcore.report.words import percent
 
-#: Mark and colour of a kind of kernel.
+#: Mark and colour of a kind of kernel, its variants (conv_winograd, attention_v3) included.
 _KINDS = {
     "gemm": ("o", BLUE),
     "conv": ("s", GREEN),
@@ -46,6 +46,10 @@ _AREA, _LEAST = 1800.0, 14.0
 _NAMED, _NEAR = 6, 0.06
 
 
+def _is_of(op: OpPoint, kind: str) -> bool:
+    return op.kind == kind or op.kind.startswith(f"{kind}_")
+
+
 def draw(data: Roofline) -> Drawing:
     """Marks have the area of their share of time; ops without FLOP are told in the corner."""
     figure = canvas(8.0, 4.8)
@@ -53,10 +57,10 @@ def draw(data: Roofline) -> Drawing:
     total = sum(op.time_s for op in data.ops)
     shown = [op for op in data.ops if op.flop > 0 and op.n_bytes > 0]
     for kind, (mark, colour) in _KINDS.items():
-        rows = [op for op in shown if op.kind == kind]
+        rows = [op for op in shown if _is_of(op, kind)]
         if not rows:
             continue
-        share = sum(op.time_s for op in data.ops if op.kind == kind) / total
+        share = sum(op.time_s for op in data.ops if _is_of(op, kind)) / total
         axes.scatter(
             [op.intensity_flop_per_byte for op in rows],
             [op.achieved_flop_per_s / TERA for op in rows],
