@@ -32,7 +32,7 @@ def start(folder: Path, *more: str) -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_calibrate_interrupt_resume_predict(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -74,7 +74,7 @@ def test_fetches_are_seen() -> None:
     assert not off_site('<link rel="stylesheet" href="_static/x.css"><p>url(https://a)</p>')
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(600)  # half a minute of processor time, on a machine with other work
 @pytest.mark.skipif(bool(missing), reason=f"not installed: {', '.join(missing)} (extra docs)")
 def test_site_builds_and_stays_at_home(tmp_path: Path) -> None:

@@ -52,7 +52,11 @@ def test_constraints_pin_torch() -> None:
 @pytest.mark.skipif(
     importlib.util.find_spec("simcore.cli.main") is None, reason="simcore.cli.main is not written"
 )
-@pytest.mark.parametrize("command", EXAMPLES)
+@pytest.mark.parametrize(
+    "command",
+    # A plan looks through some ten thousand layouts; docs/plan.md's are held against their output.
+    [pytest.param(c, marks=pytest.mark.long if "simcore plan" in c else ()) for c in EXAMPLES],
+)
 def test_examples_of_the_readme_run(
     command: str,
     monkeypatch: pytest.MonkeyPatch,

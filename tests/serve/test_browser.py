@@ -207,6 +207,7 @@ def test_every_control_has_a_move(opened: Opened) -> None:
     assert unlabelled == 0
 
 
+@pytest.mark.long
 def test_every_control_changes_the_answer_and_the_link(opened: Opened) -> None:
     by_place: dict[str, list[str]] = {}
     for name, (where, *_) in MOVES.items():
