@@ -65,10 +65,11 @@ def memory_over(
     for stage in request.placed.stages:
         if last or id(stage.workload) not in chosen:
             chosen[id(stage.workload)] = stage
-    stages = tuple(chosen.values())
-    n = len(micro_batch)
-    every = memory_of_stages(request, stages, *(np.tile(x, len(stages)) for x in over))
-    return tuple(every.take(slice(i * n, (i + 1) * n)) for i in range(len(stages)))
+    # A long axis is best a stage at a time: what is told apart along it is less.
+    beside = beside_tensors(request, n_gpus, n_nodes)
+    return tuple(
+        memory_of_stages(request, (stage,), *over, beside=beside) for stage in chosen.values()
+    )
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,9 @@ def memory_of_stage(
     """
     layout = request.placed.layout if request.placed else Layout()
     held = in_flight(layout, position, grad_accum)
-    return _memory(request, (part,), None, held, micro_batch, grad_accum, n_gpus, n_nodes)
+    over = (micro_batch, grad_accum, n_gpus, n_nodes)
+    beside = beside_tensors(request, n_gpus, n_nodes)
+    return _memory(request, (part,), None, held, *over, beside=beside)
 
 
 def memory_of_stages(
@@ -126,10 +129,13 @@ def memory_of_stages(
     grad_accum: Array,
     n_gpus: Array,
     n_nodes: Array,
+    *,
+    beside: Beside | None = None,
 ) -> Memory:
     """Memory of the fullest rank of several stages, all along one axis (arrays [S x C]).
 
-    First all configurations of the first stage, then those of the next.
+    First all configurations of the first stage, then those of the next. ``beside``: where it is
+    known.
     """
     placed = request.placed
     assert placed is not None
@@ -148,7 +154,8 @@ def memory_of_stages(
     held = in_flight(placed.layout, position, grad_accum)
     held = np.maximum(np.minimum(held, 1.0), held * share)
     over = (micro_batch, grad_accum, n_gpus, n_nodes)
-    return _memory(request, tuple(parts.values()), part, held, *over)
+    beside = beside or beside_tensors(request, n_gpus, n_nodes)
+    return _memory(request, tuple(parts.values()), part, held, *over, beside=beside)
 
 
 def _memory(
@@ -160,10 +167,11 @@ def _memory(
     grad_accum: Array,
     n_gpus: Array,
     n_nodes: Array,
+    *,
+    beside: Beside,
 ) -> Memory:
     """``memory_of`` as the job has it, with so many micro-batches ``held`` at once [C]."""
     layout = request.placed.layout if request.placed else Layout()
-    beside = beside_tensors(request, n_gpus, n_nodes)
     holes = not request.growing_segments
     return memory_of(
         parts,
@@ -206,10 +214,14 @@ def _equal_layers(part: Workload) -> bool:
 
 def first_stage_allocated_bytes(request: Request) -> float:
     """What tensors take at their peak on the first pipeline stage, where global rank 0 is."""
-    cluster = request.cluster
-    over = (request.micro_batch, request.grad_accum, cluster.n_gpus, cluster.n_nodes)
-    batch, accum, gpus, nodes = (np.array([float(v)]) for v in over)
-    return float(memory_over(request, batch, accum, gpus, nodes)[0].allocated[0])
+    cluster, placed = request.cluster, request.placed
+    asked = (request.micro_batch, request.grad_accum, cluster.n_gpus, cluster.n_nodes)
+    over = [np.array([float(v)]) for v in asked]
+    if placed is None:
+        first = memory_of_stage(request, request.workload, 0, *over)
+    else:
+        first = memory_of_stages(request, placed.stages[:1], *over)
+    return float(first.allocated[0])
 
 
 def run_memories(request: Request) -> Memory | None:
