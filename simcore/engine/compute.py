@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import accumulate
 
 import numpy as np
@@ -177,11 +178,8 @@ def pass_seconds(
 ) -> Array:
     """Seconds of all of a program's kernels at these phases, on its slowest class [C]."""
     _, column, _ = _distinct(strategy, classes, points, work_sd_frac)
-    of_class = [
-        program.weights[program.compute_class == c].sum(axis=0) @ seconds
-        for c, seconds in enumerate(phases)
-    ]
-    slowest: Array = np.max(of_class, axis=0)[column]
+    of_class = [w @ seconds for w, seconds in zip(program.pass_weights, phases, strict=True)]
+    slowest: Array = reduce(np.maximum, of_class)[column]
     return slowest
 
 

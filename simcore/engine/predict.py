@@ -289,21 +289,22 @@ def predict(request: Request, *, keep_timeline: bool = False) -> Prediction:
     )
 
 
-def _stage_runs(request: Request, steps: Steps, memories: Sequence[Memory]) -> tuple[StageRun, ...]:
+def _stage_runs(request: Request, steps: Steps, memories: Memory | None) -> tuple[StageRun, ...]:
     """What each run of equal pipeline stages takes and holds; none without a pipeline."""
     placed = request.placed
     if placed is None or placed.layout.pp == 1 or steps.micro_steps_s is None:
         return ()
-    starts = zip(placed.run_starts, placed.runs, memories, strict=True)
+    assert memories is not None
+    starts = zip(placed.run_starts, placed.runs, memories.device.tolist(), strict=True)
     return tuple(
         StageRun(
             first=first,
             count=count,
             layers=placed.stages[first].n_layers,
             micro_step_s=float(steps.micro_steps_s[part][0]),
-            memory_bytes=float(memory.device[0]),
+            memory_bytes=held,
         )
-        for first, (part, count), memory in starts
+        for first, (part, count), held in starts
     )
 
 

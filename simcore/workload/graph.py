@@ -332,6 +332,16 @@ class Workload:
         return max((q.numel for b in self.blocks for q in b.params), default=0)
 
     @cached_property
+    def largest_block_numel(self) -> int:
+        """Trained parameters of the largest block."""
+        return max(b.numel for b in self.blocks)
+
+    @cached_property
+    def layers_numel(self) -> int:
+        """Trained parameters of the repeated layers."""
+        return sum(n * b.numel for b, n in self.repeats if b.recomputable)
+
+    @cached_property
     def layer_weight_shapes(self) -> frozenset[tuple[float, float]]:
         """Shapes of the matrices in repeated layers that have a gradient, each once."""
         return frozenset(
