@@ -10,20 +10,30 @@ the most promising is cut first, exactly (``engine.stages``).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import replace
 
 import numpy as np
 
 from simcore.base.arrays import NDArray
+from simcore.engine.layout import in_flight
 from simcore.engine.resolved import Request
-from simcore.engine.stages import with_balanced_stages
+from simcore.engine.stages import (
+    LayerCosts,
+    balanced_stages,
+    fastest_stages,
+    layer_costs,
+    with_stages,
+)
 from simcore.engine.sweep import Axis, evaluate_axis
 from simcore.planning.candidates import Candidates, runs_of
 from simcore.planning.constraints import constraints_of, passing
 from simcore.planning.goal import Goal
+from simcore.workload.sharding import even_cut, layer_counts
 
 Array = NDArray[np.float64]
+#: Layers of each stage.
+Sizes = tuple[int, ...]
 
 #: Points cut before the bar is looked at again.
 _AT_ONCE = 8
@@ -37,6 +47,7 @@ def with_cuts(
     if not pending.any():
         return c
     hoped = _objective(replace(c, step_s=c.balanced_s, needed_bytes=c.least_bytes), goal, samples)
+    cuts = _Cuts(request)
     while True:
         now = _objective(c, goal, samples)
         bar = _bars(c, now, top)[c.cluster]
@@ -46,7 +57,7 @@ def with_cuts(
         chosen = worth[np.argsort(hoped[worth], kind="stable")[:_AT_ONCE]]
         pending[chosen] = False
         for i in chosen.tolist():
-            c = _cut(c, i, request(i), 1.0 - goal.margin_frac)
+            c = cuts.taken(c, i, 1.0 - goal.margin_frac)
 
 
 def can_be_cut(c: Candidates) -> NDArray[np.bool_]:
@@ -76,26 +87,55 @@ def _bars(c: Candidates, value: Array, top: int) -> Array:
     return bars
 
 
-def _cut(c: Candidates, i: int, request: Request, share: float) -> Candidates:
-    """The candidates with one of them on its best cut, where that is faster or fits.
+class _Cuts:
+    """The best cuts of candidates; what several of them share is worked out once."""
 
-    ``share`` of a device's memory that may be used.
-    """
-    cut = with_balanced_stages(request)
-    assert cut.placed is not None
-    one = np.zeros(1, dtype=np.intp)
-    axis = Axis((cut.cluster,), one, c.micro_batch[i : i + 1], one, c.grad_accum[i : i + 1])
-    found = evaluate_axis(cut, axis, twice="inter")
-    assert found.faster_s is not None and found.busy_frac is not None
-    room = share * c.capacity_bytes[i]
-    fitted = c.needed_bytes[i] <= room
-    if found.needed_bytes[0] > room or (fitted and found.step_time_s[0] >= c.step_s[i]):
-        return c
-    changes = {
-        "step_s": found.step_time_s, "faster_s": found.faster_s, "busy_frac": found.busy_frac,
-        "memory_bytes": found.memory_bytes, "needed_bytes": found.needed_bytes,
-    }  # fmt: skip
-    columns = {name: getattr(c, name).copy() for name in changes}
-    for name, value in changes.items():
-        columns[name][i] = value[0]
-    return replace(c, **columns, stages={**c.stages, i: cut.placed.layout.stages})
+    def __init__(self, request: Callable[[int], Request]) -> None:
+        self._request = request
+        self._costs: dict[Hashable, tuple[LayerCosts, Sizes | None]] = {}
+        self._found: dict[Hashable, Sizes | None] = {}
+
+    def taken(self, c: Candidates, i: int, share: float) -> Candidates:
+        """The candidates with one of them on its best cut, where that is faster or fits.
+
+        ``share`` of a device's memory that may be used.
+        """
+        request = self._request(i)
+        placed = request.placed
+        assert placed is not None
+        found = self._best(c, i, request)
+        room = share * c.capacity_bytes[i]
+        fitted = c.needed_bytes[i] <= room
+        if found is None or found == even_cut(layer_counts(placed.part), placed.layout.pp):
+            return c
+        cut = with_stages(request, found)
+        assert cut.placed is not None
+        one = np.zeros(1, dtype=np.intp)
+        axis = Axis((cut.cluster,), one, c.micro_batch[i : i + 1], one, c.grad_accum[i : i + 1])
+        out = evaluate_axis(cut, axis, twice="inter")
+        assert out.faster_s is not None and out.busy_frac is not None
+        if out.needed_bytes[0] > room or (fitted and out.step_time_s[0] >= c.step_s[i]):
+            return c
+        changes = {
+            "step_s": out.step_time_s, "faster_s": out.faster_s, "busy_frac": out.busy_frac,
+            "memory_bytes": out.memory_bytes, "needed_bytes": out.needed_bytes,
+        }  # fmt: skip
+        columns = {name: getattr(c, name).copy() for name in changes}
+        for name, value in changes.items():
+            columns[name][i] = value[0]
+        return replace(c, **columns, stages={**c.stages, i: cut.placed.layout.stages})
+
+    def _best(self, c: Candidates, i: int, request: Request) -> Sizes | None:
+        """Layers of each stage; of accumulation only what stages hold in flight decides on it."""
+        placed = request.placed
+        assert placed is not None
+        layout = placed.layout
+        most = max(2.0, float(in_flight(layout, 0, np.array(np.inf))))
+        row = int(c.form[i]), int(c.cluster[i]), float(c.micro_batch[i])
+        key = *row, min(float(c.grad_accum[i]), most)
+        if key not in self._found:
+            if row not in self._costs:
+                costs = layer_costs(request)
+                self._costs[row] = costs, fastest_stages(costs, layout)
+            self._found[key] = balanced_stages(request, *self._costs[row])
+        return self._found[key]
