@@ -157,6 +157,11 @@ def balanced_cut(
     return _search(cost, least, fits, ends, max(map(cost, *_spans(slowest))))
 
 
+def holds_all(n_layers: int, least: Sequence[int], fits: Callable[[int, int, int], bool]) -> bool:
+    """Whether stages that each take all they hold take all layers: if not, no cut fits."""
+    return _Reach.of(lambda _a, _b: 0.0, n_layers, least, fits, 0.0).ends[-1] == n_layers
+
+
 def _spans(sizes: Sequence[int]) -> tuple[list[int], list[int]]:
     """First layers of the stages, and the first layers behind them."""
     ends = list(accumulate(sizes))
