@@ -105,12 +105,14 @@ def evaluate_axis(
     *,
     twice: Knob | None = None,
     wires: Sequence[Mapping[str, Any]] | None = None,
+    lacking: float = np.inf,
 ) -> Outcome:
     """Step time and memory of every point; ``request`` says the form, on any of the clusters.
 
     Equal to ``predict`` of each point. Cost grows with the points, not with devices. ``twice``
     asks for the step with twice of one resource too; ``wires``: ``point_values`` of the clusters
-    where they are known already.
+    where they are known already. Where a device lacks more than ``lacking`` bytes at every point,
+    however the pipeline is cut, no step is timed: times are NaN.
     """
     if wires is None:
         name = request.workload.name
@@ -126,22 +128,31 @@ def evaluate_axis(
     def steps(rows: NDArray[np.intp], counts: Array) -> Array:
         return _steps(request, {**values(rows, counts), **library}, len(rows), twice)
 
+    memory = _memory(request, values, row, axis.grad_accum)
+    cut = request.placed is not None
+    least = memory.needed
+    if request.placed is not None and (twice is not None or lacking < np.inf):
+        # Some stage of another cut has as many layers as it has here, or more.
+        least = memory.least
+        if max(count for _, count in request.placed.distinct_stages) > 1:
+            least = _memory(request, values, row, axis.grad_accum, last=True).least
+    if (least > memory.capacity + lacking).all():
+        nothing = np.full(len(row), np.nan)
+        out = Outcome(nothing, memory.held, memory.needed, memory.capacity)
+        extra = dict.fromkeys(("busy_frac", "faster_s", "balanced_s"), nothing)
+        return out if twice is None else replace(out, least_bytes=least, **extra)
     # An epoch's restart is shared by its steps, whose number is not convex in accumulation; nor is
     # what ranks wait for the one with most work.
     smooth = request.loading is None and not request.workload.work_sd_frac
     many = len(row) >= _WORTH * len(axis.row_cluster) and smooth
     found = at_counts(steps, row, axis.grad_accum) if many else steps(row, axis.grad_accum)
     step = found[0]
-    memory = _memory(request, values, row, axis.grad_accum)
     outcome = Outcome(step, memory.held, memory.needed, memory.capacity)
     if twice is None:
         return outcome
-    # Some stage of another cut has as many layers as it has here, or more.
-    cut = request.placed is not None
-    least = _memory(request, values, row, axis.grad_accum, last=True).least if cut else None
     return replace(
         outcome,
-        least_bytes=memory.needed if least is None else least,
+        least_bytes=least,
         faster_s=found[1],
         busy_frac=np.minimum(1.0, found[2] / step),
         balanced_s=_balanced_s(request, found[3], axis.grad_accum) if cut else step,
@@ -170,7 +181,7 @@ def _steps(request: Request, values: dict[str, Any], n: int, twice: Knob | None)
 
 
 #: How much less than a micro-step the last one of a step may take: nothing is summed up after it.
-_SLACK_FRAC = 0.05
+_LAST_LESS_FRAC = 0.05
 
 
 def _balanced_s(request: Request, through_s: Array, micro_steps: Array) -> Array:
@@ -188,7 +199,7 @@ def _balanced_s(request: Request, through_s: Array, micro_steps: Array) -> Array
     else:
         falls = (1.0 - 1.0 / (micro_steps * layout.vpp)) ** layout.pp
         least = through_s / (layout.vpp * (1.0 - falls))
-    found: Array = least * (1.0 - _SLACK_FRAC)
+    found: Array = least * (1.0 - _LAST_LESS_FRAC / micro_steps)
     return found
 
 

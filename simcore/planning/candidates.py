@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from simcore.base.arrays import NDArray, keep_freed_memory
-from simcore.base.units import HOUR
+from simcore.base.units import GIGA, HOUR
 from simcore.planning.energy import power_w, tdp_w
-from simcore.planning.evaluator import batches
+from simcore.planning.evaluator import Evaluator
 from simcore.planning.goal import Goal
 from simcore.planning.goodput import effective_frac
 from simcore.planning.points import NO_MEMORY, Batch, FormWords
@@ -22,6 +22,8 @@ from simcore.planning.space import Space
 
 Array = NDArray[np.float64]
 Progress = Callable[[int, int], None]
+#: Memory that the sensitivity adds to each GPU.
+MORE_MEMORY_BYTES = 16 * GIGA
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,8 @@ class Candidates:
     """Points and their runs. ``form`` indexes ``forms``, ``cluster`` the space's clusters.
 
     ``balanced_s``, ``least_bytes``: bounds as in ``engine.sweep.Outcome``; ``stages``: layers of
-    each stage, of candidates whose pipeline was cut anew.
+    each stage, of candidates whose pipeline was cut anew; ``untimed``: (piece, first candidate,
+    the one behind the last) of what lacks so much memory that its steps were not asked for: NaN.
     """
 
     space: Space
@@ -54,6 +57,7 @@ class Candidates:
     usd_per_h: Array
     effective_frac: Array
     stages: Mapping[int, str] = field(default_factory=dict)
+    untimed: tuple[tuple[int, int, int], ...] = ()
 
     def form_of(self, i: int) -> FormWords:
         """The form of a candidate, with its cut."""
@@ -113,17 +117,26 @@ def runs_of(c: Candidates, goal: Goal, samples: float | None) -> Runs:
 
 
 def candidates(space: Space, goal: Goal, progress: Progress | None = None) -> Candidates:
-    """Evaluate a space; points that cannot be are counted by reason in ``invalid``."""
+    """Evaluate a space; points that cannot be are counted by reason in ``invalid``.
+
+    The steps of forms that would not even fit with more memory (``MORE_MEMORY_BYTES``) are left
+    out: ``all_timed`` adds them.
+    """
     keep_freed_memory()
+    evaluator = Evaluator(space, twice="inter", lacking=MORE_MEMORY_BYTES)
     found: list[Batch] = []
     invalid: list[dict[str, int]] = []
-    done = 0
-    for batch in batches(space, twice="inter"):
+    untimed: list[tuple[int, int, int]] = []
+    done = n_valid = 0
+    for number, batch in enumerate(evaluator.batches(0, len(evaluator))):
         done += batch.n_points
         # Whether a point fits is a constraint of the plan: it may ask for more than that.
         invalid.append({k: n for k, n in batch.invalid.items() if k != NO_MEMORY})
-        if len(batch):
+        if batch.step_time_s is not None:
             found.append(batch)
+            if np.isnan(batch.step_time_s).any():
+                untimed.append((number, n_valid, n_valid + len(batch)))
+            n_valid += len(batch)
         if progress is not None:
             progress(done, len(space))
 
@@ -171,4 +184,20 @@ def candidates(space: Space, goal: Goal, progress: Progress | None = None) -> Ca
         tdp_w=by_cluster([tdp_w(c) for c in space.clusters]),
         usd_per_h=by_cluster([goal.prices.cluster_usd_per_h(c) for c in space.clusters]),
         effective_frac=effective_frac(goal.reliability, n_gpus, n_nodes, saved),
+        untimed=tuple(untimed),
     )
+
+
+def all_timed(c: Candidates) -> Candidates:
+    """The candidates with the steps that were left out."""
+    evaluator = Evaluator(c.space, twice="inter")
+    told = {
+        "step_s": "step_time_s", "faster_s": "faster_s", "balanced_s": "balanced_s",
+        "busy_frac": "busy_frac",
+    }  # fmt: skip
+    columns = {name: getattr(c, name).copy() for name in told}
+    for piece, first, behind in c.untimed:
+        (batch,) = evaluator.batches(piece, piece + 1)
+        for name, column in columns.items():
+            column[first:behind] = getattr(batch, told[name])
+    return replace(c, **columns, untimed=())

@@ -58,13 +58,19 @@ class Evaluator:
     """Evaluates the pieces of a space; ``len`` is their number.
 
     One wrong point, form, model or cluster loses none of the others: it is counted with its
-    reason. Pickles without what it has worked out so far.
+    reason. Pickles without what it has worked out so far. ``lacking``: bytes of memory from which
+    on the steps of a form are not timed (``engine.sweep.evaluate_axis``).
     """
 
     def __init__(
-        self, space: Space, *, profile: Profile | None = None, twice: Knob | None = None
+        self,
+        space: Space,
+        *,
+        profile: Profile | None = None,
+        twice: Knob | None = None,
+        lacking: float = np.inf,
     ) -> None:
-        self.space, self.twice = space, twice
+        self.space, self.twice, self.lacking = space, twice, lacking
         self._profile = profile or load_profile(dict(space.fixed).get("calibration"))
         self._sources = {m: _source(space, m) for m in space.models}
         self.piece_points = piece_points(space)
@@ -84,7 +90,7 @@ class Evaluator:
         return self.space.n_forms * self._starts[-1]
 
     def __getstate__(self) -> dict[str, Any]:
-        told = ("space", "twice", "piece_points", "_profile", "_sources")
+        told = ("space", "twice", "lacking", "piece_points", "_profile", "_sources")
         digest = _digest(self._profile)
         return {"digest": digest, **{k: self.__dict__[k] for k in told}}
 
@@ -181,7 +187,7 @@ class Evaluator:
         wires = [self._wires_of(held.request, int(i)) for i in members]
         outcome = evaluate_points(
             held.request, axis, deals, own_cuts=held.layout.stages == AUTO, twice=self.twice,
-            wires=wires,
+            wires=wires, lacking=self.lacking,
         )  # fmt: skip
         if dead := int((~outcome.fits).sum()):
             invalid[NO_MEMORY] = dead

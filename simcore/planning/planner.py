@@ -24,7 +24,14 @@ from simcore.engine.request import make_request
 from simcore.engine.resolved import Request
 from simcore.engine.result import Prediction
 from simcore.hardware.profile import load_profile
-from simcore.planning.candidates import Candidates, Progress, Runs, candidates, runs_of
+from simcore.planning.candidates import (
+    Candidates,
+    Progress,
+    Runs,
+    all_timed,
+    candidates,
+    runs_of,
+)
 from simcore.planning.constraints import (
     Constraint,
     Relaxation,
@@ -175,6 +182,11 @@ def make_plan(
     meets = passing(limits, len(found))
     objective = runs.of(goal.objective, found)
     meets &= np.isfinite(objective)
+    if not meets.any() and found.untimed:  # what to relax follows from all points
+        found = all_timed(found)
+        runs = runs_of(found, goal, samples)
+        limits = constraints_of(found, runs, goal)
+        objective = runs.of(goal.objective, found)
     order = ranked(found, runs, objective, meets)
     planner = _Planner(space, goal, found, runs, limits)
     best = planner.best(order, top)
@@ -196,10 +208,17 @@ def make_plan(
         sensitivities=tuple(sensitivities(found, goal, samples, best[0].cluster)) if best else (),
         relaxations=tuple(eased),
         invalid=found.invalid,
-        blocked={c.name: int((~c.passes).sum()) for c in limits if not c.passes.all()},
+        blocked=_blocked(limits, found),
         sources=tuple(_sources(space, goal)),
         assumptions=assumptions,
     )
+
+
+def _blocked(limits: list[Constraint], found: Candidates) -> dict[str, int]:
+    """How many candidates each limit stops; a limit of time or money of those that are timed."""
+    timed = np.isfinite(found.step_s)
+    stopped = {c.name: int((~c.passes & (timed | np.isfinite(c.value))).sum()) for c in limits}
+    return {name: n for name, n in stopped.items() if n}
 
 
 def _samples(space: Space, goal: Goal) -> float | None:

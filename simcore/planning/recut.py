@@ -10,20 +10,26 @@ the most promising is cut first, exactly (``engine.stages``).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import replace
 
 import numpy as np
 
 from simcore.base.arrays import NDArray
+from simcore.engine.layout import in_flight
 from simcore.engine.resolved import Request
-from simcore.engine.stages import with_balanced_stages
-from simcore.engine.sweep import Axis, evaluate_axis
+from simcore.engine.stages import LayerCosts, layer_costs, with_stages
+from simcore.engine.sweep import Axis, cluster_kind, evaluate_axis
 from simcore.planning.candidates import Candidates, runs_of
 from simcore.planning.constraints import constraints_of, passing
 from simcore.planning.goal import Goal
+from simcore.planning.room import Room
+from simcore.strategy.cuts import balanced_cut, holds_all, least_layers
+from simcore.workload.sharding import even_cut, layer_counts
 
 Array = NDArray[np.float64]
+#: Layers of each stage.
+Sizes = tuple[int, ...]
 
 #: Points cut before the bar is looked at again.
 _AT_ONCE = 8
@@ -37,6 +43,7 @@ def with_cuts(
     if not pending.any():
         return c
     hoped = _objective(replace(c, step_s=c.balanced_s, needed_bytes=c.least_bytes), goal, samples)
+    cuts = _Cuts(request, 1.0 - goal.margin_frac)
     while True:
         now = _objective(c, goal, samples)
         bar = _bars(c, now, top)[c.cluster]
@@ -46,7 +53,7 @@ def with_cuts(
         chosen = worth[np.argsort(hoped[worth], kind="stable")[:_AT_ONCE]]
         pending[chosen] = False
         for i in chosen.tolist():
-            c = _cut(c, i, request(i), 1.0 - goal.margin_frac)
+            c = cuts.taken(c, i, worth)
 
 
 def can_be_cut(c: Candidates) -> NDArray[np.bool_]:
@@ -76,26 +83,90 @@ def _bars(c: Candidates, value: Array, top: int) -> Array:
     return bars
 
 
-def _cut(c: Candidates, i: int, request: Request, share: float) -> Candidates:
-    """The candidates with one of them on its best cut, where that is faster or fits.
+class _Cuts:
+    """The best cuts of candidates; what several of them share is worked out once.
 
     ``share`` of a device's memory that may be used.
     """
-    cut = with_balanced_stages(request)
-    assert cut.placed is not None
-    one = np.zeros(1, dtype=np.intp)
-    axis = Axis((cut.cluster,), one, c.micro_batch[i : i + 1], one, c.grad_accum[i : i + 1])
-    found = evaluate_axis(cut, axis, twice="inter")
-    assert found.faster_s is not None and found.busy_frac is not None
-    room = share * c.capacity_bytes[i]
-    fitted = c.needed_bytes[i] <= room
-    if found.needed_bytes[0] > room or (fitted and found.step_time_s[0] >= c.step_s[i]):
-        return c
-    changes = {
-        "step_s": found.step_time_s, "faster_s": found.faster_s, "busy_frac": found.busy_frac,
-        "memory_bytes": found.memory_bytes, "needed_bytes": found.needed_bytes,
-    }  # fmt: skip
-    columns = {name: getattr(c, name).copy() for name in changes}
-    for name, value in changes.items():
-        columns[name][i] = value[0]
-    return replace(c, **columns, stages={**c.stages, i: cut.placed.layout.stages})
+
+    def __init__(self, request: Callable[[int], Request], share: float) -> None:
+        self._request, self._share = request, share
+        self._costs: dict[Hashable, LayerCosts] = {}
+        self._rooms: dict[Hashable, tuple[Room, dict[int, int]]] = {}
+        self._found: dict[Hashable, Sizes | None] = {}
+
+    def taken(self, c: Candidates, i: int, worth: NDArray[np.intp]) -> Candidates:
+        """The candidates with one of them on its best cut, where that is faster or fits.
+
+        ``worth``: those that may be asked for next.
+        """
+        request = self._request(i)
+        placed = request.placed
+        assert placed is not None
+        found = self._best(c, i, request, worth)
+        if found is None or found == even_cut(layer_counts(placed.part), placed.layout.pp):
+            return c
+        cut = with_stages(request, found)
+        assert cut.placed is not None
+        one = np.zeros(1, dtype=np.intp)
+        axis = Axis((cut.cluster,), one, c.micro_batch[i : i + 1], one, c.grad_accum[i : i + 1])
+        out = evaluate_axis(cut, axis, twice="inter")
+        assert out.faster_s is not None and out.busy_frac is not None
+        room = self._share * c.capacity_bytes[i]
+        fitted = c.needed_bytes[i] <= room
+        if out.needed_bytes[0] > room or (fitted and out.step_time_s[0] >= c.step_s[i]):
+            return c
+        changes = {
+            "step_s": out.step_time_s, "faster_s": out.faster_s, "busy_frac": out.busy_frac,
+            "memory_bytes": out.memory_bytes, "needed_bytes": out.needed_bytes,
+        }  # fmt: skip
+        columns = {name: getattr(c, name).copy() for name in changes}
+        for name, value in changes.items():
+            columns[name][i] = value[0]
+        return replace(c, **columns, stages={**c.stages, i: cut.placed.layout.stages})
+
+    def _best(
+        self, c: Candidates, i: int, request: Request, worth: NDArray[np.intp]
+    ) -> Sizes | None:
+        """Layers of each stage; of accumulation only what stages hold in flight decides on it."""
+        placed = request.placed
+        assert placed is not None
+        layout = placed.layout
+        most = max(2.0, float(in_flight(layout, 0, np.array(np.inf))))
+        row = int(c.form[i]), int(c.cluster[i]), float(c.micro_batch[i])
+        key = *row, min(float(c.grad_accum[i]), most)
+        if key in self._found:
+            return self._found[key]
+        n_layers = layer_counts(placed.part)
+        least = least_layers(layout.pp, layout.vpp)
+        if sum(least) > n_layers:  # more chunks than layers: some hold nothing
+            least = least_layers(layout.pp, 1)
+        fits = self._fits(c, i, request, worth)
+        found: Sizes | None = None
+        if c.needed_bytes[i] <= self._share * c.capacity_bytes[i] or holds_all(
+            n_layers, least, fits
+        ):
+            if row not in self._costs:
+                self._costs[row] = layer_costs(request)
+            found = balanced_cut(self._costs[row].stage_s, n_layers, least, fits)
+        self._found[key] = found
+        return found
+
+    def _fits(
+        self, c: Candidates, i: int, request: Request, worth: NDArray[np.intp]
+    ) -> Callable[[int, int, int], bool]:
+        """What stages of a candidate hold, asked together with others of its form."""
+        kind = int(c.form[i]), cluster_kind(request.cluster)
+        room, places = self._rooms.get(kind, (None, {}))
+        if room is None or i not in places:
+            clusters = c.space.clusters
+            points = np.array([
+                j for j in worth[c.form[worth] == c.form[i]].tolist()
+                if cluster_kind(clusters[int(c.cluster[j])]) == kind[1]
+            ])  # fmt: skip
+            columns = c.micro_batch, c.grad_accum, c.n_gpus, c.n_nodes
+            room_bytes = self._share * c.capacity_bytes[points]
+            room = Room(request, *(column[points] for column in columns), room_bytes)
+            places = {int(j): n for n, j in enumerate(points)}
+            self._rooms[kind] = room, places
+        return room.of_point(places[i])

@@ -8,13 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from simcore.base.units import DAY, GIGA, HOUR
-from simcore.planning.candidates import Candidates, runs_of
+from simcore.base.units import DAY, HOUR
+from simcore.planning.candidates import MORE_MEMORY_BYTES, Candidates, runs_of
 from simcore.planning.constraints import constraints_of, passing, ranked
 from simcore.planning.goal import Goal
-
-#: Memory that the sensitivity adds to each GPU.
-MORE_MEMORY_BYTES = 16 * GIGA
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

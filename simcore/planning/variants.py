@@ -50,10 +50,12 @@ def evaluate_points(
     own_cuts: bool,
     twice: Knob | None,
     wires: Sequence[Mapping[str, float]],
+    lacking: float = np.inf,
 ) -> Outcome:
     """What the points give; with ``own_cuts`` each on its own best cut of the pipeline.
 
-    ``deals``: of each point, where they are not all equal ones.
+    ``deals``: of each point, where they are not all equal ones. ``lacking`` as of
+    ``evaluate_axis``.
     """
     variants: dict[Hashable, Request] = {}
     keys: list[Hashable]
@@ -70,14 +72,16 @@ def evaluate_points(
         for deal, batch in dict.fromkeys(pairs):
             variants[deal, batch] = replace(request, shares=deal, micro_batch=batch)
     else:
-        return evaluate_axis(request, axis, twice=twice, wires=wires)
+        return evaluate_axis(request, axis, twice=twice, wires=wires, lacking=lacking)
     parts: list[tuple[NDArray[np.intp], Outcome]] = []
     places: dict[Hashable, list[int]] = {}
     for place, key in enumerate(keys):
         places.setdefault(key, []).append(place)
     for key, variant in variants.items():
         points = np.array(places[key])
-        parts.append((points, evaluate_axis(variant, axis.take(points), twice=twice, wires=wires)))
+        some = axis.take(points)
+        out = evaluate_axis(variant, some, twice=twice, wires=wires, lacking=lacking)
+        parts.append((points, out))
     order = np.argsort(np.concatenate([points for points, _ in parts]))
 
     def joined(name: str) -> NDArray[np.float64]:
