@@ -49,9 +49,7 @@ def test_samples_are_as_large_as_asked(model: str, words: dict[str, str], tokens
         ("clip-vit-l-14", {"resolution": "336"}, "CLIP ViT-L/14, 336 x 336"),  # it names none
     ],
 )  # fmt: skip
-def test_the_name_says_the_size_that_is_asked(
-    model: str, words: dict[str, str], name: str
-) -> None:
+def test_the_name_says_the_size_that_is_asked(model: str, words: dict[str, str], name: str) -> None:
     assert make_request(model, "1x8xH100", **words).full_name == name  # type: ignore[arg-type]
 
 

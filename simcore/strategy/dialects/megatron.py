@@ -22,6 +22,12 @@ from simcore.strategy.dialects.megatron_keys import (
 )
 from simcore.strategy.dialects.megatron_overlap import emit_overlap, overlap_of, read_overlap
 from simcore.strategy.dialects.megatron_stages import emit_stages, read_stages
+from simcore.strategy.dialects.megatron_state import (
+    emit_state,
+    keeps_remainders,
+    narrow_grads,
+    read_state,
+)
 from simcore.strategy.dialects.reading import NOT_YET, Reading
 from simcore.strategy.dialects.shell import flags, read_script
 from simcore.strategy.dialects.source import Source, yaml_table
@@ -90,6 +96,7 @@ class Megatron:
         _strategy(reading, given)
         _precision(reading, given)
         _optimizer(reading, given)
+        read_state(reading, given)
         _degrees(reading, given)
         read_overlap(reading, given)
         _experts(reading, given)
@@ -119,12 +126,16 @@ class Megatron:
         lines += _emit_recompute(job, problems)
         if job.optimizer == "adam":
             problems.append("Megatron's adam is AdamW: optimizer adam (coupled decay) has no flag")
-        elif job.optimizer not in ("adamw", "sgd", "sgd-plain", "muon"):
-            problems.append(
-                f"Megatron has no optimizer {job.optimizer}: adamw, sgd, sgd-plain, muon"
-            )
-        names = {"adamw": "adam", "muon": "muon" if job.strategy == "ddp" else "dist_muon"}
+        elif job.optimizer not in ("adamw", "adamw-bf16", "sgd", "sgd-plain", "muon"):
+            problems.append(f"Megatron has no optimizer {job.optimizer}: adamw, adamw-bf16, sgd, "
+                            "sgd-plain, muon")  # fmt: skip
+        names = {
+            "adamw": "adam",
+            "adamw-bf16": "adam",
+            "muon": "muon" if job.strategy == "ddp" else "dist_muon",
+        }
         lines.append(f"--optimizer {names.get(job.optimizer, 'sgd')}")
+        lines += emit_state(job, problems)
         if job.optimizer.startswith("sgd"):
             lines.append(f"--sgd-momentum {'0.9' if job.optimizer == 'sgd' else '0.0'}")
         if job.grad_clip is not None:
@@ -148,6 +159,7 @@ class Megatron:
             raise InvalidConfig(problems)
         issuer = job.issuer if job.issuer in ("megatron_graphs", "graph") else "megatron"
         program = {"issuer": issuer, "overlap": str(overlap_of(job))}
+        program |= {"software": "precision-aware"} if keeps_remainders(job) else {}
         return Emitted("\n".join(lines) + "\n", tuple(left), program)
 
 
@@ -262,12 +274,10 @@ def _precision(reading: Reading, given: Given) -> None:
     fp32 = _on(reading, given, "accumulate-allreduce-grads-in-fp32")
     short = _on(reading, given, "grad-reduce-in-bf16")
     # arguments.py: bf16 accumulates and reduces in fp32 unless told otherwise.
+    short = short or narrow_grads(given)
     if half and (fp32 or (half == ["bf16"] and not short)):
         key = "--accumulate-allreduce-grads-in-fp32" if fp32 else f"--{half[0]}"
         reading.say("main_grads", "fp32", key)
-    for name in ("exp-avg-dtype", "exp-avg-sq-dtype", "main-grads-dtype", "main-params-dtype"):
-        if given.pop(name, "fp32") != "fp32":
-            reading.approximate(f"--{name}", "is not followed: state is predicted in fp32")
 
 
 def _recompute(reading: Reading, given: Given) -> None:

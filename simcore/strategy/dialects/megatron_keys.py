@@ -49,7 +49,8 @@ TAKEN = _names(
     "enable-cuda-graph external-cuda-graph cuda-graph-impl attention-backend use-flash-attn "
     "cuda-graph-scope expert-tensor-parallel-size moe-token-dispatcher-type "
     "moe-flex-dispatcher-backend moe-enable-deepep exp-avg-dtype exp-avg-sq-dtype "
-    "main-grads-dtype main-params-dtype moe-layer-recompute overlap-param-gather tp-comm-overlap "
+    "main-grads-dtype main-params-dtype use-precision-aware-optimizer moe-layer-recompute "
+    "overlap-param-gather tp-comm-overlap "
     "moe-expert-capacity-factor moe-pad-expert-input-to-capacity "
     "overlap-moe-expert-parallel-comm no-async-tensor-model-parallel-allreduce"
 )
@@ -141,7 +142,7 @@ IGNORED = _names(
     "no-gradient-reduce-div-fusion fsdp-double-buffer suggested-communication-unit-size "
     "nccl-communicator-config-path use-tp-pp-dp-mapping high-priority-stream-groups "
     "disable-gloo-process-groups cp-comm-type hierarchical-context-parallel-sizes "
-    "cuda-graph-warmup-steps use-precision-aware-optimizer use-torch-optimizer-for-cpu-offload "
+    "cuda-graph-warmup-steps use-torch-optimizer-for-cpu-offload "
     "overlap-cpu-optimizer-d2h-h2d no-pin-cpu-grads no-pin-cpu-params te-rng-tracker "
     "no-clone-scatter-output-in-embedding clone-scatter-output-in-embedding "
     "microbatch-group-size-per-virtual-pipeline-stage no-overlap-p2p-communication "
