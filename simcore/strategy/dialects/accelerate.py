@@ -92,7 +92,7 @@ class Accelerate:
         if problems:
             raise InvalidConfig(problems)
         left = ["micro_batch", "optimizer", "seq_len", "bucket_numel", "main_grads", "attention",
-                "issuer", "expert_tp", "dispatcher", "expert_capacity",
+                "issuer", "expert_tp", "dispatcher", "cp_comm", "expert_capacity",
                 "expert_padding"]  # fmt: skip
         deepspeed, fsdp = (f"distributed_type: {kind}" in lines for kind in ("DEEPSPEED", "FSDP"))
         if not deepspeed:

@@ -144,9 +144,11 @@ class DeepSpeed:
             data["tensor_parallel"] = {"autotp_size": job.tp}
             if job.sequence_parallel:
                 problems.append("DeepSpeed's autotp_size has no sequence parallelism")
-        problems += job.cannot(
-            "DeepSpeed's file", "pp", "vpp", "cp", "ep", "schedule", "shard_ranks"
-        )
+        if job.cp:
+            data["sequence_parallel_size"] = job.cp
+            if job.cp_comm != "ulysses":
+                problems.append("DeepSpeed's context ranks turn heads: give --cp-comm ulysses")
+        problems += job.cannot("DeepSpeed's file", "pp", "vpp", "ep", "schedule", "shard_ranks")
         problems += job.cannot_recompute("DeepSpeed's file")
         if job.recompute == "full":
             data["activation_checkpointing"] = {"partition_activations": False}
@@ -328,8 +330,9 @@ def _rest(reading: Reading, table: Table) -> None:
     reading.degree("tensor_parallel.autotp_size", table.take("tensor_parallel.autotp_size"), "tp")
     if reading.said("tp") is not None:  # AutoTP splits linear layers only
         reading.say("sequence_parallel", False, "tensor_parallel.autotp_size")
-    ulysses = table.take("sequence_parallel_size")
-    reading.no_degree("sequence_parallel_size", ulysses, "sequence parallelism of attention heads")
+    key = "sequence_parallel_size"  # Ulysses: runtime/config.py, runtime/sequence_parallel
+    reading.degree(key, table.take(key), "cp")
+    reading.say("cp_comm", "ulysses" if reading.said("cp") else None, key)
     stages = table.take("pipeline.stages")
     if stages != "auto":
         reading.degree("pipeline.stages", stages, "pp")

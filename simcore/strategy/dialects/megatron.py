@@ -12,6 +12,7 @@ from typing import Any
 
 from simcore.base.errors import InvalidConfig
 from simcore.strategy.dialects.base import DIALECTS, Emitted, Job, Launch
+from simcore.strategy.dialects.megatron_context import emit_context, read_context
 from simcore.strategy.dialects.megatron_keys import (
     DEGREES,
     IGNORED,
@@ -150,6 +151,7 @@ class Megatron:
         if any(line.startswith("--pipeline-model-parallel-layout") for line in cut):
             lines = [line for line in lines if not line.startswith(f"--{by_word['vpp']} ")]
         lines += cut
+        lines += emit_context(job)
         if job.tp and job.sequence_parallel:
             lines.append("--sequence-parallel")
         left = ["nnodes", "nproc_per_node"]
@@ -243,6 +245,7 @@ def _degrees(reading: Reading, given: Given) -> None:
         reading.degree(f"--{name}", given.pop(name, None), word)
     for name, what in NO_DEGREES.items():
         reading.no_degree(f"--{name}", given.pop(name, None), what)
+    read_context(reading, given)
     spread = _on(reading, given, "sequence-parallel")
     if reading.said("tp") is not None:
         reading.say("sequence_parallel", spread, "--sequence-parallel")
