@@ -171,8 +171,11 @@ def speedup(p: Prediction) -> str:
         f"{figure(p.speedup_vs_1gpu)} x {one}, "
         f"{percent(p.scaling_efficiency_frac)} scaling efficiency"
     )
-    if p.scaling_efficiency_frac > _NO_MORE_THAN and p.strategy.startswith("zero") and not p.layout:
-        text += " (one alone would update all parameters)"
+    if p.scaling_efficiency_frac > _NO_MORE_THAN and (p.layout or p.strategy.startswith("zero")):
+        more = (
+            "hold and update all parameters, which" if p.layout else "update all parameters, which"
+        )
+        text += f" (one alone would {more} these share)"
     return text
 
 
