@@ -147,7 +147,7 @@ class _Stage:
             "expert": ("all_to_all", self.layout.ep, self.placed.expert_layers_frac),
         }
         passes = exchange_passes(self.placed)
-        found = []
+        found: list[tuple[str, str, float]] = []
         for group, (op, degree, share) in of.items():
             name = f"{group} parallel"
             n_bytes = layers * share * passes[name][kind != "forward"] * self.moved[name]
