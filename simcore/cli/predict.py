@@ -84,6 +84,11 @@ def predict(
         option("--dispatcher", "NAME", "alltoall, or deepep: a token crosses to a node once.",
                 names.dispatchers),
     ] = None,
+    cp_comm: Annotated[
+        str | None,
+        option("--cp-comm", "NAME", "What context ranks exchange: ring (default), all-gather or "
+                "ulysses (all-to-all of heads).", names.cp_comms),
+    ] = None,
     expert_imbalance: Annotated[
         str | None,
         option("--expert-imbalance", "FACTOR",

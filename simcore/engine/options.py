@@ -54,6 +54,7 @@ class Options(TypedDict, total=False):
     gather_tensors  whether ZeRO-3 gathers each tensor on its own (DeepSpeed before 2022)
     expert_tp       tensor ranks of an expert: 1 (the default) or tp
     dispatcher      alltoall, or deepep: a token crosses to a node once
+    cp_comm         what context ranks exchange: ring (the default), all-gather or ulysses
     expert_imbalance    tokens of the fullest expert-parallel rank over the mean; default 1
     expert_capacity     slots of an expert over tokens x top-k / experts; tokens beyond are dropped
                     (Megatron's moe_expert_capacity_factor); default: none are
@@ -115,6 +116,7 @@ class Options(TypedDict, total=False):
     gather_tensors: bool | None
     expert_tp: int | None
     dispatcher: str | None
+    cp_comm: str | None
     expert_imbalance: float | str | None
     expert_capacity: float | str | None
     expert_padding: bool | str | None

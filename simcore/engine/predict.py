@@ -245,6 +245,7 @@ def predict(request: Request, *, keep_timeline: bool = False) -> Prediction:
         model=workload.name,
         model_full_name=request.full_name,
         n_params=workload.trainable_numel,
+        n_frozen_params=workload.frozen_base_numel,
         sample_unit=workload.sample_unit,
         cluster=str(cluster),
         n_gpus=cluster.n_gpus,

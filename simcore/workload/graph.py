@@ -292,6 +292,11 @@ class Workload:
         return (self.blocks[i] for i in self.order)
 
     @cached_property
+    def frozen_base_numel(self) -> int:
+        """Parameters that adapters train beside: resident, without work of their own."""
+        return sum(f.resident_numel for f in self.frozen if not f.ops)
+
+    @cached_property
     def outline(self) -> Workload:
         """The same blocks, parameters and buffers without what they compute and save.
 
