@@ -252,8 +252,9 @@ def exchanges_of(points: Points, placed: Placed) -> Exchanges:
         exchanged = exchange_s(moved["expert parallel"][None, :], group, across)[0] * on
         found["expert parallel", "all_to_all"] = exchanged
     if layout.pp > 1:
-        # Activations forward and gradients backward to the neighbour stage; each tensor rank sends
-        # a share, which their norms work on (sequence parallelism) or all of them gather. Stages lie furthest apart in the order of ranks: on several nodes they are on others.
+        # Activations forward and gradients backward to the neighbour stage. A tensor rank sends its
+        # share, which its norms work on (sequence parallelism) or all gather, or everything.
+        # Stages lie furthest apart in the order of ranks: on several nodes they are on others.
         crosses = (points.n_nodes > 1) | (layout.tp * layout.cp >= placed.gpus_per_node)
         across = points.inter_bw_bytes_per_s * points.inter / placed.gpus_per_node
         inside = points.intra_bw_bytes_per_s * points.intra
