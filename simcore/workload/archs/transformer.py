@@ -155,7 +155,7 @@ def _head(m: _Model, vocab: int, width: int, tied: bool, softcap: bool, final_no
     if tied and body.trains:
         # the shared table's two gradients are summed
         body.add(ops.grad_only("tie", 0.0, weight=3.0 * vocab * width))
-    if softcap:
+    if softcap and loss not in ("compiled", "chunked"):  # a compiler puts it into the loss's kernels
         logits = float(seq * vocab)
         body.add(
             ops.scale("cap", logits),
