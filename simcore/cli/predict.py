@@ -214,7 +214,7 @@ def predict(
     attention: Annotated[
         str | None,
         option("--attention", "NAME", "Kernel of attention: flash (2, torch's choice), flash3, "
-                "cudnn, flash1, flash_triton, fused_softmax, math.", names.attentions),
+                "cudnn, flash1, flash_triton, fused_softmax, xla, math.", names.attentions),
     ] = None,
     issuer: Annotated[
         str | None,

@@ -73,6 +73,7 @@ class Placed:
     ``more_sums``: over tensor ranks in a layer's backward, beside one a sum of forward.
     ``column_grads_frac``: of a layer's FLOP those of the weight gradients of products that are cut
     by columns, beside which the gradients of their inputs can be summed up.
+    ``sends_whole``: every tensor rank hands the next stage all that the stage's output holds.
     """
 
     layout: Layout
@@ -87,6 +88,18 @@ class Placed:
     expert_layers_frac: float
     column_grads_frac: float
     more_sums: int = 0
+    sends_whole: bool = False
+
+    @property
+    def sending_ranks(self) -> int:
+        """Among how many tensor ranks what a stage sends is shared out."""
+        return 1 if self.sends_whole else self.layout.tp
+
+    @property
+    def gathers_received(self) -> bool:
+        """Whether tensor ranks put together what each of them received a share of."""
+        layout = self.layout
+        return layout.tp > 1 and not (layout.sequence_parallel or self.sends_whole)
 
     @cached_property
     def distinct_stages(self) -> tuple[tuple[int, int], ...]:
@@ -242,16 +255,19 @@ def exchanges_of(points: Points, placed: Placed) -> Exchanges:
         exchanged = exchange_s(moved["expert parallel"][None, :], group, across)[0] * on
         found["expert parallel", "all_to_all"] = exchanged
     if layout.pp > 1:
-        # Activations forward and gradients backward to the neighbour stage, cut by tensor ranks.
+        # Activations forward and gradients backward to the neighbour stage. A tensor rank sends its
+        # share, which its norms work on (sequence parallelism) or all gather, or everything.
         # Stages lie furthest apart in the order of ranks: on several nodes they are on others.
         crosses = (points.n_nodes > 1) | (layout.tp * layout.cp >= placed.gpus_per_node)
         across = points.inter_bw_bytes_per_s * points.inter / placed.gpus_per_node
         inside = points.intra_bw_bytes_per_s * points.intra
         rate = np.where(crosses, across, inside)
         hop = np.where(crosses, points.inter_hop_s, points.intra_hop_s)
-        found["pipeline transfer", _SENT] = (
-            2.0 * layout.vpp * (hidden / layout.tp / layout.vpp / rate + hop) * on
-        )
+        sent = hidden / placed.sending_ranks
+        found["pipeline transfer", _SENT] = 2.0 * layout.vpp * (sent / layout.vpp / rate + hop) * on
+        if placed.gathers_received:
+            gathered = time("all_gather", hidden, on_ranks(layout.tp, 1.0))
+            found["pipeline transfer", "all_gather"] = 2.0 * gathered
     return Exchanges(placed, found)
 
 

@@ -168,6 +168,7 @@ def place(
         expert_layers_frac=routed / sum(n for _, n in layers) if layers else 0.0,
         column_grads_frac=_column_grads_frac(layers, strategy.recompute == "full"),
         more_sums=_more_sums(layers, layout, strategy),
+        sends_whole=strategy.software.whole_sends and not layout.sequence_parallel,
     )
 
 

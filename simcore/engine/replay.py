@@ -162,7 +162,7 @@ class _Stage:
         step = {"forward": 1, "backward": -1}.get(work.kind, 0)
         deps = [] if before is None else [before]
         name = f"{work.kind} {work.micro_batch} of chunk {place}"
-        boundary = self.moved["tensor parallel"] / self.layout.tp
+        boundary = self.moved["tensor parallel"] / self.placed.sending_ranks
 
         def tag(target: int) -> int:  # of the work that waits for the message
             return (work.micro_batch * (last + 1) + target) * 2 + (step < 0)
