@@ -202,11 +202,17 @@ def _working(f: Facts) -> Told:
 
 def _copies(f: Facts) -> Told:
     p = f.request.strategy.precision
+    sharded = f.request.strategy.zero_stage > 0
     return Told(
         "updated parameters of the shard x bytes of the flat fp32 copy of their gradients, and of "
-        "the flat tensor that joins them, as far as the update's own temporaries leave it the peak",
+        "the flat tensor that joins them, as far as the update's own temporaries leave it the peak"
+        if sharded
+        else "parameters x bytes of the fp32 copy of their gradients, tensor by tensor",
         (("copy", "4 bytes"), ("gradient", f"{p.grad_bytes} bytes")),
-        "DeepSpeed, runtime/zero/stage_1_and_2.py, step",
+        "DeepSpeed, runtime/zero/stage_1_and_2.py, step"
+        if sharded
+        else "apex.amp, _process_optimizer.py; Megatron-LM, optimizer.py, "
+        "_copy_model_grads_to_main_grads",
     )
 
 

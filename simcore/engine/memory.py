@@ -252,15 +252,19 @@ def memory_of(
     if strategy.step_impl == "foreach" and strategy.offload.optimizer == "none":
         elems = strategy.optimizer.temporary_elems * workload.trainable_numel
         temporaries = one * (FP32_BYTES * elems / shards)
-    # ZeRO joins its shard's 16-bit gradients into one flat tensor and copies that to fp32 before
-    # the update of the master copy (DeepSpeed, runtime/zero/stage_1_and_2.py, step); Megatron-LM
-    # copies main gradients of 16 bits tensor by tensor (core/optimizer/distrib_optimizer.py).
+    # An optimizer of fp32 masters takes fp32 gradients, so those of 16 bits are copied first:
+    # tensor by tensor where each rank updates everything (apex.amp O2, _process_optimizer.py;
+    # Megatron-LM, optimizer.py, _copy_model_grads_to_main_grads) and from main gradients
+    # (core/optimizer/distrib_optimizer.py); ZeRO joins its shard's into one flat tensor and copies
+    # that (DeepSpeed, runtime/zero/stage_1_and_2.py, step).
     wide = joined = copies = zero
-    shards_state = strategy.zero_stage > 0 and strategy.offload.optimizer == "none"
-    if p.master_bytes and p.grad_bytes < FP32_BYTES and shards_state and not library.remainders:
+    on_device = strategy.offload.optimizer == "none"
+    shards_state = strategy.zero_stage > 0 and on_device
+    if p.master_bytes and p.grad_bytes < FP32_BYTES and on_device and not library.remainders:
         updated = held.optimizer_state / (p.master_bytes + strategy.optimizer.state_bytes)
         wide = updated * FP32_BYTES
-        joined = updated * p.grad_bytes * (library.joins_shard and not p.main_grads)
+        joins = strategy.zero_stage > 0 and library.joins_shard and not p.main_grads
+        joined = updated * p.grad_bytes * joins
         copies = wide + np.maximum(joined - temporaries, 0.0)
     at_update = {"working_set": temporaries, "gradient_copies": copies}
     buckets_at_peak = zero

@@ -253,13 +253,13 @@ class _Step:
         self.grads.clear()
 
     def _wide_gradients(self) -> list[int]:
-        """ZeRO's fp32 copy of its shard's 16-bit gradients for the update, joined first."""
+        """fp32 copies of 16-bit gradients for the update of fp32 masters; ZeRO joins its shard's."""
         out, here = self.out, self.s.offload.optimizer == "none"
         narrow = self.p.grad_bytes < FP32_BYTES
-        if self.s.software.remainders:
+        if self.s.software.remainders or not (self.p.master_bytes and here and narrow):
             return []
-        if not (self.s.zero_stage and self.p.master_bytes and here and narrow):
-            return []
+        if not self.s.zero_stage:
+            return self._tensors(FP32_BYTES, "gradient_copies", flat=False)
         size = self.updated * self.p.grad_bytes * (not self.p.main_grads)
         joined = out.alloc(size, "gradient_copies", "update", "joined")
         wide = out.alloc(self.updated * FP32_BYTES, "gradient_copies", "update", "fp32")

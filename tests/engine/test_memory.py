@@ -384,7 +384,9 @@ def test_experts_state_is_shared_by_fewer_replicas() -> None:
 @pytest.mark.parametrize(
     ("parallelism", "main_grads", "copies"),
     [
-        ("ddp", "weights", 0.0),
+        ("ddp", "weights", 4.0),  # of every parameter, on every rank
+        ("ddp", "fused", 4.0),
+        ("ddp", "fp32", 0.0),
         ("zero1", "weights", (4 + 2) / 8),  # of the shard, and the flat 16-bit tensor
         ("zero1", "fused", 4 / 8),  # tensor by tensor: nothing is joined
         ("zero1", "fp32", 0.0),
