@@ -156,9 +156,9 @@ def beyond(rows: Sequence[Row]) -> Any:
 
 
 def foreign(rows: Sequence[Row]) -> dict[str, Any]:
-    """``memory_foreign``, the kinds of program that need none of it, and shares of sources left out.
+    """``memory_foreign``, the kinds of program that go without it, and shares of sources left out.
 
-    ``left_out_frac``: without this width and with it (set without the source), the mean of sources.
+    ``left_out_frac``: without this width and with it, set without the source; mean of sources.
     """
     needed, sources = beyond(rows), np.array([r.source for r in rows])
     names = list(dict.fromkeys(sources))

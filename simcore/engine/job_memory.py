@@ -253,4 +253,3 @@ def memory_result(request: Request, runs: Sequence[Memory] = ()) -> MemoryResult
         high_bytes=device + spread,
         holes_sd_bytes=holes_sd_bytes(request, memory),
     )
-

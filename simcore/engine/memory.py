@@ -211,9 +211,9 @@ def memory_of(
     early = ((grad_accum > 1) | p.main_grads) & (one > 0)
     grads_whole = held.gradients * one
     # Which op that is depends on little: configurations that agree in it are looked at once.
-    first, of = distinct_columns(
-        (micro_batch, early, np.where(early, 0.0, grads_whole), n_ranks > 1)
-    )
+    # Parameters come from other ranks, or from the host they were offloaded to.
+    fetches = (n_ranks > 1) | (strategy.offload.params != "none")
+    first, of = distinct_columns((micro_batch, early, np.where(early, 0.0, grads_whole), fetches))
     batches, kinds = micro_batch[first], np.zeros(1, dtype=np.intp)
     if len(first) > 1:
         batches, kinds = np.unique(batches, return_inverse=True)
@@ -230,7 +230,7 @@ def memory_of(
     if strategy.zero_stage >= 3:
         stays = float(min(strategy.software.live_numel, workload.trainable_numel))
         wide = np.maximum(ops.window, stays) * p.param_bytes + ops.whole * p.grad_bytes
-        gathered = wide[:, None] * (n_ranks > 1)[first]
+        gathered = wide[:, None] * fetches[first]
         total = total + gathered
     at = total.argmax(axis=0)
     columns = np.arange(len(at))

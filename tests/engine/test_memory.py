@@ -232,6 +232,21 @@ def test_offload_moves_bytes_without_losing_any(target: str) -> None:
     assert getattr(both, there)[0] == 4000.0
 
 
+def test_offloaded_parameters_are_fetched_for_their_block_on_one_device_too() -> None:
+    """One device that keeps its parameters on the host holds what a rank gathers."""
+    model = workload([block("a", [10_000_000]), block("b", [20_000_000])])
+    away = strategy(
+        "zero3", "bf16", offload=Offload(optimizer="cpu", params="cpu"), prefetch_blocks=0
+    )
+    alone = memory(model, away, ranks=1.0)
+    assert alone.terms["parameters"][0] == 0.0
+    fetched = alone.terms["gathered_parameters"][0]
+    assert fetched == (2 + 2) * 2e7  # the block in work and its gradients
+    assert fetched == memory(model, away, ranks=8.0).terms["gathered_parameters"][0]
+    stays = strategy("zero3", "bf16", offload=Offload(optimizer="cpu"), prefetch_blocks=0)
+    assert memory(model, stays, ranks=1.0).terms["gathered_parameters"][0] == 0.0
+
+
 def two_blocks(saved: tuple[float, float], work: tuple[float, float], **more: Any) -> Workload:
     """Blocks of 1000 and 3000 fp32 parameters; saved and working bytes a sample as given."""
 
