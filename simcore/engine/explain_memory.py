@@ -25,6 +25,7 @@ from simcore.engine.memory import (
     CUBLAS_HANDLES,
     activation_profile,
 )
+from simcore.engine.memory_spread import is_foreign, program_kind
 from simcore.strategy.layout import Layout
 
 _ZERO = "ZeRO's 16 bytes a parameter (Rajbhandari et al. 2020, section 3.1)"
@@ -285,6 +286,10 @@ def _context(f: Facts) -> Told:
 
 def _device(f: Facts) -> Told:
     m = f.result.memory
+    kind, profile = program_kind(f.request), f.request.profile
+    width = profile.memory_sd_log("memory_foreign").value
+    unsure = f"no published figures, {width:.1%} of allocated"
+    figures = unsure if is_foreign(f.request) else "known"
     return Told(
         "allocated (tensors) + allocator rounding = reserved; + NCCL buffers + CUDA context; the "
         "largest of four moments: frozen forward, forward, backward, optimizer step",
@@ -294,6 +299,7 @@ def _device(f: Facts) -> Told:
             ("needed", f"{_gb(m.least_bytes)} with the allocator's holes"),
             ("capacity", f"{_gb(m.capacity_bytes)} ({m.capacity_bytes / GIB:.2f} GiB)"),
             ("80 % interval", f"{_gb(m.low_bytes)} to {_gb(m.high_bytes)}"),
+            ("kind of program", f"{kind}: {figures}"),
             ("moment of the peak", m.moment),
         ),
         f.cite(f.request.profile.memory_sd_log(eager=f.request.eager_kernels)),

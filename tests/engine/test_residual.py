@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import pytest
 
+from simcore import api
 from simcore.engine.memory_spread import is_foreign, program_kind
 from simcore.engine.options import Options
 from simcore.engine.predict import predict
@@ -102,6 +103,15 @@ def test_memory_of_programs_without_figures_is_less_sure() -> None:
         math.hypot(narrow.tensors_sd_bytes, width * narrow.allocated_bytes)
     )
     assert wide.high_bytes > narrow.high_bytes and wide.holes_sd_bytes == narrow.holes_sd_bytes
+
+
+def test_what_explains_memory_names_the_kind_of_program() -> None:
+    foreign, known = (
+        str(api.explain("gpt2", "8xA100", "memory.device", issuer=who))
+        for who in ("torch", "megatron")
+    )
+    assert "torch: no published figures" in foreign
+    assert "megatron: known" in known
 
 
 def test_the_kinds_with_figures_are_kinds_of_program() -> None:
