@@ -12,7 +12,8 @@ from simcore.base.arrays import NDArray
 from simcore.base.interval import Z80
 from simcore.engine.communicators import groups_of, nccl_bytes
 from simcore.engine.layout import chunk_share, in_flight
-from simcore.engine.memory import MOMENTS, Memory, loose_bytes, memory_of, workspace_bytes
+from simcore.engine.memory import MOMENTS, Memory, memory_of, workspace_bytes
+from simcore.engine.memory_spread import holes_sd_bytes, memory_sd_bytes, tensors_sd_bytes
 from simcore.engine.resolved import Request
 from simcore.engine.result import MemoryResult
 from simcore.hardware.paths import cluster_paths
@@ -292,31 +293,5 @@ def memory_result(request: Request, runs: Memory | None = None) -> MemoryResult:
         moment=MOMENTS[int(memory.moment[0])],
         low_bytes=max(device - spread, 0.0),
         high_bytes=device + spread,
-        holes_sd_bytes=request.profile.segments_sd_frac.value * loose_bytes(memory.terms),
+        holes_sd_bytes=holes_sd_bytes(request, memory),
     )
-
-
-def tensors_sd_bytes(request: Request, memory: Memory) -> float:
-    """Standard deviation of what is allocated: of what comes and goes within a step."""
-    spread = request.profile.memory_sd_log(eager=request.eager_kernels).value
-    return spread * loose_bytes(memory.terms)
-
-
-def memory_sd_bytes(request: Request, memory: Memory) -> float:
-    """Standard deviation of what a device holds: independent parts, of the first configuration.
-
-    State is counted exactly. What comes and goes within a step depends on the program's kernels;
-    context and communicators are assumptions with spreads of their own.
-    """
-    profile = request.profile
-    gpus = [g.gpu for g in request.cluster.groups]
-    context = max(
-        (profile.cuda_context_bytes(g, eager=request.eager_kernels) for g in gpus),
-        key=lambda e: e.value,
-    )
-    parts = (
-        tensors_sd_bytes(request, memory),
-        context.sd_log * context.value,
-        profile.nccl_sd_log.value * float(memory.terms["nccl_buffers"][0]),
-    )
-    return float(np.hypot.reduce(np.array(parts)))

@@ -285,8 +285,10 @@ def memory_of(
     early = ((grad_accum > 1) | p.main_grads) & (one > 0)
     grads_whole = held.gradients * one
     # Which op that is depends on little: configurations that agree in it are looked at once.
+    # Parameters come from other ranks, or from the host they were offloaded to.
+    fetches = (n_ranks > 1) | (strategy.offload.params != "none")
     first, of = distinct_columns(
-        (part, micro_batch, early, np.where(early, 0.0, grads_whole), n_ranks > 1)
+        (part, micro_batch, early, np.where(early, 0.0, grads_whole), fetches)
     )
     parts_then = part[first]
     some, kinds = distinct_columns((parts_then, micro_batch[first]))
@@ -304,7 +306,7 @@ def memory_of(
     if strategy.zero_stage >= 3:
         stays = np.minimum(strategy.software.live_numel, parts.sizes.trainable_numel)
         wide = np.maximum(ops.window, stays) * p.param_bytes + ops.whole * p.grad_bytes
-        gathered = wide[:, parts_then] * (n_ranks > 1)[first]
+        gathered = wide[:, parts_then] * fetches[first]
         total = total + gathered
     at = total.argmax(axis=0)
     columns = np.arange(len(at))
@@ -327,15 +329,19 @@ def memory_of(
     if strategy.step_impl == "foreach" and strategy.offload.optimizer == "none":
         elems = strategy.optimizer.temporary_elems * workload.trainable_numel
         temporaries = one * (FP32_BYTES * elems / shards)
-    # ZeRO joins its shard's 16-bit gradients into one flat tensor and copies that to fp32 before
-    # the update of the master copy (DeepSpeed, runtime/zero/stage_1_and_2.py, step); Megatron-LM
-    # copies main gradients of 16 bits tensor by tensor (core/optimizer/distrib_optimizer.py).
+    # An optimizer of fp32 masters takes fp32 gradients, so those of 16 bits are copied first:
+    # tensor by tensor where each rank updates everything (apex.amp O2, _process_optimizer.py;
+    # Megatron-LM, optimizer.py, _copy_model_grads_to_main_grads) and from main gradients
+    # (core/optimizer/distrib_optimizer.py); ZeRO joins its shard's into one flat tensor and copies
+    # that (DeepSpeed, runtime/zero/stage_1_and_2.py, step).
     wide = joined = copies = zero
-    shards_state = strategy.zero_stage > 0 and strategy.offload.optimizer == "none"
-    if p.master_bytes and p.grad_bytes < FP32_BYTES and shards_state and not library.remainders:
+    on_device = strategy.offload.optimizer == "none"
+    shards_state = strategy.zero_stage > 0 and on_device
+    if p.master_bytes and p.grad_bytes < FP32_BYTES and on_device and not library.remainders:
         updated = held.optimizer_state / (p.master_bytes + strategy.optimizer.state_bytes)
         wide = updated * FP32_BYTES
-        joined = updated * p.grad_bytes * (library.joins_shard and not p.main_grads)
+        joins = strategy.zero_stage > 0 and library.joins_shard and not p.main_grads
+        joined = updated * p.grad_bytes * joins
         copies = wide + np.maximum(joined - temporaries, 0.0)
     at_update = {"working_set": temporaries, "gradient_copies": copies}
     buckets_at_peak = zero

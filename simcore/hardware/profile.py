@@ -379,17 +379,14 @@ class Profile:
         found: Estimate = leaf(self.runtime["allocator_stuck"][kind])
         return found
 
-    @cached_property
-    def segments_sd_frac(self) -> Estimate:
-        """Scatter of what the allocator holds beside live tensors, over what comes and goes."""
-        return leaf(self.runtime["segments_residual"])
-
-    def memory_sd_log(self, *, eager: bool = False) -> Estimate:
+    def memory_sd_log(self, part: str = "", *, eager: bool = False) -> Estimate:
         """Scatter of measured memory around the model, over what comes and goes in a step.
 
         ``eager``: with libraries from before CUDA 11.7, whose kernels and workspaces vary more.
+        ``part``: "segments_residual" of what the allocator holds beside live tensors, over the
+        same; "memory_foreign" of programs without figures, over all that the framework holds.
         """
-        return leaf(self.runtime["memory_residual_eager" if eager else "memory_residual"])
+        return leaf(self.runtime[part or ("memory_residual_eager" if eager else "memory_residual")])
 
     @cached_property
     def nccl_sd_log(self) -> Estimate:

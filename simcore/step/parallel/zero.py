@@ -220,11 +220,12 @@ class Zero:
         several: Array = np.where(n_ranks > 1, 1.0, 0.0)
         bucket = np.minimum(float(strategy.zero_bucket_numel), numel)
         if stage >= 3:
+            fetches = np.maximum(several, float(strategy.offload.params != "none"))
             gathered = (
-                several * largest * ((1 + strategy.prefetch_blocks) * p.param_bytes + p.grad_bytes)
+                fetches * largest * ((1 + strategy.prefetch_blocks) * p.param_bytes + p.grad_bytes)
             )
             gathered = np.maximum(
-                gathered, several * np.minimum(library.live_numel, numel) * p.param_bytes
+                gathered, fetches * np.minimum(library.live_numel, numel) * p.param_bytes
             )
             buckets = several * bucket * p.grad_bytes * bool(library.live_numel)
         else:
