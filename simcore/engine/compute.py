@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
 
@@ -36,7 +37,7 @@ def phase_seconds(
     compute_s = table.flop[:, None] * batch / rates.flop_per_s[table.kind][:, None]
     if rates.sm_count:
 
-        def shape(rows: NDArray[np.intp]) -> dict[str, Array | float]:
+        def shape(rows: NDArray[np.intp]) -> dict[str, Any]:
             kind = table.kind[rows]
             return {
                 "sm_count": rates.sm_count,
@@ -46,7 +47,13 @@ def phase_seconds(
 
         if table.matrix.size:
             m, n, k, groups = table.matrix_sides[..., :1] + table.matrix_sides[..., 1:] * batch
-            compute_s[table.matrix] /= matmul_fill(m, n, k, groups, **shape(table.matrix))
+            tile = None
+            if rates.tile is not None:
+                down, across = rates.tile[:, table.kind[table.matrix], None]
+                tile = (down, across)
+            compute_s[table.matrix] /= matmul_fill(
+                m, n, k, groups, **shape(table.matrix), tile=tile
+            )
         if table.attention.size:
             m, n, k, groups = (
                 table.attention_sides[..., :1] + table.attention_sides[..., 1:] * batch

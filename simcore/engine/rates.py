@@ -18,6 +18,7 @@ from simcore.hardware.host import ISSUERS, Issuer, issue_over_torch
 from simcore.hardware.paths import port_share
 from simcore.hardware.profile import HOST_CPU, Profile
 from simcore.hardware.spec import GpuSpec, PeakName
+from simcore.hardware.tiles import only_batched_fp32_tile
 from simcore.physics.fill import EXP_PER_SM_CLOCK, softmax_width
 from simcore.step.kernels import BATCHED, CAST, COMPUTE_KINDS, KINDS, UNALIGNED, WIDE
 from simcore.strategy.precision import Precision
@@ -33,7 +34,11 @@ FAR_MEMORY_FRAC = 0.8
 
 @dataclass(frozen=True)
 class ClassRates:
-    """Sustained rates of one device type in one node type; arrays over kernel kinds [kinds]."""
+    """Sustained rates of one device type in one node type; arrays over kernel kinds [kinds].
+
+    ``tile`` [2, kinds]: rows and columns that outputs are padded to, 1 where the library chooses;
+    None where it does for all.
+    """
 
     gpu: GpuSpec
     flop_per_s: Array
@@ -41,6 +46,7 @@ class ClassRates:
     update_bytes_per_s: float
     wave_frac: Array
     half_depth: Array
+    tile: Array | None
     half_width: float
     attention_bwd_frac: float
     sm_count: float
@@ -177,6 +183,7 @@ def class_rates(group: NodeGroup, precision: Precision, profile: Profile) -> Cla
     notes = [note] if note else []
     flop, rate = np.full(len(KINDS), np.inf), np.empty(len(KINDS))
     wave, depth = np.zeros(len(KINDS)), np.zeros(len(KINDS))
+    tile = None
     for i, named in enumerate(KINDS):
         kind: KernelKind = _STANDS_FOR.get(named, named)  # type: ignore[assignment]
         base = "attention" if kind in FLASH_KINDS else kind
@@ -200,6 +207,10 @@ def class_rates(group: NodeGroup, precision: Precision, profile: Profile) -> Cla
             flop[i] = top * share_of.value
             shaped = "bmm" if named in (BATCHED, UNALIGNED) else base
             wave[i], depth[i] = profile.kernel_shape(shaped, name, gpu)
+            only = only_batched_fp32_tile(gpu)
+            if named == BATCHED and name == "fp32" and only is not None:
+                tile = np.ones((2, len(KINDS)))
+                tile[:, i] = only
     # Ranks on the cores of one host share caches and memory; measured on it, else none.
     compute_share, memory_share = profile.shared_rate(gpu, group.gpus_per_node)
     flop, rate = flop * compute_share, rate * memory_share
@@ -218,6 +229,7 @@ def class_rates(group: NodeGroup, precision: Precision, profile: Profile) -> Cla
         * memory_share,
         wave_frac=wave,
         half_depth=depth,
+        tile=tile,
         half_width=attention_width(gpu) if peak_name not in ("fp32", "fp64") else 0.0,
         attention_bwd_frac=profile.attention_backward_frac(gpu).value,
         sm_count=gpu.sm_count.value if gpu.sm_count else 0.0,
