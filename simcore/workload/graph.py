@@ -18,9 +18,9 @@ from functools import cached_property, lru_cache
 from typing import Literal
 
 KernelKind = Literal[
-    "gemm", "conv", "conv_winograd", "attention", "attention_v1", "attention_triton",
-    "attention_v3", "attention_cudnn", "elementwise", "norm", "softmax", "reduction", "gather",
-    "copy",
+    "gemm", "conv", "conv_winograd", "conv_pointwise", "conv_depthwise", "attention",
+    "attention_v1", "attention_triton", "attention_v3", "attention_cudnn", "elementwise", "norm",
+    "softmax", "reduction", "gather", "copy",
 ]  # fmt: skip
 #: Kernels of fused attention that a configuration names; ``attention`` is FlashAttention-2, which
 #: torch's scaled_dot_product_attention takes too, the others run at a rate over its.
@@ -30,17 +30,28 @@ OTHER_FLASH: tuple[KernelKind, ...] = (
 FLASH_KINDS: tuple[KernelKind, ...] = ("attention", *OTHER_FLASH)
 #: Convolutions; the second are those that Winograd's algorithm may compute: 3x3 at stride 1,
 #: neither dilated nor in groups (Lavin & Gray 2016). cuDNN has it for all three passes (cudnn.h:
-#: FWD_ALGO_WINOGRAD, BWD_DATA_ALGO_WINOGRAD, BWD_FILTER_ALGO_WINOGRAD_NONFUSED).
-CONV_KINDS: tuple[KernelKind, ...] = ("conv", "conv_winograd")
+#: FWD_ALGO_WINOGRAD, BWD_DATA_ALGO_WINOGRAD, BWD_FILTER_ALGO_WINOGRAD_NONFUSED). The third, 1x1 at
+#: stride 1, are matrix products of the input as it lies. The last have one channel a group: kernels
+#: without products.
+CONV_KINDS: tuple[KernelKind, ...] = (
+    "conv", "conv_winograd", "conv_pointwise", "conv_depthwise",
+)  # fmt: skip
+#: Those that are products, whose operands matrix units want channels last.
+DENSE_CONVS: tuple[KernelKind, ...] = ("conv", "conv_winograd", "conv_pointwise")
 
 
 def conv_kind(
     taps: tuple[int, ...], *, stride: int = 1, dilation: int = 1, groups: int = 1,
-    transposed: bool = False,
+    transposed: bool = False, channels: int = 0,
 ) -> KernelKind:  # fmt: skip
-    """The kind of a convolution's kernels, all three."""
-    fast = taps == (3, 3) and stride == dilation == groups == 1 and not transposed
-    return "conv_winograd" if fast else "conv"
+    """The kind of a convolution's kernels, all three; of its input's ``channels``."""
+    if 1 < groups == channels:
+        return "conv_depthwise"
+    if stride != 1 or dilation != 1 or groups != 1 or transposed:
+        return "conv"
+    if set(taps) == {1}:
+        return "conv_pointwise"
+    return "conv_winograd" if taps == (3, 3) else "conv"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +76,8 @@ class Kernel:
     softmax is the length of its rows, where known. Where
     products compute in 8 bits or fewer, ``cast`` elements per sample are brought to that format
     before this one; a ``wide`` product stays in 16 bit. ``unaligned``: rows of its operands begin
-    at addresses that 8 elements do not divide.
+    at addresses that 8 elements do not divide. ``relaid`` elements per sample are of tensors
+    that are channels first where a kernel of matrix units wants channels last.
     """
 
     kind: KernelKind
@@ -82,6 +94,7 @@ class Kernel:
     cast: float = 0.0
     wide: bool = False
     unaligned: bool = False
+    relaid: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
