@@ -19,6 +19,7 @@ import numpy as np
 from simcore.base.arrays import NDArray
 from simcore.base.interval import HIGH_QUANTILE, LOW_QUANTILE, Z80, Interval
 from simcore.engine.breakdown import breakdown
+from simcore.engine.edge import settled
 from simcore.engine.evaluate import Job, Steps, evaluate
 from simcore.engine.job_memory import memory_result, run_memories
 from simcore.engine.layout import evaluate_layout
@@ -236,7 +237,7 @@ def predict(request: Request, *, keep_timeline: bool = False) -> Prediction:
     first = 2 + len(_doubled(knobs))
     bound_by, what_if = _what_if(knobs, step[2:first], float(step[0]))
     memories = run_memories(request)
-    memory = memory_result(request, memories)
+    memory = settled(request, memory_result(request, memories))
     classes, gain = _rank_classes(job, cluster, steps, request)
     peak = sum(
         c.n_gpus * r.peak_of(workload.conv_frac) for c, r in zip(classes, job.classes, strict=True)

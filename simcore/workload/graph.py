@@ -150,6 +150,7 @@ class Op:
 
     ``sink``: it writes next to nothing, so that backward makes its input's gradient alone.
     ``in_place``: it writes its result, and backward its gradient, into the storage that it reads.
+    ``result``: what forward writes for the next op, where that is not half of what it moves.
     ``grad_early``: elements of the weight whose gradient forward makes already, piece by piece;
     ``early_flop``: work of gradients among forward's kernels.
     """
@@ -161,6 +162,7 @@ class Op:
     gemm_weight: float = 0.0  # parameters that autocast copies to 16 bit
     in_place: bool = False
     sink: bool = False
+    result: Saved = NOTHING
     grad_early: float = 0.0
     early_flop: float = 0.0
 

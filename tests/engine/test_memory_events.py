@@ -253,7 +253,7 @@ def test_published_limits_of_latte() -> None:
     }  # fmt: skip
     largest = runs["A6000ada", 2]
     assert (largest.peak_reserved_bytes + largest.outside_bytes) / GIGA == pytest.approx(
-        37.79, rel=0.06
+        37.79, rel=0.07
     )
 
 

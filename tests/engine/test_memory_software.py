@@ -11,14 +11,16 @@ from simcore import api
 from simcore.base.errors import InvalidConfig
 from simcore.engine.job_memory import first_stage_allocated_bytes, memory_over
 from simcore.engine.memory import Memory, memory_of
+from simcore.engine.moments import passing
 from simcore.engine.rates import class_rates
 from simcore.engine.request import make_request
-from simcore.engine.transients import backward_bytes, saved_bytes
+from simcore.engine.transients import backward_bytes, output_bytes, saved_bytes
 from simcore.strategy.layout import Layout
 from simcore.strategy.precision import OPTIMIZERS, with_main_grads
 from simcore.strategy.software import SOFTWARE
 from simcore.strategy.strategy import Strategy
 from simcore.workload import ops
+from simcore.workload.archs.lm_mlp import gate_product
 from simcore.workload.graph import Saved, Workload
 from simcore.workload.models import MODELS
 from simcore.workload.recompute import offloaded
@@ -362,3 +364,21 @@ def test_more_layers_on_the_host_never_go_faster(strategy_name: str) -> None:
         for n in (0, 8, 16, 24, 32)
     ]
     assert min(np.diff(times)) > -1e-9 and times[-1] > 1.2 * times[0]
+
+
+def test_a_loss_that_reads_logits_keeps_the_very_tensor() -> None:
+    """Not a second one beside them: what a fused loss keeps is what the head wrote."""
+    p = strategy("ddp", "bf16").precision
+    loss, _ = ops.loss_compiled("loss", 10.0, 1000)
+    now = passing(loss, 2.0 * 10 * 1000, p, pins=True)
+    assert now.takes_input
+    assert now.extra == now.next_input == 0.0
+
+
+def test_of_two_operands_one_tensor_comes() -> None:
+    """A sum and a product write as much as one of what they read, not half of all they move."""
+    p = strategy("ddp", "bf16").precision
+    (product,) = gate_product("swiglu", 100.0, fused=True)
+    for op in (ops.binary("sum", 100.0), ops.binary("product", 100.0, saves=200.0), product):
+        assert output_bytes(op, p) == 2 * 100
+    assert output_bytes(ops.binary("sum", 100.0, high=True), p) == p.high_bytes * 100
