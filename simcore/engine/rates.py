@@ -46,7 +46,6 @@ class ClassRates:
     update_bytes_per_s: float
     wave_frac: Array
     half_depth: Array
-    tile: Array | None
     half_width: float
     attention_bwd_frac: float
     sm_count: float
@@ -68,6 +67,7 @@ class ClassRates:
     half_product_flop_per_s: float = np.inf
     device_sd_frac: float = 0.0
     conv_peak_flop_per_s: float = 0.0  # 0: that of products
+    tile: Array | None = None
 
     def peak_of(self, conv_frac: float) -> float:
         """Dense peak [FLOP/s] of work of which this share is convolutions: its FLOP over the time
