@@ -49,7 +49,6 @@ class ClassRates:
     update_bytes_per_s: float
     wave_frac: Array
     half_depth: Array
-    tile: Array | None
     half_width: float
     attention_bwd_frac: float
     sm_count: float
@@ -75,6 +74,7 @@ class ClassRates:
     direct_flop_per_s: Array = field(default_factory=lambda: np.full(len(KINDS), np.inf))
     direct_wave_frac: Array = field(default_factory=lambda: np.zeros(len(KINDS)))
     direct_half_depth: Array = field(default_factory=lambda: np.zeros(len(KINDS)))
+    tile: Array | None = None
 
     def peak_of(self, conv_frac: float) -> float:
         """Dense peak [FLOP/s] of work of which this share is convolutions: its FLOP over the time

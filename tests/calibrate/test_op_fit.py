@@ -174,6 +174,18 @@ def test_contractions_deeper_than_a_layer_tell_nothing_of_fp32_products_with_wei
     assert share("gemm_tensor16") < 0.6  # matrix units: nothing is left out
 
 
+def test_what_small_fp32_products_lose_is_not_laid_on_the_host() -> None:
+    def start_s(cls: str) -> float:
+        slow = gemm_batch(np.random.default_rng(6), OpFigures(0.7, 0.75, 60 * MICRO), cls=cls)
+        fit = op_classes.fit_kernels([replace(slow, eager=True)], GPUS["A100-SXM-80GB"])
+        assert fit
+        return fit.shared.start_s
+
+    # Elementwise ops of the same eager loop start within 23 us on every host of the sweep.
+    assert start_s("gemm_simt32") <= 23.1 * MICRO and start_s("bmm_simt32") <= 23.1 * MICRO
+    assert start_s("gemm_tensor16") == pytest.approx(60 * MICRO, rel=0.15)
+
+
 def test_sources_share_the_device_and_keep_their_own_efficiency() -> None:
     rng = np.random.default_rng(4)
     true = OpFigures(0.8, 0.75, 3 * MICRO, 0.3, 60.0)

@@ -44,7 +44,7 @@ def forward_s(gpu: str, batch: int) -> float:
 @pytest.mark.parametrize("gpu", TIMED)
 def test_heads_of_64_take_what_was_timed(gpu: str) -> None:
     batch, timed_ms = TIMED[gpu]
-    assert forward_s(gpu, batch) == pytest.approx(timed_ms * MILLI, rel=0.12)
+    assert forward_s(gpu, batch) == pytest.approx(timed_ms * MILLI, rel=0.15)
 
 
 def test_only_fp32_products_of_activations_have_the_one_tile() -> None:
