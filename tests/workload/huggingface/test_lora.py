@@ -187,7 +187,7 @@ def test_a_frozen_base_of_experts_is_shared_by_those_that_hold_them(quantised: s
 
 def test_memory_of_qlora_is_that_of_the_paper(tmp_path: Path) -> None:
     # Dettmers et al. 2023: a 65B model is fine-tuned with rank 64 on one GPU of 48 GiB; not in
-    # DDP, which would add buckets
+    # DDP, which would add buckets; its adapters are bf16 without fp32 masters (qlora.py, --bf16)
     config = {**PUBLIC["llama2-70b"][1], "num_key_value_heads": 64, "intermediate_size": 22016}
     path = tmp_path / "config.json"
     path.write_text(json.dumps(config))
@@ -199,6 +199,7 @@ def test_memory_of_qlora_is_that_of_the_paper(tmp_path: Path) -> None:
             recompute="full",
             seq_len=512,
             strategy="manual",
+            precision="bf16-true",
             **options,
         )
         return float(predict(request).memory.device_bytes)
