@@ -168,7 +168,7 @@ def _of_flash(table: Estimate, share: Estimate) -> Estimate:
 
 def compute_share_of(profile: Profile, kind: KernelKind, peak: PeakName, gpu: GpuSpec) -> Estimate:
     """Share of the peak that a kind of kernel reaches; of fused attention, the kernel named."""
-    if kind == "conv_depthwise":
+    if kind == "conv_depthwise" and gpu.architecture != HOST_CPU:
         share = depthwise_share(profile.runtime, peak, gpu)
         return profile.scaled(share, "compute", gpu=gpu.name)
     if kind not in FLASH_KINDS:

@@ -394,8 +394,8 @@ class Workload:
     @cached_property
     def channels_first(self) -> bool:
         """Whether convolutions are given tensors that are channels first."""
-        nets = (*self.blocks, *self.frozen)
-        return any(k.relaid for net in nets for op in net.ops for k in (*op.fwd, *op.bwd))
+        ops = [*(b.ops for b in self.blocks), *(f.ops for f in self.frozen)]
+        return any(k.relaid for part in ops for op in part for k in (*op.fwd, *op.bwd))
 
     @cached_property
     def layered_frac(self) -> float:
