@@ -139,11 +139,18 @@ def conv_notes(
     gpus: Iterable[GpuSpec], precision: Precision, workload: Workload
 ) -> tuple[str, ...]:
     """What is assumed of a model's convolutions where they compute as products do not."""
-    other = any(conv_peak_for(g, precision)[0] != peak_for(g, precision)[0] for g in gpus)
-    if not other or workload.conv_frac < TOLD_CONV_FRAC:
+    if workload.conv_frac < TOLD_CONV_FRAC:
         return ()
-    return ("convolutions in TF32, matrix products in fp32: PyTorch's defaults (all fp32: "
-            "precision fp32-ieee)",)  # fmt: skip
+    kinds, found = tuple(gpus), []
+    if any(conv_peak_for(g, precision)[0] != peak_for(g, precision)[0] for g in kinds):
+        found.append("convolutions in TF32, matrix products in fp32: PyTorch's defaults (all fp32: "
+                     "precision fp32-ieee)")  # fmt: skip
+    turned = any(wants_channels_last(g, conv_peak_for(g, precision)[0]) for g in kinds)
+    if turned and workload.channels_first:
+        found.append("tensors of convolutions are channels first, PyTorch's default: cuDNN turns "
+                     "them for matrix units (layout nhwc in a model's config, or a module in "
+                     "torch.channels_last, spares that)")  # fmt: skip
+    return tuple(found)
 
 
 def attention_width(gpu: GpuSpec) -> float:
@@ -165,7 +172,7 @@ def _of_flash(table: Estimate, share: Estimate) -> Estimate:
 
 def compute_share_of(profile: Profile, kind: KernelKind, peak: PeakName, gpu: GpuSpec) -> Estimate:
     """Share of the peak that a kind of kernel reaches; of fused attention, the kernel named."""
-    if kind == "conv_depthwise":
+    if kind == "conv_depthwise" and gpu.architecture != HOST_CPU:
         share = depthwise_share(profile.runtime, peak, gpu)
         return profile.scaled(share, "compute", gpu=gpu.name)
     if kind not in FLASH_KINDS:

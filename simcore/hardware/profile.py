@@ -40,7 +40,9 @@ _PEAK_CLASS: dict[PeakName, str] = {
 #: Classes that a profile may lack -> what their kernels are priced as then.
 STANDS_IN = {"bmm_simt32": "gemm_simt32"}
 #: Kinds of kernel that benchmarks of a machine time as another one.
-_MEASURED_AS = {"bmm": "gemm", "conv_winograd": "conv", "conv_pointwise": "conv"}
+_MEASURED_AS = {"bmm": "gemm"} | dict.fromkeys(
+    ("conv_winograd", "conv_pointwise", "conv_depthwise"), "conv"
+)
 #: No table times TF32. It has half the 16-bit rate at about twice the energy a FLOP: the same
 #: share, a little less sure.
 TF32_SD_LOG = 0.08

@@ -409,6 +409,12 @@ class Workload:
         return (3.0 * trained + frozen) / total if total else 0.0
 
     @cached_property
+    def channels_first(self) -> bool:
+        """Whether convolutions are given tensors that are channels first."""
+        ops = [*(b.ops for b in self.blocks), *(f.ops for f in self.frozen)]
+        return any(k.relaid for part in ops for op in part for k in (*op.fwd, *op.bwd))
+
+    @cached_property
     def layered_frac(self) -> float:
         """Share of a training step's FLOP in repeated layers, frozen parts once, those thrice."""
         layered = sum(n * b.forward_flop for b, n in self.repeats if b.recomputable)

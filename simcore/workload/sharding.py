@@ -119,7 +119,7 @@ def splits(arch: str) -> bool:
 
 def _thin(kernel: Kernel, share: float) -> Kernel:
     return replace(
-        kernel, low=kernel.low * share, high=kernel.high * share,
+        kernel, low=kernel.low * share, high=kernel.high * share, relaid=kernel.relaid * share,
         raw_bytes=kernel.raw_bytes * share,
     )  # fmt: skip
 
