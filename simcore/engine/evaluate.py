@@ -135,7 +135,7 @@ def evaluate_parts(
         joined.computing, first.strategy, table, first.classes, points, first.shares, phases,
         first.workload.work_sd_frac,
     )  # fmt: skip
-    n_chunks = round(len(points) * len(jobs) / CHUNK)
+    n_chunks = round(len(points) / CHUNK)
     if n_chunks < 2:
         return _evaluate(jobs, joined, table, points, computed, keep_timeline, terms)
     size = -(-len(points) // n_chunks)  # equal parts: no short one at the end
