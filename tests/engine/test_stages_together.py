@@ -77,9 +77,14 @@ def test_steps_of_stages_together_are_what_they_are_alone(of: Any) -> None:
         for i, _ in request.placed.distinct_stages
     ]
     assert len(jobs) > 1
-    use = np.array([1.0, 1.0, 1.0, 0.0])
-    values = {**values_of(request), "compute": np.array([0.5, 1.0, 2.0, 1.0]), "use_comm": use}
-    local = data_points(Points.of(values, 4), request.placed)
+    values = {
+        **values_of(request),
+        "compute": np.array([0.5, 1.0, 2.0, 1.0, 1.0]),
+        "use_comm": np.array([1.0, 1.0, 1.0, 0.0, 1.0]),
+        "inter": np.array([1.0, 1.0, 1.0, 1.0, 1e-2]),  # collectives outlast what they hide under
+        "intra": np.array([1.0, 1.0, 1.0, 1.0, 1e-2]),
+    }
+    local = data_points(Points.of(values, 5), request.placed)
     for one, found in zip(jobs, evaluate_parts(jobs, local), strict=True):
         alone = evaluate(one, local)
         assert seconds_of(found).keys() == seconds_of(alone).keys()
