@@ -19,7 +19,7 @@ from simcore.engine.rates import ClassRates
 from simcore.physics.fill import attention_fill, matmul_fill
 from simcore.physics.slowest import most_work
 from simcore.step.kernels import KernelTable, joined_table
-from simcore.step.program import Program
+from simcore.step.together import Computing
 from simcore.strategy.strategy import Strategy
 
 Array = NDArray[np.float64]
@@ -111,8 +111,9 @@ def _either_way(
 class ComputeTimes:
     """Seconds of compute tasks, of equal configurations once: columns U; ``column`` [C] says which.
 
-    ``task_s`` [tasks, U]; ``micro_step_s`` [classes, U] is a micro-step of each class: forward,
-    backward and frozen networks once, ``overlapped_s`` what of that runs beside collectives.
+    ``task_s`` [tasks, U]; ``micro_step_s`` [classes, parts, U] is a micro-step of each class on
+    each part of the model: forward, backward and frozen networks once, ``overlapped_s`` what of
+    that runs beside collectives.
     """
 
     task_s: Array
@@ -126,7 +127,7 @@ class ComputeTimes:
 
 
 def compute_times(
-    program: Program,
+    computing: Computing,
     strategy: Strategy,
     table: KernelTable,
     classes: tuple[ClassRates, ...],
@@ -135,7 +136,7 @@ def compute_times(
     phases: Sequence[Array] | None = None,
     work_sd_frac: float = 0.0,
 ) -> ComputeTimes:
-    """Price the kernels of a program; ``shares`` as ``evaluate.Job`` has them.
+    """Price the kernels of programs; ``shares`` as ``evaluate.Job`` has them.
 
     ``phases``: ``class_phases`` of these kernels, where they are known. Where samples differ in
     work all wait for the rank that drew most (``work_sd_frac``).
@@ -143,21 +144,20 @@ def compute_times(
     first, column, issued = _distinct(strategy, classes, points, work_sd_frac)
     if phases is None:
         phases = class_phases(strategy, table, classes, points, shares, work_sd_frac)
-    tasks = program.rank_classes
-    if len(tasks) == 1:
-        seconds = program.weights @ phases[0]
-    else:
-        seconds = np.zeros((len(program.compute_tasks), len(first)))
-        for (mine, _), of_class in zip(tasks, phases, strict=True):
-            seconds[mine] = program.weights[mine] @ of_class
     if issued is not None:
-        seconds += np.outer(program.weights @ table.issues_per_phase, issued[first])
-    return ComputeTimes(
-        seconds,
-        np.array([seconds[mine].sum(axis=0) for mine, _ in tasks]),
-        np.array([seconds[beside].sum(axis=0) for _, beside in tasks]),
-        column,
+        idle = np.outer(table.issues_per_phase, issued[first])
+        phases = [seconds + idle for seconds in phases]
+    if len(phases) == 1:
+        task_s = computing.weights @ phases[0]
+    else:
+        task_s = np.empty((len(computing.tasks), len(first)))
+        for rows, seconds in zip(computing.rows, phases, strict=True):
+            task_s[rows] = computing.weights[rows] @ seconds
+    whole, beside = (
+        np.array([sums @ seconds for sums, seconds in zip(of, phases, strict=True)])
+        for of in (computing.whole, computing.beside)
     )
+    return ComputeTimes(task_s, whole, beside, column)
 
 
 def class_phases(
@@ -212,17 +212,17 @@ def phases_of_parts(
 
 
 def pass_seconds(
-    program: Program,
+    computing: Computing,
     strategy: Strategy,
     classes: tuple[ClassRates, ...],
     points: Points,
     phases: Sequence[Array],
     work_sd_frac: float = 0.0,
 ) -> Array:
-    """Seconds of all of a program's kernels at these phases, on its slowest class [C]."""
+    """Seconds of all kernels of each part at these phases, on its slowest class [parts, C]."""
     _, column, _ = _distinct(strategy, classes, points, work_sd_frac)
-    of_class = [w @ seconds for w, seconds in zip(program.pass_weights, phases, strict=True)]
-    slowest: Array = reduce(np.maximum, of_class)[column]
+    of_class = [sums @ seconds for sums, seconds in zip(computing.whole, phases, strict=True)]
+    slowest: Array = reduce(np.maximum, of_class)[:, column]
     return slowest
 
 

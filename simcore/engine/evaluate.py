@@ -14,9 +14,10 @@ from simcore.engine.points import Points
 from simcore.engine.price import price
 from simcore.engine.rates import ClassRates
 from simcore.engine.timeline import Timeline, makespan_s, schedule
-from simcore.step.kernels import KernelTable, kernel_table
+from simcore.step.kernels import KernelTable, joined_table, kernel_table
 from simcore.step.parallel import PARALLELISMS
 from simcore.step.program import Program, ProgramBuilder
+from simcore.step.together import Together, together
 from simcore.strategy.strategy import Strategy
 from simcore.workload.graph import Workload
 
@@ -110,28 +111,47 @@ def evaluate(
     *,
     keep_timeline: bool = False,
     terms: Collection[str] | None = None,
-    phases: Sequence[Array] | None = None,
 ) -> Steps:
-    """Step times of every configuration of the axis; ``terms``: of the breakdown, None: all.
+    """Step times of every configuration of the axis; ``terms``: of the breakdown, None: all."""
+    return evaluate_parts((job,), points, keep_timeline=keep_timeline, terms=terms)[0]
 
-    ``phases``: seconds of its kernels as of ``compute_times``, where they are known.
+
+def evaluate_parts(
+    jobs: Sequence[Job],
+    points: Points,
+    *,
+    keep_timeline: bool = False,
+    terms: Collection[str] | None = None,
+    phases: Sequence[Array] | None = None,
+) -> list[Steps]:
+    """``evaluate`` of each of several jobs that are alike but for their part of one model.
+
+    ``phases``: seconds of all their kernels as of ``compute_times``, where they are known.
     """
-    program, table = job.program, job.table
+    first = jobs[0]
+    joined = together([job.program for job in jobs])
+    table = joined_table(tuple(job.table for job in jobs))
     computed = compute_times(
-        program, job.strategy, table, job.classes, points, job.shares, phases,
-        job.workload.work_sd_frac,
+        joined.computing, first.strategy, table, first.classes, points, first.shares, phases,
+        first.workload.work_sd_frac,
     )  # fmt: skip
-    if round(len(points) / CHUNK) < 2:
-        return _evaluate(job, program, table, points, computed, keep_timeline, terms)
-    size = -(-len(points) // round(len(points) / CHUNK))  # equal parts: no short one at the end
+    n_chunks = round(len(points) / CHUNK)
+    if n_chunks < 2:
+        return _evaluate(jobs, joined, table, points, computed, keep_timeline, terms)
+    size = -(-len(points) // n_chunks)  # equal parts: no short one at the end
     slices = [slice(i, i + size) for i in range(0, len(points), size)]
-    parts = [
-        _evaluate(job, program, table, points.take(part), computed.take(part), False, terms)
+    pieces = [
+        _evaluate(jobs, joined, table, points.take(part), computed.take(part), False, terms)
         for part in slices
     ]
+    return [_along(of_job) for of_job in zip(*pieces, strict=True)]
+
+
+def _along(pieces: Sequence[Steps]) -> Steps:
+    """Stretches of an axis as one."""
 
     def joined(name: str) -> Array:
-        return np.concatenate([getattr(p, name) for p in parts])
+        return np.concatenate([getattr(p, name) for p in pieces])
 
     return Steps(
         step_s=joined("step_s"),
@@ -140,44 +160,46 @@ def evaluate(
         restart_s=joined("restart_s"),
         comm_s=joined("comm_s"),
         comm_beside_s=joined("comm_beside_s"),
-        terms_s={k: np.concatenate([p.terms_s[k] for p in parts]) for k in parts[0].terms_s},
+        terms_s={k: np.concatenate([p.terms_s[k] for p in pieces]) for k in pieces[0].terms_s},
         host_micro_s=joined("host_micro_s"),
         timeline=None,
     )
 
 
 def _evaluate(
-    job: Job,
-    program: Program,
+    jobs: Sequence[Job],
+    joined: Together,
     table: KernelTable,
     points: Points,
     computed: ComputeTimes,
     keep_timeline: bool,
     asked: Collection[str] | None,
-) -> Steps:
-    blocking, period, restart = _loading(job, points)
+) -> list[Steps]:
+    first = jobs[0]
+    blocking, period, restart = _loading(first, points)
     priced = price(
-        program, job.workload, job.strategy, table, job.classes, points, computed, blocking,
-        job.shares,
+        joined, [job.workload for job in jobs], first.strategy, table, first.classes, points,
+        computed, blocking, first.shares,
     )  # fmt: skip
-    terms = _terms(program, priced.duration_s, asked)
-    timeline = None
-    if keep_timeline:
-        timeline = schedule(program.graph, priced.duration_s)
-        makespan = timeline.makespan_s
-    else:
-        makespan = makespan_s(program.graph, priced.duration_s)
-    return Steps(
-        step_s=np.maximum(makespan, period) + restart,
-        makespan_s=makespan,
-        load_period_s=period,
-        restart_s=restart,
-        comm_s=priced.comm_total_s,
-        comm_beside_s=priced.comm_beside_s,
-        terms_s=terms,
-        host_micro_s=priced.host_micro_s,
-        timeline=timeline,
-    )
+    found = []
+    for program, of_part in zip(joined.programs, priced, strict=True):
+        terms = _terms(program, of_part.duration_s, asked)
+        timeline = schedule(program.graph, of_part.duration_s) if keep_timeline else None
+        ends = timeline.makespan_s if timeline else makespan_s(program.graph, of_part.duration_s)
+        found.append(
+            Steps(
+                step_s=np.maximum(ends, period) + restart,
+                makespan_s=ends,
+                load_period_s=period,
+                restart_s=restart,
+                comm_s=of_part.comm_total_s,
+                comm_beside_s=of_part.comm_beside_s,
+                terms_s=terms,
+                host_micro_s=of_part.host_micro_s,
+                timeline=timeline,
+            )
+        )
+    return found
 
 
 def _terms(program: Program, duration_s: Array, asked: Collection[str] | None) -> dict[str, Array]:

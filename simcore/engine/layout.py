@@ -21,7 +21,7 @@ import numpy as np
 from simcore.base.arrays import TINY, NDArray
 from simcore.engine.compute import pass_seconds, phases_of_parts
 from simcore.engine.context import WAYS
-from simcore.engine.evaluate import Job, Steps, evaluate
+from simcore.engine.evaluate import Job, Steps, evaluate_parts
 from simcore.engine.pace import stage_paces
 from simcore.engine.points import Points
 from simcore.physics.collectives import (
@@ -32,6 +32,7 @@ from simcore.physics.collectives import (
     once_a_node_frac,
 )
 from simcore.physics.pipeline import bubble_s
+from simcore.step.together import together
 from simcore.strategy.layout import Layout
 from simcore.strategy.overlap import Overlap
 from simcore.workload.graph import Workload
@@ -369,32 +370,35 @@ def evaluate_layout(
     needed = None if terms is None else {*terms, *_MICRO_STEP}
     local = data_points(points, placed)
     exchanges = exchanges_of(points, placed)
-    first = jobs[0]
+    first, n_parts = jobs[0], len(jobs)
     tables = [job.table for job in jobs]
     counts = tuple(count for _, count in placed.distinct_stages)
     paces = stage_paces(points, layout, counts, first.classes[0].device_sd_frac)
     spread = first.workload.work_sd_frac
     phases = phases_of_parts(
         first.strategy, tables * 2, first.classes, local, first.shares, spread,
-        np.concatenate([paces.slowest, [paces.typical] * len(tables)]),
+        np.concatenate([paces.slowest, [paces.typical] * n_parts]),
     )  # fmt: skip
+    of_parts, average = (
+        [np.concatenate(of_class) for of_class in zip(*half, strict=True)]
+        for half in (phases[:n_parts], phases[n_parts:])
+    )
+    every = evaluate_parts(jobs, local, keep_timeline=keep_timeline, terms=needed, phases=of_parts)
+    # What passes through all stages meets average ones on its way.
+    computing = together([job.program for job in jobs]).computing
+    there, here = (
+        pass_seconds(computing, first.strategy, first.classes, local, p, spread)
+        for p in (average, of_parts)
+    )
+    slowdown = first.classes[0].overlap_slowdown_frac / points.overlap
     totals, forwards, backwards, parts = [], [], [], []
-    for job, (index, _), of_part, average in zip(
-        jobs, placed.distinct_stages, phases[: len(jobs)], phases[len(jobs) :], strict=True
-    ):
-        stage = placed.stages[index]
-        steps = evaluate(job, local, keep_timeline=keep_timeline, terms=needed, phases=of_part)
+    for n, (steps, (index, _)) in enumerate(zip(every, placed.distinct_stages, strict=True)):
         busy = _micro_step_s(steps, local)
-        slowdown = job.classes[0].overlap_slowdown_frac / points.overlap
-        whole_s = exchanges.of_stage(stage.n_layers)
+        whole_s = exchanges.of_stage(placed.stages[index].n_layers)
         exchange = exposed(whole_s, placed, busy, slowdown)
         spent = sum(exchange.values(), np.zeros(len(points)))
-        # What passes through all stages meets average ones on its way.
-        there, here = (
-            pass_seconds(job.program, job.strategy, job.classes, local, p, spread)
-            for p in (average, of_part)
-        )
-        once = np.maximum(busy * there / np.maximum(here, TINY), steps.host_micro_s) + spent
+        passing = busy * there[n] / np.maximum(here[n], TINY)
+        once = np.maximum(passing, steps.host_micro_s) + spent
         shared = shared_nic_s(steps, whole_s, exchange, placed, local, slowdown)
         totals.append(steps.step_s + local.grad_accum * spent + shared)
         share = _forward_share(steps)

@@ -1,12 +1,13 @@
 """Durations of every task of a program over the configuration axis.
 
-# C configs, T tasks.
+# C configs, T tasks, N parts of a model (stages of a pipeline) priced at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -20,7 +21,9 @@ from simcore.engine.transients import saved_bytes
 from simcore.physics.collectives import Group, collective_time_s
 from simcore.step.kernels import KINDS, KernelTable
 from simcore.step.parallel import PARALLELISMS
-from simcore.step.program import Program, Scope
+from simcore.step.program import Scope
+from simcore.step.together import Sending, Together
+from simcore.strategy.precision import Precision
 from simcore.strategy.strategy import Strategy
 from simcore.workload.graph import NOTHING, Workload
 
@@ -52,8 +55,8 @@ class Priced:
 
 
 def price(
-    program: Program,
-    workload: Workload,
+    joined: Together,
+    workloads: Sequence[Workload],
     strategy: Strategy,
     table: KernelTable,
     classes: tuple[ClassRates, ...],
@@ -61,54 +64,71 @@ def price(
     computed: ComputeTimes,
     loader: Array,
     shares: tuple[float, ...] = (),
-) -> Priced:
-    """Price every task. ``loader`` is the blocking load time of one step [C]; ``shares`` of the
-    micro-batch as ``evaluate.Job`` has them.
+) -> list[Priced]:
+    """Price every task of the programs of some ``workloads``, parts of one model; a result each.
+
+    ``loader`` is the blocking load time of one step [C]; ``shares`` of the micro-batch as
+    ``evaluate.Job`` has them.
     """
-    duration = np.empty((len(program.graph.tasks), len(points)))
-    launches = program.host_weights @ table.issues_per_phase
+    duration = np.empty((joined.ends[-1], len(points)))
+    tasks, sending = joined.computing, joined.sending
     issue = issue_s(strategy, classes, points)
     issued = issue * issuing_devices(strategy, points)
-    duration[program.host_tasks] = launches[:, None] * issued
+    launches = tasks.host_weights @ table.issues_per_phase
+    duration[tasks.host_tasks] = launches[:, None] * issued
+    host_micro_s = (tasks.host_sums @ table.issues_per_phase)[:, None] * issued
 
     # What runs at the same time slows each other. Sums are over messages and distinct columns,
     # which are few, not over tasks.
-    column, tasks = computed.column, program.beside
-    message_s = _messages_s(program, points, strategy)
+    column = computed.column
+    message_s = _messages_s(sending, points, strategy)
     # What is sent after backward has ended (DDP's last bucket) slows nothing.
-    sent = tasks.sent_counts @ message_s
-    window = computed.overlapped_s.max(axis=0)[column]
+    sent = sending.sent_counts @ message_s
+    window = computed.overlapped_s.max(axis=0)[:, column]
     shared = np.minimum(sent, window)
     slowdown = max(c.overlap_slowdown_frac for c in classes) / points.overlap
     slower = 1.0 + slowdown * shared / np.maximum(window, TINY)
-    duration[tasks.after_tasks] = tasks.after_counts @ message_s
-    if len(tasks.sent_tasks):
-        sending = max(c.comm_slowdown_frac for c in classes) / points.overlap
-        longer = 1.0 + sending * shared / np.maximum(sent, TINY)
-        duration[tasks.sent_tasks] = tasks.sent_task_counts @ (message_s * longer)
+    duration[sending.after_tasks] = sending.after_counts @ message_s
+    if len(sending.sent_tasks):
+        slowing = max(c.comm_slowdown_frac for c in classes) / points.overlap
+        longer = 1.0 + slowing * shared / np.maximum(sent, TINY)
+        longer_s = message_s * _spread(longer, sending.message_part)
+        duration[sending.sent_tasks] = sending.sent_task_counts @ longer_s
 
     alone, slowed = (
-        computed.task_s[rows].take(column, axis=1) for rows in (tasks.alone_rows, tasks.slowed_rows)
+        computed.task_s[rows].take(column, axis=1) for rows in (tasks.alone, tasks.slowed)
     )
-    slowed *= slower
-    duration[tasks.alone_tasks] = alone
-    duration[tasks.slowed_tasks] = slowed
+    slowed *= _spread(slower, tasks.slowed_part)
+    duration[tasks.tasks[tasks.alone]] = alone
+    duration[tasks.tasks[tasks.slowed]] = slowed
 
-    comm_micro = tasks.micro_counts @ message_s
-    micro_s = computed.micro_step_s[:, column]
-    if not len(tasks.slowed_rows):
-        micro_s = micro_s + comm_micro
-    elif tasks.sends_each_micro_step:
-        slowed_s = (slower - 1.0) * computed.overlapped_s[:, column]
-        micro_s = np.maximum(micro_s + slowed_s, comm_micro)
+    comm_micro = sending.micro_counts @ message_s
+    micro_s = computed.micro_step_s[:, :, column]
+    in_turn = micro_s + comm_micro
+    if sending.hides.any():
+        slowed_s = (slower - 1.0) * computed.overlapped_s[:, :, column]
+        beside = np.maximum(micro_s + slowed_s, comm_micro)
+        micro_s = beside if sending.hides.all() else np.where(sending.hides, beside, in_turn)
+    else:
+        micro_s = in_turn
 
     largest = _scaled(points, max(shares)) if shares else points
-    context = _Context(workload, strategy, largest, classes, table, loader, issue,
-                       micro_s, launches.sum() * issued)  # fmt: skip
-    for task, quantity, index in program.misc:
-        duration[task] = context.quantity(quantity, index)
-    host_micro_s = launches.sum() * issued + context.sums_host_s
-    return Priced(duration, tasks.all_counts @ message_s, sent, host_micro_s)
+    context = _Context(tuple(workloads), strategy, largest, classes, table, loader, issue,
+                       micro_s, host_micro_s)  # fmt: skip
+    for quantity, index, at, part in joined.misc:
+        duration[at] = _spread(context.quantity(quantity, index), part)
+    host_micro_s = host_micro_s + context.sums_host_s
+    total = sending.all_counts @ message_s
+    begins = (0, *joined.ends[:-1])
+    return [
+        Priced(duration[begin:end], total[n], sent[n], host_micro_s[n])
+        for n, (begin, end) in enumerate(zip(begins, joined.ends, strict=True))
+    ]
+
+
+def _spread(of_part: Array, part: NDArray[np.intp]) -> Array:
+    """Rows of what is one for all parts, [C] or [1, C], or one of each part [N, C]."""
+    return of_part if of_part.ndim == 1 or len(of_part) == 1 else of_part[part]
 
 
 def _scaled(points: Points, share: float) -> Points:
@@ -148,13 +168,13 @@ def _every(group: Group, apart: Array | float) -> Group:
     )
 
 
-def _messages_s(program: Program, points: Points, strategy: Strategy) -> Array:
+def _messages_s(sending: Sending, points: Points, strategy: Strategy) -> Array:
     """Seconds of each distinct message of a step [messages, C]."""
-    table = program.comm_table
-    if not program.comm or not (points.n_ranks > 1).any():
-        return np.zeros((table.counts.shape[1], len(points)))
-    seconds = np.empty((table.counts.shape[1], len(points)))
-    for op, scope, sizes, rows in table.messages:
+    shape = len(sending.message_part), len(points)
+    if not sending.messages or not (points.n_ranks > 1).any():
+        return np.zeros(shape)
+    seconds = np.empty(shape)
+    for op, scope, sizes, rows in sending.messages:
         seconds[rows] = collective_time_s(op, sizes, _communicator(points, scope, strategy))
     return seconds * points.use_comm
 
@@ -170,9 +190,9 @@ def _communicator(points: Points, scope: Scope, strategy: Strategy) -> Group:
 
 @dataclass(frozen=True)
 class _Context:
-    """What the named quantities are made of."""
+    """What the named quantities are made of; sizes of several parts of a model are [N, 1]."""
 
-    workload: Workload
+    workloads: tuple[Workload, ...]
     strategy: Strategy
     points: Points
     classes: tuple[ClassRates, ...]
@@ -183,35 +203,47 @@ class _Context:
     host_micro_s: Array
 
     def quantity(self, name: str, index: int) -> Array:
-        """Seconds [C] of a misc task on rank class ``index``."""
+        """Seconds of a misc task on rank class ``index``: [C], or of each part [N, C]."""
         if name.startswith("fetch_block_"):
             return self._fetch(int(name.split("_")[2]), index)
         return _QUANTITIES[name](self, index)
+
+    def _of_parts(self, size: Callable[[Workload], float]) -> Array | float:
+        found = [float(size(w)) for w in self.workloads]
+        return found[0] if len(found) == 1 else np.array(found)[:, None]
+
+    @cached_property
+    def _numel(self) -> Array | float:
+        return self._of_parts(lambda w: w.trainable_numel)
+
+    @cached_property
+    def _n_tensors(self) -> Array | float:
+        return self._of_parts(lambda w: w.n_tensors)
+
+    @cached_property
+    def _packed(self) -> Array | float:
+        """Launches of a kernel that takes many tensors at a time."""
+        return self._of_parts(lambda w: max(1.0, w.n_tensors / FOREACH_TENSORS_PER_LAUNCH))
 
     def _shards(self) -> Array:
         parallel = PARALLELISMS[self.strategy.parallelism]
         return parallel.shard_degree(self.strategy, self.points.n_ranks)
 
-    def _moved(self, n_bytes: Array | float, index: int, launches: float) -> Array:
+    def _moved(self, n_bytes: Array | float, index: int, launches: Array | float) -> Array:
         rate = self.classes[index].update_bytes_per_s * self.points.memory
         device = n_bytes / rate + launches * self.classes[index].kernel_start_s
         busy: Array = np.maximum(device, launches * self.issue_s)
         return busy
 
-    def _n_tensors(self) -> int:
-        return self.workload.n_tensors
-
-    def _launches(self, kernels: int, per_tensor: int, impl: str) -> float:
-        tensors = self._n_tensors()
+    def _launches(self, kernels: int, per_tensor: int, impl: str) -> Array | float:
         if impl == "for-loop":
-            return float(per_tensor * tensors)
-        if impl == "fused":
-            return max(1.0, tensors / FOREACH_TENSORS_PER_LAUNCH)
-        return kernels * max(1.0, tensors / FOREACH_TENSORS_PER_LAUNCH)
+            return per_tensor * self._n_tensors
+        packed = self._packed
+        return packed if impl == "fused" else kernels * packed
 
     def _optimizer(self, index: int) -> Array:
         s = self.strategy
-        numel = self.workload.trainable_numel
+        numel = self._numel
         state = s.optimizer.traffic_elems * FP32_BYTES
         if s.step_impl == "fused":
             # one pass: read g, w and state, write w and state
@@ -224,19 +256,20 @@ class _Context:
         return self._moved(traffic / self._shards(), index, launches) + products / rate
 
     def _grad_norm(self, index: int) -> Array:
-        traffic = self.workload.trainable_numel * self.strategy.precision.grad_bytes
+        traffic = self._numel * self.strategy.precision.grad_bytes
         # torch's own norm is taken tensor by tensor wherever its optimizers go so; a loop's alone.
         loop = self.strategy.step_impl == "for-loop"
         launches = 2.0 * self._launches(1, 1, "for-loop" if loop else "foreach")
         return self._moved(traffic / self._shards(), index, launches)
 
     def _ema(self, index: int) -> Array:
-        traffic = self.workload.trainable_numel * EMA_TRAFFIC_ELEMS * FP32_BYTES
+        traffic = self._numel * EMA_TRAFFIC_ELEMS * FP32_BYTES
         launches = self._launches(2, 2, self.strategy.ema_impl)
-        return self._moved(float(traffic), index, launches)
+        return self._moved(traffic, index, launches)
 
     def _input_copy(self, index: int) -> Array:
-        n_bytes = self.workload.input_bytes * self.points.micro_batch * self.points.grad_accum
+        input_bytes = self._of_parts(lambda w: w.input_bytes)
+        n_bytes = input_bytes * self.points.micro_batch * self.points.grad_accum
         return n_bytes / self.classes[index].h2d_bytes_per_s
 
     def _accumulation(self, index: int) -> Array:
@@ -252,7 +285,7 @@ class _Context:
         Autograd reads both and writes the sum, one kernel a tensor. Fused, the weight gradient's
         own product reads and writes the sum instead of a result. ZeRO-3 sums up shards.
         """
-        p, numel = self.strategy.precision, self.workload.trainable_numel
+        p, numel = self.strategy.precision, self._numel
         fused = p.fused_grad_sum
         traffic = numel * (2.0 * p.grad_bytes - p.param_bytes if fused else 3.0 * p.grad_bytes)
         shards = self._shards() if self.strategy.zero_stage == 3 else 1.0
@@ -267,8 +300,8 @@ class _Context:
         issued: Array = self._sum_launches() * self.issue_s * (self.points.grad_accum > 1)
         return issued
 
-    def _sum_launches(self) -> float:
-        return 0.0 if self.strategy.precision.fused_grad_sum else float(self._n_tensors())
+    def _sum_launches(self) -> Array | float:
+        return self._n_tensors * (not self.strategy.precision.fused_grad_sum)
 
     def _accumulation_host(self, index: int) -> Array:
         issued = self.host_micro_s + self._sum_launches() * self.issue_s
@@ -276,33 +309,36 @@ class _Context:
 
     def _cast(self, index: int) -> Array:
         p = self.strategy.precision
-        launches, numel = self.workload.gemm_weights
+        launches = self._of_parts(lambda w: w.gemm_weights[0]) * bool(p.cast_bytes)
+        numel = self._of_parts(lambda w: w.gemm_weights[1])
         traffic = numel * (p.param_bytes + p.cast_bytes) * bool(p.cast_bytes)
-        return self._moved(float(traffic), index, launches * bool(p.cast_bytes))
+        return self._moved(traffic, index, launches)
 
     def _bucket_copy(self, index: int) -> Array:
         """One pass of all gradients between their tensors and DDP's buckets: read and written."""
-        traffic = 2.0 * self.workload.trainable_numel * self.strategy.precision.grad_bytes
+        traffic = 2.0 * self._numel * self.strategy.precision.grad_bytes
         rate = self.classes[index].bytes_per_s[_ELEMENTWISE] * self.points.memory
-        started = self._n_tensors() * self.classes[index].kernel_start_s
+        started = self._n_tensors * self.classes[index].kernel_start_s
         copied: Array = (traffic / rate + started) * self._reduces()
         return copied
 
     def _bucket_copies_host(self, index: int) -> Array:
         passes = 1.0 if self.strategy.bucket_view else 2.0
-        issued: Array = passes * self._n_tensors() * self.issue_s * self._reduces()
+        issued: Array = passes * self._n_tensors * self.issue_s * self._reduces()
         return issued
 
     def _buffer_copies(self, index: int) -> Array:
         """Buffers into one message and out of it: a read and a write each way, a kernel each."""
-        traffic = 4.0 * FP32_BYTES * self.workload.buffers_numel
+        traffic = 4.0 * FP32_BYTES * self._of_parts(lambda w: w.buffers_numel)
         rate = self.classes[index].bytes_per_s[_ELEMENTWISE] * self.points.memory
-        started = self.workload.n_buffers * self.classes[index].kernel_start_s
+        n_buffers = self._of_parts(lambda w: w.n_buffers)
+        started = n_buffers * self.classes[index].kernel_start_s
         copied: Array = (traffic / rate + started) * self._reduces()
         return copied
 
     def _buffer_copies_host(self, index: int) -> Array:
-        issued: Array = self.workload.n_buffers * self.issue_s * self._reduces()
+        n_buffers = self._of_parts(lambda w: w.n_buffers)
+        issued: Array = n_buffers * self.issue_s * self._reduces()
         return issued
 
     def _reduces(self) -> NDArray[np.bool_]:
@@ -314,9 +350,7 @@ class _Context:
 
     def _activations_copy(self, index: int) -> Array:
         """One way between device and host, of the layers whose activations live there."""
-        p, blocks = self.strategy.precision, self.workload.blocks
-        each = [saved_bytes(b.away, p) if b.away is not NOTHING else 0.0 for b in blocks]
-        n_bytes = sum(each[b] for b in self.workload.order)
+        n_bytes = self._of_parts(lambda w: _away_bytes(w, self.strategy.precision))
         return n_bytes * self.points.micro_batch / self.classes[index].h2d_bytes_per_s
 
     def _host_path(self, target: str, index: int) -> float:
@@ -324,7 +358,7 @@ class _Context:
         return min(c.h2d_bytes_per_s, c.far_bytes_per_s if target == "cpu-far" else np.inf)
 
     def _shard_bytes(self, per_param: float) -> Array:
-        return self.workload.trainable_numel * per_param / self._shards()
+        return self._numel * per_param / self._shards()
 
     def _offload_down(self, index: int) -> Array:
         rate = self._host_path(self.strategy.offload.optimizer, index)
@@ -351,11 +385,17 @@ class _Context:
 
     def _fetch(self, block: int, index: int) -> Array:
         c, target = self.classes[index], self.strategy.offload.params
-        numel = self.workload.blocks[block].numel
+        numel = self._of_parts(lambda w: w.blocks[block].numel if block < len(w.blocks) else 0.0)
         shard = numel * self.strategy.precision.param_bytes / self.points.n_ranks
         if target == "nvme":
             return shard * c.gpus_per_node / c.nvme_read_bytes_per_s
         return shard / self._host_path(target, index)
+
+
+def _away_bytes(workload: Workload, p: Precision) -> float:
+    """What of a sample's activations lives on the host."""
+    each = [saved_bytes(b.away, p) if b.away is not NOTHING else 0.0 for b in workload.blocks]
+    return sum(each[b] for b in workload.order)
 
 
 #: Share of a socket's DRAM bandwidth that a vectorised CPU Adam sustains: STREAM triad on
@@ -367,7 +407,9 @@ _QUANTITIES: dict[str, Callable[[_Context, int], Array]] = {
     "input_copy_s": _Context._input_copy,
     "accumulation_s": _Context._accumulation,
     "accumulation_host_s": _Context._accumulation_host,
-    "sync_norms_s": lambda c, i: sync_norms_s(c.workload, c.points) * c._reduces(),
+    "sync_norms_s": lambda c, i: (
+        np.array([sync_norms_s(w, c.points) for w in c.workloads]) * c._reduces()
+    ),
     "bucket_fill_s": _Context._bucket_copy,
     "bucket_drain_s": _Context._bucket_copy,
     "bucket_copies_host_s": _Context._bucket_copies_host,

@@ -220,6 +220,8 @@ def kernel_table(workload: Workload, precision: Precision, recompute: bool = Fal
 @lru_cache(maxsize=256)
 def joined_table(tables: tuple[KernelTable, ...]) -> KernelTable:
     """Several tables as one: the phases of the first, then those of the second, and so on."""
+    if len(tables) == 1:
+        return tables[0]
     begins = np.cumsum([0, *(len(t.kind) for t in tables[:-1])])
 
     def joined(name: str) -> NDArray[Any]:

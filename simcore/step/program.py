@@ -87,29 +87,6 @@ class CommTable:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Beside:
-    """Which tasks run while collectives and compute share the device, and which do not.
-
-    Of compute: rows of ``Program.compute_tasks``, and the tasks. Of collectives: the tasks and
-    how often each sends each message; ``sent_counts`` [messages]: all those beside compute
-    together, ``micro_counts`` those of every micro-step, ``all_counts`` of the step.
-    """
-
-    alone_rows: NDArray[np.intp]
-    alone_tasks: NDArray[np.intp]
-    slowed_rows: NDArray[np.intp]
-    slowed_tasks: NDArray[np.intp]
-    after_tasks: NDArray[np.intp]
-    after_counts: NDArray[np.float64]
-    sent_tasks: NDArray[np.intp]
-    sent_task_counts: NDArray[np.float64]
-    sent_counts: NDArray[np.float64]
-    micro_counts: NDArray[np.float64]
-    all_counts: NDArray[np.float64]
-    sends_each_micro_step: bool
-
-
 @dataclass(frozen=True)
 class Program:
     """The graph and the recipes. ``weights`` is [compute tasks, phases].
@@ -132,34 +109,6 @@ class Program:
     comm_table: CommTable
     comm_beside: NDArray[np.bool_]
     terms: tuple[dict[str, NDArray[np.intp]], ...]
-
-    @cached_property
-    def computes_beside(self) -> NDArray[np.bool_]:
-        """Compute tasks that run while collectives do, of ``compute_tasks``."""
-        return self.overlapped[self.compute_tasks]
-
-    @cached_property
-    def rank_classes(self) -> tuple[tuple[NDArray[np.intp], NDArray[np.intp]], ...]:
-        """Of each rank class its rows of ``weights``, and those that run beside collectives."""
-        rows = [self.compute_class == c for c in range(self.n_classes)]
-        return tuple((np.flatnonzero(r), np.flatnonzero(r & self.computes_beside)) for r in rows)
-
-    @cached_property
-    def pass_weights(self) -> tuple[NDArray[np.float64], ...]:
-        """Of each rank class how often it runs each phase, all its compute tasks together."""
-        return tuple(self.weights[mine].sum(axis=0) for mine, _ in self.rank_classes)
-
-    @cached_property
-    def beside(self) -> Beside:
-        """Tasks and messages by whether they run beside others."""
-        slowed, alone = np.flatnonzero(self.computes_beside), np.flatnonzero(~self.computes_beside)
-        comm, sent = self.comm_table, self.comm_beside
-        return Beside(
-            alone, self.compute_tasks[alone], slowed, self.compute_tasks[slowed],
-            comm.tasks[~sent], comm.counts[~sent], comm.tasks[sent], comm.counts[sent],
-            comm.counts[sent].sum(axis=0), comm.counts[comm.every_micro_step].sum(axis=0),
-            comm.counts.sum(axis=0), bool(comm.every_micro_step.any()),
-        )  # fmt: skip
 
     @cached_property
     def term_sums(self) -> tuple[tuple[tuple[str, ...], NDArray[np.float64]], ...]:

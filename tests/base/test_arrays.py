@@ -1,7 +1,8 @@
-"""Distinct columns of an axis."""
+"""Distinct columns of an axis, and its stretches of equal values."""
 
 from __future__ import annotations
 
+from itertools import pairwise
 from unittest.mock import patch
 
 import numpy as np
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simcore.base import arrays
-from simcore.base.arrays import distinct_columns
+from simcore.base.arrays import distinct_columns, equal_neighbours
 
 #: Axes of one to three rows of few values: many equal columns, next to each other or not.
 AXES = st.integers(1, 40).flatmap(
@@ -29,3 +30,11 @@ def test_every_column_is_found_again_and_none_twice(few: int, axis: list[list[fl
     columns = list(zip(*axis, strict=True))
     assert [columns[first[k]] for k in which] == columns
     assert len(first) == len(set(columns))
+
+
+@given(row=st.lists(st.sampled_from([0.0, 1.0, 2.5]), min_size=1, max_size=40))
+def test_stretches_of_equal_values_make_up_the_row(row: list[float]) -> None:
+    starts, lengths = equal_neighbours(np.array(row))
+    values = [row[i] for i in starts]
+    assert np.repeat(values, lengths).tolist() == row
+    assert all(a != b for a, b in pairwise(values)), "as long as they go"

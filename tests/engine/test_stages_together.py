@@ -11,7 +11,10 @@ import pytest
 
 from simcore.engine import moments
 from simcore.engine.compute import class_phases, phases_of_parts
+from simcore.engine.evaluate import Steps, evaluate, evaluate_parts
 from simcore.engine.job_memory import memory_over, run_memories
+from simcore.engine.layout import data_points
+from simcore.engine.memory import memory_of
 from simcore.engine.moments import Moments, moments_of
 from simcore.engine.points import Points
 from simcore.engine.predict import job_of, predict, values_of
@@ -47,6 +50,74 @@ def test_stages_priced_together_take_what_they_take_alone(of: Any) -> None:
     for table, found in zip(tables, together, strict=True):
         alone = class_phases(job.strategy, table, job.classes, points)
         np.testing.assert_array_equal(found, alone)
+
+
+#: Where the parts differ in what they send and wait for, or the host is in every kernel's way.
+UNLIKE: list[tuple[str, str, dict[str, Any]]] = [
+    *PIPELINES[:3],
+    ("llama3-70b", "8x8xH100", {"tp": 4, "pp": 4, "global_batch": 64, "strategy": "zero3"}),
+    ("llama3-70b", "8x8xH100", {"tp": 4, "pp": 4, "strategy": "zero2", "global_batch": 256}),
+    ("gpt3-175b", "8x8xA100", {"tp": 8, "pp": 8, "global_batch": 128, "launch_blocking": True}),
+    ("gpt3-175b", "8x8xA100", {"tp": 8, "pp": 8, "global_batch": 128, "strategy": "zero1",
+                               "offload": "optimizer"}),
+    ("llama3-70b", "8x8xH100", {"pp": 4, "strategy": "zero3", "global_batch": 64,
+                                "offload": "optimizer+params"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("of", UNLIKE)
+def test_steps_of_stages_together_are_what_they_are_alone(of: Any) -> None:
+    request = asked(*of)
+    assert request.placed is not None
+    job = job_of(request)
+    # as measured machines have it: compute slows collectives too
+    job = replace(job, classes=tuple(replace(c, comm_slowdown_frac=0.1) for c in job.classes))
+    jobs = [
+        replace(job, workload=request.placed.stages[i].workload)
+        for i, _ in request.placed.distinct_stages
+    ]
+    assert len(jobs) > 1
+    values = {
+        **values_of(request),
+        "compute": np.array([0.5, 1.0, 2.0, 1.0, 1.0]),
+        "use_comm": np.array([1.0, 1.0, 1.0, 0.0, 1.0]),
+        "inter": np.array([1.0, 1.0, 1.0, 1.0, 1e-2]),  # collectives outlast what they hide under
+        "intra": np.array([1.0, 1.0, 1.0, 1.0, 1e-2]),
+    }
+    local = data_points(Points.of(values, 5), request.placed)
+    for one, found in zip(jobs, evaluate_parts(jobs, local), strict=True):
+        alone = evaluate(one, local)
+        assert seconds_of(found).keys() == seconds_of(alone).keys()
+        for name, seconds in seconds_of(alone).items():
+            np.testing.assert_allclose(
+                seconds_of(found)[name], seconds, rtol=1e-12, atol=0, err_msg=name
+            )
+
+
+def seconds_of(steps: Steps) -> dict[str, Any]:
+    names = ("step_s", "makespan_s", "comm_s", "comm_beside_s", "host_micro_s", "load_period_s")
+    return {**{name: getattr(steps, name) for name in names}, **steps.terms_s}
+
+
+@pytest.mark.parametrize("of", UNLIKE)
+def test_memory_of_parts_together_is_that_of_each_alone(of: Any) -> None:
+    request = asked(*of)
+    assert request.placed is not None
+    parts = [request.placed.stages[i].workload for i, _ in request.placed.distinct_stages]
+    batch, accum, ranks = np.array([1.0, 2.0, 3.0]), np.array([4.0, 1.0, 1.0]), np.full(3, 16.0)
+    over = (batch, accum, ranks, ranks / 8.0)
+    words: dict[str, Any] = {"nvlink": True, "cuda_context_bytes": 1e9, "stuck_frac": 0.1}
+    part = np.repeat(np.arange(len(parts)), 3)
+    every = (np.tile(x, len(parts)) for x in over)
+    found = memory_of(tuple(parts), request.strategy, *every, part=part, **words)
+    for n, workload in enumerate(parts):
+        alone = memory_of(workload, request.strategy, *over, **words)
+        mine = found.take(part == n)
+        assert mine.terms.keys() == alone.terms.keys()
+        for name, term in alone.terms.items():
+            np.testing.assert_array_equal(mine.terms[name], term, err_msg=name)
+        for name in ("allocated", "cached", "needed", "moment"):
+            np.testing.assert_array_equal(getattr(mine, name), getattr(alone, name), err_msg=name)
 
 
 @pytest.mark.parametrize("of", PIPELINES)

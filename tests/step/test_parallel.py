@@ -15,6 +15,7 @@ from simcore.engine.points import COLLECTIVE_BASE_S
 from simcore.engine.price import price
 from simcore.step.kernels import KINDS, kernel_table
 from simcore.step.parallel import PARALLELISMS as REGISTRY
+from simcore.step.together import together
 from simcore.strategy.software import SOFTWARE
 from simcore.workload.graph import Frozen, Kernel, Op, Workload
 
@@ -151,8 +152,10 @@ def sent_bytes(
     )
     table = kernel_table(model, how.precision)
     at = points(n_ranks=n, n_nodes=n)
-    computed = compute_times(program, how, table, (rates(),), at)
-    spent = price(program, model, how, table, (rates(),), at, computed, np.zeros(1)).comm_total_s[0]
+    alone = together([program])
+    computed = compute_times(alone.computing, how, table, (rates(),), at)
+    (priced,) = price(alone, [model], how, table, (rates(),), at, computed, np.zeros(1))
+    spent = priced.comm_total_s[0]
     assert spent == pytest.approx(by_hand + len(program.comm) * COLLECTIVE_BASE_S, rel=1e-9)
     return by_hand
 
