@@ -76,6 +76,7 @@ def rates(**changes: Any) -> ClassRates:
         "update_bytes_per_s": INF,
         "wave_frac": np.zeros(len(KINDS)),
         "half_depth": np.zeros(len(KINDS)),
+        "tile": None,
         "half_width": 0.0,
         "attention_bwd_frac": 1.0,
         "sm_count": 0.0,

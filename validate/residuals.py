@@ -4,6 +4,8 @@ Fits the widths of ``step_residual``, ``memory_residual`` and ``segments_residua
 hardware_db/calibrations/runtime.yaml to the blind errors of tables of measured steps, and says
 what share of each source lies inside: by these widths, and by widths fitted without that source.
 The tables set the widths, so only the second is a test. Central predictions are not touched.
+``memory_foreign`` is what memory of a source left out needs beside them, each source counted once;
+``memory_kinds`` are the kinds of program with figures, which go without it.
 """
 
 from __future__ import annotations
@@ -21,8 +23,9 @@ from typing import Any
 import numpy as np
 
 from simcore.base.interval import Z80
-from simcore.calibrate.spread_fit import Errors, fit_widths
+from simcore.calibrate.spread_fit import Errors, fit_widths, width_of_a_new_source
 from simcore.engine.memory import loose_bytes
+from simcore.engine.memory_spread import program_kind
 from simcore.engine.residual import PARTS, part_weights
 from simcore.engine.resolved import Request
 from simcore.hardware.profile import BLIND_ORIGIN, load_profile
@@ -44,7 +47,11 @@ LEAST_ROWS = 5
 
 @dataclass(frozen=True)
 class Row:
-    """One error: whose, of which reading, its size, the variance known, and weights of parts."""
+    """One error: whose, of which reading, its size, the variance known, and weights of parts.
+
+    Of memory: over what comes and goes, of which ``held`` is how often the framework holds as
+    much; where nothing does, over all that it holds, without weights. ``program``: its kind.
+    """
 
     table: str
     source: str
@@ -52,6 +59,8 @@ class Row:
     size: float
     known: float
     weights: tuple[float, ...]
+    held: float = 1.0
+    program: str = ""
 
 
 def step_rows(judged: Sequence[Judged], requests: Sequence[Request]) -> list[Row]:
@@ -77,16 +86,16 @@ def memory_rows(judged: Sequence[Judged], requests: Sequence[Request]) -> list[R
         readings = [k for k in READINGS if k in j.case.measured]
         fullest, memory = peak_of(j.case, request, j.prediction)
         for s, key in zip(scored, readings, strict=True):
-            loose = loose_bytes(memory.terms)
-            if not loose:
-                continue  # the optimizer's step is fullest: what it holds is counted exactly
+            loose = loose_bytes(memory.terms)  # else the update is fullest: state alone
+            over = loose or memory.allocated_bytes
             half = (memory.high_bytes - memory.device_bytes) / Z80
             outside = max(half**2 - memory.tensors_sd_bytes**2, 0.0) if key in OUTSIDE else 0.0
             eager = fullest.eager_kernels
             of = (not eager, eager, key in SEGMENTS)
             rows.append(Row(*_whose(j), key.removeprefix("peak_").removesuffix("_bytes"),
-                            abs(s.measured - s.predicted) / loose, outside / loose**2,
-                            tuple(float(w) for w in of)))  # fmt: skip
+                            abs(s.measured - s.predicted) / over, outside / over**2,
+                            tuple(float(w and loose > 0) for w in of),
+                            memory.allocated_bytes / over, program_kind(fullest)))  # fmt: skip
     return rows
 
 
@@ -131,14 +140,53 @@ def fitted(rows: Sequence[Row], names: Sequence[str]) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def beyond(rows: Sequence[Row]) -> Any:
+    """The width, over all that the framework holds, that each error [R] needs beside the widths
+    that are fitted without its source."""
+    weighed = [any(r.weights) for r in rows]
+    errors, sources = errors_of(rows), np.array([r.source for r in rows])
+    needed = np.zeros(len(rows))
+    for source in dict.fromkeys(sources):
+        mine = sources == source
+        widths = fit_widths(errors.take(~mine & weighed))
+        own = errors.take(mine)
+        lack = np.square(own.size / Z80) - np.square(own.sd(widths))
+        needed[mine] = np.sqrt(np.maximum(lack, 0.0))
+    return needed / np.array([r.held for r in rows])
+
+
+def foreign(rows: Sequence[Row]) -> dict[str, Any]:
+    """``memory_foreign``, the kinds of program that go without it, and shares of sources left out.
+
+    ``left_out_frac``: without this width and with it, set without the source; mean of sources.
+    """
+    needed, sources = beyond(rows), np.array([r.source for r in rows])
+    names = list(dict.fromkeys(sources))
+    bare, wide = [], []
+    for source in names:
+        mine = sources == source
+        bare.append(float((needed[mine] <= 0.0).mean()))
+        without = width_of_a_new_source(needed[~mine], sources[~mine])
+        wide.append(float((needed[mine] <= without).mean()))
+    kinds = Counter(r.program for r in rows)
+    return {
+        "width": width_of_a_new_source(needed, sources),
+        "kinds": sorted(k for k, n in kinds.items() if n >= LEAST_ROWS),
+        "left_out_frac": (float(np.mean(bare)), float(np.mean(wide))),
+        "sources": dict(zip(map(str, names), zip(bare, wide, strict=True), strict=True)),
+    }
+
+
 def residuals(files: Sequence[Path]) -> dict[str, Any]:
     """Both fits, of all rows of the tables."""
     bare = load_profile().with_knobs((), "blind", BLIND_ORIGIN, 0.0)
     verdict = judge([read_table(f) for f in files], profile_for=lambda _: bare)
     requests = [request_of(j.case, bare) for j in verdict.judged]
+    memory = memory_rows(verdict.judged, requests)
     return {
         "step_time": fitted(step_rows(verdict.judged, requests), tuple(PARTS)),
-        "memory": fitted(memory_rows(verdict.judged, requests), MEMORY_PARTS),
+        "memory": fitted([r for r in memory if any(r.weights)], MEMORY_PARTS),
+        "memory_foreign": foreign(memory),
     }
 
 
@@ -153,12 +201,18 @@ def main() -> None:
     if asked.json:
         write(json.dumps(found, indent=1) + "\n")
         return
+    other = found.pop("memory_foreign")
     for what, fit in found.items():
         write(f"\n{what}: " + ", ".join(f"{k} {v:.3f}" for k, v in fit["widths"].items()) + "\n")
         write(f"{'':54}{'rows':>6}{'inside':>9}{'left out':>10}\n")
         for name, s in {**fit["tables"], **fit["sources"]}.items():
             shares = f"{s['inside_frac']:>9.2f}{s['left_out_frac']:>10.2f}"
             write(f"{name:<54.54}{s['n']:>6}{shares}\n")
+    write(f"\nmemory_foreign: {other['width']:.3f}\nmemory_kinds: {other['kinds']}\n")
+    write(f"{'memory of a source left out':<54}{'':6}{'without':>9}{'with':>10}\n")
+    every = {"mean of sources": other["left_out_frac"], **other["sources"]}
+    for name, (bare, wide) in every.items():
+        write(f"{name:<54.54}{'':6}{bare:>9.2f}{wide:>10.2f}\n")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,8 @@ from typing import Any
 
 from simcore.base.errors import SimcoreError
 from simcore.engine.advice import uneven_batch
-from simcore.engine.job_memory import fitting_batch, memory_result
+from simcore.engine.edge import largest_batch, settled
+from simcore.engine.job_memory import memory_result
 from simcore.engine.predict import central_step_s
 from simcore.engine.resolved import Request
 
@@ -71,7 +72,7 @@ def _tried(ask: Callable[[Words], Request]) -> Callable[[Change], _Fix | None]:
             request = ask(change.words)
         except SimcoreError:
             return None
-        if not memory_result(request).fits:
+        if not settled(request, memory_result(request)).fits:
             return None
         return _Fix(change.said, samples_a_step(request) / central_step_s(request))
 
@@ -98,7 +99,7 @@ def _ladders(request: Request) -> list[tuple[Change, ...]]:
     s, n_gpus = request.strategy, request.cluster.n_gpus
     layout = request.placed.layout if request.placed else None
     ladders: list[list[Change]] = []
-    best = fitting_batch(request, request.micro_batch)
+    best = largest_batch(request, request.micro_batch)
     if 0 < best < request.micro_batch:
         below = [b for b in range(best, 0, -1) if request.micro_batch % b == 0]
         ladders.append([_batch(request, b) for b in dict.fromkeys((best, *below))])

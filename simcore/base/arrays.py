@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 else:
     from numpy import ndarray as NDArray
 
-__all__ = ["TINY", "NDArray", "distinct_columns", "keep_freed_memory"]
+__all__ = ["TINY", "NDArray", "distinct_columns", "equal_neighbours", "keep_freed_memory"]
 
 #: The least positive number: what a divisor that may be 0 is raised to. np.finfo is slow to ask.
 TINY = float(np.finfo(np.float64).tiny)
@@ -50,6 +50,12 @@ def distinct_columns(rows: Sequence[NDArray[Any]]) -> tuple[NDArray[np.intp], ND
     _, first, which = np.unique(code, return_index=True, return_inverse=True)
     of: NDArray[np.intp] = which[np.cumsum(begins) - 1]
     return starts[first], of
+
+
+def equal_neighbours(row: NDArray[Any]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Where each stretch of equal values begins in a row that is not empty, and its length."""
+    starts = np.flatnonzero(np.concatenate([[True], row[1:] != row[:-1]]))
+    return starts, np.diff(starts, append=len(row))
 
 
 def keep_freed_memory() -> None:

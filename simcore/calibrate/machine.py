@@ -17,6 +17,7 @@ from simcore.base.errors import SimcoreError, UnknownName, UsageError
 from simcore.calibrate.bench import load_families
 from simcore.calibrate.bench.case import Alone, World
 from simcore.calibrate.bench.harness import Outcome, Progress, plan, run_cases
+from simcore.calibrate.bench.memory_bound import from_memory_bytes
 from simcore.calibrate.bench.memory_probe import probe
 from simcore.calibrate.bench.store import BadRows, RawRow, Store
 from simcore.calibrate.machine_fit import (
@@ -227,7 +228,7 @@ def _found(
             if r.cells["op"].startswith("disk")}  # fmt: skip
     crowd = [r.number("bytes") / r.seconds for r in own_rows(rows, "memory_bound", "together")]
     peaks = {d: p for d in device.dtypes if (p := best_flop_per_s(rows, d))}
-    bandwidth = best_bytes_per_s(rows, 2.0 * device.cache_bytes)
+    bandwidth = best_bytes_per_s(rows, from_memory_bytes(device))
     if not bandwidth:
         raise UsageError("no stream larger than the caches was measured: --resume with more time")
     what = conditions.get("device") or processor_name()

@@ -114,13 +114,13 @@ def best_flop_per_s(rows: Sequence[RawRow], dtype: str) -> float:
 
 
 def best_bytes_per_s(rows: Sequence[RawRow], beyond_bytes: float) -> float:
-    """The fastest plain stream that no cache could hold."""
+    """The fastest plain stream from memory of at least ``beyond_bytes``."""
     return max(
         (
             r.number("bytes") / r.seconds
             for r in own_rows(rows, "memory_bound")
             if r.cells["op"] in STREAMS and r.cells["cache"] == "cold"
-            and r.number("bytes") > beyond_bytes
+            and r.number("bytes") >= beyond_bytes
         ),
         default=0.0,
     )  # fmt: skip

@@ -25,6 +25,12 @@ BEYOND_L2: Final = 100 * MEGA
 #: Smaller products say little about efficiency; shorter sequences are all start.
 FIT_FLOP: Final = 100 * MEGA
 FIT_SEQ: Final = 64
+#: Deepest fp32 product with weights that tells of their share: the widest input of a layer among
+#: NeuSight's models (T5's 16,384). Its sweep sends what backward contracts, tokens and vocabularies
+#: of 30,522 to 65,536, through nn.Linear too, whose kernels walk both operands along the depth, 8
+#: elements of every row a step: rows that far apart cost up to two thirds of the rate (P100, CDNA),
+#: nothing on matrix units. Backward's own products read such operands along their rows.
+DEEPEST_FP32: Final = 16384.0
 #: A small shape's residual counts half: the figures are for steps, where large ones weigh.
 SMALL_WEIGHT: Final = 0.5
 MIN_ROWS: Final = 10
@@ -61,6 +67,8 @@ class KernelFit:
 def _rows_to_fit(batch: OpBatch) -> OpBatch:
     """Rows that tell about efficiency, at most so many of a size."""
     keep = batch.flop >= FIT_FLOP
+    if batch.cls == "gemm_simt32":
+        keep &= batch.k <= DEEPEST_FP32
     if batch.form == "attention":
         keep &= batch.m >= FIT_SEQ
     kept = batch.take(keep)

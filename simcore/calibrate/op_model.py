@@ -11,6 +11,7 @@ from simcore.calibrate.curve_fits import Array
 from simcore.calibrate.op_rows import OpBatch
 from simcore.hardware.power import MATRIX_CLASSES, held_frac
 from simcore.hardware.spec import GpuSpec
+from simcore.hardware.tiles import only_batched_fp32_tile
 from simcore.physics.fill import attention_fill, matmul_fill
 from simcore.physics.roofline import kernel_time_s
 
@@ -54,7 +55,8 @@ def op_fill(batch: OpBatch, gpu: GpuSpec, figures: OpFigures) -> Array:
     geometry = (batch.m, batch.n, batch.k, batch.groups, gpu.sm_count.value)
     if batch.form == "attention":
         return attention_fill(*geometry, figures.wave_frac, figures.half_depth, figures.half_width)
-    return matmul_fill(*geometry, figures.wave_frac, figures.half_depth)
+    tile = only_batched_fp32_tile(gpu) if batch.cls == "bmm_simt32" else None
+    return matmul_fill(*geometry, figures.wave_frac, figures.half_depth, tile)
 
 
 def burst_clock(busy_s: Array, gpu: GpuSpec) -> Array:

@@ -59,6 +59,23 @@ def fit_widths(errors: Errors) -> Array:
     return _search(errors, float(np.log(pooled[0])))
 
 
+def width_of_a_new_source(beyond: Array, sources: NDArray[np.str_]) -> float:
+    """The width that holds 80 % of a source that no width has seen, each source counted once.
+
+    ``beyond`` [R]: the width that each error needs. Errors of one source are alike, so that the
+    level is of sources, not of rows: of n sources that could as well have come in another order
+    one more lies within the quantile at 0.8 (n + 1)/n of theirs, each source with one weight in
+    all (hierarchical conformal prediction: Lee, Barber & Willett 2023, arXiv:2306.06342). Of fewer
+    than four sources no quantile holds as much: the largest error.
+    """
+    names, of, rows = np.unique(sources, return_inverse=True, return_counts=True)
+    level = min(INSIDE_FRAC * (len(names) + 1) / len(names), 1.0)
+    order = np.argsort(beyond, kind="stable")
+    share = np.cumsum((1.0 / (len(names) * rows[of]))[order])
+    at = min(int(np.searchsorted(share, level * (1.0 - 1e-9))), len(order) - 1)
+    return float(beyond[order][at])
+
+
 def _search(errors: Errors, centre: float | None) -> Array:
     from scipy.optimize import minimize
 

@@ -57,8 +57,11 @@ def show(
         ),
     ],
     name: Annotated[
-        str, typer.Argument(metavar="NAME", autocompletion=names.show_name, help="Name or alias.")
-    ],
+        str,
+        typer.Argument(
+            metavar="[NAME]", autocompletion=names.show_name, help="Name or alias; none: the list."
+        ),
+    ] = "",
     as_json: _AS_JSON = False,
     plot: Annotated[
         Path | None,
@@ -67,6 +70,9 @@ def show(
 ) -> None:
     """Show a gpu, model, node, link or calibration: every figure with its source."""
     kind = _kind(kind, names.SHOWS)
+    if not name and plot is None:
+        list_(kind, as_json=as_json)
+        return
     if kind == "calibration":
         _show_calibration(name, as_json, plot)
         return

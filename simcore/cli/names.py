@@ -134,6 +134,7 @@ price_lists = _completer(_price_lists)
 recomputes = _completer(lambda: ("none", "selective", "full"))
 schedules = _completer(lambda: ("1f1b", "gpipe", "zb-1p", "zb-2p", "dualpipe"))
 dispatchers = _completer(lambda: ("alltoall", "deepep"))
+cp_comms = _completer(lambda: ("ring", "all-gather", "ulysses"))
 overlaps = _completer(lambda: ("grads", "params", "tensor", "dgrad", "experts", "none"))
 recompute_modules = _completer(
     lambda: (
@@ -149,7 +150,7 @@ recompute_modules = _completer(
 )
 issuers = _completer(lambda: ("torch", "megatron", "megatron_graphs", "graph"))
 attentions = _completer(
-    lambda: ("flash", "flash3", "cudnn", "flash1", "flash_triton", "fused_softmax", "math")
+    lambda: ("flash", "flash3", "cudnn", "flash1", "flash_triton", "fused_softmax", "xla", "math")
 )
 nccl_algorithms = _completer(
     lambda: ("Tree", "Ring", "CollNetDirect", "CollNetChain", "NVLS", "NVLSTree", "PAT")

@@ -84,6 +84,11 @@ def predict(
         option("--dispatcher", "NAME", "alltoall, or deepep: a token crosses to a node once.",
                 names.dispatchers),
     ] = None,
+    cp_comm: Annotated[
+        str | None,
+        option("--cp-comm", "NAME", "What context ranks exchange: ring (default), all-gather or "
+                "ulysses (all-to-all of heads).", names.cp_comms),
+    ] = None,
     expert_imbalance: Annotated[
         str | None,
         option("--expert-imbalance", "FACTOR",
@@ -209,7 +214,7 @@ def predict(
     attention: Annotated[
         str | None,
         option("--attention", "NAME", "Kernel of attention: flash (2, torch's choice), flash3, "
-                "cudnn, flash1, flash_triton, fused_softmax, math.", names.attentions),
+                "cudnn, flash1, flash_triton, fused_softmax, xla, math.", names.attentions),
     ] = None,
     issuer: Annotated[
         str | None,

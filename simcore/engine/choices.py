@@ -10,7 +10,7 @@ from simcore.hardware.cluster import network_names
 from simcore.hardware.host import ISSUERS
 from simcore.hardware.spec import GPUS, NODES
 from simcore.strategy.dialects import FILES
-from simcore.strategy.layout import SCHEDULES, Dispatcher
+from simcore.strategy.layout import SCHEDULES, CpComm, Dispatcher
 from simcore.strategy.precision import MAIN_GRADS, OPTIMIZERS, PRECISIONS, OffloadTarget
 from simcore.strategy.software import SOFTWARE
 from simcore.strategy.strategy import Parallelism, Recompute
@@ -31,6 +31,7 @@ def choices() -> dict[str, tuple[str, ...]]:
         "recompute": get_args(Recompute),
         "main_grads": MAIN_GRADS,
         "dispatcher": get_args(Dispatcher),
+        "cp_comm": get_args(CpComm),
         "expert_padding": tuple(SWITCH),
         "optimizer": tuple(OPTIMIZERS),
         "offload": (

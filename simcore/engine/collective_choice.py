@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from simcore.engine.context import WAYS
 from simcore.engine.layout import data_points, exchange_bytes, group_of, tensor_collectives
 from simcore.engine.points import Points
 from simcore.engine.predict import job_of, values_of, with_library
@@ -92,7 +93,7 @@ def _exchanges(request: Request, points: Points) -> list[Chosen]:
         return _chosen(dimension, op, float(moved[f"{dimension} parallel"][0]), group)
 
     found = [of("tensor", op, layout.tp, 1.0) for op in tensor_collectives(layout)]
-    found.append(of("context", "all_gather", layout.cp, float(layout.tp)))
+    found.append(of("context", WAYS[layout.cp_comm].op, layout.cp, float(layout.tp)))
     found.append(of("expert", "all_to_all", layout.ep, float(layout.expert_tp)))
     return found
 

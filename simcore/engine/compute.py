@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
 
@@ -35,7 +37,7 @@ def phase_seconds(
     compute_s = table.flop[:, None] * batch / rates.flop_per_s[table.kind][:, None]
     if rates.sm_count:
 
-        def shape(rows: NDArray[np.intp]) -> dict[str, Array | float]:
+        def shape(rows: NDArray[np.intp]) -> dict[str, Any]:
             kind = table.kind[rows]
             return {
                 "sm_count": rates.sm_count,
@@ -45,7 +47,13 @@ def phase_seconds(
 
         if table.matrix.size:
             m, n, k, groups = table.matrix_sides[..., :1] + table.matrix_sides[..., 1:] * batch
-            compute_s[table.matrix] /= matmul_fill(m, n, k, groups, **shape(table.matrix))
+            tile = None
+            if rates.tile is not None:
+                down, across = rates.tile[:, table.kind[table.matrix], None]
+                tile = (down, across)
+            compute_s[table.matrix] /= matmul_fill(
+                m, n, k, groups, **shape(table.matrix), tile=tile
+            )
         if table.attention.size:
             m, n, k, groups = (
                 table.attention_sides[..., :1] + table.attention_sides[..., 1:] * batch
@@ -58,9 +66,45 @@ def phase_seconds(
     # count scales the square root: count^2 inside costs nothing extra.
     tc2 = np.square(compute_s * weighted)
     tm2 = np.square(memory_s * weighted)
-    seconds = np.sqrt(tc2 / np.square(compute) + tm2 / np.square(memory)) + start
+    seconds = np.sqrt(tc2 / np.square(compute) + tm2 / np.square(memory))
+    if (rows := table.relaid).size and rates.relaid_s_per_byte.any():
+        pace = compute[rows] if np.ndim(compute) > 1 else compute
+        seconds[rows] = _either_way(table, rates, batch, seconds[rows], tm2[rows], pace, memory)
+    seconds += start
     result: Array = np.add.reduceat(seconds, table.phase_start, axis=0)
     return result
+
+
+def _either_way(
+    table: KernelTable,
+    rates: ClassRates,
+    batch: Array,
+    last: Array,
+    memory2: Array,
+    compute: Array,
+    memory: Array,
+) -> Array:
+    """Seconds of ``table.relaid``: on matrix units (``last``, channels last) and what
+    brings the tensors to their layout, or on vector units as the tensors are: the quicker of both.
+    """
+    rows = table.relaid
+    kind, counted = table.kind[rows], table.count[rows][:, None]
+    moved = table.relaid_per_sample[rows][:, None] * batch * counted
+    turned = last + moved * rates.relaid_s_per_byte[kind][:, None] / memory
+    fill: Array | float = 1.0
+    if rates.sm_count:
+        sides = np.stack([a[rows] for a in (table.m, table.n, table.k, table.groups)])
+        m, n, k, groups = sides[..., :1] + sides[..., 1:] * batch
+        fill = matmul_fill(
+            m, n, k, groups, rates.sm_count,
+            rates.direct_wave_frac[kind][:, None], rates.direct_half_depth[kind][:, None],
+        )  # fmt: skip
+    direct = table.flop[rows][:, None] * batch * counted / rates.direct_flop_per_s[kind][:, None]
+    found: Array = np.minimum(
+        turned,
+        np.sqrt(np.square(direct / fill) / np.square(compute) + memory2 / np.square(memory)),
+    )
+    return found
 
 
 @dataclass(frozen=True)
@@ -177,11 +221,8 @@ def pass_seconds(
 ) -> Array:
     """Seconds of all of a program's kernels at these phases, on its slowest class [C]."""
     _, column, _ = _distinct(strategy, classes, points, work_sd_frac)
-    of_class = [
-        program.weights[program.compute_class == c].sum(axis=0) @ seconds
-        for c, seconds in enumerate(phases)
-    ]
-    slowest: Array = np.max(of_class, axis=0)[column]
+    of_class = [w @ seconds for w, seconds in zip(program.pass_weights, phases, strict=True)]
+    slowest: Array = reduce(np.maximum, of_class)[column]
     return slowest
 
 

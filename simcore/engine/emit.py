@@ -127,6 +127,8 @@ def _degrees(placed: Placed | None) -> dict[str, Any]:
         found["schedule"] = layout.schedule
     if "ep" in found and "tp" in found:
         found["expert_tp"] = layout.expert_tp
+    if "cp" in found and layout.cp_comm != "ring":
+        found["cp_comm"] = layout.cp_comm
     if "ep" in found and layout.dispatcher != "alltoall":
         found["dispatcher"] = layout.dispatcher
     return found

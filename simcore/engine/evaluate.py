@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -53,13 +53,13 @@ class Job:
     loading: Loading | None = None
     shares: tuple[float, ...] = ()
 
-    @property
+    @cached_property
     def table(self) -> KernelTable:
-        """Its kernels, cached."""
+        """Its kernels, cached by workload, precision and recompute."""
         again = self.strategy.recompute == "full"
         return kernel_table(self.workload, self.strategy.precision, again)
 
-    @property
+    @cached_property
     def program(self) -> Program:
         """The step graph of the job, cached by what shapes it."""
         return program_of(self.workload, self.strategy, len(self.classes))

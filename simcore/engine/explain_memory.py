@@ -25,6 +25,7 @@ from simcore.engine.memory import (
     CUBLAS_HANDLES,
     activation_profile,
 )
+from simcore.engine.memory_spread import is_foreign, program_kind
 from simcore.strategy.layout import Layout
 
 _ZERO = "ZeRO's 16 bytes a parameter (Rajbhandari et al. 2020, section 3.1)"
@@ -202,11 +203,17 @@ def _working(f: Facts) -> Told:
 
 def _copies(f: Facts) -> Told:
     p = f.request.strategy.precision
+    sharded = f.request.strategy.zero_stage > 0
     return Told(
         "updated parameters of the shard x bytes of the flat fp32 copy of their gradients, and of "
-        "the flat tensor that joins them, as far as the update's own temporaries leave it the peak",
+        "the flat tensor that joins them, as far as the update's own temporaries leave it the peak"
+        if sharded
+        else "parameters x bytes of the fp32 copy of their gradients, tensor by tensor",
         (("copy", "4 bytes"), ("gradient", f"{p.grad_bytes} bytes")),
-        "DeepSpeed, runtime/zero/stage_1_and_2.py, step",
+        "DeepSpeed, runtime/zero/stage_1_and_2.py, step"
+        if sharded
+        else "apex.amp, _process_optimizer.py; Megatron-LM, optimizer.py, "
+        "_copy_model_grads_to_main_grads",
     )
 
 
@@ -279,6 +286,10 @@ def _context(f: Facts) -> Told:
 
 def _device(f: Facts) -> Told:
     m = f.result.memory
+    kind, profile = program_kind(f.request), f.request.profile
+    width = profile.memory_sd_log("memory_foreign").value
+    unsure = f"no published figures, {width:.1%} of allocated"
+    figures = unsure if is_foreign(f.request) else "known"
     return Told(
         "allocated (tensors) + allocator rounding = reserved; + NCCL buffers + CUDA context; the "
         "largest of four moments: frozen forward, forward, backward, optimizer step",
@@ -288,6 +299,7 @@ def _device(f: Facts) -> Told:
             ("needed", f"{_gb(m.least_bytes)} with the allocator's holes"),
             ("capacity", f"{_gb(m.capacity_bytes)} ({m.capacity_bytes / GIB:.2f} GiB)"),
             ("80 % interval", f"{_gb(m.low_bytes)} to {_gb(m.high_bytes)}"),
+            ("kind of program", f"{kind}: {figures}"),
             ("moment of the peak", m.moment),
         ),
         f.cite(f.request.profile.memory_sd_log(eager=f.request.eager_kernels)),

@@ -12,13 +12,14 @@ from simcore.base.arrays import NDArray
 from simcore.base.interval import Z80
 from simcore.engine.communicators import groups_of, nccl_bytes
 from simcore.engine.layout import chunk_share, in_flight
-from simcore.engine.memory import MOMENTS, Memory, loose_bytes, memory_of, workspace_bytes
+from simcore.engine.memory import MOMENTS, Memory, memory_of, workspace_bytes
+from simcore.engine.memory_spread import holes_sd_bytes, memory_sd_bytes, tensors_sd_bytes
 from simcore.engine.resolved import Request
 from simcore.engine.result import MemoryResult
 from simcore.hardware.paths import cluster_paths
 from simcore.strategy.layout import Layout
 from simcore.workload.graph import Workload
-from simcore.workload.sharding import Stage, layer_counts
+from simcore.workload.sharding import Stage
 
 Array = NDArray[np.float64]
 
@@ -65,10 +66,10 @@ def memory_over(
     for stage in request.placed.stages:
         if last or id(stage.workload) not in chosen:
             chosen[id(stage.workload)] = stage
+    # A long axis is best a stage at a time: what is told apart along it is less.
     beside = beside_tensors(request, n_gpus, n_nodes)
     return tuple(
-        memory_of_stage(request, s.workload, s.position, *over, beside=beside)
-        for s in chosen.values()
+        memory_of_stages(request, (stage,), *over, beside=beside) for stage in chosen.values()
     )
 
 
@@ -110,18 +111,71 @@ def memory_of_stage(
     grad_accum: Array,
     n_gpus: Array,
     n_nodes: Array,
-    *,
-    beside: Beside | None = None,
 ) -> Memory:
     """Memory of the fullest rank with a part of the model, over an axis (all arrays [C]).
 
-    ``position``: which stage of the pipeline it is, a number or [C]; ``beside``: where it is known.
+    ``position``: which stage of the pipeline it is, a number or [C].
     """
     layout = request.placed.layout if request.placed else Layout()
+    held = in_flight(layout, position, grad_accum)
+    over = (micro_batch, grad_accum, n_gpus, n_nodes)
+    beside = beside_tensors(request, n_gpus, n_nodes)
+    return _memory(request, (part,), None, held, *over, beside=beside)
+
+
+def memory_of_stages(
+    request: Request,
+    stages: Sequence[Stage],
+    micro_batch: Array,
+    grad_accum: Array,
+    n_gpus: Array,
+    n_nodes: Array,
+    *,
+    beside: Beside | None = None,
+) -> Memory:
+    """Memory of the fullest rank of several stages, all along one axis (arrays [S x C]).
+
+    First all configurations of the first stage, then those of the next. ``beside``: where it is
+    known.
+    """
+    placed = request.placed
+    assert placed is not None
+    each = len(micro_batch) // len(stages)
+    parts = {id(s.workload): s.workload for s in stages}
+    number = {key: n for n, key in enumerate(parts)}
+    longest = max(s.n_layers for s in placed.stages)
+    share, position, part = (
+        np.repeat(np.array(x), each)
+        for x in (
+            [chunk_share(placed.layout, s.position, s.n_layers, longest) for s in stages],
+            [float(s.position) for s in stages],
+            [number[id(s.workload)] for s in stages],
+        )
+    )
+    held = in_flight(placed.layout, position, grad_accum)
+    held = np.maximum(np.minimum(held, 1.0), held * share)
+    over = (micro_batch, grad_accum, n_gpus, n_nodes)
     beside = beside or beside_tensors(request, n_gpus, n_nodes)
+    return _memory(request, tuple(parts.values()), part, held, *over, beside=beside)
+
+
+def _memory(
+    request: Request,
+    parts: tuple[Workload, ...],
+    part: NDArray[np.intp] | None,
+    held: Array,
+    micro_batch: Array,
+    grad_accum: Array,
+    n_gpus: Array,
+    n_nodes: Array,
+    *,
+    beside: Beside,
+) -> Memory:
+    """``memory_of`` as the job has it, with so many micro-batches ``held`` at once [C]."""
+    layout = request.placed.layout if request.placed else Layout()
     holes = not request.growing_segments
     return memory_of(
-        part,
+        parts,
         request.strategy,
         micro_batch / layout.cp,
         grad_accum,
@@ -131,11 +185,12 @@ def memory_of_stage(
         cuda_context_bytes=beside.context_bytes,
         communicators_bytes=beside.communicators_bytes,
         cublas_bytes=beside.cublas_bytes,
-        in_flight=_in_flight(request, part, position, grad_accum),
+        in_flight=held,
         expert_ranks=layout.data_ranks_of_expert,
         # growing segments map pages where they are needed: no holes to speak of
         holes_frac=request.profile.allocator_holes_frac.value * holes,
-        stuck_frac=_stuck_frac(request, part, layout) * holes,
+        stuck_frac=_stuck_frac(request, parts[0], layout) * holes,
+        part=part,
     )
 
 
@@ -158,38 +213,26 @@ def _equal_layers(part: Workload) -> bool:
     return 2 * max(times.values(), default=0) >= len(part.order)
 
 
-def _in_flight(request: Request, part: Workload, position: int | Array, grad_accum: Array) -> Array:
-    layout = request.placed.layout if request.placed else Layout()
-    held = in_flight(layout, position, grad_accum)
-    if request.placed is None or isinstance(position, np.ndarray):
-        return held
-    longest = max(s.n_layers for s in request.placed.stages)
-    share = chunk_share(layout, position, layer_counts(part), longest)
-    found: Array = np.maximum(np.minimum(held, 1.0), held * share)
-    return found
-
-
 def first_stage_allocated_bytes(request: Request) -> float:
     """What tensors take at their peak on the first pipeline stage, where global rank 0 is."""
-    cluster = request.cluster
-    over = (request.micro_batch, request.grad_accum, cluster.n_gpus, cluster.n_nodes)
-    batch, accum, gpus, nodes = (np.array([float(v)]) for v in over)
-    return float(memory_over(request, batch, accum, gpus, nodes)[0].allocated[0])
+    cluster, placed = request.cluster, request.placed
+    asked = (request.micro_batch, request.grad_accum, cluster.n_gpus, cluster.n_nodes)
+    over = [np.array([float(v)]) for v in asked]
+    if placed is None:
+        first = memory_of_stage(request, request.workload, 0, *over)
+    else:
+        first = memory_of_stages(request, placed.stages[:1], *over)
+    return float(first.allocated[0])
 
 
-def run_memories(request: Request) -> tuple[Memory, ...]:
-    """Memory of the first stage of each run of equal stages (``Placed.runs``), as requested."""
+def run_memories(request: Request) -> Memory | None:
+    """Memory of the first stage of each run of equal stages (``Placed.runs``), as requested [R]."""
     placed, cluster = request.placed, request.cluster
     if placed is None:
-        return ()
+        return None
     asked = (request.micro_batch, request.grad_accum, cluster.n_gpus, cluster.n_nodes)
-    batch, accum, gpus, nodes = (np.array([float(v)]) for v in asked)
-    over = batch, accum, gpus, nodes
-    beside = beside_tensors(request, gpus, nodes)
-    stages = (placed.stages[first] for first in placed.run_starts)
-    return tuple(
-        memory_of_stage(request, s.workload, s.position, *over, beside=beside) for s in stages
-    )
+    stages = [placed.stages[first] for first in placed.run_starts]
+    return memory_of_stages(request, stages, *(np.full(len(stages), float(v)) for v in asked))
 
 
 def fullest_batch(request: Request) -> int:
@@ -197,7 +240,7 @@ def fullest_batch(request: Request) -> int:
     return fullest(request)[2]
 
 
-def fullest(request: Request, runs: Sequence[Memory] = ()) -> tuple[Memory, float, int]:
+def fullest(request: Request, runs: Memory | None = None) -> tuple[Memory, float, int]:
     """Memory, capacity and micro-batch of the kind of rank that is fullest.
 
     ``runs``: ``run_memories``, where they are known.
@@ -206,8 +249,8 @@ def fullest(request: Request, runs: Sequence[Memory] = ()) -> tuple[Memory, floa
     if not request.shares:
         capacity = min(g.gpu.usable_memory_bytes for g in groups)
         batch = request.micro_batch
-        if runs:
-            memory = max(runs, key=lambda m: float(m.needed[-1]))
+        if runs is not None:
+            memory = runs.take(np.argmax(runs.needed, keepdims=True))
         else:
             memory = memory_at(request, np.array([float(batch)]))
         return memory, float(capacity), batch
@@ -218,7 +261,7 @@ def fullest(request: Request, runs: Sequence[Memory] = ()) -> tuple[Memory, floa
     return max(found, key=lambda f: float(f[0].needed[0]) / f[1])
 
 
-def memory_result(request: Request, runs: Sequence[Memory] = ()) -> MemoryResult:
+def memory_result(request: Request, runs: Memory | None = None) -> MemoryResult:
     """What a prediction says of memory: of the kind of rank with the least room to spare.
 
     ``runs``: ``run_memories``, where they are known.
@@ -250,31 +293,5 @@ def memory_result(request: Request, runs: Sequence[Memory] = ()) -> MemoryResult
         moment=MOMENTS[int(memory.moment[0])],
         low_bytes=max(device - spread, 0.0),
         high_bytes=device + spread,
-        holes_sd_bytes=request.profile.segments_sd_frac.value * loose_bytes(memory.terms),
+        holes_sd_bytes=holes_sd_bytes(request, memory),
     )
-
-
-def tensors_sd_bytes(request: Request, memory: Memory) -> float:
-    """Standard deviation of what is allocated: of what comes and goes within a step."""
-    spread = request.profile.memory_sd_log(eager=request.eager_kernels).value
-    return spread * loose_bytes(memory.terms)
-
-
-def memory_sd_bytes(request: Request, memory: Memory) -> float:
-    """Standard deviation of what a device holds: independent parts, of the first configuration.
-
-    State is counted exactly. What comes and goes within a step depends on the program's kernels;
-    context and communicators are assumptions with spreads of their own.
-    """
-    profile = request.profile
-    gpus = [g.gpu for g in request.cluster.groups]
-    context = max(
-        (profile.cuda_context_bytes(g, eager=request.eager_kernels) for g in gpus),
-        key=lambda e: e.value,
-    )
-    parts = (
-        tensors_sd_bytes(request, memory),
-        context.sd_log * context.value,
-        profile.nccl_sd_log.value * float(memory.terms["nccl_buffers"][0]),
-    )
-    return float(np.hypot.reduce(np.array(parts)))

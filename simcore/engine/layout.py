@@ -20,6 +20,7 @@ import numpy as np
 
 from simcore.base.arrays import TINY, NDArray
 from simcore.engine.compute import pass_seconds, phases_of_parts
+from simcore.engine.context import WAYS
 from simcore.engine.evaluate import Job, Steps, evaluate
 from simcore.engine.pace import stage_paces
 from simcore.engine.points import Points
@@ -43,10 +44,6 @@ Array = NDArray[np.float64]
 #: runs those of forward again.
 _WHOLE: tuple[Collective, ...] = ("all_reduce",)
 _HALVES: tuple[Collective, ...] = ("reduce_scatter", "all_gather")
-#: Ring attention passes keys and values round once forward, and with their gradients backward.
-CONTEXT_PASSES = 3
-#: Of context parallelism's exchange, what attention of another block does not hide.
-CONTEXT_EXPOSED_FRAC = 0.5
 #: Dispatch and combine, forward and backward.
 EXPERT_EXCHANGES = 4
 
@@ -55,13 +52,13 @@ EXPERT_EXCHANGES = 4
 class LayerTraffic:
     """Elements a sample that one layer exchanges; widths in bytes of an activation.
 
-    ``hidden_copies``: to how many experts each token goes. ``tensor_sums``: how often tensor ranks
-    sum ``hidden`` up, in forward and again in backward. ``expert_rows``: what the fullest expert
-    rank receives over the mean.
+    ``context``: what context ranks exchange at a time. ``hidden_copies``: to how many experts each
+    token goes. ``tensor_sums``: how often tensor ranks sum ``hidden`` up, in forward and again in
+    backward. ``expert_rows``: what the fullest expert rank receives over the mean.
     """
 
     hidden: float
-    keys_values: float
+    context: float
     hidden_copies: float
     width_bytes: float
     tensor_sums: float = TENSOR_SUMS
@@ -76,6 +73,7 @@ class Placed:
     ``more_sums``: over tensor ranks in a layer's backward, beside one a sum of forward.
     ``column_grads_frac``: of a layer's FLOP those of the weight gradients of products that are cut
     by columns, beside which the gradients of their inputs can be summed up.
+    ``sends_whole``: every tensor rank hands the next stage all that the stage's output holds.
     """
 
     layout: Layout
@@ -85,10 +83,23 @@ class Placed:
     traffic: LayerTraffic
     recompute_frac: float
     experts_again: bool
+    attention_again_frac: float
     overlap: Overlap
     expert_layers_frac: float
     column_grads_frac: float
     more_sums: int = 0
+    sends_whole: bool = False
+
+    @property
+    def sending_ranks(self) -> int:
+        """Among how many tensor ranks what a stage sends is shared out."""
+        return 1 if self.sends_whole else self.layout.tp
+
+    @property
+    def gathers_received(self) -> bool:
+        """Whether tensor ranks put together what each of them received a share of."""
+        layout = self.layout
+        return layout.tp > 1 and not (layout.sequence_parallel or self.sends_whole)
 
     @cached_property
     def distinct_stages(self) -> tuple[tuple[int, int], ...]:
@@ -146,9 +157,13 @@ def data_points(points: Points, placed: Placed) -> Points:
 def exchange_passes(placed: Placed) -> dict[str, tuple[float, float]]:
     """How often a layer runs the exchange of each dimension, in forward and in backward."""
     sums, half = placed.traffic.tensor_sums, EXPERT_EXCHANGES / 2
+    way = WAYS[placed.layout.cp_comm]
     return {
         "tensor parallel": (sums, sums + placed.more_sums + placed.recompute_frac * sums),
-        "context parallel": (1, CONTEXT_PASSES - 1),
+        "context parallel": (
+            way.forward,
+            way.backward + placed.attention_again_frac * way.forward,
+        ),
         "expert parallel": (half, half + 2 * placed.experts_again),
     }
 
@@ -162,13 +177,12 @@ def exchange_bytes(placed: Placed, micro_batch: Array) -> dict[str, Array]:
     hidden = micro_batch / layout.cp * traffic.hidden * traffic.width_bytes
     return {
         "tensor parallel": hidden,
-        "context parallel": micro_batch * traffic.keys_values * traffic.width_bytes,
+        "context parallel": micro_batch * traffic.context * traffic.width_bytes,
         "expert parallel": hidden * traffic.hidden_copies * traffic.expert_rows / layout.tp,
     }
 
 
-#: What moves a dimension's data, as NCCL names it: keys and values go round a ring, and
-#: activations to the next stage, by send and receive.
+#: What moves activations to the next stage, as NCCL names it.
 _SENT = "send_recv"
 
 
@@ -197,8 +211,9 @@ class Exchanges:
     def of_stage(self, n_layers: int) -> dict[str, Array]:
         """Seconds of one micro-step that a stage of so many layers spends on each dimension."""
         found: dict[str, Array] = {}
+        ring = WAYS[self.placed.layout.cp_comm].seen_frac
         for (name, _), seconds in self.collectives_s(n_layers).items():
-            seen = CONTEXT_EXPOSED_FRAC if name == "context parallel" else 1.0
+            seen = ring if name == "context parallel" else 1.0
             found[name] = found[name] + seen * seconds if name in found else seen * seconds
         return found
 
@@ -231,7 +246,8 @@ def exchanges_of(points: Points, placed: Placed) -> Exchanges:
         found |= {("tensor parallel", op): once for op in ops}
     if layout.cp > 1:
         group = on_ranks(layout.cp, float(layout.tp))
-        found["context parallel", _SENT] = time("all_gather", moved["context parallel"], group)
+        way = WAYS[layout.cp_comm]
+        found["context parallel", way.sent] = time(way.op, moved["context parallel"], group)
     if layout.ep > 1:
         group = on_ranks(layout.ep, float(layout.expert_tp))
         copies = traffic.hidden_copies
@@ -239,16 +255,19 @@ def exchanges_of(points: Points, placed: Placed) -> Exchanges:
         exchanged = exchange_s(moved["expert parallel"][None, :], group, across)[0] * on
         found["expert parallel", "all_to_all"] = exchanged
     if layout.pp > 1:
-        # Activations forward and gradients backward to the neighbour stage, cut by tensor ranks.
+        # Activations forward and gradients backward to the neighbour stage. A tensor rank sends its
+        # share, which its norms work on (sequence parallelism) or all gather, or everything.
         # Stages lie furthest apart in the order of ranks: on several nodes they are on others.
         crosses = (points.n_nodes > 1) | (layout.tp * layout.cp >= placed.gpus_per_node)
         across = points.inter_bw_bytes_per_s * points.inter / placed.gpus_per_node
         inside = points.intra_bw_bytes_per_s * points.intra
         rate = np.where(crosses, across, inside)
         hop = np.where(crosses, points.inter_hop_s, points.intra_hop_s)
-        found["pipeline transfer", _SENT] = (
-            2.0 * layout.vpp * (hidden / layout.tp / layout.vpp / rate + hop) * on
-        )
+        sent = hidden / placed.sending_ranks
+        found["pipeline transfer", _SENT] = 2.0 * layout.vpp * (sent / layout.vpp / rate + hop) * on
+        if placed.gathers_received:
+            gathered = time("all_gather", hidden, on_ranks(layout.tp, 1.0))
+            found["pipeline transfer", "all_gather"] = 2.0 * gathered
     return Exchanges(placed, found)
 
 

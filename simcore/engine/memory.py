@@ -1,23 +1,25 @@
 """Memory of the fullest rank: terms in bytes, at the moment of the step when most is held.
 
-# C configs, I block instances, J ops. The moments that compete: the frozen networks' forward,
-# each op's forward and backward (everything saved so far, its working set, the gradients made so
-# far: engine.moments), and the optimizer step (all gradients, temporaries, no activations).
+# C configs, N parts of a model, I block instances, J ops. The moments that compete: the frozen
+# networks' forward, each op's forward and backward (everything saved so far, its working set, the
+# gradients made so far: engine.moments), and the optimizer step (all gradients, temporaries, no
+# activations).
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
 from simcore.base.arrays import NDArray, distinct_columns
 from simcore.base.units import FP32_BYTES, MIB
 from simcore.engine.communicators import Group, communicator_bytes
-from simcore.engine.moments import moments_of
+from simcore.engine.moments import Moments, joined_moments, moments_of
 from simcore.engine.transients import saved_bytes, storages
 from simcore.step.parallel import PARALLELISMS
 from simcore.strategy.precision import Precision
@@ -78,7 +80,9 @@ def frozen_base(workload: Workload, p: Precision) -> tuple[float, float]:
     return whole, min(routed, whole)
 
 
-def frozen_away(base: tuple[float, float], shards: Array | float, expert_ranks: float) -> Array:
+def frozen_away(
+    base: tuple[Array, Array] | tuple[float, float], shards: Array | float, expert_ranks: float
+) -> Array:
     """What of a frozen base ZeRO-3 leaves to other ranks, which share it as trained parameters.
 
     DeepSpeed partitions every parameter, FSDP every one of a wrapped module, trained or not; an
@@ -126,10 +130,72 @@ def stub_bytes(workload: Workload, p: Precision) -> float:
     return p.main_grads * p.param_bytes * sum(k * n for k, n in workload.layer_weight_shapes)
 
 
-def norm_copy_numel(workload: Workload, shards: Array, *, main_grads: bool) -> Array:
+class PartSizes(NamedTuple):
+    """What the memory of a part of a model is made of; arrays [N] or [C].
+
+    Elements as ``Workload`` has them; the others as ``ActivationProfile``, with what the base of
+    adapters has in all and in routed experts, and ``stub_bytes``.
+    """
+
+    trainable_numel: Array
+    expert_numel: Array
+    layers_numel: Array
+    largest_block_numel: Array
+    largest_param_numel: Array
+    kept: Array
+    inputs: Array
+    transient_frozen: Array
+    resident_frozen: Array
+    base: Array
+    routed_base: Array
+    stubs: Array
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Parts of one model beside each other: ``sizes`` [N], ``moments`` [J, N], storages [S, N].
+
+    Where one has fewer storages than others, the rest of them is counted no times.
+    """
+
+    sizes: PartSizes
+    moments: Moments
+    storage_bytes: Array
+    storage_count: Array
+
+    def sizes_at(self, part: NDArray[np.intp]) -> PartSizes:
+        """The sizes along an axis of which each configuration has one of the parts."""
+        if len(self.storage_bytes[0]) == 1:
+            return self.sizes
+        return PartSizes(*np.array(self.sizes)[:, part])
+
+
+@lru_cache(maxsize=256)
+def joined_parts(workloads: tuple[Workload, ...], strategy: Strategy) -> Parts:
+    """What ``memory_of`` looks at, of one part of a model or of several."""
+    p, again = strategy.precision, strategy.recompute == "full"
+    profiles = [activation_profile(w, p, again) for w in workloads]
+    ops = [
+        moments_of(w, p, again, strategy.prefetch_blocks, strategy.software.root_unit)
+        for w in workloads
+    ]
+    sizes = [
+        (  # in the order of PartSizes
+            w.trainable_numel, w.expert_numel, w.layers_numel, w.largest_block_numel,
+            w.largest_param_numel, a.kept, a.inputs, a.transient_frozen, a.resident_frozen,
+            *a.frozen_base, stub_bytes(w, p),
+        )
+        for w, a in zip(workloads, profiles, strict=True)
+    ]  # fmt: skip
+    storages = np.zeros((2, max(len(a.storage_bytes) for a in profiles), len(profiles)))
+    for n, a in enumerate(profiles):
+        storages[:, : len(a.storage_bytes), n] = a.storage_bytes, a.storage_count
+    return Parts(PartSizes(*np.array(sizes, dtype=np.float64).T), joined_moments(ops), *storages)
+
+
+def norm_copy_numel(workload: PartSizes, shards: Array, *, main_grads: bool) -> Array:
     """Elements of the largest gradient whose norm a rank takes: of its shard no more than that."""
-    largest = float(workload.largest_param_numel)
-    found: Array = np.minimum(largest, float(workload.trainable_numel) / shards)
+    found: Array = np.minimum(workload.largest_param_numel, workload.trainable_numel / shards)
     return found * (not main_grads)
 
 
@@ -153,6 +219,12 @@ class Memory:
     nvme: Array
     moment: NDArray[np.intp]
 
+    def take(self, index: NDArray[np.intp] | slice) -> Memory:
+        """Of a part of the axis."""
+        terms = {name: term[index] for name, term in self.terms.items()}
+        arrays = (getattr(self, f.name)[index] for f in fields(self) if f.name != "terms")
+        return Memory(terms, *arrays)
+
 
 #: What each value of ``Memory.moment`` means.
 MOMENTS = ("frozen forward", "backward", "optimizer step", "forward")
@@ -172,7 +244,7 @@ ROUNDING = "allocator_rounding"
 
 
 def memory_of(
-    workload: Workload,
+    whose: Workload | tuple[Workload, ...],
     strategy: Strategy,
     micro_batch: Array,
     grad_accum: Array,
@@ -187,8 +259,11 @@ def memory_of(
     expert_ranks: float = 1.0,
     holes_frac: float = 0.0,
     stuck_frac: float = 0.0,
+    part: NDArray[np.intp] | None = None,
 ) -> Memory:
     """Peak memory of the fullest rank for every configuration (all inputs [C]).
+
+    ``whose``: a part of the model; where there are several, ``part`` [C] says which it is.
 
     ``in_flight``: micro-batches whose activations a pipeline stage holds, the one in work
     included. ``holes_frac``: holes between the allocator's blocks, over what is not state;
@@ -196,7 +271,9 @@ def memory_of(
     ``communicators_bytes``: what NCCL holds; None: one communicator of all ranks.
     """
     p = strategy.precision
-    acts = activation_profile(workload, p, strategy.recompute == "full")
+    parts = joined_parts(whose if isinstance(whose, tuple) else (whose,), strategy)
+    part = np.zeros(len(micro_batch), dtype=np.intp) if part is None else part
+    workload = acts = parts.sizes_at(part)
     held = PARALLELISMS[strategy.parallelism].holdings(workload, strategy, n_ranks, expert_ranks)
     shards = PARALLELISMS[strategy.parallelism].shard_degree(strategy, n_ranks)
     one = np.ones_like(micro_batch)
@@ -204,39 +281,38 @@ def memory_of(
 
     # The op at which most is held; gradients exist in full when they accumulate over
     # micro-steps or in main-grad buffers, else as far as backward has come.
-    ops = moments_of(
-        workload, p, strategy.recompute == "full", strategy.prefetch_blocks,
-        strategy.software.root_unit,
-    )  # fmt: skip
+    ops = parts.moments
     early = ((grad_accum > 1) | p.main_grads) & (one > 0)
     grads_whole = held.gradients * one
     # Which op that is depends on little: configurations that agree in it are looked at once.
+    # Parameters come from other ranks, or from the host they were offloaded to.
+    fetches = (n_ranks > 1) | (strategy.offload.params != "none")
     first, of = distinct_columns(
-        (micro_batch, early, np.where(early, 0.0, grads_whole), n_ranks > 1)
+        (part, micro_batch, early, np.where(early, 0.0, grads_whole), fetches)
     )
-    batches, kinds = micro_batch[first], np.zeros(1, dtype=np.intp)
-    if len(first) > 1:
-        batches, kinds = np.unique(batches, return_inverse=True)
-    grads_then = np.where(early[first], 1.0, ops.grads[:, None])  # [J, first]
+    parts_then = part[first]
+    some, kinds = distinct_columns((parts_then, micro_batch[first]))
+    batches, kind_parts = micro_batch[first][some], parts_then[some]
+    grads_then = np.where(early[first], 1.0, ops.grads[:, parts_then])  # [J, first]
     waiting = acts.kept * micro_batch * (in_flight - 1.0)
     stubs = p.main_grads and strategy.zero_stage < 3 and strategy.software.weight_stubs
     # A gradient made in forward, beside one piece of it as a product and in fp32 (Liger-Kernel).
     early_bytes = p.param_bytes + p.low_bytes + FP32_BYTES
     stub = ops.stub * (p.param_bytes * stubs) + ops.early * early_bytes
     fixed = ops.cast * p.cast_bytes + stub
-    live = (ops.held + ops.working)[:, None] * batches + fixed[:, None]
+    live = (ops.held + ops.working)[:, kind_parts] * batches + fixed[:, kind_parts]
     total = live[:, kinds] + grads_then * grads_whole[first]
     gathered = np.zeros((len(ops.held), 1))
     if strategy.zero_stage >= 3:
-        stays = float(min(strategy.software.live_numel, workload.trainable_numel))
+        stays = np.minimum(strategy.software.live_numel, parts.sizes.trainable_numel)
         wide = np.maximum(ops.window, stays) * p.param_bytes + ops.whole * p.grad_bytes
-        gathered = wide[:, None] * (n_ranks > 1)[first]
+        gathered = wide[:, parts_then] * fetches[first]
         total = total + gathered
     at = total.argmax(axis=0)
     columns = np.arange(len(at))
     grads_backward = grads_then[at, columns][of] * held.gradients
     most_gathered = gathered[at, columns * (gathered.shape[1] > 1)][of]
-    at = at[of]
+    at = at[of], part
 
     state = {
         "parameters": held.parameters,
@@ -245,22 +321,27 @@ def memory_of(
         "gradient_buckets": zero if strategy.software.late_buckets else held.buckets,
         "replicas": held.replicas,
         "frozen_models": acts.resident_frozen
-        - frozen_away(acts.frozen_base, shards, expert_ranks) * (strategy.zero_stage >= 3),
-        "gradient_stubs": one * stub_bytes(workload, p) if stubs else zero,
+        - frozen_away((acts.base, acts.routed_base), shards, expert_ranks)
+        * (strategy.zero_stage >= 3),
+        "gradient_stubs": one * acts.stubs if stubs else zero,
     }
     library, temporaries = strategy.software, zero
     if strategy.step_impl == "foreach" and strategy.offload.optimizer == "none":
         elems = strategy.optimizer.temporary_elems * workload.trainable_numel
         temporaries = one * (FP32_BYTES * elems / shards)
-    # ZeRO joins its shard's 16-bit gradients into one flat tensor and copies that to fp32 before
-    # the update of the master copy (DeepSpeed, runtime/zero/stage_1_and_2.py, step); Megatron-LM
-    # copies main gradients of 16 bits tensor by tensor (core/optimizer/distrib_optimizer.py).
+    # An optimizer of fp32 masters takes fp32 gradients, so those of 16 bits are copied first:
+    # tensor by tensor where each rank updates everything (apex.amp O2, _process_optimizer.py;
+    # Megatron-LM, optimizer.py, _copy_model_grads_to_main_grads) and from main gradients
+    # (core/optimizer/distrib_optimizer.py); ZeRO joins its shard's into one flat tensor and copies
+    # that (DeepSpeed, runtime/zero/stage_1_and_2.py, step).
     wide = joined = copies = zero
-    shards_state = strategy.zero_stage > 0 and strategy.offload.optimizer == "none"
-    if p.master_bytes and p.grad_bytes < FP32_BYTES and shards_state and not library.remainders:
+    on_device = strategy.offload.optimizer == "none"
+    shards_state = strategy.zero_stage > 0 and on_device
+    if p.master_bytes and p.grad_bytes < FP32_BYTES and on_device and not library.remainders:
         updated = held.optimizer_state / (p.master_bytes + strategy.optimizer.state_bytes)
         wide = updated * FP32_BYTES
-        joined = updated * p.grad_bytes * (library.joins_shard and not p.main_grads)
+        joins = strategy.zero_stage > 0 and library.joins_shard and not p.main_grads
+        joined = updated * p.grad_bytes * joins
         copies = wide + np.maximum(joined - temporaries, 0.0)
     at_update = {"working_set": temporaries, "gradient_copies": copies}
     buckets_at_peak = zero
@@ -310,11 +391,12 @@ def memory_of(
     terms["workspace"] = one * cublas_bytes
     allocated = sum(terms.values(), zero)
 
-    size = acts.storage_bytes[:, None] * batches
+    size = parts.storage_bytes[:, kind_parts] * batches
     waste = np.where(
         size > ALLOCATOR_LARGE_BYTES, -size % ALLOCATOR_ROUND_BYTES, 0.0
-    )  # [storages, batches]
-    terms[ROUNDING] = (acts.storage_count @ waste)[kinds][of] * (moment == 1) * in_flight
+    )  # [storages, kinds]
+    wasted = (parts.storage_count[:, kind_parts] * waste).sum(axis=0)
+    terms[ROUNDING] = wasted[kinds][of] * (moment == 1) * in_flight
     if communicators_bytes is None:
         world = Group(n_ranks, n_ranks / n_nodes)
         communicators_bytes = communicator_bytes(world, nvlink=nvlink, direct=True)

@@ -88,7 +88,10 @@ class EventList:
 
 @dataclass(frozen=True)
 class _State:
-    """Bytes per parameter element that this rank keeps, and whether shards are flat."""
+    """Bytes per parameter element that this rank keeps, and whether shards are flat.
+
+    ``fetches``: parameters come from other ranks, or from the host.
+    """
 
     parameters: float
     gradients: float
@@ -96,7 +99,7 @@ class _State:
     buckets: float
     flat_parameters: bool
     flat_optimizer: bool
-    several: bool
+    fetches: bool
 
 
 class _Step:
@@ -106,7 +109,7 @@ class _Step:
         self,
         workload: Workload,
         strategy: Strategy,
-        micro_batch: int,
+        micro_batch: float,
         grad_accum: int,
         ranks: int,
         cublas_bytes: float,
@@ -129,7 +132,7 @@ class _Step:
             buckets=float(held.buckets[0] + held.replicas[0]),
             flat_parameters=stage >= 3,
             flat_optimizer=stage >= 1,
-            several=ranks > 1,
+            fetches=ranks > 1 or strategy.offload.params != "none",
         )
         shards = PARALLELISMS[strategy.parallelism].shard_degree(strategy, n)
         self.shards = float(shards[0])
@@ -253,13 +256,13 @@ class _Step:
         self.grads.clear()
 
     def _wide_gradients(self) -> list[int]:
-        """ZeRO's fp32 copy of its shard's 16-bit gradients for the update, joined first."""
+        """fp32 copies of 16-bit gradients for the update of masters; ZeRO joins its shard's."""
         out, here = self.out, self.s.offload.optimizer == "none"
         narrow = self.p.grad_bytes < FP32_BYTES
-        if self.s.software.remainders:
+        if self.s.software.remainders or not (self.p.master_bytes and here and narrow):
             return []
-        if not (self.s.zero_stage and self.p.master_bytes and here and narrow):
-            return []
+        if not self.s.zero_stage:
+            return self._tensors(FP32_BYTES, "gradient_copies", flat=False)
         size = self.updated * self.p.grad_bytes * (not self.p.main_grads)
         joined = out.alloc(size, "gradient_copies", "update", "joined")
         wide = out.alloc(self.updated * FP32_BYTES, "gradient_copies", "update", "fp32")
@@ -283,7 +286,7 @@ class _Step:
     def _gather(self, order: Sequence[int]) -> Iterator[int]:
         """Blocks in order, with their parameters and those of the next ones on the device."""
         there: dict[int, int] = {}
-        gathers = self.s.zero_stage >= 3 and self.state.several
+        gathers = self.s.zero_stage >= 3 and self.state.fetches
         for at, i in enumerate(order):
             if gathers:
                 for k in order[at : at + self.s.prefetch_blocks + 1]:
@@ -358,7 +361,7 @@ class _Step:
 
     def _backward(self, saved: dict[int, list[list[int]]], copies: dict[int, list[int]]) -> None:
         out, p = self.out, self.p
-        whole = self.s.zero_stage >= 3 and self.state.several
+        whole = self.s.zero_stage >= 3 and self.state.fetches
         for i in self._gather(range(len(self.blocks) - 1, -1, -1)):
             block = self.blocks[i]
             reduced = -1
@@ -436,7 +439,7 @@ def step_events(
     workload: Workload,
     strategy: Strategy,
     *,
-    micro_batch: int,
+    micro_batch: float,
     grad_accum: int = 1,
     n_ranks: int = 1,
     cublas_bytes: float = CUBLAS_WORKSPACE_BYTES,

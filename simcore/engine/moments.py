@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -46,7 +46,7 @@ def passing(op: Op, before: float, p: Precision, *, pins: bool) -> Passing:
     pieces = list(storages(op.saved, p)) if pins else []
     out = output_bytes(op, p)
     saves_result = bool(op.fwd) and op.fwd[-1].kind == "softmax"
-    takes = bool(before) and before in pieces and (op.in_place or not saves_result)
+    takes = bool(before) and before in pieces and (op.in_place or op.sink or not saves_result)
     if takes:
         pieces.remove(before)
     if op.in_place:
@@ -89,6 +89,8 @@ def gradients_after(block: Block) -> tuple[int, ...]:
 @dataclass(frozen=True)
 class Moments:
     """Candidates for the peak; arrays [J]: bytes per sample held and working, and elements.
+
+    Of several workloads together [J, workloads].
 
     ``grads`` is the fraction of all gradients that exist. ``cast``: 16-bit copies; ``window``:
     parameters of the blocks gathered by ZeRO-3; ``whole``: gradients of the block in work;
@@ -305,6 +307,21 @@ def moments_of(
         np.ascontiguousarray(c) for c in table.T
     )
     return Moments(held, working, grads, cast, window, whole, stub, early, forward > 0)
+
+
+def joined_moments(parts: Sequence[Moments]) -> Moments:
+    """Moments of several workloads, arrays [J, workloads]: a shorter list has its first again."""
+    table = [[getattr(m, f.name) for f in fields(Moments)] for m in parts]
+    longest = max(len(columns[0]) for columns in table)
+    rows = [np.arange(longest) % longest for _ in table]
+    for row, columns in zip(rows, table, strict=True):
+        row[len(columns[0]) :] = 0
+    return Moments(
+        *(
+            np.stack([column[row] for column, row in zip(of, rows, strict=True)], axis=1)
+            for of in zip(*table, strict=True)
+        )
+    )
 
 
 #: Up to so many rows each is compared with each, at once.

@@ -31,7 +31,7 @@ class Options(TypedDict, total=False):
     resolution      of images: 512 (square) or 480x832 (height, width), where the model has one
     frames          of a clip, where the model has them
     attention       kernel of attention, where the model names one: flash (FlashAttention-2, torch's
-                    own choice), flash3, cudnn, flash1, flash_triton, fused_softmax, math
+                    own choice), flash3, cudnn, flash1, flash_triton, fused_softmax, xla, math
     issuer          what issues kernels: torch (the default), megatron (Megatron-LM and Transformer
                     Engine, about three times the host's time), megatron_graphs
                     (attention and routing in graphs), graph (a CUDA graph of the step)
@@ -54,6 +54,7 @@ class Options(TypedDict, total=False):
     gather_tensors  whether ZeRO-3 gathers each tensor on its own (DeepSpeed before 2022)
     expert_tp       tensor ranks of an expert: 1 (the default) or tp
     dispatcher      alltoall, or deepep: a token crosses to a node once
+    cp_comm         what context ranks exchange: ring (the default), all-gather or ulysses
     expert_imbalance    tokens of the fullest expert-parallel rank over the mean; default 1
     expert_capacity     slots of an expert over tokens x top-k / experts; tokens beyond are dropped
                     (Megatron's moe_expert_capacity_factor); default: none are
@@ -115,6 +116,7 @@ class Options(TypedDict, total=False):
     gather_tensors: bool | None
     expert_tp: int | None
     dispatcher: str | None
+    cp_comm: str | None
     expert_imbalance: float | str | None
     expert_capacity: float | str | None
     expert_padding: bool | str | None

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simcore.base.arrays import NDArray
+from simcore.base.arrays import NDArray, equal_neighbours
 from simcore.engine.points import Points
 from simcore.physics.slowest import slowest_rates
 from simcore.strategy.layout import Layout
@@ -40,9 +40,14 @@ def stage_paces(
     points: Points, layout: Layout, counts: tuple[int, ...], device_sd_frac: float
 ) -> Paces:
     """``counts``: how many stages there are of each kind; ``points`` of the whole job."""
-    every = slowest_rates(points.n_ranks, device_sd_frac)
+    starts, lengths = equal_neighbours(points.n_ranks)
+    ranks = points.n_ranks[starts]
     shares = np.array(counts, dtype=np.float64) / sum(counts)
-    own = slowest_rates(points.n_ranks * shares[:, None], device_sd_frac)
     meeting = float(max(layout.tp * layout.cp, layout.ep * layout.expert_tp))
-    group = np.minimum(meeting, points.n_ranks / sum(counts))
-    return Paces(own / every, slowest_rates(group, device_sd_frac) / every)
+    group = np.minimum(meeting, ranks / sum(counts))
+    every, typical, *own = slowest_rates(
+        np.array([ranks, group, *(ranks * shares[:, None])]), device_sd_frac
+    )
+    return Paces(
+        np.repeat(np.array(own) / every, lengths, axis=1), np.repeat(typical / every, lengths)
+    )

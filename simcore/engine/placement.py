@@ -9,10 +9,11 @@ from functools import lru_cache
 from typing import Any, get_args
 
 from simcore.base.errors import InvalidConfig, UnknownName
+from simcore.engine.context import elements, heads_of, turned
 from simcore.engine.layout import LayerTraffic, Placed
 from simcore.hardware.cluster import ClusterSpec
 from simcore.strategy.cuts import cut_sizes, normalised, stages_told
-from simcore.strategy.layout import SCHEDULES, Dispatcher, Layout
+from simcore.strategy.layout import SCHEDULES, CpComm, Dispatcher, Layout
 from simcore.strategy.strategy import Strategy
 from simcore.workload.graph import Block, Workload, weight_grad_numel
 from simcore.workload.models import ModelRecord, Scalar
@@ -65,6 +66,7 @@ def layout_of(options: Mapping[str, Any], problems: list[str] | None = None) -> 
         schedule=one_of("schedule", SCHEDULES),
         expert_tp=int(options.get("expert_tp") or 1),
         dispatcher=one_of("dispatcher", get_args(Dispatcher)),
+        cp_comm=one_of("cp_comm", get_args(CpComm)),
         stages=stages,
     )
 
@@ -134,6 +136,11 @@ def place(
         part = offloaded(part, strategy.offload_layers)
     if layout.sequence_parallel:
         part = sequence_parallel(part, layout.tp, bool(config.get("gathered_inputs")))
+    heads = heads_of(record.name, config, layout)
+    again = _again_frac(strategy, n_layers)
+    again = 1.0 if "core_attn" in strategy.recompute_modules else again
+    if heads is not None and layout.cp > 1 and layout.cp_comm == "ulysses":
+        part = turned(part, heads, again=again >= 1.0)
     sums = tensor_sums(record.arch) if isinstance(record, ModelRecord) else TENSOR_SUMS
     part = _with_exchanges(part, layout, sums)
     times = Counter(workload.order)
@@ -148,18 +155,20 @@ def place(
         stages=_stages(part, layout, sizes, strategy),
         traffic=LayerTraffic(
             hidden=hidden,
-            keys_values=_keys_values(workload, config, layout.tp),
+            context=elements(heads, layout, workload.tokens_per_sample),
             hidden_copies=float(config.get("top_k", 0) or 0),
             width_bytes=float(strategy.precision.low_bytes),
             tensor_sums=sums,
             expert_rows=strategy.routing.rows(layout.ep, layout.dispatcher).sent,
         ),
         recompute_frac=_again_frac(strategy, n_layers),
+        attention_again_frac=again,
         experts_again=strategy.recompute == "full" or "moe" in strategy.recompute_modules,
         overlap=strategy.overlap,
         expert_layers_frac=routed / sum(n for _, n in layers) if layers else 0.0,
         column_grads_frac=_column_grads_frac(layers, strategy.recompute == "full"),
         more_sums=_more_sums(layers, layout, strategy),
+        sends_whole=strategy.software.whole_sends and not layout.sequence_parallel,
     )
 
 
@@ -226,13 +235,3 @@ def _again_frac(strategy: Strategy, n_layers: int) -> float:
     if "layer" in strategy.recompute_modules:
         return min(1.0, (strategy.recompute_layers or n_layers) / max(1, n_layers))
     return float(strategy.recompute == "full")
-
-
-def _keys_values(workload: Workload, config: Mapping[str, Scalar], tp: int) -> float:
-    """Elements of keys and values a sample that one tensor rank's heads have."""
-    if "heads" not in config:
-        return 0.0
-    heads = int(config["heads"])
-    width = int(config.get("head_dim", 0)) or int(config["hidden"]) // heads
-    kv = max(1, (int(config.get("kv_heads", 0)) or heads) // tp)
-    return 2.0 * workload.tokens_per_sample * kv * width

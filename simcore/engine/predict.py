@@ -19,6 +19,7 @@ import numpy as np
 from simcore.base.arrays import NDArray
 from simcore.base.interval import HIGH_QUANTILE, LOW_QUANTILE, Z80, Interval
 from simcore.engine.breakdown import breakdown
+from simcore.engine.edge import settled
 from simcore.engine.evaluate import Job, Steps, evaluate
 from simcore.engine.job_memory import memory_result, run_memories
 from simcore.engine.layout import evaluate_layout
@@ -236,7 +237,7 @@ def predict(request: Request, *, keep_timeline: bool = False) -> Prediction:
     first = 2 + len(_doubled(knobs))
     bound_by, what_if = _what_if(knobs, step[2:first], float(step[0]))
     memories = run_memories(request)
-    memory = memory_result(request, memories)
+    memory = settled(request, memory_result(request, memories))
     classes, gain = _rank_classes(job, cluster, steps, request)
     peak = sum(
         c.n_gpus * r.peak_of(workload.conv_frac) for c, r in zip(classes, job.classes, strict=True)
@@ -245,6 +246,7 @@ def predict(request: Request, *, keep_timeline: bool = False) -> Prediction:
         model=workload.name,
         model_full_name=request.full_name,
         n_params=workload.trainable_numel,
+        n_frozen_params=workload.frozen_base_numel,
         sample_unit=workload.sample_unit,
         cluster=str(cluster),
         n_gpus=cluster.n_gpus,
@@ -289,21 +291,22 @@ def predict(request: Request, *, keep_timeline: bool = False) -> Prediction:
     )
 
 
-def _stage_runs(request: Request, steps: Steps, memories: Sequence[Memory]) -> tuple[StageRun, ...]:
+def _stage_runs(request: Request, steps: Steps, memories: Memory | None) -> tuple[StageRun, ...]:
     """What each run of equal pipeline stages takes and holds; none without a pipeline."""
     placed = request.placed
     if placed is None or placed.layout.pp == 1 or steps.micro_steps_s is None:
         return ()
-    starts = zip(placed.run_starts, placed.runs, memories, strict=True)
+    assert memories is not None
+    starts = zip(placed.run_starts, placed.runs, memories.device.tolist(), strict=True)
     return tuple(
         StageRun(
             first=first,
             count=count,
             layers=placed.stages[first].n_layers,
             micro_step_s=float(steps.micro_steps_s[part][0]),
-            memory_bytes=float(memory.device[0]),
+            memory_bytes=held,
         )
-        for first, (part, count), memory in starts
+        for first, (part, count), held in starts
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from math import hypot
 
@@ -13,15 +13,17 @@ from simcore.base.arrays import NDArray
 from simcore.base.errors import InvalidConfig
 from simcore.hardware.calibrations import CalibratedKnob
 from simcore.hardware.cluster import ClusterSpec, NodeGroup, link_named
+from simcore.hardware.convolutions import CUDNN_VENDOR, depthwise_share, wants_channels_last
 from simcore.hardware.estimates import Estimate, takes_either_layout
 from simcore.hardware.host import ISSUERS, Issuer, issue_over_torch
 from simcore.hardware.paths import port_share
 from simcore.hardware.profile import HOST_CPU, Profile
 from simcore.hardware.spec import GpuSpec, PeakName
+from simcore.hardware.tiles import only_batched_fp32_tile
 from simcore.physics.fill import EXP_PER_SM_CLOCK, softmax_width
 from simcore.step.kernels import BATCHED, CAST, COMPUTE_KINDS, KINDS, UNALIGNED, WIDE
 from simcore.strategy.precision import Precision
-from simcore.workload.graph import CONV_KINDS, FLASH_KINDS, KernelKind, Workload
+from simcore.workload.graph import CONV_KINDS, DENSE_CONVS, FLASH_KINDS, KernelKind, Workload
 
 Array = NDArray[np.float64]
 
@@ -33,7 +35,13 @@ FAR_MEMORY_FRAC = 0.8
 
 @dataclass(frozen=True)
 class ClassRates:
-    """Sustained rates of one device type in one node type; arrays over kernel kinds [kinds]."""
+    """Sustained rates of one device type in one node type; arrays over kernel kinds [kinds].
+
+    ``tile`` [2, kinds]: rows and columns that outputs are padded to, 1 where the library chooses;
+    None where it does for all.
+    Convolutions between tensors that are channels first either bring them to channels last, in
+    ``relaid_s_per_byte`` (0: no need), or run on vector units, at the ``direct`` rates.
+    """
 
     gpu: GpuSpec
     flop_per_s: Array
@@ -41,6 +49,7 @@ class ClassRates:
     update_bytes_per_s: float
     wave_frac: Array
     half_depth: Array
+    tile: Array | None
     half_width: float
     attention_bwd_frac: float
     sm_count: float
@@ -62,6 +71,10 @@ class ClassRates:
     half_product_flop_per_s: float = np.inf
     device_sd_frac: float = 0.0
     conv_peak_flop_per_s: float = 0.0  # 0: that of products
+    relaid_s_per_byte: Array = field(default_factory=lambda: np.zeros(len(KINDS)))
+    direct_flop_per_s: Array = field(default_factory=lambda: np.full(len(KINDS), np.inf))
+    direct_wave_frac: Array = field(default_factory=lambda: np.zeros(len(KINDS)))
+    direct_half_depth: Array = field(default_factory=lambda: np.zeros(len(KINDS)))
 
     def peak_of(self, conv_frac: float) -> float:
         """Dense peak [FLOP/s] of work of which this share is convolutions: its FLOP over the time
@@ -78,8 +91,6 @@ class ClassRates:
 
 
 _NARROW = ("fp8", "fp4")
-#: Whose GPUs run convolutions by cuDNN.
-CUDNN_VENDOR = "NVIDIA"
 #: Share of a model's FLOP from which on it is told how convolutions compute.
 TOLD_CONV_FRAC = 0.01
 #: Kinds of the kernel table that are priced as others of ``workload.graph``.
@@ -117,7 +128,7 @@ def conv_unit(
     kernels too, and they are quicker where TF32 has but the rate of vector units (GeForce).
     """
     vector = gpu.peak("fp32")
-    if name != "tf32" or gpu.vendor != CUDNN_VENDOR or vector is None:
+    if name != "tf32" or gpu.vendor != CUDNN_VENDOR or vector is None or kind not in DENSE_CONVS:
         return name, peak
     in_fp32 = vector * profile.compute_efficiency(kind, "fp32", gpu).value
     in_tf32 = peak * profile.compute_efficiency(kind, name, gpu).value
@@ -154,6 +165,9 @@ def _of_flash(table: Estimate, share: Estimate) -> Estimate:
 
 def compute_share_of(profile: Profile, kind: KernelKind, peak: PeakName, gpu: GpuSpec) -> Estimate:
     """Share of the peak that a kind of kernel reaches; of fused attention, the kernel named."""
+    if kind == "conv_depthwise":
+        share = depthwise_share(profile.runtime, peak, gpu)
+        return profile.scaled(share, "compute", gpu=gpu.name)
     if kind not in FLASH_KINDS:
         return profile.compute_efficiency(kind, peak, gpu)
     table = profile.compute_efficiency("attention", peak, gpu)
@@ -177,6 +191,8 @@ def class_rates(group: NodeGroup, precision: Precision, profile: Profile) -> Cla
     notes = [note] if note else []
     flop, rate = np.full(len(KINDS), np.inf), np.empty(len(KINDS))
     wave, depth = np.zeros(len(KINDS)), np.zeros(len(KINDS))
+    tile = None
+    first = _channels_first(gpu, profile, conv_name, conv_peak)
     for i, named in enumerate(KINDS):
         kind: KernelKind = _STANDS_FOR.get(named, named)  # type: ignore[assignment]
         base = "attention" if kind in FLASH_KINDS else kind
@@ -200,6 +216,10 @@ def class_rates(group: NodeGroup, precision: Precision, profile: Profile) -> Cla
             flop[i] = top * share_of.value
             shaped = "bmm" if named in (BATCHED, UNALIGNED) else base
             wave[i], depth[i] = profile.kernel_shape(shaped, name, gpu)
+            only = only_batched_fp32_tile(gpu)
+            if named == BATCHED and name == "fp32" and only is not None:
+                tile = np.ones((2, len(KINDS)))
+                tile[:, i] = only
     # Ranks on the cores of one host share caches and memory; measured on it, else none.
     compute_share, memory_share = profile.shared_rate(gpu, group.gpus_per_node)
     flop, rate = flop * compute_share, rate * memory_share
@@ -218,6 +238,7 @@ def class_rates(group: NodeGroup, precision: Precision, profile: Profile) -> Cla
         * memory_share,
         wave_frac=wave,
         half_depth=depth,
+        tile=tile,
         half_width=attention_width(gpu) if peak_name not in ("fp32", "fp64") else 0.0,
         attention_bwd_frac=profile.attention_backward_frac(gpu).value,
         sm_count=gpu.sm_count.value if gpu.sm_count else 0.0,
@@ -247,7 +268,38 @@ def class_rates(group: NodeGroup, precision: Precision, profile: Profile) -> Cla
         half_product_flop_per_s=_half_products(gpu, profile) * compute_share,
         device_sd_frac=profile.device_spread.value,
         conv_peak_flop_per_s=conv_peak if conv_name != peak_name else 0.0,
+        **first,
     )
+
+
+def _channels_first(
+    gpu: GpuSpec, profile: Profile, name: PeakName, peak: float
+) -> dict[str, Array]:
+    """Rates of convolutions between tensors that are channels first, as ``ClassRates`` has them.
+
+    A device that was measured was so with such tensors, as PyTorch has them by default.
+    """
+    found = {
+        "relaid_s_per_byte": np.zeros(len(KINDS)),
+        "direct_flop_per_s": np.full(len(KINDS), np.inf),
+        "direct_wave_frac": np.zeros(len(KINDS)),
+        "direct_half_depth": np.zeros(len(KINDS)),
+    }
+    vector = gpu.peak("fp32")
+    if profile.own(gpu) is not None or vector is None:
+        return found
+    for kind in DENSE_CONVS:
+        unit = conv_unit(profile, kind, gpu, name, peak)[0]
+        i = KINDS.index(kind)
+        if wants_channels_last(gpu, unit):
+            moved = gpu.memory_bw.value * profile.memory_efficiency("copy", gpu).value
+            found["relaid_s_per_byte"][i] = 1.0 / moved
+        # On vector units either way: the same rate, whatever the layout.
+        share = profile.compute_efficiency(kind, "fp32", gpu).value
+        found["direct_flop_per_s"][i] = vector * share
+        wave, depth = profile.kernel_shape(kind, "fp32", gpu)
+        found["direct_wave_frac"][i], found["direct_half_depth"][i] = wave, depth
+    return found
 
 
 def _half_products(gpu: GpuSpec, profile: Profile) -> float:

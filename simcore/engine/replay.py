@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from simcore.engine.context import WAYS
 from simcore.engine.layout import Placed, exchange_bytes, exchange_passes
 from simcore.engine.pipeline import PipelineLine, Slot, StageLine
 from simcore.engine.pipeline_line import pipeline_line
@@ -142,11 +143,11 @@ class _Stage:
         layers = self.line.n_layers / (self.layout.vpp * self.layout.directions)
         of = {
             "tensor": ("all_reduce", self.layout.tp, 1.0),
-            "context": ("all_gather", self.layout.cp, 1.0),
+            "context": (WAYS[self.layout.cp_comm].op, self.layout.cp, 1.0),
             "expert": ("all_to_all", self.layout.ep, self.placed.expert_layers_frac),
         }
         passes = exchange_passes(self.placed)
-        found = []
+        found: list[tuple[str, str, float]] = []
         for group, (op, degree, share) in of.items():
             name = f"{group} parallel"
             n_bytes = layers * share * passes[name][kind != "forward"] * self.moved[name]
@@ -161,7 +162,7 @@ class _Stage:
         step = {"forward": 1, "backward": -1}.get(work.kind, 0)
         deps = [] if before is None else [before]
         name = f"{work.kind} {work.micro_batch} of chunk {place}"
-        boundary = self.moved["tensor parallel"] / self.layout.tp
+        boundary = self.moved["tensor parallel"] / self.placed.sending_ranks
 
         def tag(target: int) -> int:  # of the work that waits for the message
             return (work.micro_batch * (last + 1) + target) * 2 + (step < 0)

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Unpack, cast, get_args
 
 from simcore.base.errors import InvalidConfig, UnknownName, UsageError
+from simcore.engine.edge import largest_batch
 from simcore.engine.evaluate import Loading
-from simcore.engine.job_memory import fitting_batch
 from simcore.engine.layout import Placed
 from simcore.engine.options import Options
 from simcore.engine.placement import layout_of, place, strategy_told, usual_strategy
@@ -265,7 +265,7 @@ def make_request(
         growing_segments=found["growing"],
     )
     if batch == "max":
-        best = fitting_batch(request, MAX_BATCH)
+        best = largest_batch(request, MAX_BATCH)
         note = f"micro-batch {best} is the largest that fits" if best else "not even 1 fits"
         request = replace(
             request, micro_batch=max(best, 1), assumptions=(*request.assumptions, note)

@@ -157,6 +157,7 @@ class Prediction:
     uneven_split_gain_frac: float
     defaults: tuple[str, ...]
     assumptions: tuple[str, ...]
+    n_frozen_params: int = 0  # of adapters' base
     stages: tuple[StageRun, ...] = ()
     measured: tuple[MeasuredRow, ...] = ()
     run_time_s: float | None = None

@@ -45,7 +45,12 @@ def routing_of(record: ModelSource | None, options: Mapping[str, Any]) -> Routin
             problems.append("expert-padding needs expert-capacity: it fills the slots up to it")
     if record is not None:
         experts, top_k = experts_of(record)
-        if not experts:
+        if experts and _room_of(record):
+            problems.append(
+                f"{record.name} has a capacity of its own, {_room_of(record)} tokens of a sequence "
+                "an expert, and routes evenly: its routing takes no words"
+            )
+        elif not experts:
             named = " and ".join(w.replace("_", "-") for w in given)
             problems.append(f"{record.name} has no experts for {named}")
         elif (capacity := found.get("expert_capacity", 1.0)) > (most := experts / top_k):
@@ -62,6 +67,12 @@ def routing_of(record: ModelSource | None, options: Mapping[str, Any]) -> Routin
     )
 
 
+def _room_of(record: ModelSource) -> int:
+    """Tokens of a sequence that an expert has room for where the model fixes it; 0: it does not."""
+    config = record.settings({}) if isinstance(record, ModelRecord) else {}
+    return int(config.get("expert_capacity", 0) or 0)
+
+
 def settings_of(routing: Routing, layout: Layout) -> dict[str, Scalar]:
     """Settings of the architecture that say so; none where routing is even and drops nothing."""
     rows = routing.rows(layout.ep, layout.dispatcher)
@@ -73,6 +84,8 @@ def routing_told(record: ModelSource, routing: Routing, layout: Layout) -> tuple
     """What is assumed of the experts' rows, where a model has experts."""
     if not experts_of(record)[0]:
         return ()
+    if routing == EVEN and (room := _room_of(record)):
+        return (f"routing of experts: balanced, {room} tokens of a sequence an expert at most",)
     if routing == EVEN:
         return ("routing of experts: balanced (--expert-imbalance), none dropped",)
     found: list[str] = []

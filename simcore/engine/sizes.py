@@ -12,6 +12,9 @@ from simcore.workload.resolve import ModelSource
 
 #: Options that are settings of the architecture under the same name.
 _SETTINGS = ("seq_len", "frames", "attention", "lora_rank", "lora_targets", "quantised_base")
+#: How full names say sizes.
+_FRAMES = re.compile(r"\b\d+ frames\b")
+_SIDES = re.compile(r"\b\d+ x \d+\b")
 _SIZE = re.compile(r"(\d{1,5})(?:\s*[x×]\s*(\d{1,5}))?", re.IGNORECASE)
 
 
@@ -40,10 +43,17 @@ def overrides_of(record: ModelSource | None, options: Mapping[str, Any]) -> dict
 
 
 def name_of(record: ModelSource, overrides: Mapping[str, Scalar]) -> str:
-    """The model's full name, with what is asked for where it names another size."""
+    """The model's full name with the sizes that are asked for in the place of its own."""
     size = [f"{overrides[k]}" for k in ("height", "width") if k in overrides]
     if "image" in overrides:
         size = [f"{overrides['image']}"] * 2
-    told = [f"{overrides['frames']} frames"] if "frames" in overrides else []
-    told += [" x ".join(size)] if size else []
-    return f"{record.full_name}, here {' of '.join(told)}" if told else record.full_name
+    asked = [(_FRAMES, f"{overrides['frames']} frames")] if "frames" in overrides else []
+    asked += [(_SIDES, " x ".join(size))] if size else []
+    name, left = record.full_name, []
+    for own, text in asked:
+        found = own.search(name)
+        if found:
+            name = name[: found.start()] + text + name[found.end() :]
+        else:
+            left.append(text)
+    return f"{name}, {' of '.join(left)}" if left else name

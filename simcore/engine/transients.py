@@ -63,6 +63,8 @@ def _product(kernel: Kernel, p: Precision) -> float:
 
 def output_bytes(op: Op, p: Precision) -> float:
     """Bytes per sample of what an op's forward writes for the next op."""
+    if told := saved_bytes(op.result, p):
+        return told
     for kernel in reversed(() if op.sink else op.fwd):
         if kernel.kind in COMPUTE_KINDS:
             made = _product(kernel, p)

@@ -20,6 +20,7 @@ from simcore.hardware.calibrations import CalibratedKnob, Calibration, Knob, cal
 from simcore.hardware.class_figures import figures_of
 from simcore.hardware.clocks import Clock, clock_ratio
 from simcore.hardware.cluster import ClusterSpec
+from simcore.hardware.convolutions import share_of_products, winograd_share
 from simcore.hardware.estimates import ClassFigures, Estimate, Level, families_of, kins_of
 from simcore.hardware.measured import MeasuredDevice, own_class
 from simcore.hardware.paths import Route, cluster_paths
@@ -38,9 +39,8 @@ _PEAK_CLASS: dict[PeakName, str] = {
 }  # fmt: skip
 #: Classes that a profile may lack -> what their kernels are priced as then.
 STANDS_IN = {"bmm_simt32": "gemm_simt32"}
-#: Multiplications of a direct convolution over those of Winograd's F(2x2, 3x3): 36 for 16
-#: (Lavin & Gray 2016).
-WINOGRAD_GAIN = 2.25
+#: Kinds of kernel that benchmarks of a machine time as another one.
+_MEASURED_AS = {"bmm": "gemm", "conv_winograd": "conv", "conv_pointwise": "conv"}
 #: No table times TF32. It has half the 16-bit rate at about twice the energy a FLOP: the same
 #: share, a little less sure.
 TF32_SD_LOG = 0.08
@@ -85,7 +85,8 @@ class Profile:
         """Time of a class at a clock over that in a burst, as ``hardware.clocks`` has it."""
         return clock_ratio(self._tables(gpu), cls, clock, gpu)
 
-    def _scaled(self, base: Estimate, knob: CalibratedKnob, **where: str) -> Estimate:
+    def scaled(self, base: Estimate, knob: CalibratedKnob, **where: str) -> Estimate:
+        """A figure times what a calibration found for its knob."""
         value, sd, source = base.value, base.sd_log, base.source
         for k in self.knob_values:
             if k.knob == knob and all(not getattr(k, key) or getattr(k, key) == at
@@ -107,7 +108,8 @@ class Profile:
             own, as_gemm = self._class_of(kind, peak, gpu)
             figures = self.class_figures(own, gpu)
             pooled = own == "conv_simt32" and figures.level == "pooled"
-            found = self._saved(figures.share, gpu) if pooled else figures.share
+            products = self.class_figures("gemm_simt32", gpu).share
+            found = winograd_share(figures.share, products) if pooled else figures.share
             if own in FP32_CLASSES and (matrix := gpu.peak("fp32_matrix")):
                 more = matrix / (gpu.peak("fp32") or matrix)
                 told = f"{found.source} x {more:.3g} for matrix units"
@@ -115,7 +117,7 @@ class Profile:
             if peak == "tf32" and not own.endswith("tf32"):
                 found = replace(found, sd_log=hypot(found.sd_log, TF32_SD_LOG))
             if as_gemm:
-                share = leaf(self.runtime["conv_share_of_gemm"])
+                share = share_of_products(self.runtime, gpu)
                 found = Estimate(
                     found.value * share.value,
                     hypot(found.sd_log, share.sd_log),
@@ -130,21 +132,9 @@ class Profile:
                     hypot(found.sd_log, clocks.sd_log),
                     f"{found.source}, sustained clocks 1/{clocks.value:.3g}",
                 )
-            self._seen[key] = self._scaled(found, "compute", gpu=gpu.name)
+            self._seen[key] = self.scaled(found, "compute", gpu=gpu.name)
         result: Estimate = self._seen[key]
         return result
-
-    def _saved(self, share: Estimate, gpu: GpuSpec) -> Estimate:
-        """A share that other devices reach by Winograd's algorithm, as far as this one can.
-
-        Power and issue slots limit what products reach, and so the multiplications that are left.
-        """
-        products = self.class_figures("gemm_simt32", gpu).share
-        most = WINOGRAD_GAIN * products.value
-        if share.value <= most:
-            return share
-        told = f"{products.source} x {WINOGRAD_GAIN}, all that Winograd's algorithm saves"
-        return Estimate(most, hypot(share.sd_log, products.sd_log), told)
 
     def _class_of(self, kind: str, peak: PeakName, gpu: GpuSpec) -> tuple[str, bool]:
         """Class of a kind of kernel at a peak, and whether it stands in for convolutions.
@@ -152,9 +142,8 @@ class Profile:
         ``bmm``: a product of activations alone; vector units have figures of their own for it.
         """
         unit, fast = _PEAK_CLASS[peak], kind == "conv_winograd"
-        kind = "conv" if fast else kind
         if (measured := self.own(gpu)) is not None:
-            name = own_class("gemm" if kind == "bmm" else kind, peak)
+            name = own_class(_MEASURED_AS.get(kind, kind), peak)
             if name in measured.compute_efficiency:
                 return name, False
         elif kind == "bmm" and f"bmm_{unit}" in self._tables(gpu)["compute_efficiency"]:
@@ -165,7 +154,7 @@ class Profile:
         known = "conv_simt32" in self._tables(gpu)["compute_efficiency"]
         if fast and unit == "simt32" and known and not gpu.peak("fp32_matrix"):
             return "conv_simt32", False
-        as_gemm = kind == "conv" and unit != "simt32"
+        as_gemm = kind in _CONVOLUTIONS and unit != "simt32"
         return f"gemm_{unit}", as_gemm
 
     def products_level(self, peak: PeakName, gpu: GpuSpec) -> Level:
@@ -198,13 +187,13 @@ class Profile:
             table = self._tables(gpu)["memory_efficiency"]
             # An update is a chain of elementwise kernels, unless it was measured as what it is.
             known = "elementwise" if kind == "update" and kind not in table else kind
-            known = "conv" if kind == "conv_winograd" else known
+            known = "conv" if kind.startswith("conv_") else known
             own = self.own(gpu)
             measured = own is not None and "softmax" in own.memory_efficiency
             if kind == "softmax_short" and (measured or kind not in table):
                 known = "softmax"  # one figure for rows of all lengths
             found = self._for(table[known], gpu)
-            self._seen[key] = self._scaled(found, "memory", gpu=gpu.name)
+            self._seen[key] = self.scaled(found, "memory", gpu=gpu.name)
         result: Estimate = self._seen[key]
         return result
 
@@ -257,7 +246,7 @@ class Profile:
     def host_issue_s(self, gpu: GpuSpec) -> Estimate:
         """What the host spends to issue one eager operator's kernel."""
         base = leaf(self._tables(gpu)["host"]["host_issue"], "seconds")
-        scaled = self._scaled(Estimate(1.0, base.sd_log, base.source), "host", gpu=gpu.name)
+        scaled = self.scaled(Estimate(1.0, base.sd_log, base.source), "host", gpu=gpu.name)
         return Estimate(base.value / scaled.value, scaled.sd_log, scaled.source)
 
     def route_efficiency(self, route: Route, *, node: str = "", link: str = "") -> Estimate:
@@ -267,11 +256,11 @@ class Profile:
         own = self.measured.link if self.measured else None
         if own is not None and node == own.node and not route.startswith("network"):
             found = Estimate(own.efficiency.value, own.efficiency.sd_log, self.origin)
-            return self._scaled(found, "intra", node=node)
+            return self.scaled(found, "intra", node=node)
         found = leaf(self.runtime["route_efficiency"][route])
         if route.startswith("network"):
-            return self._scaled(found, "inter", link=link)
-        return self._scaled(found, "intra", node=node)
+            return self.scaled(found, "inter", link=link)
+        return self.scaled(found, "intra", node=node)
 
     def hop_s(self, node: str, otherwise: float) -> float:
         """Seconds that a collective spends on a hop within the node."""
@@ -299,7 +288,7 @@ class Profile:
 
     def loader(self, workload: str) -> Estimate:
         """Multiplier on the rate at which samples load."""
-        return self._scaled(Estimate(1.0, LOADER_SD_LOG, "assumption"), "loader", workload=workload)
+        return self.scaled(Estimate(1.0, LOADER_SD_LOG, "assumption"), "loader", workload=workload)
 
     def cuda_context_bytes(self, gpu: GpuSpec, *, eager: bool = False) -> Estimate:
         """Device memory of a process before its first tensor.
@@ -379,17 +368,14 @@ class Profile:
         found: Estimate = leaf(self.runtime["allocator_stuck"][kind])
         return found
 
-    @cached_property
-    def segments_sd_frac(self) -> Estimate:
-        """Scatter of what the allocator holds beside live tensors, over what comes and goes."""
-        return leaf(self.runtime["segments_residual"])
-
-    def memory_sd_log(self, *, eager: bool = False) -> Estimate:
+    def memory_sd_log(self, part: str = "", *, eager: bool = False) -> Estimate:
         """Scatter of measured memory around the model, over what comes and goes in a step.
 
         ``eager``: with libraries from before CUDA 11.7, whose kernels and workspaces vary more.
+        ``part``: "segments_residual" of what the allocator holds beside live tensors, over the
+        same; "memory_foreign" of programs without figures, over all that the framework holds.
         """
-        return leaf(self.runtime["memory_residual_eager" if eager else "memory_residual"])
+        return leaf(self.runtime[part or ("memory_residual_eager" if eager else "memory_residual")])
 
     @cached_property
     def nccl_sd_log(self) -> Estimate:
@@ -427,7 +413,7 @@ class Profile:
                     self.memory_efficiency("elementwise", gpu).sd_log,
                     0.0
                     if self.own(gpu)
-                    else self._scaled(leaf(self.runtime["traffic"]), "memory", gpu=gpu.name).sd_log,
+                    else self.scaled(leaf(self.runtime["traffic"]), "memory", gpu=gpu.name).sd_log,
                 ),
                 "host": self.host_issue_s(gpu).sd_log,
                 "intra": self.route_efficiency(intra.route, node=node).sd_log,

@@ -36,6 +36,7 @@ def matmul_fill(
     sm_count: FloatLike,
     wave_frac: FloatLike = 0.0,
     half_depth: FloatLike = 0.0,
+    tile: tuple[FloatLike, FloatLike] | None = None,
 ) -> FloatArray:
     """Fill of ``groups`` products [m, k] @ [k, n] by the best of :data:`TILES`.
 
@@ -46,10 +47,17 @@ def matmul_fill(
     SM; 0: persistent kernels even the tail out). Below one wave split-K cuts k into slices of at
     least 512; ``depth`` is a slice's. ``half_depth`` [elements] is the depth whose pipeline start
     costs as much as its products. A short side of 1 (matrix by vector, depthwise convolution) runs
-    without tiles: its fill is 1, memory decides. Geometry below 1 counts as 1.
+    without tiles: its fill is 1, memory decides. Geometry below 1 counts as 1. ``tile`` (rows,
+    columns): where a library has no smaller one, outputs are padded to whole ones of it.
     """
     m, n = np.maximum(m, 1.0), np.maximum(n, 1.0)
     k, groups = np.maximum(k, 1.0), np.maximum(groups, 1.0)
+    no_tiles = np.minimum(m, n) <= 1.0
+    useful: FloatLike = 1.0
+    if tile is not None:
+        wide_m, wide_n = np.ceil(m / tile[0]) * tile[0], np.ceil(n / tile[1]) * tile[1]
+        useful = m * n / (wide_m * wide_n)
+        m, n = wide_m, wide_n
     long, short = np.maximum(m, n), np.minimum(m, n)
     shape = np.broadcast_shapes(
         *(np.shape(a) for a in (long, k, groups, sm_count, wave_frac, half_depth))
@@ -66,7 +74,7 @@ def matmul_fill(
     depth = k * np.minimum(spread, 1.0)
     fill = (long * short * per_sm) * (_SPEED / (_LONG * _SHORT)).reshape(axes) / spent
     best: FloatArray = (fill * (depth / (depth + half_depth))).max(axis=0)
-    return np.where(short <= 1.0, 1.0, np.minimum(best, 1.0))
+    return np.where(no_tiles, 1.0, useful * np.minimum(best, 1.0))
 
 
 def attention_fill(

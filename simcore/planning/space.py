@@ -23,7 +23,7 @@ from simcore.hardware.host import ISSUERS
 from simcore.planning.grid import clusters as cluster_grid
 from simcore.planning.grid import named_values, whole_values
 from simcore.strategy.cuts import normalised
-from simcore.strategy.layout import SCHEDULES, Dispatcher
+from simcore.strategy.layout import SCHEDULES, CpComm, Dispatcher
 from simcore.strategy.precision import MAIN_GRADS, OPTIMIZERS, PRECISIONS
 from simcore.strategy.routing import factor
 from simcore.strategy.strategy import TORCH_NAMES, Parallelism, Recompute, parse_offload
@@ -45,6 +45,7 @@ NAMED_AXES: dict[str, tuple[str, ...]] = {
     "recompute": get_args(Recompute),
     "main_grads": MAIN_GRADS,
     "dispatcher": get_args(Dispatcher),
+    "cp_comm": get_args(CpComm),
     "attention": ATTENTIONS,
     "schedule": SCHEDULES,
     "issuer": ISSUERS,

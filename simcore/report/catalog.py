@@ -20,6 +20,7 @@ from simcore.base.units import (
     format_seconds,
     format_si,
 )
+from simcore.hardware.calibrations import CALIBRATIONS, Calibration, calibration_names
 from simcore.hardware.spec import GPUS, LINKS, NODES, GpuSpec
 from simcore.workload.archs import KINDS, kind_of
 from simcore.workload.models import MODELS, ModelRecord
@@ -160,16 +161,24 @@ def _strategy_rows() -> Listing:
 
 
 def _calibration_rows() -> Listing:
-    from simcore.hardware.calibrations import CALIBRATIONS, NOT_CALIBRATIONS
-
-    names = [n for n in CALIBRATIONS.names() if n not in NOT_CALIBRATIONS]
-    found = [CALIBRATIONS[n] for n in names]
+    found = [CALIBRATIONS[n] for n in calibration_names()]
     rows = [
-        [c.name, c.origin, str(c.rows),
-         "-" if c.leave_one_out_mape_frac is None else f"{c.leave_one_out_mape_frac:.1%}"]
-        for c in found
+        ["blind", "any GPU; what a job takes that names none", "datasheets and op benchmarks", "-",
+         "-"],
+        *([c.name, _made_for(c), c.origin, str(c.rows),
+           "-" if c.leave_one_out_mape_frac is None else f"{c.leave_one_out_mape_frac:.1%}"]
+          for c in found),
     ]  # fmt: skip
-    return ["calibration", "origin", "rows", "left out"], rows, [c.model_dump() for c in found]
+    data = [{"name": "blind", "for": rows[0][1], "origin": rows[0][2]}]
+    data += [{**c.model_dump(), "for": _made_for(c)} for c in found]
+    return ["calibration", "for", "origin", "rows", "left out"], rows, data
+
+
+def _made_for(c: Calibration) -> str:
+    """The devices that a calibration has figures of its own for."""
+    own = [c.measured.gpu] if c.measured else []
+    gpus = dict.fromkeys([*own, *(k.gpu for k in c.knobs if k.gpu)])
+    return ", ".join(gpus) or "any GPU"
 
 
 def _collective_rows() -> Listing:

@@ -36,6 +36,7 @@ def to_dict(p: Prediction) -> dict[str, Any]:
                 "model": p.model,
                 "model_full_name": p.model_full_name,
                 "n_params": p.n_params,
+                "n_frozen_params": p.n_frozen_params,
                 "cluster": p.cluster,
                 "n_gpus": p.n_gpus,
                 "n_nodes": p.n_nodes,

@@ -60,6 +60,7 @@ def _inputs() -> Schema:
             "model": _text("Name in models_db."),
             "model_full_name": _text("Name as its authors write it."),
             "n_params": _of("integer", "Trained parameters, ties counted once.", minimum=0),
+            "n_frozen_params": _of("integer", "Parameters of adapters' frozen base.", minimum=0),
             "cluster": _text("NODESxGPUSxTYPE, joined with + for mixed clusters."),
             "n_gpus": _count("All GPUs."),
             "n_nodes": _count("All nodes."),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from simcore.base.units import GIB, GIGA, KILO, format_seconds, format_si
+from simcore.base.units import GIB, GIGA, KILO, format_count, format_seconds
 from simcore.engine.result import MeasuredRow, MemoryResult, Prediction
 from simcore.report.terms import COMPUTE_PARTS, HIDDEN, memory_label, time_label
 from simcore.report.words import counted, figure, gigabytes, percent, plural
@@ -30,7 +30,15 @@ class Line(NamedTuple):
 
 def what(p: Prediction) -> str:
     """``Latte-XL/2, 674 M parameters``."""
-    return f"{p.model_full_name}, {format_si(p.n_params, '').strip()} parameters"
+    return f"{p.model_full_name}, {parameters(p)}"
+
+
+def parameters(p: Prediction) -> str:
+    """``674 M parameters``; of adapters also what they adapt."""
+    trained = format_count(p.n_params)
+    if not p.n_frozen_params:
+        return f"{trained} parameters"
+    return f"{format_count(p.n_params + p.n_frozen_params)} parameters, {trained} of them trained"
 
 
 def settings(p: Prediction) -> list[str]:
@@ -163,8 +171,11 @@ def speedup(p: Prediction) -> str:
         f"{figure(p.speedup_vs_1gpu)} x {one}, "
         f"{percent(p.scaling_efficiency_frac)} scaling efficiency"
     )
-    if p.scaling_efficiency_frac > _NO_MORE_THAN and p.strategy.startswith("zero") and not p.layout:
-        text += " (one alone would update all parameters)"
+    if p.scaling_efficiency_frac > _NO_MORE_THAN and (p.layout or p.strategy.startswith("zero")):
+        more = (
+            "hold and update all parameters, which" if p.layout else "update all parameters, which"
+        )
+        text += f" (one alone would {more} these share)"
     return text
 
 

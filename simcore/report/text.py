@@ -18,6 +18,9 @@ _GREEN, _RED, _BOLD, _PLAIN = "\033[32m", "\033[31m", "\033[1m", "\033[0m"
 
 def _title(p: Prediction) -> list[str]:
     what, where = f"{say.what(p)},", f"on {p.cluster}"
+    if len(what) > WIDTH:  # a long name is cut rather than what is behind it
+        rest = f", {say.parameters(p)},"
+        what = textwrap.shorten(p.model_full_name, WIDTH - len(rest), placeholder=" ...") + rest
     lines = [f"{what} {where}"] if len(what) + len(where) < WIDTH else [what, where]
     return [textwrap.shorten(line, WIDTH, placeholder=" ...") for line in map(_breakable, lines)]
 

@@ -17,6 +17,7 @@ from simcore.base.same import Same
 from simcore.strategy.precision import Precision
 from simcore.workload.graph import (
     CONV_KINDS,
+    DENSE_CONVS,
     FLASH_KINDS,
     ONE,
     Block,
@@ -50,14 +51,17 @@ class KernelTable:
 
     Affine columns are (fixed, per sample). ``phase_start`` [P] indexes the first kernel of each
     phase, for ``np.add.reduceat``; ``matrix`` and ``attention`` index products of either form,
-    ``attention_bwd`` attention's of backward. ``issues_per_phase``: what the host issues, in
-    kernels' worth: ``launches_per_phase`` and calls without kernels of their own.
+    ``attention_bwd`` attention's of backward, ``relaid`` convolutions of tensors that are channels
+    first, which bringing to channels last moves ``relaid_per_sample`` bytes.
+    ``issues_per_phase``: what the host issues, in kernels' worth: ``launches_per_phase`` and calls
+    without kernels of their own.
     """
 
     kind: NDArray[np.intp]
     flop: Array
     bytes_fixed: Array
     bytes_per_sample: Array
+    relaid_per_sample: Array
     m: Array
     n: Array
     k: Array
@@ -71,6 +75,7 @@ class KernelTable:
     matrix: NDArray[np.intp]
     attention: NDArray[np.intp]
     attention_bwd: NDArray[np.intp]
+    relaid: NDArray[np.intp]
 
     @cached_property
     def matrix_sides(self) -> Array:
@@ -109,6 +114,7 @@ def _row(kernel: Kernel, precision: Precision, named: str = "") -> tuple[float, 
         k.fixed, k.per_sample,
         groups.fixed, groups.per_sample,
         kernel.launches,
+        2.0 * kernel.relaid * precision.low_bytes * (kernel.kind in DENSE_CONVS),  # read, written
     )  # fmt: skip
 
 
@@ -193,6 +199,7 @@ def kernel_table(workload: Workload, precision: Precision, recompute: bool = Fal
         flop=table[:, 1],
         bytes_fixed=table[:, 2],
         bytes_per_sample=table[:, 3],
+        relaid_per_sample=table[:, 13],
         m=table[:, 4:6],
         n=table[:, 6:8],
         k=table[:, 8:10],
@@ -206,6 +213,7 @@ def kernel_table(workload: Workload, precision: Precision, recompute: bool = Fal
         matrix=np.flatnonzero((table[:, 1] > 0) & ~attends),
         attention=np.flatnonzero((table[:, 1] > 0) & attends),
         attention_bwd=np.flatnonzero((table[:, 1] > 0) & attends & np.array(backward)),
+        relaid=np.flatnonzero(table[:, 13] > 0),
     )
 
 
@@ -221,7 +229,7 @@ def joined_table(tables: tuple[KernelTable, ...]) -> KernelTable:
         parts = [getattr(t, name) + at for t, at in zip(tables, begins, strict=True)]
         return np.concatenate(parts).astype(np.intp)
 
-    indices = ("phase_start", "matrix", "attention", "attention_bwd")
+    indices = ("phase_start", "matrix", "attention", "attention_bwd", "relaid")
     columns = [f.name for f in fields(KernelTable) if f.name not in (*indices, "n_phases")]
     return KernelTable(
         **{name: joined(name) for name in columns},

@@ -145,6 +145,11 @@ class Program:
         return tuple((np.flatnonzero(r), np.flatnonzero(r & self.computes_beside)) for r in rows)
 
     @cached_property
+    def pass_weights(self) -> tuple[NDArray[np.float64], ...]:
+        """Of each rank class how often it runs each phase, all its compute tasks together."""
+        return tuple(self.weights[mine].sum(axis=0) for mine, _ in self.rank_classes)
+
+    @cached_property
     def beside(self) -> Beside:
         """Tasks and messages by whether they run beside others."""
         slowed, alone = np.flatnonzero(self.computes_beside), np.flatnonzero(~self.computes_beside)

@@ -66,7 +66,7 @@ def fitted(optimizer: Optimizer, workload: Workload, precision: Precision) -> Op
         found = _adafactor(optimizer, workload)
     if optimizer.name == "muon":
         found = _muon(optimizer, workload)
-    if not precision.narrow_state or optimizer.name.endswith("-8bit"):  # a format of its own
+    if not precision.narrow_state or optimizer.name.endswith(("-8bit", "-bf16")):  # their own
         return found
     share = precision.param_bytes / FP32_BYTES
     return replace(

@@ -13,6 +13,8 @@ from typing import Literal, get_args
 from simcore.strategy.cuts import cut_problems
 
 Dispatcher = Literal["alltoall", "deepep"]
+#: How context ranks share attention: ``engine.context``.
+CpComm = Literal["ring", "all-gather", "ulysses"]
 #: In which order a pipeline stage works. gpipe: all forwards, then all backwards (Huang et al.
 #: 2019). 1f1b: with vpp its interleaved form (Narayanan et al. 2021). zb-1p, zb-2p: backward is
 #: split, so that weight gradients fill the bubble; a stage may hold pp, or 2 pp micro-batches (Qi
@@ -32,8 +34,8 @@ class Layout:
     too (Korthikanti et al. 2022). ``expert_tp``: tensor ranks of an expert, 1 or
     tp; with 1 the expert ranks lie side by side over the tensor ranks (Megatron-Core's parallel
     folding, Liu et al. 2025). ``dispatcher``: whether a token goes to a node once for each choice
-    (alltoall) or once (deepep). ``stages``: layers of each pipeline stage as ``strategy.cuts``
-    writes them; nothing is as evenly as they go.
+    (alltoall) or once (deepep). ``cp_comm``: what context ranks exchange. ``stages``: layers of
+    each pipeline stage as ``strategy.cuts`` writes them; nothing is as evenly as they go.
     """
 
     tp: int = 1
@@ -45,6 +47,7 @@ class Layout:
     schedule: Schedule = "1f1b"
     expert_tp: int = 1
     dispatcher: Dispatcher = "alltoall"
+    cp_comm: CpComm = "ring"
     stages: str = ""
 
     @property
@@ -75,6 +78,8 @@ class Layout:
             for name in ("tp", "pp", "vpp", "cp", "ep")
             if (value := getattr(self, name)) > 1
         ]
+        if self.cp > 1 and self.cp_comm != "ring":
+            parts.append(self.cp_comm)
         if self.schedule != "1f1b":
             parts.append(self.schedule)
         return " ".join([*parts, f"stages {self.stages}"] if self.stages else parts)

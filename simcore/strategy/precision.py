@@ -180,6 +180,18 @@ for _optimizer in (
         1,
         "AdamW with both moments in 8 bits, blocks of 256 (Dettmers et al. 2022)",
     ),
+    # Transformer Engine's FusedAdam (pytorch/optimizers/fused_adam.py, step): each moment is cast
+    # to a temporary in fp32 (6 bytes), read and written by the kernel (8), rounded (6) and copied
+    # back (4), three kernels a tensor; the weight is read and written once
+    Optimizer(
+        "adamw-bf16",
+        4,
+        2 * (6 + 8 + 6 + 4) / 4 + 2,
+        2.0,
+        2 * 3 * 30 + 1,
+        2 * 3 + 1,
+        "AdamW with both moments in bf16, computed in fp32 (DeepSeek-AI 2024, 3.3.3)",
+    ),
     Optimizer(
         "lion",
         4,

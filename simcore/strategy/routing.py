@@ -77,7 +77,7 @@ def factor(flag: str, value: object) -> float:
             raise ValueError
         number = float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
-        raise InvalidConfig([f"--{flag} {value!r} is not a number"]) from None
+        raise InvalidConfig([f"{flag} {value!r} is not a number"]) from None
     if not math.isfinite(number) or number < 1.0:
         raise InvalidConfig([f"{flag} must be a number of at least 1, not {value}"])
     return number

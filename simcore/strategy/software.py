@@ -33,6 +33,8 @@ class Software:
     ``received_copies``, ``sent_copies``: of what a pipeline stage receives and sends, tensors that
     its buffers hold for each micro-batch in flight; ``logits_bytes``: an element of the logits
     that they hold on the last stage, which lets go of a micro-batch's when the next but one comes.
+    ``whole_sends``: every tensor rank sends the next stage all of a layer's output, not its share
+    of it, unless the sequence is cut, where it has no more than a share.
     """
 
     name: str
@@ -54,6 +56,7 @@ class Software:
     received_copies: int = 0
     sent_copies: int = 0
     logits_bytes: float = 0.0
+    whole_sends: bool = False
 
 
 SOFTWARE: Registry[Software] = Registry("software")
@@ -98,13 +101,23 @@ for _software in (
     # core/nn/parallel_module/parallel_module.py: outputs stay in the pipe buffer until their
     # gradient comes, on the last stage until their buffer (of two) is written again;
     # core/nn/mlp.py: gate and up are column-parallel layers apart, of which each copies its input
-    # to the tensor ranks (column_parallel_linear.py), and a copy's backward is an all-reduce
+    # to the tensor ranks (column_parallel_linear.py), and a copy's backward is an all-reduce;
+    # core/nn/parallel_module/communicator.py: send_data sends each tensor as it is
     Software(
         name="scaling",
         meaning="Aleph Alpha's scaling: buckets all-reduced in an fp32 copy",
         joins_shard=False, reduce_copy_bytes=4.0, all_reduces=True, late_buckets=True,
         weight_stubs=False, sums_apart=True,
-        sent_copies=1, logits_bytes=2.0,
+        sent_copies=1, logits_bytes=2.0, whole_sends=True,
+    ),
+    # Narayanan et al. 2021, 4.1: tensor ranks send a share each and gather what they receive;
+    # p2p_communication.py does where scatter_gather_tensors_in_pipeline is set, until 2023;
+    # core/pipeline_parallel/p2p_communication.py sends whatever a rank has
+    Software(
+        name="megatron-whole-sends",
+        meaning="Megatron-LM before its scatter/gather of 2021, and Megatron-Core, which has none: "
+        "each tensor rank sends the next stage all, unless the sequence is cut",
+        whole_sends=True,
     ),
     # megatron/core/optimizer/__init__.py: with use_precision_aware_optimizer Transformer Engine's
     # Adam gets store_param_remainders=True (from 2.1 on; an option of optimizer_config.py later),

@@ -18,9 +18,9 @@ from functools import cached_property, lru_cache
 from typing import Literal
 
 KernelKind = Literal[
-    "gemm", "conv", "conv_winograd", "attention", "attention_v1", "attention_triton",
-    "attention_v3", "attention_cudnn", "elementwise", "norm", "softmax", "reduction", "gather",
-    "copy",
+    "gemm", "conv", "conv_winograd", "conv_pointwise", "conv_depthwise", "attention",
+    "attention_v1", "attention_triton", "attention_v3", "attention_cudnn", "elementwise", "norm",
+    "softmax", "reduction", "gather", "copy",
 ]  # fmt: skip
 #: Kernels of fused attention that a configuration names; ``attention`` is FlashAttention-2, which
 #: torch's scaled_dot_product_attention takes too, the others run at a rate over its.
@@ -30,17 +30,28 @@ OTHER_FLASH: tuple[KernelKind, ...] = (
 FLASH_KINDS: tuple[KernelKind, ...] = ("attention", *OTHER_FLASH)
 #: Convolutions; the second are those that Winograd's algorithm may compute: 3x3 at stride 1,
 #: neither dilated nor in groups (Lavin & Gray 2016). cuDNN has it for all three passes (cudnn.h:
-#: FWD_ALGO_WINOGRAD, BWD_DATA_ALGO_WINOGRAD, BWD_FILTER_ALGO_WINOGRAD_NONFUSED).
-CONV_KINDS: tuple[KernelKind, ...] = ("conv", "conv_winograd")
+#: FWD_ALGO_WINOGRAD, BWD_DATA_ALGO_WINOGRAD, BWD_FILTER_ALGO_WINOGRAD_NONFUSED). The third, 1x1 at
+#: stride 1, are matrix products of the input as it lies. The last have one channel a group: kernels
+#: without products.
+CONV_KINDS: tuple[KernelKind, ...] = (
+    "conv", "conv_winograd", "conv_pointwise", "conv_depthwise",
+)  # fmt: skip
+#: Those that are products, whose operands matrix units want channels last.
+DENSE_CONVS: tuple[KernelKind, ...] = ("conv", "conv_winograd", "conv_pointwise")
 
 
 def conv_kind(
     taps: tuple[int, ...], *, stride: int = 1, dilation: int = 1, groups: int = 1,
-    transposed: bool = False,
+    transposed: bool = False, channels: int = 0,
 ) -> KernelKind:  # fmt: skip
-    """The kind of a convolution's kernels, all three."""
-    fast = taps == (3, 3) and stride == dilation == groups == 1 and not transposed
-    return "conv_winograd" if fast else "conv"
+    """The kind of a convolution's kernels, all three; of its input's ``channels``."""
+    if 1 < groups == channels:
+        return "conv_depthwise"
+    if stride != 1 or dilation != 1 or groups != 1 or transposed:
+        return "conv"
+    if set(taps) == {1}:
+        return "conv_pointwise"
+    return "conv_winograd" if taps == (3, 3) else "conv"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +76,8 @@ class Kernel:
     softmax is the length of its rows, where known. Where
     products compute in 8 bits or fewer, ``cast`` elements per sample are brought to that format
     before this one; a ``wide`` product stays in 16 bit. ``unaligned``: rows of its operands begin
-    at addresses that 8 elements do not divide.
+    at addresses that 8 elements do not divide. ``relaid`` elements per sample are of tensors
+    that are channels first where a kernel of matrix units wants channels last.
     """
 
     kind: KernelKind
@@ -82,6 +94,7 @@ class Kernel:
     cast: float = 0.0
     wide: bool = False
     unaligned: bool = False
+    relaid: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +150,7 @@ class Op:
 
     ``sink``: it writes next to nothing, so that backward makes its input's gradient alone.
     ``in_place``: it writes its result, and backward its gradient, into the storage that it reads.
+    ``result``: what forward writes for the next op, where that is not half of what it moves.
     ``grad_early``: elements of the weight whose gradient forward makes already, piece by piece;
     ``early_flop``: work of gradients among forward's kernels.
     """
@@ -148,6 +162,7 @@ class Op:
     gemm_weight: float = 0.0  # parameters that autocast copies to 16 bit
     in_place: bool = False
     sink: bool = False
+    result: Saved = NOTHING
     grad_early: float = 0.0
     early_flop: float = 0.0
 
@@ -292,6 +307,11 @@ class Workload:
         return (self.blocks[i] for i in self.order)
 
     @cached_property
+    def frozen_base_numel(self) -> int:
+        """Parameters that adapters train beside: resident, without work of their own."""
+        return sum(f.resident_numel for f in self.frozen if not f.ops)
+
+    @cached_property
     def outline(self) -> Workload:
         """The same blocks, parameters and buffers without what they compute and save.
 
@@ -330,6 +350,16 @@ class Workload:
     def largest_param_numel(self) -> int:
         """Elements of the largest parameter tensor."""
         return max((q.numel for b in self.blocks for q in b.params), default=0)
+
+    @cached_property
+    def largest_block_numel(self) -> int:
+        """Trained parameters of the largest block."""
+        return max(b.numel for b in self.blocks)
+
+    @cached_property
+    def layers_numel(self) -> int:
+        """Trained parameters of the repeated layers."""
+        return sum(n * b.numel for b, n in self.repeats if b.recomputable)
 
     @cached_property
     def layer_weight_shapes(self) -> frozenset[tuple[float, float]]:

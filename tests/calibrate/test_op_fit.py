@@ -161,6 +161,19 @@ def test_known_figures_come_back_within_two_deviations_nineteen_times_in_twenty(
     assert min(inside["half_depth"], inside["wave_frac"]) >= 17
 
 
+def test_contractions_deeper_than_a_layer_tell_nothing_of_fp32_products_with_weights() -> None:
+    def share(cls: str) -> float:
+        layers = gemm_batch(np.random.default_rng(5), OpFigures(0.7, 0.75, 3 * MICRO), cls=cls)
+        deep = replace(layers, k=np.full(len(layers), 50_272.0), time_s=3 * layers.time_s)
+        fit = op_classes.fit_kernels([layers.join([deep])], GPUS["A100-SXM-80GB"])
+        assert fit
+        (found,) = fit.eff["burst"].values()
+        return found
+
+    assert share("gemm_simt32") == pytest.approx(0.7, rel=0.02)
+    assert share("gemm_tensor16") < 0.6  # matrix units: nothing is left out
+
+
 def test_sources_share_the_device_and_keep_their_own_efficiency() -> None:
     rng = np.random.default_rng(4)
     true = OpFigures(0.8, 0.75, 3 * MICRO, 0.3, 60.0)

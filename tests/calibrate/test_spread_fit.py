@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from simcore.calibrate.spread_fit import Errors, fit_widths
+from simcore.calibrate.spread_fit import Errors, fit_widths, width_of_a_new_source
 
 
 def _errors(widths: list[float], n: int, seed: int, *, freedom: float | None = None) -> Errors:
@@ -52,3 +52,27 @@ def test_how_far_outside_does_not_count() -> None:
     far = np.where(errors.size > np.quantile(errors.size, 0.95), 100.0, errors.size)
     again = Errors(far, errors.known, errors.weights)
     assert fit_widths(again) == pytest.approx(fit_widths(errors), rel=1e-3)
+
+
+def test_a_new_source_of_many_is_held_four_times_in_five() -> None:
+    """Sources that share most of their error: rows of one are no independent evidence."""
+    rng = np.random.default_rng(11)
+    inside = []
+    for _ in range(400):
+        n = rng.integers(1, 30, 13)
+        sources = np.repeat([f"s{i}" for i in range(13)], n)
+        errors = np.abs(
+            np.repeat(rng.standard_normal(13), n) + 0.2 * rng.standard_normal(len(sources))
+        )
+        new = abs(float(rng.standard_normal()) + 0.2 * float(rng.standard_normal()))
+        inside.append(new <= width_of_a_new_source(errors, sources))
+    assert np.mean(inside) == pytest.approx(0.84, abs=0.05)  # 0.8 at least, 1/14 above it at most
+
+
+def test_each_source_counts_once() -> None:
+    """Four sources: at the level of all of them, whatever the rows of the largest."""
+    sources = np.array(["a"] * 1000 + ["b", "c", "d"])
+    errors = np.concatenate([np.full(1000, 0.1), [0.2, 0.3, 0.4]])
+    assert width_of_a_new_source(errors, sources) == 0.4
+    nine = np.array([f"s{i}" for i in range(9)])
+    assert width_of_a_new_source(np.arange(9.0), nine) == 7.0  # 0.8 x 10/9 of nine: the eighth

@@ -111,7 +111,7 @@ WRONG: dict[str, tuple[list[str], list[str]]] = {
     "unknown command": (["predit"], ["predit", "predict"]),
     "unknown list": (["list", "gpuz"], ["gpuz", "did you mean 'gpus'"]),
     "unknown to show": (["show", "gpu", "A10000"], ["A10000", "did you mean"]),
-    "nothing to show": (["show", "gpu"], ["NAME"]),
+    "nothing to show": (["show"], ["KIND"]),
     "no table": (["validate", "no-such.csv"], ["no-such.csv"]),
     "worst of none": (["validate", "pyproject.toml", "--worst", "0"], ["worst", "at least 1"]),
     "no jobs": (["validate", "pyproject.toml", "--jobs", "0"], ["jobs", "at least 1"]),

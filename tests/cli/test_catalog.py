@@ -60,6 +60,15 @@ def test_show_names_the_source_of_each_figure(simcore: Callable) -> None:
     assert all(f["source"] for f in data["figures"].values())
 
 
+def test_without_a_name_show_lists_what_there_is(simcore: Callable) -> None:
+    shown = simcore("show", "calibration").out
+    assert shown == simcore("list", "calibrations").out
+    by_name = {line.split()[0]: line for line in shown.splitlines()[1:]}
+    # the profile that every job takes, and the devices that a fitted one is for
+    assert "what a job takes that names none" in by_name["blind"]
+    assert "RTX4090, A6000ada, H100-SXM-80GB" in by_name["latte-ddp"]
+
+
 @pytest.mark.parametrize("kind", DATABASES)
 def test_every_record_can_be_shown(kind: str) -> None:
     for record in DATABASES[kind].all():

@@ -149,12 +149,13 @@ def test_another_model_is_noticed() -> None:
 
 def test_all_problems_at_once(tmp_path: Path) -> None:
     name = deepspeed(tmp_path, train_micro_batch_size_per_gpu="auto",
-                     sequence_parallel_size=2, fp16={"enabled": "auto"})  # fmt: skip
+                     fp16={"enabled": "auto"},
+                     zero_optimization={"stage": 3, "zero_quantized_weights": True})  # fmt: skip
     with pytest.raises(InvalidConfig) as caught:
         make_request("gpt2-xll", "8xA1000", launch=name)
     text = "\n".join(caught.value.violations)
     for part in ("gpt2-xll", "A1000", "train_micro_batch_size_per_gpu",
-                 "sequence_parallel_size = 2",
+                 "zero_quantized_weights",
                  "fp16.enabled"):  # fmt: skip
         assert part in text
 

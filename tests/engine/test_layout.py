@@ -11,13 +11,14 @@ from simcore.base.errors import InvalidConfig
 from simcore.engine.layout import (
     chunk_share,
     data_points,
+    exchanges_of,
     exchanges_s,
     group_of,
     in_flight,
     shared_nic_s,
 )
 from simcore.engine.points import Points
-from simcore.engine.predict import predict
+from simcore.engine.predict import predict, values_of
 from simcore.engine.request import make_request
 from simcore.strategy.layout import Layout
 from simcore.workload.models import ModelRecord
@@ -198,6 +199,32 @@ def test_names_that_nobody_knows_hide_no_other_rule() -> None:
         make_request("llama3-8b", "2x8xH100", tp=3, pp=2, schedule="1f2b", dispatcher="deeep")
     assert len(told.value.violations) == 4
     assert "did you mean '1f1b'" in str(told.value) and "does not divide 16 GPUs" in str(told.value)
+
+
+def _transfer(**options: Any) -> dict[str, float]:
+    """Seconds of a micro-step's transfer between stages, by operation."""
+    words = {**BASE, "tp": 8, "pp": 2, **options}
+    request = make_request("gpt2-medium", "2x8xV100-SXM-16GB", network="ib-edr", **words)
+    assert request.placed is not None
+    once = exchanges_of(Points.of(values_of(request), 1), request.placed).once_s
+    return {op: float(s[0]) for (name, op), s in once.items() if name == "pipeline transfer"}
+
+
+def test_what_stages_send_by_hand() -> None:
+    """1024 tokens x 1024 wide x 2 bytes; eight ranks share an EDR port, and each sends a share."""
+    whole = _transfer(sequence_parallel=False, software="megatron-whole-sends", micro_batch=16)
+    shares = _transfer(sequence_parallel=False, micro_batch=16)
+    cut = _transfer(software="megatron-whole-sends", micro_batch=16)
+    assert set(whole) == set(cut) == {"send_recv"}  # a cut sequence has a share, and stays cut
+    assert set(shares) == {"send_recv", "all_gather"}
+    assert shares["send_recv"] == pytest.approx(cut["send_recv"])
+    port = 100e9 / 8
+    wire = 2 * 8 * 16 * 1024 * 1024 * 2 / port
+    assert 1.0 < whole["send_recv"] / wire < 1.15
+    assert whole["send_recv"] / shares["send_recv"] == pytest.approx(8, rel=0.01)
+    # there and back over six links of NVLink, 150 GB/s at most
+    nvlink = 2 * 7 / 8 * 16 * 2**21 / 150e9
+    assert nvlink < shares["all_gather"] < 2 * nvlink
 
 
 def test_what_hides_on_the_same_nics_shares_them() -> None:

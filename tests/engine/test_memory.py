@@ -232,6 +232,21 @@ def test_offload_moves_bytes_without_losing_any(target: str) -> None:
     assert getattr(both, there)[0] == 4000.0
 
 
+def test_offloaded_parameters_are_fetched_for_their_block_on_one_device_too() -> None:
+    """One device that keeps its parameters on the host holds what a rank gathers."""
+    model = workload([block("a", [10_000_000]), block("b", [20_000_000])])
+    away = strategy(
+        "zero3", "bf16", offload=Offload(optimizer="cpu", params="cpu"), prefetch_blocks=0
+    )
+    alone = memory(model, away, ranks=1.0)
+    assert alone.terms["parameters"][0] == 0.0
+    fetched = alone.terms["gathered_parameters"][0]
+    assert fetched == (2 + 2) * 2e7  # the block in work and its gradients
+    assert fetched == memory(model, away, ranks=8.0).terms["gathered_parameters"][0]
+    stays = strategy("zero3", "bf16", offload=Offload(optimizer="cpu"), prefetch_blocks=0)
+    assert memory(model, stays, ranks=1.0).terms["gathered_parameters"][0] == 0.0
+
+
 def two_blocks(saved: tuple[float, float], work: tuple[float, float], **more: Any) -> Workload:
     """Blocks of 1000 and 3000 fp32 parameters; saved and working bytes a sample as given."""
 
@@ -384,7 +399,9 @@ def test_experts_state_is_shared_by_fewer_replicas() -> None:
 @pytest.mark.parametrize(
     ("parallelism", "main_grads", "copies"),
     [
-        ("ddp", "weights", 0.0),
+        ("ddp", "weights", 4.0),  # of every parameter, on every rank
+        ("ddp", "fused", 4.0),
+        ("ddp", "fp32", 0.0),
         ("zero1", "weights", (4 + 2) / 8),  # of the shard, and the flat 16-bit tensor
         ("zero1", "fused", 4 / 8),  # tensor by tensor: nothing is joined
         ("zero1", "fp32", 0.0),

@@ -11,14 +11,16 @@ from simcore import api
 from simcore.base.errors import InvalidConfig
 from simcore.engine.job_memory import first_stage_allocated_bytes, memory_over
 from simcore.engine.memory import Memory, memory_of
+from simcore.engine.moments import passing
 from simcore.engine.rates import class_rates
 from simcore.engine.request import make_request
-from simcore.engine.transients import backward_bytes, saved_bytes
+from simcore.engine.transients import backward_bytes, output_bytes, saved_bytes
 from simcore.strategy.layout import Layout
-from simcore.strategy.precision import with_main_grads
+from simcore.strategy.precision import OPTIMIZERS, with_main_grads
 from simcore.strategy.software import SOFTWARE
 from simcore.strategy.strategy import Strategy
 from simcore.workload import ops
+from simcore.workload.archs.lm_mlp import gate_product
 from simcore.workload.graph import Saved, Workload
 from simcore.workload.models import MODELS
 from simcore.workload.recompute import offloaded
@@ -123,6 +125,48 @@ def test_bf16_weights_are_half_of_their_masters(precision: str, saved: float) ->
     numel = MODELS["gpt2-xl"].build().trainable_numel
     assert plain["optimizer_state"] - found["optimizer_state"] == pytest.approx(saved * numel / 8)
     assert plain["parameters"] == found["parameters"]
+
+
+@pytest.mark.parametrize(
+    ("software", "impl", "state", "at_update"),
+    [
+        # 4 of the fp32 master or 2 beside bf16 weights, 2 + 2 of the moments; Transformer Engine
+        # computes both moments in fp32 temporaries, torch's fused kernel in registers
+        ("plain", "foreach", 4 + 2 + 2, 2 * 4), ("precision-aware", "foreach", 2 + 2 + 2, 2 * 4),
+        ("plain", "fused", 4 + 2 + 2, 0),
+    ],
+)  # fmt: skip
+def test_moments_in_16_bits(software: str, impl: str, state: int, at_update: int) -> None:
+    words: dict[str, Any] = {
+        "precision": "bf16", "strategy": "zero1", "micro_batch": 1, "main_grads": "fp32",
+        "software": software, "optimizer_impl": impl,
+    }  # fmt: skip
+    # (taken from the precision when a request is made, so not of the toy)
+    remainders = software == "precision-aware"
+    numel = MODELS["gpt2-xl"].build().trainable_numel
+    found, wide = (
+        api.predict("gpt2-xl", "1x2xA100", **words, optimizer=name).memory
+        for name in ("adamw-bf16", "adamw")
+    )
+    assert found.terms["optimizer_state"] == pytest.approx(state * numel / 2)
+    assert wide.terms["optimizer_state"] == pytest.approx((state + 4) * numel / 2)
+    toy = replace(fp32_sums(software), optimizer=OPTIMIZERS["adamw-bf16"], step_impl=impl)
+    of_toy = memory(toy)
+    if at_update:  # the toy's fullest moment
+        assert of_toy.moment[0] == 2
+        assert total(of_toy, "working_set") == pytest.approx(at_update / 8)
+    assert total(of_toy, "optimizer_state") == pytest.approx((state + 2 * remainders) / 8)
+
+
+def test_bf16_moments_take_less_of_a_job() -> None:
+    """DeepSeek-V3's recipe: 4 bytes a parameter of the shard less, 3.75 GB of 7.5 G on 8 GPUs."""
+    words: dict[str, Any] = {"precision": "bf16", "strategy": "zero1", "recompute": "full"}
+    wide, narrow = (
+        api.predict("llama2-7b", "1x8xH100", **words, optimizer=o, optimizer_impl="fused").memory
+        for o in ("adamw", "adamw-bf16")
+    )
+    numel = MODELS["llama2-7b"].build().trainable_numel
+    assert wide.device_bytes - narrow.device_bytes == pytest.approx(4 * numel / 8, rel=1e-3)
 
 
 def test_an_unknown_library_names_the_nearest() -> None:
@@ -320,3 +364,21 @@ def test_more_layers_on_the_host_never_go_faster(strategy_name: str) -> None:
         for n in (0, 8, 16, 24, 32)
     ]
     assert min(np.diff(times)) > -1e-9 and times[-1] > 1.2 * times[0]
+
+
+def test_a_loss_that_reads_logits_keeps_the_very_tensor() -> None:
+    """Not a second one beside them: what a fused loss keeps is what the head wrote."""
+    p = strategy("ddp", "bf16").precision
+    loss, _ = ops.loss_compiled("loss", 10.0, 1000)
+    now = passing(loss, 2.0 * 10 * 1000, p, pins=True)
+    assert now.takes_input
+    assert now.extra == now.next_input == 0.0
+
+
+def test_of_two_operands_one_tensor_comes() -> None:
+    """A sum and a product write as much as one of what they read, not half of all they move."""
+    p = strategy("ddp", "bf16").precision
+    (product,) = gate_product("swiglu", 100.0, fused=True)
+    for op in (ops.binary("sum", 100.0), ops.binary("product", 100.0, saves=200.0), product):
+        assert output_bytes(op, p) == 2 * 100
+    assert output_bytes(ops.binary("sum", 100.0, high=True), p) == p.high_bytes * 100

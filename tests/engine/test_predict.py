@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from strategies import PARALLELISMS
 
 from simcore.base.errors import UsageError
+from simcore.engine.edge import largest_batch
 from simcore.engine.evaluate import evaluate
-from simcore.engine.job_memory import fitting_batch
 from simcore.engine.points import Points
 from simcore.engine.predict import job_of, point_values, predict
 from simcore.engine.request import make_request
@@ -254,7 +254,7 @@ def test_fitting_batch_is_the_largest(model: str, gpus: str, options: dict[str, 
     if model == MIXED:
         model, gpus = "resnet-50", MIXED
     request = make_request(model, gpus, **options)
-    best = fitting_batch(request)
+    best = largest_batch(request, 4096)
     assert best >= 1
     assert predict(replace(request, micro_batch=best)).fits
     assert not predict(replace(request, micro_batch=best + 1)).fits
@@ -263,7 +263,7 @@ def test_fitting_batch_is_the_largest(model: str, gpus: str, options: dict[str, 
 
 def test_what_never_fits_has_no_batch() -> None:
     request = make_request("gpt2-xl", "1x1xT4", micro_batch="max")
-    assert fitting_batch(request) == 0
+    assert largest_batch(request, 4096) == 0
     assert request.micro_batch == 1
     assert not predict(request).fits
 
@@ -271,7 +271,7 @@ def test_what_never_fits_has_no_batch() -> None:
 def test_seed_statements_on_latte_xl() -> None:
     """Does not fit on a 4090; two a GPU is the most on A6000ada; two nodes need a little more."""
     assert not ask("latte-xl", "1x8xRTX4090").fits
-    assert fitting_batch(make_request("latte-xl", "1x8xA6000ada")) == 2
+    assert largest_batch(make_request("latte-xl", "1x8xA6000ada"), 4096) == 2
     one, two = (ask("latte-xl", f"{n}x8xA6000ada").memory.device_bytes for n in (1, 2))
     assert one < two < 1.05 * one
 

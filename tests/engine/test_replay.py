@@ -47,6 +47,9 @@ def test_bytes_by_hand() -> None:
     assert [n.n_bytes for n in tensor] == [16 * 2 * hidden] * 8
     assert {n.op for n in tensor} == {"all_reduce"}
     assert {n.n_bytes for n in nodes if n.op == "send"} == {hidden / 4}
+    whole = {"software": "megatron-whole-sends", "sequence_parallel": False}
+    graph = api.replay("llama3-8b", "2x8xH100", **(LLAMA | whole), tp=4, pp=2)
+    assert {n.n_bytes for n in graph.stages[0] if n.op == "send"} == {hidden}
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -7,12 +7,16 @@ from itertools import pairwise
 
 import pytest
 
+from simcore import api
+from simcore.engine.memory_spread import is_foreign, program_kind
 from simcore.engine.options import Options
 from simcore.engine.predict import predict
 from simcore.engine.request import make_request
 from simcore.engine.residual import PARTS, part_weights, step_residual
 from simcore.hardware.calibrations import Knob
+from simcore.hardware.host import ISSUERS
 from simcore.hardware.profile import load_profile
+from simcore.strategy.software import SOFTWARE
 
 JOBS: list[tuple[str, str, Options]] = [
     ("gpt2", "8xA100", {"strategy": "zero3"}),
@@ -80,3 +84,37 @@ def test_memory_readings_with_segments_are_less_sure_than_tensors() -> None:
     memory = predict(make_request("gpt2", "8xA100")).memory
     assert memory.holes_sd_bytes > memory.tensors_sd_bytes > 0.0
     assert memory.low_bytes < memory.device_bytes < memory.high_bytes
+
+
+def test_memory_of_programs_without_figures_is_less_sure() -> None:
+    """All that they hold is, state too; a library with figures has none of that spread."""
+    words: Options = {"strategy": "ddp", "precision": "bf16"}
+    foreign, known = (
+        make_request("gpt2", "8xA100", issuer=i, **words) for i in ("torch", "megatron")
+    )
+    assert is_foreign(foreign) and not is_foreign(known)
+    assert (
+        program_kind(make_request("gpt2", "8xA100", software="fsdp", issuer="megatron")) == "fsdp"
+    )
+    wide, narrow = predict(foreign).memory, predict(known).memory
+    assert wide.allocated_bytes == narrow.allocated_bytes
+    width = load_profile().memory_sd_log("memory_foreign").value
+    assert wide.tensors_sd_bytes == pytest.approx(
+        math.hypot(narrow.tensors_sd_bytes, width * narrow.allocated_bytes)
+    )
+    assert wide.high_bytes > narrow.high_bytes and wide.holes_sd_bytes == narrow.holes_sd_bytes
+
+
+def test_what_explains_memory_names_the_kind_of_program() -> None:
+    foreign, known = (
+        str(api.explain("gpt2", "8xA100", "memory.device", issuer=who))
+        for who in ("torch", "megatron")
+    )
+    assert "torch: no published figures" in foreign
+    assert "megatron: known" in known
+
+
+def test_the_kinds_with_figures_are_kinds_of_program() -> None:
+    for kind in load_profile().runtime["memory_kinds"]:
+        program = kind.removesuffix(", old libraries")
+        assert program in SOFTWARE or program in ISSUERS

@@ -34,7 +34,23 @@ def test_what_is_no_size_is_refused(text: str) -> None:
 def test_samples_are_as_large_as_asked(model: str, words: dict[str, str], tokens: int) -> None:
     request = make_request(model, "1x8xH100", **words)  # type: ignore[arg-type]
     assert request.workload.tokens_per_sample == tokens
-    assert ", here " in request.full_name
+
+
+@pytest.mark.parametrize(
+    ("model", "words", "name"),
+    [
+        ("latte-xl", {"resolution": "512"}, "Latte-XL/2, unconditional, 16 frames of 512 x 512"),
+        ("latte-xl", {"frames": 8}, "Latte-XL/2, unconditional, 8 frames of 256 x 256"),
+        ("vit-b-16", {"resolution": "384"}, "ViT-B/16 (ImageNet 384 x 384)"),
+        ("flux.1-dev", {"resolution": "768"},
+         "FLUX.1 dev, 768 x 768, 512 text tokens, inputs encoded beforehand"),
+        ("wan2.1-14b", {"resolution": "720x1280", "frames": 33},
+         "Wan2.1 T2V 14B, 33 frames of 720 x 1280, inputs encoded beforehand"),
+        ("clip-vit-l-14", {"resolution": "336"}, "CLIP ViT-L/14, 336 x 336"),  # it names none
+    ],
+)  # fmt: skip
+def test_the_name_says_the_size_that_is_asked(model: str, words: dict[str, str], name: str) -> None:
+    assert make_request(model, "1x8xH100", **words).full_name == name  # type: ignore[arg-type]
 
 
 def test_encoders_in_the_step_see_the_same_images() -> None:

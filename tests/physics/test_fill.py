@@ -65,6 +65,31 @@ def test_vectors_run_without_tiles() -> None:
     assert matmul_fill(10000, 1, 9, 64, 100, 1.0, 100.0) == 1.0  # depthwise
 
 
+def test_a_library_with_one_tile_pads_to_it() -> None:
+    # Attention times values of 128 heads of 64: blocks of 128 columns are half empty.
+    heads = (512, 64, 512, 128, 108)
+    padded = float(matmul_fill(*heads, tile=(128, 128)))
+    assert padded == pytest.approx(float(matmul_fill(512, 128, 512, 128, 108)) / 2)
+    assert padded < 0.55 * float(matmul_fill(*heads))
+    # Rows and columns are told apart: 64 rows fill blocks of 64 by 128, 64 columns do not.
+    fits = matmul_fill(64, 512, 512, 128, 108, tile=(64, 128))
+    assert fits == matmul_fill(64, 512, 512, 128, 108)
+    assert matmul_fill(512, 64, 512, 128, 108, tile=(64, 128)) == pytest.approx(padded)
+    # A whole tile changes nothing; vectors have none; 129 columns are two tiles.
+    assert matmul_fill(512, 256, 64, 9, 108, tile=(128, 128)) == matmul_fill(512, 256, 64, 9, 108)
+    assert matmul_fill(1, 4096, 4096, 1, 108, tile=(128, 128)) == 1.0
+    wide = float(matmul_fill(512, 256, 512, 128, 108))
+    ragged = float(matmul_fill(512, 129, 512, 128, 108, tile=(128, 128)))
+    assert ragged == pytest.approx(wide * 129 / 256)
+
+
+def test_tiles_go_by_kernel() -> None:
+    columns = np.array([[64.0], [64.0]])
+    both = matmul_fill(512, columns, 512, 128, 108, tile=(np.ones((2, 1)), np.array([[1], [128]])))
+    assert both[0, 0] == pytest.approx(float(matmul_fill(512, 64, 512, 128, 108)))
+    assert both[1, 0] == pytest.approx(float(matmul_fill(512, 64, 512, 128, 108, tile=(1, 128))))
+
+
 @given(m=SIZE, n=SIZE, k=SIZE, groups=st.floats(1, 64), sms=st.integers(1, 300),
        wave=st.floats(0, 1), depth=st.floats(0, 500))  # fmt: skip
 def test_more_work_never_takes_less_time(

@@ -151,15 +151,29 @@ def test_what_is_left_adds_up(fake: Callable, with_memory: Callable) -> None:
 
 
 def test_an_efficiency_above_one_is_explained(fake: Callable) -> None:
-    """ZeRO cuts the update, which one device would do alone."""
-    why = "(one alone would update all parameters)"
+    """ZeRO and layouts cut the update, which one device would do alone."""
+    why = "update all parameters, which these share)"
 
     def said(frac: float, **words: str) -> str:
         return " ".join(render(fake(scaling_efficiency_frac=frac, **words)).split())
 
     assert why in said(1.11, strategy="zero3")
     assert why not in said(0.9, strategy="zero3")
-    assert why not in said(1.11, strategy="zero3", layout="ep8")
+    assert f"(one alone would hold and {why}" in said(1.85, strategy="ddp", layout="ep8")
+    assert why not in said(1.11, strategy="ddp")
+
+
+def test_adapters_are_told_beside_what_they_adapt(fake: Callable) -> None:
+    text = render(fake(n_params=41_943_040, n_frozen_params=8_030_261_248))
+    assert text.startswith("A model, 8.07 B parameters, 41.9 M of them trained, on ")
+    assert render(fake()).startswith("A model, 674 M parameters, on ")
+
+
+def test_a_long_name_is_cut_before_what_follows_it(fake: Callable) -> None:
+    name = "Wan2.1 T2V 14B, 81 frames of 720 x 1280, inputs encoded beforehand by a program"
+    first = render(fake(model_full_name=name)).splitlines()[0]
+    assert first.startswith("Wan2.1 T2V 14B, 81 frames of 720 x 1280, inputs")
+    assert first.endswith(" ..., 674 M parameters,")
 
 
 def test_colour_touches_one_word_only(fake: Callable) -> None:

@@ -48,7 +48,7 @@ def test_a_config_becomes_a_model(client: TestClient) -> None:
     assert status == 200, body
     found = client.get("/api/v1/answer", params={"model": body["name"], "gpus": "1x8xH100"})
     assert found.status_code == 200
-    assert "1.24 G parameters" in found.json()["what"]  # Llama 3.2 1B has 1,235,814,400
+    assert "1.24 B parameters" in found.json()["what"]  # Llama 3.2 1B has 1,235,814,400
     kept = client.get("/api/v1/predict", params={"model": body["name"], "gpus": "1x8xH100"})
     name = kept.headers["content-disposition"]
     assert not set("'$;() /") & set(name.partition("filename=")[2].strip('"'))

@@ -85,7 +85,29 @@ def test_what_is_left_out_says_why(tmp_path: Path, change: dict[str, str], reaso
 def test_layout_and_precision_choose_the_entry(tmp_path: Path) -> None:
     assert case(tmp_path, precision="amp-fp16").model == "resnet-50-nchw"
     assert case(tmp_path, precision="amp-fp16", notes="NHWC").model == "resnet-50"
-    assert case(tmp_path, framework="MXNet", notes="").model == "resnet-50-fused"
+    assert case(tmp_path, framework="MXNet", notes="").model == "resnet-50"
+    mixed = case(tmp_path, framework="MXNet", notes="", precision="amp-fp16")
+    assert mixed.model == "resnet-50-fused"
+
+
+@pytest.mark.parametrize(
+    ("change", "layout"),
+    [
+        ({"precision": "amp-fp16"}, ""),  # the row's note: layout=nchw
+        ({"precision": "amp-fp16", "notes": ""}, ""),  # PyTorch's default
+        ({"precision": "amp-fp16", "notes": "layout=nhwc"}, "nhwc"),
+        ({"precision": "amp-fp16", "notes": "NHWC amp / NCHW fp32-tf32"}, "nhwc"),
+        ({"precision": "tf32", "notes": "NHWC amp / NCHW fp32-tf32"}, ""),
+        ({"precision": "tf32", "framework": "TensorFlow2", "notes": ""}, ""),
+        ({"precision": "amp-fp16", "framework": "TensorFlow2", "notes": ""}, "nhwc"),
+    ],
+)
+def test_a_program_that_has_channels_last_is_described_so(
+    tmp_path: Path, change: dict[str, str], layout: str
+) -> None:
+    record = case(tmp_path, **change).record
+    assert (record is None) == (not layout)
+    assert record is None or record.config["layout"] == layout  # type: ignore[union-attr]
 
 
 def test_sequence_length_and_apex(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from validate.residuals import Row, fitted
+from validate.residuals import Row, fitted, foreign
 
 
 def _rows(source: str, sd: float, n: int, seed: int) -> list[Row]:
@@ -30,3 +30,40 @@ def test_alike_sources_are_held_without_their_own_rows() -> None:
     assert found["tables"]["t"]["left_out_frac"] == pytest.approx(0.8, abs=0.03)
     lone = fitted([replace(r, source="only") for r in rows], ("any",))
     assert lone["tables"]["t"]["inside_frac"] == pytest.approx(0.8, abs=0.02)
+
+
+def _figures(source: str, program: str, shift: float, n: int, seed: int) -> list[Row]:
+    """Memory: 0.05 of what comes and goes, and a shift of all that is held, twice as much."""
+    noise = 0.05 * np.random.default_rng(seed).standard_normal(n)
+    sizes = np.abs(noise + 2.0 * shift)
+    return [Row("t", source, "allocated", float(s), 0.0, (1.0,), 2.0, program) for s in sizes]
+
+
+def test_what_sources_left_out_need_is_the_spread_between_them() -> None:
+    shifts = 0.1 * np.random.default_rng(5).standard_normal(40)
+    rows = [r for i, d in enumerate(shifts) for r in _figures(f"s{i}", "torch", d, 50, i)]
+    found = foreign(rows)
+    assert found["left_out_frac"][1] == pytest.approx(0.8, abs=0.08)
+    assert found["left_out_frac"][1] >= found["left_out_frac"][0]
+    # the pooled width is of the same spread, so that little is lacking beside it
+    assert found["width"] < 0.1
+
+
+def test_a_large_source_does_not_speak_for_small_ones() -> None:
+    """A thousand rows set the widths; what twelve small sources lack decides of another."""
+    rows = _figures("large", "torch", 0.0, 1000, 1)
+    for i in range(12):
+        rows += _figures(f"s{i}", "fsdp" if i else "rare", 0.1 + 0.01 * i, 4, 10 + i)
+    found = foreign(rows)
+    assert found["left_out_frac"][0] < 0.2 < 0.8 <= found["left_out_frac"][1]
+    assert found["width"] == pytest.approx(0.21 / 1.2816, rel=0.15)
+    assert found["kinds"] == ["fsdp", "torch"]  # four rows are no figure of a kind
+
+
+def test_errors_of_state_alone_count_beside_the_widths() -> None:
+    """Rows at the update, where nothing comes and goes, need all of their error."""
+    alike = [r for i in range(6) for r in _figures(f"s{i}", "torch", 0.0, 50, i)]
+    state = [Row("t", "state", "shown", 0.3, 0.0, (0.0,), 1.0, "fsdp")] * 5
+    found = foreign([*alike, *state])
+    assert found["sources"]["state"][0] == 0.0
+    assert found["width"] == pytest.approx(0.3 / 1.2816, rel=1e-3)

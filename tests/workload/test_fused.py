@@ -55,6 +55,30 @@ def test_attention_kernels_do_the_same_products():
     assert written - causal == pytest.approx(scores / 2)
 
 
+def test_passes_of_xla_read_the_scores_once_a_reduction():
+    """Maximum, sum and quotient forward, sum and product backward: 4 and 5 elements a score."""
+    scores = 16 * 512 * 512
+    one, passes = layer(attention="fused_softmax"), layer(attention="xla")
+    assert moved(one, ["softmax"]) == 2 * scores
+    assert moved(passes, ["softmax"]) == 4 * scores
+    assert moved(one, ["softmax"], backward=True) == 3 * scores
+    assert moved(passes, ["softmax"], backward=True) == 5 * scores
+    p = PRECISIONS["bf16"]
+    assert saved_bytes(one.saved, p) == saved_bytes(passes.saved, p)
+
+
+def test_a_compiled_loss_caps_its_logits_itself():
+    """Three kernels forward and three backward, in tensor operations, of 32,000 logits a token."""
+
+    def head(**words):
+        return ARCHS["transformer"](name="x", **SHAPE, **words).blocks[-1]
+
+    plain, capped = (head(logit_softcap=on) for on in (False, True))
+    names = ["cap", "tanh"]
+    assert moved(capped, names) - moved(plain, names) == 6 * 512 * 32000
+    assert moved(head(loss="compiled", logit_softcap=True), names) == 0
+
+
 def test_fused_softmax_keeps_what_korthikanti_counts():
     """sb (34 h + 5 a s) bytes a layer: Korthikanti et al. 2022, equation 1."""
     seq, hidden, heads = 1024, 2304, 24

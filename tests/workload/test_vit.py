@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from reference import measure
@@ -55,7 +57,21 @@ def test_saved_storages_and_launches_match_the_module(layers: int) -> None:
     assert ours[1] - backward.total() == layers
 
 
-@pytest.mark.parametrize("wrong", [{"heads": 7}, {"patch": 15}])
-def test_wrong_settings_are_refused(wrong: dict[str, int]) -> None:
+def test_scores_in_memory_by_hand() -> None:
+    """8 heads of 17 x 17 scores, which no mask halves."""
+    shape = {"layers": 1, "hidden": 64, "heads": 8, "image": 32, "patch": 8, "classes": 10}
+    flash, xla = build(name="v", **shape), build(name="v", **shape, attention="xla")
+    assert xla.forward_flop == flash.forward_flop
+    scores, tokens = 8 * 17 * 17, 17 * 64
+    low = measure.built_saved_bytes(xla) - measure.built_saved_bytes(flash)
+    # the probabilities instead of a log-sum-exp a row; the merged output beside its heads'
+    assert low == pytest.approx(4 * scores - 4 * 8 * 17, abs=4 * tokens)
+    dropped = build(name="v", **shape, dropout=0.1)
+    masks = sum(op.saved.raw_bytes for op in dropped.blocks[1].ops if "dropout" in op.name)
+    assert masks == 17 * (64 + 4 * 64 + 64)
+
+
+@pytest.mark.parametrize("wrong", [{"heads": 7}, {"patch": 15}, {"attention": "math"}])
+def test_wrong_settings_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
         build(**{"name": "v", "layers": 2, "hidden": 64, "heads": 4, **wrong})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ from torch.nn import functional as F
 from simcore.workload.archs.concat_nets import densenet, inception_v3
 from simcore.workload.archs.convnets import alexnet, inverted_residual, resnext, vgg
 from simcore.workload.archs.resnet import build as resnet
-from simcore.workload.graph import CONV_KINDS, Workload
+from simcore.workload.graph import CONV_KINDS, Kernel, Workload
 from simcore.workload.models import MODELS
 
 _R50, _R101 = (3, 4, 6, 3), (3, 4, 23, 3)
@@ -184,13 +185,49 @@ def test_the_tape_builds_resnet_as_the_hand_written_builder_does() -> None:
     assert measure.built_launches(ours) == measure.built_launches(theirs)
 
 
-def test_channels_first_only_adds_copies() -> None:
+def _kernels(workload: Workload) -> list[Kernel]:
+    return [k for b in workload.instances() for o in b.ops for k in (*o.fwd, *o.bwd)]
+
+
+def test_channels_first_is_told_by_what_convolutions_are_given() -> None:
+    """Forward the input, both gradients the input and the output, each of its size."""
     last, first = (resnext(name="x", depth=50, layout=at) for at in ("nhwc", "nchw"))
-    kinds = lambda w: [k for b in w.instances() for o in b.ops for k in (*o.fwd, *o.bwd)]  # noqa: E731
-    extra = len(kinds(first)) - len(kinds(last))
-    assert extra == sum(k.kind == "copy" for k in kinds(first)) == 4 * 53
+    assert not any(k.relaid for k in _kernels(last))
+    bare = [replace(k, relaid=0.0) for k in _kernels(first)]
+    assert bare == _kernels(last)
+    # torch's own 53 convolutions: elements of input and output a sample
+    net = ref.ResNeXt(_R50, 1, 64).to("meta")
+    seen: list[tuple[int, int]] = []
+    for module in net.modules():
+        if isinstance(module, nn.Conv2d):
+            module.register_forward_hook(lambda _, x, y: seen.append((x[0].numel(), y.numel())))
+    net(torch.empty(1, 3, 224, 224, device="meta"))
+    assert len(seen) == 53
+    x, y = (sum(s) for s in zip(*seen, strict=True))
+    image = seen[0]  # has no gradient
+    expected = 3 * x + 2 * y - sum(image)
+    assert sum(k.relaid for k in _kernels(first)) == pytest.approx(expected)
     assert first.saved == last.saved
-    assert first.forward_flop == last.forward_flop
+
+
+def test_fused_norms_are_channels_last() -> None:
+    assert not any(k.relaid for k in _kernels(resnext(name="x", depth=50, fused_norm=True)))
+
+
+@pytest.mark.parametrize(
+    ("model", "flop"),
+    [
+        # Sandler et al. 2018, table 2: each block's 3x3, 2 x 9 FLOP an output
+        ("mobilenet-v2", 18.0 * (
+            112**2 * 32 + 56**2 * (96 + 144) + 28**2 * (144 + 192 * 2) + 14**2 * (
+                192 + 384 * 4 + 576 * 2) + 7**2 * (576 + 960 * 3)
+        )),
+        ("resnext-50-32x4d", 0.0),  # 4 channels a group
+    ],
+)  # fmt: skip
+def test_one_channel_a_group_is_a_kind_of_its_own(model: str, flop: float) -> None:
+    forward = [k for b in MODELS[model].build().instances() for o in b.ops for k in o.fwd]
+    assert sum(k.flop for k in forward if k.kind == "conv_depthwise") == pytest.approx(flop)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ once, every output written once; batch norm's two passes over its input are two 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -181,6 +182,17 @@ def _columns(device: Device, op: str, dtype: str, rows: int, cols: int) -> dict[
     n = rows * cols
     return {"gpu": device.name, "dtype": dtype, "op": op, "rows": rows, "cols": cols,
             "elements": n, "bytes": int(OPS[op].moved * n * width(dtype))}  # fmt: skip
+
+
+def from_memory_bytes(device: Device) -> float:
+    """Bytes from which on a cold stream tells the memory's speed: no cache holds as much.
+
+    A virtual machine names its host's whole cache, which may exceed every stream. Then the largest
+    stream must do: caches are flushed before each call, so it too comes from memory.
+    """
+    largest = max((*SHAPES[device.kind], *STREAM_SHAPES[device.kind]), key=math.prod)
+    least = min(_columns(device, op, device.dtypes[-1], *largest)["bytes"] for op in STREAMS)
+    return min(2.0 * device.cache_bytes, float(least))
 
 
 @FAMILIES.register("memory-bound")

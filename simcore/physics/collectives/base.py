@@ -206,6 +206,26 @@ def option(
     return Option(algorithm, protocol, fixed, per_byte, ramp, every, bool(every.all()))
 
 
+def options_by_protocol(
+    group: Group,
+    algorithm: str,
+    protocols: Sequence[str],
+    fixed_s: Array,
+    s_per_byte: Array,
+    *,
+    ramp: Array | float,
+) -> list[Option]:
+    """Options of an algorithm that is everywhere, a protocol each; arrays [protocols, C]."""
+    active = group.n_ranks > 1
+    if not active.all():
+        fixed_s, s_per_byte = (np.where(active, x, 0.0) for x in (fixed_s, s_per_byte))
+    everywhere = np.ones_like(active)
+    return [
+        Option(algorithm, name, fixed, per_byte, ramp, everywhere, True)
+        for name, fixed, per_byte in zip(protocols, fixed_s, s_per_byte, strict=True)
+    ]
+
+
 class Algorithm:
     """A collective algorithm; ``options`` is what it is."""
 

@@ -6,7 +6,7 @@ the links at hand. Left out: its correction of trees by message size, for which 
 protocols stands, and limits a channel within a node, which do not bind on links in the database.
 
 Generations: 0 Volta and before, 1 Ampere and Ada, 2 Hopper, 3 Blackwell.
-# C configs, all arrays [C]
+# C configs, all arrays [C]; tables by protocol are columns [protocols, 1] in the order of PROTOCOLS
 """
 
 from __future__ import annotations
@@ -20,27 +20,35 @@ from simcore.physics.collectives.base import Array, Collective, Group
 
 Protocol = Literal["LL", "LL128", "Simple"]
 PROTOCOLS: Final[tuple[Protocol, ...]] = ("LL", "LL128", "Simple")
+SIMPLE: Final = PROTOCOLS.index("Simple")
 US: Final = MICRO
 
-RING_BASE_S: Final = {"LL": 6.6 * US, "LL128": 14.0 * US, "Simple": 8.4 * US}
-TREE_BASE_S: Final = {"LL": 6.8 * US, "LL128": 14.0 * US, "Simple": 8.4 * US}
+
+def _column(ll: float, ll128: float, simple: float) -> Array:
+    return np.array([[ll], [ll128], [simple]])
+
+
+RING_BASE_S: Final = _column(6.6 * US, 14.0 * US, 8.4 * US)
+TREE_BASE_S: Final = _column(6.8 * US, 14.0 * US, 8.4 * US)
 PAT_BASE_S: Final = 8.0 * US
 #: Seconds of a hop over NVLink, over PCIe and between nodes.
-RING_NVLINK_S: Final = {"LL": 0.6 * US, "LL128": 1.9 * US, "Simple": 3.4 * US}
-RING_PCIE_S: Final = {"LL": 1.0 * US, "LL128": 2.5 * US, "Simple": 5.7 * US}
-RING_NET_S: Final = {"LL": 2.7 * US, "LL128": 4.0 * US, "Simple": 14.0 * US}
-TREE_NVLINK_S: Final = {"LL": 0.6 * US, "LL128": 1.25 * US, "Simple": 4.0 * US}
-TREE_PCIE_S: Final = {"LL": 1.0 * US, "LL128": 1.9 * US, "Simple": 4.0 * US}
-TREE_NET_S: Final = {"LL": 5.0 * US, "LL128": 8.5 * US, "Simple": 14.0 * US}
+RING_NVLINK_S: Final = _column(0.6 * US, 1.9 * US, 3.4 * US)
+RING_PCIE_S: Final = _column(1.0 * US, 2.5 * US, 5.7 * US)
+RING_NET_S: Final = _column(2.7 * US, 4.0 * US, 14.0 * US)
+TREE_NVLINK_S: Final = _column(0.6 * US, 1.25 * US, 4.0 * US)
+TREE_PCIE_S: Final = _column(1.0 * US, 1.9 * US, 4.0 * US)
+TREE_NET_S: Final = _column(5.0 * US, 8.5 * US, 14.0 * US)
 NVLS_S: Final = 25.0 * US
 NVLS_NET_S: Final = 18.0 * US
 NVLS_TREE_NET_S: Final = 20.9 * US
 #: A ring posts to the NIC at every step, on hosts of Intel and Arm, and of AMD; three for Simple.
 POST_S, POST_AMD_S = 1.0 * US, 2.0 * US
-POSTS: Final = {"LL": 1.0, "LL128": 1.0, "Simple": 3.0}
+POSTS: Final = _column(1.0, 1.0, 3.0)
+#: How often the NIC's own latency counts in a hop.
+NIC_LATENCIES: Final = _column(1.0, 1.0, 2.0)
 #: Share of the bus bandwidth that a protocol's words leave to data: 8-byte words carry 4; 120 of
 #: 128 bytes; on one node a tree's LL128 has 7 of 9 threads to move data.
-RING_SHARE: Final = {"LL": 0.5, "LL128": 0.92, "Simple": 1.0}
+RING_SHARE: Final = _column(0.5, 0.92, 1.0)
 #: Of the first and the last step of a ring's loop, of which one only sends and the other only
 #: receives, what no other step hides, in steps of S/n bytes: device/all_reduce.h and all_gather.h
 #: run 2n - 1 and n of them one after another, where 2n - 2 and n - 1 pieces cross a link. Fitted to
@@ -64,24 +72,31 @@ NVLS_LEAST_RANKS: Final = (np.inf, np.inf, 5.0, 6.0)
 NVLS_HEADS: Final = 8.0
 
 
-def protocols(op: Collective, group: Group) -> tuple[Protocol, ...]:
-    """Those that NCCL enables: LL128 over NVLink, where a node has but one rank, or if named."""
+def protocols(op: Collective, group: Group) -> slice:
+    """Which of ``PROTOCOLS`` NCCL enables: LL128 over NVLink, where a node has but one rank, or if
+    named.
+    """
     safe = group.library.nvlink or bool((group.n_ranks <= group.n_nodes).all())
     named = "LL128" in group.library.allowed.of(op).protocols  # its own condition is a default's
-    return PROTOCOLS if safe or named else ("LL", "Simple")
+    return slice(None) if safe or named else slice(None, None, SIMPLE)  # else the first and last
 
 
-def hop_s(group: Group, nvlink_s: float, pcie_s: float) -> Array | float:
+def hop_s(group: Group, nvlink_s: Array, pcie_s: Array) -> Array:
     """A hop within a node; over PCIe with what the path takes beyond one port."""
     if group.library.nvlink:
         return nvlink_s
-    more: Array = np.maximum(group.intra_hop_s - RING_PCIE_S["Simple"], 0.0) + pcie_s
+    more: Array = np.maximum(group.intra_hop_s - RING_PCIE_S[SIMPLE], 0.0) + pcie_s
     return more
 
 
-def net_s(group: Group, seconds: float, protocol: Protocol = "Simple") -> float:
+def net_s(group: Group, seconds: float, latencies: float = 2.0) -> float:
     """A hop between nodes; a NIC's own latency counts twice where data is flushed (Simple)."""
-    return seconds + (2.0 if protocol == "Simple" else 1.0) * group.library.nic_latency_s
+    return seconds + latencies * group.library.nic_latency_s
+
+
+def nets_s(group: Group, seconds: Array, rows: slice) -> Array:
+    """``net_s`` of several protocols."""
+    return seconds + NIC_LATENCIES[rows] * group.library.nic_latency_s
 
 
 def ll_limit(group: Group) -> Array:

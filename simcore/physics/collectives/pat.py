@@ -29,10 +29,10 @@ class Pat(Algorithm):
         n = group.n_ranks
         if op not in ("all_gather", "reduce_scatter") or group.library.generation < 0:
             return []
-        ok = n <= group.n_nodes
+        ok = (n <= group.n_nodes) & (n > 1)
         if not ok.any():
             return []
-        hop = nccl.net_s(group, nccl.TREE_NET_S["Simple"])
+        hop = nccl.net_s(group, float(nccl.TREE_NET_S[nccl.SIMPLE, 0]))
         fixed = nccl.PAT_BASE_S + nccl.depth(n) * hop * STEP_SHARE + n * A_RANK_S
         per_byte = np.ones_like(n) / (nccl.PAT_SHARE * group.bus_bw_bytes_per_s)
         return [option(group, "PAT", "Simple", fixed, per_byte, ramp=group.chunk_ramp, ok=ok)]

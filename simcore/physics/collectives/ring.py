@@ -15,6 +15,7 @@ from simcore.physics.collectives.base import (
     Group,
     Option,
     option,
+    options_by_protocol,
 )
 
 
@@ -59,21 +60,20 @@ class Ring(Algorithm):
         inside = rounds * (n - 1) - across
         alone = n <= nodes  # nothing within the node to hide the network behind
         post = nccl.POST_AMD_S if group.library.amd_host else nccl.POST_S
-        bus, ramp = group.bus_bw_bytes_per_s, group.chunk_ramp
-        found = []
-        for protocol in nccl.protocols(op, group):
-            hop = nccl.hop_s(group, nccl.RING_NVLINK_S[protocol], nccl.RING_PCIE_S[protocol])
-            hop = np.where(several, np.maximum(hop, post * nccl.POSTS[protocol]), hop)
-            net = np.where(alone, nccl.TREE_NET_S[protocol], nccl.RING_NET_S[protocol])
-            net = net + nccl.net_s(group, 0.0, protocol)
-            fixed = nccl.RING_BASE_S[protocol] + inside * hop + across * net
-            rate = bus * nccl.RING_SHARE[protocol]
-            if protocol == "LL":
-                rate = np.minimum(rate, nccl.ll_limit(group))
-            elif protocol == "LL128":
-                rate = np.minimum(rate, nccl.channel_limit(group, nccl.RING_LL128_CHANNEL))
-            found.append(option(group, "Ring", protocol, fixed, traffic / rate, ramp=ramp))
-        return found
+        rows = nccl.protocols(op, group)
+        hop = nccl.hop_s(group, nccl.RING_NVLINK_S[rows], nccl.RING_PCIE_S[rows])
+        hop = np.where(several, np.maximum(hop, post * nccl.POSTS[rows]), hop)
+        net = np.where(alone, nccl.TREE_NET_S[rows], nccl.RING_NET_S[rows])
+        net = nccl.nets_s(group, net, rows)
+        fixed = nccl.RING_BASE_S[rows] + inside * hop + across * net
+        rate = group.bus_bw_bytes_per_s * nccl.RING_SHARE[rows]
+        names = nccl.PROTOCOLS[rows]
+        rate[0] = np.minimum(rate[0], nccl.ll_limit(group))
+        if "LL128" in names:
+            rate[1] = np.minimum(rate[1], nccl.channel_limit(group, nccl.RING_LL128_CHANNEL))
+        return options_by_protocol(
+            group, "Ring", names, fixed, traffic / rate, ramp=group.chunk_ramp
+        )
 
 
 ALGORITHMS.register("Ring")(Ring())

@@ -14,6 +14,7 @@ from simcore.physics.collectives.base import (
     Group,
     Option,
     option,
+    options_by_protocol,
 )
 
 #: Nodes whose traffic leaves an aligned leaf switch at a time: in the order of ranks a leaf is a
@@ -47,22 +48,20 @@ class Tree(Algorithm):
 
     def _nccl(self, group: Group) -> list[Option]:
         chain, levels = group.a_node - 1.0, nccl.depth(group.n_nodes)
-        bus, ramp = self.bus_frac * group.bus(LEAF_CROSSINGS), group.chunk_ramp
+        bus = self.bus_frac * group.bus(LEAF_CROSSINGS)
         bus = np.minimum(bus, nccl.channel_limit(group, nccl.TREE_CHANNEL))
-        found = []
-        for protocol in nccl.protocols("all_reduce", group):
-            hop = nccl.hop_s(group, nccl.TREE_NVLINK_S[protocol], nccl.TREE_PCIE_S[protocol])
-            net = nccl.net_s(group, nccl.TREE_NET_S[protocol], protocol)
-            fixed = nccl.TREE_BASE_S[protocol] + 2.0 * (chain * hop + levels * net)
-            rate = bus
-            if protocol == "LL":
-                rate = np.minimum(bus * nccl.TREE_LL_SHARE, nccl.ll_limit(group))
-            elif protocol == "LL128":
-                shares = nccl.TREE_LL128_SHARE, nccl.TREE_LL128_NODE_SHARE
-                rate = bus * np.where(group.n_nodes > 1, *shares)
-                rate = np.minimum(rate, nccl.channel_limit(group, nccl.TREE_LL128_CHANNEL))
-            found.append(option(group, "Tree", protocol, fixed, 2.0 / rate, ramp=ramp))
-        return found
+        rows = nccl.protocols("all_reduce", group)
+        hop = nccl.hop_s(group, nccl.TREE_NVLINK_S[rows], nccl.TREE_PCIE_S[rows])
+        net = nccl.nets_s(group, nccl.TREE_NET_S[rows], rows)
+        fixed = nccl.TREE_BASE_S[rows] + 2.0 * (chain * hop + levels * net)
+        names = nccl.PROTOCOLS[rows]
+        rate = np.repeat(bus[None, :], len(names), axis=0)
+        rate[0] = np.minimum(bus * nccl.TREE_LL_SHARE, nccl.ll_limit(group))
+        if "LL128" in names:
+            shares = nccl.TREE_LL128_SHARE, nccl.TREE_LL128_NODE_SHARE
+            rate[1] = bus * np.where(group.n_nodes > 1, *shares)
+            rate[1] = np.minimum(rate[1], nccl.channel_limit(group, nccl.TREE_LL128_CHANNEL))
+        return options_by_protocol(group, "Tree", names, fixed, 2.0 / rate, ramp=group.chunk_ramp)
 
 
 ALGORITHMS.register("Tree")(Tree())

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from functools import singledispatch
 
-from simcore.base.units import GIB, GIGA, format_seconds, format_si
+from simcore.base.units import GIB, GIGA, format_seconds
 from simcore.engine.memory_timeline import MemoryTimeline
 from simcore.engine.result import MemoryResult, Prediction
 from simcore.engine.scaling import Scaling
 from simcore.engine.timeline import Timeline
 from simcore.report.html.parts import Card, Table, numeric, pictures
-from simcore.report.sentences import holes
+from simcore.report.sentences import holes, speedup, what
 from simcore.report.terms import COMPUTE_PARTS, HIDDEN, memory_label, time_label
 from simcore.report.text_of import text_of
 from simcore.report.words import counted, figure, gigabytes, percent, plural
@@ -49,13 +49,7 @@ def facts_of(p: Prediction) -> list[tuple[str, str]]:
         ),
     ]
     if p.n_gpus > 1:
-        found.append(
-            (
-                "speed-up",
-                f"{figure(p.speedup_vs_1gpu)} x one {p.single_gpu}, "
-                f"{percent(p.scaling_efficiency_frac)} scaling efficiency",
-            )
-        )
+        found.append(("speed-up", speedup(p)))
     found.append(("bound by", p.bound_by))
     if p.run_time_s is not None and p.run_steps is not None:
         found.append(("run", f"{format_seconds(p.run_time_s)} for {p.run_steps:,.0f} steps"))
@@ -105,8 +99,7 @@ def settings_line(p: Prediction) -> str:
 
 def title_of(p: Prediction) -> str:
     """The job."""
-    n_params = format_si(p.n_params, "").strip()
-    return f"{p.model_full_name}, {n_params} parameters, on {p.cluster}"
+    return f"{what(p)}, on {p.cluster}"
 
 
 @card_of.register

@@ -154,6 +154,10 @@ def _inputs(facts: Facts) -> Section:
         ("model", f"{p.model} ({p.model_full_name})", "given"),
         ("trained parameters", f"{p.n_params:,}", "model file"),
         *(
+            [("frozen parameters", f"{p.n_frozen_params:,}", "model file")]
+            * (p.n_frozen_params > 0)
+        ),
+        *(
             (f"cluster {i}" if len(facts.told) > 1 else "cluster", t.prediction.cluster, "given")
             for i, t in enumerate(facts.told, 1)
         ),

@@ -35,6 +35,7 @@ const GROUPS = [
     { name: "vpp", label: "Chunks a pipeline rank", kind: "number" },
     { name: "stages", label: "Layers of each stage", kind: "text", hint: "auto" },
     { name: "cp", label: "Context parallel", kind: "number" },
+    { name: "cp_comm", label: "Exchange of context ranks", kind: "select" },
     { name: "ep", label: "Expert parallel", kind: "number" },
     { name: "expert_tp", label: "Tensor ranks of an expert", kind: "number" },
     { name: "schedule", label: "Pipeline's schedule", kind: "select" },
@@ -80,7 +81,7 @@ const GROUPS = [
 ];
 
 // Where nothing is said and no answer tells what was taken.
-const PLAIN = { dispatcher: "alltoall", schedule: "1f1b", offload: "none", main_grads: "weights",
+const PLAIN = { dispatcher: "alltoall", cp_comm: "ring", schedule: "1f1b", offload: "none", main_grads: "weights",
   quantised_base: "none", attention: "as the model runs", issuer: "torch", launch_blocking: "off",
   expert_padding: "on",
   software: "plain", growing_segments: "off", fp8_params: "off",

@@ -18,7 +18,7 @@ from simcore.step.program import (
     backward_stretches,
 )
 from simcore.strategy.strategy import Strategy
-from simcore.workload.graph import NOTHING, Workload
+from simcore.workload.graph import NOTHING
 
 Array = NDArray[np.float64]
 
@@ -43,6 +43,25 @@ class Holdings:
     nvme: Array
 
 
+class Trained(Protocol):
+    """Trained parameters of a part of a model, as ``Workload`` names them: elements.
+
+    Along an axis of which configurations have different parts, arrays.
+    """
+
+    @property
+    def trainable_numel(self) -> Array | float: ...
+
+    @property
+    def expert_numel(self) -> Array | float: ...
+
+    @property
+    def layers_numel(self) -> Array | float: ...
+
+    @property
+    def largest_block_numel(self) -> Array | float: ...
+
+
 class ParallelStrategy(Protocol):
     """Shards the model, adds its collectives to the step, says what each rank keeps."""
 
@@ -53,7 +72,7 @@ class ParallelStrategy(Protocol):
         """
 
     def holdings(
-        self, workload: Workload, strategy: Strategy, n_ranks: Array, expert_ranks: float = 1.0
+        self, workload: Trained, strategy: Strategy, n_ranks: Array, expert_ranks: float = 1.0
     ) -> Holdings:
         """What the fullest rank keeps, for each number of ranks.
 
@@ -68,14 +87,13 @@ class ParallelStrategy(Protocol):
 PARALLELISMS: Registry[ParallelStrategy] = Registry("strategy")
 
 
-def weight_bytes(workload: Workload, strategy: Strategy) -> float:
+def weight_bytes(workload: Trained, strategy: Strategy) -> Array | float:
     """Bytes of all trained parameters in the width that a rank computes with."""
     p = strategy.precision
-    whole = float(workload.trainable_numel) * p.param_bytes
+    whole = workload.trainable_numel * float(p.param_bytes)
     if not strategy.fp8_params:
         return whole
-    layers = sum(b.numel for b in workload.instances() if b.recomputable)
-    return whole - layers * (p.param_bytes - 1.0)
+    return whole - workload.layers_numel * (p.param_bytes - 1.0)
 
 
 def prologue(builder: ProgramBuilder, strategy: Strategy) -> list[int]:

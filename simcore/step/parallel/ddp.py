@@ -9,6 +9,7 @@ from simcore.step.parallel.base import (
     PARALLELISMS,
     Array,
     Holdings,
+    Trained,
     backward_with_buckets,
     prologue,
     split_experts,
@@ -17,7 +18,6 @@ from simcore.step.parallel.base import (
 )
 from simcore.step.program import ProgramBuilder, gradient_buckets
 from simcore.strategy.strategy import Strategy
-from simcore.workload.graph import Workload
 
 #: Running statistics are fp32 whatever the precision; so is their count, nearly (int64).
 
@@ -45,7 +45,7 @@ class DistributedDataParallel:
         update(builder, strategy, copies(builder, strategy, last, sent))
 
     def holdings(
-        self, workload: Workload, strategy: Strategy, n_ranks: Array, expert_ranks: float = 1.0
+        self, workload: Trained, strategy: Strategy, n_ranks: Array, expert_ranks: float = 1.0
     ) -> Holdings:
         """Whole state on each rank, and buckets as large as the gradients.
 

@@ -10,11 +10,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from simcore.step.parallel.base import PARALLELISMS, Array, Holdings, prologue, update
+from simcore.step.parallel.base import PARALLELISMS, Array, Holdings, Trained, prologue, update
 from simcore.step.parallel.ddp import DistributedDataParallel
 from simcore.step.program import ProgramBuilder
 from simcore.strategy.strategy import Strategy
-from simcore.workload.graph import Workload
 
 
 class DataParallel(DistributedDataParallel):
@@ -38,7 +37,7 @@ class DataParallel(DistributedDataParallel):
         update(builder, strategy, [*last, reduced])
 
     def holdings(
-        self, workload: Workload, strategy: Strategy, n_ranks: Array, expert_ranks: float = 1.0
+        self, workload: Trained, strategy: Strategy, n_ranks: Array, expert_ranks: float = 1.0
     ) -> Holdings:
         """The master: whole state, and one replica's gradients in flight beside its own."""
         held = super().holdings(workload, replace(strategy, bucket_view=False), n_ranks)

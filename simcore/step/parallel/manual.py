@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from simcore.step.parallel.base import PARALLELISMS, Array, Holdings, prologue, update
+from simcore.step.parallel.base import PARALLELISMS, Array, Holdings, Trained, prologue, update
 from simcore.step.parallel.ddp import DistributedDataParallel
 from simcore.step.program import ProgramBuilder
 from simcore.strategy.strategy import Strategy
-from simcore.workload.graph import Workload
 
 
 class ManualAllReduce(DistributedDataParallel):
@@ -37,7 +36,7 @@ class ManualAllReduce(DistributedDataParallel):
         update(builder, strategy, [*last, sent])
 
     def holdings(
-        self, workload: Workload, strategy: Strategy, n_ranks: Array, expert_ranks: float = 1.0
+        self, workload: Trained, strategy: Strategy, n_ranks: Array, expert_ranks: float = 1.0
     ) -> Holdings:
         """As DDP, without buckets."""
         held = super().holdings(workload, replace(strategy, bucket_view=False), n_ranks)

@@ -9,6 +9,7 @@ from simcore.step.parallel.base import (
     PARALLELISMS,
     Array,
     Holdings,
+    Trained,
     accumulation,
     backward_with_buckets,
     inputs,
@@ -19,7 +20,6 @@ from simcore.step.parallel.base import (
 )
 from simcore.step.program import HOST_STRETCHES, ProgramBuilder, Scope, gradient_buckets
 from simcore.strategy.strategy import Strategy
-from simcore.workload.graph import Workload
 
 
 class Zero:
@@ -189,7 +189,7 @@ class Zero:
         update(builder, strategy, [*done[-1], *sent[-1:]])
 
     def holdings(
-        self, workload: Workload, strategy: Strategy, n_ranks: Array, expert_ranks: float = 1.0
+        self, workload: Trained, strategy: Strategy, n_ranks: Array, expert_ranks: float = 1.0
     ) -> Holdings:
         """State by stage; a reduce bucket (1, 2) or the gathered blocks (3); the rest on the host.
 
@@ -199,10 +199,10 @@ class Zero:
         ZeRO-3 holds the largest block once for use and once for each block of prefetch, in
         parameters, and one block of whole gradients.
         """
-        p, numel, stage = strategy.precision, float(workload.trainable_numel), self.stage
+        p, numel, stage = strategy.precision, workload.trainable_numel, self.stage
         n_ranks = self.shard_degree(strategy, n_ranks)
         one = np.ones_like(n_ranks)
-        routed = float(workload.expert_numel)
+        routed = workload.expert_numel
         shard = (numel - routed) / n_ranks + routed / np.maximum(n_ranks / expert_ranks, 1.0)
         library = strategy.software
         summed = p.main_grads and stage < 3  # gradients are buffers of the method's own
@@ -216,15 +216,16 @@ class Zero:
             state = shard * strategy.optimizer.state_bytes
         beside = p.param_bytes * (library.grads_beside and summed)
         grads = (p.grad_bytes + beside) * (shard if stage >= 2 else one * numel)
-        largest = float(max(b.numel for b in workload.blocks))
+        largest = workload.largest_block_numel
         several: Array = np.where(n_ranks > 1, 1.0, 0.0)
-        bucket = min(float(strategy.zero_bucket_numel), numel)
+        bucket = np.minimum(float(strategy.zero_bucket_numel), numel)
         if stage >= 3:
+            fetches = np.maximum(several, float(strategy.offload.params != "none"))
             gathered = (
-                several * largest * ((1 + strategy.prefetch_blocks) * p.param_bytes + p.grad_bytes)
+                fetches * largest * ((1 + strategy.prefetch_blocks) * p.param_bytes + p.grad_bytes)
             )
             gathered = np.maximum(
-                gathered, several * min(library.live_numel, numel) * p.param_bytes
+                gathered, fetches * np.minimum(library.live_numel, numel) * p.param_bytes
             )
             buckets = several * bucket * p.grad_bytes * bool(library.live_numel)
         else:

@@ -15,6 +15,7 @@ from typing import Any
 
 from simcore.base.errors import InvalidConfig
 from simcore.strategy.dialects.base import DIALECTS, Emitted, Job, Launch, joined
+from simcore.strategy.dialects.deepspeed import STAGES, overlap_of
 from simcore.strategy.dialects.reading import NOT_YET, Reading, Table
 from simcore.strategy.dialects.source import Source, json_table, read_source, yaml_table
 from simcore.strategy.strategy import parse_offload
@@ -31,7 +32,7 @@ _SHARDING: dict[str, str | None] = {
     "full_shard": "zero3", "shard_grad_op": "zero2", "no_shard": "ddp", "hybrid_shard": None,
     "hybrid_shard_zero2": None, "1": "zero3", "2": "zero2", "3": "ddp", "4": None, "5": None,
 }  # fmt: skip
-_STAGES = {"0": "ddp", "1": "zero1", "2": "zero2", "3": "zero3"}
+_STAGES = {str(number): name for number, name in STAGES.items()}
 IGNORED = frozenset(
     f"{section}.{key}" if section else key
     for section, keys in {
@@ -91,14 +92,17 @@ class Accelerate:
         if problems:
             raise InvalidConfig(problems)
         left = ["micro_batch", "optimizer", "seq_len", "bucket_numel", "main_grads", "attention",
-                "issuer", "expert_tp", "dispatcher", "overlap", "expert_capacity",
+                "issuer", "expert_tp", "dispatcher", "cp_comm", "expert_capacity",
                 "expert_padding"]  # fmt: skip
         deepspeed, fsdp = (f"distributed_type: {kind}" in lines for kind in ("DEEPSPEED", "FSDP"))
         if not deepspeed:
             left += ["grad_accum", "grad_clip"]
         if not fsdp and job.recompute == "none":
             left.append("recompute")
+        left += [] if job.overlap is None else ["overlap"]
         program = {"software": "deepspeed" if deepspeed else "fsdp"} if deepspeed or fsdp else {}
+        if deepspeed:  # its plugin writes no overlap_comm (utils/dataclasses.py, DeepSpeedPlugin)
+            program["overlap"] = overlap_of(int(job.strategy[-1]), None)
         return Emitted("\n".join(lines) + "\n", tuple(left), program)
 
 
@@ -279,6 +283,9 @@ def _deepspeed(reading: Reading, table: Table, source: Source) -> Launch | None:
     choices: dict[str, str | None] = {**_STAGES}
     strategy = reading.choose(key, 2 if stage is None else stage, choices, "strategy")
     reading.say("strategy", strategy, key if stage is not None else f"{key} (2 is its default)")
+    if strategy is not None:
+        number = next(n for n, name in STAGES.items() if name == strategy)
+        reading.say("overlap", overlap_of(number, None), "no overlap_comm")
     for name, word in (("gradient_accumulation_steps", "grad_accum"),):
         value = table.take(f"{section}.{name}")
         if value == "auto":

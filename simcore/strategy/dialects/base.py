@@ -18,8 +18,8 @@ WORDS = (
     "strategy", "micro_batch", "grad_accum", "precision", "recompute", "optimizer", "offload",
     "seq_len", "nnodes", "nproc_per_node", "grad_clip", "bucket_numel", "tp", "pp", "vpp", "cp",
     "ep", "stages", "sequence_parallel", "schedule", "main_grads", "recompute_modules",
-    "recompute_layers", "expert_tp", "dispatcher", "shard_ranks", "attention", "software", "issuer",
-    "overlap", "expert_capacity", "expert_padding",
+    "recompute_layers", "expert_tp", "dispatcher", "cp_comm", "shard_ranks", "attention",
+    "software", "issuer", "overlap", "expert_capacity", "expert_padding",
 )  # fmt: skip
 Word = str | int | float | bool
 
@@ -73,6 +73,7 @@ class _Stated:
     recompute_layers: int | None = None
     expert_tp: int | None = None
     dispatcher: str | None = None
+    cp_comm: str | None = None
     shard_ranks: int | None = None
     attention: str | None = None
     software: str | None = None

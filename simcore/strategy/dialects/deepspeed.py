@@ -13,6 +13,7 @@ from simcore.base.errors import InvalidConfig
 from simcore.strategy.dialects.base import DIALECTS, Emitted, Job, Launch
 from simcore.strategy.dialects.reading import NOT_YET, Reading, Table
 from simcore.strategy.dialects.source import Source, json_table
+from simcore.strategy.overlap import parse_overlap
 from simcore.strategy.strategy import parse_offload
 
 STAGES = {0: "ddp", 1: "zero1", 2: "zero2", 3: "zero3"}
@@ -128,13 +129,14 @@ class DeepSpeed:
         if job.grad_clip is not None:
             data["gradient_clipping"] = 1.0 if job.grad_clip else 0.0
         data |= _emit_precision(job, problems) | _emit_optimizer(job)
+        stage = 0
         if job.strategy not in STAGES.values():
             problems.append(f"DeepSpeed has no strategy {job.strategy}: ddp and zero1 to zero3")
         else:
             stage = next(n for n, s in STAGES.items() if s == job.strategy)
             data[_Z] = {"stage": stage}
             if stage:
-                data[_Z]["overlap_comm"] = True
+                data[_Z]["overlap_comm"] = parse_overlap(job.overlap).grads
             if stage in (1, 2) and job.bucket_numel is not None:
                 data[_Z]["reduce_bucket_size"] = job.bucket_numel
             data[_Z] |= _emit_offload(job, stage, problems)
@@ -142,21 +144,26 @@ class DeepSpeed:
             data["tensor_parallel"] = {"autotp_size": job.tp}
             if job.sequence_parallel:
                 problems.append("DeepSpeed's autotp_size has no sequence parallelism")
-        problems += job.cannot(
-            "DeepSpeed's file", "pp", "vpp", "cp", "ep", "schedule", "shard_ranks"
-        )
+        if job.cp:
+            data["sequence_parallel_size"] = job.cp
+            if job.cp_comm != "ulysses":
+                problems.append("DeepSpeed's context ranks turn heads: give --cp-comm ulysses")
+        problems += job.cannot("DeepSpeed's file", "pp", "vpp", "ep", "schedule", "shard_ranks")
         problems += job.cannot_recompute("DeepSpeed's file")
         if job.recompute == "full":
             data["activation_checkpointing"] = {"partition_activations": False}
         if problems:
             raise InvalidConfig(problems)
         left = ["nnodes", "nproc_per_node", "seq_len", "main_grads", "attention", "issuer",
-                "expert_tp", "dispatcher", "overlap", "expert_capacity",
+                "expert_tp", "dispatcher", "expert_capacity",
                 "expert_padding"]  # fmt: skip
         left += ["recompute"] if job.recompute == "none" else []
         left += [] if "optimizer" in data else ["optimizer"]
         left += ["bucket_numel"] if job.strategy not in ("zero1", "zero2") else []
-        program = {"software": "deepspeed"}
+        overlap = overlap_of(stage, parse_overlap(job.overlap).grads)
+        asked = job.overlap is not None and str(parse_overlap(job.overlap)) != overlap
+        left += ["overlap"] if asked else []
+        program = {"software": "deepspeed", "overlap": overlap}
         return Emitted(json.dumps(data, indent=2) + "\n", tuple(left), program)
 
 
@@ -204,12 +211,9 @@ def _zero(reading: Reading, table: Table) -> int | None:
     if not _auto(reading, f"{_Z}.reduce_bucket_size", bucket, None) and stage in (1, 2):
         key = f"{_Z}.reduce_bucket_size"
         reading.say("bucket_numel", reading.whole(key, bucket), key)
-    overlap = reading.flag(f"{_Z}.overlap_comm", table.take(f"{_Z}.overlap_comm"))
-    # Off is the default of stages 1 and 2, on of stage 3 (overlap_comm_valid in zero/config.py).
-    if stage and not (stage == 3 if overlap is None else overlap):
-        reading.approximate(
-            f"{_Z}.overlap_comm", "is off there; simcore overlaps gradient traffic with backward"
-        )
+    key = f"{_Z}.overlap_comm"
+    stated = reading.flag(key, table.take(key))
+    reading.say("overlap", overlap_of(stage, stated), key if stated is not None else f"no {key}")
     for name, what in (
         ("zero_hpz_partition_size", "a secondary partition (ZeRO++)"),
         ("mics_shard_size", "sharding within a group (MiCS)"),
@@ -220,6 +224,17 @@ def _zero(reading: Reading, table: Table) -> int | None:
         if reading.flag(f"{_Z}.{name}", table.take(f"{_Z}.{name}")):
             reading.refuse(f"{_Z}.{name}", f"(ZeRO++) {NOT_YET}")
     return stage
+
+
+def overlap_of(stage: int, stated: bool | None) -> str:
+    """What of gradients' traffic a stage hides; ``stated``: overlap_comm, where the file has it.
+
+    Off is the default of stages 1 and 2, on of stage 3 (overlap_comm_valid in zero/config.py);
+    then buckets are reduced on the stream that computes (average_tensor in zero/stage_1_and_2.py),
+    of stage 1 and without ZeRO once backward is over (allreduce_gradients in engine.py).
+    """
+    hidden = stage > 0 and (stage == 3 if stated is None else stated)
+    return "grads" if hidden else "none"
 
 
 def _offload(reading: Reading, table: Table, stage: int | None) -> None:
@@ -315,8 +330,9 @@ def _rest(reading: Reading, table: Table) -> None:
     reading.degree("tensor_parallel.autotp_size", table.take("tensor_parallel.autotp_size"), "tp")
     if reading.said("tp") is not None:  # AutoTP splits linear layers only
         reading.say("sequence_parallel", False, "tensor_parallel.autotp_size")
-    ulysses = table.take("sequence_parallel_size")
-    reading.no_degree("sequence_parallel_size", ulysses, "sequence parallelism of attention heads")
+    key = "sequence_parallel_size"  # Ulysses: runtime/config.py, runtime/sequence_parallel
+    reading.degree(key, table.take(key), "cp")
+    reading.say("cp_comm", "ulysses" if reading.said("cp") else None, key)
     stages = table.take("pipeline.stages")
     if stages != "auto":
         reading.degree("pipeline.stages", stages, "pp")

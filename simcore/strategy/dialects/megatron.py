@@ -12,6 +12,7 @@ from typing import Any
 
 from simcore.base.errors import InvalidConfig
 from simcore.strategy.dialects.base import DIALECTS, Emitted, Job, Launch
+from simcore.strategy.dialects.megatron_context import emit_context, read_context
 from simcore.strategy.dialects.megatron_keys import (
     DEGREES,
     IGNORED,
@@ -22,6 +23,12 @@ from simcore.strategy.dialects.megatron_keys import (
 )
 from simcore.strategy.dialects.megatron_overlap import emit_overlap, overlap_of, read_overlap
 from simcore.strategy.dialects.megatron_stages import emit_stages, read_stages
+from simcore.strategy.dialects.megatron_state import (
+    emit_state,
+    keeps_remainders,
+    narrow_grads,
+    read_state,
+)
 from simcore.strategy.dialects.reading import NOT_YET, Reading
 from simcore.strategy.dialects.shell import flags, read_script
 from simcore.strategy.dialects.source import Source, yaml_table
@@ -90,6 +97,7 @@ class Megatron:
         _strategy(reading, given)
         _precision(reading, given)
         _optimizer(reading, given)
+        read_state(reading, given)
         _degrees(reading, given)
         read_overlap(reading, given)
         _experts(reading, given)
@@ -119,12 +127,16 @@ class Megatron:
         lines += _emit_recompute(job, problems)
         if job.optimizer == "adam":
             problems.append("Megatron's adam is AdamW: optimizer adam (coupled decay) has no flag")
-        elif job.optimizer not in ("adamw", "sgd", "sgd-plain", "muon"):
-            problems.append(
-                f"Megatron has no optimizer {job.optimizer}: adamw, sgd, sgd-plain, muon"
-            )
-        names = {"adamw": "adam", "muon": "muon" if job.strategy == "ddp" else "dist_muon"}
+        elif job.optimizer not in ("adamw", "adamw-bf16", "sgd", "sgd-plain", "muon"):
+            problems.append(f"Megatron has no optimizer {job.optimizer}: adamw, adamw-bf16, sgd, "
+                            "sgd-plain, muon")  # fmt: skip
+        names = {
+            "adamw": "adam",
+            "adamw-bf16": "adam",
+            "muon": "muon" if job.strategy == "ddp" else "dist_muon",
+        }
         lines.append(f"--optimizer {names.get(job.optimizer, 'sgd')}")
+        lines += emit_state(job, problems)
         if job.optimizer.startswith("sgd"):
             lines.append(f"--sgd-momentum {'0.9' if job.optimizer == 'sgd' else '0.0'}")
         if job.grad_clip is not None:
@@ -139,6 +151,7 @@ class Megatron:
         if any(line.startswith("--pipeline-model-parallel-layout") for line in cut):
             lines = [line for line in lines if not line.startswith(f"--{by_word['vpp']} ")]
         lines += cut
+        lines += emit_context(job)
         if job.tp and job.sequence_parallel:
             lines.append("--sequence-parallel")
         left = ["nnodes", "nproc_per_node"]
@@ -148,6 +161,7 @@ class Megatron:
             raise InvalidConfig(problems)
         issuer = job.issuer if job.issuer in ("megatron_graphs", "graph") else "megatron"
         program = {"issuer": issuer, "overlap": str(overlap_of(job))}
+        program |= {"software": "precision-aware"} if keeps_remainders(job) else {}
         return Emitted("\n".join(lines) + "\n", tuple(left), program)
 
 
@@ -231,6 +245,7 @@ def _degrees(reading: Reading, given: Given) -> None:
         reading.degree(f"--{name}", given.pop(name, None), word)
     for name, what in NO_DEGREES.items():
         reading.no_degree(f"--{name}", given.pop(name, None), what)
+    read_context(reading, given)
     spread = _on(reading, given, "sequence-parallel")
     if reading.said("tp") is not None:
         reading.say("sequence_parallel", spread, "--sequence-parallel")
@@ -262,12 +277,10 @@ def _precision(reading: Reading, given: Given) -> None:
     fp32 = _on(reading, given, "accumulate-allreduce-grads-in-fp32")
     short = _on(reading, given, "grad-reduce-in-bf16")
     # arguments.py: bf16 accumulates and reduces in fp32 unless told otherwise.
+    short = short or narrow_grads(given)
     if half and (fp32 or (half == ["bf16"] and not short)):
         key = "--accumulate-allreduce-grads-in-fp32" if fp32 else f"--{half[0]}"
         reading.say("main_grads", "fp32", key)
-    for name in ("exp-avg-dtype", "exp-avg-sq-dtype", "main-grads-dtype", "main-params-dtype"):
-        if given.pop(name, "fp32") != "fp32":
-            reading.approximate(f"--{name}", "is not followed: state is predicted in fp32")
 
 
 def _recompute(reading: Reading, given: Given) -> None:

@@ -146,7 +146,7 @@ class Torchtitan:
             lines.append('selective_ac_option = "op"')
         lines += ["", "[optimizer]", f'name = "{name}"']
         left = ("nnodes", "nproc_per_node", "bucket_numel", "main_grads", "attention",
-                "expert_tp", "dispatcher", "overlap", "expert_capacity",
+                "expert_tp", "dispatcher", "cp_comm", "overlap", "expert_capacity",
                 "expert_padding")  # fmt: skip
         program = {"software": "fsdp"} if sharded else {}
         return Emitted("\n".join(lines) + "\n", left, program)

@@ -16,6 +16,7 @@ from simcore.hardware.cluster import NO_P2P
 from simcore.validate.case import Case, Skipped
 from simcore.validate.formats import Format, Row, number, present, whole
 from simcore.validate.formats.ddp_names import (
+    CHANNELS_LAST,
     DOUBTS,
     GPUS,
     LOOPED,
@@ -35,8 +36,12 @@ from simcore.validate.formats.ddp_names import (
     STRATEGIES,
     Rule,
 )
-from simcore.workload.models import MODELS
+from simcore.workload.models import MODELS, ModelRecord
 
+#: Architectures whose builders take a layout.
+LAID_OUT = (
+    "resnet", "resnext", "inverted_residual", "vgg", "densenet", "inception_v3", "ssd300", "rcnn",
+)  # fmt: skip
 #: Words of a note that make the speed-up's base another run than this one on one GPU.
 _OTHER_BASE = re.compile(r"strong scaling|from another host|base has grad_accum")
 _ALLOCATED = re.compile(r"torch max_memory_allocated=([\d.]+)GiB")
@@ -44,13 +49,28 @@ _VERSION = re.compile(r"\bPT(\d+)\.(\d+)")
 _SEQ = re.compile(r"\bseq(\d+)")
 
 
+_TELLING = ("source", "framework", "model", "task", "input_shape", "notes")
+
+
+def _holds(where: str, row: Row) -> bool:
+    """Whether all parts of ``where`` stand in what tells the row's program."""
+    told = [*(row[c] for c in _TELLING), f"precision={row['precision']}"]
+    text = " | ".join(told).lower()
+    return all(w in text for w in where.split(" | "))
+
+
 def _rule(row: Row) -> Rule | None:
-    told = [row[c] for c in ("source", "framework", "task", "input_shape", "notes")]
-    text = " | ".join([*told, f"precision={row['precision']}"]).lower()
-    for rule in RULES:
-        if rule.model == row["model"] and all(w in text for w in rule.where.split(" | ")):
-            return rule
-    return _by_name(row)
+    found = (r for r in RULES if r.model == row["model"] and _holds(r.where, row))
+    return next(found, None) or _by_name(row)
+
+
+def _record(entry: str, row: Row) -> ModelRecord | None:
+    """The entry with tensors that are channels last, where the row's program has them so."""
+    last = next((last for where, last in CHANNELS_LAST if _holds(where, row)), False)
+    record = MODELS[entry]
+    if not last or record.arch not in LAID_OUT:
+        return None
+    return record.model_copy(update={"config": {**record.config, "layout": "nhwc"}})
 
 
 #: How far the row's own parameters and FLOP may be from those of the entry that has its name.
@@ -209,6 +229,7 @@ def _read(name: str, row: Row) -> Case | Skipped:
         id=name,
         table="ddp",
         model=rule.entry,
+        record=_record(rule.entry, row),
         gpus=f"{nodes}x{gpus // nodes}x{GPUS.get(row['gpu_type'], row['gpu_type'])}",
         options=options,
         peak_options={"seq_len": rule.longest} if rule.longest else {},

@@ -43,7 +43,8 @@ RULES: tuple[Rule, ...] = (
     Rule("BERT-Base", "bert-base", seq_len=True),
     Rule("ELECTRA-Base", "bert-base", seq_len=True),
     Rule("ResNet50-v1.5", "resnet-50-nchw", "layout=nchw | precision=amp"),
-    Rule("ResNet50-v1.5", "resnet-50-fused", "mxnet"),
+    Rule("ResNet50-v1.5", "resnet-50-fused", "mxnet | precision=amp"),  # runner, --fuse-bn-relu
+    Rule("ResNet50-v1.5", "resnet-50-fused", "paddlepaddle | precision=amp"),  # --fuse-resunit
     Rule("ResNet50-v1.5", "resnet-50-fused", "mlcommons"),
     Rule("ResNet50-v1.5", "resnet-50"),
     Rule("ResNet-50", "resnet-50"),
@@ -174,6 +175,23 @@ NODES = (
     ("", "NVLink-bridge(pairs)+PCIe3", "generic-nvlink-pairs"),
     ("", "PCIe5", "generic-pcie5"),
     ("", "PCIe3", "generic-pcie3"),
+)
+
+#: Layouts of the tensors: words of a row that must all stand in it, and whether they are channels
+#: last; the first that holds decides, PyTorch's default (channels first) where none does.
+#: NVIDIA's examples: ConvNets/configs.yml (``memory_format: nhwc`` with AMP alone), SSD/main.py
+#: (``--data-layout``, channels_last by default), MXNet's runner (NHWC with float16 alone), Paddle's
+#: scripts (``--data-layout NHWC`` with AMP). TensorFlow turns graphs to channels last for fp16 on
+#: tensor cores and to channels first for the rest (tensorflow/tensorflow pull request 56744).
+CHANNELS_LAST = (
+    ("layout=nhwc", True),
+    ("layout=nchw", False),
+    ("nhwc amp | precision=amp", True),
+    ("deeplearningexamples | pytorch | ssd300", True),
+    ("mxnet | precision=amp", True),
+    ("paddlepaddle | precision=amp", True),
+    ("tensorflow | precision=amp", True),
+    ("mlcommons", True),
 )
 
 #: What a peak of memory counts, by start of the source.

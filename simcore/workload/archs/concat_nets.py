@@ -25,7 +25,7 @@ def _normed(tape: Tape, name: str, x: T) -> T:
 @ARCHS.register("densenet")
 def densenet(
     *, name: str, sample_unit: str = "image", depth: int = 121, image: int = 224,
-    classes: int = 1000, layout: str = "nhwc",
+    classes: int = 1000, layout: str = "nchw",
 ) -> Workload:  # fmt: skip
     """DenseNet-BC of ``depth`` 121, 161, 169 or 201 (Huang et al. 2017).
 
@@ -103,7 +103,7 @@ def _mixed_8(tape: Tape, x: T) -> T:
 @ARCHS.register("inception_v3")
 def inception_v3(
     *, name: str, sample_unit: str = "image", image: int = 299, classes: int = 1000,
-    layout: str = "nhwc",
+    layout: str = "nchw",
 ) -> Workload:  # fmt: skip
     """Inception v3 (Szegedy et al. 2016) as torchvision lays it out, without the auxiliary head."""
     tape = Tape(nchw=check_layout(layout))

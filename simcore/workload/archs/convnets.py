@@ -1,9 +1,10 @@
 """Image classifiers beyond the plain ResNet: ResNeXt and SE-ResNeXt, EfficientNet V1 and V2,
 MobileNet V2, VGG, AlexNet. One builder each; all on RGB images with a cross-entropy loss.
 
-``layout="nchw"``: 16-bit and TF32 convolutions of matrix units want channels last; on a net kept
-channels first cuDNN converts the input and the output of each. ``fused_norm``: BatchNorm, the
-residual sum and ReLU in one kernel, as NVIDIA's channels-last kernels do it.
+``layout="nchw"``, PyTorch's default: tensors are channels first, and matrix units want channels
+last, so that cuDNN converts input and output of each convolution; ``"nhwc"``: they are channels
+last (``memory_format=torch.channels_last``). ``fused_norm``: BatchNorm, the residual sum and ReLU
+in one kernel, as NVIDIA's channels-last kernels do it.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ def bottleneck(
 
 
 def check_layout(layout: str) -> bool:
+    """Whether tensors are channels first."""
     if layout not in ("nhwc", "nchw"):
         raise ValueError(f"layout {layout!r} is neither 'nhwc' nor 'nchw'")
     return layout == "nchw"
@@ -71,7 +73,7 @@ def resnext(
     se_width: int = 0,
     image: int = 224,
     classes: int = 1000,
-    layout: str = "nhwc",
+    layout: str = "nchw",
     fused_norm: bool = False,
 ) -> Workload:
     """Bottleneck ResNet of ``depth`` 50, 101 or 152; ``groups=1`` with width 64 is ResNet itself.
@@ -81,7 +83,7 @@ def resnext(
     """
     if depth not in _RESNETS:
         raise ValueError(f"depth {depth} is none of {', '.join(map(str, _RESNETS))}")
-    tape = Tape(nchw=check_layout(layout), fused_norm=fused_norm)
+    tape = Tape(nchw=check_layout(layout) and not fused_norm, fused_norm=fused_norm)
     x = tape.unit("stem", tape.input(3, (image, image)), 64, 7, stride=2)
     x = tape.max_pool("pool", x, 3, 2, 1)
     tape.block("stem")
@@ -161,7 +163,7 @@ def inverted_residual(
     classes: int = 1000,
     se: str = "narrow",
     dropout: bool = True,
-    layout: str = "nhwc",
+    layout: str = "nchw",
 ) -> Workload:
     """EfficientNet (SiLU, squeeze-and-excitation), its second version S, or MobileNet V2 (ReLU6).
 
@@ -216,7 +218,7 @@ def _dense(tape: Tape, x: T, *, before: bool) -> T:
 @ARCHS.register("vgg")
 def vgg(
     *, name: str, sample_unit: str = "image", depth: int = 16, image: int = 224,
-    classes: int = 1000, layout: str = "nhwc", batch_norm: bool = False,
+    classes: int = 1000, layout: str = "nchw", batch_norm: bool = False,
 ) -> Workload:  # fmt: skip
     """VGG of ``depth`` 11, 16 or 19 (Simonyan & Zisserman 2015); ``batch_norm`` after each conv."""
     if depth not in _VGG:

@@ -38,7 +38,7 @@ def _small(name: str, launches: float, elems: float = 0.0, *, bwd: float = 0.0) 
 @ARCHS.register("ssd300")
 def ssd300(
     *, name: str, sample_unit: str = "image", image: int = 300, classes: int = 81,
-    layout: str = "nhwc",
+    layout: str = "nchw",
 ) -> Workload:  # fmt: skip
     """SSD on ResNet-50 up to its fourth stage, which keeps stride 8 (8,732 boxes at 300)."""
     tape = Tape(nchw=layout == "nchw")
@@ -165,7 +165,7 @@ def rcnn(
     masks: bool = True,
     regions: int = 512,
     positives: int = 64,
-    layout: str = "nhwc",
+    layout: str = "nchw",
     autocast: bool = False,
 ) -> Workload:
     """Faster R-CNN, or Mask R-CNN with ``masks``, on ResNet-50 with a feature pyramid.

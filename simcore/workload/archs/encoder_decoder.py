@@ -129,7 +129,7 @@ def _conv1d(name: str, frames: float, out: float, cin: int, cout: int, *, first:
     io = frames * cin + out * cout
 
     def one(m: Affine, n: Affine, k: Affine) -> Kernel:
-        return Kernel(kind="conv", flop=flop, low=io, weight=weight, m=m, n=n, k=k)
+        return Kernel(kind="conv", flop=flop, low=io, weight=weight, m=m, n=n, k=k, relaid=io)
 
     fwd = (
         one(Affine(0, out), Affine(cout), Affine(3 * cin)),

@@ -14,8 +14,10 @@ FLASH: dict[str, KernelKind] = {
     "flash": "attention", "flash3": "attention_v3", "cudnn": "attention_cudnn",
     "flash1": "attention_v1", "flash_triton": "attention_triton",
 }  # fmt: skip
-#: All kernels of a decoder's attention: scores in memory with Megatron-LM's softmax, or all eager.
-ATTENTIONS = (*FLASH, "fused_softmax", "math")
+#: With scores in memory and a softmax that scales and masks: Megatron-LM's kernel, or XLA's passes.
+SCORES = ("fused_softmax", "xla")
+#: All kernels of a decoder's attention; math is all eager.
+ATTENTIONS = (*FLASH, *SCORES, "math")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,8 +27,8 @@ class AttentionShape:
     ``rotated`` of the ``head_dim`` elements are turned (0: no rotary positions); ``joined``: and
     written beside the others into a new tensor. ``kv_rank`` > 0: k and v come from a latent of
     that width (multi-head latent attention, DeepSeek-V2 2024), q from one of ``q_rank`` if that
-    is not 0. ``kernel``: one of ``FLASH``, fused_softmax (scores in
-    memory, Megatron-LM's softmax kernel) or math. ``fused``: rotary positions are one kernel.
+    is not 0. ``kernel``: one of ``FLASH``, of ``SCORES``, or math. ``fused``: rotary positions are
+    one kernel.
     ``drop_joined``: dropout of the output is part of the residual sum's kernel. ``clip``: q, k and
     v are clamped. ``chunked``: a window is a chunk of the sequence. ``qk_norm_weight``: the norms
     of q and k have one (Llama 4's have none, and turned layers alone have them).
@@ -181,12 +183,13 @@ def attention(body: Body, s: AttentionShape, reads: str, window: int = 0) -> Non
     if s.sinks:
         body.param("sinks", s.heads)
     (_project_latent if s.kv_rank else _project)(body, s, reads)
-    if s.kernel == "fused_softmax":
+    if s.kernel in SCORES:
         body.add(
             *ops.attention_fused_softmax(
-                "attention", s.heads, s.seq, s.seq, s.head_dim, drop=s.drop
+                "attention", s.heads, s.seq, s.seq, s.head_dim, drop=s.drop,
+                passes=s.kernel == "xla",
             )
-        )
+        )  # fmt: skip
     elif s.kernel in FLASH:
         body.add(
             ops.sdpa(

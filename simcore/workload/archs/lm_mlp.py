@@ -112,7 +112,8 @@ def gate_product(
         fwd = Kernel(kind="elementwise", low=3 * elems)
         bwd = Kernel(kind="elementwise", low=5 * elems)
         kept = Saved(raw_bytes=2 * elems) if fp8_input else Saved(low=2 * elems)
-        return (Op(name="product", fwd=(fwd,), bwd=(bwd,), saved=kept),)
+        result = Saved(low=elems)
+        return (Op(name="product", fwd=(fwd,), bwd=(bwd,), saved=kept, result=result),)
     if kind == "swiglu_clamped":
         # both clamped, gate * sigmoid(alpha * gate), (up + 1) * that: gpt-oss in tensor operations
         fwd = Kernel(kind="elementwise", low=17 * elems, launches=7.0)

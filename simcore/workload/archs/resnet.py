@@ -9,6 +9,7 @@ from __future__ import annotations
 from simcore.base.units import FP32_BYTES
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
+from simcore.workload.archs.convnets import check_layout
 from simcore.workload.graph import Block, Op, Param, Saved, Workload
 
 #: depth: (blocks a stage, bottleneck); He et al. 2015, table 1
@@ -37,6 +38,7 @@ def _conv_norm(
     *,
     relu: bool,
     image: bool = False,
+    channels_last: bool,
 ) -> tuple[int, list[Op], list[Param]]:
     """Convolution, BatchNorm and perhaps ReLU: height after it, ops, parameters."""
     out = _out(hw, kernel, stride)
@@ -44,7 +46,7 @@ def _conv_norm(
     body = [
         ops.conv2d(
             f"{name}.conv", (hw, hw), (out, out), cin, cout, kernel,
-            save_input=image, input_grad=not image,
+            save_input=image, input_grad=not image, channels_last=channels_last,
         ),
         ops.batch_norm(f"{name}.bn", elems, cout, counter=True),
     ]  # fmt: skip
@@ -59,7 +61,7 @@ def _conv_norm(
 
 
 def _unit(
-    name: str, hw: int, cin: int, width: int, stride: int, bottleneck: bool
+    name: str, hw: int, cin: int, width: int, stride: int, bottleneck: bool, last: bool
 ) -> tuple[int, int, Block]:
     """One residual unit: height and channels after it, and its block."""
     cout = width * (_EXPANSION if bottleneck else 1)
@@ -72,10 +74,14 @@ def _unit(
     out = hw
     for i, (c0, c1, kernel, step) in enumerate(shapes, 1):
         relu = i < len(shapes)
-        out, part, own = _conv_norm(f"{name}.{i}", out, c0, c1, kernel, step, relu=relu)
+        out, part, own = _conv_norm(
+            f"{name}.{i}", out, c0, c1, kernel, step, relu=relu, channels_last=last
+        )
         body, params = body + part, params + own
     if stride != 1 or cin != cout:
-        _, part, own = _conv_norm(f"{name}.downsample", hw, cin, cout, 1, stride, relu=False)
+        _, part, own = _conv_norm(
+            f"{name}.downsample", hw, cin, cout, 1, stride, relu=False, channels_last=last
+        )
         body, params = body + part, params + own
     elems_in, elems = cin * hw * hw, cout * out * out
     body += [
@@ -92,13 +98,20 @@ def _unit(
 
 @ARCHS.register("resnet")
 def build(
-    *, name: str, sample_unit: str = "image", depth: int, image: int = 224, classes: int = 1000
-) -> Workload:
-    """ResNet of ``depth`` 18, 34, 50, 101 or 152 on square RGB images of ``image`` pixels."""
+    *, name: str, sample_unit: str = "image", depth: int, image: int = 224, classes: int = 1000,
+    layout: str = "nchw",
+) -> Workload:  # fmt: skip
+    """ResNet of ``depth`` 18, 34, 50, 101 or 152 on square RGB images of ``image`` pixels.
+
+    ``layout`` as in ``convnets``.
+    """
     if depth not in _DEPTHS:
         raise ValueError(f"depth {depth} is none of {', '.join(map(str, _DEPTHS))}")
     layers, bottleneck = _DEPTHS[depth]
-    hw, body, params = _conv_norm("stem", image, 3, _STEM, 7, 2, relu=True, image=True)
+    last = not check_layout(layout)
+    hw, body, params = _conv_norm(
+        "stem", image, 3, _STEM, 7, 2, relu=True, image=True, channels_last=last
+    )
     pooled = _out(hw, 3, 2)
     pool_elems = _STEM * pooled * pooled
     body += [
@@ -112,7 +125,9 @@ def build(
         for i in range(min(count, 2)):  # every unit after a stage's first is the same
             stride = 2 if stage and not i else 1
             unit_name = f"layer{stage + 1}.{'rest' if i else '0'}"
-            hw, channels, block = _unit(unit_name, hw, channels, _STEM << stage, stride, bottleneck)
+            hw, channels, block = _unit(
+                unit_name, hw, channels, _STEM << stage, stride, bottleneck, last
+            )
             blocks.append(block)
             order += [len(blocks) - 1] * (count - 1 if i else 1)
     head = (

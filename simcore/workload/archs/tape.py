@@ -60,10 +60,8 @@ def _saved(x: T) -> Saved:
 class Tape:
     """Ops and parameters as they are called, cut into blocks."""
 
-    def __init__(
-        self, *, nchw: bool = False, fused_norm: bool = False, casts: bool = False
-    ) -> None:
-        """``nchw``: matrix units need channels last, so convolutions convert both ways.
+    def __init__(self, *, nchw: bool = True, fused_norm: bool = False, casts: bool = False) -> None:
+        """``nchw``: tensors are channels first, as PyTorch has them unless told otherwise.
 
         ``fused_norm``: persistent BatchNorm kernels that also add and apply ReLU. ``casts``: under
         autocast a convolution makes and keeps a 16-bit copy of an fp32 input.
@@ -153,17 +151,18 @@ class Tape:
         depth, width = spread // groups * area, (x.c if transposed else cout) // groups
 
         kind = conv_kind(
-            taps, stride=stride, dilation=dilation, groups=groups, transposed=transposed
-        )
+            taps, stride=stride, dilation=dilation, groups=groups, transposed=transposed,
+            channels=x.c,
+        )  # fmt: skip
 
-        def one(m: Affine, n: float, k: Affine) -> Kernel:
+        def one(m: Affine, n: float, k: Affine, relaid: float = io) -> Kernel:
             return Kernel(
                 kind=kind, flop=flop, low=io, weight=float(weight), m=m, n=Affine(n), k=k,
-                groups=Affine(groups),
+                groups=Affine(groups), relaid=relaid * self._nchw,
             )  # fmt: skip
 
         rows = Affine(0, products)
-        fwd = [one(rows, width, Affine(depth))]
+        fwd = [one(rows, width, Affine(depth), x.elems)]  # its kernels write either layout
         bwd = [] if frozen else [one(Affine(depth), width, rows)]
         if x.grad:
             bwd.append(one(rows, spread // groups, Affine(width * area)))
@@ -171,11 +170,6 @@ class Tape:
             down = Kernel(kind="copy", low=x.elems, high=x.elems)
             fwd.append(down)
             bwd += [down] if x.grad else []
-        if self._nchw and groups == 1:
-            to_last = Kernel(kind="copy", low=2.0 * x.elems)
-            back = Kernel(kind="copy", low=2.0 * out.elems)
-            fwd += [to_last, back]
-            bwd += [back, to_last]
         if bias:
             fwd.append(Kernel(kind="elementwise", low=2 * out.elems, weight=float(cout)))
             if not frozen:

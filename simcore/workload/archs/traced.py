@@ -7,6 +7,7 @@ One op a line, its kernels on the lines after it, forward ``>`` and backward ``<
       < gemm flop=...
 
 ``saved`` counts low, high and raw bytes a sample; ``fixed`` elements moved whatever the batch;
+``first`` those of a convolution's tensors that are channels first;
 ``m n k g`` geometry as ``fixed+per sample``; ``x`` launches. What is not written is zero (geometry
 and launches: one).
 """
@@ -37,7 +38,7 @@ from simcore.workload.graph import (
 
 _KINDS = frozenset(get_args(KernelKind))
 _AMOUNTS = {"flop": "flop", "low": "low", "high": "high", "raw": "raw_bytes", "fixed": "weight",
-            "x": "launches"}  # fmt: skip
+            "x": "launches", "first": "relaid"}  # fmt: skip
 _GEOMETRY = {"m": "m", "n": "n", "k": "k", "g": "groups"}
 
 

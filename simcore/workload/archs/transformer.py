@@ -155,7 +155,10 @@ def _head(m: _Model, vocab: int, width: int, tied: bool, softcap: bool, final_no
     if tied and body.trains:
         # the shared table's two gradients are summed
         body.add(ops.grad_only("tie", 0.0, weight=3.0 * vocab * width))
-    if softcap:
+    if softcap and loss not in (
+        "compiled",
+        "chunked",
+    ):  # a compiler puts it into the loss's kernels
         logits = float(seq * vocab)
         body.add(
             ops.scale("cap", logits),
@@ -296,9 +299,9 @@ def build(
     balanced routing, ``permuted_rows``: those that it sorts and combines.
     ``attention``: flash (FlashAttention-2, as torch takes), flash3 and cudnn (faster from Hopper
     on), flash1 and flash_triton (before it), fused_softmax (scores in memory, Megatron-LM's
-    kernel) or math (tensor operations). ``fused_pointwise``: rotary
-    positions, gated activations, and bias, dropout and residual sum are one kernel each
-    (Megatron-LM, Transformer Engine, or a compiler); without, tensor operations.
+    kernel), xla (the same in XLA's fusions) or math (tensor operations).
+    ``fused_pointwise``: rotary positions, gated activations, and bias, dropout and residual sum are
+    one kernel each (Megatron-LM, Transformer Engine, or a compiler); without, tensor operations.
     ``fp8_activation_input``: that of a gated activation keeps its input in 8 bits.
     ``loss``: eager (tensor operations, the logits held until backward ends), parallel (torch's
     loss_parallel, of tensor ranks), vocab_parallel (Megatron-LM's, in place in fp32), in_place

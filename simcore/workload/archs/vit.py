@@ -10,6 +10,7 @@ from __future__ import annotations
 from simcore.base.units import FP32_BYTES
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
+from simcore.workload.archs.lm_attention import SCORES
 from simcore.workload.graph import Block, Kernel, Op, Param, Saved, Workload
 
 
@@ -83,23 +84,47 @@ def _qkv_apart(tokens: int, hidden: int, bias: bool) -> tuple[Op, ...]:
     return first, *more, ops.accumulate("qkv.forks", float(tokens * hidden), times=2)
 
 
-def _layer(tokens: int, hidden: int, heads: int, ffn: int, packed: bool, qkv_bias: bool) -> Block:
+def _dropout(name: str, elems: float, on: bool) -> tuple[Op, ...]:
+    return (ops.dropout(name, elems),) if on else ()
+
+
+def _layer(
+    tokens: int,
+    hidden: int,
+    heads: int,
+    ffn: int,
+    packed: bool,
+    qkv_bias: bool,
+    attention: str,
+    drop: bool,
+) -> Block:
     elems = float(tokens * hidden)
+    core: tuple[Op, ...] = (
+        ops.sdpa("attention", 1, heads, heads, tokens, tokens, hidden // heads),
+    )
+    if attention in SCORES:
+        core = ops.attention_fused_softmax(
+            "attention", heads, tokens, tokens, hidden // heads, passes=attention == "xla"
+        )
+    flash = attention not in SCORES
     products = _qkv(tokens, hidden) if packed else _qkv_apart(tokens, hidden, qkv_bias)
     back = (ops.grad_only("batch_first", 2 * elems, kind="copy"),) if packed else ()
     qkv = _linear_params("qkv", hidden, 3 * hidden)
     body = (
         ops.layer_norm("norm1", tokens, hidden),
         *products,
-        ops.sdpa("attention", 1, heads, heads, tokens, tokens, hidden // heads),
-        ops.linear("attention.out", tokens, hidden, hidden, bias=True, save_input=False),
+        *core,
+        ops.linear("attention.out", tokens, hidden, hidden, bias=True, save_input=not flash),
+        *_dropout("attention.dropout", elems, drop),
         *back,
         ops.binary("attention.residual", elems, grads=0, high=True),
         ops.accumulate("attention.fork", elems, high=True),
         ops.layer_norm("norm2", tokens, hidden),
         ops.linear("up", tokens, hidden, ffn, bias=True),
         ops.activation("gelu", tokens * ffn),
+        *_dropout("mlp.activation.dropout", float(tokens * ffn), drop),
         ops.linear("down", tokens, ffn, hidden, bias=True),
+        *_dropout("mlp.dropout", elems, drop),
         ops.binary("mlp.residual", elems, grads=0, high=True),
         ops.accumulate("mlp.fork", elems, high=True),
     )
@@ -131,9 +156,12 @@ def build(
     channels: int = 3,
     packed: bool = True,
     qkv_bias: bool = True,
+    attention: str = "flash",
+    dropout: float = 0.0,
 ) -> Workload:
-    """ViT on square images with a class token; no dropout (torchvision's default).
+    """ViT on square images with a class token; without ``dropout`` (torchvision's default).
 
+    ``attention``: flash, or with scores in memory fused_softmax or xla, as of a transformer.
     ``packed``: torch's multi-head attention, sequence first; else three products, as
     transformers has them, with or without ``qkv_bias``.
     """
@@ -141,6 +169,8 @@ def build(
         raise ValueError(f"hidden {hidden} is not a multiple of heads {heads}")
     if image % patch:
         raise ValueError(f"image {image} is not a multiple of patch {patch}")
+    if attention not in ("flash", *SCORES):
+        raise ValueError(f"attention {attention!r} is none of flash, {', '.join(SCORES)}")
     if packed and not qkv_bias:
         raise ValueError("qkv_bias false needs packed false")
     tokens = (image // patch) ** 2 + 1
@@ -155,7 +185,7 @@ def build(
     )
     blocks = (
         _patches(image, patch, hidden, tokens, channels),
-        _layer(tokens, hidden, heads, ffn or 4 * hidden, packed, qkv_bias),
+        _layer(tokens, hidden, heads, ffn or 4 * hidden, packed, qkv_bias, attention, dropout > 0),
         Block(
             name="head",
             ops=head,

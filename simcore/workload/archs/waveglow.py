@@ -74,7 +74,7 @@ def build(
     early_size: int = 2,
     layers: int = 8,
     channels: int = 512,
-    layout: str = "nhwc",
+    layout: str = "nchw",
     conditioning_copies: bool = False,
 ) -> Workload:
     """WaveGlow with ``channels`` in each of ``layers`` layers of ``flows`` WaveNets.

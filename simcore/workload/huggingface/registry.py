@@ -39,7 +39,7 @@ FILES = {
     "deepseek_v2": "deepseek", "deepseek_v3": "deepseek", "gpt_oss": "gpt_oss",
     "kimi_k2": "deepseek", "whisper": "whisper", "clip": "clip", "nemotron": "nemotron",
     "phi": "phi", "gptj": "gptj", "mpt": "mosaic", "dbrx": "mosaic", "llama4": "llama4",
-    "llama4_text": "llama4",
+    "llama4_text": "llama4", "switch_transformers": "switch",
 }  # fmt: skip
 #: The same by ``_class_name``, of the configs of diffusers.
 CLASSES = dict.fromkeys(

@@ -10,7 +10,7 @@ _LAYERS = {
     "gated-silu": "swiglu",
 }  # fmt: skip
 #: T5's own length; relative positions bound nothing.
-_TRAINED_AT = 512
+TRAINED_AT = 512
 
 
 @ADAPTERS.register("t5")
@@ -19,7 +19,7 @@ def t5(f: Fields) -> Translated:
     layers = f.layers("num_layers")
     return Translated(
         arch="t5", sample_unit="sequence pair",
-        positions=f.count("n_positions", default=_TRAINED_AT),
+        positions=f.count("n_positions", default=TRAINED_AT),
         config={
             "layers": layers,
             "decoder_layers": f.layers("num_decoder_layers", default=layers),

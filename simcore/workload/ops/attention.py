@@ -126,7 +126,14 @@ def attention_eager(
 
 
 def attention_fused_softmax(
-    name: str, heads: int, seq_q: int, seq_kv: int, head_dim: int, *, drop: bool = False
+    name: str,
+    heads: int,
+    seq_q: int,
+    seq_kv: int,
+    head_dim: int,
+    *,
+    drop: bool = False,
+    passes: bool = False,
 ) -> tuple[Op, ...]:
     """Attention as Megatron-LM ran it before flash kernels, for one sequence a sample.
 
@@ -134,15 +141,24 @@ def attention_fused_softmax(
     scales, masks and normalises (Megatron-LM, fused_kernels/scaled_upper_triang_masked_softmax);
     then dropout, the product with v, and one copy to token order. Keeps q, k, v, the
     probabilities and, with dropout, its mask and output: Korthikanti et al. 2022, section 4.1.
+
+    ``passes``: as XLA fuses it for GPUs without its Triton softmax. A fusion ends at a reduction,
+    and exponentials are cheap enough to be computed twice (gpu/instruction_fusion.cc,
+    IsExpensive): the scores are read for their maximum, for the sum and for the quotient, which is
+    written; backward p (g - sum(p g)) reads p and g for the sum and again for the product.
     """
     aligned = head_dim % ALIGNED == 0
     scores = float(heads) * seq_q * seq_kv
-    fused = Op(
-        name=f"{name}.softmax",
-        fwd=(Kernel(kind="softmax", low=2 * scores, n=Affine(seq_kv)),),
-        bwd=(Kernel(kind="softmax", low=3 * scores, n=Affine(seq_kv)),),
-        saved=Saved(low=scores),
-    )
+    fwd: tuple[Kernel, ...] = (Kernel(kind="softmax", low=2 * scores, n=Affine(seq_kv)),)
+    bwd: tuple[Kernel, ...] = (Kernel(kind="softmax", low=3 * scores, n=Affine(seq_kv)),)
+    if passes:
+        sums = Kernel(kind="reduction", low=scores)
+        fwd = (sums, sums, Kernel(kind="elementwise", low=2 * scores))
+        bwd = (
+            Kernel(kind="reduction", low=2 * scores),
+            Kernel(kind="elementwise", low=3 * scores),
+        )
+    fused = Op(name=f"{name}.softmax", fwd=fwd, bwd=bwd, saved=Saved(low=scores))
     parts = [bmm(f"{name}.scores", heads, seq_q, seq_kv, head_dim, aligned=aligned), fused]
     if drop:
         parts.append(dropout(f"{name}.scores_dropout", scores))

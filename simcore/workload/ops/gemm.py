@@ -90,6 +90,7 @@ def conv2d(
     save_input: bool = True,
     input_grad: bool = True,
     bias: bool = False,
+    channels_last: bool = False,
 ) -> Op:
     """Square convolution over ``images`` images a sample, as an implicit GEMM.
 
@@ -101,19 +102,21 @@ def conv2d(
     io = pixels_in * cin + pixels_out * cout
     per_group = cout // groups
     strided = any(o != i for o, i in zip(out_hw, in_hw, strict=True))
-    kind = conv_kind((kernel, kernel), stride=2 if strided else 1, groups=groups)
+    kind = conv_kind((kernel, kernel), stride=2 if strided else 1, groups=groups, channels=cin)
 
-    def one(m: Affine, n: Affine, k: Affine) -> Kernel:
+    def one(m: Affine, n: Affine, k: Affine, relaid: float = io) -> Kernel:
         return Kernel(
-            kind=kind, flop=flop, low=io, weight=weight, m=m, n=n, k=k, groups=Affine(groups)
-        )
+            kind=kind, flop=flop, low=io, weight=weight, m=m, n=n, k=k, groups=Affine(groups),
+            relaid=relaid * (not channels_last),
+        )  # fmt: skip
 
     bwd = [one(Affine(depth), Affine(per_group), Affine(0, pixels_out))]
     if input_grad:
         bwd.append(
             one(Affine(0, pixels_in), Affine(cin // groups), Affine(per_group * kernel * kernel))
         )
-    fwd = [one(Affine(0, pixels_out), Affine(per_group), Affine(depth))]
+    # Kernels of the forward pass write either layout.
+    fwd = [one(Affine(0, pixels_out), Affine(per_group), Affine(depth), pixels_in * cin)]
     if bias:
         fwd.append(Kernel(kind="elementwise", low=2 * pixels_out * cout, weight=float(cout)))
         bwd.append(Kernel(kind="reduction", low=pixels_out * cout, weight=float(cout)))

@@ -52,7 +52,9 @@ def binary(
     bwd = tuple(Kernel(kind="elementwise", **_traffic(3 * elems, high)) for _ in range(grads))
     if broadcast and grads:
         bwd = (*bwd, Kernel(kind="reduction", **_traffic(elems + broadcast, high)))
-    return Op(name=name, fwd=(fwd,), bwd=bwd, saved=_saved(saves, high) if saves else NOTHING)
+    saved = _saved(saves, high) if saves else NOTHING
+    # of three elements moved one is written
+    return Op(name=name, fwd=(fwd,), bwd=bwd, saved=saved, result=_saved(elems, high))
 
 
 def copy(name: str, elems: float, *, saves: float = 0.0, high: bool = False) -> Op:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import torch
+from torch._prims_common import suggest_memory_format
+
 from simcore.workload.graph import KernelKind, conv_kind
 from simcore.workload.trace.kinds import kind_of
 from simcore.workload.trace.record import KernelRecord, Piece
@@ -68,28 +71,42 @@ def _conv(x: Any, weight: Any, out: Any, transposed: bool, groups: int) -> tuple
     return 2 * rows * channels * depth, (rows, channels // groups, depth, groups)
 
 
-def _fast(weight: Any, stride: Any, dilation: Any, transposed: bool, groups: int) -> KernelKind:
+def _kind(
+    x: Any, weight: Any, stride: Any, dilation: Any, transposed: bool, groups: int
+) -> KernelKind:
     """The kind of a convolution's kernels."""
     return conv_kind(
         tuple(weight.shape[2:]), stride=max(stride), dilation=max(dilation), groups=groups,
-        transposed=transposed,
+        transposed=transposed, channels=x.shape[1],
     )  # fmt: skip
+
+
+def _channels_first(x: Any, weight: Any) -> bool:
+    """Whether cuDNN is given channels first: neither is channels last by its strides (ATen
+    ``ConvUtils.h``, ``cudnn_conv_suggest_memory_format``).
+    """
+    return all(suggest_memory_format(t) == torch.contiguous_format for t in (x, weight))
 
 
 def _conv_backward(args: Any, out: Any, of: Any) -> tuple[KernelRecord, ...]:
     grad, x, weight = args[0], args[1], args[2]
     transposed, groups, mask = bool(args[7]), args[9], args[10]
     flop, (rows, columns, depth, _) = _conv(x, weight, grad, transposed, groups)
-    kind = _fast(weight, args[4], args[6], transposed, groups)
+    kind = _kind(x, weight, args[4], args[6], transposed, groups)
+    relaid = (x.numel() + grad.numel()) * _channels_first(x, weight)
     found = []
     if mask[1]:
         dims = (depth, columns, rows, groups)
-        found.append(KernelRecord(kind, flop, (of(grad), of(x)), (of(out[1]),), dims))
+        found.append(
+            KernelRecord(kind, flop, (of(grad), of(x)), (of(out[1]),), dims, relaid=relaid)
+        )
     if mask[0]:
         pixels = x.shape[0] * math.prod(x.shape[2:])
         inner = x.shape[1] // groups
         dims = (pixels, inner, max(1, flop // (2 * pixels * inner * groups)), groups)
-        found.append(KernelRecord(kind, flop, (of(grad), of(weight)), (of(out[0]),), dims))
+        found.append(
+            KernelRecord(kind, flop, (of(grad), of(weight)), (of(out[0]),), dims, relaid=relaid)
+        )
     if mask[2]:
         found.append(KernelRecord("reduction", 0, (of(grad),), (of(out[2]),)))
     return tuple(found)
@@ -109,8 +126,10 @@ def kernels_of(
     if kind == "conv":
         transposed, groups = bool(args[6]), args[8]
         flop, dims = _conv(args[0], args[1], out, transposed, groups)
-        kind = _fast(args[1], args[3], args[5], transposed, groups)
-        main = KernelRecord(kind, flop, (of(args[0]), of(args[1])), writes, dims)
+        kind = _kind(args[0], args[1], args[3], args[5], transposed, groups)
+        # Kernels of the forward pass write either layout.
+        relaid = args[0].numel() * _channels_first(args[0], args[1])
+        main = KernelRecord(kind, flop, (of(args[0]), of(args[1])), writes, dims, relaid=relaid)
         if args[2] is None:
             return (main,)
         bias = KernelRecord("elementwise", 0, (of(out), of(args[2])), writes)

@@ -27,7 +27,10 @@ class Piece(NamedTuple):
 
 
 class KernelRecord(NamedTuple):
-    """One device kernel; ``dims`` are m, n, k and groups of a matrix product (ones elsewhere)."""
+    """One device kernel; ``dims`` are m, n, k and groups of a matrix product (ones elsewhere).
+
+    ``relaid``: elements that are channels first where matrix units want channels last.
+    """
 
     kind: KernelKind
     flop: int
@@ -35,6 +38,7 @@ class KernelRecord(NamedTuple):
     writes: tuple[Piece, ...]
     dims: tuple[int, int, int, int] = (1, 1, 1, 1)
     launches: int = 1
+    relaid: int = 0
 
     @property
     def n_bytes(self) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch._prims_common import suggest_memory_format
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from simcore.base.errors import UsageError
@@ -113,9 +114,10 @@ def _dtype(tensor: Any) -> str:
 
 
 def fake_inputs(inputs: Any) -> Any:
-    """Tensors of the same shapes and dtypes that hold nothing, inside a fake mode."""
+    """Tensors of the same shapes, dtypes and layouts that hold nothing, inside a fake mode."""
     if isinstance(inputs, torch.Tensor):
-        return torch.empty(inputs.shape, dtype=inputs.dtype, device="cpu")
+        layout = suggest_memory_format(inputs)
+        return torch.empty(inputs.shape, dtype=inputs.dtype, device="cpu", memory_format=layout)
     if isinstance(inputs, (list, tuple)):
         return type(inputs)(fake_inputs(v) for v in inputs)
     if isinstance(inputs, dict):

@@ -37,13 +37,13 @@ def test_sharding_strategies_are_those_of_torch() -> None:
                    "nproc_per_node": 4, "software": "fsdp"}),
         ("deepspeed", {"strategy": "zero2", "precision": "fp16", "offload": "optimizer:cpu",
                        "grad_accum": 4, "grad_clip": True, "nnodes": 1, "nproc_per_node": 8,
-                       "software": "deepspeed"}),
+                       "software": "deepspeed", "overlap": "none"}),
         ("multi_gpu", {"strategy": "ddp", "precision": "amp-fp16", "offload": "none",
                        "nnodes": 1, "nproc_per_node": 8}),
         ("ds_file", {"strategy": "zero2", "micro_batch": 4, "grad_accum": 2, "precision": "bf16",
                      "optimizer": "adamw", "offload": "none", "grad_clip": True,
                      "bucket_numel": 200_000_000, "nnodes": 4, "nproc_per_node": 8,
-                     "software": "deepspeed"}),
+                     "software": "deepspeed", "overlap": "grads"}),
     ],
 )  # fmt: skip
 def test_samples(sample: str, words: dict) -> None:

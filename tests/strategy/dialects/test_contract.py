@@ -105,7 +105,7 @@ def test_every_file_registers_its_dialect() -> None:
     folder = Path(read_launch.__code__.co_filename).parent
     shared = {
         "__init__", "base", "reading", "shell", "source", "megatron_keys", "megatron_stages",
-        "megatron_overlap",
+        "megatron_context", "megatron_overlap", "megatron_state",
     }  # fmt: skip
     assert {p.stem for p in folder.glob("*.py")} - shared == set(FILES)
     for name in FILES:
@@ -157,6 +157,11 @@ def test_round_trip_of_every_strategy_precision_and_offload(dialect: str, tmp_pa
         ("torchtitan", {"attention": "flash", "software": "fsdp", "strategy": "zero2"}),
         ("deepspeed", {"attention": "flash", "issuer": "megatron", "software": "deepspeed"}),
         ("accelerate", {"strategy": "zero3", "software": "deepspeed", "attention": "cudnn"}),
+        *(("megatron", {"strategy": "zero1", "precision": p, "optimizer": o,
+                        "software": "precision-aware"})
+          for p in ("bf16", "fp8", "mxfp8", "fp16") for o in ("adamw", "adamw-bf16")),
+        *(("megatron", {"cp": 4, "cp_comm": kind}) for kind in ("ring", "all-gather", "ulysses")),
+        ("deepspeed", {"cp": 4, "cp_comm": "ulysses", "strategy": "zero3", "precision": "bf16"}),
         *(("megatron", {"attention": kernel}) for kernel in ("flash", "cudnn", "fused_softmax",
                                                              "math", "flash3")),
         *(("megatron", {"issuer": issuer, "ep": 8}) for issuer in ("megatron", "graph",

@@ -163,6 +163,18 @@ CASES: dict[str, Case] = {
          "num_decoder_layers": 2},
         "T5ForConditionalGeneration",
     ),
+    "switch_transformers": (
+        "SwitchTransformers",
+        {**_T5, "num_layers": 4, "num_decoder_layers": 2, "num_experts": 3, "expert_capacity": 64,
+         "num_sparse_encoder_layers": 2, "num_sparse_decoder_layers": 1},
+        "SwitchTransformersForConditionalGeneration",
+    ),
+    "switch_transformers all": (
+        "SwitchTransformers",
+        {**_T5, "num_experts": 3, "num_decoder_layers": 3, "num_sparse_encoder_layers": 3,
+         "num_sparse_decoder_layers": 3},
+        "SwitchTransformersForConditionalGeneration",
+    ),
     "vit": ("ViT", {**_VIT, "num_labels": 7}, "ViTForImageClassification"),
     "vit grey": (
         "ViT", {**_VIT, "qkv_bias": False, "num_channels": 1}, "ViTForImageClassification",

@@ -298,6 +298,17 @@ def _t5(hub: str, width: int, head: int, ffn: int, layers: int, heads: int, coun
     return hub, keys, count
 
 
+def _switch(hub: str, experts: int, count: int, **more: Any) -> Entry:
+    keys = {
+        "model_type": "switch_transformers", "d_model": 768, "d_kv": 64, "d_ff": 3072,
+        "architectures": ["SwitchTransformersForConditionalGeneration"], "num_layers": 12,
+        "num_decoder_layers": 12, "num_sparse_encoder_layers": 6, "num_sparse_decoder_layers": 6,
+        "num_heads": 12, "num_experts": experts, "expert_capacity": 64, "vocab_size": 32128,
+        "dense_act_fn": "relu", "router_bias": False, "dropout_rate": 0.1,
+    }  # fmt: skip
+    return hub, {**keys, **more}, count
+
+
 def _nemotron(hub: str, hidden: int, layers: int, heads: int, kv: int, count: int) -> Entry:
     keys = {
         "model_type": "nemotron", "architectures": ["NemotronForCausalLM"],
@@ -351,6 +362,15 @@ _NEWER: dict[str, Entry] = {
     "t5-base": _t5("google-t5/t5-base", 768, 64, 3072, 12, 12, 222_903_552),
     "t5-3b": _t5("google-t5/t5-3b", 1024, 128, 16384, 24, 32, 2_851_598_336),
     "t5-11b": _t5("google-t5/t5-11b", 1024, 128, 65536, 24, 128, 11_307_321_344),
+    "switch-base-8": _switch("google/switch-base-8", 8, 619_339_008),
+    "switch-base-16": _switch("google/switch-base-16", 16, 1_072_397_568),
+    "switch-base-32": _switch("google/switch-base-32", 32, 1_978_514_688),
+    "switch-base-64": _switch("google/switch-base-64", 64, 3_790_748_928),
+    "switch-base-128": _switch("google/switch-base-128", 128, 7_415_217_408),
+    "switch-base-256": _switch("google/switch-base-256", 256, 14_664_154_368),
+    "switch-large-128": _switch("google/switch-large-128", 128, 26_309_291_008,
+        d_model=1024, d_ff=4096, num_heads=16, num_layers=24,
+        num_decoder_layers=24, num_sparse_encoder_layers=12, num_sparse_decoder_layers=12),
     "nemotron3-8b": _nemotron(
         "nvidia/nemotron-3-8b-base-4k", 4096, 32, 32, 32, 8_540_135_424),
     "nemotron4-15b": _nemotron("nvidia/nemotron-4-15b", 6144, 32, 48, 8, 15_628_775_424),

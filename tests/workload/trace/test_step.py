@@ -119,6 +119,22 @@ def test_a_grouped_convolution_counts_each_group_once() -> None:
     ]  # fmt: skip
 
 
+def test_the_layout_of_a_convolution_is_that_of_its_tensors() -> None:
+    """cuDNN is given channels last where input or weight is; else both gradients move all."""
+    net = nn.Sequential(nn.Conv2d(4, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 4, 1))
+    images = torch.zeros(2, 4, 6, 6)
+    first = trace(net, (images,))
+    relaid = [k.relaid for op in first.ops for k in op.kernels if k.flop]
+    wide, narrow = 2 * 8 * 36, 2 * 4 * 36
+    # forward the inputs; backward the second one's two gradients, the first one's of its weight
+    assert relaid == [narrow, wide, wide + narrow, wide + narrow, wide + narrow]
+    last = trace(net.to(memory_format=torch.channels_last), (images,))
+    assert not any(k.relaid for op in last.ops for k in op.kernels)
+    given = images.to(memory_format=torch.channels_last)
+    back = trace(net.to(memory_format=torch.contiguous_format), (given,))
+    assert not any(k.relaid for op in back.ops for k in op.kernels)
+
+
 def test_lstm_counts_its_gates() -> None:
     forward = [o.flop for o in traced(BY_NAME["lstm"]).ops if o.name == "mkldnn_rnn_layer"]
     assert forward == [2 * BATCH * 6 * 4 * 32 * (32 + 32)] * 2

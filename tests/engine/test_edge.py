@@ -1,0 +1,97 @@
+"""Jobs at the edge of memory: a replay of the allocator tells, and only where holes decide."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from simcore.engine.edge import largest_batch, settled
+from simcore.engine.job_memory import memory_result
+from simcore.engine.memory_timeline import memory_timeline
+from simcore.engine.predict import predict
+from simcore.engine.request import make_request
+from simcore.engine.resolved import Request
+from simcore.engine.result import MemoryResult
+
+EDGE: list[tuple[str, str, dict[str, Any]]] = [
+    ("gpt2-xl", "1x8xA100", {"strategy": "zero1", "precision": "bf16"}),
+    ("vit-l-16", "1x1xT4", {}),
+    ("bert-large", "1x8xT4", {"precision": "amp-fp16"}),
+]
+
+
+def at(request: Request, share: float) -> tuple[MemoryResult, MemoryResult]:
+    """The formula's answer and the settled one, of a device filled so far by its tensors."""
+    found = memory_result(request)
+    small = replace(found, capacity_bytes=found.device_bytes / share)
+    return small, settled(request, small)
+
+
+@pytest.mark.parametrize(("model", "gpus", "options"), EDGE)
+def test_the_answer_is_that_of_the_replay(model: str, gpus: str, options: dict[str, Any]) -> None:
+    """Held against the timeline of memory, which replays by itself."""
+    for batch in range(1, 81):
+        request = make_request(model, gpus, micro_batch=batch, **options)
+        found = predict(request).memory
+        if found.device_bytes > found.capacity_bytes:
+            break
+        if found.needed_bytes < 0.9 * found.capacity_bytes:
+            continue
+        assert found.fits == memory_timeline(request).fits, batch
+    assert 2 < batch < 80
+
+
+@pytest.mark.parametrize(("model", "gpus", "options"), EDGE)
+def test_what_is_needed_agrees_with_the_verdict(
+    model: str, gpus: str, options: dict[str, Any]
+) -> None:
+    request = make_request(model, gpus, micro_batch=8, **options)
+    verdicts = []
+    for share in (0.5, 0.9, 0.94, 0.97, 0.999, 1.01):
+        formula, found = at(request, share)
+        assert found.fits == (found.needed_bytes <= found.capacity_bytes)
+        assert replace(found, needed_bytes=formula.needed_bytes) == formula
+        verdicts.append(found.fits)
+    assert verdicts[0]
+    assert not verdicts[-1]
+    assert verdicts == sorted(verdicts, reverse=True)  # more room never makes it fail
+
+
+def test_far_from_the_edge_nothing_is_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("replayed")
+
+    monkeypatch.setattr("simcore.engine.edge.step_events", never)
+    request = make_request("gpt2-xl", "1x8xA100", micro_batch=17, precision="bf16")
+    for share in (0.5, 1.001):
+        formula, found = at(request, share)
+        assert found == formula
+    with pytest.raises(AssertionError, match="replayed"):
+        at(request, 0.99)
+
+
+@pytest.mark.parametrize("options", [{"pp": 2}, {"growing_segments": "on"}])
+def test_what_no_replay_covers_keeps_the_formula(options: dict[str, Any]) -> None:
+    request = make_request("gpt2-xl", "1x8xA100", micro_batch=8, precision="bf16", **options)
+    formula, found = at(request, 0.99)
+    assert found == formula
+
+
+def test_tensor_ranks_are_replayed_with_their_part_of_the_model() -> None:
+    """Of equal holes a device that is nearly full of tensors runs out."""
+    request = make_request("llama3-8b", "1x8xH100", micro_batch=2, precision="bf16", tp=2)
+    _, found = at(request, 0.999)
+    assert found.needed_bytes > found.capacity_bytes
+    assert not found.fits
+    _, found = at(request, 0.9)
+    assert found.fits
+
+
+def test_the_largest_batch_fits_and_the_next_does_not() -> None:
+    for model, gpus, options in EDGE:
+        request = make_request(model, gpus, **options)
+        best = largest_batch(request, 4096)
+        assert predict(replace(request, micro_batch=best)).fits
+        assert not predict(replace(request, micro_batch=best + 1)).fits
