@@ -144,6 +144,7 @@ def plan(
     prices: str | None = None,
     reliability: Reliability | None = None,
     top: int = 5,
+    jobs: int = 1,
     progress: Callable[[int, int], None] | None = None,
     **words: Any,
 ) -> Plan:
@@ -153,6 +154,7 @@ def plan(
     one of ``tokens``, ``samples``, ``epochs``, ``steps``. Limits: ``deadline`` ("30d"),
     ``budget`` (dollars), ``power`` ("200 kW", rated), ``margin_frac`` of memory, ``available``
     ("H100=512"), ``max_gpus``, ``confidence`` (probability of meeting deadline and budget).
+    ``jobs``: processes that share the work; the answer is the same.
     ``objective``: cost, time, energy, gpus or step. ``words``: axes as in ``sweep``; those not
     given take defaults that ``Plan.assumptions`` lists. Nothing that breaks a limit is returned;
     where nothing meets them all, ``Plan.relaxations`` says which to move, and how far. Raises
@@ -176,7 +178,7 @@ def plan(
         available=[available] if isinstance(available, str) else list(available),
         max_gpus=max_gpus, confidence=confidence, objective=objective,
         price=[price] if isinstance(price, str) else list(price), prices=prices,
-        reliability=reliability, top=top, progress=progress, words=words,
+        reliability=reliability, top=top, jobs=jobs, progress=progress, words=words,
     )  # fmt: skip
     return remembered(Plan, found, "plan", asked)
 

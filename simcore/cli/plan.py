@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from simcore.base.units import PERCENT
 from simcore.cli import names
 from simcore.cli.config import with_defaults
 from simcore.cli.emit import emit_problems, grid_launch, warn_unknown, write_launch
@@ -51,7 +52,7 @@ def plan(
         str | None, option("--steps", "N", "Length in steps, with --global-batch.")
     ] = None,
     deadline: Annotated[str | None, option("--deadline", "TIME", "30d, 12h, 2w.")] = None,
-    budget: Annotated[str | None, option("--budget", "DOLLARS", "For the run: 3e6.")] = None,
+    budget: Annotated[str | None, option("--budget", "DOLLARS", "For the run: 3e6, 3M.")] = None,
     power: Annotated[
         str | None, option("--power", "WATTS", 'Rated power of all GPUs: "200 kW".')
     ] = None,
@@ -84,6 +85,9 @@ def plan(
         str | None, option("--global-batch", "GRID", "Samples a step; language models: 4 M tokens.")
     ] = None,
     top: Annotated[str | None, option("--top", "N", "Clusters to show (default 5).")] = None,
+    jobs: Annotated[
+        str | None, option("--jobs", "N", "Processes that share the work (default 1).")
+    ] = None,
     emit: Annotated[
         str | None, option("--emit", "DIALECT", "Write the winner's launch file instead.",
                            names.dialects),
@@ -115,8 +119,8 @@ def plan(
         problems.append("--model is missing: name one of `simcore list models`")
     if not gpus:
         problems.append("--gpus is missing: name types such as H100,H200 or a grid H100:1..64x8")
-    share = number("margin", _percent(margin), problems)
-    sure = number("confidence", _percent(confidence), problems)
+    share = _percent("margin", margin, problems)
+    sure = _percent("confidence", confidence, problems)
     rel = reliability(
         problems, failures=failures, checkpoint_bw=checkpoint_bw,
         checkpoint_every=checkpoint_every, restart=restart, stragglers=stragglers,
@@ -127,9 +131,10 @@ def plan(
         "samples": count("samples", samples, problems),
         "epochs": number("epochs", epochs, problems),
         "steps": count("steps", steps, problems),
-        "budget": number("budget", budget, problems),
+        "budget": count("budget", budget and budget.strip().removeprefix("$"), problems),
         "max_gpus": whole("max-gpus", max_gpus, problems),
         "top": whole("top", top, problems) or 5,
+        "jobs": whole("jobs", jobs, problems) or 1,
     }
     if problems:
         raise InvalidConfig(problems)
@@ -140,8 +145,8 @@ def plan(
     with ProgressBar() as told:
         found = api.plan(
             model, gpus, deadline=deadline, power=power,
-            margin_frac=(share or 0.0) / 100, available=available or (),
-            confidence=None if sure is None else sure / 100, objective=objective,
+            margin_frac=(share or 0.0) / PERCENT, available=available or (),
+            confidence=None if sure is None else sure / PERCENT, objective=objective,
             price=price or (), prices=prices, reliability=rel,
             progress=None if told is None else lambda done, total: told(done, total, None),
             **asked, **words,
@@ -163,6 +168,11 @@ def plan(
         raise typer.Exit(1)
 
 
-def _percent(text: str | None) -> str | None:
-    """``10%`` and ``10 %`` as ``10``."""
-    return None if text is None else text.strip().removesuffix("%").strip()
+def _percent(flag: str, text: str | None, problems: list[str]) -> float | None:
+    """``10``, ``10%`` and ``10 %`` as 10, below 100."""
+    if text is None:
+        return None
+    found = number(flag, text.strip().removesuffix("%").strip(), problems)
+    if found is not None and not 0 <= found < PERCENT:
+        problems.append(f"--{flag} must be 0 to less than 100 percent, not {text.strip()}")
+    return found

@@ -111,8 +111,8 @@ def evaluate_axis(
 
     Equal to ``predict`` of each point. Cost grows with the points, not with devices. ``twice``
     asks for the step with twice of one resource too; ``wires``: ``point_values`` of the clusters
-    where they are known already. Where a device lacks more than ``lacking`` bytes at every point,
-    however the pipeline is cut, no step is timed: times are NaN.
+    where they are known already. Points whose devices lack more than ``lacking`` bytes, however the
+    pipeline is cut, are not timed: their times are NaN.
     """
     if wires is None:
         name = request.workload.name
@@ -136,16 +136,20 @@ def evaluate_axis(
         least = memory.least
         if max(count for _, count in request.placed.distinct_stages) > 1:
             least = _memory(request, values, row, axis.grad_accum, last=True).least
-    if (least > memory.capacity + lacking).all():
-        nothing = np.full(len(row), np.nan)
-        out = Outcome(nothing, memory.held, memory.needed, memory.capacity)
-        extra = dict.fromkeys(("busy_frac", "faster_s", "balanced_s"), nothing)
-        return out if twice is None else replace(out, least_bytes=least, **extra)
     # An epoch's restart is shared by its steps, whose number is not convex in accumulation; nor is
     # what ranks wait for the one with most work.
     smooth = request.loading is None and not request.workload.work_sd_frac
     many = len(row) >= _WORTH * len(axis.row_cluster) and smooth
-    found = at_counts(steps, row, axis.grad_accum) if many else steps(row, axis.grad_accum)
+    found = np.full((1 if twice is None else 4, len(row)), np.nan)
+    some = np.flatnonzero(least <= memory.capacity + lacking)
+    if len(some):
+        rows, place = np.unique(row[some], return_inverse=True)
+        counts = axis.grad_accum[some]
+        found[:, some] = (
+            at_counts(lambda i, n: steps(rows[i], n), place, counts)
+            if many
+            else steps(row[some], counts)
+        )
     step = found[0]
     outcome = Outcome(step, memory.held, memory.needed, memory.capacity)
     if twice is None:

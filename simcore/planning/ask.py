@@ -33,6 +33,7 @@ def ask_plan(
     prices: str | None,
     reliability: Reliability | None,
     top: int,
+    jobs: int,
     progress: Callable[[int, int], None] | None,
     words: dict[str, Any],
 ) -> Plan:
@@ -112,7 +113,12 @@ def ask_plan(
                 "no GPU asked for has a known price: give --price GPU=DOLLARS, or --objective time"
             ])  # fmt: skip
     return make_plan(
-        space, goal, top=top, progress=progress, assumptions=tuple(_told(space, chosen))
+        space,
+        goal,
+        top=top,
+        jobs=jobs,
+        progress=progress,
+        assumptions=tuple(_told(space, chosen)),
     )
 
 

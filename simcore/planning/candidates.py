@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -16,9 +16,12 @@ from simcore.planning.energy import power_w, tdp_w
 from simcore.planning.evaluator import Evaluator
 from simcore.planning.goal import Goal
 from simcore.planning.goodput import effective_frac
+from simcore.planning.parallel import shared_parts
 from simcore.planning.points import NO_MEMORY, Batch, FormWords
 from simcore.planning.ranking import merged
 from simcore.planning.space import Space
+from simcore.planning.tally import Wanted
+from simcore.planning.workers import workers_of
 
 Array = NDArray[np.float64]
 Progress = Callable[[int, int], None]
@@ -31,8 +34,8 @@ class Candidates:
     """Points and their runs. ``form`` indexes ``forms``, ``cluster`` the space's clusters.
 
     ``balanced_s``, ``least_bytes``: bounds as in ``engine.sweep.Outcome``; ``stages``: layers of
-    each stage, of candidates whose pipeline was cut anew; ``untimed``: (piece, first candidate,
-    the one behind the last) of what lacks so much memory that its steps were not asked for: NaN.
+    each stage, of candidates whose pipeline was cut anew. Times are NaN where not even
+    ``MORE_MEMORY_BYTES`` more a device would do.
     """
 
     space: Space
@@ -57,7 +60,6 @@ class Candidates:
     usd_per_h: Array
     effective_frac: Array
     stages: Mapping[int, str] = field(default_factory=dict)
-    untimed: tuple[tuple[int, int, int], ...] = ()
 
     def form_of(self, i: int) -> FormWords:
         """The form of a candidate, with its cut."""
@@ -116,27 +118,24 @@ def runs_of(c: Candidates, goal: Goal, samples: float | None) -> Runs:
     )
 
 
-def candidates(space: Space, goal: Goal, progress: Progress | None = None) -> Candidates:
+def candidates(
+    space: Space, goal: Goal, progress: Progress | None = None, jobs: int = 1
+) -> Candidates:
     """Evaluate a space; points that cannot be are counted by reason in ``invalid``.
 
-    The steps of forms that would not even fit with more memory (``MORE_MEMORY_BYTES``) are left
-    out: ``all_timed`` adds them.
+    ``jobs``: processes that share the work.
     """
     keep_freed_memory()
     evaluator = Evaluator(space, twice="inter", lacking=MORE_MEMORY_BYTES)
     found: list[Batch] = []
     invalid: list[dict[str, int]] = []
-    untimed: list[tuple[int, int, int]] = []
-    done = n_valid = 0
-    for number, batch in enumerate(evaluator.batches(0, len(evaluator))):
+    done = 0
+    for batch in _evaluated(evaluator, jobs):
         done += batch.n_points
         # Whether a point fits is a constraint of the plan: it may ask for more than that.
         invalid.append({k: n for k, n in batch.invalid.items() if k != NO_MEMORY})
-        if batch.step_time_s is not None:
+        if len(batch):
             found.append(batch)
-            if np.isnan(batch.step_time_s).any():
-                untimed.append((number, n_valid, n_valid + len(batch)))
-            n_valid += len(batch)
         if progress is not None:
             progress(done, len(space))
 
@@ -184,20 +183,15 @@ def candidates(space: Space, goal: Goal, progress: Progress | None = None) -> Ca
         tdp_w=by_cluster([tdp_w(c) for c in space.clusters]),
         usd_per_h=by_cluster([goal.prices.cluster_usd_per_h(c) for c in space.clusters]),
         effective_frac=effective_frac(goal.reliability, n_gpus, n_nodes, saved),
-        untimed=tuple(untimed),
     )
 
 
-def all_timed(c: Candidates) -> Candidates:
-    """The candidates with the steps that were left out."""
-    evaluator = Evaluator(c.space, twice="inter")
-    told = {
-        "step_s": "step_time_s", "faster_s": "faster_s", "balanced_s": "balanced_s",
-        "busy_frac": "busy_frac",
-    }  # fmt: skip
-    columns = {name: getattr(c, name).copy() for name in told}
-    for piece, first, behind in c.untimed:
-        (batch,) = evaluator.batches(piece, piece + 1)
-        for name, column in columns.items():
-            column[first:behind] = getattr(batch, told[name])
-    return replace(c, **columns, untimed=())
+def _evaluated(evaluator: Evaluator, jobs: int) -> Iterator[Batch]:
+    """All pieces in order."""
+    workers = workers_of(jobs, None)
+    if workers is None:
+        yield from evaluator.batches(0, len(evaluator))
+        return
+    for part in shared_parts(evaluator, workers, Wanted(points=True)):
+        assert isinstance(part, Batch)
+        yield part

@@ -18,6 +18,8 @@ from simcore.workload.sharding import splits
 MAX_GPUS = 4096
 #: Tokens a step: what all Llama 2 models were trained with (Touvron et al. 2023, table 1).
 TOKENS_PER_STEP = 4e6
+#: Expert ranks that a plan looks through, those that divide a model's experts.
+_EXPERT_RANKS = (1, 2, 4, 8, 16, 32, 64)
 _BARE = re.compile(r"^[^\d:+][^:+]*$")
 
 
@@ -89,8 +91,8 @@ def default_words(source: ModelSource, given: dict[str, Any], tokens: bool) -> d
     }
     if cut:
         words |= {"tp": "1..8*2", "pp": "1..16*2"}
-        if int(config.get("experts", 0) or 0):
-            words["ep"] = "1..64*2"
+        if experts := int(config.get("experts", 0) or 0):
+            words["ep"] = ",".join(str(n) for n in _EXPERT_RANKS if experts % n == 0)
     if tokens and not {"global_batch", "grad_accum"} & {k for k, v in given.items() if v}:
         seq_len = given.get("seq_len")
         overrides = {"seq_len": int(seq_len)} if seq_len else {}

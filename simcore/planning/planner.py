@@ -28,7 +28,6 @@ from simcore.planning.candidates import (
     Candidates,
     Progress,
     Runs,
-    all_timed,
     candidates,
     runs_of,
 )
@@ -119,13 +118,18 @@ class Option:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The answer: options best first, one a cluster; what stops it where there is none."""
+    """The answer: options best first, one a cluster; what stops it where there is none.
+
+    ``n_timed``: points that fit, or would with ``MORE_MEMORY_BYTES`` more a GPU; limits of time
+    and money are counted among them. ``leanest``: what needs least memory, where nothing fits.
+    """
 
     model: str
     goal: Goal
     samples: float | None
     n_points: int
     n_valid: int
+    n_timed: int
     n_feasible: int
     objective: str
     best: tuple[Option, ...]
@@ -134,6 +138,7 @@ class Plan:
     relaxations: tuple[Relaxation, ...]
     invalid: dict[str, int]
     blocked: dict[str, int]
+    leanest: Option | None
     sources: tuple[tuple[str, str], ...]
     assumptions: tuple[str, ...]
 
@@ -156,6 +161,7 @@ class Plan:
             "objective": self.objective,
             "n_points": self.n_points,
             "n_valid": self.n_valid,
+            "n_timed": self.n_timed,
             "n_feasible": self.n_feasible,
             "feasible": self.feasible,
             "best": [o.to_dict() for o in self.best],
@@ -164,6 +170,7 @@ class Plan:
             "relax": [r.to_dict() for r in self.relaxations],
             "invalid": self.invalid,
             "blocked": self.blocked,
+            "leanest": self.leanest.to_dict() if self.leanest else None,
             "sources": dict(self.sources),
             "assumptions": list(self.assumptions),
         }  # fmt: skip
@@ -171,22 +178,20 @@ class Plan:
 
 def make_plan(
     space: Space, goal: Goal, *, top: int = 5, progress: Progress | None = None,
-    assumptions: tuple[str, ...] = (),
+    assumptions: tuple[str, ...] = (), jobs: int = 1,
 ) -> Plan:  # fmt: skip
-    """Plan a run over a space. Raises InvalidConfig where the run has no length in samples."""
+    """Plan a run over a space; ``jobs``: processes that share the work.
+
+    Raises InvalidConfig where the run has no length in samples.
+    """
     samples = _samples(space, goal)
-    found = candidates(space, goal, progress)
+    found = candidates(space, goal, progress, jobs)
     found = with_cuts(found, goal, samples, partial(request_of, found), top)
     runs = runs_of(found, goal, samples)
     limits = constraints_of(found, runs, goal)
     meets = passing(limits, len(found))
     objective = runs.of(goal.objective, found)
     meets &= np.isfinite(objective)
-    if not meets.any() and found.untimed:  # what to relax follows from all points
-        found = all_timed(found)
-        runs = runs_of(found, goal, samples)
-        limits = constraints_of(found, runs, goal)
-        objective = runs.of(goal.objective, found)
     order = ranked(found, runs, objective, meets)
     planner = _Planner(space, goal, found, runs, limits)
     best = planner.best(order, top)
@@ -201,6 +206,7 @@ def make_plan(
         samples=samples,
         n_points=len(space),
         n_valid=len(found),
+        n_timed=int(np.isfinite(found.step_s).sum()),
         n_feasible=int(meets.sum()),
         objective=goal.objective,
         best=tuple(best),
@@ -209,13 +215,14 @@ def make_plan(
         relaxations=tuple(eased),
         invalid=found.invalid,
         blocked=_blocked(limits, found),
+        leanest=None if limits[0].passes.any() else planner.leanest(),
         sources=tuple(_sources(space, goal)),
         assumptions=assumptions,
     )
 
 
 def _blocked(limits: list[Constraint], found: Candidates) -> dict[str, int]:
-    """How many candidates each limit stops; a limit of time or money of those that are timed."""
+    """How many candidates each limit stops; limits of time and money: of those that are timed."""
     timed = np.isfinite(found.step_s)
     stopped = {c.name: int((~c.passes & (timed | np.isfinite(c.value))).sum()) for c in limits}
     return {name: n for name, n in stopped.items() if n}
@@ -294,6 +301,11 @@ class _Planner:
         kept = np.flatnonzero(front(time, -other, index, least=-np.inf))
         kept = kept[np.argsort(time[kept])]
         return [self.option(int(index[i]), full=False) for i in kept]
+
+    def leanest(self) -> Option | None:
+        """What needs the least share of a GPU's memory."""
+        share = self.c.needed_bytes / self.c.capacity_bytes
+        return self.option(int(share.argmin()), full=False) if len(share) else None
 
     def option(self, i: int, *, full: bool) -> Option:
         """One candidate; ``full``: with its prediction and the probabilities that follow."""

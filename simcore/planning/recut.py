@@ -164,9 +164,14 @@ class _Cuts:
                 j for j in worth[c.form[worth] == c.form[i]].tolist()
                 if cluster_kind(clusters[int(c.cluster[j])]) == kind[1]
             ])  # fmt: skip
-            columns = c.micro_batch, c.grad_accum, c.n_gpus, c.n_nodes
-            room_bytes = self._share * c.capacity_bytes[points]
-            room = Room(request, *(column[points] for column in columns), room_bytes)
+            room = Room(
+                request,
+                micro_batch=c.micro_batch[points],
+                grad_accum=c.grad_accum[points],
+                n_gpus=c.n_gpus[points],
+                n_nodes=c.n_nodes[points],
+                room_bytes=self._share * c.capacity_bytes[points],
+            )
             places = {int(j): n for n, j in enumerate(points)}
             self._rooms[kind] = room, places
         return room.of_point(places[i])

@@ -14,6 +14,7 @@ from simcore.base.units import (
     TERA,
     format_seconds,
 )
+from simcore.planning.candidates import MORE_MEMORY_BYTES
 from simcore.planning.constraints import Relaxation
 from simcore.planning.planner import Option, Plan, kwh
 from simcore.report.sweep import reasons
@@ -73,8 +74,8 @@ def _head(p: Plan) -> list[str]:
     lines += _row("LIMITS", ", ".join(limits) or "none")
     lines += _row(
         "SPACE",
-        f"{p.n_points:,} points, all evaluated: {p.n_valid:,} valid, {p.n_feasible:,} within "
-        f"all limits",
+        f"{p.n_points:,} points, {p.n_valid:,} valid: {p.n_timed:,} fit or lack at most "
+        f"{MORE_MEMORY_BYTES / GIGA:.0f} GB, {p.n_feasible:,} within all limits",
     )
     return lines
 
@@ -211,11 +212,26 @@ def _impossible(p: Plan) -> list[str]:
     lines = ["IMPOSSIBLE: nothing meets all limits."]
     if not p.relaxations:
         lines += _row("RELAX", "no change of the limits would help: no GPU here holds the model")
+        if p.leanest is not None:
+            lines += _row("", _leanest(p.leanest))
     for i, r in enumerate(p.relaxations):
         lines += _row("RELAX" if i == 0 else "  or", _relax(r))
     for name, n in p.blocked.items():
-        lines += _row("", f"{name} alone stops {n:,} of {p.n_valid:,}")
+        of = p.n_timed if name in _OF_TIME else p.n_valid
+        lines += _row("", f"{name} alone stops {n:,} of {of:,}")
     return lines
+
+
+def _leanest(o: Option) -> str:
+    """What needs least memory of all, and more of it than there is."""
+    return (
+        f"the leanest way needs {o.memory_bytes / GIGA:.3g} of {o.capacity_bytes / GIGA:.3g} GB a "
+        f"GPU: {o.cluster}, {how(o)}, micro-batch {o.micro_batch}"
+    )
+
+
+#: Limits that points are held against which are timed.
+_OF_TIME = ("deadline", "budget")
 
 
 def _relax(r: Relaxation) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate, groupby, pairwise
 
 from simcore.base.errors import InvalidConfig
@@ -195,11 +196,15 @@ class _Reach:
         left = sum(least)
         for s, mine in enumerate(least):
             left -= mine
-            b = _furthest(lambda b, a=a: cost(a, b) <= limit, a, n_layers - left, a + size)
+
+            def within(b: int, a: int = a) -> bool:
+                return cost(a, b) <= limit
+
+            b = _furthest(within, a, n_layers - left, a + size)
             if b < n_layers - left:
                 more = min(more, cost(a, b + 1))
             if fits is not None:
-                b = _furthest(lambda b, s=s, a=a: fits(s, a, b), a, b, a + size)
+                b = _furthest(partial(fits, s, a), a, b, a + size)
             if b > a:
                 used, size = max(used, cost(a, b)), b - a
             ends.append(b)
@@ -257,9 +262,11 @@ def _ends(
         behind = found[-1][0]
         first = sum(least[:s])
         size = n_layers // len(least)
-        back = _furthest(
-            lambda n, b=behind: cost(b - n, b) <= limit, 0, behind - first, size
-        )  # fmt: skip
+
+        def within(n: int, b: int = behind) -> bool:
+            return cost(b - n, b) <= limit
+
+        back = _furthest(within, 0, behind - first, size)
         found.append((behind - back, min(reach.ends[s - 1], n_layers - sum(least[s:]))))
     return found[::-1]
 

@@ -8,6 +8,7 @@ from itertools import product
 from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 
 from simcore import api
@@ -372,6 +373,80 @@ def test_no_cut_goes_below_its_bounds() -> None:
             gain = max(gain, float((bound.step_time_s / cut.step_time_s).max()))
             assert (bound.balanced_s > 0.3 * cut.step_time_s).all(), "a bound that bounds little"
     assert gain > 1.1
+
+
+def test_what_lacks_much_memory_is_not_timed_and_nothing_else_changes() -> None:
+    from simcore.planning.candidates import MORE_MEMORY_BYTES
+    from simcore.planning.evaluator import Evaluator
+
+    space = make_space(
+        "llama3-8b", "A100:1,2,8x8,T4:2x4", strategy=("ddp", "zero3"), pp=(1, 4), precision="bf16",
+        micro_batch=(1, 4, 16), global_batch=(256, 384), recompute=("none", "full"),
+    )  # fmt: skip
+    every = Evaluator(space, twice="inter")
+    some = Evaluator(space, twice="inter", lacking=MORE_MEMORY_BYTES)
+    seen = set()
+    for all_of, left in zip(
+        every.batches(0, len(every)), some.batches(0, len(some)), strict=True
+    ):  # fmt: skip
+        if not len(all_of):
+            continue
+        assert all_of.least_bytes is not None
+        assert all_of.step_time_s is not None
+        assert left.step_time_s is not None
+        timed = all_of.least_bytes <= all_of.capacity_bytes + MORE_MEMORY_BYTES
+        seen |= set(timed.tolist())
+        assert (np.isfinite(left.step_time_s) == timed).all()
+        for name in ("step_time_s", "faster_s", "busy_frac", "balanced_s"):
+            told, asked = getattr(left, name), getattr(all_of, name)
+            assert told[timed] == pytest.approx(asked[timed], rel=1e-12)
+        assert (left.needed_bytes == all_of.needed_bytes).all()
+    assert seen == {True, False}
+
+
+def test_processes_share_a_plan_and_change_nothing() -> None:
+    words: dict[str, Any] = {"samples": 1e6, "price": PRICES, "precision": "bf16", "pp": (1, 2, 4)}
+    alone = api.plan("llama3.2-1b", "H100:1..4x8", **words)
+    shared = api.plan("llama3.2-1b", "H100:1..4x8", jobs=2, **words)
+    assert alone.to_dict() == shared.to_dict()
+
+
+def test_a_cut_leaves_the_memory_free_that_is_asked_for() -> None:
+    """With half of the memory to spare the first stages give layers away until they have it."""
+    words: dict[str, Any] = {
+        "samples": 1e6, "price": PRICES, "strategy": "zero1", "precision": "bf16", "pp": 8,
+        "micro_batch": 2, "grad_accum": 32, "recompute": "none", "objective": "time", "tp": 1,
+    }  # fmt: skip
+    free = api.plan("llama3-8b", "2x8xH200", **words).best[0]
+    share = free.memory_bytes / free.capacity_bytes
+    words["margin_frac"] = 1.0 - share * 0.97
+    found = api.plan("llama3-8b", "2x8xH200", **words).best[0]
+    assert found.memory_bytes <= found.capacity_bytes * (1.0 - words["margin_frac"])
+    assert found.time_s >= free.time_s
+    assert found.form.layout.stages != free.form.layout.stages
+
+
+def test_experts_are_dealt_out_to_ranks_that_divide_them() -> None:
+    from simcore.planning.defaults import default_words
+    from simcore.workload.resolve import resolve_model
+
+    assert default_words(resolve_model("mixtral-8x7b"), {}, False)["ep"] == "1,2,4,8"
+    assert default_words(resolve_model("deepseek-v3"), {}, False)["ep"] == "1,2,4,8,16,32,64"
+
+
+def test_where_nothing_fits_the_leanest_way_is_told(simcore_cli: Callable) -> None:
+    code, out, _ = simcore_cli(
+        "plan", "--model", "llama3-8b", "--gpus", "T4:1x4", "--samples", "1e6", "--pp", "1,2",
+        "--strategy", "zero1", "--global-batch", "64", "--budget", "$2M",
+    )  # fmt: skip
+    assert code == 1
+    assert "the leanest way needs" in out
+    assert "0 fit or lack at most 16 GB" in out
+    assert max(map(len, out.splitlines())) <= 80
+    code, _, err = simcore_cli(*ASK, "--margin", "150%", "--confidence", "100", "--budget", "3X")
+    assert code == 2
+    for said in ("--margin must be 0 to less than 100 percent, not 150%", "--confidence", "3X"):
+        assert said in err, said
 
 
 def test_small_runs_are_told_in_small_units() -> None:
