@@ -100,6 +100,13 @@ def heads_of(name: str, config: Mapping[str, Scalar], layout: Layout) -> Heads |
     return Heads(heads * width, heads * value, kv * width, kv * value, copies)
 
 
+def context_told(layout: Layout, asked: object) -> tuple[str, ...]:
+    """A sentence where a way was asked for and no ranks take it."""
+    if asked is None or layout.cp > 1:
+        return ()
+    return (f"cp-comm {layout.cp_comm} changes nothing: cp is 1",)
+
+
 def elements(heads: Heads | None, layout: Layout, tokens: float) -> float:
     """Elements a sample of one exchange: keys and values gathered, or of what a rank turns."""
     if heads is None:
