@@ -100,6 +100,13 @@ def heads_of(name: str, config: Mapping[str, Scalar], layout: Layout) -> Heads |
     return Heads(heads * width, heads * value, kv * width, kv * value, copies)
 
 
+def context_told(layout: Layout, asked: object) -> tuple[str, ...]:
+    """A sentence where a way was asked for and no ranks take it."""
+    if asked is None or layout.cp > 1:
+        return ()
+    return (f"cp-comm {layout.cp_comm} changes nothing: cp is 1",)
+
+
 def elements(heads: Heads | None, layout: Layout, tokens: float) -> float:
     """Elements a sample of one exchange: keys and values gathered, or of what a rank turns."""
     if heads is None:
@@ -113,13 +120,13 @@ def elements(heads: Heads | None, layout: Layout, tokens: float) -> float:
 def turned(part: Workload, heads: Heads, *, again: bool) -> Workload:
     """A part whose layers turn tokens to heads and back, of all tokens (the engine cuts them).
 
-    Each tensor is copied so that what a rank sends lies together, and what it has received again
-    (DeepSpeed, sequence/layer.py: pre_all2all_fun, post_all2all). Attention keeps its own output
-    beside that which the output's product keeps, and copied heads as often as it has them,
-    unless they are made ``again``.
+    Each tensor is copied once: q, k and v so that what a rank sends lies together, the output once
+    it has come (ulysses_sp.py: _combine_local_sequences, _partition_global_sequence). Attention
+    keeps its own output beside that which the output's product keeps, and copied heads as often as
+    it has them, unless they are made ``again``.
     """
     tokens = part.tokens_per_sample
-    copy = Kernel(kind="copy", low=4.0 * tokens * heads.turned, launches=2.0 * _TURNED)
+    copy = Kernel(kind="copy", low=2.0 * tokens * heads.turned, launches=float(_TURNED))
     more = heads.output + (heads.copies - 1) * (heads.keys + heads.values)
     kept = Saved(low=0.0 if again else tokens * more)
     op = Op(name="attention.turns", fwd=(copy,), bwd=(copy,), saved=kept)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from simcore.base.units import FP32_BYTES, format_seconds, format_si
 from simcore.engine.explain_facts import Facts, Teller, Told
+from simcore.engine.layout import exchange_bytes, exchange_passes
 from simcore.engine.points import COLLECTIVE_BASE_S
 from simcore.engine.price import EMA_TRAFFIC_ELEMS, HOST_ADAM_BYTES, HOST_DRAM_FRAC
 from simcore.engine.rates import compute_share_of, conv_unit, memory_share_of
@@ -181,6 +184,24 @@ def _wire(f: Facts, path: Path) -> str:
     return f"{_rate(path.bw_bytes_per_s * share)} bus ({share:.3g} of {path.bottleneck})"
 
 
+def _layout_inputs(f: Facts) -> list[tuple[str, str]]:
+    """What tensor, context and expert ranks exchange, each a layer and micro-batch."""
+    placed = f.request.placed
+    if placed is None:
+        return []
+    layout = placed.layout
+    degrees = {"tensor": layout.tp, "context": layout.cp, "expert": layout.ep}
+    moved = exchange_bytes(placed, np.array([float(f.request.micro_batch)]))
+    found = []
+    for word, degree in degrees.items():
+        name = f"{word} parallel"
+        times, each = sum(exchange_passes(placed)[name]), float(moved[name][0])
+        if degree > 1 and each > 0:
+            text = f"{times:.3g} exchanges a layer and micro-batch, {format_si(each, 'B')} each"
+            found.append((f"{word} ranks", text))
+    return found
+
+
 def _comm_inputs(f: Facts) -> tuple[tuple[str, str], ...]:
     inputs: list[tuple[str, str]] = []
     totals: dict[str, tuple[float, float]] = {}
@@ -192,6 +213,7 @@ def _comm_inputs(f: Facts) -> tuple[tuple[str, str], ...]:
     for op, (n, size) in totals.items():
         plural = "s" if n != 1 else ""
         inputs.append((op, f"{n:.0f} message{plural}, {format_si(size, 'B')}"))
+    inputs += _layout_inputs(f)
     c = f.request.cluster
     inputs.append(("ranks, nodes", f"{c.n_gpus:,}, {c.n_nodes:,}"))
     intra, inter = f.paths

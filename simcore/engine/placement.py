@@ -54,7 +54,7 @@ def layout_of(options: Mapping[str, Any], problems: list[str] | None = None) -> 
         name = str(options.get(kind) or names[0]).strip().lower()
         if name in names:
             return name
-        error = UnknownName(kind, name, names)
+        error = UnknownName(kind.replace("_", "-"), name, names)
         if problems is None:
             raise error
         problems.append(str(error))

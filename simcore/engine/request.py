@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Unpack, cast, get_args
 
 from simcore.base.errors import InvalidConfig, UnknownName, UsageError
+from simcore.engine.context import context_told
 from simcore.engine.edge import largest_batch
 from simcore.engine.evaluate import Loading
 from simcore.engine.layout import Placed
@@ -258,6 +259,7 @@ def make_request(
             *(launched.told(getattr(record, "config", {})) if launched else ()),
             *strategy_told(options.get("strategy"), record.training.strategy, usual),
             *routing_told(record, chosen_strategy.routing, layout),
+            *context_told(layout, options.get("cp_comm")),
             *_assumptions(record, found["workload"]),
         ),
         placed=placed,

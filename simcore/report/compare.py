@@ -10,7 +10,7 @@ from simcore.base.units import GIGA, format_seconds
 from simcore.engine.result import Prediction
 from simcore.planning.compare import Column, Comparison
 from simcore.planning.energy import SOURCE
-from simcore.report.sentences import holes, lost_bytes
+from simcore.report.sentences import beyond_all, holes, lost_bytes
 from simcore.report.text_of import text_of
 from simcore.report.words import WIDTH, figure, gigabytes, percent, plural, wrapped
 
@@ -137,8 +137,10 @@ def name_of(c: Column) -> str:
 
 
 def sources(c: Comparison) -> list[tuple[str, str]]:
-    """(what, where its figures are from): prices and energy."""
-    return [*(("price", f"{k}: {v}") for k, v in c.price_sources.items()), ("energy", SOURCE)]
+    """(what, where its figures are from): prices and energy; why an efficiency is above one."""
+    told = [*(("price", f"{k}: {v}") for k, v in c.price_sources.items()), ("energy", SOURCE)]
+    reasons = (beyond_all(x.prediction) for x in c.columns if x.prediction is not None)
+    return [*told, *(("above 1", f"efficiency: {why}") for why in dict.fromkeys(reasons) if why)]
 
 
 def _indented(label: str, text: str) -> list[str]:

@@ -11,7 +11,7 @@ from simcore.base.units import (
     KILO,
     MEGA,
     PERCENT,
-    TERA,
+    format_count,
     format_seconds,
 )
 from simcore.planning.candidates import MORE_MEMORY_BYTES
@@ -49,13 +49,11 @@ def _row(label: str, text: str) -> list[str]:
 def _head(p: Plan) -> list[str]:
     g = p.goal
     if g.tokens is not None:
-        size, unit = (TERA, "T") if g.tokens >= TERA else (GIGA, "G")
-        n = figure(g.tokens / size)
-        length = f"{n} {unit} tokens = {figure((p.samples or 0) / MEGA)} M samples"
+        length = f"{format_count(g.tokens)} tokens = {format_count(p.samples or 0)} samples"
     elif g.steps is not None:
         length = f"{g.steps:,.0f} steps"
     else:
-        length = f"{figure((p.samples or 0) / MEGA)} M samples"
+        length = f"{format_count(p.samples or 0)} samples"
     limits = []
     if g.deadline_s is not None:
         limits.append(f"within {days(g.deadline_s)}")

@@ -171,12 +171,19 @@ def speedup(p: Prediction) -> str:
         f"{figure(p.speedup_vs_1gpu)} x {one}, "
         f"{percent(p.scaling_efficiency_frac)} scaling efficiency"
     )
-    if p.scaling_efficiency_frac > _NO_MORE_THAN and (p.layout or p.strategy.startswith("zero")):
-        more = (
-            "hold and update all parameters, which" if p.layout else "update all parameters, which"
-        )
-        text += f" (one alone would {more} these share)"
-    return text
+    why = beyond_all(p)
+    return f"{text} ({why})" if why else text
+
+
+def beyond_all(p: Prediction) -> str:
+    """Why many GPUs do more than as many times one; empty where they do not."""
+    if p.scaling_efficiency_frac <= _NO_MORE_THAN:
+        return ""
+    if p.layout:
+        return "one alone would hold and update all parameters, which these share"
+    if p.strategy.startswith("zero"):
+        return "one alone would update all parameters, which these share"
+    return ""
 
 
 def slowest(p: Prediction) -> str:

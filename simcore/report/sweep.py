@@ -121,7 +121,9 @@ def words_of(p: Point, *, named: bool = True) -> list[str]:
     if f.seq_len is not None:
         found.append(f"seq {f.seq_len}")
     network = p.network if named else ""
-    return [*found, f.optimizer, *filter(None, [*f.more.split(", "), network])]
+    said = set(str(f.layout).split())  # "schedule zb-1p" is "zb-1p" there
+    more = [w for w in f.more.split(", ") if w.partition(" ")[2] not in said]
+    return [*found, f.optimizer, *filter(None, [*more, network])]
 
 
 def _cut(text: str, width: int) -> str:

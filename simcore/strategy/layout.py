@@ -73,13 +73,11 @@ class Layout:
         return n_gpus // self.model_ranks
 
     def __str__(self) -> str:
-        parts = [
-            f"{name}{value}"
-            for name in ("tp", "pp", "vpp", "cp", "ep")
-            if (value := getattr(self, name)) > 1
-        ]
-        if self.cp > 1 and self.cp_comm != "ring":
-            parts.append(self.cp_comm)
+        parts: list[str] = []
+        for name in ("tp", "pp", "vpp", "cp", "ep"):
+            if (value := getattr(self, name)) > 1:
+                parts.append(f"{name}{value}")
+                parts += [self.cp_comm] * (name == "cp" and self.cp_comm != "ring")
         if self.schedule != "1f1b":
             parts.append(self.schedule)
         return " ".join([*parts, f"stages {self.stages}"] if self.stages else parts)

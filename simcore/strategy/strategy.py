@@ -121,6 +121,10 @@ TORCH_NAMES: Mapping[str, Parallelism] = {
 }  # fmt: skip
 
 
+#: Those of them that people type, as they are proposed for what is none.
+_TOLD_NAMES: Mapping[str, str] = {n: TORCH_NAMES[n] for n in ("fsdp", "fsdp2")}
+
+
 def parse_offload(text: str) -> Offload:
     """``none``, ``optimizer``, ``optimizer+params``, ``optimizer:nvme``, ``params:cpu-far``…
 
@@ -154,7 +158,7 @@ def parallelism_named(name: str) -> Parallelism:
     folded = name.strip().lower().replace("-", "").replace("_", "")
     folded = TORCH_NAMES.get(folded, folded)
     if folded not in known:
-        raise UnknownName("strategy", name, known)
+        raise UnknownName("strategy", name, known, aliases=_TOLD_NAMES)
     return folded  # type: ignore[return-value]
 
 

@@ -66,8 +66,8 @@ def tensor_overrides(
         return {}
     if record.arch not in _DIVIDED:
         raise InvalidConfig(
-            [f"{record.name}: tensor and expert parallelism need arch "
-             f"{' or '.join(map(repr, _DIVIDED))}, not {record.arch!r}"]
+            [f"{record.name}: tensor and expert ranks cut architectures "
+             f"{', '.join(_DIVIDED)}, not {record.arch}"]
         )  # fmt: skip
     config = record.config
     heads, hidden = int(config["heads"]), int(config["hidden"])

@@ -122,3 +122,11 @@ def test_the_layout_says_so() -> None:
         "cp8 ulysses"
     )
     assert api.predict("llama2-7b", "1x8xH100", cp=8, **BASE).layout == "cp8"
+
+
+def test_a_way_that_nobody_takes_is_told() -> None:
+    told = api.predict("llama2-7b", "1x8xH100", cp_comm="ulysses", **BASE)
+    plain = api.predict("llama2-7b", "1x8xH100", **BASE)
+    assert "cp-comm ulysses changes nothing: cp is 1" in told.assumptions
+    assert told.step_time_s == plain.step_time_s
+    assert not any("cp-comm" in a for a in plain.assumptions)

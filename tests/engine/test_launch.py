@@ -260,3 +260,14 @@ def test_a_kernel_of_attention_is_heeded_where_the_model_names_one(model: str) -
     assert request.workload == make_request(model, "8xH100").workload
     named = make_request("gpt2", "8xH100", launch=flags)
     assert named.workload == make_request("gpt2", "8xH100", attention="cudnn").workload
+
+
+@pytest.mark.parametrize(
+    ("main_grads", "narrow"), [("fused", True), ("weights", True), ("fp32", False)]
+)
+def test_sums_of_gradients_keep_their_width(main_grads: str, narrow: bool) -> None:
+    """A buffer of the weights' width is not one in fp32 (--grad-reduce-in-bf16)."""
+    asked = make_request(
+        "gpt2", "8xA100", strategy="zero1", precision="bf16", main_grads=main_grads
+    )
+    assert ("--grad-reduce-in-bf16" in launch_file("megatron", asked, 1024).text) is narrow

@@ -133,3 +133,11 @@ def test_most_that_fits_and_nothing_that_fits(simcore_cli: Callable) -> None:
     assert code == 2
     for said in ("latte-xl", "'T5'", "GPU=DOLLARS"):
         assert said in err
+
+
+def test_an_efficiency_above_one_has_its_reason(simcore_cli: Callable) -> None:
+    words = ("--model", "llama3-8b", "--gpus", "8xH100", "--precision", "bf16", "--strategy")
+    sharded, whole = (simcore_cli("compare", *words, s)[1] for s in ("zero1,zero3", "ddp"))
+    why = "above 1   efficiency: one alone would update all parameters, which these share"
+    assert sharded.count(why) == 1
+    assert "above 1" not in whole

@@ -147,6 +147,7 @@ MOVES = {
     "vpp": (f"{LLM}&pp=2&grad_accum=4&strategy=zero1", "2", "vpp", "2"),
     "stages": (f"{LLM}&pp=2&strategy=zero1", "15,17", "stages", "15,17"),
     "cp": (LLM, "2", "cp", "2"),
+    "cp_comm": (f"{LLM}&cp=2", "ulysses", "cp_comm", "ulysses"),
     "ep": (MOE, "8", "ep", "8"),
     "gpus_text": (SEED, "1x2xA40+1x2xL40", "gpus", "1x2xA40+1x2xL40"),
     "shares": ("?model=resnet-50&gpus=1x1xA40%2B1x1xL40&micro_batch=4", "5:3", "shares", "5:3"),
