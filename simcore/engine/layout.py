@@ -76,6 +76,8 @@ class Placed:
     ``more_sums``: over tensor ranks in a layer's backward, beside one a sum of forward.
     ``column_grads_frac``: of a layer's FLOP those of the weight gradients of products that are cut
     by columns, beside which the gradients of their inputs can be summed up.
+    ``gathers_again``: inputs of such products are kept as shares of the sequence, and backward
+    gathers them once more, for their weights' gradients (Korthikanti et al. 2022, 4.2.2).
     ``sends_whole``: every tensor rank hands the next stage all that the stage's output holds.
     """
 
@@ -91,6 +93,7 @@ class Placed:
     column_grads_frac: float
     more_sums: int = 0
     sends_whole: bool = False
+    gathers_again: bool = False
 
     @property
     def sending_ranks(self) -> int:
@@ -159,11 +162,17 @@ def data_points(points: Points, placed: Placed) -> Points:
 def exchange_passes(placed: Placed) -> dict[str, tuple[float, float]]:
     """How often a layer runs the exchange of each dimension, in forward and in backward."""
     sums, half = placed.traffic.tensor_sums, EXPERT_EXCHANGES / 2
+    more = placed.more_sums + placed.recompute_frac * sums + _again(placed)
     return {
-        "tensor parallel": (sums, sums + placed.more_sums + placed.recompute_frac * sums),
+        "tensor parallel": (sums, sums + more),
         "context parallel": (1, CONTEXT_PASSES - 1),
         "expert parallel": (half, half + 2 * placed.experts_again),
     }
+
+
+def _again(placed: Placed) -> float:
+    """What backward gathers again, in sums: a gathering is half of one."""
+    return 0.5 * placed.traffic.tensor_sums * placed.gathers_again
 
 
 def exchange_bytes(placed: Placed, micro_batch: Array) -> dict[str, Array]:
@@ -283,7 +292,10 @@ def exposed(
     if placed.overlap.tensor:
         of_tensor = 1.0 - 1.0 / placed.layout.tp
     elif placed.overlap.dgrad:
-        of_tensor, under = _dgrad_frac(placed), placed.column_grads_frac * busy_s
+        # what is gathered again hides under the input's gradient, which takes as long as the
+        # weight's, under which that is summed up
+        covers = placed.column_grads_frac * (1 + placed.gathers_again)
+        of_tensor, under = _dgrad_frac(placed), covers * busy_s
     for name, part, covered in (
         ("tensor parallel", of_tensor, under),
         ("expert parallel", float(placed.overlap.experts), busy_s),
@@ -300,13 +312,14 @@ def exposed(
 def _dgrad_frac(placed: Placed) -> float:
     """Of what tensor ranks exchange in a micro-step, the gradients of products' inputs.
 
-    Those are all that backward sums up. With sequence parallelism it also gathers, before the
-    products that are cut by rows, and that stands in the way (Megatron-LM,
-    core/tensor_parallel/layers.py).
+    Those are all that backward sums up, and what it gathers again of these inputs. With sequence
+    parallelism it also gathers before the products that are cut by rows, and that stands in the
+    way (Megatron-LM, core/tensor_parallel/layers.py).
     """
     forward, backward = exchange_passes(placed)["tensor parallel"]
     summed = 0.5 if placed.layout.sequence_parallel else 1.0
-    return summed * (placed.traffic.tensor_sums + placed.more_sums) / (forward + backward)
+    hidden = summed * (placed.traffic.tensor_sums + placed.more_sums) + _again(placed)
+    return hidden / (forward + backward)
 
 
 def shared_nic_s(

@@ -141,6 +141,7 @@ def place(
     sizes = cut_sizes(layout.stages, n_layers, layout.pp)
     hidden = max((b.boundary.high + b.boundary.low for b, _ in layers), default=0.0)
     routed = sum(n for b, n in layers if any(op.name.startswith("expert") for op in b.ops))
+    column_grads_frac = _column_grads_frac(layers, strategy.recompute == "full")
     return Placed(
         layout=layout,
         gpus_per_node=max(g.gpus_per_node for g in cluster.groups),
@@ -158,8 +159,12 @@ def place(
         experts_again=strategy.recompute == "full" or "moe" in strategy.recompute_modules,
         overlap=strategy.overlap,
         expert_layers_frac=routed / sum(n for _, n in layers) if layers else 0.0,
-        column_grads_frac=_column_grads_frac(layers, strategy.recompute == "full"),
+        column_grads_frac=column_grads_frac,
         more_sums=_more_sums(layers, layout, strategy),
+        gathers_again=layout.sequence_parallel
+        and layout.tp > 1
+        and column_grads_frac > 0  # a frozen base needs none
+        and not config.get("gathered_inputs"),
         sends_whole=strategy.software.whole_sends and not layout.sequence_parallel,
     )
 

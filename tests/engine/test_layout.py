@@ -143,7 +143,8 @@ def test_ring_exchange_by_hand() -> None:
     )  # fmt: skip
     found = exchanges_s(points, placed, n_layers=24)["tensor parallel"][0]
     bytes_each = 1024 * 1024 * 2
-    assert found == pytest.approx(24 * 4 * 2 * (bytes_each / 2 / 1e11 + 8.4e-6), rel=1e-9)
+    # four sums a layer in two halves each, and two halves more for the gradients of weights
+    assert found == pytest.approx(24 * 5 * 2 * (bytes_each / 2 / 1e11 + 8.4e-6), rel=1e-9)
     assert data_points(points, placed).n_ranks[0] == 1
 
 
