@@ -8,13 +8,12 @@ import pytest
 
 from simcore import api
 from simcore.base.errors import InvalidConfig
+from simcore.engine.in_flight import chunk_share, in_flight
 from simcore.engine.layout import (
-    chunk_share,
     data_points,
     exchanges_of,
     exchanges_s,
     group_of,
-    in_flight,
     shared_nic_s,
 )
 from simcore.engine.points import Points
