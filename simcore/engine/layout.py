@@ -78,6 +78,8 @@ class Placed:
     by columns, beside which the gradients of their inputs can be summed up.
     ``gathers_again``: inputs of such products are kept as shares of the sequence, and backward
     gathers them once more, for their weights' gradients (Korthikanti et al. 2022, 4.2.2).
+    ``ring_shares``: of a node whose GPUs are not all joined alike, what a ring over its first 1, 2
+    … GPUs gets of the bandwidth of one over those in use; nothing where all are.
     ``sends_whole``: every tensor rank hands the next stage all that the stage's output holds.
     """
 
@@ -94,6 +96,7 @@ class Placed:
     more_sums: int = 0
     sends_whole: bool = False
     gathers_again: bool = False
+    ring_shares: tuple[float, ...] = ()
 
     @property
     def sending_ranks(self) -> int:
@@ -237,7 +240,11 @@ def exchanges_of(points: Points, placed: Placed) -> Exchanges:
 
     def on_ranks(size: int, stride: float) -> Group:
         ranks = np.full(len(points), float(size))
-        return group_of(points, ranks, stride, placed.gpus_per_node)
+        group = group_of(points, ranks, stride, placed.gpus_per_node)
+        if stride == 1.0 and size < len(placed.ring_shares):  # neighbours, from the first GPU on
+            share = placed.ring_shares[size - 1]
+            group = replace(group, intra_bw_bytes_per_s=group.intra_bw_bytes_per_s * share)
+        return group
 
     def time(op: Collective, n_bytes: Array, group: Group) -> Array:
         seconds: Array = collective_time_s(op, n_bytes[None, :], group)[0] * on

@@ -210,6 +210,23 @@ def _transfer(**options: Any) -> dict[str, float]:
     return {op: float(s[0]) for (name, op), s in once.items() if name == "pipeline transfer"}
 
 
+def test_neighbours_of_a_cube_mesh_have_the_links_between_them() -> None:
+    """DGX-1: rings over the first 2 GPUs use one NVLink of six, over 4 four, over 8 all."""
+
+    def once(tp: int) -> float:
+        words: dict[str, Any] = {**BASE, "micro_batch": 64, "tp": tp, "sequence_parallel": False}
+        request = make_request("gpt2-medium", "1x8xV100-SXM-16GB", node="dgx-1", **words)
+        assert request.placed is not None
+        found = exchanges_of(Points.of(values_of(request), 1), request.placed).once_s
+        return float(found["tensor parallel", "all_reduce"][0])
+
+    n_bytes = 64 * 1024 * 1024 * 2
+    bus = {tp: 2 * (tp - 1) / tp * n_bytes / once(tp) / 25e9 for tp in (2, 4, 8)}
+    assert 0.6 < bus[2] < 1
+    assert 4 * 0.6 < bus[4] < 4
+    assert 6 * 0.5 < bus[8] < 6
+
+
 def test_what_stages_send_by_hand() -> None:
     """1024 tokens x 1024 wide x 2 bytes; eight ranks share an EDR port, and each sends a share."""
     whole = _transfer(sequence_parallel=False, software="megatron-whole-sends", micro_batch=16)
