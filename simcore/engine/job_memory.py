@@ -11,7 +11,7 @@ import numpy as np
 from simcore.base.arrays import NDArray
 from simcore.base.interval import Z80
 from simcore.engine.communicators import groups_of, nccl_bytes
-from simcore.engine.layout import chunk_share, in_flight
+from simcore.engine.in_flight import chunk_share, in_flight
 from simcore.engine.memory import MOMENTS, Memory, memory_of, workspace_bytes
 from simcore.engine.memory_spread import holes_sd_bytes, memory_sd_bytes, tensors_sd_bytes
 from simcore.engine.resolved import Request

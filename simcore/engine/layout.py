@@ -74,6 +74,10 @@ class Placed:
     ``more_sums``: over tensor ranks in a layer's backward, beside one a sum of forward.
     ``column_grads_frac``: of a layer's FLOP those of the weight gradients of products that are cut
     by columns, beside which the gradients of their inputs can be summed up.
+    ``gathers_again``: inputs of such products are kept as shares of the sequence, and backward
+    gathers them once more, for their weights' gradients (Korthikanti et al. 2022, 4.2.2).
+    ``ring_shares``: of a node whose GPUs are not all joined alike, what a ring over its first 1, 2
+    … GPUs gets of the bandwidth of one over those in use; nothing where all are.
     ``sends_whole``: every tensor rank hands the next stage all that the stage's output holds.
     """
 
@@ -90,6 +94,8 @@ class Placed:
     column_grads_frac: float
     more_sums: int = 0
     sends_whole: bool = False
+    gathers_again: bool = False
+    ring_shares: tuple[float, ...] = ()
 
     @property
     def sending_ranks(self) -> int:
@@ -159,14 +165,20 @@ def exchange_passes(placed: Placed) -> dict[str, tuple[float, float]]:
     """How often a layer runs the exchange of each dimension, in forward and in backward."""
     sums, half = placed.traffic.tensor_sums, EXPERT_EXCHANGES / 2
     way = WAYS[placed.layout.cp_comm]
+    more = placed.more_sums + placed.recompute_frac * sums + _again(placed)
     return {
-        "tensor parallel": (sums, sums + placed.more_sums + placed.recompute_frac * sums),
+        "tensor parallel": (sums, sums + more),
         "context parallel": (
             way.forward,
             way.backward + placed.attention_again_frac * way.forward,
         ),
         "expert parallel": (half, half + 2 * placed.experts_again),
     }
+
+
+def _again(placed: Placed) -> float:
+    """What backward gathers again, in sums: a gathering is half of one."""
+    return 0.5 * placed.traffic.tensor_sums * placed.gathers_again
 
 
 def exchange_bytes(placed: Placed, micro_batch: Array) -> dict[str, Array]:
@@ -231,7 +243,11 @@ def exchanges_of(points: Points, placed: Placed) -> Exchanges:
 
     def on_ranks(size: int, stride: float) -> Group:
         ranks = np.full(len(points), float(size))
-        return group_of(points, ranks, stride, placed.gpus_per_node)
+        group = group_of(points, ranks, stride, placed.gpus_per_node)
+        if stride == 1.0 and size < len(placed.ring_shares):  # neighbours, from the first GPU on
+            share = placed.ring_shares[size - 1]
+            group = replace(group, intra_bw_bytes_per_s=group.intra_bw_bytes_per_s * share)
+        return group
 
     def time(op: Collective, n_bytes: Array, group: Group) -> Array:
         seconds: Array = collective_time_s(op, n_bytes[None, :], group)[0] * on
@@ -287,7 +303,10 @@ def exposed(
     if placed.overlap.tensor:
         of_tensor = 1.0 - 1.0 / placed.layout.tp
     elif placed.overlap.dgrad:
-        of_tensor, under = _dgrad_frac(placed), placed.column_grads_frac * busy_s
+        # what is gathered again hides under the input's gradient, which takes as long as the
+        # weight's, under which that is summed up
+        covers = placed.column_grads_frac * (1 + placed.gathers_again)
+        of_tensor, under = _dgrad_frac(placed), covers * busy_s
     for name, part, covered in (
         ("tensor parallel", of_tensor, under),
         ("expert parallel", float(placed.overlap.experts), busy_s),
@@ -304,13 +323,14 @@ def exposed(
 def _dgrad_frac(placed: Placed) -> float:
     """Of what tensor ranks exchange in a micro-step, the gradients of products' inputs.
 
-    Those are all that backward sums up. With sequence parallelism it also gathers, before the
-    products that are cut by rows, and that stands in the way (Megatron-LM,
-    core/tensor_parallel/layers.py).
+    Those are all that backward sums up, and what it gathers again of these inputs. With sequence
+    parallelism it also gathers before the products that are cut by rows, and that stands in the
+    way (Megatron-LM, core/tensor_parallel/layers.py).
     """
     forward, backward = exchange_passes(placed)["tensor parallel"]
     summed = 0.5 if placed.layout.sequence_parallel else 1.0
-    return summed * (placed.traffic.tensor_sums + placed.more_sums) / (forward + backward)
+    hidden = summed * (placed.traffic.tensor_sums + placed.more_sums) + _again(placed)
+    return hidden / (forward + backward)
 
 
 def shared_nic_s(
@@ -461,48 +481,3 @@ def _of_slowest(stages: list[dict[str, Array]], slowest: NDArray[np.intp]) -> di
     zero = np.zeros(len(slowest))
     every = np.array([[terms.get(name, zero) for terms in stages] for name in names])
     return dict(zip(names, every[:, slowest, np.arange(len(slowest))], strict=True))
-
-
-def in_flight(layout: Layout, position: int | Array, micro_steps: Array) -> Array:
-    """Micro-batches whose activations stage ``position`` (a number or [C]) holds at its fullest.
-
-    1F1B: pp - position; interleaved: its warm-up of 2(pp - position - 1) + (vpp - 1) pp chunks
-    and one in work, each 1/vpp of the stage (Megatron-LM, schedules.py). Zero-bubble: on every
-    stage what the schedule is allowed, since weight gradients wait (Qi et al. 2023, section 4).
-    GPipe: all. DualPipe: (pp + 1)/2 of each of a rank's two stages (DeepSeek-AI 2024, table 2).
-    """
-    micro_steps = micro_steps / layout.directions
-    left = layout.pp - np.asarray(position, dtype=np.float64)
-    if layout.schedule == "gpipe":
-        held = np.full_like(left, np.inf)
-    elif layout.schedule == "dualpipe":
-        held = np.full_like(left, (layout.pp + 1) / 2)
-    elif layout.zero_bubble:
-        held = np.full_like(left, layout.in_flight_limit * layout.pp)
-    elif layout.vpp == 1:
-        held = left
-    else:
-        held = (2.0 * (left - 1) + (layout.vpp - 1) * layout.pp + 1) / layout.vpp
-    found: Array = np.minimum(micro_steps, np.maximum(1.0, held))
-    return found
-
-
-def chunk_share(layout: Layout, position: int, layers: int, longest: int) -> float:
-    """Layers that an interleaved stage holds in flight, over those of chunks of equal length.
-
-    Embedding and loss count as layers: the first stage's first chunk and the last stage's last
-    are shorter by what these stages lack of ``longest``. Micro-batches enter a chunk pp at a time
-    (Megatron-LM, schedules.py), so that the first chunk holds most of them.
-    """
-    pp, vpp, short = layout.pp, layout.vpp, longest - layers
-    if vpp == 1 or longest % vpp or not 0 < short <= longest // vpp:
-        return 1.0
-    if 0 < position < pp - 1:
-        return 1.0
-    chunks = [longest // vpp] * vpp
-    chunks[0 if position == 0 else -1] -= short
-    held = 2 * (pp - position - 1) + (vpp - 1) * pp + 1
-    counts = [max(0, min(pp, held - j * pp)) for j in range(vpp)]
-    counts[0] += held - sum(counts)
-    inside = sum(n * size for n, size in zip(counts, chunks, strict=True))
-    return inside / (held * layers / vpp)

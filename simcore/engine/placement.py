@@ -12,6 +12,7 @@ from simcore.base.errors import InvalidConfig, UnknownName
 from simcore.engine.context import elements, heads_of, turned
 from simcore.engine.layout import LayerTraffic, Placed
 from simcore.hardware.cluster import ClusterSpec
+from simcore.hardware.paths import mesh_share
 from simcore.strategy.cuts import cut_sizes, normalised, stages_told
 from simcore.strategy.layout import SCHEDULES, CpComm, Dispatcher, Layout
 from simcore.strategy.strategy import Strategy
@@ -148,6 +149,7 @@ def place(
     sizes = cut_sizes(layout.stages, n_layers, layout.pp)
     hidden = max((b.boundary.high + b.boundary.low for b, _ in layers), default=0.0)
     routed = sum(n for b, n in layers if any(op.name.startswith("expert") for op in b.ops))
+    column_grads_frac = _column_grads_frac(layers, strategy.recompute == "full")
     return Placed(
         layout=layout,
         gpus_per_node=max(g.gpus_per_node for g in cluster.groups),
@@ -166,10 +168,24 @@ def place(
         experts_again=strategy.recompute == "full" or "moe" in strategy.recompute_modules,
         overlap=strategy.overlap,
         expert_layers_frac=routed / sum(n for _, n in layers) if layers else 0.0,
-        column_grads_frac=_column_grads_frac(layers, strategy.recompute == "full"),
+        column_grads_frac=column_grads_frac,
         more_sums=_more_sums(layers, layout, strategy),
+        ring_shares=_ring_shares(cluster),
+        gathers_again=layout.sequence_parallel
+        and layout.tp > 1
+        and column_grads_frac > 0  # a frozen base needs none
+        and not config.get("gathered_inputs"),
         sends_whole=strategy.software.whole_sends and not layout.sequence_parallel,
     )
+
+
+def _ring_shares(cluster: ClusterSpec) -> tuple[float, ...]:
+    group = cluster.groups[0]
+    used = group.gpus_per_node
+    if not group.node.mesh_rings or used == 1:
+        return ()
+    shares = [mesh_share(group.node, n) for n in range(2, used + 1)]
+    return (1.0, *(share / shares[-1] for share in shares))
 
 
 def _own_settings(

@@ -362,11 +362,17 @@ class _Context:
 
     def _offload_down(self, index: int) -> Array:
         rate = self._host_path(self.strategy.offload.optimizer, index)
-        return self._shard_bytes(self.strategy.precision.grad_bytes) / rate
+        return self._shard_bytes(self._host_width(self.strategy.precision.grad_bytes)) / rate
+
+    def _host_width(self, n_bytes: float) -> float:
+        """Bytes an element between host and device."""
+        return max(n_bytes, FP32_BYTES) if self.strategy.software.wide_host else n_bytes
 
     def _offload_up(self, index: int) -> Array:
+        if self.strategy.offload.params != "none":  # they stay, and are fetched layer by layer
+            return self._shard_bytes(0.0)
         rate = self._host_path(self.strategy.offload.optimizer, index)
-        return self._shard_bytes(self.strategy.precision.param_bytes) / rate
+        return self._shard_bytes(self._host_width(self.strategy.precision.param_bytes)) / rate
 
     def _host_optimizer(self, index: int) -> Array:
         c, target = self.classes[index], self.strategy.offload.optimizer
@@ -386,7 +392,8 @@ class _Context:
     def _fetch(self, block: int, index: int) -> Array:
         c, target = self.classes[index], self.strategy.offload.params
         numel = self._of_parts(lambda w: w.blocks[block].numel if block < len(w.blocks) else 0.0)
-        shard = numel * self.strategy.precision.param_bytes / self.points.n_ranks
+        width = self._host_width(self.strategy.precision.param_bytes)
+        shard = numel * width / self.points.n_ranks
         if target == "nvme":
             return shard * c.gpus_per_node / c.nvme_read_bytes_per_s
         return shard / self._host_path(target, index)

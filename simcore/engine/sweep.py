@@ -14,8 +14,8 @@ import numpy as np
 
 from simcore.base.arrays import NDArray
 from simcore.engine.convex import at_counts
+from simcore.engine.in_flight import in_flight
 from simcore.engine.job_memory import memory_over
-from simcore.engine.layout import in_flight
 from simcore.engine.points import Knob, Points
 from simcore.engine.predict import point_values, steps_of
 from simcore.engine.resolved import Request

@@ -33,6 +33,7 @@ class Software:
     ``received_copies``, ``sent_copies``: of what a pipeline stage receives and sends, tensors that
     its buffers hold for each micro-batch in flight; ``logits_bytes``: an element of the logits
     that they hold on the last stage, which lets go of a micro-batch's when the next but one comes.
+    ``wide_host``: what is offloaded lies on the host in fp32 and crosses so in both directions.
     ``whole_sends``: every tensor rank sends the next stage all of a layer's output, not its share
     of it, unless the sequence is cut, where it has no more than a share.
     """
@@ -57,6 +58,7 @@ class Software:
     sent_copies: int = 0
     logits_bytes: float = 0.0
     whole_sends: bool = False
+    wide_host: bool = False
 
 
 SOFTWARE: Registry[Software] = Registry("software")
@@ -67,11 +69,14 @@ PLAIN = Software(name="plain", meaning="what the method itself holds")
 for _software in (
     PLAIN,
     # torch/distributed/fsdp/_fully_shard/_fsdp_state.py: the root's parameters are not resharded
-    # after forward; torchtitan, llm-foundry and fms-fsdp shard each layer, then the model
+    # after forward; torchtitan, llm-foundry and fms-fsdp shard each layer, then the model. What is
+    # offloaded is copied to the device in fp32 and cast there (fsdp/_flat_param.py,
+    # _use_low_precision_shard; FairScale's _cast_fp32_param_shards_to_fp16), gradients are cast
+    # before they go down (_cast_grad_to_param_dtype)
     Software(
         name="fsdp",
         meaning="PyTorch's FSDP around each layer and the model: embeddings and head are one unit",
-        weight_stubs=False, root_unit=True,
+        weight_stubs=False, root_unit=True, wide_host=True,
     ),
     # runtime/zero/stage_1_and_2.py: g.data.double().norm(2) in get_grad_norm_direct;
     # runtime/bf16_optimizer.py: lp grads stay beside the flat fp32 ones; runtime/pipe/topology.py:

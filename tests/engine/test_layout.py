@@ -8,13 +8,12 @@ import pytest
 
 from simcore import api
 from simcore.base.errors import InvalidConfig
+from simcore.engine.in_flight import chunk_share, in_flight
 from simcore.engine.layout import (
-    chunk_share,
     data_points,
     exchanges_of,
     exchanges_s,
     group_of,
-    in_flight,
     shared_nic_s,
 )
 from simcore.engine.points import Points
@@ -143,7 +142,8 @@ def test_ring_exchange_by_hand() -> None:
     )  # fmt: skip
     found = exchanges_s(points, placed, n_layers=24)["tensor parallel"][0]
     bytes_each = 1024 * 1024 * 2
-    assert found == pytest.approx(24 * 4 * 2 * (bytes_each / 2 / 1e11 + 8.4e-6), rel=1e-9)
+    # four sums a layer in two halves each, and two halves more for the gradients of weights
+    assert found == pytest.approx(24 * 5 * 2 * (bytes_each / 2 / 1e11 + 8.4e-6), rel=1e-9)
     assert data_points(points, placed).n_ranks[0] == 1
 
 
@@ -208,6 +208,23 @@ def _transfer(**options: Any) -> dict[str, float]:
     assert request.placed is not None
     once = exchanges_of(Points.of(values_of(request), 1), request.placed).once_s
     return {op: float(s[0]) for (name, op), s in once.items() if name == "pipeline transfer"}
+
+
+def test_neighbours_of_a_cube_mesh_have_the_links_between_them() -> None:
+    """DGX-1: rings over the first 2 GPUs use one NVLink of six, over 4 four, over 8 all."""
+
+    def once(tp: int) -> float:
+        words: dict[str, Any] = {**BASE, "micro_batch": 64, "tp": tp, "sequence_parallel": False}
+        request = make_request("gpt2-medium", "1x8xV100-SXM-16GB", node="dgx-1", **words)
+        assert request.placed is not None
+        found = exchanges_of(Points.of(values_of(request), 1), request.placed).once_s
+        return float(found["tensor parallel", "all_reduce"][0])
+
+    n_bytes = 64 * 1024 * 1024 * 2
+    bus = {tp: 2 * (tp - 1) / tp * n_bytes / once(tp) / 25e9 for tp in (2, 4, 8)}
+    assert 0.6 < bus[2] < 1
+    assert 4 * 0.6 < bus[4] < 4
+    assert 6 * 0.5 < bus[8] < 6
 
 
 def test_what_stages_send_by_hand() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simcore.engine.layout import in_flight
+from simcore.engine.in_flight import in_flight
 from simcore.engine.pipeline import Slot, StageTimes, schedule_pipeline
 from simcore.strategy.layout import Layout
 

@@ -368,6 +368,31 @@ def test_offload_costs_time_and_frees_the_device() -> None:
     assert away["nvme"].memory.nvme_bytes > 0 == away["nvme"].memory.host_bytes
 
 
+def test_offloaded_parameters_are_fetched_and_not_sent_up_again() -> None:
+    """1.56 billion parameters over 16 lanes of PCIe 4, below 31.5 GB/s; FSDP's are fp32."""
+
+    def copies(software: str) -> dict[str, float]:
+        request = make_request(
+            "gpt2-xl", "1x1xA100", strategy="zero3", precision="bf16", micro_batch=1,
+            offload="optimizer+params", software=software,
+        )  # fmt: skip
+        timeline = predict(request, keep_timeline=True).timeline
+        assert timeline is not None
+        found: dict[str, float] = {}
+        for at, task in enumerate(timeline.graph.tasks):
+            seconds = float(timeline.finish_s[at, 0] - timeline.start_s[at, 0])
+            found[task.name] = found.get(task.name, 0.0) + seconds
+        return found
+
+    narrow, wide = copies("deepspeed"), copies("fsdp")
+    assert narrow["parameters to device"] == wide["parameters to device"] == 0
+    way = 1.56e9 * 2 / 31.5e9
+    assert way < narrow["gradients to host"] < 1.4 * way
+    assert 2 * way < narrow["fetch shard"] < 2.8 * way  # forward, and backward
+    for name in ("gradients to host", "fetch shard"):
+        assert wide[name] == pytest.approx(2 * narrow[name])
+
+
 def test_a_slower_peak_is_said() -> None:
     """T4 has no TF32 unit: fp32 units run the products, and the answer tells."""
     result = ask("latte-s", "1x1xT4", precision="tf32")

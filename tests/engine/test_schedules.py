@@ -9,7 +9,7 @@ import pytest
 
 from simcore import api
 from simcore.base.errors import InvalidConfig
-from simcore.engine.layout import in_flight
+from simcore.engine.in_flight import in_flight
 from simcore.engine.pipeline import StageTimes, schedule_pipeline
 from simcore.physics.pipeline import bubble_s
 from simcore.strategy.layout import SCHEDULES, Layout
