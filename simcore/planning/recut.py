@@ -16,7 +16,7 @@ from dataclasses import replace
 import numpy as np
 
 from simcore.base.arrays import NDArray
-from simcore.engine.layout import in_flight
+from simcore.engine.in_flight import in_flight
 from simcore.engine.resolved import Request
 from simcore.engine.stages import LayerCosts, layer_costs, with_stages
 from simcore.engine.sweep import Axis, cluster_kind, evaluate_axis
