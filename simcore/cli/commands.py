@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup, TyperOption
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +53,25 @@ COMMANDS = {
 }
 
 
+class _Option(TyperOption):
+    """An option that nobody gave is not checked: each check builds a validator of its own."""
+
+    def process_value(self, ctx: Any, value: Any) -> Any:
+        """The value that the command gets."""
+        plain = self.nargs == 1 and not (self.multiple or self.required or self.callback)
+        return None if value is None and plain else super().process_value(ctx, value)
+
+
+class _Command(TyperCommand):
+    """One command."""
+
+    def __init__(self, name: str | None, **words: Any) -> None:
+        super().__init__(name, **words)
+        for param in self.params:
+            if type(param) is TyperOption:
+                param.__class__ = _Option  # typer names the class of its options itself
+
+
 class _Commands(MutableMapping[str, Any]):
     """The parser's commands by name, each built when it is first looked up."""
 
@@ -65,7 +84,7 @@ class _Commands(MutableMapping[str, Any]):
             alone = typer.Typer(
                 add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False
             )
-            alone.command(name, short_help=entry.short_help)(entry.function())
+            alone.command(name, cls=_Command, short_help=entry.short_help)(entry.function())
             self._built[name] = typer.main.get_command(alone)
         return self._built[name]
 

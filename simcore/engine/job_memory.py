@@ -237,7 +237,7 @@ def run_memories(request: Request) -> Memory | None:
 
 def fullest_batch(request: Request) -> int:
     """Micro-batch of the kind of rank that is fullest."""
-    return fullest(request)[2]
+    return fullest(request)[2] if request.shares else request.micro_batch
 
 
 def fullest(request: Request, runs: Memory | None = None) -> tuple[Memory, float, int]:

@@ -9,7 +9,8 @@ between freed activations, as they do in PyTorch.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from simcore.engine.memory import (
 from simcore.engine.moments import gradients_after, passing, shared_with_input
 from simcore.engine.transients import Backward, backward_bytes, saved_bytes, storages
 from simcore.step.parallel import PARALLELISMS
+from simcore.strategy.precision import Precision
 from simcore.strategy.strategy import Strategy
 from simcore.workload.graph import Block, Op, Workload
 
@@ -33,8 +35,7 @@ STEPS = 3
 FROZEN_TENSORS = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Allocation:
+class Allocation(NamedTuple):
     """What one allocation is for: its term of the memory, and the module and op that ask."""
 
     term: str
@@ -102,6 +103,39 @@ class _State:
     fetches: bool
 
 
+class _Forward(NamedTuple):
+    """What forward of one op does, bytes per sample; ``copy_bytes``: its weight's 16-bit copy.
+
+    ``pieces``: the storages that it saves, its input left out where that is one of them.
+    """
+
+    name: str
+    copy_bytes: float
+    pieces: tuple[float, ...]
+    takes_input: bool
+    out: float
+    pins_output: bool
+    next_input: float
+
+
+def _forward_ops(block: Block, p: Precision, *, pins: bool) -> tuple[_Forward, ...]:
+    """The ops of a block in the order of forward, as ``moments.passing`` tells of them."""
+    found, before = [], 0.0
+    for op in block.ops:
+        now = passing(op, before, p, pins=pins)
+        pieces = list(storages(op.saved, p)) if pins else []
+        if now.takes_input:
+            pieces.remove(before)
+        found.append(
+            _Forward(
+                op.name, op.gemm_weight * p.cast_bytes, tuple(pieces),
+                now.takes_input, now.out, now.pins_output, now.next_input,
+            )
+        )  # fmt: skip
+        before = now.next_input
+    return tuple(found)
+
+
 class _Step:
     """Writes the events of one rank; ``run`` is the only thing to call."""
 
@@ -141,6 +175,7 @@ class _Step:
         self.again = [strategy.recompute == "full" and b.recomputable for b in self.blocks]
         self.grads: dict[int, list[int]] = {}
         # Of blocks that repeat, asked once.
+        self.forwards: dict[tuple[int, bool], tuple[_Forward, ...]] = {}
         self.counts = {id(b): gradients_after(b) for b in workload.blocks}
         self.works = {id(b): [backward_bytes(o, self.p) for o in b.ops] for b in workload.blocks}
 
@@ -317,41 +352,42 @@ class _Step:
                 out.free(numbers)
         return saved, {i: c for i, c in copies.items() if not self.again[i]}
 
+    def _forward_of(self, block: Block, *, pins: bool) -> tuple[_Forward, ...]:
+        """Of blocks that repeat, asked once."""
+        key = (id(block), pins)
+        if key not in self.forwards:
+            self.forwards[key] = _forward_ops(block, self.p, pins=pins)
+        return self.forwards[key]
+
     def _block_forward(
         self, i: int, *, pins: bool, term: str = "activations", shared: float = 0.0
     ) -> tuple[list[list[int]], list[int]]:
         """Storages pinned by each op of one block, and its 16-bit copies of weights."""
-        out, p = self.out, self.p
+        out, name, batch = self.out, self.names[i], self.b
         pinned: list[list[int]] = []
         copies: list[int] = []
-        before, carried = 0.0, -1
-        for op in self.blocks[i].ops:
-            now = passing(op, before, p, pins=pins)
-            copies.append(
-                out.alloc(op.gemm_weight * p.cast_bytes, "autocast_weights", self.names[i], op.name)
-            )
-            pieces = list(storages(op.saved, p)) if pins else []
+        carried = -1
+        for op in self._forward_of(self.blocks[i], pins=pins):
+            copies.append(out.alloc(op.copy_bytes, "autocast_weights", name, op.name))
             mine: list[int] = []
-            if now.takes_input:
-                pieces.remove(before)
+            if op.takes_input:
                 if carried >= 0:  # it was an activation from the start
-                    out.what[carried] = replace(out.what[carried], term=term)
+                    out.what[carried] = out.what[carried]._replace(term=term)
                 mine.append(carried)
                 carried = -1
-            for size in pieces:
+            for size in op.pieces:
                 if shared and size == shared:
                     shared = 0.0
                     continue
-                mine.append(out.alloc(size * self.b, term, self.names[i], op.name))
+                mine.append(out.alloc(size * batch, term, name, op.name))
             following = -1
-            if now.out and not now.pins_output:
-                following = out.alloc(now.out * self.b, "working_set", self.names[i], op.name)
-            if now.out or now.takes_input:
+            if op.out and not op.pins_output:
+                following = out.alloc(op.out * batch, "working_set", name, op.name)
+            if op.out or op.takes_input:
                 out.free(carried)
                 carried = following
             pinned.append(mine)
-            before = now.next_input
-            if not before:
+            if not op.next_input:
                 out.free(carried)
                 carried = -1
         out.free(carried)

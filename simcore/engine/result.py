@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from simcore.base.interval import Interval
-from simcore.engine.pipeline import PipelineLine
 from simcore.engine.timeline import Timeline
+
+if TYPE_CHECKING:  # a drawn pipeline alone needs its schedules
+    from simcore.engine.pipeline import PipelineLine
 
 SCHEMA_VERSION = "1.0"
 

@@ -97,6 +97,16 @@ def test_what_shows_results_loads_when_they_are_shown(tmp_path: Path) -> None:
     assert "pandas" in loaded(start + "p.to_pandas()", tmp_path)
 
 
+@needs_cli
+def test_schedules_of_pipelines_load_where_one_is_drawn(tmp_path: Path) -> None:
+    pipeline = {"simcore.engine.pipeline", "simcore.engine.dualpipe"}
+    assert not loaded(command(PREDICT), tmp_path) & pipeline
+    cut = ["predict", "--model", "gpt2-xl", "--gpus", "8xH100", "--pp", "2", "--grad-accum", "4"]
+    assert not loaded(command(cut), tmp_path) & pipeline
+    drawn = [*cut, "--trace", str(tmp_path / "trace.json")]
+    assert pipeline <= loaded(command(drawn), tmp_path)
+
+
 @pytest.mark.timing
 def test_importing_simcore_costs_little_over_numpy(tmp_path: Path) -> None:
     """Goal: within 0.1 s of what numpy costs. Least disturbed of five, from ``-X importtime``."""

@@ -7,8 +7,10 @@ import json
 import resource
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.core import TyperOption
 
 ASK = ("predict", "--model", "latte-xl", "--gpus", "4x8xA6000ada")
 #: CPU seconds of one command; the best of three counts, for the machine is shared.
@@ -156,6 +158,22 @@ def test_heavy_modules_stay_out(words: tuple[str, ...], process: Callable) -> No
     assert not loaded & set(HEAVY)
     if words == ("--help",):
         assert not loaded & {"numpy", "rich", "simcore.engine"}
+
+
+def test_only_options_that_are_given_are_checked(
+    simcore: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The parser builds a validator for each that it checks: a few of seventy, not all."""
+    checked, check = [], TyperOption.process_value
+
+    def seen(self: TyperOption, ctx: Any, value: Any) -> Any:
+        checked.append(self.name)
+        return check(self, ctx, value)
+
+    monkeypatch.setattr(TyperOption, "process_value", seen)
+    assert simcore(*ASK, "--precision", "amp-bf16").code == 0
+    assert {"model", "gpus", "precision"} <= set(checked)
+    assert "strategy" not in checked and len(checked) < 15
 
 
 def test_closed_pipe_is_quiet(process: Callable) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from simcore.engine.edge import largest_batch, settled
-from simcore.engine.job_memory import memory_result
+from simcore.engine.job_memory import fullest, fullest_batch, memory_result
 from simcore.engine.memory_timeline import memory_timeline
 from simcore.engine.predict import predict
 from simcore.engine.request import make_request
@@ -41,6 +41,13 @@ def test_the_answer_is_that_of_the_replay(model: str, gpus: str, options: dict[s
             continue
         assert found.fits == memory_timeline(request).fits, batch
     assert 2 < batch < 80
+
+
+@pytest.mark.parametrize("shares", [None, "3:1", "1:3"])
+def test_the_batch_replayed_is_that_of_the_fullest_rank(shares: str | None) -> None:
+    request = make_request("resnet-50", "1x2xA100+1x2xT4", micro_batch=32, shares=shares)
+    assert fullest_batch(request) == fullest(request)[2]
+    assert (fullest_batch(request) == 32) == (shares is None)
 
 
 @pytest.mark.parametrize(("model", "gpus", "options"), EDGE)

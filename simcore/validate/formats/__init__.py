@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import io
 import math
 from collections.abc import Callable, Sequence
@@ -121,7 +120,11 @@ def read_table(
 def _text(path: Path) -> str:
     try:
         raw = path.read_bytes()
-        return (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode("utf-8")
+        if path.suffix == ".gz":
+            import gzip  # tables that ship are plain text
+
+            raw = gzip.decompress(raw)
+        return raw.decode("utf-8")
     except OSError as err:
         reason = err.strerror or "not a gzip file"
         raise DataError(f"cannot be read: {reason}", file=path) from None
