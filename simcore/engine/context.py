@@ -17,7 +17,7 @@ from functools import lru_cache
 from simcore.base.errors import InvalidConfig
 from simcore.physics.collectives import Collective
 from simcore.strategy.layout import CpComm, Layout
-from simcore.workload.graph import Kernel, Op, Saved, Workload
+from simcore.workload.graph import NOTHING, Block, Kernel, Op, Saved, Workload
 from simcore.workload.models import Scalar
 
 #: Tensors that Ulysses turns: q, k, v and the output.
@@ -117,24 +117,31 @@ def elements(heads: Heads | None, layout: Layout, tokens: float) -> float:
 
 
 @lru_cache(maxsize=256)
-def turned(part: Workload, heads: Heads, *, again: bool) -> Workload:
+def turned(part: Workload, heads: Heads, modules: tuple[str, ...]) -> Workload:
     """A part whose layers turn tokens to heads and back, of all tokens (the engine cuts them).
 
     Each tensor is copied once: q, k and v so that what a rank sends lies together, the output once
     it has come (ulysses_sp.py: _combine_local_sequences, _partition_global_sequence). Attention
     keeps its own output beside that which the output's product keeps, and copied heads as often as
-    it has them, unless they are made ``again``.
+    it has them. Where ``modules`` of a layer run again (``workload.recompute``) and attention is
+    one of them, they are copied and held again while it does, and not between.
     """
     tokens = part.tokens_per_sample
     copy = Kernel(kind="copy", low=2.0 * tokens * heads.turned, launches=float(_TURNED))
     more = heads.output + (heads.copies - 1) * (heads.keys + heads.values)
-    kept = Saved(low=0.0 if again else tokens * more)
-    op = Op(name="attention.turns", fwd=(copy,), bwd=(copy,), saved=kept)
+    kept = Saved(low=tokens * more)
+    once = Op(name="attention.turns", fwd=(copy,), bwd=(copy,), saved=kept)
+    twice = replace(once, bwd=(copy, copy), saved=NOTHING)
+
+    def of(block: Block) -> Block:
+        # of whole layers only the first ones may run again
+        again = "core_attn" in modules or ("layer" in modules and block.remade != NOTHING)
+        if not again:
+            return replace(block, ops=(*block.ops, once))
+        return replace(block, ops=(*block.ops, twice), remade=block.remade + kept)
+
     return part.replace(
-        blocks=tuple(
-            replace(b, ops=(*b.ops, op)) if b.recomputable and _attends(b.ops) else b
-            for b in part.blocks
-        )
+        blocks=tuple(of(b) if b.recomputable and _attends(b.ops) else b for b in part.blocks)
     )
 
 

@@ -141,7 +141,7 @@ def place(
     again = _again_frac(strategy, n_layers)
     again = 1.0 if "core_attn" in strategy.recompute_modules else again
     if heads is not None and layout.cp > 1 and layout.cp_comm == "ulysses":
-        part = turned(part, heads, again=again >= 1.0)
+        part = turned(part, heads, strategy.recompute_modules)
     sums = tensor_sums(record.arch) if isinstance(record, ModelRecord) else TENSOR_SUMS
     part = _with_exchanges(part, layout, sums)
     times = Counter(workload.order)

@@ -393,7 +393,7 @@ class _Context:
         c, target = self.classes[index], self.strategy.offload.params
         numel = self._of_parts(lambda w: w.blocks[block].numel if block < len(w.blocks) else 0.0)
         width = self._host_width(self.strategy.precision.param_bytes)
-        shard = numel * width / self.points.n_ranks
+        shard = numel * width / self._shards()
         if target == "nvme":
             return shard * c.gpus_per_node / c.nvme_read_bytes_per_s
         return shard / self._host_path(target, index)

@@ -43,9 +43,9 @@ from simcore.planning.energy import SOURCE as ENERGY_SOURCE
 from simcore.planning.goal import OBJECTIVES, Goal
 from simcore.planning.goodput import Goodput, goodput_of
 from simcore.planning.points import FormWords
-from simcore.planning.ranking import front
 from simcore.planning.recut import with_cuts
 from simcore.planning.sensitivity import Sensitivity, sensitivities
+from simcore.planning.settle import front_of, with_settled
 from simcore.planning.space import Space
 from simcore.workload.resolve import resolve_model
 
@@ -187,6 +187,7 @@ def make_plan(
     samples = _samples(space, goal)
     found = candidates(space, goal, progress, jobs)
     found = with_cuts(found, goal, samples, partial(request_of, found), top)
+    found = with_settled(found, goal, samples, partial(request_of, found), top)
     runs = runs_of(found, goal, samples)
     limits = constraints_of(found, runs, goal)
     meets = passing(limits, len(found))
@@ -283,6 +284,8 @@ class _Planner:
                 continue
             option = self.option(i, full=True)
             if wanted is not None:
+                if not self._fits(option):  # beyond the first ones a formula has said so
+                    continue
                 odds = [p for p in (option.deadline_prob, option.budget_prob) if p is not None]
                 self.surest = max(self.surest, min(odds, default=1.0))
                 if min(odds, default=1.0) < wanted:
@@ -290,17 +293,14 @@ class _Planner:
             seen.add(cluster)
             yield option
 
+    def _fits(self, option: Option) -> bool:
+        """Whether the prediction leaves the memory free that the goal asks for."""
+        assert option.prediction is not None
+        return option.prediction.memory.margin_frac >= self.goal.margin_frac
+
     def front(self, meets: NDArray[np.bool_]) -> list[Option]:
         """What nothing beats in both time and cost (or GPUs, without prices), fastest first."""
-        index = np.flatnonzero(meets)
-        if not len(index):
-            return []
-        cost = self.runs.cost_usd[index]
-        other = cost if np.isfinite(cost).all() else self.c.n_gpus[index]
-        time = self.runs.time_s[index]
-        kept = np.flatnonzero(front(time, -other, index, least=-np.inf))
-        kept = kept[np.argsort(time[kept])]
-        return [self.option(int(index[i]), full=False) for i in kept]
+        return [self.option(i, full=False) for i in front_of(self.c, self.runs, meets)]
 
     def leanest(self) -> Option | None:
         """What needs the least share of a GPU's memory."""

@@ -137,6 +137,7 @@ def _sequence_parallel(block: Block, tp: int, gathered: bool) -> Block:
                 fwd=tuple(_thin(k, share) for k in op.fwd),
                 bwd=tuple(_thin(k, share) for k in op.bwd),
                 saved=op.saved * share,
+                result=op.result * share,
             )
         if words[-1] in _WHOLE_INPUT and not gathered:
             return replace(op, saved=op.saved * share)

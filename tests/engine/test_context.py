@@ -9,6 +9,7 @@ import pytest
 
 from simcore import api
 from simcore.base.errors import InvalidConfig
+from simcore.engine.job_memory import memory_result
 from simcore.engine.layout import Placed, exchange_bytes, exchange_passes, exchanges_of
 from simcore.engine.points import Points
 from simcore.engine.predict import values_of
@@ -115,6 +116,30 @@ def test_attentions_output_is_kept_twice() -> None:
         for way in ("ring", "ulysses")
     )
     assert turned - ring == pytest.approx(32 * 65536 / 8 * 4096 * 2)
+
+
+def test_what_is_turned_is_kept_of_the_layers_that_do_not_run_again() -> None:
+    """N h / P more of each of them; of those that do while they run."""
+
+    def more(terms: tuple[str, ...], **words: Any) -> float:
+        ring, turned = (
+            sum(memory_result(r).terms.get(t, 0.0) for t in terms)
+            for r in (
+                make_request("llama2-7b", "1x8xH100", cp=2, cp_comm=way, seq_len=65536,
+                             strategy="zero3", precision="bf16", **words)
+                for way in ("ring", "ulysses")
+            )
+        )  # fmt: skip
+        return turned - ring
+
+    one = 65536 / 2 * 4096 * 2
+    assert more(("activations",)) == pytest.approx(32 * one)
+    for first in (1, 16, 30):
+        found = more(("activations",), recompute="full", recompute_layers=first)
+        assert found == pytest.approx((32 - first) * one)
+    # the fullest moment is in a layer that runs again: at most its own
+    assert 0.0 <= more(("activations", "working_set"), recompute="full") <= 1.01 * one
+    assert 0.0 <= more(("activations", "working_set"), recompute="selective") <= 1.01 * one
 
 
 def test_the_layout_says_so() -> None:

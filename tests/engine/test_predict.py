@@ -371,10 +371,10 @@ def test_offload_costs_time_and_frees_the_device() -> None:
 def test_offloaded_parameters_are_fetched_and_not_sent_up_again() -> None:
     """1.56 billion parameters over 16 lanes of PCIe 4, below 31.5 GB/s; FSDP's are fp32."""
 
-    def copies(software: str) -> dict[str, float]:
+    def copies(software: str, gpus: str = "1x1xA100", shard_ranks: int = 0) -> dict[str, float]:
         request = make_request(
-            "gpt2-xl", "1x1xA100", strategy="zero3", precision="bf16", micro_batch=1,
-            offload="optimizer+params", software=software,
+            "gpt2-xl", gpus, strategy="zero3", precision="bf16", micro_batch=1,
+            offload="optimizer+params", software=software, shard_ranks=shard_ranks,
         )  # fmt: skip
         timeline = predict(request, keep_timeline=True).timeline
         assert timeline is not None
@@ -391,6 +391,9 @@ def test_offloaded_parameters_are_fetched_and_not_sent_up_again() -> None:
     assert 2 * way < narrow["fetch shard"] < 2.8 * way  # forward, and backward
     for name in ("gradients to host", "fetch shard"):
         assert wide[name] == pytest.approx(2 * narrow[name])
+    ranks = copies("deepspeed", "1x8xA100"), copies("deepspeed", "1x8xA100", shard_ranks=2)
+    for name in ("gradients to host", "fetch shard"):  # of 2 ranks each has 4 times as much
+        assert ranks[1][name] == pytest.approx(4 * ranks[0][name])
 
 
 def test_a_slower_peak_is_said() -> None:

@@ -3,6 +3,8 @@
 import pytest
 
 from simcore.base.errors import InvalidConfig
+from simcore.engine.transients import output_bytes
+from simcore.strategy.precision import PRECISIONS
 from simcore.workload.graph import Workload
 from simcore.workload.models import MODELS
 from simcore.workload.sharding import (
@@ -48,6 +50,15 @@ def test_sequence_parallelism_divides_the_residual_stream() -> None:
     assert matrix_flop(cut) == matrix_flop(plain)
     assert cut.trainable_numel == plain.trainable_numel
     assert sequence_parallel(plain, 1) is plain
+
+
+def test_sequence_parallelism_divides_what_norms_and_sums_write() -> None:
+    """Tokens x width of 16 bits, of a quarter of the tokens."""
+    p = PRECISIONS["bf16"]
+    layer = next(b for b in sequence_parallel(part(4), 4).blocks if b.recomputable)
+    written = {op.name: output_bytes(op, p) for op in layer.ops}
+    sums = [n for name, n in written.items() if "residual" in name]
+    assert sums == [1024 * 1024 * 2 / 4] * 2
 
 
 @pytest.mark.parametrize("pp", [1, 2, 3, 5, 8, 24])
