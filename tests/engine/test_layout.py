@@ -17,7 +17,7 @@ from simcore.engine.layout import (
     shared_nic_s,
 )
 from simcore.engine.points import Points
-from simcore.engine.predict import predict, values_of
+from simcore.engine.predict import predict, steps_of, values_of
 from simcore.engine.request import make_request
 from simcore.strategy.layout import Layout
 from simcore.workload.models import ModelRecord
@@ -220,12 +220,13 @@ def test_messages_of_chunks_hide_unless_told_not_to() -> None:
     """Of two ways to run the same pipeline only what is seen of its messages differs."""
     words = {**BASE, "tp": 8, "pp": 2, "grad_accum": 8, "network": "ib-edr"}
 
-    def told(overlap: str | None, vpp: int) -> tuple[str, float, float]:
+    def told(overlap: str | None, vpp: int) -> tuple[Any, ...]:
         request = make_request(
             "gpt2-medium", "2x8xV100-SXM-16GB", overlap=overlap, vpp=vpp, **words
         )
-        step = predict(request).step
-        return str(request.strategy.overlap), step.time_s, step.breakdown_s["pipeline transfer"]
+        steps = steps_of(request, Points.of(values_of(request), 1))
+        found = steps.step_s, steps.terms_s["pipeline transfer"]
+        return str(request.strategy.overlap), *(float(x[0]) for x in found)
 
     usual, hidden_s, seen_s = told(None, 2)
     bare_s, all_s = told("grads", 2)[1:]
