@@ -135,7 +135,7 @@ recomputes = _completer(lambda: ("none", "selective", "full"))
 schedules = _completer(lambda: ("1f1b", "gpipe", "zb-1p", "zb-2p", "dualpipe"))
 dispatchers = _completer(lambda: ("alltoall", "deepep"))
 cp_comms = _completer(lambda: ("ring", "all-gather", "ulysses"))
-overlaps = _completer(lambda: ("grads", "params", "tensor", "dgrad", "experts", "none"))
+overlaps = _completer(lambda: ("grads", "params", "tensor", "dgrad", "experts", "pipeline", "none"))
 recompute_modules = _completer(
     lambda: (
         "core_attn",

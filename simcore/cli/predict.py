@@ -113,7 +113,7 @@ def predict(
     overlap: Annotated[
         str | None,
         option("--overlap", "LIST", "Hidden traffic: grads (default), params, tensor, dgrad, "
-                "experts; or none.", names.overlaps),
+                "experts, pipeline (default with --vpp); or none.", names.overlaps),
     ] = None,
     precision: Annotated[
         str | None,

@@ -11,12 +11,12 @@ from simcore.engine.layout import Placed
 from simcore.engine.resolved import Request
 from simcore.strategy.cuts import written
 from simcore.strategy.dialects import DIALECTS, FILES, Job, emit
-from simcore.strategy.overlap import DEFAULT as DEFAULT_OVERLAP
+from simcore.strategy.overlap import default_overlap
 from simcore.strategy.software import PLAIN
 from simcore.strategy.strategy import Strategy
 
 #: What the program that reads a file settles, and what it is where nothing is said.
-_OF_PROGRAM = {"software": PLAIN.name, "issuer": "torch", "overlap": str(DEFAULT_OVERLAP)}
+_OF_PROGRAM = {"software": PLAIN.name, "issuer": "torch"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,7 @@ def launch_file(
         raise InvalidConfig(
             [f"--emit {dialect} is for nodes with equal counts of GPUs, not {counts} in {cluster}"]
         )
+    usual = default_overlap(request.placed.layout.vpp if request.placed else None)
     job = Job(
         model=request.workload.name,
         strategy=strategy.parallelism,
@@ -67,7 +68,7 @@ def launch_file(
         attention=attention,
         software=None if strategy.software is PLAIN else strategy.software.name,
         issuer=None if strategy.issuer == "torch" else strategy.issuer,
-        overlap=None if strategy.overlap == DEFAULT_OVERLAP else str(strategy.overlap),
+        overlap=None if strategy.overlap == usual else str(strategy.overlap),
         main_grads=_main_grads(strategy),
         bucket_numel=strategy.zero_bucket_numel if strategy.zero_stage in (1, 2) else None,
     )
@@ -76,7 +77,7 @@ def launch_file(
     left = [f"{w.replace('_', '-')} {_shown(words[w])}" for w in emitted.left if w in words]
     implied = [
         f"{word} {emitted.program.get(word, plain)}"
-        for word, plain in _OF_PROGRAM.items()
+        for word, plain in {**_OF_PROGRAM, "overlap": str(usual)}.items()
         if word not in emitted.left and emitted.program.get(word, plain) != words.get(word, plain)
     ]
     return LaunchFile(dialect, emitted.text, (*left, *_of_no_file(request)), tuple(implied))

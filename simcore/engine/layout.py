@@ -19,9 +19,11 @@ from itertools import accumulate, groupby
 import numpy as np
 
 from simcore.base.arrays import TINY, NDArray
+from simcore.engine import messages
 from simcore.engine.compute import pass_seconds, phases_of_parts
 from simcore.engine.context import WAYS
 from simcore.engine.evaluate import Job, Steps, evaluate_parts
+from simcore.engine.micro_step import forward_share, micro_step_s, of_slowest
 from simcore.engine.pace import stage_paces
 from simcore.engine.points import Points
 from simcore.physics.collectives import (
@@ -114,6 +116,17 @@ class Placed:
         parts = [id(s.workload) for s in self.stages]
         return tuple((parts.index(part), parts.count(part)) for part in dict.fromkeys(parts))
 
+    @property
+    def hides_messages(self) -> bool:
+        """Whether stages work while what they send and wait for is under way."""
+        return self.overlap.pipeline and self.layout.vpp > 1
+
+    @cached_property
+    def behind(self) -> tuple[int, ...]:
+        """Stages behind the last of each of ``distinct_stages``: of equal ones it waits longest."""
+        parts = [id(s.workload) for s in reversed(self.stages)]
+        return tuple(parts.index(id(self.stages[i].workload)) for i, _ in self.distinct_stages)
+
     @cached_property
     def runs(self) -> tuple[tuple[int, int], ...]:
         """(which of ``distinct_stages``, how many in a row), from the first stage to the last."""
@@ -195,7 +208,8 @@ def exchange_bytes(placed: Placed, micro_batch: Array) -> dict[str, Array]:
     }
 
 
-#: What moves activations to the next stage, as NCCL names it.
+#: What moves activations to the next stage, and its operation as NCCL names it.
+TRANSFER = "pipeline transfer"
 _SENT = "send_recv"
 
 
@@ -217,7 +231,7 @@ class Exchanges:
             "tensor parallel": n_layers * times["tensor parallel"],
             "context parallel": n_layers * times["context parallel"],
             "expert parallel": n_layers * placed.expert_layers_frac * times["expert parallel"],
-            "pipeline transfer": 1.0,
+            TRANSFER: 1.0,
         }
         return {key: n_times[key[0]] * seconds for key, seconds in self.once_s.items()}
 
@@ -281,10 +295,11 @@ def exchanges_of(points: Points, placed: Placed) -> Exchanges:
         rate = np.where(crosses, across, inside)
         hop = np.where(crosses, points.inter_hop_s, points.intra_hop_s)
         sent = hidden / placed.sending_ranks
-        found["pipeline transfer", _SENT] = 2.0 * layout.vpp * (sent / layout.vpp / rate + hop) * on
+        count = 2.0 * layout.vpp  # one a chunk each way
+        found[TRANSFER, _SENT] = count * (sent / rate + hop) * on
         if placed.gathers_received:
             gathered = time("all_gather", hidden, on_ranks(layout.tp, 1.0))
-            found["pipeline transfer", "all_gather"] = 2.0 * gathered
+            found[TRANSFER, "all_gather"] = count * gathered
     return Exchanges(placed, found)
 
 
@@ -361,14 +376,6 @@ def shared_nic_s(
     return np.where(sent > 0, extra, 0.0)
 
 
-def _micro_step_s(steps: Steps, points: Points) -> Array:
-    """Compute of one micro-step, with the summing up of gradients where there are several."""
-    once = steps.terms_s["forward"] + steps.terms_s["backward"]
-    more = np.maximum(points.grad_accum - 1.0, 1.0)
-    result: Array = np.where(points.grad_accum > 1, steps.terms_s["accumulation"] / more, once)
-    return result
-
-
 #: Terms of a stage's breakdown that its micro-step is made of.
 _MICRO_STEP = ("forward", "backward", "accumulation")
 
@@ -411,19 +418,27 @@ def evaluate_layout(
         for p in (average, of_parts)
     )
     slowdown = first.classes[0].overlap_slowdown_frac / points.overlap
-    totals, forwards, backwards, parts = [], [], [], []
+    totals, forwards, backwards, own, parts = [], [], [], [], []
     for n, (steps, (index, _)) in enumerate(zip(every, placed.distinct_stages, strict=True)):
-        busy = _micro_step_s(steps, local)
+        busy = micro_step_s(steps, local)
         whole_s = exchanges.of_stage(placed.stages[index].n_layers)
         exchange = exposed(whole_s, placed, busy, slowdown)
         spent = sum(exchange.values(), np.zeros(len(points)))
         passing = busy * there[n] / np.maximum(here[n], TINY)
         once = np.maximum(passing, steps.host_micro_s) + spent
         shared = shared_nic_s(steps, whole_s, exchange, placed, local, slowdown)
+        share = forward_share(steps)
+        hidden = np.zeros(len(points))
+        if placed.hides_messages:
+            sent, halves = exchange[TRANSFER], (busy * share, busy * (1.0 - share))
+            behind, count = placed.behind[n], local.grad_accum
+            seen = messages.seen_s(layout, behind, count, sent, halves, slowdown)
+            exchange, hidden = {**exchange, TRANSFER: seen}, sent - seen
+        spent = spent - hidden
         totals.append(steps.step_s + local.grad_accum * spent + shared)
-        share = _forward_share(steps)
         forwards.append(once * share)
         backwards.append(once * (1.0 - share))
+        own.append(once - hidden)
         parts.append((steps, exchange, spent))
     runs = [part for part, _ in placed.runs]
     bubbles = bubble_s(
@@ -457,27 +472,8 @@ def evaluate_layout(
         restart_s=steps.restart_s,
         comm_s=steps.comm_s + local.grad_accum * spent,
         comm_beside_s=steps.comm_beside_s,
-        terms_s={**_of_slowest(of_stages, slowest), "pipeline bubble": bubble},
+        terms_s={**of_slowest(of_stages, slowest), "pipeline bubble": bubble},
         host_micro_s=steps.host_micro_s,
         timeline=steps.timeline,
-        micro_steps_s=np.stack(forwards) + np.stack(backwards),
+        micro_steps_s=np.stack(own),
     )
-
-
-def _forward_share(steps: Steps) -> Array:
-    """Share of a micro-step's compute that is forward."""
-    forward, backward = steps.terms_s["forward"], steps.terms_s["backward"]
-    share: Array = forward / np.maximum(forward + backward, TINY)
-    return share
-
-
-def _of_slowest(stages: list[dict[str, Array]], slowest: NDArray[np.intp]) -> dict[str, Array]:
-    """The terms of each configuration's slowest stage."""
-    if (slowest == slowest[0]).all():
-        return stages[int(slowest[0])]
-    names = tuple(dict.fromkeys(name for terms in stages for name in terms))
-    if not names:
-        return {}
-    zero = np.zeros(len(slowest))
-    every = np.array([[terms.get(name, zero) for terms in stages] for name in names])
-    return dict(zip(names, every[:, slowest, np.arange(len(slowest))], strict=True))

@@ -47,8 +47,8 @@ class Options(TypedDict, total=False):
     sequence_parallel   whether norms are cut over the tensor ranks too (default: yes)
     schedule        of the pipeline: 1f1b (the default; interleaved with vpp), gpipe, zb-1p, zb-2p,
                     dualpipe
-    overlap         what communication hides under compute: grads (the default), params, tensor,
-                    dgrad, experts, or none
+    overlap         what communication hides under compute: grads (the default; with vpp also
+                    pipeline), params, tensor, dgrad, experts, or none
     shard_ranks     neighbouring ranks that ZeRO shards over, replicas between (HSDP); default all
     prefetch_blocks how many blocks ahead ZeRO-3 gathers parameters; default 1
     gather_tensors  whether ZeRO-3 gathers each tensor on its own (DeepSpeed before 2022)

@@ -7,9 +7,11 @@ from itertools import accumulate
 
 import numpy as np
 
+from simcore.engine import messages
 from simcore.engine.evaluate import Steps, evaluate
 from simcore.engine.job_memory import memory_over
 from simcore.engine.layout import (
+    TRANSFER,
     Placed,
     data_points,
     exchange_passes,
@@ -109,7 +111,9 @@ def _parts(request: Request, placed: Placed, points: Points) -> dict[int, _Part]
     counts = tuple(count for _, count in placed.distinct_stages)
     whole_job = job_of(request)
     paces = stage_paces(points, layout, counts, whole_job.classes[0].device_sd_frac).slowest
-    for (index, _), memory, pace in zip(placed.distinct_stages, memories, paces, strict=True):
+    for (index, _), behind, memory, pace in zip(
+        placed.distinct_stages, placed.behind, memories, paces, strict=True
+    ):
         stage = placed.stages[index]
         job = replace(whole_job, workload=stage.workload)
         steps = evaluate(job, replace(local, compute=local.compute * pace), keep_timeline=True)
@@ -119,6 +123,11 @@ def _parts(request: Request, placed: Placed, points: Points) -> dict[int, _Part]
         slowdown = job.classes[0].overlap_slowdown_frac / points.overlap
         whole = exchanges_s(points, placed, stage.n_layers)
         seen = exposed(whole, placed, np.array([busy]), slowdown)
+        if placed.hides_messages:
+            halves = np.array([forward]), np.array([backward])
+            seen[TRANSFER] = messages.seen_s(
+                layout, behind, local.grad_accum, seen[TRANSFER], halves, slowdown
+            )
         forward, backward = (x * (1.0 + waits / busy) for x in (forward, backward))
         split = {name: _split(name, float(x[0]), placed) for name, x in seen.items()}
         forward += sum(f for f, _ in split.values())

@@ -123,7 +123,7 @@ def make_request(
         ],
     )
     attempt("software", lambda: SOFTWARE[options.get("software") or PLAIN.name])
-    attempt("overlap", lambda: parse_overlap(options.get("overlap")))
+    attempt("overlap", lambda: parse_overlap(options.get("overlap"), options.get("vpp")))
     attempt("impl", lambda: step_impl_named(options.get("optimizer_impl")))
     attempt("issuer", lambda: issuer_named(options.get("issuer") or "torch"))
     attempt("nccl_algorithms", lambda: parse_algorithms(options.get("nccl_algo")))

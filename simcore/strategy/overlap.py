@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 from simcore.base.errors import UnknownName
 
@@ -21,6 +21,8 @@ class Overlap:
              tensor-parallel all-reduce; Transformer Engine); ``tensor`` covers it
     experts  all-to-all of one micro-batch under compute of another (DualPipe;
              Megatron-Core's overlap_moe_expert_parallel_comm)
+    pipeline messages between stages of an interleaved pipeline, under the next chunk's compute
+             while the pipeline is full (Megatron-Core's overlap_p2p_comm); nothing without chunks
     """
 
     grads: bool = True
@@ -28,6 +30,7 @@ class Overlap:
     tensor: bool = False
     dgrad: bool = False
     experts: bool = False
+    pipeline: bool = False
 
     def __str__(self) -> str:
         return ",".join(f.name for f in fields(self) if getattr(self, f.name)) or "none"
@@ -37,13 +40,22 @@ DEFAULT = Overlap()
 NO_OVERLAP = Overlap(grads=False)
 
 
-def parse_overlap(text: str | None) -> Overlap:
-    """``none`` or a comma list such as ``grads,params,tensor``; None is the default, ``grads``.
+def default_overlap(chunks: int | None = None) -> Overlap:
+    """``grads``; with chunks a pipeline rank ``pipeline`` too, as the programs have it that run so.
+
+    Megatron-Core's overlap_p2p_comm is on unless told not to; torch.distributed.pipelining waits
+    for a message before the chunk that needs it (schedules.py, _wait_batch_p2p).
+    """
+    return replace(DEFAULT, pipeline=(chunks or 1) > 1)
+
+
+def parse_overlap(text: str | None, chunks: int | None = None) -> Overlap:
+    """``none`` or a comma list such as ``grads,params,tensor``; None: ``default_overlap``.
 
     Raises UnknownName.
     """
     if text is None:
-        return DEFAULT
+        return default_overlap(chunks)
     known = [f.name for f in fields(Overlap)]
     words = [w.strip().lower() for w in text.split(",") if w.strip()]
     if words == ["none"]:

@@ -17,7 +17,7 @@ from simcore.engine.layout import (
     shared_nic_s,
 )
 from simcore.engine.points import Points
-from simcore.engine.predict import predict, values_of
+from simcore.engine.predict import predict, steps_of, values_of
 from simcore.engine.request import make_request
 from simcore.strategy.layout import Layout
 from simcore.workload.models import ModelRecord
@@ -208,6 +208,33 @@ def _transfer(**options: Any) -> dict[str, float]:
     assert request.placed is not None
     once = exchanges_of(Points.of(values_of(request), 1), request.placed).once_s
     return {op: float(s[0]) for (name, op), s in once.items() if name == "pipeline transfer"}
+
+
+@pytest.mark.parametrize("words", [{}, {"sequence_parallel": False}])
+def test_interleaving_by_v_sends_v_times(words: dict[str, Any]) -> None:
+    once, twice = (_transfer(vpp=v, **words) for v in (1, 2))
+    assert twice == pytest.approx({op: 2 * seconds for op, seconds in once.items()})
+
+
+def test_messages_of_chunks_hide_unless_told_not_to() -> None:
+    """Of two ways to run the same pipeline only what is seen of its messages differs."""
+    words = {**BASE, "tp": 8, "pp": 2, "grad_accum": 8, "network": "ib-edr"}
+
+    def told(overlap: str | None, vpp: int) -> tuple[Any, ...]:
+        request = make_request(
+            "gpt2-medium", "2x8xV100-SXM-16GB", overlap=overlap, vpp=vpp, **words
+        )
+        steps = steps_of(request, Points.of(values_of(request), 1))
+        found = steps.step_s, steps.terms_s["pipeline transfer"]
+        return str(request.strategy.overlap), *(float(x[0]) for x in found)
+
+    usual, hidden_s, seen_s = told(None, 2)
+    bare_s, all_s = told("grads", 2)[1:]
+    assert usual == "grads,pipeline"
+    assert 0 < seen_s < all_s
+    assert bare_s - hidden_s == pytest.approx(all_s - seen_s)
+    assert told(None, 1)[0] == "grads"
+    assert told("grads,pipeline", 1)[1:] == told("grads", 1)[1:]  # plain 1F1B cannot
 
 
 def test_neighbours_of_a_cube_mesh_have_the_links_between_them() -> None:

@@ -104,6 +104,16 @@ def test_programs_that_overlap_gradients_of_inputs(
     assert ("dgrad" in str(case.options["overlap"]).split(",")) is hidden
 
 
+@pytest.mark.parametrize(
+    ("source", "hidden"),
+    [("nvidia-nemo-docs", True), ("llama3-paper", True), ("zero-bubble", False),
+     ("korthikanti-recompute", False)],
+)  # fmt: skip
+def test_programs_that_send_beside_compute(tmp_path: Path, source: str, hidden: bool) -> None:
+    case = one(tmp_path, ROW.replace(ROW.split(",")[1], source, 1))
+    assert ("pipeline" in str(case.options["overlap"]).split(",")) is hidden
+
+
 def test_rows_that_cannot_be_simulated_say_why(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text(

@@ -99,9 +99,9 @@ class Megatron:
         _optimizer(reading, given)
         read_state(reading, given)
         _degrees(reading, given)
-        read_overlap(reading, given)
         _experts(reading, given)
         read_stages(reading, given)
+        read_overlap(reading, given)
         _recompute(reading, given)
         _kernels(reading, given)
         shape = {}

@@ -6,7 +6,8 @@ beside the product of the weight's gradient without a flag: the all-reduce, or t
 of sequence parallelism (LinearWithGradAccumulationAndAsyncCommunication of
 core/tensor_parallel/layers.py; Transformer Engine's linear modules likewise).
 ``--no-async-tensor-model-parallel-allreduce`` turns the former off where there is no sequence
-parallelism.
+parallelism. Messages of an interleaved pipeline are sent beside compute unless
+``--no-overlap-p2p-communication`` says otherwise.
 """
 
 from __future__ import annotations
@@ -22,14 +23,17 @@ _FLAGGED = ("ddp", "zero1")
 _PARAMS, _TENSOR = "overlap-param-gather", "tp-comm-overlap"
 _GRADS, _EXPERTS = "overlap-grad-reduce", "overlap-moe-expert-parallel-comm"
 _LATE = "no-async-tensor-model-parallel-allreduce"
+#: Of messages: the flag, and the key of the YAML form.
+_WAITS, _SENDS = "no-overlap-p2p-communication", "overlap-p2p-comm"
 
 
 def read_overlap(reading: Reading, given: dict[str, Any]) -> None:
-    """Take the flags; strategy and degrees have been read."""
+    """Take the flags; strategy, degrees and stages have been read."""
     on = {
         name: bool(reading.flag(f"--{name}", given.pop(name, None)))
-        for name in (_GRADS, _PARAMS, _TENSOR, _EXPERTS, _LATE)
+        for name in (_GRADS, _PARAMS, _TENSOR, _EXPERTS, _LATE, _WAITS)
     }
+    sends = reading.flag(_SENDS, given.pop(_SENDS, None)) is not False
     flagged = reading.said("strategy") in _FLAGGED
     cut = reading.said("tp") is not None
     tensor = on[_TENSOR] and cut
@@ -40,13 +44,14 @@ def read_overlap(reading: Reading, given: dict[str, Any]) -> None:
         tensor=tensor,
         dgrad=cut and not tensor and (spread or not on[_LATE]),
         experts=on[_EXPERTS] and reading.said("ep") is not None,
+        pipeline=reading.said("vpp") not in (None, 1) and sends and not on[_WAITS],
     )
     reading.say("overlap", str(found), f"--{_GRADS}" if on[_GRADS] else f"no --{_GRADS}")
 
 
 def overlap_of(job: Job) -> Overlap:
     """What Megatron hides of a job that ``emit_overlap`` wrote."""
-    asked = parse_overlap(job.overlap)
+    asked = parse_overlap(job.overlap, job.vpp)
     flagged = job.strategy in _FLAGGED
     return Overlap(
         grads=asked.grads or not flagged,
@@ -55,12 +60,13 @@ def overlap_of(job: Job) -> Overlap:
         dgrad=job.tp is not None and not asked.tensor and (bool(job.sequence_parallel)
                                                            or asked.dgrad),
         experts=asked.experts and job.ep is not None,
+        pipeline=asked.pipeline and (job.vpp or 1) > 1,
     )  # fmt: skip
 
 
 def emit_overlap(job: Job) -> list[str]:
     """The flags that hide what the job hides, as far as there are such."""
-    asked, hidden = parse_overlap(job.overlap), overlap_of(job)
+    asked, hidden = parse_overlap(job.overlap, job.vpp), overlap_of(job)
     flagged = job.strategy in _FLAGGED
     late = job.tp is not None and not (hidden.tensor or hidden.dgrad)
     by_flag = {
@@ -69,5 +75,6 @@ def emit_overlap(job: Job) -> list[str]:
         _TENSOR: hidden.tensor,
         _EXPERTS: hidden.experts,
         _LATE: late,
+        _WAITS: (job.vpp or 1) > 1 and not hidden.pipeline,
     }
     return [f"--{name}" for name, on in by_flag.items() if on]

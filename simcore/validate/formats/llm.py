@@ -40,6 +40,7 @@ from simcore.validate.formats.llm_sources import (
     MEGATRON,
     MEMORY_DECIMAL,
     MEMORY_KEYS,
+    MESSAGES,
     NO_SEQUENCE,
     NO_TRANSPOSE,
     NODE_GBIT_PER_S,
@@ -178,6 +179,8 @@ def _overlap(row: Row) -> str:
     words = set() if late else {"grads"}
     if row["source"] in DGRAD:
         words.add("dgrad")
+    if row["source"] in MESSAGES:
+        words.add("pipeline")
     if row["source"].startswith("mlperf") or told:
         words |= {found for word, found in OVERLAPS.items() if word in told}
     elif row["source"] in RECIPES:

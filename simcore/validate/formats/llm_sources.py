@@ -85,6 +85,10 @@ MEGATRON = (
 DGRAD = (
     *(s for s in MEGATRON if s not in NO_SEQUENCE), "internlm-internevo", "huggingface-nanotron",
 )  # fmt: skip
+#: Sources whose interleaved pipelines send beside compute: Megatron-LM's programs since 2023 (as
+#: above; zero-bubble's own script says --no-overlap-p2p-communication), NVIDIA's recipes turn it on
+#: wherever there are chunks (Megatron-Bridge, training/comm_overlap.py), Llama 3 2024, 3.3.2.
+MESSAGES = (*(s for s in MEGATRON if s not in LATE_REDUCTION), "llama3-paper")
 DEEPSPEED = ("bigscience-bloom", "bigscience-v100", "vtrain", "deepspeed-azure-zero3")
 #: Megatron-Bridge's benchmarks take Transformer Engine's loss (scripts/performance/utils/
 #: overrides.py: cross_entropy_fusion_impl = "te", of every recipe).

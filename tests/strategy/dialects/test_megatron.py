@@ -239,6 +239,7 @@ def test_unequal_stages_are_written_as_they_are_read(
 
 
 _TP = "--tensor-model-parallel-size 4"
+_CHUNKS = "--pipeline-model-parallel-size 4 --num-virtual-stages-per-pipeline-rank 2"
 _ZERO1 = "--use-distributed-optimizer --overlap-grad-reduce"
 
 
@@ -258,6 +259,9 @@ _ZERO1 = "--use-distributed-optimizer --overlap-grad-reduce"
         ("--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads_params", "grads"),
         (f"--expert-model-parallel-size 8 --overlap-moe-expert-parallel-comm {_ZERO1}",
          "grads,experts"),
+        (_CHUNKS, "pipeline"),
+        (f"{_CHUNKS} --no-overlap-p2p-communication", "none"),
+        ("--pipeline-model-parallel-size 4", "none"),
     ],
 )  # fmt: skip
 def test_what_megatron_hides_by_flag_and_by_itself(flags: str, hidden: str) -> None:
@@ -273,7 +277,8 @@ def test_what_megatron_hides_by_flag_and_by_itself(flags: str, hidden: str) -> N
         (None, {}), ("none", {}), ("grads,params", {}), ("grads,tensor", {"tp": 4}),
         ("dgrad", {"tp": 4}), ("none", {"tp": 4, "sequence_parallel": False}),
         (None, {"tp": 4, "sequence_parallel": True}), ("grads,params,experts", {"ep": 8}),
-        ("grads,tensor,experts", {}),
+        ("grads,tensor,experts", {}), (None, {"pp": 4, "vpp": 2}),
+        ("grads", {"pp": 4, "vpp": 2}), ("grads,pipeline", {"pp": 4}),
     ],
 )  # fmt: skip
 def test_what_is_written_is_read_as_what_the_writer_says(
