@@ -135,8 +135,12 @@ def add_published(compute: Mapping[str, Levels]) -> None:
             leaf = figure(share * over * clocks, OWN_SD, rate.source)
             by_gpu.setdefault(name, leaf | beside)
         family = family_of(rate.gpu)
-        told = _family(by_gpu, family, limit)
-        table.setdefault("by_family", {})[family] = told | beside
+        told = _family(by_gpu, family, limit) | beside
+        mine = [leaf for g, leaf in by_gpu.items() if family_of(g) == family]
+        if not any("n" in leaf for leaf in mine):  # rows of an op table
+            for leaf in (told, *mine):
+                leaf["rates_only"] = True
+        table.setdefault("by_family", {})[family] = told
 
 
 def _beside(table: Levels, gpu: GpuSpec) -> Leaf:

@@ -97,6 +97,17 @@ def test_family_is_the_mean_of_its_devices_and_follows_power() -> None:
     assert table["by_gpu"]["MI210"]["value"] == 0.7  # what was measured stays
 
 
+def test_rates_alone_are_marked_where_no_table_has_the_family() -> None:
+    found = compute()
+    found["gemm_tensor16"]["by_gpu"] = {"MI210": figure(0.7, 0.1, "llmcompass", 20)}
+    add_published(found)
+    table = found["gemm_tensor16"]
+    assert table["by_gpu"]["V100-SXM-16GB"]["rates_only"]
+    assert table["by_gpu"]["V100-SXM-32GB"]["rates_only"]
+    assert table["by_family"]["Volta"]["rates_only"]
+    assert "rates_only" not in table["by_gpu"]["MI325X"] | table["by_family"]["CDNA"]
+
+
 def test_nothing_is_told_without_a_law_of_power() -> None:
     found = {"gemm_tensor16": {"pooled": figure(0.9, 0.1, "pooled", 3)}}
     add_published(found)
