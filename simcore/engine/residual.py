@@ -32,8 +32,7 @@ def _foreign(request: Request) -> float:
     """A device whose family no op table of these products has."""
     profile, precision = request.profile, request.strategy.precision
     gpus = {g.gpu.name: g.gpu for g in request.cluster.groups}.values()
-    return float(any(profile.products_level(peak_for(g, precision)[0], g) == "pooled"
-                     for g in gpus))  # fmt: skip
+    return float(not all(profile.products_timed(peak_for(g, precision)[0], g) for g in gpus))
 
 
 def _old_libraries(request: Request) -> float:

@@ -45,6 +45,7 @@ def figures_of(tables: Mapping[str, Any], cls: str, gpu: GpuSpec) -> ClassFigure
         wave_frac=float(entry.get("wave", 0.0)),
         half_depth=depth,
         floor_s=parse_quantity(floor, "seconds") if floor else 0.0,
+        by_shape=not entry.get("rates_only", False),
     )
 
 

@@ -27,7 +27,8 @@ class ClassFigures:
 
     ``start_s`` of one call, no sooner than ``floor_s`` in eager loops; ``memory`` share of the
     bandwidth; ``wave_frac`` and ``half_depth`` of :func:`simcore.physics.fill.matmul_fill`.
-    ``level``: whose figures these are.
+    ``level``: whose figures these are. ``by_shape``: an op table times the class there; else a
+    rate over many shapes is all that is known.
     """
 
     share: Estimate
@@ -37,6 +38,7 @@ class ClassFigures:
     wave_frac: float
     half_depth: float
     floor_s: float = 0.0
+    by_shape: bool = True
 
 
 #: FLOP that a tile of attention takes a key: 128 rows, head dimension 128, two products.

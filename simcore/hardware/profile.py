@@ -21,7 +21,7 @@ from simcore.hardware.class_figures import figures_of
 from simcore.hardware.clocks import Clock, clock_ratio
 from simcore.hardware.cluster import ClusterSpec
 from simcore.hardware.convolutions import share_of_products, winograd_share
-from simcore.hardware.estimates import ClassFigures, Estimate, Level, families_of, kins_of
+from simcore.hardware.estimates import ClassFigures, Estimate, families_of, kins_of
 from simcore.hardware.measured import MeasuredDevice, own_class
 from simcore.hardware.paths import Route, cluster_paths
 from simcore.hardware.power import FP32_CLASSES
@@ -159,9 +159,10 @@ class Profile:
         as_gemm = kind in _CONVOLUTIONS and unit != "simt32"
         return f"gemm_{unit}", as_gemm
 
-    def products_level(self, peak: PeakName, gpu: GpuSpec) -> Level:
-        """Whose figures a device's matrix products have: its own, its family's, those of all."""
-        return self.class_figures(self._class_of("gemm", peak, gpu)[0], gpu).level
+    def products_timed(self, peak: PeakName, gpu: GpuSpec) -> bool:
+        """Whether shapes of matrix products were timed on a device or on one of its family."""
+        found = self.class_figures(self._class_of("gemm", peak, gpu)[0], gpu)
+        return found.level != "pooled" and found.by_shape
 
     def attention_backward_frac(self, gpu: GpuSpec) -> Estimate:
         """Share of forward's rate that backward of flash attention reaches (2.5 times the FLOP)."""

@@ -43,7 +43,7 @@ def test_parts_are_what_the_job_is() -> None:
     assert _weights("gpt2", "8xA100", {"issuer": "megatron"})["unnamed"] == 0.0
     assert _weights("vgg-16", "A100", {})["unlayered"] == 1.0  # no two layers alike
     assert _weights("mixtral-8x7b", "4x8xH100", {"ep": 8})["routed"] == 1.0
-    # products in 16 bit on Volta: no table has its family
+    # products in 16 bit on Volta: no table has its family, a rate over many shapes is known
     assert _weights("gpt2", "V100", {"precision": "amp-fp16"})["foreign"] == 1.0
 
 
