@@ -189,14 +189,15 @@ def _script(reading: Reading, source: Source) -> Given:
 
 
 def _yaml(source: Source) -> Given:
-    """Keys without sections, dashes for underscores; null and false are absent flags."""
+    """Keys without sections, dashes for underscores; null, and false of most, are absent flags."""
+    on = ("overlap_p2p_comm",)
 
     def walk(data: Mapping[str, Any], deep: bool) -> Given:
         found: Given = {}
         for key, value in data.items():
             if isinstance(value, dict) and (deep or key in _SECTIONS):
                 found |= walk(value, True)
-            elif value is not None and value is not False and value not in ({}, []):
+            elif value not in (None, {}, []) and (value is not False or key in on):
                 found[key.lstrip("-").replace("_", "-")] = value
         return found
 

@@ -146,7 +146,6 @@ IGNORED = _names(
     "overlap-cpu-optimizer-d2h-h2d no-pin-cpu-grads no-pin-cpu-params te-rng-tracker "
     "no-clone-scatter-output-in-embedding clone-scatter-output-in-embedding "
     "microbatch-group-size-per-virtual-pipeline-stage "
-    "overlap-p2p-communication-warmup-flush "
     "no-scatter-gather-tensors-in-pipeline scatter-gather-tensors-in-pipeline "
     "use-ring-exchange-p2p account-for-embedding-in-pipeline-split "
     "account-for-loss-in-pipeline-split defer-embedding-wgrad-compute wgrad-deferral-limit "

@@ -25,6 +25,7 @@ _GRADS, _EXPERTS = "overlap-grad-reduce", "overlap-moe-expert-parallel-comm"
 _LATE = "no-async-tensor-model-parallel-allreduce"
 #: Of messages: the flag, and the key of the YAML form.
 _WAITS, _SENDS = "no-overlap-p2p-communication", "overlap-p2p-comm"
+_FILLING = ("overlap-p2p-communication-warmup-flush", "overlap-p2p-comm-warmup-flush")
 
 
 def read_overlap(reading: Reading, given: dict[str, Any]) -> None:
@@ -34,6 +35,9 @@ def read_overlap(reading: Reading, given: dict[str, Any]) -> None:
         for name in (_GRADS, _PARAMS, _TENSOR, _EXPERTS, _LATE, _WAITS)
     }
     sends = reading.flag(_SENDS, given.pop(_SENDS, None)) is not False
+    for name in _FILLING:
+        if reading.flag(f"--{name}", given.pop(name, None)):
+            reading.approximate(f"--{name}", "is predicted with filling and emptying in the way")
     flagged = reading.said("strategy") in _FLAGGED
     cut = reading.said("tp") is not None
     tensor = on[_TENSOR] and cut

@@ -270,6 +270,24 @@ def test_what_megatron_hides_by_flag_and_by_itself(flags: str, hidden: str) -> N
     assert not launch.unknown and not any("overlap" in a for a in launch.approximated)
 
 
+def test_messages_in_filling() -> None:
+    flags = f"--micro-batch-size 1 --bf16 --train-iters 9 {_CHUNKS}"
+    filling = read_launch(f"{flags} --overlap-p2p-communication-warmup-flush")
+    assert filling.overlap == "pipeline"
+    assert any("filling" in a for a in filling.approximated)
+
+
+@pytest.mark.parametrize(("said", "hidden"), [("true", "pipeline"), ("false", "none")])
+def test_messages_in_yaml(tmp_path: Path, said: str, hidden: str) -> None:
+    text = (SAMPLES / "megatron_args.yaml").read_text(encoding="utf-8")
+    line = "  pipeline_model_parallel_size: 1\n"
+    assert line in text
+    more = f"  num_virtual_stages_per_pipeline_rank: 2\n  overlap_p2p_comm: {said}\n"
+    path = tmp_path / "args.yaml"
+    path.write_text(text.replace(line, line.replace("1", "4") + more), encoding="utf-8")
+    assert read_launch(str(path)).overlap == hidden
+
+
 @pytest.mark.parametrize("strategy", ["ddp", "zero1", "zero3"])
 @pytest.mark.parametrize(
     ("overlap", "degrees"),
