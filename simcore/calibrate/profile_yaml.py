@@ -24,6 +24,7 @@ fill from tiles, with the last wave counted by `wave` and the depth ramp k / (k 
 (simcore/physics/fill.py). A pooled limit_j_per_flop (of 16 nm, 1.5 GHz) makes pooled values shares
 of what power leaves, `held` of a family's devices (simcore/hardware/power.py). by_kin: all whose
 matrix instructions take operands from registers (mma.sync) or asynchronously (wgmma, tcgen05).
+`rates_only`: rates published over many shapes at once; no table has the family.
 `ramp` is the fixed time of a tile of attention, which `depth` counts in keys on one device.
   gemm_tensor16  bf16 and fp16, fp32 accumulate    gemm_tensor8, _block8, _tensor4  fp8, blockwise
   fp8 and nvfp4, after kernels that cast the input  gemm_simt32  fp32 on vector units, CDNA's on
