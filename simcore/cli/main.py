@@ -153,7 +153,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
-    sys.exit(run(sys.argv[1:] if argv is None else argv))
+    code = run(sys.argv[1:] if argv is None else argv)
+    gc.freeze()  # an interpreter that ends looks for cycles once more, in all that is not frozen
+    sys.exit(code)
 
 
 if __name__ == "__main__":

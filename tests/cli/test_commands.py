@@ -176,6 +176,21 @@ def test_only_options_that_are_given_are_checked(
     assert "strategy" not in checked and len(checked) < 15
 
 
+def test_a_command_that_ends_looks_for_no_garbage(process: Callable) -> None:
+    code = (
+        "import gc, sys\n"
+        "from simcore.cli.main import main\n"
+        "try:\n"
+        "    main(sys.argv[1:])\n"
+        "finally:\n"
+        "    left, frozen = len(gc.get_objects()), gc.get_freeze_count()\n"
+        "    sys.stderr.write(f'{gc.isenabled()} {left < 0.01 * frozen}')"
+    )
+    ran = process(*ASK, code=code)
+    assert ran.code == 0 and ran.out
+    assert ran.err == "False True"
+
+
 def test_closed_pipe_is_quiet(process: Callable) -> None:
     code = (
         "import os, subprocess, sys\n"
