@@ -37,7 +37,7 @@ The blind interval is widened by a residual that depends on what the job is (six
 memory; docs/interval.md), set so that 80 % of the rows of the two large tables lie inside. It moves
 no prediction, but their last column is no test of the interval; that of the seeds' tables is. The
 test of the widths is `python -m validate.residuals`, which leaves one source after another out of
-their fit: of the rows left out 84 % (language models) and 80 % (data-parallel runs) of steps lie
+their fit: of the rows left out 84 % (language models) and 79 % (data-parallel runs) of steps lie
 inside, 86 and 79 % of memory figures. SimuMax's steps on B200 (21 %) are furthest from it.
 """
 

@@ -100,10 +100,11 @@ Mask R-CNN only). docs/model.md has what is known of each.
 replay of the allocator and what lies outside it, as nvidia-smi shows it. What is left, family by
 family with its reason, stands in docs/model.md.
 
-**Worst families.** GNMT and Transformer-XL (about -25 and -30 %): many small kernels of recurrent
+**Worst families.** GNMT and Transformer-XL (about -22 and -25 %): many small kernels of recurrent
 and of TensorFlow code that are not described. WaveGlow: 0.1 to 0.25 s a step on PyTorch 1.4 and 1.7
 beyond the update that loops over its 938 tensors.
-EfficientNet in TensorFlow 2: XLA's fusions and Horovod's cycles are not described. K80: no figures
+EfficientNet in TensorFlow 2 (too slow under AMP since what depthwise convolutions cost is counted):
+XLA's fusions and Horovod's cycles are not described. K80: no figures
 of its generation. R-CNN: under AMP A100 take as long as in TF32, some 20 ms of the host an image
 (loops over images, masks cut from polygons) that no table counts.
 """,
@@ -116,7 +117,7 @@ figure nanotron prints (docs/model.md). Pipelines of sources that interleave wit
 are taken with one layer a chunk.
 
 **Too fast** stay vTrain's smallest models (to -37 %: 3.3 to 3.6 ms of host a layer
-are measured), H100s of 500 W (torchtitan, -6 %), Aleph Alpha's and InternEvo's A100s (-5 and -8 %),
+are measured), H100s of 500 W (torchtitan, -6 %), Aleph Alpha's and InternEvo's A100s (-5 and -7 %),
 BLOOM's (-8 %) and SimuMax's B200 (-22 %: its
 own table of products, timed on the same node, is 1.43 times slower than a burst where others' B200
 are 1.15 times; with that one figure, which a calibration of the node would bring, its rows come to
