@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, TypeAlias
 import numpy as np
 
 from simcore.base.arrays import NDArray
-from simcore.base.errors import DataError, SimcoreError
+from simcore.base.errors import DataError, SimcoreError, UsageError
 from simcore.base.units import MIB
 from simcore.calibrate.collective_rows import (
     CollectiveCurve,
@@ -184,6 +184,11 @@ def judge_ops(
     skipped = tables.skipped
     collectives = load_collectives()
     batches = list(tables.ops.batches)
+    if refit and tables.models and not batches:
+        raise UsageError(
+            f"--refit {refit} fits to the files given, and these hold passes of whole models but "
+            "no operators: add tables of products, attention and memory-bound ops"
+        )
     profile_of: Callable[[str], Profile] = lambda _: profile  # noqa: E731
     curves: Sequence[CollectiveCurve] = tables.curves
     comm_of: Callable[[str], CollectiveProfile] = lambda _: collectives  # noqa: E731

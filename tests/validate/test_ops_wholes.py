@@ -9,6 +9,7 @@ import pytest
 
 from simcore import api
 from simcore.base.database import read_yaml, shipped_root
+from simcore.base.errors import UsageError
 from simcore.base.units import MICRO
 from simcore.calibrate.collective_rows import CollectiveCurve
 from simcore.validate.collectives import CollectiveProfile
@@ -117,3 +118,11 @@ def test_switch_layers_serve_the_tokens_that_experts_have_room_for() -> None:
     every = _workload("switchxl4", 512, train=True)
     busy = next(b for b in every.blocks if b.name == "encoder switch layer")
     assert sum(op.name.endswith(".wi") for op in busy.ops) == 2
+
+
+def test_a_refit_to_passes_alone_says_what_is_missing(tmp_path: Path) -> None:
+    path = tmp_path / "passes.csv"
+    path.write_text(PASS + "V100,1,bert_large,16,512,inference,,fp32,400\n", encoding="utf-8")
+    with pytest.raises(UsageError, match="no operators: add tables of products"):
+        api.validate_ops([path], refit="family")
+    assert api.validate_ops([path])["rows"] == 1
