@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from itertools import pairwise
 from typing import Final, Literal
 
 from simcore.base.errors import BadQuantity
@@ -120,17 +121,22 @@ def format_count(value: float) -> str:
     return f"{value:.0f}"
 
 
+def _two_units(seconds: float) -> str:
+    """Two minutes and more in the largest unit and the next, to which it is rounded."""
+    sizes = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+    for (size, name), (small, rest) in pairwise(sizes):
+        whole, left = divmod(round(seconds / small), size // small)
+        if whole:
+            return f"{whole} {name}" + (f" {left} {rest}" if left else "")
+    raise ValueError(f"{seconds} s is less than a minute")
+
+
 def format_seconds(seconds: float, digits: int = 3) -> str:
     """A duration a person can read: ``0.431`` is ``431 ms``, ``93784`` is ``1 d 2 h``."""
     if not math.isfinite(seconds):
         return f"{seconds}"
     if seconds >= 120:
-        parts = []
-        for size, name in ((86400, "d"), (3600, "h"), (60, "min")):
-            if seconds >= size:
-                parts.append(f"{int(seconds // size)} {name}")
-                seconds %= size
-        return " ".join(parts[:2])
+        return _two_units(seconds)
     for factor, name in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
         if seconds >= factor:
             return f"{seconds / factor:.{digits}g} {name}"
