@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+from simcore.base.database import search_roots
 from simcore.base.units import PERCENT, format_seconds
 
 #: Below this share of the machine others are not worth a word.
@@ -26,10 +29,17 @@ def render_summary(found: dict[str, Any]) -> str:
         *found["notes"],
         "",
         "written: " + ", ".join(found["written"]),
-        f"simcore predict --model ... --gpus {found['cluster']} --calibration "
-        f"{found['written'][0]}",
+        f"{_where(found['written'])}simcore predict --model ... --gpus {found['cluster']} "
+        f"--calibration {found['written'][0]}",
     ]  # fmt: skip
     return render_calibration(found) + "\n".join(lines) + "\n"
+
+
+def _where(written: Sequence[str]) -> str:
+    """What a shell must set to find records of hardware that were written elsewhere."""
+    root = Path(written[0]).parent.resolve()
+    records = any("hardware_db" in Path(file).parts for file in written)
+    return f"SIMCORE_DB={root} " if records and root not in search_roots() else ""
 
 
 def render_calibration(found: dict[str, Any]) -> str:

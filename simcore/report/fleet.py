@@ -5,7 +5,7 @@ from __future__ import annotations
 from simcore.base.units import HOUR, format_seconds
 from simcore.planning.fleet import Fleet
 from simcore.report.text_of import text_of
-from simcore.report.words import figure, percent
+from simcore.report.words import figure, labelled, percent
 
 
 @text_of.register
@@ -16,7 +16,7 @@ def render_fleet(f: Fleet) -> str:
         f"FLEET       {len(f.done):,} jobs on {f.gpus:,} GPUs, {f.policy}, "
         f"{format_seconds(f.makespan_s)} until the last ends",
         f"USED        {percent(f.utilisation_frac)} of all GPU time",
-        f"WAIT        mean {format_seconds(f.mean_wait_s)}, {waits}",
+        *labelled("WAIT", f"mean {format_seconds(f.mean_wait_s)}, {waits}"),
     ]
     if f.preemptions:
         lines.append(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
-from simcore.calibrate.words import render_selftest
+import pytest
+
+from simcore.calibrate.words import render_selftest, render_summary
 
 
 def answer(**changes: Any) -> dict[str, Any]:
@@ -42,3 +45,19 @@ def test_what_others_took_and_what_did_not_run_is_said() -> None:
 
 def test_a_loop_that_does_not_hold_says_so_loudly() -> None:
     assert "DOES NOT HOLD" in render_selftest(answer(holds=False))
+
+
+def test_records_that_a_command_would_not_find_are_pointed_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = {"name": "mine", "origin": "measured", "rows": 3, "cluster": "1x2xmine", "notes": [],
+            "cases": {"measured": 3, "kept": 0, "left": 0}, "disturbed_frac": 0.0, "knobs": [],
+            "written": [str(tmp_path / "mine.yaml"),
+                        str(tmp_path / "hardware_db/gpus/mine.yaml")]}  # fmt: skip
+    last = render_summary(made).splitlines()[-1]
+    assert last.startswith(f"SIMCORE_DB={tmp_path.resolve()} simcore predict")
+    monkeypatch.chdir(tmp_path)
+    assert render_summary(made).splitlines()[-1].startswith("simcore predict")
+    known = {**made, "written": made["written"][:1]}
+    monkeypatch.chdir("/")
+    assert render_summary(known).splitlines()[-1].startswith("simcore predict")
