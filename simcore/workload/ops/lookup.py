@@ -54,7 +54,7 @@ def lm_loss(name: str, rows: float, vocab: int, *, upcast: bool = False) -> tupl
     ``upcast`` as for ``cross_entropy``.
     """
     elems = rows * vocab
-    copy = Kernel(kind="copy", low=elems, high=elems)
+    copy = Kernel(kind="copy", low=elems, high=elems, indexed=elems)
     held = Op(name=f"{name}.logits", fwd=(copy,), bwd=(copy,), saved=Saved(low=elems))
     return held, cross_entropy(name, rows, vocab, upcast=upcast), loss_seed()
 
@@ -81,7 +81,7 @@ def loss_vocab_parallel(name: str, rows: float, vocab: int) -> tuple[Op, ...]:
     backward turns into the gradient before it is cast back. Kept: 4 bytes an element.
     """
     elems = rows * vocab
-    cast = Kernel(kind="copy", low=elems, raw_bytes=4.0 * elems)
+    cast = Kernel(kind="copy", low=elems, raw_bytes=4.0 * elems, indexed=elems)
     passes = Kernel(kind="softmax", raw_bytes=16.0 * elems, launches=4.0)
     grad = Kernel(kind="elementwise", raw_bytes=8.0 * elems)
     return (

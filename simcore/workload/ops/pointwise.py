@@ -59,7 +59,7 @@ def binary(
 
 def copy(name: str, elems: float, *, saves: float = 0.0, high: bool = False) -> Op:
     """A rearrangement that moves data: forward and backward each read and write it once."""
-    kernel = Kernel(kind="copy", **_traffic(2 * elems, high))
+    kernel = Kernel(kind="copy", indexed=elems, **_traffic(2 * elems, high))
     return Op(name=name, fwd=(kernel,), bwd=(kernel,), saved=_saved(saves, high))
 
 
