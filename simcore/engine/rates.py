@@ -14,9 +14,9 @@ from simcore.base.errors import InvalidConfig
 from simcore.hardware.calibrations import CalibratedKnob
 from simcore.hardware.cluster import ClusterSpec, NodeGroup, link_named
 from simcore.hardware.convolutions import CUDNN_VENDOR, depthwise_share, wants_channels_last
-from simcore.hardware.integers import indexed_s
 from simcore.hardware.estimates import Estimate, takes_either_layout
 from simcore.hardware.host import ISSUERS, Issuer, issue_over_torch
+from simcore.hardware.integers import indexed_s
 from simcore.hardware.paths import port_share
 from simcore.hardware.profile import HOST_CPU, Profile
 from simcore.hardware.spec import GpuSpec, PeakName

@@ -92,8 +92,12 @@ MESSAGES = (*(s for s in MEGATRON if s not in LATE_REDUCTION), "llama3-paper")
 DEEPSPEED = ("bigscience-bloom", "bigscience-v100", "vtrain", "deepspeed-azure-zero3")
 #: Programs on NeMo.
 NEMO = (
-    "nvidia-nemo-docs", "nvidia-dgxc-benchmarking", "mlperf-gpt3", "mlperf-llama405b",
-    "mlperf-llama8b", "mlperf-lora70b",
+    "nvidia-nemo-docs",
+    "nvidia-dgxc-benchmarking",
+    "mlperf-gpt3",
+    "mlperf-llama405b",
+    "mlperf-llama8b",
+    "mlperf-lora70b",
 )
 #: Megatron-Bridge's benchmarks take Transformer Engine's loss (scripts/performance/utils/
 #: overrides.py: cross_entropy_fusion_impl = "te", of every recipe).

@@ -28,7 +28,12 @@ _CHOICES = {
     "attention": ATTENTIONS,
     "residual": ("serial", "parallel", "parallel_one_norm", "sandwich"),
     "loss": (
-        "eager", "parallel", "vocab_parallel", "vocab_parallel_fused", "in_place", "compiled",
+        "eager",
+        "parallel",
+        "vocab_parallel",
+        "vocab_parallel_fused",
+        "in_place",
+        "compiled",
         "chunked",
     ),
 }

@@ -7,7 +7,6 @@ from dataclasses import replace
 from simcore.workload.graph import Kernel, KernelKind, Op, Saved
 from simcore.workload.ops.gemm import linear
 
-
 #: fp32 numbers of a row that a block holds in shared memory, 48 KiB unless a kernel asks for more
 #: (ATen SoftMax.cu, can_use_smem; CUDA C++ Programming Guide, technical specifications).
 BLOCK_ROW = 48 * 1024 // 4
@@ -101,17 +100,16 @@ def loss_vocab_parallel(
     """
     elems = rows * vocab
     in_place = Kernel(kind="elementwise", raw_bytes=8.0 * elems)
-    if fused:
-        casts = Kernel(kind="elementwise", low=elems, raw_bytes=4.0 * elems)
-        first, fwd, last, bwd = (), (casts, in_place, in_place), (), (casts,)
-    else:
-        cast = Kernel(kind="copy", low=elems, raw_bytes=4.0 * elems, indexed=elems)
+    cast = Kernel(kind="elementwise", low=elems, raw_bytes=4.0 * elems)
+    fwd: tuple[Kernel, ...] = (in_place, in_place)
+    bwd: tuple[Kernel, ...] = ()
+    if not fused:
+        cast = replace(cast, kind="copy", indexed=elems)
         sums = Kernel(kind="reduction", raw_bytes=4.0 * elems)
         by_row = replace(in_place, indexed=elems)
-        first, last = (cast,), (cast,)
         fwd, bwd = (sums, by_row, in_place, sums, by_row), (by_row,)
     return (
-        Op(name=f"{name}.logits", fwd=first, bwd=last),
+        Op(name=f"{name}.logits", fwd=(cast,), bwd=(cast,)),
         Op(name=name, fwd=fwd, bwd=bwd, saved=Saved(raw_bytes=4.0 * elems), in_place=True),
         loss_seed(),
     )
