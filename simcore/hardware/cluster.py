@@ -159,9 +159,7 @@ def parse_cluster(
     if violations:
         raise InvalidConfig(violations)
     found = ClusterSpec(tuple(groups), tuple(dict.fromkeys(assumptions)), fabric)
-    preset, _, asked = (node or "").rpartition(":")
-    named = preset if asked == NO_P2P else node
-    return _networked(found, link, node_named=bool(named))
+    return _networked(found, link, node_named=node not in (None, NO_P2P))
 
 
 def _too_many(node: NodeSpec, n_nodes: int, n_gpus: int, name: str) -> str:
