@@ -209,8 +209,8 @@ def _order(order: Order) -> list[str]:
         return []
     told = (
         "Order of steps of one model on one cluster: rank correlation "
-        f"{rows.weighted_mean:.2f} over {rows.rows} rows, {joined.weighted_mean:.2f} over {joined.rows} configurations (repeats "
-        "joined)"
+        f"{rows.weighted_mean:.2f} over {rows.rows} rows, {joined.weighted_mean:.2f} over "
+        f"{joined.rows} configurations (repeats joined)"
     )
     if exact is not None:
         told += f"; exact but for the repeats' scatter: {exact.weighted_mean:.2f}"
