@@ -49,8 +49,8 @@ def _interval(f: Facts) -> Told:
     residual = step_residual(f.request)
     unstated = unstated_network(cluster, profile)
     few = "" if unstated is None else (
-        f"; at the high end also with a step of {unstated.low_frac * PERCENT:.0f} % of the "
-        "bandwidth between nodes, which one unstated network in ten falls below"
+        f"; at the high end also with the step at {unstated.low_frac * PERCENT:.0f} % of the "
+        "preset's bandwidth between nodes, which one unstated network in ten falls below"
     )  # fmt: skip
     return Told(
         f"10th and 90th percentile of {N_SAMPLES} predictions (Latin hypercube) with each "

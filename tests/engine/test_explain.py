@@ -160,5 +160,5 @@ def test_the_interval_says_how_many_adapters_nobody_stated() -> None:
         request = make_request("gpt2", "2x8xA100-SXM-80GB", **words)  # type: ignore[arg-type]
         return str(explain(request, predict(request), "interval"))
 
-    assert "1 to 8, not stated" in told() and "15 % of that bandwidth" in told()
+    assert "1 to 8, not stated" in told() and "15 % of the preset's bandwidth" in told()
     assert "not stated" not in told(network="8xib-hdr")
