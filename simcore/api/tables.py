@@ -164,6 +164,7 @@ def calibrate_from(
         target,
         suspects=found.suspects,
         skipped=dict(found.verdict.skipped),
+        unstated=[p.link for p in found.fit.parameters if p.prior_mean_log],
         ignored_columns=list(ignored_columns(columns)) if table.format == FORMAT.name else [],
     )
 

@@ -27,7 +27,8 @@ class Parameter:
     ``knob`` None: no hardware's, but a run's amount of work (``workload``) or added seconds.
     ``level``: parameters of one level have their priors widened together, as the rows demand.
     ``may_bind``: at first it may move nothing and yet be what binds (a host). ``seconds``: not a
-    multiplier; ``prior_sd_log`` is then in seconds.
+    multiplier; ``prior_sd_log`` is then in seconds. ``prior_mean_log``: where it is expected before
+    any row; zero is the blind profile's.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Parameter:
     level: str = ""
     may_bind: bool = False
     seconds: bool = False
+    prior_mean_log: float = 0.0
 
     def as_knob(self, value: float, sd_log: float) -> Knob | None:
         """The calibrated knob of this parameter."""
@@ -94,7 +96,9 @@ def line_of(row: FitRow, shifts: Array) -> Line:
 
 @dataclass(frozen=True)
 class Block:
-    """Rows that share parameters, about a point: ``z`` = ``slopes_of`` theta + residual + noise.
+    """Rows that share parameters, about a point: ``z`` = ``slopes_of`` moved + residual + noise.
+
+    ``moved``: of the parameters, from where they were expected.
 
     ``slopes_of`` [R, P]; ``off`` [R] is ln(measured / predicted); ``slopes`` is by axis of a row.
     """

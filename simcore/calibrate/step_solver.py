@@ -54,7 +54,8 @@ class Solver:
         self.rows, self.parameters, self.learn = tuple(rows), tuple(parameters), learn
         self.row_sd_log = row_sd_log
         self.index = {p.name: i for i, p in enumerate(parameters)}
-        self.theta = np.zeros(len(parameters))
+        self.expected = np.array([p.prior_mean_log for p in parameters], dtype=np.float64)
+        self.theta = self.expected.copy()
         self.widths = {"row": ROW_SD_LOG if row_sd_log is None else row_sd_log}
         self.widths |= {f"level {p.level}": 1.0 for p in parameters if p.level}
         if rows and all(r.traits is not None for r in rows):
@@ -87,7 +88,8 @@ class Solver:
         slopes = tuple(x.slopes for x in lines)
         features = features_of(rows, slopes)
         parts = {} if features is None else part_covariances(features, features)
-        return Block(tuple(rows), along, off + along @ theta, off, slopes, parts)
+        z = off + along @ (theta - self.expected)
+        return Block(tuple(rows), along, z, off, slopes, parts)
 
     @property
     def prior(self) -> Array:
@@ -112,8 +114,9 @@ class Solver:
 
     def _cost(self, block: Block, noise: Array, theta: Array) -> float:
         prior = self.prior
-        moved = float(np.sum(theta[prior > 0] ** 2 / prior[prior > 0]))
-        return float(block.off @ np.linalg.solve(noise, block.off)) + moved
+        moved = (theta - self.expected)[prior > 0]
+        cost = float(np.sum(moved**2 / prior[prior > 0]))
+        return float(block.off @ np.linalg.solve(noise, block.off)) + cost
 
     # -- the fit ---------------------------------------------------------------------------
 
@@ -147,7 +150,8 @@ class Solver:
         """Move to the solution about here, as far as that lowers the cost; how far it moved."""
         block = self.blocks[name]
         noise = self._noise(block)
-        aim = self.prior * (block.slopes_of.T @ np.linalg.solve(self._covariance(block), block.z))
+        told = block.slopes_of.T @ np.linalg.solve(self._covariance(block), block.z)
+        aim = self.expected + self.prior * told
         mine = np.zeros(len(self.theta), dtype=bool)  # what other blocks use stays
         mine[[self.index[n] for r in block.rows for n in r.uses if n in self.index]] = True
         move = np.where(mine, np.clip(aim - self.theta, -_LARGEST_MOVE, _LARGEST_MOVE), 0.0)

@@ -110,7 +110,7 @@ def _machine(
 
 def _render(found: dict[str, Any]) -> str:
     from simcore.report.tables import table
-    from simcore.report.words import percent
+    from simcore.report.words import WIDTH, percent, wrapped
 
     error = found["leave_one_out_mape_frac"]
     left_out = f"; a row left out is predicted within {percent(error)} (MAPE)"
@@ -135,6 +135,12 @@ def _render(found: dict[str, Any]) -> str:
     lines.append(table(head, cells, right=range(2, 5)))
     lines += [f"flagged {row}: {why}" for row, why in found["suspects"].items()]
     lines += [f"skipped {row}: {why}" for row, why in found["skipped"].items()]
+    for link in found["unstated"]:
+        lines += wrapped(
+            f"{link}: no row says how many adapters a node has, so fewer than the usual node's are "
+            "expected where rows do not tell; a column `network` says it (such as 8xib-ndr)",
+            WIDTH,
+        )
     if ignored := found["ignored_columns"]:
         lines.append(f"columns that nothing reads: {', '.join(ignored)}")
     if found["written"]:

@@ -47,11 +47,15 @@ class NodeGroup:
 
 @dataclass(frozen=True, slots=True)
 class ClusterSpec:
-    """Groups of nodes on one network. ``assumptions`` says what nobody stated."""
+    """Groups of nodes on one network. ``assumptions`` says what nobody stated.
+
+    ``network_stated``: false where the network is that of the GPUs' usual node alone.
+    """
 
     groups: tuple[NodeGroup, ...]
     assumptions: tuple[str, ...] = ()
     fabric: Fabric = FLAT
+    network_stated: bool = True
 
     @property
     def n_gpus(self) -> int:
@@ -155,7 +159,7 @@ def parse_cluster(
     if violations:
         raise InvalidConfig(violations)
     found = ClusterSpec(tuple(groups), tuple(dict.fromkeys(assumptions)), fabric)
-    return _networked(found, link)
+    return _networked(found, link, node_named=node not in (None, NO_P2P))
 
 
 def _too_many(node: NodeSpec, n_nodes: int, n_gpus: int, name: str) -> str:
@@ -197,7 +201,7 @@ def _with_nics(node: NodeSpec, nics: tuple[Nic, ...]) -> NodeSpec:
     return node.model_copy(update={"nics": nics})
 
 
-def _networked(cluster: ClusterSpec, network: str) -> ClusterSpec:
+def _networked(cluster: ClusterSpec, network: str, *, node_named: bool) -> ClusterSpec:
     """Check that several nodes have a network, and say which one a preset brought along."""
     if cluster.n_nodes == 1:
         return cluster
@@ -213,7 +217,11 @@ def _networked(cluster: ClusterSpec, network: str) -> ClusterSpec:
         for g in cluster.groups
         for n in g.node.nics
     }
-    return replace(cluster, assumptions=(*cluster.assumptions, *sorted(told)))
+    return replace(
+        cluster,
+        assumptions=(*cluster.assumptions, *sorted(told)),
+        network_stated=node_named,
+    )
 
 
 def parse_network(text: str) -> tuple[Nic, ...]:

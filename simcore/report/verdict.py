@@ -88,11 +88,19 @@ def _order(ranks: dict[str, Any]) -> list[str]:
     """How well the order of configurations is met; only where a table has families."""
     if not ranks.get("families"):
         return []
-    return [
+    lines = [
         "",
         f"rank correlation within {ranks['families']} families (one model and cluster, "
         f"{ranks['rows']} rows): mean {ranks['weighted_mean']:.2f}, median {ranks['median']:.2f}",
     ]
+    of, again = ranks.get("configurations") or {}, ranks.get("repeatable")
+    if again:
+        lines.append(
+            f"repeats joined ({of['rows']} configurations): mean {of['weighted_mean']:.2f}, median "
+            f"{of['median']:.2f}; exact but for their scatter: {again['weighted_mean']:.2f}, "
+            f"{again['median']:.2f}"
+        )
+    return lines
 
 
 def _few_rows(calibration: dict[str, Any]) -> list[str]:

@@ -51,6 +51,21 @@ class Case:
         return self.columns.get(column, "")
 
     @property
+    def job(self) -> tuple[str, str, str]:
+        """What is run: model, GPUs and options. Rows of equal job leave a fit together."""
+        return self.model, self.gpus, str(sorted(self.options.items(), key=str))
+
+    @property
+    def configuration(self) -> tuple[str, ...]:
+        """All that the row's reader makes of what was run, and whose program it was.
+
+        Rows that differ in notes or in a version alone, and no prediction by these, are repeats.
+        """
+        work = f"{self.train_samples} {self.eval_samples}"
+        whose = (self.cell(c) for c in ("source", "framework"))
+        return (self.table, *self.job, repr(self.record), work, *whose)
+
+    @property
     def blank(self) -> bool:
         """A row without any measurement: one to fill."""
         return not self.measured

@@ -8,7 +8,7 @@ from collections.abc import Sequence, Set
 import numpy as np
 
 from simcore.base.arrays import NDArray
-from simcore.calibrate.step_model import FitRow, features_of, line_of, row_of
+from simcore.calibrate.step_model import FitRow, features_of, line_of, row_of, shifts_of
 from simcore.calibrate.step_residual import PARTS, part_covariances
 from simcore.calibrate.step_solver import ROW_SD_LOG
 from simcore.validate.programs import Programs
@@ -50,7 +50,8 @@ def telling_rows(programs: Programs, k: int, doubted: Set[str]) -> set[str]:
 def _telling(programs: Programs, rows: Sequence[FitRow], k: int, doubted: Set[str]) -> list[str]:
     parameters = programs.of_rows(rows)
     index = {p.name: i for i, p in enumerate(parameters)}
-    lines = [line_of(r, np.zeros(r.n_axes)) for r in rows]
+    expected = {p.name: p.prior_mean_log for p in parameters}
+    lines = [line_of(r, shifts_of(r, expected)) for r in rows]
     along = np.array([row_of(r, x.slopes, index) for r, x in zip(rows, lines, strict=True)])
     prior = np.array([p.prior_sd_log**2 for p in parameters])
     features = features_of(rows, [x.slopes for x in lines])

@@ -14,6 +14,8 @@ from simcore.validate.few_rows import judge_few_rows, scores_by
 from simcore.validate.formats import Table
 from simcore.validate.judge import contradictions, judge
 from simcore.validate.metrics import score
+from simcore.validate.programs import NETWORK
+from simcore.validate.ranking import order_of
 
 #: A parameter whose spread is this much below its prior's was told something by the rows.
 IDENTIFIED_FRAC = 0.9
@@ -37,6 +39,7 @@ def validated(
     if not draw.scored:
         raise InvalidConfig([f"no row is left to judge: all {len(draw.chosen)} are in the fit"])
     judged = {s.id for s in draw.scored}
+    case_of = {c.id: c for c in found.programs.cases}
     kept = [replace(t, cases=tuple(c for c in t.cases if c.id in judged), skipped=())
             for t in tables]  # fmt: skip
     blind = judge(kept, jobs=jobs)
@@ -48,6 +51,7 @@ def validated(
         "simulated": len(draw.scored),
         "skipped": dict(skipped),
         "step_time": score(draw.scored).to_dict(),
+        "rank_correlation": order_of((case_of[s.id], s) for s in draw.scored).to_dict(),
         "without_flagged": {"step_time": score([s for s in draw.scored if not s.flag]).to_dict()},
         "by_parameters": {"step_time": score(draw.by_parameters).to_dict()},
         "groups": {c: scores_by(found.programs, draw.scored, c) for c in by},
@@ -73,7 +77,7 @@ def identified_of(fit: StepFit) -> list[dict[str, Any]]:
         kind, _, program = p.name.partition(": ")
         if p.level == "GPU":
             continue
-        names = [p.name] if p.seconds else [p.name, f"{kind}: {p.gpu}"]
+        names = [p.name] if p.seconds or kind == NETWORK else [p.name, f"{kind}: {p.gpu}"]
         prior, sd = fit.together(names)
         values = [fit.values[n] for n in names]
         found.append({

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -17,6 +18,7 @@ from simcore.engine.residual import step_residual
 from simcore.engine.resolved import Request
 from simcore.hardware.calibrations import CalibratedKnob
 from simcore.hardware.profile import Profile, places
+from simcore.hardware.unstated import Unstated, unstated_network
 from simcore.validate.case import Case
 from simcore.validate.judge import measured_time_s, request_of, run_times_s
 
@@ -55,6 +57,7 @@ def parameters_of(requests: Mapping[str, Request]) -> list[Parameter]:
 
     add(Parameter("compute", "compute", COMMON_SD_LOG))
     add(Parameter("memory", "memory", COMMON_SD_LOG))
+    unstated = _unstated(requests)
     for request in requests.values():
         cluster, workload = request.cluster, request.workload
         spread = spread_of(request)
@@ -67,11 +70,31 @@ def parameters_of(requests: Mapping[str, Request]) -> list[Parameter]:
         if cluster.n_gpus > cluster.n_nodes:
             add(Parameter(f"intra:{node}", "intra", spread["intra"], node=node))
         if cluster.n_nodes > 1:
-            add(Parameter(f"inter:{link}", "inter", spread["inter"], link=link))
+            add(_between_nodes(link, spread["inter"], unstated.get(link)))
         if request.loading is not None:
             add(Parameter(f"loader:{workload.name}", "loader", spread["loader"],
                           workload=workload.name, may_bind=True))  # fmt: skip
     return list(made.values())
+
+
+def _unstated(requests: Mapping[str, Request]) -> dict[str, Unstated]:
+    """By link: what is not known of it. Where one row states the network, it is known of all."""
+    found: dict[str, Unstated | None] = {}
+    for request in requests.values():
+        if request.cluster.n_nodes == 1:
+            continue
+        link = places(request.cluster)[1]
+        here = unstated_network(request.cluster, request.profile)
+        found[link] = here if found.get(link, here) else None
+    return {link: here for link, here in found.items() if here}
+
+
+def _between_nodes(link: str, sd_log: float, unstated: Unstated | None) -> Parameter:
+    """A link's bandwidth over the profile's; where nobody stated the network, over the preset's."""
+    if unstated is None:
+        return Parameter(f"inter:{link}", "inter", sd_log, link=link)
+    return Parameter(f"inter:{link}", "inter", math.hypot(sd_log, unstated.sd_log), link=link,
+                     prior_mean_log=unstated.mean_log)  # fmt: skip
 
 
 def work_parameters(cases: Sequence[Case]) -> list[Parameter]:
@@ -99,7 +122,7 @@ def fit_row(
 
     return FitRow(
         key=case.id,
-        group=(case.model, case.gpus, str(sorted(case.options.items(), key=str))),
+        group=case.job,
         measured_s=measured,
         uses=uses,
         n_axes=len(shares_of(request)),

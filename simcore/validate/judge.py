@@ -26,7 +26,7 @@ from simcore.validate.case import Case
 from simcore.validate.formats import Table
 from simcore.validate.metrics import QUANTITIES, Quantity, Score, Scored, score
 from simcore.validate.processes import in_order
-from simcore.validate.ranking import RankScore, rank_score
+from simcore.validate.ranking import Order, order_of
 
 Array = NDArray[np.float64]
 
@@ -61,14 +61,9 @@ class Verdict:
         """Summary of one quantity, with or without flagged rows."""
         return score([s for s in self.scored if s.quantity == quantity and (flagged or not s.flag)])
 
-    def ranks(self) -> RankScore:
+    def order(self) -> Order:
         """Whether step times of one model on one cluster come out in the measured order."""
-        return rank_score(
-            (j.case.model, str(j.case.gpus), s.predicted, s.measured)
-            for j in self.judged
-            for s in j.scored
-            if s.quantity == "step_time"
-        )
+        return order_of((j.case, s) for j in self.judged for s in j.scored)
 
     def fits(self) -> dict[str, float | int | None]:
         """Whether what ran is predicted to fit, and what ran out of memory not to.
@@ -117,7 +112,7 @@ class Verdict:
             "skipped": dict(Counter(reason for _, reason in self.skipped)),
             **{q: self.score(q).to_dict() for q in QUANTITIES},
             "fits": self.fits(),
-            "rank_correlation": self.ranks().to_dict(),
+            "rank_correlation": self.order().to_dict(),
             "without_flagged": {q: self.score(q, flagged=False).to_dict() for q in QUANTITIES},
             "groups": {
                 column: {

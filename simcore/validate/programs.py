@@ -17,6 +17,7 @@ from simcore.calibrate.step_response import MICRO_STEP, STEP, axis_of
 from simcore.engine.points import KNOBS
 from simcore.engine.resolved import Request
 from simcore.hardware.profile import Profile
+from simcore.hardware.unstated import unstated_network
 from simcore.validate.case import Case
 from simcore.validate.fit_rows import fit_row, requests_of, spread_of
 from simcore.validate.judge import measured_time_s
@@ -27,6 +28,8 @@ STEP_SD_S, MICRO_STEP_SD_S = 10.0 * MILLI, 2.0 * MILLI
 #: Eager programs issue a kernel every 5 to 50 us (notes on op models and tracing), the profile's
 #: every 10: two standard deviations are a factor of five.
 PROGRAM_HOST_SD_LOG = 0.8
+#: Of a program whose network nobody stated: bandwidth between nodes over that of the usual node.
+NETWORK = "network"
 
 
 @dataclass(frozen=True)
@@ -85,6 +88,13 @@ def _row(case: Case, request: Request, parameters: dict[str, Parameter], *, rank
             parameters.setdefault(
                 name, Parameter(name, knob, width, gpu=gpu, level=level, may_bind=binds)
             )
+    if (unknown := unstated_network(request.cluster, request.profile)) is not None:
+        name = f"{NETWORK}: {program}"
+        uses[name] = (axis_of("inter"),)
+        parameters.setdefault(
+            name, Parameter(name, "inter", unknown.sd_log, gpu=gpu,
+                            prior_mean_log=unknown.mean_log)
+        )  # fmt: skip
     for what, axis, sd in (("step", STEP, STEP_SD_S), ("micro-step", MICRO_STEP, MICRO_STEP_SD_S)):
         name = f"{what}: {program}"
         uses[name] = (axis,)

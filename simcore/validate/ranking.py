@@ -1,19 +1,41 @@
-"""Whether configurations of one job come out in the measured order."""
+"""Whether configurations of one job come out in the measured order.
+
+Rows that tell one configuration again have no order to predict: they differ by what a measurement
+scatters. So the order is judged of rows and, with repeats joined, of configurations; beside them
+stands what the sources' own scatter would leave of an exact prediction.
+"""
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 
 import numpy as np
 
 from simcore.base.arrays import NDArray
+from simcore.validate.case import Case
+from simcore.validate.metrics import Scored
 
 Array = NDArray[np.float64]
 
 #: Rows that a family has at least.
 FAMILY_ROWS = 5
+#: Draws of what an exact prediction would reach, and their seed.
+_DRAWS, _SEED = 40, 20261121
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timed:
+    """A step predicted and measured; rows of equal ``configuration`` are repeats of one."""
+
+    model: str
+    cluster: str
+    configuration: Hashable
+    predicted: float
+    measured: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,3 +117,102 @@ def rank_score(times: Iterable[tuple[str, str, float, float]]) -> RankScore:
                 FamilyRank(model=model, cluster=cluster, rows=len(pairs), correlation=correlation)
             )
     return RankScore(families=tuple(sorted(families, key=lambda f: (f.correlation, f.model))))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repeatable:
+    """What an exact prediction of configurations would reach, means over draws of the scatter.
+
+    ``rows``: those that repeat another; ``scatter_sd_log`` of ln(seconds) of one measurement.
+    """
+
+    rows: int
+    scatter_sd_log: float
+    weighted_mean: float
+    median: float
+
+
+@dataclass(frozen=True)
+class Order:
+    """How well the measured order of rows is met."""
+
+    times: tuple[Timed, ...]
+
+    @cached_property
+    def of_rows(self) -> RankScore:
+        """Every row for itself."""
+        return rank_score((t.model, t.cluster, t.predicted, t.measured) for t in self.times)
+
+    @cached_property
+    def of_configurations(self) -> RankScore:
+        """The median of each configuration's rows."""
+        return rank_score(
+            (of[0].model, of[0].cluster, _median([t.predicted for t in of]),
+             _median([t.measured for t in of]))
+            for of in self._repeats
+        )  # fmt: skip
+
+    @cached_property
+    def repeatable(self) -> Repeatable | None:
+        """None where no row repeats another, or where no family has an order."""
+        off = np.concatenate([_scatter(of) for of in self._repeats] or [np.zeros(0)])
+        if not len(off) or not self.of_configurations.families:
+            return None
+        rng = np.random.default_rng(_SEED)
+        drawn = [self._as_measured_again(rng, off) for _ in range(_DRAWS)]
+        return Repeatable(
+            rows=len(off),
+            scatter_sd_log=float(np.sqrt(np.mean(np.square(off)))),
+            weighted_mean=float(np.mean([d.weighted_mean for d in drawn])),
+            median=float(np.mean([d.median for d in drawn])),
+        )
+
+    @cached_property
+    def _repeats(self) -> list[list[Timed]]:
+        found: dict[Hashable, list[Timed]] = defaultdict(list)
+        for t in self.times:
+            found[t.model, t.cluster, t.configuration].append(t)
+        return list(found.values())
+
+    def _as_measured_again(self, rng: np.random.Generator, off: Array) -> RankScore:
+        """Order of the measured medians by themselves with other scatter."""
+        return rank_score(
+            (of[0].model, of[0].cluster,
+             (value := _median([t.measured for t in of]))
+             * math.exp(float(np.mean(rng.choice(off, len(of))))), value)
+            for of in self._repeats
+        )  # fmt: skip
+
+    def to_dict(self) -> dict[str, object]:
+        """As the JSON has it."""
+        return {
+            **self.of_rows.to_dict(),
+            "configurations": self.of_configurations.to_dict(),
+            "repeatable": None if self.repeatable is None else asdict(self.repeatable),
+        }
+
+
+def order_of(scored: Iterable[tuple[Case, Scored]]) -> Order:
+    """The order of the step times among what was scored."""
+    return Order(
+        tuple(
+            Timed(model=case.model, cluster=case.gpus, configuration=case.configuration,
+                  predicted=s.predicted, measured=s.measured)
+            for case, s in scored
+            if s.quantity == "step_time"
+        )
+    )  # fmt: skip
+
+
+def _median(values: Sequence[float]) -> float:
+    return float(np.median(values))
+
+
+def _scatter(of: Sequence[Timed]) -> Array:
+    """ln(measured) of repeats about their mean, as wide as one measurement is; empty of one row."""
+    n = len(of)
+    if n < 2:
+        return np.zeros(0)
+    logs = np.log([t.measured for t in of])
+    found: Array = (logs - logs.mean()) * math.sqrt(n / (n - 1.0))
+    return found

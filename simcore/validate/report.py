@@ -18,6 +18,7 @@ from simcore.validate.formats import Table, read_table
 from simcore.validate.formats.published import FORMAT as PUBLISHED
 from simcore.validate.judge import Verdict, judge
 from simcore.validate.metrics import QUANTITIES, Score, Scored
+from simcore.validate.ranking import Order
 from simcore.validate.words import TITLES, WORDS
 
 _HEAD = """# Validation report
@@ -192,12 +193,28 @@ def _large(table: Table) -> str:
               _percent(s.error_frac, signed=True)] for s in worst],
         )
     )  # fmt: skip
+    parts += _order(blind.order())
     reasons = Counter(reason for _, reason in blind.skipped)
     if reasons:
         parts.append(
             _table(["rows left out", "why"], [[str(n), why] for why, n in reasons.most_common(12)])
         )
     return "\n".join(parts)
+
+
+def _order(order: Order) -> list[str]:
+    """Rank correlation within families, in one line; none where no family has an order."""
+    rows, joined, exact = order.of_rows, order.of_configurations, order.repeatable
+    if rows.weighted_mean is None or joined.weighted_mean is None:
+        return []
+    told = (
+        "Order of steps of one model on one cluster: rank correlation "
+        f"{rows.weighted_mean:.2f} over {rows.rows} rows, {joined.weighted_mean:.2f} over "
+        f"{joined.rows} configurations (repeats joined)"
+    )
+    if exact is not None:
+        told += f"; exact but for the repeats' scatter: {exact.weighted_mean:.2f}"
+    return [told + ".\n"]
 
 
 def report(paths: Sequence[Path]) -> str:

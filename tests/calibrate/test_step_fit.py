@@ -1,5 +1,6 @@
 """The step fit gives back what made its data, and says what the data cannot tell."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -50,6 +51,27 @@ def test_unidentified_parameters_keep_their_prior() -> None:
     fit = fit_steps(rows({"compute": 0.8, "link": 1.5}), PARAMETERS)
     assert fit.sd_log["host"] == pytest.approx(0.5, rel=1e-3)
     assert fit.sd_log["compute"] < 0.1
+
+
+def test_what_is_expected_of_a_parameter_is_left_as_far_as_the_rows_tell_otherwise() -> None:
+    """One row of ln t = -0.5 x against the closed form of a Gaussian with that mean."""
+    mean, sd, slope, noise, measured = -1.0, 0.6, -0.5, 0.1, 0.2
+
+    def row(slope: float) -> FitRow:
+        return FitRow("r", 0, math.exp(measured), {"link": (0,)}, 1, lambda x: slope * x[0])
+
+    link = Parameter("link", "inter", sd, prior_mean_log=mean)
+    untold = fit_steps([row(0.0)], [link], row_sd_log=noise)
+    assert untold.values["link"] == pytest.approx(math.exp(mean))
+    assert untold.sd_log["link"] == pytest.approx(sd)
+    told = fit_steps([row(slope)], [link], row_sd_log=noise)
+    # Student's t of four degrees: a row whose error is e weighs 5 / (4 + (e / noise)^2)
+    error = measured - slope * math.log(told.values["link"])
+    own = noise**2 * (4.0 + (error / noise) ** 2) / 5.0
+    gain = sd**2 * slope / (slope**2 * sd**2 + own)
+    aim = mean + gain * (measured - slope * mean)
+    assert math.log(told.values["link"]) == pytest.approx(aim, abs=0.015)
+    assert told.sd_log["link"] == pytest.approx(sd * math.sqrt(1.0 - gain * slope), rel=0.01)
 
 
 def test_truth_lies_within_two_standard_deviations_nineteen_times_in_twenty() -> None:

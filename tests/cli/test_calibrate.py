@@ -45,3 +45,20 @@ def test_mistakes(arguments: list[str], said: str, capfd: pytest.CaptureFixture[
     err = capfd.readouterr().err
     assert said in err.lower()
     assert "Traceback" not in err
+
+
+def test_a_network_that_no_row_states_is_said(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def said(network: str) -> str:
+        rows = tmp_path / "rows.csv"
+        rows.write_text(
+            "id,model,gpus,strategy,network,step_time_s\n"
+            f"a,gpt2,2x8xA100-SXM-80GB,ddp,{network},0.1\n",
+            encoding="utf-8",
+        )
+        assert run(["calibrate", "--from", str(rows)]) == 0
+        return " ".join(capfd.readouterr().out.split())
+
+    assert "ib-hdr: no row says how many adapters a node has" in said("")
+    assert "no row says" not in said("8xib-hdr")

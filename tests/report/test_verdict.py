@@ -54,3 +54,16 @@ def test_filled_cells_and_the_fit() -> None:
     text = " ".join(render_verdict({**RESULT, "filled": [filled], "fit": [fit]}).split())
     assert "a/zero1 8xT4 zero1 4 400 ms 300 ms to 500 ms 80.0 20.0 GB NO" in text
     assert "compute of T4 1.25 0.1" in text
+
+
+def test_order_of_rows_and_of_configurations_with_what_an_exact_prediction_reaches() -> None:
+    of = {"families": 1, "rows": 9, "weighted_mean": 0.7, "median": 0.75, "per_family": []}
+    joined = {**of, "rows": 6, "weighted_mean": 0.81, "median": 0.82}
+    exact = {"rows": 5, "scatter_sd_log": 0.05, "weighted_mean": 0.93, "median": 0.94}
+    ranks = {**of, "configurations": joined, "repeatable": exact}
+    text = " ".join(render_verdict({**RESULT, "rank_correlation": ranks}).split())
+    assert "within 1 families (one model and cluster, 9 rows): mean 0.70, median 0.75" in text
+    assert "repeats joined (6 configurations): mean 0.81, median 0.82" in text
+    assert "exact but for their scatter: 0.93, 0.94" in text
+    alone = render_verdict({**RESULT, "rank_correlation": {**ranks, "repeatable": None}})
+    assert "0.75" in alone and "repeats" not in alone

@@ -13,7 +13,7 @@ from simcore.report.html.validation import validation_page
 from simcore.validate.few_rows import judge_few_rows
 from simcore.validate.formats import read_table
 
-HEAD = "id,model,gpus,strategy,micro_batch,step_time_s,source,note\n"
+HEAD = "id,model,gpus,strategy,micro_batch,network,step_time_s,source,note\n"
 JOBS = [
     (model, gpus, batch)
     for model in ("gpt2", "gpt2-medium")
@@ -28,7 +28,8 @@ def table(folder: Path, factor: Callable[[int, str, str], float], name: str = "t
     for i, (model, gpus, batch) in enumerate(JOBS):
         blind = api.predict(model, gpus, strategy="ddp", micro_batch=batch).step_time_s.value
         seconds = blind * factor(i, model, gpus)
-        lines.append(f"r-{i},{model},{gpus},ddp,{batch},{seconds:.6g},us,\n")
+        network = "" if gpus.startswith("1x") else "8xib-hdr"
+        lines.append(f"r-{i},{model},{gpus},ddp,{batch},{network},{seconds:.6g},us,\n")
     path = folder / f"{name}.csv"
     path.write_text(HEAD + "".join(lines), encoding="utf-8")
     return path
@@ -112,3 +113,49 @@ def test_the_page_is_one_file_without_script_or_address(sound: Path) -> None:
     assert page.count("<svg") == 2
     for words in ("inside 80 %", "blind", "multipliers alone", "Furthest off", "By model"):
         assert words in page
+
+
+#: Gradients of which a network of two adapters, where the usual node has eight, hides few.
+NETWORKED = [
+    (model, gpus, batch)
+    for model in ("gpt2", "gpt2-medium")
+    for gpus in ("1x8xA100-SXM-80GB", "2x8xA100-SXM-80GB", "8x8xA100-SXM-80GB")
+    for batch in (4, 16)
+]
+
+
+def networked(folder: Path, stated: str) -> Path:
+    """Steps over two adapters a node, in a table that says ``stated`` of them."""
+    lines = []
+    for i, (model, gpus, batch) in enumerate(NETWORKED):
+        network = None if gpus.startswith("1x") else "2xib-hdr"
+        found = api.predict(model, gpus, network=network, strategy="ddp", micro_batch=batch)
+        name, seconds = stated if network else "", found.step_time_s.value
+        lines.append(f"n-{i},{model},{gpus},ddp,{batch},{name},{seconds:.6g},us\n")
+    head = "id,model,gpus,strategy,micro_batch,network,step_time_s,source\n"
+    path = folder / f"n{len(stated)}.csv"
+    path.write_text(head + "".join(lines), encoding="utf-8")
+    return path
+
+
+def test_a_network_that_nobody_stated_is_found_where_a_stated_one_is_believed(
+    tmp_path: Path,
+) -> None:
+    """Two of eight adapters: a quarter of the usual node's bandwidth, told by two rows."""
+    unstated, stated = (networked(tmp_path, network) for network in ("", "8xib-hdr"))
+    found, believed = (api.validate([path], calibrate=2) for path in (unstated, stated))
+    told = {k["parameter"]: k for k in found["calibration"]["identified"]}
+    rest = {k["parameter"]: k for k in believed["calibration"]["identified"]}
+    assert told["network"]["identified"] and "network" not in rest
+    together = told["network"]["value"] * told["inter"]["value"]
+    assert math.log(together) == pytest.approx(math.log(0.25), abs=0.25)
+    assert found["step_time"]["mape_frac"] < 0.03
+    assert believed["step_time"]["mape_frac"] > 0.08
+
+
+def test_the_order_of_what_is_judged_is_told(sound: Path) -> None:
+    """Slower by one factor but for 2 %: the order of ten rows that are far apart is kept."""
+    found = api.validate([sound], calibrate=1)
+    order = found["rank_correlation"]
+    assert order["families"] == 0  # four rows a model and cluster at most
+    assert set(order) == set(found["blind"]["rank_correlation"])

@@ -43,3 +43,24 @@ def test_a_shift_is_what_a_profile_with_that_multiplier_says(
 
     profile = blind.with_knobs(tuple(knob(p) for p in parameters), "x", "x", 0.0)
     assert found == pytest.approx(float(np.log(central_step_s(replace(request, profile=profile)))))
+
+
+def test_a_link_is_as_unknown_as_the_rows_leave_it() -> None:
+    """One row that states the network is enough: what it has the others have."""
+
+    def inter(*networks: str | None) -> Parameter:
+        made = {
+            str(i): make_request("gpt2", "2x8xA100-SXM-80GB", network=network)
+            for i, network in enumerate(networks)
+        }
+        (found,) = (p for p in parameters_of(made) if p.knob == "inter")
+        assert found.link == "ib-hdr"
+        return found
+
+    known, unknown = inter("8xib-hdr"), inter(None)
+    assert known.prior_mean_log == 0.0
+    # ln of a bandwidth between an eighth of the preset's and all of it
+    assert unknown.prior_mean_log == pytest.approx(np.log(1 / 8) / 2)
+    own = unknown.prior_sd_log**2 - known.prior_sd_log**2
+    assert own == pytest.approx(np.log(8.0) ** 2 / 12)
+    assert inter(None, "8xib-hdr") == inter("8xib-hdr", None) == known

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from simcore import api
+from simcore.validate.case import Case
 from simcore.validate.known import tables_folder
-from simcore.validate.ranking import rank_score, ranks, spearman
+from simcore.validate.ranking import Order, Timed, rank_score, ranks, spearman
 
 
 def test_equal_values_share_their_ranks() -> None:
@@ -44,4 +45,65 @@ def test_nothing_to_rank_is_none() -> None:
 
 def test_the_json_has_it() -> None:
     out = api.validate([tables_folder() / "latte.csv"])["rank_correlation"]
-    assert set(out) == {"families", "rows", "weighted_mean", "median", "per_family"}
+    of = {"families", "rows", "weighted_mean", "median", "per_family"}
+    assert set(out) == {*of, "configurations", "repeatable"}
+    assert set(out["configurations"]) == of
+
+
+def timed(configuration: int, predicted: float, measured: float) -> Timed:
+    return Timed(model="a", cluster="8xH100", configuration=configuration, predicted=predicted,
+                 measured=measured)  # fmt: skip
+
+
+def test_repeats_are_one_point_at_their_median() -> None:
+    """Six configurations in order; three repeats of one, which equal predictions cannot rank."""
+    distinct = [timed(i, float(i), float(i)) for i in range(1, 7)]
+    repeats = [timed(3, 3.0, 3.0 * f) for f in (0.1, 1.01, 9.0)]
+    alone, found = Order(tuple(distinct)), Order((*distinct, *repeats))
+    assert found.of_rows.rows == 9 and found.of_configurations.rows == 6
+    assert found.of_rows.weighted_mean is not None and found.of_rows.weighted_mean < 0.8
+    assert found.of_configurations.weighted_mean == pytest.approx(1.0)
+    assert alone.of_rows.to_dict() == alone.of_configurations.to_dict()
+    assert alone.repeatable is None
+
+
+def test_repeats_of_four_configurations_are_no_family() -> None:
+    found = Order(tuple(timed(i % 4, float(i % 4), 1.0 + i) for i in range(12)))
+    assert found.of_rows.families and not found.of_configurations.families
+    assert found.to_dict()["repeatable"] is None
+
+
+def test_what_repeats_scatter_by_is_what_an_exact_prediction_loses() -> None:
+    """Steps 2 % apart, each measured twice: 0.1 % of scatter leaves their order, 5 % does not."""
+
+    def order(scatter: float) -> Order:
+        rng = np.random.default_rng(3)
+        return Order(tuple(
+            timed(i, 1.02**i, 1.02**i * float(np.exp(scatter * rng.standard_normal())))
+            for i in range(40) for _ in range(2)
+        ))  # fmt: skip
+
+    sound, loose = order(0.001).repeatable, order(0.05).repeatable
+    assert sound is not None and loose is not None and sound.rows == loose.rows == 80
+    assert sound.scatter_sd_log == pytest.approx(0.001, rel=0.2)
+    assert loose.scatter_sd_log == pytest.approx(0.05, rel=0.2)
+    assert sound.weighted_mean > 0.999
+    # uniform truth of sd 0.229 (40 steps of 0.02 / sqrt 12), scatter 0.05 / sqrt 2 a median of two
+    assert loose.weighted_mean == pytest.approx(0.229 / np.hypot(0.229, 0.0354), abs=0.02)
+    assert order(0.05).repeatable == loose  # the seed is fixed
+
+
+def test_a_configuration_is_what_is_read_of_a_row_and_whose_it_was() -> None:
+    def case(**said: object) -> Case:
+        base: dict[str, object] = {
+            "id": "x", "table": "t", "model": "gpt2", "gpus": "1x8xA100",
+            "options": {"micro_batch": 4}, "columns": {"source": "us", "version": "1"},
+        }  # fmt: skip
+        return Case(**(base | said))  # type: ignore[arg-type]
+
+    same = case(id="y", notes="again", measured={"step_time_s": 2.0},
+                columns={"source": "us", "version": "2"})  # fmt: skip
+    assert same.configuration == case().configuration
+    for other in (case(gpus="1x4xA100"), case(options={"micro_batch": 8}), case(model="gpt2-xl"),
+                  case(columns={"source": "them"}), case(table="u")):  # fmt: skip
+        assert other.configuration != case().configuration
