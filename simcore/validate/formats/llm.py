@@ -26,6 +26,8 @@ from simcore.validate.formats.llm_sources import (
     FP8_ACTIVATION_INPUT,
     FP8_PARAMS,
     GATHERED_INPUTS,
+    GPT_OSS,
+    GROUPED_EXPERTS,
     GROWING,
     INTERLEAVED,
     LATE_REDUCTION,
@@ -128,8 +130,12 @@ def _experts(row: Row, layers: int) -> dict[str, Scalar]:
         config["shared_ffn"] = SHARED_EXPERTS[base] * width
         config["expert_pattern"] = "d" * dense + "e" * (layers - dense)
         config["fused_qkv"] = False
-    elif row["model"].startswith(("qwen3", "gpt-oss")):
-        config["head_dim"] = 64 if row["model"].startswith("gpt-oss") else 128
+    elif row["model"].startswith("gpt-oss"):
+        config |= GPT_OSS
+        if row["precision"] != "mxfp8":
+            config |= GROUPED_EXPERTS
+    elif row["model"].startswith("qwen3"):
+        config["head_dim"] = 128
     return config
 
 
