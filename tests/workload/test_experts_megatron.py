@@ -87,3 +87,18 @@ def test_they_are_there_where_asked_and_run_again_with_the_activation() -> None:
     assert (more.low, more.high) == (2 * elems, 32 * 2)
     again = recomputed(apart, ("moe_act",)).blocks[1]
     assert again.saved.low < apart.blocks[1].saved.low - elems
+
+
+def test_rows_that_bring_their_weights_are_added_up_alone() -> None:
+    """Combination neither multiplies nor keeps the experts' outputs; work is the same."""
+    plain, early = (build(name="small", **SMALL, weighed_early=w) for w in (False, True))
+    old, new = (
+        {op.name: op for op in w.blocks[1].ops}["combine"] for w in (plain, early)
+    )  # fmt: skip
+    rows = 32 * 2 * 64  # tokens, experts a token, hidden
+    assert old.saved.low - new.saved.low == rows
+    assert sum(k.low for k in old.fwd) - sum(k.low for k in new.fwd) == 2 * rows
+    # the product's two gradients read both factors and the sum's, and one is summed up
+    assert sum(k.low for k in old.bwd) - sum(k.low for k in new.bwd) == 6 * rows
+    assert sum(k.launches for k in new.fwd + new.bwd) == 2
+    assert [b.params for b in early.blocks] == [b.params for b in plain.blocks]

@@ -49,6 +49,7 @@ from simcore.validate.formats.llm_sources import (
     OFFLOADED_LAYERS,
     OVERLAPS,
     PRECISIONS,
+    QWEN3,
     RACK_GPUS,
     RECIPES,
     REMAINDERS_BF16,
@@ -121,6 +122,7 @@ def _experts(row: Row, layers: int) -> dict[str, Scalar]:
         "experts": whole(row, "moe_experts"),
         "top_k": whole(row, "moe_topk", 1),
         "expert_ffn": width,
+        "weighed_early": row["source"] in MEGATRON,
     }
     if base:
         # a model cut down to a few layers keeps one dense one ("first dense", as such rows say)
@@ -135,7 +137,7 @@ def _experts(row: Row, layers: int) -> dict[str, Scalar]:
         if row["precision"] != "mxfp8":
             config |= GROUPED_EXPERTS
     elif row["model"].startswith("qwen3"):
-        config["head_dim"] = 128
+        config |= QWEN3
     return config
 
 

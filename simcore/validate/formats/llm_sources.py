@@ -68,7 +68,9 @@ MAIN_GRADS_FP32 = (
     "kwai-megatron", "pytorch-torchtitan",
 )  # fmt: skip
 #: Sources on Megatron-LM: gradients are one buffer that is also what is reduced, the loss is its
-#: vocab-parallel one. Of nanotron's own program the loss alone is alike (fp32 copy, in place).
+#: vocab-parallel one; their mixtures (2025 on) weigh rows in the experts' activation
+#: (megatron/core/transformer/moe/experts.py). Of nanotron's own program the loss alone is alike
+#: (fp32 copy, in place).
 MEGATRON = (
     "nvidia-megatron-bridge", "bridge-skills", "nvidia-nemo-docs", "nvidia-dgxc-benchmarking",
     "moe-modelzoo", "megatron-lm-llama-fp8", "megatron-lm-h100", "megatron-sc21-a100",
@@ -151,6 +153,8 @@ LATENT: dict[str, Scalar] = {
 }  # fmt: skip
 DENSE_FIRST = {"deepseek-v2": 1, "deepseek-v3": 3, "kimi-k2": 1}
 SHARED_EXPERTS = {"deepseek-v2": 2, "deepseek-v3": 1, "kimi-k2": 1}
+#: Qwen3 (arXiv:2505.09388, 2): q and k of each head pass a norm.
+QWEN3: dict[str, Scalar] = {"head_dim": 128, "qk_norm": True}
 #: gpt-oss (OpenAI 2025; Megatron-Bridge, models/gpt_oss/gpt_oss_provider.py): every second layer
 #: sees 128 tokens, sinks, biases of all products of a layer, a clamped activation.
 GPT_OSS: dict[str, Scalar] = {

@@ -41,7 +41,8 @@ class ExpertsShape:
     rank holds; ``routed_share``: of the tokens, those that it routes. ``apart``: gate and up are
     two products. ``rows``: those that this rank's experts compute, over tokens * top_k;
     ``permuted``: those that dispatch and combination move. ``bias_apart``: the last product's bias
-    is weighed by routing and added expert by expert, in tensor operations.
+    is weighed by routing and added expert by expert, in tensor operations. ``weighed_early``: rows
+    take their weights in the activation, not when they are combined.
     """
 
     experts: int
@@ -56,6 +57,7 @@ class ExpertsShape:
     rows: float = 1.0
     permuted: float = 1.0
     bias_apart: bool = False
+    weighed_early: bool = False
 
 
 def gelu_new(elems: float) -> Op:
@@ -217,7 +219,7 @@ def experts(body: Body, s: MlpShape, e: ExpertsShape, reads: str) -> None:
         ),
         second,
         *([weighed_bias(rows, s.hidden, e.local)] if e.bias and e.bias_apart else []),
-        ops.combine("combine", tokens, s.hidden, copies),
+        ops.combine("combine", tokens, s.hidden, copies, weighed=not e.weighed_early),
         ops.accumulate("experts.forks", tokens * s.hidden),
     )
     if e.apart:

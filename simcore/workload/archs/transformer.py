@@ -275,6 +275,7 @@ def build(
     expert_apart: bool = False,
     clamps_apart: bool = False,
     expert_bias_apart: bool = False,
+    weighed_early: bool = False,
     expert_pattern: str = "",
     local_experts: int = 0,
     routed_share: float = 1.0,
@@ -297,6 +298,7 @@ def build(
     ``qkv_clip``: q, k and v are clamped (DBRX). ``expert_apart``: gate and up of the experts are
     products of their own. ``clamps_apart``: a fused gated activation leaves its clamps to tensor
     operations; ``expert_bias_apart``: so is the weighed bias of the experts' last product added.
+    ``weighed_early``: rows take their routing weights in the experts' activation (Megatron-Core).
     ``local_experts``: experts that this rank holds (0: all); ``routed_share``: of the tokens,
     those that it routes and computes. ``expert_rows``: rows that its experts compute over those of
     balanced routing, ``permuted_rows``: those that it sorts and combines.
@@ -367,7 +369,7 @@ def build(
             ffn=expert_ffn or ffn or 4 * hidden,
             shared_ffn=shared_ffn, shared_gate=shared_gate, bias=expert_bias, apart=expert_apart,
             routed_share=routed_share, rows=expert_rows, permuted=permuted_rows,
-            bias_apart=expert_bias_apart,
+            bias_apart=expert_bias_apart, weighed_early=weighed_early,
         ),
         residual=residual, norm=norm, norm_bias=norm_bias, window=window, drop=dropout > 0,
         adapters=adapters(lora_rank, lora_targets, quantised_base),
