@@ -68,8 +68,10 @@ ALONE_SD: Final = 0.15
 #: is fitted, with these held (middles of the devices that were measured in full).
 HELD: Final[Mapping[str, Mapping[str, float]]] = {
     "matmul": {"eff_memory": 0.75, "wave_frac": 0.1, "half_depth": 20.0},
-    "attention": {"eff_memory": 0.5, "wave_frac": 0.5, "half_depth": 100.0, "start_s": 12 * MICRO},
+    "attention": {"eff_memory": 0.5, "wave_frac": 0.5, "start_s": 12 * MICRO},
 }
+#: Fixed time of a tile of attention where it is held: that of A100 and L40S, the middle of four.
+HELD_RAMP_S: Final = 2.76 * MICRO
 
 
 @dataclass(frozen=True)
@@ -112,11 +114,17 @@ def fit_ops(batches: Iterable[OpBatch], collectives: Sequence[CollectiveCurve] =
                 memory[cls][gpu] = fits
             continue
         width = attention_width(spec) if rows[0].form == "attention" else 0.0
-        held = HELD[rows[0].form] if sum(map(len, rows)) < ENOUGH_ROWS else None
+        held = _held(rows[0].form, spec) if sum(map(len, rows)) < ENOUGH_ROWS else None
         fit = fit_kernels(rows, spec, fixed=held, half_width=width)
         if fit:
             kernels[cls][gpu] = fit
     return OpFits(kernels, memory, backward_over_forward(batches), collectives)
+
+
+def _held(form: str, gpu: GpuSpec) -> Mapping[str, float]:
+    """What is not fitted of a device with few rows."""
+    depth = {"half_depth": ramp_depth(HELD_RAMP_S, gpu)} if form == "attention" else {}
+    return {**HELD[form], **depth}
 
 
 def backward_over_forward(batches: Iterable[OpBatch]) -> dict[str, Array]:
@@ -135,15 +143,19 @@ def backward_over_forward(batches: Iterable[OpBatch]) -> dict[str, Array]:
 
 
 def _found(fit: KernelFit, gpu: str, ratios: ClockRatios, *, attention: bool = False) -> Found:
-    """The device's figure at burst clocks, from those or else from what it holds for long."""
+    """The device's figure at burst clocks, from those or else from what it holds for long.
+
+    Attention's is of forward passes: what backward takes over them is a figure of its own.
+    """
     best: tuple[Clock, ...] = ("burst", "profiled", "sustained", "derived")
     clock = next(c for c in best if c in fit.eff)
     by_collection: dict[str, list[float]] = defaultdict(list)
     for source, value in fit.eff[clock].items():
-        by_collection[collection_of(source)].append(value)
+        if not source.endswith("_bwd"):
+            by_collection[collection_of(source)].append(value)
     value = mean_log(mean_log(v) for v in by_collection.values())
-    if clock == "derived":  # a training simulator's products are of loops, as long as others'
-        value *= 1.0 if attention else ratios.of("sustained", gpu)
+    if clock == "derived":  # a training simulator's kernels are of loops, as long as others'
+        value *= ratios.of("sustained", gpu)
     elif clock != "burst":
         value *= ratios.of(clock, gpu)
     shared = fit.shared

@@ -22,8 +22,8 @@ def clock_ratio(tables: Mapping[str, Any], cls: str, clock: Clock, gpu: GpuSpec)
 
     Sustained clocks of products are those of the device's own loops of seconds, those that its
     vendor rates machines of it at, those of kernels profiled at length, else what its power
-    tells. Where a device has no burst to compare them with, derived times of products count as
-    sustained, others (which power does not bind) as bursts.
+    tells. Derived times are of loops as well: of attention, and of products of a device that has no
+    burst to compare them with, they count as sustained.
     """
     clocks = tables["clocks"]
     unit = "simt" if cls.endswith("32") else "tensor"
@@ -31,10 +31,10 @@ def clock_ratio(tables: Mapping[str, Any], cls: str, clock: Clock, gpu: GpuSpec)
     def timed_both_ways(as_what: Clock) -> bool:
         return gpu.name in (clocks.get(f"{unit}_{as_what}_over_burst", {}).get("by_gpu") or {})
 
-    unpaired = clock == "derived" and not timed_both_ways(clock)
-    if clock == "burst" or (unpaired and cls not in MATRIX_CLASSES):
+    paired = cls in MATRIX_CLASSES and timed_both_ways(clock)
+    if clock == "burst":
         return Estimate(1.0, 0.0, "burst clocks")
-    if unpaired or f"{unit}_{clock}_over_burst" not in clocks:
+    if (clock == "derived" and not paired) or f"{unit}_{clock}_over_burst" not in clocks:
         clock = "sustained"
     if clock == "sustained" and unit == "tensor" and not timed_both_ways(clock):
         if (rated := _rated(tables, gpu)) is not None:

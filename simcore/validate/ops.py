@@ -77,8 +77,9 @@ def op_figures(batch: OpBatch, gpu: GpuSpec, profile: Profile) -> tuple[OpFigure
         start_s = start_s if batch.eager else kernel_start_s  # those of a class are of eager rows
         return OpFigures(1.0, found.share.value, start_s, floor_s=floor_s), found.level
     clock = profile.clock_ratio(batch.cls, batch.clock, gpu).value
+    back = profile.attention_backward_frac(gpu).value if batch.op == "attention_bwd" else 1.0
     figures = OpFigures(
-        eff_compute=found.share.value / clock,
+        eff_compute=found.share.value / clock * back,
         eff_memory=found.memory,
         start_s=start_s,
         wave_frac=found.wave_frac,

@@ -118,7 +118,7 @@ are taken with one layer a chunk.
 
 **Too fast** stay vTrain's smallest models (to -37 %: 3.3 to 3.6 ms of host a layer
 are measured), H100s of 500 W (torchtitan, -6 %), Aleph Alpha's and InternEvo's A100s (-5 and -7 %),
-BLOOM's (-8 %) and SimuMax's B200 (-22 %: its
+BLOOM's (-8 %) and SimuMax's B200 (-23 %: its
 own table of products, timed on the same node, is 1.43 times slower than a burst where others' B200
 are 1.15 times; with that one figure, which a calibration of the node would bring, its rows come to
 -9 %). **Too slow** are vTrain's larger models (+4 %). A100 modules hold in long runs the clock that

@@ -15,9 +15,11 @@ from simcore.base.errors import UnknownName
 from simcore.workload.graph import FLASH_KINDS, NOTHING, Block, Kernel, Op, Saved, Workload
 
 _NORMS = ("norm", "norm1", "norm2", "mlp.norm")
+#: Of experts: what lies between their products.
+_ACTIVATION = ("clamps", "product")
 _MLP = (
-    "gate", "up", "up.bias", "gate_up", "down", "product", "gelu", "gelu_new", "quick_gelu", "relu",
-    "relu2", "silu", "activation",
+    "gate", "up", "up.bias", "gate_up", "down", "gelu", "gelu_new", "quick_gelu", "relu", "relu2",
+    "silu", "activation", *_ACTIVATION,
 )  # fmt: skip
 #: Of two streams in one layer (archs.mmdit).
 _STREAM = re.compile(r"^(image|text)\.")
@@ -45,9 +47,9 @@ MODULES: dict[str, Module] = {
                         "(Korthikanti et al. 2022, selective recompute)"),
     "layernorm": Module(lambda op: op.name in _NORMS, False, "norms before attention and MLP"),
     "mlp": Module(lambda op: _STREAM.sub("", op.name) in _MLP, True, "dense feed-forward layers"),
-    "moe_act": Module(lambda op: op.name == "product", False, "activation of experts"),
+    "moe_act": Module(lambda op: op.name in _ACTIVATION, False, "activation of experts"),
     "moe": Module(lambda op: op.name.startswith(("experts.", "dispatch", "combine"))
-                  or op.name == "product", True, "experts with dispatch and combination"),
+                  or op.name in _ACTIVATION, True, "experts with dispatch and combination"),
     "shared_experts": Module(lambda op: op.name.startswith("shared."), True,
                              "the experts that every token passes"),
     "mla_up_proj": Module(lambda op: op.name in _LATENT, False,

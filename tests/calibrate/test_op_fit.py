@@ -203,6 +203,25 @@ def test_sources_share_the_device_and_keep_their_own_efficiency() -> None:
     assert ratios.of("profiled", "A40") == pytest.approx(0.8 / 0.7, rel=0.03)  # pooled
 
 
+def test_attention_of_a_simulators_table_is_of_forward_passes_in_long_loops() -> None:
+    """Forward at 0.6 of the peak and backward at 0.5, at clocks 1.2 times below a burst's."""
+    shares = {"SimuMax/x.json attention": 0.6, "SimuMax/x.json attention_bwd": 0.5}
+    fit = op_classes.KernelFit(OpFigures(0.6, 0.5, 12 * MICRO), {"derived": shares}, {}, 0.1, 24)
+    ratios = clocks.ClockRatios({"sustained": {"B200-SXM": 1.2}})
+    found = op_fit._found(fit, "B200-SXM", ratios, attention=True)
+    assert found.value == pytest.approx(0.6 * 1.2)
+
+
+def test_a_tile_of_attention_costs_the_same_time_on_devices_with_few_rows() -> None:
+    """In keys it is what products of one SM do meanwhile: B200 2250/148, A100 312/108."""
+    depth = {
+        g: op_fit._held("attention", GPUS[g])["half_depth"] for g in ("B200-SXM", "A100-SXM-80GB")
+    }
+    assert depth["B200-SXM"] / depth["A100-SXM-80GB"] == pytest.approx(5.26, rel=0.01)
+    assert depth["A100-SXM-80GB"] == pytest.approx(122, rel=0.01)  # as its 2,680 rows were fitted
+    assert "half_depth" not in op_fit.HELD["attention"]
+
+
 def test_the_family_left_out_tells_nothing() -> None:
     rng = np.random.default_rng(5)
     batches = [

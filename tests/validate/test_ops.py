@@ -176,3 +176,19 @@ def test_command_line(tmp_path: Path) -> None:
     assert "g.csv:3: time_us" in text.stdout
     found = json.loads(run.invoke(app, ["validate", "ops", str(path), "--json"]).stdout)
     assert found["groups"]["H100-SXM-80GB linear bf16"]["n"] == 1
+
+
+def test_backward_of_attention_takes_longer_than_its_flop_say(tmp_path: Path) -> None:
+    head = (
+        "gpu,dtype,batch,heads,kv_heads,seq_q,seq_kv,head_dim,causal,pass,time_us,timing,kernel,"
+        "source\n"
+    )
+    row = "A100-PCIE-80GB,bf16,1,32,32,4096,4096,128,1,{},1000,derived_from_eff,TE,SimuMax/a.json\n"
+    path = write(tmp_path / "attention.csv", head + row.format("fwd") + row.format("bwd"))
+    profile = load_profile()
+    shares = {
+        b.op: op_figures(b, GPUS[b.gpu], profile)[0].eff_compute for b in read_op_rows(path).batches
+    }
+    over = profile.attention_backward_frac(GPUS["A100-PCIE-80GB"]).value
+    assert shares["attention_bwd"] / shares["attention"] == pytest.approx(over)
+    assert over == pytest.approx(2.5 / 2.94, rel=0.01)

@@ -26,6 +26,8 @@ from simcore.validate.formats.llm_sources import (
     FP8_ACTIVATION_INPUT,
     FP8_PARAMS,
     GATHERED_INPUTS,
+    GPT_OSS,
+    GROUPED_EXPERTS,
     GROWING,
     INTERLEAVED,
     LATE_REDUCTION,
@@ -47,6 +49,7 @@ from simcore.validate.formats.llm_sources import (
     OFFLOADED_LAYERS,
     OVERLAPS,
     PRECISIONS,
+    QWEN3,
     RACK_GPUS,
     RECIPES,
     REMAINDERS_BF16,
@@ -119,6 +122,7 @@ def _experts(row: Row, layers: int) -> dict[str, Scalar]:
         "experts": whole(row, "moe_experts"),
         "top_k": whole(row, "moe_topk", 1),
         "expert_ffn": width,
+        "weighed_early": row["source"] in MEGATRON,
     }
     if base:
         # a model cut down to a few layers keeps one dense one ("first dense", as such rows say)
@@ -128,8 +132,12 @@ def _experts(row: Row, layers: int) -> dict[str, Scalar]:
         config["shared_ffn"] = SHARED_EXPERTS[base] * width
         config["expert_pattern"] = "d" * dense + "e" * (layers - dense)
         config["fused_qkv"] = False
-    elif row["model"].startswith(("qwen3", "gpt-oss")):
-        config["head_dim"] = 64 if row["model"].startswith("gpt-oss") else 128
+    elif row["model"].startswith("gpt-oss"):
+        config |= GPT_OSS
+        if row["precision"] != "mxfp8":
+            config |= GROUPED_EXPERTS
+    elif row["model"].startswith("qwen3"):
+        config |= QWEN3
     return config
 
 

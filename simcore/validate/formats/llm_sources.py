@@ -68,7 +68,9 @@ MAIN_GRADS_FP32 = (
     "kwai-megatron", "pytorch-torchtitan",
 )  # fmt: skip
 #: Sources on Megatron-LM: gradients are one buffer that is also what is reduced, the loss is its
-#: vocab-parallel one. Of nanotron's own program the loss alone is alike (fp32 copy, in place).
+#: vocab-parallel one; their mixtures (2025 on) weigh rows in the experts' activation
+#: (megatron/core/transformer/moe/experts.py). Of nanotron's own program the loss alone is alike
+#: (fp32 copy, in place).
 MEGATRON = (
     "nvidia-megatron-bridge", "bridge-skills", "nvidia-nemo-docs", "nvidia-dgxc-benchmarking",
     "moe-modelzoo", "megatron-lm-llama-fp8", "megatron-lm-h100", "megatron-sc21-a100",
@@ -163,6 +165,18 @@ LATENT: dict[str, Scalar] = {
 }  # fmt: skip
 DENSE_FIRST = {"deepseek-v2": 1, "deepseek-v3": 3, "kimi-k2": 1}
 SHARED_EXPERTS = {"deepseek-v2": 2, "deepseek-v3": 1, "kimi-k2": 1}
+#: Qwen3 (arXiv:2505.09388, 2): q and k of each head pass a norm.
+QWEN3: dict[str, Scalar] = {"head_dim": 128, "qk_norm": True}
+#: gpt-oss (OpenAI 2025; Megatron-Bridge, models/gpt_oss/gpt_oss_provider.py): every second layer
+#: sees 128 tokens, sinks, biases of all products of a layer, a clamped activation.
+GPT_OSS: dict[str, Scalar] = {
+    "head_dim": 64, "window": 128, "window_pattern": "wf", "sinks": True, "qkv_bias": True,
+    "out_bias": True, "expert_bias": True, "mlp": "swiglu_clamped",
+}  # fmt: skip
+#: How Megatron-LM runs its experts (experts.py, TEGroupedMLP; fused_bias_geglu.py), but for the
+#: recipes in MXFP8, which set cutedsl_fused_grouped_mlp (Megatron-Bridge, scripts/performance/
+#: configs/gpt_oss/gpt_oss_workload_base_configs.py).
+GROUPED_EXPERTS: dict[str, Scalar] = {"clamps_apart": True, "expert_bias_apart": True}
 #: Adapters of MLPerf's Llama-2-70B LoRA benchmark: rank 16 on the attention's products.
 #: Where a row's notes have the base in fp8, its layers' products are; the rest is 16 bit.
 LORA: dict[str, Scalar] = {"lora_rank": 16, "lora_targets": "qkv_proj,o_proj"}

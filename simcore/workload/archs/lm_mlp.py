@@ -18,7 +18,7 @@ class MlpShape:
     """Widths of a dense feed-forward layer; ``fused``: gate and up are one product.
 
     ``fused_pointwise``: activation and product of a gated layer are one kernel, which keeps its
-    input in 8 bits with ``fp8_input``.
+    input in 8 bits with ``fp8_input``; with ``clamps_apart`` its clamps are not in it.
     """
 
     seq: int
@@ -29,6 +29,7 @@ class MlpShape:
     fused: bool = False
     fused_pointwise: bool = False
     fp8_input: bool = False
+    clamps_apart: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +40,9 @@ class ExpertsShape:
     sigmoid of its own. ``bias``: of router and experts. ``local``: how many of the experts this
     rank holds; ``routed_share``: of the tokens, those that it routes. ``apart``: gate and up are
     two products. ``rows``: those that this rank's experts compute, over tokens * top_k;
-    ``permuted``: those that dispatch and combination move.
+    ``permuted``: those that dispatch and combination move. ``bias_apart``: the last product's bias
+    is weighed by routing and added expert by expert, in tensor operations. ``weighed_early``: rows
+    take their weights in the activation, not when they are combined.
     """
 
     experts: int
@@ -53,6 +56,8 @@ class ExpertsShape:
     apart: bool = False
     rows: float = 1.0
     permuted: float = 1.0
+    bias_apart: bool = False
+    weighed_early: bool = False
 
 
 def gelu_new(elems: float) -> Op:
@@ -99,8 +104,45 @@ def plain_activation(kind: str, elems: float, fused: bool = False) -> Op:
     return ops.activation("gelu", elems)
 
 
+def _clamped_halves(elems: float) -> Op:
+    """Gate and up clamped one by one and joined anew, before a kernel of the rest.
+
+    Megatron-LM's fused_bias_geglu.py, weighted_bias_quick_geglu_impl, for gpt-oss. Kept: both
+    halves clamped, which the kernel reads, beside both before, for the masks. Backward of a clamp
+    compares (twice for up, and joins the answers) and selects; the halves' gradients are joined.
+    """
+    fwd = (
+        Kernel(kind="elementwise", low=4 * elems, launches=2.0),
+        Kernel(kind="elementwise", low=4 * elems),
+    )
+    bwd = (
+        Kernel(kind="elementwise", low=7 * elems, raw_bytes=8 * elems, launches=6.0),
+        Kernel(kind="elementwise", low=4 * elems),
+    )
+    return Op(name="clamps", fwd=fwd, bwd=bwd, saved=Saved(low=2 * elems))
+
+
+def weighed_bias(rows: float, width: int, experts: int) -> Op:
+    """Bias of the experts' last product, times routing weights in fp32 and added, cut by expert.
+
+    Megatron-LM's experts.py, TEGroupedMLP._apply_bias: ``torch.cat([t + b * p ...]).to(dtype)``,
+    whose weights are fp32, as DeepEP and HybridEP take them (assumed of plain exchanges too).
+    Forward: product, sum, joint and cast; backward: cast, the product's two gradients with the
+    sums of each, the rows' gradient cast and joined. Keeps weights and biases, which are small.
+    """
+    elems = rows * width
+    fwd = Kernel(kind="elementwise", low=2 * elems, high=6 * elems, launches=2.0 * experts + 2.0)
+    bwd = Kernel(kind="elementwise", low=4 * elems, high=8 * elems, launches=6.0 * experts + 3.0)
+    return Op(name="experts.bias", fwd=(fwd,), bwd=(bwd,), saved=Saved(high=rows))
+
+
 def gate_product(
-    kind: str, elems: float, fused: bool = False, *, fp8_input: bool = False
+    kind: str,
+    elems: float,
+    fused: bool = False,
+    *,
+    fp8_input: bool = False,
+    clamps_apart: bool = False,
 ) -> tuple[Op, ...]:
     """``act(gate) * up`` over ``elems`` elements; keeps gate, up and the activated gate.
 
@@ -108,6 +150,8 @@ def gate_product(
     activation anew, so that gate and up alone are kept (Megatron-LM, fused_bias_swiglu), in 8
     bits with ``fp8_input`` (its activation_func_fp8_input_store).
     """
+    if fused and clamps_apart and kind == "swiglu_clamped":
+        return (_clamped_halves(elems), *gate_product(kind, elems, True, fp8_input=fp8_input))
     if fused:
         fwd = Kernel(kind="elementwise", low=3 * elems)
         bwd = Kernel(kind="elementwise", low=5 * elems)
@@ -136,7 +180,9 @@ def dense(body: Body, s: MlpShape, reads: str, prefix: str = "") -> None:
             body.linear(f"{prefix}gate", s.seq, s.hidden, s.ffn, bias=s.bias, reads=reads)
             body.linear(f"{prefix}up", s.seq, s.hidden, s.ffn, bias=s.bias, reads=reads)
             body.add(ops.accumulate(f"{prefix}mlp.inputs", float(s.seq * s.hidden)))
-        between = gate_product(s.kind, inner, s.fused_pointwise, fp8_input=s.fp8_input)
+        between = gate_product(
+            s.kind, inner, s.fused_pointwise, fp8_input=s.fp8_input, clamps_apart=s.clamps_apart
+        )
     else:
         body.linear(f"{prefix}up", s.seq, s.hidden, s.ffn, bias=s.bias, reads=reads)
         between = (plain_activation(s.kind, inner, s.fused_pointwise),)
@@ -164,9 +210,16 @@ def experts(body: Body, s: MlpShape, e: ExpertsShape, reads: str) -> None:
         ops.route("route", tokens, e.experts, e.top_k),
         ops.dispatch("dispatch", tokens, s.hidden, copies),
         *first,
-        *gate_product(s.kind, rows * e.ffn, s.fused_pointwise, fp8_input=s.fp8_input),
+        *gate_product(
+            s.kind,
+            rows * e.ffn,
+            s.fused_pointwise,
+            fp8_input=s.fp8_input,
+            clamps_apart=s.clamps_apart,
+        ),
         second,
-        ops.combine("combine", tokens, s.hidden, copies),
+        *([weighed_bias(rows, s.hidden, e.local)] if e.bias and e.bias_apart else []),
+        ops.combine("combine", tokens, s.hidden, copies, weighed=not e.weighed_early),
         ops.accumulate("experts.forks", tokens * s.hidden),
     )
     if e.apart:

@@ -282,6 +282,9 @@ def build(
     shared_gate: bool = False,
     expert_bias: bool = False,
     expert_apart: bool = False,
+    clamps_apart: bool = False,
+    expert_bias_apart: bool = False,
+    weighed_early: bool = False,
     expert_pattern: str = "",
     local_experts: int = 0,
     routed_share: float = 1.0,
@@ -302,7 +305,9 @@ def build(
     experts, ``d`` dense; ``rope_pattern``: ``r`` turned, ``n`` without positions (nor norms of q
     and k that have no weight); all repeat over the layers. ``norm_bias``: layer norms have one.
     ``qkv_clip``: q, k and v are clamped (DBRX). ``expert_apart``: gate and up of the experts are
-    products of their own.
+    products of their own. ``clamps_apart``: a fused gated activation leaves its clamps to tensor
+    operations; ``expert_bias_apart``: so is the weighed bias of the experts' last product added.
+    ``weighed_early``: rows take their routing weights in the experts' activation (Megatron-Core).
     ``local_experts``: experts that this rank holds (0: all); ``routed_share``: of the tokens,
     those that it routes and computes. ``expert_rows``: rows that its experts compute over those of
     balanced routing, ``permuted_rows``: those that it sorts and combines.
@@ -367,12 +372,14 @@ def build(
         mlp=MlpShape(
             seq=seq_len, hidden=hidden, ffn=ffn or 4 * hidden, kind=mlp, bias=biased(mlp_bias),
             fused=fused_gate_up, fused_pointwise=fused_pointwise, fp8_input=fp8_activation_input,
+            clamps_apart=clamps_apart,
         ),
         experts=ExpertsShape(
             experts=experts, local=local_experts or experts, top_k=top_k,
             ffn=expert_ffn or ffn or 4 * hidden,
             shared_ffn=shared_ffn, shared_gate=shared_gate, bias=expert_bias, apart=expert_apart,
             routed_share=routed_share, rows=expert_rows, permuted=permuted_rows,
+            bias_apart=expert_bias_apart, weighed_early=weighed_early,
         ),
         residual=residual, norm=norm, norm_bias=norm_bias, window=window, drop=dropout > 0,
         adapters=adapters(lora_rank, lora_targets, quantised_base),

@@ -82,15 +82,20 @@ def grouped_linear(
     )
 
 
-def combine(name: str, tokens: float, width: int, copies: float) -> Op:
-    """Each row times its weight, added into its token; keeps the experts' outputs."""
+def combine(name: str, tokens: float, width: int, copies: float, *, weighed: bool = True) -> Op:
+    """Each row times its weight, added into its token; keeps the experts' outputs.
+
+    Not ``weighed`` where rows bring their weights with them (Megatron-Core multiplies in the
+    experts' activation: experts.py, weighted_bias_swiglu_impl): rows are added up, none is kept.
+    """
     rows, out = tokens * copies, tokens * width
-    fwd = (
-        Kernel(kind="elementwise", low=2 * rows * width, high=rows),
-        Kernel(kind="gather", low=3 * rows * width + out, raw_bytes=8.0 * rows),
-    )
+    summed = Kernel(kind="gather", low=3 * rows * width + out, raw_bytes=8.0 * rows)
+    spread = Kernel(kind="gather", low=2 * rows * width, raw_bytes=8.0 * rows)
+    if not weighed:
+        return Op(name=name, fwd=(summed,), bwd=(spread,), saved=Saved(raw_bytes=12.0 * rows))
+    fwd = (Kernel(kind="elementwise", low=2 * rows * width, high=rows), summed)
     bwd = (
-        Kernel(kind="gather", low=2 * rows * width, raw_bytes=8.0 * rows),
+        spread,
         Kernel(kind="elementwise", low=5 * rows * width, high=rows, launches=2.0),
         Kernel(kind="reduction", low=rows * width, high=rows),
     )

@@ -1,0 +1,104 @@
+"""Megatron-LM's experts of gpt-oss: what lies beside their fused kernels, against torch itself."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from simcore.workload.archs.lm_mlp import gate_product, weighed_bias
+from simcore.workload.archs.transformer import build
+from simcore.workload.graph import Kernel, Op
+from simcore.workload.recompute import recomputed
+
+ROWS, WIDTH, EXPERTS = 64, 512, 4
+SMALL: dict[str, Any] = {
+    "layers": 2, "hidden": 64, "heads": 4, "vocab": 100, "seq_len": 32, "positions": "rope",
+    "norm": "rmsnorm", "bias": False, "mlp": "swiglu_clamped", "experts": 4, "top_k": 2,
+    "expert_ffn": 48, "expert_bias": True, "fused_pointwise": True,
+}  # fmt: skip
+
+
+class Traffic(TorchDispatchMode):
+    """Bytes that kernels read and write, and how many kernels there are; scalars aside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.n_bytes, self.launches = 0, 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        tensors = [t for t in tree_leaves((args, kwargs, out)) if isinstance(t, Tensor)]
+        if not func.is_view and any(t.numel() > 1 for t in tensors) and "detach" not in str(func):
+            self.n_bytes += sum(t.numel() * t.element_size() for t in tensors)
+            self.launches += 1
+        return out
+
+
+def moved(kernels: tuple[Kernel, ...]) -> float:
+    return sum(2 * k.low + 4 * k.high + k.raw_bytes for k in kernels)
+
+
+def compare(op: Op, forward: Traffic, backward: Traffic, rel: float) -> None:
+    for kernels, seen in ((op.fwd, forward), (op.bwd, backward)):
+        assert moved(kernels) == pytest.approx(seen.n_bytes, rel=rel)
+        assert sum(k.launches for k in kernels) == seen.launches
+
+
+def test_clamps_before_the_fused_activation() -> None:
+    """weighted_bias_quick_geglu_impl: halves clamped apart and joined."""
+    x = torch.randn(ROWS, 2 * WIDTH, dtype=torch.bfloat16, requires_grad=True)
+    with Traffic() as forward:
+        gate, up = x.chunk(2, -1)
+        y = torch.cat((gate.clamp(min=None, max=7.0), up.clamp(min=-7.0, max=7.0)), -1)
+    grad = torch.randn_like(y)
+    with Traffic() as backward:
+        y.backward(grad)
+    clamps, fused = gate_product("swiglu_clamped", ROWS * WIDTH, True, clamps_apart=True)
+    compare(clamps, forward, backward, 1e-4)
+    assert (fused,) == gate_product("swiglu_clamped", ROWS * WIDTH, True)
+
+
+def test_weighed_bias_of_the_last_product() -> None:
+    """_apply_bias: each expert's rows plus its bias times their routing weights, in fp32."""
+    split = [ROWS // EXPERTS] * EXPERTS
+    t = torch.randn(ROWS, WIDTH, dtype=torch.bfloat16, requires_grad=True)
+    p = torch.rand(ROWS, 1, requires_grad=True)
+    biases = [torch.randn(WIDTH, dtype=torch.bfloat16, requires_grad=True) for _ in split]
+    with Traffic() as forward:
+        parts = zip(torch.split(t, split), biases, torch.split(p, split), strict=True)
+        y = torch.cat([rows + b * w for rows, b, w in parts]).to(t.dtype)
+    grad = torch.randn_like(y)
+    with Traffic() as backward:
+        y.backward(grad)
+    compare(weighed_bias(ROWS, WIDTH, EXPERTS), forward, backward, 0.03)
+
+
+def test_they_are_there_where_asked_and_run_again_with_the_activation() -> None:
+    plain = build(name="small", **SMALL)
+    apart = build(name="small", **SMALL, clamps_apart=True, expert_bias_apart=True)
+    assert [b.params for b in apart.blocks] == [b.params for b in plain.blocks]
+    names = {op.name for op in apart.blocks[1].ops}
+    assert names - {op.name for op in plain.blocks[1].ops} == {"clamps", "experts.bias"}
+    more = apart.blocks[1].saved - plain.blocks[1].saved
+    elems = 32 * 2 * 48  # tokens, experts a token, width: gate and up clamped are kept beside
+    assert (more.low, more.high) == (2 * elems, 32 * 2)
+    again = recomputed(apart, ("moe_act",)).blocks[1]
+    assert again.saved.low < apart.blocks[1].saved.low - elems
+
+
+def test_rows_that_bring_their_weights_are_added_up_alone() -> None:
+    """Combination neither multiplies nor keeps the experts' outputs; work is the same."""
+    plain, early = (build(name="small", **SMALL, weighed_early=w) for w in (False, True))
+    old, new = (
+        {op.name: op for op in w.blocks[1].ops}["combine"] for w in (plain, early)
+    )  # fmt: skip
+    rows = 32 * 2 * 64  # tokens, experts a token, hidden
+    assert old.saved.low - new.saved.low == rows
+    assert sum(k.low for k in old.fwd) - sum(k.low for k in new.fwd) == 2 * rows
+    # the product's two gradients read both factors and the sum's, and one is summed up
+    assert sum(k.low for k in old.bwd) - sum(k.low for k in new.bwd) == 6 * rows
+    assert sum(k.launches for k in new.fwd + new.bwd) == 2
+    assert [b.params for b in early.blocks] == [b.params for b in plain.blocks]
