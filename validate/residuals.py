@@ -64,18 +64,14 @@ class Row:
 
 
 def step_rows(judged: Sequence[Judged], requests: Sequence[Request]) -> list[Row]:
-    """Errors of ln(step time); known is the spread of the figures on the error's side, no residual.
-
-    The sides differ where nobody stated the network: it may be slower than the usual one.
-    """
+    """Errors of ln(step time); known is the spread of the figures, no residual."""
     rows = []
     for j, request in zip(judged, requests, strict=True):
         for s in j.scored:
             if s.quantity == "step_time" and not s.flag and "step_time_s" in j.case.measured:
-                off = math.log(s.measured / s.predicted)
-                end = s.high / s.predicted if off > 0.0 else s.predicted / s.low
-                sd = math.log(end) / Z80
-                rows.append(Row(*_whose(j), "step", abs(off), sd**2, part_weights(request)))
+                sd = math.log(s.high / s.low) / (2.0 * Z80)
+                rows.append(Row(*_whose(j), "step", abs(math.log(s.measured / s.predicted)), sd**2,
+                                part_weights(request)))  # fmt: skip
     return rows
 
 

@@ -137,8 +137,8 @@ def _render(found: dict[str, Any]) -> str:
     lines += [f"skipped {row}: {why}" for row, why in found["skipped"].items()]
     for link in found["unstated"]:
         lines += wrapped(
-            f"{link}: no row says how many adapters a node has, so fewer than the usual node's are "
-            "expected where rows do not tell; a column `network` says it (such as 8xib-ndr)",
+            f"{link}: no row says how many adapters a node has; where steps do not tell either, "
+            "the usual node's stay; a column `network` says it (such as 8xib-ndr)",
             WIDTH,
         )
     if ignored := found["ignored_columns"]:

@@ -16,7 +16,6 @@ from simcore.engine.rates import knob_spread_of
 from simcore.engine.residual import step_residual
 from simcore.engine.resolved import Request
 from simcore.engine.result import Explanation, Prediction
-from simcore.hardware.unstated import unstated_network
 
 #: Parts of the residual (``engine.residual.PARTS``) in words.
 RESIDUAL_WORDS = {
@@ -47,18 +46,12 @@ def _interval(f: Facts) -> Told:
     profile, cluster, workload = f.request.profile, f.request.cluster, f.request.workload
     spread = knob_spread_of(profile, cluster, f.request.strategy.precision, workload)
     residual = step_residual(f.request)
-    unstated = unstated_network(cluster, profile)
-    few = "" if unstated is None else (
-        f"; at the high end also with the step at {unstated.low_frac * PERCENT:.0f} % of the "
-        "preset's bandwidth between nodes, which one unstated network in ten falls below"
-    )  # fmt: skip
     return Told(
         f"10th and 90th percentile of {N_SAMPLES} predictions (Latin hypercube) with each "
         "uncertain figure drawn log-normally, joined in squares with those of the residual of "
-        f"whole steps (log-normal too){few}",
+        "whole steps (log-normal too)",
         (
             *((f"sd of ln({k})", f"{v:.3g}") for k, v in spread.items() if v),
-            *((("adapters a node", f"1 to {unstated.most:.0f}, not stated"),) if unstated else ()),
             ("residual", f"{residual.sd_log:.3g}"),
             *((f"residual, {RESIDUAL_WORDS[k]}", f"{v:.3g}") for k, v in residual.parts),
         ),

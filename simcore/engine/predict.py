@@ -33,7 +33,7 @@ from simcore.hardware.cluster import ClusterSpec, NodeGroup
 from simcore.hardware.library import library_values
 from simcore.hardware.paths import cluster_paths
 from simcore.hardware.profile import Profile, places
-from simcore.hardware.unstated import network_assumptions, unstated_network
+from simcore.hardware.unstated import network_assumptions
 from simcore.physics.collectives import Allowed, Library
 from simcore.physics.slowest import slowest_rate_frac
 from simcore.strategy.overlap import NO_OVERLAP
@@ -190,14 +190,11 @@ def _what_if(knobs: Sequence[Knob], doubled_s: Array, step_s: float) -> tuple[st
 
 
 def _columns(request: Request, base: dict[str, Any]) -> tuple[Points, list[Knob], slice]:
-    """The axis: central, one GPU, twice each resource and pair, cascade of three, samples; last,
-    where nobody stated the network, few adapters.
-    """
+    """The axis: central, one GPU, twice each resource and pair, cascade of three, samples."""
     cluster, knobs = request.cluster, knobs_of(request)
     doubled = _doubled(knobs)
     fixed = 2 + len(doubled) + 3
-    fewer = unstated_network(request.cluster, request.profile)
-    size = fixed + N_SAMPLES + (fewer is not None)
+    size = fixed + N_SAMPLES
     values: dict[str, Any] = dict.fromkeys((*KNOBS, "use_host", "use_comm", "use_loader"), 1.0)
     values |= base
     library = values.pop("library")
@@ -218,10 +215,8 @@ def _columns(request: Request, base: dict[str, Any]) -> tuple[Points, list[Knob]
     normal = _hypercube(N_SAMPLES, len(KNOBS))
     for i, knob in enumerate(KNOBS):
         if spread.get(knob, 0.0):
-            column[knob][fixed : fixed + N_SAMPLES] *= np.exp(spread[knob] * normal[i])
-    if fewer is not None:
-        column["inter"][-1] *= fewer.low_frac
-    return Points.of({**column, "library": library}, size), knobs, slice(fixed, fixed + N_SAMPLES)
+            column[knob][fixed:] *= np.exp(spread[knob] * normal[i])
+    return Points.of({**column, "library": library}, size), knobs, slice(fixed, size)
 
 
 def predict(request: Request, *, keep_timeline: bool = False) -> Prediction:
@@ -317,9 +312,7 @@ def _stage_runs(request: Request, steps: Steps, memories: Memory | None) -> tupl
 
 
 def _interval(step: Array, samples: slice, request: Request) -> Interval:
-    """Quantiles of the sampled steps and of the residual of the model's form, joined in squares;
-    towards slower with that of a network which nobody stated.
-    """
+    """Quantiles of the sampled steps and of the residual of the model's form, joined in squares."""
     drawn = np.sort(step[samples])
     # np.quantile, without the masked arrays that it imports
     ranks = np.arange(len(drawn)) / (len(drawn) - 1)
@@ -329,8 +322,6 @@ def _interval(step: Array, samples: slice, request: Request) -> Interval:
         hypot(max(0.0, sign * log(float(np.interp(q, ranks, drawn)) / centre)), residual)
         for sign, q in ((-1.0, LOW_QUANTILE), (1.0, HIGH_QUANTILE))
     )
-    if unstated_network(request.cluster, request.profile) is not None:
-        high = hypot(high, max(0.0, log(float(step[-1]) / centre)))
     return Interval(centre, centre * exp(-low), centre * exp(high), request.profile.origin)
 
 

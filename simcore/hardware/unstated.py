@@ -11,11 +11,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from simcore.base.interval import HIGH_QUANTILE
 from simcore.hardware.cluster import ClusterSpec, NodeGroup
 from simcore.hardware.profile import Profile, places
 
-_FEWER = " (the high end counts on fewer: say --network)"
+_FEWER = " (fewer are slower: say --network)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +32,6 @@ class Unstated:
     def sd_log(self) -> float:
         """Its standard deviation: a twelfth of the range's square is a uniform one's variance."""
         return math.log(self.most) / math.sqrt(12.0)
-
-    @property
-    def low_frac(self) -> float:
-        """What the bandwidth falls below one time in ten, over the preset's."""
-        return float(self.most**-HIGH_QUANTILE)
 
 
 def unstated_network(cluster: ClusterSpec, profile: Profile) -> Unstated | None:

@@ -36,8 +36,12 @@ def calibration_of(tables: Sequence[Table], name: str) -> tuple[Calibration, Cal
     knobs = []
     for p in found.fit.parameters:
         knob = p.as_knob(found.fit.values[p.name], found.fit.sd_log[p.name])
-        if knob is not None:
-            knobs.append(knob.model_copy(update={"prior_sd_log": p.prior_sd_log}))
+        if knob is None:
+            continue
+        knob = knob.model_copy(update={"prior_sd_log": p.prior_sd_log})
+        # a network that neither words nor rows tell of stays the preset's, as in blind predictions
+        if not p.prior_mean_log or identified(knob):
+            knobs.append(knob)
     noun = "row" if n_rows == 1 else "rows"
     record = Calibration(
         name=name,

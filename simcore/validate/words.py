@@ -134,7 +134,6 @@ leave a model that is otherwise exact a rank correlation of 0.97; one whose figu
 miss: the more gradients leave a node, the more time it loses beyond the network of a DGX A100
 (which its paper names), and its layouts on 64 and 128 GPUs do not. With one or two adapters a node
 instead of eight its order would be 0.89 or 0.84; how the leaves of 32 nodes are joined is not said.
-A fit of all its rows puts that network at a quarter of eight adapters'.
 
 **Memory.** Each figure is compared with what its source counts: live tensors, segments, or what
 nvidia-smi shows. What is left, source by source with its reason, stands in docs/model.md.

@@ -153,12 +153,3 @@ def test_a_prediction_does_not_pay_for_explanations() -> None:
         quarters.append(sorted(spent)[len(spent) // 4])
         time.sleep(0.3 * (quarters[-1] > 2.5e-3))
     assert min(quarters) <= 2.5e-3
-
-
-def test_the_interval_says_how_many_adapters_nobody_stated() -> None:
-    def told(**words: str) -> str:
-        request = make_request("gpt2", "2x8xA100-SXM-80GB", **words)  # type: ignore[arg-type]
-        return str(explain(request, predict(request), "interval"))
-
-    assert "1 to 8, not stated" in told() and "15 % of the preset's bandwidth" in told()
-    assert "not stated" not in told(network="8xib-hdr")
