@@ -207,6 +207,7 @@ def _script(source: Source, line: Line, launch: Launch) -> Launch:
     reading = Reading(launch.dialect, source)
     inner: Launch | None = None
     own = 0
+    titan = any("job.config" in word for word in line.rest)
     for flag, values in flags(line.rest):
         name = flag.lstrip("-").replace("_", "-")
         value = values[0] if values else "true"
@@ -214,7 +215,11 @@ def _script(source: Source, line: Line, launch: Launch) -> Launch:
             word = _TRAINER[name]
             reading.say(word, reading.whole(flag, value), flag)
         elif name in ("deepspeed", "deepspeed-config") and values:
-            inner = _named_file(source, value)
+            inner = _named_file("deepspeed", source, value)
+        elif name == "job.config-file" and values:
+            inner = _named_file("torchtitan", source, value)
+        elif titan and "." in name:
+            reading.approximate(" ".join([flag, *values]), "is not followed: the job file counts")
         elif name == "deepspeed":  # deepspeed.add_config_arguments: a switch beside the file
             reading.ignore(flag)
         elif name in ("bf16", "fp16") and reading.flag(flag, value):
@@ -234,11 +239,11 @@ def _script(source: Source, line: Line, launch: Launch) -> Launch:
     return joined(said, inner)
 
 
-def _named_file(source: Source, name: str) -> Launch:
-    """The DeepSpeed file that a line names: beside the script, or in the working folder."""
+def _named_file(dialect: str, source: Source, name: str) -> Launch:
+    """The job's file that a line names: beside the script, or in the working folder."""
     near = source.path.parent / name if source.path is not None else None
     path = str(near) if near is not None and near.is_file() else name
-    return DIALECTS["deepspeed"].read(read_source(path))
+    return DIALECTS[dialect].read(read_source(path))
 
 
 DIALECTS.register("torchrun")(Torchrun())
