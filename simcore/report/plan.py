@@ -126,9 +126,11 @@ def _why(p: Plan) -> list[str]:
 def _first(o: Option, p: Plan) -> list[str]:
     """The winner in full."""
     said = o.prediction
+    # A model's own default may be to recompute: what is taken is said either way.
+    again = "" if o.form.recompute != "none" else ", no recompute"
     lines = _row(
         "TAKE",
-        f"{o.cluster}, {how(o)}, {o.form.precision}, micro-batch {o.micro_batch} x accum "
+        f"{o.cluster}, {how(o)}{again}, {o.form.precision}, micro-batch {o.micro_batch} x accum "
         f"{o.grad_accum} = {o.global_batch:,} samples a step, {o.n_steps:,.0f} steps",
     )
     if said is not None:
