@@ -116,7 +116,7 @@ def fixes(p: Prediction) -> str:
         return ""
     if not p.fixes:
         return "what makes it fit: nothing that was tried"
-    return f"what makes it fit, {plural(p.sample_unit)} a second behind: {'; '.join(p.fixes)}"
+    return f"what makes it fit ({plural(p.sample_unit)}/s then): {'; '.join(p.fixes)}"
 
 
 def elsewhere(p: Prediction) -> str:
