@@ -17,7 +17,6 @@ from simcore.base.errors import DataError, UsageError
 from simcore.workload.graph import Workload
 from simcore.workload.models import MODELS, Dataset, ModelRecord, Scalar, Training
 
-
 #: What a name has more than its base model's, which has the same shapes.
 _TUNED = re.compile(r"[-_](?:instruct|chat|it|base)(?=[-_]|$)", re.IGNORECASE)
 _HF = re.compile(r"-hf$")
