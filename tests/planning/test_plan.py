@@ -475,7 +475,8 @@ def test_less_than_a_node_is_told_how_to_ask_for_it() -> None:
 def test_more_gpus_are_named_where_too_few_hold_nothing(simcore_cli: Callable) -> None:
     """Not "no change of the limits would help": the limit on GPUs is one of them."""
     ask = ("plan", "--model", "llama3-70b", "--gpus", "RTX4090", "--tokens", "1e9", "--tp", "1",
-           "--strategy", "zero3", "--pp", "1", "--recompute", "full", "--seq-len", "1024")  # fmt: skip
+           "--strategy", "zero3", "--pp", "1", "--recompute", "full",
+           "--seq-len", "1024")  # fmt: skip
     code, out, _ = simcore_cli(*ask, "--max-gpus", "8")
     assert code == 1
     assert "no way within these GPUs holds the model" in " ".join(out.split())
