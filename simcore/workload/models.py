@@ -21,7 +21,7 @@ Scalar = int | float | bool | str
 #: Settings that say how large a sample is: a network that encodes it takes them over.
 SIZES = ("image", "frames")
 #: No figure of an architecture is larger, nor one that says how often something is repeated.
-_MOST, _MOST_LAYERS = 10**9, 10_000
+_MOST, _MOST_LAYERS = 2_000_000_000, 10_000
 #: Of a batch norm: running mean, running variance, count of batches.
 BUFFERS_A_NORM = 3
 
