@@ -128,8 +128,6 @@ def _asked_again(job: dict[str, Any], fix: str) -> Any:
         else:
             key = word.replace("-", "_")
             changed[key] = int(value) if value.isdigit() else value
-    if {"tp", "pp", "cp"} & changed.keys() and job.get("micro_batch") != "max":
-        changed["global_batch"] = simcore.predict(**job).global_batch
     found = simcore.predict(**(job | changed))
     assert found.samples_per_s == pytest.approx(float(rate.removesuffix("/s)")), rel=0.006)
     return found
@@ -143,6 +141,10 @@ def _asked_again(job: dict[str, Any], fix: str) -> Any:
          "seq_len": 8192, "recompute": "selective", "global_batch": 512},
         {"model": "gpt2-xl", "gpus": "1x2xV100", "micro_batch": 8},
         {"model": "llama3-8b", "gpus": "1xRTX4090", "seq_len": 8192},
+        {"model": "llama3-8b", "gpus": "1x8xRTX4090"},
+        {"model": "llama3-8b", "gpus": "1x8xRTX4090", "grad_accum": 2},
+        {"model": "llama3-8b", "gpus": "1xRTX4090", "lora_rank": 16},
+        {"model": "llama3.2-1b", "gpus": "1xRTX4090"},
         {"model": "llama3-8b", "gpus": "1x8xH100", "strategy": "ddp", "micro_batch": "max"},
         {"model": "llama3-8b", "gpus": "1x8xH100", "seq_len": 131_072, "micro_batch": "max"},
     ],
@@ -165,6 +167,14 @@ def test_long_sequences_are_cut_where_they_do_not_fit() -> None:
     assert any("cp " in fix for fix in long) and any("tp " in fix for fix in long)
     short = simcore.predict(**job, strategy="ddp").fixes
     assert any("tp " in fix for fix in short) and not any("cp " in fix for fix in short)
+
+
+def test_one_gpu_is_helped_before_more_are_bought() -> None:
+    """Offload and a narrow base are tried on the GPU that there is."""
+    alone = simcore.predict("llama3.2-1b", "1xRTX4090").fixes
+    assert [fix.partition(" (")[0] for fix in alone] == ["zero2, offload optimizer"]
+    adapters = simcore.predict("llama3-8b", "1xRTX4090", lora_rank=16).fixes
+    assert adapters and all("quantised-base nf4" in fix for fix in adapters)
 
 
 def test_a_job_that_fits_needs_no_fix() -> None:

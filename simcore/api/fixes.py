@@ -29,6 +29,8 @@ _LONG_TOKENS = 16_384
 _DOUBLINGS = 3
 
 Words = dict[str, Any]
+#: Words by which a change keeps the samples of a step.
+_KEPT = frozenset(("global_batch", "grad_accum"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,17 @@ def _tried(ask: Callable[[Words], Request]) -> Callable[[Change], _Fix | None]:
             return None
         if not settled(request, memory_result(request)).fits:
             return None
-        return _Fix(change.said, samples_a_step(request) / central_step_s(request))
+        said = change.said
+        if _KEPT & change.words.keys() and request.grad_accum != accumulated(change.words):
+            said = f"{said}, grad-accum {request.grad_accum}"
+        return _Fix(said, samples_a_step(request) / central_step_s(request))
+
+    def accumulated(words: Words) -> int | None:
+        """The accumulation where nothing is said of the batch; None where that is refused."""
+        try:
+            return ask({k: v for k, v in words.items() if k not in _KEPT}).grad_accum
+        except SimcoreError:
+            return None
 
     return attempt
 
@@ -123,8 +135,14 @@ def _ladders(request: Request) -> list[tuple[Change, ...]]:
         ladders.append([Change("stages auto", {"stages": "auto"})])
     if uneven_batch(request):
         ladders.append([Change("shares auto", {"shares": "auto"})])
+    if request.workload.frozen_base_numel:  # adapters: what is frozen may be narrow
+        ladders.append([Change("quantised-base nf4", {"quantised_base": "nf4"})])
     if not s.offload:
-        ladders.append([Change("offload optimizer", {"offload": "optimizer"})])
+        away: Words = {"offload": "optimizer"}
+        if n_gpus == 1 and s.zero_stage == 0:  # ZeRO-Offload (Ren et al. 2021) on one GPU
+            ladders.append([Change("zero2, offload optimizer", {"strategy": "zero2", **away})])
+        else:
+            ladders.append([Change("offload optimizer", away)])
     return [tuple(ladder) for ladder in ladders if ladder]
 
 

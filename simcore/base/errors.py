@@ -123,6 +123,6 @@ def nearest(name: str, known: Sequence[str], n: int = _PROPOSED) -> list[str]:
 
     folded = {k.lower(): k for k in known}
     close = difflib.get_close_matches(name.lower(), list(folded), n=n, cutoff=0.6)
-    if not close:
+    if not close and name:
         close = [k for k in folded if name.lower() in k or k in name.lower()][:n]
     return [folded[c] for c in close]

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from simcore.cli.files import missing_problems
 from simcore.cli.options import LOG_COLLECTIVE, LOG_GPUS, LOG_NETWORK, LOG_NODE
 from simcore.cli.output import write
 
@@ -64,8 +65,8 @@ def calibrate(
         return
     if minutes is not None or resume or device is not None:
         raise InvalidConfig(["--minutes, --resume and --device measure: drop them, or --from"])
-    if not rows.is_file():
-        raise InvalidConfig([f"no such file: {str(rows)!r}"])
+    if problems := missing_problems(rows):
+        raise InvalidConfig(problems)
     if bad_rows not in ("refuse", "skip"):
         raise InvalidConfig([f"--bad-rows is refuse or skip, not {bad_rows!r}"])
     found = api.calibrate_from(

@@ -1,10 +1,19 @@
-"""Files that a command is asked to write: what is wrong with their names, before any work."""
+"""Files that a command is asked to read or write: what is wrong with their names, before work."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 PLOT_ENDINGS = (".svg", ".png")
+
+
+def missing_problems(*paths: Path) -> list[str]:
+    """Files to be read that are not there, or are folders."""
+    return [
+        f"{str(path)!r} is a folder: name a file in it" if path.is_dir()
+        else f"no such file: {str(path)!r}"
+        for path in paths if not path.is_file()
+    ]  # fmt: skip
 
 
 def folder_problems(flag: str, path: Path) -> list[str]:

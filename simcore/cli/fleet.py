@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from simcore.cli import names
+from simcore.cli.files import missing_problems
 from simcore.cli.options import AS_JSON, option
 from simcore.cli.output import write
 from simcore.cli.values import whole
@@ -56,8 +57,7 @@ def fleet(
         problems.append(str(UnknownName("policy", policy, POLICIES)))
     if (gpus is None) == (wait is None):
         problems.append("give --gpus or --p95-wait, one of them")
-    if not jobs.is_file():
-        problems.append(f"no such file: {str(jobs)!r}")
+    problems += missing_problems(jobs)
     if problems:
         raise InvalidConfig(problems)
     found = api.fleet(

@@ -24,6 +24,7 @@ from simcore import __version__
 from simcore.base.errors import InvalidConfig, SimcoreError, nearest
 from simcore.cli.commands import CommandGroup
 from simcore.cli.output import PIPE_CLOSED, PipeClosedError, complain, write
+from simcore.cli.synonyms import option_meant
 
 USAGE, INTERNAL, INTERRUPTED = 2, 70, 130
 #: Base of every error of the command line parser (click, or typer's own copy of it).
@@ -108,10 +109,10 @@ def run(argv: Sequence[str]) -> int:
     except Exception as err:
         if len(words) < len(argv):
             raise
-        return _report(err)
+        return _report(err, words)
 
 
-def _report(err: Exception) -> int:
+def _report(err: Exception, words: Sequence[str]) -> int:
     if isinstance(err, InvalidConfig):
         for violation in err.violations:
             complain(f"error: {violation}")
@@ -120,21 +121,20 @@ def _report(err: Exception) -> int:
         complain(f"error: {err}")
         return err.exit_code
     if isinstance(err, _PARSER_ERROR):
-        complain(f"error: {_parser_sentence(err)}")
+        complain(f"error: {_parser_sentence(err, words)}")
         return USAGE
     what = " ".join(f"{type(err).__name__}: {err}".split())
     complain(f"internal error: {what} (run with --debug for the traceback)")
     return INTERNAL
 
 
-def _parser_sentence(err: Any) -> str:
+def _parser_sentence(err: Any, words: Sequence[str]) -> str:
     """What the parser found, in one line, with the nearest option and where to look."""
     text = " ".join(str(err.format_message()).split()).rstrip(".")
-    option, near = getattr(err, "option_name", None), getattr(err, "possibilities", None)
-    if option and near is not None:
-        closest = nearest(option, list(near), 1)
-        text = f"unknown option {option}" + (f": did you mean {closest[0]}?" if closest else "")
-    context = getattr(err, "ctx", None)
+    context, option = getattr(err, "ctx", None), getattr(err, "option_name", None)
+    if option and context is not None and getattr(err, "possibilities", None) is not None:
+        meant = option_meant(option, [o for p in context.command.params for o in p.opts])
+        text = f"unknown option {option}" + (f": did you mean {meant}?" if meant else "")
     if context is not None and (typo := _NO_COMMAND.match(text)):
         closest = nearest(typo[1], context.command.list_commands(context), 1)
         text = f"unknown command {typo[1]!r}" + (
@@ -143,7 +143,8 @@ def _parser_sentence(err: Any) -> str:
     names = {p.name for p in context.command.params} if context is not None else set()
     if (stray := _STRAY.match(text)) and {"model", "gpus"} <= names:
         text = f"{stray[1]!r} belongs to no option: write --model NAME --gpus CLUSTER"
-    path = getattr(context, "command_path", "simcore")
+    command = "" if not words or words[0].startswith("-") else f" {words[0]}"
+    path = f"simcore{command}" if context is None else context.command_path
     return f"{text[:1].lower()}{text[1:]} (`{path} --help`)"
 
 

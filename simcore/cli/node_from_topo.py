@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from simcore.cli import names
+from simcore.cli.files import missing_problems
 from simcore.cli.options import AS_JSON, option
 from simcore.cli.output import write
 from simcore.cli.values import whole
@@ -40,8 +41,7 @@ def node_from_topo(
 
     problems: list[str] = []
     n_sockets = whole("sockets", sockets, problems)
-    if not file.is_file():
-        problems.append(f"no such file: {str(file)!r}")
+    problems += missing_problems(file)
     if output is not None and output.suffix not in (".yaml", ".yml"):
         problems.append(f"a node is a .yaml file, not {output.name!r}")
     if name is not None and output is not None and output.stem != name:

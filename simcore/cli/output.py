@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
+from simcore.base.errors import UsageError
+
 #: What a shell reports for a program that SIGPIPE ended.
 PIPE_CLOSED = 141
 
@@ -22,6 +24,9 @@ def write(text: str) -> None:
         # Python would try to flush once more at exit, and complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise PipeClosedError from None
+    except OSError as err:  # a full disk
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise UsageError(f"standard output cannot be written: {err.strerror}") from None
 
 
 def complain(text: str) -> None:

@@ -8,6 +8,7 @@ import typer
 
 from simcore.base.units import PERCENT
 from simcore.cli import names
+from simcore.cli.again import command_of
 from simcore.cli.config import with_defaults
 from simcore.cli.emit import emit_problems, grid_launch, warn_unknown, write_launch
 from simcore.cli.goodput import reliability
@@ -151,12 +152,14 @@ def plan(
             progress=None if told is None else lambda done, total: told(done, total, None),
             **asked, **words,
         )  # fmt: skip
-    if emit is not None and found.best:
-        best = found.best[0]
+    best = found.best[0] if found.best else None
+    options = {} if best is None else {
+        "precision": best.form.precision, **dict(best.form.options),
+        "micro_batch": best.micro_batch, "grad_accum": best.grad_accum,
+        "network": words["network"], "node": words["node"],
+    }  # fmt: skip
+    if emit is not None and best is not None:
         complain(f"plan: {best.cluster}, {best.why}")
-        options = {**dict(best.form.options), "micro_batch": best.micro_batch,
-                   "grad_accum": best.grad_accum, "network": words["network"],
-                   "node": words["node"]}  # fmt: skip
         write_launch(emit, model, best.cluster, options)
     elif as_json:
         from simcore.report.jsonout import dumps, finite
@@ -164,6 +167,8 @@ def plan(
         write(dumps(finite(found.to_dict())))
     else:
         write(str(found))
+        if best is not None and (again := command_of(model, best.cluster, options)):
+            write(f"\n{again}\n")
     if not found.feasible:
         raise typer.Exit(1)
 

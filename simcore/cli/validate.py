@@ -9,7 +9,7 @@ import typer
 
 from simcore.base.units import KILO
 from simcore.cli import names
-from simcore.cli.files import folder_problems, plot_problems
+from simcore.cli.files import folder_problems, missing_problems, plot_problems
 from simcore.cli.options import LOG_COLLECTIVE, LOG_GPUS, LOG_NETWORK, LOG_NODE
 from simcore.cli.output import complain, write
 from simcore.cli.values import whole
@@ -141,7 +141,7 @@ def validate(
         problems.append("--jobs is for measured runs, not for ops")
     if refit is not None and calibration is not None:
         problems.append("--refit judges figures fitted anew, --calibration those of a file")
-    problems += [f"no such file: {str(f)!r}" for f in files if not f.is_file()]
+    problems += missing_problems(*files)
     if problems:
         raise InvalidConfig(problems)
     columns = tuple(c.strip() for c in by.split(",") if c.strip()) if by else ()

@@ -249,6 +249,7 @@ def predict(request: Request, *, keep_timeline: bool = False) -> Prediction:
         n_params=workload.trainable_numel,
         n_frozen_params=workload.frozen_base_numel,
         sample_unit=workload.sample_unit,
+        tokens_per_sample=workload.tokens_per_sample,
         cluster=str(cluster),
         n_gpus=cluster.n_gpus,
         n_nodes=cluster.n_nodes,

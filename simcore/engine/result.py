@@ -161,6 +161,7 @@ class Prediction:
     defaults: tuple[str, ...]
     assumptions: tuple[str, ...]
     n_frozen_params: int = 0  # of adapters' base
+    tokens_per_sample: float = 0.0
     stages: tuple[StageRun, ...] = ()
     measured: tuple[MeasuredRow, ...] = ()
     run_time_s: float | None = None

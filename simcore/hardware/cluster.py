@@ -142,7 +142,9 @@ def parse_cluster(
             bare = f"{part.strip()!r} has no GPU type: write NODESxGPUSxTYPE"
             meant = _counted_otherwise(part.strip())
             other = f"{part.strip()!r} is not NODESxGPUSxTYPE: did you mean {meant!r}?"
-            violations.append(bare if name.isdigit() else other if meant else str(err))
+            several = f"{part.strip()!r} has a comma: join the GPUs of one cluster by +"
+            wrong = bare if name.isdigit() else several if "," in name else other if meant else ""
+            violations.append(wrong or str(err))
             continue
         if violations:
             continue

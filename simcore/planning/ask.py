@@ -78,6 +78,9 @@ def ask_plan(
     space: Space | None = None
     if grids:
         space = attempt(lambda: make_space(model, grids, **{**words, **chosen}))
+    asked = {g.gpu.name for c in space.clusters for g in c.groups} if space is not None else set()
+    problems += [f"--available {name}: --gpus asks for none of it" for name, _ in there
+                 if space is not None and name not in asked]  # fmt: skip
     samples = length["samples"]
     if length["epochs"] is not None and source is not None:
         if source.dataset is None:

@@ -62,7 +62,10 @@ def gpu_grids(
             most = min(max_gpus or MAX_GPUS, available.get(name, MAX_GPUS))
             counts = node_counts(most // per_node)
             if not counts:
-                raise InvalidConfig([f"{most} {name} are less than a node of {per_node}"])
+                raise InvalidConfig(
+                    [f"{most} {name} are less than a node of {per_node}: name a part of one, "
+                     f"{name}:1x1..{most}"]
+                )  # fmt: skip
             nodes = ",".join(map(str, counts))
             found.append(f"{name}:{nodes}x{nproc_per_node or per_node}")
     return found

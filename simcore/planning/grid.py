@@ -111,11 +111,18 @@ def _items(text: str) -> Iterator[str]:
     yield pending
 
 
+#: ``1..4x8xH100``: a range where one cluster's counts stand.
+_RANGE_FIRST = re.compile(r"(?P<counts>[\d.*]+[x×][\d.*]+)[x×](?P<name>.*\D.*)")
+
+
 def _group(text: str) -> Iterator[str]:
     """One type's shapes: ``A100:1..2x4,8`` is 1x4xA100, 1x8xA100, 2x4xA100, 2x8xA100."""
     name, colon, counts = text.strip().partition(":")
     if not colon:
-        yield text.strip()
+        if (typed := _RANGE_FIRST.match(name)) and ".." in name:
+            meant = f"{typed['name']}:{typed['counts']}"
+            raise InvalidConfig([f"{name!r} is no grid of clusters: did you mean {meant!r}?"])
+        yield name
         return
     halves = re.split(r"[x×]", counts)
     if len(halves) != 2 or not all(h.strip() for h in halves) or not name.strip():

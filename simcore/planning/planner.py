@@ -397,11 +397,16 @@ def _with_why(option: Option, listed: list[Option], objective: str) -> Option:
         more = value_of(option, objective) / value_of(first, objective) - 1.0
         other = "time" if objective != "time" else "cost"
         change = value_of(option, other) / value_of(first, other) - 1.0
-        told = f"{more:+.0%} {_NOUN[objective]}"
+        told = _change(more, _NOUN[objective])
         if math.isfinite(change):
-            told += f", {change:+.0%} {_NOUN[other]}"
+            told += f", {_change(change, _NOUN[other])}"
         text = f"{text}: {told}" if text else told
     return replace(option, why=text)
+
+
+def _change(frac: float, noun: str) -> str:
+    """``+12% cost``; what rounds to nothing is the same."""
+    return f"{frac:+.0%} {noun}" if abs(frac) >= 0.005 else f"same {noun}"
 
 
 _NOUN = {"cost": "cost", "time": "time", "energy": "energy", "gpus": "GPUs", "step": "step time"}

@@ -51,6 +51,7 @@ def to_dict(p: Prediction) -> dict[str, Any]:
                 "grad_accum": p.grad_accum,
                 "global_batch": p.global_batch,
                 "sample_unit": p.sample_unit,
+                "tokens_per_sample": p.tokens_per_sample,
             },
             "defaults": p.defaults,
             "step_time_s": {"value": t.value, "low": t.low, "high": t.high, "origin": t.origin},

@@ -20,7 +20,7 @@ from simcore.planning.planner import Option, Plan, kwh
 from simcore.report.sweep import reasons
 from simcore.report.tables import table
 from simcore.report.text_of import text_of
-from simcore.report.words import WIDTH, figure, percent, wrapped
+from simcore.report.words import WIDTH, figure, gigabytes, percent, wrapped
 
 _EDGE = 12
 
@@ -116,7 +116,7 @@ def how(o: Option) -> str:
 
 
 def _why(p: Plan) -> list[str]:
-    lines = []
+    lines = [] if len(p.best) < 2 else ["of these:"]
     for i, o in enumerate(p.best):
         lines += [f"  {i + 1}  {part}" if n == 0 else f"     {part}"
                   for n, part in enumerate(wrapped(o.why, WIDTH - 5))]  # fmt: skip
@@ -126,9 +126,11 @@ def _why(p: Plan) -> list[str]:
 def _first(o: Option, p: Plan) -> list[str]:
     """The winner in full."""
     said = o.prediction
+    # A model's own default may be to recompute: what is taken is said either way.
+    again = "" if o.form.recompute != "none" else ", no recompute"
     lines = _row(
         "TAKE",
-        f"{o.cluster}, {how(o)}, {o.form.precision}, micro-batch {o.micro_batch} x accum "
+        f"{o.cluster}, {how(o)}{again}, {o.form.precision}, micro-batch {o.micro_batch} x accum "
         f"{o.grad_accum} = {o.global_batch:,} samples a step, {o.n_steps:,.0f} steps",
     )
     if said is not None:
@@ -209,7 +211,12 @@ def _impossible(p: Plan) -> list[str]:
         return ["IMPOSSIBLE: no combination of the space is valid."]
     lines = ["IMPOSSIBLE: nothing meets all limits."]
     if not p.relaxations:
-        lines += _row("RELAX", "no change of the limits would help: no GPU here holds the model")
+        more = p.goal.max_gpus is not None or p.goal.available
+        lines += _row(
+            "RELAX",
+            "no way within these GPUs holds the model: more of them, or larger ones"
+            if more else "no change of the limits would help: no GPU here holds the model",
+        )  # fmt: skip
         if p.leanest is not None:
             lines += _row("", _leanest(p.leanest))
     for i, r in enumerate(p.relaxations):
@@ -223,7 +230,7 @@ def _impossible(p: Plan) -> list[str]:
 def _leanest(o: Option) -> str:
     """What needs least memory of all, and more of it than there is."""
     return (
-        f"the leanest way needs {o.memory_bytes / GIGA:.3g} of {o.capacity_bytes / GIGA:.3g} GB a "
+        f"the leanest way needs {gigabytes(o.memory_bytes)} of {gigabytes(o.capacity_bytes)} GB a "
         f"GPU: {o.cluster}, {how(o)}, micro-batch {o.micro_batch}"
     )
 

@@ -78,6 +78,7 @@ def _inputs() -> Schema:
             "grad_accum": _count("Micro-steps a step."),
             "global_batch": _count("Samples a step: micro_batch x grad_accum x data_ranks."),
             "sample_unit": _text("What one sample is: image, sequence, video…"),
+            "tokens_per_sample": _positive("Tokens (patches, frames) of one sample; 0: has none."),
         },
     )
 

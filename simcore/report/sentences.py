@@ -116,7 +116,7 @@ def fixes(p: Prediction) -> str:
         return ""
     if not p.fixes:
         return "what makes it fit: nothing that was tried"
-    return f"what makes it fit, {plural(p.sample_unit)} a second behind: {'; '.join(p.fixes)}"
+    return f"what makes it fit ({plural(p.sample_unit)}/s then): {'; '.join(p.fixes)}"
 
 
 def elsewhere(p: Prediction) -> str:
@@ -151,11 +151,12 @@ def step(p: Prediction) -> str:
 
 
 def throughput(p: Prediction) -> str:
-    """Samples and steps a second, and the share of the peak."""
-    return (
-        f"{figure(p.samples_per_s)} {plural(p.sample_unit)}/s, "
-        f"{figure(p.iter_per_s)} iter/s, MFU {percent(p.mfu_frac)}"
-    )
+    """Samples (of text also tokens) and steps a second, and the share of the peak."""
+    rate = f"{figure(p.samples_per_s)} {plural(p.sample_unit)}/s"
+    if p.sample_unit.startswith("sequence") and p.tokens_per_sample:
+        tokens = p.samples_per_s * p.tokens_per_sample
+        rate += f" x {p.tokens_per_sample:,.0f} = {figure(tokens)} tokens/s"
+    return f"{rate}, {figure(p.iter_per_s)} iter/s, MFU {percent(p.mfu_frac)}"
 
 
 #: An efficiency above this share needs a reason.

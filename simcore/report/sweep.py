@@ -35,8 +35,8 @@ def _head(r: SweepResult) -> list[str]:
     rate = r.n_done / r.seconds if r.seconds > 0 else 0.0
     text = (
         f"{counted(r.n_done, 'point')} in {format_seconds(r.seconds)} "
-        f"({figure(rate)}/s): {r.n_fit:,} fit, {r.n_evaluated - r.n_fit:,} do not, "
-        f"{r.n_done - r.n_evaluated:,} are not valid"
+        f"({figure(rate)}/s): {r.n_fit:,} fitting, "
+        f"{r.n_evaluated - r.n_fit:,} too large, {r.n_done - r.n_evaluated:,} not valid"
     )
     if not r.finished:
         text = f"STOPPED at {percent(r.n_done / max(r.n_points, 1))} of {r.n_points:,}. {text}"

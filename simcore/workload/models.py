@@ -20,6 +20,8 @@ Scalar = int | float | bool | str
 
 #: Settings that say how large a sample is: a network that encodes it takes them over.
 SIZES = ("image", "frames")
+#: No figure of an architecture is larger, nor one that says how often something is repeated.
+_MOST, _MOST_LAYERS = 2_000_000_000, 10_000
 #: Of a batch norm: running mean, running variance, count of batches.
 BUFFERS_A_NORM = 3
 
@@ -128,12 +130,32 @@ def _call(
                 for key in bad
             ]
         )
+    wrong = [text for p in _parameters(builder) if p.name in config
+             for text in _wrong(p, config[p.name])]  # fmt: skip
+    if wrong:
+        raise InvalidConfig([f"{name}: {what}: {text}" for text in wrong])
     try:
         if sample_unit is not None:
             config = {**config, "sample_unit": sample_unit}
         return builder(name=name, **config)
     except (TypeError, ValueError, ZeroDivisionError) as err:
         raise InvalidConfig([f"{name}: {what}: {err}"]) from None
+
+
+def _wrong(setting: inspect.Parameter, value: object) -> list[str]:
+    """What is wrong with a setting's value by its type; a count whose default is 0 may be none."""
+    kind = str(setting.annotation)
+    if kind == "bool" and not isinstance(value, bool):
+        return [f"{setting.name} {value!r} is neither true nor false"]
+    if kind not in ("int", "float"):
+        return []
+    whole = kind == "int"
+    least = 1 if whole and setting.default != 0 else 0
+    most = _MOST_LAYERS if setting.name.split("_")[-1] in ("layers", "depth") else _MOST
+    known = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
+    if known and least <= value <= most:  # type: ignore[operator]
+        return []
+    return [f"{setting.name} {value!r} is no {'whole ' * whole}number from {least} to {most:,}"]
 
 
 def _build_frozen(record: FrozenRecord, overrides: Mapping[str, Scalar]) -> Frozen:

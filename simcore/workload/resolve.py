@@ -1,6 +1,6 @@
 """What ``--model`` may name: a database entry, a YAML or JSON file, a Python callable.
 
-latte-xl              an entry of models_db
+latte-xl              an entry of models_db; Llama-3.1-8B-Instruct: of its base model
 my-model.yaml         a models_db file of one's own
 config.json           a Hugging Face config (never executed)
 mypkg.net:build       a callable that returns an nn.Module (executed: the user named it)
@@ -8,6 +8,7 @@ mypkg.net:build       a callable that returns an nn.Module (executed: the user n
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Protocol
 
@@ -15,6 +16,10 @@ from simcore.base.database import load_record
 from simcore.base.errors import DataError, UsageError
 from simcore.workload.graph import Workload
 from simcore.workload.models import MODELS, Dataset, ModelRecord, Scalar, Training
+
+#: What a name has more than its base model's, which has the same shapes.
+_TUNED = re.compile(r"[-_](?:instruct|chat|it|base)(?=[-_]|$)", re.IGNORECASE)
+_HF = re.compile(r"-hf$")
 
 
 class ModelSource(Protocol):
@@ -64,4 +69,10 @@ def resolve_model(text: str, *, inputs: tuple[str, ...] = ()) -> ModelSource:
         return traced
     if inputs:
         raise UsageError("--input is for a model given as package.module:callable")
-    return MODELS[text]
+    return MODELS[_base_of(text)]
+
+
+def _base_of(name: str) -> str:
+    """The name, or its base model's where that is what is known."""
+    plain = [name, _TUNED.sub("", name), _TUNED.sub("-pt", name), _HF.sub("", _TUNED.sub("", name))]
+    return next((n for n in plain if MODELS.path(n) is not None), name)

@@ -81,7 +81,7 @@ def tensor_overrides(
             f"ep={ep} does not divide experts={experts}; allowed here: "
             f"{_divisors(experts, experts)}"
             if experts else
-            f"{record.name} has no experts to spread over ep={ep}"
+            f"no experts to spread over ep={ep}"
         )  # fmt: skip
     if problems:
         raise InvalidConfig([f"{record.name}: {p}" for p in problems])

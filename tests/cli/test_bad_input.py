@@ -36,7 +36,7 @@ WRONG: dict[str, tuple[list[str], list[str]]] = {
     "family of models": (_predict(model="llama3"), ["did you mean one of llama3-8b, llama3-70b"]),
     "one of a family": (_predict(model="kimi"), ["unknown model 'kimi': did you mean 'kimi-k2'?"]),
     "no model": (_predict(model="xyzzy"), ["unknown model 'xyzzy': none of", "list models"]),
-    "empty model": (_predict(model=""), ["unknown model"]),
+    "empty model": (_predict(model=""), ["unknown model '': none of"]),
     "unknown strategy": (_predict(strategy="zero4"), ["zero4", "did you mean 'zero"]),
     "unknown precision": (_predict(precision="bf61"), ["bf61", "did you mean 'bf16'"]),
     "int4 training": (_predict(precision="int4"), ["int4", "known are amp-bf16"]),
@@ -104,7 +104,15 @@ WRONG: dict[str, tuple[list[str], list[str]]] = {
         ["has no experts for expert-capacity"],
     ),
     "unknown option": ([*_predict(), "--microbatch", "2"], ["--microbatch", "--micro-batch?"]),
-    "option without value": (["predict", "--model"], ["--model", "argument"]),
+    "option of another program": ([*_predict(), "--batch-size", "2"], ["--micro-batch?"]),
+    "and with its value": ([*_predict(), "--bf16", "1"], ["did you mean --precision bf16?"]),
+    "near in letters alone": ([*_predict(), "--dtype", "x"], ["did you mean --precision?"]),
+    "near to nothing": ([*_predict(), "--lr", "1"], ["unknown option --lr (`simcore predict"]),
+    "option without value": (["predict", "--model"], ["argument", "`simcore predict --help`"]),
+    "clusters by a comma": (_predict(gpus="1x8xH100,1x8xA100"), ["one cluster by +"]),
+    "folder as table": (["validate", "docs"], ["'docs' is a folder"]),
+    "folder as runs": (["calibrate", "--from", "docs"], ["'docs' is a folder"]),
+    "empty launch file": (_predict(launch="/dev/null"), ["/dev/null"]),
     "stray word": ([*_predict(), "bert"], ["bert"]),
     "missing model": (["predict", "--gpus", "8xA100"], ["--model is missing"]),
     "missing gpus": (["predict", "--model", "bert-base"], ["--gpus is missing"]),
@@ -207,3 +215,10 @@ def test_debug_shows_where_a_usage_error_is_from(process: Callable) -> None:
     ran = process(*_predict(model="nope"), "--debug")
     assert ran.code == 1
     assert "Traceback" in ran.err and "unknown model" in ran.err
+
+
+def test_a_full_disk_is_no_bug(process: Callable) -> None:
+    code = "import sys; sys.stdout = open('/dev/full', 'w'); from simcore.cli.main import main; "
+    ran = process(code=f"{code}main(['list', 'links'])")
+    assert ran.code == 2
+    assert ran.err == "error: standard output cannot be written: No space left on device\n"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from simcore.base.errors import InvalidConfig
@@ -64,6 +66,17 @@ def test_a_wrong_cluster_grid_says_how_to_write_one(text: str) -> None:
     with pytest.raises(InvalidConfig) as err:
         clusters([text])
     assert "TYPE:NODESxGPUS" in str(err.value) or "empty item" in str(err.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [("1..4x8xH100", "H100:1..4x8"), ("2x1..8xRTX4090", "RTX4090:2x1..8"),
+     ("1..8*2x8xA100-SXM-80GB", "A100-SXM-80GB:1..8*2x8")],
+)  # fmt: skip
+def test_a_range_where_a_count_stands_is_told_the_grid(text: str, meant: str) -> None:
+    with pytest.raises(InvalidConfig, match=f"did you mean '{re.escape(meant)}'"):
+        cluster_texts(text)
+    assert len(cluster_texts(meant)) > 1
 
 
 def test_an_unknown_gpu_of_a_grid_is_said_once_with_the_nearest() -> None:

@@ -455,3 +455,36 @@ def test_small_runs_are_told_in_small_units() -> None:
     text = str(found)
     assert " kWh, rated " in text and "MWh" not in text
     assert "deadline 1.5 h" in text
+
+
+def test_gpus_of_which_none_is_asked_are_refused() -> None:
+    """A limit on GPUs that the plan does not look at would say nothing."""
+    with pytest.raises(InvalidConfig, match="--available A100-SXM-80GB: --gpus asks for none"):
+        api.plan("latte-s", "H100:1x8", samples=1e5, objective="time", available=["A100=64"])
+
+
+def test_less_than_a_node_is_told_how_to_ask_for_it() -> None:
+    with pytest.raises(InvalidConfig) as err:
+        api.plan("latte-s", "H100", samples=1e5, max_gpus=4, micro_batch=1)
+    grid = str(err.value).rpartition(" ")[2]
+    assert grid == "H100-SXM-80GB:1x1..4"
+    found = api.plan("latte-s", grid, samples=1e5, max_gpus=4, micro_batch=1, strategy="ddp")
+    assert max(o.n_gpus for o in found.best) == 4
+
+
+def test_more_gpus_are_named_where_too_few_hold_nothing(simcore_cli: Callable) -> None:
+    """Not "no change of the limits would help": the limit on GPUs is one of them."""
+    ask = ("plan", "--model", "llama3-70b", "--gpus", "RTX4090", "--tokens", "1e9", "--tp", "1",
+           "--strategy", "zero3", "--pp", "1", "--recompute", "full",
+           "--seq-len", "1024")  # fmt: skip
+    code, out, _ = simcore_cli(*ask, "--max-gpus", "8")
+    assert code == 1
+    assert "no way within these GPUs holds the model" in " ".join(out.split())
+    assert simcore_cli(*ask, "--max-gpus", "256")[0] == 0
+
+
+def test_a_change_that_rounds_to_nothing_is_the_same() -> None:
+    found = api.plan("latte-s", "A6000ada:1..2x8", samples=1e5, objective="time", micro_batch=1,
+                     strategy="ddp", recompute="none")  # fmt: skip
+    told = [o.why for o in found.best]
+    assert not any("+0%" in why or "-0%" in why for why in told), told

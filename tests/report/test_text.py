@@ -208,3 +208,17 @@ def test_explanation_is_under_twenty_lines() -> None:
     text = render_explanation(long, ["time.y"] * 50)
     assert len(text.splitlines()) < 20
     assert max(map(len, text.splitlines())) <= WIDTH
+
+
+def test_text_is_counted_in_tokens_too(fake: Callable) -> None:
+    """Samples a second times the tokens of one, by hand; of images and clips nothing is said."""
+    text = render(fake(sample_unit="sequence", tokens_per_sample=8192.0, samples_per_s=8.43))
+    assert "8.43 sequences/s x 8,192 = 69,059 tokens/s" in text
+    assert "tokens/s" not in render(fake(sample_unit="image", tokens_per_sample=197.0))
+    assert "tokens/s" not in render(fake(sample_unit="sequence", tokens_per_sample=0.0))
+
+
+def test_a_length_that_is_asked_for_is_told() -> None:
+    short = api.predict("gpt2", "8xH100", seq_len=512)
+    assert short.tokens_per_sample == 512
+    assert f"x 512 = {figure(short.samples_per_s * 512)} tokens/s" in render(short)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import fields
 from pathlib import Path
@@ -133,3 +134,29 @@ def test_overrides_change_the_workload() -> None:
     assert longer.tokens_per_sample == 256
     assert longer.trainable_numel == record.params.value
     assert longer.forward_flop > 2 * record.build().forward_flop
+
+
+WRONG = {
+    "layers": [-3, 0, math.nan, math.inf, "zwölf", 12.5, True, 10**9],
+    "vocab": [-1, 2.0, "many"],
+    "experts": [-1],
+    "rotary_share": [-0.5, math.nan, math.inf, "half"],
+    "fused_qkv": ["no", 1],
+}
+
+
+@pytest.mark.parametrize(("key", "value"), [(k, v) for k, vs in WRONG.items() for v in vs])
+def test_a_setting_of_no_sense_is_named(key: str, value: object) -> None:
+    """Not built into a model of other size, nor told in Python's words."""
+    record = MODELS["gpt2"]
+    bad = record.model_copy(update={"config": {**record.config, key: value}})
+    with pytest.raises(InvalidConfig) as err:
+        bad.build()
+    assert f"{key} {value!r} is n" in str(err.value)
+
+
+def test_none_of_something_is_allowed() -> None:
+    """A count whose default is none may be stated as none."""
+    record = MODELS["gpt2"]
+    stated = record.model_copy(update={"config": {**record.config, "experts": 0, "window": 0}})
+    assert stated.build().trainable_numel == record.build().trainable_numel

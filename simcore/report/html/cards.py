@@ -10,7 +10,7 @@ from simcore.engine.result import MemoryResult, Prediction
 from simcore.engine.scaling import Scaling
 from simcore.engine.timeline import Timeline
 from simcore.report.html.parts import Card, Table, numeric, pictures
-from simcore.report.sentences import holes, speedup, what
+from simcore.report.sentences import holes, speedup, throughput, what
 from simcore.report.terms import COMPUTE_PARTS, HIDDEN, memory_label, time_label
 from simcore.report.text_of import text_of
 from simcore.report.words import counted, figure, gigabytes, percent, plural
@@ -42,11 +42,7 @@ def facts_of(p: Prediction) -> list[tuple[str, str]]:
             f"{format_seconds(t.high)}",
         ),
         ("interval from", t.origin),
-        (
-            "throughput",
-            f"{figure(p.samples_per_s)} {plural(p.sample_unit)}/s, "
-            f"{figure(p.iter_per_s)} iter/s, MFU {percent(p.mfu_frac)}",
-        ),
+        ("throughput", throughput(p)),
     ]
     if p.n_gpus > 1:
         found.append(("speed-up", speedup(p)))

@@ -24,6 +24,8 @@ def find_dialect(source: Source) -> Dialect:
     for name in FILES:
         if DIALECTS[name].claims(source):
             return DIALECTS[name]
+    if not source.text.strip():
+        raise UsageError(f"{source.where} is empty: no launch file")
     known = "; ".join(f"{d}: {DIALECTS[d].summary}" for d in sorted(FILES))
     raise UsageError(f"{source.where} is no launch file that is known ({known})")
 

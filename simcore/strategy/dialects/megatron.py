@@ -255,8 +255,10 @@ def _degrees(reading: Reading, given: Given) -> None:
     total, stages = reading.whole("--num-layers", given.get("num-layers")), reading.said("pp")
     if each is None or not isinstance(stages, int):
         return
-    if total is None or total % (stages * each):
-        reading.refuse(f"{key} {each}", f"does not cut {total or 'unknown'} layers evenly", "vpp")
+    if total is None:
+        reading.refuse(f"{key} {each}", "needs --num-layers beside it", "vpp")
+    elif total % (stages * each):
+        reading.refuse(f"{key} {each}", f"does not cut {total} layers evenly", "vpp")
     else:
         reading.degree(key, total // (stages * each), "vpp")
 

@@ -1,4 +1,4 @@
-"""Batch scripts for Slurm: ``#SBATCH`` counts and the launch line below them.
+"""Batch scripts for Slurm: ``#SBATCH`` counts and the launch line or Megatron flags below them.
 
 Flags: slurm.schedmd.com/sbatch.html.
 """
@@ -24,7 +24,7 @@ class Slurm:
 
     name = "slurm"
     title = "Slurm"
-    summary = "sbatch script with a torchrun line"
+    summary = "sbatch script with a launch line"
 
     def claims(self, source: Source) -> bool:
         """A script with ``#SBATCH`` lines."""
@@ -46,6 +46,9 @@ class Slurm:
             if key not in ("--nodes", "--gpus-per-node", "--gres", "--gpus"):
                 reading.ignore(f"#SBATCH {key}")
         batch = reading.finish()
+        program = DIALECTS["megatron"]  # its flags stand in the script, behind a launcher or none
+        if program.claims(source):
+            return joined(batch, program.read(source))
         line = find_line(script.commands)
         if line is None:
             return batch

@@ -1,7 +1,7 @@
 """Launch lines: torchrun, ``python -m torch.distributed.run``, ``accelerate launch``, deepspeed.
 
 Flags: torch/distributed/run.py of PyTorch 2.13, accelerate/commands/launch.py 1.15,
-deepspeed/launcher/runner.py 0.19; of the script's own arguments those of Hugging Face's Trainer.
+deepspeed/launcher/runner.py 0.19; of the script's arguments ``dialects/trainer.py`` has some.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from simcore.strategy.dialects.base import DIALECTS, WORDS, Emitted, Job, Launch
 from simcore.strategy.dialects.reading import NOT_YET, Reading
 from simcore.strategy.dialects.shell import flags, read_script
 from simcore.strategy.dialects.source import Source, read_source
+from simcore.strategy.dialects.trainer import read_argument, settle_precision
 
 _VALUED = {
     "torchrun": "nnodes nproc-per-node rdzv-backend rdzv-endpoint rdzv-id rdzv-conf max-restarts "
@@ -33,13 +34,6 @@ _BARE = {
     "dynamo-use-dynamic dynamo-use-regional-compilation use-deepspeed use-fsdp "
     "use-parallelism-config use-megatron-lm same-network module m no-python tpu-cluster "
     "no-tpu-cluster tpu-use-sudo downcast-bf16 fp8-use-autocast-during-eval debug",
-}
-#: transformers.TrainingArguments: what it says in simcore's words.
-_TRAINER = {
-    "per-device-train-batch-size": "micro_batch",
-    "gradient-accumulation-steps": "grad_accum",
-    "max-seq-length": "seq_len",
-    "max-seq-len": "seq_len",
 }
 
 
@@ -207,38 +201,32 @@ def _script(source: Source, line: Line, launch: Launch) -> Launch:
     reading = Reading(launch.dialect, source)
     inner: Launch | None = None
     own = 0
+    titan = any("job.config" in word for word in line.rest)
     for flag, values in flags(line.rest):
         name = flag.lstrip("-").replace("_", "-")
-        value = values[0] if values else "true"
-        if name in _TRAINER:
-            word = _TRAINER[name]
-            reading.say(word, reading.whole(flag, value), flag)
-        elif name in ("deepspeed", "deepspeed-config") and values:
-            inner = _named_file(source, value)
+        if name in ("deepspeed", "deepspeed-config") and values:
+            inner = _named_file("deepspeed", source, values[0])
+        elif name == "job.config-file" and values:
+            inner = _named_file("torchtitan", source, values[0])
+        elif titan and "." in name:
+            reading.approximate(" ".join([flag, *values]), "is not followed: the job file counts")
         elif name == "deepspeed":  # deepspeed.add_config_arguments: a switch beside the file
             reading.ignore(flag)
-        elif name in ("bf16", "fp16") and reading.flag(flag, value):
-            reading.say("precision", f"amp-{name}", flag)
-        elif name == "gradient-checkpointing" and reading.flag(flag, value):
-            reading.say("recompute", "full", flag)
-        else:
+        elif not read_argument(reading, flag, values):
             own += 1
     if own:
         reading.ignore(f"{own} arguments of {PurePath(line.script).name or 'the script'}")
+    # Beside a DeepSpeed file Trainer's --bf16 fills bf16.enabled.
+    settle_precision(reading, sharded=inner is not None or reading.said("software") == "fsdp")
     said = reading.finish()
-    if inner is None:
-        return said
-    if said.precision is not None:  # Trainer's --bf16 beside a DeepSpeed file fills bf16.enabled
-        reading.say("precision", said.precision.removeprefix("amp-"), said.keys["precision"])
-        said = reading.finish()
-    return joined(said, inner)
+    return said if inner is None else joined(said, inner)
 
 
-def _named_file(source: Source, name: str) -> Launch:
-    """The DeepSpeed file that a line names: beside the script, or in the working folder."""
+def _named_file(dialect: str, source: Source, name: str) -> Launch:
+    """The job's file that a line names: beside the script, or in the working folder."""
     near = source.path.parent / name if source.path is not None else None
     path = str(near) if near is not None and near.is_file() else name
-    return DIALECTS["deepspeed"].read(read_source(path))
+    return DIALECTS[dialect].read(read_source(path))
 
 
 DIALECTS.register("torchrun")(Torchrun())

@@ -105,7 +105,7 @@ def test_every_file_registers_its_dialect() -> None:
     folder = Path(read_launch.__code__.co_filename).parent
     shared = {
         "__init__", "base", "reading", "shell", "source", "megatron_keys", "megatron_stages",
-        "megatron_context", "megatron_overlap", "megatron_state",
+        "megatron_context", "megatron_overlap", "megatron_state", "trainer",
     }  # fmt: skip
     assert {p.stem for p in folder.glob("*.py")} - shared == set(FILES)
     for name in FILES:

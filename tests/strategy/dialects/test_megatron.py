@@ -136,7 +136,7 @@ def test_flags(flags: str, word: str, expected: object) -> None:
         ("--expert-tensor-parallel-size 8", "parallelism of experts", None),
         ("--fp16 --fp8-format hybrid", "without --bf16", "precision"),
         ("--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 2",
-         "does not cut unknown layers", "vpp"),
+         "needs --num-layers beside it", "vpp"),
         ("--optimizer-cpu-offload", "not sharded", "offload"),
         ("--moe-pad-expert-input-to-capacity", "needs --moe-expert-capacity-factor",
          "expert_capacity"),

@@ -105,6 +105,34 @@ def test_a_line_fills_in_what_its_deepspeed_file_leaves_open() -> None:
     assert (launch.nnodes, launch.nproc_per_node) == (2, 8)
 
 
+MEGATRON = (
+    "pretrain_gpt.py --num-layers 32 --seq-length 4096 --micro-batch-size 1 --global-batch-size 128"
+    " --bf16 --tensor-model-parallel-size 2 --use-distributed-optimizer"
+)
+
+
+@pytest.mark.parametrize("launcher", ["torchrun --nnodes 4 --nproc_per_node 8", "python"])
+def test_a_batch_script_keeps_the_flags_of_megatron(tmp_path: Path, launcher: str) -> None:
+    """The same words as without the #SBATCH lines, which add nodes and GPUs."""
+    line = f"{launcher} {MEGATRON}"
+    batch = tmp_path / "train.slurm"
+    head = "#!/bin/bash\n#SBATCH --nodes=4\n#SBATCH --gpus-per-node=8\n"
+    batch.write_text(f"{head}srun {line}\n")
+    launch, alone = read_launch(str(batch)), read_launch(line)
+    assert launch.words() == {**alone.words(), "nnodes": 4, "nproc_per_node": 8}
+    assert (launch.tp, launch.strategy, launch.global_batch) == (2, "zero1", 128)
+    assert launch.violations() == [] and launch.unknown == ()
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_the_job_file_of_torchtitan_is_read(order: int) -> None:
+    file = SAMPLES / "torchtitan_llama3.toml"
+    own = [f"--job.config_file {file}", "--training.seq_len 77"][::order]
+    launch = read_launch(f"torchrun --nproc_per_node=8 -m torchtitan.train {' '.join(own)}")
+    assert launch.words() == {**read_launch(str(file)).words(), "nnodes": 1, "nproc_per_node": 8}
+    assert any("--training.seq_len 77 is not followed" in a for a in launch.approximated)
+
+
 def test_accelerate_launch_flags() -> None:
     launch = read_launch(str(SAMPLES / "accelerate_launch.txt"))
     assert launch.words() == {

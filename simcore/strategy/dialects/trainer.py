@@ -1,0 +1,90 @@
+"""Arguments of Hugging Face's Trainer, as they stand behind a launch line.
+
+Names: transformers 5.23, ``TrainingArguments`` and ``OptimizerNames`` of training_args.py,
+``FSDPOption`` of trainer_utils.py. Other arguments are the script's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from simcore.strategy.dialects.reading import NOT_YET, Reading
+
+_COUNTS = {
+    "per-device-train-batch-size": "micro_batch",
+    "gradient-accumulation-steps": "grad_accum",
+    "max-seq-length": "seq_len",
+    "max-seq-len": "seq_len",
+}
+#: ``sgd`` is torch's without momentum; paged ones are taken to stay on the device.
+OPTIMIZERS = {
+    **dict.fromkeys(("adamw_torch", "adamw_torch_fused", "paged_adamw_32bit"), "adamw"),
+    **dict.fromkeys(("adamw_bnb_8bit", "adamw_8bit", "paged_adamw_8bit"), "adamw-8bit"),
+    "adafactor": "adafactor", "lion_32bit": "lion", "paged_lion_32bit": "lion", "sgd": "sgd-plain",
+}  # fmt: skip
+#: Prefixes of what else the Trainer has.
+_OTHERS = ("adamw", "ademamix", "paged_", "lion", "rmsprop", "galore", "lomo", "adalomo", "adagrad",
+           "grokadamw", "schedule_free", "apollo", "stable_adamw")  # fmt: skip
+#: How ``--fsdp`` shards; ``auto_wrap`` and ``offload`` may stand beside.
+SHARDING = {"full_shard": "zero3", "shard_grad_op": "zero2", "no_shard": "ddp"}
+HYBRID = ("hybrid_shard", "hybrid_shard_zero2")
+
+
+def read_argument(reading: Reading, flag: str, values: Sequence[str]) -> bool:
+    """One argument into words; False where it is none of the Trainer's that matters."""
+    name = flag.lstrip("-").replace("_", "-")
+    value = values[0] if values else "true"
+    if name in _COUNTS:
+        word = _COUNTS[name]
+        reading.say(word, reading.whole(flag, value), flag)
+    elif name in ("bf16", "fp16") and reading.flag(flag, value):
+        reading.say("precision", f"amp-{name}", flag)
+    elif name == "gradient-checkpointing" and reading.flag(flag, value):
+        reading.say("recompute", "full", flag)
+    elif name == "optim":
+        return _optimizer(reading, flag, value)
+    elif name == "fsdp":
+        return _fsdp(reading, flag, " ".join(values).replace(",", " ").lower().split())
+    elif name == "torch-compile" and reading.flag(flag, value):
+        reading.approximate(flag, "is not followed: kernels are predicted as eager")
+    else:
+        return False
+    return True
+
+
+def _optimizer(reading: Reading, flag: str, value: str) -> bool:
+    name = value.lower()
+    if name in OPTIMIZERS:
+        reading.say("optimizer", OPTIMIZERS[name], flag)
+        if name.startswith("paged_"):
+            reading.approximate(f"{flag} {value}", "is predicted as kept on the device")
+    elif name.startswith(_OTHERS):
+        reading.refuse(f"{flag} {value}", NOT_YET, "optimizer")
+    else:
+        return False
+    return True
+
+
+def _fsdp(reading: Reading, flag: str, options: Sequence[str]) -> bool:
+    """``full_shard auto_wrap``; its mixed precision is FSDP's, not autocast's."""
+    how = next((o for o in options if o in SHARDING or o in HYBRID), None)
+    if how is None:
+        return False
+    if how in HYBRID:
+        reading.refuse(f"{flag} {how}", NOT_YET, "strategy")
+        return True
+    reading.say("strategy", SHARDING[how], flag)
+    if SHARDING[how] != "ddp":
+        reading.say("software", "fsdp", flag)
+    if "offload" in options and SHARDING[how] == "zero3":
+        reading.say("offload", "optimizer:cpu,params:cpu", flag)
+    elif "offload" in options:
+        reading.refuse(f"{flag} {' '.join(options)}", NOT_YET, "offload")
+    return True
+
+
+def settle_precision(reading: Reading, *, sharded: bool) -> None:
+    """``--bf16`` under FSDP or beside a DeepSpeed file: weights are 16 bits wide, not autocast."""
+    said = reading.said("precision")
+    if sharded and isinstance(said, str):
+        reading.say("precision", said.removeprefix("amp-"), "--" + said.removeprefix("amp-"))

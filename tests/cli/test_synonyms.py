@@ -1,0 +1,42 @@
+"""Options under other programs' names lead to options that there are."""
+
+from __future__ import annotations
+
+import pytest
+import typer
+
+from simcore.cli.main import app
+from simcore.cli.synonyms import _CALLED, option_meant
+
+COMMANDS = typer.main.get_command(app)
+PREDICT = [o for p in COMMANDS.commands["predict"].params for o in p.opts]  # type: ignore[attr-defined]
+
+
+def test_what_is_proposed_exists_and_what_exists_is_not_renamed() -> None:
+    for ours, theirs in _CALLED.items():
+        assert not ours or f"--{ours.split()[0]}" in PREDICT, ours
+        assert not {f"--{t}" for t in theirs.split()} & set(PREDICT), theirs
+
+
+def test_no_name_has_two_meanings() -> None:
+    names = [name for theirs in _CALLED.values() for name in theirs.split()]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("--per_device_train_batch_size", "--micro-batch"),
+        ("--gradient_checkpointing", "--recompute full"),
+        ("--tensor-model-parallel-size", "--tp"),
+        ("--recomputee", "--recompute"),
+        ("--compile", ""),
+        ("--verbose", ""),
+    ],
+)
+def test_meant(typed: str, meant: str) -> None:
+    assert option_meant(typed, PREDICT) == meant
+
+
+def test_only_options_of_the_command() -> None:
+    assert option_meant("--dtype", ["--gpus", "--json"]) == ""
