@@ -35,7 +35,7 @@ from simcore.engine.result import Prediction as PlainPrediction
 from simcore.hardware.cluster import ClusterSpec
 from simcore.hardware.profile import Profile
 from simcore.validate.known import measured_rows
-from simcore.workload.resolve import ModelSource, resolve_model
+from simcore.workload.resolve import ModelSource, one_question, resolve_model
 
 if TYPE_CHECKING:
     from simcore.api.explained import explain_trace
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from simcore.engine.views import Roofline, Swing
 
 
+@one_question()
 def predict(
     model: str | ModelSource,
     gpus: str,
@@ -185,6 +186,7 @@ def replay(model: str | ModelSource, gpus: str, **options: Unpack[Options]) -> R
         raise UsageError(str(err)) from None
 
 
+@one_question()
 def scaling(
     model: str | ModelSource,
     gpus: str,
@@ -257,6 +259,7 @@ def run_violations(steps: float | None, epochs: float | None) -> list[str]:
     return found
 
 
+@one_question()
 def launch_file(
     dialect: str,
     model: str | ModelSource,
@@ -361,6 +364,7 @@ def _run_steps(
     return epochs * per_epoch
 
 
+@one_question()
 def report(model: str | ModelSource, gpus: Sequence[str] | str, **options: Unpack[Options]) -> str:
     """A self-contained HTML page about one job, on one cluster or side by side on several.
 

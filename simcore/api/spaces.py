@@ -12,7 +12,7 @@ from simcore.base.errors import InvalidConfig, UsageError
 from simcore.engine.options import Options
 from simcore.engine.request import make_request
 from simcore.hardware.profile import load_profile
-from simcore.workload.resolve import resolve_model
+from simcore.workload.resolve import one_question, resolve_model
 
 if TYPE_CHECKING:
     from simcore.api.many import Comparison, Fleet, Goodput, Plan, Sweep
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from simcore.planning.sweep import Progress
 
 
+@one_question()
 def sweep(
     model: str | Sequence[str],
     gpus: str | Sequence[str],
@@ -72,6 +73,7 @@ def sweep(
     return remembered(Sweep, found, "sweep", asked)
 
 
+@one_question()
 def compare(
     model: str,
     gpus: str | Sequence[str],
@@ -124,6 +126,7 @@ def compare(
     return remembered(Comparison, _compare(space, book, ask), "compare", asked)
 
 
+@one_question()
 def plan(
     model: str,
     gpus: str | Sequence[str],

@@ -8,6 +8,9 @@ mypkg.net:build       a callable that returns an nn.Module (executed: the user n
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Protocol
 
@@ -40,6 +43,21 @@ class ModelSource(Protocol):
         """The workload with config keys overridden. Raises InvalidConfig."""
 
 
+#: Callables' models while one question of many predictions is answered.
+_traced: ContextVar[dict[tuple[str, ...], ModelSource] | None] = ContextVar("_traced", default=None)
+
+
+@contextmanager
+def one_question() -> Iterator[None]:
+    """While it is answered a callable is called once, however many predictions it takes."""
+    outer = _traced.get()
+    token = _traced.set({} if outer is None else outer)
+    try:
+        yield
+    finally:
+        _traced.reset(token)
+
+
 def resolve_model(text: str, *, inputs: tuple[str, ...] = ()) -> ModelSource:
     """The model that ``text`` names. Raises UnknownName, DataError or UsageError.
 
@@ -60,8 +78,12 @@ def resolve_model(text: str, *, inputs: tuple[str, ...] = ()) -> ModelSource:
     if ":" in text and not path.exists():
         from simcore.workload.trace import trace_callable
 
-        traced: ModelSource = trace_callable(text, inputs)
-        return traced
+        kept, key = _traced.get(), (text, *inputs)
+        if kept is None:
+            return trace_callable(text, inputs)
+        if key not in kept:
+            kept[key] = trace_callable(text, inputs)
+        return kept[key]
     if inputs:
         raise UsageError("--input is for a model given as package.module:callable")
     return MODELS[text]
