@@ -32,10 +32,11 @@ from simcore.engine.request import make_request
 from simcore.engine.resolved import Request
 from simcore.engine.result import Explanation
 from simcore.engine.result import Prediction as PlainPrediction
+from simcore.engine.words import inputs_of, number_problems
 from simcore.hardware.cluster import ClusterSpec
 from simcore.hardware.profile import Profile
 from simcore.validate.known import measured_rows
-from simcore.workload.resolve import ModelSource, one_question, resolve_model
+from simcore.workload.resolve import ModelSource, model_of, one_question
 
 if TYPE_CHECKING:
     from simcore.api.explained import explain_trace
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
 
 @one_question()
 def predict(
-    model: str | ModelSource,
+    model: str | Path | ModelSource,
     gpus: str,
     *,
     steps: float | None = None,
@@ -66,11 +67,12 @@ def predict(
 
     ``options`` are the command line's words (see ``Options``); what is not given takes the
     model's default and is listed in ``Prediction.defaults``. ``steps`` or ``epochs`` ask for the
-    time of a whole run. ``model`` may be what ``read_config`` made. Raises UsageError (every
+    time of a whole run. ``model`` is a name, a file (text or a path), a callable
+    (``package.module:function``) or what ``read_config`` made. Raises UsageError (every
     violation at once) for a wrong request; a job that does not fit is an answer, not an error.
     """
     result = answer_of(model, gpus, options, keep_timeline=keep_timeline)
-    inputs = tuple(options.get("inputs") or ())
+    inputs = inputs_of(options)
     run_steps = _run_steps(model, inputs, result, steps, epochs)
     told = replace(
         result,
@@ -83,7 +85,7 @@ def predict(
 
 
 def answer_of(
-    model: str | ModelSource,
+    model: str | Path | ModelSource,
     gpus: str | ClusterSpec,
     options: Options,
     *,
@@ -127,7 +129,9 @@ def answer_of(
     )
 
 
-def explain(model: str, gpus: str, term: str, **options: Unpack[Options]) -> Explanation:
+def explain(
+    model: str | Path | ModelSource, gpus: str, term: str, **options: Unpack[Options]
+) -> Explanation:
     """Formula, inputs and source of one term (``memory.activations``, ``comm``, ``mfu``…).
 
     Raises UsageError as ``predict`` does, and for an unknown term.
@@ -140,7 +144,7 @@ def explain(model: str, gpus: str, term: str, **options: Unpack[Options]) -> Exp
 
 
 def memory_timeline(
-    model: str | ModelSource,
+    model: str | Path | ModelSource,
     gpus: str,
     *,
     gpu: str | None = None,
@@ -165,14 +169,14 @@ def memory_timeline(
     return remembered(MemoryTimeline, found, "memory_timeline", words)
 
 
-def timeline(model: str | ModelSource, gpus: str, **options: Unpack[Options]) -> Timeline:
+def timeline(model: str | Path | ModelSource, gpus: str, **options: Unpack[Options]) -> Timeline:
     """Start and finish of every task of one step [s], as ``predict(keep_timeline=True)`` has it."""
     found = predict(model, gpus, keep_timeline=True, **options).timeline
     assert isinstance(found, Timeline)
     return found
 
 
-def replay(model: str | ModelSource, gpus: str, **options: Unpack[Options]) -> Replay:
+def replay(model: str | Path | ModelSource, gpus: str, **options: Unpack[Options]) -> Replay:
     """One step as work and messages that depend on each other, for simulators of networks.
 
     Compute has seconds, messages have bytes and ranks. Raises UsageError as ``predict``, and for
@@ -188,19 +192,20 @@ def replay(model: str | ModelSource, gpus: str, **options: Unpack[Options]) -> R
 
 @one_question()
 def scaling(
-    model: str | ModelSource,
+    model: str | Path | ModelSource,
     gpus: str,
     *,
-    clusters: Sequence[str] | None = None,
+    clusters: Sequence[str] | str | None = None,
     **options: Unpack[Options],
 ) -> Scaling:
     """The same job on one GPU, on two, … up to ``gpus``, micro-batch and accumulation kept.
 
-    ``clusters`` names the points instead. Points that cannot be (a layout of eight ranks on four
-    GPUs) are left out. Raises UsageError as ``predict`` does, and for a mixed cluster.
+    ``clusters`` names the points instead, of the same GPU type. Points that cannot be (a layout of
+    eight ranks on four GPUs) are left out. Raises UsageError as ``predict`` does, and for a mixed
+    cluster.
     """
     from simcore.api.many import Scaling
-    from simcore.engine.scaling import check_scales, clusters_up_to, scaling_of
+    from simcore.engine.scaling import check_clusters, check_scales, clusters_up_to, scaling_of
 
     whole = make_request(model, gpus, **options)
     check_scales(whole)
@@ -209,9 +214,9 @@ def scaling(
         **options, "micro_batch": whole.micro_batch, "grad_accum": whole.grad_accum,
         "global_batch": None, "nnodes": None, "nproc_per_node": None,
     }  # fmt: skip
-    steps = clusters or clusters_up_to(
-        str(whole.cluster), whole.cluster.n_nodes, group.gpus_per_node
-    )
+    steps = [clusters] if isinstance(clusters, str) else list(clusters or ())
+    check_clusters(steps, group.gpu.name, options.get("network"), options.get("node"))
+    steps = steps or clusters_up_to(str(whole.cluster), whole.cluster.n_nodes, group.gpus_per_node)
     predictions = []
     for cluster in steps:
         try:
@@ -225,7 +230,7 @@ def scaling(
     return remembered(Scaling, scaling_of(group.gpu.name, predictions), "scaling", words)
 
 
-def roofline(model: str | ModelSource, gpus: str, **options: Unpack[Options]) -> Roofline:
+def roofline(model: str | Path | ModelSource, gpus: str, **options: Unpack[Options]) -> Roofline:
     """Work, traffic and predicted time of every operator of one micro-step of one GPU."""
     from simcore.engine.views import roofline as _roofline
 
@@ -233,7 +238,7 @@ def roofline(model: str | ModelSource, gpus: str, **options: Unpack[Options]) ->
 
 
 def sensitivity(
-    model: str | ModelSource, gpus: str, **options: Unpack[Options]
+    model: str | Path | ModelSource, gpus: str, **options: Unpack[Options]
 ) -> tuple[float, tuple[Swing, ...]]:
     """(step time [s], its swing with half and twice of each resource, the widest first)."""
     from simcore.engine.views import sensitivity as _sensitivity
@@ -254,15 +259,14 @@ def run_violations(steps: float | None, epochs: float | None) -> list[str]:
     if steps is not None and epochs is not None:
         found.append("give --steps or --epochs, not both")
     for name, value in (("steps", steps), ("epochs", epochs)):
-        if value is not None and not 0 < value < float("inf"):
-            found.append(f"{name} must be above zero, not {value:g}")
+        found += number_problems(name, value)
     return found
 
 
 @one_question()
 def launch_file(
     dialect: str,
-    model: str | ModelSource,
+    model: str | Path | ModelSource,
     gpus: str,
     **options: Unpack[Options],
 ) -> LaunchFile:
@@ -326,18 +330,18 @@ def _stated(word: Literal["seq_len", "attention"], options: Options) -> Any:
     return getattr(read_launch(launch), word)
 
 
-def _seq_len(model: str | ModelSource, options: Options) -> int | None:
+def _seq_len(model: str | Path | ModelSource, options: Options) -> int | None:
     """What was stated, or the model's own."""
     if (stated := _stated("seq_len", options)) is not None:
         return int(stated)
-    inputs = tuple(options.get("inputs") or ())
-    source = resolve_model(model, inputs=inputs) if isinstance(model, str) else model
+    inputs = inputs_of(options)
+    source = model_of(model, inputs)
     value = getattr(source, "config", {}).get("seq_len")
     return value if isinstance(value, int) else None
 
 
 def _run_steps(
-    model: str | ModelSource,
+    model: str | Path | ModelSource,
     inputs: tuple[str, ...],
     result: PlainPrediction,
     steps: float | None,
@@ -349,7 +353,7 @@ def _run_steps(
         return float(steps)
     if epochs is None:
         return None
-    source = resolve_model(model, inputs=inputs) if isinstance(model, str) else model
+    source = model_of(model, inputs)
     data = source.dataset
     if data is None:
         raise InvalidConfig([f"{source.name} has no data set: give --steps"])
@@ -365,7 +369,9 @@ def _run_steps(
 
 
 @one_question()
-def report(model: str | ModelSource, gpus: Sequence[str] | str, **options: Unpack[Options]) -> str:
+def report(
+    model: str | Path | ModelSource, gpus: Sequence[str] | str, **options: Unpack[Options]
+) -> str:
     """A self-contained HTML page about one job, on one cluster or side by side on several.
 
     No script, no link to anywhere, below a megabyte. What one cluster does not have (memory over

@@ -89,6 +89,9 @@ class Prediction(Shown, engine.Prediction):
         """This prediction and others side by side."""
         from simcore.api.many import side_by_side
 
+        for other in others:
+            if not isinstance(other, engine.Prediction):
+                raise UsageError(f"compare takes predictions, not {other!r:.60}: predict it first")
         return side_by_side((self, *others))
 
     def to_html(self) -> str:

@@ -19,6 +19,7 @@ from strategies import PARALLELISMS
 from simcore.base.errors import UsageError
 from simcore.engine.edge import largest_batch
 from simcore.engine.evaluate import evaluate
+from simcore.engine.job_memory import fitting_batch, memory_at
 from simcore.engine.points import Points
 from simcore.engine.predict import job_of, point_values, predict
 from simcore.engine.request import make_request
@@ -259,6 +260,17 @@ def test_fitting_batch_is_the_largest(model: str, gpus: str, options: dict[str, 
     assert predict(replace(request, micro_batch=best)).fits
     assert not predict(replace(request, micro_batch=best + 1)).fits
     assert make_request(model, gpus, micro_batch="max", **options).micro_batch == best
+
+
+def test_a_batch_of_thousands_is_found_among_a_million_all_the_same() -> None:
+    """Coarsely first, then one by one: the next sample would be the first too many."""
+    request = make_request("resnet-18-cifar", "1x1xH100")
+    best = fitting_batch(request, 10**6)
+    assert best > 4096
+    capacity = request.cluster.groups[0].gpu.usable_memory_bytes
+    needed = memory_at(request, np.array([float(best), best + 1.0])).needed
+    assert needed[0] <= capacity < needed[1]
+    assert fitting_batch(request, best - 3) == best - 3
 
 
 def test_what_never_fits_has_no_batch() -> None:
