@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
 
-from simcore.api.results import Memory, Prediction, Timeline
-from simcore.api.shown import Asked, remembered
+from simcore.api.results import Explanation, Memory, Prediction, Timeline
+from simcore.api.shown import Asked, plain_as, remembered
 from simcore.api.spaces import (
     compare,
     fleet,
@@ -30,7 +30,6 @@ from simcore.engine.options import Options
 from simcore.engine.predict import predict as _predict
 from simcore.engine.request import make_request
 from simcore.engine.resolved import Request
-from simcore.engine.result import Explanation
 from simcore.engine.result import Prediction as PlainPrediction
 from simcore.engine.words import inputs_of, number_problems
 from simcore.hardware.cluster import ClusterSpec
@@ -140,7 +139,7 @@ def explain(
 
     find_terms(term)
     request = make_request(model, gpus, **options)
-    return _explain(request, _predict(request), term)
+    return plain_as(Explanation, _explain(request, _predict(request), term))
 
 
 def memory_timeline(
