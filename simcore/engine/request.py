@@ -36,6 +36,7 @@ from simcore.strategy.strategy import (
     step_impl_named,
 )
 from simcore.workload.graph import Workload
+from simcore.workload.models import ModelRecord
 from simcore.workload.recompute import DEFAULT_MODULES, modules_named, offloaded, recomputed
 from simcore.workload.resolve import ModelSource, model_of
 
@@ -258,6 +259,7 @@ def make_request(
             *routing_told(record, chosen_strategy.routing, layout),
             *context_told(layout, options.get("cp_comm")),
             *_assumptions(record, found["workload"]),
+            *(_miscounted(record, found["workload"]) if not overrides else ()),
         ),
         placed=placed,
         eager_kernels=bool(options.get("eager_kernels")),
@@ -360,6 +362,15 @@ def _loading(record: ModelSource) -> Loading | None:
         workers=data.workers,
         persistent=data.persistent_workers,
     )
+
+
+def _miscounted(record: ModelSource, workload: Workload) -> tuple[str, ...]:
+    """Of a file whose settings do not make the parameters that it states."""
+    stated = record.params.value if isinstance(record, ModelRecord) else None
+    made = workload.trainable_numel
+    if stated is None or round(stated) == made:
+        return ()
+    return (f"{record.name}: its file states {stated:,.0f} parameters, its settings make {made:,}",)
 
 
 def _assumptions(record: ModelSource, workload: Workload) -> tuple[str, ...]:

@@ -160,5 +160,5 @@ def test_a_result_in_a_traceback_or_a_list_is_one_line(answer: api.Prediction) -
 def test_an_explanation_prints_as_the_command_line_shows_it() -> None:
     found = api.explain("gpt2", "8xA100", "mfu")
     with redirect_stdout(StringIO()) as out:
-        assert run("predict --model gpt2 --gpus 8xA100 --explain mfu".split()) == 0
+        assert run(["predict", "--model", "gpt2", "--gpus", "8xA100", "--explain", "mfu"]) == 0
     assert str(found) == out.getvalue()

@@ -7,6 +7,7 @@ import sys
 import time
 import warnings
 from dataclasses import replace
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -415,6 +416,25 @@ def test_a_slower_peak_is_said() -> None:
     assert result.step_time_s.value == pytest.approx(
         ask("latte-s", "1x1xT4", precision="fp32").step_time_s.value
     )
+
+
+def test_a_model_file_that_counts_otherwise_than_it_states_is_said(tmp_path: Path) -> None:
+    """A copied file with a size left over from another model."""
+    file = tmp_path / "mine.yaml"
+    text = (
+        "name: mine\nfull_name: Mine\narch: transformer\nsample_unit: sequence\n"
+        "config: {layers: 2, hidden: 64, heads: 4, vocab: 100, seq_len: 32, max_positions: 32}\n"
+        "params: {value: STATED, source: me}\nsources: {me: counted}\n"
+        "training: {micro_batch: 1, precision: fp32, optimizer: adamw, source: me}\n"
+    )
+    # GPT-2's layers: 12 h^2 + 13 h each, both embeddings, the last norm
+    made = 2 * (12 * 64**2 + 13 * 64) + (100 + 32) * 64 + 2 * 64
+    for stated in (made, made + 1):
+        file.write_text(text.replace("STATED", str(stated)))
+        found = make_request(file, "1xH100").assumptions
+        said = [a for a in found if "states" in a]
+        assert bool(said) == (stated != made)
+        assert all(f"{made + 1:,} parameters, its settings make {made:,}" in a for a in said)
 
 
 def test_points_follow_the_cluster() -> None:
