@@ -120,10 +120,10 @@ def test_a_broken_file_gives_one_sentence(case: str, tmp_path: Path) -> None:
 
 
 def test_several_errors_are_told_and_beyond_four_counted(tmp_path: Path) -> None:
-    path = write(tmp_path, GOOD.replace("bw:", "wb:").replace("kind: fast", "kind: x"))
+    path = write(tmp_path, GOOD.replace("bw:", "bwx:").replace("kind: fast", "kind: x"))
     with pytest.raises(DataError) as caught:
         load_record(path, Thing)
-    for said in ("kind:", "key 'bw' is missing", "unknown key 'wb': did you mean 'bw'?"):
+    for said in ("kind:", "key 'bw' is missing", "unknown key 'bwx': did you mean 'bw'?"):
         assert said in str(caught.value)
     assert "more)" not in str(caught.value)
     path.write_text("a: 1\nb: 2\nc: 3\n" + path.read_text())
