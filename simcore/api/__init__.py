@@ -326,7 +326,7 @@ def _stated(word: Literal["seq_len", "attention"], options: Options) -> Any:
         return None
     from simcore.strategy.dialects import read_launch
 
-    return getattr(read_launch(launch), word)
+    return getattr(read_launch(str(launch)), word)
 
 
 def _seq_len(model: str | Path | ModelSource, options: Options) -> int | None:

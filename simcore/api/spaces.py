@@ -12,7 +12,7 @@ from simcore.api.shown import Asked, remembered
 from simcore.base.errors import InvalidConfig, UsageError
 from simcore.engine.options import Options
 from simcore.engine.request import make_request
-from simcore.engine.words import inputs_of, number_problems
+from simcore.engine.words import inputs_of, number_problems, with_files
 from simcore.hardware.profile import load_profile
 from simcore.workload.resolve import model_of, one_question, resolve_model
 
@@ -176,7 +176,7 @@ def plan(
         "steps": steps, "deadline": deadline, "budget": budget, "power": power,
         "margin_frac": margin_frac, "available": available, "max_gpus": max_gpus,
         "confidence": confidence, "objective": objective, "price": price, "prices": prices,
-        "reliability": reliability, "top": top, **words,
+        "reliability": reliability, "top": top, "jobs": jobs, **words,
     }  # fmt: skip
     names, grids = _names(model), _grids(gpus)
     if len(names) != 1:
@@ -252,7 +252,7 @@ def fleet(
     quantile is at most so long. Needs simpy. Raises UsageError for a wrong request.
     """
     from simcore.api.many import Fleet
-    from simcore.planning.fleet import fewest_gpus, read_jobs, run_fleet
+    from simcore.planning.fleet import FleetJob, fewest_gpus, read_jobs, run_fleet
 
     asked = {
         "jobs": jobs, "gpus": gpus, "policy": policy, "checkpoint_s": checkpoint_s,
@@ -261,13 +261,26 @@ def fleet(
     found = list(jobs) if isinstance(jobs, Sequence) and not isinstance(jobs, str) else None
     if found is None:
         found = read_jobs(Path(str(jobs)))
+    problems = [
+        *(f"a job is a FleetJob, not {j!r:.60}" for j in found if not isinstance(j, FleetJob)),
+        *number_problems("gpus", gpus, least=1, whole=True),
+        *number_problems("wait_s", wait_s, least=0),
+        *number_problems("checkpoint_s", checkpoint_s, least=0),
+        *number_problems("quantile", quantile),
+    ]
+    if not problems and quantile > 1:
+        problems = [f"quantile must be at most 1, not {quantile:g}"]
     if (gpus is None) == (wait_s is None):
-        raise InvalidConfig(["give the number of GPUs or the longest wait, one of them"])
+        problems.append("give the number of GPUs or the longest wait, one of them")
+    if problems:
+        raise InvalidConfig(problems[:5])
     if gpus is not None:
         outcome = run_fleet(found, gpus, policy=policy, checkpoint_s=checkpoint_s)
     else:
         assert wait_s is not None
-        outcome = fewest_gpus(found, wait_s, quantile=quantile, policy=policy)
+        outcome = fewest_gpus(
+            found, wait_s, quantile=quantile, policy=policy, checkpoint_s=checkpoint_s
+        )
     return remembered(Fleet, outcome, "fleet", asked)
 
 
@@ -320,11 +333,11 @@ def _grids(gpus: object) -> list[str]:
 
 
 def _with_inputs(words: Mapping[str, Any]) -> dict[str, Any]:
-    """The words with a callable's inputs as a tuple: they are a part of keys."""
-    given = words.get("inputs")
-    if isinstance(given, str | list):
-        return {**words, "inputs": inputs_of(words)}
-    return dict(words)
+    """The words with files as text, a callable's inputs as a tuple: they are a part of keys."""
+    found = with_files(words)
+    if isinstance(found.get("inputs"), str | list):
+        found["inputs"] = inputs_of(found)
+    return found
 
 
 def make_space(

@@ -17,7 +17,7 @@ from simcore.engine.placement import layout_of, place, strategy_told, usual_stra
 from simcore.engine.resolved import Request
 from simcore.engine.routing import routing_of, routing_told, settings_of
 from simcore.engine.sizes import name_of, overrides_of
-from simcore.engine.words import inputs_of, on_or_off, word_problems
+from simcore.engine.words import inputs_of, on_or_off, with_files, word_problems
 from simcore.hardware.cluster import ClusterSpec, parse_cluster
 from simcore.hardware.profile import load_profile
 from simcore.strategy.by_shape import fitted
@@ -53,6 +53,7 @@ def make_request(
     **options: Unpack[Options],
 ) -> Request:
     """Resolve names and defaults. Raises with every violation found."""
+    options = cast("Options", with_files(options))
     problems = word_problems(options, Options)
     if not isinstance(gpus, str | ClusterSpec):
         problems.append(f"gpus must be text such as 4x8xA6000ada, not {gpus!r:.60}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from os import PathLike, fspath
 from types import NoneType
 from typing import Any, get_args, get_type_hints
 
@@ -88,6 +89,11 @@ def number_problems(
     else:
         good, bound = least <= size < float("inf"), f"at least {least:g}"
     return [] if good else [f"{word} must be {bound}, not {value:g}"]
+
+
+def with_files(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The words of a call with paths as text: a calibration or a launch file may be one."""
+    return {k: fspath(v) if isinstance(v, PathLike) else v for k, v in given.items()}
 
 
 def inputs_of(given: Mapping[str, Any]) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from torch import nn
 import simcore
 from simcore import api
 from simcore.base.errors import InvalidConfig, UsageError
+from simcore.planning.fleet import FleetJob
 from simcore.planning.goodput import Reliability
 
 LLAMA = {
@@ -144,3 +145,46 @@ def test_reliability_is_of_numbers() -> None:
 def test_predictions_are_compared_with_predictions() -> None:
     with pytest.raises(UsageError, match="compare takes predictions, not '8xA100'"):
         api.predict("gpt2", "8xH100").compare("8xA100")  # type: ignore[arg-type]
+
+
+def test_one_table_or_several_by_text_or_path(tmp_path: Path) -> None:
+    table = Path(__file__).parents[2] / "validate" / "tables" / "latte.csv"
+    rows = api.validate([str(table)])["rows"]
+    assert rows == api.validate(table)["rows"] == api.validate(str(table))["rows"] > 10
+    with pytest.raises(UsageError, match="no file given"):
+        api.validate([])
+    with pytest.raises(UsageError, match="one file, not to"):
+        api.calibrate_from([table])  # type: ignore[arg-type]
+    written = tmp_path / "mine.yaml"
+    api.calibrate_from(table, output=written)
+    by_path = api.predict("latte-l", "8xA6000ada", calibration=written)  # type: ignore[arg-type]
+    assert by_path == api.predict("latte-l", "8xA6000ada", calibration=str(written))
+    assert by_path.step_time_s != api.predict("latte-l", "8xA6000ada").step_time_s
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ({"gpus": "64"}, "gpus must be a whole number"),
+        ({"wait_s": -1}, "wait_s must be at least 0"),
+        ({"gpus": 8, "quantile": 95}, "quantile must be at most 1"),
+        ({"gpus": 8, "checkpoint_s": "1h"}, "checkpoint_s must be a number"),
+        ({}, "one of them"),
+    ],
+)
+def test_a_fleet_is_of_numbers(words: dict[str, Any], says: str) -> None:
+    with pytest.raises(InvalidConfig, match=says):
+        api.fleet([FleetJob("a", 0, 8, 100)], **words)
+
+
+def test_a_fleet_s_jobs_are_jobs() -> None:
+    with pytest.raises(InvalidConfig, match="a job is a FleetJob"):
+        api.fleet([("a", 0, 8, 100)], 64)  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize(("checkpoint_s", "lost_s"), [(3600.0, 1000.0), (400.0, 200.0), (0, 0.0)])
+def test_the_fewest_gpus_save_as_often_as_asked(checkpoint_s: float, lost_s: float) -> None:
+    """A job stopped after 1,000 s loses what it did since its last checkpoint."""
+    jobs = [FleetJob("long", 0, 8, 5000), FleetJob("urgent", 1000, 8, 100, priority=1)]
+    found = api.fleet(jobs, policy="preempt", wait_s=1e6, checkpoint_s=checkpoint_s)
+    assert (found.gpus, found.preemptions, found.lost_gpu_s) == (8, 1, 8 * lost_s)
