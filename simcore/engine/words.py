@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from os import PathLike, fspath
+from pathlib import Path
 from types import NoneType
 from typing import Any, get_args, get_type_hints
 
@@ -22,7 +23,8 @@ SWITCH = {"on": True, "off": False}
 
 @lru_cache(maxsize=4)
 def _kinds(words: type) -> dict[str, frozenset[object]]:
-    return {name: frozenset(get_args(kind)) for name, kind in get_type_hints(words).items()}
+    hints = get_type_hints(words).items()
+    return {name: frozenset(get_args(kind)) - {Path} for name, kind in hints}  # text by now
 
 
 def word_problems(given: Mapping[str, Any], words: type) -> list[str]:
