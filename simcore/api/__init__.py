@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
 
-from simcore.api.results import Memory, Prediction, Timeline
-from simcore.api.shown import Asked, remembered
+from simcore.api.results import Explanation, Memory, Prediction, Timeline
+from simcore.api.shown import Asked, plain_as, remembered
 from simcore.api.spaces import (
     compare,
     fleet,
@@ -30,12 +30,12 @@ from simcore.engine.options import Options
 from simcore.engine.predict import predict as _predict
 from simcore.engine.request import make_request
 from simcore.engine.resolved import Request
-from simcore.engine.result import Explanation
 from simcore.engine.result import Prediction as PlainPrediction
+from simcore.engine.words import inputs_of, number_problems
 from simcore.hardware.cluster import ClusterSpec
 from simcore.hardware.profile import Profile
 from simcore.validate.known import measured_rows
-from simcore.workload.resolve import ModelSource, resolve_model
+from simcore.workload.resolve import ModelSource, model_of, one_question
 
 if TYPE_CHECKING:
     from simcore.api.explained import explain_trace
@@ -52,8 +52,9 @@ if TYPE_CHECKING:
     from simcore.engine.views import Roofline, Swing
 
 
+@one_question()
 def predict(
-    model: str | ModelSource,
+    model: str | Path | ModelSource,
     gpus: str,
     *,
     steps: float | None = None,
@@ -65,11 +66,12 @@ def predict(
 
     ``options`` are the command line's words (see ``Options``); what is not given takes the
     model's default and is listed in ``Prediction.defaults``. ``steps`` or ``epochs`` ask for the
-    time of a whole run. ``model`` may be what ``read_config`` made. Raises UsageError (every
+    time of a whole run. ``model`` is a name, a file (text or a path), a callable
+    (``package.module:function``) or what ``read_config`` made. Raises UsageError (every
     violation at once) for a wrong request; a job that does not fit is an answer, not an error.
     """
     result = answer_of(model, gpus, options, keep_timeline=keep_timeline)
-    inputs = tuple(options.get("inputs") or ())
+    inputs = inputs_of(options)
     run_steps = _run_steps(model, inputs, result, steps, epochs)
     told = replace(
         result,
@@ -82,7 +84,7 @@ def predict(
 
 
 def answer_of(
-    model: str | ModelSource,
+    model: str | Path | ModelSource,
     gpus: str | ClusterSpec,
     options: Options,
     *,
@@ -126,7 +128,9 @@ def answer_of(
     )
 
 
-def explain(model: str, gpus: str, term: str, **options: Unpack[Options]) -> Explanation:
+def explain(
+    model: str | Path | ModelSource, gpus: str, term: str, **options: Unpack[Options]
+) -> Explanation:
     """Formula, inputs and source of one term (``memory.activations``, ``comm``, ``mfu``…).
 
     Raises UsageError as ``predict`` does, and for an unknown term.
@@ -135,11 +139,11 @@ def explain(model: str, gpus: str, term: str, **options: Unpack[Options]) -> Exp
 
     find_terms(term)
     request = make_request(model, gpus, **options)
-    return _explain(request, _predict(request), term)
+    return plain_as(Explanation, _explain(request, _predict(request), term))
 
 
 def memory_timeline(
-    model: str | ModelSource,
+    model: str | Path | ModelSource,
     gpus: str,
     *,
     gpu: str | None = None,
@@ -164,14 +168,14 @@ def memory_timeline(
     return remembered(MemoryTimeline, found, "memory_timeline", words)
 
 
-def timeline(model: str | ModelSource, gpus: str, **options: Unpack[Options]) -> Timeline:
+def timeline(model: str | Path | ModelSource, gpus: str, **options: Unpack[Options]) -> Timeline:
     """Start and finish of every task of one step [s], as ``predict(keep_timeline=True)`` has it."""
     found = predict(model, gpus, keep_timeline=True, **options).timeline
     assert isinstance(found, Timeline)
     return found
 
 
-def replay(model: str | ModelSource, gpus: str, **options: Unpack[Options]) -> Replay:
+def replay(model: str | Path | ModelSource, gpus: str, **options: Unpack[Options]) -> Replay:
     """One step as work and messages that depend on each other, for simulators of networks.
 
     Compute has seconds, messages have bytes and ranks. Raises UsageError as ``predict``, and for
@@ -185,20 +189,22 @@ def replay(model: str | ModelSource, gpus: str, **options: Unpack[Options]) -> R
         raise UsageError(str(err)) from None
 
 
+@one_question()
 def scaling(
-    model: str | ModelSource,
+    model: str | Path | ModelSource,
     gpus: str,
     *,
-    clusters: Sequence[str] | None = None,
+    clusters: Sequence[str] | str | None = None,
     **options: Unpack[Options],
 ) -> Scaling:
     """The same job on one GPU, on two, … up to ``gpus``, micro-batch and accumulation kept.
 
-    ``clusters`` names the points instead. Points that cannot be (a layout of eight ranks on four
-    GPUs) are left out. Raises UsageError as ``predict`` does, and for a mixed cluster.
+    ``clusters`` names the points instead, of the same GPU type. Points that cannot be (a layout of
+    eight ranks on four GPUs) are left out. Raises UsageError as ``predict`` does, and for a mixed
+    cluster.
     """
     from simcore.api.many import Scaling
-    from simcore.engine.scaling import check_scales, clusters_up_to, scaling_of
+    from simcore.engine.scaling import check_clusters, check_scales, clusters_up_to, scaling_of
 
     whole = make_request(model, gpus, **options)
     check_scales(whole)
@@ -207,9 +213,9 @@ def scaling(
         **options, "micro_batch": whole.micro_batch, "grad_accum": whole.grad_accum,
         "global_batch": None, "nnodes": None, "nproc_per_node": None,
     }  # fmt: skip
-    steps = clusters or clusters_up_to(
-        str(whole.cluster), whole.cluster.n_nodes, group.gpus_per_node
-    )
+    steps = [clusters] if isinstance(clusters, str) else list(clusters or ())
+    check_clusters(steps, group.gpu.name, options.get("network"), options.get("node"))
+    steps = steps or clusters_up_to(str(whole.cluster), whole.cluster.n_nodes, group.gpus_per_node)
     predictions = []
     for cluster in steps:
         try:
@@ -223,7 +229,7 @@ def scaling(
     return remembered(Scaling, scaling_of(group.gpu.name, predictions), "scaling", words)
 
 
-def roofline(model: str | ModelSource, gpus: str, **options: Unpack[Options]) -> Roofline:
+def roofline(model: str | Path | ModelSource, gpus: str, **options: Unpack[Options]) -> Roofline:
     """Work, traffic and predicted time of every operator of one micro-step of one GPU."""
     from simcore.engine.views import roofline as _roofline
 
@@ -231,7 +237,7 @@ def roofline(model: str | ModelSource, gpus: str, **options: Unpack[Options]) ->
 
 
 def sensitivity(
-    model: str | ModelSource, gpus: str, **options: Unpack[Options]
+    model: str | Path | ModelSource, gpus: str, **options: Unpack[Options]
 ) -> tuple[float, tuple[Swing, ...]]:
     """(step time [s], its swing with half and twice of each resource, the widest first)."""
     from simcore.engine.views import sensitivity as _sensitivity
@@ -252,14 +258,14 @@ def run_violations(steps: float | None, epochs: float | None) -> list[str]:
     if steps is not None and epochs is not None:
         found.append("give --steps or --epochs, not both")
     for name, value in (("steps", steps), ("epochs", epochs)):
-        if value is not None and not 0 < value < float("inf"):
-            found.append(f"{name} must be above zero, not {value:g}")
+        found += number_problems(name, value)
     return found
 
 
+@one_question()
 def launch_file(
     dialect: str,
-    model: str | ModelSource,
+    model: str | Path | ModelSource,
     gpus: str,
     **options: Unpack[Options],
 ) -> LaunchFile:
@@ -320,21 +326,21 @@ def _stated(word: Literal["seq_len", "attention"], options: Options) -> Any:
         return None
     from simcore.strategy.dialects import read_launch
 
-    return getattr(read_launch(launch), word)
+    return getattr(read_launch(str(launch)), word)
 
 
-def _seq_len(model: str | ModelSource, options: Options) -> int | None:
+def _seq_len(model: str | Path | ModelSource, options: Options) -> int | None:
     """What was stated, or the model's own."""
     if (stated := _stated("seq_len", options)) is not None:
         return int(stated)
-    inputs = tuple(options.get("inputs") or ())
-    source = resolve_model(model, inputs=inputs) if isinstance(model, str) else model
+    inputs = inputs_of(options)
+    source = model_of(model, inputs)
     value = getattr(source, "config", {}).get("seq_len")
     return value if isinstance(value, int) else None
 
 
 def _run_steps(
-    model: str | ModelSource,
+    model: str | Path | ModelSource,
     inputs: tuple[str, ...],
     result: PlainPrediction,
     steps: float | None,
@@ -346,7 +352,7 @@ def _run_steps(
         return float(steps)
     if epochs is None:
         return None
-    source = resolve_model(model, inputs=inputs) if isinstance(model, str) else model
+    source = model_of(model, inputs)
     data = source.dataset
     if data is None:
         raise InvalidConfig([f"{source.name} has no data set: give --steps"])
@@ -361,7 +367,10 @@ def _run_steps(
     return epochs * per_epoch
 
 
-def report(model: str | ModelSource, gpus: Sequence[str] | str, **options: Unpack[Options]) -> str:
+@one_question()
+def report(
+    model: str | Path | ModelSource, gpus: Sequence[str] | str, **options: Unpack[Options]
+) -> str:
     """A self-contained HTML page about one job, on one cluster or side by side on several.
 
     No script, no link to anywhere, below a megabyte. What one cluster does not have (memory over

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, TypeVar, Unpack, cast
 
 from simcore.api.many import side_by_side
@@ -11,6 +12,7 @@ from simcore.api.results import Prediction
 from simcore.base.errors import InvalidConfig, SimcoreError
 from simcore.engine.options import Options
 from simcore.engine.resolved import Request
+from simcore.engine.words import inputs_of
 from simcore.hardware.profile import Profile
 from simcore.report.html.document import Facts, Sources, Told
 from simcore.workload.resolve import ModelSource
@@ -19,7 +21,7 @@ T = TypeVar("T")
 
 
 def facts_of(
-    model: str | ModelSource, gpus: Sequence[str] | str, **options: Unpack[Options]
+    model: str | Path | ModelSource, gpus: Sequence[str] | str, **options: Unpack[Options]
 ) -> Facts:
     """What the page of ``api.report`` says, as data. Raises UsageError as ``predict`` does."""
     from simcore import __version__, api
@@ -29,11 +31,15 @@ def facts_of(
         raise InvalidConfig(["a report needs at least one cluster"])
     requests = [api.make_request(model, c, **options) for c in clusters]
     given = tuple((k, _shown(v)) for k, v in options.items() if v is not None)
-    words = ["simcore", "report", "--model", model if isinstance(model, str) else model.name]
+    named = str(model) if isinstance(model, str | Path) else model.name
+    words = ["simcore", "report", "--model", named]
     for cluster in clusters:
         words += ["--gpus", cluster]
+    for shape in inputs_of(options):
+        words += ["--input", shape]
     for flag, value in given:
-        words += [f"--{flag.replace('_', '-')}", value]
+        if flag != "inputs":
+            words += [f"--{flag.replace('_', '-')}", value]
     told = tuple(_told(model, c, cast("dict[str, Any]", options)) for c in clusters)
     return Facts(
         version=__version__,
@@ -48,10 +54,12 @@ def facts_of(
 def _shown(value: object) -> str:
     if isinstance(value, Profile):
         return value.name
+    if isinstance(value, bool):
+        return "on" if value else "off"
     return " ".join(map(str, value)) if isinstance(value, (tuple, list)) else str(value)
 
 
-def _told(model: str | ModelSource, cluster: str, options: dict[str, Any]) -> Told:
+def _told(model: str | Path | ModelSource, cluster: str, options: dict[str, Any]) -> Told:
     from simcore import api
     from simcore.engine.explain import explain
 

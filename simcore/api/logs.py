@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from simcore.api.calibrations import fitted
+from simcore.api.tables import paths_of
 from simcore.base.errors import InvalidConfig
 from simcore.calibrate.nccl_groups import Said, beyond_rings, is_nccl_file, read_nccl_groups
 from simcore.hardware.profile import load_profile
@@ -32,7 +33,7 @@ def refuse_trace(path: Path) -> None:
 
 
 def validate_nccl(
-    files: Sequence[Path | str],
+    files: Sequence[Path | str] | Path | str,
     *,
     gpus: str | None = None,
     node: str | None = None,
@@ -50,7 +51,7 @@ def validate_nccl(
 
     said = Said(gpus, node, network, collective)
     profile = load_profile(calibration)
-    return judge_nccl([Path(f) for f in files], profile, said, on_bad=bad_rows)
+    return judge_nccl(paths_of(files), profile, said, on_bad=bad_rows)
 
 
 def calibrate_nccl(

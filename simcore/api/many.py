@@ -18,7 +18,7 @@ from simcore.planning import planner
 from simcore.planning import sweep as plan_sweep
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class MemoryTimeline(Shown, engine_memory.MemoryTimeline):
     """Memory of the fullest GPU over one step."""
 
@@ -31,7 +31,7 @@ class MemoryTimeline(Shown, engine_memory.MemoryTimeline):
         return changed
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Sweep(Shown, plan_sweep.SweepResult):
     """Every combination of a space, ranked; its points where they were kept."""
 
@@ -44,7 +44,7 @@ class Sweep(Shown, plan_sweep.SweepResult):
         return changed
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Scaling(Shown, engine_scaling.Scaling):
     """One job on more and more GPUs."""
 
@@ -60,7 +60,7 @@ class Scaling(Shown, engine_scaling.Scaling):
         return list(self.predictions) if kind in ("time", "memory") else self
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Comparison(Shown, plan_compare.Comparison):
     """Options for one job side by side, with cost and energy of a million samples."""
 
@@ -93,7 +93,7 @@ def side_by_side(predictions: Sequence[engine.Prediction]) -> Comparison:
     return plain_as(Comparison, plan_compare.side_by_side(predictions, words, price_book()))
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Plan(Shown, planner.Plan):
     """The best ways to do a training run under limits."""
 
@@ -106,7 +106,7 @@ class Plan(Shown, planner.Plan):
         return changed
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Goodput(Shown, plan_goodput.Goodput):
     """What failures, checkpoints and restarts leave of a job's time."""
 
@@ -119,7 +119,7 @@ class Goodput(Shown, plan_goodput.Goodput):
         return changed
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Fleet(Shown, plan_fleet.Fleet):
     """Many jobs on one cluster: their waiting, and how much of it they use."""
 

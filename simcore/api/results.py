@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from simcore.api.many import Comparison, MemoryTimeline
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Memory(Shown, engine.MemoryResult):
     """Memory of the fullest GPU at its peak. ``replace`` predicts again."""
 
@@ -37,10 +37,27 @@ class Memory(Shown, engine.MemoryResult):
     def _plotted(self, kind: str) -> Any:
         return self.over_step() if kind == "memory-over-step" else self
 
+    __repr__ = Shown.__repr__
     __str__ = Shown.__str__
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Explanation(engine.Explanation):
+    """Where one term comes from; ``print`` shows it as ``--explain`` does."""
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text("..." if cycle else str(self).rstrip())
+
+    def __repr__(self) -> str:
+        return f"<Explanation: {self.term} = {self.value}>"
+
+    def __str__(self) -> str:
+        from simcore.report.text import render_explanation
+
+        return render_explanation(self)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Timeline(Shown, engine_timeline.Timeline):
     """Start and finish of every task of one step [s]."""
 
@@ -89,6 +106,9 @@ class Prediction(Shown, engine.Prediction):
         """This prediction and others side by side."""
         from simcore.api.many import side_by_side
 
+        for other in others:
+            if not isinstance(other, engine.Prediction):
+                raise UsageError(f"compare takes predictions, not {other!r:.60}: predict it first")
         return side_by_side((self, *others))
 
     def to_html(self) -> str:

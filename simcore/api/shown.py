@@ -103,6 +103,11 @@ class Shown:
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         printer.text("..." if cycle else str(self).rstrip())
 
+    def __repr__(self) -> str:
+        """A line: fields hold thousands of figures, and ``print`` has what matters of them."""
+        first = next((line for line in str(self).splitlines() if line.strip()), "")
+        return f"<{type(self).__name__}: {' '.join(first.split())}>"
+
     def __str__(self) -> str:
         from simcore.report.text_of import text_of
 

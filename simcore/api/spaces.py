@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
@@ -11,8 +12,9 @@ from simcore.api.shown import Asked, remembered
 from simcore.base.errors import InvalidConfig, UsageError
 from simcore.engine.options import Options
 from simcore.engine.request import make_request
+from simcore.engine.words import inputs_of, number_problems, with_files
 from simcore.hardware.profile import load_profile
-from simcore.workload.resolve import resolve_model
+from simcore.workload.resolve import model_of, one_question, resolve_model
 
 if TYPE_CHECKING:
     from simcore.api.many import Comparison, Fleet, Goodput, Plan, Sweep
@@ -24,8 +26,9 @@ if TYPE_CHECKING:
     from simcore.planning.sweep import Progress
 
 
+@one_question()
 def sweep(
-    model: str | Sequence[str],
+    model: str | Path | Sequence[str | Path],
     gpus: str | Sequence[str],
     *,
     by: str = "throughput",
@@ -53,7 +56,10 @@ def sweep(
     from simcore.api.many import Sweep
     from simcore.planning.sweep import run_sweep
 
-    filled, _ = launched_words(model, gpus, words)
+    if problems := number_problems("top", top, least=1, whole=True):
+        raise InvalidConfig(problems)
+    words = _with_inputs(words)
+    filled, _ = launched_words(_names(model), _grids(gpus), words)
     found = run_sweep(
         make_space(model, gpus, **filled),
         output=Path(output) if output is not None else None,
@@ -72,8 +78,9 @@ def sweep(
     return remembered(Sweep, found, "sweep", asked)
 
 
+@one_question()
 def compare(
-    model: str,
+    model: str | Path,
     gpus: str | Sequence[str],
     *,
     price: Sequence[str] = (),
@@ -91,7 +98,7 @@ def compare(
     from simcore.planning.compare import compare as _compare
 
     asked = {"model": model, "gpus": gpus, "price": price, "prices": prices, **words}
-    words, _ = launched_words(model, gpus, words)
+    words, _ = launched_words(_names(model), _grids(gpus), _with_inputs(words))
     most = str(words.get("micro_batch") or "").strip().lower() == "max"
     if most:
         words = {**words, "micro_batch": None}
@@ -124,8 +131,9 @@ def compare(
     return remembered(Comparison, _compare(space, book, ask), "compare", asked)
 
 
+@one_question()
 def plan(
-    model: str,
+    model: str | Path,
     gpus: str | Sequence[str],
     *,
     tokens: float | None = None,
@@ -168,11 +176,16 @@ def plan(
         "steps": steps, "deadline": deadline, "budget": budget, "power": power,
         "margin_frac": margin_frac, "available": available, "max_gpus": max_gpus,
         "confidence": confidence, "objective": objective, "price": price, "prices": prices,
-        "reliability": reliability, "top": top, **words,
+        "reliability": reliability, "top": top, "jobs": jobs, **words,
     }  # fmt: skip
-    words, _ = launched_words(model, gpus, words, sized=False)
+    names, grids = _names(model), _grids(gpus)
+    if len(names) != 1:
+        raise InvalidConfig([f"a plan is of one model, not of {len(names)}"])
+    if problems := number_problems("top", top, least=1, whole=True):
+        raise InvalidConfig(problems)
+    words, _ = launched_words(names, grids, _with_inputs(words), sized=False)
     found = ask_plan(
-        model, [gpus] if isinstance(gpus, str) else list(gpus),
+        names[0], grids,
         length={"tokens": tokens, "samples": samples, "epochs": epochs, "steps": steps},
         deadline=deadline, budget=budget, power=power, margin_frac=margin_frac,
         available=[available] if isinstance(available, str) else list(available),
@@ -184,7 +197,7 @@ def plan(
 
 
 def goodput(
-    model: str,
+    model: str | Path,
     gpus: str,
     *,
     work_s: float | None = None,
@@ -200,6 +213,8 @@ def goodput(
     from simcore.planning.goodput import Reliability, goodput_of
     from simcore.planning.points import checkpoint_bytes
 
+    if problems := number_problems("work_s", work_s):
+        raise InvalidConfig(problems)
     request = make_request(model, gpus, **options)
     found = goodput_of(
         reliability or Reliability(),
@@ -217,6 +232,8 @@ def simulate_goodput(found: PlainGoodput, runs: int, *, seed: int = 0) -> dict[s
     """Lengths of so many simulated runs [s]: mean, 10th and 90th percentile. Needs simpy."""
     from simcore.planning.goodput_sim import simulate_runs
 
+    if problems := number_problems("runs", runs, least=1, whole=True):
+        raise InvalidConfig(problems)
     return simulate_runs(found, runs, seed=seed)
 
 
@@ -235,7 +252,7 @@ def fleet(
     quantile is at most so long. Needs simpy. Raises UsageError for a wrong request.
     """
     from simcore.api.many import Fleet
-    from simcore.planning.fleet import fewest_gpus, read_jobs, run_fleet
+    from simcore.planning.fleet import FleetJob, fewest_gpus, read_jobs, run_fleet
 
     asked = {
         "jobs": jobs, "gpus": gpus, "policy": policy, "checkpoint_s": checkpoint_s,
@@ -244,13 +261,26 @@ def fleet(
     found = list(jobs) if isinstance(jobs, Sequence) and not isinstance(jobs, str) else None
     if found is None:
         found = read_jobs(Path(str(jobs)))
+    problems = [
+        *(f"a job is a FleetJob, not {j!r:.60}" for j in found if not isinstance(j, FleetJob)),
+        *number_problems("gpus", gpus, least=1, whole=True),
+        *number_problems("wait_s", wait_s, least=0),
+        *number_problems("checkpoint_s", checkpoint_s, least=0),
+        *number_problems("quantile", quantile),
+    ]
+    if not problems and quantile > 1:
+        problems = [f"quantile must be at most 1, not {quantile:g}"]
     if (gpus is None) == (wait_s is None):
-        raise InvalidConfig(["give the number of GPUs or the longest wait, one of them"])
+        problems.append("give the number of GPUs or the longest wait, one of them")
+    if problems:
+        raise InvalidConfig(problems[:5])
     if gpus is not None:
         outcome = run_fleet(found, gpus, policy=policy, checkpoint_s=checkpoint_s)
     else:
         assert wait_s is not None
-        outcome = fewest_gpus(found, wait_s, quantile=quantile, policy=policy)
+        outcome = fewest_gpus(
+            found, wait_s, quantile=quantile, policy=policy, checkpoint_s=checkpoint_s
+        )
     return remembered(Fleet, outcome, "fleet", asked)
 
 
@@ -270,19 +300,56 @@ def launched_words(
         return {k: v for k, v in words.items() if k != "launch"}, ()
     from simcore.planning.launched import launched_words as _launched_words
 
-    models = [model] if isinstance(model, str) else list(model)
-    names = [n.strip() for m in models for n in m.split(",")]
-    grids = [gpus] if isinstance(gpus, str) else list(gpus)
-    return _launched_words(names, grids, words, sized=sized)
+    names = [n.strip() for m in _names(model) for n in m.split(",")]
+    return _launched_words(names, _grids(gpus), words, sized=sized)
 
 
-def make_space(model: str | Sequence[str], gpus: str | Sequence[str], **words: Any) -> Space:
+def _names(model: object) -> list[str]:
+    """Names of models, as one text or several. Raises UsageError for anything else."""
+    found = [model] if isinstance(model, str | PathLike) else model
+    if not isinstance(found, Sequence):
+        found = [found]
+    names: list[str] = []
+    for one in found:
+        if not isinstance(one, str | PathLike):
+            name = model_of(one).name  # says how to name what is no model at all
+            raise UsageError(
+                f"many predictions are of models by name, and {name!r} is one that was read: "
+                "give the name of its file, or predict each"
+            )
+        names.append(str(fspath(one)))
+    return names
+
+
+def _grids(gpus: object) -> list[str]:
+    """Clusters, as one text or several. Raises UsageError for anything else, and for none."""
+    found = [gpus] if isinstance(gpus, str) or not isinstance(gpus, Iterable) else list(gpus)
+    for one in found:
+        if not isinstance(one, str):
+            raise UsageError(f"gpus must be text such as 4x8xA6000ada, not {one!r:.60}")
+    if not found:
+        raise UsageError("no clusters given: write --gpus TYPE:NODESxGPUS or 4x8xA6000ada")
+    return [str(one) for one in found]
+
+
+def _with_inputs(words: Mapping[str, Any]) -> dict[str, Any]:
+    """The words with files as text, a callable's inputs as a tuple: they are a part of keys."""
+    found = with_files(words)
+    if isinstance(found.get("inputs"), str | list):
+        found["inputs"] = inputs_of(found)
+    return found
+
+
+def make_space(
+    model: str | Path | Sequence[str | Path], gpus: str | Sequence[str], **words: Any
+) -> Space:
     """The space of a sweep from words; model names are looked up. Raises InvalidConfig."""
     from simcore.planning.space import make_space as _make_space
 
     problems: list[str] = []
-    inputs = tuple(words.get("inputs") or ())
-    for name in [model] if isinstance(model, str) else model:
+    inputs = inputs_of(words)
+    names = _names(model)
+    for name in names:
         for one in name.split(","):
             try:
                 resolve_model(one.strip(), inputs=inputs)
@@ -290,7 +357,7 @@ def make_space(model: str | Sequence[str], gpus: str | Sequence[str], **words: A
                 problems.append(str(err))
     space: Space | None = None
     try:
-        space = _make_space(model, gpus, **words)
+        space = _make_space(names, _grids(gpus), **words)
         load_profile(words.get("calibration"))
     except InvalidConfig as err:
         problems += err.violations

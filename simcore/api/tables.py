@@ -7,15 +7,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from simcore.api.calibrations import fitted
-from simcore.base.errors import InvalidConfig, UnknownName
+from simcore.base.errors import InvalidConfig, UnknownName, UsageError
 from simcore.hardware.profile import load_profile
 
 if TYPE_CHECKING:
     from simcore.validate.case import Case
 
 
+def paths_of(files: Sequence[Path | str] | Path | str) -> list[Path]:
+    """One file or several. Raises UsageError for none."""
+    found = [files] if isinstance(files, str | Path) else list(files)
+    if not found:
+        raise UsageError("no file given: name a table or a log")
+    return [Path(f) for f in found]
+
+
 def validate(
-    files: Sequence[Path | str],
+    files: Sequence[Path | str] | Path | str,
     *,
     calibrated: bool = False,
     calibrate: int | Literal["one-gpu"] | None = None,
@@ -42,7 +50,7 @@ def validate(
     from simcore.validate.formats import read_table
     from simcore.validate.judge import contradictions, judge
 
-    tables = [read_table(Path(f)) for f in files]
+    tables = [read_table(f) for f in paths_of(files)]
     if only:
         from simcore.validate.select import rows_with
 
@@ -85,7 +93,7 @@ def _check_columns(names: Sequence[str], cases: Sequence[Case]) -> None:
 
 
 def validate_ops(
-    files: Sequence[Path | str],
+    files: Sequence[Path | str] | Path | str,
     *,
     calibration: str | None = None,
     refit: Literal["shapes", "family"] | None = None,
@@ -103,7 +111,7 @@ def validate_ops(
     """
     from simcore.api.logs import all_nccl, validate_nccl
 
-    paths = [Path(f) for f in files]
+    paths = paths_of(files)
     if all_nccl(paths):
         if refit is not None:
             raise InvalidConfig(["--refit is for op tables, not for logs of nccl-tests"])
@@ -137,6 +145,8 @@ def calibrate_from(
         raise InvalidConfig([f"a calibration is a .yaml file, not {target.name!r}"])
     if target is not None and not target.parent.is_dir():
         raise InvalidConfig([f"no such folder: {str(target.parent)!r}"])
+    if not isinstance(file, str | Path):
+        raise UsageError(f"a calibration is fitted to one file, not to {file!r:.60}")
     path = Path(file)
     chosen = name or (target.stem if target is not None else path.name.partition(".")[0])
     from simcore.api.logs import all_nccl, calibrate_nccl, refuse_trace

@@ -159,6 +159,17 @@ def line_of(text: str, keys: tuple[int | str, ...]) -> int | None:
     return line
 
 
+#: How many mistakes of a file a sentence tells beside the first.
+_TOLD = 3
+
+
+def _keys_of(error: Mapping[str, Any]) -> tuple[int | str, ...]:
+    """The path of keys that a mistake is about."""
+    if isinstance(cause := error.get("ctx", {}).get("error"), KeyedError):
+        return cause.keys
+    return tuple(k for k in error["loc"] if not str(k).startswith("function-"))
+
+
 def _say(error: Mapping[str, Any], model: type[BaseModel]) -> str:
     kind = error["type"]
     if kind == "extra_forbidden":
@@ -201,14 +212,14 @@ def check_record(data: Any, model: type[R], text: str, file: object) -> R:
         # JSON-style input lets strict mode take lists for tuples, as YAML has only lists.
         return model.model_validate(_tuples(data))
     except ValidationError as err:
-        first = err.errors(include_url=False)[0]
-        keys = tuple(k for k in first["loc"] if not str(k).startswith("function-"))
-        if isinstance(cause := first.get("ctx", {}).get("error"), KeyedError):
-            keys = cause.keys
-        more = err.error_count() - 1
-        said = _say(first, model) + (f" (and {more} more)" if more else "")
+        first, *others = err.errors(include_url=False)
+        keys = _keys_of(first)
+        said = [_say(first, model)]
+        said += [f"{'.'.join(map(str, _keys_of(e)))}: {_say(e, model)}" for e in others[:_TOLD]]
+        more = f" (and {len(others) - _TOLD} more)" if len(others) > _TOLD else ""
         shown = ".".join(map(str, keys))
-        raise DataError(said, file=file, line=line_of(text, keys), key=shown) from None
+        line = line_of(text, keys)
+        raise DataError("; ".join(said) + more, file=file, line=line, key=shown) from None
     except RecursionError:
         raise DataError("an alias (*) refers to what contains it", file=file) from None
 

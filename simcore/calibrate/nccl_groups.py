@@ -97,7 +97,7 @@ def beyond_rings(m: Measured) -> str:
         return ""
     return (
         f"{m.where}: {format_si(bus, 'B/s', 3)} of bus bandwidth are more than a ring carries over "
-        f"{link.bottleneck}: the switches reduce (NVLink SHARP), which is not modelled"
+        f"{link.bottleneck}: the switches reduce (NVLink SHARP), which tells nothing of a ring"
     )
 
 

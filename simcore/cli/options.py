@@ -72,6 +72,11 @@ LOG_COLLECTIVE = Annotated[
 ]
 
 
+_SWITCHES: dict[str, Any] = {
+    "yes": True, "true": True, "on": True, "no": False, "false": False, "off": False,
+}  # fmt: skip
+
+
 def fixed_words(texts: Iterable[str], problems: list[str]) -> dict[str, Any]:
     """``--with overlap=none`` texts as words of all points; what is wrong joins ``problems``."""
     from simcore.base.errors import UnknownName
@@ -87,6 +92,5 @@ def fixed_words(texts: Iterable[str], problems: list[str]) -> dict[str, Any]:
         elif key not in known:
             problems.append(str(UnknownName("word", word, [w.replace("_", "-") for w in known])))
         else:
-            switches: dict[str, Any] = {"yes": True, "true": True, "no": False, "false": False}
-            found[key] = int(value) if value.isdigit() else switches.get(value.lower(), value)
+            found[key] = int(value) if value.isdigit() else _SWITCHES.get(value.lower(), value)
     return found

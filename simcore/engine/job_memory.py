@@ -24,13 +24,21 @@ from simcore.workload.sharding import Stage
 Array = NDArray[np.float64]
 
 
-def fitting_batch(request: Request, limit: int = 4096) -> int:
+#: How many micro-batches are looked at together.
+_AT_ONCE = 4096
+
+
+def fitting_batch(request: Request, limit: int = _AT_ONCE) -> int:
     """The largest micro-batch that fits; 0 where not even one sample does."""
-    batches = np.arange(1.0, limit + 1)
-    memory = memory_at(request, batches)
     capacity = min(g.gpu.usable_memory_bytes for g in request.cluster.groups)
-    fits = memory.needed <= capacity
-    return int(batches[fits].max()) if fits.any() else 0
+    best, stride = 0, -(-limit // _AT_ONCE)
+    for every in dict.fromkeys((stride, 1)):  # coarsely, then between two of these
+        last = limit if every == stride else min(limit, best + stride - 1)
+        batches = np.arange(best + every, last + 1, every, dtype=np.float64)
+        if batches.size:
+            fits = memory_at(request, batches).needed <= capacity
+            best = int(batches[fits].max()) if fits.any() else best
+    return best
 
 
 def memory_at(request: Request, batches: Array) -> Memory:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TypedDict
 
 from simcore.hardware.profile import Profile
@@ -100,7 +102,7 @@ class Options(TypedDict, total=False):
     lora_rank: int | None
     lora_targets: str | None
     quantised_base: str | None
-    calibration: str | None
+    calibration: str | Path | None
     profile: Profile | None
     tp: int | None
     pp: int | None
@@ -122,7 +124,7 @@ class Options(TypedDict, total=False):
     expert_padding: bool | str | None
     global_batch: int | None
     shares: str | None
-    inputs: tuple[str, ...] | None
+    inputs: Sequence[str] | str | None
     grad_clip: bool | None
     optimizer_impl: str | None
     bucket_numel: int | None
@@ -132,4 +134,4 @@ class Options(TypedDict, total=False):
     fp8_params: bool | str | None
     offload_layers: int | None
     software: str | None
-    launch: str | None
+    launch: str | Path | None

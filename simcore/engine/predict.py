@@ -26,7 +26,7 @@ from simcore.engine.layout import evaluate_layout
 from simcore.engine.memory import Memory
 from simcore.engine.points import KNOBS, Knob, Points
 from simcore.engine.rates import class_rates, conv_notes, knob_spread_of
-from simcore.engine.residual import step_residual
+from simcore.engine.residual import step_residual, untold
 from simcore.engine.resolved import Request, rank_counts, rank_groups
 from simcore.engine.result import Prediction, RankClass, StageRun, WhatIf
 from simcore.hardware.cluster import ClusterSpec, NodeGroup
@@ -323,7 +323,9 @@ def _interval(step: Array, samples: slice, request: Request) -> Interval:
         hypot(max(0.0, sign * log(float(np.interp(q, ranks, drawn)) / centre)), residual)
         for sign, q in ((-1.0, LOW_QUANTILE), (1.0, HIGH_QUANTILE))
     )
-    return Interval(centre, centre * exp(-low), centre * exp(high), request.profile.origin)
+    others = untold(request)
+    origin = request.profile.origin + (f"; none of {', '.join(others)}" if others else "")
+    return Interval(centre, centre * exp(-low), centre * exp(high), origin)
 
 
 def _single(request: Request, job: Job, homogeneous_rate: float) -> tuple[float, str, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, cast, get_args
 
 from simcore.base.errors import InvalidConfig, UnknownName, UsageError
@@ -16,7 +17,7 @@ from simcore.engine.placement import layout_of, place, strategy_told, usual_stra
 from simcore.engine.resolved import Request
 from simcore.engine.routing import routing_of, routing_told, settings_of
 from simcore.engine.sizes import name_of, overrides_of
-from simcore.engine.words import on_or_off, word_problems
+from simcore.engine.words import inputs_of, on_or_off, with_files, word_problems
 from simcore.hardware.cluster import ClusterSpec, parse_cluster
 from simcore.hardware.profile import load_profile
 from simcore.strategy.by_shape import fitted
@@ -35,8 +36,9 @@ from simcore.strategy.strategy import (
     step_impl_named,
 )
 from simcore.workload.graph import Workload
+from simcore.workload.models import ModelRecord
 from simcore.workload.recompute import DEFAULT_MODULES, modules_named, offloaded, recomputed
-from simcore.workload.resolve import ModelSource, resolve_model
+from simcore.workload.resolve import ModelSource, model_of
 
 if TYPE_CHECKING:
     from simcore.engine.launch import Launched
@@ -46,15 +48,15 @@ MAX_BATCH = 4096
 
 
 def make_request(
-    model: str | ModelSource,
+    model: str | Path | ModelSource,
     gpus: str | ClusterSpec,
     **options: Unpack[Options],
 ) -> Request:
     """Resolve names and defaults. Raises with every violation found."""
+    options = cast("Options", with_files(options))
     problems = word_problems(options, Options)
-    for word, value in (("model", model), ("gpus", gpus)):
-        if value is None or isinstance(value, int | float):
-            problems.append(f"{word} must be text, not {value!r}")
+    if not isinstance(gpus, str | ClusterSpec):
+        problems.append(f"gpus must be text such as 4x8xA6000ada, not {gpus!r:.60}")
     if problems:
         raise InvalidConfig(problems)
     found: dict[str, Any] = {}
@@ -73,11 +75,8 @@ def make_request(
     if launched is not None:
         problems.extend(launched.problems)
         options = cast("Options", launched.options)
-    inputs = tuple(options.get("inputs") or ())
-    attempt(
-        "record",
-        lambda: resolve_model(model, inputs=inputs) if isinstance(model, str) else model,
-    )
+    inputs = inputs_of(options)
+    attempt("record", lambda: model_of(model, inputs))
     attempt(
         "cluster",
         lambda: (
@@ -261,6 +260,7 @@ def make_request(
             *routing_told(record, chosen_strategy.routing, layout),
             *context_told(layout, options.get("cp_comm")),
             *_assumptions(record, found["workload"]),
+            *(_miscounted(record, found["workload"]) if not overrides else ()),
         ),
         placed=placed,
         eager_kernels=bool(options.get("eager_kernels")),
@@ -363,6 +363,15 @@ def _loading(record: ModelSource) -> Loading | None:
         workers=data.workers,
         persistent=data.persistent_workers,
     )
+
+
+def _miscounted(record: ModelSource, workload: Workload) -> tuple[str, ...]:
+    """Of a file whose settings do not make the parameters that it states."""
+    stated = record.params.value if isinstance(record, ModelRecord) else None
+    made = workload.trainable_numel
+    if stated is None or round(stated) == made:
+        return ()
+    return (f"{record.name}: its file states {stated:,.0f} parameters, its settings make {made:,}",)
 
 
 def _assumptions(record: ModelSource, workload: Workload) -> tuple[str, ...]:

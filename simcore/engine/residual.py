@@ -70,10 +70,16 @@ def part_weights(request: Request) -> tuple[float, ...]:
     return tuple(weight(request) for weight in PARTS.values())
 
 
+def untold(request: Request) -> tuple[str, ...]:
+    """GPUs of a job that its calibration has no rows of."""
+    gpus = {g.gpu.name: g.gpu for g in request.cluster.groups}
+    return tuple(name for name, gpu in gpus.items() if not request.profile.tells_of(gpu))
+
+
 def step_residual(request: Request) -> Residual:
-    """The residual of a job: that of its calibration where there is one, else of its kind."""
+    """The residual of a job: that of a calibration with rows of its GPUs, else of its kind."""
     profile = request.profile
-    if profile.residual is not None:
+    if profile.residual is not None and not untold(request):
         return Residual(profile.residual.value, (), profile.residual)
     widths = profile.step_residual
     weighed = [

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from simcore.base.errors import InvalidConfig
+from simcore.base.errors import InvalidConfig, UsageError
 from simcore.base.interval import Interval
 from simcore.engine.resolved import Request
 from simcore.engine.result import Prediction
+from simcore.hardware.cluster import parse_cluster
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +81,25 @@ def check_scales(request: Request) -> None:
     types = {(g.gpu.name, g.gpus_per_node) for g in request.cluster.groups}
     if len(types) > 1:
         raise InvalidConfig(["a scaling curve is for GPUs of one type in equal nodes"])
+
+
+def check_clusters(
+    clusters: Sequence[str], gpu: str, network: str | None, node: str | None
+) -> None:
+    """Raises InvalidConfig for named clusters that nobody knows or that are of another GPU."""
+    problems: list[str] = []
+    for name in clusters:
+        try:
+            groups = parse_cluster(name, network=network, node=node).groups
+        except InvalidConfig as err:
+            problems += err.violations
+        except UsageError as err:
+            problems.append(str(err))
+        else:
+            if {g.gpu.name for g in groups} != {gpu}:
+                problems.append(f"a scaling curve is for GPUs of one type: {name} is not of {gpu}")
+    if problems:
+        raise InvalidConfig(problems)
 
 
 def speedup_of(central: Prediction) -> Interval:

@@ -2,40 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from os import PathLike, fspath
+from pathlib import Path
 from types import NoneType
 from typing import Any, get_args, get_type_hints
 
 from simcore.base.errors import InvalidConfig, UnknownName
+from simcore.hardware.profile import Profile
 
+#: Least values of numbers whose rules nothing else checks.
+_LEAST = {
+    "bucket_numel": 1, "lora_rank": 0, "offload_layers": 0, "prefetch_blocks": 0,
+    "recompute_layers": 0, "shard_ranks": 0,
+}  # fmt: skip
 #: Words of options that are on or off.
 SWITCH = {"on": True, "off": False}
 
 
 @lru_cache(maxsize=4)
 def _kinds(words: type) -> dict[str, frozenset[object]]:
-    return {name: frozenset(get_args(kind)) for name, kind in get_type_hints(words).items()}
+    hints = get_type_hints(words).items()
+    return {name: frozenset(get_args(kind)) - {Path} for name, kind in hints}  # text by now
 
 
 def word_problems(given: Mapping[str, Any], words: type) -> list[str]:
     """What is wrong with the names and kinds of ``given``, by the typed dictionary ``words``.
 
     Text where only text is meant, a whole number (or its text) where a number is; Python would
-    take 2.5 samples for 2, and drop a misspelt word.
+    take 2.5 samples for 2 and "off" for on, and drop a misspelt word.
     """
     kinds, found = _kinds(words), []
     for name, value in given.items():
         flag = "--" + name.replace("_", "-")
         if name not in kinds:
             found.append(str(UnknownName("setting", name, kinds)))
-        elif value is None or kinds[name] - {int, str, NoneType}:
-            continue
-        elif int not in kinds[name] and not isinstance(value, str):
-            found.append(f"{flag} must be text, not {value!r}")
-        elif int in kinds[name] and not _whole(value, text=str in kinds[name]):
-            found.append(f"{flag} must be a whole number, not {value!r}")
+        elif value is not None and (wrong := _wrong_kind(name, value, kinds[name])):
+            found.append(f"{flag} {wrong}, not {value!r}")
     return found
+
+
+def _wrong_kind(name: str, value: Any, kinds: frozenset[object]) -> str:
+    """What ``value`` must be and is not; nothing where it may be so."""
+    if Profile in kinds:
+        return "" if isinstance(value, Profile) else "must be what read_calibration made"
+    if bool in kinds and not isinstance(value, str):
+        return "" if _switch(value) else "must be True or False"
+    if bool in kinds and str not in kinds:
+        return "must be True or False"
+    if name == "inputs":
+        return "" if _texts(value) else "must be a list of texts such as float32[B,3,224,224]"
+    if kinds - {int, str, NoneType}:
+        return ""
+    if int not in kinds:
+        return "" if isinstance(value, str) else "must be text"
+    if not _whole(value, text=str in kinds):
+        return "must be a whole number"
+    least = _LEAST.get(name)
+    return f"must be at least {least}" if least is not None and int(value) < least else ""
 
 
 def on_or_off(flag: str, value: bool | str | None) -> bool:
@@ -45,6 +70,51 @@ def on_or_off(flag: str, value: bool | str | None) -> bool:
             raise InvalidConfig([str(UnknownName(flag, value, list(SWITCH)))])
         return SWITCH[value]
     return bool(value)
+
+
+def number_problems(
+    word: str, value: Any, *, least: float | None = None, whole: bool = False
+) -> list[str]:
+    """What is wrong with a number: finite and above zero, or ``least`` at least. Fine: None."""
+    if value is None:
+        return []
+    kind = "a whole number" if whole else "a number"
+    try:
+        real = not isinstance(value, str | bool) and (not whole or value == int(value))
+        size = float(value) if real else 0.0
+    except (TypeError, ValueError, OverflowError):
+        real = False
+    if not real:
+        return [f"{word} must be {kind}, not {value!r}"]
+    if least is None:
+        good, bound = 0 < size < float("inf"), "above zero"
+    else:
+        good, bound = least <= size < float("inf"), f"at least {least:g}"
+    return [] if good else [f"{word} must be {bound}, not {value:g}"]
+
+
+def with_files(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The words of a call with paths as text: a calibration or a launch file may be one."""
+    return {k: fspath(v) if isinstance(v, PathLike) else v for k, v in given.items()}
+
+
+def inputs_of(given: Mapping[str, Any]) -> tuple[str, ...]:
+    """Shapes of a callable's inputs, of which one may stand without a list."""
+    found = given.get("inputs") or ()
+    return (found,) if isinstance(found, str) else tuple(found)
+
+
+def _texts(value: Any) -> bool:
+    return isinstance(value, str) or (
+        isinstance(value, Sequence) and all(isinstance(v, str) for v in value)
+    )
+
+
+def _switch(value: Any) -> bool:
+    try:
+        return bool(value in (True, False))  # numpy's too
+    except ValueError:
+        return False
 
 
 def _whole(value: Any, *, text: bool) -> bool:

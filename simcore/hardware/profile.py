@@ -209,6 +209,12 @@ class Profile:
         found: dict[str, str] = self._seen["sources"]
         return found
 
+    def tells_of(self, gpu: GpuSpec) -> bool:
+        """Whether this profile's rows are of a device, or name none in particular."""
+        named = {k.gpu for k in self.knob_values if k.gpu}
+        named |= {self.measured.gpu} if self.measured else set()
+        return not named or gpu.name in named
+
     def own(self, gpu: GpuSpec) -> MeasuredDevice | None:
         """What kernels took on this very device, where this profile is from its benchmarks."""
         of = self.measured

@@ -11,6 +11,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -261,22 +262,23 @@ def run_fleet(
 
 def fewest_gpus(
     jobs: Sequence[FleetJob], wait_s: float, *, quantile: float = 0.95, policy: str = "backfill",
-    step: int = 8, most: int = 1_000_000,
+    checkpoint_s: float = 3600.0, step: int = 8, most: int = 1_000_000,
 ) -> Fleet:  # fmt: skip
     """The smallest cluster, in steps of ``step`` GPUs, whose waiting quantile is at most so long.
 
     By bisection: more GPUs are taken to make nobody wait longer, which policies that reorder jobs
     may break by a little. Raises InvalidConfig where not even ``most`` suffice.
     """
-    low = -(-max(j.gpus for j in jobs) // step)
+    play = partial(run_fleet, jobs, policy=policy, checkpoint_s=checkpoint_s)
+    low = -(-max((j.gpus for j in jobs), default=1) // step)
     high = low
-    while (found := run_fleet(jobs, high * step, policy=policy)).wait_s(quantile) > wait_s:
+    while (found := play(high * step)).wait_s(quantile) > wait_s:
         if high * step >= most:
             raise InvalidConfig([f"not even {most:,} GPUs bring the wait below {wait_s:g} s"])
         low, high = high + 1, high * 2
     while low < high:
         middle = (low + high) // 2
-        tried = run_fleet(jobs, middle * step, policy=policy)
+        tried = play(middle * step)
         if tried.wait_s(quantile) <= wait_s:
             high, found = middle, tried
         else:

@@ -26,6 +26,7 @@ from simcore.base.arrays import NDArray
 from simcore.base.errors import InvalidConfig
 from simcore.base.interval import HIGH_QUANTILE, LOW_QUANTILE, Z80
 from simcore.base.units import HOUR, MEGA
+from simcore.engine.words import number_problems
 
 Array = NDArray[np.float64]
 
@@ -60,21 +61,21 @@ class Reliability:
 
     def __post_init__(self) -> None:
         problems = [
-            f"{what} must be at least zero and finite, not {value:g}"
+            problem
             for what, value in (
                 ("failures", self.failures_per_gpu_h), ("restart", self.restart_s),
                 ("slow-node slowdown", self.slow_frac), ("straggler spread", self.node_sd_log),
+                ("the share of slow nodes", self.slow_prob),
             )
-            if not 0 <= value < float("inf")
+            for problem in number_problems(what, value, least=0)
         ]  # fmt: skip
-        if not 0 <= self.slow_prob <= 1:
+        if not number_problems("", self.slow_prob, least=0) and self.slow_prob > 1:
             problems.append(f"the share of slow nodes must be 0 to 1, not {self.slow_prob:g}")
         for what, given in (
             ("checkpoint bandwidth", self.checkpoint_bytes_per_s),
             ("checkpoint interval", self.interval_s),
         ):
-            if given is not None and not 0 < given < float("inf"):
-                problems.append(f"{what} must be above zero, not {given:g}")
+            problems += number_problems(what, given)
         if problems:
             raise InvalidConfig(problems)
 

@@ -246,11 +246,11 @@ def _samples(space: Space, goal: Goal) -> float | None:
 
 
 def request_of(c: Candidates, i: int) -> Request:
-    """The job of one candidate."""
+    """The job of one candidate: of the model as it was named, a file or a callable too."""
     form = c.form_of(i)
     words = {k: v for k, v in form.options if k != "calibration"}
     return make_request(
-        form.model, c.space.clusters[int(c.cluster[i])],
+        c.space.models[0], c.space.clusters[int(c.cluster[i])],
         profile=load_profile(dict(c.space.fixed).get("calibration")),
         micro_batch=int(c.micro_batch[i]), grad_accum=int(c.grad_accum[i]), **words,
     )  # fmt: skip

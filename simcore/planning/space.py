@@ -15,9 +15,11 @@ from math import prod
 from typing import Any, get_args
 
 from simcore.base.errors import InvalidConfig, SimcoreError
+from simcore.engine.options import Options
 from simcore.engine.shares import check_shares
 from simcore.engine.sizes import sides
 from simcore.engine.sweep import cluster_kind
+from simcore.engine.words import word_problems
 from simcore.hardware.cluster import ClusterSpec
 from simcore.hardware.host import ISSUERS
 from simcore.planning.grid import clusters as cluster_grid
@@ -183,6 +185,7 @@ def make_space(
         else:
             axes.append((name, values))
     axes.sort(key=lambda axis: axis[0] not in WORKLOAD_AXES)
+    problems += word_problems(fixed, Options)
     if not names:
         problems.append("no model given: name one of `simcore list models`")
     if {"grad_accum", "global_batch"} <= arrays.keys():

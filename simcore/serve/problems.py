@@ -28,8 +28,12 @@ class Problems(BaseModel):
 #: First hit wins: what a sentence of simcore is about, told by its words.
 _ABOUT: tuple[tuple[str, str], ...] = (
     (r"main-grads|main gradients", "main_grads"),
-    (r"^unknown (model|node|strategy|precision|optimizer|recompute|calibration|dialect)\b", r"\1"),
-    (r"^unknown offload", "offload"),
+    (r"^unknown dialect", "dialect"),
+    (r"^overlap ", "overlap"),
+    (r"^shard-ranks", "shard_ranks"),
+    (r"^recompute modules", "recompute_modules"),
+    (r"^recompute-layers", "recompute_layers"),
+    (r"^expert-tp=|x expert-tp=(?!1 )", "expert_tp"),
     (r"^unknown gpu|NODESxGPUSxTYPE|^node count|^GPUs a node|no GPUs given", "gpus"),
     (r"of a network is|^oversubscription|nodes a leaf", "network"),
     (r"^--network|^unknown link|has no network|name one with --network|Gbit/s", "network"),
@@ -57,9 +61,6 @@ _ABOUT: tuple[tuple[str, str], ...] = (
     (r"lora_targets|lora-targets|no product", "lora_targets"),
     (r"lora_rank|lora-rank|adapter", "lora_rank"),
     (r"\battention\b", "attention"),
-    (r"^unknown issuer", "issuer"),
-    (r"^unknown nccl-algo", "nccl_algo"),
-    (r"^unknown nccl-proto", "nccl_proto"),
     (r"quantised_base|quantised-base", "quantised_base"),
     (r"\bprecision\b|\bfp8\b|\bbf16\b|\btf32\b|\bnvfp4\b|\bfp16\b", "precision"),
     (r"\btensor parallel|\btp=", "tp"),
@@ -71,6 +72,10 @@ _ABOUT: tuple[tuple[str, str], ...] = (
 
 def field_of(message: str) -> str:
     """The parameter that a sentence of simcore is about; empty where no word tells."""
+    if (unknown := re.match(r"unknown ([a-z0-9-]+) '", message)) is not None:
+        word = unknown[1].replace("-", "_")
+        if word in SetUp.model_fields:  # whatever the known names are called
+            return word
     for pattern, field in _ABOUT:
         if (match := re.search(pattern, message)) is not None:
             return match.expand(field)

@@ -107,16 +107,17 @@ class Layout:
         if found:
             return found
         if n_gpus % self.model_ranks:
+            degrees = [name for name in ("tp", "pp", "cp") if getattr(self, name) > 1]
             found.append(
-                f"tp x pp x cp = {self.model_ranks} does not divide {n_gpus} GPUs: "
+                f"{' x '.join(degrees)} = {self.model_ranks} does not divide {n_gpus} GPUs: "
                 f"allowed are divisors of {n_gpus}"
             )
         elif (n_gpus // self.pp) % (self.ep * self.expert_tp):
             wide = f" x expert-tp={self.expert_tp}" if self.expert_tp > 1 else ""
-            ranks = n_gpus // self.pp
+            ranks, left = divmod(n_gpus // self.pp, self.expert_tp)
+            told = f": allowed are divisors of {ranks}" if not left else ""
             found.append(
-                f"ep={self.ep}{wide} does not divide the {ranks} ranks of a stage: "
-                f"allowed are divisors of {max(1, ranks // self.expert_tp)}"
+                f"ep={self.ep}{wide} does not divide the {n_gpus // self.pp} ranks of a stage{told}"
             )
         if self.expert_tp not in (1, self.tp):
             found.append(f"expert-tp={self.expert_tp} must be 1 or tp={self.tp}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 
-from simcore.base.errors import UnknownName
+from simcore.base.errors import UnknownName, UsageError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,13 +52,15 @@ def default_overlap(chunks: int | None = None) -> Overlap:
 def parse_overlap(text: str | None, chunks: int | None = None) -> Overlap:
     """``none`` or a comma list such as ``grads,params,tensor``; None: ``default_overlap``.
 
-    Raises UnknownName.
+    Raises UnknownName, UsageError where ``none`` is among others.
     """
     if text is None:
         return default_overlap(chunks)
     known = [f.name for f in fields(Overlap)]
     words = [w.strip().lower() for w in text.split(",") if w.strip()]
-    if words == ["none"]:
+    if "none" in words:
+        if set(words) != {"none"}:
+            raise UsageError(f"overlap {text!r}: none stands alone")
         words = []
     for word in words:
         if word not in known:

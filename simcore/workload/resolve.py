@@ -9,8 +9,12 @@ mypkg.net:build       a callable that returns an nn.Module (executed: the user n
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from os import PathLike, fspath
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, cast
 
 from simcore.base.database import load_record
 from simcore.base.errors import DataError, UsageError
@@ -45,6 +49,43 @@ class ModelSource(Protocol):
         """The workload with config keys overridden. Raises InvalidConfig."""
 
 
+#: Callables' models while one question of many predictions is answered.
+_traced: ContextVar[dict[tuple[str, ...], ModelSource] | None] = ContextVar("_traced", default=None)
+
+
+@contextmanager
+def one_question() -> Iterator[None]:
+    """While it is answered a callable is called once, however many predictions it takes."""
+    outer = _traced.get()
+    token = _traced.set({} if outer is None else outer)
+    try:
+        yield
+    finally:
+        _traced.reset(token)
+
+
+def model_of(model: object, inputs: tuple[str, ...] = ()) -> ModelSource:
+    """The model that text or a path names, or one that was read already (``read_config``).
+
+    Raises UsageError for anything else, saying how to name it, and as ``resolve_model`` does.
+    """
+    if isinstance(model, str | PathLike):
+        return resolve_model(fspath(model), inputs=inputs)
+    if isinstance(getattr(model, "training", None), Training):
+        return cast("ModelSource", model)
+    if callable(model):  # a module too
+        raise UsageError(
+            f"model must be text, not a {type(model).__name__}: name the function that builds it, "
+            "'package.module:function' ('__main__:function' in a notebook), with its inputs"
+        )
+    if isinstance(model, Mapping):
+        raise UsageError(
+            "model must be text, not a dictionary: of a Hugging Face config, give its config.json "
+            "or api.read_config(json.dumps(config), name)"
+        )
+    raise UsageError(f"model must be text, not {model!r:.60}")
+
+
 def resolve_model(text: str, *, inputs: tuple[str, ...] = ()) -> ModelSource:
     """The model that ``text`` names. Raises UnknownName, DataError or UsageError.
 
@@ -65,8 +106,12 @@ def resolve_model(text: str, *, inputs: tuple[str, ...] = ()) -> ModelSource:
     if ":" in text and not path.exists():
         from simcore.workload.trace import trace_callable
 
-        traced: ModelSource = trace_callable(text, inputs)
-        return traced
+        kept, key = _traced.get(), (text, *inputs)
+        if kept is None:
+            return trace_callable(text, inputs)
+        if key not in kept:
+            kept[key] = trace_callable(text, inputs)
+        return kept[key]
     if inputs:
         raise UsageError("--input is for a model given as package.module:callable")
     return MODELS[_base_of(text)]

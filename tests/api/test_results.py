@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+from contextlib import redirect_stdout
+from io import StringIO
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 import simcore
 from simcore import api
 from simcore.base.errors import UnknownName, UsageError
+from simcore.cli.main import run
 from simcore.engine import result as plain
 from simcore.report.text import render
 
@@ -133,3 +136,29 @@ def test_a_terminal_notebook_prints_the_text(answer: api.Prediction) -> None:
 def test_a_report_is_written_from_the_answer(answer: api.Prediction) -> None:
     page = answer.to_html()
     assert page == api.report(*ASK)
+
+
+def test_a_result_in_a_traceback_or_a_list_is_one_line(answer: api.Prediction) -> None:
+    """Fields hold every event of a step, every point of a space: a repr of them fills a screen."""
+    results = [
+        answer,
+        answer.memory,
+        api.timeline("gpt2", "8xA100"),
+        api.memory_timeline("gpt2", "8xA100"),
+        api.scaling("gpt2", "8xA100"),
+        api.sweep("gpt2", "8xA100", micro_batch="1..8"),
+        api.compare("gpt2", ["8xA100", "8xH100"]),
+        api.goodput("gpt2", "8xA100"),
+        api.explain("gpt2", "8xA100", "mfu"),
+    ]
+    for result in results:
+        shown = repr(result)
+        assert "\n" not in shown and 10 < len(shown) < 120
+        assert pickle.loads(pickle.dumps(result)).__class__ is result.__class__
+
+
+def test_an_explanation_prints_as_the_command_line_shows_it() -> None:
+    found = api.explain("gpt2", "8xA100", "mfu")
+    with redirect_stdout(StringIO()) as out:
+        assert run(["predict", "--model", "gpt2", "--gpus", "8xA100", "--explain", "mfu"]) == 0
+    assert str(found) == out.getvalue()

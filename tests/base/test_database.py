@@ -119,9 +119,15 @@ def test_a_broken_file_gives_one_sentence(case: str, tmp_path: Path) -> None:
     assert caught.value.__suppress_context__ or caught.value.__context__ is None
 
 
-def test_several_errors_are_counted(tmp_path: Path) -> None:
-    path = write(tmp_path, GOOD.replace("960 GB/s", "960").replace("kind: fast", "kind: x"))
-    with pytest.raises(DataError, match=r"\(and 1 more\)"):
+def test_several_errors_are_told_and_beyond_four_counted(tmp_path: Path) -> None:
+    path = write(tmp_path, GOOD.replace("bw:", "bwx:").replace("kind: fast", "kind: x"))
+    with pytest.raises(DataError) as caught:
+        load_record(path, Thing)
+    for said in ("kind:", "key 'bw' is missing", "unknown key 'bwx': did you mean 'bw'?"):
+        assert said in str(caught.value)
+    assert "more)" not in str(caught.value)
+    path.write_text("a: 1\nb: 2\nc: 3\n" + path.read_text())
+    with pytest.raises(DataError, match=r"\(and 2 more\)"):
         load_record(path, Thing)
 
 

@@ -42,7 +42,7 @@ WRONG: dict[str, tuple[list[str], list[str]]] = {
     "int4 training": (_predict(precision="int4"), ["int4", "known are amp-bf16"]),
     "tp that does not divide": (
         ["predict", "--model", "gpt2", "--gpus", "1x8xA100", "--tp", "3"],
-        ["tp x pp x cp = 3 does not divide 8 GPUs"],
+        ["tp = 3 does not divide 8 GPUs"],
     ),
     "global batch between multiples": (
         _predict(global_batch="700"),

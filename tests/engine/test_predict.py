@@ -7,6 +7,7 @@ import sys
 import time
 import warnings
 from dataclasses import replace
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -19,6 +20,7 @@ from strategies import PARALLELISMS
 from simcore.base.errors import UsageError
 from simcore.engine.edge import largest_batch
 from simcore.engine.evaluate import evaluate
+from simcore.engine.job_memory import fitting_batch, memory_at
 from simcore.engine.points import Points
 from simcore.engine.predict import job_of, point_values, predict
 from simcore.engine.request import make_request
@@ -261,6 +263,17 @@ def test_fitting_batch_is_the_largest(model: str, gpus: str, options: dict[str, 
     assert make_request(model, gpus, micro_batch="max", **options).micro_batch == best
 
 
+def test_a_batch_of_thousands_is_found_among_a_million_all_the_same() -> None:
+    """Coarsely first, then one by one: the next sample would be the first too many."""
+    request = make_request("resnet-18-cifar", "1x1xH100")
+    best = fitting_batch(request, 10**6)
+    assert best > 4096
+    capacity = request.cluster.groups[0].gpu.usable_memory_bytes
+    needed = memory_at(request, np.array([float(best), best + 1.0])).needed
+    assert needed[0] <= capacity < needed[1]
+    assert fitting_batch(request, best - 3) == best - 3
+
+
 def test_what_never_fits_has_no_batch() -> None:
     request = make_request("gpt2-xl", "1x1xT4", micro_batch="max")
     assert largest_batch(request, 4096) == 0
@@ -403,6 +416,25 @@ def test_a_slower_peak_is_said() -> None:
     assert result.step_time_s.value == pytest.approx(
         ask("latte-s", "1x1xT4", precision="fp32").step_time_s.value
     )
+
+
+def test_a_model_file_that_counts_otherwise_than_it_states_is_said(tmp_path: Path) -> None:
+    """A copied file with a size left over from another model."""
+    file = tmp_path / "mine.yaml"
+    text = (
+        "name: mine\nfull_name: Mine\narch: transformer\nsample_unit: sequence\n"
+        "config: {layers: 2, hidden: 64, heads: 4, vocab: 100, seq_len: 32, max_positions: 32}\n"
+        "params: {value: STATED, source: me}\nsources: {me: counted}\n"
+        "training: {micro_batch: 1, precision: fp32, optimizer: adamw, source: me}\n"
+    )
+    # GPT-2's layers: 12 h^2 + 13 h each, both embeddings, the last norm
+    made = 2 * (12 * 64**2 + 13 * 64) + (100 + 32) * 64 + 2 * 64
+    for stated in (made, made + 1):
+        file.write_text(text.replace("STATED", str(stated)))
+        found = make_request(file, "1xH100").assumptions
+        said = [a for a in found if "states" in a]
+        assert bool(said) == (stated != made)
+        assert all(f"{made + 1:,} parameters, its settings make {made:,}" in a for a in said)
 
 
 def test_points_follow_the_cluster() -> None:

@@ -118,3 +118,21 @@ def test_the_kinds_with_figures_are_kinds_of_program() -> None:
     for kind in load_profile().runtime["memory_kinds"]:
         program = kind.removesuffix(", old libraries")
         assert program in SOFTWARE or program in ISSUERS
+
+
+def test_rows_of_one_gpu_make_no_other_sure() -> None:
+    """Neither narrower nor called calibrated: of an H100, rows of an A6000ada say nothing."""
+    knobs = (Knob(knob="compute", value=0.9, sd_log=0.04, gpu="A6000ada"),)
+    profile = load_profile().with_knobs(knobs, "mine", "12 runs of mine", 0.05)
+    blind = api.predict("gpt2", "8xH100").step_time_s
+    other = api.predict("gpt2", "8xH100", profile=profile).step_time_s
+    assert (other.value, other.low, other.high) == (blind.value, blind.low, blind.high)
+    assert other.origin == "12 runs of mine; none of H100-SXM-80GB"
+    own = api.predict("gpt2", "8xA6000ada", profile=profile).step_time_s
+    assert own.origin == "12 runs of mine"
+    assert own.high / own.low < other.high / other.low
+    mixed = api.predict("gpt2", "1x4xA6000ada+1x4xH100", profile=profile).step_time_s
+    assert mixed.origin == other.origin
+    of_all = (Knob(knob="compute", value=0.9, sd_log=0.04),)
+    told = load_profile().with_knobs(of_all, "mine", "12 runs of mine", 0.05)
+    assert api.predict("gpt2", "8xH100", profile=told).step_time_s.origin == "12 runs of mine"

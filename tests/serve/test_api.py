@@ -185,6 +185,21 @@ def test_a_wrong_word_is_told_at_its_control(
     assert all(p["message"] and "\n" not in p["message"] for p in found)
 
 
+@pytest.mark.parametrize("value", ["foo", "7", "none,x"])
+def test_every_control_hears_of_its_own_mistakes(client: TestClient, value: str) -> None:
+    """Whatever else a sentence names: known are experts, pipeline, fp8 …"""
+    job = {"model": "mixtral-8x7b", "gpus": "8x8xH100", "precision": "bf16"}
+    refused = set()
+    for name in SetUp.model_fields:
+        answer = client.get("/api/v1/answer", params={**job, name: value})
+        if answer.status_code == 422:
+            refused.add(name)
+            for problem in answer.json()["problems"]:
+                assert problem["field"] == name, (name, problem)
+    assert len(refused) > 20 or value == "7"
+    assert {"pp", "cp", "expert_tp", "overlap", "software", "fp8_params"} <= refused
+
+
 def test_everything_that_is_wrong_is_told_at_once(client: TestClient) -> None:
     words = {"model": "lattexxl", "gpus": "4x8xA6000ad", "calibration": "mine"}
     assert {p["field"] for p in problems(client, **words)} == {"model", "gpus", "calibration"}

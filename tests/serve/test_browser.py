@@ -278,6 +278,38 @@ def test_two_set_ups_side_by_side_come_back_from_the_link(opened: Opened) -> Non
     assert page.locator(".big").all_inner_texts() == steps[1:]
 
 
+def test_a_copy_of_a_set_up_without_an_answer_says_why_too(opened: Opened) -> None:
+    page = opened("?model=gpt2&gpus=8xA100z", refused=True)
+    page.locator("article .problems").wait_for()
+    page.get_by_role("button", name="+ Compare").click()
+    assert page.locator("article .problems").count() == 2
+    assert page.locator("#gpus-error").is_visible()
+
+
+def test_a_copy_made_before_the_answer_is_asked_for_itself(opened: Opened) -> None:
+    """The second set-up must not keep the answer from before the last move."""
+    page = opened(SEED)
+    held: list[Any] = []
+
+    def first_waits(route: Any) -> None:
+        if held:
+            route.continue_()
+        else:
+            held.append(route)
+
+    page.route("**/api/v1/answer?*", first_waits)
+    enter(page, "strategy", "zero3")
+    page.get_by_role("button", name="+ Compare").click()
+    page.wait_for_timeout(LINK_MS)
+    held[0].continue_()
+    until(page, "document.querySelectorAll('.big').length === 2")
+    until(
+        page,
+        "new Set([...document.querySelectorAll('.big')].map((e) => e.textContent)).size === 1"
+        " && document.querySelector('#cards').innerText.split('zero3').length > 2",
+    )
+
+
 def test_four_set_ups_are_the_most(opened: Opened) -> None:
     page = opened(SEED)
     add = page.get_by_role("button", name="+ Compare")

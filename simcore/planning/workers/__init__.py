@@ -9,10 +9,12 @@ import re
 import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from math import inf
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from simcore.base.errors import InvalidConfig, SimcoreError
+from simcore.engine.words import number_problems
 from simcore.planning.points import Batch
 from simcore.planning.tally import Summary, Tally, Wanted
 
@@ -116,10 +118,12 @@ def workers_of(jobs: int, cluster: Any = None) -> Workers | None:
 
 def worker_problems(jobs: int, cluster: Any = None) -> list[str]:
     """What is wrong with the workers asked for, before any is started."""
-    problems = [] if 1 <= jobs <= 1000 else [f"--jobs must be 1 to 1,000, not {jobs}"]
+    problems = number_problems("--jobs", jobs, least=-inf, whole=True)
+    if not problems and not 1 <= jobs <= 1000:
+        problems = [f"--jobs must be 1 to 1,000, not {jobs}"]
     if cluster is None:
         return problems
-    if jobs > 1:
+    if not problems and jobs > 1:
         problems.append("give --jobs or --cluster, not both: they share the same work")
     if isinstance(cluster, str):
         local, address = _LOCAL.fullmatch(cluster), _ADDRESS.fullmatch(cluster)

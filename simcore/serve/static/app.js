@@ -186,10 +186,11 @@ function choose(index) {
 }
 
 function addOne() {
-  const { setup, answer, curve } = entries[active];
-  entries.push({ ...entry({ ...setup }), answer, curve });
+  const { setup, answer, curve, problems, running } = entries[active];
+  entries.push({ ...entry({ ...setup }), answer, curve, problems });
   choose(entries.length - 1);
   link();
+  if (running) ask(entries[active], performance.now()); // what was copied may be of an earlier state
 }
 
 function removeOne() {

@@ -7,11 +7,12 @@ gives the ops of one step; ``simcore.workload.trace.estimate`` the memory of one
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any
 
 from simcore.base.errors import UsageError
 from simcore.workload.models import ModelRecord
-from simcore.workload.trace import cache
+from simcore.workload.trace import cache, loaded
 from simcore.workload.trace.inputs import parse_inputs
 
 
@@ -31,11 +32,26 @@ def trace_data(text: str, inputs: tuple[str, ...] = ()) -> dict[str, Any]:
     if not module or not attribute:
         raise UsageError(f"{text!r} is not package.module:callable")
     key = cache.key_of(text, map(str, shapes))
-    data = cache.load(key)
-    if data is None:
-        data = _trace(text, shapes)
-        cache.store(key, data, cache.source_files())
-    return data
+    loaded.forget_changed(module)
+    if loaded.is_the_programs(module) and _holds(module, attribute):
+        found = _trace(text, shapes)
+        if module == "__main__":  # for a worker process, which has another
+            _keep(key, found)
+        return found
+    with loaded.importing(module):
+        if (kept := cache.load(key)) is not None:
+            return kept
+        found = _trace(text, shapes)
+        _keep(key, found)
+        return found
+
+
+def _holds(module: str, attribute: str) -> bool:
+    return hasattr(sys.modules[module], attribute.partition(".")[0])
+
+
+def _keep(key: str, data: dict[str, Any]) -> None:
+    cache.store(key, data, sorted(set(loaded.own_files().values())))
 
 
 def _trace(text: str, shapes: Any) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 The key is the callable, its inputs and the versions of torch, Python and simcore; an entry also
 holds the hash of every source file that the callable loaded from outside the installed packages,
-and counts only while all of them are the same. ``SIMCORE_TRACE_CACHE=off`` switches it off.
+and counts only while all of them are the same. It serves processes that have not imported the
+callable's module themselves (``loaded``). ``SIMCORE_TRACE_CACHE=off`` switches it off.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from simcore import __version__
+from simcore.workload.trace.loaded import digest
 
 #: Of what an entry holds; another figure makes old entries unknown.
 _FORMAT = 3
@@ -33,10 +35,6 @@ def _folder() -> Path | None:
     return Path(platformdirs.user_cache_dir("simcore")) / "traces"
 
 
-def _digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
-
-
 def key_of(text: str, inputs: Iterable[str]) -> str:
     """The name of the entry of a callable with its inputs, run from this folder."""
     try:
@@ -47,26 +45,7 @@ def key_of(text: str, inputs: Iterable[str]) -> str:
         _FORMAT, __version__, torch_version, sys.version_info[:2], str(Path.cwd()), text, *inputs,
         os.environ.get("PYTHONPATH", ""),
     ]  # fmt: skip
-    return _digest(json.dumps(parts).encode())[:40]
-
-
-def source_files() -> list[str]:
-    """Files of loaded modules that belong neither to Python nor to an installed package.
-
-    Of simcore itself the files of ``calibrate`` count: they hold networks that it trains.
-    """
-    ours = Path(__file__).resolve().parents[2]
-    skipped = tuple(str(d) for d in ours.iterdir() if d.name != "calibrate")
-    skipped = (str(Path(os.__file__).parent), *skipped)
-    found = set()
-    for module in list(sys.modules.values()):
-        name = getattr(module, "__file__", None)
-        if not name or not name.endswith(".py") or "site-packages" in name:
-            continue
-        path = Path(name).resolve()
-        if not str(path).startswith(skipped) and path.is_file():
-            found.add(str(path))
-    return sorted(found)
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:40]
 
 
 def load(key: str) -> dict[str, Any] | None:
@@ -76,7 +55,7 @@ def load(key: str) -> dict[str, Any] | None:
         return None
     try:
         entry = json.loads((folder / f"{key}.json").read_text(encoding="utf-8"))
-        if all(_digest(Path(f).read_bytes()) == h for f, h in entry["sources"].items()):
+        if all(digest(f) == h for f, h in entry["sources"].items()):
             record: dict[str, Any] = entry["record"]
             return record
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
@@ -90,7 +69,7 @@ def store(key: str, record: dict[str, Any], sources: Iterable[str]) -> None:
     if folder is None:
         return
     try:
-        entry = {"sources": {f: _digest(Path(f).read_bytes()) for f in sources}, "record": record}
+        entry = {"sources": {f: digest(f) for f in sources}, "record": record}
         folder.mkdir(parents=True, exist_ok=True)
         part = folder / f"{key}.{os.getpid()}.part"
         part.write_text(json.dumps(entry), encoding="utf-8")

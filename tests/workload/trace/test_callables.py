@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 import time
@@ -231,6 +232,71 @@ def test_the_second_time_comes_from_the_cache(
     monkeypatch.setenv("SIMCORE_TRACE_CACHE", "off")
     tracing.trace_callable(f"{net}:build", INPUTS)
     assert len(traced) == 4
+
+
+def _weights(text: str) -> float:
+    """Parameters of a callable of layers of 16 x 16 without a bias, in layers."""
+    return tracing.trace_callable(text, INPUTS).params.value / 256
+
+
+def _layers(n: int) -> str:
+    """A file whose callable builds ``n`` layers, by a constant of the file."""
+    return (
+        f"from torch import nn\nN = {n}\n"
+        "def build(): return nn.Sequential(*(nn.Linear(16, 16, bias=False) for _ in range(N)))\n"
+    )
+
+
+def test_a_notebook_s_callable_is_what_it_is_now(net: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cells have no file: neither a function defined again nor a variable may be missed."""
+    cells = sys.modules["__main__"]
+    for n in (2, 5):  # the second cell that defines it
+        exec(_layers(n), found := {})  # type: ignore[var-annotated]
+        monkeypatch.setattr(cells, "net_of_a_cell", found["build"], raising=False)
+        assert _weights("__main__:net_of_a_cell") == n
+    found["N"] = 7
+    assert _weights("__main__:net_of_a_cell") == 7
+    monkeypatch.delattr(cells, "net_of_a_cell")  # a worker's __main__ is another
+    assert _weights("__main__:net_of_a_cell") == 7
+
+
+def test_a_file_edited_in_between_is_read_anew(net: str, tmp_path: Path) -> None:
+    file = tmp_path / f"{net}.py"
+    for n in (2, 10, 100):  # of unequal size, which Python tells files of one second apart by
+        file.write_text(_layers(n))
+        assert _weights(f"{net}:build") == n
+
+
+def test_what_the_program_imported_is_never_kept_as_what_the_file_says(
+    net: str, tmp_path: Path
+) -> None:
+    file = tmp_path / f"{net}.py"
+    file.write_text(_layers(2))
+    sys.path.insert(0, str(tmp_path))
+    importlib.import_module(net)
+    file.write_text(_layers(10))
+    assert _weights(f"{net}:build") == 2  # as Python itself would run it
+    sys.modules[net].N = 3  # type: ignore[attr-defined]
+    assert _weights(f"{net}:build") == 3
+    del sys.modules[net]  # another process
+    importlib.invalidate_caches()
+    assert _weights(f"{net}:build") == 10
+
+
+def test_one_question_calls_a_callable_once(net: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    exec(_layers(1), found := {})  # type: ignore[var-annotated]
+    cells = sys.modules["__main__"]
+    monkeypatch.setattr(
+        cells, "counted", lambda: (calls.append(1), found["build"]())[1], raising=False
+    )
+    words = {"inputs": list(INPUTS)}
+    api.predict("__main__:counted", "1xA100", **words)  # type: ignore[arg-type]
+    once = len(calls)
+    api.scaling("__main__:counted", "4xA100", **words)  # type: ignore[arg-type]
+    assert once > 0 and len(calls) == 2 * once
+    api.compare("__main__:counted", ["1xA100", "2xA100"], **words)
+    assert len(calls) == 3 * once
 
 
 def test_a_cached_model_and_a_model_file_need_no_torch(net: str, tmp_path: Path) -> None:
