@@ -168,3 +168,16 @@ def test_efficientdet_launches() -> None:
 def test_efficientdet_labels_49_104_anchors() -> None:
     """(64^2 + 32^2 + 16^2 + 8^2 + 4^2) * 9 anchors: a label of 8 bytes and a box of 16 each."""
     assert efficientdet(name="x").input_bytes == 3 * 512**2 + 49_104 * 24
+
+
+def test_efficientdet_compiled_keeps_what_is_fused_alone() -> None:
+    """By hand: each node of a cell leaves out the product of each part and the sum before SiLU."""
+    plain, compiled = (efficientdet(name="x", xla=x) for x in (False, True))
+    assert compiled.forward_flop == plain.forward_flop
+    cells = [
+        [b.saved.low + b.saved.high for b in w.instances() if b.name == "cell"]
+        for w in (plain, compiled)
+    ]
+    nodes = [(2, 8), (2, 16), (2, 32), (2, 64), (3, 32), (3, 16), (3, 8), (2, 4)]
+    less = sum((parts + 1) * 64 * side**2 for parts, side in nodes)
+    assert [a - b for a, b in zip(*cells, strict=True)] == [less] * 3

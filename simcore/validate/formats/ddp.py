@@ -41,6 +41,7 @@ from simcore.workload.models import MODELS, ModelRecord
 #: Architectures whose builders take a layout.
 LAID_OUT = (
     "resnet", "resnext", "inverted_residual", "vgg", "densenet", "inception_v3", "ssd300", "rcnn",
+    "efficientdet",
 )  # fmt: skip
 #: Words of a note that make the speed-up's base another run than this one on one GPU.
 _OTHER_BASE = re.compile(r"strong scaling|from another host|base has grad_accum")

@@ -76,6 +76,7 @@ RULES: tuple[Rule, ...] = (
     Rule("FasterRCNN-R50-FPN", "faster-rcnn-r50-fpn"),
     Rule("RetinaNet-R50-FPN", "retinanet-r50-fpn"),
     Rule("EfficientDet-D0", "efficientdet-d0-pillow", "deeplearningexamples | pytorch"),
+    Rule("EfficientDet-D0", "efficientdet-d0-xla", "deeplearningexamples | tensorflow2"),
     Rule("EfficientDet-D0", "efficientdet-d0"),
     Rule("WaveGlow-512", "waveglow-512-nchw", "precision=amp"),
     Rule("WaveGlow-512", "waveglow-512"),

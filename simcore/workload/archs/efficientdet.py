@@ -42,7 +42,7 @@ def _backbone(tape: Tape, x: T) -> list[T]:
             x = inverted(
                 tape, x, expand, kernel, stride if not i else 1, channels, "silu", "narrow"
             )
-            if i:  # stochastic depth of a residual: over the share that survives, times the mask
+            if i and not tape.xla:  # stochastic depth: over the share that survives, times the mask
                 drop = Kernel(kind="elementwise", low=4.0 * x.elems, launches=2.0)
                 tape.op(Op(name="survive", fwd=(drop,), bwd=(drop,)))
             tape.block(f"stage{stage + 1}", boundary=source)
@@ -60,6 +60,8 @@ def _weighted_sum(tape: Tape, parts: list[T]) -> T:
     ``-g * ((x / d) / d)`` and a sum, for the product ``g * x`` and a sum.
     """
     k, e = float(len(parts)), parts[0].elems
+    if tape.xla:
+        return _compiled_sum(tape, parts)
     saved = Saved(low=k * e)
     for part in parts:
         saved = saved + tape.read(part, save=True)
@@ -79,6 +81,25 @@ def _weighted_sum(tape: Tape, parts: list[T]) -> T:
     tape.op(Op(name="fuse", fwd=fwd, bwd=bwd, saved=saved))
     tape.param("fuse.edge_weights", len(parts))
     return T(parts[0].c, parts[0].grid, high=True)
+
+
+def _compiled_sum(tape: Tape, parts: list[T]) -> T:
+    """The same, and the activation behind it, in one kernel; backward makes the sum again.
+
+    One kernel sums over the gradients of the weights, one writes those of the parts.
+    """
+    k, e = float(len(parts)), parts[0].elems
+    saved = Saved()
+    for part in parts:
+        saved = saved + tape.read(part, save=True)
+    fwd = Kernel(kind="elementwise", low=(k + 1.0) * e)
+    bwd = (
+        Kernel(kind="reduction", low=(k + 1.0) * e),
+        Kernel(kind="elementwise", low=(2.0 * k + 1.0) * e),
+    )
+    tape.op(Op(name="fuse", fwd=(fwd,), bwd=bwd, saved=saved))
+    tape.param("fuse.edge_weights", len(parts))
+    return T(parts[0].c, parts[0].grid)
 
 
 def _separable(
@@ -103,7 +124,8 @@ def _cell(tape: Tape, levels: list[T], channels: int) -> list[T]:
     for level, inputs in _NODES:
         parts = [_resample(tape, known[i], channels, sides[level]) for i in inputs]
         x = tape.act("node", _weighted_sum(tape, parts), "silu")
-        x = _separable(tape, "node", tape.narrow("node.cast", x), channels)
+        x = tape.narrow("node.cast", x) if x.high else x
+        x = _separable(tape, "node", x, channels)
         known.append(tape.batch_norm("node", x))
     return known[-len(levels) :]
 
@@ -123,6 +145,13 @@ def _head(tape: Tape, name: str, levels: list[T], depth: int, out: int) -> list[
 def _losses(tape: Tape, scores: list[T], boxes: list[T]) -> None:
     """Focal loss in one kernel that leaves its gradient too, Huber loss in many; a level each."""
     levels, elems = float(len(scores)), sum(x.elems for x in scores)
+    if tape.xla:  # each loss is one sum over what it reads; backward reads it again and writes
+        kept = Saved(low=elems + sum(x.elems for x in boxes))
+        fwd = Kernel(kind="reduction", low=kept.low, launches=2.0 * levels)
+        bwd = Kernel(kind="elementwise", low=2.0 * kept.low, launches=2.0 * levels)
+        tape.op(Op(name="losses", fwd=(fwd,), bwd=(bwd,), saved=kept))
+        tape.op(ops.loss_seed())
+        return
     turn = Kernel(kind="copy", low=2.0 * elems, launches=levels)  # to one anchor's classes a row
     labels = _ANCHORS * sum(x.points for x in scores)
     loss = Kernel(
@@ -154,15 +183,17 @@ def efficientdet(
     depth: int = 3,
     padded_classes: bool = False,
     layout: str = "nchw",
+    xla: bool = False,
 ) -> Workload:
     """EfficientDet on EfficientNet-B0: D0 by its defaults.
 
     ``cells`` of the pyramid, ``channels`` wide; ``depth`` layers of each head. ``padded_classes``:
-    scores are padded to a multiple of eight a box, as the fused focal loss asks.
+    scores are padded to a multiple of eight a box, as the fused focal loss asks. ``xla``: compiled
+    by XLA, the losses too.
     """
     if image % 128 or image <= 0:
         raise ValueError(f"image={image} must be a multiple of 128, the coarsest level's stride")
-    tape = Tape(nchw=check_layout(layout))
+    tape = Tape(nchw=check_layout(layout), xla=xla)
     pixels = tape.input(3, (image, image))
     # the loader sends bytes; to fp32, less the mean, over the deviation
     scaled = Kernel(kind="elementwise", raw_bytes=(5.0 + 8.0 + 8.0) * pixels.elems, launches=3.0)

@@ -60,11 +60,14 @@ def _saved(x: T) -> Saved:
 class Tape:
     """Ops and parameters as they are called, cut into blocks."""
 
-    def __init__(self, *, nchw: bool = True, fused_norm: bool = False, casts: bool = False) -> None:
+    def __init__(
+        self, *, nchw: bool = True, fused_norm: bool = False, casts: bool = False, xla: bool = False
+    ) -> None:
         """``nchw``: tensors are channels first, as PyTorch has them unless told otherwise.
 
         ``fused_norm``: persistent BatchNorm kernels that also add and apply ReLU. ``casts``: under
-        autocast a convolution makes and keeps a 16-bit copy of an fp32 input.
+        autocast a convolution makes and keeps a 16-bit copy of an fp32 input. ``xla``: what stands
+        between convolutions and sums over a tensor is one kernel, and backward makes it again.
         """
         self.blocks: list[Block] = []
         self.order: list[int] = []
@@ -78,6 +81,7 @@ class Tape:
         self._nchw = nchw
         self._fused = fused_norm
         self._casts = casts
+        self.xla = xla
 
     # -- tensors ---------------------------------------------------------------------------
 
@@ -225,6 +229,9 @@ class Tape:
         """ReLU in place keeps its output; SiLU its input; sigmoid and tanh their output."""
         if kind == "none":
             return x
+        if self.xla:  # computed where its input is made, and again in backward
+            self.read(x, save=False)
+            return self._new(x.c, x.grid, x)
         if kind == "silu":
             out = self._new(x.c, x.grid, x)
             saved = self.read(x, save=True)
@@ -266,12 +273,21 @@ class Tape:
             out.pinned = True
             self._ops.append(Op(name=name, fwd=(extra,), bwd=(extra,), saved=Saved(low=out.elems)))
             return out
+        if self.xla:  # one more read where the norm is applied
+            self._ops.append(Op(name=name, fwd=(Kernel(kind="elementwise", low=a.elems),)))
+            return self.act(name, out, "relu") if relu else out
         self._ops.append(ops.binary(name, a.elems, grads=0, high=out.high))
         return self.act(name, out, "relu") if relu else out
 
     def gate(self, name: str, x: T, s: T) -> T:
         """``x * s`` with one ``s`` a channel: both are kept."""
         out = self._new(x.c, x.grid, x)
+        if self.xla:  # with the norm; backward sums over the channel's gradient for ``s``
+            self.read(x, save=False)
+            scale = self.read(s, save=True)
+            summed = Kernel(kind="reduction", low=2 * x.elems + s.elems)
+            self._ops.append(Op(name=name, fwd=(), bwd=(summed,), saved=scale))
+            return out
         saved = self.read(x, save=True) + self.read(s, save=True)
         fwd = Kernel(kind="elementwise", low=2 * x.elems + s.elems)
         bwd = (
@@ -286,7 +302,9 @@ class Tape:
         """Global average pooling."""
         out = self._new(x.c, (1,) * len(x.grid), x)
         self.read(x, save=False)
-        self._ops.append(ops.reduction(name, x.elems, out=out.elems, high=False))
+        op = ops.reduction(name, x.elems, out=out.elems, high=False)
+        bwd = () if self.xla else op.bwd
+        self._ops.append(Op(name=name, fwd=op.fwd, bwd=bwd, saved=op.saved))
         return out
 
     def max_pool(self, name: str, x: T, kernel: int, stride: int, pad: int = 0) -> T:
@@ -321,7 +339,9 @@ class Tape:
     def narrow(self, name: str, x: T) -> T:
         """A tensor that autocast keeps in fp32 as 16-bit operators read it: the same in fp32."""
         self.read(x, save=False)
-        self._ops.append(Op(name=name, fwd=(ops.cast(x.elems),), bwd=(ops.cast(x.elems),)))
+        self._ops.append(
+            Op(name=name, fwd=(ops.autocast_cast(x.elems),), bwd=(ops.autocast_cast(x.elems),))
+        )
         return self._new(x.c, x.grid, x, pinned=x.pinned)
 
     def concat(self, name: str, parts: Sequence[T]) -> T:
@@ -381,9 +401,10 @@ class Tape:
         Equal blocks stand once.
         """
         if self._fork_times:
-            self._ops.append(
-                ops.grad_only("forks", 3.0 * self._fork_elems, launches=self._fork_times)
-            )
+            moved, times = 3.0 * self._fork_elems, self._fork_times
+            if self.xla:  # one more read where the sum is used
+                moved, times = self._fork_elems, 1.0
+            self._ops.append(ops.grad_only("forks", moved, launches=times))
             self._fork_elems = self._fork_times = 0.0
         made = Block(
             name=name,

@@ -33,7 +33,7 @@ def _norm_params(name: str, hidden: int) -> tuple[Param, Param]:
 
 def _cast(name: str, elems: float) -> Op:
     """Between fp32 and 16 bit each way, under autocast."""
-    return Op(name=name, fwd=(ops.cast(elems),), bwd=(ops.cast(elems),))
+    return Op(name=name, fwd=(ops.autocast_cast(elems),), bwd=(ops.autocast_cast(elems),))
 
 
 def _norm(name: str, rows: float, hidden: int, *, high: bool) -> tuple[Op, ...]:
@@ -66,7 +66,7 @@ def _attention(
     copies = tuple(Op(name=v.name, fwd=v.fwd, saved=v.saved) for v in views)
     aligned = head % ALIGNED == 0
     # softmax is fp32 under autocast; the product with the values keeps a 16-bit copy beside it
-    cast = ops.cast(scores)
+    cast = ops.autocast_cast(scores)
     probabilities = Op(
         name="attn.cast", fwd=(cast,), bwd=(cast,), saved=Saved(low=scores * autocast)
     )
