@@ -46,11 +46,14 @@ RULES: tuple[Rule, ...] = (
     Rule("ResNet50-v1.5", "resnet-50-fused", "mxnet | precision=amp"),  # runner, --fuse-bn-relu
     Rule("ResNet50-v1.5", "resnet-50-fused", "paddlepaddle | precision=amp"),  # --fuse-resunit
     Rule("ResNet50-v1.5", "resnet-50-fused", "mlcommons"),
+    Rule("ResNet50-v1.5", "resnet-50-xla", "tensorflow1 | ; xla"),
     Rule("ResNet50-v1.5", "resnet-50"),
     Rule("ResNet-50", "resnet-50"),
     Rule("ResNet-152", "resnet-152"),
+    Rule("ResNeXt101-32x4d", "resnext-101-32x4d-xla", "tensorflow1 | ; xla"),
     Rule("ResNeXt101-32x4d", "resnext-101-32x4d"),
     Rule("SE-ResNeXt101-32x4d", "se-resnext-101-32x4d-16", "deeplearningexamples | pytorch"),
+    Rule("SE-ResNeXt101-32x4d", "se-resnext-101-32x4d-xla", "tensorflow1 | ; xla"),
     Rule("SE-ResNeXt101-32x4d", "se-resnext-101-32x4d"),
     Rule("EfficientNet-B0", "efficientnet-b0-autoaugment", "deeplearningexamples | tensorflow2"),
     Rule("EfficientNet-B4", "efficientnet-b4-autoaugment", "deeplearningexamples | tensorflow2"),

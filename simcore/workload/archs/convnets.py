@@ -4,7 +4,7 @@ MobileNet V2, VGG, AlexNet. One builder each; all on RGB images with a cross-ent
 ``layout="nchw"``, PyTorch's default: tensors are channels first, and matrix units want channels
 last, so that cuDNN converts input and output of each convolution; ``"nhwc"``: they are channels
 last (``memory_format=torch.channels_last``). ``fused_norm``: BatchNorm, the residual sum and ReLU
-in one kernel, as NVIDIA's channels-last kernels do it.
+in one kernel, as NVIDIA's channels-last kernels do it; ``xla``: compiled by XLA (docs/model.md).
 """
 
 from __future__ import annotations
@@ -75,6 +75,7 @@ def resnext(
     classes: int = 1000,
     layout: str = "nchw",
     fused_norm: bool = False,
+    xla: bool = False,
 ) -> Workload:
     """Bottleneck ResNet of ``depth`` 50, 101 or 152; ``groups=1`` with width 64 is ResNet itself.
 
@@ -83,7 +84,7 @@ def resnext(
     """
     if depth not in _RESNETS:
         raise ValueError(f"depth {depth} is none of {', '.join(map(str, _RESNETS))}")
-    tape = Tape(nchw=check_layout(layout) and not fused_norm, fused_norm=fused_norm)
+    tape = Tape(nchw=check_layout(layout) and not fused_norm, fused_norm=fused_norm, xla=xla)
     x = tape.unit("stem", tape.input(3, (image, image)), 64, 7, stride=2)
     x = tape.max_pool("pool", x, 3, 2, 1)
     tape.block("stem")
@@ -172,7 +173,7 @@ def inverted_residual(
     ``family``: "efficientnet", "efficientnet_v2", "mobilenet_v2".
 
     ``se``: "narrow" squeezes to a quarter of the block's input channels, "wide" of its expanded
-    ones, "none" leaves it out. Stochastic depth drops no work. ``xla``: compiled by XLA.
+    ones, "none" leaves it out. Stochastic depth drops no work.
     """
     if family not in _INVERTED:
         raise ValueError(f"family {family!r} is none of {', '.join(_INVERTED)}")
