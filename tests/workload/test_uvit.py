@@ -137,3 +137,12 @@ def test_a_checkpoint_keeps_each_skip_once() -> None:
 def test_what_cannot_be_built_says_why(changes: dict[str, object], words: str) -> None:
     with pytest.raises(InvalidConfig, match=words):
         MODELS["u-vit-h-2"].build(**changes)  # type: ignore[arg-type]
+
+
+def test_the_autoencoder_is_held_but_only_draws() -> None:
+    """The data set holds means and deviations: 8 x 32 x 32 floats and a label go up."""
+    workload = MODELS["u-vit-h-2"].build()
+    (held,) = workload.frozen
+    assert held.resident_numel == 83_653_863
+    assert [op.name for op in held.ops] == ["sample"] and held.transient_low == 0
+    assert workload.input_bytes == 8 * 32 * 32 * 4 + 8

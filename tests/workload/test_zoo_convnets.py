@@ -296,6 +296,17 @@ def test_xla_leaves_sums_and_one_pass_between_convolutions() -> None:
     assert backward == 2 * 5 * inner + 5 * outer + (2 * inner + 144) + fork + bias / 2
 
 
+def test_a_compiled_residual_is_one_more_read() -> None:
+    """The second block of ResNet-50's first stage, by hand: 64 inside and 256 out, 56 x 56.
+
+    Three norms of 3 passes and the residual's read; kept: inputs of three convolutions and norms.
+    """
+    block = [b for b in resnext(name="x", depth=50, xla=True).instances() if b.name == "layer1"][1]
+    inner, outer = 64 * 56**2, 256 * 56**2
+    assert _moved(block, "fwd", ("norm", "elementwise", "reduction")) == 6 * inner + 4 * outer
+    assert block.saved.low == outer + 4 * inner + outer
+
+
 def test_xla_moves_and_keeps_less_but_computes_the_same() -> None:
     plain, compiled = (inverted_residual(name="x", xla=x) for x in (False, True))
     assert plain.forward_flop == compiled.forward_flop
