@@ -283,6 +283,8 @@ def test_what_ran_otherwise_than_the_table_says_is_flagged(tmp_path: Path) -> No
         # Shapes of TensorFlow's graph are fixed, PyTorch's follow the images.
         ("MaskRCNN-R50-FPN", "TensorFlow2", "mask-rcnn-r50-fpn-static"),
         ("MaskRCNN-R50-FPN", "PyTorch", "mask-rcnn-r50-fpn"),
+        ("EfficientDet-D0", "PyTorch", "efficientdet-d0-pillow"),
+        ("EfficientDet-D0", "TensorFlow2", "efficientdet-d0-xla"),
     ],
 )
 def test_the_program_decides_what_a_network_is(
@@ -294,3 +296,29 @@ def test_the_program_decides_what_a_network_is(
 
 def test_elsewhere_networks_are_plain(tmp_path: Path) -> None:
     assert case(tmp_path, model="EfficientNet-B0", source="timm").model == "efficientnet-b0"
+
+
+@pytest.mark.parametrize("model", ["ResNet50-v1.5", "ResNeXt101-32x4d", "SE-ResNeXt101-32x4d"])
+def test_tensorflow_compiles_where_the_row_says_so(tmp_path: Path, model: str) -> None:
+    row = {"source": "NVIDIA/DeepLearningExamples", "framework": "TensorFlow1", "model": model}
+    compiled = case(tmp_path, **row, notes="tier=A; XLA; DP=Horovod")
+    assert compiled.model.endswith("-xla") and MODELS[compiled.model].config["xla"] is True
+    assert not case(tmp_path, **row, notes="tier=A; DP=Horovod").model.endswith("-xla")
+    torch = {**row, "framework": "PyTorch"}
+    assert not case(tmp_path, **torch, notes="tier=A; XLA").model.endswith("-xla")
+
+
+@pytest.mark.parametrize(
+    ("note", "entry", "recompute"),
+    [
+        ("xformers=off; gradient checkpointing=OFF", "u-vit-h-2-math", "none"),
+        ("xformers=on; gradient checkpointing=OFF", "u-vit-h-2", "none"),
+        ("xformers=on; gradient checkpointing=ON", "u-vit-h-2", "full"),
+    ],
+)
+def test_attention_and_checkpoints_are_as_the_row_says(
+    tmp_path: Path, note: str, entry: str, recompute: str
+) -> None:
+    row = {"source": "baofff/U-ViT", "model": "U-ViT-H/2", "precision": "amp-fp16", "gpus": "1"}
+    found = case(tmp_path, **row, notes=f"tier=B; {note}")
+    assert (found.model, found.options["recompute"]) == (entry, recompute)

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from simcore.workload.archs.concat_nets import densenet, inception_v3
 from simcore.workload.archs.convnets import alexnet, inverted_residual, resnext, vgg
 from simcore.workload.archs.resnet import build as resnet
-from simcore.workload.graph import CONV_KINDS, Kernel, Workload
+from simcore.workload.graph import CONV_KINDS, Block, Kernel, Workload
 from simcore.workload.models import MODELS
 
 _R50, _R101 = (3, 4, 6, 3), (3, 4, 23, 3)
@@ -266,3 +266,49 @@ def test_convolutions_that_winograd_may_compute(model: str, least: float, most: 
     }
     assert least <= flop["conv_winograd"] / sum(flop.values()) <= most
     assert workload.conv_frac > 0.85
+
+
+def _moved(block: Block, side: str, kinds: tuple[str, ...]) -> float:
+    kernels = (k for op in block.ops for k in getattr(op, side))
+    return sum(k.low for k in kernels if k.kind in kinds)
+
+
+def test_xla_leaves_sums_and_one_pass_between_convolutions() -> None:
+    """The second block of B0's second stage, by hand: 24 channels, 144 inside, 56 x 56.
+
+    Forward: each norm sums over its input and is applied with all that follows it, 3 passes; the
+    squeezed mean reads once more, the residual once. Backward: each norm's 5 passes hold the
+    activations' and the gate's; the gate's own gradient is one sum over two tensors. Kept: the
+    inputs of convolutions and of norms alone.
+    """
+    workload = inverted_residual(name="x", xla=True)
+    block = [b for b in workload.instances() if b.name == "stage2"][1]
+    inner, outer = 144 * 56**2, 24 * 56**2
+    small = 2 * 144 + 6  # squeezed mean, what is expanded, the gate
+    assert block.saved.low == 4 * inner + 2 * outer + small
+    assert block.saved.raw_bytes == block.saved.high == 0
+    passes = ("norm", "elementwise", "reduction")
+    forward = _moved(block, "fwd", passes)
+    bias = 2 * (6 + 144)  # of the squeezed layers
+    assert forward == 2 * 3 * inner + 3 * outer + (inner + 144) + outer + bias
+    backward = _moved(block, "bwd", passes)
+    fork = inner + outer  # a second gradient of what the gate and the residual read twice
+    assert backward == 2 * 5 * inner + 5 * outer + (2 * inner + 144) + fork + bias / 2
+
+
+def test_a_compiled_residual_is_one_more_read() -> None:
+    """The second block of ResNet-50's first stage, by hand: 64 inside and 256 out, 56 x 56.
+
+    Three norms of 3 passes and the residual's read; kept: inputs of three convolutions and norms.
+    """
+    block = [b for b in resnext(name="x", depth=50, xla=True).instances() if b.name == "layer1"][1]
+    inner, outer = 64 * 56**2, 256 * 56**2
+    assert _moved(block, "fwd", ("norm", "elementwise", "reduction")) == 6 * inner + 4 * outer
+    assert block.saved.low == outer + 4 * inner + outer
+
+
+def test_xla_moves_and_keeps_less_but_computes_the_same() -> None:
+    plain, compiled = (inverted_residual(name="x", xla=x) for x in (False, True))
+    assert plain.forward_flop == compiled.forward_flop
+    assert plain.trainable_numel == compiled.trainable_numel
+    assert compiled.saved.low < 0.65 * plain.saved.low

@@ -1,4 +1,4 @@
-"""SSD300, Mask and Faster R-CNN and RetinaNet against published counts and torch."""
+"""SSD300, Mask and Faster R-CNN, RetinaNet, EfficientDet against published counts and torch."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import pytest
 import torch
 from reference import measure
 from reference.detection import SSD300, MaskRCNN, RetinaNet
+from reference.efficientdet import EfficientDetD0
+from reference.efficientdet import loss as detection_loss
 from torch import nn
 from torch.nn import functional as F
 
 from simcore.workload.archs.detection import rcnn, retinanet, ssd300
+from simcore.workload.archs.efficientdet import efficientdet
 
 #: Parameters of the frozen stem and first stage of a ResNet-50, which torchvision's counts hold.
 _FROZEN = 222_400
@@ -123,3 +126,58 @@ def test_autocast_keeps_fp32_activations_and_their_16_bit_copies() -> None:
     ours = 2 * saved.low + 4 * saved.high + saved.raw_bytes
     # weights of frozen layers and of those right behind them are not pinned
     assert ours == pytest.approx(measure.saved_bytes(model, step) - weights, rel=0.02)
+
+
+def test_efficientdet_d0_has_the_published_parameters() -> None:
+    """3.9 M in Tan et al. 2020, table 2; 3.88 M in R. Wightman's repository."""
+    workload = efficientdet(name="x")
+    assert workload.trainable_numel == 3_877_763
+    assert measure.built_param_sizes(workload) == _trained(EfficientDetD0)
+    # 96 classes a box for the fused loss: 9 * 6 more filters of 64 and a bias
+    assert efficientdet(name="x", padded_classes=True).trainable_numel == 3_877_763 + 54 * 65
+
+
+def test_efficientdet_d0_is_2_5_billion_multiply_adds() -> None:
+    x = torch.empty(1, 3, 512, 512, device="meta")
+    truth = measure.forward_flop(lambda: EfficientDetD0().eval(), x)
+    workload = efficientdet(name="x")
+    assert workload.forward_flop == pytest.approx(truth, rel=1e-9)
+    assert workload.forward_flop / 2e9 == pytest.approx(2.5, rel=0.005)
+
+
+def test_efficientdet_saved_storages() -> None:
+    model, x = EfficientDetD0(), torch.randn(2, 3, 256, 256)
+    norms = [m for m in model.modules() if isinstance(m, nn.BatchNorm2d)]
+    assert len(norms) == efficientdet(name="x").n_buffers // 3 == 108
+    statistics = sum(2 * 4 * n.num_features for n in norms)
+    truth = measure.saved_bytes(model, lambda: detection_loss(*model(x))) - statistics
+    ours = measure.built_saved_bytes(efficientdet(name="x", image=256))
+    assert 2 * ours == pytest.approx(truth, rel=0.01)
+
+
+def test_efficientdet_launches() -> None:
+    """As many kernels as torch dispatches, but stochastic depth and what comes before the net."""
+    model, x = EfficientDetD0(), torch.randn(2, 3, 128, 128)
+    forward, backward = measure.dispatched(model, lambda: detection_loss(*model(x)))
+    ours = measure.built_launches(efficientdet(name="x", image=128))
+    survive, normalise = 9 * 2, 3
+    assert ours[0] - survive - normalise == pytest.approx(sum(forward.values()), rel=0.03)
+    assert ours[1] - survive == pytest.approx(sum(backward.values()), rel=0.04)
+
+
+def test_efficientdet_labels_49_104_anchors() -> None:
+    """(64^2 + 32^2 + 16^2 + 8^2 + 4^2) * 9 anchors: a label of 8 bytes and a box of 16 each."""
+    assert efficientdet(name="x").input_bytes == 3 * 512**2 + 49_104 * 24
+
+
+def test_efficientdet_compiled_keeps_what_is_fused_alone() -> None:
+    """By hand: each node of a cell leaves out the product of each part and the sum before SiLU."""
+    plain, compiled = (efficientdet(name="x", xla=x) for x in (False, True))
+    assert compiled.forward_flop == plain.forward_flop
+    cells = [
+        [b.saved.low + b.saved.high for b in w.instances() if b.name == "cell"]
+        for w in (plain, compiled)
+    ]
+    nodes = [(2, 8), (2, 16), (2, 32), (2, 64), (3, 32), (3, 16), (3, 8), (2, 4)]
+    less = sum((parts + 1) * 64 * side**2 for parts, side in nodes)
+    assert [a - b for a, b in zip(*cells, strict=True)] == [less] * 3

@@ -41,11 +41,13 @@ from simcore.workload.models import MODELS, ModelRecord
 #: Architectures whose builders take a layout.
 LAID_OUT = (
     "resnet", "resnext", "inverted_residual", "vgg", "densenet", "inception_v3", "ssd300", "rcnn",
+    "efficientdet",
 )  # fmt: skip
 #: Words of a note that make the speed-up's base another run than this one on one GPU.
 _OTHER_BASE = re.compile(r"strong scaling|from another host|base has grad_accum")
 _ALLOCATED = re.compile(r"torch max_memory_allocated=([\d.]+)GiB")
 _VERSION = re.compile(r"\bPT(\d+)\.(\d+)")
+_CHECKPOINTS = re.compile(r"gradient checkpointing[ =](ON|OFF)")
 _SEQ = re.compile(r"\bseq(\d+)")
 
 
@@ -220,8 +222,8 @@ def _read(name: str, row: Row) -> Case | Skipped:
         options["optimizer_impl"] = "for-loop"
     if _loads_all_kernels(row):
         options["eager_kernels"] = True
-    if "gradient checkpointing ON" in row["notes"]:
-        options["recompute"] = "full"
+    if (checkpoints := _CHECKPOINTS.search(row["notes"])) is not None:
+        options["recompute"] = "full" if checkpoints[1] == "ON" else "none"
     memory = _memory(row)
     # One GPU's speed-up is 1 by definition: nothing to judge.
     faster = None if gpus == 1 or _OTHER_BASE.search(row["notes"]) else "speedup_vs_1gpu"

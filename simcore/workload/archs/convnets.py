@@ -4,7 +4,7 @@ MobileNet V2, VGG, AlexNet. One builder each; all on RGB images with a cross-ent
 ``layout="nchw"``, PyTorch's default: tensors are channels first, and matrix units want channels
 last, so that cuDNN converts input and output of each convolution; ``"nhwc"``: they are channels
 last (``memory_format=torch.channels_last``). ``fused_norm``: BatchNorm, the residual sum and ReLU
-in one kernel, as NVIDIA's channels-last kernels do it.
+in one kernel, as NVIDIA's channels-last kernels do it; ``xla``: compiled by XLA (docs/model.md).
 """
 
 from __future__ import annotations
@@ -75,6 +75,7 @@ def resnext(
     classes: int = 1000,
     layout: str = "nchw",
     fused_norm: bool = False,
+    xla: bool = False,
 ) -> Workload:
     """Bottleneck ResNet of ``depth`` 50, 101 or 152; ``groups=1`` with width 64 is ResNet itself.
 
@@ -83,7 +84,7 @@ def resnext(
     """
     if depth not in _RESNETS:
         raise ValueError(f"depth {depth} is none of {', '.join(map(str, _RESNETS))}")
-    tape = Tape(nchw=check_layout(layout) and not fused_norm, fused_norm=fused_norm)
+    tape = Tape(nchw=check_layout(layout) and not fused_norm, fused_norm=fused_norm, xla=xla)
     x = tape.unit("stem", tape.input(3, (image, image)), 64, 7, stride=2)
     x = tape.max_pool("pool", x, 3, 2, 1)
     tape.block("stem")
@@ -101,7 +102,7 @@ def resnext(
 
 
 #: (expansion, kernel, stride, channels, repeats); Tan & Le 2019, table 1
-_EFFICIENT = (
+EFFICIENT = (
     (1, 3, 1, 16, 1), (6, 3, 2, 24, 2), (6, 5, 2, 40, 2), (6, 3, 2, 80, 3),
     (6, 5, 1, 112, 3), (6, 5, 2, 192, 4), (6, 3, 1, 320, 1),
 )  # fmt: skip
@@ -117,13 +118,13 @@ _EFFICIENT_V2 = (
 )  # fmt: skip
 #: family: rows, channels of the stem, fused stages
 _INVERTED = {
-    "efficientnet": (_EFFICIENT, 32, 0),
+    "efficientnet": (EFFICIENT, 32, 0),
     "efficientnet_v2": (_EFFICIENT_V2, 24, 3),
     "mobilenet_v2": (_MOBILE_V2, 32, 0),
 }
 
 
-def _round8(width: float) -> int:
+def round8(width: float) -> int:
     """Channels to a multiple of eight, never less than nine tenths."""
     out = max(8, int(width + 4) // 8 * 8)
     return out + 8 if out < 0.9 * width else out
@@ -137,9 +138,10 @@ def _fused(tape: Tape, x: T, expand: int, kernel: int, stride: int, cout: int) -
     return tape.add("residual", y, x) if stride == 1 and x.c == cout else y
 
 
-def _inverted(
+def inverted(
     tape: Tape, x: T, expand: int, kernel: int, stride: int, cout: int, act: str, se: str
 ) -> T:
+    """Expansion, depthwise convolution, squeeze-and-excitation, projection; the sum."""
     kind = "silu" if act == "silu" else "relu"
     inner = x.c * expand
     y = tape.unit("expand", x, inner, 1, act=kind) if expand != 1 else x  # type: ignore[arg-type]
@@ -164,6 +166,7 @@ def inverted_residual(
     se: str = "narrow",
     dropout: bool = True,
     layout: str = "nchw",
+    xla: bool = False,
 ) -> Workload:
     """EfficientNet (SiLU, squeeze-and-excitation), its second version S, or MobileNet V2 (ReLU6).
 
@@ -179,20 +182,20 @@ def inverted_residual(
         raise ValueError(f"se {se!r} is none of narrow, wide, none")
     mobile = family == "mobilenet_v2"
     act = "relu" if mobile else "silu"
-    tape = Tape(nchw=check_layout(layout))
+    tape = Tape(nchw=check_layout(layout), xla=xla)
     x = tape.input(3, (image, image))
-    x = tape.unit("stem", x, _round8(stem * width), 3, stride=2, act=act)  # type: ignore[arg-type]
+    x = tape.unit("stem", x, round8(stem * width), 3, stride=2, act=act)  # type: ignore[arg-type]
     tape.block("stem")
     for stage, (expand, kernel, stride, channels, repeats) in enumerate(rows):
         for i in range(math.ceil(repeats * depth)):
             source = x
-            step, cout = stride if not i else 1, _round8(channels * width)
+            step, cout = stride if not i else 1, round8(channels * width)
             if stage < n_fused:
                 x = _fused(tape, x, expand, kernel, step, cout)
             else:
-                x = _inverted(tape, x, expand, kernel, step, cout, act, se)
+                x = inverted(tape, x, expand, kernel, step, cout, act, se)
             tape.block(f"stage{stage + 1}", boundary=source)
-    x = tape.unit("top", x, _round8(1280 * max(width, 1.0)), 1, act=act)  # type: ignore[arg-type]
+    x = tape.unit("top", x, round8(1280 * max(width, 1.0)), 1, act=act)  # type: ignore[arg-type]
     x = tape.mean("mean", x)
     x = tape.dropout("dropout", x) if dropout else x
     return finish(tape, name, sample_unit, x, image, classes)

@@ -60,11 +60,14 @@ def _saved(x: T) -> Saved:
 class Tape:
     """Ops and parameters as they are called, cut into blocks."""
 
-    def __init__(self, *, nchw: bool = True, fused_norm: bool = False, casts: bool = False) -> None:
+    def __init__(
+        self, *, nchw: bool = True, fused_norm: bool = False, casts: bool = False, xla: bool = False
+    ) -> None:
         """``nchw``: tensors are channels first, as PyTorch has them unless told otherwise.
 
         ``fused_norm``: persistent BatchNorm kernels that also add and apply ReLU. ``casts``: under
-        autocast a convolution makes and keeps a 16-bit copy of an fp32 input.
+        autocast a convolution makes and keeps a 16-bit copy of an fp32 input. ``xla``: what stands
+        between convolutions and sums over a tensor is one kernel, and backward makes it again.
         """
         self.blocks: list[Block] = []
         self.order: list[int] = []
@@ -78,6 +81,7 @@ class Tape:
         self._nchw = nchw
         self._fused = fused_norm
         self._casts = casts
+        self.xla = xla
 
     # -- tensors ---------------------------------------------------------------------------
 
@@ -88,7 +92,7 @@ class Tape:
         """A tensor from outside: data without gradient."""
         return T(c, grid, grad=False, share=share)
 
-    def _read(self, x: T, *, save: bool) -> Saved:
+    def read(self, x: T, *, save: bool) -> Saved:
         """Note a reader; what saving ``x`` newly pins."""
         if x.readers and x.grad:  # backward sums one more gradient
             self._fork_elems += x.elems
@@ -99,7 +103,7 @@ class Tape:
         x.pinned = True
         return _saved(x)
 
-    def _param(self, name: str, numel: int) -> None:
+    def param(self, name: str, numel: int) -> None:
         self._params.append(Param(name, numel))
 
     # -- layers ----------------------------------------------------------------------------
@@ -140,7 +144,7 @@ class Tape:
         out = self._new(cout, grid, x)
         out.grad = x.grad or not frozen
         cast = self._casts and x.high
-        saved = self._read(x, save=not frozen and not cast)
+        saved = self.read(x, save=not frozen and not cast)
         if cast and not frozen:
             saved = Saved(low=x.elems)
         products = x.points if transposed else out.points
@@ -185,24 +189,24 @@ class Tape:
         )  # fmt: skip
         if not frozen and not shared:
             if weight_norm:
-                self._param(f"{name}.g", x.c if transposed else cout)
-            self._param(f"{name}.weight", weight)
+                self.param(f"{name}.g", x.c if transposed else cout)
+            self.param(f"{name}.weight", weight)
             if bias:
-                self._param(f"{name}.bias", cout)
+                self.param(f"{name}.bias", cout)
         return out
 
     def batch_norm(self, name: str, x: T) -> T:
         """Training-mode BatchNorm."""
         out = self._new(x.c, x.grid, x)
-        saved = self._read(x, save=True)
+        saved = self.read(x, save=True)
         op = ops.batch_norm(f"{name}.bn", x.elems, x.c, save_input=False, counter=True)
         fwd, bwd = op.fwd, op.bwd
         if self._fused:  # one read and one write each way and per operand: kept on chip between
             fwd = (Kernel(kind="norm", low=2 * x.elems, weight=4.0 * x.c),)
             bwd = (Kernel(kind="norm", low=3 * x.elems, weight=4.0 * x.c),)
         self._ops.append(Op(name=op.name, fwd=fwd, bwd=bwd, saved=saved))
-        self._param(f"{name}.bn.weight", x.c)
-        self._param(f"{name}.bn.bias", x.c)
+        self.param(f"{name}.bn.weight", x.c)
+        self.param(f"{name}.bn.bias", x.c)
         self.norms.append(x.c)
         return out
 
@@ -214,7 +218,7 @@ class Tape:
         """
         out = self._new(x.c, x.grid, x)
         out.grad, out.high = x.grad, True
-        self._read(x, save=False)
+        self.read(x, save=False)
         first = Kernel(kind="elementwise", low=x.elems, high=x.elems, indexed=x.elems)
         second = Kernel(kind="elementwise", high=2 * x.elems, indexed=x.elems)
         self._ops.append(
@@ -226,15 +230,18 @@ class Tape:
         """ReLU in place keeps its output; SiLU its input; sigmoid and tanh their output."""
         if kind == "none":
             return x
+        if self.xla:  # computed where its input is made, and again in backward
+            self.read(x, save=False)
+            return self._new(x.c, x.grid, x)
         if kind == "silu":
             out = self._new(x.c, x.grid, x)
-            saved = self._read(x, save=True)
+            saved = self.read(x, save=True)
         elif inplace and kind == "relu":
             out, saved = x, _saved(x) if x.grad and not x.pinned else NOTHING
             x.pinned = x.grad
         else:
             out = self._new(x.c, x.grid, x, pinned=True)
-            self._read(x, save=False)
+            self.read(x, save=False)
             saved = _saved(out)
         out.high = x.high
         op = ops.activation(f"{name}.{kind}", x.elems, saves="none", high=x.high)
@@ -259,21 +266,30 @@ class Tape:
     def add(self, name: str, a: T, b: T, *, relu: bool = False, inplace: bool = False) -> T:
         """``a + b``, perhaps with ReLU after it."""
         out = self._new(a.c, a.grid, a, pinned=inplace and a.pinned)
-        self._read(a, save=False)
-        self._read(b, save=False)
+        self.read(a, save=False)
+        self.read(b, save=False)
         out.high, out.grad = a.high or b.high, a.grad or b.grad
         if self._fused and relu:  # added within the norm's kernel: one more read
             extra = Kernel(kind="elementwise", low=a.elems, launches=0.01)
             out.pinned = True
             self._ops.append(Op(name=name, fwd=(extra,), bwd=(extra,), saved=Saved(low=out.elems)))
             return out
+        if self.xla:  # one more read where the norm is applied
+            self._ops.append(Op(name=name, fwd=(Kernel(kind="elementwise", low=a.elems),)))
+            return self.act(name, out, "relu") if relu else out
         self._ops.append(ops.binary(name, a.elems, grads=0, high=out.high))
         return self.act(name, out, "relu") if relu else out
 
     def gate(self, name: str, x: T, s: T) -> T:
         """``x * s`` with one ``s`` a channel: both are kept."""
         out = self._new(x.c, x.grid, x)
-        saved = self._read(x, save=True) + self._read(s, save=True)
+        if self.xla:  # with the norm; backward sums over the channel's gradient for ``s``
+            self.read(x, save=False)
+            scale = self.read(s, save=True)
+            summed = Kernel(kind="reduction", low=2 * x.elems + s.elems)
+            self._ops.append(Op(name=name, fwd=(), bwd=(summed,), saved=scale))
+            return out
+        saved = self.read(x, save=True) + self.read(s, save=True)
         fwd = Kernel(kind="elementwise", low=2 * x.elems + s.elems, indexed=x.elems)
         bwd = (
             Kernel(kind="elementwise", low=2 * x.elems + s.elems, indexed=x.elems),
@@ -286,15 +302,17 @@ class Tape:
     def mean(self, name: str, x: T) -> T:
         """Global average pooling."""
         out = self._new(x.c, (1,) * len(x.grid), x)
-        self._read(x, save=False)
-        self._ops.append(ops.reduction(name, x.elems, out=out.elems, high=False))
+        self.read(x, save=False)
+        op = ops.reduction(name, x.elems, out=out.elems, high=False)
+        bwd = () if self.xla else op.bwd
+        self._ops.append(Op(name=name, fwd=op.fwd, bwd=bwd, saved=op.saved))
         return out
 
     def max_pool(self, name: str, x: T, kernel: int, stride: int, pad: int = 0) -> T:
         """Max pooling: keeps its input and int64 indices."""
         grid = tuple((g + 2 * pad - kernel) // stride + 1 for g in x.grid)
         out = self._new(x.c, grid, x)
-        saved = self._read(x, save=True)
+        saved = self.read(x, save=True)
         op = ops.pool2d(name, x.elems, out.elems, indices=True, save_input=False)
         bwd = op.bwd if x.grad else ()
         kept = saved + op.saved if x.grad else NOTHING
@@ -306,23 +324,39 @@ class Tape:
         """Average pooling: keeps its input."""
         grid = tuple((g + 2 * pad - kernel) // stride + 1 for g in x.grid)
         out = self._new(x.c, grid, x)
-        saved = self._read(x, save=True)
+        saved = self.read(x, save=True)
         op = ops.pool2d(name, x.elems, out.elems, indices=False, save_input=False)
         self._ops.append(Op(name=op.name, fwd=op.fwd, bwd=op.bwd, saved=saved))
         return out
+
+    def upsample(self, name: str, x: T, factor: int) -> T:
+        """Nearest neighbours: keeps nothing; its gradient is summed over the copies."""
+        self.read(x, save=False)
+        out = self._new(x.c, tuple(g * factor for g in x.grid), x)
+        both = Kernel(kind="copy", low=x.elems + out.elems)
+        self._ops.append(Op(name=name, fwd=(both,), bwd=(both,)))
+        return out
+
+    def narrow(self, name: str, x: T) -> T:
+        """A tensor that autocast keeps in fp32 as 16-bit operators read it: the same in fp32."""
+        self.read(x, save=False)
+        self._ops.append(
+            Op(name=name, fwd=(ops.autocast_cast(x.elems),), bwd=(ops.autocast_cast(x.elems),))
+        )
+        return self._new(x.c, x.grid, x, pinned=x.pinned)
 
     def concat(self, name: str, parts: Sequence[T]) -> T:
         """Channels of several tensors copied into one; its gradient's parts are views."""
         out = self._new(sum(p.c for p in parts), parts[0].grid, parts[0])
         for part in parts:
-            self._read(part, save=False)
+            self.read(part, save=False)
         self._ops.append(Op(name=name, fwd=(Kernel(kind="copy", low=2.0 * out.elems),)))
         return out
 
     def linear(self, name: str, x: T, n: int, *, bias: bool = True, act: Act = "none") -> T:
         """Linear over the channels of every point."""
         out = self._new(n, x.grid, x)
-        saved = self._read(x, save=True)
+        saved = self.read(x, save=True)
         op = ops.linear(name, x.points, x.c, n, bias=bias, save_input=False, input_grad=x.grad)
         self._ops.append(
             Op(
@@ -333,15 +367,15 @@ class Tape:
                 gemm_weight=op.gemm_weight,
             )
         )
-        self._param(f"{name}.weight", x.c * n)
+        self.param(f"{name}.weight", x.c * n)
         if bias:
-            self._param(f"{name}.bias", n)
+            self.param(f"{name}.bias", n)
         return self.act(name, out, act)
 
     def dropout(self, name: str, x: T) -> T:
         """Dropout with a one-byte mask."""
         out = self._new(x.c, x.grid, x)
-        self._read(x, save=False)
+        self.read(x, save=False)
         self._ops.append(ops.dropout(name, x.elems))
         return out
 
@@ -368,9 +402,10 @@ class Tape:
         Equal blocks stand once.
         """
         if self._fork_times:
-            self._ops.append(
-                ops.grad_only("forks", 3.0 * self._fork_elems, launches=self._fork_times)
-            )
+            moved, times = 3.0 * self._fork_elems, self._fork_times
+            if self.xla:  # one more read where the sum is used
+                moved, times = self._fork_elems, 1.0
+            self._ops.append(ops.grad_only("forks", moved, launches=times))
             self._fork_elems = self._fork_times = 0.0
         made = Block(
             name=name,

@@ -95,10 +95,13 @@ class _Builder:
 def autoencoder_kl_encoder(
     *, name: str, image: int = 256, frames: int = 1, base_channels: int = 128, resnets: int = 2,
     latent_channels: int = 4, quant_conv: bool = True, decoder_numel: int = 49_490_199,
+    stored_moments: bool = False,
 ) -> Frozen:  # fmt: skip
     """Encode ``frames`` images a sample in one call and draw latents from the posterior.
 
     ``quant_conv``: a 1x1 convolution of the moments (not in Flux's and Stable Diffusion 3's).
+
+    ``stored_moments``: the data set holds them, so that the encoder is resident and only draws.
 
     ``decoder_numel``: parameters of the decoder and its 1x1 convolution, resident but never run
     (49,490,199 in sd-vae-ft-ema).
@@ -130,6 +133,8 @@ def autoencoder_kl_encoder(
     latent = float(frames) * size * size * latent_channels
     # clamp, halving, two exponentials, noise, product, sum, scaling
     draw = Kernel(kind="elementwise", low=17 * latent, launches=8.0)
+    if stored_moments:
+        build.ops, transient = [], 0.0
     build.add(Op(name="sample", fwd=(draw,)))
     return Frozen(
         name=name,

@@ -20,6 +20,7 @@ from simcore.workload.ops.lookup import (
 )
 from simcore.workload.ops.moe import combine, dispatch, grouped_linear, route
 from simcore.workload.ops.norm import (
+    autocast_cast,
     batch_norm,
     cast,
     group_norm,
@@ -47,6 +48,7 @@ __all__ = [
     "add_positions",
     "attention_eager",
     "attention_fused_softmax",
+    "autocast_cast",
     "batch_norm",
     "binary",
     "bmm",

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from simcore.workload.graph import Affine, Kernel, KernelKind, Op, Saved
 from simcore.workload.ops.gemm import bmm
-from simcore.workload.ops.norm import softmax
+from simcore.workload.ops.norm import autocast_cast, softmax
 from simcore.workload.ops.pointwise import binary, copy, dropout, scale
 
 #: Elements of 16 bit that NVIDIA's matrix units load at a time; products whose rows begin at other
@@ -114,9 +114,7 @@ def attention_eager(
     parts.append(softmax(f"{name}.softmax", scores, row=seq_kv))
     if drop:
         parts.append(dropout(f"{name}.dropout", scores, high=True))
-    cast = Kernel(
-        kind="elementwise", low=-3 * scores, high=3 * scores, launches=0.0, indexed=scores
-    )
+    cast = autocast_cast(scores)
     parts.append(
         Op(name=f"{name}.cast", fwd=(cast,), bwd=(cast,) * (1 + (mask not in ("none", "where"))))
     )

@@ -64,7 +64,7 @@ def softmax(name: str, elems: float, *, row: float = 1.0, save_output: bool = Tr
 
 
 def cast(elems: float) -> Kernel:
-    """A cast between 16 bits and fp32, 6 bytes an element, where training is in 16 bits.
+    """A cast between 16 bits and fp32, 6 bytes an element, where all training is in 16 bits.
 
     ``high`` elements weigh 2 bytes there, and 4 where they are fp32 already, which a cast leaves as
     they are: 12 - 3 · 2 = 6 bytes, 12 - 3 · 4 = none. No launches: in fp32 there are none.
@@ -72,6 +72,14 @@ def cast(elems: float) -> Kernel:
     return Kernel(
         kind="elementwise", high=-3 * elems, raw_bytes=12.0 * elems, launches=0.0, indexed=elems
     )
+
+
+def autocast_cast(elems: float) -> Kernel:
+    """A cast between 16 bits and fp32, 6 bytes an element, that autocast alone has.
+
+    There ``low`` elements are 2 bytes and ``high`` ones 4; elsewhere both are as wide.
+    """
+    return Kernel(kind="elementwise", low=-3 * elems, high=3 * elems, launches=0.0, indexed=elems)
 
 
 def rms_norm_eager(

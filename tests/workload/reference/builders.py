@@ -14,6 +14,8 @@ from reference import concat_nets as cat
 from reference import convnets as conv
 from reference.bert import Bert
 from reference.detection import SSD300, MaskRCNN, RetinaNet
+from reference.efficientdet import EfficientDetD0
+from reference.efficientdet import loss as detection_loss
 from reference.mnist import MnistNet
 from reference.resnet import ResNet
 from reference.sequence import GNMT, TransformerXL, WaveGlow
@@ -159,6 +161,8 @@ ZOO: dict[str, Pair] = {
     "retinanet": Pair("retinanet", {"height": 128, "width": 160}, lambda: RetinaNet(80),
                       lambda b: (torch.zeros(b, 3, 128, 160),), _all,
                       drops_output=True),
+    "efficientdet": Pair("efficientdet", {"image": 128}, EfficientDetD0, images(128),
+                         lambda out: detection_loss(*out), drops_output=True),
     "waveglow": Pair("waveglow", {"segment": 1024, "layers": 3, "channels": 64, "flows": 5},
                      lambda: WaveGlow(flows=5, layers=3, channels=64),
                      lambda b: (torch.zeros(b, 80, 5), torch.zeros(b, 1024)), lambda o: o),

@@ -17,6 +17,7 @@ from reference.builders import BUILDERS, ZOO, images
 from reference.diffusion import DiffusionLoss, DiT, Latte, STDiT
 from reference.encoders import Encoder, T5Encoder
 from reference.nets import BY_NAME, Stack
+from reference.uvit import UViT
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
@@ -201,6 +202,8 @@ DIFFUSION = {
               {"frames": 4, "attention": "math"}),
     "stdit": (lambda: STDiT(2, 64, 4, latent=16, frames=4, caption_channels=32, caption_tokens=5),
               (4, 4, 16, 16), 1, {"frames": 4, "caption_tokens": 5, "caption_width": 32}),
+    "uvit": (lambda: UViT(2, 64, 4, latent=16, classes=10), (4, 16, 16), 1,
+             {"num_classes": 10, "attention": "math"}),
 }  # fmt: skip
 
 
@@ -220,7 +223,7 @@ def test_diffusion_builders_agree_with_a_trace(arch: str, monkeypatch: pytest.Mo
 
     def inputs(b: int) -> tuple[Tensor, ...]:
         extra = ()
-        if arch == "dit":
+        if arch in ("dit", "uvit"):
             extra = (torch.zeros(b, dtype=torch.long),)
         elif arch == "stdit":
             extra = (torch.randn(b, 1, 5, 32),)
@@ -229,7 +232,10 @@ def test_diffusion_builders_agree_with_a_trace(arch: str, monkeypatch: pytest.Mo
     def step(x0: Tensor, t: Tensor, *extra: Tensor) -> Tensor:
         noise = torch.randn_like(x0)
         xt = diffusion.noised(x0, t, noise)
-        return diffusion(model(xt, t, *extra), x0, xt, t, noise, channel_dim)
+        out = model(xt, t, *extra)
+        if arch == "uvit":  # a squared error of the noise alone
+            return (noise - out).pow(2).flatten(1).mean(-1).mean()
+        return diffusion(out, x0, xt, t, noise, channel_dim)
 
     ours = converted(step, inputs, modules=(model,))
     assert measure.built_param_sizes(ours) == measure.built_param_sizes(built)

@@ -1,0 +1,216 @@
+"""EfficientDet-D0 (Tan et al. 2020) as NVIDIA trains it in PyTorch, after R. Wightman's code.
+
+EfficientNet-B0 without its head, a pyramid of levels 3 to 7 that runs in both directions
+(``cells`` times) with learned non-negative weights of what is fused, and two heads of
+depthwise-separable layers whose weights all levels share, but not their norms. Convolutions before
+a norm have no bias, pooling is padded evenly (DeepLearningExamples, PyTorch/Detection/Efficientdet,
+effdet/model.py, config/model_config.py: ``efficientdet_d0``). Anchors are labelled by the loader.
+"""
+
+from __future__ import annotations
+
+from simcore.base.units import FP32_BYTES
+from simcore.workload import ops
+from simcore.workload.archs import ARCHS
+from simcore.workload.archs.convnets import EFFICIENT, check_layout, inverted
+from simcore.workload.archs.tape import T, Tape
+from simcore.workload.graph import Kernel, Op, Saved, Workload
+
+#: What each node of a cell fuses: its level above the finest, and inputs by number. 0 to 4 are the
+#: levels that come in, 5 and up the nodes before it: first down to the finest, then up again.
+_NODES = (
+    (3, (3, 4)), (2, (2, 5)), (1, (1, 6)), (0, (0, 7)),
+    (1, (1, 7, 8)), (2, (2, 6, 9)), (3, (3, 5, 10)), (4, (4, 11)),
+)  # fmt: skip
+_ANCHORS = 9  # three scales of three shapes
+_BOX = 4
+_LABEL_BYTES = 8.0  # an int64 an anchor
+#: Rows of classes are padded to whole loads of 16 bytes for the fused focal loss.
+_PADDED_TO = 8
+#: Kernels of the Huber loss of a level (effdet/loss.py) and the tensors they move, each way.
+_HUBER_FWD, _HUBER_BWD, _HUBER_KEPT = (13.0, 30.0), (12.0, 30.0), 5.0
+
+
+def _backbone(tape: Tape, x: T) -> list[T]:
+    """Outputs at strides 8, 16 and 32."""
+    x = tape.unit("stem", x, 32, 3, stride=2, act="silu")
+    tape.block("stem")
+    maps = []
+    for stage, (expand, kernel, stride, channels, repeats) in enumerate(EFFICIENT):
+        for i in range(repeats):
+            source = x
+            x = inverted(
+                tape, x, expand, kernel, stride if not i else 1, channels, "silu", "narrow"
+            )
+            if i and not tape.xla:  # stochastic depth: over the share that survives, times the mask
+                drop = Kernel(kind="elementwise", low=4.0 * x.elems, launches=2.0)
+                tape.op(Op(name="survive", fwd=(drop,), bwd=(drop,)))
+            tape.block(f"stage{stage + 1}", boundary=source)
+        if stage in (2, 4, 6):
+            maps.append(x)
+    return maps
+
+
+def _weighted_sum(tape: Tape, parts: list[T]) -> T:
+    """``sum(x_i * relu(w_i) / (sum(relu(w)) + eps))`` in eager operators.
+
+    Each part is multiplied, divided, stacked along a last dimension, and summed over it, which
+    autocast does in fp32. The product keeps its part, the quotient what it divides; backward goes
+    through each operator again, towards the scalars too: for the quotient's divisor
+    ``-g * ((x / d) / d)`` and a sum, for the product ``g * x`` and a sum.
+    """
+    k, e = float(len(parts)), parts[0].elems
+    if tape.xla:
+        return _compiled_sum(tape, parts)
+    saved = Saved(low=k * e)
+    for part in parts:
+        saved = saved + tape.read(part, save=True)
+    narrow = (2.0 + k) * e  # autocast's 16-bit gradient of the stack, spread out; a view in fp32
+    fwd = (
+        Kernel(kind="elementwise", launches=3.0),  # relu, sum and eps of the weights
+        Kernel(kind="elementwise", low=4.0 * k * e, launches=2.0 * k),
+        Kernel(kind="copy", low=2.0 * k * e),
+        Kernel(kind="reduction", low=k * e, high=e),
+    )
+    bwd = (
+        Kernel(kind="elementwise", low=-narrow, high=narrow, launches=0.0),
+        Kernel(kind="elementwise", low=16.0 * k * e, launches=7.0 * k),
+        Kernel(kind="reduction", low=2.0 * k * e, launches=2.0 * k),
+        Kernel(kind="elementwise", launches=2.0 * k + 3.0),  # gradients of the weights put together
+    )
+    tape.op(Op(name="fuse", fwd=fwd, bwd=bwd, saved=saved))
+    tape.param("fuse.edge_weights", len(parts))
+    return T(parts[0].c, parts[0].grid, high=True)
+
+
+def _compiled_sum(tape: Tape, parts: list[T]) -> T:
+    """The same, and the activation behind it, in one kernel; backward makes the sum again.
+
+    One kernel sums over the gradients of the weights, one writes those of the parts.
+    """
+    k, e = float(len(parts)), parts[0].elems
+    saved = Saved()
+    for part in parts:
+        saved = saved + tape.read(part, save=True)
+    fwd = Kernel(kind="elementwise", low=(k + 1.0) * e)
+    bwd = (
+        Kernel(kind="reduction", low=(k + 1.0) * e),
+        Kernel(kind="elementwise", low=(2.0 * k + 1.0) * e),
+    )
+    tape.op(Op(name="fuse", fwd=(fwd,), bwd=bwd, saved=saved))
+    tape.param("fuse.edge_weights", len(parts))
+    return T(parts[0].c, parts[0].grid)
+
+
+def _separable(
+    tape: Tape, name: str, x: T, cout: int, *, bias: bool = False, shared: bool = False
+) -> T:
+    y = tape.conv(f"{name}.depthwise", x, x.c, 3, groups=x.c, shared=shared)
+    return tape.conv(f"{name}.pointwise", y, cout, 1, bias=bias, shared=shared)
+
+
+def _resample(tape: Tape, x: T, channels: int, side: int) -> T:
+    """To ``channels`` and ``side``: 1x1 and norm, then halved by pooling or doubled."""
+    if x.c != channels:
+        x = tape.unit("resample", x, channels, 1, act="none")
+    if x.grid[0] > side:
+        return tape.max_pool("downsample", x, 3, 2, 1)
+    return tape.upsample("upsample", x, 2) if x.grid[0] < side else x
+
+
+def _cell(tape: Tape, levels: list[T], channels: int) -> list[T]:
+    """One pass of the pyramid, down and up."""
+    known, sides = list(levels), [level.grid[0] for level in levels]
+    for level, inputs in _NODES:
+        parts = [_resample(tape, known[i], channels, sides[level]) for i in inputs]
+        x = tape.act("node", _weighted_sum(tape, parts), "silu")
+        x = tape.narrow("node.cast", x) if x.high else x
+        x = _separable(tape, "node", x, channels)
+        known.append(tape.batch_norm("node", x))
+    return known[-len(levels) :]
+
+
+def _head(tape: Tape, name: str, levels: list[T], depth: int, out: int) -> list[T]:
+    """``depth`` separable layers and the prediction, of all levels with the same weights."""
+    found = []
+    for i, level in enumerate(levels):
+        x = level
+        for j in range(depth):
+            x = _separable(tape, f"{name}.{j}", x, x.c, shared=i > 0)
+            x = tape.act(name, tape.batch_norm(f"{name}.{j}", x), "silu")
+        found.append(_separable(tape, f"{name}.predict", x, out, bias=True, shared=i > 0))
+    return found
+
+
+def _losses(tape: Tape, scores: list[T], boxes: list[T]) -> None:
+    """Focal loss in one kernel that leaves its gradient too, Huber loss in many; a level each."""
+    levels, elems = float(len(scores)), sum(x.elems for x in scores)
+    if tape.xla:  # each loss is one sum over what it reads; backward reads it again and writes
+        kept = Saved(low=elems + sum(x.elems for x in boxes))
+        fwd = Kernel(kind="reduction", low=kept.low, launches=2.0 * levels)
+        bwd = Kernel(kind="elementwise", low=2.0 * kept.low, launches=2.0 * levels)
+        tape.op(Op(name="losses", fwd=(fwd,), bwd=(bwd,), saved=kept))
+        tape.op(ops.loss_seed())
+        return
+    turn = Kernel(kind="copy", low=2.0 * elems, launches=levels)  # to one anchor's classes a row
+    labels = _ANCHORS * sum(x.points for x in scores)
+    loss = Kernel(
+        kind="elementwise", low=2.0 * elems, raw_bytes=_LABEL_BYTES * labels, launches=2.0 * levels
+    )
+    scale = Kernel(kind="elementwise", low=2.0 * elems, launches=levels)
+    tape.op(Op(name="focal", fwd=(turn, loss), bwd=(scale, turn), saved=Saved(low=elems)))
+    errors = sum(x.elems for x in boxes)
+
+    def huber(launches: float, moved: float) -> Kernel:
+        return Kernel(kind="elementwise", high=moved * errors, launches=launches * levels)
+
+    tape.op(
+        Op(name="huber", fwd=(huber(*_HUBER_FWD),), bwd=(huber(*_HUBER_BWD),),
+           saved=Saved(high=_HUBER_KEPT * errors))
+    )  # fmt: skip
+    tape.op(ops.loss_seed())
+
+
+@ARCHS.register("efficientdet")
+def efficientdet(
+    *,
+    name: str,
+    sample_unit: str = "image",
+    image: int = 512,
+    classes: int = 90,
+    channels: int = 64,
+    cells: int = 3,
+    depth: int = 3,
+    padded_classes: bool = False,
+    layout: str = "nchw",
+    xla: bool = False,
+) -> Workload:
+    """EfficientDet on EfficientNet-B0: D0 by its defaults.
+
+    ``cells`` of the pyramid, ``channels`` wide; ``depth`` layers of each head. ``padded_classes``:
+    scores are padded to a multiple of eight a box, as the fused focal loss asks. ``xla``: compiled
+    by XLA, the losses too.
+    """
+    if image % 128 or image <= 0:
+        raise ValueError(f"image={image} must be a multiple of 128, the coarsest level's stride")
+    tape = Tape(nchw=check_layout(layout), xla=xla)
+    pixels = tape.input(3, (image, image))
+    # the loader sends bytes; to fp32, less the mean, over the deviation
+    scaled = Kernel(kind="elementwise", raw_bytes=(5.0 + 8.0 + 8.0) * pixels.elems, launches=3.0)
+    tape.op(Op(name="normalise", fwd=(scaled,)))
+    levels = _backbone(tape, pixels)
+    coarse = levels[-1].grid[0] // 2
+    levels.append(_resample(tape, levels[-1], channels, coarse))
+    levels.append(_resample(tape, levels[-1], channels, coarse // 2))
+    for _ in range(cells):
+        levels = _cell(tape, levels, channels)
+        tape.block("cell")
+    width = -(-classes // _PADDED_TO) * _PADDED_TO if padded_classes else classes
+    scores = _head(tape, "class", levels, depth, _ANCHORS * width)
+    tape.block("class")
+    boxes = _head(tape, "box", levels, depth, _ANCHORS * _BOX)
+    _losses(tape, scores, boxes)
+    tape.block("box")
+    anchors = _ANCHORS * sum(x.points for x in scores)
+    sent = pixels.elems + anchors * (_LABEL_BYTES + _BOX * FP32_BYTES)
+    return tape.workload(name, sample_unit, input_bytes=sent)
