@@ -144,12 +144,11 @@ def place(
         part = turned(part, heads, strategy.recompute_modules)
     sums = tensor_sums(record.arch) if isinstance(record, ModelRecord) else TENSOR_SUMS
     part = _with_exchanges(part, layout, sums)
-    times = Counter(workload.order)
-    layers = [(b, times[i]) for i, b in enumerate(workload.blocks) if b.recomputable and times[i]]
+    layers = _layers(workload)
     sizes = cut_sizes(layout.stages, n_layers, layout.pp)
     hidden = max((b.boundary.high + b.boundary.low for b, _ in layers), default=0.0)
     routed = sum(n for b, n in layers if any(op.name.startswith("expert") for op in b.ops))
-    column_grads_frac = _column_grads_frac(layers, strategy.recompute == "full")
+    column_grads_frac = _column_grads_frac(workload, strategy.recompute == "full")
     return Placed(
         layout=layout,
         gpus_per_node=max(g.gpus_per_node for g in cluster.groups),
@@ -210,10 +209,17 @@ def _more_sums(layers: Sequence[tuple[Block, int]], layout: Layout, strategy: St
     return sum(len(names & set(of)) - 1 for of in ONE_INPUT if names & set(of))
 
 
-def _column_grads_frac(layers: Sequence[tuple[Block, int]], again: bool) -> float:
+def _layers(workload: Workload) -> list[tuple[Block, int]]:
+    """The repeated layers and how often each runs."""
+    times = Counter(workload.order)
+    return [(b, times[i]) for i, b in enumerate(workload.blocks) if b.recomputable and times[i]]
+
+
+@lru_cache(maxsize=256)
+def _column_grads_frac(workload: Workload, again: bool) -> float:
     """Of the layers' FLOP in a micro-step, those of weight gradients of products cut by columns."""
     found = whole = 0.0
-    for block, times in layers:
+    for block, times in _layers(workload):
         for op in block.ops:
             forward = sum(k.flop for k in op.fwd)
             whole += times * (forward * (2 if again else 1) + sum(k.flop for k in op.bwd))
