@@ -93,7 +93,7 @@ def frozen_away(
     return (whole - routed) * (1.0 - 1.0 / np.asarray(shards)) + routed * (1.0 - 1.0 / of_expert)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=1000)
 def activation_profile(workload: Workload, p: Precision, recompute: bool) -> ActivationProfile:
     """What the step pins, instance by instance, for one precision and recompute policy."""
     blocks = list(workload.instances())
@@ -170,7 +170,7 @@ class Parts:
         return PartSizes(*np.array(self.sizes)[:, part])
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=1000)
 def joined_parts(
     workloads: tuple[Workload, ...], p: Precision, again: bool, ahead: int, root: bool
 ) -> Parts:

@@ -286,7 +286,7 @@ def stretch(workload: Workload, start: int, stop: int) -> Workload:
     return _stretch(workload, start == 0, workload.order[start:stop])
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=1000)
 def _stretch(workload: Workload, first: bool, order: tuple[int, ...]) -> Workload:
     used = sorted(set(order))
     index: Mapping[int, int] = {b: i for i, b in enumerate(used)}
