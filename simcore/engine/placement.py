@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 from simcore.base.errors import InvalidConfig, UnknownName
 from simcore.engine.context import elements, heads_of, turned
-from simcore.engine.layout import LayerTraffic, Placed
+from simcore.engine.placed import LayerTraffic, Placed
 from simcore.hardware.cluster import ClusterSpec
 from simcore.hardware.paths import mesh_share
 from simcore.strategy.cuts import cut_sizes, normalised, stages_told

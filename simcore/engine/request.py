@@ -10,8 +10,8 @@ from simcore.base.errors import InvalidConfig, UnknownName, UsageError
 from simcore.engine.context import context_told
 from simcore.engine.edge import largest_batch
 from simcore.engine.evaluate import Loading
-from simcore.engine.layout import Placed
 from simcore.engine.options import Options
+from simcore.engine.placed import Placed
 from simcore.engine.placement import layout_of, place, strategy_told, usual_strategy
 from simcore.engine.resolved import Request
 from simcore.engine.routing import routing_of, routing_told, settings_of

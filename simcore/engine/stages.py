@@ -15,8 +15,9 @@ import numpy as np
 
 from simcore.base.arrays import NDArray
 from simcore.engine.evaluate import evaluate
-from simcore.engine.layout import Placed, data_points, exchanges_s, exposed
+from simcore.engine.exchanges import TRANSFER, data_points, exchanges_s, exposed
 from simcore.engine.pace import stage_paces
+from simcore.engine.placed import Placed
 from simcore.engine.points import Points
 from simcore.engine.predict import central_step_s, job_of, values_of
 from simcore.engine.room import Room
@@ -93,7 +94,7 @@ def layer_costs(request: Request) -> LayerCosts:
     )
     local = data_points(points, placed)
     of_layer = exchanges_s(points, placed, 1)
-    of_layer.pop("pipeline transfer", None)  # of a stage, whatever it holds
+    of_layer.pop(TRANSFER, None)  # of a stage, whatever it holds
 
     @cache
     def piece(part: Workload, layers: int) -> tuple[float, float]:

@@ -16,7 +16,7 @@ from simcore.base.arrays import NDArray
 from simcore.engine.convex import at_counts
 from simcore.engine.in_flight import in_flight
 from simcore.engine.job_memory import held_and_needed
-from simcore.engine.layout import Placed
+from simcore.engine.placed import Placed
 from simcore.engine.points import Knob, Points
 from simcore.engine.predict import point_values, steps_of
 from simcore.engine.resolved import Request

@@ -12,8 +12,8 @@ import pytest
 from simcore.engine import moments
 from simcore.engine.compute import class_phases, phases_of_parts
 from simcore.engine.evaluate import Steps, evaluate, evaluate_parts
+from simcore.engine.exchanges import data_points
 from simcore.engine.job_memory import memory_over, run_memories
-from simcore.engine.layout import data_points
 from simcore.engine.memory import memory_of
 from simcore.engine.moments import Moments, moments_of
 from simcore.engine.points import Points
