@@ -78,7 +78,7 @@ _EVERY_MICRO_BATCH = ("zero2", "zero3")
 BESIDE_CUTS = "zero1"
 
 
-def usual_strategy(own: str, options: Mapping[str, Any]) -> str:
+def usual_strategy(own: str, layout: Layout) -> str:
     """The strategy where none is asked for: the model's own, unless tp or pp cuts the model.
 
     Then it is Megatron's distributed optimizer (Narayanan et al. 2021; megatron/core/distributed):
@@ -87,7 +87,6 @@ def usual_strategy(own: str, options: Mapping[str, Any]) -> str:
     """
     if own not in _EVERY_MICRO_BATCH:
         return own
-    layout = layout_of(options, [])
     return BESIDE_CUTS if max(layout.tp, layout.pp) > 1 else own
 
 

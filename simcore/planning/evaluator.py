@@ -158,7 +158,7 @@ class Evaluator:
         if request is None:
             return _Unit(members, why)
         shares = check_shares(form["shares"]) if form.get("shares") else ""
-        return _Unit(members, why, request, layout, words_of(source, request, form), shares)
+        return _Unit(members, why, request, layout, words_of(source, request, form, layout), shares)
 
     def _piece(self, unit: int, piece: int, held: _Unit) -> Batch:
         """Evaluate the points of a piece, whose place in the unit says its number."""
