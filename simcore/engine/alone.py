@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from simcore.base.arrays import NDArray
-from simcore.engine.layout import group_of
+from simcore.engine.exchanges import group_of
 from simcore.engine.points import Points
 from simcore.engine.predict import point_values
 from simcore.hardware.cluster import ClusterSpec

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from simcore.engine.context import WAYS
-from simcore.engine.layout import data_points, exchange_bytes, group_of, tensor_collectives
+from simcore.engine.exchanges import data_points, exchange_bytes, group_of, tensor_collectives
 from simcore.engine.points import Points
 from simcore.engine.predict import job_of, values_of, with_library
 from simcore.engine.price import scoped

@@ -28,10 +28,12 @@ Array = NDArray[np.float64]
 def phase_seconds(
     table: KernelTable, rates: ClassRates, micro_batch: Array, compute: Array, memory: Array
 ) -> Array:
-    """Device seconds of each phase for each column, [P, U]; ``compute`` [U] or [K, U]."""
-    same_batch = bool(micro_batch.size and (micro_batch == micro_batch[0]).all())
-    batch = micro_batch[:1] if same_batch else micro_batch
+    """Device seconds of each phase for each column, [P, U]; ``compute`` [U] or [K, U].
 
+    # B distinct batches: all but what is said below is [K, B]
+    """
+    # Work, traffic and fill depend on the batch alone: they are worked out once for each.
+    batch, column = np.unique(micro_batch, return_inverse=True)
     n_bytes = table.bytes_fixed[:, None] + table.bytes_per_sample[:, None] * batch
     memory_s = n_bytes / rates.bytes_per_s[table.kind][:, None]
     if (rows := table.indexed).size and rates.indexed_s:
@@ -69,6 +71,8 @@ def phase_seconds(
     # count scales the square root: count^2 inside costs nothing extra.
     tc2 = np.square(compute_s * weighted)
     tm2 = np.square(memory_s * weighted)
+    if len(batch) > 1:
+        batch, tc2, tm2 = micro_batch, tc2[:, column], tm2[:, column]
     seconds = np.sqrt(tc2 / np.square(compute) + tm2 / np.square(memory))
     if (rows := table.relaid).size and rates.relaid_s_per_byte.any():
         pace = compute[rows] if np.ndim(compute) > 1 else compute

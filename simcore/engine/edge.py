@@ -19,10 +19,8 @@ import numpy as np
 
 from simcore.base.arrays import NDArray
 from simcore.base.same import Same
-from simcore.engine.allocator import AllocatorConfig, replay
 from simcore.engine.job_memory import fitting_batch, fullest_batch, memory_result
 from simcore.engine.memory import workspace_bytes
-from simcore.engine.memory_events import step_events
 from simcore.engine.resolved import Request
 from simcore.engine.result import MemoryResult
 from simcore.strategy.layout import Layout
@@ -130,6 +128,9 @@ def _played(
     workload: Same[Workload], strategy: Strategy, micro_batch: float, grad_accum: int,
     n_ranks: int, cublas_bytes: float, limit_bytes: float,
 ) -> _Played:  # fmt: skip
+    from simcore.engine.allocator import AllocatorConfig, replay  # most jobs are in no doubt
+    from simcore.engine.memory_events import step_events
+
     events = step_events(
         workload.it, strategy, micro_batch=micro_batch, grad_accum=grad_accum, n_ranks=n_ranks,
         cublas_bytes=cublas_bytes,

@@ -7,7 +7,7 @@ from typing import Any
 
 from simcore.base.errors import InvalidConfig
 from simcore.base.units import FP32_BYTES
-from simcore.engine.layout import Placed
+from simcore.engine.placed import Placed
 from simcore.engine.resolved import Request
 from simcore.strategy.cuts import written
 from simcore.strategy.dialects import DIALECTS, FILES, Job, emit

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -94,12 +94,15 @@ class Steps:
 @lru_cache(maxsize=256)
 def program_of(workload: Workload, strategy: Strategy, n_classes: int) -> Program:
     """Build the step graph of a workload under a strategy."""
-    return _program(workload.outline, strategy, n_classes)
+    # What is recomputed within layers is in their kernels; the graph knows whole layers alone.
+    again = strategy.recompute == "full"
+    shape = replace(strategy, recompute="none", recompute_modules=(), recompute_layers=0)
+    return _program(workload.outline, shape, n_classes, again)
 
 
 @lru_cache(maxsize=256)
-def _program(workload: Workload, strategy: Strategy, n_classes: int) -> Program:
-    builder = ProgramBuilder(workload, n_classes, strategy.recompute == "full")
+def _program(workload: Workload, strategy: Strategy, n_classes: int, again: bool) -> Program:
+    builder = ProgramBuilder(workload, n_classes, again)
     PARALLELISMS[strategy.parallelism].build(builder, strategy)
     by_function = strategy.nccl_algorithms.by_function or strategy.nccl_protocols.by_function
     return builder.finish(by_function=bool(by_function))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from simcore.base.units import FP32_BYTES, format_seconds, format_si
+from simcore.engine.exchanges import exchange_bytes, exchange_passes
 from simcore.engine.explain_facts import Facts, Teller, Told
-from simcore.engine.layout import exchange_bytes, exchange_passes
 from simcore.engine.points import COLLECTIVE_BASE_S
 from simcore.engine.price import EMA_TRAFFIC_ELEMS, HOST_ADAM_BYTES, HOST_DRAM_FRAC
 from simcore.engine.rates import compute_share_of, conv_unit, memory_share_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -60,25 +60,52 @@ def memory_over(
     grad_accum: Array,
     n_gpus: Array,
     n_nodes: Array,
-    *,
-    last: bool = False,
 ) -> tuple[Memory, ...]:
-    """Memory of the fullest rank of every pipeline stage, over an axis (all arrays [C]).
+    """Memory of the fullest rank of every kind of pipeline stage, over an axis (all arrays [C]).
 
-    Of equal stages that of the first, which has the most micro-batches in flight, or ``last``.
+    Of equal stages that of the first, which has the most micro-batches in flight.
+    """
+    over = (micro_batch, grad_accum, n_gpus, n_nodes)
+    placed = request.placed
+    if placed is None:
+        return (memory_of_stage(request, request.workload, 0, *over),)
+    beside = beside_tensors(request, n_gpus, n_nodes)
+    return tuple(
+        memory_of_stages(request, placed.stages[first : first + 1], *over, beside=beside)
+        for first, _ in placed.distinct_stages
+    )
+
+
+#: Configurations looked at together: of a longer axis a stage at a time is faster, since what is
+#: told apart along it is less.
+_TOGETHER = 512
+
+
+def held_and_needed(
+    request: Request,
+    stages: Sequence[Stage],
+    micro_batch: Array,
+    grad_accum: Array,
+    n_gpus: Array,
+    n_nodes: Array,
+) -> Array:
+    """What the fullest rank of each stage holds and needs, over an axis [2, S, C].
+
+    Of a job that is not cut there are no ``stages``: it is one.
     """
     over = (micro_batch, grad_accum, n_gpus, n_nodes)
     if request.placed is None:
-        return (memory_of_stage(request, request.workload, 0, *over),)
-    chosen: dict[int, Stage] = {}
-    for stage in request.placed.stages:
-        if last or id(stage.workload) not in chosen:
-            chosen[id(stage.workload)] = stage
-    # A long axis is best a stage at a time: what is told apart along it is less.
+        memory = memory_of_stage(request, request.workload, 0, *over)
+        return np.stack([memory.device, memory.needed])[:, None, :]
     beside = beside_tensors(request, n_gpus, n_nodes)
-    return tuple(
-        memory_of_stages(request, (stage,), *over, beside=beside) for stage in chosen.values()
-    )
+    at_once = max(1, _TOGETHER // len(micro_batch))
+    found = []
+    for start in range(0, len(stages), at_once):
+        some = stages[start : start + at_once]
+        each = (np.tile(column, len(some)) for column in over)
+        memory = memory_of_stages(request, some, *each, beside=beside.repeated(len(some)))
+        found.append(np.stack([memory.device, memory.needed]).reshape(2, len(some), -1))
+    return np.concatenate(found, axis=1)
 
 
 @dataclass(frozen=True)
@@ -89,6 +116,10 @@ class Beside:
     communicators_bytes: Array
     context_bytes: float
     cublas_bytes: float
+
+    def repeated(self, times: int) -> Beside:
+        """The same along an axis that is as many times as long."""
+        return replace(self, communicators_bytes=np.tile(self.communicators_bytes, times))
 
 
 def beside_tensors(request: Request, n_gpus: Array, n_nodes: Array) -> Beside:
@@ -119,15 +150,17 @@ def memory_of_stage(
     grad_accum: Array,
     n_gpus: Array,
     n_nodes: Array,
+    *,
+    beside: Beside | None = None,
 ) -> Memory:
     """Memory of the fullest rank with a part of the model, over an axis (all arrays [C]).
 
-    ``position``: which stage of the pipeline it is, a number or [C].
+    ``position``: which stage of the pipeline it is, a number or [C]. ``beside``: where it is known.
     """
     layout = request.placed.layout if request.placed else Layout()
     held = in_flight(layout, position, grad_accum)
     over = (micro_batch, grad_accum, n_gpus, n_nodes)
-    beside = beside_tensors(request, n_gpus, n_nodes)
+    beside = beside or beside_tensors(request, n_gpus, n_nodes)
     return _memory(request, (part,), None, held, *over, beside=beside)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from simcore.base.arrays import NDArray
 from simcore.engine.compute import phase_seconds
-from simcore.engine.layout import data_points, exchanges_of
+from simcore.engine.exchanges import data_points, exchanges_of
 from simcore.engine.points import Points
 from simcore.engine.predict import job_of, steps_of, values_of, with_library
 from simcore.engine.resolved import Request
@@ -72,7 +72,7 @@ def collective_seconds(request: Request, p: Prediction) -> dict[str, float]:
     """Seconds of a step's collectives by operation, hidden or not; none without a timeline.
 
     Of a model that is cut they are those of the stage that holds up the step: gradients are tasks
-    of its own step, exchanges parts of its layers (``engine.layout``).
+    of its own step, exchanges parts of its layers (``engine.exchanges``).
     """
     timeline, placed, job = p.timeline, request.placed, job_of(request)
     if timeline is None:

@@ -93,7 +93,7 @@ def frozen_away(
     return (whole - routed) * (1.0 - 1.0 / np.asarray(shards)) + routed * (1.0 - 1.0 / of_expert)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=1000)
 def activation_profile(workload: Workload, p: Precision, recompute: bool) -> ActivationProfile:
     """What the step pins, instance by instance, for one precision and recompute policy."""
     blocks = list(workload.instances())
@@ -170,15 +170,16 @@ class Parts:
         return PartSizes(*np.array(self.sizes)[:, part])
 
 
-@lru_cache(maxsize=256)
-def joined_parts(workloads: tuple[Workload, ...], strategy: Strategy) -> Parts:
-    """What ``memory_of`` looks at, of one part of a model or of several."""
-    p, again = strategy.precision, strategy.recompute == "full"
+@lru_cache(maxsize=1000)
+def joined_parts(
+    workloads: tuple[Workload, ...], p: Precision, again: bool, ahead: int, root: bool
+) -> Parts:
+    """What ``memory_of`` looks at, of one part of a model or of several.
+
+    ``again``: layers run forward again in backward; ``ahead``, ``root`` as of ``moments_of``.
+    """
     profiles = [activation_profile(w, p, again) for w in workloads]
-    ops = [
-        moments_of(w, p, again, strategy.prefetch_blocks, strategy.software.root_unit)
-        for w in workloads
-    ]
+    ops = [moments_of(w, p, again, ahead, root) for w in workloads]
     sizes = [
         (  # in the order of PartSizes
             w.trainable_numel, w.expert_numel, w.layers_numel, w.largest_block_numel,
@@ -271,7 +272,10 @@ def memory_of(
     ``communicators_bytes``: what NCCL holds; None: one communicator of all ranks.
     """
     p = strategy.precision
-    parts = joined_parts(whose if isinstance(whose, tuple) else (whose,), strategy)
+    parts = joined_parts(
+        whose if isinstance(whose, tuple) else (whose,), p, strategy.recompute == "full",
+        strategy.prefetch_blocks, strategy.software.root_unit,
+    )  # fmt: skip
     part = np.zeros(len(micro_batch), dtype=np.intp) if part is None else part
     workload = acts = parts.sizes_at(part)
     held = PARALLELISMS[strategy.parallelism].holdings(workload, strategy, n_ranks, expert_ranks)

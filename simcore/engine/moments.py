@@ -295,7 +295,7 @@ def candidates(
     return found
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=1000)
 def moments_of(
     workload: Workload, p: Precision, recompute: bool, ahead: int, root: bool = False
 ) -> Moments:

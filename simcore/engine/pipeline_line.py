@@ -9,15 +9,8 @@ import numpy as np
 
 from simcore.engine import messages
 from simcore.engine.evaluate import Steps, evaluate
+from simcore.engine.exchanges import TRANSFER, data_points, exchange_passes, exchanges_s, exposed
 from simcore.engine.job_memory import memory_over
-from simcore.engine.layout import (
-    TRANSFER,
-    Placed,
-    data_points,
-    exchange_passes,
-    exchanges_s,
-    exposed,
-)
 from simcore.engine.memory import activation_profile
 from simcore.engine.pace import stage_paces
 from simcore.engine.pipeline import (
@@ -28,6 +21,7 @@ from simcore.engine.pipeline import (
     Sync,
     schedule_pipeline,
 )
+from simcore.engine.placed import Placed
 from simcore.engine.points import Points
 from simcore.engine.predict import job_of, values_of, with_library
 from simcore.engine.resolved import Request

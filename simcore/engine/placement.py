@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 from simcore.base.errors import InvalidConfig, UnknownName
 from simcore.engine.context import elements, heads_of, turned
-from simcore.engine.layout import LayerTraffic, Placed
+from simcore.engine.placed import LayerTraffic, Placed
 from simcore.hardware.cluster import ClusterSpec
 from simcore.hardware.paths import mesh_share
 from simcore.strategy.cuts import cut_sizes, normalised, stages_told
@@ -78,7 +78,7 @@ _EVERY_MICRO_BATCH = ("zero2", "zero3")
 BESIDE_CUTS = "zero1"
 
 
-def usual_strategy(own: str, options: Mapping[str, Any]) -> str:
+def usual_strategy(own: str, layout: Layout) -> str:
     """The strategy where none is asked for: the model's own, unless tp or pp cuts the model.
 
     Then it is Megatron's distributed optimizer (Narayanan et al. 2021; megatron/core/distributed):
@@ -87,7 +87,6 @@ def usual_strategy(own: str, options: Mapping[str, Any]) -> str:
     """
     if own not in _EVERY_MICRO_BATCH:
         return own
-    layout = layout_of(options, [])
     return BESIDE_CUTS if max(layout.tp, layout.pp) > 1 else own
 
 
@@ -144,12 +143,11 @@ def place(
         part = turned(part, heads, strategy.recompute_modules)
     sums = tensor_sums(record.arch) if isinstance(record, ModelRecord) else TENSOR_SUMS
     part = _with_exchanges(part, layout, sums)
-    times = Counter(workload.order)
-    layers = [(b, times[i]) for i, b in enumerate(workload.blocks) if b.recomputable and times[i]]
+    layers = _layers(workload)
     sizes = cut_sizes(layout.stages, n_layers, layout.pp)
     hidden = max((b.boundary.high + b.boundary.low for b, _ in layers), default=0.0)
     routed = sum(n for b, n in layers if any(op.name.startswith("expert") for op in b.ops))
-    column_grads_frac = _column_grads_frac(layers, strategy.recompute == "full")
+    column_grads_frac = _column_grads_frac(workload, strategy.recompute == "full")
     return Placed(
         layout=layout,
         gpus_per_node=max(g.gpus_per_node for g in cluster.groups),
@@ -210,10 +208,17 @@ def _more_sums(layers: Sequence[tuple[Block, int]], layout: Layout, strategy: St
     return sum(len(names & set(of)) - 1 for of in ONE_INPUT if names & set(of))
 
 
-def _column_grads_frac(layers: Sequence[tuple[Block, int]], again: bool) -> float:
+def _layers(workload: Workload) -> list[tuple[Block, int]]:
+    """The repeated layers and how often each runs."""
+    times = Counter(workload.order)
+    return [(b, times[i]) for i, b in enumerate(workload.blocks) if b.recomputable and times[i]]
+
+
+@lru_cache(maxsize=256)
+def _column_grads_frac(workload: Workload, again: bool) -> float:
     """Of the layers' FLOP in a micro-step, those of weight gradients of products cut by columns."""
     found = whole = 0.0
-    for block, times in layers:
+    for block, times in _layers(workload):
         for op in block.ops:
             forward = sum(k.flop for k in op.fwd)
             whole += times * (forward * (2 if again else 1) + sum(k.flop for k in op.bwd))

@@ -66,12 +66,11 @@ class Points:
     @staticmethod
     def of(values: Mapping[str, object], size: int) -> Points:
         """Points from scalars and arrays; what is not given is 1, a ramp 0."""
-        arrays = {}
-        for name in _ARRAYS:
-            array = np.asarray(values.get(name, _ABSENT.get(name, 1.0)), dtype=np.float64)
-            if array.shape != (size,):
-                array = np.broadcast_to(array, (size,)) if size > 1 else array.reshape(1)
-            arrays[name] = array
+        absent = {value: _along(value, size) for value in {1.0, *_ABSENT.values()}}
+        arrays = {
+            name: _along(values[name], size) if name in values else absent[_ABSENT.get(name, 1.0)]
+            for name in _ARRAYS
+        }
         library = values.get("library", PLAIN)
         assert isinstance(library, Library)
         return Points(**arrays, library=library, **{name: values.get(name) for name in _BY_CLASS})  # type: ignore[arg-type]
@@ -137,3 +136,11 @@ class Points:
 
 
 _ARRAYS = tuple(f.name for f in fields(Points) if f.name not in ("library", *_BY_CLASS))
+
+
+def _along(value: object, size: int) -> Array:
+    """A number or an array along an axis."""
+    array = np.asarray(value, dtype=np.float64)
+    if array.shape == (size,):
+        return array
+    return np.broadcast_to(array, (size,)) if size > 1 else array.reshape(1)

@@ -14,10 +14,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from simcore.engine.context import WAYS
-from simcore.engine.layout import Placed, exchange_bytes, exchange_passes
+from simcore.engine.exchanges import exchange_bytes, exchange_passes
 from simcore.engine.pipeline import PipelineLine, Slot, StageLine
 from simcore.engine.pipeline_line import pipeline_line
 from simcore.engine.pipeline_order import last_place, place_of, stage_at
+from simcore.engine.placed import Placed
 from simcore.engine.points import Points
 from simcore.engine.predict import job_of, steps_of, values_of
 from simcore.engine.resolved import Request

@@ -11,8 +11,8 @@ from simcore.base.errors import InvalidConfig, UnknownName, UsageError
 from simcore.engine.context import context_told
 from simcore.engine.edge import largest_batch
 from simcore.engine.evaluate import Loading
-from simcore.engine.layout import Placed
 from simcore.engine.options import Options
+from simcore.engine.placed import Placed
 from simcore.engine.placement import layout_of, place, strategy_told, usual_strategy
 from simcore.engine.resolved import Request
 from simcore.engine.routing import routing_of, routing_told, settings_of
@@ -103,7 +103,9 @@ def make_request(
         return fallback
 
     t = record.training if record else None
-    usual = usual_strategy(t.strategy if t else "ddp", options)
+    unknown: list[str] = []  # said once the rest of the layout can be judged
+    layout = layout_of(options, unknown)
+    usual = usual_strategy(t.strategy if t else "ddp", layout)
     attempt(
         "parallelism",
         lambda: parallelism_named(chosen("strategy", options.get("strategy"), usual)),
@@ -153,7 +155,6 @@ def make_request(
     attempt("routing", lambda: routing_of(record, options))
     attempt("overrides", lambda: overrides_of(record, options))
     overrides: dict[str, Any] = found.get("overrides", {})
-    layout = layout_of(options, [])
     overrides |= settings_of(found.get("routing", EVEN), layout)
     if record is not None and "overrides" in found:
         attempt(
@@ -215,17 +216,8 @@ def make_request(
     placed: Placed | None = None
     if record and cluster and chosen_strategy and "workload" in found:
         how = chosen_strategy
-        attempt(
-            "placed",
-            lambda: place(
-                record,
-                found["workload"],
-                cluster,
-                how,
-                layout_of(options, problems),
-                overrides,
-            ),
-        )
+        problems += unknown
+        attempt("placed", lambda: place(record, found["workload"], cluster, how, layout, overrides))
         placed = found.get("placed")
         if placed is not None:
             spread = placed.layout.data_ranks_of_expert

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simcore.engine.evaluate import Loading
-from simcore.engine.layout import Placed
+from simcore.engine.placed import Placed
 from simcore.hardware.cluster import ClusterSpec, NodeGroup
 from simcore.hardware.profile import Profile
 from simcore.strategy.strategy import Strategy

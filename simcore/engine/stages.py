@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import accumulate
@@ -14,18 +15,18 @@ import numpy as np
 
 from simcore.base.arrays import NDArray
 from simcore.engine.evaluate import evaluate
-from simcore.engine.job_memory import memory_of_stage
-from simcore.engine.layout import Placed, data_points, exchanges_s, exposed
+from simcore.engine.exchanges import TRANSFER, data_points, exchanges_s, exposed
 from simcore.engine.pace import stage_paces
+from simcore.engine.placed import Placed
 from simcore.engine.points import Points
 from simcore.engine.predict import central_step_s, job_of, values_of
+from simcore.engine.room import Room
 from simcore.strategy.cuts import balanced_cut, least_layers, written
 from simcore.strategy.layout import Layout
 from simcore.workload.graph import Workload
 from simcore.workload.sharding import (
     even_cut,
     layer_counts,
-    layer_starts,
     pipeline_stages,
     stretch,
 )
@@ -93,7 +94,7 @@ def layer_costs(request: Request) -> LayerCosts:
     )
     local = data_points(points, placed)
     of_layer = exchanges_s(points, placed, 1)
-    of_layer.pop("pipeline transfer", None)  # of a stage, whatever it holds
+    of_layer.pop(TRANSFER, None)  # of a stage, whatever it holds
 
     @cache
     def piece(part: Workload, layers: int) -> tuple[float, float]:
@@ -105,21 +106,12 @@ def layer_costs(request: Request) -> LayerCosts:
         return float(busy[0] + seen[0]), float(steps[3] - steps[2])
 
     whole = placed.part
-    starts = layer_starts(whole)
+    starts = whole.layer_starts
     ends = (*starts[1:], len(whole.order))
-    parts: dict[tuple[int, ...], Workload] = {}
-
-    def between(start: int, stop: int) -> Workload:
-        key = whole.order[start:stop]
-        if key not in parts:
-            parts[key] = stretch(whole, start, stop)
-        return parts[key]
-
     # A layer at the very start would take the frozen networks with it: they are ``first``.
     bare = whole.replace(frozen=(), input_bytes=0.0)
     each = [
-        piece(between(a, b) if a else stretch(bare, a, b), 1)
-        for a, b in zip(starts, ends, strict=True)
+        piece(stretch(whole if a else bare, a, b), 1) for a, b in zip(starts, ends, strict=True)
     ]
     first = piece(stretch(whole, 0, starts[0]), 0) if starts[0] else (0.0, 0.0)
     return LayerCosts(tuple(d for d, _ in each), tuple(h for _, h in each), first)
@@ -146,71 +138,16 @@ def balanced_stages(
     placed = request.placed
     assert placed is not None
     n_layers, least = len(costs.device_s), _least(costs, placed.layout)
-    room = _Room(request)
-    if free is None or room.for_all(free):
+    fits = Room.of_job(request).of_point(0)
+    if free is None or _all_fit(free, fits):
         return free
-    if not room.for_any(n_layers, least):
-        return None
-    return balanced_cut(costs.stage_s, n_layers, least, room.fits)
+    return balanced_cut(costs.stage_s, n_layers, least, fits)
 
 
-class _Room:
-    """Whether a stage holds a stretch of layers; equal stretches are asked once, for all stages."""
-
-    def __init__(self, request: Request) -> None:
-        assert request.placed is not None
-        self.request, self.whole = request, request.placed.part
-        self.n_stages = request.placed.layout.pp
-        self.starts = layer_starts(self.whole)
-        self.capacity = min(g.gpu.usable_memory_bytes for g in request.cluster.groups)
-        self.known: dict[tuple[object, ...], tuple[bool, ...]] = {}
-        self.failed: list[list[tuple[int, int]]] = [[] for _ in range(self.n_stages)]
-
-    def for_all(self, sizes: tuple[int, ...]) -> bool:
-        """Whether every stage of a cut holds its layers."""
-        ends = list(accumulate(sizes))
-        return all(self.fits(s, b - n, b) for s, (n, b) in enumerate(zip(sizes, ends, strict=True)))
-
-    def for_any(self, n_layers: int, least: tuple[int, ...]) -> bool:
-        """Whether some cut fits: each stage takes what it can hold, and leaves the others theirs.
-
-        No cut gets further, since a stage that holds a stretch holds every part of it.
-        """
-        a = 0
-        for s, mine in enumerate(least):
-            low, high = a + mine, n_layers - sum(least[s + 1 :])
-            if low > high or not self.fits(s, a, low):
-                return False
-            while low < high:
-                middle = (low + high + 1) // 2
-                low, high = (middle, high) if self.fits(s, a, middle) else (low, middle - 1)
-            a = low
-        return a == n_layers
-
-    def fits(self, s: int, a: int, b: int) -> bool:
-        """Whether stage ``s`` holds layers a to b - 1."""
-        if any(a <= c and d <= b for c, d in self.failed[s]):  # not even a part of them
-            return False
-        start = self.starts[a] if a else 0
-        stop = self.starts[b] if b < len(self.starts) else len(self.whole.order)
-        key = (a == 0, self.whole.order[start:stop])
-        if key not in self.known:
-            self.known[key] = self._held(start, stop)
-        if not self.known[key][s]:
-            self.failed[s].append((a, b))
-        return self.known[key][s]
-
-    def _held(self, start: int, stop: int) -> tuple[bool, ...]:
-        request, cluster = self.request, self.request.cluster
-        over = (request.micro_batch, request.grad_accum, cluster.n_gpus, cluster.n_nodes)
-        stages = np.arange(float(self.n_stages))
-        memory = memory_of_stage(
-            request,
-            stretch(self.whole, start, stop),
-            stages,
-            *(np.full_like(stages, float(v)) for v in over),
-        )
-        return tuple((memory.needed <= self.capacity).tolist())
+def _all_fit(sizes: tuple[int, ...], fits: Callable[[int, int, int], bool]) -> bool:
+    """Whether every stage of a cut holds its layers."""
+    ends = accumulate(sizes)
+    return all(fits(s, b - n, b) for s, (n, b) in enumerate(zip(sizes, ends, strict=True)))
 
 
 def balanced_axis(request: Request, axis: Axis) -> list[str]:
@@ -265,7 +202,7 @@ def with_balanced_stages(
         return replace(as_even, assumptions=(*request.assumptions, note))
     best = with_stages(request, found)
     gain = central_step_s(as_even) / central_step_s(best) - 1.0
-    if gain <= 0.0 and _Room(request).for_all(even):
+    if gain <= 0.0 and _all_fit(even, Room.of_job(request).of_point(0)):
         best, gain = as_even, 0.0
     assert best.placed is not None
     note = f"stages {best.placed.layout.stages} balanced: {gain:+.1%} steps a second against even"

@@ -15,11 +15,13 @@ import numpy as np
 from simcore.base.arrays import NDArray
 from simcore.engine.convex import at_counts
 from simcore.engine.in_flight import in_flight
-from simcore.engine.job_memory import memory_over
+from simcore.engine.job_memory import held_and_needed
+from simcore.engine.placed import Placed
 from simcore.engine.points import Knob, Points
 from simcore.engine.predict import point_values, steps_of
 from simcore.engine.resolved import Request
 from simcore.hardware.cluster import ClusterSpec
+from simcore.workload.sharding import Stage
 
 Array = NDArray[np.float64]
 
@@ -128,20 +130,15 @@ def evaluate_axis(
     def steps(rows: NDArray[np.intp], counts: Array) -> Array:
         return _steps(request, {**values(rows, counts), **library}, len(rows), twice)
 
-    memory = _memory(request, values, row, axis.grad_accum)
     cut = request.placed is not None
-    least = memory.needed
-    if request.placed is not None and (twice is not None or lacking < np.inf):
-        # Some stage of another cut has as many layers as it has here, or more.
-        least = memory.least
-        if max(count for _, count in request.placed.distinct_stages) > 1:
-            least = _memory(request, values, row, axis.grad_accum, last=True).least
+    bounded = cut and (twice is not None or lacking < np.inf)
+    memory = _memory(request, values, row, axis.grad_accum, bounded=bounded)
     # An epoch's restart is shared by its steps, whose number is not convex in accumulation; nor is
     # what ranks wait for the one with most work.
     smooth = request.loading is None and not request.workload.work_sd_frac
     many = len(row) >= _WORTH * len(axis.row_cluster) and smooth
     found = np.full((1 if twice is None else 4, len(row)), np.nan)
-    some = np.flatnonzero(least <= memory.capacity + lacking)
+    some = np.flatnonzero(memory.least <= memory.capacity + lacking)
     if len(some):
         rows, place = np.unique(row[some], return_inverse=True)
         counts = axis.grad_accum[some]
@@ -156,7 +153,7 @@ def evaluate_axis(
         return outcome
     return replace(
         outcome,
-        least_bytes=least,
+        least_bytes=memory.least,
         faster_s=found[1],
         busy_frac=np.minimum(1.0, found[2] / step),
         balanced_s=_balanced_s(request, found[3], axis.grad_accum) if cut else step,
@@ -207,8 +204,32 @@ def _balanced_s(request: Request, through_s: Array, micro_steps: Array) -> Array
     return found
 
 
+class _Stages(NamedTuple):
+    """The stages that decide on memory: of those of equal parts the first, which holds most.
+
+    ``asked``: all that are looked at; ``first`` and ``last`` of equal ones are where in it. Some
+    stage of any other cut has as many layers as the emptiest of the last ones, or more.
+    """
+
+    asked: tuple[Stage, ...] = ()
+    first: slice = slice(None)
+    last: list[int] | slice = slice(None)
+
+    @classmethod
+    def of(cls, placed: Placed, *, bounded: bool) -> _Stages:
+        """Those of a pipeline; the last ones only where memory is to be ``bounded``."""
+        first = [i for i, _ in placed.distinct_stages]
+        last = [len(placed.stages) - 1 - n for n in placed.behind] if bounded else first
+        which = list(dict.fromkeys([*first, *last]))
+        return cls(
+            tuple(placed.stages[i] for i in which),
+            slice(len(first)),
+            [which.index(i) for i in last],
+        )
+
+
 class _Memory(NamedTuple):
-    """Of each point: the fullest device, what it has, and what the emptiest stage's needs."""
+    """Of each point: the fullest device, what it has, and the least that a cut of it needs."""
 
     held: Array
     needed: Array
@@ -222,14 +243,15 @@ def _memory(
     row: NDArray[np.intp],
     counts: Array,
     *,
-    last: bool = False,
+    bounded: bool,
 ) -> _Memory:
-    """Peak memory of every point; ``last`` as of ``memory_over``.
+    """Peak memory of every point; ``bounded``: also of whatever cut, else ``least`` is as cut.
 
     Accumulation matters up to what a stage has in flight.
     """
-    most = 2.0
+    most, stages = 2.0, _Stages()
     if request.placed is not None:
+        stages = _Stages.of(request.placed, bounded=bounded)
         layout = request.placed.layout
         held = float(in_flight(layout, 0, np.array(np.inf))) * layout.directions
         most = max(most, min(held, float(counts.max())))  # GPipe holds all, however many
@@ -246,13 +268,12 @@ def _memory(
     if not request.shares:
         capacities = [min(capacities)]
     for batch, capacity in zip(batches, capacities, strict=True):
-        stages = memory_over(
-            request, batch, found["grad_accum"], found["n_ranks"], found["n_nodes"], last=last
+        device, needed = held_and_needed(
+            request, stages.asked, batch, found["grad_accum"], found["n_ranks"], found["n_nodes"]
         )
-        needed = np.stack([m.needed for m in stages])
-        at = needed.argmax(axis=0), np.arange(len(rows))
-        held = np.stack([m.device for m in stages])[at]
-        kinds.append(_Memory(held, needed[at], capacity, needed.min(axis=0)))
+        at = needed[stages.first].argmax(axis=0), np.arange(len(rows))
+        least = needed[stages.last].min(axis=0)
+        kinds.append(_Memory(device[at], needed[at], capacity, least))
     if len(kinds) == 1:
         one = kinds[0]
         return _Memory(one.held[found_at], one.needed[found_at], one.capacity, one.least[found_at])

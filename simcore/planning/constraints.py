@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
@@ -127,17 +127,3 @@ def relaxations(constraints: Sequence[Constraint], n: int) -> list[Relaxation]:
 def _more_memory(r: Relaxation) -> bool:
     """Whether it asks for more than the whole memory of a GPU."""
     return any(kind == "share" and needed > 1.0 for _, kind, _, needed in r.changes)
-
-
-def relaxed(goal: Goal, name: str, value: float) -> Goal:
-    """The goal with one limit moved; for checks."""
-    field = {"deadline": "deadline_s", "budget": "budget_usd", "power": "power_w"}.get(name)
-    if field is not None:
-        return replace(goal, **{field: value})  # type: ignore[arg-type]
-    if name == "max-gpus":
-        return replace(goal, max_gpus=int(value))
-    if name.startswith("available "):
-        gpu = name.removeprefix("available ")
-        kept = tuple((g, n) for g, n in goal.available if g != gpu)
-        return replace(goal, available=(*kept, (gpu, int(value))))
-    return replace(goal, margin_frac=max(0.0, 1.0 - value))

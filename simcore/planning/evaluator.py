@@ -135,8 +135,9 @@ class Evaluator:
         layout = layout_of(form)
         request: Request | None = None
         n_layers = 0
-        reasons: list[str] = []
-        for i in members:
+        reasons: dict[int, str] = {}
+        # One request serves all clusters of a kind, and the largest is the likeliest to have one.
+        for i in sorted(members, key=lambda i: -self._counts[i].n_gpus):
             broken: tuple[str, ...] = ()
             if request is None:
                 try:
@@ -152,11 +153,12 @@ class Evaluator:
                     broken = (str(err),)
             else:
                 broken = violations(request, layout, self._counts[i], n_layers)
-            reasons.append(reason_of(broken[0]) if broken else "")
+            reasons[i] = reason_of(broken[0]) if broken else ""
+        why = [reasons[i] for i in members]
         if request is None:
-            return _Unit(members, reasons)
+            return _Unit(members, why)
         shares = check_shares(form["shares"]) if form.get("shares") else ""
-        return _Unit(members, reasons, request, layout, words_of(source, request, form), shares)
+        return _Unit(members, why, request, layout, words_of(source, request, form, layout), shares)
 
     def _piece(self, unit: int, piece: int, held: _Unit) -> Batch:
         """Evaluate the points of a piece, whose place in the unit says its number."""

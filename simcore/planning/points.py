@@ -10,7 +10,6 @@ import numpy as np
 
 from simcore.base.arrays import NDArray
 from simcore.base.units import FP32_BYTES
-from simcore.engine.placement import layout_of
 from simcore.engine.resolved import Request
 from simcore.engine.shares import check_shares
 from simcore.planning.space import Form
@@ -110,8 +109,8 @@ def checkpoint_bytes(request: Request) -> float:
     return float(request.workload.trainable_numel * (each + ema))
 
 
-def words_of(source: ModelSource, request: Request, form: Form) -> FormWords:
-    """The resolved words of a form."""
+def words_of(source: ModelSource, request: Request, form: Form, layout: Layout) -> FormWords:
+    """The resolved words of a form, whose ``layout`` is known."""
     seq_len = form.get("seq_len") or getattr(source, "config", {}).get("seq_len")
     return FormWords(
         model=request.workload.name,
@@ -121,7 +120,7 @@ def words_of(source: ModelSource, request: Request, form: Form) -> FormWords:
         recompute=request.strategy.recompute,
         offload=str(request.strategy.offload),
         seq_len=seq_len if isinstance(seq_len, int) else None,
-        layout=layout_of(form),
+        layout=layout,
         checkpoint_bytes=checkpoint_bytes(request),
         options=tuple(sorted((k, v) for k, v in form.items() if v is not None and _told(k, v))),
     )

@@ -18,12 +18,12 @@ import numpy as np
 from simcore.base.arrays import NDArray
 from simcore.engine.in_flight import in_flight
 from simcore.engine.resolved import Request
+from simcore.engine.room import Room
 from simcore.engine.stages import LayerCosts, layer_costs, with_stages
 from simcore.engine.sweep import Axis, cluster_kind, evaluate_axis
 from simcore.planning.candidates import Candidates, runs_of
 from simcore.planning.constraints import constraints_of, passing
 from simcore.planning.goal import Goal
-from simcore.planning.room import Room
 from simcore.strategy.cuts import balanced_cut, holds_all, least_layers
 from simcore.workload.sharding import even_cut, layer_counts
 

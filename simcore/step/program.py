@@ -134,7 +134,6 @@ class ProgramBuilder:
         self._host: list[tuple[int, NDArray[np.float64]]] = []
         self._comm: list[CommCost] = []
         self._misc: list[tuple[int, str, int]] = []
-        self._last_host: int | None = None
         #: Tasks that take activations to the host; backward and the update wait for them.
         self.leaving: list[int] = []
 

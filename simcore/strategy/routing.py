@@ -28,9 +28,6 @@ class ExpertRows:
     permuted: float = 1.0
 
 
-BALANCED = ExpertRows()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Routing:
     """``imbalance``: tokens of the fullest expert-parallel rank over the mean.

@@ -340,6 +340,11 @@ class Workload:
         return tuple((self.blocks[i], n) for i, n in Counter(self.order).items())
 
     @cached_property
+    def layer_starts(self) -> tuple[int, ...]:
+        """Where in ``order`` the repeated layers begin; what follows one is its, up to the next."""
+        return tuple(i for i, b in enumerate(self.order) if self.blocks[b].recomputable)
+
+    @cached_property
     def trainable_numel(self) -> int:
         """Trained parameters, ties counted once."""
         return sum(n * b.numel for b, n in self.repeats)

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
@@ -109,8 +110,10 @@ def _parameters(builder: Callable[..., Any]) -> tuple[inspect.Parameter, ...]:
     return tuple(inspect.signature(builder).parameters.values())
 
 
+@lru_cache(maxsize=256)
 def _defaults(builder: Callable[..., Any]) -> Mapping[str, Any]:
-    return {p.name: p.default for p in _parameters(builder) if p.default is not p.empty}
+    found = {p.name: p.default for p in _parameters(builder) if p.default is not p.empty}
+    return MappingProxyType(found)
 
 
 def _call(

@@ -167,7 +167,7 @@ def sequence_parallel(workload: Workload, tp: int, gathered: bool = False) -> Wo
 
 def layer_counts(workload: Workload) -> int:
     """How many repeated layers a model has: what pipeline stages divide."""
-    return sum(workload.blocks[i].recomputable for i in workload.order)
+    return len(workload.layer_starts)
 
 
 def even_cut(n_layers: int, n_stages: int) -> tuple[int, ...]:
@@ -191,7 +191,7 @@ def pipeline_stages(
     What comes before the first layer is the first stage's, what follows the last layer the last
     stage's. Raises InvalidConfig where there are fewer layers than stages, or not as many.
     """
-    layers = layer_starts(workload)
+    layers = workload.layer_starts
     if len(layers) < pp:
         raise InvalidConfig([f"{workload.name}: pp={pp} is more than its {len(layers)} layers"])
     sizes = even_cut(len(layers), pp) if sizes is None else sizes
@@ -200,14 +200,10 @@ def pipeline_stages(
             [f"{workload.name}: stages of {sum(sizes)} layers; it has {len(layers)}"]
         )
     stages, at = [], 0
-    parts: dict[tuple[object, ...], Workload] = {}
     for s, size in enumerate(sizes):
         start = 0 if s == 0 else layers[at]
         stop = len(workload.order) if s == pp - 1 else layers[at + size]
-        key = (s == 0, workload.order[start:stop])
-        if key not in parts:
-            parts[key] = stretch(workload, start, stop)
-        stages.append(Stage(parts[key], s, size))
+        stages.append(Stage(stretch(workload, start, stop), s, size))
         at += size
     return tuple(stages)
 
@@ -281,18 +277,17 @@ def joined(first: Workload, second: Workload) -> Workload:
     )
 
 
-def layer_starts(workload: Workload) -> tuple[int, ...]:
-    """Where in ``order`` the repeated layers begin; what follows one, up to the next, is its."""
-    return tuple(i for i, b in enumerate(workload.order) if workload.blocks[b].recomputable)
-
-
 def stretch(workload: Workload, start: int, stop: int) -> Workload:
     """The part of a model from one place in ``order`` to before another.
 
-    Frozen networks and the input are what the first block needs.
+    Frozen networks and the input are what the first block needs. Equal stretches are one object,
+    whoever asks: what is cached by it is worked out once for all cuts of a model.
     """
-    first = start == 0
-    order = workload.order[start:stop]
+    return _stretch(workload, start == 0, workload.order[start:stop])
+
+
+@lru_cache(maxsize=1000)
+def _stretch(workload: Workload, first: bool, order: tuple[int, ...]) -> Workload:
     used = sorted(set(order))
     index: Mapping[int, int] = {b: i for i, b in enumerate(used)}
     share = sum(workload.blocks[b].recomputable for b in order) / max(1, layer_counts(workload))

@@ -44,7 +44,6 @@ PLOTS = "simcore/report/plots/"
 #: Package -> modules that may import it, inside functions only but for ``AT_MODULE_LEVEL``.
 LAZY: dict[str, str | tuple[str, ...]] = {
     "scipy": "simcore/calibrate/",
-    "networkx": "simcore/hardware/topology.py",
     "torch": ("simcore/calibrate/", TRACE),
     "matplotlib": PLOTS,
     "pandas": ("simcore/calibrate/", "simcore/report/frames.py"),
@@ -93,7 +92,7 @@ def test_what_a_prediction_imports_of_tracing_has_no_torch() -> None:
 def test_the_import_reader_sees_what_it_should() -> None:
     lazy = {(m.as_posix(), name, inside) for m in modules() for name, _, inside in imports(m)}
     assert ("simcore/calibrate/curve_fits.py", "scipy", True) in lazy
-    assert ("simcore/hardware/topology.py", "networkx", True) in lazy
+    assert ("simcore/planning/store.py", "pyarrow", True) in lazy
     assert ("simcore/physics/roofline.py", "numpy", False) in lazy
 
 

@@ -9,8 +9,9 @@ import pytest
 
 from simcore import api
 from simcore.base.errors import InvalidConfig
+from simcore.engine.exchanges import exchange_bytes, exchange_passes, exchanges_of
 from simcore.engine.job_memory import memory_result
-from simcore.engine.layout import Placed, exchange_bytes, exchange_passes, exchanges_of
+from simcore.engine.placed import Placed
 from simcore.engine.points import Points
 from simcore.engine.predict import values_of
 from simcore.engine.request import make_request

@@ -70,7 +70,7 @@ def test_far_from_the_edge_nothing_is_replayed(monkeypatch: pytest.MonkeyPatch) 
     def never(*_: object, **__: object) -> None:
         raise AssertionError("replayed")
 
-    monkeypatch.setattr("simcore.engine.edge.step_events", never)
+    monkeypatch.setattr("simcore.engine.memory_events.step_events", never)
     request = make_request("gpt2-xl", "1x8xA100", micro_batch=17, precision="bf16")
     for share in (0.5, 1.001):
         formula, found = at(request, share)

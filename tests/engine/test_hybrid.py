@@ -9,7 +9,7 @@ from strategies import strategy
 from simcore import api
 from simcore.base.errors import InvalidConfig, UnknownName
 from simcore.engine.evaluate import program_of
-from simcore.engine.layout import exposed
+from simcore.engine.exchanges import exposed
 from simcore.engine.price import scoped
 from simcore.engine.request import make_request
 from simcore.physics.collectives import Group, exchange_s, once_a_node_frac

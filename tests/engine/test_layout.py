@@ -8,14 +8,8 @@ import pytest
 
 from simcore import api
 from simcore.base.errors import InvalidConfig
+from simcore.engine.exchanges import data_points, exchanges_of, exchanges_s, group_of, shared_nic_s
 from simcore.engine.in_flight import chunk_share, in_flight
-from simcore.engine.layout import (
-    data_points,
-    exchanges_of,
-    exchanges_s,
-    group_of,
-    shared_nic_s,
-)
 from simcore.engine.points import Points
 from simcore.engine.predict import predict, steps_of, values_of
 from simcore.engine.request import make_request

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from simcore import api
 from simcore.base.errors import InvalidConfig
 from simcore.engine.emit import launch_file
-from simcore.engine.layout import exchange_bytes
+from simcore.engine.exchanges import exchange_bytes
 from simcore.engine.request import make_request
 
 MODEL, GPUS = "deepseek-v2-lite", "2x8xH100"

@@ -11,8 +11,8 @@ import pytest
 
 from simcore import api
 from simcore.base.errors import InvalidConfig
+from simcore.engine.exchanges import data_points, exchanges_s, exposed
 from simcore.engine.job_memory import memory_over
-from simcore.engine.layout import data_points, exchanges_s, exposed
 from simcore.engine.points import Points
 from simcore.engine.predict import job_of, steps_of, values_of
 from simcore.engine.request import make_request

@@ -12,8 +12,8 @@ import pytest
 from simcore.engine import moments
 from simcore.engine.compute import class_phases, phases_of_parts
 from simcore.engine.evaluate import Steps, evaluate, evaluate_parts
-from simcore.engine.job_memory import memory_over, run_memories
-from simcore.engine.layout import data_points
+from simcore.engine.exchanges import data_points
+from simcore.engine.job_memory import held_and_needed, memory_over, run_memories
 from simcore.engine.memory import memory_of
 from simcore.engine.moments import Moments, moments_of
 from simcore.engine.points import Points
@@ -165,3 +165,39 @@ def test_memory_of_runs_is_that_of_their_first_stages(of: Any) -> None:
     assert runs is not None
     assert runs.needed[0] == first[0].needed
     assert predict(request).memory.needed_bytes == max(float(m.needed[0]) for m in first)
+
+
+@pytest.mark.parametrize("of", PIPELINES[:3])
+@pytest.mark.parametrize("n_points", [3, 400])  # all stages at once, and one at a time
+def test_memory_of_stages_asked_together_is_that_of_each(of: Any, n_points: int) -> None:
+    request = asked(*of)
+    assert request.placed is not None
+    batch = 1.0 + np.arange(n_points) % 4
+    accum = 1.0 + np.arange(n_points) % 7
+    gpus, nodes = (np.full(n_points, float(n)) for n in (request.cluster.n_gpus, 8))
+    over = (batch, accum, gpus, nodes)
+    stages = [request.placed.stages[i] for i, _ in request.placed.distinct_stages]
+    held, needed = held_and_needed(request, stages, *over)
+    alone = memory_over(request, *over)
+    assert held.tolist() == [m.device.tolist() for m in alone]
+    assert needed.tolist() == [m.needed.tolist() for m in alone]
+
+
+def test_kernels_of_many_batches_take_what_each_takes_alone() -> None:
+    request = asked("llama3-8b", "1x8xH100", {})
+    job = job_of(request)
+    values = values_of(request)
+    batch = np.array([4.0, 1.0, 4.0, 2.0])
+    pace = np.array([1.0, 1.0, 0.9, 0.8])
+
+    def seconds(at: slice) -> Any:
+        points = Points.of(
+            {**values, "micro_batch": batch[at], "compute": pace[at]}, len(batch[at])
+        )
+        first, column = points.distinct_rates
+        assert len(first) == len(batch[at])
+        return class_phases(job.strategy, job.table, job.classes, points)[0][:, column]
+
+    together = seconds(slice(None))
+    for i in range(len(batch)):
+        assert together[:, i].tolist() == seconds(slice(i, i + 1))[:, 0].tolist()

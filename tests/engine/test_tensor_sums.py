@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from simcore.engine.layout import exchange_passes, exchanges_s, exposed
+from simcore.engine.exchanges import exchange_passes, exchanges_s, exposed
 from simcore.engine.points import Points
 from simcore.engine.predict import values_of
 from simcore.engine.request import make_request

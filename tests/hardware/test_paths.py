@@ -14,7 +14,7 @@ from simcore.hardware.paths import (
     node_network_path,
 )
 from simcore.hardware.spec import GPUS, NODES, NodeSpec
-from simcore.hardware.topology import bottleneck, build_graph
+from tests.cluster_graph import bottleneck, build_graph
 
 #: A device for presets that name none.
 STAND_INS = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import product
 from random import Random
 from typing import Any
@@ -16,7 +17,7 @@ from simcore.base.errors import InvalidConfig, SimcoreError
 from simcore.base.interval import Z80
 from simcore.engine.result import Prediction
 from simcore.hardware.prices import price_book
-from simcore.planning.constraints import relaxed
+from simcore.planning.goal import Goal
 from simcore.planning.goodput import Reliability, goodput_of
 from simcore.planning.grid import cluster_texts
 from simcore.planning.planner import Option, Plan, make_plan, value_of
@@ -25,6 +26,20 @@ from simcore.planning.space import make_space
 
 PRICES = ["H100=4", "A100=1.8", "A6000ada=0.8", "T4=0.2"]
 DAY = 86400.0
+
+
+def relaxed(goal: Goal, name: str, value: float) -> Goal:
+    """The goal with one limit moved, by the name that a plan has for it."""
+    field = {"deadline": "deadline_s", "budget": "budget_usd", "power": "power_w"}.get(name)
+    if field is not None:
+        return replace(goal, **{field: value})  # type: ignore[arg-type]
+    if name == "max-gpus":
+        return replace(goal, max_gpus=int(value))
+    if name.startswith("available "):
+        gpu = name.removeprefix("available ")
+        kept = tuple((g, n) for g, n in goal.available if g != gpu)
+        return replace(goal, available=(*kept, (gpu, int(value))))
+    return replace(goal, margin_frac=max(0.0, 1.0 - value))
 
 
 def brute(

@@ -11,6 +11,7 @@ from simcore.workload.sharding import (
     layer_counts,
     pipeline_stages,
     sequence_parallel,
+    stretch,
     tensor_overrides,
 )
 
@@ -84,3 +85,16 @@ def test_what_cannot_be_cut_is_said() -> None:
         tensor_overrides(MODELS["resnet-50"], 2, 1)
     with pytest.raises(InvalidConfig, match="more than its 24 layers"):
         pipeline_stages(GPT.build(), 25)
+
+
+def test_equal_stretches_are_one_part() -> None:
+    """Of equal layers it matters how many there are, and whether what precedes them is theirs."""
+    workload = GPT.build()
+    starts = workload.layer_starts
+    assert len(starts) == 24 and starts[0] > 0
+    part = stretch(workload, starts[3], starts[9])
+    assert part is stretch(workload, starts[10], starts[16])
+    assert part is not stretch(workload, starts[10], starts[17])
+    assert len(part.order) == 6 and not part.input_bytes
+    first = stretch(workload, 0, starts[6])
+    assert first.layer_starts == starts[:6] and first.input_bytes == workload.input_bytes

@@ -84,7 +84,6 @@ MEMORY_ORDER = (
     "workspace",
     "allocator_rounding",
 )
-LINES = ("-", "--", "-.", ":")
 MARKS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
 SERIES = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, BLACK)
 

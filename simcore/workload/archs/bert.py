@@ -10,6 +10,7 @@ from typing import Literal
 
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
+from simcore.workload.archs.checks import check_names, head_width
 from simcore.workload.graph import Block, Kernel, Op, Param, Saved, Workload
 
 _INT64_BYTES = 8
@@ -170,14 +171,12 @@ def build(
     every position. ``gelu="scripted"``: the formula as NVIDIA's code scripts it, which keeps its
     three factors.
     """
-    if head not in ("classifier", "masked-lm"):
-        raise ValueError(f"head {head!r} is neither 'classifier' nor 'masked-lm'")
-    if attention not in ("eager", "sdpa"):
-        raise ValueError(f"attention {attention!r} is neither 'eager' nor 'sdpa'")
-    if gelu not in ("fused", "scripted"):
-        raise ValueError(f"gelu {gelu!r} is neither 'fused' nor 'scripted'")
-    if hidden % heads:
-        raise ValueError(f"hidden {hidden} is not a multiple of heads {heads}")
+    check_names(
+        head=(head, ("classifier", "masked-lm")),
+        attention=(attention, ("eager", "sdpa")),
+        gelu=(gelu, ("fused", "scripted")),
+    )
+    head_width(hidden, heads)
     if not 0 < seq_len <= max_positions:
         raise ValueError(f"seq_len {seq_len} is not within 1..{max_positions}")
     drop = dropout > 0

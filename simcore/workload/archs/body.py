@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from simcore.workload import ops
+from simcore.workload.archs.checks import check_names
 from simcore.workload.graph import NOTHING, Block, Frozen, Kernel, Op, Param, Saved
 
 #: Bytes a parameter of a quantised base. nf4: 4 bits, and doubly quantised scales of 0.127 bit
@@ -50,8 +51,7 @@ class Adapters:
 
 def adapters(rank: int, targets: str, quantised_base: str) -> Adapters | None:
     """The adapters that three settings describe, None without any. Raises ValueError."""
-    if quantised_base not in QUANTISED:
-        raise ValueError(f"quantised_base {quantised_base!r} is none of {', '.join(QUANTISED)}")
+    check_names(quantised_base=(quantised_base, QUANTISED))
     if rank < 0:
         raise ValueError(f"lora_rank {rank} must not be negative")
     if not rank:
@@ -265,6 +265,11 @@ class Body:
             routed_base_numel=self.frozen_routed if chosen else 0,
             routed_packed_bytes=self.quantised_routed * packed,
         )  # fmt: skip
+
+
+def frozen_weight_flop(bodies: Sequence[tuple[Body, int]]) -> float:
+    """FLOP a sample of weight gradients that the base of ``(body, how often)`` does without."""
+    return sum(body.frozen_weight_flop * count for body, count in bodies)
 
 
 def frozen_parts(bodies: Sequence[tuple[Body, int]]) -> tuple[Frozen, ...]:

@@ -10,7 +10,8 @@ from simcore.base.units import FP32_BYTES
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
 from simcore.workload.archs.body import Body
-from simcore.workload.archs.towers import Tower, check_heads, check_length, layer
+from simcore.workload.archs.checks import head_width
+from simcore.workload.archs.towers import Tower, check_length, layer
 from simcore.workload.graph import Block, Kernel, Op, Param, Workload
 
 _INT64_BYTES = 8
@@ -89,12 +90,12 @@ def build(
     """CLIP on pairs of a square image and ``seq_len`` tokens, padding included; no dropout."""
     check_length(seq_len, max_positions)
     text = Tower(
-        rows=seq_len, hidden=hidden, heads=heads, head_dim=check_heads(hidden, heads),
+        rows=seq_len, hidden=hidden, heads=heads, head_dim=head_width(hidden, heads),
         ffn=ffn or 4 * hidden, mlp=mlp, norm="layernorm", biased=True, causal=True,
     )  # fmt: skip
     vision = Tower(
         rows=(image // patch) ** 2 + 1, hidden=vision_hidden, heads=vision_heads,
-        head_dim=check_heads(vision_hidden, vision_heads), ffn=vision_ffn or 4 * vision_hidden,
+        head_dim=head_width(vision_hidden, vision_heads), ffn=vision_ffn or 4 * vision_hidden,
         mlp=vision_mlp, norm="layernorm", biased=True,
     )  # fmt: skip
     words = Body()

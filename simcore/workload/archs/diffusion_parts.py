@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from simcore.workload import ops
+from simcore.workload.archs.checks import check_names, head_width
 from simcore.workload.graph import Kernel, Op, Param, Saved
 from simcore.workload.ops.modulate import gate, modulate
 
@@ -56,10 +57,8 @@ def latent_of(image: int, vae_factor: int, patch: int, frames: int, channels: in
 
 def check_heads(hidden: int, heads: int, attention: str) -> None:
     """Raises ValueError where heads do not divide the width or the mode is unknown."""
-    if hidden % heads:
-        raise ValueError(f"hidden={hidden} must be a multiple of heads={heads}")
-    if attention not in ("math", "flash"):
-        raise ValueError(f"attention={attention!r} must be 'math' or 'flash'")
+    head_width(hidden, heads)
+    check_names(attention=(attention, ("math", "flash")))
 
 
 def weight_and_bias(name: str, n_in: int, n_out: int) -> tuple[Param, Param]:

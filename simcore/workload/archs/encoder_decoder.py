@@ -8,8 +8,9 @@ from simcore.base.units import FP32_BYTES
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
 from simcore.workload.archs.body import Body
+from simcore.workload.archs.checks import head_width
 from simcore.workload.archs.switch import Switch
-from simcore.workload.archs.towers import ENCODED, Tower, check_heads, check_length, layer
+from simcore.workload.archs.towers import ENCODED, Tower, check_length, layer
 from simcore.workload.graph import Affine, Block, Kernel, Op, Param, Saved, Workload
 
 _INT64_BYTES = 8
@@ -184,13 +185,13 @@ def whisper(
     """Whisper on clips of ``frames`` encoded frames and ``seq_len`` tokens; no dropout."""
     check_length(seq_len, max_positions)
     encoder = Tower(
-        rows=frames, hidden=hidden, heads=heads, head_dim=check_heads(hidden, heads),
+        rows=frames, hidden=hidden, heads=heads, head_dim=head_width(hidden, heads),
         ffn=ffn or 4 * hidden, mlp=mlp, norm="layernorm", biased=True, key_bias=False,
         heads_first=True,
     )  # fmt: skip
     decoder = Tower(
         rows=seq_len, hidden=hidden, heads=decoder_heads or heads,
-        head_dim=check_heads(hidden, decoder_heads or heads), ffn=decoder_ffn or 4 * hidden,
+        head_dim=head_width(hidden, decoder_heads or heads), ffn=decoder_ffn or 4 * hidden,
         mlp=mlp, norm="layernorm", biased=True, key_bias=False, causal=True, source=frames,
         heads_first=True,
     )  # fmt: skip

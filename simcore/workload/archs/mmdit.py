@@ -18,7 +18,9 @@ from simcore.workload.archs.body import (
     assumptions,
     check_targets,
     frozen_parts,
+    frozen_weight_flop,
 )
+from simcore.workload.archs.checks import check_names, head_width
 from simcore.workload.archs.diffusion_parts import (
     STEP_FEATURES,
     Latent,
@@ -250,16 +252,13 @@ def build(
     ``modules``: diffusers
     or megatron (``archs.modulated``). ``lora_rank`` > 0: as in language models (``archs.body``).
     """
-    for key, value, names in (
-        ("positions", positions, ("rope", "table")),
-        ("qk_norm", qk_norm, ("rmsnorm", "rmsnorm_eager", "none")),
-        ("attention", attention, tuple(FLASH)),
-        ("modules", modules, MODULES),
-    ):
-        if value not in names:
-            raise ValueError(f"{key} {value!r} is none of {', '.join(names)}")
-    if not head_dim and hidden % heads:
-        raise ValueError(f"hidden={hidden} must be a multiple of heads={heads}")
+    check_names(
+        positions=(positions, ("rope", "table")),
+        qk_norm=(qk_norm, ("rmsnorm", "rmsnorm_eager", "none")),
+        attention=(attention, tuple(FLASH)),
+        modules=(modules, MODULES),
+    )
+    head_dim = head_dim or head_width(hidden, heads)
     if double_layers < 1 or single_layers < 0:
         raise ValueError("double_layers must be at least 1 and single_layers not negative")
     if text_tokens < 1:
@@ -271,7 +270,7 @@ def build(
         raise ValueError(f"image={image} has more tokens than position_rows={position_rows}")
     m = _Model(
         image=latent.tokens, text=text_tokens, hidden=hidden, heads=heads,
-        head_dim=head_dim or hidden // heads, ffn=ffn or 4 * hidden, qk_norm=qk_norm,
+        head_dim=head_dim, ffn=ffn or 4 * hidden, qk_norm=qk_norm,
         rotary=positions == "rope", kernel=attention, megatron=modules == "megatron",
         adapters=adapters(lora_rank, lora_targets, quantised_base),
     )  # fmt: skip
@@ -297,7 +296,7 @@ def build(
         blocks=(first.block("embed"), *layers, last.block("final")),
         order=(0, *order, len(layers) + 1),
         frozen=frozen_parts(built),
-        frozen_weight_flop=sum(body.frozen_weight_flop * count for body, count in built),
+        frozen_weight_flop=frozen_weight_flop(built),
         buffers_numel=position_rows * hidden if positions == "table" else 0,
         n_buffers=int(positions == "table"),
         input_bytes=inputs,

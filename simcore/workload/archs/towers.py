@@ -114,13 +114,6 @@ def layer(t: Tower, name: str, feed: Callable[[Body, Tower], None] = _feed_forwa
     return body.block(name, boundary=Saved(high=t.elems), recomputable=True)
 
 
-def check_heads(hidden: int, heads: int) -> int:
-    """Width of a head. Raises ValueError where heads do not divide the width."""
-    if hidden % heads:
-        raise ValueError(f"hidden {hidden} is not a multiple of heads {heads}")
-    return hidden // heads
-
-
 def check_length(seq_len: int, positions: int) -> None:
     """Raise ValueError for a length that the table of positions does not have."""
     if not 1 <= seq_len <= positions:

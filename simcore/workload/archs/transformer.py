@@ -15,7 +15,9 @@ from simcore.workload.archs.body import (
     assumptions,
     check_targets,
     frozen_parts,
+    frozen_weight_flop,
 )
+from simcore.workload.archs.checks import check_names, head_width
 from simcore.workload.archs.lm_attention import ATTENTIONS, AttentionShape, attention
 from simcore.workload.archs.lm_mlp import GATED, PLAIN, ExpertsShape, MlpShape, dense, experts
 from simcore.workload.graph import Kernel, Op, Saved, Workload
@@ -205,12 +207,6 @@ def _next_token(m: _Model, vocab: int, routed: bool) -> Body:
     return body
 
 
-def _check(given: dict[str, str]) -> None:
-    for key, value in given.items():
-        if value not in _CHOICES[key]:
-            raise ValueError(f"{key} {value!r} is none of {', '.join(_CHOICES[key])}")
-
-
 def _pattern(key: str, pattern: str, letters: str, layers: int) -> str:
     """``pattern`` repeated over the layers. Raises ValueError for other letters."""
     if not pattern or set(pattern) - set(letters):
@@ -330,13 +326,11 @@ def build(
     base is frozen, in the format ``quantised_base``, and only adapters on ``lora_targets`` (a
     comma list, or all-linear) are trained.
     """
-    _check(
-        {"norm": norm, "mlp": mlp, "positions": positions, "attention": attention,
-         "residual": residual, "loss": loss}
-    )  # fmt: skip
+    told = {"norm": norm, "mlp": mlp, "positions": positions, "attention": attention,
+            "residual": residual, "loss": loss}  # fmt: skip
+    check_names(**{key: (name, _CHOICES[key]) for key, name in told.items()})
     kv_heads = kv_heads or heads
-    if not head_dim and hidden % heads:
-        raise ValueError(f"hidden {hidden} is not a multiple of heads {heads}")
+    head_dim = head_dim or head_width(hidden, heads)
     if heads % kv_heads:
         raise ValueError(f"heads {heads} is not a multiple of kv_heads {kv_heads}")
     table_rows = (max_positions or seq_len) if positions == "learned" else 0
@@ -348,7 +342,6 @@ def build(
         raise ValueError(f"expert_rows {expert_rows} and permuted_rows {permuted_rows} are below 1")
     if experts and mlp not in GATED:
         raise ValueError(f"mlp {mlp!r} of experts is none of {', '.join(GATED)}")
-    head_dim = head_dim or hidden // heads
     rotated = rope_dim if kv_rank else int(head_dim * rotary_share)
     if positions != "rope":
         rotated = 0
@@ -428,7 +421,7 @@ def build(
         ),
         frozen=frozen_parts(built),
         # of an expert's rows beyond the balanced ones no weight gradient was asked for either
-        frozen_weight_flop=sum(body.frozen_weight_flop * count for body, count in built)
+        frozen_weight_flop=frozen_weight_flop(built)
         - (uneven_flop if m.adapters else 0.0),
         uneven_flop=uneven_flop,
         input_bytes=2.0 * _INT64_BYTES * seq_len,  # tokens and labels

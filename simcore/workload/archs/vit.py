@@ -10,6 +10,7 @@ from __future__ import annotations
 from simcore.base.units import FP32_BYTES
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
+from simcore.workload.archs.checks import head_width
 from simcore.workload.archs.lm_attention import SCORES
 from simcore.workload.graph import Block, Kernel, Op, Param, Saved, Workload
 
@@ -166,8 +167,7 @@ def build(
     ``packed``: torch's multi-head attention, sequence first; else three products, as
     transformers has them, with or without ``qkv_bias``.
     """
-    if hidden % heads:
-        raise ValueError(f"hidden {hidden} is not a multiple of heads {heads}")
+    head_width(hidden, heads)
     if image % patch:
         raise ValueError(f"image {image} is not a multiple of patch {patch}")
     if attention not in ("flash", *SCORES):

@@ -18,7 +18,9 @@ from simcore.workload.archs.body import (
     assumptions,
     check_targets,
     frozen_parts,
+    frozen_weight_flop,
 )
+from simcore.workload.archs.checks import check_names, head_width
 from simcore.workload.archs.diffusion_parts import STEP_FEATURES
 from simcore.workload.archs.lm_attention import FLASH
 from simcore.workload.archs.mmdit import MODULES
@@ -287,14 +289,8 @@ def build(
     after the first, and a side 1/``vae_factor`` as long. ``modules``: diffusers or megatron
     (``archs.modulated``). ``lora_rank`` > 0: as in language models (``archs.body``).
     """
-    for key, value, names in (
-        ("attention", attention, tuple(FLASH)),
-        ("modules", modules, MODULES),
-    ):
-        if value not in names:
-            raise ValueError(f"{key} {value!r} is none of {', '.join(names)}")
-    if not head_dim and hidden % heads:
-        raise ValueError(f"hidden={hidden} must be a multiple of heads={heads}")
+    check_names(attention=(attention, tuple(FLASH)), modules=(modules, MODULES))
+    head_dim = head_dim or head_width(hidden, heads)
     if layers < 1 or text_tokens < 1:
         raise ValueError("layers and text_tokens must be at least 1")
     cell = vae_factor * patch
@@ -304,7 +300,6 @@ def build(
     seen = latent_frames(frames, vae_frames)
     rows = seen * (height // cell) * (width // cell)
     packed = in_channels * patch**2
-    head_dim = head_dim or hidden // heads
     m = _Model(
         rows=rows, text=text_tokens, hidden=hidden, heads=heads, head_dim=head_dim,
         qk_width=qk_width or heads * head_dim, ffn=ffn or 4 * hidden, kernel=attention,
@@ -326,7 +321,7 @@ def build(
         ),
         order=(0, *([1] * layers), 2),
         frozen=frozen_parts(built),
-        frozen_weight_flop=sum(body.frozen_weight_flop * count for body, count in built),
+        frozen_weight_flop=frozen_weight_flop(built),
         input_bytes=_ENCODED_BYTES * (latent + text_tokens * text_width),
         tokens_per_sample=float(rows),
         notes=assumptions(m.adapters),

@@ -127,7 +127,6 @@ class Trace:
     units: tuple[str, ...]
     calls: tuple[UnitCall, ...]
     input_bytes: int
-    live_after_forward_bytes: int
     peak_live_bytes: int
     autocast: str | None
     uncounted: tuple[str, ...] = ()

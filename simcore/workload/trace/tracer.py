@@ -78,7 +78,7 @@ def trace(
             value = scalar_of(output, loss if is_module else None)
         if not value.requires_grad:
             raise UsageError(f"{what}: the loss does not depend on any trained parameter")
-        saved, live = recorder.alive(leaves(output)), recorder.live
+        saved = recorder.alive(leaves(output))
         recorder.stack[:], recorder.forward_done = [""], True
         value.backward()
         peak = recorder.peak
@@ -102,7 +102,6 @@ def trace(
         units=tuple(recorder.units),
         calls=tuple(recorder.calls),
         input_bytes=sum(t.numel() * t.element_size() for t in leaves(inputs)),
-        live_after_forward_bytes=live,
         peak_live_bytes=peak,
         autocast=autocast,
         uncounted=tuple(recorder.uncounted),

@@ -1,7 +1,7 @@
 """The cluster as a graph: devices, PCIe roots, sockets, NICs, switches, links with rates.
 
-Equal nodes are folded: at most ``shown_nodes`` of each group are drawn, however many there are.
-networkx is imported here only, inside the functions, since predictions do not need it.
+What ``hardware.paths`` says in closed form is held against flows through this graph. Equal nodes
+are folded: at most ``shown_nodes`` of each group are drawn, however many there are.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any
+
+import networkx as nx
 
 from simcore.hardware.cluster import ClusterSpec, NodeGroup, link_named
 from simcore.hardware.paths import mesh_share, over_nvlink, port_share
@@ -22,8 +24,6 @@ def build_graph(cluster: ClusterSpec, shown_nodes: int = 2) -> Any:
     Node names: ``g0n1gpu2`` (group, node, device), ``…root0``, ``…socket0``, ``…nic0``,
     ``…nvlink`` (the NVLink fabric), ``network``.
     """
-    import networkx as nx
-
     graph = nx.Graph()
     for index, group in enumerate(cluster.groups):
         for n in range(min(group.n_nodes, shown_nodes)):
@@ -90,8 +90,6 @@ def _add_node(graph: Any, prefix: str, group: NodeGroup, *, networked: bool) -> 
 
 def widest_path(graph: Any, source: str, target: str) -> list[str]:
     """The path between two vertices whose narrowest link is widest; ties by fewest hops."""
-    import networkx as nx
-
     rates = sorted({d["bw_bytes_per_s"] for *_, d in graph.edges(data=True)}, reverse=True)
     for rate in rates:
         wide = nx.subgraph_view(

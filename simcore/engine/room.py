@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
 from simcore.base.arrays import NDArray
-from simcore.engine.job_memory import memory_of_stage
+from simcore.engine.job_memory import Beside, beside_tensors, memory_of_stage
 from simcore.engine.resolved import Request
-from simcore.workload.sharding import layer_starts, stretch
+from simcore.workload.sharding import stretch
 
 Array = NDArray[np.float64]
 
@@ -34,11 +35,20 @@ class Room:
     room_bytes: Array
     _known: dict[tuple[bool, tuple[int, ...]], list[list[bool]]] = field(default_factory=dict)
 
+    @classmethod
+    def of_job(cls, request: Request) -> Room:
+        """Of one job as it is."""
+        cluster = request.cluster
+        asked = (request.micro_batch, request.grad_accum, cluster.n_gpus, cluster.n_nodes)
+        micro_batch, grad_accum, n_gpus, n_nodes = (np.array([float(v)]) for v in asked)
+        room = np.array([float(min(g.gpu.usable_memory_bytes for g in cluster.groups))])
+        return cls(request, micro_batch, grad_accum, n_gpus, n_nodes, room)
+
     def of_point(self, at: int) -> Callable[[int, int, int], bool]:
         """Whether, at a point, stage s holds layers a to b - 1: ``fits`` of ``balanced_cut``."""
         assert self.request.placed is not None
         whole = self.request.placed.part
-        starts = (*layer_starts(whole), len(whole.order))
+        starts = (*whole.layer_starts, len(whole.order))
         asked: dict[tuple[int, int], list[bool]] = {}
 
         def fits(s: int, a: int, b: int) -> bool:
@@ -56,14 +66,26 @@ class Room:
     def _held(self, start: int, stop: int) -> list[list[bool]]:
         """Of each point, which stages hold these blocks."""
         assert self.request.placed is not None
-        n_points, n_stages = len(self.micro_batch), self.request.placed.layout.pp
-        columns = (self.micro_batch, self.grad_accum, self.n_gpus, self.n_nodes)
+        n_stages = self.request.placed.layout.pp
         memory = memory_of_stage(
             self.request,
             stretch(self.request.placed.part, start, stop),
-            np.tile(np.arange(float(n_stages)), n_points),
-            *(np.repeat(column, n_stages) for column in columns),
+            np.tile(np.arange(float(n_stages)), len(self.micro_batch)),
+            *self._columns,
+            beside=self._beside,
         )
-        needed = memory.needed.reshape(n_points, n_stages)
+        needed = memory.needed.reshape(-1, n_stages)
         held: list[list[bool]] = (needed <= self.room_bytes[:, None]).tolist()
         return held
+
+    @cached_property
+    def _columns(self) -> tuple[Array, ...]:
+        """Micro-batch, accumulation, devices and nodes of each point's stages [P p]."""
+        assert self.request.placed is not None
+        each = self.request.placed.layout.pp
+        columns = (self.micro_batch, self.grad_accum, self.n_gpus, self.n_nodes)
+        return tuple(np.repeat(column, each) for column in columns)
+
+    @cached_property
+    def _beside(self) -> Beside:
+        return beside_tensors(self.request, *self._columns[2:])

@@ -1,4 +1,4 @@
-"""The drawn topology: shapes, folding, what is shared."""
+"""The graph that paths are held against: shapes, folding, what is shared."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 import pytest
 
 from simcore.hardware.cluster import parse_cluster
-from simcore.hardware.topology import (
+from tests.cluster_graph import (
     SWITCH,
     bottleneck,
     build_graph,

@@ -11,9 +11,9 @@ import pytest
 
 from simcore.engine.job_memory import memory_over
 from simcore.engine.request import make_request
+from simcore.engine.room import Room
 from simcore.engine.stages import with_stages
 from simcore.hardware.cluster import parse_cluster
-from simcore.planning.room import Room
 
 
 @pytest.mark.parametrize("words", [{}, {"schedule": "zb-1p"}, {"recompute": "full", "tp": 2}])

@@ -1,0 +1,19 @@
+"""What settings of several architectures must be; each check raises ValueError in one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def check_names(**given: tuple[str, Sequence[str]]) -> None:
+    """Of each setting the name that was given and those there are."""
+    for key, (name, known) in given.items():
+        if name not in known:
+            raise ValueError(f"{key} {name!r} is none of {', '.join(known)}")
+
+
+def head_width(hidden: int, heads: int) -> int:
+    """Width of a head, where heads divide that of the model."""
+    if hidden % heads:
+        raise ValueError(f"hidden {hidden} is not a multiple of heads {heads}")
+    return hidden // heads
