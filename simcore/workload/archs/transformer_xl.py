@@ -2,7 +2,8 @@
 
 Keys and values span the memory and the segment; scores are the sum of a content and a position
 product, the latter shifted. Post-norm. The adaptive softmax is approximated: every token goes
-through the head of its short list, and a fixed share of them through each tail.
+through the head of its short list, and a fixed share of them through each tail. Neither the
+vocabulary nor a cluster is padded (vocabulary.py), so rows of logits begin anywhere.
 """
 
 from __future__ import annotations
@@ -112,22 +113,45 @@ def _layer(s: _Shape) -> Block:
     )
 
 
-def _full_head(s: _Shape, vocab: int) -> Block:
+def _logits(name: str, rows: float, k: int, words: int, old_blas: bool) -> Op:
+    return ops.linear(
+        name, rows, k, words, bias=True, row_elems=ops.row_elems(k, words), vector_units=old_blas
+    )
+
+
+def _full_head(s: _Shape, vocab: int, old_blas: bool) -> Block:
     tie = ops.grad_only("tie", 0.0, weight=3.0 * vocab * s.hidden)
-    logits = ops.linear("head", s.tgt, s.hidden, vocab, bias=True)
+    logits = _logits("head", s.tgt, s.hidden, vocab, old_blas)
     body = (*_dropout("dropout", float(s.tgt * s.hidden), s.drop), logits, tie,
             *ops.lm_loss("loss", s.tgt, vocab))  # fmt: skip
     return Block(name="head", ops=body, params=(Param("head.bias", vocab),))
 
 
-def _adaptive_head(s: _Shape, edges: tuple[int, ...], div: int) -> tuple[Block, list[Param]]:
+def _chosen_rows(name: str, elems: float, clusters: int) -> Op:
+    """Each cluster's rows of the short list's log-probabilities, by ``index_select``.
+
+    Together every row once. Backward makes a gradient as large as all rows for each cluster, of
+    zeros to which its rows are added, and sums these up; before that what ``gather`` or a column
+    leaves of a cluster's own rows is zeros too (proj_adaptive_softmax.py, ``forward``).
+    """
+    zeros = Kernel(kind="elementwise", high=(clusters + 1.0) * elems, launches=2.0 * clusters)
+    added = Kernel(kind="gather", high=3.0 * elems, launches=float(clusters))
+    sums = Kernel(kind="elementwise", high=3.0 * (clusters - 1) * elems, launches=clusters - 1.0)
+    chosen = Kernel(kind="gather", high=2.0 * elems, launches=float(clusters))
+    return Op(name=name, fwd=(chosen,), bwd=(zeros, added, sums))
+
+
+def _adaptive_head(
+    s: _Shape, edges: tuple[int, ...], div: int, old_blas: bool
+) -> tuple[Block, list[Param]]:
     """Short list and tails; the tails of ``div`` > 1 are narrower and projected."""
     d, tails = s.hidden, len(edges) - 1
     short = edges[0] + tails
     body: list[Op] = [
         *_dropout("dropout", float(s.tgt * d), s.drop),
-        ops.linear("short", s.tgt, d, short, bias=True),
+        _logits("short", s.tgt, d, short, old_blas),
         ops.cross_entropy("short.loss", s.tgt, short),
+        _chosen_rows("short.rows", float(s.tgt * short), len(edges)),
     ]
     tables: list[Param] = [Param("tokens0.weight", edges[0] * d)]
     params = [Param("clusters.weight", tails * d), Param("clusters.bias", tails)]
@@ -142,7 +166,7 @@ def _adaptive_head(s: _Shape, edges: tuple[int, ...], div: int) -> tuple[Block, 
             # tied to the embedding's projection: no parameter of its own
             body.append(ops.linear(f"tail{i}.projection", rows, d, width, save_input=False))
         body += [
-            ops.linear(f"tail{i}", rows, width, words, bias=True),
+            _logits(f"tail{i}", rows, width, words, old_blas),
             ops.cross_entropy(f"tail{i}.loss", rows, words),
             # nonzero, index_select, gather and index_copy of the cluster's tokens
             Op(name=f"tail{i}.select", fwd=(Kernel(kind="gather", low=2 * rows * d, launches=8.0),),
@@ -170,11 +194,13 @@ def build(
     adaptive: bool = True,
     div: int = 1,
     dropout: float = 0.1,
+    old_blas: bool = False,
 ) -> Workload:
     """Transformer-XL over a segment of ``seq_len`` tokens after ``memory`` cached ones.
 
     ``adaptive=False``: one softmax over the whole vocabulary, tied to the embedding. ``div``
     divides the width of each further cluster of the adaptive one, embeddings included.
+    ``old_blas``: cuBLAS before 11, whose matrix units take aligned rows only.
     """
     if min(layers, hidden, heads, seq_len) < 1 or memory < 0:
         raise ValueError("layers, hidden, heads and seq_len must be at least 1")
@@ -183,9 +209,9 @@ def build(
     if adaptive and vocab <= edges[-2]:
         raise ValueError(f"vocab {vocab} must exceed {edges[-2]} for the adaptive softmax")
     head, tables = (
-        _adaptive_head(s, edges, div)
+        _adaptive_head(s, edges, div, old_blas)
         if adaptive
-        else (_full_head(s, vocab), [Param("tokens.weight", vocab * hidden)])
+        else (_full_head(s, vocab, old_blas), [Param("tokens.weight", vocab * hidden)])
     )
     elems = float(seq_len * hidden)
     words: list[Op] = []
