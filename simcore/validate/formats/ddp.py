@@ -17,6 +17,7 @@ from simcore.validate.case import Case, Skipped
 from simcore.validate.formats import Format, Row, number, present, whole
 from simcore.validate.formats.ddp_names import (
     CHANNELS_LAST,
+    CUBLAS_11,
     DOUBTS,
     GPUS,
     LOOPED,
@@ -42,6 +43,8 @@ from simcore.workload.models import MODELS, ModelRecord
 LAID_OUT = (
     "resnet", "resnext", "inverted_residual", "vgg", "densenet", "inception_v3", "ssd300", "rcnn",
 )  # fmt: skip
+#: Architectures whose builders know of a head over a vocabulary that is not padded.
+UNPADDED = ("transformer_xl",)
 #: Words of a note that make the speed-up's base another run than this one on one GPU.
 _OTHER_BASE = re.compile(r"strong scaling|from another host|base has grad_accum")
 _ALLOCATED = re.compile(r"torch max_memory_allocated=([\d.]+)GiB")
@@ -65,12 +68,15 @@ def _rule(row: Row) -> Rule | None:
 
 
 def _record(entry: str, row: Row) -> ModelRecord | None:
-    """The entry with tensors that are channels last, where the row's program has them so."""
+    """The entry as the row's program and its libraries have it: layout of tensors, products."""
+    record, found = MODELS[entry], {}
     last = next((last for where, last in CHANNELS_LAST if _holds(where, row)), False)
-    record = MODELS[entry]
-    if not last or record.arch not in LAID_OUT:
-        return None
-    return record.model_copy(update={"config": {**record.config, "layout": "nhwc"}})
+    if last and record.arch in LAID_OUT:
+        found["layout"] = "nhwc"
+    version = _version(row)
+    if record.arch in UNPADDED and version is not None and version < CUBLAS_11:
+        found["old_blas"] = True
+    return record.model_copy(update={"config": {**record.config, **found}}) if found else None
 
 
 #: How far the row's own parameters and FLOP may be from those of the entry that has its name.

@@ -117,6 +117,10 @@ SENT_LAST_BEFORE = (1, 8)
 #: GNMT's for the gradients' norm (``fp_optimizers.py`` asks whether it is finite).
 LOOPED = ("WaveGlow", "GNMT")
 LOOPED_BEFORE = (2, 0)
+#: PyTorch's version with cuBLAS 11, which takes unaligned rows to matrix units too (NVIDIA, Matrix
+#: Multiplication Background, Tensor Core Requirements): NGC's containers have CUDA 11 since 20.06,
+#: PyTorch 1.6.
+CUBLAS_11 = (1, 6)
 #: Who runs NVIDIA's examples.
 SENT_LAST_SOURCES = ("NVIDIA/DeepLearningExamples", "lambdal/deeplearning-benchmark")
 
