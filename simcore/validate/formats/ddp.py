@@ -214,6 +214,8 @@ def _read(name: str, row: Row) -> Case | Skipped:
     }
     if rule.optimizer:
         options["optimizer"] = rule.optimizer
+    if rule.optimizer_impl:
+        options["optimizer_impl"] = rule.optimizer_impl
     if rule.seq_len and (seq := _SEQ.search(row["input_shape"])):
         options["seq_len"] = int(seq[1])
     if nodes > 1 and row["inter_link"] in NETWORKS:

@@ -56,6 +56,31 @@ def _attention(steps: int, source: int, hidden: int) -> tuple[Op, ...]:
     )
 
 
+def _smoothed_loss(rows: float, vocab: int) -> tuple[Op, ...]:
+    """Label smoothing as smoothing.py writes it: fp32 log-probabilities, gathered and averaged.
+
+    ``log_softmax(..., dtype=torch.float32)`` reads 16 bit and writes fp32 in one kernel. The mean
+    reads them once more. Backward makes two gradients as large, zeros to which the gathered ones
+    are added and the mean's, expanded by a division, sums them, and goes back through the softmax.
+    """
+    scores = rows * vocab
+    wide = 4.0 * scores  # bytes of one fp32 tensor
+    held = Op(name="loss.logits", fwd=(), saved=Saved(low=scores))
+    loss = Op(
+        name="loss",
+        fwd=(
+            Kernel(kind="softmax", low=scores, raw_bytes=2 * wide + 8.0 * rows, launches=3.0),
+        ),
+        bwd=(
+            Kernel(kind="elementwise", raw_bytes=2 * wide, launches=2.0),
+            Kernel(kind="elementwise", raw_bytes=3 * wide),
+            Kernel(kind="softmax", low=scores, raw_bytes=2 * wide),
+        ),
+        saved=Saved(raw_bytes=8.0 * rows + wide),
+    )
+    return held, loss, ops.loss_seed()
+
+
 @ARCHS.register("gnmt")
 def build(
     *,
@@ -122,16 +147,11 @@ def build(
         Block(name=b.name, ops=(join, *b.ops), params=b.params)
         for b in (decoder_layer, decoder_residual)
     )
-    scores = float(s * vocab)
-    # Label smoothing: log-softmax, the likelihood, a mean over the vocabulary.
-    smoothing = Kernel(kind="reduction", high=scores)
     head = Block(
         name="classifier",
         ops=(
             ops.linear("classifier", s, h, vocab, bias=True, save_input=True),
-            # in fp32 whatever the precision: log_softmax(…, dtype=torch.float32), smoothing.py
-            *ops.lm_loss("loss", s, vocab, upcast=True),
-            Op(name="smoothing", fwd=(smoothing,), bwd=(smoothing,)),
+            *_smoothed_loss(float(s), vocab),
         ),
         params=(Param("classifier.weight", vocab * h), Param("classifier.bias", vocab)),
     )
