@@ -29,6 +29,7 @@ class _Shape:
     head_dim: int
     ffn: int
     drop: bool
+    drop_scores: bool
 
     @property
     def keys(self) -> int:
@@ -69,9 +70,9 @@ def _attention(s: _Shape) -> tuple[Op, ...]:
             bwd=(Kernel(kind="elementwise", low=2 * scores),),
         ),
         ops.softmax("softmax", scores, row=s.keys),
-        *_dropout("softmax.dropout", scores, s.drop, high=True),
+        *_dropout("softmax.dropout", scores, s.drop_scores, high=True),
         ops.copy("v.permute", kv),
-        ops.bmm("context", s.heads, s.tgt, s.head_dim, s.keys, save_left=s.drop),
+        ops.bmm("context", s.heads, s.tgt, s.head_dim, s.keys, save_left=s.drop_scores),
         ops.copy("merge", q),
         ops.linear("out", s.tgt, h, d),
         *_dropout("out.dropout", elems, s.drop),
@@ -141,6 +142,19 @@ def _chosen_rows(name: str, elems: float, clusters: int) -> Op:
     return Op(name=name, fwd=(chosen,), bwd=(zeros, added, sums))
 
 
+def _table_gradients(tables: list[Param], clusters: int) -> Op:
+    """What tying costs backward: gradients of one table, or of one a cluster, summed up.
+
+    A table that all clusters share is sliced: each slice's gradient is copied into zeros as large
+    as the table, and these and the embedding's are added.
+    """
+    numel = float(sum(t.numel for t in tables))
+    if len(tables) > 1:
+        return ops.grad_only("tie", 0.0, weight=3.0 * numel, launches=float(len(tables)))
+    moved = clusters + 2.0 + 3.0 * clusters
+    return ops.grad_only("tie", 0.0, weight=moved * numel, launches=3.0 * clusters)
+
+
 def _adaptive_head(
     s: _Shape, edges: tuple[int, ...], div: int, old_blas: bool
 ) -> tuple[Block, list[Param]]:
@@ -174,7 +188,8 @@ def _adaptive_head(
         ]  # fmt: skip
         tables.append(Param(f"tokens{i + 1}.weight", words * width))
     params += [Param(f"bias{i}", edges[i] - (edges[i - 1] if i else 0)) for i in range(tails + 1)]
-    body.append(ops.loss_seed())
+    total = tables if div > 1 else [Param("tokens.weight", edges[-1] * d)]
+    body += [_table_gradients(total, len(edges)), ops.loss_seed()]
     return Block(name="head", ops=tuple(body), params=(*params, *projections)), tables
 
 
@@ -194,17 +209,19 @@ def build(
     adaptive: bool = True,
     div: int = 1,
     dropout: float = 0.1,
+    attention_dropout: float | None = None,
     old_blas: bool = False,
 ) -> Workload:
     """Transformer-XL over a segment of ``seq_len`` tokens after ``memory`` cached ones.
 
     ``adaptive=False``: one softmax over the whole vocabulary, tied to the embedding. ``div``
     divides the width of each further cluster of the adaptive one, embeddings included.
-    ``old_blas``: cuBLAS before 11, whose matrix units take aligned rows only.
+    ``attention_dropout``: of attention's weights, ``dropout`` unless given. ``old_blas``: cuBLAS before 11, whose matrix units take aligned rows only.
     """
     if min(layers, hidden, heads, seq_len) < 1 or memory < 0:
         raise ValueError("layers, hidden, heads and seq_len must be at least 1")
-    s = _Shape(seq_len, memory, hidden, heads, head_dim, ffn, dropout > 0)
+    of_scores = dropout if attention_dropout is None else attention_dropout
+    s = _Shape(seq_len, memory, hidden, heads, head_dim, ffn, dropout > 0, of_scores > 0)
     edges = (19997, 39997, 199997, vocab)
     if adaptive and vocab <= edges[-2]:
         raise ValueError(f"vocab {vocab} must exceed {edges[-2]} for the adaptive softmax")
