@@ -16,6 +16,7 @@ from simcore.hardware.cluster import NO_P2P
 from simcore.validate.case import Case, Skipped
 from simcore.validate.formats import Format, Row, number, present, whole
 from simcore.validate.formats.ddp_names import (
+    BIAS_FUSED,
     CHANNELS_LAST,
     CUBLAS_11,
     DOUBTS,
@@ -45,6 +46,8 @@ LAID_OUT = (
 )  # fmt: skip
 #: Architectures whose builders know of a head over a vocabulary that is not padded.
 UNPADDED = ("transformer_xl",)
+#: Architectures whose builders know of biases that are added apart.
+BIASED = ("bert", "gnmt", "transformer_xl")
 #: Words of a note that make the speed-up's base another run than this one on one GPU.
 _OTHER_BASE = re.compile(r"strong scaling|from another host|base has grad_accum")
 _ALLOCATED = re.compile(r"torch max_memory_allocated=([\d.]+)GiB")
@@ -74,6 +77,8 @@ def _record(entry: str, row: Row) -> ModelRecord | None:
     if last and record.arch in LAID_OUT:
         found["layout"] = "nhwc"
     version = _version(row)
+    if record.arch in BIASED and _adds_biases_apart(row):
+        found["bias_apart"] = True
     if record.arch in UNPADDED and version is not None and version < CUBLAS_11:
         found["old_blas"] = True
     return record.model_copy(update={"config": {**record.config, **found}}) if found else None
@@ -190,6 +195,13 @@ def _updates_by_tensor(row: Row) -> bool:
     if row["framework"] != "PyTorch" or row["source"] not in SENT_LAST_SOURCES:
         return False
     return row["model"].startswith(LOOPED) and (_version(row) or (1, 0)) < LOOPED_BEFORE
+
+
+def _adds_biases_apart(row: Row) -> bool:
+    """Whether linear layers of the row's program add their biases by kernels of their own."""
+    if row["framework"] != "PyTorch" or row["source"] not in SENT_LAST_SOURCES:
+        return False
+    return (_version(row) or (1, 0)) < BIAS_FUSED
 
 
 def _read(name: str, row: Row) -> Case | Skipped:

@@ -133,6 +133,10 @@ LOOPED_BEFORE = (2, 0)
 #: Multiplication Background, Tensor Core Requirements): NGC's containers have CUDA 11 since 20.06,
 #: PyTorch 1.6.
 CUBLAS_11 = (1, 6)
+#: PyTorch's version from which on a linear layer's bias is added by cuBLASLt's epilogue
+#: (pytorch/pytorch pull request 72148), of three dimensions too (72728). NVIDIA's published tables
+#: are of older ones.
+BIAS_FUSED = (1, 12)
 #: Who runs NVIDIA's examples.
 SENT_LAST_SOURCES = ("NVIDIA/DeepLearningExamples", "lambdal/deeplearning-benchmark")
 

@@ -91,8 +91,12 @@ def build(
     vocab: int = 31794,
     seq_len: int = 25,
     dropout: float = 0.2,
+    bias_apart: bool = False,
 ) -> Workload:
-    """GNMT with ``layers`` layers each way; embedding shared by both, output layer its own."""
+    """GNMT with ``layers`` layers each way; embedding shared by both, output layer its own.
+
+    ``bias_apart``: its bias is added by a kernel of its own (PyTorch before 1.12).
+    """
     if layers < 3:
         raise ValueError(f"layers must be at least 3, not {layers}")
     s, h = seq_len, hidden
@@ -150,7 +154,7 @@ def build(
     head = Block(
         name="classifier",
         ops=(
-            ops.linear("classifier", s, h, vocab, bias=True, save_input=True),
+            ops.linear("classifier", s, h, vocab, bias=True, bias_apart=bias_apart),
             *_smoothed_loss(float(s), vocab),
         ),
         params=(Param("classifier.weight", vocab * h), Param("classifier.bias", vocab)),

@@ -30,6 +30,8 @@ class _Shape:
     ffn: int
     drop: bool
     drop_scores: bool
+    bias_apart: bool
+    old_blas: bool
 
     @property
     def keys(self) -> int:
@@ -87,10 +89,10 @@ def _layer(s: _Shape) -> Block:
     inner = float(s.tgt * s.ffn)
     body = (
         *_attention(s),
-        ops.linear("up", s.tgt, d, s.ffn, bias=True),
+        ops.linear("up", s.tgt, d, s.ffn, bias=True, bias_apart=s.bias_apart),
         ops.activation("relu", inner, saves="output" if s.drop else "none"),
         *_dropout("up.dropout", inner, s.drop),
-        ops.linear("down", s.tgt, s.ffn, d, bias=True),
+        ops.linear("down", s.tgt, s.ffn, d, bias=True, bias_apart=s.bias_apart),
         *_dropout("down.dropout", elems, s.drop),
         ops.binary("mlp.residual", elems, grads=0, high=True),
         ops.accumulate("mlp.fork", elems, high=True),
@@ -114,15 +116,16 @@ def _layer(s: _Shape) -> Block:
     )
 
 
-def _logits(name: str, rows: float, k: int, words: int, old_blas: bool) -> Op:
+def _logits(s: _Shape, name: str, rows: float, k: int, words: int) -> Op:
     return ops.linear(
-        name, rows, k, words, bias=True, row_elems=ops.row_elems(k, words), vector_units=old_blas
-    )
+        name, rows, k, words, bias=True, bias_apart=s.bias_apart,
+        row_elems=ops.row_elems(k, words), vector_units=s.old_blas,
+    )  # fmt: skip
 
 
-def _full_head(s: _Shape, vocab: int, old_blas: bool) -> Block:
+def _full_head(s: _Shape, vocab: int) -> Block:
     tie = ops.grad_only("tie", 0.0, weight=3.0 * vocab * s.hidden)
-    logits = _logits("head", s.tgt, s.hidden, vocab, old_blas)
+    logits = _logits(s, "head", s.tgt, s.hidden, vocab)
     body = (*_dropout("dropout", float(s.tgt * s.hidden), s.drop), logits, tie,
             *ops.lm_loss("loss", s.tgt, vocab))  # fmt: skip
     return Block(name="head", ops=body, params=(Param("head.bias", vocab),))
@@ -155,15 +158,13 @@ def _table_gradients(tables: list[Param], clusters: int) -> Op:
     return ops.grad_only("tie", 0.0, weight=moved * numel, launches=3.0 * clusters)
 
 
-def _adaptive_head(
-    s: _Shape, edges: tuple[int, ...], div: int, old_blas: bool
-) -> tuple[Block, list[Param]]:
+def _adaptive_head(s: _Shape, edges: tuple[int, ...], div: int) -> tuple[Block, list[Param]]:
     """Short list and tails; the tails of ``div`` > 1 are narrower and projected."""
     d, tails = s.hidden, len(edges) - 1
     short = edges[0] + tails
     body: list[Op] = [
         *_dropout("dropout", float(s.tgt * d), s.drop),
-        _logits("short", s.tgt, d, short, old_blas),
+        _logits(s, "short", s.tgt, d, short),
         ops.cross_entropy("short.loss", s.tgt, short),
         _chosen_rows("short.rows", float(s.tgt * short), len(edges)),
     ]
@@ -180,7 +181,7 @@ def _adaptive_head(
             # tied to the embedding's projection: no parameter of its own
             body.append(ops.linear(f"tail{i}.projection", rows, d, width, save_input=False))
         body += [
-            _logits(f"tail{i}", rows, width, words, old_blas),
+            _logits(s, f"tail{i}", rows, width, words),
             ops.cross_entropy(f"tail{i}.loss", rows, words),
             # nonzero, index_select, gather and index_copy of the cluster's tokens
             Op(name=f"tail{i}.select", fwd=(Kernel(kind="gather", low=2 * rows * d, launches=8.0),),
@@ -210,25 +211,29 @@ def build(
     div: int = 1,
     dropout: float = 0.1,
     attention_dropout: float | None = None,
+    bias_apart: bool = False,
     old_blas: bool = False,
 ) -> Workload:
     """Transformer-XL over a segment of ``seq_len`` tokens after ``memory`` cached ones.
 
     ``adaptive=False``: one softmax over the whole vocabulary, tied to the embedding. ``div``
     divides the width of each further cluster of the adaptive one, embeddings included.
-    ``attention_dropout``: of attention's weights, ``dropout`` unless given. ``old_blas``: cuBLAS before 11, whose matrix units take aligned rows only.
+    ``attention_dropout``: of attention's weights, ``dropout`` unless given. ``bias_apart``: biases
+    are added by kernels of their own (PyTorch before 1.12). ``old_blas``: cuBLAS before 11, whose
+    matrix units take aligned rows only.
     """
     if min(layers, hidden, heads, seq_len) < 1 or memory < 0:
         raise ValueError("layers, hidden, heads and seq_len must be at least 1")
     of_scores = dropout if attention_dropout is None else attention_dropout
-    s = _Shape(seq_len, memory, hidden, heads, head_dim, ffn, dropout > 0, of_scores > 0)
+    s = _Shape(seq_len, memory, hidden, heads, head_dim, ffn, dropout > 0, of_scores > 0,
+               bias_apart, old_blas)  # fmt: skip
     edges = (19997, 39997, 199997, vocab)
     if adaptive and vocab <= edges[-2]:
         raise ValueError(f"vocab {vocab} must exceed {edges[-2]} for the adaptive softmax")
     head, tables = (
-        _adaptive_head(s, edges, div, old_blas)
+        _adaptive_head(s, edges, div)
         if adaptive
-        else (_full_head(s, vocab, old_blas), [Param("tokens.weight", vocab * hidden)])
+        else (_full_head(s, vocab), [Param("tokens.weight", vocab * hidden)])
     )
     elems = float(seq_len * hidden)
     words: list[Op] = []

@@ -22,6 +22,7 @@ def linear(
     input_grad: bool = True,
     weight_grad: bool = True,
     bias: bool = False,
+    bias_apart: bool = False,
     formatted: bool = False,
     wide: bool = False,
     row_elems: int = FULL_LOAD,
@@ -29,7 +30,9 @@ def linear(
 ) -> Op:
     """``[rows, k] @ [k, n]`` with ``rows`` rows a sample; the bias rides in the epilogue.
 
-    With ``bias`` its gradient is a reduction of its own (eager PyTorch: a sum over the rows).
+    With ``bias`` its gradient is a reduction of its own (eager PyTorch: a sum over the rows);
+    ``bias_apart``: it is added to the result by a kernel of its own too, as PyTorch had it before
+    1.12 (pull requests 72148 and 72728).
     Saves its input (``save_input=False`` where that storage is pinned by another op already).
     ``formatted``: in the format that products compute in, if that is not the activations'.
     ``wide``: it stays in 16 bit where that format is narrower. Otherwise its input is cast before
@@ -47,7 +50,9 @@ def linear(
             load_elems=FULL_LOAD if vector_units else row_elems, unaligned=narrow and vector_units,
         )  # fmt: skip
 
-    fwd = product(Affine(0, rows), Affine(n), Affine(k), rows * k)
+    fwd = [product(Affine(0, rows), Affine(n), Affine(k), rows * k)]
+    if bias and bias_apart:
+        fwd.append(Kernel(kind="elementwise", low=2 * rows * n, weight=float(n)))
     bwd = []
     if input_grad:
         bwd.append(product(Affine(0, rows), Affine(k), Affine(n), rows * n))
@@ -58,7 +63,7 @@ def linear(
     saved = NOTHING
     if save_input and weight_grad:
         saved = Saved(matmul=rows * k) if formatted else Saved(low=rows * k)
-    return Op(name=name, fwd=(fwd,), bwd=tuple(bwd), saved=saved, gemm_weight=weight)
+    return Op(name=name, fwd=tuple(fwd), bwd=tuple(bwd), saved=saved, gemm_weight=weight)
 
 
 def bmm(
