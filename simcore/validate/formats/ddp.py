@@ -29,6 +29,7 @@ from simcore.validate.formats.ddp_names import (
     NODES,
     OTHERWISE,
     PRECISIONS,
+    RECOMPUTED,
     REFUSED,
     RULES,
     SENT_LAST,
@@ -36,6 +37,7 @@ from simcore.validate.formats.ddp_names import (
     SENT_LAST_ONCE,
     SENT_LAST_SOURCES,
     STRATEGIES,
+    TRITON_ATTENTION,
     Rule,
 )
 from simcore.workload.models import MODELS, ModelRecord
@@ -240,8 +242,10 @@ def _read(name: str, row: Row) -> Case | Skipped:
         options["optimizer_impl"] = "for-loop"
     if _loads_all_kernels(row):
         options["eager_kernels"] = True
-    if "gradient checkpointing ON" in row["notes"]:
+    if any(words in row["notes"] for words in RECOMPUTED):
         options["recompute"] = "full"
+    if row["source"] in TRITON_ATTENTION:
+        options["attention"] = "flash_triton"
     memory = _memory(row)
     # One GPU's speed-up is 1 by definition: nothing to judge.
     faster = None if gpus == 1 or _OTHER_BASE.search(row["notes"]) else "speedup_vs_1gpu"

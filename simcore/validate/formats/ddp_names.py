@@ -137,6 +137,11 @@ CUBLAS_11 = (1, 6)
 #: (pytorch/pytorch pull request 72148), of three dimensions too (72728). NVIDIA's published tables
 #: are of older ones.
 BIAS_FUSED = (1, 12)
+#: Words of a note that say that layers run again in backward.
+RECOMPUTED = ("gradient checkpointing ON", "act_ckpt=True")
+#: Programs whose attention is a Triton port of the first FlashAttention: llm-foundry's
+#: submit_benchmarks.py of 2023 (``--attn_impl``, default triton).
+TRITON_ATTENTION = ("mosaicml/llm-foundry",)
 #: Who runs NVIDIA's examples.
 SENT_LAST_SOURCES = ("NVIDIA/DeepLearningExamples", "lambdal/deeplearning-benchmark")
 
