@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from math import hypot
+from math import hypot, log2
 
 import numpy as np
 
@@ -171,7 +171,7 @@ def conv_notes(
 
 
 def _clock_hz(gpu: GpuSpec) -> float:
-    """The clock of the datasheet's peaks; where none is stated, that of 128 fp32 lanes an SM."""
+    """The boost clock; where none is stated, that of 128 fp32 lanes an SM."""
     clock = gpu.boost_clock.value if gpu.boost_clock else 0.0
     lanes = 128.0 * (gpu.sm_count.value if gpu.sm_count else 1.0)
     return clock or (gpu.peak("fp32") or 0.0) / (2.0 * lanes)
@@ -184,9 +184,11 @@ def _narrow_loads(gpu: GpuSpec, precision: Precision) -> Mapping[str, float]:
     style = matrix_style(gpu)
     if not style or name in ("fp32", "fp64") or gpu.sm_count is None or not _clock_hz(gpu):
         return dict.fromkeys(NARROW_LOADS.values(), 1.0)
+    # A power of two: the clock of some datasheets' peaks is below the boost clock.
+    fma_per_clock = 2.0 ** round(log2(peak / (2.0 * gpu.sm_count.value * _clock_hz(gpu))))
     return {
         named: narrow_load_slowdown(
-            peak / (2.0 * gpu.sm_count.value * _clock_hz(gpu)),
+            fma_per_clock,
             elems,
             precision.low_bytes,
             copies=copies_into_shared(gpu),

@@ -1,9 +1,10 @@
-"""Products on matrix units of operands whose rows begin anywhere: loaded an element or few at a time.
+"""Products on matrix units of operands whose rows begin anywhere: few elements a load.
 
-A matrix unit's kernel copies tiles of its operands into shared memory, 16 bytes an instruction and
-lane where every row begins at a multiple of 16 bytes. Where rows do not, an instruction takes less.
-Since cuBLAS 11 such products have kernels (``cutlass_75_tensorop_bf16_s1688gemm_bf16_128x64_tn_
-align1`` on an A100, pegainfer pull request 1046; ``..._align2`` on Hopper, kestrel pull request 143).
+A matrix unit's kernel copies tiles of its operands into shared memory, 16 bytes an instruction
+and lane where every row begins at a multiple of 16 bytes. Where rows do not, an instruction takes
+less. Since cuBLAS 11 such products have kernels of their own: cutlass_75_tensorop_bf16_s1688gemm_
+bf16_128x64_tn_align1 on an A100 (pegainfer pull request 1046), ..._align2 on Hopper (kestrel pull
+request 143).
 """
 
 from __future__ import annotations

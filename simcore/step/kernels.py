@@ -43,7 +43,15 @@ FULL_LOAD_BYTES = 16.0
 SHORT_SOFTMAX, WARP_ROW = "softmax_short", 32 * 32
 #: What brings the inputs of products to their format.
 CAST = "cast"
-KINDS: tuple[str, ...] = (*get_args(KernelKind), WIDE, BATCHED, UNALIGNED, *NARROW_LOADS.values(), SHORT_SOFTMAX, CAST)
+KINDS: tuple[str, ...] = (
+    *get_args(KernelKind),
+    WIDE,
+    BATCHED,
+    UNALIGNED,
+    *NARROW_LOADS.values(),
+    SHORT_SOFTMAX,
+    CAST,
+)
 #: Bytes of an element in which alignment decides: fp32 on vector units has no such demand.
 UNALIGNED_BYTES = 2
 COMPUTE_KINDS: tuple[KernelKind, ...] = ("gemm", *CONV_KINDS, *FLASH_KINDS)

@@ -53,6 +53,7 @@ def conv_kind(
         return "conv_pointwise"
     return "conv_winograd" if taps == (3, 3) else "conv"
 
+
 #: Elements that a matrix unit's kernel loads at a time of aligned rows: 16 bytes in 16 bit.
 FULL_LOAD = 8
 
@@ -79,9 +80,9 @@ class Kernel:
     softmax is the length of its rows, where known. Where
     products compute in 8 bits or fewer, ``cast`` elements per sample are brought to that format
     before this one; a ``wide`` product stays in 16 bit. ``unaligned``: rows of its operands begin
-    at addresses that 8 elements do not divide, and vector units compute it; ``load_elems``: that many
-    do divide them, and matrix units load as many at a time. ``relaid`` elements per sample are of tensors
-    that are channels first where a kernel of matrix units wants channels last.
+    at addresses that 8 elements do not divide, and vector units compute it; ``load_elems``: that
+    many do divide them, and matrix units load as many at a time. ``relaid`` elements per sample are
+    of tensors that are channels first where a kernel of matrix units wants channels last.
     """
 
     kind: KernelKind

@@ -40,7 +40,7 @@ from simcore.validate.formats.ddp_names import (
     TRITON_ATTENTION,
     Rule,
 )
-from simcore.workload.models import MODELS, ModelRecord
+from simcore.workload.models import MODELS, ModelRecord, Scalar
 
 #: Architectures whose builders take a layout.
 LAID_OUT = (
@@ -74,7 +74,8 @@ def _rule(row: Row) -> Rule | None:
 
 def _record(entry: str, row: Row) -> ModelRecord | None:
     """The entry as the row's program and its libraries have it: layout of tensors, products."""
-    record, found = MODELS[entry], {}
+    record = MODELS[entry]
+    found: dict[str, Scalar] = {}
     last = next((last for where, last in CHANNELS_LAST if _holds(where, row)), False)
     if last and record.arch in LAID_OUT:
         found["layout"] = "nhwc"

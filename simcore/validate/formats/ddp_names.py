@@ -16,8 +16,8 @@ class Rule:
     """``entry`` of models_db for a row; ``precision`` where the source's word means another.
 
     ``optimizer``, ``optimizer_impl`` where the source's loop has another than the entry's;
-    ``seq_len`` false where the entry fixes its length. ``longest``: tokens of the longest batch, where lengths vary: it
-    sets the peak of memory, as the entry ``largest`` does where images vary.
+    ``seq_len`` false where the entry fixes its length. ``longest``: tokens of the longest batch,
+    where lengths vary: it sets the peak of memory, as the entry ``largest`` does where images vary.
     """
 
     model: str

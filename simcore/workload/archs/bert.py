@@ -173,8 +173,7 @@ def build(
 
     ``head``: ``classifier`` of the sequence behind a pooler, or ``masked-lm``, whose loss takes
     every position. ``gelu="scripted"``: the formula as NVIDIA's code scripts it, which keeps its
-    three factors. ``bias_apart``: biases of layers are added by kernels of their own (PyTorch before
-    1.12).
+    three factors. ``bias_apart``: layers add biases by kernels of their own (PyTorch before 1.12).
     """
     if head not in ("classifier", "masked-lm"):
         raise ValueError(f"head {head!r} is neither 'classifier' nor 'masked-lm'")
@@ -190,7 +189,9 @@ def build(
     kind: Literal["eager", "sdpa"] = "sdpa" if attention == "sdpa" else "eager"
     blocks = (
         _embeddings(seq_len, hidden, vocab, max_positions, type_vocab, drop),
-        _layer(seq_len, hidden, heads, ffn or 4 * hidden, drop, kind, gelu == "scripted", bias_apart),
+        _layer(
+            seq_len, hidden, heads, ffn or 4 * hidden, drop, kind, gelu == "scripted", bias_apart
+        ),
         _head(seq_len, hidden, classes, drop)
         if head == "classifier"
         else _masked_lm(seq_len, hidden, vocab),

@@ -68,9 +68,7 @@ def _smoothed_loss(rows: float, vocab: int) -> tuple[Op, ...]:
     held = Op(name="loss.logits", fwd=(), saved=Saved(low=scores))
     loss = Op(
         name="loss",
-        fwd=(
-            Kernel(kind="softmax", low=scores, raw_bytes=2 * wide + 8.0 * rows, launches=3.0),
-        ),
+        fwd=(Kernel(kind="softmax", low=scores, raw_bytes=2 * wide + 8.0 * rows, launches=3.0),),
         bwd=(
             Kernel(kind="elementwise", raw_bytes=2 * wide, launches=2.0),
             Kernel(kind="elementwise", raw_bytes=3 * wide),

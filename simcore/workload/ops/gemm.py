@@ -36,9 +36,9 @@ def linear(
     Saves its input (``save_input=False`` where that storage is pinned by another op already).
     ``formatted``: in the format that products compute in, if that is not the activations'.
     ``wide``: it stays in 16 bit where that format is narrower. Otherwise its input is cast before
-    forward and the gradient of its output, once, in backward. ``row_elems``: elements that divide where rows of an
-    operand begin, if less than 8 (``load_elems`` of a kernel); with ``vector_units`` such products
-    compute there in 16 bit, as cuBLAS had it before 11.
+    forward and the gradient of its output, once, in backward. ``row_elems``: elements that divide
+    where rows of an operand begin, if less than 8 (``load_elems`` of a kernel); with
+    ``vector_units`` such products compute there in 16 bit, as cuBLAS had it before 11.
     """
     narrow = row_elems < FULL_LOAD
     flop, weight = 2.0 * rows * k * n, float(k) * n
