@@ -83,6 +83,8 @@ class Kernel:
     at addresses that 8 elements do not divide, and vector units compute it; ``load_elems``: that
     many do divide them, and matrix units load as many at a time. ``relaid`` elements per sample are
     of tensors that are channels first where a kernel of matrix units wants channels last.
+    ``indexed`` elements per sample are addressed or converted one by one: an operand is strided,
+    broadcast or of another type than the result, so that PyTorch's kernel has no vector loads.
     """
 
     kind: KernelKind
@@ -101,6 +103,7 @@ class Kernel:
     unaligned: bool = False
     load_elems: int = FULL_LOAD
     relaid: float = 0.0
+    indexed: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
-from simcore.workload.graph import Block, Kernel, Op, Param, Saved, Workload
+from simcore.workload.graph import Block, Kernel, KernelKind, Op, Param, Saved, Workload
+from simcore.workload.ops.lookup import BLOCK_ROW
 from simcore.workload.ops.recurrent import lstm
 
 _GATES = 4
@@ -65,14 +66,18 @@ def _smoothed_loss(rows: float, vocab: int) -> tuple[Op, ...]:
     """
     scores = rows * vocab
     wide = 4.0 * scores  # bytes of one fp32 tensor
+    # Long rows stream through a block once a pass, as in ``ops.cross_entropy``.
+    streams = vocab > BLOCK_ROW
+    kind: KernelKind = "elementwise" if streams else "softmax"
     held = Op(name="loss.logits", fwd=(), saved=Saved(low=scores))
+    read = 3.0 if streams else 1.0
     loss = Op(
         name="loss",
-        fwd=(Kernel(kind="softmax", low=scores, raw_bytes=2 * wide + 8.0 * rows, launches=3.0),),
+        fwd=(Kernel(kind=kind, low=read * scores, raw_bytes=2 * wide + 8.0 * rows, launches=3.0),),
         bwd=(
-            Kernel(kind="elementwise", raw_bytes=2 * wide, launches=2.0),
+            Kernel(kind="elementwise", raw_bytes=2 * wide, launches=2.0, indexed=scores),
             Kernel(kind="elementwise", raw_bytes=3 * wide),
-            Kernel(kind="softmax", low=scores, raw_bytes=2 * wide),
+            Kernel(kind=kind, low=scores, raw_bytes=(3.0 if streams else 2.0) * wide),
         ),
         saved=Saved(raw_bytes=8.0 * rows + wide),
     )

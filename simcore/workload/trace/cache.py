@@ -19,7 +19,7 @@ from typing import Any
 from simcore import __version__
 
 #: Of what an entry holds; another figure makes old entries unknown.
-_FORMAT = 2
+_FORMAT = 3
 
 
 def _folder() -> Path | None:
