@@ -73,9 +73,13 @@ def _smoothed_loss(rows: float, vocab: int) -> tuple[Op, ...]:
     read = 3.0 if streams else 1.0
     loss = Op(
         name="loss",
-        fwd=(Kernel(kind=kind, low=read * scores, raw_bytes=2 * wide + 8.0 * rows, launches=3.0),),
+        fwd=(
+            Kernel(kind=kind, low=read * scores, raw_bytes=wide + 8.0 * rows),
+            Kernel(kind="reduction", raw_bytes=wide, launches=2.0),
+        ),
         bwd=(
-            Kernel(kind="elementwise", raw_bytes=2 * wide, launches=2.0, indexed=scores),
+            Kernel(kind="elementwise", raw_bytes=wide),
+            Kernel(kind="elementwise", raw_bytes=wide, indexed=scores),
             Kernel(kind="elementwise", raw_bytes=3 * wide),
             Kernel(kind=kind, low=scores, raw_bytes=(3.0 if streams else 2.0) * wide),
         ),
