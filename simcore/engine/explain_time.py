@@ -122,11 +122,12 @@ def _optimizer(f: Facts) -> Told:
     s = f.request.strategy
     norm = "; the gradient's norm for clipping adds one pass" if s.grad_clip else ""
     work = s.optimizer.flop
+    widened = "; gradients of 16 bits are copied to fp32 first" if s.widens_gradients else ""
     products = f"; {work:,.0f} FLOP a parameter in 16-bit products on top" if work else ""
     memory = f.request.profile.memory_efficiency("elementwise", f.rates.gpu)
     return Told(
         "max(traffic / bandwidth + kernels x start, kernels x issue); traffic = parameters / "
-        f"shards x fp32 elements x 4 bytes{norm}{products}",
+        f"shards x fp32 elements x 4 bytes{widened}{norm}{products}",
         (
             ("parameters", f"{f.result.n_params:,}"),
             ("shards", f"{f.shards:g}"),

@@ -341,7 +341,7 @@ def memory_of(
     wide = joined = copies = zero
     on_device = strategy.offload.optimizer == "none"
     shards_state = strategy.zero_stage > 0 and on_device
-    if p.master_bytes and p.grad_bytes < FP32_BYTES and on_device and not library.remainders:
+    if strategy.widens_gradients:
         updated = held.optimizer_state / (p.master_bytes + strategy.optimizer.state_bytes)
         wide = updated * FP32_BYTES
         joins = strategy.zero_stage > 0 and library.joins_shard and not p.main_grads

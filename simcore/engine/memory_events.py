@@ -292,9 +292,8 @@ class _Step:
 
     def _wide_gradients(self) -> list[int]:
         """fp32 copies of 16-bit gradients for the update of masters; ZeRO joins its shard's."""
-        out, here = self.out, self.s.offload.optimizer == "none"
-        narrow = self.p.grad_bytes < FP32_BYTES
-        if self.s.software.remainders or not (self.p.master_bytes and here and narrow):
+        out = self.out
+        if not self.s.widens_gradients:
             return []
         if not self.s.zero_stage:
             return self._tensors(FP32_BYTES, "gradient_copies", flat=False)

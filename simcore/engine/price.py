@@ -248,7 +248,10 @@ class _Context:
         if s.step_impl == "fused":
             # one pass: read g, w and state, write w and state
             weight = max(s.precision.master_bytes, s.precision.param_bytes)
-            state = (2 * weight + 2 * s.optimizer.state_bytes) + s.precision.grad_bytes
+            grad = FP32_BYTES if s.widens_gradients else s.precision.grad_bytes
+            state = (2 * weight + 2 * s.optimizer.state_bytes) + grad
+        if s.widens_gradients:  # read in 16 bit, written in fp32
+            state += s.precision.grad_bytes + FP32_BYTES
         traffic = numel * (state + 2 * s.precision.param_bytes * bool(s.precision.master_bytes))
         launches = self._launches(s.optimizer.kernels, s.optimizer.kernels_per_tensor, s.step_impl)
         products = s.optimizer.flop * numel / self._shards()

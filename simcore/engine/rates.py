@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from math import hypot
+from math import hypot, log2
 
 import numpy as np
 
@@ -14,7 +14,12 @@ from simcore.base.errors import InvalidConfig
 from simcore.hardware.calibrations import CalibratedKnob
 from simcore.hardware.cluster import ClusterSpec, NodeGroup, link_named
 from simcore.hardware.convolutions import CUDNN_VENDOR, depthwise_share, wants_channels_last
-from simcore.hardware.estimates import Estimate, takes_either_layout
+from simcore.hardware.estimates import (
+    Estimate,
+    copies_into_shared,
+    matrix_style,
+    takes_either_layout,
+)
 from simcore.hardware.host import ISSUERS, Issuer, issue_over_torch
 from simcore.hardware.integers import indexed_s
 from simcore.hardware.paths import port_share
@@ -22,8 +27,17 @@ from simcore.hardware.profile import HOST_CPU, Profile
 from simcore.hardware.spec import GpuSpec, PeakName
 from simcore.hardware.tiles import only_batched_fp32_tile
 from simcore.physics.fill import EXP_PER_SM_CLOCK, softmax_width
-from simcore.step.kernels import BATCHED, CAST, COMPUTE_KINDS, KINDS, UNALIGNED, WIDE
-from simcore.strategy.precision import Precision
+from simcore.physics.narrow_loads import narrow_load_slowdown
+from simcore.step.kernels import (
+    BATCHED,
+    CAST,
+    COMPUTE_KINDS,
+    KINDS,
+    NARROW_LOADS,
+    UNALIGNED,
+    WIDE,
+)
+from simcore.strategy.precision import PRECISIONS, Precision
 from simcore.workload.graph import CONV_KINDS, DENSE_CONVS, FLASH_KINDS, KernelKind, Workload
 
 Array = NDArray[np.float64]
@@ -97,7 +111,10 @@ _NARROW = ("fp8", "fp4")
 #: Share of a model's FLOP from which on it is told how convolutions compute.
 TOLD_CONV_FRAC = 0.01
 #: Kinds of the kernel table that are priced as others of ``workload.graph``.
-_STANDS_FOR = {WIDE: "gemm", BATCHED: "gemm", UNALIGNED: "gemm", CAST: "elementwise"}
+_STANDS_FOR = {
+    WIDE: "gemm", BATCHED: "gemm", UNALIGNED: "gemm", CAST: "elementwise",
+    **dict.fromkeys(NARROW_LOADS.values(), "gemm"),
+}  # fmt: skip
 
 
 def peak_for(gpu: GpuSpec, precision: Precision) -> tuple[PeakName, float, str]:
@@ -156,14 +173,40 @@ def conv_notes(
     return tuple(found)
 
 
+def _clock_hz(gpu: GpuSpec) -> float:
+    """The boost clock; where none is stated, that of 128 fp32 lanes an SM."""
+    clock = gpu.boost_clock.value if gpu.boost_clock else 0.0
+    lanes = 128.0 * (gpu.sm_count.value if gpu.sm_count else 1.0)
+    return clock or (gpu.peak("fp32") or 0.0) / (2.0 * lanes)
+
+
+def _narrow_loads(gpu: GpuSpec, precision: Precision) -> Mapping[str, float]:
+    """How much longer products of weights take on this device that load few elements at a time."""
+    wide = precision.peak in _NARROW  # recipes keep such products in 16 bit
+    name, peak, _ = peak_for(gpu, PRECISIONS["bf16"] if wide else precision)
+    style = matrix_style(gpu)
+    if not style or name in ("fp32", "fp64") or gpu.sm_count is None or not _clock_hz(gpu):
+        return dict.fromkeys(NARROW_LOADS.values(), 1.0)
+    # A power of two: the clock of some datasheets' peaks is below the boost clock.
+    fma_per_clock = 2.0 ** round(log2(peak / (2.0 * gpu.sm_count.value * _clock_hz(gpu))))
+    return {
+        named: narrow_load_slowdown(
+            fma_per_clock,
+            elems,
+            precision.low_bytes,
+            copies=copies_into_shared(gpu),
+            asynchronous=style == "async",
+        )
+        for elems, named in NARROW_LOADS.items()
+    }
+
+
 def attention_width(gpu: GpuSpec) -> float:
     """Head dimension [elements] whose products last as long as the scores' exponentials."""
     peak = gpu.peak("bf16") or gpu.peak("fp16")
     if not peak or gpu.sm_count is None:
         return 0.0
-    # Without a clock: fp32 peak of 128 lanes an SM.
-    clock = gpu.boost_clock.value if gpu.boost_clock else 0.0
-    clock = clock or (gpu.peak("fp32") or 0.0) / (256.0 * gpu.sm_count.value)
+    clock = _clock_hz(gpu)
     rate = gpu.exp_per_sm_clock.value if gpu.exp_per_sm_clock else EXP_PER_SM_CLOCK
     return softmax_width(peak, gpu.sm_count.value, clock, rate) if clock else 0.0
 
@@ -202,6 +245,7 @@ def class_rates(group: NodeGroup, precision: Precision, profile: Profile) -> Cla
     flop, rate = np.full(len(KINDS), np.inf), np.empty(len(KINDS))
     wave, depth = np.zeros(len(KINDS)), np.zeros(len(KINDS))
     tile = None
+    narrow = _narrow_loads(gpu, precision)
     first = _channels_first(gpu, profile, conv_name, conv_peak)
     for i, named in enumerate(KINDS):
         kind: KernelKind = _STANDS_FOR.get(named, named)  # type: ignore[assignment]
@@ -214,7 +258,9 @@ def class_rates(group: NodeGroup, precision: Precision, profile: Profile) -> Cla
             name, top = peak_name, peak
             if named == UNALIGNED and gpu.vendor == "NVIDIA":
                 name, top = "fp32", gpu.peak("fp32") or peak
-            elif (base == "attention" or named in (WIDE, UNALIGNED)) and peak_name in _NARROW:
+            elif (
+                base == "attention" or named in (WIDE, UNALIGNED) or named in narrow
+            ) and peak_name in _NARROW:
                 name, top = "bf16", gpu.peak("bf16") or peak  # recipes keep these in 16 bit
             if kind in CONV_KINDS:
                 name, top = conv_unit(profile, kind, gpu, conv_name, conv_peak)
@@ -223,7 +269,7 @@ def class_rates(group: NodeGroup, precision: Precision, profile: Profile) -> Cla
                 if named in (BATCHED, UNALIGNED)
                 else compute_share_of(profile, kind, name, gpu)
             )
-            flop[i] = top * share_of.value
+            flop[i] = top * share_of.value / narrow.get(named, 1.0)
             shaped = "bmm" if named in (BATCHED, UNALIGNED) else base
             wave[i], depth[i] = profile.kernel_shape(shaped, name, gpu)
             only = only_batched_fp32_tile(gpu)

@@ -69,6 +69,11 @@ def matrix_style(gpu: GpuSpec) -> str:
     return "registers" if arch in _REGISTERS else "async" if arch in _ASYNC else ""
 
 
+def copies_into_shared(gpu: GpuSpec) -> bool:
+    """Whether loads go into shared memory without a register (cp.async, since Ampere)."""
+    return bool(matrix_style(gpu)) and families_of(gpu)[-1] not in ("Volta", "Turing")
+
+
 def takes_either_layout(gpu: GpuSpec) -> bool:
     """Whether 8-bit products read operands transposed too: of NVIDIA's, tcgen05 alone.
 

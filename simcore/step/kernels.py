@@ -34,12 +34,24 @@ WIDE = "gemm_wide"
 BATCHED = "gemm_batched"
 #: 16-bit products whose rows NVIDIA's matrix units cannot load: they run on vector units.
 UNALIGNED = "gemm_unaligned"
+#: Products of weights whose rows let matrix units load so many elements at a time, by that number.
+NARROW_LOADS = {elems: f"gemm_load{elems}" for elems in (1, 2, 4)}
+#: Bytes that a load takes where rows are aligned.
+FULL_LOAD_BYTES = 16.0
 #: Softmax of rows up to 32 elements a lane, which a warp keeps in its registers; longer ones are a
 #: block's, another kernel (ATen SoftMax.cu; shares of P100 and CDNA fall by a third and more).
 SHORT_SOFTMAX, WARP_ROW = "softmax_short", 32 * 32
 #: What brings the inputs of products to their format.
 CAST = "cast"
-KINDS: tuple[str, ...] = (*get_args(KernelKind), WIDE, BATCHED, UNALIGNED, SHORT_SOFTMAX, CAST)
+KINDS: tuple[str, ...] = (
+    *get_args(KernelKind),
+    WIDE,
+    BATCHED,
+    UNALIGNED,
+    *NARROW_LOADS.values(),
+    SHORT_SOFTMAX,
+    CAST,
+)
 #: Bytes of an element in which alignment decides: fp32 on vector units has no such demand.
 UNALIGNED_BYTES = 2
 COMPUTE_KINDS: tuple[KernelKind, ...] = ("gemm", *CONV_KINDS, *FLASH_KINDS)
@@ -106,6 +118,8 @@ def _row(kernel: Kernel, precision: Precision, named: str = "") -> tuple[float, 
 
     if kernel.unaligned and precision.low_bytes == UNALIGNED_BYTES:
         named = UNALIGNED
+    elif kernel.load_elems * precision.low_bytes < FULL_LOAD_BYTES:
+        named = NARROW_LOADS[kernel.load_elems]
     m, n, k, groups = kernel.m, kernel.n, kernel.k, kernel.groups
     return (
         KINDS.index(named or _kind(kernel, bool(narrow))),

@@ -169,6 +169,17 @@ for _optimizer in (
     # foreach Adam: lerp m (r m,g w m), addcmul v (r v,g w v), sqrt/div/add temporaries, addcdiv
     Optimizer("adamw", 8, 16.0, 1.0, 14, 14, f"AdamW: {_ADAM}, decoupled decay"),
     Optimizer("adam", 8, 15.0, 1.0, 13, 13, f"Adam: {_ADAM}"),
+    # optimization.py, step, a tensor: m mul 2, add 3; v mul 2, addcmul 3; sqrt 2, add 2, divide 3;
+    # decay 2 and add 3; times the rate 2, negated 2, added to the weight 3. In a Python loop.
+    Optimizer(
+        "bert-adam",
+        8,
+        29.0,
+        0.0,
+        12 * 30,
+        12,
+        "AdamW without bias correction, written out tensor by tensor (pytorch-pretrained-BERT)",
+    ),
     # bitsandbytes: one kernel a tensor reads and writes weight and state; 8 bits each and two fp32
     # scales a block of 256
     Optimizer(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from simcore.base.errors import InvalidConfig, UnknownName
-from simcore.base.units import MIB
+from simcore.base.units import FP32_BYTES, MIB
 from simcore.hardware.host import ISSUERS, Issuer
 from simcore.strategy.nccl import FREE, Held
 from simcore.strategy.overlap import DEFAULT, Overlap
@@ -92,6 +92,13 @@ class Strategy:
     def zero_stage(self) -> int:
         """0 where nothing is sharded."""
         return int(self.parallelism[4]) if self.parallelism.startswith("zero") else 0
+
+    @property
+    def widens_gradients(self) -> bool:
+        """Whether an update on the device copies gradients of 16 bits for fp32 masters."""
+        p = self.precision
+        copied = bool(p.master_bytes) and p.grad_bytes < FP32_BYTES
+        return copied and self.offload.optimizer == "none" and not self.software.remainders
 
     def violations(self, n_nodes: int, n_ranks: int, n_types: int) -> list[str]:
         """Every rule that this strategy breaks on such a cluster."""

@@ -54,6 +54,10 @@ def conv_kind(
     return "conv_winograd" if taps == (3, 3) else "conv"
 
 
+#: Elements that a matrix unit's kernel loads at a time of aligned rows: 16 bytes in 16 bit.
+FULL_LOAD = 8
+
+
 @dataclass(frozen=True, slots=True)
 class Affine:
     """``fixed + per_sample * batch``."""
@@ -76,10 +80,11 @@ class Kernel:
     softmax is the length of its rows, where known. Where
     products compute in 8 bits or fewer, ``cast`` elements per sample are brought to that format
     before this one; a ``wide`` product stays in 16 bit. ``unaligned``: rows of its operands begin
-    at addresses that 8 elements do not divide. ``relaid`` elements per sample are of tensors
-    that are channels first where a kernel of matrix units wants channels last. ``indexed``
-    elements per sample are addressed or converted one by one: an operand is strided, broadcast or
-    of another type than the result, so that PyTorch's kernel has no vector loads.
+    at addresses that 8 elements do not divide, and vector units compute it; ``load_elems``: that
+    many do divide them, and matrix units load as many at a time. ``relaid`` elements per sample are
+    of tensors that are channels first where a kernel of matrix units wants channels last.
+    ``indexed`` elements per sample are addressed or converted one by one: an operand is strided,
+    broadcast or of another type than the result, so that PyTorch's kernel has no vector loads.
     """
 
     kind: KernelKind
@@ -96,6 +101,7 @@ class Kernel:
     cast: float = 0.0
     wide: bool = False
     unaligned: bool = False
+    load_elems: int = FULL_LOAD
     relaid: float = 0.0
     indexed: float = 0.0
 

@@ -51,6 +51,29 @@ def test_a_linear_layer_by_hand() -> None:
     assert gradient_free.step_s[0] == pytest.approx(3 * kernel + update, rel=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("precision", "impl", "n_bytes"),
+    [
+        # apex O2: 2 read and 4 written to widen a gradient; FusedAdam reads that, and reads and
+        # writes weight and both moments; the weight of 16 bits is read and written
+        ("fp16", "fused", 2 + 4 + 4 + 2 * (4 + 8) + 2 * 2),
+        ("fp16", "foreach", 2 + 4 + 16 * 4 + 2 * 2),
+        ("bf16-true", "fused", 2 + 2 * (2 + 8)),  # no master: nothing is widened
+        ("fp32", "fused", 4 + 2 * (4 + 8)),
+        ("amp-fp16", "foreach", 16 * 4),
+    ],
+)
+def test_an_update_widens_gradients_of_16_bits_for_its_masters(
+    precision: str, impl: StepImpl, n_bytes: float
+) -> None:
+    job = Job(
+        one_linear(), strategy("ddp", precision, optimizer="adamw", step_impl=impl),
+        (device(np.inf, 1e8),),
+    )  # fmt: skip
+    found = evaluate(job, points(**ALONE)).terms_s["optimizer"][0]
+    assert found == pytest.approx(256 * 512 * n_bytes / 1e8, rel=1e-12)
+
+
 def test_half_precision_moves_half_the_bytes() -> None:
     """At free compute, 16-bit weights and activations take half the time of 32-bit."""
     at = points(micro_batch=4.0, **ALONE)

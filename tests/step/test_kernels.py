@@ -17,6 +17,7 @@ from simcore.step.kernels import (
     BATCHED,
     CAST,
     KINDS,
+    NARROW_LOADS,
     SHORT_SOFTMAX,
     UNALIGNED,
     WIDE,
@@ -168,6 +169,57 @@ def test_vector_units_are_as_fast_as_in_fp32_and_other_vendors_need_none(
     rate = half.flop_per_s[KINDS.index(UNALIGNED)]
     assert rate == pytest.approx(other.flop_per_s[KINDS.index(BATCHED)])
     assert (rate < half.flop_per_s[KINDS.index("gemm")]) == (gpu == "A100")
+
+
+@pytest.mark.parametrize(
+    ("vocab", "precision", "loaded"),
+    [
+        (267_735, "fp16", 1), (30_522, "fp16", 2), (33_708, "amp-bf16", 4), (50_304, "bf16", 8),
+        (33_708, "tf32", 8), (30_522, "tf32", 2),  # 16 bytes are 4 elements of fp32
+    ],
+)  # fmt: skip
+def test_a_head_over_an_unpadded_vocabulary_loads_few_elements_at_a_time(
+    vocab: int, precision: str, loaded: int
+) -> None:
+    """Forward and both ways back: the logits, whose rows are unaligned, are in all three."""
+    op = ops.linear("head", ROWS, K, vocab, row_elems=ops.row_elems(K, vocab))
+    kinds = {KINDS[k] for k in table_of(op, precision).kind}
+    assert kinds == {NARROW_LOADS.get(loaded, "gemm")}
+
+
+def test_before_cublas_11_such_heads_compute_on_vector_units() -> None:
+    op = ops.linear("head", ROWS, K, 267_735, row_elems=1, vector_units=True)
+    assert {KINDS[k] for k in table_of(op, "fp16").kind} == {UNALIGNED}
+    assert UNALIGNED not in {KINDS[k] for k in table_of(op, "fp32").kind}
+    padded = ops.linear("head", ROWS, K, 267_736, row_elems=8, vector_units=True)
+    assert {KINDS[k] for k in table_of(padded, "fp16").kind} == {"gemm"}
+
+
+@pytest.mark.parametrize(
+    ("gpu", "precision", "slowdown"),
+    [
+        ("A100", "bf16", 2.5), ("A100", "fp32", 1.0), ("MI300X", "bf16", 1.0),
+        ("V100", "fp16", 1.75), ("H100", "bf16", 1 / 0.629 + 3), ("P100", "fp16", 1.0),
+    ],
+)  # fmt: skip
+def test_how_much_slower_single_elements_load(gpu: str, precision: str, slowdown: float) -> None:
+    """FMAs of an SM and clock from the datasheet: 1,024, 512 and 2,048 on matrix units."""
+    rates = class_rates(
+        parse_cluster(f"1x1x{gpu}").groups[0], PRECISIONS[precision], load_profile()
+    )
+    one, whole = (rates.flop_per_s[KINDS.index(k)] for k in (NARROW_LOADS[1], "gemm"))
+    assert whole / one == pytest.approx(slowdown, rel=0.02)
+    two = rates.flop_per_s[KINDS.index(NARROW_LOADS[2])]
+    assert one <= two <= whole
+
+
+def test_a_bias_apart_is_one_more_kernel_that_reads_and_writes_the_result() -> None:
+    fused, apart = (ops.linear("up", ROWS, K, N, bias=True, bias_apart=a) for a in (False, True))
+    more = apart.fwd[1:]
+    assert fused.fwd == apart.fwd[:1]
+    assert fused.bwd == apart.bwd
+    assert [(k.low, k.weight, k.launches) for k in more] == [(2 * ROWS * N, N, 1)]
+    assert ops.linear("up", ROWS, K, N, bias_apart=True).fwd == fused.fwd
 
 
 def test_formats_of_16_bit_and_more_know_no_casts() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+import torch
+from reference.meter import KernelMeter
 from strategies import PARALLELISMS, strategy
 
 from simcore.base.errors import UnknownName
@@ -110,3 +112,19 @@ def test_optimizers_read_their_own_state() -> None:
         optimizer = OPTIMIZERS[name]
         # At least the weight read and written, and each state value read and written.
         assert optimizer.traffic_elems >= 2 + 2 * optimizer.state_bytes / 4
+
+
+def test_bert_adam_moves_what_its_python_moves() -> None:
+    """``BertAdam.step`` of NVIDIA's optimization.py on one tensor, watched by the dispatcher."""
+    n = 64
+    p, grad, m, v = (torch.rand(n) + 0.1 for _ in range(4))
+    with KernelMeter() as meter:
+        m.mul_(0.9).add_(grad, alpha=0.1)
+        v.mul_(0.999).addcmul_(grad, grad, value=0.001)
+        update = m / (v.sqrt() + 1e-6)
+        update += 0.01 * p
+        p.add_(-(1e-4 * update))
+    optimizer = OPTIMIZERS["bert-adam"]
+    assert sum(meter.launches.values()) == optimizer.kernels_per_tensor
+    # addcmul_ reads the gradient once, whatever its two arguments
+    assert sum(meter.elems.values()) / n - 1 == optimizer.traffic_elems

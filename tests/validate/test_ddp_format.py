@@ -322,3 +322,51 @@ def test_attention_and_checkpoints_are_as_the_row_says(
     row = {"source": "baofff/U-ViT", "model": "U-ViT-H/2", "precision": "amp-fp16", "gpus": "1"}
     found = case(tmp_path, **row, notes=f"tier=B; {note}")
     assert (found.model, found.options["recompute"]) == (entry, recompute)
+
+
+@pytest.mark.parametrize(
+    ("change", "optimizer"),
+    [
+        ({"precision": "tf32"}, "bert-adam"),
+        ({"precision": "fp32", "source": "NVIDIA/DeepLearningExamples"}, "bert-adam"),
+        ({"precision": "amp-fp16"}, None),
+        ({"precision": "tf32", "input_shape": "seq128"}, None),  # pretraining: LAMB
+        ({"source": "NVIDIA/DeepLearningExamples", "framework": "TensorFlow1"}, None),
+    ],
+)
+def test_fine_tuning_without_amp_has_a_loop_of_its_own(
+    tmp_path: Path, change: dict[str, str], optimizer: str | None
+) -> None:
+    row = {"model": "BERT-Large", "input_shape": "seq384", "gpu_type": "A100-SXM4-40GB"}
+    options = case(tmp_path, **(row | change)).options
+    assert options.get("optimizer") == optimizer
+    assert options.get("optimizer_impl") == ("foreach" if optimizer else None)
+
+
+@pytest.mark.parametrize(
+    ("notes", "found"),
+    [
+        ("PT1.4.0a0", {"bias_apart": True, "old_blas": True}),
+        ("PT1.7.0a0", {"bias_apart": True}),
+        ("PT1.13.0a0", {}),
+        ("tier=A", {"bias_apart": True}),  # no version told: tables of 1.x before 1.12
+    ],
+)
+def test_old_libraries_in_the_record(tmp_path: Path, notes: str, found: dict[str, bool]) -> None:
+    row = case(tmp_path, model="Transformer-XL-base", input_shape="full softmax", notes=notes)
+    config = row.record.config if row.record else {}
+    assert {k: v for k, v in config.items() if k in ("bias_apart", "old_blas")} == found
+    bert = case(tmp_path, model="BERT-Large", input_shape="seq384", notes=notes)
+    assert bool(bert.record and bert.record.config["bias_apart"]) == ("bias_apart" in found)
+
+
+def test_llm_foundrys_attention_and_recompute(tmp_path: Path) -> None:
+    row = {
+        "source": "mosaicml/llm-foundry", "model": "MPT-1b", "input_shape": "seq2048",
+        "precision": "bf16", "framework": "PyTorch+Composer FSDP",
+        "strategy": "fsdp full_shard (zero3)",
+    }  # fmt: skip
+    plain = case(tmp_path, **row, notes="tier=A; act_ckpt=False").options
+    again = case(tmp_path, **row, notes="tier=A; act_ckpt=True").options
+    assert plain.get("attention") == again.get("attention") == "flash_triton"
+    assert (plain.get("recompute"), again.get("recompute")) == (None, "full")

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
+from itertools import pairwise
 
 import pytest
 import torch
 from reference import measure
+from reference.meter import KernelMeter
 from reference.sequence import GNMT, TransformerXL, WaveGlow
 from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from simcore.workload.archs.bert import build as bert
 from simcore.workload.archs.gnmt import build as gnmt
@@ -167,3 +171,97 @@ def test_scripted_gelu_keeps_its_three_factors() -> None:
     assert saved[1] - saved[0] == truth - fused == 2 * fused
     with pytest.raises(ValueError, match="gelu 'exact'"):
         bert(name="x", gelu="exact", **size)
+
+
+class _Made(TorchDispatchMode):
+    """How often an operator made or changed a tensor of so many elements."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: Counter[tuple[str, int]] = Counter()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        out = func(*args, **(kwargs or {}))
+        if isinstance(out, torch.Tensor) and not func.is_view:
+            self.seen[func._overloadpacket.__name__, out.numel()] += 1
+        return out
+
+
+def _adaptive_backward(rows: int, width: int, cutoffs: list[int]) -> Counter[tuple[str, int]]:
+    """Backward of NVIDIA's proj_adaptive_softmax.py, tied to the embedding, ``div_val`` 1."""
+    table = torch.randn(cutoffs[-1], width, requires_grad=True)
+    clusters = torch.randn(len(cutoffs) - 1, width, requires_grad=True)
+    target = torch.arange(rows) % cutoffs[-1]
+    hidden = F.embedding(target.flip(0), table)
+    weight = torch.cat([table[: cutoffs[0]], clusters])
+    head = F.log_softmax(F.linear(hidden, weight), dim=1)
+    found, begins = [], [0, *cutoffs]
+    for i, (low, high) in enumerate(pairwise(begins)):
+        chosen = ((target >= low) & (target < high)).nonzero().squeeze()
+        words, mine = target.index_select(0, chosen) - low, head.index_select(0, chosen)
+        if i:
+            tail = F.log_softmax(F.linear(hidden.index_select(0, chosen), table[low:high]), dim=1)
+            found.append(mine[:, -i] + tail.gather(1, words[:, None]).squeeze(1))
+        else:
+            found.append(mine.gather(1, words[:, None]).squeeze(1))
+    loss = -torch.cat(found).sum()
+    with _Made() as made:
+        loss.backward()
+    return made.seen
+
+
+def test_adaptive_softmax_gradients_of_all_rows_and_of_the_whole_table() -> None:
+    """Each cluster's as large as all, and summed: counted in torch's own backward."""
+    rows, width, cutoffs = 60, 8, [10, 30, 50, 59]
+    made = _adaptive_backward(rows, width, cutoffs)
+    full, table = rows * (cutoffs[0] + 3), cutoffs[-1] * width
+    zeros = made["new_zeros", full] + made["zeros", full]
+    assert (zeros, made["index_add", full], made["add", full]) == (4, 4, 3)
+    slices = made["slice_backward", table]
+    assert (slices, made["embedding_dense_backward", table], made["add", table]) == (4, 1, 4)
+
+    workload = transformer_xl(name="x", layers=1, hidden=8, heads=1, ffn=8, seq_len=60)
+    ops = {op.name: op for b in workload.blocks if b.name == "head" for op in b.ops}
+    short = 60 * (19997 + 3)
+    moved = sum(k.high for k in ops["short.rows"].bwd) / short
+    # zeros written, rows read and added to what is there, sums of four; and gather's own zeros
+    assert moved == 4 + 3 + 3 * 3 + 1
+    tied = sum(k.weight for k in ops["tie"].bwd) / (267735 * 8)
+    assert tied == 4 + 2 + 3 * 4  # zeros, slices read and written, sums of five
+    own = transformer_xl(name="x", layers=1, hidden=64, heads=1, ffn=8, seq_len=60, div=4)
+    tie = next(op for b in own.blocks for op in b.ops if op.name == "tie")
+    tables = sum(p.numel for b in own.blocks for p in b.params if p.name.startswith("tokens"))
+    assert sum(k.weight for k in tie.bwd) == 3 * tables
+
+
+def test_transformer_xl_knows_dropout_of_attention_apart() -> None:
+    plain, none = (
+        transformer_xl(name="x", adaptive=False, attention_dropout=p, **_XL) for p in (None, 0.0)
+    )
+    names = [{op.name for b in w.blocks for op in b.ops} for w in (plain, none)]
+    assert names[0] - names[1] == {"softmax.dropout"}
+
+
+def test_gnmts_loss_moves_what_smoothing_moves() -> None:
+    """``LabelSmoothing`` of NVIDIA's smoothing.py in fp32, watched by the dispatcher."""
+    rows, vocab = 40, 500
+    x = torch.randn(rows, vocab, requires_grad=True)
+    target = torch.randint(0, vocab, (rows,))
+    with KernelMeter() as forward:
+        logprobs = F.log_softmax(x, dim=-1, dtype=torch.float32)
+        nll = -logprobs.gather(dim=-1, index=target.unsqueeze(1)).squeeze(1)
+        loss = (0.9 * nll - 0.1 * logprobs.mean(dim=-1)).sum()
+    with KernelMeter() as backward:
+        loss.backward()
+    full = rows * vocab
+    # gather reads one element a row, not all; scatter writes one into zeros
+    assert round(sum(forward.elems.values()) / full) - 1 == 3
+    scattered = backward.elems["aten.scatter_add_"] + backward.elems["aten.scatter_add"]
+    moved = round((sum(backward.elems.values()) - scattered) / full)
+    built = gnmt(name="x", hidden=64, vocab=vocab, seq_len=rows, dropout=0.0)
+    (ours,) = [op for b in built.blocks for op in b.ops if op.name == "loss"]
+    ours_fwd, ours_bwd = (
+        sum(k.low + k.raw_bytes / 4 for k in kernels) / full for kernels in (ours.fwd, ours.bwd)
+    )
+    assert round(ours_fwd) == 3
+    assert round(ours_bwd) == moved

@@ -16,7 +16,9 @@ from simcore.hardware.cluster import NO_P2P
 from simcore.validate.case import Case, Skipped
 from simcore.validate.formats import Format, Row, number, present, whole
 from simcore.validate.formats.ddp_names import (
+    BIAS_FUSED,
     CHANNELS_LAST,
+    CUBLAS_11,
     DOUBTS,
     GPUS,
     LOOPED,
@@ -27,6 +29,7 @@ from simcore.validate.formats.ddp_names import (
     NODES,
     OTHERWISE,
     PRECISIONS,
+    RECOMPUTED,
     REFUSED,
     RULES,
     SENT_LAST,
@@ -34,15 +37,20 @@ from simcore.validate.formats.ddp_names import (
     SENT_LAST_ONCE,
     SENT_LAST_SOURCES,
     STRATEGIES,
+    TRITON_ATTENTION,
     Rule,
 )
-from simcore.workload.models import MODELS, ModelRecord
+from simcore.workload.models import MODELS, ModelRecord, Scalar
 
 #: Architectures whose builders take a layout.
 LAID_OUT = (
     "resnet", "resnext", "inverted_residual", "vgg", "densenet", "inception_v3", "ssd300", "rcnn",
     "efficientdet",
 )  # fmt: skip
+#: Architectures whose builders know of a head over a vocabulary that is not padded.
+UNPADDED = ("transformer_xl",)
+#: Architectures whose builders know of biases that are added apart.
+BIASED = ("bert", "gnmt", "transformer_xl")
 #: Words of a note that make the speed-up's base another run than this one on one GPU.
 _OTHER_BASE = re.compile(r"strong scaling|from another host|base has grad_accum")
 _ALLOCATED = re.compile(r"torch max_memory_allocated=([\d.]+)GiB")
@@ -67,12 +75,18 @@ def _rule(row: Row) -> Rule | None:
 
 
 def _record(entry: str, row: Row) -> ModelRecord | None:
-    """The entry with tensors that are channels last, where the row's program has them so."""
-    last = next((last for where, last in CHANNELS_LAST if _holds(where, row)), False)
+    """The entry as the row's program and its libraries have it: layout of tensors, products."""
     record = MODELS[entry]
-    if not last or record.arch not in LAID_OUT:
-        return None
-    return record.model_copy(update={"config": {**record.config, "layout": "nhwc"}})
+    found: dict[str, Scalar] = {}
+    last = next((last for where, last in CHANNELS_LAST if _holds(where, row)), False)
+    if last and record.arch in LAID_OUT:
+        found["layout"] = "nhwc"
+    version = _version(row)
+    if record.arch in BIASED and _adds_biases_apart(row):
+        found["bias_apart"] = True
+    if record.arch in UNPADDED and version is not None and version < CUBLAS_11:
+        found["old_blas"] = True
+    return record.model_copy(update={"config": {**record.config, **found}}) if found else None
 
 
 #: How far the row's own parameters and FLOP may be from those of the entry that has its name.
@@ -188,6 +202,13 @@ def _updates_by_tensor(row: Row) -> bool:
     return row["model"].startswith(LOOPED) and (_version(row) or (1, 0)) < LOOPED_BEFORE
 
 
+def _adds_biases_apart(row: Row) -> bool:
+    """Whether linear layers of the row's program add their biases by kernels of their own."""
+    if row["framework"] != "PyTorch" or row["source"] not in SENT_LAST_SOURCES:
+        return False
+    return (_version(row) or (1, 0)) < BIAS_FUSED
+
+
 def _read(name: str, row: Row) -> Case | Skipped:
     reason = _refusal(row)
     if reason:
@@ -210,6 +231,8 @@ def _read(name: str, row: Row) -> Case | Skipped:
     }
     if rule.optimizer:
         options["optimizer"] = rule.optimizer
+    if rule.optimizer_impl:
+        options["optimizer_impl"] = rule.optimizer_impl
     if rule.seq_len and (seq := _SEQ.search(row["input_shape"])):
         options["seq_len"] = int(seq[1])
     if nodes > 1 and row["inter_link"] in NETWORKS:
@@ -224,6 +247,10 @@ def _read(name: str, row: Row) -> Case | Skipped:
         options["eager_kernels"] = True
     if (checkpoints := _CHECKPOINTS.search(row["notes"])) is not None:
         options["recompute"] = "full" if checkpoints[1] == "ON" else "none"
+    if any(words in row["notes"] for words in RECOMPUTED):
+        options["recompute"] = "full"
+    if row["source"] in TRITON_ATTENTION:
+        options["attention"] = "flash_triton"
     memory = _memory(row)
     # One GPU's speed-up is 1 by definition: nothing to judge.
     faster = None if gpus == 1 or _OTHER_BASE.search(row["notes"]) else "speedup_vs_1gpu"

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 class Rule:
     """``entry`` of models_db for a row; ``precision`` where the source's word means another.
 
-    ``optimizer`` where the source's loop has another than the entry's; ``seq_len`` false where
-    the entry fixes its length. ``longest``: tokens of the longest batch, where lengths vary: it
-    sets the peak of memory, as the entry ``largest`` does where images vary.
+    ``optimizer``, ``optimizer_impl`` where the source's loop has another than the entry's;
+    ``seq_len`` false where the entry fixes its length. ``longest``: tokens of the longest batch,
+    where lengths vary: it sets the peak of memory, as the entry ``largest`` does where images vary.
     """
 
     model: str
@@ -25,6 +25,7 @@ class Rule:
     where: str = ""
     precision: dict[str, str] = field(default_factory=dict)
     optimizer: str | None = None
+    optimizer_impl: str | None = None
     seq_len: bool = False
     longest: int = 0
     largest: str = ""
@@ -35,7 +36,18 @@ class Rule:
 O2 = {"amp-fp16": "fp16"}
 _TORCH = ("lambdal", "deeplearningexamples | pytorch")
 
+#: Fine-tuning without AMP updates by ``BertAdam`` of optimization.py, a loop in Python, not by
+#: apex's FusedAdam (run_squad.py, ``if args.fp16``).
+_IN_FP32 = tuple(
+    Rule(
+        f"BERT-{size}", f"bert-{size.lower()}-apex", f"{source} | seq384 | precision={p}", O2,
+        "bert-adam", "foreach", seq_len=True,
+    )
+    for size in ("Base", "Large") for source in _TORCH for p in ("fp32", "tf32")
+)  # fmt: skip
+
 RULES: tuple[Rule, ...] = (
+    *_IN_FP32,
     *(Rule("BERT-Large", "bert-large-apex", w, O2, seq_len=True) for w in _TORCH),
     *(Rule("BERT-Base", "bert-base-apex", w, O2, seq_len=True) for w in _TORCH),
     Rule("BERT-Large", "bert-large", "no optimizer", optimizer="sgd-plain", seq_len=True),
@@ -125,6 +137,19 @@ SENT_LAST_BEFORE = (1, 8)
 #: GNMT's for the gradients' norm (``fp_optimizers.py`` asks whether it is finite).
 LOOPED = ("WaveGlow", "GNMT")
 LOOPED_BEFORE = (2, 0)
+#: PyTorch's version with cuBLAS 11, which takes unaligned rows to matrix units too (NVIDIA, Matrix
+#: Multiplication Background, Tensor Core Requirements): NGC's containers have CUDA 11 since 20.06,
+#: PyTorch 1.6.
+CUBLAS_11 = (1, 6)
+#: PyTorch's version from which on a linear layer's bias is added by cuBLASLt's epilogue
+#: (pytorch/pytorch pull request 72148), of three dimensions too (72728). NVIDIA's published tables
+#: are of older ones.
+BIAS_FUSED = (1, 12)
+#: Words of a note that say that layers run again in backward.
+RECOMPUTED = ("gradient checkpointing ON", "act_ckpt=True")
+#: Programs whose attention is a Triton port of the first FlashAttention: llm-foundry's
+#: submit_benchmarks.py of 2023 (``--attn_impl``, default triton).
+TRITON_ATTENTION = ("mosaicml/llm-foundry",)
 #: Who runs NVIDIA's examples.
 SENT_LAST_SOURCES = ("NVIDIA/DeepLearningExamples", "lambdal/deeplearning-benchmark")
 

@@ -66,6 +66,7 @@ def _layer(
     drop: bool,
     attention: Literal["eager", "sdpa"],
     scripted: bool,
+    apart: bool,
 ) -> Block:
     elems, head_dim = float(seq * hidden), hidden // heads
     fused = attention == "sdpa"
@@ -74,18 +75,21 @@ def _layer(
     else:
         core = ops.attention_eager("attention", heads, seq, seq, head_dim, mask="add", drop=drop)
     body = (
-        ops.linear("q", seq, hidden, hidden, bias=True),
-        ops.linear("k", seq, hidden, hidden, bias=True, save_input=False),
-        ops.linear("v", seq, hidden, hidden, bias=True, save_input=False),
+        ops.linear("q", seq, hidden, hidden, bias=True, bias_apart=apart),
+        ops.linear("k", seq, hidden, hidden, bias=True, bias_apart=apart, save_input=False),
+        ops.linear("v", seq, hidden, hidden, bias=True, bias_apart=apart, save_input=False),
         *core,
-        ops.linear("attention.out", seq, hidden, hidden, bias=True, save_input=not fused),
+        ops.linear(
+            "attention.out", seq, hidden, hidden, bias=True, bias_apart=apart, save_input=not fused
+        ),
         *_dropout("attention.dropout", elems, drop),
         ops.binary("attention.residual", elems, grads=0, high=True),
         ops.accumulate("attention.forks", elems, times=3, high=True),  # q, k, v, residual
         ops.layer_norm("attention.norm", seq, hidden),
-        ops.linear("up", seq, hidden, ffn, bias=True),
+        # scripted GELU adds the bias itself
+        ops.linear("up", seq, hidden, ffn, bias=True, bias_apart=apart and not scripted),
         _scripted_gelu(float(seq * ffn)) if scripted else ops.activation("gelu", seq * ffn),
-        ops.linear("down", seq, ffn, hidden, bias=True),
+        ops.linear("down", seq, ffn, hidden, bias=True, bias_apart=apart),
         *_dropout("mlp.dropout", elems, drop),
         ops.binary("mlp.residual", elems, grads=0, high=True),
         ops.accumulate("mlp.fork", elems, high=True),
@@ -164,12 +168,13 @@ def build(
     attention: str = "eager",
     head: str = "classifier",
     gelu: str = "fused",
+    bias_apart: bool = False,
 ) -> Workload:
     """BERT over ``seq_len`` tokens. ``ffn`` 0: four times hidden.
 
     ``head``: ``classifier`` of the sequence behind a pooler, or ``masked-lm``, whose loss takes
     every position. ``gelu="scripted"``: the formula as NVIDIA's code scripts it, which keeps its
-    three factors.
+    three factors. ``bias_apart``: layers add biases by kernels of their own (PyTorch before 1.12).
     """
     check_names(
         head=(head, ("classifier", "masked-lm")),
@@ -183,7 +188,9 @@ def build(
     kind: Literal["eager", "sdpa"] = "sdpa" if attention == "sdpa" else "eager"
     blocks = (
         _embeddings(seq_len, hidden, vocab, max_positions, type_vocab, drop),
-        _layer(seq_len, hidden, heads, ffn or 4 * hidden, drop, kind, gelu == "scripted"),
+        _layer(
+            seq_len, hidden, heads, ffn or 4 * hidden, drop, kind, gelu == "scripted", bias_apart
+        ),
         _head(seq_len, hidden, classes, drop)
         if head == "classifier"
         else _masked_lm(seq_len, hidden, vocab),

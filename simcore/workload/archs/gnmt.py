@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
-from simcore.workload.graph import Block, Kernel, Op, Param, Saved, Workload
+from simcore.workload.graph import Block, Kernel, KernelKind, Op, Param, Saved, Workload
+from simcore.workload.ops.lookup import BLOCK_ROW
 from simcore.workload.ops.recurrent import lstm
 
 _GATES = 4
@@ -56,6 +57,37 @@ def _attention(steps: int, source: int, hidden: int) -> tuple[Op, ...]:
     )
 
 
+def _smoothed_loss(rows: float, vocab: int) -> tuple[Op, ...]:
+    """Label smoothing as smoothing.py writes it: fp32 log-probabilities, gathered and averaged.
+
+    ``log_softmax(..., dtype=torch.float32)`` reads 16 bit and writes fp32 in one kernel. The mean
+    reads them once more. Backward makes two gradients as large, zeros to which the gathered ones
+    are added and the mean's, expanded by a division, sums them, and goes back through the softmax.
+    """
+    scores = rows * vocab
+    wide = 4.0 * scores  # bytes of one fp32 tensor
+    # Long rows stream through a block once a pass, as in ``ops.cross_entropy``.
+    streams = vocab > BLOCK_ROW
+    kind: KernelKind = "elementwise" if streams else "softmax"
+    held = Op(name="loss.logits", fwd=(), saved=Saved(low=scores))
+    read = 3.0 if streams else 1.0
+    loss = Op(
+        name="loss",
+        fwd=(
+            Kernel(kind=kind, low=read * scores, raw_bytes=wide + 8.0 * rows),
+            Kernel(kind="reduction", raw_bytes=wide, launches=2.0),
+        ),
+        bwd=(
+            Kernel(kind="elementwise", raw_bytes=wide),
+            Kernel(kind="elementwise", raw_bytes=wide, indexed=scores),
+            Kernel(kind="elementwise", raw_bytes=3 * wide),
+            Kernel(kind=kind, low=scores, raw_bytes=(3.0 if streams else 2.0) * wide),
+        ),
+        saved=Saved(raw_bytes=8.0 * rows + wide),
+    )
+    return held, loss, ops.loss_seed()
+
+
 @ARCHS.register("gnmt")
 def build(
     *,
@@ -66,8 +98,12 @@ def build(
     vocab: int = 31794,
     seq_len: int = 25,
     dropout: float = 0.2,
+    bias_apart: bool = False,
 ) -> Workload:
-    """GNMT with ``layers`` layers each way; embedding shared by both, output layer its own."""
+    """GNMT with ``layers`` layers each way; embedding shared by both, output layer its own.
+
+    ``bias_apart``: its bias is added by a kernel of its own (PyTorch before 1.12).
+    """
     if layers < 3:
         raise ValueError(f"layers must be at least 3, not {layers}")
     s, h = seq_len, hidden
@@ -122,16 +158,11 @@ def build(
         Block(name=b.name, ops=(join, *b.ops), params=b.params)
         for b in (decoder_layer, decoder_residual)
     )
-    scores = float(s * vocab)
-    # Label smoothing: log-softmax, the likelihood, a mean over the vocabulary.
-    smoothing = Kernel(kind="reduction", high=scores)
     head = Block(
         name="classifier",
         ops=(
-            ops.linear("classifier", s, h, vocab, bias=True, save_input=True),
-            # in fp32 whatever the precision: log_softmax(…, dtype=torch.float32), smoothing.py
-            *ops.lm_loss("loss", s, vocab, upcast=True),
-            Op(name="smoothing", fwd=(smoothing,), bwd=(smoothing,)),
+            ops.linear("classifier", s, h, vocab, bias=True, bias_apart=bias_apart),
+            *_smoothed_loss(float(s), vocab),
         ),
         params=(Param("classifier.weight", vocab * h), Param("classifier.bias", vocab)),
     )

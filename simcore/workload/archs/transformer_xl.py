@@ -2,7 +2,8 @@
 
 Keys and values span the memory and the segment; scores are the sum of a content and a position
 product, the latter shifted. Post-norm. The adaptive softmax is approximated: every token goes
-through the head of its short list, and a fixed share of them through each tail.
+through the head of its short list, and a fixed share of them through each tail. Neither the
+vocabulary nor a cluster is padded (vocabulary.py), so rows of logits begin anywhere.
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ class _Shape:
     head_dim: int
     ffn: int
     drop: bool
+    drop_scores: bool
+    bias_apart: bool
+    old_blas: bool
 
     @property
     def keys(self) -> int:
@@ -68,9 +72,9 @@ def _attention(s: _Shape) -> tuple[Op, ...]:
             bwd=(Kernel(kind="elementwise", low=2 * scores),),
         ),
         ops.softmax("softmax", scores, row=s.keys),
-        *_dropout("softmax.dropout", scores, s.drop, high=True),
+        *_dropout("softmax.dropout", scores, s.drop_scores, high=True),
         ops.copy("v.permute", kv),
-        ops.bmm("context", s.heads, s.tgt, s.head_dim, s.keys, save_left=s.drop),
+        ops.bmm("context", s.heads, s.tgt, s.head_dim, s.keys, save_left=s.drop_scores),
         ops.copy("merge", q),
         ops.linear("out", s.tgt, h, d),
         *_dropout("out.dropout", elems, s.drop),
@@ -85,10 +89,10 @@ def _layer(s: _Shape) -> Block:
     inner = float(s.tgt * s.ffn)
     body = (
         *_attention(s),
-        ops.linear("up", s.tgt, d, s.ffn, bias=True),
+        ops.linear("up", s.tgt, d, s.ffn, bias=True, bias_apart=s.bias_apart),
         ops.activation("relu", inner, saves="output" if s.drop else "none"),
         *_dropout("up.dropout", inner, s.drop),
-        ops.linear("down", s.tgt, s.ffn, d, bias=True),
+        ops.linear("down", s.tgt, s.ffn, d, bias=True, bias_apart=s.bias_apart),
         *_dropout("down.dropout", elems, s.drop),
         ops.binary("mlp.residual", elems, grads=0, high=True),
         ops.accumulate("mlp.fork", elems, high=True),
@@ -112,12 +116,46 @@ def _layer(s: _Shape) -> Block:
     )
 
 
+def _logits(s: _Shape, name: str, rows: float, k: int, words: int) -> Op:
+    return ops.linear(
+        name, rows, k, words, bias=True, bias_apart=s.bias_apart,
+        row_elems=ops.row_elems(k, words), vector_units=s.old_blas,
+    )  # fmt: skip
+
+
 def _full_head(s: _Shape, vocab: int) -> Block:
     tie = ops.grad_only("tie", 0.0, weight=3.0 * vocab * s.hidden)
-    logits = ops.linear("head", s.tgt, s.hidden, vocab, bias=True)
+    logits = _logits(s, "head", s.tgt, s.hidden, vocab)
     body = (*_dropout("dropout", float(s.tgt * s.hidden), s.drop), logits, tie,
             *ops.lm_loss("loss", s.tgt, vocab))  # fmt: skip
     return Block(name="head", ops=body, params=(Param("head.bias", vocab),))
+
+
+def _chosen_rows(name: str, elems: float, clusters: int) -> Op:
+    """Each cluster's rows of the short list's log-probabilities, by ``index_select``.
+
+    Together every row once. Backward makes a gradient as large as all rows for each cluster, of
+    zeros to which its rows are added, and sums these up; before that what ``gather`` or a column
+    leaves of a cluster's own rows is zeros too (proj_adaptive_softmax.py, ``forward``).
+    """
+    zeros = Kernel(kind="elementwise", high=(clusters + 1.0) * elems, launches=2.0 * clusters)
+    added = Kernel(kind="gather", high=3.0 * elems, launches=float(clusters))
+    sums = Kernel(kind="elementwise", high=3.0 * (clusters - 1) * elems, launches=clusters - 1.0)
+    chosen = Kernel(kind="gather", high=2.0 * elems, launches=float(clusters))
+    return Op(name=name, fwd=(chosen,), bwd=(zeros, added, sums))
+
+
+def _table_gradients(tables: list[Param], clusters: int) -> Op:
+    """What tying costs backward: gradients of one table, or of one a cluster, summed up.
+
+    A table that all clusters share is sliced: each slice's gradient is copied into zeros as large
+    as the table, and these and the embedding's are added.
+    """
+    numel = float(sum(t.numel for t in tables))
+    if len(tables) > 1:
+        return ops.grad_only("tie", 0.0, weight=3.0 * numel, launches=float(len(tables)))
+    moved = clusters + 2.0 + 3.0 * clusters
+    return ops.grad_only("tie", 0.0, weight=moved * numel, launches=3.0 * clusters)
 
 
 def _adaptive_head(s: _Shape, edges: tuple[int, ...], div: int) -> tuple[Block, list[Param]]:
@@ -126,8 +164,9 @@ def _adaptive_head(s: _Shape, edges: tuple[int, ...], div: int) -> tuple[Block, 
     short = edges[0] + tails
     body: list[Op] = [
         *_dropout("dropout", float(s.tgt * d), s.drop),
-        ops.linear("short", s.tgt, d, short, bias=True),
+        _logits(s, "short", s.tgt, d, short),
         ops.cross_entropy("short.loss", s.tgt, short),
+        _chosen_rows("short.rows", float(s.tgt * short), len(edges)),
     ]
     tables: list[Param] = [Param("tokens0.weight", edges[0] * d)]
     params = [Param("clusters.weight", tails * d), Param("clusters.bias", tails)]
@@ -142,7 +181,7 @@ def _adaptive_head(s: _Shape, edges: tuple[int, ...], div: int) -> tuple[Block, 
             # tied to the embedding's projection: no parameter of its own
             body.append(ops.linear(f"tail{i}.projection", rows, d, width, save_input=False))
         body += [
-            ops.linear(f"tail{i}", rows, width, words, bias=True),
+            _logits(s, f"tail{i}", rows, width, words),
             ops.cross_entropy(f"tail{i}.loss", rows, words),
             # nonzero, index_select, gather and index_copy of the cluster's tokens
             Op(name=f"tail{i}.select", fwd=(Kernel(kind="gather", low=2 * rows * d, launches=8.0),),
@@ -150,7 +189,8 @@ def _adaptive_head(s: _Shape, edges: tuple[int, ...], div: int) -> tuple[Block, 
         ]  # fmt: skip
         tables.append(Param(f"tokens{i + 1}.weight", words * width))
     params += [Param(f"bias{i}", edges[i] - (edges[i - 1] if i else 0)) for i in range(tails + 1)]
-    body.append(ops.loss_seed())
+    total = tables if div > 1 else [Param("tokens.weight", edges[-1] * d)]
+    body += [_table_gradients(total, len(edges)), ops.loss_seed()]
     return Block(name="head", ops=tuple(body), params=(*params, *projections)), tables
 
 
@@ -170,15 +210,23 @@ def build(
     adaptive: bool = True,
     div: int = 1,
     dropout: float = 0.1,
+    attention_dropout: float | None = None,
+    bias_apart: bool = False,
+    old_blas: bool = False,
 ) -> Workload:
     """Transformer-XL over a segment of ``seq_len`` tokens after ``memory`` cached ones.
 
     ``adaptive=False``: one softmax over the whole vocabulary, tied to the embedding. ``div``
     divides the width of each further cluster of the adaptive one, embeddings included.
+    ``attention_dropout``: of attention's weights, ``dropout`` unless given. ``bias_apart``: biases
+    are added by kernels of their own (PyTorch before 1.12). ``old_blas``: cuBLAS before 11, whose
+    matrix units take aligned rows only.
     """
     if min(layers, hidden, heads, seq_len) < 1 or memory < 0:
         raise ValueError("layers, hidden, heads and seq_len must be at least 1")
-    s = _Shape(seq_len, memory, hidden, heads, head_dim, ffn, dropout > 0)
+    of_scores = dropout if attention_dropout is None else attention_dropout
+    s = _Shape(seq_len, memory, hidden, heads, head_dim, ffn, dropout > 0, of_scores > 0,
+               bias_apart, old_blas)  # fmt: skip
     edges = (19997, 39997, 199997, vocab)
     if adaptive and vocab <= edges[-2]:
         raise ValueError(f"vocab {vocab} must exceed {edges[-2]} for the adaptive softmax")

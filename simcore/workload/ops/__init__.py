@@ -5,7 +5,7 @@ DRAM traffic is that of unfused eager kernels: every input read once, every outp
 """
 
 from simcore.workload.ops.attention import attention_eager, attention_fused_softmax, sdpa
-from simcore.workload.ops.gemm import bmm, conv2d, linear
+from simcore.workload.ops.gemm import bmm, conv2d, linear, row_elems
 from simcore.workload.ops.lookup import (
     add_positions,
     cross_entropy,
@@ -78,6 +78,7 @@ __all__ = [
     "reduction",
     "rms_norm_eager",
     "route",
+    "row_elems",
     "scale",
     "sdpa",
     "softmax",

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from simcore.workload.graph import NOTHING, Affine, Kernel, Op, Saved, conv_kind
+from math import gcd
+
+from simcore.workload.graph import FULL_LOAD, NOTHING, Affine, Kernel, Op, Saved, conv_kind
+
+
+def row_elems(*widths: int) -> int:
+    """Elements, up to 8, that divide where rows of these widths begin: ``linear``'s."""
+    return gcd(FULL_LOAD, *widths)
 
 
 def linear(
@@ -15,26 +22,38 @@ def linear(
     input_grad: bool = True,
     weight_grad: bool = True,
     bias: bool = False,
+    bias_apart: bool = False,
     formatted: bool = False,
     wide: bool = False,
+    row_elems: int = FULL_LOAD,
+    vector_units: bool = False,
 ) -> Op:
     """``[rows, k] @ [k, n]`` with ``rows`` rows a sample; the bias rides in the epilogue.
 
-    With ``bias`` its gradient is a reduction of its own (eager PyTorch: a sum over the rows).
+    With ``bias`` its gradient is a reduction of its own (eager PyTorch: a sum over the rows);
+    ``bias_apart``: it is added to the result by a kernel of its own too, as PyTorch had it before
+    1.12 (pull requests 72148 and 72728).
     Saves its input (``save_input=False`` where that storage is pinned by another op already).
     ``formatted``: in the format that products compute in, if that is not the activations'.
     ``wide``: it stays in 16 bit where that format is narrower. Otherwise its input is cast before
-    forward and the gradient of its output, once, in backward.
+    forward and the gradient of its output, once, in backward. ``row_elems``: elements that divide
+    where rows of an operand begin, if less than 8 (``load_elems`` of a kernel); with
+    ``vector_units`` such products compute there in 16 bit, as cuBLAS had it before 11.
     """
+    narrow = row_elems < FULL_LOAD
     flop, weight = 2.0 * rows * k * n, float(k) * n
 
     def product(m: Affine, cols: Affine, depth: Affine, cast: float) -> Kernel:
         return Kernel(
             kind="gemm", flop=flop, low=rows * (k + n), weight=weight,
             m=m, n=cols, k=depth, cast=0.0 if wide else cast, wide=wide,
+            load_elems=FULL_LOAD if vector_units else row_elems, unaligned=narrow and vector_units,
         )  # fmt: skip
 
-    fwd = product(Affine(0, rows), Affine(n), Affine(k), rows * k)
+    fwd = [product(Affine(0, rows), Affine(n), Affine(k), rows * k)]
+    if bias and bias_apart:
+        added = float(rows * n)
+        fwd.append(Kernel(kind="elementwise", low=2 * added, weight=float(n), indexed=added))
     bwd = []
     if input_grad:
         bwd.append(product(Affine(0, rows), Affine(k), Affine(n), rows * n))
@@ -45,7 +64,7 @@ def linear(
     saved = NOTHING
     if save_input and weight_grad:
         saved = Saved(matmul=rows * k) if formatted else Saved(low=rows * k)
-    return Op(name=name, fwd=(fwd,), bwd=tuple(bwd), saved=saved, gemm_weight=weight)
+    return Op(name=name, fwd=tuple(fwd), bwd=tuple(bwd), saved=saved, gemm_weight=weight)
 
 
 def bmm(
