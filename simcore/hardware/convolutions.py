@@ -22,6 +22,8 @@ WINOGRAD_GAIN: Final = 2.25
 #: Guide, throughput of native arithmetic instructions); before, every lane does both.
 INTEGER_LANES: Final = 64
 _BEFORE_VOLTA: Final = ("Kepler", "Maxwell", "Pascal")
+#: Of these no measurement of cuDNN's channels-last kernels of one channel a group is known.
+_BEFORE_AMPERE: Final = (*_BEFORE_VOLTA, "Volta", "Turing")
 
 
 def winograd_share(share: Estimate, products: Estimate) -> Estimate:
@@ -51,13 +53,17 @@ def _integer_ops_per_s(gpu: GpuSpec) -> float:
     return INTEGER_LANES * gpu.sm_count.value * clock
 
 
-def depthwise_share(runtime: Mapping[str, Any], peak: PeakName, gpu: GpuSpec) -> Estimate:
+def depthwise_share(
+    runtime: Mapping[str, Any], peak: PeakName, gpu: GpuSpec, *, channels_last: bool = False
+) -> Estimate:
     """Share of a peak that convolutions of one channel a group reach.
 
     Their kernels spend integer operations on every tap: on its place in the image, on borders.
+    cuDNN's for channels last do so for several channels at once.
     """
     table = runtime["depthwise"]
-    taps = leaf(table["integer_ops_per_tap"])
+    last = channels_last and gpu.vendor == CUDNN_VENDOR and gpu.architecture not in _BEFORE_AMPERE
+    taps = leaf(table["integer_ops_per_tap_channels_last" if last else "integer_ops_per_tap"])
     rate = 2.0 * _integer_ops_per_s(gpu) / taps.value  # 2 FLOP a tap
     source = f"{taps.value:g} integer operations a tap ({taps.source})"
     if peak not in ("fp32", "tf32", "fp64"):

@@ -103,10 +103,10 @@ family with its reason, stands in docs/model.md.
 **Worst families.** GNMT and Transformer-XL (about -22 and -25 %): many small kernels of recurrent
 and of TensorFlow code that are not described. WaveGlow: 0.1 to 0.25 s a step on PyTorch 1.4 and 1.7
 beyond the update that loops over its 938 tensors.
-EfficientNet in TensorFlow 2 (B4 too slow under AMP since what depthwise convolutions cost is
-counted): XLA's fusions and Horovod's cycles are not described. K80: no figures
-of its generation. R-CNN: under AMP A100 take as long as in TF32, some 20 ms of the host an image
-(loops over images, masks cut from polygons) that no table counts.
+EfficientNet in PyTorch on A100 (about -40 %): cuDNN before 8.2, whose depthwise kernels for
+channels last were slower. In TensorFlow 2: XLA's fusions and Horovod's cycles are not described.
+K80: no figures of its generation. R-CNN: under AMP A100 take as long as in TF32, some 20 ms of the
+host an image (loops over images, masks cut from polygons) that no table counts.
 """,
     "llm": """
 Every row of quality A and B in the layout that it describes, blind: no row of the table feeds any

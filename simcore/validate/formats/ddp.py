@@ -41,7 +41,8 @@ from simcore.validate.formats.ddp_names import (
 )
 from simcore.workload.models import MODELS
 from simcore.workload.resolve import ModelSource
-from simcore.workload.trace import ZooModel, zoo_of
+from simcore.workload.trace import ZooModel
+from simcore.workload.trace.zoos import zoo_of
 
 #: Architectures whose builders take a layout.
 LAID_OUT = (

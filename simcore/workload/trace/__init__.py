@@ -27,7 +27,7 @@ def trace_callable(text: str, inputs: tuple[str, ...] = ()) -> ModelRecord:
     callable does not return sample inputs itself. A callable is run: the user named it. Raises
     UsageError.
     """
-    return _record(trace_data(text, inputs))
+    return trace_zoo(text, inputs) if zoo_of(text) else _record(trace_data(text, inputs))
 
 
 def trace_data(text: str, inputs: tuple[str, ...] = ()) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import os
 import warnings
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -78,18 +79,15 @@ class Timm(Zoo):
 
     def find(self, model: str, inputs: tuple[InputShape, ...], attention: AttentionForm) -> Found:
         """With a tag (``resnet50.a1_in1k``) or without."""
-        ready_torchvision()
-        import timm
-        from timm.layers import set_fused_attn, use_fused_attn
-
+        timm, layers = _imported("timm"), _imported("timm.layers")
         architecture, _, tag = model.partition(".")
         if not timm.is_model(architecture):
             raise UnknownName("model of timm", model, timm.list_models(), _LISTED[self.name])
         tags = [n.partition(".")[2] for n in timm.list_pretrained(f"{architecture}.*")]
         if tag and tag not in tags:
             raise UnknownName(f"tag of timm's {architecture}", tag, tags)
-        fused = use_fused_attn()
-        set_fused_attn(fused and attention == "own")
+        fused = layers.use_fused_attn()
+        layers.set_fused_attn(fused and attention == "own")
         try:
             module = _create(timm.create_model, model, pretrained=False)
             config = module.default_cfg
@@ -103,7 +101,7 @@ class Timm(Zoo):
             else:
                 inputs = (InputShape("float32", (None, *size)),)
         finally:
-            set_fused_attn(fused)
+            layers.set_fused_attn(fused)
         # As timm's train.py and benchmark.py: of several outputs the first alone has a loss.
         return Found(module, inputs, _loss_of_first if module.num_classes else None)
 
@@ -116,9 +114,7 @@ class Torchvision(Zoo):
 
     def find(self, model: str, inputs: tuple[InputShape, ...], attention: AttentionForm) -> Found:
         """At the size of its first weights' images, to which its published FLOP belong."""
-        ready_torchvision()
-        from torchvision import models
-
+        models = _imported("torchvision").models
         every = models.list_models()
         if model not in every:
             known = models.list_models(module=models)
@@ -179,6 +175,17 @@ def _create(make: Any, model: str, **how: Any) -> Any:
             return make(model, **how)
 
     return light(run, model)
+
+
+def _imported(library: str) -> Any:
+    """The library. Raises UsageError with its own exception."""
+    from simcore.workload.trace.guard import own_error
+
+    ready_torchvision()
+    try:
+        return import_module(library)
+    except Exception as err:
+        raise own_error(f"{library} cannot be imported", err) from err
 
 
 def _labels(logits: Any) -> Any:
