@@ -126,7 +126,7 @@ def test_attention_as_it_was_written_before_pytorch_2() -> None:
 def test_everywhere_a_model_is_named() -> None:
     sweep = api.sweep("timm:resnet18,resnet-18", "A100:1x1,2", micro_batch=[32, 64])
     assert sweep.n_points == 8
-    plan = api.plan("timm:resnet18", "2xA100", global_batch=64)
+    plan = api.plan("timm:resnet18", "2xA100", global_batch=64, steps=100)
     assert plan.best is not None
     assert api.model_named("timm:resnet18") is trace_zoo("timm:resnet18")
 
