@@ -85,7 +85,9 @@ def test_what_is_left_out_says_why(tmp_path: Path, change: dict[str, str], reaso
 
 
 def test_a_library_s_model_is_traced_as_its_row_ran(tmp_path: Path) -> None:
-    pytest.importorskip("timm", reason="timm is not installed: pip install 'simcore[vision]'")
+    pytest.importorskip(
+        "timm", reason="timm or its torchvision is not installed: pip install 'simcore[vision]'"
+    )
     row = {
         "model": "timm:xcit_small_12_p16_224", "input_shape": "3x224x224",
         "notes": "tier=A; layout=nhwc; PT1.12 cu113; SGD", "precision": "amp-fp16",
@@ -104,7 +106,9 @@ def test_a_library_s_model_is_traced_as_its_row_ran(tmp_path: Path) -> None:
 
 def test_a_traced_row_is_predicted(tmp_path: Path) -> None:
     """timm's own run of mobilevit_s (benchmark-train-amp-nhwc-pt112-cu113-rtx3090.csv)."""
-    pytest.importorskip("timm", reason="timm is not installed: pip install 'simcore[vision]'")
+    pytest.importorskip(
+        "timm", reason="timm or its torchvision is not installed: pip install 'simcore[vision]'"
+    )
     row = {
         "model": "timm:mobilevit_s", "input_shape": "3x256x256", "local_batch": "192.0",
         "notes": "tier=A; layout=nhwc; PT1.12 cu113; SGD", "precision": "amp-fp16",

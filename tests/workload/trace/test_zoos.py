@@ -20,7 +20,9 @@ from simcore.workload.trace import trace_zoo
 from simcore.workload.trace.zoos import ZOOS, AttentionForm, Zoo, ready_torchvision, zoo_of
 
 ready_torchvision()
-timm = pytest.importorskip("timm", reason="timm is not installed: pip install 'simcore[vision]'")
+timm = pytest.importorskip(
+    "timm", reason="timm or its torchvision is not installed: pip install 'simcore[vision]'"
+)
 from torchvision import models  # noqa: E402  (timm needs it)
 
 MEGA, GIGA = 1e6, 1e9
