@@ -34,6 +34,9 @@ def phase_seconds(
 
     n_bytes = table.bytes_fixed[:, None] + table.bytes_per_sample[:, None] * batch
     memory_s = n_bytes / rates.bytes_per_s[table.kind][:, None]
+    if (rows := table.indexed).size and rates.indexed_s:
+        one_by_one = table.indexed_per_sample[rows][:, None] * batch * rates.indexed_s
+        memory_s[rows] = np.maximum(memory_s[rows], one_by_one)
     compute_s = table.flop[:, None] * batch / rates.flop_per_s[table.kind][:, None]
     if rates.sm_count:
 

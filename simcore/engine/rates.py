@@ -16,6 +16,7 @@ from simcore.hardware.cluster import ClusterSpec, NodeGroup, link_named
 from simcore.hardware.convolutions import CUDNN_VENDOR, depthwise_share, wants_channels_last
 from simcore.hardware.estimates import Estimate, takes_either_layout
 from simcore.hardware.host import ISSUERS, Issuer, issue_over_torch
+from simcore.hardware.integers import indexed_s
 from simcore.hardware.paths import port_share
 from simcore.hardware.profile import HOST_CPU, Profile
 from simcore.hardware.spec import GpuSpec, PeakName
@@ -49,6 +50,7 @@ class ClassRates:
     None where it does for all.
     Convolutions between tensors that are channels first either bring them to channels last, in
     ``relaid_s_per_byte`` (0: no need), or run on vector units, at the ``direct`` rates.
+    ``indexed_s``: what an element costs that is addressed or converted by itself [s].
     """
 
     gpu: GpuSpec
@@ -83,6 +85,7 @@ class ClassRates:
     direct_wave_frac: Array = field(default_factory=lambda: np.zeros(len(KINDS)))
     direct_half_depth: Array = field(default_factory=lambda: np.zeros(len(KINDS)))
     tile: Array | None = None
+    indexed_s: float = 0.0
 
     def peak_of(self, conv_frac: float) -> float:
         """Dense peak [FLOP/s] of work of which this share is convolutions: its FLOP over the time
@@ -293,6 +296,7 @@ def class_rates(group: NodeGroup, precision: Precision, profile: Profile) -> Cla
         half_product_flop_per_s=_half_products(gpu, profile) * compute_share,
         device_sd_frac=profile.device_spread.value,
         conv_peak_flop_per_s=conv_peak if conv_name != peak_name else 0.0,
+        indexed_s=0.0 if gpu.architecture == HOST_CPU else indexed_s(profile.runtime, gpu),
         **first,
     )
 

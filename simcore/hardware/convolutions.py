@@ -10,6 +10,7 @@ from math import hypot
 from typing import Any, Final
 
 from simcore.hardware.estimates import Estimate, matrix_style
+from simcore.hardware.integers import integer_ops_per_s
 from simcore.hardware.profile_tables import leaf, pick
 from simcore.hardware.spec import GpuSpec, PeakName
 
@@ -18,12 +19,8 @@ CUDNN_VENDOR: Final = "NVIDIA"
 #: Multiplications of a direct convolution over those of Winograd's F(2x2, 3x3): 36 for 16
 #: (Lavin & Gray 2016).
 WINOGRAD_GAIN: Final = 2.25
-#: Lanes of 32-bit integers in an SM since Volta, beside 64 or 128 of fp32 (CUDA C++ Programming
-#: Guide, throughput of native arithmetic instructions); before, every lane does both.
-INTEGER_LANES: Final = 64
-_BEFORE_VOLTA: Final = ("Kepler", "Maxwell", "Pascal")
 #: Of these no measurement of cuDNN's channels-last kernels of one channel a group is known.
-_BEFORE_AMPERE: Final = (*_BEFORE_VOLTA, "Volta", "Turing")
+_BEFORE_AMPERE: Final = ("Kepler", "Maxwell", "Pascal", "Volta", "Turing")
 
 
 def winograd_share(share: Estimate, products: Estimate) -> Estimate:
@@ -43,16 +40,6 @@ def share_of_products(runtime: Mapping[str, Any], gpu: GpuSpec) -> Estimate:
     return pick(runtime["conv_share_of_gemm"], gpu)[1]
 
 
-def _integer_ops_per_s(gpu: GpuSpec) -> float:
-    lanes_per_s = (gpu.peak("fp32") or 0.0) / 2.0  # a multiply-add a lane and clock
-    if gpu.vendor != CUDNN_VENDOR or gpu.architecture in _BEFORE_VOLTA:
-        return lanes_per_s
-    clock = gpu.boost_clock.value if gpu.boost_clock else 0.0
-    if not clock or gpu.sm_count is None:
-        return lanes_per_s / 2.0
-    return INTEGER_LANES * gpu.sm_count.value * clock
-
-
 def depthwise_share(
     runtime: Mapping[str, Any], peak: PeakName, gpu: GpuSpec, *, channels_last: bool = False
 ) -> Estimate:
@@ -64,7 +51,7 @@ def depthwise_share(
     table = runtime["depthwise"]
     last = channels_last and gpu.vendor == CUDNN_VENDOR and gpu.architecture not in _BEFORE_AMPERE
     taps = leaf(table["integer_ops_per_tap_channels_last" if last else "integer_ops_per_tap"])
-    rate = 2.0 * _integer_ops_per_s(gpu) / taps.value  # 2 FLOP a tap
+    rate = 2.0 * integer_ops_per_s(gpu) / taps.value  # 2 FLOP a tap
     source = f"{taps.value:g} integer operations a tap ({taps.source})"
     if peak not in ("fp32", "tf32", "fp64"):
         gain = leaf(table["cudnn_16bit"])

@@ -56,7 +56,8 @@ class KernelTable:
     Affine columns are (fixed, per sample). ``phase_start`` [P] indexes the first kernel of each
     phase, for ``np.add.reduceat``; ``matrix`` and ``attention`` index products of either form,
     ``attention_bwd`` attention's of backward, ``relaid`` convolutions of tensors that are channels
-    first, which bringing to channels last moves ``relaid_per_sample`` bytes.
+    first, which bringing to channels last moves ``relaid_per_sample`` bytes, ``indexed`` kernels
+    that address or convert ``indexed_per_sample`` elements one by one.
     ``issues_per_phase``: what the host issues, in kernels' worth: ``launches_per_phase`` and calls
     without kernels of their own.
     """
@@ -66,6 +67,7 @@ class KernelTable:
     bytes_fixed: Array
     bytes_per_sample: Array
     relaid_per_sample: Array
+    indexed_per_sample: Array
     m: Array
     n: Array
     k: Array
@@ -80,6 +82,7 @@ class KernelTable:
     attention: NDArray[np.intp]
     attention_bwd: NDArray[np.intp]
     relaid: NDArray[np.intp]
+    indexed: NDArray[np.intp]
 
     @cached_property
     def matrix_sides(self) -> Array:
@@ -119,6 +122,7 @@ def _row(kernel: Kernel, precision: Precision, named: str = "") -> tuple[float, 
         groups.fixed, groups.per_sample,
         kernel.launches,
         2.0 * kernel.relaid * precision.low_bytes * (kernel.kind in DENSE_CONVS),  # read, written
+        kernel.indexed * (per_sample + kernel.raw_bytes > 0.0),  # a cast of fp32 to fp32 is none
     )  # fmt: skip
 
 
@@ -206,6 +210,7 @@ def kernel_table(workload: Workload, precision: Precision, recompute: bool = Fal
         bytes_fixed=table[:, 2],
         bytes_per_sample=table[:, 3],
         relaid_per_sample=table[:, 13],
+        indexed_per_sample=table[:, 14],
         m=table[:, 4:6],
         n=table[:, 6:8],
         k=table[:, 8:10],
@@ -220,6 +225,7 @@ def kernel_table(workload: Workload, precision: Precision, recompute: bool = Fal
         attention=np.flatnonzero((table[:, 1] > 0) & attends),
         attention_bwd=np.flatnonzero((table[:, 1] > 0) & attends & np.array(backward)),
         relaid=np.flatnonzero(table[:, 13] > 0),
+        indexed=np.flatnonzero(table[:, 14] > 0),
     )
 
 
@@ -237,7 +243,7 @@ def joined_table(tables: tuple[KernelTable, ...]) -> KernelTable:
         parts = [getattr(t, name) + at for t, at in zip(tables, begins, strict=True)]
         return np.concatenate(parts).astype(np.intp)
 
-    indices = ("phase_start", "matrix", "attention", "attention_bwd", "relaid")
+    indices = ("phase_start", "matrix", "attention", "attention_bwd", "relaid", "indexed")
     columns = [f.name for f in fields(KernelTable) if f.name not in (*indices, "n_phases")]
     return KernelTable(
         **{name: joined(name) for name in columns},

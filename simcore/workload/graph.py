@@ -77,7 +77,9 @@ class Kernel:
     products compute in 8 bits or fewer, ``cast`` elements per sample are brought to that format
     before this one; a ``wide`` product stays in 16 bit. ``unaligned``: rows of its operands begin
     at addresses that 8 elements do not divide. ``relaid`` elements per sample are of tensors
-    that are channels first where a kernel of matrix units wants channels last.
+    that are channels first where a kernel of matrix units wants channels last. ``indexed``
+    elements per sample are addressed or converted one by one: an operand is strided, broadcast or
+    of another type than the result, so that PyTorch's kernel has no vector loads.
     """
 
     kind: KernelKind
@@ -95,6 +97,7 @@ class Kernel:
     wide: bool = False
     unaligned: bool = False
     relaid: float = 0.0
+    indexed: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

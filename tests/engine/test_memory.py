@@ -444,10 +444,11 @@ def test_stubs_of_fused_gradient_sums() -> None:
         assert stub_bytes(model, p) == bytes_each * elems
 
 
-def test_vocab_parallel_loss_keeps_one_fp32_copy_of_the_logits() -> None:
+@pytest.mark.parametrize("fused", [False, True])
+def test_vocab_parallel_loss_keeps_one_fp32_copy_of_the_logits(fused: bool) -> None:
     """Forward: 2 + 4 bytes a logit; kept: 4; backward: the fp32 gradient in its place and 2."""
     rows, vocab = 128, 1000
-    found = ops.loss_vocab_parallel("loss", rows, vocab)
+    found = ops.loss_vocab_parallel("loss", rows, vocab, fused=fused)
     bf16 = strategy("ddp", "bf16").precision
     assert sum(saved_bytes(op.saved, bf16) for op in found) == 4 * rows * vocab
     assert backward_bytes(found[1], bf16).held == 0  # in place

@@ -90,10 +90,22 @@ DGRAD = (
 #: wherever there are chunks (Megatron-Bridge, training/comm_overlap.py), Llama 3 2024, 3.3.2.
 MESSAGES = (*(s for s in MEGATRON if s not in LATE_REDUCTION), "llama3-paper")
 DEEPSPEED = ("bigscience-bloom", "bigscience-v100", "vtrain", "deepspeed-azure-zero3")
+#: Programs on NeMo.
+NEMO = (
+    "nvidia-nemo-docs",
+    "nvidia-dgxc-benchmarking",
+    "mlperf-gpt3",
+    "mlperf-llama405b",
+    "mlperf-llama8b",
+    "mlperf-lora70b",
+)
 #: Megatron-Bridge's benchmarks take Transformer Engine's loss (scripts/performance/utils/
 #: overrides.py: cross_entropy_fusion_impl = "te", of every recipe).
+#: NeMo's models fuse Megatron-Core's (nemo/collections/llm/gpt/model/base.py, GPTConfig:
+#: cross_entropy_loss_fusion).
 LOSS = {
     **dict.fromkeys(MEGATRON, "vocab_parallel"), "huggingface-nanotron": "vocab_parallel",
+    **dict.fromkeys(NEMO, "vocab_parallel_fused"),
     "nvidia-megatron-bridge": "in_place",
     "pytorch-torchtitan": "compiled", "stas00-ml-engineering": "chunked",
     "mosaicml-llm-foundry": "compiled",

@@ -86,15 +86,18 @@ def rope(name: str, elems: float, passed: float = 0.0) -> Op:
 
     Backward: two products, neg, the two halves each scattered into zeros, two sums. Nothing is
     kept but the cosines and sines of one sequence, shared by all layers. ``passed`` elements
-    are not turned but joined to those that are.
+    are not turned but joined to those that are. Heads lie strided, cosines and sines are broadcast
+    over them, so that most kernels address elements one by one.
     """
     fwd = [
-        Kernel(kind="elementwise", low=8 * elems, launches=4.0),
-        Kernel(kind="copy", low=2 * elems),
+        Kernel(kind="elementwise", low=8 * elems, launches=4.0, indexed=3.5 * elems),
+        Kernel(kind="copy", low=2 * elems, indexed=elems),
     ]
     bwd = [
-        Kernel(kind="elementwise", low=11 * elems, launches=5.0),
-        Kernel(kind="copy", low=5 * elems, launches=4.0),
+        Kernel(kind="elementwise", low=8 * elems, launches=4.0, indexed=3.5 * elems),
+        Kernel(kind="elementwise", low=3 * elems),  # both halves, each written whole
+        Kernel(kind="copy", low=2 * elems, launches=2.0, indexed=elems),
+        Kernel(kind="elementwise", low=2 * elems, launches=2.0),  # zeros
     ]
     if passed:
         fwd.append(Kernel(kind="copy", low=2 * (elems + passed)))

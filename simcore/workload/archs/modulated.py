@@ -117,8 +117,8 @@ def turned(name: str, elems: float, *, megatron: bool) -> Op:
         return rope_fused(name, elems)
     wide, cast = 4.0 * elems, ops.cast(elems)
     fwd = (
-        Kernel(kind="elementwise", low=elems),  # neg, of one of each pair
-        Kernel(kind="copy", low=2 * elems),
+        Kernel(kind="elementwise", low=elems, indexed=elems / 2),  # neg, of one of each pair
+        Kernel(kind="copy", low=2 * elems, indexed=elems),
         cast, cast,
         Kernel(kind="elementwise", raw_bytes=7 * wide, launches=3.0),
         cast,
@@ -127,8 +127,8 @@ def turned(name: str, elems: float, *, megatron: bool) -> Op:
         cast,
         Kernel(kind="elementwise", raw_bytes=4 * wide, launches=2.0),
         cast, cast,
-        Kernel(kind="elementwise", low=elems),
-        Kernel(kind="copy", low=2 * elems),
+        Kernel(kind="elementwise", low=elems, indexed=elems / 2),
+        Kernel(kind="copy", low=2 * elems, indexed=elems),
         Kernel(kind="elementwise", low=3 * elems),
     )  # fmt: skip
     return Op(name=name, fwd=fwd, bwd=bwd)

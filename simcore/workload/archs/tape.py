@@ -167,11 +167,12 @@ class Tape:
         if x.grad:
             bwd.append(one(rows, spread // groups, Affine(width * area)))
         if cast:
-            down = Kernel(kind="copy", low=x.elems, high=x.elems)
+            down = Kernel(kind="copy", low=x.elems, high=x.elems, indexed=x.elems)
             fwd.append(down)
             bwd += [down] if x.grad else []
         if bias:
-            fwd.append(Kernel(kind="elementwise", low=2 * out.elems, weight=float(cout)))
+            added = 2 * out.elems
+            fwd.append(Kernel(kind="elementwise", low=added, weight=float(cout), indexed=out.elems))
             if not frozen:
                 bwd.append(Kernel(kind="reduction", low=out.elems, weight=float(cout)))
         self.normed_numel += weight * weight_norm
@@ -214,8 +215,8 @@ class Tape:
         out = self._new(x.c, x.grid, x)
         out.grad, out.high = x.grad, True
         self._read(x, save=False)
-        first = Kernel(kind="elementwise", low=x.elems, high=x.elems)
-        second = Kernel(kind="elementwise", high=2 * x.elems)
+        first = Kernel(kind="elementwise", low=x.elems, high=x.elems, indexed=x.elems)
+        second = Kernel(kind="elementwise", high=2 * x.elems, indexed=x.elems)
         self._ops.append(
             Op(name=f"{name}.scale", fwd=(first, second), bwd=(first,) if x.grad else ())
         )
@@ -273,9 +274,9 @@ class Tape:
         """``x * s`` with one ``s`` a channel: both are kept."""
         out = self._new(x.c, x.grid, x)
         saved = self._read(x, save=True) + self._read(s, save=True)
-        fwd = Kernel(kind="elementwise", low=2 * x.elems + s.elems)
+        fwd = Kernel(kind="elementwise", low=2 * x.elems + s.elems, indexed=x.elems)
         bwd = (
-            Kernel(kind="elementwise", low=2 * x.elems + s.elems),
+            Kernel(kind="elementwise", low=2 * x.elems + s.elems, indexed=x.elems),
             Kernel(kind="elementwise", low=3 * x.elems),
             Kernel(kind="reduction", low=x.elems + s.elems),
         )

@@ -7,7 +7,8 @@ One op a line, its kernels on the lines after it, forward ``>`` and backward ``<
       < gemm flop=...
 
 ``saved`` counts low, high and raw bytes a sample; ``fixed`` elements moved whatever the batch;
-``first`` those of a convolution's tensors that are channels first;
+``first`` those of a convolution's tensors that are channels first, ``each`` those that a kernel
+addresses or converts one by one;
 ``m n k g`` geometry as ``fixed+per sample``; ``x`` launches. What is not written is zero (geometry
 and launches: one).
 """
@@ -38,7 +39,7 @@ from simcore.workload.graph import (
 
 _KINDS = frozenset(get_args(KernelKind))
 _AMOUNTS = {"flop": "flop", "low": "low", "high": "high", "raw": "raw_bytes", "fixed": "weight",
-            "x": "launches", "first": "relaid"}  # fmt: skip
+            "x": "launches", "first": "relaid", "each": "indexed"}  # fmt: skip
 _GEOMETRY = {"m": "m", "n": "n", "k": "k", "g": "groups"}
 
 

@@ -27,7 +27,15 @@ _CHOICES = {
     "positions": ("learned", "rope", "alibi", "none"),
     "attention": ATTENTIONS,
     "residual": ("serial", "parallel", "parallel_one_norm", "sandwich"),
-    "loss": ("eager", "parallel", "vocab_parallel", "in_place", "compiled", "chunked"),
+    "loss": (
+        "eager",
+        "parallel",
+        "vocab_parallel",
+        "vocab_parallel_fused",
+        "in_place",
+        "compiled",
+        "chunked",
+    ),
 }
 
 
@@ -170,8 +178,9 @@ def _head(m: _Model, vocab: int, width: int, tied: bool, softcap: bool, final_no
         vocab = joined
     if loss == "parallel":
         body.add(*ops.loss_parallel("loss", seq, vocab))
-    elif loss == "vocab_parallel":
-        body.add(*ops.loss_vocab_parallel("loss", seq, vocab))
+    elif loss in ("vocab_parallel", "vocab_parallel_fused"):
+        fused = loss == "vocab_parallel_fused"
+        body.add(*ops.loss_vocab_parallel("loss", seq, vocab, fused=fused))
     elif loss == "in_place":
         body.add(*ops.loss_in_place("loss", seq, vocab))
     elif loss in ("compiled", "chunked"):
@@ -304,7 +313,8 @@ def build(
     one kernel each (Megatron-LM, Transformer Engine, or a compiler); without, tensor operations.
     ``fp8_activation_input``: that of a gated activation keeps its input in 8 bits.
     ``loss``: eager (tensor operations, the logits held until backward ends), parallel (torch's
-    loss_parallel, of tensor ranks), vocab_parallel (Megatron-LM's, in place in fp32), in_place
+    loss_parallel, of tensor ranks), vocab_parallel (Megatron-LM's, in place in fp32;
+    vocab_parallel_fused: compiled), in_place
     (Transformer Engine's: the gradient over the logits), compiled (no fp32 copy) or chunked
     (Liger: no logits).
     ``gathered_logits``: tensor ranks join their parts of the logits, so that each works on the

@@ -57,16 +57,17 @@ def _qkv(tokens: int, hidden: int) -> tuple[Op, ...]:
     # q, k, v return separately: six rearrangements, three scattered into zeros, two sums, one
     # copy back to the packed order.
     split = (
-        Kernel(kind="copy", low=12 * elems, launches=6.0),
+        Kernel(kind="copy", low=12 * elems, launches=6.0, indexed=6 * elems),
         Kernel(kind="copy", low=15 * elems, launches=3.0),
         Kernel(kind="elementwise", low=18 * elems, launches=2.0),
-        Kernel(kind="copy", low=6 * elems),
+        Kernel(kind="copy", low=6 * elems, indexed=3 * elems),
     )
+    turned = Kernel(kind="copy", low=6 * elems, indexed=3 * elems)
     return (
         ops.copy("sequence_first", elems),
         ops.linear("qkv", tokens, hidden, 3 * hidden, bias=True),
         Op(name="qkv.bias", fwd=(bias,)),
-        Op(name="qkv.split", fwd=(Kernel(kind="copy", low=6 * elems),), bwd=split),
+        Op(name="qkv.split", fwd=(turned,), bwd=split),
     )
 
 

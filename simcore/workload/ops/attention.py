@@ -107,14 +107,16 @@ def attention_eager(
     elif mask == "add":
         parts.append(binary(f"{name}.mask", scores, broadcast=seq_kv, grads=0, high=True))
     elif mask == "where":
-        masked = Kernel(kind="elementwise", low=2 * scores)
+        masked = Kernel(kind="elementwise", low=2 * scores, indexed=scores)
         parts.append(
             Op(name=f"{name}.mask", fwd=(masked, Kernel(kind="elementwise")), bwd=(masked,))
         )
     parts.append(softmax(f"{name}.softmax", scores, row=seq_kv))
     if drop:
         parts.append(dropout(f"{name}.dropout", scores, high=True))
-    cast = Kernel(kind="elementwise", low=-3 * scores, high=3 * scores, launches=0.0)
+    cast = Kernel(
+        kind="elementwise", low=-3 * scores, high=3 * scores, launches=0.0, indexed=scores
+    )
     parts.append(
         Op(name=f"{name}.cast", fwd=(cast,), bwd=(cast,) * (1 + (mask not in ("none", "where"))))
     )

@@ -118,7 +118,8 @@ def conv2d(
     # Kernels of the forward pass write either layout.
     fwd = [one(Affine(0, pixels_out), Affine(per_group), Affine(depth), pixels_in * cin)]
     if bias:
-        fwd.append(Kernel(kind="elementwise", low=2 * pixels_out * cout, weight=float(cout)))
+        added = pixels_out * cout
+        fwd.append(Kernel(kind="elementwise", low=2 * added, weight=float(cout), indexed=added))
         bwd.append(Kernel(kind="reduction", low=pixels_out * cout, weight=float(cout)))
     saved = Saved(low=pixels_in * cin) if save_input else NOTHING
     return Op(

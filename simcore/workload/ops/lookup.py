@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from simcore.workload.graph import Kernel, Op, Saved
+from simcore.workload.graph import Kernel, KernelKind, Op, Saved
 from simcore.workload.ops.gemm import linear
+
+#: fp32 numbers of a row that a block holds in shared memory, 48 KiB unless a kernel asks for more
+#: (ATen SoftMax.cu, can_use_smem; CUDA C++ Programming Guide, technical specifications).
+BLOCK_ROW = 48 * 1024 // 4
 
 
 def embedding(name: str, tokens: float, dim: int, vocab: int) -> Op:
@@ -20,14 +24,22 @@ def cross_entropy(name: str, rows: float, classes: int, *, upcast: bool = False)
     """log-softmax and negative log likelihood in fp32; saves the log-probabilities.
 
     ``upcast``: the script casts the logits to fp32 itself, so that they are fp32 in pure 16-bit
-    training too.
+    training too. Rows longer than ``BLOCK_ROW`` stream through a block once a pass: forward reads
+    them for the maximum, the sum and the result, backward the gradient for its sum and again. The
+    gradient of the likelihood is a tensor of zeros but for one a row.
     """
     elems = rows * classes
     fixed, free = 4.0 * elems * upcast, elems * (not upcast)
-    fwd = Kernel(kind="softmax", high=2 * free, raw_bytes=2 * fixed + 8.0 * rows, launches=2.0)
-    bwd = Kernel(kind="softmax", high=3 * free, raw_bytes=3 * fixed + 8.0 * rows, launches=2.0)
+    streams = classes > BLOCK_ROW
+    kind: KernelKind = "elementwise" if streams else "softmax"
+    forward, backward = (4.0, 4.0) if streams else (2.0, 3.0)
+    zeros = Kernel(kind="elementwise", high=free, raw_bytes=fixed)
+    fwd = Kernel(
+        kind=kind, high=forward * free, raw_bytes=forward * fixed + 8.0 * rows, launches=2.0
+    )
+    bwd = Kernel(kind=kind, high=backward * free, raw_bytes=backward * fixed + 8.0 * rows)
     saved = Saved(high=elems * (not upcast), raw_bytes=8.0 * rows + 4.0 * elems * upcast)
-    return Op(name=name, fwd=(fwd,), bwd=(bwd,), saved=saved)
+    return Op(name=name, fwd=(fwd,), bwd=(zeros, bwd), saved=saved)
 
 
 def add_positions(name: str, rows: float, dim: int, *, table_rows: int = 0) -> Op:
@@ -54,7 +66,7 @@ def lm_loss(name: str, rows: float, vocab: int, *, upcast: bool = False) -> tupl
     ``upcast`` as for ``cross_entropy``.
     """
     elems = rows * vocab
-    copy = Kernel(kind="copy", low=elems, high=elems)
+    copy = Kernel(kind="copy", low=elems, high=elems, indexed=elems)
     held = Op(name=f"{name}.logits", fwd=(copy,), bwd=(copy,), saved=Saved(low=elems))
     return held, cross_entropy(name, rows, vocab, upcast=upcast), loss_seed()
 
@@ -74,24 +86,33 @@ def loss_parallel(name: str, rows: float, vocab: int) -> tuple[Op, ...]:
     return held[0], loss, held[2]
 
 
-def loss_vocab_parallel(name: str, rows: float, vocab: int) -> tuple[Op, ...]:
+def loss_vocab_parallel(
+    name: str, rows: float, vocab: int, *, fused: bool = False
+) -> tuple[Op, ...]:
     """Loss over a vocabulary as Megatron-LM writes it (core/tensor_parallel/cross_entropy.py).
 
-    The logits are cast to fp32 once; shift, exponential and division work in that storage, which
-    backward turns into the gradient before it is cast back. Kept: 4 bytes an element.
+    The logits are cast to fp32 once, read for their maximum; shift, exponential and division work
+    in that storage, which is read for the sum between them; backward turns it into the gradient
+    before it is cast back. What is a number a row is broadcast. Kept: 4 bytes an element.
+
+    ``fused`` (core/fusions/fused_cross_entropy.py): compiled up to each sum over tensor ranks, so
+    three kernels: cast and maximum, shift to sum, division; backward one, with its cast.
     """
     elems = rows * vocab
-    cast = Kernel(kind="copy", low=elems, raw_bytes=4.0 * elems)
-    passes = Kernel(kind="softmax", raw_bytes=16.0 * elems, launches=4.0)
-    grad = Kernel(kind="elementwise", raw_bytes=8.0 * elems)
+    in_place = Kernel(kind="elementwise", raw_bytes=8.0 * elems)
+    cast = Kernel(kind="elementwise", low=elems, raw_bytes=4.0 * elems)
+    fwd: tuple[Kernel, ...] = (in_place, in_place)
+    bwd: tuple[Kernel, ...] = ()
+    if not fused:
+        cast = replace(cast, kind="copy", indexed=elems)
+        sums = Kernel(kind="reduction", raw_bytes=4.0 * elems)
+        by_row = replace(in_place, indexed=elems)
+        fwd, bwd = (sums, by_row, in_place, sums, by_row), (by_row,)
     return (
         Op(name=f"{name}.logits", fwd=(cast,), bwd=(cast,)),
-        Op(
-            name=name, fwd=(passes,), bwd=(grad,), saved=Saved(raw_bytes=4.0 * elems),
-            in_place=True,
-        ),
+        Op(name=name, fwd=fwd, bwd=bwd, saved=Saved(raw_bytes=4.0 * elems), in_place=True),
         loss_seed(),
-    )  # fmt: skip
+    )
 
 
 def loss_compiled(name: str, rows: float, vocab: int) -> tuple[Op, ...]:

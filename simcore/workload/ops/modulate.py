@@ -15,12 +15,12 @@ def modulate(name: str, elems: float, cond: float) -> Op:
     """
     fwd = (
         Kernel(kind="elementwise", low=2 * cond),
-        Kernel(kind="elementwise", high=2 * elems, low=cond),
-        Kernel(kind="elementwise", high=2 * elems, low=cond),
+        Kernel(kind="elementwise", high=2 * elems, low=cond, indexed=elems),
+        Kernel(kind="elementwise", high=2 * elems, low=cond, indexed=elems),
     )
     bwd = (
         Kernel(kind="reduction", high=elems, low=cond),  # shift
-        Kernel(kind="elementwise", high=2 * elems, low=cond),
+        Kernel(kind="elementwise", high=2 * elems, low=cond, indexed=elems),
         Kernel(kind="elementwise", high=3 * elems),
         Kernel(kind="reduction", high=elems, low=cond),  # scale
     )
@@ -29,9 +29,9 @@ def modulate(name: str, elems: float, cond: float) -> Op:
 
 def gate(name: str, elems: float, cond: float) -> Op:
     """``gate * x``: saves ``x``; the gate is a view whose storage the caller counts."""
-    fwd = (Kernel(kind="elementwise", low=2 * elems + cond),)
+    fwd = (Kernel(kind="elementwise", low=2 * elems + cond, indexed=elems),)
     bwd = (
-        Kernel(kind="elementwise", low=2 * elems + cond),
+        Kernel(kind="elementwise", low=2 * elems + cond, indexed=elems),
         Kernel(kind="elementwise", low=3 * elems),
         Kernel(kind="reduction", low=elems + cond),
     )

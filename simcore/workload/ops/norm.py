@@ -69,7 +69,9 @@ def cast(elems: float) -> Kernel:
     ``high`` elements weigh 2 bytes there, and 4 where they are fp32 already, which a cast leaves as
     they are: 12 - 3 · 2 = 6 bytes, 12 - 3 · 4 = none. No launches: in fp32 there are none.
     """
-    return Kernel(kind="elementwise", high=-3 * elems, raw_bytes=12.0 * elems, launches=0.0)
+    return Kernel(
+        kind="elementwise", high=-3 * elems, raw_bytes=12.0 * elems, launches=0.0, indexed=elems
+    )
 
 
 def rms_norm_eager(
@@ -78,9 +80,12 @@ def rms_norm_eager(
     """RMSNorm in tensor operations, as transformers writes it: square, mean, rsqrt, two products.
 
     All between the casts of input and result is fp32; 16-bit training has the casts themselves
-    too (``cast``). Keeps its input in fp32, a reciprocal a row and, for the weight's gradient,
-    what is normalised. ``wide``: that is fp32 too (Gemma multiplies before it casts
-    back). ``trained=False``: the weight has no gradient.
+    too (``cast``). What is broadcast over rows or columns is ``indexed``. Backward of the mean
+    spreads a row's gradient (written out by the division), of the square copies the input (its
+    first power), scales and multiplies it; the input's two gradients are summed. Keeps its input
+    in fp32, a reciprocal a row and, for the weight's gradient, what is normalised. ``wide``: that
+    is fp32 too (Gemma multiplies before it casts back). ``trained=False``: the weight has no
+    gradient.
     """
     elems = rows * dim
     wide_bytes = 4.0 * elems  # between the casts all is fp32, whatever the precision
@@ -88,18 +93,21 @@ def rms_norm_eager(
         Kernel(kind="elementwise", raw_bytes=2 * wide_bytes),
         Kernel(kind="reduction", raw_bytes=wide_bytes + 4.0 * rows),
         Kernel(kind="elementwise", raw_bytes=8.0 * rows, launches=2.0),
-        Kernel(kind="elementwise", raw_bytes=2 * wide_bytes + 4.0 * rows),
+        Kernel(kind="elementwise", raw_bytes=2 * wide_bytes + 4.0 * rows, indexed=elems),
         *(cast(elems), cast(elems)),  # of the input, of what is normalised
-        Kernel(kind="elementwise", high=2 * elems),  # times the weight
+        Kernel(kind="elementwise", high=2 * elems, indexed=elems),  # times the weight
     )
     bwd = [
         *(cast(elems), cast(elems)),  # of their gradients
-        Kernel(kind="elementwise", high=2 * elems),  # towards what is normalised
-        Kernel(kind="elementwise", raw_bytes=3 * wide_bytes),  # towards the input
-        Kernel(kind="elementwise", raw_bytes=2 * wide_bytes),
-        Kernel(kind="reduction", raw_bytes=wide_bytes + 4.0 * rows),  # towards the reciprocal
-        Kernel(kind="elementwise", raw_bytes=24.0 * rows, launches=5.0),
-        Kernel(kind="elementwise", raw_bytes=8 * wide_bytes, launches=4.0),  # square, and sum
+        Kernel(kind="elementwise", high=2 * elems, indexed=elems),  # towards what is normalised
+        Kernel(kind="elementwise", raw_bytes=3 * wide_bytes),  # towards the reciprocal
+        Kernel(kind="reduction", raw_bytes=wide_bytes + 4.0 * rows),
+        Kernel(kind="elementwise", raw_bytes=2 * wide_bytes, indexed=elems),  # towards the input
+        Kernel(kind="elementwise", raw_bytes=24.0 * rows, launches=4.0),
+        Kernel(kind="elementwise", raw_bytes=wide_bytes + 4.0 * rows, indexed=elems),  # the mean's
+        Kernel(kind="copy", raw_bytes=2 * wide_bytes),  # the square's: a power of one,
+        Kernel(kind="elementwise", raw_bytes=5 * wide_bytes, launches=2.0),  # twice it, times it
+        Kernel(kind="elementwise", raw_bytes=3 * wide_bytes),  # and the sum
     ]
     if trained:
         bwd.append(Kernel(kind="elementwise", high=3 * elems))

@@ -48,8 +48,10 @@ def binary(
     product. ``grads``: elementwise backward kernels; 0 for a sum, whose gradient is passed on.
     """
     second = broadcast or elems
-    fwd = Kernel(kind="elementwise", **_traffic(2 * elems + second, high))
-    bwd = tuple(Kernel(kind="elementwise", **_traffic(3 * elems, high)) for _ in range(grads))
+    one_by_one = elems if broadcast else 0.0
+    fwd = Kernel(kind="elementwise", indexed=one_by_one, **_traffic(2 * elems + second, high))
+    grad = Kernel(kind="elementwise", indexed=one_by_one, **_traffic(3 * elems, high))
+    bwd = (grad,) * grads
     if broadcast and grads:
         bwd = (*bwd, Kernel(kind="reduction", **_traffic(elems + broadcast, high)))
     saved = _saved(saves, high) if saves else NOTHING
@@ -59,7 +61,7 @@ def binary(
 
 def copy(name: str, elems: float, *, saves: float = 0.0, high: bool = False) -> Op:
     """A rearrangement that moves data: forward and backward each read and write it once."""
-    kernel = Kernel(kind="copy", **_traffic(2 * elems, high))
+    kernel = Kernel(kind="copy", indexed=elems, **_traffic(2 * elems, high))
     return Op(name=name, fwd=(kernel,), bwd=(kernel,), saved=_saved(saves, high))
 
 

@@ -81,6 +81,7 @@ class _Converter:
             kind=a.kind, flop=flop, low=moved["low"], high=moved["high"], raw_bytes=moved["raw"],
             weight=weight, m=m, n=n, k=k, groups=groups, launches=float(a.launches),
             relaid=self.line(a.relaid, b.relaid)[1],
+            indexed=self.line(a.indexed, b.indexed)[1],
         )  # fmt: skip
 
     def kernels(self, i: int) -> tuple[Kernel, ...]:

@@ -9,6 +9,8 @@ import torch
 from torch._prims_common import suggest_memory_format
 
 from simcore.workload.graph import KernelKind, conv_kind
+from simcore.workload.ops.lookup import BLOCK_ROW
+from simcore.workload.trace.indexed import indexed_elements
 from simcore.workload.trace.kinds import kind_of
 from simcore.workload.trace.record import KernelRecord, Piece
 
@@ -112,6 +114,13 @@ def _conv_backward(args: Any, out: Any, of: Any) -> tuple[KernelRecord, ...]:
     return tuple(found)
 
 
+def _streamed(name: str, reads: Pieces) -> Pieces:
+    """What a softmax reads of rows that no block holds: operands once a pass (ATen SoftMax.cu)."""
+    if not name.endswith("backward_data"):
+        return reads * 3  # the maximum, the sum, the result
+    return reads + (reads[:1] if name.startswith("_log") else reads)  # the sum first
+
+
 def kernels_of(
     name: str, args: Any, out: Any, reads: Pieces, writes: Pieces, of: Any
 ) -> tuple[KernelRecord, ...]:
@@ -132,7 +141,8 @@ def kernels_of(
         main = KernelRecord(kind, flop, (of(args[0]), of(args[1])), writes, dims, relaid=relaid)
         if args[2] is None:
             return (main,)
-        bias = KernelRecord("elementwise", 0, (of(out), of(args[2])), writes)
+        added = (of(out), of(args[2]))
+        bias = KernelRecord("elementwise", 0, added, writes, indexed=out.numel())
         return main, bias
     if kind == "attention":
         flop, dims = _attention(name, args)
@@ -153,4 +163,7 @@ def kernels_of(
         # statistics and result are two passes over the input (backward: over both inputs)
         whole = tuple(p for p in reads if p.numel >= writes[0].numel)
         return (KernelRecord(kind, 0, (*reads, *whole), writes),)
-    return (KernelRecord(kind, 0, reads, writes),)
+    if name.startswith(("_softmax", "_log_softmax")) and out.shape[-1] > BLOCK_ROW:
+        return (KernelRecord("elementwise", 0, _streamed(name, reads), writes),)
+    indexed = indexed_elements(kind, name, args, out)
+    return (KernelRecord(kind, 0, reads, writes, indexed=indexed),)

@@ -29,7 +29,8 @@ class Piece(NamedTuple):
 class KernelRecord(NamedTuple):
     """One device kernel; ``dims`` are m, n, k and groups of a matrix product (ones elsewhere).
 
-    ``relaid``: elements that are channels first where matrix units want channels last.
+    ``relaid``: elements that are channels first where matrix units want channels last;
+    ``indexed``: those that are addressed or converted one by one.
     """
 
     kind: KernelKind
@@ -39,6 +40,7 @@ class KernelRecord(NamedTuple):
     dims: tuple[int, int, int, int] = (1, 1, 1, 1)
     launches: int = 1
     relaid: int = 0
+    indexed: int = 0
 
     @property
     def n_bytes(self) -> int:

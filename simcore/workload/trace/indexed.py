@@ -1,0 +1,66 @@
+"""Elements that a kernel of an aten op addresses or converts one by one, from strides and types.
+
+ATen's elementwise kernels load vectors where all operands are dense, laid out alike and of one type
+(TensorIterator's ``is_contiguous``, ``gpu_kernel_impl``); copies that change neither are memcpys,
+and ``cat`` of contiguous tensors has vector loads of its own (CatArrayBatchedCopy).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import torch
+
+#: Copies whose result is their operand, laid out anew or of another type.
+_MOVES: Final = {"clone", "copy", "_to_copy", "contiguous"}
+#: Their kernels place every element of their operand by itself.
+_PLACES: Final = {
+    "slice_backward", "select_backward", "slice_scatter", "select_scatter", "constant_pad_nd",
+    "roll", "flip", "repeat", "permute_copy", "as_strided_copy", "pixel_shuffle",
+    "pixel_unshuffle", "_pad_circular",
+}  # fmt: skip
+_JOINS: Final = {"cat", "stack"}
+
+
+def indexed_elements(kind: str, name: str, args: Any, out: Any) -> int:
+    """Elements [one traced batch] that the op's kernel takes one by one; 0: in vectors."""
+    if not isinstance(out, torch.Tensor):
+        return 0
+    operands = [t for t in _tensors(args) if t.dim()]  # a number on the device is none
+    if name in _PLACES:
+        return operands[0].numel() if operands else 0
+    if name in _JOINS:
+        return 0 if all(t.is_contiguous() for t in operands) else out.numel()
+    if kind != "elementwise" and name not in _MOVES:
+        return 0
+    return 0 if all(_alike(t, out) for t in operands) else out.numel()
+
+
+def _tensors(args: Any) -> Iterator[torch.Tensor]:
+    for a in args:
+        if isinstance(a, torch.Tensor):
+            yield a
+        elif isinstance(a, (list, tuple)):
+            yield from _tensors(a)
+
+
+def _alike(a: torch.Tensor, out: torch.Tensor) -> bool:
+    """Whether one offset serves both: shape, order of axes, no gaps, width of a number."""
+    if a.shape != out.shape:
+        return False
+    same_type = a.dtype == out.dtype or torch.bool in (a.dtype, out.dtype)
+    strides = [
+        tuple(s for n, s in zip(t.shape, t.stride(), strict=True) if n > 1) for t in (a, out)
+    ]
+    return same_type and strides[0] == strides[1] and _dense(a)
+
+
+def _dense(t: torch.Tensor) -> bool:
+    """Whether a tensor's elements fill a stretch of memory, each once, in whatever order."""
+    expected = 1
+    for stride, n in sorted((s, n) for n, s in zip(t.shape, t.stride(), strict=True) if n > 1):
+        if stride != expected:
+            return False
+        expected *= n
+    return True
