@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from importlib.abc import MetaPathFinder
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,23 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 sys.path.insert(0, str(Path(__file__).parent))
 # Modules and tests are many objects that stay: looked through seldom, they cost next to nothing.
 gc.set_threshold(50_000)
+
+
+class _BeforeTorchvision(MetaPathFinder):
+    """Makes torchvision importable for whoever asks first, as simcore does for itself.
+
+    PyPI's is built for CUDA; transformers imports it wherever it is installed.
+    """
+
+    def find_spec(self, name: str, path: object, target: object = None) -> None:
+        if name == "torchvision" and self in sys.meta_path:
+            sys.meta_path.remove(self)
+            from simcore.workload.trace.zoos import ready_torchvision
+
+            ready_torchvision()
+
+
+sys.meta_path.insert(0, _BeforeTorchvision())
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -302,13 +302,16 @@ def read_calibration(text: str, name: str) -> Profile:
 
 
 def model_named(name: str) -> ModelSource:
-    """An entry of models_db: never a path or a callable, whatever the name looks like.
+    """An entry of models_db, or a vision library's model (``timm:NAME``) where it is installed.
 
-    Raises UnknownName with the nearest.
+    Never a path or a callable, whatever the name looks like. Raises UnknownName with the nearest,
+    UsageError.
     """
     from simcore.workload.models import MODELS
+    from simcore.workload.trace import trace_zoo
+    from simcore.workload.trace.zoos import zoo_of
 
-    return MODELS[name]
+    return trace_zoo(name) if zoo_of(name) else MODELS[name]
 
 
 def choices() -> dict[str, tuple[str, ...]]:

@@ -28,11 +28,12 @@ def predict(
     model: Annotated[
         str | None,
         option("--model", "NAME", "What to train (needed): `simcore list models`, a YAML or "
-                "config.json file, or pkg.mod:callable.", names.models),
+                "config.json file, timm:NAME, torchvision:NAME, pkg.mod:callable.", names.models),
     ] = None,
     inputs: Annotated[
         list[str] | None,
-        option("--input", "DTYPE[SHAPE]", "Of a callable: float32[B,3,224,224]; once an input."),
+        option("--input", "DTYPE[SHAPE]", "Of a callable or of timm's: float32[B,3,224,224]; "
+               "channels_last may follow; once an input."),
     ] = None,
     gpus: Annotated[
         str | None,

@@ -14,7 +14,8 @@ def trace_model(
     model: Annotated[
         str,
         typer.Argument(metavar="PKG.MOD:CALLABLE", show_default=False,
-                       help="A function without arguments that returns an nn.Module; it is run."),
+                       help="A function without arguments that returns an nn.Module; it is run. "
+                            "Or timm:NAME, torchvision:NAME."),
     ],
     inputs: Annotated[
         list[str] | None,

@@ -15,14 +15,21 @@ from simcore.engine.predict import job_of, steps_of, values_of, with_library
 from simcore.engine.resolved import Request
 from simcore.engine.result import Prediction
 from simcore.engine.timeline import Timeline
-from simcore.step.kernels import BATCHED, KINDS, NARROW_LOADS, UNALIGNED, WIDE
+from simcore.step.kernels import (
+    BATCHED,
+    DEPTHWISE_LAST,
+    KINDS,
+    NARROW_LOADS,
+    UNALIGNED,
+    WIDE,
+)
 from simcore.workload.graph import CONV_KINDS, FLASH_KINDS
 
 Array = NDArray[np.float64]
 #: Kinds of compute as people name them; every other kernel is bound by memory.
 GROUPS: dict[str, tuple[str, ...]] = {
     "gemm": ("gemm", WIDE, BATCHED, UNALIGNED, *NARROW_LOADS.values()),
-    "conv": tuple(CONV_KINDS), "attention": tuple(FLASH_KINDS),
+    "conv": (*CONV_KINDS, DEPTHWISE_LAST), "attention": tuple(FLASH_KINDS),
 }  # fmt: skip
 MEMORY_BOUND = "memory_bound"
 

@@ -64,7 +64,7 @@ class Options(TypedDict, total=False):
     global_batch    samples a step, instead of grad_accum
     shares          on GPUs of several kinds: samples of each in proportion (3:1, in the order of
                     ``gpus``), equal (the default), or auto: such that the step is shortest
-    inputs          shapes for a model given as package.module:callable
+    inputs          shapes for a model given as package.module:callable or timm:NAME
     grad_clip       whether gradients are clipped by their norm
     optimizer_impl  foreach, for-loop (a kernel a tensor: PyTorch before 2.0) or fused
     bucket_numel    elements of a gradient bucket

@@ -32,6 +32,7 @@ from simcore.step.kernels import (
     BATCHED,
     CAST,
     COMPUTE_KINDS,
+    DEPTHWISE_LAST,
     KINDS,
     NARROW_LOADS,
     UNALIGNED,
@@ -112,8 +113,8 @@ _NARROW = ("fp8", "fp4")
 TOLD_CONV_FRAC = 0.01
 #: Kinds of the kernel table that are priced as others of ``workload.graph``.
 _STANDS_FOR = {
-    WIDE: "gemm", BATCHED: "gemm", UNALIGNED: "gemm", CAST: "elementwise",
-    **dict.fromkeys(NARROW_LOADS.values(), "gemm"),
+    WIDE: "gemm", BATCHED: "gemm", UNALIGNED: "gemm", DEPTHWISE_LAST: "conv_depthwise",
+    CAST: "elementwise", **dict.fromkeys(NARROW_LOADS.values(), "gemm"),
 }  # fmt: skip
 
 
@@ -216,10 +217,15 @@ def _of_flash(table: Estimate, share: Estimate) -> Estimate:
     return Estimate(table.value * share.value, hypot(table.sd_log, share.sd_log), told)
 
 
-def compute_share_of(profile: Profile, kind: KernelKind, peak: PeakName, gpu: GpuSpec) -> Estimate:
-    """Share of the peak that a kind of kernel reaches; of fused attention, the kernel named."""
+def compute_share_of(
+    profile: Profile, kind: KernelKind, peak: PeakName, gpu: GpuSpec, *, channels_last: bool = False
+) -> Estimate:
+    """Share of the peak that a kind of kernel reaches; of fused attention, the kernel named.
+
+    ``channels_last``: of convolutions of one channel a group, between tensors of that layout.
+    """
     if kind == "conv_depthwise" and gpu.architecture != HOST_CPU:
-        share = depthwise_share(profile.runtime, peak, gpu)
+        share = depthwise_share(profile.runtime, peak, gpu, channels_last=channels_last)
         return profile.scaled(share, "compute", gpu=gpu.name)
     if kind not in FLASH_KINDS:
         return profile.compute_efficiency(kind, peak, gpu)
@@ -267,7 +273,9 @@ def class_rates(group: NodeGroup, precision: Precision, profile: Profile) -> Cla
             share_of = (
                 profile.compute_efficiency("bmm", name, gpu)
                 if named in (BATCHED, UNALIGNED)
-                else compute_share_of(profile, kind, name, gpu)
+                else compute_share_of(
+                    profile, kind, name, gpu, channels_last=named == DEPTHWISE_LAST
+                )
             )
             flop[i] = top * share_of.value / narrow.get(named, 1.0)
             shaped = "bmm" if named in (BATCHED, UNALIGNED) else base

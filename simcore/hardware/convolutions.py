@@ -19,6 +19,8 @@ CUDNN_VENDOR: Final = "NVIDIA"
 #: Multiplications of a direct convolution over those of Winograd's F(2x2, 3x3): 36 for 16
 #: (Lavin & Gray 2016).
 WINOGRAD_GAIN: Final = 2.25
+#: Of these no measurement of cuDNN's channels-last kernels of one channel a group is known.
+_BEFORE_AMPERE: Final = ("Kepler", "Maxwell", "Pascal", "Volta", "Turing")
 
 
 def winograd_share(share: Estimate, products: Estimate) -> Estimate:
@@ -38,13 +40,17 @@ def share_of_products(runtime: Mapping[str, Any], gpu: GpuSpec) -> Estimate:
     return pick(runtime["conv_share_of_gemm"], gpu)[1]
 
 
-def depthwise_share(runtime: Mapping[str, Any], peak: PeakName, gpu: GpuSpec) -> Estimate:
+def depthwise_share(
+    runtime: Mapping[str, Any], peak: PeakName, gpu: GpuSpec, *, channels_last: bool = False
+) -> Estimate:
     """Share of a peak that convolutions of one channel a group reach.
 
     Their kernels spend integer operations on every tap: on its place in the image, on borders.
+    cuDNN's for channels last do so for several channels at once.
     """
     table = runtime["depthwise"]
-    taps = leaf(table["integer_ops_per_tap"])
+    last = channels_last and gpu.vendor == CUDNN_VENDOR and gpu.architecture not in _BEFORE_AMPERE
+    taps = leaf(table["integer_ops_per_tap_channels_last" if last else "integer_ops_per_tap"])
     rate = 2.0 * integer_ops_per_s(gpu) / taps.value  # 2 FLOP a tap
     source = f"{taps.value:g} integer operations a tap ({taps.source})"
     if peak not in ("fp32", "tf32", "fp64"):

@@ -1,7 +1,8 @@
 """What a request may say: the command line's words as query parameters, all of them bounded.
 
-Names are looked up in the databases and nowhere else. Unlike the command line, a server takes no
-path, no ``package.module:callable`` and no launch file: those would read or run local files.
+Names are looked up in the databases and in the lists of installed vision libraries, nowhere else.
+Unlike the command line, a server takes no path, no ``package.module:callable`` and no launch file:
+those would read or run local files.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from simcore import api
 from simcore.base.database import fold_name
-from simcore.base.errors import InvalidConfig, UnknownName
+from simcore.base.errors import InvalidConfig, UnknownName, UsageError
 from simcore.serve.uploads import PREFIX, Uploads
 
 #: Words whose values are names: long enough for any, too short to hurt.
@@ -40,7 +41,8 @@ class SetUp(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     model: Name = Field(
-        description="A name of models_db, or upload:ID of a config.json", examples=["latte-xl"]
+        description="A name of models_db, timm:NAME, torchvision:NAME or upload:ID of a config",
+        examples=["latte-xl"],
     )
     gpus: Annotated[str, StringConstraints(min_length=1, max_length=200)] = Field(
         description="NODESxGPUSxTYPE, joined by + where types are mixed",
@@ -119,7 +121,7 @@ def arguments(asked: SetUp, uploads: Uploads) -> dict[str, Any]:
     problems: list[str] = []
     try:
         words["model"] = _model(words["model"], uploads)
-    except UnknownName as err:
+    except UsageError as err:
         problems.append(str(err))
     if (name := words.pop("calibration", None)) is not None:
         try:

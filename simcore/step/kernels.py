@@ -38,20 +38,17 @@ UNALIGNED = "gemm_unaligned"
 NARROW_LOADS = {elems: f"gemm_load{elems}" for elems in (1, 2, 4)}
 #: Bytes that a load takes where rows are aligned.
 FULL_LOAD_BYTES = 16.0
+#: Convolutions of one channel a group between tensors that are channels last: other kernels.
+DEPTHWISE_LAST = "conv_depthwise_last"
 #: Softmax of rows up to 32 elements a lane, which a warp keeps in its registers; longer ones are a
 #: block's, another kernel (ATen SoftMax.cu; shares of P100 and CDNA fall by a third and more).
 SHORT_SOFTMAX, WARP_ROW = "softmax_short", 32 * 32
 #: What brings the inputs of products to their format.
 CAST = "cast"
 KINDS: tuple[str, ...] = (
-    *get_args(KernelKind),
-    WIDE,
-    BATCHED,
-    UNALIGNED,
-    *NARROW_LOADS.values(),
-    SHORT_SOFTMAX,
-    CAST,
-)
+    *get_args(KernelKind), WIDE, BATCHED, UNALIGNED, *NARROW_LOADS.values(), DEPTHWISE_LAST,
+    SHORT_SOFTMAX, CAST,
+)  # fmt: skip
 #: Bytes of an element in which alignment decides: fp32 on vector units has no such demand.
 UNALIGNED_BYTES = 2
 COMPUTE_KINDS: tuple[KernelKind, ...] = ("gemm", *CONV_KINDS, *FLASH_KINDS)
@@ -139,6 +136,8 @@ def _row(kernel: Kernel, precision: Precision, named: str = "") -> tuple[float, 
 def _kind(kernel: Kernel, narrow: bool) -> str:
     if kernel.kind == "softmax":
         return SHORT_SOFTMAX if 1.0 < kernel.n.fixed <= WARP_ROW else "softmax"
+    if kernel.kind == "conv_depthwise":
+        return kernel.kind if kernel.relaid else DEPTHWISE_LAST
     if kernel.kind != "gemm":
         return kernel.kind
     if narrow:

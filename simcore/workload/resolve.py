@@ -4,6 +4,7 @@ latte-xl              an entry of models_db; Llama-3.1-8B-Instruct: of its base 
 my-model.yaml         a models_db file of one's own
 config.json           a Hugging Face config (never executed)
 mypkg.net:build       a callable that returns an nn.Module (executed: the user named it)
+timm:convnext_tiny    a model of an installed vision library, without weights (trace/zoos.py)
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ def model_of(model: object, inputs: tuple[str, ...] = ()) -> ModelSource:
 def resolve_model(text: str, *, inputs: tuple[str, ...] = ()) -> ModelSource:
     """The model that ``text`` names. Raises UnknownName, DataError or UsageError.
 
-    ``inputs`` are shapes such as ``float32[B,3,224,224]`` for a callable.
+    ``inputs`` are shapes such as ``float32[B,3,224,224]`` for a callable or a library's model.
     """
     path = Path(text)
     if path.suffix in (".yaml", ".yml"):
@@ -113,7 +114,9 @@ def resolve_model(text: str, *, inputs: tuple[str, ...] = ()) -> ModelSource:
             kept[key] = trace_callable(text, inputs)
         return kept[key]
     if inputs:
-        raise UsageError("--input is for a model given as package.module:callable")
+        raise UsageError(
+            "--input is for a model given as package.module:callable, timm:NAME or torchvision:NAME"
+        )
     return MODELS[_base_of(text)]
 
 

@@ -19,6 +19,7 @@ from simcore.step.kernels import KINDS, kernel_table
 from simcore.strategy.precision import PRECISIONS
 from simcore.workload.graph import Affine, Block, Kernel, Op, Workload
 from simcore.workload.models import MODELS
+from simcore.workload.ops import conv2d
 
 
 def asked(model: str, gpu: str, precision: str) -> Prediction:
@@ -179,6 +180,31 @@ def test_depthwise_kernels_take_what_pytorch_measured(
     rates = class_rates(parse_cluster(f"1x{gpu}").groups[0], PRECISIONS["fp32"], load_profile())
     seconds = 3 * 2 * 27 * outputs / rates.flop_per_s[KINDS.index("conv_depthwise")]
     assert seconds == pytest.approx(measured_ms * 1e-3, rel=0.25)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "precision", "channels", "measured_us"),
+    [
+        # 3x3 over [16, C, 56, 56] between channels last, forward: yottalabsai/Profiler
+        ("A100-SXM-80GB", "fp32-ieee", 64, 20.2),
+        ("A100-SXM-80GB", "fp32-ieee", 128, 40.5),
+        ("A100-SXM-80GB", "bf16", 64, 14.7),
+        ("A100-SXM-80GB", "bf16", 128, 24.7),
+    ],
+)
+def test_depthwise_kernels_between_channels_last(
+    gpu: str, precision: str, channels: int, measured_us: float
+) -> None:
+    side = (56, 56)
+    op = conv2d("dw", side, side, channels, channels, 3, groups=channels, channels_last=True)
+    block = Block(name="b", ops=(op,))
+    alone = Workload(name="w", sample_unit="image", blocks=(block,), order=(0,))
+    table = kernel_table(alone, PRECISIONS[precision])
+    group = parse_cluster(f"1x{gpu}").groups[0]
+    rates = class_rates(group, PRECISIONS[precision], load_profile())
+    one = np.ones(1)
+    seconds = phase_seconds(table, rates, 16.0 * one, one, one)
+    assert seconds[0, 0] == pytest.approx(measured_us * 1e-6, rel=0.35)
 
 
 def test_depthwise_nets_wait_for_their_taps() -> None:

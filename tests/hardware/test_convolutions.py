@@ -42,6 +42,20 @@ def test_a_tap_costs_the_same_whatever_the_peak() -> None:
     assert rates["fp16"] > rates["fp32"]
 
 
+def test_channels_last_kernels_are_others_where_they_were_timed() -> None:
+    runtime = load_profile().runtime
+
+    def gain(name: str, peak: PeakName) -> float:
+        first, last = (
+            depthwise_share(runtime, peak, GPUS[name], channels_last=layout).value
+            for layout in (False, True)
+        )
+        return last / first
+
+    assert gain("A100-SXM-40GB", "fp16") == gain("RTX3090", "fp32") == pytest.approx(6.0)
+    assert gain("V100-SXM-16GB", "fp16") == gain("MI250X", "bf16") == 1.0
+
+
 def test_fp32_lanes_beside_integer_ones_do_not_help() -> None:
     """An RTX 3090 has twice the fp32 lanes an SM of a 2080 Ti, and as many of integers."""
     runtime = load_profile().runtime

@@ -210,7 +210,8 @@ def test_everything_that_is_wrong_is_told_at_once(client: TestClient) -> None:
 _PATHS = [
     "{file}", "{file}/", "../{name}", "./{name}", "file://{file}", "{file}\0.yaml", "os:getcwd",
     "simcore.api:predict", "models_db/latte-xl.yaml", "/etc/passwd", "..%2f..%2fetc%2fpasswd",
-    "upload:../../etc/passwd", "~/{name}", "\\\\host\\share\\x.yaml",
+    "upload:../../etc/passwd", "timm:../{name}", "torchvision:{name}", "~/{name}",
+    "\\\\host\\share\\x.yaml",
 ]  # fmt: skip
 
 

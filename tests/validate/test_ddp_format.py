@@ -15,6 +15,8 @@ from simcore.validate.formats import Table, read_table
 from simcore.validate.formats.ddp_names import GPUS, NETWORKS, NODES, PRECISIONS, RULES, STRATEGIES
 from simcore.validate.judge import judge
 from simcore.workload.models import MODELS
+from simcore.workload.trace import ZooModel
+from simcore.workload.trace.zoos import ZOOS
 
 COLUMNS = (
     "id,source,source_ref,model,task,params_m,fwd_gflops_per_sample,input_shape,local_batch,"
@@ -80,6 +82,49 @@ def test_the_format_is_told_by_its_columns(tmp_path: Path) -> None:
 def test_what_is_left_out_says_why(tmp_path: Path, change: dict[str, str], reason: str) -> None:
     (skipped,) = table(tmp_path, change).skipped
     assert reason in skipped.reason
+
+
+def test_a_library_s_model_is_traced_as_its_row_ran(tmp_path: Path) -> None:
+    pytest.importorskip(
+        "timm", reason="timm or its torchvision is not installed: pip install 'simcore[vision]'"
+    )
+    row = {
+        "model": "timm:xcit_small_12_p16_224", "input_shape": "3x224x224",
+        "notes": "tier=A; layout=nhwc; PT1.12 cu113; SGD", "precision": "amp-fp16",
+        "strategy": "single", "gpus": "1", "gpu_type": "RTX-3090", "intra_link": "",
+    }  # fmt: skip
+    found = case(tmp_path, **row)
+    assert found.record == ZooModel(
+        "timm:xcit_small_12_p16_224", ("float32[B,3,224,224] channels_last",), "written"
+    )
+    assert found.options["optimizer"] == "sgd"
+    newer = case(tmp_path, **{**row, "notes": "tier=A; layout=nchw; PT2.1"}).record
+    assert newer == ZooModel("timm:xcit_small_12_p16_224", ("float32[B,3,224,224]",), "own")
+    # what models_db has stays with it
+    assert case(tmp_path, **{**row, "model": "timm:vit_small_patch16_224"}).model == "vit-s-16"
+
+
+def test_a_traced_row_is_predicted(tmp_path: Path) -> None:
+    """timm's own run of mobilevit_s (benchmark-train-amp-nhwc-pt112-cu113-rtx3090.csv)."""
+    pytest.importorskip(
+        "timm", reason="timm or its torchvision is not installed: pip install 'simcore[vision]'"
+    )
+    row = {
+        "model": "timm:mobilevit_s", "input_shape": "3x256x256", "local_batch": "192.0",
+        "notes": "tier=A; layout=nhwc; PT1.12 cu113; SGD", "precision": "amp-fp16",
+        "strategy": "single", "gpus": "1", "gpu_type": "RTX-3090", "intra_link": "",
+        "step_time_s": "0.261", "peak_mem_gib": "", "speedup_vs_1gpu": "1.0",
+    }  # fmt: skip
+    (judged,) = judge([table(tmp_path, row)]).judged
+    assert judged.prediction.step_time_s.value == pytest.approx(0.261, rel=0.15)
+
+
+def test_a_library_that_is_not_installed_is_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(ZOOS["timm"]), "packages", ("simcore-absent",))
+    (skipped,) = table(tmp_path, {"model": "timm:xcit_small_12_p16_224"}).skipped
+    assert "need simcore-absent, which is not installed" in skipped.reason
 
 
 def test_layout_and_precision_choose_the_entry(tmp_path: Path) -> None:
@@ -193,7 +238,9 @@ def test_every_name_of_the_tables_is_known() -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not SHARED, reason="SIMCORE_TABLES names no folder of measured tables")
-def test_the_whole_table() -> None:
+def test_the_whole_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the rows of libraries' models: their traces, kept nowhere here, take minutes."""
+    monkeypatch.setattr(type(ZOOS["timm"]), "packages", ("simcore-absent",))
     path = Path(SHARED or "") / "steps" / "ddp.csv"
     out = api.validate([path], by=["family"])
     usable = out["rows"] - sum(

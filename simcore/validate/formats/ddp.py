@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 
+from simcore.base.errors import UsageError
 from simcore.base.units import GIB, GIGA, MEGA
 from simcore.engine.options import Options
 from simcore.hardware.cluster import NO_P2P
@@ -20,6 +21,7 @@ from simcore.validate.formats.ddp_names import (
     CHANNELS_LAST,
     CUBLAS_11,
     DOUBTS,
+    FUSED_ATTENTION_SINCE,
     GPUS,
     LOOPED,
     LOOPED_BEFORE,
@@ -37,10 +39,14 @@ from simcore.validate.formats.ddp_names import (
     SENT_LAST_ONCE,
     SENT_LAST_SOURCES,
     STRATEGIES,
+    TRACED_OPTIMIZER,
     TRITON_ATTENTION,
     Rule,
 )
-from simcore.workload.models import MODELS, ModelRecord, Scalar
+from simcore.workload.models import MODELS, Scalar
+from simcore.workload.resolve import ModelSource
+from simcore.workload.trace import ZooModel
+from simcore.workload.trace.zoos import zoo_of
 
 #: Architectures whose builders take a layout.
 LAID_OUT = (
@@ -71,14 +77,24 @@ def _holds(where: str, row: Row) -> bool:
 
 def _rule(row: Row) -> Rule | None:
     found = (r for r in RULES if r.model == row["model"] and _holds(r.where, row))
-    return next(found, None) or _by_name(row)
+    return next(found, None) or _by_name(row) or _by_library(row)
 
 
-def _record(entry: str, row: Row) -> ModelRecord | None:
+def _by_library(row: Row) -> Rule | None:
+    """A library's model, traced. Raises UsageError where the library is not installed."""
+    if (found := zoo_of(row["model"])) is None:
+        return None
+    found[0].versions()
+    return Rule(row["model"], row["model"], optimizer=TRACED_OPTIMIZER)
+
+
+def _record(entry: str, row: Row) -> ModelSource | None:
     """The entry as the row's program and its libraries have it: layout of tensors, products."""
+    last = next((last for where, last in CHANNELS_LAST if _holds(where, row)), False)
+    if zoo_of(entry):
+        return _traced(entry, row, channels_last=last)
     record = MODELS[entry]
     found: dict[str, Scalar] = {}
-    last = next((last for where, last in CHANNELS_LAST if _holds(where, row)), False)
     if last and record.arch in LAID_OUT:
         found["layout"] = "nhwc"
     version = _version(row)
@@ -108,6 +124,17 @@ def _by_name(row: Row) -> Rule | None:
         )
     )  # fmt: skip
     return Rule(row["model"], record.name) if same else None
+
+
+def _traced(name: str, row: Row, *, channels_last: bool) -> ZooModel:
+    """A library's model at the row's size, its attention as the row's PyTorch had it."""
+    shape = f"float32[B,{row['input_shape'].replace('x', ',')}]"
+    old = (_version(row) or FUSED_ATTENTION_SINCE) < FUSED_ATTENTION_SINCE
+    return ZooModel(
+        name,
+        (f"{shape} channels_last" if channels_last else shape,),
+        "written" if old else "own",
+    )
 
 
 def _refusal(row: Row) -> str:
@@ -213,7 +240,10 @@ def _read(name: str, row: Row) -> Case | Skipped:
     reason = _refusal(row)
     if reason:
         return Skipped(name, reason)
-    rule = _rule(row)
+    try:
+        rule = _rule(row)
+    except UsageError as err:
+        return Skipped(name, str(err))
     if rule is None:
         return Skipped(name, f"model {row['model']!r} is not in models_db")
     gpus, nodes = whole(row, "gpus"), whole(row, "nodes", 1)

@@ -119,6 +119,12 @@ RULES: tuple[Rule, ...] = (
     Rule("timm:deit_base_patch16_224", "vit-b-16", "3x224x224"),
 )
 
+#: Models of vision libraries that models_db has no entry of are traced. Their rows' program is
+#: timm's benchmark.py, whose defaults are ``--opt sgd`` and ``--momentum 0.9``.
+TRACED_OPTIMIZER = "sgd"
+#: PyTorch's scaled_dot_product_attention came with 2.0: before it attention was written out.
+FUSED_ATTENTION_SINCE = (2, 0)
+
 #: NVIDIA's PyTorch examples (Lambda's benchmark runs them too) that send gradients after backward.
 #: Mask R-CNN asks for it (apex, ``delay_allreduce=True``). WaveGlow's loss has the
 #: determinant of each flow's 1x1 convolution, whose derivative is an inverse that the host waits

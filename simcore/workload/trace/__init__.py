@@ -1,33 +1,41 @@
 """Tracing: any nn.Module, or training step, becomes a Workload. Torch is loaded when one runs.
 
-``trace_callable`` is what ``--model pkg.mod:build`` calls; ``simcore.workload.trace.tracer.trace``
-gives the ops of one step; ``simcore.workload.trace.estimate`` the memory of one device.
+``trace_callable`` is what ``--model pkg.mod:build`` and ``--model timm:NAME`` call;
+``simcore.workload.trace.tracer.trace`` gives the ops of one step;
+``simcore.workload.trace.estimate`` the memory of one device.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from simcore.base.errors import UsageError
-from simcore.workload.models import ModelRecord
+from simcore.workload.graph import Workload
+from simcore.workload.models import ModelRecord, Scalar, Training
 from simcore.workload.trace import cache, loaded
-from simcore.workload.trace.inputs import parse_inputs
+from simcore.workload.trace.inputs import InputShape, parse_inputs
+from simcore.workload.trace.zoos import AttentionForm, zoo_of
 
 
 def trace_callable(text: str, inputs: tuple[str, ...] = ()) -> ModelRecord:
-    """The model that ``package.module:callable`` builds, traced or from the cache.
+    """The model that ``package.module:callable`` builds or a library calls ``timm:NAME``.
 
-    ``inputs`` are shapes such as ``float32[B,3,224,224]``, needed where the callable does not
-    return sample inputs itself. The callable is run: the user named it. Raises UsageError.
+    Traced or from the cache. ``inputs`` are shapes such as ``float32[B,3,224,224]``, needed where a
+    callable does not return sample inputs itself. A callable is run: the user named it. Raises
+    UsageError.
     """
-    return ModelRecord.model_validate_json(json.dumps(trace_data(text, inputs)))
+    return trace_zoo(text, inputs) if zoo_of(text) else _record(trace_data(text, inputs))
 
 
 def trace_data(text: str, inputs: tuple[str, ...] = ()) -> dict[str, Any]:
     """The same as the plain data of a models_db file. Raises UsageError."""
     shapes = parse_inputs(inputs)
+    if zoo_of(text):
+        return _zoo_data(text, shapes, "own")
     module, _, attribute = text.partition(":")
     if not module or not attribute:
         raise UsageError(f"{text!r} is not package.module:callable")
@@ -54,9 +62,73 @@ def _keep(key: str, data: dict[str, Any]) -> None:
     cache.store(key, data, sorted(set(loaded.own_files().values())))
 
 
-def _trace(text: str, shapes: Any) -> dict[str, Any]:
+@lru_cache(maxsize=64)
+def trace_zoo(
+    text: str, inputs: tuple[str, ...] = (), attention: AttentionForm = "own"
+) -> ModelRecord:
+    """A model of a vision library, ``timm:NAME``. Raises UsageError.
+
+    ``attention``: how it is computed, where it is the library's own code that does.
+    """
+    return _record(_zoo_data(text, parse_inputs(inputs), attention))
+
+
+@dataclass(frozen=True, slots=True)
+class ZooModel:
+    """A model of a vision library that is traced when something of it is asked for."""
+
+    name: str
+    inputs: tuple[str, ...] = ()
+    attention: AttentionForm = "own"
+
+    @property
+    def record(self) -> ModelRecord:
+        """As traced. Raises UsageError."""
+        return trace_zoo(self.name, self.inputs, self.attention)
+
+    @property
+    def full_name(self) -> str:
+        """Its class and name."""
+        return self.record.full_name
+
+    @property
+    def training(self) -> Training:
+        """Assumed: the library's model says nothing of it."""
+        return self.record.training
+
+    @property
+    def dataset(self) -> None:
+        """None is described."""
+
+    def build(self, **overrides: Scalar) -> Workload:
+        """The workload. Raises UsageError."""
+        return self.record.build(**overrides)
+
+
+def _record(data: dict[str, Any]) -> ModelRecord:
+    return ModelRecord.model_validate_json(json.dumps(data))
+
+
+def _zoo_data(
+    text: str, shapes: tuple[InputShape, ...], attention: AttentionForm
+) -> dict[str, Any]:
+    found = zoo_of(text)
+    assert found is not None
+    zoo, model = found
+    key = cache.key_of(text, map(str, shapes), (*zoo.versions(), attention))
+    data = cache.load(key)
+    if data is None:
+        from simcore.workload.trace.callables import Built, record_data
+
+        network = zoo.find(model, shapes, attention)
+        data = record_data(Built(network.module, None, network.loss), network.inputs, text)
+        cache.store(key, data, ())
+    return data
+
+
+def _trace(text: str, shapes: tuple[InputShape, ...]) -> dict[str, Any]:
     try:
-        from simcore.workload.trace.callables import record_data
+        from simcore.workload.trace.callables import callable_data
     except ModuleNotFoundError as err:
         if err.name != "torch":
             raise
@@ -64,4 +136,4 @@ def _trace(text: str, shapes: Any) -> dict[str, Any]:
             f"tracing {text!r} needs PyTorch: pip install 'simcore[torch]', or use a YAML file "
             "written by `simcore trace-model`"
         ) from None
-    return record_data(text, shapes)
+    return callable_data(text, shapes)

@@ -1,9 +1,10 @@
 """Traced models on disk, found by what they are made of.
 
-The key is the callable, its inputs and the versions of torch, Python and simcore; an entry also
-holds the hash of every source file that the callable loaded from outside the installed packages,
-and counts only while all of them are the same. It serves processes that have not imported the
-callable's module themselves (``loaded``). ``SIMCORE_TRACE_CACHE=off`` switches it off.
+The key is the callable or a library's name of it, its inputs, the versions of torch, Python and
+simcore, and simcore's own code that traces; an entry also holds the hash of every source file that
+a callable loaded from outside the installed packages, and counts only while all of them are the
+same. It serves processes that have not imported the callable's module themselves (``loaded``).
+``SIMCORE_TRACE_CACHE=off`` switches it off.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import json
 import os
 import sys
 from collections.abc import Iterable
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -20,8 +22,8 @@ from typing import Any
 from simcore import __version__
 from simcore.workload.trace.loaded import digest
 
-#: Of what an entry holds; another figure makes old entries unknown.
-_FORMAT = 3
+#: Of simcore, beside this folder: what decides what a trace holds, and how it is written down.
+_CODE = ("graph.py", "archs/traced.py")
 
 
 def _folder() -> Path | None:
@@ -35,17 +37,30 @@ def _folder() -> Path | None:
     return Path(platformdirs.user_cache_dir("simcore")) / "traces"
 
 
-def key_of(text: str, inputs: Iterable[str]) -> str:
-    """The name of the entry of a callable with its inputs, run from this folder."""
+@cache
+def _own_code() -> str:
+    here = Path(__file__).resolve().parent
+    files = [*sorted(here.glob("*.py")), *(here.parent / name for name in _CODE)]
+    return _name_of(b"".join(f.read_bytes() for f in files))
+
+
+def _name_of(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def key_of(text: str, inputs: Iterable[str], made_of: Iterable[str] | None = None) -> str:
+    """The name of the entry of a model with its inputs.
+
+    ``made_of``: what its library is; None: a callable, found from this folder.
+    """
     try:
         torch_version = version("torch")
     except PackageNotFoundError:
         torch_version = "none"
-    parts = [
-        _FORMAT, __version__, torch_version, sys.version_info[:2], str(Path.cwd()), text, *inputs,
-        os.environ.get("PYTHONPATH", ""),
-    ]  # fmt: skip
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:40]
+    if made_of is None:
+        made_of = (str(Path.cwd()), os.environ.get("PYTHONPATH", ""))
+    parts = [_own_code(), __version__, torch_version, sys.version_info[:2], text, *inputs, *made_of]
+    return _name_of(json.dumps(parts).encode())[:40]
 
 
 def load(key: str) -> dict[str, Any] | None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch._prims_common import suggest_memory_format
 
 from simcore.base.errors import SimcoreError, UsageError, nearest
 from simcore.workload.archs.traced import traced_part
@@ -105,18 +106,22 @@ def build(text: str) -> Built:
         raise UsageError(
             f"{text} needs arguments ({', '.join(needed)}): name a function that takes none"
         )
+    return _built(light(make, text), text)
+
+
+def light(make: Callable[[], Any], text: str) -> Any:
+    """What ``make`` returns, built without memory. Raises UsageError with its own exception."""
     try:
         with torch.device("meta"):
-            made = make()
+            return make()
     except Exception:
         try:
             with _light_parameters():
-                made = make()
+                return make()
         except SimcoreError:
             raise
         except Exception as err:
             raise own_error(text, err) from err
-    return _built(made, text)
 
 
 def _parameters(make: Callable[..., Any]) -> list[inspect.Parameter]:
@@ -143,7 +148,13 @@ def _built(made: Any, text: str) -> Built:
 
 def _from_shapes(shapes: tuple[InputShape, ...], batch: int) -> tuple[Any, ...]:
     return tuple(
-        torch.empty(s.at(batch), dtype=getattr(torch, s.dtype), device="meta") for s in shapes
+        torch.empty(
+            s.at(batch),
+            dtype=getattr(torch, s.dtype),
+            device="meta",
+            memory_format=torch.channels_last if s.channels_last else torch.contiguous_format,
+        )
+        for s in shapes
     )
 
 
@@ -152,7 +163,8 @@ def _from_sample(sample: Any, batch: int, of: int) -> Any:
     if isinstance(sample, torch.Tensor):
         if sample.dim() and sample.shape[0] == of:
             shape = (batch, *sample.shape[1:])
-            return torch.empty(shape, dtype=sample.dtype, device="meta")
+            layout = suggest_memory_format(sample)
+            return torch.empty(shape, dtype=sample.dtype, device="meta", memory_format=layout)
         return sample
     if isinstance(sample, (list, tuple)):
         return type(sample)(_from_sample(v, batch, of) for v in sample)
@@ -250,9 +262,15 @@ def _precision(module: Any) -> str:
     return {torch.bfloat16: "bf16", torch.float16: "fp16"}.get(next(iter(widths), None), "fp32")
 
 
-def record_data(text: str, shapes: tuple[InputShape, ...]) -> dict[str, Any]:
-    """The model as the plain data of a models_db file. Raises UsageError."""
-    built = build(text)
+def callable_data(text: str, shapes: tuple[InputShape, ...]) -> dict[str, Any]:
+    """``package.module:callable`` as the plain data of a models_db file. Raises UsageError."""
+    return record_data(build(text), shapes, text)
+
+
+def record_data(built: Built, shapes: tuple[InputShape, ...], text: str) -> dict[str, Any]:
+    """A built model as the plain data of a models_db file. Raises UsageError."""
+    if any(s.channels_last for s in shapes):
+        built.module.to(memory_format=torch.channels_last)
     workload = traced_workload(built, shapes, text)
     given = ", ".join(map(str, shapes)) or "its own sample"
     module = type(built.module).__name__

@@ -1,4 +1,7 @@
-"""Shapes of a model's inputs as text: ``float32[B,3,224,224]``, ``int64[B,128]``."""
+"""Shapes of a model's inputs as text: ``float32[B,3,224,224]``, ``int64[B,128]``.
+
+``float32[B,3,224,224] channels_last``: images whose channels lie next to each other in memory.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,8 @@ from dataclasses import dataclass
 from simcore.base.errors import UsageError, nearest
 
 DTYPES = ("float32", "float16", "bfloat16", "float64", "int64", "int32", "uint8", "bool")
-_SHAPE = re.compile(r"^\s*([A-Za-z]\w*)\s*\[(.*)\]\s*$")
+_SHAPE = re.compile(r"^\s*([A-Za-z]\w*)\s*\[(.*)\]\s*(\w*)\s*$")
+_LAST = "channels_last"
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,13 +21,15 @@ class InputShape:
 
     dtype: str
     dims: tuple[int | None, ...]
+    channels_last: bool = False
 
     def at(self, batch: int) -> tuple[int, ...]:
         """The shape at one batch size."""
         return tuple(batch if d is None else d for d in self.dims)
 
     def __str__(self) -> str:
-        return f"{self.dtype}[{','.join('B' if d is None else str(d) for d in self.dims)}]"
+        dims = ",".join("B" if d is None else str(d) for d in self.dims)
+        return f"{self.dtype}[{dims}]" + (f" {_LAST}" if self.channels_last else "")
 
 
 def parse_input(text: str) -> InputShape:
@@ -31,7 +37,7 @@ def parse_input(text: str) -> InputShape:
     match = _SHAPE.match(text)
     if match is None:
         raise UsageError(f"--input {text!r} is not DTYPE[SHAPE], such as float32[B,3,224,224]")
-    dtype, inside = match.groups()
+    dtype, inside, layout = match.groups()
     if dtype not in DTYPES:
         near = nearest(dtype, DTYPES, 1)
         hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(DTYPES)}"
@@ -46,7 +52,11 @@ def parse_input(text: str) -> InputShape:
             raise UsageError(
                 f"--input {text!r}: {word!r} is neither a positive whole number nor B (the batch)"
             )
-    return InputShape(dtype, tuple(dims))
+    if layout not in ("", _LAST):
+        raise UsageError(f"--input {text!r}: after the shape may stand {_LAST}, not {layout!r}")
+    if layout and len(dims) != 4:
+        raise UsageError(f"--input {text!r}: {_LAST} is a layout of four dimensions")
+    return InputShape(dtype, tuple(dims), bool(layout))
 
 
 def parse_inputs(texts: tuple[str, ...]) -> tuple[InputShape, ...]:

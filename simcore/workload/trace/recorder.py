@@ -26,7 +26,8 @@ from simcore.workload.trace.record import (
 FREE = {
     "empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "detach", "set_",
     "_unsafe_view", "_reshape_alias", "lift_fresh", "_local_scalar_dense", "alias", "unsafe_split",
-    "resize_", "_assert_async", "sym_size", "sym_numel", "scalar_tensor", "is_same_size",
+    "resize_", "_assert_async", "as_strided_", "sym_size", "sym_numel", "scalar_tensor",
+    "is_same_size",
 }  # fmt: skip
 _NOTHING = Piece(0, 1, "raw", "activation")
 #: What a fused LSTM keeps a step and unit beside its outputs: four gates and the cell, in fp32.
