@@ -13,6 +13,8 @@ from reference import measure
 from torch import nn
 from torch.nn import functional as F
 
+from simcore.step.kernels import DEPTHWISE_LAST, KINDS, kernel_table
+from simcore.strategy.precision import PRECISIONS
 from simcore.workload.archs.concat_nets import densenet, inception_v3
 from simcore.workload.archs.convnets import alexnet, inverted_residual, resnext, vgg
 from simcore.workload.archs.resnet import build as resnet
@@ -312,3 +314,14 @@ def test_xla_moves_and_keeps_less_but_computes_the_same() -> None:
     assert plain.forward_flop == compiled.forward_flop
     assert plain.trainable_numel == compiled.trainable_numel
     assert compiled.saved.low < 0.65 * plain.saved.low
+
+
+def test_older_programs_run_depthwise_kernels_of_either_layout() -> None:
+    """The kernels that cuDNN has for channels last are a kind of their own in the kernel table."""
+
+    def last(**config: object) -> int:
+        workload = inverted_residual(name="e", layout="nhwc", **config)  # type: ignore[arg-type]
+        table = kernel_table(workload, PRECISIONS["amp-fp16"])
+        return int((table.kind == KINDS.index(DEPTHWISE_LAST)).sum())
+
+    assert last() > 0 and last(old_depthwise=True) == 0

@@ -20,6 +20,7 @@ from simcore.validate.formats.ddp_names import (
     BIAS_FUSED,
     CHANNELS_LAST,
     CUBLAS_11,
+    CUDNN_DEPTHWISE,
     DOUBTS,
     FUSED_ATTENTION_SINCE,
     GPUS,
@@ -55,6 +56,8 @@ LAID_OUT = (
 )  # fmt: skip
 #: Architectures whose builders know of a head over a vocabulary that is not padded.
 UNPADDED = ("transformer_xl",)
+#: Architectures of convolutions of one channel a group, whose builders know of older kernels.
+DEPTHWISE = ("inverted_residual", "efficientdet")
 #: Architectures whose builders know of biases that are added apart.
 BIASED = ("bert", "gnmt", "transformer_xl")
 #: Words of a note that make the speed-up's base another run than this one on one GPU.
@@ -98,7 +101,9 @@ def _record(entry: str, row: Row) -> ModelSource | None:
     if last and record.arch in LAID_OUT:
         found["layout"] = "nhwc"
     version = _version(row)
-    if record.arch in BIASED and _adds_biases_apart(row):
+    if record.arch in DEPTHWISE and _before(row, CUDNN_DEPTHWISE):
+        found["old_depthwise"] = True
+    if record.arch in BIASED and _before(row, BIAS_FUSED):
         found["bias_apart"] = True
     if record.arch in UNPADDED and version is not None and version < CUBLAS_11:
         found["old_blas"] = True
@@ -229,11 +234,11 @@ def _updates_by_tensor(row: Row) -> bool:
     return row["model"].startswith(LOOPED) and (_version(row) or (1, 0)) < LOOPED_BEFORE
 
 
-def _adds_biases_apart(row: Row) -> bool:
-    """Whether linear layers of the row's program add their biases by kernels of their own."""
+def _before(row: Row, version: tuple[int, int]) -> bool:
+    """Whether the row's PyTorch is older; of NVIDIA's tables also where no version is told."""
     if row["framework"] != "PyTorch" or row["source"] not in SENT_LAST_SOURCES:
         return False
-    return (_version(row) or (1, 0)) < BIAS_FUSED
+    return (_version(row) or (1, 0)) < version
 
 
 def _read(name: str, row: Row) -> Case | Skipped:

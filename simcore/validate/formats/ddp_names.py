@@ -147,6 +147,10 @@ LOOPED_BEFORE = (2, 0)
 #: Multiplication Background, Tensor Core Requirements): NGC's containers have CUDA 11 since 20.06,
 #: PyTorch 1.6.
 CUBLAS_11 = (1, 6)
+#: PyTorch's version from which on cuDNN's kernels compute all convolutions of one channel a group
+#: that they can (pytorch/pytorch pull request 58749, merged in October 2021; "improvement of
+#: depthwise convolution speed in cudnn between 7.6 and 8.2"). NVIDIA's published tables are older.
+CUDNN_DEPTHWISE = (1, 11)
 #: PyTorch's version from which on a linear layer's bias is added by cuBLASLt's epilogue
 #: (pytorch/pytorch pull request 72148), of three dimensions too (72728). NVIDIA's published tables
 #: are of older ones.

@@ -167,13 +167,15 @@ def inverted_residual(
     dropout: bool = True,
     layout: str = "nchw",
     xla: bool = False,
+    old_depthwise: bool = False,
 ) -> Workload:
     """EfficientNet (SiLU, squeeze-and-excitation), its second version S, or MobileNet V2 (ReLU6).
 
     ``family``: "efficientnet", "efficientnet_v2", "mobilenet_v2".
 
     ``se``: "narrow" squeezes to a quarter of the block's input channels, "wide" of its expanded
-    ones, "none" leaves it out. Stochastic depth drops no work.
+    ones, "none" leaves it out. Stochastic depth drops no work. ``old_depthwise``: before PyTorch
+    1.11 took cuDNN's depthwise kernels.
     """
     if family not in _INVERTED:
         raise ValueError(f"family {family!r} is none of {', '.join(_INVERTED)}")
@@ -182,7 +184,7 @@ def inverted_residual(
         raise ValueError(f"se {se!r} is none of narrow, wide, none")
     mobile = family == "mobilenet_v2"
     act = "relu" if mobile else "silu"
-    tape = Tape(nchw=check_layout(layout), xla=xla)
+    tape = Tape(nchw=check_layout(layout), xla=xla, old_depthwise=old_depthwise)
     x = tape.input(3, (image, image))
     x = tape.unit("stem", x, round8(stem * width), 3, stride=2, act=act)  # type: ignore[arg-type]
     tape.block("stem")

@@ -184,16 +184,17 @@ def efficientdet(
     padded_classes: bool = False,
     layout: str = "nchw",
     xla: bool = False,
+    old_depthwise: bool = False,
 ) -> Workload:
     """EfficientDet on EfficientNet-B0: D0 by its defaults.
 
     ``cells`` of the pyramid, ``channels`` wide; ``depth`` layers of each head. ``padded_classes``:
     scores are padded to a multiple of eight a box, as the fused focal loss asks. ``xla``: compiled
-    by XLA, the losses too.
+    by XLA, the losses too. ``old_depthwise``: before PyTorch 1.11 took cuDNN's depthwise kernels.
     """
     if image % 128 or image <= 0:
         raise ValueError(f"image={image} must be a multiple of 128, the coarsest level's stride")
-    tape = Tape(nchw=check_layout(layout), xla=xla)
+    tape = Tape(nchw=check_layout(layout), xla=xla, old_depthwise=old_depthwise)
     pixels = tape.input(3, (image, image))
     # the loader sends bytes; to fp32, less the mean, over the deviation
     scaled = Kernel(kind="elementwise", raw_bytes=(5.0 + 8.0 + 8.0) * pixels.elems, launches=3.0)

@@ -61,13 +61,15 @@ class Tape:
     """Ops and parameters as they are called, cut into blocks."""
 
     def __init__(
-        self, *, nchw: bool = True, fused_norm: bool = False, casts: bool = False, xla: bool = False
-    ) -> None:
+        self, *, nchw: bool = True, fused_norm: bool = False, casts: bool = False,
+        xla: bool = False, old_depthwise: bool = False,
+    ) -> None:  # fmt: skip
         """``nchw``: tensors are channels first, as PyTorch has them unless told otherwise.
 
         ``fused_norm``: persistent BatchNorm kernels that also add and apply ReLU. ``casts``: under
         autocast a convolution makes and keeps a 16-bit copy of an fp32 input. ``xla``: what stands
         between convolutions and sums over a tensor is one kernel, and backward makes it again.
+        ``old_depthwise``: convolutions of one channel run PyTorch's kernels in either layout.
         """
         self.blocks: list[Block] = []
         self.order: list[int] = []
@@ -82,6 +84,7 @@ class Tape:
         self._fused = fused_norm
         self._casts = casts
         self.xla = xla
+        self._old_depthwise = old_depthwise
 
     # -- tensors ---------------------------------------------------------------------------
 
@@ -159,10 +162,12 @@ class Tape:
             channels=x.c,
         )  # fmt: skip
 
+        turned = self._nchw or (self._old_depthwise and kind == "conv_depthwise")
+
         def one(m: Affine, n: float, k: Affine, relaid: float = io) -> Kernel:
             return Kernel(
                 kind=kind, flop=flop, low=io, weight=float(weight), m=m, n=Affine(n), k=k,
-                groups=Affine(groups), relaid=relaid * self._nchw,
+                groups=Affine(groups), relaid=relaid * turned,
             )  # fmt: skip
 
         rows = Affine(0, products)
