@@ -82,8 +82,8 @@ def test_unknown_names_suggest() -> None:
         ("H100", {"micro_batch": 2.5}, "--micro-batch must be a whole number, not 2.5"),
         ("H100", {"tp": True}, "--tp must be a whole number, not True"),
         ("H100", {"strategy": 3}, "--strategy must be text, not 3"),
-        (8, {}, "gpus must be text, not 8"),
-        (None, {}, "gpus must be text, not None"),
+        (8, {}, "gpus must be text such as 4x8xA6000ada, not 8"),
+        (None, {}, "gpus must be text such as 4x8xA6000ada, not None"),
     ],
 )
 def test_words_of_another_kind_are_told(gpus: Any, words: dict[str, Any], said: str) -> None:

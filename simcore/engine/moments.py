@@ -45,7 +45,7 @@ def passing(op: Op, before: float, p: Precision, *, pins: bool) -> Passing:
     """
     pieces = list(storages(op.saved, p)) if pins else []
     out = output_bytes(op, p)
-    saves_result = bool(op.fwd) and op.fwd[-1].kind == "softmax"
+    saves_result = op.saves_result or (bool(op.fwd) and op.fwd[-1].kind == "softmax")
     takes = bool(before) and before in pieces and (op.in_place or op.sink or not saves_result)
     if takes:
         pieces.remove(before)

@@ -160,6 +160,7 @@ class Op:
     ``sink``: it writes next to nothing, so that backward makes its input's gradient alone.
     ``in_place``: it writes its result, and backward its gradient, into the storage that it reads.
     ``result``: what forward writes for the next op, where that is not half of what it moves.
+    ``saves_result``: of an input and a result as large, it is the result that is saved.
     ``grad_early``: elements of the weight whose gradient forward makes already, piece by piece;
     ``early_flop``: work of gradients among forward's kernels.
     """
@@ -172,6 +173,7 @@ class Op:
     in_place: bool = False
     sink: bool = False
     result: Saved = NOTHING
+    saves_result: bool = False
     grad_early: float = 0.0
     early_flop: float = 0.0
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from simcore.base.units import FP32_BYTES, KIB
 from simcore.workload.graph import Kernel, KernelKind, Op, Saved
 from simcore.workload.ops.gemm import linear
 
 #: fp32 numbers of a row that a block holds in shared memory, 48 KiB unless a kernel asks for more
 #: (ATen SoftMax.cu, can_use_smem; CUDA C++ Programming Guide, technical specifications).
-BLOCK_ROW = 48 * 1024 // 4
+BLOCK_ROW = int(48 * KIB / FP32_BYTES)
 
 
 def embedding(name: str, tokens: float, dim: int, vocab: int) -> Op:
@@ -32,14 +33,17 @@ def cross_entropy(name: str, rows: float, classes: int, *, upcast: bool = False)
     fixed, free = 4.0 * elems * upcast, elems * (not upcast)
     streams = classes > BLOCK_ROW
     kind: KernelKind = "elementwise" if streams else "softmax"
-    forward, backward = (4.0, 4.0) if streams else (2.0, 3.0)
-    zeros = Kernel(kind="elementwise", high=free, raw_bytes=fixed)
-    fwd = Kernel(
-        kind=kind, high=forward * free, raw_bytes=forward * fixed + 8.0 * rows, launches=2.0
-    )
-    bwd = Kernel(kind=kind, high=backward * free, raw_bytes=backward * fixed + 8.0 * rows)
+
+    def passes(times: float, launches: float = 1.0) -> Kernel:
+        fixed_bytes = times * fixed + 8.0 * rows
+        return Kernel(kind=kind, high=times * free, raw_bytes=fixed_bytes, launches=launches)
+
+    fwd, bwd = [passes(2.0, 2.0)], [passes(1.0), passes(3.0)]  # the first: zeros
+    if streams:
+        fwd.insert(0, passes(2.0, 0.0))
+        bwd.insert(0, passes(1.0, 0.0))
     saved = Saved(high=elems * (not upcast), raw_bytes=8.0 * rows + 4.0 * elems * upcast)
-    return Op(name=name, fwd=(fwd,), bwd=(zeros, bwd), saved=saved)
+    return Op(name=name, fwd=tuple(fwd), bwd=tuple(bwd), saved=saved, saves_result=True)
 
 
 def add_positions(name: str, rows: float, dim: int, *, table_rows: int = 0) -> Op:
