@@ -34,10 +34,9 @@ _ABOUT: tuple[tuple[str, str], ...] = (
     (r"^recompute modules", "recompute_modules"),
     (r"^recompute-layers", "recompute_layers"),
     (r"^expert-tp=|x expert-tp=(?!1 )", "expert_tp"),
-    (
-        r"^unknown gpu|NODESxGPUSxTYPE|^node count|^GPUs a node|no GPUs given|has a comma: join",
-        "gpus",
-    ),
+    (r"^unknown model", "model"),
+    (r"^unknown gpu|NODESxGPUSxTYPE|^node count|^GPUs a node|no GPUs given", "gpus"),
+    (r"has a comma: join the GPUs", "gpus"),
     (r"of a network is|^oversubscription|nodes a leaf", "network"),
     (r"^--network|^unknown link|has no network|name one with --network|Gbit/s", "network"),
     (r"needs GPUs of one type|^strategy ", "strategy"),

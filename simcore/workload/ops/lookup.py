@@ -38,9 +38,10 @@ def cross_entropy(name: str, rows: float, classes: int, *, upcast: bool = False)
         fixed_bytes = times * fixed + 8.0 * rows
         return Kernel(kind=kind, high=times * free, raw_bytes=fixed_bytes, launches=launches)
 
-    fwd, bwd = [passes(2.0, 2.0)], [passes(1.0), passes(3.0)]  # the first: zeros
+    # the likelihoods' gather and the zeros are launches of their own
+    fwd, bwd = [passes(0.0), passes(2.0)], [passes(1.0), passes(3.0)]
     if streams:
-        fwd.insert(0, passes(2.0, 0.0))
+        fwd[0] = passes(2.0)
         bwd.insert(0, passes(1.0, 0.0))
     saved = Saved(high=elems * (not upcast), raw_bytes=8.0 * rows + 4.0 * elems * upcast)
     return Op(name=name, fwd=tuple(fwd), bwd=tuple(bwd), saved=saved, saves_result=True)
