@@ -150,9 +150,9 @@ def _found(fit: KernelFit, gpu: str, ratios: ClockRatios, *, attention: bool = F
     best: tuple[Clock, ...] = ("burst", "profiled", "sustained", "derived")
     clock = next(c for c in best if c in fit.eff)
     by_collection: dict[str, list[float]] = defaultdict(list)
-    for source, value in fit.eff[clock].items():
-        if not source.endswith("_bwd"):
-            by_collection[collection_of(source)].append(value)
+    forward = {s: v for s, v in fit.eff[clock].items() if not s.endswith("_bwd")}
+    for source, value in (forward or fit.eff[clock]).items():  # else what there is of the device
+        by_collection[collection_of(source)].append(value)
     value = mean_log(mean_log(v) for v in by_collection.values())
     if clock == "derived":  # a training simulator's kernels are of loops, as long as others'
         value *= ratios.of("sustained", gpu)

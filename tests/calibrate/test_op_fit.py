@@ -527,3 +527,11 @@ def test_writer_round_trips(tmp_path: Path) -> None:
     assert data["sources"] == {"aic": "x: y"} and data["name"] == "blind"
     assert data["host"] == {"a": leaf, "b": {2: leaf}, "c": [leaf]}
     assert profile_yaml.used_sources({"a": leaf}) == {"aic": assumed.SOURCES["aic"]}
+
+
+
+def test_a_device_of_backward_passes_alone_has_their_figure() -> None:
+    shares = {"AIC/x attention_bwd": 0.5}
+    fit = op_classes.KernelFit(OpFigures(0.5, 0.5, 12 * MICRO), {"burst": shares}, {}, 0.1, 4)
+    found = op_fit._found(fit, "B200-SXM", clocks.ClockRatios({}), attention=True)
+    assert found.value == pytest.approx(0.5)
