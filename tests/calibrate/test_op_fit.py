@@ -529,7 +529,6 @@ def test_writer_round_trips(tmp_path: Path) -> None:
     assert profile_yaml.used_sources({"a": leaf}) == {"aic": assumed.SOURCES["aic"]}
 
 
-
 def test_a_device_of_backward_passes_alone_has_their_figure() -> None:
     shares = {"AIC/x attention_bwd": 0.5}
     fit = op_classes.KernelFit(OpFigures(0.5, 0.5, 12 * MICRO), {"burst": shares}, {}, 0.1, 4)

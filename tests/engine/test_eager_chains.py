@@ -1,7 +1,8 @@
 """Chains of eager kernels beside what Liger-Kernel publishes of them.
 
 BSD-2-Clause, benchmark/data/a100_all_benchmark_data.csv and h100_all_benchmark_data.csv of
-2025-01-25, medians in ms: A100 80GB PCIe, H100 NVL.
+2025-01-25, medians in ms: A100 80GB PCIe, H100 NVL; all_benchmark_data.csv of 2024-09-03: A100 SXM
+80GB, which has 5 % more bandwidth and as many lanes.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from simcore.workload.graph import Block, Op, Workload
 #: in either case; backward has three conversions more than a model's and is not compared.
 RMS_NORM = {
     "A100-PCIE-80GB": {4096: 0.2826, 8192: 0.5233, 16384: 0.9923, 32768: 1.9333},
+    "A100-SXM-80GB": {4096: 0.2799, 8192: 0.5190, 16384: 0.9856, 32768: 1.9191},
     "H100-NVL": {4096: 0.1795, 8192: 0.3261, 16384: 0.6095, 32768: 1.2193},
 }
 #: 32 and 8 heads of 256 in bf16, by tokens: forward, backward.
