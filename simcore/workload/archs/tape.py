@@ -179,11 +179,11 @@ class Tape:
             down = Kernel(kind="copy", low=x.elems, high=x.elems, indexed=x.elems)
             fwd.append(down)
             bwd += [down] if x.grad else []
-        if bias and not self.xla:  # else with what stands behind it
+        if bias:
             added = 2 * out.elems
             fwd.append(Kernel(kind="elementwise", low=added, weight=float(cout), indexed=out.elems))
-        if bias and not frozen:
-            bwd.append(Kernel(kind="reduction", low=out.elems, weight=float(cout)))
+            if not frozen:
+                bwd.append(Kernel(kind="reduction", low=out.elems, weight=float(cout)))
         self.normed_numel += weight * weight_norm
         if weight_norm:  # w = g v / |v|: one kernel each way, over the weight
             fwd.append(Kernel(kind="norm", weight=3.0 * weight))
