@@ -184,7 +184,7 @@ def build(
         ops.cross_entropy("loss", 1, classes),
         ops.loss_seed(),
     )
-    blocks = (
+    blocks: tuple[Block, ...] = (
         _patches(image, patch, hidden, tokens, channels),
         _layer(tokens, hidden, heads, ffn or 4 * hidden, packed, qkv_bias, attention, dropout > 0),
         Block(
