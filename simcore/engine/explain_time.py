@@ -10,8 +10,9 @@ from simcore.engine.explain_facts import Facts, Teller, Told
 from simcore.engine.points import COLLECTIVE_BASE_S
 from simcore.engine.price import EMA_TRAFFIC_ELEMS, HOST_ADAM_BYTES, HOST_DRAM_FRAC
 from simcore.engine.rates import compute_share_of, conv_unit, memory_share_of
+from simcore.hardware.estimates import Estimate
 from simcore.hardware.paths import Path
-from simcore.step.kernels import COMPUTE_KINDS, KINDS
+from simcore.step.kernels import COMPUTE_KINDS, DEPTHWISE_LAST, KINDS
 from simcore.workload.graph import CONV_KINDS, KernelKind
 
 
@@ -45,7 +46,7 @@ def _roofline(f: Facts, part: str, note: str = "") -> Told:
     name, peak = f.peak
     kinds = [k for k in COMPUTE_KINDS if (f.table.kind == KINDS.index(k)).any()]
     own, own_peak = f.conv_peak
-    efficiency = {
+    efficiency: dict[str, Estimate] = {
         k: compute_share_of(
             profile,
             k,
@@ -56,6 +57,11 @@ def _roofline(f: Facts, part: str, note: str = "") -> Told:
     }
     shown: tuple[KernelKind, ...] = ("elementwise", *kinds[:1])
     memory = {k: memory_share_of(profile, k, r.gpu) for k in shown}
+    if (f.table.kind == KINDS.index(DEPTHWISE_LAST)).any():
+        efficiency["conv_depthwise (channels last)"] = compute_share_of(
+            profile, "conv_depthwise", own, r.gpu, channels_last=True
+        )
+    by_element = r.indexed_s if f.table.indexed.size else 0.0
     inputs = [
         ("micro-batch", f"{f.micro_batch}" + (f", {steps:g} a step" if steps > 1 else "")),
         ("work", f"{format_si(work.flop, 'FLOP')}, {format_si(work.n_bytes, 'B')} moved, "
@@ -69,6 +75,11 @@ def _roofline(f: Facts, part: str, note: str = "") -> Told:
         ("efficiency", ", ".join(f"{k} {e.value:.3g}" for k, e in efficiency.items())),
         ("bandwidth", _rate(r.gpu.memory_bw.value)),
         ("efficiency", ", ".join(f"{k} {e.value:.3g}" for k, e in memory.items())),
+        *(
+            [("one by one", f"{format_si(1.0 / by_element, 'elements/s')} where tm is shorter")]
+            if by_element
+            else []
+        ),
         ("SMs, start", f"{r.sm_count:.0f}, {_s(r.kernel_start_s)} a kernel"),
     ]  # fmt: skip
     cited = [f.datasheet(r.gpu.peak_flop_per_s.get(name))]

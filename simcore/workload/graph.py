@@ -428,7 +428,8 @@ class Workload:
     def channels_first(self) -> bool:
         """Whether convolutions are given tensors that are channels first."""
         ops = [*(b.ops for b in self.blocks), *(f.ops for f in self.frozen)]
-        return any(k.relaid for part in ops for op in part for k in (*op.fwd, *op.bwd))
+        kernels = (k for part in ops for op in part for k in (*op.fwd, *op.bwd))
+        return any(k.relaid and k.kind in DENSE_CONVS for k in kernels)
 
     @cached_property
     def layered_frac(self) -> float:

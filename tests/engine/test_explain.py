@@ -153,3 +153,11 @@ def test_a_prediction_does_not_pay_for_explanations() -> None:
         quarters.append(sorted(spent)[len(spent) // 4])
         time.sleep(0.3 * (quarters[-1] > 2.5e-3))
     assert min(quarters) <= 2.5e-3
+
+
+def test_the_rate_of_elements_taken_one_by_one_is_told_where_there_are_any() -> None:
+    """51 operations on 64 lanes of 108 SMs at 1.41 GHz: 191 elements a nanosecond."""
+    _, told = _all("transformer-xl-base", "A100", {})
+    assert dict(told["time.forward"].inputs)["one by one"].startswith("191 Gelements/s")
+    _, told = _all("resnet-50-xla", "A100", {})
+    assert "one by one" not in dict(told["time.forward"].inputs)

@@ -72,6 +72,17 @@ def test_passes_of_xla_read_the_scores_once_a_reduction():
     assert saved_bytes(one.saved, p) == saved_bytes(passes.saved, p)
 
 
+def test_kernels_that_a_compiler_makes_look_up_no_offsets():
+    """The heads' outputs are merged by a copy that PyTorch's kernel takes element by element."""
+
+    def one_by_one(attention):
+        return sum(k.indexed for op in layer(attention=attention).ops for k in op.fwd + op.bwd)
+
+    rope = one_by_one("flash")
+    assert one_by_one("fused_softmax") == rope + 2 * 512 * 1024
+    assert one_by_one("xla") == 0
+
+
 def test_a_compiled_loss_caps_its_logits_itself():
     """Three kernels forward and three backward, in tensor operations, of 32,000 logits a token."""
 

@@ -316,6 +316,13 @@ def test_xla_moves_and_keeps_less_but_computes_the_same() -> None:
     assert compiled.saved.low < 0.65 * plain.saved.low
 
 
+def test_kernels_of_xla_look_up_no_offsets() -> None:
+    """Gates, squeezed biases and gradients of means do in eager PyTorch; a compiler knows them."""
+    plain, compiled = (inverted_residual(name="x", xla=x) for x in (False, True))
+    assert sum(k.indexed for k in _kernels(plain)) > 0
+    assert not any(k.indexed for k in _kernels(compiled))
+
+
 def test_older_programs_run_depthwise_kernels_of_either_layout() -> None:
     """The kernels that cuDNN has for channels last are a kind of their own in the kernel table."""
 
@@ -325,3 +332,6 @@ def test_older_programs_run_depthwise_kernels_of_either_layout() -> None:
         return int((table.kind == KINDS.index(DEPTHWISE_LAST)).sum())
 
     assert last() > 0 and last(old_depthwise=True) == 0
+    # and nothing is told of turning tensors, which no matrix unit asks for
+    config = {"layout": "nhwc", "old_depthwise": True}
+    assert not inverted_residual(name="e", **config).channels_first  # type: ignore[arg-type]

@@ -34,8 +34,9 @@ def _attention(steps: int, source: int, hidden: int) -> tuple[Op, ...]:
     score = Op(
         name="attention.score",
         fwd=(
-            Kernel(kind="elementwise", low=wide + hidden * (steps + source)),
-            Kernel(kind="elementwise", low=2 * wide),  # += bias
+            # queries and keys broadcast over each other, then the bias over both
+            Kernel(kind="elementwise", low=wide + hidden * (steps + source), indexed=wide),
+            Kernel(kind="elementwise", low=2 * wide, indexed=wide),
             Kernel(kind="elementwise", low=2 * wide),  # tanh
             Kernel(kind="gemm", flop=2 * wide, low=wide + pairs),
         ),

@@ -36,12 +36,12 @@ def build(
     )
     tape = Tape()
     tape.op(ops.binary("product", factors, saves=2 * factors, grads=2))
-    tape.op(ops.copy("join", widths[0]))
+    tape.op(ops.copy("join", widths[0], as_it_lies=True))
     x = T(widths[0], (1,))
     for i, width in enumerate(widths[1:]):
         x = tape.linear(f"mlp{i}", x, width, act="relu")
         x = tape.dropout(f"dropout{i}", x) if dropout else x
-    tape.op(ops.copy("join2", factors + x.c))
+    tape.op(ops.copy("join2", factors + x.c, as_it_lies=True))
     x = tape.linear("score", T(factors + x.c, (1,)), 1)
     # binary cross-entropy on the logit keeps it and its label
     tape.op(ops.activation("loss", 2.0, launches=2.0, high=True))

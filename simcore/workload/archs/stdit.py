@@ -55,7 +55,7 @@ def _cross_ops(rows: int, captions: int, hidden: int, heads: int) -> tuple[Op, .
     """
     kv = 2.0 * captions * hidden
     elems = float(rows) * hidden
-    bias = Kernel(kind="elementwise", low=2 * elems, weight=float(hidden))
+    bias = Kernel(kind="elementwise", low=2 * elems, weight=float(hidden), indexed=elems)
     return (
         _forward_copy("cross_attn.layout", elems),
         Op(name="cross_attn.q_bias", fwd=(bias,)),

@@ -37,7 +37,7 @@ class Switch:
         body.linear("router", t.rows, t.hidden, self.experts, reads="norm2", wide=True)
         body.add(
             _route(float(t.rows), self.experts),
-            ops.copy("states.clone", t.elems),
+            ops.copy("states.clone", t.elems, as_it_lies=True),
             _choose(float(t.rows), each * t.hidden, self.busy),
         )
         for idx in range(self.busy):

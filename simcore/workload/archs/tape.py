@@ -419,6 +419,7 @@ class Tape:
             boundary=Saved(low=boundary.elems) if boundary else NOTHING,
             recomputable=boundary is not None,
         )
+        made = ops.compiled(made) if self.xla else made
         self._ops, self._params = [], []
         if made not in self._known:
             self._known[made] = len(self.blocks)

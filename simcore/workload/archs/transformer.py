@@ -407,6 +407,8 @@ def build(
         *(b.block("next token", boundary=input_of_layer, recomputable=True) for b in extra),
         last.block("head"),
     ]
+    if attention == "xla":
+        blocks = [ops.compiled(b) for b in blocks]
     counts = [1, *(order.count(kind) for kind in kinds), *(next_tokens for _ in extra), 1]
     end = len(blocks) - 1
     built = list(zip([first, *middle, *extra, last], counts, strict=True))

@@ -52,7 +52,7 @@ def _attention(s: _Shape) -> tuple[Op, ...]:
     q, kv, elems = float(s.tgt * h), float(s.keys * h), float(s.tgt * d)
     # r_net runs once for the batch: rows do not grow with it, so it is weight traffic.
     relative = Kernel(kind="gemm", weight=float(d * h + s.keys * (d + h)))
-    shift = Kernel(kind="copy", low=2 * scores, launches=1.0)
+    shift = Kernel(kind="copy", low=2 * scores, indexed=scores)
     return (
         ops.copy("memory.cat", float(s.keys * d)),
         ops.linear("qkv", s.keys, d, 3 * h),
@@ -64,12 +64,17 @@ def _attention(s: _Shape) -> tuple[Op, ...]:
         ops.copy("r.expand", q),
         ops.bmm("scores.position", s.heads, s.tgt, s.keys, s.head_dim, save_right=False),
         Op(name="shift.pad", fwd=(shift,), bwd=(shift, shift)),
-        ops.binary("scores.sum", scores, grads=0),
+        # what was shifted is a strided view
+        Op(
+            name="scores.sum",
+            fwd=(Kernel(kind="elementwise", low=3 * scores, indexed=scores),),
+            result=Saved(low=scores),
+        ),
         ops.scale("scores.scale", scores),
         Op(
             name="scores.mask",
-            fwd=(Kernel(kind="elementwise", low=2 * scores),),
-            bwd=(Kernel(kind="elementwise", low=2 * scores),),
+            fwd=(Kernel(kind="elementwise", low=2 * scores, indexed=scores),),  # over heads
+            bwd=(Kernel(kind="elementwise", low=2 * scores, indexed=scores),),
         ),
         ops.softmax("softmax", scores, row=s.keys),
         *_dropout("softmax.dropout", scores, s.drop_scores, high=True),

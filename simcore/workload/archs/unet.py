@@ -43,10 +43,13 @@ def build(
     tape.block("bottom")
     for level in reversed(range(depth)):
         up = tape.conv("up", x, width << level, 2, stride=2, transposed=True, bias=True)
-        # the crop is a view; both halves are copied into one tensor, which the convolution keeps
+        # The crop is a strided view; both halves are copied into one tensor, which the convolution
+        # keeps. Backward puts the crop's gradient into zeros.
         both = T(2 * up.c, up.grid)
-        cat = Kernel(kind="copy", low=2.0 * both.elems)
-        crop = Kernel(kind="copy", low=up.elems + 2.0 * skips[level].elems, launches=2.0)
+        cat = Kernel(kind="copy", low=2.0 * both.elems, indexed=both.elems)
+        crop = Kernel(
+            kind="copy", low=up.elems + 2.0 * skips[level].elems, launches=2.0, indexed=up.elems
+        )
         tape.op(Op(name="concat", fwd=(cat,), bwd=(crop,)))
         x = _double(tape, both, width << level)
         tape.block(f"up{level}")

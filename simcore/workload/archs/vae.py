@@ -76,7 +76,7 @@ class _Builder:
         elems = rows * channels
         self.norm(name, size, channels, silu=False)
         # The normed map is a transposed view: each layer copies it and adds its bias apart.
-        bias = Kernel(kind="elementwise", low=2 * elems, weight=float(channels))
+        bias = Kernel(kind="elementwise", low=2 * elems, weight=float(channels), indexed=elems)
         for part in ("q", "k", "v"):
             self.add(
                 ops.copy(f"{name}.{part}.layout", elems),

@@ -54,7 +54,7 @@ def _patches(image: int, patch: int, hidden: int, tokens: int, channels: int) ->
 
 def _qkv(tokens: int, hidden: int) -> tuple[Op, ...]:
     elems = float(tokens * hidden)
-    bias = Kernel(kind="elementwise", low=6 * elems, weight=3.0 * hidden)
+    bias = Kernel(kind="elementwise", low=6 * elems, weight=3.0 * hidden, indexed=3 * elems)
     # q, k, v return separately: six rearrangements, three scattered into zeros, two sums, one
     # copy back to the packed order.
     split = (
@@ -184,7 +184,7 @@ def build(
         ops.cross_entropy("loss", 1, classes),
         ops.loss_seed(),
     )
-    blocks = (
+    blocks: tuple[Block, ...] = (
         _patches(image, patch, hidden, tokens, channels),
         _layer(tokens, hidden, heads, ffn or 4 * hidden, packed, qkv_bias, attention, dropout > 0),
         Block(
@@ -193,6 +193,8 @@ def build(
             params=(*_norm_params("norm", hidden), *_linear_params("head", hidden, classes)),
         ),
     )
+    if attention == "xla":
+        blocks = tuple(ops.compiled(b) for b in blocks)
     return Workload(
         name=name,
         sample_unit=sample_unit,

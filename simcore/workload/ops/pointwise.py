@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal
 
-from simcore.workload.graph import NOTHING, Kernel, Op, Saved
+from simcore.workload.graph import NOTHING, Block, Kernel, Op, Saved
 
 
 def _traffic(elems: float, high: bool) -> dict[str, Any]:
@@ -50,8 +51,9 @@ def binary(
     second = broadcast or elems
     one_by_one = elems if broadcast else 0.0
     fwd = Kernel(kind="elementwise", indexed=one_by_one, **_traffic(2 * elems + second, high))
-    grad = Kernel(kind="elementwise", indexed=one_by_one, **_traffic(3 * elems, high))
-    bwd = (grad,) * grads
+    grad = Kernel(kind="elementwise", **_traffic(3 * elems, high))
+    # towards ``a`` it reads ``b``, towards ``b`` an ``a`` that is as large
+    bwd = (replace(grad, indexed=one_by_one), *[grad] * (grads - 1)) if grads else ()
     if broadcast and grads:
         bwd = (*bwd, Kernel(kind="reduction", **_traffic(elems + broadcast, high)))
     saved = _saved(saves, high) if saves else NOTHING
@@ -59,10 +61,31 @@ def binary(
     return Op(name=name, fwd=(fwd,), bwd=bwd, saved=saved, result=_saved(elems, high))
 
 
-def copy(name: str, elems: float, *, saves: float = 0.0, high: bool = False) -> Op:
-    """A rearrangement that moves data: forward and backward each read and write it once."""
+def copy(
+    name: str, elems: float, *, saves: float = 0.0, high: bool = False, as_it_lies: bool = False
+) -> Op:
+    """A rearrangement that moves data: forward and backward each read and write it once.
+
+    ``as_it_lies``: what is read is contiguous (a clone, parts that are joined), so that forward
+    takes it in vectors.
+    """
     kernel = Kernel(kind="copy", indexed=elems, **_traffic(2 * elems, high))
-    return Op(name=name, fwd=(kernel,), bwd=(kernel,), saved=_saved(saves, high))
+    fwd = replace(kernel, indexed=0.0) if as_it_lies else kernel
+    return Op(name=name, fwd=(fwd,), bwd=(kernel,), saved=_saved(saves, high))
+
+
+def compiled(block: Block) -> Block:
+    """A block of a program whose kernels a compiler makes for their shapes (XLA).
+
+    None of them looks up offsets and types an element, as ATen's ready-made ones do.
+    """
+
+    def known(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
+        return tuple(replace(k, indexed=0.0) if k.indexed else k for k in kernels)
+
+    return replace(
+        block, ops=tuple(replace(op, fwd=known(op.fwd), bwd=known(op.bwd)) for op in block.ops)
+    )
 
 
 def dropout(name: str, elems: float, *, high: bool = False) -> Op:
@@ -95,7 +118,7 @@ def reduction(
 ) -> Op:
     """A sum or mean over ``elems`` elements a sample down to ``out``."""
     fwd = Kernel(kind="reduction", **_traffic(elems + out, high))
-    bwd = Kernel(kind="elementwise", **_traffic(elems + out, high))
+    bwd = Kernel(kind="elementwise", indexed=elems, **_traffic(elems + out, high))  # broadcast
     return Op(name=name, fwd=(fwd,), bwd=(bwd,), saved=_saved(saves, high) if saves else NOTHING)
 
 

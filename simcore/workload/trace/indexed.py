@@ -21,6 +21,8 @@ _PLACES: Final = {
     "pixel_unshuffle", "_pad_circular",
 }  # fmt: skip
 _JOINS: Final = {"cat", "stack"}
+#: Kernels of their own, which no offset of TensorIterator serves.
+_OWN: Final = ("max_pool", "avg_pool", "_adaptive", "adaptive", "upsample", "grid_sampler")
 
 
 def indexed_elements(kind: str, name: str, args: Any, out: Any) -> int:
@@ -32,7 +34,7 @@ def indexed_elements(kind: str, name: str, args: Any, out: Any) -> int:
         return operands[0].numel() if operands else 0
     if name in _JOINS:
         return 0 if all(t.is_contiguous() for t in operands) else out.numel()
-    if kind != "elementwise" and name not in _MOVES:
+    if (kind != "elementwise" and name not in _MOVES) or name.startswith(_OWN):
         return 0
     return 0 if all(_alike(t, out) for t in operands) else out.numel()
 

@@ -38,6 +38,12 @@ def test_elements(name: str, args: Any, out: Any, elements: int) -> None:
     assert indexed_elements(kind, name, args, out) == elements
 
 
+def test_pools_and_upsampling_have_kernels_of_their_own() -> None:
+    halved = torch.zeros(4, 6, 4)
+    for name in ("max_pool2d_with_indices_backward", "avg_pool2d", "upsample_nearest2d"):
+        assert indexed_elements("elementwise", name, (X,), halved) == 0
+
+
 def test_norms_and_products_have_kernels_of_their_own() -> None:
     assert indexed_elements("norm", "native_layer_norm", (X, torch.zeros(8)), X) == 0
     assert indexed_elements("reduction", "sum", (X.transpose(0, 1),), torch.zeros(4)) == 0

@@ -195,6 +195,53 @@ def test_backward_and_traffic_agree_too(name: str) -> None:
     )  # fmt: skip
 
 
+def _one_by_one(workload: Workload, side: str, *names: str) -> float:
+    """Elements a sample that kernels of some ops, or of all, take one by one."""
+    return sum(
+        k.indexed
+        for b in workload.instances() for op in b.ops for k in getattr(op, side)
+        if not names or op.name in names
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["mnist", "resnet-50", "vgg", "alexnet", "unet", "neumf"])
+def test_elements_taken_one_by_one_agree_with_a_trace(name: str) -> None:
+    """Biases of convolutions, gradients of means, crops; U-Net's and NeuMF's parts in backward
+    wait in views until a product reads them."""
+    pair = {**BUILDERS, **ZOO}[name]
+    load(pair.arch)
+    built = ARCHS[pair.arch](name=name, **pair.config)
+    ours = converted(pair.make(), pair.inputs, loss=pair.loss)
+    sides = ("fwd",) if name in ("unet", "neumf") else ("fwd", "bwd")
+    for side in sides:
+        assert _one_by_one(built, side) == _one_by_one(ours, side)
+
+
+@pytest.mark.parametrize(
+    ("name", "built_ops", "traced_ops"),
+    [
+        # queries over keys, and the bias over both
+        ("gnmt", ("attention.score",), ("attention.add",)),
+        # a product's bias before the rearrangement of q, k and v
+        ("vit", ("qkv.bias",), ("attention.add",)),
+        # the padded, the shifted and the masked scores; queries with either bias
+        (
+            "transformer-xl",
+            ("shift.pad", "scores.sum", "scores.mask", "q.content", "q.position"),
+            ("constant_pad_nd", "add", "masked_fill"),
+        ),
+    ],
+)
+def test_what_is_broadcast_or_strided_agrees_with_a_trace(
+    name: str, built_ops: tuple[str, ...], traced_ops: tuple[str, ...]
+) -> None:
+    pair = {**BUILDERS, **ZOO}[name]
+    load(pair.arch)
+    built = ARCHS[pair.arch](name=name, **pair.config)
+    ours = converted(pair.make(), pair.inputs, loss=pair.loss)
+    assert _one_by_one(built, "fwd", *built_ops) == _one_by_one(ours, "fwd", *traced_ops) > 0
+
+
 DIFFUSION = {
     "dit": (lambda: DiT(2, 64, 4, latent=16, classes=10), (4, 16, 16), 1,
             {"num_classes": 10, "attention": "math"}),
