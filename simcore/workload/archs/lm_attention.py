@@ -87,14 +87,29 @@ def rope(name: str, elems: float, passed: float = 0.0) -> Op:
     Backward: two products, neg, the two halves each scattered into zeros, two sums. Nothing is
     kept but the cosines and sines of one sequence, shared by all layers. ``passed`` elements
     are not turned but joined to those that are. Heads lie strided, cosines and sines are broadcast
-    over them, so that most kernels address elements one by one.
+    over them, so that most kernels address elements one by one. Under autocast cosines are fp32 and
+    so are products and sum, which attention casts, as backward does their gradients.
     """
     fwd = [
-        Kernel(kind="elementwise", low=8 * elems, launches=4.0, indexed=3.5 * elems),
+        Kernel(
+            kind="elementwise",
+            low=3 * elems,
+            high=5 * elems,
+            launches=4.0,
+            indexed=3.5 * elems,
+            autocasts=elems,
+        ),
         Kernel(kind="copy", low=2 * elems, indexed=elems),
     ]
     bwd = [
-        Kernel(kind="elementwise", low=8 * elems, launches=4.0, indexed=3.5 * elems),
+        Kernel(
+            kind="elementwise",
+            low=4 * elems,
+            high=4 * elems,
+            launches=4.0,
+            indexed=3.5 * elems,
+            autocasts=3 * elems,
+        ),
         Kernel(kind="elementwise", low=3 * elems),  # both halves, each written whole
         Kernel(kind="copy", low=2 * elems, launches=2.0, indexed=elems),
         Kernel(kind="elementwise", low=2 * elems, launches=2.0),  # zeros
@@ -115,7 +130,9 @@ def _project(body: Body, s: AttentionShape, reads: str) -> None:
     else:
         for part, width in (("q", s.q_dim), ("k", s.kv_dim), ("v", s.kv_dim)):
             body.linear(part, s.seq, s.hidden, width, bias=s.qkv_bias, reads=reads)
-        body.add(ops.accumulate("qkv.forks", float(s.seq * s.hidden), times=2))
+        body.add(
+            ops.accumulate("qkv.forks", float(s.seq * s.hidden), times=2, high=reads in body.high)
+        )
     if s.clip:  # backward masks by the input, which is kept
         if s.fused_qkv:
             body.add(ops.activation("qkv.clip", q + 2 * kv))

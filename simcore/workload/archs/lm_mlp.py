@@ -64,11 +64,19 @@ def gelu_new(elems: float) -> Op:
     """0.5 x (1 + tanh(c (x + a x^3))) in tensor operations, as transformers writes GPT-2's.
 
     Forward eight kernels (pow, mul, add, mul, tanh, mul, add, mul); backward eleven. Kept: x,
-    the tanh and both factors of the last product. (Autocast runs pow in fp32; not modelled.)
+    the tanh and both factors of the last product. Autocast runs pow in fp32, so that all but
+    ``0.5 x`` is and the result too: ``x`` is cast before it, three gradients of ``x`` after.
     """
-    fwd = Kernel(kind="elementwise", low=19 * elems, launches=8.0)
-    bwd = Kernel(kind="elementwise", low=28 * elems, launches=11.0)
-    return Op(name="gelu_new", fwd=(fwd,), bwd=(bwd,), saved=Saved(low=4 * elems))
+    fwd = Kernel(
+        kind="elementwise", low=4 * elems, high=14 * elems, launches=8.0, mixed=2 * elems,
+        autocasts=elems,
+    )  # fmt: skip
+    bwd = Kernel(
+        kind="elementwise", low=9 * elems, high=19 * elems, launches=11.0, mixed=elems,
+        autocasts=3 * elems,
+    )  # fmt: skip
+    saved = Saved(low=elems, high=3 * elems)
+    return Op(name="gelu_new", fwd=(fwd,), bwd=(bwd,), saved=saved)
 
 
 def _quick_gelu(elems: float) -> Op:
@@ -179,7 +187,11 @@ def dense(body: Body, s: MlpShape, reads: str, prefix: str = "") -> None:
         else:
             body.linear(f"{prefix}gate", s.seq, s.hidden, s.ffn, bias=s.bias, reads=reads)
             body.linear(f"{prefix}up", s.seq, s.hidden, s.ffn, bias=s.bias, reads=reads)
-            body.add(ops.accumulate(f"{prefix}mlp.inputs", float(s.seq * s.hidden)))
+            body.add(
+                ops.accumulate(
+                    f"{prefix}mlp.inputs", float(s.seq * s.hidden), high=reads in body.high
+                )
+            )
         between = gate_product(
             s.kind, inner, s.fused_pointwise, fp8_input=s.fp8_input, clamps_apart=s.clamps_apart
         )
@@ -187,6 +199,8 @@ def dense(body: Body, s: MlpShape, reads: str, prefix: str = "") -> None:
         body.linear(f"{prefix}up", s.seq, s.hidden, s.ffn, bias=s.bias, reads=reads)
         between = (plain_activation(s.kind, inner, s.fused_pointwise),)
     body.add(*(replace(op, name=f"{prefix}{op.name}") for op in between))
+    if s.kind == "gelu_new":
+        body.high.add(product)
     body.linear(f"{prefix}down", s.seq, s.ffn, s.hidden, bias=s.bias, reads=product)
 
 
