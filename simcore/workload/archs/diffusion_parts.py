@@ -80,7 +80,9 @@ def patch_ops(latent: Latent, hidden: int) -> tuple[Op, ...]:
         "x_embedder", (latent.side, latent.side), (grid, grid), latent.channels, hidden,
         latent.patch, images=latent.frames, input_grad=False, bias=True,
     )  # fmt: skip
-    table = Kernel(kind="elementwise", high=2 * elems, weight=float(latent.tokens) * hidden)
+    table = Kernel(
+        kind="elementwise", high=2 * elems, weight=float(latent.tokens) * hidden, indexed=elems
+    )
     return conv, Op(name="pos_embed", fwd=(table,))
 
 
