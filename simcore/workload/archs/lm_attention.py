@@ -150,7 +150,7 @@ def _project(body: Body, s: AttentionShape, reads: str) -> None:
             rope("rope.q", q * share, q * (1 - share)),
             rope("rope.k", kv * share, kv * (1 - share)),
             # their gradients lie head by head, and products read rows of tokens
-            ops.grad_only("rope.rows", 2 * (q + kv), launches=2, kind="copy", indexed=q + kv),
+            ops.grad_only("turned.rows", 2 * (q + kv), launches=2, kind="copy", indexed=q + kv),
         )
 
 
