@@ -314,8 +314,10 @@ class _Context:
         p = self.strategy.precision
         launches = self._of_parts(lambda w: w.gemm_weights[0]) * bool(p.cast_bytes)
         numel = self._of_parts(lambda w: w.gemm_weights[1])
-        traffic = numel * (p.param_bytes + p.cast_bytes) * bool(p.cast_bytes)
-        return self._moved(traffic, index, launches)
+        numel = numel * bool(p.cast_bytes)
+        by_element = numel * self.classes[index].indexed_s
+        moved = self._moved(numel * (p.param_bytes + p.cast_bytes), index, launches)
+        return np.maximum(moved, by_element + launches * self.classes[index].kernel_start_s)
 
     def _bucket_copy(self, index: int) -> Array:
         """One pass of all gradients between their tensors and DDP's buckets: read and written."""

@@ -129,7 +129,8 @@ def _row(kernel: Kernel, precision: Precision, named: str = "") -> tuple[float, 
         groups.fixed, groups.per_sample,
         kernel.launches,
         2.0 * kernel.relaid * precision.low_bytes * (kernel.kind in DENSE_CONVS),  # read, written
-        kernel.indexed * (per_sample + kernel.raw_bytes > 0.0),  # a cast of fp32 to fp32 is none
+        kernel.indexed * (per_sample + kernel.raw_bytes > 0.0)  # a cast of fp32 to fp32 is none
+        + kernel.mixed * precision.autocasts,
     )  # fmt: skip
 
 
@@ -149,6 +150,20 @@ def _cast(kernel: Kernel, precision: Precision) -> tuple[float, ...]:
     """What brings a product's input to its format; its issue is in ``issue_over_torch``."""
     moved = kernel.cast * precision.cast_traffic_bytes()
     return _row(Kernel(kind="elementwise", raw_bytes=moved, launches=0.0), precision, CAST)
+
+
+def _autocast(kernel: Kernel, precision: Precision) -> tuple[float, ...]:
+    """The kernel by which autocast brings a tensor to the width that an op asks for."""
+    elems = kernel.autocasts
+    return _row(Kernel(kind="elementwise", low=elems, high=elems, indexed=elems), precision)
+
+
+def _weight_grad_cast(kernel: Kernel, precision: Precision) -> tuple[float, ...]:
+    """What brings the gradient of a 16-bit copy to the width of the parameter."""
+    moved = precision.cast_bytes + precision.param_bytes
+    return _row(
+        Kernel(kind="elementwise", weight=kernel.weight * moved / precision.param_bytes), precision
+    )
 
 
 #: What a collective costs its host over a kernel: torch 2.13 takes 7.6 us for dist.all_reduce on
@@ -178,6 +193,11 @@ def _phase(
     found = [_row(kernel, precision) for kernel in kernels]
     if precision.operand_bytes:
         found += [_cast(kernel, precision) for kernel in kernels if kernel.cast]
+    if precision.autocasts:
+        found += [_autocast(kernel, precision) for kernel in kernels if kernel.autocasts]
+    if precision.cast_bytes and backward:
+        of_weight = (k for k in kernels if k.kind in COMPUTE_KINDS and k.weight and k.k.per_sample)
+        found += [_weight_grad_cast(kernel, precision) for kernel in of_weight]
     distinct: dict[tuple[float, ...], float] = {}
     for row in found:
         distinct[row] = distinct.get(row, 0.0) + 1.0

@@ -62,6 +62,11 @@ class Precision:
         return self.cast_read_bytes + copies * self.operand_bytes
 
     @property
+    def autocasts(self) -> bool:
+        """Whether tensors of both widths meet, as autocast leaves them."""
+        return self.low_bytes < self.high_bytes
+
+    @property
     def product_bytes(self) -> float:
         """Bytes of an element that only matrix products keep."""
         return self.input_bytes or self.low_bytes

@@ -85,6 +85,8 @@ class Kernel:
     of tensors that are channels first where a kernel of matrix units wants channels last.
     ``indexed`` elements per sample are addressed or converted one by one: an operand is strided,
     broadcast or of another type than the result, so that PyTorch's kernel has no vector loads.
+    Under autocast alone so are ``mixed`` elements, whose operands are of both widths, and
+    ``autocasts`` elements are brought from one width to the other by a kernel beside this one.
     """
 
     kind: KernelKind
@@ -104,6 +106,8 @@ class Kernel:
     load_elems: int = FULL_LOAD
     relaid: float = 0.0
     indexed: float = 0.0
+    mixed: float = 0.0
+    autocasts: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

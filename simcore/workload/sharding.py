@@ -120,7 +120,8 @@ def splits(arch: str) -> bool:
 def _thin(kernel: Kernel, share: float) -> Kernel:
     return replace(
         kernel, low=kernel.low * share, high=kernel.high * share, relaid=kernel.relaid * share,
-        raw_bytes=kernel.raw_bytes * share,
+        raw_bytes=kernel.raw_bytes * share, indexed=kernel.indexed * share,
+        mixed=kernel.mixed * share, autocasts=kernel.autocasts * share,
     )  # fmt: skip
 
 

@@ -50,6 +50,8 @@ RULES: tuple[Rule, ...] = (
     *_IN_FP32,
     *(Rule("BERT-Large", "bert-large-apex", w, O2, seq_len=True) for w in _TORCH),
     *(Rule("BERT-Base", "bert-base-apex", w, O2, seq_len=True) for w in _TORCH),
+    # DeepSpeed halves the module (engine.py, _configure_distributed_model) and runs no autocast
+    Rule("BERT-Large", "bert-large", "deepspeedai", O2, seq_len=True),
     Rule("BERT-Large", "bert-large", "no optimizer", optimizer="sgd-plain", seq_len=True),
     Rule("BERT-Large", "bert-large", seq_len=True),
     Rule("BERT-Base", "bert-base", seq_len=True),

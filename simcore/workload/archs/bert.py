@@ -75,24 +75,39 @@ def _layer(
     else:
         core = ops.attention_eager("attention", heads, seq, seq, head_dim, mask="add", drop=drop)
     body = (
-        ops.linear("q", seq, hidden, hidden, bias=True, bias_apart=apart),
-        ops.linear("k", seq, hidden, hidden, bias=True, bias_apart=apart, save_input=False),
-        ops.linear("v", seq, hidden, hidden, bias=True, bias_apart=apart, save_input=False),
+        ops.linear("q", seq, hidden, hidden, bias=True, bias_apart=apart, input_high=True),
+        *(
+            ops.linear(
+                part,
+                seq,
+                hidden,
+                hidden,
+                bias=True,
+                bias_apart=apart,
+                save_input=False,
+                input_high=True,
+            )
+            for part in "kv"
+        ),
         *core,
         ops.linear(
             "attention.out", seq, hidden, hidden, bias=True, bias_apart=apart, save_input=not fused
         ),
         *_dropout("attention.dropout", elems, drop),
-        ops.binary("attention.residual", elems, grads=0, high=True),
-        ops.accumulate("attention.forks", elems, times=3, high=True),  # q, k, v, residual
+        ops.residual("attention.residual", elems),
+        ops.accumulate(
+            "attention.forks", elems, times=3, high=True, casts=elems
+        ),  # q, k, v, residual
         ops.layer_norm("attention.norm", seq, hidden),
         # scripted GELU adds the bias itself
-        ops.linear("up", seq, hidden, ffn, bias=True, bias_apart=apart and not scripted),
+        ops.linear(
+            "up", seq, hidden, ffn, bias=True, bias_apart=apart and not scripted, input_high=True
+        ),
         _scripted_gelu(float(seq * ffn)) if scripted else ops.activation("gelu", seq * ffn),
         ops.linear("down", seq, ffn, hidden, bias=True, bias_apart=apart),
         *_dropout("mlp.dropout", elems, drop),
-        ops.binary("mlp.residual", elems, grads=0, high=True),
-        ops.accumulate("mlp.fork", elems, high=True),
+        ops.residual("mlp.residual", elems),
+        ops.accumulate("mlp.fork", elems, high=True, casts=elems),
         ops.layer_norm("mlp.norm", seq, hidden),
     )
     params = (
@@ -135,10 +150,10 @@ def _head(seq: int, hidden: int, classes: int, drop: bool) -> Block:
 def _masked_lm(seq: int, hidden: int, vocab: int) -> Block:
     """A product, GELU and norm before the tied table; the loss over every position."""
     body = (
-        ops.linear("transform", seq, hidden, hidden, bias=True),
+        ops.linear("transform", seq, hidden, hidden, bias=True, input_high=True),
         ops.activation("gelu", seq * hidden),
         ops.layer_norm("norm", seq, hidden),
-        ops.linear("decoder", seq, hidden, vocab, bias=True),
+        ops.linear("decoder", seq, hidden, vocab, bias=True, input_high=True),
         ops.grad_only("tie", 0.0, weight=3.0 * vocab * hidden),
         *ops.lm_loss("loss", seq, vocab),
     )

@@ -91,12 +91,16 @@ def check_targets(chosen: Adapters | None, bodies: Sequence[Body]) -> None:
 class Body:
     """Operators and parameters of one block in definition order. Mutable while it is built."""
 
-    def __init__(self, chosen: Adapters | None = None, *, in_layer: bool = True) -> None:
-        self.adapters, self.in_layer = chosen, in_layer
+    def __init__(
+        self, chosen: Adapters | None = None, *, in_layer: bool = True, fused: bool = False
+    ) -> None:
+        """``fused``: a compiler has casts in the kernels that they stand between."""
+        self.adapters, self.in_layer, self.fused = chosen, in_layer, fused
         self.ops: list[Op] = []
         self.params: list[Param] = []
         self.kept: set[str] = set()  # storages that an operator before keeps
         self.pinned: set[str] = set()  # those of them that it keeps in 16 bit for itself
+        self.high: set[str] = set()  # those that autocast leaves in fp32
         self.products: list[str] = []
         self.frozen_numel = 0
         self.quantised_numel = 0
@@ -168,7 +172,7 @@ class Body:
             # the head stays in 16 bit where a layer's products do not
             op = ops.linear(name, rows, k, n, bias=bias, save_input=reads not in self.kept,
                             formatted=self.in_layer, wide=wide,
-                            input_grad=input_grad)  # fmt: skip
+                            input_grad=input_grad, input_high=reads in self.high)  # fmt: skip
             if reads in self.pinned and self.in_layer:
                 op = replace(op, saved=Saved(again=rows * k))
                 self.pinned.discard(reads)
@@ -180,8 +184,9 @@ class Body:
                 self.params.append(Param(f"{name}.bias", n))
             return
         base = ops.linear(
-            name, rows, k, n, bias=bias, weight_grad=False, wide=wide, input_grad=input_grad
-        )
+            name, rows, k, n, bias=bias, weight_grad=False, wide=wide, input_grad=input_grad,
+            input_high=reads in self.high,
+        )  # fmt: skip
         quantised = self.in_layer and chosen.quantised != "none"
         if quantised or weight:
             self._freeze(Param(f"{name}.weight", k * n), packed=quantised)
@@ -228,6 +233,8 @@ class Body:
         ``rmsnorm_gemma``. ``reads`` names its input where another operator may keep that too.
         """
         first = not reads or reads not in self.kept
+        if not self.fused:
+            self.high.add(name)
         if reads:
             self.kept.add(reads)
         if kind in ("rmsnorm_eager", "rmsnorm_gemma"):

@@ -6,7 +6,7 @@ Vchitect/Latte, hpcaitech/Open-Sora 1.0), one entry a kernel.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from simcore.workload import ops
@@ -80,7 +80,9 @@ def patch_ops(latent: Latent, hidden: int) -> tuple[Op, ...]:
         "x_embedder", (latent.side, latent.side), (grid, grid), latent.channels, hidden,
         latent.patch, images=latent.frames, input_grad=False, bias=True,
     )  # fmt: skip
-    table = Kernel(kind="elementwise", high=2 * elems, weight=float(latent.tokens) * hidden)
+    table = Kernel(
+        kind="elementwise", high=2 * elems, weight=float(latent.tokens) * hidden, indexed=elems
+    )
     return conv, Op(name="pos_embed", fwd=(table,))
 
 
@@ -103,9 +105,22 @@ def step_params(hidden: int) -> tuple[Param, ...]:
     )
 
 
-def residual(name: str, elems: float) -> Op:
-    """``x + branch``; backward adds the gradients of the two paths that left ``x``."""
-    return ops.binary(name, elems, grads=1, high=True)
+def residual(name: str, elems: float, *, strided: bool = False) -> Op:
+    """``x + branch``; backward adds the gradients of the two paths that left ``x``.
+
+    ``strided``: ``x`` lies transposed. Under autocast ``x`` is fp32 and the branch 16 bit.
+    """
+    first = replace(ops.residual(name, elems).fwd[0], indexed=elems * strided)
+    first = replace(first, mixed=elems * (not strided))
+    grad = Kernel(kind="elementwise", high=3 * elems, autocasts=elems)
+    return Op(name=name, fwd=(first,), bwd=(grad,), result=Saved(high=elems))
+
+
+def _softmax(name: str, scores: float) -> Op:
+    """Softmax, whose fp32 result autocast casts for the product behind it."""
+    op = ops.softmax(name, scores)
+    fwd, bwd = (tuple(replace(k, autocasts=scores) for k in way) for way in (op.fwd, op.bwd))
+    return replace(op, fwd=fwd, bwd=bwd)
 
 
 def attention_ops(
@@ -118,17 +133,19 @@ def attention_ops(
     """
     rows = batch * seq
     elems = rows * hidden
-    qkv = ops.linear(f"{name}.qkv", rows, hidden, 3 * hidden, bias=True)
+    qkv = ops.linear(f"{name}.qkv", rows, hidden, 3 * hidden, bias=True, input_high=True)
     proj = ops.linear(
         f"{name}.proj", rows, hidden, hidden, bias=True, save_input=mode == "math" or packed
     )
-    stack = ops.grad_only(f"{name}.unbind", 6 * elems, kind="copy")
+    stack = ops.grad_only(
+        f"{name}.unbind", 6 * elems, kind="copy", indexed=3 * elems * (not packed)
+    )
     if mode == "flash":
         fused = ops.sdpa(f"{name}.sdpa", batch, heads, heads, seq, seq, hidden // heads)
         if packed:  # the result is reshaped against its layout: one more copy
             layout = ops.copy(f"{name}.layout", 3 * elems)
             return qkv, layout, fused, stack, ops.copy(f"{name}.merge", elems), proj
-        regroup = ops.grad_only(f"{name}.regroup", 6 * elems, kind="copy")
+        regroup = ops.grad_only(f"{name}.regroup", 6 * elems, kind="copy", indexed=3 * elems)
         return qkv, fused, stack, regroup, proj
     scores = batch * heads * float(seq) * seq
     head = hidden // heads
@@ -138,19 +155,19 @@ def attention_ops(
         views = tuple(
             Op(
                 name=f"{name}.{part}",
-                fwd=(Kernel(kind="copy", low=2 * elems),),
+                fwd=(Kernel(kind="copy", low=2 * elems, indexed=elems),),
                 saved=Saved(low=elems),
             )
             for part in "qkv"
         )
-        regroup = ops.grad_only(f"{name}.regroup", 6 * elems, kind="copy")
+        regroup = ops.grad_only(f"{name}.regroup", 6 * elems, kind="copy", indexed=3 * elems)
         layout_ops = (*views, stack, regroup)
     return (
         qkv,
         *layout_ops,
         ops.bmm(f"{name}.scores", batch * heads, seq, seq, head, save_left=False, save_right=False),
         ops.scale(f"{name}.scale", scores),
-        ops.softmax(f"{name}.softmax", scores),
+        _softmax(f"{name}.softmax", scores),
         ops.bmm(
             f"{name}.context", batch * heads, seq, head, seq, save_left=False, save_right=False
         ),
@@ -162,7 +179,7 @@ def attention_ops(
 def mlp_ops(rows: float, hidden: int, inner: int) -> tuple[Op, ...]:
     """Two linear layers with a tanh GELU between."""
     return (
-        ops.linear("mlp.fc1", rows, hidden, inner, bias=True),
+        ops.linear("mlp.fc1", rows, hidden, inner, bias=True, input_high=True),
         ops.activation("mlp.gelu", rows * inner),
         ops.linear("mlp.fc2", rows, inner, hidden, bias=True),
     )
@@ -194,7 +211,7 @@ def final_ops(latent: Latent, cond_rows: float, hidden: int, out: int) -> tuple[
     return (
         ops.layer_norm("norm_final", rows, hidden, affine=False),
         modulate("final.modulate", rows * hidden, cond_rows * hidden),
-        ops.linear("final.linear", rows, hidden, out, bias=True),
+        ops.linear("final.linear", rows, hidden, out, bias=True, input_high=True),
         ops.copy("unpatchify", rows * out),
     )
 

@@ -74,12 +74,12 @@ def _block_ops(
         modulate("modulate1", elems, cond),
         *attention_ops("attn", sequences, seq, hidden, heads, attention, packed=packed),
         gate("gate1", elems, cond),
-        residual("residual1", elems),
+        residual("residual1", elems, strided=strided),
         *_norm("norm2", rows, hidden, strided=strided),
         modulate("modulate2", elems, cond),
         *mlp_ops(rows, hidden, inner),
         gate("gate2", elems, cond),
-        residual("residual2", elems),
+        residual("residual2", elems, strided=strided),
         ops.accumulate("adaln.fork", cond),
     )
 

@@ -134,7 +134,7 @@ def _conv1d(name: str, frames: float, out: float, cin: int, cout: int, *, first:
 
     fwd = (
         one(Affine(0, out), Affine(cout), Affine(3 * cin)),
-        Kernel(kind="elementwise", low=2 * out * cout, weight=float(cout)),
+        Kernel(kind="elementwise", low=2 * out * cout, weight=float(cout), indexed=out * cout),
     )
     bwd = [one(Affine(3 * cin), Affine(cout), Affine(0, out))]
     if not first:
@@ -152,7 +152,10 @@ def _ears(t: Tower, mel_bins: int) -> Block:
         ops.activation("gelu1", heard * width),
         _conv1d("conv2", heard, rows, width, width, first=False),
         ops.activation("gelu2", rows * width),
-        Op(name="positions", fwd=(Kernel(kind="elementwise", high=2 * t.elems, weight=table),)),
+        Op(
+            name="positions",
+            fwd=(Kernel(kind="elementwise", high=2 * t.elems, weight=table, indexed=t.elems),),
+        ),
     )
     body.params += [
         Param("conv1.weight", 3 * mel_bins * width),

@@ -87,21 +87,37 @@ def rope(name: str, elems: float, passed: float = 0.0) -> Op:
     Backward: two products, neg, the two halves each scattered into zeros, two sums. Nothing is
     kept but the cosines and sines of one sequence, shared by all layers. ``passed`` elements
     are not turned but joined to those that are. Heads lie strided, cosines and sines are broadcast
-    over them, so that most kernels address elements one by one.
+    over them, so that most kernels address elements one by one. Under autocast cosines are fp32 and
+    so are products and sum, which attention casts, as backward does their gradients.
     """
     fwd = [
-        Kernel(kind="elementwise", low=8 * elems, launches=4.0, indexed=3.5 * elems),
+        Kernel(
+            kind="elementwise",
+            low=3 * elems,
+            high=5 * elems,
+            launches=4.0,
+            indexed=3.5 * elems,
+            autocasts=elems,
+        ),
         Kernel(kind="copy", low=2 * elems, indexed=elems),
     ]
     bwd = [
-        Kernel(kind="elementwise", low=8 * elems, launches=4.0, indexed=3.5 * elems),
+        Kernel(
+            kind="elementwise",
+            low=4 * elems,
+            high=4 * elems,
+            launches=4.0,
+            indexed=3.5 * elems,
+            autocasts=3 * elems,
+        ),
         Kernel(kind="elementwise", low=3 * elems),  # both halves, each written whole
         Kernel(kind="copy", low=2 * elems, launches=2.0, indexed=elems),
         Kernel(kind="elementwise", low=2 * elems, launches=2.0),  # zeros
     ]
     if passed:
-        fwd.append(Kernel(kind="copy", low=2 * (elems + passed)))
-        bwd.append(Kernel(kind="copy", low=3 * (elems + passed), launches=2.0))
+        both = elems + passed  # parts of heads
+        fwd.append(Kernel(kind="copy", low=2 * both, indexed=both))
+        bwd.append(Kernel(kind="copy", low=3 * both, launches=2.0, indexed=both))
     return Op(name=name, fwd=tuple(fwd), bwd=tuple(bwd))
 
 
@@ -115,7 +131,9 @@ def _project(body: Body, s: AttentionShape, reads: str) -> None:
     else:
         for part, width in (("q", s.q_dim), ("k", s.kv_dim), ("v", s.kv_dim)):
             body.linear(part, s.seq, s.hidden, width, bias=s.qkv_bias, reads=reads)
-        body.add(ops.accumulate("qkv.forks", float(s.seq * s.hidden), times=2))
+        body.add(
+            ops.accumulate("qkv.forks", float(s.seq * s.hidden), times=2, high=reads in body.high)
+        )
     if s.clip:  # backward masks by the input, which is kept
         if s.fused_qkv:
             body.add(ops.activation("qkv.clip", q + 2 * kv))
@@ -131,6 +149,8 @@ def _project(body: Body, s: AttentionShape, reads: str) -> None:
         body.add(
             rope("rope.q", q * share, q * (1 - share)),
             rope("rope.k", kv * share, kv * (1 - share)),
+            # their gradients lie head by head, and products read rows of tokens
+            ops.grad_only("turned.rows", 2 * (q + kv), launches=2, kind="copy", indexed=q + kv),
         )
 
 
@@ -159,7 +179,7 @@ def _scores_written_out(body: Body, s: AttentionShape) -> None:
     scores = float(s.heads) * s.seq * s.seq
     if s.kv_heads != s.heads:
         q, kv = float(s.seq * s.q_dim), float(s.seq * s.kv_dim)
-        copies = Kernel(kind="copy", low=2 * (kv + q), launches=2.0)
+        copies = Kernel(kind="copy", low=2 * (kv + q), launches=2.0, indexed=2 * q)
         sums = Kernel(kind="reduction", low=2 * (kv + q), launches=2.0)
         body.add(Op(name="attention.repeat_kv", fwd=(copies,), bwd=(sums,)))
     if s.softcap:
@@ -169,7 +189,15 @@ def _scores_written_out(body: Body, s: AttentionShape) -> None:
             ops.scale("attention.uncap", scores),
         )
     if s.sinks:  # joined as one more key, and the row's maximum taken off
-        body.add(ops.copy("attention.sinks", scores), ops.scale("attention.shift", scores))
+        shift = Kernel(kind="elementwise", low=2 * scores, indexed=scores)
+        body.add(
+            ops.copy("attention.sinks", scores),
+            Op(
+                name="attention.shift",
+                fwd=(shift,),
+                bwd=(Kernel(kind="elementwise", low=2 * scores),),
+            ),
+        )
     body.add(
         *ops.attention_eager(
             "attention", s.heads, s.seq, s.seq, s.head_dim, mask="where", drop=s.drop,

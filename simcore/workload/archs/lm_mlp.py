@@ -64,11 +64,19 @@ def gelu_new(elems: float) -> Op:
     """0.5 x (1 + tanh(c (x + a x^3))) in tensor operations, as transformers writes GPT-2's.
 
     Forward eight kernels (pow, mul, add, mul, tanh, mul, add, mul); backward eleven. Kept: x,
-    the tanh and both factors of the last product. (Autocast runs pow in fp32; not modelled.)
+    the tanh and both factors of the last product. Autocast runs pow in fp32, so that all but
+    ``0.5 x`` is and the result too: ``x`` is cast before it, three gradients of ``x`` after.
     """
-    fwd = Kernel(kind="elementwise", low=19 * elems, launches=8.0)
-    bwd = Kernel(kind="elementwise", low=28 * elems, launches=11.0)
-    return Op(name="gelu_new", fwd=(fwd,), bwd=(bwd,), saved=Saved(low=4 * elems))
+    fwd = Kernel(
+        kind="elementwise", low=4 * elems, high=14 * elems, launches=8.0, mixed=2 * elems,
+        autocasts=elems,
+    )  # fmt: skip
+    bwd = Kernel(
+        kind="elementwise", low=9 * elems, high=19 * elems, launches=11.0, mixed=elems,
+        autocasts=3 * elems,
+    )  # fmt: skip
+    saved = Saved(low=elems, high=3 * elems)
+    return Op(name="gelu_new", fwd=(fwd,), bwd=(bwd,), saved=saved)
 
 
 def _quick_gelu(elems: float) -> Op:
@@ -110,13 +118,16 @@ def _clamped_halves(elems: float) -> Op:
     Megatron-LM's fused_bias_geglu.py, weighted_bias_quick_geglu_impl, for gpt-oss. Kept: both
     halves clamped, which the kernel reads, beside both before, for the masks. Backward of a clamp
     compares (twice for up, and joins the answers) and selects; the halves' gradients are joined.
+    Halves of rows lie strided.
     """
     fwd = (
-        Kernel(kind="elementwise", low=4 * elems, launches=2.0),
+        Kernel(kind="elementwise", low=4 * elems, launches=2.0, indexed=2 * elems),
         Kernel(kind="elementwise", low=4 * elems),
     )
     bwd = (
-        Kernel(kind="elementwise", low=7 * elems, raw_bytes=8 * elems, launches=6.0),
+        Kernel(
+            kind="elementwise", low=7 * elems, raw_bytes=8 * elems, launches=6.0, indexed=5 * elems
+        ),
         Kernel(kind="elementwise", low=4 * elems),
     )
     return Op(name="clamps", fwd=fwd, bwd=bwd, saved=Saved(low=2 * elems))
@@ -128,11 +139,24 @@ def weighed_bias(rows: float, width: int, experts: int) -> Op:
     Megatron-LM's experts.py, TEGroupedMLP._apply_bias: ``torch.cat([t + b * p ...]).to(dtype)``,
     whose weights are fp32, as DeepEP and HybridEP take them (assumed of plain exchanges too).
     Forward: product, sum, joint and cast; backward: cast, the product's two gradients with the
-    sums of each, the rows' gradient cast and joined. Keeps weights and biases, which are small.
+    sums of each, the rows' gradient cast and joined. Products are broadcast, sum and casts convert.
+    Keeps weights and biases, which are small.
     """
     elems = rows * width
-    fwd = Kernel(kind="elementwise", low=2 * elems, high=6 * elems, launches=2.0 * experts + 2.0)
-    bwd = Kernel(kind="elementwise", low=4 * elems, high=8 * elems, launches=6.0 * experts + 3.0)
+    fwd = Kernel(
+        kind="elementwise",
+        low=2 * elems,
+        high=6 * elems,
+        launches=2.0 * experts + 2.0,
+        indexed=3 * elems,
+    )
+    bwd = Kernel(
+        kind="elementwise",
+        low=4 * elems,
+        high=8 * elems,
+        launches=6.0 * experts + 3.0,
+        indexed=4 * elems,
+    )
     return Op(name="experts.bias", fwd=(fwd,), bwd=(bwd,), saved=Saved(high=rows))
 
 
@@ -143,12 +167,14 @@ def gate_product(
     *,
     fp8_input: bool = False,
     clamps_apart: bool = False,
+    halves: bool = False,
 ) -> tuple[Op, ...]:
     """``act(gate) * up`` over ``elems`` elements; keeps gate, up and the activated gate.
 
     ``fused``: one kernel forward (3 elements moved) and one backward (5) that computes the
     activation anew, so that gate and up alone are kept (Megatron-LM, fused_bias_swiglu), in 8
-    bits with ``fp8_input`` (its activation_func_fp8_input_store).
+    bits with ``fp8_input`` (its activation_func_fp8_input_store). ``halves``: gate and up are those
+    of one product's rows, strided for tensor operations, and their gradients are joined.
     """
     if fused and clamps_apart and kind == "swiglu_clamped":
         return (_clamped_halves(elems), *gate_product(kind, elems, True, fp8_input=fp8_input))
@@ -160,13 +186,26 @@ def gate_product(
         return (Op(name="product", fwd=(fwd,), bwd=(bwd,), saved=kept, result=result),)
     if kind == "swiglu_clamped":
         # both clamped, gate * sigmoid(alpha * gate), (up + 1) * that: gpt-oss in tensor operations
-        fwd = Kernel(kind="elementwise", low=17 * elems, launches=7.0)
-        bwd = Kernel(kind="elementwise", low=26 * elems, launches=10.0)
+        each = elems * halves
+        fwd = Kernel(kind="elementwise", low=17 * elems, launches=7.0, indexed=2 * each)
+        bwd = Kernel(kind="elementwise", low=26 * elems, launches=10.0, indexed=2 * each)
         return (Op(name="product", fwd=(fwd,), bwd=(bwd,), saved=Saved(low=6 * elems)),)
     if kind == "geglu_new":
         return gelu_new(elems), ops.binary("product", elems, saves=2 * elems, grads=2)
     act = ops.activation("silu" if kind == "swiglu" else "gelu", elems)
-    return act, ops.binary("product", elems, saves=2 * elems, grads=2)
+    product = ops.binary("product", elems, saves=2 * elems, grads=2)
+    if not halves:
+        return act, product
+
+    def strided(kernel: Kernel) -> Kernel:
+        return replace(kernel, indexed=elems)
+
+    # of the product's two gradients one reads up, the other the activated gate, which is whole
+    act = replace(act, fwd=(strided(act.fwd[0]),), bwd=(strided(act.bwd[0]),))
+    product = replace(
+        product, fwd=(strided(product.fwd[0]),), bwd=(strided(product.bwd[0]), product.bwd[1])
+    )
+    return ops.grad_only("halves.cat", 4 * elems, kind="copy"), act, product
 
 
 def dense(body: Body, s: MlpShape, reads: str, prefix: str = "") -> None:
@@ -179,14 +218,21 @@ def dense(body: Body, s: MlpShape, reads: str, prefix: str = "") -> None:
         else:
             body.linear(f"{prefix}gate", s.seq, s.hidden, s.ffn, bias=s.bias, reads=reads)
             body.linear(f"{prefix}up", s.seq, s.hidden, s.ffn, bias=s.bias, reads=reads)
-            body.add(ops.accumulate(f"{prefix}mlp.inputs", float(s.seq * s.hidden)))
+            body.add(
+                ops.accumulate(
+                    f"{prefix}mlp.inputs", float(s.seq * s.hidden), high=reads in body.high
+                )
+            )
         between = gate_product(
-            s.kind, inner, s.fused_pointwise, fp8_input=s.fp8_input, clamps_apart=s.clamps_apart
-        )
+            s.kind, inner, s.fused_pointwise, fp8_input=s.fp8_input, clamps_apart=s.clamps_apart,
+            halves=s.fused,
+        )  # fmt: skip
     else:
         body.linear(f"{prefix}up", s.seq, s.hidden, s.ffn, bias=s.bias, reads=reads)
         between = (plain_activation(s.kind, inner, s.fused_pointwise),)
     body.add(*(replace(op, name=f"{prefix}{op.name}") for op in between))
+    if s.kind == "gelu_new":
+        body.high.add(product)
     body.linear(f"{prefix}down", s.seq, s.ffn, s.hidden, bias=s.bias, reads=product)
 
 
@@ -216,6 +262,7 @@ def experts(body: Body, s: MlpShape, e: ExpertsShape, reads: str) -> None:
             s.fused_pointwise,
             fp8_input=s.fp8_input,
             clamps_apart=s.clamps_apart,
+            halves=not e.apart,
         ),
         second,
         *([weighed_bias(rows, s.hidden, e.local)] if e.bias and e.bias_apart else []),

@@ -79,7 +79,8 @@ def gated_sum(body: Body, name: str, rows: float, hidden: int, *, megatron: bool
 
 def bias_apart(name: str, elems: float, width: int) -> Op:
     """A bias added by a kernel of its own; its gradient is counted with its product."""
-    return Op(name=name, fwd=(Kernel(kind="elementwise", low=2 * elems, weight=float(width)),))
+    added = Kernel(kind="elementwise", low=2 * elems, weight=float(width), indexed=elems)
+    return Op(name=name, fwd=(added,))
 
 
 def mlp(

@@ -50,7 +50,11 @@ def _attend(body: Body, t: Tower, prefix: str, reads: str, *, cross: bool) -> No
     key_bias = t.biased and t.key_bias
     body.linear(f"{prefix}k", keys, t.hidden, inner, bias=key_bias, reads=kv_reads)
     body.linear(f"{prefix}v", keys, t.hidden, inner, bias=t.biased, reads=kv_reads)
-    body.add(ops.accumulate(f"{prefix}forks", float(keys * t.hidden), times=2))
+    body.add(
+        ops.accumulate(
+            f"{prefix}forks", float(keys * t.hidden), times=2, high=kv_reads in body.high
+        )
+    )
     context = f"{prefix}context"
     if t.written_out:
         body.add(
@@ -84,8 +88,8 @@ def _add(body: Body, t: Tower, name: str) -> None:
     if t.drop:
         body.add(ops.dropout(f"{name}.dropout", t.elems))
     body.add(
-        ops.binary(f"{name}.residual", t.elems, grads=0, high=True),
-        ops.accumulate(f"{name}.fork", t.elems, high=True),
+        ops.residual(f"{name}.residual", t.elems),
+        ops.accumulate(f"{name}.fork", t.elems, high=True, casts=t.elems),
     )
 
 
@@ -103,6 +107,7 @@ def layer(t: Tower, name: str, feed: Callable[[Body, Tower], None] = _feed_forwa
     """
     body = Body()
     body.kept.add(ENCODED)  # kept where the encoder ends
+    body.high.add(ENCODED)
     body.norm("norm1", t.rows, t.hidden, t.norm)
     _attend(body, t, "", "norm1", cross=False)
     if t.source:

@@ -56,6 +56,11 @@ class _Model:
     adapters: Adapters | None
 
     @property
+    def compiled(self) -> bool:
+        """Whether casts are part of the kernels that they stand between."""
+        return self.mlp.fused_pointwise or self.attention.kernel == "xla"
+
+    @property
     def elems(self) -> float:
         return float(self.mlp.seq * self.mlp.hidden)
 
@@ -79,7 +84,8 @@ def _mlp(body: Body, m: _Model, routed: bool, reads: str) -> None:
 
 
 def _layer(m: _Model, kind: _Kind) -> Body:
-    body = Body(m.adapters)
+    fused = m.compiled
+    body = Body(m.adapters, fused=fused)
     seq, hidden, elems = m.mlp.seq, m.mlp.hidden, m.elems
     window = m.window if kind.windowed else 0
     seen = m.attention if kind.turned else m.attention.unturned()
@@ -96,29 +102,36 @@ def _layer(m: _Model, kind: _Kind) -> Body:
             norm("norm2", "x")
         _mlp(body, m, routed, "norm2" if two else "norm1")
         body.add(
-            ops.binary("attention.residual", elems, grads=0, high=True),
-            ops.binary("mlp.residual", elems, grads=0, high=True),
-            ops.accumulate("forks", elems, times=2, high=True),
+            ops.residual("attention.residual", elems, fused=fused),
+            ops.residual("mlp.residual", elems, fused=fused),
+            ops.accumulate("forks", elems, times=2, high=True, casts=2 * elems * (not fused)),
         )
         return body
     attention(body, seen, "norm1", window)
     if m.residual == "sandwich":
         norm("attention.norm")
     joined = m.drop and m.mlp.fused_pointwise
-    body.add(
-        *((ops.dropout_add("attention.residual", elems),) if joined else
-          (ops.binary("attention.residual", elems, grads=0, high=True),)),
-        ops.accumulate("attention.fork", elems, high=True),
-    )  # fmt: skip
+    # a norm's output is as wide as the sum's other part
+    normed = m.residual == "sandwich"
+
+    def summed(name: str) -> Op:
+        if joined:
+            return ops.dropout_add(name, elems)
+        return (
+            ops.binary(name, elems, grads=0, high=True)
+            if normed
+            else (ops.residual(name, elems, fused=fused))
+        )
+
+    def forked(name: str) -> Op:
+        return ops.accumulate(name, elems, high=True, casts=elems * (not fused and not normed))
+
+    body.add(summed("attention.residual"), forked("attention.fork"))
     norm("norm2")
     _mlp(body, m, routed, "norm2")
     if m.residual == "sandwich":
         norm("mlp.norm")
-    body.add(
-        *((ops.dropout_add("mlp.residual", elems),) if joined else
-          (ops.binary("mlp.residual", elems, grads=0, high=True),)),
-        ops.accumulate("mlp.fork", elems, high=True),
-    )  # fmt: skip
+    body.add(summed("mlp.residual"), forked("mlp.fork"))
     return body
 
 
@@ -149,9 +162,13 @@ def _embeddings(m: _Model, vocab: int, width: int, table_rows: int, scaled: bool
 def _head(m: _Model, vocab: int, width: int, tied: bool, softcap: bool, final_norm: bool,
           upcast: bool, loss: str, joined: int = 0, bias: bool = False) -> Body:  # fmt: skip
     """``joined``: the vocabulary of the loss where it is more than this rank's part of it."""
-    body, seq, hidden = Body(m.adapters, in_layer=False), m.mlp.seq, m.mlp.hidden
+    fused = m.compiled
+    body = Body(m.adapters, in_layer=False, fused=fused)
+    seq, hidden = m.mlp.seq, m.mlp.hidden
     if final_norm:
         body.norm("norm", seq, hidden, m.norm, bias=m.norm_bias)
+        if width == hidden and not fused:
+            body.high.add("out")
     if width != hidden:
         body.linear("project_out", seq, hidden, width, reads="norm")
     if loss == "chunked" and not softcap:

@@ -66,7 +66,7 @@ def _qkv(tokens: int, hidden: int) -> tuple[Op, ...]:
     turned = Kernel(kind="copy", low=6 * elems, indexed=3 * elems)
     return (
         ops.copy("sequence_first", elems),
-        ops.linear("qkv", tokens, hidden, 3 * hidden, bias=True),
+        ops.linear("qkv", tokens, hidden, 3 * hidden, bias=True, input_high=True),
         Op(name="qkv.bias", fwd=(bias,)),
         Op(name="qkv.split", fwd=(turned,), bwd=split),
     )
@@ -77,13 +77,19 @@ def _parts(hidden: int, bias: bool) -> tuple[Param, ...]:
     return tuple(p for pair in parts for p in (pair if bias else pair[:1]))
 
 
-def _qkv_apart(tokens: int, hidden: int, bias: bool) -> tuple[Op, ...]:
+def _qkv_apart(tokens: int, hidden: int, bias: bool, *, fused: bool) -> tuple[Op, ...]:
     """Three products of batch-first rows, as transformers has them."""
     first, *more = (
-        ops.linear(part, tokens, hidden, hidden, bias=bias, save_input=part == "q")
+        ops.linear(
+            part, tokens, hidden, hidden, bias=bias, save_input=part == "q", input_high=not fused
+        )
         for part in "qkv"
     )
-    return first, *more, ops.accumulate("qkv.forks", float(tokens * hidden), times=2)
+    return (
+        first,
+        *more,
+        ops.accumulate("qkv.forks", float(tokens * hidden), times=2, high=not fused),
+    )
 
 
 def _dropout(name: str, elems: float, on: bool) -> tuple[Op, ...]:
@@ -109,7 +115,8 @@ def _layer(
             "attention", heads, tokens, tokens, hidden // heads, passes=attention == "xla"
         )
     flash = attention not in SCORES
-    products = _qkv(tokens, hidden) if packed else _qkv_apart(tokens, hidden, qkv_bias)
+    fused = attention == "xla"  # which has casts in its fusions
+    products = _qkv(tokens, hidden) if packed else _qkv_apart(tokens, hidden, qkv_bias, fused=fused)
     back = (ops.grad_only("batch_first", 2 * elems, kind="copy"),) if packed else ()
     qkv = _linear_params("qkv", hidden, 3 * hidden)
     body = (
@@ -119,16 +126,16 @@ def _layer(
         ops.linear("attention.out", tokens, hidden, hidden, bias=True, save_input=not flash),
         *_dropout("attention.dropout", elems, drop),
         *back,
-        ops.binary("attention.residual", elems, grads=0, high=True),
-        ops.accumulate("attention.fork", elems, high=True),
+        ops.residual("attention.residual", elems, fused=fused),
+        ops.accumulate("attention.fork", elems, high=True, casts=elems * (not fused)),
         ops.layer_norm("norm2", tokens, hidden),
-        ops.linear("up", tokens, hidden, ffn, bias=True),
+        ops.linear("up", tokens, hidden, ffn, bias=True, input_high=not fused),
         ops.activation("gelu", tokens * ffn),
         *_dropout("mlp.activation.dropout", float(tokens * ffn), drop),
         ops.linear("down", tokens, ffn, hidden, bias=True),
         *_dropout("mlp.dropout", elems, drop),
-        ops.binary("mlp.residual", elems, grads=0, high=True),
-        ops.accumulate("mlp.fork", elems, high=True),
+        ops.residual("mlp.residual", elems, fused=fused),
+        ops.accumulate("mlp.fork", elems, high=True, casts=elems * (not fused)),
     )
     params = (
         *_norm_params("norm1", hidden),

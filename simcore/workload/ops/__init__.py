@@ -40,6 +40,7 @@ from simcore.workload.ops.pointwise import (
     keep,
     pool2d,
     reduction,
+    residual,
     scale,
 )
 
@@ -78,6 +79,7 @@ __all__ = [
     "loss_vocab_parallel",
     "pool2d",
     "reduction",
+    "residual",
     "rms_norm_eager",
     "route",
     "row_elems",

@@ -102,7 +102,9 @@ def attention_eager(
     if mask == "bias":
         parts.append(binary(f"{name}.bias", scores, grads=0, high=True))
     elif mask == "permuted_bias":
-        read = Kernel(kind="elementwise", high=2 * scores, raw_bytes=_SECTOR_BYTES * scores)
+        read = Kernel(
+            kind="elementwise", high=2 * scores, raw_bytes=_SECTOR_BYTES * scores, indexed=scores
+        )
         parts.append(Op(name=f"{name}.bias", fwd=(read,)))
     elif mask == "add":
         parts.append(binary(f"{name}.mask", scores, broadcast=seq_kv, grads=0, high=True))

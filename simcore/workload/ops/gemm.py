@@ -27,6 +27,7 @@ def linear(
     wide: bool = False,
     row_elems: int = FULL_LOAD,
     vector_units: bool = False,
+    input_high: bool = False,
 ) -> Op:
     """``[rows, k] @ [k, n]`` with ``rows`` rows a sample; the bias rides in the epilogue.
 
@@ -39,24 +40,30 @@ def linear(
     forward and the gradient of its output, once, in backward. ``row_elems``: elements that divide
     where rows of an operand begin, if less than 8 (``load_elems`` of a kernel); with
     ``vector_units`` such products compute there in 16 bit, as cuBLAS had it before 11.
+    ``input_high``: it reads what autocast keeps in fp32, which each product casts for itself (the
+    cache of ATen's ``autocast_mode.cpp`` is of parameters), as backward does its gradient.
     """
+    casts = rows * k * input_high
     narrow = row_elems < FULL_LOAD
     flop, weight = 2.0 * rows * k * n, float(k) * n
 
-    def product(m: Affine, cols: Affine, depth: Affine, cast: float) -> Kernel:
+    def product(
+        m: Affine, cols: Affine, depth: Affine, cast: float, autocasts: float = 0.0
+    ) -> Kernel:
         return Kernel(
             kind="gemm", flop=flop, low=rows * (k + n), weight=weight,
             m=m, n=cols, k=depth, cast=0.0 if wide else cast, wide=wide,
             load_elems=FULL_LOAD if vector_units else row_elems, unaligned=narrow and vector_units,
+            autocasts=autocasts,
         )  # fmt: skip
 
-    fwd = [product(Affine(0, rows), Affine(n), Affine(k), rows * k)]
+    fwd = [product(Affine(0, rows), Affine(n), Affine(k), rows * k, casts)]
     if bias and bias_apart:
         added = float(rows * n)
         fwd.append(Kernel(kind="elementwise", low=2 * added, weight=float(n), indexed=added))
     bwd = []
     if input_grad:
-        bwd.append(product(Affine(0, rows), Affine(k), Affine(n), rows * n))
+        bwd.append(product(Affine(0, rows), Affine(k), Affine(n), rows * n, casts))
     if weight_grad:
         bwd.append(product(Affine(k), Affine(n), Affine(0, rows), rows * n * (not input_grad)))
     if bias and weight_grad:

@@ -54,7 +54,7 @@ def add_positions(name: str, rows: float, dim: int, *, table_rows: int = 0) -> O
     parameter. Backward sums over the batch, then scatters into the table.
     """
     elems, weight = rows * dim, float(rows * dim)
-    fwd = [Kernel(kind="elementwise", high=2 * elems, weight=weight)]
+    fwd = [Kernel(kind="elementwise", high=2 * elems, weight=weight, indexed=elems)]
     bwd = [Kernel(kind="reduction", high=elems, weight=weight)]
     if table_rows:
         fwd.insert(0, Kernel(kind="gather", weight=2 * weight))

@@ -93,10 +93,11 @@ def combine(name: str, tokens: float, width: int, copies: float, *, weighed: boo
     spread = Kernel(kind="gather", low=2 * rows * width, raw_bytes=8.0 * rows)
     if not weighed:
         return Op(name=name, fwd=(summed,), bwd=(spread,), saved=Saved(raw_bytes=12.0 * rows))
-    fwd = (Kernel(kind="elementwise", low=2 * rows * width, high=rows), summed)
+    elems = rows * width  # a weight is broadcast over its row
+    fwd = (Kernel(kind="elementwise", low=2 * elems, high=rows, indexed=elems), summed)
     bwd = (
         spread,
-        Kernel(kind="elementwise", low=5 * rows * width, high=rows, launches=2.0),
+        Kernel(kind="elementwise", low=5 * elems, high=rows, launches=2.0, indexed=elems),
         Kernel(kind="reduction", low=rows * width, high=rows),
     )
     return Op(name=name, fwd=fwd, bwd=bwd, saved=Saved(low=rows * width, raw_bytes=12.0 * rows))

@@ -61,6 +61,15 @@ def binary(
     return Op(name=name, fwd=(fwd,), bwd=bwd, saved=saved, result=_saved(elems, high))
 
 
+def residual(name: str, elems: float, *, fused: bool = False) -> Op:
+    """A branch's result added to what autocast keeps in fp32: both widths, a sum in fp32.
+
+    ``fused``: by a compiler's kernel, which loads vectors of either.
+    """
+    fwd = Kernel(kind="elementwise", low=elems, high=2 * elems, mixed=elems * (not fused))
+    return Op(name=name, fwd=(fwd,), result=Saved(high=elems))
+
+
 def copy(
     name: str, elems: float, *, saves: float = 0.0, high: bool = False, as_it_lies: bool = False
 ) -> Op:
@@ -77,11 +86,12 @@ def copy(
 def compiled(block: Block) -> Block:
     """A block of a program whose kernels a compiler makes for their shapes (XLA).
 
-    None of them looks up offsets and types an element, as ATen's ready-made ones do.
+    None of them looks up offsets and types an element, as ATen's ready-made ones do; casts are
+    part of the kernels that use them.
     """
 
     def known(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
-        return tuple(replace(k, indexed=0.0) if k.indexed else k for k in kernels)
+        return tuple(replace(k, indexed=0.0, mixed=0.0, autocasts=0.0) for k in kernels)
 
     return replace(
         block, ops=tuple(replace(op, fwd=known(op.fwd), bwd=known(op.bwd)) for op in block.ops)
@@ -136,15 +146,24 @@ def grad_only(
     kind: Literal["elementwise", "copy", "reduction"] = "elementwise",
     high: bool = False,
     weight: float = 0.0,
+    indexed: float = 0.0,
 ) -> Op:
     """Kernels that only backward runs: ``traffic`` elements moved by all ``launches`` together."""
-    kernel = Kernel(kind=kind, launches=launches, weight=weight, **_traffic(traffic, high))
+    kernel = Kernel(
+        kind=kind, launches=launches, weight=weight, indexed=indexed, **_traffic(traffic, high)
+    )
     return Op(name=name, fwd=(), bwd=(kernel,))
 
 
-def accumulate(name: str, elems: float, *, times: float = 1.0, high: bool = False) -> Op:
-    """Where forward forks, backward sums: ``times`` additions of gradients of ``elems``."""
-    return grad_only(name, 3 * elems * times, launches=times, high=high)
+def accumulate(
+    name: str, elems: float, *, times: float = 1.0, high: bool = False, casts: float = 0.0
+) -> Op:
+    """Where forward forks, backward sums: ``times`` additions of gradients of ``elems``.
+
+    ``casts``: elements of them that autocast hands on to a branch in 16 bit.
+    """
+    op = grad_only(name, 3 * elems * times, launches=times, high=high)
+    return replace(op, bwd=(replace(op.bwd[0], autocasts=casts),)) if casts else op
 
 
 def keep(name: str, elems: float, *, high: bool = False) -> Op:
