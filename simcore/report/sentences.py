@@ -119,6 +119,15 @@ def fixes(p: Prediction) -> str:
     return f"what makes it fit ({plural(p.sample_unit)}/s then): {'; '.join(p.fixes)}"
 
 
+def faster(p: Prediction) -> str:
+    """Other strategies and batches that fit and are faster; empty where none was found."""
+    units = plural(p.sample_unit)
+    return "; ".join(
+        f"{f.change}: {figure(f.samples_per_s)} {units}/s ({percent(f.gain_frac, signed=True)})"
+        for f in p.faster
+    )
+
+
 def elsewhere(p: Prediction) -> str:
     """What a GPU keeps in host memory and on NVMe; empty where nothing is."""
     m = p.memory
