@@ -318,7 +318,7 @@ def model_named(name: str) -> ModelSource:
     from simcore.workload.trace import trace_zoo
     from simcore.workload.trace.zoos import zoo_of
 
-    return trace_zoo(name) if zoo_of(name) else MODELS[name]
+    return trace_zoo(name) if zoo_of(name) else MODELS[name].under(name)
 
 
 def choices() -> dict[str, tuple[str, ...]]:

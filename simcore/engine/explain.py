@@ -187,6 +187,8 @@ def find_terms(text: str) -> list[str]:
     A full name, the name within its group (``activations``), or the beginning of either
     (``comm``, ``memory.act``). Raises UsageError with the nearest and all known terms.
     """
+    if not isinstance(text, str):
+        raise UsageError(f"term must be text such as step_time or comm, not {text!r:.60}")
     wanted = text.strip().lower().replace("-", "_").replace(" ", "_")
     for said, meant in (("step.", "time."), ("time_s.", "time."), ("memory_bytes.", "memory."),
                         ("memory.terms.", "memory.")):  # fmt: skip

@@ -46,7 +46,7 @@ def settings(p: Prediction) -> list[str]:
     shown = _marker(p)
     parts = [
         *([p.layout] if p.layout else []),
-        shown("strategy", p.strategy),
+        shown("strategy", "one process" if _unwrapped(p) else p.strategy),
         shown("precision", p.precision),
         shown("optimizer", p.optimizer),
         shown("recompute", "no recompute" if p.recompute == "none" else "recompute " + p.recompute),
@@ -54,6 +54,11 @@ def settings(p: Prediction) -> list[str]:
     if p.offload != "none":
         parts.append(f"offload {p.offload}")
     return parts
+
+
+def _unwrapped(p: Prediction) -> bool:
+    """Whether the one GPU runs a plain script: DDP is the default of several."""
+    return p.n_gpus == 1 and "strategy ddp" in p.defaults
 
 
 def _marker(p: Prediction) -> Callable[[str, str], str]:

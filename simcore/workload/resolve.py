@@ -117,7 +117,8 @@ def resolve_model(text: str, *, inputs: tuple[str, ...] = ()) -> ModelSource:
         raise UsageError(
             "--input is for a model given as package.module:callable, timm:NAME or torchvision:NAME"
         )
-    return MODELS[_base_of(text)]
+    base = _base_of(text)
+    return MODELS[base].under(base)
 
 
 def _base_of(name: str) -> str:
