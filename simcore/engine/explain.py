@@ -113,8 +113,8 @@ def _mfu(f: Facts) -> Told:
 def _bound_by(f: Facts) -> Told:
     return Told(
         "the resource of which twice as much shortens the step most; two, where twice of both "
-        "gains three times as much as of either; below 1 %: fixed costs; the pipeline's bubble where "
-        "no other term is as long",
+        "gains three times as much as of either; below 1 %: fixed costs; the pipeline's bubble "
+        "where no other term is as long",
         tuple(
             (w.resource, f"{format_seconds(w.step_time_s)}, {w.gain_frac * PERCENT:.1f} % less")
             for w in f.result.what_if

@@ -100,8 +100,10 @@ class ModelRecord(Sourced):
 
     def under(self, name: str) -> ModelRecord:
         """This record by the full name of the alias that it was asked for by, if that has one."""
-        last = fold_name(name.rpartition("/")[2])
-        found = next((v for k, v in self.called.items() if fold_name(k) == last), None)
+        if not self.called:
+            return self
+        own = {fold_name(k.rpartition("/")[2]): v for k, v in self.called.items()}
+        found = own.get(fold_name(name.rpartition("/")[2]))
         return self if found is None else _renamed(self, found)
 
     def build(self, **overrides: Scalar) -> Workload:
