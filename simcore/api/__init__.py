@@ -30,6 +30,7 @@ from simcore.engine.options import Options
 from simcore.engine.predict import predict as _predict
 from simcore.engine.request import make_request
 from simcore.engine.resolved import Request
+from simcore.engine.result import Faster
 from simcore.engine.result import Prediction as PlainPrediction
 from simcore.engine.words import inputs_of, number_problems
 from simcore.hardware.cluster import ClusterSpec
@@ -93,20 +94,25 @@ def answer_of(
     """The engine's prediction, with what makes it fit and what was measured of the same job."""
     request = make_request(model, gpus, **options)
     found = _predict(request, keep_timeline=keep_timeline)
+    largest = str(options.get("micro_batch") or "").strip().lower() == "max"
+
+    def ask(words: dict[str, Any]) -> Request:
+        if largest and "micro_batch" not in words:  # the batch is the largest again
+            words = {k: v for k, v in words.items() if k not in ("global_batch", "grad_accum")}
+        changed = {**options, **words}
+        where = changed.pop("gpus", gpus)
+        return make_request(model, where, **cast("Options", changed))
+
     fixes: tuple[str, ...] = ()
+    faster: tuple[Faster, ...] = ()
     if not found.fits:
         from simcore.api.fixes import fixes_of
 
-        largest = str(options.get("micro_batch") or "").strip().lower() == "max"
-
-        def ask(words: dict[str, Any]) -> Request:
-            if largest and "micro_batch" not in words:  # the batch is the largest again
-                words = {k: v for k, v in words.items() if k not in ("global_batch", "grad_accum")}
-            changed = {**options, **words}
-            where = changed.pop("gpus", gpus)
-            return make_request(model, where, **cast("Options", changed))
-
         fixes = fixes_of(request, ask)
+    elif request.placed is not None or request.strategy.zero_stage:
+        from simcore.api.faster import faster_of
+
+        faster = faster_of(request, found, ask)
     forced: tuple[str, ...] = ()
     if request.strategy.nccl_algorithms or request.strategy.nccl_protocols:
         from simcore.engine.collective_choice import left_without
@@ -123,6 +129,7 @@ def answer_of(
         assumptions=(*forced, *found.assumptions),
         fixes=fixes,
         uneven=uneven(request),
+        faster=faster,
         measured=measured_rows(request, found),
         pipeline=pipeline,
     )
@@ -311,7 +318,7 @@ def model_named(name: str) -> ModelSource:
     from simcore.workload.trace import trace_zoo
     from simcore.workload.trace.zoos import zoo_of
 
-    return trace_zoo(name) if zoo_of(name) else MODELS[name]
+    return trace_zoo(name) if zoo_of(name) else MODELS[name].under(name)
 
 
 def choices() -> dict[str, tuple[str, ...]]:

@@ -112,7 +112,9 @@ def _ladders(request: Request) -> list[tuple[Change, ...]]:
     layout = request.placed.layout if request.placed else None
     ladders: list[list[Change]] = []
     best = largest_batch(request, request.micro_batch)
-    if 0 < best < request.micro_batch:
+    if layout is not None and layout.pp > 1 and request.micro_batch > 1:
+        ladders.append([_batch(request, 1)])  # and the smaller its bubble
+    elif 0 < best < request.micro_batch:
         below = [b for b in range(best, 0, -1) if request.micro_batch % b == 0]
         ladders.append([_batch(request, b) for b in dict.fromkeys((best, *below))])
     elif request.micro_batch > 1:

@@ -82,13 +82,24 @@ def show(
         raise InvalidConfig([f"--plot shows a calibration, not a {kind}"])
     from simcore.report import catalog
 
-    record: Any = catalog.DATABASES[kind][name]
+    record: Any = _record(kind, name)
     if as_json:
         from simcore.report.jsonout import dumps, finite
 
         write(dumps(finite(catalog.record_dict(record))))
         return
     write(catalog.render_record(record))
+
+
+def _record(kind: str, name: str) -> Any:
+    """An entry of a database, or a vision library's model."""
+    from simcore.report import catalog
+
+    if kind == "model" and ":" in name:
+        from simcore import api
+
+        return api.model_named(name)
+    return catalog.DATABASES[kind][name]
 
 
 def _show_calibration(name: str, as_json: bool, plot: Path | None) -> None:

@@ -71,6 +71,18 @@ class _Command(TyperCommand):
             if type(param) is TyperOption:
                 param.__class__ = _Option  # typer names the class of its options itself
 
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """The options in ``--help``: many stand under headings."""
+        from simcore.cli.panels import in_panels  # no other use of a command shows them
+
+        every = self.get_params(ctx)
+        arguments = [p for p in every if p.param_type_name == "argument"]
+        options = [p for p in every if p.param_type_name == "option"]
+        for heading, params in (("Arguments", arguments), *in_panels(options)):
+            if lines := [line for p in params if (line := p.get_help_record(ctx)) is not None]:
+                with formatter.section(heading):
+                    formatter.write_dl(lines)
+
 
 class _Commands(MutableMapping[str, Any]):
     """The parser's commands by name, each built when it is first looked up."""

@@ -113,7 +113,8 @@ def _mfu(f: Facts) -> Told:
 def _bound_by(f: Facts) -> Told:
     return Told(
         "the resource of which twice as much shortens the step most; two, where twice of both "
-        "gains three times as much as of either; below 1 %: fixed costs",
+        "gains three times as much as of either; below 1 %: fixed costs; the pipeline's bubble "
+        "where no other term is as long",
         tuple(
             (w.resource, f"{format_seconds(w.step_time_s)}, {w.gain_frac * PERCENT:.1f} % less")
             for w in f.result.what_if
@@ -186,6 +187,8 @@ def find_terms(text: str) -> list[str]:
     A full name, the name within its group (``activations``), or the beginning of either
     (``comm``, ``memory.act``). Raises UsageError with the nearest and all known terms.
     """
+    if not isinstance(text, str):
+        raise UsageError(f"term must be text such as step_time or comm, not {text!r:.60}")
     wanted = text.strip().lower().replace("-", "_").replace(" ", "_")
     for said, meant in (("step.", "time."), ("time_s.", "time."), ("memory_bytes.", "memory."),
                         ("memory.terms.", "memory.")):  # fmt: skip

@@ -107,7 +107,8 @@ def _buckets(f: Facts) -> Told:
         )
     return Told(
         "parameters x gradient bytes: DDP's flat buckets, beside the gradients unless these are "
-        "views of them",
+        "views of them; none on one GPU where nobody names ddp: a script started without "
+        "torchrun does not wrap its model",
         (
             _params(f),
             ("bytes each", f"{s.precision.grad_bytes}"),

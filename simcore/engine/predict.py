@@ -51,6 +51,8 @@ RESOURCES: dict[Knob, str] = {
     "host": "host (kernel launches)",
     "loader": "data loading",
 }
+#: What binds where most of the step waits for the pipeline's other stages: no resource does.
+BUBBLE = "pipeline bubble"
 #: A resource binds when twice of it gains at least this.
 _BINDS_FRAC = 0.01
 #: Two bind together when twice of both gains at least this, and this many times the better alone.
@@ -189,6 +191,13 @@ def _what_if(knobs: Sequence[Knob], doubled_s: Array, step_s: float) -> tuple[st
     return (alone[0].resource if alone[0].gain_frac >= _BINDS_FRAC else "fixed costs"), alone
 
 
+def bubble_binds(time_s: Mapping[str, float]) -> bool:
+    """Whether stages wait for each other longer than they do anything else."""
+    bubble = time_s.get("pipeline_bubble", 0.0)
+    others = (v for k, v in time_s.items() if k not in ("pipeline_bubble", "communication_hidden"))
+    return bubble > max(others)
+
+
 def _columns(request: Request, base: dict[str, Any]) -> tuple[Points, list[Knob], slice]:
     """The axis: central, one GPU, twice each resource and pair, cascade of three, samples."""
     cluster, knobs = request.cluster, knobs_of(request)
@@ -237,6 +246,9 @@ def predict(request: Request, *, keep_timeline: bool = False) -> Prediction:
 
     first = 2 + len(_doubled(knobs))
     bound_by, what_if = _what_if(knobs, step[2:first], float(step[0]))
+    time_s = breakdown(steps, first, request.micro_steps, offloads=bool(strategy.offload))
+    if bubble_binds(time_s):
+        bound_by = BUBBLE
     memories = run_memories(request)
     memory = settled(request, memory_result(request, memories))
     classes, gain = _rank_classes(job, cluster, steps, request)
@@ -270,7 +282,7 @@ def predict(request: Request, *, keep_timeline: bool = False) -> Prediction:
         single_gpu=single_name,
         scaling_efficiency_frac=float(rate / ideal_rate),
         mfu_frac=float(rate * workload.model_flop / peak),
-        time_s=breakdown(steps, first, request.micro_steps, offloads=bool(strategy.offload)),
+        time_s=time_s,
         memory=memory,
         bound_by=bound_by,
         what_if=tuple(what_if),

@@ -169,8 +169,8 @@ def conv_notes(
     turned = any(wants_channels_last(g, conv_peak_for(g, precision)[0]) for g in kinds)
     if turned and workload.channels_first:
         found.append("tensors of convolutions are channels first, PyTorch's default: cuDNN turns "
-                     "them for matrix units (layout nhwc in a model's config, or a module in "
-                     "torch.channels_last, spares that)")  # fmt: skip
+                     "them for matrix units (layout nhwc in a model's config, or channels_last "
+                     "behind the shape of --input, spares that)")  # fmt: skip
     return tuple(found)
 
 

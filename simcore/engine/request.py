@@ -195,6 +195,7 @@ def make_request(
             prefetch_blocks=_either_count(options.get("prefetch_blocks"), 1),
             ema=t.ema if t else False,
             grad_clip=_either(options.get("grad_clip"), t.grad_clip if t else False),
+            wraps_alone=options.get("strategy") is not None,
             step_impl=found.get("impl") or (t.optimizer_impl if t else "foreach"),
             ema_impl=t.ema_impl if t else "for-loop",
         )

@@ -35,6 +35,15 @@ class WhatIf:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Faster:
+    """A change of the job's own words that fits, and what it brings: samples a second then."""
+
+    change: str
+    samples_per_s: float
+    gain_frac: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredRow:
     """A measurement of the same set-up, beside the prediction."""
 
@@ -168,6 +177,7 @@ class Prediction:
     run_steps: float | None = None
     fixes: tuple[str, ...] = ()
     uneven: tuple[WhatIf, ...] = ()
+    faster: tuple[Faster, ...] = ()
     timeline: Timeline | None = field(default=None, repr=False, compare=False)
     pipeline: PipelineLine | None = field(default=None, repr=False, compare=False)
 

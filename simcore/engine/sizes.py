@@ -36,10 +36,18 @@ def overrides_of(record: ModelSource | None, options: Mapping[str, Any]) -> dict
     if {"height", "width"} <= known.keys():
         return found | {"height": height, "width": width}
     if "image" not in known:
-        raise InvalidConfig([f"{record.name}: it has no resolution to change"])
+        raise InvalidConfig([f"{record.name}: {_unsized(record, height, width)}"])
     if height != width:
         raise InvalidConfig([f"{record.name}: resolution {text} must be square: its images are"])
     return found | {"image": height}
+
+
+def _unsized(record: ModelSource, height: int, width: int) -> str:
+    from simcore.workload.trace.zoos import zoo_of  # a mistake alone asks
+
+    if zoo_of(record.name) is None:
+        return "it has no resolution to change"
+    return f"its images have the size of its input: --input 'float32[B,3,{height},{width}]'"
 
 
 def name_of(record: ModelSource, overrides: Mapping[str, Scalar]) -> str:

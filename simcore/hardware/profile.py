@@ -22,6 +22,7 @@ from simcore.hardware.clocks import Clock, clock_ratio
 from simcore.hardware.cluster import ClusterSpec
 from simcore.hardware.convolutions import share_of_products, winograd_share
 from simcore.hardware.estimates import ClassFigures, Estimate, families_of, kins_of
+from simcore.hardware.knob_places import placed_knobs
 from simcore.hardware.measured import MeasuredDevice, own_class
 from simcore.hardware.paths import Route, cluster_paths
 from simcore.hardware.power import FP32_CLASSES
@@ -487,8 +488,7 @@ def load_profile(calibration: str | None = None) -> Profile:
 
 
 def profile_of(record: Calibration) -> Profile:
-    """The shipped blind profile with a calibration on top."""
-    blind = load_profile()
-    return blind.with_knobs(
-        record.knobs, record.name, record.origin, record.residual_sd_log, record.measured
+    """The shipped blind profile with a calibration on top. Raises InvalidConfig for its places."""
+    return load_profile().with_knobs(
+        placed_knobs(record), record.name, record.origin, record.residual_sd_log, record.measured
     )

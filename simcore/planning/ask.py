@@ -84,7 +84,9 @@ def ask_plan(
     samples = length["samples"]
     if length["epochs"] is not None and source is not None:
         if source.dataset is None:
-            problems.append(f"{source.name} has no data set: say --samples or --tokens")
+            problems.append(f"{source.name} has no data set: say --samples (epochs x samples of "
+                            "yours) or --tokens")  # fmt: skip
+            samples = 1.0  # a length was asked for
         else:
             samples = length["epochs"] * source.dataset.samples.value
     if space is not None and length["steps"] is not None and not space.global_batches:

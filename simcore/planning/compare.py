@@ -23,7 +23,8 @@ MAX_COLUMNS = 12
 class Column:
     """One option: what is predicted for it, or why it cannot be.
 
-    Cost and energy are a million samples'; None where no price is known.
+    Cost and energy are a million samples'; None where no price is known, and of a job that does not
+    fit.
     """
 
     cluster: str
@@ -185,14 +186,14 @@ def _column(
 ) -> Column:
     first = next((c.prediction for c in before if c.prediction is not None), p)
     hours = MEGA / p.samples_per_s / HOUR
-    usd = prices.cluster_usd_per_h(cluster)
+    usd = prices.cluster_usd_per_h(cluster) if p.fits else None
     watts = power_w(tdp_w(cluster), busy_frac(p.time_s, p.step_time_s.value))
     return Column(
         cluster=p.cluster,
         words=words,
         prediction=p,
         speedup=p.samples_per_s / first.samples_per_s,
-        gpu_h_per_million=hours * p.n_gpus,
+        gpu_h_per_million=hours * p.n_gpus if p.fits else None,
         usd_per_million=None if usd is None else hours * usd,
-        kwh_per_million=hours * watts / KILO,
+        kwh_per_million=hours * watts / KILO if p.fits else None,
     )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from simcore.base.database import Database, fold_name
-from simcore.base.errors import UnknownName
+from simcore.base.errors import UnknownName, UsageError
 from simcore.base.figures import Figure, Sourced
 from simcore.base.names import by_size, has
 from simcore.base.units import (
@@ -24,6 +24,7 @@ from simcore.hardware.calibrations import CALIBRATIONS, Calibration, calibration
 from simcore.hardware.spec import GPUS, LINKS, NODES, GpuSpec
 from simcore.workload.archs import KINDS, kind_of
 from simcore.workload.models import MODELS, ModelRecord
+from simcore.workload.resolve import ZOO_LISTS
 
 DATABASES: dict[str, Database[Any]] = {"gpu": GPUS, "model": MODELS, "node": NODES, "link": LINKS}
 #: Columns of figures, aligned to the right.
@@ -244,6 +245,12 @@ def listing(kind: str, only: str = "") -> Listing:
         i for i, entry in enumerate(data) if any(part in fold_name(s) for s in _said(entry))
     ]
     if not kept:
+        if kind == "models" and only.partition(":")[0].lower() in ZOO_LISTS:
+            library = only.partition(":")[0].lower()
+            raise UsageError(
+                f"models of {library} are not in the database: --model {library}:NAME, names by "
+                f"{ZOO_LISTS[library]}"
+            )
         singular = next((k for k in DATABASES if k + "s" == kind), kind)
         raise UnknownName(singular, only, [d["name"] for d in data], f"(`simcore list {kind}`)")
     return header, [rows[i] for i in kept], [data[i] for i in kept]
@@ -277,7 +284,7 @@ def _plain(record: Sourced) -> list[tuple[str, str]]:
         elif value not in (None, ""):
             found.append((prefix, str(value)))
 
-    skip = {"sources", "notes", "name", "full_name"}
+    skip = {"sources", "notes", "name", "full_name", "traced"}  # a trace is no figure of a source
     walk("", {k: v for k, v in record.model_dump().items() if k not in skip})
     return found
 

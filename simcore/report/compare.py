@@ -65,9 +65,9 @@ def rows_of(columns: Sequence[Column], unit: str) -> Iterator[tuple[str, list[st
         ("strategy", lambda _c, p: " ".join(filter(None, (p.strategy, p.layout)))),
         ("precision", lambda _c, p: p.precision),
         (f"a million {units}:", None),
-        ("  GPU-hours", lambda c, _p: _known(c.gpu_h_per_million)),
-        ("  cost", lambda c, _p: _known(c.usd_per_million, "$")),
-        ("  GPU energy", lambda c, _p: f"{_known(c.kwh_per_million)} kWh"),
+        ("  GPU-hours", lambda c, _p: _spent(c, c.gpu_h_per_million)),
+        ("  cost", lambda c, _p: _spent(c, c.usd_per_million, "$")),
+        ("  GPU energy", lambda c, _p: _spent(c, c.kwh_per_million, unit=" kWh")),
     ]  # fmt: skip
     if any(c.prediction is not None and holes(c.prediction.memory) for c in columns):
         rows.insert(2, ("  holes", lambda _c, p: f"{gigabytes(lost_bytes(p.memory))} GB"))
@@ -112,8 +112,11 @@ def _range(low_s: float, high_s: float) -> str:
     return f"{number} - {high}" if unit == high.partition(" ")[2] else f"{low} - {high}"
 
 
-def _known(value: float | None, sign: str = "") -> str:
-    return "price unknown" if value is None else f"{sign}{figure(value)}"
+def _spent(c: Column, value: float | None, sign: str = "", unit: str = "") -> str:
+    """A job that does not fit spends nothing."""
+    if not c.fits:
+        return "-"
+    return "price unknown" if value is None else f"{sign}{figure(value)}{unit}"
 
 
 def verdict(c: Comparison) -> list[str]:

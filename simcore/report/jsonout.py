@@ -97,6 +97,14 @@ def to_dict(p: Prediction) -> dict[str, Any]:
                 {"resource": w.resource, "step_time_s": w.step_time_s, "gain_frac": w.gain_frac}
                 for w in p.uneven
             ],
+            "faster": [
+                {
+                    "change": f.change,
+                    "samples_per_s": f.samples_per_s,
+                    "gain_frac": f.gain_frac,
+                }
+                for f in p.faster
+            ],
             "stages": [
                 {
                     "first": s.first,

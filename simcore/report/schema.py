@@ -140,7 +140,8 @@ def build() -> Schema:
         "margin_frac": _of("number", "Share of the capacity left; negative: does not fit."),
         "fixes": _texts("Changes that make it fit, each computed; empty where it fits."),
         "bound_by": _text(
-            "The resource whose doubling gains most, two that bind together, or 'fixed costs'."
+            "The resource whose doubling gains most, two that bind together, 'fixed costs', or "
+            "'pipeline bubble' where that is the longest term."
         ),
         "what_if": _list(
             "Twice as much of one resource, best first.",
@@ -165,6 +166,15 @@ def build() -> Schema:
                 "resource": _text("What to do."),
                 "step_time_s": _positive("Step time then [s]."),
                 "gain_frac": _of("number", "Share of the step time saved."),
+            },
+        ),
+        "faster": _list(
+            "Other strategies and batches that fit and bring more samples a second, best first; "
+            "empty where the job does not fit.",
+            {
+                "change": _text("What to change."),
+                "samples_per_s": _positive("Samples of the whole job a second then."),
+                "gain_frac": _of("number", "Share of samples_per_s gained."),
             },
         ),
         "stages": _list(

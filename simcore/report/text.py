@@ -88,6 +88,11 @@ def _bound(p: Prediction) -> list[str]:
     return labelled("BOUND BY", "; ".join([p.bound_by, *say.gains(p)]), 3)
 
 
+def _faster(p: Prediction) -> list[str]:
+    text = say.faster(p)
+    return labelled("FASTER", text, 2) if text else []
+
+
 def _measured(p: Prediction) -> list[str]:
     lines: list[str] = []
     for row in p.measured[:3]:
@@ -148,7 +153,7 @@ def render(p: Prediction, *, colour: bool = False) -> str:
     head = [*_title(p), *_settings(p)]
     verdict = _verdict(p)
     facts = _facts(p)
-    tail = [*_bound(p), *_measured(p)]
+    tail = [*_bound(p), *_faster(p), *_measured(p)]
     outside = len(head) + len(verdict) + len(facts) + len(tail)
     # The columns leave room for their heading and one line of assumptions.
     middle = _breakdown(p, max(3, HEIGHT - outside - 2))

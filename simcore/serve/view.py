@@ -103,6 +103,7 @@ def answer(p: Prediction, asked: SetUp) -> Answer:
         ("SPEED-UP", say.speedup(p)),
         ("SLOWEST", say.slowest(p)),
         ("RUN", say.run(p)),
+        ("FASTER", say.faster(p)),
     )
     word, fits = say.verdict(p)
     data: dict[str, Any] = {

@@ -42,7 +42,8 @@ class Strategy:
 
     ``bucket_cap_bytes`` and ``first_bucket_bytes``: DDP's gradient buckets (torch defaults
     25 MiB and 1 MiB); ``bucket_view``: gradients are views of them (gradient_as_bucket_view).
-    ``zero_bucket_numel``: DeepSpeed's ``reduce_bucket_size`` default.
+    ``wraps_alone``: DDP wraps the model on one rank too; a script started without torchrun does
+    not. ``zero_bucket_numel``: DeepSpeed's ``reduce_bucket_size`` default.
     ``recompute_modules``: what runs again where recompute is selective (``workload.recompute``),
     in the first ``recompute_layers`` (0: in all).
     ``prefetch_blocks``: how many blocks ahead ZeRO-3 gathers parameters. ``overlap``: what
@@ -73,6 +74,7 @@ class Strategy:
     bucket_cap_bytes: int = 25 * MIB
     first_bucket_bytes: int = MIB
     bucket_view: bool = False
+    wraps_alone: bool = True
     zero_bucket_numel: int = 500_000_000
     prefetch_blocks: int = 1
     overlap: Overlap = DEFAULT

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from simcore.base.database import Database
+from simcore.base.database import Database, fold_name
 from simcore.base.errors import InvalidConfig, nearest
 from simcore.base.figures import Bytes, Count, Part, Seconds, Sourced
 from simcore.workload.archs import ARCHS, FROZEN_ARCHS, load
@@ -77,6 +77,9 @@ class ModelRecord(Sourced):
     """One model: its architecture, the shape of a sample, its training loop, its sources."""
 
     full_name: str
+    called: dict[str, str] = Field(
+        default_factory=dict, description="full names of aliases that are models of their own"
+    )
     arch: str
     sample_unit: str
     config: dict[str, Scalar] = Field(default_factory=dict)
@@ -95,6 +98,14 @@ class ModelRecord(Sourced):
     #: What `simcore trace-model` writes; archs/traced.py checks it when the model is built.
     traced: dict[str, Any] | None = None
 
+    def under(self, name: str) -> ModelRecord:
+        """This record by the full name of the alias that it was asked for by, if that has one."""
+        if not self.called:
+            return self
+        own = {fold_name(k.rpartition("/")[2]): v for k, v in self.called.items()}
+        found = own.get(fold_name(name.rpartition("/")[2]))
+        return self if found is None else _renamed(self, found)
+
     def build(self, **overrides: Scalar) -> Workload:
         """The workload, with config keys (``seq_len=…``) overridden. Raises InvalidConfig."""
         return _build(self, tuple(sorted(overrides.items())))
@@ -103,6 +114,12 @@ class ModelRecord(Sourced):
         """Every setting of the architecture: its defaults, the record's, then ``overrides``."""
         load(self.arch)
         return {**_defaults(ARCHS[self.arch]), **self.config, **overrides}
+
+
+@lru_cache(maxsize=256)
+def _renamed(record: ModelRecord, full_name: str) -> ModelRecord:
+    """One copy a name: caches know records by identity."""
+    return record.model_copy(update={"full_name": full_name})
 
 
 @lru_cache(maxsize=256)

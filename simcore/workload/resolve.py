@@ -18,12 +18,17 @@ from pathlib import Path
 from typing import Protocol, cast
 
 from simcore.base.database import load_record
-from simcore.base.errors import DataError, UsageError
+from simcore.base.errors import DataError, UnknownName, UsageError
 from simcore.workload.graph import Workload
 from simcore.workload.models import MODELS, Dataset, ModelRecord, Scalar, Training
 
 #: What a name has more than its base model's, which has the same shapes.
 _TUNED = re.compile(r"[-_](?:instruct|chat|it|base)(?=[-_]|$)", re.IGNORECASE)
+#: Vision libraries whose models have names (``trace.zoos``) -> what lists them.
+ZOO_LISTS = {
+    "timm": "timm.list_models()",
+    "torchvision": "torchvision.models.list_models()",
+}
 _HF = re.compile(r"-hf$")
 
 
@@ -117,7 +122,17 @@ def resolve_model(text: str, *, inputs: tuple[str, ...] = ()) -> ModelSource:
         raise UsageError(
             "--input is for a model given as package.module:callable, timm:NAME or torchvision:NAME"
         )
-    return MODELS[_base_of(text)]
+    base = _base_of(text)
+    try:
+        return MODELS[base].under(base)
+    except UnknownName as err:
+        library, slash, name = text.partition("/")
+        if slash and library in ZOO_LISTS:
+            raise UsageError(f"unknown model {text!r}: did you mean {library}:{name}?") from None
+        if err.proposes:
+            raise
+        hint = "(`simcore list models`; timm:NAME and torchvision:NAME: of these libraries)"
+        raise UnknownName("model", text, MODELS.names(), hint) from None
 
 
 def _base_of(name: str) -> str:

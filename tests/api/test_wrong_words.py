@@ -27,6 +27,12 @@ QUESTIONS = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("term", [3, None, ["comm"]])
+def test_a_term_is_text(term: Any) -> None:
+    with pytest.raises(UsageError, match="term must be text such as step_time"):
+        api.explain("gpt2", "8xA100", term)
+
+
 @pytest.mark.parametrize(
     ("word", "value", "says"),
     [

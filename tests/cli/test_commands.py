@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import resource
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,9 @@ from typing import Any
 
 import pytest
 from typer.core import TyperOption
+
+from simcore.cli.job import job_words
+from simcore.cli.panels import PANELS
 
 ASK = ("predict", "--model", "latte-xl", "--gpus", "4x8xA6000ada")
 #: CPU seconds of one command; the best of three counts, for the machine is shared.
@@ -47,6 +51,20 @@ def test_help_has_every_flag_that_scripts_rely_on(simcore: Callable) -> None:
         "seq-len", "calibration", "json", "trace", "explain",
     ):  # fmt: skip
         assert f"--{flag} " in shown, flag
+
+
+def test_help_has_every_option_under_one_heading(simcore: Callable) -> None:
+    named = [name for names in PANELS.values() for name in names]
+    assert len(named) == len(set(named))
+    assert set(named) == {*job_words(), "model", "gpus"}
+    for command in ("predict", "sweep", "plan"):
+        shown = simcore(command, "--help").out
+        headings = [x[:-1] for x in shown.splitlines() if x[:1].isalpha() and x.endswith(":")]
+        assert headings == list(PANELS)
+        flags = re.findall(r"^  (?:-\w, )?(--[a-z-]+)", shown, re.MULTILINE)
+        assert len(flags) == len(set(flags)) > 40
+    few = simcore("list", "--help").out
+    assert "Options:" in few and "Parallelism:" not in few
 
 
 def test_version(simcore: Callable) -> None:

@@ -18,11 +18,11 @@ GPU_FLAGS = ("--gpus", "2x8xRTX4090", "--gpus", "1x8xA6000ada", "--gpus", "1x4xH
 
 def test_columns_are_predictions_with_cost_and_energy() -> None:
     found = api.compare(
-        "latte-l", ["2x8xRTX4090", "1x4xH100"], micro_batch=2, price=["RTX4090=0.5"]
+        "latte-l", ["2x8xRTX4090", "1x4xH100"], micro_batch=1, price=["RTX4090=0.5"]
     )
     ada, h100 = found.columns
     for column, gpus, usd in ((ada, "2x8xRTX4090", 0.5), (h100, "1x4xH100", None)):
-        said = api.predict("latte-l", gpus, micro_batch=2)
+        said = api.predict("latte-l", gpus, micro_batch=1)
         p = column.prediction
         assert p is not None
         assert p.step_time_s == said.step_time_s
@@ -59,9 +59,9 @@ def test_what_cannot_be_is_a_column_that_says_why() -> None:
 
 
 def test_predictions_of_any_jobs_stand_side_by_side() -> None:
-    one = api.predict("latte-l", "2x8xRTX4090", micro_batch=2)
+    one = api.predict("latte-l", "2x8xRTX4090", micro_batch=1)
     both = one.compare(one.replace(gpus="1x4xH100", strategy="zero1"))
-    asked = api.compare("latte-l", ["2x8xRTX4090", "1x4xH100"], micro_batch=2)
+    asked = api.compare("latte-l", ["2x8xRTX4090", "1x4xH100"], micro_batch=1)
     assert both.predictions[0] == asked.predictions[0] == one
     first, second = both.columns
     assert second.words == "zero1"
@@ -70,8 +70,8 @@ def test_predictions_of_any_jobs_stand_side_by_side() -> None:
         assert mine.prediction is not None and mine.usd_per_million is not None
     assert first.usd_per_million == asked.columns[0].usd_per_million
     assert first.kwh_per_million == asked.columns[0].kwh_per_million
-    again = both.replace(micro_batch=1)
-    assert [p.micro_batch for p in again.predictions] == [1, 1]
+    again = both.replace(micro_batch=2)
+    assert [p.micro_batch for p in again.predictions] == [2, 2]
     assert again.predictions[1].strategy == "zero1"
 
 
@@ -117,6 +117,18 @@ def test_the_table_has_eighty_columns(simcore_cli: Callable) -> None:
     told = json.loads(out)
     assert len(told["columns"]) == 3
     assert told["columns"][1]["usd_per_million_samples"] is None
+
+
+def test_what_does_not_fit_costs_nothing() -> None:
+    found = api.compare("qwen2-7b", ["4xRTX4090", "8xH100"])
+    large, fits = found.columns
+    assert not large.fits and large.prediction is not None and large.prediction.samples_per_s > 0
+    assert large.gpu_h_per_million is large.usd_per_million is large.kwh_per_million is None
+    assert fits.usd_per_million is not None
+    text = str(found)
+    for row in ("GPU-hours", "cost", "GPU energy"):
+        line = next(x for x in text.splitlines() if x.startswith(f"  {row}"))
+        assert line.split(row)[1].split()[0] == "-" and "price unknown" not in line
 
 
 def test_most_that_fits_and_nothing_that_fits(simcore_cli: Callable) -> None:

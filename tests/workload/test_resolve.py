@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from simcore.base.errors import UnknownName
+from simcore.base.errors import UnknownName, UsageError
+from simcore.workload.models import MODELS
 from simcore.workload.resolve import resolve_model
 
 
@@ -22,6 +23,38 @@ from simcore.workload.resolve import resolve_model
 )
 def test_tuned_models_have_the_shapes_of_their_base(name: str, record: str) -> None:
     assert resolve_model(name).name == record
+
+
+@pytest.mark.parametrize(
+    ("name", "full_name", "record"),
+    [
+        ("qwen2.5-7b", "Qwen2.5 7B", "qwen2-7b"),
+        ("Qwen/Qwen2.5-7B-Instruct", "Qwen2.5 7B", "qwen2-7b"),
+        ("Qwen/Qwen2-7B", "Qwen2 7B", "qwen2-7b"),
+        ("meta-llama/Llama-3.3-70B-Instruct", "Llama 3.3 70B", "llama3-70b"),
+        ("deit-small-16", "DeiT-S/16 (224 x 224)", "vit-s-16"),
+    ],
+)
+def test_a_model_of_another_s_shapes_keeps_its_name(name: str, full_name: str, record: str) -> None:
+    found = resolve_model(name)
+    assert (found.full_name, found.name) == (full_name, record)
+    assert resolve_model(name) is found  # caches know records by identity
+
+
+def test_every_name_of_its_own_is_an_alias() -> None:
+    for record in MODELS.all():
+        for name, full_name in record.called.items():
+            assert MODELS[name] is record and full_name != record.full_name
+
+
+def test_models_of_libraries_are_named_by_a_colon() -> None:
+    with pytest.raises(UsageError, match=r"'timm/resnet50': did you mean timm:resnet50\?"):
+        resolve_model("timm/resnet50")
+    with pytest.raises(UnknownName, match=r"convnext_tiny.*timm:NAME and torchvision:NAME"):
+        resolve_model("convnext_tiny")
+    with pytest.raises(UnknownName) as near:
+        resolve_model("lama3-8b")
+    assert "timm" not in str(near.value)
 
 
 def test_what_has_no_base_is_unknown_as_it_was_typed() -> None:

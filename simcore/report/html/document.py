@@ -20,6 +20,7 @@ from simcore.report.html.cards import (
 )
 from simcore.report.html.cards_of_many import comparison_notes, comparison_table
 from simcore.report.html.parts import Card, Section, Table, numeric, picture
+from simcore.report.sentences import faster
 from simcore.report.terms import HIDDEN, memory_label, time_label
 from simcore.report.text import by_weight
 from simcore.report.words import figure, percent
@@ -280,6 +281,8 @@ def _what_if(told: Told, several: bool) -> Section | None:
     lines = [f"Bound by {p.bound_by}."]
     if p.fixes:
         lines.append(f"What makes it fit, each computed: {'; '.join(p.fixes)}.")
+    if found := faster(p):
+        lines.append(f"Faster, each computed: {found}.")
     shown = (picture("sensitivity", told.sensitivity, caption),)
     return Section("what-if", "What if", lines, tables=(table,), pictures=shown)
 

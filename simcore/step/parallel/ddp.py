@@ -51,16 +51,18 @@ class DistributedDataParallel:
 
         torch's default ``gradient_as_bucket_view=False`` keeps both; with it gradients are views
         of the buckets, which stay from step to step. A wrapped model has its buckets on one rank
-        too. Main-grad buffers are both in one.
+        too (``Strategy.wraps_alone``). Main-grad buffers are both in one.
         """
         p, numel = strategy.precision, workload.trainable_numel
         one, beside = np.ones_like(n_ranks), strategy.software.weight_buckets
+        wrapped = (n_ranks > 1) | strategy.wraps_alone
+        own = p.main_grads | np.logical_not(wrapped & strategy.bucket_view)
         return Holdings(
             parameters=one * weight_bytes(workload, strategy),
-            gradients=one * numel * p.grad_bytes * (p.main_grads or not strategy.bucket_view),
+            gradients=one * numel * p.grad_bytes * own,
             optimizer_state=one * numel * (p.master_bytes + strategy.optimizer.state_bytes),
             ema=one * numel * 4 * strategy.ema,
-            buckets=one * numel * p.grad_bytes * (not p.main_grads)
+            buckets=one * numel * p.grad_bytes * (not p.main_grads) * wrapped
             + numel * p.param_bytes * ((n_ranks > 1) & p.main_grads & beside),
             gathered=0 * one,
             replicas=0 * one,

@@ -121,7 +121,9 @@ def _zoo_data(
         from simcore.workload.trace.callables import Built, record_data
 
         network = zoo.find(model, shapes, attention)
-        data = record_data(Built(network.module, None, network.loss), network.inputs, text)
+        data = record_data(
+            Built(network.module, None, network.loss), network.inputs, text, zoo.usual
+        )
         cache.store(key, data, ())
     return data
 

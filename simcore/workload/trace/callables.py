@@ -34,6 +34,7 @@ from simcore.workload.trace.inputs import InputShape
 from simcore.workload.trace.record import Trace
 from simcore.workload.trace.recorder import leaves
 from simcore.workload.trace.tracer import trace
+from simcore.workload.trace.zoos import ZOOS, Usual
 
 #: The batches of the two traces; some models need an even one.
 BATCHES, EVEN_BATCHES = (2, 3), (2, 4)
@@ -58,8 +59,11 @@ def find_callable(text: str) -> Callable[[], Any]:
         module = importlib.import_module(path)
     except ModuleNotFoundError as err:
         if err.name and (path == err.name or path.startswith(f"{err.name}.")):
+            library = nearest(path, list(ZOOS), 1)
+            meant = f": did you mean {library[0]}:{name}?" if library else ""
             raise UsageError(
                 f"no module {err.name!r} here: {text!r} is imported from the folder you work in"
+                f"{meant}"
             ) from None
         raise own_error(path, err) from err
     except Exception as err:
@@ -257,6 +261,14 @@ def _from_shallow(
     return whole
 
 
+def _titled(module: str, text: str, images: tuple[InputShape, ...]) -> str:
+    """``MyNet (pkg.net:build)``; a library's model by its name, with the size of its images."""
+    if not images:
+        return f"{module} ({text})"
+    height, width = images[0].dims[-2:]
+    return f"{text} ({module}, {height} x {width})"
+
+
 def _precision(module: Any) -> str:
     widths = {p.dtype for p in module.parameters() if p.is_floating_point()}
     return {torch.bfloat16: "bf16", torch.float16: "fp16"}.get(next(iter(widths), None), "fp32")
@@ -267,8 +279,16 @@ def callable_data(text: str, shapes: tuple[InputShape, ...]) -> dict[str, Any]:
     return record_data(build(text), shapes, text)
 
 
-def record_data(built: Built, shapes: tuple[InputShape, ...], text: str) -> dict[str, Any]:
-    """A built model as the plain data of a models_db file. Raises UsageError."""
+def record_data(
+    built: Built,
+    shapes: tuple[InputShape, ...],
+    text: str,
+    usual: Usual | None = None,
+) -> dict[str, Any]:
+    """A built model as the plain data of a models_db file. Raises UsageError.
+
+    ``usual``: how its library trains it; None: nobody says.
+    """
     if any(s.channels_last for s in shapes):
         built.module.to(memory_format=torch.channels_last)
     workload = traced_workload(built, shapes, text)
@@ -276,19 +296,22 @@ def record_data(built: Built, shapes: tuple[InputShape, ...], text: str) -> dict
     module = type(built.module).__name__
     return {
         "name": text,
-        "full_name": f"{module} ({text})",
+        "full_name": _titled(module, text, shapes if usual else ()),
         "arch": "traced",
         "sample_unit": workload.sample_unit,
         "params": {"value": float(workload.trainable_numel), "source": "traced"},
         "training": {
-            "micro_batch": 1,
+            "micro_batch": usual.micro_batch if usual else 1,
             "precision": _precision(built.module),
-            "optimizer": "adamw",
-            "source": "traced",
+            "optimizer": "sgd" if usual else "adamw",
+            "source": usual.script if usual else "traced",
         },
         "notes": [
             *workload.notes,
-            "training defaults are assumed: AdamW, DDP, micro-batch 1 (a module says none)",
+            f"training defaults are those of {usual.script}: SGD with momentum, "
+            f"micro-batch {usual.micro_batch}, fp32, DDP"
+            if usual
+            else "training defaults are assumed: AdamW, DDP, micro-batch 1 (a module says none)",
         ],
         "sources": {
             "traced": f"trace of {text} with {given}, torch {torch.__version__}",

@@ -15,9 +15,10 @@ from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from simcore.base.errors import UnknownName, UsageError
+from simcore.workload.resolve import ZOO_LISTS
 from simcore.workload.trace.inputs import InputShape
 
 #: ``written`` spells attention out in products and a softmax, as before PyTorch 2.0 brought
@@ -26,10 +27,8 @@ AttentionForm = Literal["own", "written"]
 #: Of torchvision, declared when it is imported: ``torchvision/_meta_registrations.py`` gives both
 #: a shape function.
 _DECLARED = ("nms", "qnms")
-_LISTED = {
-    "timm": "(timm.list_models() has them all)",
-    "torchvision": "(torchvision.models.list_models() has them all)",
-}
+#: Of images: grey, colour, with alpha.
+_CHANNELS = (1, 3, 4)
 _NMS = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
 
 
@@ -42,12 +41,21 @@ class Found:
     loss: Any
 
 
+class Usual(NamedTuple):
+    """What a library's training script does unless told: SGD with momentum, in fp32."""
+
+    script: str
+    micro_batch: int
+
+
 class Zoo(ABC):
     """A library whose models have names."""
 
     name: ClassVar[str]
     #: Distributions that it is made of: their versions are part of what a trace is kept under.
     packages: ClassVar[tuple[str, ...]]
+    #: Defaults of its own training script.
+    usual: ClassVar[Usual]
 
     @abstractmethod
     def find(self, model: str, inputs: tuple[InputShape, ...], attention: AttentionForm) -> Found:
@@ -72,6 +80,7 @@ class Timm(Zoo):
 
     name = "timm"
     packages = ("timm", "torchvision")
+    usual = Usual("timm's train.py", 128)  # its options --batch-size, --opt, --momentum, --amp
 
     def versions(self) -> tuple[str, ...]:
         """With timm's own switch of fused attention."""
@@ -82,7 +91,7 @@ class Timm(Zoo):
         timm, layers = _imported("timm"), _imported("timm.layers")
         architecture, _, tag = model.partition(".")
         if not timm.is_model(architecture):
-            raise UnknownName("model of timm", model, timm.list_models(), _LISTED[self.name])
+            raise UnknownName("model of timm", model, timm.list_models(), _listed(self.name))
         tags = [n.partition(".")[2] for n in timm.list_pretrained(f"{architecture}.*")]
         if tag and tag not in tags:
             raise UnknownName(f"tag of timm's {architecture}", tag, tags)
@@ -111,6 +120,8 @@ class Torchvision(Zoo):
 
     name = "torchvision"
     packages = ("torchvision",)
+    # references/classification/train.py: the same options
+    usual = Usual("torchvision's train.py", 32)
 
     def find(self, model: str, inputs: tuple[InputShape, ...], attention: AttentionForm) -> Found:
         """At the size of its first weights' images, to which its published FLOP belong."""
@@ -118,7 +129,7 @@ class Torchvision(Zoo):
         every = models.list_models()
         if model not in every:
             known = models.list_models(module=models)
-            raise UnknownName("model of torchvision", model, known, _LISTED[self.name])
+            raise UnknownName("model of torchvision", model, known, _listed(self.name))
         if model not in models.list_models(module=models):
             kind = models.get_model_builder(model).__module__.split(".")[2]
             raise UsageError(
@@ -155,6 +166,10 @@ def zoo_of(text: str) -> tuple[Zoo, str] | None:
     return ZOOS[name], model
 
 
+def _listed(library: str) -> str:
+    return f"({ZOO_LISTS[library]} has them all)"
+
+
 def _image(inputs: tuple[InputShape, ...]) -> tuple[int, int, int]:
     """Channels, height and width. Raises UsageError."""
     dims = inputs[0].dims
@@ -162,6 +177,11 @@ def _image(inputs: tuple[InputShape, ...]) -> tuple[int, int, int]:
         raise UsageError(
             f"--input {', '.join(map(str, inputs))}: a model of a vision library takes one batch "
             "of images, such as float32[B,3,224,224]"
+        )
+    if dims[1] not in _CHANNELS and dims[3] in _CHANNELS:
+        raise UsageError(
+            f"--input {inputs[0]}: channels come first, as in {inputs[0].dtype}"
+            f"[B,{dims[3]},{dims[1]},{dims[2]}] (channels_last behind it says how they lie)"
         )
     return tuple(d or 0 for d in dims[1:])  # type: ignore[return-value]
 

@@ -141,6 +141,30 @@ def test_it_is_traced_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert again is not first and again.build().blocks == first.build().blocks
 
 
+@pytest.mark.parametrize(
+    ("name", "micro_batch", "title"),
+    [
+        # options of timm's train.py and of torchvision's references/classification/train.py
+        ("timm:resnet18", 128, "timm:resnet18 (ResNet, 224 x 224)"),
+        ("torchvision:inception_v3", 32, "torchvision:inception_v3 (Inception3, 299 x 299)"),
+    ],
+)
+def test_trained_as_its_library_does(name: str, micro_batch: int, title: str) -> None:
+    found = api.predict(name, "1xA100")
+    assert (found.micro_batch, found.optimizer, found.precision) == (micro_batch, "sgd", "fp32")
+    assert found.model_full_name == title
+    (told,) = (a for a in found.assumptions if "training defaults" in a)
+    assert f"{name.partition(':')[0]}'s train.py" in told and f"micro-batch {micro_batch}" in told
+
+
+def test_show_knows_them_and_list_says_where_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["show", "model", "timm:resnet18"]) == 0
+    shown = capsys.readouterr().out
+    assert "11,689,512" in shown and len(shown.splitlines()) < 30
+    assert run(["list", "models", "timm:resnet"]) == 2
+    assert "names by timm.list_models()" in capsys.readouterr().err
+
+
 # -- what cannot be --------------------------------------------------------------------------------
 
 
@@ -172,6 +196,22 @@ def test_wrong_names_are_one_sentence(
 def test_wrong_inputs_are_one_sentence(inputs: str) -> None:
     with pytest.raises(UsageError, match="takes one batch of images"):
         resolve_model("timm:resnet18", inputs=(inputs,))
+
+
+def test_a_size_is_that_of_the_input_channels_first() -> None:
+    with pytest.raises(UsageError, match=r"channels come first, as in float32\[B,3,288,288\]"):
+        resolve_model("timm:resnet18", inputs=("float32[B,288,288,3]",))
+    with pytest.raises(UsageError, match=r"--input 'float32\[B,3,288,288\]'"):
+        api.predict("timm:resnet18", "1xA100", resolution="288")
+    with pytest.raises(UsageError, match=r"did you mean timm:resnet18\?"):
+        resolve_model("tim:resnet18")
+
+
+def test_a_plan_asks_for_samples_once(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["plan", "--model", "timm:resnet18", "--gpus", "T4", "--epochs", "2"]
+    assert run(words) == 2
+    told = capsys.readouterr().err
+    assert "epochs x samples" in told and told.count("\n") == 1
 
 
 def test_a_library_that_is_not_installed_says_how() -> None:

@@ -1,0 +1,106 @@
+"""What makes a job that fits faster: less sharding, more micro-batches for a pipeline.
+
+Every change is asked like a job of its own, as what makes a job fit is (``api.fixes``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from math import inf
+from typing import Any
+
+from simcore.api.fixes import samples_a_step
+from simcore.base.errors import SimcoreError
+from simcore.engine.edge import settled
+from simcore.engine.job_memory import memory_result
+from simcore.engine.predict import central_step_s
+from simcore.engine.resolved import Request
+from simcore.engine.result import Faster, Prediction
+from simcore.report.words import plural
+
+Words = dict[str, Any]
+Ask = Callable[[Words], Request]
+
+#: A change is told from this gain of samples a second on.
+WORTH_FRAC = 0.05
+#: Of strategies within this of the fastest the simplest is told.
+_ALIKE_FRAC = 0.02
+#: What shards less than each strategy, the simplest first.
+_LESS = {
+    "zero1": ("ddp",),
+    "zero2": ("ddp", "zero1"),
+    "zero3": ("ddp", "zero1", "zero2"),
+}
+#: GPipe (Huang et al. 2019): a bubble is negligible from four micro-batches a stage on.
+_BATCHES_A_STAGE = 4
+
+
+def faster_of(request: Request, found: Prediction, ask: Ask) -> tuple[Faster, ...]:
+    """Changes of strategy and accumulation that bring more samples a second, the most first.
+
+    ``ask`` as of ``fixes_of``. Empty for a job that does not fit: what makes it fit comes first.
+    """
+    if not found.fits:
+        return ()
+    told = [
+        change
+        for change in (_less_sharded(request, found, ask), _less_bubble(request, found, ask))
+        if change is not None and change.gain_frac >= WORTH_FRAC
+    ]
+    return tuple(sorted(told, key=lambda f: -f.gain_frac))
+
+
+def _tried(ask: Ask, words: Words, said: str, rate: float) -> Faster | None:
+    """The change, where it can be and fits."""
+    try:
+        changed = ask(words)
+    except SimcoreError:
+        return None
+    if not settled(changed, memory_result(changed)).fits:
+        return None
+    then = samples_a_step(changed) / central_step_s(changed)
+    return Faster(change=said, samples_per_s=then, gain_frac=then / rate - 1.0)
+
+
+def _less_sharded(request: Request, found: Prediction, ask: Ask) -> Faster | None:
+    """A strategy that shards less, where what is sharded would fit whole."""
+    s = request.strategy
+    if s.offload or request.data_ranks == 1:
+        return None
+    tried = [
+        _tried(ask, {"strategy": name}, f"strategy {name}", found.samples_per_s)
+        for name in _LESS.get(s.parallelism, ())
+    ]
+    fitting = [f for f in tried if f is not None]
+    most = max((f.samples_per_s for f in fitting), default=inf)
+    return next((f for f in fitting if f.samples_per_s >= (1.0 - _ALIKE_FRAC) * most), None)
+
+
+def _less_bubble(request: Request, found: Prediction, ask: Ask) -> Faster | None:
+    """More micro-batches in a pipeline: of the same samples if it can be, else of more."""
+    placed = request.placed
+    if placed is None or placed.layout.pp == 1 or not found.time_s.get("pipeline_bubble"):
+        return None
+    each = request.micro_batch * request.data_ranks
+    for words, said in _more_micro_batches(request, found.sample_unit, each, placed.layout.pp):
+        change = _tried(ask, words, said, found.samples_per_s)
+        if change is not None and change.gain_frac >= WORTH_FRAC:
+            return change
+    return None
+
+
+def _more_micro_batches(
+    request: Request, unit: str, each: int, stages: int
+) -> Iterator[tuple[Words, str]]:
+    batch, accum = request.micro_batch, request.grad_accum
+    wanted = _BATCHES_A_STAGE * stages
+    if batch > 1 and accum < wanted:
+        parts = next((n for n in range(2, batch + 1)
+                      if batch % n == 0 and accum * n >= wanted), batch)  # fmt: skip
+        words = {"micro_batch": batch // parts, "global_batch": accum * each, "grad_accum": None}
+        yield words, f"micro-batch {batch // parts}, grad-accum {accum * parts}"
+    while wanted > accum:
+        samples = wanted * each
+        words = {"micro_batch": batch, "global_batch": samples, "grad_accum": None}
+        yield words, f"grad-accum {wanted} ({samples:,} {plural(unit)} a step)"
+        wanted //= 2

@@ -1,0 +1,43 @@
+"""Which GPU, node and link a calibration's knobs are of: names looked up, misspelt ones told."""
+
+from __future__ import annotations
+
+from simcore.base.errors import InvalidConfig, UsageError
+from simcore.hardware.calibrations import Calibration, Knob
+from simcore.hardware.cluster import parse_network
+from simcore.hardware.spec import GPUS, NODES
+
+
+def placed_knobs(record: Calibration) -> tuple[Knob, ...]:
+    """The knobs of a calibration, by the names that clusters know their places by.
+
+    A knob of a place that there is not would change nothing, in silence. Raises InvalidConfig with
+    every such name. The machine's own GPU need not be in the database.
+    """
+    problems: list[str] = []
+    own = record.measured.gpu if record.measured else ""
+
+    def settled(at: int, knob: Knob) -> Knob:
+        found: dict[str, str] = {}
+        try:
+            if knob.gpu and knob.gpu != own:
+                found["gpu"] = GPUS[knob.gpu].name
+            if knob.node:
+                preset, colon, how = knob.node.partition(":")
+                found["node"] = NODES[preset].name + colon + how
+            if knob.link:
+                found["link"] = parse_network(knob.link)[0].link
+        except InvalidConfig as err:
+            problems.extend(f"{_name(record, at, knob)}: {text}" for text in err.violations)
+        except UsageError as err:
+            problems.append(f"{_name(record, at, knob)}: {err}")
+        return knob.model_copy(update=found) if found else knob
+
+    knobs = tuple(settled(at, knob) for at, knob in enumerate(record.knobs))
+    if problems:
+        raise InvalidConfig(problems)
+    return knobs
+
+
+def _name(record: Calibration, at: int, knob: Knob) -> str:
+    return f"calibration {record.name!r}, knob {at + 1} ({knob.knob})"

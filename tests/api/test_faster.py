@@ -1,0 +1,100 @@
+"""What makes a job that fits faster: each change is the prediction that it names."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from simcore import api
+from simcore.engine.predict import BUBBLE, bubble_binds
+from simcore.report.text import HEIGHT, render
+
+#: Adapters on PCIe: a sharded base is gathered for every layer, though it would fit whole.
+LORA: dict[str, Any] = {
+    "model": "qwen2.5-7b", "gpus": "4xRTX4090", "lora_rank": 16, "seq_len": 1024,
+}  # fmt: skip
+CUT: dict[str, Any] = {"model": "llama3-8b", "gpus": "8xH100", "pp": 4}
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        LORA,
+        {"model": "qwen2-0.5b", "gpus": "4xRTX4090"},  # trained whole
+        {"model": "gpt2", "gpus": "4x8xA100", "strategy": "zero3", "network": "eth-10"},
+    ],
+)
+def test_a_strategy_that_shards_less(job: dict[str, Any]) -> None:
+    found = api.predict(**job)
+    assert found.strategy == "zero3" and found.fits
+    (change,) = found.faster
+    strategy = change.change.removeprefix("strategy ")
+    then = api.predict(**job | {"strategy": strategy})
+    assert then.fits and not then.faster
+    assert change.samples_per_s == pytest.approx(then.samples_per_s)
+    assert change.gain_frac == pytest.approx(then.samples_per_s / found.samples_per_s - 1)
+    assert change.gain_frac > 0.05
+
+
+def test_none_that_does_not_fit_nor_gains() -> None:
+    whole = LORA | {"seq_len": 4096, "recompute": "full"}
+    assert not api.predict(**whole, strategy="ddp").fits
+    assert api.predict(**whole).fits and not api.predict(**whole).faster
+    # NVLink hides what is gathered
+    assert not api.predict("llama3-8b", "8xH100", lora_rank=16).faster
+    assert not api.predict("llama3-8b", "4xRTX4090").faster  # does not fit: fixes come first
+
+
+def test_the_largest_batch_is_that_of_each_strategy() -> None:
+    job = LORA | {"micro_batch": "max"}
+    (change,) = api.predict(**job).faster
+    then = api.predict(**job, strategy="ddp")
+    assert change.samples_per_s == pytest.approx(then.samples_per_s)
+
+
+def test_a_bubble_binds_and_more_micro_batches_are_offered() -> None:
+    found = api.predict(**CUT)
+    # 1F1B, one micro-batch on four stages: three quarters of what stages compute is waited for
+    t = found.time_s
+    busy = t["compute"] + t["pipeline_bubble"]
+    assert t["pipeline_bubble"] / busy == pytest.approx(3 / 4, abs=0.06)
+    assert found.bound_by == BUBBLE
+    (change,) = found.faster
+    said = re.fullmatch(r"grad-accum (\d+) \((\d+) sequences a step\)", change.change)
+    assert said is not None and (said[1], said[2]) == ("16", "32")  # four a stage; two replicas
+    then = api.predict(**CUT, grad_accum=16)
+    assert then.global_batch == 32 and then.fits and then.bound_by != BUBBLE
+    assert change.samples_per_s == pytest.approx(then.samples_per_s)
+
+
+def test_the_same_samples_in_more_micro_batches() -> None:
+    job = CUT | {"recompute": "full", "micro_batch": 2}
+    found = api.predict(**job)
+    (change,) = found.faster
+    assert change.change == "micro-batch 1, grad-accum 2"
+    then = api.predict(**job | {"micro_batch": 1}, grad_accum=2)
+    assert then.global_batch == found.global_batch
+    assert change.samples_per_s == pytest.approx(then.samples_per_s)
+
+
+def test_enough_micro_batches_are_enough() -> None:
+    assert not api.predict(**CUT, grad_accum=64).faster
+
+
+def test_the_longest_term_binds() -> None:
+    time_s = {"compute": 4.0, "forward": 1.0, "pipeline_bubble": 3.9, "communication_hidden": 9.0}
+    assert not bubble_binds(time_s)
+    assert bubble_binds({**time_s, "pipeline_bubble": 4.1})
+    assert not bubble_binds({"compute": 4.0})
+
+
+@pytest.mark.parametrize("job", [LORA, CUT])
+def test_it_is_said(job: dict[str, Any]) -> None:
+    found = api.predict(**job)
+    text = render(found)
+    assert len(text.splitlines()) <= HEIGHT
+    line = next(x for x in text.splitlines() if x.startswith("FASTER"))
+    assert found.faster[0].change in line and "sequences/s (" in line
+    assert "pipeline bubble" in api.explain(**job, term="bound_by").value or job is LORA

@@ -1,0 +1,49 @@
+"""Where a calibration's knobs apply: by any name of the place, and never nowhere in silence."""
+
+from __future__ import annotations
+
+import pytest
+
+from simcore.base.errors import InvalidConfig
+from simcore.hardware.calibrations import Calibration, Knob
+from simcore.hardware.cluster import parse_cluster
+from simcore.hardware.knob_places import placed_knobs
+from simcore.hardware.profile import load_profile, places, profile_of
+from simcore.hardware.spec import GPUS
+
+
+def calibration(*knobs: Knob) -> Calibration:
+    return Calibration(name="mine", origin="my runs", rows=3, knobs=knobs)
+
+
+def knob(**where: str) -> Knob:
+    kind = "compute" if "gpu" in where else "intra" if "node" in where else "inter"
+    return Knob(knob=kind, value=0.5, sd_log=0.1, **where)  # type: ignore[arg-type]
+
+
+def test_every_place_that_there_is_not_is_told_with_the_nearest() -> None:
+    with pytest.raises(InvalidConfig) as told:
+        profile_of(calibration(knob(link="ib-hrd"), knob(node="dgx-a10"), knob(gpu="A6000adda")))
+    link, node, gpu = told.value.violations
+    assert link.startswith("calibration 'mine', knob 1 (inter): unknown link 'ib-hrd'")
+    assert "did you mean 'ib-hdr'" in link
+    assert "knob 2 (intra)" in node and "did you mean 'dgx-a100'" in node
+    assert "knob 3 (compute)" in gpu and "did you mean 'A6000ada'" in gpu
+
+
+def test_any_name_of_a_place_will_do() -> None:
+    gpu = GPUS["H100-SXM-80GB"]
+    own, alias = (profile_of(calibration(knob(gpu=name))) for name in (gpu.name, "h100"))
+    blind = load_profile()
+    for found in (own, alias):
+        assert found.compute_efficiency("gemm", "bf16", gpu).value == pytest.approx(
+            0.5 * blind.compute_efficiency("gemm", "bf16", gpu).value
+        )
+
+
+@pytest.mark.parametrize("network", ["25 Gbit/s", "8xib-ndr", "ib-hdr"])
+@pytest.mark.parametrize("node", [None, "8x4090-pcie:no-p2p"])
+def test_what_a_cluster_calls_its_places_is_known(network: str, node: str | None) -> None:
+    place, link = places(parse_cluster("2x8xRTX4090", network=network, node=node))
+    knobs = (knob(link=link), knob(node=place))
+    assert placed_knobs(calibration(*knobs)) == knobs
