@@ -41,8 +41,10 @@ READINGS = (
     "peak_memory_bytes", "peak_allocated_bytes", "peak_rank0_allocated_bytes",
     "peak_reserved_bytes", "peak_shown_bytes",
 )  # fmt: skip
-#: A source with fewer rows has no line of its own.
+#: A source with fewer rows has no line of its own; a kind of program with fewer, or with fewer of
+#: them inside widths set without their source, is not known.
 LEAST_ROWS = 5
+LEVEL = 0.8
 
 
 @dataclass(frozen=True)
@@ -168,10 +170,13 @@ def foreign(rows: Sequence[Row]) -> dict[str, Any]:
         bare.append(float((needed[mine] <= 0.0).mean()))
         without = width_of_a_new_source(needed[~mine], sources[~mine])
         wide.append(float((needed[mine] <= without).mean()))
-    kinds = Counter(r.program for r in rows)
+    kinds = np.array([r.program for r in rows])
+    known = {k for k in set(kinds) if (needed[kinds == k] <= 0.0).mean() >= LEVEL}
     return {
         "width": width_of_a_new_source(needed, sources),
-        "kinds": sorted(k for k, n in kinds.items() if n >= LEAST_ROWS),
+        "kinds": sorted(
+            k for k, n in Counter(kinds.tolist()).items() if n >= LEAST_ROWS and k in known
+        ),
         "left_out_frac": (float(np.mean(bare)), float(np.mean(wide))),
         "sources": dict(zip(map(str, names), zip(bare, wide, strict=True), strict=True)),
     }

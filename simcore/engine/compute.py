@@ -36,9 +36,6 @@ def phase_seconds(
     batch, column = np.unique(micro_batch, return_inverse=True)
     n_bytes = table.bytes_fixed[:, None] + table.bytes_per_sample[:, None] * batch
     memory_s = n_bytes / rates.bytes_per_s[table.kind][:, None]
-    if (rows := table.indexed).size and rates.indexed_s:
-        one_by_one = table.indexed_per_sample[rows][:, None] * batch * rates.indexed_s
-        memory_s[rows] = np.maximum(memory_s[rows], one_by_one)
     compute_s = table.flop[:, None] * batch / rates.flop_per_s[table.kind][:, None]
     if rates.sm_count:
 
@@ -73,7 +70,11 @@ def phase_seconds(
     tm2 = np.square(memory_s * weighted)
     if len(batch) > 1:
         batch, tc2, tm2 = micro_batch, tc2[:, column], tm2[:, column]
-    seconds = np.sqrt(tc2 / np.square(compute) + tm2 / np.square(memory))
+    moved2 = tm2 / np.square(memory)
+    if (rows := table.indexed).size and rates.indexed_s:  # however fast memory is
+        by_element = (table.indexed_per_sample * table.count)[rows] * rates.indexed_s
+        moved2[rows] = np.maximum(moved2[rows], np.square(by_element[:, None] * batch))
+    seconds = np.sqrt(tc2 / np.square(compute) + moved2)
     if (rows := table.relaid).size and rates.relaid_s_per_byte.any():
         pace = compute[rows] if np.ndim(compute) > 1 else compute
         seconds[rows] = _either_way(table, rates, batch, seconds[rows], tm2[rows], pace, memory)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -65,9 +66,10 @@ def measured_rows(request: Request, result: Prediction) -> tuple[MeasuredRow, ..
 def _same_job(case: Case, request: Request) -> bool:
     """Whether the case, with what it leaves to the defaults, is the job of the request."""
     theirs = make_request(case.model, case.gpus, **case.options)
+    asked = replace(request.strategy, wraps_alone=theirs.strategy.wraps_alone)  # one GPU, or named
     return (
         theirs.cluster.groups == request.cluster.groups
-        and theirs.strategy == request.strategy
+        and theirs.strategy == asked
         and theirs.workload == request.workload
         and theirs.placed == request.placed
     )

@@ -57,7 +57,7 @@ def test_a_large_source_does_not_speak_for_small_ones() -> None:
     found = foreign(rows)
     assert found["left_out_frac"][0] < 0.2 < 0.8 <= found["left_out_frac"][1]
     assert found["width"] == pytest.approx(0.21 / 1.2816, rel=0.15)
-    assert found["kinds"] == ["fsdp", "torch"]  # four rows are no figure of a kind
+    assert found["kinds"] == ["torch"]  # four rows are no figure of a kind, nor are 44 far off
 
 
 def test_errors_of_state_alone_count_beside_the_widths() -> None:
