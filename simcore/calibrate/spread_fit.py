@@ -38,6 +38,15 @@ class Errors:
         """Some of the rows."""
         return Errors(self.size[index], self.known[index], self.weights[index])
 
+    def needed(self, widths: Array) -> Array:
+        """What to multiply all widths by for each error to lie inside [R]; inf: nothing helps."""
+        least = np.maximum(np.square(self.size / Z80) - self.known, 0.0)
+        parts = self.weights @ np.square(widths)
+        found: Array = np.sqrt(
+            np.divide(least, parts, out=np.full_like(least, np.inf), where=parts > 0)
+        )
+        return found
+
     def sd(self, widths: Array) -> Array:
         """Standard deviation of each error [R]."""
         found: Array = np.sqrt(self.known + self.weights @ np.square(widths))

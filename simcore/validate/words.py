@@ -100,8 +100,8 @@ Mask R-CNN only). docs/model.md has what is known of each.
 replay of the allocator and what lies outside it, as nvidia-smi shows it. What is left, family by
 family with its reason, stands in docs/model.md.
 
-**Worst families.** GNMT and Transformer-XL (about -22 and -25 %): many small kernels of recurrent
-and of TensorFlow code that are not described. WaveGlow: 0.1 to 0.25 s a step on PyTorch 1.4 and 1.7
+**Worst families.** GNMT (about -18 %) and Transformer-XL in TensorFlow 1 (-52 %): many small kernels
+of recurrent and of TensorFlow code that are not described. WaveGlow: 0.1 to 0.25 s a step on PyTorch 1.4 and 1.7
 beyond the update that loops over its 938 tensors.
 EfficientNet in TensorFlow 2: compiled by XLA, B4 is too slow under AMP on A100, and all are too
 fast in fp32 on V100. K80: no figures of its generation. R-CNN: under AMP A100 take as long as in
@@ -117,11 +117,12 @@ figure nanotron prints (docs/model.md). Pipelines of sources that interleave wit
 are taken with one layer a chunk.
 
 **Too fast** stay vTrain's smallest models (to -37 %: 3.3 to 3.6 ms of host a layer
-are measured), H100s of 500 W (torchtitan, -6 %), Aleph Alpha's and InternEvo's A100s (-5 and -7 %),
-BLOOM's (-8 %) and SimuMax's B200 (-23 %: its
+are measured), H100s of 500 W (torchtitan, -6 %), InternEvo's A100s (-7 %), BLOOM's (-8 %) and
+SimuMax's B200 (-20 %: its
 own table of products, timed on the same node, is 1.43 times slower than a burst where others' B200
-are 1.15 times; with that one figure, which a calibration of the node would bring, its rows come to
--9 %). **Too slow** are vTrain's larger models (+4 %). A100 modules hold in long runs the clock that
+are 1.15 times; that one figure, which a calibration of the node would bring, is worth some 14
+points). **Too slow** are vTrain's larger models (+5 %) and Flux (+12 %: an unfused bias, as its
+source adds it, at a rate that no Blackwell was timed for). A100 modules hold in long runs the clock that
 NVIDIA rates machines of them at (1,305 of 1,410 MHz, 1.08), where op tables, which mix boards of
 300 W among them, tell 1.11 and their power alone 1.06: Korthikanti's rows are within 3 % with it,
 and the bias of all language models is 1 % larger than with 1.11. The figure was looked for after
@@ -138,7 +139,7 @@ instead of eight its order would be 0.89 or 0.84; how the leaves of 32 nodes are
 **Memory.** Each figure is compared with what its source counts: live tensors, segments, or what
 nvidia-smi shows. What is left, source by source with its reason, stands in docs/model.md.
 Of 289 configurations published as out of memory 95 % are
-predicted not to fit, of the 1,148 that ran 97 % to fit: a job fits with the holes that its
+predicted not to fit, of the 1,148 that ran 98 % to fit: a job fits with the holes that its
 allocator cannot give back, at the edge as a replay has them.
 """,
     "published": """

@@ -49,6 +49,18 @@ def test_what_sources_left_out_need_is_the_spread_between_them() -> None:
     assert found["width"] < 0.1
 
 
+def test_widths_for_sources_hold_those_left_out_as_often_as_they_say() -> None:
+    """A source of a thousand rows that lies near, and 40 small ones that lie apart."""
+    shifts = 0.1 * np.random.default_rng(6).standard_normal(40)
+    rows = _figures("large", "torch", 0.0, 1000, 1)
+    rows += [r for i, d in enumerate(shifts) for r in _figures(f"s{i}", "torch", d, 20, i)]
+    by_rows = fitted(rows, ("any",))
+    by_sources = fitted(rows, ("any",), for_sources=True)
+    assert by_rows["left_out_of_sources_frac"] < 0.7
+    assert by_sources["left_out_of_sources_frac"] == pytest.approx(0.8, abs=0.06)
+    assert by_sources["widths"]["any"] > by_rows["widths"]["any"]
+
+
 def test_a_large_source_does_not_speak_for_small_ones() -> None:
     """A thousand rows set the widths; what twelve small sources lack decides of another."""
     rows = _figures("large", "torch", 0.0, 1000, 1)
