@@ -100,11 +100,10 @@ Mask R-CNN only). docs/model.md has what is known of each.
 replay of the allocator and what lies outside it, as nvidia-smi shows it. What is left, family by
 family with its reason, stands in docs/model.md.
 
-**Worst families.** GNMT (about -18 %) and Transformer-XL in TensorFlow 1 (-52 %): many small kernels
-of recurrent and of TensorFlow code that are not described. WaveGlow: 0.1 to 0.25 s a step on PyTorch 1.4 and 1.7
-beyond the update that loops over its 938 tensors.
-EfficientNet in TensorFlow 2: compiled by XLA, B4 is too slow under AMP on A100, and all are too
-fast in fp32 on V100. K80: no figures of its generation. R-CNN: under AMP A100 take as long as in
+**Worst families.** GNMT (about -18 %) and Transformer-XL in TensorFlow 1 (-52 %): many small
+kernels of recurrent and of TensorFlow code that are not described. WaveGlow: 0.1 to 0.25 s a step
+on PyTorch 1.4 and 1.7 beyond the update that loops over its 938 tensors.
+EfficientNet and EfficientDet in TensorFlow 2, compiled by XLA, are too fast in fp32 on V100. K80: no figures of its generation. R-CNN: under AMP A100 take as long as in
 TF32, some 20 ms of the host an image (loops over images, masks cut from polygons) that no table
 counts.
 """,
@@ -122,9 +121,9 @@ SimuMax's B200 (-20 %: its
 own table of products, timed on the same node, is 1.43 times slower than a burst where others' B200
 are 1.15 times; that one figure, which a calibration of the node would bring, is worth some 14
 points). **Too slow** are vTrain's larger models (+5 %) and Flux (+12 %: an unfused bias, as its
-source adds it, at a rate that no Blackwell was timed for). A100 modules hold in long runs the clock that
-NVIDIA rates machines of them at (1,305 of 1,410 MHz, 1.08), where op tables, which mix boards of
-300 W among them, tell 1.11 and their power alone 1.06: Korthikanti's rows are within 3 % with it,
+source adds it, at a rate that no Blackwell was timed for). A100 modules hold in long runs the clock
+that NVIDIA rates machines of them at (1,305 of 1,410 MHz, 1.08), where op tables, which mix boards
+of 300 W among them, tell 1.11 and their power alone 1.06: Korthikanti's rows are within 3 % with it,
 and the bias of all language models is 1 % larger than with 1.11. The figure was looked for after
 these rows had been seen. BLOOM's rows with heads of 150 or 450 (28 of 72) were 20 to 32 % too fast
 until products of such heads were taken as vector units', which these rows suggested.
