@@ -103,9 +103,9 @@ family with its reason, stands in docs/model.md.
 **Worst families.** GNMT (about -18 %) and Transformer-XL in TensorFlow 1 (-52 %): many small
 kernels of recurrent and of TensorFlow code that are not described. WaveGlow: 0.1 to 0.25 s a step
 on PyTorch 1.4 and 1.7 beyond the update that loops over its 938 tensors.
-EfficientNet and EfficientDet in TensorFlow 2, compiled by XLA, are too fast in fp32 on V100. K80: no figures of its generation. R-CNN: under AMP A100 take as long as in
-TF32, some 20 ms of the host an image (loops over images, masks cut from polygons) that no table
-counts.
+EfficientNet and EfficientDet in TensorFlow 2, compiled by XLA, are too fast in fp32 on V100. K80:
+no figures of its generation. R-CNN: under AMP A100 take as long as in TF32, some 20 ms of the host
+an image (loops over images, masks cut from polygons) that no table counts.
 """,
     "llm": """
 Every row of quality A and B in the layout that it describes, blind: no row of the table feeds any
@@ -115,18 +115,18 @@ down after residuals had been seen; so were three constants of what issues kerne
 figure nanotron prints (docs/model.md). Pipelines of sources that interleave without saying how far
 are taken with one layer a chunk.
 
-**Too fast** stay vTrain's smallest models (to -37 %: 3.3 to 3.6 ms of host a layer
-are measured), H100s of 500 W (torchtitan, -6 %), InternEvo's A100s (-7 %), BLOOM's (-8 %) and
-SimuMax's B200 (-20 %: its
-own table of products, timed on the same node, is 1.43 times slower than a burst where others' B200
-are 1.15 times; that one figure, which a calibration of the node would bring, is worth some 14
-points). **Too slow** are vTrain's larger models (+5 %) and Flux (+12 %: an unfused bias, as its
-source adds it, at a rate that no Blackwell was timed for). A100 modules hold in long runs the clock
-that NVIDIA rates machines of them at (1,305 of 1,410 MHz, 1.08), where op tables, which mix boards
-of 300 W among them, tell 1.11 and their power alone 1.06: Korthikanti's rows are within 3 % with it,
-and the bias of all language models is 1 % larger than with 1.11. The figure was looked for after
-these rows had been seen. BLOOM's rows with heads of 150 or 450 (28 of 72) were 20 to 32 % too fast
-until products of such heads were taken as vector units', which these rows suggested.
+**Too fast** stay vTrain's smallest models (to -37 %: 3.3 to 3.6 ms of host a layer are measured),
+H100s of 500 W (torchtitan, -6 %), InternEvo's A100s (-7 %), BLOOM's (-8 %) and SimuMax's B200 (-20
+%: its own table of products, timed on the same node, is 1.43 times slower than a burst where
+others' B200 are 1.15 times; that one figure, which a calibration of the node would bring, is worth
+some 14 points). **Too slow** are vTrain's larger models (+5 %) and Flux (+12 %: an unfused bias,
+as its source adds it, at a rate that no Blackwell was timed for). A100 modules hold in long runs
+the clock that NVIDIA rates machines of them at (1,305 of 1,410 MHz, 1.08), where op tables, which
+mix boards of 300 W among them, tell 1.11 and their power alone 1.06: Korthikanti's rows are within
+3 % with it, and the bias of all language models is 1 % larger than with 1.11. The figure was
+looked for after these rows had been seen. BLOOM's rows with heads of 150 or 450 (28 of 72) were 20
+to 32 % too fast until products of such heads were taken as vector units', which these rows
+suggested.
 
 **Order.** Equal requests that were measured differently (231 rows of other containers and vendors)
 leave a model that is otherwise exact a rank correlation of 0.97; one whose figures err by 2, 3 or
