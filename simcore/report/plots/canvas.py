@@ -84,6 +84,8 @@ MEMORY_ORDER = (
     "workspace",
     "allocator_rounding",
 )
+#: Of the notebooks' own pictures.
+LINES = ("-", "--", "-.", ":")
 MARKS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
 SERIES = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, BLACK)
 
