@@ -12,17 +12,18 @@ def placed_knobs(record: Calibration) -> tuple[Knob, ...]:
     """The knobs of a calibration, by the names that clusters know their places by.
 
     A knob of a place that there is not would change nothing, in silence. Raises InvalidConfig with
-    every such name. The machine's own GPU need not be in the database.
+    every such name. A measured machine's own GPU and node need not be in the database.
     """
     problems: list[str] = []
     own = record.measured.gpu if record.measured else ""
+    own_node = record.measured.link.node if record.measured and record.measured.link else ""
 
     def settled(at: int, knob: Knob) -> Knob:
         found: dict[str, str] = {}
         try:
             if knob.gpu and knob.gpu != own:
                 found["gpu"] = GPUS[knob.gpu].name
-            if knob.node:
+            if knob.node and knob.node != own_node:
                 preset, colon, how = knob.node.partition(":")
                 found["node"] = NODES[preset].name + colon + how
             if knob.link:

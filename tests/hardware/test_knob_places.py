@@ -8,6 +8,7 @@ from simcore.base.errors import InvalidConfig
 from simcore.hardware.calibrations import Calibration, Knob
 from simcore.hardware.cluster import parse_cluster
 from simcore.hardware.knob_places import placed_knobs
+from simcore.hardware.measured import MeasuredDevice
 from simcore.hardware.profile import load_profile, places, profile_of
 from simcore.hardware.spec import GPUS
 
@@ -47,3 +48,13 @@ def test_what_a_cluster_calls_its_places_is_known(network: str, node: str | None
     place, link = places(parse_cluster("2x8xRTX4090", network=network, node=node))
     knobs = (knob(link=link), knob(node=place))
     assert placed_knobs(calibration(*knobs)) == knobs
+
+
+def test_a_measured_machine_has_a_node_of_its_own() -> None:
+    figure = {"value": 0.5, "sd_log": 0.1, "rows": 3, "leave_one_out_mape_frac": 0.1, "valid": "1"}
+    link = {"node": "my-box", "ranks": 2, "efficiency": figure, "hop": figure | {"value": "5 us"}}
+    measured = MeasuredDevice.model_validate({"gpu": "my-gpu", "link": link})
+    own = (knob(node="my-box"), knob(gpu="my-gpu"))
+    assert placed_knobs(calibration(*own).model_copy(update={"measured": measured})) == own
+    with pytest.raises(InvalidConfig, match="unknown node"):
+        placed_knobs(calibration(*own[:1]))
