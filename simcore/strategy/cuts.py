@@ -29,6 +29,27 @@ def normalised(text: str) -> str:
     return text if text == AUTO else _written(_entries(text))
 
 
+def modules_cut(n_layers: int, n_stages: int, before: int, after: int) -> tuple[int, ...]:
+    """Layers of each stage where modules are dealt out evenly, the first stages one more.
+
+    ``before``, ``after``: modules that stand before the first layer and after the last, each
+    counted as one. Raises InvalidConfig where a stage would have no layer.
+    """
+    base, longer = divmod(before + n_layers + after, n_stages)
+    ends = list(accumulate(base + (s < longer) for s in range(n_stages)))
+    at = [min(max(end - before, 0), n_layers) for end in (0, *ends)]
+    sizes = tuple(b - a for a, b in pairwise(at))
+    if 0 in sizes:
+        raise InvalidConfig(
+            [
+                f"{n_layers} layers and {before + after} more modules dealt out over {n_stages} "
+                f"stages leave stage {sizes.index(0)} without a layer; take fewer stages, or name "
+                f"the layers of each (stages)"
+            ]
+        )
+    return sizes
+
+
 def written(sizes: Sequence[int]) -> str:
     """Layers of each stage as short text."""
     return _written([(1, str(n)) for n in sizes])
@@ -71,8 +92,15 @@ def cut_problems(text: str, n_layers: int, n_stages: int, chunks: int = 1) -> li
     return [] if text in ("", AUTO) else _sizes(text, n_layers, n_stages, chunks)[1]
 
 
-def cut_sizes(text: str, n_layers: int, n_stages: int) -> tuple[int, ...]:
-    """Layers of each stage; ``auto`` as even, before it is known. Raises InvalidConfig."""
+def cut_sizes(
+    text: str, n_layers: int, n_stages: int, ends: tuple[int, int] | None = None
+) -> tuple[int, ...]:
+    """Layers of each stage; ``auto`` as even, before it is known. Raises InvalidConfig.
+
+    ``ends``: modules that a program's own cut counts beside the layers (``modules_cut``).
+    """
+    if text == "" and ends is not None and n_stages > 1:
+        return modules_cut(n_layers, n_stages, *ends)
     if text in ("", AUTO):
         return even_cut(n_layers, n_stages)
     sizes, problems = _sizes(text, n_layers, n_stages, 1)

@@ -36,6 +36,8 @@ class Software:
     ``wide_host``: what is offloaded lies on the host in fp32 and crosses so in both directions.
     ``whole_sends``: every tensor rank sends the next stage all of a layer's output, not its share
     of it, unless the sequence is cut, where it has no more than a share.
+    ``cut_ends``: modules before the first layer and after the last that a pipeline's stages are
+    dealt out with as if they were layers; None cuts the layers alone.
     """
 
     name: str
@@ -59,6 +61,7 @@ class Software:
     logits_bytes: float = 0.0
     whole_sends: bool = False
     wide_host: bool = False
+    cut_ends: tuple[int, int] | None = None
 
 
 SOFTWARE: Registry[Software] = Registry("software")
@@ -107,13 +110,15 @@ for _software in (
     # gradient comes, on the last stage until their buffer (of two) is written again;
     # core/nn/mlp.py: gate and up are column-parallel layers apart, of which each copies its input
     # to the tensor ranks (column_parallel_linear.py), and a copy's backward is an all-reduce;
-    # core/nn/parallel_module/communicator.py: send_data sends each tensor as it is
+    # core/nn/parallel_module/communicator.py: send_data sends each tensor as it is;
+    # core/nn/parallel_module/pipeline_partitioning.py: stages take modules evenly, the first ones
+    # more; transformer/model/model.py: these are embedding, layers, final norm and head
     Software(
         name="scaling",
         meaning="Aleph Alpha's scaling: buckets all-reduced in an fp32 copy",
         joins_shard=False, reduce_copy_bytes=4.0, all_reduces=True, late_buckets=True,
         weight_stubs=False, sums_apart=True,
-        sent_copies=1, logits_bytes=2.0, whole_sends=True,
+        sent_copies=1, logits_bytes=2.0, whole_sends=True, cut_ends=(1, 2),
     ),
     # Narayanan et al. 2021, 4.1: tensor ranks send a share each and gather what they receive;
     # p2p_communication.py does where scatter_gather_tensors_in_pipeline is set, until 2023;

@@ -188,6 +188,21 @@ def test_stages_are_told_with_time_and_memory() -> None:
     assert api.predict("llama3-8b", "1x8xH100", tp=8, **BASE).stages == ()
 
 
+def test_a_library_cuts_as_it_does() -> None:
+    """scaling deals out the embedding, 12 layers, the norm and the head: 4 + 4 + 4 + 3 modules."""
+
+    def layers(**words: Any) -> list[int]:
+        placed = make_request(short(12), "4xA100-80GB", pp=4, **BASE, **words).placed
+        assert placed is not None
+        return [part.n_layers for part, n in placed.runs for _ in range(n)]
+
+    assert layers() == [3, 3, 3, 3]
+    assert layers(software="scaling") == [3, 4, 4, 1]
+    assert layers(software="scaling", stages="3,4,3,2") == [3, 4, 3, 2]
+    with pytest.raises(InvalidConfig, match="leave stage 3 without a layer"):
+        make_request(short(5), "4xA100-80GB", pp=4, **BASE, software="scaling")
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import combinations
 from time import process_time
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from simcore.strategy.cuts import (
     cut_sizes,
     holds_all,
     least_layers,
+    modules_cut,
     normalised,
     stages_told,
     written,
@@ -50,6 +52,27 @@ def test_llama_405b_as_it_was_trained() -> None:
     """Llama Team 2024, 3.3.2: 126 layers, first and last of 16 stages have one less."""
     assert even_cut(126, 16) == (7, *[8] * 14, 7)
     assert cut_sizes("7,14x8,7", 126, 16) == even_cut(126, 16)
+
+
+@given(st.integers(1, 130), st.integers(1, 20), st.integers(0, 3), st.integers(0, 3))
+def test_modules_are_dealt_out_as_a_list_is(
+    layers: int, stages: int, before: int, after: int
+) -> None:
+    """``numpy.array_split`` deals out the same list: the first parts take one more."""
+    parts = np.array_split([0] * before + [1] * layers + [0] * after, stages)
+    sizes = tuple(int(part.sum()) for part in parts)
+    if 0 in sizes:
+        with pytest.raises(InvalidConfig, match="without a layer"):
+            modules_cut(layers, stages, before, after)
+    else:
+        assert modules_cut(layers, stages, before, after) == sizes
+
+
+def test_a_program_s_own_cut_is_taken_where_none_is_named() -> None:
+    """Aleph Alpha's scaling on Llama 30B: the head's stage is the short one."""
+    assert cut_sizes("", 60, 16, (1, 2)) == (3, *[4] * 14, 1)
+    assert cut_sizes("", 60, 1, (1, 2)) == (60,)
+    assert cut_sizes("12x4,4x3", 60, 16, (1, 2)) == (4,) * 12 + (3,) * 4
 
 
 @pytest.mark.parametrize(
