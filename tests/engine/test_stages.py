@@ -194,7 +194,7 @@ def test_a_library_cuts_as_it_does() -> None:
     def layers(**words: Any) -> list[int]:
         placed = make_request(short(12), "4xA100-80GB", pp=4, **BASE, **words).placed
         assert placed is not None
-        return [part.n_layers for part, n in placed.runs for _ in range(n)]
+        return [stage.n_layers for stage in placed.stages]
 
     assert layers() == [3, 3, 3, 3]
     assert layers(software="scaling") == [3, 4, 4, 1]
