@@ -12,6 +12,7 @@ from functools import lru_cache
 from simcore.base.figures import Figure
 from simcore.base.units import GIB, GIGA
 from simcore.engine.options import Options
+from simcore.strategy.software import PLAIN
 from simcore.validate.case import Case, Skipped
 from simcore.validate.formats import Format, Row, number, present, whole
 from simcore.validate.formats import llm_diffusion as diffusion
@@ -372,6 +373,7 @@ def _record(name: str, config: tuple[tuple[str, Scalar], ...], billions: float) 
             source="mixed-precision training with Adam, as the sources run it",
         ),
         sources={SOURCE: "dimensions of the table's row"},
+        as_run=True,
     )  # fmt: skip
 
 
@@ -446,7 +448,7 @@ def _read(name: str, row: Row) -> Case | Skipped:
         "issuer": _issuer(row),
         "launch_blocking": row["source"] in LAUNCH_BLOCKING,
         "dispatcher": _dispatcher(row),
-        "software": _software(row),
+        "software": _software(row) or PLAIN.name,
         "shard_ranks": _shard_ranks(row),
         **_early_zero3(row),
         "schedule": _schedule(row),
