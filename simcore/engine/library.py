@@ -1,8 +1,9 @@
 """The training library of a job: what was asked for, else the usual one, and how it runs.
 
-A job whose language model is cut over tensor, pipeline, context or expert ranks is a Megatron job
-unless something else is said: libraries for such layouts write the model themselves, with kernels
-and overlaps that plain modules do not have. What is taken so unasked is told.
+A job whose language model is cut over tensor, pipeline, context or expert ranks, or computes in the
+formats of Transformer Engine, is a Megatron job unless something else is said: libraries for that
+write the model themselves, with kernels and overlaps that plain modules do not have. What is taken
+so unasked is told.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ _ARCH = "transformer"
 _USUAL: Mapping[str, Scalar] = {"attention": "flash", "loss": "eager"}
 #: The word that answers show as a default where nobody gave it.
 _LISTED = "recompute"
+#: Products of Transformer Engine, around which such libraries are built; torchao's is fp8-dynamic.
+_ENGINE_FORMATS = ("fp8", "mxfp8", "nvfp4")
 #: Strategies that shard what tensor ranks hold again: PyTorch's own composition (torchtitan).
 _TORCH_BESIDE_TENSOR = ("zero2", "zero3")
 
@@ -97,6 +100,7 @@ def library_of(
     if asked and asked != AUTO:
         return Library(SOFTWARE[asked], by_file=bool(dialect))
     cut = asked == AUTO or max(layout.tp, layout.pp, layout.cp, layout.ep) > 1
+    cut |= options.get("precision") in _ENGINE_FORMATS
     by_torch = options.get("strategy") in _TORCH_BESIDE_TENSOR
     by_torch |= options.get("issuer") == "torch"
     if dialect or not cut or by_torch or not _written_anew(record):

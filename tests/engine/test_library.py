@@ -26,7 +26,7 @@ def products(request: Request) -> int:
     return sum(k.kind == "gemm" for op in layer.ops for k in op.fwd)
 
 
-@pytest.mark.parametrize("words", [{"tp": 2}, {"pp": 2}, {"cp": 2}, {"tp": 2, "strategy": "zero1"}])
+@pytest.mark.parametrize("words", [{"tp": 2}, {"pp": 2}, {"cp": 2}, {"tp": 2, "strategy": "zero1"}, {"precision": "mxfp8"}])
 def test_a_cut_language_model_is_megatron_s_unless_said(words: dict[str, Any]) -> None:
     assert software("llama3-8b", **words) == ("megatron", True)
     told = make_request("llama3-8b", "8x8xH100", **words).assumptions
@@ -39,6 +39,7 @@ def test_a_cut_language_model_is_megatron_s_unless_said(words: dict[str, Any]) -
     ("model", "words"),
     [
         ("llama3-8b", {}),  # nothing is cut
+        ("llama3-8b", {"precision": "fp8-dynamic"}),  # torchao's
         ("llama3-8b", {"strategy": "zero3"}),
         ("llama3-8b", {"strategy": "zero3", "tp": 2}),  # PyTorch's own composition
         ("llama3-8b", {"tp": 2, "issuer": "torch"}),
