@@ -144,7 +144,8 @@ def predict(
     ] = None,
     software: Annotated[
         str | None,
-        option("--software", "NAME", "Training library: megatron (default with tp, pp, cp, ep, fp8), deepspeed, plain ...",
+        option("--software", "NAME",
+                "Training library: megatron (default with tp, pp, cp, ep, fp8), deepspeed, plain.",
                 names.software),
     ] = None,
     growing_segments: Annotated[

@@ -34,9 +34,10 @@ class Options(TypedDict, total=False):
     frames          of a clip, where the model has them
     attention       kernel of attention, where the model names one: flash (FlashAttention-2, torch's
                     own choice), flash3, cudnn, flash1, flash_triton, fused_softmax, xla, math
-    issuer          what issues kernels: torch (the default but of megatron), megatron (Megatron-LM and Transformer
-                    Engine, about three times the host's time), megatron_graphs
-                    (attention and routing in graphs), graph (a CUDA graph of the step)
+    issuer          what issues kernels: torch (the default but of software megatron), megatron
+                    (Megatron-LM and Transformer Engine, about three times the host's time),
+                    megatron_graphs (attention and routing in graphs), graph (a CUDA graph of the
+                    step)
     lora_rank       train adapters of this rank on a frozen base, where the model has them
     lora_targets    products that get one: q_proj,v_proj, ... or all-linear
     quantised_base  format of the frozen base: none, nf4, int8, fp8

@@ -7,14 +7,17 @@ on the command line.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from simcore.engine.options import Options
 from simcore.strategy.software import MEGATRON
 from simcore.validate.case import Case
-from simcore.validate.formats import Table
 from simcore.workload.models import ModelRecord, Scalar
+
+if TYPE_CHECKING:
+    from simcore.validate.formats import Table
 
 #: Options that describe the job.
 _JOB = (
@@ -32,15 +35,17 @@ def without_programs(table: Table) -> Table:
     return replace(table, cases=tuple(map(unnamed, table.cases)))
 
 
-def unnamed(case: Case) -> Case:
-    """The case without what tells its program."""
-    options = cast("Options", {k: v for k, v in case.options.items() if k in _JOB})
+def unnamed(case: Case, told: Collection[str] = ()) -> Case:
+    """The case without what tells its program, but for the options that are ``told``."""
+    kept = {*_JOB, *told}
+    options = cast("Options", {k: v for k, v in case.options.items() if k in kept})
     record = case.record
     if isinstance(record, ModelRecord) and record.as_run:
         drop = {*MEGATRON.settings, *_OWN}
         sizes = {k: v for k, v in record.config.items() if k not in drop}
         adapters = {k: v for k, v in record.config.items() if k in drop and _adapts(record)}
         config = {**_PLAIN, **sizes, **adapters}
+        config["norm"] = str(config.get("norm", "layernorm")).removesuffix("_eager")
         record = record.model_copy(update={"config": config, "as_run": False})
     return replace(case, options=options, record=record)
 

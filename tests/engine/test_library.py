@@ -26,7 +26,10 @@ def products(request: Request) -> int:
     return sum(k.kind == "gemm" for op in layer.ops for k in op.fwd)
 
 
-@pytest.mark.parametrize("words", [{"tp": 2}, {"pp": 2}, {"cp": 2}, {"tp": 2, "strategy": "zero1"}, {"precision": "mxfp8"}])
+@pytest.mark.parametrize(
+    "words",
+    [{"tp": 2}, {"pp": 2}, {"cp": 2}, {"tp": 2, "strategy": "zero1"}, {"precision": "mxfp8"}],
+)
 def test_a_cut_language_model_is_megatron_s_unless_said(words: dict[str, Any]) -> None:
     assert software("llama3-8b", **words) == ("megatron", True)
     told = make_request("llama3-8b", "8x8xH100", **words).assumptions

@@ -31,6 +31,7 @@ from simcore.validate.formats.llm_sources import (
     GROUPED_EXPERTS,
     GROWING,
     INTERLEAVED,
+    KNOWN,
     LATE_REDUCTION,
     LATENT,
     LAUNCH_BLOCKING,
@@ -64,6 +65,7 @@ from simcore.validate.formats.llm_sources import (
     TRANSFORMER_ENGINE,
     TRITON_FLASH,
 )
+from simcore.validate.unnamed import unnamed
 from simcore.workload.models import ModelRecord, Scalar, Training
 from simcore.workload.recompute import DEFAULT_MODULES
 
@@ -467,7 +469,7 @@ def _read(name: str, row: Row) -> Case | Skipped:
     if "mem=rank-0" in row.get("notes", ""):
         memory_key = "peak_rank0_allocated_bytes"
     unit = GIGA if row["source"] in MEMORY_DECIMAL else GIB
-    return Case(
+    case = Case(
         id=name,
         table="llm",
         model=row["model"],
@@ -482,6 +484,14 @@ def _read(name: str, row: Row) -> Case | Skipped:
         flag="the source's row is anomalous" if row.get("flagged_anomaly") == "yes" else "",
         notes=row.get("notes", "")[:200],
     )
+    return case if row["source"] in KNOWN else unnamed(case, _told(row))
+
+
+def _told(row: Row) -> list[str]:
+    """Options of a program that a row tells itself, whoever its source is."""
+    columns = {"sequence_parallel": "sequence_parallel", "overlaps": "overlap",
+               "cuda_graph": "issuer"}  # fmt: skip
+    return [option for column, option in columns.items() if row.get(column)]
 
 
 FORMAT = Format("llm", frozenset({"arch", "tp", "pp", "sharding", "step_time_s"}), _read)
