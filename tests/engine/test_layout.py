@@ -8,7 +8,15 @@ import pytest
 
 from simcore import api
 from simcore.base.errors import InvalidConfig
-from simcore.engine.exchanges import data_points, exchanges_of, exchanges_s, group_of, shared_nic_s
+from simcore.engine.exchanges import (
+    TRANSFER,
+    beside_host,
+    data_points,
+    exchanges_of,
+    exchanges_s,
+    group_of,
+    shared_nic_s,
+)
 from simcore.engine.in_flight import chunk_share, in_flight
 from simcore.engine.points import Points
 from simcore.engine.predict import predict, steps_of, values_of
@@ -77,6 +85,40 @@ def test_stages_wait_for_each_others_hosts() -> None:
 
     pace = (step_s(64, 4) - step_s(32, 4)) / 32  # of the slowest stage's host
     assert step_s(64, 4) - 64 * pace > 2.4 * pace
+
+
+def test_tensor_ranks_exchange_while_the_host_issues() -> None:
+    """Between two kernels that the host has yet to issue there is room for what is under way."""
+    request = make_request(
+        "gpt2", "1x4xA100", tp=4, issuer="megatron", seq_len=128, micro_batch=1, strategy="zero1"
+    )
+
+    def steps(accum: int) -> Any:
+        return steps_of(request, Points.of(values_of(request) | {"grad_accum": float(accum)}, 1))
+
+    assert request.placed is not None
+    exchanges = exchanges_of(Points.of(values_of(request), 1), request.placed)
+    pace = float(steps(64).step_s[0] - steps(32).step_s[0]) / 32
+    host = float(steps(64).host_micro_s[0])
+    assert exchanges.of_stage(12)["tensor parallel"][0] > 0.03 * host
+    assert pace == pytest.approx(host, rel=1e-6)
+
+
+def test_what_the_host_leaves_room_for_by_hand() -> None:
+    """Of 3 s among ranks a host that issues for 2 s longer than the device runs hides 2."""
+    sent = {"tensor parallel": np.full(3, 3.0), TRANSFER: np.ones(3)}
+    busy, host = np.full(3, 10.0), np.array([9.0, 12.0, 15.0])
+
+    def seen(model: str) -> list[float]:
+        placed = make_request(model, "1x4xA100", tp=2, pp=2, strategy="zero1").placed
+        assert placed is not None
+        found = beside_host(sent, placed, busy, host)
+        assert found[TRANSFER].tolist() == [1.0, 1.0, 1.0]  # the next stage waits for it
+        return found["tensor parallel"].tolist()
+
+    assert seen("gpt2") == pytest.approx([3.0, 1.0, 0.0])
+    # each layer has the host wait for the tokens of its experts
+    assert seen("mixtral-8x7b") == [3.0, 3.0, 3.0]
 
 
 def test_terms_add_up_to_the_step() -> None:
