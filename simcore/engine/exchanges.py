@@ -198,6 +198,24 @@ def exchanges_of(points: Points, placed: Placed) -> Exchanges:
     return Exchanges(placed, found)
 
 
+def tied_s(points: Points, placed: Placed) -> Array:
+    """Seconds in which the two ends of a pipeline sum up the gradients of a table they share.
+
+    Once a step, behind the last backward, and hidden under nothing (Megatron-LM, training.py,
+    "All-reduce word_embeddings' grad across first and last stages"; DeepSpeed, runtime/pipe/
+    engine.py, _exec_reduce_tied_grads). On several nodes the ends are on different ones, where
+    all GPUs of a node do so at once.
+    """
+    if not placed.tied_bytes:
+        return np.zeros(len(points))
+    apart = points.n_nodes > 1
+    share = np.where(apart, 1.0 / placed.gpus_per_node, 1.0)
+    pair = points.group(np.full(len(points), 2.0), np.where(apart, 2.0, 1.0), nic_share=share)
+    size = np.full((1, len(points)), placed.tied_bytes)
+    seconds: Array = collective_time_s("all_reduce", size, pair)[0] * points.use_comm
+    return seconds
+
+
 def exposed(
     exchange: dict[str, Array], placed: Placed, busy_s: Array, slowdown: Array
 ) -> dict[str, Array]:

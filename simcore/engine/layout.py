@@ -26,6 +26,7 @@ from simcore.engine.exchanges import (
     exchanges_of,
     exposed,
     shared_nic_s,
+    tied_s,
 )
 from simcore.engine.micro_step import forward_share, micro_step_s, of_slowest
 from simcore.engine.pace import stage_paces
@@ -80,6 +81,7 @@ def evaluate_layout(
         for p in (average, of_parts)
     )
     slowdown = first.classes[0].overlap_slowdown_frac / points.overlap
+    tied = tied_s(points, placed)
     totals, forwards, backwards, own, parts = [], [], [], [], []
     for n, (steps, (index, _)) in enumerate(zip(every, placed.distinct_stages, strict=True)):
         busy = micro_step_s(steps, local)
@@ -99,10 +101,8 @@ def evaluate_layout(
             exchange, hidden = {**exchange, TRANSFER: seen}, sent - seen
             earlier = {**earlier, TRANSFER: seen}
         last = _last(exchange, placed, busy, steps)
-        in_step = {
-            name: (local.grad_accum - 1.0) * earlier[name] + last[name] for name in exchange
-        }
-        spent = sum(in_step.values(), np.zeros(len(points)))
+        in_step = {name: (local.grad_accum - 1.0) * earlier[name] + last[name] for name in exchange}
+        spent = sum(in_step.values(), tied * (index in (0, layout.pp - 1)))
         totals.append(steps.step_s + spent + shared)
         forwards.append(once * share)
         backwards.append(once * (1.0 - share))

@@ -32,6 +32,7 @@ from simcore.workload.sharding import (
     sequence_parallel,
     tensor_overrides,
     tensor_sums,
+    tied_numel,
 )
 
 _DEGREES = ("tp", "pp", "vpp", "cp", "ep")
@@ -174,6 +175,10 @@ def place(
         and column_grads_frac > 0  # a frozen base needs none
         and not config.get("gathered_inputs"),
         sends_whole=strategy.software.whole_sends and not layout.sequence_parallel,
+        # a rank that is fed from both ends has both stages, and the table once
+        tied_bytes=(layout.pp > 1 and layout.directions == 1)
+        * strategy.precision.grad_bytes
+        * float(tied_numel(part)),
     )
 
 

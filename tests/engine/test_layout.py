@@ -16,8 +16,10 @@ from simcore.engine.exchanges import (
     exchanges_s,
     group_of,
     shared_nic_s,
+    tied_s,
 )
 from simcore.engine.in_flight import chunk_share, in_flight
+from simcore.engine.job_memory import memory_over
 from simcore.engine.points import Points
 from simcore.engine.predict import predict, steps_of, values_of
 from simcore.engine.request import make_request
@@ -167,6 +169,27 @@ def test_groups_share_the_nodes_network() -> None:
     assert side_by_side.n_nodes[0] == 1
 
 
+def test_a_pipelines_ends_keep_their_table_equal() -> None:
+    """50257 x 1024 gradients in 16 bit; the eight GPUs of a node share its NICs."""
+
+    def seconds(gpus: str, nodes: float, **options: Any) -> float:
+        request = make_request("gpt2-medium", gpus, **{**BASE, **options})
+        assert request.placed is not None
+        points = Points.of(
+            {"micro_batch": 1.0, "n_ranks": 8 * nodes, "n_nodes": nodes,
+             "intra_bw_bytes_per_s": 1e11, "inter_bw_bytes_per_s": 8e10, "intra_hop_s": 0.0,
+             "inter_hop_s": 0.0}, 1,
+        )  # fmt: skip
+        return float(tied_s(points, request.placed)[0])
+
+    table = 50257 * 1024 * 2
+    assert seconds("1x8xA100", 1.0, pp=4) == pytest.approx(table / 1e11 + 8.4e-6, rel=1e-3)
+    assert seconds("2x8xA100", 2.0, pp=4) == pytest.approx(table / 1e10 + 8.4e-6, rel=1e-3)
+    half = seconds("2x8xA100", 2.0, pp=4, tp=2)  # of an even vocabulary
+    assert half == pytest.approx(table / 2 / 1e10, rel=0.01)
+    assert seconds("1x8xA100", 1.0, tp=2) == 0.0
+
+
 def test_ring_exchange_by_hand() -> None:
     """tp 2: four times a layer b s h in 16 bit, scattered and gathered: half of it each way."""
     request = make_request("gpt2-medium", "1x2xA100", tp=2, **BASE)
@@ -208,6 +231,26 @@ def test_zero_bubble_stages_hold_what_they_are_allowed(limit: int, held: float) 
     steps = np.array([64.0, 4.0])
     for position in range(8):
         assert in_flight(layout, position, steps).tolist() == [held, 4.0]
+
+
+def test_logits_do_not_wait_for_weight_gradients() -> None:
+    """Of 1024 x 50257 logits, 4 bytes in the loss, a micro-batch that waits has 2."""
+    known = resolve_model("gpt2-medium")
+    assert isinstance(known, ModelRecord)
+    few = known.model_copy(
+        update={"config": {**known.config, "layers": 4, "tied": False, "loss": "vocab_parallel"}}
+    )
+
+    def kept(schedule: str, accum: float) -> float:
+        request = make_request(few, "1x4xA100", **{**BASE, "pp": 4, "schedule": schedule})
+        assert request.placed is not None
+        one = np.ones(1)
+        stages = memory_over(request, one, accum * one, 4 * one, one)
+        return float(stages[-1].terms["activations"][0])
+
+    waits = (kept("zb-2p", 64) - kept("zb-1p", 64)) / 4  # of 8 and of 4 in flight
+    whole = (kept("gpipe", 64) - kept("gpipe", 32)) / 32
+    assert whole - waits == pytest.approx(2 * 1024 * 50257, rel=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,7 @@ from simcore.validate.formats.llm_sources import (
     TENSOR_OPERATIONS,
     TRANSFORMER_ENGINE,
     TRITON_FLASH,
+    UNTIED,
 )
 from simcore.workload.models import ModelRecord, Scalar, Training
 from simcore.workload.recompute import DEFAULT_MODULES
@@ -112,7 +113,7 @@ def _config(row: Row) -> dict[str, Scalar]:
 def _tied(row: Row, llama: bool) -> bool:
     """Whether the head is the embedding: what the row says, else what its family does."""
     told = re.search(r"\b(un)?tied\b", row.get("notes", ""))
-    return not told[1] if told else not llama
+    return not told[1] if told else not llama and row["source"] not in UNTIED
 
 
 def _experts(row: Row, layers: int) -> dict[str, Scalar]:

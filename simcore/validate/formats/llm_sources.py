@@ -194,6 +194,9 @@ SCALING: dict[str, Scalar] = {"gathered_logits": True, "gathered_inputs": True}
 #: torchtitan redistributes a module's input over tensor ranks before the module runs, so that its
 #: products keep what was gathered (models/llama3/infra/parallelize.py, PrepareModuleInput).
 GATHERED_INPUTS = ("pytorch-torchtitan",)
+#: Models of GPT's family whose head has a table of its own: zero-bubble's script says
+#: --untie-embeddings-and-output-weights (examples/pretrain_zero_bubble.sh).
+UNTIED = ("zero-bubble",)
 #: Programs that run with expandable_segments: torchtitan (run_train.sh, run_llama_train.sh) and
 #: NVIDIA's benchmark recipes (Megatron-Bridge, scripts/performance/utils/executors.py;
 #: Megatron-MoE-ModelZoo, model_configs/benchmarking).
