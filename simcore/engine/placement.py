@@ -145,7 +145,8 @@ def place(
     sums = tensor_sums(record.arch) if isinstance(record, ModelRecord) else TENSOR_SUMS
     part = _with_exchanges(part, layout, sums)
     layers = _layers(workload)
-    sizes = cut_sizes(layout.stages, n_layers, layout.pp, strategy.software.cut_ends)
+    library = strategy.software
+    sizes = cut_sizes(layout.stages, n_layers, layout.pp, library.cut_ends, fills=library.cut_fills)
     hidden = max((b.boundary.high + b.boundary.low for b, _ in layers), default=0.0)
     routed = sum(n for b, n in layers if any(op.name.startswith("expert") for op in b.ops))
     column_grads_frac = _column_grads_frac(workload, strategy.recompute == "full")

@@ -12,6 +12,7 @@ from functools import lru_cache
 from simcore.base.figures import Figure
 from simcore.base.units import GIB, GIGA
 from simcore.engine.options import Options
+from simcore.strategy.cuts import modules_cut, written
 from simcore.validate.case import Case, Skipped
 from simcore.validate.formats import Format, Row, number, present, whole
 from simcore.validate.formats import llm_diffusion as diffusion
@@ -303,6 +304,9 @@ _LONG_CHUNKS = ("deepseek-v3", "kimi-k2")
 def _stages(row: Row) -> str | None:
     """Layers of each stage, where the source's recipe has others than even ones."""
     pp, vpp, layers = whole(row, "pp", 1), _chunks(row), whole(row, "layers")
+    if pp > 1 and "embed_partition" in row.get("variant", ""):
+        # Megatron-DeepSpeed's type:transformer|embedding: embedding and head as a layer each
+        return written(modules_cut(layers, pp, 1, 1))
     if row["source"] != "nvidia-megatron-bridge" or pp == 1 or layers % pp == 0:
         return None
     if not row["model"].startswith(_LONG_CHUNKS):
