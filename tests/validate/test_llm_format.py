@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from simcore.engine.request import make_request
 from simcore.engine.transients import saved_bytes
 from simcore.strategy.precision import PRECISIONS
 from simcore.validate.case import Case
@@ -364,3 +365,52 @@ def test_modules_of_a_selective_recompute_are_read(tmp_path: Path) -> None:
     path.write_text(f'{HEAD.strip()},notes\n{row},"recompute=selective:norm,act"\n', "utf-8")
     (case,) = read_table(path).cases
     assert case.options["recompute_modules"] == "layernorm+moe_act"
+
+
+def bloom(tmp_path: Path, layers: int, heads: int, tp: int, batch: int, variant: str = "") -> Case:
+    """A row of BLOOM's plans in 12 stages."""
+    row = (
+        f"a,bigscience-bloom,gpt-182b,dense_gpt,,{layers},14336,{heads},{heads},57344,250880,2048,"
+        f",,,2048,{batch},384,A100-SXM4-80GB,8,50,{tp},12,1,{32 // tp},1,1,zero1,full,bf16,106.7,,A,"
+        f"pretrain,{variant},\n"
+    )
+    return one(tmp_path, row)
+
+
+@pytest.mark.parametrize(
+    ("heads", "tp", "batch", "kernel"),
+    [
+        (64, 8, 1, True),
+        (112, 8, 2, True),
+        (112, 8, 1, False),
+        (104, 4, 1, False),
+        (16, 8, 1, False),
+    ],
+)
+def test_megatrons_softmax_takes_multiples_of_four(
+    tmp_path: Path, heads: int, tp: int, batch: int, kernel: bool
+) -> None:
+    """BigScience: "(HEADS/TP)*MBS % 4 = 0", else its scores take tensor operations."""
+    record = bloom(tmp_path, 72, heads, tp, batch).record
+    assert isinstance(record, ModelRecord)
+    assert record.config["attention"] == ("fused_softmax" if kernel else "math")
+
+
+def test_blooms_stages_are_megatron_deepspeeds(tmp_path: Path) -> None:
+    """78 layers left the last stage one; later embedding and head counted as layers, of 72."""
+    stages = {
+        (layers, variant): make_request(case.record, case.gpus, **case.options).placed.stages  # type: ignore[arg-type, union-attr]
+        for layers, variant in ((78, "post_numa_fix"), (70, "bf16opt+embed_partition"))
+        for case in [bloom(tmp_path, layers, 64, 4, 2, variant)]
+    }
+    assert [[s.n_layers for s in of] for of in stages.values()] == [
+        [7] * 11 + [1],
+        [5, *[6] * 10, 5],
+    ]
+
+
+def test_zero_bubbles_models_are_untied(tmp_path: Path) -> None:
+    row = ROW.replace("a,x,llama3-8b,llama", "a,zero-bubble,gpt,dense_gpt")
+    assert one(tmp_path, row).record.config["tied"] is False  # type: ignore[union-attr]
+    told = one(tmp_path, row.replace("zero-bubble", "x")).record
+    assert isinstance(told, ModelRecord) and told.config["tied"] is True

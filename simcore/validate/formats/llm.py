@@ -55,6 +55,7 @@ from simcore.validate.formats.llm_sources import (
     RECIPES,
     REMAINDERS_BF16,
     SCALING,
+    SCORES_A_BLOCK,
     SELECTS_LAYERS,
     SHARDING,
     SHARED_EXPERTS,
@@ -145,6 +146,12 @@ def _experts(row: Row, layers: int) -> dict[str, Scalar]:
 
 def _attention(row: Row) -> str:
     """The attention kernel: what the row's variant says, else that of its source's software."""
+    found = _attention_named(row)
+    heads = whole(row, "heads") // whole(row, "tp", 1) * whole(row, "micro_batch", SCORES_A_BLOCK)
+    return "math" if found == "fused_softmax" and heads % SCORES_A_BLOCK else found
+
+
+def _attention_named(row: Row) -> str:
     variant = row.get("variant", "")
     for word, kernel in _VARIANT_ATTENTION.items():
         if row["source"] == "aleph-alpha" and variant.startswith(word):

@@ -14,6 +14,10 @@ MATERIALISED = (
     "megatron-v2-tables", "megatron-gpt3-example", "korthikanti-recompute", "mt-nlg-530b",
     "deepspeed-azure-zero3", "zero-bubble",
 )  # fmt: skip
+#: Megatron-LM's softmax kernel takes multiples of so many heads and samples of a rank, else tensor
+#: operations run instead (megatron/model/fused_softmax.py, is_kernel_available; bigscience's
+#: chronicles-prequel.md: "(HEADS/TP)*MBS % 4 = 0").
+SCORES_A_BLOCK = 4
 #: Sources whose framework runs rotary positions, norms and gated layers as tensor operations:
 #: Aleph Alpha (Hagemann et al. 2023 time a fused RMSNorm against that), nanotron.
 TENSOR_OPERATIONS = ("aleph-alpha", "huggingface-nanotron")
