@@ -371,8 +371,8 @@ def bloom(tmp_path: Path, layers: int, heads: int, tp: int, batch: int, variant:
     """A row of BLOOM's plans in 12 stages."""
     row = (
         f"a,bigscience-bloom,gpt-182b,dense_gpt,,{layers},14336,{heads},{heads},57344,250880,2048,"
-        f",,,2048,{batch},384,A100-SXM4-80GB,8,50,{tp},12,1,{32 // tp},1,1,zero1,full,bf16,106.7,,A,"
-        f"pretrain,{variant},\n"
+        f",,,2048,{batch},384,A100-SXM4-80GB,8,50,{tp},12,1,{32 // tp},1,1,zero1,full,bf16,106.7,,"
+        f"A,pretrain,{variant},\n"
     )
     return one(tmp_path, row)
 
