@@ -396,21 +396,26 @@ def test_megatrons_softmax_takes_multiples_of_four(
     assert record.config["attention"] == ("fused_softmax" if kernel else "math")
 
 
-def test_blooms_stages_are_megatron_deepspeeds(tmp_path: Path) -> None:
-    """78 layers left the last stage one; later embedding and head counted as layers, of 72."""
-    stages = {
-        (layers, variant): make_request(case.record, case.gpus, **case.options).placed.stages  # type: ignore[arg-type, union-attr]
-        for layers, variant in ((78, "post_numa_fix"), (70, "bf16opt+embed_partition"))
-        for case in [bloom(tmp_path, layers, 64, 4, 2, variant)]
-    }
-    assert [[s.n_layers for s in of] for of in stages.values()] == [
-        [7] * 11 + [1],
-        [5, *[6] * 10, 5],
-    ]
+@pytest.mark.parametrize(
+    ("layers", "variant", "expected"),
+    [
+        (78, "post_numa_fix", [7] * 11 + [1]),  # "the last stage has 1 block" (its chronicles)
+        (70, "bf16opt+embed_partition", [5, *[6] * 10, 5]),  # embedding and head as layers, of 72
+    ],
+)
+def test_blooms_stages_are_megatron_deepspeeds(
+    tmp_path: Path, layers: int, variant: str, expected: list[int]
+) -> None:
+    case = bloom(tmp_path, layers, 64, 4, 2, variant)
+    assert case.record is not None
+    placed = make_request(case.record, case.gpus, **case.options).placed
+    assert placed is not None
+    assert [s.n_layers for s in placed.stages] == expected
 
 
 def test_zero_bubbles_models_are_untied(tmp_path: Path) -> None:
     row = ROW.replace("a,x,llama3-8b,llama", "a,zero-bubble,gpt,dense_gpt")
-    assert one(tmp_path, row).record.config["tied"] is False  # type: ignore[union-attr]
-    told = one(tmp_path, row.replace("zero-bubble", "x")).record
-    assert isinstance(told, ModelRecord) and told.config["tied"] is True
+    for source, tied in (("zero-bubble", False), ("x", True)):
+        record = one(tmp_path, row.replace("zero-bubble", source)).record
+        assert isinstance(record, ModelRecord)
+        assert record.config["tied"] is tied
