@@ -201,7 +201,7 @@ def test_a_chunked_loss_does_in_forward_what_others_do_in_backward(
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"norm": "batch"}, {"mlp": "tanh"}, {"positions": "relative"}, {"attention": "eager"},
+        {"norm": "batch"}, {"mlp": "tanh"}, {"positions": "relative"}, {"attention": "sdpa"},
         {"heads": 7}, {"kv_heads": 3}, {"seq_len": 0}, {"max_positions": 16},
     ],
 )  # fmt: skip

@@ -107,6 +107,7 @@ RULES: tuple[Rule, ...] = (
     Rule("MPT-760m", "mpt-760m", seq_len=True),
     Rule("MPT-1b", "mpt-1b", seq_len=True),
     Rule("GPT2-Large-774M", "gpt2-large", "no optimizer", optimizer="sgd-plain"),
+    Rule("DiT-XL/2", "dit-xl-2-features", "pre-extracted"),
     Rule("DiT-XL/2", "dit-xl-2"),
     Rule("U-ViT-H/2", "u-vit-h-2-math", "xformers=off"),
     Rule("U-ViT-H/2", "u-vit-h-2"),
@@ -244,7 +245,8 @@ MEMORY = {
     "lambdal": "nvidia-smi",
     "open-mmlab": "allocated",
     "facebookresearch": "allocated",
-    "chuanyangjin": "allocated",
+    # its programs print none, and the figures are odd numbers of MiB: no sum of segments of 2 MiB
+    "chuanyangjin": "nvidia-smi",
     "baofff": "nvidia-smi",
 }
 

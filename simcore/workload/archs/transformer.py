@@ -91,8 +91,8 @@ def _layer(m: _Model, kind: _Kind) -> Body:
     seen = m.attention if kind.turned else m.attention.unturned()
     routed = kind.routed
 
-    def norm(name: str, reads: str = "") -> None:
-        body.norm(name, seq, hidden, m.norm, reads=reads, bias=m.norm_bias)
+    def norm(name: str, reads: str = "", *, narrow: bool = False) -> None:
+        body.norm(name, seq, hidden, m.norm, reads=reads, bias=m.norm_bias, narrow=narrow)
 
     norm("norm1", "x")
     if m.residual.startswith("parallel"):
@@ -109,7 +109,7 @@ def _layer(m: _Model, kind: _Kind) -> Body:
         return body
     attention(body, seen, "norm1", window)
     if m.residual == "sandwich":
-        norm("attention.norm")
+        norm("attention.norm", narrow=True)
     joined = m.drop and m.mlp.fused_pointwise
     # a norm's output is as wide as the sum's other part
     normed = m.residual == "sandwich"
@@ -130,7 +130,7 @@ def _layer(m: _Model, kind: _Kind) -> Body:
     norm("norm2")
     _mlp(body, m, routed, "norm2")
     if m.residual == "sandwich":
-        norm("mlp.norm")
+        norm("mlp.norm", narrow=True)
     body.add(summed("mlp.residual"), forked("mlp.fork"))
     return body
 
