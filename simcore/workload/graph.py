@@ -272,6 +272,11 @@ class Block:
         return sum((op.forward_flop for op in self.ops), 0.0)
 
     @cached_property
+    def kept_input(self) -> Saved:
+        """What of it stays on the device where it is recomputed."""
+        return self.boundary - self.away
+
+    @cached_property
     def saved(self) -> Saved:
         """Activation storages that one instance pins, per sample."""
         total = NOTHING

@@ -52,8 +52,8 @@ RULES: tuple[Rule, ...] = (
     *_IN_FP32,
     *(Rule("BERT-Large", "bert-large-apex", w, O2, seq_len=True) for w in _TORCH),
     *(Rule("BERT-Base", "bert-base-apex", w, O2, seq_len=True) for w in _TORCH),
-    # Paddle's AMP with softmax, norms and GELU on its white list: activations are 16 bit, weights and
-    # gradients fp32 (program.py, dist_optimizer, create_strategy)
+    # Paddle's AMP has softmax, norms and GELU on its white list: activations are 16 bit, weights
+    # and gradients fp32 (program.py, dist_optimizer, create_strategy)
     Rule(
         "BERT-Large",
         "bert-large-paddle",
