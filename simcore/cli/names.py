@@ -150,7 +150,17 @@ recompute_modules = _completer(
 )
 issuers = _completer(lambda: ("torch", "megatron", "megatron_graphs", "graph"))
 attentions = _completer(
-    lambda: ("flash", "flash3", "cudnn", "flash1", "flash_triton", "fused_softmax", "xla", "math")
+    lambda: (
+        "flash",
+        "flash3",
+        "cudnn",
+        "flash1",
+        "flash_triton",
+        "fused_softmax",
+        "xla",
+        "math",
+        "eager",
+    )
 )
 nccl_algorithms = _completer(
     lambda: ("Tree", "Ring", "CollNetDirect", "CollNetChain", "NVLS", "NVLSTree", "PAT")

@@ -99,12 +99,12 @@ def activation_profile(workload: Workload, p: Precision, recompute: bool) -> Act
     blocks = list(workload.instances())
     distinct = {id(b): b for b in blocks}
     again = {k: recompute and b.recomputable for k, b in distinct.items()}
-    pins = {k: saved_bytes(b.boundary if again[k] else b.saved, p) for k, b in distinct.items()}
+    pins = {k: saved_bytes(b.kept_input if again[k] else b.saved, p) for k, b in distinct.items()}
     before = np.cumsum([pins[id(b)] for b in blocks])
     times = Counter(map(id, blocks))
     sizes: dict[float, float] = {}
     for k, block in distinct.items():
-        for part in [block.boundary] if again[k] else [op.saved for op in block.ops]:
+        for part in [block.kept_input] if again[k] else [op.saved for op in block.ops]:
             for n in storages(part, p):
                 sizes[n] = sizes.get(n, 0.0) + times[k]
     return ActivationProfile(

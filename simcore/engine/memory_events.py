@@ -341,7 +341,7 @@ class _Step:
         copies: dict[int, list[int]] = {}
         for i in self._gather(range(len(self.blocks))):
             if self.again[i]:
-                kept = saved_bytes(self.blocks[i].boundary, self.p) * self.b
+                kept = saved_bytes(self.blocks[i].kept_input, self.p) * self.b
                 saved[i] = [[out.alloc(kept, "activations", self.names[i], "input")]]
             pinned, copies[i] = self._block_forward(i, pins=not self.again[i])
             saved.setdefault(i, pinned)

@@ -111,7 +111,7 @@ class Moments:
 
 def shared_with_input(block: Block, p: Precision) -> float:
     """Bytes that a recomputed block saves anew although they are its kept input."""
-    kept = saved_bytes(block.boundary, p)
+    kept = saved_bytes(block.kept_input, p)
     for op in block.ops:
         if pieces := storages(op.saved, p):
             return kept if kept in pieces else 0.0
@@ -158,7 +158,7 @@ def _passes(block: Same[Block], p: Precision) -> _Passes:
     return _Passes(
         backward=_backward(b, p),
         saved=saved_bytes(b.saved, p),
-        kept=saved_bytes(b.boundary, p),
+        kept=saved_bytes(b.kept_input, p),
         shared=shared_with_input(b, p),
         copies=sum(op.gemm_weight for op in b.ops),
         numel=b.numel,

@@ -134,7 +134,7 @@ def place(
         part = record.build(**{**overrides, **own}) if own else workload
     if part is not workload:
         part = recomputed(part, strategy.recompute_modules, strategy.recompute_layers)
-        part = offloaded(part, strategy.offload_layers)
+        part = offloaded(part, strategy.offload_layers, checkpointed=strategy.recompute == "full")
     if layout.sequence_parallel:
         part = sequence_parallel(part, layout.tp, bool(config.get("gathered_inputs")))
     heads = heads_of(record.name, config, layout)

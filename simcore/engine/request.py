@@ -171,6 +171,7 @@ def make_request(
             lambda: offloaded(
                 recomputed(record.build(**overrides), found.get("modules", ()), first),
                 options.get("offload_layers") or 0,
+                checkpointed=mode == "full",
             ),
         )
     chosen_strategy: Strategy | None = None

@@ -32,6 +32,8 @@ def storages(saved: Saved, p: Precision) -> tuple[float, ...]:
         saved.raw_bytes,
         saved.matmul * p.product_bytes,
         saved.again * p.input_bytes,
+        saved.autocast * p.low_bytes * p.autocasts,
+        saved.narrowed * p.low_bytes * (p.low_bytes < FP32_BYTES),
     )
     return tuple(s for s in sizes if s)
 

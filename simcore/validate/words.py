@@ -101,8 +101,11 @@ replay of the allocator and what lies outside it, as nvidia-smi shows it. What i
 family with its reason, stands in docs/model.md.
 
 **Worst families.** GNMT (about -18 %) and Transformer-XL in TensorFlow 1 (-52 %): many small
-kernels of recurrent and of TensorFlow code that are not described. WaveGlow: 0.1 to 0.25 s a step
-on PyTorch 1.4 and 1.7 beyond the update that loops over its 938 tensors.
+kernels of recurrent and of TensorFlow code that are not described. WaveGlow: half of the time
+of apex's mixed precision on PyTorch 1.4 (twice as fast as fp32 there, where products alone would be
+four times), a third in NVIDIA's own tables; 5 to 9 % elsewhere.
+BERT's fine-tuning in Paddle under AMP takes nearly twice what its kernels do: inference, of which
+NVIDIA publishes 158 sequences/s there, is no faster, so that the host sets the pace.
 EfficientNet and EfficientDet in TensorFlow 2, compiled by XLA, are too fast in fp32 on V100. K80:
 no figures of its generation. R-CNN: under AMP A100 take as long as in TF32, some 20 ms of the host
 an image (loops over images, masks cut from polygons) that no table counts.

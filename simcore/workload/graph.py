@@ -116,7 +116,10 @@ class Saved:
 
     ``matmul``: elements that only matrix products read, kept in the format that these compute in
     (fp8 where they do); ``again``: elements that a 16-bit storage holds already, which products of
-    another format keep once more.
+    another format keep once more; ``autocast``: elements of an fp32 tensor that autocast alone
+    keeps once more in 16 bit, for one more product of it or beside an operator that keeps it in
+    fp32; ``narrowed``: of what is fp32 in any precision, kept once more where activations have 16
+    bit.
     """
 
     low: float = 0.0
@@ -124,6 +127,8 @@ class Saved:
     raw_bytes: float = 0.0
     matmul: float = 0.0
     again: float = 0.0
+    autocast: float = 0.0
+    narrowed: float = 0.0
 
     def __add__(self, other: Saved) -> Saved:
         return Saved(
@@ -132,6 +137,8 @@ class Saved:
             raw_bytes=self.raw_bytes + other.raw_bytes,
             matmul=self.matmul + other.matmul,
             again=self.again + other.again,
+            autocast=self.autocast + other.autocast,
+            narrowed=self.narrowed + other.narrowed,
         )
 
     def __sub__(self, other: Saved) -> Saved:
@@ -142,6 +149,8 @@ class Saved:
             raw_bytes=max(self.raw_bytes - other.raw_bytes, 0.0),
             matmul=max(self.matmul - other.matmul, 0.0),
             again=max(self.again - other.again, 0.0),
+            autocast=max(self.autocast - other.autocast, 0.0),
+            narrowed=max(self.narrowed - other.narrowed, 0.0),
         )
 
     def __mul__(self, share: float) -> Saved:
@@ -151,6 +160,8 @@ class Saved:
             raw_bytes=self.raw_bytes * share,
             matmul=self.matmul * share,
             again=self.again * share,
+            autocast=self.autocast * share,
+            narrowed=self.narrowed * share,
         )
 
 
@@ -259,6 +270,11 @@ class Block:
     def forward_flop(self) -> float:
         """Forward FLOP of one instance, per sample."""
         return sum((op.forward_flop for op in self.ops), 0.0)
+
+    @cached_property
+    def kept_input(self) -> Saved:
+        """What of it stays on the device where it is recomputed."""
+        return self.boundary - self.away
 
     @cached_property
     def saved(self) -> Saved:

@@ -100,15 +100,17 @@ def recomputed(workload: Workload, modules: tuple[str, ...], first: int = 0) -> 
 
 
 @lru_cache(maxsize=256)
-def offloaded(workload: Workload, first: int) -> Workload:
+def offloaded(workload: Workload, first: int, *, checkpointed: bool = False) -> Workload:
     """The model whose first ``first`` repeated layers keep their activations on the host.
 
     They are there in forward and again in backward, while the layer runs (Megatron-Core's
-    --cpu-offloading-num-layers).
+    --cpu-offloading-num-layers). ``checkpointed``: layers are recomputed as a whole, and their
+    inputs alone go (torchtune's enable_activation_offloading).
     """
     if not first:
         return workload
-    away = {i: _away(b) for i, b in enumerate(workload.blocks) if b.recomputable}
+    sent = _input_away if checkpointed else _away
+    away = {i: sent(b) for i, b in enumerate(workload.blocks) if b.recomputable}
     moved = {i: len(workload.blocks) + at for at, i in enumerate(away)}
     order, left = [], first
     for i in workload.order:
@@ -120,6 +122,11 @@ def offloaded(workload: Workload, first: int) -> Workload:
 def _away(block: Block) -> Block:
     ops = tuple(replace(op, saved=NOTHING) for op in block.ops)
     return replace(block, ops=ops, remade=block.saved + block.remade, away=block.saved)
+
+
+def _input_away(block: Block) -> Block:
+    """Backward brings the input back, which the first op that keeps it counts."""
+    return replace(block, away=block.boundary)
 
 
 def _used(workload: Workload, blocks: tuple[Block, ...], order: list[int]) -> Workload:

@@ -10,7 +10,7 @@ from strategies import Array, block, strategy, workload
 from simcore import api
 from simcore.base.errors import InvalidConfig
 from simcore.engine.job_memory import first_stage_allocated_bytes, memory_over
-from simcore.engine.memory import Memory, memory_of
+from simcore.engine.memory import Memory, activation_profile, memory_of
 from simcore.engine.moments import passing
 from simcore.engine.rates import class_rates
 from simcore.engine.request import make_request
@@ -338,6 +338,23 @@ def test_rank_0_is_on_the_first_stage() -> None:
     request = make_request("llama3-8b", "1x8xH100", **words)
     first = first_stage_allocated_bytes(request)
     assert first < api.predict("llama3-8b", "1x8xH100", **words).memory.allocated_bytes
+
+
+def test_of_recomputed_layers_the_inputs_alone_go_to_the_host() -> None:
+    """One input a layer less on the device, and as much on its way, whatever the layer keeps."""
+    words = {**LLAMA, "recompute": "full"}
+    plain, away = (api.predict("llama3-8b", "1x8xH100", **words, offload_layers=n)
+                   for n in (0, 32))  # fmt: skip
+    whole = MODELS["llama3-8b"].build()
+    layer = next(b for b in whole.blocks if b.recomputable)
+    each = 2 * (layer.boundary.high + layer.boundary.low)
+    p = strategy("ddp", "bf16").precision
+    sent = offloaded(whole, 32, checkpointed=True)
+    before, after = (activation_profile(w, p, True).kept for w in (whole, sent))
+    assert before - after == 32 * each
+    assert [saved_bytes(b.away, p) for b in sent.blocks if b.recomputable] == [each]
+    assert away.memory.allocated_bytes <= plain.memory.allocated_bytes
+    assert away.step_time_s.value < 1.1 * plain.step_time_s.value
 
 
 def test_activations_on_the_host_cost_time_once_they_do_not_hide() -> None:

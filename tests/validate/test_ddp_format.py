@@ -417,3 +417,14 @@ def test_llm_foundrys_attention_and_recompute(tmp_path: Path) -> None:
     again = case(tmp_path, **row, notes="tier=A; act_ckpt=True").options
     assert plain.get("attention") == again.get("attention") == "flash_triton"
     assert (plain.get("recompute"), again.get("recompute")) == (None, "full")
+
+
+def test_paddles_bert_under_amp_is_all_16_bit_with_fp32_gradients(tmp_path: Path) -> None:
+    row = {
+        "source": "NVIDIA/DeepLearningExamples", "framework": "PaddlePaddle", "model": "BERT-Large",
+        "input_shape": "seq128",
+    }  # fmt: skip
+    found = case(tmp_path, **row, precision="amp-fp16")
+    assert found.model == "bert-large-paddle"
+    assert (found.options["precision"], found.options["main_grads"]) == ("fp16", "fp32")
+    assert case(tmp_path, **row, precision="tf32").model == "bert-large"

@@ -78,3 +78,21 @@ def test_dropout_off_drops_masks_and_dropped_copies() -> None:
 def test_wrong_settings_are_refused(wrong: dict[str, int | str]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
         build(**{"name": "b", "layers": 2, "hidden": 64, "heads": 4, **wrong})
+
+
+def test_epilogues_leave_out_gelu_and_sums_of_biases_gradients() -> None:
+    """Of a layer's six products; what is kept and multiplied stays, GELU's operand is written."""
+    size = {"name": "b", "layers": 1, "hidden": 64, "heads": 4, "vocab": 100, "seq_len": 32}
+    plain, fused = (build(**size, epilogues=e) for e in (False, True))  # type: ignore[arg-type]
+    assert fused.saved == plain.saved and fused.forward_flop == plain.forward_flop
+    before, after = measure.built_launches(plain), measure.built_launches(fused)
+    assert (before[0] - after[0], before[1] - after[1]) == (1, 1 + 6)
+    layers = [next(b for b in w.blocks if b.name == "layer") for w in (plain, fused)]
+    inner, width = 32 * 256, 32 * 64
+    forward, backward = (
+        [sum(k.low + k.high for op in block.ops for k in getattr(op, way)) for block in layers]
+        for way in ("fwd", "bwd")
+    )
+    assert forward[0] - forward[1] == 2 * inner - inner
+    sums = 3 * width + width + inner + width  # q, k and v, the output, up, down
+    assert backward[0] - backward[1] == 3 * inner + sums - inner

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from simcore.engine.transients import backward_bytes
 from simcore.strategy.precision import PRECISIONS
 from simcore.workload import ops
 from simcore.workload.archs.transformer import build
@@ -201,7 +202,7 @@ def test_a_chunked_loss_does_in_forward_what_others_do_in_backward(
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"norm": "batch"}, {"mlp": "tanh"}, {"positions": "relative"}, {"attention": "eager"},
+        {"norm": "batch"}, {"mlp": "tanh"}, {"positions": "relative"}, {"attention": "sdpa"},
         {"heads": 7}, {"kv_heads": 3}, {"seq_len": 0}, {"max_positions": 16},
     ],
 )  # fmt: skip
@@ -255,3 +256,25 @@ def test_squared_relu_fused_is_one_kernel_each_way() -> None:
 def test_a_wrong_rope_pattern_is_refused(pattern: str) -> None:
     with pytest.raises(ValueError, match="rope_pattern"):
         build(name="small", **_SMALL, rope_pattern=pattern)
+
+
+@pytest.mark.parametrize("rank", [0, 4])
+def test_an_eighth_of_the_logits_goes_back_at_a_time(rank: int) -> None:
+    """torchtune's chunked output: the same work and logits kept, an eighth of their gradient; the
+    head's own is summed chunk by chunk, of a frozen head there is none."""
+    made = [
+        build(name="l", lora_rank=rank, loss=loss, **_SMALL, **_LLAMA)
+        for loss in ("compiled", "compiled_chunks")
+    ]
+    assert made[0].saved == made[1].saved and made[0].forward_flop == made[1].forward_flop
+    heads = [next(op for op in w.blocks[-1].ops if op.name == "head") for w in made]
+    losses = [next(op for op in w.blocks[-1].ops if op.name == "loss") for w in made]
+    for whole, parts in (heads, losses):
+        assert sum(k.flop for k in parts.bwd) == sum(k.flop for k in whole.bwd)
+        assert sum(k.low for k in parts.bwd) == sum(k.low for k in whole.bwd)
+    p = PRECISIONS["bf16-true"]
+    held = [[backward_bytes(op, p).held for op in ops] for ops in (heads, losses)]
+    for whole_bytes, part_bytes in held:
+        assert part_bytes == pytest.approx(whole_bytes / 8)
+    sums = [k for k in heads[1].bwd if k.kind == "elementwise"]
+    assert sum(k.weight for k in sums) == (0 if rank else 3 * 7 * 64 * 100)

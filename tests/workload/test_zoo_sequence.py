@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections import Counter
 from itertools import pairwise
 
@@ -265,3 +266,35 @@ def test_gnmts_loss_moves_what_smoothing_moves() -> None:
     )
     assert round(ours_fwd) == 3
     assert round(ours_bwd) == moved
+
+
+def _scripted_gate(a: torch.Tensor, b: torch.Tensor, n: int) -> torch.Tensor:
+    x = a + b
+    return torch.tanh(x[:, :n, :]) * torch.sigmoid(x[:, n:, :])
+
+
+def test_waveglow_gate_goes_back_through_the_slices_that_torchscript_has() -> None:
+    """Two a half and one that both share: gradients laid into zeros, and one sum of halves."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # TorchScript is deprecated
+        gate = torch.jit.script(_scripted_gate)
+    a, b = (torch.randn(2, 8, 16, requires_grad=True) for _ in range(2))
+    for _ in range(3):  # profiled, then optimised
+        gate(a, b, 4).sum().backward()
+    result = gate(a, b, 4)
+    given = torch.ones_like(result)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as seen:
+        torch.autograd.grad(result, (a, b), given)
+    names = [e.name for e in seen.events()]
+    slices, sums = names.count("SliceBackward0"), names.count("aten::add_")
+    assert (slices, sums) == (5, 1)
+    small = {"segment": 1024, "layers": 2, "channels": 64, "flows": 1}
+    op = next(
+        op for block in waveglow(name="x", **small).blocks for op in block.ops if op.name == "gate"
+    )
+    half = 64 * 128
+    # the fused kernel, zeros and a copy a slice, the sum of both halves
+    assert sum(k.launches for k in op.bwd) == 1 + 2 * slices + sums
+    assert sum(k.low for k in op.bwd if k.kind == "copy") == 2 * (4 * half + 2 * half)
+    zeros = 2 * half + 2 * 2 * half + 2 * half
+    assert sum(k.low for k in op.bwd if k.kind == "elementwise") == 5 * half + zeros + 6 * half

@@ -268,6 +268,8 @@ def _read(name: str, row: Row) -> Case | Skipped:
         options["optimizer"] = rule.optimizer
     if rule.optimizer_impl:
         options["optimizer_impl"] = rule.optimizer_impl
+    if rule.main_grads:
+        options["main_grads"] = rule.main_grads
     if rule.seq_len and (seq := _SEQ.search(row["input_shape"])):
         options["seq_len"] = int(seq[1])
     if nodes > 1 and row["inter_link"] in NETWORKS:

@@ -6,6 +6,7 @@ on the probabilities; ``attention="sdpa"`` fuses them.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 from simcore.workload import ops
@@ -58,6 +59,28 @@ def _scripted_gelu(elems: float) -> Op:
     return Op(name="gelu.scripted", fwd=(fwd,), bwd=(bwd,), saved=Saved(low=3 * elems))
 
 
+def _with_epilogues(body: tuple[Op, ...], gelu_elems: float) -> tuple[Op, ...]:
+    """A layer whose products add biases, apply GELU and sum biases' gradients themselves.
+
+    cuBLASLt's epilogues: ``up`` writes what GELU reads beside its result, for its derivative in the
+    epilogue of ``down``'s gradient (CUBLASLT_EPILOGUE_GELU_AUX_BIAS, DGELU_BGRAD).
+    """
+
+    def fused(op: Op) -> Op:
+        if op.name == "gelu":
+            return Op(name=op.name, fwd=(), saved=op.saved)
+        if not op.gemm_weight:
+            return op
+        fwd, bwd = list(op.fwd), [k for k in op.bwd if k.kind != "reduction"]
+        if op.name == "up":
+            fwd[0] = replace(fwd[0], low=fwd[0].low + gelu_elems)
+        if op.name == "down":
+            bwd[0] = replace(bwd[0], low=bwd[0].low + gelu_elems)
+        return replace(op, fwd=tuple(fwd), bwd=tuple(bwd))
+
+    return tuple(fused(op) for op in body)
+
+
 def _layer(
     seq: int,
     hidden: int,
@@ -67,6 +90,7 @@ def _layer(
     attention: Literal["eager", "sdpa"],
     scripted: bool,
     apart: bool,
+    epilogues: bool,
 ) -> Block:
     elems, head_dim = float(seq * hidden), hidden // heads
     fused = attention == "sdpa"
@@ -74,7 +98,7 @@ def _layer(
         core: tuple[Op, ...] = (ops.sdpa("attention", 1, heads, heads, seq, seq, head_dim),)
     else:
         core = ops.attention_eager("attention", heads, seq, seq, head_dim, mask="add", drop=drop)
-    body = (
+    body: tuple[Op, ...] = (
         ops.linear("q", seq, hidden, hidden, bias=True, bias_apart=apart, input_high=True),
         *(
             ops.linear(
@@ -110,6 +134,8 @@ def _layer(
         ops.accumulate("mlp.fork", elems, high=True, casts=elems),
         ops.layer_norm("mlp.norm", seq, hidden),
     )
+    if epilogues:
+        body = _with_epilogues(body, float(seq * ffn))
     params = (
         *_linear_params("q", hidden, hidden),
         *_linear_params("k", hidden, hidden),
@@ -184,12 +210,15 @@ def build(
     head: str = "classifier",
     gelu: str = "fused",
     bias_apart: bool = False,
+    epilogues: bool = False,
 ) -> Workload:
     """BERT over ``seq_len`` tokens. ``ffn`` 0: four times hidden.
 
     ``head``: ``classifier`` of the sequence behind a pooler, or ``masked-lm``, whose loss takes
     every position. ``gelu="scripted"``: the formula as NVIDIA's code scripts it, which keeps its
     three factors. ``bias_apart``: layers add biases by kernels of their own (PyTorch before 1.12).
+    ``epilogues``: GELU and biases' gradients are part of products (cuBLASLt, as Paddle's
+    ``fuse_gemm_epilogue`` has it).
     """
     check_names(
         head=(head, ("classifier", "masked-lm")),
@@ -204,7 +233,15 @@ def build(
     blocks = (
         _embeddings(seq_len, hidden, vocab, max_positions, type_vocab, drop),
         _layer(
-            seq_len, hidden, heads, ffn or 4 * hidden, drop, kind, gelu == "scripted", bias_apart
+            seq_len,
+            hidden,
+            heads,
+            ffn or 4 * hidden,
+            drop,
+            kind,
+            gelu == "scripted",
+            bias_apart,
+            epilogues,
         ),
         _head(seq_len, hidden, classes, drop)
         if head == "classifier"

@@ -204,7 +204,10 @@ class Body:
             self._adapt(chosen.rank, name, rows, k, n, reads)
 
     def _adapt(self, rank: int, name: str, rows: float, k: int, n: int, reads: str) -> None:
-        down = ops.linear(f"{name}.lora_a", rows, k, rank, save_input=reads not in self.kept)
+        down = ops.linear(
+            f"{name}.lora_a", rows, k, rank, save_input=reads not in self.kept,
+            input_high=reads in self.high,
+        )  # fmt: skip
         self.kept.add(reads)
         self.add(
             down,
@@ -227,10 +230,11 @@ class Body:
 
     def norm(
         self, name: str, rows: float, dim: int, kind: str, *, reads: str = "", bias: bool = True,
-        weight: bool = True,
+        weight: bool = True, narrow: bool = False,
     ) -> None:  # fmt: skip
         """A normalisation over ``dim``: ``layernorm``, ``rmsnorm`` (fused), ``rmsnorm_eager`` or
-        ``rmsnorm_gemma``. ``reads`` names its input where another operator may keep that too.
+        ``rmsnorm_gemma``. ``reads`` names its input where another operator may keep that too;
+        ``narrow``: it is a product's result.
         """
         first = not reads or reads not in self.kept
         if not self.fused:
@@ -239,11 +243,11 @@ class Body:
             self.kept.add(reads)
         if kind in ("rmsnorm_eager", "rmsnorm_gemma"):
             op = ops.rms_norm_eager(
-                name, rows, dim, trained=self.trains and weight, wide=kind == "rmsnorm_gemma"
-            )
+                name, rows, dim, trained=self.trains and weight, wide=kind == "rmsnorm_gemma",
+                narrow=narrow and not self.fused,
+            )  # fmt: skip
             if not first:
-                again = Saved(high=op.saved.high, raw_bytes=op.saved.raw_bytes - 4.0 * rows * dim)
-                op = Op(name=name, fwd=op.fwd, bwd=op.bwd, saved=again)
+                op = replace(op, saved=op.saved - Saved(raw_bytes=4.0 * rows * dim))
             self.add(op)
         else:
             rms = kind == "rmsnorm"

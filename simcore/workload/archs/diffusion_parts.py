@@ -117,10 +117,10 @@ def residual(name: str, elems: float, *, strided: bool = False) -> Op:
 
 
 def _softmax(name: str, scores: float) -> Op:
-    """Softmax, whose fp32 result autocast casts for the product behind it."""
+    """Softmax, whose fp32 result autocast casts for the product behind it; both are kept."""
     op = ops.softmax(name, scores)
     fwd, bwd = (tuple(replace(k, autocasts=scores) for k in way) for way in (op.fwd, op.bwd))
-    return replace(op, fwd=fwd, bwd=bwd)
+    return replace(op, fwd=fwd, bwd=bwd, saved=op.saved + Saved(autocast=scores))
 
 
 def attention_ops(

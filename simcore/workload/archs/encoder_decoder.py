@@ -21,7 +21,10 @@ def end_of_encoder(t: Tower, decoders: int) -> Block:
     body = Body()
     body.norm("norm", t.rows, t.hidden, t.norm)
     # every decoder layer reads it twice, and their gradients are summed
-    body.add(ops.keep(ENCODED, t.elems), ops.accumulate("encoder.forks", t.elems, times=decoders))
+    body.add(
+        ops.keep(ENCODED, t.elems, high=True),
+        ops.accumulate("encoder.forks", t.elems, times=decoders),
+    )
     return body.block("encoder end")
 
 

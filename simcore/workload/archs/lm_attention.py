@@ -16,8 +16,9 @@ FLASH: dict[str, KernelKind] = {
 }  # fmt: skip
 #: With scores in memory and a softmax that scales and masks: Megatron-LM's kernel, or XLA's passes.
 SCORES = ("fused_softmax", "xla")
-#: All kernels of a decoder's attention; math is all eager.
-ATTENTIONS = (*FLASH, *SCORES, "math")
+#: All kernels of a decoder's attention. The last two are tensor operations; eager has its softmax
+#: in fp32, as transformers writes it of Llama and later ones (``attn_implementation="eager"``).
+ATTENTIONS = (*FLASH, *SCORES, "math", "eager")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,8 +28,7 @@ class AttentionShape:
     ``rotated`` of the ``head_dim`` elements are turned (0: no rotary positions); ``joined``: and
     written beside the others into a new tensor. ``kv_rank`` > 0: k and v come from a latent of
     that width (multi-head latent attention, DeepSeek-V2 2024), q from one of ``q_rank`` if that
-    is not 0. ``kernel``: one of ``FLASH``, of ``SCORES``, or math. ``fused``: rotary positions are
-    one kernel.
+    is not 0. ``kernel``: one of ``ATTENTIONS``. ``fused``: rotary positions are one kernel.
     ``drop_joined``: dropout of the output is part of the residual sum's kernel. ``clip``: q, k and
     v are clamped. ``chunked``: a window is a chunk of the sequence. ``qk_norm_weight``: the norms
     of q and k have one (Llama 4's have none, and turned layers alone have them).
@@ -141,7 +141,9 @@ def _project(body: Body, s: AttentionShape, reads: str) -> None:
             body.add(*(ops.activation(f"{p}.clip", n) for p, n in (("q", q), ("k", kv), ("v", kv))))
     if s.qk_norm:
         for part, heads in (("q_norm", s.heads), ("k_norm", s.kv_heads)):
-            body.norm(part, float(s.seq * heads), s.head_dim, s.norm, weight=s.qk_norm_weight)
+            body.norm(
+                part, float(s.seq * heads), s.head_dim, s.norm, weight=s.qk_norm_weight, narrow=True
+            )
     if s.rotated and s.fused:
         body.add(rope_fused("rope.q", q), rope_fused("rope.k", kv))
     elif s.rotated:
@@ -158,12 +160,12 @@ def _project_latent(body: Body, s: AttentionShape, reads: str) -> None:
     plain, rows = s.head_dim - s.rotated, float(s.seq)
     if s.q_rank:
         body.linear("q_a", rows, s.hidden, s.q_rank, bias=s.qkv_bias, reads=reads)
-        body.norm("q_a_norm", rows, s.q_rank, s.norm)
+        body.norm("q_a_norm", rows, s.q_rank, s.norm, narrow=True)
         body.linear("q_b", rows, s.q_rank, s.q_dim, reads="q_a_norm")
     else:
         body.linear("q", rows, s.hidden, s.q_dim, reads=reads)
     body.linear("kv_a", rows, s.hidden, s.kv_rank + s.rotated, bias=s.qkv_bias, reads=reads)
-    body.norm("kv_a_norm", rows, s.kv_rank, s.norm)
+    body.norm("kv_a_norm", rows, s.kv_rank, s.norm, narrow=True)
     body.linear("kv_b", rows, s.kv_rank, s.heads * (plain + s.value_dim), reads="kv_a_norm")
     turned, kept = rows * s.heads * s.rotated, rows * s.heads * plain
     body.add(
@@ -198,10 +200,12 @@ def _scores_written_out(body: Body, s: AttentionShape) -> None:
                 bwd=(Kernel(kind="elementwise", low=2 * scores),),
             ),
         )
+    eager = s.kernel == "eager"
     body.add(
         *ops.attention_eager(
-            "attention", s.heads, s.seq, s.seq, s.head_dim, mask="where", drop=s.drop,
-            value_dim=s.value_dim,
+            "attention", s.heads, s.seq, s.seq, s.head_dim,
+            mask="add_causal" if eager else "where", drop=s.drop, value_dim=s.value_dim,
+            upcast=eager and not s.sinks,  # gpt-oss keeps the scores' type
         )
     )  # fmt: skip
     if s.sinks:  # which score was the largest of its row

@@ -89,14 +89,20 @@ def _quick_gelu(elems: float) -> Op:
 def _relu2(elems: float, fused: bool) -> Op:
     """ReLU and its square (So et al. 2021, Primer; Nemotron-4): two kernels forward, of which the
     second keeps the first's output, and four backward; fused one each way, which keeps its input.
+
+    A square is a power, which autocast runs in fp32 and so keeps four more bytes of its input.
     """
+    if fused:
+        one = Kernel(kind="elementwise", low=2 * elems)
+        back = Kernel(kind="elementwise", low=3 * elems)
+        return Op(name="relu2", fwd=(one,), bwd=(back,), saved=Saved(low=elems))
     fwd = Kernel(
-        kind="elementwise", low=(2 if fused else 4) * elems, launches=1.0 if fused else 2.0
-    )
+        kind="elementwise", low=2 * elems, high=2 * elems, launches=2.0, autocasts=elems
+    )  # fmt: skip
     bwd = Kernel(
-        kind="elementwise", low=(3 if fused else 10) * elems, launches=1.0 if fused else 4.0
-    )
-    return Op(name="relu2", fwd=(fwd,), bwd=(bwd,), saved=Saved(low=elems))
+        kind="elementwise", low=3 * elems, high=7 * elems, launches=4.0, autocasts=elems
+    )  # fmt: skip
+    return Op(name="relu2", fwd=(fwd,), bwd=(bwd,), saved=Saved(low=elems, autocast=2 * elems))
 
 
 def plain_activation(kind: str, elems: float, fused: bool = False) -> Op:
@@ -231,7 +237,7 @@ def dense(body: Body, s: MlpShape, reads: str, prefix: str = "") -> None:
         body.linear(f"{prefix}up", s.seq, s.hidden, s.ffn, bias=s.bias, reads=reads)
         between = (plain_activation(s.kind, inner, s.fused_pointwise),)
     body.add(*(replace(op, name=f"{prefix}{op.name}") for op in between))
-    if s.kind == "gelu_new":
+    if s.kind == "gelu_new" or (s.kind == "relu2" and not s.fused_pointwise):
         body.high.add(product)
     body.linear(f"{prefix}down", s.seq, s.ffn, s.hidden, bias=s.bias, reads=product)
 

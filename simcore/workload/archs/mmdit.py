@@ -78,7 +78,7 @@ def _project(body: Body, m: _Model, prefix: str, rows: int, *, joined: bool) -> 
     if m.qk_norm == "none":
         return
     for part in ("q_norm", "k_norm"):
-        body.norm(f"{prefix}{part}", float(rows * m.heads), m.head_dim, m.qk_norm)
+        body.norm(f"{prefix}{part}", float(rows * m.heads), m.head_dim, m.qk_norm, narrow=True)
     if joined and m.megatron and m.qk_norm == "rmsnorm":  # v is copied, q and k stay as packed
         body.add(ops.keep(f"{prefix}qkv.packed", float(rows * m.q_dim)))
 

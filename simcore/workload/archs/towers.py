@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from simcore.workload import ops
 from simcore.workload.archs.body import Body
 from simcore.workload.archs.lm_mlp import MlpShape, dense
-from simcore.workload.graph import Block, Saved
+from simcore.workload.graph import Block, Op, Saved
 
 #: The storage that every decoder layer reads and the encoder's end keeps.
 ENCODED = "encoder.output"
@@ -94,8 +94,14 @@ def _add(body: Body, t: Tower, name: str) -> None:
 
 
 def _feed_forward(body: Body, t: Tower) -> None:
+    inner = float(t.rows * t.ffn)
+    if t.mlp == "relu":
+        # T5's second product is handed the ReLU's output dropped out, or (transformers,
+        # modeling_t5.py, T5DenseActDense) widened to its weight, which autocast casts back
+        kept = Saved(low=inner) if t.drop else Saved(autocast=inner)
+        body.add(Op(name="relu.output", fwd=(), saved=kept))
     if t.drop:
-        body.add(ops.dropout("mlp.inner.dropout", float(t.rows * t.ffn)))
+        body.add(ops.dropout("mlp.inner.dropout", inner))
     shape = MlpShape(seq=t.rows, hidden=t.hidden, ffn=t.ffn, kind=t.mlp, bias=t.biased)
     dense(body, shape, "norm2")
 

@@ -23,6 +23,8 @@ from simcore.workload.archs.lm_mlp import GATED, PLAIN, ExpertsShape, MlpShape, 
 from simcore.workload.graph import Kernel, Op, Saved, Workload
 
 _INT64_BYTES = 8
+#: Parts that torchtune cuts a sequence into for head and loss (CEWithChunkedOutputLoss).
+_CHUNKS = 8
 _CHOICES = {
     "norm": ("layernorm", "rmsnorm", "rmsnorm_eager", "rmsnorm_gemma"),
     "mlp": (*PLAIN, *GATED),
@@ -36,6 +38,7 @@ _CHOICES = {
         "vocab_parallel_fused",
         "in_place",
         "compiled",
+        "compiled_chunks",
         "chunked",
     ),
 }
@@ -91,8 +94,8 @@ def _layer(m: _Model, kind: _Kind) -> Body:
     seen = m.attention if kind.turned else m.attention.unturned()
     routed = kind.routed
 
-    def norm(name: str, reads: str = "") -> None:
-        body.norm(name, seq, hidden, m.norm, reads=reads, bias=m.norm_bias)
+    def norm(name: str, reads: str = "", *, narrow: bool = False) -> None:
+        body.norm(name, seq, hidden, m.norm, reads=reads, bias=m.norm_bias, narrow=narrow)
 
     norm("norm1", "x")
     if m.residual.startswith("parallel"):
@@ -109,7 +112,7 @@ def _layer(m: _Model, kind: _Kind) -> Body:
         return body
     attention(body, seen, "norm1", window)
     if m.residual == "sandwich":
-        norm("attention.norm")
+        norm("attention.norm", narrow=True)
     joined = m.drop and m.mlp.fused_pointwise
     # a norm's output is as wide as the sum's other part
     normed = m.residual == "sandwich"
@@ -130,7 +133,7 @@ def _layer(m: _Model, kind: _Kind) -> Body:
     norm("norm2")
     _mlp(body, m, routed, "norm2")
     if m.residual == "sandwich":
-        norm("mlp.norm")
+        norm("mlp.norm", narrow=True)
     body.add(summed("mlp.residual"), forked("mlp.fork"))
     return body
 
@@ -179,11 +182,14 @@ def _head(m: _Model, vocab: int, width: int, tied: bool, softcap: bool, final_no
             body.param("head.bias", vocab)
         return body
     body.linear("head", seq, width, vocab, bias=bias, reads="out", weight=not tied)
+    if loss == "compiled_chunks":
+        body.ops[-1] = ops.in_chunks(body.ops[-1], _CHUNKS)
     if tied and body.trains:
         # the shared table's two gradients are summed
         body.add(ops.grad_only("tie", 0.0, weight=3.0 * vocab * width))
     if softcap and loss not in (
         "compiled",
+        "compiled_chunks",
         "chunked",
     ):  # a compiler puts it into the loss's kernels
         logits = float(seq * vocab)
@@ -202,6 +208,9 @@ def _head(m: _Model, vocab: int, width: int, tied: bool, softcap: bool, final_no
         body.add(*ops.loss_vocab_parallel("loss", seq, vocab, fused=fused))
     elif loss == "in_place":
         body.add(*ops.loss_in_place("loss", seq, vocab))
+    elif loss == "compiled_chunks":
+        found, seed = ops.loss_compiled("loss", seq, vocab)
+        body.add(ops.in_chunks(found, _CHUNKS), seed)
     elif loss in ("compiled", "chunked"):
         body.add(*ops.loss_compiled("loss", seq, vocab))
     else:
@@ -333,8 +342,8 @@ def build(
     ``loss``: eager (tensor operations, the logits held until backward ends), parallel (torch's
     loss_parallel, of tensor ranks), vocab_parallel (Megatron-LM's, in place in fp32;
     vocab_parallel_fused: compiled), in_place
-    (Transformer Engine's: the gradient over the logits), compiled (no fp32 copy) or chunked
-    (Liger: no logits).
+    (Transformer Engine's: the gradient over the logits), compiled (no fp32 copy;
+    compiled_chunks: an eighth of the logits at a time, torchtune) or chunked (Liger: no logits).
     ``gathered_logits``: tensor ranks join their parts of the logits, so that each works on the
     loss of the whole vocabulary (``loss_vocab`` where this rank's part is smaller);
     ``gathered_inputs``: what sequence parallelism gathers before products is kept whole.

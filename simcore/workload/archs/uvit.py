@@ -52,9 +52,7 @@ def _split(elems: float) -> tuple[Op, ...]:
     return (Op(name="qkv.split", fwd=(), bwd=(zeros, placed, summed, regrouped)),)
 
 
-def _attention(
-    seq: int, hidden: int, heads: int, mode: Attention, autocast: bool
-) -> tuple[Op, ...]:
+def _attention(seq: int, hidden: int, heads: int, mode: Attention) -> tuple[Op, ...]:
     elems, head = float(seq) * hidden, hidden // heads
     qkv = ops.linear("attn.qkv", seq, hidden, 3 * hidden)
     if mode != "math":
@@ -67,9 +65,7 @@ def _attention(
     aligned = head % ALIGNED == 0
     # softmax is fp32 under autocast; the product with the values keeps a 16-bit copy beside it
     cast = ops.autocast_cast(scores)
-    probabilities = Op(
-        name="attn.cast", fwd=(cast,), bwd=(cast,), saved=Saved(low=scores * autocast)
-    )
+    probabilities = Op(name="attn.cast", fwd=(cast,), bwd=(cast,), saved=Saved(autocast=scores))
     return (
         qkv,
         *_split(elems),
@@ -89,7 +85,7 @@ def _attention(
 
 def _block(
     name: str, seq: int, hidden: int, heads: int, inner: int, mode: Attention, *,
-    joins: bool, autocast: bool,
+    joins: bool,
 ) -> Block:  # fmt: skip
     """One block; ``joins``: it takes the output of its mirror image too."""
     rows, elems, high = float(seq), float(seq) * hidden, not joins
@@ -108,7 +104,7 @@ def _block(
     body = (
         *join,
         *_norm("norm1", rows, hidden, high=high),
-        *_attention(seq, hidden, heads, mode, autocast),
+        *_attention(seq, hidden, heads, mode),
         ops.binary("attn.residual", elems, grads=0, high=high),
         ops.accumulate("attn.fork", elems, high=high),
         *_norm("norm2", rows, hidden, high=high),
@@ -199,14 +195,12 @@ def uvit(
     mlp_ratio: float = 4.0,
     num_classes: int = 1001,
     attention: Attention = "flash",
-    autocast: bool = False,
     vae_factor: int = 8,
     in_channels: int = 4,
 ) -> Workload:
     """U-ViT of ``depth`` blocks and one in their middle, on the latent of one image.
 
-    ``num_classes`` counts the empty label of guidance; 0 is unconditional. ``autocast``: attention
-    written out keeps its probabilities in fp32 and once more in 16 bit.
+    ``num_classes`` counts the empty label of guidance; 0 is unconditional.
     """
     if hidden % heads:
         raise ValueError(f"hidden={hidden} must be a multiple of heads={heads}")
@@ -218,7 +212,7 @@ def uvit(
     seq, inner = latent.tokens + 1 + bool(num_classes), int(hidden * mlp_ratio)
 
     def block(name: str, joins: bool) -> Block:
-        return _block(name, seq, hidden, heads, inner, attention, joins=joins, autocast=autocast)
+        return _block(name, seq, hidden, heads, inner, attention, joins=joins)
 
     return Workload(
         name=name,

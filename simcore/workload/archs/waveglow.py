@@ -7,6 +7,7 @@ runs it; weights of the WaveNets are normalised in every forward.
 from __future__ import annotations
 
 from simcore.base.units import FP32_BYTES
+from simcore.workload import ops
 from simcore.workload.archs import ARCHS
 from simcore.workload.archs.tape import T, Tape
 from simcore.workload.graph import Kernel, Op, Saved, Workload
@@ -16,16 +17,37 @@ _WINDOW = 4 * _HOP
 
 
 def _gated(tape: Tape, a: T, b: T, channels: int) -> T:
-    """``tanh(first half of a + b) * sigmoid(second half)``, scripted: one fused kernel each way.
+    """``tanh(first half of a + b) * sigmoid(second half)``, scripted.
 
-    Both halves' results are kept for the product and for themselves.
+    TorchScript differentiates tanh, sigmoid and their product, which are one kernel each way; it
+    has no derivative of a slice, so that the sum before is a kernel of its own and slices go back
+    through autograd. ``x[:, :n, :]`` is a slice a dimension there, of which both halves share the
+    first: five gradients, each laid into zeros. Both halves' results are kept for the product and
+    for themselves.
     """
     out = T(channels, a.grid)
-    kept = 2.0 * channels * a.points
-    fwd = Kernel(kind="elementwise", low=2 * a.elems + kept + out.elems)
-    bwd = Kernel(kind="elementwise", low=out.elems + kept + a.elems)
-    tape.op(Op(name="gate", fwd=(fwd,), bwd=(bwd,), saved=Saved(low=kept)))
+    half, kept = out.elems, 2.0 * out.elems
+    tape.op(ops.binary("gate.sum", a.elems, grads=0))
+    fused = Kernel(kind="elementwise", low=a.elems + kept + half)
+    back = (
+        Kernel(kind="elementwise", low=half + kept + a.elems),
+        *_laid_into_zeros(half, half, 2),  # times: of both halves
+        *_laid_into_zeros(half, a.elems, 2),  # channels
+        Kernel(kind="elementwise", low=3 * a.elems),  # the halves' sum
+        *_laid_into_zeros(a.elems, a.elems, 1),  # samples
+    )
+    tape.op(Op(name="gate", fwd=(fused,), bwd=back, saved=Saved(low=kept)))
     return out
+
+
+def _laid_into_zeros(part: float, whole: float, times: int) -> tuple[Kernel, ...]:
+    """Gradients of slices (ATen ``slice_backward``): zeros of the whole, the part copied in."""
+    zeros = Kernel(kind="elementwise", low=whole * times, launches=float(times))
+    strided = part * times * (part < whole)
+    copied = Kernel(
+        kind="copy", low=2 * part * times, launches=float(times), indexed=strided
+    )  # fmt: skip
+    return zeros, copied
 
 
 def _contiguous(tape: Tape, x: T, kept: bool) -> T:
@@ -49,13 +71,10 @@ def _wavenet(tape: Tape, half: T, mel: T, channels: int, layers: int, copies: bo
         part = T(channels, y.grid)
         if not last:
             x = tape.add(f"residual{i}", x, T(channels, y.grid))
-            tape.op(  # gradients of the two slices meet in one tensor
-                Op(
-                    name="slices",
-                    fwd=(),
-                    bwd=(Kernel(kind="copy", low=3.0 * y.elems, launches=3.0),),
-                )
-            )
+            # gradients of the two slices meet in one tensor
+            met = Kernel(kind="elementwise", low=3 * y.elems)
+            back = (*_laid_into_zeros(y.elems / 2, y.elems, 2), met)
+            tape.op(Op(name="slices", fwd=(), bwd=back))
         skip = part if skip is None else tape.add(f"skip_sum{i}", skip, part)
     assert skip is not None
     return tape.conv("end", skip, 2 * half.c, 1, bias=True)

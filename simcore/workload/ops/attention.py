@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal
 
+from simcore.base.units import FP32_BYTES
 from simcore.workload.graph import Affine, Kernel, KernelKind, Op, Saved
 from simcore.workload.ops.gemm import bmm
-from simcore.workload.ops.norm import autocast_cast, softmax
+from simcore.workload.ops.norm import autocast_cast, cast, softmax
 from simcore.workload.ops.pointwise import binary, copy, dropout, scale
 
 #: Elements of 16 bit that NVIDIA's matrix units load at a time; products whose rows begin at other
@@ -71,16 +73,19 @@ def attention_eager(
     seq_kv: int,
     head_dim: int,
     *,
-    mask: Literal["none", "add", "where", "bias", "permuted_bias"] = "none",
+    mask: Literal["none", "add", "add_causal", "where", "bias", "permuted_bias"] = "none",
     drop: bool = False,
     value_dim: int = 0,
     scaled: bool = True,
+    upcast: bool = False,
 ) -> tuple[Op, ...]:
     """Attention written out for one sequence a sample: matmul, scale, mask, softmax, matmul.
 
     A ``bias`` is one of each score (T5: position bias and mask, summed before the first layer);
     a ``permuted_bias`` lies with its heads innermost, as a table's look-up leaves it, so that each
-    of its elements is a sector of its own. ``scaled=False``: scores as they are, as in T5.
+    of its elements is a sector of its own. ``scaled=False``: scores as they are, as in T5. A mask
+    added is a row of keys, or (``add_causal``) one of each pair. ``upcast``: the softmax is fp32
+    whatever the precision and its result brought back, as transformers writes Llama's.
 
     q, k and v come as permuted views: matmul copies them, and the copies are what it saves.
     An additive mask is fp32, so under autocast its sum is too, and the sum's gradient is cast
@@ -88,7 +93,7 @@ def attention_eager(
     backward their gradient to fp32 (torch ``aten/src/ATen/autocast_mode.h``: softmax in the list
     of fp32, bmm in that of 16 bit). Before a softmax of 16 bit scores bf16 has one more cast each
     way, which fp16's kernel has in it: it is left out. Without dropout the probabilities that the
-    second product saves are the softmax's output, counted there.
+    second product saves are the softmax's output, counted there, and under autocast their cast.
     """
     value_dim = value_dim or head_dim
     aligned = not (head_dim % ALIGNED or value_dim % ALIGNED)
@@ -106,25 +111,42 @@ def attention_eager(
             kind="elementwise", high=2 * scores, raw_bytes=_SECTOR_BYTES * scores, indexed=scores
         )
         parts.append(Op(name=f"{name}.bias", fwd=(read,)))
-    elif mask == "add":
-        parts.append(binary(f"{name}.mask", scores, broadcast=seq_kv, grads=0, high=True))
+    elif mask in ("add", "add_causal"):
+        masked = seq_kv if mask == "add" else seq_q * seq_kv
+        parts.append(binary(f"{name}.mask", scores, broadcast=masked, grads=0, high=True))
     elif mask == "where":
-        masked = Kernel(kind="elementwise", low=2 * scores, indexed=scores)
+        select = Kernel(kind="elementwise", low=2 * scores, indexed=scores)
         parts.append(
-            Op(name=f"{name}.mask", fwd=(masked, Kernel(kind="elementwise")), bwd=(masked,))
+            Op(name=f"{name}.mask", fwd=(select, Kernel(kind="elementwise")), bwd=(select,))
         )
-    parts.append(softmax(f"{name}.softmax", scores, row=seq_kv))
+    normed = softmax(f"{name}.softmax", scores, row=seq_kv)
+    parts.append(_in_fp32(normed, scores, kept=not drop) if upcast else normed)
     if drop:
         parts.append(dropout(f"{name}.dropout", scores, high=True))
-    cast = autocast_cast(scores)
-    parts.append(
-        Op(name=f"{name}.cast", fwd=(cast,), bwd=(cast,) * (1 + (mask not in ("none", "where"))))
-    )
+    narrowed = autocast_cast(scores)
+    back = (narrowed,) * (1 + (mask not in ("none", "where")))
+    kept = Saved(autocast=scores * (not drop and not upcast))
+    parts.append(Op(name=f"{name}.cast", fwd=(narrowed,), bwd=back, saved=kept))
     parts.append(
         bmm(f"{name}.context", heads, seq_q, value_dim, seq_kv, save_left=drop, aligned=aligned)
     )
     parts.append(copy(f"{name}.merge", float(heads) * seq_q * value_dim))
     return tuple(parts)
+
+
+def _in_fp32(normed: Op, scores: float, *, kept: bool) -> Op:
+    """A softmax in fp32 between casts of its scores, there and back (transformers,
+    ``modeling_llama.py``: ``softmax(..., dtype=torch.float32).to(query.dtype)``).
+
+    ``kept``: the product behind it keeps what is cast back.
+    """
+
+    def wide(kernels: tuple[Kernel, ...]) -> tuple[Kernel, ...]:
+        both = (cast(scores), cast(scores))
+        return (*(replace(k, raw_bytes=FP32_BYTES * k.high, high=0.0) for k in kernels), *both)
+
+    saved = Saved(raw_bytes=FP32_BYTES * scores, narrowed=scores * kept)
+    return replace(normed, fwd=wide(normed.fwd), bwd=wide(normed.bwd), saved=saved)
 
 
 def attention_fused_softmax(

@@ -40,8 +40,9 @@ def linear(
     forward and the gradient of its output, once, in backward. ``row_elems``: elements that divide
     where rows of an operand begin, if less than 8 (``load_elems`` of a kernel); with
     ``vector_units`` such products compute there in 16 bit, as cuBLAS had it before 11.
-    ``input_high``: it reads what autocast keeps in fp32, which each product casts for itself (the
-    cache of ATen's ``autocast_mode.cpp`` is of parameters), as backward does its gradient.
+    ``input_high``: it reads what autocast keeps in fp32, which each product casts and keeps for
+    itself (the cache of ATen's ``autocast_mode.cpp`` is of parameters), as backward does its
+    gradient.
     """
     casts = rows * k * input_high
     narrow = row_elems < FULL_LOAD
@@ -71,6 +72,8 @@ def linear(
     saved = NOTHING
     if save_input and weight_grad:
         saved = Saved(matmul=rows * k) if formatted else Saved(low=rows * k)
+    elif weight_grad:
+        saved = Saved(autocast=casts)
     return Op(name=name, fwd=tuple(fwd), bwd=tuple(bwd), saved=saved, gemm_weight=weight)
 
 

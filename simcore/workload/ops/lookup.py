@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from simcore.base.units import FP32_BYTES, KIB
-from simcore.workload.graph import Kernel, KernelKind, Op, Saved
+from simcore.workload.graph import Affine, Kernel, KernelKind, Op, Saved
 from simcore.workload.ops.gemm import linear
 
 #: fp32 numbers of a row that a block holds in shared memory, 48 KiB unless a kernel asks for more
@@ -130,6 +130,29 @@ def loss_compiled(name: str, rows: float, vocab: int) -> tuple[Op, ...]:
     bwd = Kernel(kind="softmax", low=2 * elems, raw_bytes=8.0 * rows)
     saved = Saved(low=elems, raw_bytes=8.0 * rows)
     return Op(name=name, fwd=(fwd,), bwd=(bwd,), saved=saved, sink=True), loss_seed()
+
+
+def in_chunks(op: Op, chunks: int) -> Op:
+    """An op of rows as so many of fewer rows, one after the other: of what each hands on in
+    backward one is there at a time, and gradients of a weight are summed.
+    """
+
+    def part(kernel: Kernel) -> Kernel:
+        def cut(side: Affine) -> Affine:
+            return Affine(side.fixed, side.per_sample / chunks)
+
+        return replace(
+            kernel, flop=kernel.flop / chunks, low=kernel.low / chunks, high=kernel.high / chunks,
+            raw_bytes=kernel.raw_bytes / chunks, m=cut(kernel.m), k=cut(kernel.k),
+            cast=kernel.cast / chunks, autocasts=kernel.autocasts / chunks,
+        )  # fmt: skip
+
+    fwd, bwd = (tuple(part(k) for k in way for _ in range(chunks)) for way in (op.fwd, op.bwd))
+    trained = any(k.kind == "gemm" and k.k.per_sample for k in op.bwd)
+    sums = Kernel(
+        kind="elementwise", weight=3.0 * op.gemm_weight * (chunks - 1), launches=chunks - 1.0
+    )
+    return replace(op, fwd=fwd, bwd=(*bwd, sums) if trained else bwd)
 
 
 def loss_in_place(name: str, rows: float, vocab: int) -> tuple[Op, ...]:

@@ -63,14 +63,16 @@ def softmax(name: str, elems: float, *, row: float = 1.0, save_output: bool = Tr
     return Op(name=name, fwd=(fwd,), bwd=(bwd,), saved=Saved(high=elems * save_output))
 
 
-def cast(elems: float) -> Kernel:
+def cast(elems: float, *, narrow: bool = False) -> Kernel:
     """A cast between 16 bits and fp32, 6 bytes an element, where all training is in 16 bits.
 
     ``high`` elements weigh 2 bytes there, and 4 where they are fp32 already, which a cast leaves as
     they are: 12 - 3 · 2 = 6 bytes, 12 - 3 · 4 = none. No launches: in fp32 there are none.
+    ``narrow``: of what autocast has in 16 bit too, so that it is there under autocast as well.
     """
+    low, high = (-3 * elems, 0.0) if narrow else (0.0, -3 * elems)
     return Kernel(
-        kind="elementwise", high=-3 * elems, raw_bytes=12.0 * elems, launches=0.0, indexed=elems
+        kind="elementwise", low=low, high=high, raw_bytes=12.0 * elems, launches=0.0, indexed=elems
     )
 
 
@@ -83,8 +85,9 @@ def autocast_cast(elems: float) -> Kernel:
 
 
 def rms_norm_eager(
-    name: str, rows: float, dim: int, *, trained: bool = True, wide: bool = False
-) -> Op:
+    name: str, rows: float, dim: int, *, trained: bool = True, wide: bool = False,
+    narrow: bool = False,
+) -> Op:  # fmt: skip
     """RMSNorm in tensor operations, as transformers writes it: square, mean, rsqrt, two products.
 
     All between the casts of input and result is fp32; 16-bit training has the casts themselves
@@ -93,20 +96,24 @@ def rms_norm_eager(
     first power), scales and multiplies it; the input's two gradients are summed. Keeps its input
     in fp32, a reciprocal a row and, for the weight's gradient, what is normalised. ``wide``: that
     is fp32 too (Gemma multiplies before it casts back). ``trained=False``: the weight has no
-    gradient.
+    gradient. ``narrow``: its input is a product's result, 16 bit under autocast, and what is
+    normalised is brought back to that.
     """
     elems = rows * dim
+    brought = cast(elems, narrow=narrow)
+    # times a weight that is fp32 under autocast, as the product is
+    low, mixed = (elems, elems) if narrow else (0.0, 0.0)
     wide_bytes = 4.0 * elems  # between the casts all is fp32, whatever the precision
     fwd = (
         Kernel(kind="elementwise", raw_bytes=2 * wide_bytes),
         Kernel(kind="reduction", raw_bytes=wide_bytes + 4.0 * rows),
         Kernel(kind="elementwise", raw_bytes=8.0 * rows, launches=2.0),
         Kernel(kind="elementwise", raw_bytes=2 * wide_bytes + 4.0 * rows, indexed=elems),
-        *(cast(elems), cast(elems)),  # of the input, of what is normalised
-        Kernel(kind="elementwise", high=2 * elems, indexed=elems),  # times the weight
+        *(brought, brought),  # of the input, of what is normalised
+        Kernel(kind="elementwise", low=low, high=2 * elems - low, indexed=elems),  # times weight
     )
     bwd = [
-        *(cast(elems), cast(elems)),  # of their gradients
+        *(brought, brought),  # of their gradients
         Kernel(kind="elementwise", high=2 * elems, indexed=elems),  # towards what is normalised
         Kernel(kind="elementwise", raw_bytes=3 * wide_bytes),  # towards the reciprocal
         Kernel(kind="reduction", raw_bytes=wide_bytes + 4.0 * rows),
@@ -118,8 +125,13 @@ def rms_norm_eager(
         Kernel(kind="elementwise", raw_bytes=3 * wide_bytes),  # and the sum
     ]
     if trained:
-        bwd.append(Kernel(kind="elementwise", high=3 * elems))
+        bwd.append(Kernel(kind="elementwise", low=low, high=3 * elems - low, mixed=mixed))
         bwd.append(Kernel(kind="reduction", high=elems, weight=float(dim)))
-    normed = elems * trained
-    saved = Saved(high=normed * (not wide), raw_bytes=4.0 * (elems + rows) + 4.0 * normed * wide)
+    normed, bytes_kept = elems * trained, 4.0 * (elems + rows)
+    if wide:
+        saved = Saved(raw_bytes=bytes_kept + 4.0 * normed)
+    elif narrow:
+        saved = Saved(low=normed, raw_bytes=bytes_kept)
+    else:
+        saved = Saved(high=normed, raw_bytes=bytes_kept)
     return Op(name=name, fwd=fwd, bwd=tuple(bwd), saved=saved)
