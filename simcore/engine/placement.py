@@ -132,7 +132,12 @@ def place(
         config = record.settings(overrides)
         part = record.build(**{**overrides, **own}) if own else workload
     if part is not workload:
-        part = recomputed(part, strategy.recompute_modules, strategy.recompute_layers)
+        part = recomputed(
+            part,
+            strategy.recompute_modules,
+            strategy.recompute_layers,
+            strategy.software.stops_early,
+        )
         part = offloaded(part, strategy.offload_layers)
     if layout.sequence_parallel:
         part = sequence_parallel(part, layout.tp, bool(config.get("gathered_inputs")))
@@ -161,7 +166,7 @@ def place(
             tensor_sums=sums,
             expert_rows=strategy.routing.rows(layout.ep, layout.dispatcher).sent,
         ),
-        recompute_frac=_again_frac(strategy, n_layers),
+        recompute_frac=_again_frac(strategy, n_layers) * _sums_again_frac(strategy, layout, sums),
         attention_again_frac=again,
         experts_again=strategy.recompute == "full" or "moe" in strategy.recompute_modules,
         overlap=strategy.overlap,
@@ -249,6 +254,15 @@ def _stages(
             stages, library.received_copies, library.sent_copies, library.logits_bytes
         )
     return opposite_joined(stages) if layout.directions > 1 else stages
+
+
+def _sums_again_frac(strategy: Strategy, layout: Layout, sums: float) -> float:
+    """Of the sums of a layer that runs again, those that do: not the last product's where recompute
+    stops before it, of which sequence parallelism has gathered one half by then.
+    """
+    if not strategy.software.stops_early:
+        return 1.0
+    return max(0.0, 1.0 - (0.5 if layout.sequence_parallel else 1.0) / sums)
 
 
 def _again_frac(strategy: Strategy, n_layers: int) -> float:

@@ -36,6 +36,9 @@ class Software:
     ``wide_host``: what is offloaded lies on the host in fp32 and crosses so in both directions.
     ``whole_sends``: every tensor rank sends the next stage all of a layer's output, not its share
     of it, unless the sequence is cut, where it has no more than a share.
+    ``stops_early``: a layer that runs again in backward does so as far as something is needed.
+    ``whole_tensors``: each of ZeRO-1's ranks owns whole tensors, of which it updates all, and
+    broadcasts them to the others: owner after owner, where a gather would be one message.
     ``cut_ends``: modules before the first layer and after the last that a pipeline's stages are
     dealt out with as if they were layers; None cuts the layers alone.
     """
@@ -61,6 +64,8 @@ class Software:
     logits_bytes: float = 0.0
     whole_sends: bool = False
     wide_host: bool = False
+    stops_early: bool = False
+    whole_tensors: bool = False
     cut_ends: tuple[int, int] | None = None
 
 
@@ -75,10 +80,18 @@ for _software in (
     # after forward; torchtitan, llm-foundry and fms-fsdp shard each layer, then the model. What is
     # offloaded is copied to the device in fp32 and cast there (fsdp/_flat_param.py,
     # _use_low_precision_shard; FairScale's _cast_fp32_param_shards_to_fp16), gradients are cast
-    # before they go down (_cast_grad_to_param_dtype)
+    # before they go down (_cast_grad_to_param_dtype). Its checkpoints are the non-reentrant ones,
+    # which since PyTorch 2.1 stop once all that is saved has been made anew (torch/utils/
+    # checkpoint.py, set_checkpoint_early_stop)
     Software(
         name="fsdp",
-        meaning="PyTorch's FSDP around each layer and the model: embeddings and head are one unit",
+        meaning="PyTorch's FSDP around each layer and the model: embeddings and head are one unit; "
+        "recompute stops early",
+        weight_stubs=False, root_unit=True, wide_host=True, stops_early=True,
+    ),
+    Software(
+        name="fsdp-2022",
+        meaning="PyTorch's FSDP before 2.1, whose checkpoints run layers to their end",
         weight_stubs=False, root_unit=True, wide_host=True,
     ),
     # runtime/zero/stage_1_and_2.py: g.data.double().norm(2) in get_grad_norm_direct;
@@ -145,6 +158,15 @@ for _software in (
         name="nanotron",
         meaning="nanotron: torch's DDP buckets beside gradients that are summed in fp32",
         weight_buckets=True, weight_stubs=False,
+    ),
+    # internlm/solver/optimizer/hybrid_zero_optim.py: _partition_param_list deals out tensors,
+    # reduce_tensor without a dst_rank all-reduces over all data ranks whatever the shard group,
+    # broadcast_params; model/linear.py, FeedForward: w1 and w2 are column-parallel layers apart
+    Software(
+        name="internevo",
+        meaning="InternEvo's hybrid ZeRO-1: gradients all-reduced among all data ranks, tensors "
+        "owned whole and broadcast by their owners",
+        all_reduces=True, sums_apart=True, whole_tensors=True,
     ),
 ):  # fmt: skip
     SOFTWARE.register(_software.name)(_software)

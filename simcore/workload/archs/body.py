@@ -229,8 +229,9 @@ class Body:
         self, name: str, rows: float, dim: int, kind: str, *, reads: str = "", bias: bool = True,
         weight: bool = True,
     ) -> None:  # fmt: skip
-        """A normalisation over ``dim``: ``layernorm``, ``rmsnorm`` (fused), ``rmsnorm_eager`` or
-        ``rmsnorm_gemma``. ``reads`` names its input where another operator may keep that too.
+        """A normalisation over ``dim``: ``layernorm``, ``rmsnorm`` (fused), ``rmsnorm_again`` (of a
+        cast input, run anew in backward), ``rmsnorm_eager`` or ``rmsnorm_gemma``. ``reads`` names
+        its input where another operator may keep that too.
         """
         first = not reads or reads not in self.kept
         if not self.fused:
@@ -245,6 +246,9 @@ class Body:
                 again = Saved(high=op.saved.high, raw_bytes=op.saved.raw_bytes - 4.0 * rows * dim)
                 op = Op(name=name, fwd=op.fwd, bwd=op.bwd, saved=again)
             self.add(op)
+        elif kind == "rmsnorm_again":
+            op = ops.rms_norm_again(name, rows, dim, trained=self.trains and weight)
+            self.add(op if first else replace(op, saved=NOTHING))
         else:
             rms = kind == "rmsnorm"
             affine = self.trains and weight
