@@ -25,11 +25,11 @@ from simcore.validate.formats.llm_sources import (
     FLASH3,
     FP8_ACTIVATION_INPUT,
     FP8_PARAMS,
-    GATHERED_INPUTS,
     GPT_OSS,
     GROUPED_EXPERTS,
     GROWING,
     INTERLEAVED,
+    INTERNLM_UPDATE,
     LATE_REDUCTION,
     LATENT,
     LAUNCH_BLOCKING,
@@ -46,6 +46,7 @@ from simcore.validate.formats.llm_sources import (
     NO_SEQUENCE,
     NO_TRANSPOSE,
     NODE_GBIT_PER_S,
+    OF_SOURCE,
     OFFLOADED_LAYERS,
     OVERLAPS,
     PRECISIONS,
@@ -53,13 +54,13 @@ from simcore.validate.formats.llm_sources import (
     RACK_GPUS,
     RECIPES,
     REMAINDERS_BF16,
-    SCALING,
     SELECTS_LAYERS,
     SHARDING,
     SHARED_EXPERTS,
     SOFTWARE,
     SOURCE,
     TENSOR_OPERATIONS,
+    TORCH_1,
     TRANSFORMER_ENGINE,
     TRITON_FLASH,
 )
@@ -92,10 +93,7 @@ def _config(row: Row) -> dict[str, Scalar]:
         "loss": _loss(row),
         "upcast_loss": row["source"] not in LOSS or row["source"] == "pytorch-torchtitan",
     }
-    if row["source"] == "aleph-alpha":
-        config |= SCALING
-    if row["source"] in GATHERED_INPUTS:
-        config["gathered_inputs"] = True
+    config |= OF_SOURCE.get(row["source"], {})
     if row.get("variant") == "MegaScale":
         config["residual"] = "parallel_one_norm"  # parallel transformer block, section 3.1
     if row["arch"] == "moe":
@@ -337,6 +335,8 @@ def _software(row: Row) -> str | None:
     plain = row["precision"] != "bf16" or row["sharding"] == "fsdp"
     if plain and row["source"] in REMAINDERS_BF16:
         return None
+    if row["source"] == "mosaicml-llm-foundry" and TORCH_1 in row.get("notes", ""):
+        return "fsdp-2022"
     return SOFTWARE.get(row["source"])
 
 
@@ -451,6 +451,8 @@ def _read(name: str, row: Row) -> Case | Skipped:
         **_early_zero3(row),
         "schedule": _schedule(row),
     }
+    if row["source"] == "internlm-internevo":
+        options |= INTERNLM_UPDATE
     if row["source"] in GROWING:
         options["growing_segments"] = True
     if row["source"] in LOADS_ALL_KERNELS:
