@@ -301,12 +301,13 @@ class _Context:
     def _grad_sum(self, index: int) -> Array:
         """What a micro-step's gradients cost to add to those before.
 
-        Autograd reads both and writes the sum, one kernel a tensor. Fused, the weight gradient's
-        own product reads and writes the sum instead of a result. ZeRO-3 sums up shards.
+        Autograd reads both and writes the sum, one kernel a tensor; so do programs that add 16-bit
+        gradients to fp32 sums. Fused, the weight gradient's own product reads and writes the sum
+        instead of a result. ZeRO-3 sums up shards.
         """
         p, numel = self.strategy.precision, self._numel
-        fused = p.fused_grad_sum
-        traffic = numel * (2.0 * p.grad_bytes - p.param_bytes if fused else 3.0 * p.grad_bytes)
+        made = -p.param_bytes if self._sums_fused else min(p.grad_bytes, p.param_bytes)
+        traffic = numel * (2.0 * p.grad_bytes + made)
         shards = self._shards() if self.strategy.zero_stage == 3 else 1.0
         rate = self.classes[index].bytes_per_s[_ELEMENTWISE] * self.points.memory
         started = self._sum_launches() * self.classes[index].kernel_start_s
@@ -320,7 +321,11 @@ class _Context:
         return issued
 
     def _sum_launches(self) -> Array | float:
-        return self._n_tensors * (not self.strategy.precision.fused_grad_sum)
+        return self._n_tensors * (not self._sums_fused)
+
+    @property
+    def _sums_fused(self) -> bool:
+        return self.strategy.precision.fused_grad_sum and not self.strategy.software.adds_grads
 
     def _accumulation_host(self, index: int) -> Array:
         issued = self.host_micro_s + self._sum_launches() * self.issue_s

@@ -19,8 +19,9 @@ class Software:
     ``late_buckets``: buckets are made when backward is over, and gone before the update.
     ``grads_beside``: gradients as backward makes them stay beside sums in fp32; ``whole_master``:
     and so does an fp32 copy of all weights, of which each rank updates its part.
-    ``weight_buckets``: gradients travel through flat buckets of the weights' width, beside sums
-    in fp32. ``weight_stubs``: autograd gets a stub for a gradient that a product has summed.
+    ``weight_buckets``: under DDP gradients travel through flat buckets of the weights' width,
+    beside sums in fp32; ``adds_grads``: which are sums of their own, a kernel a tensor.
+    ``weight_stubs``: autograd gets a stub for a gradient that a product has summed.
     ``remainders``: bf16 weights are the upper halves of their fp32 master, of which the lower ones
     alone are kept; the update reads 16-bit gradients as they are.
     ``live_numel``: gathered parameters that ZeRO-3 may leave in place for their next use, and
@@ -40,7 +41,8 @@ class Software:
     ``whole_tensors``: each of ZeRO-1's ranks owns whole tensors, of which it updates all, and
     broadcasts them to the others: owner after owner, where a gather would be one message.
     ``cut_ends``: modules before the first layer and after the last that a pipeline's stages are
-    dealt out with as if they were layers; None cuts the layers alone.
+    dealt out with as if they were layers; None cuts the layers alone. ``cuts_by_cost``: stages take
+    layers until the products of these and of those before pass a share of all, the head's included.
     """
 
     name: str
@@ -53,6 +55,7 @@ class Software:
     grads_beside: bool = False
     whole_master: bool = False
     weight_buckets: bool = False
+    adds_grads: bool = False
     weight_stubs: bool = True
     remainders: bool = False
     live_numel: int = 0
@@ -67,6 +70,7 @@ class Software:
     stops_early: bool = False
     whole_tensors: bool = False
     cut_ends: tuple[int, int] | None = None
+    cuts_by_cost: bool = False
 
 
 SOFTWARE: Registry[Software] = Registry("software")
@@ -153,11 +157,15 @@ for _software in (
         remainders=True,
     ),
     # models/base.py wraps the model in torch's DDP, whose hook adds a bucket to the fp32 sums
-    # (optim/gradient_accumulator.py)
+    # (optim/gradient_accumulator.py, where every backward ends with fp32_grad.add_), but not with
+    # ZeRO-1 (trainer.py, make_ddp): there the fp32 sums are all-reduced as they are when backward
+    # is over (sync_gradients_across_dp, reduce_scatter=False). build_model numbers blocks' stages
+    # by cumulative costs, which are llama.py's get_block_compute_costs
     Software(
         name="nanotron",
         meaning="nanotron: torch's DDP buckets beside gradients that are summed in fp32",
-        weight_buckets=True, weight_stubs=False,
+        all_reduces=True, weight_buckets=True, adds_grads=True, weight_stubs=False,
+        cuts_by_cost=True,
     ),
     # internlm/solver/optimizer/hybrid_zero_optim.py: _partition_param_list deals out tensors,
     # reduce_tensor without a dst_rank all-reduces over all data ranks whatever the shard group,

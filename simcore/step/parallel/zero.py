@@ -238,10 +238,9 @@ class Zero:
         else:
             gathered = 0 * one
             buckets = several * bucket * (p.grad_bytes + library.reduce_copy_bytes)
-            flat = several * numel * p.param_bytes * library.weight_buckets
             # FSDP that keeps whole parameters reduces a layer's gradients from a flat copy
             # (torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py, foreach_reduce).
-            flat = flat + several * largest * p.grad_bytes * library.root_unit
+            flat = several * largest * p.grad_bytes * library.root_unit
             buckets = flat if p.main_grads or library.root_unit else buckets
         host, nvme = 0 * one, 0 * one
         targets = {"cpu": "host", "cpu-far": "host", "nvme": "nvme"}

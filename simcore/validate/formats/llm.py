@@ -31,6 +31,7 @@ from simcore.validate.formats.llm_sources import (
     INTERLEAVED,
     INTERNLM_UPDATE,
     LATE_REDUCTION,
+    LATE_SHARDED,
     LATENT,
     LAUNCH_BLOCKING,
     LOADS_ALL_KERNELS,
@@ -46,6 +47,7 @@ from simcore.validate.formats.llm_sources import (
     NO_SEQUENCE,
     NO_TRANSPOSE,
     NODE_GBIT_PER_S,
+    NODES,
     OF_SOURCE,
     OFFLOADED_LAYERS,
     OVERLAPS,
@@ -182,6 +184,7 @@ def _overlap(row: Row) -> str:
     """What the row states, else what its source's recipes turn on."""
     told = row.get("overlaps", "")
     late = row["source"] in LATE_REDUCTION or "no DP/TP/PP overlap" in row.get("notes", "")
+    late = late or (row["source"] in LATE_SHARDED and row["sharding"] == "zero1")
     words = set() if late else {"grads"}
     if row["source"] in DGRAD:
         words.add("dgrad")
@@ -396,7 +399,9 @@ def _cluster(row: Row) -> tuple[str, Options]:
     options: Options = {}
     rate = number(row, "inter_node_gbps_per_gpu")
     node_rate = NODE_GBIT_PER_S.get(row["source"]) or (rate * a_node if rate else None)
-    if gpus > a_node and node_rate:
+    if node := NODES.get(row["source"]):
+        options["node"] = node
+    elif gpus > a_node and node_rate:
         options["network"] = f"{node_rate:g} Gbit/s"
     return f"{gpus // a_node}x{a_node}x{kind}", options
 

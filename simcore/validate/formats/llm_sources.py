@@ -42,6 +42,8 @@ LATE_REDUCTION = (
     "megatron-v2-tables", "megatron-gpt3-example", "korthikanti-recompute", "mt-nlg-530b",
     "zero-bubble", "aleph-alpha", "deepspeed-azure-zero3",
 )  # fmt: skip
+#: Sources that do so with a sharded optimizer alone: nanotron (trainer.py, make_ddp).
+LATE_SHARDED = ("huggingface-nanotron",)
 #: Sources whose recipes overlap all they can: NVIDIA's (NeMo, Megatron-Bridge, DGX Cloud: their
 #: communication settings turn tensor, gradient and parameter overlap on) and Megatron-Core's table.
 RECIPES = (
@@ -128,6 +130,8 @@ LAUNCH_BLOCKING = ("bigscience-bloom",)
 #: n4.txt, busbw; "an issue with nccl that doesn't fully utilize Intel OPA full bandwidth").
 #: Four groups or more keep all four busy, as tensor ranks' are: each GPU takes the nearest.
 NODE_GBIT_PER_S = {"bigscience-bloom": 4 * 40.5}
+#: Machines of sources whose rows name them: nanotron's, of Hugging Face's cluster at AWS.
+NODES = {"huggingface-nanotron": "p5-aws"}
 #: What a source's memory is: the framework's peak of tensors (allocated) or of segments (reserved,
 #: torchtitan's metrics.py prints it; stas00 says so), or nvidia-smi's figure. Others do not say:
 #: they are taken as the framework's peak of tensors, which Megatron-LM reports.
@@ -197,6 +201,7 @@ FP8_ACTIVATION_INPUT: dict[str, Scalar] = {"fp8_activation_input": True}
 #: sequence what products then keep (core/nn/norm/rms_norm.py).
 #: torchtitan redistributes a module's input over tensor ranks before the module runs, so that its
 #: products keep what was gathered (models/llama3/infra/parallelize.py, PrepareModuleInput).
+#: nanotron's gate and up are one product (models/llama.py, gate_up_proj; GLUActivation).
 #: InternLM as of July 2023, with FlashAttention 1.0.5 (doc/en/install.md): rotary positions are
 #: flash-attn's kernel, gate and up products of their own with tensor operations between
 #: (model/linear.py, FeedForward), qkv and output have biases (multi_head_attention.py), norms read
@@ -210,6 +215,7 @@ FP8_ACTIVATION_INPUT: dict[str, Scalar] = {"fp8_activation_input": True}
 OF_SOURCE: dict[str, dict[str, Scalar]] = {
     "aleph-alpha": {"gathered_logits": True, "gathered_inputs": True},
     "pytorch-torchtitan": {"gathered_inputs": True},
+    "huggingface-nanotron": {"fused_gate_up": True},
     "internlm-internevo": {
         "attention": "flash1", "norm": "rmsnorm_again", "fused_pointwise": False,
         "fused_rope": True, "fused_gate_up": False, "qkv_bias": True, "out_bias": True,
