@@ -58,7 +58,8 @@ class Job:
     def table(self) -> KernelTable:
         """Its kernels, cached by workload, precision and recompute."""
         again = self.strategy.recompute == "full"
-        return kernel_table(self.workload, self.strategy.precision, again)
+        early = self.strategy.software.stops_early
+        return kernel_table(self.workload, self.strategy.precision, again, early)
 
     @cached_property
     def program(self) -> Program:
@@ -95,7 +96,7 @@ class Steps:
 def program_of(workload: Workload, strategy: Strategy, n_classes: int) -> Program:
     """Build the step graph of a workload under a strategy."""
     # What is recomputed within layers is in their kernels; the graph knows whole layers alone.
-    again = strategy.recompute == "full"
+    again = strategy.recompute == "full" and not strategy.software.stops_early
     shape = replace(strategy, recompute="none", recompute_modules=(), recompute_layers=0)
     return _program(workload.outline, shape, n_classes, again)
 

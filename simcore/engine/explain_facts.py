@@ -110,7 +110,9 @@ class Facts:
     @cached_property
     def table(self) -> KernelTable:
         """The kernels of the workload."""
-        return kernel_table(self.request.workload, self.request.strategy.precision)
+        strategy = self.request.strategy
+        again, early = strategy.recompute == "full", strategy.software.stops_early
+        return kernel_table(self.request.workload, strategy.precision, again, early)
 
     def work(self, part: str) -> Work:
         """FLOP, bytes and launches of ``forward``, ``backward`` or ``frozen`` for the batch."""
@@ -124,7 +126,8 @@ class Facts:
             weights[:n] = runs
         else:
             weights[n : 2 * n] = runs
-            if self.request.strategy.recompute == "full":
+            strategy = self.request.strategy
+            if strategy.recompute == "full" and not strategy.software.stops_early:
                 weights[:n] = runs * [b.recomputable for b in workload.blocks]
         batch = float(self.micro_batch)
         moved = t.bytes_fixed + t.bytes_per_sample * batch

@@ -97,6 +97,8 @@ def _forward(f: Facts) -> Told:
 def _backward(f: Facts) -> Told:
     again = f.request.strategy.recompute == "full"
     note = "; each recomputed block runs forward again" if again else ""
+    if again and f.request.strategy.software.stops_early:
+        note += " as far as backward needs it"
     if f.request.cluster.n_gpus > 1 and f.request.strategy.parallelism not in ("dp", "manual"):
         note += f"; x up to {1 + f.rates.overlap_slowdown_frac:.3g} while collectives run beside it"
     return _roofline(f, "backward", note)

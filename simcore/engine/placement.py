@@ -133,7 +133,12 @@ def place(
         config = record.settings(overrides)
         part = record.build(**{**overrides, **own}) if own else workload
     if part is not workload:
-        part = recomputed(part, strategy.recompute_modules, strategy.recompute_layers)
+        part = recomputed(
+            part,
+            strategy.recompute_modules,
+            strategy.recompute_layers,
+            strategy.software.stops_early,
+        )
         part = offloaded(part, strategy.offload_layers, checkpointed=strategy.recompute == "full")
     if layout.sequence_parallel:
         part = sequence_parallel(part, layout.tp, bool(config.get("gathered_inputs")))
@@ -146,7 +151,10 @@ def place(
     part = _with_exchanges(part, layout, sums)
     layers = _layers(workload)
     library = strategy.software
-    sizes = cut_sizes(layout.stages, n_layers, layout.pp, library.cut_ends, fills=library.cut_fills)
+    sizes = cut_sizes(
+        layout.stages, n_layers, layout.pp, library.cut_ends,
+        costs=_costs(strategy, config), fills=library.cut_fills,
+    )  # fmt: skip
     hidden = max((b.boundary.high + b.boundary.low for b, _ in layers), default=0.0)
     routed = sum(n for b, n in layers if any(op.name.startswith("expert") for op in b.ops))
     column_grads_frac = _column_grads_frac(workload, strategy.recompute == "full")
@@ -163,7 +171,7 @@ def place(
             tensor_sums=sums,
             expert_rows=strategy.routing.rows(layout.ep, layout.dispatcher).sent,
         ),
-        recompute_frac=_again_frac(strategy, n_layers),
+        recompute_frac=_again_frac(strategy, n_layers) * _sums_again_frac(strategy, layout, sums),
         attention_again_frac=again,
         experts_again=strategy.recompute == "full" or "moe" in strategy.recompute_modules,
         overlap=strategy.overlap,
@@ -255,6 +263,25 @@ def _stages(
             stages, library.received_copies, library.sent_copies, library.logits_bytes
         )
     return opposite_joined(stages) if layout.directions > 1 else stages
+
+
+def _costs(strategy: Strategy, config: Mapping[str, Scalar]) -> tuple[int, int] | None:
+    """Of a layer and of the head, as nanotron counts their products: four of the hidden width
+    squared whatever the key heads, three of the feed-forward layer.
+    """
+    hidden, ffn, vocab = (int(config.get(k) or 0) for k in ("hidden", "ffn", "vocab"))
+    if not strategy.software.cuts_by_cost or not hidden or not vocab:
+        return None
+    return hidden * (4 * hidden + 3 * (ffn or 4 * hidden)), vocab * hidden
+
+
+def _sums_again_frac(strategy: Strategy, layout: Layout, sums: float) -> float:
+    """Of the sums of a layer that runs again, those that do: not the last product's where recompute
+    stops before it, of which sequence parallelism has gathered one half by then.
+    """
+    if not strategy.software.stops_early:
+        return 1.0
+    return max(0.0, 1.0 - (0.5 if layout.sequence_parallel else 1.0) / sums)
 
 
 def _again_frac(strategy: Strategy, n_layers: int) -> float:

@@ -15,6 +15,7 @@ from simcore.base.arrays import TINY, NDArray
 from simcore.base.units import FP32_BYTES
 from simcore.engine.compute import ComputeTimes, issue_s, issuing_devices
 from simcore.engine.norms import sync_norms_s
+from simcore.engine.owners import broadcasts_s
 from simcore.engine.points import Points
 from simcore.engine.rates import ClassRates
 from simcore.engine.transients import saved_bytes
@@ -118,7 +119,7 @@ def price(
     for quantity, index, at, part in joined.misc:
         duration[at] = _spread(context.quantity(quantity, index), part)
     host_micro_s = host_micro_s + context.sums_host_s
-    total = sending.all_counts @ message_s
+    total = sending.all_counts @ message_s + context.broadcasts_s
     begins = (0, *joined.ends[:-1])
     return [
         Priced(duration[begin:end], total[n], sent[n], host_micro_s[n])
@@ -227,7 +228,22 @@ class _Context:
 
     def _shards(self) -> Array:
         parallel = PARALLELISMS[self.strategy.parallelism]
-        return parallel.shard_degree(self.strategy, self.points.n_ranks)
+        shards = parallel.shard_degree(self.strategy, self.points.n_ranks)
+        if not self.strategy.software.whole_tensors:
+            return shards
+        # the fullest owner has an even share, or the largest tensor
+        largest = self._of_parts(lambda w: max(1.0, w.largest_param_numel))
+        return np.minimum(shards, np.maximum(1.0, self._numel / largest))
+
+    @cached_property
+    def broadcasts_s(self) -> Array | float:
+        """What parameters take from the ranks that own them to the others."""
+        if not self.strategy.software.whole_tensors or self.strategy.zero_stage != 1:
+            return 0.0
+        group = _communicator(self.points, "shard", self.strategy)
+        width = self.strategy.precision.param_bytes
+        each = np.array([broadcasts_s(w, width, group) for w in self.workloads])
+        return each * self.points.use_comm
 
     def _moved(self, n_bytes: Array | float, index: int, launches: Array | float) -> Array:
         rate = self.classes[index].update_bytes_per_s * self.points.memory
@@ -285,12 +301,13 @@ class _Context:
     def _grad_sum(self, index: int) -> Array:
         """What a micro-step's gradients cost to add to those before.
 
-        Autograd reads both and writes the sum, one kernel a tensor. Fused, the weight gradient's
-        own product reads and writes the sum instead of a result. ZeRO-3 sums up shards.
+        Autograd reads both and writes the sum, one kernel a tensor; so do programs that add 16-bit
+        gradients to fp32 sums. Fused, the weight gradient's own product reads and writes the sum
+        instead of a result. ZeRO-3 sums up shards.
         """
         p, numel = self.strategy.precision, self._numel
-        fused = p.fused_grad_sum
-        traffic = numel * (2.0 * p.grad_bytes - p.param_bytes if fused else 3.0 * p.grad_bytes)
+        made = -p.param_bytes if self._sums_fused else min(p.grad_bytes, p.param_bytes)
+        traffic = numel * (2.0 * p.grad_bytes + made)
         shards = self._shards() if self.strategy.zero_stage == 3 else 1.0
         rate = self.classes[index].bytes_per_s[_ELEMENTWISE] * self.points.memory
         started = self._sum_launches() * self.classes[index].kernel_start_s
@@ -304,7 +321,11 @@ class _Context:
         return issued
 
     def _sum_launches(self) -> Array | float:
-        return self._n_tensors * (not self.strategy.precision.fused_grad_sum)
+        return self._n_tensors * (not self._sums_fused)
+
+    @property
+    def _sums_fused(self) -> bool:
+        return self.strategy.precision.fused_grad_sum and not self.strategy.software.adds_grads
 
     def _accumulation_host(self, index: int) -> Array:
         issued = self.host_micro_s + self._sum_launches() * self.issue_s
@@ -419,6 +440,7 @@ _QUANTITIES: dict[str, Callable[[_Context, int], Array]] = {
     "input_copy_s": _Context._input_copy,
     "accumulation_s": _Context._accumulation,
     "accumulation_host_s": _Context._accumulation_host,
+    "broadcasts_s": lambda c, i: np.asarray(c.broadcasts_s),
     "sync_norms_s": lambda c, i: (
         np.array([sync_norms_s(w, c.points) for w in c.workloads]) * c._reduces()
     ),

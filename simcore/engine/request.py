@@ -169,7 +169,12 @@ def make_request(
         attempt(
             "workload",
             lambda: offloaded(
-                recomputed(record.build(**overrides), found.get("modules", ()), first),
+                recomputed(
+                    record.build(**overrides),
+                    found.get("modules", ()),
+                    first,
+                    found["software"].stops_early if "software" in found else False,
+                ),
                 options.get("offload_layers") or 0,
                 checkpointed=mode == "full",
             ),

@@ -26,6 +26,7 @@ from simcore.workload.graph import (
     KernelKind,
     Workload,
 )
+from simcore.workload.recompute import left_out
 
 Array = NDArray[np.float64]
 #: Products that stay in 16 bit where others compute in fewer: the head, those of activations.
@@ -204,28 +205,41 @@ def _phase(
     return distinct
 
 
+@lru_cache(maxsize=2048)
+def _needed(of: Same[Block], precision: Precision) -> Mapping[tuple[float, ...], float]:
+    """Forward of a block as far as its backward needs it."""
+    ops = of.it.ops[: len(of.it.ops) - len(left_out(of.it))]
+    return _phase(Same(Block(name=of.it.name, ops=ops, params=())), precision, False)
+
+
 @lru_cache(maxsize=256)
-def kernel_table(workload: Workload, precision: Precision, recompute: bool = False) -> KernelTable:
+def kernel_table(
+    workload: Workload, precision: Precision, recompute: bool = False, stops_early: bool = False
+) -> KernelTable:
     """Flatten a workload; equal kernels of one phase become one row with a count.
 
-    ``recompute``: its recomputable blocks run under a checkpoint each.
+    ``recompute``: its recomputable blocks run under a checkpoint each. With ``stops_early`` what is
+    run again is part of backward here, and no whole forward beside it.
     """
 
-    n_blocks = len(workload.blocks)
-    phases = [_phase(Same(b), precision, False) for b in workload.blocks]
-    phases += [_phase(Same(b), precision, True) for b in workload.blocks]
-    phases += [_phase(Same(f), precision, False) for f in workload.frozen]
+    phases = [[(_phase(Same(b), precision, False), False)] for b in workload.blocks]
+    for b in workload.blocks:
+        phases.append([(_phase(Same(b), precision, True), True)])
+        if recompute and stops_early and b.recomputable:
+            phases[-1].append((_needed(Same(b), precision), False))
+    phases += [[(_phase(Same(f), precision, False), False)] for f in workload.frozen]
     rows: list[tuple[float, ...]] = []
     counts: list[float] = []
     starts: list[int] = []
     nothing = _row(Kernel(kind="copy", launches=0.0), precision)
     backward: list[bool] = []
-    for index, distinct in enumerate(phases):
+    for parts in phases:
         starts.append(len(rows))
-        for row, count in (distinct or {nothing: 0.0}).items():
-            rows.append(row)
-            counts.append(count)
-            backward.append(n_blocks <= index < 2 * n_blocks)
+        for distinct, behind in parts:
+            for row, count in (distinct or {nothing: 0.0}).items():
+                rows.append(row)
+                counts.append(count)
+                backward.append(behind)
     table = np.array(rows)
     count_array = np.array(counts)
     start_array = np.array(starts)

@@ -38,13 +38,28 @@ def modules_cut(n_layers: int, n_stages: int, before: int, after: int) -> tuple[
     base, longer = divmod(before + n_layers + after, n_stages)
     ends = list(accumulate(base + (s < longer) for s in range(n_stages)))
     at = [min(max(end - before, 0), n_layers) for end in (0, *ends)]
-    sizes = tuple(b - a for a, b in pairwise(at))
+    return _all_have(tuple(b - a for a, b in pairwise(at)), f"{before + after} more modules")
+
+
+def costs_cut(n_layers: int, n_stages: int, layer: int, head: int) -> tuple[int, ...]:
+    """Layers of each stage where each takes layers until their cost, and that of those before,
+    has passed its share of all; the head belongs to the last. Raises InvalidConfig as above.
+    """
+    whole, at = n_layers * layer + head, [0]
+    for stage in range(1, n_stages):
+        share = whole * (stage / n_stages)  # as rounded as nanotron's
+        passed = int(share // layer) + 1
+        at.append(min(max(passed, at[-1] + 1), n_layers))
+    return _all_have(tuple(b - a for a, b in pairwise((*at, n_layers))), "a head")
+
+
+def _all_have(sizes: tuple[int, ...], beside: str) -> tuple[int, ...]:
     if 0 in sizes:
         raise InvalidConfig(
             [
-                f"{n_layers} layers and {before + after} more modules dealt out over {n_stages} "
-                f"stages leave stage {sizes.index(0)} without a layer; take fewer stages, or name "
-                f"the layers of each (stages)"
+                f"{sum(sizes)} layers and {beside} dealt out over {len(sizes)} stages leave stage "
+                f"{sizes.index(0)} without a layer; take fewer stages, or name the layers of each "
+                f"(stages)"
             ]
         )
     return sizes
@@ -115,17 +130,21 @@ def cut_sizes(
     n_stages: int,
     ends: tuple[int, int] | None = None,
     *,
+    costs: tuple[int, int] | None = None,
     fills: bool = False,
 ) -> tuple[int, ...]:
     """Layers of each stage; ``auto`` as even, before it is known. Raises InvalidConfig.
 
-    ``ends``: modules that a program's own cut counts beside the layers (``modules_cut``);
-    ``fills``: it fills one stage after the other (``filled_cut``).
+    A program's own cut: ``ends``, modules that it counts beside the layers (``modules_cut``);
+    ``costs`` of a layer and of the head (``costs_cut``); ``fills``, where one stage after the other
+    is filled (``filled_cut``).
     """
     if text == "" and fills:
         return filled_cut(n_layers, n_stages)
-    if text == "" and ends is not None and n_stages > 1:
+    if text == "" and n_stages > 1 and ends is not None:
         return modules_cut(n_layers, n_stages, *ends)
+    if text == "" and n_stages > 1 and costs is not None:
+        return costs_cut(n_layers, n_stages, *costs)
     if text in ("", AUTO):
         return even_cut(n_layers, n_stages)
     sizes, problems = _sizes(text, n_layers, n_stages, 1)

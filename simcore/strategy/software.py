@@ -30,8 +30,9 @@ class Software:
     ``late_buckets``: buckets are made when backward is over, and gone before the update.
     ``grads_beside``: gradients as backward makes them stay beside sums in fp32; ``whole_master``:
     and so does an fp32 copy of all weights, of which each rank updates its part.
-    ``weight_buckets``: gradients travel through flat buckets of the weights' width, beside sums
-    in fp32. ``weight_stubs``: autograd gets a stub for a gradient that a product has summed.
+    ``weight_buckets``: under DDP gradients travel through flat buckets of the weights' width,
+    beside sums in fp32; ``adds_grads``: which are sums of their own, a kernel a tensor.
+    ``weight_stubs``: autograd gets a stub for a gradient that a product has summed.
     ``remainders``: bf16 weights are the upper halves of their fp32 master, of which the lower ones
     alone are kept; the update reads 16-bit gradients as they are.
     ``live_numel``: gathered parameters that ZeRO-3 may leave in place for their next use, and
@@ -47,9 +48,14 @@ class Software:
     ``wide_host``: what is offloaded lies on the host in fp32 and crosses so in both directions.
     ``whole_sends``: every tensor rank sends the next stage all of a layer's output, not its share
     of it, unless the sequence is cut, where it has no more than a share.
+    ``stops_early``: a layer that runs again in backward does so as far as something is needed.
+    ``whole_tensors``: each of ZeRO-1's ranks owns whole tensors, of which it updates all, and
+    broadcasts them to the others: owner after owner, where a gather would be one message.
     ``cut_ends``: modules before the first layer and after the last that a pipeline's stages are
     dealt out with as if they were layers; None cuts the layers alone. ``cut_fills``: one stage
-    after the other is filled with as many layers as the fullest must have.
+    after the other is filled with as many layers as the fullest must have. ``cuts_by_cost``: stages
+    take layers until the products of these and of those before pass a share of all, the head's
+    included.
     ``words``: options as the command line names them, where none is given; ``settings``: of an
     architecture that has them, in the place of the model's own.
     """
@@ -64,6 +70,7 @@ class Software:
     grads_beside: bool = False
     whole_master: bool = False
     weight_buckets: bool = False
+    adds_grads: bool = False
     weight_stubs: bool = True
     remainders: bool = False
     live_numel: int = 0
@@ -75,7 +82,10 @@ class Software:
     logits_bytes: float = 0.0
     whole_sends: bool = False
     wide_host: bool = False
+    stops_early: bool = False
+    whole_tensors: bool = False
     cut_ends: tuple[int, int] | None = None
+    cuts_by_cost: bool = False
     cut_fills: bool = False
     words: Mapping[str, str] = field(default_factory=_nothing, hash=False)
     settings: Mapping[str, bool | str] = field(default_factory=_nothing, hash=False)
@@ -121,10 +131,18 @@ for _software in (
     # after forward; torchtitan, llm-foundry and fms-fsdp shard each layer, then the model. What is
     # offloaded is copied to the device in fp32 and cast there (fsdp/_flat_param.py,
     # _use_low_precision_shard; FairScale's _cast_fp32_param_shards_to_fp16), gradients are cast
-    # before they go down (_cast_grad_to_param_dtype)
+    # before they go down (_cast_grad_to_param_dtype). Its checkpoints are the non-reentrant ones,
+    # which since PyTorch 2.1 stop once all that is saved has been made anew (torch/utils/
+    # checkpoint.py, set_checkpoint_early_stop)
     Software(
         name="fsdp",
-        meaning="PyTorch's FSDP around each layer and the model: embeddings and head are one unit",
+        meaning="PyTorch's FSDP around each layer and the model: embeddings and head are one unit; "
+        "recompute stops early",
+        weight_stubs=False, root_unit=True, wide_host=True, stops_early=True,
+    ),
+    Software(
+        name="fsdp-2022",
+        meaning="PyTorch's FSDP before 2.1, whose checkpoints run layers to their end",
         weight_stubs=False, root_unit=True, wide_host=True,
     ),
     # runtime/zero/stage_1_and_2.py: g.data.double().norm(2) in get_grad_norm_direct;
@@ -192,11 +210,24 @@ for _software in (
         whole_sends=False,
     ),
     # models/base.py wraps the model in torch's DDP, whose hook adds a bucket to the fp32 sums
-    # (optim/gradient_accumulator.py)
+    # (optim/gradient_accumulator.py, where every backward ends with fp32_grad.add_), but not with
+    # ZeRO-1 (trainer.py, make_ddp): there the fp32 sums are all-reduced as they are when backward
+    # is over (sync_gradients_across_dp, reduce_scatter=False). build_model numbers blocks' stages
+    # by cumulative costs, which are llama.py's get_block_compute_costs
     Software(
         name="nanotron",
         meaning="nanotron: torch's DDP buckets beside gradients that are summed in fp32",
-        weight_buckets=True, weight_stubs=False,
+        all_reduces=True, weight_buckets=True, adds_grads=True, weight_stubs=False,
+        cuts_by_cost=True,
+    ),
+    # internlm/solver/optimizer/hybrid_zero_optim.py: _partition_param_list deals out tensors,
+    # reduce_tensor without a dst_rank all-reduces over all data ranks whatever the shard group,
+    # broadcast_params; model/linear.py, FeedForward: w1 and w2 are column-parallel layers apart
+    Software(
+        name="internevo",
+        meaning="InternEvo's hybrid ZeRO-1: gradients all-reduced among all data ranks, tensors "
+        "owned whole and broadcast by their owners",
+        all_reduces=True, sums_apart=True, whole_tensors=True,
     ),
 ):  # fmt: skip
     SOFTWARE.register(_software.name)(_software)

@@ -77,16 +77,34 @@ def modules_named(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(words))
 
 
+def left_out(block: Block) -> tuple[Op, ...]:
+    """The last ops of a layer, which a recompute need not run where it stops early.
+
+    What no op after them keeps for backward: a product keeps its input, so that a layer's last one
+    does not run again, nor the sum behind it; of others what is kept is their own.
+    """
+    ops = block.ops
+    keeps = [i for i, op in enumerate(ops) if op.fwd and op.saved != NOTHING]
+    last = max(keeps, default=len(ops))
+    by_input = last < len(ops) and ops[last].fwd[0].kind == "gemm"
+    return ops[last if by_input else last + 1 :]
+
+
 @lru_cache(maxsize=256)
-def recomputed(workload: Workload, modules: tuple[str, ...], first: int = 0) -> Workload:
+def recomputed(
+    workload: Workload, modules: tuple[str, ...], first: int = 0, stops_early: bool = False
+) -> Workload:
     """The model with ``modules`` of its repeated layers recomputed in backward.
 
-    ``first``: of so many layers from the input on; 0 is of all.
+    ``first``: of so many layers from the input on; 0 is of all. ``stops_early``: a whole layer is
+    run no further than backward needs.
     """
     if not modules:
         return workload
     again = {
-        i: _block(b, modules) for i, b in enumerate(workload.blocks) if b.recomputable
+        i: _block(b, modules, stops_early)
+        for i, b in enumerate(workload.blocks)
+        if b.recomputable
     }  # fmt: skip
     if not first:
         blocks = (again.get(i, b) for i, b in enumerate(workload.blocks))
@@ -138,9 +156,14 @@ def _used(workload: Workload, blocks: tuple[Block, ...], order: list[int]) -> Wo
     )
 
 
-def _block(block: Block, modules: tuple[str, ...]) -> Block:
+def _block(block: Block, modules: tuple[str, ...], stops_early: bool) -> Block:
     before = block.saved
     for name in modules:
+        if name == "layer" and stops_early and (unrun := left_out(block)):
+            run = replace(block, ops=block.ops[: -len(unrun)])
+            kept = tuple(replace(op, saved=NOTHING) for op in unrun)
+            block = replace(block, ops=(*_by_module(run, MODULES[name]), *kept))
+            continue
         ops = _by_operator(block) if name == "operators" else _by_module(block, MODULES[name])
         block = replace(block, ops=ops)
     return replace(block, remade=before - block.saved)

@@ -62,7 +62,7 @@ def total(found: Memory, *terms: str) -> float:
         ("plain", 2 + 4 + 12 / 8),
         ("deepspeed", 2 + 4 + 2 + 12 / 8),  # 16-bit gradients stay beside the sums
         ("deepspeed-2022", 2 + 4 + 2 + 4 + 8 / 8),  # and all fp32 weights are on each rank
-        ("nanotron", 2 + 4 + 2 + 12 / 8),  # DDP's buckets in the weights' width
+        ("nanotron", 2 + 4 + 12 / 8),  # no DDP, and so no buckets, with a sharded optimizer
         ("fsdp", 2 + 4 + 4 + 12 / 8),  # the one layer's sums, flat for their reduction
     ],
 )
@@ -70,6 +70,13 @@ def test_bytes_a_parameter(software: str, bytes_each: float) -> None:
     found = memory(fp32_sums(software))
     kept = ("parameters", "gradients", "gradient_buckets", "optimizer_state")
     assert total(found, *kept) == pytest.approx(bytes_each)
+
+
+def test_nanotron_has_buckets_under_ddp() -> None:
+    """In the weights' width, beside sums in fp32; nothing is sharded."""
+    found = memory(replace(fp32_sums("nanotron"), parallelism="ddp"))
+    kept = ("parameters", "gradients", "gradient_buckets", "optimizer_state")
+    assert total(found, *kept) == pytest.approx(2 + 4 + 2 + 12)
 
 
 def test_a_bucket_is_reduced_in_a_copy_of_full_width() -> None:

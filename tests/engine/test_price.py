@@ -11,6 +11,8 @@ from strategies import block, points, rates, strategy, workload
 from simcore.base.errors import InvalidConfig
 from simcore.engine.evaluate import CHUNK, WORKER_START_S, Job, Loading, evaluate
 from simcore.engine.points import Points
+from simcore.engine.predict import predict as predicted
+from simcore.engine.rates import class_rates
 from simcore.engine.request import make_request
 from simcore.step.kernels import KINDS
 from simcore.strategy.strategy import StepImpl
@@ -34,6 +36,22 @@ def device(flop_per_s: float, bytes_per_s: float, **more: Any) -> Any:
         update_bytes_per_s=bytes_per_s,
         **more,
     )
+
+
+@pytest.mark.parametrize(("software", "bytes_each"), [("plain", 6), ("nanotron", 10)])
+def test_sums_of_gradients_in_fp32_are_fused_or_added(software: str, bytes_each: int) -> None:
+    """A product reads and writes the sum in place of a gradient of 16 bits, 2 · 4 - 2 bytes more;
+    added, that is read too, beside the sum that is read and written: 2 + 2 · 4."""
+    made = make_request(
+        "gpt2", "1xA100-80GB", precision="bf16", main_grads="fp32", strategy="ddp",
+        software=software, micro_batch=1, grad_accum=3,
+    )  # fmt: skip
+    numel = made.workload.trainable_numel
+    group = class_rates(made.cluster.groups[0], made.strategy.precision, made.profile)
+    rate = group.bytes_per_s[KINDS.index("elementwise")]
+    tensors = made.workload.n_tensors * (software == "nanotron")
+    by_hand = 2 * (numel * bytes_each / rate + tensors * group.kernel_start_s)
+    assert predicted(made).time_s["accumulation"] == pytest.approx(by_hand, rel=1e-6)
 
 
 def test_a_linear_layer_by_hand() -> None:

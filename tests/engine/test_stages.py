@@ -200,6 +200,11 @@ def test_a_library_cuts_as_it_does() -> None:
     assert layers(software="scaling") == [3, 4, 4, 1]
     assert layers(software="scaling", stages="3,4,3,2") == [3, 4, 3, 2]
     assert layers(software="deepspeed-2022") == [3, 3, 3, 3]
+    # nanotron: a layer of 1,024 is 16 x 1,024 squared, the head 50,257 x 1,024, 3.07 of them; a
+    # stage ends with the layer that takes it beyond a quarter, 6.77, of 27.07
+    placed = make_request(short(24), "4xA100-80GB", pp=4, **BASE, software="nanotron").placed
+    assert placed is not None
+    assert [stage.n_layers for stage in placed.stages] == [7, 7, 7, 3]
     with pytest.raises(InvalidConfig, match="leave stage 3 without a layer"):
         make_request(short(5), "4xA100-80GB", pp=4, **BASE, software="scaling")
 

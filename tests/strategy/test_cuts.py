@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from simcore.base.errors import InvalidConfig
 from simcore.strategy.cuts import (
     balanced_cut,
+    costs_cut,
     cut_problems,
     cut_sizes,
     filled_cut,
@@ -79,10 +80,47 @@ def test_deepspeed_fills_stages_in_turn() -> None:
         filled_cut(9, 4)  # 3 + 3 + 3
 
 
+def numbered(n_layers: int, n_stages: int, layer: int, head: int) -> list[int]:
+    """Stage of each layer as nanotron's build_model numbers them, block by block."""
+    costs = np.cumsum([0, *[layer] * n_layers, 0, head, 0])  # embedding, layers, norm, head, cast
+    shares = [costs[-1] * ((stage + 1) / n_stages) for stage in range(n_stages)]
+    stage, found = 0, []
+    for cost in costs:
+        found.append(stage)
+        stage += bool(cost > shares[stage])
+    return found[1 : n_layers + 1]
+
+
+@given(
+    st.integers(1, 130), st.integers(1, 16), st.sampled_from([1024, 3072, 4096, 8192]),
+    st.sampled_from([32000, 131072]),
+)  # fmt: skip
+def test_costs_are_dealt_out_as_nanotron_does(
+    layers: int, stages: int, hidden: int, vocab: int
+) -> None:
+    layer, head = hidden * 16 * hidden, vocab * hidden
+    try:
+        sizes = costs_cut(layers, stages, layer, head)
+    except InvalidConfig as err:
+        assert "without a layer" in str(err)
+        return
+    at = numbered(layers, stages, layer, head)
+    assert sizes == tuple(at.count(stage) for stage in range(stages))
+
+
+def test_a_large_head_leaves_its_stage_fewer_layers() -> None:
+    """28 layers of 3,072 and 8,192 wide, a vocabulary of 131,072: the head is 3.6 layers."""
+    layer = 3072 * (4 * 3072 + 3 * 8192)
+    assert costs_cut(28, 2, layer, 131_072 * 3072) == (16, 12)
+    with pytest.raises(InvalidConfig, match="leave stage 2 without a layer"):
+        costs_cut(4, 4, layer, 131_072 * 3072)
+
+
 def test_a_program_s_own_cut_is_taken_where_none_is_named() -> None:
     """Aleph Alpha's scaling on Llama 30B: the head's stage is the short one."""
     assert cut_sizes("", 60, 16, (1, 2)) == (3, *[4] * 14, 1)
     assert cut_sizes("", 60, 1, (1, 2)) == (60,)
+    assert cut_sizes("", 28, 2, costs=(36, 128)) == (16, 12)
     assert cut_sizes("12x4,4x3", 60, 16, (1, 2)) == (4,) * 12 + (3,) * 4
 
 

@@ -255,6 +255,48 @@ def test_software_is_what_source_and_notes_say(
 
 
 @pytest.mark.parametrize(
+    ("layers", "hidden", "billions"),
+    [(22, 2304, 1.5), (30, 4096, 6.2), (46, 5120, 14.6), (62, 6144, 28.3)],
+)
+def test_zero_bubbles_models_have_as_many_parameters_as_its_paper_says(
+    tmp_path: Path, layers: int, hidden: int, billions: float
+) -> None:
+    """Qi et al. 2023, table 3; rows assume GPT-2's vocabulary, which is too many of the larger."""
+    row = (
+        f"a,zero-bubble,gpt,gpt,{billions},{layers},{hidden},{hidden // 128},,,50257,1024,,,,72,3,"
+        "8,A100-SXM4-80GB,8,,1,8,1,1,1,1,ddp,none,bf16,2.5,,A,pretrain,1F1B,\n"
+    )
+    record = one(tmp_path, row).record
+    assert record is not None
+    assert round(record.build().trainable_numel / 1e9, 1) == billions
+
+
+def test_internlm_is_what_its_program_was_in_july_2023(tmp_path: Path) -> None:
+    case = one(tmp_path, ROW.replace("a,x,", "a,internlm-internevo,"))
+    assert isinstance(case.record, ModelRecord)
+    told = {k: case.record.config[k] for k in ("attention", "norm", "loss", "fused_gate_up")}
+    assert told == {
+        "attention": "flash1", "norm": "rmsnorm_again", "loss": "flash", "fused_gate_up": False,
+    }  # fmt: skip
+    chosen = {k: case.options[k] for k in ("software", "sequence_parallel", "bucket_numel")}
+    assert chosen == {
+        "software": "internevo", "sequence_parallel": False, "bucket_numel": 512 * 2**20,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("mode", "software"), [("PURE", "fsdp-2022"), ("DEFAULT", "fsdp")])
+def test_llm_foundrys_rows_are_of_two_pytorches(tmp_path: Path, mode: str, software: str) -> None:
+    path = tmp_path / "t.csv"
+    row = ROW.replace("a,x,", "a,mosaicml-llm-foundry,").strip()
+    note = f"Composer mixed_precision={mode} (grad reduce bf16)"
+    path.write_text(HEAD.strip() + ",notes\n" + f"{row},{note}\n", encoding="utf-8")
+    (case,) = read_table(path).cases
+    assert case.options["software"] == software
+    assert isinstance(case.record, ModelRecord)
+    assert case.record.config["logit_metrics"] == 2
+
+
+@pytest.mark.parametrize(
     ("note", "expected"),
     [
         ("CPU activation offload of 20 layers", (20, None)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from simcore.engine.transients import saved_bytes
 from simcore.strategy.precision import PRECISIONS
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS, load
+from simcore.workload.graph import Kernel
 
 load("transformer")
 SHAPE = {
@@ -142,6 +144,31 @@ def test_megatrons_loss_moves_what_its_tensor_operations_read_and_write() -> Non
     assert (round(forward), round(backward)) == (38, 14)
     forward, backward = moved(fused=True)
     assert (round(forward), round(backward)) == (22, 6)
+
+
+def bytes_of(kernels: Sequence[Kernel], precision: str) -> float:
+    p = PRECISIONS[precision]
+    return sum(k.high * p.high_bytes + k.low * p.low_bytes + k.raw_bytes for k in kernels)
+
+
+def test_a_norm_under_a_checkpoint_casts_and_runs_twice() -> None:
+    """Forward: cast 6 bytes an element, norm 4 and 2. Backward: both again; the gradient 2, the
+    cast input 4, its gradient 4; the weight's 2 and 4; the cast back 6. In fp32 no casts."""
+    op = ops.rms_norm_again("norm", 10.0, 100)
+    assert bytes_of(op.fwd, "bf16") == 12 * 1000
+    assert bytes_of(op.bwd, "bf16") == 34 * 1000
+    assert (bytes_of(op.fwd, "fp32"), bytes_of(op.bwd, "fp32")) == (8 * 1000, 28 * 1000)
+    assert saved_bytes(op.saved, PRECISIONS["bf16"]) == 2 * 1000
+
+
+def test_losses_and_metrics_read_logits_as_their_programs_do() -> None:
+    """flash-attn: twice forward, read and written over backward. torch's cross entropy in fp32: a
+    cast 6, a log-softmax 8, of each metric."""
+    loss = ops.loss_flash("loss", 10, 100)[0]
+    assert bytes_of(loss.fwd, "bf16") == pytest.approx(4 * 1000, rel=0.1)
+    assert bytes_of(loss.bwd, "bf16") == pytest.approx(4 * 1000, rel=0.1)
+    assert saved_bytes(loss.saved, PRECISIONS["bf16"]) == pytest.approx(2 * 1000, rel=0.1)
+    assert bytes_of(ops.logit_metrics("metrics", 10, 100, 2).bwd, "bf16") == 2 * 14 * 1000
 
 
 def test_an_eager_norm_moves_what_torch_dispatches() -> None:

@@ -61,6 +61,9 @@ class Trained(Protocol):
     @property
     def largest_block_numel(self) -> Array | float: ...
 
+    @property
+    def largest_param_numel(self) -> Array | float: ...
+
 
 class ParallelStrategy(Protocol):
     """Shards the model, adds its collectives to the step, says what each rank keeps."""

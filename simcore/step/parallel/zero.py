@@ -56,6 +56,7 @@ class Zero:
         library = strategy.software
         unsharded = library.all_reduces and self.stage == 1
         op: Collective = "all_reduce" if unsharded else "reduce_scatter"
+        among: Scope = "all" if unsharded else "shard"
         wide = (library.reduce_copy_bytes or p.grad_bytes) / p.grad_bytes
         sent = [
             builder.comm(
@@ -63,11 +64,15 @@ class Zero:
                 every_micro_step=self.stage == 2, scope=scope,
             )
             for i, (b, point) in enumerate(zip(buckets, points, strict=True))
-            for scope, size in split_experts(strategy, "shard", b.n_bytes, b.expert_bytes)
+            for scope, size in split_experts(strategy, among, b.n_bytes, b.expert_bytes)
         ]  # fmt: skip
-        sent = self._between_replicas(builder, strategy, sent, [b.n_bytes for b in buckets])
+        if not unsharded:
+            sent = self._between_replicas(builder, strategy, sent, [b.n_bytes for b in buckets])
         done = update(builder, strategy, [*last, *sent[-1:]])
         if strategy.overlap.params:
+            return
+        if library.whole_tensors:
+            builder.misc("broadcast parameters", "comm", "communication", "broadcasts_s", done)
             return
         whole, routed = builder.workload.trainable_numel, builder.workload.expert_numel
         for scope, size in split_experts(
@@ -205,6 +210,8 @@ class Zero:
         routed = workload.expert_numel
         shard = (numel - routed) / n_ranks + routed / np.maximum(n_ranks / expert_ranks, 1.0)
         library = strategy.software
+        if library.whole_tensors:
+            shard = np.maximum(shard, workload.largest_param_numel)
         summed = p.main_grads and stage < 3  # gradients are buffers of the method's own
         state = shard * (p.master_bytes + strategy.optimizer.state_bytes)
         if library.whole_master and summed:
@@ -231,10 +238,9 @@ class Zero:
         else:
             gathered = 0 * one
             buckets = several * bucket * (p.grad_bytes + library.reduce_copy_bytes)
-            flat = several * numel * p.param_bytes * library.weight_buckets
             # FSDP that keeps whole parameters reduces a layer's gradients from a flat copy
             # (torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py, foreach_reduce).
-            flat = flat + several * largest * p.grad_bytes * library.root_unit
+            flat = several * largest * p.grad_bytes * library.root_unit
             buckets = flat if p.main_grads or library.root_unit else buckets
         host, nvme = 0 * one, 0 * one
         targets = {"cpu": "host", "cpu-far": "host", "nvme": "nvme"}

@@ -22,6 +22,8 @@ from simcore.validate.formats.ddp_names import (
     CUBLAS_11,
     CUDNN_DEPTHWISE,
     DOUBTS,
+    FOUNDRY,
+    FOUNDRY_TORCH_1,
     FUSED_ATTENTION_SINCE,
     GPUS,
     LOOPED,
@@ -107,6 +109,8 @@ def _record(entry: str, row: Row) -> ModelSource | None:
         found["bias_apart"] = True
     if record.arch in UNPADDED and version is not None and version < CUBLAS_11:
         found["old_blas"] = True
+    if row["source"] in TRITON_ATTENTION:
+        found |= FOUNDRY
     return record.model_copy(update={"config": {**record.config, **found}}) if found else None
 
 
@@ -288,6 +292,7 @@ def _read(name: str, row: Row) -> Case | Skipped:
         options["recompute"] = "full"
     if row["source"] in TRITON_ATTENTION:
         options["attention"] = "flash_triton"
+        options["software"] = "fsdp-2022" if FOUNDRY_TORCH_1 in row["notes"] else "fsdp"
     memory = _memory(row)
     # One GPU's speed-up is 1 by definition: nothing to judge.
     faster = None if gpus == 1 or _OTHER_BASE.search(row["notes"]) else "speedup_vs_1gpu"

@@ -27,13 +27,14 @@ from simcore.validate.formats.llm_sources import (
     FLASH3,
     FP8_ACTIVATION_INPUT,
     FP8_PARAMS,
-    GATHERED_INPUTS,
     GPT_OSS,
     GROUPED_EXPERTS,
     GROWING,
     INTERLEAVED,
+    INTERNLM_UPDATE,
     KNOWN,
     LATE_REDUCTION,
+    LATE_SHARDED,
     LATENT,
     LAUNCH_BLOCKING,
     LOADS_ALL_KERNELS,
@@ -49,6 +50,8 @@ from simcore.validate.formats.llm_sources import (
     NO_SEQUENCE,
     NO_TRANSPOSE,
     NODE_GBIT_PER_S,
+    NODES,
+    OF_SOURCE,
     OFFLOADED_LAYERS,
     OVERLAPS,
     PRECISIONS,
@@ -56,7 +59,6 @@ from simcore.validate.formats.llm_sources import (
     RACK_GPUS,
     RECIPES,
     REMAINDERS_BF16,
-    SCALING,
     SCORES_A_BLOCK,
     SELECTS_LAYERS,
     SHARDING,
@@ -64,6 +66,7 @@ from simcore.validate.formats.llm_sources import (
     SOFTWARE,
     SOURCE,
     TENSOR_OPERATIONS,
+    TORCH_1,
     TRANSFORMER_ENGINE,
     TRITON_FLASH,
     UNTIED,
@@ -98,10 +101,7 @@ def _config(row: Row) -> dict[str, Scalar]:
         "loss": _loss(row),
         "upcast_loss": row["source"] not in LOSS or row["source"] == "pytorch-torchtitan",
     }
-    if row["source"] == "aleph-alpha":
-        config |= SCALING
-    if row["source"] in GATHERED_INPUTS:
-        config["gathered_inputs"] = True
+    config |= OF_SOURCE.get(row["source"], {})
     if row.get("variant") == "MegaScale":
         config["residual"] = "parallel_one_norm"  # parallel transformer block, section 3.1
     if row["arch"] == "moe":
@@ -196,6 +196,7 @@ def _overlap(row: Row) -> str:
     """What the row states, else what its source's recipes turn on."""
     told = row.get("overlaps", "")
     late = row["source"] in LATE_REDUCTION or "no DP/TP/PP overlap" in row.get("notes", "")
+    late = late or (row["source"] in LATE_SHARDED and row["sharding"] == "zero1")
     words = set() if late else {"grads"}
     if row["source"] in DGRAD:
         words.add("dgrad")
@@ -352,6 +353,8 @@ def _software(row: Row) -> str | None:
     plain = row["precision"] != "bf16" or row["sharding"] == "fsdp"
     if plain and row["source"] in REMAINDERS_BF16:
         return None
+    if row["source"] == "mosaicml-llm-foundry" and TORCH_1 in row.get("notes", ""):
+        return "fsdp-2022"
     return SOFTWARE.get(row["source"])
 
 
@@ -412,7 +415,9 @@ def _cluster(row: Row) -> tuple[str, Options]:
     options: Options = {}
     rate = number(row, "inter_node_gbps_per_gpu")
     node_rate = NODE_GBIT_PER_S.get(row["source"]) or (rate * a_node if rate else None)
-    if gpus > a_node and node_rate:
+    if node := NODES.get(row["source"]):
+        options["node"] = node
+    elif gpus > a_node and node_rate:
         options["network"] = f"{node_rate:g} Gbit/s"
     return f"{gpus // a_node}x{a_node}x{kind}", options
 
@@ -467,6 +472,8 @@ def _read(name: str, row: Row) -> Case | Skipped:
         **_early_zero3(row),
         "schedule": _schedule(row),
     }
+    if row["source"] == "internlm-internevo":
+        options |= INTERNLM_UPDATE
     if row["source"] in GROWING:
         options["growing_segments"] = True
     if row["source"] in LOADS_ALL_KERNELS:

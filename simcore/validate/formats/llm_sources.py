@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from simcore.base.units import MIB
+from simcore.engine.options import Options
 from simcore.workload.models import Scalar
 
 #: Sources whose software (2020 to early 2023) materialises attention scores: FlashAttention came
@@ -44,6 +46,8 @@ LATE_REDUCTION = (
     "megatron-v2-tables", "megatron-gpt3-example", "korthikanti-recompute", "mt-nlg-530b",
     "zero-bubble", "aleph-alpha", "deepspeed-azure-zero3",
 )  # fmt: skip
+#: Sources that do so with a sharded optimizer alone: nanotron (trainer.py, make_ddp).
+LATE_SHARDED = ("huggingface-nanotron",)
 #: Sources whose recipes overlap all they can: NVIDIA's (NeMo, Megatron-Bridge, DGX Cloud: their
 #: communication settings turn tensor, gradient and parameter overlap on) and Megatron-Core's table.
 RECIPES = (
@@ -59,10 +63,11 @@ OVERLAPS = {
 INTERLEAVED = ("llama3-paper", "megatron-lm-h100", "nemotron4-340b")
 #: Sources without sequence parallelism where the row does not state it: it came in May 2022
 #: (Korthikanti et al.), these programs are older or, with Aleph Alpha's, say where it is on.
+#: InternLM's of July 2023 sets sequence_parallel=False in each layer (modeling_internlm.py).
 NO_SEQUENCE = (
     "aleph-alpha", "vtrain", "bigscience-bloom", "bigscience-v100", "deepspeed-azure-zero3",
     "megatron-sc21-a100", "megatron-jan21-a100", "megatron-v2-tables", "megatron-gpt3-example",
-    "mt-nlg-530b",
+    "mt-nlg-530b", "internlm-internevo",
 )  # fmt: skip
 #: Sources whose gradients accumulate and are reduced in fp32: Megatron-LM does with bf16 unless
 #: told --grad-reduce-in-bf16 (arguments.py), and two that say so. NVIDIA's benchmark recipes
@@ -115,6 +120,7 @@ LOSS = {
     "nvidia-megatron-bridge": "in_place",
     "pytorch-torchtitan": "compiled", "stas00-ml-engineering": "chunked",
     "mosaicml-llm-foundry": "compiled",
+    "internlm-internevo": "flash",
 }  # fmt: skip
 #: torchtitan's loss is compiled since early 2025 (pull request 1033), and cast to fp32 before.
 LOSS_COMPILED = "202502"
@@ -128,6 +134,8 @@ LAUNCH_BLOCKING = ("bigscience-bloom",)
 #: n4.txt, busbw; "an issue with nccl that doesn't fully utilize Intel OPA full bandwidth").
 #: Four groups or more keep all four busy, as tensor ranks' are: each GPU takes the nearest.
 NODE_GBIT_PER_S = {"bigscience-bloom": 4 * 40.5}
+#: Machines of sources whose rows name them: nanotron's, of Hugging Face's cluster at AWS.
+NODES = {"huggingface-nanotron": "p5-aws"}
 #: What a source's memory is: the framework's peak of tensors (allocated) or of segments (reserved,
 #: torchtitan's metrics.py prints it; stas00 says so), or nvidia-smi's figure. Others do not say:
 #: they are taken as the framework's peak of tensors, which Megatron-LM reports.
@@ -197,16 +205,43 @@ LORA: dict[str, Scalar] = {"lora_rank": 16, "lora_targets": "qkv_proj,o_proj"}
 #: activation_func_fp8_input_store (conf/megatron_gpt_peft_tuning_config.yaml).
 FP8_ACTIVATION_INPUT: dict[str, Scalar] = {"fp8_activation_input": True}
 
-#: Aleph Alpha's scaling joins the logits of tensor ranks (core/nn/linear, whose products gather
-#: their output unless told not to; lm_head.py does not tell), and its norms gather over the
-#: sequence what products then keep (core/nn/norm/rms_norm.py).
-SCALING: dict[str, Scalar] = {"gathered_logits": True, "gathered_inputs": True}
-#: torchtitan redistributes a module's input over tensor ranks before the module runs, so that its
-#: products keep what was gathered (models/llama3/infra/parallelize.py, PrepareModuleInput).
-GATHERED_INPUTS = ("pytorch-torchtitan",)
 #: Models of GPT's family whose head has a table of its own: zero-bubble's script says
 #: --untie-embeddings-and-output-weights (examples/pretrain_zero_bubble.sh).
 UNTIED = ("zero-bubble",)
+#: Settings that a source's program gives its models.
+#: Aleph Alpha's scaling joins the logits of tensor ranks (core/nn/linear, whose products gather
+#: their output unless told not to; lm_head.py does not tell), and its norms gather over the
+#: sequence what products then keep (core/nn/norm/rms_norm.py).
+#: torchtitan redistributes a module's input over tensor ranks before the module runs, so that its
+#: products keep what was gathered (models/llama3/infra/parallelize.py, PrepareModuleInput).
+#: nanotron's gate and up are one product (models/llama.py, gate_up_proj; GLUActivation).
+#: InternLM as of July 2023, with FlashAttention 1.0.5 (doc/en/install.md): rotary positions are
+#: flash-attn's kernel, gate and up products of their own with tensor operations between
+#: (model/linear.py, FeedForward), qkv and output have biases (multi_head_attention.py), norms read
+#: fp32 and run again in backward (modeling_internlm.py, dropout_selective_checkpoint).
+#: Composer updates its train_metrics with every micro-batch (trainer.py, _train_microbatch): of
+#: llm-foundry LanguageCrossEntropy and LanguagePerplexity (models/mpt/modeling_mpt.py), each for
+#: itself.
+#: zero-bubble's rows assume GPT-2's vocabulary; the parameters of its models (1.5, 6.2, 14.6 and
+#: 28.3 x 10^9, Qi et al. 2023, table 3) leave 25.5 to 33.6 thousand words of one table. Its
+#: examples have a SentencePiece model, whose usual size this is.
+OF_SOURCE: dict[str, dict[str, Scalar]] = {
+    "aleph-alpha": {"gathered_logits": True, "gathered_inputs": True},
+    "pytorch-torchtitan": {"gathered_inputs": True},
+    "huggingface-nanotron": {"fused_gate_up": True},
+    "internlm-internevo": {
+        "attention": "flash1", "norm": "rmsnorm_again", "fused_pointwise": False,
+        "fused_rope": True, "fused_gate_up": False, "qkv_bias": True, "out_bias": True,
+    },
+    "mosaicml-llm-foundry": {"logit_metrics": 2},
+    "zero-bubble": {"vocab": 32_000},
+}  # fmt: skip
+#: InternLM's reduce_bucket_size is 512 x 1024 x 1024 elements (configs/7B_sft.py), its AdamW
+#: torch's own, pass by pass over one flat tensor.
+INTERNLM_UPDATE: Options = {"bucket_numel": 512 * MIB, "optimizer_impl": "foreach"}
+#: llm-foundry's rows that were taken with PyTorch 1.13 (scripts/train/benchmarking:
+#: submit_benchmarks.py's first image, mixed_precision PURE); DEFAULT is of 2.1 (sweep.sh).
+TORCH_1 = "mixed_precision=PURE"
 #: Programs that run with expandable_segments: torchtitan (run_train.sh, run_llama_train.sh) and
 #: NVIDIA's benchmark recipes (Megatron-Bridge, scripts/performance/utils/executors.py;
 #: Megatron-MoE-ModelZoo, model_configs/benchmarking).
@@ -246,5 +281,6 @@ SOFTWARE = {
     "bigscience-bloom": "deepspeed-2022", "bigscience-v100": "deepspeed", "vtrain": "deepspeed",
     "deepspeed-azure-zero3": "deepspeed", "stas00-ml-engineering": "deepspeed",
     "aleph-alpha": "scaling", "huggingface-nanotron": "nanotron",
+    "internlm-internevo": "internevo",
     "pytorch-torchtitan": "fsdp", "mosaicml-llm-foundry": "fsdp", "ibm-fms-fsdp": "fsdp",
 }  # fmt: skip

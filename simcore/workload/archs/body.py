@@ -232,9 +232,9 @@ class Body:
         self, name: str, rows: float, dim: int, kind: str, *, reads: str = "", bias: bool = True,
         weight: bool = True, narrow: bool = False,
     ) -> None:  # fmt: skip
-        """A normalisation over ``dim``: ``layernorm``, ``rmsnorm`` (fused), ``rmsnorm_eager`` or
-        ``rmsnorm_gemma``. ``reads`` names its input where another operator may keep that too;
-        ``narrow``: it is a product's result.
+        """A normalisation over ``dim``: ``layernorm``, ``rmsnorm`` (fused), ``rmsnorm_again`` (of a
+        cast input, run anew in backward), ``rmsnorm_eager`` or ``rmsnorm_gemma``. ``reads`` names
+        its input where another operator may keep that too; ``narrow``: it is a product's result.
         """
         first = not reads or reads not in self.kept
         if not self.fused:
@@ -249,6 +249,9 @@ class Body:
             if not first:
                 op = replace(op, saved=op.saved - Saved(raw_bytes=4.0 * rows * dim))
             self.add(op)
+        elif kind == "rmsnorm_again":
+            op = ops.rms_norm_again(name, rows, dim, trained=self.trains and weight)
+            self.add(op if first else replace(op, saved=NOTHING))
         else:
             rms = kind == "rmsnorm"
             affine = self.trains and weight

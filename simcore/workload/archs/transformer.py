@@ -26,7 +26,7 @@ _INT64_BYTES = 8
 #: Parts that torchtune cuts a sequence into for head and loss (CEWithChunkedOutputLoss).
 _CHUNKS = 8
 _CHOICES = {
-    "norm": ("layernorm", "rmsnorm", "rmsnorm_eager", "rmsnorm_gemma"),
+    "norm": ("layernorm", "rmsnorm", "rmsnorm_again", "rmsnorm_eager", "rmsnorm_gemma"),
     "mlp": (*PLAIN, *GATED),
     "positions": ("learned", "rope", "alibi", "none"),
     "attention": ATTENTIONS,
@@ -37,6 +37,7 @@ _CHOICES = {
         "vocab_parallel",
         "vocab_parallel_fused",
         "in_place",
+        "flash",
         "compiled",
         "compiled_chunks",
         "chunked",
@@ -163,7 +164,8 @@ def _embeddings(m: _Model, vocab: int, width: int, table_rows: int, scaled: bool
 
 
 def _head(m: _Model, vocab: int, width: int, tied: bool, softcap: bool, final_norm: bool,
-          upcast: bool, loss: str, joined: int = 0, bias: bool = False) -> Body:  # fmt: skip
+          upcast: bool, loss: str, joined: int = 0, bias: bool = False,
+          metrics: int = 0) -> Body:  # fmt: skip
     """``joined``: the vocabulary of the loss where it is more than this rank's part of it."""
     fused = m.compiled
     body = Body(m.adapters, in_layer=False, fused=fused)
@@ -211,10 +213,14 @@ def _head(m: _Model, vocab: int, width: int, tied: bool, softcap: bool, final_no
     elif loss == "compiled_chunks":
         found, seed = ops.loss_compiled("loss", seq, vocab)
         body.add(ops.in_chunks(found, _CHUNKS), seed)
+    elif loss == "flash":
+        body.add(*ops.loss_flash("loss", seq, vocab))
     elif loss in ("compiled", "chunked"):
         body.add(*ops.loss_compiled("loss", seq, vocab))
     else:
         body.add(*ops.lm_loss("loss", seq, vocab, upcast=upcast))
+    if metrics:
+        body.add(ops.logit_metrics("metrics", seq, vocab, metrics))
     return body
 
 
@@ -269,6 +275,7 @@ def build(
     tied: bool = True,
     attention: str = "flash",
     fused_pointwise: bool = False,
+    fused_rope: bool | None = None,
     fp8_activation_input: bool = False,
     dropout: float = 0.0,
     residual: str = "serial",
@@ -292,6 +299,7 @@ def build(
     loss: str = "eager",
     gathered_logits: bool = False,
     loss_vocab: int = 0,
+    logit_metrics: int = 0,
     gathered_inputs: bool = False,
     q_rank: int = 0,
     kv_rank: int = 0,
@@ -337,15 +345,18 @@ def build(
     on), flash1 and flash_triton (before it), fused_softmax (scores in memory, Megatron-LM's
     kernel), xla (the same in XLA's fusions) or math (tensor operations).
     ``fused_pointwise``: rotary positions, gated activations, and bias, dropout and residual sum are
-    one kernel each (Megatron-LM, Transformer Engine, or a compiler); without, tensor operations.
+    one kernel each (Megatron-LM, Transformer Engine, or a compiler); without, tensor operations;
+    ``fused_rope`` says it of positions alone.
     ``fp8_activation_input``: that of a gated activation keeps its input in 8 bits.
     ``loss``: eager (tensor operations, the logits held until backward ends), parallel (torch's
     loss_parallel, of tensor ranks), vocab_parallel (Megatron-LM's, in place in fp32;
     vocab_parallel_fused: compiled), in_place
-    (Transformer Engine's: the gradient over the logits), compiled (no fp32 copy;
-    compiled_chunks: an eighth of the logits at a time, torchtune) or chunked (Liger: no logits).
+    (Transformer Engine's: the gradient over the logits), flash (flash-attn's, so in backward),
+    compiled (no fp32 copy; compiled_chunks: an eighth of the logits at a time, torchtune) or
+    chunked (Liger: no logits).
     ``gathered_logits``: tensor ranks join their parts of the logits, so that each works on the
     loss of the whole vocabulary (``loss_vocab`` where this rank's part is smaller);
+    ``logit_metrics``: cross entropies taken of the logits beside the loss, to be logged;
     ``gathered_inputs``: what sequence parallelism gathers before products is kept whole.
     ``kv_rank`` > 0: latent attention, of whose ``head_dim`` ``rope_dim`` elements are turned.
     ``next_tokens``: multi-token prediction modules after the last layer. ``lora_rank`` > 0: the
@@ -384,7 +395,8 @@ def build(
             joined=rotary_joined,
             fused_qkv=fused_qkv, qkv_bias=biased(qkv_bias), out_bias=biased(out_bias),
             qk_norm=qk_norm, qk_norm_weight=qk_norm_weight, clip=qkv_clip, chunked=chunked,
-            norm=norm, kernel=attention, fused=fused_pointwise, drop=dropout > 0,
+            norm=norm, kernel=attention, drop=dropout > 0,
+            fused=fused_pointwise if fused_rope is None else fused_rope,
             drop_joined=fused_pointwise and residual == "serial",
             softcap=attention_softcap, sinks=sinks, q_rank=q_rank, kv_rank=kv_rank,
         ),
@@ -420,7 +432,7 @@ def build(
     check_targets(m.adapters, middle)
     last = _head(
         m, vocab, width, tied, logit_softcap, final_norm, upcast_loss, loss,
-        joined=loss_vocab if gathered_logits else 0, bias=head_bias,
+        joined=loss_vocab if gathered_logits else 0, bias=head_bias, metrics=logit_metrics,
     )  # fmt: skip
     extra = [_next_token(m, vocab, routed[-1] == "e")] if next_tokens else []
     input_of_layer = Saved(high=m.elems)

@@ -155,6 +155,31 @@ def in_chunks(op: Op, chunks: int) -> Op:
     return replace(op, fwd=fwd, bwd=(*bwd, sums) if trained else bwd)
 
 
+def logit_metrics(name: str, rows: float, vocab: int, times: int) -> Op:
+    """Cross entropies of the logits that are logged beside the loss, each for itself.
+
+    Autocast has torch's in fp32: a copy of the logits, their log-softmax. They run once backward is
+    over, where activations leave them room.
+    """
+    elems = rows * vocab
+    one = (
+        Kernel(kind="elementwise", low=elems, raw_bytes=4.0 * elems),
+        Kernel(kind="softmax", raw_bytes=8.0 * elems),
+    )
+    return Op(name=name, fwd=(), bwd=one * times, in_place=True)
+
+
+def loss_flash(name: str, rows: float, vocab: int) -> tuple[Op, ...]:
+    """Loss over a vocabulary as flash-attn's kernel has it (csrc/xentropy, inplace_backward).
+
+    Forward reads 16-bit logits for maxima and for sums; backward writes the gradient over them.
+    """
+    elems = rows * vocab
+    each = Kernel(kind="softmax", low=2 * elems, raw_bytes=8.0 * rows)
+    saved = Saved(low=elems, raw_bytes=8.0 * rows)
+    return Op(name=name, fwd=(each,), bwd=(each,), saved=saved, in_place=True), loss_seed()
+
+
 def loss_in_place(name: str, rows: float, vocab: int) -> tuple[Op, ...]:
     """Loss over a vocabulary as Transformer Engine fuses it (pytorch/triton/cross_entropy.py).
 

@@ -84,6 +84,21 @@ def autocast_cast(elems: float) -> Kernel:
     return Kernel(kind="elementwise", low=-3 * elems, high=3 * elems, launches=0.0, indexed=elems)
 
 
+def rms_norm_again(name: str, rows: float, dim: int, *, trained: bool = True) -> Op:
+    """Fused RMSNorm of an input cast to fp32, under a checkpoint that holds nothing else.
+
+    Forward cast and norm, in backward both once more; the gradient is fp32 and cast back. Keeps
+    the input as it was (InternLM, modeling_internlm.py: norm(x.float()) in activation_checkpoint).
+    """
+    elems = rows * dim
+    to_fp32 = Kernel(kind="elementwise", high=-3 * elems, raw_bytes=12.0 * elems)
+    fwd = (to_fp32, Kernel(kind="norm", high=elems, raw_bytes=4.0 * elems))
+    bwd = [*fwd, Kernel(kind="norm", high=elems, raw_bytes=8.0 * elems)]
+    if trained:
+        bwd.append(Kernel(kind="reduction", high=elems, raw_bytes=4.0 * elems, weight=float(dim)))
+    return Op(name=name, fwd=fwd, bwd=(*bwd, to_fp32), saved=Saved(high=elems))
+
+
 def rms_norm_eager(
     name: str, rows: float, dim: int, *, trained: bool = True, wide: bool = False,
     narrow: bool = False,
