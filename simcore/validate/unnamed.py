@@ -7,6 +7,7 @@ on the command line.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
@@ -27,7 +28,12 @@ _JOB = (
 )  # fmt: skip
 #: Settings that a program has beside those that libraries set: as PyTorch's modules have them.
 _PLAIN: dict[str, Scalar] = {"fused_qkv": False, "upcast_loss": True}
-_OWN = ("dropout", "gathered_inputs", "gathered_logits", "fp8_activation_input")
+_OWN = (
+    "dropout", "gathered_inputs", "gathered_logits", "fp8_activation_input", "fused_rope",
+    "logit_metrics",
+)  # fmt: skip
+#: What names of norms add that a program writes by itself.
+_NORM = re.compile("_(eager|again)$")
 
 
 def without_programs(table: Table) -> Table:
@@ -45,7 +51,7 @@ def unnamed(case: Case, told: Collection[str] = ()) -> Case:
         sizes = {k: v for k, v in record.config.items() if k not in drop}
         adapters = {k: v for k, v in record.config.items() if k in drop and _adapts(record)}
         config = {**_PLAIN, **sizes, **adapters}
-        config["norm"] = str(config.get("norm", "layernorm")).removesuffix("_eager")
+        config["norm"] = _NORM.sub("", str(config.get("norm", "layernorm")))
         record = record.model_copy(update={"config": config, "as_run": False})
     return replace(case, options=options, record=record)
 

@@ -28,7 +28,7 @@ def row(tmp_path: Path, source: str, **changes: str) -> Case:
     "source", ["megatron-lm-h100", "huggingface-nanotron", "aleph-alpha", "vtrain"]
 )
 def test_nothing_of_a_program_is_left(tmp_path: Path, source: str) -> None:
-    bare = [unnamed(row(tmp_path, s)) for s in (source, "zero-bubble")]
+    bare = [unnamed(row(tmp_path, s)) for s in (source, "megascale")]
     first, other = (request_of(c, load_profile()) for c in bare)
     assert first.strategy == other.strategy
     assert first.workload.blocks == other.workload.blocks
