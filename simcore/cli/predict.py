@@ -45,7 +45,8 @@ def predict(
     ] = None,
     strategy: Annotated[
         str | None,
-        option("--strategy", "NAME", "dp, manual, ddp, zero1 to zero3 (fsdp).", names.strategies),
+        option("--strategy", "NAME", "dp, manual, ddp, zero1 to zero3 (fsdp), hsdp.",
+               names.strategies),
     ] = None,
     micro_batch: Annotated[
         str | None,
