@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from simcore.base.units import GIGA, format_seconds
 from simcore.planning.ranking import Point
 from simcore.planning.sweep import SweepResult
+from simcore.report.sentences import more
 from simcore.report.tables import table
 from simcore.report.text_of import text_of
-from simcore.report.words import WIDTH, counted, figure, percent, wrapped
+from simcore.report.words import WIDTH, counted, figure, gigabytes, percent, wrapped
 
 #: A text column is not cut below this.
 _SHORTEST = 12
@@ -25,6 +26,8 @@ def render_sweep(result: SweepResult) -> str:
         lines += [*point_tables(result), ""]
     else:
         lines += ["No point fits." if result.n_evaluated else "No point is valid.", ""]
+    if told := advice(result):
+        lines += [*(line for text in told for line in wrapped(text, WIDTH)), ""]
     lines += reasons(result.invalid, result.n_done)
     if result.output is not None:
         lines += _output(result)
@@ -41,6 +44,20 @@ def _head(r: SweepResult) -> list[str]:
     if not r.finished:
         text = f"STOPPED at {percent(r.n_done / max(r.n_points, 1))} of {r.n_points:,}. {text}"
     return wrapped(text, WIDTH)
+
+
+def advice(r: SweepResult) -> list[str]:
+    """What is faster than the first though no point of the space; what makes the nearest fit."""
+    told = [f"{f.change} ({figure(f.samples_per_s)}/s, {more(f.gain_frac)})" for f in r.faster]
+    if told:
+        return [f"faster than the first, and not in this sweep: {'; '.join(told)}"]
+    p = r.nearest
+    if p is None:
+        return []
+    how = ", ".join([p.cluster, *words_of(p), f"batch {p.micro_batch}x{p.grad_accum}"])
+    need = f"{gigabytes(p.needed_bytes)} of {gigabytes(p.capacity_bytes)} GB a GPU"
+    fixes = "; ".join(r.fixes) or "nothing that was tried"
+    return [f"nearest: {how}, needs {need}", f"what makes it fit (samples/s then): {fixes}"]
 
 
 def point_tables(r: SweepResult) -> list[str]:

@@ -30,6 +30,11 @@ def percent(frac: float, *, signed: bool = False) -> str:
     return f"{value:{'+' if signed else ''}.{digits}f} %"
 
 
+def nearly_all(frac: float) -> str:
+    """A share near one: ``99.6 %``, which what is lacking from it must not contradict."""
+    return percent(frac) if frac < 0.99 or frac >= 1.0 else f"{frac * PERCENT:.1f} %"
+
+
 def gigabytes(n_bytes: float) -> str:
     """Decimal gigabytes, without the unit."""
     return figure(n_bytes / GIGA)

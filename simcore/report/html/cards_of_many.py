@@ -14,8 +14,8 @@ from simcore.report.compare import name_of, rows_of, sources, verdict
 from simcore.report.html.cards import card_of
 from simcore.report.html.parts import Card, Picture, Table, numeric, pictures
 from simcore.report.plan import days, how, money, notes_of
-from simcore.report.sweep import words_of
-from simcore.report.words import figure, percent, plural
+from simcore.report.sweep import advice, words_of
+from simcore.report.words import figure, nearly_all, percent, plural
 
 
 @card_of.register
@@ -48,7 +48,7 @@ def _sweep(s: SweepResult) -> Card:
         if rows
         else (),
         pictures=shown,
-        notes=[f"left out {n:,}: {why}" for why, n in s.invalid.items()],
+        notes=[*advice(s), *(f"left out {n:,}: {why}" for why, n in s.invalid.items())],
     )
 
 
@@ -142,7 +142,7 @@ def _fleet(f: Fleet) -> Card:
 @card_of.register
 def _goodput(g: Goodput) -> Card:
     facts = [
-        ("moves the run forward", percent(g.goodput_frac)),
+        ("moves the run forward", nearly_all(g.goodput_frac)),
         ("saving", percent(g.saving_frac)),
         ("lost work", percent(g.lost_frac)),
         ("restarts", percent(g.restart_frac)),
