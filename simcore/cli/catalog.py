@@ -15,14 +15,23 @@ _AS_JSON = Annotated[bool, typer.Option("--json", help="Everything as JSON.")]
 
 def _kind(word: str, known: tuple[str, ...]) -> str:
     """The known word that ``word`` is, singular or plural. Raises UnknownName."""
-    from simcore.base.errors import UnknownName
+    from simcore.base.errors import UnknownName, UsageError
 
     folded = word.strip().lower()
     for kind in known:
         singular = kind[:-3] + "y" if kind.endswith("ies") else kind.removesuffix("s")
         if folded in (kind, singular, singular + "s"):
             return kind
+    if kind := _kind_of(word):
+        raise UsageError(f"{word!r} is a {kind}: write `simcore show {kind} {word}`")
     raise UnknownName("kind", word, known)
+
+
+def _kind_of(name: str) -> str:
+    """Of what a name is, that stands where a kind was expected; empty where of nothing."""
+    from simcore.report.catalog import DATABASES
+
+    return next((kind for kind, held in DATABASES.items() if held.path(name)), "")
 
 
 def list_(
