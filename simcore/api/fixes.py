@@ -41,6 +41,8 @@ class Change:
     words: Words
 
 
+#: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True: holes are given back.
+_GROWING = Change("growing-segments on", {"growing_segments": "on"})
 #: An adapter's base held whole and narrow (QLoRA, Dettmers et al. 2023) is gathered by nobody.
 NARROW_BASE = Change(
     "ddp, quantised-base nf4",
@@ -144,7 +146,7 @@ def _ladders(request: Request) -> list[tuple[Change, ...]]:
         ladders.append([Change(f"{s.parallelism} over all GPUs",
                                {"strategy": s.parallelism, "shard_ranks": None})])  # fmt: skip
     if not request.growing_segments and _grows(request):
-        ladders.append([Change("growing-segments on", {"growing_segments": "on"})])
+        ladders.append([_GROWING])
     if s.precision.name in ("fp32", "fp32-ieee", "tf32"):
         ladders.append([Change("amp-bf16", {"precision": "amp-bf16"})])
     long = request.workload.tokens_per_sample >= _LONG_TOKENS
@@ -191,6 +193,9 @@ def _larger(request: Request) -> Iterator[Change]:
         gpus = f"{max(nodes, group.n_nodes)}x{per_node}x{group.gpu.name}"
         said = ", ".join((gpus, "zero3", *(["recompute full"] if "recompute" in sparing else [])))
         yield Change(f"{said}, micro-batch 1", {"gpus": gpus, **sparing})
+        if not request.growing_segments and _grows(request):
+            yield Change(f"{said}, micro-batch 1, {_GROWING.said}",
+                         {"gpus": gpus, **sparing, **_GROWING.words})  # fmt: skip
         nodes *= 2
 
 

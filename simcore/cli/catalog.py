@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from simcore.cli import names
-from simcore.cli.output import write
+from simcore.cli.output import terminal_width, write
 
 _AS_JSON = Annotated[bool, typer.Option("--json", help="Everything as JSON.")]
 
@@ -53,9 +53,14 @@ def list_(
 
         write(dumps(data))
         return
-    from simcore.report.tables import table
+    from simcore.report.tables import table, wrapped_table
 
-    write(table(header, rows, right=catalog.NUMERIC.get(kind, ())) + "\n")
+    right, width = catalog.NUMERIC.get(kind, ()), terminal_width()
+    # A pipe has a line a row, whatever its length.
+    text = wrapped_table(header, rows, width, right=right) if width else table(
+        header, rows, right=right
+    )  # fmt: skip
+    write(text + "\n")
 
 
 def show(

@@ -116,6 +116,10 @@ WRONG: dict[str, tuple[list[str], list[str]]] = {
     "stray word": ([*_predict(), "bert"], ["bert"]),
     "missing model": (["predict", "--gpus", "8xA100"], ["--model is missing"]),
     "missing gpus": (["predict", "--model", "bert-base"], ["--gpus is missing"]),
+    "a launch file alone": (
+        ["predict", "--model", "gpt2", "--launch", "torchrun --nproc-per-node 8 train.py"],
+        ["--gpus is missing", "or the type alone where the launch file has its counts"],
+    ),
     "unknown command": (["predit"], ["predit", "predict"]),
     "unknown list": (["list", "gpuz"], ["gpuz", "did you mean 'gpus'"]),
     "unknown to show": (["show", "gpu", "A10000"], ["A10000", "did you mean"]),
