@@ -162,11 +162,16 @@ def _first(o: Option, p: Plan) -> list[str]:
         lines += _row(
             "GOODPUT",
             f"{nearly_all(g.goodput_frac)} of the time counts: a failure every "
-            f"{format_seconds(g.mtbf_s)} ({g.failures:,.0f} in all), a checkpoint "
+            f"{format_seconds(g.mtbf_s)} ({_expected(g.failures)}), a checkpoint "
             f"({figure(g.checkpoint_bytes / GIGA)} GB, {format_seconds(g.save_s)}) every "
             f"{format_seconds(g.interval_s)}, {format_seconds(g.restart_s)} to restart",
         )
     return lines
+
+
+def _expected(failures: float) -> str:
+    """Of a short run less than one: ``0.16 expected``."""
+    return f"{failures:,.0f} in all" if failures >= 10.0 else f"{figure(failures)} expected"
 
 
 def _front(p: Plan) -> list[str]:

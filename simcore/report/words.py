@@ -32,7 +32,7 @@ def percent(frac: float, *, signed: bool = False) -> str:
 
 def nearly_all(frac: float) -> str:
     """A share near one: ``99.6 %``, which what is lacking from it must not contradict."""
-    return percent(frac) if frac < 0.99 or frac >= 1.0 else f"{frac * PERCENT:.1f} %"
+    return f"{frac * PERCENT:.1f} %" if 0.99 <= frac < 0.9995 else percent(frac)
 
 
 def gigabytes(n_bytes: float) -> str:
