@@ -140,17 +140,22 @@ def _spent(c: Column, value: float | None, sign: str = "", unit: str = "") -> st
 
 def verdict(c: Comparison) -> list[str]:
     """Which is fastest, and which cheapest, of those that fit."""
+    return [f"{label:<10}{name}" for label, name in winners(c)] or ["None of them fits."]
+
+
+def winners(c: Comparison) -> list[tuple[str, str]]:
+    """(fastest, its name), (cheapest, its name) of those that fit; empty where none does."""
     fit = [x for x in c.columns if x.fits and x.prediction is not None]
     if not fit:
-        return ["None of them fits."]
+        return []
     fastest = max(fit, key=lambda x: x.prediction.samples_per_s if x.prediction else 0.0)
-    lines = [f"fastest   {name_of(fastest)}"]
+    found = [("fastest", name_of(fastest))]
     priced = [x for x in fit if x.usd_per_million is not None]
     if priced:
         cheapest = min(priced, key=lambda x: x.usd_per_million or 0.0)
         of = "" if len(priced) == len(fit) else " (of those with a price)"
-        lines.append(f"cheapest  {name_of(cheapest)}{of}")
-    return lines
+        found.append(("cheapest", f"{name_of(cheapest)}{of}"))
+    return found
 
 
 def name_of(c: Column) -> str:

@@ -27,7 +27,7 @@ def render_sweep(result: SweepResult) -> str:
     else:
         lines += ["No point fits." if result.n_evaluated else "No point is valid.", ""]
     if told := advice(result):
-        lines += [*(line for text in told for line in wrapped(text, WIDTH)), ""]
+        lines += [*(x for label, s in told for x in wrapped(f"{label}: {s}", WIDTH)), ""]
     lines += reasons(result.invalid, result.n_done)
     if result.output is not None:
         lines += _output(result)
@@ -46,18 +46,21 @@ def _head(r: SweepResult) -> list[str]:
     return wrapped(text, WIDTH)
 
 
-def advice(r: SweepResult) -> list[str]:
+def advice(r: SweepResult) -> list[tuple[str, str]]:
     """What is faster than the first though no point of the space; what makes the nearest fit."""
     told = [f"{f.change} ({figure(f.samples_per_s)}/s, {more(f.gain_frac)})" for f in r.faster]
     if told:
-        return [f"faster than the first, and not in this sweep: {'; '.join(told)}"]
+        return [("faster than the first, and not in this sweep", "; ".join(told))]
     p = r.nearest
     if p is None:
         return []
     how = ", ".join([p.cluster, *words_of(p), f"batch {p.micro_batch}x{p.grad_accum}"])
     need = f"{gigabytes(p.needed_bytes)} of {gigabytes(p.capacity_bytes)} GB a GPU"
     fixes = "; ".join(r.fixes) or "nothing that was tried"
-    return [f"nearest: {how}, needs {need}", f"what makes it fit (samples/s then): {fixes}"]
+    return [
+        ("nearest", f"{how}, needs {need}"),
+        ("what makes it fit (samples/s then)", fixes),
+    ]
 
 
 def point_tables(r: SweepResult) -> list[str]:

@@ -20,8 +20,9 @@ def test_a_sweep_says_what_is_faster_than_its_best_and_no_point_of_it() -> None:
     assert change.change == "strategy hsdp"
     assert change.samples_per_s == pytest.approx(said.samples_per_s)
     assert change.samples_per_s > found.best[0].samples_per_s
-    line = "faster than the first, and not in this sweep: strategy hsdp"
-    assert line in str(found) and line in fragment(found)
+    assert "faster than the first, and not in this sweep: strategy hsdp" in str(found)
+    page = fragment(found)
+    assert "not in this sweep" in page and "strategy hsdp (" in page
     assert found.to_dict()["faster"][0]["change"] == change.change
 
 
@@ -48,6 +49,11 @@ def test_where_nothing_fits_the_nearest_says_what_helps(jobs: int) -> None:
     assert found.fixes == said.fixes != ()
     text = " ".join(str(found).split())
     assert "No point fits." in text and said.fixes[0] in text
+
+
+def test_torch_s_names_of_strategies_are_an_axis_too() -> None:
+    found = api.sweep("gpt2", "2x8xH100", strategy="FULL_SHARD,hybrid-shard,ZeRO-1")
+    assert {p.form.strategy for p in found.best} == {"zero3", "hsdp", "zero1"}
 
 
 def test_nothing_is_near_where_something_fits_or_nothing_is_valid() -> None:
@@ -81,5 +87,8 @@ def test_columns_say_what_would_be_faster_and_what_would_fit() -> None:
     assert row["fits with"].startswith(small.prediction.fixes[0].split(",")[0])
     assert row["speed-up"].split()[:2] == ["-", "1.00"]
     assert found.to_dict()["columns"][1]["faster"][0]["change"] == "strategy hsdp"
+    page = fragment(found)  # the answer stands beside the pictures
+    facts = page[: page.index("<svg")]
+    assert "fastest" in facts and "1x8xB200-SXM: " in facts and "does not fit" in facts
     plain = str(api.compare("gpt2", ["8xH100", "8xA100"]))
     assert "faster with" not in plain and "fits with" not in plain
