@@ -6,7 +6,8 @@ what share of each source lies inside: by these widths, and by widths fitted wit
 The tables set the widths, so only the second is a test. Central predictions are not touched.
 Widths of steps hold 80 % of a source to come, each source counted once.
 ``memory_foreign`` is what memory of a source left out needs beside them, each source counted once;
-``memory_kinds`` are the kinds of program with figures, which go without it.
+``memory_kinds`` are the kinds of program with figures, which go without it. ``assumed`` is what
+rows need beside all that whose program is left unsaid.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from simcore.engine.resolved import Request
 from simcore.hardware.profile import BLIND_ORIGIN, load_profile
 from simcore.validate.formats import read_table
 from simcore.validate.judge import Judged, judge, peak_of, request_of
+from simcore.validate.unnamed import without_programs
 
 #: Parts of the variance of memory, over the square of what comes and goes within a step.
 MEMORY_PARTS = ("memory_residual", "memory_residual_eager", "segments_residual")
@@ -46,6 +48,8 @@ READINGS = (
 #: them inside widths set without their source, is not known.
 LEAST_ROWS = 5
 LEVEL = 0.8
+#: Parts that rows which name their program tell; ``assumed`` is of those that do not.
+FITTED = tuple(name for name in PARTS if name != "assumed")
 
 
 @dataclass(frozen=True)
@@ -73,8 +77,9 @@ def step_rows(judged: Sequence[Judged], requests: Sequence[Request]) -> list[Row
         for s in j.scored:
             if s.quantity == "step_time" and not s.flag and "step_time_s" in j.case.measured:
                 sd = math.log(s.high / s.low) / (2.0 * Z80)
+                of = dict(zip(PARTS, part_weights(request), strict=True))
                 rows.append(Row(*_whose(j), "step", abs(math.log(s.measured / s.predicted)), sd**2,
-                                part_weights(request)))  # fmt: skip
+                                tuple(of[name] for name in FITTED)))  # fmt: skip
     return rows
 
 
@@ -200,6 +205,34 @@ def foreign(rows: Sequence[Row]) -> dict[str, Any]:
     }
 
 
+def assumed(files: Sequence[Path]) -> dict[str, Any]:
+    """``assumed`` of ``step_residual``, and the share of each source that lies inside with it.
+
+    Of rows whose program is left unsaid, where a library is assumed.
+    """
+    bare = load_profile().with_knobs((), "blind", BLIND_ORIGIN, 0.0)
+    tables = [without_programs(read_table(f)) for f in files]
+    verdict = judge(tables, profile_for=lambda _: bare)
+    requests = [request_of(j.case, bare) for j in verdict.judged]
+    taken = [(j, r) for j, r in zip(verdict.judged, requests, strict=True) if r.software_assumed]
+    rows = step_rows([j for j, _ in taken], [r for _, r in taken])
+    widths = np.array([bare.step_residual[name].value for name in FITTED])
+    errors, sources = errors_of(rows), np.array([r.source for r in rows])
+    known = errors.known + errors.weights @ np.square(widths)
+    needed = np.sqrt(np.maximum(np.square(errors.size / Z80) - known, 0.0))
+    left_out = {
+        source: float(np.mean(needed[sources == source] <= width_of_a_new_source(
+            needed[sources != source], sources[sources != source])))
+        for source in dict.fromkeys(sources.tolist())
+    }  # fmt: skip
+    return {
+        "width": width_of_a_new_source(needed, sources),
+        "rows": len(rows),
+        "left_out_of_sources_frac": float(np.mean(list(left_out.values()))),
+        "sources": left_out,
+    }
+
+
 def residuals(files: Sequence[Path]) -> dict[str, Any]:
     """Both fits, of all rows of the tables."""
     bare = load_profile().with_knobs((), "blind", BLIND_ORIGIN, 0.0)
@@ -207,8 +240,9 @@ def residuals(files: Sequence[Path]) -> dict[str, Any]:
     requests = [request_of(j.case, bare) for j in verdict.judged]
     memory = memory_rows(verdict.judged, requests)
     return {
-        "step_time": fitted(step_rows(verdict.judged, requests), tuple(PARTS), for_sources=True),
+        "step_time": fitted(step_rows(verdict.judged, requests), FITTED, for_sources=True),
         "memory": fitted([r for r in memory if any(r.weights)], MEMORY_PARTS),
+        "assumed": assumed(files),
         "memory_foreign": foreign(memory),
     }
 
@@ -224,7 +258,7 @@ def main() -> None:
     if asked.json:
         write(json.dumps(found, indent=1) + "\n")
         return
-    other = found.pop("memory_foreign")
+    other, taken = found.pop("memory_foreign"), found.pop("assumed")
     for what, fit in found.items():
         write(f"\n{what}: " + ", ".join(f"{k} {v:.3f}" for k, v in fit["widths"].items()) + "\n")
         write(f"{'':54}{'rows':>6}{'inside':>9}{'left out':>10}\n")
@@ -233,6 +267,12 @@ def main() -> None:
         for name, s in {**fit["tables"], **fit["sources"]}.items():
             shares = f"{s['inside_frac']:>9.2f}{s['left_out_frac']:>10.2f}"
             write(f"{name:<54.54}{s['n']:>6}{shares}\n")
+    write(
+        f"\nassumed: {taken['width']:.3f}, of {taken['rows']} rows; sources left out, each "
+        f"counted once: {taken['left_out_of_sources_frac']:.2f}\n"
+    )
+    for name, inside in taken["sources"].items():
+        write(f"{name:<54.54}{inside:>9.2f}\n")
     write(f"\nmemory_foreign: {other['width']:.3f}\nmemory_kinds: {other['kinds']}\n")
     write(f"{'memory of a source left out':<54}{'':6}{'without':>9}{'with':>10}\n")
     every = {"mean of sources": other["left_out_frac"], **other["sources"]}

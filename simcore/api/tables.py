@@ -29,6 +29,7 @@ def validate(
     calibrate: int | Literal["one-gpu"] | None = None,
     draws: int | None = None,
     only: Mapping[str, str] | None = None,
+    unnamed: bool = False,
     fill: bool = False,
     by: Sequence[str] = (),
     jobs: int = 1,
@@ -37,7 +38,8 @@ def validate(
 
     ``calibrate``: fit on so many rows of each source and GPU (``one-gpu``: on all rows of one
     device) and judge the others alone; ``draws``: so many random choices of these rows instead of
-    the most telling. ``only``: rows with these values of their columns.
+    the most telling. ``only``: rows with these values of their columns. ``unnamed``: as if no
+    row told its program, as ``simcore.validate.unnamed`` asks.
 
     ``calibrated``: every row is predicted by a fit of a few physical parameters that has not seen
     its configuration; the blind figures stand beside it under ``blind``. ``fill``: what nobody
@@ -55,6 +57,10 @@ def validate(
         from simcore.validate.select import rows_with
 
         tables = [rows_with(t, only) for t in tables]
+    if unnamed:
+        from simcore.validate.unnamed import without_programs
+
+        tables = [without_programs(t) for t in tables]
     _check_columns(by, [case for t in tables for case in t.cases])
     if calibrate is not None:
         from simcore.validate.few_rows_dict import validated

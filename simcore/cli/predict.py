@@ -145,7 +145,8 @@ def predict(
     ] = None,
     software: Annotated[
         str | None,
-        option("--software", "NAME", "Whose own copies are held too: deepspeed, nanotron, scaling.",
+        option("--software", "NAME",
+                "Training library: megatron (default with tp, pp, cp, ep, fp8), deepspeed, plain.",
                 names.software),
     ] = None,
     growing_segments: Annotated[

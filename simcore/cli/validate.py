@@ -43,6 +43,10 @@ def validate(
         list[str] | None,
         typer.Option("--only", metavar="COL=VALUE", help="Rows of this value; several: all hold."),
     ] = None,
+    unnamed: Annotated[
+        bool,
+        typer.Option("--unnamed", help="As somebody asks who does not name the program of a row."),
+    ] = False,
     html: Annotated[
         Path | None,
         typer.Option("--html", metavar="FILE", help="A self-contained page with scatter plots."),
@@ -122,6 +126,8 @@ def validate(
             problems.append(f"--html {str(html)!r} must end in .html")
     if ops and (calibrate is not None or only or html is not None):
         problems.append("--calibrate, --only and --html are for measured runs, not for ops")
+    if unnamed and (ops or calibrated or calibrate is not None or fill):
+        problems.append("--unnamed judges measured runs blind: give it alone")
     if plot is not None:
         problems += plot_problems("--plot", plot)
         if ops:
@@ -172,8 +178,8 @@ def validate(
     from simcore.validate.processes import default_jobs
 
     result = api.validate(
-        files, calibrated=calibrated, calibrate=rows_of_fit, draws=n_draws, only=chosen, fill=fill,
-        by=columns, jobs=processes or default_jobs(),
+        files, calibrated=calibrated, calibrate=rows_of_fit, draws=n_draws, only=chosen,
+        unnamed=unnamed, fill=fill, by=columns, jobs=processes or default_jobs(),
     )  # fmt: skip
     if html is not None:
         from simcore.report.html.validation import validation_page

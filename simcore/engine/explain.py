@@ -22,6 +22,7 @@ RESIDUAL_WORDS = {
     "any": "any step",
     "unlayered": "work outside equal layers",
     "unnamed": "training program not named",
+    "assumed": "library of such layouts assumed",
     "foreign": "no op table of the device's kind",
     "old_libraries": "libraries before CUDA 11.7",
     "routed": "routed experts",

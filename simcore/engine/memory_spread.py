@@ -24,7 +24,8 @@ def program_kind(request: Request) -> str:
 
 def is_foreign(request: Request) -> bool:
     """Whether the tables that set the widths have no figures of the kind of program."""
-    return program_kind(request) not in request.profile.runtime["memory_kinds"]
+    known = program_kind(request) in request.profile.runtime["memory_kinds"]
+    return request.software_assumed or not known
 
 
 def tensors_sd_bytes(request: Request, memory: Memory) -> float:

@@ -34,9 +34,10 @@ class Options(TypedDict, total=False):
     frames          of a clip, where the model has them
     attention       kernel of attention, where the model names one: flash (FlashAttention-2, torch's
                     own choice), flash3, cudnn, flash1, flash_triton, fused_softmax, xla, math
-    issuer          what issues kernels: torch (the default), megatron (Megatron-LM and Transformer
-                    Engine, about three times the host's time), megatron_graphs
-                    (attention and routing in graphs), graph (a CUDA graph of the step)
+    issuer          what issues kernels: torch (the default but of software megatron), megatron
+                    (Megatron-LM and Transformer Engine, about three times the host's time),
+                    megatron_graphs (attention and routing in graphs), graph (a CUDA graph of the
+                    step)
     lora_rank       train adapters of this rank on a frozen base, where the model has them
     lora_targets    products that get one: q_proj,v_proj, ... or all-linear
     quantised_base  format of the frozen base: none, nf4, int8, fp8
@@ -73,8 +74,11 @@ class Options(TypedDict, total=False):
     growing_segments    on where the allocator runs with expandable_segments:True
     fp8_params      on where layers' weights are held in 8 bits beside fp32 masters
     offload_layers  layers, from the first on, whose activations go to the host
-    software        library whose temporaries and copies are held too: deepspeed, scaling; default
-                    plain: what the method itself needs
+    software        training library: megatron (fused kernels, overlaps, no recompute where nothing
+                    is said), deepspeed, scaling ... (its temporaries and copies); plain: PyTorch's
+                    modules and what the method needs. Default: megatron for language models cut by
+                    tp, pp, cp or ep, or in fp8, mxfp8 or nvfp4; else plain. auto: megatron for any
+                    language model, to set points without a cut beside others
     launch          a launch file, or its flags: its words where none is given here
     """
 

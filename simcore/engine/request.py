@@ -12,6 +12,7 @@ from simcore.engine.context import context_told
 from simcore.engine.edge import largest_batch
 from simcore.engine.evaluate import Loading
 from simcore.engine.knob_models import unheeded
+from simcore.engine.library import Library, library_of
 from simcore.engine.options import Options
 from simcore.engine.placed import Placed
 from simcore.engine.placement import layout_of, place, strategy_told, usual_strategy
@@ -28,7 +29,7 @@ from simcore.strategy.nccl import FREE, parse_algorithms, parse_protocols
 from simcore.strategy.overlap import parse_overlap
 from simcore.strategy.precision import OPTIMIZERS, PRECISIONS, with_main_grads, with_remainders
 from simcore.strategy.routing import EVEN
-from simcore.strategy.software import PLAIN, SOFTWARE
+from simcore.strategy.software import PLAIN
 from simcore.strategy.strategy import (
     Recompute,
     Strategy,
@@ -109,6 +110,14 @@ def make_request(
     t = record.training if record else None
     unknown: list[str] = []  # said once the rest of the layout can be judged
     layout = layout_of(options, unknown)
+    attempt(
+        "library",
+        lambda: library_of(
+            options, record, layout, launched.launch.dialect if launched is not None else ""
+        ),
+    )
+    library: Library = found.get("library", Library(PLAIN))
+    options = cast("Options", library.words(options))
     usual = usual_strategy(t.strategy if t else "ddp", layout)
     attempt(
         "parallelism",
@@ -128,7 +137,6 @@ def make_request(
             chosen("optimizer", options.get("optimizer"), t.optimizer if t else "adamw")
         ],
     )
-    attempt("software", lambda: SOFTWARE[options.get("software") or PLAIN.name])
     attempt("overlap", lambda: parse_overlap(options.get("overlap"), options.get("vpp")))
     attempt("impl", lambda: step_impl_named(options.get("optimizer_impl")))
     attempt("issuer", lambda: issuer_named(options.get("issuer") or "torch"))
@@ -138,7 +146,8 @@ def make_request(
     attempt("growing", lambda: on_or_off("growing-segments", options.get("growing_segments")))
     attempt("fp8_params", lambda: on_or_off("fp8-params", options.get("fp8_params")))
     attempt("blocking", lambda: on_or_off("launch-blocking", options.get("launch_blocking")))
-    mode = chosen("recompute", options.get("recompute"), t.recompute if t else "none")
+    usual_mode = library.recompute(t.recompute if t else "none")
+    mode = chosen("recompute", options.get("recompute"), usual_mode)
     if mode not in get_args(Recompute):
         problems.append(str(UnknownName("recompute", str(mode), list(get_args(Recompute)))))
     first = options.get("recompute_layers") or 0
@@ -159,7 +168,7 @@ def make_request(
     attempt("profile", lambda: options.get("profile") or load_profile(options.get("calibration")))
     attempt("routing", lambda: routing_of(record, options))
     attempt("overrides", lambda: overrides_of(record, options))
-    overrides: dict[str, Any] = found.get("overrides", {})
+    overrides: dict[str, Any] = {**library.settings(record, options), **found.get("overrides", {})}
     overrides |= settings_of(found.get("routing", EVEN), layout)
     if record is not None and "overrides" in found:
         attempt(
@@ -170,12 +179,12 @@ def make_request(
             ),
         )
     chosen_strategy: Strategy | None = None
-    needed = {"parallelism", "precision", "optimizer", "offload", "overlap", "software", "issuer"}
+    needed = {"parallelism", "precision", "optimizer", "offload", "overlap", "library", "issuer"}
     if needed <= found.keys():
         chosen_strategy = Strategy(
             parallelism=found["parallelism"],
             precision=with_remainders(
-                found["precision"], found["software"].remainders and not found.get("fp8_params")
+                found["precision"], library.software.remainders and not found.get("fp8_params")
             ),
             optimizer=(
                 fitted(found["optimizer"], found["workload"], found["precision"])
@@ -193,7 +202,7 @@ def make_request(
             nccl_protocols=found.get("nccl_protocols", FREE),
             shard_ranks=found.get("shard_ranks", 0),
             gather_tensors=bool(options.get("gather_tensors")),
-            software=found["software"],
+            software=library.software,
             fp8_params=found.get("fp8_params", False),
             routing=found.get("routing", EVEN),
             offload_layers=options.get("offload_layers") or 0,
@@ -254,6 +263,7 @@ def make_request(
         defaults=tuple(defaults),
         assumptions=(
             *(launched.told(getattr(record, "config", {})) if launched else ()),
+            *library.told(),
             *strategy_told(options.get("strategy"), record.training.strategy, usual),
             *unheeded(found["profile"], found["workload"].name),
             *routing_told(record, chosen_strategy.routing, layout),
@@ -264,6 +274,7 @@ def make_request(
         placed=placed,
         eager_kernels=bool(options.get("eager_kernels")),
         growing_segments=found["growing"],
+        software_assumed=library.assumed,
     )
     if batch == "max":
         best = largest_batch(request, MAX_BATCH)

@@ -28,6 +28,11 @@ def _unnamed(request: Request) -> float:
     return float(strategy.software is PLAIN and strategy.issuer == "torch")
 
 
+def _assumed(request: Request) -> float:
+    """The library that a layout needs was not named: another may write the model's kernels."""
+    return float(request.software_assumed)
+
+
 def _foreign(request: Request) -> float:
     """A device whose family no op table of these products has."""
     profile, precision = request.profile, request.strategy.precision
@@ -50,6 +55,7 @@ PARTS: dict[str, Callable[[Request], float]] = {
     "any": lambda _: 1.0,
     "unlayered": _unlayered,
     "unnamed": _unnamed,
+    "assumed": _assumed,
     "foreign": _foreign,
     "old_libraries": _old_libraries,
     "routed": _routed,

@@ -17,7 +17,8 @@ class Request:
     """The four values a prediction is a function of, and the batch.
 
     ``shares``: samples a rank and micro-step of each kind of rank (``rank_groups``), where these
-    are not ``micro_batch`` of all; their sum over the ranks is the same.
+    are not ``micro_batch`` of all; their sum over the ranks is the same. ``software_assumed``:
+    nobody named the training library of a layout that needs one.
     """
 
     workload: Workload
@@ -34,6 +35,7 @@ class Request:
     eager_kernels: bool = False
     growing_segments: bool = False
     shares: tuple[int, ...] = ()
+    software_assumed: bool = False
 
     @property
     def kinds(self) -> tuple[NodeGroup, ...]:

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from simcore.base.errors import InvalidConfig, SimcoreError
 from simcore.base.units import parse_quantity
+from simcore.engine.library import AUTO, assumed_of
 from simcore.hardware.prices import PriceBook, price_book
 from simcore.planning.defaults import default_words, gpu_grids
 from simcore.planning.goal import Goal, available_gpus, deadline_seconds
 from simcore.planning.goodput import Reliability
 from simcore.planning.planner import Plan, make_plan
-from simcore.planning.space import Space, make_space
+from simcore.planning.space import DEGREES, Space, make_space
+from simcore.strategy.software import PLAIN
+from simcore.workload.models import ModelRecord
 from simcore.workload.resolve import ModelSource, resolve_model
+
+#: Of a parameter that Adam trains in mixed precision (Rajbhandari et al. 2020, section 3.1).
+_STATE_BYTES = 16.0
 
 
 def ask_plan(
@@ -78,6 +85,10 @@ def ask_plan(
     space: Space | None = None
     if grids:
         space = attempt(lambda: make_space(model, grids, **{**words, **chosen}))
+    if space is not None and source is not None and _held_by_one(source, words, space):
+        # nobody cuts by hand what one GPU holds: PyTorch's own modules run it in every layout
+        space = replace(space, fixed=(*(f for f in space.fixed if f[0] != "software"),
+                                      ("software", PLAIN.name)))  # fmt: skip
     asked = {g.gpu.name for c in space.clusters for g in c.groups} if space is not None else set()
     problems += [f"--available {name}: --gpus asks for none of it" for name, _ in there
                  if space is not None and name not in asked]  # fmt: skip
@@ -127,6 +138,16 @@ def ask_plan(
     )
 
 
+def _held_by_one(source: ModelSource, words: dict[str, Any], space: Space) -> bool:
+    """Whether one GPU holds a model's state, where neither a cut nor a library was asked for."""
+    if words.get("software") or any(words.get(k) for k in DEGREES):
+        return False
+    if not isinstance(source, ModelRecord):
+        return False
+    most = max(g.gpu.usable_memory_bytes for c in space.clusters for g in c.groups)
+    return source.params.value * _STATE_BYTES <= most
+
+
 def _told(space: Space, chosen: dict[str, Any]) -> list[str]:
     """What was looked through though nobody said so."""
     names = [
@@ -135,6 +156,8 @@ def _told(space: Space, chosen: dict[str, Any]) -> list[str]:
         if name != "global_batch"
     ]
     out = [f"looked through {'; '.join(names)}"] if names else []
+    if dict(space.fixed).get("software") == AUTO:
+        out.insert(0, assumed_of())
     if "global_batch" in chosen:
         batches = " or ".join(map(str, space.global_batches))
         out.append(f"{batches} samples a step, near 4 million tokens (--global-batch)")

@@ -15,6 +15,7 @@ from math import prod
 from typing import Any, get_args
 
 from simcore.base.errors import InvalidConfig, SimcoreError
+from simcore.engine.library import AUTO
 from simcore.engine.options import Options
 from simcore.engine.shares import check_shares
 from simcore.engine.sizes import sides
@@ -54,6 +55,8 @@ NAMED_AXES: dict[str, tuple[str, ...]] = {
 }
 #: What a name of an axis is called elsewhere.
 OTHER_NAMES: dict[str, Mapping[str, str]] = {"strategy": TORCH_NAMES}
+#: Degrees that cut the model over ranks.
+DEGREES = ("tp", "pp", "cp", "ep")
 #: Names that have a grammar of their own: what separates them, and what says that one is wrong.
 FREE_AXES: dict[str, tuple[str, Callable[[str], object]]] = {
     "offload": (",", parse_offload),
@@ -185,6 +188,8 @@ def make_space(
         else:
             axes.append((name, values))
     axes.sort(key=lambda axis: axis[0] not in WORKLOAD_AXES)
+    if "software" not in fixed and _cuts(axes):  # points without a cut run the same library
+        fixed["software"] = AUTO
     problems += word_problems(fixed, Options)
     if not names:
         problems.append("no model given: name one of `simcore list models`")
@@ -202,6 +207,11 @@ def make_space(
         fixed=tuple(sorted(fixed.items())),
         networked=len(networks) > 1,
     )
+
+
+def _cuts(axes: Sequence[tuple[str, tuple[Any, ...]]]) -> bool:
+    """Whether some point cuts the model over ranks."""
+    return any(name in DEGREES and max(values) > 1 for name, values in axes)
 
 
 def axis_values(name: str, value: Any) -> tuple[Any, ...]:

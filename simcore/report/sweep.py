@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from simcore.base.units import GIGA, format_seconds
+from simcore.engine.library import AUTO, assumed_of
 from simcore.planning.ranking import Point
 from simcore.planning.sweep import SweepResult
 from simcore.report.sentences import more
@@ -43,7 +44,10 @@ def _head(r: SweepResult) -> list[str]:
     )
     if not r.finished:
         text = f"STOPPED at {percent(r.n_done / max(r.n_points, 1))} of {r.n_points:,}. {text}"
-    return wrapped(text, WIDTH)
+    lines = wrapped(text, WIDTH)
+    if r.space is not None and dict(r.space.fixed).get("software") == AUTO:
+        lines += wrapped(assumed_of(), WIDTH)
+    return lines
 
 
 def advice(r: SweepResult) -> list[tuple[str, str]]:

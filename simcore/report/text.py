@@ -104,8 +104,8 @@ def _measured(p: Prediction) -> list[str]:
 
 #: Assumptions that move the answer most stand first.
 _WEIGHT = (
-    ".toml: ", "no such way", "micro-batch", "not even", " unit: ", "strategy:", "network:",
-    "node:", "data",
+    ".toml: ", "no such way", "software:", "micro-batch", "not even", " unit: ", "strategy:",
+    "network:", "node:", "data",
 )  # fmt: skip
 
 

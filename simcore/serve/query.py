@@ -88,7 +88,7 @@ class SetUp(BaseModel):
     resolution: Name | None = _say("Of images in pixels, where the model has one", "480x832")
     frames: Count | None = _say("Frames of a clip, where the model has them", 16)
     attention: Name | None = _say("Kernel of attention, where the model names one", "cudnn")
-    software: Name | None = _say("Whose own copies are held too", "deepspeed")
+    software: Name | None = _say("Training library", "deepspeed")
     growing_segments: Name | None = _say("on: the allocator's segments grow", "on")
     fp8_params: Name | None = _say("on: layers' weights held in 8 bits", "on")
     offload_layers: Count | None = _say("Layers whose activations go to the host", 8)

@@ -1,11 +1,22 @@
-"""What training libraries hold beside the tensors that their method needs, by name."""
+"""What training libraries hold beside the tensors that their method needs, by name.
+
+A library that writes the model and the loop itself also says how it runs where nobody else does:
+``words`` are options, ``settings`` those of a language model's layers.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any
 
 from simcore.base.registry import Registry
 from simcore.base.units import GIGA
+
+
+def _nothing() -> Mapping[str, Any]:
+    return MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +49,8 @@ class Software:
     of it, unless the sequence is cut, where it has no more than a share.
     ``cut_ends``: modules before the first layer and after the last that a pipeline's stages are
     dealt out with as if they were layers; None cuts the layers alone.
+    ``words``: options as the command line names them, where none is given; ``settings``: of an
+    architecture that has them, in the place of the model's own.
     """
 
     name: str
@@ -62,6 +75,8 @@ class Software:
     whole_sends: bool = False
     wide_host: bool = False
     cut_ends: tuple[int, int] | None = None
+    words: Mapping[str, str] = field(default_factory=_nothing, hash=False)
+    settings: Mapping[str, bool | str] = field(default_factory=_nothing, hash=False)
 
 
 SOFTWARE: Registry[Software] = Registry("software")
@@ -69,8 +84,37 @@ SOFTWARE: Registry[Software] = Registry("software")
 #: Where nothing is said: what the method itself needs.
 PLAIN = Software(name="plain", meaning="what the method itself holds")
 
+#: Megatron-Core with the switches that NVIDIA's recipes of NeMo and Megatron-Bridge turn on.
+#: Recompute is none unless --recompute-granularity is given, gradients of bf16 are summed and
+#: reduced in fp32 (megatron/training/arguments.py); the recipes overlap gradients, parameters and
+#: what tensor ranks exchange (MegatronCommOverlapCallback; Megatron-Bridge, training/
+#: comm_overlap.py) and let segments grow (scripts/performance/utils/executors.py). q, k and v, gate
+#: and up are one product each (core/transformer/attention.py, mlp.py), norms, rotary positions and
+#: gated units kernels of their own (Transformer Engine, core/fusions), attention is Transformer
+#: Engine's, the loss is over the cut vocabulary, experts' rows are weighed in their activation
+#: (core/transformer/moe/experts.py).
+MEGATRON = Software(
+    name="megatron",
+    meaning="Megatron-Core as NVIDIA's recipes run it",
+    whole_sends=True,
+    words=MappingProxyType(
+        {
+            "issuer": "megatron", "overlap": "grads,params,tensor,pipeline",
+            "recompute": "none", "main_grads": "fp32", "growing_segments": "on",
+        }
+    ),
+    settings=MappingProxyType(
+        {
+            "fused_pointwise": True, "fused_qkv": True, "fused_gate_up": True,
+            "attention": "cudnn", "loss": "vocab_parallel", "upcast_loss": False,
+            "weighed_early": True,
+        }
+    ),
+)  # fmt: skip
+
 for _software in (
     PLAIN,
+    MEGATRON,
     # torch/distributed/fsdp/_fully_shard/_fsdp_state.py: the root's parameters are not resharded
     # after forward; torchtitan, llm-foundry and fms-fsdp shard each layer, then the model. What is
     # offloaded is copied to the device in fp32 and cast there (fsdp/_flat_param.py,
@@ -133,11 +177,13 @@ for _software in (
     # Adam gets store_param_remainders=True (from 2.1 on; an option of optimizer_config.py later),
     # and gradients uncast (distrib_optimizer.py, decoupled_grad); NeMo 1 sets the same of apex's
     # distributed_fused_adam (nlp/models/language_modeling/megatron_base_model.py)
-    Software(
+    replace(
+        MEGATRON,
         name="precision-aware",
         meaning="Megatron-Core's precision-aware optimizer and NeMo's distributed_fused_adam: "
         "beside bf16 weights the lower halves of their fp32 masters",
         remainders=True,
+        whole_sends=False,
     ),
     # models/base.py wraps the model in torch's DDP, whose hook adds a bucket to the fp32 sums
     # (optim/gradient_accumulator.py)

@@ -167,13 +167,14 @@ def parse_offload(text: str) -> Offload:
 
 def strategy_named(name: str) -> str:
     """One of ``STRATEGIES``, by its name or torch's word for it. Raises UnknownName."""
-    folded = _folded(name)
+    folded = folded_strategy(name)
     if folded not in STRATEGIES:
         raise UnknownName("strategy", name, STRATEGIES, aliases=_TOLD_NAMES)
     return folded
 
 
-def _folded(name: str) -> str:
+def folded_strategy(name: str) -> str:
+    """The name by which a strategy is known, whatever torch calls it; another name folded."""
     plain = name.strip().lower().replace("-", "").replace("_", "")
     return TORCH_NAMES.get(plain, plain)
 
@@ -186,7 +187,7 @@ def parallelism_named(name: str) -> Parallelism:
 
 def hybrid(name: str) -> bool:
     """Whether a strategy's name, wrong or right, is that of hybrid sharding."""
-    return _folded(name) == HYBRID
+    return folded_strategy(name) == HYBRID
 
 
 def node_shard_ranks(gpus_per_node: Collection[int], n_nodes: int, tp: int) -> int:

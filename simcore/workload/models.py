@@ -94,6 +94,9 @@ class ModelRecord(Sourced):
         default=None,
         description="batch norms take their statistics over all ranks: what each exchange waits",
     )
+    as_run: bool = Field(
+        default=False, description="the settings say how one program ran it, whatever the library"
+    )
     notes: tuple[str, ...] = ()
     #: What `simcore trace-model` writes; archs/traced.py checks it when the model is built.
     traced: dict[str, Any] | None = None

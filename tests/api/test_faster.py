@@ -15,7 +15,7 @@ from simcore.report.text import HEIGHT, render
 LORA: dict[str, Any] = {
     "model": "qwen2.5-7b", "gpus": "4xRTX4090", "lora_rank": 16, "seq_len": 1024,
 }  # fmt: skip
-CUT: dict[str, Any] = {"model": "llama3-8b", "gpus": "8xH100", "pp": 4}
+CUT: dict[str, Any] = {"model": "llama3-8b", "gpus": "8xH100", "pp": 4, "software": "plain"}
 
 
 @pytest.mark.parametrize(

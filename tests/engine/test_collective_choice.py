@@ -15,7 +15,15 @@ from simcore.engine.resolved import Request
 
 def test_every_dimension_tells_its_own() -> None:
     found = chosen_collectives(
-        make_request("llama3-70b", "16x8xH100", tp=8, pp=2, strategy="zero1", micro_batch=1)
+        make_request(
+            "llama3-70b",
+            "16x8xH100",
+            tp=8,
+            pp=2,
+            strategy="zero1",
+            micro_batch=1,
+            software="plain",
+        )
     )
     assert [(c.dimension, c.op, c.n_ranks, c.n_nodes) for c in found] == [
         ("tensor", "reduce_scatter", 8, 1), ("tensor", "all_gather", 8, 1),

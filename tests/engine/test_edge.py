@@ -88,7 +88,8 @@ def test_what_no_replay_covers_keeps_the_formula(options: dict[str, Any]) -> Non
 
 def test_tensor_ranks_are_replayed_with_their_part_of_the_model() -> None:
     """Of equal holes a device that is nearly full of tensors runs out."""
-    request = make_request("llama3-8b", "1x8xH100", micro_batch=2, precision="bf16", tp=2)
+    request = make_request("llama3-8b", "1x8xH100", micro_batch=2, precision="bf16", tp=2,
+                           software="plain", recompute="full")  # fmt: skip
     _, found = at(request, 0.999)
     assert found.needed_bytes > found.capacity_bytes
     assert not found.fits

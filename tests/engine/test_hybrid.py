@@ -214,3 +214,9 @@ def test_hsdp_is_zero3_over_the_data_ranks_of_a_node(words, ranks):
 def test_hsdp_on_one_node_is_zero3():
     one, all_ = (api.predict("gpt2", "8xH100", strategy=s) for s in ("hsdp", "zero3"))
     assert one == all_ and "groups" not in str(one)
+
+
+@pytest.mark.parametrize("name", ["hsdp", "fsdp", "HYBRID_SHARD", "zero3"])
+def test_torch_s_sharding_beside_tensor_ranks_is_no_megatron_s(name):
+    found = api.predict("llama3-8b", "4x8xH100", **BASE, tp=2, strategy=name)
+    assert not any("megatron" in text for text in found.assumptions)

@@ -181,7 +181,9 @@ def test_no_launch_file_changes_nothing() -> None:
 def test_partial_recompute_goes_out_and_comes_back(
     dialect: str, options: dict, tmp_path: Path
 ) -> None:
-    asked = make_request(MODEL, "8xA100", strategy="zero3", precision="bf16", **options)
+    software = "megatron" if dialect == "megatron" else None
+    asked = make_request(MODEL, "8xA100", strategy="zero3", precision="bf16", software=software,
+                         **options)  # fmt: skip
     file = tmp_path / f"launch{'.toml' if dialect == 'torchtitan' else '.txt'}"
     file.write_text(launch_file(dialect, asked, 1024).text)
     back = make_request(MODEL, "8xA100", launch=str(file))
@@ -196,7 +198,8 @@ WHOLE: dict[str, tuple[str, str, dict]] = {
     "megatron": ("mixtral-8x7b", "4x8xH100", {
         "strategy": "zero1", "precision": "bf16", "main_grads": "fp32", "tp": 2, "ep": 4,
         "expert_tp": 2, "dispatcher": "deepep", "attention": "cudnn", "issuer": "megatron_graphs",
-        "overlap": "grads,params,dgrad", "micro_batch": 1, "recompute": "none", "grad_clip": True}),
+        "overlap": "grads,params,dgrad", "micro_batch": 1, "software": "megatron",
+        "recompute": "none", "grad_clip": True}),
     "torchtitan": ("llama3-8b", "4x8xH100", {
         "strategy": "zero3", "precision": "bf16", "shard_ranks": 8, "software": "fsdp",
         "micro_batch": 1, "recompute": "none", "grad_clip": True}),
@@ -235,13 +238,17 @@ def test_what_no_file_says_is_told() -> None:
         told = {"nccl-algo Ring", "launch-blocking on", "growing-segments on"}
         assert set(made.left) >= told
         assert ("overlap grads,params" in made.left) is (dialect != "megatron")
-    assert launch_file("megatron", asked, 8192).implied == ("issuer megatron",)
+    assert launch_file("megatron", asked, 8192).implied == (
+        "software megatron", "issuer megatron",
+    )  # fmt: skip
 
 
 def test_what_megatron_hides_by_itself_is_told() -> None:
-    asked = make_request("llama3-8b", "8xH100", strategy="zero1", precision="bf16", tp=2)
+    words = {"strategy": "zero1", "precision": "bf16", "tp": 2}
+    assert launch_file("megatron", make_request("llama3-8b", "8xH100", **words), 8192).implied == ()
+    asked = make_request("llama3-8b", "8xH100", software="plain", **words)
     made = launch_file("megatron", asked, 8192)
-    assert made.implied == ("issuer megatron", "overlap grads,dgrad")
+    assert made.implied == ("software megatron", "issuer megatron", "overlap grads,dgrad")
     back = make_request("llama3-8b", "8xH100", launch=" ".join(made.text.split()))
     assert str(back.strategy.overlap) == "grads,dgrad"
 
@@ -258,8 +265,9 @@ def test_a_kernel_of_attention_is_heeded_where_the_model_names_one(model: str) -
     flags = "--micro-batch-size 2 --attention-backend fused"
     request = make_request(model, "8xH100", launch=flags)
     assert request.workload == make_request(model, "8xH100").workload
+    words = {"attention": "cudnn", "software": "megatron"}
     named = make_request("gpt2", "8xH100", launch=flags)
-    assert named.workload == make_request("gpt2", "8xH100", attention="cudnn").workload
+    assert named.workload == make_request("gpt2", "8xH100", **words).workload
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,8 @@ from simcore.strategy.layout import Layout
 from simcore.workload.models import ModelRecord
 from simcore.workload.resolve import resolve_model
 
-BASE: dict[str, Any] = {"precision": "bf16", "strategy": "zero1", "micro_batch": 1}
+BASE: dict[str, Any] = {"precision": "bf16", "strategy": "zero1", "micro_batch": 1,
+                        "software": "plain"}  # fmt: skip
 
 
 def ask(gpus: str = "1x8xA100", **options: Any) -> Any:

@@ -8,7 +8,7 @@ import pytest
 
 from simcore import api
 
-JOB: dict[str, Any] = {"micro_batch": 1, "global_batch": 64, "seq_len": 8192,
+JOB: dict[str, Any] = {"micro_batch": 1, "global_batch": 64, "seq_len": 8192, "software": "plain",
                        "recompute": "selective", "strategy": "zero1"}  # fmt: skip
 
 

@@ -34,6 +34,14 @@ def _weights(model: str, gpus: str, options: Options) -> dict[str, float]:
     return dict(zip(PARTS, part_weights(make_request(model, gpus, **options)), strict=True))
 
 
+def test_a_layout_whose_library_nobody_named_is_less_sure() -> None:
+    job: Options = {"strategy": "zero1", "tp": 8}
+    assert _weights("llama3-8b", "2x8xH100", job)["assumed"] == 1.0
+    for software in ("megatron", "plain", "nanotron"):
+        named = _weights("llama3-8b", "2x8xH100", {**job, "software": software})
+        assert named["assumed"] == 0.0
+
+
 def test_parts_are_what_the_job_is() -> None:
     equal = _weights("gpt2", "8xA100", {})
     assert equal["any"] == 1.0

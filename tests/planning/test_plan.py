@@ -47,8 +47,10 @@ def brute(
 ) -> list[dict[str, Any]]:
     """Every point by ``predict``, one at a time; what is not valid is left out."""
     book, out = price_book(PRICES), []
+    # a space that cuts some points has one library for all
+    library = dict(make_space(model, gpus, **axes).fixed)
     for cluster, *values in product(cluster_texts(gpus), *axes.values()):
-        words = dict(zip(axes, values, strict=True))
+        words = dict(zip(axes, values, strict=True)) | library
         try:
             request = api.make_request(model, cluster, **words)
             p: Prediction = api.predict(model, cluster, **words)

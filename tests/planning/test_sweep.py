@@ -31,6 +31,8 @@ def main_grads_of(result: SweepResult, index: int) -> str | None:
 
 def agrees_with_predict(result: SweepResult, rows: int, seed: int, **told: str) -> None:
     columns = result.columns()
+    assert result.space is not None
+    told |= {k: v for k, v in result.space.fixed if k == "software"}
     assert len(columns["step_time_s"]) == result.n_evaluated > 0
     for i in Random(seed).sample(range(result.n_evaluated), min(rows, result.n_evaluated)):
         row = {k: v[i] for k, v in columns.items()}
@@ -128,13 +130,13 @@ def test_unequal_stages_equal_predictions() -> None:
     seen = set()
     for i in range(result.n_evaluated):  # of auto the row says auto, and so finds the same cut
         row = {k: v[i] for k, v in columns.items()}
-        cut = str(row["more"]).removeprefix("stages ")
+        cut = str(row["more"]).removeprefix("software auto, stages ")
         words = {
             "strategy": "zero1", "precision": "bf16", "recompute": "selective", "tp": 2,
             "pp": int(row["pp"]), "micro_batch": int(row["micro_batch"]),
             "grad_accum": int(row["grad_accum"]),
         }  # fmt: skip
-        said = api.predict("llama3-8b", str(row["cluster"]), stages=cut, **words)
+        said = api.predict("llama3-8b", str(row["cluster"]), stages=cut, software="auto", **words)
         assert row["step_time_s"] == pytest.approx(said.step_time_s.value, rel=EXACT)
         assert row["memory_bytes"] == pytest.approx(said.memory.device_bytes, rel=EXACT)
         if cut == "auto":

@@ -81,10 +81,10 @@ const GROUPS = [
 ];
 
 // Where nothing is said and no answer tells what was taken.
-const PLAIN = { dispatcher: "alltoall", cp_comm: "ring", schedule: "1f1b", offload: "none", main_grads: "weights",
-  quantised_base: "none", attention: "as the model runs", issuer: "torch", launch_blocking: "off",
+const PLAIN = { dispatcher: "alltoall", cp_comm: "ring", schedule: "1f1b", offload: "none", main_grads: "as the library has it",
+  quantised_base: "none", attention: "as the model runs", issuer: "as the library does", launch_blocking: "off",
   expert_padding: "on",
-  software: "plain", growing_segments: "off", fp8_params: "off",
+  software: "as usual for the layout", growing_segments: "as the library has it", fp8_params: "off",
   calibration: "blind", node: "as usual for the GPU" };
 
 /** The form of one set-up. `changed(setup)` is called on every move, `sent(kind, file)` on files. */

@@ -161,7 +161,7 @@ class Megatron:
             raise InvalidConfig(problems)
         issuer = job.issuer if job.issuer in ("megatron_graphs", "graph") else "megatron"
         program = {"issuer": issuer, "overlap": str(overlap_of(job))}
-        program |= {"software": "precision-aware"} if keeps_remainders(job) else {}
+        program["software"] = "precision-aware" if keeps_remainders(job) else "megatron"
         return Emitted("\n".join(lines) + "\n", tuple(left), program)
 
 
@@ -382,6 +382,8 @@ def _kernels(reading: Reading, given: Given) -> None:
     how, scope = given.pop("cuda-graph-impl", "none"), given.pop("cuda-graph-scope", [])
     parts = scope if isinstance(scope, list) else str(scope).replace(",", " ").split()
     reading.say("issuer", "megatron", "the file")
+    if reading.said("software") is None:
+        reading.say("software", "megatron", "the file")
     if "full_iteration" in parts and how == "local":
         reading.say("issuer", "graph", "--cuda-graph-scope")
     elif "attn" in parts and how != "none":

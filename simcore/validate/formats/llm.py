@@ -12,6 +12,7 @@ from functools import lru_cache
 from simcore.base.figures import Figure
 from simcore.base.units import GIB, GIGA
 from simcore.engine.options import Options
+from simcore.strategy.software import PLAIN
 from simcore.validate.case import Case, Skipped
 from simcore.validate.formats import Format, Row, number, present, whole
 from simcore.validate.formats import llm_diffusion as diffusion
@@ -30,6 +31,7 @@ from simcore.validate.formats.llm_sources import (
     GROUPED_EXPERTS,
     GROWING,
     INTERLEAVED,
+    KNOWN,
     LATE_REDUCTION,
     LATENT,
     LAUNCH_BLOCKING,
@@ -63,6 +65,7 @@ from simcore.validate.formats.llm_sources import (
     TRANSFORMER_ENGINE,
     TRITON_FLASH,
 )
+from simcore.validate.unnamed import unnamed
 from simcore.workload.models import ModelRecord, Scalar, Training
 from simcore.workload.recompute import DEFAULT_MODULES
 
@@ -372,6 +375,7 @@ def _record(name: str, config: tuple[tuple[str, Scalar], ...], billions: float) 
             source="mixed-precision training with Adam, as the sources run it",
         ),
         sources={SOURCE: "dimensions of the table's row"},
+        as_run=True,
     )  # fmt: skip
 
 
@@ -446,7 +450,7 @@ def _read(name: str, row: Row) -> Case | Skipped:
         "issuer": _issuer(row),
         "launch_blocking": row["source"] in LAUNCH_BLOCKING,
         "dispatcher": _dispatcher(row),
-        "software": _software(row),
+        "software": _software(row) or PLAIN.name,
         "shard_ranks": _shard_ranks(row),
         **_early_zero3(row),
         "schedule": _schedule(row),
@@ -465,7 +469,7 @@ def _read(name: str, row: Row) -> Case | Skipped:
     if "mem=rank-0" in row.get("notes", ""):
         memory_key = "peak_rank0_allocated_bytes"
     unit = GIGA if row["source"] in MEMORY_DECIMAL else GIB
-    return Case(
+    case = Case(
         id=name,
         table="llm",
         model=row["model"],
@@ -480,6 +484,14 @@ def _read(name: str, row: Row) -> Case | Skipped:
         flag="the source's row is anomalous" if row.get("flagged_anomaly") == "yes" else "",
         notes=row.get("notes", "")[:200],
     )
+    return case if row["source"] in KNOWN else unnamed(case, _told(row))
+
+
+def _told(row: Row) -> list[str]:
+    """Options of a program that a row tells itself, whoever its source is."""
+    columns = {"sequence_parallel": "sequence_parallel", "overlaps": "overlap",
+               "cuda_graph": "issuer"}  # fmt: skip
+    return [option for column, option in columns.items() if row.get(column)]
 
 
 FORMAT = Format("llm", frozenset({"arch", "tp", "pp", "sharding", "step_time_s"}), _read)

@@ -148,6 +148,12 @@ DROPOUT = (
     "megatron-v2-tables", "megatron-gpt3-example", "mt-nlg-530b", "vtrain", "bigscience-bloom",
     "aleph-alpha",
 )  # fmt: skip
+#: Sources whose programs are known, from here or from what their rows say.
+KNOWN = frozenset({
+    *MATERIALISED, *TENSOR_OPERATIONS, *APART, *TRITON_FLASH, *FLASH3, *TRANSFORMER_ENGINE,
+    *LATE_REDUCTION, *RECIPES, *INTERLEAVED, *NO_SEQUENCE, *MAIN_GRADS_FP32, *MEGATRON, *DGRAD,
+    *DEEPSPEED, *NEMO, *LOSS, *MEMORY_KEYS, "ibm-fms-fsdp", "mlperf-flux1", "nemo-bridge-wan",
+})  # fmt: skip
 PRECISIONS = {
     "bf16": "bf16", "fp16": "fp16", "fp8": "fp8", "mxfp8": "mxfp8", "fp8-cs": "fp8",
     "fp8-tensorwise": "fp8", "fp8-rowwise": "fp8", "nvfp4": "nvfp4",

@@ -26,6 +26,7 @@ def test_script_with_variables_arrays_and_torchrun() -> None:
         "strategy": "zero1", "micro_batch": 4, "precision": "bf16", "recompute": "full",
         "optimizer": "adamw", "offload": "none", "seq_len": 1024, "nnodes": 4,
         "nproc_per_node": 8, "grad_clip": True, "main_grads": "fp32", "issuer": "megatron",
+        "software": "megatron",
         "overlap": "grads,params",
     }  # fmt: skip
     assert launch.global_batch == 512
@@ -54,7 +55,7 @@ def test_yaml_with_sections() -> None:
     assert launch.words() == {
         "strategy": "ddp", "micro_batch": 2, "precision": "bf16", "recompute": "none",
         "optimizer": "sgd-plain", "offload": "none", "seq_len": 2048, "grad_clip": False,
-        "main_grads": "fp32", "issuer": "megatron", "overlap": "none",
+        "main_grads": "fp32", "issuer": "megatron", "software": "megatron", "overlap": "none",
     }  # fmt: skip
     assert launch.global_batch == 128 and launch.shape["layers"] == 24
 

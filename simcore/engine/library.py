@@ -1,0 +1,113 @@
+"""The training library of a job: what was asked for, else the usual one, and how it runs.
+
+A job whose language model is cut over tensor, pipeline, context or expert ranks, or computes in the
+formats of Transformer Engine, is a Megatron job unless something else is said: libraries for that
+write the model themselves, with kernels and overlaps that plain modules do not have. What is taken
+so unasked is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from simcore.strategy.layout import Layout
+from simcore.strategy.software import MEGATRON, PLAIN, SOFTWARE, Software
+from simcore.strategy.strategy import HYBRID, folded_strategy
+from simcore.workload.models import ModelRecord, Scalar
+from simcore.workload.resolve import ModelSource
+
+#: The usual library of layouts that cut a model, for one beside them that does not.
+AUTO = "auto"
+#: What says that a model is a language model that a library writes anew.
+_ARCH = "transformer"
+#: Settings that give way only where the model has what is usual there.
+_USUAL: Mapping[str, Scalar] = {"attention": "flash", "loss": "eager"}
+#: The word that answers show as a default where nobody gave it.
+_LISTED = "recompute"
+#: Products of Transformer Engine, around which such libraries are built; torchao's is fp8-dynamic.
+_ENGINE_FORMATS = ("fp8", "mxfp8", "nvfp4")
+#: Strategies that shard what tensor ranks hold again: PyTorch's own composition (torchtitan).
+_TORCH_BESIDE_TENSOR = ("zero2", "zero3", HYBRID)
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """``software`` of a job; whether nobody asked for it, or a launch file of its own says so.
+
+    A file means its program's defaults where it is silent, which its reader fills in.
+    """
+
+    software: Software
+    assumed: bool = False
+    by_file: bool = False
+
+    def words(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """The options, with how the library runs where they are silent."""
+        given = {k: v for k, v in options.items() if v is not None}
+        if self.by_file:
+            return given
+        own = {k: v for k, v in self.software.words.items() if k != _LISTED}
+        if str(given.get("precision", "")).startswith(("fp16", "fp32", "tf32", "amp")):
+            own.pop("main_grads", None)  # gradients of bf16 are the ones that need wider sums
+        if "overlap" in own:
+            cut = {"tensor": given.get("tp"), "pipeline": given.get("vpp")}
+            hidden = [w for w in own["overlap"].split(",") if int(cut.get(w, 2) or 1) > 1]
+            own["overlap"] = ",".join(hidden)
+        return {**own, **given}
+
+    def recompute(self, of_model: str) -> str:
+        """The mode where none is given: the library's, else the model's."""
+        return self.software.words.get(_LISTED, of_model)
+
+    def settings(self, record: ModelSource | None, options: Mapping[str, Any]) -> dict[str, Scalar]:
+        """How it runs a language model's layers; nothing of a record that says how it was run."""
+        if not _written_anew(record):
+            return {}
+        assert isinstance(record, ModelRecord)
+        has = record.settings({})
+        apart = set()
+        if has.get("kv_rank"):  # down-projections stay products of their own
+            apart.add("fused_qkv")
+        if options.get("lora_rank") or has.get("lora_rank"):  # targets are named as they are
+            apart |= {"fused_qkv", "fused_gate_up"}
+        return {
+            key: value
+            for key, value in self.software.settings.items()
+            if key in has and has[key] == _USUAL.get(key, has[key]) and key not in apart
+        }
+
+    def told(self) -> tuple[str, ...]:
+        """A sentence where it was taken unasked."""
+        return (assumed_of(self.software),) if self.assumed else ()
+
+
+def assumed_of(software: Software = MEGATRON) -> str:
+    """What is said of a library that nobody asked for."""
+    return (
+        f"software: {software.name}, {software.meaning} (--software plain: PyTorch's own modules)"
+    )
+
+
+def library_of(
+    options: Mapping[str, Any], record: ModelSource | None, layout: Layout, dialect: str = ""
+) -> Library:
+    """The library asked for, else the usual one. Raises UnknownName.
+
+    ``dialect``: whose launch file is there, if any.
+    """
+    asked = options.get("software")
+    if asked and asked != AUTO:
+        return Library(SOFTWARE[asked], by_file=bool(dialect))
+    cut = asked == AUTO or max(layout.tp, layout.pp, layout.cp, layout.ep) > 1
+    cut |= options.get("precision") in _ENGINE_FORMATS
+    by_torch = folded_strategy(options.get("strategy") or "") in _TORCH_BESIDE_TENSOR
+    by_torch |= options.get("issuer") == "torch"
+    if dialect or not cut or by_torch or not _written_anew(record):
+        return Library(PLAIN)
+    return Library(MEGATRON, assumed=True)
+
+
+def _written_anew(record: ModelSource | None) -> bool:
+    return isinstance(record, ModelRecord) and record.arch == _ARCH and not record.as_run

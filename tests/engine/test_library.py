@@ -1,0 +1,107 @@
+"""Which library runs a job that names none, and what it does then."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simcore import api
+from simcore.base.errors import UsageError
+from simcore.engine.request import make_request
+from simcore.engine.resolved import Request
+
+CUT: dict[str, Any] = {"tp": 4, "pp": 2, "micro_batch": 1, "global_batch": 64}
+
+
+def software(model: str, gpus: str = "8x8xH100", **words: Any) -> tuple[str, bool]:
+    request = make_request(model, gpus, **words)
+    return request.strategy.software.name, request.software_assumed
+
+
+def products(request: Request) -> int:
+    """Matrix products of a layer's forward."""
+    layer = next(b for b in request.workload.blocks if b.name == "layer")
+    return sum(k.kind == "gemm" for op in layer.ops for k in op.fwd)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [{"tp": 2}, {"pp": 2}, {"cp": 2}, {"tp": 2, "strategy": "zero1"}, {"precision": "mxfp8"}],
+)
+def test_a_cut_language_model_is_megatron_s_unless_said(words: dict[str, Any]) -> None:
+    assert software("llama3-8b", **words) == ("megatron", True)
+    told = make_request("llama3-8b", "8x8xH100", **words).assumptions
+    assert any(a.startswith("software: megatron") for a in told)
+    assert software("llama3-8b", **words, software="plain") == ("plain", False)
+    assert software("llama3-8b", **words, software="megatron") == ("megatron", False)
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        ("llama3-8b", {}),  # nothing is cut
+        ("llama3-8b", {"precision": "fp8-dynamic"}),  # torchao's
+        ("llama3-8b", {"strategy": "zero3"}),
+        ("llama3-8b", {"strategy": "zero3", "tp": 2}),  # PyTorch's own composition
+        ("llama3-8b", {"tp": 2, "issuer": "torch"}),
+        ("dit-xl/2", {"pp": 2}),  # not one of its decoders
+    ],
+)
+def test_other_jobs_run_as_they_did(model: str, words: dict[str, Any]) -> None:
+    assert software(model, **words) == ("plain", False)
+
+
+def test_a_file_s_program_is_known_by_it(tmp_path: Path) -> None:
+    file = tmp_path / "job.toml"
+    file.write_text("[parallelism]\ntensor_parallel_degree = 2\n")
+    assert software("llama3-8b", launch=str(file)) == ("fsdp", False)
+    flags = "--micro-batch-size 1 --tensor-model-parallel-size 2 --bf16"
+    assert software("llama3-8b", launch=flags) == ("megatron", False)
+
+
+def test_it_says_how_it_runs_where_nothing_is_said() -> None:
+    found = make_request("llama3-70b", "8x8xH100", **CUT).strategy
+    assert (found.issuer, found.recompute) == ("megatron", "none")
+    assert str(found.overlap) == "grads,params,tensor"
+    assert found.precision.main_grads and found.precision.grad_bytes == 4.0
+    words = {"issuer": "graph", "recompute": "full", "overlap": "grads", "main_grads": "weights"}
+    said = make_request("llama3-70b", "8x8xH100", **CUT, **words).strategy
+    assert (said.issuer, said.recompute, str(said.overlap)) == ("graph", "full", "grads")
+    assert not said.precision.main_grads
+    assert (
+        make_request("llama3-70b", "8x8xH100", **CUT, precision="fp16").strategy.recompute == "none"
+    )
+
+
+def test_it_writes_the_layers_anew() -> None:
+    """q, k and v are one product, not three; gate and up one, not two."""
+    job = {"tp": 2, "micro_batch": 1}
+    plain = make_request("llama3-8b", "8xH100", **job, software="plain")
+    megatron = make_request("llama3-8b", "8xH100", **job)
+    assert products(plain) - products(megatron) == 2 + 1
+    attention = make_request("llama3-8b", "8xH100", **job, attention="flash")
+    assert attention.workload != megatron.workload  # what is said wins: Megatron's is cuDNN's
+
+
+def test_adapters_stay_on_the_products_they_name() -> None:
+    words = {"tp": 2, "lora_rank": 16, "lora_targets": "q_proj,v_proj"}
+    assert software("llama3-8b", "8xH100", **words) == ("megatron", True)
+
+
+def test_latent_attention_keeps_its_products() -> None:
+    assert software("deepseek-v3", "32x8xH100", ep=16, pp=16, micro_batch=1)[0] == "megatron"
+
+
+def test_a_search_that_cuts_has_one_library() -> None:
+    found = api.sweep("llama3-8b", "1x8xH100", tp="1,2,8", strategy="zero1", micro_batch=1)
+    assert {str(m) for m in found.columns()["more"]} == {"software auto"}
+    alone = api.predict("llama3-8b", "1x8xH100", strategy="zero1", micro_batch=1, software="auto")
+    at = list(found.columns()["tp"]).index(1)
+    assert found.columns()["step_time_s"][at] == pytest.approx(alone.step_time_s.value)
+
+
+def test_a_misspelt_library_is_told() -> None:
+    with pytest.raises(UsageError, match="did you mean 'megatron'"):
+        make_request("llama3-8b", "8xH100", tp=2, software="megatrn")
