@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from simcore.base.arrays import NDArray
+from simcore.base.arrays import TINY, NDArray
 from simcore.engine.context import WAYS
 from simcore.engine.evaluate import Steps
 from simcore.engine.placed import Placed
@@ -101,6 +101,8 @@ def exchange_bytes(placed: Placed, micro_batch: Array) -> dict[str, Array]:
     }
 
 
+#: Exchanges that the host issues and goes on.
+_UNWAITED = ("tensor parallel", "context parallel")
 #: What moves activations to the next stage, and its operation as NCCL names it.
 TRANSFER = "pipeline transfer"
 _SENT = "send_recv"
@@ -196,6 +198,24 @@ def exchanges_of(points: Points, placed: Placed) -> Exchanges:
     return Exchanges(placed, found)
 
 
+def tied_s(points: Points, placed: Placed) -> Array:
+    """Seconds in which the two ends of a pipeline sum up the gradients of a table they share.
+
+    Once a step, behind the last backward, and hidden under nothing (Megatron-LM, training.py,
+    "All-reduce word_embeddings' grad across first and last stages"; DeepSpeed, runtime/pipe/
+    engine.py, _exec_reduce_tied_grads). On several nodes the ends are on different ones, where
+    all GPUs of a node do so at once.
+    """
+    if not placed.tied_bytes:
+        return np.zeros(len(points))
+    apart = points.n_nodes > 1
+    share = np.where(apart, 1.0 / placed.gpus_per_node, 1.0)
+    pair = points.group(np.full(len(points), 2.0), np.where(apart, 2.0, 1.0), nic_share=share)
+    size = np.full((1, len(points)), placed.tied_bytes)
+    seconds: Array = collective_time_s("all_reduce", size, pair)[0] * points.use_comm
+    return seconds
+
+
 def exposed(
     exchange: dict[str, Array], placed: Placed, busy_s: Array, slowdown: Array
 ) -> dict[str, Array]:
@@ -226,6 +246,25 @@ def exposed(
         room = room - hidden
         found[name] = whole - hidden * (1.0 - slowdown)
     return found
+
+
+def beside_host(
+    exchange: dict[str, Array], placed: Placed, busy_s: Array, host_s: Array
+) -> dict[str, Array]:
+    """What of these is seen where the host issues a micro-step slower than the device runs it.
+
+    Collectives are issued as kernels are, and it is a stream that waits for them, not the host
+    (torch, ProcessGroupNCCL.cpp, WorkNCCL::synchronize): the device has them done while the next
+    kernels are still to come. Not so messages, for which the next stage waits. With routed experts
+    the host itself waits in every layer, for counts of tokens (Megatron-Core, token_dispatcher.py,
+    cuda_sync_point): which of its parts has room is not known.
+    """
+    if placed.expert_layers_frac:
+        return exchange
+    spent = sum((exchange[name] for name in _UNWAITED if name in exchange), np.zeros(len(busy_s)))
+    room = np.maximum(host_s - busy_s, 0.0)
+    seen = 1.0 - np.minimum(room / np.maximum(spent, TINY), 1.0)
+    return {name: x * seen if name in _UNWAITED else x for name, x in exchange.items()}
 
 
 def _dgrad_frac(placed: Placed) -> float:

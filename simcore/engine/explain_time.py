@@ -211,6 +211,9 @@ def _layout_inputs(f: Facts) -> list[tuple[str, str]]:
         if degree > 1 and each > 0:
             text = f"{times:.3g} exchanges a layer and micro-batch, {format_si(each, 'B')} each"
             found.append((f"{word} ranks", text))
+    if placed.tied_bytes:
+        size = format_si(placed.tied_bytes, "B")
+        found.append(("first and last stage", f"gradients of the table that both hold, {size}"))
     return found
 
 

@@ -12,14 +12,21 @@ from simcore.base.arrays import NDArray
 from simcore.base.interval import Z80
 from simcore.engine.communicators import groups_of, nccl_bytes
 from simcore.engine.in_flight import chunk_share, in_flight
-from simcore.engine.memory import MOMENTS, Memory, memory_of, workspace_bytes
+from simcore.engine.memory import (
+    MOMENTS,
+    Memory,
+    activation_profile,
+    memory_of,
+    workspace_bytes,
+)
 from simcore.engine.memory_spread import holes_sd_bytes, memory_sd_bytes, tensors_sd_bytes
 from simcore.engine.resolved import Request
 from simcore.engine.result import MemoryResult
+from simcore.engine.transients import saved_bytes
 from simcore.hardware.paths import cluster_paths
 from simcore.strategy.layout import Layout
 from simcore.workload.graph import Workload
-from simcore.workload.sharding import Stage
+from simcore.workload.sharding import Stage, widest
 
 Array = NDArray[np.float64]
 
@@ -159,6 +166,8 @@ def memory_of_stage(
     """
     layout = request.placed.layout if request.placed else Layout()
     held = in_flight(layout, position, grad_accum)
+    if layout.zero_bubble:
+        held = _waiting(layout, position, held, _waiting_share(request, part))
     over = (micro_batch, grad_accum, n_gpus, n_nodes)
     beside = beside or beside_tensors(request, n_gpus, n_nodes)
     return _memory(request, (part,), None, held, *over, beside=beside)
@@ -195,9 +204,34 @@ def memory_of_stages(
     )
     held = in_flight(placed.layout, position, grad_accum)
     held = np.maximum(np.minimum(held, 1.0), held * share)
+    if placed.layout.zero_bubble:
+        waits = np.repeat(np.array([_waiting_share(request, s.workload) for s in stages]), each)
+        held = _waiting(placed.layout, position, held, waits)
     over = (micro_batch, grad_accum, n_gpus, n_nodes)
     beside = beside or beside_tensors(request, n_gpus, n_nodes)
     return _memory(request, tuple(parts.values()), part, held, *over, beside=beside)
+
+
+def _waiting(layout: Layout, position: int | Array, held: Array, share: float | Array) -> Array:
+    """Micro-batches in flight, those of the last stage beside the one in work as ``share`` each."""
+    last = np.asarray(position) == layout.pp - 1
+    found: Array = np.where(last, np.minimum(held, 1.0 + (held - 1.0) * share), held)
+    return found
+
+
+def _waiting_share(request: Request, part: Workload) -> float:
+    """Of what a micro-batch in work keeps in a last stage, what one keeps whose weights wait.
+
+    Zero-bubble schedules run backward of inputs right behind each forward there (Qi et al. 2023,
+    figures 2 and 3): what the loss kept is gone, and its gradient in 16 bit is left for the head's
+    weight (WeightGradStore of zero-bubble's layers.py takes input and gradient). That other stages
+    keep less too is not counted.
+    """
+    p = request.strategy.precision
+    kept = activation_profile(part, p, request.strategy.recompute == "full").kept
+    loss = max((op.saved for op in part.blocks[part.order[-1]].ops), key=widest)
+    gone = saved_bytes(loss, p) - widest(loss) * p.low_bytes
+    return 1.0 - max(0.0, gone) / kept if kept else 1.0
 
 
 def _memory(

@@ -19,7 +19,15 @@ from simcore.base.arrays import TINY, NDArray
 from simcore.engine import messages
 from simcore.engine.compute import pass_seconds, phases_of_parts
 from simcore.engine.evaluate import Job, Steps, evaluate_parts
-from simcore.engine.exchanges import TRANSFER, data_points, exchanges_of, exposed, shared_nic_s
+from simcore.engine.exchanges import (
+    TRANSFER,
+    beside_host,
+    data_points,
+    exchanges_of,
+    exposed,
+    shared_nic_s,
+    tied_s,
+)
 from simcore.engine.micro_step import forward_share, micro_step_s, of_slowest
 from simcore.engine.pace import stage_paces
 from simcore.engine.placed import Placed
@@ -31,6 +39,8 @@ Array = NDArray[np.float64]
 
 #: Terms of a stage's breakdown that its micro-step is made of.
 _MICRO_STEP = ("forward", "backward", "accumulation")
+#: Terms of what the device does once a step, before its last micro-step.
+_BEFORE = ("input copy", "frozen")
 
 
 def evaluate_layout(
@@ -47,7 +57,7 @@ def evaluate_layout(
     ``terms``: of the breakdown, None: all.
     """
     layout = placed.layout
-    needed = None if terms is None else {*terms, *_MICRO_STEP}
+    needed = None if terms is None else {*terms, *_MICRO_STEP, *_BEFORE}
     local = data_points(points, placed)
     exchanges = exchanges_of(points, placed)
     first, n_parts = jobs[0], len(jobs)
@@ -71,12 +81,14 @@ def evaluate_layout(
         for p in (average, of_parts)
     )
     slowdown = first.classes[0].overlap_slowdown_frac / points.overlap
+    tied = tied_s(points, placed)
     totals, forwards, backwards, own, parts = [], [], [], [], []
     for n, (steps, (index, _)) in enumerate(zip(every, placed.distinct_stages, strict=True)):
         busy = micro_step_s(steps, local)
         whole_s = exchanges.of_stage(placed.stages[index].n_layers)
         exchange = exposed(whole_s, placed, busy, slowdown)
-        spent = sum(exchange.values(), np.zeros(len(points)))
+        earlier = beside_host(exchange, placed, busy, steps.host_micro_s)
+        spent = sum(earlier.values(), np.zeros(len(points)))
         passing = busy * there[n] / np.maximum(here[n], TINY)
         once = np.maximum(passing, steps.host_micro_s) + spent
         shared = shared_nic_s(steps, whole_s, exchange, placed, local, slowdown)
@@ -87,12 +99,15 @@ def evaluate_layout(
             behind, count = placed.behind[n], local.grad_accum
             seen = messages.seen_s(layout, behind, count, sent, halves, slowdown)
             exchange, hidden = {**exchange, TRANSFER: seen}, sent - seen
-        spent = spent - hidden
-        totals.append(steps.step_s + local.grad_accum * spent + shared)
+            earlier = {**earlier, TRANSFER: seen}
+        last = _last(exchange, placed, busy, steps)
+        in_step = {name: (local.grad_accum - 1.0) * earlier[name] + last[name] for name in exchange}
+        spent = sum(in_step.values(), tied * (index in (0, layout.pp - 1)))
+        totals.append(steps.step_s + spent + shared)
         forwards.append(once * share)
         backwards.append(once * (1.0 - share))
         own.append(once - hidden)
-        parts.append((steps, exchange, spent))
+        parts.append((steps, in_step, spent))
     runs = [part for part, _ in placed.runs]
     bubbles = bubble_s(
         layout.schedule,
@@ -112,21 +127,35 @@ def evaluate_layout(
             name: x
             for name, x in (
                 *s.terms_s.items(),
-                *((name, local.grad_accum * x) for name, x in exchange.items()),
+                *in_step.items(),
             )
             if terms is None or name in terms
         }
-        for s, exchange, _ in parts
+        for s, in_step, _ in parts
     ]
     return Steps(
         step_s=step,
         makespan_s=step,
         load_period_s=steps.load_period_s,
         restart_s=steps.restart_s,
-        comm_s=steps.comm_s + local.grad_accum * spent,
+        comm_s=steps.comm_s + spent,
         comm_beside_s=steps.comm_beside_s,
         terms_s={**of_slowest(of_stages, slowest), "pipeline bubble": bubble},
         host_micro_s=steps.host_micro_s,
         timeline=steps.timeline,
         micro_steps_s=np.stack(own),
     )
+
+
+def _last(
+    exchange: dict[str, Array], placed: Placed, busy_s: Array, steps: Steps
+) -> dict[str, Array]:
+    """What is seen of the exchanges of the last micro-step.
+
+    What comes once, and before it, takes of the room that its host leaves. Where gradients travel
+    beside its backward they may hold up the step instead of the host: then no room is counted on.
+    """
+    before = sum(steps.terms_s.get(name, 0.0) for name in _BEFORE)
+    seen = beside_host(exchange, placed, busy_s + before, steps.host_micro_s)
+    alone = steps.comm_beside_s <= 0
+    return {name: np.where(alone, x, exchange[name]) for name, x in seen.items()}

@@ -9,7 +9,14 @@ import numpy as np
 
 from simcore.engine import messages
 from simcore.engine.evaluate import Steps, evaluate
-from simcore.engine.exchanges import TRANSFER, data_points, exchange_passes, exchanges_s, exposed
+from simcore.engine.exchanges import (
+    TRANSFER,
+    beside_host,
+    data_points,
+    exchange_passes,
+    exchanges_s,
+    exposed,
+)
 from simcore.engine.job_memory import memory_over
 from simcore.engine.memory import activation_profile
 from simcore.engine.pace import stage_paces
@@ -117,6 +124,7 @@ def _parts(request: Request, placed: Placed, points: Points) -> dict[int, _Part]
         slowdown = job.classes[0].overlap_slowdown_frac / points.overlap
         whole = exchanges_s(points, placed, stage.n_layers)
         seen = exposed(whole, placed, np.array([busy]), slowdown)
+        seen = beside_host(seen, placed, np.array([busy]), steps.host_micro_s)
         if placed.hides_messages:
             halves = np.array([forward]), np.array([backward])
             seen[TRANSFER] = messages.seen_s(

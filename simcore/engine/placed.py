@@ -42,6 +42,7 @@ class Placed:
     ``ring_shares``: of a node whose GPUs are not all joined alike, what a ring over its first 1, 2
     … GPUs gets of the bandwidth of one over those in use; nothing where all are.
     ``sends_whole``: every tensor rank hands the next stage all that the stage's output holds.
+    ``tied_bytes``: gradients of a table that the first and the last stage hold each.
     """
 
     layout: Layout
@@ -59,6 +60,7 @@ class Placed:
     sends_whole: bool = False
     gathers_again: bool = False
     ring_shares: tuple[float, ...] = ()
+    tied_bytes: float = 0.0
 
     @property
     def sending_ranks(self) -> int:

@@ -32,6 +32,7 @@ from simcore.workload.sharding import (
     sequence_parallel,
     tensor_overrides,
     tensor_sums,
+    tied_numel,
 )
 
 _DEGREES = ("tp", "pp", "vpp", "cp", "ep")
@@ -144,7 +145,8 @@ def place(
     sums = tensor_sums(record.arch) if isinstance(record, ModelRecord) else TENSOR_SUMS
     part = _with_exchanges(part, layout, sums)
     layers = _layers(workload)
-    sizes = cut_sizes(layout.stages, n_layers, layout.pp, strategy.software.cut_ends)
+    library = strategy.software
+    sizes = cut_sizes(layout.stages, n_layers, layout.pp, library.cut_ends, fills=library.cut_fills)
     hidden = max((b.boundary.high + b.boundary.low for b, _ in layers), default=0.0)
     routed = sum(n for b, n in layers if any(op.name.startswith("expert") for op in b.ops))
     column_grads_frac = _column_grads_frac(workload, strategy.recompute == "full")
@@ -174,6 +176,10 @@ def place(
         and column_grads_frac > 0  # a frozen base needs none
         and not config.get("gathered_inputs"),
         sends_whole=strategy.software.whole_sends and not layout.sequence_parallel,
+        # a rank that is fed from both ends has both stages, and the table once
+        tied_bytes=(layout.pp > 1 and layout.directions == 1)
+        * strategy.precision.grad_bytes
+        * float(tied_numel(part)),
     )
 
 

@@ -50,6 +50,23 @@ def modules_cut(n_layers: int, n_stages: int, before: int, after: int) -> tuple[
     return sizes
 
 
+def filled_cut(n_layers: int, n_stages: int) -> tuple[int, ...]:
+    """Layers of each stage where one after the other is given as many as the fullest must have.
+
+    Raises InvalidConfig where a stage would have no layer.
+    """
+    most = -(-n_layers // n_stages)
+    sizes = tuple(min(most, n_layers - most * s) for s in range(n_stages))
+    if sizes[-1] < 1:
+        raise InvalidConfig(
+            [
+                f"{n_layers} layers filled into {n_stages} stages of {most} leave the last without "
+                f"a layer; take fewer stages, or name the layers of each (stages)"
+            ]
+        )
+    return sizes
+
+
 def written(sizes: Sequence[int]) -> str:
     """Layers of each stage as short text."""
     return _written([(1, str(n)) for n in sizes])
@@ -93,12 +110,20 @@ def cut_problems(text: str, n_layers: int, n_stages: int, chunks: int = 1) -> li
 
 
 def cut_sizes(
-    text: str, n_layers: int, n_stages: int, ends: tuple[int, int] | None = None
+    text: str,
+    n_layers: int,
+    n_stages: int,
+    ends: tuple[int, int] | None = None,
+    *,
+    fills: bool = False,
 ) -> tuple[int, ...]:
     """Layers of each stage; ``auto`` as even, before it is known. Raises InvalidConfig.
 
-    ``ends``: modules that a program's own cut counts beside the layers (``modules_cut``).
+    ``ends``: modules that a program's own cut counts beside the layers (``modules_cut``);
+    ``fills``: it fills one stage after the other (``filled_cut``).
     """
+    if text == "" and fills:
+        return filled_cut(n_layers, n_stages)
     if text == "" and ends is not None and n_stages > 1:
         return modules_cut(n_layers, n_stages, *ends)
     if text in ("", AUTO):

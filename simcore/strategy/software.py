@@ -48,7 +48,8 @@ class Software:
     ``whole_sends``: every tensor rank sends the next stage all of a layer's output, not its share
     of it, unless the sequence is cut, where it has no more than a share.
     ``cut_ends``: modules before the first layer and after the last that a pipeline's stages are
-    dealt out with as if they were layers; None cuts the layers alone.
+    dealt out with as if they were layers; None cuts the layers alone. ``cut_fills``: one stage
+    after the other is filled with as many layers as the fullest must have.
     ``words``: options as the command line names them, where none is given; ``settings``: of an
     architecture that has them, in the place of the model's own.
     """
@@ -75,6 +76,7 @@ class Software:
     whole_sends: bool = False
     wide_host: bool = False
     cut_ends: tuple[int, int] | None = None
+    cut_fills: bool = False
     words: Mapping[str, str] = field(default_factory=_nothing, hash=False)
     settings: Mapping[str, bool | str] = field(default_factory=_nothing, hash=False)
 
@@ -139,13 +141,17 @@ for _software in (
         norm_bytes=8.0, all_reduces=True, grads_beside=True, weight_stubs=False, group_copies=2,
         live_numel=int(GIGA), received_copies=1, sent_copies=1, logits_bytes=2 * 4.0,
     ),
-    # runtime/bf16_optimizer.py of early 2022: fp32_groups_flat is not yet cut into partitions
+    # runtime/bf16_optimizer.py of early 2022: fp32_groups_flat is not yet cut into partitions;
+    # runtime/utils.py, partition_balanced: the least weight that all stages need not exceed, to
+    # which _lprobe then fills them in turn; Megatron-DeepSpeed's type:transformer weighs layers
+    # alone ("78/12=6.5 - so the last stage has 1 block, while the rest have 7", bigscience,
+    # train/tr11-176B-ml/chronicles-prequel.md)
     Software(
         name="deepspeed-2022",
         meaning="DeepSpeed of early 2022, whose bf16 optimizer keeps all fp32 weights on each rank",
         norm_bytes=8.0, all_reduces=True, grads_beside=True, whole_master=True,
         weight_stubs=False, group_copies=2,
-        received_copies=1, sent_copies=1, logits_bytes=2 * 4.0,
+        received_copies=1, sent_copies=1, logits_bytes=2 * 4.0, cut_fills=True,
     ),
     # core/optimizer/allreduce.py: a bucket is joined and cast to fp32, reduced, copied back, all
     # of it called by the optimizer's step (optimizer.py, allreduce_gradients);

@@ -12,7 +12,17 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from simcore.base.errors import InvalidConfig
-from simcore.workload.graph import NOTHING, Block, Frozen, Kernel, Op, Saved, Workload
+from simcore.workload.graph import (
+    NOTHING,
+    Block,
+    Frozen,
+    Kernel,
+    Op,
+    Param,
+    Saved,
+    Workload,
+    weight_grad_numel,
+)
 from simcore.workload.models import ModelRecord, Scalar
 
 #: What tensor ranks divide of an architecture that they can cut.
@@ -36,6 +46,9 @@ _WHOLE_INPUT = ("qkv", "q", "k", "v", "q_a", "kv_a", "gate", "up", "gate_up", "h
 CUT_BY_COLUMNS = ("qkv", "q", "k", "v", "gate", "up", "gate_up")
 #: Those of them that read one input, where they are products apart.
 ONE_INPUT = (("q", "k", "v"), ("gate", "up"))
+
+#: Sums up the two gradients of a table that embedding and head share.
+_TIE = "tie"
 
 
 @dataclass(frozen=True)
@@ -240,7 +253,7 @@ def buffered(
 
 def _with_buffers(part: Workload, copies: int, logits_bytes: float) -> Workload:
     layer = next(b for b in part.blocks if b.recomputable)
-    logits = max(_wide(op.saved) for op in part.blocks[part.order[-1]].ops)
+    logits = max(widest(op.saved) for op in part.blocks[part.order[-1]].ops)
     kept = layer.boundary * copies + Saved(raw_bytes=logits_bytes * logits)
     if kept == NOTHING:
         return part
@@ -249,7 +262,7 @@ def _with_buffers(part: Workload, copies: int, logits_bytes: float) -> Workload:
     return part.replace(blocks=(held, *part.blocks), order=(0, *(b + 1 for b in part.order)))
 
 
-def _wide(saved: Saved) -> float:
+def widest(saved: Saved) -> float:
     """Elements of the widest tensor that an op keeps; bytes alone are those of fp32."""
     return max(saved.low, saved.high, saved.raw_bytes / 4.0)
 
@@ -281,8 +294,9 @@ def joined(first: Workload, second: Workload) -> Workload:
 def stretch(workload: Workload, start: int, stop: int) -> Workload:
     """The part of a model from one place in ``order`` to before another.
 
-    Frozen networks and the input are what the first block needs. Equal stretches are one object,
-    whoever asks: what is cached by it is worked out once for all cuts of a model.
+    Frozen networks and the input are what the first block needs. A head whose table is the
+    embedding's has one of its own where the embedding is not there too. Equal stretches are one
+    object, whoever asks: what is cached by it is worked out once for all cuts of a model.
     """
     return _stretch(workload, start == 0, workload.order[start:stop])
 
@@ -293,8 +307,37 @@ def _stretch(workload: Workload, first: bool, order: tuple[int, ...]) -> Workloa
     index: Mapping[int, int] = {b: i for i, b in enumerate(used)}
     share = sum(workload.blocks[b].recomputable for b in order) / max(1, layer_counts(workload))
     return workload.replace(
-        blocks=tuple(workload.blocks[b] for b in used),
+        blocks=tuple(
+            workload.blocks[b] if first else _with_own_table(workload.blocks[b]) for b in used
+        ),
         order=tuple(index[b] for b in order),
         frozen=tuple(_part(net, share) for net in workload.frozen if first or not net.ops),
         input_bytes=workload.input_bytes if first else 0.0,
     )
+
+
+def _own_tables(block: Block) -> tuple[Param, ...]:
+    """Matrices that a block's products read and another block holds, which shares them."""
+    if all(op.name != _TIE for op in block.ops):
+        return ()
+    held = {p.name for p in block.params}
+    products = ((f"{op.name}.weight", round(weight_grad_numel(op))) for op in block.ops)
+    return tuple(Param(name, numel) for name, numel in products if numel and name not in held)
+
+
+def _with_own_table(block: Block) -> Block:
+    """The head of a last stage, which keeps a copy of the table and has one gradient of it.
+
+    Megatron-LM, module.py, initialize_word_embeddings; DeepSpeed, runtime/pipe/module.py,
+    TiedLayerSpec: a module of each stage that uses it.
+    """
+    own = _own_tables(block)
+    if not own:
+        return block
+    ops = tuple(op for op in block.ops if op.name != _TIE)
+    return replace(block, ops=ops, params=(*block.params, *own))
+
+
+def tied_numel(workload: Workload) -> int:
+    """Elements of what the first and the last stage of a pipeline both hold and must keep equal."""
+    return sum(p.numel for b in workload.blocks for p in _own_tables(b))

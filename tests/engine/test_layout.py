@@ -8,8 +8,18 @@ import pytest
 
 from simcore import api
 from simcore.base.errors import InvalidConfig
-from simcore.engine.exchanges import data_points, exchanges_of, exchanges_s, group_of, shared_nic_s
+from simcore.engine.exchanges import (
+    TRANSFER,
+    beside_host,
+    data_points,
+    exchanges_of,
+    exchanges_s,
+    group_of,
+    shared_nic_s,
+    tied_s,
+)
 from simcore.engine.in_flight import chunk_share, in_flight
+from simcore.engine.job_memory import memory_over
 from simcore.engine.points import Points
 from simcore.engine.predict import predict, steps_of, values_of
 from simcore.engine.request import make_request
@@ -80,6 +90,40 @@ def test_stages_wait_for_each_others_hosts() -> None:
     assert step_s(64, 4) - 64 * pace > 2.4 * pace
 
 
+def test_tensor_ranks_exchange_while_the_host_issues() -> None:
+    """Between two kernels that the host has yet to issue there is room for what is under way."""
+    request = make_request(
+        "gpt2", "1x4xA100", tp=4, issuer="megatron", seq_len=128, micro_batch=1, strategy="zero1"
+    )
+
+    def steps(accum: int) -> Any:
+        return steps_of(request, Points.of(values_of(request) | {"grad_accum": float(accum)}, 1))
+
+    assert request.placed is not None
+    exchanges = exchanges_of(Points.of(values_of(request), 1), request.placed)
+    pace = float(steps(64).step_s[0] - steps(32).step_s[0]) / 32
+    host = float(steps(64).host_micro_s[0])
+    assert exchanges.of_stage(12)["tensor parallel"][0] > 0.03 * host
+    assert pace == pytest.approx(host, rel=1e-6)
+
+
+def test_what_the_host_leaves_room_for_by_hand() -> None:
+    """Of 3 s among ranks a host that issues for 2 s longer than the device runs hides 2."""
+    sent = {"tensor parallel": np.full(3, 3.0), TRANSFER: np.ones(3)}
+    busy, host = np.full(3, 10.0), np.array([9.0, 12.0, 15.0])
+
+    def seen(model: str) -> list[float]:
+        placed = make_request(model, "1x4xA100", tp=2, pp=2, strategy="zero1").placed
+        assert placed is not None
+        found = beside_host(sent, placed, busy, host)
+        assert found[TRANSFER].tolist() == [1.0, 1.0, 1.0]  # the next stage waits for it
+        return found["tensor parallel"].tolist()
+
+    assert seen("gpt2") == pytest.approx([3.0, 1.0, 0.0])
+    # each layer has the host wait for the tokens of its experts
+    assert seen("mixtral-8x7b") == [3.0, 3.0, 3.0]
+
+
 def test_terms_add_up_to_the_step() -> None:
     for options in ({"tp": 4}, {"tp": 2, "pp": 2, "grad_accum": 8}, {"cp": 2}, {"pp": 8}):
         found = ask(**options)
@@ -126,6 +170,27 @@ def test_groups_share_the_nodes_network() -> None:
     assert side_by_side.n_nodes[0] == 1
 
 
+def test_a_pipelines_ends_keep_their_table_equal() -> None:
+    """50257 x 1024 gradients in 16 bit; the eight GPUs of a node share its NICs."""
+
+    def seconds(gpus: str, nodes: float, **options: Any) -> float:
+        request = make_request("gpt2-medium", gpus, **{**BASE, **options})
+        assert request.placed is not None
+        points = Points.of(
+            {"micro_batch": 1.0, "n_ranks": 8 * nodes, "n_nodes": nodes,
+             "intra_bw_bytes_per_s": 1e11, "inter_bw_bytes_per_s": 8e10, "intra_hop_s": 0.0,
+             "inter_hop_s": 0.0}, 1,
+        )  # fmt: skip
+        return float(tied_s(points, request.placed)[0])
+
+    table = 50257 * 1024 * 2
+    assert seconds("1x8xA100", 1.0, pp=4) == pytest.approx(table / 1e11 + 8.4e-6, rel=1e-3)
+    assert seconds("2x8xA100", 2.0, pp=4) == pytest.approx(table / 1e10 + 8.4e-6, rel=1e-3)
+    half = seconds("2x8xA100", 2.0, pp=4, tp=2)  # of an even vocabulary
+    assert half == pytest.approx(table / 2 / 1e10, rel=0.01)
+    assert seconds("1x8xA100", 1.0, tp=2) == 0.0
+
+
 def test_ring_exchange_by_hand() -> None:
     """tp 2: four times a layer b s h in 16 bit, scattered and gathered: half of it each way."""
     request = make_request("gpt2-medium", "1x2xA100", tp=2, **BASE)
@@ -167,6 +232,26 @@ def test_zero_bubble_stages_hold_what_they_are_allowed(limit: int, held: float) 
     steps = np.array([64.0, 4.0])
     for position in range(8):
         assert in_flight(layout, position, steps).tolist() == [held, 4.0]
+
+
+def test_logits_do_not_wait_for_weight_gradients() -> None:
+    """Of 1024 x 50257 logits, 4 bytes in the loss, a micro-batch that waits has 2."""
+    known = resolve_model("gpt2-medium")
+    assert isinstance(known, ModelRecord)
+    few = known.model_copy(
+        update={"config": {**known.config, "layers": 4, "tied": False, "loss": "vocab_parallel"}}
+    )
+
+    def kept(schedule: str, accum: float) -> float:
+        request = make_request(few, "1x4xA100", **{**BASE, "pp": 4, "schedule": schedule})
+        assert request.placed is not None
+        one = np.ones(1)
+        stages = memory_over(request, one, accum * one, 4 * one, one)
+        return float(stages[-1].terms["activations"][0])
+
+    waits = (kept("zb-2p", 64) - kept("zb-1p", 64)) / 4  # of 8 and of 4 in flight
+    whole = (kept("gpipe", 64) - kept("gpipe", 32)) / 32
+    assert whole - waits == pytest.approx(2 * 1024 * 50257, rel=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -199,6 +199,7 @@ def test_a_library_cuts_as_it_does() -> None:
     assert layers() == [3, 3, 3, 3]
     assert layers(software="scaling") == [3, 4, 4, 1]
     assert layers(software="scaling", stages="3,4,3,2") == [3, 4, 3, 2]
+    assert layers(software="deepspeed-2022") == [3, 3, 3, 3]
     with pytest.raises(InvalidConfig, match="leave stage 3 without a layer"):
         make_request(short(5), "4xA100-80GB", pp=4, **BASE, software="scaling")
 

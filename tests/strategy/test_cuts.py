@@ -15,6 +15,7 @@ from simcore.strategy.cuts import (
     balanced_cut,
     cut_problems,
     cut_sizes,
+    filled_cut,
     holds_all,
     least_layers,
     modules_cut,
@@ -66,6 +67,16 @@ def test_modules_are_dealt_out_as_a_list_is(
             modules_cut(layers, stages, before, after)
     else:
         assert modules_cut(layers, stages, before, after) == sizes
+
+
+def test_deepspeed_fills_stages_in_turn() -> None:
+    """BigScience's 78 layers in 12 stages: the last had one, the rest seven (its chronicles)."""
+    assert filled_cut(78, 12) == (*[7] * 11, 1)
+    assert filled_cut(72, 12) == (6,) * 12
+    assert cut_sizes("", 78, 12, fills=True) == (*[7] * 11, 1)
+    assert cut_sizes("rest,1", 78, 12, fills=True) == (*[7] * 11, 1)
+    with pytest.raises(InvalidConfig, match="without a layer"):
+        filled_cut(9, 4)  # 3 + 3 + 3
 
 
 def test_a_program_s_own_cut_is_taken_where_none_is_named() -> None:

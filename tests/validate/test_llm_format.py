@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from simcore.engine.request import make_request
 from simcore.engine.transients import saved_bytes
 from simcore.strategy.precision import PRECISIONS
 from simcore.validate.case import Case
@@ -364,3 +365,57 @@ def test_modules_of_a_selective_recompute_are_read(tmp_path: Path) -> None:
     path.write_text(f'{HEAD.strip()},notes\n{row},"recompute=selective:norm,act"\n', "utf-8")
     (case,) = read_table(path).cases
     assert case.options["recompute_modules"] == "layernorm+moe_act"
+
+
+def bloom(tmp_path: Path, layers: int, heads: int, tp: int, batch: int, variant: str = "") -> Case:
+    """A row of BLOOM's plans in 12 stages."""
+    row = (
+        f"a,bigscience-bloom,gpt-182b,dense_gpt,,{layers},14336,{heads},{heads},57344,250880,2048,"
+        f",,,2048,{batch},384,A100-SXM4-80GB,8,50,{tp},12,1,{32 // tp},1,1,zero1,full,bf16,106.7,,"
+        f"A,pretrain,{variant},\n"
+    )
+    return one(tmp_path, row)
+
+
+@pytest.mark.parametrize(
+    ("heads", "tp", "batch", "kernel"),
+    [
+        (64, 8, 1, True),
+        (112, 8, 2, True),
+        (112, 8, 1, False),
+        (104, 4, 1, False),
+        (16, 8, 1, False),
+    ],
+)
+def test_megatrons_softmax_takes_multiples_of_four(
+    tmp_path: Path, heads: int, tp: int, batch: int, kernel: bool
+) -> None:
+    """BigScience: "(HEADS/TP)*MBS % 4 = 0", else its scores take tensor operations."""
+    record = bloom(tmp_path, 72, heads, tp, batch).record
+    assert isinstance(record, ModelRecord)
+    assert record.config["attention"] == ("fused_softmax" if kernel else "math")
+
+
+@pytest.mark.parametrize(
+    ("layers", "variant", "expected"),
+    [
+        (78, "post_numa_fix", [7] * 11 + [1]),  # "the last stage has 1 block" (its chronicles)
+        (70, "bf16opt+embed_partition", [5, *[6] * 10, 5]),  # embedding and head as layers, of 72
+    ],
+)
+def test_blooms_stages_are_megatron_deepspeeds(
+    tmp_path: Path, layers: int, variant: str, expected: list[int]
+) -> None:
+    case = bloom(tmp_path, layers, 64, 4, 2, variant)
+    assert case.record is not None
+    placed = make_request(case.record, case.gpus, **case.options).placed
+    assert placed is not None
+    assert [s.n_layers for s in placed.stages] == expected
+
+
+def test_zero_bubbles_models_are_untied(tmp_path: Path) -> None:
+    row = ROW.replace("a,x,llama3-8b,llama", "a,zero-bubble,gpt,dense_gpt")
+    for source, tied in (("zero-bubble", False), ("x", True)):
+        record = one(tmp_path, row.replace("zero-bubble", source)).record
+        assert isinstance(record, ModelRecord)
+        assert record.config["tied"] is tied

@@ -13,6 +13,7 @@ from simcore.workload.sharding import (
     sequence_parallel,
     stretch,
     tensor_overrides,
+    tied_numel,
 )
 
 GPT = MODELS["gpt2-medium"]  # 24 layers of 1024, 16 heads, vocabulary 50257
@@ -67,11 +68,27 @@ def test_stages_together_are_the_model(pp: int) -> None:
     workload = GPT.build()
     stages = pipeline_stages(workload, pp)
     assert sum(s.n_layers for s in stages) == layer_counts(workload) == 24
-    assert sum(s.workload.trainable_numel for s in stages) == workload.trainable_numel
+    # the table of 50257 x 1024 is the embedding's and the head's: a stage without one has its own
+    copies = (pp > 1) * 50257 * 1024
+    assert sum(s.workload.trainable_numel for s in stages) == workload.trainable_numel + copies
+    assert tied_numel(workload) == 50257 * 1024
     assert sum(s.workload.forward_flop for s in stages) == pytest.approx(workload.forward_flop)
     sizes = [s.n_layers for s in stages]
     assert max(sizes) - min(sizes) <= 1
     assert sizes[-1] == min(sizes), "the last stage has the head already"
+
+
+def test_a_head_with_a_table_of_its_own_has_it_once() -> None:
+    workload = GPT.build(tied=False)
+    stages = pipeline_stages(workload, 4)
+    assert sum(s.workload.trainable_numel for s in stages) == workload.trainable_numel
+    assert tied_numel(workload) == 0
+    # cut or not, what the head does in a tied model's last stage is what this one does
+    tied = pipeline_stages(GPT.build(), 4)[-1].workload
+    assert tied.trainable_numel == stages[-1].workload.trainable_numel
+    assert [op.name for op in tied.blocks[-1].ops] == [
+        op.name for op in stages[-1].workload.blocks[-1].ops
+    ]
 
 
 def test_what_cannot_be_cut_is_said() -> None:

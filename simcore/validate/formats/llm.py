@@ -12,6 +12,7 @@ from functools import lru_cache
 from simcore.base.figures import Figure
 from simcore.base.units import GIB, GIGA
 from simcore.engine.options import Options
+from simcore.strategy.cuts import modules_cut, written
 from simcore.strategy.software import PLAIN
 from simcore.validate.case import Case, Skipped
 from simcore.validate.formats import Format, Row, number, present, whole
@@ -56,6 +57,7 @@ from simcore.validate.formats.llm_sources import (
     RECIPES,
     REMAINDERS_BF16,
     SCALING,
+    SCORES_A_BLOCK,
     SELECTS_LAYERS,
     SHARDING,
     SHARED_EXPERTS,
@@ -64,6 +66,7 @@ from simcore.validate.formats.llm_sources import (
     TENSOR_OPERATIONS,
     TRANSFORMER_ENGINE,
     TRITON_FLASH,
+    UNTIED,
 )
 from simcore.validate.unnamed import unnamed
 from simcore.workload.models import ModelRecord, Scalar, Training
@@ -115,7 +118,7 @@ def _config(row: Row) -> dict[str, Scalar]:
 def _tied(row: Row, llama: bool) -> bool:
     """Whether the head is the embedding: what the row says, else what its family does."""
     told = re.search(r"\b(un)?tied\b", row.get("notes", ""))
-    return not told[1] if told else not llama
+    return not told[1] if told else not llama and row["source"] not in UNTIED
 
 
 def _experts(row: Row, layers: int) -> dict[str, Scalar]:
@@ -146,6 +149,12 @@ def _experts(row: Row, layers: int) -> dict[str, Scalar]:
 
 def _attention(row: Row) -> str:
     """The attention kernel: what the row's variant says, else that of its source's software."""
+    found = _attention_named(row)
+    heads = whole(row, "heads") // whole(row, "tp", 1) * whole(row, "micro_batch", SCORES_A_BLOCK)
+    return "math" if found == "fused_softmax" and heads % SCORES_A_BLOCK else found
+
+
+def _attention_named(row: Row) -> str:
     variant = row.get("variant", "")
     for word, kernel in _VARIANT_ATTENTION.items():
         if row["source"] == "aleph-alpha" and variant.startswith(word):
@@ -305,6 +314,9 @@ _LONG_CHUNKS = ("deepseek-v3", "kimi-k2")
 def _stages(row: Row) -> str | None:
     """Layers of each stage, where the source's recipe has others than even ones."""
     pp, vpp, layers = whole(row, "pp", 1), _chunks(row), whole(row, "layers")
+    if pp > 1 and "embed_partition" in row.get("variant", ""):
+        # Megatron-DeepSpeed's type:transformer|embedding: embedding and head as a layer each
+        return written(modules_cut(layers, pp, 1, 1))
     if row["source"] != "nvidia-megatron-bridge" or pp == 1 or layers % pp == 0:
         return None
     if not row["model"].startswith(_LONG_CHUNKS):

@@ -14,6 +14,10 @@ MATERIALISED = (
     "megatron-v2-tables", "megatron-gpt3-example", "korthikanti-recompute", "mt-nlg-530b",
     "deepspeed-azure-zero3", "zero-bubble",
 )  # fmt: skip
+#: Megatron-LM's softmax kernel takes multiples of so many heads and samples of a rank, else tensor
+#: operations run instead (megatron/model/fused_softmax.py, is_kernel_available; bigscience's
+#: chronicles-prequel.md: "(HEADS/TP)*MBS % 4 = 0").
+SCORES_A_BLOCK = 4
 #: Sources whose framework runs rotary positions, norms and gated layers as tensor operations:
 #: Aleph Alpha (Hagemann et al. 2023 time a fused RMSNorm against that), nanotron.
 TENSOR_OPERATIONS = ("aleph-alpha", "huggingface-nanotron")
@@ -200,6 +204,9 @@ SCALING: dict[str, Scalar] = {"gathered_logits": True, "gathered_inputs": True}
 #: torchtitan redistributes a module's input over tensor ranks before the module runs, so that its
 #: products keep what was gathered (models/llama3/infra/parallelize.py, PrepareModuleInput).
 GATHERED_INPUTS = ("pytorch-torchtitan",)
+#: Models of GPT's family whose head has a table of its own: zero-bubble's script says
+#: --untie-embeddings-and-output-weights (examples/pretrain_zero_bubble.sh).
+UNTIED = ("zero-bubble",)
 #: Programs that run with expandable_segments: torchtitan (run_train.sh, run_llama_train.sh) and
 #: NVIDIA's benchmark recipes (Megatron-Bridge, scripts/performance/utils/executors.py;
 #: Megatron-MoE-ModelZoo, model_configs/benchmarking).
