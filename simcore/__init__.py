@@ -10,11 +10,13 @@ What is public here loads on first use: ``import simcore`` costs a millisecond.
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from simcore.api import (
         compare,
+        explain,
         goodput,
         memory_timeline,
         plan,
@@ -32,6 +34,7 @@ __all__ = [
     "__version__",
     "compare",
     "estimate_memory",
+    "explain",
     "goodput",
     "memory_timeline",
     "plan",
@@ -43,6 +46,7 @@ __all__ = [
 _HOMES = {
     "Prediction": "simcore.api.results",
     "compare": "simcore.api",
+    "explain": "simcore.api",
     "goodput": "simcore.api",
     "memory_timeline": "simcore.api",
     "plan": "simcore.api",
@@ -55,7 +59,8 @@ _HOMES = {
 
 def __getattr__(name: str) -> object:
     if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        told = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(told, name=name, obj=sys.modules[__name__])  # Python says what is near
     from importlib import import_module
 
     return getattr(import_module(_HOMES[name]), name)

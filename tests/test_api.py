@@ -121,9 +121,9 @@ def _asked_again(job: dict[str, Any], fix: str) -> Any:
     words, _, rate = fix.rpartition(" (")
     changed: dict[str, Any] = {}
     for part in words.split(", "):
-        word, _, value = part.partition(" ")
+        word, _, value = part.removesuffix(" over all GPUs").partition(" ")
         if not value:
-            kind = "strategy" if word.startswith("zero") else "precision"
+            kind = "strategy" if word.startswith(("zero", "ddp")) else "precision"
             changed["gpus" if word[0].isdigit() else kind] = word
         else:
             key = word.replace("-", "_")
@@ -144,6 +144,10 @@ def _asked_again(job: dict[str, Any], fix: str) -> Any:
         {"model": "llama3-8b", "gpus": "1x8xRTX4090"},
         {"model": "llama3-8b", "gpus": "1x8xRTX4090", "grad_accum": 2},
         {"model": "llama3-8b", "gpus": "1xRTX4090", "lora_rank": 16},
+        {"model": "llama3-8b", "gpus": "2xRTX4090", "lora_rank": 16, "seq_len": 2048},
+        {"model": "llama3-8b", "gpus": "1xRTX4090", "lora_rank": 16, "recompute": "full",
+         "quantised_base": "nf4"},
+        {"model": "llama3-70b", "gpus": "8x8xH100", "strategy": "hsdp"},
         {"model": "llama3.2-1b", "gpus": "1xRTX4090"},
         {"model": "llama3-8b", "gpus": "1x8xH100", "strategy": "ddp", "micro_batch": "max"},
         {"model": "llama3-8b", "gpus": "1x8xH100", "seq_len": 131_072, "micro_batch": "max"},
@@ -175,6 +179,23 @@ def test_one_gpu_is_helped_before_more_are_bought() -> None:
     assert [fix.partition(" (")[0] for fix in alone] == ["zero2, offload optimizer"]
     adapters = simcore.predict("llama3-8b", "1xRTX4090", lora_rank=16).fixes
     assert adapters and all("quantised-base nf4" in fix for fix in adapters)
+
+
+def test_ways_to_hold_the_same_job() -> None:
+    """An adapter's base whole but narrow, no holes, shards over all GPUs: each where it helps."""
+
+    def changes(**job: Any) -> list[str]:
+        return [fix.partition(" (")[0] for fix in simcore.predict("llama3-8b", **job).fixes]
+
+    adapters = {"lora_rank": 16, "seq_len": 2048}
+    assert changes(gpus="2xRTX4090", **adapters)[0] == "ddp, quantised-base nf4"
+    narrow = {"lora_rank": 16, "recompute": "full", "quantised_base": "nf4"}
+    assert changes(gpus="1xRTX4090", **narrow)[0] == "growing-segments on"
+    shared = {"gpus": "4x8xA100-SXM-40GB", "strategy": "hsdp", "seq_len": 4096}
+    assert changes(**shared)[0] == "zero3 over all GPUs"
+    # no two changes of the same thing are offered together
+    for said in changes(gpus="2xRTX4090", lora_rank=16, seq_len=8192):
+        assert said.count("quantised-base") <= 1
 
 
 def test_a_job_that_fits_needs_no_fix() -> None:

@@ -1,4 +1,5 @@
-"""What makes a job that fits faster: less sharding, more micro-batches for a pipeline.
+"""What makes a job that fits faster: less sharding, or none between nodes; for adapters a narrow
+base that is not sharded; more micro-batches for a pipeline.
 
 Every change is asked like a job of its own, as what makes a job fit is (``api.fixes``).
 """
@@ -9,7 +10,7 @@ from collections.abc import Callable, Iterator
 from math import inf
 from typing import Any
 
-from simcore.api.fixes import samples_a_step
+from simcore.api.fixes import NARROW_BASE, samples_a_step
 from simcore.base.errors import SimcoreError
 from simcore.engine.edge import settled
 from simcore.engine.job_memory import memory_result
@@ -17,6 +18,7 @@ from simcore.engine.predict import central_step_s
 from simcore.engine.resolved import Request
 from simcore.engine.result import Faster, Prediction
 from simcore.report.words import plural
+from simcore.strategy.strategy import HYBRID
 
 Words = dict[str, Any]
 Ask = Callable[[Words], Request]
@@ -25,11 +27,11 @@ Ask = Callable[[Words], Request]
 WORTH_FRAC = 0.05
 #: Of strategies within this of the fastest the simplest is told.
 _ALIKE_FRAC = 0.02
-#: What shards less than each strategy, the simplest first.
+#: What shards less than each strategy, or within nodes alone, the simplest first.
 _LESS = {
-    "zero1": ("ddp",),
-    "zero2": ("ddp", "zero1"),
-    "zero3": ("ddp", "zero1", "zero2"),
+    "zero1": ("ddp", HYBRID),
+    "zero2": ("ddp", "zero1", HYBRID),
+    "zero3": ("ddp", "zero1", "zero2", HYBRID),
 }
 #: GPipe (Huang et al. 2019): a bubble is negligible from four micro-batches a stage on.
 _BATCHES_A_STAGE = 4
@@ -63,14 +65,21 @@ def _tried(ask: Ask, words: Words, said: str, rate: float) -> Faster | None:
 
 
 def _less_sharded(request: Request, found: Prediction, ask: Ask) -> Faster | None:
-    """A strategy that shards less, where what is sharded would fit whole."""
+    """A strategy that shards less, or within nodes, where what more GPUs hold then fits."""
     s = request.strategy
     if s.offload or request.data_ranks == 1:
         return None
-    tried = [
-        _tried(ask, {"strategy": name}, f"strategy {name}", found.samples_per_s)
+    names = [
+        name
         for name in _LESS.get(s.parallelism, ())
+        if name != HYBRID or (request.cluster.n_nodes > 1 and not s.shard_ranks)
     ]
+    tried = [
+        _tried(ask, {"strategy": n, "shard_ranks": None}, f"strategy {n}", found.samples_per_s)
+        for n in names
+    ]
+    if s.zero_stage == 3 and request.workload.frozen_base_numel and not any(tried):
+        tried.append(_tried(ask, NARROW_BASE.words, NARROW_BASE.said, found.samples_per_s))
     fitting = [f for f in tried if f is not None]
     most = max((f.samples_per_s for f in fitting), default=inf)
     return next((f for f in fitting if f.samples_per_s >= (1.0 - _ALIKE_FRAC) * most), None)

@@ -41,6 +41,15 @@ class Change:
     words: Words
 
 
+#: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True: holes are given back.
+_GROWING = Change("growing-segments on", {"growing_segments": "on"})
+#: An adapter's base held whole and narrow (QLoRA, Dettmers et al. 2023) is gathered by nobody.
+NARROW_BASE = Change(
+    "ddp, quantised-base nf4",
+    {"strategy": "ddp", "shard_ranks": None, "quantised_base": "nf4"},
+)
+
+
 @dataclass(frozen=True, slots=True)
 class _Fix:
     said: str
@@ -58,6 +67,8 @@ def fixes_of(request: Request, ask: Callable[[Words], Request]) -> tuple[str, ..
     for many in range(1, _TOGETHER + 1):
         found: list[_Fix] = []
         for group in combinations(ladders, many):
+            if _at_odds(group):
+                continue
             fix = next((f for f in map(attempt, _rungs(group)) if f), None)
             if fix is not None:
                 found.append(fix)
@@ -96,6 +107,12 @@ def samples_a_step(request: Request) -> int:
     return request.micro_batch * request.grad_accum * request.data_ranks
 
 
+def _at_odds(group: tuple[tuple[Change, ...], ...]) -> bool:
+    """Whether two ladders change the same word: they are alternatives."""
+    said = [word for ladder in group for word in ladder[0].words.keys() - _KEPT]
+    return len(set(said)) < len(said)
+
+
 def _rungs(group: tuple[tuple[Change, ...], ...]) -> Iterator[Change]:
     """One change of several ladders: all on their first rung, then all one higher."""
     for height in range(max(map(len, group))):
@@ -125,6 +142,11 @@ def _ladders(request: Request) -> list[tuple[Change, ...]]:
     if n_gpus > 1:
         stages = range(max(1, s.zero_stage + 1), 4)
         ladders.append([Change(f"zero{n}", {"strategy": f"zero{n}"}) for n in stages])
+    if s.shard_ranks:
+        ladders.append([Change(f"{s.parallelism} over all GPUs",
+                               {"strategy": s.parallelism, "shard_ranks": None})])  # fmt: skip
+    if not request.growing_segments and _grows(request):
+        ladders.append([_GROWING])
     if s.precision.name in ("fp32", "fp32-ieee", "tf32"):
         ladders.append([Change("amp-bf16", {"precision": "amp-bf16"})])
     long = request.workload.tokens_per_sample >= _LONG_TOKENS
@@ -139,6 +161,8 @@ def _ladders(request: Request) -> list[tuple[Change, ...]]:
         ladders.append([Change("shares auto", {"shares": "auto"})])
     if request.workload.frozen_base_numel:  # adapters: what is frozen may be narrow
         ladders.append([Change("quantised-base nf4", {"quantised_base": "nf4"})])
+        if s.zero_stage == 3 and n_gpus > 1:
+            ladders.append([NARROW_BASE])
     if not s.offload:
         away: Words = {"offload": "optimizer"}
         if n_gpus == 1 and s.zero_stage == 0:  # ZeRO-Offload (Ren et al. 2021) on one GPU
@@ -146,6 +170,11 @@ def _ladders(request: Request) -> list[tuple[Change, ...]]:
         else:
             ladders.append([Change("offload optimizer", away)])
     return [tuple(ladder) for ladder in ladders if ladder]
+
+
+def _grows(request: Request) -> bool:
+    """Whether the allocator can map more memory to a segment that it has (CUDA 11.4 on)."""
+    return all(g.gpu.vendor == "NVIDIA" for g in request.cluster.groups)
 
 
 def _larger(request: Request) -> Iterator[Change]:
@@ -164,6 +193,9 @@ def _larger(request: Request) -> Iterator[Change]:
         gpus = f"{max(nodes, group.n_nodes)}x{per_node}x{group.gpu.name}"
         said = ", ".join((gpus, "zero3", *(["recompute full"] if "recompute" in sparing else [])))
         yield Change(f"{said}, micro-batch 1", {"gpus": gpus, **sparing})
+        if not request.growing_segments and _grows(request):
+            yield Change(f"{said}, micro-batch 1, {_GROWING.said}",
+                         {"gpus": gpus, **sparing, **_GROWING.words})  # fmt: skip
         nodes *= 2
 
 

@@ -111,6 +111,17 @@ class Prediction(Shown, engine.Prediction):
                 raise UsageError(f"compare takes predictions, not {other!r:.60}: predict it first")
         return side_by_side((self, *others))
 
+    def explain(self, term: str) -> Explanation:
+        """Formula, inputs and source of ``step_time``, ``memory``, ``comm``, ``mfu`` or another
+        term. Raises UsageError for a term that it does not know.
+        """
+        from simcore import api
+
+        if self.asked is None:
+            raise UsageError("an explanation needs to know how the result was asked")
+        found: Explanation = api.explain(**_request_words(self.asked), term=term)
+        return found
+
     def to_html(self) -> str:
         """The whole report as one self-contained page, as ``simcore report`` writes it."""
         from simcore import api

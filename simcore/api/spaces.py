@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from simcore.api.results import Prediction
 from simcore.api.shown import Asked, remembered
-from simcore.base.errors import InvalidConfig, UsageError
+from simcore.base.errors import InvalidConfig, SimcoreError, UsageError
 from simcore.engine.options import Options
 from simcore.engine.request import make_request
 from simcore.engine.words import inputs_of, number_problems, with_files
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from simcore.planning.goodput import Goodput as PlainGoodput
     from simcore.planning.goodput import Reliability
     from simcore.planning.space import Space
-    from simcore.planning.sweep import Progress
+    from simcore.planning.sweep import Progress, SweepResult
 
 
 @one_question()
@@ -75,7 +76,38 @@ def sweep(
         "model": model, "gpus": gpus, "by": by, "top": top, "jobs": jobs, "cluster": cluster,
         **words,
     }  # fmt: skip
-    return remembered(Sweep, found, "sweep", asked)
+    return remembered(Sweep, _advised(found, filled), "sweep", asked)
+
+
+#: Rankings of a sweep in which more samples a second are better.
+_BY_RATE = ("throughput", "per-gpu")
+
+
+def _advised(found: SweepResult, words: Mapping[str, Any]) -> SweepResult:
+    """With what makes the best point faster; where none fits, what makes the nearest fit."""
+    from simcore.api import answer_of
+
+    point = found.best[0] if found.best else found.nearest
+    if point is None or found.space is None or (found.best and found.ranked_by not in _BY_RATE):
+        return found
+    options = {
+        **dict(point.form.options),
+        "micro_batch": point.micro_batch,
+        "grad_accum": point.grad_accum,
+        "network": point.network if words.get("network") and point.network else None,
+        "node": words.get("node"),
+    }
+    named = found.space.models
+    inputs = tuple(options.get("inputs") or ())
+    try:
+        model = next(
+            (m for m in named if len(named) == 1 or model_of(m, inputs).name == point.form.model),
+            point.form.model,
+        )
+        said = answer_of(model, point.cluster, cast("Options", options))
+    except SimcoreError:  # advice alone is missing then
+        return found
+    return replace(found, fixes=said.fixes, faster=said.faster)
 
 
 @one_question()

@@ -8,21 +8,30 @@ from typing import Annotated, Any
 import typer
 
 from simcore.cli import names
-from simcore.cli.output import write
+from simcore.cli.output import terminal_width, write
 
 _AS_JSON = Annotated[bool, typer.Option("--json", help="Everything as JSON.")]
 
 
 def _kind(word: str, known: tuple[str, ...]) -> str:
     """The known word that ``word`` is, singular or plural. Raises UnknownName."""
-    from simcore.base.errors import UnknownName
+    from simcore.base.errors import UnknownName, UsageError
 
     folded = word.strip().lower()
     for kind in known:
         singular = kind[:-3] + "y" if kind.endswith("ies") else kind.removesuffix("s")
         if folded in (kind, singular, singular + "s"):
             return kind
+    if kind := _kind_of(word):
+        raise UsageError(f"{word!r} is a {kind}: write `simcore show {kind} {word}`")
     raise UnknownName("kind", word, known)
+
+
+def _kind_of(name: str) -> str:
+    """Of what a name is, that stands where a kind was expected; empty where of nothing."""
+    from simcore.report.catalog import DATABASES
+
+    return next((kind for kind, held in DATABASES.items() if held.path(name)), "")
 
 
 def list_(
@@ -44,9 +53,14 @@ def list_(
 
         write(dumps(data))
         return
-    from simcore.report.tables import table
+    from simcore.report.tables import table, wrapped_table
 
-    write(table(header, rows, right=catalog.NUMERIC.get(kind, ())) + "\n")
+    right, width = catalog.NUMERIC.get(kind, ()), terminal_width()
+    # A pipe has a line a row, whatever its length.
+    text = wrapped_table(header, rows, width, right=right) if width else table(
+        header, rows, right=right
+    )  # fmt: skip
+    write(text + "\n")
 
 
 def show(

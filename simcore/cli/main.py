@@ -140,6 +140,8 @@ def _parser_sentence(err: Any, words: Sequence[str]) -> str:
         text = f"unknown command {typo[1]!r}" + (
             f": did you mean {closest[0]!r}?" if closest else ""
         )
+    if (param := getattr(err, "param", None)) is not None and text.startswith("Missing"):
+        text += f": {param.help.rstrip('.')}" if getattr(param, "help", None) else ""
     names = {p.name for p in context.command.params} if context is not None else set()
     if (stray := _STRAY.match(text)) and {"model", "gpus"} <= names:
         text = f"{stray[1]!r} belongs to no option: write --model NAME --gpus CLUSTER"

@@ -55,11 +55,9 @@ def _network_links() -> Iterable[str]:
 
 
 def _strategies() -> Iterable[str]:
-    from typing import get_args
+    from simcore.strategy.strategy import STRATEGIES
 
-    from simcore.strategy.strategy import Parallelism
-
-    return get_args(Parallelism)
+    return STRATEGIES
 
 
 def _precisions() -> Iterable[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 
 from simcore.base.errors import UsageError
@@ -32,6 +33,11 @@ def write(text: str) -> None:
 def complain(text: str) -> None:
     """One line on standard error."""
     sys.stderr.write(text.rstrip() + "\n")
+
+
+def terminal_width() -> int:
+    """Columns of the terminal that standard output goes to; 0: it goes elsewhere."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
 
 
 def colour_wanted() -> bool:

@@ -45,7 +45,8 @@ def predict(
     ] = None,
     strategy: Annotated[
         str | None,
-        option("--strategy", "NAME", "dp, manual, ddp, zero1 to zero3 (fsdp).", names.strategies),
+        option("--strategy", "NAME", "dp, manual, ddp, zero1 to zero3 (fsdp), hsdp.",
+               names.strategies),
     ] = None,
     micro_batch: Annotated[
         str | None,
@@ -312,9 +313,11 @@ def predict(
     problems += trace_problems(trace, chakra)
     problems += view_problems(plot, plot_kind, scaling, explain, emit)
     if model is None:
-        problems.append("--model is missing: name one of `simcore list models`")
+        beside = ", which a launch file does not" if launch else ""
+        problems.append(f"--model is missing: name one of `simcore list models`{beside}")
     if gpus is None:
-        problems.append("--gpus is missing: write NODESxGPUSxTYPE, such as 4x8xA6000ada")
+        alone = ", or the type alone where the launch file has its counts" if launch else ""
+        problems.append(f"--gpus is missing: write NODESxGPUSxTYPE, such as 4x8xA6000ada{alone}")
     del watch  # the command line has seen to it
     length = {
         "steps": count("steps", steps, problems),

@@ -53,13 +53,22 @@ _CALLED = {
 }  # fmt: skip
 
 
+#: Likewise, of options that some commands have.
+_OF_SOME = {
+    "objective": "by rank-by minimise minimize",
+    "by": "objective rank-by sort sort-by",
+    "deadline": "time until",
+    "budget": "max-cost dollars",
+}
+
+
 def option_meant(typed: str, known: Collection[str]) -> str:
     """``--micro-batch`` for ``--batch-size``: what of the known options is meant; or nothing.
 
     Another program's name comes first, then the nearest in letters, dashes apart.
     """
     name = typed.lstrip("-").replace("_", "-").lower()
-    for ours, theirs in _CALLED.items():
+    for ours, theirs in (*_CALLED.items(), *_OF_SOME.items()):
         if name in theirs.split() and (not ours or f"--{ours.split()[0]}" in known):
             return ours and f"--{ours}"
     long = [k.lstrip("-") for k in known if k.startswith("--")]

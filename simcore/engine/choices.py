@@ -13,7 +13,7 @@ from simcore.strategy.dialects import FILES
 from simcore.strategy.layout import SCHEDULES, CpComm, Dispatcher
 from simcore.strategy.precision import MAIN_GRADS, OPTIMIZERS, PRECISIONS, OffloadTarget
 from simcore.strategy.software import SOFTWARE
-from simcore.strategy.strategy import Parallelism, Recompute
+from simcore.strategy.strategy import STRATEGIES, Recompute
 from simcore.workload.archs.lm_attention import ATTENTIONS
 from simcore.workload.models import MODELS
 
@@ -26,7 +26,7 @@ def choices() -> dict[str, tuple[str, ...]]:
         "gpu": tuple(GPUS.names()),
         "node": tuple(NODES.names()),
         "network": tuple(network_names()),
-        "strategy": get_args(Parallelism),
+        "strategy": STRATEGIES,
         "precision": tuple(PRECISIONS),
         "recompute": get_args(Recompute),
         "main_grads": MAIN_GRADS,

@@ -14,6 +14,7 @@ from typing import Any
 
 from simcore.strategy.layout import Layout
 from simcore.strategy.software import MEGATRON, PLAIN, SOFTWARE, Software
+from simcore.strategy.strategy import HYBRID, folded_strategy
 from simcore.workload.models import ModelRecord, Scalar
 from simcore.workload.resolve import ModelSource
 
@@ -28,7 +29,7 @@ _LISTED = "recompute"
 #: Products of Transformer Engine, around which such libraries are built; torchao's is fp8-dynamic.
 _ENGINE_FORMATS = ("fp8", "mxfp8", "nvfp4")
 #: Strategies that shard what tensor ranks hold again: PyTorch's own composition (torchtitan).
-_TORCH_BESIDE_TENSOR = ("zero2", "zero3")
+_TORCH_BESIDE_TENSOR = ("zero2", "zero3", HYBRID)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ class Library:
             own.pop("main_grads", None)  # gradients of bf16 are the ones that need wider sums
         if "overlap" in own:
             cut = {"tensor": given.get("tp"), "pipeline": given.get("vpp")}
-            hidden = [w for w in own["overlap"].split(",") if (cut.get(w, 2) or 1) > 1]
+            hidden = [w for w in own["overlap"].split(",") if int(cut.get(w, 2) or 1) > 1]
             own["overlap"] = ",".join(hidden)
         return {**own, **given}
 
@@ -101,7 +102,7 @@ def library_of(
         return Library(SOFTWARE[asked], by_file=bool(dialect))
     cut = asked == AUTO or max(layout.tp, layout.pp, layout.cp, layout.ep) > 1
     cut |= options.get("precision") in _ENGINE_FORMATS
-    by_torch = options.get("strategy") in _TORCH_BESIDE_TENSOR
+    by_torch = folded_strategy(options.get("strategy") or "") in _TORCH_BESIDE_TENSOR
     by_torch |= options.get("issuer") == "torch"
     if dialect or not cut or by_torch or not _written_anew(record):
         return Library(PLAIN)

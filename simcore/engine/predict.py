@@ -266,6 +266,7 @@ def predict(request: Request, *, keep_timeline: bool = False) -> Prediction:
         n_gpus=cluster.n_gpus,
         n_nodes=cluster.n_nodes,
         strategy=strategy.parallelism,
+        shard_ranks=strategy.shard_ranks,
         precision=strategy.precision.name,
         optimizer=strategy.optimizer.name,
         recompute=strategy.recompute,

@@ -11,6 +11,7 @@ from simcore.base.errors import InvalidConfig, UnknownName, UsageError
 from simcore.engine.context import context_told
 from simcore.engine.edge import largest_batch
 from simcore.engine.evaluate import Loading
+from simcore.engine.knob_models import unheeded
 from simcore.engine.library import Library, library_of
 from simcore.engine.options import Options
 from simcore.engine.placed import Placed
@@ -23,6 +24,7 @@ from simcore.hardware.cluster import ClusterSpec, parse_cluster
 from simcore.hardware.profile import load_profile
 from simcore.strategy.by_shape import fitted
 from simcore.strategy.cuts import AUTO
+from simcore.strategy.layout import Layout
 from simcore.strategy.nccl import FREE, parse_algorithms, parse_protocols
 from simcore.strategy.overlap import parse_overlap
 from simcore.strategy.precision import OPTIMIZERS, PRECISIONS, with_main_grads, with_remainders
@@ -31,7 +33,9 @@ from simcore.strategy.software import PLAIN
 from simcore.strategy.strategy import (
     Recompute,
     Strategy,
+    hybrid,
     issuer_named,
+    node_shard_ranks,
     parallelism_named,
     parse_offload,
     step_impl_named,
@@ -119,6 +123,7 @@ def make_request(
         "parallelism",
         lambda: parallelism_named(chosen("strategy", options.get("strategy"), usual)),
     )
+    attempt("shard_ranks", lambda: _shard_ranks(options, found.get("cluster"), layout))
     attempt(
         "precision",
         lambda: with_main_grads(
@@ -201,7 +206,7 @@ def make_request(
             launch_blocking=found.get("blocking", False),
             nccl_algorithms=found.get("nccl_algorithms", FREE),
             nccl_protocols=found.get("nccl_protocols", FREE),
-            shard_ranks=options.get("shard_ranks") or 0,
+            shard_ranks=found.get("shard_ranks", 0),
             gather_tensors=bool(options.get("gather_tensors")),
             software=library.software,
             fp8_params=found.get("fp8_params", False),
@@ -266,6 +271,7 @@ def make_request(
             *(launched.told(getattr(record, "config", {})) if launched else ()),
             *library.told(),
             *strategy_told(options.get("strategy"), record.training.strategy, usual),
+            *unheeded(found["profile"], found["workload"].name),
             *routing_told(record, chosen_strategy.routing, layout),
             *context_told(layout, options.get("cp_comm")),
             *_assumptions(record, found["workload"]),
@@ -283,6 +289,15 @@ def make_request(
             request, micro_batch=max(best, 1), assumptions=(*request.assumptions, note)
         )
     return _uneven(request, found.get("shares", ""), cut_later)
+
+
+def _shard_ranks(options: Options, cluster: ClusterSpec | None, layout: Layout) -> int:
+    """Over how many ranks ZeRO shards; 0: over all."""
+    asked = options.get("strategy")
+    told = options.get("shard_ranks")
+    if told or asked is None or cluster is None or not hybrid(asked):
+        return told or 0
+    return node_shard_ranks({g.gpus_per_node for g in cluster.groups}, cluster.n_nodes, layout.tp)
 
 
 def _shares(text: str) -> str:

@@ -171,6 +171,7 @@ class Prediction:
     assumptions: tuple[str, ...]
     n_frozen_params: int = 0  # of adapters' base
     tokens_per_sample: float = 0.0
+    shard_ranks: int = 0  # over how many ranks ZeRO shards, with replicas between; 0: all
     stages: tuple[StageRun, ...] = ()
     measured: tuple[MeasuredRow, ...] = ()
     run_time_s: float | None = None

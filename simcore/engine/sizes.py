@@ -10,8 +10,13 @@ from simcore.base.errors import InvalidConfig
 from simcore.workload.models import ModelRecord, Scalar
 from simcore.workload.resolve import ModelSource
 
-#: Options that are settings of the architecture under the same name.
-_SETTINGS = ("seq_len", "frames", "attention", "lora_rank", "lora_targets", "quantised_base")
+#: Options that are settings of the architecture under the same name, and what is said of a model
+#: without it.
+_SETTINGS = {
+    "seq_len": "has no sequence length to change", "frames": "has no frames to change",
+    "attention": "has no attention kernel to choose", "lora_rank": "takes no adapters",
+    "lora_targets": "takes no adapters", "quantised_base": "has no frozen base to quantise",
+}  # fmt: skip
 #: How full names say sizes.
 _FRAMES = re.compile(r"\b\d+ frames\b")
 _SIDES = re.compile(r"\b\d+ x \d+\b")
@@ -29,10 +34,17 @@ def sides(text: str) -> tuple[int, int]:
 def overrides_of(record: ModelSource | None, options: Mapping[str, Any]) -> dict[str, Scalar]:
     """Settings that a job's options change. Raises InvalidConfig where a model has no such size."""
     found: dict[str, Scalar] = {k: v for k in _SETTINGS if (v := options.get(k)) is not None}
-    if record is None or (text := options.get("resolution")) is None:
+    text = options.get("resolution")
+    if record is None or not (found or text is not None):
+        return found
+    known = record.settings({}) if isinstance(record, ModelRecord) else {}
+    if known and (lacks := [k for k in found if k not in known]):
+        raise InvalidConfig(
+            [f"{record.name} {_SETTINGS[k]} (--{k.replace('_', '-')})" for k in lacks]
+        )
+    if text is None:
         return found
     height, width = sides(str(text))
-    known = record.settings({}) if isinstance(record, ModelRecord) else {}
     if {"height", "width"} <= known.keys():
         return found | {"height": height, "width": width}
     if "image" not in known:

@@ -1,4 +1,7 @@
-"""Which GPU, node and link a calibration's knobs are of: names looked up, misspelt ones told."""
+"""Which GPU, node and link a calibration's knobs are of: names looked up, misspelt ones told.
+
+Models are not known here: ``engine.knob_models`` says of which there are none.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,12 @@ from simcore.base.errors import InvalidConfig, UsageError
 from simcore.hardware.calibrations import Calibration, Knob
 from simcore.hardware.cluster import parse_network
 from simcore.hardware.spec import GPUS, NODES
+
+#: What a knob may be of: a word of another kind is looked at by nobody.
+_OF = {
+    "compute": "gpu", "memory": "gpu", "host": "gpu", "intra": "node", "inter": "link",
+    "loader": "workload", "overlap": "",
+}  # fmt: skip
 
 
 def placed_knobs(record: Calibration) -> tuple[Knob, ...]:
@@ -20,6 +29,11 @@ def placed_knobs(record: Calibration) -> tuple[Knob, ...]:
 
     def settled(at: int, knob: Knob) -> Knob:
         found: dict[str, str] = {}
+        own_word = _OF[knob.knob]
+        for word in ("gpu", "node", "link", "workload"):
+            if getattr(knob, word) and word != own_word:
+                told = f"is of a {own_word}" if own_word else "is of everything"
+                problems.append(f"{_name(record, at, knob)}: has {word!r}, but {told}")
         try:
             if knob.gpu and knob.gpu != own:
                 found["gpu"] = GPUS[knob.gpu].name

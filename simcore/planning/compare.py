@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import product
 from typing import Any
 
@@ -23,8 +23,8 @@ MAX_COLUMNS = 12
 class Column:
     """One option: what is predicted for it, or why it cannot be.
 
-    Cost and energy are a million samples'; None where no price is known, and of a job that does not
-    fit.
+    Cost and energy are a million samples'; None where no price is known. They and the speed-up are
+    None of a job that does not fit.
     """
 
     cluster: str
@@ -59,6 +59,8 @@ class Column:
             "global_batch": p.global_batch,
             "mfu_frac": p.mfu_frac,
             "bound_by": p.bound_by,
+            "faster": [asdict(f) for f in p.faster],
+            "fixes": list(p.fixes),
             "speedup": self.speedup,
             "gpu_hours_per_million_samples": self.gpu_h_per_million,
             "usd_per_million_samples": self.usd_per_million,
@@ -69,7 +71,7 @@ class Column:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """Options in the order asked for; speed-ups are against the first that is valid."""
+    """Options in the order asked for; speed-ups are against the first that fits."""
 
     model: str
     sample_unit: str
@@ -184,7 +186,7 @@ def _points(space: Space) -> Iterator[tuple[str, dict[str, Any], ClusterSpec, di
 def _column(
     p: Prediction, cluster: ClusterSpec, words: str, prices: PriceBook, before: list[Column]
 ) -> Column:
-    first = next((c.prediction for c in before if c.prediction is not None), p)
+    first = next((c.prediction for c in before if c.prediction is not None and c.fits), p)
     hours = MEGA / p.samples_per_s / HOUR
     usd = prices.cluster_usd_per_h(cluster) if p.fits else None
     watts = power_w(tdp_w(cluster), busy_frac(p.time_s, p.step_time_s.value))
@@ -192,7 +194,7 @@ def _column(
         cluster=p.cluster,
         words=words,
         prediction=p,
-        speedup=p.samples_per_s / first.samples_per_s,
+        speedup=p.samples_per_s / first.samples_per_s if p.fits else None,
         gpu_h_per_million=hours * p.n_gpus if p.fits else None,
         usd_per_million=None if usd is None else hours * usd,
         kwh_per_million=hours * watts / KILO if p.fits else None,

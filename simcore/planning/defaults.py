@@ -88,7 +88,7 @@ def default_words(source: ModelSource, given: dict[str, Any], tokens: bool) -> d
     config = source.config if isinstance(source, ModelRecord) else {}
     cut = isinstance(source, ModelRecord) and splits(source.arch)
     words: dict[str, Any] = {
-        "strategy": "ddp,zero1,zero3",
+        "strategy": "ddp,zero1,zero3,hsdp",
         "recompute": "all",
         "micro_batch": "1,2,4,8" if tokens else "1..64*2",
     }

@@ -79,7 +79,7 @@ def named_values(
 
 
 def _fold(name: str) -> str:
-    return name.strip().lower().replace("_", "-")
+    return name.strip().lower().replace("_", "").replace("-", "")
 
 
 def cluster_texts(text: str) -> list[str]:

@@ -14,6 +14,7 @@ from simcore.engine.resolved import Request
 from simcore.engine.shares import check_shares
 from simcore.planning.space import Form
 from simcore.strategy.layout import Layout
+from simcore.strategy.strategy import HYBRID
 from simcore.workload.resolve import ModelSource
 
 Array = NDArray[np.float64]
@@ -114,7 +115,7 @@ def words_of(source: ModelSource, request: Request, form: Form, layout: Layout) 
     seq_len = form.get("seq_len") or getattr(source, "config", {}).get("seq_len")
     return FormWords(
         model=request.workload.name,
-        strategy=request.strategy.parallelism,
+        strategy=HYBRID if form.get("strategy") == HYBRID else request.strategy.parallelism,
         precision=request.strategy.precision.name,
         optimizer=request.strategy.optimizer.name,
         recompute=request.strategy.recompute,

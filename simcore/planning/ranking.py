@@ -18,7 +18,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """One configuration that fits, with what it gives."""
+    """One configuration, with what it gives."""
 
     form: FormWords
     cluster: str
@@ -43,6 +43,11 @@ class Point:
     def fits(self) -> bool:
         """Whether the fullest device holds it."""
         return self.needed_bytes <= self.capacity_bytes
+
+    @property
+    def lacking_bytes(self) -> float:
+        """What the fullest device needs beyond what it has; negative where something is left."""
+        return self.needed_bytes - self.capacity_bytes
 
     def to_dict(self) -> dict[str, object]:
         """The row that a sweep writes; units in the names."""

@@ -29,7 +29,7 @@ from simcore.strategy.cuts import normalised
 from simcore.strategy.layout import SCHEDULES, CpComm, Dispatcher
 from simcore.strategy.precision import MAIN_GRADS, OPTIMIZERS, PRECISIONS
 from simcore.strategy.routing import factor
-from simcore.strategy.strategy import TORCH_NAMES, Parallelism, Recompute, parse_offload
+from simcore.strategy.strategy import STRATEGIES, TORCH_NAMES, Recompute, parse_offload
 from simcore.workload.archs.lm_attention import ATTENTIONS
 
 #: Form axes whose values are whole numbers, and those whose values are names.
@@ -42,7 +42,7 @@ WORKLOAD_AXES = (
     "seq_len", "resolution", "frames", "lora_rank", "expert_imbalance", "expert_capacity",
 )  # fmt: skip
 NAMED_AXES: dict[str, tuple[str, ...]] = {
-    "strategy": get_args(Parallelism),
+    "strategy": STRATEGIES,
     "precision": tuple(PRECISIONS),
     "optimizer": tuple(OPTIMIZERS),
     "recompute": get_args(Recompute),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from simcore.base.arrays import NDArray, keep_freed_memory
 from simcore.base.errors import UsageError
+from simcore.engine.result import Faster
 from simcore.planning.evaluator import Evaluator
 from simcore.planning.parallel import shared_parts
 from simcore.planning.points import Batch
@@ -42,7 +43,9 @@ class SweepResult:
     with as little memory, where all clusters have as many GPUs.
     ``invalid`` counts points by the reason they fell out; what does not fit is among them.
     ``evaluated`` points have a time and memory; ``finished`` says whether all were asked.
-    ``batches`` holds every evaluated point where they were kept in memory.
+    ``batches`` holds every evaluated point where they were kept in memory. ``nearest``: what lacks
+    least memory, where nothing fits. ``fixes`` make that fit; ``faster``: changes outside the space
+    that make the best point faster; both are asked by ``api.sweep``.
     """
 
     n_points: int
@@ -58,6 +61,9 @@ class SweepResult:
     output: str | None = None
     space: Space | None = None
     batches: tuple[Batch, ...] = ()
+    nearest: Point | None = None
+    fixes: tuple[str, ...] = ()
+    faster: tuple[Faster, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, units in the names."""
@@ -72,6 +78,9 @@ class SweepResult:
             "ranked_by": self.ranked_by,
             "best": [p.to_dict() for p in self.best],
             "front": [p.to_dict() for p in self.front],
+            "nearest": self.nearest.to_dict() if self.nearest is not None else None,
+            "fixes": list(self.fixes),
+            "faster": [asdict(f) for f in self.faster],
             "output": self.output,
         }
 
@@ -172,6 +181,7 @@ def run_sweep(
         output=str(output) if output is not None else None,
         space=space,
         batches=tuple(kept),
+        nearest=tally.nearest if not tally.n_fit else None,
     )
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from simcore.hardware.cluster import ClusterSpec
 from simcore.planning.points import Batch
-from simcore.planning.ranking import Front, Leaders, Point
+from simcore.planning.ranking import Front, Leaders, Point, point_at
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,7 @@ class Summary:
     invalid: dict[str, int]
     best: tuple[tuple[float, Point], ...]
     front: tuple[Point, ...]
+    nearest: Point | None
 
 
 class Tally:
@@ -43,6 +44,8 @@ class Tally:
         self.front = Front(clusters)
         self.n_points = self.n_evaluated = self.n_fit = 0
         self.invalid: dict[str, int] = {}
+        self.nearest: Point | None = None
+        self._clusters = clusters
 
     @property
     def best(self) -> Point | None:
@@ -59,11 +62,24 @@ class Tally:
             self.n_fit += part.n_fit
             self.leaders.merge(part.best)
             self.front.merge(part.front)
+            self._near(part.nearest)
         elif len(part):
             self.n_evaluated += len(part)
             self.n_fit += int(np.count_nonzero(part.fits))
             self.leaders.add(part)
             self.front.add(part)
+            if not self.n_fit:
+                assert part.needed_bytes is not None
+                lacking = part.needed_bytes - part.capacity_bytes
+                self._near(point_at(part, int(np.argmin(lacking)), self._clusters))
+
+    def _near(self, point: Point | None) -> None:
+        """Of what does not fit, keep what lacks least; nothing once a point fits."""
+        held = self.nearest
+        if self.n_fit:
+            self.nearest = None
+        elif point is not None and (held is None or point.lacking_bytes < held.lacking_bytes):
+            self.nearest = point
 
     def summary(self) -> Summary:
         """What was added, as values."""
@@ -74,4 +90,5 @@ class Tally:
             invalid=self.invalid,
             best=tuple(self.leaders.points),
             front=tuple(self.front.points),
+            nearest=self.nearest,
         )

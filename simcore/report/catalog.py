@@ -22,6 +22,7 @@ from simcore.base.units import (
 )
 from simcore.hardware.calibrations import CALIBRATIONS, Calibration, calibration_names
 from simcore.hardware.spec import GPUS, LINKS, NODES, GpuSpec
+from simcore.strategy.strategy import HYBRID
 from simcore.workload.archs import KINDS, kind_of
 from simcore.workload.models import MODELS, ModelRecord
 from simcore.workload.resolve import ZOO_LISTS
@@ -151,6 +152,9 @@ def _first_line(thing: object) -> str:
     return (getattr(thing, "__doc__", None) or "").strip().splitlines()[0]
 
 
+_HYBRID = "zero3 within each node, replicas between; --shard-ranks N: of N ranks."
+
+
 def _strategy_rows() -> Listing:
     from simcore.step.parallel import PARALLELISMS
 
@@ -158,6 +162,8 @@ def _strategy_rows() -> Listing:
     rows = [[name, _first_line(entry)] for name, entry in found.items()]
     data = [{"name": name, "meaning": _first_line(entry), "step": _first_line(entry.build)}
             for name, entry in found.items()]  # fmt: skip
+    rows.append([HYBRID, _HYBRID])
+    data.append({"name": HYBRID, "meaning": _HYBRID, "step": data[-1]["step"]})
     return ["strategy", "meaning"], rows, data
 
 

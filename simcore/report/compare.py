@@ -10,7 +10,7 @@ from simcore.base.units import GIGA, format_seconds
 from simcore.engine.result import Prediction
 from simcore.planning.compare import Column, Comparison
 from simcore.planning.energy import SOURCE
-from simcore.report.sentences import beyond_all, holes, lost_bytes
+from simcore.report.sentences import beyond_all, holes, lost_bytes, more, strategy
 from simcore.report.text_of import text_of
 from simcore.report.words import WIDTH, figure, gigabytes, percent, plural, wrapped
 
@@ -49,6 +49,12 @@ def rows_of(columns: Sequence[Column], unit: str) -> Iterator[tuple[str, list[st
     Of what cannot be, the first row says why.
     """
     units = plural(unit)
+    there = [c.prediction for c in columns if c.prediction is not None]
+    helps: list[tuple[str, Cell | None]] = []
+    if any(p.faster for p in there):
+        helps.append(("faster with", lambda _c, p: _faster(p)))
+    if not all(p.fits for p in there):
+        helps.append(("fits with", lambda _c, p: _fix(p)))
     rows: list[tuple[str, Cell | None]] = [
         ("fits", lambda _c, p: _fits(p)),
         ("memory", lambda _c, p: f"{figure(p.memory.device_bytes / GIGA)} of "
@@ -62,16 +68,17 @@ def rows_of(columns: Sequence[Column], unit: str) -> Iterator[tuple[str, list[st
         ("batch a step", lambda _c, p: f"{p.global_batch:,} ({p.micro_batch}x{p.grad_accum})"),
         ("MFU", lambda _c, p: percent(p.mfu_frac)),
         ("bound by", lambda _c, p: p.bound_by.split(" (")[0]),
-        ("strategy", lambda _c, p: " ".join(filter(None, (p.strategy, p.layout)))),
+        *helps,
+        ("strategy", lambda _c, p: " ".join(filter(None, (strategy(p), p.layout)))),
         ("precision", lambda _c, p: p.precision),
         (f"a million {units}:", None),
         ("  GPU-hours", lambda c, _p: _spent(c, c.gpu_h_per_million)),
         ("  cost", lambda c, _p: _spent(c, c.usd_per_million, "$")),
         ("  GPU energy", lambda c, _p: _spent(c, c.kwh_per_million, unit=" kWh")),
     ]  # fmt: skip
-    if any(c.prediction is not None and holes(c.prediction.memory) for c in columns):
+    if any(holes(p.memory) for p in there):
         rows.insert(2, ("  holes", lambda _c, p: f"{gigabytes(lost_bytes(p.memory))} GB"))
-    if any(c.prediction is not None and c.prediction.run_time_s for c in columns):
+    if any(p.run_time_s for p in there):
         rows.append(("run", lambda _c, p: format_seconds(p.run_time_s) if p.run_time_s else "-"))
     for label, cell in rows:
         if cell is None:
@@ -105,6 +112,18 @@ def _fits(p: Prediction) -> str:
     return "NO: too large"
 
 
+def _faster(p: Prediction) -> str:
+    """The change of this column's own job that gains most."""
+    return f"{p.faster[0].change} ({more(p.faster[0].gain_frac)})" if p.faster else "-"
+
+
+def _fix(p: Prediction) -> str:
+    """What makes a job fit that does not, and its samples a second then."""
+    if p.fits:
+        return "-"
+    return p.fixes[0] if p.fixes else "nothing that was tried"
+
+
 def _range(low_s: float, high_s: float) -> str:
     """Both ends of an interval; the unit once where it is the same."""
     low, high = format_seconds(low_s), format_seconds(high_s)
@@ -121,17 +140,22 @@ def _spent(c: Column, value: float | None, sign: str = "", unit: str = "") -> st
 
 def verdict(c: Comparison) -> list[str]:
     """Which is fastest, and which cheapest, of those that fit."""
+    return [f"{label:<10}{name}" for label, name in winners(c)] or ["None of them fits."]
+
+
+def winners(c: Comparison) -> list[tuple[str, str]]:
+    """(fastest, its name), (cheapest, its name) of those that fit; empty where none does."""
     fit = [x for x in c.columns if x.fits and x.prediction is not None]
     if not fit:
-        return ["None of them fits."]
+        return []
     fastest = max(fit, key=lambda x: x.prediction.samples_per_s if x.prediction else 0.0)
-    lines = [f"fastest   {name_of(fastest)}"]
+    found = [("fastest", name_of(fastest))]
     priced = [x for x in fit if x.usd_per_million is not None]
     if priced:
         cheapest = min(priced, key=lambda x: x.usd_per_million or 0.0)
         of = "" if len(priced) == len(fit) else " (of those with a price)"
-        lines.append(f"cheapest  {name_of(cheapest)}{of}")
-    return lines
+        found.append(("cheapest", f"{name_of(cheapest)}{of}"))
+    return found
 
 
 def name_of(c: Column) -> str:

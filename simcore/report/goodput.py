@@ -5,7 +5,7 @@ from __future__ import annotations
 from simcore.base.units import GIGA, format_seconds
 from simcore.planning.goodput import Goodput
 from simcore.report.text_of import text_of
-from simcore.report.words import WIDTH, figure, percent, wrapped
+from simcore.report.words import WIDTH, figure, nearly_all, percent, wrapped
 
 _EDGE = 12
 
@@ -15,8 +15,8 @@ def render_goodput(g: Goodput, simulated: dict[str, float] | None = None) -> str
     """The whole answer as text of 80 columns."""
     lines = _row(
         "GOODPUT",
-        f"{percent(g.goodput_frac)} of the time on {g.cluster} ({g.n_gpus:,} GPUs) moves the run "
-        f"forward: {percent(g.saving_frac)} saves, {percent(g.lost_frac)} is lost work, "
+        f"{nearly_all(g.goodput_frac)} of the time on {g.cluster} ({g.n_gpus:,} GPUs) moves the "
+        f"run forward: {percent(g.saving_frac)} saves, {percent(g.lost_frac)} is lost work, "
         f"{percent(g.restart_frac)} restarts"
         + (f", stragglers x{g.straggler_factor:.3f}" if g.straggler_factor > 1.0 else ""),
     )

@@ -41,6 +41,7 @@ def to_dict(p: Prediction) -> dict[str, Any]:
                 "n_gpus": p.n_gpus,
                 "n_nodes": p.n_nodes,
                 "strategy": p.strategy,
+                "shard_ranks": p.shard_ranks,
                 "precision": p.precision,
                 "optimizer": p.optimizer,
                 "recompute": p.recompute,

@@ -20,7 +20,7 @@ from simcore.planning.planner import Option, Plan, kwh
 from simcore.report.sweep import reasons
 from simcore.report.tables import table
 from simcore.report.text_of import text_of
-from simcore.report.words import WIDTH, figure, gigabytes, percent, wrapped
+from simcore.report.words import WIDTH, figure, gigabytes, nearly_all, percent, wrapped
 
 _EDGE = 12
 
@@ -161,12 +161,17 @@ def _first(o: Option, p: Plan) -> list[str]:
     if g is not None and g.run_s is not None and g.failures:
         lines += _row(
             "GOODPUT",
-            f"{percent(g.goodput_frac)} of the time counts: a failure every "
-            f"{format_seconds(g.mtbf_s)} ({g.failures:,.0f} in all), a checkpoint "
+            f"{nearly_all(g.goodput_frac)} of the time counts: a failure every "
+            f"{format_seconds(g.mtbf_s)} ({_expected(g.failures)}), a checkpoint "
             f"({figure(g.checkpoint_bytes / GIGA)} GB, {format_seconds(g.save_s)}) every "
             f"{format_seconds(g.interval_s)}, {format_seconds(g.restart_s)} to restart",
         )
     return lines
+
+
+def _expected(failures: float) -> str:
+    """Of a short run less than one: ``0.16 expected``."""
+    return f"{failures:,.0f} in all" if failures >= 10.0 else f"{figure(failures)} expected"
 
 
 def _front(p: Plan) -> list[str]:

@@ -65,6 +65,9 @@ def _inputs() -> Schema:
             "n_gpus": _count("All GPUs."),
             "n_nodes": _count("All nodes."),
             "strategy": _text("dp, manual, ddp, zero1, zero2 or zero3."),
+            "shard_ranks": _of(
+                "integer", "Ranks that ZeRO shards over, replicas between; 0: all.", minimum=0
+            ),
             "precision": _text(
                 "fp32, fp32-ieee, tf32, amp-fp16, amp-bf16, fp16, bf16, bf16-true, fp8, mxfp8 or "
                 "nvfp4."

@@ -46,7 +46,7 @@ def settings(p: Prediction) -> list[str]:
     shown = _marker(p)
     parts = [
         *([p.layout] if p.layout else []),
-        shown("strategy", "one process" if _unwrapped(p) else p.strategy),
+        shown("strategy", "one process" if _unwrapped(p) else strategy(p)),
         shown("precision", p.precision),
         shown("optimizer", p.optimizer),
         shown("recompute", "no recompute" if p.recompute == "none" else "recompute " + p.recompute),
@@ -54,6 +54,11 @@ def settings(p: Prediction) -> list[str]:
     if p.offload != "none":
         parts.append(f"offload {p.offload}")
     return parts
+
+
+def strategy(p: Prediction) -> str:
+    """``zero3 in groups of 8``: its name, and how many ranks share where not all do."""
+    return f"{p.strategy} in groups of {p.shard_ranks}" if p.shard_ranks else p.strategy
 
 
 def _unwrapped(p: Prediction) -> bool:
@@ -128,11 +133,11 @@ def faster(p: Prediction) -> str:
     """Other strategies and batches that fit and are faster; empty where none was found."""
     units = plural(p.sample_unit)
     return "; ".join(
-        f"{f.change}: {figure(f.samples_per_s)} {units}/s ({_more(f.gain_frac)})" for f in p.faster
+        f"{f.change}: {figure(f.samples_per_s)} {units}/s ({more(f.gain_frac)})" for f in p.faster
     )
 
 
-def _more(gain_frac: float) -> str:
+def more(gain_frac: float) -> str:
     """``+24 %``, ``12.3 x``: from twice on a share is hard to read."""
     if gain_frac < 1.0:
         return percent(gain_frac, signed=True)

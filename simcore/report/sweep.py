@@ -8,9 +8,10 @@ from simcore.base.units import GIGA, format_seconds
 from simcore.engine.library import AUTO, assumed_of
 from simcore.planning.ranking import Point
 from simcore.planning.sweep import SweepResult
+from simcore.report.sentences import more
 from simcore.report.tables import table
 from simcore.report.text_of import text_of
-from simcore.report.words import WIDTH, counted, figure, percent, wrapped
+from simcore.report.words import WIDTH, counted, figure, gigabytes, percent, wrapped
 
 #: A text column is not cut below this.
 _SHORTEST = 12
@@ -26,6 +27,8 @@ def render_sweep(result: SweepResult) -> str:
         lines += [*point_tables(result), ""]
     else:
         lines += ["No point fits." if result.n_evaluated else "No point is valid.", ""]
+    if told := advice(result):
+        lines += [*(x for label, s in told for x in wrapped(f"{label}: {s}", WIDTH)), ""]
     lines += reasons(result.invalid, result.n_done)
     if result.output is not None:
         lines += _output(result)
@@ -45,6 +48,23 @@ def _head(r: SweepResult) -> list[str]:
     if r.space is not None and dict(r.space.fixed).get("software") == AUTO:
         lines += wrapped(assumed_of(), WIDTH)
     return lines
+
+
+def advice(r: SweepResult) -> list[tuple[str, str]]:
+    """What is faster than the first though no point of the space; what makes the nearest fit."""
+    told = [f"{f.change} ({figure(f.samples_per_s)}/s, {more(f.gain_frac)})" for f in r.faster]
+    if told:
+        return [("faster than the first, and not in this sweep", "; ".join(told))]
+    p = r.nearest
+    if p is None:
+        return []
+    how = ", ".join([p.cluster, *words_of(p), f"batch {p.micro_batch}x{p.grad_accum}"])
+    need = f"{gigabytes(p.needed_bytes)} of {gigabytes(p.capacity_bytes)} GB a GPU"
+    fixes = "; ".join(r.fixes) or "nothing that was tried"
+    return [
+        ("nearest", f"{how}, needs {need}"),
+        ("what makes it fit (samples/s then)", fixes),
+    ]
 
 
 def point_tables(r: SweepResult) -> list[str]:

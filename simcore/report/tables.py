@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from textwrap import wrap
 
 
 def table(
@@ -10,14 +11,56 @@ def table(
 ) -> str:
     """Columns as wide as their widest cell, two blanks apart; ``right`` aligns to the right."""
     cells = [list(header), *(list(r) for r in rows)]
-    widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
+    return "\n".join(_line(row, _widths(cells), right) for row in cells)
+
+
+def _widths(cells: Sequence[Sequence[str]]) -> list[int]:
+    return [max(len(row[i]) for row in cells) for i in range(len(cells[0]))]
+
+
+def _line(row: Sequence[str], widths: Sequence[int], right: Sequence[int]) -> str:
+    parts = [
+        cell.rjust(w) if i in right else cell.ljust(w)
+        for i, (cell, w) in enumerate(zip(row, widths, strict=True))
+    ]
+    return "  ".join(parts).rstrip()
+
+
+#: A column of text is not wrapped below this; headings of figures break from this length on.
+_NARROW = 16
+
+
+def wrapped_table(
+    header: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    width: int,
+    *,
+    right: Sequence[int] = (),
+) -> str:
+    """``table`` where it has room; else its widest texts go on in the next line, headings too.
+
+    The first column names the row and stays whole.
+    """
+    cells = [list(header), *(list(r) for r in rows)]
+    widths = _widths(cells)
+    # A heading may break where that lets its figures stand closer.
+    for i in right:
+        words = max(len(w) for w in header[i].split())
+        if sum(widths) + 2 * (len(widths) - 1) > width:
+            widths[i] = max(words, *(len(row[i]) for row in cells[1:]), 1)
+    texts = [i for i in range(1, len(header)) if i not in right]
+    while (over := sum(widths) + 2 * (len(widths) - 1) - width) > 0 and texts:
+        widest = max(texts, key=lambda i: widths[i])
+        if widths[widest] <= _NARROW:
+            break
+        others = max((widths[i] for i in texts if i != widest), default=_NARROW)
+        least = max(_NARROW, min(others, widths[widest] - 1))
+        widths[widest] = max(least, widths[widest] - over)
     lines = []
     for row in cells:
-        parts = [
-            cell.rjust(w) if i in right else cell.ljust(w)
-            for i, (cell, w) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append("  ".join(parts).rstrip())
+        parts = [wrap(cell, w) or [""] for cell, w in zip(row, widths, strict=True)]
+        for n in range(max(map(len, parts))):
+            lines.append(_line([p[n] if n < len(p) else "" for p in parts], widths, right))
     return "\n".join(lines)
 
 

@@ -30,6 +30,11 @@ def percent(frac: float, *, signed: bool = False) -> str:
     return f"{value:{'+' if signed else ''}.{digits}f} %"
 
 
+def nearly_all(frac: float) -> str:
+    """A share near one: ``99.6 %``, which what is lacking from it must not contradict."""
+    return f"{frac * PERCENT:.1f} %" if 0.99 <= frac < 0.9995 else percent(frac)
+
+
 def gigabytes(n_bytes: float) -> str:
     """Decimal gigabytes, without the unit."""
     return figure(n_bytes / GIGA)

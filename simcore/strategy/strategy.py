@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -123,10 +123,14 @@ class Strategy:
         return found
 
 
+#: zero3 within each node, replicas between nodes (torch.distributed.fsdp, HYBRID_SHARD).
+HYBRID = "hsdp"
+#: What ``--strategy`` takes.
+STRATEGIES: tuple[str, ...] = (*get_args(Parallelism), HYBRID)
 #: What torch calls a strategy (torch.distributed.fsdp, ShardingStrategy; fully_shard is FSDP2).
-TORCH_NAMES: Mapping[str, Parallelism] = {
+TORCH_NAMES: Mapping[str, str] = {
     "dataparallel": "dp", "distributeddataparallel": "ddp", "fsdp": "zero3", "fsdp2": "zero3",
-    "fullshard": "zero3", "fullyshard": "zero3", "shardgradop": "zero2",
+    "fullshard": "zero3", "fullyshard": "zero3", "shardgradop": "zero2", "hybridshard": HYBRID,
 }  # fmt: skip
 
 
@@ -161,14 +165,51 @@ def parse_offload(text: str) -> Offload:
     return Offload(**chosen)
 
 
+def strategy_named(name: str) -> str:
+    """One of ``STRATEGIES``, by its name or torch's word for it. Raises UnknownName."""
+    folded = folded_strategy(name)
+    if folded not in STRATEGIES:
+        raise UnknownName("strategy", name, STRATEGIES, aliases=_TOLD_NAMES)
+    return folded
+
+
+def folded_strategy(name: str) -> str:
+    """The name by which a strategy is known, whatever torch calls it; another name folded."""
+    plain = name.strip().lower().replace("-", "").replace("_", "")
+    return TORCH_NAMES.get(plain, plain)
+
+
 def parallelism_named(name: str) -> Parallelism:
-    """One of dp, manual, ddp, zero1, zero2, zero3, or torch's word for it. Raises UnknownName."""
-    known = get_args(Parallelism)
-    folded = name.strip().lower().replace("-", "").replace("_", "")
-    folded = TORCH_NAMES.get(folded, folded)
-    if folded not in known:
-        raise UnknownName("strategy", name, known, aliases=_TOLD_NAMES)
-    return folded  # type: ignore[return-value]
+    """One of dp, manual, ddp, zero1, zero2, zero3; hsdp is a zero3. Raises UnknownName."""
+    found = strategy_named(name)
+    return "zero3" if found == HYBRID else found  # type: ignore[return-value]
+
+
+def hybrid(name: str) -> bool:
+    """Whether a strategy's name, wrong or right, is that of hybrid sharding."""
+    return folded_strategy(name) == HYBRID
+
+
+def node_shard_ranks(gpus_per_node: Collection[int], n_nodes: int, tp: int) -> int:
+    """Over how many ranks ``hsdp`` shards: the data ranks of a node; 0 (all) where there is one.
+
+    torch's default groups have the devices of a node (``_init_intra_and_inter_node_groups``);
+    tensor ranks are dealt first, as everywhere. Raises InvalidConfig.
+    """
+    if len(set(gpus_per_node)) > 1:
+        counts = ", ".join(map(str, sorted(set(gpus_per_node))))
+        raise InvalidConfig(
+            [f"strategy hsdp needs nodes of equally many GPUs, not {counts}: use zero3"]
+        )
+    here = max(gpus_per_node) // tp
+    if n_nodes == 1:
+        return 0
+    if here < 2:
+        raise InvalidConfig(
+            [f"strategy hsdp shards within a node, where tp={tp} leaves one rank: use ddp or zero3"
+             if tp > 1 else "strategy hsdp shards within a node of several GPUs: use ddp or zero3"]
+        )  # fmt: skip
+    return here
 
 
 def issuer_named(name: str) -> Issuer:
@@ -196,4 +237,5 @@ __all__ = [
     "Strategy",
     "parallelism_named",
     "parse_offload",
+    "strategy_named",
 ]

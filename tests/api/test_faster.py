@@ -24,6 +24,7 @@ CUT: dict[str, Any] = {"model": "llama3-8b", "gpus": "8xH100", "pp": 4, "softwar
         LORA,
         {"model": "qwen2-0.5b", "gpus": "4xRTX4090"},  # trained whole
         {"model": "gpt2", "gpus": "4x8xA100", "strategy": "zero3", "network": "eth-10"},
+        {"model": "llama3-8b", "gpus": "4x8xH100", "network": "eth-25"},  # within nodes alone
     ],
 )
 def test_a_strategy_that_shards_less(job: dict[str, Any]) -> None:
@@ -41,10 +42,30 @@ def test_a_strategy_that_shards_less(job: dict[str, Any]) -> None:
 def test_none_that_does_not_fit_nor_gains() -> None:
     whole = LORA | {"seq_len": 4096, "recompute": "full"}
     assert not api.predict(**whole, strategy="ddp").fits
-    assert api.predict(**whole).fits and not api.predict(**whole).faster
+    narrow = whole | {"quantised_base": "nf4"}
+    assert api.predict(**narrow).fits  # and whole it is in 4 bits: nothing else is narrower
+    assert all("quantised" not in f.change for f in api.predict(**narrow).faster)
     # NVLink hides what is gathered
     assert not api.predict("llama3-8b", "8xH100", lora_rank=16).faster
     assert not api.predict("llama3-8b", "4xRTX4090").faster  # does not fit: fixes come first
+
+
+def test_a_narrow_base_is_held_whole_where_a_wide_one_does_not_fit() -> None:
+    job = LORA | {"seq_len": 4096, "recompute": "full"}
+    assert not api.predict(**job, strategy="ddp").fits
+    (change,) = api.predict(**job).faster
+    assert change.change == "ddp, quantised-base nf4"
+    then = api.predict(**job, strategy="ddp", quantised_base="nf4")
+    assert then.fits and change.samples_per_s == pytest.approx(then.samples_per_s)
+
+
+def test_sharding_within_nodes_is_no_change_of_one_node_nor_of_itself() -> None:
+    slow = {"model": "llama3-8b", "gpus": "4x8xH100", "network": "eth-25"}
+    assert all("hsdp" not in f.change for f in api.predict(**slow, strategy="hsdp").faster)
+    assert not api.predict("llama3-8b", "8xH100").faster
+    # it is less traffic for zero1 too, and what is shared by a node alone must fit
+    (change,) = api.predict(**slow, strategy="zero1").faster
+    assert change.change == "strategy hsdp"
 
 
 def test_the_largest_batch_is_that_of_each_strategy() -> None:

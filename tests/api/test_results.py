@@ -162,3 +162,18 @@ def test_an_explanation_prints_as_the_command_line_shows_it() -> None:
     with redirect_stdout(StringIO()) as out:
         assert run(["predict", "--model", "gpt2", "--gpus", "8xA100", "--explain", "mfu"]) == 0
     assert str(found) == out.getvalue()
+
+
+def test_an_answer_explains_its_terms() -> None:
+    answer = simcore.predict("gpt2", "8xH100", micro_batch=4, steps=10)
+    said = answer.explain("mfu")
+    assert said == simcore.explain("gpt2", "8xH100", "mfu", micro_batch=4)
+    assert said.term == "mfu" and answer.time_s.keys() >= {"compute"}
+    with pytest.raises(UsageError, match="unknown term 'mfuu': did you mean 'mfu'"):
+        answer.explain("mfuu")
+
+
+def test_python_says_which_name_of_the_package_is_near() -> None:
+    with pytest.raises(AttributeError) as told:
+        simcore.predct  # noqa: B018
+    assert told.value.name == "predct" and "predict" in dir(told.value.obj)

@@ -19,7 +19,7 @@ def test_the_answer_is_a_ranked_table_of_eighty_columns(simcore: Callable) -> No
     assert ran.err == ""
     lines = ran.out.splitlines()
     assert max(map(len, lines)) <= 80
-    assert lines[0].startswith("96 points in ")
+    assert lines[0].startswith("112 points in ")
     assert any(line.startswith(" 1  4x8xA6000ada") for line in lines)
     assert "does not fit in the GPU's memory" in ran.out
     assert "DataParallel" in ran.out
@@ -39,10 +39,10 @@ def test_layouts_of_several_models_fit_eighty_columns(simcore: Callable) -> None
 def test_json_holds_the_same(simcore: Callable) -> None:
     ran = simcore(*ASK, "--json", "--top", "3")
     told = json.loads(ran.out)
-    assert told["n_points"] == told["n_done"] == 24
+    assert told["n_points"] == told["n_done"] == 28
     assert len(told["best"]) == 3
     assert told["best"][0]["samples_per_s"] >= told["best"][1]["samples_per_s"]
-    assert told["n_fit"] + sum(told["invalid"].values()) == 24
+    assert told["n_fit"] + sum(told["invalid"].values()) == 28
 
 
 def test_nothing_fits_is_exit_code_one(simcore: Callable) -> None:

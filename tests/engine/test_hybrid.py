@@ -200,3 +200,23 @@ def test_recompute_of_some_layers_lies_between_none_and_all():
     assert none.memory.allocated_bytes > some.memory.allocated_bytes > every.memory.allocated_bytes
     with pytest.raises(InvalidConfig, match="needs recompute"):
         step(recompute_layers=3)
+
+
+@pytest.mark.parametrize(("words", "ranks"), [({}, 8), ({"tp": 2}, 4), ({"shard_ranks": 16}, 16)])
+def test_hsdp_is_zero3_over_the_data_ranks_of_a_node(words, ranks):
+    named = api.predict("llama3-8b", "4x8xH100", **BASE, **words | {"strategy": "hsdp"})
+    told = {"strategy": "zero3", "shard_ranks": ranks}
+    assert named == api.predict("llama3-8b", "4x8xH100", **BASE, **words | told)
+    assert named.shard_ranks == ranks
+    assert f"zero3 in groups of {ranks}" in str(named)
+
+
+def test_hsdp_on_one_node_is_zero3():
+    one, all_ = (api.predict("gpt2", "8xH100", strategy=s) for s in ("hsdp", "zero3"))
+    assert one == all_ and "groups" not in str(one)
+
+
+@pytest.mark.parametrize("name", ["hsdp", "fsdp", "HYBRID_SHARD", "zero3"])
+def test_torch_s_sharding_beside_tensor_ranks_is_no_megatron_s(name):
+    found = api.predict("llama3-8b", "4x8xH100", **BASE, tp=2, strategy=name)
+    assert not any("megatron" in text for text in found.assumptions)

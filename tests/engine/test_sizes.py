@@ -67,7 +67,7 @@ def test_encoders_in_the_step_see_the_same_images() -> None:
     ("model", "words", "said"),
     [
         ("gpt2", {"resolution": "512"}, "no resolution to change"),
-        ("gpt2", {"frames": 8}, "no setting 'frames'"),
+        ("gpt2", {"frames": 8}, "gpt2 has no frames to change"),
         ("latte-xl", {"resolution": "256x512"}, "must be square"),
         ("flux.1-dev", {"resolution": "1000"}, "multiple of 8"),
         ("wan2.1-14b", {"frames": 80}, "1 more than a multiple of 4"),

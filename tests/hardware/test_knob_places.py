@@ -58,3 +58,15 @@ def test_a_measured_machine_has_a_node_of_its_own() -> None:
     assert placed_knobs(calibration(*own).model_copy(update={"measured": measured})) == own
     with pytest.raises(InvalidConfig, match="unknown node"):
         placed_knobs(calibration(*own[:1]))
+
+
+@pytest.mark.parametrize(
+    ("kind", "where", "said"),
+    [("loader", {"gpu": "H100"}, "has 'gpu', but is of a workload"),
+     ("compute", {"workload": "latte-l"}, "has 'workload', but is of a gpu"),
+     ("overlap", {"node": "dgx-a100"}, "has 'node', but is of everything")],
+)  # fmt: skip
+def test_a_word_that_a_knob_is_not_of_is_told(kind: str, where: dict[str, str], said: str) -> None:
+    made = Knob(knob=kind, value=0.5, sd_log=0.1, **where)  # type: ignore[arg-type]
+    with pytest.raises(InvalidConfig, match=said):
+        placed_knobs(calibration(made))

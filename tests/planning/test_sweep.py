@@ -57,7 +57,7 @@ def test_data_parallel_points_equal_predictions() -> None:
     words = {"strategy": "all", "micro_batch": "1,3", "recompute": "none,full"}
     result = api.sweep("latte-l", "A6000ada:1,2,5x4,8", **words)
     agrees_with_predict(result, 25, 1)
-    assert result.n_done == result.n_points == 6 * 6 * 2 * 2
+    assert result.n_done == result.n_points == 7 * 6 * 2 * 2
     assert result.n_done == result.n_fit + sum(result.invalid.values())
 
 

@@ -7,10 +7,17 @@ import torch
 from reference.meter import KernelMeter
 from strategies import PARALLELISMS, strategy
 
-from simcore.base.errors import UnknownName
+from simcore.base.errors import InvalidConfig, UnknownName
 from simcore.base.units import MIB
 from simcore.strategy.precision import OPTIMIZERS, PRECISIONS, with_main_grads
-from simcore.strategy.strategy import Offload, parallelism_named, parse_offload
+from simcore.strategy.strategy import (
+    Offload,
+    hybrid,
+    node_shard_ranks,
+    parallelism_named,
+    parse_offload,
+    strategy_named,
+)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +60,7 @@ def test_strategy_names_fold(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "means"),
     [("fsdp", "zero3"), ("FSDP2", "zero3"), ("FULL_SHARD", "zero3"), ("SHARD_GRAD_OP", "zero2"),
-     ("DistributedDataParallel", "ddp")],
+     ("DistributedDataParallel", "ddp"), ("hsdp", "zero3"), ("HYBRID_SHARD", "zero3")],
 )  # fmt: skip
 def test_torch_names_of_strategies(name: str, means: str) -> None:
     assert parallelism_named(name) == means
@@ -128,3 +135,29 @@ def test_bert_adam_moves_what_its_python_moves() -> None:
     assert sum(meter.launches.values()) == optimizer.kernels_per_tensor
     # addcmul_ reads the gradient once, whatever its two arguments
     assert sum(meter.elems.values()) / n - 1 == optimizer.traffic_elems
+
+
+def test_hybrid_sharding_has_names_of_its_own() -> None:
+    assert strategy_named("Hybrid-Shard") == "hsdp" and hybrid("HSDP")
+    assert not hybrid("fsdp") and not hybrid("hdsp")
+    with pytest.raises(UnknownName, match="did you mean 'hsdp'"):
+        strategy_named("hdsp")
+
+
+@pytest.mark.parametrize(
+    ("per_node", "nodes", "tp", "shared"), [(8, 4, 1, 8), (8, 4, 2, 4), (8, 1, 1, 0), (2, 3, 1, 2)]
+)
+def test_hybrid_sharding_shares_within_a_node(
+    per_node: int, nodes: int, tp: int, shared: int
+) -> None:
+    assert node_shard_ranks({per_node}, nodes, tp) == shared
+
+
+@pytest.mark.parametrize(
+    ("per_node", "tp", "said"),
+    [({2, 3}, 1, "equally many GPUs, not 2, 3"), ({8}, 8, "tp=8 leaves one rank"),
+     ({1}, 1, "a node of several GPUs")],
+)  # fmt: skip
+def test_where_hybrid_sharding_cannot_be(per_node: set[int], tp: int, said: str) -> None:
+    with pytest.raises(InvalidConfig, match=said):
+        node_shard_ranks(per_node, 2, tp)

@@ -10,7 +10,7 @@ from simcore.engine.result import MemoryResult, Prediction
 from simcore.engine.scaling import Scaling
 from simcore.engine.timeline import Timeline
 from simcore.report.html.parts import Card, Table, numeric, pictures
-from simcore.report.sentences import faster, holes, speedup, throughput, what
+from simcore.report.sentences import faster, holes, speedup, strategy, throughput, what
 from simcore.report.terms import COMPUTE_PARTS, HIDDEN, memory_label, time_label
 from simcore.report.text_of import text_of
 from simcore.report.words import counted, figure, gigabytes, percent, plural
@@ -84,7 +84,7 @@ def memory_table(m: MemoryResult) -> Table:
 
 def settings_line(p: Prediction) -> str:
     """What was run, in one line."""
-    parts = [p.layout, p.strategy, p.precision, p.optimizer]
+    parts = [p.layout, strategy(p), p.precision, p.optimizer]
     parts.append("no recompute" if p.recompute == "none" else f"recompute {p.recompute}")
     if p.offload != "none":
         parts.append(f"offload {p.offload}")

@@ -10,12 +10,12 @@ from simcore.planning.fleet import Fleet
 from simcore.planning.goodput import Goodput
 from simcore.planning.planner import Option, Plan
 from simcore.planning.sweep import SweepResult
-from simcore.report.compare import name_of, rows_of, sources, verdict
+from simcore.report.compare import name_of, rows_of, sources, verdict, winners
 from simcore.report.html.cards import card_of
 from simcore.report.html.parts import Card, Picture, Table, numeric, pictures
 from simcore.report.plan import days, how, money, notes_of
-from simcore.report.sweep import words_of
-from simcore.report.words import figure, percent, plural
+from simcore.report.sweep import advice, words_of
+from simcore.report.words import figure, nearly_all, percent, plural
 
 
 @card_of.register
@@ -40,6 +40,8 @@ def _sweep(s: SweepResult) -> Card:
     return Card(
         title=f"{s.n_done:,} configurations",
         facts=[
+            *_best(s),
+            *advice(s),
             ("possible", f"{s.n_evaluated:,}"),
             ("fit", f"{s.n_fit:,}"),
             *([("points in", s.output)] if s.output else []),
@@ -50,6 +52,16 @@ def _sweep(s: SweepResult) -> Card:
         pictures=shown,
         notes=[f"left out {n:,}: {why}" for why, n in s.invalid.items()],
     )
+
+
+def _best(s: SweepResult) -> list[tuple[str, str]]:
+    """The leading point in words."""
+    if not s.best:
+        return [("fits", "none")] if s.n_evaluated else []
+    p = s.best[0]
+    how = " ".join([p.form.strategy, *str(p.form.layout).split()])
+    batch = f"micro-batch {p.micro_batch} x accum {p.grad_accum}"
+    return [("best", f"{p.cluster}, {how}, {batch}: {figure(p.samples_per_s)} samples/s")]
 
 
 def comparison_table(c: Comparison) -> Table:
@@ -78,6 +90,7 @@ def _comparison(c: Comparison) -> Card:
     return Card(
         title=" or ".join(dict.fromkeys(map(name_of, c.columns))),
         subtitle=c.model,
+        facts=_facts(c),
         tables=(comparison_table(c),),
         pictures=pictures(
             ("time", predictions, "step time by term, side by side"),
@@ -85,6 +98,20 @@ def _comparison(c: Comparison) -> Card:
         ),
         notes=comparison_notes(c),
     )
+
+
+def _facts(c: Comparison) -> list[tuple[str, str]]:
+    """The answer, which the pictures do not say."""
+    units = plural(c.sample_unit)
+    rate = {name_of(x): x.prediction.samples_per_s for x in c.columns if x.prediction is not None}
+    told = [
+        (label, f"{name}: {figure(rate[name])} {units}/s" if label == "fastest" else name)
+        for label, name in winners(c)
+    ]
+    return [
+        *told,
+        *(("does not fit", name_of(x)) for x in c.columns if not x.fits and x.prediction),
+    ]
 
 
 def _options(caption: str, options: Sequence[Option]) -> Table:
@@ -142,7 +169,7 @@ def _fleet(f: Fleet) -> Card:
 @card_of.register
 def _goodput(g: Goodput) -> Card:
     facts = [
-        ("moves the run forward", percent(g.goodput_frac)),
+        ("moves the run forward", nearly_all(g.goodput_frac)),
         ("saving", percent(g.saving_frac)),
         ("lost work", percent(g.lost_frac)),
         ("restarts", percent(g.restart_frac)),

@@ -20,7 +20,7 @@ from simcore.report.html.cards import (
 )
 from simcore.report.html.cards_of_many import comparison_notes, comparison_table
 from simcore.report.html.parts import Card, Section, Table, numeric, picture
-from simcore.report.sentences import faster
+from simcore.report.sentences import faster, strategy
 from simcore.report.terms import HIDDEN, memory_label, time_label
 from simcore.report.text import by_weight
 from simcore.report.words import figure, percent
@@ -164,7 +164,7 @@ def _inputs(facts: Facts) -> Section:
         ),
     ]
     for flag, value in (
-        ("strategy", p.strategy),
+        ("strategy", strategy(p)),
         ("layout", p.layout),
         ("precision", p.precision),
         ("optimizer", p.optimizer),

@@ -41,11 +41,17 @@ def memory_bar(m: MemoryResult, scale: float, name: str = "") -> Bar:
     return Bar(name, {k: v / scale for k, v in m.terms.items() if v > 0})
 
 
-def names_of(predictions: Sequence[Prediction]) -> list[str]:
-    """What tells the predictions apart: the cluster, and what else differs; one needs no name."""
+def names_of(predictions: Sequence[Prediction], *, fitting: bool = False) -> list[str]:
+    """What tells the predictions apart: the cluster, and what else differs; one needs no name.
+
+    ``fitting``: also which of them do not fit, where no limit is drawn.
+    """
     if len(predictions) == 1:
         return [""]
-    return ["\n".join(words) for words in told_apart(predictions)]
+    return [
+        "\n".join([*words, *(["does not fit"] if fitting and not p.fits else [])])
+        for words, p in zip(told_apart(predictions), predictions, strict=True)
+    ]
 
 
 def title_of(predictions: Sequence[Prediction], what: str) -> str:

@@ -38,7 +38,7 @@ def panel(axes: Axes, predictions: Sequence[Prediction], title: str = "") -> Non
     scale, unit = (1.0, "s") if seconds >= _MS_BELOW_S else (MILLI, "ms")
     bars = [
         Bar(b.name, {k: v / scale for k, v in b.parts.items()})
-        for b in map(time_bar, predictions, names_of(predictions))
+        for b in map(time_bar, predictions, names_of(predictions, fitting=True))
     ]
     stack(axes, bars, time_label, order_of(bars, TIME_ORDER))
     for i, p in enumerate(predictions):

@@ -18,7 +18,7 @@ from simcore.strategy.dialects.base import DIALECTS, Emitted, Job, Launch, joine
 from simcore.strategy.dialects.deepspeed import STAGES, overlap_of
 from simcore.strategy.dialects.reading import NOT_YET, Reading, Table
 from simcore.strategy.dialects.source import Source, json_table, read_source, yaml_table
-from simcore.strategy.strategy import parse_offload
+from simcore.strategy.strategy import HYBRID, parse_offload
 
 _TYPES: dict[str, str | None] = {
     "no": "no", "multi_gpu": "ddp", "fsdp": "fsdp", "deepspeed": "deepspeed",
@@ -29,8 +29,8 @@ _TYPES: dict[str, str | None] = {
 _PRECISION: dict[str, str | None] = {"no": "fp32", "fp16": "fp16", "bf16": "bf16", "fp8": "fp8"}
 #: torch.distributed.fsdp.ShardingStrategy, by name or number (1 to 5).
 _SHARDING: dict[str, str | None] = {
-    "full_shard": "zero3", "shard_grad_op": "zero2", "no_shard": "ddp", "hybrid_shard": None,
-    "hybrid_shard_zero2": None, "1": "zero3", "2": "zero2", "3": "ddp", "4": None, "5": None,
+    "full_shard": "zero3", "shard_grad_op": "zero2", "no_shard": "ddp", "hybrid_shard": HYBRID,
+    "hybrid_shard_zero2": None, "1": "zero3", "2": "zero2", "3": "ddp", "4": HYBRID, "5": None,
 }  # fmt: skip
 _STAGES = {str(number): name for number, name in STAGES.items()}
 IGNORED = frozenset(
@@ -247,7 +247,7 @@ def _fsdp(reading: Reading, table: Table) -> None:
         reading.say("software", "fsdp", "distributed_type: FSDP")
     key = "fsdp_config.fsdp_offload_params"
     offload = reading.flag(key, table.take(key))
-    if offload and reading.said("strategy") != "zero3":
+    if offload and reading.said("strategy") not in ("zero3", HYBRID):
         reading.refuse(key, "with weights kept after forward " + NOT_YET, "offload")
     else:
         reading.say("offload", "optimizer:cpu,params:cpu" if offload else "none", key)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from simcore.strategy.dialects.reading import NOT_YET, Reading
+from simcore.strategy.strategy import HYBRID
 
 _COUNTS = {
     "per-device-train-batch-size": "micro_batch",
@@ -26,8 +27,9 @@ OPTIMIZERS = {
 _OTHERS = ("adamw", "ademamix", "paged_", "lion", "rmsprop", "galore", "lomo", "adalomo", "adagrad",
            "grokadamw", "schedule_free", "apollo", "stable_adamw")  # fmt: skip
 #: How ``--fsdp`` shards; ``auto_wrap`` and ``offload`` may stand beside.
-SHARDING = {"full_shard": "zero3", "shard_grad_op": "zero2", "no_shard": "ddp"}
-HYBRID = ("hybrid_shard", "hybrid_shard_zero2")
+SHARDING = {"full_shard": "zero3", "shard_grad_op": "zero2", "no_shard": "ddp",
+            "hybrid_shard": HYBRID}  # fmt: skip
+_REFUSED = ("hybrid_shard_zero2",)
 
 
 def read_argument(reading: Reading, flag: str, values: Sequence[str]) -> bool:
@@ -67,16 +69,16 @@ def _optimizer(reading: Reading, flag: str, value: str) -> bool:
 
 def _fsdp(reading: Reading, flag: str, options: Sequence[str]) -> bool:
     """``full_shard auto_wrap``; its mixed precision is FSDP's, not autocast's."""
-    how = next((o for o in options if o in SHARDING or o in HYBRID), None)
+    how = next((o for o in options if o in SHARDING or o in _REFUSED), None)
     if how is None:
         return False
-    if how in HYBRID:
+    if how in _REFUSED:
         reading.refuse(f"{flag} {how}", NOT_YET, "strategy")
         return True
     reading.say("strategy", SHARDING[how], flag)
     if SHARDING[how] != "ddp":
         reading.say("software", "fsdp", flag)
-    if "offload" in options and SHARDING[how] == "zero3":
+    if "offload" in options and SHARDING[how] in ("zero3", HYBRID):
         reading.say("offload", "optimizer:cpu,params:cpu", flag)
     elif "offload" in options:
         reading.refuse(f"{flag} {' '.join(options)}", NOT_YET, "offload")

@@ -52,6 +52,12 @@ class Built:
 def find_callable(text: str) -> Callable[[], Any]:
     """Import from the folder one works in. Raises UsageError with the module's own exception."""
     path, _, name = text.partition(":")
+    if path.endswith(".py") or "/" in path:
+        dotted = path.removesuffix(".py").strip("./").replace("/", ".")
+        raise UsageError(
+            f"{path!r} is a file, and {text!r} names a module in the folder you work in: "
+            f"did you mean {dotted}:{name}?"
+        )
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)

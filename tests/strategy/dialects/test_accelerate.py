@@ -24,7 +24,7 @@ def test_sharding_strategies_are_those_of_torch() -> None:
         if strategy.name != "_HYBRID_SHARD_ZERO2":
             assert _SHARDING[strategy.name.lower()] == _SHARDING[str(strategy.value)]
     assert _SHARDING["full_shard"] == "zero3" and _SHARDING["no_shard"] == "ddp"
-    assert _SHARDING["shard_grad_op"] == "zero2" and _SHARDING["hybrid_shard"] is None
+    assert _SHARDING["shard_grad_op"] == "zero2" and _SHARDING["hybrid_shard"] == "hsdp"
 
 
 @pytest.mark.parametrize(
@@ -60,8 +60,8 @@ def test_typos_are_named() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("distributed_type: FSDP\nfsdp_config:\n  fsdp_sharding_strategy: HYBRID_SHARD\n",
-         "'HYBRID_SHARD' is not supported yet: give --strategy"),
+        ("distributed_type: FSDP\nfsdp_config:\n  fsdp_sharding_strategy: HYBRID_SHARD_ZERO2\n",
+         "'HYBRID_SHARD_ZERO2' is not supported yet: give --strategy"),
         ("distributed_type: FSDP\nfsdp_config:\n  fsdp_sharding_strategy: FULL_SHRAD\n",
          "did you mean 'full_shard'"),
         ("distributed_type: MULTI_GPU\nmixed_precision: fp8\n",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from simcore.strategy.dialects import read_launch
-from simcore.strategy.dialects.trainer import _OTHERS, HYBRID, OPTIMIZERS, SHARDING
+from simcore.strategy.dialects.trainer import _OTHERS, _REFUSED, OPTIMIZERS, SHARDING
 
 LINE = "torchrun --nproc_per_node 4 train.py --per_device_train_batch_size 2 --bf16"
 
@@ -16,7 +16,7 @@ def test_names_are_those_of_transformers() -> None:
     names = {o.value for o in arguments.OptimizerNames}
     assert set(OPTIMIZERS) <= names
     assert {n for n in names if not n.startswith(_OTHERS)} <= set(OPTIMIZERS)
-    assert {*SHARDING, *HYBRID, "offload", "auto_wrap"} == {o.value for o in utilities.FSDPOption}
+    assert {*SHARDING, *_REFUSED, "offload", "auto_wrap"} == {o.value for o in utilities.FSDPOption}
 
 
 def test_fsdp_and_its_precision() -> None:
@@ -30,6 +30,9 @@ def test_fsdp_and_its_precision() -> None:
     assert launch.violations() == []
     split = read_launch(f"{LINE} --fsdp shard_grad_op auto_wrap")
     assert (split.strategy, split.precision, split.offload) == ("zero2", "bf16", None)
+    hybrid = read_launch(f"{LINE} --fsdp 'hybrid_shard offload'")
+    assert (hybrid.strategy, hybrid.software) == ("hsdp", "fsdp") and not hybrid.violations()
+    assert hybrid.offload == "optimizer:cpu,params:cpu"
     assert read_launch(LINE).precision == "amp-bf16"
 
 
@@ -37,7 +40,7 @@ def test_fsdp_and_its_precision() -> None:
     ("argument", "said", "word"),
     [
         ("--optim galore_adamw", "--optim galore_adamw is not supported yet", "optimizer"),
-        ("--fsdp hybrid_shard", "--fsdp hybrid_shard is not supported yet", "strategy"),
+        ("--fsdp hybrid_shard_zero2", "hybrid_shard_zero2 is not supported yet", "strategy"),
         ("--fsdp 'shard_grad_op offload'", "offload is not supported yet", "offload"),
     ],
 )

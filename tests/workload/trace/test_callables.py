@@ -441,3 +441,9 @@ def test_optimizers_by_formula() -> None:
     assert state("adamw8bit") == 2 * 512 * 256 + 8 * (512 * 256 // 256) + 8 * 256
     with pytest.raises(UsageError, match="did you mean 'adafactor'"):
         state("adafactr")
+
+
+@pytest.mark.parametrize("file", ["net.py", "./net.py"])
+def test_a_file_is_told_from_a_module(file: str) -> None:
+    with pytest.raises(UsageError, match="did you mean net:build"):
+        tracing.trace_callable(f"{file}:build")

@@ -1,0 +1,94 @@
+"""What would help, in results of many predictions: what a user would otherwise ask next."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simcore import api
+from simcore.report.html import fragment
+
+SLOW: dict[str, Any] = {"model": "llama3-8b", "gpus": "4x8xH100", "network": "eth-25"}
+
+
+def test_a_sweep_says_what_is_faster_than_its_best_and_no_point_of_it() -> None:
+    found = api.sweep(**SLOW, strategy="zero3,zero1")
+    (change,) = found.faster
+    said = api.predict(**SLOW, strategy="hsdp")
+    assert change.change == "strategy hsdp"
+    assert change.samples_per_s == pytest.approx(said.samples_per_s)
+    assert change.samples_per_s > found.best[0].samples_per_s
+    assert "faster than the first, and not in this sweep: strategy hsdp" in str(found)
+    page = fragment(found)
+    assert "not in this sweep" in page and "strategy hsdp (" in page
+    assert found.to_dict()["faster"][0]["change"] == change.change
+
+
+def test_a_sweep_of_everything_needs_no_advice() -> None:
+    found = api.sweep(**SLOW, strategy="all")
+    assert found.best[0].form.strategy == "hsdp" and not found.faster
+    assert not api.sweep(**SLOW, strategy="zero1", by="memory").faster  # nobody asked for speed
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_where_nothing_fits_the_nearest_says_what_helps(jobs: int) -> None:
+    words: dict[str, Any] = {"lora_rank": 16, "seq_len": "4096,8192"}
+    found = api.sweep("llama3-8b", "1xRTX4090,4xRTX4090", **words, keep=False, jobs=jobs)
+    assert not found.best and found.nearest is not None
+    lacking = {
+        (gpus, n): (m := api.predict("llama3-8b", gpus, lora_rank=16, seq_len=n).memory).least_bytes
+        - m.capacity_bytes
+        for gpus in ("1x1xRTX4090", "1x4xRTX4090")
+        for n in (4096, 8192)
+    }
+    least = min(lacking, key=lambda k: lacking[k])
+    assert (found.nearest.cluster, found.nearest.form.seq_len) == least
+    said = api.predict("llama3-8b", least[0], lora_rank=16, seq_len=least[1])
+    assert found.fixes == said.fixes != ()
+    text = " ".join(str(found).split())
+    assert "No point fits." in text and said.fixes[0] in text
+
+
+def test_torch_s_names_of_strategies_are_an_axis_too() -> None:
+    found = api.sweep("gpt2", "2x8xH100", strategy="FULL_SHARD,hybrid-shard,ZeRO-1")
+    assert {p.form.strategy for p in found.best} == {"zero3", "hsdp", "zero1"}
+
+
+def test_nothing_is_near_where_something_fits_or_nothing_is_valid() -> None:
+    assert api.sweep("llama3-8b", "1xRTX4090,8xH100").nearest is None
+    assert api.sweep("llama3-8b", "8xH100", tp=16).nearest is None
+
+
+def test_a_file_of_one_s_own_is_asked_by_its_path(tmp_path: Path) -> None:
+    config = tmp_path / "config.json"
+    config.write_text(
+        '{"model_type": "llama", "hidden_size": 4096, "intermediate_size": 11008, '
+        '"num_hidden_layers": 32, "num_attention_heads": 32, "vocab_size": 32000}'
+    )
+    found = api.sweep(str(config), "1x8xRTX4090", precision="bf16")
+    assert found.fixes == api.predict(config, "1x8xRTX4090", precision="bf16").fixes != ()
+
+
+def test_columns_say_what_would_be_faster_and_what_would_fit() -> None:
+    found = api.compare("llama3-8b", ["1xRTX4090", "4x8xH100", "8xB200"], network="eth-25")
+    small, slow, fine = found.columns
+    # speed-ups are against the first that fits
+    assert small.speedup is None and slow.speedup == 1.0
+    assert fine.prediction is not None and slow.prediction is not None
+    assert fine.speedup == pytest.approx(
+        fine.prediction.samples_per_s / slow.prediction.samples_per_s
+    )
+    text = str(found)
+    row = {line[:14].strip(): line[14:] for line in text.splitlines()}
+    assert "strategy hsdp (+" in row["faster with"]
+    assert small.prediction is not None and small.prediction.fixes
+    assert row["fits with"].startswith(small.prediction.fixes[0].split(",")[0])
+    assert row["speed-up"].split()[:2] == ["-", "1.00"]
+    assert found.to_dict()["columns"][1]["faster"][0]["change"] == "strategy hsdp"
+    page = fragment(found)  # the answer stands beside the pictures
+    facts = page[: page.index("<svg")]
+    assert "fastest" in facts and "1x8xB200-SXM: " in facts and "does not fit" in facts
+    plain = str(api.compare("gpt2", ["8xH100", "8xA100"]))
+    assert "faster with" not in plain and "fits with" not in plain
