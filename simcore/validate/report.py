@@ -34,12 +34,11 @@ the amount of work) to the other rows of the same table: every row is predicted 
 not seen its configuration (leave-one-out). Rows that contradict others are flagged, predicted and
 shown, but teach no fit. Errors are (predicted - measured) / measured; intervals hold 80 %.
 
-The blind interval is widened by a residual that depends on what the job is (six widths, three for
-memory; docs/interval.md), set so that 80 % of the rows of the two large tables lie inside. It moves
-no prediction, but their last column is no test of the interval; that of the seeds' tables is. The
-test of the widths is `python -m validate.residuals`, which leaves one source after another out of
-their fit: of the rows left out 84 % (language models) and 79 % (data-parallel runs) of steps lie
-inside, 86 and 79 % of memory figures. SimuMax's steps on B200 (21 %) are furthest from it.
+The blind interval is widened by a residual that depends on what the job is (docs/interval.md), set
+so that 80 % of the rows of the two large tables lie inside. It moves no prediction, but their last
+column is no test of the interval; that of the seeds' tables and of the held-out one is. The test of
+the widths is `python -m validate.residuals`, which leaves one source after another out of their
+fit; docs/model.md ("Uncertainty") has its result.
 """
 
 
