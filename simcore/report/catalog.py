@@ -23,8 +23,7 @@ from simcore.base.units import (
 from simcore.hardware.calibrations import CALIBRATIONS, Calibration, calibration_names
 from simcore.hardware.spec import GPUS, LINKS, NODES, GpuSpec
 from simcore.workload.archs import KINDS, kind_of
-from simcore.workload.models import MODELS, ModelRecord
-from simcore.workload.resolve import ZOO_LISTS
+from simcore.workload.models import MODELS, ZOO_LISTS, ModelRecord
 
 DATABASES: dict[str, Database[Any]] = {"gpu": GPUS, "model": MODELS, "node": NODES, "link": LINKS}
 #: Columns of figures, aligned to the right.

@@ -211,3 +211,8 @@ def _build(record: ModelRecord, overrides: tuple[tuple[str, Scalar], ...]) -> Wo
 
 
 MODELS: Database[ModelRecord] = Database("model", "models_db", ModelRecord)
+#: Vision libraries whose models have names (``trace.zoos``) -> what lists them.
+ZOO_LISTS = {
+    "timm": "timm.list_models()",
+    "torchvision": "torchvision.models.list_models()",
+}
