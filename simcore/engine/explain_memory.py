@@ -19,12 +19,8 @@ from simcore.engine.communicators import (
 )
 from simcore.engine.explain_facts import Facts, Teller, Told
 from simcore.engine.job_memory import fullest_batch
-from simcore.engine.memory import (
-    ALLOCATOR_LARGE_BYTES,
-    ALLOCATOR_ROUND_BYTES,
-    CUBLAS_HANDLES,
-    activation_profile,
-)
+from simcore.engine.memory import ALLOCATOR_LARGE_BYTES, ALLOCATOR_ROUND_BYTES, CUBLAS_HANDLES
+from simcore.engine.memory_parts import activation_profile
 from simcore.engine.memory_spread import is_foreign, program_kind
 from simcore.strategy.layout import Layout
 

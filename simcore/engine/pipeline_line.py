@@ -11,7 +11,7 @@ from simcore.engine import messages
 from simcore.engine.evaluate import Steps, evaluate
 from simcore.engine.exchanges import TRANSFER, data_points, exchange_passes, exchanges_s, exposed
 from simcore.engine.job_memory import memory_over
-from simcore.engine.memory import activation_profile
+from simcore.engine.memory_parts import activation_profile
 from simcore.engine.pace import stage_paces
 from simcore.engine.pipeline import (
     PipelineLine,
