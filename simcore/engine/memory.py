@@ -15,6 +15,7 @@ import numpy as np
 
 from simcore.base.arrays import NDArray, distinct_columns
 from simcore.base.units import FP32_BYTES, MIB
+from simcore.engine.allocator_types import MIN_LARGE_BYTES, ROUND_LARGE_BYTES
 from simcore.engine.communicators import Group, communicator_bytes
 from simcore.engine.memory_parts import (
     Parts,
@@ -37,9 +38,6 @@ CUBLAS_HANDLE_BYTES_HOPPER = 32 * MIB
 #: The thread that runs forward has a handle, autograd's thread another.
 CUBLAS_HANDLES = 2
 CUBLAS_WORKSPACE_BYTES = CUBLAS_HANDLES * CUBLAS_HANDLE_BYTES
-#: The caching allocator rounds blocks above 10 MiB up to 2 MiB (c10/cuda/CUDACachingAllocator).
-ALLOCATOR_LARGE_BYTES = 10 * MIB
-ALLOCATOR_ROUND_BYTES = 2 * MIB
 
 
 def workspace_bytes(architectures: Iterable[str]) -> float:
@@ -152,7 +150,7 @@ def _fullest_op(
     columns = np.arange(len(op))
     at = op[of], part
     size = parts.storage_bytes[:, kind_parts] * batches
-    waste = np.where(size > ALLOCATOR_LARGE_BYTES, -size % ALLOCATOR_ROUND_BYTES, 0.0)
+    waste = np.where(size > MIN_LARGE_BYTES, -size % ROUND_LARGE_BYTES, 0.0)
     wasted = (parts.storage_count[:, kind_parts] * waste).sum(axis=0)  # [kinds]
     return _Fullest(
         at=at,
