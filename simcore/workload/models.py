@@ -13,7 +13,7 @@ from pydantic import Field
 
 from simcore.base.database import Database, fold_name
 from simcore.base.errors import InvalidConfig, nearest
-from simcore.base.figures import Bytes, Count, Part, Seconds, Sourced
+from simcore.base.figures import Count, Part, Seconds, Sourced
 from simcore.workload.archs import ARCHS, FROZEN_ARCHS, load
 from simcore.workload.graph import Frozen, Workload
 
@@ -68,7 +68,6 @@ class Dataset(Part):
     name: str
     samples: Count
     sample_load: Seconds | None = None
-    sample_size: Bytes | None = None
     workers: int = Field(default=0, ge=0)
     persistent_workers: bool = False
 
