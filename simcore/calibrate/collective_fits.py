@@ -82,6 +82,7 @@ def _leaf(values: Any, spread: Any, n: int) -> dict[str, Any]:
 
 
 def host_busbw() -> dict[str, Any]:
+    """Bus bandwidths that published runs imply of hosts without NVLink, pooled and by host."""
     pooled: dict[str, dict[int, dict[str, Any]]] = defaultdict(dict)
     seen: dict[tuple[str, int], list[float]] = defaultdict(list)
     rows = []
