@@ -238,6 +238,25 @@ def make_request(
     return _uneven(request, found.get("shares", ""), cut_later)
 
 
+def _shares(text: str) -> str:
+    from simcore.engine.shares import check_shares  # most requests deal out nothing unevenly
+
+    return check_shares(text)
+
+
+def _uneven(request: Request, shares: str, cut: bool) -> Request:
+    """The request with its batch and its pipeline dealt out as it was asked for."""
+    if shares:
+        from simcore.engine.shares import with_shares
+
+        request = with_shares(request, shares)
+    if cut:
+        from simcore.engine.stages import with_balanced_stages
+
+        request = with_balanced_stages(request)
+    return request
+
+
 def _cluster(gpus: str | ClusterSpec, options: Options) -> ClusterSpec:
     if isinstance(gpus, ClusterSpec):
         return gpus
@@ -275,25 +294,6 @@ def _with_largest_batch(request: Request) -> Request:
     best = largest_batch(request, MAX_BATCH)
     note = f"micro-batch {best} is the largest that fits" if best else "not even 1 fits"
     return replace(request, micro_batch=max(best, 1), assumptions=(*request.assumptions, note))
-
-
-def _shares(text: str) -> str:
-    from simcore.engine.shares import check_shares  # most requests deal out nothing unevenly
-
-    return check_shares(text)
-
-
-def _uneven(request: Request, shares: str, cut: bool) -> Request:
-    """The request with its batch and its pipeline dealt out as it was asked for."""
-    if shares:
-        from simcore.engine.shares import with_shares
-
-        request = with_shares(request, shares)
-    if cut:
-        from simcore.engine.stages import with_balanced_stages
-
-        request = with_balanced_stages(request)
-    return request
 
 
 def _accumulation(
