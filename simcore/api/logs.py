@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from simcore.api.calibrations import fitted
-from simcore.api.tables import paths_of
+from simcore.api.files import paths_of
 from simcore.base.errors import InvalidConfig
 from simcore.calibrate.nccl_groups import Said, beyond_rings, is_nccl_file, read_nccl_groups
 from simcore.hardware.profile import load_profile

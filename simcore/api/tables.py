@@ -7,19 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from simcore.api.calibrations import fitted
+from simcore.api.files import paths_of
 from simcore.base.errors import InvalidConfig, UnknownName, UsageError
 from simcore.hardware.profile import load_profile
 
 if TYPE_CHECKING:
     from simcore.validate.case import Case
-
-
-def paths_of(files: Sequence[Path | str] | Path | str) -> list[Path]:
-    """One file or several. Raises UsageError for none."""
-    found = [files] if isinstance(files, str | Path) else list(files)
-    if not found:
-        raise UsageError("no file given: name a table or a log")
-    return [Path(f) for f in found]
 
 
 def validate(

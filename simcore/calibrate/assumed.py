@@ -84,6 +84,7 @@ HOST: Final[Mapping[str, tuple[str, float, str, str]]] = {
 
 #: Bus bandwidth [GB/s] implied by published data-parallel runs: exposed = t_N - t_1, so a floor
 #: where communication overlaps. (path, host, ranks, values of several models and precisions).
+#: Predictions take two ranks through host memory of it alone (``pcie_host`` of runtime.yaml).
 HOST_BUSBW: Final[Sequence[tuple[str, str, int, tuple[float, ...]]]] = (
     ("host_memory", "RTX 4090, 2022", 2, (6.7, 6.1, 5.3, 5.2)),
     ("host_memory", "RTX 3090, later host", 2, (7.2, 7.2, 5.9, 5.4)),

@@ -23,6 +23,10 @@ MIN_POINTS: Final = 6
 NOISY: Final = "vidur"
 #: Spread of (bus share, latency, ramp) where one group stands for all: what PCIe hosts show.
 _ALONE_PCIE, _ALONE = (0.35, 0.35, 0.8), (0.12, 0.25, 0.4)
+#: No such spread is smaller, and one within a family is this share of that between families; a
+#: host's own beside that between hosts; the least ramp, whose logarithm is pooled. Assumptions.
+_LEAST_SD, _FAMILY_SHARE = (0.05, 0.10, 0.2), 0.7
+_HOST_SD, _LEAST_RAMP = 0.1, 0.01
 
 
 def curve_rows(curves: Iterable[CollectiveCurve], without: Collection[str] = ()) -> list[Any]:
@@ -56,7 +60,7 @@ def collective_section(
         fit = fit_collective(c.n_bytes, c.time_s)
         share = fit.message_bytes_per_s * bus_factor(c.op, c.ranks) / c.link_bytes_per_s
         fitted[c.path, c.op, c.ranks][family_of(c.gpu)].append(
-            (share, fit.latency_s, max(fit.ramp, 0.01))
+            (share, fit.latency_s, max(fit.ramp, _LEAST_RAMP))
         )
     section: dict[str, Any] = {"pooled": {}, "by_family": {}}
     for (path, op, ranks), families in sorted(fitted.items()):
@@ -64,12 +68,14 @@ def collective_section(
         logs = np.log(np.array(list(mids.values())))
         alone = np.array(_ALONE_PCIE if path.startswith("pcie") else _ALONE)
         spread = np.std(logs, axis=0, ddof=1) if len(logs) > 2 else alone
-        spread = np.maximum(spread, (0.05, 0.10, 0.2))
+        spread = np.maximum(spread, _LEAST_SD)
         place = section["pooled"].setdefault(path, {}).setdefault(op, {})
         place[ranks] = _leaf(np.exp(np.median(logs, axis=0)), spread, len(mids))
         for family, mid in sorted(mids.items()):
             near = section["by_family"].setdefault(family, {}).setdefault(path, {})
-            near.setdefault(op, {})[ranks] = _leaf(mid, 0.7 * spread, len(families[family]))
+            near.setdefault(op, {})[ranks] = _leaf(
+                mid, _FAMILY_SHARE * spread, len(families[family])
+            )
     return section
 
 
@@ -82,6 +88,7 @@ def _leaf(values: Any, spread: Any, n: int) -> dict[str, Any]:
 
 
 def host_busbw() -> dict[str, Any]:
+    """Bus bandwidths that published runs imply of hosts without NVLink, pooled and by host."""
     pooled: dict[str, dict[int, dict[str, Any]]] = defaultdict(dict)
     seen: dict[tuple[str, int], list[float]] = defaultdict(list)
     rows = []
@@ -90,13 +97,13 @@ def host_busbw() -> dict[str, Any]:
         seen[path, ranks].append(value)
         rows.append({
             "path": path, "host": host, "ranks": ranks, "busbw": f"{value:.3g} GB/s",
-            "sd_log": float(f"{max(float(np.std(np.log(values))), 0.1):.2g}"),
+            "sd_log": float(f"{max(float(np.std(np.log(values))), _HOST_SD):.2g}"),
             "source": "corpus-ddp",
         })  # fmt: skip
     for (path, ranks), hosts in seen.items():
         spread = float(np.std(np.log(hosts), ddof=1)) if len(hosts) > 1 else NOT_FOUND_SD
         pooled[path][ranks] = figure(
-            f"{np.exp(np.median(np.log(hosts))):.3g} GB/s", math.hypot(spread, 0.1),
+            f"{np.exp(np.median(np.log(hosts))):.3g} GB/s", math.hypot(spread, _HOST_SD),
             "corpus-ddp", len(hosts),
         )  # fmt: skip
     return {"pooled": dict(pooled), "hosts": rows}

@@ -152,13 +152,7 @@ def calibration_of_nccl(found: NcclGroups, name: str, file: str) -> tuple[Calibr
     inside_told = load_profile().with_knobs((), name, file, None, own)
     told = fit_network(across, inside_told) if across else None
     if best is None and told is None:
-        ops = ", ".join(dict.fromkeys(g.title for g in found.groups)) or "no run"
-        if beyond := [note for g in ring if (note := beyond_rings(g))]:
-            raise InvalidConfig(beyond)
-        raise InvalidConfig(
-            [f"nothing of {file} tells a link ({ops}): {ENOUGH_SIZES} sizes and more of "
-             f"{', '.join(ROUNDS)} that it binds do"]
-        )  # fmt: skip
+        raise InvalidConfig(_why_untold(found, file))
     versions = [g.version for g in found.groups if g.version]
     rows = (len(best.measured.n_bytes) if best else 0) + (told.n if told else 0)
     record = Calibration(
@@ -172,14 +166,28 @@ def calibration_of_nccl(found: NcclGroups, name: str, file: str) -> tuple[Calibr
     )
     details: list[Any] = [f.to_dict() for f in fits]
     if told:
-        details.append({
-            "collective": ", ".join(dict.fromkeys(g.op for g in across)),
-            "cluster": ", ".join(dict.fromkeys(str(g.cluster) for g in across)),
-            "network": told.knob.link, "multiplier": told.knob.value,
-            "sd_log": told.knob.sd_log, "prior_sd_log": told.knob.prior_sd_log,
-            "sizes": told.n, "mape_frac": told.mape_frac,
-        })  # fmt: skip
+        details.append(_network_dict(told, across))
     return record, details
+
+
+def _why_untold(found: NcclGroups, file: str) -> list[str]:
+    """Why no run of a log tells a link."""
+    ring = [g for g in found.groups if g.op in ROUNDS]
+    if beyond := [note for g in ring if (note := beyond_rings(g))]:
+        return beyond
+    ops = ", ".join(dict.fromkeys(g.title for g in found.groups)) or "no run"
+    return [f"nothing of {file} tells a link ({ops}): {ENOUGH_SIZES} sizes and more of "
+            f"{', '.join(ROUNDS)} that it binds do"]  # fmt: skip
+
+
+def _network_dict(told: NetworkFit, across: Sequence[Measured]) -> dict[str, Any]:
+    return {
+        "collective": ", ".join(dict.fromkeys(g.op for g in across)),
+        "cluster": ", ".join(dict.fromkeys(str(g.cluster) for g in across)),
+        "network": told.knob.link, "multiplier": told.knob.value,
+        "sd_log": told.knob.sd_log, "prior_sd_log": told.knob.prior_sd_log,
+        "sizes": told.n, "mape_frac": told.mape_frac,
+    }  # fmt: skip
 
 
 def _link(fit: GroupFit) -> MeasuredLink:

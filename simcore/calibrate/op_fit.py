@@ -64,6 +64,12 @@ FORM_SD: Final = 0.13
 NO_KERNEL_OF_ITS_OWN: Final = ("attention_encoder_odd",)
 #: Spread of a figure that nothing was measured to give one.
 ALONE_SD: Final = 0.15
+#: Spreads that no rows tell [sd of ln], assumptions: of the traffic behind products and attention
+#: between collections, of attention carried over from an inference library's, of a ratio that one
+#: device or none has.
+TRAFFIC_SD: Final = {"gemm": 0.06, "attention": 0.2}
+CARRIED_SD: Final = 0.15
+LONE_RATIO_SD: Final = 0.1
 #: Fewer rows than ENOUGH_ROWS, mostly of one size, cannot tell how shapes matter: only the share
 #: is fitted, with these held (middles of the devices that were measured in full).
 HELD: Final[Mapping[str, Mapping[str, float]]] = {
@@ -198,10 +204,10 @@ def profile_from(fits: OpFits, without: Collection[str] = ()) -> Profile:
             for g, f in by_gpu.items() if family_of(g) not in without
         }  # fmt: skip
         compute[cls] = levels(found[cls], _spread(by_gpu), _kin(cls))
-    _flash(compute, found, _spread(fits.kernels.get("attention", {})) if found else 0.1)
+    _flash(compute, found, _spread(fits.kernels.get("attention", {})))
     for kind, cls in (("gemm", "gemm_tensor16"), ("attention", "attention")):
         seen = {g: Found(f.beside["memory"], f.origins, f.n) for g, f in found.get(cls, {}).items()}
-        memory[kind] = levels(seen, 0.06 if kind == "gemm" else 0.2, matrix_style)
+        memory[kind] = levels(seen, TRAFFIC_SD[kind], matrix_style)
     memory |= memory_levels(fits.memory, without)
     for cls in filter(_is_attention, compute):
         _depth_or_ramp(compute[cls])
@@ -257,7 +263,7 @@ def _flash(compute: Profile, found: Mapping[str, Mapping[str, Found]], own_sd: f
                  {**f.beside, "depth": ramp_depth(ramp, GPUS[g]), "ramp": ramp})
         for g, f in serving.items() if g not in flash
     }  # fmt: skip
-    compute["attention"] = levels({**flash, **carried}, max(own_sd, 0.15), matrix_style)
+    compute["attention"] = levels({**flash, **carried}, max(own_sd, CARRIED_SD), matrix_style)
 
 
 def _is_attention(cls: str) -> bool:
@@ -335,10 +341,11 @@ def _mark_held(table: Levels, unit: Unit, limit: float) -> None:
 def _backward(ratios: Mapping[str, Array]) -> Profile:
     backward: Profile = {}
     if ratios:
-        spread = float(np.std([np.median(v) for v in ratios.values()])) if len(ratios) > 1 else 0.1
+        middle = [np.median(v) for v in ratios.values()]
+        spread = float(np.std(middle)) if len(ratios) > 1 else LONE_RATIO_SD
         everything = np.concatenate(list(ratios.values()))
         backward["attention"] = figure(
-            math.exp(float(np.mean([np.median(v) for v in ratios.values()]))),
+            math.exp(float(np.mean(middle))),
             math.hypot(spread, 0.5 * robust_sd(everything)), "simumax", everything.size,
             note="flash attention; 2.5 times the FLOP, so the rest is efficiency",
         )  # fmt: skip

@@ -28,6 +28,7 @@ def family_of(gpu: str) -> str:
 
 
 def mean_log(values: Iterable[float]) -> float:
+    """The geometric mean."""
     return float(np.exp(np.mean(np.log(list(values)))))
 
 

@@ -112,6 +112,7 @@ class Block:
 
 
 def shifts_of(row: FitRow, theta: Mapping[str, float]) -> Array:
+    """How far ln of each of the row's axes is moved by the parameters that it uses [axes]."""
     found = np.zeros(row.n_axes)
     for name, axes in row.uses.items():
         for axis in axes:

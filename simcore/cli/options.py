@@ -32,7 +32,7 @@ PRICES = Annotated[
     option("--prices", "LIST", "One price list only: runpod, lambda, akash.", names.price_lists),
 ]
 
-#: What fails, and what a checkpoint costs: read by ``cli.reliability``.
+#: What fails, and what a checkpoint costs: read by ``cli.goodput.reliability``.
 FAILURES = Annotated[
     str | None,
     option("--failures", "RATE", "Failures a GPU and hour; 0: none. Default: Llama 3's 2e-5."),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -161,19 +161,7 @@ def validate(
             bad_rows=bad_rows,  # type: ignore[arg-type]
             **said,
         )
-        if as_json:
-            from simcore.report.jsonout import dumps, finite
-
-            write(dumps(finite(found)))
-            return
-        if "runs" in found:
-            from simcore.report.links import render_runs
-
-            write(render_runs(found, count))
-            return
-        from simcore.report.verdict import render_ops
-
-        write(render_ops(found, count))
+        write(_json(found) if as_json else _text_of_ops(found, count))
         return
     from simcore.validate.processes import default_jobs
 
@@ -182,25 +170,45 @@ def validate(
         unnamed=unnamed, fill=fill, by=columns, jobs=processes or default_jobs(),
     )  # fmt: skip
     if html is not None:
-        from simcore.report.html.validation import validation_page
-
-        page = validation_page(result, [f.name for f in files])
-        html.write_text(page, encoding="utf-8")
-        complain(f"report in {html}: {len(page.encode()) / KILO:.0f} kB, opens in any browser")
+        _write_page(result, files, html)
     if plot is not None:
-        from simcore.report.plots import draw
-        from simcore.report.plots import write as write_figure
-
-        write_figure(draw("measured", result), plot)
-        complain(f"plot in {plot}: predicted against measured")
-    if as_json:
-        from simcore.report.jsonout import dumps, finite
-
-        write(dumps(finite(result)))
-        return
+        _write_plot(result, plot)
     from simcore.report.verdict import render_verdict
 
-    write(render_verdict(result, count))
+    write(_json(result) if as_json else render_verdict(result, count))
+
+
+def _json(found: dict[str, Any]) -> str:
+    from simcore.report.jsonout import dumps, finite
+
+    return dumps(finite(found))
+
+
+def _text_of_ops(found: dict[str, Any], worst: int | None) -> str:
+    """Op models as text, or the collectives of a log."""
+    if "runs" in found:
+        from simcore.report.links import render_runs
+
+        return render_runs(found, worst)
+    from simcore.report.verdict import render_ops
+
+    return render_ops(found, worst)
+
+
+def _write_page(result: dict[str, Any], files: list[Path], path: Path) -> None:
+    from simcore.report.html.validation import validation_page
+
+    page = validation_page(result, [f.name for f in files])
+    path.write_text(page, encoding="utf-8")
+    complain(f"report in {path}: {len(page.encode()) / KILO:.0f} kB, opens in any browser")
+
+
+def _write_plot(result: dict[str, Any], path: Path) -> None:
+    from simcore.report.plots import draw
+    from simcore.report.plots import write as write_figure
+
+    write_figure(draw("measured", result), path)
+    complain(f"plot in {path}: predicted against measured")
 
 
 def _rows_of_fit(text: str | None, problems: list[str]) -> int | Literal["one-gpu"] | None:

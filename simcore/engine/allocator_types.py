@@ -12,6 +12,9 @@ from simcore.base.arrays import NDArray
 from simcore.base.errors import InvalidConfig
 from simcore.base.units import MIB
 
+#: c10/cuda/CUDACachingAllocator.h: what blocks are rounded up to; up to which size they are small
+#: and share segments of 2 MiB; above it segments are of 20 MiB, and from 10 MiB on of the block
+#: itself rounded up to 2 MiB.
 MIN_BLOCK_BYTES = 512
 SMALL_BYTES = MIB
 SMALL_SEGMENT_BYTES = 2 * MIB

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from simcore.base.units import GIB, GIGA, format_si
+from simcore.engine.allocator_types import MIN_LARGE_BYTES, ROUND_LARGE_BYTES
 from simcore.engine.communicators import (
     CHANNELS_NETWORK,
     CHANNELS_NVLINK,
@@ -19,12 +20,8 @@ from simcore.engine.communicators import (
 )
 from simcore.engine.explain_facts import Facts, Teller, Told
 from simcore.engine.job_memory import fullest_batch
-from simcore.engine.memory import (
-    ALLOCATOR_LARGE_BYTES,
-    ALLOCATOR_ROUND_BYTES,
-    CUBLAS_HANDLES,
-    activation_profile,
-)
+from simcore.engine.memory import CUBLAS_HANDLES
+from simcore.engine.memory_parts import activation_profile
 from simcore.engine.memory_spread import is_foreign, program_kind
 from simcore.strategy.layout import Layout
 
@@ -243,8 +240,8 @@ def _rounding(f: Facts) -> Told:
     return Told(
         "sum over saved storages above 10 MiB of what 2 MiB steps round up",
         (
-            ("above", format_si(ALLOCATOR_LARGE_BYTES, "B")),
-            ("step", format_si(ALLOCATOR_ROUND_BYTES, "B")),
+            ("above", format_si(MIN_LARGE_BYTES, "B")),
+            ("step", format_si(ROUND_LARGE_BYTES, "B")),
         ),
         _ALLOCATOR,
     )

@@ -15,13 +15,8 @@ from typing import NamedTuple
 import numpy as np
 
 from simcore.base.units import FP32_BYTES
-from simcore.engine.memory import (
-    CUBLAS_HANDLES,
-    CUBLAS_WORKSPACE_BYTES,
-    frozen_away,
-    frozen_base,
-    frozen_width,
-)
+from simcore.engine.memory import CUBLAS_HANDLES, CUBLAS_WORKSPACE_BYTES
+from simcore.engine.memory_parts import frozen_away, frozen_base, frozen_width
 from simcore.engine.moments import gradients_after, passing, shared_with_input
 from simcore.engine.transients import Backward, backward_bytes, saved_bytes, storages
 from simcore.step.parallel import PARALLELISMS

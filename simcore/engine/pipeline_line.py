@@ -18,7 +18,7 @@ from simcore.engine.exchanges import (
     exposed,
 )
 from simcore.engine.job_memory import memory_over
-from simcore.engine.memory import activation_profile
+from simcore.engine.memory_parts import activation_profile
 from simcore.engine.pace import stage_paces
 from simcore.engine.pipeline import (
     PipelineLine,

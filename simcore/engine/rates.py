@@ -241,68 +241,89 @@ def memory_share_of(profile: Profile, kind: KernelKind, gpu: GpuSpec) -> Estimat
     return _of_flash(table, profile.attention_share(kind, gpu))
 
 
+def _unit_of(
+    named: str, profile: Profile, gpu: GpuSpec, precision: Precision
+) -> tuple[PeakName, float]:
+    """The peak that a kind of the kernel table computes at."""
+    name, peak, _ = peak_for(gpu, precision)
+    kind: KernelKind = _STANDS_FOR.get(named, named)  # type: ignore[assignment]
+    if kind in CONV_KINDS:
+        return conv_unit(profile, kind, gpu, *conv_peak_for(gpu, precision))
+    if named == UNALIGNED and gpu.vendor == "NVIDIA":
+        return "fp32", gpu.peak("fp32") or peak
+    attends = kind == "attention" or kind in FLASH_KINDS
+    loads_apart = named in (WIDE, UNALIGNED) or named in NARROW_LOADS.values()
+    if name in _NARROW and (attends or loads_apart):
+        return "bf16", gpu.peak("bf16") or peak  # recipes keep these in 16 bit
+    return name, peak
+
+
+def _kernel_rates(gpu: GpuSpec, precision: Precision, profile: Profile) -> dict[str, Array]:
+    """Rates of each kind of kernel on a device that it has for itself, as ``ClassRates``."""
+    n = len(KINDS)
+    flop_per_s, bytes_per_s = np.full(n, np.inf), np.empty(n)
+    wave_frac, half_depth = np.zeros(n), np.zeros(n)
+    slowdown = _narrow_loads(gpu, precision)
+    for i, named in enumerate(KINDS):
+        kind: KernelKind = _STANDS_FOR.get(named, named)  # type: ignore[assignment]
+        bytes_per_s[i] = gpu.memory_bw.value * memory_share_of(profile, kind, gpu).value
+        if named == CAST and precision.operand_bytes:
+            own = precision.cast_traffic_bytes(either_layout=takes_either_layout(gpu))
+            bytes_per_s[i] *= precision.cast_traffic_bytes() / own
+        if kind not in COMPUTE_KINDS:
+            continue
+        unit, peak = _unit_of(named, profile, gpu, precision)
+        if named in (BATCHED, UNALIGNED):
+            share, shaped = profile.compute_efficiency("bmm", unit, gpu), "bmm"
+        else:
+            last = named == DEPTHWISE_LAST
+            share = compute_share_of(profile, kind, unit, gpu, channels_last=last)
+            shaped = "attention" if kind in FLASH_KINDS else kind
+        flop_per_s[i] = peak * share.value / slowdown.get(named, 1.0)
+        wave_frac[i], half_depth[i] = profile.kernel_shape(shaped, unit, gpu)
+    return {
+        "flop_per_s": flop_per_s,
+        "bytes_per_s": bytes_per_s,
+        "wave_frac": wave_frac,
+        "half_depth": half_depth,
+    }
+
+
+def _tiles(batched: tuple[float, float]) -> Array:
+    """Tiles [2, kinds] of a device whose library has this one alone for batched products."""
+    found = np.ones((2, len(KINDS)))
+    found[:, KINDS.index(BATCHED)] = batched
+    return found
+
+
+def _h2d_bytes_per_s(group: NodeGroup) -> float:
+    """Rate of a copy from host memory to each device of a node, all at once."""
+    if group.gpu.architecture == HOST_CPU:
+        return np.inf  # a batch in host memory is where it is needed
+    port = link_named(group.node.pcie_link)
+    alone = port.bw.value * port.payload_frac.value * port_share(group.gpu, port)
+    return alone / min(group.gpus_per_node, group.node.gpus_per_pcie_root)
+
+
 @lru_cache(maxsize=4096)
 def class_rates(group: NodeGroup, precision: Precision, profile: Profile) -> ClassRates:
     """Rates of one group's devices under a precision and an efficiency profile."""
     gpu, node = group.gpu, group.node
     peak_name, peak, note = peak_for(gpu, precision)
     conv_name, conv_peak = conv_peak_for(gpu, precision)
-    notes = [note] if note else []
-    flop, rate = np.full(len(KINDS), np.inf), np.empty(len(KINDS))
-    wave, depth = np.zeros(len(KINDS)), np.zeros(len(KINDS))
-    tile = None
-    narrow = _narrow_loads(gpu, precision)
-    first = _channels_first(gpu, profile, conv_name, conv_peak)
-    for i, named in enumerate(KINDS):
-        kind: KernelKind = _STANDS_FOR.get(named, named)  # type: ignore[assignment]
-        base = "attention" if kind in FLASH_KINDS else kind
-        rate[i] = gpu.memory_bw.value * memory_share_of(profile, kind, gpu).value
-        if named == CAST and precision.operand_bytes:
-            own = precision.cast_traffic_bytes(either_layout=takes_either_layout(gpu))
-            rate[i] *= precision.cast_traffic_bytes() / own
-        if kind in COMPUTE_KINDS:
-            name, top = peak_name, peak
-            if named == UNALIGNED and gpu.vendor == "NVIDIA":
-                name, top = "fp32", gpu.peak("fp32") or peak
-            elif (
-                base == "attention" or named in (WIDE, UNALIGNED) or named in narrow
-            ) and peak_name in _NARROW:
-                name, top = "bf16", gpu.peak("bf16") or peak  # recipes keep these in 16 bit
-            if kind in CONV_KINDS:
-                name, top = conv_unit(profile, kind, gpu, conv_name, conv_peak)
-            share_of = (
-                profile.compute_efficiency("bmm", name, gpu)
-                if named in (BATCHED, UNALIGNED)
-                else compute_share_of(
-                    profile, kind, name, gpu, channels_last=named == DEPTHWISE_LAST
-                )
-            )
-            flop[i] = top * share_of.value / narrow.get(named, 1.0)
-            shaped = "bmm" if named in (BATCHED, UNALIGNED) else base
-            wave[i], depth[i] = profile.kernel_shape(shaped, name, gpu)
-            only = only_batched_fp32_tile(gpu)
-            if named == BATCHED and name == "fp32" and only is not None:
-                tile = np.ones((2, len(KINDS)))
-                tile[:, i] = only
+    kernels = _kernel_rates(gpu, precision, profile)
+    kernels |= _channels_first(gpu, profile, conv_name, conv_peak)
     # Ranks on the cores of one host share caches and memory; measured on it, else none.
     compute_share, memory_share = profile.shared_rate(gpu, group.gpus_per_node)
-    flop, rate = flop * compute_share, rate * memory_share
-    port = link_named(node.pcie_link)
-    h2d = port.bw.value * port.payload_frac.value * port_share(gpu, port)
-    if gpu.architecture == HOST_CPU:
-        h2d = np.inf  # a batch in host memory is where it is needed
-    sharing = min(group.gpus_per_node, node.gpus_per_pcie_root)
-    far = link_named(node.socket_link) if node.socket_link else None
+    kernels["flop_per_s"] = kernels["flop_per_s"] * compute_share
+    kernels["bytes_per_s"] = kernels["bytes_per_s"] * memory_share
+    tile = only_batched_fp32_tile(gpu)
     return ClassRates(
         gpu=gpu,
-        flop_per_s=flop,
-        bytes_per_s=rate,
         update_bytes_per_s=gpu.memory_bw.value
         * profile.memory_efficiency("update", gpu).value
         * memory_share,
-        wave_frac=wave,
-        half_depth=depth,
-        tile=tile,
+        tile=_tiles(tile) if tile is not None and peak_name == "fp32" else None,
         half_width=attention_width(gpu) if peak_name not in ("fp32", "fp64") else 0.0,
         attention_bwd_frac=profile.attention_backward_frac(gpu).value,
         sm_count=gpu.sm_count.value if gpu.sm_count else 0.0,
@@ -317,9 +338,11 @@ def class_rates(group: NodeGroup, precision: Precision, profile: Profile) -> Cla
             )
             for who in ISSUERS
         },
-        h2d_bytes_per_s=h2d / sharing,
+        h2d_bytes_per_s=_h2d_bytes_per_s(group),
         dram_bytes_per_s=node.cpu.dram_bw_per_socket.value,
-        far_bytes_per_s=far.bw.value * FAR_MEMORY_FRAC if far else np.inf,
+        far_bytes_per_s=(
+            link_named(node.socket_link).bw.value * FAR_MEMORY_FRAC if node.socket_link else np.inf
+        ),
         nvme_read_bytes_per_s=node.nvme.read_bw.value if node.nvme else 0.0,
         nvme_write_bytes_per_s=node.nvme.write_bw.value if node.nvme else 0.0,
         overlap_slowdown_frac=profile.overlap_slowdown.value,
@@ -328,12 +351,12 @@ def class_rates(group: NodeGroup, precision: Precision, profile: Profile) -> Cla
         ranks_per_socket=max(1.0, group.gpus_per_node / node.cpu.sockets),
         gpus_per_node=group.gpus_per_node,
         peak_flop_per_s=peak,
-        assumptions=tuple(notes),
+        assumptions=(note,) if note else (),
         half_product_flop_per_s=_half_products(gpu, profile) * compute_share,
         device_sd_frac=profile.device_spread.value,
         conv_peak_flop_per_s=conv_peak if conv_name != peak_name else 0.0,
         indexed_s=0.0 if gpu.architecture == HOST_CPU else indexed_s(profile.runtime, gpu),
-        **first,
+        **kernels,
     )
 
 

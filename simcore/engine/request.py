@@ -82,20 +82,7 @@ def make_request(
         options = cast("Options", launched.options)
     inputs = inputs_of(options)
     attempt("record", lambda: model_of(model, inputs))
-    attempt(
-        "cluster",
-        lambda: (
-            parse_cluster(
-                gpus,
-                network=options.get("network"),
-                node=options.get("node"),
-                nnodes=options.get("nnodes"),
-                nproc_per_node=options.get("nproc_per_node"),
-            )
-            if isinstance(gpus, str)
-            else gpus
-        ),
-    )
+    attempt("cluster", lambda: _cluster(gpus, options))
     record: ModelSource | None = found.get("record")
     if launched is not None:
         options = cast("Options", launched.heeded(record))
@@ -162,8 +149,8 @@ def make_request(
     accum = chosen("grad-accum", told, 1)
     if accum < 1:
         problems.append(f"grad-accum must be at least 1, not {accum}")
-    batch = chosen("micro-batch", options.get("micro_batch"), t.micro_batch if t else 1)
-    batch = _batch(batch, problems)
+    own_batch = t.micro_batch if t else 1
+    batch = _batch(chosen("micro-batch", options.get("micro_batch"), own_batch), problems)
     cluster: ClusterSpec | None = found.get("cluster")
     attempt("profile", lambda: options.get("profile") or load_profile(options.get("calibration")))
     attempt("routing", lambda: routing_of(record, options))
@@ -219,21 +206,9 @@ def make_request(
             step_impl=found.get("impl") or (t.optimizer_impl if t else "foreach"),
             ema_impl=t.ema_impl if t else "for-loop",
         )
-        if (numel := options.get("bucket_numel")) is not None:
-            chosen_strategy = replace(
-                chosen_strategy,
-                zero_bucket_numel=numel,
-                bucket_cap_bytes=numel * found["precision"].grad_bytes,
-            )
+        chosen_strategy = _with_buckets(chosen_strategy, options.get("bucket_numel"))
         if cluster is not None:
-            types = len({g.gpu.name for g in cluster.groups})
-            problems += chosen_strategy.violations(cluster.n_nodes, cluster.n_gpus, types)
-            if "nvme" in str(chosen_strategy.offload):
-                problems += [
-                    f"node {g.node.name!r} has no NVMe in the database to offload to"
-                    for g in cluster.groups
-                    if g.node.nvme is None
-                ]
+            problems += _strategy_violations(chosen_strategy, cluster)
     placed: Placed | None = None
     if record and cluster and chosen_strategy and "workload" in found:
         how = chosen_strategy
@@ -247,11 +222,10 @@ def make_request(
             accum = _accumulation(options, placed, cluster.n_gpus, batch, problems)
     if options.get("shares") is not None:
         attempt("shares", lambda: _shares(str(options["shares"])))
-        if found.get("shares") and batch == "max":
-            problems.append("give --shares or --micro-batch max, not both")
     cut_later = placed is not None and placed.layout.stages == AUTO
-    if cut_later and batch == "max":
-        problems.append("give --stages auto or --micro-batch max, not both")
+    if batch == "max":
+        both = {"--shares": found.get("shares"), "--stages auto": cut_later}
+        problems += [f"give {k} or --micro-batch max, not both" for k, v in both.items() if v]
     if placed is not None and accum % placed.layout.directions:
         problems.append(f"schedule dualpipe needs an even grad-accum, not {accum}")
     if problems:
@@ -283,11 +257,7 @@ def make_request(
         software_assumed=library.assumed,
     )
     if batch == "max":
-        best = largest_batch(request, MAX_BATCH)
-        note = f"micro-batch {best} is the largest that fits" if best else "not even 1 fits"
-        request = replace(
-            request, micro_batch=max(best, 1), assumptions=(*request.assumptions, note)
-        )
+        request = _with_largest_batch(request)
     return _uneven(request, found.get("shares", ""), cut_later)
 
 
@@ -317,6 +287,45 @@ def _uneven(request: Request, shares: str, cut: bool) -> Request:
 
         request = with_balanced_stages(request)
     return request
+
+
+def _cluster(gpus: str | ClusterSpec, options: Options) -> ClusterSpec:
+    if isinstance(gpus, ClusterSpec):
+        return gpus
+    return parse_cluster(
+        gpus,
+        network=options.get("network"),
+        node=options.get("node"),
+        nnodes=options.get("nnodes"),
+        nproc_per_node=options.get("nproc_per_node"),
+    )
+
+
+def _with_buckets(strategy: Strategy, numel: int | None) -> Strategy:
+    """With gradient buckets of so many elements where that was asked for."""
+    if numel is None:
+        return strategy
+    cap_bytes = numel * strategy.precision.grad_bytes
+    return replace(strategy, zero_bucket_numel=numel, bucket_cap_bytes=cap_bytes)
+
+
+def _strategy_violations(strategy: Strategy, cluster: ClusterSpec) -> list[str]:
+    """Why a cluster cannot run a strategy; empty where it can."""
+    types = len({g.gpu.name for g in cluster.groups})
+    found = strategy.violations(cluster.n_nodes, cluster.n_gpus, types)
+    if "nvme" in str(strategy.offload):
+        found += [
+            f"node {g.node.name!r} has no NVMe in the database to offload to"
+            for g in cluster.groups
+            if g.node.nvme is None
+        ]
+    return found
+
+
+def _with_largest_batch(request: Request) -> Request:
+    best = largest_batch(request, MAX_BATCH)
+    note = f"micro-batch {best} is the largest that fits" if best else "not even 1 fits"
+    return replace(request, micro_batch=max(best, 1), assumptions=(*request.assumptions, note))
 
 
 def _accumulation(

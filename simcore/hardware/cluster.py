@@ -23,6 +23,8 @@ _COUNT_LAST = re.compile(r"^(?P<name>\S+?)\s*[xX×*:]\s*(?P<counts>\d+)$")
 GENERIC_NODES = ("generic-nvswitch", "generic-pcie")
 #: Behind a node's name, or alone: devices exchange through host memory.
 NO_P2P = "no-p2p"
+#: Nodes, or GPUs a node: more is a slip of the keys.
+_MOST_COUNTED = 1_000_000
 #: One way through an unnamed RDMA network, as NCCL's tuning assumes per hop (14 us, Simple).
 _UNNAMED_LATENCY_S = 14e-6
 
@@ -118,50 +120,69 @@ def parse_cluster(
     link = " ".join(w for w in words if not is_fabric_word(w))
     nics = parse_network(link) if link else None
     for part in text.split("+"):
-        match = _GROUP.match(part)
-        if match is None or part.strip()[:1] in "-x×*" or _NO_TYPE.match(part):
-            violations.append(f"{part.strip()!r} is not NODESxGPUSxTYPE, such as 4x8xA6000ada")
+        counted = _counted(part.strip(), (nnodes, nproc_per_node), violations)
+        if counted is None or violations:  # all that is wrong is found first
             continue
-        first, second, name = match.groups()
-        n_nodes, per_node = (first, second) if second else ("1", first or "1")
-        counts = [int(n_nodes), int(per_node)]
-        if first is not None and (nnodes is not None or nproc_per_node is not None):
-            violations.append(
-                f"{part.strip()!r} has counts already: drop --nnodes/--nproc-per-node"
-            )
-        elif first is None:
-            counts = [1 if given is None else given for given in (nnodes, nproc_per_node)]
-        for count, what in zip(counts, ("node count", "GPUs a node"), strict=True):
-            if count < 1:
-                violations.append(f"{what} of {part.strip()!r} must be at least 1")
-            if count > 1_000_000:
-                violations.append(f"{what} of {part.strip()!r} is above a million")
-        try:
-            gpu = GPUS[name]
-        except UnknownName as err:
-            bare = f"{part.strip()!r} has no GPU type: write NODESxGPUSxTYPE"
-            meant = _counted_otherwise(part.strip())
-            other = f"{part.strip()!r} is not NODESxGPUSxTYPE: did you mean {meant!r}?"
-            several = f"{part.strip()!r} has a comma: join the GPUs of one cluster by +"
-            wrong = bare if name.isdigit() else several if "," in name else other if meant else ""
-            violations.append(wrong or str(err))
-            continue
-        if violations:
-            continue
-        preset, told = _node_for(gpu, counts[1], node)
-        if counts[1] > preset.max_gpus:
-            violations.append(_too_many(preset, counts[0], counts[1], name))
+        (n_nodes, per_node), gpu, name = counted
+        preset, told = _node_for(gpu, per_node, node)
+        if per_node > preset.max_gpus:
+            violations.append(_too_many(preset, n_nodes, per_node, name))
             continue
         assumptions += told
         if nics is not None:
             preset = _with_nics(preset, nics)
-        group, told = _domains(NodeGroup(counts[0], counts[1], gpu, preset))
+        group, told = _domains(NodeGroup(n_nodes, per_node, gpu, preset))
         assumptions += told
         groups.append(group)
     if violations:
         raise InvalidConfig(violations)
     found = ClusterSpec(tuple(groups), tuple(dict.fromkeys(assumptions)), fabric)
     return _networked(found, link, node_named=node not in (None, NO_P2P))
+
+
+def _counted(
+    part: str, given: tuple[int | None, int | None], violations: list[str]
+) -> tuple[tuple[int, int], GpuSpec, str] | None:
+    """Nodes and GPUs a node, the device and its name as written; None where one is unknown.
+
+    ``given``: both counts in torchrun's words, for a part without. What is wrong is added to
+    ``violations``.
+    """
+    match = _GROUP.match(part)
+    if match is None or part[:1] in "-x×*" or _NO_TYPE.match(part):
+        violations.append(f"{part!r} is not NODESxGPUSxTYPE, such as 4x8xA6000ada")
+        return None
+    first, second, name = match.groups()
+    counts = (int(first), int(second)) if second else (1, int(first or 1))
+    if first is None:
+        counts = (_or_one(given[0]), _or_one(given[1]))
+    elif given != (None, None):
+        violations.append(f"{part!r} has counts already: drop --nnodes/--nproc-per-node")
+    for count, what in zip(counts, ("node count", "GPUs a node"), strict=True):
+        if count < 1:
+            violations.append(f"{what} of {part!r} must be at least 1")
+        if count > _MOST_COUNTED:
+            violations.append(f"{what} of {part!r} is above a million")
+    try:
+        return counts, GPUS[name], name
+    except UnknownName as err:
+        violations.append(_unknown_gpu(part, name) or str(err))
+        return None
+
+
+def _or_one(count: int | None) -> int:
+    return 1 if count is None else count
+
+
+def _unknown_gpu(part: str, name: str) -> str:
+    """What is wrong with how a part is written, where that is why its GPU is unknown."""
+    if name.isdigit():
+        return f"{part!r} has no GPU type: write NODESxGPUSxTYPE"
+    if "," in name:
+        return f"{part!r} has a comma: join the GPUs of one cluster by +"
+    if meant := _counted_otherwise(part):
+        return f"{part!r} is not NODESxGPUSxTYPE: did you mean {meant!r}?"
+    return ""
 
 
 def _too_many(node: NodeSpec, n_nodes: int, n_gpus: int, name: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from simcore.base.errors import DataError
 
@@ -20,7 +20,6 @@ _NVLINK: Final = re.compile(r"^NV(\d+)$")
 _GPU: Final = re.compile(r"^GPU\d+$")
 _ESCAPES: Final = re.compile(r"\x1b\[[0-9;]*m")
 _MARGIN: Final = re.compile(r"^[\s#*>|]+")
-_LEGEND: Final = re.compile(r"^\s*(NIC\d+):\s*(\S+)\s*$")
 #: ``nvidia-smi -L``, which people print beside the matrix.
 _LISTED: Final = re.compile(r"^\s*GPU \d+: (\S.*?)(?:\s+\(UUID.*)?$")
 _RANGES: Final = re.compile(r"^\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*$")
@@ -30,7 +29,7 @@ _RANGES: Final = re.compile(r"^\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*$")
 class TopologyMatrix:
     """What joins each pair: an NVLink count (``NV12``) or a PCIe path; "" with itself.
 
-    ``cpus`` and ``numa`` hold a GPU's affinities as ranges ("0-47,96-143"), "" where not printed.
+    ``cpus`` and ``numa`` hold the affinities of GPUs as ranges ("0-47,96-143"), where printed.
     ``listed``: names of the devices, where ``nvidia-smi -L`` stands in the same text.
     """
 
@@ -39,7 +38,6 @@ class TopologyMatrix:
     paths: dict[tuple[str, str], str]
     cpus: dict[str, str]
     numa: dict[str, str]
-    nic_names: dict[str, str]
     listed: tuple[str, ...]
 
     def nvlinks(self, a: str, b: str) -> int:
@@ -70,49 +68,61 @@ def read_topology(path: Path, text: str) -> TopologyMatrix:
         raise DataError("holds no matrix of `nvidia-smi topo -m` (GPU0 GPU1 ...)", file=path)
     names = tuple(lines[start].partition("CPU Affinity")[0].split())
     gpus = tuple(n for n in names if _GPU.match(n))
-    paths: dict[tuple[str, str], str] = {}
-    behind: dict[str, list[str]] = {}
-    seen: dict[str, int] = {}
+    rows = _rows(path, lines, start, names)
+    if missing := [n for n in gpus if n not in rows]:
+        raise DataError(
+            f"has no row of {', '.join(missing)}: cut short?", file=path, line=start + 1
+        )
+    paths = {(a, b): found for a, row in rows.items() for b, found in row.paths.items()}
+    for (a, b), found in paths.items():
+        if paths.get((b, a), found) != found:
+            raise DataError(
+                f"{a} to {b} is {found}, but {b} to {a} {paths[b, a]}", file=path, line=rows[a].line
+            )
+    ranges = {g: [w for w in rows[g].behind if _RANGES.match(w)] for g in gpus}
+    return TopologyMatrix(
+        gpus=gpus,
+        nics=tuple(n for n in names if not _GPU.match(n)),
+        paths={pair: found for pair, found in paths.items() if found},
+        cpus={g: r[0] for g, r in ranges.items() if r},
+        numa={g: r[1] for g, r in ranges.items() if len(r) > 1},
+        listed=tuple(m[1] for x in lines if (m := _LISTED.match(x)) is not None),
+    )
+
+
+class _Row(NamedTuple):
+    """One device's line: what joins it to each other, and the columns behind the matrix."""
+
+    line: int
+    paths: dict[str, str]
+    behind: list[str]
+
+
+def _rows(path: Path, lines: list[str], start: int, names: tuple[str, ...]) -> dict[str, _Row]:
+    """The rows below the heading in line ``start``; ends where the legend begins."""
+    rows: dict[str, _Row] = {}
     for number, line in enumerate(lines[start + 1 :], start=start + 2):
         words = line.split()
         if not words or words[0] not in names:
-            if seen and (not words or words[0].rstrip(":") in ("Legend", "NIC")):
+            if rows and (not words or words[0].rstrip(":") in ("Legend", "NIC")):
                 break
             continue
-        if words[0] in seen:
+        if words[0] in rows:
             raise DataError(
-                f"{words[0]} stands in line {seen[words[0]]} already", file=path, line=number
+                f"{words[0]} stands in line {rows[words[0]].line} already", file=path, line=number
             )
-        seen[words[0]] = number
         cells = [w for w in words[1 : 1 + len(names)] if not _RANGES.match(w)]
         if len(cells) < len(names):
             raise DataError(
                 f"{words[0]} has {len(cells)} of {len(names)} columns: cut short?",
                 file=path, line=number,
             )  # fmt: skip
-        for other, cell in zip(names, cells, strict=True):
-            paths[words[0], other] = _path(cell, words[0] == other, path, number)
-        behind[words[0]] = words[1 + len(names) :]
-    if missing := [n for n in gpus if n not in seen]:
-        raise DataError(
-            f"has no row of {', '.join(missing)}: cut short?", file=path, line=start + 1
-        )
-    for (a, b), found in paths.items():
-        if paths.get((b, a), found) != found:
-            raise DataError(
-                f"{a} to {b} is {found}, but {b} to {a} {paths[b, a]}", file=path, line=seen[a]
-            )
-    ranges = {g: [w for w in behind[g] if _RANGES.match(w)] for g in gpus}
-    legend = (m for x in lines if (m := _LEGEND.match(x)) is not None)
-    return TopologyMatrix(
-        gpus=gpus,
-        nics=tuple(n for n in names if not _GPU.match(n)),
-        paths={pair: p for pair, p in paths.items() if p},
-        cpus={g: r[0] for g, r in ranges.items() if r},
-        numa={g: r[1] for g, r in ranges.items() if len(r) > 1},
-        nic_names={m[1]: m[2] for m in legend},
-        listed=tuple(m[1] for x in lines if (m := _LISTED.match(x)) is not None),
-    )
+        found = {
+            other: _path(cell, words[0] == other, path, number)
+            for other, cell in zip(names, cells, strict=True)
+        }
+        rows[words[0]] = _Row(number, found, words[1 + len(names) :])
+    return rows
 
 
 def _path(cell: str, same: bool, path: Path, line: int) -> str:

@@ -2,7 +2,7 @@
 
     power = TDP · (idle + (training - idle) · busy)          busy = compute seconds / step seconds
 
-GPUs alone: hosts, switches and cooling come on top (``pue``).
+GPUs alone: hosts, switches and cooling come on top.
 """
 
 from __future__ import annotations

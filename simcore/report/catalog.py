@@ -24,8 +24,7 @@ from simcore.hardware.calibrations import CALIBRATIONS, Calibration, calibration
 from simcore.hardware.spec import GPUS, LINKS, NODES, GpuSpec
 from simcore.strategy.strategy import HYBRID
 from simcore.workload.archs import KINDS, kind_of
-from simcore.workload.models import MODELS, ModelRecord
-from simcore.workload.resolve import ZOO_LISTS
+from simcore.workload.models import MODELS, ZOO_LISTS, ModelRecord
 
 DATABASES: dict[str, Database[Any]] = {"gpu": GPUS, "model": MODELS, "node": NODES, "link": LINKS}
 #: Columns of figures, aligned to the right.

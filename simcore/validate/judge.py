@@ -68,8 +68,8 @@ class Verdict:
     def fits(self) -> dict[str, float | int | None]:
         """Whether what ran is predicted to fit, and what ran out of memory not to.
 
-        ``precision``: of the rows predicted to fit, those that ran; ``recall``: of the rows that
-        ran, those predicted to fit.
+        Precision: of the rows predicted to fit, those that ran; recall: of the rows that ran,
+        those predicted to fit.
         """
         told = [
             (ran, j.prediction.fits) for j in self.judged if (ran := has_run(j.case)) is not None

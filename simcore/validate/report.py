@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from simcore.base.units import GIGA, PERCENT, format_seconds
@@ -24,22 +24,23 @@ from simcore.validate.words import TITLES, WORDS
 _HEAD = """# Validation report
 
 Written by `python -m simcore.validate.report validate/tables/*.csv
-$SIMCORE_TABLES/steps/{ddp,llm}.csv validate/held_out/*.csv validate/selftest/*.json >
-validate/REPORT.md`; change the tables or the words in `simcore/validate/words.py`, not this file.
+$SIMCORE_TABLES/steps/{ddp,llm,llm_fits_or_not}.csv validate/held_out/*.csv
+validate/selftest/*.json > validate/REPORT.md`; change the tables or the words in
+`simcore/validate/words.py`, not this file.
 
-**Blind** predictions know datasheets and op benchmarks of other jobs, and none of the rows below.
+**Blind** predictions know datasheets and op benchmarks of other jobs. One figure alone is from rows
+below: what two cards send through host memory is what 16 data-parallel rows of six hosts imply.
 **Calibrated** ones come from a maximum a posteriori fit of a few physical parameters (sustained
 compute and memory traffic, link bandwidths, loading rate, host rate; for runs of unknown length
 the amount of work) to the other rows of the same table: every row is predicted by a fit that has
 not seen its configuration (leave-one-out). Rows that contradict others are flagged, predicted and
 shown, but teach no fit. Errors are (predicted - measured) / measured; intervals hold 80 %.
 
-The blind interval is widened by a residual that depends on what the job is (six widths, three for
-memory; docs/interval.md), set so that 80 % of the rows of the two large tables lie inside. It moves
-no prediction, but their last column is no test of the interval; that of the seeds' tables is. The
-test of the widths is `python -m validate.residuals`, which leaves one source after another out of
-their fit: of the rows left out 84 % (language models) and 79 % (data-parallel runs) of steps lie
-inside, 86 and 79 % of memory figures. SimuMax's steps on B200 (21 %) are furthest from it.
+The blind interval is widened by a residual that depends on what the job is (docs/interval.md), set
+so that 80 % of the rows of the two large tables lie inside. It moves no prediction, but their last
+column is no test of the interval; that of the seeds' tables and of the held-out one is. The test of
+the widths is `python -m validate.residuals`, which leaves one source after another out of their
+fit; docs/model.md ("Uncertainty") has its result.
 """
 
 
@@ -172,7 +173,10 @@ def _large(table: Table) -> str:
         if (score := blind.score(quantity, flagged=False)).n
     ]
     head = ["blind", "n", "MAPE", "median", "bias", "P90", "in 80 %"]
-    parts = [f"{table.n_rows} rows, {len(blind.judged)} predicted.\n", _table(head, rows)]
+    parts = [f"{table.n_rows} rows, {len(blind.judged)} predicted.\n"]
+    if rows:
+        parts.append(_table(head, rows))
+    parts += _fitting(blind.fits())
     columns = set(table.cases[0].columns) if table.cases else set()
     column = next((c for c in _GROUP_COLUMNS if c in columns), None)
     if column is not None:
@@ -183,16 +187,18 @@ def _large(table: Table) -> str:
             for value, scores in found.items()
             if scores["step_time"].n or scores["peak_memory"].n
         ]  # fmt: skip
-        parts.append(_table([column, "n", "MAPE", "median", "bias", "memory n", "MAPE"], shown))
+        if shown:
+            parts.append(_table([column, "n", "MAPE", "median", "bias", "memory n", "MAPE"], shown))
     timed = [s for s in blind.scored if s.quantity == "step_time" and not s.flag]
     worst = sorted(timed, key=lambda s: -abs(s.error_frac))[:_WORST]
-    parts.append(
-        _table(
-            ["furthest off", "measured", "predicted", "error"],
-            [[s.id, _value(s, s.measured), _value(s, s.predicted),
-              _percent(s.error_frac, signed=True)] for s in worst],
-        )
-    )  # fmt: skip
+    if worst:
+        parts.append(
+            _table(
+                ["furthest off", "measured", "predicted", "error"],
+                [[s.id, _value(s, s.measured), _value(s, s.predicted),
+                  _percent(s.error_frac, signed=True)] for s in worst],
+            )
+        )  # fmt: skip
     parts += _order(blind.order())
     reasons = Counter(reason for _, reason in blind.skipped)
     if reasons:
@@ -200,6 +206,19 @@ def _large(table: Table) -> str:
             _table(["rows left out", "why"], [[str(n), why] for why, n in reasons.most_common(12)])
         )
     return "\n".join(parts)
+
+
+def _fitting(fits: Mapping[str, float | int | None]) -> list[str]:
+    """Whether what ran is predicted to fit and what failed not to; none where nothing is known."""
+    told = [
+        f"of {fits[n]:,} that {what} {_percent(share, 0)} are predicted {so} fit"
+        for n, what, key, so in (
+            ("out_of_memory", "ran out of memory", "out_of_memory_found_frac", "not to"),
+            ("ran", "ran", "fits_recall_frac", "to"),
+        )
+        if (share := fits[key]) is not None
+    ]
+    return [f"Configurations: {'; '.join(told)}.\n"] if told else []
 
 
 def _order(order: Order) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from simcore.base.errors import UnknownName
 from simcore.engine.kinds import collective_seconds, compute_shares, device_timeline
@@ -95,6 +95,31 @@ def _work_of(timeline: Timeline) -> list[Work]:
     return found
 
 
+class _Told(NamedTuple):
+    """What a prediction says of a step [s], under the names of what is measured."""
+
+    head: dict[str, Any]
+    terms: dict[str, float]
+    kinds: dict[str, float]
+    collectives: dict[str, float]
+
+
+def _told(request: Request, p: Prediction) -> _Told:
+    terms, interval = predicted_terms(request, p), p.step_time_s
+    compute = terms["forward"] + terms["backward"]
+    kinds = {k: v * compute for k, v in compute_shares(request).items()}
+    head = {
+        "model": p.model_full_name, "cluster": p.cluster, "strategy": p.strategy,
+        "precision": p.precision, "micro_batch": p.micro_batch, "grad_accum": p.grad_accum,
+        "profile": interval.origin, "assumptions": list(p.assumptions),
+        "defaults": list(p.defaults), "low_s": interval.low, "high_s": interval.high,
+        "comm_hidden_s": p.time_s["communication_hidden"] + p.time_s["communication_exposed"]
+        - terms["communication_exposed"],
+    }  # fmt: skip
+    kinds["optimizer"] = terms["optimizer"]
+    return _Told(head, terms, kinds, collective_seconds(request, p))
+
+
 def explained(
     ranks: Sequence[RankStep], asked: tuple[Request, Prediction] | None
 ) -> dict[str, Any]:
@@ -112,27 +137,7 @@ def explained(
     ops = dict.fromkeys(op for s in steps for op in s.collectives)
     comm = {op: tuple(_mean([s.collectives.get(op, (0.0, 0.0))[i] for s in steps]) for i in (0, 1))
             for op in ops}  # fmt: skip
-    told: dict[str, float] = {}
-    told_kinds: dict[str, float] = {}
-    told_comm: dict[str, float] = {}
-    head: dict[str, Any] = {}
-    if asked is not None:
-        request, p = asked
-        told = predicted_terms(request, p)
-        shares = compute_shares(request)
-        compute = told["forward"] + told["backward"]
-        told_kinds = {k: v * compute for k, v in shares.items()}
-        told_kinds["optimizer"] = told["optimizer"]
-        told_comm = collective_seconds(request, p)
-        interval = p.step_time_s
-        head = {
-            "model": p.model_full_name, "cluster": p.cluster, "strategy": p.strategy,
-            "precision": p.precision, "micro_batch": p.micro_batch, "grad_accum": p.grad_accum,
-            "profile": interval.origin, "assumptions": list(p.assumptions),
-            "defaults": list(p.defaults), "low_s": interval.low, "high_s": interval.high,
-            "comm_hidden_s": p.time_s["communication_hidden"] + p.time_s["communication_exposed"]
-            - told["communication_exposed"],
-        }  # fmt: skip
+    head, told, told_kinds, told_comm = _told(*asked) if asked else _Told({}, {}, {}, {})
     return {
         "trace": {
             "files": [r.trace.path.name for r in ranks],

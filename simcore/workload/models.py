@@ -13,7 +13,7 @@ from pydantic import Field
 
 from simcore.base.database import Database, fold_name
 from simcore.base.errors import InvalidConfig, nearest
-from simcore.base.figures import Bytes, Count, Part, Seconds, Sourced
+from simcore.base.figures import Count, Part, Seconds, Sourced
 from simcore.workload.archs import ARCHS, FROZEN_ARCHS, load
 from simcore.workload.graph import Frozen, Workload
 
@@ -68,7 +68,6 @@ class Dataset(Part):
     name: str
     samples: Count
     sample_load: Seconds | None = None
-    sample_size: Bytes | None = None
     workers: int = Field(default=0, ge=0)
     persistent_workers: bool = False
 
@@ -214,3 +213,8 @@ def _build(record: ModelRecord, overrides: tuple[tuple[str, Scalar], ...]) -> Wo
 
 
 MODELS: Database[ModelRecord] = Database("model", "models_db", ModelRecord)
+#: Vision libraries whose models have names (``trace.zoos``) -> what lists them.
+ZOO_LISTS = {
+    "timm": "timm.list_models()",
+    "torchvision": "torchvision.models.list_models()",
+}

@@ -20,15 +20,10 @@ from typing import Protocol, cast
 from simcore.base.database import load_record
 from simcore.base.errors import DataError, UnknownName, UsageError
 from simcore.workload.graph import Workload
-from simcore.workload.models import MODELS, Dataset, ModelRecord, Scalar, Training
+from simcore.workload.models import MODELS, ZOO_LISTS, Dataset, ModelRecord, Scalar, Training
 
 #: What a name has more than its base model's, which has the same shapes.
 _TUNED = re.compile(r"[-_](?:instruct|chat|it|base)(?=[-_]|$)", re.IGNORECASE)
-#: Vision libraries whose models have names (``trace.zoos``) -> what lists them.
-ZOO_LISTS = {
-    "timm": "timm.list_models()",
-    "torchvision": "torchvision.models.list_models()",
-}
 _HF = re.compile(r"-hf$")
 
 

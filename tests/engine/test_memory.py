@@ -19,10 +19,9 @@ from simcore.engine.memory import (
     MOMENTS,
     ROUNDING,
     Memory,
-    activation_profile,
     memory_of,
-    stub_bytes,
 )
+from simcore.engine.memory_parts import activation_profile, stub_bytes
 from simcore.engine.transients import backward_bytes, saved_bytes
 from simcore.step.parallel import PARALLELISMS as REGISTRY
 from simcore.strategy.precision import PRECISIONS, with_main_grads

@@ -90,7 +90,7 @@ def test_what_is_not_told_is_said() -> None:
 def test_names_and_affinities() -> None:
     found = matrix(printed.A6000)
     assert set(found.listed) == {"NVIDIA RTX A6000"}
-    assert found.nic_names == {"NIC0": "mlx5_0"}
+    assert found.nics == ("NIC0",)
     assert found.numa == {"GPU0": "0", "GPU1": "0", "GPU2": "1", "GPU3": "1"}
     assert n_cpus("0-23,48-71") == 48 and n_cpus("5") == 1
 

@@ -52,12 +52,13 @@ class Library:
 
     ``generation`` of the device: 0 Volta and before, 1 Ampere and Ada, 2 Hopper, 3 Blackwell;
     below 0 another library, whose rings and trees are priced plainly. ``nvlink``: whether ranks of
-    a node meet over NVLink. ``nvls_bw``: bus bandwidth of reduction in the NVLink switch before its
-    share of heads (0: none). ``sharp``: whether the network's switches reduce.
+    a node meet over NVLink. ``nvls_bw_bytes_per_s``: bus bandwidth of reduction in the NVLink
+    switch before its share of heads (0: none). ``sharp``: whether the network's switches reduce.
     ``nic_latency_s``: on top of a NIC's usual one. Chunk ramps: as a group's, of NCCL's protocols,
     within a node and between nodes. ``allowed``: what the library is held to.
 
-    ``channel_bw``: what one of NCCL's channels between nodes has of a node's NICs (0: unknown).
+    ``channel_bw_bytes_per_s``: what one of NCCL's channels between nodes has of a node's NICs (0:
+    unknown).
 
     Of the network: ``leaf_nodes`` on one switch, ``oversubscription`` of its uplinks, ``rails``:
     whether each switch joins NICs of equal index.
@@ -86,12 +87,13 @@ PLAIN = Library()
 class Group:
     """The ranks of a communicator, per configuration  # C configs, all fields [C] or scalar.
 
-    ``intra_bw``: bus bandwidth that a ring reaches within a node, bytes/s of one direction;
-    ``inter_bw``: the same between nodes, all NICs of a node together. ``base_s`` is the cost of
+    ``intra_bw_bytes_per_s``: bus bandwidth that a ring reaches within a node, of one direction;
+    ``inter_bw_bytes_per_s``: between nodes, all NICs of a node together. ``base_s``: the cost of
     launching one collective. Rates already hold their efficiency. ``ramp``: how much of the
     geometric mean of latency and transfer is lost where neither rules (``ramped_s``).
 
-    ``nvls_bw``: as ``library`` has it, with what a configuration makes of links within a node.
+    ``nvls_bw_bytes_per_s``: as ``library`` has it, with what a configuration makes of links within
+    a node.
     ``node_stride``: the group's nodes are every so many of the job's, and share their leaf switch
     with those between.
     """

@@ -102,8 +102,7 @@ class NvlsTree(Algorithm):
 class CollNet(Algorithm):
     """The network's switches reduce what chains, or all ranks at once, have summed in a node.
 
-    NCCL counts half the bus bandwidth as algorithm bandwidth; direct, ranks of a node take 0.4 us
-    each in turn, and devices from Hopper on reach 0.85.
+    NCCL counts half the bus bandwidth as algorithm bandwidth.
     """
 
     def __init__(self, *, direct: bool) -> None:
@@ -118,12 +117,12 @@ class CollNet(Algorithm):
         share = 1.0
         if self.direct:
             ok = ok & (group.a_node <= nccl.NVLS_HEADS) & lib.nvlink
-            fixed = 2.0 * (np.minimum(1.0, others) * 3.7 + 0.4 * others) * nccl.US + nccl.net_s(
-                group, 31.0 * nccl.US
-            )
-            share = 0.85 if lib.generation >= 2 else 1.0
+            hops = np.minimum(1.0, others) * nccl.COLLNET_DIRECT_US + nccl.COLLNET_TURN_US * others
+            fixed = 2.0 * hops * nccl.US + nccl.net_s(group, nccl.COLLNET_DIRECT_NET_S)
+            share = nccl.COLLNET_DIRECT_SHARE if lib.generation >= 2 else 1.0
         else:
-            fixed = 2.0 * others * 2.8 * nccl.US + nccl.net_s(group, 30.0 * nccl.US)
+            hops = others * nccl.COLLNET_CHAIN_US
+            fixed = 2.0 * hops * nccl.US + nccl.net_s(group, nccl.COLLNET_CHAIN_NET_S)
         name = "CollNetDirect" if self.direct else "CollNetChain"
         per_byte = 2.0 / (share * group.bus_bw_bytes_per_s)
         return _simple(group, name, fixed, per_byte, ok)

@@ -41,6 +41,11 @@ TREE_NET_S: Final = _column(5.0 * US, 8.5 * US, 14.0 * US)
 NVLS_S: Final = 25.0 * US
 NVLS_NET_S: Final = 18.0 * US
 NVLS_TREE_NET_S: Final = 20.9 * US
+#: CollNet, in microseconds: a hop in the node; direct, what each further rank waits for its turn.
+COLLNET_DIRECT_US, COLLNET_TURN_US, COLLNET_CHAIN_US = 3.7, 0.4, 2.8
+COLLNET_DIRECT_NET_S, COLLNET_CHAIN_NET_S = 31.0 * US, 30.0 * US
+#: Share of the bus bandwidth that direct CollNet has on devices from Hopper on.
+COLLNET_DIRECT_SHARE: Final = 0.85
 #: A ring posts to the NIC at every step, on hosts of Intel and Arm, and of AMD; three for Simple.
 POST_S, POST_AMD_S = 1.0 * US, 2.0 * US
 POSTS: Final = _column(1.0, 1.0, 3.0)

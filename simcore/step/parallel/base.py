@@ -28,8 +28,8 @@ class Holdings:
     """Bytes that a rank keeps of the model's state; arrays over the configuration axis.
 
     ``buckets`` are flat communication buffers, ``gathered`` parameters fetched for use,
-    ``replicas`` what only the master of DataParallel holds. ``gradients_early``: whether
-    gradients are already held in full when backward begins. ``host`` lies in host memory.
+    ``replicas`` what only the master of DataParallel holds. ``host`` lies in host memory,
+    ``nvme`` on the node's drives.
     """
 
     parameters: Array

@@ -6,7 +6,6 @@ import importlib
 import inspect
 import sys
 from collections.abc import Callable
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ import torch
 from torch import nn
 from torch._prims_common import suggest_memory_format
 
-from simcore.base.errors import SimcoreError, UsageError, nearest
+from simcore.base.errors import UsageError, nearest
 from simcore.workload.archs.traced import traced_part
 from simcore.workload.graph import Workload
 from simcore.workload.trace.convert import converted, noted
@@ -31,6 +30,7 @@ from simcore.workload.trace.depth import (
 from simcore.workload.trace.fake import unwrapped
 from simcore.workload.trace.guard import own_error
 from simcore.workload.trace.inputs import InputShape
+from simcore.workload.trace.light import light
 from simcore.workload.trace.record import Trace
 from simcore.workload.trace.recorder import leaves
 from simcore.workload.trace.tracer import trace
@@ -86,24 +86,6 @@ def find_callable(text: str) -> Callable[[], Any]:
     return found  # type: ignore[no-any-return]
 
 
-@contextmanager
-def _light_parameters() -> Any:
-    """Parameters lose their memory as soon as they are registered, one layer at a time."""
-    plain = nn.Module.register_parameter
-
-    def register(self: Any, name: str, param: Any) -> None:
-        if param is not None and param.device.type != "meta":
-            light = nn.Parameter(param.data.to("meta"), requires_grad=param.requires_grad)
-            param = light if type(param) is nn.Parameter else param
-        plain(self, name, param)
-
-    nn.Module.register_parameter = register
-    try:
-        yield
-    finally:
-        nn.Module.register_parameter = plain
-
-
 def build(text: str) -> Built:
     """Call it on the meta device; where its constructor needs values, with real but light ones."""
     make = find_callable(text)
@@ -117,21 +99,6 @@ def build(text: str) -> Built:
             f"{text} needs arguments ({', '.join(needed)}): name a function that takes none"
         )
     return _built(light(make, text), text)
-
-
-def light(make: Callable[[], Any], text: str) -> Any:
-    """What ``make`` returns, built without memory. Raises UsageError with its own exception."""
-    try:
-        with torch.device("meta"):
-            return make()
-    except Exception:
-        try:
-            with _light_parameters():
-                return make()
-        except SimcoreError:
-            raise
-        except Exception as err:
-            raise own_error(text, err) from err
 
 
 def _parameters(make: Callable[..., Any]) -> list[inspect.Parameter]:

@@ -142,24 +142,6 @@ def _own_width(trace: Trace) -> bool:
     return any(o.dtype in ("float16", "bfloat16") for o in trace.ops)
 
 
-def workload_of(
-    traces: tuple[Trace, Trace],
-    batches: tuple[int, int],
-    *,
-    name: str,
-    sample_unit: str = "sample",
-    tokens_per_sample: float = 0.0,
-) -> Workload:
-    """The workload of a model traced at two batch sizes; what it cannot hold stands in its notes.
-
-    Raises UsageError where the model does other things at the second batch than at the first.
-    """
-    workload, dropped = converted(
-        traces, batches, name=name, sample_unit=sample_unit, tokens_per_sample=tokens_per_sample
-    )
-    return noted(workload, dropped)
-
-
 def converted(
     traces: tuple[Trace, Trace],
     batches: tuple[int, int],
@@ -168,7 +150,10 @@ def converted(
     sample_unit: str,
     tokens_per_sample: float,
 ) -> tuple[Workload, Dropped]:
-    """The same without notes, and what they are made of. Raises UsageError."""
+    """The workload of a model traced at two batch sizes, and what it cannot hold (``noted``).
+
+    Raises UsageError where the model does other things at the second batch than at the first.
+    """
     first, second = traces
     _same_steps(first, second, batches, name)
     line = _Line(batches)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from simcore.base.errors import UnknownName, UsageError
-from simcore.workload.resolve import ZOO_LISTS
+from simcore.workload.models import ZOO_LISTS
 from simcore.workload.trace.inputs import InputShape
 
 #: ``written`` spells attention out in products and a softmax, as before PyTorch 2.0 brought
@@ -187,7 +187,7 @@ def _image(inputs: tuple[InputShape, ...]) -> tuple[int, int, int]:
 
 
 def _create(make: Any, model: str, **how: Any) -> Any:
-    from simcore.workload.trace.callables import light
+    from simcore.workload.trace.light import light
 
     def run() -> Any:
         with warnings.catch_warnings():

@@ -20,7 +20,7 @@ from simcore.cli.main import run
 from simcore.workload import trace as tracing
 from simcore.workload.archs.traced import read_ops
 from simcore.workload.resolve import resolve_model
-from simcore.workload.trace.convert import workload_of
+from simcore.workload.trace.convert import converted
 from simcore.workload.trace.estimate import estimate_memory
 from simcore.workload.trace.inputs import parse_input, parse_inputs
 from simcore.workload.trace.tracer import trace
@@ -347,7 +347,9 @@ def test_resnet_50_loads_fast(tmp_path: Path) -> None:
     with torch.device("meta"):
         model = ResNet((3, 4, 6, 3), True, 1000)
     one, two = (trace(model, (torch.zeros(b, 3, 224, 224, device="meta"),)) for b in (2, 3))
-    workload = workload_of((one, two), (2, 3), name="r")
+    workload, _ = converted(
+        (one, two), (2, 3), name="r", sample_unit="image", tokens_per_sample=0.0
+    )
     data = {
         "full_name": "r", "arch": "traced", "sample_unit": "image",
         "params": {"value": 25557032.0, "source": "t"}, "sources": {"t": "t"},

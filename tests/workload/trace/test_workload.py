@@ -28,7 +28,7 @@ from simcore.step.program import gradient_buckets
 from simcore.workload.archs import ARCHS, FILES, FROZEN_ARCHS, load
 from simcore.workload.graph import Workload
 from simcore.workload.huggingface import read_config
-from simcore.workload.trace.convert import workload_of
+from simcore.workload.trace import convert
 from simcore.workload.trace.tracer import trace
 
 Inputs = Callable[[int], tuple[Any, ...]]
@@ -38,7 +38,10 @@ def converted(
     target: Any, inputs: Inputs, batches: tuple[int, int] = (2, 3), **options: Any
 ) -> Workload:
     one, two = (trace(target, inputs(b), **options) for b in batches)
-    return workload_of((one, two), batches, name="net")
+    found = convert.converted(
+        (one, two), batches, name="net", sample_unit="sample", tokens_per_sample=0.0
+    )
+    return convert.noted(*found)
 
 
 # -- gradients -------------------------------------------------------------------------------------

@@ -1,0 +1,16 @@
+"""Files that a question names, one or several."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from simcore.base.errors import UsageError
+
+
+def paths_of(files: Sequence[Path | str] | Path | str) -> list[Path]:
+    """One file or several. Raises UsageError for none."""
+    found = [files] if isinstance(files, str | Path) else list(files)
+    if not found:
+        raise UsageError("no file given: name a table or a log")
+    return [Path(f) for f in found]
