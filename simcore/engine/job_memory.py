@@ -15,10 +15,10 @@ from simcore.engine.in_flight import chunk_share, in_flight
 from simcore.engine.memory import (
     MOMENTS,
     Memory,
-    activation_profile,
     memory_of,
     workspace_bytes,
 )
+from simcore.engine.memory_parts import activation_profile
 from simcore.engine.memory_spread import holes_sd_bytes, memory_sd_bytes, tensors_sd_bytes
 from simcore.engine.resolved import Request
 from simcore.engine.result import MemoryResult

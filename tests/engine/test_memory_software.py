@@ -10,7 +10,8 @@ from strategies import Array, block, strategy, workload
 from simcore import api
 from simcore.base.errors import InvalidConfig
 from simcore.engine.job_memory import first_stage_allocated_bytes, memory_over
-from simcore.engine.memory import Memory, activation_profile, memory_of
+from simcore.engine.memory import Memory, memory_of
+from simcore.engine.memory_parts import activation_profile
 from simcore.engine.moments import passing
 from simcore.engine.rates import class_rates
 from simcore.engine.request import make_request
