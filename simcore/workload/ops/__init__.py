@@ -18,7 +18,7 @@ from simcore.workload.ops.lookup import (
     loss_seed,
     loss_vocab_parallel,
 )
-from simcore.workload.ops.moe import combine, dispatch, grouped_linear, route
+from simcore.workload.ops.moe import combine, dispatch, grouped_linear, regroup, route
 from simcore.workload.ops.norm import (
     autocast_cast,
     batch_norm,
@@ -79,6 +79,7 @@ __all__ = [
     "loss_vocab_parallel",
     "pool2d",
     "reduction",
+    "regroup",
     "residual",
     "rms_norm_eager",
     "route",
