@@ -83,7 +83,7 @@ def predict(
     ] = None,
     dispatcher: Annotated[
         str | None,
-        option("--dispatcher", "NAME", "alltoall, or deepep: a token crosses to a node once.",
+        option("--dispatcher", "NAME", "alltoall, or deepep: a token goes to a rank once.",
                 names.dispatchers),
     ] = None,
     cp_comm: Annotated[

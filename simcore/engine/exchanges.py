@@ -19,7 +19,7 @@ from simcore.physics.collectives import (
     Group,
     collective_time_s,
     exchange_s,
-    once_a_node_frac,
+    once_each_frac,
 )
 from simcore.strategy.layout import Layout
 
@@ -177,8 +177,12 @@ def exchanges_of(points: Points, placed: Placed) -> Exchanges:
     if layout.ep > 1:
         group = on_ranks(layout.ep, float(layout.expert_tp))
         copies = traffic.hidden_copies
-        across = once_a_node_frac(group.n_nodes, copies) if layout.dispatcher == "deepep" else 1.0
-        exchanged = exchange_s(moved["expert parallel"][None, :], group, across)[0] * on
+        across, inside = np.ones(len(points)), np.ones(len(points))
+        if layout.dispatcher == "deepep":
+            across = once_each_frac(group.n_nodes, copies)
+            # what comes from other nodes passes the node's links too, on its way to the rank
+            inside = once_each_frac(group.n_ranks, copies) * group.n_nodes
+        exchanged = exchange_s(moved["expert parallel"][None, :], group, across, inside)[0] * on
         found["expert parallel", "all_to_all"] = exchanged
     if layout.pp > 1:
         # Activations forward and gradients backward to the neighbour stage. A tensor rank sends its

@@ -57,7 +57,7 @@ class Options(TypedDict, total=False):
     prefetch_blocks how many blocks ahead ZeRO-3 gathers parameters; default 1
     gather_tensors  whether ZeRO-3 gathers each tensor on its own (DeepSpeed before 2022)
     expert_tp       tensor ranks of an expert: 1 (the default) or tp
-    dispatcher      alltoall, or deepep: a token crosses to a node once
+    dispatcher      alltoall, or deepep: a token goes to a node and a rank once
     cp_comm         what context ranks exchange: ring (the default), all-gather or ulysses
     expert_imbalance    tokens of the fullest expert-parallel rank over the mean; default 1
     expert_capacity     slots of an expert over tokens x top-k / experts; tokens beyond are dropped

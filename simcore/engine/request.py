@@ -156,7 +156,7 @@ def make_request(
     attempt("routing", lambda: routing_of(record, options))
     attempt("overrides", lambda: overrides_of(record, options))
     overrides: dict[str, Any] = {**library.settings(record, options), **found.get("overrides", {})}
-    overrides |= settings_of(found.get("routing", EVEN), layout)
+    overrides |= settings_of(record, found.get("routing", EVEN), layout)
     if record is not None and "overrides" in found:
         attempt(
             "workload",

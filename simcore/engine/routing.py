@@ -73,11 +73,15 @@ def _room_of(record: ModelSource) -> int:
     return int(config.get("expert_capacity", 0) or 0)
 
 
-def settings_of(routing: Routing, layout: Layout) -> dict[str, Scalar]:
-    """Settings of the architecture that say so; none where routing is even and drops nothing."""
+def settings_of(record: ModelSource | None, routing: Routing, layout: Layout) -> dict[str, Scalar]:
+    """Settings of the architecture that say so, and how its rows arrive."""
     rows = routing.rows(layout.ep, layout.dispatcher)
     asked = {"expert_rows": rows.computed, "permuted_rows": rows.permuted}
-    return {k: v for k, v in asked.items() if v != 1.0}
+    found: dict[str, Scalar] = {k: v for k, v in asked.items() if v != 1.0}
+    routes = record is not None and experts_of(record)[0] > 0
+    if layout.ep > 1 and layout.dispatcher == "alltoall" and routes:
+        found["regrouped_rows"] = True
+    return found
 
 
 def routing_told(record: ModelSource, routing: Routing, layout: Layout) -> tuple[str, ...]:

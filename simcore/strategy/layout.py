@@ -33,9 +33,9 @@ class Layout:
     ``sequence_parallel``: norms, residual and their activations are cut over the tensor ranks
     too (Korthikanti et al. 2022). ``expert_tp``: tensor ranks of an expert, 1 or
     tp; with 1 the expert ranks lie side by side over the tensor ranks (Megatron-Core's parallel
-    folding, Liu et al. 2025). ``dispatcher``: whether a token goes to a node once for each choice
-    (alltoall) or once (deepep). ``cp_comm``: what context ranks exchange. ``stages``: layers of
-    each pipeline stage as ``strategy.cuts`` writes them; nothing is as evenly as they go.
+    folding, Liu et al. 2025). ``dispatcher``: whether a token goes to a node and a rank once for
+    each choice (alltoall) or once (deepep). ``cp_comm``: what context ranks exchange. ``stages``:
+    layers of each pipeline stage as ``strategy.cuts`` writes them; nothing is as evenly as they go.
     """
 
     tp: int = 1

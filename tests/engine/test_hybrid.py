@@ -8,11 +8,14 @@ from strategies import strategy
 
 from simcore import api
 from simcore.base.errors import InvalidConfig, UnknownName
+from simcore.engine.alone import Points, group_of, point_values
 from simcore.engine.evaluate import program_of
 from simcore.engine.exchanges import exposed
 from simcore.engine.price import scoped
 from simcore.engine.request import make_request
-from simcore.physics.collectives import Group, exchange_s, once_a_node_frac
+from simcore.hardware.cluster import parse_cluster
+from simcore.hardware.profile import load_profile
+from simcore.physics.collectives import Group, exchange_s, once_each_frac
 from simcore.strategy.overlap import Overlap, parse_overlap
 from simcore.workload.models import MODELS
 
@@ -175,10 +178,10 @@ def test_words_of_overlap():
 
 def test_tokens_to_a_node_once():
     """Of 8 copies over 2 nodes half cross; sent once, a token crosses with 1 - 2^-8."""
-    share = once_a_node_frac(np.array([2.0]), 8)[0]
+    share = once_each_frac(np.array([2.0]), 8)[0]
     assert share * 8 * 0.5 == pytest.approx(1 - 0.5**8)
-    assert once_a_node_frac(np.array([1.0]), 8)[0] == pytest.approx(1 / 8)
-    assert once_a_node_frac(np.array([4.0]), 1)[0] == pytest.approx(1.0)
+    assert once_each_frac(np.array([1.0]), 8)[0] == pytest.approx(1 / 8)
+    assert once_each_frac(np.array([4.0]), 1)[0] == pytest.approx(1.0)
 
 
 def test_dispatch_is_bound_by_the_wire_it_uses_most():
@@ -188,6 +191,28 @@ def test_dispatch_is_bound_by_the_wire_it_uses_most():
     assert plain == pytest.approx(0.5 * 1e9 * 8 / 4e10)
     once = exchange_s(np.array([[1e9]]), g, 0.01)[0, 0]
     assert once == pytest.approx(7 / 16 * 1e9 / 2e11)
+    thrice = exchange_s(np.array([[1e9]]), g, 0.01, 3.0)[0, 0]
+    assert thrice == pytest.approx(3 * once)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "measured_gb_per_s"),
+    [("1x8xB200", 704), ("1x8xGB200", 750), ("1x32xGB200", 623),
+     ("4x8xH100", 57.6), ("8x8xH100", 49.9)],
+)  # fmt: skip
+def test_hybrid_ep_alone(cluster, measured_gb_per_s):
+    """HybridEP's kernels (DeepEP, docs/README_Hybrid-EP.md): rows that ranks receive a second, or
+    on several nodes those that nodes do, their own among them.
+    """
+    gpus = parse_cluster(cluster)
+    values = point_values(gpus, load_profile(), "", 1.0, 1.0)
+    points = Points.of(values, 1)
+    g = group_of(points, points.n_ranks, 1.0, int(values["gpus_per_node"]))
+    nodes, ranks = once_each_frac(g.n_nodes, 8), once_each_frac(g.n_ranks, 8)
+    sent = 4096 * 7168 * 2.0 * 8  # tokens, their width, bytes, experts of a token
+    seconds = exchange_s(np.array([[sent]]), g, nodes, ranks * g.n_nodes)
+    received = sent * (nodes if g.n_nodes[0] > 1 else ranks)[0]
+    assert received / seconds[0, 0] / 1e9 == pytest.approx(measured_gb_per_s, rel=0.15)
 
 
 def test_recompute_of_some_layers_lies_between_none_and_all():

@@ -7,6 +7,7 @@ import pytest
 from simcore.hardware.integers import indexed_s, integer_ops_per_s
 from simcore.hardware.profile import load_profile
 from simcore.hardware.spec import GPUS
+from simcore.workload import ops
 
 
 @pytest.mark.parametrize(
@@ -31,3 +32,12 @@ def test_an_element_costs_by_the_lanes_and_nothing_where_they_are_unknown() -> N
     runtime = load_profile().runtime
     assert indexed_s(runtime, GPUS["A100-SXM-40GB"]) == pytest.approx(51 / (64 * 108 * 1.41e9))
     assert all(indexed_s(runtime, GPUS[g]) == 0.0 for g in ("Gaudi3", "Ascend-910B", "TPU-v4"))
+
+
+def test_a_loss_in_place_takes_b200_what_simumax_measured() -> None:
+    """3.3 ps an element, both ways (SimuMax, ce_fusion of b200_bf16_ceperm.json)."""
+    loss, _ = ops.loss_in_place("loss", 4096, 128_000)
+    profile = load_profile()
+    forward = loss.fwd[0].indexed * indexed_s(profile.runtime, GPUS["B200-SXM-180GB"])
+    backward = 2.0 * loss.bwd[0].low / (0.8 * 8e12)  # bytes, of which a stream moves four fifths
+    assert (forward + backward) / (4096 * 128_000) == pytest.approx(3.3e-12, rel=0.1)

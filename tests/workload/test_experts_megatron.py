@@ -102,3 +102,35 @@ def test_rows_that_bring_their_weights_are_added_up_alone() -> None:
     assert sum(k.low for k in old.bwd) - sum(k.low for k in new.bwd) == 6 * rows
     assert sum(k.launches for k in new.fwd + new.bwd) == 2
     assert [b.params for b in early.blocks] == [b.params for b in plain.blocks]
+
+
+def expert_ops(**settings: Any) -> dict[str, Op]:
+    model = build(name="small", **{**SMALL, "expert_bias": False, "mlp": "swiglu"}, **settings)
+    return {op.name: op for op in model.blocks[1].ops}
+
+
+@pytest.mark.parametrize(
+    ("setting", "word"), [("regrouped_rows", "regroup"), ("padded_rows", "pad")]
+)
+def test_rows_are_copied_once_more_before_and_after_experts(setting: str, word: str) -> None:
+    """sort_chunks_by_idxs of what came, quantization_padding: each row read and written."""
+    found = expert_ops(**{setting: True})
+    assert set(found) - set(expert_ops()) == {f"dispatch.{word}", f"combine.{word}"}
+    for side in ("dispatch", "combine"):
+        op = found[f"{side}.{word}"]
+        assert [k.low for k in op.fwd + op.bwd] == [2 * 32 * 2 * 64] * 2  # tokens, experts, width
+        assert op.saved.low == 0
+    alone = expert_ops(regrouped_rows=True, local_experts=1)
+    assert "dispatch.regroup" not in alone  # one expert's rows need no order
+
+
+def test_fused_experts_are_a_launch_each_product_and_none_between() -> None:
+    apart, fused = expert_ops(), expert_ops(fused_experts=True)
+    for name in ("experts.gate_up", "experts.down"):
+        old, new = apart[name], fused[name]
+        assert [k.flop for k in new.fwd + new.bwd] == [k.flop for k in old.fwd + old.bwd]
+        assert sum(k.launches for k in new.fwd + new.bwd) == 3
+        assert sum(k.launches for k in old.fwd + old.bwd) == 3 * 4
+    assert not fused["product"].fwd
+    assert fused["product"].saved.low == apart["product"].saved.low
+    assert sum(k.launches for k in fused["product"].bwd) == 0

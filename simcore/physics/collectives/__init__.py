@@ -18,7 +18,7 @@ from simcore.physics.collectives.base import (
     ways,
 )
 from simcore.physics.collectives.in_switch import CollNet, Nvls, NvlsTree
-from simcore.physics.collectives.pairwise import Pairwise, exchange_s, once_a_node_frac
+from simcore.physics.collectives.pairwise import Pairwise, exchange_s, once_each_frac
 from simcore.physics.collectives.pat import Pat
 from simcore.physics.collectives.ring import Ring
 from simcore.physics.collectives.star import Star
@@ -43,7 +43,7 @@ __all__ = [
     "collective_time_s",
     "exchange_s",
     "obeys",
-    "once_a_node_frac",
+    "once_each_frac",
     "priced_as",
     "ways",
 ]

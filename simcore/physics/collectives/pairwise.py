@@ -32,12 +32,16 @@ class Pairwise(Algorithm):
         return [exchange(group)] if op == "all_to_all" else []
 
 
-def exchange(group: Group, across_frac: Array | float = 1.0) -> Option:
-    """An all-to-all; ``across_frac``: copies that really cross between nodes over a plain one's."""
+def exchange(
+    group: Group, across_frac: Array | float = 1.0, inside_frac: Array | float = 1.0
+) -> Option:
+    """An all-to-all; ``across_frac``: copies that really cross between nodes over a plain one's,
+    ``inside_frac``: copies that reach other ranks of the node.
+    """
     n, nodes, a_node = group.n_ranks, group.n_nodes, group.a_node
     others = (n - a_node) / n * across_frac  # of a rank's vector, what is for other nodes
     lib = group.library
-    inside, up = (a_node - 1.0) / n, np.zeros_like(n)
+    inside, up = (a_node - 1.0) / n * inside_frac, np.zeros_like(n)
     if lib.oversubscription > 1.0:
         leaf = np.minimum(group.leaf_nodes, nodes)
         up = (nodes - leaf) / np.maximum(nodes - 1.0, 1.0)  # to nodes on other switches
@@ -54,20 +58,26 @@ def exchange(group: Group, across_frac: Array | float = 1.0) -> Option:
     return option(group, "pairwise", "", group.base_s + hop, slowest, ramp=group.ramp)
 
 
-def exchange_s(n_bytes: Array, group: Group, across_frac: Array | float = 1.0) -> Array:
+def exchange_s(
+    n_bytes: Array,
+    group: Group,
+    across_frac: Array | float = 1.0,
+    inside_frac: Array | float = 1.0,
+) -> Array:
     """Seconds of an exchange of ``n_bytes`` a rank over ``group``: [T, 1] on [C]."""
-    return exchange(group, across_frac).time_s(n_bytes)
+    return exchange(group, across_frac, inside_frac).time_s(n_bytes)
 
 
-def once_a_node_frac(nodes: Array, copies: float) -> Array:
-    """Share of traffic between nodes that stays when a token goes to each node once.
+def once_each_frac(places: Array, copies: float) -> Array:
+    """Share of traffic that stays when a token goes to each of m places once.
 
-        (1 - (1 - 1/m)^k) · m / k   over m nodes with k copies to ranks drawn at random
+        (1 - (1 - 1/m)^k) · m / k   over m nodes or ranks with k copies to places drawn at random
 
-    The numerator counts distinct nodes: DeepEP sends a token to a node once and spreads it over
-    NVLink there (DeepSeek-V3 2024, section 3.2.2).
+    The numerator counts distinct places: DeepEP sends a token to a node once, and over NVLink there
+    to a rank once, however many of its experts the token takes (DeepSeek-V3 2024, section 3.2.2;
+    DeepEP's get_dispatch_layout: num_tokens_per_rdma_rank, is_token_in_rank).
     """
-    m = np.maximum(nodes, 1.0)
+    m = np.maximum(places, 1.0)
     share: Array = m * (1.0 - (1.0 - 1.0 / m) ** copies) / copies
     return share
 

@@ -63,7 +63,7 @@ _SHARDING: dict[str, str | None] = {"no_shard": "ddp", "optim": "zero1", "optim_
 _ATTENTION = {"flash": "flash", "fused": "cudnn", "unfused": "fused_softmax",
               "local": "fused_softmax"}  # fmt: skip
 _DISPATCHERS = {"allgather": "alltoall", "alltoall": "alltoall", "flex": "alltoall"}
-#: Backends of the flex dispatcher that send a token to a node once.
+#: Backends of the flex dispatcher that send a token to a node and a rank once.
 _ONCE_A_NODE = ("deepep", "hybridep")
 
 Given = dict[str, Any]

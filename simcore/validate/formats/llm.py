@@ -12,30 +12,33 @@ from functools import lru_cache
 from simcore.base.figures import Figure
 from simcore.base.units import GIB, GIGA
 from simcore.engine.options import Options
-from simcore.strategy.cuts import modules_cut, written
 from simcore.strategy.software import PLAIN
 from simcore.validate.case import Case, Skipped
 from simcore.validate.formats import Format, Row, number, present, whole
 from simcore.validate.formats import llm_diffusion as diffusion
+from simcore.validate.formats.llm_recipes import (
+    chunks_of,
+    dispatcher_of,
+    experts_of,
+    issuer_of,
+    next_tokens_of,
+    stages_of,
+    unhidden_of,
+)
 from simcore.validate.formats.llm_sources import (
     APART,
     DATED,
     DEEPSPEED,
-    DENSE_FIRST,
     DGRAD,
     DROPOUT,
     FLASH3,
     FP8_ACTIVATION_INPUT,
     FP8_PARAMS,
-    GPT_OSS,
-    GROUPED_EXPERTS,
     GROWING,
-    INTERLEAVED,
     INTERNLM_UPDATE,
     KNOWN,
     LATE_REDUCTION,
     LATE_SHARDED,
-    LATENT,
     LAUNCH_BLOCKING,
     LOADS_ALL_KERNELS,
     LORA,
@@ -55,14 +58,12 @@ from simcore.validate.formats.llm_sources import (
     OFFLOADED_LAYERS,
     OVERLAPS,
     PRECISIONS,
-    QWEN3,
     RACK_GPUS,
     RECIPES,
     REMAINDERS_BF16,
     SCORES_A_BLOCK,
     SELECTS_LAYERS,
     SHARDING,
-    SHARED_EXPERTS,
     SOFTWARE,
     SOURCE,
     TENSOR_OPERATIONS,
@@ -102,10 +103,12 @@ def _config(row: Row) -> dict[str, Scalar]:
         "upcast_loss": row["source"] not in LOSS or row["source"] == "pytorch-torchtitan",
     }
     config |= OF_SOURCE.get(row["source"], {})
+    if next_tokens_of(row):
+        config["next_tokens"] = next_tokens_of(row)
     if row.get("variant") == "MegaScale":
         config["residual"] = "parallel_one_norm"  # parallel transformer block, section 3.1
     if row["arch"] == "moe":
-        config |= _experts(row, layers)
+        config |= experts_of(row, layers)
     if row.get("task") == "lora":
         config |= LORA
         if row["precision"] == "fp8" and whole(row, "cp", 1) == 1:
@@ -119,32 +122,6 @@ def _tied(row: Row, llama: bool) -> bool:
     """Whether the head is the embedding: what the row says, else what its family does."""
     told = re.search(r"\b(un)?tied\b", row.get("notes", ""))
     return not told[1] if told else not llama and row["source"] not in UNTIED
-
-
-def _experts(row: Row, layers: int) -> dict[str, Scalar]:
-    base = next((m for m in DENSE_FIRST if row["model"].startswith(m)), "")
-    width = whole(row, "moe_ffn", whole(row, "ffn"))
-    config: dict[str, Scalar] = {
-        "experts": whole(row, "moe_experts"),
-        "top_k": whole(row, "moe_topk", 1),
-        "expert_ffn": width,
-        "weighed_early": row["source"] in MEGATRON,
-    }
-    if base:
-        # a model cut down to a few layers keeps one dense one ("first dense", as such rows say)
-        dense = 1 if "(first dense)" in row.get("notes", "") else DENSE_FIRST[base]
-        dense = min(dense, layers - 1)
-        config |= LATENT
-        config["shared_ffn"] = SHARED_EXPERTS[base] * width
-        config["expert_pattern"] = "d" * dense + "e" * (layers - dense)
-        config["fused_qkv"] = False
-    elif row["model"].startswith("gpt-oss"):
-        config |= GPT_OSS
-        if row["precision"] != "mxfp8":
-            config |= GROUPED_EXPERTS
-    elif row["model"].startswith("qwen3"):
-        config |= QWEN3
-    return config
 
 
 def _attention(row: Row) -> str:
@@ -176,17 +153,6 @@ _VARIANT_ATTENTION = {
 }  # fmt: skip
 
 
-def _issuer(row: Row) -> str:
-    """What issues kernels: graphs of the step or of layers, Megatron-LM's modules, or torch's."""
-    graph = row.get("cuda_graph", "")
-    if graph == "on" or graph.startswith("full_iteration"):
-        return "graph"
-    if row["source"] not in MEGATRON:
-        return "torch"
-    layers = "'attn'" in graph or "cuda graph attn" in row.get("notes", "")
-    return "megatron_graphs" if layers else "megatron"
-
-
 def _norm(row: Row) -> str:
     eager = row["source"] == "aleph-alpha" and "RMS kernel" not in row.get("variant", "")
     return "rmsnorm_eager" if eager else "rmsnorm"
@@ -211,9 +177,9 @@ def _overlap(row: Row) -> str:
     text = f"{row.get('variant', '')} {row.get('notes', '')}".lower()
     if "async tp" in text or "asynctp" in text:
         words.add("tensor")
-    if "ep a2a overlap" in text or row["source"] == "deepseek-v3-report":
+    if "a2a overlap" in text or row["source"] == "deepseek-v3-report":
         words.add("experts")
-    return ",".join(sorted(words)) or "none"
+    return ",".join(sorted(words - unhidden_of(row))) or "none"
 
 
 #: What selective recompute means where modules are not named: by operator in torchtitan's
@@ -288,43 +254,6 @@ def _schedule(row: Row) -> str:
         return "dualpipe"
     variant = row.get("variant", "").lower()
     return variant if variant in ("zb-1p", "zb-2p") else "1f1b"
-
-
-def _dispatcher(row: Row) -> str:
-    said = f"{row.get('mb_dispatcher', '')} {row.get('notes', '')}".lower()
-    once = "deepep" in said or "hybridep" in said or row["source"] == "deepseek-v3-report"
-    return "deepep" if once else "alltoall"
-
-
-def _chunks(row: Row) -> int:
-    """Chunks of layers a pipeline rank; a blank of an interleaved source is one layer each."""
-    pp = whole(row, "pp", 1)
-    if pp == 1:
-        return 1
-    if not row.get("vpp") and row["source"] in INTERLEAVED:
-        return max(1, round(whole(row, "layers") / pp))
-    return whole(row, "vpp", 1)
-
-
-#: Models that Megatron-Bridge's recipes cut by a list of chunks: all as long but the last, which
-#: has the loss (and multi-token prediction) too (recipes/deepseek/deepseek_v3.py, map_pp_vp_to_
-#: layout; recipes/kimi/kimi_k2.py): 61 layers in 16 chunks are 15 of 4 and one.
-_LONG_CHUNKS = ("deepseek-v3", "kimi-k2")
-
-
-def _stages(row: Row) -> str | None:
-    """Layers of each stage, where the source's recipe has others than even ones."""
-    pp, vpp, layers = whole(row, "pp", 1), _chunks(row), whole(row, "layers")
-    if pp > 1 and "embed_partition" in row.get("variant", ""):
-        # Megatron-DeepSpeed's type:transformer|embedding: embedding and head as a layer each
-        return written(modules_cut(layers, pp, 1, 1))
-    if row["source"] != "nvidia-megatron-bridge" or pp == 1 or layers % pp == 0:
-        return None
-    if not row["model"].startswith(_LONG_CHUNKS):
-        return None
-    chunk = -(-layers // (pp * vpp))
-    short = chunk * pp * vpp - layers
-    return f"{pp - 1}x{chunk * vpp},{chunk * vpp - short}" if short < chunk else None
 
 
 def _sequence_parallel(row: Row) -> bool:
@@ -458,15 +387,15 @@ def _read(name: str, row: Row) -> Case | Skipped:
         "global_batch": whole(row, "global_batch"),
         "tp": whole(row, "tp", 1),
         "pp": whole(row, "pp", 1),
-        "vpp": _chunks(row),
-        "stages": _stages(row),
+        "vpp": chunks_of(row),
+        "stages": stages_of(row),
         "cp": whole(row, "cp", 1),
         "ep": whole(row, "ep", 1) if row["arch"] == "moe" else 1,
         "sequence_parallel": _sequence_parallel(row),
         "overlap": _overlap(row),
-        "issuer": _issuer(row),
+        "issuer": issuer_of(row),
         "launch_blocking": row["source"] in LAUNCH_BLOCKING,
-        "dispatcher": _dispatcher(row),
+        "dispatcher": dispatcher_of(row),
         "software": _software(row) or PLAIN.name,
         "shard_ranks": _shard_ranks(row),
         **_early_zero3(row),

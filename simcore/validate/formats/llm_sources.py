@@ -117,7 +117,7 @@ NEMO = (
 LOSS = {
     **dict.fromkeys(MEGATRON, "vocab_parallel"), "huggingface-nanotron": "vocab_parallel",
     **dict.fromkeys(NEMO, "vocab_parallel_fused"),
-    "nvidia-megatron-bridge": "in_place",
+    "nvidia-megatron-bridge": "in_place", "simumax-b200": "in_place",
     "pytorch-torchtitan": "compiled", "stas00-ml-engineering": "chunked",
     "mosaicml-llm-foundry": "compiled",
     "internlm-internevo": "flash",

@@ -42,7 +42,10 @@ class ExpertsShape:
     two products. ``rows``: those that this rank's experts compute, over tokens * top_k;
     ``permuted``: those that dispatch and combination move. ``bias_apart``: the last product's bias
     is weighed by routing and added expert by expert, in tensor operations. ``weighed_early``: rows
-    take their weights in the activation, not when they are combined.
+    take their weights in the activation, not when they are combined. ``regrouped``: rows arrive by
+    sender and are sorted by expert once more. ``padded_rows``: the rows of each expert are copied
+    to where they fill whole blocks of scales, and back. ``fused_experts``: the activation is in
+    the products' kernels, one for all experts.
     """
 
     experts: int
@@ -58,6 +61,9 @@ class ExpertsShape:
     permuted: float = 1.0
     bias_apart: bool = False
     weighed_early: bool = False
+    regrouped: bool = False
+    padded_rows: bool = False
+    fused_experts: bool = False
 
 
 def gelu_new(elems: float) -> Op:
@@ -214,6 +220,18 @@ def gate_product(
     return ops.grad_only("halves.cat", 4 * elems, kind="copy"), act, product
 
 
+def _in_products(elems: float) -> Op:
+    """A gated activation within the products before and after it.
+
+    Transformer Engine's ForwardGroupedMLP_CuTeGEMMSwiGLU_MXFP8 and BackwardGroupedMLP_
+    CuTeGEMMDSwiGLU (pytorch/ops/fused): the first product's kernel writes gate and up and, beside
+    them, the activated gate in the second's format; backward's reads both halves once more.
+    """
+    again = Kernel(kind="elementwise", low=2 * elems, launches=0.0)
+    kept = Saved(low=2 * elems)
+    return Op(name="product", fwd=(), bwd=(again,), saved=kept, result=Saved(low=elems))
+
+
 def dense(body: Body, s: MlpShape, reads: str, prefix: str = "") -> None:
     """One feed-forward layer of ``reads``."""
     inner = float(s.seq * s.ffn)
@@ -246,6 +264,8 @@ def experts(body: Body, s: MlpShape, e: ExpertsShape, reads: str) -> None:
     """A mixture: router, dispatch, two grouped products, combination."""
     tokens = float(s.seq) * e.routed_share
     rows, copies = tokens * e.top_k * e.rows, e.top_k * e.permuted
+    told = (("regroup", e.regrouped and e.local > 1), ("pad", e.padded_rows))
+    moves = [word for word, on in told if on]
     trained = body.trains
     body.linear("router", tokens, s.hidden, e.experts, bias=e.bias, reads=reads, wide=True)
     parts = ("gate", "up") if e.apart else ("gate_up",)
@@ -253,25 +273,26 @@ def experts(body: Body, s: MlpShape, e: ExpertsShape, reads: str) -> None:
     first = [
         ops.grouped_linear(
             f"experts.{part}", rows, s.hidden, cols, e.local, weight_grad=trained,
-            save_input=part != "up",
+            save_input=part != "up", joint=e.fused_experts,
         )
         for part in parts
     ]  # fmt: skip
-    second = ops.grouped_linear("experts.down", rows, e.ffn, s.hidden, e.local, weight_grad=trained)
+    second = ops.grouped_linear(
+        "experts.down", rows, e.ffn, s.hidden, e.local, weight_grad=trained, joint=e.fused_experts
+    )
+    between = (_in_products(rows * e.ffn),) if e.fused_experts else gate_product(
+        s.kind, rows * e.ffn, s.fused_pointwise, fp8_input=s.fp8_input,
+        clamps_apart=s.clamps_apart, halves=not e.apart,
+    )  # fmt: skip
     body.add(
         ops.route("route", tokens, e.experts, e.top_k),
         ops.dispatch("dispatch", tokens, s.hidden, copies),
+        *(ops.regroup(f"dispatch.{word}", rows, s.hidden) for word in moves),
         *first,
-        *gate_product(
-            s.kind,
-            rows * e.ffn,
-            s.fused_pointwise,
-            fp8_input=s.fp8_input,
-            clamps_apart=s.clamps_apart,
-            halves=not e.apart,
-        ),
+        *between,
         second,
         *([weighed_bias(rows, s.hidden, e.local)] if e.bias and e.bias_apart else []),
+        *(ops.regroup(f"combine.{word}", rows, s.hidden) for word in moves),
         ops.combine("combine", tokens, s.hidden, copies, weighed=not e.weighed_early),
         ops.accumulate("experts.forks", tokens * s.hidden),
     )

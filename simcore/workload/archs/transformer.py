@@ -163,6 +163,24 @@ def _embeddings(m: _Model, vocab: int, width: int, table_rows: int, scaled: bool
     return body
 
 
+def _loss(name: str, seq: int, vocab: int, loss: str, upcast: bool) -> tuple[Op, ...]:
+    """The loss over the logits; ``chunked`` where a cap keeps it apart from the head."""
+    if loss == "parallel":
+        return ops.loss_parallel(name, seq, vocab)
+    if loss in ("vocab_parallel", "vocab_parallel_fused"):
+        return ops.loss_vocab_parallel(name, seq, vocab, fused=loss == "vocab_parallel_fused")
+    if loss == "in_place":
+        return ops.loss_in_place(name, seq, vocab)
+    if loss == "compiled_chunks":
+        found, seed = ops.loss_compiled(name, seq, vocab)
+        return ops.in_chunks(found, _CHUNKS), seed
+    if loss == "flash":
+        return ops.loss_flash(name, seq, vocab)
+    if loss in ("compiled", "chunked"):
+        return ops.loss_compiled(name, seq, vocab)
+    return ops.lm_loss(name, seq, vocab, upcast=upcast)
+
+
 def _head(m: _Model, vocab: int, width: int, tied: bool, softcap: bool, final_norm: bool,
           upcast: bool, loss: str, joined: int = 0, bias: bool = False,
           metrics: int = 0) -> Body:  # fmt: skip
@@ -203,30 +221,15 @@ def _head(m: _Model, vocab: int, width: int, tied: bool, softcap: bool, final_no
     if joined > vocab:
         body.add(ops.copy("head.join", float(seq * joined)))
         vocab = joined
-    if loss == "parallel":
-        body.add(*ops.loss_parallel("loss", seq, vocab))
-    elif loss in ("vocab_parallel", "vocab_parallel_fused"):
-        fused = loss == "vocab_parallel_fused"
-        body.add(*ops.loss_vocab_parallel("loss", seq, vocab, fused=fused))
-    elif loss == "in_place":
-        body.add(*ops.loss_in_place("loss", seq, vocab))
-    elif loss == "compiled_chunks":
-        found, seed = ops.loss_compiled("loss", seq, vocab)
-        body.add(ops.in_chunks(found, _CHUNKS), seed)
-    elif loss == "flash":
-        body.add(*ops.loss_flash("loss", seq, vocab))
-    elif loss in ("compiled", "chunked"):
-        body.add(*ops.loss_compiled("loss", seq, vocab))
-    else:
-        body.add(*ops.lm_loss("loss", seq, vocab, upcast=upcast))
+    body.add(*_loss("loss", seq, vocab, loss, upcast))
     if metrics:
         body.add(ops.logit_metrics("metrics", seq, vocab, metrics))
     return body
 
 
-def _next_token(m: _Model, vocab: int, routed: bool) -> Body:
+def _next_token(m: _Model, vocab: int, routed: bool, loss: str, upcast: bool) -> Body:
     """A multi-token prediction module (DeepSeek-V3 2024, 2.2): two norms, a product, a layer, and
-    the shared head once more."""
+    the shared head and the model's loss once more."""
     body = _layer(m, _Kind(False, routed, True))
     seq, hidden = m.mlp.seq, m.mlp.hidden
     body.norm("embedding.norm", seq, hidden, m.norm)
@@ -234,8 +237,8 @@ def _next_token(m: _Model, vocab: int, routed: bool) -> Body:
     body.add(ops.copy("mtp.cat", 2 * m.elems))
     body.linear("mtp.project", seq, 2 * hidden, hidden, reads="mtp.cat")
     body.norm("norm", seq, hidden, m.norm)
-    body.linear("head", seq, hidden, vocab, reads="norm.out", weight=False)
-    body.add(*ops.lm_loss("mtp.loss", seq, vocab))
+    body.linear("head", seq, hidden, vocab, reads="norm.out", weight=False, wide=True)
+    body.add(*_loss("mtp.loss", seq, vocab, loss, upcast))
     return body
 
 
@@ -315,6 +318,9 @@ def build(
     clamps_apart: bool = False,
     expert_bias_apart: bool = False,
     weighed_early: bool = False,
+    regrouped_rows: bool = False,
+    padded_rows: bool = False,
+    fused_experts: bool = False,
     expert_pattern: str = "",
     local_experts: int = 0,
     routed_share: float = 1.0,
@@ -338,6 +344,9 @@ def build(
     products of their own. ``clamps_apart``: a fused gated activation leaves its clamps to tensor
     operations; ``expert_bias_apart``: so is the weighed bias of the experts' last product added.
     ``weighed_early``: rows take their routing weights in the experts' activation (Megatron-Core).
+    ``regrouped_rows``: what an all-to-all brought is sorted once more; ``padded_rows``: rows of
+    each expert are copied to whole blocks of scales and back; ``fused_experts``: their activation
+    is in the products' kernels, which are one for all of them.
     ``local_experts``: experts that this rank holds (0: all); ``routed_share``: of the tokens,
     those that it routes and computes. ``expert_rows``: rows that its experts compute over those of
     balanced routing, ``permuted_rows``: those that it sorts and combines.
@@ -411,6 +420,8 @@ def build(
             shared_ffn=shared_ffn, shared_gate=shared_gate, bias=expert_bias, apart=expert_apart,
             routed_share=routed_share, rows=expert_rows, permuted=permuted_rows,
             bias_apart=expert_bias_apart, weighed_early=weighed_early,
+            regrouped=regrouped_rows, padded_rows=padded_rows,
+            fused_experts=fused_experts,
         ),
         residual=residual, norm=norm, norm_bias=norm_bias, window=window, drop=dropout > 0,
         adapters=adapters(lora_rank, lora_targets, quantised_base),
@@ -434,7 +445,7 @@ def build(
         m, vocab, width, tied, logit_softcap, final_norm, upcast_loss, loss,
         joined=loss_vocab if gathered_logits else 0, bias=head_bias, metrics=logit_metrics,
     )  # fmt: skip
-    extra = [_next_token(m, vocab, routed[-1] == "e")] if next_tokens else []
+    extra = [_next_token(m, vocab, routed[-1] == "e", loss, upcast_loss)] if next_tokens else []
     input_of_layer = Saved(high=m.elems)
     blocks = [
         first.block("embeddings"),

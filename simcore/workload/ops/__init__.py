@@ -21,7 +21,7 @@ from simcore.workload.ops.lookup import (
     loss_seed,
     loss_vocab_parallel,
 )
-from simcore.workload.ops.moe import combine, dispatch, grouped_linear, route
+from simcore.workload.ops.moe import combine, dispatch, grouped_linear, regroup, route
 from simcore.workload.ops.norm import (
     autocast_cast,
     batch_norm,
@@ -86,6 +86,7 @@ __all__ = [
     "loss_vocab_parallel",
     "pool2d",
     "reduction",
+    "regroup",
     "residual",
     "rms_norm_again",
     "rms_norm_eager",

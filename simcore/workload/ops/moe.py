@@ -54,11 +54,12 @@ def grouped_linear(
     *,
     save_input: bool = True,
     weight_grad: bool = True,
+    joint: bool = False,
 ) -> Op:
     """``rows`` rows a sample, in ``experts`` equal groups, each times its own ``[k, n]``.
 
     Each group is a launch of its own, as in Transformer Engine's GroupedLinear and in models that
-    loop over their experts; they run side by side.
+    loop over their experts; they run side by side. ``joint``: one launch for all.
     """
     flop, weight = 2.0 * rows * k * n, float(experts) * k * n
     each = Affine(0, rows / experts)
@@ -67,7 +68,7 @@ def grouped_linear(
         return Kernel(
             kind="gemm", flop=flop, low=rows * (k + n), weight=weight,
             m=m, n=cols, k=depth, groups=Affine(experts),
-            launches=float(experts), cast=cast,
+            launches=1.0 if joint else float(experts), cast=cast,
         )  # fmt: skip
 
     bwd = [product(each, Affine(k), Affine(n), rows * n)]
@@ -80,6 +81,14 @@ def grouped_linear(
         saved=Saved(matmul=rows * k * (save_input and weight_grad)),
         gemm_weight=weight * weight_grad,
     )
+
+
+def regroup(name: str, rows: float, width: int) -> Op:
+    """Rows copied into another order, forward and backward: those that a plain all-to-all brought,
+    which lie by sender, to the order of experts, or back.
+    """
+    kernel = Kernel(kind="gather", low=2 * rows * width, raw_bytes=8.0 * rows)
+    return Op(name=name, fwd=(kernel,), bwd=(kernel,))
 
 
 def combine(name: str, tokens: float, width: int, copies: float, *, weighed: bool = True) -> Op:

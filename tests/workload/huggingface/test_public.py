@@ -99,3 +99,13 @@ def test_multi_token_prediction_is_counted_on_request(tmp_path: Path) -> None:
     extra = record.build(next_tokens=1).trainable_numel - record.build().trainable_numel
     assert extra == pytest.approx(11.5e9, rel=0.02)
     assert record.build(next_tokens=1).forward_flop > 1.01 * record.build().forward_flop
+
+
+def test_a_further_token_has_the_models_own_loss_and_head(tmp_path: Path) -> None:
+    record = read_config(_file(tmp_path, PUBLIC["deepseek-v3"][1]))
+    blocks = record.build(next_tokens=1, loss="in_place").blocks
+    ops = [{op.name: op for op in b.ops} for b in blocks if any(op.name == "head" for op in b.ops)]
+    losses = {name for o in ops for name, op in o.items() if op.in_place}
+    assert losses == {"loss", "mtp.loss"}
+    heads = [(k.flop, k.low, k.weight, k.wide) for o in ops for k in o["head"].fwd]
+    assert len(heads) == 2 and heads[0] == heads[1]

@@ -1,0 +1,86 @@
+"""What recipes of releases make of a row: stages, dispatch, graphs, experts."""
+
+import pytest
+
+from simcore.validate.formats.llm_recipes import (
+    dispatcher_of,
+    experts_of,
+    issuer_of,
+    next_tokens_of,
+    stages_of,
+    unhidden_of,
+)
+
+ROW = {
+    "source": "nvidia-megatron-bridge", "model": "qwen3-30b-a3b", "gpu_type": "B200-SXM-180GB",
+    "precision": "mxfp8", "variant": "26.04", "layers": "48", "ffn": "6144", "moe_experts": "128",
+    "moe_topk": "8", "moe_ffn": "768", "pp": "1", "notes": "", "cuda_graph": "",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("mtp", "stages"), [("yes", "15x4,2"), ("", "15x4,1")])
+def test_a_further_token_is_on_the_last_stage(mtp: str, stages: str) -> None:
+    row = ROW | {"model": "deepseek-v3", "layers": "61", "pp": "16", "mtp": mtp}
+    assert next_tokens_of(row) == (mtp == "yes")
+    assert stages_of(row) == stages
+
+
+def test_deepseeks_own_run_predicts_a_further_token() -> None:
+    assert next_tokens_of(ROW | {"source": "deepseek-v3-report"}) == 1
+
+
+@pytest.mark.parametrize(
+    ("model", "gpu", "how"),
+    [
+        ("qwen3-235b-a22b", "H100-SXM5-80GB", "alltoall"),
+        ("qwen3-235b-a22b", "GB200-NVL72-192GB", "deepep"),
+        ("qwen3-30b-a3b", "H100-SXM5-80GB", "deepep"),
+    ],
+)
+def test_a_backend_is_named_and_not_used(model: str, gpu: str, how: str) -> None:
+    row = ROW | {"model": model, "gpu_type": gpu, "mb_dispatcher": "hybridep"}
+    assert dispatcher_of(row) == how
+    assert dispatcher_of(row | {"mb_dispatcher": ""}) == "alltoall"
+
+
+@pytest.mark.parametrize(
+    ("changes", "issuer"),
+    [
+        ({}, "megatron"),
+        ({"variant": "25.09"}, "graph"),
+        ({"variant": "25.09", "gpu_type": "H100-SXM5-80GB"}, "megatron"),
+        ({"cuda_graph": "local/full_iteration"}, "graph"),
+        ({"cuda_graph": "transformer_engine/['attn', 'moe_router']"}, "megatron_graphs"),
+    ],
+)
+def test_what_issues_kernels(changes: dict[str, str], issuer: str) -> None:
+    assert issuer_of(ROW | changes) == issuer
+
+
+@pytest.mark.parametrize(
+    ("changes", "padded", "fused"),
+    [
+        ({}, True, False),
+        ({"precision": "bf16"}, False, False),
+        ({"mb_dispatcher": "hybridep"}, False, False),
+        ({"mb_dispatcher": "deepep"}, True, False),
+        ({"cuda_graph": "full_iteration/[]"}, False, True),
+        ({"cuda_graph": "full_iteration/[]", "precision": "bf16"}, False, False),
+        ({"variant": "25.09", "notes": "token-drop routing"}, False, False),
+        ({"model": "gpt-oss-120b"}, False, True),
+        ({"source": "simumax-b200"}, False, False),
+    ],
+)
+def test_experts_in_8_bits(changes: dict[str, str], padded: bool, fused: bool) -> None:
+    config = experts_of(ROW | changes, 48)
+    assert (config["padded_rows"], config["fused_experts"]) == (padded, fused)
+
+
+@pytest.mark.parametrize(
+    ("variant", "gpu", "bare"),
+    [("26.02", "H100-SXM5-80GB", True), ("25.11", "H100-SXM5-80GB", False),
+     ("26.02", "B200-SXM-180GB", False)],
+)  # fmt: skip
+def test_tensor_exchanges_that_hide_under_nothing(variant: str, gpu: str, bare: bool) -> None:
+    row = ROW | {"model": "qwen3-235b-a22b", "variant": variant, "gpu_type": gpu}
+    assert unhidden_of(row) == ({"tensor"} if bare else set())
