@@ -100,6 +100,12 @@ def _order(ranks: dict[str, Any]) -> list[str]:
             f"{of['median']:.2f}; exact but for their scatter: {again['weighted_mean']:.2f}, "
             f"{again['median']:.2f}"
         )
+    own = ranks.get("table_families") or {}
+    if own.get("families"):
+        lines.append(
+            f"within {own['families']} families as the table names them ({own['rows']} rows): mean "
+            f"{own['weighted_mean']:.2f}, median {own['median']:.2f}"
+        )
     return lines
 
 

@@ -23,19 +23,25 @@ Array = NDArray[np.float64]
 
 #: Rows that a family has at least.
 FAMILY_ROWS = 5
+#: Tables whose ``family`` is of configurations of one job; elsewhere it is a kind of model.
+_OWN_FAMILIES = ("llm",)
 #: Draws of what an exact prediction would reach, and their seed.
 _DRAWS, _SEED = 40, 20261121
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timed:
-    """A step predicted and measured; rows of equal ``configuration`` are repeats of one."""
+    """A step predicted and measured; rows of equal ``configuration`` are repeats of one.
+
+    ``family``: the table's own name of the configurations that belong together, if it has one.
+    """
 
     model: str
     cluster: str
     configuration: Hashable
     predicted: float
     measured: float
+    family: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +159,11 @@ class Order:
         )  # fmt: skip
 
     @cached_property
+    def of_table_families(self) -> RankScore:
+        """Rows within families as the table names them, which may span sizes of a cluster."""
+        return rank_score((t.family, "", t.predicted, t.measured) for t in self.times if t.family)
+
+    @cached_property
     def repeatable(self) -> Repeatable | None:
         """None where no row repeats another, or where no family has an order."""
         off = np.concatenate([_scatter(of) for of in self._repeats] or [np.zeros(0)])
@@ -188,6 +199,7 @@ class Order:
         return {
             **self.of_rows.to_dict(),
             "configurations": self.of_configurations.to_dict(),
+            "table_families": self.of_table_families.to_dict(),
             "repeatable": None if self.repeatable is None else asdict(self.repeatable),
         }
 
@@ -197,7 +209,8 @@ def order_of(scored: Iterable[tuple[Case, Scored]]) -> Order:
     return Order(
         tuple(
             Timed(model=case.model, cluster=case.gpus, configuration=case.configuration,
-                  predicted=s.predicted, measured=s.measured)
+                  predicted=s.predicted, measured=s.measured,
+                  family=case.cell("family") if case.table in _OWN_FAMILIES else "")
             for case, s in scored
             if s.quantity == "step_time"
         )

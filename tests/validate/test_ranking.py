@@ -46,13 +46,26 @@ def test_nothing_to_rank_is_none() -> None:
 def test_the_json_has_it() -> None:
     out = api.validate([tables_folder() / "latte.csv"])["rank_correlation"]
     of = {"families", "rows", "weighted_mean", "median", "per_family"}
-    assert set(out) == {*of, "configurations", "repeatable"}
+    assert set(out) == {*of, "configurations", "table_families", "repeatable"}
     assert set(out["configurations"]) == of
 
 
 def timed(configuration: int, predicted: float, measured: float) -> Timed:
     return Timed(model="a", cluster="8xH100", configuration=configuration, predicted=predicted,
                  measured=measured)  # fmt: skip
+
+
+def test_families_of_the_table_span_clusters() -> None:
+    """Eight steps on two clusters: in order within the table's family, four a cluster are none."""
+    times = tuple(
+        Timed(model="a", cluster=f"{8 * (i % 2 + 1)}xH100", configuration=i, predicted=float(i),
+              measured=float(i), family="a|sweep")
+        for i in range(8)
+    )  # fmt: skip
+    order = Order(times)
+    assert order.of_rows.families == ()
+    (family,) = order.of_table_families.families
+    assert (family.model, family.rows, family.correlation) == ("a|sweep", 8, pytest.approx(1.0))
 
 
 def test_repeats_are_one_point_at_their_median() -> None:
