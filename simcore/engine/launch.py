@@ -15,6 +15,8 @@ from simcore.workload.archs.lm_attention import ATTENTIONS
 
 #: Words that say more of recompute: void where it is given.
 _OF_RECOMPUTE = ("recompute_modules", "recompute_layers")
+#: The architecture whose kernels of attention are others under one of the same names.
+_OTHER_KERNELS = "bert"
 #: Words that say how many GPUs there are.
 COUNTS = ("nnodes", "nproc_per_node")
 _COUNTED = re.compile(r"(?:^|\+)\s*\d+\s*[x×*]")
@@ -52,7 +54,9 @@ class Launched:
 def names_kernel(record: object) -> bool:
     """Whether a model says which kernel its attention takes, so that a file may name another."""
     settings = getattr(record, "settings", None)
-    return settings is not None and settings({}).get("attention") in ATTENTIONS
+    if settings is None or getattr(record, "arch", "") == _OTHER_KERNELS:
+        return False
+    return settings({}).get("attention") in ATTENTIONS
 
 
 def has_experts(record: object) -> bool:

@@ -165,7 +165,7 @@ def make_request(
                     record.build(**overrides),
                     found.get("modules", ()),
                     first,
-                    found["software"].stops_early if "software" in found else False,
+                    library.software.stops_early,
                 ),
                 options.get("offload_layers") or 0,
                 checkpointed=mode == "full",

@@ -30,7 +30,7 @@ CASES: dict[str, tuple[str, str, dict[str, Any], set[str]]] = {
 @pytest.mark.parametrize("case", CASES)
 def test_exchanges_have_their_kinds(case: str) -> None:
     model, gpus, words, ops = CASES[case]
-    request = make_request(model, gpus, micro_batch=1, **words)
+    request = make_request(model, gpus, micro_batch=1, software="plain", **words)
     p = predict(request, keep_timeline=True)
     found = collective_seconds(request, p)
     assert found.keys() == ops

@@ -223,7 +223,7 @@ def test_wrong_settings_are_refused(wrong: dict[str, Any], said: str) -> None:
 
 
 def test_models_without_adapters_say_so() -> None:
-    with pytest.raises(InvalidConfig, match="lora_rank"):
+    with pytest.raises(InvalidConfig, match="lora-rank"):
         make_request("resnet-50", "1xA100-SXM-80GB", lora_rank=8)
 
 
