@@ -71,8 +71,9 @@ def test_emitted_jobs_are_predicted_alike(dialect: str, simcore: Callable, tmp_p
     left = told[0].split(": ", 2)[2].strip().split(", ")
     program = told[1].partition("is predicted with ")[2].split() if len(told) > 1 else []
     assert program == PROGRAMS.get(dialect, [])
-    # what is typed of Megatron's runs as its recipes do: its flags alone hide gradients only
-    typed = ["--overlap", "grads"] if dialect == "megatron" else []
+    # what is typed of Megatron runs as its recipes do, what is written as its flags say
+    own = ["--overlap", "grads", "--main-grads", "weights"]
+    typed = own if dialect == "megatron" else []
     before = simcore(*JOB, *chosen, *program, *typed, "--json")
     again = []
     for word in left:
