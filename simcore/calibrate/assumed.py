@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
 #: Public collections behind the tables. A key joined by ``+`` means pooled over those.
@@ -20,7 +20,6 @@ SOURCES: Final[Mapping[str, str]] = {
     "pooled": "median over the GPUs (or families) named in by_gpu and by_family of this class",
     "power-fit": "fit of power_limited_frac to the by_gpu figures of the class",
     "sustained-fit": "products timed in loops of seconds or profiled at length against bursts",
-    "corpus-ddp": "exposed time of published data-parallel runs: 2(N-1)/N x gradient / (tN - t1)",
     "assumption": "no table has it: see the note",
 }
 
@@ -83,39 +82,3 @@ HOST: Final[Mapping[str, tuple[str, float, str, str]]] = {
     "stream_launch": ("2 us", 0.25, "gpu-benches", "back to back empty kernels, 1.6 to 2.6 us"),
     "graph_launch": ("1.1 us", 0.2, "gpu-benches", "per kernel of a CUDA graph, 0.9 to 1.3 us"),
 }  # fmt: skip
-
-#: Bus bandwidth [GB/s] implied by published data-parallel runs: exposed = t_N - t_1, so a floor
-#: where communication overlaps. (path, host, ranks, values of several models and precisions).
-#: Predictions take two ranks through host memory of it alone (``pcie_host`` of runtime.yaml).
-HOST_BUSBW: Final[Sequence[tuple[str, str, int, tuple[float, ...]]]] = (
-    ("host_memory", "RTX 4090, 2022", 2, (6.7, 6.1, 5.3, 5.2)),
-    ("host_memory", "RTX 3090, later host", 2, (7.2, 7.2, 5.9, 5.4)),
-    ("host_memory", "RTX A6000, later host", 2, (4.8, 4.1, 3.9)),
-    ("host_memory", "A100-PCIe-80, later host", 2, (6.5, 5.3)),
-    ("host_memory", "H100-PCIe, PCIe4 host", 2, (7.1, 7.2)),
-    ("host_memory", "RTX 3070", 2, (5.0,)),
-    ("host_memory", "RTX A6000, later host", 4, (5.2, 4.2)),
-    ("host_memory", "H100-PCIe, PCIe4 host", 4, (10.0, 8.4)),
-    ("host_memory", "RTX 3070", 4, (4.3,)),
-    ("host_memory", "RTX 3090, shared uplinks", 4, (1.6, 1.3, 1.6)),
-    ("host_memory", "H100-PCIe, PCIe4 host", 8, (2.6, 2.2, 2.2)),
-    ("host_memory", "RTX 3070", 8, (1.7,)),
-    ("host_memory", "RTX 3090, shared uplinks", 8, (0.8, 0.7, 0.8)),
-    ("pcie_p2p", "RTX A4000, PCIe4", 2, (18, 15)),
-    ("pcie_p2p", "RTX A4500, PCIe4", 2, (22, 19)),
-    ("pcie_p2p", "RTX A5000, PCIe4", 2, (28, 20)),
-    ("pcie_p2p", "RTX A4000, PCIe4", 4, (19, 18)),
-    ("pcie_p2p", "RTX A4500, PCIe4", 4, (24, 21)),
-    ("pcie_p2p", "RTX A5000, PCIe4", 4, (19, 17)),
-    ("pcie_p2p", "RTX A4000, PCIe4", 8, (15, 13)),
-    ("pcie_p2p", "RTX A4500, PCIe4", 8, (16, 14)),
-    ("nvlink_pairs", "RTX A6000", 2, (43, 57)),
-    ("nvlink_pairs", "A40", 2, (42, 43, 28)),
-    ("nvlink_pairs", "A100-PCIe-40", 2, (62, 76)),
-    ("nvlink_pairs", "RTX A6000", 4, (27, 34, 28)),
-    ("nvlink_pairs", "A40", 4, (29, 34, 26)),
-    ("nvlink_pairs", "A100-PCIe-40", 4, (48, 45)),
-    ("nvlink_pairs", "RTX A6000", 8, (24, 26)),
-    ("nvlink_pairs", "A40", 8, (18, 23, 12)),
-    ("nvlink_pairs", "A100-PCIe-40", 8, (39, 35)),
-)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final
@@ -10,10 +9,9 @@ from typing import Any, Final
 import numpy as np
 
 from simcore.base.units import MICRO
-from simcore.calibrate.assumed import HOST_BUSBW
 from simcore.calibrate.collective_rows import CollectiveCurve, merged
 from simcore.calibrate.curve_fits import fit_collective
-from simcore.calibrate.pooling import NOT_FOUND_SD, family_of, figure, mean_log
+from simcore.calibrate.pooling import family_of
 from simcore.measurements.nccl_runs import bus_factor
 
 #: Points that a written curve keeps at most, evenly over ln(size).
@@ -26,7 +24,7 @@ _ALONE_PCIE, _ALONE = (0.35, 0.35, 0.8), (0.12, 0.25, 0.4)
 #: No such spread is smaller, and one within a family is this share of that between families; a
 #: host's own beside that between hosts; the least ramp, whose logarithm is pooled. Assumptions.
 _LEAST_SD, _FAMILY_SHARE = (0.05, 0.10, 0.2), 0.7
-_HOST_SD, _LEAST_RAMP = 0.1, 0.01
+_LEAST_RAMP = 0.01
 
 
 def curve_rows(curves: Iterable[CollectiveCurve], without: Collection[str] = ()) -> list[Any]:
@@ -85,25 +83,3 @@ def _leaf(values: Any, spread: Any, n: int) -> dict[str, Any]:
         "latency": f"{values[1] / MICRO:.3g} us", "ramp": float(f"{values[2]:.2g}"),
         "n": n, "source": "pooled",
     }  # fmt: skip
-
-
-def host_busbw() -> dict[str, Any]:
-    """Bus bandwidths that published runs imply of hosts without NVLink, pooled and by host."""
-    pooled: dict[str, dict[int, dict[str, Any]]] = defaultdict(dict)
-    seen: dict[tuple[str, int], list[float]] = defaultdict(list)
-    rows = []
-    for path, host, ranks, values in HOST_BUSBW:
-        value = mean_log(values)
-        seen[path, ranks].append(value)
-        rows.append({
-            "path": path, "host": host, "ranks": ranks, "busbw": f"{value:.3g} GB/s",
-            "sd_log": float(f"{max(float(np.std(np.log(values))), _HOST_SD):.2g}"),
-            "source": "corpus-ddp",
-        })  # fmt: skip
-    for (path, ranks), hosts in seen.items():
-        spread = float(np.std(np.log(hosts), ddof=1)) if len(hosts) > 1 else NOT_FOUND_SD
-        pooled[path][ranks] = figure(
-            f"{np.exp(np.median(np.log(hosts))):.3g} GB/s", math.hypot(spread, _HOST_SD),
-            "corpus-ddp", len(hosts),
-        )  # fmt: skip
-    return {"pooled": dict(pooled), "hosts": rows}

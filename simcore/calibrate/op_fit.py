@@ -6,7 +6,7 @@ Reads measured op tables (gemm, conv, memory_bound, attention, collectives, each
 fits them with the formulas of :mod:`simcore.physics`, so that the coefficients belong to those
 formulas. Every sampling step is seeded: the same tables give the same file. Nothing here reads a
 table of whole training steps. Figures that no op table gives stand in ``ASSUMED`` (each with its
-reason), ``BACKWARD_RATIO``, ``HOST`` and ``HOST_BUSBW``.
+reason), ``BACKWARD_RATIO`` and ``HOST``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import numpy as np
 from simcore.base.units import MICRO
 from simcore.calibrate.assumed import ASSUMED, BACKWARD_RATIO, HOST
 from simcore.calibrate.clocks import ClockRatios, clock_ratios
-from simcore.calibrate.collective_fits import collective_section, curve_rows, host_busbw
+from simcore.calibrate.collective_fits import collective_section, curve_rows
 from simcore.calibrate.collective_rows import CollectiveCurve, read_collectives
 from simcore.calibrate.curve_fits import Array, robust_sd
 from simcore.calibrate.op_classes import KernelFit, MemoryFit, fit_kernels, fit_memory_class
@@ -229,7 +229,6 @@ def profile_from(fits: OpFits, without: Collection[str] = ()) -> Profile:
         f"{unit}_{name}": table for unit, r in ratios.items() for name, table in r.section().items()
     }
     profile["host"] = _host(found.get("gemm_tensor16", {}), fits.memory)
-    profile["host_busbw"] = host_busbw()
     return profile
 
 

@@ -12,7 +12,7 @@ Profile = dict[str, Any]
 COMMENTS: Final[Mapping[str, str]] = {
     "": """The shipped profile: what devices reach of their datasheets, from published op tables.
 Written by `python -m simcore.calibrate.op_fit`: change the tables or that module, not this file.
-Whole training steps fed nothing here but host_busbw (see its source).
+Whole training steps fed nothing here.
 A value comes with sd_log, the standard deviation of its logarithm; n counts rows in by_gpu, devices
 in by_family and pooled. Look a figure up by GPU, then by family, then pooled. Families are
 architectures, but Ampere-GA100 and Blackwell (GB100) stand apart from the graphics chips, and
@@ -45,8 +45,6 @@ the share of the peak that power leaves (simcore/hardware/power.py).""",
 (training runs sustained), of kernels under a profiler, and of a training simulator's table
 (derived). tensor: matrix units; simt: vector units.""",
     "host": """Launch path: what the device and the host spend on a kernel beside its work.""",
-    "host_busbw": """All-reduce bus bandwidth of real hosts, large messages; keys are ranks.
-host_memory: no peer-to-peer, so through host memory.""",
     "collectives": """Inside one node, for groups that were not measured: latency + S/B + ramp *
 sqrt(latency * S/B), S = message bytes (all-gather: the gathered output), B = value * link / bus
 factor, the factor 2(n-1)/n for all_reduce and (n-1)/n for the others; keys below the collective are

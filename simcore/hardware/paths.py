@@ -138,11 +138,10 @@ def cluster_paths(cluster: ClusterSpec) -> tuple[Path, Path]:
 NVLINK_HOP_S = 0.6e-6
 PCIE_FULL_LANES = 16
 #: What staging itself takes of a port, whose own rate counts below that: NCCL's copies through host
-#: memory reach 5.8 GB/s between two cards on roots of their own, 0.22 of PCIe 4's payload rate
-#: (``host_busbw`` of ``blind.yaml``: implied by steps, no collective was timed there), of a wire
-#: that is used as well as peer to peer (0.78). Before that generation a port shared by two carries
-#: less.
-STAGING_BYTES_PER_S = 5.8 * GIGA / 0.78
+#: memory reach 5.16 GB/s on PCIe 4, 0.20 of its payload rate (four L40S, all-reduce of 512 MiB in
+#: ``collectives.yaml``; fewer were not timed), of a wire that is used as well as peer to peer
+#: (0.78). Before that generation a port shared by two carries less.
+STAGING_BYTES_PER_S = 5.16 * GIGA / 0.78
 SLOW_PORT_GENERATION = 4
 #: From this generation of PCIe on, hosts pass on what devices leave in their memory at nearly the
 #: port's rate; processors before do not reach a quarter of it (``runtime.yaml``, both measured).

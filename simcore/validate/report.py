@@ -28,8 +28,7 @@ $SIMCORE_TABLES/steps/{ddp,llm,llm_fits_or_not}.csv validate/held_out/*.csv
 validate/selftest/*.json > validate/REPORT.md`; change the tables or the words in
 `simcore/validate/words.py`, not this file.
 
-**Blind** predictions know datasheets and op benchmarks of other jobs. One figure alone is from rows
-below: what two cards send through host memory is what 16 data-parallel rows of six hosts imply.
+**Blind** predictions know datasheets and op benchmarks of other jobs, and none of the rows below.
 **Calibrated** ones come from a maximum a posteriori fit of a few physical parameters (sustained
 compute and memory traffic, link bandwidths, loading rate, host rate; for runs of unknown length
 the amount of work) to the other rows of the same table: every row is predicted by a fit that has

@@ -82,8 +82,7 @@ bind the two-machine rows: 240 MB of gradients cross it twice over. Mixed cluste
 of the slower card.
 """,
     "ddp": """
-No prediction reads an outcome column, and one coefficient is from these rows: the 5.8 GB/s that two
-cards send through host memory, which no op table has, is what 16 of them leave exposed. Some model
+No prediction reads an outcome column, and no coefficient is from these rows. Some model
 descriptions were completed after their residuals had been seen: the GELU of NVIDIA's BERT written
 out in Python, norms whose constants promote to fp32 under autocast, BatchNorm's fused persistent
 kernels, memory at the longest and largest batch, the looped optimizer of Transformer-XL, layout

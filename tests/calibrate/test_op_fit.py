@@ -493,13 +493,6 @@ def test_orders_that_physics_demands(profile: dict[str, Any]) -> None:
     assert less < l40s < half_rate
     memory = profile["memory_efficiency"]
     assert memory["norm"]["pooled"]["value"] < memory["elementwise"]["pooled"]["value"]
-    hosts = profile["host_busbw"]["pooled"]
-    for ranks in (2, 4, 8):
-        rates = [
-            parse_quantity(hosts[path][ranks]["value"], "bytes_per_s")
-            for path in ("host_memory", "pcie_p2p", "nvlink_pairs")
-        ]
-        assert rates == sorted(rates)
     for ratio in ("tensor_sustained_over_burst", "simt_sustained_over_burst"):
         assert profile["clocks"][ratio]["pooled"]["value"] > 1
     assert profile["host"]["kernel_start"]["value"] != profile["host"]["host_issue"]["value"]
