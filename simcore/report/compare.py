@@ -164,8 +164,18 @@ def name_of(c: Column) -> str:
 
 
 def sources(c: Comparison) -> list[tuple[str, str]]:
-    """(what, where its figures are from): prices and energy; why an efficiency is above one."""
-    told = [*(("price", f"{k}: {v}") for k, v in c.price_sources.items()), ("energy", SOURCE)]
+    """(what, where its figures are from): the library that nobody named, prices and energy; why an
+    efficiency is above one."""
+    assumed = dict.fromkeys(
+        text.removeprefix("software: ")
+        for x in c.columns if x.prediction is not None
+        for text in x.prediction.assumptions if text.startswith("software: ")
+    )  # fmt: skip
+    told = [
+        *(("assumed", text) for text in assumed),
+        *(("price", f"{k}: {v}") for k, v in c.price_sources.items()),
+        ("energy", SOURCE),
+    ]
     reasons = (beyond_all(x.prediction) for x in c.columns if x.prediction is not None)
     return [*told, *(("above 1", f"efficiency: {why}") for why in dict.fromkeys(reasons) if why)]
 

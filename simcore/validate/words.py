@@ -91,7 +91,7 @@ are somewhat better than a table that nobody had read would show.
 
 **Speed-ups** are within some 5 % but for TensorFlow's runs (their input pipelines are not all
 described), GeForce cards (15 %, 114 rows; an 8 x 3090 host collapses where 8 x
-2080 Ti hosts do not, and one efficiency per route cannot give both) and H100s on PCIe (8 %, 48
+2080 Ti hosts do not, and one efficiency per route cannot give both) and H100s on PCIe (5 %, 48
 rows). Two settings were found with this table at hand: Lambda's program of late 2022 kept devices
 from each other (NCCL_P2P_DISABLE=1 in its script, which is the source), and NVIDIA's PyTorch
 programs with apex send gradients after backward (seen in these rows on every PCIe host; in code for

@@ -105,3 +105,11 @@ def test_a_search_that_cuts_has_one_library() -> None:
 def test_a_misspelt_library_is_told() -> None:
     with pytest.raises(UsageError, match="did you mean 'megatron'"):
         make_request("llama3-8b", "8xH100", tp=2, software="megatrn")
+
+
+def test_a_comparison_says_it_once() -> None:
+    from simcore.report.compare import sources
+
+    found = api.compare("llama3-8b", ["1x8xH100"], tp="2,4", micro_batch=1)
+    told = [text for what, text in sources(found) if what == "assumed"]
+    assert len(told) == 1 and told[0].startswith("megatron, ")
