@@ -12,13 +12,13 @@ from simcore.engine.context import context_told
 from simcore.engine.edge import largest_batch
 from simcore.engine.evaluate import Loading
 from simcore.engine.knob_models import unheeded
-from simcore.engine.library import Library, library_of
 from simcore.engine.options import Options
 from simcore.engine.placed import Placed
 from simcore.engine.placement import layout_of, place, strategy_told, usual_strategy
 from simcore.engine.resolved import Request
 from simcore.engine.routing import routing_of, routing_told, settings_of
 from simcore.engine.sizes import name_of, overrides_of
+from simcore.engine.training_library import Library, library_of
 from simcore.engine.words import inputs_of, on_or_off, with_files, word_problems
 from simcore.hardware.cluster import ClusterSpec, parse_cluster
 from simcore.hardware.profile import load_profile

@@ -8,7 +8,7 @@ from typing import Any
 
 from simcore.base.errors import InvalidConfig, SimcoreError
 from simcore.base.units import parse_quantity
-from simcore.engine.library import AUTO, assumed_of
+from simcore.engine.training_library import AUTO, assumed_of
 from simcore.hardware.prices import PriceBook, price_book
 from simcore.planning.defaults import default_words, gpu_grids
 from simcore.planning.goal import Goal, available_gpus, deadline_seconds

@@ -15,11 +15,11 @@ from math import prod
 from typing import Any, get_args
 
 from simcore.base.errors import InvalidConfig, SimcoreError
-from simcore.engine.library import AUTO
 from simcore.engine.options import Options
 from simcore.engine.shares import check_shares
 from simcore.engine.sizes import sides
 from simcore.engine.sweep import cluster_kind
+from simcore.engine.training_library import AUTO
 from simcore.engine.words import word_problems
 from simcore.hardware.cluster import ClusterSpec
 from simcore.hardware.host import ISSUERS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from simcore.base.units import GIGA, format_seconds
-from simcore.engine.library import AUTO, assumed_of
+from simcore.engine.training_library import AUTO, assumed_of
 from simcore.planning.ranking import Point
 from simcore.planning.sweep import SweepResult
 from simcore.report.sentences import more

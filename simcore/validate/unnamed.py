@@ -47,15 +47,9 @@ def unnamed(case: Case, told: Collection[str] = ()) -> Case:
     options = cast("Options", {k: v for k, v in case.options.items() if k in kept})
     record = case.record
     if isinstance(record, ModelRecord) and record.as_run:
-        drop = {*MEGATRON.settings, *_OWN}
-        sizes = {k: v for k, v in record.config.items() if k not in drop}
-        adapters = {k: v for k, v in record.config.items() if k in drop and _adapts(record)}
-        config = {**_PLAIN, **sizes, **adapters}
+        # adapters name products, which have to stay as they are
+        drop = set() if record.config.get("lora_rank") else {*MEGATRON.settings, *_OWN}
+        config = {**_PLAIN, **{k: v for k, v in record.config.items() if k not in drop}}
         config["norm"] = _NORM.sub("", str(config.get("norm", "layernorm")))
         record = record.model_copy(update={"config": config, "as_run": False})
     return replace(case, options=options, record=record)
-
-
-def _adapts(record: ModelRecord) -> bool:
-    """Adapters name products, which have to stay as they are."""
-    return bool(record.config.get("lora_rank"))

@@ -100,11 +100,11 @@ def library_of(
     asked = options.get("software")
     if asked and asked != AUTO:
         return Library(SOFTWARE[asked], by_file=bool(dialect))
-    cut = asked == AUTO or max(layout.tp, layout.pp, layout.cp, layout.ep) > 1
-    cut |= options.get("precision") in _ENGINE_FORMATS
+    likely = asked == AUTO or max(layout.tp, layout.pp, layout.cp, layout.ep) > 1
+    likely |= options.get("precision") in _ENGINE_FORMATS
     by_torch = folded_strategy(options.get("strategy") or "") in _TORCH_BESIDE_TENSOR
     by_torch |= options.get("issuer") == "torch"
-    if dialect or not cut or by_torch or not _written_anew(record):
+    if dialect or not likely or by_torch or not _written_anew(record):
         return Library(PLAIN)
     return Library(MEGATRON, assumed=True)
 
