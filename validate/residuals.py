@@ -211,7 +211,7 @@ def foreign(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def assumed(files: Sequence[Path]) -> dict[str, Any]:
-    """``assumed`` of ``step_residual`` and ``memory_assumed``, of rows whose program is left unsaid.
+    """``assumed`` of ``step_residual`` and ``memory_assumed``: of rows whose program is unsaid.
 
     Those where a library is assumed, and of memory those whose program writes no scores.
     """
