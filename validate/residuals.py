@@ -34,7 +34,7 @@ from simcore.hardware.estimates import Estimate
 from simcore.hardware.profile import BLIND_ORIGIN, load_profile
 from simcore.validate.case import Case
 from simcore.validate.formats import read_table
-from simcore.validate.judge import Judged, judge, peak_of, request_of
+from simcore.validate.judge import Judged, judge, request_of
 from simcore.validate.unnamed import without_programs
 from simcore.workload.models import ModelRecord
 
@@ -97,18 +97,18 @@ def memory_rows(judged: Sequence[Judged], requests: Sequence[Request]) -> list[R
         scored = [s for s in j.scored if s.quantity == "peak_memory"]
         # in the order in which they are judged
         readings = [k for k in READINGS if k in j.case.measured]
-        fullest, memory = peak_of(j.case, request, j.prediction)
+        memory = j.prediction.memory
         for s, key in zip(scored, readings, strict=True):
             loose = loose_bytes(memory.terms)  # else the update is fullest: state alone
             over = loose or memory.allocated_bytes
             half = (memory.high_bytes - memory.device_bytes) / Z80
             outside = max(half**2 - memory.tensors_sd_bytes**2, 0.0) if key in OUTSIDE else 0.0
-            eager = fullest.eager_kernels
+            eager = request.eager_kernels
             of = (not eager, eager, key in SEGMENTS)
             rows.append(Row(*_whose(j), key.removeprefix("peak_").removesuffix("_bytes"),
                             abs(s.measured - s.predicted) / over, outside / over**2,
                             tuple(float(w and loose > 0) for w in of),
-                            memory.allocated_bytes / over, program_kind(fullest)))  # fmt: skip
+                            memory.allocated_bytes / over, program_kind(request)))  # fmt: skip
     return rows
 
 

@@ -158,7 +158,7 @@ def _frozen(f: Facts) -> Told:
 
 
 def _activations(f: Facts) -> Told:
-    s, w, batch = f.request.strategy, f.request.workload, fullest_batch(f.request)
+    s, w, batch = f.request.strategy, f.request.held_workload, fullest_batch(f.request)
     saved = activation_profile(w, s.precision, s.recompute == "full")
     sample = float(saved.held.max())
     return Told(
@@ -177,7 +177,7 @@ def _activations(f: Facts) -> Told:
 
 def _autocast(f: Facts) -> Told:
     s = f.request.strategy
-    saved = activation_profile(f.request.workload, s.precision, s.recompute == "full")
+    saved = activation_profile(f.request.held_workload, s.precision, s.recompute == "full")
     return Told(
         "weights of matrix products x bytes of the 16-bit copy, kept until backward ends",
         (("weights", f"{saved.cast_numel:,.0f}"), ("bytes each", f"{s.precision.cast_bytes}")),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, cast, get_args
@@ -157,20 +157,25 @@ def make_request(
     attempt("overrides", lambda: overrides_of(record, options))
     overrides: dict[str, Any] = {**library.settings(record, options), **found.get("overrides", {})}
     overrides |= settings_of(record, found.get("routing", EVEN), layout)
-    if record is not None and "overrides" in found:
-        attempt(
-            "workload",
-            lambda: offloaded(
-                recomputed(
-                    record.build(**overrides),
-                    found.get("modules", ()),
-                    first,
-                    library.software.stops_early,
-                ),
-                options.get("offload_layers") or 0,
-                checkpointed=mode == "full",
+
+    def built(settings: Mapping[str, Any]) -> Workload:
+        assert record is not None
+        return offloaded(
+            recomputed(
+                record.build(**settings),
+                found.get("modules", ()),
+                first,
+                library.software.stops_early,
             ),
+            options.get("offload_layers") or 0,
+            checkpointed=mode == "full",
         )
+
+    largest = _largest(record, found.get("overrides", {}))
+    if record is not None and "overrides" in found:
+        attempt("workload", lambda: built(overrides))
+        if largest and "workload" in found:
+            attempt("peak_workload", lambda: built({**overrides, **largest}))
     chosen_strategy: Strategy | None = None
     needed = {"parallelism", "precision", "optimizer", "offload", "overlap", "library", "issuer"}
     if needed <= found.keys():
@@ -249,12 +254,14 @@ def make_request(
             *routing_told(record, chosen_strategy.routing, layout),
             *context_told(layout, options.get("cp_comm")),
             *_assumptions(record, found["workload"]),
+            *_largest_told(largest),
             *(_miscounted(record, found["workload"]) if not overrides else ()),
         ),
         placed=placed,
         eager_kernels=bool(options.get("eager_kernels")),
         growing_segments=found["growing"],
         software_assumed=library.assumed,
+        peak_workload=None if placed else found.get("peak_workload"),
     )
     if batch == "max":
         request = _with_largest_batch(request)
@@ -397,6 +404,19 @@ def _loading(record: ModelSource) -> Loading | None:
         workers=data.workers,
         persistent=data.persistent_workers,
     )
+
+
+def _largest(record: ModelSource | None, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of the largest batch that training meets, but for what was asked for."""
+    of = record.largest if isinstance(record, ModelRecord) else {}
+    return {k: v for k, v in of.items() if k not in asked}
+
+
+def _largest_told(largest: Mapping[str, Any]) -> tuple[str, ...]:
+    if not largest:
+        return ()
+    sizes = ", ".join(f"{k} {v}" for k, v in largest.items())
+    return (f"memory is of the largest batch that training meets ({sizes})",)
 
 
 def _miscounted(record: ModelSource, workload: Workload) -> tuple[str, ...]:
