@@ -47,6 +47,7 @@ FILES = {
     "gnmt": "gnmt",
     "transformer_xl": "transformer_xl",
     "unet": "unet",
+    "latent_unet": "latent_unet",
     "neumf": "ncf",
 }
 
@@ -62,7 +63,9 @@ KINDS = {
     "detection": ("ssd300", "rcnn", "retinanet", "efficientdet"),
     "segmentation": ("unet",),
     "image and text": ("clip",),
-    "diffusion": ("dit", "latte", "stdit", "uvit", "mmdit", "wan", "autoencoder_kl_encoder"),
+    "diffusion": (
+        "dit", "latte", "stdit", "uvit", "mmdit", "wan", "latent_unet", "autoencoder_kl_encoder",
+    ),
     "recommender": ("neumf",),
     "traced": ("traced",),
 }  # fmt: skip

@@ -1,0 +1,129 @@
+"""U-Nets of latent diffusion beside diffusers' class: parameters, FLOP, storages, kernels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from reference.flow import diffusers
+from reference.measure import built_launches, built_saved_bytes
+from reference.meter import Step, measure_step
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from simcore.workload.archs import ARCHS
+from simcore.workload.archs import latent_unet as _latent_unet  # noqa: F401  (registers)
+from simcore.workload.graph import Workload
+from simcore.workload.models import MODELS
+
+BATCH, TEXT = 2, 7
+#: unet/config.json of the published models, beside the class's own defaults.
+FULL: dict[str, dict[str, Any]] = {
+    "sd-v1.5": {"cross_attention_dim": 768, "attention_head_dim": 8},
+    "sd-v2": {
+        "cross_attention_dim": 1024, "attention_head_dim": (5, 10, 20, 20),
+        "use_linear_projection": True,
+    },
+    "sdxl": {
+        "block_out_channels": (320, 640, 1280),
+        "down_block_types": ("DownBlock2D", "CrossAttnDownBlock2D", "CrossAttnDownBlock2D"),
+        "up_block_types": ("CrossAttnUpBlock2D", "CrossAttnUpBlock2D", "UpBlock2D"),
+        "transformer_layers_per_block": (1, 2, 10), "attention_head_dim": (5, 10, 20),
+        "cross_attention_dim": 2048, "use_linear_projection": True,
+        "addition_embed_type": "text_time", "addition_time_embed_dim": 256,
+        "projection_class_embeddings_input_dim": 2816,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FULL)
+def test_parameters_and_flop_are_those_of_the_class(name: str) -> None:
+    given: dict[str, Any] = {}
+    side = 128 if name == "sdxl" else 64
+    with torch.device("meta"):
+        module = diffusers.UNet2DConditionModel(**FULL[name])
+        caption = torch.empty(1, 77, FULL[name]["cross_attention_dim"])
+        if name == "sdxl":
+            conditions = {"text_embeds": torch.empty(1, 1280), "time_ids": torch.empty(1, 6)}
+            given = {"added_cond_kwargs": conditions}
+        with FlopCounterMode(display=False) as counter:
+            module(torch.empty(1, 4, side, side), torch.empty(1), caption, **given)
+    ours = MODELS[name].build()
+    assert ours.trainable_numel == sum(p.numel() for p in module.parameters())
+    assert ours.forward_flop == pytest.approx(counter.get_total_flops(), rel=1e-9)
+
+
+def small(layers: int, resnets: int, projections: str) -> tuple[Workload, Step]:
+    """The same small model as a Workload and as a measured torch step."""
+    torch.manual_seed(0)
+    model: nn.Module = diffusers.UNet2DConditionModel(
+        sample_size=16, layers_per_block=resnets, block_out_channels=(64, 128),
+        cross_attention_dim=48, attention_head_dim=(4, 8),
+        use_linear_projection=projections == "linear",
+        down_block_types=("CrossAttnDownBlock2D", "DownBlock2D"),
+        up_block_types=("UpBlock2D", "CrossAttnUpBlock2D"),
+        transformer_layers_per_block=(layers, 1),
+    )  # fmt: skip
+    x, caption = torch.randn(BATCH, 4, 16, 16), torch.randn(BATCH, TEXT, 48)
+
+    def forward() -> torch.Tensor:
+        noise = torch.randn_like(x)
+        return ((model(x, torch.zeros(BATCH), caption)[0].float() - noise.float()) ** 2).mean()
+
+    built = ARCHS["latent_unet"](
+        name="small", image=128, widths="64 128", transformer_layers=f"{layers} 0", heads="4 8",
+        resnets=resnets, text_tokens=TEXT, text_width=48, projections=projections,
+    )  # fmt: skip
+    assert built.trainable_numel == sum(p.numel() for p in model.parameters())
+    return built, measure_step(model, forward)
+
+
+def elems(workload: Workload, side: str) -> float:
+    kernels = [k for b in workload.instances() for op in b.ops for k in getattr(op, side)]
+    return sum((k.low + k.high + k.raw_bytes / 4) * BATCH + k.weight for k in kernels)
+
+
+@pytest.mark.parametrize("projections", ["linear", "conv"])
+def test_storages_and_traffic_match_autograd_and_the_dispatcher(projections: str) -> None:
+    built, step = small(1, 1, projections)
+    assert BATCH * built_saved_bytes(built) == pytest.approx(step.saved_bytes, rel=1e-3)
+    assert elems(built, "fwd") == pytest.approx(step.fwd.n_elems, rel=0.05)
+    # on a GPU a norm's weights read both of its operands again
+    assert elems(built, "bwd") == pytest.approx(step.bwd.n_elems, rel=0.06)
+
+
+def test_a_layer_more_keeps_and_launches_what_torch_does() -> None:
+    """Two layers more in each of three transformers: twelve attentions, eighteen norms."""
+    (short, before), (long, after) = (small(layers, 1, "linear") for layers in (1, 3))
+    kept = BATCH * (built_saved_bytes(long) - built_saved_bytes(short))
+    assert kept == after.saved_bytes - before.saved_bytes
+    forward, backward = (a - b for a, b in zip(*map(built_launches, (long, short)), strict=True))
+    assert forward == after.fwd.n_launches - before.fwd.n_launches
+    # on a GPU attention's backward is three kernels, and a norm's weights have one of their own
+    beside = 12 * 2 + 18
+    assert backward == after.bwd.n_launches - before.bwd.n_launches + beside
+
+
+def test_autocast_keeps_what_the_shortcut_reads_beside_the_norm() -> None:
+    """Norms keep their input in fp32, convolutions theirs in 16 bit; without it they share it."""
+    built = MODELS["sd-v1.5"].build()
+    joined = 64**2 * (960 + 2 * 640) + 32**2 * (1920 + 1280 + 960)
+    joined += 16**2 * (2 * 2560 + 1920) + 8**2 * 3 * 2560
+    joined += 32**2 * 320 + 16**2 * 640  # where the way down widens
+    shortcuts = [op for b in built.instances() for op in b.ops if op.name == "shortcut.input"]
+    assert sum(op.saved.autocast for op in shortcuts) == joined
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"image": 100}, "multiple of"),
+        ({"widths": "320 640", "heads": "8 8 8"}, "one number a level"),
+        ({"heads": "7"}, "multiples of heads"),
+        ({"resnets": 0}, "at least 1"),
+    ],
+)
+def test_settings_that_cannot_be_are_told(config: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        ARCHS["latent_unet"](name="x", **config)
