@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from simcore.workload import ops
 from simcore.workload.archs.body import Body
@@ -19,8 +20,8 @@ class Tower:
     """One stack of equal layers. ``source`` > 0: its layers attend to so many encoded rows too.
 
     ``biased``: biases of q, v and output (``key_bias`` apart) and of the feed-forward layer;
-    ``written_out``: scores in memory, as a position bias added to them demands; ``heads_first``:
-    q, k and v are copied head by head, and so the output back.
+    ``written_out``: scores in memory, as a position bias added to them demands; ``math``: so do
+    they without one; ``heads_first``: q, k and v are copied head by head, and so the output back.
     """
 
     rows: int
@@ -34,6 +35,7 @@ class Tower:
     key_bias: bool = True
     causal: bool = False
     written_out: bool = False
+    math: bool = False
     heads_first: bool = False
     source: int = 0
     drop: bool = False
@@ -66,6 +68,13 @@ def _attend(body: Body, t: Tower, prefix: str, reads: str, *, cross: bool) -> No
         if not cross:  # a learned bias, one for all layers: their gradients are summed
             scores = float(t.heads) * t.rows * keys
             body.add(ops.accumulate("attention.bias_grads", scores, high=True))
+    elif t.math:
+        mask: Literal["none", "add_causal"] = "add_causal" if t.causal and not cross else "none"
+        body.add(
+            *ops.attention_eager(
+                f"{prefix}attention", t.heads, t.rows, keys, t.head_dim, mask=mask, drop=t.drop
+            )
+        )
     else:
         if t.heads_first:
             elems = float(t.rows + 2 * keys) * inner
