@@ -124,7 +124,7 @@ def test_a_layer_of_cogvideox_keeps_and_launches_what_torch_does(rotary: bool) -
 def test_layers_of_hunyuan_video_keep_what_torch_does(more: tuple[int, int]) -> None:
     (short, before), (long, after) = small_hunyuan(1, 1), small_hunyuan(*more)
     kept = BATCH * (built_saved_bytes(long) - built_saved_bytes(short))
-    assert kept == pytest.approx(after.saved_bytes - before.saved_bytes, rel=0.01)
+    assert kept == pytest.approx(after.saved_bytes - before.saved_bytes, rel=0.03)
 
 
 @pytest.mark.parametrize(

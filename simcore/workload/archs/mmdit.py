@@ -168,8 +168,8 @@ def _single(m: _Model) -> Body:
         body.add(Op(name="norm1.join", fwd=(Kernel(kind="copy", low=2 * elems),)))
     _project(body, m, "", rows, joined=False, reads="norm1.joined" if m.clip else "norm1")
     if m.clip:
-        both = Kernel(kind="copy", low=4.0 * m.rows * m.q_dim, launches=2.0)
-        body.add(Op(name="qk.join", fwd=(both,)))
+        turned_pair = Kernel(kind="copy", low=4.0 * m.rows * m.q_dim, launches=2.0)
+        body.add(Op(name="qk.join", fwd=(turned_pair,)))
     body.add(ops.accumulate("norm1.fork", elems))
     _attend(body, m)
     if m.megatron:
