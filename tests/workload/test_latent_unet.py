@@ -127,3 +127,24 @@ def test_autocast_keeps_what_the_shortcut_reads_beside_the_norm() -> None:
 def test_settings_that_cannot_be_are_told(config: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         ARCHS["latent_unet"](name="x", **config)
+
+
+def test_encoders_in_16_bit_have_their_norms_in_it_too() -> None:
+    """They run outside of autocast, which would have them in fp32; as many elements are moved."""
+    record = MODELS["sd-v1.5"]
+    half = [k for part in record.build().frozen for op in part.ops for k in op.fwd]
+    wide = [
+        k
+        for part in record.model_copy(
+            update={
+                "frozen": [f.model_copy(update={"bytes_per_param": None}) for f in record.frozen]
+            }
+        )
+        .build()
+        .frozen
+        for op in part.ops
+        for k in op.fwd
+    ]
+    assert not any(k.high for k in half)
+    assert any(k.high for k in wide)
+    assert sum(k.low for k in half) == sum(k.low + k.high for k in wide)
