@@ -148,3 +148,82 @@ def test_encoders_in_16_bit_have_their_norms_in_it_too() -> None:
     assert not any(k.high for k in half)
     assert any(k.high for k in wide)
     assert sum(k.low for k in half) == sum(k.low + k.high for k in wide)
+
+
+@pytest.mark.parametrize("name", FULL)
+def test_adapters_are_those_of_the_attention_products(name: str) -> None:
+    """Rank 4 on every to_q, to_k, to_v and to_out.0 of the class; of 1.5 diffusers has 797,184."""
+    with torch.device("meta"):
+        module = diffusers.UNet2DConditionModel(**FULL[name])
+    adapted = MODELS[name].build(lora_rank=4)
+    named = [
+        layer
+        for path, layer in module.named_modules()
+        if path.endswith(("to_q", "to_k", "to_v", "to_out.0"))
+    ]
+    truth = sum(4 * (layer.in_features + layer.out_features) for layer in named)
+    assert adapted.trainable_numel == truth
+    if name == "sd-v1.5":
+        assert truth == 797_184
+    base = next(f for f in adapted.frozen if f.name == "frozen base")
+    assert base.resident_numel == sum(p.numel() for p in module.parameters())
+
+
+class _Adapted(nn.Module):
+    """A linear layer beside which two small ones are trained."""
+
+    def __init__(self, base: nn.Linear, rank: int) -> None:
+        super().__init__()
+        self.base = base
+        self.down = nn.Linear(base.in_features, rank, bias=False)
+        self.up = nn.Linear(rank, base.out_features, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.base(x) + self.up(self.down(x)) * 2.0
+
+
+def test_a_frozen_base_keeps_what_autograd_does() -> None:
+    """Frozen convolutions keep their input all the same: one formula gives both gradients."""
+    torch.manual_seed(0)
+    model: Any = diffusers.UNet2DConditionModel(
+        sample_size=16, layers_per_block=1, block_out_channels=(64, 128), cross_attention_dim=48,
+        attention_head_dim=(4, 8), use_linear_projection=True,
+        down_block_types=("CrossAttnDownBlock2D", "DownBlock2D"),
+        up_block_types=("UpBlock2D", "CrossAttnUpBlock2D"), transformer_layers_per_block=(2, 1),
+    )  # fmt: skip
+    model.requires_grad_(False)
+    for path, module in list(model.named_modules()):
+        if path.endswith(("attn1", "attn2")):
+            for part in ("to_q", "to_k", "to_v"):
+                setattr(module, part, _Adapted(getattr(module, part), 4))
+            module.to_out[0] = _Adapted(module.to_out[0], 4)
+    x, caption = torch.randn(BATCH, 4, 16, 16), torch.randn(BATCH, TEXT, 48)
+
+    def forward() -> torch.Tensor:
+        noise = torch.randn_like(x)
+        return ((model(x, torch.zeros(BATCH), caption)[0].float() - noise.float()) ** 2).mean()
+
+    step = measure_step(model, forward)
+    built = ARCHS["latent_unet"](
+        name="small", image=128, widths="64 128", transformer_layers="2 0", heads="4 8", resnets=1,
+        text_tokens=TEXT, text_width=48, projections="linear", lora_rank=4,
+    )  # fmt: skip
+    trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    assert built.trainable_numel == trained
+    assert BATCH * built_saved_bytes(built) == pytest.approx(step.saved_bytes, rel=0.01)
+
+
+def test_a_frozen_base_computes_no_gradients_of_its_weights() -> None:
+    """Forward as ever and the adapters; backward of the base towards inputs alone, and none before
+    the first adapter."""
+    whole, adapted = (MODELS["sdxl"].build(**s) for s in ({}, {"lora_rank": 1}))
+    forward = whole.forward_flop
+
+    def backward(workload: Workload) -> float:
+        return sum(
+            k.flop for b in workload.instances() for op in b.ops for k in op.bwd
+            if not k.kind.startswith("attention")
+        )  # fmt: skip
+
+    assert forward < adapted.forward_flop < 1.01 * forward
+    assert backward(adapted) == pytest.approx(backward(whole) / 2, rel=0.06)

@@ -53,11 +53,14 @@ class Adapters:
 
 
 def _plain(name: str) -> str:
-    """Without the prefix of a shared layer, or of the stream whose products have plain names.
+    """Without the prefix of a shared layer, of one of two attentions, or of an image's stream.
 
-    Where text has a stream of its own, diffusers calls its products add_q_proj and so on.
+    Libraries match the end of a name. Where text has a stream of its own, diffusers calls its
+    products add_q_proj and so on.
     """
-    return name.removeprefix("shared.").removeprefix("image.")
+    for prefix in ("shared.", "image.", "self.", "cross."):
+        name = name.removeprefix(prefix)
+    return name
 
 
 def adapters(rank: int, targets: str, quantised_base: str) -> Adapters | None:

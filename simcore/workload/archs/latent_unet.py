@@ -13,16 +13,18 @@ from typing import Literal
 
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
-from simcore.workload.archs.body import Body
+from simcore.workload.archs.body import Adapters, Body, adapters, check_targets
 from simcore.workload.archs.checks import check_names
 from simcore.workload.archs.diffusion_parts import Latent, latent_of, pixel_bytes
 from simcore.workload.archs.tape import T, Tape
-from simcore.workload.graph import Kernel, KernelKind, Op, Saved, Workload
+from simcore.workload.graph import Frozen, Kernel, KernelKind, Op, Saved, Workload
 
 #: math: scores in memory; flash1: xformers before torch had its own; flash: FlashAttention-2.
 Attention = Literal["math", "flash", "flash1"]
 _FLASH: dict[str, KernelKind] = {"flash": "attention", "flash1": "attention_v1"}
 _GROUPS = 32
+#: What diffusers' scripts put adapters on (examples/text_to_image/train_text_to_image_lora.py).
+_ADAPTED = "to_q,to_k,to_v,to_out.0"
 _ENCODED_BYTES, _TOKEN_BYTES = 2.0, 8.0
 #: Of the latent, in elements of it: a normal draw, random steps, two factors of the schedule looked
 #: up, two products and their sum; the squared error's difference, square and mean, and back.
@@ -41,54 +43,102 @@ class _Net:
     projects: Literal["linear", "conv"]
     attention: Attention
     channels_last: bool
+    adapters: Adapters | None
 
     @property
     def step_width(self) -> int:
         return 4 * self.widths[0]
 
 
-def _group_norm(tape: Tape, name: str, x: T) -> T:
+class _Tape(Tape):
+    """A tape whose parameters are resident only, where adapters are trained.
+
+    What comes before the first of these has no gradient, and keeps nothing.
+    """
+
+    def __init__(self, net: _Net) -> None:
+        super().__init__(nchw=not net.channels_last)
+        self.trains = net.adapters is None
+        self.resident = 0
+        self.bodies: list[Body] = []
+
+    def param(self, name: str, numel: int) -> None:
+        if self.trains:
+            super().param(name, numel)
+        else:
+            self.resident += numel
+
+    def both_ways(self, op: Op, x: T) -> None:
+        """An operator on ``x``: forward alone where nothing before it is trained."""
+        self.op(op if x.grad else Op(name=op.name, fwd=op.fwd))
+
+
+def _group_norm(tape: _Tape, name: str, x: T) -> T:
     """GroupNorm of 16-bit ``x``: autocast widens it first and keeps that; else ``x`` is kept."""
     tape.read(x, save=False)
     cast = ops.autocast_cast(x.elems)
-    tape.op(Op(name=f"{name}.up", fwd=(cast,), bwd=(cast,)))
-    tape.op(ops.group_norm(name, x.elems, float(_GROUPS)))
+    tape.both_ways(Op(name=f"{name}.up", fwd=(cast,), bwd=(cast,)), x)
+    tape.both_ways(ops.group_norm(name, x.elems, float(_GROUPS)), x)
     tape.param(f"{name}.weight", x.c)
     tape.param(f"{name}.bias", x.c)
-    return T(x.c, x.grid, high=True)
+    return T(x.c, x.grid, high=True, grad=x.grad)
 
 
-def _norm_silu(tape: Tape, name: str, x: T) -> T:
+def _narrow(tape: _Tape, name: str, x: T) -> T:
+    cast = ops.autocast_cast(x.elems)
+    tape.read(x, save=False)
+    tape.both_ways(Op(name=name, fwd=(cast,), bwd=(cast,)), x)
+    return T(x.c, x.grid, x.pinned, grad=x.grad)
+
+
+def _norm_silu(tape: _Tape, name: str, x: T) -> T:
     """Norm and SiLU, both fp32 under autocast, cast for the convolution behind."""
-    return tape.narrow(f"{name}.down", tape.act(name, _group_norm(tape, name, x), "silu"))
+    h = _group_norm(tape, name, x)
+    tape.both_ways(ops.activation(f"{name}.silu", h.elems, high=True), h)
+    return _narrow(tape, f"{name}.down", T(h.c, h.grid, high=True, grad=h.grad))
 
 
-def _conv(tape: Tape, name: str, x: T, cout: int, kernel: int = 3, *, stride: int = 1) -> T:
-    return tape.conv(name, x, cout, kernel, stride=stride, bias=True)
+def _conv(tape: _Tape, name: str, x: T, cout: int, kernel: int = 3, *, stride: int = 1) -> T:
+    if not tape.trains:
+        tape.resident += (x.c * kernel**2 + 1) * cout
+    return tape.conv(name, x, cout, kernel, stride=stride, bias=True, frozen=not tape.trains)
 
 
-def _resnet(tape: Tape, net: _Net, x: T, cout: int) -> T:
+def _linear(tape: _Tape, name: str, x: T) -> T:
+    if tape.trains:
+        return tape.linear(name, x, x.c)
+    tape.read(x, save=False)
+    tape.resident += (x.c + 1) * x.c
+    op = ops.linear(name, x.points, x.c, x.c, bias=True, weight_grad=False, input_grad=x.grad)
+    tape.op(op)
+    return T(x.c, x.grid, grad=x.grad)
+
+
+def _resnet(tape: _Tape, net: _Net, x: T, cout: int) -> T:
     """Two norms and convolutions, the step's row added between them; a block of its own."""
     start = x
     h = _conv(tape, "conv1", _norm_silu(tape, "norm1", x), cout)
     step = net.step_width
-    tape.op(ops.activation("time.silu", step, saves="none"))
-    tape.op(ops.linear("time", 1, step, cout, bias=True))
-    tape.op(ops.accumulate("time.fork", step))
+    row = T(step, (1,), grad=tape.trains)
+    tape.both_ways(ops.activation("time.silu", step, saves="none"), row)
+    tape.both_ways(ops.linear("time", 1, step, cout, bias=True), row)
+    tape.both_ways(ops.accumulate("time.fork", step), row)
     tape.param("time.weight", step * cout)
     tape.param("time.bias", cout)
     tape.read(h, save=False)
     added = Kernel(kind="elementwise", low=2 * h.elems + cout, indexed=h.elems)
-    tape.op(Op(name="time.add", fwd=(added,), bwd=(Kernel(kind="reduction", low=h.elems + cout),)))
-    h = _conv(tape, "conv2", _norm_silu(tape, "norm2", T(cout, h.grid)), cout)
+    back = Kernel(kind="reduction", low=h.elems + cout)
+    tape.both_ways(Op(name="time.add", fwd=(added,), bwd=(back,)), row)
+    h = _conv(tape, "conv2", _norm_silu(tape, "norm2", T(cout, h.grid, grad=h.grad)), cout)
     if x.c != cout:
         # norm1 keeps this input, but under autocast a copy of it in fp32
         held = T(x.c, x.grid, pinned=True, grad=x.grad)
         tape.read(x, save=False)
-        tape.op(Op(name="shortcut.input", fwd=(), saved=Saved(autocast=x.elems)))
+        if tape.trains or x.grad:
+            tape.op(Op(name="shortcut.input", fwd=(), saved=Saved(autocast=x.elems)))
         x = _conv(tape, "shortcut", held, cout, 1)
     out = tape.add("sum", x, h)
-    tape.op(ops.scale("sum.scale", out.elems))  # by one
+    tape.both_ways(ops.scale("sum.scale", out.elems), out)  # by one
     tape.block("resnet", boundary=start)
     return out
 
@@ -151,7 +201,7 @@ def _feed_forward(body: Body, points: int, width: int) -> None:
     _sum(body, "ff", elems)
 
 
-def _transformer(tape: Tape, net: _Net, x: T, depth: int, heads: int) -> T:
+def _transformer(tape: _Tape, net: _Net, x: T, depth: int, heads: int) -> T:
     """Norm, projection, ``depth`` layers over the points, projection, sum; a block each layer."""
     points = int(x.points)
     layout = ops.copy("layout", x.elems)  # channels to the end, and back
@@ -159,24 +209,26 @@ def _transformer(tape: Tape, net: _Net, x: T, depth: int, heads: int) -> T:
     def project(name: str, h: T) -> T:
         first = name == "proj_in"
         if not net.channels_last and (first == (net.projects == "linear")):
-            tape.op(layout)
-        h = tape.linear(name, h, x.c) if net.projects == "linear" else _conv(tape, name, h, x.c, 1)
+            tape.both_ways(layout, h)
+        h = _linear(tape, name, h) if net.projects == "linear" else _conv(tape, name, h, x.c, 1)
         if not net.channels_last and (first == (net.projects == "conv")):
-            tape.op(layout)
+            tape.both_ways(layout, h)
         return h
 
-    h = project("proj_in", tape.narrow("norm.down", _group_norm(tape, "norm", x)))
+    h = project("proj_in", _narrow(tape, "norm.down", _group_norm(tape, "norm", x)))
     tape.block("transformer start")
     for _ in range(depth):
-        body = Body()
+        body = Body(net.adapters)
         body.kept.add("caption")
         _attend(body, net, "self", points, x.c, heads)
         _attend(body, net, "cross", points, x.c, heads)
         _feed_forward(body, points, x.c)
         for op in body.ops:
             tape.op(op)
-        for p in body.params:
-            tape.param(p.name, p.numel)
+        for p in body.params:  # of adapters alone, where there are any
+            Tape.param(tape, p.name, p.numel)
+        tape.resident += body.frozen_numel
+        tape.bodies.append(body)
         tape.block("transformer layer", boundary=h)
     h = project("proj_out", T(x.c, x.grid))
     out = tape.add("transformer.sum", h, x)
@@ -184,14 +236,15 @@ def _transformer(tape: Tape, net: _Net, x: T, depth: int, heads: int) -> T:
     return out
 
 
-def _step(tape: Tape, net: _Net, pooled: int) -> None:
+def _step(tape: _Tape, net: _Net, pooled: int) -> None:
     """Sinusoids of the step and two products; SDXL's of the pooled caption and the sizes too."""
 
     def embedder(name: str, width: int) -> None:
         wide = net.step_width
-        tape.op(ops.linear(f"{name}.1", 1, width, wide, bias=True, input_grad=False))
-        tape.op(ops.activation(f"{name}.silu", wide))
-        tape.op(ops.linear(f"{name}.2", 1, wide, wide, bias=True))
+        row = T(wide, (1,), grad=tape.trains)
+        tape.both_ways(ops.linear(f"{name}.1", 1, width, wide, bias=True, input_grad=False), row)
+        tape.both_ways(ops.activation(f"{name}.silu", wide), row)
+        tape.both_ways(ops.linear(f"{name}.2", 1, wide, wide, bias=True), row)
         for part, k in (("1", width), ("2", wide)):
             tape.param(f"{name}.{part}.weight", k * wide)
             tape.param(f"{name}.{part}.bias", wide)
@@ -232,13 +285,16 @@ def build(
     vae_factor: int = 8,
     in_channels: int = 4,
     encoded: bool = False,
+    lora_rank: int = 0,
+    lora_targets: str = "",
 ) -> Workload:
     """A U-Net on the latent of one square image and an encoded caption.
 
     A number a level, parted by blanks: ``widths``, ``transformer_layers`` (of each transformer
     there, 0: none) and ``heads``. ``projections``: around a transformer. ``pooled_width``: of
     SDXL's second condition. ``encoded``: latents and captions are read; false where pixels and
-    tokens are, for encoders that run in the step.
+    tokens are, for encoders that run in the step. ``lora_rank`` > 0: adapters on products of the
+    transformers' layers (``archs.body``), all else frozen; q, k, v and out where none are named.
     """
     check_names(
         attention=(attention, ("math", *_FLASH)), projections=(projections, ("linear", "conv"))
@@ -248,6 +304,7 @@ def build(
         widths=_numbers(widths, levels), depths=_numbers(transformer_layers, levels),
         heads=_numbers(heads, levels), context=text_tokens, context_width=text_width,
         projects=projections, attention=attention, channels_last=channels_last,
+        adapters=adapters(lora_rank, lora_targets or _ADAPTED * bool(lora_rank), "none"),
     )  # fmt: skip
     if not len(net.depths) == len(net.heads) == levels:
         raise ValueError("widths, transformer_layers and heads must have one number a level")
@@ -256,7 +313,7 @@ def build(
     if resnets < 1 or text_tokens < 1:
         raise ValueError("resnets and text_tokens must be at least 1")
     latent = latent_of(image, vae_factor, 2 ** (levels - 1), 1, in_channels)
-    tape = Tape(nchw=not channels_last)
+    tape = _Tape(net)
     noise = Kernel(kind="elementwise", high=_NOISE_TRAFFIC * latent.elems, launches=_NOISE_LAUNCHES)
     tape.op(Op(name="noise", fwd=(noise,)))
     _step(tape, net, pooled_width)
@@ -267,10 +324,26 @@ def build(
     inputs = _ENCODED_BYTES * (latent.elems + text_tokens * text_width + pooled_width)
     if not encoded:
         inputs = pixel_bytes(image, 1, 4.0) + _TOKEN_BYTES * text_tokens
-    return tape.workload(name, sample_unit, input_bytes=inputs, tokens=float(latent.side**2))
+    made = tape.workload(name, sample_unit, input_bytes=inputs, tokens=float(latent.side**2))
+    if net.adapters is None:
+        return made
+    check_targets(net.adapters, tape.bodies)
+    base = Frozen(name="frozen base", resident_numel=tape.resident, ops=())
+    forward, backward = (
+        sum(
+            k.flop
+            for block in made.instances()
+            for op in block.ops
+            for k in getattr(op, side)
+            if not k.kind.startswith("attention")
+        )
+        for side in ("fwd", "bwd")
+    )
+    note = f"adapters of rank {lora_rank} without dropout; the frozen base is whole on every rank"
+    return made.replace(frozen=(base,), frozen_weight_flop=2 * forward - backward, notes=(note,))
 
 
-def _levels(tape: Tape, net: _Net, latent: Latent, resnets: int, middle_layers: int) -> T:
+def _levels(tape: _Tape, net: _Net, latent: Latent, resnets: int, middle_layers: int) -> T:
     x = _conv(tape, "conv_in", tape.input(latent.channels, (latent.side,) * 2), net.widths[0])
     tape.block("input")
     skips, last = [x], len(net.widths) - 1
@@ -290,7 +363,9 @@ def _levels(tape: Tape, net: _Net, latent: Latent, resnets: int, middle_layers: 
     x = _resnet(tape, net, x, x.c)
     for level in reversed(range(len(net.widths))):
         for _ in range(resnets + 1):
-            x = tape.concat("skip", [x, skips.pop()])
+            parts = [x, skips.pop()]
+            x = tape.concat("skip", parts)
+            x.grad = any(p.grad for p in parts)
             tape.block("join")
             x = _resnet(tape, net, x, net.widths[level])
             if net.depths[level]:
