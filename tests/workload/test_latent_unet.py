@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,9 +14,11 @@ from reference.meter import Step, measure_step
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from simcore.base.errors import DataError
 from simcore.workload.archs import ARCHS
 from simcore.workload.archs import latent_unet as _latent_unet  # noqa: F401  (registers)
 from simcore.workload.graph import Workload
+from simcore.workload.huggingface import read_config
 from simcore.workload.models import MODELS
 
 BATCH, TEXT = 2, 7
@@ -227,3 +231,35 @@ def test_a_frozen_base_computes_no_gradients_of_its_weights() -> None:
 
     assert forward < adapted.forward_flop < 1.01 * forward
     assert backward(adapted) == pytest.approx(backward(whole) / 2, rel=0.06)
+
+
+@pytest.mark.parametrize("name", FULL)
+def test_the_config_of_the_class_is_read(name: str, tmp_path: Path) -> None:
+    side = {"sample_size": 128 if name == "sdxl" else 64}
+    with torch.device("meta"):
+        module = diffusers.UNet2DConditionModel(**FULL[name], **side)
+    path = tmp_path / "config.json"
+    path.write_text(module.to_json_string(), encoding="utf-8")
+    ours, entry = read_config(path), MODELS[name]
+    assert ours.params.value == entry.params.value
+    assert ours.build().forward_flop == entry.build().forward_flop
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"in_channels": 9}, "inpainting"),
+        ({"down_block_types": ("DownBlock2D",) * 4}, "must mirror"),
+        ({"down_block_types": ("AttnDownBlock2D",) * 4}, "AttnDownBlock2D is not supported"),
+        ({"attention_head_dim": (8, 8)}, "must have 4 numbers"),
+    ],
+)
+def test_configs_of_what_is_not_described_say_so(
+    changes: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    with torch.device("meta"):
+        module = diffusers.UNet2DConditionModel(**FULL["sd-v1.5"], sample_size=64)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(json.loads(module.to_json_string()) | changes), encoding="utf-8")
+    with pytest.raises(DataError, match=said):
+        read_config(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from simcore.workload.archs import ARCHS
 from simcore.workload.archs import cogvideox as _cogvideox  # noqa: F401  (registers)
 from simcore.workload.archs import mmdit as _mmdit  # noqa: F401
 from simcore.workload.graph import Workload
+from simcore.workload.huggingface import read_config
 from simcore.workload.models import MODELS
 
 BATCH, TEXT = 2, 7
@@ -140,3 +142,17 @@ def test_layers_of_hunyuan_video_keep_what_torch_does(more: tuple[int, int]) -> 
 def test_settings_that_cannot_be_are_told(arch: str, config: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         ARCHS[arch](name="x", hidden=64, heads=4, **config)
+
+
+@pytest.mark.parametrize("name", [*COG, "hunyuan-video"])
+def test_the_configs_of_these_classes_are_read(name: str, tmp_path: Path) -> None:
+    with torch.device("meta"):
+        if name in COG:
+            module = diffusers.CogVideoXTransformer3DModel(**COG[name])
+        else:
+            module = diffusers.HunyuanVideoTransformer3DModel()
+    path = tmp_path / "config.json"
+    path.write_text(module.to_json_string(), encoding="utf-8")
+    ours, entry = read_config(path), MODELS[name]
+    assert ours.params.value == entry.params.value
+    assert ours.build().forward_flop == entry.build().forward_flop
