@@ -263,3 +263,17 @@ def test_configs_of_what_is_not_described_say_so(
     path.write_text(json.dumps(json.loads(module.to_json_string()) | changes), encoding="utf-8")
     with pytest.raises(DataError, match=said):
         read_config(path)
+
+
+def test_channels_last_spares_turns_and_copies() -> None:
+    """Points lie together then: nothing is laid out anew around a transformer."""
+    first, last = (MODELS["sdxl"].build(layout=word) for word in ("nchw", "nhwc"))
+    assert last.forward_flop == first.forward_flop
+
+    def kernels(workload: Workload) -> list[Any]:
+        return [k for b in workload.instances() for op in b.ops for k in op.fwd]
+
+    assert any(k.relaid for k in kernels(first))
+    assert not any(k.relaid for k in kernels(last))
+    transformers = 2 * 2 + 1 + 2 * 3
+    assert len(kernels(first)) - len(kernels(last)) == 2 * transformers

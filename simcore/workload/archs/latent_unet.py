@@ -281,7 +281,7 @@ def build(
     pooled_width: int = 0,
     projections: Literal["linear", "conv"] = "conv",
     attention: Attention = "flash",
-    channels_last: bool = False,
+    layout: str = "nchw",
     vae_factor: int = 8,
     in_channels: int = 4,
     encoded: bool = False,
@@ -291,19 +291,22 @@ def build(
     """A U-Net on the latent of one square image and an encoded caption.
 
     A number a level, parted by blanks: ``widths``, ``transformer_layers`` (of each transformer
-    there, 0: none) and ``heads``. ``projections``: around a transformer. ``pooled_width``: of
-    SDXL's second condition. ``encoded``: latents and captions are read; false where pixels and
-    tokens are, for encoders that run in the step. ``lora_rank`` > 0: adapters on products of the
-    transformers' layers (``archs.body``), all else frozen; q, k, v and out where none are named.
+    there, 0: none) and ``heads``. ``projections``: around a transformer. ``layout``: nhwc where
+    tensors are channels last. ``pooled_width``: of SDXL's second condition. ``encoded``: latents
+    and captions are read; false where pixels and tokens are, for encoders that run in the step.
+    ``lora_rank`` > 0: adapters on products of the transformers' layers (``archs.body``), all else
+    frozen; q, k, v and out where none are named.
     """
     check_names(
-        attention=(attention, ("math", *_FLASH)), projections=(projections, ("linear", "conv"))
+        attention=(attention, ("math", *_FLASH)),
+        projections=(projections, ("linear", "conv")),
+        layout=(layout, ("nchw", "nhwc")),
     )
     levels = len(widths.split())
     net = _Net(
         widths=_numbers(widths, levels), depths=_numbers(transformer_layers, levels),
         heads=_numbers(heads, levels), context=text_tokens, context_width=text_width,
-        projects=projections, attention=attention, channels_last=channels_last,
+        projects=projections, attention=attention, channels_last=layout == "nhwc",
         adapters=adapters(lora_rank, lora_targets or _ADAPTED * bool(lora_rank), "none"),
     )  # fmt: skip
     if not len(net.depths) == len(net.heads) == levels:
