@@ -146,7 +146,7 @@ def predict(
     software: Annotated[
         str | None,
         option("--software", "NAME",
-                "Training library: megatron (default with tp, pp, cp, ep, fp8), deepspeed, plain.",
+                "Training library: megatron (default with tp, pp, cp, ep, fp8), trainer ...",
                 names.software),
     ] = None,
     growing_segments: Annotated[

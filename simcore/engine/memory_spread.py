@@ -13,13 +13,12 @@ import numpy as np
 
 from simcore.engine.memory import Memory, loose_bytes
 from simcore.engine.resolved import Request
-from simcore.strategy.software import PLAIN
 
 
 def program_kind(request: Request) -> str:
     """Whose tensors a job holds: the training library, else what issues kernels; and how old."""
     strategy = request.strategy
-    program = strategy.issuer if strategy.software is PLAIN else strategy.software.name
+    program = strategy.issuer if strategy.software.plain_modules else strategy.software.name
     return f"{program}, old libraries" if request.eager_kernels else program
 
 

@@ -76,7 +76,8 @@ class Options(TypedDict, total=False):
     fp8_params      on where layers' weights are held in 8 bits beside fp32 masters
     offload_layers  layers, from the first on, whose activations go to the host
     software        training library: megatron (fused kernels, overlaps, no recompute where nothing
-                    is said), deepspeed, scaling ... (its temporaries and copies); plain: PyTorch's
+                    is said), deepspeed, scaling ... (its temporaries and copies), trainer (Hugging
+                    Face's: clipped gradients, its AdamW; trainer-2023, -2022); plain: PyTorch's
                     modules and what the method needs. Default: megatron for language models cut by
                     tp, pp, cp or ep, or in fp8, mxfp8 or nvfp4; else plain. auto: megatron for any
                     language model, to set points without a cut beside others

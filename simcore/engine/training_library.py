@@ -53,13 +53,13 @@ class Library:
             own.pop("main_grads", None)  # gradients of bf16 are the ones that need wider sums
         if "overlap" in own:
             cut = {"tensor": given.get("tp"), "pipeline": given.get("vpp")}
-            hidden = [w for w in own["overlap"].split(",") if int(cut.get(w, 2) or 1) > 1]
+            hidden = [w for w in str(own["overlap"]).split(",") if int(cut.get(w, 2) or 1) > 1]
             own["overlap"] = ",".join(hidden)
         return {**own, **given}
 
     def recompute(self, of_model: str) -> str:
         """The mode where none is given: the library's, else the model's."""
-        return self.software.words.get(_LISTED, of_model)
+        return str(self.software.words.get(_LISTED, of_model))
 
     def settings(self, record: ModelSource | None, options: Mapping[str, Any]) -> dict[str, Scalar]:
         """How it runs a language model's layers; nothing of a record that says how it was run."""

@@ -56,6 +56,7 @@ class Software:
     after the other is filled with as many layers as the fullest must have. ``cuts_by_cost``: stages
     take layers until the products of these and of those before pass a share of all, the head's
     included.
+    ``plain_modules``: it is a loop around plain modules and holds nothing of its own.
     ``words``: options as the command line names them, where none is given; ``settings``: of an
     architecture that has them, in the place of the model's own.
     """
@@ -87,14 +88,15 @@ class Software:
     cut_ends: tuple[int, int] | None = None
     cuts_by_cost: bool = False
     cut_fills: bool = False
-    words: Mapping[str, str] = field(default_factory=_nothing, hash=False)
+    plain_modules: bool = False
+    words: Mapping[str, str | bool] = field(default_factory=_nothing, hash=False)
     settings: Mapping[str, bool | str] = field(default_factory=_nothing, hash=False)
 
 
 SOFTWARE: Registry[Software] = Registry("software")
 
 #: Where nothing is said: what the method itself needs.
-PLAIN = Software(name="plain", meaning="what the method itself holds")
+PLAIN = Software(name="plain", meaning="what the method itself holds", plain_modules=True)
 
 #: Megatron-Core with the switches that NVIDIA's recipes of NeMo and Megatron-Bridge turn on.
 #: Recompute is none unless --recompute-granularity is given, gradients of bf16 are summed and
@@ -124,9 +126,35 @@ MEGATRON = Software(
     ),
 )  # fmt: skip
 
+#: Hugging Face's Trainer clips gradients by their norm unless told otherwise (transformers,
+#: training_args.py: max_grad_norm 1.0). Its AdamW is torch's fused one on torch 2.8 and later, once
+#: torch's default, and before transformers 4.30 its own, which updates tensor by tensor
+#: (default_optim: adamw_torch_fused, adamw_torch, adamw_hf; optimization.py, AdamW.step).
+TRAINER = Software(
+    name="trainer",
+    meaning="Hugging Face's Trainer: gradients clipped by their norm, fused AdamW",
+    plain_modules=True,
+    words=MappingProxyType({"grad_clip": True, "optimizer_impl": "fused"}),
+)
+
 for _software in (
     PLAIN,
     MEGATRON,
+    TRAINER,
+    replace(
+        TRAINER,
+        name="trainer-2023",
+        meaning="Hugging Face's Trainer from 4.30 on, before torch 2.8: gradients clipped by their "
+        "norm, torch's AdamW",
+        words=MappingProxyType({"grad_clip": True, "optimizer_impl": "foreach"}),
+    ),
+    replace(
+        TRAINER,
+        name="trainer-2022",
+        meaning="Hugging Face's Trainer before 4.30: gradients clipped by their norm, its own "
+        "AdamW, tensor by tensor",
+        words=MappingProxyType({"grad_clip": True, "optimizer_impl": "for-loop"}),
+    ),
     # torch/distributed/fsdp/_fully_shard/_fsdp_state.py: the root's parameters are not resharded
     # after forward; torchtitan, llm-foundry and fms-fsdp shard each layer, then the model. What is
     # offloaded is copied to the device in fp32 and cast there (fsdp/_flat_param.py,

@@ -15,7 +15,7 @@ from simcore.base.database import Database, fold_name
 from simcore.base.errors import InvalidConfig, nearest
 from simcore.base.figures import Count, Part, Seconds, Sourced
 from simcore.workload.archs import ARCHS, FROZEN_ARCHS, load
-from simcore.workload.graph import Frozen, Workload
+from simcore.workload.graph import Frozen, Op, Workload
 
 Scalar = int | float | bool | str
 
@@ -25,6 +25,8 @@ SIZES = ("image", "frames")
 _MOST, _MOST_LAYERS = 2_000_000_000, 10_000
 #: Of a batch norm: running mean, running variance, count of batches.
 BUFFERS_A_NORM = 3
+#: Of a weight that was cast to 16 bit.
+_HALF_BYTES = 2.0
 
 
 class FrozenRecord(Part):
@@ -192,7 +194,18 @@ def _build_frozen(record: FrozenRecord, overrides: Mapping[str, Scalar]) -> Froz
     sizes = {k: v for k, v in overrides.items() if k in SIZES and k in record.config}
     config = {**record.config, **sizes}
     part: Frozen = _call(FROZEN_ARCHS[record.arch], what, record.name, config)
-    return replace(part, bytes_per_param=record.bytes_per_param)
+    narrow = record.bytes_per_param == _HALF_BYTES
+    steps = tuple(map(_narrow, part.ops)) if narrow else part.ops
+    return replace(part, ops=steps, bytes_per_param=record.bytes_per_param)
+
+
+def _narrow(op: Op) -> Op:
+    """An operator of a network that was cast to 16 bit and runs outside of autocast.
+
+    It has norms and softmax in 16 bit too (diffusers, examples/text_to_image/
+    train_text_to_image.py: vae.to(weight_dtype), beside a U-Net whose forward alone is wrapped).
+    """
+    return replace(op, fwd=tuple(replace(k, low=k.low + k.high, high=0.0) for k in op.fwd))
 
 
 #: Workloads kept: a long-running process must not keep every sequence length it was asked for.

@@ -113,3 +113,17 @@ def test_a_comparison_says_it_once() -> None:
     found = api.compare("llama3-8b", ["1x8xH100"], tp="2,4", micro_batch=1)
     told = [text for what, text in sources(found) if what == "assumed"]
     assert len(told) == 1 and told[0].startswith("megatron, ")
+
+
+@pytest.mark.parametrize(
+    ("name", "impl"),
+    [("trainer", "fused"), ("trainer-2023", "foreach"), ("trainer-2022", "for-loop")],
+)
+def test_the_trainer_clips_and_updates_as_its_arguments_default_to(name: str, impl: str) -> None:
+    """transformers, training_args.py: max_grad_norm and default_optim; what is told comes first."""
+    run = make_request("bert-base", "1xA100", software=name).strategy
+    assert (run.grad_clip, run.step_impl) == (True, impl)
+    told = make_request("bert-base", "1xA100", software=name, grad_clip=False).strategy
+    assert not told.grad_clip
+    plain = make_request("bert-base", "1xA100").strategy
+    assert not plain.grad_clip

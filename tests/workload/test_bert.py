@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from simcore.workload.archs.bert import build
+from simcore.workload.models import MODELS
 
 
 def _inputs(batch: int, seq: int, vocab: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -73,7 +74,7 @@ def test_dropout_off_drops_masks_and_dropped_copies() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"attention": "flash"}, {"heads": 7}, {"seq_len": 513}, {"seq_len": 0}]
+    "wrong", [{"attention": "flash3"}, {"heads": 7}, {"seq_len": 513}, {"seq_len": 0}]
 )
 def test_wrong_settings_are_refused(wrong: dict[str, int | str]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
@@ -96,3 +97,9 @@ def test_epilogues_leave_out_gelu_and_sums_of_biases_gradients() -> None:
     assert forward[0] - forward[1] == 2 * inner - inner
     sums = 3 * width + width + inner + width  # q, k and v, the output, up, down
     assert backward[0] - backward[1] == 3 * inner + sums - inner
+
+
+@pytest.mark.parametrize(("word", "same"), [("math", "eager"), ("flash", "sdpa")])
+def test_kernels_have_the_names_of_other_models_too(word: str, same: str) -> None:
+    record = MODELS["bert-base"]
+    assert record.build(attention=word).blocks == record.build(attention=same).blocks

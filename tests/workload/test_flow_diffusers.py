@@ -89,7 +89,7 @@ def test_the_configs_of_these_classes_are_read(name: str, tmp_path: Path) -> Non
         ("wan2.1-1.3b", {"in_channels": 36}, "other channels out"),
         ("wan2.1-1.3b", {"patch_size": [2, 2, 2]}, "one frame and a square"),
         ("flux.1-dev", {"patch_size": 2}, "packed two by two"),
-        ("flux.1-dev", {"_class_name": "HunyuanVideoTransformer3DModel"}, "is not supported"),
+        ("flux.1-dev", {"_class_name": "SanaTransformer2DModel"}, "is not supported"),
     ],
 )
 def test_configs_of_what_is_not_described_say_so(

@@ -9,8 +9,9 @@ from reference.meter import KernelMeter, LiveMeter
 from torch.utils.flop_counter import FlopCounterMode
 
 from simcore.base.units import TERA
+from simcore.workload.archs.encoder_decoder import t5
 from simcore.workload.archs.t5 import t5_encoder
-from simcore.workload.graph import Op
+from simcore.workload.graph import Op, Workload
 
 _SMALL = {"layers": 2, "width": 256, "inner": 640, "heads": 4, "head_dim": 64, "vocab": 100}
 
@@ -67,3 +68,29 @@ def test_half_precision() -> None:
     t5 = t5_encoder(name="t5")
     assert t5.bytes_per_param == 2
     assert all(not op.bwd and not op.saved.low for op in t5.ops)
+
+
+def test_xla_runs_the_same_products_with_fewer_kernels() -> None:
+    """Of eager T5 the products stay; scores are read for maximum, sum and quotient, and kept once.
+
+    By hand, a layer of the encoder without dropout: q, k, v, the probabilities, and what each of
+    its products reads.
+    """
+    shape = {"layers": 2, "hidden": 64, "heads": 4, "head_dim": 16, "ffn": 128, "mlp": "geglu"}
+    eager, fused = (
+        t5(name="x", seq_len=32, vocab=100, dropout=0.0, attention=a, **shape)
+        for a in ("math", "xla")
+    )
+    assert fused.trainable_numel == eager.trainable_numel
+    assert fused.forward_flop == eager.forward_flop
+
+    def launches(workload: Workload) -> float:
+        return sum(k.launches for b in workload.instances() for op in b.ops for k in op.fwd)
+
+    assert launches(fused) < launches(eager) / 1.5
+    layer = fused.blocks[1]
+    rows, width, inner, scores = 32, 64, 128, 4 * 32 * 32
+    # two norms' inputs; what q, k and v read, they themselves, context, what gate and up read, both
+    # of them and their product
+    kept = rows * width * (2 + 1 + 3 + 1 + 1) + 3 * rows * inner + scores
+    assert layer.saved.low + layer.saved.high + layer.saved.matmul == kept

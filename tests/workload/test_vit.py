@@ -75,3 +75,60 @@ def test_scores_in_memory_by_hand() -> None:
 def test_wrong_settings_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
         build(**{"name": "v", "layers": 2, "hidden": 64, "heads": 4, **wrong})
+
+
+class _TimmAttention(torch.nn.Module):
+    """timm's before 0.9 (models/vision_transformer.py): one product, views, scores in memory."""
+
+    def __init__(self, hidden: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.qkv = torch.nn.Linear(hidden, 3 * hidden)
+        self.proj = torch.nn.Linear(hidden, hidden)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        b, n, c = x.shape
+        q, k, v = self.qkv(x).reshape(b, n, 3, self.heads, c // self.heads).permute(2, 0, 3, 1, 4)
+        scores = (q @ k.transpose(-2, -1)) * (c // self.heads) ** -0.5
+        return self.proj((scores.softmax(dim=-1) @ v).transpose(1, 2).reshape(b, n, c))
+
+
+class _TimmBlock(torch.nn.Module):
+    def __init__(self, hidden: int, heads: int) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = torch.nn.LayerNorm(hidden), torch.nn.LayerNorm(hidden)
+        self.attn = _TimmAttention(hidden, heads)
+        self.up, self.down = (
+            torch.nn.Linear(hidden, 4 * hidden), torch.nn.Linear(4 * hidden, hidden),
+        )  # fmt: skip
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x + self.attn(self.norm1(x))
+        return x + self.down(F.gelu(self.up(self.norm2(x))))
+
+
+def test_attention_written_out_keeps_and_launches_what_timms_does() -> None:
+    """Two layers more on 17 tokens of two images."""
+    batch, tokens = 2, 17
+
+    def both(layers: int) -> tuple[float, float, tuple[float, float], tuple[int, int]]:
+        built = build(
+            name="v", layers=layers, hidden=64, heads=4, image=32, patch=8, attention="math"
+        )
+        model = torch.nn.Sequential(*(_TimmBlock(64, 4) for _ in range(layers)))
+        x = torch.randn(batch, tokens, 64, requires_grad=True)
+
+        def step() -> torch.Tensor:
+            return model(x).sum()
+
+        forward, backward = measure.dispatched(model, step)
+        return (
+            measure.built_saved_bytes(built) * batch, measure.saved_bytes(model, step),
+            measure.built_launches(built), (forward.total(), backward.total()),
+        )  # fmt: skip
+
+    short, long = both(1), both(3)
+    assert long[0] - short[0] == long[1] - short[1]
+    assert long[2][0] - short[2][0] == long[3][0] - short[3][0]
+    norms = 4  # on a GPU a norm's weights have a kernel of their own
+    assert long[2][1] - short[2][1] == long[3][1] - short[3][1] + norms

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from reference import measure
@@ -198,3 +200,14 @@ def test_efficientdet_compiled_keeps_what_is_fused_alone() -> None:
     nodes = [(2, 8), (2, 16), (2, 32), (2, 64), (3, 32), (3, 16), (3, 8), (2, 4)]
     less = sum((parts + 1) * 64 * side**2 for parts, side in nodes)
     assert [a - b for a, b in zip(*cells, strict=True)] == [less] * 3
+
+
+@pytest.mark.parametrize("build", [rcnn, retinanet])
+def test_deeper_backbones_have_more_blocks_in_their_third_stage(build: Any) -> None:
+    """17 more of 1024 x 256, 3 x 3 x 256 x 256 and 256 x 1024 weights on a map of stride 16."""
+    shallow, deep = (build(name="x", height=320, width=320, depth=d) for d in (50, 101))
+    weights = 2 * 1024 * 256 + 9 * 256 * 256
+    assert deep.trainable_numel - shallow.trainable_numel == 17 * weights
+    assert deep.forward_flop - shallow.forward_flop == 17 * 2 * weights * 20 * 20
+    with pytest.raises(ValueError, match="depth 34 is none of 50, 101, 152"):
+        build(name="x", depth=34)

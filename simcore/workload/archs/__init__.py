@@ -21,7 +21,9 @@ FILES = {
     "uvit": "uvit",
     "stdit": "stdit",
     "mmdit": "mmdit",
+    "mmdit_video": "mmdit",
     "wan": "wan",
+    "cogvideox": "cogvideox",
     "mnist_cnn": "mnist",
     "resnet": "resnet",
     "transformer": "transformer",
@@ -47,6 +49,7 @@ FILES = {
     "gnmt": "gnmt",
     "transformer_xl": "transformer_xl",
     "unet": "unet",
+    "latent_unet": "latent_unet",
     "neumf": "ncf",
 }
 
@@ -62,7 +65,10 @@ KINDS = {
     "detection": ("ssd300", "rcnn", "retinanet", "efficientdet"),
     "segmentation": ("unet",),
     "image and text": ("clip",),
-    "diffusion": ("dit", "latte", "stdit", "uvit", "mmdit", "wan", "autoencoder_kl_encoder"),
+    "diffusion": (
+        "dit", "latte", "stdit", "uvit", "mmdit", "mmdit_video", "wan", "cogvideox",
+        "latent_unet", "autoencoder_kl_encoder",
+    ),
     "recommender": ("neumf",),
     "traced": ("traced",),
 }  # fmt: skip

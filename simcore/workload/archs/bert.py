@@ -215,21 +215,22 @@ def build(
     """BERT over ``seq_len`` tokens. ``ffn`` 0: four times hidden.
 
     ``head``: ``classifier`` of the sequence behind a pooler, or ``masked-lm``, whose loss takes
-    every position. ``gelu="scripted"``: the formula as NVIDIA's code scripts it, which keeps its
-    three factors. ``bias_apart``: layers add biases by kernels of their own (PyTorch before 1.12).
+    every position. ``attention``: eager (or math), sdpa (or flash). ``gelu="scripted"``: the
+    formula as NVIDIA's code scripts it, which keeps its three factors. ``bias_apart``: layers add
+    biases by kernels of their own (PyTorch before 1.12).
     ``epilogues``: GELU and biases' gradients are part of products (cuBLASLt, as Paddle's
     ``fuse_gemm_epilogue`` has it).
     """
     check_names(
         head=(head, ("classifier", "masked-lm")),
-        attention=(attention, ("eager", "sdpa")),
+        attention=(attention, ("eager", "sdpa", "math", "flash")),
         gelu=(gelu, ("fused", "scripted")),
     )
     head_width(hidden, heads)
     if not 0 < seq_len <= max_positions:
         raise ValueError(f"seq_len {seq_len} is not within 1..{max_positions}")
     drop = dropout > 0
-    kind: Literal["eager", "sdpa"] = "sdpa" if attention == "sdpa" else "eager"
+    kind: Literal["eager", "sdpa"] = "sdpa" if attention in ("sdpa", "flash") else "eager"
     blocks = (
         _embeddings(seq_len, hidden, vocab, max_positions, type_vocab, drop),
         _layer(

@@ -31,6 +31,10 @@ TARGETS = {
     "gate_up_proj": ("gate_up",), "c_proj": ("attention.out", "down"),
     "q_a_proj": ("q_a",), "q_b_proj": ("q_b",), "kv_b_proj": ("kv_b",),
     "kv_a_proj_with_mqa": ("kv_a",),
+    "to_q": ("q",), "to_k": ("k",), "to_v": ("v",),
+    "to_out": ("attention.out",), "to_out.0": ("attention.out",),
+    "add_q_proj": ("text.q",), "add_k_proj": ("text.k",), "add_v_proj": ("text.v",),
+    "to_add_out": ("text.attention.out",),
 }  # fmt: skip
 ALL_LINEAR = "all-linear"
 
@@ -45,8 +49,18 @@ class Adapters:
 
     def on(self, name: str) -> bool:
         """Whether the product ``name`` of a layer has an adapter."""
-        last = name.removeprefix("shared.")
-        return ALL_LINEAR in self.targets or last in self.targets
+        return ALL_LINEAR in self.targets or not self.targets.isdisjoint({name, _plain(name)})
+
+
+def _plain(name: str) -> str:
+    """Without the prefix of a shared layer, of one of two attentions, or of an image's stream.
+
+    Libraries match the end of a name. Where text has a stream of its own, diffusers calls its
+    products add_q_proj and so on.
+    """
+    for prefix in ("shared.", "image.", "self.", "cross."):
+        name = name.removeprefix(prefix)
+    return name
 
 
 def adapters(rank: int, targets: str, quantised_base: str) -> Adapters | None:
@@ -80,11 +94,11 @@ def check_targets(chosen: Adapters | None, bodies: Sequence[Body]) -> None:
     """Raise ValueError if a target names no product of any layer."""
     if chosen is None:
         return
-    known = {n.removeprefix("shared.") for b in bodies for n in b.products}
+    known = {plain for b in bodies for n in b.products for plain in (n, _plain(n))}
     for target in sorted(chosen.targets - {ALL_LINEAR} - known):
         raise ValueError(
             f"lora_targets {target!r} is no matrix product of a layer: "
-            f"write {ALL_LINEAR} or some of {', '.join(sorted(known))}"
+            f"write {ALL_LINEAR} or some of {', '.join(sorted({_plain(n) for n in known}))}"
         )
 
 

@@ -10,7 +10,7 @@ from simcore.base.units import FP32_BYTES
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
 from simcore.workload.archs.body import Body
-from simcore.workload.archs.checks import head_width
+from simcore.workload.archs.checks import check_names, head_width
 from simcore.workload.archs.towers import Tower, check_length, layer
 from simcore.workload.graph import Block, Kernel, Op, Param, Workload
 
@@ -86,17 +86,24 @@ def build(
     patch: int = 32,
     channels: int = 3,
     projection: int = 512,
+    attention: str = "flash",
 ) -> Workload:
-    """CLIP on pairs of a square image and ``seq_len`` tokens, padding included; no dropout."""
+    """CLIP on pairs of a square image and ``seq_len`` tokens, padding included; no dropout.
+
+    ``attention``: flash, or math, tensor operations, as torch's multi-head attention ran before
+    2.0.
+    """
+    check_names(attention=(attention, ("flash", "math")))
     check_length(seq_len, max_positions)
     text = Tower(
         rows=seq_len, hidden=hidden, heads=heads, head_dim=head_width(hidden, heads),
         ffn=ffn or 4 * hidden, mlp=mlp, norm="layernorm", biased=True, causal=True,
+        math=attention == "math",
     )  # fmt: skip
     vision = Tower(
         rows=(image // patch) ** 2 + 1, hidden=vision_hidden, heads=vision_heads,
         head_dim=head_width(vision_hidden, vision_heads), ffn=vision_ffn or 4 * vision_hidden,
-        mlp=vision_mlp, norm="layernorm", biased=True,
+        mlp=vision_mlp, norm="layernorm", biased=True, math=attention == "math",
     )  # fmt: skip
     words = Body()
     words.embedding("tokens", seq_len, hidden, vocab)

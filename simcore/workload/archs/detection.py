@@ -1,4 +1,4 @@
-"""Object detectors on a ResNet-50: SSD300, RetinaNet, Faster and Mask R-CNN with a pyramid.
+"""Object detectors on a ResNet: SSD300, RetinaNet, Faster and Mask R-CNN with a pyramid.
 
 Dense parts are counted op by op. Region proposals are approximated: their ranking and suppression
 are so many small launches; boxes and masks a step are the samplers' fixed numbers. The stem and
@@ -19,7 +19,9 @@ from simcore.workload.archs.convnets import bottleneck
 from simcore.workload.archs.tape import T, Tape
 from simcore.workload.graph import Kernel, Op, Saved, Workload
 
-_LAYERS = (3, 4, 6, 3)
+#: Blocks a stage of a ResNet, by its depth (He et al. 2016, table 1).
+_STAGES = {50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}
+_LAYERS = _STAGES[50]
 #: (channels after, channels between, stride, padding) of SSD's five extra stages, and boxes a
 #: point of its six maps; Liu et al. 2016 with a ResNet-50 as in MLPerf's single-stage detector.
 _SSD_EXTRA = (
@@ -84,8 +86,10 @@ def ssd300(
     return tape.workload(name, sample_unit, input_bytes=FP32_BYTES * 3.0 * image**2 + 20 * boxes)
 
 
-def _body(tape: Tape, image: tuple[int, int], how: Norms) -> tuple[list[T], float]:
-    """Four maps of a ResNet-50, and what is resident and not trained."""
+def _body(tape: Tape, image: tuple[int, int], depth: int, how: Norms) -> tuple[list[T], float]:
+    """Four maps of a ResNet, and what is resident and not trained."""
+    if depth not in _STAGES:
+        raise ValueError(f"depth {depth} is none of {', '.join(map(str, _STAGES))}")
 
     def unit(
         name: str, x: T, cout: int, kernel: int, stride: int, *, frozen: bool, relu: bool
@@ -99,7 +103,7 @@ def _body(tape: Tape, image: tuple[int, int], how: Norms) -> tuple[list[T], floa
     x = unit("stem", tape.input(3, image), 64, 7, 2, frozen=True, relu=True)
     x = tape.max_pool("pool", x, 3, 2, 1)
     maps = []
-    for stage, count in enumerate(_LAYERS):
+    for stage, count in enumerate(_STAGES[depth]):
         width, frozen = 64 << stage, stage == 0
         for i in range(count):
             stride = 2 if stage and not i else 1
@@ -182,8 +186,9 @@ def rcnn(
     layout: str = "nchw",
     autocast: bool = False,
     norms: Norms = "constant",
+    depth: int = 50,
 ) -> Workload:
-    """Faster R-CNN, or Mask R-CNN with ``masks``, on ResNet-50 with a feature pyramid.
+    """Faster R-CNN, or Mask R-CNN with ``masks``, on a ResNet of ``depth`` with a feature pyramid.
 
     ``regions`` boxes a sample go through the box head, ``positives`` of them through the mask
     head (He et al. 2017, with the 512 of Lin et al. 2017). Images are padded to ``height`` x
@@ -191,7 +196,7 @@ def rcnn(
     and keeps a 16-bit copy.
     """
     tape = Tape(nchw=layout == "nchw", casts=autocast)
-    maps, resident = _body(tape, (height, width), norms)
+    maps, resident = _body(tape, (height, width), depth, norms)
     levels = _pyramid(tape, maps, 256)
     coarse = tape.reshape(levels[-1], 256, tuple((g + 1) // 2 for g in levels[-1].grid))
     tape.op(ops.pool2d("p6", levels[-1].elems, coarse.elems, indices=False, save_input=False))
@@ -233,14 +238,14 @@ def _focal(scores: float, *, fused: bool) -> Op:
 @ARCHS.register("retinanet")
 def retinanet(
     *, name: str, sample_unit: str = "image", height: int = 800, width: int = 1216,
-    classes: int = 80, norms: Norms = "constant", fused_focal: bool = False,
+    classes: int = 80, depth: int = 50, norms: Norms = "constant", fused_focal: bool = False,
 ) -> Workload:  # fmt: skip
-    """RetinaNet on ResNet-50 (Lin et al. 2017): levels 3 to 7, two heads of four 3x3 layers.
+    """RetinaNet on a ResNet of ``depth`` (Lin et al. 2017): levels 3 to 7, two heads of four 3x3.
 
     ``fused_focal``: the focal loss is one kernel each way, which keeps the scores.
     """
     tape = Tape()
-    maps, resident = _body(tape, (height, width), norms)
+    maps, resident = _body(tape, (height, width), depth, norms)
     levels = _pyramid(tape, maps[1:], 256)
     p6 = tape.conv("p6", levels[-1], 256, 3, stride=2, bias=True)
     p7 = tape.conv("p7", p6, 256, 3, stride=2, bias=True)

@@ -55,6 +55,13 @@ def latent_of(image: int, vae_factor: int, patch: int, frames: int, channels: in
     return Latent(frames, image // vae_factor, channels, patch)
 
 
+def latent_frames(frames: int, stride: int) -> int:
+    """Frames of the latent: the first alone, then one for ``stride``. Raises ValueError."""
+    if frames < 1 or (frames - 1) % stride:
+        raise ValueError(f"frames={frames} must be 1 more than a multiple of {stride}")
+    return (frames - 1) // stride + 1
+
+
 def check_heads(hidden: int, heads: int, attention: str) -> None:
     """Raises ValueError where heads do not divide the width or the mode is unknown."""
     head_width(hidden, heads)
@@ -237,6 +244,7 @@ __all__ = [
     "check_heads",
     "final_ops",
     "gate",
+    "latent_frames",
     "latent_of",
     "loss_ops",
     "mlp_ops",

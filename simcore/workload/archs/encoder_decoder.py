@@ -8,7 +8,7 @@ from simcore.base.units import FP32_BYTES
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
 from simcore.workload.archs.body import Body
-from simcore.workload.archs.checks import head_width
+from simcore.workload.archs.checks import check_names, head_width
 from simcore.workload.archs.switch import Switch
 from simcore.workload.archs.towers import ENCODED, Tower, check_length, layer
 from simcore.workload.graph import Affine, Block, Kernel, Op, Param, Saved, Workload
@@ -30,13 +30,14 @@ def end_of_encoder(t: Tower, decoders: int) -> Block:
 
 def lm_head(t: Tower, vocab: int, *, scaled: bool) -> Block:
     """Norm, tied product with the vocabulary and loss; ``scaled``: by 1/sqrt(hidden) before."""
-    body = Body()
+    body = Body(fused=t.xla)
     body.norm("norm", t.rows, t.hidden, t.norm)
     if scaled:
         body.add(ops.scale("scale", t.elems))
     body.linear("head", t.rows, t.hidden, vocab, reads="out", weight=False)
     body.add(ops.grad_only("tie", 0.0, weight=3.0 * vocab * t.hidden))
-    body.add(*ops.lm_loss("loss", t.rows, vocab))
+    loss = ops.loss_compiled if t.xla else ops.lm_loss
+    body.add(*loss("loss", t.rows, vocab))
     return body.block("head")
 
 
@@ -74,22 +75,26 @@ def t5(
     expert_capacity: int = 64,
     sparse_step: int = 2,
     busy_experts: int = 0,
+    attention: str = "math",
 ) -> Workload:
     """T5 on ``seq_len`` source and ``target_len`` (0: as many) target tokens, one shared table.
 
-    Attention is written out, since a position bias is added to the scores. With ``experts`` every
-    ``sparse_step``-th layer is a switch layer (Fedus et al. 2021): ``busy_experts`` of them (0:
-    all) share each sequence equally, ``expert_capacity`` tokens of it at most an expert.
+    Attention is written out, since a position bias is added to the scores: ``attention`` is math
+    (eager), as transformers has it, or xla, the whole model in XLA's fusions, as T5X runs it. With
+    ``experts`` every ``sparse_step``-th layer is a switch layer (Fedus et al. 2021):
+    ``busy_experts`` of them (0: all) share each sequence equally, ``expert_capacity`` tokens of it
+    at most an expert.
     """
     if experts < 0 or sparse_step < 1:
         raise ValueError(f"experts {experts} and sparse_step {sparse_step} must not be negative")
     switch = Switch(experts, expert_capacity, busy_experts or experts) if experts else None
     if seq_len < 1 or target_len < 0:
         raise ValueError(f"seq_len {seq_len} and target_len {target_len} must be positive")
-    drop = dropout > 0
+    check_names(attention=(attention, ("math", "eager", "xla")))
+    drop, xla = dropout > 0, attention == "xla"
     encoder = Tower(
-        rows=seq_len, hidden=hidden, heads=heads, head_dim=head_dim, ffn=ffn, mlp=mlp, norm=norm,
-        biased=False, written_out=True, drop=drop,
+        rows=seq_len, hidden=hidden, heads=heads, head_dim=head_dim, ffn=ffn, mlp=mlp,
+        norm="rmsnorm" if xla else norm, biased=False, written_out=True, drop=drop, xla=xla,
     )  # fmt: skip
     decoder = replace(encoder, rows=target_len or seq_len, causal=True, source=seq_len)
     start, middle = Body(), Body()
@@ -112,6 +117,8 @@ def t5(
     if switch:
         blocks.append(layer(encoder, "encoder switch layer", switch.feed))
         blocks.append(layer(decoder, "decoder switch layer", switch.feed))
+    if xla:
+        blocks = [ops.compiled(b) for b in blocks]
 
     def stack(count: int, dense: int, sparse: int) -> list[int]:
         every = [i % sparse_step == min(1, sparse_step - 1) for i in range(count)]

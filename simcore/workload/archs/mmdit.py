@@ -23,7 +23,7 @@ from simcore.workload.archs.body import (
 from simcore.workload.archs.checks import check_names, head_width
 from simcore.workload.archs.diffusion_parts import (
     STEP_FEATURES,
-    Latent,
+    latent_frames,
     latent_of,
     pixel_bytes,
 )
@@ -50,6 +50,14 @@ _TOKEN_BYTES, _CLIP_TOKENS = 8.0, 77
 MODULES = ("diffusers", "megatron")
 
 
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """Elements of the latent, and how wide a row of its patches is."""
+
+    elems: float
+    packed: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Model:
     image: int  # rows a sample
@@ -63,6 +71,7 @@ class _Model:
     kernel: str
     megatron: bool
     adapters: Adapters | None
+    clip: bool = False  # positions are the image's alone, and single-stream layers part the streams
 
     @property
     def rows(self) -> int:
@@ -73,8 +82,11 @@ class _Model:
         return self.heads * self.head_dim
 
 
-def _project(body: Body, m: _Model, prefix: str, rows: int, *, joined: bool) -> None:
-    split_qkv(body, prefix, rows, m.hidden, m.q_dim, f"{prefix}norm1", megatron=m.megatron)
+def _project(
+    body: Body, m: _Model, prefix: str, rows: int, *, joined: bool, reads: str = ""
+) -> None:
+    reads = reads or f"{prefix}norm1"
+    split_qkv(body, prefix, rows, m.hidden, m.q_dim, reads, megatron=m.megatron)
     if m.qk_norm == "none":
         return
     for part in ("q_norm", "k_norm"):
@@ -86,7 +98,8 @@ def _project(body: Body, m: _Model, prefix: str, rows: int, *, joined: bool) -> 
 def _attend(body: Body, m: _Model) -> None:
     elems = float(m.rows * m.q_dim)
     if m.rotary:
-        body.add(*(turned(f"rope.{part}", elems, megatron=m.megatron) for part in "qk"))
+        turns = float(m.image * m.q_dim) if m.clip else elems
+        body.add(*(turned(f"rope.{part}", turns, megatron=m.megatron) for part in "qk"))
     body.add(
         ops.sdpa("attention", 1, m.heads, m.heads, m.rows, m.rows, m.head_dim, kind=FLASH[m.kernel])
     )
@@ -151,7 +164,12 @@ def _single(m: _Model) -> Body:
     else:
         body.linear("up", rows, m.hidden, m.ffn, bias=True, reads="norm1")
         body.add(ops.activation("gelu", inner))
-    _project(body, m, "", rows, joined=False)
+    if m.clip:  # the streams are parted and joined anew for attention, and q and k once turned
+        body.add(Op(name="norm1.join", fwd=(Kernel(kind="copy", low=2 * elems),)))
+    _project(body, m, "", rows, joined=False, reads="norm1.joined" if m.clip else "norm1")
+    if m.clip:
+        turned_pair = Kernel(kind="copy", low=4.0 * m.rows * m.q_dim, launches=2.0)
+        body.add(Op(name="qk.join", fwd=(turned_pair,)))
     body.add(ops.accumulate("norm1.fork", elems))
     _attend(body, m)
     if m.megatron:
@@ -172,11 +190,40 @@ def _single(m: _Model) -> Body:
     return body
 
 
-def _embed(m: _Model, latent: Latent, text_width: int, pooled: int, guided: bool) -> Body:
+def _refiner(m: _Model, text_width: int) -> tuple[Body, Body]:
+    """Text before the streams meet (Kong et al. 2024): its own condition, then plain layers.
+
+    The condition is of the step and of the mean of the text; a layer's sums are gated by it.
+    """
+    start, body = Body(m.adapters, in_layer=False), Body(m.adapters)
+    mean = float(m.text * text_width)
+    start.add(ops.reduction("text.mean", mean, out=float(text_width)), step_features())
+    step_embedder(start, "text.t", STEP_FEATURES, m.hidden)
+    step_embedder(start, "text.pooled", text_width, m.hidden)
+    start.add(ops.binary("text.sum", m.hidden, grads=0), ops.keep("text.condition", m.hidden))
+    start.linear("text", m.text, text_width, m.hidden, bias=True, reads="encoding",
+                 input_grad=False)  # fmt: skip
+    body.norm("norm1", m.text, m.hidden, "layernorm")
+    split_qkv(body, "", m.text, m.hidden, m.q_dim, "norm1", megatron=False)
+    body.add(
+        ops.sdpa("attention", 1, m.heads, m.heads, m.text, m.text, m.head_dim, kind=FLASH[m.kernel])
+    )
+    body.kept.add("context")
+    body.linear("attention.out", m.text, m.q_dim, m.hidden, bias=True, reads="context")
+    modulation(body, "adaln", m.hidden, _NORM, megatron=False)
+    gated_sum(body, "residual1", m.text, m.hidden, megatron=False)
+    body.norm("norm2", m.text, m.hidden, "layernorm")
+    mlp(body, "", m.text, m.hidden, m.ffn, "norm2", megatron=False)
+    gated_sum(body, "residual2", m.text, m.hidden, megatron=False)
+    return start, body
+
+
+def _embed(
+    m: _Model, latent: _Field, text_width: int, pooled: int, guided: bool, *, refined: bool = False
+) -> Body:
     body = Body(m.adapters, in_layer=False)
-    packed = latent.channels * latent.patch**2
     body.add(flow_noise(latent.elems))
-    body.linear("x", m.image, packed, m.hidden, bias=True, reads="latent", input_grad=False)
+    body.linear("x", m.image, latent.packed, m.hidden, bias=True, reads="latent", input_grad=False)
     if not m.rotary:  # a frozen table
         elems = float(m.image * m.hidden)
         table = Kernel(kind="elementwise", high=2 * elems, weight=elems)
@@ -191,13 +238,16 @@ def _embed(m: _Model, latent: Latent, text_width: int, pooled: int, guided: bool
         ops.binary("t_plus_pooled", m.hidden, grads=0),
         ops.keep("condition", m.hidden),
     )
-    body.linear("text", m.text, text_width, m.hidden, bias=True, reads="encoding", input_grad=False)
+    if not refined:
+        body.linear(
+            "text", m.text, text_width, m.hidden, bias=True, reads="encoding", input_grad=False
+        )
     return body
 
 
-def _final(m: _Model, latent: Latent, *, joined: bool) -> Body:
+def _final(m: _Model, latent: _Field, *, joined: bool) -> Body:
     body = Body(m.adapters, in_layer=False)
-    out = latent.channels * latent.patch**2
+    out = latent.packed
     if joined and m.megatron:  # the image's part of both streams
         image, both = float(m.image * m.hidden), float(m.rows * m.hidden)
         back = Kernel(kind="copy", low=both + 2 * image, launches=2.0)
@@ -265,11 +315,12 @@ def build(
         raise ValueError(f"text_tokens={text_tokens} must be at least 1")
     if single_layers and not text_to_the_end:
         raise ValueError("text_to_the_end=false needs single_layers=0: those read the text")
-    latent = latent_of(image, vae_factor, patch, 1, in_channels)
-    if positions == "table" and latent.tokens > position_rows:
+    seen = latent_of(image, vae_factor, patch, 1, in_channels)
+    if positions == "table" and seen.tokens > position_rows:
         raise ValueError(f"image={image} has more tokens than position_rows={position_rows}")
+    latent = _Field(seen.elems, in_channels * patch**2)
     m = _Model(
-        image=latent.tokens, text=text_tokens, hidden=hidden, heads=heads,
+        image=seen.tokens, text=text_tokens, hidden=hidden, heads=heads,
         head_dim=head_dim, ffn=ffn or 4 * hidden, qk_norm=qk_norm,
         rotary=positions == "rope", kernel=attention, megatron=modules == "megatron",
         adapters=adapters(lora_rank, lora_targets, quantised_base),
@@ -300,6 +351,86 @@ def build(
         buffers_numel=position_rows * hidden if positions == "table" else 0,
         n_buffers=int(positions == "table"),
         input_bytes=inputs,
+        tokens_per_sample=float(m.rows),
+        notes=assumptions(m.adapters),
+    )
+
+
+@ARCHS.register("mmdit_video")
+def build_video(
+    *,
+    name: str,
+    sample_unit: str = "video",
+    double_layers: int,
+    single_layers: int,
+    refiner_layers: int = 2,
+    hidden: int,
+    heads: int,
+    head_dim: int = 0,
+    ffn: int = 0,
+    frames: int = 129,
+    height: int = 720,
+    width: int = 1280,
+    patch: int = 2,
+    vae_factor: int = 8,
+    vae_frames: int = 4,
+    in_channels: int = 16,
+    text_tokens: int = 256,
+    text_width: int = 4096,
+    pooled_width: int = 768,
+    guidance: bool = True,
+    attention: str = "flash",
+    lora_rank: int = 0,
+    lora_targets: str = "",
+    quantised_base: str = "none",
+) -> Workload:
+    """HunyuanVideo (Kong et al. 2024): Flux's layers on the latent of a clip, text refined first.
+
+    As diffusers' ``HunyuanVideoTransformer3DModel``, captions padded to ``text_tokens``. The
+    autoencoder leaves one frame of ``vae_frames`` after the first, and a side 1/``vae_factor`` as
+    long. Zeros and ``lora_rank``: as of ``mmdit``.
+    """
+    check_names(attention=(attention, tuple(FLASH)))
+    if min(double_layers, single_layers, refiner_layers, text_tokens) < 1:
+        raise ValueError("layers of each kind and text_tokens must be at least 1")
+    cell = vae_factor * patch
+    for key, side in (("height", height), ("width", width)):
+        if side < 1 or side % cell:
+            raise ValueError(f"{key}={side} must be a multiple of {cell}")
+    rows = latent_frames(frames, vae_frames) * (height // cell) * (width // cell)
+    latent = _Field(float(rows * in_channels * patch**2), in_channels * patch**2)
+    m = _Model(
+        image=rows, text=text_tokens, hidden=hidden, heads=heads,
+        head_dim=head_dim or head_width(hidden, heads), ffn=ffn or 4 * hidden,
+        qk_norm="rmsnorm_eager", rotary=True, kernel=attention, megatron=False, clip=True,
+        adapters=adapters(lora_rank, lora_targets, quantised_base),
+    )  # fmt: skip
+    start, refiner = _refiner(m, text_width)
+    built = [
+        (_embed(m, latent, text_width, pooled_width, guidance, refined=True), 1), (start, 1),
+        (refiner, refiner_layers), (_double(m), double_layers), (_single(m), single_layers),
+        (_final(m, latent, joined=True), 1),
+    ]  # fmt: skip
+    check_targets(m.adapters, [body for body, _ in built[2:5]])
+    names = ("embed", "refiner start", "refiner", "double", "single", "final")
+    kept = {
+        "refiner": Saved(high=float(text_tokens * hidden)),
+        "double": Saved(high=float(m.rows * hidden)),
+        "single": Saved(high=float(m.rows * hidden)),
+    }
+    return Workload(
+        name=name,
+        sample_unit=sample_unit,
+        blocks=tuple(
+            body.block(kind, boundary=kept[kind], recomputable=kind != "refiner")
+            if kind in kept
+            else body.block(kind)
+            for kind, (body, _) in zip(names, built, strict=True)
+        ),
+        order=tuple(i for i, (_, count) in enumerate(built) for _ in range(count)),
+        frozen=frozen_parts(built),
+        frozen_weight_flop=frozen_weight_flop(built),
+        input_bytes=_ENCODED_BYTES * (latent.elems + text_tokens * text_width + pooled_width),
         tokens_per_sample=float(m.rows),
         notes=assumptions(m.adapters),
     )

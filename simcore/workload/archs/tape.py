@@ -147,8 +147,10 @@ class Tape:
         out = self._new(cout, grid, x)
         out.grad = x.grad or not frozen
         cast = self._casts and x.high
-        saved = self.read(x, save=not frozen and not cast)
-        if cast and not frozen:
+        # one formula gives both gradients, so that the input is kept for the other's sake too
+        kept = not frozen or x.grad  # (torch, tools/autograd/derivatives.yaml: convolution)
+        saved = self.read(x, save=kept and not cast)
+        if cast and kept:
             saved = Saved(low=x.elems)
         products = x.points if transposed else out.points
         spread = cout if transposed else x.c

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from simcore.workload import ops
 from simcore.workload.archs.body import Body
@@ -19,8 +20,9 @@ class Tower:
     """One stack of equal layers. ``source`` > 0: its layers attend to so many encoded rows too.
 
     ``biased``: biases of q, v and output (``key_bias`` apart) and of the feed-forward layer;
-    ``written_out``: scores in memory, as a position bias added to them demands; ``heads_first``:
-    q, k and v are copied head by head, and so the output back.
+    ``written_out``: scores in memory, as a position bias added to them demands; ``xla``: as
+    XLA fuses it; ``math``: they do so without one; ``heads_first``: q, k and v are copied head by
+    head, and so the output back.
     """
 
     rows: int
@@ -34,6 +36,8 @@ class Tower:
     key_bias: bool = True
     causal: bool = False
     written_out: bool = False
+    xla: bool = False
+    math: bool = False
     heads_first: bool = False
     source: int = 0
     drop: bool = False
@@ -56,7 +60,16 @@ def _attend(body: Body, t: Tower, prefix: str, reads: str, *, cross: bool) -> No
         )
     )
     context = f"{prefix}context"
-    if t.written_out:
+    if t.xla:
+        scores = float(t.heads) * t.rows * keys
+        body.add(
+            *ops.attention_fused_softmax(
+                f"{prefix}attention", t.heads, t.rows, keys, t.head_dim, drop=t.drop, passes=True
+            )
+        )
+        if not cross:  # the learned bias, of which the scores' gradients are summed over the batch
+            body.add(ops.grad_only("attention.bias_grads", scores, kind="reduction"))
+    elif t.written_out:
         body.add(
             *ops.attention_eager(
                 f"{prefix}attention", t.heads, t.rows, keys, t.head_dim,
@@ -66,6 +79,13 @@ def _attend(body: Body, t: Tower, prefix: str, reads: str, *, cross: bool) -> No
         if not cross:  # a learned bias, one for all layers: their gradients are summed
             scores = float(t.heads) * t.rows * keys
             body.add(ops.accumulate("attention.bias_grads", scores, high=True))
+    elif t.math:
+        mask: Literal["none", "add_causal"] = "add_causal" if t.causal and not cross else "none"
+        body.add(
+            *ops.attention_eager(
+                f"{prefix}attention", t.heads, t.rows, keys, t.head_dim, mask=mask, drop=t.drop
+            )
+        )
     else:
         if t.heads_first:
             elems = float(t.rows + 2 * keys) * inner
@@ -88,8 +108,8 @@ def _add(body: Body, t: Tower, name: str) -> None:
     if t.drop:
         body.add(ops.dropout(f"{name}.dropout", t.elems))
     body.add(
-        ops.residual(f"{name}.residual", t.elems),
-        ops.accumulate(f"{name}.fork", t.elems, high=True, casts=t.elems),
+        ops.residual(f"{name}.residual", t.elems, fused=t.xla),
+        ops.accumulate(f"{name}.fork", t.elems, high=True, casts=t.elems * (not t.xla)),
     )
 
 
@@ -102,7 +122,9 @@ def _feed_forward(body: Body, t: Tower) -> None:
         body.add(Op(name="relu.output", fwd=(), saved=kept))
     if t.drop:
         body.add(ops.dropout("mlp.inner.dropout", inner))
-    shape = MlpShape(seq=t.rows, hidden=t.hidden, ffn=t.ffn, kind=t.mlp, bias=t.biased)
+    shape = MlpShape(
+        seq=t.rows, hidden=t.hidden, ffn=t.ffn, kind=t.mlp, bias=t.biased, fused_pointwise=t.xla
+    )
     dense(body, shape, "norm2")
 
 
@@ -111,9 +133,10 @@ def layer(t: Tower, name: str, feed: Callable[[Body, Tower], None] = _feed_forwa
 
     ``feed`` adds what reads ``norm2``: a dense layer, or a mixture of experts.
     """
-    body = Body()
+    body = Body(fused=t.xla)
     body.kept.add(ENCODED)  # kept where the encoder ends
-    body.high.add(ENCODED)
+    if not t.xla:
+        body.high.add(ENCODED)
     body.norm("norm1", t.rows, t.hidden, t.norm)
     _attend(body, t, "", "norm1", cross=False)
     if t.source:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from simcore.base.units import FP32_BYTES
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
-from simcore.workload.archs.checks import head_width
+from simcore.workload.archs.checks import check_names, head_width
 from simcore.workload.archs.lm_attention import SCORES
 from simcore.workload.graph import Block, Kernel, Op, Param, Saved, Workload
 
@@ -72,6 +72,17 @@ def _qkv(tokens: int, hidden: int) -> tuple[Op, ...]:
     )
 
 
+def _qkv_views(tokens: int, hidden: int) -> tuple[Op, ...]:
+    """One product of batch-first rows whose parts are views, as timm has it; backward joins them.
+
+    timm, models/vision_transformer.py, which DeiT and MAE take; products copy what they read.
+    """
+    return (
+        ops.linear("qkv", tokens, hidden, 3 * hidden, bias=True, input_high=True),
+        ops.grad_only("qkv.unbind", 6.0 * tokens * hidden, kind="copy"),
+    )
+
+
 def _parts(hidden: int, bias: bool) -> tuple[Param, ...]:
     parts = [_linear_params(part, hidden, hidden) for part in "qkv"]
     return tuple(p for pair in parts for p in (pair if bias else pair[:1]))
@@ -114,10 +125,16 @@ def _layer(
         core = ops.attention_fused_softmax(
             "attention", heads, tokens, tokens, hidden // heads, passes=attention == "xla"
         )
-    flash = attention not in SCORES
+    elif attention == "math":
+        core = ops.attention_eager("attention", heads, tokens, tokens, hidden // heads)
+    flash = attention == "flash"
     fused = attention == "xla"  # which has casts in its fusions
-    products = _qkv(tokens, hidden) if packed else _qkv_apart(tokens, hidden, qkv_bias, fused=fused)
-    back = (ops.grad_only("batch_first", 2 * elems, kind="copy"),) if packed else ()
+    torch_module = packed and attention != "math"
+    if not packed:
+        products = _qkv_apart(tokens, hidden, qkv_bias, fused=fused)
+    else:
+        products = _qkv(tokens, hidden) if torch_module else _qkv_views(tokens, hidden)
+    back = (ops.grad_only("batch_first", 2 * elems, kind="copy"),) if torch_module else ()
     qkv = _linear_params("qkv", hidden, 3 * hidden)
     body = (
         ops.layer_norm("norm1", tokens, hidden),
@@ -170,15 +187,15 @@ def build(
 ) -> Workload:
     """ViT on square images with a class token; without ``dropout`` (torchvision's default).
 
-    ``attention``: flash, or with scores in memory fused_softmax or xla, as of a transformer.
-    ``packed``: torch's multi-head attention, sequence first; else three products, as
-    transformers has them, with or without ``qkv_bias``.
+    ``attention``: flash, or with scores in memory fused_softmax or xla, as of a transformer, or
+    math, tensor operations as timm wrote them before 0.9 and transformers before 2024.
+    ``packed``: torch's multi-head attention, sequence first (under math timm's one product); else
+    three products, as transformers has them, with or without ``qkv_bias``.
     """
     head_width(hidden, heads)
     if image % patch:
         raise ValueError(f"image {image} is not a multiple of patch {patch}")
-    if attention not in ("flash", *SCORES):
-        raise ValueError(f"attention {attention!r} is none of flash, {', '.join(SCORES)}")
+    check_names(attention=(attention, ("flash", *SCORES, "math")))
     if packed and not qkv_bias:
         raise ValueError("qkv_bias false needs packed false")
     tokens = (image // patch) ** 2 + 1

@@ -21,7 +21,7 @@ from simcore.workload.archs.body import (
     frozen_weight_flop,
 )
 from simcore.workload.archs.checks import check_names, head_width
-from simcore.workload.archs.diffusion_parts import STEP_FEATURES
+from simcore.workload.archs.diffusion_parts import STEP_FEATURES, latent_frames
 from simcore.workload.archs.lm_attention import FLASH
 from simcore.workload.archs.mmdit import MODULES
 from simcore.workload.archs.modulated import (
@@ -62,13 +62,6 @@ class _Model:
     @property
     def q_dim(self) -> int:
         return self.heads * self.head_dim
-
-
-def latent_frames(frames: int, stride: int) -> int:
-    """Frames of the latent: the first alone, then one for ``stride``. Raises ValueError."""
-    if frames < 1 or (frames - 1) % stride:
-        raise ValueError(f"frames={frames} must be 1 more than a multiple of {stride}")
-    return (frames - 1) // stride + 1
 
 
 def _table(body: Body, parts: int, hidden: int) -> None:

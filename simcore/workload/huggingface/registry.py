@@ -44,7 +44,12 @@ FILES = {
 #: The same by ``_class_name``, of the configs of diffusers.
 CLASSES = dict.fromkeys(
     ("FluxTransformer2DModel", "SD3Transformer2DModel", "WanTransformer3DModel"), "flow"
-)
+) | dict.fromkeys(
+    (
+        "UNet2DConditionModel", "CogVideoXTransformer3DModel", "HunyuanVideoTransformer3DModel",
+    ),
+    "latents",
+)  # fmt: skip
 
 
 def model_types() -> tuple[str, ...]:

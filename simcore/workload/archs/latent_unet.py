@@ -1,0 +1,388 @@
+"""The U-Net of latent diffusion (Rombach et al. 2022; SDXL: Podell et al. 2023).
+
+Operators follow diffusers' ``UNet2DConditionModel``, an entry a kernel: residual blocks that take
+the time step, and at some resolutions transformers over the latent's points that attend to a
+caption. Tensors are channels first unless said otherwise; autocast has both kinds of norm in fp32
+and all between them in 16 bit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from simcore.workload import ops
+from simcore.workload.archs import ARCHS
+from simcore.workload.archs.body import Adapters, Body, adapters, check_targets
+from simcore.workload.archs.checks import check_names
+from simcore.workload.archs.diffusion_parts import Latent, latent_of, pixel_bytes
+from simcore.workload.archs.tape import T, Tape
+from simcore.workload.graph import Frozen, Kernel, KernelKind, Op, Saved, Workload
+
+#: math: scores in memory; flash1: xformers before torch had its own; flash: FlashAttention-2.
+Attention = Literal["math", "flash", "flash1"]
+_FLASH: dict[str, KernelKind] = {"flash": "attention", "flash1": "attention_v1"}
+_GROUPS = 32
+#: What diffusers' scripts put adapters on (examples/text_to_image/train_text_to_image_lora.py).
+_ADAPTED = "to_q,to_k,to_v,to_out.0"
+_ENCODED_BYTES, _TOKEN_BYTES = 2.0, 8.0
+#: Of the latent, in elements of it: a normal draw, random steps, two factors of the schedule looked
+#: up, two products and their sum; the squared error's difference, square and mean, and back.
+_NOISE_TRAFFIC, _NOISE_LAUNCHES = 8.0, 14.0
+_LOSS_TRAFFIC, _LOSS_LAUNCHES = 6.0, 3.0
+_LOSS_GRAD_TRAFFIC, _LOSS_GRAD_LAUNCHES = 6.0, 3.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Net:
+    widths: tuple[int, ...]
+    depths: tuple[int, ...]  # layers of the transformers of each level, 0: none
+    heads: tuple[int, ...]
+    context: int  # rows of the caption
+    context_width: int
+    projects: Literal["linear", "conv"]
+    attention: Attention
+    channels_last: bool
+    adapters: Adapters | None
+
+    @property
+    def step_width(self) -> int:
+        return 4 * self.widths[0]
+
+
+class _Tape(Tape):
+    """A tape whose parameters are resident only, where adapters are trained.
+
+    What comes before the first of these has no gradient, and keeps nothing.
+    """
+
+    def __init__(self, net: _Net) -> None:
+        super().__init__(nchw=not net.channels_last)
+        self.trains = net.adapters is None
+        self.resident = 0
+        self.bodies: list[Body] = []
+
+    def param(self, name: str, numel: int) -> None:
+        if self.trains:
+            super().param(name, numel)
+        else:
+            self.resident += numel
+
+    def both_ways(self, op: Op, x: T) -> None:
+        """An operator on ``x``: forward alone where nothing before it is trained."""
+        self.op(op if x.grad else Op(name=op.name, fwd=op.fwd))
+
+
+def _group_norm(tape: _Tape, name: str, x: T) -> T:
+    """GroupNorm of 16-bit ``x``: autocast widens it first and keeps that; else ``x`` is kept."""
+    tape.read(x, save=False)
+    cast = ops.autocast_cast(x.elems)
+    tape.both_ways(Op(name=f"{name}.up", fwd=(cast,), bwd=(cast,)), x)
+    tape.both_ways(ops.group_norm(name, x.elems, float(_GROUPS)), x)
+    tape.param(f"{name}.weight", x.c)
+    tape.param(f"{name}.bias", x.c)
+    return T(x.c, x.grid, high=True, grad=x.grad)
+
+
+def _narrow(tape: _Tape, name: str, x: T) -> T:
+    cast = ops.autocast_cast(x.elems)
+    tape.read(x, save=False)
+    tape.both_ways(Op(name=name, fwd=(cast,), bwd=(cast,)), x)
+    return T(x.c, x.grid, x.pinned, grad=x.grad)
+
+
+def _norm_silu(tape: _Tape, name: str, x: T) -> T:
+    """Norm and SiLU, both fp32 under autocast, cast for the convolution behind."""
+    h = _group_norm(tape, name, x)
+    tape.both_ways(ops.activation(f"{name}.silu", h.elems, high=True), h)
+    return _narrow(tape, f"{name}.down", T(h.c, h.grid, high=True, grad=h.grad))
+
+
+def _conv(tape: _Tape, name: str, x: T, cout: int, kernel: int = 3, *, stride: int = 1) -> T:
+    if not tape.trains:
+        tape.resident += (x.c * kernel**2 + 1) * cout
+    return tape.conv(name, x, cout, kernel, stride=stride, bias=True, frozen=not tape.trains)
+
+
+def _linear(tape: _Tape, name: str, x: T) -> T:
+    if tape.trains:
+        return tape.linear(name, x, x.c)
+    tape.read(x, save=False)
+    tape.resident += (x.c + 1) * x.c
+    op = ops.linear(name, x.points, x.c, x.c, bias=True, weight_grad=False, input_grad=x.grad)
+    tape.op(op)
+    return T(x.c, x.grid, grad=x.grad)
+
+
+def _resnet(tape: _Tape, net: _Net, x: T, cout: int) -> T:
+    """Two norms and convolutions, the step's row added between them; a block of its own."""
+    start = x
+    h = _conv(tape, "conv1", _norm_silu(tape, "norm1", x), cout)
+    step = net.step_width
+    row = T(step, (1,), grad=tape.trains)
+    tape.both_ways(ops.activation("time.silu", step, saves="none"), row)
+    tape.both_ways(ops.linear("time", 1, step, cout, bias=True), row)
+    tape.both_ways(ops.accumulate("time.fork", step), row)
+    tape.param("time.weight", step * cout)
+    tape.param("time.bias", cout)
+    tape.read(h, save=False)
+    added = Kernel(kind="elementwise", low=2 * h.elems + cout, indexed=h.elems)
+    back = Kernel(kind="reduction", low=h.elems + cout)
+    tape.both_ways(Op(name="time.add", fwd=(added,), bwd=(back,)), row)
+    h = _conv(tape, "conv2", _norm_silu(tape, "norm2", T(cout, h.grid, grad=h.grad)), cout)
+    if x.c != cout:
+        # norm1 keeps this input, but under autocast a copy of it in fp32
+        held = T(x.c, x.grid, pinned=True, grad=x.grad)
+        tape.read(x, save=False)
+        if tape.trains or x.grad:
+            tape.op(Op(name="shortcut.input", fwd=(), saved=Saved(autocast=x.elems)))
+        x = _conv(tape, "shortcut", held, cout, 1)
+    out = tape.add("sum", x, h)
+    tape.both_ways(ops.scale("sum.scale", out.elems), out)  # by one
+    tape.block("resnet", boundary=start)
+    return out
+
+
+def _attend(body: Body, net: _Net, name: str, points: int, width: int, heads: int) -> None:
+    """Norm, attention to the points themselves or (``cross``) to the caption, sum."""
+    cross = name == "cross"
+    elems, norm = float(points * width), f"{name}.norm"
+    cast = ops.autocast_cast(elems)
+    body.add(Op(name=f"{norm}.up", fwd=(cast,), bwd=(cast,)))
+    body.norm(norm, points, width, "layernorm")
+    body.linear(f"{name}.q", points, width, width, reads=norm)
+    keys, reads, k_width = (
+        (net.context, "caption", net.context_width) if cross else (points, norm, width)
+    )
+    for part in "kv":
+        body.linear(f"{name}.{part}", keys, k_width, width, reads=reads, input_grad=not cross)
+    if not cross:
+        body.add(ops.accumulate(f"{name}.forks", elems, times=2, high=True))
+    head = width // heads
+    if net.attention == "math":
+        body.add(*ops.attention_eager(f"{name}.core", heads, points, keys, head, scaled=False))
+    else:
+        body.add(ops.sdpa(f"{name}.core", 1, heads, heads, points, keys, head,
+                          kind=_FLASH[net.attention]))  # fmt: skip
+        body.kept.add(f"{name}.context")
+    body.linear(f"{name}.attention.out", points, width, width, bias=True, reads=f"{name}.context")
+    body.add(ops.scale(f"{name}.rescale", elems))  # by one
+    _sum(body, name, elems)
+
+
+def _sum(body: Body, name: str, elems: float) -> None:
+    """Both in 16 bit; two gradients meet where the sum is used."""
+    body.add(ops.binary(f"{name}.sum", elems, grads=0), ops.accumulate(f"{name}.fork", elems))
+
+
+def _feed_forward(body: Body, points: int, width: int) -> None:
+    """GEGLU: one product of both halves, of which GELU's input and its factor are views."""
+    inner, elems = 4.0 * points * width, float(points * width)
+    cast = ops.autocast_cast(elems)
+    body.add(Op(name="ff.norm.up", fwd=(cast,), bwd=(cast,)))
+    body.norm("ff.norm", points, width, "layernorm")
+    body.linear("ff.up", points, width, 8 * width, bias=True, reads="ff.norm")
+    gelu = Kernel(kind="elementwise", low=2 * inner, indexed=inner)
+    product = Kernel(kind="elementwise", low=3 * inner, indexed=inner)
+    body.add(
+        Op(
+            name="ff.geglu",
+            fwd=(gelu, product),
+            bwd=(
+                Kernel(kind="elementwise", low=3 * inner),  # towards the factor
+                product,  # towards GELU
+                product,  # GELU's own
+                Kernel(kind="copy", low=4 * inner),  # halves joined
+            ),
+            saved=Saved(low=3 * inner),
+        )
+    )
+    body.linear("ff.down", points, 4 * width, width, bias=True, reads="ff.gated")
+    _sum(body, "ff", elems)
+
+
+def _transformer(tape: _Tape, net: _Net, x: T, depth: int, heads: int) -> T:
+    """Norm, projection, ``depth`` layers over the points, projection, sum; a block each layer."""
+    points = int(x.points)
+    layout = ops.copy("layout", x.elems)  # channels to the end, and back
+
+    def project(name: str, h: T) -> T:
+        first = name == "proj_in"
+        if not net.channels_last and (first == (net.projects == "linear")):
+            tape.both_ways(layout, h)
+        h = _linear(tape, name, h) if net.projects == "linear" else _conv(tape, name, h, x.c, 1)
+        if not net.channels_last and (first == (net.projects == "conv")):
+            tape.both_ways(layout, h)
+        return h
+
+    h = project("proj_in", _narrow(tape, "norm.down", _group_norm(tape, "norm", x)))
+    tape.block("transformer start")
+    for _ in range(depth):
+        body = Body(net.adapters)
+        body.kept.add("caption")
+        _attend(body, net, "self", points, x.c, heads)
+        _attend(body, net, "cross", points, x.c, heads)
+        _feed_forward(body, points, x.c)
+        for op in body.ops:
+            tape.op(op)
+        for p in body.params:  # of adapters alone, where there are any
+            Tape.param(tape, p.name, p.numel)
+        tape.resident += body.frozen_numel
+        tape.bodies.append(body)
+        tape.block("transformer layer", boundary=h)
+    h = project("proj_out", T(x.c, x.grid))
+    out = tape.add("transformer.sum", h, x)
+    tape.block("transformer end")
+    return out
+
+
+def _step(tape: _Tape, net: _Net, pooled: int) -> None:
+    """Sinusoids of the step and two products; SDXL's of the pooled caption and the sizes too."""
+
+    def embedder(name: str, width: int) -> None:
+        wide = net.step_width
+        row = T(wide, (1,), grad=tape.trains)
+        tape.both_ways(ops.linear(f"{name}.1", 1, width, wide, bias=True, input_grad=False), row)
+        tape.both_ways(ops.activation(f"{name}.silu", wide), row)
+        tape.both_ways(ops.linear(f"{name}.2", 1, wide, wide, bias=True), row)
+        for part, k in (("1", width), ("2", wide)):
+            tape.param(f"{name}.{part}.weight", k * wide)
+            tape.param(f"{name}.{part}.bias", wide)
+
+    features = Kernel(kind="elementwise", high=8.0 * net.widths[0], launches=10.0)
+    tape.op(Op(name="step.features", fwd=(features,)))
+    embedder("step", net.widths[0])
+    if pooled:
+        tape.op(Op(name="sizes.features", fwd=(features,)))
+        embedder("pooled", pooled)
+        tape.op(ops.binary("step.sum", net.step_width, grads=0))
+    tape.op(ops.keep("step.row", net.step_width))
+
+
+def _numbers(text: str | int, levels: int) -> tuple[int, ...]:
+    """Numbers parted by blanks, one a level; a single one stands for all."""
+    found = tuple(int(word) for word in str(text).split())
+    return found * levels if len(found) == 1 else found
+
+
+@ARCHS.register("latent_unet")
+def build(
+    *,
+    name: str,
+    sample_unit: str = "image",
+    image: int = 512,
+    widths: str = "320 640 1280 1280",
+    transformer_layers: str = "1 1 1 0",
+    middle_layers: int = 1,
+    heads: str = "8",
+    resnets: int = 2,
+    text_tokens: int = 77,
+    text_width: int = 768,
+    pooled_width: int = 0,
+    projections: Literal["linear", "conv"] = "conv",
+    attention: Attention = "flash",
+    layout: str = "nchw",
+    vae_factor: int = 8,
+    in_channels: int = 4,
+    encoded: bool = False,
+    lora_rank: int = 0,
+    lora_targets: str = "",
+) -> Workload:
+    """A U-Net on the latent of one square image and an encoded caption.
+
+    A number a level, parted by blanks: ``widths``, ``transformer_layers`` (of each transformer
+    there, 0: none) and ``heads``. ``projections``: around a transformer. ``layout``: nhwc where
+    tensors are channels last. ``pooled_width``: of SDXL's second condition. ``encoded``: latents
+    and captions are read; false where pixels and tokens are, for encoders that run in the step.
+    ``lora_rank`` > 0: adapters on products of the transformers' layers (``archs.body``), all else
+    frozen; q, k, v and out where none are named.
+    """
+    check_names(
+        attention=(attention, ("math", *_FLASH)),
+        projections=(projections, ("linear", "conv")),
+        layout=(layout, ("nchw", "nhwc")),
+    )
+    levels = len(widths.split())
+    net = _Net(
+        widths=_numbers(widths, levels), depths=_numbers(transformer_layers, levels),
+        heads=_numbers(heads, levels), context=text_tokens, context_width=text_width,
+        projects=projections, attention=attention, channels_last=layout == "nhwc",
+        adapters=adapters(lora_rank, lora_targets or _ADAPTED * bool(lora_rank), "none"),
+    )  # fmt: skip
+    if not len(net.depths) == len(net.heads) == levels:
+        raise ValueError("widths, transformer_layers and heads must have one number a level")
+    if any(w % h for w, h in zip(net.widths, net.heads, strict=True)):
+        raise ValueError("widths must be multiples of heads")
+    if resnets < 1 or text_tokens < 1:
+        raise ValueError("resnets and text_tokens must be at least 1")
+    latent = latent_of(image, vae_factor, 2 ** (levels - 1), 1, in_channels)
+    tape = _Tape(net)
+    noise = Kernel(kind="elementwise", high=_NOISE_TRAFFIC * latent.elems, launches=_NOISE_LAUNCHES)
+    tape.op(Op(name="noise", fwd=(noise,)))
+    _step(tape, net, pooled_width)
+    x = _levels(tape, net, latent, resnets, middle_layers)
+    x = _conv(tape, "conv_out", _norm_silu(tape, "norm_out", x), in_channels)
+    _loss(tape, latent)
+    tape.block("output")
+    inputs = _ENCODED_BYTES * (latent.elems + text_tokens * text_width + pooled_width)
+    if not encoded:
+        inputs = pixel_bytes(image, 1, 4.0) + _TOKEN_BYTES * text_tokens
+    made = tape.workload(name, sample_unit, input_bytes=inputs, tokens=float(latent.side**2))
+    if net.adapters is None:
+        return made
+    check_targets(net.adapters, tape.bodies)
+    base = Frozen(name="frozen base", resident_numel=tape.resident, ops=())
+    forward, backward = (
+        sum(
+            k.flop
+            for block in made.instances()
+            for op in block.ops
+            for k in getattr(op, side)
+            if not k.kind.startswith("attention")
+        )
+        for side in ("fwd", "bwd")
+    )
+    note = f"adapters of rank {lora_rank} without dropout; the frozen base is whole on every rank"
+    return made.replace(frozen=(base,), frozen_weight_flop=2 * forward - backward, notes=(note,))
+
+
+def _levels(tape: _Tape, net: _Net, latent: Latent, resnets: int, middle_layers: int) -> T:
+    x = _conv(tape, "conv_in", tape.input(latent.channels, (latent.side,) * 2), net.widths[0])
+    tape.block("input")
+    skips, last = [x], len(net.widths) - 1
+    for level, width in enumerate(net.widths):
+        for _ in range(resnets):
+            x = _resnet(tape, net, x, width)
+            if net.depths[level]:
+                x = _transformer(tape, net, x, net.depths[level], net.heads[level])
+            skips.append(x)
+        if level < last:
+            x = _conv(tape, "downsample", x, width, stride=2)
+            skips.append(x)
+            tape.block("downsample")
+    x = _resnet(tape, net, x, x.c)
+    if middle_layers:
+        x = _transformer(tape, net, x, middle_layers, net.heads[-1])
+    x = _resnet(tape, net, x, x.c)
+    for level in reversed(range(len(net.widths))):
+        for _ in range(resnets + 1):
+            parts = [x, skips.pop()]
+            x = tape.concat("skip", parts)
+            x.grad = any(p.grad for p in parts)
+            tape.block("join")
+            x = _resnet(tape, net, x, net.widths[level])
+            if net.depths[level]:
+                x = _transformer(tape, net, x, net.depths[level], net.heads[level])
+        if level:
+            x = _conv(tape, "upsample", tape.upsample("nearest", x, 2), x.c)
+            tape.block("upsample")
+    return x
+
+
+def _loss(tape: Tape, latent: Latent) -> None:
+    wide = 4.0 * latent.elems
+    fwd = Kernel(kind="elementwise", raw_bytes=_LOSS_TRAFFIC * wide, launches=_LOSS_LAUNCHES)
+    bwd = Kernel(
+        kind="elementwise", raw_bytes=_LOSS_GRAD_TRAFFIC * wide, launches=_LOSS_GRAD_LAUNCHES
+    )
+    tape.op(Op(name="loss", fwd=(fwd,), bwd=(bwd,), saved=Saved(raw_bytes=2 * wide)))
