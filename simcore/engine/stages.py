@@ -21,7 +21,8 @@ from simcore.engine.placed import Placed
 from simcore.engine.points import Points
 from simcore.engine.predict import central_step_s, job_of, values_of
 from simcore.engine.room import Room
-from simcore.strategy.cuts import balanced_cut, least_layers, written
+from simcore.strategy.balanced_cut import balanced_cut
+from simcore.strategy.cuts import least_layers, written
 from simcore.strategy.layout import Layout
 from simcore.workload.graph import Workload
 from simcore.workload.sharding import (

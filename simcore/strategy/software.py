@@ -13,6 +13,7 @@ from typing import Any
 
 from simcore.base.registry import Registry
 from simcore.base.units import GIGA
+from simcore.strategy.cut_rules import EVEN
 
 
 def _nothing() -> Mapping[str, Any]:
@@ -51,11 +52,7 @@ class Software:
     ``stops_early``: a layer that runs again in backward does so as far as something is needed.
     ``whole_tensors``: each of ZeRO-1's ranks owns whole tensors, of which it updates all, and
     broadcasts them to the others: owner after owner, where a gather would be one message.
-    ``cut_ends``: modules before the first layer and after the last that a pipeline's stages are
-    dealt out with as if they were layers; None cuts the layers alone. ``cut_fills``: one stage
-    after the other is filled with as many layers as the fullest must have. ``cuts_by_cost``: stages
-    take layers until the products of these and of those before pass a share of all, the head's
-    included.
+    ``cut``: how a pipeline is cut into stages, a rule of ``CUT_RULES``.
     ``words``: options as the command line names them, where none is given; ``settings``: of an
     architecture that has them, in the place of the model's own.
     """
@@ -84,9 +81,7 @@ class Software:
     wide_host: bool = False
     stops_early: bool = False
     whole_tensors: bool = False
-    cut_ends: tuple[int, int] | None = None
-    cuts_by_cost: bool = False
-    cut_fills: bool = False
+    cut: str = EVEN
     words: Mapping[str, str] = field(default_factory=_nothing, hash=False)
     settings: Mapping[str, bool | str] = field(default_factory=_nothing, hash=False)
 
@@ -159,17 +154,13 @@ for _software in (
         norm_bytes=8.0, all_reduces=True, grads_beside=True, weight_stubs=False, group_copies=2,
         live_numel=int(GIGA), received_copies=1, sent_copies=1, logits_bytes=2 * 4.0,
     ),
-    # runtime/bf16_optimizer.py of early 2022: fp32_groups_flat is not yet cut into partitions;
-    # runtime/utils.py, partition_balanced: the least weight that all stages need not exceed, to
-    # which _lprobe then fills them in turn; Megatron-DeepSpeed's type:transformer weighs layers
-    # alone ("78/12=6.5 - so the last stage has 1 block, while the rest have 7", bigscience,
-    # train/tr11-176B-ml/chronicles-prequel.md)
+    # runtime/bf16_optimizer.py of early 2022: fp32_groups_flat is not yet cut into partitions
     Software(
         name="deepspeed-2022",
         meaning="DeepSpeed of early 2022, whose bf16 optimizer keeps all fp32 weights on each rank",
         norm_bytes=8.0, all_reduces=True, grads_beside=True, whole_master=True,
         weight_stubs=False, group_copies=2,
-        received_copies=1, sent_copies=1, logits_bytes=2 * 4.0, cut_fills=True,
+        received_copies=1, sent_copies=1, logits_bytes=2 * 4.0, cut="filled",
     ),
     # core/optimizer/allreduce.py: a bucket is joined and cast to fp32, reduced, copied back, all
     # of it called by the optimizer's step (optimizer.py, allreduce_gradients);
@@ -178,15 +169,13 @@ for _software in (
     # gradient comes, on the last stage until their buffer (of two) is written again;
     # core/nn/mlp.py: gate and up are column-parallel layers apart, of which each copies its input
     # to the tensor ranks (column_parallel_linear.py), and a copy's backward is an all-reduce;
-    # core/nn/parallel_module/communicator.py: send_data sends each tensor as it is;
-    # core/nn/parallel_module/pipeline_partitioning.py: stages take modules evenly, the first ones
-    # more; transformer/model/model.py: these are embedding, layers, final norm and head
+    # core/nn/parallel_module/communicator.py: send_data sends each tensor as it is
     Software(
         name="scaling",
         meaning="Aleph Alpha's scaling: buckets all-reduced in an fp32 copy",
         joins_shard=False, reduce_copy_bytes=4.0, all_reduces=True, late_buckets=True,
         weight_stubs=False, sums_apart=True,
-        sent_copies=1, logits_bytes=2.0, whole_sends=True, cut_ends=(1, 2),
+        sent_copies=1, logits_bytes=2.0, whole_sends=True, cut="modules",
     ),
     # Narayanan et al. 2021, 4.1: tensor ranks send a share each and gather what they receive;
     # p2p_communication.py does where scatter_gather_tensors_in_pipeline is set, until 2023;
@@ -212,13 +201,12 @@ for _software in (
     # models/base.py wraps the model in torch's DDP, whose hook adds a bucket to the fp32 sums
     # (optim/gradient_accumulator.py, where every backward ends with fp32_grad.add_), but not with
     # ZeRO-1 (trainer.py, make_ddp): there the fp32 sums are all-reduced as they are when backward
-    # is over (sync_gradients_across_dp, reduce_scatter=False). build_model numbers blocks' stages
-    # by cumulative costs, which are llama.py's get_block_compute_costs
+    # is over (sync_gradients_across_dp, reduce_scatter=False)
     Software(
         name="nanotron",
         meaning="nanotron: torch's DDP buckets beside gradients that are summed in fp32",
         all_reduces=True, weight_buckets=True, adds_grads=True, weight_stubs=False,
-        cuts_by_cost=True,
+        cut="costs",
     ),
     # internlm/solver/optimizer/hybrid_zero_optim.py: _partition_param_list deals out tensors,
     # reduce_tensor without a dst_rank all-reduces over all data ranks whatever the shard group,

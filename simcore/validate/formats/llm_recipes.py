@@ -6,7 +6,8 @@ paths below are from there where no other is named.
 
 from __future__ import annotations
 
-from simcore.strategy.cuts import modules_cut, written
+from simcore.strategy.cut_rules import modules_cut
+from simcore.strategy.cuts import written
 from simcore.validate.formats import Row, whole
 from simcore.validate.formats.llm_sources import (
     DENSE_FIRST,
