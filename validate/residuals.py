@@ -6,8 +6,8 @@ what share of each source lies inside: by these widths, and by widths fitted wit
 The tables set the widths, so only the second is a test. Central predictions are not touched.
 Widths of steps hold 80 % of a source to come, each source counted once.
 ``memory_foreign`` is what memory of a source left out needs beside them, each source counted once;
-``memory_kinds`` are the kinds of program with figures, which go without it. ``assumed`` is what
-rows need beside all that whose program is left unsaid.
+``memory_kinds`` are the kinds of program with figures, which go without it. ``assumed`` and
+``memory_assumed`` are what rows need beside all that whose program is left unsaid.
 """
 
 from __future__ import annotations
@@ -30,10 +30,13 @@ from simcore.engine.memory import loose_bytes
 from simcore.engine.memory_spread import program_kind
 from simcore.engine.residual import PARTS, part_weights
 from simcore.engine.resolved import Request
+from simcore.hardware.estimates import Estimate
 from simcore.hardware.profile import BLIND_ORIGIN, load_profile
+from simcore.validate.case import Case
 from simcore.validate.formats import read_table
-from simcore.validate.judge import Judged, judge, peak_of, request_of
+from simcore.validate.judge import Judged, judge, request_of
 from simcore.validate.unnamed import without_programs
+from simcore.workload.models import ModelRecord
 
 #: Parts of the variance of memory, over the square of what comes and goes within a step.
 MEMORY_PARTS = ("memory_residual", "memory_residual_eager", "segments_residual")
@@ -48,6 +51,8 @@ READINGS = (
 #: them inside widths set without their source, is not known.
 LEAST_ROWS = 5
 LEVEL = 0.8
+#: Attention that writes scores to memory: programs of before 2023, which no library assumed is.
+WRITES_SCORES = ("eager", "fused_softmax")
 #: Parts that rows which name their program tell; ``assumed`` is of those that do not.
 FITTED = tuple(name for name in PARTS if name != "assumed")
 
@@ -92,18 +97,18 @@ def memory_rows(judged: Sequence[Judged], requests: Sequence[Request]) -> list[R
         scored = [s for s in j.scored if s.quantity == "peak_memory"]
         # in the order in which they are judged
         readings = [k for k in READINGS if k in j.case.measured]
-        fullest, memory = peak_of(j.case, request, j.prediction)
+        memory = j.prediction.memory
         for s, key in zip(scored, readings, strict=True):
             loose = loose_bytes(memory.terms)  # else the update is fullest: state alone
             over = loose or memory.allocated_bytes
             half = (memory.high_bytes - memory.device_bytes) / Z80
             outside = max(half**2 - memory.tensors_sd_bytes**2, 0.0) if key in OUTSIDE else 0.0
-            eager = fullest.eager_kernels
+            eager = request.eager_kernels
             of = (not eager, eager, key in SEGMENTS)
             rows.append(Row(*_whose(j), key.removeprefix("peak_").removesuffix("_bytes"),
                             abs(s.measured - s.predicted) / over, outside / over**2,
                             tuple(float(w and loose > 0) for w in of),
-                            memory.allocated_bytes / over, program_kind(fullest)))  # fmt: skip
+                            memory.allocated_bytes / over, program_kind(request)))  # fmt: skip
     return rows
 
 
@@ -206,20 +211,43 @@ def foreign(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def assumed(files: Sequence[Path]) -> dict[str, Any]:
-    """``assumed`` of ``step_residual``, and the share of each source that lies inside with it.
+    """``assumed`` of ``step_residual`` and ``memory_assumed``: of rows whose program is unsaid.
 
-    Of rows whose program is left unsaid, where a library is assumed.
+    Those where a library is assumed, and of memory those whose program writes no scores.
     """
     bare = load_profile().with_knobs((), "blind", BLIND_ORIGIN, 0.0)
-    tables = [without_programs(read_table(f)) for f in files]
-    verdict = judge(tables, profile_for=lambda _: bare)
+    named = [read_table(f) for f in files]
+    verdict = judge([without_programs(t) for t in named], profile_for=lambda _: bare)
     requests = [request_of(j.case, bare) for j in verdict.judged]
     taken = [(j, r) for j, r in zip(verdict.judged, requests, strict=True) if r.software_assumed]
-    rows = step_rows([j for j, _ in taken], [r for _, r in taken])
-    widths = np.array([bare.step_residual[name].value for name in FITTED])
+    as_run = {(c.table, c.id): c for t in named for c in t.cases}
+    today = [(j, r) for j, r in taken if not writes_scores(as_run[j.case.table, j.case.id])]
+    return {
+        "step_time": _beside(step_rows(*_apart(taken)), [bare.step_residual[n] for n in FITTED]),
+        "memory": _beside(memory_rows(*_apart(today)),
+                          [bare.memory_sd_log(n) for n in MEMORY_PARTS]),
+    }  # fmt: skip
+
+
+def writes_scores(case: Case) -> bool:
+    """Whether the program of a row keeps attention's scores."""
+    record = case.record
+    return isinstance(record, ModelRecord) and record.settings({}).get("attention") in WRITES_SCORES
+
+
+def _apart(
+    taken: Sequence[tuple[Judged, Request]],
+) -> tuple[list[Judged], list[Request]]:
+    return [j for j, _ in taken], [r for _, r in taken]
+
+
+def _beside(rows: Sequence[Row], widths: Sequence[Estimate]) -> dict[str, Any]:
+    """The width that a source to come needs beside those set, over all that is held; and the share
+    of each source that lies inside with a width set without it."""
     errors, sources = errors_of(rows), np.array([r.source for r in rows])
-    known = errors.known + errors.weights @ np.square(widths)
-    needed = np.sqrt(np.maximum(np.square(errors.size / Z80) - known, 0.0))
+    known = errors.known + errors.weights @ np.square([w.value for w in widths])
+    lack = np.sqrt(np.maximum(np.square(errors.size / Z80) - known, 0.0))
+    needed = lack / np.array([r.held for r in rows])
     left_out = {
         source: float(np.mean(needed[sources == source] <= width_of_a_new_source(
             needed[sources != source], sources[sources != source])))
@@ -267,12 +295,14 @@ def main() -> None:
         for name, s in {**fit["tables"], **fit["sources"]}.items():
             shares = f"{s['inside_frac']:>9.2f}{s['left_out_frac']:>10.2f}"
             write(f"{name:<54.54}{s['n']:>6}{shares}\n")
-    write(
-        f"\nassumed: {taken['width']:.3f}, of {taken['rows']} rows; sources left out, each "
-        f"counted once: {taken['left_out_of_sources_frac']:.2f}\n"
-    )
-    for name, inside in taken["sources"].items():
-        write(f"{name:<54.54}{inside:>9.2f}\n")
+    for what, name in (("step_time", "assumed"), ("memory", "memory_assumed")):
+        of = taken[what]
+        write(
+            f"\n{name}: {of['width']:.3f}, of {of['rows']} rows; sources left out, each "
+            f"counted once: {of['left_out_of_sources_frac']:.2f}\n"
+        )
+        for source, inside in of["sources"].items():
+            write(f"{source:<54.54}{inside:>9.2f}\n")
     write(f"\nmemory_foreign: {other['width']:.3f}\nmemory_kinds: {other['kinds']}\n")
     write(f"{'memory of a source left out':<54}{'':6}{'without':>9}{'with':>10}\n")
     every = {"mean of sources": other["left_out_frac"], **other["sources"]}

@@ -103,7 +103,7 @@ def _asked(request: Request) -> _Asked:
     layout = placed.layout if placed else Layout()
     n_ranks = request.cluster.n_gpus // layout.model_ranks * layout.cp
     return _Asked(
-        Same(placed.stages[0].workload if placed else request.workload),
+        Same(placed.stages[0].workload if placed else request.held_workload),
         request.strategy,
         fullest_batch(request) / layout.cp,
         request.grad_accum,

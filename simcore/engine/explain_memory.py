@@ -22,7 +22,7 @@ from simcore.engine.explain_facts import Facts, Teller, Told
 from simcore.engine.job_memory import fullest_batch
 from simcore.engine.memory import CUBLAS_HANDLES
 from simcore.engine.memory_parts import activation_profile
-from simcore.engine.memory_spread import is_foreign, program_kind
+from simcore.engine.memory_spread import program_kind, whole_sd_log
 from simcore.strategy.layout import Layout
 
 _ZERO = "ZeRO's 16 bytes a parameter (Rajbhandari et al. 2020, section 3.1)"
@@ -158,7 +158,7 @@ def _frozen(f: Facts) -> Told:
 
 
 def _activations(f: Facts) -> Told:
-    s, w, batch = f.request.strategy, f.request.workload, fullest_batch(f.request)
+    s, w, batch = f.request.strategy, f.request.held_workload, fullest_batch(f.request)
     saved = activation_profile(w, s.precision, s.recompute == "full")
     sample = float(saved.held.max())
     return Told(
@@ -177,7 +177,7 @@ def _activations(f: Facts) -> Told:
 
 def _autocast(f: Facts) -> Told:
     s = f.request.strategy
-    saved = activation_profile(f.request.workload, s.precision, s.recompute == "full")
+    saved = activation_profile(f.request.held_workload, s.precision, s.recompute == "full")
     return Told(
         "weights of matrix products x bytes of the 16-bit copy, kept until backward ends",
         (("weights", f"{saved.cast_numel:,.0f}"), ("bytes each", f"{s.precision.cast_bytes}")),
@@ -284,10 +284,9 @@ def _context(f: Facts) -> Told:
 
 def _device(f: Facts) -> Told:
     m = f.result.memory
-    kind, profile = program_kind(f.request), f.request.profile
-    width = profile.memory_sd_log("memory_foreign").value
-    unsure = f"no published figures, {width:.1%} of allocated"
-    figures = unsure if is_foreign(f.request) else "known"
+    kind, width = program_kind(f.request), whole_sd_log(f.request)
+    why = "assumed, not named" if f.request.software_assumed else "no published figures"
+    figures = f"{why}, {width:.1%} of allocated" if width else "known"
     return Told(
         "allocated (tensors) + allocator rounding = reserved; + NCCL buffers + CUDA context; the "
         "largest of four moments: frozen forward, forward, backward, optimizer step",

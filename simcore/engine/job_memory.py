@@ -75,7 +75,7 @@ def memory_over(
     over = (micro_batch, grad_accum, n_gpus, n_nodes)
     placed = request.placed
     if placed is None:
-        return (memory_of_stage(request, request.workload, 0, *over),)
+        return (memory_of_stage(request, request.held_workload, 0, *over),)
     beside = beside_tensors(request, n_gpus, n_nodes)
     return tuple(
         memory_of_stages(request, placed.stages[first : first + 1], *over, beside=beside)
@@ -102,7 +102,7 @@ def held_and_needed(
     """
     over = (micro_batch, grad_accum, n_gpus, n_nodes)
     if request.placed is None:
-        memory = memory_of_stage(request, request.workload, 0, *over)
+        memory = memory_of_stage(request, request.held_workload, 0, *over)
         return np.stack([memory.device, memory.needed])[:, None, :]
     beside = beside_tensors(request, n_gpus, n_nodes)
     at_once = max(1, _TOGETHER // len(micro_batch))
@@ -294,7 +294,7 @@ def first_stage_allocated_bytes(request: Request) -> float:
     asked = (request.micro_batch, request.grad_accum, cluster.n_gpus, cluster.n_nodes)
     over = [np.array([float(v)]) for v in asked]
     if placed is None:
-        first = memory_of_stage(request, request.workload, 0, *over)
+        first = memory_of_stage(request, request.held_workload, 0, *over)
     else:
         first = memory_of_stages(request, placed.stages[:1], *over)
     return float(first.allocated[0])

@@ -3,7 +3,8 @@
 State is counted exactly where the program is known. What comes and goes within a step depends on
 its kernels; context and communicators are assumptions with spreads of their own. Of a kind of
 program that the tables have no figures of, all that the framework holds is less sure: it may keep
-copies that nobody looked for. ``python -m validate.residuals`` sets the widths.
+copies that nobody looked for; where nobody named the program it may be any.
+``python -m validate.residuals`` sets the widths.
 """
 
 from __future__ import annotations
@@ -24,17 +25,23 @@ def program_kind(request: Request) -> str:
 
 def is_foreign(request: Request) -> bool:
     """Whether the tables that set the widths have no figures of the kind of program."""
-    known = program_kind(request) in request.profile.runtime["memory_kinds"]
-    return request.software_assumed or not known
+    return program_kind(request) not in request.profile.runtime["memory_kinds"]
+
+
+def whole_sd_log(request: Request) -> float:
+    """Spread of all that the framework holds: of a program without figures, or one assumed."""
+    of = request.profile.memory_sd_log
+    if request.software_assumed:
+        return of("memory_assumed").value
+    return of("memory_foreign").value if is_foreign(request) else 0.0
 
 
 def tensors_sd_bytes(request: Request, memory: Memory) -> float:
     """Standard deviation of what is allocated: of what comes and goes within a step, and of all
-    that a program of a kind without figures holds."""
+    that a program without figures holds."""
     profile = request.profile
     spread = profile.memory_sd_log(eager=request.eager_kernels).value * loose_bytes(memory.terms)
-    foreign = profile.memory_sd_log("memory_foreign").value * is_foreign(request)
-    return float(np.hypot(spread, foreign * float(memory.allocated[0])))
+    return float(np.hypot(spread, whole_sd_log(request) * float(memory.allocated[0])))
 
 
 def holes_sd_bytes(request: Request, memory: Memory) -> float:

@@ -100,7 +100,7 @@ def memory_timeline(
     closed = memory_at(request, np.array([float(batch)]))
     outside = float(sum(closed.terms[t][0] for t in OUTSIDE))
     events = step_events(
-        request.workload,
+        request.held_workload,
         strategy,
         micro_batch=batch,
         grad_accum=request.grad_accum,
@@ -158,8 +158,8 @@ def reserved_peak_bytes(request: Request) -> float:
     outside = float(sum(closed.terms[t][0] for t in OUTSIDE))
     limit = float(min(g.gpu.usable_memory_bytes for g in cluster.groups))
     peak_of = partial(
-        _reserved_peak, request.workload, strategy, request.micro_batch, request.grad_accum, ranks,
-        workspace_bytes(g.gpu.architecture for g in cluster.groups),
+        _reserved_peak, request.held_workload, strategy, request.micro_batch, request.grad_accum,
+        ranks, workspace_bytes(g.gpu.architecture for g in cluster.groups),
     )  # fmt: skip
     # Where the device has room for all, how much it has plays no part: asked once for all GPUs.
     room = max(limit - outside, 0.0)

@@ -18,7 +18,8 @@ class Request:
 
     ``shares``: samples a rank and micro-step of each kind of rank (``rank_groups``), where these
     are not ``micro_batch`` of all; their sum over the ranks is the same. ``software_assumed``:
-    nobody named the training library of a layout that needs one.
+    nobody named the training library of a layout that needs one. ``peak_workload``: of the largest
+    batch that training meets, where batches vary.
     """
 
     workload: Workload
@@ -36,6 +37,12 @@ class Request:
     growing_segments: bool = False
     shares: tuple[int, ...] = ()
     software_assumed: bool = False
+    peak_workload: Workload | None = None
+
+    @property
+    def held_workload(self) -> Workload:
+        """What memory is of."""
+        return self.peak_workload or self.workload
 
     @property
     def kinds(self) -> tuple[NodeGroup, ...]:

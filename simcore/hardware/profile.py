@@ -383,7 +383,8 @@ class Profile:
 
         ``eager``: with libraries from before CUDA 11.7, whose kernels and workspaces vary more.
         ``part``: "segments_residual" of what the allocator holds beside live tensors, over the
-        same; "memory_foreign" of programs without figures, over all that the framework holds.
+        same; "memory_foreign" of programs without figures, over all that the framework holds, and
+        "memory_assumed" of those that nobody named.
         """
         return leaf(self.runtime[part or ("memory_residual_eager" if eager else "memory_residual")])
 

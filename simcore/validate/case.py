@@ -23,8 +23,7 @@ class Case:
     run, over all ranks and per rank; ``work_known`` is false where the source does not give them.
     ``reference`` names the row that a speed-up is
     against; empty: the measured ``speedup`` is the source's own, against one GPU at this batch.
-    ``peak_options`` and ``peak_model`` are of the largest batch of a run whose batches vary: its
-    memory is the peak. ``flag`` says why a row is doubted.
+    ``flag`` says why a row is doubted.
     """
 
     id: str
@@ -32,8 +31,6 @@ class Case:
     model: str
     gpus: str
     options: Options
-    peak_options: Options = field(default_factory=lambda: Options())
-    peak_model: str = ""
     measured: Mapping[str, float] = field(default_factory=dict)
     columns: Mapping[str, str] = field(default_factory=dict)
     train_samples: float | None = None

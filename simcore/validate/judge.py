@@ -222,8 +222,8 @@ def _predicted(row: _Row) -> tuple[Prediction, Interval, tuple[Scored, ...]] | s
     try:
         request = request_of(case, profile)
         prediction = predict(request)
-        peak_request, peak = peak_of(case, request, prediction)
-        told = memory_figures(case, peak_request, peak)
+        peak = prediction.memory
+        told = memory_figures(case, request, peak)
     except SimcoreError as err:
         return str(err)
     except Exception as err:  # a crash in one row never loses the others
@@ -231,19 +231,6 @@ def _predicted(row: _Row) -> tuple[Prediction, Interval, tuple[Scored, ...]] | s
     time = time_of(case, request, prediction, 1.0 if work is None else work)
     known = case.work_known or work is not None
     return prediction, time, _direct_scores(case, prediction, peak, told, time, known)
-
-
-def peak_of(case: Case, request: Request, prediction: Prediction) -> tuple[Request, MemoryResult]:
-    """The fullest step of a row's run, and its memory: of the largest batch where batches vary."""
-    if not (case.peak_options or case.peak_model):
-        return request, prediction.memory
-    largest = replace(
-        case,
-        model=case.peak_model or case.model,
-        options={**case.options, **case.peak_options},
-    )
-    fullest = request_of(largest, request.profile)
-    return fullest, predict(fullest).memory
 
 
 def memory_figures(case: Case, request: Request, memory: MemoryResult) -> dict[str, float]:

@@ -89,6 +89,11 @@ class ModelRecord(Sourced):
     work_sd_frac: Count | None = Field(
         default=None, description="standard deviation of the work of one sample over its mean"
     )
+    largest: dict[str, Scalar] = Field(
+        default_factory=dict,
+        description="settings of the largest batch that training meets, where batches vary: memory "
+        "is of it",
+    )
     sync_norm_wait: Seconds | None = Field(
         default=None,
         description="batch norms take their statistics over all ranks: what each exchange waits",

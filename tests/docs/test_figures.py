@@ -24,7 +24,8 @@ def stated() -> set[str]:
 
 def test_widths_of_the_interval_are_the_profile_s(stated: set[str]) -> None:
     profile = load_profile()
-    memory = ("memory_residual", "memory_residual_eager", "segments_residual", "memory_foreign")
+    memory = ("memory_residual", "memory_residual_eager", "segments_residual", "memory_foreign",
+              "memory_assumed")  # fmt: skip
     widths = {name: width.value for name, width in profile.step_residual.items()}
     widths |= {name: profile.runtime[name]["value"] for name in memory}
     assert len(widths) >= 10

@@ -113,6 +113,22 @@ def test_memory_of_programs_without_figures_is_less_sure() -> None:
     assert wide.high_bytes > narrow.high_bytes and wide.holes_sd_bytes == narrow.holes_sd_bytes
 
 
+def test_memory_of_a_program_that_nobody_named_is_less_sure() -> None:
+    """Named, the same library with the same tensors has figures."""
+    words: Options = {"tp": 4, "pp": 2, "global_batch": 64}
+    assumed, named = (
+        make_request("llama3-8b", "8xH100", software=s, **words) for s in (None, "megatron")
+    )
+    wide, narrow = predict(assumed).memory, predict(named).memory
+    assert wide.allocated_bytes == narrow.allocated_bytes
+    width = load_profile().memory_sd_log("memory_assumed").value
+    assert wide.tensors_sd_bytes == pytest.approx(
+        math.hypot(narrow.tensors_sd_bytes, width * narrow.allocated_bytes)
+    )
+    told = str(api.explain("llama3-8b", "8xH100", "memory.device", **words))
+    assert "assumed, not named" in told
+
+
 def test_what_explains_memory_names_the_kind_of_program() -> None:
     foreign, known = (
         str(api.explain("gpt2", "8xA100", "memory.device", issuer=who))

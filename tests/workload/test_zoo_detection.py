@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 from reference import measure
-from reference.detection import SSD300, MaskRCNN, RetinaNet
+from reference.detection import SSD300, Constant, Evaluated, MaskRCNN, Norm, RetinaNet
 from reference.efficientdet import EfficientDetD0
 from reference.efficientdet import loss as detection_loss
 from torch import nn
 from torch.nn import functional as F
 
-from simcore.workload.archs.detection import rcnn, retinanet, ssd300
+from simcore.workload.archs.detection import Norms, rcnn, retinanet, ssd300
 from simcore.workload.archs.efficientdet import efficientdet
 
 #: Parameters of the frozen stem and first stage of a ResNet-50, which torchvision's counts hold.
@@ -91,15 +91,32 @@ def test_rcnn_saved_storages() -> None:
     assert measure.built_saved_bytes(ours) == pytest.approx(truth, rel=0.02)
 
 
-def test_retinanet_saved_storages() -> None:
-    model, x = RetinaNet(80), torch.randn(1, 3, 128, 160)
+@pytest.mark.parametrize(("norm", "norms"), [(Constant, "constant"), (Evaluated, "evaluated")])
+def test_retinanet_saved_storages(norm: Norm, norms: Norms) -> None:
+    model, x = RetinaNet(80, norm), torch.randn(1, 3, 128, 160)
+    anchors = 9 * (16 * 20 + 8 * 10 + 4 * 5 + 2 * 3 + 1 * 2)
+    targets = torch.zeros(anchors, 80)
+    truth = measure.saved_bytes(model, lambda: model.losses(x, targets))
+    statistics = sum(8 * m.num_features for m in model.modules() if isinstance(m, Evaluated))
+    ours = retinanet(name="x", height=128, width=160, norms=norms)
+    assert measure.built_saved_bytes(ours) == pytest.approx(truth - statistics, rel=0.02)
+    fused = retinanet(name="x", height=128, width=160, norms=norms, fused_focal=True)
+    assert (
+        measure.built_saved_bytes(ours) - measure.built_saved_bytes(fused) == 7 * 4 * 80 * anchors
+    )
 
-    def step() -> torch.Tensor:
-        return torch.stack([y.sum() for y in model(x)]).sum()
 
-    truth = measure.saved_bytes(model, step)
-    ours = retinanet(name="x", height=128, width=160)
-    assert measure.built_saved_bytes(ours) == pytest.approx(truth, rel=0.02)
+def test_norms_that_are_evaluated_train_their_scales() -> None:
+    with torch.device("meta"):
+        model = RetinaNet(80, Evaluated)
+    for p in (*model.pyramid.stem.parameters(), *model.pyramid.stages[0].parameters()):
+        p.requires_grad_(False)
+    ours = retinanet(name="x", norms="evaluated")
+    trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    others = sum(p.numel() for p in model.parameters() if not p.requires_grad)
+    statistics = sum(2 * m.num_features for m in model.modules() if isinstance(m, Evaluated))
+    assert ours.trainable_numel == trained
+    assert ours.buffers_numel == others + statistics
 
 
 def test_constant_norms_leave_autocast_activations_in_fp32() -> None:

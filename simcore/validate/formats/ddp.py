@@ -31,6 +31,8 @@ from simcore.validate.formats.ddp_names import (
     LOOPED,
     LOOPED_BEFORE,
     MEMORY,
+    MMDET,
+    MMDET_SOURCE,
     NETWORKS,
     NO_P2P_RUNS,
     NODES,
@@ -112,6 +114,8 @@ def _record(entry: str, row: Row) -> ModelSource | None:
         found["old_blas"] = True
     if (foundry := _foundry(row)) is not None:
         found |= foundry.settings
+    if row["source"] == MMDET_SOURCE:
+        found |= MMDET.get(record.arch, {})
     return record.model_copy(update={"config": {**record.config, **found}}) if found else None
 
 
@@ -310,8 +314,6 @@ def _read(name: str, row: Row) -> Case | Skipped:
         record=_record(rule.entry, row),
         gpus=f"{nodes}x{gpus // nodes}x{GPUS.get(row['gpu_type'], row['gpu_type'])}",
         options=options,
-        peak_options={"seq_len": rule.longest} if rule.longest else {},
-        peak_model=rule.largest,
         measured=present(
             step_time_s=number(row, "step_time_s"),
             speedup=number(row, faster) if faster else None,

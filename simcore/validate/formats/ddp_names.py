@@ -10,15 +10,16 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from simcore.workload.models import Scalar
+
 
 @dataclass(frozen=True, slots=True)
 class Rule:
     """``entry`` of models_db for a row; ``precision`` where the source's word means another.
 
     ``optimizer``, ``optimizer_impl`` where the source's loop has another than the entry's;
-    ``seq_len`` false where the entry fixes its length. ``longest``: tokens of the longest batch,
-    where lengths vary: it sets the peak of memory, as the entry ``largest`` does where images vary.
-    ``main_grads``: the gradients' width where it is not the weights'.
+    ``seq_len`` false where the entry fixes its length. ``main_grads``: the gradients' width where
+    it is not the weights'.
     """
 
     model: str
@@ -28,8 +29,6 @@ class Rule:
     optimizer: str | None = None
     optimizer_impl: str | None = None
     seq_len: bool = False
-    longest: int = 0
-    largest: str = ""
     main_grads: str = ""
 
 
@@ -94,14 +93,9 @@ RULES: tuple[Rule, ...] = (
     Rule("AlexNet", "alexnet"),
     Rule("SSD300-R50", "ssd300-r50-nchw", "lambdal | precision=amp"),
     Rule("SSD300-R50", "ssd300-r50"),
-    Rule(
-        "MaskRCNN-R50-FPN",
-        "mask-rcnn-r50-fpn-amp",
-        "pytorch | precision=amp",
-        largest="mask-rcnn-r50-fpn-amp-largest",
-    ),
+    Rule("MaskRCNN-R50-FPN", "mask-rcnn-r50-fpn-amp", "pytorch | precision=amp"),
     Rule("MaskRCNN-R50-FPN", "mask-rcnn-r50-fpn-static", "tensorflow"),
-    Rule("MaskRCNN-R50-FPN", "mask-rcnn-r50-fpn", largest="mask-rcnn-r50-fpn-largest"),
+    Rule("MaskRCNN-R50-FPN", "mask-rcnn-r50-fpn"),
     Rule("FasterRCNN-R50-FPN", "faster-rcnn-r50-fpn"),
     Rule("RetinaNet-R50-FPN", "retinanet-r50-fpn"),
     Rule("EfficientDet-D0", "efficientdet-d0-pillow", "deeplearningexamples | pytorch"),
@@ -109,7 +103,7 @@ RULES: tuple[Rule, ...] = (
     Rule("EfficientDet-D0", "efficientdet-d0"),
     Rule("WaveGlow-512", "waveglow-512-nchw", "precision=amp"),
     Rule("WaveGlow-512", "waveglow-512"),
-    Rule("GNMT-v2", "gnmt-v2", "", O2, longest=50),
+    Rule("GNMT-v2", "gnmt-v2", "", O2),
     Rule("Transformer-XL-base", "transformer-xl-base-full-softmax", "full softmax", O2),
     Rule("Transformer-XL-base", "transformer-xl-base", "", O2),
     Rule("Transformer-XL-large", "transformer-xl-large-full-softmax", "full softmax", O2),
@@ -175,6 +169,14 @@ RECOMPUTED = ("gradient checkpointing ON", "act_ckpt=True")
 #: Sources that ran llm-foundry, whose rows in PURE are of PyTorch 1.13.
 LLM_FOUNDRY = ("mosaicml/llm-foundry",)
 LLM_FOUNDRY_TORCH_1 = "mp PURE"
+#: What mmdetection's models have of that program, by architecture (configs/_base_/models:
+#: ``norm_eval=True`` with ``requires_grad=True``; models/losses/focal_loss.py calls mmcv's kernel
+#: on CUDA).
+MMDET_SOURCE = "open-mmlab/mmdetection"
+MMDET: dict[str, dict[str, Scalar]] = {
+    "rcnn": {"norms": "evaluated"},
+    "retinanet": {"norms": "evaluated", "fused_focal": True},
+}
 #: Who runs NVIDIA's examples.
 SENT_LAST_SOURCES = ("NVIDIA/DeepLearningExamples", "lambdal/deeplearning-benchmark")
 

@@ -3,10 +3,14 @@
 Dense parts are counted op by op. Region proposals are approximated: their ranking and suppression
 are so many small launches; boxes and masks a step are the samplers' fixed numbers. The stem and
 the first stage of the R-CNNs and RetinaNet are frozen and all their BatchNorms are constants
-(scale and shift), as the reference implementations train them.
+(scale and shift), as the reference implementations train them, or run by their statistics with
+scale and shift trained (mmdetection's ``norm_eval``).
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
 
 from simcore.base.units import FP32_BYTES
 from simcore.workload import ops
@@ -26,6 +30,13 @@ _SSD_EXTRA = (
     (256, 128, 1, 0),
 )
 _SSD_BOXES = (4, 6, 6, 6, 4, 4)
+
+#: How a detector's pre-trained BatchNorms run.
+Norms = Literal["constant", "evaluated"]
+#: Tensors of all scores that the focal loss of plain operators keeps in fp32 (torchvision's and
+#: fvcore's ``sigmoid_focal_loss``): scores, targets, 1 - targets, 1 - p_t, its power, the cross
+#: entropy, the weight of classes, and the copy of the scores that are counted.
+_FOCAL_KEEPS = 8
 
 
 def _small(name: str, launches: float, elems: float = 0.0, *, bwd: float = 0.0) -> Op:
@@ -73,19 +84,19 @@ def ssd300(
     return tape.workload(name, sample_unit, input_bytes=FP32_BYTES * 3.0 * image**2 + 20 * boxes)
 
 
-def _constant_unit(
-    tape: Tape, name: str, x: T, cout: int, kernel: int, stride: int, *, frozen: bool, relu: bool
-) -> T:
-    y = tape.conv(name, x, cout, kernel, stride=stride, frozen=frozen)
-    y = tape.frozen_norm(name, y)
-    return tape.act(name, y, "relu") if relu else y
+def _body(tape: Tape, image: tuple[int, int], how: Norms) -> tuple[list[T], float]:
+    """Four maps of a ResNet-50, and what is resident and not trained."""
 
+    def unit(
+        name: str, x: T, cout: int, kernel: int, stride: int, *, frozen: bool, relu: bool
+    ) -> T:
+        y = tape.conv(name, x, cout, kernel, stride=stride, frozen=frozen)
+        y = (tape.frozen_norm if how == "constant" else tape.evaluated_norm)(name, y)
+        return tape.act(name, y, "relu") if relu else y
 
-def _body(tape: Tape, image: tuple[int, int]) -> tuple[list[T], float]:
-    """Four maps of a ResNet-50 with constant norms, and parameters that are not trained."""
     resident = 3.0 * 64 * 49
-    norms = [64]
-    x = _constant_unit(tape, "stem", tape.input(3, image), 64, 7, 2, frozen=True, relu=True)
+    norms, trained = [64], 0
+    x = unit("stem", tape.input(3, image), 64, 7, 2, frozen=True, relu=True)
     x = tape.max_pool("pool", x, 3, 2, 1)
     maps = []
     for stage, count in enumerate(_LAYERS):
@@ -93,20 +104,23 @@ def _body(tape: Tape, image: tuple[int, int]) -> tuple[list[T], float]:
         for i in range(count):
             stride = 2 if stage and not i else 1
             source, cout = x, 4 * width
-            y = _constant_unit(tape, "1", x, width, 1, 1, frozen=frozen, relu=True)
-            y = _constant_unit(tape, "2", y, width, 3, stride, frozen=frozen, relu=True)
-            y = _constant_unit(tape, "3", y, cout, 1, 1, frozen=frozen, relu=False)
+            y = unit("1", x, width, 1, 1, frozen=frozen, relu=True)
+            y = unit("2", y, width, 3, stride, frozen=frozen, relu=True)
+            y = unit("3", y, cout, 1, 1, frozen=frozen, relu=False)
             short = x
             if stride != 1 or x.c != cout:
-                short = _constant_unit(tape, "down", x, cout, 1, stride, frozen=frozen, relu=False)
+                short = unit("down", x, cout, 1, stride, frozen=frozen, relu=False)
                 norms.append(cout)
+                trained += cout * (not frozen)
                 resident += frozen * x.c * cout
             x = tape.add("residual", y, short, relu=True)
             norms += [width, width, cout]
+            trained += (2 * width + cout) * (not frozen)
             resident += frozen * (source.c * width + 9 * width * width + width * cout)
             tape.block(f"layer{stage + 1}", boundary=None if frozen else source)
         maps.append(x)
-    return maps, resident + 4.0 * sum(norms)
+    learnt = 2.0 * trained if how == "evaluated" else 0.0
+    return maps, resident + 4.0 * sum(norms) - learnt
 
 
 def _pyramid(tape: Tape, maps: list[T], width: int) -> list[T]:
@@ -167,6 +181,7 @@ def rcnn(
     positives: int = 64,
     layout: str = "nchw",
     autocast: bool = False,
+    norms: Norms = "constant",
 ) -> Workload:
     """Faster R-CNN, or Mask R-CNN with ``masks``, on ResNet-50 with a feature pyramid.
 
@@ -176,7 +191,7 @@ def rcnn(
     and keeps a 16-bit copy.
     """
     tape = Tape(nchw=layout == "nchw", casts=autocast)
-    maps, resident = _body(tape, (height, width))
+    maps, resident = _body(tape, (height, width), norms)
     levels = _pyramid(tape, maps, 256)
     coarse = tape.reshape(levels[-1], 256, tuple((g + 1) // 2 for g in levels[-1].grid))
     tape.op(ops.pool2d("p6", levels[-1].elems, coarse.elems, indices=False, save_input=False))
@@ -206,14 +221,26 @@ def rcnn(
     return made.replace(buffers_numel=int(resident))
 
 
+def _focal(scores: float, *, fused: bool) -> Op:
+    """About ten elementwise passes over all scores, forward; or one kernel each way."""
+    if fused:
+        one = Kernel(kind="elementwise", high=2.0 * scores)
+        return Op(name="focal", fwd=(one,), bwd=(one,), saved=Saved(high=scores))
+    plain = _small("focal", 10.0, 20.0 * scores, bwd=10.0)
+    return replace(plain, saved=Saved(high=_FOCAL_KEEPS * scores))
+
+
 @ARCHS.register("retinanet")
 def retinanet(
     *, name: str, sample_unit: str = "image", height: int = 800, width: int = 1216,
-    classes: int = 80,
+    classes: int = 80, norms: Norms = "constant", fused_focal: bool = False,
 ) -> Workload:  # fmt: skip
-    """RetinaNet on ResNet-50 (Lin et al. 2017): levels 3 to 7, two heads of four 3x3 layers."""
+    """RetinaNet on ResNet-50 (Lin et al. 2017): levels 3 to 7, two heads of four 3x3 layers.
+
+    ``fused_focal``: the focal loss is one kernel each way, which keeps the scores.
+    """
     tape = Tape()
-    maps, resident = _body(tape, (height, width))
+    maps, resident = _body(tape, (height, width), norms)
     levels = _pyramid(tape, maps[1:], 256)
     p6 = tape.conv("p6", levels[-1], 256, 3, stride=2, bias=True)
     p7 = tape.conv("p7", p6, 256, 3, stride=2, bias=True)
@@ -228,8 +255,7 @@ def retinanet(
                 y = tape.act(head, y, "relu")
             tape.conv(f"{head}.out", y, out, 3, bias=True, shared=i > 0)
         total += 9 * level.points
-    # Focal loss: about ten elementwise passes over all scores.
-    tape.op(_small("focal", 10.0, 20.0 * total * classes, bwd=10.0))
+    tape.op(_focal(total * classes, fused=fused_focal))
     tape.op(_small("matching", 200.0, 100.0 * total, bwd=20.0))
     tape.op(ops.loss_seed())
     tape.block("heads")

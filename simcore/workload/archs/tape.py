@@ -231,6 +231,25 @@ class Tape:
         )
         return out
 
+    def evaluated_norm(self, name: str, x: T) -> T:
+        """BatchNorm by its running statistics, whose scale and shift are trained where ``x`` is.
+
+        One pass forward; backward reads the saved input and the gradient for those of scale and
+        shift, then writes the input's.
+        """
+        out = self._new(x.c, x.grid, x)
+        out.grad = x.grad
+        saved = self.read(x, save=x.grad)
+        fwd = Kernel(kind="norm", low=2 * x.elems, weight=4.0 * x.c)
+        bwd = Kernel(kind="norm", low=4 * x.elems, weight=4.0 * x.c)
+        self._ops.append(
+            Op(name=f"{name}.bn", fwd=(fwd,), bwd=(bwd,) if x.grad else (), saved=saved)
+        )
+        if x.grad:
+            self.param(f"{name}.bn.weight", x.c)
+            self.param(f"{name}.bn.bias", x.c)
+        return out
+
     def act(self, name: str, x: T, kind: Act, *, inplace: bool = True) -> T:
         """ReLU in place keeps its output; SiLU its input; sigmoid and tanh their output."""
         if kind == "none":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from reference.convnets import Bottleneck, unit
 from torch import Tensor, nn
@@ -49,6 +51,23 @@ class SSD300(nn.Module):
         return torch.cat(boxes, 2), torch.cat(scores, 2)
 
 
+def focal_loss(scores: Tensor, targets: Tensor) -> Tensor:
+    """Lin et al. 2017 of plain operators, gamma 2 and alpha 0.25, of the scores that count."""
+    scores = scores[torch.ones(scores.shape[0], dtype=torch.bool)]
+    p = torch.sigmoid(scores)
+    cross = F.binary_cross_entropy_with_logits(scores, targets, reduction="none")
+    p_t = p * targets + (1 - p) * (1 - targets)
+    alpha = 0.25 * targets + 0.75 * (1 - targets)
+    return (alpha * (cross * (1 - p_t) ** 2)).sum()
+
+
+class Evaluated(nn.BatchNorm2d):
+    """BatchNorm that stays with its statistics, whatever its module's mode."""
+
+    def train(self, mode: bool = True) -> Evaluated:
+        return super().train(False)
+
+
 class Constant(nn.Module):
     """BatchNorm with fixed statistics: scale and shift."""
 
@@ -61,36 +80,42 @@ class Constant(nn.Module):
         return x * self.scale + self.shift
 
 
-def _layer(cin: int, cout: int, kernel: int, stride: int, relu: bool) -> nn.Sequential:
+Norm = Callable[[int], nn.Module]
+
+
+def _layer(
+    cin: int, cout: int, kernel: int, stride: int, relu: bool, norm: Norm = Constant
+) -> nn.Sequential:
     conv = nn.Conv2d(cin, cout, kernel, stride, kernel // 2, bias=False)
-    return nn.Sequential(conv, Constant(cout), *([nn.ReLU(True)] if relu else []))
+    return nn.Sequential(conv, norm(cout), *([nn.ReLU(True)] if relu else []))
 
 
 class Unit(nn.Module):
-    def __init__(self, cin: int, width: int, stride: int) -> None:
+    def __init__(self, cin: int, width: int, stride: int, norm: Norm = Constant) -> None:
         super().__init__()
         cout = 4 * width
         self.body = nn.Sequential(
-            _layer(cin, width, 1, 1, True), _layer(width, width, 3, stride, True),
-            _layer(width, cout, 1, 1, False),
+            _layer(cin, width, 1, 1, True, norm), _layer(width, width, 3, stride, True, norm),
+            _layer(width, cout, 1, 1, False, norm),
         )  # fmt: skip
-        self.down = _layer(cin, cout, 1, stride, False) if stride != 1 or cin != cout else None
+        cut = stride != 1 or cin != cout
+        self.down = _layer(cin, cout, 1, stride, False, norm) if cut else None
 
     def forward(self, x: Tensor) -> Tensor:
         return F.relu_(self.body(x) + (x if self.down is None else self.down(x)))
 
 
 class Pyramid(nn.Module):
-    """ResNet-50 with constant norms, stem and first stage frozen; levels from ``first`` on."""
+    """ResNet-50 of fixed statistics, stem and first stage frozen; levels from ``first`` on."""
 
-    def __init__(self, first: int) -> None:
+    def __init__(self, first: int, norm: Norm = Constant) -> None:
         super().__init__()
-        self.stem = nn.Sequential(_layer(3, 64, 7, 2, True), nn.MaxPool2d(3, 2, 1))
+        self.stem = nn.Sequential(_layer(3, 64, 7, 2, True, norm), nn.MaxPool2d(3, 2, 1))
         self.stages, cin = nn.ModuleList(), 64
         for stage, count in enumerate((3, 4, 6, 3)):
             units = []
             for i in range(count):
-                units.append(Unit(cin, 64 << stage, 2 if stage and not i else 1))
+                units.append(Unit(cin, 64 << stage, 2 if stage and not i else 1, norm))
                 cin = 256 << stage
             self.stages.append(nn.Sequential(*units))
         for p in (*self.stem.parameters(), *self.stages[0].parameters()):
@@ -149,9 +174,10 @@ class MaskRCNN(nn.Module):
 
 
 class RetinaNet(nn.Module):
-    def __init__(self, classes: int) -> None:
+    def __init__(self, classes: int, norm: Norm = Constant) -> None:
         super().__init__()
-        self.pyramid = Pyramid(1)
+        self.classes = classes
+        self.pyramid = Pyramid(1, norm)
         self.p6, self.p7 = nn.Conv2d(256, 256, 3, 2, 1), nn.Conv2d(256, 256, 3, 2, 1)
 
         def head(out: int) -> nn.Sequential:
@@ -165,3 +191,12 @@ class RetinaNet(nn.Module):
         levels.append(self.p6(levels[-1]))
         levels.append(self.p7(levels[-1]))
         return [head(level) for level in levels for head in self.heads]
+
+    def losses(self, x: Tensor, targets: Tensor) -> Tensor:
+        """Of one image with as many objects a class and anchor as ``targets`` says."""
+        made = self(x)
+        scores = [y.view(9, self.classes, -1).permute(2, 0, 1).flatten(0, 1) for y in made[::2]]
+        return (
+            focal_loss(torch.cat(scores), targets)
+            + torch.stack([y.sum() for y in made[1::2]]).sum()
+        )

@@ -1,0 +1,231 @@
+"""Names of a question looked up: model, cluster, training library, and every word beside them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast, get_args
+
+from simcore.base.errors import InvalidConfig, UnknownName
+from simcore.engine.attempts import Attempts
+from simcore.engine.options import Options
+from simcore.engine.placement import layout_of, usual_strategy
+from simcore.engine.routing import routing_of, settings_of
+from simcore.engine.sizes import overrides_of
+from simcore.engine.training_library import Library, library_of
+from simcore.engine.words import inputs_of, on_or_off
+from simcore.hardware.cluster import ClusterSpec, parse_cluster
+from simcore.hardware.profile import load_profile
+from simcore.strategy.layout import Layout
+from simcore.strategy.nccl import parse_algorithms, parse_protocols
+from simcore.strategy.overlap import parse_overlap
+from simcore.strategy.precision import OPTIMIZERS, PRECISIONS, with_main_grads
+from simcore.strategy.routing import EVEN
+from simcore.strategy.software import PLAIN
+from simcore.strategy.strategy import (
+    Recompute,
+    hybrid,
+    issuer_named,
+    node_shard_ranks,
+    parallelism_named,
+    parse_offload,
+    step_impl_named,
+)
+from simcore.workload.models import Training
+from simcore.workload.recompute import DEFAULT_MODULES, modules_named
+from simcore.workload.resolve import ModelSource, model_of
+
+if TYPE_CHECKING:
+    from simcore.engine.launch import Launched
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Who is asked about: None where a name could not be resolved.
+
+    ``unknown``: what is wrong with the layout, said once the rest of it can be judged.
+    """
+
+    options: Options
+    record: ModelSource | None
+    cluster: ClusterSpec | None
+    launched: Launched | None
+    layout: Layout
+    unknown: tuple[str, ...]
+    library: Library
+
+    @property
+    def training(self) -> Training | None:
+        """What the model's own script does."""
+        return self.record.training if self.record else None
+
+    @property
+    def usual_strategy(self) -> str:
+        """Where none is asked for."""
+        return usual_strategy(self.training.strategy if self.training else "ddp", self.layout)
+
+    @property
+    def recompute_layers(self) -> int:
+        """Layers that recompute is of; 0: all."""
+        return self.options.get("recompute_layers") or 0
+
+
+def asked_of(
+    tries: Attempts, model: str | Path | ModelSource, gpus: str | ClusterSpec, options: Options
+) -> Asked:
+    """Model, cluster and training library, and the options with what a launch file adds."""
+    if options.get("launch") is not None:
+        tries.make("launched", lambda: _launched(str(gpus), options))
+    launched: Launched | None = tries.get("launched")
+    if launched is not None:
+        tries.problems.extend(launched.problems)
+        options = cast("Options", launched.options)
+    inputs = inputs_of(options)
+    tries.make("record", lambda: model_of(model, inputs))
+    tries.make("cluster", lambda: _cluster(gpus, options))
+    record: ModelSource | None = tries.get("record")
+    if launched is not None:
+        options = cast("Options", launched.heeded(record))
+    unknown: list[str] = []
+    layout = layout_of(options, unknown)
+    dialect = launched.launch.dialect if launched is not None else ""
+    tries.make("library", lambda: library_of(options, record, layout, dialect))
+    library: Library = tries.get("library", Library(PLAIN))
+    return Asked(
+        options=cast("Options", library.words(options)),
+        record=record,
+        cluster=tries.get("cluster"),
+        launched=launched,
+        layout=layout,
+        unknown=tuple(unknown),
+        library=library,
+    )
+
+
+def words_of(tries: Attempts, asked: Asked) -> str:
+    """Every option that is a word, looked up; the recompute mode."""
+    options, t = asked.options, asked.training
+    make, chosen = tries.make, tries.chosen
+    make(
+        "parallelism",
+        lambda: parallelism_named(
+            chosen("strategy", options.get("strategy"), asked.usual_strategy)
+        ),
+    )
+    make("shard_ranks", lambda: _shard_ranks(options, asked.cluster, asked.layout))
+    make(
+        "precision",
+        lambda: with_main_grads(
+            PRECISIONS[chosen("precision", options.get("precision"), t.precision if t else "fp32")],
+            options.get("main_grads") or "weights",
+        ),
+    )
+    make(
+        "optimizer",
+        lambda: OPTIMIZERS[
+            chosen("optimizer", options.get("optimizer"), t.optimizer if t else "adamw")
+        ],
+    )
+    make("overlap", lambda: parse_overlap(options.get("overlap"), options.get("vpp")))
+    make("impl", lambda: step_impl_named(options.get("optimizer_impl")))
+    make("issuer", lambda: issuer_named(options.get("issuer") or "torch"))
+    make("nccl_algorithms", lambda: parse_algorithms(options.get("nccl_algo")))
+    make("nccl_protocols", lambda: parse_protocols(options.get("nccl_proto")))
+    make("offload", lambda: parse_offload(options.get("offload") or "none"))
+    make("growing", lambda: on_or_off("growing-segments", options.get("growing_segments")))
+    make("fp8_params", lambda: on_or_off("fp8-params", options.get("fp8_params")))
+    make("blocking", lambda: on_or_off("launch-blocking", options.get("launch_blocking")))
+    return _recompute(tries, asked)
+
+
+def _recompute(tries: Attempts, asked: Asked) -> str:
+    """The mode, with its modules among the attempts."""
+    options, t, first = asked.options, asked.training, asked.recompute_layers
+    usual = asked.library.recompute(t.recompute if t else "none")
+    mode = str(tries.chosen("recompute", options.get("recompute"), usual))
+    modules = options.get("recompute_modules")
+    if mode not in get_args(Recompute):
+        tries.problems.append(str(UnknownName("recompute", mode, list(get_args(Recompute)))))
+    if first and mode == "none":
+        tries.problems.append(f"recompute-layers {first} needs recompute full or selective")
+    if first and mode == "full":  # as many whole layers: the engine's own full is of all
+        mode, modules = "selective", "layer"
+    tries.make("modules", lambda: _modules(mode, modules))
+    return mode
+
+
+def batches_of(tries: Attempts, asked: Asked) -> tuple[int, int | str]:
+    """Micro-steps, until a global batch tells, and the micro-batch: ``max`` to look for it."""
+    options, t = asked.options, asked.training
+    told = options.get("grad_accum")
+    if told is None and options.get("global_batch") is not None:
+        told = 1  # follows from the global batch
+    accum = tries.chosen("grad-accum", told, 1)
+    if accum < 1:
+        tries.problems.append(f"grad-accum must be at least 1, not {accum}")
+    own = t.micro_batch if t else 1
+    batch = tries.chosen("micro-batch", options.get("micro_batch"), own)
+    return accum, _batch(batch, tries.problems)
+
+
+def settings_asked(tries: Attempts, asked: Asked) -> dict[str, Any]:
+    """What is changed of a model's own settings; the profile and the routing beside."""
+    options, record = asked.options, asked.record
+    tries.make(
+        "profile", lambda: options.get("profile") or load_profile(options.get("calibration"))
+    )
+    tries.make("routing", lambda: routing_of(record, options))
+    tries.make("overrides", lambda: overrides_of(record, options))
+    routed = settings_of(record, tries.get("routing", EVEN), asked.layout)
+    return {**asked.library.settings(record, options), **tries.get("overrides", {}), **routed}
+
+
+def _shard_ranks(options: Options, cluster: ClusterSpec | None, layout: Layout) -> int:
+    """Over how many ranks ZeRO shards; 0: over all."""
+    asked = options.get("strategy")
+    told = options.get("shard_ranks")
+    if told or asked is None or cluster is None or not hybrid(asked):
+        return told or 0
+    return node_shard_ranks({g.gpus_per_node for g in cluster.groups}, cluster.n_nodes, layout.tp)
+
+
+def _cluster(gpus: str | ClusterSpec, options: Options) -> ClusterSpec:
+    if isinstance(gpus, ClusterSpec):
+        return gpus
+    return parse_cluster(
+        gpus,
+        network=options.get("network"),
+        node=options.get("node"),
+        nnodes=options.get("nnodes"),
+        nproc_per_node=options.get("nproc_per_node"),
+    )
+
+
+def _launched(gpus: str, options: Options) -> Launched:
+    from simcore.engine.launch import with_launch  # most requests have no launch file
+
+    others = {k: v for k, v in options.items() if k != "launch"}
+    return with_launch(str(options["launch"]), gpus, others)
+
+
+def _modules(mode: str, text: str | None) -> tuple[str, ...]:
+    if mode == "selective":
+        return modules_named(text or DEFAULT_MODULES)
+    if text:
+        raise InvalidConfig([f"recompute modules {text!r} need recompute selective, not {mode}"])
+    return ()
+
+
+def _batch(value: int | str, problems: list[str]) -> int | str:
+    if isinstance(value, str):
+        if value.strip().lower() == "max":
+            return "max"
+        try:
+            value = int(value)
+        except ValueError:
+            problems.append(f"micro-batch {value!r} is neither a whole number nor 'max'")
+            return 1
+    if not 1 <= value <= 10**6:
+        problems.append(f"micro-batch must be 1 to 1,000,000, not {value}")
+        return 1
+    return value
