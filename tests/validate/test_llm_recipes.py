@@ -27,10 +27,6 @@ def test_a_further_token_is_on_the_last_stage(mtp: str, stages: str) -> None:
     assert stages_of(row) == stages
 
 
-def test_deepseeks_own_run_predicts_a_further_token() -> None:
-    assert next_tokens_of(ROW | {"source": "deepseek-v3-report"}) == 1
-
-
 @pytest.mark.parametrize(
     ("model", "gpu", "how"),
     [

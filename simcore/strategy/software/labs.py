@@ -100,8 +100,10 @@ MEGASCALE = replace(
 #: asynchronous products (Meta's engineers are among FlashAttention-3's authors). Messages between
 #: stages hide (Llama 3 2024, 3.3.2).
 LLAMA3 = Program(overlap=frozenset({"grads", "pipeline"}), settings={"attention": "flash3"})
-#: DeepSeek-V3 2024, 3.2.1 (experts' exchanges hide) and 3.2.3 (what runs again).
+#: DeepSeek-V3 2024, 3.2.1 (DualPipe, in which experts' exchanges hide), 3.2.2 (a token goes to a
+#: node once: DeepEP) and 3.2.3 (what runs again).
 DEEPSEEK_V3 = Program(
     overlap=frozenset({"grads", "experts"}), selective="layernorm,mla_up_proj,moe_act",
     settings={"attention": "flash3"},
+    options={"schedule": "dualpipe", "dispatcher": "deepep"},
 )  # fmt: skip

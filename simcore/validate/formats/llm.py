@@ -178,9 +178,7 @@ def _shard_ranks(row: Row) -> int | None:
 
 
 def _schedule(row: Row) -> str:
-    """1F1B, but for the zero-bubble paper's own and for DeepSeek-V3, whose report names it."""
-    if row["source"] == "deepseek-v3-report":
-        return "dualpipe"
+    """1F1B, but for the zero-bubble paper's own."""
     variant = row.get("variant", "").lower()
     return variant if variant in ("zb-1p", "zb-2p") else "1f1b"
 

@@ -83,10 +83,8 @@ def _chip(row: Row) -> str:
 
 
 def next_tokens_of(row: Row) -> int:
-    """Modules that predict further tokens: DeepSeek-V3 trained with one (2024, 4.2), and so do
-    rows that say so.
-    """
-    return int(row.get("mtp") == "yes" or row["source"] == "deepseek-v3-report")
+    """Modules that predict further tokens, of rows that say so."""
+    return int(row.get("mtp") == "yes")
 
 
 def experts_of(row: Row, layers: int, program: Program) -> dict[str, Scalar]:
@@ -171,7 +169,7 @@ def _named(row: Row) -> str:
 def dispatcher_of(row: Row) -> str:
     """How rows get to their experts."""
     said = _named(row)
-    once = "deepep" in said or "hybridep" in said or row["source"] == "deepseek-v3-report"
+    once = "deepep" in said or "hybridep" in said
     plain = row["source"] == BRIDGE and _chip(row) in _PLAIN.get(row["model"], ())
     return "deepep" if once and not plain else "alltoall"
 

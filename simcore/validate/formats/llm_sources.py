@@ -144,6 +144,7 @@ SOURCES: Mapping[str, Source] = {
     "mlperf-lora70b": _MLPERF,
     "bridge-skills": Source(program=BRIDGE),
     "nvidia-megatron-bridge": Source(program=BRIDGE_BENCHMARKS),
+    # their modules are no language model's: llm_diffusion
     "mlperf-flux1": Source(program=Program(), states_switches=True),
     "nemo-bridge-wan": Source(program=Program()),
     # metrics.py prints reserved memory
@@ -155,7 +156,8 @@ SOURCES: Mapping[str, Source] = {
     "huggingface-nanotron": Source(program=NANOTRON, memory="reserved", node="p5-aws"),
     "internlm-internevo": Source(program=INTERNLM_2023, memory="shown"),
     "llama3-paper": Source(program=LLAMA3, interleaved=True),
-    "deepseek-v3-report": Source(program=DEEPSEEK_V3),
+    # trained with a module that predicts one more token (4.2)
+    "deepseek-v3-report": Source(program=DEEPSEEK_V3, settings={"next_tokens": 1}),
 }  # fmt: skip
 #: Whose program nobody knows: it is judged as one that is not named.
 _UNKNOWN = Source(program=Program())
