@@ -20,8 +20,8 @@ import numpy as np
 from simcore.base.errors import SimcoreError
 from simcore.engine.predict import predict
 from simcore.hardware.profile import load_profile
-from simcore.validate.formats import read_table
 from simcore.validate.judge import request_of
+from simcore.validate.table import read_table
 
 LIMIT_S = 5e-3
 FILES = ("llm.csv", "llm_fits_or_not.csv")

@@ -33,9 +33,9 @@ from simcore.engine.resolved import Request
 from simcore.hardware.estimates import Estimate
 from simcore.hardware.profile import BLIND_ORIGIN, load_profile
 from simcore.validate.case import Case
-from simcore.validate.formats import read_table
 from simcore.validate.judge import Judged, judge, request_of
-from simcore.validate.unnamed import without_programs
+from simcore.validate.table import read_table
+from simcore.validate.unnamed import unnamed
 from simcore.workload.models import ModelRecord
 
 #: Parts of the variance of memory, over the square of what comes and goes within a step.
@@ -217,7 +217,7 @@ def assumed(files: Sequence[Path]) -> dict[str, Any]:
     """
     bare = load_profile().with_knobs((), "blind", BLIND_ORIGIN, 0.0)
     named = [read_table(f) for f in files]
-    verdict = judge([without_programs(t) for t in named], profile_for=lambda _: bare)
+    verdict = judge([t.changed(unnamed) for t in named], profile_for=lambda _: bare)
     requests = [request_of(j.case, bare) for j in verdict.judged]
     taken = [(j, r) for j, r in zip(verdict.judged, requests, strict=True) if r.software_assumed]
     as_run = {(c.table, c.id): c for t in named for c in t.cases}

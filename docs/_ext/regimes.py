@@ -114,7 +114,7 @@ def rows_of(
 
 def table(folder: Path) -> str:
     """The table of all files in ``folder``."""
-    from simcore.validate.formats import read_table
+    from simcore.validate.table import read_table
     from simcore.validate.judge import judge
 
     out = [

@@ -42,8 +42,8 @@ def validate(
     """
     from simcore.validate.calibrated import calibrate_and_judge
     from simcore.validate.fill import filled_rows
-    from simcore.validate.formats import read_table
     from simcore.validate.judge import contradictions, judge
+    from simcore.validate.table import read_table
 
     tables = [read_table(f) for f in paths_of(files)]
     if only:
@@ -51,9 +51,9 @@ def validate(
 
         tables = [rows_with(t, only) for t in tables]
     if unnamed:
-        from simcore.validate.unnamed import without_programs
+        from simcore.validate.unnamed import unnamed as without_program
 
-        tables = [without_programs(t) for t in tables]
+        tables = [t.changed(without_program) for t in tables]
     _check_columns(by, [case for t in tables for case in t.cases])
     if calibrate is not None:
         from simcore.validate.few_rows_dict import validated
@@ -158,9 +158,9 @@ def calibrate_from(
             path, output=target, name=chosen, said=Said(**said), bad_rows=bad_rows
         )
     _no_log(said)
-    from simcore.validate.formats import read_table
     from simcore.validate.formats.project import FORMAT, ignored_columns
     from simcore.validate.save import calibration_of, identified, write_calibration
+    from simcore.validate.table import read_table
 
     table = read_table(path, on_bad=bad_rows)
     columns = dict.fromkeys(c for case in table.cases for c in case.columns)

@@ -14,8 +14,8 @@ from simcore.calibrate.step_model import FitRow
 from simcore.hardware.profile import Profile, load_profile
 from simcore.validate.case import Case
 from simcore.validate.fit_rows import hardware_row, parameters_of, requests_of, work_parameters
-from simcore.validate.formats import Table
 from simcore.validate.judge import Verdict, contradictions, judge, measured_time_s
+from simcore.validate.table import Table
 
 #: A row this many times slower or faster than predicted blind is called out; beyond the second
 #: figure it is taken for a wrong unit or another job, and teaches nothing.

@@ -13,10 +13,10 @@ from simcore.base.interval import Z80
 from simcore.calibrate.step_fit import StepFit, fit_steps
 from simcore.hardware.profile import load_profile
 from simcore.validate.choose import by_program, random_rows, telling_rows
-from simcore.validate.formats import Table
 from simcore.validate.judge import contradictions
 from simcore.validate.metrics import Score, Scored, score
 from simcore.validate.programs import Programs, programs_of
+from simcore.validate.table import Table
 
 #: Seed of the first draw; the next draw has the next.
 SEED = 20251121

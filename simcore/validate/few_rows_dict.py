@@ -11,11 +11,11 @@ from typing import Any, Literal
 from simcore.base.errors import InvalidConfig
 from simcore.calibrate.step_fit import StepFit
 from simcore.validate.few_rows import judge_few_rows, scores_by
-from simcore.validate.formats import Table
 from simcore.validate.judge import contradictions, judge
 from simcore.validate.metrics import score
 from simcore.validate.programs import NETWORK
 from simcore.validate.ranking import order_of
+from simcore.validate.table import Table
 
 #: A parameter whose spread is this much below its prior's was told something by the rows.
 IDENTIFIED_FRAC = 0.9

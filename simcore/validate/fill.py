@@ -10,8 +10,8 @@ from simcore.engine.options import Options
 from simcore.engine.predict import predict
 from simcore.hardware.profile import Profile
 from simcore.validate.case import Case
-from simcore.validate.formats import Table
 from simcore.validate.judge import measured_time_s, request_of
+from simcore.validate.table import Table
 
 #: Length of the run that a filled row states the time of.
 RUN_STEPS = 1000

@@ -23,10 +23,10 @@ from simcore.engine.resolved import Request
 from simcore.engine.result import MemoryResult, Prediction
 from simcore.hardware.profile import Profile, load_profile
 from simcore.validate.case import Case
-from simcore.validate.formats import Table
 from simcore.validate.metrics import QUANTITIES, Quantity, Score, Scored, score
 from simcore.validate.processes import in_order
 from simcore.validate.ranking import Order, order_of
+from simcore.validate.table import Table
 
 Array = NDArray[np.float64]
 

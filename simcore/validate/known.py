@@ -12,8 +12,8 @@ from simcore.engine.resolved import Request
 from simcore.engine.result import MeasuredRow, Prediction
 from simcore.hardware.spec import GPUS
 from simcore.validate.case import Case
-from simcore.validate.formats import read_table
 from simcore.validate.formats.project import FORMAT
+from simcore.validate.table import read_table
 
 
 def tables_folder() -> Path:

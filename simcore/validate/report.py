@@ -14,11 +14,11 @@ from simcore.base.units import GIGA, PERCENT, format_seconds
 from simcore.validate.calibrated import Calibrated, calibrate_and_judge
 from simcore.validate.closed_loop import TITLE, closed_loop
 from simcore.validate.fill import filled_rows
-from simcore.validate.formats import Table, read_table
 from simcore.validate.formats.published import FORMAT as PUBLISHED
 from simcore.validate.judge import Verdict, judge
 from simcore.validate.metrics import QUANTITIES, Score, Scored
 from simcore.validate.ranking import Order
+from simcore.validate.table import Table, read_table
 from simcore.validate.words import TITLES, WORDS
 
 _HEAD = """# Validation report

@@ -10,7 +10,7 @@ from simcore.base.errors import InvalidConfig
 from simcore.calibrate.atomic import write_text
 from simcore.hardware.calibrations import Calibration, Knob
 from simcore.validate.calibrated import Calibrated, calibrate_and_judge
-from simcore.validate.formats import Table
+from simcore.validate.table import Table
 
 #: A multiplier whose spread is this much below its prior's was told something by the rows.
 IDENTIFIED_FRAC = 0.9

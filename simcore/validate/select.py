@@ -7,7 +7,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 
 from simcore.base.errors import InvalidConfig
-from simcore.validate.formats import Table
+from simcore.validate.table import Table
 
 
 def rows_with(table: Table, values: Mapping[str, str]) -> Table:

@@ -10,15 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from simcore.engine.options import Options
 from simcore.strategy.software.megatron import RUN
 from simcore.validate.case import Case
 from simcore.workload.models import ModelRecord, Scalar
-
-if TYPE_CHECKING:
-    from simcore.validate.formats import Table
 
 #: Options that describe the job.
 _JOB = (
@@ -34,11 +31,6 @@ _OWN = (
 )  # fmt: skip
 #: What names of norms add that a program writes by itself.
 _NORM = re.compile("_(eager|again)$")
-
-
-def without_programs(table: Table) -> Table:
-    """The table with every row as ``unnamed`` has it."""
-    return replace(table, cases=tuple(map(unnamed, table.cases)))
 
 
 def unnamed(case: Case, told: Collection[str] = ()) -> Case:

@@ -11,9 +11,9 @@ from simcore import api
 from simcore.hardware.cluster import parse_cluster
 from simcore.hardware.spec import NODES as NODE_RECORDS
 from simcore.validate.case import Case
-from simcore.validate.formats import Table, read_table
 from simcore.validate.formats.ddp_names import GPUS, NETWORKS, NODES, PRECISIONS, RULES, STRATEGIES
 from simcore.validate.judge import judge
+from simcore.validate.table import Table, read_table
 from simcore.workload.models import MODELS
 from simcore.workload.trace import ZooModel
 from simcore.workload.trace.zoos import ZOOS

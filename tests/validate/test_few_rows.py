@@ -11,7 +11,7 @@ from simcore import api
 from simcore.base.errors import InvalidConfig
 from simcore.report.html.validation import validation_page
 from simcore.validate.few_rows import judge_few_rows
-from simcore.validate.formats import read_table
+from simcore.validate.table import read_table
 
 HEAD = "id,model,gpus,strategy,micro_batch,network,step_time_s,source,note\n"
 JOBS = [

@@ -8,9 +8,9 @@ import pytest
 from simcore import api
 from simcore.base.errors import InvalidConfig
 from simcore.validate.calibrated import calibrate_and_judge
-from simcore.validate.formats import read_table
 from simcore.validate.judge import contradictions, judge
 from simcore.validate.known import tables_folder
+from simcore.validate.table import read_table
 
 LATTE = tables_folder() / "latte.csv"
 QUANTITIES = ("step_time", "speedup", "peak_memory")

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from simcore.report.verdict import render_verdict
-from simcore.validate.formats import read_table
 from simcore.validate.judge import judge
+from simcore.validate.table import read_table
 
 HEAD = (
     "source,source_ref,label,layers,hidden,ffn,heads,vocab,seq_len,global_batch,micro_batch,gpus,"

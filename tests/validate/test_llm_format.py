@@ -9,8 +9,8 @@ from simcore.engine.request import make_request
 from simcore.engine.transients import saved_bytes
 from simcore.strategy.precision import PRECISIONS
 from simcore.validate.case import Case
-from simcore.validate.formats import read_table
 from simcore.validate.judge import judge
+from simcore.validate.table import read_table
 from simcore.workload.graph import Op
 from simcore.workload.models import ModelRecord
 

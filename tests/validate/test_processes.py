@@ -9,8 +9,8 @@ import pytest
 
 from simcore.base.errors import SimcoreError
 from simcore.validate import processes
-from simcore.validate.formats import read_table
 from simcore.validate.judge import judge
+from simcore.validate.table import read_table
 
 TABLES = Path(__file__).parents[2] / "validate" / "tables"
 

@@ -9,8 +9,8 @@ from simcore.base.errors import DataError
 from simcore.base.units import GIB
 from simcore.engine.predict import predict
 from simcore.hardware.profile import load_profile
-from simcore.validate.formats import Table, read_table
 from simcore.validate.judge import judge, request_of
+from simcore.validate.table import Table, read_table
 
 TABLE = Path(__file__).parents[2] / "validate" / "held_out" / "published.csv"
 HEAD = (

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from simcore.validate.formats import read_table
 from simcore.validate.judge import judge
 from simcore.validate.report import report
+from simcore.validate.table import read_table
 from simcore.validate.words import TITLES, WORDS
 
 ROOT = Path(__file__).parents[2]

@@ -11,8 +11,8 @@ from simcore.engine.predict import predict
 from simcore.engine.scaling import speedup_of
 from simcore.hardware.profile import load_profile
 from simcore.validate.case import Case
-from simcore.validate.formats import read_table
 from simcore.validate.judge import request_of
+from simcore.validate.table import read_table
 
 TABLES = os.environ.get("SIMCORE_TABLES")
 

@@ -13,8 +13,8 @@ from benchmarks.rows import LIMIT_S, rows_s, spent_s
 from simcore.engine.predict import predict
 from simcore.engine.resolved import Request
 from simcore.hardware.profile import load_profile
-from simcore.validate.formats import read_table
 from simcore.validate.judge import request_of
+from simcore.validate.table import read_table
 
 TABLES = os.environ.get("SIMCORE_TABLES")
 #: The largest model of Narayanan et al. 2021, table 1, on 131,072 GPUs.

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from simcore.base.errors import DataError
-from simcore.validate.formats import read_table
 from simcore.validate.known import tables_folder
+from simcore.validate.table import read_table
 
 HEAD = "id,model,gpus,strategy,micro_batch,step_time_s,peak_memory_gb\n"
 

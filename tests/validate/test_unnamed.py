@@ -8,9 +8,9 @@ import pytest
 
 from simcore.hardware.profile import load_profile
 from simcore.validate.case import Case
-from simcore.validate.formats import read_table
 from simcore.validate.judge import request_of
-from simcore.validate.unnamed import unnamed, without_programs
+from simcore.validate.table import read_table
+from simcore.validate.unnamed import unnamed
 from simcore.workload.models import ModelRecord
 from tests.validate.test_llm_format import HEAD, ROW
 
@@ -56,5 +56,5 @@ def test_adapters_keep_the_products_they_name(tmp_path: Path) -> None:
 def test_tables_keep_their_rows(tmp_path: Path) -> None:
     row(tmp_path, "vtrain")
     table = read_table(tmp_path / "t.csv")
-    bare = without_programs(table)
+    bare = table.changed(unnamed)
     assert [c.id for c in bare.cases] == [c.id for c in table.cases]
