@@ -34,6 +34,10 @@ class Registry(Generic[T]):
         except KeyError:
             raise UnknownName(self.kind, name, self._entries) from None
 
+    def get(self, name: str) -> T | None:
+        """The entry, or None where there is none of the name."""
+        return self._entries.get(name)
+
     def __contains__(self, name: object) -> bool:
         return name in self._entries
 

@@ -7,11 +7,10 @@ from typing import Annotated, Any
 import typer
 
 from simcore.cli import names
-from simcore.cli.config import with_defaults
-from simcore.cli.emit import grid_launch, warn_unknown
-from simcore.cli.job import grid_options, takes_job
-from simcore.cli.options import AS_JSON, MODEL, PRICE, PRICES, WITH, fixed_words, option
-from simcore.cli.output import complain, write
+from simcore.cli.grid import grid_of
+from simcore.cli.job import takes_job
+from simcore.cli.options import AS_JSON, MODEL, PRICE, PRICES, WITH, option
+from simcore.cli.output import write
 from simcore.cli.predict import predict
 
 
@@ -41,27 +40,18 @@ def compare(
     from simcore import api
     from simcore.base.errors import InvalidConfig, UsageError
 
-    given, told = with_defaults(
-        {"model": model, "gpus": gpus, "micro_batch": micro_batch, **job}, lists=("inputs", "gpus")
-    )
     problems: list[str] = []
-    model, gpus, words = given.pop("model"), given.pop("gpus"), grid_options(given, problems)
-    launch = words["launch"]
-    words, notes = grid_launch(model, gpus, words, problems)
-    words |= fixed_words(with_ or (), problems)
-    if model is None:
-        problems.append("--model is missing: name one of `simcore list models`")
-    if not gpus:
-        problems.append("--gpus is missing: --gpus 2x8xRTX4090 --gpus 1x4xH100")
+    grid = grid_of(
+        {"model": model, "gpus": gpus, "micro_batch": micro_batch, **job}, with_, problems,
+        example="--gpus 2x8xRTX4090 --gpus 1x4xH100",
+    )  # fmt: skip
     if problems:
         raise InvalidConfig(problems)
-    assert model is not None and gpus is not None
-    if "," in model:
+    assert grid.model is not None and grid.gpus is not None
+    if "," in grid.model:
         raise UsageError("--model takes one name: compare clusters or strategies for it")
-    for note in filter(None, (told, *notes)):
-        complain(f"note: {note}")
-    warn_unknown(launch)
-    found = api.compare(model, gpus, price=price or (), prices=prices, **words)
+    grid.tell()
+    found = api.compare(grid.model, grid.gpus, price=price or (), prices=prices, **grid.words)
     if as_json:
         from simcore.report.jsonout import dumps, finite
 

@@ -9,10 +9,10 @@ import typer
 from simcore.base.units import PERCENT
 from simcore.cli import names
 from simcore.cli.again import command_of
-from simcore.cli.config import with_defaults
-from simcore.cli.emit import emit_problems, grid_launch, warn_unknown, write_launch
+from simcore.cli.emit import emit_problems, write_launch
 from simcore.cli.goodput import reliability
-from simcore.cli.job import grid_options, takes_job
+from simcore.cli.grid import grid_of
+from simcore.cli.job import takes_job
 from simcore.cli.options import (
     AS_JSON,
     CHECKPOINT_BW,
@@ -24,7 +24,6 @@ from simcore.cli.options import (
     RESTART,
     STRAGGLERS,
     WITH,
-    fixed_words,
     option,
 )
 from simcore.cli.output import complain, write
@@ -106,20 +105,13 @@ def plan(
     from simcore import api
     from simcore.base.errors import InvalidConfig
 
-    given, taken = with_defaults(
+    problems: list[str] = []
+    grid = grid_of(
         {"model": model, "gpus": gpus, "micro_batch": micro_batch, "global_batch": global_batch,
          **job},
-        lists=("inputs", "gpus"),
+        with_, problems, example="name types such as H100,H200 or a grid H100:1..64x8",
+        sized=False,
     )  # fmt: skip
-    problems: list[str] = []
-    model, gpus, words = given.pop("model"), given.pop("gpus"), grid_options(given, problems)
-    launch = words["launch"]
-    words, notes = grid_launch(model, gpus, words, problems, sized=False)
-    words |= fixed_words(with_ or (), problems)
-    if model is None:
-        problems.append("--model is missing: name one of `simcore list models`")
-    if not gpus:
-        problems.append("--gpus is missing: name types such as H100,H200 or a grid H100:1..64x8")
     share = _percent("margin", margin, problems)
     sure = _percent("confidence", confidence, problems)
     rel = reliability(
@@ -139,35 +131,33 @@ def plan(
     }
     if problems:
         raise InvalidConfig(problems)
-    assert model is not None and gpus is not None
-    for note in filter(None, (taken, *notes)):
-        complain(f"note: {note}")
-    warn_unknown(launch)
+    assert grid.model is not None and grid.gpus is not None
+    grid.tell()
     with ProgressBar() as told:
         found = api.plan(
-            model, gpus, deadline=deadline, power=power,
+            grid.model, grid.gpus, deadline=deadline, power=power,
             margin_frac=(share or 0.0) / PERCENT, available=available or (),
             confidence=None if sure is None else sure / PERCENT, objective=objective,
             price=price or (), prices=prices, reliability=rel,
             progress=None if told is None else lambda done, total: told(done, total, None),
-            **asked, **words,
+            **asked, **grid.words,
         )  # fmt: skip
     best = found.best[0] if found.best else None
     options = {} if best is None else {
         "precision": best.form.precision, **dict(best.form.options),
         "micro_batch": best.micro_batch, "grad_accum": best.grad_accum,
-        "network": words["network"], "node": words["node"],
+        "network": grid.words["network"], "node": grid.words["node"],
     }  # fmt: skip
     if emit is not None and best is not None:
         complain(f"plan: {best.cluster}, {best.why}")
-        write_launch(emit, model, best.cluster, options)
+        write_launch(emit, grid.model, best.cluster, options)
     elif as_json:
         from simcore.report.jsonout import dumps, finite
 
         write(dumps(finite(found.to_dict())))
     else:
         write(str(found))
-        if best is not None and (again := command_of(model, best.cluster, options)):
+        if best is not None and (again := command_of(grid.model, best.cluster, options)):
             write(f"\n{again}\n")
     if not found.feasible:
         raise typer.Exit(1)

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from simcore.cli import names
-from simcore.cli.config import with_defaults
-from simcore.cli.emit import grid_launch, warn_unknown
-from simcore.cli.job import grid_options, takes_job
-from simcore.cli.options import AS_JSON, WITH, fixed_words, option
-from simcore.cli.output import complain, write
+from simcore.cli.grid import Grid, grid_of
+from simcore.cli.job import takes_job
+from simcore.cli.options import AS_JSON, WITH, option
+from simcore.cli.output import write
 from simcore.cli.predict import predict
 from simcore.cli.values import whole
 
@@ -76,40 +75,31 @@ def sweep(
     from simcore.base.errors import InvalidConfig
     from simcore.planning.workers import worker_problems
 
-    given, told = with_defaults(
+    problems: list[str] = []
+    grid = grid_of(
         {"model": model, "gpus": gpus, "micro_batch": micro_batch if batch is None else batch,
          **job},
-        lists=("inputs", "gpus"),
+        with_, problems, example="write a grid such as A6000ada:1..64x8",
     )  # fmt: skip
-    problems: list[str] = []
-    model, gpus, words = given.pop("model"), given.pop("gpus"), grid_options(given, problems)
-    launch = words["launch"]
-    words, notes = grid_launch(model, gpus, words, problems)
-    words |= fixed_words(with_ or (), problems)
-    if model is None:
-        problems.append("--model is missing: name one of `simcore list models`")
-    if not gpus:
-        problems.append("--gpus is missing: write a grid such as A6000ada:1..64x8")
     if batch is not None and micro_batch is not None:
         problems.append("give --batch or --micro-batch, not both: they are the same")
     if resume and output is None:
         problems.append("--resume needs the output file: -o FILE")
     count = whole("top", top, problems)
     processes = whole("jobs", jobs, problems) or 1
-    problems += _problems(model, gpus, words, by, output)
+    problems += _problems(grid, by, output)
     problems += worker_problems(processes, cluster)
     if problems:
         raise InvalidConfig(list(dict.fromkeys(problems)))
-    assert model is not None and gpus is not None
+    assert grid.model is not None and grid.gpus is not None
     from simcore import api
 
-    for note in filter(None, (told, *notes)):
-        complain(f"note: {note}")
-    warn_unknown(launch)
+    grid.tell()
     with ProgressBar(output) as progress:
         result = api.sweep(
-            model, gpus, by=by or "throughput", top=count or 10, output=output, resume=resume,
-            keep=False, jobs=processes, cluster=cluster, progress=progress, **words,
+            grid.model, grid.gpus, by=by or "throughput", top=count or 10, output=output,
+            resume=resume, keep=False, jobs=processes, cluster=cluster, progress=progress,
+            **grid.words,
         )  # fmt: skip
     if as_json:
         from simcore.report.jsonout import dumps, finite
@@ -123,13 +113,7 @@ def sweep(
         raise typer.Exit(1)
 
 
-def _problems(
-    model: str | None,
-    gpus: list[str] | None,
-    words: dict[str, Any],
-    by: str | None,
-    output: Path | None,
-) -> list[str]:
+def _problems(grid: Grid, by: str | None, output: Path | None) -> list[str]:
     """Everything that is wrong with the axes and the output."""
     from simcore import api
     from simcore.base.errors import InvalidConfig, SimcoreError, UnknownName
@@ -140,7 +124,7 @@ def _problems(
     if by is not None and by not in SCORES:
         found.append(str(UnknownName("ranking", by, SCORES)))
     try:
-        api.make_space(model or "latte-xl", gpus or ["1x1xA6000ada"], **words)
+        api.make_space(grid.model or "latte-xl", grid.gpus or ["1x1xA6000ada"], **grid.words)
     except InvalidConfig as err:
         found += err.violations
     except SimcoreError as err:

@@ -9,6 +9,7 @@ from simcore.base.errors import InvalidConfig
 from simcore.base.units import FP32_BYTES
 from simcore.engine.placed import Placed
 from simcore.engine.resolved import Request
+from simcore.engine.words import shown
 from simcore.strategy.cuts import written
 from simcore.strategy.dialects import DIALECTS, FILES, Job, emit
 from simcore.strategy.overlap import default_overlap
@@ -74,7 +75,7 @@ def launch_file(
     )
     emitted = emit(dialect, job)
     words = job.words()
-    left = [f"{w.replace('_', '-')} {_shown(words[w])}" for w in emitted.left if w in words]
+    left = [f"{w.replace('_', '-')} {shown(words[w])}" for w in emitted.left if w in words]
     implied = [
         f"{word} {emitted.program.get(word, plain)}"
         for word, plain in {**_OF_PROGRAM, "overlap": str(usual)}.items()
@@ -140,10 +141,6 @@ def _degrees(placed: Placed | None) -> dict[str, Any]:
     if "ep" in found and layout.dispatcher != "alltoall":
         found["dispatcher"] = layout.dispatcher
     return found
-
-
-def _shown(value: object) -> str:
-    return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
 
 
 __all__ = ["DIALECTS", "FILES", "LaunchFile", "launch_file"]

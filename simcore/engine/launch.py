@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from simcore.base.errors import SimcoreError
+from simcore.engine.words import shown
 from simcore.hardware.cluster import parse_cluster
 from simcore.strategy.dialects import DIALECTS, Launch, read_launch
 from simcore.workload.archs.lm_attention import ATTENTIONS
@@ -116,13 +117,9 @@ def summary(launch: Launch) -> str:
     words = launch.words()
     if launch.global_batch is not None:
         words["global_batch"] = launch.global_batch
-    said = ", ".join(f"{w.replace('_', '-')} {_shown(v)}" for w, v in words.items())
+    said = ", ".join(f"{w.replace('_', '-')} {shown(v)}" for w, v in words.items())
     title = DIALECTS[launch.dialect].title
     return f"from {launch.where} ({title}): {said or 'nothing that matters'}"
-
-
-def _shown(value: object) -> str:
-    return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
 
 
 def _world(gpus: str, options: Mapping[str, Any]) -> int | None:

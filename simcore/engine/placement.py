@@ -150,11 +150,7 @@ def place(
     sums = tensor_sums(record.arch) if isinstance(record, ModelRecord) else TENSOR_SUMS
     part = _with_exchanges(part, layout, sums)
     layers = _layers(workload)
-    library = strategy.software
-    sizes = cut_sizes(
-        layout.stages, n_layers, layout.pp, library.cut_ends,
-        costs=_costs(strategy, config), fills=library.cut_fills,
-    )  # fmt: skip
+    sizes = cut_sizes(layout.stages, n_layers, layout.pp, strategy.software.cut, config)
     hidden = max((b.boundary.high + b.boundary.low for b, _ in layers), default=0.0)
     routed = sum(n for b, n in layers if any(op.name.startswith("expert") for op in b.ops))
     column_grads_frac = _column_grads_frac(workload, strategy.recompute == "full")
@@ -263,16 +259,6 @@ def _stages(
             stages, library.received_copies, library.sent_copies, library.logits_bytes
         )
     return opposite_joined(stages) if layout.directions > 1 else stages
-
-
-def _costs(strategy: Strategy, config: Mapping[str, Scalar]) -> tuple[int, int] | None:
-    """Of a layer and of the head, as nanotron counts their products: four of the hidden width
-    squared whatever the key heads, three of the feed-forward layer.
-    """
-    hidden, ffn, vocab = (int(config.get(k) or 0) for k in ("hidden", "ffn", "vocab"))
-    if not strategy.software.cuts_by_cost or not hidden or not vocab:
-        return None
-    return hidden * (4 * hidden + 3 * (ffn or 4 * hidden)), vocab * hidden
 
 
 def _sums_again_frac(strategy: Strategy, layout: Layout, sums: float) -> float:

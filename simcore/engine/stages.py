@@ -21,7 +21,8 @@ from simcore.engine.placed import Placed
 from simcore.engine.points import Points
 from simcore.engine.predict import central_step_s, job_of, values_of
 from simcore.engine.room import Room
-from simcore.strategy.cuts import balanced_cut, least_layers, written
+from simcore.strategy.balanced_cut import balanced_cut
+from simcore.strategy.cuts import least_layers, written
 from simcore.strategy.layout import Layout
 from simcore.workload.graph import Workload
 from simcore.workload.sharding import (
@@ -154,13 +155,7 @@ def balanced_axis(request: Request, axis: Axis) -> list[str]:
     """The best cut of every point of an axis, as ``with_balanced_stages`` finds it, as text."""
     rows: dict[int, tuple[LayerCosts, tuple[int, ...] | None]] = {}
     found = []
-    for row, accum in zip(axis.row.tolist(), axis.grad_accum.tolist(), strict=True):
-        point = replace(
-            request,
-            cluster=axis.clusters[int(axis.row_cluster[row])],
-            micro_batch=int(axis.row_micro_batch[row]),
-            grad_accum=int(accum),
-        )
+    for row, point in axis.requests(request):
         assert point.placed is not None
         if row not in rows:
             costs = layer_costs(point)

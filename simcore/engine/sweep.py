@@ -6,7 +6,7 @@ one configuration axis; ``planning.sweep`` deals a whole space out to such axes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -51,6 +51,17 @@ class Axis:
     def micro_batch(self) -> Array:
         """Samples a rank and micro-step of each point [C]."""
         return self.row_micro_batch[self.row]
+
+    def requests(self, request: Request) -> Iterator[tuple[int, Request]]:
+        """Each point's row, and the request with its cluster, micro-batch and micro-steps."""
+        for row, accum in zip(self.row.tolist(), self.grad_accum.tolist(), strict=True):
+            point = replace(
+                request,
+                cluster=self.clusters[int(self.row_cluster[row])],
+                micro_batch=int(self.row_micro_batch[row]),
+                grad_accum=int(accum),
+            )
+            yield row, point
 
     def take(self, points: NDArray[np.intp]) -> Axis:
         """Some of the points, with the rows that these are of."""

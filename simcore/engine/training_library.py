@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from simcore.strategy.layout import Layout
-from simcore.strategy.software import MEGATRON, PLAIN, SOFTWARE, Software
+from simcore.strategy.software import PLAIN, RUNS, SOFTWARE, Program, Software
+from simcore.strategy.software.megatron import MEGATRON
 from simcore.strategy.strategy import HYBRID, folded_strategy
 from simcore.workload.models import ModelRecord, Scalar
 from simcore.workload.resolve import ModelSource
@@ -43,27 +44,31 @@ class Library:
     assumed: bool = False
     by_file: bool = False
 
+    @property
+    def _run(self) -> Program | None:
+        """How it runs where nobody says how; None where that is the user's own program."""
+        return RUNS.get(self.software.name)
+
     def words(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """The options, with how the library runs where they are silent."""
         given = {k: v for k, v in options.items() if v is not None}
-        if self.by_file:
+        if self.by_file or self._run is None:
             return given
-        own = {k: v for k, v in self.software.words.items() if k != _LISTED}
+        own = {k: v for k, v in self._run.words().items() if k != _LISTED}
         if str(given.get("precision", "")).startswith(("fp16", "fp32", "tf32", "amp")):
             own.pop("main_grads", None)  # gradients of bf16 are the ones that need wider sums
-        if "overlap" in own:
-            cut = {"tensor": given.get("tp"), "pipeline": given.get("vpp")}
-            hidden = [w for w in str(own["overlap"]).split(",") if int(cut.get(w, 2) or 1) > 1]
-            own["overlap"] = ",".join(hidden)
+        cut = {"tensor": given.get("tp"), "pipeline": given.get("vpp")}
+        hidden = [w for w in own["overlap"].split(",") if int(cut.get(w, 2) or 1) > 1]
+        own["overlap"] = ",".join(hidden)
         return {**own, **given}
 
     def recompute(self, of_model: str) -> str:
         """The mode where none is given: the library's, else the model's."""
-        return str(self.software.words.get(_LISTED, of_model))
+        return of_model if self._run is None else self._run.options.get(_LISTED, of_model)
 
     def settings(self, record: ModelSource | None, options: Mapping[str, Any]) -> dict[str, Scalar]:
         """How it runs a language model's layers; nothing of a record that says how it was run."""
-        if not _written_anew(record):
+        if self._run is None or not _written_anew(record):
             return {}
         assert isinstance(record, ModelRecord)
         has = record.settings({})
@@ -74,7 +79,7 @@ class Library:
             apart |= {"fused_qkv", "fused_gate_up"}
         return {
             key: value
-            for key, value in self.software.settings.items()
+            for key, value in self._run.settings.items()
             if key in has and has[key] == _USUAL.get(key, has[key]) and key not in apart
         }
 

@@ -21,6 +21,11 @@ _LEAST = {
 SWITCH = {"on": True, "off": False}
 
 
+def shown(value: object) -> str:
+    """A word's value as the command line has it."""
+    return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
+
+
 @lru_cache(maxsize=4)
 def _kinds(words: type) -> dict[str, frozenset[object]]:
     hints = get_type_hints(words).items()

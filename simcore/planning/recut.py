@@ -24,7 +24,8 @@ from simcore.engine.sweep import Axis, cluster_kind, evaluate_axis
 from simcore.planning.candidates import Candidates, runs_of
 from simcore.planning.constraints import constraints_of, passing
 from simcore.planning.goal import Goal
-from simcore.strategy.cuts import balanced_cut, holds_all, least_layers
+from simcore.strategy.balanced_cut import balanced_cut, holds_all
+from simcore.strategy.cuts import least_layers
 from simcore.workload.sharding import even_cut, layer_counts
 
 Array = NDArray[np.float64]

@@ -28,13 +28,7 @@ def deals_of(request: Request, axis: Axis, shares: str) -> list[Deal | str]:
     """How each point deals out its batch, or why it cannot; ``shares`` as of ``check_shares``."""
     text = check_shares(shares)
     found: list[Deal | str] = []
-    for row, accum in zip(axis.row.tolist(), axis.grad_accum.tolist(), strict=True):
-        point = replace(
-            request,
-            cluster=axis.clusters[int(axis.row_cluster[row])],
-            micro_batch=int(axis.row_micro_batch[row]),
-            grad_accum=int(accum),
-        )
+    for _, point in axis.requests(request):
         try:
             found.append(with_shares(point, text).shares if text else ())
         except InvalidConfig as err:

@@ -5,23 +5,21 @@ from __future__ import annotations
 from simcore.base.units import GIGA, format_seconds
 from simcore.planning.goodput import Goodput
 from simcore.report.text_of import text_of
-from simcore.report.words import WIDTH, figure, nearly_all, percent, wrapped
-
-_EDGE = 12
+from simcore.report.words import figure, labelled, nearly_all, percent
 
 
 @text_of.register
 def render_goodput(g: Goodput, simulated: dict[str, float] | None = None) -> str:
     """The whole answer as text of 80 columns."""
-    lines = _row(
+    lines = labelled(
         "GOODPUT",
         f"{nearly_all(g.goodput_frac)} of the time on {g.cluster} ({g.n_gpus:,} GPUs) moves the "
         f"run forward: {percent(g.saving_frac)} saves, {percent(g.lost_frac)} is lost work, "
         f"{percent(g.restart_frac)} restarts"
         + (f", stragglers x{g.straggler_factor:.3f}" if g.straggler_factor > 1.0 else ""),
     )
-    lines += _row("FAILURES", f"one every {format_seconds(g.mtbf_s)}")
-    lines += _row(
+    lines += labelled("FAILURES", f"one every {format_seconds(g.mtbf_s)}")
+    lines += labelled(
         "CHECKPOINT",
         f"{figure(g.checkpoint_bytes / GIGA)} GB in {format_seconds(g.save_s)}, every "
         f"{format_seconds(g.interval_s)} (exact optimum {format_seconds(g.exact_s)}, Young "
@@ -29,23 +27,18 @@ def render_goodput(g: Goodput, simulated: dict[str, float] | None = None) -> str
     )
     if g.run_s is not None and g.run_low_high_s is not None:
         low, high = g.run_low_high_s
-        lines += _row(
+        lines += labelled(
             "RUN",
             f"{format_seconds(g.run_s)}, 80 % between {format_seconds(low)} and "
             f"{format_seconds(high)} (failures alone), {g.failures or 0:,.0f} failures",
         )
     if simulated is not None:
-        lines += _row(
+        lines += labelled(
             "SIMULATED",
             f"{simulated['runs']:.0f} runs: mean {format_seconds(simulated['mean_s'])}, "
             f"10 to 90 % {format_seconds(simulated['p10_s'])} to "
             f"{format_seconds(simulated['p90_s'])}",
         )
     for name, told in g.sources:
-        lines += _row("source", f"{name}: {told}")
+        lines += labelled("source", f"{name}: {told}")
     return "\n".join(lines) + "\n"
-
-
-def _row(label: str, text: str) -> list[str]:
-    parts = wrapped(text, WIDTH - _EDGE)
-    return [f"{label if i == 0 else '':<{_EDGE}}{part}" for i, part in enumerate(parts)]

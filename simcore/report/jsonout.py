@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from simcore.base.interval import Interval
-from simcore.engine.result import SCHEMA_VERSION, Explanation, Prediction
+from simcore.engine.result import SCHEMA_VERSION, Explanation, Prediction, WhatIf
 
 if TYPE_CHECKING:
     from simcore.engine.scaling import Scaling
@@ -81,10 +82,7 @@ def to_dict(p: Prediction) -> dict[str, Any]:
             "margin_frac": m.margin_frac,
             "fixes": p.fixes,
             "bound_by": p.bound_by,
-            "what_if": [
-                {"resource": w.resource, "step_time_s": w.step_time_s, "gain_frac": w.gain_frac}
-                for w in p.what_if
-            ],
+            "what_if": _gains(p.what_if),
             "rank_classes": [
                 {
                     "gpu": c.gpu,
@@ -94,10 +92,7 @@ def to_dict(p: Prediction) -> dict[str, Any]:
                 }
                 for c in p.rank_classes
             ],
-            "uneven": [
-                {"resource": w.resource, "step_time_s": w.step_time_s, "gain_frac": w.gain_frac}
-                for w in p.uneven
-            ],
+            "uneven": _gains(p.uneven),
             "faster": [
                 {
                     "change": f.change,
@@ -134,6 +129,13 @@ def to_dict(p: Prediction) -> dict[str, Any]:
         }
     )
     return result
+
+
+def _gains(found: Iterable[WhatIf]) -> list[dict[str, Any]]:
+    return [
+        {"resource": w.resource, "step_time_s": w.step_time_s, "gain_frac": w.gain_frac}
+        for w in found
+    ]
 
 
 def explanation_to_dict(e: Explanation) -> dict[str, Any]:

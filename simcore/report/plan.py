@@ -20,9 +20,15 @@ from simcore.planning.planner import Option, Plan, kwh
 from simcore.report.sweep import reasons
 from simcore.report.tables import table
 from simcore.report.text_of import text_of
-from simcore.report.words import WIDTH, figure, gigabytes, nearly_all, percent, wrapped
-
-_EDGE = 12
+from simcore.report.words import (
+    WIDTH,
+    figure,
+    gigabytes,
+    labelled,
+    nearly_all,
+    percent,
+    wrapped,
+)
 
 
 @text_of.register
@@ -39,11 +45,6 @@ def render_plan(p: Plan) -> str:
     if not p.best:
         lines += ["", *reasons(p.invalid, p.n_points)]
     return "\n".join(lines).rstrip() + "\n"
-
-
-def _row(label: str, text: str) -> list[str]:
-    parts = wrapped(text, WIDTH - _EDGE)
-    return [f"{label if i == 0 else '':<{_EDGE}}{part}" for i, part in enumerate(parts)]
 
 
 def _head(p: Plan) -> list[str]:
@@ -68,9 +69,9 @@ def _head(p: Plan) -> list[str]:
         limits.append(f"{percent(g.margin_frac)} of memory free")
     if g.confidence is not None:
         limits.append(f"{percent(g.confidence)} sure")
-    lines = _row("RUN", f"{p.model}, {length}")
-    lines += _row("LIMITS", ", ".join(limits) or "none")
-    lines += _row(
+    lines = labelled("RUN", f"{p.model}, {length}")
+    lines += labelled("LIMITS", ", ".join(limits) or "none")
+    lines += labelled(
         "SPACE",
         f"{p.n_points:,} points, {p.n_valid:,} valid: {p.n_timed:,} fit or lack at most "
         f"{MORE_MEMORY_BYTES / GIGA:.0f} GB, {p.n_feasible:,} within all limits",
@@ -128,14 +129,14 @@ def _first(o: Option, p: Plan) -> list[str]:
     said = o.prediction
     # A model's own default may be to recompute: what is taken is said either way.
     again = "" if o.form.recompute != "none" else ", no recompute"
-    lines = _row(
+    lines = labelled(
         "TAKE",
         f"{o.cluster}, {how(o)}{again}, {o.form.precision}, micro-batch {o.micro_batch} x accum "
         f"{o.grad_accum} = {o.global_batch:,} samples a step, {o.n_steps:,.0f} steps",
     )
     if said is not None:
         t = said.step_time_s
-        lines += _row(
+        lines += labelled(
             "STEP",
             f"{format_seconds(t.value)}, 80 % between {format_seconds(t.low)} and "
             f"{format_seconds(t.high)}; MFU {percent(said.mfu_frac)}; bound by {said.bound_by}; "
@@ -145,7 +146,7 @@ def _first(o: Option, p: Plan) -> list[str]:
         cost = "" if o.cost_usd is None else (
             f", {money(o.cost_usd)} (80 %: {money(o.cost_usd * low)} to {money(o.cost_usd * high)})"
         )  # fmt: skip
-        lines += _row(
+        lines += labelled(
             "RUN",
             f"{days(o.time_s)} (80 %: {days(o.time_s * low)} to {days(o.time_s * high)}){cost}, "
             f"{energy(kwh(o.energy_j))}, rated {figure(o.power_w / KILO)} kW",
@@ -156,10 +157,10 @@ def _first(o: Option, p: Plan) -> list[str]:
     if o.budget_prob is not None:
         risks.append(f"{_odds(o.budget_prob)} to stay within the budget")
     if risks:
-        lines += _row("RISK", " and ".join(risks) + ", as the step's interval has it")
+        lines += labelled("RISK", " and ".join(risks) + ", as the step's interval has it")
     g = o.goodput
     if g is not None and g.run_s is not None and g.failures:
-        lines += _row(
+        lines += labelled(
             "GOODPUT",
             f"{nearly_all(g.goodput_frac)} of the time counts: a failure every "
             f"{format_seconds(g.mtbf_s)} ({_expected(g.failures)}), a checkpoint "
@@ -186,7 +187,7 @@ def _front(p: Plan) -> list[str]:
         for o in shown
     )
     more = f" ({len(p.front)} in all, --json)" if len(shown) < len(p.front) else ""
-    return _row("PARETO", f"{text}{more}")
+    return labelled("PARETO", f"{text}{more}")
 
 
 def _sensitivity(p: Plan) -> list[str]:
@@ -208,7 +209,7 @@ def _sensitivity(p: Plan) -> list[str]:
             parts.append(f"{s.change}: no change{where}")
         else:
             parts.append(f"{s.change}: {change * PERCENT:+.1f} % {p.objective}{where}")
-    return _row("WHAT IF", "; ".join(parts))
+    return labelled("WHAT IF", "; ".join(parts))
 
 
 def _impossible(p: Plan) -> list[str]:
@@ -217,18 +218,18 @@ def _impossible(p: Plan) -> list[str]:
     lines = ["IMPOSSIBLE: nothing meets all limits."]
     if not p.relaxations:
         more = p.goal.max_gpus is not None or p.goal.available
-        lines += _row(
+        lines += labelled(
             "RELAX",
             "no way within these GPUs holds the model: more of them, or larger ones"
             if more else "no change of the limits would help: no GPU here holds the model",
         )  # fmt: skip
         if p.leanest is not None:
-            lines += _row("", _leanest(p.leanest))
+            lines += labelled("", _leanest(p.leanest))
     for i, r in enumerate(p.relaxations):
-        lines += _row("RELAX" if i == 0 else "  or", _relax(r))
+        lines += labelled("RELAX" if i == 0 else "  or", _relax(r))
     for name, n in p.blocked.items():
         of = p.n_timed if name in _OF_TIME else p.n_valid
-        lines += _row("", f"{name} alone stops {n:,} of {of:,}")
+        lines += labelled("", f"{name} alone stops {n:,} of {of:,}")
     return lines
 
 
@@ -296,7 +297,7 @@ def _odds(prob: float) -> str:
 
 
 def _sources(p: Plan) -> list[str]:
-    return [line for label, told in _told(p) for line in _row(label, told)]
+    return [line for label, told in _told(p) for line in labelled(label, told)]
 
 
 def _told(p: Plan) -> list[tuple[str, str]]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from simcore.base.units import GIGA, format_seconds
 from simcore.report.tables import table
-from simcore.report.words import figure, percent
+from simcore.report.words import figure, percent, share
 
 _FIGURES = ("mape_frac", "median_abs_frac", "median_bias_frac", "p90_abs_frac", "coverage80_frac")
 #: Reasons for skipped rows that the text names.
@@ -14,14 +14,10 @@ SKIPS_SHOWN = 12
 _HEAD = ("n", "MAPE", "median", "bias", "P90", "in 80 %")
 
 
-def _share(value: float | None) -> str:
-    return "-" if value is None else percent(value)
-
-
 def _scores(label: str, scores: dict[str, Any]) -> list[list[str]]:
     """One line a quantity that has rows."""
     return [
-        [label, quantity.replace("_", " "), str(found["n"]), *(_share(found[k]) for k in _FIGURES)]
+        [label, quantity.replace("_", " "), str(found["n"]), *(share(found[k]) for k in _FIGURES)]
         for quantity, found in scores.items()
         if isinstance(found, dict) and found.get("n")
     ]
@@ -76,10 +72,10 @@ def _fitting(fits: dict[str, Any]) -> list[str]:
     """What is predicted to fit; only where a table holds runs that failed."""
     if not fits.get("out_of_memory"):
         return []
-    lines = [f"{_share(fits['out_of_memory_found_frac'])} of {fits['out_of_memory']} rows out of "
+    lines = [f"{share(fits['out_of_memory_found_frac'])} of {fits['out_of_memory']} rows out of "
              "memory are predicted not to fit"]  # fmt: skip
     if fits["ran"]:
-        lines.append(f"{_share(fits['fits_recall_frac'])} of {fits['ran']} rows that ran are "
+        lines.append(f"{share(fits['fits_recall_frac'])} of {fits['ran']} rows that ran are "
                      "predicted to fit")  # fmt: skip
     return ["", *lines]
 
@@ -173,7 +169,7 @@ def _ops_summary(lines: list[dict[str, Any]]) -> str:
     cells = [
         [
             " ".join(filter(None, (f["class"], f["dtype"]))), f["profile"], str(f["gpus"]),
-            str(f["n"]), _share(f["mape_frac"]), _share(f["median_bias_frac"]),
+            str(f["n"]), share(f["mape_frac"]), share(f["median_bias_frac"]),
         ]
         for f in lines
     ]  # fmt: skip
@@ -202,7 +198,7 @@ def render_ops(result: dict[str, Any], worst: int | None) -> str:
                 *(
                     cell
                     for score in (scores, scores["large"])
-                    for cell in (str(score["n"]), *(_share(score[k]) for k in figures))
+                    for cell in (str(score["n"]), *(share(score[k]) for k in figures))
                 ),
             ]
             for name, scores in found

@@ -30,6 +30,11 @@ def percent(frac: float, *, signed: bool = False) -> str:
     return f"{value:{'+' if signed else ''}.{digits}f} %"
 
 
+def share(frac: float | None) -> str:
+    """``12 %``, or a dash where there is no figure."""
+    return "-" if frac is None else percent(frac)
+
+
 def nearly_all(frac: float) -> str:
     """A share near one: ``99.6 %``, which what is lacking from it must not contradict."""
     return f"{frac * PERCENT:.1f} %" if 0.99 <= frac < 0.9995 else percent(frac)

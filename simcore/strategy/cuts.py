@@ -1,4 +1,4 @@
-"""Where a pipeline is cut: layers of each stage, as text and as the best that there is.
+"""Where a pipeline is cut: layers of each stage, as text.
 
 # L layers, p stages
 """
@@ -6,16 +6,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
-from itertools import accumulate, groupby, pairwise
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from types import MappingProxyType
 
 from simcore.base.errors import InvalidConfig
+from simcore.strategy.cut_rules import CUT_RULES, EVEN
+from simcore.workload.models import Scalar
 from simcore.workload.sharding import even_cut
 
-#: Layers dealt out evenly (``even_cut``), and as ``balanced_cut`` finds best.
-EVEN, AUTO = "even", "auto"
+#: Layers dealt out as ``balanced_cut`` finds best.
+AUTO = "auto"
 #: Bounded, so that no text makes more stages than any model has layers.
 _ENTRY = re.compile(r"^(?:(\d{1,4})\s*[x×*]\s*)?(\d{1,6}|rest)$")
 _EXAMPLE = "write layers of each stage: 19,21,21,19, or 7,14x8,7, or 7,rest,7"
@@ -27,59 +28,6 @@ def normalised(text: str) -> str:
     if text in ("", EVEN):
         return ""
     return text if text == AUTO else _written(_entries(text))
-
-
-def modules_cut(n_layers: int, n_stages: int, before: int, after: int) -> tuple[int, ...]:
-    """Layers of each stage where modules are dealt out evenly, the first stages one more.
-
-    ``before``, ``after``: modules that stand before the first layer and after the last, each
-    counted as one. Raises InvalidConfig where a stage would have no layer.
-    """
-    base, longer = divmod(before + n_layers + after, n_stages)
-    ends = list(accumulate(base + (s < longer) for s in range(n_stages)))
-    at = [min(max(end - before, 0), n_layers) for end in (0, *ends)]
-    return _all_have(tuple(b - a for a, b in pairwise(at)), f"{before + after} more modules")
-
-
-def costs_cut(n_layers: int, n_stages: int, layer: int, head: int) -> tuple[int, ...]:
-    """Layers of each stage where each takes layers until their cost, and that of those before,
-    has passed its share of all; the head belongs to the last. Raises InvalidConfig as above.
-    """
-    whole, at = n_layers * layer + head, [0]
-    for stage in range(1, n_stages):
-        share = whole * (stage / n_stages)  # as rounded as nanotron's
-        passed = int(share // layer) + 1
-        at.append(min(max(passed, at[-1] + 1), n_layers))
-    return _all_have(tuple(b - a for a, b in pairwise((*at, n_layers))), "a head")
-
-
-def _all_have(sizes: tuple[int, ...], beside: str) -> tuple[int, ...]:
-    if 0 in sizes:
-        raise InvalidConfig(
-            [
-                f"{sum(sizes)} layers and {beside} dealt out over {len(sizes)} stages leave stage "
-                f"{sizes.index(0)} without a layer; take fewer stages, or name the layers of each "
-                f"(stages)"
-            ]
-        )
-    return sizes
-
-
-def filled_cut(n_layers: int, n_stages: int) -> tuple[int, ...]:
-    """Layers of each stage where one after the other is given as many as the fullest must have.
-
-    Raises InvalidConfig where a stage would have no layer.
-    """
-    most = -(-n_layers // n_stages)
-    sizes = tuple(min(most, n_layers - most * s) for s in range(n_stages))
-    if sizes[-1] < 1:
-        raise InvalidConfig(
-            [
-                f"{n_layers} layers filled into {n_stages} stages of {most} leave the last without "
-                f"a layer; take fewer stages, or name the layers of each (stages)"
-            ]
-        )
-    return sizes
 
 
 def written(sizes: Sequence[int]) -> str:
@@ -128,23 +76,15 @@ def cut_sizes(
     text: str,
     n_layers: int,
     n_stages: int,
-    ends: tuple[int, int] | None = None,
-    *,
-    costs: tuple[int, int] | None = None,
-    fills: bool = False,
+    rule: str = EVEN,
+    settings: Mapping[str, Scalar] = MappingProxyType({}),
 ) -> tuple[int, ...]:
     """Layers of each stage; ``auto`` as even, before it is known. Raises InvalidConfig.
 
-    A program's own cut: ``ends``, modules that it counts beside the layers (``modules_cut``);
-    ``costs`` of a layer and of the head (``costs_cut``); ``fills``, where one stage after the other
-    is filled (``filled_cut``).
+    ``rule``: of ``CUT_RULES``, where nothing is named; ``settings``: the model's, for the rule.
     """
-    if text == "" and fills:
-        return filled_cut(n_layers, n_stages)
-    if text == "" and n_stages > 1 and ends is not None:
-        return modules_cut(n_layers, n_stages, *ends)
-    if text == "" and n_stages > 1 and costs is not None:
-        return costs_cut(n_layers, n_stages, *costs)
+    if text == "" and n_stages > 1:
+        return CUT_RULES[rule](n_layers, n_stages, settings)
     if text in ("", AUTO):
         return even_cut(n_layers, n_stages)
     sizes, problems = _sizes(text, n_layers, n_stages, 1)
@@ -195,190 +135,3 @@ def least_layers(n_stages: int, chunks: int) -> tuple[int, ...]:
     """
     ends = (0, n_stages - 1)
     return tuple(max(1, chunks - (s in ends and chunks > 1)) for s in range(n_stages))
-
-
-def balanced_cut(
-    cost: Callable[[int, int], float],
-    n_layers: int,
-    least: Sequence[int],
-    fits: Callable[[int, int, int], bool] | None = None,
-) -> tuple[int, ...] | None:
-    """The cut whose slowest stage is least slow, exactly.
-
-    ``cost(a, b)`` of a stage with layers a to b - 1, what belongs to its ends included: it must
-    not fall as a stage grows. ``fits(s, a, b)``: whether stage s may hold them; it must not come
-    true as a stage grows. ``least`` [p]: layers of each stage at least. Of equally slow cuts that
-    with the least sum of squares, so that no stage is longer than it has to be. None where
-    nothing fits.
-
-    The limit of the slowest stage is found first, by stages that each take all they may; within it
-    few ends are left to each stage, and dynamic programming weighs those.
-    """
-    limit = _least_limit(cost, n_layers, least, fits)
-    if limit is None:
-        return None
-    ends = _ends(cost, n_layers, least, _Reach.of(cost, n_layers, least, fits, limit), limit)
-    found = _search(cost, least, fits, ends, limit)
-    if found is not None:
-        return found
-    # Where stages must have more layers than they may take, the limit is a bound that none meets.
-    ends = [(sum(least[: s + 1]), n_layers - sum(least[s + 1 :])) for s in range(len(least))]
-    ends[-1] = (n_layers, n_layers)
-    slowest = _search(cost, least, fits, ends, None)
-    if slowest is None:
-        return None
-    return _search(cost, least, fits, ends, max(map(cost, *_spans(slowest))))
-
-
-def holds_all(n_layers: int, least: Sequence[int], fits: Callable[[int, int, int], bool]) -> bool:
-    """Whether stages that each take all they hold take all layers: if not, no cut fits."""
-    return _Reach.of(lambda _a, _b: 0.0, n_layers, least, fits, 0.0).ends[-1] == n_layers
-
-
-def _spans(sizes: Sequence[int]) -> tuple[list[int], list[int]]:
-    """First layers of the stages, and the first layers behind them."""
-    ends = list(accumulate(sizes))
-    return [0, *ends[:-1]], ends
-
-
-@dataclass(frozen=True, slots=True)
-class _Reach:
-    """How far stages get that each take all they may: no cut within the limit gets further.
-
-    ``ends`` [p]: the layer behind each; ``used``: what the slowest takes; ``more``: the least
-    limit with which one of them would get further.
-    """
-
-    ends: tuple[int, ...]
-    used: float
-    more: float
-
-    @classmethod
-    def of(
-        cls,
-        cost: Callable[[int, int], float],
-        n_layers: int,
-        least: Sequence[int],
-        fits: Callable[[int, int, int], bool] | None,
-        limit: float,
-    ) -> _Reach:
-        """A stage that reaches further with the same layers or fewer never stops the next one."""
-        ends: list[int] = []
-        used, more, a, size = 0.0, float("inf"), 0, n_layers // len(least)
-        left = sum(least)
-        for s, mine in enumerate(least):
-            left -= mine
-
-            def within(b: int, a: int = a) -> bool:
-                return cost(a, b) <= limit
-
-            b = _furthest(within, a, n_layers - left, a + size)
-            if b < n_layers - left:
-                more = min(more, cost(a, b + 1))
-            if fits is not None:
-                b = _furthest(partial(fits, s, a), a, b, a + size)
-            if b > a:
-                used, size = max(used, cost(a, b)), b - a
-            ends.append(b)
-            a = b
-        return cls(tuple(ends), used, more)
-
-
-def _furthest(may: Callable[[int], bool], low: int, high: int, guess: int) -> int:
-    """The last number up to ``high`` that may be, after ``low``, which may; near a guess."""
-    step = 1
-    at = min(max(guess, low + 1), high)
-    while low < high:
-        if may(at):
-            low, at = at, min(at + step, high)
-        else:
-            high, at = at - 1, max(at - step, low + 1)
-        step *= 2
-        if not low < at <= high:
-            at = (low + high + 1) // 2
-    return low
-
-
-def _least_limit(
-    cost: Callable[[int, int], float],
-    n_layers: int,
-    least: Sequence[int],
-    fits: Callable[[int, int, int], bool] | None,
-) -> float | None:
-    """The least limit within which greedy stages reach the last layer; no cut is faster."""
-    widest = _Reach.of(cost, n_layers, least, fits, float("inf"))
-    if widest.ends[-1] < n_layers:
-        return None
-    low, high = 0.0, widest.used
-    trial = cost(0, n_layers) / len(least)
-    while low < high:
-        found = _Reach.of(cost, n_layers, least, fits, trial if low <= trial < high else low)
-        if found.ends[-1] == n_layers:
-            high = found.used
-        else:
-            low = found.more
-        trial = (low * high) ** 0.5
-    return high
-
-
-def _ends(
-    cost: Callable[[int, int], float],
-    n_layers: int,
-    least: Sequence[int],
-    reach: _Reach,
-    limit: float,
-) -> list[tuple[int, int]]:
-    """From which to which layer each stage can end within a limit: the next ones reach the last."""
-    found = [(n_layers, n_layers)]
-    for s in range(len(least) - 1, 0, -1):
-        behind = found[-1][0]
-        first = sum(least[:s])
-        size = n_layers // len(least)
-
-        def within(n: int, b: int = behind) -> bool:
-            return cost(b - n, b) <= limit
-
-        back = _furthest(within, 0, behind - first, size)
-        found.append((behind - back, min(reach.ends[s - 1], n_layers - sum(least[s:]))))
-    return found[::-1]
-
-
-def _search(
-    cost: Callable[[int, int], float],
-    least: Sequence[int],
-    fits: Callable[[int, int, int], bool] | None,
-    ends: Sequence[tuple[int, int]],
-    limit: float | None,
-) -> tuple[int, ...] | None:
-    """The cut with the least maximum; of those within a ``limit`` that with the least squares.
-
-    Stages end within ``ends``, the last one behind all layers.
-    """
-    # best[b]: of all ways to cut the first b layers into the stages so far, the least.
-    infinite = float("inf")
-    n_layers = ends[-1][1]
-    best = [0.0, *[infinite] * n_layers]
-    starts: list[list[int]] = []
-    before = 0
-    for s, (mine, (first, last)) in enumerate(zip(least, ends, strict=True)):
-        after, start = [infinite] * (n_layers + 1), [-1] * (n_layers + 1)
-        for b in range(first, last + 1):
-            # From the shortest stage on: once it is too slow or too large, longer ones are too.
-            for a in range(b - mine, before - 1, -1):
-                alone = cost(a, b)
-                if alone > (after[b] if limit is None else limit):
-                    break
-                total = max(best[a], alone) if limit is None else best[a] + alone * alone
-                if total >= after[b]:
-                    continue
-                if fits is not None and not fits(s, a, b):
-                    break
-                after[b], start[b] = total, a
-        best, before = after, first
-        starts.append(start)
-    if best[n_layers] == infinite:
-        return None
-    found = [n_layers]
-    for start in reversed(starts):
-        found.append(start[found[-1]])
-    return tuple(b - a for b, a in pairwise(found))[::-1]

@@ -404,6 +404,15 @@ def _layer_ops(case: Case) -> tuple[Op, ...]:
     return next(b for b in case.record.build().blocks if b.recomputable).ops
 
 
+def test_deepseeks_own_run_is_as_its_report_says(tmp_path: Path) -> None:
+    """DeepSeek-V3 2024, 3.2: DualPipe, a token to a node once; 4.2: one more token predicted."""
+    row = ROW.replace("a,x,llama3-8b,llama,", "a,deepseek-v3-report,deepseek-v3,moe,")
+    case = one(tmp_path, row.replace(",8192,,,,", ",8192,256,8,2048,"))
+    assert (case.options["schedule"], case.options["dispatcher"]) == ("dualpipe", "deepep")
+    assert isinstance(case.record, ModelRecord)
+    assert case.record.config["next_tokens"] == 1
+
+
 def test_modules_of_a_selective_recompute_are_read(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     row = ROW.replace(",full,bf16,", ",selective,bf16,").strip()

@@ -71,7 +71,7 @@ def test_scores_in_memory_by_hand() -> None:
     assert masks == 17 * (64 + 4 * 64 + 64)
 
 
-@pytest.mark.parametrize("wrong", [{"heads": 7}, {"patch": 15}, {"attention": "math"}])
+@pytest.mark.parametrize("wrong", [{"heads": 7}, {"patch": 15}, {"attention": "fused"}])
 def test_wrong_settings_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
         build(**{"name": "v", "layers": 2, "hidden": 64, "heads": 4, **wrong})

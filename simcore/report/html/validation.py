@@ -7,7 +7,7 @@ from typing import Any
 
 from simcore.base.units import GIGA, format_seconds
 from simcore.report.html.parts import Section, Table, numeric, picture
-from simcore.report.words import figure, percent
+from simcore.report.words import figure, percent, share
 
 #: Rows furthest off, by quantity, that the page lists.
 _WORST = 25
@@ -79,14 +79,10 @@ def _scores(result: dict[str, Any]) -> Table:
 
 def _lines(label: str, scores: dict[str, Any]) -> list[list[str]]:
     return [
-        [label, quantity.replace("_", " "), f"{of['n']:,}", *(_share(of[k]) for k in _FIGURES)]
+        [label, quantity.replace("_", " "), f"{of['n']:,}", *(share(of[k]) for k in _FIGURES)]
         for quantity, of in scores.items()
         if isinstance(of, dict) and of.get("n") and "mape_frac" in of
     ]
-
-
-def _share(value: float | None) -> str:
-    return "-" if value is None else percent(value)
 
 
 def _worst(result: dict[str, Any]) -> Table:

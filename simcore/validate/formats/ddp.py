@@ -14,6 +14,8 @@ from simcore.base.errors import UsageError
 from simcore.base.units import GIB, GIGA, MEGA
 from simcore.engine.options import Options
 from simcore.hardware.cluster import NO_P2P
+from simcore.strategy.software.pytorch import FOUNDRY, FOUNDRY_TORCH_1
+from simcore.strategy.software.record import Program
 from simcore.validate.case import Case, Skipped
 from simcore.validate.formats import Format, Row, number, present, whole
 from simcore.validate.formats.ddp_names import (
@@ -22,10 +24,10 @@ from simcore.validate.formats.ddp_names import (
     CUBLAS_11,
     CUDNN_DEPTHWISE,
     DOUBTS,
-    FOUNDRY,
-    FOUNDRY_TORCH_1,
     FUSED_ATTENTION_SINCE,
     GPUS,
+    LLM_FOUNDRY,
+    LLM_FOUNDRY_TORCH_1,
     LOOPED,
     LOOPED_BEFORE,
     MEMORY,
@@ -45,7 +47,6 @@ from simcore.validate.formats.ddp_names import (
     SENT_LAST_SOURCES,
     STRATEGIES,
     TRACED_OPTIMIZER,
-    TRITON_ATTENTION,
     Rule,
 )
 from simcore.workload.models import MODELS, Scalar
@@ -111,11 +112,18 @@ def _record(entry: str, row: Row) -> ModelSource | None:
         found["bias_apart"] = True
     if record.arch in UNPADDED and version is not None and version < CUBLAS_11:
         found["old_blas"] = True
-    if row["source"] in TRITON_ATTENTION:
-        found |= FOUNDRY
+    if (foundry := _foundry(row)) is not None:
+        found |= foundry.settings
     if row["source"] == MMDET_SOURCE:
         found |= MMDET.get(record.arch, {})
     return record.model_copy(update={"config": {**record.config, **found}}) if found else None
+
+
+def _foundry(row: Row) -> Program | None:
+    """llm-foundry's release, where the row is of it."""
+    if row["source"] not in LLM_FOUNDRY:
+        return None
+    return FOUNDRY_TORCH_1 if LLM_FOUNDRY_TORCH_1 in row["notes"] else FOUNDRY
 
 
 #: How far the row's own parameters and FLOP may be from those of the entry that has its name.
@@ -294,9 +302,8 @@ def _read(name: str, row: Row) -> Case | Skipped:
         options["recompute"] = "full" if checkpoints[1] == "ON" else "none"
     if any(words in row["notes"] for words in RECOMPUTED):
         options["recompute"] = "full"
-    if row["source"] in TRITON_ATTENTION:
-        options["attention"] = "flash_triton"
-        options["software"] = "fsdp-2022" if FOUNDRY_TORCH_1 in row["notes"] else "fsdp"
+    if (foundry := _foundry(row)) is not None:
+        options["software"] = foundry.software.name
     memory = _memory(row)
     # One GPU's speed-up is 1 by definition: nothing to judge.
     faster = None if gpus == 1 or _OTHER_BASE.search(row["notes"]) else "speedup_vs_1gpu"

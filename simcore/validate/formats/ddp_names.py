@@ -166,13 +166,9 @@ CUDNN_DEPTHWISE = (1, 11)
 BIAS_FUSED = (1, 12)
 #: Words of a note that say that layers run again in backward.
 RECOMPUTED = ("gradient checkpointing ON", "act_ckpt=True")
-#: Programs whose attention is a Triton port of the first FlashAttention: llm-foundry's
-#: submit_benchmarks.py of 2023 (``--attn_impl``, default triton).
-TRITON_ATTENTION = ("mosaicml/llm-foundry",)
-#: What llm-foundry's models have of that program, as ``llm_sources`` says: flash-attn's loss
-#: (loss_fn: fused_crossentropy), two cross entropies that are logged; PURE is of PyTorch 1.13.
-FOUNDRY: dict[str, Scalar] = {"loss": "compiled", "upcast_loss": False, "logit_metrics": 2}
-FOUNDRY_TORCH_1 = "mp PURE"
+#: Sources that ran llm-foundry, whose rows in PURE are of PyTorch 1.13.
+LLM_FOUNDRY = ("mosaicml/llm-foundry",)
+LLM_FOUNDRY_TORCH_1 = "mp PURE"
 #: What mmdetection's models have of that program, by architecture (configs/_base_/models:
 #: ``norm_eval=True`` with ``requires_grad=True``; models/losses/focal_loss.py calls mmcv's kernel
 #: on CUDA).

@@ -6,21 +6,61 @@ paths below are from there where no other is named.
 
 from __future__ import annotations
 
-from simcore.strategy.cuts import modules_cut, written
+import re
+
+from simcore.engine.options import Options
+from simcore.strategy.cut_rules import modules_cut
+from simcore.strategy.cuts import written
+from simcore.strategy.software.record import Program
 from simcore.validate.formats import Row, whole
-from simcore.validate.formats.llm_sources import (
-    DENSE_FIRST,
-    GPT_OSS,
-    GROUPED_EXPERTS,
-    INTERLEAVED,
-    LATENT,
-    MEGATRON,
-    QWEN3,
-    SHARED_EXPERTS,
-)
 from simcore.workload.models import Scalar
 
 BRIDGE = "nvidia-megatron-bridge"
+#: DeepSeek-V2 and V3 (arXiv:2405.04434, 2412.19437) and Kimi-K2, which shares their layer.
+LATENT: dict[str, Scalar] = {
+    "q_rank": 1536, "kv_rank": 512, "rope_dim": 64, "head_dim": 192, "value_dim": 128,
+}  # fmt: skip
+DENSE_FIRST = {"deepseek-v2": 1, "deepseek-v3": 3, "kimi-k2": 1}
+SHARED_EXPERTS = {"deepseek-v2": 2, "deepseek-v3": 1, "kimi-k2": 1}
+#: Qwen3 (arXiv:2505.09388, 2): q and k of each head pass a norm.
+QWEN3: dict[str, Scalar] = {"head_dim": 128, "qk_norm": True}
+#: gpt-oss (OpenAI 2025; Megatron-Bridge, models/gpt_oss/gpt_oss_provider.py): every second layer
+#: sees 128 tokens, sinks, biases of all products of a layer, a clamped activation.
+GPT_OSS: dict[str, Scalar] = {
+    "head_dim": 64, "window": 128, "window_pattern": "wf", "sinks": True, "qkv_bias": True,
+    "out_bias": True, "expert_bias": True, "mlp": "swiglu_clamped",
+}  # fmt: skip
+#: How Megatron-LM runs its experts (experts.py, TEGroupedMLP; fused_bias_geglu.py), but for the
+#: recipes in MXFP8, which set cutedsl_fused_grouped_mlp (Megatron-Bridge, scripts/performance/
+#: configs/gpt_oss/gpt_oss_workload_base_configs.py).
+GROUPED_EXPERTS: dict[str, Scalar] = {"clamps_apart": True, "expert_bias_apart": True}
+#: Adapters of MLPerf's Llama-2-70B LoRA benchmark: rank 16 on the attention's products.
+#: Where a row's notes have the base in fp8, its layers' products are; the rest is 16 bit.
+LORA: dict[str, Scalar] = {"lora_rank": 16, "lora_targets": "qkv_proj,o_proj"}
+
+#: What its configurations in fp8 keep in 8 bits where the sequence is not cut over ranks: NVIDIA's
+#: set FP8_ACT=1 (config_DGXB200_1x8x1xtp1pp1cp1.sh, not config_..cp8.sh), AMD's
+#: FP8_ACTIVATION=True (config_MI300X_1x8x1.sh); both are Megatron-Core's
+#: activation_func_fp8_input_store (conf/megatron_gpt_peft_tuning_config.yaml).
+FP8_ACTIVATION_INPUT: dict[str, Scalar] = {"fp8_activation_input": True}
+
+#: Layers whose activations Megatron-Bridge's recipes with its FSDP keep on the host, by model, GPU
+#: and precision (scripts/performance/configs/llama/llama3*_workload_base_configs.py,
+#: cpu_offloading_num_layers); 8 bits with a scale a tensor are "fp8" or "fp8-cs" in the rows.
+OFFLOADED_LAYERS = {
+    ("llama3-70b", "GB300", "bf16"): 30, ("llama3-70b", "GB200", "bf16"): 20,
+    ("llama3.1-405b", "GB300", "bf16"): 40,
+    **{
+        (model, gpu, precision): layers
+        for precision in ("fp8", "fp8-cs")
+        for model, gpu, layers in (
+            ("llama3-70b", "GB300", 20), ("llama3-70b", "GB200", 40), ("llama3-70b", "B200", 5),
+            ("llama3.1-405b", "GB300", 10), ("llama3.1-405b", "GB200", 95),
+        )
+    },
+}  # fmt: skip
+#: GPUs whose 8-bit products need no transposed copy of the weights.
+NO_TRANSPOSE = ("B200", "B300", "GB200", "GB300")
 #: Models that Megatron-Bridge's recipes cut by a list of chunks: all as long but the last, which
 #: has the loss (and multi-token prediction) too (recipes/deepseek/deepseek_v3.py, map_pp_vp_to_
 #: layout; recipes/kimi/kimi_k2.py): 61 layers in 16 chunks are 15 of 4 and one.
@@ -43,13 +83,11 @@ def _chip(row: Row) -> str:
 
 
 def next_tokens_of(row: Row) -> int:
-    """Modules that predict further tokens: DeepSeek-V3 trained with one (2024, 4.2), and so do
-    rows that say so.
-    """
-    return int(row.get("mtp") == "yes" or row["source"] == "deepseek-v3-report")
+    """Modules that predict further tokens, of rows that say so."""
+    return int(row.get("mtp") == "yes")
 
 
-def experts_of(row: Row, layers: int) -> dict[str, Scalar]:
+def experts_of(row: Row, layers: int, program: Program) -> dict[str, Scalar]:
     """Settings of a mixture's layers."""
     base = next((m for m in DENSE_FIRST if row["model"].startswith(m)), "")
     width = whole(row, "moe_ffn", whole(row, "ffn"))
@@ -57,7 +95,7 @@ def experts_of(row: Row, layers: int) -> dict[str, Scalar]:
         "experts": whole(row, "moe_experts"),
         "top_k": whole(row, "moe_topk", 1),
         "expert_ffn": width,
-        "weighed_early": row["source"] in MEGATRON,
+        "weighed_early": bool(program.settings.get("weighed_early")),
         "padded_rows": _padded_rows(row),
         "fused_experts": _fused_experts(row),
     }
@@ -86,7 +124,7 @@ def _fused_experts(row: Row) -> bool:
     """
     if row["source"] != BRIDGE or row["precision"] != "mxfp8" or _fixed_rows(row):
         return False
-    return issuer_of(row) == "graph" or row["model"].startswith("gpt-oss")
+    return _captured(row) or row["model"].startswith("gpt-oss")
 
 
 def _fixed_rows(row: Row) -> bool:
@@ -107,18 +145,21 @@ def _padded_rows(row: Row) -> bool:
     return row["source"] == BRIDGE and row["precision"] != "bf16" and not blocks
 
 
-def issuer_of(row: Row) -> str:
+def issuer_of(row: Row, program: Program) -> str:
     """What issues kernels: graphs of the step or of layers, Megatron-LM's modules, or torch's."""
+    if _captured(row):
+        return "graph"
+    layers = "'attn'" in row.get("cuda_graph", "") or "cuda graph attn" in row.get("notes", "")
+    return "megatron_graphs" if layers and program.issuer == "megatron" else program.issuer
+
+
+def _captured(row: Row) -> bool:
+    """Whether the step is one graph."""
     graph = row.get("cuda_graph", "")
     if graph == "on" or graph.startswith(("full_iteration", "local/full_iteration")):
-        return "graph"
+        return True
     chips = _GRAPHS.get((row.get("variant", ""), row["model"]), ())
-    if row["source"] == BRIDGE and _chip(row) in chips:
-        return "graph"
-    if row["source"] not in MEGATRON:
-        return "torch"
-    layers = "'attn'" in graph or "cuda graph attn" in row.get("notes", "")
-    return "megatron_graphs" if layers else "megatron"
+    return row["source"] == BRIDGE and _chip(row) in chips
 
 
 def _named(row: Row) -> str:
@@ -128,7 +169,7 @@ def _named(row: Row) -> str:
 def dispatcher_of(row: Row) -> str:
     """How rows get to their experts."""
     said = _named(row)
-    once = "deepep" in said or "hybridep" in said or row["source"] == "deepseek-v3-report"
+    once = "deepep" in said or "hybridep" in said
     plain = row["source"] == BRIDGE and _chip(row) in _PLAIN.get(row["model"], ())
     return "deepep" if once and not plain else "alltoall"
 
@@ -140,12 +181,12 @@ def unhidden_of(row: Row) -> frozenset[str]:
     return frozenset({"tensor"}) if bare and since else frozenset()
 
 
-def chunks_of(row: Row) -> int:
+def chunks_of(row: Row, *, interleaved: bool = False) -> int:
     """Chunks of layers a pipeline rank; a blank of an interleaved source is one layer each."""
     pp = whole(row, "pp", 1)
     if pp == 1:
         return 1
-    if not row.get("vpp") and row["source"] in INTERLEAVED:
+    if not row.get("vpp") and interleaved:
         return max(1, round(whole(row, "layers") / pp))
     return whole(row, "vpp", 1)
 
@@ -164,3 +205,34 @@ def stages_of(row: Row) -> str | None:
     short = chunk * pp * vpp - layers
     last = chunk * vpp - short + next_tokens_of(row)
     return f"{pp - 1}x{chunk * vpp},{last}" if short < chunk else None
+
+
+def adapters_of(row: Row) -> dict[str, Scalar]:
+    """Settings of MLPerf's adapters."""
+    if row.get("task") != "lora":
+        return {}
+    found = dict(LORA)
+    if row["precision"] == "fp8" and whole(row, "cp", 1) == 1:
+        found |= FP8_ACTIVATION_INPUT
+    if re.search(r"base in (fp4/)?fp8", row.get("notes", "")):
+        found["quantised_base"] = "fp8"
+    return found
+
+
+def offloaded_of(row: Row) -> Options:
+    """What the row, else the recipe of its source, keeps on the host."""
+    told = row.get("cpu_offload") == "yes"
+    layers = re.search(r"CPU activation offload of (\d+) layers", row.get("notes", ""))
+    if told:
+        return {"offload_layers": int(layers[1])} if layers else {"offload": "optimizer"}
+    if row["source"] != BRIDGE or row["sharding"] != "fsdp":
+        return {}
+    away = OFFLOADED_LAYERS.get((row["model"], _chip(row), row["precision"]))
+    return {"offload_layers": away} if away and not row.get("cpu_offload") else {}
+
+
+def fp8_params_of(row: Row, program: Program) -> Options:
+    """Whether weights are held in 8 bits, of a program that can."""
+    if not program.fp8_params or not row["gpu_type"].startswith(NO_TRANSPOSE):
+        return {}
+    return {"fp8_params": row["precision"] in ("fp8", "fp8-cs")}

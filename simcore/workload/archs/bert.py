@@ -12,17 +12,10 @@ from typing import Literal
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
 from simcore.workload.archs.checks import check_names, head_width
+from simcore.workload.archs.params import norm_params, weight_and_bias
 from simcore.workload.graph import Block, Kernel, Op, Param, Saved, Workload
 
 _INT64_BYTES = 8
-
-
-def _norm_params(name: str, dim: int) -> tuple[Param, Param]:
-    return Param(f"{name}.weight", dim), Param(f"{name}.bias", dim)
-
-
-def _linear_params(name: str, k: int, n: int) -> tuple[Param, Param]:
-    return Param(f"{name}.weight", k * n), Param(f"{name}.bias", n)
 
 
 def _dropout(name: str, elems: float, on: bool, *, high: bool = False) -> tuple[Op, ...]:
@@ -47,7 +40,7 @@ def _embeddings(
         Param("word.weight", vocab * hidden),
         Param("position.weight", max_positions * hidden),
         Param("token_type.weight", type_vocab * hidden),
-        *_norm_params("norm", hidden),
+        *norm_params("norm", hidden),
     )
     return Block(name="embeddings", ops=body, params=params)
 
@@ -137,14 +130,14 @@ def _layer(
     if epilogues:
         body = _with_epilogues(body, float(seq * ffn))
     params = (
-        *_linear_params("q", hidden, hidden),
-        *_linear_params("k", hidden, hidden),
-        *_linear_params("v", hidden, hidden),
-        *_linear_params("attention.out", hidden, hidden),
-        *_norm_params("attention.norm", hidden),
-        *_linear_params("up", hidden, ffn),
-        *_linear_params("down", ffn, hidden),
-        *_norm_params("mlp.norm", hidden),
+        *weight_and_bias("q", hidden, hidden),
+        *weight_and_bias("k", hidden, hidden),
+        *weight_and_bias("v", hidden, hidden),
+        *weight_and_bias("attention.out", hidden, hidden),
+        *norm_params("attention.norm", hidden),
+        *weight_and_bias("up", hidden, ffn),
+        *weight_and_bias("down", ffn, hidden),
+        *norm_params("mlp.norm", hidden),
     )
     return Block(
         name="layer", ops=body, params=params, boundary=Saved(high=elems), recomputable=True
@@ -167,8 +160,8 @@ def _head(seq: int, hidden: int, classes: int, drop: bool) -> Block:
         ops.loss_seed(),
     )
     params = (
-        *_linear_params("pooler", hidden, hidden),
-        *_linear_params("classifier", hidden, classes),
+        *weight_and_bias("pooler", hidden, hidden),
+        *weight_and_bias("classifier", hidden, classes),
     )
     return Block(name="head", ops=body, params=params)
 
@@ -184,8 +177,8 @@ def _masked_lm(seq: int, hidden: int, vocab: int) -> Block:
         *ops.lm_loss("loss", seq, vocab),
     )
     params = (
-        *_linear_params("transform", hidden, hidden),
-        *_norm_params("norm", hidden),
+        *weight_and_bias("transform", hidden, hidden),
+        *norm_params("norm", hidden),
         Param("decoder.bias", vocab),
     )
     return Block(name="head", ops=body, params=params)

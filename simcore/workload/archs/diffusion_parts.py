@@ -11,6 +11,7 @@ from typing import Literal
 
 from simcore.workload import ops
 from simcore.workload.archs.checks import check_names, head_width
+from simcore.workload.archs.params import weight_and_bias
 from simcore.workload.graph import Kernel, Op, Param, Saved
 from simcore.workload.ops.modulate import gate, modulate
 
@@ -66,11 +67,6 @@ def check_heads(hidden: int, heads: int, attention: str) -> None:
     """Raises ValueError where heads do not divide the width or the mode is unknown."""
     head_width(hidden, heads)
     check_names(attention=(attention, ("math", "flash")))
-
-
-def weight_and_bias(name: str, n_in: int, n_out: int) -> tuple[Param, Param]:
-    """The two tensors of a linear layer."""
-    return Param(f"{name}.weight", n_in * n_out), Param(f"{name}.bias", n_out)
 
 
 def noise_ops(latent: Latent) -> tuple[Op, ...]:

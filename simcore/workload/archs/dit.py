@@ -26,8 +26,8 @@ from simcore.workload.archs.diffusion_parts import (
     residual,
     step_ops,
     step_params,
-    weight_and_bias,
 )
+from simcore.workload.archs.params import weight_and_bias
 from simcore.workload.archs.stdit import stdit  # registers beside its relatives
 from simcore.workload.graph import Block, Kernel, Op, Param, Saved, Workload
 

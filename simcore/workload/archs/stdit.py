@@ -24,8 +24,8 @@ from simcore.workload.archs.diffusion_parts import (
     residual,
     step_ops,
     step_params,
-    weight_and_bias,
 )
+from simcore.workload.archs.params import weight_and_bias
 from simcore.workload.graph import Block, Kernel, Op, Param, Saved, Workload
 
 _TOKEN_BYTES = 8.0

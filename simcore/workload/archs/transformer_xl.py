@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
+from simcore.workload.archs.params import norm_params, weight_and_bias
 from simcore.workload.graph import Block, Kernel, Op, Param, Saved, Workload
 
 _INT64_BYTES = 8
@@ -107,14 +108,10 @@ def _layer(s: _Shape) -> Block:
         Param("qkv.weight", 3 * d * h),
         Param("r_net.weight", d * h),
         Param("out.weight", h * d),
-        Param("norm1.weight", d),
-        Param("norm1.bias", d),
-        Param("up.weight", d * s.ffn),
-        Param("up.bias", s.ffn),
-        Param("down.weight", s.ffn * d),
-        Param("down.bias", d),
-        Param("norm2.weight", d),
-        Param("norm2.bias", d),
+        *norm_params("norm1", d),
+        *weight_and_bias("up", d, s.ffn),
+        *weight_and_bias("down", s.ffn, d),
+        *norm_params("norm2", d),
     )
     return Block(
         name="layer", ops=body, params=params, boundary=Saved(high=elems), recomputable=True

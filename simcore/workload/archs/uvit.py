@@ -13,7 +13,8 @@ from typing import Literal
 from simcore.base.units import FP32_BYTES
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
-from simcore.workload.archs.diffusion_parts import Latent, latent_of, weight_and_bias
+from simcore.workload.archs.diffusion_parts import Latent, latent_of
+from simcore.workload.archs.params import norm_params, weight_and_bias
 from simcore.workload.graph import Block, Kernel, KernelKind, Op, Param, Saved, Workload
 from simcore.workload.ops.attention import ALIGNED
 
@@ -25,10 +26,6 @@ _LABEL_BYTES = 8.0
 _NOISE = (20.0, 14.0)
 #: Squared error of the noise and its mean (sde.mos), each way; the difference is kept.
 _LOSS_FWD, _LOSS_BWD = (4.0, 7.0), (6.0, 12.0)
-
-
-def _norm_params(name: str, hidden: int) -> tuple[Param, Param]:
-    return Param(f"{name}.weight", hidden), Param(f"{name}.bias", hidden)
 
 
 def _cast(name: str, elems: float) -> Op:
@@ -115,10 +112,10 @@ def _block(
         ops.accumulate("mlp.fork", elems, high=high),
     )
     own = (
-        *_norm_params("norm1", hidden),
+        *norm_params("norm1", hidden),
         Param("attn.qkv.weight", 3 * hidden * hidden),
         *weight_and_bias("attn.proj", hidden, hidden),
-        *_norm_params("norm2", hidden),
+        *norm_params("norm2", hidden),
         *weight_and_bias("mlp.fc1", hidden, inner),
         *weight_and_bias("mlp.fc2", inner, hidden),
     )
@@ -178,7 +175,7 @@ def _output(latent: Latent, hidden: int, seq: int) -> Block:
             Op(name="loss", fwd=(loss(*_LOSS_FWD),), bwd=(loss(*_LOSS_BWD),),
                saved=Saved(high=latent.elems)),
         ),
-        params=(*_norm_params("norm", hidden), *weight_and_bias("decoder_pred", hidden, out)),
+        params=(*norm_params("norm", hidden), *weight_and_bias("decoder_pred", hidden, out)),
     )  # fmt: skip
 
 

@@ -12,15 +12,8 @@ from simcore.workload import ops
 from simcore.workload.archs import ARCHS
 from simcore.workload.archs.checks import check_names, head_width
 from simcore.workload.archs.lm_attention import SCORES
+from simcore.workload.archs.params import norm_params, weight_and_bias
 from simcore.workload.graph import Block, Kernel, Op, Param, Saved, Workload
-
-
-def _norm_params(name: str, dim: int) -> tuple[Param, Param]:
-    return Param(f"{name}.weight", dim), Param(f"{name}.bias", dim)
-
-
-def _linear_params(name: str, k: int, n: int) -> tuple[Param, Param]:
-    return Param(f"{name}.weight", k * n), Param(f"{name}.bias", n)
 
 
 def _patches(image: int, patch: int, hidden: int, tokens: int, channels: int) -> Block:
@@ -84,7 +77,7 @@ def _qkv_views(tokens: int, hidden: int) -> tuple[Op, ...]:
 
 
 def _parts(hidden: int, bias: bool) -> tuple[Param, ...]:
-    parts = [_linear_params(part, hidden, hidden) for part in "qkv"]
+    parts = [weight_and_bias(part, hidden, hidden) for part in "qkv"]
     return tuple(p for pair in parts for p in (pair if bias else pair[:1]))
 
 
@@ -135,7 +128,7 @@ def _layer(
     else:
         products = _qkv(tokens, hidden) if torch_module else _qkv_views(tokens, hidden)
     back = (ops.grad_only("batch_first", 2 * elems, kind="copy"),) if torch_module else ()
-    qkv = _linear_params("qkv", hidden, 3 * hidden)
+    qkv = weight_and_bias("qkv", hidden, 3 * hidden)
     body = (
         ops.layer_norm("norm1", tokens, hidden),
         *products,
@@ -155,12 +148,12 @@ def _layer(
         ops.accumulate("mlp.fork", elems, high=True, casts=elems * (not fused)),
     )
     params = (
-        *_norm_params("norm1", hidden),
+        *norm_params("norm1", hidden),
         *(qkv if packed else _parts(hidden, qkv_bias)),
-        *_linear_params("attention.out", hidden, hidden),
-        *_norm_params("norm2", hidden),
-        *_linear_params("up", hidden, ffn),
-        *_linear_params("down", ffn, hidden),
+        *weight_and_bias("attention.out", hidden, hidden),
+        *norm_params("norm2", hidden),
+        *weight_and_bias("up", hidden, ffn),
+        *weight_and_bias("down", ffn, hidden),
     )
     return Block(
         name="layer", ops=body, params=params, boundary=Saved(high=elems), recomputable=True
@@ -214,7 +207,7 @@ def build(
         Block(
             name="head",
             ops=head,
-            params=(*_norm_params("norm", hidden), *_linear_params("head", hidden, classes)),
+            params=(*norm_params("norm", hidden), *weight_and_bias("head", hidden, classes)),
         ),
     )
     if attention == "xla":

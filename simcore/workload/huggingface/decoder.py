@@ -58,6 +58,15 @@ def tied(f: Fields, default: bool) -> bool:
     return f.flag("tie_word_embeddings", default=default)
 
 
+def gated_layers(f: Fields) -> dict[str, Setting]:
+    """Width and kind of llama's feed-forward layers, and whose table the head is."""
+    return {
+        "ffn": f.count("intermediate_size"),
+        "mlp": f.word("hidden_act", default="silu", among=GATED),
+        "tied": tied(f, False),
+    }
+
+
 def rotary_share(f: Fields, default: float, *older: str) -> float:
     """Share of each head that is turned, where newer or older files say it."""
     rope = f.inside("rope_parameters") if f.has("rope_parameters") else f

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simcore.workload.huggingface.decoder import GATED, sizes, tied, translated
+from simcore.workload.huggingface.decoder import gated_layers, sizes, translated
 from simcore.workload.huggingface.fields import Fields
 from simcore.workload.huggingface.registry import ADAPTERS, Translated
 
@@ -13,9 +13,7 @@ def llama(f: Fields) -> Translated:
     config, positions = sizes(f)
     biased = f.flag("attention_bias", default=False)
     config |= {
-        "ffn": f.count("intermediate_size"),
-        "mlp": f.word("hidden_act", default="silu", among=GATED),
-        "tied": tied(f, False),
+        **gated_layers(f),
         "qkv_bias": biased,
         "out_bias": biased,
         "mlp_bias": f.flag("mlp_bias", default=False),
@@ -28,9 +26,7 @@ def mistral(f: Fields) -> Translated:
     """llama with a window over the last tokens in every layer, unless it is null."""
     config, positions = sizes(f)
     config |= {
-        "ffn": f.count("intermediate_size"),
-        "mlp": f.word("hidden_act", default="silu", among=GATED),
-        "tied": tied(f, False),
+        **gated_layers(f),
     }
     missing = "sliding_window" not in f.data
     if size := f.count("sliding_window", default=4096 if missing else 0):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from simcore.workload.huggingface.decoder import (
-    GATED,
     PLAIN,
+    gated_layers,
     rotary_share,
     sizes,
     tied,
@@ -39,9 +39,7 @@ def phi3(f: Fields) -> Translated:
     """q, k and v in one product, gate and up in another."""
     config, positions = sizes(f)
     config |= {
-        "ffn": f.count("intermediate_size"),
-        "mlp": f.word("hidden_act", default="silu", among=GATED),
-        "tied": tied(f, False),
+        **gated_layers(f),
         "fused_qkv": True,
         "fused_gate_up": True,
         "rotary_share": rotary_share(f, 1.0),

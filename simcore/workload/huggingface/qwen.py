@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simcore.workload.huggingface.decoder import GATED, sizes, tied, translated, windows
+from simcore.workload.huggingface.decoder import gated_layers, sizes, translated, windows
 from simcore.workload.huggingface.fields import Fields
 from simcore.workload.huggingface.registry import ADAPTERS, Setting, Translated
 
@@ -21,9 +21,7 @@ def qwen2(f: Fields) -> Translated:
     """llama with biases on q, k and v."""
     config, positions = sizes(f)
     config |= {
-        "ffn": f.count("intermediate_size"),
-        "mlp": f.word("hidden_act", default="silu", among=GATED),
-        "tied": tied(f, False),
+        **gated_layers(f),
         "qkv_bias": True,
         **windowed(f, int(config["layers"])),
     }
@@ -37,9 +35,7 @@ def qwen3(f: Fields) -> Translated:
     biased = f.flag("attention_bias", default=False)
     config |= {
         "head_dim": f.count("head_dim", default=128),
-        "ffn": f.count("intermediate_size"),
-        "mlp": f.word("hidden_act", default="silu", among=GATED),
-        "tied": tied(f, False),
+        **gated_layers(f),
         "qkv_bias": biased,
         "out_bias": biased,
         "qk_norm": True,

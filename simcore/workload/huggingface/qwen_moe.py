@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from simcore.workload.huggingface.decoder import (
-    GATED,
     ROUTING,
+    gated_layers,
     sizes,
     sparse_layers,
-    tied,
     translated,
 )
 from simcore.workload.huggingface.fields import Fields
@@ -17,9 +16,7 @@ from simcore.workload.huggingface.registry import ADAPTERS, Setting, Translated
 
 def _experts(f: Fields, config: dict[str, Setting], experts: int, top_k: int) -> None:
     config |= {
-        "ffn": f.count("intermediate_size"),
-        "mlp": f.word("hidden_act", default="silu", among=GATED),
-        "tied": tied(f, False),
+        **gated_layers(f),
         "expert_pattern": sparse_layers(f, int(config["layers"])),
         "experts": f.count("num_experts", "num_local_experts", default=experts),
         "top_k": f.count("num_experts_per_tok", default=top_k),

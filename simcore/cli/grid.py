@@ -1,0 +1,54 @@
+"""What the commands over grids of jobs (compare, sweep, plan) read alike: model, clusters, axes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from simcore.cli.config import with_defaults
+from simcore.cli.emit import grid_launch, warn_unknown
+from simcore.cli.job import grid_options
+from simcore.cli.options import fixed_words
+from simcore.cli.output import complain
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """``words``: of ``simcore.api``; ``notes``: what was taken from files."""
+
+    model: str | None
+    gpus: list[str] | None
+    words: dict[str, Any]
+    launch: str | None
+    notes: tuple[str, ...]
+
+    def tell(self) -> None:
+        """Say what was taken from files, and what of them is not known."""
+        for note in self.notes:
+            complain(f"note: {note}")
+        warn_unknown(self.launch)
+
+
+def grid_of(
+    given: Mapping[str, Any],
+    with_: Iterable[str] | None,
+    problems: list[str],
+    *,
+    example: str,
+    sized: bool = True,
+) -> Grid:
+    """The grid that a command was given; what is wrong with it joins ``problems``.
+
+    ``example``: what to write where clusters are missing; ``sized``: these say how many GPUs.
+    """
+    given, told = with_defaults(given, lists=("inputs", "gpus"))
+    model, gpus, words = given.pop("model"), given.pop("gpus"), grid_options(given, problems)
+    launch = words["launch"]
+    words, notes = grid_launch(model, gpus, words, problems, sized=sized)
+    words |= fixed_words(with_ or (), problems)
+    if model is None:
+        problems.append("--model is missing: name one of `simcore list models`")
+    if not gpus:
+        problems.append(f"--gpus is missing: {example}")
+    return Grid(model, gpus, words, launch, tuple(filter(None, (told, *notes))))

@@ -1,0 +1,54 @@
+"""DeepSpeed, and the programs around it: Megatron-DeepSpeed, transformers' Trainer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from simcore.base.units import GIGA
+from simcore.strategy.software.megatron import MEGATRON_2021
+from simcore.strategy.software.record import SOFTWARE, Program, Software
+
+#: runtime/zero/stage_1_and_2.py: g.data.double().norm(2) in get_grad_norm_direct;
+#: runtime/bf16_optimizer.py: lp grads stay beside the flat fp32 ones; runtime/pipe/topology.py: a
+#: grid of groups of its own; runtime/zero/config.py: stage3_max_live_parameters;
+#: runtime/pipe/engine.py: pipe_buffers keep inputs beside the clones that forward works on, and
+#: outputs until their backward, on the last stage (fp32 logits) in two buffers in turn;
+#: runtime/engine.py: stage 1 turns contiguous gradients off, without which reduce_ipg_grads ends in
+#: allreduce_bucket; so does bf16 (_bf16_reduce_grads).
+DEEPSPEED = SOFTWARE.register("deepspeed")(
+    Software(
+        name="deepspeed",
+        meaning="DeepSpeed's ZeRO and pipeline: norms in fp64, groups of its own, with fp32 sums "
+        "16-bit gradients beside them",
+        norm_bytes=8.0, all_reduces=True, grads_beside=True, weight_stubs=False, group_copies=2,
+        live_numel=int(GIGA), received_copies=1, sent_copies=1, logits_bytes=2 * 4.0,
+    )
+)  # fmt: skip
+#: runtime/bf16_optimizer.py of early 2022: fp32_groups_flat is not yet cut into partitions.
+DEEPSPEED_2022 = SOFTWARE.register("deepspeed-2022")(
+    replace(
+        DEEPSPEED,
+        name="deepspeed-2022",
+        meaning="DeepSpeed of early 2022, whose bf16 optimizer keeps all fp32 weights on each rank",
+        whole_master=True, live_numel=0, cut="filled",
+    )
+)  # fmt: skip
+
+#: Of 2021: attention materialises its scores, gradients are reduced in one piece, ZeRO-3 gathers
+#: each tensor when it is needed and none ahead.
+ZERO3_2021 = Program(
+    software=DEEPSPEED, overlap=frozenset(), sequence_parallel=False,
+    settings={"attention": "fused_softmax"},
+    options={"gather_tensors": True, "prefetch_blocks": 0},
+)  # fmt: skip
+#: Its pipeline engine reduces after the last micro-batch; gradients are DeepSpeed's optimizer's.
+MEGATRON_DEEPSPEED = replace(MEGATRON_2021, software=DEEPSPEED, grads="weights")
+MEGATRON_DEEPSPEED_2022 = replace(MEGATRON_DEEPSPEED, software=DEEPSPEED_2022)
+#: transformers' modules, whose q, k, v, gate and up are products of their own, with Liger's head
+#: and loss in one kernel, a part of the logits at a time.
+TRANSFORMERS_LIGER = Program(
+    software=DEEPSPEED,
+    settings={
+        "fused_qkv": False, "fused_gate_up": False, "loss": "chunked", "upcast_loss": False,
+    },
+)  # fmt: skip

@@ -1,0 +1,66 @@
+"""Programs on PyTorch's FSDP: torchtitan, llm-foundry, fms-fsdp."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from simcore.strategy.software.record import SOFTWARE, Program, Software
+
+#: torch/distributed/fsdp/_fully_shard/_fsdp_state.py: the root's parameters are not resharded after
+#: forward; torchtitan, llm-foundry and fms-fsdp shard each layer, then the model. What is offloaded
+#: is copied to the device in fp32 and cast there (fsdp/_flat_param.py, _use_low_precision_shard;
+#: FairScale's _cast_fp32_param_shards_to_fp16), gradients are cast before they go down
+#: (_cast_grad_to_param_dtype). Its checkpoints are the non-reentrant ones, which since PyTorch 2.1
+#: stop once all that is saved has been made anew (torch/utils/checkpoint.py,
+#: set_checkpoint_early_stop).
+FSDP = SOFTWARE.register("fsdp")(
+    Software(
+        name="fsdp",
+        meaning="PyTorch's FSDP around each layer and the model: embeddings and head are one unit; "
+        "recompute stops early",
+        weight_stubs=False, root_unit=True, wide_host=True, stops_early=True,
+    )
+)  # fmt: skip
+FSDP_2022 = SOFTWARE.register("fsdp-2022")(
+    replace(
+        FSDP,
+        name="fsdp-2022",
+        meaning="PyTorch's FSDP before 2.1, whose checkpoints run layers to their end",
+        stops_early=False,
+    )
+)
+
+#: Has q, k, v, gate and up as products of their own; redistributes a module's input over tensor
+#: ranks before the module runs, so that its products keep what was gathered (models/llama3/infra/
+#: parallelize.py, PrepareModuleInput); its loss is compiled and reads fp32; recompute by operator;
+#: expandable_segments (run_train.sh, run_llama_train.sh); its fp8 is torchao's, which keeps the
+#: inputs of products in 16 bit. Gradients are reduced in fp32 (mixed_precision_reduce). In a
+#: pipeline FSDP2 does not reshard after forward.
+TORCHTITAN = Program(
+    software=FSDP, wide_grads=True, fp8="fp8-dynamic", whole_stages=True, selective="operators",
+    settings={
+        "fused_qkv": False, "fused_gate_up": False, "gathered_inputs": True,
+        "loss": "compiled", "upcast_loss": True,
+    },
+    options={"growing_segments": True},
+)  # fmt: skip
+#: Before pull request 1033 of early 2025 its loss is not compiled, and cut over tensor ranks unless
+#: that is turned off.
+TORCHTITAN_2024 = replace(TORCHTITAN, loss_of_cut="parallel").with_settings(loss="eager")
+
+#: Recipes of 2023 set attn_impl: triton, a Triton port of the first FlashAttention, and loss_fn:
+#: fused_crossentropy, flash-attn's. Composer updates its train_metrics with every micro-batch
+#: (trainer.py, _train_microbatch): LanguageCrossEntropy and LanguagePerplexity
+#: (models/mpt/modeling_mpt.py), each for itself.
+FOUNDRY = Program(
+    software=FSDP,
+    settings={
+        "attention": "flash_triton", "loss": "compiled", "upcast_loss": False, "logit_metrics": 2,
+    },
+)  # fmt: skip
+#: On PyTorch 1.13 (scripts/train/benchmarking: submit_benchmarks.py's first image).
+FOUNDRY_TORCH_1 = replace(FOUNDRY, software=FSDP_2022)
+
+#: Wraps every x-th block where recompute is selective (pretraining/policies/ac_handler.py;
+#: scripts/70b.sh: selective_checkpointing=1, all of them).
+FMS_FSDP = Program(software=FSDP, selects_layers=True)

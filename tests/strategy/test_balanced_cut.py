@@ -1,0 +1,102 @@
+"""The dynamic programme against all cuts that there are."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from time import process_time
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from simcore.strategy.balanced_cut import balanced_cut, holds_all
+from simcore.strategy.cuts import least_layers
+
+
+def every_cut(n_layers: int, n_stages: int) -> list[tuple[int, ...]]:
+    marks = combinations(range(1, n_layers), n_stages - 1)
+    return [
+        tuple(b - a for a, b in zip((0, *m), (*m, n_layers), strict=True)) for m in marks
+    ]  # fmt: skip
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_the_cut_is_the_best_of_all(data: st.DataObject) -> None:
+    """Layers of any cost, embedding and head, a limit of memory that falls along the stages."""
+    n = data.draw(st.integers(1, 10))
+    p = data.draw(st.integers(1, min(n, 5)))
+    layer = data.draw(st.lists(st.integers(1, 9), min_size=n, max_size=n))
+    first, last = data.draw(st.integers(0, 12)), data.draw(st.integers(0, 12))
+    room = data.draw(st.lists(st.integers(1, 60), min_size=p, max_size=p))
+    limited = data.draw(st.booleans())
+
+    def cost(a: int, b: int) -> float:
+        return float(sum(layer[a:b]) + first * (a == 0) + last * (b == n))
+
+    def fits(s: int, a: int, b: int) -> bool:
+        return (p - s) * (b - a) <= room[s]
+
+    def slowest(sizes: tuple[int, ...]) -> float:
+        at = [sum(sizes[:s]) for s in range(p + 1)]
+        return max(cost(at[s], at[s + 1]) for s in range(p))
+
+    def squares(sizes: tuple[int, ...]) -> float:
+        at = [sum(sizes[:s]) for s in range(p + 1)]
+        return sum(cost(at[s], at[s + 1]) ** 2 for s in range(p))
+
+    def allowed(sizes: tuple[int, ...]) -> bool:
+        at = [sum(sizes[:s]) for s in range(p + 1)]
+        return not limited or all(fits(s, at[s], at[s + 1]) for s in range(p))
+
+    good = [c for c in every_cut(n, p) if allowed(c)]
+    found = balanced_cut(cost, n, least_layers(p, 1), fits if limited else None)
+    if not good:
+        assert found is None
+        return
+    assert found in good
+    best = min(map(slowest, good))
+    assert slowest(found) == best
+    assert squares(found) == min(squares(c) for c in good if slowest(c) == best)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_what_greedy_stages_cannot_hold_no_cut_can(data: st.DataObject) -> None:
+    n = data.draw(st.integers(1, 9))
+    p = data.draw(st.integers(1, min(n, 4)))
+    layer = data.draw(st.lists(st.integers(1, 9), min_size=n, max_size=n))
+    room = data.draw(st.lists(st.integers(1, 40), min_size=p, max_size=p))
+
+    def fits(s: int, a: int, b: int) -> bool:
+        return (p - s) * sum(layer[a:b]) <= room[s]
+
+    def held(sizes: tuple[int, ...]) -> bool:
+        at = [sum(sizes[:s]) for s in range(p + 1)]
+        return all(fits(s, at[s], at[s + 1]) for s in range(p))
+
+    if any(map(held, every_cut(n, p))):
+        assert holds_all(n, least_layers(p, 1), fits)
+    else:
+        assert balanced_cut(lambda a, b: b - a, n, least_layers(p, 1), fits) is None
+
+
+def test_stages_that_must_take_more_than_they_may_are_weighed_in_full() -> None:
+    """Greedy stages pass the second one, which holds some layers alone, and none in between."""
+
+    def without(*layers: int) -> tuple[int, ...] | None:
+        def fits(s: int, a: int, b: int) -> bool:
+            return s != 1 or not any(a <= layer < b for layer in layers)
+
+        assert holds_all(4, least_layers(3, 1), fits)
+        return balanced_cut(lambda a, b: b - a, 4, least_layers(3, 1), fits)
+
+    assert without(2) == (1, 1, 2)
+    assert without(1, 2) is None
+
+
+def test_a_thousand_layers_in_64_stages_take_a_blink() -> None:
+    begun = process_time()
+    found = balanced_cut(lambda a, b: b - a + 3.0 * (b == 1000), 1000, least_layers(64, 1))
+    assert found is not None
+    assert max(found[:-1]) == 16
+    assert process_time() - begun < 1.0

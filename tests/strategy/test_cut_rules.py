@@ -1,0 +1,89 @@
+"""Cuts of a pipeline as training libraries make them, against their own loops and runs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simcore.base.errors import InvalidConfig
+from simcore.strategy.cut_rules import CUT_RULES, costs_cut, modules_cut
+from simcore.strategy.cuts import cut_sizes
+from simcore.strategy.software import SOFTWARE
+
+
+@given(st.integers(1, 130), st.integers(1, 20), st.integers(0, 3), st.integers(0, 3))
+def test_modules_are_dealt_out_as_a_list_is(
+    layers: int, stages: int, before: int, after: int
+) -> None:
+    """``numpy.array_split`` deals out the same list: the first parts take one more."""
+    parts = np.array_split([0] * before + [1] * layers + [0] * after, stages)
+    sizes = tuple(int(part.sum()) for part in parts)
+    if 0 in sizes:
+        with pytest.raises(InvalidConfig, match="without a layer"):
+            modules_cut(layers, stages, before, after)
+    else:
+        assert modules_cut(layers, stages, before, after) == sizes
+
+
+def test_deepspeed_fills_stages_in_turn() -> None:
+    """BigScience's 78 layers in 12 stages: the last had one, the rest seven (its chronicles)."""
+    assert cut_sizes("", 78, 12, "filled") == (*[7] * 11, 1)
+    assert cut_sizes("", 72, 12, "filled") == (6,) * 12
+    assert cut_sizes("rest,12", 78, 12, "filled") == (*[6] * 11, 12)
+    with pytest.raises(InvalidConfig, match="without a layer"):
+        cut_sizes("", 9, 4, "filled")  # 3 + 3 + 3
+
+
+def numbered(n_layers: int, n_stages: int, layer: int, head: int) -> list[int]:
+    """Stage of each layer as nanotron's build_model numbers them, block by block."""
+    costs = np.cumsum([0, *[layer] * n_layers, 0, head, 0])  # embedding, layers, norm, head, cast
+    shares = [costs[-1] * ((stage + 1) / n_stages) for stage in range(n_stages)]
+    stage, found = 0, []
+    for cost in costs:
+        found.append(stage)
+        stage += bool(cost > shares[stage])
+    return found[1 : n_layers + 1]
+
+
+@given(
+    st.integers(1, 130), st.integers(1, 16), st.sampled_from([1024, 3072, 4096, 8192]),
+    st.sampled_from([32000, 131072]),
+)  # fmt: skip
+def test_costs_are_dealt_out_as_nanotron_does(
+    layers: int, stages: int, hidden: int, vocab: int
+) -> None:
+    layer, head = hidden * 16 * hidden, vocab * hidden
+    try:
+        sizes = costs_cut(layers, stages, layer, head)
+    except InvalidConfig as err:
+        assert "without a layer" in str(err)
+        return
+    at = numbered(layers, stages, layer, head)
+    assert sizes == tuple(at.count(stage) for stage in range(stages))
+
+
+def test_a_large_head_leaves_its_stage_fewer_layers() -> None:
+    """28 layers of 3,072 and 8,192 wide, a vocabulary of 131,072: the head is 3.6 layers."""
+    layer = 3072 * (4 * 3072 + 3 * 8192)
+    assert costs_cut(28, 2, layer, 131_072 * 3072) == (16, 12)
+    with pytest.raises(InvalidConfig, match="leave stage 2 without a layer"):
+        costs_cut(4, 4, layer, 131_072 * 3072)
+
+
+def test_a_program_s_own_cut_is_taken_where_none_is_named() -> None:
+    """Aleph Alpha's scaling on Llama 30B: the head's stage is the short one."""
+    assert cut_sizes("", 60, 16, "modules") == (3, *[4] * 14, 1)
+    assert cut_sizes("", 60, 1, "modules") == (60,)
+    assert cut_sizes("12x4,4x3", 60, 16, "modules") == (4,) * 12 + (3,) * 4
+
+
+def test_costs_are_of_the_models_widths() -> None:
+    widths = {"hidden": 3072, "ffn": 8192, "vocab": 131_072}
+    assert cut_sizes("", 28, 2, "costs", widths) == (16, 12)
+    assert cut_sizes("", 28, 2, "costs") == (14, 14)  # a model that has none
+
+
+def test_every_library_cuts_by_a_rule_that_there_is() -> None:
+    assert {SOFTWARE[name].cut for name in SOFTWARE} == set(CUT_RULES)
