@@ -23,7 +23,7 @@ AUTO = "auto"
 #: What says that a model is a language model that a library writes anew.
 _ARCH = "transformer"
 #: Settings that give way only where the model has what is usual there.
-_USUAL: Mapping[str, Scalar] = {"attention": "flash", "loss": "eager"}
+_USUAL: Mapping[str, Scalar] = {"attention": "flash", "loss": "eager", "norm": "rmsnorm"}
 #: The word that answers show as a default where nobody gave it.
 _LISTED = "recompute"
 #: Products of Transformer Engine, around which such libraries are built; torchao's is fp8-dynamic.

@@ -48,6 +48,8 @@ class Software:
     ``wide_host``: what is offloaded lies on the host in fp32 and crosses so in both directions.
     ``whole_sends``: every tensor rank sends the next stage all of a layer's output, not its share
     of it, unless the sequence is cut, where it has no more than a share.
+    ``late_reduce``: FSDP's gradients of earlier micro-steps stay whole on each rank, in the width
+    that they are reduced in; the last micro-step's backward alone makes shards of them.
     ``stops_early``: a layer that runs again in backward does so as far as something is needed.
     ``whole_tensors``: each of ZeRO-1's ranks owns whole tensors, of which it updates all, and
     broadcasts them to the others: owner after owner, where a gather would be one message.
@@ -82,6 +84,7 @@ class Software:
     logits_bytes: float = 0.0
     whole_sends: bool = False
     wide_host: bool = False
+    late_reduce: bool = False
     stops_early: bool = False
     whole_tensors: bool = False
     cut_ends: tuple[int, int] | None = None
@@ -144,6 +147,27 @@ for _software in (
         name="fsdp-2022",
         meaning="PyTorch's FSDP before 2.1, whose checkpoints run layers to their end",
         weight_stubs=False, root_unit=True, wide_host=True,
+    ),
+    # fsdp/_fully_shard/_fsdp_param.py, to_accumulated_grad_if_needed: without a gradient sync
+    # (set_requires_gradient_sync, FSDP1's no_sync) what backward made stays as it is, in
+    # reduce_dtype; _runtime_utils.py, _post_backward_hook, returns before it reduces
+    Software(
+        name="fsdp-no-sync",
+        meaning="PyTorch's FSDP whose gradients are reduced after the last micro-step (no_sync), "
+        "and whole on each rank until then",
+        weight_stubs=False, root_unit=True, wide_host=True, stops_early=True, late_reduce=True,
+    ),
+    # trainer.py, _inner_training_loop: accelerator.accumulate, since 4.46 accelerator.no_sync, in all
+    # micro-steps but the last unless sync_each_batch is set. modeling_utils.py,
+    # gradient_checkpointing_enable: use_reentrant is True by default until 5, and such checkpoints
+    # run layers to their end; models/llama/modeling_llama.py, LlamaRMSNorm, and its kin; trainer.py,
+    # compute_loss: the model's outputs are gone when it returns the loss
+    Software(
+        name="transformers",
+        meaning="Hugging Face's Trainer around transformers' models: RMS norms in tensor "
+        "operations, FSDP's gradients reduced after the last micro-step",
+        weight_stubs=False, root_unit=True, wide_host=True, late_reduce=True,
+        settings=MappingProxyType({"norm": "rmsnorm_eager", "loss": "eager_freed"}),
     ),
     # runtime/zero/stage_1_and_2.py: g.data.double().norm(2) in get_grad_norm_direct;
     # runtime/bf16_optimizer.py: lp grads stay beside the flat fp32 ones; runtime/pipe/topology.py:

@@ -113,3 +113,16 @@ def test_a_comparison_says_it_once() -> None:
     found = api.compare("llama3-8b", ["1x8xH100"], tp="2,4", micro_batch=1)
     told = [text for what, text in sources(found) if what == "assumed"]
     assert len(told) == 1 and told[0].startswith("megatron, ")
+
+
+def test_transformers_runs_its_own_norms() -> None:
+    """RMS norms in tensor operations, as its config.json is read; other norms as they are."""
+
+    def layer_kernels(model: str, **words: Any) -> float:
+        workload = make_request(model, "H100", **words).workload
+        (layer,) = (b for b in workload.blocks if b.name == "layer")
+        return sum(k.launches for op in layer.ops for k in op.fwd)
+
+    plain, own = (layer_kernels("llama3-8b", software=s) for s in ("plain", "transformers"))
+    assert own > plain
+    assert layer_kernels("gpt2", software="transformers") == layer_kernels("gpt2")

@@ -33,6 +33,7 @@ _CHOICES = {
     "residual": ("serial", "parallel", "parallel_one_norm", "sandwich"),
     "loss": (
         "eager",
+        "eager_freed",
         "parallel",
         "vocab_parallel",
         "vocab_parallel_fused",
@@ -178,7 +179,7 @@ def _loss(name: str, seq: int, vocab: int, loss: str, upcast: bool) -> tuple[Op,
         return ops.loss_flash(name, seq, vocab)
     if loss in ("compiled", "chunked"):
         return ops.loss_compiled(name, seq, vocab)
-    return ops.lm_loss(name, seq, vocab, upcast=upcast)
+    return ops.lm_loss(name, seq, vocab, upcast=upcast, held=loss != "eager_freed")
 
 
 def _head(m: _Model, vocab: int, width: int, tied: bool, softcap: bool, final_norm: bool,
@@ -357,10 +358,9 @@ def build(
     one kernel each (Megatron-LM, Transformer Engine, or a compiler); without, tensor operations;
     ``fused_rope`` says it of positions alone.
     ``fp8_activation_input``: that of a gated activation keeps its input in 8 bits.
-    ``loss``: eager (tensor operations, the logits held until backward ends), parallel (torch's
-    loss_parallel, of tensor ranks), vocab_parallel (Megatron-LM's, in place in fp32;
-    vocab_parallel_fused: compiled), in_place
-    (Transformer Engine's: the gradient over the logits), flash (flash-attn's, so in backward),
+    ``loss``: eager (tensor operations, the logits held until backward ends; eager_freed: until it
+    begins), parallel (torch's loss_parallel, of tensor ranks), vocab_parallel (Megatron-LM's, in
+    place in fp32; vocab_parallel_fused: compiled), in_place (Transformer Engine's: the gradient over the logits), flash (flash-attn's, so in backward),
     compiled (no fp32 copy; compiled_chunks: an eighth of the logits at a time, torchtune) or
     chunked (Liger: no logits).
     ``gathered_logits``: tensor ranks join their parts of the logits, so that each works on the
