@@ -157,11 +157,11 @@ for _software in (
         "and whole on each rank until then",
         weight_stubs=False, root_unit=True, wide_host=True, stops_early=True, late_reduce=True,
     ),
-    # trainer.py, _inner_training_loop: accelerator.accumulate, since 4.46 accelerator.no_sync, in all
-    # micro-steps but the last unless sync_each_batch is set. modeling_utils.py,
-    # gradient_checkpointing_enable: use_reentrant is True by default until 5, and such checkpoints
-    # run layers to their end; models/llama/modeling_llama.py, LlamaRMSNorm, and its kin; trainer.py,
-    # compute_loss: the model's outputs are gone when it returns the loss
+    # trainer.py, _inner_training_loop: accelerator.accumulate, since 4.46 accelerator.no_sync, in
+    # all micro-steps but the last unless sync_each_batch is set; compute_loss: the model's outputs
+    # are gone when it returns the loss. modeling_utils.py, gradient_checkpointing_enable:
+    # use_reentrant is True by default until 5, and such checkpoints run layers to their end.
+    # models/llama/modeling_llama.py, LlamaRMSNorm, and its kin
     Software(
         name="transformers",
         meaning="Hugging Face's Trainer around transformers' models: RMS norms in tensor "

@@ -352,17 +352,18 @@ def build(
     those that it routes and computes. ``expert_rows``: rows that its experts compute over those of
     balanced routing, ``permuted_rows``: those that it sorts and combines.
     ``attention``: flash (FlashAttention-2, as torch takes), flash3 and cudnn (faster from Hopper
-    on), flash1 and flash_triton (before it), fused_softmax (scores in memory, Megatron-LM's
-    kernel), xla (the same in XLA's fusions) or math (tensor operations).
+    on), flash1 and flash_triton (before it), masked (torch's under a mask tensor), fused_softmax
+    (scores in memory, Megatron-LM's kernel), xla (the same in XLA's fusions) or math (tensor
+    operations).
     ``fused_pointwise``: rotary positions, gated activations, and bias, dropout and residual sum are
     one kernel each (Megatron-LM, Transformer Engine, or a compiler); without, tensor operations;
     ``fused_rope`` says it of positions alone.
     ``fp8_activation_input``: that of a gated activation keeps its input in 8 bits.
     ``loss``: eager (tensor operations, the logits held until backward ends; eager_freed: until it
     begins), parallel (torch's loss_parallel, of tensor ranks), vocab_parallel (Megatron-LM's, in
-    place in fp32; vocab_parallel_fused: compiled), in_place (Transformer Engine's: the gradient over the logits), flash (flash-attn's, so in backward),
-    compiled (no fp32 copy; compiled_chunks: an eighth of the logits at a time, torchtune) or
-    chunked (Liger: no logits).
+    place in fp32; vocab_parallel_fused: compiled), in_place (Transformer Engine's: the gradient
+    over the logits), flash (flash-attn's, so in backward), compiled (no fp32 copy;
+    compiled_chunks: an eighth of the logits at a time, torchtune) or chunked (Liger: no logits).
     ``gathered_logits``: tensor ranks join their parts of the logits, so that each works on the
     loss of the whole vocabulary (``loss_vocab`` where this rank's part is smaller);
     ``logit_metrics``: cross entropies taken of the logits beside the loss, to be logged;
