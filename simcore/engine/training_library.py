@@ -72,9 +72,15 @@ class Library:
             apart.add("fused_qkv")
         if options.get("lora_rank") or has.get("lora_rank"):  # targets are named as they are
             apart |= {"fused_qkv", "fused_gate_up"}
+        own: dict[str, Scalar] = dict(self.software.settings)
+        seen = int(has.get("window") or 0)
+        everywhere = has.get("window_pattern", "w") == "w" and not has.get("chunked")
+        if self.software.window_masks and everywhere:
+            seq = int(options.get("seq_len") or has.get("seq_len") or 0)
+            own |= {"attention": "masked"} if 0 < seen < seq else {}
         return {
             key: value
-            for key, value in self.software.settings.items()
+            for key, value in own.items()
             if key in has and has[key] == _USUAL.get(key, has[key]) and key not in apart
         }
 

@@ -50,6 +50,7 @@ class Software:
     of it, unless the sequence is cut, where it has no more than a share.
     ``late_reduce``: FSDP's gradients of earlier micro-steps stay whole on each rank, in the width
     that they are reduced in; the last micro-step's backward alone makes shards of them.
+    ``window_masks``: a window shorter than the sequence is a mask that attention reads.
     ``stops_early``: a layer that runs again in backward does so as far as something is needed.
     ``whole_tensors``: each of ZeRO-1's ranks owns whole tensors, of which it updates all, and
     broadcasts them to the others: owner after owner, where a gather would be one message.
@@ -85,6 +86,7 @@ class Software:
     whole_sends: bool = False
     wide_host: bool = False
     late_reduce: bool = False
+    window_masks: bool = False
     stops_early: bool = False
     whole_tensors: bool = False
     cut_ends: tuple[int, int] | None = None
@@ -161,12 +163,14 @@ for _software in (
     # all micro-steps but the last unless sync_each_batch is set; compute_loss: the model's outputs
     # are gone when it returns the loss. modeling_utils.py, gradient_checkpointing_enable:
     # use_reentrant is True by default until 5, and such checkpoints run layers to their end.
-    # models/llama/modeling_llama.py, LlamaRMSNorm, and its kin
+    # models/llama/modeling_llama.py, LlamaRMSNorm, and its kin; masking_utils.py,
+    # _ignore_causal_mask_sdpa: the mask of a shorter window is handed to sdpa, whose flash kernel
+    # takes none (attn_implementation="sdpa" is the default)
     Software(
         name="transformers",
         meaning="Hugging Face's Trainer around transformers' models: RMS norms in tensor "
         "operations, FSDP's gradients reduced after the last micro-step",
-        weight_stubs=False, root_unit=True, wide_host=True, late_reduce=True,
+        weight_stubs=False, root_unit=True, wide_host=True, late_reduce=True, window_masks=True,
         settings=MappingProxyType({"norm": "rmsnorm_eager", "loss": "eager_freed"}),
     ),
     # runtime/zero/stage_1_and_2.py: g.data.double().norm(2) in get_grad_norm_direct;

@@ -126,3 +126,20 @@ def test_transformers_runs_its_own_norms() -> None:
     plain, own = (layer_kernels("llama3-8b", software=s) for s in ("plain", "transformers"))
     assert own > plain
     assert layer_kernels("gpt2", software="transformers") == layer_kernels("gpt2")
+
+
+@pytest.mark.parametrize(
+    ("words", "kernel"),
+    [
+        ({"seq_len": 4096}, "attention_v1"),
+        ({"seq_len": 2047}, "attention"),  # nothing to mask but the future
+        ({"seq_len": 4096, "attention": "flash"}, "attention"),  # flash_attention_2
+        ({"seq_len": 4096, "software": "plain"}, "attention"),
+    ],
+)
+def test_transformers_hands_sdpa_a_mask_of_its_window(words: dict[str, Any], kernel: str) -> None:
+    """Phi-3 mini sees 2,047 tokens."""
+    workload = make_request("phi-3-mini", "H100", **{"software": "transformers", **words}).workload
+    (layer,) = (b for b in workload.blocks if b.name == "layer")
+    kinds = {k.kind for op in layer.ops for k in op.fwd}
+    assert {k for k in kinds if k.startswith("attention")} == {kernel}
