@@ -330,6 +330,7 @@ def build(
     next_tokens: int = 0,
     lora_rank: int = 0,
     lora_targets: str = "",
+    lora_dropout: float = 0.0,
     quantised_base: str = "none",
 ) -> Workload:
     """A causal language model over ``seq_len`` tokens with the loss at every position.
@@ -371,7 +372,8 @@ def build(
     ``kv_rank`` > 0: latent attention, of whose ``head_dim`` ``rope_dim`` elements are turned.
     ``next_tokens``: multi-token prediction modules after the last layer. ``lora_rank`` > 0: the
     base is frozen, in the format ``quantised_base``, and only adapters on ``lora_targets`` (a
-    comma list, or all-linear) are trained.
+    comma list, or all-linear) are trained; ``lora_dropout`` > 0: each drops from its input for
+    itself, as PEFT's do.
     """
     told = {"norm": norm, "mlp": mlp, "positions": positions, "attention": attention,
             "residual": residual, "loss": loss}  # fmt: skip
@@ -425,7 +427,7 @@ def build(
             fused_experts=fused_experts,
         ),
         residual=residual, norm=norm, norm_bias=norm_bias, window=window, drop=dropout > 0,
-        adapters=adapters(lora_rank, lora_targets, quantised_base),
+        adapters=adapters(lora_rank, lora_targets, quantised_base, lora_dropout),
     )  # fmt: skip
     seen = _pattern("window_pattern", window_pattern, "wf", layers)
     routed = _pattern("expert_pattern", expert_pattern or ("e" if experts else "d"), "ed", layers)
