@@ -154,6 +154,7 @@ attentions = _completer(
         "cudnn",
         "flash1",
         "flash_triton",
+        "masked",
         "fused_softmax",
         "xla",
         "math",

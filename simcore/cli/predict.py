@@ -217,7 +217,8 @@ def predict(
     attention: Annotated[
         str | None,
         option("--attention", "NAME", "Kernel of attention: flash (2, torch's choice), flash3, "
-                "cudnn, flash1, flash_triton, fused_softmax, xla, math.", names.attentions),
+                "cudnn, flash1, flash_triton, masked (padded batches), fused_softmax, xla, math.",
+                names.attentions),
     ] = None,
     issuer: Annotated[
         str | None,

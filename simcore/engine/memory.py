@@ -118,17 +118,20 @@ def _fullest_op(
     micro_batch: Array,
     gradients: Array,
     early: NDArray[np.bool_],
+    unsent: Array,
     fetches: NDArray[np.bool_],
 ) -> _Fullest:
     """Where forward and backward hold most, for every configuration (all arrays [C]).
 
-    ``gradients``: all that a rank keeps; ``early``: they exist from the start; ``fetches``:
+    ``gradients``: all that a rank keeps; ``early``: they exist from the start; ``unsent``: whole
+    sums that do so instead, of which backward makes shards as it comes to them; ``fetches``:
     sharded parameters come from elsewhere.
     """
     p, ops = strategy.precision, parts.moments
     # Which op that is depends on little: configurations that agree in it are looked at once.
+    early = early & (unsent == 0.0)
     first, of = distinct_columns(
-        (part, micro_batch, early, np.where(early, 0.0, gradients), fetches)
+        (part, micro_batch, early, np.where(early, 0.0, gradients), unsent, fetches)
     )
     parts_then = part[first]
     some, kinds = distinct_columns((parts_then, micro_batch[first]))
@@ -139,7 +142,8 @@ def _fullest_op(
     stub = ops.stub * (p.param_bytes * _hands_stubs(strategy)) + ops.early * early_bytes
     fixed = ops.cast * p.cast_bytes + stub
     live = (ops.held + ops.working)[:, kind_parts] * batches + fixed[:, kind_parts]
-    total = live[:, kinds] + grads_then * gradients[first]
+    sums = (1.0 - ops.grads[:, parts_then]) * unsent[first]
+    total = live[:, kinds] + grads_then * gradients[first] + sums
     gathered = np.zeros((len(ops.held), 1))
     if strategy.zero_stage >= 3:
         stays = np.minimum(strategy.software.live_numel, parts.sizes.trainable_numel)
@@ -154,7 +158,7 @@ def _fullest_op(
     wasted = (parts.storage_count[:, kind_parts] * waste).sum(axis=0)  # [kinds]
     return _Fullest(
         at=at,
-        gradients=grads_then[op, columns][of] * gradients,
+        gradients=grads_then[op, columns][of] * gradients + sums[op, columns][of],
         gathered=gathered[op, columns * (gathered.shape[1] > 1)][of],
         stubs=stub[at],
         rounding=wasted[kinds][of],
@@ -271,7 +275,11 @@ def memory_of(
     # Parameters come from other ranks, or from the host they were offloaded to.
     fetches = (n_ranks > 1) | (strategy.offload.params != "none")
     ops, stubs = parts.moments, _hands_stubs(strategy)
-    full = _fullest_op(parts, strategy, part, micro_batch, held.gradients * one, early, fetches)
+    kept_whole = strategy.software.late_reduce and strategy.zero_stage >= 2
+    unsent = workload.trainable_numel * p.grad_bytes * (grad_accum > 1) * one * kept_whole
+    full = _fullest_op(
+        parts, strategy, part, micro_batch, held.gradients * one, early, unsent, fetches
+    )
     at, waiting = full.at, acts.kept * micro_batch * (in_flight - 1.0)
 
     state = {
@@ -294,7 +302,7 @@ def memory_of(
         at_update = {name: made * ~reducing for name, made in at_update.items()}
     moments = (
         {
-            "gradients": np.where(early, held.gradients, 0.0),
+            "gradients": np.where(early, np.maximum(held.gradients, unsent), 0.0),
             "activations": zero,
             "autocast_weights": zero,
             "gathered_parameters": zero,

@@ -147,6 +147,10 @@ class _Step:
         self.w, self.s, self.b = workload, strategy, float(micro_batch)
         self.p = strategy.precision
         self.early = grad_accum > 1 or self.p.main_grads
+        self.unsent = (  # whole sums of earlier micro-steps, of which the last makes shards
+            grad_accum > 1 and strategy.software.late_reduce and strategy.zero_stage >= 2
+        )
+        self.sums: dict[int, list[int]] = {}
         self.out = EventList()
         self.blocks = list(workload.instances())
         self.names = _names(self.blocks)
@@ -261,7 +265,10 @@ class _Step:
 
     def _all_gradients(self) -> None:
         for i in reversed(range(len(self.blocks))):
-            self._gradients(i, len(self.blocks[i].params))
+            if self.unsent:
+                self.sums[i] = self._tensors(self.p.grad_bytes, "gradients", False, [i])
+            else:
+                self._gradients(i, len(self.blocks[i].params))
 
     def _update(self, *, first: bool) -> None:
         out, s = self.out, self.s
@@ -304,6 +311,8 @@ class _Step:
         block = self.blocks[i]
         while len(have) < count:
             param = block.params[len(block.params) - 1 - len(have)]
+            if sums := self.sums.get(i):
+                self.out.free(sums.pop())
             have.append(
                 self.out.alloc(
                     param.numel * self.state.gradients, "gradients", self.names[i], param.name

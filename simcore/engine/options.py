@@ -33,7 +33,8 @@ class Options(TypedDict, total=False):
     resolution      of images: 512 (square) or 480x832 (height, width), where the model has one
     frames          of a clip, where the model has them
     attention       kernel of attention, where the model names one: flash (FlashAttention-2, torch's
-                    own choice), flash3, cudnn, flash1, flash_triton, fused_softmax, xla, math,
+                    own choice), flash3, cudnn, flash1, flash_triton, masked (torch's choice for
+                    padded batches and windows in transformers), fused_softmax, xla, math,
                     eager (transformers: softmax in fp32)
     issuer          what issues kernels: torch (the default but of software megatron), megatron
                     (Megatron-LM and Transformer Engine, about three times the host's time),

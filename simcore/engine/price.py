@@ -303,12 +303,13 @@ class _Context:
 
         Autograd reads both and writes the sum, one kernel a tensor; so do programs that add 16-bit
         gradients to fp32 sums. Fused, the weight gradient's own product reads and writes the sum
-        instead of a result. ZeRO-3 sums up shards.
+        instead of a result. ZeRO-3 sums up shards, unless it reduces after the last micro-step.
         """
         p, numel = self.strategy.precision, self._numel
         made = -p.param_bytes if self._sums_fused else min(p.grad_bytes, p.param_bytes)
         traffic = numel * (2.0 * p.grad_bytes + made)
-        shards = self._shards() if self.strategy.zero_stage == 3 else 1.0
+        early = self.strategy.zero_stage == 3 and not self.strategy.software.late_reduce
+        shards = self._shards() if early else 1.0
         rate = self.classes[index].bytes_per_s[_ELEMENTWISE] * self.points.memory
         started = self._sum_launches() * self.classes[index].kernel_start_s
         result: Array = traffic / shards / rate + started

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from simcore.engine.rates import peak_for
 from simcore.engine.resolved import Request
 from simcore.hardware.estimates import Estimate
-from simcore.strategy.software import PLAIN
 
 
 def _unlayered(request: Request) -> float:
@@ -23,9 +22,9 @@ def _unlayered(request: Request) -> float:
 
 
 def _unnamed(request: Request) -> float:
-    """Nothing is said of the program: kernels fused or not, loop and logging are assumed."""
+    """Nothing is said of the program's kernels: fused or not; loop and logging are assumed."""
     strategy = request.strategy
-    return float(strategy.software is PLAIN and strategy.issuer == "torch")
+    return float(strategy.software.plain_modules and strategy.issuer == "torch")
 
 
 def _assumed(request: Request) -> float:

@@ -24,7 +24,7 @@ AUTO = "auto"
 #: What says that a model is a language model that a library writes anew.
 _ARCH = "transformer"
 #: Settings that give way only where the model has what is usual there.
-_USUAL: Mapping[str, Scalar] = {"attention": "flash", "loss": "eager"}
+_USUAL: Mapping[str, Scalar] = {"attention": "flash", "loss": "eager", "norm": "rmsnorm"}
 #: The word that answers show as a default where nobody gave it.
 _LISTED = "recompute"
 #: Products of Transformer Engine, around which such libraries are built; torchao's is fp8-dynamic.
@@ -77,9 +77,15 @@ class Library:
             apart.add("fused_qkv")
         if options.get("lora_rank") or has.get("lora_rank"):  # targets are named as they are
             apart |= {"fused_qkv", "fused_gate_up"}
+        own = dict(self._run.settings)
+        seen = int(has.get("window") or 0)
+        everywhere = has.get("window_pattern", "w") == "w" and not has.get("chunked")
+        if self.software.window_masks and everywhere:
+            seq = int(options.get("seq_len") or has.get("seq_len") or 0)
+            own |= {"attention": "masked"} if 0 < seen < seq else {}
         return {
             key: value
-            for key, value in self._run.settings.items()
+            for key, value in own.items()
             if key in has and has[key] == _USUAL.get(key, has[key]) and key not in apart
         }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -17,6 +18,7 @@ from simcore.engine.allocator import AllocatorConfig, replay
 from simcore.engine.memory import CUBLAS_WORKSPACE_BYTES, memory_of
 from simcore.engine.memory_events import EventList, step_events
 from simcore.strategy.precision import OPTIMIZERS, PRECISIONS
+from simcore.strategy.software import SOFTWARE
 from simcore.strategy.strategy import Offload, Strategy
 from simcore.workload.graph import Block, Frozen, Kernel, Op, Saved, Workload
 from simcore.workload.models import MODELS
@@ -85,6 +87,19 @@ def test_peak_of_the_timeline_is_the_closed_forms(
     events = step_events(model, how, micro_batch=t.micro_batch, n_ranks=8, steps=2)
     formula = closed(model, how, t.micro_batch, 8.0).allocated[0]
     assert peak(events, "step 1") == pytest.approx(formula, rel=CLOSE_FRAC)
+
+
+@pytest.mark.parametrize("name", ["latte-s", "gpt2", "llama2-7b"])
+@pytest.mark.parametrize("parallelism", ["zero2", "zero3"])
+def test_the_same_where_gradients_stay_whole(name: str, parallelism: str) -> None:
+    """Sums of earlier micro-steps, cut to shards as the last one's backward comes to them."""
+    _, model = record(name)
+    library = replace(SOFTWARE["fsdp-no-sync"], root_unit=False)
+    how = strategy(parallelism, "bf16", software=library, step_impl="fused")
+    for batch in (1, 8):
+        events = step_events(model, how, micro_batch=batch, grad_accum=2, n_ranks=8, steps=2)
+        formula = closed(model, how, batch, 8.0, 2.0).allocated[0]
+        assert peak(events, "step 1") == pytest.approx(formula, rel=CLOSE_FRAC)
 
 
 @pytest.mark.parametrize("name", ["latte-s", "gpt2", "resnet-50", "bert-base"])

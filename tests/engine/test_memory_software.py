@@ -73,6 +73,40 @@ def test_bytes_a_parameter(software: str, bytes_each: float) -> None:
     assert total(found, *kept) == pytest.approx(bytes_each)
 
 
+@pytest.mark.parametrize("precision", ["bf16", "bf16-true"])
+@pytest.mark.parametrize(("software", "whole"), [("fsdp", False), ("fsdp-no-sync", True)])
+def test_sums_that_are_not_reduced_stay_whole(software: str, whole: bool, precision: str) -> None:
+    """FSDP without a sync keeps what backward made, unsharded; with one micro-step it makes no
+    difference, nor on one rank."""
+    big = workload([block("layer", [P // 3, 2 * P // 3], saved=Saved(low=1e8))])
+    plain = strategy("zero3", precision, step_impl="fused")
+
+    def gradients(software: str, accum: float, ranks: float = 8.0) -> float:
+        how = replace(plain, software=SOFTWARE[software])
+        found = memory_of(
+            big, how, ONE, accum * ONE, ranks * ONE, ONE, nvlink=True, cuda_context_bytes=0.0
+        )
+        assert found.moment[0] != 2  # not in the update, where there are shards
+        return float(found.terms["gradients"][0]) / P
+
+    assert gradients(software, 4.0) == pytest.approx(2.0 if whole else 2.0 / 8)
+    assert gradients(software, 4.0, ranks=1.0) == pytest.approx(2.0)
+    assert gradients(software, 1.0) == gradients("fsdp", 1.0)
+
+
+def test_seventy_billion_whole_sums_over_four_tensor_ranks() -> None:
+    """70.6e9 / 4 parameters of fp32 sums, less what the last micro-step has cut by then."""
+    job: dict[str, Any] = {
+        "model": "llama3-70b", "gpus": "8x4xH200", "strategy": "zero3", "tp": 4, "grad_accum": 4,
+        "precision": "bf16-true", "main_grads": "fp32", "recompute": "full", "micro_batch": 2,
+    }  # fmt: skip
+    late, soon = (
+        api.predict(**job, software=s).memory.terms["gradients"] for s in ("fsdp-no-sync", "fsdp")
+    )
+    assert late == pytest.approx(70.55e9 / 4 * 4, rel=0.02)
+    assert soon == pytest.approx(70.55e9 / 4 / 8 * 4, rel=0.02)
+
+
 def test_nanotron_has_buckets_under_ddp() -> None:
     """In the weights' width, beside sums in fp32; nothing is sharded."""
     found = memory(replace(fp32_sums("nanotron"), parallelism="ddp"))

@@ -115,6 +115,22 @@ def test_bert() -> None:
     )
 
 
+def test_gpt2_whose_step_lets_go_of_its_logits() -> None:
+    """As a Trainer's, whose loss is computed in a function of its own: one tensor less."""
+    net = Gpt2(4, 64, 4, 1000, 128, flash=False, written_out=False, p=0.0)
+    ids = torch.zeros(BATCH, 128, dtype=torch.long)
+
+    def step() -> Tensor:
+        logits = net(ids)
+        return F.cross_entropy(logits[:, :-1].reshape(-1, 1000), ids[:, 1:].reshape(-1))
+
+    built = transformer(
+        name="g", layers=4, hidden=64, heads=4, vocab=1000, seq_len=128, mlp="gelu",
+        attention="math", loss="eager_freed",
+    )  # fmt: skip
+    assert ours(built, BATCH) == pytest.approx(truth(net, step), rel=0.01)
+
+
 @pytest.mark.parametrize("mlp", ["gelu", "gelu_new"])
 def test_gpt2_with_the_shift_at_its_loss(mlp: str) -> None:
     """The logits that the step holds, their shifted copy, log-probabilities and two gradients."""

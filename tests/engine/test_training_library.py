@@ -117,7 +117,11 @@ def test_a_comparison_says_it_once() -> None:
 
 @pytest.mark.parametrize(
     ("name", "impl"),
-    [("trainer", "fused"), ("trainer-2023", "foreach"), ("trainer-2022", "for-loop")],
+    [
+        ("transformers", "fused"),
+        ("transformers-2023", "foreach"),
+        ("transformers-2022", "for-loop"),
+    ],
 )
 def test_the_trainer_clips_and_updates_as_its_arguments_default_to(name: str, impl: str) -> None:
     """transformers, training_args.py: max_grad_norm and default_optim; what is told comes first."""
@@ -127,3 +131,33 @@ def test_the_trainer_clips_and_updates_as_its_arguments_default_to(name: str, im
     assert not told.grad_clip
     plain = make_request("bert-base", "1xA100").strategy
     assert not plain.grad_clip
+
+
+def test_transformers_runs_its_own_norms() -> None:
+    """RMS norms in tensor operations, as its config.json is read; other norms as they are."""
+
+    def layer_kernels(model: str, **words: Any) -> float:
+        workload = make_request(model, "H100", **words).workload
+        (layer,) = (b for b in workload.blocks if b.name == "layer")
+        return sum(k.launches for op in layer.ops for k in op.fwd)
+
+    plain, own = (layer_kernels("llama3-8b", software=s) for s in ("plain", "transformers"))
+    assert own > plain
+    assert layer_kernels("gpt2", software="transformers") == layer_kernels("gpt2")
+
+
+@pytest.mark.parametrize(
+    ("words", "kernel"),
+    [
+        ({"seq_len": 4096}, "attention_v1"),
+        ({"seq_len": 2047}, "attention"),  # nothing to mask but the future
+        ({"seq_len": 4096, "attention": "flash"}, "attention"),  # flash_attention_2
+        ({"seq_len": 4096, "software": "plain"}, "attention"),
+    ],
+)
+def test_transformers_hands_sdpa_a_mask_of_its_window(words: dict[str, Any], kernel: str) -> None:
+    """Phi-3 mini sees 2,047 tokens."""
+    workload = make_request("phi-3-mini", "H100", **{"software": "transformers", **words}).workload
+    (layer,) = (b for b in workload.blocks if b.name == "layer")
+    kinds = {k.kind for op in layer.ops for k in op.fwd}
+    assert {k for k in kinds if k.startswith("attention")} == {kernel}

@@ -260,6 +260,21 @@ def test_zero2_sends_gradients_in_every_micro_step() -> None:
     assert three - one == pytest.approx(2 * 4.0, abs=1e-3)
 
 
+@pytest.mark.parametrize(("name", "gathers_s"), [("zero2", 0.0), ("zero3", 72.0)])
+def test_fsdp_without_a_sync_sends_gradients_once(name: str, gathers_s: float) -> None:
+    """no_sync: earlier micro-steps gather parameters, as stage 3 must, and reduce nothing."""
+    model = three_buckets(1.0, (1.0, 1.0, 1.0))
+    slow: dict[str, Any] = {"zero_bucket_numel": 1, "optimizer": "sgd-plain"}
+
+    def a_micro_step(software: str) -> float:
+        job = Job(model, strategy(name, **slow, software=SOFTWARE[software]), (rates(),))
+        one, three = evaluate(job, points(2, grad_accum=np.array([1.0, 3.0]))).step_s
+        return float(three - one) / 2
+
+    assert a_micro_step("fsdp") - a_micro_step("fsdp-no-sync") >= 30.0
+    assert a_micro_step("fsdp-no-sync") == pytest.approx(max(4.0, gathers_s), abs=10.0)
+
+
 def test_dp_replicates_in_every_micro_step() -> None:
     model = three_buckets(10.0, (20.0, 15.0, 5.0))
     job = Job(model, strategy("dp", optimizer="sgd-plain"), (rates(),))

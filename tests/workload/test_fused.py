@@ -56,8 +56,11 @@ def test_attention_kernels_do_the_same_products():
     causal = products(attention="flash")
     assert products(attention="flash1") == causal
     assert products(attention="flash_triton") == causal
-    # scores written out are not halved by the mask
+    # scores written out are not halved by the mask, nor those of a kernel that reads one
     scores = 4 * 512 * 512 * 1024
+    assert products(attention="masked") - causal == pytest.approx(scores / 2)
+    assert products(attention="masked", window=128) == products(attention="masked")
+    assert products(attention="flash", window=128) < causal
     written = products(attention="fused_softmax")
     assert written - causal == pytest.approx(scores / 2)
 

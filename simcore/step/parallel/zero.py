@@ -61,7 +61,7 @@ class Zero:
         sent = [
             builder.comm(
                 f"{op.replace('_', '-')} bucket {i}", op, [size * wide], point,
-                every_micro_step=self.stage == 2, scope=scope,
+                every_micro_step=self._each_micro_step(strategy), scope=scope,
             )
             for i, (b, point) in enumerate(zip(buckets, points, strict=True))
             for scope, size in split_experts(strategy, among, b.n_bytes, b.expert_bytes)
@@ -80,6 +80,10 @@ class Zero:
         ):
             builder.comm("all-gather parameters", "all_gather", [size], done, scope=scope)
 
+    def _each_micro_step(self, strategy: Strategy) -> bool:
+        """Whether gradients are cut to shards in every micro-step, not in the last alone."""
+        return self.stage > 1 and not strategy.software.late_reduce
+
     def _between_replicas(
         self, builder: ProgramBuilder, strategy: Strategy, sent: list[int], sizes: list[float]
     ) -> list[int]:
@@ -88,7 +92,8 @@ class Zero:
             return sent
         return [
             builder.comm(f"all-reduce shard {i}", "all_reduce", [size / strategy.shard_ranks],
-                         [task], every_micro_step=self.stage > 1, scope="replicas")
+                         [task], every_micro_step=self._each_micro_step(strategy),
+                         scope="replicas")
             for i, (task, size) in enumerate(zip(sent, sizes, strict=True))
         ]  # fmt: skip
 
@@ -185,7 +190,8 @@ class Zero:
                 size = float(numel * p.grad_bytes)
                 scattered = [
                     builder.comm(f"reduce-scatter {workload.blocks[b].name}", "reduce_scatter",
-                                 sizes, done[-1], every_micro_step=True, scope=scope)
+                                 sizes, done[-1], every_micro_step=self._each_micro_step(strategy),
+                                 scope=scope)
                     for scope, sizes in messages(b, p.grad_bytes)
                 ]  # fmt: skip
                 sent += self._between_replicas(builder, strategy, scattered, [size])

@@ -100,7 +100,9 @@ class Accelerate:
         if not fsdp and job.recompute == "none":
             left.append("recompute")
         left += [] if job.overlap is None else ["overlap"]
-        program = {"software": "deepspeed" if deepspeed else "fsdp"} if deepspeed or fsdp else {}
+        program = {"software": "deepspeed"} if deepspeed else {}
+        if fsdp:
+            program["software"] = "fsdp-no-sync"
         if deepspeed:  # its plugin writes no overlap_comm (utils/dataclasses.py, DeepSpeedPlugin)
             program["overlap"] = overlap_of(int(job.strategy[-1]), None)
         return Emitted("\n".join(lines) + "\n", tuple(left), program)
@@ -244,7 +246,8 @@ def _fsdp(reading: Reading, table: Table) -> None:
     if strategy is None:
         reading.say("strategy", "zero3", "distributed_type: FSDP (FULL_SHARD is its default)")
     if reading.said("strategy") != "ddp":  # NO_SHARD gathers nothing
-        reading.say("software", "fsdp", "distributed_type: FSDP")
+        # accelerator.py: accumulate and no_sync leave all micro-steps but the last unreduced
+        reading.say("software", "fsdp-no-sync", "distributed_type: FSDP")
     key = "fsdp_config.fsdp_offload_params"
     offload = reading.flag(key, table.take(key))
     if offload and reading.said("strategy") not in ("zero3", HYBRID):

@@ -77,7 +77,7 @@ def _fsdp(reading: Reading, flag: str, options: Sequence[str]) -> bool:
         return True
     reading.say("strategy", SHARDING[how], flag)
     if SHARDING[how] != "ddp":
-        reading.say("software", "fsdp", flag)
+        reading.say("software", "transformers", flag)
     if "offload" in options and SHARDING[how] in ("zero3", HYBRID):
         reading.say("offload", "optimizer:cpu,params:cpu", flag)
     elif "offload" in options:

@@ -1,4 +1,4 @@
-"""Hugging Face's Trainer and the models that it runs."""
+"""Hugging Face's Trainer and the models that it runs, by release."""
 
 from __future__ import annotations
 
@@ -6,35 +6,47 @@ from dataclasses import replace
 
 from simcore.strategy.software.record import RUNS, SOFTWARE, Program, Software
 
-#: Clips gradients by their norm unless told otherwise (transformers, training_args.py:
-#: max_grad_norm 1.0).
-TRAINER = SOFTWARE.register("trainer")(
+#: trainer.py, _inner_training_loop: accelerator.accumulate, since 4.46 accelerator.no_sync, in all
+#: micro-steps but the last unless sync_each_batch is set. modeling_utils.py,
+#: gradient_checkpointing_enable: use_reentrant is True by default until 5, and such checkpoints run
+#: layers to their end. masking_utils.py, _ignore_causal_mask_sdpa: the mask of a shorter window is
+#: handed to sdpa, whose flash kernel takes none (attn_implementation="sdpa" is the default).
+TRANSFORMERS = SOFTWARE.register("transformers")(
     Software(
-        name="trainer",
-        meaning="Hugging Face's Trainer: gradients clipped by their norm, fused AdamW",
-        plain_modules=True,
+        name="transformers",
+        meaning="Hugging Face's Trainer around transformers' models: RMS norms in tensor "
+        "operations, gradients clipped by their norm, FSDP's reduced after the last micro-step, "
+        "fused AdamW",
+        plain_modules=True, weight_stubs=False, root_unit=True, wide_host=True, late_reduce=True,
+        window_masks=True,
     )
-)
-TRAINER_2023 = SOFTWARE.register("trainer-2023")(
+)  # fmt: skip
+TRANSFORMERS_2023 = SOFTWARE.register("transformers-2023")(
     replace(
-        TRAINER,
-        name="trainer-2023",
-        meaning="Hugging Face's Trainer from 4.30 on, before torch 2.8: gradients clipped by their "
-        "norm, torch's AdamW",
+        TRANSFORMERS,
+        name="transformers-2023",
+        meaning="Hugging Face's Trainer from 4.30 on, before torch 2.8: torch's AdamW",
     )
 )
-TRAINER_2022 = SOFTWARE.register("trainer-2022")(
+TRANSFORMERS_2022 = SOFTWARE.register("transformers-2022")(
     replace(
-        TRAINER,
-        name="trainer-2022",
-        meaning="Hugging Face's Trainer before 4.30: gradients clipped by their norm, its own "
-        "AdamW, tensor by tensor",
+        TRANSFORMERS,
+        name="transformers-2022",
+        meaning="Hugging Face's Trainer before 4.30: its own AdamW, tensor by tensor",
     )
 )
-#: AdamW is torch's fused one on torch 2.8 and later, once torch's default, and before transformers
-#: 4.30 its own, which updates tensor by tensor (default_optim: adamw_torch_fused, adamw_torch,
-#: adamw_hf; optimization.py, AdamW.step).
-for _library, _impl in ((TRAINER, "fused"), (TRAINER_2023, "foreach"), (TRAINER_2022, "for-loop")):
+#: Gradients are clipped by their norm unless told otherwise, AdamW is torch's fused one on torch
+#: 2.8 and later, once torch's default, and before 4.30 its own, which updates tensor by tensor
+#: (training_args.py: max_grad_norm 1.0, default_optim; optimization.py, AdamW.step).
+#: models/llama/modeling_llama.py, LlamaRMSNorm, and its kin; trainer.py, compute_loss: the model's
+#: outputs are gone when it returns the loss.
+for _library, _impl in (
+    (TRANSFORMERS, "fused"), (TRANSFORMERS_2023, "foreach"), (TRANSFORMERS_2022, "for-loop"),
+):  # fmt: skip
     RUNS.register(_library.name)(
-        Program(software=_library, options={"grad_clip": True, "optimizer_impl": _impl})
+        Program(
+            software=_library,
+            settings={"norm": "rmsnorm_eager", "loss": "eager_freed"},
+            options={"grad_clip": True, "optimizer_impl": _impl},
+        )
     )

@@ -29,6 +29,18 @@ FSDP_2022 = SOFTWARE.register("fsdp-2022")(
         stops_early=False,
     )
 )
+#: fsdp/_fully_shard/_fsdp_param.py, to_accumulated_grad_if_needed: without a gradient sync
+#: (set_requires_gradient_sync, FSDP1's no_sync) what backward made stays as it is, in reduce_dtype;
+#: _runtime_utils.py, _post_backward_hook, returns before it reduces.
+FSDP_NO_SYNC = SOFTWARE.register("fsdp-no-sync")(
+    replace(
+        FSDP,
+        name="fsdp-no-sync",
+        meaning="PyTorch's FSDP whose gradients are reduced after the last micro-step (no_sync), "
+        "and whole on each rank until then",
+        late_reduce=True,
+    )
+)
 
 #: Has q, k, v, gate and up as products of their own; redistributes a module's input over tensor
 #: ranks before the module runs, so that its products keep what was gathered (models/llama3/infra/

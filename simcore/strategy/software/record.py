@@ -48,11 +48,14 @@ class Software:
     ``wide_host``: what is offloaded lies on the host in fp32 and crosses so in both directions.
     ``whole_sends``: every tensor rank sends the next stage all of a layer's output, not its share
     of it, unless the sequence is cut, where it has no more than a share.
+    ``late_reduce``: FSDP's gradients of earlier micro-steps stay whole on each rank, in the width
+    that they are reduced in; the last micro-step's backward alone makes shards of them.
+    ``window_masks``: a window shorter than the sequence is a mask that attention reads.
     ``stops_early``: a layer that runs again in backward does so as far as something is needed.
     ``whole_tensors``: each of ZeRO-1's ranks owns whole tensors, of which it updates all, and
     broadcasts them to the others: owner after owner, where a gather would be one message.
     ``cut``: how a pipeline is cut into stages, a rule of ``CUT_RULES``.
-    ``plain_modules``: it is a loop around plain modules and holds nothing of its own.
+    ``plain_modules``: it is a loop around plain modules, whose kernels are PyTorch's.
     """
 
     name: str
@@ -77,6 +80,8 @@ class Software:
     logits_bytes: float = 0.0
     whole_sends: bool = False
     wide_host: bool = False
+    late_reduce: bool = False
+    window_masks: bool = False
     stops_early: bool = False
     whole_tensors: bool = False
     cut: str = EVEN

@@ -41,11 +41,15 @@ ALL_LINEAR = "all-linear"
 
 @dataclass(frozen=True, slots=True)
 class Adapters:
-    """Low-rank adapters of ``rank`` on ``targets``; ``quantised``: format of the frozen base."""
+    """Low-rank adapters of ``rank`` on ``targets``; ``quantised``: format of the frozen base.
+
+    ``drop``: each has a dropout of its own before it (PEFT, tuners/lora/layer.py).
+    """
 
     rank: int
     targets: frozenset[str]
     quantised: str = "none"
+    drop: bool = False
 
     def on(self, name: str) -> bool:
         """Whether the product ``name`` of a layer has an adapter."""
@@ -63,8 +67,8 @@ def _plain(name: str) -> str:
     return name
 
 
-def adapters(rank: int, targets: str, quantised_base: str) -> Adapters | None:
-    """The adapters that three settings describe, None without any. Raises ValueError."""
+def adapters(rank: int, targets: str, quantised_base: str, dropout: float = 0.0) -> Adapters | None:
+    """The adapters that four settings describe, None without any. Raises ValueError."""
     check_names(quantised_base=(quantised_base, QUANTISED))
     if rank < 0:
         raise ValueError(f"lora_rank {rank} must not be negative")
@@ -73,10 +77,12 @@ def adapters(rank: int, targets: str, quantised_base: str) -> Adapters | None:
             raise ValueError(f"quantised_base {quantised_base!r} needs a lora_rank")
         if targets:
             raise ValueError(f"lora_targets {targets!r} need a lora_rank")
+        if dropout:
+            raise ValueError(f"lora_dropout {dropout!r} needs a lora_rank")
         return None
     words = [w.strip() for w in (targets or ALL_LINEAR).split(",") if w.strip()]
     wanted = frozenset(ours for word in words for ours in TARGETS.get(word, (word,)))
-    return Adapters(rank, wanted, quantised_base)
+    return Adapters(rank, wanted, quantised_base, dropout > 0)
 
 
 def assumptions(chosen: Adapters | None) -> tuple[str, ...]:
@@ -85,7 +91,8 @@ def assumptions(chosen: Adapters | None) -> tuple[str, ...]:
         return ()
     base = "" if chosen.quantised == "none" else f" in {chosen.quantised}"
     return (
-        f"adapters of rank {chosen.rank} without dropout; the frozen base{base} is sharded by "
+        f"adapters of rank {chosen.rank} {'with' if chosen.drop else 'without'} dropout; "
+        f"the frozen base{base} is sharded by "
         "zero3, whole on every rank otherwise",
     )
 
@@ -218,11 +225,15 @@ class Body:
             self._adapt(chosen.rank, name, rows, k, n, reads)
 
     def _adapt(self, rank: int, name: str, rows: float, k: int, n: int, reads: str) -> None:
+        dropped = self.adapters is not None and self.adapters.drop
+        if dropped:  # a tensor of its own, though q, k and v read one
+            self.add(ops.dropout(f"{name}.lora_dropout", rows * k, high=reads in self.high))
         down = ops.linear(
-            f"{name}.lora_a", rows, k, rank, save_input=reads not in self.kept,
+            f"{name}.lora_a", rows, k, rank, save_input=dropped or reads not in self.kept,
             input_high=reads in self.high,
         )  # fmt: skip
-        self.kept.add(reads)
+        if not dropped:
+            self.kept.add(reads)
         self.add(
             down,
             ops.linear(f"{name}.lora_b", rows, rank, n),

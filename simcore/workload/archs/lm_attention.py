@@ -16,9 +16,12 @@ FLASH: dict[str, KernelKind] = {
 }  # fmt: skip
 #: With scores in memory and a softmax that scales and masks: Megatron-LM's kernel, or XLA's passes.
 SCORES = ("fused_softmax", "xla")
+#: Fused attention under a mask that is a tensor: torch's flash kernel takes none
+#: (aten/src/ATen/native/transformers/sdp_utils_cpp.h, check_for_attn_mask), CUTLASS's reads it.
+MASKED = "masked"
 #: All kernels of a decoder's attention. The last two are tensor operations; eager has its softmax
 #: in fp32, as transformers writes it of Llama and later ones (``attn_implementation="eager"``).
-ATTENTIONS = (*FLASH, *SCORES, "math", "eager")
+ATTENTIONS = (*FLASH, MASKED, *SCORES, "math", "eager")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,13 +180,31 @@ def _project_latent(body: Body, s: AttentionShape, reads: str) -> None:
     )
 
 
-def _scores_written_out(body: Body, s: AttentionShape) -> None:
-    scores = float(s.heads) * s.seq * s.seq
+def _repeat_kv(body: Body, s: AttentionShape) -> None:
+    """k and v written once for each head of q (transformers, repeat_kv)."""
     if s.kv_heads != s.heads:
         q, kv = float(s.seq * s.q_dim), float(s.seq * s.kv_dim)
         copies = Kernel(kind="copy", low=2 * (kv + q), launches=2.0, indexed=2 * q)
         sums = Kernel(kind="reduction", low=2 * (kv + q), launches=2.0)
         body.add(Op(name="attention.repeat_kv", fwd=(copies,), bwd=(sums,)))
+
+
+def _under_a_mask(body: Body, s: AttentionShape) -> None:
+    """All pairs are computed, whatever the mask hides; each head reads it in 16 bit. The kernel is
+    taken to be as fast as the first FlashAttention."""
+    _repeat_kv(body, s)
+    op = ops.sdpa(
+        "attention", 1, s.heads, s.heads, s.seq, s.seq, s.head_dim, value_dim=s.value_dim,
+        kind=FLASH["flash1"],
+    )  # fmt: skip
+    mask = float(s.heads) * s.seq * s.seq
+    fwd, bwd = (tuple(replace(k, low=k.low + mask) for k in ks) for ks in (op.fwd, op.bwd))
+    body.add(replace(op, fwd=fwd, bwd=bwd))
+
+
+def _scores_written_out(body: Body, s: AttentionShape) -> None:
+    scores = float(s.heads) * s.seq * s.seq
+    _repeat_kv(body, s)
     if s.softcap:
         body.add(
             ops.scale("attention.cap", scores),
@@ -225,13 +246,16 @@ def attention(body: Body, s: AttentionShape, reads: str, window: int = 0) -> Non
                 passes=s.kernel == "xla",
             )
         )  # fmt: skip
-    elif s.kernel in FLASH:
-        body.add(
-            ops.sdpa(
-                "attention", 1, s.heads, s.kv_heads, s.seq, s.seq, s.head_dim, causal=True,
-                value_dim=s.value_dim, window=window, chunked=s.chunked, kind=FLASH[s.kernel],
-            )
-        )  # fmt: skip
+    elif s.kernel in FLASH or s.kernel == MASKED:
+        if s.kernel == MASKED:
+            _under_a_mask(body, s)
+        else:
+            body.add(
+                ops.sdpa(
+                    "attention", 1, s.heads, s.kv_heads, s.seq, s.seq, s.head_dim, causal=True,
+                    value_dim=s.value_dim, window=window, chunked=s.chunked, kind=FLASH[s.kernel],
+                )
+            )  # fmt: skip
         if s.joined:  # q lies head by head, and so does the output
             body.add(ops.copy("context", float(s.seq * s.q_dim)))
         else:

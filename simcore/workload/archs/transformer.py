@@ -33,6 +33,7 @@ _CHOICES = {
     "residual": ("serial", "parallel", "parallel_one_norm", "sandwich"),
     "loss": (
         "eager",
+        "eager_freed",
         "parallel",
         "vocab_parallel",
         "vocab_parallel_fused",
@@ -178,7 +179,7 @@ def _loss(name: str, seq: int, vocab: int, loss: str, upcast: bool) -> tuple[Op,
         return ops.loss_flash(name, seq, vocab)
     if loss in ("compiled", "chunked"):
         return ops.loss_compiled(name, seq, vocab)
-    return ops.lm_loss(name, seq, vocab, upcast=upcast)
+    return ops.lm_loss(name, seq, vocab, upcast=upcast, held=loss != "eager_freed")
 
 
 def _head(m: _Model, vocab: int, width: int, tied: bool, softcap: bool, final_norm: bool,
@@ -329,6 +330,7 @@ def build(
     next_tokens: int = 0,
     lora_rank: int = 0,
     lora_targets: str = "",
+    lora_dropout: float = 0.0,
     quantised_base: str = "none",
 ) -> Workload:
     """A causal language model over ``seq_len`` tokens with the loss at every position.
@@ -351,18 +353,18 @@ def build(
     those that it routes and computes. ``expert_rows``: rows that its experts compute over those of
     balanced routing, ``permuted_rows``: those that it sorts and combines.
     ``attention``: flash (FlashAttention-2, as torch takes), flash3 and cudnn (faster from Hopper
-    on), flash1 and flash_triton (before it), fused_softmax (scores in memory, Megatron-LM's
-    kernel), xla (the same in XLA's fusions) or math (tensor operations).
+    on), flash1 and flash_triton (before it), masked (torch's under a mask tensor), fused_softmax
+    (scores in memory, Megatron-LM's kernel), xla (the same in XLA's fusions) or math (tensor
+    operations).
     ``fused_pointwise``: rotary positions, gated activations, and bias, dropout and residual sum are
     one kernel each (Megatron-LM, Transformer Engine, or a compiler); without, tensor operations;
     ``fused_rope`` says it of positions alone.
     ``fp8_activation_input``: that of a gated activation keeps its input in 8 bits.
-    ``loss``: eager (tensor operations, the logits held until backward ends), parallel (torch's
-    loss_parallel, of tensor ranks), vocab_parallel (Megatron-LM's, in place in fp32;
-    vocab_parallel_fused: compiled), in_place
-    (Transformer Engine's: the gradient over the logits), flash (flash-attn's, so in backward),
-    compiled (no fp32 copy; compiled_chunks: an eighth of the logits at a time, torchtune) or
-    chunked (Liger: no logits).
+    ``loss``: eager (tensor operations, the logits held until backward ends; eager_freed: until it
+    begins), parallel (torch's loss_parallel, of tensor ranks), vocab_parallel (Megatron-LM's, in
+    place in fp32; vocab_parallel_fused: compiled), in_place (Transformer Engine's: the gradient
+    over the logits), flash (flash-attn's, so in backward), compiled (no fp32 copy;
+    compiled_chunks: an eighth of the logits at a time, torchtune) or chunked (Liger: no logits).
     ``gathered_logits``: tensor ranks join their parts of the logits, so that each works on the
     loss of the whole vocabulary (``loss_vocab`` where this rank's part is smaller);
     ``logit_metrics``: cross entropies taken of the logits beside the loss, to be logged;
@@ -370,7 +372,8 @@ def build(
     ``kv_rank`` > 0: latent attention, of whose ``head_dim`` ``rope_dim`` elements are turned.
     ``next_tokens``: multi-token prediction modules after the last layer. ``lora_rank`` > 0: the
     base is frozen, in the format ``quantised_base``, and only adapters on ``lora_targets`` (a
-    comma list, or all-linear) are trained.
+    comma list, or all-linear) are trained; ``lora_dropout`` > 0: each drops from its input for
+    itself, as PEFT's do.
     """
     told = {"norm": norm, "mlp": mlp, "positions": positions, "attention": attention,
             "residual": residual, "loss": loss}  # fmt: skip
@@ -424,7 +427,7 @@ def build(
             fused_experts=fused_experts,
         ),
         residual=residual, norm=norm, norm_bias=norm_bias, window=window, drop=dropout > 0,
-        adapters=adapters(lora_rank, lora_targets, quantised_base),
+        adapters=adapters(lora_rank, lora_targets, quantised_base, lora_dropout),
     )  # fmt: skip
     seen = _pattern("window_pattern", window_pattern, "wf", layers)
     routed = _pattern("expert_pattern", expert_pattern or ("e" if experts else "d"), "ed", layers)

@@ -1,8 +1,8 @@
-"""qwen2 (also 2.5) and qwen3."""
+"""qwen (the first), qwen2 (also 1.5 and 2.5) and qwen3."""
 
 from __future__ import annotations
 
-from simcore.workload.huggingface.decoder import gated_layers, sizes, translated, windows
+from simcore.workload.huggingface.decoder import gated_layers, sizes, tied, translated, windows
 from simcore.workload.huggingface.fields import Fields
 from simcore.workload.huggingface.registry import ADAPTERS, Setting, Translated
 
@@ -14,6 +14,26 @@ def windowed(f: Fields, layers: int) -> dict[str, Setting]:
     full = min(f.count("max_window_layers", default=28, low=0), layers)
     size = f.count("sliding_window", default=4096, low=0)
     return windows(f, "f" * full + "w" * (layers - full), layers, size)
+
+
+@ADAPTERS.register("qwen")
+def qwen(f: Fields) -> Translated:
+    """modeling_qwen.py of its own: biases on q, k and v, which are one product; ``no_bias`` says it
+    of the others. ``intermediate_size`` counts gate and up together (QWenMLP)."""
+    config, positions = sizes(f, kv_heads=False)
+    both = f.count("intermediate_size", default=22016, low=2)
+    if both % 2:
+        raise f.error("intermediate_size", f"{both} are not two halves")
+    config |= {
+        "head_dim": f.count("kv_channels", default=int(config["head_dim"])),
+        "ffn": both // 2,
+        "mlp": "swiglu",
+        "fused_qkv": True,
+        "tied": tied(f, False),
+        "qkv_bias": True,
+        "bias": not f.flag("no_bias", default=True),
+    }
+    return translated(f, config, positions)
 
 
 @ADAPTERS.register("qwen2")

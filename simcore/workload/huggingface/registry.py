@@ -32,7 +32,8 @@ ADAPTERS: Registry[Callable[[Fields], Translated]] = Registry("model_type")
 #: Explicit: no folder scanning; reading a config imports only its own file.
 FILES = {
     "llama": "llama", "mistral": "llama", "mixtral": "mixtral",
-    "qwen2": "qwen", "qwen3": "qwen", "qwen2_moe": "qwen_moe", "qwen3_moe": "qwen_moe",
+    "qwen": "qwen", "qwen2": "qwen", "qwen3": "qwen", "qwen2_moe": "qwen_moe",
+    "qwen3_moe": "qwen_moe",
     "gemma": "gemma", "gemma2": "gemma", "gemma3": "gemma", "gemma3_text": "gemma",
     "phi3": "phi", "gpt2": "gpt2", "gpt_neox": "gpt_neox", "opt": "opt", "bloom": "bloom",
     "falcon": "falcon", "bert": "bert", "roberta": "bert", "t5": "t5", "vit": "vit",

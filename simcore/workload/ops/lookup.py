@@ -62,18 +62,20 @@ def add_positions(name: str, rows: float, dim: int, *, table_rows: int = 0) -> O
     return Op(name=name, fwd=tuple(fwd), bwd=tuple(bwd))
 
 
-def lm_loss(name: str, rows: float, vocab: int, *, upcast: bool = False) -> tuple[Op, ...]:
+def lm_loss(
+    name: str, rows: float, vocab: int, *, upcast: bool = False, held: bool = True
+) -> tuple[Op, ...]:
     """Loss over a vocabulary: the logits, their copy, log-softmax and likelihood, the seed.
 
-    The training step holds the model's output, so the logits themselves (low) stay until
-    backward ends beside the log-probabilities (high). The copy is the fp32 cast under autocast;
-    in fp32 training it is the shift by one position (``logits[:, :-1].contiguous()``).
+    Where the training step holds the model's output (``held``), the logits themselves (low) stay
+    until backward ends beside the log-probabilities (high). The copy is the fp32 cast under
+    autocast; in fp32 training it is the shift by one position (``logits[:, :-1].contiguous()``).
     ``upcast`` as for ``cross_entropy``.
     """
     elems = rows * vocab
     copy = Kernel(kind="copy", low=elems, high=elems, indexed=elems)
-    held = Op(name=f"{name}.logits", fwd=(copy,), bwd=(copy,), saved=Saved(low=elems))
-    return held, cross_entropy(name, rows, vocab, upcast=upcast), loss_seed()
+    kept = Op(name=f"{name}.logits", fwd=(copy,), bwd=(copy,), saved=Saved(low=elems * held))
+    return kept, cross_entropy(name, rows, vocab, upcast=upcast), loss_seed()
 
 
 def loss_parallel(name: str, rows: float, vocab: int) -> tuple[Op, ...]:

@@ -20,10 +20,10 @@ def test_names_are_those_of_transformers() -> None:
 
 
 def test_fsdp_and_its_precision() -> None:
-    """As Accelerate's FSDP file with mixed_precision bf16 says the same job."""
+    """As an Accelerate FSDP file with mixed_precision bf16 says it, of transformers' models."""
     launch = read_launch(f"{LINE} --fsdp 'full_shard auto_wrap offload' --optim adamw_torch_fused")
     assert launch.words() == {
-        "strategy": "zero3", "software": "fsdp", "offload": "optimizer:cpu,params:cpu",
+        "strategy": "zero3", "software": "transformers", "offload": "optimizer:cpu,params:cpu",
         "precision": "bf16", "optimizer": "adamw", "micro_batch": 2, "nnodes": 1,
         "nproc_per_node": 4,
     }  # fmt: skip
@@ -31,7 +31,10 @@ def test_fsdp_and_its_precision() -> None:
     split = read_launch(f"{LINE} --fsdp shard_grad_op auto_wrap")
     assert (split.strategy, split.precision, split.offload) == ("zero2", "bf16", None)
     hybrid = read_launch(f"{LINE} --fsdp 'hybrid_shard offload'")
-    assert (hybrid.strategy, hybrid.software) == ("hsdp", "fsdp") and not hybrid.violations()
+    assert (hybrid.strategy, hybrid.software) == (
+        "hsdp",
+        "transformers",
+    ) and not hybrid.violations()
     assert hybrid.offload == "optimizer:cpu,params:cpu"
     assert read_launch(LINE).precision == "amp-bf16"
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from huggingface import cases
 from huggingface.public import PUBLIC
+from huggingface.public_sizes import SIZES
 
 from simcore.base.errors import DataError
 from simcore.workload.huggingface import model_types, read_config
@@ -202,6 +203,23 @@ def test_kimi_k2_is_read_as_deepseek_v3(tmp_path: Path) -> None:
         path.write_text(json.dumps(config), encoding="utf-8")
         counts.append(read_config(path).params.value)
     assert counts[0] == counts[1]
+
+
+def test_the_first_qwen_has_the_tensors_of_qwen2_with_one_product_of_q_k_and_v(
+    tmp_path: Path,
+) -> None:
+    # Qwen-7B's own config: gate and up are counted together
+    theirs = {
+        "model_type": "qwen", "architectures": ["QWenLMHeadModel"], "hidden_size": 4096,
+        "num_hidden_layers": 32, "num_attention_heads": 32, "kv_channels": 128, "no_bias": True,
+        "intermediate_size": 22016, "vocab_size": 151936, "max_position_embeddings": 8192,
+        "tie_word_embeddings": False,
+    }  # fmt: skip
+    read = read_config(_write(tmp_path, theirs))
+    assert read.params.value == SIZES["qwen1.5-7b"][2]
+    assert read.config["fused_qkv"] and read.config["ffn"] == 11008
+    with pytest.raises(DataError, match="intermediate_size: 22017 are not two halves"):
+        read_config(_write(tmp_path, {**theirs, "intermediate_size": 22017}))
 
 
 def test_layers_of_llama4_follow_its_lists(tmp_path: Path) -> None:
