@@ -238,9 +238,7 @@ def _comm_inputs(f: Facts) -> tuple[tuple[str, str], ...]:
         inputs.append(("within a node", _wire(f, intra)))
     if c.n_nodes > 1:
         inputs.append(("between nodes", _wire(f, inter)))
-    t = f.result.time_s
-    exposed, hidden = t["communication_exposed"], t["communication_hidden"]
-    inputs.append(("all collectives", _s(exposed + hidden)))
+    inputs.append(("all collectives", _s(f.collectives_s)))
     return tuple(inputs)
 
 
@@ -265,7 +263,10 @@ def _exposed(f: Facts) -> Told:
 
 
 def _hidden(f: Facts) -> Told:
-    return Told(f"all collectives - exposed. {_COLLECTIVE}", _comm_inputs(f), _comm_source(f))
+    exposed = "exposed"
+    if f.result.time_s.get("pipeline_bubble"):
+        exposed = "exposed, without what its pipeline waits for other stages'"
+    return Told(f"all collectives - {exposed}. {_COLLECTIVE}", _comm_inputs(f), _comm_source(f))
 
 
 def _host(f: Facts) -> Told:
