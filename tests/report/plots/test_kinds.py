@@ -168,8 +168,18 @@ def test_the_wait_for_data_is_told_only_where_there_is_one(answer: api.Predictio
 
     assert "data loading" in words(answer)
     assert "data loading" not in words(api.predict("gpt2", "8xA100"))
-    layout = api.predict("llama-3-8b", "1x4xH100", tp=2, pp=2)
-    assert "exchanges and bubble" in words(layout)
+    few = api.predict("llama-3-8b", "1x4xH100", pp=4, schedule="dualpipe", grad_accum=4)
+    assert "exchanges and bubble" in words(few)  # no schedule of so few: one stage is drawn
+
+
+def test_a_pipeline_has_a_row_a_stage() -> None:
+    p = api.predict("llama-3-8b", "1x4xH100", tp=2, pp=2, grad_accum=4, keep_timeline=True)
+    assert p.pipeline is not None
+    (axes,) = p.plot("timeline").axes
+    assert [t.get_text() for t in axes.get_yticklabels()] == ["stage 0", "stage 1"]
+    ends = [x.vertices[:, 0].max() for c in axes.collections for x in c.get_paths()]
+    assert max(ends) == pytest.approx(p.pipeline.finish_s * 1e3)
+    assert max(ends) == pytest.approx(p.step_time_s.value * 1e3, rel=0.01)
 
 
 def test_sensitivity_spans_half_and_twice() -> None:
