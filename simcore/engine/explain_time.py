@@ -244,7 +244,8 @@ def _comm_inputs(f: Facts) -> tuple[tuple[str, str], ...]:
 
 _COLLECTIVE = (
     "all-reduce by ring: 2(n-1)/n x bytes / bus bandwidth + 2(n-1) hops "
-    f"+ {format_seconds(COLLECTIVE_BASE_S)}, or a quicker way of NCCL's: --explain collectives"
+    f"+ {format_seconds(COLLECTIVE_BASE_S, padded=False)}, or a quicker way of NCCL's: "
+    "--explain collectives"
 )
 
 

@@ -56,7 +56,7 @@ def figure_text(key: str, value: float) -> str:
     if unit == "bytes":
         return format_bytes(value, unit="GiB") if value >= GIB else f"{value / MEGA:.4g} MB"
     if unit == "s":
-        return format_seconds(value)
+        return format_seconds(value, padded=False)
     if unit == "flop_per_s":
         return format_si(value, "OP/s" if "int" in key else "FLOP/s", 4)
     if unit:
@@ -139,7 +139,7 @@ def _link_rows() -> Listing:
     rows, data = [], []
     for x in sorted(LINKS.all(), key=lambda x: (x.kind, x.bw.value)):
         rows.append([x.name, x.full_name, f"{x.bw.value / GIGA:.4g}", f"{x.payload_frac.value:g}",
-                     format_seconds(x.latency.value)])  # fmt: skip
+                     format_seconds(x.latency.value, padded=False)])  # fmt: skip
         data.append({"name": x.name, "full_name": x.full_name, "aliases": list(x.aliases),
                      "kind": x.kind, "bw_bytes_per_s": x.bw.value,
                      "payload_frac": x.payload_frac.value,

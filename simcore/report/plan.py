@@ -16,6 +16,8 @@ from simcore.base.units import (
 )
 from simcore.planning.candidates import MORE_MEMORY_BYTES
 from simcore.planning.constraints import Relaxation
+from simcore.planning.goal import Goal
+from simcore.planning.moments import minute
 from simcore.planning.planner import Option, Plan, kwh
 from simcore.report.sweep import reasons
 from simcore.report.tables import table
@@ -46,6 +48,11 @@ def _row(label: str, text: str) -> list[str]:
     return [f"{label if i == 0 else '':<{_EDGE}}{part}" for i, part in enumerate(parts)]
 
 
+def _between(g: Goal) -> str:
+    """From when to when, where a deadline was said as a moment."""
+    return f" ({minute(g.begins)} to {minute(g.ends)})" if g.begins and g.ends else ""
+
+
 def _head(p: Plan) -> list[str]:
     g = p.goal
     if g.tokens is not None:
@@ -56,7 +63,7 @@ def _head(p: Plan) -> list[str]:
         length = f"{format_count(p.samples or 0)} samples"
     limits = []
     if g.deadline_s is not None:
-        limits.append(f"within {days(g.deadline_s)}")
+        limits.append(f"within {days(g.deadline_s)}{_between(g)}")
     if g.budget_usd is not None:
         limits.append(f"for at most {money(g.budget_usd)}")
     if g.power_w is not None:
