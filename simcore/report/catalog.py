@@ -22,6 +22,7 @@ from simcore.base.units import (
 )
 from simcore.hardware.calibrations import CALIBRATIONS, Calibration, calibration_names
 from simcore.hardware.spec import GPUS, LINKS, NODES, GpuSpec
+from simcore.report.words import WIDTH
 from simcore.strategy.strategy import HYBRID
 from simcore.workload.archs import KINDS, kind_of
 from simcore.workload.models import MODELS, ZOO_LISTS, ModelRecord
@@ -302,30 +303,33 @@ def _notes(record: Any) -> list[str]:
 def render_record(record: Any) -> str:
     """A record as text: settings, figures with their source's key, then the sources."""
     figures: dict[str, Figure] = record.figures()
-    lines = [f"{record.name}: {record.full_name}"]
+    lines = textwrap.wrap(f"{record.name}: {record.full_name}", WIDTH, subsequent_indent="  ")
     plain = _plain(record)
     width = max(len(k) for k in (*figures, *(k for k, _ in plain)))
     for key, text in plain:
-        lines += textwrap.wrap(f"{key:<{width}}  {text}", 100, subsequent_indent=" " * (width + 4),
-                               initial_indent="  ", break_on_hyphens=False)  # fmt: skip
+        lines += _wrapped(f"{key:<{width}}  {text}", width + 4)
     lines.append("")
     values = {key: figure_text(key, f.value) for key, f in figures.items()}
     right = max(map(len, values.values()), default=0)
     for key, f in figures.items():
         note = f" ({f.note})" if f.note else ""
-        lines.append(f"  {key:<{width}}  {values[key]:>{right}}  [{f.source}]{note}")
+        text = f"{key:<{width}}  {values[key]:>{right}}  [{f.source}]{note}"
+        lines += _wrapped(text, min(width + right + 6, WIDTH // 2))
     if isinstance(record, GpuSpec):
         usable = format_bytes(record.usable_memory_bytes, unit="GiB")
         lines.append(f"  {'usable memory':<{width}}  {usable:>{right}}")
     lines += ["", "sources"]
     for key, citation in record.sources.items():
-        lines += textwrap.wrap(f"[{key}] {citation}", 100, initial_indent="  ",
-                               subsequent_indent="      ", break_long_words=False,
-                               break_on_hyphens=False)  # fmt: skip
+        lines += _wrapped(f"[{key}] {citation}", 6)
     for note in _notes(record):
-        lines += textwrap.wrap(f"note: {note}", 100, initial_indent="  ",
-                               subsequent_indent="      ")  # fmt: skip
+        lines += _wrapped(f"note: {note}", 6)
     return "\n".join(lines) + "\n"
+
+
+def _wrapped(text: str, indent: int) -> list[str]:
+    """Lines of 80 columns, all but the first ``indent`` columns in; addresses stay whole."""
+    return textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent=" " * indent,
+                         break_long_words="://" not in text, break_on_hyphens=False)  # fmt: skip
 
 
 def sourced(record: Any) -> list[tuple[str, str, str]]:
