@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import date, timedelta
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, cast
@@ -173,8 +173,8 @@ def plan(
     samples: float | None = None,
     epochs: float | None = None,
     steps: float | None = None,
-    deadline: str | None = None,
-    start: str | datetime | None = None,
+    deadline: str | date | timedelta | None = None,
+    start: str | date | None = None,
     budget: float | None = None,
     power: str | None = None,
     margin_frac: float = 0.0,

@@ -177,6 +177,7 @@ ALIASES = {
     "memory": "memory.device",
     "fits": "memory.device",
     "data_loading": "time.loader",
+    "bubble": "time.pipeline_bubble",
     "comm._exposed": "time.communication_exposed",
     "comm._hidden": "time.communication_hidden",
 }

@@ -17,6 +17,8 @@ from simcore.hardware.spec import GPUS, LINKS, NODES, GpuSpec, LinkSpec, Nic, No
 _GROUP = re.compile(r"^\s*(?:(\d+)\s*[x×*]\s*)?(?:(\d+)\s*[x×*]\s*)?([^x×*+\s].*?)\s*$")
 _COUNTED = re.compile(r"^\s*(\d+)\s*[x×*]\s*(\S.*?)\s*$")
 _NO_TYPE = re.compile(r"^\s*(?:\d+\s*[x×*]\s*)+$")
+#: What is left of a part where two counts are taken off and another follows.
+_MORE_COUNTS = re.compile(r"^\d+\s*[xX×*]")
 #: Counts as others write them: without x, with X, or behind the type.
 _COUNT_FIRST = re.compile(r"^(?P<counts>\d+(?:\s*[xX×*]\s*\d+)?)\s*[xX×*]?\s*(?P<name>\D.*)$")
 _COUNT_LAST = re.compile(r"^(?P<name>\S+?)\s*[xX×*:]\s*(?P<counts>\d+)$")
@@ -182,6 +184,8 @@ def _unknown_gpu(part: str, name: str) -> str:
         return f"{part!r} has a comma: join the GPUs of one cluster by +"
     if meant := _counted_otherwise(part):
         return f"{part!r} is not NODESxGPUSxTYPE: did you mean {meant!r}?"
+    if _MORE_COUNTS.match(name):
+        return f"{part!r} has three counts: write NODESxGPUSxTYPE, such as 4x8xA6000ada"
     return ""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime
+from datetime import date, timedelta
 from typing import Any
 
 from simcore.base.errors import InvalidConfig, SimcoreError
@@ -30,8 +30,8 @@ def ask_plan(
     gpus: list[str],
     *,
     length: dict[str, float | None],
-    deadline: str | None,
-    start: str | datetime | None,
+    deadline: str | date | timedelta | None,
+    start: str | date | None,
     budget: float | None,
     power: str | None,
     margin_frac: float,
@@ -49,9 +49,14 @@ def ask_plan(
 ) -> Plan:
     """Resolve words and plan; see ``api.plan``. Raises InvalidConfig with everything wrong."""
     problems: list[str] = []
-    for word, text in (("deadline", deadline), ("power", power)):
-        if text is not None and not isinstance(text, str):
-            problems.append(f"{word} must be text with a unit, not {text!r}")
+    if power is not None and not isinstance(power, str):
+        problems.append(f"power must be text with a unit, not {power!r}")
+    if isinstance(deadline, timedelta):
+        deadline = f"{deadline.total_seconds():g}s"
+    elif isinstance(deadline, date):  # a datetime too
+        deadline = deadline.isoformat()
+    elif deadline is not None and not isinstance(deadline, str):
+        problems.append(f"deadline must be text with a unit, or a date, not {deadline!r}")
     for word, value in (("budget", budget), ("max_gpus", max_gpus), *length.items()):
         if value is not None and not isinstance(value, int | float):
             problems.append(f"{word} must be a number, not {value!r}")

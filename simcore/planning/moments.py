@@ -12,7 +12,7 @@ _UNITS = {
     "s": 1.0, "sec": 1.0, "second": 1.0, "min": 60.0, "minute": 60.0, "h": HOUR, "hour": HOUR,
     "d": DAY, "day": DAY, "w": 7 * DAY, "week": 7 * DAY,
 }  # fmt: skip
-_EXAMPLES = "30d, 12h, 90min, 2w or in 10 days"
+_EXAMPLES = "30d, 12h, 90min, 2w"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +60,8 @@ def deadline_of(text: str, start: datetime) -> Deadline:
     at = _moment(text, start, end_of_day=True)
     if at is None:
         raise InvalidConfig(
-            [f"--deadline {text.strip()!r} is no time: write {_EXAMPLES}, 2026-12-24 or "
-             "2026-12-24T18:00"]
+            [f"--deadline {text.strip()!r} is no time: write {_EXAMPLES}, in 10 days, 2026-12-24 "
+             "or 2026-12-24T18:00"]
         )  # fmt: skip
     seconds = (at - start).total_seconds()
     if seconds <= 0:
@@ -71,16 +71,17 @@ def deadline_of(text: str, start: datetime) -> Deadline:
     return Deadline(seconds, start, dated=True)
 
 
-def start_of(text: str | datetime | None) -> datetime:
+def start_of(text: str | date | None) -> datetime:
     """The moment a run begins; None: now. Raises InvalidConfig."""
     if text is None:
         return datetime.now().astimezone()
-    found = text if isinstance(text, datetime) else _moment(text, None, end_of_day=False)
+    said = text.isoformat() if isinstance(text, date) else text
+    found = _moment(said, None, end_of_day=False) if isinstance(said, str) else None
     if found is None:
         raise InvalidConfig(
             [f"--start {text!r} is no moment: write 2026-12-01 or 2026-12-01T09:00"]
         )
-    return found if found.tzinfo else found.astimezone()
+    return found
 
 
 def minute(moment: datetime) -> str:

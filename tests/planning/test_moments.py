@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -101,6 +101,10 @@ def test_a_plan_states_from_when_to_when() -> None:
     assert limits["ends"] == "2026-12-25T00:00:00+01:00"
     same = api.plan("latte-xl", GPUS, deadline="24d", **ASK)
     assert same.best[0].step_time_s == found.best[0].step_time_s and "2026" not in str(same)
+    days = {"deadline": date(2026, 12, 24), "start": datetime(2026, 12, 1)}
+    assert api.plan("latte-xl", GPUS, **days, **ASK).goal == found.goal
+    for text in (timedelta(days=24), "24d"):
+        assert api.plan("latte-xl", GPUS, deadline=text, **ASK).goal.deadline_s == 24 * DAY
     # asked again, the moments are the same ones
     again = found.replace(deadline="2026-12-02T00:00")
     assert again.goal.deadline_s == DAY

@@ -185,6 +185,7 @@ def test_colour_touches_one_word_only(fake: Callable) -> None:
 @pytest.mark.parametrize(
     ("value", "text"),
     [(4329.7, "4,330"), (30.12, "30.1"), (5.187, "5.19"), (0.4444, "0.444"), (0, "0.000"),
+     (0.03456, "0.035"), (0.0022456, "0.00225"), (0.00028149, "0.000281"),
      (3.2e9, "3.20e+09")],
 )  # fmt: skip
 def test_figure(value: float, text: str) -> None:
