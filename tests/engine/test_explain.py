@@ -48,8 +48,8 @@ def test_every_term_has_formula_inputs_and_source(
 @pytest.mark.parametrize("chunks", [1, 2])
 def test_a_pipelines_bubble_is_explained(chunks: int) -> None:
     """Equal stages' (pp - 1)/vpp x (f + b); the last one's head makes it a little longer."""
-    request = make_request("gpt-22b", "4x8xH100", pp=4, tp=8, grad_accum=8, micro_batch=1,
-                           software="plain", overlap="grads", vpp=chunks)  # fmt: skip
+    request = make_request("gpt3-13b", "1x4xH100", pp=4, grad_accum=8, micro_batch=4, vpp=chunks,
+                           software="plain")  # fmt: skip
     result = predict(request)
     told = explain(request, result, "bubble")
     assert told.term == "time.pipeline_bubble"
