@@ -21,6 +21,8 @@ WRONG: dict[str, tuple[list[str], list[str]]] = {
     "count without x": (_predict(gpus="8H100"), ["'8H100'", "did you mean '8xH100'?"]),
     "capital X": (_predict(gpus="2X8XH100"), ["did you mean '2x8xH100'?"]),
     "count behind": (_predict(gpus="H100x8"), ["did you mean '8xH100'?"]),
+    "rate as in a shop": (_predict(network="10 Gb"), ["did you mean '10 Gbit/s'?"]),
+    "kind of network": (_predict(network="infiniband"), ["one of ib-fdr, ib-edr, ", "ib-xdr?"]),
     "three counts": (_predict(gpus="2x8x8xH100"), ["'2x8x8xH100' has three counts"]),
     "command by another name": (["explain", "comm"], ["did you mean 'predict --explain TERM'?"]),
     "a list as a command": (["gpus"], ["did you mean 'list gpus'?"]),
