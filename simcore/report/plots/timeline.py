@@ -11,7 +11,7 @@ from simcore.engine.result import Prediction
 from simcore.engine.timeline import Timeline
 from simcore.report.plots.canvas import SMALL, TEXT, Drawing, canvas, fill_of, headline, plain
 from simcore.report.terms import time_label
-from simcore.report.trace.slices import COMPUTE, EXCHANGE, lines_of
+from simcore.report.trace.slices import COMPUTE, EXCHANGE, Slice, lines_of
 
 #: The schedule's words for what the breakdown calls otherwise.
 _TERMS = {
@@ -33,12 +33,23 @@ _WHOLE: Band = (0.0, 0.72)
 #: Of a pipeline's stage: what computes above, exchanges and everything else in strips below.
 _STAGE: dict[str, Band] = {COMPUTE: (-0.12, 0.48), EXCHANGE: (0.18, 0.12)}
 _BELOW: Band = (0.3, 0.12)
+#: From this many pieces of work on, a stage's forward and backward have a half each: in turn they
+#: would be thinner than what parts them.
+_DENSE = 200
+_DENSE_GAP_FRAC = 0.006
+_HALVES: dict[str, Band] = {"forward": (-0.24, 0.24), "backward": (0.0, 0.24)}
 
 
 @dataclass(frozen=True)
 class _Row:
     label: str
+    dense: bool
     work: tuple[tuple[Band, str, float, float], ...]  # term, start and finish [s]
+
+    @property
+    def gap_frac(self) -> float:
+        """Of the step, what does not part pieces of one kind."""
+        return _DENSE_GAP_FRAC if self.dense else _GAP_FRAC
 
 
 def draw(data: Timeline | Prediction) -> Drawing:
@@ -52,7 +63,7 @@ def draw(data: Timeline | Prediction) -> Drawing:
     axes = figure.add_subplot()
     terms: dict[str, None] = {}  # in the order of their first bars
     for at, row in enumerate(rows):
-        for ((middle, height), term), bars in _pieces(row, _GAP_FRAC * end).items():
+        for ((middle, height), term), bars in _pieces(row, row.gap_frac * end).items():
             terms[term] = None
             axes.broken_barh(
                 [(a / MILLI, (b - a) / MILLI) for a, b in bars],
@@ -113,26 +124,35 @@ def _streams(line: Timeline) -> list[_Row]:
         start, finish = float(line.start_s[i, 0]), float(line.finish_s[i, 0])
         if finish > start:
             work[task.stream].append((_WHOLE, task.term, start, finish))
-    return [_Row(stream, tuple(done)) for stream, done in work.items()]
+    return [_Row(stream, False, tuple(done)) for stream, done in work.items()]
 
 
 def _stages(p: Prediction) -> list[_Row]:
+    assert p.pipeline is not None
+    dense = max(len(stage.slots) for stage in p.pipeline.stages) > _DENSE
+
+    def bar(s: Slice) -> tuple[Band, str, float, float]:
+        band = _STAGE.get(s.track, _BELOW)
+        if dense and s.track == COMPUTE:
+            band = _HALVES.get(s.term, band)
+        term = "communication" if s.track == EXCHANGE else s.term
+        return band, term, s.start_s, s.finish_s
+
     return [
-        _Row(
-            f"stage {i}",
-            tuple((_STAGE.get(s.track, _BELOW), "communication" if s.track == EXCHANGE else s.term,
-                   s.start_s, s.finish_s) for s in line.slices if s.finish_s > s.start_s),
-        )
+        _Row(f"stage {i}", dense, tuple(bar(s) for s in line.slices if s.finish_s > s.start_s))
         for i, line in enumerate(lines_of(p).lines)
-    ]  # fmt: skip
+    ]
 
 
 def _pieces(row: _Row, gap_s: float) -> dict[tuple[Band, str], list[Piece]]:
-    """Stretches of work by (band, term), touching ones joined."""
+    """Stretches of work by (band, term), those of one kind that touch joined."""
     found: dict[tuple[Band, str], list[Piece]] = {}
+    latest: dict[Band, str] = {}
     for band, term, start, finish in sorted(row.work, key=lambda w: w[2]):
         bars = found.setdefault((band, term), [])
-        if bars and start - bars[-1][1] <= gap_s:
+        alone = band == _WHOLE or latest.get(band) == term  # of a stream, thin ones in turn too
+        latest[band] = term
+        if bars and alone and start - bars[-1][1] <= gap_s:
             bars[-1] = (bars[-1][0], max(finish, bars[-1][1]))
         else:
             bars.append((start, finish))
