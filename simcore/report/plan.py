@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 
 from simcore.base.units import (
     DAY,
@@ -232,7 +233,7 @@ def _impossible(p: Plan) -> list[str]:
         if p.leanest is not None:
             lines += _row("", _leanest(p.leanest))
     for i, r in enumerate(p.relaxations):
-        lines += _row("RELAX" if i == 0 else "  or", _relax(r))
+        lines += _row("RELAX" if i == 0 else "  or", _relax(r, p.goal))
     for name, n in p.blocked.items():
         of = p.n_timed if name in _OF_TIME else p.n_valid
         lines += _row("", f"{name} alone stops {n:,} of {of:,}")
@@ -247,16 +248,20 @@ def _leanest(o: Option) -> str:
     )
 
 
+#: By so much what is written is more than what is needed, and suffices when rounded.
+_MORE = 1.0005
 #: Limits that points are held against which are timed.
 _OF_TIME = ("deadline", "budget")
 
 
-def _relax(r: Relaxation) -> str:
+def _relax(r: Relaxation, goal: Goal) -> str:
     parts = []
     for name, kind, limit, needed in r.changes:
         more = needed / limit
         change = f"x{more:.3g}" if more >= 2.0 else f"{(more - 1.0) * PERCENT:+.3g} %"
         to = _amount(kind, needed, up=True)
+        if name == "deadline" and goal.begins:
+            to += f", {minute(goal.begins + timedelta(seconds=needed * _MORE))}"
         parts.append(f"{name} from {_amount(kind, limit)} to {to} ({change})")
     return " and ".join(parts)
 
@@ -264,9 +269,9 @@ def _relax(r: Relaxation) -> str:
 def _amount(kind: str, value: float, *, up: bool = False) -> str:
     """A limit as text; ``up``: rounded so that what is written suffices."""
     if kind == "time":
-        return days(value * (1.0005 if up else 1.0))
+        return days(value * (_MORE if up else 1.0))
     if kind == "money":
-        return money(value * (1.0005 if up else 1.0))
+        return money(value * (_MORE if up else 1.0))
     if kind == "power":
         return f"{figure(value / KILO)} kW"
     if kind == "odds":
@@ -315,7 +320,7 @@ def _told(p: Plan) -> list[tuple[str, str]]:
 
 def notes_of(p: Plan) -> list[str]:
     """What stops a plan that is impossible, and where its figures are from."""
-    stops = [f"relax: {_relax(r)}" for r in p.relaxations]
+    stops = [f"relax: {_relax(r, p.goal)}" for r in p.relaxations]
     return [*stops, *(f"{label}: {told}" for label, told in _told(p))]
 
 

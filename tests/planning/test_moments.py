@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta, timezone
 from typing import Any
@@ -118,5 +119,7 @@ def test_the_command_line(simcore_cli: Callable[..., tuple[int, str, str]]) -> N
     assert code == 0 and "2026-12-24 18:00 CET" in out and "23.8 d" in out
     code, _, err = simcore_cli(*ask, "--deadline", "2026-12-01", "--start", "2027-01-01")
     assert code == 2 and "is past" in err
+    code, out, _ = simcore_cli(*ask, "--deadline", "2026-12-01T01:00", "--start", "2026-12-01")
+    assert code == 1 and re.search(r"deadline from 1.00 h to \S+ h, 2026-12-01 \d\d:\d\d CET", out)
     code, _, err = simcore_cli(*ask, "--start", "2027-01-01")
     assert code == 2 and "--deadline" in err
