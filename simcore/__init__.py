@@ -60,6 +60,8 @@ _HOMES = {
 def __getattr__(name: str) -> object:
     if name not in _HOMES:
         told = f"module {__name__!r} has no attribute {name!r}"
+        if name in getattr(sys.modules.get("simcore.api"), "__all__", ()):
+            told += f": it is simcore.api.{name}"
         raise AttributeError(told, name=name, obj=sys.modules[__name__])  # Python says what is near
     from importlib import import_module
 

@@ -96,12 +96,20 @@ def test_words_of_another_kind_are_told(gpus: Any, words: dict[str, Any], said: 
     ("words", "said"),
     [
         ({"tokens": "15T"}, "tokens must be a number, not '15T'"),
-        ({"tokens": 1e12, "deadline": 30}, "deadline must be text with a unit, not 30"),
+        ({"tokens": 1e12, "deadline": 30}, "deadline must be text with a unit, or a date, not 30"),
     ],
 )
 def test_words_of_a_plan_of_another_kind_are_told(words: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=re.escape(said)):
         simcore.plan("llama3-8b", "8xH100", **words)
+
+
+def test_a_function_of_the_api_that_is_not_public_is_told_where_it_is() -> None:
+    simcore.predict("gpt2", "8xH100")
+    with pytest.raises(AttributeError, match=r"it is simcore\.api\.timeline"):
+        simcore.timeline  # noqa: B018
+    with pytest.raises(AttributeError, match=r"'prdict'$"):
+        simcore.prdict  # noqa: B018
 
 
 def test_whole_numbers_may_be_numpys_or_text() -> None:

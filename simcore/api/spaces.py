@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from datetime import date, timedelta
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, cast
@@ -172,7 +173,8 @@ def plan(
     samples: float | None = None,
     epochs: float | None = None,
     steps: float | None = None,
-    deadline: str | None = None,
+    deadline: str | date | timedelta | None = None,
+    start: str | date | None = None,
     budget: float | None = None,
     power: str | None = None,
     margin_frac: float = 0.0,
@@ -191,9 +193,10 @@ def plan(
     """The best clusters and strategies for a training run under limits, exact over the space.
 
     ``gpus``: types (``"H100,H200,B200"``: whole nodes of them) or grids as in ``sweep``. Length:
-    one of ``tokens``, ``samples``, ``epochs``, ``steps``. Limits: ``deadline`` ("30d"),
-    ``budget`` (dollars), ``power`` ("200 kW", rated), ``margin_frac`` of memory, ``available``
-    ("H100=512"), ``max_gpus``, ``confidence`` (probability of meeting deadline and budget).
+    one of ``tokens``, ``samples``, ``epochs``, ``steps``. Limits: ``deadline`` ("30d", or
+    "2026-12-24T18:00", counted from ``start``, which is now), ``budget`` (dollars), ``power``
+    ("200 kW", rated), ``margin_frac`` of memory, ``available`` ("H100=512"), ``max_gpus``,
+    ``confidence`` (probability of meeting deadline and budget).
     ``jobs``: processes that share the work; the answer is the same.
     ``objective``: cost, time, energy, gpus or step. ``words``: axes as in ``sweep``; those not
     given take defaults that ``Plan.assumptions`` lists. Nothing that breaks a limit is returned;
@@ -205,7 +208,7 @@ def plan(
 
     asked = {
         "model": model, "gpus": gpus, "tokens": tokens, "samples": samples, "epochs": epochs,
-        "steps": steps, "deadline": deadline, "budget": budget, "power": power,
+        "steps": steps, "deadline": deadline, "start": start, "budget": budget, "power": power,
         "margin_frac": margin_frac, "available": available, "max_gpus": max_gpus,
         "confidence": confidence, "objective": objective, "price": price, "prices": prices,
         "reliability": reliability, "top": top, "jobs": jobs, **words,
@@ -219,13 +222,14 @@ def plan(
     found = ask_plan(
         names[0], grids,
         length={"tokens": tokens, "samples": samples, "epochs": epochs, "steps": steps},
-        deadline=deadline, budget=budget, power=power, margin_frac=margin_frac,
+        deadline=deadline, start=start, budget=budget, power=power, margin_frac=margin_frac,
         available=[available] if isinstance(available, str) else list(available),
         max_gpus=max_gpus, confidence=confidence, objective=objective,
         price=[price] if isinstance(price, str) else list(price), prices=prices,
         reliability=reliability, top=top, jobs=jobs, progress=progress, words=words,
     )  # fmt: skip
-    return remembered(Plan, found, "plan", asked)
+    # asked again, it is about the same moments
+    return remembered(Plan, found, "plan", {**asked, "start": found.goal.begins or start})
 
 
 def goodput(

@@ -13,6 +13,7 @@ from simcore.hardware.profile import load_profile
 
 if TYPE_CHECKING:
     from simcore.validate.case import Case
+    from simcore.validate.table import Table
 
 
 def validate(
@@ -62,12 +63,16 @@ def validate(
     blind = judge(tables, jobs=jobs)
     profile = load_profile()
     suspects = {k: v for t in tables for k, v in contradictions(t.cases).items()}
-    out = {**blind.to_dict(by), "suspects": suspects}
+    told = {
+        "ignored_columns": {t.path.name: list(ignored) for t in tables if (ignored := _ignored(t))},
+        "suspects": suspects,
+    }
+    out = {**blind.to_dict(by), **told}
     if calibrated:
         found = calibrate_and_judge(tables, jobs)
         out = {
             **found.verdict.to_dict(by),
-            "suspects": suspects,
+            **told,
             "fit": [
                 {
                     "parameter": p.name,
@@ -82,6 +87,15 @@ def validate(
     if fill:
         out["filled"] = filled_rows(tables, found.profile_for if calibrated else lambda _: profile)
     return out
+
+
+def _ignored(table: Table) -> tuple[str, ...]:
+    """Columns of a table in simcore's own format that nothing reads."""
+    from simcore.validate.formats.project import FORMAT, ignored_columns
+
+    if table.format != FORMAT.name:
+        return ()
+    return ignored_columns(dict.fromkeys(c for case in table.cases for c in case.columns))
 
 
 def _check_columns(names: Sequence[str], cases: Sequence[Case]) -> None:
@@ -158,12 +172,10 @@ def calibrate_from(
             path, output=target, name=chosen, said=Said(**said), bad_rows=bad_rows
         )
     _no_log(said)
-    from simcore.validate.formats.project import FORMAT, ignored_columns
     from simcore.validate.save import calibration_of, identified, write_calibration
     from simcore.validate.table import read_table
 
     table = read_table(path, on_bad=bad_rows)
-    columns = dict.fromkeys(c for case in table.cases for c in case.columns)
     record, found = calibration_of([table], chosen)
     if target is not None:
         write_calibration(target, record)
@@ -174,7 +186,7 @@ def calibrate_from(
         suspects=found.suspects,
         skipped=dict(found.verdict.skipped),
         unstated=[p.link for p in found.fit.parameters if p.prior_mean_log],
-        ignored_columns=list(ignored_columns(columns)) if table.format == FORMAT.name else [],
+        ignored_columns=list(_ignored(table)),
     )
 
 

@@ -131,13 +131,20 @@ def _two_units(seconds: float) -> str:
     raise ValueError(f"{seconds} s is less than a minute")
 
 
-def format_seconds(seconds: float, digits: int = 3) -> str:
-    """A duration a person can read: ``0.431`` is ``431 ms``, ``93784`` is ``1 d 2 h``."""
+def format_seconds(seconds: float, digits: int = 3, *, padded: bool = True) -> str:
+    """A duration a person can read: ``1.2`` is ``1.20 s``, ``93784`` is ``1 d 2 h``.
+
+    Always ``digits`` significant ones, so that columns read evenly; not ``padded``, as few as say
+    it, for constants and datasheets' figures.
+    """
     if not math.isfinite(seconds):
         return f"{seconds}"
     if seconds >= 120:
         return _two_units(seconds)
-    for factor, name in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
-        if seconds >= factor:
-            return f"{seconds / factor:.{digits}g} {name}"
-    return f"{seconds / 1e-9:.{digits}g} ns" if seconds > 0 else "0 s"
+    if seconds <= 0:
+        return "0 s"
+    seconds = float(f"{seconds:.{digits - 1}e}")  # first, or 999.7 ms would be 1e+03 ms
+    units = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
+    factor, name = next((u for u in units if seconds >= u[0]), units[-1])
+    text = f"{seconds / factor:#.{digits}g}" if padded else f"{seconds / factor:.{digits}g}"
+    return f"{text.rstrip('.')} {name}"

@@ -43,14 +43,14 @@ def fleet(
     from simcore import api
     from simcore.base.errors import InvalidConfig, SimcoreError, UnknownName
     from simcore.planning.fleet import POLICIES
-    from simcore.planning.goal import deadline_seconds
+    from simcore.planning.moments import duration_seconds
 
     problems: list[str] = []
     count = whole("gpus", gpus, problems)
     seconds: dict[str, float | None] = {}
     for flag, text in (("--p95-wait", wait), ("--checkpoint-every", checkpoint_every)):
         try:
-            seconds[flag] = deadline_seconds(text) if text is not None else None
+            seconds[flag] = duration_seconds(text) if text is not None else None
         except SimcoreError as err:
             problems.append(str(err).replace("--deadline", flag))
     if policy not in POLICIES:

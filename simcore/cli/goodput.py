@@ -37,8 +37,8 @@ def reliability(
     """The flags as a value; what is wrong is added to ``problems``. None where none is given."""
     from simcore.base.errors import InvalidConfig, SimcoreError
     from simcore.base.units import parse_quantity
-    from simcore.planning.goal import deadline_seconds
     from simcore.planning.goodput import Reliability
+    from simcore.planning.moments import duration_seconds
 
     values: dict[str, float] = {}
     rate = number("failures", failures, problems)
@@ -55,7 +55,7 @@ def reliability(
     ):
         try:
             if text is not None:
-                values[key] = deadline_seconds(text)
+                values[key] = duration_seconds(text)
         except SimcoreError as err:
             problems.append(str(err).replace("--deadline", flag))
     if stragglers is not None:
@@ -104,7 +104,7 @@ def goodput(
     """
     from simcore import api
     from simcore.base.errors import InvalidConfig, SimcoreError
-    from simcore.planning.goal import deadline_seconds
+    from simcore.planning.moments import duration_seconds
 
     words, told = with_defaults({"model": model, "gpus": gpus, **job})
     model, gpus = words.pop("model"), words.pop("gpus")
@@ -121,7 +121,7 @@ def goodput(
     runs = whole("simulate", simulate, problems)
     work = None
     try:
-        work = deadline_seconds(days) if days is not None else None
+        work = duration_seconds(days) if days is not None else None
     except SimcoreError as err:
         problems.append(str(err).replace("--deadline", "--work"))
     if problems:

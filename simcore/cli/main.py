@@ -21,10 +21,10 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
 
 from simcore import __version__
-from simcore.base.errors import InvalidConfig, SimcoreError, nearest
+from simcore.base.errors import InvalidConfig, SimcoreError
 from simcore.cli.commands import CommandGroup
 from simcore.cli.output import PIPE_CLOSED, PipeClosedError, complain, write
-from simcore.cli.synonyms import option_meant
+from simcore.cli.synonyms import command_meant, option_meant
 
 USAGE, INTERNAL, INTERRUPTED = 2, 70, 130
 #: Base of every error of the command line parser (click, or typer's own copy of it).
@@ -136,10 +136,8 @@ def _parser_sentence(err: Any, words: Sequence[str]) -> str:
         meant = option_meant(option, [o for p in context.command.params for o in p.opts])
         text = f"unknown option {option}" + (f": did you mean {meant}?" if meant else "")
     if context is not None and (typo := _NO_COMMAND.match(text)):
-        closest = nearest(typo[1], context.command.list_commands(context), 1)
-        text = f"unknown command {typo[1]!r}" + (
-            f": did you mean {closest[0]!r}?" if closest else ""
-        )
+        meant = command_meant(typo[1], context.command.list_commands(context))
+        text = f"unknown command {typo[1]!r}" + (f": did you mean {meant!r}?" if meant else "")
     if (param := getattr(err, "param", None)) is not None and text.startswith("Missing"):
         text += f": {param.help.rstrip('.')}" if getattr(param, "help", None) else ""
     names = {p.name for p in context.command.params} if context is not None else set()

@@ -51,7 +51,12 @@ def plan(
     steps: Annotated[
         str | None, option("--steps", "N", "Length in steps, with --global-batch.")
     ] = None,
-    deadline: Annotated[str | None, option("--deadline", "TIME", "30d, 12h, 2w.")] = None,
+    deadline: Annotated[
+        str | None, option("--deadline", "TIME", "30d, 12h, 2w, 2026-12-24, 2026-12-24T18:00.")
+    ] = None,
+    start: Annotated[
+        str | None, option("--start", "TIME", "From when --deadline counts (default now).")
+    ] = None,
     budget: Annotated[str | None, option("--budget", "DOLLARS", "For the run: 3e6, 3M.")] = None,
     power: Annotated[
         str | None, option("--power", "WATTS", 'Rated power of all GPUs: "200 kW".')
@@ -135,7 +140,7 @@ def plan(
     grid.tell()
     with ProgressBar() as told:
         found = api.plan(
-            grid.model, grid.gpus, deadline=deadline, power=power,
+            grid.model, grid.gpus, deadline=deadline, start=start, power=power,
             margin_frac=(share or 0.0) / PERCENT, available=available or (),
             confidence=None if sure is None else sure / PERCENT, objective=objective,
             price=price or (), prices=prices, reliability=rel,

@@ -28,7 +28,8 @@ _CALLED = {
     "strategy": "parallel parallelism sharding sharding-strategy distributed",
     "strategy fsdp": "fsdp full-shard",
     "strategy ddp": "ddp data-parallel dp",
-    "shard-ranks": "hsdp data-parallel-shard-degree",
+    "strategy hsdp": "hsdp hybrid-shard",
+    "shard-ranks": "data-parallel-shard-degree",
     "precision": "dtype torch-dtype mixed-precision amp data-type",
     "precision bf16": "bf16 bfloat16",
     "precision fp16": "fp16 float16 half",
@@ -60,6 +61,32 @@ _OF_SOME = {
     "deadline": "time until",
     "budget": "max-cost dollars",
 }
+
+
+#: Commands likewise: what is written instead.
+_COMMANDS = {
+    "predict": "estimate run simulate time memory fits",
+    "predict --explain TERM": "explain why",
+    "compare": "versus vs diff",
+    "sweep": "scan grid scale scaling search",
+    "plan": "cost optimise optimize budget recommend",
+    "calibrate": "fit benchmark bench measure",
+    "validate": "check evaluate errors",
+    "report": "html",
+    "show": "info describe",
+    "list gpus": "gpus gpu devices",
+    "list models": "models model",
+    "serve": "web ui server",
+}
+
+
+def command_meant(typed: str, known: Collection[str]) -> str:
+    """What an unknown command may be: by another name for it, or the nearest; or nothing."""
+    name = typed.lower()
+    for ours, theirs in _COMMANDS.items():
+        if name in theirs.split():
+            return ours
+    return next(iter(nearest(name, list(known), 1)), "")
 
 
 def option_meant(typed: str, known: Collection[str]) -> str:

@@ -169,6 +169,10 @@ def validate(
         files, calibrated=calibrated, calibrate=rows_of_fit, draws=n_draws, only=chosen,
         unnamed=unnamed, fill=fill, by=columns, jobs=processes or default_jobs(),
     )  # fmt: skip
+    for name, ignored in (result.get("ignored_columns") or {}).items():
+        from simcore.validate.formats.project import ignored_told
+
+        complain(f"note: {name}: {ignored_told(ignored)}")
     if html is not None:
         _write_page(result, files, html)
     if plot is not None:

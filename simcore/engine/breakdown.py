@@ -17,7 +17,8 @@ def breakdown(steps: Steps, first: int, micro_steps: float, *, offloads: bool) -
     beyond that (casts, sums of gradients) is accumulation.
 
     Loader, host and communication are what the step loses to each: the difference that taking
-    it away makes, in that order.
+    it away makes, in that order. Hidden is what the stage's own collectives take beyond what it
+    loses to them; that its pipeline also waits for other stages' is none of it.
     """
     full, no_load, no_host, bare = (
         float(steps.step_s[i]) for i in (0, first, first + 1, first + 2)
@@ -40,8 +41,10 @@ def breakdown(steps: Steps, first: int, micro_steps: float, *, offloads: bool) -
         "ema": terms.get("ema", 0.0),
         "input_copy": terms.get("input copy", 0.0),
     }
+    waited = 0.0
     if "pipeline bubble" in terms:
         out["pipeline_bubble"] = terms["pipeline bubble"]
+        waited = float(steps.terms_s["pipeline bubble"][first + 1]) - out["pipeline_bubble"]
     # What is left of the bare step is the wait for offloaded state; without any it is rounding,
     # or what kinds of ranks that are slow in turn wait for each other in collectives.
     left = bare - sum(out.values())
@@ -54,5 +57,5 @@ def breakdown(steps: Steps, first: int, micro_steps: float, *, offloads: bool) -
     return {
         "compute": compute,
         **out,
-        "communication_hidden": max(comm - exposed, 0.0),
+        "communication_hidden": max(comm - max(exposed - waited, 0.0), 0.0),
     }

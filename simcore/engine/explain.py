@@ -177,6 +177,7 @@ ALIASES = {
     "memory": "memory.device",
     "fits": "memory.device",
     "data_loading": "time.loader",
+    "bubble": "time.pipeline_bubble",
     "comm._exposed": "time.communication_exposed",
     "comm._hidden": "time.communication_hidden",
 }
@@ -209,8 +210,9 @@ def find_terms(text: str) -> list[str]:
     raise UsageError(f"unknown term {text!r}: {hint}known are {', '.join(TERMS)}")
 
 
-def _value(term: str, p: Prediction) -> str:
+def _value(term: str, facts: Facts) -> str:
     group, _, key = term.partition(".")
+    p = facts.result
     step = p.step_time_s
     if group == "time":
         seconds = p.time_s.get(key, 0.0)
@@ -223,9 +225,7 @@ def _value(term: str, p: Prediction) -> str:
     if term == "step_time":
         return format_seconds(step.value)
     if term == "collectives":
-        t = p.time_s
-        spent = t["communication_exposed"] + t["communication_hidden"]
-        return f"{format_seconds(spent)} a step, hidden or not"
+        return f"{format_seconds(facts.collectives_s)} a step, hidden or not"
     if term == "interval":
         return f"{format_seconds(step.low)} to {format_seconds(step.high)} (80 %)"
     if term == "speedup":
@@ -236,10 +236,11 @@ def _value(term: str, p: Prediction) -> str:
 def explain(request: Request, result: Prediction, term: str) -> Explanation:
     """Explain the best match of ``term``. Raises UsageError for an unknown one."""
     name = find_terms(term)[0]
-    told = TERMS[name](Facts(request, result))
+    facts = Facts(request, result)
+    told = TERMS[name](facts)
     return Explanation(
         term=name,
-        value=_value(name, result),
+        value=_value(name, facts),
         formula=told.formula,
         inputs=told.inputs,
         source=told.source,

@@ -12,7 +12,8 @@ import numpy as np
 from simcore.base.arrays import NDArray
 from simcore.base.figures import Figure
 from simcore.engine.evaluate import Job
-from simcore.engine.predict import job_of
+from simcore.engine.points import Points
+from simcore.engine.predict import job_of, steps_of, values_of
 from simcore.engine.rates import ClassRates, conv_peak_for, peak_for
 from simcore.engine.resolved import Request, rank_groups
 from simcore.engine.result import Prediction
@@ -63,6 +64,12 @@ class Facts:
         """Which rank class is slowest."""
         seconds = [c.compute_s for c in self.result.rank_classes]
         return seconds.index(max(seconds))
+
+    @cached_property
+    def collectives_s(self) -> float:
+        """All that the job sends in a step, hidden or not."""
+        points = Points.of(values_of(self.request), 1)
+        return float(steps_of(self.request, points, terms=()).comm_s[0])
 
     @property
     def micro_batch(self) -> int:

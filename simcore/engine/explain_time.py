@@ -238,15 +238,14 @@ def _comm_inputs(f: Facts) -> tuple[tuple[str, str], ...]:
         inputs.append(("within a node", _wire(f, intra)))
     if c.n_nodes > 1:
         inputs.append(("between nodes", _wire(f, inter)))
-    t = f.result.time_s
-    exposed, hidden = t["communication_exposed"], t["communication_hidden"]
-    inputs.append(("all collectives", _s(exposed + hidden)))
+    inputs.append(("all collectives", _s(f.collectives_s)))
     return tuple(inputs)
 
 
 _COLLECTIVE = (
     "all-reduce by ring: 2(n-1)/n x bytes / bus bandwidth + 2(n-1) hops "
-    f"+ {format_seconds(COLLECTIVE_BASE_S)}, or a quicker way of NCCL's: --explain collectives"
+    f"+ {format_seconds(COLLECTIVE_BASE_S, padded=False)}, or a quicker way of NCCL's: "
+    "--explain collectives"
 )
 
 
@@ -265,7 +264,10 @@ def _exposed(f: Facts) -> Told:
 
 
 def _hidden(f: Facts) -> Told:
-    return Told(f"all collectives - exposed. {_COLLECTIVE}", _comm_inputs(f), _comm_source(f))
+    exposed = "exposed"
+    if f.result.time_s.get("pipeline_bubble"):
+        exposed = "exposed, without what its pipeline waits for other stages'"
+    return Told(f"all collectives - {exposed}. {_COLLECTIVE}", _comm_inputs(f), _comm_source(f))
 
 
 def _host(f: Facts) -> Told:
@@ -311,6 +313,37 @@ def _loader(f: Facts) -> Told:
     )
 
 
+#: Of stages that are equal (f, b: a micro-batch forward and backward, w: b's half for weights).
+_BUBBLES = {
+    "1f1b": ("(pp - 1)/vpp x (f + b); of unequal ones f + b before the slowest stage k, and D less "
+             "what it works ahead, twice: D = f + b behind it, pp - 1 - k micro-batches ahead",
+             "Narayanan et al. 2021"),
+    "gpipe": ("(pp - 1) x (f + b)", "Huang et al. 2019"),
+    "zb-1p": ("(pp - 1) x (f + b - 2 w)", "Qi et al. 2023, table 1"),
+    "zb-2p": ("(pp - 1) x max(0, f + b - 3 w)", "Qi et al. 2023, table 1"),
+    "dualpipe": ("(pp/2 - 1) x (f + 2 b - 3 w)", "DeepSeek-AI 2024, table 2"),
+}  # fmt: skip
+
+
+def _bubble(f: Facts) -> Told:
+    placed = f.request.placed
+    if placed is None or placed.layout.pp == 1:
+        return Told("0: no pipeline (--pp)", (), "no stages to wait for")
+    layout, stages = placed.layout, f.result.stages
+    formula, source = _BUBBLES[layout.schedule]
+    slow, fast = (pick(s.micro_step_s for s in stages) for pick in (max, min))
+    return Told(
+        f"equal stages: {formula}",
+        (
+            ("stages", f"{layout.pp}" + (f" of {layout.vpp} chunks" if layout.vpp > 1 else "")),
+            ("schedule", layout.schedule),
+            ("micro-batches", f"{f.request.grad_accum:g} a step"),
+            ("f + b", _s(slow) + (f", the fastest stage {_s(fast)}" if fast < slow else "")),
+        ),
+        f"{source} (docs/model.md, pp)",
+    )
+
+
 TIME_TERMS: dict[str, Teller] = {
     "compute": _compute,
     "forward": _forward,
@@ -321,6 +354,7 @@ TIME_TERMS: dict[str, Teller] = {
     "ema": _ema,
     "input_copy": _input_copy,
     "offload": _offload,
+    "pipeline_bubble": _bubble,
     "communication_exposed": _exposed,
     "host": _host,
     "loader": _loader,

@@ -30,7 +30,7 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Sync:
-    """What a stage does between its last backward and the next step, on its streams [s]."""
+    """What a stage does once a step, on one of its streams [s]."""
 
     name: str
     stream: str
@@ -44,15 +44,17 @@ class StageLine:
     """One step of a pipeline stage, on each of its ``n_gpus`` equal ranks.
 
     ``exchanges_s``: what of tensor, context, expert and pipeline exchange is seen in a forward
-    and in a backward of the whole stage. ``held_bytes``: (time, bytes on the device) whenever
-    they change.
+    and in a backward of the whole stage. ``begins``: what comes before the first micro-batch or
+    holds it up; ``ends``: gradients, update, and what follows. ``held_bytes``: (time, bytes on the
+    device) whenever they change.
     """
 
     n_gpus: int
     n_layers: int
     slots: tuple[Slot, ...]
     exchanges_s: dict[str, tuple[float, float]]
-    syncs: tuple[Sync, ...]
+    begins: tuple[Sync, ...]
+    ends: tuple[Sync, ...]
     held_bytes: tuple[tuple[float, float], ...]
 
 
@@ -71,16 +73,24 @@ class PipelineLine:
 
 @dataclass(frozen=True, slots=True)
 class StageTimes:
-    """Seconds of one micro-batch on a whole stage; ``weights_s`` is a part of no other."""
+    """Seconds of one micro-batch on a whole stage; ``weights_s`` is a part of no other.
+
+    Work begins ``begin_s`` into the step. The backward that ends a micro-batch takes ``last_s``
+    more for the last one.
+    """
 
     forward_s: float
     backward_s: float
     weights_s: float = 0.0
+    begin_s: float = 0.0
+    last_s: float = 0.0
 
-    def of(self, kind: Kind) -> float:
-        """The seconds of one kind of work."""
-        return {"forward": self.forward_s, "backward": self.backward_s,
-                "weights": self.weights_s}[kind]  # fmt: skip
+    def of(self, work: Work, last: bool) -> float:
+        """The seconds of a piece of work; ``last``: on the last micro-batch of its chunk."""
+        usual = {"forward": self.forward_s, "backward": self.backward_s,
+                 "weights": self.weights_s}[work.kind]  # fmt: skip
+        ends = work.kind == ("weights" if self.weights_s else "backward")
+        return max(usual + self.last_s, 0.0) if last and ends else usual
 
 
 def _chunks(micro_steps: int, pp: int, vpp: int) -> list[tuple[int, int]]:
@@ -172,7 +182,7 @@ def schedule_pipeline(
         return _zero_bubble(layout, times, micro_steps)
     board, parts = _Board(layout), layout.vpp * layout.directions
     orders = [cells_of(layout, s, micro_steps) for s in range(layout.pp)]
-    at, free = [0] * layout.pp, [0.0] * layout.pp
+    at, free = [0] * layout.pp, [t.begin_s for t in times]
     slots: list[list[Slot]] = [[] for _ in orders]
     moved = True
     while moved:
@@ -185,7 +195,8 @@ def schedule_pipeline(
                     break
                 start = max(free[s], ready)
                 for work in cell:
-                    free[s] = start + times[s].of(work.kind) / parts
+                    last = _is_last(layout, work, micro_steps)
+                    free[s] = start + times[s].of(work, last) / parts
                     slots[s].append(Slot(s, work, start, free[s]))
                     start = free[s]
                 for work in cell:
@@ -198,12 +209,18 @@ def schedule_pipeline(
     return tuple(slot for row in slots for slot in row)
 
 
+def _is_last(layout: Layout, work: Work, micro_steps: int) -> bool:
+    """Whether it is of the last micro-batch on its chunk; of DualPipe, from its end."""
+    first_end = layout.directions > 1 and work.chunk == 0
+    return work.micro_batch == (micro_steps // 2 if first_end else micro_steps) - 1
+
+
 def _zero_bubble(layout: Layout, times: Sequence[StageTimes], micro_steps: int) -> tuple[Slot, ...]:
     """Whatever can start first is placed first; of equal starts the most urgent."""
     board, limit = _Board(layout), layout.in_flight_limit * layout.pp
     kinds: tuple[Kind, ...] = ("backward", "forward", "weights")
     placed = [dict.fromkeys(kinds, 0) for _ in times]
-    free = [0.0] * layout.pp
+    free = [t.begin_s for t in times]
     slots: list[list[Slot]] = [[] for _ in times]
 
     def next_of(s: int) -> tuple[float, int, Work] | None:
@@ -223,7 +240,7 @@ def _zero_bubble(layout: Layout, times: Sequence[StageTimes], micro_steps: int) 
         if not options:
             return tuple(slot for row in slots for slot in row)
         (start, _), s, work = min(options, key=lambda o: o[0])
-        free[s] = start + times[s].of(work.kind)
+        free[s] = start + times[s].of(work, _is_last(layout, work, micro_steps))
         board.put(s, work, free[s])
         placed[s][work.kind] += 1
         slots[s].append(Slot(s, work, start, free[s]))

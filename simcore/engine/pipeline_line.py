@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
 import numpy as np
 
-from simcore.engine import messages
-from simcore.engine.evaluate import Steps, evaluate
-from simcore.engine.exchanges import (
-    TRANSFER,
-    beside_host,
-    data_points,
-    exchange_passes,
-    exchanges_s,
-    exposed,
-)
+from simcore.engine.evaluate import Job
+from simcore.engine.exchanges import exchange_passes
 from simcore.engine.job_memory import memory_over
+from simcore.engine.memory import Memory
 from simcore.engine.memory_parts import activation_profile
-from simcore.engine.pace import stage_paces
 from simcore.engine.pipeline import (
     PipelineLine,
     Slot,
@@ -30,24 +23,40 @@ from simcore.engine.pipeline import (
 )
 from simcore.engine.placed import Placed
 from simcore.engine.points import Points
-from simcore.engine.predict import job_of, values_of, with_library
+from simcore.engine.predict import job_of, steps_of, values_of, with_library
 from simcore.engine.resolved import Request
+from simcore.engine.stage_steps import StageStep, stage_steps
+from simcore.engine.step_edges import step_edges
 
 #: Of a backward, what finds the weights' gradients: one of its two products a weight.
 _WEIGHTS_FRAC = 0.5
 #: Memory that comes and goes within a step; only activations are drawn.
 _PASSING = ("activations", "working_set", "gradient_copies")
-#: Lines of the time breakdown that the micro-batches themselves draw.
-_DRAWN = ("forward", "backward", "accumulation", "host", "loader", "frozen", "input copy")
+#: What the last backward takes longer than the others, which send no gradients.
+SLOWED = "backward beside gradients"
+#: The next batch, and the loader's restart at each epoch.
+LOADING = "waiting for data"
+#: What sums up the gradients of a table that both ends of a pipeline hold.
+TIED = "all-reduce of the tied table"
 
 
 @dataclass(frozen=True)
 class _Part:
-    """What equal stages share: seconds of a micro-batch, exchanges, and the step's end."""
+    """What equal stages share: seconds of a micro-batch, exchanges, and both ends of the step.
+
+    ``begins``: what comes before the first micro-batch, counted from the step's begin; ``ends``
+    what comes after the last backward, counted from its end. ``slowed_s``: what that backward
+    takes more, since gradients are sent beside it. ``tied_at_s``: where among ``ends`` both ends of
+    the pipeline sum up their table, before the update.
+    """
 
     times: StageTimes
     exchanges_s: dict[str, tuple[float, float]]
-    syncs: tuple[Sync, ...]
+    begins: tuple[Sync, ...]
+    ends: tuple[Sync, ...]
+    slowed_s: float
+    tied_at_s: float
+    tied_s: float
     static_bytes: float
     micro_batch_bytes: float
 
@@ -69,38 +78,62 @@ def pipeline_line(request: Request) -> PipelineLine:
     if placed is None:
         raise ValueError("the model is not cut: its step has a timeline, not a pipeline")
     layout = placed.layout
-    points = with_library(request, Points.of(values_of(request), 1))
+    values = values_of(request)
+    points = with_library(request, Points.of({**values, "use_loader": 0.0}, 1))
     parts = _parts(request, placed, points)
     of_stage = [parts[id(s.workload)] for s in placed.stages]
     slots = schedule_pipeline(layout, [p.times for p in of_stage], request.grad_accum)
     per_stage = request.cluster.n_gpus // layout.pp
-    stages = []
-    for i, (stage, part) in enumerate(zip(placed.stages, of_stage, strict=True)):
-        mine = tuple(s for s in slots if s.stage == i)
-        end = max(s.finish_s for s in mine)
-        syncs = tuple(
-            replace(s, start_s=s.start_s + end, finish_s=s.finish_s + end)
-            for s in part.syncs
-            if s.start_s + end >= 0
+    of_slots = [tuple(s for s in slots if s.stage == i) for i in range(layout.pp)]
+    ends_s = [max(s.finish_s for s in mine) for mine in of_slots]
+    # Both ends of the pipeline have their table's gradients before they sum them up.
+    together_s = max(
+        end + part.slowed_s + part.tied_at_s for end, part in zip(ends_s, of_stage, strict=True)
+    )
+    stages = [
+        StageLine(
+            n_gpus=per_stage,
+            n_layers=stage.n_layers,
+            slots=mine,
+            exchanges_s=part.exchanges_s,
+            begins=part.begins,
+            ends=tuple(_placed_ends(part, end, together_s if part.tied_s else None)),
+            held_bytes=_held(mine, part, layout.vpp * layout.directions),
         )
-        stages.append(
-            StageLine(
-                n_gpus=per_stage,
-                n_layers=stage.n_layers,
-                slots=mine,
-                exchanges_s=part.exchanges_s,
-                syncs=syncs,
-                held_bytes=_held(mine, part, layout.vpp * layout.directions),
-            )
-        )
-    finish = max(max(s.slots[-1].finish_s, *(x.finish_s for x in s.syncs), 0.0) for s in stages)
+        for stage, part, mine, end in zip(placed.stages, of_stage, of_slots, ends_s, strict=True)
+    ]
+    after = [sync.finish_s for stage in stages for sync in stage.ends]
+    finish = max(*ends_s, *after)
+    if request.loading is not None:
+        both = Points.of({**values, "use_loader": np.array([1.0, 0.0])}, 2)
+        slow_s, fast_s = steps_of(request, both, terms=()).step_s.tolist()
+        if slow_s > fast_s:
+            waits = Sync(LOADING, "host", "loader", finish, finish + slow_s - fast_s)
+            stages = [replace(stage, ends=(*stage.ends, waits)) for stage in stages]
+            finish = waits.finish_s
     return PipelineLine(layout, tuple(stages), finish)
+
+
+def _placed_ends(part: _Part, end_s: float, tied_s: float | None) -> Iterator[Sync]:
+    """What follows a stage's micro-batches, in the step's own time; ``tied_s``: when its table is
+    summed up.
+    """
+    if part.slowed_s > 0:
+        yield Sync(SLOWED, "compute", "backward", end_s, end_s + part.slowed_s)
+    end_s += part.slowed_s
+    later_s = 0.0
+    if tied_s is not None:
+        later_s = tied_s + part.tied_s - (end_s + part.tied_at_s)
+        yield Sync(TIED, "comm", "communication", tied_s, tied_s + part.tied_s)
+    for sync in part.ends:
+        shift_s = end_s + (later_s if sync.start_s >= part.tied_at_s else 0.0)
+        if sync.start_s + shift_s >= 0.0:
+            yield replace(sync, start_s=sync.start_s + shift_s, finish_s=sync.finish_s + shift_s)
 
 
 def _parts(request: Request, placed: Placed, points: Points) -> dict[int, _Part]:
     """What each distinct stage needs, by the identity of its workload."""
-    local, layout = data_points(points, placed), placed.layout
-    one = np.ones(1)
+    layout, one = placed.layout, np.ones(1)
     memories = memory_over(
         request,
         one * request.micro_batch,
@@ -108,57 +141,54 @@ def _parts(request: Request, placed: Placed, points: Points) -> dict[int, _Part]
         one * request.cluster.n_gpus,
         one * request.cluster.n_nodes,
     )
-    found = {}
-    counts = tuple(count for _, count in placed.distinct_stages)
     whole_job = job_of(request)
-    paces = stage_paces(points, layout, counts, whole_job.classes[0].device_sd_frac).slowest
-    for (index, _), behind, memory, pace in zip(
-        placed.distinct_stages, placed.behind, memories, paces, strict=True
-    ):
-        stage = placed.stages[index]
-        job = replace(whole_job, workload=stage.workload)
-        steps = evaluate(job, replace(local, compute=local.compute * pace), keep_timeline=True)
-        forward, backward = _busy_s(steps, float(local.grad_accum[0]))
-        busy = forward + backward
-        waits = max(float(steps.host_micro_s[0]) - busy, 0.0)
-        slowdown = job.classes[0].overlap_slowdown_frac / points.overlap
-        whole = exchanges_s(points, placed, stage.n_layers)
-        seen = exposed(whole, placed, np.array([busy]), slowdown)
-        seen = beside_host(seen, placed, np.array([busy]), steps.host_micro_s)
-        if placed.hides_messages:
-            halves = np.array([forward]), np.array([backward])
-            seen[TRANSFER] = messages.seen_s(
-                layout, behind, local.grad_accum, seen[TRANSFER], halves, slowdown
-            )
-        forward, backward = (x * (1.0 + waits / busy) for x in (forward, backward))
-        split = {name: _split(name, float(x[0]), placed) for name, x in seen.items()}
-        forward += sum(f for f, _ in split.values())
-        split_apart = layout.zero_bubble or layout.directions > 1
-        weights = _WEIGHTS_FRAC * backward if split_apart else 0.0
-        passing = sum(float(memory.terms[t][0]) for t in _PASSING)
-        saved = activation_profile(
-            stage.workload, request.strategy.precision, request.strategy.recompute == "full"
-        )
-        found[id(stage.workload)] = _Part(
-            times=StageTimes(
-                forward, backward - weights + sum(b for _, b in split.values()), weights
-            ),
-            exchanges_s=split,
-            syncs=_syncs(steps),
-            static_bytes=float(memory.device[0]) - passing,
-            micro_batch_bytes=saved.kept * request.micro_batch / layout.cp,
-        )
-    return found
+    firsts = [placed.stages[index] for index, _ in placed.distinct_stages]
+    jobs = tuple(replace(whole_job, workload=stage.workload) for stage in firsts)
+    steps = stage_steps(jobs, placed, points, keep_timeline=True)
+    micro_steps = request.grad_accum / layout.directions
+    return {
+        id(job.workload): _part(request, placed, job, step, memory, micro_steps)
+        for job, step, memory in zip(jobs, steps, memories, strict=True)
+    }
 
 
-def _busy_s(steps: Steps, grad_accum: float) -> tuple[float, float]:
-    """Seconds of compute in one micro-step's forward and backward."""
-    forward, backward = (float(steps.terms_s[t][0]) for t in ("forward", "backward"))
-    if grad_accum > 1:  # with the summing up of gradients, and where the host holds it up
-        once = float(steps.terms_s["accumulation"][0]) / (grad_accum - 1)
-        scale = once / (forward + backward)
-        return forward * scale, backward * scale
-    return forward, backward
+def _part(
+    request: Request, placed: Placed, job: Job, step: StageStep, memory: Memory, micro_steps: float
+) -> _Part:
+    layout = placed.layout
+    forward_s, backward_s = (
+        float(max(step.busy_s[0], step.steps.host_micro_s[0]) * share)
+        for share in (step.forward_frac[0], 1.0 - step.forward_frac[0])
+    )
+    split = {name: _split(name, float(x[0]), placed) for name, x in step.exchanges_s.items()}
+    split_apart = layout.zero_bubble or layout.directions > 1
+    weights_s = _WEIGHTS_FRAC * backward_s if split_apart else 0.0
+    once_s = forward_s + backward_s + sum(sum(halves) for halves in split.values())
+    edges = step_edges(job, step.steps, forward_s, micro_steps)
+    # The last micro-batch adds its gradients to no sum, and sends them.
+    between_s = float(step.total_s[0]) - edges.begin_s - edges.end_s - float(step.tied_s[0])
+    longer_s = between_s - micro_steps * once_s
+    passing = sum(float(memory.terms[t][0]) for t in _PASSING)
+    saved = activation_profile(
+        job.workload, request.strategy.precision, request.strategy.recompute == "full"
+    )
+    return _Part(
+        times=StageTimes(
+            forward_s + sum(f for f, _ in split.values()),
+            backward_s - weights_s + sum(b for _, b in split.values()),
+            weights_s,
+            begin_s=edges.begin_s,
+            last_s=min(longer_s, 0.0),
+        ),
+        exchanges_s=split,
+        begins=edges.begins,
+        ends=edges.ends,
+        slowed_s=max(longer_s, 0.0),
+        tied_at_s=edges.update_at_s,
+        tied_s=float(step.tied_s[0]),
+        static_bytes=float(memory.device[0]) - passing,
+        micro_batch_bytes=saved.kept * request.micro_batch / layout.cp,
+    )
 
 
 def _split(name: str, seconds: float, placed: Placed) -> tuple[float, float]:
@@ -166,20 +196,6 @@ def _split(name: str, seconds: float, placed: Placed) -> tuple[float, float]:
     forward, backward = exchange_passes(placed).get(name, (1.0, 1.0))
     forward_frac = forward / (forward + backward)
     return seconds * forward_frac, seconds * (1.0 - forward_frac)
-
-
-def _syncs(steps: Steps) -> tuple[Sync, ...]:
-    """Collectives and updates of a step, counted from the end of its last backward [s]."""
-    line = steps.timeline
-    assert line is not None
-    tasks = line.graph.tasks
-    end = max(float(line.finish_s[i, 0]) for i, t in enumerate(tasks) if t.term == "backward")
-    return tuple(
-        Sync(t.name, t.stream, t.term, start - end, finish - end)
-        for i, t in enumerate(tasks)
-        if t.term not in _DRAWN
-        and (finish := float(line.finish_s[i, 0])) > (start := float(line.start_s[i, 0]))
-    )
 
 
 def _held(slots: tuple[Slot, ...], part: _Part, parts: int) -> tuple[tuple[float, float], ...]:

@@ -252,13 +252,14 @@ def _stages(
     part: Workload, layout: Layout, sizes: tuple[int, ...] | None, strategy: Strategy
 ) -> tuple[Stage, ...]:
     """What each pipeline rank holds: its stage, with dualpipe also that of the rank opposite."""
-    stages = pipeline_stages(part, layout.pp, sizes)
+    both_ends = layout.directions > 1
+    stages = pipeline_stages(part, layout.pp, sizes, one_table=both_ends)
     library = strategy.software
     if strategy.zero_stage < 3 and any(b.recomputable for b in part.blocks):
         stages = buffered(
             stages, library.received_copies, library.sent_copies, library.logits_bytes
         )
-    return opposite_joined(stages) if layout.directions > 1 else stages
+    return opposite_joined(stages) if both_ends else stages
 
 
 def _sums_again_frac(strategy: Strategy, layout: Layout, sums: float) -> float:

@@ -3,7 +3,8 @@
 Compute has a duration; a collective or a message has bytes and who takes part, and no duration:
 that is what the simulator finds. Exchanges of all layers of a stage are one node, and gradients
 are sent after the last backward, so what they hide under it is not in the graph of a model that
-is cut; a data-parallel step keeps its buckets and what they wait for.
+is cut; parameters gathered at the step's begin are all there before the second micro-batch. A
+data-parallel step keeps its buckets and what they wait for.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 from simcore.engine.context import WAYS
 from simcore.engine.exchanges import exchange_bytes, exchange_passes
 from simcore.engine.pipeline import PipelineLine, Slot, StageLine
-from simcore.engine.pipeline_line import pipeline_line
+from simcore.engine.pipeline_line import TIED, pipeline_line
 from simcore.engine.pipeline_order import last_place, place_of, stage_at
 from simcore.engine.placed import Placed
 from simcore.engine.points import Points
@@ -73,7 +74,11 @@ def replay(request: Request) -> Replay:
     stages = tuple(
         tuple(_Stage(request, request.placed, line, i).nodes()) for i in range(line.layout.pp)
     )
-    return Replay(n_ranks, n_ranks // line.layout.pp, stages, _groups(line.layout, n_ranks))
+    groups = _groups(line.layout, n_ranks)
+    if request.placed.tied_bytes:
+        pairs = np.arange(n_ranks).reshape(line.layout.pp, -1)[[0, -1]]
+        groups["tied table"] = tuple((int(a), int(b)) for a, b in pairs.T)
+    return Replay(n_ranks, n_ranks // line.layout.pp, stages, groups)
 
 
 def _sent(program: Program) -> dict[int, tuple[str, float]]:
@@ -156,12 +161,12 @@ class _Stage:
                 found.append((group, op, n_bytes))
         return found
 
-    def slot(self, slot: Slot, before: int | None) -> int:
+    def slot(self, slot: Slot, before: tuple[int, ...]) -> int:
         """A micro-batch's work on a chunk, with what it receives and sends; the last node."""
         work, layout = slot.work, self.layout
         place, last = place_of(layout, self.index, work.chunk), last_place(layout)
         step = {"forward": 1, "backward": -1}.get(work.kind, 0)
-        deps = [] if before is None else [before]
+        deps = [*before]
         name = f"{work.kind} {work.micro_batch} of chunk {place}"
         boundary = self.moved["tensor parallel"] / self.placed.sending_ranks
 
@@ -199,16 +204,37 @@ class _Stage:
         return at
 
     def nodes(self) -> list[Node]:
-        at: int | None = None
-        for slot in self.line.slots:
-            at = self.slot(slot, at)
-        assert at is not None
         job = replace(job_of(self.request), workload=self.placed.stages[self.index].workload)
-        for task, (op, n_bytes) in _sent(job.program).items():
-            if self.request.cluster.n_gpus > self.layout.tp * self.layout.pp:
-                name = job.program.graph.tasks[task].name
-                at = self.add(Node(name, 0.0, op, n_bytes, "data", deps=(at,)))
-        for sync in self.line.syncs:
-            if sync.term != "communication":
+        tasks = job.program.graph.tasks
+        first = next(i for i, task in enumerate(tasks) if task.term == "accumulation")
+        sent = _sent(job.program) if self.replicas else {}
+        at: int | None = None
+        for sync in self.line.begins:
+            if sync.term not in ("communication", "loader"):
+                deps = () if at is None else (at,)
+                at = self.add(Node(sync.name, sync.finish_s - sync.start_s, deps=deps))
+        gathered: int | None = None
+        begin = None
+        for task, (op, n_bytes) in sent.items():
+            if task < first:
+                deps = () if gathered is None else (gathered,)
+                gathered = self.add(Node(tasks[task].name, 0.0, op, n_bytes, "data", deps=deps))
+                begin = gathered if begin is None else begin
+        for i, slot in enumerate(self.line.slots):
+            waits = (at, begin if i == 0 else gathered if i == 1 else None)
+            at = self.slot(slot, tuple(w for w in waits if w is not None))
+        assert at is not None
+        for task, (op, n_bytes) in sent.items():
+            if task >= first:
+                at = self.add(Node(tasks[task].name, 0.0, op, n_bytes, "data", deps=(at,)))
+        if self.placed.tied_bytes and self.index in (0, self.layout.pp - 1):
+            size = self.placed.tied_bytes
+            at = self.add(Node(TIED, 0.0, "all_reduce", size, "tied table", deps=(at,)))
+        for sync in self.line.ends:
+            if sync.term not in ("communication", "backward", "loader"):
                 at = self.add(Node(sync.name, sync.finish_s - sync.start_s, deps=(at,)))
         return self.found
+
+    @property
+    def replicas(self) -> bool:
+        return self.request.cluster.n_gpus > self.layout.tp * self.layout.pp

@@ -17,6 +17,14 @@ from simcore.hardware.spec import GPUS, LINKS, NODES, GpuSpec, LinkSpec, Nic, No
 _GROUP = re.compile(r"^\s*(?:(\d+)\s*[x×*]\s*)?(?:(\d+)\s*[x×*]\s*)?([^x×*+\s].*?)\s*$")
 _COUNTED = re.compile(r"^\s*(\d+)\s*[x×*]\s*(\S.*?)\s*$")
 _NO_TYPE = re.compile(r"^\s*(?:\d+\s*[x×*]\s*)+$")
+#: A network's rate as it is said in a shop, and kinds of networks by their full names.
+_RATE_ALONE = re.compile(
+    r"^\s*(\d+(?:\.\d+)?)\s*g(?:be|b|bit|ige|)\s*(?:ethernet)?$", re.IGNORECASE
+)
+_KINDS_OF_LINKS = {"infiniband": "ib", "ib": "ib", "ethernet": "eth", "eth": "eth", "roce": "roce",
+                   "efa": "efa", "slingshot": "slingshot"}  # fmt: skip
+#: What is left of a part where two counts are taken off and another follows.
+_MORE_COUNTS = re.compile(r"^\d+\s*[xX×*]")
 #: Counts as others write them: without x, with X, or behind the type.
 _COUNT_FIRST = re.compile(r"^(?P<counts>\d+(?:\s*[xX×*]\s*\d+)?)\s*[xX×*]?\s*(?P<name>\D.*)$")
 _COUNT_LAST = re.compile(r"^(?P<name>\S+?)\s*[xX×*:]\s*(?P<counts>\d+)$")
@@ -182,6 +190,8 @@ def _unknown_gpu(part: str, name: str) -> str:
         return f"{part!r} has a comma: join the GPUs of one cluster by +"
     if meant := _counted_otherwise(part):
         return f"{part!r} is not NODESxGPUSxTYPE: did you mean {meant!r}?"
+    if _MORE_COUNTS.match(name):
+        return f"{part!r} has three counts: write NODESxGPUSxTYPE, such as 4x8xA6000ada"
     return ""
 
 
@@ -260,12 +270,23 @@ def parse_network(text: str) -> tuple[Nic, ...]:
         except BadQuantity:
             if name[:1].isdigit() and ("/s" in name or "bps" in name):
                 raise
+            if meant := _link_meant(name):
+                raise UsageError(f"unknown link {name!r}: did you mean {meant}?") from None
             raise UnknownName("link", name, network_names(), "(or a rate: 25 Gbit/s)") from None
         return (Nic(link=name, count=count),)
     link = LINKS[name]
     if link.kind in ("pcie", "nvlink", "socket", "c2c"):
         raise InvalidConfig([f"--network {text!r}: {link.full_name} does not join nodes"])
     return (Nic(link=link.name, count=count),)
+
+
+def _link_meant(name: str) -> str:
+    """Of ``10GbE`` and ``10 Gb`` the rate, of ``infiniband`` the links of that kind; or nothing."""
+    if match := _RATE_ALONE.match(name):
+        return f"'{match[1]} Gbit/s'"
+    kind = _KINDS_OF_LINKS.get(name.lower())
+    found = [n for n in network_names() if kind and n.startswith(f"{kind}-")]
+    return f"one of {', '.join(sorted(found, key=lambda n: LINKS[n].bw.value))}" if found else ""
 
 
 def network_names() -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import date, timedelta
 from typing import Any
 
 from simcore.base.errors import InvalidConfig, SimcoreError
@@ -11,8 +12,9 @@ from simcore.base.units import parse_quantity
 from simcore.engine.training_library import AUTO, assumed_of
 from simcore.hardware.prices import PriceBook, price_book
 from simcore.planning.defaults import default_words, gpu_grids
-from simcore.planning.goal import Goal, available_gpus, deadline_seconds
+from simcore.planning.goal import Goal, available_gpus
 from simcore.planning.goodput import Reliability
+from simcore.planning.moments import Deadline, deadline_of, start_of
 from simcore.planning.planner import Plan, make_plan
 from simcore.planning.space import DEGREES, Space, make_space
 from simcore.strategy.software import PLAIN
@@ -28,7 +30,8 @@ def ask_plan(
     gpus: list[str],
     *,
     length: dict[str, float | None],
-    deadline: str | None,
+    deadline: str | date | timedelta | None,
+    start: str | date | None,
     budget: float | None,
     power: str | None,
     margin_frac: float,
@@ -46,9 +49,14 @@ def ask_plan(
 ) -> Plan:
     """Resolve words and plan; see ``api.plan``. Raises InvalidConfig with everything wrong."""
     problems: list[str] = []
-    for word, text in (("deadline", deadline), ("power", power)):
-        if text is not None and not isinstance(text, str):
-            problems.append(f"{word} must be text with a unit, not {text!r}")
+    if power is not None and not isinstance(power, str):
+        problems.append(f"power must be text with a unit, not {power!r}")
+    if isinstance(deadline, timedelta):
+        deadline = f"{deadline.total_seconds():g}s"
+    elif isinstance(deadline, date):  # a datetime too
+        deadline = deadline.isoformat()
+    elif deadline is not None and not isinstance(deadline, str):
+        problems.append(f"deadline must be text with a unit, or a date, not {deadline!r}")
     for word, value in (("budget", budget), ("max_gpus", max_gpus), *length.items()):
         if value is not None and not isinstance(value, int | float):
             problems.append(f"{word} must be a number, not {value!r}")
@@ -69,7 +77,13 @@ def ask_plan(
     )
     book: PriceBook | None = attempt(lambda: price_book(price, prices))
     there = attempt(lambda: available_gpus(tuple(available))) or ()
-    limit_s = attempt(lambda: deadline_seconds(deadline)) if deadline is not None else None
+    if isinstance(start, str) and deadline is None:
+        problems.append("--start is from when a --deadline counts: give one")
+    begins = attempt(lambda: start_of(start))
+    until: Deadline | None = None
+    if deadline is not None and begins is not None:
+        until = attempt(lambda: deadline_of(deadline, begins))
+    told = until is not None and (until.dated or start is not None)
     watts = attempt(lambda: parse_quantity(power, "watts")) if power is not None else None
     counts = {k: words.get(k) for k in ("nnodes", "nproc_per_node")}
     words = {k: v for k, v in words.items() if k not in counts}
@@ -108,7 +122,9 @@ def ask_plan(
             samples=samples,
             tokens=1.0 if both else length["tokens"],  # both given: the goal says so
             steps=length["steps"],
-            deadline_s=limit_s,
+            deadline_s=until.seconds if until else None,
+            begins=until.start if until and told else None,
+            ends=until.at if until and told else None,
             budget_usd=budget,
             power_w=watts,
             margin_frac=margin_frac,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from simcore.base.errors import InvalidConfig, UnknownName
-from simcore.base.units import DAY, HOUR
 from simcore.hardware.prices import PriceBook
 from simcore.planning.goodput import Reliability
 
@@ -24,7 +24,8 @@ class Goal:
     """Length of the run (one of them), limits (None: no limit), and what to make small.
 
     ``samples`` or ``tokens`` of training data, or optimizer ``steps``. ``margin_frac``: share of
-    the GPU's memory to leave free. ``available``: GPUs of a type that can be had, by name.
+    the GPU's memory to leave free. ``begins``, ``ends``: the moments between which ``deadline_s``
+    lies, where they were asked for. ``available``: GPUs of a type that can be had, by name.
     ``confidence``: how probable it must be that deadline and budget are met, given the interval
     of the step time; None asks of the central estimate only.
     """
@@ -33,6 +34,8 @@ class Goal:
     tokens: float | None = None
     steps: float | None = None
     deadline_s: float | None = None
+    begins: datetime | None = None
+    ends: datetime | None = None
     budget_usd: float | None = None
     power_w: float | None = None
     margin_frac: float = 0.0
@@ -63,23 +66,6 @@ class Goal:
             problems.append(str(UnknownName("objective", self.objective, OBJECTIVES)))
         if problems:
             raise InvalidConfig(problems)
-
-
-def deadline_seconds(text: str) -> float:
-    """``30d``, ``12 h``, ``90 min`` or ``2w`` as seconds. Raises InvalidConfig."""
-    units = {"s": 1.0, "min": 60.0, "h": HOUR, "d": DAY, "day": DAY, "days": DAY, "w": 7 * DAY}
-    text = text.strip()
-    digits = text.rstrip("abcdefghijklmnopqrstuvwxyz ")
-    unit = text[len(digits) :].strip()
-    try:
-        value = float(digits)
-        if unit not in units or not 0 < value < float("inf"):
-            raise ValueError
-    except ValueError:
-        raise InvalidConfig(
-            [f"--deadline {text!r} is not a time: write 30d, 12h, 90min or 2w"]
-        ) from None
-    return value * units[unit]
 
 
 def available_gpus(texts: tuple[str, ...]) -> tuple[tuple[str, int], ...]:

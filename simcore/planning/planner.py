@@ -154,7 +154,10 @@ class Plan:
             "model": self.model,
             "samples": self.samples,
             "limits": {
-                "deadline_s": g.deadline_s, "budget_usd": g.budget_usd, "power_w": g.power_w,
+                "deadline_s": g.deadline_s,
+                "begins": g.begins.isoformat() if g.begins else None,
+                "ends": g.ends.isoformat() if g.ends else None,
+                "budget_usd": g.budget_usd, "power_w": g.power_w,
                 "memory_margin_frac": g.margin_frac, "max_gpus": g.max_gpus,
                 "available": dict(g.available), "confidence": g.confidence,
             },

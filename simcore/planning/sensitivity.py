@@ -62,7 +62,7 @@ def sensitivities(
     if goal.deadline_s is not None:
         until_s = goal.deadline_s * 1.5
         size, unit = (DAY, "d") if until_s >= 2 * DAY else (HOUR, "h")
-        later = replace(goal, deadline_s=until_s)
+        later = replace(goal, deadline_s=until_s, ends=None)
         yield ask(f"deadline {until_s / size:.3g} {unit}", c, later)
 
 

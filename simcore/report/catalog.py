@@ -22,6 +22,7 @@ from simcore.base.units import (
 )
 from simcore.hardware.calibrations import CALIBRATIONS, Calibration, calibration_names
 from simcore.hardware.spec import GPUS, LINKS, NODES, GpuSpec
+from simcore.report.words import WIDTH
 from simcore.strategy.strategy import HYBRID
 from simcore.workload.archs import KINDS, kind_of
 from simcore.workload.models import MODELS, ZOO_LISTS, ModelRecord
@@ -56,7 +57,7 @@ def figure_text(key: str, value: float) -> str:
     if unit == "bytes":
         return format_bytes(value, unit="GiB") if value >= GIB else f"{value / MEGA:.4g} MB"
     if unit == "s":
-        return format_seconds(value)
+        return format_seconds(value, padded=False)
     if unit == "flop_per_s":
         return format_si(value, "OP/s" if "int" in key else "FLOP/s", 4)
     if unit:
@@ -139,7 +140,7 @@ def _link_rows() -> Listing:
     rows, data = [], []
     for x in sorted(LINKS.all(), key=lambda x: (x.kind, x.bw.value)):
         rows.append([x.name, x.full_name, f"{x.bw.value / GIGA:.4g}", f"{x.payload_frac.value:g}",
-                     format_seconds(x.latency.value)])  # fmt: skip
+                     format_seconds(x.latency.value, padded=False)])  # fmt: skip
         data.append({"name": x.name, "full_name": x.full_name, "aliases": list(x.aliases),
                      "kind": x.kind, "bw_bytes_per_s": x.bw.value,
                      "payload_frac": x.payload_frac.value,
@@ -302,30 +303,33 @@ def _notes(record: Any) -> list[str]:
 def render_record(record: Any) -> str:
     """A record as text: settings, figures with their source's key, then the sources."""
     figures: dict[str, Figure] = record.figures()
-    lines = [f"{record.name}: {record.full_name}"]
+    lines = textwrap.wrap(f"{record.name}: {record.full_name}", WIDTH, subsequent_indent="  ")
     plain = _plain(record)
     width = max(len(k) for k in (*figures, *(k for k, _ in plain)))
     for key, text in plain:
-        lines += textwrap.wrap(f"{key:<{width}}  {text}", 100, subsequent_indent=" " * (width + 4),
-                               initial_indent="  ", break_on_hyphens=False)  # fmt: skip
+        lines += _wrapped(f"{key:<{width}}  {text}", width + 4)
     lines.append("")
     values = {key: figure_text(key, f.value) for key, f in figures.items()}
     right = max(map(len, values.values()), default=0)
     for key, f in figures.items():
         note = f" ({f.note})" if f.note else ""
-        lines.append(f"  {key:<{width}}  {values[key]:>{right}}  [{f.source}]{note}")
+        text = f"{key:<{width}}  {values[key]:>{right}}  [{f.source}]{note}"
+        lines += _wrapped(text, min(width + right + 6, WIDTH // 2))
     if isinstance(record, GpuSpec):
         usable = format_bytes(record.usable_memory_bytes, unit="GiB")
         lines.append(f"  {'usable memory':<{width}}  {usable:>{right}}")
     lines += ["", "sources"]
     for key, citation in record.sources.items():
-        lines += textwrap.wrap(f"[{key}] {citation}", 100, initial_indent="  ",
-                               subsequent_indent="      ", break_long_words=False,
-                               break_on_hyphens=False)  # fmt: skip
+        lines += _wrapped(f"[{key}] {citation}", 6)
     for note in _notes(record):
-        lines += textwrap.wrap(f"note: {note}", 100, initial_indent="  ",
-                               subsequent_indent="      ")  # fmt: skip
+        lines += _wrapped(f"note: {note}", 6)
     return "\n".join(lines) + "\n"
+
+
+def _wrapped(text: str, indent: int) -> list[str]:
+    """Lines of 80 columns, all but the first ``indent`` columns in; addresses stay whole."""
+    return textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent=" " * indent,
+                         break_long_words="://" not in text, break_on_hyphens=False)  # fmt: skip
 
 
 def sourced(record: Any) -> list[tuple[str, str, str]]:

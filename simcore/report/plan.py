@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 
 from simcore.base.units import (
     DAY,
@@ -16,6 +17,8 @@ from simcore.base.units import (
 )
 from simcore.planning.candidates import MORE_MEMORY_BYTES
 from simcore.planning.constraints import Relaxation
+from simcore.planning.goal import Goal
+from simcore.planning.moments import minute
 from simcore.planning.planner import Option, Plan, kwh
 from simcore.report.sweep import reasons
 from simcore.report.tables import table
@@ -47,6 +50,11 @@ def render_plan(p: Plan) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
+def _between(g: Goal) -> str:
+    """From when to when, where a deadline was said as a moment."""
+    return f" ({minute(g.begins)} to {minute(g.ends)})" if g.begins and g.ends else ""
+
+
 def _head(p: Plan) -> list[str]:
     g = p.goal
     if g.tokens is not None:
@@ -57,7 +65,7 @@ def _head(p: Plan) -> list[str]:
         length = f"{format_count(p.samples or 0)} samples"
     limits = []
     if g.deadline_s is not None:
-        limits.append(f"within {days(g.deadline_s)}")
+        limits.append(f"within {days(g.deadline_s)}{_between(g)}")
     if g.budget_usd is not None:
         limits.append(f"for at most {money(g.budget_usd)}")
     if g.power_w is not None:
@@ -226,7 +234,7 @@ def _impossible(p: Plan) -> list[str]:
         if p.leanest is not None:
             lines += labelled("", _leanest(p.leanest))
     for i, r in enumerate(p.relaxations):
-        lines += labelled("RELAX" if i == 0 else "  or", _relax(r))
+        lines += labelled("RELAX" if i == 0 else "  or", _relax(r, p.goal))
     for name, n in p.blocked.items():
         of = p.n_timed if name in _OF_TIME else p.n_valid
         lines += labelled("", f"{name} alone stops {n:,} of {of:,}")
@@ -241,16 +249,20 @@ def _leanest(o: Option) -> str:
     )
 
 
+#: By so much what is written is more than what is needed, and suffices when rounded.
+_MORE = 1.0005
 #: Limits that points are held against which are timed.
 _OF_TIME = ("deadline", "budget")
 
 
-def _relax(r: Relaxation) -> str:
+def _relax(r: Relaxation, goal: Goal) -> str:
     parts = []
     for name, kind, limit, needed in r.changes:
         more = needed / limit
         change = f"x{more:.3g}" if more >= 2.0 else f"{(more - 1.0) * PERCENT:+.3g} %"
         to = _amount(kind, needed, up=True)
+        if name == "deadline" and goal.begins:
+            to += f", {minute(goal.begins + timedelta(seconds=needed * _MORE))}"
         parts.append(f"{name} from {_amount(kind, limit)} to {to} ({change})")
     return " and ".join(parts)
 
@@ -258,9 +270,9 @@ def _relax(r: Relaxation) -> str:
 def _amount(kind: str, value: float, *, up: bool = False) -> str:
     """A limit as text; ``up``: rounded so that what is written suffices."""
     if kind == "time":
-        return days(value * (1.0005 if up else 1.0))
+        return days(value * (_MORE if up else 1.0))
     if kind == "money":
-        return money(value * (1.0005 if up else 1.0))
+        return money(value * (_MORE if up else 1.0))
     if kind == "power":
         return f"{figure(value / KILO)} kW"
     if kind == "odds":
@@ -309,7 +321,7 @@ def _told(p: Plan) -> list[tuple[str, str]]:
 
 def notes_of(p: Plan) -> list[str]:
     """What stops a plan that is impossible, and where its figures are from."""
-    stops = [f"relax: {_relax(r)}" for r in p.relaxations]
+    stops = [f"relax: {_relax(r, p.goal)}" for r in p.relaxations]
     return [*stops, *(f"{label}: {told}" for label, told in _told(p))]
 
 

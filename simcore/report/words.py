@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
+from math import floor, log10
 
 from simcore.base.units import GIGA, KILO, PERCENT
 
@@ -11,7 +12,7 @@ WIDTH = 80
 #: Width of the words at the left edge (FITS, STEP…).
 EDGE = 12
 #: Blanks at which a line must not break.
-_GLUE = re.compile(r" (?=\(default\))|(?<=\d) (?=(?:ns|us|ms|s|min|h|d|GB|GiB|%)\b|%)")
+_GLUE = re.compile(r" (?=\(default\))|(?<=\bMFU) |(?<=\d) (?=(?:ns|us|ms|s|min|h|d|GB|GiB|%)\b|%)")
 
 
 def figure(value: float) -> str:
@@ -20,6 +21,8 @@ def figure(value: float) -> str:
     if size >= KILO**3:
         return f"{value:.2e}"
     digits = 0 if size >= 100 else 1 if size >= 10 else 2 if size >= 1 else 3
+    if 0 < size < 0.01:  # as many behind the point as three digits need
+        digits = 2 - floor(log10(size))
     return f"{value:,.{digits}f}"
 
 

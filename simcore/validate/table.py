@@ -106,6 +106,8 @@ def read_table(
             cases.append(made if made.table else replace(made, table=path.stem))
         else:
             skipped.append(made)
+    if not cases and not skipped:
+        raise DataError("holds no rows", file=path)
     return Table(path, fmt.name, tuple(cases), tuple(skipped))
 
 

@@ -8,32 +8,38 @@ from pathlib import Path
 from typing import Any
 
 from simcore.base.errors import InvalidConfig
-from simcore.validate.formats.project import OPTION_COLUMNS
+from simcore.validate.formats.project import USUAL_COLUMNS, option_columns
 
 _FIXED = ("id", "model", "gpus")
 _MEASURED = ("step_time_s", "note")
+#: Words that the cluster and the batch of the prediction say already, or that are of no run.
+_SETTLED = ("calibration", "global_batch", "nnodes", "nproc_per_node")
+#: What the prediction beside the step settled.
+_TOLD = ("micro_batch", "grad_accum", "strategy", "precision")
 
 
 def add_row(path: Path, found: Mapping[str, Any], model: str, words: Mapping[str, Any]) -> None:
     """Append the measured step of ``found`` to a table, which is begun where there is none.
 
-    Raises InvalidConfig where the table has other columns or an option has none.
+    Raises InvalidConfig where the table lacks a column, or an option can have none.
     """
-    given = {k: v for k, v in words.items() if v is not None}
-    without = [f"--{k.replace('_', '-')}" for k in given if k not in OPTION_COLUMNS]
-    without = [w for w in without if w != "--calibration"]
+    given = {k: v for k, v in words.items() if v is not None and k not in _SETTLED}
+    without = [f"--{k.replace('_', '-')}" for k in given if k not in option_columns()]
     if without:
         raise InvalidConfig(
             [f"--row: a table of measured steps has no column for {', '.join(without)}"]
         )
-    columns = [*_FIXED, *OPTION_COLUMNS, *_MEASURED]
+    more = [k for k in given if k not in USUAL_COLUMNS]
     rows: list[list[str]] = []
     if path.exists():
         with path.open(encoding="utf-8", newline="") as file:
             rows = list(csv.reader(file))
-        if rows and rows[0] != columns:
-            raise InvalidConfig([f"--row: {path.name} has other columns than {', '.join(columns)}"])
-    known = {row[0] for row in rows}
+    columns = rows[0] if rows else [*_FIXED, *USUAL_COLUMNS, *more, *_MEASURED]
+    needed = [*_FIXED, *_TOLD, *given, _MEASURED[0]]
+    if lacking := [c for c in dict.fromkeys(needed) if c not in columns]:
+        raise InvalidConfig([f"--row: {path.name} has no column {', '.join(lacking)}: add it"])
+    at = columns.index("id")
+    known = {row[at] for row in rows}
     name = Path(found["trace"]["files"][0]).name.partition(".")[0]
     chosen, n = name, 2
     while chosen in known:
@@ -41,7 +47,7 @@ def add_row(path: Path, found: Mapping[str, Any], model: str, words: Mapping[str
     told = found["prediction"]
     cells = {
         "id": chosen, "model": model, "gpus": told["cluster"],
-        **{k: str(v) for k, v in given.items() if k in OPTION_COLUMNS},
+        **{k: _text(v) for k, v in given.items()},
         "micro_batch": str(told["micro_batch"]), "grad_accum": str(told["grad_accum"]),
         "strategy": told["strategy"], "precision": told["precision"],
         "step_time_s": f"{found['step']['measured_s']:.6g}",
@@ -52,3 +58,7 @@ def add_row(path: Path, found: Mapping[str, Any], model: str, words: Mapping[str
         if not rows:
             writer.writerow(columns)
         writer.writerow([cells.get(c, "") for c in columns])
+
+
+def _text(value: Any) -> str:
+    return ("on" if value else "off") if isinstance(value, bool) else str(value)

@@ -108,12 +108,13 @@ def _told(request: Request, p: Prediction) -> _Told:
     terms, interval = predicted_terms(request, p), p.step_time_s
     compute = terms["forward"] + terms["backward"]
     kinds = {k: v * compute for k, v in compute_shares(request).items()}
+    counted = p.time_s["communication_exposed"] + p.time_s.get("pipeline_bubble", 0.0)
     head = {
         "model": p.model_full_name, "cluster": p.cluster, "strategy": p.strategy,
         "precision": p.precision, "micro_batch": p.micro_batch, "grad_accum": p.grad_accum,
         "profile": interval.origin, "assumptions": list(p.assumptions),
         "defaults": list(p.defaults), "low_s": interval.low, "high_s": interval.high,
-        "comm_hidden_s": p.time_s["communication_hidden"] + p.time_s["communication_exposed"]
+        "comm_hidden_s": p.time_s["communication_hidden"] + counted
         - terms["communication_exposed"],
     }  # fmt: skip
     kinds["optimizer"] = terms["optimizer"]

@@ -198,12 +198,13 @@ def even_cut(n_layers: int, n_stages: int) -> tuple[int, ...]:
 
 @lru_cache(maxsize=256)
 def pipeline_stages(
-    workload: Workload, pp: int, sizes: tuple[int, ...] | None = None
+    workload: Workload, pp: int, sizes: tuple[int, ...] | None = None, *, one_table: bool = False
 ) -> tuple[Stage, ...]:
     """The stages of ``sizes`` layers each, evenly where these are not given.
 
     What comes before the first layer is the first stage's, what follows the last layer the last
-    stage's. Raises InvalidConfig where there are fewer layers than stages, or not as many.
+    stage's. ``one_table``: a rank holds both of these, and what they share once. Raises
+    InvalidConfig where there are fewer layers than stages, or not as many.
     """
     layers = workload.layer_starts
     if len(layers) < pp:
@@ -217,7 +218,7 @@ def pipeline_stages(
     for s, size in enumerate(sizes):
         start = 0 if s == 0 else layers[at]
         stop = len(workload.order) if s == pp - 1 else layers[at + size]
-        stages.append(Stage(stretch(workload, start, stop), s, size))
+        stages.append(Stage(stretch(workload, start, stop, one_table=one_table), s, size))
         at += size
     return tuple(stages)
 
@@ -268,7 +269,11 @@ def widest(saved: Saved) -> float:
 
 
 def opposite_joined(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
-    """Stages of a pipeline fed from both ends: rank s holds stage s and stage pp - 1 - s."""
+    """Stages of a pipeline fed from both ends: rank s holds stage s and stage pp - 1 - s.
+
+    So the embedding and the head lie on one rank, which shares their table (DeepSeek-V3 2024,
+    section 3.2.3): the stages are those of ``one_table``.
+    """
     pairs: dict[tuple[int, int], Workload] = {}  # equal pairs are one part, and priced once
     made = []
     for s, stage in enumerate(stages):
@@ -291,24 +296,26 @@ def joined(first: Workload, second: Workload) -> Workload:
     )
 
 
-def stretch(workload: Workload, start: int, stop: int) -> Workload:
+def stretch(workload: Workload, start: int, stop: int, *, one_table: bool = False) -> Workload:
     """The part of a model from one place in ``order`` to before another.
 
     Frozen networks and the input are what the first block needs. A head whose table is the
-    embedding's has one of its own where the embedding is not there too. Equal stretches are one
-    object, whoever asks: what is cached by it is worked out once for all cuts of a model.
+    embedding's has one of its own where the embedding is not there too (``one_table``: it is, in
+    another stretch of the rank's). Equal stretches are one object, whoever asks: what is cached by
+    it is worked out once for all cuts of a model.
     """
-    return _stretch(workload, start == 0, workload.order[start:stop])
+    return _stretch(workload, start == 0, workload.order[start:stop], one_table)
 
 
 @lru_cache(maxsize=1000)
-def _stretch(workload: Workload, first: bool, order: tuple[int, ...]) -> Workload:
+def _stretch(workload: Workload, first: bool, order: tuple[int, ...], one_table: bool) -> Workload:
     used = sorted(set(order))
     index: Mapping[int, int] = {b: i for i, b in enumerate(used)}
     share = sum(workload.blocks[b].recomputable for b in order) / max(1, layer_counts(workload))
     return workload.replace(
         blocks=tuple(
-            workload.blocks[b] if first else _with_own_table(workload.blocks[b]) for b in used
+            workload.blocks[b] if first or one_table else _with_own_table(workload.blocks[b])
+            for b in used
         ),
         order=tuple(index[b] for b in order),
         frozen=tuple(_part(net, share) for net in workload.frozen if first or not net.ops),

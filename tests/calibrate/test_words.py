@@ -31,7 +31,8 @@ def answer(**changes: Any) -> dict[str, Any]:
 def test_predicted_interval_measured_and_error_stand_side_by_side() -> None:
     text = render_selftest(answer())
     line = next(t for t in text.splitlines() if "ddp" in t)
-    assert "50 ms" in line and "45 ms to 56 ms" in line and "52 ms" in line and "-4 %" in line
+    shown = ("50.0 ms", "45.0 ms to 56.0 ms", "52.0 ms", "-4 %")
+    assert all(text in line for text in shown)
     assert "outside" not in line
     assert "1 of 1 inside their interval: holds" in text
 

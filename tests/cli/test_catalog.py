@@ -73,7 +73,9 @@ def test_without_a_name_show_lists_what_there_is(simcore: Callable) -> None:
 def test_every_record_can_be_shown(kind: str) -> None:
     for record in DATABASES[kind].all():
         text = render_record(record)
-        assert record.full_name in text
+        assert record.full_name in " ".join(text.split())
+        long = [line.strip() for line in text.splitlines() if len(line) > 80]
+        assert all("://" in line and " " not in line for line in long), long
         for key, figure in record.figures().items():
             assert figure_text(key, figure.value) in text
             assert f"[{figure.source}]" in text

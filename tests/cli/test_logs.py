@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -115,7 +116,6 @@ def test_explain_trace_beside_a_prediction(simcore: Callable, trace: Path, tmp_p
         (("--step", "99"), "has ProfilerStep#5"),
         (("--window", "soon"), "--window is FROM:TO"),
         (("--row", "x.csv"), "--row needs --model"),
-        (("--model", "gpt2", "--tp", "2", "--row", "x.csv"), "no column for --tp"),
         (("--bad-rows", "maybe"), "--bad-rows is refuse or skip"),
     ],
 )
@@ -124,6 +124,23 @@ def test_explain_trace_mistakes(
 ) -> None:
     ran = simcore("explain-trace", str(trace), *words)
     assert ran.code == 2 and said in ran.err and "Traceback" not in ran.err
+
+
+def test_a_row_has_columns_for_what_was_asked(
+    simcore: Callable, trace: Path, tmp_path: Path
+) -> None:
+    table = tmp_path / "steps.csv"
+    asked = ("explain-trace", str(trace), "--model", "gpt2", "--tp", "2", "--row", str(table))
+    for _ in range(2):
+        assert simcore(*asked, "--global-batch", "8", "--micro-batch", "1").code == 0
+    with table.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 2 and list(rows[0])[-3:] == ["tp", "step_time_s", "note"]
+    assert [(row["tp"], row["grad_accum"]) for row in rows] == [("2", "8")] * 2
+    found = simcore("validate", str(table))
+    assert found.code == 0 and "2 rows, 2 predicted" in found.out and not found.err
+    ran = simcore(*asked, "--seq-len", "128", "--attention", "flash")
+    assert ran.code == 2 and "steps.csv has no column attention: add it" in ran.err
 
 
 def test_a_trace_is_no_table(simcore: Callable, trace: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 import typer
 
 from simcore.cli.main import app
-from simcore.cli.synonyms import _CALLED, option_meant
+from simcore.cli.synonyms import _CALLED, _COMMANDS, command_meant, option_meant
 
 COMMANDS = typer.main.get_command(app)
 PREDICT = [o for p in COMMANDS.commands["predict"].params for o in p.opts]  # type: ignore[attr-defined]
@@ -36,6 +36,18 @@ def test_no_name_has_two_meanings() -> None:
 )
 def test_meant(typed: str, meant: str) -> None:
     assert option_meant(typed, PREDICT) == meant
+
+
+def test_commands_that_are_proposed_exist() -> None:
+    known = list(COMMANDS.commands)  # type: ignore[attr-defined]
+    for ours, theirs in _COMMANDS.items():
+        assert ours.split()[0] in known
+        assert not set(theirs.split()) & set(known)
+    names = [name for theirs in _COMMANDS.values() for name in theirs.split()]
+    assert len(names) == len(set(names))
+    assert command_meant("Fit", known) == "calibrate"
+    assert command_meant("predcit", known) == "predict"
+    assert command_meant("xyzzy", known) == ""
 
 
 def test_only_options_of_the_command() -> None:

@@ -45,6 +45,23 @@ def test_every_term_has_formula_inputs_and_source(
         assert "nan" not in f"{e.value} {e.inputs}".replace("nano", "")
 
 
+@pytest.mark.parametrize("chunks", [1, 2])
+def test_a_pipelines_bubble_is_explained(chunks: int) -> None:
+    """Equal stages' (pp - 1)/vpp x (f + b); the last one's head makes it a little longer."""
+    request = make_request("gpt3-13b", "1x4xH100", pp=4, grad_accum=8, micro_batch=4, vpp=chunks,
+                           software="plain")  # fmt: skip
+    result = predict(request)
+    told = explain(request, result, "bubble")
+    assert told.term == "time.pipeline_bubble"
+    assert told.formula.startswith("equal stages: (pp - 1)")
+    inputs = dict(told.inputs)
+    assert inputs["stages"].startswith("4") and inputs["micro-batches"] == "8 a step"
+    fast = min(s.micro_step_s for s in result.stages)
+    slow = max(s.micro_step_s for s in result.stages)
+    bubble = result.time_s["pipeline_bubble"]
+    assert 0.9 * fast < bubble * chunks / 3 < 1.1 * slow
+
+
 def test_headlines() -> None:
     assert {"step_time", "speedup", "mfu", "interval", "bound_by"} <= set(HEADLINES)
 

@@ -132,6 +132,18 @@ def test_terms_add_up_to_the_step() -> None:
         assert sum(parts.values()) == pytest.approx(found.step_time_s.value, rel=1e-6), options
 
 
+@pytest.mark.parametrize("overlap", ["grads", "grads,dgrad", "grads,tensor"])
+def test_what_overlap_hides_of_tensor_exchanges_is_told(overlap: str) -> None:
+    """Without a pipeline: what overlap takes off the step is communication that is hidden."""
+    job: dict[str, Any] = {"tp": 8, "strategy": "zero1", "grad_accum": 4, "software": "plain"}
+    bare = ask("1x8xA100", overlap="none", **job).time_s
+    found = ask("1x8xA100", overlap=overlap, **job).time_s
+    shown, hidden = "communication_exposed", "communication_hidden"
+    assert bare[hidden] == pytest.approx(0.0, abs=1e-9)
+    assert found[shown] + found[hidden] == pytest.approx(bare[shown], rel=1e-9)
+    assert (found[hidden] > 0.1 * bare[shown]) == (overlap != "grads")
+
+
 def test_memory_falls_with_every_degree() -> None:
     """Model state divides; nothing else grows but buffers."""
     whole = ask("1x1xA100").memory

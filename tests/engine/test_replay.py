@@ -67,6 +67,26 @@ def test_every_rank_is_in_one_group_of_each_dimension(layout: dict[str, Any]) ->
     assert sizes["data"] == 16 // (layout.get("tp", 1) * layout.get("pp", 1))
 
 
+def test_parameters_are_gathered_before_the_second_micro_batch() -> None:
+    job = LLAMA | {"tp": 4, "pp": 2, "overlap": "grads,params"}
+    nodes = api.replay("llama3-8b", "2x8xH100", **job).stages[0]
+    gathers = [i for i, n in enumerate(nodes) if n.op == "all_gather" and n.group == "data"]
+    work = [i for i, n in enumerate(nodes) if n.name.startswith("forward")]
+    assert max(gathers) < min(work)
+    assert gathers[0] in nodes[work[0]].deps and gathers[-1] in nodes[work[1]].deps
+    others = api.replay("llama3-8b", "2x8xH100", **(job | {"overlap": "grads"})).stages[0]
+    total = sum(n.n_bytes for n in others if n.op == "all_gather" and n.group == "data")
+    assert sum(nodes[i].n_bytes for i in gathers) == pytest.approx(total)
+
+
+def test_both_ends_sum_up_a_tied_table() -> None:
+    graph = api.replay("gpt2", "2x4xA100", strategy="ddp", pp=4, grad_accum=8, micro_batch=1,
+                       software="plain")  # fmt: skip
+    assert graph.groups["tied table"] == ((0, 6), (1, 7))
+    of = [[n.n_bytes for n in nodes if n.group == "tied table"] for nodes in graph.stages]
+    assert of == [[50257 * 768 * 4], [], [], [50257 * 768 * 4]]
+
+
 def test_expert_ranks_of_a_folded_layout_lie_side_by_side() -> None:
     graph = api.replay("mixtral-8x7b", "2x8xH100", **LLAMA, tp=2, ep=8)
     assert graph.groups["expert"] == (tuple(range(8)), tuple(range(8, 16)))

@@ -63,15 +63,15 @@ def test_figures_by_hand(fake: Callable) -> None:
     # 120 and 160 GiB are 128.8 and 171.8 GB; a quarter is left.
     assert "FITS        129 of 172 GB a GPU (120 of 160 GiB), 25 % left" in text
     assert "7.00 GB of host memory" in text
-    assert "1.1 s, 80 % between 900 ms and 1.4 s (made by hand)" in text
+    assert "1.10 s, 80 % between 900 ms and 1.40 s (made by hand)" in text
     assert "27.3 clips/s, 0.909 iter/s, MFU 31 %" in text
     assert "3.20 x one A100 (the fastest), 80 % scaling efficiency" in text
     assert "T4 (3 of 5): 600 ms of compute" in text and "would gain 22 %" in text
     assert "RUN         1 h for 3,273 steps" in text
     flat = " ".join(text.split())
-    assert "data loading; x2 of it: 1 s (-9.1 %); x2 memory bandwidth: 1.09 s (-0.9 %)" in flat
+    assert "data loading; x2 of it: 1.00 s (-9.1 %); x2 memory bandwidth: 1.09 s (-0.9 %)" in flat
     assert "host:" not in text  # a doubled host gains nothing
-    assert "step time 1 s, predicted 1.1 s (+10 %), table 3" in flat
+    assert "step time 1.00 s, predicted 1.10 s (+10 %), table 3" in flat
     assert "micro-batch 2 (default) x accum 3 x 5 GPUs = 30 clips a step" in text
     assert "ddp (default), tf32, adamw, no recompute, offload optimizer:cpu" in text
     _within(text)
@@ -185,6 +185,7 @@ def test_colour_touches_one_word_only(fake: Callable) -> None:
 @pytest.mark.parametrize(
     ("value", "text"),
     [(4329.7, "4,330"), (30.12, "30.1"), (5.187, "5.19"), (0.4444, "0.444"), (0, "0.000"),
+     (0.03456, "0.035"), (0.0022456, "0.00225"), (0.00028149, "0.000281"),
      (3.2e9, "3.20e+09")],
 )  # fmt: skip
 def test_figure(value: float, text: str) -> None:

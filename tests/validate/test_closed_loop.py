@@ -31,7 +31,7 @@ def run(folder: Path, **changes: object) -> Path:
 def test_a_table_of_runs_and_one_of_steps_with_a_column_a_run(tmp_path: Path) -> None:
     text = closed_loop([run(tmp_path), run(tmp_path, inside=True)])
     (line,) = [part for part in text.splitlines() if part.startswith("| mlp")]
-    last = "900 ms (800 ms to 1.1 s), measured 1 s"
+    last = "900 ms (800 ms to 1.10 s), measured 1.00 s"
     assert line == f"| mlp | 2 ddp | {last} | -10 %, outside | -10 % |"
     assert "| run0 | a processor, - | 2.13.0 | 10.0 % | 0 of 1 | does not hold | busy |" in text
 

@@ -5,10 +5,12 @@ from pathlib import Path
 import pytest
 
 from simcore.base.errors import DataError
+from simcore.validate.formats.project import ignored_columns, ignored_told, option_columns
 from simcore.validate.known import tables_folder
 from simcore.validate.table import read_table
 
 HEAD = "id,model,gpus,strategy,micro_batch,step_time_s,peak_memory_gb\n"
+WORDS = "id,model,gpus,tp,sequence_parallel,quantised_base\n"
 
 
 def write(tmp_path: Path, text: str) -> Path:
@@ -24,6 +26,21 @@ def test_units_are_converted_once(tmp_path: Path) -> None:
     assert case.options == {"strategy": "ddp", "micro_batch": 4}
 
 
+def test_any_word_of_a_job_may_be_a_column(tmp_path: Path) -> None:
+    (case,) = read_table(write(tmp_path, WORDS + "a,gpt2,1x2xA100,2,Off,nf4\n")).cases
+    assert case.options == {"tp": 2, "sequence_parallel": False, "quantised_base": "nf4"}
+    assert {"strategy", "micro_batch", "seq_len"} <= set(option_columns())
+    assert not {"launch", "calibration", "profile", "inputs"} & set(option_columns())
+
+
+def test_a_column_that_nothing_reads_is_told_with_what_it_may_mean() -> None:
+    columns = ["id", "model", "gpus", "micro_bach", "step_time_s", "wibble", "memory_x_gib"]
+    assert ignored_columns(columns) == ("micro_bach", "wibble")
+    told = "columns that nothing reads: micro_bach (did you mean micro_batch?), wibble"
+    assert ignored_told(columns) == told
+    assert ignored_told(["id", "tp"]) == ""
+
+
 def test_comments_and_blank_lines_keep_line_numbers(tmp_path: Path) -> None:
     path = write(tmp_path, "# a comment\n" + HEAD + "a,gpt2,1x1xA100,,,x,\n")
     with pytest.raises(DataError, match=r"t\.csv:3: step_time_s: 'x' is not a number"):
@@ -37,6 +54,10 @@ def test_comments_and_blank_lines_keep_line_numbers(tmp_path: Path) -> None:
         ("# only a comment\n", "holds no table"),
         ("foo,bar\n1,2\n", "fit no known format"),
         ("id,id,model,gpus\n", "stands twice"),
+        (HEAD, "holds no rows"),
+        (HEAD + "a,gpt2,1x1xA100,,,70 ms,\n", "not a number: write 0.07, in seconds"),
+        (WORDS + "a,gpt2,1x1xA100,2.5,,\n", "tp: '2.5' must be a whole number"),
+        (WORDS + "a,gpt2,1x1xA100,,yes,\n", "sequence_parallel: 'yes' must be on or off"),
         (HEAD + "a,gpt2\n", "has 2 cells, not 7"),
         (HEAD + "a,gpt2,1x1xA100,,,nan,\n", "must be finite"),
         (HEAD + "a,gpt2,1x1xA100,,,-1,\n", "at least 0"),

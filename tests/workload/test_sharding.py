@@ -9,6 +9,7 @@ from simcore.workload.graph import Workload
 from simcore.workload.models import MODELS
 from simcore.workload.sharding import (
     layer_counts,
+    opposite_joined,
     pipeline_stages,
     sequence_parallel,
     stretch,
@@ -76,6 +77,18 @@ def test_stages_together_are_the_model(pp: int) -> None:
     sizes = [s.n_layers for s in stages]
     assert max(sizes) - min(sizes) <= 1
     assert sizes[-1] == min(sizes), "the last stage has the head already"
+
+
+@pytest.mark.parametrize("pp", [2, 4, 8])
+def test_ranks_fed_from_both_ends_hold_the_model_twice_and_its_table_too(pp: int) -> None:
+    """DeepSeek-V3 2024, 3.2.3: embedding and head are on one rank and share their table."""
+    workload = GPT.build()
+    ranks = opposite_joined(pipeline_stages(workload, pp, one_table=True))
+    held = sum(r.workload.trainable_numel for r in ranks)
+    assert held == 2 * workload.trainable_numel
+    assert ranks[0].workload.trainable_numel == ranks[-1].workload.trainable_numel
+    if pp == 2:
+        assert ranks[0].workload.trainable_numel == workload.trainable_numel
 
 
 def test_a_head_with_a_table_of_its_own_has_it_once() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from matplotlib.patches import Patch
 
 from simcore.base.units import MILLI
@@ -9,6 +11,7 @@ from simcore.engine.result import Prediction
 from simcore.engine.timeline import Timeline
 from simcore.report.plots.canvas import SMALL, TEXT, Drawing, canvas, fill_of, headline, plain
 from simcore.report.terms import time_label
+from simcore.report.trace.slices import COMPUTE, EXCHANGE, Slice, lines_of
 
 #: The schedule's words for what the breakdown calls otherwise.
 _TERMS = {
@@ -24,41 +27,66 @@ _GAP_FRAC = 0.0015
 _MANY = 12
 
 Piece = tuple[float, float]
+#: Where within its row a bar lies: its middle, its height.
+Band = tuple[float, float]
+_WHOLE: Band = (0.0, 0.72)
+#: Of a pipeline's stage: what computes above, exchanges and everything else in strips below.
+_STAGE: dict[str, Band] = {COMPUTE: (-0.12, 0.48), EXCHANGE: (0.18, 0.12)}
+_BELOW: Band = (0.3, 0.12)
+#: From this many pieces of work on, a stage's forward and backward have a half each: in turn they
+#: would be thinner than what parts them.
+_DENSE = 200
+_DENSE_GAP_FRAC = 0.006
+_HALVES: dict[str, Band] = {"forward": (-0.24, 0.24), "backward": (0.0, 0.24)}
+
+
+@dataclass(frozen=True)
+class _Row:
+    label: str
+    dense: bool
+    work: tuple[tuple[Band, str, float, float], ...]  # term, start and finish [s]
+
+    @property
+    def gap_frac(self) -> float:
+        """Of the step, what does not part pieces of one kind."""
+        return _DENSE_GAP_FRAC if self.dense else _GAP_FRAC
 
 
 def draw(data: Timeline | Prediction) -> Drawing:
-    """One row a stream; work of one kind that follows on itself is one bar. Time in ms."""
-    line, title = _line_of(data)
-    streams = line.graph.streams
-    pieces = _pieces(line)
-    figure = canvas(8.0, 1.6 + 0.42 * len(streams))
+    """One row a stream, or a pipeline stage; work of one kind that follows on itself is one bar.
+
+    Time in ms.
+    """
+    rows, title = _rows_of(data)
+    end = max(finish for row in rows for _, _, _, finish in row.work)
+    figure = canvas(8.0, 1.6 + 0.42 * len(rows))
     axes = figure.add_subplot()
-    for (stream, term), bars in pieces.items():
-        axes.broken_barh(
-            [(a / MILLI, (b - a) / MILLI) for a, b in bars],
-            (streams.index(stream) - 0.36, 0.72),
-            **{**fill_of(_TERMS.get(term, term)), "linewidth": 0.6 if len(bars) < _MANY else 0.15},
-        )  # fmt: skip
-    terms = dict.fromkeys(term for _, term in pieces)
+    terms: dict[str, None] = {}  # in the order of their first bars
+    for at, row in enumerate(rows):
+        for ((middle, height), term), bars in _pieces(row, row.gap_frac * end).items():
+            terms[term] = None
+            axes.broken_barh(
+                [(a / MILLI, (b - a) / MILLI) for a, b in bars],
+                (at + middle - height / 2, height),
+                **{**fill_of(_fill(term)), "linewidth": 0.6 if len(bars) < _MANY else 0.15},
+            )  # fmt: skip
     axes.legend(
         handles=[
-            Patch(label=_LABELS.get(t) or time_label(k), **fill_of(k))
-            for t, k in ((t, _TERMS.get(t, t)) for t in terms)
+            Patch(label=_LABELS.get(t) or time_label(_fill(t)), **fill_of(_fill(t)))
+            for t in terms
         ],
         loc="center left", bbox_to_anchor=(1.01, 0.5), fontsize=SMALL, frameon=False,
         handlelength=2.4, handleheight=1.4,
     )  # fmt: skip
-    end = float(line.finish_s[:, 0].max())
-    if isinstance(data, Prediction) and (mean := data.step_time_s.value) > 1.005 * end:
+    if isinstance(data, Prediction) and abs((mean := data.step_time_s.value) - end) > 0.005 * end:
         axes.axvline(mean / MILLI, color="black", linestyle="--", linewidth=1.4)
-        beyond = "with exchanges and bubble" if data.layout else "next step: data loading is slower"
         axes.annotate(
-            beyond, (mean / MILLI, 0.5),
+            _beyond(data), (mean / MILLI, 0.5),
             xycoords=("data", "axes fraction"), xytext=(-4, 0), textcoords="offset points",
             rotation=90, ha="right", va="center", fontsize=SMALL,
         )  # fmt: skip
-        end = mean
-    axes.set_yticks(range(len(streams)), streams, fontsize=TEXT)
+        end = max(mean, end)
+    axes.set_yticks(range(len(rows)), [row.label for row in rows], fontsize=TEXT)
     axes.invert_yaxis()
     axes.set_xlim(0.0, end / MILLI * 1.02)
     axes.set_xlabel("time in the step [ms]", fontsize=TEXT)
@@ -68,25 +96,63 @@ def draw(data: Timeline | Prediction) -> Drawing:
     return figure
 
 
-def _line_of(data: Timeline | Prediction) -> tuple[Timeline, str]:
+def _fill(term: str) -> str:
+    return _TERMS.get(term, term)
+
+
+def _beyond(p: Prediction) -> str:
+    if p.pipeline:
+        return "predicted step"
+    return "with exchanges and bubble" if p.layout else "next step: data loading is slower"
+
+
+def _rows_of(data: Timeline | Prediction) -> tuple[list[_Row], str]:
     if isinstance(data, Timeline):
-        return data, "one step"
+        return _streams(data), "one step"
+    title = f"one step of {data.model} on {data.cluster}"
+    if data.pipeline is not None:
+        return _stages(data), f"{title}, {data.layout}"
     if data.timeline is None:
         raise ValueError("predict with keep_timeline=True to draw a timeline")
     what = f"the slowest stage of {data.layout}, alone" if data.layout else data.strategy
-    return data.timeline, f"one step of {data.model} on {data.cluster}, {what}"
+    return _streams(data.timeline), f"{title}, {what}"
 
 
-def _pieces(line: Timeline) -> dict[tuple[str, str], list[Piece]]:
-    """Stretches of work by (stream, term), touching ones joined."""
-    gap = _GAP_FRAC * float(line.finish_s[:, 0].max())
-    found: dict[tuple[str, str], list[Piece]] = {}
+def _streams(line: Timeline) -> list[_Row]:
+    work: dict[str, list[tuple[Band, str, float, float]]] = {s: [] for s in line.graph.streams}
     for i, task in enumerate(line.graph.tasks):
         start, finish = float(line.start_s[i, 0]), float(line.finish_s[i, 0])
-        if finish <= start:
-            continue
-        bars = found.setdefault((task.stream, task.term), [])
-        if bars and start - bars[-1][1] <= gap:
+        if finish > start:
+            work[task.stream].append((_WHOLE, task.term, start, finish))
+    return [_Row(stream, False, tuple(done)) for stream, done in work.items()]
+
+
+def _stages(p: Prediction) -> list[_Row]:
+    assert p.pipeline is not None
+    dense = max(len(stage.slots) for stage in p.pipeline.stages) > _DENSE
+
+    def bar(s: Slice) -> tuple[Band, str, float, float]:
+        band = _STAGE.get(s.track, _BELOW)
+        if dense and s.track == COMPUTE:
+            band = _HALVES.get(s.term, band)
+        term = "communication" if s.track == EXCHANGE else s.term
+        return band, term, s.start_s, s.finish_s
+
+    return [
+        _Row(f"stage {i}", dense, tuple(bar(s) for s in line.slices if s.finish_s > s.start_s))
+        for i, line in enumerate(lines_of(p).lines)
+    ]
+
+
+def _pieces(row: _Row, gap_s: float) -> dict[tuple[Band, str], list[Piece]]:
+    """Stretches of work by (band, term), those of one kind that touch joined."""
+    found: dict[tuple[Band, str], list[Piece]] = {}
+    latest: dict[Band, str] = {}
+    for band, term, start, finish in sorted(row.work, key=lambda w: w[2]):
+        bars = found.setdefault((band, term), [])
+        alone = band == _WHOLE or latest.get(band) == term  # of a stream, thin ones in turn too
+        latest[band] = term
+        if bars and alone and start - bars[-1][1] <= gap_s:
             bars[-1] = (bars[-1][0], max(finish, bars[-1][1]))
         else:
             bars.append((start, finish))

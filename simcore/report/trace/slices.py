@@ -87,7 +87,10 @@ def _pipeline(p: Prediction, line: PipelineLine) -> Lines:
     for i, stage in enumerate(line.stages):
         slices = (
             *(piece for slot in stage.slots for piece in pieces(slot, stage, line.layout)),
-            *(Slice(s.name, s.stream, s.term, s.start_s, s.finish_s) for s in stage.syncs),
+            *(
+                Slice(s.name, s.stream, s.term, s.start_s, s.finish_s)
+                for s in (*stage.begins, *stage.ends)
+            ),
         )
         used = {s.track for s in slices}
         tracks = [t for t in (COMPUTE, EXCHANGE, GRADIENTS) if t in used]

@@ -181,7 +181,7 @@ def _read(reading: Reading, data: Mapping[str, Any], source: Source) -> Launch:
             for key in [section, *table.below(section)]:
                 if table.take(key) is not None:
                     reading.ignore(section)
-    _degrees(reading, table)
+    _degrees(reading, table, kind)
     for section in ("parallelism_config", "tp_config", "fp8_config"):
         for key in [section, *table.below(section)]:
             if table.take(key) is not None:
@@ -214,17 +214,29 @@ def _counts(reading: Reading, table: Table, kind: str | None) -> None:
         reading.say("nproc_per_node", total // nodes, "num_processes")
 
 
-def _degrees(reading: Reading, table: Table) -> None:
-    for key, word in (("tp_size", "tp"), ("cp_size", "cp"), ("sp_size", ""),
-                      ("dp_replicate_size", "")):  # fmt: skip
+def _degrees(reading: Reading, table: Table, kind: str | None) -> None:
+    sizes: dict[str, tuple[str, int]] = {}
+    for key in ("tp_size", "cp_size", "sp_size", "dp_replicate_size", "dp_shard_size"):
         for name in (f"parallelism_config.parallelism_config_{key}", f"parallelism_config.{key}",
                      f"tp_config.{key}"):  # fmt: skip
             value = table.take(name)
-            if word:
-                reading.degree(name, value, word)
-            else:
-                what = "sequence parallelism of attention heads" if key == "sp_size" else "HSDP"
-                reading.no_degree(name, value, what)
+            if key in ("tp_size", "cp_size"):
+                reading.degree(name, value, key[:2])
+            elif key == "sp_size":
+                reading.no_degree(name, value, "sequence parallelism of attention heads")
+            elif (size := reading.whole(name, value, least=None)) is not None and size > 1:
+                sizes[key] = name, size
+    if "dp_replicate_size" in sizes and kind in ("fsdp", "deepspeed"):
+        name, copies = sizes["dp_replicate_size"]
+        shards = sizes.get("dp_shard_size", ("", 1))[1]
+        if kind == "fsdp" and shards > 1:
+            reading.say("shard_ranks", shards * int(reading.said("cp") or 1), name)
+            if reading.said("strategy") == HYBRID:
+                reading.say("strategy", "zero3", name)
+        else:  # parallelism_config.py, __post_init__ and _validate_accelerator
+            reading.refuse(
+                f"{name} = {copies}:", "takes FSDP with dp_shard_size above 1", "strategy"
+            )
     if reading.said("tp") is not None:  # transformers' plans shard weights, not norms
         reading.say("sequence_parallel", False, "parallelism_config")
 
@@ -363,7 +375,12 @@ def _emit(job: Job, problems: list[str]) -> list[str]:
                         "script asks for it elsewhere")  # fmt: skip
     if deepspeed and job.strategy != "zero3" and "nvme" in (offload.optimizer, offload.params):
         problems.append(f"DeepSpeed offloads to nvme with stage 3 only, not {job.strategy}")
-    problems += job.cannot("Accelerate's file", "pp", "vpp", "ep", "schedule", "shard_ranks")
+    problems += job.cannot("Accelerate's file", "pp", "vpp", "ep", "schedule")
+    if job.shard_ranks and not fsdp:
+        problems.append(
+            f"Accelerate shards over {job.shard_ranks} ranks with FSDP alone: zero2 or zero3, "
+            "without offload or all of it on cpu"
+        )
     if job.tp and job.sequence_parallel:
         problems.append("Accelerate's tensor parallelism has no sequence parallelism")
     lines = [
@@ -384,10 +401,7 @@ def _emit(job: Job, problems: list[str]) -> list[str]:
             "  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP",
             "  fsdp_state_dict_type: SHARDED_STATE_DICT",
         ]
-    degrees = [
-        f"  parallelism_config_{w}_size: {n}" for w in ("tp", "cp") if (n := getattr(job, w))
-    ]
-    lines += ["parallelism_config:", *degrees] if degrees else []
+    lines += _mesh(job, problems, fsdp=fsdp, deepspeed=deepspeed)
     if deepspeed:
         lines += [
             "deepspeed_config:",
@@ -399,6 +413,31 @@ def _emit(job: Job, problems: list[str]) -> list[str]:
         if job.grad_clip is not None:
             lines.append(f"  gradient_clipping: {'1.0' if job.grad_clip else '0.0'}")
     return lines
+
+
+def _mesh(job: Job, problems: list[str], *, fsdp: bool, deepspeed: bool) -> list[str]:
+    """The section of degrees, which multiply to all processes (parallelism_config.py).
+
+    FSDP shards over ``dp_shard`` and context ranks together (dp_shard_cp_dim_names).
+    """
+    tp, cp = job.tp or 1, job.cp or 1
+    if tp * cp == 1 and not (fsdp and job.shard_ranks):
+        return []
+    if deepspeed or (not fsdp and job.data_ranks > 1):
+        degrees = " ".join(f"{w} {n}" for w, n in (("tp", tp), ("cp", cp)) if n > 1)
+        if degrees:
+            problems.append(f"Accelerate has {degrees} beside data ranks with FSDP alone: zero3")
+        return []
+    ranks = job.n_gpus // tp
+    group = job.shard_ranks or ranks
+    copies, shards = (ranks // group, group // cp) if fsdp else (1, 1)
+    if group % cp or (copies > 1 and shards == 1):
+        problems.append(f"Accelerate cannot shard over {group} ranks of which {cp} are context's")
+    sizes = {"dp_replicate": copies, "dp_shard": shards, "tp": tp, "cp": cp}
+    return [
+        "parallelism_config:",
+        *(f"  parallelism_config_{name}_size: {n}" for name, n in sizes.items() if n > 1),
+    ]
 
 
 def _quoted(precision: str) -> str:

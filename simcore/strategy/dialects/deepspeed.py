@@ -148,7 +148,12 @@ class DeepSpeed:
             data["sequence_parallel_size"] = job.cp
             if job.cp_comm != "ulysses":
                 problems.append("DeepSpeed's context ranks turn heads: give --cp-comm ulysses")
-        problems += job.cannot("DeepSpeed's file", "pp", "vpp", "ep", "schedule", "shard_ranks")
+        problems += job.cannot("DeepSpeed's file", "pp", "vpp", "ep", "schedule")
+        if job.shard_ranks:  # zero/mics.py, allreduce_mics_shard_grads; zero/config.py, hpz
+            problems.append(
+                f"DeepSpeed has no hybrid sharding (shard-ranks {job.shard_ranks}): ZeRO++ (hpZ) "
+                "doubles weights alone, MiCS needs MiCS_Init and sums replicas once a step"
+            )
         problems += job.cannot_recompute("DeepSpeed's file")
         if job.recompute == "full":
             data["activation_checkpointing"] = {"partition_activations": False}

@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from simcore.base.errors import BadQuantity
+from simcore.base.units import parse_quantity
 from simcore.validate.case import Case, Skipped
 
 Row = dict[str, str]
@@ -28,10 +30,21 @@ def number(row: Row, column: str, *, at_least: float = 0.0) -> float | None:
     try:
         value = float(text)
     except ValueError:
-        raise ValueError(f"{column}: {text!r} is not a number") from None
+        hint = _without_unit(column, text)
+        raise ValueError(f"{column}: {text!r} is not a number{hint}") from None
     if not math.isfinite(value) or value < at_least:
         raise ValueError(f"{column}: {text!r} must be finite and at least {at_least:g}")
     return value
+
+
+def _without_unit(column: str, text: str) -> str:
+    """What a time is without its unit, where it has one and the column is in seconds."""
+    if not column.endswith("_s"):
+        return ""
+    try:
+        return f": write {parse_quantity(text, 'seconds'):g}, in seconds"
+    except BadQuantity:
+        return ""
 
 
 def whole(row: Row, column: str, default: int | None = None) -> int:

@@ -1,25 +1,29 @@
 """simcore's own format: a row is one run, columns are the command line's words.
 
-id, model, gpus, and any of strategy, micro_batch, grad_accum, precision, recompute, optimizer,
-offload, network, node, seq_len; train_samples and eval_samples of a whole run;
-measured step_time_s, run_time_s, samples_per_s, peak_memory_gb, speedup and
-memory_<term>_gib; reference (id), flag, note.
+id, model, gpus, and any other words of a job (``engine.options``) but files; train_samples and
+eval_samples of a whole run; measured step_time_s, run_time_s, samples_per_s, peak_memory_gb,
+speedup and memory_<term>_gib; reference (id), flag, note.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
+from types import NoneType
+from typing import Any, get_args, get_type_hints
 
+from simcore.base.errors import nearest
 from simcore.base.units import GIB, GIGA
 from simcore.engine.options import Options
+from simcore.engine.words import SWITCH
 from simcore.validate.case import Case, Skipped
 from simcore.validate.formats import Format, Row, number, present
 
-_WORDS = ("strategy", "precision", "recompute", "optimizer", "offload", "network", "node")
-_COUNTS = ("micro_batch", "grad_accum", "seq_len")
-#: Columns that are options of a run.
-OPTION_COLUMNS = (*_WORDS, *_COUNTS)
-
+#: Options that a table usually has columns for.
+USUAL_COLUMNS = ("strategy", "precision", "recompute", "optimizer", "offload", "network", "node",
+                 "micro_batch", "grad_accum", "seq_len")  # fmt: skip
+#: What is no property of a run, or no word.
+_NO_COLUMNS = ("inputs", "profile", "calibration", "launch")
 
 #: Columns that are read besides those of measurements.
 _OTHERS = ("id", "model", "gpus", "table", "train_samples", "eval_samples", "work_known",
@@ -27,10 +31,45 @@ _OTHERS = ("id", "model", "gpus", "table", "train_samples", "eval_samples", "wor
 _MEASURED = ("step_time_s", "run_time_s", "samples_per_s", "speedup", "peak_memory_gb")
 
 
+@lru_cache(maxsize=1)
+def option_columns() -> dict[str, type]:
+    """Columns that are options of a run, and whether each is text, a whole number or a switch."""
+    found: dict[str, type] = {}
+    for name, hint in get_type_hints(Options).items():
+        kinds = set(get_args(hint)) - {NoneType}
+        if name not in _NO_COLUMNS:
+            found[name] = int if int in kinds else bool if kinds == {bool} else str
+    return found
+
+
 def ignored_columns(columns: Iterable[str]) -> tuple[str, ...]:
     """Columns of a table in this format that nothing reads."""
-    read = {*_WORDS, *_COUNTS, *_OTHERS, *_MEASURED}
+    read = {*option_columns(), *_OTHERS, *_MEASURED}
     return tuple(c for c in columns if c not in read and not c.startswith("memory_"))
+
+
+def ignored_told(columns: Iterable[str]) -> str:
+    """Columns that nothing reads in words, each with what it may mean; empty where none is."""
+    known = [*option_columns(), *_OTHERS, *_MEASURED]
+    told = [
+        f"{column} (did you mean {near[0]}?)" if (near := nearest(column, known, 1)) else column
+        for column in ignored_columns(columns)
+    ]
+    return f"columns that nothing reads: {', '.join(told)}" if told else ""
+
+
+def _option(row: Row, column: str, kind: type) -> Any:
+    text = row[column]
+    if kind is int:
+        value = number(row, column, at_least=float(column in USUAL_COLUMNS))
+        if value is not None and value != int(value):
+            raise ValueError(f"{column}: {text!r} must be a whole number")
+        return None if value is None else int(value)
+    if kind is bool:
+        if text.lower() not in SWITCH:
+            raise ValueError(f"{column}: {text!r} must be on or off")
+        return SWITCH[text.lower()]
+    return text
 
 
 def _positive(row: Row, column: str) -> float | None:
@@ -44,13 +83,9 @@ def _read(name: str, row: Row) -> Case | Skipped:
     if not row["model"]:
         return Skipped(name, "no model")
     options: Options = {}
-    for key in _WORDS:
+    for key, kind in option_columns().items():
         if row.get(key):
-            options[key] = row[key]  # type: ignore[literal-required]
-    for key in _COUNTS:
-        value = number(row, key, at_least=1)
-        if value is not None:
-            options[key] = int(value)  # type: ignore[literal-required]
+            options[key] = _option(row, key, kind)  # type: ignore[literal-required]
     memory = number(row, "peak_memory_gb")
     measured = present(
         step_time_s=_positive(row, "step_time_s"),

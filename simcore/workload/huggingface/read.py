@@ -71,11 +71,17 @@ def parse_config(text: str, path: Path) -> ModelRecord:
     return _record(path, kind, data, told, config, tuple(notes))
 
 
+#: Letters by which families of models differ.
+_FAMILY = 3
+
+
 def _parsed(text: str, path: Path) -> dict[str, Any]:
     def refuse(word: str) -> NoReturn:
         line = text[: text.find(word)].count("\n") + 1 if word in text else None
         raise DataError(f"{word} is not a number", file=path, line=line)
 
+    if not text.strip():
+        raise DataError("is empty", file=path)
     try:
         data = json.loads(text, parse_constant=refuse)
     except json.JSONDecodeError as err:
@@ -99,8 +105,11 @@ def _model_type(fields: Fields) -> str:
         raise fields.error("model_type", "must be a word")
     if kind not in FILES:
         known = list(model_types())
-        near = nearest(kind, known)
-        hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
+        # of its family: mamba looks like llama, and is none
+        near = [name for name in nearest(kind, known) if name[:_FAMILY] == kind[:_FAMILY].lower()]
+        hint = f"did you mean {near[0]!r}?" if near else (
+            f"known are {', '.join(known)}; --model package.module:callable traces any module"
+        )  # fmt: skip
         raise fields.error("model_type", f"{kind!r:.60} is not supported: {hint}")
     return kind
 

@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.colors import to_hex
 from matplotlib.container import BarContainer
 
 from simcore import api
 from simcore.base.errors import UsageError
 from simcore.report.plots import canvas, draw
+from simcore.report.plots.canvas import BLUE, SKY
 from simcore.report.terms import HIDDEN
 
 ASK = ("latte-xl", "4x8xA6000ada")
@@ -168,8 +170,38 @@ def test_the_wait_for_data_is_told_only_where_there_is_one(answer: api.Predictio
 
     assert "data loading" in words(answer)
     assert "data loading" not in words(api.predict("gpt2", "8xA100"))
-    layout = api.predict("llama-3-8b", "1x4xH100", tp=2, pp=2)
-    assert "exchanges and bubble" in words(layout)
+    few = api.predict("llama-3-8b", "1x4xH100", pp=4, schedule="dualpipe", grad_accum=4)
+    assert "exchanges and bubble" in words(few)  # no schedule of so few: one stage is drawn
+
+
+def test_a_pipeline_has_a_row_a_stage() -> None:
+    p = api.predict("llama-3-8b", "1x4xH100", tp=2, pp=2, grad_accum=4, keep_timeline=True)
+    assert p.pipeline is not None
+    (axes,) = p.plot("timeline").axes
+    assert [t.get_text() for t in axes.get_yticklabels()] == ["stage 0", "stage 1"]
+    ends = [x.vertices[:, 0].max() for c in axes.collections for x in c.get_paths()]
+    assert max(ends) == pytest.approx(p.pipeline.finish_s * 1e3)
+    assert max(ends) == pytest.approx(p.step_time_s.value * 1e3, rel=0.01)
+
+
+def test_forward_and_backward_of_many_micro_batches_have_a_half_of_their_row_each() -> None:
+    few, many = (
+        api.predict("gpt2", "1x2xH100", pp=2, grad_accum=n, micro_batch=1, keep_timeline=True)
+        for n in (8, 256)
+    )
+
+    def lows(p: api.Prediction, colour: str) -> set[float]:
+        (axes,) = p.plot("timeline").axes
+        return {
+            round(float(path.vertices[:, 1].min()) % 1, 2)
+            for c in axes.collections if to_hex(c.get_facecolor()[0]) == colour.lower()
+            for path in c.get_paths()
+        }  # fmt: skip
+
+    assert lows(few, SKY) == {0.64} and 0.64 in lows(few, BLUE)
+    assert lows(many, SKY) == {0.64} and lows(many, BLUE) == {0.88}
+    (axes,) = many.plot("timeline").axes
+    assert sum(len(c.get_paths()) for c in axes.collections) < 200
 
 
 def test_sensitivity_spans_half_and_twice() -> None:

@@ -16,9 +16,11 @@ JOB: dict[str, Any] = {"micro_batch": 1, "grad_accum": 8, "seq_len": 4096, "stra
 
 
 @pytest.fixture(scope="module", params=[{"tp": 4, "pp": 4}, {"tp": 2, "pp": 2, "vpp": 4},
-                                        {"pp": 4, "schedule": "zb-2p"}])  # fmt: skip
+                                        {"pp": 4, "schedule": "zb-2p"},
+                                        {"tp": 4, "pp": 2, "overlap": "grads,params"},
+                                        {"tp": 4, "pp": 4, "strategy": "zero3"}])  # fmt: skip
 def traced(request: pytest.FixtureRequest) -> tuple[dict[str, Any], dict[str, Any]]:
-    answer = api.predict("llama3-8b", "2x8xH100", keep_timeline=True, **JOB, **request.param)
+    answer = api.predict("llama3-8b", "2x8xH100", keep_timeline=True, **(JOB | request.param))
     return request.param, json.loads(json.dumps(to_trace(answer)))
 
 

@@ -52,6 +52,27 @@ def test_samples(sample: str, words: dict) -> None:
     assert launch.violations() == []
 
 
+def test_a_mesh_of_replicas_and_shards_is_hybrid_sharding(tmp_path: Path) -> None:
+    """Accelerate's own names (parallelism_config.py); FSDP shards over dp_shard times cp."""
+    text = ("distributed_type: FSDP\nfsdp_config:\n"
+            "  fsdp_version: 2\nparallelism_config:\n"
+            "  parallelism_config_dp_replicate_size: 4\n"
+            "  parallelism_config_dp_shard_size: {}\n"
+            "  parallelism_config_cp_size: {}\n")  # fmt: skip
+    for shard, cp in ((8, 1), (4, 2)):
+        launch = read(tmp_path, text.format(shard, cp))
+        assert not launch.violations()
+        assert (launch.strategy, launch.shard_ranks, launch.cp) == (
+            "zero3",
+            8,
+            cp if cp > 1 else None,
+        )
+    named = text.replace("fsdp_version: 2", "fsdp_sharding_strategy: HYBRID_SHARD").format(8, 1)
+    assert read(tmp_path, named).strategy == "zero3"
+    whole = read(tmp_path, text.replace("replicate_size: 4", "replicate_size: 1").format(32, 1))
+    assert (whole.strategy, whole.shard_ranks) == ("zero3", None)
+
+
 def test_typos_are_named() -> None:
     launch = read_launch(str(SAMPLES / "accelerate_multi_gpu.yaml"))
     assert "did you mean 'num_processes'" in launch.unknown[0]
@@ -71,6 +92,10 @@ def test_typos_are_named() -> None:
         ("distributed_type: MULTI_GPU\nnum_machines: 3\n", "no multiple of num_machines = 3"),
         ("distributed_type: FSDP\nparallelism_config:\n  parallelism_config_sp_size: 2\n",
          "sequence parallelism of attention heads"),
+        ("distributed_type: FSDP\nparallelism_config:\n  dp_replicate_size: 4\n",
+         "takes FSDP with dp_shard_size above 1"),
+        ("distributed_type: DEEPSPEED\nparallelism_config:\n  dp_replicate_size: 4\n"
+         "  dp_shard_size: 8\n", "takes FSDP with dp_shard_size above 1"),
         ("distributed_type: FSDP\nfsdp_config:\n  fsdp_reshard_after_forward: false\n"
          "  fsdp_offload_params: true\n", "fsdp_offload_params"),
         ("distributed_type: DEEPSPEED\ndeepspeed_config:\n  zero_stage: 2\n"

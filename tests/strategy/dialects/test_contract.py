@@ -148,6 +148,11 @@ def test_round_trip_of_every_strategy_precision_and_offload(dialect: str, tmp_pa
         ("accelerate", {"strategy": "zero2", "offload": "optimizer:cpu"}),
         ("accelerate", {"strategy": "zero3", "offload": "optimizer:nvme"}),
         ("accelerate", {"strategy": "zero3", "recompute": "full"}),
+        *(("accelerate", {"strategy": s, "precision": "bf16", "shard_ranks": 8})
+          for s in ("zero2", "zero3")),
+        ("accelerate", {"strategy": "zero3", "precision": "bf16", "shard_ranks": 4, "tp": 2,
+                        "sequence_parallel": False}),
+        ("accelerate", {"strategy": "zero3", "precision": "bf16", "shard_ranks": 8, "cp": 2}),
         ("megatron", {"recompute": "selective", "recompute_modules": "core_attn"}),
         ("megatron", {"recompute": "selective",
                       "recompute_modules": "layernorm,moe_act,shared_experts"}),
@@ -250,7 +255,9 @@ def test_round_trip_of_every_number(
         ("torchrun", {"strategy": "dp"}, ["DataParallel"]),
         ("megatron", {"strategy": "zero1", "shard_ranks": 8}, ["shard-ranks 8"]),
         ("deepspeed", {"strategy": "zero1", "shard_ranks": 8}, ["shard-ranks 8"]),
-        ("accelerate", {"strategy": "zero3", "shard_ranks": 8}, ["shard-ranks 8"]),
+        ("deepspeed", {"strategy": "zero3", "shard_ranks": 8}, ["ZeRO++", "MiCS"]),
+        ("accelerate", {"strategy": "zero1", "shard_ranks": 8}, ["over 8 ranks", "FSDP"]),
+        ("accelerate", {"tp": 2, "sequence_parallel": False}, ["tp 2", "zero3"]),
     ],
 )
 def test_what_cannot_be_said_names_it(dialect: str, changes: dict, words: list[str]) -> None:

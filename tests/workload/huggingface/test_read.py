@@ -82,10 +82,16 @@ def test_an_odd_value_is_refused_with_its_line(key: str, value: Any, tmp_path: P
     assert "\n" not in str(caught.value)
 
 
+def test_another_family_is_not_taken_for_a_known_one(tmp_path: Path) -> None:
+    path = _write(tmp_path, {**_GOOD, "model_type": "mamba"})
+    with pytest.raises(DataError, match=r"'mamba' is not supported: known are llama, .* any mod"):
+        read_config(path)
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "not valid JSON"), ("{", "not valid JSON"), ("[1, 2]", "must be an object"),
+        ("", "is empty"), ("{", "not valid JSON"), ("[1, 2]", "must be an object"),
         ("null", "must be an object"), ('{"model_type": "llama",}', ":1: not valid JSON"),
         ('{\n"model_type": NaN}', ":2: NaN is not a number"),
         ('{"hidden_size": Infinity}', "Infinity is not a number"),

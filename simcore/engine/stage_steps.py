@@ -1,0 +1,164 @@
+"""One optimizer step of each kind of pipeline stage, but for what stages wait for each other.
+
+# C configs, all arrays [C]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import numpy as np
+
+from simcore.base.arrays import TINY, NDArray
+from simcore.engine import messages
+from simcore.engine.compute import pass_seconds, phases_of_parts
+from simcore.engine.evaluate import Job, Steps, evaluate_parts
+from simcore.engine.exchanges import (
+    TRANSFER,
+    beside_host,
+    data_points,
+    exchanges_of,
+    exposed,
+    shared_nic_s,
+    tied_s,
+)
+from simcore.engine.micro_step import forward_share, micro_step_s
+from simcore.engine.pace import stage_paces
+from simcore.engine.placed import Placed
+from simcore.engine.points import Points
+from simcore.step.together import together
+
+Array = NDArray[np.float64]
+
+#: Terms of a stage's breakdown that its micro-step is made of.
+_MICRO_STEP = ("forward", "backward", "accumulation")
+#: Terms of what the device does once a step, before its last micro-step.
+_BEFORE = ("input copy", "frozen")
+
+
+@dataclass(frozen=True)
+class StageStep:
+    """What a stage does in one step, alone.
+
+    ``steps``: as if its data-parallel job were all. ``busy_s``: compute of a micro-step, of which
+    ``forward_frac`` is forward. ``passing_s``: a micro-step of its average rank, which the others
+    meet, every message seen; ``messages_hidden_s``: of these, what compute hides.
+    ``exchanges_s``: what is seen of each dimension's exchanges in a micro-step, ``in_step_s`` in
+    the whole step; ``exchanged_s``: all exchanges of the step, seen or not. ``tied_s``: summing up
+    a table that both ends of the pipeline hold. ``shared_s``: what gradients and hidden exchanges
+    cost each other.
+    """
+
+    steps: Steps
+    busy_s: Array
+    forward_frac: Array
+    passing_s: Array
+    messages_hidden_s: Array
+    exchanges_s: dict[str, Array]
+    in_step_s: dict[str, Array]
+    exchanged_s: Array
+    tied_s: Array
+    shared_s: Array
+
+    @property
+    def spent_s(self) -> Array:
+        """What is seen of exchanges in the whole step."""
+        return sum(self.in_step_s.values(), self.tied_s)
+
+    @property
+    def total_s(self) -> Array:
+        """The whole step."""
+        found: Array = self.steps.step_s + self.spent_s + self.shared_s
+        return found
+
+
+def stage_steps(
+    jobs: tuple[Job, ...],
+    placed: Placed,
+    points: Points,
+    *,
+    keep_timeline: bool = False,
+    terms: Collection[str] | None = None,
+) -> list[StageStep]:
+    """The step of each of ``placed.distinct_stages``, whose jobs are alike but for their part.
+
+    ``terms``: of the breakdown, None: all.
+    """
+    layout = placed.layout
+    needed = None if terms is None else {*terms, *_MICRO_STEP, *_BEFORE}
+    local = data_points(points, placed)
+    exchanges = exchanges_of(points, placed)
+    first, n_parts = jobs[0], len(jobs)
+    tables = [job.table for job in jobs]
+    counts = tuple(count for _, count in placed.distinct_stages)
+    paces = stage_paces(points, layout, counts, first.classes[0].device_sd_frac)
+    spread = first.workload.work_sd_frac
+    phases = phases_of_parts(
+        first.strategy, tables * 2, first.classes, local, first.shares, spread,
+        np.concatenate([paces.slowest, [paces.typical] * n_parts]),
+    )  # fmt: skip
+    of_parts, average = (
+        [np.concatenate(of_class) for of_class in zip(*half, strict=True)]
+        for half in (phases[:n_parts], phases[n_parts:])
+    )
+    every = evaluate_parts(jobs, local, keep_timeline=keep_timeline, terms=needed, phases=of_parts)
+    # What passes through all stages meets average ones on its way.
+    computing = together([job.program for job in jobs]).computing
+    there, here = (
+        pass_seconds(computing, first.strategy, first.classes, local, p, spread)
+        for p in (average, of_parts)
+    )
+    slowdown = first.classes[0].overlap_slowdown_frac / points.overlap
+    tied = tied_s(points, placed)
+    found = []
+    for n, (steps, (index, _)) in enumerate(zip(every, placed.distinct_stages, strict=True)):
+        busy = micro_step_s(steps, local)
+        n_layers = placed.stages[index].n_layers
+        whole_s, sent_s = exchanges.of_stage(n_layers), exchanges.collectives_s(n_layers)
+        exchange = exposed(whole_s, placed, busy, slowdown)
+        earlier = beside_host(exchange, placed, busy, steps.host_micro_s)
+        spent = sum(earlier.values(), np.zeros(len(points)))
+        passing = busy * there[n] / np.maximum(here[n], TINY)
+        once = np.maximum(passing, steps.host_micro_s) + spent
+        shared = shared_nic_s(steps, whole_s, exchange, placed, local, slowdown)
+        share = forward_share(steps)
+        hidden = np.zeros(len(points))
+        if placed.hides_messages:
+            sent, halves = exchange[TRANSFER], (busy * share, busy * (1.0 - share))
+            behind, count = placed.behind[n], local.grad_accum
+            seen = messages.seen_s(layout, behind, count, sent, halves, slowdown)
+            exchange, hidden = {**exchange, TRANSFER: seen}, sent - seen
+            earlier = {**earlier, TRANSFER: seen}
+        last = _last(exchange, placed, busy, steps)
+        ends = tied * (index in (0, layout.pp - 1))
+        in_step = {name: (local.grad_accum - 1.0) * earlier[name] + last[name] for name in exchange}
+        found.append(
+            StageStep(
+                steps=steps,
+                busy_s=busy,
+                forward_frac=share,
+                passing_s=once,
+                messages_hidden_s=hidden,
+                exchanges_s=earlier,
+                in_step_s=in_step,
+                exchanged_s=sum((local.grad_accum * x for x in sent_s.values()), ends),
+                tied_s=ends,
+                shared_s=shared,
+            )
+        )
+    return found
+
+
+def _last(
+    exchange: dict[str, Array], placed: Placed, busy_s: Array, steps: Steps
+) -> dict[str, Array]:
+    """What is seen of the exchanges of the last micro-step.
+
+    What comes once, and before it, takes of the room that its host leaves. Where gradients travel
+    beside its backward they may hold up the step instead of the host: then no room is counted on.
+    """
+    before = sum(steps.terms_s.get(name, 0.0) for name in _BEFORE)
+    seen = beside_host(exchange, placed, busy_s + before, steps.host_micro_s)
+    alone = steps.comm_beside_s <= 0
+    return {name: np.where(alone, x, exchange[name]) for name, x in seen.items()}

@@ -1,0 +1,66 @@
+"""What a stage does before its first micro-batch and after its last, off its own timeline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from simcore.engine.evaluate import Job, Steps
+from simcore.engine.pipeline import Sync
+from simcore.engine.timeline import Timeline
+
+#: Lines of the time breakdown that the micro-batches themselves draw.
+_DRAWN = ("forward", "backward", "accumulation", "host", "frozen")
+#: What makes the update: a table that is held twice is summed up before it.
+_UPDATE = ("optimizer", "ema")
+
+
+@dataclass(frozen=True)
+class StepEdges:
+    """Both ends of a step. ``begins`` from its begin on, ``ends`` from the last backward's end on.
+
+    ``begin_s``: what they hold the first micro-batch up; ``end_s``: what they take after the last;
+    ``update_at_s``: when of that the update begins.
+    """
+
+    begins: tuple[Sync, ...]
+    ends: tuple[Sync, ...]
+    begin_s: float
+    end_s: float
+    update_at_s: float
+
+
+def step_edges(job: Job, steps: Steps, forward_s: float, micro_steps: float) -> StepEdges:
+    """The ends of a stage's step. ``forward_s``: its forward of a micro-batch, alone."""
+    line = steps.timeline
+    assert line is not None
+    tasks, phases = line.graph.tasks, set(job.program.compute_tasks.tolist())
+    first = next(i for i, task in enumerate(tasks) if task.term == "accumulation")
+    backward = [i for i, task in enumerate(tasks) if task.term == "backward"]
+    back_s = float(line.finish_s[backward, 0].max())
+    # Parameters that are gathered under forward hold up the first one, which is before the others.
+    early = any(i in phases and tasks[i].term == "forward" for i in range(first))
+    before_s = forward_s * early
+    if micro_steps > 1:  # a micro-batch has frozen networks of its own
+        before_s += float(steps.terms_s["frozen"][0]) if "frozen" in steps.terms_s else 0.0
+    updates = [i for i in range(backward[-1], len(tasks))
+               if tasks[i].term in _UPDATE or tasks[i].stream == "host cpu"]  # fmt: skip
+    update_s = float(line.start_s[updates, 0].min()) if updates else back_s
+    begins = [i for i in range(first) if i not in phases and tasks[i].term != "host"]
+    ends = [i for i in range(first, len(tasks)) if tasks[i].term not in _DRAWN]
+    return StepEdges(
+        begins=tuple(_shown(line, begins, 0.0)),
+        ends=tuple(_shown(line, ends, back_s)),
+        begin_s=max(float(line.start_s[first, 0]) - before_s, 0.0),
+        end_s=float(line.makespan_s[0]) - back_s,
+        update_at_s=update_s - back_s,
+    )
+
+
+def _shown(line: Timeline, tasks: list[int], zero_s: float) -> Iterator[Sync]:
+    """Tasks that take any time, counted from ``zero_s``."""
+    for i in tasks:
+        start, finish = float(line.start_s[i, 0]), float(line.finish_s[i, 0])
+        if finish > start:
+            task = line.graph.tasks[i]
+            yield Sync(task.name, task.stream, task.term, start - zero_s, finish - zero_s)
