@@ -17,7 +17,7 @@ from simcore.base.database import read_yaml, shipped_root
 from simcore.base.errors import InvalidConfig
 from simcore.base.units import Dimension
 from simcore.hardware.calibrations import CalibratedKnob, Calibration, Knob, calibration_named
-from simcore.hardware.class_figures import figures_of
+from simcore.hardware.class_figures import at_own_ecc, figures_of
 from simcore.hardware.clocks import Clock, clock_ratio
 from simcore.hardware.cluster import ClusterSpec
 from simcore.hardware.convolutions import share_of_products, winograd_share
@@ -196,7 +196,8 @@ class Profile:
             measured = own is not None and "softmax" in own.memory_efficiency
             if kind == "softmax_short" and (measured or kind not in table):
                 known = "softmax"  # one figure for rows of all lengths
-            found = self._for(table[known], gpu)
+            _, share, level = pick(table[known], gpu)
+            found = at_own_ecc(known, share, level, gpu)
             self._seen[key] = self.scaled(found, "memory", gpu=gpu.name)
         result: Estimate = self._seen[key]
         return result
