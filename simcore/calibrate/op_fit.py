@@ -55,7 +55,7 @@ OP_TABLES: Final = ("gemm", "conv", "memory_bound", "attention")
 #: Unit -> the classes that tell together what power leaves of its peak, and those that follow it.
 POWERED: Final[Mapping[Unit, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "tensor": (("gemm_tensor16",), MATRIX_CLASSES),
-    "simt": (FP32_CLASSES, FP32_CLASSES),
+    "simt": (FP32_CLASSES, (*FP32_CLASSES, "conv_simt32")),
 }
 #: Error of ln(eff) on matrix units where the law's form, too, is chosen without the family that is
 #: predicted, among six (a constant, two exponents of the cap, base clock, the means of both).

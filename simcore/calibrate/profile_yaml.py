@@ -30,7 +30,8 @@ or asynchronously (wgmma, tcgen05).
   gemm_tensor16  bf16 and fp16, fp32 accumulate    gemm_tensor8, _block8, _tensor4  fp8, blockwise
   fp8 and nvfp4, after kernels that cast the input  gemm_simt32  fp32 on vector units, CDNA's on
   its matrix units (TF32: as gemm_tensor16); bmm_simt32 the same of activations alone, batched
-  conv_simt32    3x3 stride 1, Winograd included    conv_tensor16, conv_tf32  no table
+  conv_simt32    3x3 stride 1, of what is multiplied as products or after Winograd's transforms
+  (simcore/physics/winograd.py)    conv_tensor16, conv_tf32  no table
   attention      flash, forward; causal FLOP halved; against the 16-bit peak
   attention_serving, _encoder, _encoder_odd  an inference library's: copies of its inputs into a
   cache included, an encoder's, the same with head dimensions that 16 does not divide""",

@@ -14,7 +14,7 @@ from typing import Any, Final
 from simcore.base.units import parse_quantity
 from simcore.hardware.ecc import carried_frac
 from simcore.hardware.estimates import ClassFigures, Estimate, Level, matrix_style, ramp_depth
-from simcore.hardware.power import FP32_CLASSES, POWERED_KIN, Unit, open_frac
+from simcore.hardware.power import POWERED_KIN, Unit, open_frac
 from simcore.hardware.profile_tables import pick
 from simcore.hardware.spec import GpuSpec
 
@@ -72,7 +72,7 @@ def _at_own_power(
         limit = limit or kin.get("limit_j_per_flop")
     if not limit or level == "own" or (level == "family" and "held" not in entry):
         return share
-    unit: Unit = "simt" if cls in FP32_CLASSES else "tensor"
+    unit: Unit = "simt" if cls.endswith("simt32") else "tensor"
     held = open_frac(gpu, unit, float(limit)) / float(entry.get("held", 1.0))
     return Estimate(share.value * held, share.sd_log, f"{share.source} x {held:.3g} for its power")
 
