@@ -30,7 +30,8 @@ memory_efficiency:
         ("T4", True),  # 15,360 of 16,384 MiB
         ("L4", True),
         ("K80", True),  # 11,441 of 12,288 MiB
-        ("A6000", False),  # a workstation's card: shipped with ECC off
+        ("A6000", False),  # workstations' cards are shipped with ECC off
+        ("A6000ada", False),
         ("RTX4090", False),
         ("A100-SXM-80GB", False),  # HBM
         ("H100-SXM-80GB", False),  # HBM; firmware keeps half of a hundredth

@@ -255,7 +255,7 @@ def test_spot_checks_against_datasheets(name: str) -> None:
 #: What nvidia-smi prints as total [MiB].
 SMI_MIB = {
     "A100-SXM-80GB": 81920, "A100-SXM-40GB": 40960, "H100-SXM-80GB": 81559, "H200-SXM": 143771,
-    "RTX4090": 24564, "RTX3090": 24576, "A6000ada": 46068, "L40S": 46068, "A40": 46068,
+    "RTX4090": 24564, "RTX3090": 24576, "A6000ada": 49140, "L40S": 46068, "A40": 46068,
     "A6000": 49140, "L4": 23034, "A10": 23028, "T4": 15360, "A16": 15356, "A2": 15356,
     "B200-SXM": 183359, "GB200": 189471, "H20": 97871, "RTX2080Ti": 11264,
 }  # fmt: skip
