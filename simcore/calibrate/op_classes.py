@@ -52,8 +52,7 @@ EAGER_BOUNDS: Final[Mapping[str, tuple[float, float, float]]] = {
     "start_s": (10 * MICRO, 0.3 * MICRO, 23 * MICRO),
     "floor_s": (30 * MICRO, 0.3 * MICRO, 46 * MICRO),
 }
-#: Convolutions by Winograd need fewer multiplications than are counted: up to 2.25 times.
-CLASS_EFF_MAX: Final = {"conv_simt32": 2.25, "attention": 1.3, "attention_serving": 1.3,
+CLASS_EFF_MAX: Final = {"attention": 1.3, "attention_serving": 1.3,
                         "attention_encoder": 1.3}  # fmt: skip
 
 

@@ -46,7 +46,7 @@ from simcore.calibrate.published import add_published
 from simcore.engine.rates import attention_width
 from simcore.hardware.clocks import Clock
 from simcore.hardware.estimates import matrix_style, ramp_depth, ramp_s
-from simcore.hardware.power import FP32_CLASSES, MATRIX_CLASSES, Unit, open_frac
+from simcore.hardware.power import FP32_CLASSES, MATRIX_CLASSES, POWERED_KIN, Unit, open_frac
 from simcore.hardware.spec import GPUS, GpuSpec
 
 Profile: TypeAlias = dict[str, Any]
@@ -55,7 +55,7 @@ OP_TABLES: Final = ("gemm", "conv", "memory_bound", "attention")
 #: Unit -> the classes that tell together what power leaves of its peak, and those that follow it.
 POWERED: Final[Mapping[Unit, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "tensor": (("gemm_tensor16",), MATRIX_CLASSES),
-    "simt": (FP32_CLASSES, FP32_CLASSES),
+    "simt": (FP32_CLASSES, (*FP32_CLASSES, "conv_simt32")),
 }
 #: Error of ln(eff) on matrix units where the law's form, too, is chosen without the family that is
 #: predicted, among six (a constant, two exponents of the cap, base clock, the means of both).
@@ -204,7 +204,8 @@ def profile_from(fits: OpFits, without: Collection[str] = ()) -> Profile:
             for g, f in by_gpu.items() if family_of(g) not in without
         }  # fmt: skip
         compute[cls] = levels(found[cls], _spread(by_gpu), _kin(cls))
-    _flash(compute, found, _spread(fits.kernels.get("attention", {})))
+    for cls in ("attention", "attention_encoder"):
+        _from_serving(compute, found, cls, _spread(fits.kernels.get(cls, {})))
     for kind, cls in (("gemm", "gemm_tensor16"), ("attention", "attention")):
         seen = {g: Found(f.beside["memory"], f.origins, f.n) for g, f in found.get(cls, {}).items()}
         memory[kind] = levels(seen, TRAFFIC_SD[kind], matrix_style)
@@ -240,12 +241,14 @@ def collective_profile(fits: OpFits, without: Collection[str] = ()) -> Profile:
     }
 
 
-def _flash(compute: Profile, found: Mapping[str, Mapping[str, Found]], own_sd: float) -> None:
-    """Training's attention on devices where only an inference library's was measured.
+def _from_serving(
+    compute: Profile, found: Mapping[str, Mapping[str, Found]], cls: str, own_sd: float
+) -> None:
+    """Training's or an encoder's attention where only an inference library's decoder was measured.
 
     Its share over that library's, where a device has both, carries over to the others.
     """
-    flash, serving = found.get("attention", {}), found.get("attention_serving", {})
+    flash, serving = found.get(cls, {}), found.get("attention_serving", {})
     both = [
         math.log(f.value / serving[g].value)
         for g, f in flash.items() if g in serving and f.n >= ENOUGH_ROWS
@@ -262,7 +265,8 @@ def _flash(compute: Profile, found: Mapping[str, Mapping[str, Found]], own_sd: f
                  {**f.beside, "depth": ramp_depth(ramp, GPUS[g]), "ramp": ramp})
         for g, f in serving.items() if g not in flash
     }  # fmt: skip
-    compute["attention"] = levels({**flash, **carried}, max(own_sd, CARRIED_SD), matrix_style)
+    if carried:
+        compute[cls] = levels({**flash, **carried}, max(own_sd, CARRIED_SD), matrix_style)
 
 
 def _is_attention(cls: str) -> bool:
@@ -325,7 +329,23 @@ def _power(compute: Profile) -> Profile:
                     leaf["value"] = round(median_of_families(at_full), 3)
             table["pooled"]["limit_j_per_flop"] = limit
             _mark_held(table, unit, limit)
+        if unit == "tensor":
+            _attention_held(compute, limit)
     return section
+
+
+def _attention_held(compute: Profile, limit: float) -> None:
+    """Let attention of warp-wise kernels follow the clock that products hold (hardware.power)."""
+    for cls in filter(_is_attention, compute):
+        table = compute[cls]
+        leaf = table.get("by_kin", {}).get(POWERED_KIN)
+        if leaf is None:
+            continue
+        mine = {g: one["value"] for g, one in table["by_gpu"].items()
+                if matrix_style(GPUS[g]) == POWERED_KIN}  # fmt: skip
+        at_full = {g: v / open_frac(GPUS[g], "tensor", limit) for g, v in mine.items()}
+        leaf |= {"value": round(median_of_families(at_full), 3), "limit_j_per_flop": limit}
+        _mark_held({**table, "by_gpu": mine}, "tensor", limit)
 
 
 def _mark_held(table: Levels, unit: Unit, limit: float) -> None:

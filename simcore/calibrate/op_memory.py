@@ -11,9 +11,10 @@ import numpy as np
 from simcore.base.units import GIGA
 from simcore.calibrate.assumed import STREAM_GB_PER_S
 from simcore.calibrate.op_classes import MemoryFit
-from simcore.calibrate.pooling import Found, Levels, family_of, levels, mean_log
+from simcore.calibrate.pooling import Found, Leaf, Levels, family_of, levels, mean_log
 from simcore.calibrate.power import median_of_families
 from simcore.hardware.class_figures import STREAM_FRAC
+from simcore.hardware.ecc import ecc_frac
 from simcore.hardware.spec import GPUS
 
 #: Kernels that load 16 bits at a time: the rate at which SMs issue loads limits them (A100 and
@@ -26,13 +27,17 @@ AS_STREAMS: Final = ("add_serving", "norm", "pow", "softmax", "softmax_short")
 def memory_levels(
     fits: Mapping[str, Mapping[str, tuple[MemoryFit, ...]]], without: Collection[str]
 ) -> dict[str, Levels]:
-    """Class -> figures by device, by family and for all; families ``without`` told nothing."""
+    """Class -> figures by device, by family and for all; families ``without`` told nothing.
+
+    Figures of families and for all are those without inline ECC (``hardware.ecc``).
+    """
     memory: dict[str, Levels] = {}
     found: dict[str, dict[str, Found]] = {"elementwise": _streams()}
     for cls, both in fits.items():
         found.setdefault(cls, {}).update({
             g: Found(
-                mean_log(f.eff_memory for f in m), (_origin(m),), sum(f.n for f in m),
+                mean_log(f.eff_memory for f in m) / ecc_frac(GPUS[g]), (_origin(m),),
+                sum(f.n for f in m),
                 {"start": m[0].start_s, "floor": m[0].floor_s} if m[0].eager else {},
             )
             for g, m in both.items()
@@ -44,10 +49,15 @@ def memory_levels(
         seen = known[cls]
         memory[cls] = levels({**_from_streams(cls, seen, known["elementwise"]), **seen}, own_sd)
         if memory[cls]:
-            memory[cls]["by_gpu"] = {g: memory[cls]["by_gpu"][g] for g in seen}
+            memory[cls]["by_gpu"] = {g: _as_shipped(memory[cls]["by_gpu"][g], g) for g in seen}
         if cls in ISSUE_BOUND and seen:
             memory[cls]["pooled"]["issue_bytes_per_sm_clock"] = _issue_rate(seen)
     return memory
+
+
+def _as_shipped(leaf: Leaf, gpu: str) -> Leaf:
+    """A device's own figure: what its ECC leaves of the share that its kind reaches without."""
+    return leaf | {"value": float(f"{leaf['value'] * ecc_frac(GPUS[gpu]):.3g}")}
 
 
 def _from_streams(
@@ -69,7 +79,10 @@ def _from_streams(
 
 
 def _streams() -> dict[str, Found]:
-    """Share of the bandwidth on devices of which only a stream benchmark was published."""
+    """Share of the bandwidth on devices of which only a stream benchmark was published.
+
+    A40 and L40 reach more of theirs than ECC in GDDR leaves: it was off.
+    """
     return {
         g: Found(rate * GIGA / GPUS[g].memory_bw.value, ("gpu-benches",), 0)
         for g, rate in STREAM_GB_PER_S.items()

@@ -14,6 +14,7 @@ from simcore.hardware.spec import GpuSpec
 from simcore.hardware.tiles import only_batched_fp32_tile
 from simcore.physics.fill import attention_fill, matmul_fill
 from simcore.physics.roofline import kernel_time_s
+from simcore.physics.winograd import TAPS, conv_fill
 
 #: Sharpness of the knee between the host's floor and the device's time; errors of held-out shapes
 #: are the same from 3 to 10.
@@ -55,6 +56,13 @@ def op_fill(batch: OpBatch, gpu: GpuSpec, figures: OpFigures) -> Array:
     geometry = (batch.m, batch.n, batch.k, batch.groups, gpu.sm_count.value)
     if batch.form == "attention":
         return attention_fill(*geometry, figures.wave_frac, figures.half_depth, figures.half_width)
+    if batch.cls == "conv_simt32":
+        rate = figures.eff_compute * batch.peak_flop_per_s
+        bandwidth = figures.eff_memory * gpu.memory_bw.value
+        return conv_fill(
+            batch.m, batch.groups, batch.k / TAPS, batch.n, gpu.sm_count.value,
+            figures.wave_frac, figures.half_depth, rate / bandwidth,
+        )  # fmt: skip
     tile = only_batched_fp32_tile(gpu) if batch.cls == "bmm_simt32" else None
     return matmul_fill(*geometry, figures.wave_frac, figures.half_depth, tile)
 

@@ -236,6 +236,8 @@ def _conv(table: Table) -> _Columns:
     pad = table.number("pad", 0.0, low=-1.0)
     out = np.maximum(np.floor((hw + 2 * pad - size) / stride) + 1, 1.0)
     depth, pixels = cin * size * size, batch * out * out
+    # Those that Winograd's algorithm may compute: m is an image's outputs, groups the images.
+    winograd = (size == 3.0) & (stride == 1.0)
     flop = 2.0 * pixels * cout * depth
     dtype = [d.lower() for d in table.text("dtype")]
     width = np.array([_WIDTH.get(d, 4.0) for d in dtype])
@@ -243,15 +245,16 @@ def _conv(table: Table) -> _Columns:
     peaks: dict[str, PeakName] = {"fp32": "fp32", "bf16": "bf16", "fp16": "fp16"}
     return {
         "form": "matmul", "kind": ["conv"] * len(table), "op": ["conv"] * len(table),
-        "cls": ["conv_simt32" if d == "fp32" else "conv_tensor16" for d in dtype],
+        "cls": ["conv_tensor16" if d != "fp32" else "conv_simt32" if w else "gemm_simt32"
+                for d, w in zip(dtype, winograd, strict=True)],
         "peak": [peaks.get(d, "fp32") for d in dtype],
         "why": ["only forward convolutions are judged" if p not in ("fwd", "")
                 else "" if d in peaks else f"dtype {d!r} is not modelled"
                 for p, d in zip(passes, dtype, strict=True)],
         "flop": flop, "n_bytes": (batch * cin * hw * hw + pixels * cout + cout * depth) * width,
         "cast_bytes": 0.0 * flop,
-        "m": pixels, "n": cout, "k": depth, "groups": _one(table),
-        "large": flop >= LARGE_FLOP["conv"],
+        "m": np.where(winograd, out * out, pixels), "n": cout, "k": depth,
+        "groups": np.where(winograd, batch, 1.0), "large": flop >= LARGE_FLOP["conv"],
     }  # fmt: skip
 
 

@@ -23,18 +23,21 @@ start + sqrt(tc^2 + tm^2), tc = flop / (value * peak * fill), tm = bytes / (memo
 fill from tiles, with the last wave counted by `wave` and the depth ramp k / (k + depth)
 (simcore/physics/fill.py). A pooled limit_j_per_flop (of 16 nm, 1.5 GHz) makes pooled values shares
 of what power leaves, `held` of a family's devices (simcore/hardware/power.py). by_kin: all whose
-matrix instructions take operands from registers (mma.sync) or asynchronously (wgmma, tcgen05).
+matrix instructions take operands from registers (mma.sync; attention's follows power there alone)
+or asynchronously (wgmma, tcgen05).
 `rates_only`: rates published over many shapes at once; no table has the family.
 `ramp` is the fixed time of a tile of attention, which `depth` counts in keys on one device.
   gemm_tensor16  bf16 and fp16, fp32 accumulate    gemm_tensor8, _block8, _tensor4  fp8, blockwise
   fp8 and nvfp4, after kernels that cast the input  gemm_simt32  fp32 on vector units, CDNA's on
   its matrix units (TF32: as gemm_tensor16); bmm_simt32 the same of activations alone, batched
-  conv_simt32    3x3 stride 1, Winograd included    conv_tensor16, conv_tf32  no table
+  conv_simt32    3x3 stride 1, of what is multiplied as products or after Winograd's transforms
+  (simcore/physics/winograd.py)    conv_tensor16, conv_tf32  no table
   attention      flash, forward; causal FLOP halved; against the 16-bit peak
   attention_serving, _encoder, _encoder_odd  an inference library's: copies of its inputs into a
   cache included, an encoder's, the same with head dimensions that 16 does not divide""",
     "memory_efficiency": """Share of the datasheet bandwidth: tm = bytes / (value * bandwidth), with
-the traffic of unfused kernels, after start; in an eager loop no sooner than `floor`, the host's. Of
+the traffic of unfused kernels, after start; in an eager loop no sooner than `floor`, the host's.
+Families and all devices: without the ECC that GDDR keeps in itself (simcore/hardware/ecc.py). Of
 fp32 eager kernels, or of plain streams (gpu-benches) times what a class reaches of them elsewhere;
 softmax_short: rows to 1024; gemm's and attention's from the fits above; _serving: kernels of
 inference servers.""",

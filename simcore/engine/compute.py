@@ -18,6 +18,7 @@ from simcore.engine.points import Points
 from simcore.engine.rates import ClassRates
 from simcore.physics.fill import attention_fill, matmul_fill
 from simcore.physics.slowest import most_work
+from simcore.physics.winograd import conv_fill, conv_geometry
 from simcore.step.kernels import KernelTable, joined_table
 from simcore.step.together import Computing
 from simcore.strategy.strategy import Strategy
@@ -53,9 +54,13 @@ def phase_seconds(
             if rates.tile is not None:
                 down, across = rates.tile[:, table.kind[table.matrix], None]
                 tile = (down, across)
-            compute_s[table.matrix] /= matmul_fill(
-                m, n, k, groups, **shape(table.matrix), tile=tile
-            )
+            fill = matmul_fill(m, n, k, groups, **shape(table.matrix), tile=tile)
+            fast = rates.winograd[table.kind[table.matrix]]
+            if fast.any():
+                rows = table.matrix[fast]
+                per_byte = rates.flop_per_s / rates.bytes_per_s
+                fill[fast] = _conv_fill(table, rows, batch, per_byte, shape(rows))
+            compute_s[table.matrix] /= fill
         if table.attention.size:
             m, n, k, groups = (
                 table.attention_sides[..., :1] + table.attention_sides[..., 1:] * batch
@@ -83,6 +88,20 @@ def phase_seconds(
     return result
 
 
+def _conv_fill(
+    table: KernelTable,
+    rows: NDArray[np.intp],
+    batch: Array,
+    flop_per_byte: Array,
+    shape: dict[str, Any],
+) -> Array:
+    """Fill of 3x3 convolutions that Winograd's algorithm may compute."""
+    m, n, k = (a[rows, :1] + a[rows, 1:] * batch for a in (table.m, table.n, table.k))
+    pixels, inner, outer = conv_geometry(m, n, k, table.k[rows, 1:] > 0.0)
+    per_byte = flop_per_byte[table.kind[rows]][:, None]
+    return conv_fill(pixels / batch, batch, inner, outer, flop_per_byte=per_byte, **shape)
+
+
 def _either_way(
     table: KernelTable,
     rates: ClassRates,
@@ -103,10 +122,14 @@ def _either_way(
     if rates.sm_count:
         sides = np.stack([a[rows] for a in (table.m, table.n, table.k, table.groups)])
         m, n, k, groups = sides[..., :1] + sides[..., 1:] * batch
-        fill = matmul_fill(
-            m, n, k, groups, rates.sm_count,
-            rates.direct_wave_frac[kind][:, None], rates.direct_half_depth[kind][:, None],
-        )  # fmt: skip
+        wave, depth = (a[kind][:, None] for a in (rates.direct_wave_frac, rates.direct_half_depth))
+        fill = matmul_fill(m, n, k, groups, rates.sm_count, wave, depth)
+        if (fast := rates.direct_winograd[kind]).any():
+            per_byte = rates.direct_flop_per_s / rates.bytes_per_s
+            shape = {
+                "sm_count": rates.sm_count, "wave_frac": wave[fast], "half_depth": depth[fast],
+            }  # fmt: skip
+            fill[fast] = _conv_fill(table, rows[fast], batch, per_byte, shape)
     direct = table.flop[rows][:, None] * batch * counted / rates.direct_flop_per_s[kind][:, None]
     found: Array = np.minimum(
         turned,

@@ -74,7 +74,7 @@ def heads_of(name: str, config: Mapping[str, Scalar], layout: Layout) -> Heads |
     ulysses_sp.py: fewer of them than ranks are replicated).
     """
     turns = layout.cp > 1 and layout.cp_comm == "ulysses"
-    if "heads" not in config:
+    if not isinstance(config.get("heads"), int):  # none, or as many as levels of a U-Net
         if turns:
             raise InvalidConfig([f"{name}: cp-comm ulysses needs attention heads to share"])
         return None

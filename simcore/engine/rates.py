@@ -28,6 +28,7 @@ from simcore.hardware.spec import GpuSpec, PeakName
 from simcore.hardware.tiles import only_batched_fp32_tile
 from simcore.physics.fill import EXP_PER_SM_CLOCK, softmax_width
 from simcore.physics.narrow_loads import narrow_load_slowdown
+from simcore.physics.winograd import conv_fill
 from simcore.step.kernels import (
     BATCHED,
     CAST,
@@ -58,6 +59,8 @@ class ClassRates:
     Convolutions between tensors that are channels first either bring them to channels last, in
     ``relaid_s_per_byte`` (0: no need), or run on vector units, at the ``direct`` rates.
     ``indexed_s``: what an element costs that is addressed or converted by itself [s].
+    ``winograd`` [kinds]: convolutions that Winograd's algorithm may compute, ``direct_winograd``
+    where they run at the ``direct`` rates.
     """
 
     gpu: GpuSpec
@@ -93,6 +96,8 @@ class ClassRates:
     direct_half_depth: Array = field(default_factory=lambda: np.zeros(len(KINDS)))
     tile: Array | None = None
     indexed_s: float = 0.0
+    winograd: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(len(KINDS), bool))
+    direct_winograd: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(len(KINDS), bool))
 
     def peak_of(self, conv_frac: float) -> float:
         """Dense peak [FLOP/s] of work of which this share is convolutions: its FLOP over the time
@@ -152,8 +157,24 @@ def conv_unit(
     if name != "tf32" or gpu.vendor != CUDNN_VENDOR or vector is None or kind not in DENSE_CONVS:
         return name, peak
     in_fp32 = vector * profile.compute_efficiency(kind, "fp32", gpu).value
+    in_fp32 *= _winograd_gain(profile, kind, gpu)
     in_tf32 = peak * profile.compute_efficiency(kind, name, gpu).value
     return ("fp32", vector) if in_fp32 > in_tf32 else (name, peak)
+
+
+#: The layer that tells whether fp32 kernels are quicker: pixels, images, channels in and out (the
+#: middle of ResNet-50's).
+_MIDDLE_CONV = (28.0**2, 32.0, 128.0, 128.0)
+
+
+def _winograd_gain(profile: Profile, kind: KernelKind, gpu: GpuSpec) -> float:
+    """Rate of a convolution's fp32 kernels over that of large products, in a middle layer."""
+    if not profile.by_winograd(kind, "fp32", gpu) or gpu.sm_count is None:
+        return 1.0
+    rate = (gpu.peak("fp32") or 0.0) * profile.compute_efficiency(kind, "fp32", gpu).value
+    moved = gpu.memory_bw.value * profile.memory_efficiency(kind, gpu).value
+    shape = profile.kernel_shape(kind, "fp32", gpu)
+    return float(conv_fill(*_MIDDLE_CONV, gpu.sm_count.value, *shape, rate / moved))
 
 
 def conv_notes(
@@ -289,6 +310,17 @@ def _kernel_rates(gpu: GpuSpec, precision: Precision, profile: Profile) -> dict[
     }
 
 
+def _by_winograd(
+    gpu: GpuSpec, profile: Profile, precision: Precision | None = None
+) -> NDArray[np.bool_]:
+    """Kinds of kernel that Winograd's algorithm may compute, [kinds]; in fp32 without precision."""
+    found = np.zeros(len(KINDS), bool)
+    for kind in DENSE_CONVS:
+        unit = _unit_of(kind, profile, gpu, precision)[0] if precision else "fp32"
+        found[KINDS.index(kind)] = profile.by_winograd(kind, unit, gpu)
+    return found
+
+
 def _tiles(batched: tuple[float, float]) -> Array:
     """Tiles [2, kinds] of a device whose library has this one alone for batched products."""
     found = np.ones((2, len(KINDS)))
@@ -356,6 +388,8 @@ def class_rates(group: NodeGroup, precision: Precision, profile: Profile) -> Cla
         device_sd_frac=profile.device_spread.value,
         conv_peak_flop_per_s=conv_peak if conv_name != peak_name else 0.0,
         indexed_s=0.0 if gpu.architecture == HOST_CPU else indexed_s(profile.runtime, gpu),
+        winograd=_by_winograd(gpu, profile, precision),
+        direct_winograd=_by_winograd(gpu, profile),
         **kernels,
     )
 

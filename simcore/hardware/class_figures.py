@@ -1,7 +1,8 @@
 """Figures of a class of kernels on a device: its own, or a relative's carried over to it.
 
 A relative's share of the peak holds at what the relative's power and issue of instructions left of
-its own; a share of the bandwidth at its own rate of issue. Both are the device's here.
+its own; a share of the bandwidth at its own rate of issue, and without ECC that is kept in the
+memory. All are the device's here.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from math import hypot
 from typing import Any, Final
 
 from simcore.base.units import parse_quantity
-from simcore.hardware.estimates import ClassFigures, Estimate, Level, ramp_depth
-from simcore.hardware.power import MATRIX_CLASSES, Unit, open_frac
+from simcore.hardware.ecc import carried_frac
+from simcore.hardware.estimates import ClassFigures, Estimate, Level, matrix_style, ramp_depth
+from simcore.hardware.power import POWERED_KIN, Unit, open_frac
 from simcore.hardware.profile_tables import pick
 from simcore.hardware.spec import GpuSpec
 
@@ -33,6 +35,8 @@ def figures_of(tables: Mapping[str, Any], cls: str, gpu: GpuSpec) -> ClassFigure
     entry, share, level = pick(table, gpu)
     share = _at_own_power(table, entry, share, level, cls, gpu)
     share = _at_own_issue(table, share, level, gpu)
+    if cls not in tables["compute_efficiency"]:
+        share = at_own_ecc(cls, share, level, gpu)
     start, floor, ramp = (entry.get(k) for k in ("start", "floor", "ramp"))
     depth = float(entry.get("depth", 0.0))
     if ramp:
@@ -63,11 +67,22 @@ def _at_own_power(
     that of a device which nothing limits.
     """
     limit = table.get("pooled", {}).get("limit_j_per_flop")
+    if matrix_style(gpu) == POWERED_KIN:  # attention's is of its kin alone
+        kin = (table.get("by_kin") or {}).get(POWERED_KIN, {})
+        limit = limit or kin.get("limit_j_per_flop")
     if not limit or level == "own" or (level == "family" and "held" not in entry):
         return share
-    unit: Unit = "tensor" if cls in MATRIX_CLASSES else "simt"
+    unit: Unit = "simt" if cls.endswith("simt32") else "tensor"
     held = open_frac(gpu, unit, float(limit)) / float(entry.get("held", 1.0))
     return Estimate(share.value * held, share.sd_log, f"{share.source} x {held:.3g} for its power")
+
+
+def at_own_ecc(kind: str, share: Estimate, level: Level, gpu: GpuSpec) -> Estimate:
+    """A relative's share of the bandwidth beside what the device's own ECC fetches."""
+    left = carried_frac(kind, level, gpu)
+    if left == 1.0:
+        return share
+    return Estimate(share.value * left, share.sd_log, f"{share.source} x {left:g} for its ECC")
 
 
 def _at_own_issue(

@@ -6,7 +6,6 @@ Shares are in ``runtime.yaml``; docs/model.md, *Convolutions*, tells the mechani
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import hypot
 from typing import Any, Final
 
 from simcore.hardware.estimates import Estimate, matrix_style
@@ -16,23 +15,8 @@ from simcore.hardware.spec import GpuSpec, PeakName
 
 #: Whose GPUs run convolutions by cuDNN.
 CUDNN_VENDOR: Final = "NVIDIA"
-#: Multiplications of a direct convolution over those of Winograd's F(2x2, 3x3): 36 for 16
-#: (Lavin & Gray 2016).
-WINOGRAD_GAIN: Final = 2.25
 #: Of these no measurement of cuDNN's channels-last kernels of one channel a group is known.
 _BEFORE_AMPERE: Final = ("Kepler", "Maxwell", "Pascal", "Volta", "Turing")
-
-
-def winograd_share(share: Estimate, products: Estimate) -> Estimate:
-    """A share that other devices reach by Winograd's algorithm, as far as this one can.
-
-    Power and issue slots limit what products reach, and so the multiplications that are left.
-    """
-    most = WINOGRAD_GAIN * products.value
-    if share.value <= most:
-        return share
-    told = f"{products.source} x {WINOGRAD_GAIN}, all that Winograd's algorithm saves"
-    return Estimate(most, hypot(share.sd_log, products.sd_log), told)
 
 
 def share_of_products(runtime: Mapping[str, Any], gpu: GpuSpec) -> Estimate:

@@ -51,9 +51,11 @@ _BETWEEN_LANES: Final = 24.0
 _ONE_ISSUE: Final = (
     "Volta", "Turing", "Ampere", "Ampere-GA100", "Ada", "Hopper", "Blackwell", "Blackwell-GB202",
 )  # fmt: skip
-#: Classes of products on matrix units. Attention's exponentials leave these idle in between: its
-#: shares do not follow the clock that products hold.
+#: Classes of products on matrix units. Attention follows the clock that they hold where its
+#: kernels are warp-wise (mma.sync: the exponentials of a head of 128 are a tenth of its products'
+#: time), not where products run asynchronously (a third on B200): there matrix units idle between.
 MATRIX_CLASSES: Final = ("gemm_tensor16", "gemm_tensor8", "gemm_block8", "gemm_tensor4")
+POWERED_KIN: Final = "registers"
 #: Classes of fp32 products: with weights, and of activations alone (one a head and sample).
 FP32_CLASSES: Final = ("gemm_simt32", "bmm_simt32")
 

@@ -17,10 +17,10 @@ from simcore.base.database import read_yaml, shipped_root
 from simcore.base.errors import InvalidConfig
 from simcore.base.units import Dimension
 from simcore.hardware.calibrations import CalibratedKnob, Calibration, Knob, calibration_named
-from simcore.hardware.class_figures import figures_of
+from simcore.hardware.class_figures import at_own_ecc, figures_of
 from simcore.hardware.clocks import Clock, clock_ratio
 from simcore.hardware.cluster import ClusterSpec
-from simcore.hardware.convolutions import share_of_products, winograd_share
+from simcore.hardware.convolutions import share_of_products
 from simcore.hardware.estimates import ClassFigures, Estimate, families_of, kins_of
 from simcore.hardware.knob_places import placed_knobs
 from simcore.hardware.measured import MeasuredDevice, own_class
@@ -110,9 +110,7 @@ class Profile:
         if key not in self._seen:
             own, as_gemm = self._class_of(kind, peak, gpu)
             figures = self.class_figures(own, gpu)
-            pooled = own == "conv_simt32" and figures.level == "pooled"
-            products = self.class_figures("gemm_simt32", gpu).share
-            found = winograd_share(figures.share, products) if pooled else figures.share
+            found = figures.share
             if own in FP32_CLASSES and (matrix := gpu.peak("fp32_matrix")):
                 more = matrix / (gpu.peak("fp32") or matrix)
                 told = f"{found.source} x {more:.3g} for matrix units"
@@ -160,6 +158,10 @@ class Profile:
         as_gemm = kind in _CONVOLUTIONS and unit != "simt32"
         return f"gemm_{unit}", as_gemm
 
+    def by_winograd(self, kind: str, peak: PeakName, gpu: GpuSpec) -> bool:
+        """Whether figures of a kind are of kernels that Winograd's algorithm may be among."""
+        return self._class_of(kind, peak, gpu)[0] == "conv_simt32"
+
     def products_timed(self, peak: PeakName, gpu: GpuSpec) -> bool:
         """Whether shapes of matrix products were timed on a device or on one of its family."""
         found = self.class_figures(self._class_of("gemm", peak, gpu)[0], gpu)
@@ -196,7 +198,8 @@ class Profile:
             measured = own is not None and "softmax" in own.memory_efficiency
             if kind == "softmax_short" and (measured or kind not in table):
                 known = "softmax"  # one figure for rows of all lengths
-            found = self._for(table[known], gpu)
+            _, share, level = pick(table[known], gpu)
+            found = at_own_ecc(known, share, level, gpu)
             self._seen[key] = self.scaled(found, "memory", gpu=gpu.name)
         result: Estimate = self._seen[key]
         return result

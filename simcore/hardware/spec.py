@@ -42,6 +42,11 @@ class PciePort(Part):
     source: str
 
 
+#: Less of its memory than this is reported where ECC bits take a sixteenth of it; what firmware
+#: keeps is half of a hundredth.
+_ALL_BUT_ECC_BITS = 0.95
+
+
 class GpuSpec(Sourced):
     """One accelerator as its datasheet has it. Peaks are dense.
 
@@ -111,6 +116,14 @@ class GpuSpec(Sourced):
     def node_nm(self) -> float:
         """Foundry node [nm]; not a number where nobody states it."""
         return self.process_nm or nan
+
+    @property
+    def inline_ecc(self) -> bool:
+        """Whether error correction keeps its bits in the memory itself (GDDR), as shipped: a
+        sixteenth is missing from what the driver reports. HBM has a place of its own for them.
+        """
+        seen = self.memory_visible
+        return seen is not None and seen.value < _ALL_BUT_ECC_BITS * self.memory_size.value
 
     @property
     def usable_memory_bytes(self) -> float:

@@ -60,11 +60,10 @@ def test_utilisation_is_of_the_peaks_that_are_used() -> None:
 
 
 @pytest.mark.parametrize("gpu", [n for n in GPUS.names() if GPUS[n].vendor == "NVIDIA"])
-def test_winograd_saves_no_more_than_its_multiplications(gpu: str) -> None:
-    """F(2x2, 3x3) makes 16 for 36 (Lavin & Gray 2016); power and issue bound what is left."""
+def test_multiplications_that_winograd_leaves_are_no_quicker_than_products(gpu: str) -> None:
     share = load_profile().compute_efficiency
     fast, products = (share(k, "fp32", GPUS[gpu]).value for k in ("conv_winograd", "gemm"))
-    assert products < fast <= 36 / 16 * products * (1 + 1e-9)
+    assert 0.4 * products < fast < products
 
 
 @pytest.mark.parametrize("gpu", [n for n in GPUS.names() if GPUS[n].peak("tf32")])

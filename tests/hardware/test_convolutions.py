@@ -8,9 +8,7 @@ from simcore.hardware.convolutions import (
     depthwise_share,
     share_of_products,
     wants_channels_last,
-    winograd_share,
 )
-from simcore.hardware.estimates import Estimate
 from simcore.hardware.profile import load_profile
 from simcore.hardware.spec import GPUS, PeakName
 
@@ -73,11 +71,3 @@ def test_half_the_rate_is_a_family_of_its_own() -> None:
     runtime = load_profile().runtime
     shares = {n: share_of_products(runtime, GPUS[n]).value for n in ("RTX3090", "RTX-A6000")}
     assert shares["RTX3090"] > shares["RTX-A6000"]
-
-
-def test_winograd_saves_what_it_multiplies_less() -> None:
-    products = Estimate(0.4, 0.1, "products")
-    assert winograd_share(Estimate(0.8, 0.1, "table"), products).value == 0.8
-    most = winograd_share(Estimate(1.2, 0.1, "table"), products)
-    assert most.value == pytest.approx(0.9)
-    assert "2.25" in most.source

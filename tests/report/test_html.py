@@ -129,7 +129,7 @@ def test_the_page_says_everything(single: str) -> None:
     assert api.explain(*ASK, "memory.activations").formula in cells
     assert all(a in tree.text("ul") for a in p.assumptions)
     assert "simcore report --model latte-xl --gpus 4x8xA6000ada" in tree.text("code")
-    assert "Fits: 38.1 of 47.7 GB" in tree.text("p")
+    assert "Fits: 38.1 of 51.0 GB" in tree.text("p")
     whitepaper = "NVIDIA Ada GPU Architecture"
     assert whitepaper in cells, "hardware figures have their sources"
 

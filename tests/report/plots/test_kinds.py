@@ -51,7 +51,7 @@ def test_memory_bars_add_up_and_show_the_limit(answer: api.Prediction) -> None:
     (axes,) = answer.plot("memory").axes
     total = sum(b[0].get_width() for b in bars(axes).values())
     assert total == pytest.approx(answer.memory.device_bytes / 1e9)
-    assert lines(axes)["device limit, 47.7 GB"].get_xdata() == pytest.approx(
+    assert lines(axes)["device limit, 51.0 GB"].get_xdata() == pytest.approx(
         [answer.memory.capacity_bytes / 1e9] * 2
     )
     (same,) = answer.memory.plot().axes

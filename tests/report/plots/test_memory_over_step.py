@@ -25,7 +25,7 @@ def test_the_plot_stacks_every_term_below_the_limit() -> None:
     (axes,) = draw("memory-over-step", seen).axes
     labels = [t.get_text() for t in axes.get_legend().get_texts()]
     assert {memory_label(k) for k in seen.terms} <= set(labels)
-    assert "device limit, 47.7 GB" in labels
+    assert "device limit, 51.0 GB" in labels
     assert axes.get_ylim()[1] > 47.7
     fills = [
         (tuple(c.get_facecolor()[0]), c.get_hatch()) for c in axes.collections if c.get_label()
