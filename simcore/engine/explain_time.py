@@ -8,7 +8,7 @@ from simcore.base.units import FP32_BYTES, format_seconds, format_si
 from simcore.engine.exchanges import exchange_bytes, exchange_passes
 from simcore.engine.explain_facts import Facts, Teller, Told
 from simcore.engine.points import COLLECTIVE_BASE_S
-from simcore.engine.price import EMA_TRAFFIC_ELEMS, HOST_ADAM_BYTES, HOST_DRAM_FRAC
+from simcore.engine.price import EMA_TRAFFIC_ELEMS, HOST_DRAM_FRAC
 from simcore.engine.rates import compute_share_of, conv_unit, memory_share_of
 from simcore.hardware.estimates import Estimate
 from simcore.hardware.paths import Path
@@ -186,7 +186,7 @@ def _offload(f: Facts) -> Told:
                                f"writes {_rate(r.nvme_write_bytes_per_s)} a node"))  # fmt: skip
     return Told(
         "gradients down + host update + parameters up, as far as the step waits; host update = "
-        f"parameters / shards x {HOST_ADAM_BYTES:g} bytes / (share of DRAM bandwidth x "
+        f"parameters / shards x {s.software.host_update_bytes:g} bytes / (share of DRAM bandwidth x "
         f"{HOST_DRAM_FRAC:g}), NVMe: state read and written too",
         tuple(inputs),
         "ZeRO-Offload (Ren et al. 2021), ZeRO-Infinity (Rajbhandari et al. 2021)",

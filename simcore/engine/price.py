@@ -36,8 +36,6 @@ EMA_TRAFFIC_ELEMS = 5.0
 #: Parameter tensors that one multi-tensor kernel takes on average (torch foreach packs up to
 #: 110 pointers a launch for one list, fewer for Adam's five).
 FOREACH_TENSORS_PER_LAUNCH = 30.0
-#: Bytes a parameter that a host Adam moves: reads g, m, v, w and writes m, v, w in fp32.
-HOST_ADAM_BYTES = 28.0
 #: State bytes a parameter that NVMe offload reads and writes back: m, v, master in fp32.
 NVME_STATE_BYTES = 12.0
 
@@ -407,7 +405,8 @@ class _Context:
             c.dram_bytes_per_s / c.ranks_per_socket,
             c.far_bytes_per_s / c.ranks_per_socket if target == "cpu-far" else np.inf,
         )
-        seconds = self._shard_bytes(HOST_ADAM_BYTES) / (rate * HOST_DRAM_FRAC)
+        moved = self._shard_bytes(self.strategy.software.host_update_bytes)
+        seconds = moved / (rate * HOST_DRAM_FRAC)
         if target == "nvme":
             ranks = float(c.gpus_per_node)
             state = self._shard_bytes(NVME_STATE_BYTES)

@@ -381,6 +381,16 @@ def test_offload_costs_time_and_frees_the_device() -> None:
     assert away["nvme"].memory.nvme_bytes > 0 == away["nvme"].memory.host_bytes
 
 
+@pytest.mark.parametrize(("software", "moved"), [("deepspeed", 42.0), ("fsdp", 80.0)])
+def test_a_library_s_update_on_the_host_makes_more_passes(software: str, moved: float) -> None:
+    """A DGX H100's sockets of 307.2 GB/s serve four ranks each, at 0.8 of it."""
+    found = ask("llama3-8b", "8xH100", strategy="zero3", precision="bf16", micro_batch=1,
+                offload="optimizer", software=software)  # fmt: skip
+    update_s = 8_030_261_248 / 8 * moved / (307.2e9 * 0.8 / 4)
+    crossing_s = found.time_s["offload"] - update_s
+    assert 0.0 < crossing_s < 0.25  # weights up again; gradients go down under backward
+
+
 def test_offloaded_parameters_are_fetched_and_not_sent_up_again() -> None:
     """1.56 billion parameters over 16 lanes of PCIe 4, below 31.5 GB/s; FSDP's are fp32."""
 

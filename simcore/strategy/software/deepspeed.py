@@ -14,7 +14,9 @@ from simcore.strategy.software.record import SOFTWARE, Program, Software
 #: runtime/pipe/engine.py: pipe_buffers keep inputs beside the clones that forward works on, and
 #: outputs until their backward, on the last stage (fp32 logits) in two buffers in turn;
 #: runtime/engine.py: stage 1 turns contiguous gradients off, without which reduce_ipg_grads ends in
-#: allreduce_bucket; so does bf16 (_bf16_reduce_grads).
+#: allreduce_bucket; so does bf16 (_bf16_reduce_grads). An offloaded update is one pass of Adam (28
+#: bytes) between a product of the gradients with their scale (stage3.py, unscale_and_clip_grads: 8)
+#: and a cast of the weights, which torch's copy to another device makes on the source's (6).
 DEEPSPEED = SOFTWARE.register("deepspeed")(
     Software(
         name="deepspeed",
@@ -22,6 +24,7 @@ DEEPSPEED = SOFTWARE.register("deepspeed")(
         "16-bit gradients beside them",
         norm_bytes=8.0, all_reduces=True, grads_beside=True, weight_stubs=False, group_copies=2,
         live_numel=int(GIGA), received_copies=1, sent_copies=1, logits_bytes=2 * 4.0,
+        host_update_bytes=42.0,
     )
 )  # fmt: skip
 #: runtime/bf16_optimizer.py of early 2022: fp32_groups_flat is not yet cut into partitions.

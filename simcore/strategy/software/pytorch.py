@@ -12,13 +12,15 @@ from simcore.strategy.software.record import SOFTWARE, Program, Software
 #: FairScale's _cast_fp32_param_shards_to_fp16), gradients are cast before they go down
 #: (_cast_grad_to_param_dtype). Its checkpoints are the non-reentrant ones, which since PyTorch 2.1
 #: stop once all that is saved has been made anew (torch/utils/checkpoint.py,
-#: set_checkpoint_early_stop).
+#: set_checkpoint_early_stop). What is offloaded is updated by torch's AdamW, on a processor one
+#: operation after the other (torch/optim/adamw.py, _single_tensor_adamw: mul_, lerp_, mul_,
+#: addcmul_, sqrt, division, add_, addcdiv_: 8, 12, 8, 12, 8, 8, 8 and 16 bytes a parameter).
 FSDP = SOFTWARE.register("fsdp")(
     Software(
         name="fsdp",
         meaning="PyTorch's FSDP around each layer and the model: embeddings and head are one unit; "
         "recompute stops early",
-        weight_stubs=False, root_unit=True, wide_host=True, stops_early=True,
+        weight_stubs=False, root_unit=True, wide_host=True, stops_early=True, host_update_bytes=80.0,
     )
 )  # fmt: skip
 FSDP_2022 = SOFTWARE.register("fsdp-2022")(

@@ -46,6 +46,8 @@ class Software:
     its buffers hold for each micro-batch in flight; ``logits_bytes``: an element of the logits
     that they hold on the last stage, which lets go of a micro-batch's when the next but one comes.
     ``wide_host``: what is offloaded lies on the host in fp32 and crosses so in both directions.
+    ``host_update_bytes``: of a parameter that the update of an offloaded optimizer moves on the host; one
+    pass of Adam in fp32 reads g, m, v, w and writes m, v, w.
     ``whole_sends``: every tensor rank sends the next stage all of a layer's output, not its share
     of it, unless the sequence is cut, where it has no more than a share.
     ``late_reduce``: FSDP's gradients of earlier micro-steps stay whole on each rank, in the width
@@ -80,6 +82,7 @@ class Software:
     logits_bytes: float = 0.0
     whole_sends: bool = False
     wide_host: bool = False
+    host_update_bytes: float = 28.0
     late_reduce: bool = False
     window_masks: bool = False
     stops_early: bool = False
