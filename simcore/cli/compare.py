@@ -11,10 +11,9 @@ from simcore.cli.grid import grid_of
 from simcore.cli.job import takes_job
 from simcore.cli.options import AS_JSON, MODEL, PRICE, PRICES, WITH, option
 from simcore.cli.output import write
-from simcore.cli.predict import predict
 
 
-@takes_job(predict, axes=True)
+@takes_job(axes=True)
 def compare(
     model: MODEL = None,
     gpus: Annotated[

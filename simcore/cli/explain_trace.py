@@ -11,11 +11,10 @@ from simcore.cli import names
 from simcore.cli.job import job_options, takes_job
 from simcore.cli.options import AS_JSON, option
 from simcore.cli.output import complain, write
-from simcore.cli.predict import predict
 from simcore.cli.values import whole
 
 
-@takes_job(predict)
+@takes_job()
 def explain_trace(
     files: Annotated[
         list[Path],

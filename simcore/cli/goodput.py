@@ -18,7 +18,6 @@ from simcore.cli.options import (
     option,
 )
 from simcore.cli.output import complain, write
-from simcore.cli.predict import predict
 from simcore.cli.values import number, whole
 
 if TYPE_CHECKING:
@@ -78,7 +77,7 @@ _KEPT = (
 )  # fmt: skip
 
 
-@takes_job(predict, _KEPT)
+@takes_job(_KEPT)
 def goodput(
     model: MODEL = None,
     gpus: Annotated[

@@ -1,6 +1,6 @@
 """The words that describe a job, shared by every command that predicts one.
 
-``predict`` declares them once; other commands take over its options with ``takes_job``.
+``job_signature`` declares them once; commands take over its options with ``takes_job``.
 """
 
 from __future__ import annotations
@@ -8,18 +8,12 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection, Mapping
 from copy import copy
-from functools import lru_cache
 from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
+from simcore.cli.job_signature import job
 from simcore.cli.values import whole, with_zero, with_zeros
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-
-#: Parameters of ``predict`` that do not describe the job: what to do with it, and how to show it.
-OTHERS = (
-    "ctx", "model", "gpus", "steps", "epochs", "emit", "as_json", "trace", "chakra",
-    "memory_snapshot", "memory_plot", "plot", "plot_kind", "scaling", "watch", "explain",
-)  # fmt: skip
 
 #: Words of a grid that are no axis of it.
 ONE_VALUE = (
@@ -35,12 +29,9 @@ _SEVERAL = {
 }  # fmt: skip
 
 
-@lru_cache(maxsize=1)
 def job_words() -> tuple[str, ...]:
-    """The words of ``simcore.api`` that ``predict`` declares as options, besides model and gpus."""
-    from simcore.cli.predict import predict
-
-    return tuple(p for p in inspect.signature(predict).parameters if p not in OTHERS)
+    """The words of ``simcore.api`` that are options of a job, besides model and gpus."""
+    return tuple(inspect.signature(job).parameters)
 
 
 def job_options(words: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
@@ -72,9 +63,9 @@ def grid_options(words: Mapping[str, Any], problems: list[str]) -> dict[str, Any
 
 
 def takes_job(
-    source: Callable[..., Any], only: Collection[str] | None = None, *, axes: bool = False
+    only: Collection[str] | None = None, *, axes: bool = False
 ) -> Callable[[Command], Command]:
-    """Give a command that ends in ``**job`` the options of ``source`` that describe a job.
+    """Give a command that ends in ``**job`` the options that describe a job.
 
     ``only`` these, and never those that it declares itself; ``axes``: the words of a grid, of
     several values each.
@@ -83,7 +74,7 @@ def takes_job(
 
     def decorate(command: Command) -> Command:
         own = get_type_hints(command, include_extras=True)
-        job = get_type_hints(source, include_extras=True)
+        hints = get_type_hints(job, include_extras=True)
         parameters = [
             p.replace(annotation=own[p.name])
             for p in inspect.signature(command).parameters.values()
@@ -91,10 +82,12 @@ def takes_job(
         ]
         parameters += [
             p.replace(
-                annotation=_axis(job[p.name]) if axes and p.name not in ONE_VALUE else job[p.name],
+                annotation=(
+                    _axis(hints[p.name]) if axes and p.name not in ONE_VALUE else hints[p.name]
+                ),
                 kind=inspect.Parameter.KEYWORD_ONLY,
             )
-            for p in inspect.signature(source).parameters.values()
+            for p in inspect.signature(job).parameters.values()
             if p.name in words and p.name not in own
         ]
         command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

@@ -27,12 +27,11 @@ from simcore.cli.options import (
     option,
 )
 from simcore.cli.output import complain, write
-from simcore.cli.predict import predict
 from simcore.cli.sweep import ProgressBar
 from simcore.cli.values import count, number, whole
 
 
-@takes_job(predict, axes=True)
+@takes_job(axes=True)
 def plan(
     model: MODEL = None,
     gpus: Annotated[

@@ -14,13 +14,12 @@ from simcore.cli.emit import warn_unknown
 from simcore.cli.files import folder_problems
 from simcore.cli.job import job_options, takes_job
 from simcore.cli.output import complain
-from simcore.cli.predict import predict
 
 #: More clusters than this do not stand side by side, and pass a megabyte.
 MOST = 4
 
 
-@takes_job(predict)
+@takes_job()
 def report(
     output: Annotated[
         Path,

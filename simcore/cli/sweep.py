@@ -14,7 +14,6 @@ from simcore.cli.grid import Grid, grid_of
 from simcore.cli.job import takes_job
 from simcore.cli.options import AS_JSON, WITH, option
 from simcore.cli.output import write
-from simcore.cli.predict import predict
 from simcore.cli.values import whole
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 INTERRUPTED = 130
 
 
-@takes_job(predict, axes=True)
+@takes_job(axes=True)
 def sweep(
     model: Annotated[
         str | None,

@@ -186,8 +186,8 @@ def _offload(f: Facts) -> Told:
                                f"writes {_rate(r.nvme_write_bytes_per_s)} a node"))  # fmt: skip
     return Told(
         "gradients down + host update + parameters up, as far as the step waits; host update = "
-        f"parameters / shards x {s.software.host_update_bytes:g} bytes / (share of DRAM bandwidth x "
-        f"{HOST_DRAM_FRAC:g}), NVMe: state read and written too",
+        f"parameters / shards x {s.software.host_update_bytes:g} bytes / (share of DRAM bandwidth "
+        f"x {HOST_DRAM_FRAC:g}), NVMe: state read and written too",
         tuple(inputs),
         "ZeRO-Offload (Ren et al. 2021), ZeRO-Infinity (Rajbhandari et al. 2021)",
     )

@@ -20,7 +20,8 @@ FSDP = SOFTWARE.register("fsdp")(
         name="fsdp",
         meaning="PyTorch's FSDP around each layer and the model: embeddings and head are one unit; "
         "recompute stops early",
-        weight_stubs=False, root_unit=True, wide_host=True, stops_early=True, host_update_bytes=80.0,
+        weight_stubs=False, root_unit=True, wide_host=True, stops_early=True,
+        host_update_bytes=80.0,
     )
 )  # fmt: skip
 FSDP_2022 = SOFTWARE.register("fsdp-2022")(

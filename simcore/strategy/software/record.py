@@ -46,8 +46,8 @@ class Software:
     its buffers hold for each micro-batch in flight; ``logits_bytes``: an element of the logits
     that they hold on the last stage, which lets go of a micro-batch's when the next but one comes.
     ``wide_host``: what is offloaded lies on the host in fp32 and crosses so in both directions.
-    ``host_update_bytes``: of a parameter that the update of an offloaded optimizer moves on the host; one
-    pass of Adam in fp32 reads g, m, v, w and writes m, v, w.
+    ``host_update_bytes``: what the update of an offloaded parameter moves on the host; one pass of
+    Adam in fp32 reads g, m, v, w and writes m, v, w.
     ``whole_sends``: every tensor rank sends the next stage all of a layer's output, not its share
     of it, unless the sequence is cut, where it has no more than a share.
     ``late_reduce``: FSDP's gradients of earlier micro-steps stay whole on each rank, in the width
