@@ -71,10 +71,6 @@ def parse_config(text: str, path: Path) -> ModelRecord:
     return _record(path, kind, data, told, config, tuple(notes))
 
 
-#: Letters by which families of models differ.
-_FAMILY = 3
-
-
 def _parsed(text: str, path: Path) -> dict[str, Any]:
     def refuse(word: str) -> NoReturn:
         line = text[: text.find(word)].count("\n") + 1 if word in text else None
@@ -105,8 +101,8 @@ def _model_type(fields: Fields) -> str:
         raise fields.error("model_type", "must be a word")
     if kind not in FILES:
         known = list(model_types())
-        # of its family: mamba looks like llama, and is none
-        near = [name for name in nearest(kind, known) if name[:_FAMILY] == kind[:_FAMILY].lower()]
+        # mamba looks like llama, and is none; who mistypes a name begins it right
+        near = [name for name in nearest(kind, known) if name[:1] == kind[:1].lower()]
         hint = f"did you mean {near[0]!r}?" if near else (
             f"known are {', '.join(known)}; --model package.module:callable traces any module"
         )  # fmt: skip

@@ -160,7 +160,8 @@ ZOO: dict[str, Pair] = {
                       lambda: MaskRCNN(81), _regions, _all, drops_output=True),
     "retinanet": Pair("retinanet", {"height": 128, "width": 160}, lambda: RetinaNet(80),
                       lambda b: (torch.zeros(b, 3, 128, 160),), _all,
-                      drops_output=True),
+                      drops_output=True,
+                      aside_bytes=8 * 4.0 * 80 * 9 * 428),  # of the focal loss, on 428 points
     "efficientdet": Pair("efficientdet", {"image": 128}, EfficientDetD0, images(128),
                          lambda out: detection_loss(*out), drops_output=True),
     "waveglow": Pair("waveglow", {"segment": 1024, "layers": 3, "channels": 64, "flows": 5},

@@ -345,8 +345,10 @@ def test_builders_of_published_configs_agree_with_a_trace(arch: str, tmp_path: P
     assert _saved(ours) == pytest.approx(_saved(built), rel=0.02)
 
 
-#: Held against modules of diffusers and transformers (test_flow_diffusers.py).
-_BY_MODULE = ("mmdit", "wan", "clip_text_encoder")
+#: Held against modules of diffusers and transformers, each in a test of its own.
+_BY_MODULE = (
+    "mmdit", "wan", "clip_text_encoder", "mmdit_video", "cogvideox", "latent_unet"
+)  # fmt: skip
 
 
 def test_every_builder_is_held_against_a_trace() -> None:
