@@ -22,7 +22,7 @@ from simcore.hardware.estimates import Estimate
 from simcore.hardware.paths import Path, cluster_paths
 from simcore.hardware.profile import places
 from simcore.hardware.spec import PeakName
-from simcore.step.kernels import KernelTable, kernel_table
+from simcore.step.kernels import KernelTable, table_of
 from simcore.step.parallel import PARALLELISMS
 
 Array = NDArray[np.float64]
@@ -117,9 +117,7 @@ class Facts:
     @cached_property
     def table(self) -> KernelTable:
         """The kernels of the workload."""
-        strategy = self.request.strategy
-        again, early = strategy.recompute == "full", strategy.software.stops_early
-        return kernel_table(self.request.workload, strategy.precision, again, early)
+        return table_of(self.request.workload, self.request.strategy)
 
     def work(self, part: str) -> Work:
         """FLOP, bytes and launches of ``forward``, ``backward`` or ``frozen`` for the batch."""
