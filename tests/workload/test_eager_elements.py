@@ -155,7 +155,9 @@ class Adapted(nn.Module):
         self.up = nn.Linear(RANK, base.out_features, bias=False)
 
     def forward(self, x: Any) -> Any:
-        return self.base(x) + self.up(self.down(x)) * 2.0
+        result = self.base(x)
+        added = self.up(self.down(x.to(self.down.weight.dtype))) * 2.0
+        return (result + added).to(result.dtype)
 
 
 def llama(n: int, dtype: Any, adapted: bool) -> nn.Module:
@@ -194,6 +196,33 @@ def test_llama_with_and_without_adapters(precision: str, adapted: bool) -> None:
     assert sum(launches) == pytest.approx(
         sum(_kernels(three, p) - _kernels(two, p) for p in PASSES), rel=0.08
     )
+
+
+def test_adapters_in_fp32_beside_16_bit_weights() -> None:
+    """Under autocast: their casts, which the trace has of their small weights too."""
+    block = _layer(transformer(**_LLAMA, lora_rank=RANK, lora_wide=True))
+
+    def make(n: int) -> nn.Module:
+        model = llama(n, torch.bfloat16, True)
+        for module in model.modules():
+            if isinstance(module, Adapted):
+                module.down.float()
+                module.up.float()
+        return model.train()
+
+    two, three = (trace(make(n), (IDS,), loss=_mean, autocast="bf16") for n in (2, 3))
+    ours = record_of(block, "bf16-true")
+    for phase in PASSES:
+        moved = _traced(three, phase)[1] - _traced(two, phase)[1]
+        assert ours[phase][1] == pytest.approx(moved, rel=0.03), phase
+
+
+def test_in_one_width_wide_adapters_are_as_others() -> None:
+    plain, wide = (
+        record_of(_layer(transformer(**_LLAMA, lora_rank=RANK, lora_wide=w)), "fp32-ieee")
+        for w in (False, True)
+    )
+    assert plain == wide
 
 
 def _mean(out: Any) -> Any:
