@@ -40,11 +40,13 @@ class Told:
 
 @dataclass(frozen=True)
 class Work:
-    """What a stretch of the step does on one device, per micro-step."""
+    """What a stretch of the step does on one device, per micro-step; ``issues``: its host's, in
+    kernels' worth."""
 
     flop: float
     n_bytes: float
     launches: float
+    issues: float
 
 
 @dataclass(frozen=True)
@@ -140,7 +142,8 @@ class Facts:
         def total(column: Array) -> float:
             return float(weights @ np.add.reduceat(column * t.count, t.phase_start))
 
-        return Work(total(t.flop) * batch, total(moved), float(weights @ t.launches_per_phase))
+        launches, issues = weights @ t.launches_per_phase, weights @ t.issues_per_phase
+        return Work(total(t.flop) * batch, total(moved), float(launches), float(issues))
 
     def cite(self, estimate: Estimate) -> str:
         """An estimate's source with its key spelt out."""

@@ -105,3 +105,20 @@ def test_a_small_job_waits_for_them_and_a_large_one_does_not() -> None:
     assert seconds(2, 128, "deepspeed") == pytest.approx(few[1], rel=1e-3)  # the host's time
     many = [seconds(64, 1024, name) for name in ("plain", "deepspeed")]
     assert many[1] == pytest.approx(many[0], rel=0.02)
+
+
+def test_an_explanation_counts_them() -> None:
+    from simcore.engine.explain import explain
+    from simcore.engine.predict import predict
+    from simcore.engine.request import make_request
+
+    found = []
+    for software in ("plain", "deepspeed"):
+        request = make_request(
+            "gpt2", "1x1xA100-SXM-80GB", strategy="zero3", precision="bf16", micro_batch=1,
+            seq_len=128, software=software,
+        )  # fmt: skip
+        told = explain(request, predict(request), "host")
+        found.append(dict(told.inputs))
+    assert found[0]["kernels"] == found[1]["kernels"]
+    assert found[0]["calls, hooks"] == "0 kernels' worth" != found[1]["calls, hooks"]
