@@ -14,7 +14,7 @@ from simcore.engine.points import Points
 from simcore.engine.price import price
 from simcore.engine.rates import ClassRates
 from simcore.engine.timeline import Timeline, makespan_s, schedule
-from simcore.step.kernels import KernelTable, joined_table, kernel_table
+from simcore.step.kernels import KernelTable, joined_table, table_of
 from simcore.step.parallel import PARALLELISMS
 from simcore.step.program import Program, ProgramBuilder
 from simcore.step.together import Together, together
@@ -57,9 +57,7 @@ class Job:
     @cached_property
     def table(self) -> KernelTable:
         """Its kernels, cached by workload, precision and recompute."""
-        again = self.strategy.recompute == "full"
-        early = self.strategy.software.stops_early
-        return kernel_table(self.workload, self.strategy.precision, again, early)
+        return table_of(self.workload, self.strategy)
 
     @cached_property
     def program(self) -> Program:

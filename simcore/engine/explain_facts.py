@@ -22,7 +22,7 @@ from simcore.hardware.estimates import Estimate
 from simcore.hardware.paths import Path, cluster_paths
 from simcore.hardware.profile import places
 from simcore.hardware.spec import PeakName
-from simcore.step.kernels import KernelTable, kernel_table
+from simcore.step.kernels import KernelTable, table_of
 from simcore.step.parallel import PARALLELISMS
 
 Array = NDArray[np.float64]
@@ -40,11 +40,13 @@ class Told:
 
 @dataclass(frozen=True)
 class Work:
-    """What a stretch of the step does on one device, per micro-step."""
+    """What a stretch of the step does on one device, per micro-step; ``issues``: its host's, in
+    kernels' worth."""
 
     flop: float
     n_bytes: float
     launches: float
+    issues: float
 
 
 @dataclass(frozen=True)
@@ -117,9 +119,7 @@ class Facts:
     @cached_property
     def table(self) -> KernelTable:
         """The kernels of the workload."""
-        strategy = self.request.strategy
-        again, early = strategy.recompute == "full", strategy.software.stops_early
-        return kernel_table(self.request.workload, strategy.precision, again, early)
+        return table_of(self.request.workload, self.request.strategy)
 
     def work(self, part: str) -> Work:
         """FLOP, bytes and launches of ``forward``, ``backward`` or ``frozen`` for the batch."""
@@ -142,7 +142,8 @@ class Facts:
         def total(column: Array) -> float:
             return float(weights @ np.add.reduceat(column * t.count, t.phase_start))
 
-        return Work(total(t.flop) * batch, total(moved), float(weights @ t.launches_per_phase))
+        launches, issues = weights @ t.launches_per_phase, weights @ t.issues_per_phase
+        return Work(total(t.flop) * batch, total(moved), float(launches), float(issues))
 
     def cite(self, estimate: Estimate) -> str:
         """An estimate's source with its key spelt out."""

@@ -271,17 +271,20 @@ def _hidden(f: Facts) -> Told:
 
 
 def _host(f: Facts) -> Told:
-    work = sum(f.work(p).launches for p in ("forward", "backward", "frozen"))
+    parts = [f.work(p) for p in ("forward", "backward", "frozen")]
+    kernels, issues = sum(w.launches for w in parts), sum(w.issues for w in parts)
     strategy = f.request.strategy
     threads = f.result.n_gpus if strategy.parallelism == "dp" else 1
     each = f.rates.issue_s(strategy.issuer) * threads
     return Told(
         "step - step if the host issued kernels in no time; a kernel ends no sooner than it is "
-        "issued, and issuing takes kernels x issue time (x GPUs under dp: one interpreter)",
+        "issued, and issuing takes (kernels + calls) x issue time (x GPUs under dp: one "
+        "interpreter)",
         (
-            ("kernels", f"{work:.0f} a micro-step"),
+            ("kernels", f"{kernels:.0f} a micro-step"),
+            ("calls, hooks", f"{issues - kernels:.0f} kernels' worth"),
             ("issue time", f"{_s(each)} each, by {strategy.issuer}"),
-            ("host in all", _s(work * each)),
+            ("host in all", _s(issues * each)),
         ),
         f.cite(f.request.profile.host_issue_s(f.rates.gpu)),
     )

@@ -30,6 +30,7 @@ from simcore.workload.trace.record import OpRecord, Trace  # noqa: E402
 from simcore.workload.trace.tracer import trace  # noqa: E402
 
 B, SEQ, DIM, HEADS, FFN, VOCAB = 2, 64, 128, 4, 224, 101
+RANK = 8
 ELEMS, SCORES = B * SEQ * DIM, B * HEADS * SEQ * SEQ
 IDS = torch.zeros(B, SEQ, dtype=torch.long)
 PASSES = ("forward", "backward")
@@ -141,15 +142,95 @@ def test_llama(precision: str) -> None:
     """As many heads of k as of q, so that nothing is repeated for the CPU's attention."""
     block = _layer(transformer(**_LLAMA))
 
-    def make(n: int) -> nn.Module:
-        config = transformers.LlamaConfig(
-            vocab_size=VOCAB, hidden_size=DIM, num_attention_heads=HEADS, intermediate_size=FFN,
-            num_key_value_heads=HEADS, max_position_embeddings=SEQ, num_hidden_layers=n,
-            attn_implementation="sdpa", use_cache=False,
-        )  # fmt: skip
-        return transformers.LlamaForCausalLM(config)
+    check(block, lambda n: llama(n, torch.float32, False), (IDS,), precision, rel=0.06)
 
-    check(block, make, (IDS,), precision, rel=0.06)
+
+class Adapted(nn.Module):
+    """A frozen product with an adapter beside it (PEFT, tuners/lora/layer.py, Linear.forward)."""
+
+    def __init__(self, base: nn.Linear) -> None:
+        super().__init__()
+        self.base = base.requires_grad_(False)
+        self.down = nn.Linear(base.in_features, RANK, bias=False)
+        self.up = nn.Linear(RANK, base.out_features, bias=False)
+
+    def forward(self, x: Any) -> Any:
+        result = self.base(x)
+        added = self.up(self.down(x.to(self.down.weight.dtype))) * 2.0
+        return (result + added).to(result.dtype)
+
+
+def llama(n: int, dtype: Any, adapted: bool) -> nn.Module:
+    config = transformers.LlamaConfig(
+        vocab_size=VOCAB, hidden_size=DIM, num_attention_heads=HEADS, intermediate_size=FFN,
+        num_key_value_heads=HEADS, max_position_embeddings=SEQ, num_hidden_layers=n,
+        attn_implementation="sdpa", use_cache=False,
+    )  # fmt: skip
+    model = transformers.LlamaForCausalLM(config)
+    if adapted:
+        model.requires_grad_(False)
+        model.enable_input_require_grads()
+        for layer in model.model.layers:
+            for part in (layer.self_attn, layer.mlp):
+                for name, product in list(part.named_children()):
+                    if isinstance(product, nn.Linear):
+                        setattr(part, name, Adapted(product))
+    return model.to(dtype)
+
+
+@pytest.mark.parametrize("adapted", [False, True])
+@pytest.mark.parametrize("precision", ["fp32-ieee", "bf16-true"])
+def test_llama_with_and_without_adapters(precision: str, adapted: bool) -> None:
+    """In one width throughout: what is moved, and how many kernels move it."""
+    dtype = torch.float32 if precision == "fp32-ieee" else torch.bfloat16
+    block = _layer(transformer(**_LLAMA, lora_rank=RANK * adapted))
+    two, three = (trace(llama(n, dtype, adapted).train(), (IDS,), loss=_mean) for n in (2, 3))
+    ours = record_of(block, precision)
+    one = Workload(name="one", sample_unit="sample", blocks=(block,), order=(0,))
+    launches = kernel_table(one, PRECISIONS[precision]).launches_per_phase
+    for at, phase in enumerate(PASSES):
+        moved = _traced(three, phase)[1] - _traced(two, phase)[1]
+        kernels = _kernels(three, phase) - _kernels(two, phase)
+        assert ours[phase][1] == pytest.approx(moved, rel=0.03), phase
+        assert launches[at] == pytest.approx(kernels, rel=0.13), phase
+    assert sum(launches) == pytest.approx(
+        sum(_kernels(three, p) - _kernels(two, p) for p in PASSES), rel=0.08
+    )
+
+
+def test_adapters_in_fp32_beside_16_bit_weights() -> None:
+    """Under autocast: their casts, which the trace has of their small weights too."""
+    block = _layer(transformer(**_LLAMA, lora_rank=RANK, lora_wide=True))
+
+    def make(n: int) -> nn.Module:
+        model = llama(n, torch.bfloat16, True)
+        for module in model.modules():
+            if isinstance(module, Adapted):
+                module.down.float()
+                module.up.float()
+        return model.train()
+
+    two, three = (trace(make(n), (IDS,), loss=_mean, autocast="bf16") for n in (2, 3))
+    ours = record_of(block, "bf16-true")
+    for phase in PASSES:
+        moved = _traced(three, phase)[1] - _traced(two, phase)[1]
+        assert ours[phase][1] == pytest.approx(moved, rel=0.03), phase
+
+
+def test_in_one_width_wide_adapters_are_as_others() -> None:
+    plain, wide = (
+        record_of(_layer(transformer(**_LLAMA, lora_rank=RANK, lora_wide=w)), "fp32-ieee")
+        for w in (False, True)
+    )
+    assert plain == wide
+
+
+def _mean(out: Any) -> Any:
+    return out.logits.float().mean()
+
+
+def _kernels(t: Trace, phase: str) -> int:
+    return sum(len(op.kernels) for op in t.ops if op.phase == phase)
 
 
 def test_phi3_reads_halves_of_one_product() -> None:

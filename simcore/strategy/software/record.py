@@ -20,6 +20,23 @@ from simcore.workload.recompute import DEFAULT_MODULES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Hooks:
+    """What a host does in Python around a model's modules, in the time that it takes torch to issue
+    so many kernels; forward, and backward.
+
+    ``module``: before and after each module that owns a tensor; ``layer``: of a layer's others;
+    ``matrix``: to fetch the weight of a product and let go of it; ``gradient``: to take a tensor's
+    gradient into a bucket; ``bucket``: to reduce one.
+    """
+
+    module: tuple[float, float]
+    layer: tuple[float, float]
+    matrix: tuple[float, float]
+    gradient: float
+    bucket: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Software:
     """Temporaries and copies of one library.
 
@@ -58,6 +75,7 @@ class Software:
     broadcasts them to the others: owner after owner, where a gather would be one message.
     ``cut``: how a pipeline is cut into stages, a rule of ``CUT_RULES``.
     ``plain_modules``: it is a loop around plain modules, whose kernels are PyTorch's.
+    ``hooks``: what its ZeRO-3 takes of the host, module by module.
     """
 
     name: str
@@ -89,6 +107,7 @@ class Software:
     whole_tensors: bool = False
     cut: str = EVEN
     plain_modules: bool = False
+    hooks: Hooks | None = None
 
 
 SOFTWARE: Registry[Software] = Registry("software")

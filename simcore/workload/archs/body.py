@@ -43,13 +43,15 @@ ALL_LINEAR = "all-linear"
 class Adapters:
     """Low-rank adapters of ``rank`` on ``targets``; ``quantised``: format of the frozen base.
 
-    ``drop``: each has a dropout of its own before it (PEFT, tuners/lora/layer.py).
+    ``drop``: each has a dropout of its own before it (PEFT, tuners/lora/layer.py). ``wide``: they
+    are fp32 beside 16-bit weights, under autocast.
     """
 
     rank: int
     targets: frozenset[str]
     quantised: str = "none"
     drop: bool = False
+    wide: bool = False
 
     def on(self, name: str) -> bool:
         """Whether the product ``name`` of a layer has an adapter."""
@@ -67,8 +69,10 @@ def _plain(name: str) -> str:
     return name
 
 
-def adapters(rank: int, targets: str, quantised_base: str, dropout: float = 0.0) -> Adapters | None:
-    """The adapters that four settings describe, None without any. Raises ValueError."""
+def adapters(
+    rank: int, targets: str, quantised_base: str, dropout: float = 0.0, wide: bool = False
+) -> Adapters | None:
+    """The adapters that settings describe, None without any. Raises ValueError."""
     check_names(quantised_base=(quantised_base, QUANTISED))
     if rank < 0:
         raise ValueError(f"lora_rank {rank} must not be negative")
@@ -79,10 +83,12 @@ def adapters(rank: int, targets: str, quantised_base: str, dropout: float = 0.0)
             raise ValueError(f"lora_targets {targets!r} need a lora_rank")
         if dropout:
             raise ValueError(f"lora_dropout {dropout!r} needs a lora_rank")
+        if wide:
+            raise ValueError("lora_wide needs a lora_rank")
         return None
     words = [w.strip() for w in (targets or ALL_LINEAR).split(",") if w.strip()]
     wanted = frozenset(ours for word in words for ours in TARGETS.get(word, (word,)))
-    return Adapters(rank, wanted, quantised_base, dropout > 0)
+    return Adapters(rank, wanted, quantised_base, dropout > 0, wide)
 
 
 def assumptions(chosen: Adapters | None) -> tuple[str, ...]:
@@ -226,13 +232,18 @@ class Body:
 
     def _adapt(self, rank: int, name: str, rows: float, k: int, n: int, reads: str) -> None:
         dropped = self.adapters is not None and self.adapters.drop
+        wide = self.adapters is not None and self.adapters.wide
+        high = reads in self.high
+        if wide:
+            self.add(ops.widened(f"{name}.lora_cast", rows * k, narrow=not high))
         if dropped:  # a tensor of its own, though q, k and v read one
-            self.add(ops.dropout(f"{name}.lora_dropout", rows * k, high=reads in self.high))
+            self.add(ops.dropout(f"{name}.lora_dropout", rows * k, high=high, wide=wide))
+        own = dropped or wide
         down = ops.linear(
-            f"{name}.lora_a", rows, k, rank, save_input=dropped or reads not in self.kept,
-            input_high=reads in self.high,
+            f"{name}.lora_a", rows, k, rank, save_input=own or reads not in self.kept,
+            input_high=high,
         )  # fmt: skip
-        if not dropped:
+        if not own:
             self.kept.add(reads)
         self.add(
             down,

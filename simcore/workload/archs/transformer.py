@@ -331,6 +331,7 @@ def build(
     lora_rank: int = 0,
     lora_targets: str = "",
     lora_dropout: float = 0.0,
+    lora_wide: bool = False,
     quantised_base: str = "none",
 ) -> Workload:
     """A causal language model over ``seq_len`` tokens with the loss at every position.
@@ -373,7 +374,7 @@ def build(
     ``next_tokens``: multi-token prediction modules after the last layer. ``lora_rank`` > 0: the
     base is frozen, in the format ``quantised_base``, and only adapters on ``lora_targets`` (a
     comma list, or all-linear) are trained; ``lora_dropout`` > 0: each drops from its input for
-    itself, as PEFT's do.
+    itself, as PEFT's do; ``lora_wide``: they are fp32 beside 16-bit weights, under autocast.
     """
     told = {"norm": norm, "mlp": mlp, "positions": positions, "attention": attention,
             "residual": residual, "loss": loss}  # fmt: skip
@@ -427,7 +428,7 @@ def build(
             fused_experts=fused_experts,
         ),
         residual=residual, norm=norm, norm_bias=norm_bias, window=window, drop=dropout > 0,
-        adapters=adapters(lora_rank, lora_targets, quantised_base, lora_dropout),
+        adapters=adapters(lora_rank, lora_targets, quantised_base, lora_dropout, lora_wide),
     )  # fmt: skip
     seen = _pattern("window_pattern", window_pattern, "wf", layers)
     routed = _pattern("expert_pattern", expert_pattern or ("e" if experts else "d"), "ed", layers)

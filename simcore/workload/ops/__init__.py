@@ -31,6 +31,7 @@ from simcore.workload.ops.norm import (
     rms_norm_again,
     rms_norm_eager,
     softmax,
+    widened,
 )
 from simcore.workload.ops.pointwise import (
     accumulate,
@@ -95,4 +96,5 @@ __all__ = [
     "scale",
     "sdpa",
     "softmax",
+    "widened",
 ]

@@ -76,6 +76,12 @@ def cast(elems: float, *, narrow: bool = False) -> Kernel:
     )
 
 
+def widened(name: str, elems: float, *, narrow: bool = False) -> Op:
+    """What 16 bits hold, brought to fp32 and by autocast back, as their gradient is (``cast``)."""
+    both = (cast(elems, narrow=narrow),) * 2
+    return Op(name=name, fwd=both, bwd=both)
+
+
 def autocast_cast(elems: float) -> Kernel:
     """A cast between 16 bits and fp32, 6 bytes an element, that autocast alone has.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Literal
 
+from simcore.base.units import FP32_BYTES
 from simcore.workload.graph import NOTHING, Block, Kernel, Op, Saved
 
 
@@ -98,9 +99,11 @@ def compiled(block: Block) -> Block:
     )
 
 
-def dropout(name: str, elems: float, *, high: bool = False) -> Op:
-    """Dropout with p > 0: saves a one-byte mask an element."""
+def dropout(name: str, elems: float, *, high: bool = False, wide: bool = False) -> Op:
+    """Dropout with p > 0: saves a one-byte mask an element. ``wide``: fp32 in any precision."""
     fwd = Kernel(kind="elementwise", raw_bytes=elems, **_traffic(2 * elems, high))
+    if wide:
+        fwd = Kernel(kind="elementwise", raw_bytes=(1.0 + 2 * FP32_BYTES) * elems)
     return Op(name=name, fwd=(fwd,), bwd=(fwd,), saved=Saved(raw_bytes=elems))
 
 
