@@ -125,7 +125,7 @@ def gemm_batch(
     }  # fmt: skip
     batch = OpBatch(
         **(values | labels), line=np.arange(n), flop=flop,
-        n_bytes=2 * (m * k + k * cols + m * cols), cast_bytes=0 * ones, m=m, n=cols, k=k,
+        n_bytes=2 * (m * k + k * cols + m * cols), cast_bytes=0 * ones, again_bytes=0 * ones, m=m, n=cols, k=k,
         groups=ones, time_s=ones, large=flop >= GIGA,
     )  # fmt: skip
     exact = op_time_s(batch, GPUS["A100-SXM-80GB"], figures)
