@@ -1,4 +1,4 @@
-"""Rows that a device's kernels of a block a row work on at once (``physics.rows``)."""
+"""Rows that a device's kernels of a block a row work on at once, and what each costs an SM."""
 
 from __future__ import annotations
 
@@ -6,27 +6,24 @@ from typing import Final
 
 from simcore.hardware.estimates import families_of
 from simcore.hardware.spec import GpuSpec
-from simcore.physics.rows import row_bound_s
 
-#: Resident threads of an SM (CUDA C++ Programming Guide, technical specifications per compute
-#: capability) and of a compute unit (ROCm, accelerator specifications: 40 waves of 64 on CDNA1, 32
-#: since). Ampere's graphics chips have 1536, GA100 2048: with blocks of 128 12 and 16 rows.
-_THREADS: Final = {
-    "Kepler": 2048, "Maxwell": 2048, "Pascal": 2048, "Volta": 2048, "Turing": 1024,
-    "Ampere-GA100": 2048, "Ampere": 1536, "Ada": 1536, "Hopper": 2048, "Blackwell": 2048,
-    "Blackwell-GB202": 1536, "CDNA1": 2560, "CDNA2": 2048, "CDNA3": 2048, "CDNA4": 2048,
+#: Warps that are resident on an SM (CUDA C++ Programming Guide, technical specifications per
+#: compute capability), waves on a compute unit (ROCm, accelerator specifications).
+_WARPS: Final = {
+    "Kepler": 64, "Maxwell": 64, "Pascal": 64, "Volta": 64, "Turing": 32, "Ampere-GA100": 64,
+    "Ampere": 48, "Ada": 48, "Hopper": 64, "Blackwell": 64, "Blackwell-GB202": 48,
+    "CDNA1": 40, "CDNA2": 32, "CDNA3": 32, "CDNA4": 32,
 }  # fmt: skip
-#: Threads of a row's block: four warps (ATen thread_constants.h, ``num_threads``: 256 on ROCm).
-_BLOCK: Final = {"NVIDIA": 128, "AMD": 256}
+#: Warps of a row's block (ATen thread_constants.h, ``num_threads``: four of 32, or of 64 on ROCm).
+_BLOCK: Final = 4
 
 
 def rows_in_flight(gpu: GpuSpec) -> float:
     """Rows of a whole device; 0 where it is not known."""
-    block = _BLOCK.get(gpu.vendor)
-    threads = _THREADS.get(families_of(gpu)[-1]) or _THREADS.get(gpu.architecture)
-    if block is None or threads is None or gpu.sm_count is None:
+    warps = _WARPS.get(families_of(gpu)[-1]) or _WARPS.get(gpu.architecture)
+    if warps is None or gpu.sm_count is None:
         return 0.0
-    return gpu.sm_count.value * (threads // block)
+    return gpu.sm_count.value * (warps // _BLOCK)
 
 
 def rows_per_l2_byte(gpu: GpuSpec) -> float:
@@ -35,7 +32,10 @@ def rows_per_l2_byte(gpu: GpuSpec) -> float:
 
 
 def row_s(gpu: GpuSpec, row_clocks: float) -> float:
-    """Seconds a row at least, where an SM takes so many clocks; 0 where that is not known."""
+    """Seconds a row at least, of which each takes an SM so many clocks; 0 where it is not known.
+
+    That is the launch of its block, dependent reductions and barriers, however short it is.
+    """
     if not rows_in_flight(gpu) or gpu.sm_count is None or gpu.boost_clock is None:
         return 0.0
-    return float(row_bound_s(1.0, row_clocks, gpu.sm_count.value, gpu.boost_clock.value))
+    return row_clocks / (gpu.sm_count.value * gpu.boost_clock.value)

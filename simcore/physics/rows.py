@@ -29,10 +29,3 @@ def missed_frac(row_bytes: FloatLike, rows_per_l2_byte: float) -> FloatArray:
     over_l2 = np.asarray(row_bytes, dtype=float) * rows_per_l2_byte
     missed: FloatArray = np.clip((over_l2 - STAYS) / (LEAVES - STAYS), 0.0, 1.0)
     return missed
-
-
-def row_bound_s(rows: FloatLike, row_clocks: float, sm_count: float, clock_hz: float) -> FloatLike:
-    """Seconds that rows take however short: what an SM spends on one (launch of its block,
-    dependent reductions, barriers), over all SMs.
-    """
-    return rows * (row_clocks / (sm_count * clock_hz))

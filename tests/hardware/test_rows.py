@@ -26,6 +26,8 @@ def test_rows_in_flight(gpu: str, rows: int) -> None:
 def test_a_row_takes_an_sm_its_clocks() -> None:
     a100 = GPUS["A100-SXM-80GB"]
     assert row_s(a100, 700.0) == pytest.approx(700 / (108 * 1.41e9))
+    t4, l4 = GPUS["T4"], GPUS["L4"]  # 40 SMs at 1.59 GHz, 58 at 2.04
+    assert row_s(a100, 700.0) < row_s(l4, 700.0) < row_s(t4, 700.0) < row_s(t4, 800.0)
     assert rows_per_l2_byte(a100) == pytest.approx(1728 / (40 * 2**20))
     for other in ("Gaudi3", "TPU-v4", "Ascend-910B"):
         assert row_s(GPUS[other], 700.0) == rows_per_l2_byte(GPUS[other]) == 0.0

@@ -1,11 +1,11 @@
-"""Kernels of a block a row: what L2 holds of a row, and what rows cost."""
+"""Kernels of a block a row: what L2 holds of a row."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from simcore.physics.rows import LEAVES, STAYS, missed_frac, row_bound_s
+from simcore.physics.rows import LEAVES, STAYS, missed_frac
 
 
 def test_l2_holds_rows_until_those_in_flight_are_more() -> None:
@@ -18,12 +18,3 @@ def test_l2_holds_rows_until_those_in_flight_are_more() -> None:
     assert missed_frac(65536.0, 0.0) == 0.0  # not known
     lengths = missed_frac(np.geomspace(1e3, 1e6, 50), per_byte)
     assert (np.diff(lengths) >= 0.0).all()
-
-
-def test_rows_cost_clocks_of_an_sm() -> None:
-    """A million rows of 700 clocks on 100 SMs at 1.4 GHz: 5 ms."""
-    assert row_bound_s(1e6, 700.0, 100.0, 1.4e9) == pytest.approx(5e-3)
-    base = row_bound_s(1e6, 700.0, 100.0, 1.4e9)
-    assert row_bound_s(2e6, 700.0, 100.0, 1.4e9) > base
-    assert row_bound_s(1e6, 700.0, 200.0, 1.4e9) < base
-    assert row_bound_s(1e6, 700.0, 100.0, 2e9) < base
