@@ -16,7 +16,7 @@ from simcore.physics.roofline import FloatArray, FloatLike
 
 #: Bytes of the rows in flight, read and written, over L2: up to the first all of a row is still
 #: there when it is read again, from the second on nothing. Layer norms of eight devices, whose L2
-#: has 2 to 40 MiB, step there (half is missed at 0.9 to 1.2 on each).
+#: has 2 to 40 MiB, step there (half is missed near 1.0 on A100, 1.2 on P4 and T4).
 STAYS: Final = 0.6
 LEAVES: Final = 1.6
 
