@@ -145,7 +145,10 @@ def fit_kernels(
 
 @dataclass(frozen=True)
 class MemoryFit:
-    """Share of the bandwidth of memory-bound kernels, start and eager floor of one kernel [s]."""
+    """Share of the bandwidth of memory-bound kernels, start and eager floor of one kernel [s].
+
+    ``row_clocks``: what an SM takes a row at least, of kernels of a block a row.
+    """
 
     eff_memory: float
     start_s: float
@@ -154,6 +157,7 @@ class MemoryFit:
     sd_log: float
     resid_sd_log: float
     n: int
+    row_clocks: float = 0.0
 
 
 def fit_memory_class(batches: Sequence[OpBatch], gpu: GpuSpec) -> MemoryFit | None:
@@ -161,7 +165,8 @@ def fit_memory_class(batches: Sequence[OpBatch], gpu: GpuSpec) -> MemoryFit | No
 
     The share comes from rows beyond the L2 of every device (smaller ones run from L2 in a
     benchmark's loop), weighted double; the start, and the host's floor where rows are eager, from
-    all of them. None where there are too few rows.
+    all of them. None where there are too few rows. Norms (``physics.rows``) take the longer of
+    that and of what their rows cost.
     """
     parts = [b.take(stratify(b.n_bytes, np.random.default_rng(SEED), 60)) for b in batches]
     rows = parts[0].join(parts[1:])
@@ -169,20 +174,26 @@ def fit_memory_class(batches: Sequence[OpBatch], gpu: GpuSpec) -> MemoryFit | No
         return None
     weight = np.where(rows.n_bytes >= BEYOND_L2, 1.0, np.where(rows.large, 0.7, 0.25))
 
+    by_rows = bool(rows.again_bytes.any())
+    free = [0, 1, *([2] if rows.eager else []), *([3] if by_rows else [])]
+
+    def figures(x: Array) -> OpFigures:
+        of = dict(zip(free, np.exp(x), strict=True))
+        return OpFigures(1.0, of[0], of[1], floor_s=of.get(2, 0.0), row_clocks=of.get(3, 0.0))
+
     def residual(x: Array) -> Array:
-        floor = math.exp(x[2]) if rows.eager else 0.0
-        figures = OpFigures(1.0, math.exp(x[0]), math.exp(x[1]), floor_s=floor)
-        return np.log(op_time_s(rows, gpu, figures) / rows.time_s)
+        return np.log(op_time_s(rows, gpu, figures(x)) / rows.time_s)
 
     x, sd = solve(
         lambda x: weight * residual(x),
-        *(np.log(np.array(ends)[: 2 + rows.eager]) for ends in (
-            [0.7, 10 * MICRO, 30 * MICRO], [0.02, 0.1 * MICRO, 0.1 * MICRO],
-            [1.05, 300 * MICRO, 300 * MICRO],
+        *(np.log(np.array(ends)[free]) for ends in (
+            [0.7, 10 * MICRO, 30 * MICRO, 800.0], [0.02, 0.1 * MICRO, 0.1 * MICRO, 50.0],
+            [1.05, 300 * MICRO, 300 * MICRO, 5000.0],
         )),
     )  # fmt: skip
+    found = figures(x)
     return MemoryFit(
-        math.exp(x[0]), math.exp(x[1]), math.exp(x[2]) if rows.eager else 0.0, rows.eager,
-        float(sd[0]),
+        found.eff_memory, found.start_s, found.floor_s, rows.eager, float(sd[0]),
         robust_sd(residual(x)[rows.large] if rows.large.any() else residual(x)), len(rows),
+        found.row_clocks,
     )  # fmt: skip

@@ -38,7 +38,7 @@ def memory_levels(
             g: Found(
                 mean_log(f.eff_memory for f in m) / ecc_frac(GPUS[g]), (_origin(m),),
                 sum(f.n for f in m),
-                {"start": m[0].start_s, "floor": m[0].floor_s} if m[0].eager else {},
+                _beside(m[0]),
             )
             for g, m in both.items()
         })  # fmt: skip
@@ -53,6 +53,12 @@ def memory_levels(
         if cls in ISSUE_BOUND and seen:
             memory[cls]["pooled"]["issue_bytes_per_sm_clock"] = _issue_rate(seen)
     return memory
+
+
+def _beside(fit: MemoryFit) -> dict[str, float]:
+    """Of eager rows what a call costs; of norms a row."""
+    found = {"start": fit.start_s, "floor": fit.floor_s} if fit.eager else {}
+    return found | ({"row": fit.row_clocks} if fit.row_clocks else {})
 
 
 def _as_shipped(leaf: Leaf, gpu: str) -> Leaf:

@@ -10,10 +10,12 @@ import numpy as np
 from simcore.calibrate.curve_fits import Array
 from simcore.calibrate.op_rows import OpBatch
 from simcore.hardware.power import MATRIX_CLASSES, held_frac
+from simcore.hardware.rows import row_s, rows_per_l2_byte
 from simcore.hardware.spec import GpuSpec
 from simcore.hardware.tiles import only_batched_fp32_tile
 from simcore.physics.fill import attention_fill, matmul_fill
 from simcore.physics.roofline import kernel_time_s
+from simcore.physics.rows import missed_frac
 from simcore.physics.winograd import TAPS, conv_fill
 
 #: Sharpness of the knee between the host's floor and the device's time; errors of held-out shapes
@@ -38,6 +40,7 @@ class OpFigures:
     """What one class of kernel reaches on one device.
 
     ``half_width`` [elements] of attention alone. ``floor_s`` of eager rows: see :func:`op_time_s`.
+    ``row_clocks`` of kernels of a block a row alone (``physics.rows``).
     """
 
     eff_compute: float
@@ -47,6 +50,7 @@ class OpFigures:
     half_depth: float = 0.0
     half_width: float = 0.0
     floor_s: float = 0.0
+    row_clocks: float = 0.0
 
 
 def op_fill(batch: OpBatch, gpu: GpuSpec, figures: OpFigures) -> Array:
@@ -82,8 +86,10 @@ def op_time_s(batch: OpBatch, gpu: GpuSpec, figures: OpFigures) -> Array:
     """
     bandwidth = gpu.memory_bw.value
     if batch.form == "memory":
-        time: Array = figures.start_s + batch.n_bytes / (figures.eff_memory * bandwidth)
-        return _no_sooner(time, figures.floor_s)
+        moved = batch.n_bytes / (figures.eff_memory * bandwidth)
+        if figures.row_clocks:
+            moved = _by_rows(batch, gpu, figures)
+        return _no_sooner(figures.start_s + moved, figures.floor_s)
     fill = op_fill(batch, gpu, figures)
     if batch.clock == "burst" and batch.cls in MATRIX_CLASSES:
         rate = figures.eff_compute * batch.peak_flop_per_s * fill
@@ -93,6 +99,14 @@ def op_time_s(batch: OpBatch, gpu: GpuSpec, figures: OpFigures) -> Array:
         figures.eff_memory, fill, figures.start_s,
     )  # fmt: skip
     return _no_sooner(time + batch.cast_bytes / (figures.eff_memory * bandwidth), figures.floor_s)
+
+
+def _by_rows(batch: OpBatch, gpu: GpuSpec, figures: OpFigures) -> Array:
+    """Of kernels of a block a row."""
+    missed = missed_frac(batch.n_bytes / batch.m, rows_per_l2_byte(gpu))
+    n_bytes = batch.n_bytes + batch.again_bytes * missed
+    moved: Array = n_bytes / (figures.eff_memory * gpu.memory_bw.value)
+    return np.maximum(moved, batch.m * row_s(gpu, figures.row_clocks))
 
 
 def _no_sooner(time_s: Array, floor_s: float) -> Array:

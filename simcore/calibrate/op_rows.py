@@ -70,7 +70,8 @@ FASTEST_SHARE, SLOWEST_SHARE = 20.0, 2e-4
 class OpBatch:
     """Kernels of one device, op, dtype, source and way of timing; arrays are [rows].
 
-    ``cast_bytes``: what kernels before the one timed move to cast or copy its input. ``kind``
+    ``cast_bytes``: what kernels before the one timed move to cast or copy its input;
+    ``again_bytes``: what the kernel itself reads a second time, of ``m`` rows. ``kind``
     groups summaries; ``cls`` is the class of the profile's figures.
     """
 
@@ -88,6 +89,7 @@ class OpBatch:
     flop: Array
     n_bytes: Array
     cast_bytes: Array
+    again_bytes: Array
     m: Array
     n: Array
     k: Array
@@ -121,8 +123,8 @@ class OpBatch:
         return spec.peak(self.peak) or spec.peak(same.get(self.peak, self.peak)) or 0.0
 
 
-_ARRAYS: Final = ("line", "flop", "n_bytes", "cast_bytes", "m", "n", "k", "groups", "time_s",
-                  "large")  # fmt: skip
+_ARRAYS: Final = ("line", "flop", "n_bytes", "cast_bytes", "again_bytes", "m", "n", "k", "groups",
+                  "time_s", "large")  # fmt: skip
 assert set(_ARRAYS) <= {f.name for f in fields(OpBatch)}
 
 
@@ -209,12 +211,16 @@ def _memory(table: Table) -> _Columns:
     cols = table.number("cols", 1.0) if "cols" in table.columns else _one(table)
     served = [t.startswith("kernel_profiler") for t in table.text("timing")]
     classes, kinds, factor = [], [], _one(table)
+    rows, again = _one(table), 0.0 * factor
+    each = table.number("rows", 1.0) if "rows" in table.columns else rows
     for i, op in enumerate(ops):
         base = op.removesuffix("_phi")
         kind = "norm" if base in _NORMS else "softmax" if base == "softmax" else "elementwise"
         kinds.append(kind)
         own = "pow" if base in ("pow", "powu") else kind
         classes.append(_SERVING_OPS.get(op, own) if served[i] else own)
+        if classes[-1] == "norm":  # of two tensors, it reads one
+            rows[i], again[i] = each[i], moved[i] / 2.0
         if kind == "softmax" and 1.0 < cols[i] <= WARP_ROW:
             classes[-1] = SHORT_SOFTMAX
         elif kind == "softmax" and cols[i] > SOFTMAX_ROW_ON_CHIP:
@@ -226,7 +232,8 @@ def _memory(table: Table) -> _Columns:
         "form": "memory", "kind": kinds, "op": ops, "cls": classes,
         "peak": ["fp32"] * len(table), "why": [""] * len(table),
         "flop": 0.0 * ones, "n_bytes": moved * factor, "cast_bytes": 0.0 * ones,
-        "m": ones, "n": ones, "k": ones, "groups": ones, "large": moved >= LARGE_BYTES,
+        "again_bytes": again, "m": rows, "n": ones, "k": ones, "groups": ones,
+        "large": moved >= LARGE_BYTES,
     }  # fmt: skip
 
 
@@ -280,7 +287,7 @@ def op_rows(table: Table, on_bad: OnBad = "skip") -> OpRows:
         raise DataError("is no op table: it needs gpu, time_us and an op's sizes", file=table.path)
     n_rows = len(table) + len(table.problems)
     time_s = table.number("time_us") * MICRO
-    columns = read(table)
+    columns = {"again_bytes": _one(table) * 0.0, **read(table)}
     why = columns["why"]
     assert isinstance(why, list)
     shape = [table.text(c) for c in table.columns if c not in ("time_us", "power_w")]

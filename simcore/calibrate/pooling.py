@@ -47,6 +47,7 @@ _BESIDE: Final[Mapping[str, tuple[Callable[[float], str | float], bool]]] = {
     "memory": (lambda v: float(f"{v:.3g}"), True),
     "start": (lambda v: f"{v / MICRO:.3g} us", True),
     "floor": (lambda v: f"{v / MICRO:.3g} us", True),
+    "row": (lambda v: float(f"{v:.3g}"), True),
     "wave": (lambda v: round(v, 2), False),
     "depth": (lambda v: float(f"{v:.2g}"), False),
     "ramp": (lambda v: f"{v / MICRO:.3g} us", True),

@@ -37,6 +37,7 @@ or asynchronously (wgmma, tcgen05).
   cache included, an encoder's, the same with head dimensions that 16 does not divide""",
     "memory_efficiency": """Share of the datasheet bandwidth: tm = bytes / (value * bandwidth), with
 the traffic of unfused kernels, after start; in an eager loop no sooner than `floor`, the host's.
+Of norms a row takes an SM `row` clocks at least (simcore/physics/rows.py).
 Families and all devices: without the ECC that GDDR keeps in itself (simcore/hardware/ecc.py). Of
 fp32 eager kernels, or of plain streams (gpu-benches) times what a class reaches of them elsewhere;
 softmax_short: rows to 1024; gemm's and attention's from the fits above; _serving: kernels of

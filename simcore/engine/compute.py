@@ -17,6 +17,7 @@ from simcore.base.arrays import NDArray, distinct_columns
 from simcore.engine.points import Points
 from simcore.engine.rates import ClassRates
 from simcore.physics.fill import attention_fill, matmul_fill
+from simcore.physics.rows import missed_frac
 from simcore.physics.slowest import most_work
 from simcore.physics.winograd import conv_fill, conv_geometry
 from simcore.step.kernels import KernelTable, joined_table
@@ -36,6 +37,8 @@ def phase_seconds(
     # Work, traffic and fill depend on the batch alone: they are worked out once for each.
     batch, column = np.unique(micro_batch, return_inverse=True)
     n_bytes = table.bytes_fixed[:, None] + table.bytes_per_sample[:, None] * batch
+    if (rows := table.rowwise).size and rates.rows_per_l2_byte:
+        n_bytes[rows] *= 1.0 + _read_again(table, rates)[:, None]
     memory_s = n_bytes / rates.bytes_per_s[table.kind][:, None]
     compute_s = table.flop[:, None] * batch / rates.flop_per_s[table.kind][:, None]
     if rates.sm_count:
@@ -79,6 +82,9 @@ def phase_seconds(
     if (rows := table.indexed).size and rates.indexed_s:  # however fast memory is
         by_element = (table.indexed_per_sample * table.count)[rows] * rates.indexed_s
         moved2[rows] = np.maximum(moved2[rows], np.square(by_element[:, None] * batch))
+    if (rows := table.rowwise).size and rates.row_s:
+        by_row = (table.rows_per_sample * table.count)[rows] * rates.row_s
+        moved2[rows] = np.maximum(moved2[rows], np.square(by_row[:, None] * batch))
     seconds = np.sqrt(tc2 / np.square(compute) + moved2)
     if (rows := table.relaid).size and rates.relaid_s_per_byte.any():
         pace = compute[rows] if np.ndim(compute) > 1 else compute
@@ -86,6 +92,14 @@ def phase_seconds(
     seconds += start
     result: Array = np.add.reduceat(seconds, table.phase_start, axis=0)
     return result
+
+
+def _read_again(table: KernelTable, rates: ClassRates) -> Array:
+    """Bytes that memory serves twice over all bytes, of ``table.rowwise``."""
+    rows = table.rowwise
+    row_bytes = table.bytes_per_sample[rows] / table.rows_per_sample[rows]
+    found: Array = table.again[rows] * missed_frac(row_bytes, rates.rows_per_l2_byte)
+    return found
 
 
 def _conv_fill(

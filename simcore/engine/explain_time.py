@@ -62,6 +62,7 @@ def _roofline(f: Facts, part: str, note: str = "") -> Told:
             profile, "conv_depthwise", own, r.gpu, channels_last=True
         )
     by_element = r.indexed_s if f.table.indexed.size else 0.0
+    by_row = r.row_s if f.table.rowwise.size else 0.0
     inputs = [
         ("micro-batch", f"{f.micro_batch}" + (f", {steps:g} a step" if steps > 1 else "")),
         ("work", f"{format_si(work.flop, 'FLOP')}, {format_si(work.n_bytes, 'B')} moved, "
@@ -78,6 +79,11 @@ def _roofline(f: Facts, part: str, note: str = "") -> Told:
         *(
             [("one by one", f"{format_si(1.0 / by_element, 'elements/s')} where tm is shorter")]
             if by_element
+            else []
+        ),
+        *(
+            [("rows of norms", f"{format_si(1.0 / by_row, 'rows/s')} where tm is shorter")]
+            if by_row
             else []
         ),
         ("SMs, start", f"{r.sm_count:.0f}, {_s(r.kernel_start_s)} a kernel"),

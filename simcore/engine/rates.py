@@ -24,6 +24,7 @@ from simcore.hardware.host import ISSUERS, Issuer, issue_over_torch
 from simcore.hardware.integers import indexed_s
 from simcore.hardware.paths import port_share
 from simcore.hardware.profile import HOST_CPU, Profile
+from simcore.hardware.rows import row_s, rows_per_l2_byte
 from simcore.hardware.spec import GpuSpec, PeakName
 from simcore.hardware.tiles import only_batched_fp32_tile
 from simcore.physics.fill import EXP_PER_SM_CLOCK, softmax_width
@@ -59,6 +60,8 @@ class ClassRates:
     Convolutions between tensors that are channels first either bring them to channels last, in
     ``relaid_s_per_byte`` (0: no need), or run on vector units, at the ``direct`` rates.
     ``indexed_s``: what an element costs that is addressed or converted by itself [s].
+    ``row_s``: what a row costs at least that has a block of a kernel for itself [s];
+    ``rows_per_l2_byte``: so many of them are in flight a byte of L2, 0 where it is not known.
     ``winograd`` [kinds]: convolutions that Winograd's algorithm may compute, ``direct_winograd``
     where they run at the ``direct`` rates.
     """
@@ -96,6 +99,8 @@ class ClassRates:
     direct_half_depth: Array = field(default_factory=lambda: np.zeros(len(KINDS)))
     tile: Array | None = None
     indexed_s: float = 0.0
+    row_s: float = 0.0
+    rows_per_l2_byte: float = 0.0
     winograd: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(len(KINDS), bool))
     direct_winograd: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(len(KINDS), bool))
 
@@ -350,6 +355,8 @@ def class_rates(group: NodeGroup, precision: Precision, profile: Profile) -> Cla
     kernels["flop_per_s"] = kernels["flop_per_s"] * compute_share
     kernels["bytes_per_s"] = kernels["bytes_per_s"] * memory_share
     tile = only_batched_fp32_tile(gpu)
+    # A norm's share that was fitted to no rows holds what they cost.
+    row_clocks = profile.class_figures("norm", gpu).row_clocks
     return ClassRates(
         gpu=gpu,
         update_bytes_per_s=gpu.memory_bw.value
@@ -388,6 +395,8 @@ def class_rates(group: NodeGroup, precision: Precision, profile: Profile) -> Cla
         device_sd_frac=profile.device_spread.value,
         conv_peak_flop_per_s=conv_peak if conv_name != peak_name else 0.0,
         indexed_s=0.0 if gpu.architecture == HOST_CPU else indexed_s(profile.runtime, gpu),
+        row_s=row_s(gpu, row_clocks),
+        rows_per_l2_byte=rows_per_l2_byte(gpu) if row_clocks else 0.0,
         winograd=_by_winograd(gpu, profile, precision),
         direct_winograd=_by_winograd(gpu, profile),
         **kernels,

@@ -49,8 +49,17 @@ def figures_of(tables: Mapping[str, Any], cls: str, gpu: GpuSpec) -> ClassFigure
         wave_frac=float(entry.get("wave", 0.0)),
         half_depth=depth,
         floor_s=parse_quantity(floor, "seconds") if floor else 0.0,
+        row_clocks=_row_clocks(table, entry, level),
         by_shape=not entry.get("rates_only", False),
     )
+
+
+def _row_clocks(table: Mapping[str, Any], entry: Mapping[str, Any], level: Level) -> float:
+    """Families known by their streams alone have all devices' rows; a device's own figure none
+    but its own: where rows were not told apart, its share holds what they cost.
+    """
+    others = table.get("pooled", {}).get("row", 0.0) if level != "own" else 0.0
+    return float(entry.get("row", others))
 
 
 def _at_own_power(

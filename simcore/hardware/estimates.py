@@ -27,6 +27,7 @@ class ClassFigures:
 
     ``start_s`` of one call, no sooner than ``floor_s`` in eager loops; ``memory`` share of the
     bandwidth; ``wave_frac`` and ``half_depth`` of :func:`simcore.physics.fill.matmul_fill`.
+    ``row_clocks`` that an SM takes a row at least (``physics.rows``).
     ``level``: whose figures these are. ``by_shape``: an op table times the class there; else a
     rate over many shapes is all that is known.
     """
@@ -38,6 +39,7 @@ class ClassFigures:
     wave_frac: float
     half_depth: float
     floor_s: float = 0.0
+    row_clocks: float = 0.0
     by_shape: bool = True
 
 

@@ -65,7 +65,8 @@ class KernelTable:
     phase, for ``np.add.reduceat``; ``matrix`` and ``attention`` index products of either form,
     ``attention_bwd`` attention's of backward, ``relaid`` convolutions of tensors that are channels
     first, which bringing to channels last moves ``relaid_per_sample`` bytes, ``indexed`` kernels
-    that address or convert ``indexed_per_sample`` elements one by one.
+    that address or convert ``indexed_per_sample`` elements one by one, ``rowwise`` kernels of a
+    block a row, of which they have ``rows_per_sample`` and read ``again`` of their bytes twice.
     ``issues_per_phase``: what the host issues, in kernels' worth: ``launches_per_phase`` and calls
     without kernels of their own.
     """
@@ -76,6 +77,8 @@ class KernelTable:
     bytes_per_sample: Array
     relaid_per_sample: Array
     indexed_per_sample: Array
+    rows_per_sample: Array
+    again: Array
     m: Array
     n: Array
     k: Array
@@ -91,6 +94,7 @@ class KernelTable:
     attention_bwd: NDArray[np.intp]
     relaid: NDArray[np.intp]
     indexed: NDArray[np.intp]
+    rowwise: NDArray[np.intp]
 
     @cached_property
     def matrix_sides(self) -> Array:
@@ -134,6 +138,8 @@ def _row(kernel: Kernel, precision: Precision, named: str = "") -> tuple[float, 
         2.0 * kernel.relaid * precision.low_bytes * (kernel.kind in DENSE_CONVS),  # read, written
         kernel.indexed * (per_sample + kernel.raw_bytes > 0.0)  # a cast of fp32 to fp32 is none
         + kernel.mixed * precision.autocasts,
+        kernel.rows,
+        kernel.again,
     )  # fmt: skip
 
 
@@ -296,6 +302,8 @@ def kernel_table(
         bytes_per_sample=table[:, 3],
         relaid_per_sample=table[:, 13],
         indexed_per_sample=table[:, 14],
+        rows_per_sample=table[:, 15],
+        again=table[:, 16],
         m=table[:, 4:6],
         n=table[:, 6:8],
         k=table[:, 8:10],
@@ -311,6 +319,7 @@ def kernel_table(
         attention_bwd=np.flatnonzero((table[:, 1] > 0) & attends & np.array(backward)),
         relaid=np.flatnonzero(table[:, 13] > 0),
         indexed=np.flatnonzero(table[:, 14] > 0),
+        rowwise=np.flatnonzero(table[:, 15] > 0),
     )
 
 
@@ -336,7 +345,8 @@ def joined_table(tables: tuple[KernelTable, ...]) -> KernelTable:
         parts = [getattr(t, name) + at for t, at in zip(tables, begins, strict=True)]
         return np.concatenate(parts).astype(np.intp)
 
-    indices = ("phase_start", "matrix", "attention", "attention_bwd", "relaid", "indexed")
+    indices = ("phase_start", "matrix", "attention", "attention_bwd", "relaid", "indexed",
+               "rowwise")  # fmt: skip
     columns = [f.name for f in fields(KernelTable) if f.name not in (*indices, "n_phases")]
     return KernelTable(
         **{name: joined(name) for name in columns},

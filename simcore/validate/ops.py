@@ -75,7 +75,10 @@ def op_figures(batch: OpBatch, gpu: GpuSpec, profile: Profile) -> tuple[OpFigure
     floor_s = (found.floor_s or profile.eager_floor_s(gpu).value) if batch.eager else 0.0
     if batch.form == "memory":
         start_s = start_s if batch.eager else kernel_start_s  # those of a class are of eager rows
-        return OpFigures(1.0, found.share.value, start_s, floor_s=floor_s), found.level
+        figures = OpFigures(
+            1.0, found.share.value, start_s, floor_s=floor_s, row_clocks=found.row_clocks
+        )
+        return figures, found.level
     clock = profile.clock_ratio(batch.cls, batch.clock, gpu).value
     back = profile.attention_backward_frac(gpu).value if batch.op == "attention_bwd" else 1.0
     figures = OpFigures(

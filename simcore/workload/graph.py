@@ -87,6 +87,8 @@ class Kernel:
     broadcast or of another type than the result, so that PyTorch's kernel has no vector loads.
     Under autocast alone so are ``mixed`` elements, whose operands are of both widths, and
     ``autocasts`` elements are brought from one width to the other by a kernel beside this one.
+    ``rows`` per sample are a block each of the kernel, which reads the share ``again`` of its bytes
+    a second time once a row is reduced (``physics.rows``).
     """
 
     kind: KernelKind
@@ -108,6 +110,8 @@ class Kernel:
     indexed: float = 0.0
     mixed: float = 0.0
     autocasts: float = 0.0
+    rows: float = 0.0
+    again: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

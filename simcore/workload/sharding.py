@@ -134,7 +134,7 @@ def _thin(kernel: Kernel, share: float) -> Kernel:
     return replace(
         kernel, low=kernel.low * share, high=kernel.high * share, relaid=kernel.relaid * share,
         raw_bytes=kernel.raw_bytes * share, indexed=kernel.indexed * share,
-        mixed=kernel.mixed * share, autocasts=kernel.autocasts * share,
+        mixed=kernel.mixed * share, autocasts=kernel.autocasts * share, rows=kernel.rows * share,
     )  # fmt: skip
 
 

@@ -125,8 +125,8 @@ def gemm_batch(
     }  # fmt: skip
     batch = OpBatch(
         **(values | labels), line=np.arange(n), flop=flop,
-        n_bytes=2 * (m * k + k * cols + m * cols), cast_bytes=0 * ones, m=m, n=cols, k=k,
-        groups=ones, time_s=ones, large=flop >= GIGA,
+        n_bytes=2 * (m * k + k * cols + m * cols), cast_bytes=0 * ones,
+        again_bytes=0 * ones, m=m, n=cols, k=k, groups=ones, time_s=ones, large=flop >= GIGA,
     )  # fmt: skip
     exact = op_time_s(batch, GPUS["A100-SXM-80GB"], figures)
     return replace(batch, time_s=exact * np.exp(NOISE * rng.standard_normal(n)))
@@ -252,6 +252,27 @@ def test_memory_class_takes_its_share_from_beyond_the_cache() -> None:
     assert fit.eff_memory == pytest.approx(0.85, rel=0.02)
     assert fit.start_s == pytest.approx(15 * MICRO, rel=0.15)
     assert fit.floor_s == pytest.approx(40 * MICRO, rel=0.05)
+
+
+def test_a_norms_rows_and_second_reading_are_not_laid_on_its_share() -> None:
+    """700 clocks a row on 108 SMs at 1.41 GHz; rows of 4 to 23 KB begin to be read twice."""
+    rng = np.random.default_rng(7)
+    gpu = GPUS["A100-SXM-80GB"]
+    like = gemm_batch(rng, OpFigures(0.8, 0.75, MICRO), n=600)
+    rows, cols = (np.round(10 ** rng.uniform(*of, 600)) for of in ((3, 5.5), (2, 4.2)))
+    n_bytes = 8.0 * rows * cols
+    over = 8.0 * cols * 1728 / (40 * MIB)
+    moved = n_bytes + 4.0 * rows * cols * np.clip(over - 0.6, 0.0, 1.0)
+    busy = np.maximum(moved / (0.85 * gpu.memory_bw.value), rows * 700 / (108 * 1.41e9))
+    batch = replace(
+        like, form="memory", cls="norm", eager=True, flop=0 * rows, n_bytes=n_bytes, m=rows,
+        again_bytes=n_bytes / 2, large=n_bytes >= 32e6,
+        time_s=(15 * MICRO + busy) * np.exp(NOISE * rng.standard_normal(600)),
+    )  # fmt: skip
+    fit = op_classes.fit_memory_class([batch], gpu)
+    assert fit and fit.eff_memory == pytest.approx(0.85, rel=0.02)
+    assert fit.row_clocks == pytest.approx(700, rel=0.03)
+    assert fit.start_s == pytest.approx(15 * MICRO, rel=0.1)
 
 
 def test_power_term_recovered_where_power_made_the_data() -> None:

@@ -84,8 +84,9 @@ def _wide_norm(body: Body, name: str, m: _Model, *, cond: bool) -> None:
     """
     rows, elems, hidden = m.rows, m.elems, float(m.hidden)
     wide, cast = 4.0 * elems, ops.cast(elems)
-    fwd = [cast, Kernel(kind="norm", raw_bytes=2 * wide)]
-    bwd = [cast, Kernel(kind="norm", raw_bytes=3 * wide), cast]
+    normed = Kernel(kind="norm", raw_bytes=2 * wide, rows=rows, again=ops.NORM_AGAIN)
+    back = Kernel(kind="norm", raw_bytes=3 * wide, rows=rows, again=ops.NORM_BWD_AGAIN)
+    fwd, bwd = [cast, normed], [cast, back, cast]
     kept = wide + 8.0 * rows
     if cond:
         fwd += [

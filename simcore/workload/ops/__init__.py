@@ -23,6 +23,8 @@ from simcore.workload.ops.lookup import (
 )
 from simcore.workload.ops.moe import combine, dispatch, grouped_linear, regroup, route
 from simcore.workload.ops.norm import (
+    NORM_AGAIN,
+    NORM_BWD_AGAIN,
     autocast_cast,
     batch_norm,
     cast,
@@ -50,6 +52,8 @@ from simcore.workload.ops.pointwise import (
 )
 
 __all__ = [
+    "NORM_AGAIN",
+    "NORM_BWD_AGAIN",
     "accumulate",
     "activation",
     "add_positions",

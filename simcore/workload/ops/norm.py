@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from simcore.workload.graph import Affine, Kernel, Op, Saved
 
+#: Share of a norm's bytes that it reads again: its input of two tensors, the gradient too of three.
+NORM_AGAIN = 1.0 / 2.0
+NORM_BWD_AGAIN = 2.0 / 3.0
+
 
 def layer_norm(
     name: str,
@@ -17,11 +21,16 @@ def layer_norm(
 ) -> Op:
     """LayerNorm or (``rms``) fused RMSNorm over ``dim``.
 
-    Saves its input and, in fp32 a row, mean and reciprocal deviation (RMSNorm: the latter only).
+    LayerNorm's row is a block's, which reads its input twice, in backward the gradient too (ATen
+    layer_norm_kernel.cu). Kernels of RMSNorm are several libraries', some of which keep rows in
+    registers and give short ones a warp (Transformer Engine, normalization/rmsnorm): no table has
+    them, they read once here and rows cost nothing. Saves its input and, in fp32 a row, mean and
+    reciprocal deviation (RMSNorm: the latter only).
     """
     elems = rows * dim
-    fwd = Kernel(kind="norm", high=2 * elems)
-    bwd = [Kernel(kind="norm", high=3 * elems)]
+    blocks = 0.0 if rms else rows
+    fwd = Kernel(kind="norm", high=2 * elems, rows=blocks, again=NORM_AGAIN * (not rms))
+    bwd = [Kernel(kind="norm", high=3 * elems, rows=blocks, again=NORM_BWD_AGAIN * (not rms))]
     if affine:
         bwd.append(Kernel(kind="reduction", high=2 * elems, weight=(1.0 if rms else 2.0) * dim))
     x = elems * save_input

@@ -82,6 +82,7 @@ class _Converter:
             weight=weight, m=m, n=n, k=k, groups=groups, launches=float(a.launches),
             relaid=self.line(a.relaid, b.relaid)[1],
             indexed=self.line(a.indexed, b.indexed)[1],
+            rows=self.line(a.rows, b.rows)[1], again=a.again,
         )  # fmt: skip
 
     def kernels(self, i: int) -> tuple[Kernel, ...]:

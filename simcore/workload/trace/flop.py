@@ -10,6 +10,7 @@ from torch._prims_common import suggest_memory_format
 
 from simcore.workload.graph import KernelKind, conv_kind
 from simcore.workload.ops.lookup import BLOCK_ROW
+from simcore.workload.ops.norm import NORM_AGAIN, NORM_BWD_AGAIN
 from simcore.workload.trace.indexed import indexed_elements
 from simcore.workload.trace.kinds import kind_of
 from simcore.workload.trace.record import KernelRecord, Piece
@@ -152,10 +153,17 @@ def kernels_of(
         found = _gemm(name, args)
         flop, dims = found or (0, (1, 1, 1, 1))
         return (KernelRecord(kind, flop, reads, writes, dims),)
-    if name == "native_layer_norm_backward" and len(writes) > 1:
+    if name in ("native_layer_norm_backward", "_fused_rms_norm_backward"):
+        rows = args[1].numel() // math.prod(args[2])  # one kernel's making serves both norms
+        back = KernelRecord(kind, 0, reads, writes[:1], rows=rows, again=NORM_BWD_AGAIN)
+        if len(writes) == 1:
+            return (back,)
         x = max(reads, key=lambda p: p.numel)
         sums = KernelRecord("reduction", 0, (x, x), writes[1:])
-        return KernelRecord(kind, 0, reads, writes[:1]), sums
+        return back, sums
+    if name in ("native_layer_norm", "_fused_rms_norm"):
+        rows = args[0].numel() // math.prod(args[1])
+        return (KernelRecord(kind, 0, reads, writes, rows=rows, again=NORM_AGAIN),)
     if name == "native_group_norm":
         x = reads[0]
         return KernelRecord(kind, 0, (x,), ()), KernelRecord("elementwise", 0, reads, writes)

@@ -30,7 +30,8 @@ class KernelRecord(NamedTuple):
     """One device kernel; ``dims`` are m, n, k and groups of a matrix product (ones elsewhere).
 
     ``relaid``: elements that are channels first where matrix units want channels last;
-    ``indexed``: those that are addressed or converted one by one.
+    ``indexed``: those that are addressed or converted one by one; ``rows`` have a block each, which
+    reads the share ``again`` of the kernel's bytes twice.
     """
 
     kind: KernelKind
@@ -41,6 +42,8 @@ class KernelRecord(NamedTuple):
     launches: int = 1
     relaid: int = 0
     indexed: int = 0
+    rows: int = 0
+    again: float = 0.0
 
     @property
     def n_bytes(self) -> int:
