@@ -167,7 +167,7 @@ def _sources(report: str) -> list[tuple[str, str, str, str]]:
         (source, n, mape, bias)
         for _, rows in _sections(report)
         for source, n, mape, _median, bias, memory_n, _memory in (r for r in rows if len(r) == 7)
-        if n.isdigit() and memory_n.isdigit()
+        if n.isdigit() and memory_n.isdigit() and int(n)
     ]
 
 
