@@ -114,8 +114,8 @@ def rows_of(
 
 def table(folder: Path) -> str:
     """The table of all files in ``folder``."""
-    from simcore.validate.table import read_table
     from simcore.validate.judge import judge
+    from simcore.validate.table import read_table
 
     out = [
         "| steps of | rows | mean error | bias | in the 80 % interval |",
