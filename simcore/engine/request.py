@@ -60,6 +60,7 @@ def make_request(
     record, cluster = asked.record, asked.cluster
     assert record is not None and cluster is not None and strategy is not None
     workload, placed = tries["workload"], tries.get("placed")
+    peak = None if placed else tries.get("peak_workload")
     request = Request(
         workload=workload,
         full_name=name_of(record, overrides),
@@ -72,14 +73,14 @@ def make_request(
         defaults=tuple(tries.defaults),
         assumptions=(
             *_told(tries, asked, strategy),
-            *_largest_told(largest),
+            *(_largest_told(largest) if peak else ()),
             *(_miscounted(record, workload) if not overrides else ()),
         ),
         placed=placed,
         eager_kernels=bool(asked.options.get("eager_kernels")),
         growing_segments=tries["growing"],
         software_assumed=asked.library.assumed,
-        peak_workload=None if placed else tries.get("peak_workload"),
+        peak_workload=peak,
     )
     if batch == "max":
         request = _with_largest_batch(request)
@@ -304,8 +305,6 @@ def _largest(record: ModelSource | None, asked: Mapping[str, Any]) -> dict[str, 
 
 
 def _largest_told(largest: Mapping[str, Any]) -> tuple[str, ...]:
-    if not largest:
-        return ()
     sizes = ", ".join(f"{k} {v}" for k, v in largest.items())
     return (f"memory is of the largest batch that training meets ({sizes})",)
 

@@ -78,11 +78,8 @@ class Library:
         if options.get("lora_rank") or has.get("lora_rank"):  # targets are named as they are
             apart |= {"fused_qkv", "fused_gate_up"}
         own = dict(self._run.settings)
-        seen = int(has.get("window") or 0)
-        everywhere = has.get("window_pattern", "w") == "w" and not has.get("chunked")
-        if self.software.window_masks and everywhere:
-            seq = int(options.get("seq_len") or has.get("seq_len") or 0)
-            own |= {"attention": "masked"} if 0 < seen < seq else {}
+        if self.software.window_masks and _windowed(has, options.get("seq_len")):
+            own["attention"] = "masked"
         return {
             key: value
             for key, value in own.items()
@@ -118,6 +115,12 @@ def library_of(
     if dialect or not likely or by_torch or not _written_anew(record):
         return Library(PLAIN)
     return Library(MEGATRON, assumed=True)
+
+
+def _windowed(has: Mapping[str, Any], seq_len: int | None) -> bool:
+    """Whether every layer sees a window that is shorter than the sequence."""
+    everywhere = has.get("window_pattern", "w") == "w" and not has.get("chunked")
+    return everywhere and 0 < int(has.get("window") or 0) < int(seq_len or has.get("seq_len") or 0)
 
 
 def _written_anew(record: ModelSource | None) -> bool:

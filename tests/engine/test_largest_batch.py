@@ -42,3 +42,9 @@ def test_the_timeline_is_of_the_largest_batch() -> None:
     told = api.predict("gnmt-v2", "1xV100", micro_batch=64).memory
     line = api.memory_timeline("gnmt-v2", "1xV100", micro_batch=64)
     assert abs(line.peak_allocated_bytes / told.allocated_bytes - 1.0) < 0.05
+
+
+def test_a_cut_model_says_nothing_of_a_batch_that_it_does_not_count() -> None:
+    request = make_request("mask-rcnn-r50-fpn", "8xV100", cp=2)
+    assert request.peak_workload is None
+    assert not any("largest batch" in a for a in request.assumptions)
