@@ -3,12 +3,15 @@
 import pytest
 
 from simcore.validate.formats.llm_recipes import (
+    chunks_of,
     dispatcher_of,
     experts_of,
     issuer_of,
+    micro_batch_of,
     next_tokens_of,
     stages_of,
     unhidden_of,
+    wrapped_overlaps_of,
 )
 from simcore.validate.formats.llm_sources import source_of
 
@@ -84,3 +87,24 @@ def test_experts_in_8_bits(changes: dict[str, str], padded: bool, fused: bool) -
 def test_tensor_exchanges_that_hide_under_nothing(variant: str, gpu: str, bare: bool) -> None:
     row = ROW | {"model": "qwen3-235b-a22b", "variant": variant, "gpu_type": gpu}
     assert unhidden_of(row) == ({"tensor"} if bare else set())
+
+
+@pytest.mark.parametrize(
+    ("hidden", "layers", "pp", "samples", "chunks", "wrapped"),
+    [("2304", "24", "1", 16, 1, True), ("6144", "40", "1", 8, 1, True),
+     ("8192", "48", "2", 4, 1, False), ("12288", "80", "8", 2, 2, False),
+     ("16384", "96", "16", 1, 2, False), ("25600", "128", "64", 1, 1, False)],
+)  # fmt: skip
+def test_table_1_of_sc21_ran_as_its_script_says(
+    hidden: str, layers: str, pp: str, samples: int, chunks: int, wrapped: bool
+) -> None:
+    row = {
+        "source": "megatron-sc21-a100", "hidden": hidden, "layers": layers, "pp": pp, "vpp": "",
+        "micro_batch": "",
+    }  # fmt: skip
+    assert (micro_batch_of(row), chunks_of(row)) == (samples, chunks)
+    assert ("grads" in wrapped_overlaps_of(row)) is wrapped
+    assert micro_batch_of(row | {"micro_batch": "3"}) == 3
+    before = row | {"source": "megatron-jan21-a100", "vpp": "1.0"}
+    assert (micro_batch_of(before), chunks_of(before)) == (samples, 1)
+    assert not wrapped_overlaps_of(before)

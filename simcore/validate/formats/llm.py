@@ -23,10 +23,12 @@ from simcore.validate.formats.llm_recipes import (
     experts_of,
     fp8_params_of,
     issuer_of,
+    micro_batch_of,
     next_tokens_of,
     offloaded_of,
     stages_of,
     unhidden_of,
+    wrapped_overlaps_of,
 )
 from simcore.validate.formats.llm_sources import SOURCES, Source, source_of
 from simcore.validate.unnamed import unnamed
@@ -137,6 +139,7 @@ def _overlap(row: Row, source: Source) -> str:
         words.add("tensor")
     if "a2a overlap" in text:
         words.add("experts")
+    words |= wrapped_overlaps_of(row)
     return ",".join(sorted(words - unhidden_of(row))) or "none"
 
 
@@ -269,7 +272,7 @@ def _read(name: str, row: Row) -> Case | Skipped:
         return Skipped(name, record)
     recompute = _recompute(row, source)
     sharding = SHARDING[row["sharding"] or "ddp"]
-    micro_batch = whole(row, "micro_batch", 1)
+    micro_batch = micro_batch_of(row)
     if program.whole_stages and whole(row, "pp", 1) > 1:
         sharding = "zero1"
         if not row.get("micro_batch"):

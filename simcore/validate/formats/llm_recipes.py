@@ -76,6 +76,17 @@ _PLAIN = {"qwen3-235b-a22b": ("H100", "B200", "B300")}
 #: CommOverlapConfig(tp_comm_overlap=False)).
 _BARE_TENSOR = {"qwen3-235b-a22b": ("H100",)}
 _BARE_SINCE = "26"
+#: Samples a micro-batch and chunks of layers a rank by a model's width, and those whose gradients
+#: torch's DistributedDataParallel reduces under backward (Megatron-LM, examples/sc21/
+#: run_table_1.sh: MBS, --num-layers-per-virtual-pipeline-stage, DDP=torch). The chunks and that
+#: wrapper are of April 2021's runs, January's were the same jobs without interleaving.
+_SC21_SAMPLES = {
+    2304: 16, 3072: 16, 4096: 16, 6144: 8, 8192: 4, 10240: 2, 12288: 2, 16384: 1, 20480: 1,
+    25600: 1,
+}  # fmt: skip
+_SC21_CHUNKS = {10240: 3, 12288: 2, 16384: 2, 20480: 3}
+_SC21_WRAPPED = (2304, 3072, 4096, 6144)
+_SC21, _SC21_BEFORE = "megatron-sc21-a100", "megatron-jan21-a100"
 
 
 def _chip(row: Row) -> str:
@@ -181,11 +192,26 @@ def unhidden_of(row: Row) -> frozenset[str]:
     return frozenset({"tensor"}) if bare and since else frozenset()
 
 
+def micro_batch_of(row: Row) -> int:
+    """Samples a micro-batch: the row's, else those of the script that ran it, else one."""
+    scripted = row["source"] in (_SC21, _SC21_BEFORE)
+    usual = _SC21_SAMPLES.get(whole(row, "hidden"), 1) if scripted else 1
+    return whole(row, "micro_batch", usual)
+
+
+def wrapped_overlaps_of(row: Row) -> frozenset[str]:
+    """What torch's DistributedDataParallel hides where the script of a row has it for others."""
+    wrapped = row["source"] == _SC21 and whole(row, "hidden") in _SC21_WRAPPED
+    return frozenset({"grads"}) if wrapped else frozenset()
+
+
 def chunks_of(row: Row, *, interleaved: bool = False) -> int:
     """Chunks of layers a pipeline rank; a blank of an interleaved source is one layer each."""
     pp = whole(row, "pp", 1)
     if pp == 1:
         return 1
+    if row["source"] == _SC21:
+        return whole(row, "vpp", _SC21_CHUNKS.get(whole(row, "hidden"), 1))
     if not row.get("vpp") and interleaved:
         return max(1, round(whole(row, "layers") / pp))
     return whole(row, "vpp", 1)
