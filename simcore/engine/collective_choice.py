@@ -90,7 +90,8 @@ def _exchanges(request: Request, points: Points) -> list[Chosen]:
 
     def of(dimension: str, op: Collective, size: int, stride: float) -> Chosen:
         group = group_of(points, np.full(1, float(size)), stride, a_node)
-        return _chosen(dimension, op, float(moved[f"{dimension} parallel"][0]), group)
+        share = placed.gathered_frac if (dimension, op) == ("tensor", "all_gather") else 1.0
+        return _chosen(dimension, op, share * float(moved[f"{dimension} parallel"][0]), group)
 
     found = [of("tensor", op, layout.tp, 1.0) for op in tensor_collectives(layout)]
     found.append(of("context", WAYS[layout.cp_comm].op, layout.cp, float(layout.tp)))

@@ -120,7 +120,7 @@ class Exchanges:
 
     def collectives_s(self, n_layers: int) -> dict[tuple[str, str], Array]:
         """Seconds of one micro-step by dimension and operation, hidden or not."""
-        placed = self.placed
+        placed, again = self.placed, _again(self.placed)
         times = {name: sum(passes) for name, passes in exchange_passes(placed).items()}
         n_times = {
             "tensor parallel": n_layers * times["tensor parallel"],
@@ -128,7 +128,15 @@ class Exchanges:
             "expert parallel": n_layers * placed.expert_layers_frac * times["expert parallel"],
             TRANSFER: 1.0,
         }
-        return {key: n_times[key[0]] * seconds for key, seconds in self.once_s.items()}
+        # what is gathered again has no sum beside it
+        more = {
+            ("tensor parallel", "reduce_scatter"): -n_layers * again,
+            ("tensor parallel", "all_gather"): n_layers * again,
+        }
+        return {
+            key: (n_times[key[0]] + more.get(key, 0.0)) * seconds
+            for key, seconds in self.once_s.items()
+        }
 
     def of_stage(self, n_layers: int) -> dict[str, Array]:
         """Seconds of one micro-step that a stage of so many layers spends on each dimension."""
@@ -170,6 +178,9 @@ def exchanges_of(points: Points, placed: Placed) -> Exchanges:
         ops = tensor_collectives(layout)  # of halves one costs what the other does
         once = time(ops[0], hidden, group)
         found |= {("tensor parallel", op): once for op in ops}
+        if placed.narrow_gathers:
+            narrow = time("all_gather", hidden * placed.gathered_frac, group)
+            found["tensor parallel", "all_gather"] = narrow
     if layout.cp > 1:
         group = on_ranks(layout.cp, float(layout.tp))
         way = WAYS[layout.cp_comm]
@@ -272,16 +283,18 @@ def beside_host(
 
 
 def _dgrad_frac(placed: Placed) -> float:
-    """Of what tensor ranks exchange in a micro-step, the gradients of products' inputs.
+    """Of the bytes that tensor ranks exchange in a micro-step, the gradients of products' inputs.
 
     Those are all that backward sums up, and what it gathers again of these inputs. With sequence
     parallelism it also gathers before the products that are cut by rows, and that stands in the
     way (Megatron-LM, core/tensor_parallel/layers.py).
     """
-    forward, backward = exchange_passes(placed)["tensor parallel"]
-    summed = 0.5 if placed.layout.sequence_parallel else 1.0
-    hidden = summed * (placed.traffic.tensor_sums + placed.more_sums) + _again(placed)
-    return hidden / (forward + backward)
+    whole, again = sum(exchange_passes(placed)["tensor parallel"]), _again(placed)
+    summed = placed.traffic.tensor_sums + placed.more_sums
+    if not placed.layout.sequence_parallel:
+        return summed / whole
+    gathered = placed.gathered_frac
+    return (summed + 2 * gathered * again) / ((whole - again) + gathered * (whole + again))
 
 
 def shared_nic_s(

@@ -39,6 +39,8 @@ class Placed:
     by columns, beside which the gradients of their inputs can be summed up.
     ``gathers_again``: inputs of such products are kept as shares of the sequence, and backward
     gathers them once more, for their weights' gradients (Korthikanti et al. 2022, 4.2.2).
+    ``gathered_frac``: bytes of what tensor ranks gather over those of what they sum up: products in
+    fewer bits gather operands in these.
     ``ring_shares``: of a node whose GPUs are not all joined alike, what a ring over its first 1, 2
     … GPUs gets of the bandwidth of one over those in use; nothing where all are.
     ``sends_whole``: every tensor rank hands the next stage all that the stage's output holds.
@@ -59,6 +61,7 @@ class Placed:
     more_sums: int = 0
     sends_whole: bool = False
     gathers_again: bool = False
+    gathered_frac: float = 1.0
     ring_shares: tuple[float, ...] = ()
     tied_bytes: float = 0.0
 
@@ -66,6 +69,11 @@ class Placed:
     def sending_ranks(self) -> int:
         """Among how many tensor ranks what a stage sends is shared out."""
         return 1 if self.sends_whole else self.layout.tp
+
+    @property
+    def narrow_gathers(self) -> bool:
+        """Whether tensor ranks gather fewer bytes than they sum up."""
+        return self.layout.sequence_parallel and self.gathered_frac < 1.0
 
     @property
     def gathers_received(self) -> bool:

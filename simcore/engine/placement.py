@@ -179,6 +179,7 @@ def place(
         and layout.tp > 1
         and column_grads_frac > 0  # a frozen base needs none
         and not config.get("gathered_inputs"),
+        gathered_frac=strategy.precision.gathered_frac,
         sends_whole=strategy.software.whole_sends and not layout.sequence_parallel,
         # a rank that is fed from both ends has both stages, and the table once
         tied_bytes=(layout.pp > 1 and layout.directions == 1)

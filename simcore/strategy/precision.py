@@ -28,7 +28,8 @@ class Precision:
     than other activations'. ``operand_bytes``: of what products read, where they compute in fewer
     bits than activations have; ``cast_read_bytes``: read to bring an element to that format;
     ``block_scaled``: with a scale for each block of a row, so that the transposed operand is
-    another one, whatever the device. ``narrow_state``: the optimizer's state has the weights'
+    another one, whatever the device. ``gather_bytes``: of what tensor ranks gather, where that is
+    wider than operands. ``narrow_state``: the optimizer's state has the weights'
     width, as torch's optimizers make it of weights that nothing keeps wider. ``conv_peak``: of
     convolutions, where cuDNN has it and it is not the products'.
     """
@@ -49,6 +50,7 @@ class Precision:
     operand_bytes: float = 0.0
     cast_read_bytes: float = 0.0
     block_scaled: bool = False
+    gather_bytes: float = 0.0
     narrow_state: bool = False
     conv_peak: PeakName | None = None
 
@@ -70,6 +72,18 @@ class Precision:
     def product_bytes(self) -> float:
         """Bytes of an element that only matrix products keep."""
         return self.input_bytes or self.low_bytes
+
+    @property
+    def gathered_frac(self) -> float:
+        """Bytes of an element that is gathered for products over those of one that is summed up.
+
+        Products in 8 bits or fewer bring their operands to these before tensor ranks gather them,
+        inputs and gradients of outputs (Transformer Engine: module/linear.py, cast_to_fp8 before
+        gather_along_first_dim; base.py, grad_output_preprocess; torchao: float8_tensor_parallel.py;
+        torchtitan, docs/float8.md: "for TP (by default for Float8Linear)"). Sums stay as wide as
+        activations.
+        """
+        return (self.gather_bytes or self.operand_bytes or self.low_bytes) / self.low_bytes
 
 
 PRECISIONS: Registry[Precision] = Registry("precision")
@@ -100,6 +114,13 @@ _ALL = (
     Precision("fp8-dynamic", 2, 2, 4, 2, 2, 0, "fp8", ("bf16", "fp16"),
               "as fp8, but inputs are kept in 16 bit and quantised again in backward (torchao)",
               operand_bytes=1.0, cast_read_bytes=2.0 + 2.0),
+    # torchao, float8_linear.py: an operand is scaled along its rows, which a kernel has at hand,
+    # and for the gradient of the weight anew along its columns, largest values first. torchtitan,
+    # models/llama3/infra/parallelize.py: "For rowwise recipes, we use regular TP and all-gather
+    # happens in high precision".
+    Precision("fp8-rowwise", 2, 2, 4, 2, 2, 0, "fp8", ("bf16", "fp16"),
+              "as fp8-dynamic, with a scale for each row (torchao)",
+              operand_bytes=1.0, cast_read_bytes=2.0 + 2.0 + 2.0, gather_bytes=2.0),
     Precision("mxfp8", 2, 2, 4, 2, 2, 0, "fp8", ("bf16", "fp16"),
               "as fp8, with an 8-bit scale for each 32 elements (OCP Microscaling)",
               input_bytes=1 + 1 / 32, operand_bytes=1 + 1 / 32, cast_read_bytes=2.0,

@@ -3,7 +3,13 @@
 import numpy as np
 import pytest
 
-from simcore.engine.exchanges import exchange_passes, exchanges_s, exposed
+from simcore.engine.exchanges import (
+    Exchanges,
+    exchange_passes,
+    exchanges_of,
+    exchanges_s,
+    exposed,
+)
 from simcore.engine.points import Points
 from simcore.engine.predict import values_of
 from simcore.engine.request import make_request
@@ -67,3 +73,39 @@ def test_one_product_of_an_input_sums_up_once() -> None:
     )  # fmt: skip
     assert request.placed is not None
     assert exchange_passes(request.placed)["tensor parallel"] == (2, 2)
+
+
+GATHERS, SUMS = ("tensor parallel", "all_gather"), ("tensor parallel", "reduce_scatter")
+
+
+def _exchanges(precision: str, micro_batch: int, overlap: str = "none") -> Exchanges:
+    request = make_request(
+        "llama3-8b", "1x8xH100-SXM5-80GB", tp=8, strategy="zero1", micro_batch=micro_batch,
+        sequence_parallel=True, precision=precision, overlap=overlap,
+    )  # fmt: skip
+    assert request.placed is not None
+    return exchanges_of(Points.of(values_of(request), 1), request.placed)
+
+
+@pytest.mark.parametrize(
+    ("precision", "like"), [("fp8", 2), ("fp8-dynamic", 2), ("fp8-rowwise", 4)]
+)
+def test_products_in_eight_bits_gather_operands_in_these(precision: str, like: int) -> None:
+    """Half the bytes of what is summed up: as gathers of half the samples. Not with row scales."""
+    narrow, wide = _exchanges(precision, 4).once_s, _exchanges("bf16", 4).once_s
+    assert narrow[SUMS][0] == wide[SUMS][0] == wide[GATHERS][0]
+    assert narrow[GATHERS][0] == pytest.approx(_exchanges("bf16", like).once_s[GATHERS][0])
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp8"])
+def test_a_layer_sums_up_four_times_and_gathers_six(precision: str) -> None:
+    """By hand: two sums and two gathers each way, and two inputs gathered again (4.2.2).
+
+    Beside weight gradients hide two sums and what is gathered again, shared out by bytes.
+    """
+    made = _exchanges(precision, 4, "dgrad")
+    gather, add = (float(made.once_s[key][0]) for key in (GATHERS, SUMS))
+    found = made.collectives_s(1)
+    assert [found[key][0] for key in (GATHERS, SUMS)] == pytest.approx([6 * gather, 4 * add])
+    seen = exposed(made.of_stage(1), made.placed, np.ones(1), np.zeros(1))["tensor parallel"]
+    assert seen[0] == pytest.approx(4 * gather + 2 * add, rel=0.01)
