@@ -96,6 +96,19 @@ def _order(ranks: dict[str, Any]) -> list[str]:
             f"{of['median']:.2f}; exact but for their scatter: {again['weighted_mean']:.2f}, "
             f"{again['median']:.2f}"
         )
+    sound = ranks.get("without_flagged") or {}
+    if sound.get("families") and sound["rows"] < ranks["rows"]:
+        lines.append(
+            f"without flagged rows ({sound['rows']} rows): mean {sound['weighted_mean']:.2f}, "
+            f"median {sound['median']:.2f}"
+        )
+    if told := [p for p in ranks.get("pairs") or () if p["n"]]:
+        shares = ", ".join(
+            f"{p['right_frac']:.0%} of {p['n']}"
+            + (f" at least {p['apart_frac']:.0%} apart" if p["apart_frac"] else "")
+            for p in told
+        )
+        lines.append(f"pairs of them in the measured order: {shares}")
     own = ranks.get("table_families") or {}
     if own.get("families"):
         lines.append(

@@ -2,7 +2,8 @@
 
 Rows that tell one configuration again have no order to predict: they differ by what a measurement
 scatters. So the order is judged of rows and, with repeats joined, of configurations; beside them
-stands what the sources' own scatter would leave of an exact prediction.
+stands what the sources' own scatter would leave of an exact prediction, the order without rows that
+are doubted, and that of pairs whose times differ by more than scatter.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ FAMILY_ROWS = 5
 _OWN_FAMILIES = ("llm",)
 #: Draws of what an exact prediction would reach, and their seed.
 _DRAWS, _SEED = 40, 20261121
+#: How far measured times of a pair lie apart, at least: repeats of one configuration scatter by
+#: some 3 to 5 %.
+APART_FRACS = (0.0, 0.03, 0.05)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +38,7 @@ class Timed:
     """A step predicted and measured; rows of equal ``configuration`` are repeats of one.
 
     ``family``: the table's own name of the configurations that belong together, if it has one.
+    ``doubted``: the row is flagged.
     """
 
     model: str
@@ -42,6 +47,7 @@ class Timed:
     predicted: float
     measured: float
     family: str = ""
+    doubted: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +144,18 @@ class Repeatable:
     median: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pairs:
+    """Pairs of one model and cluster whose measured times differ by ``apart_frac`` at least.
+
+    ``right_frac`` of them are predicted in the measured order, equal predictions counting half.
+    """
+
+    apart_frac: float
+    n: int
+    right_frac: float | None
+
+
 @dataclass(frozen=True)
 class Order:
     """How well the measured order of rows is met."""
@@ -162,6 +180,24 @@ class Order:
     def of_table_families(self) -> RankScore:
         """Rows within families as the table names them, which may span sizes of a cluster."""
         return rank_score((t.family, "", t.predicted, t.measured) for t in self.times if t.family)
+
+    @cached_property
+    def undoubted(self) -> RankScore:
+        """Rows that are not flagged."""
+        return Order(tuple(t for t in self.times if not t.doubted)).of_rows
+
+    @cached_property
+    def of_pairs(self) -> tuple[Pairs, ...]:
+        """Of the families' rows by twos, at each of ``APART_FRACS``."""
+        found: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
+        for t in self.times:
+            found[t.model, t.cluster].append((t.predicted, t.measured))
+        families = [np.array(rows) for rows in found.values() if len(rows) >= FAMILY_ROWS]
+        both = [_by_twos(family) for family in families]
+        if not both:
+            return tuple(Pairs(apart_frac=a, n=0, right_frac=None) for a in APART_FRACS)
+        apart, right = np.concatenate(both, axis=1)
+        return tuple(_pairs(apart, right, least) for least in APART_FRACS)
 
     @cached_property
     def repeatable(self) -> Repeatable | None:
@@ -200,6 +236,8 @@ class Order:
             **self.of_rows.to_dict(),
             "configurations": self.of_configurations.to_dict(),
             "table_families": self.of_table_families.to_dict(),
+            "without_flagged": self.undoubted.to_dict(),
+            "pairs": [asdict(p) for p in self.of_pairs],
             "repeatable": None if self.repeatable is None else asdict(self.repeatable),
         }
 
@@ -210,11 +248,31 @@ def order_of(scored: Iterable[tuple[Case, Scored]]) -> Order:
         tuple(
             Timed(model=case.model, cluster=case.gpus, configuration=case.configuration,
                   predicted=s.predicted, measured=s.measured,
-                  family=case.cell("family") if case.table in _OWN_FAMILIES else "")
+                  family=case.cell("family") if case.table in _OWN_FAMILIES else "",
+                  doubted=bool(s.flag))
             for case, s in scored
             if s.quantity == "step_time"
         )
     )  # fmt: skip
+
+
+def _by_twos(family: Array) -> Array:
+    """(Predicted, measured) [n, 2] by twos: how far measurements lie apart, if in order [2, p]."""
+    predicted, measured = family.T
+    first, second = np.triu_indices(len(family), 1)
+    less, more = (f(measured[first], measured[second]) for f in (np.minimum, np.maximum))
+    signs = np.sign(predicted[first] - predicted[second])
+    right = (1.0 + signs * np.sign(measured[first] - measured[second])) / 2.0
+    found: Array = np.stack([more / less - 1.0, right])
+    return found
+
+
+def _pairs(apart: Array, right: Array, least: float) -> Pairs:
+    """Equal measurements have no order."""
+    counted = (apart > 0.0) & (apart >= least)
+    n = int(counted.sum())
+    share = float(right[counted].mean()) if n else None
+    return Pairs(apart_frac=least, n=n, right_frac=share)
 
 
 def _median(values: Sequence[float]) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -46,13 +48,35 @@ def test_nothing_to_rank_is_none() -> None:
 def test_the_json_has_it() -> None:
     out = api.validate([tables_folder() / "latte.csv"])["rank_correlation"]
     of = {"families", "rows", "weighted_mean", "median", "per_family"}
-    assert set(out) == {*of, "configurations", "table_families", "repeatable"}
+    more = {"configurations", "table_families", "without_flagged", "pairs", "repeatable"}
+    assert set(out) == {*of, *more}
     assert set(out["configurations"]) == of
 
 
 def timed(configuration: int, predicted: float, measured: float) -> Timed:
     return Timed(model="a", cluster="8xH100", configuration=configuration, predicted=predicted,
                  measured=measured)  # fmt: skip
+
+
+def test_doubted_rows_are_left_out_beside() -> None:
+    sound = [timed(i, float(i), float(i)) for i in range(1, 7)]
+    found = Order((*sound, replace(timed(7, 0.5, 99.0), doubted=True)))
+    assert found.of_rows.rows == 7 and found.of_rows.weighted_mean < 0.9  # type: ignore[operator]
+    assert found.undoubted.rows == 6
+    assert found.undoubted.weighted_mean == pytest.approx(1.0)
+
+
+def test_pairs_that_differ_by_scatter_alone_are_not_counted() -> None:
+    """Five steps, ten pairs by hand: 100 and 102 the wrong way round, 110 predicted as 120 is."""
+    times = [(2.0, 100.0), (1.0, 102.0), (3.0, 110.0), (3.0, 120.0), (4.0, 200.0)]
+    everything, beyond_3, beyond_5 = Order(
+        tuple(timed(i, predicted, measured) for i, (predicted, measured) in enumerate(times))
+    ).of_pairs
+    assert (everything.n, beyond_3.n, beyond_5.n) == (10, 9, 9)
+    assert everything.right_frac == pytest.approx((8 + 0.5) / 10)
+    assert beyond_3.right_frac == pytest.approx((8 + 0.5) / 9)
+    level = Order(tuple(timed(i, float(i), 1.0) for i in range(5)))
+    assert [(p.n, p.right_frac) for p in level.of_pairs] == [(0, None)] * 3
 
 
 def test_families_of_the_table_span_clusters() -> None:
