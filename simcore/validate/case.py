@@ -59,7 +59,7 @@ class Case:
         Rows that differ in notes or in a version alone, and no prediction by these, are repeats.
         """
         work = f"{self.train_samples} {self.eval_samples}"
-        whose = (self.cell(c) for c in ("source", "framework"))
+        whose = (self.cell(c) for c in ("source", "framework", "cluster_state"))
         return (self.table, *self.job, repr(self.record), work, *whose)
 
     @property

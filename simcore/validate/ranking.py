@@ -246,7 +246,7 @@ def order_of(scored: Iterable[tuple[Case, Scored]]) -> Order:
     """The order of the step times among what was scored."""
     return Order(
         tuple(
-            Timed(model=case.model, cluster=case.gpus, configuration=case.configuration,
+            Timed(model=case.model, cluster=_cluster(case), configuration=case.configuration,
                   predicted=s.predicted, measured=s.measured,
                   family=case.cell("family") if case.table in _OWN_FAMILIES else "",
                   doubted=bool(s.flag))
@@ -273,6 +273,11 @@ def _pairs(apart: Array, right: Array, least: float) -> Pairs:
     n = int(counted.sum())
     share = float(right[counted].mean()) if n else None
     return Pairs(apart_frac=least, n=n, right_frac=share)
+
+
+def _cluster(case: Case) -> str:
+    """Its GPUs, and the state that the table says they were in."""
+    return f"{case.gpus} {case.cell('cluster_state')}".rstrip()
 
 
 def _median(values: Sequence[float]) -> float:

@@ -11,7 +11,7 @@ from simcore.strategy.software.pytorch import (
     TORCHTITAN,
     TORCHTITAN_2024,
 )
-from simcore.validate.formats.llm_sources import SOURCES, source_of
+from simcore.validate.formats.llm_sources import SOURCES, cluster_state_of, source_of
 
 ROW = {"source": "", "precision": "bf16", "sharding": "zero1"}
 
@@ -41,3 +41,10 @@ def test_what_a_source_says_is_of_its_jobs_alone() -> None:
     bubble, selective = SOURCES["zero-bubble"], SOURCES["korthikanti-recompute"]
     assert bubble.program is selective.program
     assert bubble.settings == {"vocab": 32_000} and not selective.settings
+
+
+def test_a_source_says_which_of_its_rows_no_others_compare_with() -> None:
+    row = {"source": "bigscience-bloom", "variant": "pre_numa_fix"}
+    assert cluster_state_of(row)
+    assert not cluster_state_of(row | {"variant": "post_numa_fix"})
+    assert not cluster_state_of(row | {"source": "vtrain"})

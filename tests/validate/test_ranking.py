@@ -10,7 +10,8 @@ import pytest
 from simcore import api
 from simcore.validate.case import Case
 from simcore.validate.known import tables_folder
-from simcore.validate.ranking import Order, Timed, rank_score, ranks, spearman
+from simcore.validate.metrics import Scored
+from simcore.validate.ranking import Order, Timed, order_of, rank_score, ranks, spearman
 
 
 def test_equal_values_share_their_ranks() -> None:
@@ -142,5 +143,23 @@ def test_a_configuration_is_what_is_read_of_a_row_and_whose_it_was() -> None:
                 columns={"source": "us", "version": "2"})  # fmt: skip
     assert same.configuration == case().configuration
     for other in (case(gpus="1x4xA100"), case(options={"micro_batch": 8}), case(model="gpt2-xl"),
-                  case(columns={"source": "them"}), case(table="u")):  # fmt: skip
+                  case(columns={"source": "them"}), case(table="u"),
+                  case(columns={"source": "us", "cluster_state": "before"})):  # fmt: skip
         assert other.configuration != case().configuration
+
+
+def test_a_cluster_that_was_changed_is_another() -> None:
+    """Slower before a change and faster after: within each state all are in order."""
+
+    def scored(i: int, before: bool) -> tuple[Case, Scored]:
+        measured = (2.0 if before else 1.0) * (10.0 + i)
+        state = {"cluster_state": "before"} if before else {}
+        case = Case(id=f"{i}{before}", table="t", model="a", gpus="1x8xA100", options={"tp": i},
+                    measured={"step_time_s": measured}, columns=state)  # fmt: skip
+        return case, Scored(id=case.id, quantity="step_time", predicted=1.0 + i, low=0.0,
+                            high=99.0, measured=measured)  # fmt: skip
+
+    found = order_of([scored(i, before) for i in range(6) for before in (True, False)])
+    assert [(f.rows, f.correlation) for f in found.of_rows.families] == [
+        (6, pytest.approx(1.0))
+    ] * 2

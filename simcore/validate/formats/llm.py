@@ -30,7 +30,7 @@ from simcore.validate.formats.llm_recipes import (
     unhidden_of,
     wrapped_overlaps_of,
 )
-from simcore.validate.formats.llm_sources import SOURCES, Source, source_of
+from simcore.validate.formats.llm_sources import SOURCES, Source, cluster_state_of, source_of
 from simcore.validate.unnamed import unnamed
 from simcore.workload.models import ModelRecord, Scalar, Training
 
@@ -321,7 +321,11 @@ def _read(name: str, row: Row) -> Case | Skipped:
             step_time_s=number(row, "step_time_s"),
             **{f"peak_{counted}_bytes": None if memory is None else memory * source.memory_bytes},
         ),
-        columns={**row, "memory_definition": counted if memory else ""},
+        columns={
+            **row,
+            "memory_definition": counted if memory else "",
+            "cluster_state": cluster_state_of(row),
+        },
         flag="the source's row is anomalous" if row.get("flagged_anomaly") == "yes" else "",
         notes=row.get("notes", "")[:200],
     )

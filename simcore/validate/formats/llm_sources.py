@@ -176,6 +176,17 @@ def source_of(row: Row) -> Source:
     return source if release is source.program else replace(source, program=release)
 
 
+def cluster_state_of(row: Row) -> str:
+    """What a source says its cluster was before it was changed: no row of another state compares.
+
+    Jean Zay's nodes: "A100s PCI-Express/NUMA was improved today so all TFLOPs have changed for the
+    better (1-5%) - thus do not compare today's numbers to yesterday's" (bigscience, train/
+    tr11-176B-ml/chronicles-prequel.md, of 25 February 2022).
+    """
+    before = row["source"] == "bigscience-bloom" and row.get("variant") == "pre_numa_fix"
+    return "before its PCIe was put right" if before else ""
+
+
 def _release(program: Program, row: Row) -> Program:
     if row.get("variant") == "MegaScale":
         return MEGASCALE
