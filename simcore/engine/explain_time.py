@@ -140,6 +140,8 @@ def _moved(f: Facts) -> tuple[tuple[str, str], ...]:
 def _optimizer(f: Facts) -> Told:
     s = f.request.strategy
     norm = "; the gradient's norm for clipping adds one pass" if s.grad_clip else ""
+    if passes := s.software.update_passes_bytes:
+        norm += f"; copies and norms of {s.software.name} move {passes:g} bytes a parameter held"
     work = s.optimizer.flop
     widened = "; gradients of 16 bits are copied to fp32 first" if s.widens_gradients else ""
     products = f"; {work:,.0f} FLOP a parameter in 16-bit products on top" if work else ""

@@ -279,6 +279,14 @@ class _Context:
         launches = 2.0 * self._launches(1, 1, "for-loop" if loop else "foreach")
         return self._moved(traffic / self._shards(), index, launches)
 
+    def _update_passes(self, index: int) -> Array:
+        """What a library's update moves of all that a rank holds, several times a tensor."""
+        traffic = self._numel * self.strategy.software.update_passes_bytes
+        started = self._n_tensors * self.classes[index].kernel_start_s
+        rate = self.classes[index].bytes_per_s[_ELEMENTWISE] * self.points.memory
+        moved: Array = (traffic / rate + started) * (self.points.n_ranks > 1)
+        return moved
+
     def _ema(self, index: int) -> Array:
         traffic = self._numel * EMA_TRAFFIC_ELEMS * FP32_BYTES
         launches = self._launches(2, 2, self.strategy.ema_impl)
@@ -452,6 +460,7 @@ _QUANTITIES: dict[str, Callable[[_Context, int], Array]] = {
     "cast_weights_s": _Context._cast,
     "optimizer_s": _Context._optimizer,
     "grad_norm_s": _Context._grad_norm,
+    "update_passes_s": _Context._update_passes,
     "ema_s": _Context._ema,
     "activations_copy_s": _Context._activations_copy,
     "offload_down_s": _Context._offload_down,

@@ -175,6 +175,8 @@ def update(builder: ProgramBuilder, strategy: Strategy, deps: Sequence[int]) -> 
         done += builder.misc(
             "activations to device", "copy", "offload", "activations_copy_s", builder.leaving
         )
+    if strategy.software.update_passes_bytes:
+        done = builder.misc("copies in update", "compute", "optimizer", "update_passes_s", done)
     if strategy.grad_clip:
         done = builder.misc("gradient norm", "compute", "optimizer", "grad_norm_s", done)
     if strategy.offload.optimizer != "none":

@@ -9,7 +9,10 @@ from simcore.strategy.software.megatron import MEGATRON_CORE
 from simcore.strategy.software.record import SOFTWARE, Program, Software
 
 #: core/optimizer/allreduce.py: a bucket is joined and cast to fp32, reduced, copied back, all of it
-#: called by the optimizer's step (optimizer.py, allreduce_gradients); parameter_group.py: the
+#: called by the optimizer's step (optimizer.py, allreduce_gradients): joined, divided, cast, cast
+#: back and copied to its tensors, 24 bytes a parameter read and written; parameter_group.py: all
+#: gradients are scaled and their norms taken on every rank (6 bytes), gathered parameters are
+#: copied to their partitions from a flat tensor (torch's all_gather of a list, 4); the
 #: shard's fp32 gradient is filled tensor by tensor; core/nn/parallel_module/parallel_module.py:
 #: outputs stay in the pipe buffer until their gradient comes, on the last stage until their buffer
 #: (of two) is written again; core/nn/mlp.py: gate and up are column-parallel layers apart, of which
@@ -20,6 +23,7 @@ SCALING_SOFTWARE = SOFTWARE.register("scaling")(
         name="scaling",
         meaning="Aleph Alpha's scaling: buckets all-reduced in an fp32 copy",
         joins_shard=False, reduce_copy_bytes=4.0, all_reduces=True, late_buckets=True,
+        update_passes_bytes=4.0 + 4.0 + 6.0 + 6.0 + 4.0 + 4.0 + 2.0 + 4.0,
         weight_stubs=False, sums_apart=True,
         sent_copies=1, logits_bytes=2.0, whole_sends=True, cut="modules",
     )
