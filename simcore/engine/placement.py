@@ -18,7 +18,7 @@ from simcore.strategy.layout import SCHEDULES, CpComm, Dispatcher, Layout
 from simcore.strategy.strategy import Strategy
 from simcore.workload.graph import Block, Workload, weight_grad_numel
 from simcore.workload.models import ModelRecord, Scalar
-from simcore.workload.recompute import offloaded, recomputed
+from simcore.workload.recompute import head_recomputed, offloaded, recomputed
 from simcore.workload.resolve import ModelSource
 from simcore.workload.sharding import (
     CUT_BY_COLUMNS,
@@ -139,6 +139,8 @@ def place(
             strategy.recompute_layers,
             strategy.software.stops_early,
         )
+        if strategy.recompute == "full" and strategy.software.head_again:
+            part = head_recomputed(part)
         part = offloaded(part, strategy.offload_layers, checkpointed=strategy.recompute == "full")
     if layout.sequence_parallel:
         part = sequence_parallel(part, layout.tp, bool(config.get("gathered_inputs")))

@@ -29,7 +29,7 @@ from simcore.strategy.routing import EVEN
 from simcore.strategy.strategy import Recompute, Strategy
 from simcore.workload.graph import Workload
 from simcore.workload.models import ModelRecord
-from simcore.workload.recompute import offloaded, recomputed
+from simcore.workload.recompute import head_recomputed, offloaded, recomputed
 from simcore.workload.resolve import ModelSource
 
 #: ``micro_batch="max"`` looks for the largest batch that fits up to this.
@@ -100,6 +100,8 @@ def _workloads(
         again = recomputed(
             record.build(**settings), tries.get("modules", ()), asked.recompute_layers, early
         )
+        if mode == "full" and asked.library.software.head_again:
+            again = head_recomputed(again)
         layers = asked.options.get("offload_layers") or 0
         return offloaded(again, layers, checkpointed=mode == "full")
 

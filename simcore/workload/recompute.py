@@ -14,6 +14,8 @@ from functools import lru_cache
 from simcore.base.errors import UnknownName
 from simcore.workload.graph import FLASH_KINDS, NOTHING, Block, Kernel, Op, Saved, Workload
 
+#: The block behind the layers, and its product.
+_HEAD = "head"
 _NORMS = ("norm", "norm1", "norm2", "mlp.norm")
 #: Of experts: what lies between their products.
 _ACTIVATION = ("clamps", "product")
@@ -115,6 +117,30 @@ def recomputed(
         order.append(moved[i] if i in moved and left > 0 else i)
         left -= i in moved
     return _used(workload, (*workload.blocks, *again.values()), order)
+
+
+@lru_cache(maxsize=256)
+def head_recomputed(workload: Workload) -> Workload:
+    """The model whose final norm and head run again in backward, as its layers do.
+
+    Each keeps its input; of the loss behind them nothing runs again.
+    """
+    return workload.replace(
+        blocks=tuple(_head_again(b) if b.name == _HEAD else b for b in workload.blocks)
+    )
+
+
+def _head_again(block: Block) -> Block:
+    inputs = {op.saved for op in block.ops if op.name == _HEAD}
+    kept = inputs.pop() if inputs else NOTHING
+    ops = tuple(
+        _again(op, kept if op.name in _NORMS else op.saved)
+        if op.name in (*_NORMS, _HEAD, f"{_HEAD}.join")
+        else op
+        for op in block.ops
+    )
+    found = replace(block, ops=ops)
+    return replace(found, remade=block.saved + block.remade - found.saved)
 
 
 @lru_cache(maxsize=256)

@@ -6,7 +6,7 @@ from simcore.base.errors import UnknownName
 from simcore.engine.transients import saved_bytes
 from simcore.strategy.precision import PRECISIONS
 from simcore.workload.archs import ARCHS, load
-from simcore.workload.recompute import MODULES, modules_named, recomputed
+from simcore.workload.recompute import MODULES, head_recomputed, modules_named, recomputed
 
 load("transformer")
 SEQ, HIDDEN, HEADS = 1024, 2304, 24
@@ -114,3 +114,26 @@ def test_shared_experts_run_again_from_their_input():
     dropped = kept.low + kept.matmul - left.low - left.matmul
     assert dropped == pytest.approx(4 * 1024 * 2 * 1408)
     assert less.trainable_numel == whole.trainable_numel
+
+
+def test_a_head_that_runs_again_is_four_products_and_not_three():
+    """Its loss runs once; norm and product keep their inputs alone."""
+    built = model(norm="rmsnorm_eager")
+    again = head_recomputed(built)
+
+    def block(workload, name):
+        return next(b for b in workload.blocks if b.name == name)
+
+    def products(workload, name):
+        kernels = [k for op in block(workload, name).ops for k in (*op.fwd, *op.bwd)]
+        return sum(k.kind == "gemm" for k in kernels)
+
+    assert (products(built, "head"), products(again, "head")) == (3, 4)
+    assert layer(built) == layer(again)
+    before, head = block(built, "head"), block(again, "head")
+    by_name = {op.name: op for op in head.ops}
+    assert by_name["norm"].saved == by_name["head"].saved
+    losses = [op for op in before.ops if op.name.startswith("loss")]
+    assert losses and all(op in head.ops for op in losses)
+    p = PRECISIONS["bf16"]
+    assert saved_bytes(head.saved, p) < saved_bytes(before.saved, p)

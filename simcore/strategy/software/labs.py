@@ -14,6 +14,7 @@ from simcore.strategy.software.record import SOFTWARE, Program, Software
 #: gradients are scaled and their norms taken on every rank (6 bytes), gathered parameters are
 #: copied to their partitions from a flat tensor (torch's all_gather of a list, 4); the
 #: shard's fp32 gradient is filled tensor by tensor; core/nn/parallel_module/parallel_module.py:
+#: each of its modules is checkpointed, norm and head like layers (forward, EVERY_LAYER), and
 #: outputs stay in the pipe buffer until their gradient comes, on the last stage until their buffer
 #: (of two) is written again; core/nn/mlp.py: gate and up are column-parallel layers apart, of which
 #: each copies its input to the tensor ranks (column_parallel_linear.py), and a copy's backward is
@@ -24,7 +25,7 @@ SCALING_SOFTWARE = SOFTWARE.register("scaling")(
         meaning="Aleph Alpha's scaling: buckets all-reduced in an fp32 copy",
         joins_shard=False, reduce_copy_bytes=4.0, all_reduces=True, late_buckets=True,
         update_passes_bytes=4.0 + 4.0 + 6.0 + 6.0 + 4.0 + 4.0 + 2.0 + 4.0,
-        weight_stubs=False, sums_apart=True,
+        weight_stubs=False, sums_apart=True, head_again=True,
         sent_copies=1, logits_bytes=2.0, whole_sends=True, cut="modules",
     )
 )  # fmt: skip

@@ -45,6 +45,7 @@ class Software:
     ``reduce_copy_bytes``: an element of the copy in which a bucket is reduced, and so on the wire;
     ``all_reduces``: of ZeRO-1 every rank gets the whole sum, where it needs a shard of it only.
     ``late_buckets``: buckets are made when backward is over, and gone before the update.
+    ``head_again``: full recompute runs the final norm and the head again, not the layers alone.
     ``update_passes_bytes``: what copies and norms around the update move, a parameter that a rank
     holds whole, whatever its shard.
     ``grads_beside``: gradients as backward makes them stay beside sums in fp32; ``whole_master``:
@@ -87,6 +88,7 @@ class Software:
     reduce_copy_bytes: float = 0.0
     all_reduces: bool = False
     late_buckets: bool = False
+    head_again: bool = False
     update_passes_bytes: float = 0.0
     grads_beside: bool = False
     whole_master: bool = False
