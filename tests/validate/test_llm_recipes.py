@@ -108,3 +108,9 @@ def test_table_1_of_sc21_ran_as_its_script_says(
     before = row | {"source": "megatron-jan21-a100", "vpp": "1.0"}
     assert (micro_batch_of(before), chunks_of(before)) == (samples, 1)
     assert not wrapped_overlaps_of(before)
+
+
+def test_torchtitans_looped_schedules_have_two_stages_a_rank() -> None:
+    row = {"source": "pytorch-torchtitan", "pp": "8", "vpp": "", "variant": "PP8 Interleaved 1F1B"}
+    assert chunks_of(row) == 2
+    assert chunks_of(row | {"variant": "PP8 1F1B", "vpp": "1.0"}) == 1

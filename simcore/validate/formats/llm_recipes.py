@@ -210,6 +210,9 @@ def chunks_of(row: Row, *, interleaved: bool = False) -> int:
     pp = whole(row, "pp", 1)
     if pp == 1:
         return 1
+    if row["source"] == "pytorch-torchtitan" and "Interleaved" in row.get("variant", ""):
+        # generate_split_points: two stages a rank of a looped schedule where no split is given
+        return whole(row, "vpp", 2)
     if row["source"] == _SC21:
         return whole(row, "vpp", _SC21_CHUNKS.get(whole(row, "hidden"), 1))
     if not row.get("vpp") and interleaved:
