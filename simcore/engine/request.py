@@ -145,6 +145,7 @@ def _strategy(tries: Attempts, asked: Asked, mode: str) -> Strategy | None:
         prefetch_blocks=_either_count(
             options.get("prefetch_blocks"), 0 if library.software.lists else 1
         ),
+        reuse_numel=_either_count(options.get("reuse_numel"), library.software.reuse_numel),
         ema=t.ema if t else False,
         grad_clip=_either(options.get("grad_clip"), t.grad_clip if t else False),
         wraps_alone=options.get("strategy") is not None,

@@ -21,24 +21,23 @@ from simcore.step.parallel.base import (
     weight_bytes,
 )
 from simcore.step.program import HOST_STRETCHES, ProgramBuilder, Scope, gradient_buckets
-from simcore.strategy.software import Software
 from simcore.strategy.strategy import Strategy
 from simcore.workload.graph import Block, Param
 
 
-def gathered_params(block: Block, library: Software, *, again: bool = False) -> tuple[Param, ...]:
+def gathered_params(block: Block, strategy: Strategy, *, again: bool = False) -> tuple[Param, ...]:
     """Tensors that ZeRO-3 gathers for a block's forward, or for its backward, in turn.
 
     ``again``: forward runs again before backward. A tensor whose second use lies too far from the
     first (``reuse_numel``: what is used between, once forward and once backward) is then among
     them twice.
     """
-    params = tuple(q for q in block.params if q.numel > library.persist_numel)
-    if not (again and library.reuse_numel and block.recomputable):
+    params = tuple(q for q in block.params if q.numel > strategy.software.persist_numel)
+    if not (again and strategy.reuse_numel and block.recomputable):
         return params
     twice, after = [], 0
     for q in reversed(block.params):
-        if q in params and 2 * after >= library.reuse_numel:
+        if q in params and 2 * after >= strategy.reuse_numel:
             twice.append(q)
         after += q.numel
     return (*params, *twice)
@@ -171,7 +170,7 @@ class Zero:
             found = workload.blocks[block]
             base_bytes = found.base_bytes(p.param_bytes)
             routed_bytes = found.routed_base_bytes(p.param_bytes)
-            params = gathered_params(found, strategy.software, again=again)
+            params = gathered_params(found, strategy, again=again)
             if not params and not base_bytes:
                 return []
             if fetch:
@@ -261,9 +260,10 @@ class Zero:
         bucket = np.minimum(float(strategy.zero_bucket_numel), numel)
         if stage >= 3:
             fetches = np.maximum(several, float(strategy.offload.params != "none"))
-            gathered = (
-                fetches * largest * ((1 + strategy.prefetch_blocks) * p.param_bytes + p.grad_bytes)
-            )
+            at_once = 1 + strategy.prefetch_blocks
+            if library.tensors_at_once:
+                largest, at_once = workload.largest_param_numel, library.tensors_at_once
+            gathered = fetches * largest * (at_once * p.param_bytes + p.grad_bytes)
             gathered = np.maximum(
                 gathered, fetches * np.minimum(library.live_numel, numel) * p.param_bytes
             )

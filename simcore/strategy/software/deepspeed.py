@@ -76,8 +76,8 @@ ZERO3_2021 = Program(
 #: 3e9); as its runs show, each tensor waits for its gather and none is hidden.
 ZERO3_AZURE = replace(
     ZERO3_2021,
-    software=replace(DEEPSPEED, reuse_numel=int(3 * GIGA)),
-    options={"gather_tensors": True, "prefetch_blocks": 0},
+    software=DEEPSPEED,
+    options={"gather_tensors": True, "prefetch_blocks": 0, "reuse_numel": int(3 * GIGA)},
 )
 #: Its pipeline engine reduces after the last micro-batch; gradients are DeepSpeed's optimizer's.
 MEGATRON_DEEPSPEED = replace(MEGATRON_2021, software=DEEPSPEED, grads="weights")

@@ -92,8 +92,8 @@ class Software:
     ``cut``: how a pipeline is cut into stages, a rule of ``CUT_RULES``.
     ``plain_modules``: it is a loop around plain modules, whose kernels are PyTorch's.
     ``hooks``: what its ZeRO-3 takes of the host, module by module.
-    ``persist_numel``: tensors of no more elements stay whole under ZeRO-3. ``reuse_numel``: what
-    recompute gathered stays for its backward where no more elements are used between; 0: it stays.
+    ``persist_numel``: tensors of no more elements stay whole under ZeRO-3. ``reuse_numel``: as
+    ``Strategy`` has it, where nothing is said.
     ``lists``: ZeRO-3's collectives take lists of tensors, a parameter at a time, none ahead.
     """
 
@@ -130,6 +130,14 @@ class Software:
     persist_numel: int = 0
     reuse_numel: int = 0
     lists: Lists | None = None
+
+    @property
+    def tensors_at_once(self) -> int:
+        """Tensors of a block that ZeRO-3 holds gathered where each is fetched for its own module,
+        beside what it leaves in place (``live_numel``); 0: all of the block, as one unit. A list's
+        tensors stand beside the flat one that they are copied from.
+        """
+        return (1 + (self.lists is not None)) * bool(self.live_numel)
 
 
 SOFTWARE: Registry[Software] = Registry("software")
