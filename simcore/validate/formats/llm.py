@@ -34,7 +34,7 @@ from simcore.workload.models import ModelRecord, Scalar, Training
 
 PRECISIONS = {
     "bf16": "bf16", "fp16": "fp16", "fp8": "fp8", "mxfp8": "mxfp8", "fp8-cs": "fp8",
-    "fp8-tensorwise": "fp8", "fp8-rowwise": "fp8", "nvfp4": "nvfp4",
+    "fp8-tensorwise": "fp8", "fp8-rowwise": "fp8-rowwise", "nvfp4": "nvfp4",
 }  # fmt: skip
 SHARDING = {
     "ddp": "ddp", "zero1": "zero1", "zero2": "zero2", "zero3": "zero3", "fsdp": "zero3",
