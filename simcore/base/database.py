@@ -19,8 +19,10 @@ from simcore.base.errors import LISTED, DataError, UnknownName
 from simcore.base.kept import kept
 from simcore.base.names import family
 
-#: A names line is read without parsing the file: a look-up touches one file, not sixty.
-_NAMES_LINE = re.compile(r"^(name|aliases):\s*(.+?)\s*(?:#.*)?$", re.MULTILINE)
+#: Names are read without parsing the file: a look-up touches one file, not sixty. A list of them may
+#: go on over lines that are indented or begin with a dash.
+_NAMES = re.compile(r"^(?:name|aliases):(.*(?:\n(?:-[ \t]|[ \t]+\S).*)*)", re.MULTILINE)
+_COMMENT = re.compile(r"(?:^|\s)#.*")
 
 
 class Record(BaseModel):
@@ -350,11 +352,12 @@ def _aliases(folders: Folders, folder: Path) -> Mapping[str, Path]:
 def _written_aliases(path: Path) -> list[str]:
     """Names in a file's lines of names, which are read without parsing the rest."""
     try:
-        lines = _NAMES_LINE.findall(path.read_text(encoding="utf-8"))
+        found = _NAMES.findall(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError):
         return []
-    names = (n.strip().strip("'\"") for _, value in lines for n in value.strip("[]").split(","))
-    return [n for n in names if n]
+    lines = (_COMMENT.sub("", line).strip() for value in found for line in value.splitlines())
+    items = (i for line in lines for i in line.removeprefix("- ").strip("[]").split(","))
+    return [n for i in items if (n := i.strip().strip("'\""))]
 
 
 @lru_cache(maxsize=2048)

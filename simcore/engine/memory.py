@@ -260,7 +260,7 @@ def memory_of(
     p = strategy.precision
     parts = joined_parts(
         whose if isinstance(whose, tuple) else (whose,), p, strategy.recompute == "full",
-        strategy.prefetch_blocks, strategy.software.root_unit,
+        strategy.prefetch_blocks, strategy.software.root_unit, strategy.software.tensors_at_once,
     )  # fmt: skip
     part = np.zeros(len(micro_batch), dtype=np.intp) if part is None else part
     workload = acts = parts.sizes_at(part)

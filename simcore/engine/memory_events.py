@@ -321,16 +321,22 @@ class _Step:
 
     # -- forward --------------------------------------------------------------------------
 
+    def _gathered_numel(self, block: Block) -> int:
+        """Elements of a block that are there at a time, its largest tensors or all of it."""
+        tensors = self.s.software.tensors_at_once
+        return tensors * block.largest_param_numel if tensors else block.numel
+
     def _gather(self, order: Sequence[int]) -> Iterator[int]:
         """Blocks in order, with their parameters and those of the next ones on the device."""
         there: dict[int, int] = {}
+        ahead = 0 if self.s.software.tensors_at_once else self.s.prefetch_blocks
         gathers = self.s.zero_stage >= 3 and self.state.fetches
         for at, i in enumerate(order):
             if gathers:
-                for k in order[at : at + self.s.prefetch_blocks + 1]:
+                for k in order[at : at + ahead + 1]:
                     if k not in there:
                         there[k] = self.out.alloc(
-                            self.blocks[k].numel * self.p.param_bytes
+                            self._gathered_numel(self.blocks[k]) * self.p.param_bytes
                             + self.blocks[k].base_bytes(self.p.param_bytes),
                             "gathered_parameters", self.names[k], "all-gather",
                         )  # fmt: skip
@@ -405,8 +411,9 @@ class _Step:
             block = self.blocks[i]
             reduced = -1
             if whole:
+                made = block.largest_param_numel if self.s.software.tensors_at_once else block.numel
                 reduced = out.alloc(
-                    block.numel * p.grad_bytes, "gathered_parameters", self.names[i], "gradients"
+                    made * p.grad_bytes, "gathered_parameters", self.names[i], "gradients"
                 )
             pinned = saved.pop(i)
             made_copies = copies.get(i, [])

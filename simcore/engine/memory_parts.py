@@ -146,14 +146,16 @@ class Parts:
 
 @lru_cache(maxsize=1000)
 def joined_parts(
-    workloads: tuple[Workload, ...], p: Precision, again: bool, ahead: int, root: bool
-) -> Parts:
+    workloads: tuple[Workload, ...], p: Precision, again: bool, ahead: int, root: bool,
+    tensors: int = 0,
+) -> Parts:  # fmt: skip
     """What ``memory_of`` looks at, of one part of a model or of several.
 
-    ``again``: layers run forward again in backward; ``ahead``, ``root`` as of ``moments_of``.
+    ``again``: layers run forward again in backward; ``ahead``, ``root``, ``tensors`` as of
+    ``moments_of``.
     """
     profiles = [activation_profile(w, p, again) for w in workloads]
-    ops = [moments_of(w, p, again, ahead, root) for w in workloads]
+    ops = [moments_of(w, p, again, ahead, root, tensors) for w in workloads]
     sizes = [
         (  # in the order of PartSizes
             w.trainable_numel, w.expert_numel, w.layers_numel, w.largest_block_numel,

@@ -243,12 +243,14 @@ def _before(sizes: Array) -> Array:
 
 
 def candidates(
-    workload: Workload, p: Precision, recompute: bool, ahead: int, root: bool = False
-) -> Array:
+    workload: Workload, p: Precision, recompute: bool, ahead: int, root: bool = False,
+    tensors: int = 0,
+) -> Array:  # fmt: skip
     """Moments of all instances, forward's and then backward's from the last; rows of ``Moments``.
 
     Of a block's instances only those are looked at that can have the peak (``_corners``).
     ``root``: parameters outside the repeated layers are gathered all at once, for the whole step.
+    ``tensors``: a block's parameters are gathered one by one, and so many held at a time (0: all).
     """
     kinds = [_passes(Same(b), p) for b in workload.blocks]
     redone = [recompute and b.recomputable for b in workload.blocks]
@@ -259,6 +261,10 @@ def candidates(
     )
     numels = np.array([float(k.numel) for k in kinds])[order]
     whole = np.array([k.gathered for k in kinds])[order]
+    made_whole = numels
+    if tensors:
+        largest = np.array([float(b.largest_param_numel) for b in workload.blocks])[order]
+        whole, made_whole, ahead = whole - numels + tensors * largest, largest, 0
     apart = whole.copy()
     if root:
         apart[[not workload.blocks[b].recomputable for b in workload.order]] = 0.0
@@ -274,7 +280,7 @@ def candidates(
     cast = np.cumsum(copies * (1.0 - again)) - copies * (1.0 - again)
     above = np.cumsum(numels[::-1])[::-1] - numels
     backward = np.stack([held + size * again, -shared, above, cast,
-                         rest + _windows(apart, -1, ahead), numels, zero, zero, zero],
+                         rest + _windows(apart, -1, ahead), made_whole, zero, zero, zero],
                         axis=1)  # fmt: skip
     made, at = [], []
     n = len(order)
@@ -297,10 +303,11 @@ def candidates(
 
 @lru_cache(maxsize=1000)
 def moments_of(
-    workload: Workload, p: Precision, recompute: bool, ahead: int, root: bool = False
-) -> Moments:
+    workload: Workload, p: Precision, recompute: bool, ahead: int, root: bool = False,
+    tensors: int = 0,
+) -> Moments:  # fmt: skip
     """The moments that can be the peak for some batch, number of ranks and strategy."""
-    table = candidates(workload, p, recompute, ahead, root)
+    table = candidates(workload, p, recompute, ahead, root, tensors)
     table[:, 2] /= max(float(workload.trainable_numel), 1.0)
     table = table[_undominated(_compared(table))]
     held, working, grads, cast, window, whole, stub, early, forward = (

@@ -56,6 +56,8 @@ class Options(TypedDict, total=False):
                     pipeline), params, tensor, dgrad, experts, or none
     shard_ranks     neighbouring ranks that ZeRO shards over, replicas between (HSDP); default all
     prefetch_blocks how many blocks ahead ZeRO-3 gathers parameters; default 1
+    reuse_numel     elements between two uses of a tensor over which ZeRO-3 lets go of it
+                    (DeepSpeed's stage3_max_reuse_distance; default: the software's)
     gather_tensors  whether ZeRO-3 gathers each tensor on its own (DeepSpeed before 2022)
     expert_tp       tensor ranks of an expert: 1 (the default) or tp
     dispatcher      alltoall, or deepep: a token goes to a node and a rank once
@@ -122,6 +124,7 @@ class Options(TypedDict, total=False):
     overlap: str | None
     shard_ranks: int | None
     prefetch_blocks: int | None
+    reuse_numel: int | None
     gather_tensors: bool | None
     expert_tp: int | None
     dispatcher: str | None

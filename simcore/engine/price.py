@@ -14,6 +14,7 @@ import numpy as np
 from simcore.base.arrays import TINY, NDArray
 from simcore.base.units import FP32_BYTES
 from simcore.engine.compute import ComputeTimes, issue_s, issuing_devices
+from simcore.engine.listed import listed_s
 from simcore.engine.norms import sync_norms_s
 from simcore.engine.owners import broadcasts_s
 from simcore.engine.points import Points
@@ -25,6 +26,7 @@ from simcore.step.parallel import PARALLELISMS
 from simcore.step.program import Scope
 from simcore.step.together import Sending, Together
 from simcore.strategy.precision import Precision
+from simcore.strategy.software import Lists
 from simcore.strategy.strategy import Strategy
 from simcore.workload.graph import NOTHING, Workload
 
@@ -80,7 +82,10 @@ def price(
     # What runs at the same time slows each other. Sums are over messages and distinct columns,
     # which are few, not over tasks.
     column = computed.column
-    message_s = _messages_s(sending, points, strategy)
+    wire_s = _messages_s(sending, points, strategy)
+    message_s = wire_s
+    if lists := strategy.software.lists:
+        message_s = _listed_s(lists, sending, wire_s, points, strategy, classes)
     # What is sent after backward has ended (DDP's last bucket) slows nothing.
     sent = sending.sent_counts @ message_s
     window = computed.overlapped_s.max(axis=0)[:, column]
@@ -117,7 +122,7 @@ def price(
     for quantity, index, at, part in joined.misc:
         duration[at] = _spread(context.quantity(quantity, index), part)
     host_micro_s = host_micro_s + context.sums_host_s
-    total = sending.all_counts @ message_s + context.broadcasts_s
+    total = sending.all_counts @ wire_s + context.broadcasts_s
     begins = (0, *joined.ends[:-1])
     return [
         Priced(duration[begin:end], total[n], sent[n], host_micro_s[n])
@@ -176,6 +181,19 @@ def _messages_s(sending: Sending, points: Points, strategy: Strategy) -> Array:
     for op, scope, sizes, rows in sending.messages:
         seconds[rows] = collective_time_s(op, sizes, _communicator(points, scope, strategy))
     return seconds * points.use_comm
+
+
+def _listed_s(
+    lists: Lists, sending: Sending, wire_s: Array, points: Points, strategy: Strategy,
+    classes: tuple[ClassRates, ...],
+) -> Array:  # fmt: skip
+    """Seconds of each message that goes through a list, where ``wire_s`` is NCCL's part of it."""
+    issue = issue_s(replace(strategy, issuer="torch"), classes, points)
+    seconds = wire_s.copy()
+    for op, scope, sizes, rows in sending.messages:
+        n_ranks = _communicator(points, scope, strategy).n_ranks
+        seconds[rows] = listed_s(lists, op, sizes, wire_s[rows], n_ranks, issue, classes)
+    return np.where(points.use_comm > 0, seconds, 0.0)
 
 
 def _communicator(points: Points, scope: Scope, strategy: Strategy) -> Group:

@@ -139,12 +139,15 @@ def _strategy(tries: Attempts, asked: Asked, mode: str) -> Strategy | None:
         nccl_algorithms=tries.get("nccl_algorithms", FREE),
         nccl_protocols=tries.get("nccl_protocols", FREE),
         shard_ranks=tries.get("shard_ranks", 0),
-        gather_tensors=bool(options.get("gather_tensors")),
+        gather_tensors=bool(options.get("gather_tensors") or library.software.lists),
         software=library.software,
         fp8_params=fp8_params,
         routing=tries.get("routing", EVEN),
         offload_layers=options.get("offload_layers") or 0,
-        prefetch_blocks=_either_count(options.get("prefetch_blocks"), 1),
+        prefetch_blocks=_either_count(
+            options.get("prefetch_blocks"), 0 if library.software.lists else 1
+        ),
+        reuse_numel=_either_count(options.get("reuse_numel"), library.software.reuse_numel),
         ema=t.ema if t else False,
         grad_clip=_either(options.get("grad_clip"), t.grad_clip if t else False),
         wraps_alone=options.get("strategy") is not None,

@@ -161,6 +161,12 @@ def _cast(kernel: Kernel, precision: Precision) -> tuple[float, ...]:
     return _row(Kernel(kind="elementwise", raw_bytes=moved, launches=0.0), precision, CAST)
 
 
+def _weight_cast(kernel: Kernel, precision: Precision, backward: bool) -> tuple[float, ...]:
+    """What brings a product's weight to its format, where each product does so for itself."""
+    moved = kernel.weight * precision.weight_cast_bytes[backward] / precision.param_bytes
+    return _row(Kernel(kind="elementwise", weight=moved, launches=0.0), precision, CAST)
+
+
 def _autocast(kernel: Kernel, precision: Precision) -> tuple[float, ...]:
     """The kernel by which autocast brings a tensor to the width that an op asks for."""
     elems = kernel.autocasts
@@ -242,6 +248,9 @@ def _phase(
     found = [_row(kernel, precision) for kernel in kernels]
     if precision.operand_bytes:
         found += [_cast(kernel, precision) for kernel in kernels if kernel.cast]
+    if precision.weight_cast_bytes[backward]:
+        of_weight = (k for k in kernels if k.cast and k.weight and not k.k.per_sample)
+        found += [_weight_cast(kernel, precision, backward) for kernel in of_weight]
     if precision.autocasts:
         found += [_autocast(kernel, precision) for kernel in kernels if kernel.autocasts]
     if precision.cast_bytes and backward:

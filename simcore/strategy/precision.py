@@ -26,7 +26,10 @@ class Precision:
     (Megatron-LM's gradient accumulation fusion) instead of a kernel of its own.
     ``input_bytes``: of what products keep for their weight gradient, where that is another format
     than other activations'. ``operand_bytes``: of what products read, where they compute in fewer
-    bits than activations have; ``cast_read_bytes``: read to bring an element to that format;
+    bits than activations have; ``cast_read_bytes``: read to bring an element to that format, or
+    moved beside the operands; ``weight_cast_bytes``: moved for a weight's, in forward and for its
+    input's gradient, where each product casts its own (none: once a step, by who gathers or keeps
+    it);
     ``block_scaled``: with a scale for each block of a row, so that the transposed operand is
     another one, whatever the device. ``gather_bytes``: of what tensor ranks gather, where that is
     wider than operands. ``narrow_state``: the optimizer's state has the weights'
@@ -49,6 +52,7 @@ class Precision:
     input_bytes: float = 0.0
     operand_bytes: float = 0.0
     cast_read_bytes: float = 0.0
+    weight_cast_bytes: tuple[float, float] = (0.0, 0.0)
     block_scaled: bool = False
     gather_bytes: float = 0.0
     narrow_state: bool = False
@@ -114,13 +118,15 @@ _ALL = (
     Precision("fp8-dynamic", 2, 2, 4, 2, 2, 0, "fp8", ("bf16", "fp16"),
               "as fp8, but inputs are kept in 16 bit and quantised again in backward (torchao)",
               operand_bytes=1.0, cast_read_bytes=2.0 + 2.0),
-    # torchao, float8_linear.py: an operand is scaled along its rows, which a kernel has at hand,
-    # and for the gradient of the weight anew along its columns, largest values first. torchtitan,
-    # models/llama3/infra/parallelize.py: "For rowwise recipes, we use regular TP and all-gather
-    # happens in high precision".
+    # a row's scale is of one kernel with its cast; the transposed operand has other scales, and is
+    # written out in 16 bits first (torchao/testing/training/roofline_utils.py, rowwise)
+    # torchtitan, models/llama3/infra/parallelize.py: "For rowwise recipes, we use regular TP and
+    # all-gather happens in high precision"
     Precision("fp8-rowwise", 2, 2, 4, 2, 2, 0, "fp8", ("bf16", "fp16"),
-              "as fp8-dynamic, with a scale for each row (torchao)",
-              operand_bytes=1.0, cast_read_bytes=2.0 + 2.0 + 2.0, gather_bytes=2.0),
+              "as fp8-dynamic, with a scale for each row of each operand, weights cast in every "
+              "product (torchao's rowwise)", operand_bytes=1.0, cast_read_bytes=2.0 + 2.0 + 2.0,
+              weight_cast_bytes=(2.0 + 1.0, 2.0 + 2.0 + 2.0 + 1.0), block_scaled=True,
+              gather_bytes=2.0),
     Precision("mxfp8", 2, 2, 4, 2, 2, 0, "fp8", ("bf16", "fp16"),
               "as fp8, with an 8-bit scale for each 32 elements (OCP Microscaling)",
               input_bytes=1 + 1 / 32, operand_bytes=1 + 1 / 32, cast_read_bytes=2.0,

@@ -49,7 +49,9 @@ class Strategy:
     ``prefetch_blocks``: how many blocks ahead ZeRO-3 gathers parameters. ``overlap``: what
     communication hides under compute. ``shard_ranks``: over how many neighbouring ranks ZeRO
     shards, with replicas of the whole between (HSDP, hybrid ZeRO); 0 is over all.
-    ``gather_tensors``: ZeRO-3 gathers and reduces each tensor on its own, not a block's together.
+    ``reuse_numel``: what recompute gathered stays for its backward where no more elements are used
+    between; 0: it stays. ``gather_tensors``: ZeRO-3 gathers and reduces each tensor on its own, not
+    a block's together.
     ``fp8_params``: the layers' weights are held and gathered in 8 bits (Megatron-Core's
     --fp8-param-gather; where products need no transposed copy of them: from Blackwell on).
     ``offload_layers``: the first so many keep their activations on the host.
@@ -77,6 +79,7 @@ class Strategy:
     wraps_alone: bool = True
     zero_bucket_numel: int = 500_000_000
     prefetch_blocks: int = 1
+    reuse_numel: int = 0
     overlap: Overlap = DEFAULT
     shard_ranks: int = 0
     gather_tensors: bool = False

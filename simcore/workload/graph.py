@@ -260,6 +260,11 @@ class Block:
         return sum(p.numel for p in self.params)
 
     @cached_property
+    def largest_param_numel(self) -> int:
+        """Elements of its largest parameter tensor."""
+        return max((q.numel for q in self.params), default=0)
+
+    @cached_property
     def routed_numel(self) -> int:
         """Of these, those of routed experts."""
         return sum(p.numel for p in self.params if p.routed)
@@ -389,7 +394,7 @@ class Workload:
     @cached_property
     def largest_param_numel(self) -> int:
         """Elements of the largest parameter tensor."""
-        return max((q.numel for b in self.blocks for q in b.params), default=0)
+        return max(b.largest_param_numel for b in self.blocks)
 
     @cached_property
     def largest_block_numel(self) -> int:

@@ -157,6 +157,27 @@ def test_a_record_is_found_by_name_or_alias(name: str, things: Database[Thing]) 
     assert things[name].name == "thing-1"
 
 
+@pytest.mark.parametrize(
+    "written",
+    [
+        'aliases: [Thing One, "42", t1]  # three',
+        "aliases:\n- Thing One\n- '42'  # a number\n- t1",
+        "aliases:\n  - Thing One\n  # of old\n  - '42'\n  - t1",
+        'aliases: [Thing One,\n  "42", t1]',
+        "aliases: [\n  Thing One,\n  '42',\n  t1,\n  ]",
+    ],
+)
+@pytest.mark.parametrize("name", ["thing one", "T1", "42", "thing-1"])
+def test_aliases_are_found_however_yaml_writes_a_list(
+    written: str, name: str, things: Database[Thing], tmp_path: Path
+) -> None:
+    text = GOOD.replace('aliases: [Thing One, "42", t1]', written)
+    write(tmp_path / "db" / "things", text)
+    assert things[name].aliases == ("Thing One", "42", "t1")
+    with pytest.raises(UnknownName):
+        things["fast"]  # the key after them is no alias
+
+
 @pytest.mark.parametrize("name", ["", "  ", "thing", "thing-2", "../thing-2", "t\x00", "-", "./"])
 def test_other_names_are_unknown(name: str, things: Database[Thing]) -> None:
     with pytest.raises(UnknownName, match="thing"):

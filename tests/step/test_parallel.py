@@ -15,9 +15,10 @@ from simcore.engine.points import COLLECTIVE_BASE_S
 from simcore.engine.price import price
 from simcore.step.kernels import KINDS, kernel_table
 from simcore.step.parallel import PARALLELISMS as REGISTRY
+from simcore.step.parallel.zero import gathered_params
 from simcore.step.together import together
 from simcore.strategy.software import SOFTWARE
-from simcore.workload.graph import Frozen, Kernel, Op, Workload
+from simcore.workload.graph import Block, Frozen, Kernel, Op, Param, Workload
 
 
 def three_buckets(forward_s: float, backward_s: Sequence[float]) -> Workload:
@@ -356,3 +357,26 @@ def test_ddp_sends_buffers_before_the_synchronised_forward() -> None:
     ):  # fmt: skip
         extra = step_s(model, parallelism, ranks) - step_s(plain, parallelism, ranks)
         assert extra == pytest.approx(more)
+
+
+@pytest.mark.parametrize(
+    ("numels", "twice"),
+    [
+        # GPT-3 175B: down follows its recompute at once, up has 1.2e9 of down between its uses
+        ((453e6, 151e6, 604e6, 604e6), 3),
+        ((67e6, 67e6, 470e6, 235e6), 2),  # Llama 70B: o has 1.41e9 between, gate and up 0.47e9
+        ((50e6, 17e6, 90e6, 45e6), 0),  # of 7B all stay
+    ],
+)
+def test_recompute_gathers_again_what_is_used_too_late(
+    numels: tuple[float, ...], twice: int
+) -> None:
+    """DeepSpeed lets go of what the next 1e9 elements do not need (stage3_max_reuse_distance)."""
+    params = tuple(Param(f"p{i}", int(n)) for i, n in enumerate(numels))
+    small = Param("bias", 100_000)  # stage3_param_persistence_threshold: stays
+    layer = Block(name="layer", ops=(), params=(*params, small), recomputable=True)
+    how = strategy("zero3", software=SOFTWARE.get("deepspeed"), reuse_numel=10**9)
+    assert gathered_params(layer, how) == params
+    assert gathered_params(layer, how, again=True) == (*params, *params[:twice][::-1])
+    fsdp = strategy("zero3", software=SOFTWARE.get("fsdp"))
+    assert gathered_params(layer, fsdp, again=True) == layer.params

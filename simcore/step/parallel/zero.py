@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from simcore.physics.collectives import Collective
@@ -20,6 +22,25 @@ from simcore.step.parallel.base import (
 )
 from simcore.step.program import HOST_STRETCHES, ProgramBuilder, Scope, gradient_buckets
 from simcore.strategy.strategy import Strategy
+from simcore.workload.graph import Block, Param
+
+
+def gathered_params(block: Block, strategy: Strategy, *, again: bool = False) -> tuple[Param, ...]:
+    """Tensors that ZeRO-3 gathers for a block's forward, or for its backward, in turn.
+
+    ``again``: forward runs again before backward. A tensor whose second use lies too far from the
+    first (``reuse_numel``: what is used between, once forward and once backward) is then among
+    them twice.
+    """
+    params = tuple(q for q in block.params if q.numel > strategy.software.persist_numel)
+    if not (again and strategy.reuse_numel and block.recomputable):
+        return params
+    twice, after = [], 0
+    for q in reversed(block.params):
+        if q in params and 2 * after >= strategy.reuse_numel:
+            twice.append(q)
+        after += q.numel
+    return (*params, *twice)
 
 
 class Zero:
@@ -132,23 +153,25 @@ class Zero:
         fetch = strategy.offload.params != "none"
 
         def messages(
-            block: int, width: int, base_bytes: float = 0.0, routed_base_bytes: float = 0.0
-        ) -> list[tuple[Scope, list[float]]]:
-            found = workload.blocks[block]
+            block: int, width: int, params: Sequence[Param],
+            base_bytes: float = 0.0, routed_base_bytes: float = 0.0,
+        ) -> list[tuple[Scope, list[float]]]:  # fmt: skip
             if strategy.gather_tensors:
-                sizes = [float(t.numel * width) for t in found.params]
+                sizes = [float(t.numel * width) for t in params]
                 return [("shard", [*sizes, base_bytes] if base_bytes else sizes)]
-            routed = float(found.routed_numel)
-            whole = float(found.numel * width) + base_bytes
+            routed = float(sum(t.numel for t in params if t.routed))
+            whole = float(sum(t.numel for t in params) * width) + base_bytes
             return [(s, [n]) for s, n in split_experts(
                 strategy, "shard", whole, routed * width + routed_base_bytes
             )]  # fmt: skip
 
-        def gather(block: int, waits: list[int]) -> list[int]:
+        def gather(block: int, waits: list[int], *, again: bool = False) -> list[int]:
             # the frozen base of adapters lies sharded beside them, and is gathered with them
-            base_bytes = workload.blocks[block].base_bytes(p.param_bytes)
-            routed_bytes = workload.blocks[block].routed_base_bytes(p.param_bytes)
-            if not workload.blocks[block].numel and not base_bytes:
+            found = workload.blocks[block]
+            base_bytes = found.base_bytes(p.param_bytes)
+            routed_bytes = found.routed_base_bytes(p.param_bytes)
+            params = gathered_params(found, strategy, again=again)
+            if not params and not base_bytes:
                 return []
             if fetch:
                 waits = builder.misc(
@@ -157,7 +180,9 @@ class Zero:
             return [
                 builder.comm(f"all-gather {workload.blocks[block].name}", "all_gather", sizes,
                              waits, every_micro_step=True, scope=scope)
-                for scope, sizes in messages(block, p.param_bytes, base_bytes, routed_bytes)
+                for scope, sizes in messages(
+                    block, p.param_bytes, params, base_bytes, routed_bytes
+                )
             ]  # fmt: skip
 
         for i, b in enumerate(order):
@@ -177,7 +202,8 @@ class Zero:
         for j, b in enumerate(reversed(order)):
             while len(gathered) < min(n, j + ahead):
                 k = len(gathered)
-                gathered.append(gather(order[n - 1 - k], done[max(0, n + k - ahead)]))
+                waits = done[max(0, n + k - ahead)]
+                gathered.append(gather(order[n - 1 - k], waits, again=builder.recompute))
             got = gathered[j]
             done.append(
                 builder.compute(
@@ -192,7 +218,7 @@ class Zero:
                     builder.comm(f"reduce-scatter {workload.blocks[b].name}", "reduce_scatter",
                                  sizes, done[-1], every_micro_step=self._each_micro_step(strategy),
                                  scope=scope)
-                    for scope, sizes in messages(b, p.grad_bytes)
+                    for scope, sizes in messages(b, p.grad_bytes, workload.blocks[b].params)
                 ]  # fmt: skip
                 sent += self._between_replicas(builder, strategy, scattered, [size])
                 if not strategy.overlap.grads:
@@ -234,9 +260,10 @@ class Zero:
         bucket = np.minimum(float(strategy.zero_bucket_numel), numel)
         if stage >= 3:
             fetches = np.maximum(several, float(strategy.offload.params != "none"))
-            gathered = (
-                fetches * largest * ((1 + strategy.prefetch_blocks) * p.param_bytes + p.grad_bytes)
-            )
+            at_once = 1 + strategy.prefetch_blocks
+            if library.tensors_at_once:
+                largest, at_once = workload.largest_param_numel, library.tensors_at_once
+            gathered = fetches * largest * (at_once * p.param_bytes + p.grad_bytes)
             gathered = np.maximum(
                 gathered, fetches * np.minimum(library.live_numel, numel) * p.param_bytes
             )

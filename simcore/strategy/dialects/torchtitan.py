@@ -24,6 +24,8 @@ _MODES: dict[str, str | None] = {"none": "none", "full": "full", "selective": "s
                                  "memory_budget": None}  # fmt: skip
 #: What ``selective_ac_option = "op"`` runs again, as ``workload.recompute`` calls it.
 _BY_OPERATOR = "operators"
+#: torchao's recipes of float8 products (torchao/float8/config.py, Float8LinearRecipeName).
+_FLOAT8 = {"fp8-dynamic": "tensorwise", "fp8-rowwise": "rowwise"}
 IGNORED = frozenset(
     f"{section}.{key}"
     for section, keys in {
@@ -95,7 +97,7 @@ class Torchtitan:
             problems.append(f"torchtitan has no strategy {job.strategy}: ddp, zero2 (never "
                             "reshard) and zero3 (FSDP)")  # fmt: skip
         wanted = {"fp32": "float32", "bf16" if sharded else "amp-bf16": "bfloat16"}
-        wanted |= {"fp8": "bfloat16"} if sharded else {}
+        wanted |= dict.fromkeys(_FLOAT8, "bfloat16") if sharded else {}
         if job.precision not in wanted:
             problems.append(f"torchtitan cannot say precision {job.precision} with "
                             f"{job.strategy}: {', '.join(wanted)} can be said")  # fmt: skip
@@ -138,8 +140,9 @@ class Torchtitan:
             lines.append(f"enable_sequence_parallel = {str(bool(job.sequence_parallel)).lower()}")
         if job.pp:
             lines.append(f"pipeline_parallel_microbatch_size = {job.micro_batch}")
-        if job.precision == "fp8":
+        if job.precision in _FLOAT8:
             lines += ["", "[model]", 'converters = ["quantize.linear.float8"]']
+            lines += ["", "[quantize.linear.float8]", f'recipe_name = "{_FLOAT8[job.precision]}"']
         name = {"adamw": "AdamW", "adam": "Adam"}[job.optimizer]
         lines += ["", f"[{_A}]", f'mode = "{job.recompute}"']
         if job.recompute == "selective":
@@ -263,24 +266,29 @@ def _precision(reading: Reading, table: Table) -> None:
     converters = table.take("model.converters")
     low = [str(c) for c in converters if "float8" in str(c) or "mx" in str(c)] if isinstance(
         converters, list) else []  # fmt: skip
+    recipe, stated = _first(table, "quantize.linear.float8.recipe_name", "float8.recipe_name")
+    scaled = next((p for p, name in _FLOAT8.items() if name == stated), "fp8-dynamic")
+    if stated is not None and stated not in _FLOAT8.values():
+        reading.approximate(f"{recipe} = {stated}", "is predicted with a scale for each tensor")
     if low:
-        _low_precision(reading, f"model.converters = {low}")
+        scaled = scaled if any("float8" in name for name in low) else "mxfp8"
+        _low_precision(reading, f"model.converters = {low}", scaled)
     elif converters:
         reading.approximate("model.converters", "is not followed")
     for section in ("float8", "mx", "quantize"):
         on = any(table.take(k) is True for k in (f"{section}.enable_float8_linear",
                                                  f"{section}.enable_fp8_linear"))  # fmt: skip
         if on:
-            _low_precision(reading, f"{section}.enable_float8_linear")
+            _low_precision(reading, f"{section}.enable_float8_linear", scaled)
         for key in [section, *table.below(section)]:
             if table.take(key) is not None:
                 reading.ignore(section)
 
 
-def _low_precision(reading: Reading, key: str) -> None:
+def _low_precision(reading: Reading, key: str, name: str) -> None:
     """float8 products over bfloat16 weights, which FSDP gathers; autocast has none."""
     if reading.said("precision") == "bf16":
-        reading.say("precision", "fp8", key)
+        reading.say("precision", name, key)
     else:
         reading.refuse(key, f"over {reading.said('precision')} {NOT_YET}", "precision")
 

@@ -37,6 +37,22 @@ class Hooks:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Lists:
+    """What collectives over lists of tensors, one a rank, take of the host, in the time that it
+    takes torch to issue so many kernels.
+
+    ``call``: each of them; ``gathered_view``, ``reduced_view``: to name a rank's part of a
+    parameter, or of its gradient; ``copy``: to issue its copy from or to the flat tensor that NCCL
+    takes.
+    """
+
+    call: float
+    gathered_view: float
+    reduced_view: float
+    copy: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Software:
     """Temporaries and copies of one library.
 
@@ -79,6 +95,9 @@ class Software:
     ``cut``: how a pipeline is cut into stages, a rule of ``CUT_RULES``.
     ``plain_modules``: it is a loop around plain modules, whose kernels are PyTorch's.
     ``hooks``: what its ZeRO-3 takes of the host, module by module.
+    ``persist_numel``: tensors of no more elements stay whole under ZeRO-3. ``reuse_numel``: as
+    ``Strategy`` has it, where nothing is said.
+    ``lists``: ZeRO-3's collectives take lists of tensors, a parameter at a time, none ahead.
     """
 
     name: str
@@ -113,6 +132,17 @@ class Software:
     cut: str = EVEN
     plain_modules: bool = False
     hooks: Hooks | None = None
+    persist_numel: int = 0
+    reuse_numel: int = 0
+    lists: Lists | None = None
+
+    @property
+    def tensors_at_once(self) -> int:
+        """Tensors of a block that ZeRO-3 holds gathered where each is fetched for its own module,
+        beside what it leaves in place (``live_numel``); 0: all of the block, as one unit. A list's
+        tensors stand beside the flat one that they are copied from.
+        """
+        return (1 + (self.lists is not None)) * bool(self.live_numel)
 
 
 SOFTWARE: Registry[Software] = Registry("software")

@@ -16,7 +16,7 @@ from simcore.strategy.software.deepspeed import (
     MEGATRON_DEEPSPEED,
     MEGATRON_DEEPSPEED_2022,
     TRANSFORMERS_LIGER,
-    ZERO3_2021,
+    ZERO3_AZURE,
 )
 from simcore.strategy.software.labs import (
     DEEPSEEK_V3,
@@ -119,7 +119,7 @@ SOURCES: Mapping[str, Source] = {
     "bigscience-v100": Source(
         program=MEGATRON_DEEPSPEED, options=_BIGSCIENCE, settings={"dropout": 0.0}, memory="shown",
     ),
-    "deepspeed-azure-zero3": Source(program=ZERO3_2021),
+    "deepspeed-azure-zero3": Source(program=ZERO3_AZURE),
     # says FlashAttention-3 of its H200, and reserved memory
     "stas00-ml-engineering": Source(
         program=TRANSFORMERS_LIGER, settings={"attention": "flash3"}, memory="reserved"

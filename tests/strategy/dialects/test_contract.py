@@ -47,7 +47,8 @@ SAYS = {
     "deepspeed": {s: {"fp32", *_HALF, *_AMP} for s in ("ddp", *_ZERO)},
     "megatron": {s: {"fp32", *_HALF, *_LOW} for s in ("ddp", *_ZERO)},
     "torchtitan": {
-        "ddp": {"fp32", "amp-bf16"}, **{s: {"fp32", "bf16", "fp8"} for s in ("zero2", "zero3")},
+        "ddp": {"fp32", "amp-bf16"},
+        **{s: {"fp32", "bf16", "fp8-dynamic", "fp8-rowwise"} for s in ("zero2", "zero3")},
     },
     "accelerate": {"ddp": {"fp32", *_AMP}} | {s: {"fp32", "fp8", *_HALF} for s in _ZERO},
     "torchrun": {s: set(PRECISIONS) for s in PARALLELISMS[1:]},

@@ -36,7 +36,7 @@ def test_old_sections_with_replicas_of_shards() -> None:
     assert (launch.recompute, launch.recompute_modules) == ("selective", "operators")
     assert (launch.tp, launch.pp, launch.cp, launch.sequence_parallel) == (2, 2, None, True)
     assert launch.n_gpus == 4 * 8 * 2 * 2
-    assert launch.precision == "fp8"
+    assert launch.precision == "fp8-dynamic"
     # With a pipeline the local batch of 4 runs through it in micro-batches of 1.
     assert (launch.micro_batch, launch.grad_accum) == (1, 4)
 
@@ -49,7 +49,13 @@ def test_old_sections_with_replicas_of_shards() -> None:
         ("[parallelism]\ndata_parallel_replicate_degree = 8", ("ddp", "amp-bf16")),
         ("[parallelism]\nfsdp_reshard_after_forward = 'never'", ("zero2", "bf16")),
         ("[training]\nmixed_precision_param = 'float32'", ("zero3", "fp32")),
-        ("[model]\nconverters = ['quantize.linear.float8']", ("zero3", "fp8")),
+        ("[model]\nconverters = ['quantize.linear.float8']", ("zero3", "fp8-dynamic")),
+        (
+            "[model]\nconverters = ['quantize.linear.float8']\n"
+            "[quantize.linear.float8]\nrecipe_name = 'rowwise'",
+            ("zero3", "fp8-rowwise"),
+        ),
+        ("[model]\nconverters = ['quantize.linear.mx']", ("zero3", "mxfp8")),
         ("[training]\ndata_parallel_degree = -1", ("zero3", "bf16")),
     ],
 )

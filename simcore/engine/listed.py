@@ -1,0 +1,38 @@
+"""Collectives that take lists of tensors, one a rank, as DeepSpeed's ZeRO-3 called them in 2021.
+
+# C configs, M messages, n ranks
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from simcore.base.arrays import NDArray
+from simcore.engine.rates import ClassRates
+from simcore.physics.collectives import Collective
+from simcore.strategy.software import Lists
+
+Array = NDArray[np.float64]
+
+
+def listed_s(
+    lists: Lists, op: Collective, sizes_bytes: Array, wire_s: Array, n_ranks: Array,
+    issue_s: Array, classes: tuple[ClassRates, ...],
+) -> Array:  # fmt: skip
+    """Seconds of messages of ``sizes_bytes`` [M, 1] that take ``wire_s`` [M, C] alone: [M, C].
+
+    The host waits for the device before each, then names a view for each rank. What was gathered is
+    cleared before and copied piece by piece after it came, the copies issued while it comes; what
+    is reduced is divided by the ranks and copied piece by piece before it goes.
+    """
+    rate = min(c.update_bytes_per_s for c in classes)
+    start = max(c.kernel_start_s for c in classes)
+    copied = n_ranks * start + 2 * sizes_bytes / rate
+    issued = n_ranks * lists.copy * issue_s
+    if op == "reduce_scatter":
+        before = n_ranks * lists.reduced_view * issue_s + 2 * sizes_bytes / rate
+        found = before + np.maximum(issued, copied) + wire_s
+    else:
+        before = n_ranks * lists.gathered_view * issue_s + sizes_bytes / rate
+        found = before + np.maximum(issued, wire_s) + copied
+    return np.where(n_ranks > 1, lists.call * issue_s + found, wire_s)
