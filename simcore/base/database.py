@@ -19,8 +19,8 @@ from simcore.base.errors import LISTED, DataError, UnknownName
 from simcore.base.kept import kept
 from simcore.base.names import family
 
-#: Names are read without parsing the file: a look-up touches one file, not sixty. A list of them may
-#: go on over lines that are indented or begin with a dash.
+#: Names are read without parsing the file: a look-up touches one file, not sixty. A list of them
+#: may go on over lines that are indented or begin with a dash.
 _NAMES = re.compile(r"^(?:name|aliases):(.*(?:\n(?:-[ \t]|[ \t]+\S).*)*)", re.MULTILINE)
 _COMMENT = re.compile(r"(?:^|\s)#.*")
 

@@ -249,6 +249,10 @@ def _comm_inputs(f: Facts) -> tuple[tuple[str, str], ...]:
     if c.n_nodes > 1:
         inputs.append(("between nodes", _wire(f, inter)))
     inputs.append(("all collectives", _s(f.collectives_s)))
+    if lists := f.request.strategy.software.lists:
+        for name, view in ("gather", lists.gathered_view), ("reduction", lists.reduced_view):
+            text = f"{lists.call:.0f} + {view + lists.copy:.2g} a rank, in kernels' issue"
+            inputs.append((f"list of a {name}", text))
     return tuple(inputs)
 
 

@@ -75,3 +75,9 @@ def test_table_2_of_2021() -> None:
     assert all(abs(e) < 0.2 for i, e in error.items() if i != "zero3-530b-2240")
     assert -0.25 < error["zero3-530b-2240"] < 0.0  # what else grows with 2,240 ranks is missing
     assert verdict["fits"]["out_of_memory_found_frac"] == 1.0
+
+
+def test_an_explanation_says_what_lists_take() -> None:
+    job = JOB | {"gpus": "8x8xA100", "term": "comm"}
+    assert "33 + 0.69 a rank" in str(api.explain(software="deepspeed-2021", **job))
+    assert "a rank, in kernels' issue" not in str(api.explain(software="deepspeed", **job))
