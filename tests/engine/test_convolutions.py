@@ -121,7 +121,8 @@ def test_what_channels_last_gains(model: str, gpu: str, batch: int, published: f
     ],
 )
 def test_elsewhere_layouts_cost_nothing(gpu: str, precision: str) -> None:
-    assert step_s("nchw", gpu, precision, batch=32) == step_s("nhwc", gpu, precision, batch=32)
+    first, last = (step_s(at, gpu, precision, "vgg-16", 16) for at in ("nchw", "nhwc"))
+    assert first == last  # without batch norms, whose kernels are of each layout
 
 
 def test_a_layout_never_costs_more_than_vector_units() -> None:

@@ -48,7 +48,9 @@ def _conv_norm(
             f"{name}.conv", (hw, hw), (out, out), cin, cout, kernel,
             save_input=image, input_grad=not image, channels_last=channels_last,
         ),
-        ops.batch_norm(f"{name}.bn", elems, cout, counter=True),
+        ops.batch_norm(
+            f"{name}.bn", elems, cout, counter=True, channels_first=not channels_last
+        ),
     ]  # fmt: skip
     if relu:
         body.append(ops.activation(f"{name}.relu", elems, saves="output"))
