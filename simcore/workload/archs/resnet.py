@@ -117,7 +117,7 @@ def build(
     pooled = _out(hw, 3, 2)
     pool_elems = _STEM * pooled * pooled
     body += [
-        ops.pool2d("max_pool", _STEM * hw * hw, pool_elems, indices=True, save_input=False),
+        ops.max_pool2d("max_pool", _STEM * hw * hw, pool_elems, channels_last=last),
         # The pooled map is what the first unit's convolutions keep; no ReLU counts it.
         ops.keep("max_pool.out", pool_elems),
     ]

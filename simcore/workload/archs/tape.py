@@ -344,7 +344,9 @@ class Tape:
         grid = tuple((g + 2 * pad - kernel) // stride + 1 for g in x.grid)
         out = self._new(x.c, grid, x)
         saved = self.read(x, save=True)
-        op = ops.pool2d(name, x.elems, out.elems, indices=True, save_input=False)
+        op = ops.max_pool2d(
+            name, x.elems, out.elems, channels_last=not self._nchw, eager=not self._fused
+        )
         bwd = op.bwd if x.grad else ()
         kept = saved + op.saved if x.grad else NOTHING
         self._ops.append(Op(name=op.name, fwd=op.fwd, bwd=bwd, saved=kept))
@@ -356,7 +358,7 @@ class Tape:
         grid = tuple((g + 2 * pad - kernel) // stride + 1 for g in x.grid)
         out = self._new(x.c, grid, x)
         saved = self.read(x, save=True)
-        op = ops.pool2d(name, x.elems, out.elems, indices=False, save_input=False)
+        op = ops.pool2d(name, x.elems, out.elems)
         self._ops.append(Op(name=op.name, fwd=op.fwd, bwd=op.bwd, saved=saved))
         return out
 

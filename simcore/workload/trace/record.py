@@ -43,7 +43,7 @@ class KernelRecord(NamedTuple):
     launches: int = 1
     relaid: int = 0
     planes: bool = False
-    indexed: int = 0
+    indexed: float = 0.0
     rows: int = 0
     again: float = 0.0
     channels: int = 0

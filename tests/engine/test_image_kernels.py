@@ -1,4 +1,4 @@
-"""Batch norms beside published timings, by layout.
+"""Batch norms and max pooling beside published timings, by layout.
 
 ScalingIntelligence/KernelBench, results/timing: BatchNorm2d in training, forward alone.
 apuaaChen/EVT_AE, benchmark/resnet/torch_result.md and torch_cl_result.md: PyTorch's profiles of a
@@ -131,3 +131,48 @@ def test_kernels_of_others_have_no_such_blocks() -> None:
     assert passes_ms(norm(16, 2.0**20), "MI210") == passes_ms(
         norm(16, 2.0**20, channels_first=False), "MI210"
     )
+
+
+@pytest.mark.parametrize(
+    ("gpu", "precision", "images", "channels", "sides", "layout", "measured"),
+    [
+        # apuaaChen/EVT_AE
+        ("A100-SXM-40GB", "fp16", 128, 64, (112, 56), "nchw", (0.652, 2.280)),
+        ("A100-SXM-40GB", "fp16", 128, 64, (112, 56), "nhwc", (0.770, 1.455)),
+        # KempnerInstitute/kempner-computing-handbook: AlexNet under Nsight Systems
+        ("A100-SXM-40GB", "fp32", 256, 192, (31, 15), "nchw", (0.300, 1.125)),
+        # Nsight Systems on PyTorch's mnist example, windows of 2x2
+        ("A6000", "fp32", 512, 64, (24, 12), "nchw", (0.196, 0.364)),
+    ],
+)
+def test_kernels_of_max_pooling(
+    gpu: str, precision: str, images: float, channels: int, sides: tuple[int, int], layout: str,
+    measured: tuple[float, float],
+) -> None:  # fmt: skip
+    """Whole numbers hold them up: backward would take a fifth of that if memory did."""
+    before, after = (float(channels * side**2) for side in sides)
+    op = ops.max_pool2d("pool", before, after, channels_last=layout == "nhwc")
+    assert passes_ms(op, gpu, precision, images) == pytest.approx(measured, rel=0.18)
+
+
+@pytest.mark.parametrize(
+    ("precision", "measured"), [("fp16", (0.545, 3.98)), ("fp32", (0.909, 4.97))]
+)
+def test_max_pooling_on_volta(precision: str, measured: tuple[float, float]) -> None:
+    """xwang233/code-snippet, max-pool2d-nchw-perf: backward adds to the gradient that is there."""
+    before, after = 256.0 * 112**2, 256.0 * 37**2
+    op = ops.max_pool2d("pool", before, after)
+    forward, backward = passes_ms(op, "TITAN-V", precision, 32)
+    add = Op(name="add", fwd=(Kernel(kind="elementwise", low=3 * before),))
+    summed, _ = passes_ms(add, "TITAN-V", precision, 32)
+    assert (forward, backward + summed) == pytest.approx(measured, rel=0.05)
+
+
+def test_a_compiler_knows_the_windows() -> None:
+    """Memory alone holds a pool up that no ready-made kernel computes."""
+    slow, quick = (
+        passes_ms(ops.max_pool2d("pool", 64.0 * 112**2, 64.0 * 56**2, eager=eager), "V100-SXM-32GB")
+        for eager in (True, False)
+    )
+    assert slow[0] >= quick[0]
+    assert slow[1] > 2 * quick[1]
