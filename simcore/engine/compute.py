@@ -16,6 +16,7 @@ import numpy as np
 from simcore.base.arrays import NDArray, distinct_columns
 from simcore.engine.points import Points
 from simcore.engine.rates import ClassRates
+from simcore.physics.channels import waves
 from simcore.physics.fill import attention_fill, matmul_fill
 from simcore.physics.rows import missed_frac
 from simcore.physics.slowest import most_work
@@ -85,6 +86,10 @@ def phase_seconds(
     if (rows := table.rowwise).size and rates.row_s:
         by_row = (table.rows_per_sample * table.count)[rows] * rates.row_s
         moved2[rows] = np.maximum(moved2[rows], np.square(by_row[:, None] * batch))
+    if (rows := table.channelwise).size and rates.channel_slots and rates.clock_s:
+        clocks = table.channel_clocks[rows] * waves(table.channels[rows], rates.channel_slots)
+        by_block = clocks * table.count[rows] * rates.clock_s
+        moved2[rows] += np.square(by_block[:, None] * batch)
     seconds = np.sqrt(tc2 / np.square(compute) + moved2)
     if (rows := table.relaid).size and rates.relaid_s_per_byte.any():
         pace = compute[rows] if np.ndim(compute) > 1 else compute

@@ -24,7 +24,7 @@ from simcore.hardware.host import ISSUERS, Issuer, issue_over_torch
 from simcore.hardware.integers import indexed_s
 from simcore.hardware.paths import port_share
 from simcore.hardware.profile import HOST_CPU, Profile
-from simcore.hardware.rows import row_s, rows_per_l2_byte
+from simcore.hardware.rows import channel_slots, row_s, rows_per_l2_byte
 from simcore.hardware.spec import GpuSpec, PeakName
 from simcore.hardware.tiles import only_batched_fp32_tile
 from simcore.physics.fill import EXP_PER_SM_CLOCK, softmax_width
@@ -62,6 +62,7 @@ class ClassRates:
     ``indexed_s``: what an element costs that is addressed or converted by itself [s].
     ``row_s``: what a row costs at least that has a block of a kernel for itself [s];
     ``rows_per_l2_byte``: so many of them are in flight a byte of L2, 0 where it is not known.
+    ``channel_slots``: blocks of a channel each that are in flight, ``clock_s`` what a clock takes.
     ``winograd`` [kinds]: convolutions that Winograd's algorithm may compute, ``direct_winograd``
     where they run at the ``direct`` rates.
     """
@@ -101,6 +102,8 @@ class ClassRates:
     indexed_s: float = 0.0
     row_s: float = 0.0
     rows_per_l2_byte: float = 0.0
+    channel_slots: float = 0.0
+    clock_s: float = 0.0
     winograd: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(len(KINDS), bool))
     direct_winograd: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(len(KINDS), bool))
 
@@ -397,6 +400,8 @@ def class_rates(group: NodeGroup, precision: Precision, profile: Profile) -> Cla
         indexed_s=0.0 if gpu.architecture == HOST_CPU else indexed_s(profile.runtime, gpu),
         row_s=row_s(gpu, row_clocks),
         rows_per_l2_byte=rows_per_l2_byte(gpu) if row_clocks else 0.0,
+        channel_slots=channel_slots(gpu) if profile.own(gpu) is None else 0.0,
+        clock_s=1.0 / _clock_hz(gpu) if _clock_hz(gpu) else 0.0,
         winograd=_by_winograd(gpu, profile, precision),
         direct_winograd=_by_winograd(gpu, profile),
         **kernels,

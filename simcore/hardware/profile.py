@@ -195,6 +195,8 @@ class Profile:
             known = "elementwise" if kind == "update" and kind not in table else kind
             known = "conv" if kind.startswith("conv_") else known
             own = self.own(gpu)
+            if kind == "batch_norm":  # a stream; benchmarks of a machine time it with other norms
+                known = "norm" if own and "norm" in own.memory_efficiency else "elementwise"
             measured = own is not None and "softmax" in own.memory_efficiency
             if kind == "softmax_short" and (measured or kind not in table):
                 known = "softmax"  # one figure for rows of all lengths

@@ -1,4 +1,4 @@
-"""Rows that a device's kernels of a block a row work on at once, and what each costs an SM."""
+"""Rows and channels that kernels of a block each work on at once, and what a row costs an SM."""
 
 from __future__ import annotations
 
@@ -39,3 +39,17 @@ def row_s(gpu: GpuSpec, row_clocks: float) -> float:
     if not rows_in_flight(gpu) or gpu.sm_count is None or gpu.boost_clock is None:
         return 0.0
     return row_clocks / (gpu.sm_count.value * gpu.boost_clock.value)
+
+
+#: Blocks of cuDNN's batch norm (``1C11``) that an SM has room for: of 512 threads with 40 registers
+#: each, as TensorFlow's profiler records them beside a full occupancy of 48 warps.
+_CHANNEL_WARPS: Final = 16
+_CHANNEL_BLOCKS: Final = 3
+
+
+def channel_slots(gpu: GpuSpec) -> float:
+    """Channels of a batch norm in flight on a whole device; 0 where its kernels are not cuDNN's."""
+    warps = _WARPS.get(families_of(gpu)[-1]) or _WARPS.get(gpu.architecture)
+    if gpu.vendor != "NVIDIA" or warps is None or gpu.sm_count is None:
+        return 0.0
+    return gpu.sm_count.value * min(_CHANNEL_BLOCKS, warps // _CHANNEL_WARPS)

@@ -14,6 +14,7 @@ import numpy as np
 
 from simcore.base.arrays import NDArray
 from simcore.base.same import Same
+from simcore.physics.channels import clocks_per_element
 from simcore.strategy.precision import Precision
 from simcore.strategy.software.record import Hooks
 from simcore.strategy.strategy import Strategy
@@ -66,7 +67,8 @@ class KernelTable:
     ``attention_bwd`` attention's of backward, ``relaid`` convolutions of tensors that are channels
     first, which bringing to channels last moves ``relaid_per_sample`` bytes, ``indexed`` kernels
     that address or convert ``indexed_per_sample`` elements one by one, ``rowwise`` kernels of a
-    block a row, of which they have ``rows_per_sample`` and read ``again`` of their bytes twice.
+    block a row, of which they have ``rows_per_sample`` and read ``again`` of their bytes twice,
+    ``channelwise`` those of a block a channel, of which each is ``channel_clocks`` a sample.
     ``issues_per_phase``: what the host issues, in kernels' worth: ``launches_per_phase`` and calls
     without kernels of their own.
     """
@@ -79,6 +81,8 @@ class KernelTable:
     indexed_per_sample: Array
     rows_per_sample: Array
     again: Array
+    channels: Array
+    channel_clocks: Array
     m: Array
     n: Array
     k: Array
@@ -95,6 +99,7 @@ class KernelTable:
     relaid: NDArray[np.intp]
     indexed: NDArray[np.intp]
     rowwise: NDArray[np.intp]
+    channelwise: NDArray[np.intp]
 
     @cached_property
     def matrix_sides(self) -> Array:
@@ -135,12 +140,27 @@ def _row(kernel: Kernel, precision: Precision, named: str = "") -> tuple[float, 
         k.fixed, k.per_sample,
         groups.fixed, groups.per_sample,
         kernel.launches,
-        2.0 * kernel.relaid * precision.low_bytes * (kernel.kind in DENSE_CONVS),  # read, written
+        2.0 * precision.low_bytes * _turned(kernel, precision),  # read, written
         kernel.indexed * (per_sample + kernel.raw_bytes > 0.0)  # a cast of fp32 to fp32 is none
         + kernel.mixed * precision.autocasts,
         kernel.rows,
         kernel.again,
+        kernel.channels,
+        _channel_clocks(kernel, precision) if kernel.channels else 0.0,
     )  # fmt: skip
+
+
+def _turned(kernel: Kernel, precision: Precision) -> float:
+    """Elements that a convolution on matrix units brings to channels last."""
+    as_they_lie = kernel.planes and precision.low_bytes == UNALIGNED_BYTES
+    return kernel.relaid * (kernel.kind in DENSE_CONVS and not as_they_lie)
+
+
+def _channel_clocks(kernel: Kernel, precision: Precision) -> float:
+    """Clocks a sample that the block of one channel takes."""
+    low = kernel.low + kernel.raw_bytes / precision.low_bytes
+    clocks = low * clocks_per_element(precision.low_bytes)
+    return (clocks + kernel.high * clocks_per_element(precision.high_bytes)) / kernel.channels
 
 
 def _kind(kernel: Kernel, narrow: bool) -> str:
@@ -313,6 +333,8 @@ def kernel_table(
         indexed_per_sample=table[:, 14],
         rows_per_sample=table[:, 15],
         again=table[:, 16],
+        channels=table[:, 17],
+        channel_clocks=table[:, 18],
         m=table[:, 4:6],
         n=table[:, 6:8],
         k=table[:, 8:10],
@@ -329,6 +351,7 @@ def kernel_table(
         relaid=np.flatnonzero(table[:, 13] > 0),
         indexed=np.flatnonzero(table[:, 14] > 0),
         rowwise=np.flatnonzero(table[:, 15] > 0),
+        channelwise=np.flatnonzero(table[:, 17] > 0),
     )
 
 
@@ -355,7 +378,7 @@ def joined_table(tables: tuple[KernelTable, ...]) -> KernelTable:
         return np.concatenate(parts).astype(np.intp)
 
     indices = ("phase_start", "matrix", "attention", "attention_bwd", "relaid", "indexed",
-               "rowwise")  # fmt: skip
+               "rowwise", "channelwise")  # fmt: skip
     columns = [f.name for f in fields(KernelTable) if f.name not in (*indices, "n_phases")]
     return KernelTable(
         **{name: joined(name) for name in columns},

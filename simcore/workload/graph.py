@@ -20,7 +20,7 @@ from typing import Literal
 KernelKind = Literal[
     "gemm", "conv", "conv_winograd", "conv_pointwise", "conv_depthwise", "attention",
     "attention_v1", "attention_triton", "attention_v3", "attention_cudnn", "elementwise", "norm",
-    "softmax", "reduction", "gather", "copy",
+    "batch_norm", "softmax", "reduction", "gather", "copy",
 ]  # fmt: skip
 #: Kernels of fused attention that a configuration names; ``attention`` is FlashAttention-2, which
 #: torch's scaled_dot_product_attention takes too, the others run at a rate over its.
@@ -38,22 +38,6 @@ CONV_KINDS: tuple[KernelKind, ...] = (
 )  # fmt: skip
 #: Those that are products, whose operands matrix units want channels last.
 DENSE_CONVS: tuple[KernelKind, ...] = ("conv", "conv_winograd", "conv_pointwise")
-
-
-def conv_kind(
-    taps: tuple[int, ...], *, stride: int = 1, dilation: int = 1, groups: int = 1,
-    transposed: bool = False, channels: int = 0,
-) -> KernelKind:  # fmt: skip
-    """The kind of a convolution's kernels, all three; of its input's ``channels``."""
-    if 1 < groups == channels:
-        return "conv_depthwise"
-    if stride != 1 or dilation != 1 or groups != 1 or transposed:
-        return "conv"
-    if set(taps) == {1}:
-        return "conv_pointwise"
-    return "conv_winograd" if taps == (3, 3) else "conv"
-
-
 #: Elements that a matrix unit's kernel loads at a time of aligned rows: 16 bytes in 16 bit.
 FULL_LOAD = 8
 
@@ -82,13 +66,15 @@ class Kernel:
     before this one; a ``wide`` product stays in 16 bit. ``unaligned``: rows of its operands begin
     at addresses that 8 elements do not divide, and vector units compute it; ``load_elems``: that
     many do divide them, and matrix units load as many at a time. ``relaid`` elements per sample are
-    of tensors that are channels first where a kernel of matrix units wants channels last.
+    of tensors that are channels first where a kernel of matrix units wants channels last; with
+    ``planes`` 16-bit products take them as they lie.
     ``indexed`` elements per sample are addressed or converted one by one: an operand is strided,
     broadcast or of another type than the result, so that PyTorch's kernel has no vector loads.
     Under autocast alone so are ``mixed`` elements, whose operands are of both widths, and
     ``autocasts`` elements are brought from one width to the other by a kernel beside this one.
     ``rows`` per sample are a block each of the kernel, which reads the share ``again`` of its bytes
-    a second time once a row is reduced (``physics.rows``).
+    a second time once a row is reduced (``physics.rows``). ``channels`` are a block each whatever
+    the batch (``physics.channels``).
     """
 
     kind: KernelKind
@@ -107,11 +93,13 @@ class Kernel:
     unaligned: bool = False
     load_elems: int = FULL_LOAD
     relaid: float = 0.0
+    planes: bool = False
     indexed: float = 0.0
     mixed: float = 0.0
     autocasts: float = 0.0
     rows: float = 0.0
     again: float = 0.0
+    channels: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

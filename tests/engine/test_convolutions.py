@@ -17,7 +17,8 @@ from simcore.hardware.profile import load_profile
 from simcore.hardware.spec import GPUS
 from simcore.step.kernels import KINDS, kernel_table
 from simcore.strategy.precision import PRECISIONS
-from simcore.workload.graph import Affine, Block, Kernel, Op, Workload
+from simcore.workload.archs.convnets import resnext
+from simcore.workload.graph import CONV_KINDS, Affine, Block, Kernel, Op, Workload
 from simcore.workload.models import MODELS
 from simcore.workload.ops import conv2d
 
@@ -93,6 +94,14 @@ def step_s(
     return predict(asked).step_time_s.value
 
 
+def _convolutions(workload: Workload) -> Workload:
+    blocks = tuple(
+        replace(b, ops=tuple(o for o in b.ops if any(k.kind in CONV_KINDS for k in o.fwd)))
+        for b in workload.blocks
+    )
+    return replace(workload, blocks=blocks)
+
+
 @pytest.mark.parametrize(
     ("model", "gpu", "batch", "published"),
     [
@@ -121,7 +130,17 @@ def test_what_channels_last_gains(model: str, gpu: str, batch: int, published: f
     ],
 )
 def test_elsewhere_layouts_cost_nothing(gpu: str, precision: str) -> None:
-    assert step_s("nchw", gpu, precision, batch=32) == step_s("nhwc", gpu, precision, batch=32)
+    """To convolutions: batch norms and pools have kernels for each layout."""
+    rates = class_rates(parse_cluster(f"1x{gpu}").groups[0], PRECISIONS[precision], load_profile())
+    first, last = (
+        phase_seconds(
+            kernel_table(_convolutions(resnext(name="x", depth=50, layout=at)),
+                         PRECISIONS[precision]),
+            rates, np.full(1, 16.0), np.ones(1), np.ones(1),
+        )
+        for at in ("nchw", "nhwc")
+    )  # fmt: skip
+    assert np.array_equal(first, last)
 
 
 def test_a_layout_never_costs_more_than_vector_units() -> None:

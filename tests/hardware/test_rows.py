@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from simcore.hardware.profile import load_profile
-from simcore.hardware.rows import row_s, rows_in_flight, rows_per_l2_byte
+from simcore.hardware.rows import channel_slots, row_s, rows_in_flight, rows_per_l2_byte
 from simcore.hardware.spec import GPUS
 
 
@@ -39,3 +39,16 @@ def test_devices_that_were_not_timed_have_the_rows_of_others() -> None:
     for gpu in ("H100-SXM-80GB", "L40S", "B200-SXM", "T4", "MI100"):
         assert 500 < profile.class_figures("norm", GPUS[gpu]).row_clocks < 1600
     assert profile.class_figures("elementwise", GPUS["T4"]).row_clocks == 0.0
+
+
+@pytest.mark.parametrize(
+    ("gpu", "slots"),
+    [
+        ("A100-SXM-80GB", 108 * 3),  # 65,536 registers an SM, 20,480 a block
+        ("RTX3090", 82 * 3),  # 1,536 threads an SM, 512 a block
+        ("T4", 40 * 2),  # 1,024
+        ("MI100", 0),  # not cuDNN's kernels
+    ],
+)
+def test_channels_in_flight(gpu: str, slots: float) -> None:
+    assert channel_slots(GPUS[gpu]) == slots

@@ -195,8 +195,11 @@ def test_channels_first_is_told_by_what_convolutions_are_given() -> None:
     """Forward the input, both gradients the input and the output, each of its size."""
     last, first = (resnext(name="x", depth=50, layout=at) for at in ("nhwc", "nchw"))
     assert not any(k.relaid for k in _kernels(last))
-    bare = [replace(k, relaid=0.0) for k in _kernels(first)]
-    assert bare == _kernels(last)
+    bare, there = (
+        [replace(k, relaid=0.0, planes=False, channels=0.0, indexed=0.0) for k in _kernels(x)]
+        for x in (first, last)
+    )  # a pool's threads are counted by layout
+    assert bare == there
     # torch's own 53 convolutions: elements of input and output a sample
     net = ref.ResNeXt(_R50, 1, 64).to("meta")
     seen: list[tuple[int, int]] = []
@@ -210,6 +213,27 @@ def test_channels_first_is_told_by_what_convolutions_are_given() -> None:
     expected = 3 * x + 2 * y - sum(image)
     assert sum(k.relaid for k in _kernels(first)) == pytest.approx(expected)
     assert first.saved == last.saved
+
+
+def test_products_of_planes_are_those_of_aligned_ones() -> None:
+    """Of ResNet-50's 33 1x1 convolutions at stride 1 those of 56 x 56 and 28 x 28 pixels."""
+    first, last = (resnext(name="x", depth=50, layout=at) for at in ("nchw", "nhwc"))
+    passes = [k for k in _kernels(first) if k.planes]
+    assert len(passes) == 3 * (8 + 8) and {k.kind for k in passes} == {"conv_pointwise"}
+    assert {k.m.per_sample for k in passes if k.m.per_sample} == {56.0**2, 28.0**2}
+    assert not any(k.planes for k in _kernels(last))
+    by_hand = resnet(name="x", depth=50)
+    assert sum(k.planes for k in _kernels(by_hand)) == len(passes)
+
+
+def test_a_batch_norm_of_channels_first_has_a_block_a_channel() -> None:
+    net = ref.ResNeXt(_R50, 1, 64)
+    norms = [m.num_features for m in net.modules() if isinstance(m, nn.BatchNorm2d)]
+    for built in (resnext(name="x", depth=50), resnet(name="x", depth=50)):
+        blocks = [k.channels for k in _kernels(built) if k.kind == "batch_norm"]
+        assert sorted(blocks) == sorted(2 * norms)
+    for options in ({"layout": "nhwc"}, {"xla": True}, {"fused_norm": True}):
+        assert not any(k.channels for k in _kernels(resnext(name="x", depth=50, **options)))
 
 
 def test_fused_norms_are_channels_last() -> None:
@@ -289,7 +313,7 @@ def test_xla_leaves_sums_and_one_pass_between_convolutions() -> None:
     small = 2 * 144 + 6  # squeezed mean, what is expanded, the gate
     assert block.saved.low == 4 * inner + 2 * outer + small
     assert block.saved.raw_bytes == block.saved.high == 0
-    passes = ("norm", "elementwise", "reduction")
+    passes = ("batch_norm", "elementwise", "reduction")
     forward = _moved(block, "fwd", passes)
     bias = 2 * (6 + 144)  # of the squeezed layers
     assert forward == 2 * 3 * inner + 3 * outer + (inner + 144) + outer + bias
@@ -305,7 +329,8 @@ def test_a_compiled_residual_is_one_more_read() -> None:
     """
     block = [b for b in resnext(name="x", depth=50, xla=True).instances() if b.name == "layer1"][1]
     inner, outer = 64 * 56**2, 256 * 56**2
-    assert _moved(block, "fwd", ("norm", "elementwise", "reduction")) == 6 * inner + 4 * outer
+    passes = ("batch_norm", "elementwise", "reduction")
+    assert _moved(block, "fwd", passes) == 6 * inner + 4 * outer
     assert block.saved.low == outer + 4 * inner + outer
 
 

@@ -199,7 +199,7 @@ def rcnn(
     maps, resident = _body(tape, (height, width), depth, norms)
     levels = _pyramid(tape, maps, 256)
     coarse = tape.reshape(levels[-1], 256, tuple((g + 1) // 2 for g in levels[-1].grid))
-    tape.op(ops.pool2d("p6", levels[-1].elems, coarse.elems, indices=False, save_input=False))
+    tape.op(ops.pool2d("p6", levels[-1].elems, coarse.elems))
     tape.block("fpn")
     _rpn(tape, [*levels, coarse], 3)
     tape.block("rpn")

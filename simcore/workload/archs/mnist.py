@@ -32,7 +32,7 @@ def build(*, name: str, sample_unit: str = "image") -> Workload:
         _relu("relu1", first * hw1 * hw1),
         ops.conv2d("conv2", (hw1, hw1), (hw2, hw2), first, second, 3, save_input=False, bias=True),
         _relu("relu2", second * hw2 * hw2),
-        ops.pool2d("max_pool", second * hw2 * hw2, flat, indices=True, save_input=False),
+        ops.max_pool2d("max_pool", second * hw2 * hw2, flat),
         ops.dropout("dropout1", flat),
         ops.linear("fc1", 1, flat, _HIDDEN, bias=True),
         _relu("relu3", _HIDDEN),

@@ -48,7 +48,9 @@ def _conv_norm(
             f"{name}.conv", (hw, hw), (out, out), cin, cout, kernel,
             save_input=image, input_grad=not image, channels_last=channels_last,
         ),
-        ops.batch_norm(f"{name}.bn", elems, cout, counter=True),
+        ops.batch_norm(
+            f"{name}.bn", elems, cout, counter=True, channels_first=not channels_last
+        ),
     ]  # fmt: skip
     if relu:
         body.append(ops.activation(f"{name}.relu", elems, saves="output"))
@@ -115,7 +117,7 @@ def build(
     pooled = _out(hw, 3, 2)
     pool_elems = _STEM * pooled * pooled
     body += [
-        ops.pool2d("max_pool", _STEM * hw * hw, pool_elems, indices=True, save_input=False),
+        ops.max_pool2d("max_pool", _STEM * hw * hw, pool_elems, channels_last=last),
         # The pooled map is what the first unit's convolutions keep; no ReLU counts it.
         ops.keep("max_pool.out", pool_elems),
     ]

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Literal
 
 from simcore.workload import ops
+from simcore.workload.conv_kinds import conv_kind, has_planes
 from simcore.workload.graph import (
     NOTHING,
     Affine,
@@ -21,7 +23,6 @@ from simcore.workload.graph import (
     Param,
     Saved,
     Workload,
-    conv_kind,
 )
 
 Act = Literal["relu", "silu", "sigmoid", "tanh", "none"]
@@ -165,11 +166,12 @@ class Tape:
         )  # fmt: skip
 
         turned = self._nchw or (self._old_depthwise and kind == "conv_depthwise")
+        planes = self._nchw and has_planes(kind, prod(x.grid))
 
         def one(m: Affine, n: float, k: Affine, relaid: float = io) -> Kernel:
             return Kernel(
                 kind=kind, flop=flop, low=io, weight=float(weight), m=m, n=Affine(n), k=k,
-                groups=Affine(groups), relaid=relaid * turned,
+                groups=Affine(groups), relaid=relaid * turned, planes=planes,
             )  # fmt: skip
 
         rows = Affine(0, products)
@@ -206,11 +208,14 @@ class Tape:
         """Training-mode BatchNorm."""
         out = self._new(x.c, x.grid, x)
         saved = self.read(x, save=True)
-        op = ops.batch_norm(f"{name}.bn", x.elems, x.c, save_input=False, counter=True)
+        op = ops.batch_norm(
+            f"{name}.bn", x.elems, x.c, save_input=False, counter=True,
+            channels_first=self._nchw and not self.xla,
+        )  # fmt: skip
         fwd, bwd = op.fwd, op.bwd
         if self._fused:  # one read and one write each way and per operand: kept on chip between
-            fwd = (Kernel(kind="norm", low=2 * x.elems, weight=4.0 * x.c),)
-            bwd = (Kernel(kind="norm", low=3 * x.elems, weight=4.0 * x.c),)
+            fwd = (Kernel(kind="batch_norm", low=2 * x.elems, weight=4.0 * x.c),)
+            bwd = (Kernel(kind="batch_norm", low=3 * x.elems, weight=4.0 * x.c),)
         self._ops.append(Op(name=op.name, fwd=fwd, bwd=bwd, saved=saved))
         self.param(f"{name}.bn.weight", x.c)
         self.param(f"{name}.bn.bias", x.c)
@@ -242,8 +247,8 @@ class Tape:
         out = self._new(x.c, x.grid, x)
         out.grad = x.grad
         saved = self.read(x, save=x.grad)
-        fwd = Kernel(kind="norm", low=2 * x.elems, weight=4.0 * x.c)
-        bwd = Kernel(kind="norm", low=4 * x.elems, weight=4.0 * x.c)
+        fwd = Kernel(kind="batch_norm", low=2 * x.elems, weight=4.0 * x.c)
+        bwd = Kernel(kind="batch_norm", low=4 * x.elems, weight=4.0 * x.c)
         self._ops.append(
             Op(name=f"{name}.bn", fwd=(fwd,), bwd=(bwd,) if x.grad else (), saved=saved)
         )
@@ -339,7 +344,9 @@ class Tape:
         grid = tuple((g + 2 * pad - kernel) // stride + 1 for g in x.grid)
         out = self._new(x.c, grid, x)
         saved = self.read(x, save=True)
-        op = ops.pool2d(name, x.elems, out.elems, indices=True, save_input=False)
+        op = ops.max_pool2d(
+            name, x.elems, out.elems, channels_last=not self._nchw, eager=not self._fused
+        )
         bwd = op.bwd if x.grad else ()
         kept = saved + op.saved if x.grad else NOTHING
         self._ops.append(Op(name=op.name, fwd=op.fwd, bwd=bwd, saved=kept))
@@ -351,7 +358,7 @@ class Tape:
         grid = tuple((g + 2 * pad - kernel) // stride + 1 for g in x.grid)
         out = self._new(x.c, grid, x)
         saved = self.read(x, save=True)
-        op = ops.pool2d(name, x.elems, out.elems, indices=False, save_input=False)
+        op = ops.pool2d(name, x.elems, out.elems)
         self._ops.append(Op(name=op.name, fwd=op.fwd, bwd=op.bwd, saved=saved))
         return out
 

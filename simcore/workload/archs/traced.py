@@ -7,8 +7,9 @@ One op a line, its kernels on the lines after it, forward ``>`` and backward ``<
       < gemm flop=...
 
 ``saved`` counts low, high and raw bytes a sample; ``fixed`` elements moved whatever the batch;
-``first`` those of a convolution's tensors that are channels first, ``each`` those that a kernel
-addresses or converts one by one;
+``first`` those of a convolution's tensors that are channels first (``planes``: as they lie in 16
+bit), ``each`` those that a kernel addresses or converts one by one; ``rows`` and ``channels`` of
+norms are a block each, ``again`` the share of bytes that is read twice;
 ``m n k g`` geometry as ``fixed+per sample``; ``x`` launches. What is not written is zero (geometry
 and launches: one).
 """
@@ -39,7 +40,8 @@ from simcore.workload.graph import (
 
 _KINDS = frozenset(get_args(KernelKind))
 _AMOUNTS = {"flop": "flop", "low": "low", "high": "high", "raw": "raw_bytes", "fixed": "weight",
-            "x": "launches", "first": "relaid", "each": "indexed"}  # fmt: skip
+            "x": "launches", "first": "relaid", "planes": "planes", "each": "indexed",
+            "rows": "rows", "again": "again", "channels": "channels"}  # fmt: skip
 _GEOMETRY = {"m": "m", "n": "n", "k": "k", "g": "groups"}
 
 
@@ -115,7 +117,7 @@ def _kernel(words: list[str]) -> Kernel:
     for pair in pairs:
         key, _, value = pair.partition("=")
         if key in _AMOUNTS:
-            found[_AMOUNTS[key]] = float(value)
+            found[_AMOUNTS[key]] = bool(value) if key == "planes" else float(value)
         elif key in _GEOMETRY:
             fixed, _, per = value.partition("+")
             found[_GEOMETRY[key]] = Affine(float(fixed), float(per or 0))

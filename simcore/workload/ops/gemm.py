@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from math import gcd
 
-from simcore.workload.graph import FULL_LOAD, NOTHING, Affine, Kernel, Op, Saved, conv_kind
+from simcore.workload.conv_kinds import conv_kind, has_planes
+from simcore.workload.graph import FULL_LOAD, NOTHING, Affine, Kernel, Op, Saved
 
 
 def row_elems(*widths: int) -> int:
@@ -132,11 +133,12 @@ def conv2d(
     per_group = cout // groups
     strided = any(o != i for o, i in zip(out_hw, in_hw, strict=True))
     kind = conv_kind((kernel, kernel), stride=2 if strided else 1, groups=groups, channels=cin)
+    planes = has_planes(kind, in_hw[0] * in_hw[1]) and not channels_last
 
     def one(m: Affine, n: Affine, k: Affine, relaid: float = io) -> Kernel:
         return Kernel(
             kind=kind, flop=flop, low=io, weight=weight, m=m, n=n, k=k, groups=Affine(groups),
-            relaid=relaid * (not channels_last),
+            relaid=relaid * (not channels_last), planes=planes,
         )  # fmt: skip
 
     bwd = [one(Affine(depth), Affine(per_group), Affine(0, pixels_out))]

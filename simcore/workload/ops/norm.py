@@ -49,16 +49,19 @@ def group_norm(name: str, elems: float, groups: float, *, save_input: bool = Tru
 
 
 def batch_norm(
-    name: str, elems: float, channels: int, *, save_input: bool = True, counter: bool = False
-) -> Op:
+    name: str, elems: float, channels: int, *, save_input: bool = True, counter: bool = False,
+    channels_first: bool = False,
+) -> Op:  # fmt: skip
     """Training-mode BatchNorm: two passes forward, two backward; low, as cuDNN runs it.
 
     ``counter``: the launch by which nn.BatchNorm counts its batches (one int64, no work).
+    ``channels_first``: of such tensors each channel is a block's (cuDNN's ``1C11`` kernels).
     """
-    fwd = [Kernel(kind="norm", low=3 * elems, weight=4.0 * channels)]
+    blocks = float(channels) * channels_first
+    fwd = [Kernel(kind="batch_norm", low=3 * elems, weight=4.0 * channels, channels=blocks)]
     if counter:
         fwd.append(Kernel(kind="elementwise"))
-    bwd = Kernel(kind="norm", low=5 * elems, weight=4.0 * channels)
+    bwd = Kernel(kind="batch_norm", low=5 * elems, weight=4.0 * channels, channels=blocks)
     return Op(name=name, fwd=tuple(fwd), bwd=(bwd,), saved=Saved(low=elems * save_input))
 
 

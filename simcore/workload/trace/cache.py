@@ -23,7 +23,7 @@ from simcore import __version__
 from simcore.workload.trace.loaded import digest
 
 #: Of simcore, beside this folder: what decides what a trace holds, and how it is written down.
-_CODE = ("graph.py", "archs/traced.py")
+_CODE = ("graph.py", "conv_kinds.py", "archs/traced.py")
 
 
 def _folder() -> Path | None:

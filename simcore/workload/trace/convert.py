@@ -80,9 +80,9 @@ class _Converter:
         return Kernel(
             kind=a.kind, flop=flop, low=moved["low"], high=moved["high"], raw_bytes=moved["raw"],
             weight=weight, m=m, n=n, k=k, groups=groups, launches=float(a.launches),
-            relaid=self.line(a.relaid, b.relaid)[1],
+            relaid=self.line(a.relaid, b.relaid)[1], planes=a.planes,
             indexed=self.line(a.indexed, b.indexed)[1],
-            rows=self.line(a.rows, b.rows)[1], again=a.again,
+            rows=self.line(a.rows, b.rows)[1], again=a.again, channels=float(a.channels),
         )  # fmt: skip
 
     def kernels(self, i: int) -> tuple[Kernel, ...]:

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch._prims_common import suggest_memory_format
 
-from simcore.workload.graph import KernelKind, conv_kind
+from simcore.workload.conv_kinds import conv_kind, has_planes
+from simcore.workload.graph import KernelKind
 from simcore.workload.ops.lookup import BLOCK_ROW
 from simcore.workload.ops.norm import NORM_AGAIN, NORM_BWD_AGAIN
 from simcore.workload.trace.indexed import indexed_elements
@@ -91,24 +92,33 @@ def _channels_first(x: Any, weight: Any) -> bool:
     return all(suggest_memory_format(t) == torch.contiguous_format for t in (x, weight))
 
 
+def _planes(kind: KernelKind, x: Any, relaid: int) -> bool:
+    return relaid > 0 and has_planes(kind, math.prod(x.shape[2:]))
+
+
+def _channel_blocks(x: Any) -> int:
+    """Channels that cuDNN's batch norm gives a block each: of images that are channels first."""
+    planes = x.dim() > 2 and suggest_memory_format(x) == torch.contiguous_format
+    return int(x.shape[1]) if planes else 0
+
+
 def _conv_backward(args: Any, out: Any, of: Any) -> tuple[KernelRecord, ...]:
     grad, x, weight = args[0], args[1], args[2]
     transposed, groups, mask = bool(args[7]), args[9], args[10]
     flop, (rows, columns, depth, _) = _conv(x, weight, grad, transposed, groups)
     kind = _kind(x, weight, args[4], args[6], transposed, groups)
     relaid = (x.numel() + grad.numel()) * _channels_first(x, weight)
+    layout = {"relaid": relaid, "planes": _planes(kind, x, relaid)}
     found = []
     if mask[1]:
         dims = (depth, columns, rows, groups)
-        found.append(
-            KernelRecord(kind, flop, (of(grad), of(x)), (of(out[1]),), dims, relaid=relaid)
-        )
+        found.append(KernelRecord(kind, flop, (of(grad), of(x)), (of(out[1]),), dims, **layout))
     if mask[0]:
         pixels = x.shape[0] * math.prod(x.shape[2:])
         inner = x.shape[1] // groups
         dims = (pixels, inner, max(1, flop // (2 * pixels * inner * groups)), groups)
         found.append(
-            KernelRecord(kind, flop, (of(grad), of(weight)), (of(out[0]),), dims, relaid=relaid)
+            KernelRecord(kind, flop, (of(grad), of(weight)), (of(out[0]),), dims, **layout)
         )
     if mask[2]:
         found.append(KernelRecord("reduction", 0, (of(grad),), (of(out[2]),)))
@@ -139,7 +149,10 @@ def kernels_of(
         kind = _kind(args[0], args[1], args[3], args[5], transposed, groups)
         # Kernels of the forward pass write either layout.
         relaid = args[0].numel() * _channels_first(args[0], args[1])
-        main = KernelRecord(kind, flop, (of(args[0]), of(args[1])), writes, dims, relaid=relaid)
+        main = KernelRecord(
+            kind, flop, (of(args[0]), of(args[1])), writes, dims, relaid=relaid,
+            planes=_planes(kind, args[0], relaid),
+        )  # fmt: skip
         if args[2] is None:
             return (main,)
         added = (of(out), of(args[2]))
@@ -168,9 +181,12 @@ def kernels_of(
         x = reads[0]
         return KernelRecord(kind, 0, (x,), ()), KernelRecord("elementwise", 0, reads, writes)
     if "batch_norm" in name:
+        if "no_training" in name:
+            return (KernelRecord("batch_norm", 0, reads, writes),)
         # statistics and result are two passes over the input (backward: over both inputs)
         whole = tuple(p for p in reads if p.numel >= writes[0].numel)
-        return (KernelRecord(kind, 0, (*reads, *whole), writes),)
+        blocks = _channel_blocks(args[0])
+        return (KernelRecord("batch_norm", 0, (*reads, *whole), writes, channels=blocks),)
     if name.startswith(("_softmax", "_log_softmax")) and out.shape[-1] > BLOCK_ROW:
         return (KernelRecord("elementwise", 0, _streamed(name, reads), writes),)
     indexed = indexed_elements(kind, name, args, out)

@@ -11,6 +11,9 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import torch
+from torch._prims_common import suggest_memory_format
+
+from simcore.workload.ops.pointwise import pool_elements
 
 #: Copies whose result is their operand, laid out anew or of another type.
 _MOVES: Final = {"clone", "copy", "_to_copy", "contiguous"}
@@ -25,8 +28,10 @@ _JOINS: Final = {"cat", "stack"}
 _OWN: Final = ("max_pool", "avg_pool", "_adaptive", "adaptive", "upsample", "grid_sampler")
 
 
-def indexed_elements(kind: str, name: str, args: Any, out: Any) -> int:
+def indexed_elements(kind: str, name: str, args: Any, out: Any) -> float:
     """Elements [one traced batch] that the op's kernel takes one by one; 0: in vectors."""
+    if name.startswith("max_pool2d_with_indices"):
+        return _pooled(name, args, out)
     if not isinstance(out, torch.Tensor):
         return 0
     operands = [t for t in _tensors(args) if t.dim()]  # a number on the device is none
@@ -37,6 +42,13 @@ def indexed_elements(kind: str, name: str, args: Any, out: Any) -> int:
     if (kind != "elementwise" and name not in _MOVES) or name.startswith(_OWN):
         return 0
     return 0 if all(_alike(t, out) for t in operands) else out.numel()
+
+
+def _pooled(name: str, args: Any, out: Any) -> float:
+    backward = name.endswith("_backward")
+    x, y = (args[1], args[0]) if backward else (args[0], out[0])
+    last = suggest_memory_format(x) == torch.channels_last
+    return pool_elements(x.numel(), y.numel(), channels_last=last)[backward]
 
 
 def _tensors(args: Any) -> Iterator[torch.Tensor]:

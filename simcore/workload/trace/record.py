@@ -29,9 +29,10 @@ class Piece(NamedTuple):
 class KernelRecord(NamedTuple):
     """One device kernel; ``dims`` are m, n, k and groups of a matrix product (ones elsewhere).
 
-    ``relaid``: elements that are channels first where matrix units want channels last;
+    ``relaid``: elements that are channels first where matrix units want channels last, but for
+    16-bit products of ``planes``;
     ``indexed``: those that are addressed or converted one by one; ``rows`` have a block each, which
-    reads the share ``again`` of the kernel's bytes twice.
+    reads the share ``again`` of the kernel's bytes twice; so have ``channels``.
     """
 
     kind: KernelKind
@@ -41,9 +42,11 @@ class KernelRecord(NamedTuple):
     dims: tuple[int, int, int, int] = (1, 1, 1, 1)
     launches: int = 1
     relaid: int = 0
-    indexed: int = 0
+    planes: bool = False
+    indexed: float = 0.0
     rows: int = 0
     again: float = 0.0
+    channels: int = 0
 
     @property
     def n_bytes(self) -> int:

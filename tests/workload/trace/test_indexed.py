@@ -8,6 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from simcore.workload.ops import pool_elements  # noqa: E402
 from simcore.workload.trace.indexed import indexed_elements  # noqa: E402
 
 X = torch.zeros(4, 6, 8)
@@ -40,8 +41,20 @@ def test_elements(name: str, args: Any, out: Any, elements: int) -> None:
 
 def test_pools_and_upsampling_have_kernels_of_their_own() -> None:
     halved = torch.zeros(4, 6, 4)
-    for name in ("max_pool2d_with_indices_backward", "avg_pool2d", "upsample_nearest2d"):
+    for name in ("avg_pool2d", "upsample_nearest2d"):
         assert indexed_elements("elementwise", name, (X,), halved) == 0
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_max_pooling_is_counted_by_outputs_then_inputs(channels_last: bool) -> None:
+    at = torch.channels_last if channels_last else torch.contiguous_format
+    x = torch.zeros(2, 3, 8, 8).to(memory_format=at)
+    pooled, places = torch.nn.functional.max_pool2d(x, 2, return_indices=True)
+    forward, backward = pool_elements(384, 96, channels_last=channels_last)
+    name = "max_pool2d_with_indices"
+    assert indexed_elements("elementwise", name, (x, [2, 2]), (pooled, places)) == forward
+    args = (pooled, x, [2, 2], [2, 2], [0, 0], [1, 1], False, places)
+    assert indexed_elements("elementwise", f"{name}_backward", args, x) == backward
 
 
 def test_norms_and_products_have_kernels_of_their_own() -> None:

@@ -1,6 +1,8 @@
-"""Rows of traced norms: those of the module's input, beside the built operator's."""
+"""Rows and channels of traced norms: those of the module's input, beside the built operator's."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 
@@ -9,6 +11,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 from simcore.workload import ops  # noqa: E402
+from simcore.workload.archs.traced import ops_text, read_ops  # noqa: E402
 from simcore.workload.graph import Kernel  # noqa: E402
 from simcore.workload.trace import convert  # noqa: E402
 from simcore.workload.trace.tracer import trace  # noqa: E402
@@ -30,3 +33,40 @@ def test_rows_are_those_of_the_input() -> None:
     traced = [op for block in workload.blocks for op in block.ops]
     assert rowwise(tuple(k for op in traced for k in op.fwd)) == rowwise(built.fwd) == {(6.0, 0.5)}
     assert rowwise(tuple(k for op in traced for k in op.bwd)) == rowwise(built.bwd)
+
+
+def test_channels_and_planes_are_those_of_the_tensors() -> None:
+    """A block a channel of what is channels first; the text of a trace keeps all of them."""
+    net = nn.Sequential(
+        nn.Conv2d(4, 8, 1, bias=False), nn.BatchNorm2d(8), nn.Conv2d(8, 6, 3, padding=1, bias=False)
+    )
+
+    def kernels(*, last: bool) -> list[Kernel]:
+        layout = torch.channels_last if last else torch.contiguous_format
+        shape = (4, 4, 4)
+        one, two = (
+            trace(
+                net.to(memory_format=layout),
+                (torch.zeros(batch, *shape).to(memory_format=layout),),
+                loss=lambda out: out.sum(),
+            )
+            for batch in (2, 3)
+        )
+        workload, _ = convert.converted(
+            (one, two), (2, 3), name="net", sample_unit="sample", tokens_per_sample=0.0
+        )
+        traced = [op for block in workload.blocks for op in block.ops]
+        assert read_ops(ops_text(traced)) == tuple(
+            replace(op, name=op.name.replace(" ", "_")) for op in traced
+        )
+        return [k for op in traced for k in (*op.fwd, *op.bwd)]
+
+    built = ops.batch_norm("norm", 8 * 16.0, 8, channels_first=True)
+    first = kernels(last=False)
+    norms = [k for k in first if k.kind == "batch_norm"]
+    assert [(k.low + k.high, k.channels) for k in norms] == [
+        (k.low, k.channels) for k in (*built.fwd, *built.bwd)
+    ]
+    assert {k.kind for k in first if k.planes} == {"conv_pointwise"}
+    assert {k.kind for k in first if k.relaid} == {"conv_pointwise", "conv_winograd"}
+    assert not any(k.channels or k.planes or k.relaid for k in kernels(last=True))
