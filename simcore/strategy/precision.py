@@ -185,6 +185,18 @@ for _optimizer in (
         12,
         "AdamW without bias correction, written out tensor by tensor (pytorch-pretrained-BERT)",
     ),
+    # AdamWeightDecayOptimizer of NVIDIA's BERT for TensorFlow (optimization.py) without XLA, a node
+    # each: m 2, gradient 2, sum 3; v 2, square 2, times 2, sum 3; root 2, epsilon 2, quotient 3;
+    # decay 2 and sum 3; rate 2, difference 3; before it the norm's factor 2 (clip_by_global_norm)
+    Optimizer(
+        "adamw-tensorflow",
+        8,
+        35.0,
+        0.0,
+        15 * 30,
+        15,
+        "AdamW without bias correction as nodes of a TensorFlow graph",
+    ),
     # bitsandbytes: one kernel a tensor reads and writes weight and state; 8 bits each and two fp32
     # scales a block of 256
     Optimizer(

@@ -47,8 +47,27 @@ _IN_FP32 = tuple(
     for size in ("Base", "Large") for source in _TORCH for p in ("fp32", "tf32")
 )  # fmt: skip
 
+#: NVIDIA's BERTs in TensorFlow: fine-tuning in fp32 runs without XLA (BioBERT's and ELECTRA's scripts
+#: give it with mixed precision alone, BERT's READMEs too), all else with it (``run_pretraining*.sh``).
+_TENSORFLOW = tuple(
+    Rule(model, entry, f"deeplearningexamples | tensorflow | {where}", seq_len=True)
+    for model, task, graph, xla in (
+        # TensorFlow 1 on A100: squad_config.sh, which has no other command there
+        ("BERT-Large", "tensorflow1 | squad | precision=tf32", "", "bert-large-xla"),
+        ("BERT-Large", "squad", "bert-large-tensorflow", "bert-large-xla"),
+        ("BERT-Base", "ner fine-tune", "bert-base-tensorflow", "bert-base-xla"),
+        ("ELECTRA-Base", "squad", "electra-base-tensorflow", "bert-base-xla"),
+        ("BERT-Large", "pretrain", "", "bert-large-xla-pretraining"),
+        ("BERT-Base", "pretrain", "", "bert-base-xla-pretraining"),
+    )
+    for entry, where in (
+        *((graph, f"{task} | precision={p}") for p in ("fp32", "tf32") if graph), (xla, task),
+    )
+)  # fmt: skip
+
 RULES: tuple[Rule, ...] = (
     *_IN_FP32,
+    *_TENSORFLOW,
     *(Rule("BERT-Large", "bert-large-apex", w, O2, seq_len=True) for w in _TORCH),
     *(Rule("BERT-Base", "bert-base-apex", w, O2, seq_len=True) for w in _TORCH),
     # Paddle's AMP has softmax, norms and GELU on its white list: activations are 16 bit, weights
