@@ -123,6 +123,7 @@ RULES: tuple[Rule, ...] = (
     Rule("WaveGlow-512", "waveglow-512-nchw", "precision=amp"),
     Rule("WaveGlow-512", "waveglow-512"),
     Rule("GNMT-v2", "gnmt-v2", "", O2),
+    Rule("Transformer-XL-base", "transformer-xl-base-tensorflow", "tensorflow1"),
     Rule("Transformer-XL-base", "transformer-xl-base-full-softmax", "full softmax", O2),
     Rule("Transformer-XL-base", "transformer-xl-base", "", O2),
     Rule("Transformer-XL-large", "transformer-xl-large-full-softmax", "full softmax", O2),
