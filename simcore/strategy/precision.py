@@ -197,9 +197,9 @@ for _optimizer in (
         15,
         "AdamW without bias correction as nodes of a TensorFlow graph",
     ),
-    # LAMBOptimizer of NVIDIA's Transformer-XL for TensorFlow (lamb.py), whose arithmetic XLA compiles
-    # between assignments: m and v 3 each; the step of both and the weight 4, its norm 1 and the
-    # weight's 1; the update 3; before it the norm's factor 2 (clip_by_global_norm)
+    # LAMBOptimizer of NVIDIA's Transformer-XL for TensorFlow (lamb.py), whose arithmetic XLA
+    # compiles between assignments: m and v 3 each; the step of both and the weight 4, its norm 1
+    # and the weight's 1; the update 3; before it the norm's factor 2 (clip_by_global_norm)
     Optimizer(
         "lamb-tensorflow",
         8,

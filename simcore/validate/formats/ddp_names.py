@@ -47,12 +47,14 @@ _IN_FP32 = tuple(
     for size in ("Base", "Large") for source in _TORCH for p in ("fp32", "tf32")
 )  # fmt: skip
 
-#: NVIDIA's BERTs in TensorFlow: fine-tuning in fp32 runs without XLA (BioBERT's and ELECTRA's scripts
-#: give it with mixed precision alone, BERT's READMEs too), all else with it (``run_pretraining*.sh``).
+#: NVIDIA's BERTs in TensorFlow. With XLA: pre-training (``run_pretraining*.sh``) and mixed
+#: precision. Fine-tuning in fp32 runs without: BioBERT's and ELECTRA's scripts give it with mixed
+#: precision alone. Of BERT the sources say both, its READMEs that fp32 runs without ("For SQuAD 2.0 FP32
+#: training without XLA"), ``squad_config.sh`` use_xla=true: the READMEs are followed, which give no
+#: such command for TensorFlow 1 on A100 alone.
 _TENSORFLOW = tuple(
     Rule(model, entry, f"deeplearningexamples | tensorflow | {where}", seq_len=True)
     for model, task, graph, xla in (
-        # TensorFlow 1 on A100: squad_config.sh, which has no other command there
         ("BERT-Large", "tensorflow1 | squad | precision=tf32", "", "bert-large-xla"),
         ("BERT-Large", "squad", "bert-large-tensorflow", "bert-large-xla"),
         ("BERT-Base", "ner fine-tune", "bert-base-tensorflow", "bert-base-xla"),

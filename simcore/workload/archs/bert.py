@@ -221,13 +221,13 @@ def build(
     """BERT over ``seq_len`` tokens. ``ffn`` 0: four times hidden.
 
     ``head``: ``classifier`` of the sequence behind a pooler, or ``masked-lm``, whose loss takes
-    every position, or ``masked_share`` of them. ``attention``: eager (or math), sdpa (or flash). ``gelu="scripted"``: the
-    formula as NVIDIA's code scripts it, which keeps its three factors. ``framework``: layers as
-    torch runs them, as ``tensorflow`` does (a kernel a node; ``gelu="tanh"`` is the approximation,
-    else erf is written out) or as ``xla`` compiles them. ``bias_apart``: layers add
-    biases by kernels of their own (PyTorch before 1.12).
+    every position, or ``masked_share`` of them. ``attention``: eager (or math), sdpa (or flash).
+    ``gelu="scripted"``: the formula as NVIDIA's code scripts it, which keeps its three factors.
+    ``bias_apart``: layers add biases by kernels of their own (PyTorch before 1.12).
     ``epilogues``: GELU and biases' gradients are part of products (cuBLASLt, as Paddle's
-    ``fuse_gemm_epilogue`` has it).
+    ``fuse_gemm_epilogue`` has it). ``framework``: layers as torch runs them, as ``tensorflow`` does
+    (a kernel a node; ``gelu="tanh"`` is the approximation, else erf is written out) or as ``xla``
+    compiles them.
     """
     check_names(
         head=(head, ("classifier", "masked-lm")),

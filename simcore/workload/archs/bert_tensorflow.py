@@ -17,10 +17,10 @@ def graph_layer(
 ) -> tuple[Op, ...]:
     """Without XLA. Under mixed precision what lies between q, k, v and the context is 16 bit.
 
-    Norms begin with a mean and GELU with a power, so that all from a product's result to the next
-    product's operand is fp32: the bias, dropout and residual, GELU, and in backward everything
-    between products. A result's gradient is cast once for both products that read it.
-    ``tanh``: GELU is its approximation.
+    Norms begin with a mean and GELU's approximation (``tanh``) with a power, so that all from a
+    product's result to the next product's operand is fp32: the bias, dropout and residual, GELU,
+    and in backward everything between products. A result's gradient is cast once for both products
+    that read it.
     """
     elems, inner = float(seq * hidden), float(seq * ffn)
     scores = float(heads) * seq * seq
@@ -29,7 +29,7 @@ def graph_layer(
     for part in "qkv":
         body += [
             ops.linear(part, seq, hidden, hidden, save_input=part == "q"),
-            tf.bias(f"{part}.bias", elems, hidden, low=True),
+            tf.bias(f"{part}.bias", elems, hidden, low=True, low_grad=True),
             ops.copy(f"{part}.transpose", elems, saves=elems),
         ]
     body += [
@@ -47,10 +47,11 @@ def graph_layer(
         tf.layer_norm("attention.norm", seq, hidden),
         tf.crossed("up.input", elems),
         ops.linear("up", seq, hidden, ffn),
-        tf.crossed("up.result", inner),
-        tf.bias("up.bias", inner, ffn),
+        # to GELU's power and back; its gradient comes to the product in fp32 with erf too
+        tf.crossed("up.result", inner, forward=tanh),
+        tf.bias("up.bias", inner, ffn, low=not tanh),
         tf.gelu("gelu", inner, tanh=tanh),
-        tf.crossed("down.input", inner),
+        *((tf.crossed("down.input", inner),) if tanh else ()),
         ops.linear("down", seq, ffn, hidden),
         *_added("mlp", elems, hidden, drop, forks=1),
         tf.layer_norm("mlp.norm", seq, hidden),

@@ -246,8 +246,8 @@ def build(
     divides the width of each further cluster of the adaptive one, embeddings included.
     ``attention_dropout``: of attention's weights, ``dropout`` unless given. ``bias_apart``: biases
     are added by kernels of their own (PyTorch before 1.12). ``old_blas``: cuBLAS before 11, whose
-    matrix units take aligned rows only. ``framework``: as torch runs it, or as ``tensorflow`` does, a
-    kernel a node (the adaptive softmax with one width alone).
+    matrix units take aligned rows only. ``framework``: as torch runs it, or as ``tensorflow`` does,
+    a kernel a node (the adaptive softmax with one width alone).
     """
     check_names(framework=(framework, ("torch", "tensorflow")))
     if framework == "tensorflow" and not (adaptive and div == 1):

@@ -1,8 +1,8 @@
 """Transformer-XL's layer and adaptive softmax as TensorFlow 1.15 runs them, a kernel a node.
 
-NVIDIA/DeepLearningExamples, TensorFlow/LanguageModeling/Transformer-XL/tf/model.py (the update alone
-is compiled, main.py: jit_optimizer). ``tf.einsum`` turns both operands to [shared, kept, summed] and
-[shared, summed, kept], multiplies them, and turns the product to the order asked for
+NVIDIA/DeepLearningExamples, TensorFlow/LanguageModeling/Transformer-XL/tf/model.py; the update
+alone is compiled (main.py, jit_optimizer). ``tf.einsum`` turns both operands to [shared, kept,
+summed] and [shared, summed, kept], multiplies them, and turns the product to the order asked for
 (``special_math_ops.py``, _einsum_v1_reduction).
 """
 
@@ -48,7 +48,9 @@ def _queries(q: float, width: float) -> Op:
     added = Kernel(kind="elementwise", low=2 * q, indexed=q, weight=width)
     total = Kernel(kind="reduction", high=q, weight=width)
     cast = ops.autocast_cast(q)
-    return Op(name="q.biases", fwd=(added,) * 2, bwd=(cast, total) * 2 + (tf.node(3 * q, low=True),))
+    return Op(
+        name="q.biases", fwd=(added,) * 2, bwd=(cast, total) * 2 + (tf.node(3 * q, low=True),)
+    )
 
 
 def layer(s: Shape) -> tuple[Op, ...]:
@@ -94,7 +96,7 @@ def layer(s: Shape) -> tuple[Op, ...]:
         tf.crossed("up.input", elems),
         ops.linear("up", s.tgt, d, s.ffn),
         # bias, ReLU and dropout lie between two products, both ways
-        tf.bias("up.bias", wide, s.ffn, low=True),
+        tf.bias("up.bias", wide, s.ffn, low=True, low_grad=True),
         ops.activation("relu", wide, saves="output"),
         *((_low_dropout("up.dropout", wide),) if s.drop else ()),
         ops.linear("down", s.tgt, s.ffn, d),
@@ -147,10 +149,10 @@ def logits(name: str, rows: float, width: int, words: int, *, chosen: bool) -> t
 def tied_gradient(numel: float, slices: int) -> Op:
     """The gradient of a table that is looked up and, in slices, multiplied.
 
-    Each slice's is written over zeros as large as the table (StridedSliceGrad). Beside the look-up's,
-    which is of rows, all are taken for rows and joined (``gradients_impl.py``,
-    _AggregateIndexedSlicesGradients), and Horovod adds the rows up over zeros (sparse_as_dense):
-    with one slice a cluster ``slices`` tables are written, read and written joined, read and added.
+    Each slice's is written over zeros as large as the table (StridedSliceGrad). Beside that of the
+    look-up, which is of rows, all are taken for rows and joined (``gradients_impl.py``,
+    _AggregateIndexedSlicesGradients), and Horovod adds the rows up over zeros (sparse_as_dense).
+    So a table for each of ``slices`` is written, read and written again joined, and read and added.
     """
     joined = Kernel(kind="copy", weight=(1.0 + 3.0) * slices * numel, launches=2.0 * slices)
     added = Kernel(kind="gather", weight=(1.0 + 3.0 * slices) * numel, launches=2.0)

@@ -47,7 +47,7 @@ def attention(name: str, heads: int, seq: int, head_dim: int, *, drop: bool) -> 
 
 
 def added(name: str, elems: float, *, drop: bool) -> Op:
-    """Bias, dropout and the sum with the fp32 residual; backward drops out the branch's gradient."""
+    """Bias, dropout, the sum with the fp32 residual; backward drops out the branch's gradient."""
     drawn = FP32_BYTES * elems * drop
     total = Kernel(kind="elementwise", low=elems, high=2 * elems, raw_bytes=drawn)
     back = Kernel(kind="elementwise", low=elems, high=elems, raw_bytes=drawn)
