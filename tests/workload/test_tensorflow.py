@@ -8,9 +8,11 @@ import pytest
 from reference.tensorflow_graph import Graph, Node, dropout, gelu, layer_norm
 
 from simcore.workload.archs import transformer_xl_tensorflow as xl
+from simcore.workload.archs.bert import build as bert
 from simcore.workload.archs.bert_tensorflow import graph_layer
 from simcore.workload.graph import Kernel, Op
 from simcore.workload.ops import tensorflow as tf
+from simcore.workload.ops import xla
 
 E = 64.0
 
@@ -146,3 +148,37 @@ def test_layer_of_transformer_xl_moves_what_the_graph_moves(mixed: bool) -> None
 
     body = xl.layer(xl.Shape(tgt, tgt, hidden, heads, width, ffn, True, False))
     assert _without_rows(body, mixed=mixed) == pytest.approx(_one_layer(elems, add, mixed=mixed))
+
+
+def test_a_tied_table_is_written_joined_and_added() -> None:
+    """Slices of 10 in all copied; four tables of 10 zeroed, joined, and added over zeros."""
+    moved_elements = sum(k.weight for k in xl.tied_gradient(10.0, 4).bwd)
+    assert moved_elements == 2 * 10 + 40 + 2 * 40 + (10 + 40 + 2 * 40)
+
+
+def test_a_cluster_s_logits_pass_fp32_elements_as_nodes_do() -> None:
+    """Of 1 logit: bias 2, log-softmax 3 + 1 and backward 1 + 8, rows 2 and 6, zeros 1."""
+    ops = xl.logits("short", 1.0, 8, 100, chosen=True)
+    forward, backward = (
+        sum(k.high for op in ops for k in getattr(op, way) if k.kind != "gemm") / 100.0
+        for way in ("fwd", "bwd")
+    )
+    assert forward == pytest.approx(2 + 4 + 2 + 3)  # and a cast of 6 bytes, which is 3 - 3 of each
+    assert backward == pytest.approx(1 + 8 + 6 + 1 + 3)
+
+
+def test_what_xla_clusters_reads_random_numbers_that_tensorflow_writes() -> None:
+    """fp32 numbers of the scores: written once, read by the quotient and twice in backward."""
+    plain, dropped = (xla.attention("a", 2, 32, 16, drop=drop) for drop in (False, True))
+    scores = 2.0 * 32 * 32
+    more = moved(dropped) - moved(plain)
+    # and what is dropped out is written beside what is not
+    assert more == pytest.approx(4.0 * scores * (1 + 1 + 2) + 4.0 * scores)
+
+
+def test_xla_moves_less_than_a_kernel_a_node() -> None:
+    def of(framework: str) -> float:
+        net = bert(name="x", layers=1, hidden=64, heads=2, seq_len=32, framework=framework)
+        return moved(net.blocks[1].ops)
+
+    assert of("xla") < 0.5 * of("tensorflow")

@@ -49,9 +49,9 @@ _IN_FP32 = tuple(
 
 #: NVIDIA's BERTs in TensorFlow. With XLA: pre-training (``run_pretraining*.sh``) and mixed
 #: precision. Fine-tuning in fp32 runs without: BioBERT's and ELECTRA's scripts give it with mixed
-#: precision alone. Of BERT the sources say both, its READMEs that fp32 runs without ("For SQuAD 2.0 FP32
-#: training without XLA"), ``squad_config.sh`` use_xla=true: the READMEs are followed, which give no
-#: such command for TensorFlow 1 on A100 alone.
+#: precision alone. Of BERT the sources say both, its READMEs that fp32 runs without ("For SQuAD
+#: 2.0 FP32 training without XLA"), ``squad_config.sh`` use_xla=true: the READMEs are followed,
+#: which give no such command for TensorFlow 1 on A100 alone.
 _TENSORFLOW = tuple(
     Rule(model, entry, f"deeplearningexamples | tensorflow | {where}", seq_len=True)
     for model, task, graph, xla in (

@@ -152,8 +152,9 @@ def tied_gradient(numel: float, slices: int) -> Op:
     Each slice's is written over zeros as large as the table (StridedSliceGrad). Beside that of the
     look-up, which is of rows, all are taken for rows and joined (``gradients_impl.py``,
     _AggregateIndexedSlicesGradients), and Horovod adds the rows up over zeros (sparse_as_dense).
-    So a table for each of ``slices`` is written, read and written again joined, and read and added.
+    So a table for each of ``slices`` is written, read and written again joined, and read and added;
+    the slices' own gradients are copied once.
     """
-    joined = Kernel(kind="copy", weight=(1.0 + 3.0) * slices * numel, launches=2.0 * slices)
+    joined = Kernel(kind="copy", weight=(2.0 + 3.0 * slices) * numel, launches=2.0 * slices)
     added = Kernel(kind="gather", weight=(1.0 + 3.0 * slices) * numel, launches=2.0)
     return Op(name="tie", fwd=(), bwd=(joined, added))
