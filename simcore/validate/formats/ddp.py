@@ -186,10 +186,14 @@ def _without_p2p(row: Row) -> bool:
     return any(source.startswith(s) and pattern.search(where) for s, pattern in NO_P2P_RUNS)
 
 
-def _compiled(entry: str) -> bool:
-    """Whether XLA compiles the entry's kernels."""
-    config = MODELS[entry].config
-    return bool(config.get("xla")) or config.get("framework") == "xla"
+def _one_cluster(entry: str) -> bool:
+    """Whether XLA compiles all of backward, whose gradients are then there at once.
+
+    Norms that ranks average part it into clusters, since their exchange is Horovod's.
+    """
+    record = MODELS[entry]
+    compiled = bool(record.config.get("xla")) or record.config.get("framework") == "xla"
+    return compiled and record.sync_norm_wait is None
 
 
 def _sent_last(row: Row, entry: str) -> bool:
@@ -197,7 +201,7 @@ def _sent_last(row: Row, entry: str) -> bool:
     if row["source"] not in SENT_LAST_SOURCES:
         return False
     if row["framework"].startswith("TensorFlow"):
-        return _compiled(entry)
+        return _one_cluster(entry)
     if row["framework"] != "PyTorch":
         return False
     version = _version(row)
