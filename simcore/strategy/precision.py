@@ -212,6 +212,30 @@ for _optimizer in (
         12,
         "AdamW without bias correction, written out tensor by tensor (pytorch-pretrained-BERT)",
     ),
+    # AdamWeightDecayOptimizer of NVIDIA's BERT for TensorFlow (optimization.py) without XLA, a node
+    # each: m 2, gradient 2, sum 3; v 2, square 2, times 2, sum 3; root 2, epsilon 2, quotient 3;
+    # decay 2 and sum 3; rate 2, difference 3; before it the norm's factor 2 (clip_by_global_norm)
+    Optimizer(
+        "adamw-tensorflow",
+        8,
+        35.0,
+        0.0,
+        15 * 30,
+        15,
+        "AdamW without bias correction as nodes of a TensorFlow graph",
+    ),
+    # LAMBOptimizer of NVIDIA's Transformer-XL for TensorFlow (lamb.py), whose arithmetic XLA
+    # compiles between assignments: m and v 3 each; the step of both and the weight 4, its norm 1
+    # and the weight's 1; the update 3; before it the norm's factor 2 (clip_by_global_norm)
+    Optimizer(
+        "lamb-tensorflow",
+        8,
+        17.0,
+        0.0,
+        7 * 30,
+        7,
+        "LAMB, compiled by XLA tensor by tensor (You et al. 2020)",
+    ),
     # bitsandbytes: one kernel a tensor reads and writes weight and state; 8 bits each and two fp32
     # scales a block of 256
     Optimizer(

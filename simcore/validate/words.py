@@ -109,8 +109,9 @@ Mask R-CNN only). docs/model.md has what is known of each.
 replay of the allocator and what lies outside it, as nvidia-smi shows it. What is left, family by
 family with its reason, stands in docs/model.md.
 
-**Worst families.** GNMT (about -16 %) and Transformer-XL in TensorFlow 1 (-51 %): many small
-kernels of recurrent and of TensorFlow code that are not described. WaveGlow: half of the time
+**Worst families.** GNMT (about -16 %): many small kernels of recurrent code that are not described.
+BERT-base in TensorFlow 1 under AMP, compiled by XLA (-40 %): some 50 ms a step, and 10 ms a rank,
+that no kernel tells. WaveGlow: half of the time
 of apex's mixed precision on PyTorch 1.4 (twice as fast as fp32 there, where products alone would be
 four times), a third in NVIDIA's own tables; 5 to 9 % elsewhere.
 BERT's fine-tuning in Paddle under AMP takes nearly twice what its kernels do: inference, of which

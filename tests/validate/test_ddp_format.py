@@ -267,7 +267,34 @@ def test_no_p2p_joins_the_preset_that_the_row_asks_for(tmp_path: Path) -> None:
         ({"model": "ResNet50-v1.5"}, None),
         ({"model": "ResNet50-v1.5", "notes": "PT1.7.0a0"}, "none"),
         ({"model": "ResNet50-v1.5", "notes": "PT1.9.0a0"}, None),
-        ({"model": "BERT-Large", "framework": "TensorFlow1"}, None),
+        # a cluster of XLA's hands its gradients over when all of it has run; norms part it
+        (
+            {
+                "source": "NVIDIA/DeepLearningExamples",
+                "model": "EfficientNet-B4",
+                "framework": "TensorFlow2",
+            },
+            None,
+        ),
+        (
+            {
+                "source": "NVIDIA/DeepLearningExamples",
+                "model": "BERT-Large",
+                "framework": "TensorFlow1",
+                "task": "pretrain LAMB",
+            },
+            "none",
+        ),
+        (
+            {
+                "model": "BERT-Large",
+                "framework": "TensorFlow1",
+                "task": "SQuAD fine-tune",
+                "precision": "fp32",
+            },
+            None,
+        ),
+        ({"model": "Transformer-XL-base", "framework": "TensorFlow1"}, None),
         ({"model": "GNMT-v2", "source": "elsewhere"}, None),
     ],
 )
@@ -332,6 +359,32 @@ def test_the_program_decides_what_a_network_is(
 
 def test_elsewhere_networks_are_plain(tmp_path: Path) -> None:
     assert case(tmp_path, model="EfficientNet-B0", source="timm").model == "efficientnet-b0"
+
+
+@pytest.mark.parametrize(
+    ("model", "task", "framework", "precision", "entry"),
+    [
+        ("BERT-Base", "BioBERT NER fine-tune", 1, "fp32", "bert-base-tensorflow"),
+        ("BERT-Base", "BioBERT NER fine-tune", 1, "amp-fp16", "bert-base-xla"),
+        ("BERT-Base", "BioBERT pretrain", 1, "fp32", "bert-base-xla-pretraining"),
+        ("BERT-Large", "pretrain LAMB", 2, "tf32", "bert-large-xla-pretraining"),
+        ("BERT-Large", "SQuAD fine-tune", 1, "fp32", "bert-large-tensorflow"),
+        ("BERT-Large", "SQuAD fine-tune", 1, "tf32", "bert-large-xla"),
+        ("BERT-Large", "SQuAD fine-tune", 2, "tf32", "bert-large-tensorflow"),
+        ("BERT-Large", "SQuAD fine-tune", 2, "amp-fp16", "bert-large-xla"),
+        ("ELECTRA-Base", "SQuAD fine-tune", 2, "tf32", "electra-base-tensorflow"),
+        ("ELECTRA-Base", "SQuAD fine-tune", 2, "amp-fp16", "bert-base-xla"),
+        ("Transformer-XL-base", "LM wt103", 1, "amp-fp16", "transformer-xl-base-tensorflow"),
+    ],
+)
+def test_tensorflow_s_language_models_are_graphs_or_clusters(
+    tmp_path: Path, model: str, task: str, framework: int, precision: str, entry: str
+) -> None:
+    row = {"source": "NVIDIA/DeepLearningExamples", "framework": f"TensorFlow{framework}"}
+    found = case(tmp_path, **row, model=model, task=task, precision=precision)
+    assert found.model == entry
+    # gradients are fp32: apex's O2 is no TensorFlow's
+    assert found.options["precision"] == precision
 
 
 @pytest.mark.parametrize("model", ["ResNet50-v1.5", "ResNeXt101-32x4d", "SE-ResNeXt101-32x4d"])

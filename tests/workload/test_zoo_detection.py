@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -72,6 +73,38 @@ def test_rcnn_flop() -> None:
     truth = measure.forward_flop(lambda: MaskRCNN(81), *inputs)
     ours = rcnn(name="x", height=h, width=w, regions=regions, positives=positives)
     assert ours.forward_flop == pytest.approx(truth, rel=1e-9)
+
+
+def test_rcnn_stacked_crop_is_tensorflows() -> None:
+    """ops/spatial_transform_ops.py of NVIDIA's MaskRCNN in TensorFlow 2, node by node."""
+    h, w, regions = 256, 320, 16
+    build = partial(rcnn, name="x", height=h, width=w, regions=regions, positives=4)
+    aligned, stacked = build(), build(stacked=True)
+    assert stacked.trainable_numel == aligned.trainable_numel
+    assert stacked.forward_flop == aligned.forward_flop
+    ops = [op for block in stacked.blocks for op in block.ops if op.name == "roi_stacked"]
+    assert len(ops) == 2  # the stack is made for each head
+    maps = [256 * (h // s) * (w // s) for s in (4, 8, 16, 32, 64)]
+    padded = 5 * maps[0]
+    boxed = regions * 7 * 7 * 256
+    forward = [
+        sum(maps[1:]) + 4 * maps[0],  # tf.image.pad_to_bounding_box
+        2 * padded,  # tf.stack
+        2 * 4 * boxed,  # tf.gather
+        2 * 4 * boxed,  # times the kernels
+        4 * boxed + boxed,  # avg_pool
+    ]
+    backward = [
+        4 * boxed + boxed,  # AvgPoolGrad
+        2 * 4 * boxed,  # Mul
+        padded,  # zeros
+        3 * 4 * boxed,  # UnsortedSegmentSum: reads, and adds in place
+        2 * padded,  # Unpack
+        2 * sum(maps[1:]),  # Slice
+        2 * sum(maps),  # AddN
+    ]
+    assert [kernel.low for kernel in ops[0].fwd] == forward
+    assert [kernel.low for kernel in ops[0].bwd] == backward
 
 
 def test_retinanet_flop() -> None:

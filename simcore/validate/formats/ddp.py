@@ -186,9 +186,23 @@ def _without_p2p(row: Row) -> bool:
     return any(source.startswith(s) and pattern.search(where) for s, pattern in NO_P2P_RUNS)
 
 
-def _sent_last(row: Row) -> bool:
+def _one_cluster(entry: str) -> bool:
+    """Whether XLA compiles all of backward, whose gradients are then there at once.
+
+    Norms that ranks average part it into clusters, since their exchange is Horovod's.
+    """
+    record = MODELS[entry]
+    compiled = bool(record.config.get("xla")) or record.config.get("framework") == "xla"
+    return compiled and record.sync_norm_wait is None
+
+
+def _sent_last(row: Row, entry: str) -> bool:
     """Whether the row's program sends its gradients after backward."""
-    if row["framework"] != "PyTorch" or row["source"] not in SENT_LAST_SOURCES:
+    if row["source"] not in SENT_LAST_SOURCES:
+        return False
+    if row["framework"].startswith("TensorFlow"):
+        return _one_cluster(entry)
+    if row["framework"] != "PyTorch":
         return False
     version = _version(row)
     once = row["model"].startswith(SENT_LAST_ONCE)
@@ -292,7 +306,7 @@ def _read(name: str, row: Row) -> Case | Skipped:
         options["network"] = NETWORKS[row["inter_link"]]
     if (node := _node(row)) is not None:
         options["node"] = node
-    if _sent_last(row):
+    if _sent_last(row, rule.entry):
         options["overlap"] = "none"
     if _updates_by_tensor(row):
         options["optimizer_impl"] = "for-loop"

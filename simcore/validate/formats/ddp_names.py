@@ -47,8 +47,29 @@ _IN_FP32 = tuple(
     for size in ("Base", "Large") for source in _TORCH for p in ("fp32", "tf32")
 )  # fmt: skip
 
+#: NVIDIA's BERTs in TensorFlow. With XLA: pre-training (``run_pretraining*.sh``) and mixed
+#: precision. Fine-tuning in fp32 runs without: BioBERT's and ELECTRA's scripts give it with mixed
+#: precision alone. Of BERT the sources say both, its READMEs that fp32 runs without ("For SQuAD
+#: 2.0 FP32 training without XLA"), ``squad_config.sh`` use_xla=true: the READMEs are followed,
+#: which give no such command for TensorFlow 1 on A100 alone.
+_TENSORFLOW = tuple(
+    Rule(model, entry, f"deeplearningexamples | tensorflow | {where}", seq_len=True)
+    for model, task, graph, xla in (
+        ("BERT-Large", "tensorflow1 | squad | precision=tf32", "", "bert-large-xla"),
+        ("BERT-Large", "squad", "bert-large-tensorflow", "bert-large-xla"),
+        ("BERT-Base", "ner fine-tune", "bert-base-tensorflow", "bert-base-xla"),
+        ("ELECTRA-Base", "squad", "electra-base-tensorflow", "bert-base-xla"),
+        ("BERT-Large", "pretrain", "", "bert-large-xla-pretraining"),
+        ("BERT-Base", "pretrain", "", "bert-base-xla-pretraining"),
+    )
+    for entry, where in (
+        *((graph, f"{task} | precision={p}") for p in ("fp32", "tf32") if graph), (xla, task),
+    )
+)  # fmt: skip
+
 RULES: tuple[Rule, ...] = (
     *_IN_FP32,
+    *_TENSORFLOW,
     *(Rule("BERT-Large", "bert-large-apex", w, O2, seq_len=True) for w in _TORCH),
     *(Rule("BERT-Base", "bert-base-apex", w, O2, seq_len=True) for w in _TORCH),
     # Paddle's AMP has softmax, norms and GELU on its white list: activations are 16 bit, weights
@@ -104,6 +125,7 @@ RULES: tuple[Rule, ...] = (
     Rule("WaveGlow-512", "waveglow-512-nchw", "precision=amp"),
     Rule("WaveGlow-512", "waveglow-512"),
     Rule("GNMT-v2", "gnmt-v2", "", O2),
+    Rule("Transformer-XL-base", "transformer-xl-base-tensorflow", "tensorflow1"),
     Rule("Transformer-XL-base", "transformer-xl-base-full-softmax", "full softmax", O2),
     Rule("Transformer-XL-base", "transformer-xl-base", "", O2),
     Rule("Transformer-XL-large", "transformer-xl-large-full-softmax", "full softmax", O2),

@@ -1,7 +1,7 @@
 """BERT (Devlin et al. 2018) with its pooler and a classification head; post-norm encoder.
 
 Op by op as the eager implementation of transformers 4.3x runs it: scores materialised, dropout
-on the probabilities; ``attention="sdpa"`` fuses them.
+on the probabilities; ``attention="sdpa"`` fuses them. TensorFlow's layers: ``bert_tensorflow.py``.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ from typing import Literal
 
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
+from simcore.workload.archs.bert_tensorflow import graph_layer, xla_layer
 from simcore.workload.archs.checks import check_names, head_width
 from simcore.workload.archs.params import norm_params, weight_and_bias
 from simcore.workload.graph import Block, Kernel, Op, Param, Saved, Workload
+from simcore.workload.ops import tensorflow
 
 _INT64_BYTES = 8
 
@@ -23,9 +25,13 @@ def _dropout(name: str, elems: float, on: bool, *, high: bool = False) -> tuple[
 
 
 def _embeddings(
-    seq: int, hidden: int, vocab: int, max_positions: int, type_vocab: int, drop: bool
+    seq: int, hidden: int, vocab: int, max_positions: int, type_vocab: int, drop: bool, graph: bool
 ) -> Block:
     elems = float(seq * hidden)
+    norm = tensorflow.layer_norm if graph else ops.layer_norm
+    dropped = _dropout("dropout", elems, drop, high=True)
+    if graph and drop:
+        dropped = (tensorflow.dropout("dropout", elems),)
     mask = Kernel(kind="elementwise", high=2.0 * seq, launches=3.0)  # cast, 1 - mask, times min
     body = (
         Op(name="mask", fwd=(mask,), saved=Saved()),
@@ -33,8 +39,8 @@ def _embeddings(
         ops.embedding("token_type", seq, hidden, type_vocab),
         ops.binary("add_token_type", elems, grads=0, high=True),
         ops.add_positions("position", seq, hidden, table_rows=max_positions),
-        ops.layer_norm("norm", seq, hidden),
-        *_dropout("dropout", elems, drop, high=True),
+        norm("norm", seq, hidden),
+        *dropped,
     )
     params = (
         Param("word.weight", vocab * hidden),
@@ -84,7 +90,7 @@ def _layer(
     scripted: bool,
     apart: bool,
     epilogues: bool,
-) -> Block:
+) -> tuple[Op, ...]:
     elems, head_dim = float(seq * hidden), hidden // heads
     fused = attention == "sdpa"
     if fused:
@@ -127,8 +133,10 @@ def _layer(
         ops.accumulate("mlp.fork", elems, high=True, casts=elems),
         ops.layer_norm("mlp.norm", seq, hidden),
     )
-    if epilogues:
-        body = _with_epilogues(body, float(seq * ffn))
+    return _with_epilogues(body, float(seq * ffn)) if epilogues else body
+
+
+def _layer_block(body: tuple[Op, ...], seq: int, hidden: int, ffn: int) -> Block:
     params = (
         *weight_and_bias("q", hidden, hidden),
         *weight_and_bias("k", hidden, hidden),
@@ -139,9 +147,8 @@ def _layer(
         *weight_and_bias("down", ffn, hidden),
         *norm_params("mlp.norm", hidden),
     )
-    return Block(
-        name="layer", ops=body, params=params, boundary=Saved(high=elems), recomputable=True
-    )
+    boundary = Saved(high=float(seq * hidden))
+    return Block(name="layer", ops=body, params=params, boundary=boundary, recomputable=True)
 
 
 def _head(seq: int, hidden: int, classes: int, drop: bool) -> Block:
@@ -166,15 +173,19 @@ def _head(seq: int, hidden: int, classes: int, drop: bool) -> Block:
     return Block(name="head", ops=body, params=params)
 
 
-def _masked_lm(seq: int, hidden: int, vocab: int) -> Block:
-    """A product, GELU and norm before the tied table; the loss over every position."""
+def _masked_lm(seq: int, hidden: int, vocab: int, share: float) -> Block:
+    """A product, GELU and norm before the tied table; the loss over a ``share`` of positions."""
+    rows = seq * share
+    gathered = Kernel(kind="gather", high=2.0 * rows * hidden)
+    chosen = (Op(name="positions", fwd=(gathered,), bwd=(gathered,)),) if share < 1.0 else ()
     body = (
-        ops.linear("transform", seq, hidden, hidden, bias=True, input_high=True),
-        ops.activation("gelu", seq * hidden),
-        ops.layer_norm("norm", seq, hidden),
-        ops.linear("decoder", seq, hidden, vocab, bias=True, input_high=True),
+        *chosen,
+        ops.linear("transform", rows, hidden, hidden, bias=True, input_high=True),
+        ops.activation("gelu", rows * hidden),
+        ops.layer_norm("norm", rows, hidden),
+        ops.linear("decoder", rows, hidden, vocab, bias=True, input_high=True),
         ops.grad_only("tie", 0.0, weight=3.0 * vocab * hidden),
-        *ops.lm_loss("loss", seq, vocab),
+        *ops.lm_loss("loss", rows, vocab),
     )
     params = (
         *weight_and_bias("transform", hidden, hidden),
@@ -204,43 +215,49 @@ def build(
     gelu: str = "fused",
     bias_apart: bool = False,
     epilogues: bool = False,
+    framework: str = "torch",
+    masked_share: float = 1.0,
 ) -> Workload:
     """BERT over ``seq_len`` tokens. ``ffn`` 0: four times hidden.
 
     ``head``: ``classifier`` of the sequence behind a pooler, or ``masked-lm``, whose loss takes
-    every position. ``attention``: eager (or math), sdpa (or flash). ``gelu="scripted"``: the
-    formula as NVIDIA's code scripts it, which keeps its three factors. ``bias_apart``: layers add
-    biases by kernels of their own (PyTorch before 1.12).
+    every position, or ``masked_share`` of them. ``attention``: eager (or math), sdpa (or flash).
+    ``gelu="scripted"``: the formula as NVIDIA's code scripts it, which keeps its three factors.
+    ``bias_apart``: layers add biases by kernels of their own (PyTorch before 1.12).
     ``epilogues``: GELU and biases' gradients are part of products (cuBLASLt, as Paddle's
-    ``fuse_gemm_epilogue`` has it).
+    ``fuse_gemm_epilogue`` has it). ``framework``: layers as torch runs them, as ``tensorflow`` does
+    (a kernel a node; ``gelu="tanh"`` is the approximation, else erf is written out) or as ``xla``
+    compiles them.
     """
     check_names(
         head=(head, ("classifier", "masked-lm")),
         attention=(attention, ("eager", "sdpa", "math", "flash")),
-        gelu=(gelu, ("fused", "scripted")),
+        gelu=(gelu, ("fused", "scripted", "tanh")),
+        framework=(framework, ("torch", "tensorflow", "xla")),
     )
     head_width(hidden, heads)
     if not 0 < seq_len <= max_positions:
         raise ValueError(f"seq_len {seq_len} is not within 1..{max_positions}")
-    drop = dropout > 0
+    drop, inner = dropout > 0, ffn or 4 * hidden
     kind: Literal["eager", "sdpa"] = "sdpa" if attention in ("sdpa", "flash") else "eager"
-    blocks = (
-        _embeddings(seq_len, hidden, vocab, max_positions, type_vocab, drop),
-        _layer(
-            seq_len,
-            hidden,
-            heads,
-            ffn or 4 * hidden,
-            drop,
-            kind,
-            gelu == "scripted",
-            bias_apart,
-            epilogues,
-        ),
+    graph = framework == "tensorflow"
+    if graph:
+        body = graph_layer(seq_len, hidden, heads, inner, drop=drop, tanh=gelu == "tanh")
+    elif framework == "xla":
+        body = xla_layer(seq_len, hidden, heads, inner, drop=drop)
+    else:
+        body = _layer(
+            seq_len, hidden, heads, inner, drop, kind, gelu == "scripted", bias_apart, epilogues
+        )
+    blocks: tuple[Block, ...] = (
+        _embeddings(seq_len, hidden, vocab, max_positions, type_vocab, drop, graph),
+        _layer_block(body, seq_len, hidden, inner),
         _head(seq_len, hidden, classes, drop)
         if head == "classifier"
-        else _masked_lm(seq_len, hidden, vocab),
+        else _masked_lm(seq_len, hidden, vocab, masked_share),
     )
+    if framework == "xla":
+        blocks = tuple(ops.compiled(b) for b in blocks)
     return Workload(
         name=name,
         sample_unit=sample_unit,

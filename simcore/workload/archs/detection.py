@@ -172,6 +172,41 @@ def _roi_align(tape: Tape, levels: list[T], regions: float, size: int) -> T:
     return out
 
 
+def _roi_stacked(tape: Tape, levels: list[T], regions: float, size: int) -> T:
+    """The same from one tensor of all levels, each padded to the finest's size.
+
+    NVIDIA/DeepLearningExamples, TensorFlow2/Segmentation/MaskRCNN, ops/spatial_transform_ops.py:
+    padded and stacked for each head anew, four points a bin gathered, times the weights, averaged.
+    Backward spreads the average, multiplies, adds the points up over zeros (UnsortedSegmentSum),
+    takes the stack apart and the padding away, and sums it to the maps' other gradients.
+    """
+    c = levels[0].c
+    out = T(c, (size, size), share=regions)
+    finest, maps = levels[0].elems, sum(level.elems for level in levels)
+    stack, points = len(levels) * finest, 4.0 * out.elems
+    pads = maps - finest + stack - finest  # the finest has none
+    n = float(len(levels))
+
+    def copied(elems: float, launches: float) -> Kernel:
+        return Kernel(kind="copy", low=elems, indexed=elems / 2.0, launches=launches)
+
+    weighted = Kernel(kind="elementwise", low=2.0 * points, indexed=points)
+    pooled = Kernel(kind="elementwise", low=points + out.elems)
+    fwd = (
+        copied(pads, n - 1.0), copied(2.0 * stack, 1.0),
+        Kernel(kind="gather", low=2.0 * points), weighted, pooled,
+    )  # fmt: skip
+    bwd = (
+        pooled, weighted, Kernel(kind="elementwise", low=stack),
+        Kernel(kind="gather", low=3.0 * points), copied(2.0 * stack, 1.0),
+        copied(2.0 * (maps - finest), n - 1.0),
+        Kernel(kind="elementwise", low=2.0 * maps, launches=n),
+    )  # fmt: skip
+    tape.op(Op(name="roi_stacked", fwd=fwd, bwd=bwd, saved=Saved(raw_bytes=20.0 * regions)))
+    tape.op(_small("roi_levels", 60.0))
+    return out
+
+
 @ARCHS.register("rcnn")
 def rcnn(
     *,
@@ -187,13 +222,15 @@ def rcnn(
     autocast: bool = False,
     norms: Norms = "constant",
     depth: int = 50,
+    stacked: bool = False,
 ) -> Workload:
     """Faster R-CNN, or Mask R-CNN with ``masks``, on a ResNet of ``depth`` with a feature pyramid.
 
     ``regions`` boxes a sample go through the box head, ``positives`` of them through the mask
     head (He et al. 2017, with the 512 of Lin et al. 2017). Images are padded to ``height`` x
     ``width``. ``autocast``: the constant norms leave fp32 tensors, of which each convolution makes
-    and keeps a 16-bit copy.
+    and keeps a 16-bit copy. ``stacked``: regions are cropped from all levels in one padded tensor,
+    as TensorFlow's programs have it.
     """
     tape = Tape(nchw=layout == "nchw", casts=autocast)
     maps, resident = _body(tape, (height, width), depth, norms)
@@ -203,7 +240,8 @@ def rcnn(
     tape.block("fpn")
     _rpn(tape, [*levels, coarse], 3)
     tape.block("rpn")
-    y = _roi_align(tape, levels, regions, 7)
+    crop, cropped = (_roi_stacked, [*levels, coarse]) if stacked else (_roi_align, levels)
+    y = crop(tape, cropped, regions, 7)
     y = tape.reshape(y, 256 * 49, (1,))
     y = tape.linear("box.fc6", y, 4 * 256, act="relu")
     y = tape.linear("box.fc7", y, 4 * 256, act="relu")
@@ -213,7 +251,7 @@ def rcnn(
     tape.op(_small("box.sampling", 400.0, 100.0 * regions, bwd=20.0))
     tape.block("box")
     if masks:
-        y = _roi_align(tape, levels, positives, 14)
+        y = crop(tape, cropped, positives, 14)
         for i in range(4):
             y = tape.act("mask", tape.conv(f"mask.conv{i}", y, 256, 3, bias=True), "relu")
         y = tape.conv("mask.up", y, 256, 2, stride=2, transposed=True, bias=True)

@@ -12,8 +12,11 @@ from dataclasses import dataclass
 
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
+from simcore.workload.archs import transformer_xl_tensorflow as graph
+from simcore.workload.archs.checks import check_names
 from simcore.workload.archs.params import norm_params, weight_and_bias
 from simcore.workload.graph import Block, Kernel, Op, Param, Saved, Workload
+from simcore.workload.ops import tensorflow
 
 _INT64_BYTES = 8
 #: Tokens of each cluster behind the 20,000 most frequent words: shares of WikiText-103's text,
@@ -33,6 +36,7 @@ class _Shape:
     drop_scores: bool
     bias_apart: bool
     old_blas: bool
+    graph: bool
 
     @property
     def keys(self) -> int:
@@ -90,10 +94,10 @@ def _attention(s: _Shape) -> tuple[Op, ...]:
     )
 
 
-def _layer(s: _Shape) -> Block:
-    d, h, elems = s.hidden, s.inner, float(s.tgt * s.hidden)
+def _layer_ops(s: _Shape) -> tuple[Op, ...]:
+    d, elems = s.hidden, float(s.tgt * s.hidden)
     inner = float(s.tgt * s.ffn)
-    body = (
+    return (
         *_attention(s),
         ops.linear("up", s.tgt, d, s.ffn, bias=True, bias_apart=s.bias_apart),
         ops.activation("relu", inner, saves="output" if s.drop else "none"),
@@ -104,6 +108,10 @@ def _layer(s: _Shape) -> Block:
         ops.accumulate("mlp.fork", elems, high=True),
         ops.layer_norm("norm2", s.tgt, d),
     )
+
+
+def _layer(s: _Shape, body: tuple[Op, ...]) -> Block:
+    d, h, elems = s.hidden, s.inner, float(s.tgt * s.hidden)
     params = (
         Param("qkv.weight", 3 * d * h),
         Param("r_net.weight", d * h),
@@ -164,12 +172,20 @@ def _adaptive_head(s: _Shape, edges: tuple[int, ...], div: int) -> tuple[Block, 
     """Short list and tails; the tails of ``div`` > 1 are narrower and projected."""
     d, tails = s.hidden, len(edges) - 1
     short = edges[0] + tails
-    body: list[Op] = [
-        *_dropout("dropout", float(s.tgt * d), s.drop),
-        _logits(s, "short", s.tgt, d, short),
-        ops.cross_entropy("short.loss", s.tgt, short),
-        _chosen_rows("short.rows", float(s.tgt * short), len(edges)),
-    ]
+    body: list[Op]
+    if s.graph:
+        body = [
+            *((tensorflow.dropout("dropout", float(s.tgt * d)),) if s.drop else ()),
+            tensorflow.crossed("head.input", float(s.tgt * d)),
+            *graph.logits("short", s.tgt, d, short, chosen=True),
+        ]
+    else:
+        body = [
+            *_dropout("dropout", float(s.tgt * d), s.drop),
+            _logits(s, "short", s.tgt, d, short),
+            ops.cross_entropy("short.loss", s.tgt, short),
+            _chosen_rows("short.rows", float(s.tgt * short), len(edges)),
+        ]
     tables: list[Param] = [Param("tokens0.weight", edges[0] * d)]
     params = [Param("clusters.weight", tails * d), Param("clusters.bias", tails)]
     projections: list[Param] = []
@@ -182,9 +198,15 @@ def _adaptive_head(s: _Shape, edges: tuple[int, ...], div: int) -> tuple[Block, 
         if div > 1:
             # tied to the embedding's projection: no parameter of its own
             body.append(ops.linear(f"tail{i}.projection", rows, d, width, save_input=False))
+        body += (
+            graph.logits(f"tail{i}", rows, width, words, chosen=False)
+            if s.graph
+            else (
+                _logits(s, f"tail{i}", rows, width, words),
+                ops.cross_entropy(f"tail{i}.loss", rows, words),
+            )
+        )
         body += [
-            _logits(s, f"tail{i}", rows, width, words),
-            ops.cross_entropy(f"tail{i}.loss", rows, words),
             # nonzero, index_select, gather and index_copy of the cluster's tokens
             Op(name=f"tail{i}.select", fwd=(Kernel(kind="gather", low=2 * rows * d, launches=8.0),),
                bwd=(Kernel(kind="gather", low=2 * rows * d, launches=6.0),)),
@@ -192,7 +214,8 @@ def _adaptive_head(s: _Shape, edges: tuple[int, ...], div: int) -> tuple[Block, 
         tables.append(Param(f"tokens{i + 1}.weight", words * width))
     params += [Param(f"bias{i}", edges[i] - (edges[i - 1] if i else 0)) for i in range(tails + 1)]
     total = tables if div > 1 else [Param("tokens.weight", edges[-1] * d)]
-    body += [_table_gradients(total, len(edges)), ops.loss_seed()]
+    tie = graph.tied_gradient(edges[-1] * d, len(edges)) if s.graph else None
+    body += [tie or _table_gradients(total, len(edges)), ops.loss_seed()]
     return Block(name="head", ops=tuple(body), params=(*params, *projections)), tables
 
 
@@ -215,6 +238,7 @@ def build(
     attention_dropout: float | None = None,
     bias_apart: bool = False,
     old_blas: bool = False,
+    framework: str = "torch",
 ) -> Workload:
     """Transformer-XL over a segment of ``seq_len`` tokens after ``memory`` cached ones.
 
@@ -222,13 +246,17 @@ def build(
     divides the width of each further cluster of the adaptive one, embeddings included.
     ``attention_dropout``: of attention's weights, ``dropout`` unless given. ``bias_apart``: biases
     are added by kernels of their own (PyTorch before 1.12). ``old_blas``: cuBLAS before 11, whose
-    matrix units take aligned rows only.
+    matrix units take aligned rows only. ``framework``: as torch runs it, or as ``tensorflow`` does,
+    a kernel a node (the adaptive softmax with one width alone).
     """
+    check_names(framework=(framework, ("torch", "tensorflow")))
+    if framework == "tensorflow" and not (adaptive and div == 1):
+        raise ValueError("framework tensorflow has the adaptive softmax with div 1 alone")
     if min(layers, hidden, heads, seq_len) < 1 or memory < 0:
         raise ValueError("layers, hidden, heads and seq_len must be at least 1")
     of_scores = dropout if attention_dropout is None else attention_dropout
     s = _Shape(seq_len, memory, hidden, heads, head_dim, ffn, dropout > 0, of_scores > 0,
-               bias_apart, old_blas)  # fmt: skip
+               bias_apart, old_blas, framework == "tensorflow")  # fmt: skip
     edges = (19997, 39997, 199997, vocab)
     if adaptive and vocab <= edges[-2]:
         raise ValueError(f"vocab {vocab} must exceed {edges[-2]} for the adaptive softmax")
@@ -239,6 +267,13 @@ def build(
     )
     elems = float(seq_len * hidden)
     words: list[Op] = []
+    dropped = _dropout("dropout", elems, s.drop, high=True)
+    body = _layer_ops(s)
+    if s.graph:
+        dropped = (tensorflow.dropout("dropout", elems),) if s.drop else ()
+        body = graph.layer(
+            graph.Shape(s.tgt, s.mem, hidden, heads, head_dim, ffn, s.drop, s.drop_scores)
+        )
     if adaptive and div > 1:
         # Each cluster's tokens are looked up, projected to full width and copied in.
         shares = (1.0 - sum(_TAIL_SHARES), *_TAIL_SHARES)
@@ -255,7 +290,7 @@ def build(
             *words,
             ops.scale("scale", elems, high=True),
             Op(name="positions", fwd=(positions,)),
-            *_dropout("dropout", elems, s.drop, high=True),
+            *dropped,
         ),
         params=(
             *tables,
@@ -278,7 +313,7 @@ def build(
     return Workload(
         name=name,
         sample_unit=sample_unit,
-        blocks=(embed, _layer(s), last, head),
+        blocks=(embed, _layer(s, body), last, head),
         order=(0, *[1] * layers, 2, 3),
         input_bytes=2.0 * _INT64_BYTES * seq_len,
         tokens_per_sample=seq_len,
