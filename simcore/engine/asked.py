@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 
 from simcore.base.errors import InvalidConfig, UnknownName
 from simcore.engine.attempts import Attempts
+from simcore.engine.compiled import compiled_of
 from simcore.engine.options import Options
 from simcore.engine.placement import layout_of, usual_strategy
 from simcore.engine.routing import routing_of, settings_of
@@ -177,7 +178,9 @@ def settings_asked(tries: Attempts, asked: Asked) -> dict[str, Any]:
     tries.make("routing", lambda: routing_of(record, options))
     tries.make("overrides", lambda: overrides_of(record, options))
     routed = settings_of(record, tries.get("routing", EVEN), asked.layout)
-    return {**asked.library.settings(record, options), **tries.get("overrides", {}), **routed}
+    own = asked.library.settings(record, options)
+    tries.make("compiled", lambda: compiled_of(record, options, own, asked.library.compiled()))
+    return {**own, **tries.get("compiled", {}), **tries.get("overrides", {}), **routed}
 
 
 def _shard_ranks(options: Options, cluster: ClusterSpec | None, layout: Layout) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from simcore.strategy.software.record import RUNS, SOFTWARE, Program, Software
+from simcore.strategy.software.record import RUNS, SOFTWARE, Program, Software, called
 
 #: trainer.py, _inner_training_loop: accelerator.accumulate, since 4.46 accelerator.no_sync, in all
 #: micro-steps but the last unless sync_each_batch is set. modeling_utils.py,
@@ -50,3 +50,34 @@ for _library, _impl in (
             options={"grad_clip": True, "optimizer_impl": _impl},
         )
     )
+
+#: liger_kernel/transformers/monkey_patch.py, apply_liger_kernel_to_llama and its kin: rotary
+#: positions, RMS norms and the gated activation are a kernel each, head and loss one that makes a
+#: part of the logits at a time (fused_linear_cross_entropy).
+LIGER = SOFTWARE.register("transformers-liger")(
+    replace(
+        TRANSFORMERS,
+        name="transformers-liger",
+        meaning="Hugging Face's Trainer with Liger's kernels (use_liger_kernel): norms, rotary "
+        "positions and gated activations one kernel each, no logits in memory",
+    )
+)
+RUNS.register(LIGER.name)(
+    Program(
+        software=LIGER,
+        settings={"norm": "rmsnorm", "fused_pointwise": True, "loss": "chunked"},
+        compiled={"loss": "chunked"},
+        options={"grad_clip": True, "optimizer_impl": "fused"},
+    )
+)
+
+#: Their trainers are subclasses of the Trainer: trl/trainer/sft_trainer.py, SFTTrainer; axolotl/
+#: core/trainers/base.py, AxolotlTrainer; llamafactory/train/sft/trainer.py, CustomSeq2SeqTrainer;
+#: swift/trainers, Seq2SeqTrainer.
+called(
+    "transformers", "trainer", "hf", "huggingface", "hugging-face", "hf-trainer", "trl", "axolotl",
+    "llama-factory", "llamafactory", "swift", "ms-swift",
+)  # fmt: skip
+called("transformers-2023", "trainer-2023")
+called("transformers-2022", "trainer-2022")
+called("transformers-liger", "liger", "liger-kernel")

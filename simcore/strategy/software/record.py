@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
+from simcore.base.errors import UnknownName
 from simcore.base.registry import Registry
 from simcore.hardware.host import Issuer
 from simcore.strategy.cut_rules import EVEN
@@ -112,6 +113,25 @@ class Software:
 
 SOFTWARE: Registry[Software] = Registry("software")
 
+#: What others call a library, or a program around it, to the library's name.
+_CALLED: dict[str, str] = {}
+
+
+def called(library: str, *names: str) -> None:
+    """Other names of a registered library."""
+    _CALLED.update(dict.fromkeys(names, library))
+
+
+def software_named(name: str) -> Software:
+    """The library of a name, its own or that of a program around it. Raises UnknownName."""
+    folded = name.strip().lower().replace("_", "-").replace(" ", "-")
+    if folded not in SOFTWARE and (meant := _CALLED.get(folded)):
+        return SOFTWARE[meant]
+    if folded not in SOFTWARE:
+        raise UnknownName("software", name, SOFTWARE, aliases=_CALLED)
+    return SOFTWARE[folded]
+
+
 #: Where nothing is said: what the method itself needs.
 PLAIN = SOFTWARE.register("plain")(
     Software(name="plain", meaning="what the method itself holds", plain_modules=True)
@@ -133,6 +153,7 @@ class Program:
     ``selective``: what selective recompute runs again; ``selects_layers``: it is of whole layers.
     ``settings``: of a language model's layers; ``loss_of_cut``: with tensor ranks; ``dropout``: the
     rate that its jobs train with.
+    ``compiled``: settings under torch.compile that are other than ``engine.compiled`` has them.
     ``options``: others, as the command line names them.
     """
 
@@ -152,10 +173,11 @@ class Program:
     loss_of_cut: str = ""
     dropout: float = 0.0
     settings: Mapping[str, Scalar] = field(default_factory=dict, hash=False)
+    compiled: Mapping[str, Scalar] = field(default_factory=dict, hash=False)
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
-        for name in ("settings", "options"):
+        for name in ("settings", "compiled", "options"):
             object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
 
     def with_settings(self, **settings: Scalar) -> Program:
