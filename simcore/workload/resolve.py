@@ -1,6 +1,7 @@
 """What ``--model`` may name: a database entry, a YAML or JSON file, a Python callable.
 
-latte-xl              an entry of models_db; Llama-3.1-8B-Instruct: of its base model
+latte-xl              an entry of models_db; Llama-3.1-8B-Instruct: of its base model;
+                      somebody/name: of its own hub name, else of the name alone
 my-model.yaml         a models_db file of one's own
 config.json           a Hugging Face config (never executed)
 mypkg.net:build       a callable that returns an nn.Module (executed: the user named it)
@@ -132,5 +133,12 @@ def resolve_model(text: str, *, inputs: tuple[str, ...] = ()) -> ModelSource:
 
 def _base_of(name: str) -> str:
     """The name, or its base model's where that is what is known."""
-    plain = [name, _TUNED.sub("", name), _TUNED.sub("-pt", name), _HF.sub("", _TUNED.sub("", name))]
+    owner, _, alone = name.rpartition("/")
+    if owner in ZOO_LISTS:
+        alone = name
+    plain = [
+        form
+        for n in (name, alone)
+        for form in (n, _TUNED.sub("", n), _TUNED.sub("-pt", n), _HF.sub("", _TUNED.sub("", n)))
+    ]
     return next((n for n in plain if MODELS.path(n) is not None), name)

@@ -19,6 +19,11 @@ from simcore.workload.resolve import resolve_model
         ("mistralai/Mistral-7B-Instruct-v0.1", "mistral-7b"),
         ("bert-base", "bert-base"),
         ("meta-llama/Llama-3.3-70B-Instruct", "llama3-70b"),
+        ("HuggingFaceTB/SmolLM2-1.7B-Instruct", "smollm2-1.7b"),
+        # a hub page of somebody else's with the model's own name
+        ("unsloth/Llama-3.2-1B-Instruct", "llama3.2-1b"),
+        ("stabilityai/stable-diffusion-xl-base-1.0", "sdxl"),
+        ("NousResearch/Llama-2-7b-hf", "llama2-7b"),
     ],
 )
 def test_tuned_models_have_the_shapes_of_their_base(name: str, record: str) -> None:
