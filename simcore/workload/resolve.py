@@ -28,6 +28,15 @@ _TUNED = re.compile(r"[-_](?:instruct|chat|it|base)(?=[-_]|$)", re.IGNORECASE)
 _HF = re.compile(r"-hf$")
 
 
+#: Families of networks of vision libraries: the nearest name of models_db is none of them.
+_OF_LIBRARIES = re.compile(
+    r"(?:swin|convnext|regnet|maxvit|beit|dinov2|mixer|coat|cait|nfnet|eva|ghostnet|shufflenet|"
+    r"squeezenet|mnasnet|googlenet|resnest|tresnet|volo|xcit|poolformer|pvt|levit|convit|twins|"
+    r"hrnet|xception|efficientformer|repvgg)(?![a-z]{3})",
+    re.IGNORECASE,
+)
+
+
 class ModelSource(Protocol):
     """What a request needs of a model, wherever it comes from."""
 
@@ -125,6 +134,12 @@ def resolve_model(text: str, *, inputs: tuple[str, ...] = ()) -> ModelSource:
         library, slash, name = text.partition("/")
         if slash and library in ZOO_LISTS:
             raise UsageError(f"unknown model {text!r}: did you mean {library}:{name}?") from None
+        if _OF_LIBRARIES.match(name or text) and any(c in text for c in "-_"):
+            plain = (name or text).lower().replace("-", "_")
+            raise UnknownName(
+                "model", text, (), f"(of vision libraries: timm:{plain} or torchvision:{plain}, if "
+                "their lists have it)"
+            ) from None  # fmt: skip
         if err.proposes:
             raise
         hint = "(`simcore list models`; timm:NAME and torchvision:NAME: of these libraries)"
