@@ -32,7 +32,9 @@ TRANSFORMERS_2022 = SOFTWARE.register("transformers-2022")(
     replace(
         TRANSFORMERS,
         name="transformers-2022",
-        meaning="Hugging Face's Trainer before 4.30: its own AdamW, tensor by tensor",
+        meaning="Hugging Face's Trainer before 4.30, PyTorch before 2.0: its own AdamW, tensor by "
+        "tensor; gradients stay between steps, libraries load all their kernels",
+        keeps_grads=True,
     )
 )
 #: Gradients are clipped by their norm unless told otherwise, AdamW is torch's fused one on torch
@@ -47,7 +49,8 @@ for _library, _impl in (
         Program(
             software=_library,
             settings={"norm": "rmsnorm_eager", "loss": "eager_freed"},
-            options={"grad_clip": True, "optimizer_impl": _impl},
+            options={"grad_clip": True, "optimizer_impl": _impl}
+            | ({"eager_kernels": True} if _library.keeps_grads else {}),
         )
     )
 

@@ -70,6 +70,8 @@ class Software:
     of it, unless the sequence is cut, where it has no more than a share.
     ``late_reduce``: FSDP's gradients of earlier micro-steps stay whole on each rank, in the width
     that they are reduced in; the last micro-step's backward alone makes shards of them.
+    ``keeps_grads``: between steps gradients are filled with zeros, not let go of
+    (``Optimizer.zero_grad`` before PyTorch 2.0, whose ``set_to_none`` is False).
     ``window_masks``: a window shorter than the sequence is a mask that attention reads.
     ``stops_early``: a layer that runs again in backward does so as far as something is needed.
     ``whole_tensors``: each of ZeRO-1's ranks owns whole tensors, of which it updates all, and
@@ -103,6 +105,7 @@ class Software:
     wide_host: bool = False
     host_update_bytes: float = 28.0
     late_reduce: bool = False
+    keeps_grads: bool = False
     window_masks: bool = False
     stops_early: bool = False
     whole_tensors: bool = False
