@@ -53,7 +53,13 @@ def test_words_of_a_recipe_have_its_switches() -> None:
 
 
 def test_only_libraries_with_a_loop_of_their_own_say_how_they_run() -> None:
-    loops = {"transformers", "transformers-2023", "transformers-2022", "transformers-liger"}
+    loops = {
+        "transformers",
+        "transformers-2023",
+        "transformers-2022",
+        "transformers-liger",
+        "unsloth",
+    }
     loops |= {"torchtitan", "torchtune"}
     assert set(RUNS) == {"megatron", "precision-aware"} | loops
     assert set(RUNS) <= set(SOFTWARE)

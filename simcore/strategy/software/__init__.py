@@ -14,6 +14,7 @@ from simcore.strategy.software.record import (
     SOFTWARE,
     Program,
     Software,
+    also_called,
     software_named,
 )
 
@@ -22,4 +23,13 @@ FILES = ("megatron", "pytorch", "deepspeed", "huggingface", "labs")
 for _name in FILES:
     import_module(f"simcore.strategy.software.{_name}")
 
-__all__ = ["FILES", "PLAIN", "RUNS", "SOFTWARE", "Program", "Software", "software_named"]
+__all__ = [
+    "FILES",
+    "PLAIN",
+    "RUNS",
+    "SOFTWARE",
+    "Program",
+    "Software",
+    "also_called",
+    "software_named",
+]

@@ -65,14 +65,26 @@ LIGER = SOFTWARE.register("transformers-liger")(
         "positions and gated activations one kernel each, no logits in memory",
     )
 )
-RUNS.register(LIGER.name)(
-    Program(
-        software=LIGER,
-        settings={"norm": "rmsnorm", "fused_pointwise": True, "loss": "chunked"},
-        compiled={"loss": "chunked"},
-        options={"grad_clip": True, "optimizer_impl": "fused"},
+#: unsloth/kernels: rms_layernorm.py, rope_embedding.py, swiglu.py; unsloth_zoo/loss_utils.py,
+#: unsloth_fused_ce_loss (2025; before, kernels/cross_entropy_loss.py on whole logits). That its
+#: LoRA products share autograd functions and its checkpoints lie on the host is left to options.
+UNSLOTH = SOFTWARE.register("unsloth")(
+    replace(
+        LIGER,
+        name="unsloth",
+        meaning="Hugging Face's Trainer with Unsloth's kernels: norms, rotary positions and gated "
+        "activations one kernel each, no logits in memory",
     )
 )
+for _library in (LIGER, UNSLOTH):
+    RUNS.register(_library.name)(
+        Program(
+            software=_library,
+            settings={"norm": "rmsnorm", "fused_pointwise": True, "loss": "chunked"},
+            compiled={"loss": "chunked"},
+            options={"grad_clip": True, "optimizer_impl": "fused"},
+        )
+    )
 
 #: Their trainers are subclasses of the Trainer: trl/trainer/sft_trainer.py, SFTTrainer; axolotl/
 #: core/trainers/base.py, AxolotlTrainer; llamafactory/train/sft/trainer.py, CustomSeq2SeqTrainer;

@@ -131,8 +131,13 @@ def software_named(name: str) -> Software:
     if folded not in SOFTWARE and (meant := _CALLED.get(folded)):
         return SOFTWARE[meant]
     if folded not in SOFTWARE:
-        raise UnknownName("software", name, SOFTWARE, aliases=_CALLED)
+        raise UnknownName("software", name, SOFTWARE, "(`simcore list software`)", _CALLED)
     return SOFTWARE[folded]
+
+
+def also_called(library: str) -> tuple[str, ...]:
+    """The other names of a library."""
+    return tuple(name for name, meant in _CALLED.items() if meant == library)
 
 
 #: Where nothing is said: what the method itself needs.
