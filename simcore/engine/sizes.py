@@ -49,6 +49,8 @@ def overrides_of(record: ModelSource | None, options: Mapping[str, Any]) -> dict
         return found | {"height": height, "width": width}
     if "image" not in known:
         raise InvalidConfig([f"{record.name}: {_unsized(record, height, width)}"])
+    if height != width and "image_width" in known:
+        return found | {"image": height, "image_width": width}
     if height != width:
         raise InvalidConfig([f"{record.name}: resolution {text} must be square: its images are"])
     return found | {"image": height}
@@ -66,7 +68,7 @@ def name_of(record: ModelSource, overrides: Mapping[str, Scalar]) -> str:
     """The model's full name with the sizes that are asked for in the place of its own."""
     size = [f"{overrides[k]}" for k in ("height", "width") if k in overrides]
     if "image" in overrides:
-        size = [f"{overrides['image']}"] * 2
+        size = [f"{overrides['image']}", f"{overrides.get('image_width', overrides['image'])}"]
     asked = [(_FRAMES, f"{overrides['frames']} frames")] if "frames" in overrides else []
     asked += [(_SIDES, " x ".join(size))] if size else []
     name, left = record.full_name, []
