@@ -117,7 +117,8 @@ def job(
     software: Annotated[
         str | None,
         option("--software", "NAME",
-                "Training library: megatron (default with tp, pp, cp, ep, fp8), trainer ...",
+                "Training library or program: megatron (default with tp, pp, cp, ep, fp8), "
+                "transformers, trl, axolotl, torchtune, deepspeed ...",
                 names.software),
     ] = None,
     growing_segments: Annotated[
@@ -191,6 +192,11 @@ def job(
         str | None,
         option("--issuer", "NAME", "What issues kernels: torch, megatron (3 times the host's "
                 "time), megatron_graphs, graph.", names.issuers),
+    ] = None,
+    compile: Annotated[
+        str | None,
+        option("--compile", "on|off", "torch.compile: one kernel between products (language "
+                "models)."),
     ] = None,
     launch_blocking: Annotated[
         str | None,

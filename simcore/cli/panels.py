@@ -17,7 +17,7 @@ PANELS: dict[str, tuple[str, ...]] = {
     OWN: (),
     "Model": (
         "seq_len", "resolution", "frames", "attention", "lora_rank", "lora_targets",
-        "quantised_base",
+        "quantised_base", "compile",
     ),
     "Parallelism": (
         "tp", "pp", "vpp", "stages", "schedule", "cp", "cp_comm", "ep", "expert_tp", "dispatcher",

@@ -50,7 +50,7 @@ _CALLED = {
     "epochs": "num-epochs num-train-epochs",
     "steps": "max-steps train-iters iterations",
     "network": "interconnect bandwidth fabric",
-    "": "compile torch-compile",  # near in letters to what is something else
+    "compile on": "torch-compile inductor dynamo",
 }  # fmt: skip
 
 

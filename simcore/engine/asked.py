@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 
 from simcore.base.errors import InvalidConfig, UnknownName
 from simcore.engine.attempts import Attempts
+from simcore.engine.compiled import compiled_of
 from simcore.engine.options import Options
 from simcore.engine.placement import layout_of, usual_strategy
 from simcore.engine.routing import routing_of, settings_of
-from simcore.engine.sizes import overrides_of
+from simcore.engine.sizes import SWITCHED, overrides_of
 from simcore.engine.training_library import Library, library_of
 from simcore.engine.words import inputs_of, on_or_off
 from simcore.hardware.cluster import ClusterSpec, parse_cluster
@@ -81,7 +82,10 @@ def asked_of(
         tries.problems.extend(launched.problems)
         options = cast("Options", launched.options)
     inputs = inputs_of(options)
-    tries.make("record", lambda: model_of(model, inputs))
+    zoo = _written_out(model, options)
+    if zoo:
+        options = cast("Options", {**options, "attention": None})
+    tries.make("record", lambda: _traced(zoo, inputs) if zoo else model_of(model, inputs))
     tries.make("cluster", lambda: _cluster(gpus, options))
     record: ModelSource | None = tries.get("record")
     if launched is not None:
@@ -100,6 +104,18 @@ def asked_of(
         unknown=tuple(unknown),
         library=library,
     )
+
+
+def _traced(name: str, inputs: tuple[str, ...]) -> ModelSource:
+    from simcore.workload.trace import trace_zoo  # few jobs are of such models
+
+    return trace_zoo(name, inputs, "written")
+
+
+def _written_out(model: str | Path | ModelSource, options: Options) -> str:
+    """The name of timm's model whose attention is to be written out, or nothing."""
+    asked = options.get("attention") in ("math", "eager")
+    return model if asked and isinstance(model, str) and model.startswith(SWITCHED) else ""
 
 
 def words_of(tries: Attempts, asked: Asked) -> str:
@@ -177,7 +193,9 @@ def settings_asked(tries: Attempts, asked: Asked) -> dict[str, Any]:
     tries.make("routing", lambda: routing_of(record, options))
     tries.make("overrides", lambda: overrides_of(record, options))
     routed = settings_of(record, tries.get("routing", EVEN), asked.layout)
-    return {**asked.library.settings(record, options), **tries.get("overrides", {}), **routed}
+    own = asked.library.settings(record, options)
+    tries.make("compiled", lambda: compiled_of(record, options, own, asked.library.compiled()))
+    return {**own, **tries.get("compiled", {}), **tries.get("overrides", {}), **routed}
 
 
 def _shard_ranks(options: Options, cluster: ClusterSpec | None, layout: Layout) -> int:

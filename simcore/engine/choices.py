@@ -43,6 +43,7 @@ def choices() -> dict[str, tuple[str, ...]]:
         "schedule": SCHEDULES,
         "issuer": ISSUERS,
         "launch_blocking": tuple(SWITCH),
+        "compile": tuple(SWITCH),
         "software": tuple(SOFTWARE),
         "growing_segments": tuple(SWITCH),
         "fp8_params": tuple(SWITCH),

@@ -67,6 +67,7 @@ def launch_file(
         expert_padding=strategy.routing.padding if strategy.routing.capacity else None,
         shard_ranks=strategy.shard_ranks or None,
         attention=attention,
+        compile=request.compiled or None,
         software=None if strategy.software is PLAIN else strategy.software.name,
         issuer=None if strategy.issuer == "torch" else strategy.issuer,
         overlap=None if strategy.overlap == usual else str(strategy.overlap),

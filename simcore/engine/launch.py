@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from simcore.base.errors import SimcoreError
+from simcore.engine.compiled import compiles
 from simcore.engine.words import shown
 from simcore.hardware.cluster import parse_cluster
 from simcore.strategy.dialects import DIALECTS, Launch, read_launch
@@ -44,10 +45,12 @@ class Launched:
     def heeded(self, record: object) -> dict[str, Any]:
         """The options, less what of the file the model has no place for.
 
-        A kernel of attention where the model does not name one, a capacity where it has no experts.
+        A kernel of attention where the model does not name one, a capacity where it has no experts,
+        torch.compile where it is not known what that fuses.
         """
         void = [] if names_kernel(record) else ["attention"]
         void += [] if has_experts(record) else ["expert_capacity", "expert_padding"]
+        void += [] if compiles(record) else ["compile"]
         said = self.launch.words()
         return {k: None if k in void and v == said.get(k) else v for k, v in self.options.items()}
 

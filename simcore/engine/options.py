@@ -40,6 +40,8 @@ class Options(TypedDict, total=False):
                     (Megatron-LM and Transformer Engine, about three times the host's time),
                     megatron_graphs (attention and routing in graphs), graph (a CUDA graph of the
                     step)
+    compile         on where torch.compile makes one kernel of what stands between products
+                    (language models)
     lora_rank       train adapters of this rank on a frozen base, where the model has them
     lora_targets    products that get one: q_proj,v_proj, ... or all-linear
     quantised_base  format of the frozen base: none, nf4, int8, fp8
@@ -79,8 +81,10 @@ class Options(TypedDict, total=False):
     fp8_params      on where layers' weights are held in 8 bits beside fp32 masters
     offload_layers  layers, from the first on, whose activations go to the host
     software        training library: megatron (fused kernels, overlaps, no recompute where nothing
-                    is said), deepspeed, scaling ... (its temporaries and copies), trainer (Hugging
-                    Face's: clipped gradients, its AdamW; trainer-2023, -2022); plain: PyTorch's
+                    is said), deepspeed, scaling ... (its temporaries and copies), transformers
+                    (Hugging Face's Trainer: clipped gradients, its AdamW; transformers-2023, -2022,
+                    -liger; by the names of programs around it too: trl, axolotl,
+                    llama-factory, swift), torchtitan, torchtune, fsdp; plain: PyTorch's
                     modules and what the method needs. Default: megatron for language models cut by
                     tp, pp, cp or ep, or in fp8, mxfp8 or nvfp4; else plain. auto: megatron for any
                     language model, to set points without a cut beside others
@@ -108,6 +112,7 @@ class Options(TypedDict, total=False):
     frames: int | None
     attention: str | None
     issuer: str | None
+    compile: bool | str | None
     lora_rank: int | None
     lora_targets: str | None
     quantised_base: str | None

@@ -79,6 +79,7 @@ def make_request(
         placed=placed,
         eager_kernels=bool(asked.options.get("eager_kernels")),
         growing_segments=tries["growing"],
+        compiled=bool(tries.get("compiled")),
         software_assumed=asked.library.assumed,
         peak_workload=peak,
     )

@@ -35,6 +35,7 @@ class Request:
     placed: Placed | None = None
     eager_kernels: bool = False
     growing_segments: bool = False
+    compiled: bool = False
     shares: tuple[int, ...] = ()
     software_assumed: bool = False
     peak_workload: Workload | None = None

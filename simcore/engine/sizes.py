@@ -17,6 +17,8 @@ _SETTINGS = {
     "attention": "has no attention kernel to choose", "lora_rank": "takes no adapters",
     "lora_targets": "takes no adapters", "quantised_base": "has no frozen base to quantise",
 }  # fmt: skip
+#: Models of the library that has a switch of its own between fused and written attention.
+SWITCHED = "timm:"
 #: How full names say sizes.
 _FRAMES = re.compile(r"\b\d+ frames\b")
 _SIDES = re.compile(r"\b\d+ x \d+\b")
@@ -39,9 +41,7 @@ def overrides_of(record: ModelSource | None, options: Mapping[str, Any]) -> dict
         return found
     known = record.settings({}) if isinstance(record, ModelRecord) else {}
     if known and (lacks := [k for k in found if k not in known]):
-        raise InvalidConfig(
-            [f"{record.name} {_SETTINGS[k]} (--{k.replace('_', '-')})" for k in lacks]
-        )
+        raise InvalidConfig([_lacking(record.name, k) for k in lacks])
     if text is None:
         return found
     height, width = sides(str(text))
@@ -49,9 +49,18 @@ def overrides_of(record: ModelSource | None, options: Mapping[str, Any]) -> dict
         return found | {"height": height, "width": width}
     if "image" not in known:
         raise InvalidConfig([f"{record.name}: {_unsized(record, height, width)}"])
+    if height != width and "image_width" in known:
+        return found | {"image": height, "image_width": width}
     if height != width:
         raise InvalidConfig([f"{record.name}: resolution {text} must be square: its images are"])
     return found | {"image": height}
+
+
+def _lacking(name: str, key: str) -> str:
+    said = f"{name} {_SETTINGS[key]} (--{key.replace('_', '-')})"
+    if key == "attention" and name.startswith(SWITCHED):
+        return f"{said} but math, written out as before PyTorch 2.0"
+    return said
 
 
 def _unsized(record: ModelSource, height: int, width: int) -> str:
@@ -66,7 +75,7 @@ def name_of(record: ModelSource, overrides: Mapping[str, Scalar]) -> str:
     """The model's full name with the sizes that are asked for in the place of its own."""
     size = [f"{overrides[k]}" for k in ("height", "width") if k in overrides]
     if "image" in overrides:
-        size = [f"{overrides['image']}"] * 2
+        size = [f"{overrides['image']}", f"{overrides.get('image_width', overrides['image'])}"]
     asked = [(_FRAMES, f"{overrides['frames']} frames")] if "frames" in overrides else []
     asked += [(_SIDES, " x ".join(size))] if size else []
     name, left = record.full_name, []

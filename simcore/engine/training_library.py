@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from simcore.strategy.layout import Layout
-from simcore.strategy.software import PLAIN, RUNS, SOFTWARE, Program, Software
+from simcore.strategy.software import PLAIN, RUNS, Program, Software, software_named
 from simcore.strategy.software.megatron import MEGATRON
 from simcore.strategy.strategy import HYBRID, folded_strategy
 from simcore.workload.models import ModelRecord, Scalar
@@ -86,6 +86,10 @@ class Library:
             if key in has and has[key] == _USUAL.get(key, has[key]) and key not in apart
         }
 
+    def compiled(self) -> Mapping[str, Scalar]:
+        """Settings of its layers under torch.compile that are not as of any other program."""
+        return {} if self._run is None else self._run.compiled
+
     def told(self) -> tuple[str, ...]:
         """A sentence where it was taken unasked."""
         return (assumed_of(self.software),) if self.assumed else ()
@@ -107,7 +111,7 @@ def library_of(
     """
     asked = options.get("software")
     if asked and asked != AUTO:
-        return Library(SOFTWARE[asked], by_file=bool(dialect))
+        return Library(software_named(asked), by_file=bool(dialect))
     likely = asked == AUTO or max(layout.tp, layout.pp, layout.cp, layout.ep) > 1
     likely |= options.get("precision") in _ENGINE_FORMATS
     by_torch = folded_strategy(options.get("strategy") or "") in _TORCH_BESIDE_TENSOR

@@ -73,7 +73,8 @@ FIXED = (
     "calibration", "inputs", "sequence_parallel", "overlap",
     "recompute_modules", "grad_clip", "optimizer_impl", "bucket_numel", "quantised_base",
     "lora_targets", "prefetch_blocks", "reuse_numel", "gather_tensors", "eager_kernels",
-    "growing_segments", "launch_blocking", "software", "fp8_params", "nccl_algo", "nccl_proto",
+    "growing_segments", "launch_blocking", "compile", "software", "fp8_params", "nccl_algo",
+    "nccl_proto",
     "expert_padding",
 )  # fmt: skip
 

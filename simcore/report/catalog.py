@@ -195,6 +195,16 @@ def _collective_rows() -> Listing:
     return ["algorithm", "meaning"], rows, [{"name": n, "meaning": m} for n, m in rows]
 
 
+def _software_rows() -> Listing:
+    from simcore.strategy.software import SOFTWARE, also_called
+
+    found = [SOFTWARE[name] for name in sorted(SOFTWARE)]
+    others = {s.name: also_called(s.name) for s in found}
+    rows = [[s.name, ", ".join(others[s.name]) or "-", s.meaning] for s in found]
+    data = [{"name": s.name, "aliases": list(others[s.name]), "meaning": s.meaning} for s in found]
+    return ["software", "also", "meaning"], rows, data
+
+
 def _precision_rows() -> Listing:
     from simcore.strategy.precision import PRECISIONS
 
@@ -231,8 +241,8 @@ def _price_rows() -> Listing:
 _LISTINGS = {
     "gpus": _gpu_rows, "models": _model_rows, "nodes": _node_rows, "links": _link_rows,
     "strategies": _strategy_rows, "precisions": _precision_rows, "optimizers": _optimizer_rows,
-    "collectives": _collective_rows, "calibrations": _calibration_rows,
-    "prices": _price_rows,
+    "collectives": _collective_rows, "software": _software_rows,
+    "calibrations": _calibration_rows, "prices": _price_rows,
 }  # fmt: skip
 
 

@@ -93,6 +93,7 @@ class SetUp(BaseModel):
     fp8_params: Name | None = _say("on: layers' weights held in 8 bits", "on")
     offload_layers: Count | None = _say("Layers whose activations go to the host", 8)
     issuer: Name | None = _say("What issues kernels", "megatron")
+    compile: Name | None = _say("on: torch.compile fuses what stands between products", "on")
     launch_blocking: Name | None = _say("on: each launch waits for its kernel", "on")
     lora_rank: Degree | None = _say("Train adapters of this rank, the base frozen", 16)
     lora_targets: Name | None = _say("Products with an adapter", "q_proj,v_proj")

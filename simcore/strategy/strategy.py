@@ -99,6 +99,11 @@ class Strategy:
         return int(self.parallelism[4]) if self.parallelism.startswith("zero") else 0
 
     @property
+    def keeps_grads(self) -> bool:
+        """Whether gradients are there at every moment of a step, also before backward."""
+        return self.software.keeps_grads and self.zero_stage == 0
+
+    @property
     def widens_gradients(self) -> bool:
         """Whether an update on the device copies gradients of 16 bits for fp32 masters."""
         p = self.precision

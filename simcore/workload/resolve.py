@@ -1,6 +1,7 @@
 """What ``--model`` may name: a database entry, a YAML or JSON file, a Python callable.
 
-latte-xl              an entry of models_db; Llama-3.1-8B-Instruct: of its base model
+latte-xl              an entry of models_db; Llama-3.1-8B-Instruct: of its base model;
+                      somebody/name: of its own hub name, else of the name alone
 my-model.yaml         a models_db file of one's own
 config.json           a Hugging Face config (never executed)
 mypkg.net:build       a callable that returns an nn.Module (executed: the user named it)
@@ -25,6 +26,15 @@ from simcore.workload.models import MODELS, ZOO_LISTS, Dataset, ModelRecord, Sca
 #: What a name has more than its base model's, which has the same shapes.
 _TUNED = re.compile(r"[-_](?:instruct|chat|it|base)(?=[-_]|$)", re.IGNORECASE)
 _HF = re.compile(r"-hf$")
+
+
+#: Families of networks of vision libraries: the nearest name of models_db is none of them.
+_OF_LIBRARIES = re.compile(
+    r"(?:swin|convnext|regnet|maxvit|beit|dinov2|mixer|coat|cait|nfnet|eva|ghostnet|shufflenet|"
+    r"squeezenet|mnasnet|googlenet|resnest|tresnet|volo|xcit|poolformer|pvt|levit|convit|twins|"
+    r"hrnet|xception|efficientformer|repvgg)(?![a-z]{3})",
+    re.IGNORECASE,
+)
 
 
 class ModelSource(Protocol):
@@ -124,6 +134,12 @@ def resolve_model(text: str, *, inputs: tuple[str, ...] = ()) -> ModelSource:
         library, slash, name = text.partition("/")
         if slash and library in ZOO_LISTS:
             raise UsageError(f"unknown model {text!r}: did you mean {library}:{name}?") from None
+        if _OF_LIBRARIES.match(name or text) and any(c in text for c in "-_"):
+            plain = (name or text).lower().replace("-", "_")
+            raise UnknownName(
+                "model", text, (), f"(of vision libraries: timm:{plain} or torchvision:{plain}, if "
+                "their lists have it)"
+            ) from None  # fmt: skip
         if err.proposes:
             raise
         hint = "(`simcore list models`; timm:NAME and torchvision:NAME: of these libraries)"
@@ -132,5 +148,12 @@ def resolve_model(text: str, *, inputs: tuple[str, ...] = ()) -> ModelSource:
 
 def _base_of(name: str) -> str:
     """The name, or its base model's where that is what is known."""
-    plain = [name, _TUNED.sub("", name), _TUNED.sub("-pt", name), _HF.sub("", _TUNED.sub("", name))]
+    owner, _, alone = name.rpartition("/")
+    if owner in ZOO_LISTS:
+        alone = name
+    plain = [
+        form
+        for n in (name, alone)
+        for form in (n, _TUNED.sub("", n), _TUNED.sub("-pt", n), _HF.sub("", _TUNED.sub("", n)))
+    ]
     return next((n for n in plain if MODELS.path(n) is not None), name)

@@ -28,12 +28,21 @@ def test_singular_and_plural(word: str, simcore: Callable) -> None:
 
 def test_a_list_may_be_of_what_has_a_word(simcore: Callable) -> None:
     named = [line.split()[0] for line in simcore("list", "models", "Llama-3").out.splitlines()[1:]]
-    assert named == ["llama3-8b", "llama3-70b", "llama3.1-405b", "llama3.2-1b", "llama3.2-3b"]
-    data = json.loads(simcore("list", "models", "codellama", "--json").out)  # an alias
-    assert [d["name"] for d in data] == ["llama2-34b"]
+    llamas = ["llama3-8b", "llama3-70b", "llama3.1-405b", "llama3.2-1b", "llama3.2-3b"]
+    assert named == [*llamas, "open-llama-3b"]
+    data = json.loads(simcore("list", "models", "codellama", "--json").out)  # one by an alias
+    assert [d["name"] for d in data] == ["codellama-7b", "codellama-13b", "llama2-34b"]
     assert {d["kind"] for d in data} == {"language"}
     refused = simcore("list", "models", "no-such-thing")
     assert refused.code == 2 and "unknown model 'no-such-thing'" in refused.err
+
+
+def test_software_is_listed_with_what_others_call_it(simcore: Callable) -> None:
+    data = json.loads(simcore("list", "software", "axolotl", "--json").out)
+    assert [d["name"] for d in data] == ["transformers"]
+    assert "megatron-core" in simcore("list", "software", "nemo").out
+    refused = simcore("predict", "--model", "gpt2", "--gpus", "1xA100", "--software", "nonesuch")
+    assert refused.code == 2 and "simcore list software" in refused.err
 
 
 def test_models_stand_by_kind_then_by_size(simcore: Callable) -> None:

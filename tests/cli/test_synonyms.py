@@ -30,7 +30,7 @@ def test_no_name_has_two_meanings() -> None:
         ("--gradient_checkpointing", "--recompute full"),
         ("--tensor-model-parallel-size", "--tp"),
         ("--recomputee", "--recompute"),
-        ("--compile", ""),
+        ("--torch_compile", "--compile on"),
         ("--verbose", ""),
     ],
 )

@@ -57,6 +57,29 @@ def total(found: Memory, *terms: str) -> float:
     return float(sum(found.terms[t][0] for t in terms)) / P
 
 
+def test_gradients_that_stay_between_steps_are_there_all_through_backward() -> None:
+    """Of a step of one micro-batch; ``zero1`` hands them on in buffers of its own."""
+    trainer = strategy("ddp", "fp32", software=SOFTWARE["transformers-2022"])
+
+    def gradients(how: Strategy) -> float:
+        found = memory_of(model(), how, ONE, ONE, ONE, ONE, nvlink=True, cuda_context_bytes=0.0)
+        return float(found.terms["gradients"][0])
+
+    later = replace(trainer, software=SOFTWARE["transformers-2023"])
+    assert trainer.keeps_grads and not later.keeps_grads
+    assert not replace(trainer, parallelism="zero1").keeps_grads
+    assert gradients(trainer) == 4 * P
+    peaks = [
+        api.predict("bert-large", "1xV100-SXM-16GB", software=name)
+        for name in ("transformers-2022", "transformers-2023")
+    ]
+    held = [p.memory.terms["gradients"] for p in peaks]
+    assert held[0] == pytest.approx(4 * 335_143_938, rel=1e-3)
+    assert held[1] < held[0]
+    # CUDA before 11.7 has all kernels of its libraries in the context
+    assert peaks[0].memory.terms["cuda_context"] > 2 * peaks[1].memory.terms["cuda_context"]
+
+
 @pytest.mark.parametrize(
     ("software", "bytes_each"),
     [

@@ -63,6 +63,17 @@ def test_encoders_in_the_step_see_the_same_images() -> None:
     assert large.input_bytes > 3.9 * plain.input_bytes
 
 
+def test_an_image_need_not_be_square_where_no_encoder_sees_it() -> None:
+    wide, high, square = (
+        make_request("flux.1-dev", "1x8xH100", resolution=r)
+        for r in ("512x2048", "2048x512", "1024")
+    )
+    assert wide.full_name.startswith("FLUX.1 dev, 512 x 2048,")
+    # as many tokens as of the square
+    assert wide.workload.forward_flop == high.workload.forward_flop == square.workload.forward_flop
+    assert wide.workload.saved == square.workload.saved
+
+
 @pytest.mark.parametrize(
     ("model", "words", "said"),
     [
@@ -70,6 +81,8 @@ def test_encoders_in_the_step_see_the_same_images() -> None:
         ("gpt2", {"frames": 8}, "gpt2 has no frames to change"),
         ("latte-xl", {"resolution": "256x512"}, "must be square"),
         ("flux.1-dev", {"resolution": "1000"}, "multiple of 8"),
+        ("flux.1-dev", {"resolution": "1024x1000"}, "multiple of 8"),
+        ("flux.1-schnell-encoders", {"resolution": "512x768"}, "see in the step are square"),
         ("wan2.1-14b", {"frames": 80}, "1 more than a multiple of 4"),
     ],
 )

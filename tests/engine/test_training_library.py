@@ -161,3 +161,21 @@ def test_transformers_hands_sdpa_a_mask_of_its_window(words: dict[str, Any], ker
     (layer,) = (b for b in workload.blocks if b.name == "layer")
     kinds = {k.kind for op in layer.ops for k in op.fwd}
     assert {k for k in kinds if k.startswith("attention")} == {kernel}
+
+
+@pytest.mark.parametrize(
+    ("name", "library"),
+    [
+        ("axolotl", "transformers"), ("TRL", "transformers"), ("llama_factory", "transformers"),
+        ("trainer-2022", "transformers-2022"), ("liger", "transformers-liger"),
+        ("nemo", "megatron"), ("fsdp2", "fsdp"), ("torchtune", "torchtune"),
+    ],
+)  # fmt: skip
+def test_programs_around_a_library(name: str, library: str) -> None:
+    assert software("llama3-8b", "8xH100", software=name) == (library, False)
+
+
+def test_torchtitan_by_name_runs_as_its_program() -> None:
+    run = make_request("llama3-8b", "8xH100", software="torchtitan", strategy="zero3")
+    assert run.strategy.precision.grad_bytes == 4  # mixed_precision_reduce
+    assert run.growing_segments

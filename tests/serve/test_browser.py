@@ -125,6 +125,7 @@ MOVES = {
     "schedule": (f"{LLM}&pp=2&grad_accum=4&strategy=zero1", "gpipe", "schedule", "gpipe"),
     "software": (LLM, "deepspeed", "software", "deepspeed"),
     "growing_segments": (LLM, "on", "growing_segments", "on"),
+    "compile": (LLM, "on", "compile", "on"),
     "fp8_params": (LLM, "on", "fp8_params", "on"),
     "launch_blocking": (LLM, "on", "launch_blocking", "on"),
     "offload_layers": (LLM, "4", "offload_layers", "4"),

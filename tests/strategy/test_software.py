@@ -53,7 +53,22 @@ def test_words_of_a_recipe_have_its_switches() -> None:
 
 
 def test_only_libraries_with_a_loop_of_their_own_say_how_they_run() -> None:
-    loops = {"transformers", "transformers-2023", "transformers-2022"}
+    loops = {
+        "transformers",
+        "transformers-2023",
+        "transformers-2022",
+        "transformers-liger",
+        "unsloth",
+    }
+    loops |= {"torchtitan", "torchtune"}
     assert set(RUNS) == {"megatron", "precision-aware"} | loops
     assert set(RUNS) <= set(SOFTWARE)
     assert PLAIN.name not in RUNS
+
+
+def test_other_names_are_of_libraries_that_there_are() -> None:
+    from simcore.strategy.software.record import _CALLED, software_named
+
+    assert not set(_CALLED) & set(SOFTWARE)
+    assert {software_named(name).name for name in _CALLED} == set(_CALLED.values())
+    assert software_named("Hugging Face").name == software_named("hf").name == "transformers"

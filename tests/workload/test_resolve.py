@@ -19,6 +19,11 @@ from simcore.workload.resolve import resolve_model
         ("mistralai/Mistral-7B-Instruct-v0.1", "mistral-7b"),
         ("bert-base", "bert-base"),
         ("meta-llama/Llama-3.3-70B-Instruct", "llama3-70b"),
+        ("HuggingFaceTB/SmolLM2-1.7B-Instruct", "smollm2-1.7b"),
+        # a hub page of somebody else's with the model's own name
+        ("unsloth/Llama-3.2-1B-Instruct", "llama3.2-1b"),
+        ("stabilityai/stable-diffusion-xl-base-1.0", "sdxl"),
+        ("NousResearch/Llama-2-7b-hf", "llama2-7b"),
     ],
 )
 def test_tuned_models_have_the_shapes_of_their_base(name: str, record: str) -> None:
@@ -50,8 +55,11 @@ def test_every_name_of_its_own_is_an_alias() -> None:
 def test_models_of_libraries_are_named_by_a_colon() -> None:
     with pytest.raises(UsageError, match=r"'timm/resnet50': did you mean timm:resnet50\?"):
         resolve_model("timm/resnet50")
-    with pytest.raises(UnknownName, match=r"convnext_tiny.*timm:NAME and torchvision:NAME"):
-        resolve_model("convnext_tiny")
+    with pytest.raises(UnknownName, match=r"nonet.*timm:NAME and torchvision:NAME"):
+        resolve_model("nonet-qqqqqqqq")
+    # the nearest names of models_db are none of such a family
+    with pytest.raises(UnknownName, match=r"'swin-b' \(.*timm:swin_b or torchvision:swin_b, if"):
+        resolve_model("swin-b")
     with pytest.raises(UnknownName) as near:
         resolve_model("lama3-8b")
     assert "timm" not in str(near.value)

@@ -92,7 +92,7 @@ class Accelerate:
         if problems:
             raise InvalidConfig(problems)
         left = ["micro_batch", "optimizer", "seq_len", "bucket_numel", "main_grads", "attention",
-                "issuer", "expert_tp", "dispatcher", "cp_comm", "expert_capacity",
+                "compile", "issuer", "expert_tp", "dispatcher", "cp_comm", "expert_capacity",
                 "expert_padding"]  # fmt: skip
         deepspeed, fsdp = (f"distributed_type: {kind}" in lines for kind in ("DEEPSPEED", "FSDP"))
         if not deepspeed:
@@ -188,7 +188,7 @@ def _read(reading: Reading, data: Mapping[str, Any], source: Source) -> Launch:
                 reading.ignore(section)
     backend = table.take("dynamo_backend") or table.take("dynamo_config.dynamo_backend")
     if backend and str(backend).lower() != "no":
-        reading.approximate("dynamo_config", "is not followed: kernels are predicted as eager")
+        reading.say("compile", True, "dynamo_config")
     for key in ["dynamo_config", *table.below("dynamo_config")]:
         table.take(key)
     table.leftovers(reading, IGNORED, _TAKEN, SECTIONS)

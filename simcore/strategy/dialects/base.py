@@ -19,7 +19,7 @@ WORDS = (
     "seq_len", "nnodes", "nproc_per_node", "grad_clip", "bucket_numel", "tp", "pp", "vpp", "cp",
     "ep", "stages", "sequence_parallel", "schedule", "main_grads", "recompute_modules",
     "recompute_layers", "expert_tp", "dispatcher", "cp_comm", "shard_ranks", "attention",
-    "software", "issuer", "overlap", "expert_capacity", "expert_padding",
+    "software", "issuer", "overlap", "expert_capacity", "expert_padding", "compile",
 )  # fmt: skip
 Word = str | int | float | bool
 
@@ -52,6 +52,7 @@ class _Stated:
     expert_capacity, expert_padding   as in ``strategy.routing.Routing``
     shard_ranks    over how many ranks ZeRO shards, where not over all
     attention      kernel of attention
+    compile        whether torch.compile fuses what stands between products
     overlap        what communication hides under compute, as in ``strategy.overlap``
     software, issuer   the library whose copies are held too, and what issues kernels: mostly the
                    program itself that reads the file
@@ -81,6 +82,7 @@ class _Stated:
     overlap: str | None = None
     expert_capacity: float | None = None
     expert_padding: bool | None = None
+    compile: bool | None = None
 
     def words(self) -> dict[str, Word]:
         """Every word that is stated, with its value."""

@@ -160,7 +160,7 @@ class DeepSpeed:
         if problems:
             raise InvalidConfig(problems)
         left = ["nnodes", "nproc_per_node", "seq_len", "main_grads", "attention", "issuer",
-                "expert_tp", "dispatcher", "expert_capacity",
+                "compile", "expert_tp", "dispatcher", "expert_capacity",
                 "expert_padding"]  # fmt: skip
         left += ["recompute"] if job.recompute == "none" else []
         left += [] if "optimizer" in data else ["optimizer"]

@@ -154,7 +154,7 @@ class Megatron:
         lines += emit_context(job)
         if job.tp and job.sequence_parallel:
             lines.append("--sequence-parallel")
-        left = ["nnodes", "nproc_per_node"]
+        left = ["nnodes", "nproc_per_node", "compile"]
         lines += _emit_kernels(job, left)
         problems += job.cannot("Megatron", "schedule", "shard_ranks")
         if problems:

@@ -148,6 +148,8 @@ class Torchtitan:
         if job.recompute == "selective":
             lines.append('selective_ac_option = "op"')
         lines += ["", "[optimizer]", f'name = "{name}"']
+        if job.compile:
+            lines += ["", "[compile]", "enable = true"]
         left = ("nnodes", "nproc_per_node", "bucket_numel", "main_grads", "attention",
                 "expert_tp", "dispatcher", "cp_comm", "overlap", "expert_capacity",
                 "expert_padding")  # fmt: skip
@@ -331,7 +333,7 @@ def _rest(reading: Reading, table: Table) -> None:
         reading.say("offload", both, key)
     for key in ("compile.enable", f"{_T}.compile"):
         if reading.flag(key, table.take(key)):
-            reading.approximate(key, "is not followed: kernels are predicted as eager")
+            reading.say("compile", True, key)
     if reading.flag(f"{_P}.enable_compiled_autograd", table.take(f"{_P}.enable_compiled_autograd")):
         reading.approximate(f"{_P}.enable_compiled_autograd", "is not followed")
 

@@ -8,11 +8,30 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from simcore.strategy.software.record import PLAIN, RUNS, SOFTWARE, Lists, Program, Software
+from simcore.strategy.software.record import (
+    PLAIN,
+    RUNS,
+    SOFTWARE,
+    Lists,
+    Program,
+    Software,
+    also_called,
+    software_named,
+)
 
 FILES = ("megatron", "pytorch", "deepspeed", "huggingface", "labs")
 
 for _name in FILES:
     import_module(f"simcore.strategy.software.{_name}")
 
-__all__ = ["FILES", "PLAIN", "RUNS", "SOFTWARE", "Lists", "Program", "Software"]
+__all__ = [
+    "FILES",
+    "PLAIN",
+    "RUNS",
+    "SOFTWARE",
+    "Lists",
+    "Program",
+    "Software",
+    "also_called",
+    "software_named",
+]

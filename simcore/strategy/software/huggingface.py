@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from simcore.strategy.software.record import RUNS, SOFTWARE, Program, Software
+from simcore.strategy.software.record import RUNS, SOFTWARE, Program, Software, called
 
 #: trainer.py, _inner_training_loop: accelerator.accumulate, since 4.46 accelerator.no_sync, in all
 #: micro-steps but the last unless sync_each_batch is set. modeling_utils.py,
@@ -32,7 +32,9 @@ TRANSFORMERS_2022 = SOFTWARE.register("transformers-2022")(
     replace(
         TRANSFORMERS,
         name="transformers-2022",
-        meaning="Hugging Face's Trainer before 4.30: its own AdamW, tensor by tensor",
+        meaning="Hugging Face's Trainer before 4.30, PyTorch before 2.0: its own AdamW, tensor by "
+        "tensor; gradients stay between steps, libraries load all their kernels",
+        keeps_grads=True,
     )
 )
 #: Gradients are clipped by their norm unless told otherwise, AdamW is torch's fused one on torch
@@ -47,6 +49,50 @@ for _library, _impl in (
         Program(
             software=_library,
             settings={"norm": "rmsnorm_eager", "loss": "eager_freed"},
-            options={"grad_clip": True, "optimizer_impl": _impl},
+            options={"grad_clip": True, "optimizer_impl": _impl}
+            | ({"eager_kernels": True} if _library.keeps_grads else {}),
         )
     )
+
+#: liger_kernel/transformers/monkey_patch.py, apply_liger_kernel_to_llama and its kin: rotary
+#: positions, RMS norms and the gated activation are a kernel each, head and loss one that makes a
+#: part of the logits at a time (fused_linear_cross_entropy).
+LIGER = SOFTWARE.register("transformers-liger")(
+    replace(
+        TRANSFORMERS,
+        name="transformers-liger",
+        meaning="Hugging Face's Trainer with Liger's kernels (use_liger_kernel): norms, rotary "
+        "positions and gated activations one kernel each, no logits in memory",
+    )
+)
+#: unsloth/kernels: rms_layernorm.py, rope_embedding.py, swiglu.py; unsloth_zoo/loss_utils.py,
+#: unsloth_fused_ce_loss (2025; before, kernels/cross_entropy_loss.py on whole logits). That its
+#: LoRA products share autograd functions and its checkpoints lie on the host is left to options.
+UNSLOTH = SOFTWARE.register("unsloth")(
+    replace(
+        LIGER,
+        name="unsloth",
+        meaning="Hugging Face's Trainer with Unsloth's kernels: norms, rotary positions and gated "
+        "activations one kernel each, no logits in memory",
+    )
+)
+for _library in (LIGER, UNSLOTH):
+    RUNS.register(_library.name)(
+        Program(
+            software=_library,
+            settings={"norm": "rmsnorm", "fused_pointwise": True, "loss": "chunked"},
+            compiled={"loss": "chunked"},
+            options={"grad_clip": True, "optimizer_impl": "fused"},
+        )
+    )
+
+#: Their trainers are subclasses of the Trainer: trl/trainer/sft_trainer.py, SFTTrainer; axolotl/
+#: core/trainers/base.py, AxolotlTrainer; llamafactory/train/sft/trainer.py, CustomSeq2SeqTrainer;
+#: swift/trainers, Seq2SeqTrainer.
+called(
+    "transformers", "trainer", "hf", "huggingface", "hugging-face", "hf-trainer", "trl", "axolotl",
+    "llama-factory", "llamafactory", "swift", "ms-swift",
+)  # fmt: skip
+called("transformers-2023", "trainer-2023")
+called("transformers-2022", "trainer-2022")
+called("transformers-liger", "liger", "liger-kernel")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from simcore.strategy.software.record import RUNS, SOFTWARE, Program, Software
+from simcore.strategy.software.record import RUNS, SOFTWARE, Program, Software, called
 
 #: Each tensor rank sends the next stage all it has (core/pipeline_parallel/p2p_communication.py).
 MEGATRON = SOFTWARE.register("megatron")(
@@ -14,6 +14,7 @@ MEGATRON = SOFTWARE.register("megatron")(
         whole_sends=True,
     )
 )
+called("megatron", "megatron-lm", "megatron-core", "mcore", "megatron-bridge", "nemo")
 #: Narayanan et al. 2021, 4.1: tensor ranks send a share each and gather what they receive;
 #: p2p_communication.py does where scatter_gather_tensors_in_pipeline is set, until 2023;
 #: Megatron-Core's sends whatever a rank has.

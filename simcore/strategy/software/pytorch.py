@@ -1,10 +1,10 @@
-"""Programs on PyTorch's FSDP: torchtitan, llm-foundry, fms-fsdp."""
+"""Programs on PyTorch's FSDP: torchtitan, torchtune, llm-foundry, fms-fsdp."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from simcore.strategy.software.record import SOFTWARE, Program, Software
+from simcore.strategy.software.record import RUNS, SOFTWARE, Program, Software, called
 
 #: torch/distributed/fsdp/_fully_shard/_fsdp_state.py: the root's parameters are not resharded after
 #: forward; torchtitan, llm-foundry and fms-fsdp shard each layer, then the model. What is offloaded
@@ -24,6 +24,7 @@ FSDP = SOFTWARE.register("fsdp")(
         host_update_bytes=80.0,
     )
 )  # fmt: skip
+called("fsdp", "fsdp2", "pytorch-fsdp", "torch-fsdp", "pytorch")
 FSDP_2022 = SOFTWARE.register("fsdp-2022")(
     replace(
         FSDP,
@@ -62,6 +63,39 @@ TORCHTITAN = Program(
 #: Before pull request 1033 of early 2025 its loss is not compiled, and cut over tensor ranks unless
 #: that is turned off.
 TORCHTITAN_2024 = replace(TORCHTITAN, loss_of_cut="parallel").with_settings(loss="eager")
+
+RUNS.register("torchtitan")(
+    replace(
+        TORCHTITAN,
+        software=SOFTWARE.register("torchtitan")(
+            replace(
+                FSDP,
+                name="torchtitan",
+                meaning="torchtitan: PyTorch's FSDP2, gradients reduced in fp32, its loss compiled",
+            )
+        ),
+    )
+)
+#: recipes/full_finetune_distributed.py shards each layer with FSDP2; recipes/configs: a fused
+#: AdamW, gradients not clipped, dtype bf16 of weights, gradients and optimizer state.
+#: modules/rms_norm.py is written in tensor operations, in fp32. modules/loss/cross_entropy_loss.py,
+#: LinearCrossEntropyLoss, makes the logits in eight parts, of each of which autograd keeps the
+#: log-softmax in fp32; compiled, 16-bit logits (training/_compile.py).
+RUNS.register("torchtune")(
+    Program(
+        software=SOFTWARE.register("torchtune")(
+            replace(
+                FSDP,
+                name="torchtune",
+                meaning="torchtune: PyTorch's FSDP2, fused AdamW, norms in tensor operations, "
+                "logits in eight parts (its bf16 is --precision bf16-true)",
+            )
+        ),
+        settings={"norm": "rmsnorm_eager", "loss": "eager_freed"},
+        compiled={"loss": "compiled_chunks"},
+        options={"grad_clip": False, "optimizer_impl": "fused"},
+    )
+)
 
 #: Recipes of 2023 set attn_impl: triton, a Triton port of the first FlashAttention, and loss_fn:
 #: fused_crossentropy, flash-attn's. Composer updates its train_metrics with every micro-batch

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
+from simcore.base.errors import UnknownName
 from simcore.base.registry import Registry
 from simcore.hardware.host import Issuer
 from simcore.strategy.cut_rules import EVEN
@@ -88,6 +89,8 @@ class Software:
     of it, unless the sequence is cut, where it has no more than a share.
     ``late_reduce``: FSDP's gradients of earlier micro-steps stay whole on each rank, in the width
     that they are reduced in; the last micro-step's backward alone makes shards of them.
+    ``keeps_grads``: between steps gradients are filled with zeros, not let go of
+    (``Optimizer.zero_grad`` before PyTorch 2.0, whose ``set_to_none`` is False).
     ``window_masks``: a window shorter than the sequence is a mask that attention reads.
     ``stops_early``: a layer that runs again in backward does so as far as something is needed.
     ``whole_tensors``: each of ZeRO-1's ranks owns whole tensors, of which it updates all, and
@@ -126,6 +129,7 @@ class Software:
     wide_host: bool = False
     host_update_bytes: float = 28.0
     late_reduce: bool = False
+    keeps_grads: bool = False
     window_masks: bool = False
     stops_early: bool = False
     whole_tensors: bool = False
@@ -146,6 +150,30 @@ class Software:
 
 
 SOFTWARE: Registry[Software] = Registry("software")
+
+#: What others call a library, or a program around it, to the library's name.
+_CALLED: dict[str, str] = {}
+
+
+def called(library: str, *names: str) -> None:
+    """Other names of a registered library."""
+    _CALLED.update(dict.fromkeys(names, library))
+
+
+def software_named(name: str) -> Software:
+    """The library of a name, its own or that of a program around it. Raises UnknownName."""
+    folded = name.strip().lower().replace("_", "-").replace(" ", "-")
+    if folded not in SOFTWARE and (meant := _CALLED.get(folded)):
+        return SOFTWARE[meant]
+    if folded not in SOFTWARE:
+        raise UnknownName("software", name, SOFTWARE, "(`simcore list software`)", _CALLED)
+    return SOFTWARE[folded]
+
+
+def also_called(library: str) -> tuple[str, ...]:
+    """The other names of a library."""
+    return tuple(name for name, meant in _CALLED.items() if meant == library)
+
 
 #: Where nothing is said: what the method itself needs.
 PLAIN = SOFTWARE.register("plain")(
@@ -168,6 +196,7 @@ class Program:
     ``selective``: what selective recompute runs again; ``selects_layers``: it is of whole layers.
     ``settings``: of a language model's layers; ``loss_of_cut``: with tensor ranks; ``dropout``: the
     rate that its jobs train with.
+    ``compiled``: settings under torch.compile that are other than ``engine.compiled`` has them.
     ``options``: others, as the command line names them.
     """
 
@@ -187,10 +216,11 @@ class Program:
     loss_of_cut: str = ""
     dropout: float = 0.0
     settings: Mapping[str, Scalar] = field(default_factory=dict, hash=False)
+    compiled: Mapping[str, Scalar] = field(default_factory=dict, hash=False)
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
-        for name in ("settings", "options"):
+        for name in ("settings", "compiled", "options"):
             object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
 
     def with_settings(self, **settings: Scalar) -> Program:

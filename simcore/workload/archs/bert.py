@@ -36,8 +36,14 @@ def _embeddings(
     body = (
         Op(name="mask", fwd=(mask,), saved=Saved()),
         ops.embedding("word", seq, hidden, vocab),
-        ops.embedding("token_type", seq, hidden, type_vocab),
-        ops.binary("add_token_type", elems, grads=0, high=True),
+        *(
+            (
+                ops.embedding("token_type", seq, hidden, type_vocab),
+                ops.binary("add_token_type", elems, grads=0, high=True),
+            )
+            if type_vocab
+            else ()
+        ),
         ops.add_positions("position", seq, hidden, table_rows=max_positions),
         norm("norm", seq, hidden),
         *dropped,
@@ -45,7 +51,7 @@ def _embeddings(
     params = (
         Param("word.weight", vocab * hidden),
         Param("position.weight", max_positions * hidden),
-        Param("token_type.weight", type_vocab * hidden),
+        *((Param("token_type.weight", type_vocab * hidden),) if type_vocab else ()),
         *norm_params("norm", hidden),
     )
     return Block(name="embeddings", ops=body, params=params)
@@ -151,7 +157,7 @@ def _layer_block(body: tuple[Op, ...], seq: int, hidden: int, ffn: int) -> Block
     return Block(name="layer", ops=body, params=params, boundary=boundary, recomputable=True)
 
 
-def _head(seq: int, hidden: int, classes: int, drop: bool) -> Block:
+def _head(seq: int, hidden: int, classes: int, drop: bool, pooler: str) -> Block:
     # The first token is a view: the pooler keeps the whole last hidden state.
     pinned = ops.keep("last_hidden", float(seq * hidden), high=True)
     first = ops.grad_only("first_token", 2.0 * seq * hidden, high=True, kind="copy")
@@ -159,8 +165,8 @@ def _head(seq: int, hidden: int, classes: int, drop: bool) -> Block:
         pinned,
         first,
         ops.linear("pooler", 1, hidden, hidden, bias=True, save_input=False),
-        # dropout's output is what the classifier keeps, the tanh's its own
-        ops.activation("tanh", hidden, saves="output"),
+        # dropout's output is what the classifier keeps, the activation's its own
+        ops.activation(pooler, hidden, saves="output"),
         *_dropout("dropout", hidden, drop),
         ops.linear("classifier", 1, hidden, classes, bias=True, save_input=drop),
         ops.cross_entropy("loss", 1, classes),
@@ -208,10 +214,12 @@ def build(
     seq_len: int = 128,
     max_positions: int = 512,
     type_vocab: int = 2,
+    token_types: bool = True,
     classes: int = 2,
     dropout: float = 0.1,
     attention: str = "eager",
     head: str = "classifier",
+    pooler: str = "tanh",
     gelu: str = "fused",
     bias_apart: bool = False,
     epilogues: bool = False,
@@ -221,7 +229,8 @@ def build(
     """BERT over ``seq_len`` tokens. ``ffn`` 0: four times hidden.
 
     ``head``: ``classifier`` of the sequence behind a pooler, or ``masked-lm``, whose loss takes
-    every position, or ``masked_share`` of them. ``attention``: eager (or math), sdpa (or flash).
+    every position, or ``masked_share`` of them. ``pooler``: its activation, tanh or relu
+    (DistilBERT, which has no ``token_types``). ``attention``: eager (or math), sdpa (or flash).
     ``gelu="scripted"``: the formula as NVIDIA's code scripts it, which keeps its three factors.
     ``bias_apart``: layers add biases by kernels of their own (PyTorch before 1.12).
     ``epilogues``: GELU and biases' gradients are part of products (cuBLASLt, as Paddle's
@@ -231,6 +240,7 @@ def build(
     """
     check_names(
         head=(head, ("classifier", "masked-lm")),
+        pooler=(pooler, ("tanh", "relu")),
         attention=(attention, ("eager", "sdpa", "math", "flash")),
         gelu=(gelu, ("fused", "scripted", "tanh")),
         framework=(framework, ("torch", "tensorflow", "xla")),
@@ -240,7 +250,7 @@ def build(
         raise ValueError(f"seq_len {seq_len} is not within 1..{max_positions}")
     drop, inner = dropout > 0, ffn or 4 * hidden
     kind: Literal["eager", "sdpa"] = "sdpa" if attention in ("sdpa", "flash") else "eager"
-    graph = framework == "tensorflow"
+    graph, types = framework == "tensorflow", type_vocab if token_types else 0
     if graph:
         body = graph_layer(seq_len, hidden, heads, inner, drop=drop, tanh=gelu == "tanh")
     elif framework == "xla":
@@ -250,9 +260,9 @@ def build(
             seq_len, hidden, heads, inner, drop, kind, gelu == "scripted", bias_apart, epilogues
         )
     blocks: tuple[Block, ...] = (
-        _embeddings(seq_len, hidden, vocab, max_positions, type_vocab, drop, graph),
+        _embeddings(seq_len, hidden, vocab, max_positions, types, drop, graph),
         _layer_block(body, seq_len, hidden, inner),
-        _head(seq_len, hidden, classes, drop)
+        _head(seq_len, hidden, classes, drop, pooler)
         if head == "classifier"
         else _masked_lm(seq_len, hidden, vocab, masked_share),
     )

@@ -28,14 +28,16 @@ def end_of_encoder(t: Tower, decoders: int) -> Block:
     return body.block("encoder end")
 
 
-def lm_head(t: Tower, vocab: int, *, scaled: bool) -> Block:
-    """Norm, tied product with the vocabulary and loss; ``scaled``: by 1/sqrt(hidden) before."""
+def lm_head(t: Tower, vocab: int, *, scaled: bool, tied: bool = True) -> Block:
+    """Norm, product with the vocabulary and loss; ``scaled``: by 1/sqrt(hidden) before;
+    ``tied``: the product's weight is the embedding's table."""
     body = Body(fused=t.xla)
     body.norm("norm", t.rows, t.hidden, t.norm)
     if scaled:
         body.add(ops.scale("scale", t.elems))
-    body.linear("head", t.rows, t.hidden, vocab, reads="out", weight=False)
-    body.add(ops.grad_only("tie", 0.0, weight=3.0 * vocab * t.hidden))
+    body.linear("head", t.rows, t.hidden, vocab, reads="out", weight=not tied)
+    if tied:
+        body.add(ops.grad_only("tie", 0.0, weight=3.0 * vocab * t.hidden))
     loss = ops.loss_compiled if t.xla else ops.lm_loss
     body.add(*loss("loss", t.rows, vocab))
     return body.block("head")
@@ -68,6 +70,7 @@ def t5(
     seq_len: int = 512,
     target_len: int = 0,
     buckets: int = 32,
+    tied: bool = True,
     mlp: str = "relu",
     norm: str = "rmsnorm_eager",
     dropout: float = 0.1,
@@ -77,7 +80,8 @@ def t5(
     busy_experts: int = 0,
     attention: str = "math",
 ) -> Workload:
-    """T5 on ``seq_len`` source and ``target_len`` (0: as many) target tokens, one shared table.
+    """T5 on ``seq_len`` source and ``target_len`` (0: as many) target tokens, one shared table,
+    which the head has too if ``tied`` (v1.1 and Flan-T5 as released have one of its own).
 
     Attention is written out, since a position bias is added to the scores: ``attention`` is math
     (eager), as transformers has it, or xla, the whole model in XLA's fusions, as T5X runs it. With
@@ -112,7 +116,7 @@ def t5(
         end_of_encoder(encoder, n_decoder),
         middle.block("target"),
         layer(decoder, "decoder layer"),
-        lm_head(decoder, vocab, scaled=True),
+        lm_head(decoder, vocab, scaled=tied, tied=tied),
     ]
     if switch:
         blocks.append(layer(encoder, "encoder switch layer", switch.feed))

@@ -34,7 +34,8 @@ class AttentionShape:
     is not 0. ``kernel``: one of ``ATTENTIONS``. ``fused``: rotary positions are one kernel.
     ``drop_joined``: dropout of the output is part of the residual sum's kernel. ``clip``: q, k and
     v are clamped. ``chunked``: a window is a chunk of the sequence. ``qk_norm_weight``: the norms
-    of q and k have one (Llama 4's have none, and turned layers alone have them).
+    of q and k have one (Llama 4's have none, and turned layers alone have them);
+    ``qk_norm_whole``: they are over all heads (OLMo 2).
     """
 
     seq: int
@@ -50,6 +51,7 @@ class AttentionShape:
     out_bias: bool
     qk_norm: bool
     qk_norm_weight: bool
+    qk_norm_whole: bool
     clip: bool
     chunked: bool
     norm: str
@@ -144,9 +146,8 @@ def _project(body: Body, s: AttentionShape, reads: str) -> None:
             body.add(*(ops.activation(f"{p}.clip", n) for p, n in (("q", q), ("k", kv), ("v", kv))))
     if s.qk_norm:
         for part, heads in (("q_norm", s.heads), ("k_norm", s.kv_heads)):
-            body.norm(
-                part, float(s.seq * heads), s.head_dim, s.norm, weight=s.qk_norm_weight, narrow=True
-            )
+            rows, dim = (1, heads * s.head_dim) if s.qk_norm_whole else (heads, s.head_dim)
+            body.norm(part, float(s.seq * rows), dim, s.norm, weight=s.qk_norm_weight, narrow=True)
     if s.rotated and s.fused:
         body.add(rope_fused("rope.q", q), rope_fused("rope.k", kv))
     elif s.rotated:

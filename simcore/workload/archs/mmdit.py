@@ -272,6 +272,7 @@ def build(
     head_dim: int = 0,
     ffn: int = 0,
     image: int = 256,
+    image_width: int = 0,
     patch: int = 2,
     vae_factor: int = 8,
     in_channels: int = 16,
@@ -290,9 +291,10 @@ def build(
     lora_targets: str = "",
     quantised_base: str = "none",
 ) -> Workload:
-    """A text-to-image transformer on the latent of one square image and an encoded caption.
+    """A text-to-image transformer on the latent of one image and an encoded caption.
 
-    Zeros mean: ``head_dim`` = hidden / heads, ``ffn`` = 4 hidden. ``guidance``: the guidance scale
+    Zeros mean: ``image_width`` = ``image`` (its height), ``head_dim`` = hidden / heads, ``ffn`` = 4
+    hidden. ``guidance``: the guidance scale
     is embedded beside the step (distilled models). ``qk_norm``: rmsnorm (one kernel, as torch's and
     Transformer Engine's), rmsnorm_eager (tensor operations in fp32, NeMo's own class) or none.
     ``positions``: rope, or table, a frozen one of
@@ -315,12 +317,16 @@ def build(
         raise ValueError(f"text_tokens={text_tokens} must be at least 1")
     if single_layers and not text_to_the_end:
         raise ValueError("text_to_the_end=false needs single_layers=0: those read the text")
+    if image_width not in (0, image) and not encoded:
+        raise ValueError("images that encoders see in the step are square")
     seen = latent_of(image, vae_factor, patch, 1, in_channels)
-    if positions == "table" and seen.tokens > position_rows:
+    across = latent_of(image_width or image, vae_factor, patch, 1, in_channels)
+    tokens = (seen.side // patch) * (across.side // patch)
+    if positions == "table" and tokens > position_rows:
         raise ValueError(f"image={image} has more tokens than position_rows={position_rows}")
-    latent = _Field(seen.elems, in_channels * patch**2)
+    latent = _Field(float(in_channels * seen.side * across.side), in_channels * patch**2)
     m = _Model(
-        image=seen.tokens, text=text_tokens, hidden=hidden, heads=heads,
+        image=tokens, text=text_tokens, hidden=hidden, heads=heads,
         head_dim=head_dim, ffn=ffn or 4 * hidden, qk_norm=qk_norm,
         rotary=positions == "rope", kernel=attention, megatron=modules == "megatron",
         adapters=adapters(lora_rank, lora_targets, quantised_base),

@@ -30,7 +30,7 @@ _CHOICES = {
     "mlp": (*PLAIN, *GATED),
     "positions": ("learned", "rope", "alibi", "none"),
     "attention": ATTENTIONS,
-    "residual": ("serial", "parallel", "parallel_one_norm", "sandwich"),
+    "residual": ("serial", "parallel", "parallel_one_norm", "sandwich", "after"),
     "loss": (
         "eager",
         "eager_freed",
@@ -56,6 +56,8 @@ class _Model:
     residual: str
     norm: str
     norm_bias: bool
+    norm_weight: bool
+    scaled: bool
     window: int
     drop: bool
     adapters: Adapters | None
@@ -97,9 +99,16 @@ def _layer(m: _Model, kind: _Kind) -> Body:
     routed = kind.routed
 
     def norm(name: str, reads: str = "", *, narrow: bool = False) -> None:
-        body.norm(name, seq, hidden, m.norm, reads=reads, bias=m.norm_bias, narrow=narrow)
+        body.norm(
+            name, seq, hidden, m.norm, reads=reads, bias=m.norm_bias, weight=m.norm_weight,
+            narrow=narrow,
+        )  # fmt: skip
 
-    norm("norm1", "x")
+    before, after = m.residual != "after", m.residual in ("sandwich", "after")
+    if before:
+        norm("norm1", "x")
+    elif not fused:
+        body.high |= {"x", "halfway"}
     if m.residual.startswith("parallel"):
         two = m.residual == "parallel"
         attention(body, seen, "norm1", window)
@@ -112,14 +121,16 @@ def _layer(m: _Model, kind: _Kind) -> Body:
             ops.accumulate("forks", elems, times=2, high=True, casts=2 * elems * (not fused)),
         )
         return body
-    attention(body, seen, "norm1", window)
-    if m.residual == "sandwich":
+    attention(body, seen, "norm1" if before else "x", window)
+    if after:
         norm("attention.norm", narrow=True)
     joined = m.drop and m.mlp.fused_pointwise
     # a norm's output is as wide as the sum's other part
-    normed = m.residual == "sandwich"
+    normed = after
 
     def summed(name: str) -> Op:
+        if m.scaled and not fused:
+            body.add(ops.scale(f"{name}.scale", elems))
         if joined:
             return ops.dropout_add(name, elems)
         return (
@@ -132,9 +143,10 @@ def _layer(m: _Model, kind: _Kind) -> Body:
         return ops.accumulate(name, elems, high=True, casts=elems * (not fused and not normed))
 
     body.add(summed("attention.residual"), forked("attention.fork"))
-    norm("norm2")
-    _mlp(body, m, routed, "norm2")
-    if m.residual == "sandwich":
+    if before:
+        norm("norm2")
+    _mlp(body, m, routed, "norm2" if before else "halfway")
+    if after:
         norm("mlp.norm", narrow=True)
     body.add(summed("mlp.residual"), forked("mlp.fork"))
     return body
@@ -182,15 +194,15 @@ def _loss(name: str, seq: int, vocab: int, loss: str, upcast: bool) -> tuple[Op,
     return ops.lm_loss(name, seq, vocab, upcast=upcast, held=loss != "eager_freed")
 
 
-def _head(m: _Model, vocab: int, width: int, tied: bool, softcap: bool, final_norm: bool,
-          upcast: bool, loss: str, joined: int = 0, bias: bool = False,
+def _head(m: _Model, vocab: int, width: int, tied: bool, softcap: bool, scaled: bool,
+          final_norm: bool, upcast: bool, loss: str, joined: int = 0, bias: bool = False,
           metrics: int = 0) -> Body:  # fmt: skip
     """``joined``: the vocabulary of the loss where it is more than this rank's part of it."""
     fused = m.compiled
     body = Body(m.adapters, in_layer=False, fused=fused)
     seq, hidden = m.mlp.seq, m.mlp.hidden
     if final_norm:
-        body.norm("norm", seq, hidden, m.norm, bias=m.norm_bias)
+        body.norm("norm", seq, hidden, m.norm, bias=m.norm_bias, weight=m.norm_weight)
         if width == hidden and not fused:
             body.high.add("out")
     if width != hidden:
@@ -208,12 +220,12 @@ def _head(m: _Model, vocab: int, width: int, tied: bool, softcap: bool, final_no
     if tied and body.trains:
         # the shared table's two gradients are summed
         body.add(ops.grad_only("tie", 0.0, weight=3.0 * vocab * width))
-    if softcap and loss not in (
-        "compiled",
-        "compiled_chunks",
-        "chunked",
-    ):  # a compiler puts it into the loss's kernels
-        logits = float(seq * vocab)
+    # a compiler puts it into the loss's kernels
+    apart = loss not in ("compiled", "compiled_chunks", "chunked")
+    logits = float(seq * vocab)
+    if scaled and apart:
+        body.add(ops.scale("logits.scale", logits))
+    if softcap and apart:
         body.add(
             ops.scale("cap", logits),
             ops.activation("tanh", logits, saves="output"),
@@ -266,6 +278,7 @@ def build(
     max_positions: int = 0,
     norm: str = "layernorm",
     norm_bias: bool = True,
+    norm_weight: bool = True,
     mlp: str = "gelu",
     positions: str = "learned",
     bias: bool = True,
@@ -288,6 +301,7 @@ def build(
     rope_pattern: str = "r",
     qk_norm: bool = False,
     qk_norm_weight: bool = True,
+    qk_norm_whole: bool = False,
     window: int = 0,
     window_pattern: str = "w",
     chunked: bool = False,
@@ -295,6 +309,8 @@ def build(
     logit_softcap: bool = False,
     sinks: bool = False,
     scaled_embedding: bool = False,
+    scaled_residual: bool = False,
+    scaled_logits: bool = False,
     embedding_norm: bool = False,
     embedding_width: int = 0,
     extra_positions: int = 0,
@@ -342,7 +358,11 @@ def build(
     are as ``bias``. ``window_pattern``: ``w`` a layer that sees ``window`` tokens (``chunked``: of
     chunks of that length its own, Llama 4), ``f`` one that sees all; ``expert_pattern``: ``e``
     experts, ``d`` dense; ``rope_pattern``: ``r`` turned, ``n`` without positions (nor norms of q
-    and k that have no weight); all repeat over the layers. ``norm_bias``: layer norms have one.
+    and k that have no weight); all repeat over the layers. ``norm_bias``: layer norms have one;
+    ``norm_weight``: norms have one (OLMo's have none). ``qk_norm_whole``: norms of q and k are over
+    all heads, not over each. ``residual``: serial, parallel (parallel_one_norm: behind one norm),
+    sandwich (norms before and after each half, Gemma 2) or after (only after it, OLMo 2).
+    ``scaled_embedding``, ``scaled_residual``, ``scaled_logits``: times a constant (Granite).
     ``qkv_clip``: q, k and v are clamped (DBRX). ``expert_apart``: gate and up of the experts are
     products of their own. ``clamps_apart``: a fused gated activation leaves its clamps to tensor
     operations; ``expert_bias_apart``: so is the weighed bias of the experts' last product added.
@@ -407,8 +427,8 @@ def build(
             head_dim=head_dim, value_dim=value_dim or head_dim, rotated=rotated,
             joined=rotary_joined,
             fused_qkv=fused_qkv, qkv_bias=biased(qkv_bias), out_bias=biased(out_bias),
-            qk_norm=qk_norm, qk_norm_weight=qk_norm_weight, clip=qkv_clip, chunked=chunked,
-            norm=norm, kernel=attention, drop=dropout > 0,
+            qk_norm=qk_norm, qk_norm_weight=qk_norm_weight, qk_norm_whole=qk_norm_whole,
+            clip=qkv_clip, chunked=chunked, norm=norm, kernel=attention, drop=dropout > 0,
             fused=fused_pointwise if fused_rope is None else fused_rope,
             drop_joined=fused_pointwise and residual == "serial",
             softcap=attention_softcap, sinks=sinks, q_rank=q_rank, kv_rank=kv_rank,
@@ -427,7 +447,8 @@ def build(
             regrouped=regrouped_rows, padded_rows=padded_rows,
             fused_experts=fused_experts,
         ),
-        residual=residual, norm=norm, norm_bias=norm_bias, window=window, drop=dropout > 0,
+        residual=residual, norm=norm, norm_bias=norm_bias,
+        norm_weight=norm_weight, scaled=scaled_residual, window=window, drop=dropout > 0,
         adapters=adapters(lora_rank, lora_targets, quantised_base, lora_dropout, lora_wide),
     )  # fmt: skip
     seen = _pattern("window_pattern", window_pattern, "wf", layers)
@@ -446,7 +467,7 @@ def build(
     middle = [_layer(m, kind) for kind in kinds]
     check_targets(m.adapters, middle)
     last = _head(
-        m, vocab, width, tied, logit_softcap, final_norm, upcast_loss, loss,
+        m, vocab, width, tied, logit_softcap, scaled_logits, final_norm, upcast_loss, loss,
         joined=loss_vocab if gathered_logits else 0, bias=head_bias, metrics=logit_metrics,
     )  # fmt: skip
     extra = [_next_token(m, vocab, routed[-1] == "e", loss, upcast_loss)] if next_tokens else []

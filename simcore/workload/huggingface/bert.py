@@ -1,6 +1,8 @@
-"""bert and roberta."""
+"""bert, roberta (also xlm-roberta and camembert) and distilbert."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from simcore.workload.huggingface.fields import Fields
 from simcore.workload.huggingface.registry import ADAPTERS, Translated
@@ -55,7 +57,26 @@ def bert(f: Fields) -> Translated:
 
 
 @ADAPTERS.register("roberta")
+@ADAPTERS.register("xlm-roberta")
+@ADAPTERS.register("camembert")
 def roberta(f: Fields) -> Translated:
     """bert without token types; its positions begin behind the padding's number."""
     pad = f.count("pad_token_id", default=1, low=0)
     return _translate(f, 2, pad + 1)
+
+
+@ADAPTERS.register("distilbert")
+def distilbert(f: Fields) -> Translated:
+    """bert without token types; a product and ReLU instead of the pooler."""
+    names = {
+        "dim": "hidden_size", "n_layers": "num_hidden_layers", "n_heads": "num_attention_heads",
+        "hidden_dim": "intermediate_size", "activation": "hidden_act",
+        "dropout": "hidden_dropout_prob",
+    }  # fmt: skip
+    defaults = {
+        "hidden_size": 768, "num_hidden_layers": 6, "num_attention_heads": 12,
+        "intermediate_size": 3072, "vocab_size": 30522,
+    }  # fmt: skip
+    known = {names.get(key, key): value for key, value in f.data.items()}
+    told = _translate(Fields({**defaults, **known}, f.path, f.text, f.prefix), 2, 0)
+    return replace(told, config=told.config | {"token_types": False, "pooler": "relu"})

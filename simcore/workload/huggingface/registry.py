@@ -40,7 +40,11 @@ FILES = {
     "deepseek_v2": "deepseek", "deepseek_v3": "deepseek", "gpt_oss": "gpt_oss",
     "kimi_k2": "deepseek", "whisper": "whisper", "clip": "clip", "nemotron": "nemotron",
     "phi": "phi", "gptj": "gptj", "mpt": "mosaic", "dbrx": "mosaic", "llama4": "llama4",
-    "llama4_text": "llama4", "switch_transformers": "switch",
+    "llama4_text": "llama4", "switch_transformers": "switch", "olmo": "olmo", "olmo2": "olmo",
+    "olmo3": "olmo", "olmoe": "olmo", "granite": "kin", "smollm3": "kin", "glm": "kin",
+    "stablelm": "kin", "starcoder2": "kin", "internlm2": "kin", "baichuan": "kin",
+    "chatglm": "kin", "gpt_neo": "gpt_neo", "xlm-roberta": "bert", "camembert": "bert",
+    "distilbert": "bert", "mt5": "t5",
 }  # fmt: skip
 #: The same by ``_class_name``, of the configs of diffusers.
 CLASSES = dict.fromkeys(

@@ -1,4 +1,4 @@
-"""t5 (also v1.1 and Flan-T5)."""
+"""t5 (also v1.1 and Flan-T5) and mt5."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ TRAINED_AT = 512
 
 
 @ADAPTERS.register("t5")
+@ADAPTERS.register("mt5")
 def t5(f: Fields) -> Translated:
     """Encoder and decoder of equal length, relative positions, RMSNorm without a bias."""
     layers = f.layers("num_layers")

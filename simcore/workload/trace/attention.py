@@ -24,6 +24,10 @@ _LIB.define(
     "attention_backward(Tensor g, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse,"
     " Tensor? mask, bool causal) -> (Tensor, Tensor, Tensor)"
 )
+_LIB.define(
+    "attention_bias_backward(Tensor g, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse,"
+    " Tensor mask, bool causal) -> (Tensor, Tensor, Tensor, Tensor)"
+)
 
 
 def _attention(q: Any, k: Any, v: Any, mask: Any, causal: bool) -> Any:
@@ -42,8 +46,18 @@ def _attention_backward(
     return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
 
 
+def _attention_bias_backward(
+    g: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, mask: Any, causal: bool
+) -> Any:
+    """A trained mask's gradient is one for every score, summed behind the kernel
+    (``attention_backward.cu``, ``_efficient_attention_backward``: ``grad_bias``)."""
+    bias = q.new_empty(*q.shape[:-1], k.shape[-2])
+    return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v), bias
+
+
 torch.library.register_fake("simcore::attention", _attention, lib=_LIB)
 torch.library.register_fake("simcore::attention_backward", _attention_backward, lib=_LIB)
+torch.library.register_fake("simcore::attention_bias_backward", _attention_bias_backward, lib=_LIB)
 
 
 class _Fused(torch.autograd.Function):  # type: ignore[misc]
@@ -57,8 +71,11 @@ class _Fused(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def backward(ctx: Any, grad: Any) -> Any:
         q, k, v, out, lse, mask = ctx.saved_tensors
-        grads = torch.ops.simcore.attention_backward(grad, q, k, v, out, lse, mask, ctx.causal)
-        return (*grads, None, None)
+        args = (grad, q, k, v, out, lse, mask, ctx.causal)
+        if mask is None or not ctx.needs_input_grad[3]:
+            return (*torch.ops.simcore.attention_backward(*args), None, None)
+        *grads, bias = torch.ops.simcore.attention_bias_backward(*args)
+        return (*grads, bias.sum_to_size(mask.shape), None)
 
 
 @contextmanager

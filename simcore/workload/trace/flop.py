@@ -16,6 +16,9 @@ from simcore.workload.trace.indexed import indexed_elements
 from simcore.workload.trace.kinds import kind_of
 from simcore.workload.trace.record import KernelRecord, Piece
 
+#: torch's flash kernel takes no mask that is a tensor (sdp_utils_cpp.h, check_for_attn_mask);
+#: CUTLASS's does, at the rate of the first FlashAttention (lm_attention.MASKED).
+_MASKED: KernelKind = "attention_v1"
 Pieces = tuple[Piece, ...]
 Dims = tuple[int, int, int, int]
 
@@ -161,6 +164,8 @@ def kernels_of(
     if kind == "attention":
         flop, dims = _attention(name, args)
         launches = 3 if name.endswith("backward") else 1
+        if name.startswith("attention") and args[-2] is not None:
+            kind = _MASKED
         return (KernelRecord(kind, flop, reads, writes, dims, launches),)
     if kind == "gemm":
         found = _gemm(name, args)

@@ -17,7 +17,8 @@ GEMMS = {
 }  # fmt: skip
 CONVS = {"convolution", "convolution_backward", "_convolution", "convolution_overrideable"}
 ATTENTIONS = {
-    "attention", "attention_backward", "_scaled_dot_product_flash_attention_for_cpu",
+    "attention", "attention_backward", "attention_bias_backward",
+    "_scaled_dot_product_flash_attention_for_cpu",
     "_scaled_dot_product_flash_attention_for_cpu_backward",
 }  # fmt: skip
 NORMS = {

@@ -39,7 +39,7 @@ def test_sharding_strategies_are_those_of_torch() -> None:
                        "grad_accum": 4, "grad_clip": True, "nnodes": 1, "nproc_per_node": 8,
                        "software": "deepspeed", "overlap": "none"}),
         ("multi_gpu", {"strategy": "ddp", "precision": "amp-fp16", "offload": "none",
-                       "nnodes": 1, "nproc_per_node": 8}),
+                       "nnodes": 1, "nproc_per_node": 8, "compile": True}),
         ("ds_file", {"strategy": "zero2", "micro_batch": 4, "grad_accum": 2, "precision": "bf16",
                      "optimizer": "adamw", "offload": "none", "grad_clip": True,
                      "bucket_numel": 200_000_000, "nnodes": 4, "nproc_per_node": 8,

@@ -54,6 +54,11 @@ _LLAMA4: dict[str, Any] = {
     "pad_token_id": 0,
 }  # fmt: skip
 
+_DISTIL: dict[str, Any] = {
+    "vocab_size": 101, "dim": 48, "n_layers": 3, "n_heads": 4, "hidden_dim": 72,
+    "max_position_embeddings": 64,
+}  # fmt: skip
+
 #: (config class without "Config", keys, model class)
 Case = tuple[str, dict[str, Any], str]
 CASES: dict[str, Case] = {
@@ -213,6 +218,49 @@ CASES: dict[str, Case] = {
         {**_LLAMA4, "interleave_moe_layer_step": 2, "use_qk_norm": False,
          "no_rope_layers": [1, 0, 1, 1]},
         "Llama4ForCausalLM",
+    ),
+    "olmo": ("Olmo", _GQA, "OlmoForCausalLM"),
+    "olmo clipped": ("Olmo", {**_BASE, "clip_qkv": 6.0}, "OlmoForCausalLM"),
+    "olmo2": ("Olmo2", _GQA, "Olmo2ForCausalLM"),
+    "olmo3": ("Olmo3", {**_GQA, "num_hidden_layers": 5, "sliding_window": 8}, "Olmo3ForCausalLM"),
+    "olmoe": (
+        "Olmoe", {**_GQA, "intermediate_size": 20, "num_experts": 5, "num_experts_per_tok": 2},
+        "OlmoeForCausalLM",
+    ),
+    "granite": (
+        "Granite",
+        {**_GQA, "embedding_multiplier": 12.0, "logits_scaling": 8.0, "residual_multiplier": 0.2,
+         "attention_multiplier": 0.1, "tie_word_embeddings": True},
+        "GraniteForCausalLM",
+    ),
+    "smollm3": ("SmolLM3", {**_GQA, **_TOKENS, "num_hidden_layers": 5}, "SmolLM3ForCausalLM"),
+    "glm": ("Glm", {**_GQA, **_TOKENS, "head_dim": 12}, "GlmForCausalLM"),
+    "stablelm": (
+        "StableLm", {**_GQA, "use_qkv_bias": True, "partial_rotary_factor": 0.5},
+        "StableLmForCausalLM",
+    ),
+    "stablelm parallel": (
+        "StableLm",
+        {**_BASE, "num_key_value_heads": 4, "use_parallel_residual": True,
+         "partial_rotary_factor": 0.5},
+        "StableLmForCausalLM",
+    ),
+    "starcoder2": ("Starcoder2", {**_GQA, "sliding_window": 8}, "Starcoder2ForCausalLM"),
+    "gpt_neo": (
+        "GPTNeo",
+        {"vocab_size": 101, "hidden_size": 48, "num_layers": 3, "num_heads": 4,
+         "max_position_embeddings": 64, "window_size": 8, **_TOKENS,
+         "attention_types": [[["global", "local", "local"], 1]]},
+        "GPTNeoForCausalLM",
+    ),
+    "xlm-roberta": ("XLMRoberta", {**_BASE, "type_vocab_size": 1}, "XLMRobertaForMaskedLM"),
+    "camembert": ("Camembert", {**_BASE, "type_vocab_size": 1}, "CamembertForMaskedLM"),
+    "distilbert": (
+        "DistilBert", {**_DISTIL, "num_labels": 5}, "DistilBertForSequenceClassification",
+    ),
+    "distilbert masked": ("DistilBert", _DISTIL, "DistilBertForMaskedLM"),
+    "mt5": (
+        "MT5", {**_T5, "feed_forward_proj": "gated-gelu"}, "MT5ForConditionalGeneration",
     ),
     "whisper": ("Whisper", _WHISPER, "WhisperForConditionalGeneration"),
     "clip": (

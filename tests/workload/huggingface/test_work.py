@@ -23,7 +23,7 @@ _BATCH, _SEQ = 2, 24
 #: Dropout on the CPU is other kernels than on a GPU: off.
 _DROPOUTS = (
     "resid_pdrop", "embd_pdrop", "attn_pdrop", "dropout", "dropout_rate", "hidden_dropout_prob",
-    "attention_probs_dropout_prob",
+    "attention_probs_dropout_prob", "attention_dropout", "seq_classif_dropout",
 )  # fmt: skip
 #: What transformers' own fused attention runs; the others are compared written out.
 _FUSED = ("vit", "whisper", "clip")
@@ -133,7 +133,7 @@ def test_saved_storages_match_a_real_forward(case: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "case",
     ["llama", "qwen2", "qwen3", "gemma", "gemma3_text", "gpt_neox", "gpt2", "phi3", "opt", "phi",
-     "nemotron"],
+     "nemotron", "olmo2", "granite", "smollm3", "glm", "stablelm"],
 )  # fmt: skip
 def test_fused_attention_and_16_bit_save_what_transformers_saves(
     case: str, width: torch.dtype, tmp_path: Path

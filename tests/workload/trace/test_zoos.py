@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from simcore import api
-from simcore.base.errors import UnknownName, UsageError
+from simcore.base.errors import InvalidConfig, UnknownName, UsageError
 from simcore.cli.main import run
 from simcore.workload.graph import Workload
 from simcore.workload.models import MODELS
@@ -123,6 +123,18 @@ def test_attention_as_it_was_written_before_pytorch_2() -> None:
     assert own.count("attention") == 12 and "softmax" not in own
     assert written.count("softmax") == 12 and "attention" not in written
     assert timm.layers.use_fused_attn()  # as it was
+
+
+def test_a_job_may_ask_for_it() -> None:
+    fused, written = (
+        api.predict("timm:vit_tiny_patch16_224", "1xA100", micro_batch=8, attention=attention)
+        for attention in (None, "math")
+    )
+    assert written.memory.terms["activations"] > 1.1 * fused.memory.terms["activations"]
+    with pytest.raises(InvalidConfig, match=r"no attention kernel.*but math, written out"):
+        api.predict("timm:vit_tiny_patch16_224", "1xA100", attention="flash")
+    with pytest.raises(InvalidConfig, match=r"no attention kernel to choose \(--attention\)$"):
+        api.predict("torchvision:vit_b_16", "1xA100", attention="math")
 
 
 def test_everywhere_a_model_is_named() -> None:

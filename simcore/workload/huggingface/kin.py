@@ -1,0 +1,150 @@
+"""Relations of llama: granite, smollm3, glm, stablelm, starcoder2; and by code of their own
+internlm2, baichuan and chatglm (also ChatGLM2, ChatGLM3 and GLM-4)."""
+
+from __future__ import annotations
+
+from simcore.workload.huggingface.decoder import (
+    PLAIN,
+    gated_layers,
+    rotary_share,
+    shortest,
+    sizes,
+    tied,
+    translated,
+)
+from simcore.workload.huggingface.fields import Fields
+from simcore.workload.huggingface.llama import llama
+from simcore.workload.huggingface.registry import ADAPTERS, Translated
+
+
+@ADAPTERS.register("granite")
+def granite(f: Fields) -> Translated:
+    """llama whose embedding, residual sums and logits are times constants, each a kernel."""
+    told = llama(f)
+    scaled = {"scaled_embedding": True, "scaled_residual": True, "scaled_logits": True}
+    return translated(f, told.config | scaled, told.positions)
+
+
+@ADAPTERS.register("smollm3")
+def smollm3(f: Fields) -> Translated:
+    """llama without positions in every fourth layer; ``no_rope_layers`` has 1 where they are."""
+    told = llama(f)
+    layers, every = int(told.config["layers"]), f.count("no_rope_layer_interval", default=4)
+    turned = f.counts("no_rope_layers") or tuple(int((i + 1) % every > 0) for i in range(layers))
+    if len(turned) < layers:
+        raise f.error("no_rope_layers", f"{len(turned)} entries for {layers} layers")
+    pattern = "".join("r" if t else "n" for t in turned[:layers])
+    config = told.config | {"rope_pattern": shortest(pattern), "tied": tied(f, True)}
+    if f.flag("use_sliding_window", default=False) and (
+        size := f.count("sliding_window", default=0)
+    ):
+        sight = pattern.replace("r", "f").replace("n", "w")
+        config |= {"window": size, "window_pattern": shortest(sight)}
+    return translated(f, config, told.positions)
+
+
+@ADAPTERS.register("glm")
+def glm(f: Fields) -> Translated:
+    """Biases on q, k and v, half of each head turned, gate and up in one product."""
+    config, positions = sizes(f)
+    config |= {
+        "head_dim": f.count("head_dim", default=128),
+        **gated_layers(f),
+        "qkv_bias": f.flag("attention_bias", default=True),
+        "fused_gate_up": True,
+        "rotary_share": rotary_share(f, 0.5),
+        "rotary_joined": True,
+    }
+    return translated(f, config, positions)
+
+
+@ADAPTERS.register("stablelm")
+def stablelm(f: Fields) -> Translated:
+    """Layer norms around gated layers, a quarter of each head turned."""
+    config, positions = sizes(f)
+    if f.flag("qk_layernorm", default=False):
+        raise f.error("qk_layernorm", "stablelm with a norm for every head is not supported")
+    config |= {
+        **gated_layers(f),
+        "norm": "layernorm",
+        "qkv_bias": f.flag("use_qkv_bias", default=False),
+        "residual": "parallel_one_norm"
+        if f.flag("use_parallel_residual", default=False)
+        else "serial",
+        "rotary_share": rotary_share(f, 0.25),
+        "rotary_joined": True,
+        "dropout": f.number("hidden_dropout", default=0.0, high=1.0),
+    }
+    return translated(f, config, positions)
+
+
+@ADAPTERS.register("starcoder2")
+def starcoder2(f: Fields) -> Translated:
+    """Layer norms, biases, and GELU without a gate; a window over the last tokens, if any."""
+    config, positions = sizes(f)
+    config |= {
+        "ffn": f.count("intermediate_size"),
+        "mlp": f.word("hidden_act", default="gelu_pytorch_tanh", among=PLAIN),
+        "norm": "layernorm",
+        "bias": f.flag("use_bias", default=True),
+        "tied": tied(f, True),
+        "dropout": f.number("residual_dropout", default=0.0, high=1.0),
+    }
+    if size := f.count("sliding_window", default=0):
+        config["window"] = size
+    return translated(f, config, positions)
+
+
+@ADAPTERS.register("internlm2")
+def internlm2(f: Fields) -> Translated:
+    """llama whose q, k and v are one product (modeling_internlm2.py, ``wqkv``)."""
+    config, positions = sizes(f)
+    biased = f.flag("bias", default=False)
+    config |= {**gated_layers(f), "fused_qkv": True, "qkv_bias": biased, "out_bias": biased}
+    return translated(f, config, positions)
+
+
+@ADAPTERS.register("baichuan")
+def baichuan(f: Fields) -> Translated:
+    """llama whose q, k and v are one product (modeling_baichuan.py, ``W_pack``). The larger has no
+    table of positions: slopes (ALiBi) are added to the scores."""
+    config, positions = sizes(f, kv_heads=False)
+    config |= {**gated_layers(f), "fused_qkv": True}
+    if not f.has("max_position_embeddings"):
+        config["positions"] = "alibi"
+        positions = f.count("model_max_length", default=4096)
+    return translated(f, config, positions)
+
+
+@ADAPTERS.register("chatglm")
+def chatglm(f: Fields) -> Translated:
+    """modeling_chatglm.py of the second and later: biases on q, k and v, which are one product, as
+    gate and up are; half of each head is turned."""
+    hidden = f.count("hidden_size")
+    heads = f.heads(hidden, "num_attention_heads", divides=not f.has("kv_channels"))
+    grouped = f.flag("multi_query_attention", default=False)
+    biased = f.flag("add_bias_linear", default=False)
+    norm = "rmsnorm_eager" if f.flag("rmsnorm", default=True) else "layernorm"
+    return translated(
+        f,
+        {
+            "layers": f.layers("num_layers", "num_hidden_layers"),
+            "hidden": hidden,
+            "heads": heads,
+            "kv_heads": f.count("multi_query_group_num", default=1) if grouped else heads,
+            "head_dim": f.count("kv_channels", default=hidden // heads),
+            "ffn": f.count("ffn_hidden_size"),
+            "vocab": f.count("padded_vocab_size", "vocab_size"),
+            "positions": "rope",
+            "rotary_share": 0.5,
+            "rotary_joined": True,
+            "norm": norm,
+            "mlp": "swiglu",
+            "bias": biased,
+            "qkv_bias": biased or f.flag("add_qkv_bias", default=True),
+            "fused_gate_up": True,
+            "tied": tied(f, False),
+            "upcast_loss": True,
+        },
+        f.count("seq_length", default=8192),
+    )
