@@ -19,6 +19,7 @@ from simcore.workload.archs.body import (
 )
 from simcore.workload.archs.checks import check_names, head_width
 from simcore.workload.archs.lm_attention import ATTENTIONS, AttentionShape, attention
+from simcore.workload.archs.lm_kinds import Kind, name_of, pattern_of
 from simcore.workload.archs.lm_mlp import GATED, PLAIN, ExpertsShape, MlpShape, dense, experts
 from simcore.workload.graph import Kernel, Op, Saved, Workload
 
@@ -72,15 +73,6 @@ class _Model:
         return float(self.mlp.seq * self.mlp.hidden)
 
 
-@dataclass(frozen=True, slots=True)
-class _Kind:
-    """What layers differ in: their sight, their feed-forward part, whether positions are turned."""
-
-    windowed: bool
-    routed: bool
-    turned: bool
-
-
 def _mlp(body: Body, m: _Model, routed: bool, reads: str) -> None:
     if routed:
         experts(body, m.mlp, m.experts, reads)
@@ -90,7 +82,7 @@ def _mlp(body: Body, m: _Model, routed: bool, reads: str) -> None:
         body.add(ops.dropout("mlp.dropout", m.elems))
 
 
-def _layer(m: _Model, kind: _Kind) -> Body:
+def _layer(m: _Model, kind: Kind) -> Body:
     fused = m.compiled
     body = Body(m.adapters, fused=fused)
     seq, hidden, elems = m.mlp.seq, m.mlp.hidden, m.elems
@@ -243,7 +235,7 @@ def _head(m: _Model, vocab: int, width: int, tied: bool, softcap: bool, scaled: 
 def _next_token(m: _Model, vocab: int, routed: bool, loss: str, upcast: bool) -> Body:
     """A multi-token prediction module (DeepSeek-V3 2024, 2.2): two norms, a product, a layer, and
     the shared head and the model's loss once more."""
-    body = _layer(m, _Kind(False, routed, True))
+    body = _layer(m, Kind(False, routed, True))
     seq, hidden = m.mlp.seq, m.mlp.hidden
     body.norm("embedding.norm", seq, hidden, m.norm)
     body.norm("hidden.norm", seq, hidden, m.norm)
@@ -253,13 +245,6 @@ def _next_token(m: _Model, vocab: int, routed: bool, loss: str, upcast: bool) ->
     body.linear("head", seq, hidden, vocab, reads="norm.out", weight=False, wide=True)
     body.add(*_loss("mtp.loss", seq, vocab, loss, upcast))
     return body
-
-
-def _pattern(key: str, pattern: str, letters: str, layers: int) -> str:
-    """``pattern`` repeated over the layers. Raises ValueError for other letters."""
-    if not pattern or set(pattern) - set(letters):
-        raise ValueError(f"{key} {pattern!r} must consist of the letters {', '.join(letters)}")
-    return (pattern * layers)[:layers]
 
 
 @ARCHS.register("transformer")
@@ -451,13 +436,13 @@ def build(
         norm_weight=norm_weight, scaled=scaled_residual, window=window, drop=dropout > 0,
         adapters=adapters(lora_rank, lora_targets, quantised_base, lora_dropout, lora_wide),
     )  # fmt: skip
-    seen = _pattern("window_pattern", window_pattern, "wf", layers)
-    routed = _pattern("expert_pattern", expert_pattern or ("e" if experts else "d"), "ed", layers)
+    seen = pattern_of("window_pattern", window_pattern, "wf", layers)
+    routed = pattern_of("expert_pattern", expert_pattern or ("e" if experts else "d"), "ed", layers)
     if "e" in routed and not experts:
         raise ValueError("expert_pattern has layers of experts, but experts is 0")
-    turned = _pattern("rope_pattern", rope_pattern, "rn", layers)
+    turned = pattern_of("rope_pattern", rope_pattern, "rn", layers)
     order = [
-        _Kind(bool(window) and w == "w", e == "e", r == "r")
+        Kind(bool(window) and w == "w", e == "e", r == "r")
         for w, e, r in zip(seen, routed, turned, strict=True)
     ]
     kinds = list(dict.fromkeys(order))
@@ -475,7 +460,7 @@ def build(
     blocks = [
         first.block("embeddings"),
         *(
-            body.block(_name(kind, kinds), boundary=input_of_layer, recomputable=True)
+            body.block(name_of(kind, kinds), boundary=input_of_layer, recomputable=True)
             for kind, body in zip(kinds, middle, strict=True)
         ),
         *(b.block("next token", boundary=input_of_layer, recomputable=True) for b in extra),
@@ -504,15 +489,3 @@ def build(
         tokens_per_sample=seq_len,
         notes=assumptions(m.adapters),
     )  # fmt: skip
-
-
-def _name(kind: _Kind, kinds: list[_Kind]) -> str:
-    words = ["layer"]
-    if len({k.windowed for k in kinds}) > 1:
-        words.append("windowed" if kind.windowed else "full")
-    if len({k.routed for k in kinds}) > 1:
-        words.append("experts" if kind.routed else "dense")
-    # where sight tells them apart already, positions go without saying
-    if len({(k.windowed, k.routed) for k in kinds}) < len(kinds):
-        words.append("turned" if kind.turned else "unturned")
-    return " ".join(words)
