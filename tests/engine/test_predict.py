@@ -412,8 +412,9 @@ def test_offloaded_parameters_are_fetched_and_not_sent_up_again() -> None:
     way = 1.56e9 * 2 / 31.5e9
     assert way < narrow["gradients to host"] < 1.4 * way
     assert 2 * way < narrow["fetch shard"] < 2.8 * way  # forward, and backward
-    for name in ("gradients to host", "fetch shard"):
-        assert wide[name] == pytest.approx(2 * narrow[name])
+    assert wide["gradients to host"] == pytest.approx(2 * narrow["gradients to host"])
+    # DeepSpeed leaves the last norm's vectors where they are
+    assert wide["fetch shard"] == pytest.approx(2 * narrow["fetch shard"], rel=1e-5)
     ranks = copies("deepspeed", "1x8xA100"), copies("deepspeed", "1x8xA100", shard_ranks=2)
     for name in ("gradients to host", "fetch shard"):  # of 2 ranks each has 4 times as much
         assert ranks[1][name] == pytest.approx(4 * ranks[0][name])

@@ -18,7 +18,7 @@ _MADE = [
     name
     for name in MODELS.names()
     if name.startswith(("gpt-", "gpt3-", "mpt-"))
-    and not name.startswith(("gpt-oss", "gpt-neox", "gpt-j"))
+    and not name.startswith(("gpt-oss", "gpt-neo", "gpt-j"))
 ]
 
 

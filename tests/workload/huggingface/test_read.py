@@ -30,7 +30,7 @@ def _write(folder: Path, content: Any) -> Path:
     ("kind", "near"),
     [
         ("llama5", "llama"), ("qwen2.5", "qwen2"), ("mixtrall", "mixtral"), ("phi4", "phi"),
-        ("deepseek_v32", "deepseek_v3"), ("gpt_neo", "gpt_neox"), ("gptoss", "gpt_oss"),
+        ("deepseek_v32", "deepseek_v3"), ("gptneox", "gpt_neox"), ("gptoss", "gpt_oss"),
     ],
 )  # fmt: skip
 def test_an_unsupported_type_names_the_nearest(kind: str, near: str, tmp_path: Path) -> None:
