@@ -20,6 +20,7 @@ ONE_VALUE = (
     "inputs", "overlap", "recompute_modules", "node", "lora_targets", "quantised_base",
     "calibration", "software", "growing_segments", "fp8_params", "nccl_algo", "nccl_proto",
     "launch_blocking", "launch", "expert_padding", "compile",
+    "optimizer_impl", "grad_clip",
 )  # fmt: skip
 #: How the values of an axis are written, by how one value is.
 _SEVERAL = {

@@ -137,6 +137,15 @@ def job(
         str | None,
         option("--optimizer", "NAME", "adamw, adam, sgd or sgd-plain.", names.optimizers),
     ] = None,
+    optimizer_impl: Annotated[
+        str | None,
+        option("--optimizer-impl", "NAME", "Kernels of the update: foreach (torch's since 2.0), "
+                "for-loop (some a tensor) or fused.", names.optimizer_impls),
+    ] = None,
+    grad_clip: Annotated[
+        str | None,
+        option("--grad-clip", "on|off", "Gradients are clipped by their norm."),
+    ] = None,
     offload: Annotated[
         str | None,
         option(

@@ -146,6 +146,7 @@ recompute_modules = _completer(
         "operators",
     )
 )
+optimizer_impls = _completer(lambda: ("foreach", "for-loop", "fused"))
 issuers = _completer(lambda: ("torch", "megatron", "megatron_graphs", "graph"))
 attentions = _completer(
     lambda: (

@@ -29,7 +29,7 @@ PANELS: dict[str, tuple[str, ...]] = {
     ),
     "Cluster and software": (
         "network", "node", "nnodes", "nproc_per_node", "nccl_algo", "nccl_proto", "issuer",
-        "launch_blocking", "calibration",
+        "optimizer_impl", "grad_clip", "launch_blocking", "calibration",
     ),
 }  # fmt: skip
 _PANEL_OF = {name: panel for panel, names in PANELS.items() for name in names}

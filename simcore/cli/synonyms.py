@@ -51,6 +51,9 @@ _CALLED = {
     "steps": "max-steps train-iters iterations",
     "network": "interconnect bandwidth fabric",
     "compile on": "torch-compile inductor dynamo",
+    "grad-clip on": "max-grad-norm clip-grad gradient-clipping clip-grad-norm",
+    "optimizer-impl": "foreach",
+    "optimizer-impl fused": "fused-optimizer fused-adam apex-fused-adam",
 }  # fmt: skip
 
 

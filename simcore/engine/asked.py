@@ -143,6 +143,8 @@ def words_of(tries: Attempts, asked: Asked) -> str:
         ],
     )
     make("overlap", lambda: parse_overlap(options.get("overlap"), options.get("vpp")))
+    if options.get("grad_clip") is not None:
+        make("clip", lambda: on_or_off("grad-clip", options.get("grad_clip")))
     make("impl", lambda: step_impl_named(options.get("optimizer_impl")))
     make("issuer", lambda: issuer_named(options.get("issuer") or "torch"))
     make("nccl_algorithms", lambda: parse_algorithms(options.get("nccl_algo")))

@@ -13,7 +13,7 @@ from simcore.strategy.dialects import FILES
 from simcore.strategy.layout import SCHEDULES, CpComm, Dispatcher
 from simcore.strategy.precision import MAIN_GRADS, OPTIMIZERS, PRECISIONS, OffloadTarget
 from simcore.strategy.software import SOFTWARE
-from simcore.strategy.strategy import STRATEGIES, Recompute
+from simcore.strategy.strategy import STRATEGIES, Recompute, StepImpl
 from simcore.workload.archs.lm_attention import ATTENTIONS
 from simcore.workload.models import MODELS
 
@@ -43,6 +43,8 @@ def choices() -> dict[str, tuple[str, ...]]:
         "schedule": SCHEDULES,
         "issuer": ISSUERS,
         "launch_blocking": tuple(SWITCH),
+        "optimizer_impl": get_args(StepImpl),
+        "grad_clip": tuple(SWITCH),
         "compile": tuple(SWITCH),
         "software": tuple(SOFTWARE),
         "growing_segments": tuple(SWITCH),

@@ -140,7 +140,7 @@ class Options(TypedDict, total=False):
     global_batch: int | None
     shares: str | None
     inputs: Sequence[str] | str | None
-    grad_clip: bool | None
+    grad_clip: bool | str | None
     optimizer_impl: str | None
     bucket_numel: int | None
     eager_kernels: bool | None

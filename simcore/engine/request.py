@@ -150,7 +150,7 @@ def _strategy(tries: Attempts, asked: Asked, mode: str) -> Strategy | None:
         ),
         reuse_numel=_either_count(options.get("reuse_numel"), library.software.reuse_numel),
         ema=t.ema if t else False,
-        grad_clip=_either(options.get("grad_clip"), t.grad_clip if t else False),
+        grad_clip=tries.get("clip", t.grad_clip if t else False),
         wraps_alone=options.get("strategy") is not None,
         step_impl=tries.get("impl") or (t.optimizer_impl if t else "foreach"),
         ema_impl=t.ema_impl if t else "for-loop",
@@ -285,10 +285,6 @@ def _accumulation(
 
 
 def _either_count(given: int | None, fallback: int) -> int:
-    return fallback if given is None else given
-
-
-def _either(given: bool | None, fallback: bool) -> bool:
     return fallback if given is None else given
 
 

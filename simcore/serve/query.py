@@ -94,6 +94,8 @@ class SetUp(BaseModel):
     offload_layers: Count | None = _say("Layers whose activations go to the host", 8)
     issuer: Name | None = _say("What issues kernels", "megatron")
     compile: Name | None = _say("on: torch.compile fuses what stands between products", "on")
+    optimizer_impl: Name | None = _say("Kernels of the update", "for-loop")
+    grad_clip: Name | None = _say("on: gradients clipped by their norm", "on")
     launch_blocking: Name | None = _say("on: each launch waits for its kernel", "on")
     lora_rank: Degree | None = _say("Train adapters of this rank, the base frozen", 16)
     lora_targets: Name | None = _say("Products with an adapter", "q_proj,v_proj")

@@ -233,7 +233,7 @@ def step_impl_named(name: str | None) -> StepImpl | None:
         return None
     found: StepImpl | None = next((i for i in get_args(StepImpl) if i == name), None)
     if found is None:
-        raise UnknownName("optimizer impl", name, get_args(StepImpl))
+        raise UnknownName("optimizer-impl", name, get_args(StepImpl))
     return found
 
 

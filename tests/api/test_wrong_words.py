@@ -36,7 +36,6 @@ def test_a_term_is_text(term: Any) -> None:
 @pytest.mark.parametrize(
     ("word", "value", "says"),
     [
-        ("grad_clip", "off", "True or False, not 'off'"),
         ("sequence_parallel", "no", "True or False, not 'no'"),
         ("gather_tensors", "false", "True or False"),
         ("eager_kernels", [False], "True or False"),

@@ -78,3 +78,15 @@ def test_launches_that_wait_are_on_or_off() -> None:
     assert make_request("gpt2", "1x1xH100", launch_blocking="on").strategy.launch_blocking
     with pytest.raises(InvalidConfig, match="unknown launch-blocking '1'"):
         make_request("gpt2", "1x1xH100", launch_blocking="1")
+
+
+def test_clipping_and_the_updates_kernels_are_said_as_words() -> None:
+    """On or off, else as the model's loop has it; Adam by a kernel a tensor takes the host's time."""
+    plain = make_request("gpt2", "1x1xH100").strategy
+    assert make_request("gpt2", "1x1xH100", grad_clip="on").strategy.grad_clip
+    assert not make_request("gpt2", "1x1xH100", grad_clip="off").strategy.grad_clip
+    assert make_request("gpt2", "1x1xH100", grad_clip=None).strategy.grad_clip == plain.grad_clip
+    with pytest.raises(InvalidConfig, match="unknown grad-clip 'yes'"):
+        make_request("gpt2", "1x1xH100", grad_clip="yes")
+    with pytest.raises(InvalidConfig, match="did you mean 'for-loop'"):
+        make_request("gpt2", "1x1xH100", optimizer_impl="forloop")

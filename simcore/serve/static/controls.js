@@ -66,6 +66,8 @@ const GROUPS = [
     { name: "offload_layers", label: "Layers whose activations go to the host", kind: "number" },
     { name: "issuer", label: "Issued by", kind: "select" },
     { name: "compile", label: "torch.compile", kind: "select" },
+    { name: "optimizer_impl", label: "Kernels of the update", kind: "select" },
+    { name: "grad_clip", label: "Gradients clipped", kind: "select" },
     { name: "launch_blocking", label: "Launches wait for kernels", kind: "select" },
     { name: "attention", label: "Attention kernel", kind: "select" },
     { name: "nccl_algo", label: "NCCL's algorithms", kind: "text", hint: "Ring,Tree" },
@@ -84,6 +86,7 @@ const GROUPS = [
 // Where nothing is said and no answer tells what was taken.
 const PLAIN = { dispatcher: "alltoall", cp_comm: "ring", schedule: "1f1b", offload: "none", main_grads: "as the library has it",
   quantised_base: "none", attention: "as the model runs", issuer: "as the library does", launch_blocking: "off", compile: "off",
+  optimizer_impl: "as the model's loop", grad_clip: "as the model's loop",
   expert_padding: "on",
   software: "as usual for the layout", growing_segments: "as the library has it", fp8_params: "off",
   calibration: "blind", node: "as usual for the GPU" };
