@@ -81,7 +81,7 @@ def test_launches_that_wait_are_on_or_off() -> None:
 
 
 def test_clipping_and_the_updates_kernels_are_said_as_words() -> None:
-    """On or off, else as the model's loop has it; Adam by a kernel a tensor takes the host's time."""
+    """On or off, else as the model's loop has it; kernels of the update by their names."""
     plain = make_request("gpt2", "1x1xH100").strategy
     assert make_request("gpt2", "1x1xH100", grad_clip="on").strategy.grad_clip
     assert not make_request("gpt2", "1x1xH100", grad_clip="off").strategy.grad_clip
