@@ -64,7 +64,7 @@ def _options(row: Row) -> Options:
         if key not in _kinds():
             raise ValueError(f"options: {UnknownName('setting', key, _kinds())}")
         kinds = _kinds()[key]
-        if kinds == {bool}:
+        if bool in kinds and kinds <= {bool, str}:
             if value not in ("on", "off"):
                 raise ValueError(f"options: {key} must be on or off, not {value!r}")
             found[key] = value == "on"
