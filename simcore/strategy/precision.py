@@ -119,9 +119,9 @@ _ALL = (
               "as fp8, but inputs are kept in 16 bit and quantised again in backward (torchao)",
               operand_bytes=1.0, cast_read_bytes=2.0 + 2.0),
     # a row's scale is of one kernel with its cast; the transposed operand has other scales, and is
-    # written out in 16 bits first (torchao/testing/training/roofline_utils.py, rowwise)
-    # torchtitan, models/llama3/infra/parallelize.py: "For rowwise recipes, we use regular TP and
-    # all-gather happens in high precision"
+    # written out in 16 bits first (torchao/testing/training/roofline_utils.py, rowwise). Beside
+    # tensor ranks: "For rowwise recipes, we use regular TP and all-gather happens in high
+    # precision" (torchtitan, models/llama3/infra/parallelize.py)
     Precision("fp8-rowwise", 2, 2, 4, 2, 2, 0, "fp8", ("bf16", "fp16"),
               "as fp8-dynamic, with a scale for each row of each operand, weights cast in every "
               "product (torchao's rowwise)", operand_bytes=1.0, cast_read_bytes=2.0 + 2.0 + 2.0,

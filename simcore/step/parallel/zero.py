@@ -32,12 +32,13 @@ def gathered_params(block: Block, strategy: Strategy, *, again: bool = False) ->
     first (``reuse_numel``: what is used between, once forward and once backward) is then among
     them twice.
     """
-    params = tuple(q for q in block.params if q.numel > strategy.software.persist_numel)
+    stays = strategy.software.persist_numel
+    params = tuple(q for q in block.params if q.numel > stays)
     if not (again and strategy.reuse_numel and block.recomputable):
         return params
     twice, after = [], 0
     for q in reversed(block.params):
-        if q in params and 2 * after >= strategy.reuse_numel:
+        if q.numel > stays and 2 * after >= strategy.reuse_numel:
             twice.append(q)
         after += q.numel
     return (*params, *twice)

@@ -67,18 +67,14 @@ DEEPSPEED_2021 = SOFTWARE.register("deepspeed-2021")(
     )
 )  # fmt: skip
 
-#: Of 2021: attention materialises its scores; overlap_comm is off (runtime/zero/constants.py).
-ZERO3_2021 = Program(
-    software=DEEPSPEED_2021, overlap=frozenset(), sequence_parallel=False,
-    settings={"attention": "fused_softmax"},
-)  # fmt: skip
 #: Megatron-DeepSpeed's recipes for Azure, July 2022 (examples/azure: stage3_max_reuse_distance
-#: 3e9); as its runs show, each tensor waits for its gather and none is hidden.
-ZERO3_AZURE = replace(
-    ZERO3_2021,
-    software=DEEPSPEED,
+#: 3e9): attention materialises its scores, overlap_comm is off (runtime/zero/constants.py), and as
+#: its runs show each tensor waits for its gather.
+ZERO3_AZURE = Program(
+    software=DEEPSPEED, overlap=frozenset(), sequence_parallel=False,
+    settings={"attention": "fused_softmax"},
     options={"gather_tensors": True, "prefetch_blocks": 0, "reuse_numel": int(3 * GIGA)},
-)
+)  # fmt: skip
 #: Its pipeline engine reduces after the last micro-batch; gradients are DeepSpeed's optimizer's.
 MEGATRON_DEEPSPEED = replace(MEGATRON_2021, software=DEEPSPEED, grads="weights")
 MEGATRON_DEEPSPEED_2022 = replace(MEGATRON_DEEPSPEED, software=DEEPSPEED_2022)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
-from simcore.workload.archs import transformer_xl_tensorflow as graph
+from simcore.workload.archs import transformer_xl_tensorflow as nodes
 from simcore.workload.archs.checks import check_names
 from simcore.workload.archs.params import norm_params, weight_and_bias
 from simcore.workload.graph import Block, Kernel, Op, Param, Saved, Workload
@@ -25,22 +25,12 @@ _TAIL_SHARES = (0.035, 0.05, 0.004)
 
 
 @dataclass(frozen=True)
-class _Shape:
-    tgt: int
-    mem: int
-    hidden: int
-    heads: int
-    head_dim: int
-    ffn: int
-    drop: bool
-    drop_scores: bool
+class _Shape(nodes.Shape):
+    """That, and what of its kernels depends on the program."""
+
     bias_apart: bool
     old_blas: bool
     graph: bool
-
-    @property
-    def keys(self) -> int:
-        return self.tgt + self.mem
 
     @property
     def inner(self) -> int:
@@ -177,7 +167,7 @@ def _adaptive_head(s: _Shape, edges: tuple[int, ...], div: int) -> tuple[Block, 
         body = [
             *((tensorflow.dropout("dropout", float(s.tgt * d)),) if s.drop else ()),
             tensorflow.crossed("head.input", float(s.tgt * d)),
-            *graph.logits("short", s.tgt, d, short, chosen=True),
+            *nodes.logits("short", s.tgt, d, short, chosen=True),
         ]
     else:
         body = [
@@ -199,7 +189,7 @@ def _adaptive_head(s: _Shape, edges: tuple[int, ...], div: int) -> tuple[Block, 
             # tied to the embedding's projection: no parameter of its own
             body.append(ops.linear(f"tail{i}.projection", rows, d, width, save_input=False))
         body += (
-            graph.logits(f"tail{i}", rows, width, words, chosen=False)
+            nodes.logits(f"tail{i}", rows, width, words, chosen=False)
             if s.graph
             else (
                 _logits(s, f"tail{i}", rows, width, words),
@@ -214,7 +204,7 @@ def _adaptive_head(s: _Shape, edges: tuple[int, ...], div: int) -> tuple[Block, 
         tables.append(Param(f"tokens{i + 1}.weight", words * width))
     params += [Param(f"bias{i}", edges[i] - (edges[i - 1] if i else 0)) for i in range(tails + 1)]
     total = tables if div > 1 else [Param("tokens.weight", edges[-1] * d)]
-    tie = graph.tied_gradient(edges[-1] * d, len(edges)) if s.graph else None
+    tie = nodes.tied_gradient(edges[-1] * d, len(edges)) if s.graph else None
     body += [tie or _table_gradients(total, len(edges)), ops.loss_seed()]
     return Block(name="head", ops=tuple(body), params=(*params, *projections)), tables
 
@@ -271,9 +261,7 @@ def build(
     body = _layer_ops(s)
     if s.graph:
         dropped = (tensorflow.dropout("dropout", elems),) if s.drop else ()
-        body = graph.layer(
-            graph.Shape(s.tgt, s.mem, hidden, heads, head_dim, ffn, s.drop, s.drop_scores)
-        )
+        body = nodes.layer(s)
     if adaptive and div > 1:
         # Each cluster's tokens are looked up, projected to full width and copied in.
         shares = (1.0 - sum(_TAIL_SHARES), *_TAIL_SHARES)
