@@ -199,8 +199,8 @@ def job(
     ] = None,
     issuer: Annotated[
         str | None,
-        option("--issuer", "NAME", "What issues kernels: torch, megatron (3 times the host's "
-                "time), megatron_graphs, graph.", names.issuers),
+        option("--issuer", "NAME", "What issues kernels: torch, megatron (8 times the host's "
+                "time), megatron_graphs, megatron_2022 (3 times), graph.", names.issuers),
     ] = None,
     compile: Annotated[
         str | None,

@@ -147,7 +147,7 @@ recompute_modules = _completer(
     )
 )
 optimizer_impls = _completer(lambda: ("foreach", "for-loop", "fused"))
-issuers = _completer(lambda: ("torch", "megatron", "megatron_graphs", "graph"))
+issuers = _completer(lambda: ("torch", "megatron", "megatron_graphs", "megatron_2022", "graph"))
 attentions = _completer(
     lambda: (
         "flash",

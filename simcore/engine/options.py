@@ -37,8 +37,9 @@ class Options(TypedDict, total=False):
                     padded batches and windows in transformers), fused_softmax, xla, math,
                     eager (transformers: softmax in fp32)
     issuer          what issues kernels: torch (the default but of software megatron), megatron
-                    (Megatron-LM and Transformer Engine, about three times the host's time),
-                    megatron_graphs (attention and routing in graphs), graph (a CUDA graph of the
+                    (Megatron-Core and Transformer Engine, about eight times the host's time),
+                    megatron_graphs (attention and routing in graphs), megatron_2022 (Megatron-LM's
+                    modules before those, three times), graph (a CUDA graph of the
                     step)
     compile         on where torch.compile makes one kernel of what stands between products
                     (language models)

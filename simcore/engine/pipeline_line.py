@@ -168,6 +168,9 @@ def _part(
     # The last micro-batch adds its gradients to no sum, and sends them.
     between_s = float(step.total_s[0]) - edges.begin_s - edges.end_s - float(step.tied_s[0])
     longer_s = between_s - micro_steps * once_s
+    # A host that is behind issues the first micro-batches while the device waits for what precedes
+    # them, which is more than the last one's backward then.
+    issued_s = max(-longer_s - (backward_s - weights_s), 0.0)
     passing = sum(float(memory.terms[t][0]) for t in _PASSING)
     saved = activation_profile(
         job.workload, request.strategy.precision, request.strategy.recompute == "full"
@@ -177,8 +180,8 @@ def _part(
             forward_s + sum(f for f, _ in split.values()),
             backward_s - weights_s + sum(b for _, b in split.values()),
             weights_s,
-            begin_s=edges.begin_s,
-            last_s=min(longer_s, 0.0),
+            begin_s=max(edges.begin_s - issued_s, 0.0),
+            last_s=min(longer_s + issued_s, 0.0),
         ),
         exchanges_s=split,
         begins=edges.begins,

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
 #: Programs that issue kernels. ``torch``: modules of torch, operator by operator. ``megatron``:
-#: Megatron-LM's and Transformer Engine's modules, whose products are autograd functions written in
-#: Python, with casts, views and random states around them; ``megatron_graphs``: of these,
-#: attention and routing replayed as CUDA graphs. ``graph``: a CUDA graph of the step.
-Issuer = Literal["torch", "megatron", "megatron_graphs", "graph"]
+#: Megatron-Core's modules and Transformer Engine's in them, whose products are autograd functions
+#: written in Python, with casts, views and hooks around them; ``megatron_graphs``: of these,
+#: attention and routing replayed as CUDA graphs. ``megatron_2022``: Megatron-LM's own modules, as
+#: they were before both. ``graph``: a CUDA graph of the step.
+Issuer = Literal["torch", "megatron", "megatron_graphs", "megatron_2022", "graph"]
 ISSUERS: tuple[Issuer, ...] = get_args(Issuer)
 
 

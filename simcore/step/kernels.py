@@ -147,6 +147,7 @@ def _row(kernel: Kernel, precision: Precision, named: str = "") -> tuple[float, 
         kernel.again,
         kernel.channels,
         _channel_clocks(kernel, precision) if kernel.channels else 0.0,
+        kernel.launches if kernel.issues is None else kernel.issues,
     )  # fmt: skip
 
 
@@ -323,7 +324,9 @@ def kernel_table(
     count_array = np.array(counts)
     start_array = np.array(starts)
     attends = np.isin(table[:, 0], [KINDS.index(kind) for kind in FLASH_KINDS])
-    launches = np.add.reduceat(count_array * table[:, 12], start_array)
+    launches, issues = (
+        np.add.reduceat(count_array * table[:, column], start_array) for column in (12, 19)
+    )
     return KernelTable(
         kind=table[:, 0].astype(np.intp),
         flop=table[:, 1],
@@ -344,7 +347,7 @@ def kernel_table(
         phase_start=start_array,
         n_phases=len(phases),
         launches_per_phase=launches,
-        issues_per_phase=launches + _calls(workload, recompute, stops_early, by),
+        issues_per_phase=issues + _calls(workload, recompute, stops_early, by),
         matrix=np.flatnonzero((table[:, 1] > 0) & ~attends),
         attention=np.flatnonzero((table[:, 1] > 0) & attends),
         attention_bwd=np.flatnonzero((table[:, 1] > 0) & attends & np.array(backward)),

@@ -15,6 +15,7 @@ from simcore.hardware.profile import load_profile
 from simcore.step.kernels import kernel_table
 from simcore.strategy.precision import PRECISIONS
 from simcore.workload import ops
+from simcore.workload.graph import Block, Workload
 
 
 def step_s(issuer: str | None, **options: object) -> float:
@@ -24,17 +25,17 @@ def step_s(issuer: str | None, **options: object) -> float:
 
 
 def test_a_job_that_its_host_binds_takes_as_long_as_issuing_does() -> None:
-    """124 M parameters on 128 tokens: the host needs longer than the device, three times so."""
+    """124 M parameters on 128 tokens: the host needs longer than the device."""
     times = {issuer: step_s(issuer) for issuer in ISSUERS}
     bare = times["graph"]  # the host hides: device time alone
     assert bare < 0.8 * times["torch"]
-    assert 2.0 < times["megatron"] / times["torch"] <= 3.0  # the update is partly the device's
-    assert times["torch"] < times["megatron_graphs"] < times["megatron"]
+    assert 2.0 < times["megatron_2022"] / times["torch"] <= 3.0  # the update is partly the device's
+    assert times["torch"] < times["megatron_2022"] < times["megatron_graphs"] < times["megatron"]
     assert step_s(None) == times["torch"]
 
 
 def test_a_job_that_its_device_binds_does_not_care() -> None:
-    busy = {"seq_len": 1024, "micro_batch": 32}
+    busy = {"seq_len": 1024, "micro_batch": 64}
     assert step_s("megatron", **busy) == pytest.approx(step_s("graph", **busy), rel=0.03)
 
 
@@ -44,15 +45,29 @@ def test_processor_and_precision_count() -> None:
         return rates.issue_s(issuer)  # type: ignore[arg-type]
 
     x86, grace = "1x4xB200", "1x4xGB200"
-    assert issue_s(grace, "bf16", "torch") / issue_s(x86, "bf16", "torch") == pytest.approx(1.6)
+    assert issue_s(grace, "bf16", "torch") / issue_s(x86, "bf16", "torch") == pytest.approx(1.43)
     assert issue_s(grace, "bf16", "graph") == issue_s(x86, "bf16", "graph")
     assert issue_s(x86, "fp8", "torch") == issue_s(x86, "bf16", "torch")
-    assert issue_s(x86, "fp8", "megatron") == pytest.approx(2 * issue_s(x86, "bf16", "megatron"))
+    for issuer in ("megatron", "megatron_2022"):
+        assert issue_s(x86, "fp8", issuer) == pytest.approx(1.5 * issue_s(x86, "bf16", issuer))
 
 
 def test_each_expert_held_is_a_launch() -> None:
     op = ops.grouped_linear("up", 64.0, 8, 16, experts=4)
     assert [k.launches for k in (*op.fwd, *op.bwd)] == [4.0, 4.0, 4.0]
+
+
+def test_what_a_loop_of_c_issues_costs_the_host_little() -> None:
+    """GroupedLinear: a module's issue, and 8.6 us an expert where that takes Grace 114."""
+    op = ops.grouped_linear("up", 64.0, 8, 16, experts=4, looped=True)
+    each = 1 + 4 * 8.6 / 114
+    assert [k.launches for k in (*op.fwd, *op.bwd)] == [4.0, 4.0, 4.0]
+    block = Block(name="experts", ops=(op,))
+    table = kernel_table(
+        Workload(name="x", sample_unit="row", blocks=(block,), order=(0,)), PRECISIONS["bf16"]
+    )
+    assert table.launches_per_phase.tolist() == [4.0, 8.0]
+    assert table.issues_per_phase == pytest.approx([each, 2 * each], rel=0.01)
 
 
 def test_an_unknown_issuer_is_refused() -> None:

@@ -93,7 +93,13 @@ def test_stages_wait_for_each_others_hosts() -> None:
 def test_tensor_ranks_exchange_while_the_host_issues() -> None:
     """Between two kernels that the host has yet to issue there is room for what is under way."""
     request = make_request(
-        "gpt2", "1x4xA100", tp=4, issuer="megatron", seq_len=128, micro_batch=1, strategy="zero1"
+        "gpt2",
+        "1x4xA100",
+        tp=4,
+        issuer="megatron_2022",
+        seq_len=128,
+        micro_batch=1,
+        strategy="zero1",
     )
 
     def steps(accum: int) -> Any:

@@ -52,6 +52,18 @@ def test_a_backend_is_named_and_not_used(model: str, gpu: str, how: str) -> None
         ({"variant": "25.09", "gpu_type": "H100-SXM5-80GB"}, "megatron"),
         ({"cuda_graph": "local/full_iteration"}, "graph"),
         ({"cuda_graph": "transformer_engine/['attn', 'moe_router']"}, "megatron_graphs"),
+        ({"cuda_graph": "transformer_engine/['moe_router', 'moe_preprocess']"}, "megatron"),
+        ({"cuda_graph": "transformer_engine/mlp"}, "megatron_graphs"),
+        (
+            {
+                "source": "nvidia-dgxc-benchmarking",
+                "model": "nemotron4-340b",
+                "gpu_type": "GB200-NVL72-192GB",
+            },
+            "graph",
+        ),
+        ({"source": "nvidia-dgxc-benchmarking", "model": "nemotron4-15b"}, "megatron"),
+        ({"source": "vtrain"}, "megatron_2022"),
     ],
 )
 def test_what_issues_kernels(changes: dict[str, str], issuer: str) -> None:

@@ -97,7 +97,10 @@ def test_rows_that_bring_their_weights_are_added_up_alone() -> None:
     )  # fmt: skip
     rows = 32 * 2 * 64  # tokens, experts a token, hidden
     assert old.saved.low - new.saved.low == rows
-    assert sum(k.low for k in old.fwd) - sum(k.low for k in new.fwd) == 2 * rows
+    out = (
+        32 * 64
+    )  # index_add reads and writes the sum for each row, the fused kernel a token's once
+    assert sum(k.low for k in old.fwd) - sum(k.low for k in new.fwd) == 2 * rows + rows + out
     # the product's two gradients read both factors and the sum's, and one is summed up
     assert sum(k.low for k in old.bwd) - sum(k.low for k in new.bwd) == 6 * rows
     assert sum(k.launches for k in new.fwd + new.bwd) == 2
@@ -134,3 +137,24 @@ def test_fused_experts_are_a_launch_each_product_and_none_between() -> None:
     assert not fused["product"].fwd
     assert fused["product"].saved.low == apart["product"].saved.low
     assert sum(k.launches for k in fused["product"].bwd) == 0
+
+
+@pytest.mark.parametrize("kind", ["gelu", "relu2"])
+@pytest.mark.parametrize("apart", [False, True])
+def test_plain_experts_have_two_matrices_each(kind: str, apart: bool) -> None:
+    """As Megatron-LM's mixtures without --swiglu have them, and Switch Transformers."""
+    plain = SMALL | {"mlp": kind, "expert_bias": False, "expert_apart": apart}
+    built = build(name="small", **plain)
+    gated = build(name="small", **plain | {"mlp": "swiglu"})
+    matrix = 4 * 48 * 64  # experts, width, hidden
+    assert gated.blocks[1].numel - built.blocks[1].numel == matrix
+    rows = 32 * 2  # tokens, experts a token
+    ops = {op.name: op for op in built.blocks[1].ops}
+    assert {name for name in ops if name.startswith("experts.")} == {
+        "experts.up", "experts.down", "experts.forks",
+    }  # fmt: skip
+    for name in ("experts.up", "experts.down"):
+        (product,) = ops[name].fwd
+        assert product.flop == 2 * rows * 64 * 48
+        assert sum(k.flop for k in ops[name].bwd) == 2 * product.flop
+    assert ops["experts.up"].saved.matmul == rows * 64

@@ -52,7 +52,7 @@ SCORES_A_BLOCK = 4
 #: (core/fusions; Transformer Engine later); experts' rows, which came later, are weighed in their
 #: activation (core/transformer/moe/experts.py).
 MEGATRON_2021 = Program(
-    issuer="megatron", overlap=frozenset(), grads="fused", sequence_parallel=False,
+    issuer="megatron_2022", overlap=frozenset(), grads="fused", sequence_parallel=False,
     dropout=0.1,
     settings={
         "fused_pointwise": True, "fused_qkv": True, "fused_gate_up": True,
@@ -67,8 +67,8 @@ MEGATRON_2022 = replace(MEGATRON_2021, overlap=frozenset({"dgrad"}), sequence_pa
 #: compute (--no-overlap-p2p-communication turns that off); gradients of bf16 are summed and reduced
 #: in fp32 unless --grad-reduce-in-bf16 is given (arguments.py). Published runs are without dropout.
 MEGATRON_CORE = replace(
-    MEGATRON_2022, overlap=frozenset({"grads", "dgrad", "pipeline"}), wide_grads=True,
-    dropout=0.0,
+    MEGATRON_2022, issuer="megatron", overlap=frozenset({"grads", "dgrad", "pipeline"}),
+    wide_grads=True, dropout=0.0,
 ).with_settings(attention="flash")  # fmt: skip
 #: Transformer Engine takes cuDNN's attention from Hopper on and FlashAttention-2 before
 #: (NVIDIA/NeMo pull 9188 says so).

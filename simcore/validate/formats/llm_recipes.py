@@ -16,6 +16,7 @@ from simcore.validate.formats import Row, whole
 from simcore.workload.models import Scalar
 
 BRIDGE = "nvidia-megatron-bridge"
+_DGX_CLOUD = "nvidia-dgxc-benchmarking"
 #: DeepSeek-V2 and V3 (arXiv:2405.04434, 2412.19437) and Kimi-K2, which shares their layer.
 LATENT: dict[str, Scalar] = {
     "q_rank": 1536, "kv_rank": 512, "rope_dim": 64, "head_dim": 192, "value_dim": 128,
@@ -69,6 +70,10 @@ _LONG_CHUNKS = ("deepseek-v3", "kimi-k2")
 #: the first release (25.09), whose experts have a fixed capacity (qwen3/qwen3_30b_a3b_llm_
 #: pretrain.py: cuda_graph_impl "local" of "full_iteration"; its H100 recipes have none).
 _GRAPHS = {("25.09", "qwen3-30b-a3b"): ("B200", "GB200")}
+#: The same of NeMo's recommended configurations, which DGX Cloud's recipes take (NVIDIA/NeMo,
+#: scripts/performance/recommended_model_configs/model_configs_gb200.csv: cuda_graphs = 1, none of
+#: the H100's).
+_NEMO_GRAPHS = {"nemotron4-340b": ("GB200",)}
 #: Plain all-to-alls although a flexible backend is named, which is then not used: "alltoall" is set
 #: for these after it (qwen/qwen3_llm_pretrain.py: moe_token_dispatcher_type).
 _PLAIN = {"qwen3-235b-a22b": ("H100", "B200", "B300")}
@@ -160,7 +165,9 @@ def issuer_of(row: Row, program: Program) -> str:
     """What issues kernels: graphs of the step or of layers, Megatron-LM's modules, or torch's."""
     if _captured(row):
         return "graph"
-    layers = "'attn'" in row.get("cuda_graph", "") or "cuda graph attn" in row.get("notes", "")
+    graph = row.get("cuda_graph", "")
+    layers = "'attn'" in graph or graph.endswith("/mlp")
+    layers |= "cuda graph attn" in row.get("notes", "")
     return "megatron_graphs" if layers and program.issuer == "megatron" else program.issuer
 
 
@@ -169,8 +176,11 @@ def _captured(row: Row) -> bool:
     graph = row.get("cuda_graph", "")
     if graph == "on" or graph.startswith(("full_iteration", "local/full_iteration")):
         return True
-    chips = _GRAPHS.get((row.get("variant", ""), row["model"]), ())
-    return row["source"] == BRIDGE and _chip(row) in chips
+    chips = {
+        BRIDGE: _GRAPHS.get((row.get("variant", ""), row["model"]), ()),
+        _DGX_CLOUD: _NEMO_GRAPHS.get(row["model"], ()),
+    }
+    return _chip(row) in chips.get(row["source"], ())
 
 
 def _named(row: Row) -> str:

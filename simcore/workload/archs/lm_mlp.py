@@ -34,7 +34,7 @@ class MlpShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpertsShape:
-    """``experts`` gated layers of width ``ffn``, ``top_k`` of them a token.
+    """``experts`` layers of width ``ffn``, gated or plain, ``top_k`` of them a token.
 
     ``shared_ffn``: width of the layer that every token passes; ``shared_gate``: weighed by a
     sigmoid of its own. ``bias``: of router and experts. ``local``: how many of the experts this
@@ -268,25 +268,32 @@ def experts(body: Body, s: MlpShape, e: ExpertsShape, reads: str) -> None:
     moves = [word for word, on in told if on]
     trained = body.trains
     body.linear("router", tokens, s.hidden, e.experts, bias=e.bias, reads=reads, wide=True)
-    parts = ("gate", "up") if e.apart else ("gate_up",)
-    cols = 2 * e.ffn // len(parts)
+    gated = s.kind in GATED
+    parts = (("gate", "up") if e.apart else ("gate_up",)) if gated else ("up",)
+    cols = (2 * e.ffn // len(parts)) if gated else e.ffn
     first = [
         ops.grouped_linear(
             f"experts.{part}", rows, s.hidden, cols, e.local, weight_grad=trained,
-            save_input=part != "up", joint=e.fused_experts,
+            save_input=part != "up" or not gated, joint=e.fused_experts, looped=e.weighed_early,
         )
         for part in parts
     ]  # fmt: skip
     second = ops.grouped_linear(
-        "experts.down", rows, e.ffn, s.hidden, e.local, weight_grad=trained, joint=e.fused_experts
-    )
-    between = (_in_products(rows * e.ffn),) if e.fused_experts else gate_product(
-        s.kind, rows * e.ffn, s.fused_pointwise, fp8_input=s.fp8_input,
-        clamps_apart=s.clamps_apart, halves=not e.apart,
+        "experts.down", rows, e.ffn, s.hidden, e.local, weight_grad=trained, joint=e.fused_experts,
+        looped=e.weighed_early,
     )  # fmt: skip
+    if not gated:
+        between: tuple[Op, ...] = (plain_activation(s.kind, rows * e.ffn, s.fused_pointwise),)
+    elif e.fused_experts:
+        between = (_in_products(rows * e.ffn),)
+    else:
+        between = gate_product(
+            s.kind, rows * e.ffn, s.fused_pointwise, fp8_input=s.fp8_input,
+            clamps_apart=s.clamps_apart, halves=not e.apart,
+        )  # fmt: skip
     body.add(
         ops.route("route", tokens, e.experts, e.top_k),
-        ops.dispatch("dispatch", tokens, s.hidden, copies),
+        ops.dispatch("dispatch", tokens, s.hidden, copies, fused=e.weighed_early),
         *(ops.regroup(f"dispatch.{word}", rows, s.hidden) for word in moves),
         *first,
         *between,
@@ -296,7 +303,7 @@ def experts(body: Body, s: MlpShape, e: ExpertsShape, reads: str) -> None:
         ops.combine("combine", tokens, s.hidden, copies, weighed=not e.weighed_early),
         ops.accumulate("experts.forks", tokens * s.hidden),
     )
-    if e.apart:
+    if e.apart and gated:
         body.add(ops.accumulate("experts.inputs", rows * s.hidden))
     for part in parts:
         body.stacked(f"experts.{part}", e.local * cols * s.hidden)

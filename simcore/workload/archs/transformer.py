@@ -395,8 +395,6 @@ def build(
         raise ValueError(f"top_k {top_k} is not within 1..{experts} experts")
     if min(expert_rows, permuted_rows) < 1:
         raise ValueError(f"expert_rows {expert_rows} and permuted_rows {permuted_rows} are below 1")
-    if experts and mlp not in GATED:
-        raise ValueError(f"mlp {mlp!r} of experts is none of {', '.join(GATED)}")
     rotated = rope_dim if kv_rank else int(head_dim * rotary_share)
     if positions != "rope":
         rotated = 0

@@ -9,6 +9,11 @@ from __future__ import annotations
 
 from simcore.workload.graph import Affine, Kernel, Op, Saved
 
+#: What a launch in a loop of C++ takes of the host, of what Megatron-Core takes for a kernel of its
+#: modules: 8.6 us a product of one expert on Grace (TransformerEngine issue 2897: 64 experts of two
+#: products, 1.2 ms forward and 2.1 back) of 114 (runtime.yaml).
+LOOPED_ISSUE = 0.075
+
 
 def route(name: str, tokens: float, experts: int, top_k: int) -> Op:
     """Scores to probabilities, the ``top_k`` of each token, their weights made to add up to one.
@@ -35,12 +40,17 @@ def route(name: str, tokens: float, experts: int, top_k: int) -> Op:
     )
 
 
-def dispatch(name: str, tokens: float, width: int, copies: float) -> Op:
-    """Rows sorted by expert and copied, a token so often; backward adds them up again."""
+def dispatch(name: str, tokens: float, width: int, copies: float, *, fused: bool = False) -> Op:
+    """Rows sorted by expert and copied, a token so often; backward adds them up again.
+
+    ``fused``: a kernel sums a token's rows in registers (Transformer Engine's moe_unpermute), where
+    index_add reads and writes the sum for each of them.
+    """
     rows = tokens * copies
     sort = Kernel(kind="elementwise", raw_bytes=48.0 * rows, launches=3.0)
     fwd = (sort, Kernel(kind="gather", low=2 * rows * width, raw_bytes=8.0 * rows))
-    bwd = (Kernel(kind="gather", low=3 * rows * width, raw_bytes=8.0 * rows),)
+    moved = (2 if fused else 3) * rows * width
+    bwd = (Kernel(kind="gather", low=moved, raw_bytes=8.0 * rows),)
     # where each row came from and which choice of its token it was
     return Op(name=name, fwd=fwd, bwd=bwd, saved=Saved(raw_bytes=16.0 * rows))
 
@@ -55,12 +65,16 @@ def grouped_linear(
     save_input: bool = True,
     weight_grad: bool = True,
     joint: bool = False,
+    looped: bool = False,
 ) -> Op:
     """``rows`` rows a sample, in ``experts`` equal groups, each times its own ``[k, n]``.
 
     Each group is a launch of its own, as in Transformer Engine's GroupedLinear and in models that
-    loop over their experts; they run side by side. ``joint``: one launch for all.
+    loop over their experts; they run side by side. ``joint``: one launch for all. ``looped``: they
+    are issued by a loop of C++, as GroupedLinear's are, and not in Python.
     """
+    launches = 1.0 if joint else float(experts)
+    issues = 1.0 + LOOPED_ISSUE * launches if looped else None
     flop, weight = 2.0 * rows * k * n, float(experts) * k * n
     each = Affine(0, rows / experts)
 
@@ -68,7 +82,7 @@ def grouped_linear(
         return Kernel(
             kind="gemm", flop=flop, low=rows * (k + n), weight=weight,
             m=m, n=cols, k=depth, groups=Affine(experts),
-            launches=1.0 if joint else float(experts), cast=cast,
+            launches=launches, cast=cast, issues=issues,
         )  # fmt: skip
 
     bwd = [product(each, Affine(k), Affine(n), rows * n)]
@@ -95,13 +109,14 @@ def combine(name: str, tokens: float, width: int, copies: float, *, weighed: boo
     """Each row times its weight, added into its token; keeps the experts' outputs.
 
     Not ``weighed`` where rows bring their weights with them (Megatron-Core multiplies in the
-    experts' activation: experts.py, weighted_bias_swiglu_impl): rows are added up, none is kept.
+    experts' activation: experts.py, weighted_bias_swiglu_impl): one kernel sums a token's rows as
+    ``dispatch``'s fused one does (SimuMax timed both ways alike), none is kept.
     """
     rows, out = tokens * copies, tokens * width
-    summed = Kernel(kind="gather", low=3 * rows * width + out, raw_bytes=8.0 * rows)
     spread = Kernel(kind="gather", low=2 * rows * width, raw_bytes=8.0 * rows)
     if not weighed:
-        return Op(name=name, fwd=(summed,), bwd=(spread,), saved=Saved(raw_bytes=12.0 * rows))
+        return Op(name=name, fwd=(spread,), bwd=(spread,), saved=Saved(raw_bytes=12.0 * rows))
+    summed = Kernel(kind="gather", low=3 * rows * width + out, raw_bytes=8.0 * rows)
     elems = rows * width  # a weight is broadcast over its row
     fwd = (Kernel(kind="elementwise", low=2 * elems, high=rows, indexed=elems), summed)
     bwd = (
