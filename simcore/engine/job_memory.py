@@ -166,7 +166,7 @@ def memory_of_stage(
     """
     layout = request.placed.layout if request.placed else Layout()
     held = in_flight(layout, position, grad_accum)
-    if layout.zero_bubble:
+    if _ends_early(layout):
         held = _waiting(layout, position, held, _waiting_share(request, part))
     over = (micro_batch, grad_accum, n_gpus, n_nodes)
     beside = beside or beside_tensors(request, n_gpus, n_nodes)
@@ -204,12 +204,17 @@ def memory_of_stages(
     )
     held = in_flight(placed.layout, position, grad_accum)
     held = np.maximum(np.minimum(held, 1.0), held * share)
-    if placed.layout.zero_bubble:
+    if _ends_early(placed.layout):
         waits = np.repeat(np.array([_waiting_share(request, s.workload) for s in stages]), each)
         held = _waiting(placed.layout, position, held, waits)
     over = (micro_batch, grad_accum, n_gpus, n_nodes)
     beside = beside or beside_tensors(request, n_gpus, n_nodes)
     return _memory(request, tuple(parts.values()), part, held, *over, beside=beside)
+
+
+def _ends_early(layout: Layout) -> bool:
+    """Whether a last stage has more micro-batches in flight than have come to the loss."""
+    return layout.zero_bubble or (layout.vpp > 1 and layout.schedule != "gpipe")
 
 
 def _waiting(layout: Layout, position: int | Array, held: Array, share: float | Array) -> Array:
@@ -220,17 +225,22 @@ def _waiting(layout: Layout, position: int | Array, held: Array, share: float | 
 
 
 def _waiting_share(request: Request, part: Workload) -> float:
-    """Of what a micro-batch in work keeps in a last stage, what one keeps whose weights wait.
+    """Of what a micro-batch in work keeps in a last stage, what one keeps that waits.
 
-    Zero-bubble schedules run backward of inputs right behind each forward there (Qi et al. 2023,
+    Interleaved, backward of the last chunk follows its forward at once (Megatron-LM, schedules.py),
+    so that waiting micro-batches have no head yet. Zero-bubble schedules run backward of inputs right behind each forward there (Qi et al. 2023,
     figures 2 and 3): what the loss kept is gone, and its gradient in 16 bit is left for the head's
     weight (WeightGradStore of zero-bubble's layers.py takes input and gradient). That other stages
     keep less too is not counted.
     """
     p = request.strategy.precision
     kept = activation_profile(part, p, request.strategy.recompute == "full").kept
-    loss = max((op.saved for op in part.blocks[part.order[-1]].ops), key=widest)
-    gone = saved_bytes(loss, p) - widest(loss) * p.low_bytes
+    head = part.blocks[part.order[-1]]
+    if request.placed is not None and request.placed.layout.zero_bubble:
+        loss = max((op.saved for op in head.ops), key=widest)
+        gone = saved_bytes(loss, p) - widest(loss) * p.low_bytes
+    else:
+        gone = 0.0 if head.recomputable else saved_bytes(head.saved, p)
     return 1.0 - max(0.0, gone) / kept if kept else 1.0
 
 

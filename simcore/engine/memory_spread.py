@@ -18,7 +18,8 @@ from simcore.engine.resolved import Request
 def program_kind(request: Request) -> str:
     """Whose tensors a job holds: the training library, else what issues kernels; and how old."""
     strategy = request.strategy
-    program = strategy.issuer if strategy.software.plain_modules else strategy.software.name
+    issuer = strategy.issuer.removesuffix("_2022")  # Megatron-LM's modules hold what they held
+    program = issuer if strategy.software.plain_modules else strategy.software.name
     return f"{program}, old libraries" if request.eager_kernels else program
 
 
