@@ -228,10 +228,10 @@ def _waiting_share(request: Request, part: Workload) -> float:
     """Of what a micro-batch in work keeps in a last stage, what one keeps that waits.
 
     Interleaved, backward of the last chunk follows its forward at once (Megatron-LM, schedules.py),
-    so that waiting micro-batches have no head yet. Zero-bubble schedules run backward of inputs right behind each forward there (Qi et al. 2023,
-    figures 2 and 3): what the loss kept is gone, and its gradient in 16 bit is left for the head's
-    weight (WeightGradStore of zero-bubble's layers.py takes input and gradient). That other stages
-    keep less too is not counted.
+    so that waiting micro-batches have no head yet. Zero-bubble schedules run backward of inputs
+    right behind each forward there (Qi et al. 2023, figures 2 and 3): what the loss kept is gone,
+    and its gradient in 16 bit is left for the head's weight (WeightGradStore of zero-bubble's
+    layers.py takes input and gradient). That other stages keep less too is not counted.
     """
     p = request.strategy.precision
     kept = activation_profile(part, p, request.strategy.recompute == "full").kept
