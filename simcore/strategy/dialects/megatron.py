@@ -390,6 +390,9 @@ def _kernels(reading: Reading, given: Given) -> None:
         reading.say("issuer", "megatron_graphs", "--cuda-graph-scope")
     elif any(old) or how != "none":
         reading.approximate("--cuda-graph-impl", "is not followed: kernels are predicted as eager")
+    if _on(reading, given, "deterministic-mode"):  # 10 to 16 % on A100 and H100, 40 on Blackwell
+        reading.approximate("--deterministic-mode", "is not followed: attention's backward is "
+                            "slower with it, most of all on Blackwell")  # fmt: skip
     flash = _on(reading, given, "use-flash-attn")
     backend = given.pop("attention-backend", "flash" if flash else "auto")
     if backend != "auto":

@@ -52,7 +52,8 @@ TAKEN = _names(
     "main-grads-dtype main-params-dtype use-precision-aware-optimizer cp-comm-type "
     "moe-layer-recompute overlap-param-gather tp-comm-overlap "
     "moe-expert-capacity-factor moe-pad-expert-input-to-capacity "
-    "overlap-moe-expert-parallel-comm no-async-tensor-model-parallel-allreduce"
+    "overlap-moe-expert-parallel-comm no-async-tensor-model-parallel-allreduce "
+    "deterministic-mode"
 )
 
 #: They describe the model; ``--model`` decides that.
@@ -112,7 +113,7 @@ IGNORED = _names(
     "error-injection-rate error-injection-type inprocess-restart replication replication-jump "
     "replication-factor profile profile-step-start profile-step-end profile-ranks "
     "use-pytorch-profiler record-memory-history memory-snapshot-path manual-gc manual-gc-interval "
-    "no-manual-gc-eval manual-gc-eval deterministic-mode "
+    "no-manual-gc-eval manual-gc-eval "
     "check-weight-hash-across-dp-replicas-interval calculate-per-token-loss train-sync-interval "
     # learning rate, regularization, loss scale
     "lr lr-decay-style lr-wsd-decay-style lr-decay-iters lr-decay-samples lr-wsd-decay-samples "

@@ -278,6 +278,15 @@ def test_messages_in_filling() -> None:
     assert any("filling" in a for a in filling.approximated)
 
 
+def test_what_makes_results_repeat_is_told_to_cost_time() -> None:
+    plain, repeats = (
+        read_launch(f"--micro-batch-size 1 --bf16 {flag}") for flag in ("", "--deterministic-mode")
+    )
+    assert not plain.approximated
+    (told,) = repeats.approximated
+    assert "--deterministic-mode" in told and "slower" in told
+
+
 @pytest.mark.parametrize(("said", "hidden"), [("true", "pipeline"), ("false", "none")])
 def test_messages_in_yaml(tmp_path: Path, said: str, hidden: str) -> None:
     text = (SAMPLES / "megatron_args.yaml").read_text(encoding="utf-8")
