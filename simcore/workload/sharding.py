@@ -49,6 +49,8 @@ ONE_INPUT = (("q", "k", "v"), ("gate", "up"))
 
 #: Sums up the two gradients of a table that embedding and head share.
 _TIE = "tie"
+#: Looks up what the embedding holds, for a module that predicts a further token.
+_NEXT_TOKENS = "mtp.tokens"
 
 
 @dataclass(frozen=True)
@@ -301,8 +303,9 @@ def stretch(workload: Workload, start: int, stop: int, *, one_table: bool = Fals
 
     Frozen networks and the input are what the first block needs. A head whose table is the
     embedding's has one of its own where the embedding is not there too (``one_table``: it is, in
-    another stretch of the rank's). Equal stretches are one object, whoever asks: what is cached by
-    it is worked out once for all cuts of a model.
+    another stretch of the rank's), and so has a module that predicts a further token. Equal
+    stretches are one object, whoever asks: what is cached by it is worked out once for all cuts of
+    a model.
     """
     return _stretch(workload, start == 0, workload.order[start:stop], one_table)
 
@@ -312,11 +315,11 @@ def _stretch(workload: Workload, first: bool, order: tuple[int, ...], one_table:
     used = sorted(set(order))
     index: Mapping[int, int] = {b: i for i, b in enumerate(used)}
     share = sum(workload.blocks[b].recomputable for b in order) / max(1, layer_counts(workload))
+    blocks = [workload.blocks[b] for b in used]
+    if not (first or one_table):
+        blocks = _with_own_tables(blocks)
     return workload.replace(
-        blocks=tuple(
-            workload.blocks[b] if first or one_table else _with_own_table(workload.blocks[b])
-            for b in used
-        ),
+        blocks=tuple(blocks),
         order=tuple(index[b] for b in order),
         frozen=tuple(_part(net, share) for net in workload.frozen if first or not net.ops),
         input_bytes=workload.input_bytes if first else 0.0,
@@ -324,7 +327,10 @@ def _stretch(workload: Workload, first: bool, order: tuple[int, ...], one_table:
 
 
 def _own_tables(block: Block) -> tuple[Param, ...]:
-    """Matrices that a block's products read and another block holds, which shares them."""
+    """Matrices that a block's operators read and another block holds, which shares them."""
+    for op in block.ops:
+        if op.name == _NEXT_TOKENS:
+            return (Param(f"{op.name}.weight", round(op.bwd[0].weight)),)
     if all(op.name != _TIE for op in block.ops):
         return ()
     held = {p.name for p in block.params}
@@ -332,19 +338,22 @@ def _own_tables(block: Block) -> tuple[Param, ...]:
     return tuple(Param(name, numel) for name, numel in products if numel and name not in held)
 
 
-def _with_own_table(block: Block) -> Block:
-    """The head of a last stage, which keeps a copy of the table and has one gradient of it.
+def _with_own_tables(blocks: list[Block]) -> list[Block]:
+    """Blocks of a later stage, which keeps one copy of a table that the first has too.
 
-    Megatron-LM, module.py, initialize_word_embeddings; DeepSpeed, runtime/pipe/module.py,
-    TiedLayerSpec: a module of each stage that uses it.
+    Megatron-LM, module.py, initialize_word_embeddings, and models/gpt/gpt_model.py (an embedding
+    where mtp_process is set); DeepSpeed, runtime/pipe/module.py, TiedLayerSpec: a module of each
+    stage that uses it. A head's table serves the module that predicts a further token too.
     """
-    own = _own_tables(block)
-    if not own:
-        return block
-    ops = tuple(op for op in block.ops if op.name != _TIE)
-    return replace(block, ops=ops, params=(*block.params, *own))
+    heads = [b for b in blocks if any(op.name == _TIE for op in b.ops)]
+    holder = next((b for b in heads or blocks if _own_tables(b)), None)
+    if holder is None:
+        return blocks
+    ops = tuple(op for op in holder.ops if op.name != _TIE)
+    kept = replace(holder, ops=ops, params=(*holder.params, *_own_tables(holder)))
+    return [kept if b is holder else b for b in blocks]
 
 
 def tied_numel(workload: Workload) -> int:
     """Elements of what the first and the last stage of a pipeline both hold and must keep equal."""
-    return sum(p.numel for b in workload.blocks for p in _own_tables(b))
+    return max((sum(p.numel for p in _own_tables(b)) for b in workload.blocks), default=0)

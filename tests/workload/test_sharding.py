@@ -104,6 +104,24 @@ def test_a_head_with_a_table_of_its_own_has_it_once() -> None:
     ]
 
 
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("pp", [1, 2, 8])
+def test_what_predicts_a_further_token_looks_it_up_in_a_table_of_its_stage(
+    pp: int, tied: bool
+) -> None:
+    """Megatron-LM, gpt_model.py: an embedding where mtp_process is set, kept equal to the first."""
+    workload = GPT.build(tied=tied, next_tokens=1)
+    plain = GPT.build(tied=tied)
+    stages = pipeline_stages(workload, pp)
+    copies = (pp > 1) * 50257 * 1024  # a tied head's serves both
+    assert sum(s.workload.trainable_numel for s in stages) == workload.trainable_numel + copies
+    assert tied_numel(workload) == 50257 * 1024
+    assert tied_numel(plain) == tied * 50257 * 1024
+    # without a pipeline it shares the embedding's
+    module = 2 * 1024 * 1024 + 12 * 1024 * 1024  # its projection and its layer, biases aside
+    assert workload.trainable_numel - plain.trainable_numel == pytest.approx(module, rel=0.005)
+
+
 def test_what_cannot_be_cut_is_said() -> None:
     with pytest.raises(InvalidConfig, match=r"tp=3 does not divide heads=16; allowed here: \[1, 2"):
         tensor_overrides(GPT, 3, 1)

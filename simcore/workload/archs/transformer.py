@@ -46,6 +46,9 @@ _CHOICES = {
     ),
 }
 
+#: The look-up of a multi-token prediction module, whose table is the embedding's.
+NEXT_TOKENS = "mtp.tokens"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Model:
@@ -233,10 +236,12 @@ def _head(m: _Model, vocab: int, width: int, tied: bool, softcap: bool, scaled: 
 
 
 def _next_token(m: _Model, vocab: int, routed: bool, loss: str, upcast: bool) -> Body:
-    """A multi-token prediction module (DeepSeek-V3 2024, 2.2): two norms, a product, a layer, and
-    the shared head and the model's loss once more."""
+    """A multi-token prediction module (DeepSeek-V3 2024, 2.2): the shared embedding of the next
+    tokens, two norms, a product, a layer, and the shared head and the model's loss once more."""
     body = _layer(m, Kind(False, routed, True))
     seq, hidden = m.mlp.seq, m.mlp.hidden
+    if body.trains:
+        body.add(ops.embedding(NEXT_TOKENS, seq, hidden, vocab))
     body.norm("embedding.norm", seq, hidden, m.norm)
     body.norm("hidden.norm", seq, hidden, m.norm)
     body.add(ops.copy("mtp.cat", 2 * m.elems))
