@@ -63,7 +63,9 @@ def test_a_file_s_program_is_known_by_it(tmp_path: Path) -> None:
 
 def test_it_says_how_it_runs_where_nothing_is_said() -> None:
     found = make_request("llama3-70b", "8x8xH100", **CUT).strategy
-    assert (found.issuer, found.recompute) == ("megatron", "none")
+    assert (found.issuer, found.recompute) == ("megatron_graphs", "none")
+    named = make_request("llama3-70b", "8x8xH100", **CUT, software="megatron").strategy
+    assert named.issuer == "megatron"  # its modules, as they are
     assert str(found.overlap) == "grads,params,tensor"
     assert found.precision.main_grads and found.precision.grad_bytes == 4.0
     words = {"issuer": "graph", "recompute": "full", "overlap": "grads", "main_grads": "weights"}

@@ -310,8 +310,7 @@ def _recompute(reading: Reading, given: Given) -> None:
             return
         reading.say("recompute_layers", layers, "--recompute-num-layers")
     if mode == "full" and method == "uniform" and layers is not None and layers > 1:
-        reading.approximate(f"--recompute-num-layers {layers}", "is not followed: every layer's "
-                            "input is kept")  # fmt: skip
+        reading.approximate("--recompute-num-layers", "is not followed: all inputs are kept")
     reading.say("recompute", mode, key)
     if mode == "selective":
         _modules(reading, modules)
@@ -390,9 +389,8 @@ def _kernels(reading: Reading, given: Given) -> None:
         reading.say("issuer", "megatron_graphs", "--cuda-graph-scope")
     elif any(old) or how != "none":
         reading.approximate("--cuda-graph-impl", "is not followed: kernels are predicted as eager")
-    if _on(reading, given, "deterministic-mode"):  # 10 to 16 % on A100 and H100, 40 on Blackwell
-        reading.approximate("--deterministic-mode", "is not followed: attention's backward is "
-                            "slower with it, most of all on Blackwell")  # fmt: skip
+    if _on(reading, given, "deterministic-mode"):
+        reading.approximate("--deterministic-mode", "is not followed: attention is slower with it")
     flash = _on(reading, given, "use-flash-attn")
     backend = given.pop("attention-backend", "flash" if flash else "auto")
     if backend != "auto":
