@@ -33,8 +33,9 @@ _ENGINE_FORMATS = ("fp8", "mxfp8", "nvfp4")
 _TORCH_BESIDE_TENSOR = ("zero2", "zero3", HYBRID)
 
 
-#: What issues kernels where nobody says: of Megatron-Core's modules as they are, half of them in
-#: graphs, as NVIDIA's recipes have it where a host is slow, and Megatron-LM's of 2022, the middle.
+#: What issues kernels where nobody says: modules of Megatron-Core with half of their kernels in
+#: graphs. It lies between the slowest that people run (Megatron-Core's modules one by one) and the
+#: fastest (NVIDIA's recipes that replay graphs where a host is slow, and Megatron-LM of 2022).
 _UNSAID = "megatron_graphs"
 
 

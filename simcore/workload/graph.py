@@ -40,6 +40,11 @@ CONV_KINDS: tuple[KernelKind, ...] = (
 DENSE_CONVS: tuple[KernelKind, ...] = ("conv", "conv_winograd", "conv_pointwise")
 #: Elements that a matrix unit's kernel loads at a time of aligned rows: 16 bytes in 16 bit.
 FULL_LOAD = 8
+#: Ops by whose names a cut finds a table that two blocks share: the first sums up its two gradients
+#: where the head reads the embedding's, the second looks the next tokens of a further-token module
+#: up in it.
+TIE = "tie"
+NEXT_TOKENS = "mtp.tokens"
 
 
 @dataclass(frozen=True, slots=True)

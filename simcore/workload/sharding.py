@@ -13,7 +13,9 @@ from functools import lru_cache
 
 from simcore.base.errors import InvalidConfig
 from simcore.workload.graph import (
+    NEXT_TOKENS,
     NOTHING,
+    TIE,
     Block,
     Frozen,
     Kernel,
@@ -46,11 +48,6 @@ _WHOLE_INPUT = ("qkv", "q", "k", "v", "q_a", "kv_a", "gate", "up", "gate_up", "h
 CUT_BY_COLUMNS = ("qkv", "q", "k", "v", "gate", "up", "gate_up")
 #: Those of them that read one input, where they are products apart.
 ONE_INPUT = (("q", "k", "v"), ("gate", "up"))
-
-#: Sums up the two gradients of a table that embedding and head share.
-_TIE = "tie"
-#: Looks up what the embedding holds, for a module that predicts a further token.
-_NEXT_TOKENS = "mtp.tokens"
 
 
 @dataclass(frozen=True)
@@ -329,9 +326,9 @@ def _stretch(workload: Workload, first: bool, order: tuple[int, ...], one_table:
 def _own_tables(block: Block) -> tuple[Param, ...]:
     """Matrices that a block's operators read and another block holds, which shares them."""
     for op in block.ops:
-        if op.name == _NEXT_TOKENS:
+        if op.name == NEXT_TOKENS:
             return (Param(f"{op.name}.weight", round(op.bwd[0].weight)),)
-    if all(op.name != _TIE for op in block.ops):
+    if all(op.name != TIE for op in block.ops):
         return ()
     held = {p.name for p in block.params}
     products = ((f"{op.name}.weight", round(weight_grad_numel(op))) for op in block.ops)
@@ -345,11 +342,11 @@ def _with_own_tables(blocks: list[Block]) -> list[Block]:
     where mtp_process is set); DeepSpeed, runtime/pipe/module.py, TiedLayerSpec: a module of each
     stage that uses it. A head's table serves the module that predicts a further token too.
     """
-    heads = [b for b in blocks if any(op.name == _TIE for op in b.ops)]
+    heads = [b for b in blocks if any(op.name == TIE for op in b.ops)]
     holder = next((b for b in heads or blocks if _own_tables(b)), None)
     if holder is None:
         return blocks
-    ops = tuple(op for op in holder.ops if op.name != _TIE)
+    ops = tuple(op for op in holder.ops if op.name != TIE)
     kept = replace(holder, ops=ops, params=(*holder.params, *_own_tables(holder)))
     return [kept if b is holder else b for b in blocks]
 

@@ -14,7 +14,7 @@ from simcore.workload.archs import ARCHS
 from simcore.workload.archs.bert_tensorflow import graph_layer, xla_layer
 from simcore.workload.archs.checks import check_names, head_width
 from simcore.workload.archs.params import norm_params, weight_and_bias
-from simcore.workload.graph import Block, Kernel, Op, Param, Saved, Workload
+from simcore.workload.graph import TIE, Block, Kernel, Op, Param, Saved, Workload
 from simcore.workload.ops import tensorflow
 
 _INT64_BYTES = 8
@@ -190,7 +190,7 @@ def _masked_lm(seq: int, hidden: int, vocab: int, share: float) -> Block:
         ops.activation("gelu", rows * hidden),
         ops.layer_norm("norm", rows, hidden),
         ops.linear("decoder", rows, hidden, vocab, bias=True, input_high=True),
-        ops.grad_only("tie", 0.0, weight=3.0 * vocab * hidden),
+        ops.grad_only(TIE, 0.0, weight=3.0 * vocab * hidden),
         *ops.lm_loss("loss", rows, vocab),
     )
     params = (

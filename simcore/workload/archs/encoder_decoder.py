@@ -11,7 +11,7 @@ from simcore.workload.archs.body import Body
 from simcore.workload.archs.checks import check_names, head_width
 from simcore.workload.archs.switch import Switch
 from simcore.workload.archs.towers import ENCODED, Tower, check_length, layer
-from simcore.workload.graph import Affine, Block, Kernel, Op, Param, Saved, Workload
+from simcore.workload.graph import TIE, Affine, Block, Kernel, Op, Param, Saved, Workload
 
 _INT64_BYTES = 8
 
@@ -37,7 +37,7 @@ def lm_head(t: Tower, vocab: int, *, scaled: bool, tied: bool = True) -> Block:
         body.add(ops.scale("scale", t.elems))
     body.linear("head", t.rows, t.hidden, vocab, reads="out", weight=not tied)
     if tied:
-        body.add(ops.grad_only("tie", 0.0, weight=3.0 * vocab * t.hidden))
+        body.add(ops.grad_only(TIE, 0.0, weight=3.0 * vocab * t.hidden))
     loss = ops.loss_compiled if t.xla else ops.lm_loss
     body.add(*loss("loss", t.rows, vocab))
     return body.block("head")

@@ -21,7 +21,7 @@ from simcore.workload.archs.checks import check_names, head_width
 from simcore.workload.archs.lm_attention import ATTENTIONS, AttentionShape, attention
 from simcore.workload.archs.lm_kinds import Kind, name_of, pattern_of
 from simcore.workload.archs.lm_mlp import GATED, PLAIN, ExpertsShape, MlpShape, dense, experts
-from simcore.workload.graph import Kernel, Op, Saved, Workload
+from simcore.workload.graph import NEXT_TOKENS, TIE, Kernel, Op, Saved, Workload
 
 _INT64_BYTES = 8
 #: Parts that torchtune cuts a sequence into for head and loss (CEWithChunkedOutputLoss).
@@ -45,9 +45,6 @@ _CHOICES = {
         "chunked",
     ),
 }
-
-#: The look-up of a multi-token prediction module, whose table is the embedding's.
-NEXT_TOKENS = "mtp.tokens"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,7 +211,7 @@ def _head(m: _Model, vocab: int, width: int, tied: bool, softcap: bool, scaled: 
         body.ops[-1] = ops.in_chunks(body.ops[-1], _CHUNKS)
     if tied and body.trains:
         # the shared table's two gradients are summed
-        body.add(ops.grad_only("tie", 0.0, weight=3.0 * vocab * width))
+        body.add(ops.grad_only(TIE, 0.0, weight=3.0 * vocab * width))
     # a compiler puts it into the loss's kernels
     apart = loss not in ("compiled", "compiled_chunks", "chunked")
     logits = float(seq * vocab)

@@ -15,7 +15,7 @@ from simcore.workload.archs import ARCHS
 from simcore.workload.archs import transformer_xl_tensorflow as nodes
 from simcore.workload.archs.checks import check_names
 from simcore.workload.archs.params import norm_params, weight_and_bias
-from simcore.workload.graph import Block, Kernel, Op, Param, Saved, Workload
+from simcore.workload.graph import TIE, Block, Kernel, Op, Param, Saved, Workload
 from simcore.workload.ops import tensorflow
 
 _INT64_BYTES = 8
@@ -124,7 +124,7 @@ def _logits(s: _Shape, name: str, rows: float, k: int, words: int) -> Op:
 
 
 def _full_head(s: _Shape, vocab: int) -> Block:
-    tie = ops.grad_only("tie", 0.0, weight=3.0 * vocab * s.hidden)
+    tie = ops.grad_only(TIE, 0.0, weight=3.0 * vocab * s.hidden)
     logits = _logits(s, "head", s.tgt, s.hidden, vocab)
     body = (*_dropout("dropout", float(s.tgt * s.hidden), s.drop), logits, tie,
             *ops.lm_loss("loss", s.tgt, vocab))  # fmt: skip
@@ -153,9 +153,9 @@ def _table_gradients(tables: list[Param], clusters: int) -> Op:
     """
     numel = float(sum(t.numel for t in tables))
     if len(tables) > 1:
-        return ops.grad_only("tie", 0.0, weight=3.0 * numel, launches=float(len(tables)))
+        return ops.grad_only(TIE, 0.0, weight=3.0 * numel, launches=float(len(tables)))
     moved = clusters + 2.0 + 3.0 * clusters
-    return ops.grad_only("tie", 0.0, weight=moved * numel, launches=3.0 * clusters)
+    return ops.grad_only(TIE, 0.0, weight=moved * numel, launches=3.0 * clusters)
 
 
 def _adaptive_head(s: _Shape, edges: tuple[int, ...], div: int) -> tuple[Block, list[Param]]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simcore.workload import ops
-from simcore.workload.graph import Kernel, Op
+from simcore.workload.graph import TIE, Kernel, Op
 from simcore.workload.ops import tensorflow as tf
 
 
@@ -157,4 +157,4 @@ def tied_gradient(numel: float, slices: int) -> Op:
     """
     joined = Kernel(kind="copy", weight=(2.0 + 3.0 * slices) * numel, launches=2.0 * slices)
     added = Kernel(kind="gather", weight=(1.0 + 3.0 * slices) * numel, launches=2.0)
-    return Op(name="tie", fwd=(), bwd=(joined, added))
+    return Op(name=TIE, fwd=(), bwd=(joined, added))
