@@ -190,9 +190,9 @@ def exchanges_of(points: Points, placed: Placed) -> Exchanges:
         copies = traffic.hidden_copies
         across, inside = np.ones(len(points)), np.ones(len(points))
         if layout.dispatcher == "deepep":
-            across = once_each_frac(group.n_nodes, copies)
+            across = once_each_frac(group.n_nodes, copies, *traffic.expert_groups)
             # what comes from other nodes passes the node's links too, on its way to the rank
-            inside = once_each_frac(group.n_ranks, copies) * group.n_nodes
+            inside = once_each_frac(group.n_ranks, copies, *traffic.expert_groups) * group.n_nodes
         exchanged = exchange_s(moved["expert parallel"][None, :], group, across, inside)[0] * on
         found["expert parallel", "all_to_all"] = exchanged
     if layout.pp > 1:

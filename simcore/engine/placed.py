@@ -17,7 +17,8 @@ class LayerTraffic:
     """Elements a sample that one layer exchanges; widths in bytes of an activation.
 
     ``context``: what context ranks exchange at a time. ``hidden_copies``: to how many experts each
-    token goes. ``tensor_sums``: how often tensor ranks sum ``hidden`` up, in forward and again in
+    token goes, ``expert_groups``: of how many groups, and how many of these it takes them from.
+    ``tensor_sums``: how often tensor ranks sum ``hidden`` up, in forward and again in
     backward. ``expert_rows``: what the fullest expert rank receives over the mean.
     """
 
@@ -27,6 +28,7 @@ class LayerTraffic:
     width_bytes: float
     tensor_sums: float = TENSOR_SUMS
     expert_rows: float = 1.0
+    expert_groups: tuple[int, int] = (1, 1)
 
 
 @dataclass(frozen=True)

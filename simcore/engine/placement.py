@@ -11,6 +11,7 @@ from typing import Any, get_args
 from simcore.base.errors import InvalidConfig, UnknownName
 from simcore.engine.context import elements, heads_of, turned
 from simcore.engine.placed import LayerTraffic, Placed
+from simcore.engine.routing import expert_groups
 from simcore.hardware.cluster import ClusterSpec
 from simcore.hardware.paths import mesh_share
 from simcore.strategy.cuts import cut_sizes, normalised, stages_told
@@ -168,6 +169,7 @@ def place(
             width_bytes=float(strategy.precision.low_bytes),
             tensor_sums=sums,
             expert_rows=strategy.routing.rows(layout.ep, layout.dispatcher).sent,
+            expert_groups=expert_groups(config),
         ),
         recompute_frac=_again_frac(strategy, n_layers) * _sums_again_frac(strategy, layout, sums),
         attention_again_frac=again,

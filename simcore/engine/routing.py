@@ -22,6 +22,11 @@ def experts_of(record: ModelSource) -> tuple[int, int]:
     return experts, int(config.get("top_k", 0) or 0) or min(2, experts)
 
 
+def expert_groups(config: Mapping[str, Any]) -> tuple[int, int]:
+    """Groups of a model's experts, and from how many of them a token takes its own."""
+    return int(config.get("expert_groups", 1)), int(config.get("top_groups", 1))
+
+
 def routing_of(record: ModelSource | None, options: Mapping[str, Any]) -> Routing:
     """The routing that the options ask for. Raises InvalidConfig with every violation."""
     given = {w: v for w in _WORDS if (v := options.get(w)) is not None}

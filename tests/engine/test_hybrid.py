@@ -1,6 +1,7 @@
 """Hybrid sharding, summed gradients and overlap, by hand and by what must not happen."""
 
 from dataclasses import replace
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -174,6 +175,35 @@ def test_words_of_overlap():
     assert parse_overlap("tensor, params") == Overlap(grads=False, tensor=True, params=True)
     with pytest.raises(UnknownName, match="params"):
         parse_overlap("parms")
+
+
+@pytest.mark.parametrize("places", [1, 2, 4, 8, 32])
+def test_tokens_of_some_groups_reach_fewer_places(places):
+    """Counted over every choice of 4 of 8 groups: 32 units lie in order over groups and places."""
+    units, copies = 32, 8
+    held = []
+    for chosen in combinations(range(8), 4):
+        within = [p for p in range(units) if p * 8 // units in chosen]
+        shares = np.bincount([u * places // units for u in within], minlength=places) / len(within)
+        held.append((1 - (1 - shares) ** copies).sum())
+    share = once_each_frac(np.array([float(places)]), copies, 8, 4)[0]
+    assert share * copies == pytest.approx(np.mean(held))
+    assert share <= once_each_frac(np.array([float(places)]), copies)[0] + 1e-12
+
+
+def test_a_router_that_groups_its_experts_sends_less():
+    """DeepSeek-V3's tokens go to 4 of 8 nodes (2024, 2.1.2); all experts alike would be more."""
+
+    grouped = MODELS["deepseek-v3"]
+    everywhere = grouped.model_copy(update={"config": {**grouped.config, "top_groups": 8}})
+
+    def step(model):
+        return api.predict(
+            model, "8x8xH800", ep=64, dispatcher="deepep", recompute="full", micro_batch=1,
+            precision="bf16",
+        ).step_time_s.value  # fmt: skip
+
+    assert step(grouped) < step(everywhere)
 
 
 def test_tokens_to_a_node_once():

@@ -204,6 +204,8 @@ def test_a_chunked_loss_does_in_forward_what_others_do_in_backward(
     [
         {"norm": "batch"}, {"mlp": "tanh"}, {"positions": "relative"}, {"attention": "sdpa"},
         {"heads": 7}, {"kv_heads": 3}, {"seq_len": 0}, {"max_positions": 16},
+        {"top_groups": 2, "experts": 8}, {"expert_groups": 3, "experts": 8},
+        {"top_k": 5, "experts": 8, "expert_groups": 4, "top_groups": 2},
     ],
 )  # fmt: skip
 def test_wrong_settings_are_refused(wrong: dict[str, int | str]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import comb
+
 import numpy as np
 
 from simcore.physics.collectives.base import (
@@ -68,18 +70,39 @@ def exchange_s(
     return exchange(group, across_frac, inside_frac).time_s(n_bytes)
 
 
-def once_each_frac(places: Array, copies: float) -> Array:
+def once_each_frac(places: Array, copies: float, groups: int = 1, chosen: int = 1) -> Array:
     """Share of traffic that stays when a token goes to each of m places once.
 
         (1 - (1 - 1/m)^k) · m / k   over m nodes or ranks with k copies to places drawn at random
 
     The numerator counts distinct places: DeepEP sends a token to a node once, and over NVLink there
     to a rank once, however many of its experts the token takes (DeepSeek-V3 2024, section 3.2.2;
-    DeepEP's get_dispatch_layout: num_tokens_per_rdma_rank, is_token_in_rank).
+    DeepEP's get_dispatch_layout: num_tokens_per_rdma_rank, is_token_in_rank). A token that takes
+    its experts from ``chosen`` (M) of G ``groups`` alone, which lie over the places in their order
+    (ibid., 2.1.2), reaches one with, j being how many of the place's groups are chosen,
+
+        M/G · (1 - (1 - G/(M m))^k)           G <= m: a group covers m/G places
+        1 - sum_j P(j) · (1 - j/M)^k          G > m: a place has G/m groups, P hypergeometric
     """
     m = np.maximum(places, 1.0)
-    share: Array = m * (1.0 - (1.0 - 1.0 / m) ** copies) / copies
-    return share
+    if chosen >= groups:
+        share: Array = m * (1.0 - (1.0 - 1.0 / m) ** copies) / copies
+        return share
+    spread = np.minimum(groups / (chosen * m), 1.0)
+    reached = chosen / groups * (1.0 - (1.0 - spread) ** copies)
+    for n in np.unique(m[m < groups]):
+        reached[m == n] = _reached_frac(round(groups / float(n)), copies, groups, chosen)
+    found: Array = m * reached / copies
+    return found
+
+
+def _reached_frac(held: int, copies: float, groups: int, chosen: int) -> float:
+    """How likely one of ``copies`` falls into one of the groups that a place holds."""
+    missed: float = sum(
+        comb(held, j) * comb(groups - held, chosen - j) * (1.0 - j / chosen) ** copies
+        for j in range(min(held, chosen) + 1)
+    )
+    return 1.0 - missed / comb(groups, chosen)
 
 
 ALGORITHMS.register("pairwise")(Pairwise())

@@ -23,6 +23,8 @@ LATENT: dict[str, Scalar] = {
 }  # fmt: skip
 DENSE_FIRST = {"deepseek-v2": 1, "deepseek-v3": 3, "kimi-k2": 1}
 SHARED_EXPERTS = {"deepseek-v2": 2, "deepseek-v3": 1, "kimi-k2": 1}
+#: Groups of experts, and how many of them a token goes to (their configs: n_group, topk_group).
+EXPERT_GROUPS = {"deepseek-v2": (8, 3), "deepseek-v3": (8, 4)}
 #: Qwen3 (arXiv:2505.09388, 2): q and k of each head pass a norm.
 QWEN3: dict[str, Scalar] = {"head_dim": 128, "qk_norm": True}
 #: gpt-oss (OpenAI 2025; Megatron-Bridge, models/gpt_oss/gpt_oss_provider.py): every second layer
@@ -123,6 +125,8 @@ def experts_of(row: Row, layers: int, program: Program) -> dict[str, Scalar]:
         config["shared_ffn"] = SHARED_EXPERTS[base] * width
         config["expert_pattern"] = "d" * dense + "e" * (layers - dense)
         config["fused_qkv"] = False
+        if base in EXPERT_GROUPS:
+            config["expert_groups"], config["top_groups"] = EXPERT_GROUPS[base]
     elif row["model"].startswith("gpt-oss"):
         config |= GPT_OSS
         if not _fused_experts(row):

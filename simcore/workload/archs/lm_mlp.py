@@ -36,6 +36,7 @@ class MlpShape:
 class ExpertsShape:
     """``experts`` layers of width ``ffn``, gated or plain, ``top_k`` of them a token.
 
+    ``groups``: into which the router parts them; a token takes its own from ``top_groups`` of them.
     ``shared_ffn``: width of the layer that every token passes; ``shared_gate``: weighed by a
     sigmoid of its own. ``bias``: of router and experts. ``local``: how many of the experts this
     rank holds; ``routed_share``: of the tokens, those that it routes. ``apart``: gate and up are
@@ -55,6 +56,8 @@ class ExpertsShape:
     shared_ffn: int
     shared_gate: bool
     bias: bool
+    groups: int = 1
+    top_groups: int = 1
     routed_share: float = 1.0
     apart: bool = False
     rows: float = 1.0
@@ -64,6 +67,16 @@ class ExpertsShape:
     regrouped: bool = False
     padded_rows: bool = False
     fused_experts: bool = False
+
+
+def check_groups(experts: int, top_k: int, groups: int, top_groups: int) -> None:
+    """Raises ValueError where a token cannot take ``top_k`` experts from so many groups."""
+    if not 1 <= top_groups <= groups:
+        raise ValueError(f"top_groups {top_groups} is not within 1..{groups} expert_groups")
+    if experts % groups:
+        raise ValueError(f"experts {experts} is not a multiple of expert_groups {groups}")
+    if experts and top_groups < groups and top_k > experts // groups * top_groups:
+        raise ValueError(f"top_k {top_k} is more than {top_groups} of {groups} groups hold")
 
 
 def gelu_new(elems: float) -> Op:
@@ -292,7 +305,7 @@ def experts(body: Body, s: MlpShape, e: ExpertsShape, reads: str) -> None:
             clamps_apart=s.clamps_apart, halves=not e.apart,
         )  # fmt: skip
     body.add(
-        ops.route("route", tokens, e.experts, e.top_k),
+        ops.route("route", tokens, e.experts, e.top_k, e.groups, e.top_groups),
         ops.dispatch("dispatch", tokens, s.hidden, copies, fused=e.weighed_early),
         *(ops.regroup(f"dispatch.{word}", rows, s.hidden) for word in moves),
         *first,

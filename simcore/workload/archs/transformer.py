@@ -20,7 +20,15 @@ from simcore.workload.archs.body import (
 from simcore.workload.archs.checks import check_names, head_width
 from simcore.workload.archs.lm_attention import ATTENTIONS, AttentionShape, attention
 from simcore.workload.archs.lm_kinds import Kind, name_of, pattern_of
-from simcore.workload.archs.lm_mlp import GATED, PLAIN, ExpertsShape, MlpShape, dense, experts
+from simcore.workload.archs.lm_mlp import (
+    GATED,
+    PLAIN,
+    ExpertsShape,
+    MlpShape,
+    check_groups,
+    dense,
+    experts,
+)
 from simcore.workload.graph import NEXT_TOKENS, TIE, Kernel, Op, Saved, Workload
 
 _INT64_BYTES = 8
@@ -314,6 +322,8 @@ def build(
     value_dim: int = 0,
     experts: int = 0,
     top_k: int = 2,
+    expert_groups: int = 1,
+    top_groups: int = 1,
     expert_ffn: int = 0,
     shared_ffn: int = 0,
     shared_gate: bool = False,
@@ -395,6 +405,7 @@ def build(
         raise ValueError(f"seq_len {seq_len} is not within 1..{table_rows or 'any'}")
     if experts and not 1 <= top_k <= experts:
         raise ValueError(f"top_k {top_k} is not within 1..{experts} experts")
+    check_groups(experts, top_k, expert_groups, top_groups)
     if min(expert_rows, permuted_rows) < 1:
         raise ValueError(f"expert_rows {expert_rows} and permuted_rows {permuted_rows} are below 1")
     rotated = rope_dim if kv_rank else int(head_dim * rotary_share)
@@ -425,6 +436,7 @@ def build(
         ),
         experts=ExpertsShape(
             experts=experts, local=local_experts or experts, top_k=top_k,
+            groups=expert_groups, top_groups=top_groups,
             ffn=expert_ffn or ffn or 4 * hidden,
             shared_ffn=shared_ffn, shared_gate=shared_gate, bias=expert_bias, apart=expert_apart,
             routed_share=routed_share, rows=expert_rows, permuted=permuted_rows,

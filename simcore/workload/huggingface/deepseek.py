@@ -31,11 +31,19 @@ def _latent(f: Fields, defaults: dict[str, int]) -> tuple[dict[str, Setting], in
         "tied": tied(f, False),
         "experts": f.count("n_routed_experts", "num_experts", default=defaults["experts"]),
         "top_k": f.count("num_experts_per_tok", default=defaults["top_k"]),
+        **_groups(f, defaults),
         "expert_ffn": width,
         "shared_ffn": width * f.count("n_shared_experts", default=defaults["shared"], low=0),
         "expert_pattern": "d" * dense + "e" * (layers - dense) if dense else "e",
     }
     return config, positions
+
+
+def _groups(f: Fields, defaults: dict[str, int]) -> dict[str, Setting]:
+    """Groups that the router parts the experts into, where a token goes to some of them alone."""
+    groups = f.count("n_group", default=defaults.get("groups", 1))
+    top = f.count("topk_group", default=defaults.get("top_groups", groups))
+    return {"expert_groups": groups, "top_groups": top} if top < groups else {}
 
 
 @ADAPTERS.register("deepseek_v2")
@@ -45,12 +53,21 @@ def deepseek_v2(f: Fields) -> Translated:
     return translated(f, *_latent(f, defaults), ROUTING)
 
 
-@ADAPTERS.register("kimi_k2")
 @ADAPTERS.register("deepseek_v3")
 def deepseek_v3(f: Fields) -> Translated:
     """One shared expert; the module that predicts a second token is left out, as transformers
     does (``next_tokens=1`` counts it)."""
-    defaults = {"width": 2048, "dense": 3, "experts": 256, "top_k": 8, "shared": 1}
+    return _further_token(f, {"groups": 8, "top_groups": 4})
+
+
+@ADAPTERS.register("kimi_k2")
+def kimi_k2(f: Fields) -> Translated:
+    """The same with experts that are not grouped."""
+    return _further_token(f, {})
+
+
+def _further_token(f: Fields, grouped: dict[str, int]) -> Translated:
+    defaults = {"width": 2048, "dense": 3, "experts": 256, "top_k": 8, "shared": 1, **grouped}
     config, positions = _latent(f, defaults)
     left_out = "multi-token prediction is left out, as in transformers (next_tokens counts it)"
     return translated(f, config, positions, ROUTING, left_out)

@@ -15,18 +15,34 @@ from simcore.workload.graph import Affine, Kernel, Op, Saved
 LOOPED_ISSUE = 0.075
 
 
-def route(name: str, tokens: float, experts: int, top_k: int) -> Op:
+def route(
+    name: str, tokens: float, experts: int, top_k: int, groups: int = 1, top_groups: int = 1
+) -> Op:
     """Scores to probabilities, the ``top_k`` of each token, their weights made to add up to one.
 
+    Where experts of ``top_groups`` alone are taken, of each token's ``groups``, the best scores of
+    each group are added up, those of the other groups masked (Megatron-Core, moe_utils.py,
+    group_limited_topk; DeepSeek-V3's own inference/model.py, Gate).
     Keeps the probabilities (fp32) and, of each choice, its index (int64) and weight.
     """
     scores, chosen = tokens * experts, tokens * top_k
-    fwd = (
+    fwd: tuple[Kernel, ...] = (
         Kernel(kind="softmax", high=2 * scores),
         Kernel(kind="gather", high=scores + chosen, raw_bytes=8.0 * chosen),
         Kernel(kind="reduction", high=chosen + tokens),
         Kernel(kind="elementwise", high=2 * chosen),
     )
+    if top_groups < groups:
+        best = tokens * groups
+        fwd = (
+            fwd[0],
+            Kernel(kind="gather", high=scores + 2 * best),
+            Kernel(kind="reduction", high=3 * best),
+            Kernel(kind="gather", high=best + tokens * top_groups),
+            Kernel(kind="elementwise", high=2 * best, launches=2.0),
+            Kernel(kind="elementwise", high=2 * scores, raw_bytes=scores),
+            *fwd[1:],
+        )
     bwd = (
         Kernel(kind="elementwise", high=6 * chosen, launches=3.0),
         Kernel(kind="gather", high=scores + chosen, raw_bytes=8.0 * chosen),

@@ -211,6 +211,27 @@ def test_kimi_k2_is_read_as_deepseek_v3(tmp_path: Path) -> None:
     assert counts[0] == counts[1]
 
 
+@pytest.mark.parametrize(
+    ("kind", "said", "groups"),
+    [
+        ("deepseek_v3", {"n_group": 4, "topk_group": 2}, (4, 2)),
+        ("deepseek_v3", {"n_group": 1, "topk_group": 1}, (None, None)),
+        ("deepseek_v3", {}, (8, 4)),  # transformers' defaults
+        ("kimi_k2", {}, (None, None)),
+    ],
+)
+def test_groups_of_experts(
+    tmp_path: Path, kind: str, said: dict[str, int], groups: tuple[int | None, int | None]
+) -> None:
+    theirs = {**PUBLIC["deepseek-v3"][1], "model_type": kind}
+    del theirs["n_group"], theirs["topk_group"]
+    theirs |= said
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(theirs), encoding="utf-8")
+    config = read_config(path).config
+    assert (config.get("expert_groups"), config.get("top_groups")) == groups
+
+
 def test_the_first_qwen_has_the_tensors_of_qwen2_with_one_product_of_q_k_and_v(
     tmp_path: Path,
 ) -> None:
