@@ -59,6 +59,12 @@ _DISTIL: dict[str, Any] = {
     "max_position_embeddings": 64,
 }  # fmt: skip
 
+#: The window and the positions are shorter than a sequence, so that both show.
+_MODERN: dict[str, Any] = {
+    **_BASE, "num_hidden_layers": 5, "local_attention": 8, "max_position_embeddings": 64,
+    "pad_token_id": 0,
+}  # fmt: skip
+
 #: (config class without "Config", keys, model class)
 Case = tuple[str, dict[str, Any], str]
 CASES: dict[str, Case] = {
@@ -259,6 +265,20 @@ CASES: dict[str, Case] = {
         "DistilBert", {**_DISTIL, "num_labels": 5}, "DistilBertForSequenceClassification",
     ),
     "distilbert masked": ("DistilBert", _DISTIL, "DistilBertForMaskedLM"),
+    "modernbert": ("ModernBert", _MODERN, "ModernBertForMaskedLM"),
+    "modernbert biased": (
+        "ModernBert",
+        {**_MODERN, "attention_bias": True, "mlp_bias": True, "norm_bias": True,
+         "classifier_bias": True, "decoder_bias": False, "num_hidden_layers": 1},
+        "ModernBertForMaskedLM",
+    ),
+    "modernbert classes": (
+        "ModernBert", {**_MODERN, "num_labels": 5}, "ModernBertForSequenceClassification",
+    ),
+    "modernbert mean": (
+        "ModernBert", {**_MODERN, "num_labels": 5, "classifier_pooling": "mean"},
+        "ModernBertForSequenceClassification",
+    ),
     "mt5": (
         "MT5", {**_T5, "feed_forward_proj": "gated-gelu"}, "MT5ForConditionalGeneration",
     ),

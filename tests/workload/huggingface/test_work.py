@@ -59,7 +59,7 @@ def _inputs(config: Any) -> dict[str, Any]:
 def _workload(config: Any, folder: Path) -> Workload:
     record = read_config(cases.written(config, folder))
     overrides: dict[str, Any] = {} if record.arch == "vit" else {"seq_len": _SEQ}
-    if record.arch in ("transformer", "bert"):
+    if record.arch in ("transformer", "bert", "modernbert"):
         overrides["attention"] = "math" if record.arch == "transformer" else "eager"
     return record.build(**overrides)
 
