@@ -64,6 +64,11 @@ _MODERN: dict[str, Any] = {
     **_BASE, "num_hidden_layers": 5, "local_attention": 8, "max_position_embeddings": 64,
     "pad_token_id": 0,
 }  # fmt: skip
+_DEBERTA: dict[str, Any] = {
+    **_BASE, "relative_attention": True, "position_buckets": 10, "norm_rel_ebd": "layer_norm",
+    "share_att_key": True, "pos_att_type": "p2c|c2p", "position_biased_input": False,
+    "num_labels": 5,
+}  # fmt: skip
 
 #: (config class without "Config", keys, model class)
 Case = tuple[str, dict[str, Any], str]
@@ -278,6 +283,14 @@ CASES: dict[str, Case] = {
     "modernbert mean": (
         "ModernBert", {**_MODERN, "num_labels": 5, "classifier_pooling": "mean"},
         "ModernBertForSequenceClassification",
+    ),
+    "deberta-v2": ("DebertaV2", _DEBERTA, "DebertaV2ForSequenceClassification"),
+    "deberta-v2 masked": ("DebertaV2", _DEBERTA, "DebertaV2ForMaskedLM"),
+    "deberta-v2 apart": (
+        "DebertaV2",
+        {**_DEBERTA, "share_att_key": False, "norm_rel_ebd": "none", "position_buckets": -1,
+         "position_biased_input": True},
+        "DebertaV2ForSequenceClassification",
     ),
     "mt5": (
         "MT5", {**_T5, "feed_forward_proj": "gated-gelu"}, "MT5ForConditionalGeneration",

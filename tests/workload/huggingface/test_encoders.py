@@ -10,7 +10,9 @@ import torch
 from huggingface import cases
 from reference import measure
 from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
 
+from simcore.workload.archs.deberta import build as deberta
 from simcore.workload.archs.modernbert import build as modernbert
 from simcore.workload.graph import Workload
 from simcore.workload.huggingface import read_config
@@ -24,13 +26,15 @@ def _step(model: nn.Module, inputs: dict[str, Any], held: list[Tensor]) -> Tenso
     return out.loss  # type: ignore[no-any-return]
 
 
-def _pair(case: str, folder: Path, attention: str) -> tuple[Workload, nn.Module, dict[str, Any]]:
-    config = cases.config_of(case)
+def _pair(
+    case: str, folder: Path, attention: str, batch: int = _BATCH, **changes: Any
+) -> tuple[Workload, nn.Module, dict[str, Any]]:
+    config = cases.config_of(case, **changes)
     config._attn_implementation = attention
     torch.manual_seed(0)
     model = cases.model_of(config, "cpu").train()
-    ids = torch.randint(3, 100, (_BATCH, _SEQ))
-    labels = ids if "Masked" in config.architectures[0] else torch.tensor([0, 1])
+    ids = torch.randint(3, 100, (batch, _SEQ))
+    labels = ids if "Masked" in config.architectures[0] else torch.arange(batch)
     workload = read_config(cases.written(config, folder)).build(seq_len=_SEQ)
     return workload, model, {"input_ids": ids, "labels": labels}
 
@@ -74,3 +78,56 @@ def test_flash_attention_skips_what_a_local_layer_does_not_see() -> None:
     assert whole.forward_flop - skipped.forward_flop == 2 * 4 * 32 * (64**2 - seen)
     # nor is there a mask
     assert whole.saved.low - skipped.saved.low == 2 * 64**2
+
+
+_NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+_DEBERTA = ["deberta-v2", "deberta-v2 masked", "deberta-v2 apart"]
+
+
+@pytest.mark.parametrize("case", _DEBERTA)
+def test_a_further_sequence_of_deberta_costs_what_it_does(case: str, tmp_path: Path) -> None:
+    """Between batches of 2 and 3, which have the table of positions in common.
+
+    Of the table only what each sequence has a copy of is among that.
+    """
+    flop, kept = [], []
+    for batch in (2, 3):
+        workload, model, inputs = _pair(case, tmp_path, "eager", batch, **_NO_DROPOUT)
+        inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
+        held: list[Tensor] = []
+        with FlopCounterMode(display=False) as counter:
+            _step(model, inputs, held)
+        flop.append(counter.get_total_flops())
+        saved = measure.saved_bytes(model, lambda m=model, i=inputs, h=held: _step(m, i, h))
+        kept.append(saved + held[0].untyped_storage().nbytes())
+    assert workload.forward_flop == flop[1] - flop[0]
+    assert measure.built_saved_bytes(workload) == pytest.approx(kept[1] - kept[0], rel=1e-3)
+    # and of what they have in common the products are two of the table in each layer
+    table = 2 * (10 if case != "deberta-v2 apart" else 64)
+    assert 3 * flop[0] - 2 * flop[1] == 3 * 2 * 2 * table * 48**2
+
+
+@pytest.mark.parametrize("case", _DEBERTA[:2])
+def test_launches_of_deberta_are_those_of_the_dispatcher(case: str, tmp_path: Path) -> None:
+    workload, model, inputs = _pair(case, tmp_path, "eager", **_NO_DROPOUT)
+    inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
+    held: list[Tensor] = []
+    forward, backward = measure.dispatched(model, lambda: _step(model, inputs, held))
+    ours, layers = measure.built_launches(workload), 3
+    # a masked fill is a copy and the fill on a GPU; host scalars: one and four a layer
+    roots = forward["sqrt"] * 2 + 1
+    assert roots == 6 * layers + 1
+    assert ours[0] == pytest.approx(forward.total() + layers - roots, abs=6)
+    assert ours[1] == pytest.approx(backward.total() + layers, abs=6)
+
+
+def test_dropout_of_deberta_keeps_masks_and_what_it_leaves_of_the_scores() -> None:
+    size: dict[str, Any] = {
+        "name": "x", "layers": 1, "hidden": 32, "heads": 2, "vocab": 50, "seq_len": 24,
+        "buckets": 8,
+    }  # fmt: skip
+    with_, without = deberta(**size).saved, deberta(**size, dropout=0.0).saved
+    scores, width = 2 * 24**2, 24 * 32
+    # of tokens, of scores, behind both products of a layer, of the pooled row
+    assert with_.raw_bytes - without.raw_bytes == width + scores + 2 * width + 32
+    assert with_.low - without.low == scores
