@@ -16,6 +16,7 @@ FROZEN_ARCHS: Registry[Callable[..., Frozen]] = Registry("frozen architecture")
 #: Which file registers what (explicit: no folder scanning); a prediction imports only its own.
 FILES = {
     "bert": "bert",
+    "bart": "bart",
     "deberta": "deberta",
     "modernbert": "modernbert",
     "dit": "dit",
@@ -58,7 +59,9 @@ FILES = {
 #: What each architecture's models are, in the order in which a list shows them.
 KINDS = {
     "language": ("transformer", "transformer_xl"),
-    "text": ("bert", "deberta", "modernbert", "t5", "t5_encoder", "clip_text_encoder", "gnmt"),
+    "text": (
+        "bert", "modernbert", "deberta", "bart", "t5", "t5_encoder", "clip_text_encoder", "gnmt",
+    ),
     "speech": ("whisper", "waveglow"),
     "image": (
         "resnet", "resnext", "inverted_residual", "vgg", "alexnet", "densenet", "inception_v3",

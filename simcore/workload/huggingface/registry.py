@@ -45,7 +45,7 @@ FILES = {
     "stablelm": "kin", "starcoder2": "kin", "internlm2": "kin", "baichuan": "kin",
     "chatglm": "kin", "gpt_neo": "gpt_neo", "xlm-roberta": "bert", "camembert": "bert",
     "distilbert": "bert", "mt5": "t5", "modernbert": "modernbert",
-    "deberta-v2": "deberta",
+    "deberta-v2": "deberta", "bart": "bart", "mbart": "bart",
 }  # fmt: skip
 #: The same by ``_class_name``, of the configs of diffusers.
 CLASSES = dict.fromkeys(

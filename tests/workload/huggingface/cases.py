@@ -69,6 +69,12 @@ _DEBERTA: dict[str, Any] = {
     "share_att_key": True, "pos_att_type": "p2c|c2p", "position_biased_input": False,
     "num_labels": 5,
 }  # fmt: skip
+_BART: dict[str, Any] = {
+    "vocab_size": 101, "d_model": 48, "encoder_layers": 3, "decoder_layers": 2,
+    "encoder_attention_heads": 4, "decoder_attention_heads": 6, "encoder_ffn_dim": 72,
+    "decoder_ffn_dim": 80, "max_position_embeddings": 64, "decoder_start_token_id": 2,
+    "forced_eos_token_id": 2, **_TOKENS,
+}  # fmt: skip
 
 #: (config class without "Config", keys, model class)
 Case = tuple[str, dict[str, Any], str]
@@ -292,6 +298,11 @@ CASES: dict[str, Case] = {
          "position_biased_input": True},
         "DebertaV2ForSequenceClassification",
     ),
+    "bart": ("Bart", _BART, "BartForConditionalGeneration"),
+    "bart relu": (
+        "Bart", {**_BART, "activation_function": "relu"}, "BartForConditionalGeneration",
+    ),
+    "mbart": ("MBart", {**_BART, "scale_embedding": True}, "MBartForConditionalGeneration"),
     "mt5": (
         "MT5", {**_T5, "feed_forward_proj": "gated-gelu"}, "MT5ForConditionalGeneration",
     ),

@@ -43,6 +43,24 @@ def _deberta(
     )  # fmt: skip
 
 
+def _bart(
+    hub: str, kind: str, hidden: int, layers: int, heads: int, vocab: int, drop: float, count: int
+) -> Entry:
+    return (
+        f"facebook/{hub}",
+        {
+            "model_type": kind.lower(), "architectures": [f"{kind}ForConditionalGeneration"],
+            "d_model": hidden, "encoder_layers": layers, "decoder_layers": layers,
+            "encoder_attention_heads": heads, "decoder_attention_heads": heads,
+            "encoder_ffn_dim": 4 * hidden, "decoder_ffn_dim": 4 * hidden, "vocab_size": vocab,
+            "max_position_embeddings": 1024, "activation_function": "gelu", "dropout": 0.1,
+            "attention_dropout": drop, "activation_dropout": drop, "encoder_layerdrop": 0.0,
+            "decoder_layerdrop": 0.0, "scale_embedding": kind == "MBart",
+        },
+        count,
+    )  # fmt: skip
+
+
 #: models_db name: (hub address, config, parameters)
 ENCODERS: dict[str, Entry] = {
     # "149 million", "395 million" (Warner et al. 2024, table 4, without and with its head alike)
@@ -54,4 +72,11 @@ ENCODERS: dict[str, Entry] = {
     "deberta-v3-base": _deberta("deberta-v3-base", 768, 12, 12, 3072, 184_423_682),
     "deberta-v3-large": _deberta("deberta-v3-large", 1024, 24, 16, 4096, 435_063_810),
     "mdeberta-v3-base": _deberta("mdeberta-v3-base", 768, 12, 12, 3072, 278_810_882, 251_000),
+    # Lewis et al. 2019: "about 10 % more parameters than the equivalently sized BERT"
+    "bart-base": _bart("bart-base", "Bart", 768, 6, 12, 50_265, 0.1, 139_420_416),
+    "bart-large": _bart("bart-large", "Bart", 1024, 12, 16, 50_265, 0.1, 406_291_456),
+    "bart-large-cnn": _bart("bart-large-cnn", "Bart", 1024, 12, 16, 50_264, 0.0, 406_290_432),
+    # "approximately 680M", of Liu et al. 2020, counts more
+    "mbart-large": _bart("mbart-large-cc25", "MBart", 1024, 12, 16, 250_027, 0.0, 610_851_840),
+    "mbart-large-50": _bart("mbart-large-50", "MBart", 1024, 12, 16, 250_054, 0.0, 610_879_488),
 }

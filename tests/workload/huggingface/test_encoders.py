@@ -12,12 +12,21 @@ from reference import measure
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from simcore.workload.archs.bart import build as bart
 from simcore.workload.archs.deberta import build as deberta
 from simcore.workload.archs.modernbert import build as modernbert
 from simcore.workload.graph import Workload
 from simcore.workload.huggingface import read_config
 
 _BATCH, _SEQ = 2, 48
+#: Dropout on the CPU is other kernels than on a GPU: off.
+_DROPOUTS = (
+    "dropout", "attention_dropout", "activation_dropout", "hidden_dropout_prob",
+    "attention_probs_dropout_prob",
+)  # fmt: skip
+_FUSED = [
+    "modernbert", "modernbert classes", "modernbert mean", "bart", "bart relu", "mbart",
+]  # fmt: skip
 
 
 def _step(model: nn.Module, inputs: dict[str, Any], held: list[Tensor]) -> Tensor:
@@ -27,22 +36,26 @@ def _step(model: nn.Module, inputs: dict[str, Any], held: list[Tensor]) -> Tenso
 
 
 def _pair(
-    case: str, folder: Path, attention: str, batch: int = _BATCH, **changes: Any
+    case: str, folder: Path, attention: str, batch: int = _BATCH
 ) -> tuple[Workload, nn.Module, dict[str, Any]]:
-    config = cases.config_of(case, **changes)
+    config = cases.config_of(case)
+    for key in _DROPOUTS:
+        if hasattr(config, key):
+            setattr(config, key, 0.0)
     config._attn_implementation = attention
     torch.manual_seed(0)
     model = cases.model_of(config, "cpu").train()
     ids = torch.randint(3, 100, (batch, _SEQ))
-    labels = ids if "Masked" in config.architectures[0] else torch.arange(batch)
+    labels = torch.arange(batch) if "Sequence" in config.architectures[0] else ids
     workload = read_config(cases.written(config, folder)).build(seq_len=_SEQ)
     return workload, model, {"input_ids": ids, "labels": labels}
 
 
 @pytest.mark.parametrize("width", [torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("case", ["modernbert", "modernbert classes", "modernbert mean"])
+@pytest.mark.parametrize("case", _FUSED)
 def test_storages_under_torchs_own_attention(case: str, width: torch.dtype, tmp_path: Path) -> None:
-    # the mask of a local layer, which is written and kept as numbers, among them
+    # the mask of a local layer, which is written and kept as numbers, among them; in 16 bit the
+    # CPU's norms keep means and deviations in it too
     workload, model, inputs = _pair(case, tmp_path, "sdpa")
     model, held = model.to(width), []
 
@@ -53,17 +66,18 @@ def test_storages_under_torchs_own_attention(case: str, width: torch.dtype, tmp_
     truth = measure.saved_bytes(model, step) + held[0].untyped_storage().nbytes()
     s = workload.saved
     ours = width.itemsize * (s.low + s.high + s.matmul) + s.raw_bytes
-    assert ours * _BATCH == pytest.approx(truth, rel=0.01)
+    assert ours * _BATCH == pytest.approx(truth, rel=0.012)
 
 
-@pytest.mark.parametrize("case", ["modernbert", "modernbert classes", "modernbert mean"])
+@pytest.mark.parametrize("case", _FUSED)
 def test_launches_are_those_of_the_dispatcher(case: str, tmp_path: Path) -> None:
     """In fp32, where casts are none. A gradient of half a head is zeros and a copy on a GPU."""
     workload, model, inputs = _pair(case, tmp_path, "sdpa")
     held: list[Tensor] = []
     forward, backward = measure.dispatched(model, lambda: _step(model, inputs, held))
     ours = measure.built_launches(workload)
-    assert ours[0] == pytest.approx(forward.total(), abs=3)
+    # what checks and shifts token ids, once a step
+    assert ours[0] == pytest.approx(forward.total(), abs=3 if "modern" in case else 7)
     assert ours[1] == pytest.approx(backward.total() + backward["slice_backward"], abs=3)
 
 
@@ -80,7 +94,6 @@ def test_flash_attention_skips_what_a_local_layer_does_not_see() -> None:
     assert whole.saved.low - skipped.saved.low == 2 * 64**2
 
 
-_NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 _DEBERTA = ["deberta-v2", "deberta-v2 masked", "deberta-v2 apart"]
 
 
@@ -92,7 +105,7 @@ def test_a_further_sequence_of_deberta_costs_what_it_does(case: str, tmp_path: P
     """
     flop, kept = [], []
     for batch in (2, 3):
-        workload, model, inputs = _pair(case, tmp_path, "eager", batch, **_NO_DROPOUT)
+        workload, model, inputs = _pair(case, tmp_path, "eager", batch)
         inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
         held: list[Tensor] = []
         with FlopCounterMode(display=False) as counter:
@@ -109,7 +122,7 @@ def test_a_further_sequence_of_deberta_costs_what_it_does(case: str, tmp_path: P
 
 @pytest.mark.parametrize("case", _DEBERTA[:2])
 def test_launches_of_deberta_are_those_of_the_dispatcher(case: str, tmp_path: Path) -> None:
-    workload, model, inputs = _pair(case, tmp_path, "eager", **_NO_DROPOUT)
+    workload, model, inputs = _pair(case, tmp_path, "eager")
     inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
     held: list[Tensor] = []
     forward, backward = measure.dispatched(model, lambda: _step(model, inputs, held))
@@ -131,3 +144,21 @@ def test_dropout_of_deberta_keeps_masks_and_what_it_leaves_of_the_scores() -> No
     # of tokens, of scores, behind both products of a layer, of the pooled row
     assert with_.raw_bytes - without.raw_bytes == width + scores + 2 * width + 32
     assert with_.low - without.low == scores
+
+
+def test_dropout_of_bart_keeps_masks_and_what_it_leaves() -> None:
+    size: dict[str, Any] = {
+        "name": "x", "layers": 2, "hidden": 32, "heads": 2, "vocab": 50, "seq_len": 24,
+        "target_len": 16, "mlp": "relu", "attention": "eager",
+    }  # fmt: skip
+    inner, width = 128, 32
+    scores = 2 * 2 * (24 * 24 + 16 * 16 + 16 * 24)
+    plain = bart(**size, dropout=0.0).saved
+    hidden = bart(**size).saved
+    # of both embeddings, of two sublayers of the encoder and three of the decoder
+    assert hidden.raw_bytes - plain.raw_bytes == width * (24 * 5 + 16 * 7)
+    assert (hidden.low, hidden.high) == (plain.low, plain.high)
+    act = bart(**size, dropout=0.0, activation_dropout=0.1).saved
+    assert act.raw_bytes - plain.raw_bytes == act.low - plain.low == inner * 2 * (24 + 16)
+    probs = bart(**size, dropout=0.0, attention_dropout=0.1).saved
+    assert probs.raw_bytes - plain.raw_bytes == probs.low - plain.low == scores

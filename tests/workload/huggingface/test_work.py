@@ -23,7 +23,7 @@ _BATCH, _SEQ = 2, 24
 #: Dropout on the CPU is other kernels than on a GPU: off.
 _DROPOUTS = (
     "resid_pdrop", "embd_pdrop", "attn_pdrop", "dropout", "dropout_rate", "hidden_dropout_prob",
-    "attention_probs_dropout_prob", "attention_dropout", "seq_classif_dropout",
+    "activation_dropout", "attention_probs_dropout_prob", "attention_dropout", "seq_classif_dropout",
 )  # fmt: skip
 #: What transformers' own fused attention runs; the others are compared written out.
 _FUSED = ("vit", "whisper", "clip")
@@ -61,7 +61,7 @@ def _inputs(config: Any) -> dict[str, Any]:
 def _workload(config: Any, folder: Path) -> Workload:
     record = read_config(cases.written(config, folder))
     overrides: dict[str, Any] = {} if record.arch == "vit" else {"seq_len": _SEQ}
-    if record.arch in ("transformer", "bert", "modernbert"):
+    if record.arch in ("transformer", "bert", "modernbert", "bart"):
         overrides["attention"] = "math" if record.arch == "transformer" else "eager"
     return record.build(**overrides)
 
