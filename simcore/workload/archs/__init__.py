@@ -16,6 +16,7 @@ FROZEN_ARCHS: Registry[Callable[..., Frozen]] = Registry("frozen architecture")
 #: Which file registers what (explicit: no folder scanning); a prediction imports only its own.
 FILES = {
     "bert": "bert",
+    "wav2vec2": "wav2vec2",
     "bart": "bart",
     "deberta": "deberta",
     "modernbert": "modernbert",
@@ -62,7 +63,7 @@ KINDS = {
     "text": (
         "bert", "modernbert", "deberta", "bart", "t5", "t5_encoder", "clip_text_encoder", "gnmt",
     ),
-    "speech": ("whisper", "waveglow"),
+    "speech": ("whisper", "wav2vec2", "waveglow"),
     "image": (
         "resnet", "resnext", "inverted_residual", "vgg", "alexnet", "densenet", "inception_v3",
         "vit", "mnist_cnn",

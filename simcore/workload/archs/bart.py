@@ -23,7 +23,7 @@ OFFSET = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Stack:
+class Stack:
     """One of both stacks. ``source`` > 0: its layers attend to so many encoded rows too.
 
     ``pre``: norms stand before what they feed (mBART), not behind the sum (BART). ``drop``,
@@ -51,7 +51,7 @@ class _Stack:
         return self.hidden // self.heads
 
 
-def _scores(body: Body, t: _Stack, prefix: str, keys: int, *, causal: bool) -> None:
+def _scores(body: Body, t: Stack, prefix: str, keys: int, *, causal: bool) -> None:
     name = f"{prefix}attention"
     if t.fused:  # whose dropout is its own
         body.add(ops.sdpa(name, 1, t.heads, t.heads, t.rows, keys, t.head_dim, causal=causal))
@@ -63,7 +63,7 @@ def _scores(body: Body, t: _Stack, prefix: str, keys: int, *, causal: bool) -> N
     )
 
 
-def _attend(body: Body, t: _Stack, prefix: str, reads: str, *, cross: bool = False) -> None:
+def _attend(body: Body, t: Stack, prefix: str, reads: str, *, cross: bool = False) -> None:
     d, keys, source = t.hidden, t.rows, reads
     if cross:
         keys, source = t.source, ENCODED
@@ -75,7 +75,7 @@ def _attend(body: Body, t: _Stack, prefix: str, reads: str, *, cross: bool = Fal
     body.linear(f"{prefix}attention.out", t.rows, d, d, bias=True, reads=f"{prefix}context")
 
 
-def _feed(body: Body, t: _Stack, prefix: str, reads: str) -> None:
+def _feed(body: Body, t: Stack, prefix: str, reads: str) -> None:
     inner = float(t.rows * t.ffn)
     body.linear("up", t.rows, t.hidden, t.ffn, bias=True, reads=reads)
     body.add(plain_activation(t.act, inner))
@@ -86,7 +86,7 @@ def _feed(body: Body, t: _Stack, prefix: str, reads: str) -> None:
     body.linear("down", t.rows, t.ffn, t.hidden, bias=True, reads="inner")
 
 
-def _sublayer(body: Body, t: _Stack, name: str, reads: str) -> None:
+def _sublayer(body: Body, t: Stack, name: str, reads: str) -> None:
     """Dropout, sum, and the norm ``name`` behind it where norms stand there."""
     if t.drop:
         body.add(ops.dropout(f"{name}.dropout", t.elems))
@@ -98,7 +98,7 @@ def _sublayer(body: Body, t: _Stack, name: str, reads: str) -> None:
         body.norm(name, t.rows, t.hidden, "layernorm")
 
 
-def _layer(t: _Stack, name: str) -> Block:
+def layer(t: Stack, name: str) -> Block:
     body = Body()
     body.kept.add(ENCODED)  # kept where the encoder ends
     body.high |= {ENCODED, "input"}
@@ -118,7 +118,7 @@ def _layer(t: _Stack, name: str) -> Block:
     return body.block(name, boundary=Saved(high=t.elems), recomputable=True)
 
 
-def _embedded(t: _Stack, name: str, vocab: int, positions: int, *, own_table: bool) -> Block:
+def _embedded(t: Stack, name: str, vocab: int, positions: int, *, own_table: bool) -> Block:
     """Tokens, scaled, and positions, each looked up for every row; a norm."""
     body = Body()
     if own_table:
@@ -147,7 +147,7 @@ def _embedded(t: _Stack, name: str, vocab: int, positions: int, *, own_table: bo
     return body.block(name)
 
 
-def _encoded(t: _Stack, readers: int) -> Block:
+def _encoded(t: Stack, readers: int) -> Block:
     """What ``readers`` decoder layers read of the source, normalised where norms stand before."""
     body = Body()
     if t.pre:
@@ -159,7 +159,7 @@ def _encoded(t: _Stack, readers: int) -> Block:
     return body.block("encoder end")
 
 
-def _head(t: _Stack, vocab: int) -> Block:
+def _head(t: Stack, vocab: int) -> Block:
     """The shared table and a bias that is not trained, which autocast has in fp32; the loss."""
     body = Body(in_layer=False)
     body.high.add("last")
@@ -220,7 +220,7 @@ def build(
         check_length(length, max_positions)
     head_width(hidden, heads)
     head_width(hidden, decoder_heads or heads)
-    encoder = _Stack(
+    encoder = Stack(
         rows=seq_len, hidden=hidden, heads=heads, ffn=ffn or 4 * hidden, act=mlp, pre=norm_first,
         fused=attention in ("sdpa", "flash"), drop=dropout > 0,
         drop_inner=activation_dropout > 0, drop_scores=attention_dropout > 0,
@@ -232,10 +232,10 @@ def build(
     n_decoder = decoder_layers or layers
     blocks = (
         _embedded(encoder, "source", vocab, max_positions, own_table=True),
-        _layer(encoder, "encoder layer"),
+        layer(encoder, "encoder layer"),
         _encoded(encoder, n_decoder),
         _embedded(decoder, "target", vocab, max_positions, own_table=False),
-        _layer(decoder, "decoder layer"),
+        layer(decoder, "decoder layer"),
         _head(decoder, vocab),
     )
     return Workload(

@@ -75,6 +75,16 @@ _BART: dict[str, Any] = {
     "decoder_ffn_dim": 80, "max_position_embeddings": 64, "decoder_start_token_id": 2,
     "forced_eos_token_id": 2, **_TOKENS,
 }  # fmt: skip
+_WAV2VEC2: dict[str, Any] = {
+    "vocab_size": 32, "hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4,
+    "intermediate_size": 72, "conv_dim": [16, 20, 24], "conv_stride": [5, 2, 2],
+    "conv_kernel": [10, 3, 2], "num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4,
+    "layerdrop": 0.0, "ctc_loss_reduction": "mean",
+}  # fmt: skip
+_WAV2VEC2_LARGE: dict[str, Any] = {
+    **_WAV2VEC2, "do_stable_layer_norm": True, "feat_extract_norm": "layer", "conv_bias": True,
+    "num_conv_pos_embeddings": 15,
+}  # fmt: skip
 
 #: (config class without "Config", keys, model class)
 Case = tuple[str, dict[str, Any], str]
@@ -303,6 +313,10 @@ CASES: dict[str, Case] = {
         "Bart", {**_BART, "activation_function": "relu"}, "BartForConditionalGeneration",
     ),
     "mbart": ("MBart", {**_BART, "scale_embedding": True}, "MBartForConditionalGeneration"),
+    "wav2vec2": ("Wav2Vec2", {**_WAV2VEC2, "mask_time_prob": 0.0}, "Wav2Vec2ForCTC"),
+    "wav2vec2 large": ("Wav2Vec2", _WAV2VEC2_LARGE, "Wav2Vec2ForCTC"),
+    "hubert": ("Hubert", _WAV2VEC2, "HubertForCTC"),
+    "hubert large": ("Hubert", {**_WAV2VEC2_LARGE, "mask_time_prob": 0.0}, "HubertForCTC"),
     "mt5": (
         "MT5", {**_T5, "feed_forward_proj": "gated-gelu"}, "MT5ForConditionalGeneration",
     ),

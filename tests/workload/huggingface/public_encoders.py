@@ -61,6 +61,30 @@ def _bart(
     )  # fmt: skip
 
 
+def _speech(hub: str, kind: str, count: int, *, large: bool = False, lv60: bool = False) -> Entry:
+    sizes: dict[str, Any] = {
+        "hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16,
+        "intermediate_size": 4096,
+    } if large else {
+        "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12,
+        "intermediate_size": 3072,
+    }  # fmt: skip
+    return (
+        f"facebook/{hub}",
+        {
+            "model_type": kind.lower(), "architectures": [f"{kind}ForCTC"], **sizes,
+            "vocab_size": 32, "conv_dim": [512] * 7, "conv_kernel": [10, 3, 3, 3, 3, 2, 2],
+            "conv_stride": [5, 2, 2, 2, 2, 2, 2], "conv_bias": lv60,
+            "feat_extract_norm": "layer" if lv60 else "group", "do_stable_layer_norm": lv60,
+            "num_conv_pos_embeddings": 128, "num_conv_pos_embedding_groups": 16,
+            "apply_spec_augment": True, "mask_time_prob": 0.05, "hidden_dropout": 0.1,
+            "attention_dropout": 0.1, "activation_dropout": 0.1, "feat_proj_dropout": 0.1,
+            "final_dropout": 0.1, "layerdrop": 0.1,
+        },
+        count,
+    )  # fmt: skip
+
+
 #: models_db name: (hub address, config, parameters)
 ENCODERS: dict[str, Entry] = {
     # "149 million", "395 million" (Warner et al. 2024, table 4, without and with its head alike)
@@ -79,4 +103,13 @@ ENCODERS: dict[str, Entry] = {
     # "approximately 680M", of Liu et al. 2020, counts more
     "mbart-large": _bart("mbart-large-cc25", "MBart", 1024, 12, 16, 250_027, 0.0, 610_851_840),
     "mbart-large-50": _bart("mbart-large-50", "MBart", 1024, 12, 16, 250_054, 0.0, 610_879_488),
+    # Baevski et al. 2020: "95m", "317m" with what pre-training has beside the letters
+    "wav2vec2-base": _speech("wav2vec2-base-960h", "Wav2Vec2", 94_396_320),
+    "wav2vec2-large": _speech("wav2vec2-large-960h", "Wav2Vec2", 315_461_792, large=True),
+    "wav2vec2-large-lv60": _speech(
+        "wav2vec2-large-960h-lv60", "Wav2Vec2", 315_471_520, large=True, lv60=True
+    ),
+    # Hsu et al. 2021, table 1: "95M", "317M"
+    "hubert-base": _speech("hubert-base-ls960", "Hubert", 94_396_320),
+    "hubert-large": _speech("hubert-large-ls960-ft", "Hubert", 315_471_520, large=True, lv60=True),
 }

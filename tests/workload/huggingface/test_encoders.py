@@ -146,6 +146,66 @@ def test_dropout_of_deberta_keeps_masks_and_what_it_leaves_of_the_scores() -> No
     assert with_.low - without.low == scores
 
 
+_SAMPLES, _LETTERS = 2000, 12
+_SPEECH = ["wav2vec2", "wav2vec2 large", "hubert", "hubert large"]
+
+
+def _clips(
+    case: str, folder: Path, attention: str, **settings: Any
+) -> tuple[Workload, nn.Module, dict[str, Any]]:
+    config = cases.config_of(case)
+    for key in ("hidden_dropout", "attention_dropout", "activation_dropout", "feat_proj_dropout",
+                "final_dropout"):  # fmt: skip
+        setattr(config, key, 0.0)
+    config._attn_implementation = attention
+    torch.manual_seed(0)
+    model = cases.model_of(config, "cpu").train()
+    record = read_config(cases.written(config, folder))
+    given = {"samples": _SAMPLES, "target_len": _LETTERS, "attention": attention, **settings}
+    inputs = {
+        "input_values": torch.randn(_BATCH, _SAMPLES),
+        "labels": torch.randint(1, 30, (_BATCH, _LETTERS)),
+    }
+    return record.build(**given), model, inputs
+
+
+@pytest.mark.parametrize("frozen", [False, True], ids=["trained", "frozen"])
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("case", _SPEECH)
+def test_speech_computes_and_keeps_what_transformers_does(
+    case: str, attention: str, frozen: bool, tmp_path: Path
+) -> None:
+    workload, model, inputs = _clips(case, tmp_path, attention, frozen_features=frozen)
+    if frozen:
+        model.freeze_feature_encoder()
+    held: list[Tensor] = []
+    with FlopCounterMode(display=False) as counter:
+        _step(model, inputs, held)
+    truth = measure.saved_bytes(model, lambda: _step(model, inputs, held))
+    truth += held[0].untyped_storage().nbytes()
+    # weight norm makes the positions' weight anew, one for the whole batch
+    taps = model.config.num_conv_pos_embeddings
+    truth -= 4 * 48 * 12 * taps + 4 * taps
+    assert measure.built_saved_bytes(workload) * _BATCH == pytest.approx(truth, rel=1e-3)
+    assert workload.trainable_numel == cases.trained_numel(model)
+    forward = workload.forward_flop
+    forward += sum(k.flop for part in workload.frozen for op in part.ops for k in op.fwd)
+    if attention == "eager":  # of the fused one the counter knows nothing on a CPU
+        assert forward == counter.get_total_flops() / _BATCH
+
+
+@pytest.mark.parametrize("case", _SPEECH)
+def test_launches_of_speech_are_those_of_the_dispatcher(case: str, tmp_path: Path) -> None:
+    workload, model, inputs = _clips(case, tmp_path, "sdpa")
+    held: list[Tensor] = []
+    forward, backward = measure.dispatched(model, lambda: _step(model, inputs, held))
+    ours = measure.built_launches(workload)
+    # copies to rows and to channels, which the CPU has within norms and convolutions
+    copies = 2 + 3 * ("large" in case)
+    assert ours[0] == pytest.approx(forward.total() + copies, abs=6)
+    assert ours[1] == pytest.approx(backward.total() + copies, abs=6)
+
+
 def test_dropout_of_bart_keeps_masks_and_what_it_leaves() -> None:
     size: dict[str, Any] = {
         "name": "x", "layers": 2, "hidden": 32, "heads": 2, "vocab": 50, "seq_len": 24,

@@ -23,14 +23,15 @@ _BATCH, _SEQ = 2, 24
 #: Dropout on the CPU is other kernels than on a GPU: off.
 _DROPOUTS = (
     "resid_pdrop", "embd_pdrop", "attn_pdrop", "dropout", "dropout_rate", "hidden_dropout_prob",
-    "activation_dropout", "attention_probs_dropout_prob", "attention_dropout", "seq_classif_dropout",
+    "activation_dropout", "attention_probs_dropout_prob", "attention_dropout",
+    "seq_classif_dropout",
 )  # fmt: skip
 #: What transformers' own fused attention runs; the others are compared written out.
 _FUSED = ("vit", "whisper", "clip")
 #: transformers 5 weighs and adds up each expert's rows; the switch layers here are those before it.
 _OTHER_STORAGES = ("switch_transformers",)
 #: Parts of a step are one for the whole batch: a sample's own are in ``test_encoders.py``.
-_PER_BATCH = ("deberta-v2",)
+_PER_BATCH = ("deberta-v2", "wav2vec2", "hubert")
 
 
 def _config(case: str, attention: str) -> Any:
