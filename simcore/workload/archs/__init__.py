@@ -16,6 +16,7 @@ FROZEN_ARCHS: Registry[Callable[..., Frozen]] = Registry("frozen architecture")
 #: Which file registers what (explicit: no folder scanning); a prediction imports only its own.
 FILES = {
     "bert": "bert",
+    "albert": "albert",
     "wav2vec2": "wav2vec2",
     "bart": "bart",
     "deberta": "deberta",
@@ -61,7 +62,8 @@ FILES = {
 KINDS = {
     "language": ("transformer", "transformer_xl"),
     "text": (
-        "bert", "modernbert", "deberta", "bart", "t5", "t5_encoder", "clip_text_encoder", "gnmt",
+        "bert", "albert", "modernbert", "deberta", "bart", "t5", "t5_encoder", "clip_text_encoder",
+        "gnmt",
     ),
     "speech": ("whisper", "wav2vec2", "waveglow"),
     "image": (

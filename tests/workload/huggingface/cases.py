@@ -317,6 +317,13 @@ CASES: dict[str, Case] = {
     "wav2vec2 large": ("Wav2Vec2", _WAV2VEC2_LARGE, "Wav2Vec2ForCTC"),
     "hubert": ("Hubert", _WAV2VEC2, "HubertForCTC"),
     "hubert large": ("Hubert", {**_WAV2VEC2_LARGE, "mask_time_prob": 0.0}, "HubertForCTC"),
+    "albert": (
+        "Albert", {**_BASE, "embedding_size": 20, "num_labels": 5},
+        "AlbertForSequenceClassification",
+    ),
+    "albert masked": (
+        "Albert", {**_BASE, "embedding_size": 20, "hidden_act": "gelu"}, "AlbertForMaskedLM",
+    ),
     "mt5": (
         "MT5", {**_T5, "feed_forward_proj": "gated-gelu"}, "MT5ForConditionalGeneration",
     ),

@@ -85,6 +85,21 @@ def _speech(hub: str, kind: str, count: int, *, large: bool = False, lv60: bool 
     )  # fmt: skip
 
 
+def _albert(hub: str, hidden: int, layers: int, heads: int, count: int) -> Entry:
+    return (
+        f"albert/{hub}",
+        {
+            "model_type": "albert", "architectures": ["AlbertForSequenceClassification"],
+            "hidden_size": hidden, "num_hidden_layers": layers, "num_attention_heads": heads,
+            "intermediate_size": 4 * hidden, "embedding_size": 128, "vocab_size": 30_000,
+            "max_position_embeddings": 512, "type_vocab_size": 2, "num_hidden_groups": 1,
+            "inner_group_num": 1, "hidden_act": "gelu_new", "hidden_dropout_prob": 0,
+            "attention_probs_dropout_prob": 0, "classifier_dropout_prob": 0.1,
+        },
+        count,
+    )  # fmt: skip
+
+
 #: models_db name: (hub address, config, parameters)
 ENCODERS: dict[str, Entry] = {
     # "149 million", "395 million" (Warner et al. 2024, table 4, without and with its head alike)
@@ -112,4 +127,9 @@ ENCODERS: dict[str, Entry] = {
     # Hsu et al. 2021, table 1: "95M", "317M"
     "hubert-base": _speech("hubert-base-ls960", "Hubert", 94_396_320),
     "hubert-large": _speech("hubert-large-ls960-ft", "Hubert", 315_471_520, large=True, lv60=True),
+    # Lan et al. 2019, table 1: 12, 18, 60 and 235 million
+    "albert-base": _albert("albert-base-v2", 768, 12, 12, 11_685_122),
+    "albert-large": _albert("albert-large-v2", 1024, 24, 16, 17_686_018),
+    "albert-xlarge": _albert("albert-xlarge-v2", 2048, 24, 16, 58_728_962),
+    "albert-xxlarge": _albert("albert-xxlarge-v2", 4096, 12, 64, 222_603_778),
 }

@@ -12,6 +12,7 @@ from reference import measure
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from simcore.workload.archs.albert import build as albert
 from simcore.workload.archs.bart import build as bart
 from simcore.workload.archs.deberta import build as deberta
 from simcore.workload.archs.modernbert import build as modernbert
@@ -22,10 +23,11 @@ _BATCH, _SEQ = 2, 48
 #: Dropout on the CPU is other kernels than on a GPU: off.
 _DROPOUTS = (
     "dropout", "attention_dropout", "activation_dropout", "hidden_dropout_prob",
-    "attention_probs_dropout_prob",
+    "attention_probs_dropout_prob", "classifier_dropout_prob",
 )  # fmt: skip
 _FUSED = [
     "modernbert", "modernbert classes", "modernbert mean", "bart", "bart relu", "mbart",
+    "albert", "albert masked",
 ]  # fmt: skip
 
 
@@ -222,3 +224,18 @@ def test_dropout_of_bart_keeps_masks_and_what_it_leaves() -> None:
     assert act.raw_bytes - plain.raw_bytes == act.low - plain.low == inner * 2 * (24 + 16)
     probs = bart(**size, dropout=0.0, attention_dropout=0.1).saved
     assert probs.raw_bytes - plain.raw_bytes == probs.low - plain.low == scores
+
+
+def test_depth_of_albert_adds_work_and_no_weights() -> None:
+    """By hand: each further depth adds its gradients to the sum, three moves an element."""
+    size: dict[str, Any] = {"name": "x", "hidden": 32, "heads": 2, "embedding": 8, "vocab": 50}
+    one, three = albert(**size, layers=1), albert(**size, layers=3)
+    assert three.trainable_numel == one.trainable_numel
+    layer = next(b for b in one.blocks if b.name == "layer")
+    assert three.forward_flop - one.forward_flop == pytest.approx(2 * layer.forward_flop)
+    numel = 4 * (32 * 32 + 32) + 2 * 2 * 32 + (32 * 128 + 128) + (128 * 32 + 32)
+    again = next(b for b in three.blocks if b.name == "layer again")
+    moved = [sum(k.weight for op in b.ops for k in op.bwd) for b in (layer, again)]
+    assert moved[1] - moved[0] == 3 * numel
+    # autocast brings a weight to 16 bit once
+    assert again.gemm_weights == (0, 0.0)

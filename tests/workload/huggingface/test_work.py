@@ -24,7 +24,7 @@ _BATCH, _SEQ = 2, 24
 _DROPOUTS = (
     "resid_pdrop", "embd_pdrop", "attn_pdrop", "dropout", "dropout_rate", "hidden_dropout_prob",
     "activation_dropout", "attention_probs_dropout_prob", "attention_dropout",
-    "seq_classif_dropout",
+    "seq_classif_dropout", "classifier_dropout_prob",
 )  # fmt: skip
 #: What transformers' own fused attention runs; the others are compared written out.
 _FUSED = ("vit", "whisper", "clip")
@@ -62,7 +62,7 @@ def _inputs(config: Any) -> dict[str, Any]:
 def _workload(config: Any, folder: Path) -> Workload:
     record = read_config(cases.written(config, folder))
     overrides: dict[str, Any] = {} if record.arch == "vit" else {"seq_len": _SEQ}
-    if record.arch in ("transformer", "bert", "modernbert", "bart"):
+    if record.arch in ("transformer", "bert", "albert", "modernbert", "bart"):
         overrides["attention"] = "math" if record.arch == "transformer" else "eager"
     return record.build(**overrides)
 
