@@ -225,7 +225,7 @@ def build(
     heads: int,
     ffn: int,
     vocab: int = 50368,
-    seq_len: int = 1024,
+    seq_len: int = 512,
     max_positions: int = 8192,
     global_every: int = 3,
     window: int = 128,

@@ -6,15 +6,15 @@ from simcore.workload.huggingface.fields import Fields
 from simcore.workload.huggingface.registry import ADAPTERS, Translated
 
 #: Of transformers' BartConfig: sizes of the large model.
-_LAYERS, _HEADS, _FFN, _WIDTH, _POSITIONS = 12, 16, 4096, 1024, 1024
+_LAYERS, _HEADS, _FFN = 12, 16, 4096
 
 
 @ADAPTERS.register("bart")
 @ADAPTERS.register("mbart")
 def bart(f: Fields) -> Translated:
     """Encoder and decoder of equal length with the head of the shared table."""
-    hidden = f.count("d_model", default=_WIDTH)
-    positions = f.count("max_position_embeddings", default=_POSITIONS)
+    hidden = f.count("d_model")
+    positions = f.count("max_position_embeddings")
     for key in ("encoder_layerdrop", "decoder_layerdrop"):
         if f.number(key, default=0.0, high=1.0) > 0:
             raise f.error(key, "layers that are left out at random are not supported")
