@@ -16,6 +16,11 @@ FROZEN_ARCHS: Registry[Callable[..., Frozen]] = Registry("frozen architecture")
 #: Which file registers what (explicit: no folder scanning); a prediction imports only its own.
 FILES = {
     "bert": "bert",
+    "albert": "albert",
+    "wav2vec2": "wav2vec2",
+    "bart": "bart",
+    "deberta": "deberta",
+    "modernbert": "modernbert",
     "dit": "dit",
     "latte": "dit",
     "uvit": "uvit",
@@ -56,8 +61,11 @@ FILES = {
 #: What each architecture's models are, in the order in which a list shows them.
 KINDS = {
     "language": ("transformer", "transformer_xl"),
-    "text": ("bert", "t5", "t5_encoder", "clip_text_encoder", "gnmt"),
-    "speech": ("whisper", "waveglow"),
+    "text": (
+        "bert", "albert", "modernbert", "deberta", "bart", "t5", "t5_encoder", "clip_text_encoder",
+        "gnmt",
+    ),
+    "speech": ("whisper", "wav2vec2", "waveglow"),
     "image": (
         "resnet", "resnext", "inverted_residual", "vgg", "alexnet", "densenet", "inception_v3",
         "vit", "mnist_cnn",

@@ -24,7 +24,7 @@ def _dropout(name: str, elems: float, on: bool, *, high: bool = False) -> tuple[
     return (ops.dropout(name, elems, high=high),) if on else ()
 
 
-def _embeddings(
+def embeddings(
     seq: int, hidden: int, vocab: int, max_positions: int, type_vocab: int, drop: bool, graph: bool
 ) -> Block:
     elems = float(seq * hidden)
@@ -157,7 +157,7 @@ def _layer_block(body: tuple[Op, ...], seq: int, hidden: int, ffn: int) -> Block
     return Block(name="layer", ops=body, params=params, boundary=boundary, recomputable=True)
 
 
-def _head(seq: int, hidden: int, classes: int, drop: bool, pooler: str) -> Block:
+def classifier_head(seq: int, hidden: int, classes: int, drop: bool, pooler: str) -> Block:
     # The first token is a view: the pooler keeps the whole last hidden state.
     pinned = ops.keep("last_hidden", float(seq * hidden), high=True)
     first = ops.grad_only("first_token", 2.0 * seq * hidden, high=True, kind="copy")
@@ -260,9 +260,9 @@ def build(
             seq_len, hidden, heads, inner, drop, kind, gelu == "scripted", bias_apart, epilogues
         )
     blocks: tuple[Block, ...] = (
-        _embeddings(seq_len, hidden, vocab, max_positions, types, drop, graph),
+        embeddings(seq_len, hidden, vocab, max_positions, types, drop, graph),
         _layer_block(body, seq_len, hidden, inner),
-        _head(seq_len, hidden, classes, drop, pooler)
+        classifier_head(seq_len, hidden, classes, drop, pooler)
         if head == "classifier"
         else _masked_lm(seq_len, hidden, vocab, masked_share),
     )

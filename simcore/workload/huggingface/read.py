@@ -101,8 +101,8 @@ def _model_type(fields: Fields) -> str:
         raise fields.error("model_type", "must be a word")
     if kind not in FILES:
         known = list(model_types())
-        # mamba looks like llama, and is none; who mistypes a name begins it right
-        near = [name for name in nearest(kind, known) if name[:1] == kind[:1].lower()]
+        # mamba looks like llama and mbart, and is none; who mistypes a name begins it right
+        near = [name for name in nearest(kind, known) if name[:2] == kind[:2].lower()]
         hint = f"did you mean {near[0]!r}?" if near else (
             f"known are {', '.join(known)}; --model package.module:callable traces any module"
         )  # fmt: skip

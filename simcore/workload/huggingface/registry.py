@@ -44,7 +44,9 @@ FILES = {
     "olmo3": "olmo", "olmoe": "olmo", "granite": "kin", "smollm3": "kin", "glm": "kin",
     "stablelm": "kin", "starcoder2": "kin", "internlm2": "kin", "baichuan": "kin",
     "chatglm": "kin", "gpt_neo": "gpt_neo", "xlm-roberta": "bert", "camembert": "bert",
-    "distilbert": "bert", "mt5": "t5",
+    "distilbert": "bert", "mt5": "t5", "modernbert": "modernbert",
+    "deberta-v2": "deberta", "bart": "bart", "mbart": "bart",
+    "wav2vec2": "wav2vec2", "hubert": "wav2vec2", "albert": "albert",
 }  # fmt: skip
 #: The same by ``_class_name``, of the configs of diffusers.
 CLASSES = dict.fromkeys(

@@ -59,6 +59,33 @@ _DISTIL: dict[str, Any] = {
     "max_position_embeddings": 64,
 }  # fmt: skip
 
+#: The window and the positions are shorter than a sequence, so that both show.
+_MODERN: dict[str, Any] = {
+    **_BASE, "num_hidden_layers": 5, "local_attention": 8, "max_position_embeddings": 64,
+    "pad_token_id": 0,
+}  # fmt: skip
+_DEBERTA: dict[str, Any] = {
+    **_BASE, "relative_attention": True, "position_buckets": 10, "norm_rel_ebd": "layer_norm",
+    "share_att_key": True, "pos_att_type": "p2c|c2p", "position_biased_input": False,
+    "num_labels": 5,
+}  # fmt: skip
+_BART: dict[str, Any] = {
+    "vocab_size": 101, "d_model": 48, "encoder_layers": 3, "decoder_layers": 2,
+    "encoder_attention_heads": 4, "decoder_attention_heads": 6, "encoder_ffn_dim": 72,
+    "decoder_ffn_dim": 80, "max_position_embeddings": 64, "decoder_start_token_id": 2,
+    "forced_eos_token_id": 2, **_TOKENS,
+}  # fmt: skip
+_WAV2VEC2: dict[str, Any] = {
+    "vocab_size": 32, "hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4,
+    "intermediate_size": 72, "conv_dim": [16, 20, 24], "conv_stride": [5, 2, 2],
+    "conv_kernel": [10, 3, 2], "num_conv_pos_embeddings": 16, "num_conv_pos_embedding_groups": 4,
+    "layerdrop": 0.0, "ctc_loss_reduction": "mean",
+}  # fmt: skip
+_WAV2VEC2_LARGE: dict[str, Any] = {
+    **_WAV2VEC2, "do_stable_layer_norm": True, "feat_extract_norm": "layer", "conv_bias": True,
+    "num_conv_pos_embeddings": 15,
+}  # fmt: skip
+
 #: (config class without "Config", keys, model class)
 Case = tuple[str, dict[str, Any], str]
 CASES: dict[str, Case] = {
@@ -259,6 +286,44 @@ CASES: dict[str, Case] = {
         "DistilBert", {**_DISTIL, "num_labels": 5}, "DistilBertForSequenceClassification",
     ),
     "distilbert masked": ("DistilBert", _DISTIL, "DistilBertForMaskedLM"),
+    "modernbert": ("ModernBert", _MODERN, "ModernBertForMaskedLM"),
+    "modernbert biased": (
+        "ModernBert",
+        {**_MODERN, "attention_bias": True, "mlp_bias": True, "norm_bias": True,
+         "classifier_bias": True, "decoder_bias": False, "num_hidden_layers": 1},
+        "ModernBertForMaskedLM",
+    ),
+    "modernbert classes": (
+        "ModernBert", {**_MODERN, "num_labels": 5}, "ModernBertForSequenceClassification",
+    ),
+    "modernbert mean": (
+        "ModernBert", {**_MODERN, "num_labels": 5, "classifier_pooling": "mean"},
+        "ModernBertForSequenceClassification",
+    ),
+    "deberta-v2": ("DebertaV2", _DEBERTA, "DebertaV2ForSequenceClassification"),
+    "deberta-v2 masked": ("DebertaV2", _DEBERTA, "DebertaV2ForMaskedLM"),
+    "deberta-v2 apart": (
+        "DebertaV2",
+        {**_DEBERTA, "share_att_key": False, "norm_rel_ebd": "none", "position_buckets": -1,
+         "position_biased_input": True},
+        "DebertaV2ForSequenceClassification",
+    ),
+    "bart": ("Bart", _BART, "BartForConditionalGeneration"),
+    "bart relu": (
+        "Bart", {**_BART, "activation_function": "relu"}, "BartForConditionalGeneration",
+    ),
+    "mbart": ("MBart", {**_BART, "scale_embedding": True}, "MBartForConditionalGeneration"),
+    "wav2vec2": ("Wav2Vec2", {**_WAV2VEC2, "mask_time_prob": 0.0}, "Wav2Vec2ForCTC"),
+    "wav2vec2 large": ("Wav2Vec2", _WAV2VEC2_LARGE, "Wav2Vec2ForCTC"),
+    "hubert": ("Hubert", _WAV2VEC2, "HubertForCTC"),
+    "hubert large": ("Hubert", {**_WAV2VEC2_LARGE, "mask_time_prob": 0.0}, "HubertForCTC"),
+    "albert": (
+        "Albert", {**_BASE, "embedding_size": 20, "num_labels": 5},
+        "AlbertForSequenceClassification",
+    ),
+    "albert masked": (
+        "Albert", {**_BASE, "embedding_size": 20, "hidden_act": "gelu"}, "AlbertForMaskedLM",
+    ),
     "mt5": (
         "MT5", {**_T5, "feed_forward_proj": "gated-gelu"}, "MT5ForConditionalGeneration",
     ),

@@ -10,13 +10,14 @@ import pytest
 import transformers
 from huggingface import cases
 from huggingface.public import PUBLIC as LARGEST
+from huggingface.public_encoders import ENCODERS
 from huggingface.public_more import MORE
 from huggingface.public_sizes import SIZES
 
 from simcore.workload.huggingface import read_config
 from simcore.workload.models import MODELS
 
-PUBLIC = {**LARGEST, **SIZES, **MORE}
+PUBLIC = {**LARGEST, **SIZES, **MORE, **ENCODERS}
 
 
 def _file(folder: Path, config: dict[str, Any]) -> Path:

@@ -1,0 +1,134 @@
+"""ALBERT (Lan et al. 2019): BERT's layer, one for all depths, under a narrow embedding.
+
+Op by op as transformers runs it (models/albert/modeling_albert.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from simcore.workload import ops
+from simcore.workload.archs import ARCHS
+from simcore.workload.archs.bert import classifier_head, embeddings
+from simcore.workload.archs.body import Body
+from simcore.workload.archs.checks import check_names, head_width
+from simcore.workload.archs.lm_mlp import plain_activation
+from simcore.workload.archs.params import weight_and_bias
+from simcore.workload.graph import TIE, Block, Saved, Workload
+
+_INT64_BYTES = 8
+_ACTIVATIONS = ("gelu_new", "gelu", "relu")
+
+
+def _layer(seq: int, hidden: int, heads: int, ffn: int, act: str, drop: bool, fused: bool) -> Block:
+    body, elems, width = Body(), float(seq * hidden), hidden // heads
+    body.high.add("input")
+    for part in "qkv":
+        body.linear(part, seq, hidden, hidden, bias=True, reads="input")
+    if fused:
+        body.add(ops.sdpa("attention", 1, heads, heads, seq, seq, width))
+        body.kept.add("context")
+    else:
+        body.add(*ops.attention_eager("attention", heads, seq, seq, width, drop=drop))
+    body.linear("attention.out", seq, hidden, hidden, bias=True, reads="context")
+    if drop:
+        body.add(ops.dropout("attention.dropout", elems))
+    body.add(
+        ops.residual("attention.residual", elems),
+        ops.accumulate("attention.forks", elems, times=3, high=True, casts=elems),
+    )
+    body.norm("attention.norm", seq, hidden, "layernorm")
+    body.linear("up", seq, hidden, ffn, bias=True, reads="attention.norm")
+    body.add(plain_activation(act, float(seq * ffn)))
+    if act == "gelu_new":
+        body.high.add("inner")
+    body.linear("down", seq, ffn, hidden, bias=True, reads="inner")
+    body.add(
+        ops.residual("mlp.residual", elems),
+        ops.accumulate("mlp.fork", elems, high=True, casts=elems),
+    )
+    body.norm("mlp.norm", seq, hidden, "layernorm")
+    return body.block("layer", boundary=Saved(high=elems), recomputable=True)
+
+
+def _again(layer: Block) -> Block:
+    """The layer at a further depth: weights of the first, to whose gradients its own are added."""
+    sums = ops.grad_only("shared", 0.0, weight=3.0 * layer.numel, launches=len(layer.params))
+    body = tuple(replace(op, gemm_weight=0.0) for op in layer.ops)
+    return replace(layer, name="layer again", ops=(*body, sums), params=())
+
+
+def _masked_lm(seq: int, hidden: int, width: int, vocab: int, act: str) -> Block:
+    body = Body(in_layer=False)
+    body.high.add("last")
+    body.linear("transform", seq, hidden, width, bias=True, reads="last")
+    body.add(plain_activation(act, float(seq * width)))
+    body.norm("norm", seq, width, "layernorm")
+    body.linear("decoder", seq, width, vocab, bias=True, reads="norm", weight=False)
+    body.add(
+        ops.grad_only(TIE, 0.0, weight=3.0 * vocab * width), *ops.lm_loss("loss", seq, vocab)
+    )  # fmt: skip
+    return body.block("head")
+
+
+@ARCHS.register("albert")
+def build(
+    *,
+    name: str,
+    sample_unit: str = "sequence",
+    layers: int,
+    hidden: int,
+    heads: int,
+    ffn: int = 0,
+    embedding: int = 128,
+    vocab: int = 30000,
+    seq_len: int = 128,
+    max_positions: int = 512,
+    type_vocab: int = 2,
+    classes: int = 2,
+    mlp: str = "gelu_new",
+    dropout: float = 0.0,
+    classifier_dropout: float = 0.1,
+    head: str = "classifier",
+    attention: str = "sdpa",
+) -> Workload:
+    """ALBERT over ``seq_len`` tokens; ``embedding``: width of the tables. ``ffn`` 0: four times
+    hidden. ``head``: classifier behind a pooler, or masked-lm. ``attention``: sdpa (or flash),
+    transformers' own choice, or eager (or math).
+    """
+    check_names(
+        head=(head, ("classifier", "masked-lm")),
+        attention=(attention, ("sdpa", "flash", "eager", "math")),
+        mlp=(mlp, _ACTIVATIONS),
+    )
+    head_width(hidden, heads)
+    if not 0 < seq_len <= max_positions:
+        raise ValueError(f"seq_len {seq_len} is not within 1..{max_positions}")
+    drop = dropout > 0
+    start = embeddings(seq_len, embedding, vocab, max_positions, type_vocab, drop, False)
+    widened = ops.linear("mapping", seq_len, embedding, hidden, bias=True, input_high=True)
+    start = replace(
+        start, ops=(*start.ops, widened),
+        params=(*start.params, *weight_and_bias("mapping", embedding, hidden)),
+    )  # fmt: skip
+    fused = attention in ("sdpa", "flash")
+    layer = _layer(seq_len, hidden, heads, ffn or 4 * hidden, mlp, drop, fused)
+    blocks = [
+        start,
+        layer,
+        classifier_head(seq_len, hidden, classes, classifier_dropout > 0, "tanh")
+        if head == "classifier"
+        else _masked_lm(seq_len, hidden, embedding, vocab, mlp),
+    ]
+    if layers > 1:
+        blocks.append(_again(layer))
+    return Workload(
+        name=name,
+        sample_unit=sample_unit,
+        blocks=tuple(blocks),
+        order=(0, 1, *[3] * (layers - 1), 2),
+        buffers_numel=2 * max_positions,  # position ids, token type ids
+        n_buffers=2,
+        input_bytes=_INT64_BYTES * (3.0 * seq_len + (1 if head == "classifier" else seq_len)),
+        tokens_per_sample=seq_len,
+    )

@@ -1,0 +1,331 @@
+"""DeBERTa v2 and v3 (He et al. 2020, 2021): post-norm encoder with disentangled attention.
+
+Op by op as transformers runs it (models/deberta_v2/modeling_deberta_v2.py), which has no fused
+attention for it: the scores are a product of contents and two of contents with a table of relative
+positions, from which those of each pair are gathered. What is of the table itself (its projections,
+indices of pairs) is one for the whole batch: traffic, no work and no storage is counted of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simcore.workload import ops
+from simcore.workload.archs import ARCHS
+from simcore.workload.archs.body import Body
+from simcore.workload.archs.checks import check_names, head_width
+from simcore.workload.graph import TIE, Affine, Block, Kernel, Op, Saved, Workload
+
+_INT64_BYTES = 8
+#: An int64 in elements of fp32.
+_INT64_ELEMS = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shape:
+    """``table``: rows of the table of relative positions, two for each bucket."""
+
+    seq: int
+    hidden: int
+    heads: int
+    ffn: int
+    table: int
+    share_keys: bool
+    drop: bool
+
+    @property
+    def elems(self) -> float:
+        return float(self.seq * self.hidden)
+
+    @property
+    def scores(self) -> float:
+        return float(self.heads) * self.seq**2
+
+    @property
+    def head_dim(self) -> int:
+        return self.hidden // self.heads
+
+
+def _drop(body: Body, s: _Shape, name: str, elems: float, *, high: bool = False) -> None:
+    if s.drop:
+        body.add(ops.dropout(name, elems, high=high))
+
+
+def _projected(s: _Shape, name: str) -> tuple[Op, ...]:
+    """The table through a product of keys or of queries, head by head, copied for each sequence."""
+    table, weight = float(s.table * s.hidden), float(s.hidden**2)
+    product = Kernel(
+        kind="gemm", weight=weight + 2 * table,
+        m=Affine(s.table), n=Affine(s.hidden), k=Affine(s.hidden),
+    )  # fmt: skip
+    turned = Kernel(kind="copy", weight=2 * table, indexed=0.0)
+    sums = Kernel(kind="reduction", weight=table)
+    # the weights are those of contents too: both gradients are summed, of the biases as well
+    shared = Kernel(kind="elementwise", weight=3 * weight, launches=2.0)
+    return (
+        Op(
+            name=name,
+            fwd=(product, turned),
+            bwd=(turned, product, product, sums, *((shared,) if s.share_keys else ())),
+            gemm_weight=0.0 if s.share_keys else weight,
+        ),
+        Op(
+            name=f"{name}.repeat",
+            fwd=(Kernel(kind="copy", low=table, weight=table),),
+            bwd=(Kernel(kind="reduction", low=table, weight=table),),
+        ),
+    )
+
+
+def _gathered(s: _Shape, name: str, *, turned: bool) -> tuple[Op, ...]:
+    """Products with every row of the table, of which each pair takes one.
+
+    ``gather`` keeps what it reads (tools/autograd/derivatives.yaml: gather_backward takes self);
+    backward adds into zeros. ``turned``: the result is read across.
+    """
+    rows, across = float(s.heads) * s.seq * s.table, s.scores * turned
+    index = _INT64_ELEMS * s.seq**2
+    return (
+        ops.bmm(name, s.heads, s.seq, s.table, s.head_dim, save_left=False),
+        # indices: one or two additions and a clamp of the pairs' buckets
+        Op(
+            name=f"{name}.index",
+            fwd=(Kernel(kind="elementwise", weight=2 * index, launches=2.0 + turned),),
+        ),
+        Op(
+            name=f"{name}.gather",
+            fwd=(Kernel(kind="gather", low=2 * s.scores, weight=index),),
+            bwd=(
+                Kernel(kind="elementwise", low=rows),
+                Kernel(kind="gather", low=3 * s.scores, weight=index),
+            ),
+            saved=Saved(low=rows),
+        ),
+        Op(
+            name=f"{name}.scale",
+            fwd=(Kernel(kind="elementwise", low=2 * s.scores, indexed=across),),
+            bwd=(Kernel(kind="elementwise", low=2 * s.scores, indexed=across),),
+        ),
+        # the first to nought, the second to the first
+        Op(
+            name=f"{name}.add",
+            fwd=(Kernel(kind="elementwise", low=(2 + turned) * s.scores, indexed=across),),
+        ),
+    )
+
+
+def _attend(body: Body, s: _Shape) -> None:
+    rows, d = s.seq, s.hidden
+    for part in "qkv":
+        body.linear(part, rows, d, d, bias=True, reads="input")
+        body.add(ops.copy(f"{part}.heads", s.elems))
+    body.add(
+        ops.scale("k.scale", s.elems),
+        ops.bmm("scores", s.heads, rows, rows, s.head_dim),
+    )
+    if s.drop:
+        table = float(s.table * d)
+        both = Kernel(kind="elementwise", weight=2 * table)
+        body.add(Op(name="table.dropout", fwd=(both,), bwd=(both,)))
+    for part in ("query", "key"):
+        name = f"position.{part}"
+        body.add(*_projected(s, name))
+        if not s.share_keys:
+            body.param(f"{name}.weight", d * d)
+            body.param(f"{name}.bias", d)
+    # keys of positions with queries of contents, and the other way, which keeps keys of contents
+    body.add(
+        *_gathered(s, "c2p", turned=False),
+        *_gathered(s, "p2c", turned=True),
+        ops.keep("k.unscaled", s.elems),
+        ops.accumulate("qk.forks", s.elems, times=2),
+        ops.grad_only("table.forks", 0.0, weight=6.0 * s.table * d, launches=2.0),
+        ops.binary("scores.sum", s.scores, grads=0),
+    )
+    pairs = float(rows) ** 2
+    filled = (
+        Kernel(kind="copy", low=2 * s.scores),
+        Kernel(kind="elementwise", low=2 * s.scores, raw_bytes=pairs, indexed=s.scores),
+    )
+    flags = Kernel(kind="elementwise", raw_bytes=11 * pairs, launches=2.0)  # of int64, inverted
+    body.add(
+        Op(name="mask.flags", fwd=(flags,)),
+        Op(name="mask", fwd=filled, bwd=filled, saved=Saved(raw_bytes=pairs)),
+        ops.softmax("softmax", s.scores, row=rows),
+    )
+    _drop(body, s, "softmax.dropout", s.scores, high=True)
+    narrowed = ops.autocast_cast(s.scores)
+    body.add(
+        Op(
+            name="softmax.cast", fwd=(narrowed,), bwd=(narrowed,),
+            saved=Saved(autocast=s.scores * (not s.drop)),
+        ),
+        ops.bmm("context", s.heads, rows, s.head_dim, rows, save_left=s.drop),
+        ops.copy("merge", s.elems),
+    )  # fmt: skip
+    body.linear("attention.out", rows, d, d, bias=True, reads="context")
+
+
+def _add_and_norm(body: Body, s: _Shape, name: str, forks: float) -> None:
+    _drop(body, s, f"{name}.dropout", s.elems)
+    body.add(
+        ops.residual(f"{name}.residual", s.elems),
+        ops.accumulate(f"{name}.forks", s.elems, times=forks, high=True, casts=s.elems),
+    )
+    body.norm(f"{name}.norm", s.seq, s.hidden, "layernorm")
+
+
+def _layer(s: _Shape) -> Block:
+    body = Body()
+    body.high.add("input")
+    _attend(body, s)
+    _add_and_norm(body, s, "attention", 3.0)  # q, k, v and the residual
+    body.linear("up", s.seq, s.hidden, s.ffn, bias=True, reads="attention.norm")
+    body.add(ops.activation("gelu", float(s.seq * s.ffn)))
+    body.linear("down", s.seq, s.ffn, s.hidden, bias=True, reads="gelu")
+    _add_and_norm(body, s, "mlp", 1.0)
+    return body.block("layer", boundary=Saved(high=s.elems), recomputable=True)
+
+
+def _embeddings(s: _Shape, vocab: int, positions: int, table_norm: bool) -> Block:
+    """And the table of relative positions, whose gradient is whole when all layers are through."""
+    body, rows, table = Body(), float(s.seq), float(s.table * s.hidden)
+    body.embedding("word", s.seq, s.hidden, vocab)
+    if positions:
+        body.add(ops.add_positions("position", s.seq, s.hidden, table_rows=positions))
+        body.param("position.weight", positions * s.hidden)
+    else:  # a tensor of zeros that nothing reads
+        body.add(Op(name="no_positions", fwd=(Kernel(kind="elementwise", high=s.elems),)))
+    body.norm("norm", s.seq, s.hidden, "layernorm")
+    body.add(
+        Op(
+            name="mask",
+            fwd=(
+                Kernel(kind="elementwise", high=rows, raw_bytes=_INT64_BYTES * rows),
+                Kernel(kind="elementwise", high=2 * s.elems + rows, indexed=s.elems),
+            ),
+            bwd=(Kernel(kind="elementwise", high=2 * s.elems + rows, indexed=s.elems),),
+            saved=Saved(high=rows),
+        )
+    )
+    _drop(body, s, "dropout", s.elems, high=True)
+    pairs = float(s.seq) ** 2
+    # the mask of pairs; their buckets by sign, logarithm and choice, in int64 and fp32
+    body.add(
+        Op(name="mask.pairs", fwd=(Kernel(kind="elementwise", raw_bytes=8 * pairs),)),
+        Op(name="buckets", fwd=(Kernel(kind="elementwise", weight=60 * pairs, launches=21.0),)),
+    )
+    body.param("table.weight", s.table * s.hidden)
+    if table_norm:
+        body.add(
+            Op(
+                name="table.norm",
+                fwd=(Kernel(kind="norm", weight=2 * table),),
+                bwd=(
+                    Kernel(kind="norm", weight=3 * table),
+                    Kernel(kind="reduction", weight=2 * table),
+                ),
+            )
+        )
+        body.param("table.norm.weight", s.hidden)
+        body.param("table.norm.bias", s.hidden)
+    return body.block("embeddings")
+
+
+def _classifier(s: _Shape, classes: int) -> Block:
+    """Of the first token, behind a product and GELU; a label below nought would leave a row out."""
+    body = Body(in_layer=False)
+    # a view: the pooler keeps the whole last hidden state, whose gradient is zeros but for it
+    body.add(
+        ops.keep("last_hidden", s.elems, high=True),
+        ops.grad_only("first_token", 2 * s.elems, high=True, kind="copy"),
+    )
+    body.kept.add("first")
+    body.high.add("first")
+    body.linear("pooler", 1, s.hidden, s.hidden, bias=True, reads="first")
+    body.add(ops.activation("gelu", float(s.hidden)))
+    _drop(body, s, "dropout", float(s.hidden))
+    body.linear("classifier", 1, s.hidden, classes, bias=True, reads="pooled")
+    chosen = Kernel(kind="gather", low=2.0 * classes, launches=4.0)
+    body.add(
+        Op(
+            name="labelled",
+            fwd=(chosen,),
+            bwd=(Kernel(kind="gather", low=2.0 * classes, launches=2.0),),
+            saved=Saved(low=classes, raw_bytes=2.0 * _INT64_BYTES),
+        ),
+        ops.cross_entropy("loss", 1, classes),
+        ops.loss_seed(),
+    )
+    return body.block("head")
+
+
+def _masked_lm(s: _Shape, vocab: int) -> Block:
+    """A product, GELU and norm before the tied table; the loss over every position."""
+    body = Body(in_layer=False)
+    body.high.add("last")
+    body.linear("transform", s.seq, s.hidden, s.hidden, bias=True, reads="last")
+    body.add(ops.activation("gelu", s.elems))
+    body.norm("norm", s.seq, s.hidden, "layernorm")
+    body.linear("decoder", s.seq, s.hidden, vocab, bias=True, reads="norm", weight=False)
+    body.add(
+        ops.grad_only(TIE, 0.0, weight=3.0 * vocab * s.hidden),
+        *ops.lm_loss("loss", s.seq, vocab),
+    )
+    return body.block("head")
+
+
+@ARCHS.register("deberta")
+def build(
+    *,
+    name: str,
+    sample_unit: str = "sequence",
+    layers: int,
+    hidden: int,
+    heads: int,
+    ffn: int = 0,
+    vocab: int = 128100,
+    seq_len: int = 256,
+    max_positions: int = 512,
+    buckets: int = 256,
+    share_keys: bool = True,
+    table_norm: bool = True,
+    absolute: bool = False,
+    classes: int = 2,
+    dropout: float = 0.1,
+    head: str = "classifier",
+    attention: str = "eager",
+) -> Workload:
+    """DeBERTa over ``seq_len`` tokens. ``ffn`` 0: four times hidden.
+
+    ``buckets`` of distances to either side have a row each in the table of relative positions,
+    which all layers read, normalised with ``table_norm``, through their products of queries and
+    keys (``share_keys``) or through two of its own. ``absolute``: positions are added to tokens
+    too. ``attention`` is eager (or math): there is no other. ``head``: classifier or masked-lm.
+    """
+    check_names(
+        head=(head, ("classifier", "masked-lm")), attention=(attention, ("eager", "math"))
+    )  # fmt: skip
+    head_width(hidden, heads)
+    if not 0 < seq_len <= max_positions:
+        raise ValueError(f"seq_len {seq_len} is not within 1..{max_positions}")
+    s = _Shape(
+        seq=seq_len, hidden=hidden, heads=heads, ffn=ffn or 4 * hidden, table=2 * buckets,
+        share_keys=share_keys, drop=dropout > 0,
+    )  # fmt: skip
+    blocks = (
+        _embeddings(s, vocab, max_positions if absolute else 0, table_norm),
+        _layer(s),
+        _classifier(s, classes) if head == "classifier" else _masked_lm(s, vocab),
+    )
+    return Workload(
+        name=name,
+        sample_unit=sample_unit,
+        blocks=blocks,
+        order=(0, *[1] * layers, 2),
+        buffers_numel=max_positions,
+        n_buffers=1,
+        # token ids, token types, attention mask; one label, or one a token
+        input_bytes=_INT64_BYTES * (3.0 * seq_len + (1 if head == "classifier" else seq_len)),
+        tokens_per_sample=seq_len,
+    )
