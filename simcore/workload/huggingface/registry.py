@@ -44,7 +44,9 @@ FILES = {
     "olmo3": "olmo", "olmoe": "olmo", "granite": "kin", "smollm3": "kin", "glm": "kin",
     "stablelm": "kin", "starcoder2": "kin", "internlm2": "kin", "baichuan": "kin",
     "chatglm": "kin", "gpt_neo": "gpt_neo", "xlm-roberta": "bert", "camembert": "bert",
-    "distilbert": "bert", "mt5": "t5",
+    "distilbert": "bert", "mt5": "t5", "mamba2": "mamba", "nemotron_h": "mamba",
+    "qwen3_next": "qwen_delta", "qwen3_5": "qwen_delta", "qwen3_5_text": "qwen_delta",
+    "qwen3_5_moe": "qwen_delta", "qwen3_5_moe_text": "qwen_delta",
 }  # fmt: skip
 #: The same by ``_class_name``, of the configs of diffusers.
 CLASSES = dict.fromkeys(
