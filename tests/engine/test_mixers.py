@@ -37,4 +37,5 @@ def test_a_hybrid_is_predicted_under_all_that_cuts_it() -> None:
     )
     for p in (plain, cut, experts):
         assert p.step_time_s.value > 0
-    assert cut.memory.allocated_bytes < plain.memory.allocated_bytes
+    # of 8.1 B parameters two stages of two tensor ranks hold a quarter each, in 16 bit
+    assert cut.memory.terms["parameters"] == pytest.approx(8.1e9 * 2 / 4, rel=0.2)
