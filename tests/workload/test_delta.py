@@ -23,7 +23,7 @@ def flop(kernels: tuple[Any, ...]) -> float:
 def chunked(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, g: torch.Tensor, beta: torch.Tensor
 ) -> torch.Tensor:
-    """Yang et al. 2024, section 3.3: w and u by the inverse of I + tril(beta k k'), then chunks."""
+    """Yang, Kautz & Hatamizadeh 2024: w and u by the inverse of I + tril(beta k k'), then chunks."""
     n = L // T
     q, k = (x.view(n, T, H, K).transpose(1, 2) for x in (q, k))
     v = v.view(n, T, H, V).transpose(1, 2)
@@ -51,7 +51,7 @@ def chunked(
 def stepwise(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, g: torch.Tensor, beta: torch.Tensor
 ) -> torch.Tensor:
-    """S = exp(g) (S - beta k (k' S)) + beta k v' (equation 10), y = q S."""
+    """S = exp(g) (S - beta k (k' S)) + beta k v', y = q S."""
     state, out = torch.zeros(H, K, V), []
     for t in range(L):
         state = state * g[t].exp()[:, None, None]

@@ -1,4 +1,4 @@
-"""The gated delta rule by chunks (Yang et al. 2024, arXiv 2412.06464, section 3.3).
+"""The gated delta rule by chunks (Yang, Kautz & Hatamizadeh 2024, arXiv 2412.06464).
 
 As flash-linear-attention's kernels compute it (fla/ops/gated_delta_rule/chunk.py, wy_fast.py;
 fla/ops/common/chunk_delta_h.py, chunk_o.py, chunk_scaled_dot_kkt.py). Priced as the scan of
