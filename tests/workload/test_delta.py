@@ -23,7 +23,7 @@ def flop(kernels: tuple[Any, ...]) -> float:
 def chunked(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, g: torch.Tensor, beta: torch.Tensor
 ) -> torch.Tensor:
-    """Yang, Kautz & Hatamizadeh 2024: w and u by the inverse of I + tril(beta k k'), then chunks."""
+    """Yang, Kautz & Hatamizadeh 2024: w and u by the inverse of I + tril(beta k k')."""
     n = L // T
     q, k = (x.view(n, T, H, K).transpose(1, 2) for x in (q, k))
     v = v.view(n, T, H, V).transpose(1, 2)
