@@ -17,8 +17,10 @@ from functools import lru_cache
 from simcore.base.errors import InvalidConfig
 from simcore.physics.collectives import Collective
 from simcore.strategy.layout import CpComm, Layout
+from simcore.workload.archs.lm_kinds import RECURRENT
 from simcore.workload.graph import NOTHING, Block, Kernel, Op, Saved, Workload
-from simcore.workload.models import Scalar
+from simcore.workload.models import ModelRecord, Scalar
+from simcore.workload.resolve import ModelSource
 
 #: Tensors that Ulysses turns: q, k, v and the output.
 _TURNED = 4
@@ -98,6 +100,22 @@ def heads_of(name: str, config: Mapping[str, Scalar], layout: Layout) -> Heads |
             raise InvalidConfig([f"{name}: {p}" for p in problems])
         copies = max(1, layout.cp // kv)
     return Heads(heads * width, heads * value, kv * width, kv * value, copies)
+
+
+def context_refused(
+    record: ModelSource, layout: Layout, overrides: Mapping[str, Scalar]
+) -> list[str]:
+    """What is wrong where context ranks would cut a state that runs through the sequence."""
+    if layout.cp == 1 or not isinstance(record, ModelRecord):
+        return []
+    letters = set(str(record.settings(overrides).get("mixer_pattern", "a"))) & RECURRENT
+    if not letters:
+        return []
+    named = " and ".join({"m": "Mamba-2", "g": "gated DeltaNet"}[x] for x in sorted(letters))
+    return [
+        f"{record.name}: how context ranks share layers of {named} is not described here: use "
+        "cp=1, with tp for long sequences"
+    ]
 
 
 def context_told(layout: Layout, asked: object) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any, get_args
 
 from simcore.base.errors import InvalidConfig, UnknownName
-from simcore.engine.context import elements, heads_of, turned
+from simcore.engine.context import context_refused, elements, heads_of, turned
 from simcore.engine.placed import LayerTraffic, Placed
 from simcore.engine.routing import expert_groups
 from simcore.hardware.cluster import ClusterSpec
@@ -122,6 +122,7 @@ def place(
             f"strategy {strategy.parallelism} cannot be combined with tp, pp, cp or ep: use ddp "
             "or zero1 to zero3"
         )
+    problems += context_refused(record, layout, overrides)
     own: dict[str, Scalar] = {}
     try:
         own = _own_settings(record, layout, overrides)
@@ -150,7 +151,7 @@ def place(
     again = 1.0 if "core_attn" in strategy.recompute_modules else again
     if heads is not None and layout.cp > 1 and layout.cp_comm == "ulysses":
         part = turned(part, heads, strategy.recompute_modules)
-    sums = tensor_sums(record.arch) if isinstance(record, ModelRecord) else TENSOR_SUMS
+    sums = tensor_sums(record.arch, config) if isinstance(record, ModelRecord) else TENSOR_SUMS
     part = _with_exchanges(part, layout, sums)
     layers = _layers(workload)
     sizes = cut_sizes(layout.stages, n_layers, layout.pp, strategy.software.cut, config)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from simcore.base.errors import InvalidConfig
+from simcore.workload.archs.lm_kinds import halves_a_layer
 from simcore.workload.graph import (
     NEXT_TOKENS,
     NOTHING,
@@ -29,10 +30,18 @@ from simcore.workload.models import ModelRecord, Scalar
 
 #: What tensor ranks divide of an architecture that they can cut.
 _DIVIDED = {
-    "transformer": ("heads", "vocab", "ffn", "expert_ffn", "shared_ffn"),
+    "transformer": (
+        "heads", "vocab", "ffn", "expert_ffn", "shared_ffn",
+        "ssm_heads", "ssm_groups", "delta_key_heads", "delta_value_heads",
+    ),
     "mmdit": ("heads", "ffn"),
     "wan": ("heads", "ffn"),
-}
+}  # fmt: skip
+#: Of layers by letter of a mixer's pattern, what must divide: tensor ranks take whole heads and
+#: groups (Megatron-Core, ssm/mamba_mixer.py, ssm/gated_delta_net.py), none of which two may share.
+_WHOLE = {
+    "m": {"ssm_heads": 0, "ssm_groups": 1}, "g": {"delta_key_heads": 0, "delta_value_heads": 0},
+}  # fmt: skip
 #: How often a layer sums its output up over tensor ranks, in forward and again in backward, where
 #: it is not twice (Shoeybi et al. 2019). Wan's has three sublayers, and its queries and keys are
 #: normalised over all heads: ranks gather q, k and the q of cross-attention, half of a sum each,
@@ -42,10 +51,12 @@ TENSOR_SUMS = 2.0
 #: Ops of a layer that work on whole hidden rows: norms, the residual sum and what belongs to it.
 _WHOLE_ROWS = ("norm", "residual", "fork", "dropout", "positions", "tokens", "scale")
 #: Products whose kept input is a whole hidden row, cut over the ranks by sequence parallelism.
-_WHOLE_INPUT = ("qkv", "q", "k", "v", "q_a", "kv_a", "gate", "up", "gate_up", "head", "router")
+_WHOLE_INPUT = (
+    "qkv", "q", "k", "v", "q_a", "kv_a", "gate", "up", "gate_up", "head", "router", "in_proj",
+)  # fmt: skip
 
 #: Products of a layer that tensor ranks have columns of; the gradient of their input is summed up.
-CUT_BY_COLUMNS = ("qkv", "q", "k", "v", "gate", "up", "gate_up")
+CUT_BY_COLUMNS = ("qkv", "q", "k", "v", "gate", "up", "gate_up", "in_proj")
 #: Those of them that read one input, where they are products apart.
 ONE_INPUT = (("q", "k", "v"), ("gate", "up"))
 
@@ -95,6 +106,11 @@ def tensor_overrides(
             if experts else
             f"no experts to spread over ep={ep}"
         )  # fmt: skip
+    for mixer in sorted(set(str(config.get("mixer_pattern", "a"))) & set(_WHOLE)):
+        for key, usual in _WHOLE[mixer].items():
+            if (whole := int(config.get(key, usual))) % tp:
+                allowed = _divisors(whole, 64)
+                problems.append(f"tp={tp} does not divide {key}={whole}; allowed here: {allowed}")
     if problems:
         raise InvalidConfig([f"{record.name}: {p}" for p in problems])
     out: dict[str, Scalar] = {"head_dim": int(config.get("head_dim", 0)) or hidden // heads}
@@ -119,9 +135,15 @@ def tensor_overrides(
     return out
 
 
-def tensor_sums(arch: str) -> float:
-    """How often a layer of an architecture sums its output up over tensor ranks, each way."""
-    return _SUMS_A_LAYER.get(arch, TENSOR_SUMS)
+def tensor_sums(arch: str, config: Mapping[str, Scalar] | None = None) -> float:
+    """How often a layer of an architecture sums its output up over tensor ranks, each way.
+
+    On average where ``config`` has layers of a mixer or a feed-forward part alone.
+    """
+    if arch != "transformer" or not config:
+        return _SUMS_A_LAYER.get(arch, TENSOR_SUMS)
+    mixers, fed = str(config["mixer_pattern"]), str(config["expert_pattern"] or "d")
+    return TENSOR_SUMS / 2 * halves_a_layer(mixers, fed, int(config["layers"]))
 
 
 def splits(arch: str) -> bool:

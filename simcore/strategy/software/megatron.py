@@ -50,14 +50,14 @@ SCORES_A_BLOCK = 4
 #: default (arguments.py). q, k and v, gate and up are one product each (core/transformer/
 #: attention.py, mlp.py), norms, rotary positions and gated units kernels of their own
 #: (core/fusions; Transformer Engine later); experts' rows, which came later, are weighed in their
-#: activation (core/transformer/moe/experts.py).
+#: activation (core/transformer/moe/experts.py). Mixers, later still, are of modules (core/ssm).
 MEGATRON_2021 = Program(
     issuer="megatron_2022", overlap=frozenset(), grads="fused", sequence_parallel=False,
     dropout=0.1,
     settings={
         "fused_pointwise": True, "fused_qkv": True, "fused_gate_up": True,
         "attention": "fused_softmax", "loss": "vocab_parallel", "upcast_loss": False,
-        "weighed_early": True,
+        "weighed_early": True, "mixer_apart": True, "delta_products": 1,
     },
 )  # fmt: skip
 #: Gradients of inputs are summed up beside the products of weights' gradients, by default since

@@ -115,6 +115,13 @@ def check_targets(chosen: Adapters | None, bodies: Sequence[Body]) -> None:
         )
 
 
+def _missing_flop(op: Op) -> float:
+    """What a product's backward lacks of twice its forward: of scans, run again in it, nothing."""
+    forward = sum(k.flop for k in op.fwd if k.kind == "gemm")
+    backward = sum(k.flop for k in op.bwd if k.kind == "gemm")
+    return max(0.0, 2 * (forward - op.early_flop) - (backward + op.early_flop))
+
+
 class Body:
     """Operators and parameters of one block in definition order. Mutable while it is built."""
 
@@ -150,10 +157,7 @@ class Body:
         """FLOP a sample of the weight gradients that a frozen base does not need."""
         if self.trains:
             return 0.0
-        forward = sum(k.flop for op in self.ops for k in op.fwd if k.kind == "gemm")
-        backward = sum(k.flop for op in self.ops for k in op.bwd if k.kind == "gemm")
-        early = sum(op.early_flop for op in self.ops)
-        return 2 * (forward - early) - (backward + early)
+        return sum(_missing_flop(op) for op in self.ops)
 
     def add(self, *new: Op) -> None:
         """Append operators without parameters."""

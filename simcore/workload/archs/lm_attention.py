@@ -35,7 +35,8 @@ class AttentionShape:
     ``drop_joined``: dropout of the output is part of the residual sum's kernel. ``clip``: q, k and
     v are clamped. ``chunked``: a window is a chunk of the sequence. ``qk_norm_weight``: the norms
     of q and k have one (Llama 4's have none, and turned layers alone have them);
-    ``qk_norm_whole``: they are over all heads (OLMo 2).
+    ``qk_norm_whole``: they are over all heads (OLMo 2). ``gated``: q's product makes a gate too,
+    whose sigmoid the output is multiplied by (Qwen3-Next).
     """
 
     seq: int
@@ -63,6 +64,7 @@ class AttentionShape:
     sinks: bool
     q_rank: int
     kv_rank: int
+    gated: bool = False
 
     @property
     def q_dim(self) -> int:
@@ -128,17 +130,20 @@ def rope(name: str, elems: float, passed: float = 0.0) -> Op:
 
 def _project(body: Body, s: AttentionShape, reads: str) -> None:
     q, kv = float(s.seq * s.q_dim), float(s.seq * s.kv_dim)
+    gate = s.q_dim * s.gated
     if s.fused_qkv:
-        packed = s.q_dim + 2 * s.kv_dim
+        packed = s.q_dim + gate + 2 * s.kv_dim
         body.linear("qkv", s.seq, s.hidden, packed, bias=s.qkv_bias, reads=reads)
         # the gradients of q, k and v are joined
-        body.add(ops.grad_only("qkv.cat", 2 * (q + 2 * kv), kind="copy"))
+        body.add(ops.grad_only("qkv.cat", 2 * s.seq * float(packed), kind="copy"))
     else:
-        for part, width in (("q", s.q_dim), ("k", s.kv_dim), ("v", s.kv_dim)):
+        for part, width in (("q", s.q_dim + gate), ("k", s.kv_dim), ("v", s.kv_dim)):
             body.linear(part, s.seq, s.hidden, width, bias=s.qkv_bias, reads=reads)
         body.add(
             ops.accumulate("qkv.forks", float(s.seq * s.hidden), times=2, high=reads in body.high)
         )
+        if gate:  # both halves' gradients are joined
+            body.add(ops.grad_only("attention_gate.cat", 4 * q, kind="copy", indexed=2 * q))
     if s.clip:  # backward masks by the input, which is kept
         if s.fused_qkv:
             body.add(ops.activation("qkv.clip", q + 2 * kv))
@@ -235,6 +240,26 @@ def _scores_written_out(body: Body, s: AttentionShape) -> None:
         body.add(Op(name="attention.largest", fwd=(), saved=Saved(low=rows, raw_bytes=8.0 * rows)))
 
 
+def _gate(body: Body, s: AttentionShape) -> None:
+    """The output times a sigmoid: one kernel that keeps both (Megatron-LM, attention.py,
+    _apply_output_gate under jit_fuser), or tensor operations, of which the first's output is kept.
+    """
+    elems = float(s.seq * s.heads * s.value_dim)
+    unkept = elems * ("context" not in body.kept)
+    if s.fused:
+        fwd, bwd = (Kernel(kind="elementwise", low=n * elems) for n in (3, 5))
+        kept = Saved(low=elems + unkept)
+        body.add(
+            Op(name="attention_gate", fwd=(fwd,), bwd=(bwd,), saved=kept, result=Saved(low=elems))
+        )
+        return
+    body.add(
+        ops.copy("attention_gate.rows", elems),
+        ops.activation("attention_gate.sigmoid", elems, saves="output"),
+        ops.binary("attention_gate.product", elems, saves=unkept, grads=2),
+    )
+
+
 def attention(body: Body, s: AttentionShape, reads: str, window: int = 0) -> None:
     """Self-attention of ``reads`` with its output product; ``window`` 0: over all tokens before."""
     if s.sinks:
@@ -266,8 +291,11 @@ def attention(body: Body, s: AttentionShape, reads: str, window: int = 0) -> Non
             body.add(ops.keep("qkv.packed", float(s.seq * (s.q_dim + s.kv_dim))))
     else:
         _scores_written_out(body, s)
+    if s.gated:
+        _gate(body, s)
     body.linear(
-        "attention.out", s.seq, s.heads * s.value_dim, s.hidden, bias=s.out_bias, reads="context"
-    )
+        "attention.out", s.seq, s.heads * s.value_dim, s.hidden, bias=s.out_bias,
+        reads="gated" if s.gated else "context",
+    )  # fmt: skip
     if s.drop and not s.drop_joined:
         body.add(ops.dropout("attention.dropout", float(s.seq * s.hidden)))

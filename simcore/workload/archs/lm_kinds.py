@@ -4,14 +4,40 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+#: Letters of a mixer's pattern, and what a layer with it is called.
+MIXERS = {"a": "attention", "m": "mamba", "g": "delta", "n": ""}
+#: Of what follows the mixer: experts, a dense layer, nothing.
+FED = "edn"
+#: Mixers whose state runs through the sequence.
+RECURRENT = frozenset("mg")
+
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What layers differ in: their sight, their feed-forward part, whether positions are turned."""
+    """What layers differ in: their sight, their feed-forward part, whether positions are turned.
+
+    ``mixer``: a letter of ``MIXERS``; ``fed``: whether there is a feed-forward part at all.
+    """
 
     windowed: bool
     routed: bool
     turned: bool
+    mixer: str = "a"
+    fed: bool = True
+
+    @property
+    def halves(self) -> int:
+        """How many of mixer and feed-forward part it has."""
+        return (self.mixer != "n") + self.fed
+
+
+def kind_of(window: str, fed: str, turned: str, mixer: str) -> Kind:
+    """A layer by its letters; what a layer without attention cannot see is no difference."""
+    attends = mixer == "a"
+    return Kind(
+        windowed=attends and window == "w", routed=fed == "e",
+        turned=not attends or turned == "r", mixer=mixer, fed=fed != "n",
+    )  # fmt: skip
 
 
 def pattern_of(key: str, pattern: str, letters: str, layers: int) -> str:
@@ -21,14 +47,24 @@ def pattern_of(key: str, pattern: str, letters: str, layers: int) -> str:
     return (pattern * layers)[:layers]
 
 
+def halves_a_layer(mixers: str, fed: str, layers: int) -> float:
+    """How many of mixer and feed-forward part a layer has, on average over the patterns."""
+    both = zip((mixers * layers)[:layers], (fed * layers)[:layers], strict=True)
+    return sum((m != "n") + (f != "n") for m, f in both) / layers
+
+
 def name_of(kind: Kind, kinds: list[Kind]) -> str:
     """What a layer is called: by what tells it from others."""
     words = ["layer"]
-    if len({k.windowed for k in kinds}) > 1:
+    if len({k.mixer for k in kinds}) > 1:
+        words += filter(None, [MIXERS[kind.mixer]])
+    attending = [k for k in kinds if k.mixer == "a"]
+    if kind.mixer == "a" and len({k.windowed for k in attending}) > 1:
         words.append("windowed" if kind.windowed else "full")
-    if len({k.routed for k in kinds}) > 1:
+    if kind.fed and len({(k.fed, k.routed) for k in kinds}) > 1:
         words.append("experts" if kind.routed else "dense")
-    # where sight tells them apart already, positions go without saying
-    if len({(k.windowed, k.routed) for k in kinds}) < len(kinds):
+    # where the rest tells them apart already, positions go without saying
+    told = {(k.windowed, k.routed, k.fed) for k in attending}
+    if kind.mixer == "a" and len(told) < len(attending):
         words.append("turned" if kind.turned else "unturned")
     return " ".join(words)

@@ -4,12 +4,9 @@ RMSNorm, gated layers, grouped-query and latent attention, windows, experts, ada
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
 from simcore.workload.archs.body import (
-    Adapters,
     Body,
     adapters,
     assumptions,
@@ -18,17 +15,11 @@ from simcore.workload.archs.body import (
     frozen_weight_flop,
 )
 from simcore.workload.archs.checks import check_names, head_width
-from simcore.workload.archs.lm_attention import ATTENTIONS, AttentionShape, attention
-from simcore.workload.archs.lm_kinds import Kind, name_of, pattern_of
-from simcore.workload.archs.lm_mlp import (
-    GATED,
-    PLAIN,
-    ExpertsShape,
-    MlpShape,
-    check_groups,
-    dense,
-    experts,
-)
+from simcore.workload.archs.lm_attention import ATTENTIONS, AttentionShape
+from simcore.workload.archs.lm_kinds import FED, MIXERS, Kind, kind_of, name_of, pattern_of
+from simcore.workload.archs.lm_layer import Model, layer
+from simcore.workload.archs.lm_mixers import MixerShape, check_mixers
+from simcore.workload.archs.lm_mlp import GATED, PLAIN, ExpertsShape, MlpShape, check_groups
 from simcore.workload.graph import NEXT_TOKENS, TIE, Kernel, Op, Saved, Workload
 
 _INT64_BYTES = 8
@@ -55,104 +46,7 @@ _CHOICES = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Model:
-    """What the layers share; ``window`` holds for layers of the pattern's ``w``."""
-
-    attention: AttentionShape
-    mlp: MlpShape
-    experts: ExpertsShape
-    residual: str
-    norm: str
-    norm_bias: bool
-    norm_weight: bool
-    scaled: bool
-    window: int
-    drop: bool
-    adapters: Adapters | None
-
-    @property
-    def compiled(self) -> bool:
-        """Whether casts are part of the kernels that they stand between."""
-        return self.mlp.fused_pointwise or self.attention.kernel == "xla"
-
-    @property
-    def elems(self) -> float:
-        return float(self.mlp.seq * self.mlp.hidden)
-
-
-def _mlp(body: Body, m: _Model, routed: bool, reads: str) -> None:
-    if routed:
-        experts(body, m.mlp, m.experts, reads)
-    else:
-        dense(body, m.mlp, reads)
-    if m.drop and (m.residual != "serial" or not m.mlp.fused_pointwise):
-        body.add(ops.dropout("mlp.dropout", m.elems))
-
-
-def _layer(m: _Model, kind: Kind) -> Body:
-    fused = m.compiled
-    body = Body(m.adapters, fused=fused)
-    seq, hidden, elems = m.mlp.seq, m.mlp.hidden, m.elems
-    window = m.window if kind.windowed else 0
-    seen = m.attention if kind.turned else m.attention.unturned()
-    routed = kind.routed
-
-    def norm(name: str, reads: str = "", *, narrow: bool = False) -> None:
-        body.norm(
-            name, seq, hidden, m.norm, reads=reads, bias=m.norm_bias, weight=m.norm_weight,
-            narrow=narrow,
-        )  # fmt: skip
-
-    before, after = m.residual != "after", m.residual in ("sandwich", "after")
-    if before:
-        norm("norm1", "x")
-    elif not fused:
-        body.high |= {"x", "halfway"}
-    if m.residual.startswith("parallel"):
-        two = m.residual == "parallel"
-        attention(body, seen, "norm1", window)
-        if two:
-            norm("norm2", "x")
-        _mlp(body, m, routed, "norm2" if two else "norm1")
-        body.add(
-            ops.residual("attention.residual", elems, fused=fused),
-            ops.residual("mlp.residual", elems, fused=fused),
-            ops.accumulate("forks", elems, times=2, high=True, casts=2 * elems * (not fused)),
-        )
-        return body
-    attention(body, seen, "norm1" if before else "x", window)
-    if after:
-        norm("attention.norm", narrow=True)
-    joined = m.drop and m.mlp.fused_pointwise
-    # a norm's output is as wide as the sum's other part
-    normed = after
-
-    def summed(name: str) -> Op:
-        if m.scaled and not fused:
-            body.add(ops.scale(f"{name}.scale", elems))
-        if joined:
-            return ops.dropout_add(name, elems)
-        return (
-            ops.binary(name, elems, grads=0, high=True)
-            if normed
-            else (ops.residual(name, elems, fused=fused))
-        )
-
-    def forked(name: str) -> Op:
-        return ops.accumulate(name, elems, high=True, casts=elems * (not fused and not normed))
-
-    body.add(summed("attention.residual"), forked("attention.fork"))
-    if before:
-        norm("norm2")
-    _mlp(body, m, routed, "norm2" if before else "halfway")
-    if after:
-        norm("mlp.norm", narrow=True)
-    body.add(summed("mlp.residual"), forked("mlp.fork"))
-    return body
-
-
-def _embeddings(m: _Model, vocab: int, width: int, table_rows: int, scaled: bool,
+def _embeddings(m: Model, vocab: int, width: int, table_rows: int, scaled: bool,
                 normed: bool) -> Body:  # fmt: skip
     body, seq, hidden = Body(m.adapters, in_layer=False), m.mlp.seq, m.mlp.hidden
     body.embedding("tokens", seq, width, vocab)
@@ -194,7 +88,7 @@ def _loss(name: str, seq: int, vocab: int, loss: str, upcast: bool) -> tuple[Op,
     return ops.lm_loss(name, seq, vocab, upcast=upcast, held=loss != "eager_freed")
 
 
-def _head(m: _Model, vocab: int, width: int, tied: bool, softcap: bool, scaled: bool,
+def _head(m: Model, vocab: int, width: int, tied: bool, softcap: bool, scaled: bool,
           final_norm: bool, upcast: bool, loss: str, joined: int = 0, bias: bool = False,
           metrics: int = 0) -> Body:  # fmt: skip
     """``joined``: the vocabulary of the loss where it is more than this rank's part of it."""
@@ -240,10 +134,10 @@ def _head(m: _Model, vocab: int, width: int, tied: bool, softcap: bool, scaled: 
     return body
 
 
-def _next_token(m: _Model, vocab: int, routed: bool, loss: str, upcast: bool) -> Body:
+def _next_token(m: Model, vocab: int, routed: bool, loss: str, upcast: bool) -> Body:
     """A multi-token prediction module (DeepSeek-V3 2024, 2.2): the shared embedding of the next
     tokens, two norms, a product, a layer, and the shared head and the model's loss once more."""
-    body = _layer(m, Kind(False, routed, True))
+    body = layer(m, Kind(False, routed, True))
     seq, hidden = m.mlp.seq, m.mlp.hidden
     if body.trains:
         body.add(ops.embedding(NEXT_TOKENS, seq, hidden, vocab))
@@ -340,6 +234,21 @@ def build(
     routed_share: float = 1.0,
     expert_rows: float = 1.0,
     permuted_rows: float = 1.0,
+    mixer_pattern: str = "a",
+    ssm_heads: int = 0,
+    ssm_head_dim: int = 64,
+    ssm_state: int = 128,
+    ssm_groups: int = 1,
+    ssm_chunk: int = 256,
+    delta_key_heads: int = 0,
+    delta_value_heads: int = 0,
+    delta_key_dim: int = 128,
+    delta_value_dim: int = 128,
+    delta_products: int = 2,
+    conv_kernel: int = 4,
+    conv_bias: bool = True,
+    mixer_apart: bool = False,
+    gated_attention: bool = False,
     next_tokens: int = 0,
     lora_rank: int = 0,
     lora_targets: str = "",
@@ -354,8 +263,13 @@ def build(
     ``expert_ffn`` = ffn. ``mlp="gelu"`` is one fused kernel, ``gelu_new`` eight. Missing biases
     are as ``bias``. ``window_pattern``: ``w`` a layer that sees ``window`` tokens (``chunked``: of
     chunks of that length its own, Llama 4), ``f`` one that sees all; ``expert_pattern``: ``e``
-    experts, ``d`` dense; ``rope_pattern``: ``r`` turned, ``n`` without positions (nor norms of q
-    and k that have no weight); all repeat over the layers. ``norm_bias``: layer norms have one;
+    experts, ``d`` dense, ``n`` neither; ``rope_pattern``: ``r`` turned, ``n`` without positions
+    (nor norms of q and k that have no weight); ``mixer_pattern``: ``a`` attention, ``m`` Mamba-2,
+    ``g`` gated DeltaNet, ``n`` none; all repeat over the layers. ``ssm_``: of Mamba-2
+    (``ops.SsdShape``); ``delta_``: of gated DeltaNet (``ops.DeltaShape``, ``MixerShape``);
+    ``mixer_apart``: norm and last product of Mamba-2 keep what they read (Megatron-Core).
+    ``gated_attention``: its output is multiplied by a sigmoid of a second result of q's product
+    (Qwen3-Next). ``norm_bias``: layer norms have one;
     ``norm_weight``: norms have one (OLMo's have none). ``qk_norm_whole``: norms of q and k are over
     all heads, not over each. ``residual``: serial, parallel (parallel_one_norm: behind one norm),
     sandwich (norms before and after each half, Gemma 2) or after (only after it, OLMo 2).
@@ -417,7 +331,7 @@ def build(
     def biased(own: bool | None) -> bool:
         return bias if own is None else own
 
-    m = _Model(
+    m = Model(
         attention=AttentionShape(
             seq=seq_len, hidden=hidden, heads=heads, kv_heads=heads if kv_rank else kv_heads,
             head_dim=head_dim, value_dim=value_dim or head_dim, rotated=rotated,
@@ -428,6 +342,19 @@ def build(
             fused=fused_pointwise if fused_rope is None else fused_rope,
             drop_joined=fused_pointwise and residual == "serial",
             softcap=attention_softcap, sinks=sinks, q_rank=q_rank, kv_rank=kv_rank,
+            gated=gated_attention,
+        ),
+        mixer=MixerShape(
+            seq=seq_len, hidden=hidden, bias=bias, conv_bias=conv_bias, apart=mixer_apart,
+            products=delta_products,
+            ssd=ops.SsdShape(
+                seq=seq_len, heads=ssm_heads, head_dim=ssm_head_dim, state=ssm_state,
+                groups=ssm_groups, chunk=ssm_chunk, conv=conv_kernel,
+            ),
+            delta=ops.DeltaShape(
+                seq=seq_len, key_heads=delta_key_heads, value_heads=delta_value_heads,
+                key_dim=delta_key_dim, value_dim=delta_value_dim, conv=conv_kernel,
+            ),
         ),
         mlp=MlpShape(
             seq=seq_len, hidden=hidden, ffn=ffn or 4 * hidden, kind=mlp, bias=biased(mlp_bias),
@@ -449,19 +376,21 @@ def build(
         adapters=adapters(lora_rank, lora_targets, quantised_base, lora_dropout, lora_wide),
     )  # fmt: skip
     seen = pattern_of("window_pattern", window_pattern, "wf", layers)
-    routed = pattern_of("expert_pattern", expert_pattern or ("e" if experts else "d"), "ed", layers)
+    routed = pattern_of("expert_pattern", expert_pattern or ("e" if experts else "d"), FED, layers)
     if "e" in routed and not experts:
         raise ValueError("expert_pattern has layers of experts, but experts is 0")
     turned = pattern_of("rope_pattern", rope_pattern, "rn", layers)
+    mixers = pattern_of("mixer_pattern", mixer_pattern, "".join(MIXERS), layers)
     order = [
-        Kind(bool(window) and w == "w", e == "e", r == "r")
-        for w, e, r in zip(seen, routed, turned, strict=True)
+        kind_of(w if window else "f", e, r, x)
+        for w, e, r, x in zip(seen, routed, turned, mixers, strict=True)
     ]
+    check_mixers(m.mixer, order, residual, kv_rank)
     kinds = list(dict.fromkeys(order))
     width = embedding_width or hidden
     rows = table_rows + (extra_positions if table_rows else 0)
     first = _embeddings(m, vocab, width, rows, scaled_embedding, embedding_norm)
-    middle = [_layer(m, kind) for kind in kinds]
+    middle = [layer(m, kind) for kind in kinds]
     check_targets(m.adapters, middle)
     last = _head(
         m, vocab, width, tied, logit_softcap, scaled_logits, final_norm, upcast_loss, loss,

@@ -102,7 +102,11 @@ def _model_type(fields: Fields) -> str:
     if kind not in FILES:
         known = list(model_types())
         # mamba looks like llama and mbart, and is none; who mistypes a name begins it right
-        near = [name for name in nearest(kind, known) if name[:2] == kind[:2].lower()]
+        near = [
+            name for name in nearest(kind, known)
+            # nor is the first of a family a later one
+            if name[:2] == kind[:2].lower() and name.rstrip("0123456789") != kind
+        ]  # fmt: skip
         hint = f"did you mean {near[0]!r}?" if near else (
             f"known are {', '.join(known)}; --model package.module:callable traces any module"
         )  # fmt: skip

@@ -47,6 +47,9 @@ FILES = {
     "distilbert": "bert", "mt5": "t5", "modernbert": "modernbert",
     "deberta-v2": "deberta", "bart": "bart", "mbart": "bart",
     "wav2vec2": "wav2vec2", "hubert": "wav2vec2", "albert": "albert",
+    "mamba2": "mamba", "nemotron_h": "mamba",
+    "qwen3_next": "qwen_delta", "qwen3_5": "qwen_delta", "qwen3_5_text": "qwen_delta",
+    "qwen3_5_moe": "qwen_delta", "qwen3_5_moe_text": "qwen_delta",
 }  # fmt: skip
 #: The same by ``_class_name``, of the configs of diffusers.
 CLASSES = dict.fromkeys(

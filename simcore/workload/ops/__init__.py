@@ -5,6 +5,12 @@ DRAM traffic is that of unfused eager kernels: every input read once, every outp
 """
 
 from simcore.workload.ops.attention import attention_eager, attention_fused_softmax, sdpa
+from simcore.workload.ops.delta import (
+    DeltaShape,
+    delta_gates,
+    delta_rule,
+    delta_split,
+)
 from simcore.workload.ops.gemm import bmm, conv2d, linear, row_elems
 from simcore.workload.ops.lookup import (
     add_positions,
@@ -52,10 +58,13 @@ from simcore.workload.ops.pointwise import (
     residual,
     scale,
 )
+from simcore.workload.ops.ssd import SsdShape, causal_conv, gated_norm, ssd_scan
 
 __all__ = [
     "NORM_AGAIN",
     "NORM_BWD_AGAIN",
+    "DeltaShape",
+    "SsdShape",
     "accumulate",
     "activation",
     "add_positions",
@@ -66,15 +75,20 @@ __all__ = [
     "binary",
     "bmm",
     "cast",
+    "causal_conv",
     "combine",
     "compiled",
     "conv2d",
     "copy",
     "cross_entropy",
+    "delta_gates",
+    "delta_rule",
+    "delta_split",
     "dispatch",
     "dropout",
     "dropout_add",
     "embedding",
+    "gated_norm",
     "grad_only",
     "group_norm",
     "grouped_linear",
@@ -104,5 +118,6 @@ __all__ = [
     "scale",
     "sdpa",
     "softmax",
+    "ssd_scan",
     "widened",
 ]

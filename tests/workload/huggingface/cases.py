@@ -85,6 +85,22 @@ _WAV2VEC2_LARGE: dict[str, Any] = {
     **_WAV2VEC2, "do_stable_layer_norm": True, "feat_extract_norm": "layer", "conv_bias": True,
     "num_conv_pos_embeddings": 15,
 }  # fmt: skip
+_MAMBA: dict[str, Any] = {
+    "vocab_size": 101, "hidden_size": 48, "num_hidden_layers": 3, "num_heads": 6, "head_dim": 16,
+    "n_groups": 2, "state_size": 10, "chunk_size": 8,
+}  # fmt: skip
+_HYBRID: dict[str, Any] = {
+    **_GQA, "mamba_num_heads": 6, "mamba_head_dim": 14, "n_groups": 3, "ssm_state_size": 10,
+    "chunk_size": 8, "head_dim": 20, "num_hidden_layers": 5, "n_routed_experts": 5,
+    "num_experts_per_tok": 2, "moe_intermediate_size": 20,
+    "moe_shared_expert_intermediate_size": 28,
+}  # fmt: skip
+_DELTA: dict[str, Any] = {
+    **_GQA, "num_hidden_layers": 4, "head_dim": 16, "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4, "linear_key_head_dim": 10, "linear_value_head_dim": 14,
+    "moe_intermediate_size": 20, "shared_expert_intermediate_size": 36, "num_experts": 5,
+    "num_experts_per_tok": 2,
+}  # fmt: skip
 
 #: (config class without "Config", keys, model class)
 Case = tuple[str, dict[str, Any], str]
@@ -327,6 +343,33 @@ CASES: dict[str, Case] = {
     "mt5": (
         "MT5", {**_T5, "feed_forward_proj": "gated-gelu"}, "MT5ForConditionalGeneration",
     ),
+    "mamba2": ("Mamba2", _MAMBA, "Mamba2ForCausalLM"),
+    "mamba2 tied": (
+        "Mamba2",
+        {**_MAMBA, "tie_word_embeddings": True, "use_bias": True, "use_conv_bias": False},
+        "Mamba2ForCausalLM",
+    ),
+    "nemotron_h": (
+        "NemotronH", {**_HYBRID, "hybrid_override_pattern": "M-M*-", "mlp_bias": True},
+        "NemotronHForCausalLM",
+    ),
+    "nemotron_h experts": (
+        "NemotronH",
+        {**_HYBRID, "layers_block_type": ["mamba", "moe", "attention", "moe", "mamba"],
+         "use_bias": True},
+        "NemotronHForCausalLM",
+    ),
+    "qwen3_next": ("Qwen3Next", _DELTA, "Qwen3NextForCausalLM"),
+    "qwen3_next dense": (
+        "Qwen3Next",
+        {**_DELTA, "mlp_only_layers": [1], "attention_bias": True,
+         "layer_types": ["full_attention", *["linear_attention"] * 3]},
+        "Qwen3NextForCausalLM",
+    ),
+    "qwen3_5_text": (
+        "Qwen3_5Text", {**_DELTA, "tie_word_embeddings": True}, "Qwen3_5ForCausalLM",
+    ),
+    "qwen3_5_moe_text": ("Qwen3_5MoeText", _DELTA, "Qwen3_5MoeForCausalLM"),
     "whisper": ("Whisper", _WHISPER, "WhisperForConditionalGeneration"),
     "clip": (
         "CLIP",

@@ -11,13 +11,14 @@ import transformers
 from huggingface import cases
 from huggingface.public import PUBLIC as LARGEST
 from huggingface.public_encoders import ENCODERS
+from huggingface.public_mixers import MIXERS
 from huggingface.public_more import MORE
 from huggingface.public_sizes import SIZES
 
 from simcore.workload.huggingface import read_config
 from simcore.workload.models import MODELS
 
-PUBLIC = {**LARGEST, **SIZES, **MORE, **ENCODERS}
+PUBLIC = {**LARGEST, **SIZES, **MORE, **ENCODERS, **MIXERS}
 
 
 def _file(folder: Path, config: dict[str, Any]) -> Path:
@@ -61,6 +62,8 @@ def test_models_db_has_the_same_model(name: str, tmp_path: Path) -> None:
         # 117 (OpenAI 2025), "32B" of 1,040 (Kimi Team 2025), "21B" of 236 (DeepSeek-AI 2024)
         ("llama4-scout", 17), ("llama4-maverick", 17), ("dbrx", 36), ("gpt-oss-120b", 5.1),
         ("kimi-k2", 32), ("deepseek-v2", 21), ("qwen2-57b-a14b", 14), ("qwen1.5-moe-a2.7b", 2.7),
+        # "3.2B" of 31.6, without the table (NVIDIA 2025, Nemotron 3 Nano)
+        ("nemotron-3-nano-30b-a3b", 3.2),
     ],
 )  # fmt: skip
 def test_active_parameters_are_the_published_ones(name: str, billions: float) -> None:

@@ -1,0 +1,125 @@
+"""One layer of a language model: a mixer of tokens, a feed-forward part, norms and sums."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simcore.workload import ops
+from simcore.workload.archs.body import Adapters, Body
+from simcore.workload.archs.lm_attention import AttentionShape, attention
+from simcore.workload.archs.lm_kinds import Kind
+from simcore.workload.archs.lm_mixers import MixerShape, delta_net, mamba
+from simcore.workload.archs.lm_mlp import ExpertsShape, MlpShape, dense, experts
+from simcore.workload.graph import Op
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """What the layers share; ``window`` holds for layers of the pattern's ``w``."""
+
+    attention: AttentionShape
+    mlp: MlpShape
+    experts: ExpertsShape
+    mixer: MixerShape
+    residual: str
+    norm: str
+    norm_bias: bool
+    norm_weight: bool
+    scaled: bool
+    window: int
+    drop: bool
+    adapters: Adapters | None
+
+    @property
+    def compiled(self) -> bool:
+        """Whether casts are part of the kernels that they stand between."""
+        return self.mlp.fused_pointwise or self.attention.kernel == "xla"
+
+    @property
+    def elems(self) -> float:
+        return float(self.mlp.seq * self.mlp.hidden)
+
+
+def _mlp(body: Body, m: Model, routed: bool, reads: str) -> None:
+    if routed:
+        experts(body, m.mlp, m.experts, reads)
+    else:
+        dense(body, m.mlp, reads)
+    if m.drop and (m.residual != "serial" or not m.mlp.fused_pointwise):
+        body.add(ops.dropout("mlp.dropout", m.elems))
+
+
+def layer(m: Model, kind: Kind) -> Body:
+    """One layer: a mixer behind a norm, then a feed-forward part behind another, or one of both."""
+    fused = m.compiled
+    body = Body(m.adapters, fused=fused)
+    seq, hidden, elems = m.mlp.seq, m.mlp.hidden, m.elems
+    window = m.window if kind.windowed else 0
+    seen = m.attention if kind.turned else m.attention.unturned()
+    routed = kind.routed
+
+    def norm(name: str, reads: str = "", *, narrow: bool = False) -> None:
+        body.norm(
+            name, seq, hidden, m.norm, reads=reads, bias=m.norm_bias, weight=m.norm_weight,
+            narrow=narrow,
+        )  # fmt: skip
+
+    before, after = m.residual != "after", m.residual in ("sandwich", "after")
+    if before and kind.mixer != "n":
+        norm("norm1", "x")
+    if not before and not fused:
+        body.high |= {"x", "halfway"}
+    if m.residual.startswith("parallel"):
+        two = m.residual == "parallel"
+        attention(body, seen, "norm1", window)
+        if two:
+            norm("norm2", "x")
+        _mlp(body, m, routed, "norm2" if two else "norm1")
+        body.add(
+            ops.residual("attention.residual", elems, fused=fused),
+            ops.residual("mlp.residual", elems, fused=fused),
+            ops.accumulate("forks", elems, times=2, high=True, casts=2 * elems * (not fused)),
+        )
+        return body
+    joined = m.drop and m.mlp.fused_pointwise
+    # a norm's output is as wide as the sum's other part
+    normed = after
+
+    def mix(reads: str) -> None:
+        if kind.mixer == "m":
+            mamba(body, m.mixer, reads)
+        elif kind.mixer == "g":
+            delta_net(body, m.mixer, reads)
+        else:
+            attention(body, seen, reads, window)
+
+    def summed(name: str) -> Op:
+        if m.scaled and not fused:
+            body.add(ops.scale(f"{name}.scale", elems))
+        if joined:
+            return ops.dropout_add(name, elems)
+        return (
+            ops.binary(name, elems, grads=0, high=True)
+            if normed
+            else (ops.residual(name, elems, fused=fused))
+        )
+
+    def forked(name: str) -> Op:
+        return ops.accumulate(name, elems, high=True, casts=elems * (not fused and not normed))
+
+    mixed = kind.mixer != "n"
+    if mixed:
+        mix("norm1" if before else "x")
+        if after:
+            norm("attention.norm", narrow=True)
+        name = "attention" if kind.mixer == "a" else "mixer"
+        body.add(summed(f"{name}.residual"), forked(f"{name}.fork"))
+    if not kind.fed:
+        return body
+    if before:
+        norm("norm2", "" if mixed else "x")
+    _mlp(body, m, routed, "norm2" if before else "halfway")
+    if after:
+        norm("mlp.norm", narrow=True)
+    body.add(summed("mlp.residual"), forked("mlp.fork"))
+    return body

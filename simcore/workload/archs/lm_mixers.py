@@ -1,0 +1,121 @@
+"""What stands where attention would: Mamba-2's mixer and gated DeltaNet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from simcore.workload import ops
+from simcore.workload.archs.body import Body
+from simcore.workload.archs.lm_kinds import RECURRENT, Kind
+from simcore.workload.graph import Op
+
+#: Into how many the first product of DeltaNet may be cut.
+_PRODUCTS = (1, 2, 4)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MixerShape:
+    """Widths of both; those that no layer has are of zero heads.
+
+    ``bias``: of the products; ``conv_bias``: of the convolution. ``apart``: norm and last product
+    of Mamba-2 are modules of their own, which keep what they read, not of the scan's autograd
+    function. ``products``: into how many the first one of DeltaNet is cut: 1 (Megatron-Core),
+    2 (Qwen3-Next: q, k, v and gate; b and a) or 4 (Qwen3.5: q, k and v; gate; b; a).
+    """
+
+    seq: int
+    hidden: int
+    ssd: ops.SsdShape
+    delta: ops.DeltaShape
+    bias: bool
+    conv_bias: bool
+    apart: bool
+    products: int
+
+
+def check_mixers(m: MixerShape, order: Sequence[Kind], residual: str, kv_rank: int) -> None:
+    """Raise ValueError where layers have mixers whose widths do not fit, or nothing at all."""
+    mixers = {k.mixer for k in order}
+    if any(k.halves == 0 for k in order):
+        raise ValueError("mixer_pattern and expert_pattern leave a layer with nothing in it")
+    if residual != "serial" and any(k.halves == 1 or k.mixer in RECURRENT for k in order):
+        raise ValueError(f"residual {residual!r} is of layers of attention and a feed-forward part")
+    if kv_rank and mixers & RECURRENT:
+        raise ValueError("mixer_pattern: latent attention beside recurrent mixers is not described")
+    if "m" in mixers and (not m.ssd.heads or m.ssd.heads % m.ssd.groups):
+        raise ValueError(f"ssm_heads {m.ssd.heads} must be a multiple of ssm_groups {m.ssd.groups}")
+    if "g" in mixers:
+        keys, values = m.delta.key_heads, m.delta.value_heads
+        if not keys or not values or values % keys:
+            raise ValueError(
+                f"delta_value_heads {values} must be a multiple of delta_key_heads {keys}"
+            )
+        if m.products not in _PRODUCTS:
+            raise ValueError(f"delta_products {m.products} is none of 1, 2, 4")
+
+
+def _untrained(body: Body, op: Op) -> Op:
+    """Of adapters' frozen base, a norm without its weight's gradient."""
+    return op if body.trains else replace(op, bwd=op.bwd[:1])
+
+
+def mamba(body: Body, m: MixerShape, reads: str) -> None:
+    """Mamba-2's mixer (mamba_ssm, modules/mamba2.py; Megatron-Core, ssm/mamba_mixer.py).
+
+    One autograd function from the first product's result on (mamba_split_conv1d_scan_combined),
+    which keeps that, and of the scan its result alone: the last product's input is made again with
+    the norm's backward. ``apart`` (Megatron-Core) it ends before the norm and has the gate in it.
+    """
+    s = m.ssd
+    body.param("A_log", s.heads)
+    body.param("D", s.heads)
+    body.param("dt_bias", s.heads)
+    body.param("conv1d.weight", s.channels * s.conv)
+    if m.conv_bias:
+        body.param("conv1d.bias", s.channels)
+    body.linear("in_proj", m.seq, m.hidden, s.width, bias=m.bias, reads=reads)
+    body.add(
+        ops.causal_conv(
+            "mixer.conv", m.seq, s.channels, s.conv, again=True, save_input=False
+        ),
+        ops.ssd_scan("mixer.scan", s, gated=m.apart),
+        # a group of heads is a row; z lies in what the scan keeps, and so does its result
+        _untrained(body, ops.gated_norm(
+            "mixer.rms", float(m.seq * s.groups), s.inner // s.groups, gated=not m.apart,
+            again=not m.apart, input_kept=not m.apart, gate_kept=True,
+        )),
+    )  # fmt: skip
+    body.param("mixer.norm.weight", s.inner)
+    if not m.apart:
+        body.kept.add("mixer.rms")
+    body.linear("out_proj", m.seq, s.inner, m.hidden, bias=m.bias, reads="mixer.rms")
+
+
+def delta_net(body: Body, m: MixerShape, reads: str) -> None:
+    """Gated DeltaNet (transformers, Qwen3NextGatedDeltaNet; Megatron-Core, gated_delta_net.py)."""
+    s = m.delta
+    rows = float(m.seq)
+    body.param("A_log", s.value_heads)
+    body.param("dt_bias", s.value_heads)
+    body.param("conv1d.weight", s.channels * s.conv)
+    if m.conv_bias:
+        body.param("conv1d.bias", s.channels)
+    qkv, z, each = s.channels, s.values, s.value_heads
+    widths = {1: (qkv + z + 2 * each,), 2: (qkv + z, 2 * each), 4: (qkv, z, each, each)}
+    for i, width in enumerate(widths[m.products]):
+        body.linear(f"in_proj{i or ''}", rows, m.hidden, width, bias=m.bias, reads=reads)
+    if more := m.products - 1:
+        high = reads in body.high
+        body.add(ops.accumulate("mixer.inputs", rows * m.hidden, times=more, high=high))
+    taken = rows * (s.channels + s.values)
+    body.add(
+        ops.copy("mixer.parts", taken),
+        ops.causal_conv("mixer.conv", m.seq, s.channels, s.conv),
+        ops.delta_gates("mixer.gates", s),
+        ops.delta_split("mixer.split", s),
+        ops.delta_rule("mixer.rule", s),
+        _untrained(body, ops.gated_norm("mixer.rms", rows * s.value_heads, s.value_dim)),
+    )
+    body.param("mixer.norm.weight", s.value_dim)
+    body.linear("out_proj", rows, s.values, m.hidden, bias=m.bias, reads="mixer.rms")

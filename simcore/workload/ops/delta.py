@@ -1,0 +1,129 @@
+"""The gated delta rule by chunks (Yang, Kautz & Hatamizadeh 2024, arXiv 2412.06464).
+
+As flash-linear-attention's kernels compute it (fla/ops/gated_delta_rule/chunk.py, wy_fast.py;
+fla/ops/common/chunk_delta_h.py, chunk_o.py, chunk_scaled_dot_kkt.py). Priced as the scan of
+``ops.ssd``: products as batched matrix products, all else as memory traffic, unmeasured.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simcore.base.units import FP32_BYTES
+from simcore.workload.graph import Affine, Kernel, Op, Saved
+from simcore.workload.ops.ssd import chunk_product
+
+#: Tokens of a chunk (chunk.py: chunk_size=64), whatever the model.
+CHUNK = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeltaShape:
+    """``key_heads`` of ``key_dim`` serve ``value_heads`` of ``value_dim``; ``conv``: its taps."""
+
+    seq: int
+    key_heads: int
+    value_heads: int
+    key_dim: int
+    value_dim: int
+    conv: int
+
+    @property
+    def keys(self) -> int:
+        """Width of q, and of k, before heads of values repeat them."""
+        return self.key_heads * self.key_dim
+
+    @property
+    def values(self) -> int:
+        """Width of v, of the gate and of the result."""
+        return self.value_heads * self.value_dim
+
+    @property
+    def channels(self) -> int:
+        """What the convolution runs over: q, k and v."""
+        return 2 * self.keys + self.values
+
+
+def delta_gates(name: str, s: DeltaShape) -> Op:
+    """beta = sigmoid(b) and g = -exp(A) softplus(a + bias), a number a head: tensor operations.
+
+    Kept: beta, the sum and its softplus in fp32.
+    """
+    each = float(s.seq * s.value_heads)
+    fwd = Kernel(kind="elementwise", low=3 * each, raw_bytes=7 * FP32_BYTES * each, launches=7.0)
+    bwd = Kernel(kind="elementwise", low=4 * each, raw_bytes=8 * FP32_BYTES * each, launches=7.0)
+    return Op(
+        name=name, fwd=(fwd,), bwd=(bwd,), saved=Saved(low=each, raw_bytes=2 * FP32_BYTES * each)
+    )
+
+
+def delta_split(name: str, s: DeltaShape) -> Op:
+    """q and k repeated for each head of values, and all three made contiguous.
+
+    Backward sums the repeats and joins the three gradients.
+    """
+    wide = float(s.seq * s.value_heads * s.key_dim)
+    once, v = float(s.seq * s.keys), float(s.seq * s.values)
+    fwd = Kernel(kind="copy", low=2 * (once + wide + v), launches=3.0, indexed=2 * wide + v)
+    bwd = [Kernel(kind="copy", low=2 * (2 * once + v))]
+    if s.value_heads > s.key_heads:
+        bwd.insert(0, Kernel(kind="reduction", low=2 * (once + wide), launches=2.0))
+    return Op(name=name, fwd=(fwd,), bwd=tuple(bwd))
+
+
+def delta_rule(name: str, s: DeltaShape) -> Op:
+    """Norms of q and k, then the rule in chunks of T = 64 by its WY representation.
+
+    Forward, a token and head of keys K and values V: k k' 2TK, the triangular inverse T^2/3, w and
+    u 2T(K + V), states 4KV (one after the other: only heads and columns run side by side), the
+    output 2T(K + V) + 2KV. No product leaves out what a mask hides. Backward makes w, u and the
+    states again, 2T(K + V) + 4KV; then dv 2T(K + V), states' 6KV, q, k and w's 2TV + 4TK + 6KV, and
+    the representation's 10TK + 4TV + 4T^2. Kept: q and k normed, v, the inverse, g and two
+    deviations.
+    """
+    heads, keys, values = s.value_heads, s.key_dim, s.value_dim
+    chunk = min(CHUNK, s.seq)
+    tokens = float(s.seq * heads)
+    qk, v, inverse = tokens * keys, tokens * values, tokens * chunk
+    states = tokens / chunk * keys * values
+    each = tokens / chunk
+    by_keys, by_values = 2 * chunk * qk, 2 * chunk * v
+    by_state, square = 2 * tokens * keys * values, tokens * chunk**2
+    gates = FP32_BYTES * tokens
+    in_chunk = (chunk, keys, chunk)
+
+    def product(flop: float, low: float, more: float = 0.0) -> Kernel:
+        return chunk_product(flop, low, in_chunk, each, raw_bytes=2 * gates + more)
+
+    def passing(flop: float, low: float) -> Kernel:
+        """States of a head, one chunk after the other: a product as deep as the sequence."""
+        return Kernel(
+            kind="gemm", flop=flop, low=low, raw_bytes=gates, m=Affine(keys), n=Affine(values),
+            k=Affine(s.seq), groups=Affine(0, heads), wide=True,
+        )  # fmt: skip
+
+    summed = Kernel(kind="elementwise", raw_bytes=2 * gates)
+    w_u = product(by_keys + by_values, 2 * (qk + v) + inverse)
+    pass_on = passing(2 * by_state, 2 * qk + 2 * v + states)
+    fwd = (
+        Kernel(kind="norm", low=4 * qk, raw_bytes=2 * gates, launches=2.0),
+        summed,
+        product(by_keys, qk, FP32_BYTES * inverse),
+        product(square / 3, inverse, FP32_BYTES * inverse),
+        w_u,
+        pass_on,
+        product(by_keys + by_values + by_state, 2 * qk + 2 * v + states),
+    )
+    bwd = (
+        w_u,
+        pass_on,
+        product(by_keys + by_values, 2 * qk + 2 * v),
+        passing(3 * by_state, 3 * qk + 3 * v + states),
+        product(2 * by_keys + by_values + 3 * by_state, 6 * qk + 3 * v + 2 * states),
+        product(5 * by_keys + 2 * by_values + 4 * square, 4 * qk + 3 * v + inverse),
+        Kernel(kind="elementwise", low=3 * qk, raw_bytes=3 * gates, launches=2.0),
+        summed,
+        Kernel(kind="norm", low=6 * qk, raw_bytes=2 * gates, launches=2.0),
+    )
+    saved = Saved(low=2 * qk + v + inverse, raw_bytes=3 * gates)
+    return Op(name=name, fwd=fwd, bwd=bwd, saved=saved, result=Saved(low=v))

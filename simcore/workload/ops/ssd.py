@@ -1,0 +1,164 @@
+"""Mamba-2 between its two products: convolution, state space duality by chunks, gated norm.
+
+Dao & Gu 2024 (arXiv 2405.21060), section 6, as mamba_ssm's kernels compute it (ops/triton/
+ssd_combined.py: _mamba_chunk_scan_combined_fwd and _bwd, MambaSplitConv1dScanCombinedFn). Their
+products are of chunks and priced as batched matrix products, all else as memory traffic: an
+assumption, since no table has these kernels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from simcore.base.units import FP32_BYTES
+from simcore.workload.graph import Affine, Kernel, Op, Saved
+
+#: Kernels of tensor operations around backward's last one, on a number a head: clone, flip, cumsum,
+#: flip, two sums, and the sums of what A, D and the bias of dt get (ssd_combined.py).
+_SMALL = 9.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SsdShape:
+    """``heads`` of width ``head_dim`` and ``state`` numbers an element; B and C by ``groups``.
+
+    ``chunk``: tokens whose pairs are multiplied; ``conv``: taps of the convolution.
+    """
+
+    seq: int
+    heads: int
+    head_dim: int
+    state: int
+    groups: int
+    chunk: int
+    conv: int
+
+    @property
+    def inner(self) -> int:
+        """Width of x, and of the gate z."""
+        return self.heads * self.head_dim
+
+    @property
+    def channels(self) -> int:
+        """What the convolution runs over: x, B and C."""
+        return self.inner + 2 * self.groups * self.state
+
+    @property
+    def width(self) -> int:
+        """Columns of the first product: z, x, B, C and dt."""
+        return self.inner + self.channels + self.heads
+
+
+def chunk_product(
+    flop: float, low: float, sides: tuple[float, float, float], groups: float, *,
+    raw_bytes: float = 0.0, launches: float = 1.0,
+) -> Kernel:  # fmt: skip
+    """A kernel of ``groups`` products a sample of ``sides`` m, n, k: 16 bit in any format."""
+    m, n, k = (Affine(side) for side in sides)
+    return Kernel(
+        kind="gemm", flop=flop, low=low, raw_bytes=raw_bytes, m=m, n=n, k=k,
+        groups=Affine(0, groups), launches=launches, wide=True,
+    )  # fmt: skip
+
+
+def causal_conv(
+    name: str, seq: int, channels: int, taps: int, *, again: bool = False, save_input: bool = True
+) -> Op:
+    """A depthwise convolution of tokens before, with SiLU, in one kernel (causal_conv1d).
+
+    Backward works the activation out anew and makes the weights' gradient beside the input's.
+    ``again``: forward runs once more before it. The taps are no matrix product: their
+    2 * taps FLOP an element are left out, as those of other kernels without products are.
+    """
+    elems = float(seq) * channels
+    weight = float(channels) * (taps + 1)
+    fwd = Kernel(kind="elementwise", low=2 * elems, weight=weight)
+    bwd = Kernel(kind="elementwise", low=3 * elems, weight=2 * weight)
+    saved = Saved(low=elems * save_input)
+    return Op(name=name, fwd=(fwd,), bwd=(fwd, bwd) if again else (bwd,), saved=saved)
+
+
+def ssd_scan(name: str, s: SsdShape, *, gated: bool) -> Op:
+    """The chunked scan: of each chunk its state and the products of its pairs, states passed on.
+
+    Forward, L tokens of chunks of Q, D = heads * head_dim, N states, G groups: states 2LDN, C B'
+    2LQGN (all pairs), pairs with x 2LQD of which causality leaves half, C with states 2LDN. States
+    and C B' are fp32. ``gated``: the kernel multiplies by SiLU(z) too, and writes both results.
+
+    Backward makes dt, C B' and the states again; products with states five times (states, theirs,
+    x, B, C), with pairs three times (x, C B', decays) and two of C B' (B, C). Kept: the first
+    product's result, of which the convolution is made again, and the ungated result.
+    """
+    chunk = min(s.chunk, s.seq)
+    chunks = s.seq / chunk
+    x, bc, dt = (float(s.seq) * n for n in (s.inner, s.groups * s.state, s.heads))
+    states, pairs = chunks * s.inner * s.state, float(s.seq) * chunk * s.groups
+    of_states, of_pairs = 2 * x * s.state, x * chunk
+    of_cb = 2 * pairs * s.state
+    each = chunks * s.heads
+    state_sides = (s.head_dim, s.state, chunk)
+    pair_sides = (chunk, s.head_dim, chunk)
+    cb_sides = (chunk, chunk, s.state)
+    seen = FP32_BYTES * pairs / 2  # of fp32 pairs, those that causality leaves
+
+    def by_states(low: float, raw_bytes: float, more: float = 0.0) -> Kernel:
+        return chunk_product(of_states + more, low, state_sides, each, raw_bytes=raw_bytes)
+
+    decays = Kernel(kind="elementwise", low=dt, raw_bytes=2 * FP32_BYTES * dt)
+    of_chunks = by_states(x + bc, FP32_BYTES * (states + 2 * dt))
+    cb = chunk_product(
+        of_cb, 2 * bc, cb_sides, chunks * s.groups, raw_bytes=FP32_BYTES * pairs
+    )  # fmt: skip
+    passed = Kernel(kind="elementwise", low=states, raw_bytes=FP32_BYTES * states)
+    # x read and the result written; gated, z read and the other result written
+    scan = by_states((4 if gated else 2) * x + bc + states, seen + 2 * FP32_BYTES * dt, of_pairs)
+    passed_wide = Kernel(kind="elementwise", raw_bytes=2 * FP32_BYTES * states)
+    passed_back = Kernel(kind="elementwise", low=2 * states, raw_bytes=2 * FP32_BYTES * states)
+    # reads dout, z, the ungated result and x (for D), writes both gradients
+    ungate = (Kernel(kind="elementwise", low=6 * x),) if gated else ()
+    bwd = (
+        decays, cb, of_chunks, passed_wide, *ungate,
+        by_states(x + bc, FP32_BYTES * (states + dt)),  # states'
+        passed_back,
+        by_states(3 * x + bc + states, seen + 3 * FP32_BYTES * dt, of_pairs),  # x's
+        by_states(x + bc + states, FP32_BYTES * (bc + 2 * dt)),  # B's
+        by_states(x + bc + states, FP32_BYTES * (bc + 2 * dt)),  # C's
+        chunk_product(of_pairs, 2 * x, pair_sides, each, raw_bytes=FP32_BYTES * pairs),
+        chunk_product(
+            2 * of_cb, 4 * bc, cb_sides, chunks * s.groups, launches=2.0,
+            raw_bytes=2 * FP32_BYTES * (pairs + bc),
+        ),
+        chunk_product(of_pairs, 2 * x, pair_sides, each, raw_bytes=seen + 2 * FP32_BYTES * dt),
+        Kernel(
+            kind="elementwise", low=dt, raw_bytes=2 * FP32_BYTES * dt * _SMALL, launches=_SMALL
+        ),
+        decays,
+    )  # fmt: skip
+    return Op(
+        name=name,
+        fwd=(decays, of_chunks, passed, cb, scan),
+        bwd=bwd,
+        saved=Saved(low=float(s.seq) * s.width + x),
+        result=Saved(low=x),
+    )
+
+
+def gated_norm(
+    name: str, rows: float, dim: int, *, gated: bool = True, again: bool = False,
+    input_kept: bool = False, gate_kept: bool = False,
+) -> Op:  # fmt: skip
+    """RMSNorm of ``rows`` of ``dim`` and SiLU of a gate in one kernel (layernorm_gated.py).
+
+    Saves input, gate and a reciprocal deviation a row. ``gated=False``: the gate is elsewhere.
+    ``again``: backward writes the result once more, for the product behind it.
+    """
+    elems = rows * dim
+    fwd = Kernel(kind="norm", low=(3 if gated else 2) * elems, weight=float(dim))
+    moved = (5 if gated else 3) + again
+    bwd = (
+        Kernel(kind="norm", low=moved * elems, weight=float(dim)),
+        Kernel(kind="reduction", weight=2.0 * dim),  # partial sums of the weight's gradient
+    )
+    kept = elems * ((not input_kept) + (gated and not gate_kept))
+    saved = Saved(low=kept, raw_bytes=FP32_BYTES * rows)
+    return Op(name=name, fwd=(fwd,), bwd=bwd, saved=saved, result=Saved(low=elems))
