@@ -17,6 +17,8 @@ from simcore.base.names import family
 
 #: How many near names a sentence proposes.
 _PROPOSED = 3
+#: Least share of letters in common of two names that look alike: difflib's own default.
+_ALIKE_FRAC = 0.6
 #: How many of a family, or of all where none is near.
 LISTED = 12
 
@@ -119,12 +121,17 @@ def _proposed(name: str, known: Sequence[str], aliases: Mapping[str, str]) -> li
     return list(found.values())[:_PROPOSED]
 
 
-def nearest(name: str, known: Sequence[str], n: int = _PROPOSED) -> list[str]:
-    """Up to ``n`` of the known names that look like ``name``, best first."""
+def nearest(
+    name: str, known: Sequence[str], n: int = _PROPOSED, alike_frac: float = _ALIKE_FRAC
+) -> list[str]:
+    """Up to ``n`` of the known names that look like ``name``, best first.
+
+    ``alike_frac`` is the least share of letters that two names have in common
+    (difflib's ratio)."""
     import difflib  # only needed once something has gone wrong
 
     folded = {k.lower(): k for k in known}
-    close = difflib.get_close_matches(name.lower(), list(folded), n=n, cutoff=0.6)
+    close = difflib.get_close_matches(name.lower(), list(folded), n=n, cutoff=alike_frac)
     if not close and name:
         close = [k for k in folded if name.lower() in k or k in name.lower()][:n]
     return [folded[c] for c in close]

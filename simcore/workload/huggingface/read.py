@@ -24,6 +24,8 @@ MAX_FILE_BYTES = 4_000_000
 #: Longest sequence taken where the user does not say: models of 128 k positions are rarely
 #: trained at that length.
 DEFAULT_SEQ_LEN = 4096
+#: Share of letters in common from which one type is a slip for another: half of mamba is in llama.
+_SLIP_FRAC = 0.75
 
 
 def read_config(path: Path) -> ModelRecord:
@@ -101,11 +103,10 @@ def _model_type(fields: Fields) -> str:
         raise fields.error("model_type", "must be a word")
     if kind not in FILES:
         known = list(model_types())
-        # mamba looks like llama and mbart, and is none; who mistypes a name begins it right
         near = [
-            name for name in nearest(kind, known)
-            # nor is the first of a family a later one
-            if name[:2] == kind[:2].lower() and name.rstrip("0123456789") != kind
+            name for name in nearest(kind, known, alike_frac=_SLIP_FRAC)
+            # zamba2 is no slip for mamba2, nor the first of a family for a later one
+            if name[:1] == kind[:1].lower() and name.rstrip("0123456789") != kind
         ]  # fmt: skip
         hint = f"did you mean {near[0]!r}?" if near else (
             f"known are {', '.join(known)}; --model package.module:callable traces any module"
