@@ -1,4 +1,4 @@
-"""Measured collectives inside one node as curves over message size."""
+"""Measured collectives as curves over message size: inside one node, and between nodes."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from simcore.base.errors import DataError, SimcoreError
 from simcore.base.units import MICRO
+from simcore.calibrate.across_rows import AcrossRun, across_runs, why_not
 from simcore.calibrate.curve_fits import Array
 from simcore.calibrate.op_tables import OnBad, Table, collection_of, read_table
 from simcore.hardware.cluster import link_named
@@ -61,10 +62,11 @@ class CollectiveCurve:
 
 @dataclass(frozen=True)
 class CollectiveRows:
-    """Curves of one table, and what was not read and why."""
+    """Curves of one table, and what was not read and why; ``across``: runs between nodes."""
 
     curves: tuple[CollectiveCurve, ...]
     n_rows: int
+    across: tuple[AcrossRun, ...] = ()
     skipped: Counter[str] = field(default_factory=Counter)
     problems: tuple[str, ...] = ()
 
@@ -89,12 +91,16 @@ def route(spec: GpuSpec, ranks: int, link: str) -> tuple[CommPath, float]:
     return ("nvlink_mesh" if mesh else "nvswitch"), spec.nvlink_bw.value
 
 
+def _between_nodes(table: Table, row: int) -> bool:
+    return table.text("nodes", "1")[row] not in ("", "1", "1.0")
+
+
 def _reason(table: Table, row: int) -> str:
     """Why a row is none that a profile answers for."""
-    nodes, op = table.text("nodes", "1")[row], table.text("collective")[row]
+    if _between_nodes(table, row):
+        return why_not(table, row)
+    op = table.text("collective")[row]
     algo, link = table.text("algo")[row], table.text("intra_link")[row]
-    if nodes not in ("", "1", "1.0"):
-        return "collectives between nodes are judged by whole steps"
     if op not in OPS:
         return f"collective {op!r} is not modelled"
     if algo not in _TUNED:
@@ -120,8 +126,10 @@ def collective_rows(table: Table, on_bad: OnBad = "skip") -> CollectiveRows:
     time_s = table.number("time_us") * MICRO
     sizes, ranks = table.number("size_bytes"), table.number("gpus", low=1.0)
     ops, notes = table.text("collective"), table.text("notes")
+    across = np.array([_between_nodes(table, row) for row in range(len(table))], dtype=bool)
+    runs = across_runs(table, np.flatnonzero(table.good & across), DEVICE_OF, skipped)
     groups: dict[tuple[str, str, int, str, str], list[int]] = defaultdict(list)
-    for row in np.flatnonzero(table.good):
+    for row in np.flatnonzero(table.good & ~across):
         op = ops[row]
         if op == "all_reduce" and notes[row].startswith("int8"):
             op = "all_reduce_int8"
@@ -146,7 +154,7 @@ def collective_rows(table: Table, on_bad: OnBad = "skip") -> CollectiveRows:
             )
     table.settle(on_bad)
     skipped.update(table.problems)
-    return CollectiveRows(tuple(curves), n_rows, skipped, tuple(table.problems))
+    return CollectiveRows(tuple(curves), n_rows, tuple(runs), skipped, tuple(table.problems))
 
 
 def read_collectives(path: Path, on_bad: OnBad = "skip") -> CollectiveRows:

@@ -101,8 +101,8 @@ def validate(
     """Predict measured runs and say how far off the predictions are.
 
     `simcore validate ops FILE...` holds the op models against measured kernels, collectives
-    inside a node and passes of whole models instead, or the collectives of a prediction against
-    a log of nccl-tests.
+    and passes of whole models instead, or the collectives of a prediction against a log of
+    nccl-tests.
     """
     from simcore.base.errors import InvalidConfig
 

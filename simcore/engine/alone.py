@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from simcore.base.arrays import NDArray
@@ -10,17 +12,25 @@ from simcore.engine.points import Points
 from simcore.engine.predict import point_values
 from simcore.hardware.cluster import ClusterSpec
 from simcore.hardware.profile import Profile
-from simcore.physics.collectives import Collective, collective_time_s
+from simcore.physics.collectives import Allowed, Collective, collective_time_s
 
 Array = NDArray[np.float64]
 
 
 def collective_alone_s(
-    cluster: ClusterSpec, profile: Profile, op: Collective, n_bytes: Array, inter: float = 1.0
+    cluster: ClusterSpec,
+    profile: Profile,
+    op: Collective,
+    n_bytes: Array,
+    inter: float = 1.0,
+    allowed: Allowed = Allowed(),  # noqa: B008  frozen
 ) -> Array:
-    """Seconds of messages [bytes] on nothing else than its wires; ``inter`` scales the network."""
+    """Seconds of messages [bytes] on nothing else than its wires; ``inter`` scales the network,
+    ``allowed`` holds the library to algorithms and protocols.
+    """
     values = point_values(cluster, profile, "", 1.0, 1.0) | {"inter": inter}
     points = Points.of(values, 1)
+    points = replace(points, library=replace(points.library, allowed=allowed))
     group = group_of(points, points.n_ranks, 1.0, int(values["gpus_per_node"]))
     found: Array = collective_time_s(op, np.reshape(n_bytes, (-1, 1)), group)[:, 0]
     return found

@@ -18,6 +18,7 @@ import numpy as np
 from simcore.base.arrays import NDArray
 from simcore.base.errors import DataError, SimcoreError, UsageError
 from simcore.base.units import MIB
+from simcore.calibrate.across_rows import AcrossRun
 from simcore.calibrate.collective_rows import (
     CollectiveCurve,
     collective_rows,
@@ -26,10 +27,12 @@ from simcore.calibrate.collective_rows import (
 from simcore.calibrate.op_model import OpFigures, op_time_s
 from simcore.calibrate.op_rows import OpBatch, OpRows, is_op_table, op_rows
 from simcore.calibrate.op_tables import OnBad, read_table
+from simcore.engine.alone import collective_alone_s
 from simcore.engine.rates import attention_width
 from simcore.hardware.estimates import Level
 from simcore.hardware.profile import Profile, load_profile
 from simcore.hardware.spec import GPUS, GpuSpec
+from simcore.physics.collectives import Allowed
 from simcore.validate.collectives import CollectiveProfile, load_collectives
 from simcore.validate.end_to_end import (
     ModelPass,
@@ -116,6 +119,7 @@ class _Tables:
 
     ops: OpRows
     curves: tuple[CollectiveCurve, ...]
+    across: tuple[AcrossRun, ...]
     models: tuple[ModelPass, ...]
     n_rows: int
     skipped: Counter[str]
@@ -124,6 +128,7 @@ class _Tables:
 
 def _read(paths: Sequence[Path], on_bad: OnBad) -> _Tables:
     ops, curves, models = OpRows((), 0), list[CollectiveCurve](), list[ModelPass]()
+    across = list[AcrossRun]()
     n_rows, skipped, problems = 0, Counter[str](), list[str]()
     for path in paths:
         table = read_table(path)
@@ -136,6 +141,7 @@ def _read(paths: Sequence[Path], on_bad: OnBad) -> _Tables:
         elif is_collective_table(table):
             rows = collective_rows(table, on_bad)
             curves += rows.curves
+            across += rows.across
             n_rows += rows.n_rows
             skipped += rows.skipped
             problems += rows.problems
@@ -148,8 +154,8 @@ def _read(paths: Sequence[Path], on_bad: OnBad) -> _Tables:
                 file=path,
             )
     return _Tables(
-        ops, tuple(curves), tuple(models), n_rows + ops.n_rows, skipped + ops.skipped,
-        (*problems, *ops.problems),
+        ops, tuple(curves), tuple(across), tuple(models), n_rows + ops.n_rows,
+        skipped + ops.skipped, (*problems, *ops.problems),
     )  # fmt: skip
 
 
@@ -205,6 +211,12 @@ def judge_ops(
             curves = [_keep(c, _comm_held_out(c)) for c in curves]
         parts = _errors(batches, profile_of, skipped)
         parts += _comm_errors(curves, comm_of, skipped)
+        if refit and tables.across:
+            skipped["collectives between nodes: no figure of theirs is fitted anew"] += sum(
+                len(run.n_bytes) for run in tables.across
+            )
+        else:
+            parts += [_across_errors(run, profile) for run in tables.across]
         parts += _model_errors(tables.models, profile_of, skipped)
     return {
         "rows": tables.n_rows,
@@ -290,6 +302,16 @@ def _comm_errors(
     return parts
 
 
+def _across_errors(run: AcrossRun, profile: Profile) -> OpErrors:
+    """As a step charges them: NCCL's latencies, the links' rates, and one figure of their own (the
+    chunk ramp between nodes, ``runtime.yaml``).
+    """
+    allowed = Allowed(algorithms=(run.algorithm,) if run.algorithm else ())
+    time_s = collective_alone_s(run.cluster, profile, run.op, run.n_bytes, allowed=allowed)  # type: ignore[arg-type]
+    gpu, large = run.cluster.groups[0].gpu.name, run.n_bytes >= LARGE_MESSAGE
+    return OpErrors(gpu, run.title, "float", "across", "own", large, time_s / run.time_s - 1.0)
+
+
 def _model_errors(
     passes: tuple[ModelPass, ...], profile_of: Callable[[str], Profile], skipped: Counter[str]
 ) -> list[OpErrors]:
@@ -339,9 +361,10 @@ _NAMES: Final[Mapping[str, str]] = {
     "gemm": "products of 1 GFLOP and more", "attention": "attention of 5 GFLOP and more",
     "conv": "convolutions of 1 GFLOP and more", "elementwise": "memory-bound, 32 MB and more",
     "norm": "memory-bound, 32 MB and more", "softmax": "memory-bound, 32 MB and more",
-    "collective": "collectives inside a node", "model": "whole models",
+    "collective": "collectives inside a node", "across": "collectives between nodes",
+    "model": "whole models",
 }  # fmt: skip
-_ALL_SIZES: Final = ("collective", "model")
+_ALL_SIZES: Final = ("collective", "across", "model")
 
 
 def _summary(parts: Sequence[OpErrors], refit: Refit | None) -> list[dict[str, object]]:
