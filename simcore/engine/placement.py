@@ -15,7 +15,7 @@ from simcore.engine.routing import expert_groups
 from simcore.hardware.cluster import ClusterSpec
 from simcore.hardware.paths import mesh_share
 from simcore.strategy.cuts import cut_sizes, normalised, stages_told
-from simcore.strategy.layout import SCHEDULES, CpComm, Dispatcher, Layout
+from simcore.strategy.layout import DISPATCHERS_CALLED, SCHEDULES, CpComm, Dispatcher, Layout
 from simcore.strategy.strategy import Strategy
 from simcore.workload.graph import Block, Workload, weight_grad_numel
 from simcore.workload.models import ModelRecord, Scalar
@@ -52,9 +52,10 @@ def layout_of(options: Mapping[str, Any], problems: list[str] | None = None) -> 
         degrees["pp"] = told
     sequence = options.get("sequence_parallel")
 
-    def one_of(kind: str, names: Sequence[str]) -> Any:
-        """The first name unless another is asked for."""
+    def one_of(kind: str, names: Sequence[str], also: Mapping[str, str] | None = None) -> Any:
+        """The first name unless another is asked for; ``also``: what else one is called."""
         name = str(options.get(kind) or names[0]).strip().lower()
+        name = (also or {}).get(name, name)
         if name in names:
             return name
         error = UnknownName(kind.replace("_", "-"), name, names)
@@ -68,7 +69,7 @@ def layout_of(options: Mapping[str, Any], problems: list[str] | None = None) -> 
         sequence_parallel=True if sequence is None else bool(sequence),
         schedule=one_of("schedule", SCHEDULES),
         expert_tp=int(options.get("expert_tp") or 1),
-        dispatcher=one_of("dispatcher", get_args(Dispatcher)),
+        dispatcher=one_of("dispatcher", get_args(Dispatcher), DISPATCHERS_CALLED),
         cp_comm=one_of("cp_comm", get_args(CpComm)),
         stages=stages,
     )

@@ -7,12 +7,15 @@ data dimension.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Literal, get_args
+from typing import Final, Literal, get_args
 
 from simcore.strategy.cuts import cut_problems
 
 Dispatcher = Literal["alltoall", "deepep"]
+#: Others that send a token once: HybridEP of the same library, Megatron-Core's name for both.
+DISPATCHERS_CALLED: Final[Mapping[str, Dispatcher]] = {"hybridep": "deepep", "flex": "deepep"}
 #: How context ranks share attention: ``engine.context``.
 CpComm = Literal["ring", "all-gather", "ulysses"]
 #: In which order a pipeline stage works. gpipe: all forwards, then all backwards (Huang et al.

@@ -106,6 +106,13 @@ def test_bytes_of_an_exchange(words: dict[str, Any], sent: float) -> None:
     assert found == pytest.approx(2 * 1024 * 2048 * 2 * 6 * sent)
 
 
+@pytest.mark.parametrize("called", ["hybridep", "HybridEP", "flex"])
+def test_other_libraries_that_send_a_token_once(called: str) -> None:
+    request = make_request(MODEL, GPUS, **BASE, dispatcher=called)
+    assert request.placed is not None and request.placed.layout.dispatcher == "deepep"
+    assert figures(ask(dispatcher=called)) == figures(ask(dispatcher="deepep"))
+
+
 def test_kept_activations_of_the_fullest_rank() -> None:
     """Of each more row of a layer of experts: its input, gate, up and the product, in bf16."""
     seq, layers, hidden, ffn, top_k = 1024, 26, 2048, 1408, 6
