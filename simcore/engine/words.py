@@ -10,6 +10,7 @@ from types import NoneType
 from typing import Any, get_args, get_type_hints
 
 from simcore.base.errors import InvalidConfig, UnknownName
+from simcore.engine.called import word_meant
 from simcore.hardware.profile import Profile
 
 #: Least values of numbers whose rules nothing else checks.
@@ -42,7 +43,9 @@ def word_problems(given: Mapping[str, Any], words: type) -> list[str]:
     for name, value in given.items():
         flag = "--" + name.replace("_", "-")
         if name not in kinds:
-            found.append(str(UnknownName("setting", name, kinds)))
+            meant = word_meant(name, value, kinds)
+            found.append(f"unknown setting {name!r}: did you mean {meant}?" if meant
+                         else str(UnknownName("setting", name, kinds)))  # fmt: skip
         elif value is not None and (wrong := _wrong_kind(name, value, kinds[name])):
             found.append(f"{flag} {wrong}, not {value!r}")
     return found
