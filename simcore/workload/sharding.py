@@ -95,7 +95,8 @@ def tensor_overrides(
     config = record.config
     heads, hidden = int(config["heads"]), int(config["hidden"])
     problems = []
-    if heads % tp:
+    mixers = set(str(config.get("mixer_pattern", "a")))
+    if heads % tp and "a" in mixers:
         allowed = _divisors(heads, 64)
         problems.append(f"tp={tp} does not divide heads={heads}; allowed here: {allowed}")
     experts = int(config.get("experts", 0))
@@ -106,7 +107,7 @@ def tensor_overrides(
             if experts else
             f"no experts to spread over ep={ep}"
         )  # fmt: skip
-    for mixer in sorted(set(str(config.get("mixer_pattern", "a"))) & set(_WHOLE)):
+    for mixer in sorted(mixers & set(_WHOLE)):
         for key, usual in _WHOLE[mixer].items():
             if (whole := int(config.get(key, usual))) % tp:
                 allowed = _divisors(whole, 64)
@@ -119,7 +120,7 @@ def tensor_overrides(
         degree = expert_tp if key == "expert_ffn" else tp
         if value := int(given.get(key, 0)):
             out[key] = max(1, -(-value // degree))
-    out["heads"] = heads // tp
+    out["heads"] = max(1, heads // tp)
     if record.arch == "wan":
         out["qk_width"] = int(config.get("qk_width", 0)) or heads * int(out["head_dim"])
     if record.arch != "transformer":

@@ -146,3 +146,11 @@ def test_equal_stretches_are_one_part() -> None:
     assert len(part.order) == 6 and not part.input_bytes
     first = stretch(workload, 0, starts[6])
     assert first.layer_starts == starts[:6] and first.input_bytes == workload.input_bytes
+
+
+def test_heads_of_attention_are_nothing_to_a_model_without_it() -> None:
+    with pytest.raises(InvalidConfig) as told:
+        tensor_overrides(MODELS["mamba2-2.7b"], 3, 1)
+    assert [v.split(" does not divide ")[1].split("=")[0] for v in told.value.violations] == [
+        "ssm_heads", "ssm_groups",
+    ]  # fmt: skip

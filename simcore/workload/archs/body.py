@@ -24,13 +24,16 @@ QUANTISED = ("none", *QUANTISED_BYTES)
 #: Names that checkpoints use for the products of a layer, and ours.
 TARGETS = {
     "q_proj": ("q",), "k_proj": ("k",), "v_proj": ("v",), "o_proj": ("attention.out",),
-    "out_proj": ("attention.out",), "o": ("attention.out",), "dense": ("attention.out",),
+    "out_proj": ("attention.out", "out_proj"), "o": ("attention.out",), "dense": ("attention.out",),
     "qkv_proj": ("qkv",), "query_key_value": ("qkv",), "c_attn": ("qkv",),
     "gate_proj": ("gate",), "up_proj": ("up",), "down_proj": ("down",), "c_fc": ("up",),
     "fc1": ("up",), "fc2": ("down",), "dense_h_to_4h": ("up",), "dense_4h_to_h": ("down",),
     "gate_up_proj": ("gate_up",), "c_proj": ("attention.out", "down"),
     "q_a_proj": ("q_a",), "q_b_proj": ("q_b",), "kv_b_proj": ("kv_b",),
     "kv_a_proj_with_mqa": ("kv_a",),
+    "in_proj_qkvz": ("in_proj",), "in_proj_ba": ("in_proj1",),  # Qwen3-Next
+    "in_proj_qkv": ("in_proj",), "in_proj_z": ("in_proj1",), "in_proj_b": ("in_proj2",),
+    "in_proj_a": ("in_proj3",),  # Qwen3.5
     "to_q": ("q",), "to_k": ("k",), "to_v": ("v",),
     "to_out": ("attention.out",), "to_out.0": ("attention.out",),
     "add_q_proj": ("text.q",), "add_k_proj": ("text.k",), "add_v_proj": ("text.v",),
@@ -108,7 +111,10 @@ def check_targets(chosen: Adapters | None, bodies: Sequence[Body]) -> None:
     if chosen is None:
         return
     known = {plain for b in bodies for n in b.products for plain in (n, _plain(n))}
-    for target in sorted(chosen.targets - {ALL_LINEAR} - known):
+    # a name that means several products is of those that there are
+    meant = {ours for several in TARGETS.values() if known & chosen.targets & {*several}
+             for ours in several}  # fmt: skip
+    for target in sorted(chosen.targets - {ALL_LINEAR} - known - meant):
         raise ValueError(
             f"lora_targets {target!r} is no matrix product of a layer: "
             f"write {ALL_LINEAR} or some of {', '.join(sorted({_plain(n) for n in known}))}"
