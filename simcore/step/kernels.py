@@ -40,6 +40,8 @@ BATCHED = "gemm_batched"
 UNALIGNED = "gemm_unaligned"
 #: Products of weights whose rows let matrix units load so many elements at a time, by that number.
 NARROW_LOADS = {elems: f"gemm_load{elems}" for elems in (1, 2, 4)}
+#: The same of products of activations: attention written out over 197 tokens, 49 of a window.
+BATCHED_LOADS = {elems: f"gemm_batched_load{elems}" for elems in NARROW_LOADS}
 #: Bytes that a load takes where rows are aligned.
 FULL_LOAD_BYTES = 16.0
 #: Convolutions of one channel a group between tensors that are channels last: other kernels.
@@ -50,8 +52,8 @@ SHORT_SOFTMAX, WARP_ROW = "softmax_short", 32 * 32
 #: What brings the inputs of products to their format.
 CAST = "cast"
 KINDS: tuple[str, ...] = (
-    *get_args(KernelKind), WIDE, BATCHED, UNALIGNED, *NARROW_LOADS.values(), DEPTHWISE_LAST,
-    SHORT_SOFTMAX, CAST,
+    *get_args(KernelKind), WIDE, BATCHED, UNALIGNED, *NARROW_LOADS.values(),
+    *BATCHED_LOADS.values(), DEPTHWISE_LAST, SHORT_SOFTMAX, CAST,
 )  # fmt: skip
 #: Bytes of an element in which alignment decides: fp32 on vector units has no such demand.
 UNALIGNED_BYTES = 2
@@ -128,7 +130,8 @@ def _row(kernel: Kernel, precision: Precision, named: str = "") -> tuple[float, 
     if kernel.unaligned and precision.low_bytes == UNALIGNED_BYTES:
         named = UNALIGNED
     elif kernel.load_elems * precision.low_bytes < FULL_LOAD_BYTES:
-        named = NARROW_LOADS[kernel.load_elems]
+        loads = BATCHED_LOADS if _is_batched(kernel) else NARROW_LOADS
+        named = loads[kernel.load_elems]
     m, n, k, groups = kernel.m, kernel.n, kernel.k, kernel.groups
     return (
         KINDS.index(named or _kind(kernel, bool(narrow))),
@@ -173,7 +176,11 @@ def _kind(kernel: Kernel, narrow: bool) -> str:
         return kernel.kind
     if narrow:
         return WIDE if kernel.wide else "gemm"
-    return BATCHED if kernel.groups != ONE and not kernel.weight else "gemm"
+    return BATCHED if _is_batched(kernel) else "gemm"
+
+
+def _is_batched(kernel: Kernel) -> bool:
+    return kernel.groups != ONE and not kernel.weight
 
 
 def _cast(kernel: Kernel, precision: Precision) -> tuple[float, ...]:

@@ -18,13 +18,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, get_args
 
 from pydantic import ValidationError
 
 from simcore.base.figures import Part
+from simcore.workload import ops
 from simcore.workload.archs import ARCHS
 from simcore.workload.graph import (
+    FULL_LOAD,
     NOTHING,
     ONE,
     Affine,
@@ -123,7 +126,23 @@ def _kernel(words: list[str]) -> Kernel:
             found[_GEOMETRY[key]] = Affine(float(fixed), float(per or 0))
         else:
             raise ValueError(f"unknown word {pair!r}")
-    return Kernel(kind=kind, **found)  # type: ignore[arg-type]
+    kernel = Kernel(kind=kind, **found)  # type: ignore[arg-type]
+    return replace(kernel, load_elems=_loaded(kernel))
+
+
+def _loaded(kernel: Kernel) -> int:
+    """``load_elems`` of products of activations, whose sides are where their rows end.
+
+    Of three sides two are rows; which, a trace does not say: all three are taken.
+    """
+    sides = (kernel.m, kernel.n, kernel.k)
+    if kernel.kind != "gemm" or kernel.groups == ONE or kernel.weight:
+        return FULL_LOAD
+    return (
+        FULL_LOAD
+        if any(s.per_sample for s in sides)
+        else ops.row_elems(*(int(s.fixed) for s in sides))
+    )
 
 
 def read_ops(text: str) -> tuple[Op, ...]:
