@@ -135,7 +135,8 @@ def job(
     ] = None,
     optimizer: Annotated[
         str | None,
-        option("--optimizer", "NAME", "adamw, adam, sgd or sgd-plain.", names.optimizers),
+        option("--optimizer", "NAME", "adamw, adam, sgd, sgd-plain, adamw-8bit, adafactor, lion "
+               "...: `simcore list optimizers`.", names.optimizers),
     ] = None,
     optimizer_impl: Annotated[
         str | None,

@@ -22,7 +22,7 @@ class Options(TypedDict, total=False):
     recompute_layers    how many layers from the input on; default all
     main_grads      weights: gradients in the weights' width; fused: and summed over micro-steps by
                     their own products; fp32: accumulated so and reduced in fp32
-    optimizer       adamw, adam, sgd, sgd-plain
+    optimizer       adamw, adam, sgd, sgd-plain, adamw-8bit, adafactor, lion, muon, ...
     offload         none, optimizer, optimizer:nvme, optimizer+params, ... (cpu, cpu-far, nvme)
     network         link between nodes: ib-hdr, 8xib-ndr, "25 Gbit/s"; and its switches: uplinks
                     oversubscribed 4:1, nodes a leaf switch leaf=16, rails, sharp
