@@ -70,7 +70,7 @@ class KernelTable:
     first, which bringing to channels last moves ``relaid_per_sample`` bytes, ``indexed`` kernels
     that address or convert ``indexed_per_sample`` elements one by one, ``rowwise`` kernels of a
     block a row, of which they have ``rows_per_sample`` and read ``again`` of their bytes twice,
-    ``channelwise`` those of a block a channel, of which each is ``channel_clocks`` a sample.
+    ``channelwise`` those of a block a channel, all of which are ``channel_clocks`` a sample.
     ``issues_per_phase``: what the host issues, in kernels' worth: ``launches_per_phase`` and calls
     without kernels of their own.
     """
@@ -149,8 +149,9 @@ def _row(kernel: Kernel, precision: Precision, named: str = "") -> tuple[float, 
         kernel.rows,
         kernel.again,
         kernel.channels,
-        _channel_clocks(kernel, precision) if kernel.channels else 0.0,
+        _channel_clocks(kernel, precision) if kernel.channels or kernel.instances else 0.0,
         kernel.launches if kernel.issues is None else kernel.issues,
+        kernel.instances,
     )  # fmt: skip
 
 
@@ -161,10 +162,10 @@ def _turned(kernel: Kernel, precision: Precision) -> float:
 
 
 def _channel_clocks(kernel: Kernel, precision: Precision) -> float:
-    """Clocks a sample that the block of one channel takes."""
+    """Clocks a sample that the blocks of all channels take together."""
     low = kernel.low + kernel.raw_bytes / precision.low_bytes
     clocks = low * clocks_per_element(precision.low_bytes)
-    return (clocks + kernel.high * clocks_per_element(precision.high_bytes)) / kernel.channels
+    return clocks + kernel.high * clocks_per_element(precision.high_bytes)
 
 
 def _kind(kernel: Kernel, narrow: bool) -> str:
@@ -343,7 +344,7 @@ def kernel_table(
         indexed_per_sample=table[:, 14],
         rows_per_sample=table[:, 15],
         again=table[:, 16],
-        channels=table[:, 17],
+        channels=table[:, [17, 20]],
         channel_clocks=table[:, 18],
         m=table[:, 4:6],
         n=table[:, 6:8],
@@ -361,7 +362,7 @@ def kernel_table(
         relaid=np.flatnonzero(table[:, 13] > 0),
         indexed=np.flatnonzero(table[:, 14] > 0),
         rowwise=np.flatnonzero(table[:, 15] > 0),
-        channelwise=np.flatnonzero(table[:, 17] > 0),
+        channelwise=np.flatnonzero(table[:, 18] > 0),
     )
 
 

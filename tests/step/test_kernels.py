@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from simcore import api
+from simcore.engine.compute import phase_seconds
 from simcore.engine.rates import class_rates
 from simcore.hardware.cluster import parse_cluster
 from simcore.hardware.estimates import Estimate
@@ -29,7 +30,7 @@ from simcore.step.kernels import (
 from simcore.strategy.precision import PRECISIONS
 from simcore.workload import ops
 from simcore.workload.archs.traced import read_ops
-from simcore.workload.graph import Block, Op, Workload
+from simcore.workload.graph import Block, Kernel, Op, Workload
 from simcore.workload.models import MODELS
 
 ROWS, K, N = 512, 1024, 4096
@@ -290,3 +291,18 @@ def test_heads_and_routers_are_wide_and_nothing_else_of_a_layer() -> None:
     flop = np.array([k.flop for b in model.blocks for op in b.ops for k in op.fwd if k.cast])
     assert flop.size
     assert (flop > 0).all()
+
+
+def test_instance_norm_costs_a_batch_norm_over_the_channels_of_all_images() -> None:
+    images, channels, moved = 32.0, 8.0, 3.0 * 8 * 64 * 64
+    rates = class_rates(parse_cluster("1x1xA100").groups[0], PRECISIONS["fp16"], load_profile())
+    one = np.ones(1)
+
+    def seconds(batch: float, **kernel: float) -> float:
+        op = Op(name="norm", fwd=(Kernel(kind="batch_norm", **kernel),))
+        return float(phase_seconds(table_of(op, "fp16"), rates, batch * one, one, one)[0, 0])
+
+    each = seconds(images, low=moved, instances=channels)
+    whole = seconds(1.0, low=moved * images, channels=channels * images)
+    assert each == pytest.approx(whole)
+    assert each < seconds(images, low=moved, channels=channels)

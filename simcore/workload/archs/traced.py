@@ -9,9 +9,9 @@ One op a line, its kernels on the lines after it, forward ``>`` and backward ``<
 ``saved`` counts low, high and raw bytes a sample; ``fixed`` elements moved whatever the batch;
 ``first`` those of a convolution's tensors that are channels first (``planes``: as they lie in 16
 bit), ``each`` those that a kernel addresses or converts one by one; ``rows`` and ``channels`` of
-norms are a block each, ``again`` the share of bytes that is read twice;
-``m n k g`` geometry as ``fixed+per sample``; ``x`` launches. What is not written is zero (geometry
-and launches: one).
+norms are a block each (``instances``: of each sample), ``again`` the share of bytes that is read
+twice; ``m n k g`` geometry as ``fixed+per sample``; ``x`` launches. What is not written is zero
+(geometry and launches: one).
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ from simcore.workload.graph import (
 _KINDS = frozenset(get_args(KernelKind))
 _AMOUNTS = {"flop": "flop", "low": "low", "high": "high", "raw": "raw_bytes", "fixed": "weight",
             "x": "launches", "first": "relaid", "planes": "planes", "each": "indexed",
-            "rows": "rows", "again": "again", "channels": "channels"}  # fmt: skip
+            "rows": "rows", "again": "again", "channels": "channels",
+            "instances": "instances"}  # fmt: skip
 _GEOMETRY = {"m": "m", "n": "n", "k": "k", "g": "groups"}
 
 
