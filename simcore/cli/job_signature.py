@@ -192,6 +192,11 @@ def job(
     frames: Annotated[
         str | None, option("--frames", "N", "Frames of a clip, where the model has them.")
     ] = None,
+    layout: Annotated[
+        str | None,
+        option("--layout", "NAME", "Of images in a convolutional net: nchw (PyTorch's default), "
+                "nhwc (channels last: TensorFlow in 16 bit, tuned PyTorch)."),
+    ] = None,
     attention: Annotated[
         str | None,
         option("--attention", "NAME", "Kernel of attention: flash (2, torch's choice), flash3, "

@@ -200,7 +200,7 @@ def conv_notes(
     turned = any(wants_channels_last(g, conv_peak_for(g, precision)[0]) for g in kinds)
     if turned and workload.channels_first:
         found.append("tensors of convolutions are channels first, PyTorch's default: cuDNN turns "
-                     "them for matrix units (layout nhwc in a model's config, or channels_last "
+                     "them for matrix units (--layout nhwc, of a library's model channels_last "
                      "behind the shape of --input, spares that)")  # fmt: skip
     return tuple(found)
 
