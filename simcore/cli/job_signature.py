@@ -135,7 +135,8 @@ def job(
     ] = None,
     optimizer: Annotated[
         str | None,
-        option("--optimizer", "NAME", "adamw, adam, sgd or sgd-plain.", names.optimizers),
+        option("--optimizer", "NAME", "adamw, adam, sgd, sgd-plain, adamw-8bit, adafactor, lion "
+               "...: `simcore list optimizers`.", names.optimizers),
     ] = None,
     optimizer_impl: Annotated[
         str | None,
@@ -190,6 +191,11 @@ def job(
     ] = None,
     frames: Annotated[
         str | None, option("--frames", "N", "Frames of a clip, where the model has them.")
+    ] = None,
+    layout: Annotated[
+        str | None,
+        option("--layout", "NAME", "Of images in a convolutional net: nchw (PyTorch's default), "
+                "nhwc (channels last: TensorFlow in 16 bit, tuned PyTorch)."),
     ] = None,
     attention: Annotated[
         str | None,

@@ -16,7 +16,7 @@ PANELS: dict[str, tuple[str, ...]] = {
     ),
     OWN: (),
     "Model": (
-        "seq_len", "resolution", "frames", "attention", "lora_rank", "lora_targets",
+        "seq_len", "resolution", "frames", "layout", "attention", "lora_rank", "lora_targets",
         "quantised_base", "compile",
     ),
     "Parallelism": (

@@ -20,7 +20,7 @@ from simcore.hardware.profile import load_profile
 from simcore.strategy.layout import Layout
 from simcore.strategy.nccl import parse_algorithms, parse_protocols
 from simcore.strategy.overlap import parse_overlap
-from simcore.strategy.precision import OPTIMIZERS, PRECISIONS, with_main_grads
+from simcore.strategy.precision import optimizer_named, precision_named, with_main_grads
 from simcore.strategy.routing import EVEN
 from simcore.strategy.software import PLAIN
 from simcore.strategy.strategy import (
@@ -132,15 +132,17 @@ def words_of(tries: Attempts, asked: Asked) -> str:
     make(
         "precision",
         lambda: with_main_grads(
-            PRECISIONS[chosen("precision", options.get("precision"), t.precision if t else "fp32")],
+            precision_named(
+                chosen("precision", options.get("precision"), t.precision if t else "fp32")
+            ),
             options.get("main_grads") or "weights",
         ),
     )
     make(
         "optimizer",
-        lambda: OPTIMIZERS[
+        lambda: optimizer_named(
             chosen("optimizer", options.get("optimizer"), t.optimizer if t else "adamw")
-        ],
+        ),
     )
     make("overlap", lambda: parse_overlap(options.get("overlap"), options.get("vpp")))
     if options.get("grad_clip") is not None:

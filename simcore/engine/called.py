@@ -41,6 +41,8 @@ CALLED: Final = {
     "quantised-base": "quantization quantisation quantized-base bits",
     "quantised-base nf4": "load-in-4bit",
     "quantised-base int8": "load-in-8bit",
+    "layout": "data-format memory-format",
+    "layout nhwc": "channels-last",
     "attention": "attn attn-implementation attention-backend attn-impl",
     "attention flash": "flash-attn use-flash-attn flash-attention flash-attention-2",
     "optimizer": "optim optimiser opt",

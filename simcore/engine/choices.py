@@ -39,6 +39,7 @@ def choices() -> dict[str, tuple[str, ...]]:
             *(f"optimizer:{t}" for t in targets),
             *(f"optimizer:{t},params:{t}" for t in targets),
         ),
+        "layout": ("nchw", "nhwc"),
         "attention": ATTENTIONS,
         "schedule": SCHEDULES,
         "issuer": ISSUERS,

@@ -87,9 +87,10 @@ def phase_seconds(
         by_row = (table.rows_per_sample * table.count)[rows] * rates.row_s
         moved2[rows] = np.maximum(moved2[rows], np.square(by_row[:, None] * batch))
     if (rows := table.channelwise).size and rates.channel_slots and rates.clock_s:
-        clocks = table.channel_clocks[rows] * waves(table.channels[rows], rates.channel_slots)
-        by_block = clocks * table.count[rows] * rates.clock_s
-        moved2[rows] += np.square(by_block[:, None] * batch)
+        blocks = table.channels[rows, :1] + table.channels[rows, 1:] * batch
+        clocks = (table.channel_clocks * table.count)[rows, None] * batch / blocks
+        by_block = clocks * waves(blocks, rates.channel_slots) * rates.clock_s
+        moved2[rows] += np.square(by_block)
     seconds = np.sqrt(tc2 / np.square(compute) + moved2)
     if (rows := table.relaid).size and rates.relaid_s_per_byte.any():
         pace = compute[rows] if np.ndim(compute) > 1 else compute

@@ -17,6 +17,7 @@ from simcore.engine.result import Prediction
 from simcore.engine.timeline import Timeline
 from simcore.step.kernels import (
     BATCHED,
+    BATCHED_LOADS,
     DEPTHWISE_LAST,
     KINDS,
     NARROW_LOADS,
@@ -28,7 +29,9 @@ from simcore.workload.graph import CONV_KINDS, FLASH_KINDS
 Array = NDArray[np.float64]
 #: Kinds of compute as people name them; every other kernel is bound by memory.
 GROUPS: dict[str, tuple[str, ...]] = {
-    "gemm": ("gemm", WIDE, BATCHED, UNALIGNED, *NARROW_LOADS.values()),
+    "gemm": (
+        "gemm", WIDE, BATCHED, UNALIGNED, *NARROW_LOADS.values(), *BATCHED_LOADS.values()
+    ),
     "conv": (*CONV_KINDS, DEPTHWISE_LAST), "attention": tuple(FLASH_KINDS),
 }  # fmt: skip
 MEMORY_BOUND = "memory_bound"

@@ -22,7 +22,7 @@ class Options(TypedDict, total=False):
     recompute_layers    how many layers from the input on; default all
     main_grads      weights: gradients in the weights' width; fused: and summed over micro-steps by
                     their own products; fp32: accumulated so and reduced in fp32
-    optimizer       adamw, adam, sgd, sgd-plain
+    optimizer       adamw, adam, sgd, sgd-plain, adamw-8bit, adafactor, lion, muon, ...
     offload         none, optimizer, optimizer:nvme, optimizer+params, ... (cpu, cpu-far, nvme)
     network         link between nodes: ib-hdr, 8xib-ndr, "25 Gbit/s"; and its switches: uplinks
                     oversubscribed 4:1, nodes a leaf switch leaf=16, rails, sharp
@@ -32,6 +32,8 @@ class Options(TypedDict, total=False):
     seq_len         sequence length, where the model has one
     resolution      of images: 512 (square) or 480x832 (height, width), where the model has one
     frames          of a clip, where the model has them
+    layout          of images in a convolutional net: nchw (PyTorch's default) or nhwc (channels
+                    last)
     attention       kernel of attention, where the model names one: flash (FlashAttention-2, torch's
                     own choice), flash3, cudnn, flash1, flash_triton, masked (torch's choice for
                     padded batches and windows in transformers), fused_softmax, xla, math,
@@ -111,6 +113,7 @@ class Options(TypedDict, total=False):
     seq_len: int | None
     resolution: str | None
     frames: int | None
+    layout: str | None
     attention: str | None
     issuer: str | None
     compile: bool | str | None

@@ -32,6 +32,7 @@ from simcore.physics.narrow_loads import narrow_load_slowdown
 from simcore.physics.winograd import conv_fill
 from simcore.step.kernels import (
     BATCHED,
+    BATCHED_LOADS,
     CAST,
     COMPUTE_KINDS,
     DEPTHWISE_LAST,
@@ -127,7 +128,8 @@ TOLD_CONV_FRAC = 0.01
 #: Kinds of the kernel table that are priced as others of ``workload.graph``.
 _STANDS_FOR = {
     WIDE: "gemm", BATCHED: "gemm", UNALIGNED: "gemm", DEPTHWISE_LAST: "conv_depthwise",
-    CAST: "elementwise", **dict.fromkeys(NARROW_LOADS.values(), "gemm"),
+    CAST: "elementwise",
+    **dict.fromkeys((*NARROW_LOADS.values(), *BATCHED_LOADS.values()), "gemm"),
 }  # fmt: skip
 
 
@@ -198,7 +200,7 @@ def conv_notes(
     turned = any(wants_channels_last(g, conv_peak_for(g, precision)[0]) for g in kinds)
     if turned and workload.channels_first:
         found.append("tensors of convolutions are channels first, PyTorch's default: cuDNN turns "
-                     "them for matrix units (layout nhwc in a model's config, or channels_last "
+                     "them for matrix units (--layout nhwc, of a library's model channels_last "
                      "behind the shape of --input, spares that)")  # fmt: skip
     return tuple(found)
 
@@ -211,12 +213,12 @@ def _clock_hz(gpu: GpuSpec) -> float:
 
 
 def _narrow_loads(gpu: GpuSpec, precision: Precision) -> Mapping[str, float]:
-    """How much longer products of weights take on this device that load few elements at a time."""
+    """How much longer products take on this device that load few elements at a time."""
     wide = precision.peak in _NARROW  # recipes keep such products in 16 bit
     name, peak, _ = peak_for(gpu, PRECISIONS["bf16"] if wide else precision)
     style = matrix_style(gpu)
     if not style or name in ("fp32", "fp64") or gpu.sm_count is None or not _clock_hz(gpu):
-        return dict.fromkeys(NARROW_LOADS.values(), 1.0)
+        return dict.fromkeys((*NARROW_LOADS.values(), *BATCHED_LOADS.values()), 1.0)
     # A power of two: the clock of some datasheets' peaks is below the boost clock.
     fma_per_clock = 2.0 ** round(log2(peak / (2.0 * gpu.sm_count.value * _clock_hz(gpu))))
     return {
@@ -227,7 +229,8 @@ def _narrow_loads(gpu: GpuSpec, precision: Precision) -> Mapping[str, float]:
             copies=copies_into_shared(gpu),
             asynchronous=style == "async",
         )
-        for elems, named in NARROW_LOADS.items()
+        for elems, weights in NARROW_LOADS.items()
+        for named in (weights, BATCHED_LOADS[elems])
     }
 
 
@@ -281,7 +284,7 @@ def _unit_of(
     if named == UNALIGNED and gpu.vendor == "NVIDIA":
         return "fp32", gpu.peak("fp32") or peak
     attends = kind == "attention" or kind in FLASH_KINDS
-    loads_apart = named in (WIDE, UNALIGNED) or named in NARROW_LOADS.values()
+    loads_apart = named in (WIDE, UNALIGNED, *NARROW_LOADS.values(), *BATCHED_LOADS.values())
     if name in _NARROW and (attends or loads_apart):
         return "bf16", gpu.peak("bf16") or peak  # recipes keep these in 16 bit
     return name, peak
@@ -302,7 +305,7 @@ def _kernel_rates(gpu: GpuSpec, precision: Precision, profile: Profile) -> dict[
         if kind not in COMPUTE_KINDS:
             continue
         unit, peak = _unit_of(named, profile, gpu, precision)
-        if named in (BATCHED, UNALIGNED):
+        if named in (BATCHED, UNALIGNED, *BATCHED_LOADS.values()):
             share, shaped = profile.compute_efficiency("bmm", unit, gpu), "bmm"
         else:
             last = named == DEPTHWISE_LAST

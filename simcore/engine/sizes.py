@@ -15,10 +15,13 @@ from simcore.workload.resolve import ModelSource
 _SETTINGS = {
     "seq_len": "has no sequence length to change", "frames": "has no frames to change",
     "attention": "has no attention kernel to choose", "lora_rank": "takes no adapters",
+    "layout": "has no layout of tensors to choose",
     "lora_targets": "takes no adapters", "quantised_base": "has no frozen base to quantise",
 }  # fmt: skip
 #: Models of the library that has a switch of its own between fused and written attention.
 SWITCHED = "timm:"
+#: Layouts of images as PyTorch calls them.
+_LAYOUTS = {"channels_last": "nhwc", "channels_first": "nchw"}
 #: How full names say sizes.
 _FRAMES = re.compile(r"\b\d+ frames\b")
 _SIDES = re.compile(r"\b\d+ x \d+\b")
@@ -36,6 +39,8 @@ def sides(text: str) -> tuple[int, int]:
 def overrides_of(record: ModelSource | None, options: Mapping[str, Any]) -> dict[str, Scalar]:
     """Settings that a job's options change. Raises InvalidConfig where a model has no such size."""
     found: dict[str, Scalar] = {k: v for k in _SETTINGS if (v := options.get(k)) is not None}
+    if layout := str(found.get("layout", "")).lower():
+        found["layout"] = _LAYOUTS.get(layout.replace("-", "_"), layout)
     text = options.get("resolution")
     if record is None or not (found or text is not None):
         return found
@@ -60,6 +65,8 @@ def _lacking(name: str, key: str) -> str:
     said = f"{name} {_SETTINGS[key]} (--{key.replace('_', '-')})"
     if key == "attention" and name.startswith(SWITCHED):
         return f"{said} but math, written out as before PyTorch 2.0"
+    if key == "layout" and ":" in name:
+        return f"{said}: channels_last behind the shape of --input"
     return said
 
 

@@ -122,7 +122,7 @@ def library_of(
     if asked and asked != AUTO:
         return Library(software_named(asked), by_file=bool(dialect))
     likely = asked == AUTO or max(layout.tp, layout.pp, layout.cp, layout.ep) > 1
-    likely |= options.get("precision") in _ENGINE_FORMATS
+    likely |= (options.get("precision") or "").lower() in _ENGINE_FORMATS
     by_torch = folded_strategy(options.get("strategy") or "") in _TORCH_BESIDE_TENSOR
     by_torch |= options.get("issuer") == "torch"
     if dialect or not likely or by_torch or not _written_anew(record):

@@ -12,7 +12,7 @@ from simcore.hardware.spec import GpuSpec
 _WARPS: Final = {
     "Kepler": 64, "Maxwell": 64, "Pascal": 64, "Volta": 64, "Turing": 32, "Ampere-GA100": 64,
     "Ampere": 48, "Ada": 48, "Hopper": 64, "Blackwell": 64, "Blackwell-GB202": 48,
-    "CDNA1": 40, "CDNA2": 32, "CDNA3": 32, "CDNA4": 32,
+    "GCN5": 40, "CDNA1": 40, "CDNA2": 32, "CDNA3": 32, "CDNA4": 32,
 }  # fmt: skip
 #: Warps of a row's block (ATen thread_constants.h, ``num_threads``: four of 32, or of 64 on ROCm).
 _BLOCK: Final = 4

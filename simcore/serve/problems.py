@@ -60,6 +60,7 @@ _ABOUT: tuple[tuple[str, str], ...] = (
     (r"seq_len|seq-len|sequence", "seq_len"),
     (r"\bresolution\b|\b(image|height|width)=", "resolution"),
     (r"\bframes\b", "frames"),
+    (r"\blayout\b", "layout"),
     (r"lora_targets|lora-targets|no product", "lora_targets"),
     (r"lora_rank|lora-rank|adapter", "lora_rank"),
     (r"\battention\b", "attention"),

@@ -87,6 +87,7 @@ class SetUp(BaseModel):
     seq_len: Count | None = _say("Sequence length, where the model has one", 2048)
     resolution: Name | None = _say("Of images in pixels, where the model has one", "480x832")
     frames: Count | None = _say("Frames of a clip, where the model has them", 16)
+    layout: Name | None = _say("Of images in a convolutional net: nchw or nhwc", "nhwc")
     attention: Name | None = _say("Kernel of attention, where the model names one", "cudnn")
     software: Name | None = _say("Training library", "deepspeed")
     growing_segments: Name | None = _say("on: the allocator's segments grow", "on")

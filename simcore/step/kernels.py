@@ -40,6 +40,8 @@ BATCHED = "gemm_batched"
 UNALIGNED = "gemm_unaligned"
 #: Products of weights whose rows let matrix units load so many elements at a time, by that number.
 NARROW_LOADS = {elems: f"gemm_load{elems}" for elems in (1, 2, 4)}
+#: The same of products of activations: attention written out over 197 tokens, 49 of a window.
+BATCHED_LOADS = {elems: f"gemm_batched_load{elems}" for elems in NARROW_LOADS}
 #: Bytes that a load takes where rows are aligned.
 FULL_LOAD_BYTES = 16.0
 #: Convolutions of one channel a group between tensors that are channels last: other kernels.
@@ -50,8 +52,8 @@ SHORT_SOFTMAX, WARP_ROW = "softmax_short", 32 * 32
 #: What brings the inputs of products to their format.
 CAST = "cast"
 KINDS: tuple[str, ...] = (
-    *get_args(KernelKind), WIDE, BATCHED, UNALIGNED, *NARROW_LOADS.values(), DEPTHWISE_LAST,
-    SHORT_SOFTMAX, CAST,
+    *get_args(KernelKind), WIDE, BATCHED, UNALIGNED, *NARROW_LOADS.values(),
+    *BATCHED_LOADS.values(), DEPTHWISE_LAST, SHORT_SOFTMAX, CAST,
 )  # fmt: skip
 #: Bytes of an element in which alignment decides: fp32 on vector units has no such demand.
 UNALIGNED_BYTES = 2
@@ -68,7 +70,7 @@ class KernelTable:
     first, which bringing to channels last moves ``relaid_per_sample`` bytes, ``indexed`` kernels
     that address or convert ``indexed_per_sample`` elements one by one, ``rowwise`` kernels of a
     block a row, of which they have ``rows_per_sample`` and read ``again`` of their bytes twice,
-    ``channelwise`` those of a block a channel, of which each is ``channel_clocks`` a sample.
+    ``channelwise`` those of a block a channel, all of which are ``channel_clocks`` a sample.
     ``issues_per_phase``: what the host issues, in kernels' worth: ``launches_per_phase`` and calls
     without kernels of their own.
     """
@@ -128,7 +130,8 @@ def _row(kernel: Kernel, precision: Precision, named: str = "") -> tuple[float, 
     if kernel.unaligned and precision.low_bytes == UNALIGNED_BYTES:
         named = UNALIGNED
     elif kernel.load_elems * precision.low_bytes < FULL_LOAD_BYTES:
-        named = NARROW_LOADS[kernel.load_elems]
+        loads = BATCHED_LOADS if _is_batched(kernel) else NARROW_LOADS
+        named = loads[kernel.load_elems]
     m, n, k, groups = kernel.m, kernel.n, kernel.k, kernel.groups
     return (
         KINDS.index(named or _kind(kernel, bool(narrow))),
@@ -146,8 +149,9 @@ def _row(kernel: Kernel, precision: Precision, named: str = "") -> tuple[float, 
         kernel.rows,
         kernel.again,
         kernel.channels,
-        _channel_clocks(kernel, precision) if kernel.channels else 0.0,
+        _channel_clocks(kernel, precision) if kernel.channels or kernel.instances else 0.0,
         kernel.launches if kernel.issues is None else kernel.issues,
+        kernel.instances,
     )  # fmt: skip
 
 
@@ -158,10 +162,10 @@ def _turned(kernel: Kernel, precision: Precision) -> float:
 
 
 def _channel_clocks(kernel: Kernel, precision: Precision) -> float:
-    """Clocks a sample that the block of one channel takes."""
+    """Clocks a sample that the blocks of all channels take together."""
     low = kernel.low + kernel.raw_bytes / precision.low_bytes
     clocks = low * clocks_per_element(precision.low_bytes)
-    return (clocks + kernel.high * clocks_per_element(precision.high_bytes)) / kernel.channels
+    return clocks + kernel.high * clocks_per_element(precision.high_bytes)
 
 
 def _kind(kernel: Kernel, narrow: bool) -> str:
@@ -173,7 +177,11 @@ def _kind(kernel: Kernel, narrow: bool) -> str:
         return kernel.kind
     if narrow:
         return WIDE if kernel.wide else "gemm"
-    return BATCHED if kernel.groups != ONE and not kernel.weight else "gemm"
+    return BATCHED if _is_batched(kernel) else "gemm"
+
+
+def _is_batched(kernel: Kernel) -> bool:
+    return kernel.groups != ONE and not kernel.weight
 
 
 def _cast(kernel: Kernel, precision: Precision) -> tuple[float, ...]:
@@ -336,7 +344,7 @@ def kernel_table(
         indexed_per_sample=table[:, 14],
         rows_per_sample=table[:, 15],
         again=table[:, 16],
-        channels=table[:, 17],
+        channels=table[:, [17, 20]],
         channel_clocks=table[:, 18],
         m=table[:, 4:6],
         n=table[:, 6:8],
@@ -354,7 +362,7 @@ def kernel_table(
         relaid=np.flatnonzero(table[:, 13] > 0),
         indexed=np.flatnonzero(table[:, 14] > 0),
         rowwise=np.flatnonzero(table[:, 15] > 0),
-        channelwise=np.flatnonzero(table[:, 17] > 0),
+        channelwise=np.flatnonzero(table[:, 18] > 0),
     )
 
 

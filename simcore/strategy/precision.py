@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from simcore.base.database import fold_name
 from simcore.base.errors import UnknownName
 from simcore.base.registry import Registry
 from simcore.hardware.spec import PeakName
@@ -159,6 +160,16 @@ def with_main_grads(precision: Precision, main_grads: str) -> Precision:
     return replace(precision, grad_bytes=wide, main_grads=True, fused_grad_sum=True)
 
 
+#: Names that torch has for these.
+_TORCH_NAMES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
+_PRECISIONS_FOLDED = {fold_name(name): name for name in PRECISIONS} | _TORCH_NAMES
+
+
+def precision_named(name: str) -> Precision:
+    """By name, whatever its case and hyphens (``AMP_BF16``), or torch's. Raises UnknownName."""
+    return PRECISIONS[_PRECISIONS_FOLDED.get(fold_name(name), name)]
+
+
 def with_remainders(precision: Precision, wanted: bool = True) -> Precision:
     """The precision with the lower 16 bits of master weights alone, where weights are bf16.
 
@@ -294,5 +305,26 @@ for _optimizer in (
     Optimizer("sgd-plain", 0, 2.0, 0.0, 1, 1, "SGD without momentum: no state"),
 ):
     OPTIMIZERS.register(_optimizer.name)(_optimizer)
+
+#: Names that transformers' ``--optim`` has for these (training_args.py); paged ones are taken to
+#: stay on the device.
+OPTIMIZER_ALIASES = {
+    **dict.fromkeys(("adamw_torch", "adamw_torch_fused", "paged_adamw_32bit"), "adamw"),
+    **dict.fromkeys(("adamw_bnb_8bit", "adamw_8bit", "paged_adamw_8bit"), "adamw-8bit"),
+    "lion_32bit": "lion", "paged_lion_32bit": "lion",
+}  # fmt: skip
+_OPTIMIZERS_FOLDED = {
+    fold_name(name): found
+    for name, found in (*((n, n) for n in OPTIMIZERS), *OPTIMIZER_ALIASES.items())
+}
+
+
+def optimizer_named(name: str) -> Optimizer:
+    """By name, whatever its case and hyphens (``AdamW8bit``), or transformers' name for it.
+
+    Raises UnknownName.
+    """
+    return OPTIMIZERS[_OPTIMIZERS_FOLDED.get(fold_name(name), name)]
+
 
 OffloadTarget = Literal["none", "cpu", "cpu-far", "nvme"]

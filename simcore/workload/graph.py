@@ -79,7 +79,8 @@ class Kernel:
     ``autocasts`` elements are brought from one width to the other by a kernel beside this one.
     ``rows`` per sample are a block each of the kernel, which reads the share ``again`` of its bytes
     a second time once a row is reduced (``physics.rows``). ``channels`` are a block each whatever
-    the batch (``physics.channels``). ``issues``: what issuing the launches costs the host, in
+    the batch (``physics.channels``), ``instances`` per sample beside them: instance norm is a batch
+    norm of each image's channels. ``issues``: what issuing the launches costs the host, in
     kernels' worth, where they are not issued one by one.
     """
 
@@ -106,6 +107,7 @@ class Kernel:
     rows: float = 0.0
     again: float = 0.0
     channels: float = 0.0
+    instances: float = 0.0
     issues: float | None = None
 
 

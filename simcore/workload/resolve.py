@@ -19,15 +19,26 @@ from pathlib import Path
 from typing import Protocol, cast
 
 from simcore.base.database import load_record
-from simcore.base.errors import DataError, UnknownName, UsageError
+from simcore.base.errors import DataError, UnknownName, UsageError, nearest
+from simcore.base.names import family
 from simcore.workload.graph import Workload
+from simcore.workload.library_names import named_alike
 from simcore.workload.models import MODELS, ZOO_LISTS, Dataset, ModelRecord, Scalar, Training
 
 #: What a name has more than its base model's, which has the same shapes.
 _TUNED = re.compile(r"[-_](?:instruct|chat|it|base)(?=[-_]|$)", re.IGNORECASE)
 _HF = re.compile(r"-hf$")
+#: Pixels behind the name of an image model, as hubs have it (``convnext-tiny-224``).
+_SIZE = re.compile(r"[-_]\d{3}$")
 
 
+#: Share of letters from which on a name is a slip for another: below, something else is meant.
+_SLIP_FRAC = 0.8
+#: Where a network is not in models_db.
+_OTHERS = (
+    "(`simcore list models`; others: timm:NAME, torchvision:NAME, a config.json, or "
+    "package.module:function that builds the network, with --input)"
+)
 #: Families of networks of vision libraries: the nearest name of models_db is none of them.
 _OF_LIBRARIES = re.compile(
     r"(?:swin|convnext|regnet|maxvit|beit|dinov2|mixer|coat|cait|nfnet|eva|ghostnet|shufflenet|"
@@ -134,16 +145,24 @@ def resolve_model(text: str, *, inputs: tuple[str, ...] = ()) -> ModelSource:
         library, slash, name = text.partition("/")
         if slash and library in ZOO_LISTS:
             raise UsageError(f"unknown model {text!r}: did you mean {library}:{name}?") from None
-        if _OF_LIBRARIES.match(name or text) and any(c in text for c in "-_"):
-            plain = (name or text).lower().replace("-", "_")
-            raise UnknownName(
-                "model", text, (), f"(of vision libraries: timm:{plain} or torchvision:{plain}, if "
-                "their lists have it)"
-            ) from None  # fmt: skip
-        if err.proposes:
-            raise
-        hint = "(`simcore list models`; timm:NAME and torchvision:NAME: of these libraries)"
-        raise UnknownName("model", text, MODELS.names(), hint) from None
+        raise _unknown(text, name or text, err) from None
+
+
+def _unknown(text: str, name: str, err: UnknownName) -> UnknownName:
+    """What to say of a name that no entry has: of a vision library, near an entry, or neither."""
+    names, aliases = MODELS.names(), MODELS.aliases()
+    known = [*names, *aliases]
+    if family(text, known):
+        return err
+    plain = name.lower().replace("-", "_")
+    if alike := named_alike(name) or named_alike(_SIZE.sub("", name)):
+        return UnknownName("model", text, (), f"(of vision libraries: {', '.join(alike)})")
+    if _OF_LIBRARIES.match(name) and "_" in plain:
+        hint = f"(of vision libraries: timm:{plain} or torchvision:{plain}, if their lists have it)"
+        return UnknownName("model", text, (), hint)
+    if nearest(text, known, 1, _SLIP_FRAC):
+        return err
+    return UnknownName("model", text, names, _OTHERS, aliases)
 
 
 def _base_of(name: str) -> str:

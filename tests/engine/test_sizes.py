@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from simcore import api
-from simcore.base.errors import InvalidConfig
+from simcore.base.errors import InvalidConfig, UsageError
 from simcore.engine.request import make_request
 from simcore.engine.sizes import sides
 
@@ -100,3 +100,25 @@ def test_sizes_are_axes_of_a_sweep() -> None:
     )  # fmt: skip
     told = set(found.columns()["more"])
     assert told == {f"frames {f}, resolution {r}" for r in sizes for f in lengths}
+
+
+@pytest.mark.parametrize(
+    ("layout", "first"),
+    [("nhwc", False), ("channels_last", False), ("Channels-Last", False), ("nchw", True)],
+)
+def test_layout_says_how_a_convolutional_nets_tensors_lie(layout: str, first: bool) -> None:
+    for model in ("resnet-152", "inception-v3", "efficientnet-b0"):
+        workload = make_request(model, "1xA100", layout=layout).workload
+        assert bool(workload.channels_first) is first
+
+
+@pytest.mark.parametrize(
+    ("model", "layout", "said"),
+    [
+        ("gpt2", "nhwc", "has no layout of tensors to choose"),
+        ("resnet-152", "diagonal", "'diagonal' is neither 'nhwc' nor 'nchw'"),
+    ],
+)
+def test_a_layout_that_is_none_is_refused(model: str, layout: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        api.predict(model, "1xA100", layout=layout)

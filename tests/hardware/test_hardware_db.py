@@ -164,7 +164,16 @@ def test_units_exist_only_where_the_architecture_has_them(name: str) -> None:
 def test_fp32_peak_follows_from_units_and_clock(name: str) -> None:
     """2 FLOP x lanes x SMs x boost clock; lanes an SM from the architecture whitepapers."""
     gpu = GPUS[name]
-    lanes = {"Kepler": 192, "Volta": 64, "Turing": 64, "Ampere": 128, "Ada": 128, "CDNA1": 64}
+    lanes = {
+        "Kepler": 192,
+        "Volta": 64,
+        "Turing": 64,
+        "Ampere": 128,
+        "Ada": 128,
+        "CDNA1": 64,
+        "GCN5": 64,
+        "RDNA3": 128,
+    }
     lanes |= {"Hopper": 128, "CDNA3": 128, "CDNA4": 128, "Blackwell": 128, "Xe2": 128}
     if gpu.architecture == "Ampere" and gpu.process_nm == 7:
         n_lanes = 64  # GA100

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from simcore import api
+from simcore.engine.compute import phase_seconds
 from simcore.engine.rates import class_rates
 from simcore.hardware.cluster import parse_cluster
 from simcore.hardware.estimates import Estimate
@@ -16,6 +17,7 @@ from simcore.hardware.profile import Profile, load_profile
 from simcore.hardware.spec import GpuSpec, PeakName
 from simcore.step.kernels import (
     BATCHED,
+    BATCHED_LOADS,
     CAST,
     KINDS,
     NARROW_LOADS,
@@ -27,7 +29,8 @@ from simcore.step.kernels import (
 )
 from simcore.strategy.precision import PRECISIONS
 from simcore.workload import ops
-from simcore.workload.graph import Block, Op, Workload
+from simcore.workload.archs.traced import read_ops
+from simcore.workload.graph import Block, Kernel, Op, Workload
 from simcore.workload.models import MODELS
 
 ROWS, K, N = 512, 1024, 4096
@@ -211,6 +214,33 @@ def test_a_head_over_an_unpadded_vocabulary_loads_few_elements_at_a_time(
     assert kinds == {NARROW_LOADS.get(loaded, "gemm")}
 
 
+@pytest.mark.parametrize(
+    ("tokens", "keys", "precision", "loaded"),
+    [
+        (197, 197, "amp-fp16", 1), (50, 50, "bf16", 2), (256, 256, "bf16", 8),
+        (197, 64, "bf16", 8),  # queries are no row of scores; keys are
+        (64, 77, "bf16", 1), (196, 196, "tf32", 8), (50, 50, "tf32", 2),
+    ],
+)  # fmt: skip
+def test_attention_over_odd_tokens_loads_few_elements_at_a_time(
+    tokens: int, keys: int, precision: str, loaded: int
+) -> None:
+    """Scores have rows of keys: all six products read or write them."""
+    heads, dim = 12, 64
+    scores = ops.bmm("scores", heads, tokens, keys, dim)
+    context = ops.bmm("context", heads, tokens, dim, keys)
+    for op in (scores, context):
+        assert {KINDS[k] for k in table_of(op, precision).kind} == {
+            BATCHED_LOADS.get(loaded, BATCHED)
+        }
+
+
+def test_a_trace_of_attention_over_odd_tokens_loads_as_few() -> None:
+    (op,) = read_ops("bmm\n  > gemm flop=1 low=1 m=197 n=197 k=64 g=0+12\n")
+    (weights,) = read_ops("mm\n  > gemm flop=1 low=1 fixed=4096 m=0+197 n=64 k=64\n")
+    assert (op.fwd[0].load_elems, weights.fwd[0].load_elems) == (1, 8)
+
+
 def test_before_cublas_11_such_heads_compute_on_vector_units() -> None:
     op = ops.linear("head", ROWS, K, 267_735, row_elems=1, vector_units=True)
     assert {KINDS[k] for k in table_of(op, "fp16").kind} == {UNALIGNED}
@@ -235,6 +265,8 @@ def test_how_much_slower_single_elements_load(gpu: str, precision: str, slowdown
     assert whole / one == pytest.approx(slowdown, rel=0.02)
     two = rates.flop_per_s[KINDS.index(NARROW_LOADS[2])]
     assert one <= two <= whole
+    each, heads = (rates.flop_per_s[KINDS.index(k)] for k in (BATCHED_LOADS[1], BATCHED))
+    assert heads / each == pytest.approx(whole / one)
 
 
 def test_a_bias_apart_is_one_more_kernel_that_reads_and_writes_the_result() -> None:
@@ -259,3 +291,18 @@ def test_heads_and_routers_are_wide_and_nothing_else_of_a_layer() -> None:
     flop = np.array([k.flop for b in model.blocks for op in b.ops for k in op.fwd if k.cast])
     assert flop.size
     assert (flop > 0).all()
+
+
+def test_instance_norm_costs_a_batch_norm_over_the_channels_of_all_images() -> None:
+    images, channels, moved = 32.0, 8.0, 3.0 * 8 * 64 * 64
+    rates = class_rates(parse_cluster("1x1xA100").groups[0], PRECISIONS["fp16"], load_profile())
+    one = np.ones(1)
+
+    def seconds(batch: float, **kernel: float) -> float:
+        op = Op(name="norm", fwd=(Kernel(kind="batch_norm", **kernel),))
+        return float(phase_seconds(table_of(op, "fp16"), rates, batch * one, one, one)[0, 0])
+
+    each = seconds(images, low=moved, instances=channels)
+    whole = seconds(1.0, low=moved * images, channels=channels * images)
+    assert each == pytest.approx(whole)
+    assert each < seconds(images, low=moved, channels=channels)

@@ -55,11 +55,13 @@ def test_every_name_of_its_own_is_an_alias() -> None:
 def test_models_of_libraries_are_named_by_a_colon() -> None:
     with pytest.raises(UsageError, match=r"'timm/resnet50': did you mean timm:resnet50\?"):
         resolve_model("timm/resnet50")
-    with pytest.raises(UnknownName, match=r"nonet.*timm:NAME and torchvision:NAME"):
+    with pytest.raises(UnknownName, match=r"nonet.*timm:NAME, torchvision:NAME"):
         resolve_model("nonet-qqqqqqqq")
     # the nearest names of models_db are none of such a family
-    with pytest.raises(UnknownName, match=r"'swin-b' \(.*timm:swin_b or torchvision:swin_b, if"):
+    with pytest.raises(UnknownName, match=r"'swin-b' \(of vision libraries: .*:swin_b"):
         resolve_model("swin-b")
+    with pytest.raises(UnknownName, match=r"'swin-q9' \(.*timm:swin_q9 or torchvision:swin_q9, if"):
+        resolve_model("swin-q9")
     with pytest.raises(UnknownName) as near:
         resolve_model("lama3-8b")
     assert "timm" not in str(near.value)

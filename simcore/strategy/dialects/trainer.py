@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from simcore.strategy.dialects.reading import NOT_YET, Reading
+from simcore.strategy.precision import OPTIMIZER_ALIASES
 from simcore.strategy.strategy import HYBRID
 
 _COUNTS = {
@@ -17,12 +18,8 @@ _COUNTS = {
     "max-seq-length": "seq_len",
     "max-seq-len": "seq_len",
 }
-#: ``sgd`` is torch's without momentum; paged ones are taken to stay on the device.
-OPTIMIZERS = {
-    **dict.fromkeys(("adamw_torch", "adamw_torch_fused", "paged_adamw_32bit"), "adamw"),
-    **dict.fromkeys(("adamw_bnb_8bit", "adamw_8bit", "paged_adamw_8bit"), "adamw-8bit"),
-    "adafactor": "adafactor", "lion_32bit": "lion", "paged_lion_32bit": "lion", "sgd": "sgd-plain",
-}  # fmt: skip
+#: ``sgd`` is torch's without momentum.
+OPTIMIZERS = {**OPTIMIZER_ALIASES, "adafactor": "adafactor", "sgd": "sgd-plain"}
 #: Prefixes of what else the Trainer has.
 _OTHERS = ("adamw", "ademamix", "paged_", "lion", "rmsprop", "galore", "lomo", "adalomo", "adagrad",
            "grokadamw", "schedule_free", "apollo", "stable_adamw")  # fmt: skip

@@ -9,22 +9,25 @@ One op a line, its kernels on the lines after it, forward ``>`` and backward ``<
 ``saved`` counts low, high and raw bytes a sample; ``fixed`` elements moved whatever the batch;
 ``first`` those of a convolution's tensors that are channels first (``planes``: as they lie in 16
 bit), ``each`` those that a kernel addresses or converts one by one; ``rows`` and ``channels`` of
-norms are a block each, ``again`` the share of bytes that is read twice;
-``m n k g`` geometry as ``fixed+per sample``; ``x`` launches. What is not written is zero (geometry
-and launches: one).
+norms are a block each (``instances``: of each sample), ``again`` the share of bytes that is read
+twice; ``m n k g`` geometry as ``fixed+per sample``; ``x`` launches. What is not written is zero
+(geometry and launches: one).
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, get_args
 
 from pydantic import ValidationError
 
 from simcore.base.figures import Part
+from simcore.workload import ops
 from simcore.workload.archs import ARCHS
 from simcore.workload.graph import (
+    FULL_LOAD,
     NOTHING,
     ONE,
     Affine,
@@ -41,7 +44,8 @@ from simcore.workload.graph import (
 _KINDS = frozenset(get_args(KernelKind))
 _AMOUNTS = {"flop": "flop", "low": "low", "high": "high", "raw": "raw_bytes", "fixed": "weight",
             "x": "launches", "first": "relaid", "planes": "planes", "each": "indexed",
-            "rows": "rows", "again": "again", "channels": "channels"}  # fmt: skip
+            "rows": "rows", "again": "again", "channels": "channels",
+            "instances": "instances"}  # fmt: skip
 _GEOMETRY = {"m": "m", "n": "n", "k": "k", "g": "groups"}
 
 
@@ -123,7 +127,23 @@ def _kernel(words: list[str]) -> Kernel:
             found[_GEOMETRY[key]] = Affine(float(fixed), float(per or 0))
         else:
             raise ValueError(f"unknown word {pair!r}")
-    return Kernel(kind=kind, **found)  # type: ignore[arg-type]
+    kernel = Kernel(kind=kind, **found)  # type: ignore[arg-type]
+    return replace(kernel, load_elems=_loaded(kernel))
+
+
+def _loaded(kernel: Kernel) -> int:
+    """``load_elems`` of products of activations, whose sides are where their rows end.
+
+    Of three sides two are rows; which, a trace does not say: all three are taken.
+    """
+    sides = (kernel.m, kernel.n, kernel.k)
+    if kernel.kind != "gemm" or kernel.groups == ONE or kernel.weight:
+        return FULL_LOAD
+    return (
+        FULL_LOAD
+        if any(s.per_sample for s in sides)
+        else ops.row_elems(*(int(s.fixed) for s in sides))
+    )
 
 
 def read_ops(text: str) -> tuple[Op, ...]:

@@ -89,8 +89,13 @@ def bmm(
     save_right: bool = True,
     aligned: bool = True,
 ) -> Op:
-    """``batch`` products a sample of ``[m, k] @ [k, n]``, both sides activations: always wide."""
+    """``batch`` products a sample of ``[m, k] @ [k, n]``, both sides activations: always wide.
+
+    Rows in memory have ``k`` or ``n`` elements (queries, keys and values one head's dimension,
+    scores a row of keys), in forward and both ways back: what divides both is loaded at a time.
+    """
     flop = 2.0 * batch * m * n * k
+    loaded = row_elems(n, k) if aligned else FULL_LOAD
     io = batch * (m * k + k * n + m * n)
     groups = Affine(0, batch)
 
@@ -98,7 +103,7 @@ def bmm(
         return Kernel(
             kind="gemm", flop=flop, low=io,
             m=Affine(rows), n=Affine(cols), k=Affine(depth), groups=groups, wide=True,
-            unaligned=not aligned,
+            unaligned=not aligned, load_elems=loaded,
         )  # fmt: skip
 
     saved = Saved(low=batch * (m * k * save_left + k * n * save_right))

@@ -34,7 +34,7 @@ from simcore.workload.trace.light import light
 from simcore.workload.trace.record import Trace
 from simcore.workload.trace.recorder import leaves
 from simcore.workload.trace.tracer import trace
-from simcore.workload.trace.zoos import ZOOS, Usual
+from simcore.workload.trace.zoos import ZOOS, Usual, ready_torchvision
 
 #: The batches of the two traces; some models need an even one.
 BATCHES, EVEN_BATCHES = (2, 3), (2, 4)
@@ -61,6 +61,7 @@ def find_callable(text: str) -> Callable[[], Any]:
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
+    ready_torchvision()  # the module may import it, or timm that does
     try:
         module = importlib.import_module(path)
     except ModuleNotFoundError as err:

@@ -77,12 +77,14 @@ class _Converter:
             else:
                 moved[p.width] += per
         m, n, k, groups = (self.line.affine(x, y) for x, y in zip(a.dims, b.dims, strict=True))
+        channels, instances = self.line(a.channels, b.channels)
         return Kernel(
             kind=a.kind, flop=flop, low=moved["low"], high=moved["high"], raw_bytes=moved["raw"],
             weight=weight, m=m, n=n, k=k, groups=groups, launches=float(a.launches),
             relaid=self.line(a.relaid, b.relaid)[1], planes=a.planes,
             indexed=self.line(a.indexed, b.indexed)[1],
-            rows=self.line(a.rows, b.rows)[1], again=a.again, channels=float(a.channels),
+            rows=self.line(a.rows, b.rows)[1], again=a.again,
+            channels=channels, instances=instances,
         )  # fmt: skip
 
     def kernels(self, i: int) -> tuple[Kernel, ...]:

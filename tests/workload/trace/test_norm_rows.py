@@ -70,3 +70,18 @@ def test_channels_and_planes_are_those_of_the_tensors() -> None:
     assert {k.kind for k in first if k.planes} == {"conv_pointwise"}
     assert {k.kind for k in first if k.relaid} == {"conv_pointwise", "conv_winograd"}
     assert not any(k.channels or k.planes or k.relaid for k in kernels(last=True))
+
+
+def test_instance_norm_has_a_block_for_each_channel_of_each_image() -> None:
+    net = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.InstanceNorm2d(8))
+    traces = tuple(
+        trace(net, (torch.zeros(batch, 3, 4, 4),), loss=lambda out: out.sum()) for batch in (2, 3)
+    )
+    workload, _ = convert.converted(
+        traces, (2, 3), name="net", sample_unit="image", tokens_per_sample=0.0
+    )
+    found = [op for block in workload.blocks for op in block.ops]
+    norms = [
+        k for op in read_ops(ops_text(found)) for k in (*op.fwd, *op.bwd) if k.kind == "batch_norm"
+    ]
+    assert [(k.channels, k.instances) for k in norms] == [(0.0, 8.0)] * 2
