@@ -1,5 +1,5 @@
 """What makes a job that fits faster: less sharding, or none between nodes; for adapters a narrow
-base that is not sharded; more micro-batches for a pipeline.
+base that is not sharded; more micro-batches, or chunks of layers, for a pipeline.
 
 Every change is asked like a job of its own, as what makes a job fit is (``api.fixes``).
 """
@@ -35,6 +35,8 @@ _LESS = {
 }
 #: GPipe (Huang et al. 2019): a bubble is negligible from four micro-batches a stage on.
 _BATCHES_A_STAGE = 4
+#: Chunks of layers a pipeline rank that are tried.
+_CHUNKS = (2, 4, 8)
 
 
 def faster_of(request: Request, found: Prediction, ask: Ask) -> tuple[Faster, ...]:
@@ -46,7 +48,11 @@ def faster_of(request: Request, found: Prediction, ask: Ask) -> tuple[Faster, ..
         return ()
     told = [
         change
-        for change in (_less_sharded(request, found, ask), _less_bubble(request, found, ask))
+        for change in (
+            _less_sharded(request, found, ask),
+            _less_bubble(request, found, ask),
+            _interleaved(request, found, ask),
+        )
         if change is not None and change.gain_frac >= WORTH_FRAC
     ]
     return tuple(sorted(told, key=lambda f: -f.gain_frac))
@@ -90,26 +96,57 @@ def _less_bubble(request: Request, found: Prediction, ask: Ask) -> Faster | None
     placed = request.placed
     if placed is None or placed.layout.pp == 1 or not found.time_s.get("pipeline_bubble"):
         return None
-    each = request.micro_batch * request.data_ranks
-    for words, said in _more_micro_batches(request, found.sample_unit, each, placed.layout.pp):
+    changes = _more_micro_batches(
+        request, found.sample_unit, placed.layout.pp, total=_says_global_batch(request, ask)
+    )
+    for words, said in changes:
         change = _tried(ask, words, said, found.samples_per_s)
         if change is not None and change.gain_frac >= WORTH_FRAC:
             return change
     return None
 
 
+def _interleaved(request: Request, found: Prediction, ask: Ask) -> Faster | None:
+    """A pipeline rank's layers in chunks: the bubble by their number, the samples as they are."""
+    placed, accum = request.placed, request.grad_accum
+    if placed is None or placed.layout.schedule != "1f1b" or placed.layout.vpp > 1:
+        return None
+    pp = placed.layout.pp
+    bubble_frac = found.time_s.get("pipeline_bubble", 0.0) / found.step_time_s.value
+    # Megatron-LM's interleaved schedule takes whole rounds of pp micro-batches.
+    if pp == 1 or accum % pp or bubble_frac < WORTH_FRAC:
+        return None
+    tried = (_tried(ask, {"vpp": n}, f"vpp {n}", found.samples_per_s) for n in _CHUNKS)
+    fitting = [f for f in tried if f is not None]
+    most = max((f.samples_per_s for f in fitting), default=inf)
+    return next((f for f in fitting if f.samples_per_s >= (1.0 - _ALIKE_FRAC) * most), None)
+
+
+def _says_global_batch(request: Request, ask: Ask) -> bool:
+    """Whether the samples of a step were given: accumulation beside them is refused."""
+    try:
+        ask({"grad_accum": request.grad_accum})
+    except SimcoreError:
+        return True
+    return False
+
+
 def _more_micro_batches(
-    request: Request, unit: str, each: int, stages: int
+    request: Request, unit: str, stages: int, *, total: bool
 ) -> Iterator[tuple[Words, str]]:
+    """Each change, said in the words that were given; ``total``: a global batch."""
     batch, accum = request.micro_batch, request.grad_accum
+    each = batch * request.data_ranks
     wanted = _BATCHES_A_STAGE * stages
     if batch > 1 and accum < wanted:
         parts = next((n for n in range(2, batch + 1)
                       if batch % n == 0 and accum * n >= wanted), batch)  # fmt: skip
         words = {"micro_batch": batch // parts, "global_batch": accum * each, "grad_accum": None}
-        yield words, f"micro-batch {batch // parts}, grad-accum {accum * parts}"
+        said = f"micro-batch {batch // parts}"
+        yield words, said if total else f"{said}, grad-accum {accum * parts}"
     while wanted > accum:
         samples = wanted * each
         words = {"micro_batch": batch, "global_batch": samples, "grad_accum": None}
-        yield words, f"grad-accum {wanted} ({samples:,} {plural(unit)} a step)"
+        said = f"grad-accum {wanted} ({samples:,} {plural(unit)} a step)"
+        yield words, f"global-batch {samples}" if total else said
         wanted //= 2

@@ -16,6 +16,7 @@ from simcore.engine.edge import largest_batch, settled
 from simcore.engine.job_memory import memory_result
 from simcore.engine.predict import central_step_s
 from simcore.engine.resolved import Request
+from simcore.report.words import figure
 
 #: How many of the found changes are told, the fastest first.
 MOST = 6
@@ -55,6 +56,10 @@ class _Fix:
     said: str
     samples_per_s: float
 
+    def __str__(self) -> str:
+        rate = self.samples_per_s
+        return f"{self.said} ({figure(rate) if rate >= 1.0 else f'{rate:.3g}'}/s)"
+
 
 def fixes_of(request: Request, ask: Callable[[Words], Request]) -> tuple[str, ...]:
     """The changes that make ``request`` fit, fastest first, as ``recompute full (8.1/s)``.
@@ -74,9 +79,9 @@ def fixes_of(request: Request, ask: Callable[[Words], Request]) -> tuple[str, ..
                 found.append(fix)
         if found:
             found.sort(key=lambda f: -f.samples_per_s)
-            return tuple(f"{f.said} ({f.samples_per_s:.3g}/s)" for f in found[:MOST])
+            return tuple(map(str, found[:MOST]))
     larger = next((f for f in map(attempt, _larger(request)) if f), None)
-    return (f"{larger.said} ({larger.samples_per_s:.3g}/s)",) if larger else ()
+    return (str(larger),) if larger else ()
 
 
 def _tried(ask: Callable[[Words], Request]) -> Callable[[Change], _Fix | None]:
@@ -188,6 +193,9 @@ def _larger(request: Request) -> Iterator[Change]:
     if not any(b.recomputable for b in request.workload.blocks):
         del sparing["recompute"]
     per_node = max(group.gpus_per_node, _NODE)
+    # What sharding alone leaves whole on every GPU: a long sample, a layer's experts, its products.
+    cuts = [("cp", per_node)] if request.workload.tokens_per_sample >= _LONG_TOKENS else []
+    cuts += [("ep", per_node), *(("tp", 2**i) for i in range(1, _DOUBLINGS + 1))]
     nodes = 1 if group.gpus_per_node < per_node else 2
     while nodes <= _MOST_NODES:
         gpus = f"{max(nodes, group.n_nodes)}x{per_node}x{group.gpu.name}"
@@ -196,6 +204,9 @@ def _larger(request: Request) -> Iterator[Change]:
         if not request.growing_segments and _grows(request):
             yield Change(f"{said}, micro-batch 1, {_GROWING.said}",
                          {"gpus": gpus, **sparing, **_GROWING.words})  # fmt: skip
+        for name, degree in cuts:  # refused where there is nothing to cut so
+            yield Change(f"{said}, micro-batch 1, {name} {degree}",
+                         {"gpus": gpus, **sparing, name: degree})  # fmt: skip
         nodes *= 2
 
 

@@ -115,6 +115,7 @@ def format_si(value: float, unit: str, digits: int = 3) -> str:
 
 def format_count(value: float) -> str:
     """Parameters as people count them: ``6.74 B``, ``124 M``."""
+    value = float(f"{value:.3g}") if value >= 100.0 else value  # first, or 999.9 M would be 1e+03 M
     for word, factor in (("T", TERA), ("B", GIGA), ("M", MEGA), ("k", KILO)):
         if value >= factor:
             return f"{value / factor:.3g} {word}"

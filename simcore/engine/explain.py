@@ -205,9 +205,11 @@ def find_terms(text: str) -> list[str]:
     found = list(dict.fromkeys([*exact, *begins]))
     if found:
         return found
-    near = nearest(wanted, list(dict.fromkeys([*TERMS, *tail.values()])), 1) if wanted else []
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    raise UsageError(f"unknown term {text!r}: {hint}known are {', '.join(TERMS)}")
+    groups = [name.partition(".")[0] for name in TERMS]
+    names = list(dict.fromkeys([*groups, *TERMS, *tail.values()]))
+    near = nearest(wanted, names, 1) if wanted else []
+    hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(TERMS)}"
+    raise UsageError(f"unknown term {text!r}: {hint}")
 
 
 def _value(term: str, facts: Facts) -> str:

@@ -332,7 +332,8 @@ def _loader(f: Facts) -> Told:
 
 #: Of stages that are equal (f, b: a micro-batch forward and backward, w: b's half for weights).
 _BUBBLES = {
-    "1f1b": ("(pp - 1)/vpp x (f + b); of unequal ones f + b before the slowest stage k, and D less "
+    "1f1b": ("(pp - 1)/vpp x (f + b), with A < pp micro-batches (pp - A + (A - 1)/vpp) x (f + b); "
+             "of unequal ones f + b before the slowest stage k, and D less "
              "what it works ahead, twice: D = f + b behind it, pp - 1 - k micro-batches ahead",
              "Narayanan et al. 2021"),
     "gpipe": ("(pp - 1) x (f + b)", "Huang et al. 2019"),

@@ -68,8 +68,10 @@ def waiting_s(
         before + max(0, D - w f_k) + max(0, D - w b_k)      D: sum of f + b behind k
 
     Makespan = max over k of M (f_k + b_k) + this. Equal stages: (p - 1)(f + b), the closed form.
-    With chunks the times are a chunk's, w = 2 (p - 1 - k) + (chunks - 1) p, and D has the other
-    chunks' forwards (backwards) of all stages. Exact where stages differ by a tenth; else a lower
+    With chunks the times are a chunk's, w = 2 (p - 1 - k) + (chunks - 1) min(p, M), and D has the
+    other chunks' forwards (backwards) of all stages: no chunks shorten the way of one micro-batch,
+    p (f + b), and M < p equal stages wait p - M + (M - 1)/chunks times f + b. Exact where stages
+    differ by a tenth; else a lower
     bound, since paths that change the stage are left out (``tests/physics/test_pipeline.py``
     holds it against the event by event schedule).
 
@@ -85,15 +87,18 @@ def waiting_s(
     behind = upto[-1] - upto
     left = n_stages - np.cumsum(count, axis=0)  # stages behind the run
     others = chunks - 1
-    flight = left if not others else 2.0 * left + others * n_stages
-    # An interleaved schedule deals out whole rounds of p micro-batches.
-    rounds = micro_batches if not others else np.maximum(micro_batches, n_stages) * chunks
+    # An interleaved schedule deals out rounds of p micro-batches, or of all where there are fewer.
+    of_round = np.minimum(micro_batches, n_stages)
+    flight = left if not others else 2.0 * left + others * of_round
+    rounds = micro_batches * chunks
     filled = np.minimum(flight, rounds - 1.0)
     through = behind + others * (count * forward_s).sum(axis=0)
     back = behind + others * (count * backward_s).sum(axis=0)
     first = np.maximum(0.0, through - filled * forward_s)
     last = np.maximum(0.0, back - filled * backward_s)
-    # Fewer micro-batches than may be in flight: the stage is left once, not twice.
-    idle = np.where(rounds >= flight + 2.0, first + last, np.maximum(first, last))
+    # Fewer micro-batches than may be in flight: the stage is left once, not twice; but the last
+    # stage turns each round itself, and is left before and after.
+    twice = (rounds >= flight + 2.0) | (left == 0.0)
+    idle = np.where(twice, first + last, np.maximum(first, last))
     result: Array = (before + idle) / chunks
     return result

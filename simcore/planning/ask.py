@@ -14,6 +14,7 @@ from simcore.hardware.prices import PriceBook, price_book
 from simcore.planning.defaults import default_words, gpu_grids
 from simcore.planning.goal import Goal, available_gpus
 from simcore.planning.goodput import Reliability
+from simcore.planning.larger_batch import larger_batch
 from simcore.planning.moments import Deadline, deadline_of, start_of
 from simcore.planning.planner import Plan, make_plan
 from simcore.planning.space import DEGREES, Space, make_space
@@ -144,7 +145,7 @@ def ask_plan(
             raise InvalidConfig([
                 "no GPU asked for has a known price: give --price GPU=DOLLARS, or --objective time"
             ])  # fmt: skip
-    return make_plan(
+    plan = make_plan(
         space,
         goal,
         top=top,
@@ -152,6 +153,11 @@ def ask_plan(
         progress=progress,
         assumptions=tuple(_told(space, chosen)),
     )
+    if plan.relaxations and "global_batch" in chosen:
+        larger = larger_batch(space, goal, jobs=jobs)
+        if larger is not None:
+            plan = replace(plan, relaxations=(*plan.relaxations, larger))
+    return plan
 
 
 def _held_by_one(source: ModelSource, words: dict[str, Any], space: Space) -> bool:

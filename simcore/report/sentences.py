@@ -253,7 +253,11 @@ def run(p: Prediction) -> str:
     """How long the run takes; empty where none was asked for."""
     if p.run_time_s is None or p.run_steps is None:
         return ""
-    return f"{format_seconds(p.run_time_s)} for {p.run_steps:,.0f} steps"
+    low, high = (p.run_steps * s for s in (p.step_time_s.low, p.step_time_s.high))
+    return (
+        f"{format_seconds(p.run_time_s)} for {p.run_steps:,.0f} steps "
+        f"(80 %: {format_seconds(low)} to {format_seconds(high)})"
+    )
 
 
 def gains(p: Prediction, most: int = 3) -> list[str]:

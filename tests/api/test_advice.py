@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from simcore import api
+from simcore.base.errors import UsageError
+from simcore.base.units import format_count, format_seconds
 from simcore.report.html import fragment
 
 SLOW: dict[str, Any] = {"model": "llama3-8b", "gpus": "4x8xH100", "network": "eth-25"}
@@ -92,3 +95,52 @@ def test_columns_say_what_would_be_faster_and_what_would_fit() -> None:
     assert "fastest" in facts and "1x8xB200-SXM: " in facts and "does not fit" in facts
     plain = str(api.compare("gpt2", ["8xH100", "8xA100"]))
     assert "faster with" not in plain and "fits with" not in plain
+
+
+@pytest.mark.parametrize(
+    ("model", "gpus", "cut"),
+    [("kimi-k2", "8xA100", "ep"), ("wan2.1-14b", "1xRTX3090", "cp"),
+     ("llama3-70b", "8xRTX4090", "tp")],
+)  # fmt: skip
+def test_more_gpus_alone_do_not_hold_what_each_gathers(model: str, gpus: str, cut: str) -> None:
+    """The experts of a layer, a video, the products of a wide layer: they are cut as well."""
+    found = api.predict(model, gpus)
+    (fix,) = found.fixes
+    said = re.fullmatch(
+        rf"(\S+), zero3, recompute full, micro-batch 1, {cut} (\d+) \((.+)/s\)", fix
+    )
+    assert said is not None, fix
+    words: dict[str, Any] = {"strategy": "zero3", "recompute": "full", "micro_batch": 1}
+    then = api.predict(model, said[1], **words, **{cut: int(said[2])})
+    assert then.fits and then.samples_per_s == pytest.approx(float(said[3]), rel=0.005)
+    assert not api.predict(model, said[1], **words).fits
+
+
+def test_a_rate_of_thousands_has_no_exponent() -> None:
+    found = api.predict("mamba2-2.7b", "64x8xH100")
+    assert not found.fits
+    assert max(float(f.rsplit("(", 1)[1].removesuffix("/s)").replace(",", ""))
+               for f in found.fixes) > 1000  # fmt: skip
+    assert all("e+" not in fix for fix in found.fixes)
+
+
+def test_a_run_s_time_has_the_interval_of_its_steps() -> None:
+    found = api.predict("gpt2", "8xH100", steps=100_000)
+    line = next(x for x in str(found).splitlines() if x.startswith("RUN"))
+    low, high = (format_seconds(1e5 * s) for s in (found.step_time_s.low, found.step_time_s.high))
+    assert line.endswith(f"(80 %: {low} to {high})")
+
+
+def test_a_slip_in_a_term_names_the_nearest_alone() -> None:
+    with pytest.raises(UsageError, match=r"unknown term 'memry': did you mean 'memory'\?$"):
+        api.explain("gpt2", "8xH100", "memry")
+    with pytest.raises(UsageError, match="known are step_time"):
+        api.explain("gpt2", "8xH100", "xyzzyq")
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [(999.9e6, "1 B"), (999.4e6, "999 M"), (1e3, "1 k"), (999.6, "1 k"), (7, "7")],
+)
+def test_a_count_is_rounded_before_its_word_is_chosen(value: float, said: str) -> None:
+    assert format_count(value) == said

@@ -100,8 +100,38 @@ def test_the_same_samples_in_more_micro_batches() -> None:
     assert change.samples_per_s == pytest.approx(then.samples_per_s)
 
 
+def test_advice_is_in_the_words_that_were_given() -> None:
+    """Beside a global batch ``--grad-accum`` is refused: what is told can be typed as it is."""
+    (change,) = api.predict(**CUT, global_batch=2).faster
+    assert change.change == "global-batch 32"
+    job = CUT | {"recompute": "full", "micro_batch": 2, "global_batch": 4}
+    found = api.predict(**job)
+    (change,) = found.faster
+    assert change.change == "micro-batch 1"
+    then = api.predict(**job | {"micro_batch": 1})
+    assert then.global_batch == found.global_batch and then.grad_accum == 2
+    assert change.samples_per_s == pytest.approx(then.samples_per_s)
+
+
 def test_enough_micro_batches_are_enough() -> None:
     assert not api.predict(**CUT, grad_accum=64).faster
+
+
+def test_chunks_of_layers_shrink_a_bubble_of_the_same_samples() -> None:
+    job: dict[str, Any] = {
+        "model": "llama3-70b", "gpus": "8x8xH100", "tp": 8, "pp": 4, "global_batch": 32,
+    }  # fmt: skip
+    found = api.predict(**job)
+    assert found.fits and found.grad_accum == 16
+    change = next(f for f in found.faster if f.change.startswith("vpp"))
+    then = api.predict(**job, vpp=int(change.change.removeprefix("vpp ")))
+    assert then.fits and then.global_batch == found.global_batch
+    assert change.samples_per_s == pytest.approx(then.samples_per_s)
+    assert then.time_s["pipeline_bubble"] < 0.6 * found.time_s["pipeline_bubble"]
+    assert not any("vpp" in f.change for f in then.faster)
+    # 18 micro-batches are no whole rounds of 4 (Megatron-LM refuses them); of GPipe there are none
+    assert not any("vpp" in f.change for f in api.predict(**job | {"global_batch": 36}).faster)
+    assert not any("vpp" in f.change for f in api.predict(**job, schedule="gpipe").faster)
 
 
 def test_the_longest_term_binds() -> None:

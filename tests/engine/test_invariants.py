@@ -115,7 +115,8 @@ def test_flop_of_experts_are_conserved_over_expert_and_tensor_ranks(tp, ep):
 @given(st.sampled_from([2, 3, 4, 6, 8]), st.sampled_from([1, 3]), st.sampled_from([1, 4, 16, 64]))
 def test_bubble_of_equal_stages_is_the_closed_form(pp, vpp, m):
     """(pp - 1)/vpp micro-steps: GPipe and 1F1B with vpp 1 (Huang et al. 2019; Narayanan et al.
-    2021, 2.2), interleaved above. A vocabulary of 64 makes the stages equal but for a trifle."""
+    2021, 2.2), interleaved above; the schedule of fewer micro-batches than stages is played in
+    tests/physics/test_pipeline.py. A vocabulary of 64 makes the stages equal but for a trifle."""
     known = record(MODEL)
     equal = known.model_copy(update={"config": {**known.config, "vocab": 64}})
     options = {"micro_batch": 8, "precision": "bf16", "seq_len": 512, "pp": pp, "grad_accum": m}
@@ -131,4 +132,5 @@ def test_bubble_of_equal_stages_is_the_closed_form(pp, vpp, m):
     micro = run().terms_s["forward"][0] + run().terms_s["backward"][0]
     if m > 1:
         micro = run().terms_s["accumulation"][0] / (m - 1)
-    assert bubble == pytest.approx((pp - 1) / vpp * micro, rel=0.05)
+    few = min(m, pp)  # one micro-batch takes all stages in turn, whatever their chunks
+    assert bubble == pytest.approx((pp - few + (few - 1) / vpp) * micro, rel=0.05)

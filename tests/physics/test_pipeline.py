@@ -17,15 +17,17 @@ Task = tuple[str, int, int]  # "F" or "B", chunk, micro-batch
 
 def one_f_one_b(n_stages: int, stage: int, n: int, chunks: int) -> list[Task]:
     """The order of one rank in Megatron-LM's schedules.py: warm-up, one forward one backward,
-    cool-down; interleaved, rounds of as many micro-batches as stages go through chunk by chunk."""
+    cool-down; interleaved, rounds of as many micro-batches as stages go through chunk by chunk, of
+    all where there are fewer (PyTorch's ScheduleInterleaved1F1B; Megatron-LM refuses these)."""
+    each = min(n_stages, n)
 
     def forward(k: int) -> tuple[int, int]:
-        within = k % (n_stages * chunks)
-        return within // n_stages, k // (n_stages * chunks) * n_stages + k % n_stages
+        within = k % (each * chunks)
+        return within // each, k // (each * chunks) * each + k % each
 
     total = n * chunks
     left = n_stages - 1 - stage
-    warm = min(total, left if chunks == 1 else 2 * left + (chunks - 1) * n_stages)
+    warm = min(total, left if chunks == 1 else 2 * left + (chunks - 1) * each)
     place = (lambda k: (0, k)) if chunks == 1 else forward
     forwards = [("F", *place(k)) for k in range(total)]
     backwards = [("B", chunks - 1 - place(k)[0], place(k)[1]) for k in range(total)]
@@ -88,6 +90,16 @@ def test_equal_chunks_are_the_closed_form(p: int, chunks: int) -> None:
     assert makespan_s([1.0] * p, [2.0] * p, 4 * p, chunks) == pytest.approx(want)
 
 
+@pytest.mark.parametrize("chunks", [1, 2, 3, 4])
+@pytest.mark.parametrize(("p", "n"), [(2, 1), (4, 1), (4, 3), (8, 2), (8, 7), (16, 4), (64, 16)])
+def test_no_chunks_shorten_the_way_of_one_micro_batch(p: int, n: int, chunks: int) -> None:
+    """All stages in turn, p (f + b), and the others a chunk apart: fewer micro-batches than stages
+    keep most of the bubble."""
+    want = 3.0 * (p + (n - 1) / chunks)
+    assert makespan_s([1.0] * p, [2.0] * p, n, chunks) == pytest.approx(want)
+    assert closed_s([1.0] * p, [2.0] * p, n, chunks) == pytest.approx(want)
+
+
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.floats(0.9, 1.1), min_size=1, max_size=8), st.integers(1, 40), st.data())
 def test_stages_that_differ_by_a_tenth_are_exact(
@@ -135,6 +147,9 @@ def test_uneven_chunks_are_within_some_percent(
     b = [2.0 * x for x in f]
     exact = makespan_s(f, b, rounds * p, chunks)
     assert 0.95 * exact <= closed_s(f, b, rounds * p, chunks) <= exact * (1 + 1e-9)
+    few = data.draw(st.integers(1, p - 1))
+    exact = makespan_s(f, b, few, chunks)
+    assert 0.95 * exact <= closed_s(f, b, few, chunks) <= exact * (1 + 1e-9)
 
 
 def test_the_last_of_equal_neighbours_waits_longest() -> None:

@@ -289,6 +289,24 @@ def test_the_impossible_says_what_to_relax(simcore_cli: Callable) -> None:
     assert max(map(len, out.splitlines())) <= 80
 
 
+def test_a_batch_that_nobody_said_is_no_limit() -> None:
+    """4 million tokens a step leave most of 16,384 GPUs idle; more meet the deadline."""
+    asked: dict[str, Any] = {
+        "model": "gpt-76.1b", "gpus": "H100:2048x8", "tokens": 1e13, "deadline": "14d",
+        "tp": 8, "pp": "1,2", "micro_batch": 1, "recompute": "none", "strategy": "zero1",
+    }  # fmt: skip
+    found = api.plan(**asked)
+    assert not found.feasible
+    said = [c for r in found.relaxations for c in r.changes if c[0] == "global-batch"]
+    ((_, _, assumed, needed),) = said
+    assert needed > assumed
+    assert api.plan(**asked, global_batch=int(needed)).feasible
+    assert not api.plan(**asked, global_batch=int(needed) // 2).feasible
+    told = api.plan(**asked, global_batch=int(assumed))  # a batch that was said is kept
+    assert all(c[0] != "global-batch" for r in told.relaxations for c in r.changes)
+    assert f"global-batch from {assumed:,.0f} to {needed:,.0f}" in str(found)
+
+
 def test_everything_wrong_is_said_at_once(simcore_cli: Callable) -> None:
     code, out, err = simcore_cli(
         "plan", "--model", "llama3-8bb", "--gpus", "H10", "--deadline", "3x", "--budget", "-1",

@@ -10,7 +10,7 @@ from simcore.engine.result import MemoryResult, Prediction
 from simcore.engine.scaling import Scaling
 from simcore.engine.timeline import Timeline
 from simcore.report.html.parts import Card, Table, numeric, pictures
-from simcore.report.sentences import faster, holes, speedup, strategy, throughput, what
+from simcore.report.sentences import faster, holes, run, speedup, strategy, throughput, what
 from simcore.report.terms import COMPUTE_PARTS, HIDDEN, memory_label, time_label
 from simcore.report.text_of import text_of
 from simcore.report.words import counted, figure, gigabytes, percent, plural
@@ -47,8 +47,8 @@ def facts_of(p: Prediction) -> list[tuple[str, str]]:
     if p.n_gpus > 1:
         found.append(("speed-up", speedup(p)))
     found.append(("bound by", p.bound_by))
-    if p.run_time_s is not None and p.run_steps is not None:
-        found.append(("run", f"{format_seconds(p.run_time_s)} for {p.run_steps:,.0f} steps"))
+    if told := run(p):
+        found.append(("run", told))
     found += [("makes it fit", fix) for fix in p.fixes]
     if told := faster(p):
         found.append(("faster", told))
