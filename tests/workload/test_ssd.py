@@ -219,3 +219,24 @@ def test_adapters_on_a_hybrid_train_products_alone() -> None:
     head = next(op for op in plain.blocks[-1].ops if op.name == "head").fwd[0].flop
     assert tuned.frozen_weight_flop == pytest.approx(linear + head)
     assert 0 < tuned.trainable_numel < 0.01 * plain.trainable_numel
+
+
+def test_a_last_chunk_that_is_not_full_is_a_chunk() -> None:
+    """Of 20 tokens in chunks of 16 a state is made twice, as of 32; in DeltaNet's of 64 of 70."""
+
+    def products(op: Op) -> list[float]:
+        return [k.groups.per_sample for k in op.fwd if k.kind == "gemm"]
+
+    def scan(n: int) -> list[float]:
+        shape = ops.SsdShape(seq=n, heads=H, head_dim=P, state=N, groups=G, chunk=Q, conv=4)
+        return products(ops.ssd_scan("scan", shape, gated=False))
+
+    def rule(n: int) -> list[float]:
+        shape = ops.DeltaShape(
+            seq=n, key_heads=2, value_heads=4, key_dim=8, value_dim=8, conv=4
+        )  # fmt: skip
+        return products(ops.delta_rule("rule", shape))
+
+    assert scan(20) == scan(32) != scan(16)
+    assert 2 * H in scan(20)
+    assert rule(70)[0] == rule(128)[0] == 2 * 4

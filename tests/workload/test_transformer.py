@@ -13,10 +13,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from simcore.base.errors import InvalidConfig
 from simcore.engine.transients import backward_bytes
 from simcore.strategy.precision import PRECISIONS
 from simcore.workload import ops
 from simcore.workload.archs.transformer import build
+from simcore.workload.models import MODELS
 from simcore.workload.trace.autocast import cuda_policy
 
 _SMALL: dict[str, Any] = {"layers": 2, "hidden": 64, "heads": 4, "vocab": 100, "seq_len": 32}
@@ -280,3 +282,8 @@ def test_an_eighth_of_the_logits_goes_back_at_a_time(rank: int) -> None:
         assert part_bytes == pytest.approx(whole_bytes / 8)
     sums = [k for k in heads[1].bwd if k.kind == "elementwise"]
     assert sum(k.weight for k in sums) == (0 if rank else 3 * 7 * 64 * 100)
+
+
+def test_a_further_token_after_a_layer_of_one_part_is_not_described() -> None:
+    with pytest.raises(InvalidConfig, match="further token"):
+        MODELS["mamba2-130m"].build(next_tokens=1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+from itertools import combinations
 from math import comb
 
 import numpy as np
@@ -81,28 +83,42 @@ def once_each_frac(places: Array, copies: float, groups: int = 1, chosen: int = 
     its experts from ``chosen`` (M) of G ``groups`` alone, which lie over the places in their order
     (ibid., 2.1.2), reaches one with, j being how many of the place's groups are chosen,
 
-        M/G · (1 - (1 - G/(M m))^k)           G <= m: a group covers m/G places
-        1 - sum_j P(j) · (1 - j/M)^k          G > m: a place has G/m groups, P hypergeometric
+        M/G · (1 - (1 - G/(M m))^k)             G <= m: a group covers m/G places
+        1 - mean of (1 - sum of f_g/M)^k        G > m: a place has the shares f_g of groups; over
+                                                places and what of its groups is chosen
     """
     m = np.maximum(places, 1.0)
     if chosen >= groups:
         share: Array = m * (1.0 - (1.0 - 1.0 / m) ** copies) / copies
         return share
     spread = np.minimum(groups / (chosen * m), 1.0)
-    reached = chosen / groups * (1.0 - (1.0 - spread) ** copies)
+    reached = np.array(chosen / groups * (1.0 - (1.0 - spread) ** copies))
     for n in np.unique(m[m < groups]):
-        reached[m == n] = _reached_frac(round(groups / float(n)), copies, groups, chosen)
+        reached[m == n] = _reached_frac(round(float(n)), copies, groups, chosen)
     found: Array = m * reached / copies
     return found
 
 
-def _reached_frac(held: int, copies: float, groups: int, chosen: int) -> float:
-    """How likely one of ``copies`` falls into one of the groups that a place holds."""
-    missed: float = sum(
-        comb(held, j) * comb(groups - held, chosen - j) * (1.0 - j / chosen) ** copies
-        for j in range(min(held, chosen) + 1)
-    )
-    return 1.0 - missed / comb(groups, chosen)
+@lru_cache(maxsize=256)
+def _reached_frac(places: int, copies: float, groups: int, chosen: int) -> float:
+    """How likely one of ``copies`` falls into the groups, or parts of groups, of a place."""
+    total = 0.0
+    for place in range(places):
+        # in parts of a group over the number of places, whole numbers
+        first, last = place * groups, (place + 1) * groups
+        parts = [
+            (min((g + 1) * places, last) - max(g * places, first)) / places
+            for g in range(first // places, -(-last // places))
+        ]
+        others = groups - len(parts)
+        missed = sum(
+            comb(others, chosen - n) * (1.0 - sum(taken) / chosen) ** copies
+            for n in range(min(len(parts), chosen) + 1)
+            for taken in combinations(parts, n)
+            if chosen - n <= others
+        )
+        total += 1.0 - missed / comb(groups, chosen)
+    return total / places
 
 
 ALGORITHMS.register("pairwise")(Pairwise())

@@ -396,6 +396,11 @@ def build(
         m, vocab, width, tied, logit_softcap, scaled_logits, final_norm, upcast_loss, loss,
         joined=loss_vocab if gathered_logits else 0, bias=head_bias, metrics=logit_metrics,
     )  # fmt: skip
+    if next_tokens and routed[-1] == "n":
+        raise ValueError(
+            "expert_pattern ends in a layer without feed-forward part: what layer a module that "
+            "predicts a further token has is not described"
+        )
     extra = [_next_token(m, vocab, routed[-1] == "e", loss, upcast_loss)] if next_tokens else []
     input_of_layer = Saved(high=m.elems)
     blocks = [

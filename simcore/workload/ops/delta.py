@@ -8,6 +8,7 @@ fla/ops/common/chunk_delta_h.py, chunk_o.py, chunk_scaled_dot_kkt.py). Priced as
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 
 from simcore.base.units import FP32_BYTES
 from simcore.workload.graph import Affine, Kernel, Op, Saved
@@ -85,8 +86,8 @@ def delta_rule(name: str, s: DeltaShape) -> Op:
     chunk = min(CHUNK, s.seq)
     tokens = float(s.seq * heads)
     qk, v, inverse = tokens * keys, tokens * values, tokens * chunk
-    states = tokens / chunk * keys * values
-    each = tokens / chunk
+    each = float(ceil(s.seq / chunk) * heads)
+    states = each * keys * values
     by_keys, by_values = 2 * chunk * qk, 2 * chunk * v
     by_state, square = 2 * tokens * keys * values, tokens * chunk**2
     gates = FP32_BYTES * tokens

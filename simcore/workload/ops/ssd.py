@@ -9,6 +9,7 @@ assumption, since no table has these kernels.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 
 from simcore.base.units import FP32_BYTES
 from simcore.workload.graph import Affine, Kernel, Op, Saved
@@ -90,7 +91,7 @@ def ssd_scan(name: str, s: SsdShape, *, gated: bool) -> Op:
     product's result, of which the convolution is made again, and the ungated result.
     """
     chunk = min(s.chunk, s.seq)
-    chunks = s.seq / chunk
+    chunks = float(ceil(s.seq / chunk))
     x, bc, dt = (float(s.seq) * n for n in (s.inner, s.groups * s.state, s.heads))
     states, pairs = chunks * s.inner * s.state, float(s.seq) * chunk * s.groups
     of_states, of_pairs = 2 * x * s.state, x * chunk
