@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from simcore.base.called import CALLED
 from simcore.base.errors import nearest
-from simcore.engine.called import CALLED
 
 #: As ``CALLED``, of options that some commands have.
 _OF_SOME = {

@@ -9,8 +9,8 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, get_args, get_type_hints
 
+from simcore.base.called import word_meant
 from simcore.base.errors import InvalidConfig, UnknownName
-from simcore.engine.called import word_meant
 from simcore.hardware.profile import Profile
 
 #: Least values of numbers whose rules nothing else checks.

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import typer
 
+from simcore.base.called import CALLED
 from simcore.cli.main import app
 from simcore.cli.synonyms import _COMMANDS, command_meant, option_meant
-from simcore.engine.called import CALLED
 
 COMMANDS = typer.main.get_command(app)
 PREDICT = [o for p in COMMANDS.commands["predict"].params for o in p.opts]  # type: ignore[attr-defined]
