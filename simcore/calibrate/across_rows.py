@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from simcore.base.arrays import NDArray
-from simcore.base.errors import SimcoreError, nearest
+from simcore.base.errors import SimcoreError, UnknownName
 from simcore.base.units import MICRO
 from simcore.calibrate.curve_fits import Array
 from simcore.calibrate.nccl_groups import PRICED
@@ -19,8 +19,8 @@ from simcore.hardware.cluster import ClusterSpec, parse_cluster
 from simcore.hardware.spec import GPUS
 from simcore.physics.collectives import ALGORITHMS
 
-#: The library's own choice of algorithm, and a tuner's.
-_TUNED: Final = ("", "NCCL", "auto")
+#: What tables call the library's own choice of algorithm.
+TUNED: Final = ("", "NCCL", "auto")
 #: Ports of a node and their rate: 8x400G IB, EFAv4 8x400G/node.
 _PORTS: Final = re.compile(r"(?P<ports>\d+)x(?P<gbit>\d+)G")
 #: InfiniBand's generations by the rate of a port, Gbit/s.
@@ -76,9 +76,8 @@ def why_not(table: Table, row: int) -> str:
         return "no time or no size (published as bus bandwidth)"
     if op not in PRICED:
         return f"collective {op!r} is not modelled between nodes"
-    if not _held_to(algo) and algo.split(" ")[0] not in _TUNED:
-        near = nearest(algo, list(ALGORITHMS), 1)
-        return f"unknown algorithm {algo!r}" + (f": did you mean {near[0]!r}?" if near else "")
+    if not _held_to(algo) and algo.split(" ")[0] not in TUNED:  # auto (a tuner of the cloud's)
+        return str(UnknownName("collective algorithm", algo, ALGORITHMS))
     try:
         network = network_of(table.text("inter_link")[row])
     except KeyError as err:
@@ -87,11 +86,12 @@ def why_not(table: Table, row: int) -> str:
 
 
 def _held_to(algo: str) -> str:
+    """The algorithm that a table says was forced; "" for the library's own choice."""
     return algo if algo in ALGORITHMS else ""
 
 
 def across_runs(
-    table: Table, rows: NDArray[np.intp], device_of: dict[str, str], skipped: dict[str, int]
+    table: Table, rows: NDArray[np.intp], device_of: dict[str, str], skipped: Counter[str]
 ) -> list[AcrossRun]:
     """Runs of the good ``rows`` [n] of a table; ``skipped`` counts those of unknown clusters.
 
@@ -116,7 +116,7 @@ def across_runs(
             gpu = GPUS[device_of.get(name, name)].name
             cluster = parse_cluster(f"{m}x{each}x{gpu}", network=network_of(link))
         except SimcoreError as err:
-            skipped[str(err)] = skipped.get(str(err), 0) + len(mine)
+            skipped[str(err)] += len(mine)
             continue
         order = np.array(mine)[np.argsort(sizes[mine], kind="stable")]
         found.append(AcrossRun(op, algorithm, cluster, sizes[order], time_s[order]))

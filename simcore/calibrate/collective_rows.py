@@ -12,7 +12,7 @@ import numpy as np
 
 from simcore.base.errors import DataError, SimcoreError
 from simcore.base.units import MICRO
-from simcore.calibrate.across_rows import AcrossRun, across_runs, why_not
+from simcore.calibrate.across_rows import TUNED, AcrossRun, across_runs, why_not
 from simcore.calibrate.curve_fits import Array
 from simcore.calibrate.op_tables import OnBad, Table, collection_of, read_table
 from simcore.hardware.cluster import link_named
@@ -25,7 +25,6 @@ CommPath: TypeAlias = Literal["nvswitch", "nvlink_mesh", "pcie_p2p", "pcie_host"
 DEVICE_OF: Final = {"V100": "V100-SXM-32GB", "A100": "A100-SXM-80GB", "H100": "H100-SXM-80GB"}
 #: nccl-tests measures these; the fused all-reduces of inference servers are no part of training.
 OPS: Final = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv", "broadcast")
-_TUNED: Final = ("", "NCCL", "auto")  # the library's own choice of algorithm
 #: A bus no link can show: another unit or swapped columns.
 FASTEST_SHARE: Final = 4.0
 
@@ -103,7 +102,7 @@ def _reason(table: Table, row: int) -> str:
     algo, link = table.text("algo")[row], table.text("intra_link")[row]
     if op not in OPS:
         return f"collective {op!r} is not modelled"
-    if algo not in _TUNED:
+    if algo not in TUNED:
         return "an algorithm that was forced, or an inference server's own all-reduce"
     if "pairwise" in link:
         return "groups across NVLink pairs and PCIe: which link the ring took is not stated"

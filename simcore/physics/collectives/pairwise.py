@@ -81,11 +81,12 @@ def once_each_frac(places: Array, copies: float, groups: int = 1, chosen: int = 
     to a rank once, however many of its experts the token takes (DeepSeek-V3 2024, section 3.2.2;
     DeepEP's get_dispatch_layout: num_tokens_per_rdma_rank, is_token_in_rank). A token that takes
     its experts from ``chosen`` (M) of G ``groups`` alone, which lie over the places in their order
-    (ibid., 2.1.2), reaches one with, j being how many of the place's groups are chosen,
+    (ibid., 2.1.2), reaches one with
 
         M/G · (1 - (1 - G/(M m))^k)             G <= m: a group covers m/G places
-        1 - mean of (1 - sum of f_g/M)^k        G > m: a place has the shares f_g of groups; over
-                                                places and what of its groups is chosen
+        1 - mean of (1 - sum of f_g/M)^k        G > m: a place has shares f_g of some groups; the
+                                                sum is of those chosen, the mean over all choices
+                                                and places
     """
     m = np.maximum(places, 1.0)
     if chosen >= groups:
