@@ -199,8 +199,9 @@ def job(
     ] = None,
     attention: Annotated[
         str | None,
-        option("--attention", "NAME", "Kernel of attention: flash (2, torch's choice), flash3, "
-                "cudnn, flash1, flash_triton, masked (padded batches), fused_softmax, xla, math.",
+        option("--attention", "NAME", "Kernel of attention: flash (torch's choice: flash2, "
+                "cudnn on B200 and kin), flash3, flash1, flash_triton, masked (padded batches), "
+                "fused_softmax, xla, math.",
                 names.attentions),
     ] = None,
     issuer: Annotated[

@@ -151,6 +151,7 @@ issuers = _completer(lambda: ("torch", "megatron", "megatron_graphs", "megatron_
 attentions = _completer(
     lambda: (
         "flash",
+        "flash2",
         "flash3",
         "cudnn",
         "flash1",

@@ -34,9 +34,10 @@ class Options(TypedDict, total=False):
     frames          of a clip, where the model has them
     layout          of images in a convolutional net: nchw (PyTorch's default) or nhwc (channels
                     last)
-    attention       kernel of attention, where the model names one: flash (FlashAttention-2, torch's
-                    own choice), flash3, cudnn, flash1, flash_triton, masked (torch's choice for
-                    padded batches and windows in transformers), fused_softmax, xla, math,
+    attention       kernel of attention, where the model names one: flash (torch's own choice:
+                    FlashAttention-2, cuDNN's on data-centre Blackwell), flash2, flash3, cudnn,
+                    flash1, flash_triton, masked (torch's choice for padded batches and windows
+                    in transformers), fused_softmax, xla, math,
                     eager (transformers: softmax in fp32)
     issuer          what issues kernels: torch (the default but of software megatron), megatron
                     (Megatron-Core and Transformer Engine, about eight times the host's time),

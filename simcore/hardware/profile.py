@@ -324,18 +324,23 @@ class Profile:
         """Rate of a kind of flash kernel over that of the kernel which the op table timed.
 
         That is the device's fastest, by family; FlashAttention-2 where nothing else is known,
-        and torch's own choice, the same, where the device itself was measured.
+        and torch's own choice where the device itself was measured. ``attention``: that choice.
         """
         table = self.runtime["attention_over_v2"]
         names = () if self.own(gpu) is not None else families_of(gpu)
-        timed = next((of[n] for of in (table["measured_by_family"],) for n in names if n in of),
-                     "attention")  # fmt: skip
-        if kind == timed:
+        by_table, by_torch = (
+            next((table[of][n] for n in names if n in table[of]), "attention")
+            for of in ("measured_by_family", "torch_by_family")
+        )
+        asked_of = by_torch if kind == "attention" else kind
+        if by_table in (kind, asked_of):
             return Estimate(1.0, 0.0, "timed by the op table")
         second = Estimate(1.0, 0.0, "FlashAttention-2")
-        asked, known = (second if k == "attention" else self._for(table[k], gpu)
-                        for k in (kind, timed))  # fmt: skip
-        told = f"{kind} {asked.value:.3g}, {timed} {known.value:.3g} of FlashAttention-2"
+        asked, known = (
+            second if k in ("attention", "attention_v2") else self._for(table[k], gpu)
+            for k in (asked_of, by_table)
+        )
+        told = f"{kind} {asked.value:.3g}, {by_table} {known.value:.3g} of FlashAttention-2"
         sd_log = hypot(asked.sd_log, known.sd_log)
         return Estimate(asked.value / known.value, sd_log, f"{told} ({asked.source})")
 

@@ -57,6 +57,20 @@ def test_before_hopper_the_later_kernels_are_no_faster() -> None:
     assert first == pytest.approx(0.46 * second)
 
 
+def test_torch_takes_cudnn_first_on_data_centre_blackwell() -> None:
+    profile = load_profile()
+    for name in ("B200-SXM", "GB300"):
+        gpu = GPUS[name]
+        of_torch = profile.attention_share("attention", gpu)
+        assert of_torch == profile.attention_share("attention_cudnn", gpu)
+        second = profile.attention_share("attention_v2", gpu)
+        assert second.value == pytest.approx(of_torch.value / 2.86)
+    for name in ("H100-SXM-80GB", "A100-SXM-80GB", "RTX5090"):
+        gpu = GPUS[name]
+        second = profile.attention_share("attention_v2", gpu)
+        assert profile.attention_share("attention", gpu).value == second.value
+
+
 def test_a_share_of_a_kernel_says_what_it_is_over() -> None:
     profile, gpu = load_profile(), GPUS["H100-SXM-80GB"]
     table = profile.compute_efficiency("attention", "bf16", gpu)
@@ -78,6 +92,7 @@ def test_a_job_can_name_its_kernel() -> None:
         return predict(request).step_time_s.value
 
     times = {name: step_s(name) for name in ("flash3", "cudnn", "flash", "flash1", "math")}
+    assert step_s("flash2") == times["flash"]
     assert step_s("masked") > times["flash1"]
     assert list(times.values()) == sorted(times.values())
     assert len(set(times.values())) == len(times)

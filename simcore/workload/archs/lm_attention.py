@@ -8,11 +8,12 @@ from simcore.workload import ops
 from simcore.workload.archs.body import Body
 from simcore.workload.graph import Kernel, KernelKind, Op, Saved
 
-#: Fused attention by name: FlashAttention-2 (torch's own choice), the third, cuDNN's (Transformer
-#: Engine's choice from Hopper on), the first, Triton's copy of the first.
+#: Fused attention by name: torch's own choice (FlashAttention-2, cuDNN's on data-centre Blackwell),
+#: the second itself, the third, cuDNN's (Transformer Engine's choice from Hopper on), the first,
+#: Triton's copy of the first.
 FLASH: dict[str, KernelKind] = {
-    "flash": "attention", "flash3": "attention_v3", "cudnn": "attention_cudnn",
-    "flash1": "attention_v1", "flash_triton": "attention_triton",
+    "flash": "attention", "flash2": "attention_v2", "flash3": "attention_v3",
+    "cudnn": "attention_cudnn", "flash1": "attention_v1", "flash_triton": "attention_triton",
 }  # fmt: skip
 #: With scores in memory and a softmax that scales and masks: Megatron-LM's kernel, or XLA's passes.
 SCORES = ("fused_softmax", "xla")

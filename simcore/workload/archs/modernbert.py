@@ -91,7 +91,8 @@ def _fused(s: _Shape, *, local: bool) -> tuple[Op, ...]:
     native/transformers/attention.cpp, convert_boolean_attn_mask). The kernel is taken to be as fast
     as the first FlashAttention, as in ``lm_attention``.
     """
-    op = ops.sdpa("attention", 1, s.heads, s.heads, s.seq, s.seq, s.head_dim)
+    own = FLASH["flash2"] if s.kernel == "flash" else FLASH["flash"]
+    op = ops.sdpa("attention", 1, s.heads, s.heads, s.seq, s.seq, s.head_dim, kind=own)
     if not local:
         return (op,)
     pairs = float(s.seq) ** 2

@@ -284,10 +284,10 @@ def build(
     ``local_experts``: experts that this rank holds (0: all); ``routed_share``: of the tokens,
     those that it routes and computes. ``expert_rows``: rows that its experts compute over those of
     balanced routing, ``permuted_rows``: those that it sorts and combines.
-    ``attention``: flash (FlashAttention-2, as torch takes), flash3 and cudnn (faster from Hopper
-    on), flash1 and flash_triton (before it), masked (torch's under a mask tensor), fused_softmax
-    (scores in memory, Megatron-LM's kernel), xla (the same in XLA's fusions) or math (tensor
-    operations).
+    ``attention``: flash (as torch takes: FlashAttention-2, cuDNN's on data-centre Blackwell),
+    flash2, flash3 and cudnn (faster from Hopper on), flash1 and flash_triton (before it), masked
+    (torch's under a mask tensor), fused_softmax (scores in memory, Megatron-LM's kernel), xla (the
+    same in XLA's fusions) or math (tensor operations).
     ``fused_pointwise``: rotary positions, gated activations, and bias, dropout and residual sum are
     one kernel each (Megatron-LM, Transformer Engine, or a compiler); without, tensor operations;
     ``fused_rope`` says it of positions alone.
