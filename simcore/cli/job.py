@@ -19,7 +19,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 ONE_VALUE = (
     "inputs", "overlap", "recompute_modules", "node", "lora_targets", "quantised_base",
     "calibration", "software", "growing_segments", "fp8_params", "nccl_algo", "nccl_proto",
-    "launch_blocking", "launch", "expert_padding", "compile",
+    "launch_blocking", "launch", "expert_padding", "compile", "sequence_parallel",
     "optimizer_impl", "grad_clip",
 )  # fmt: skip
 #: How the values of an axis are written, by how one value is.

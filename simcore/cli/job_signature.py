@@ -35,6 +35,11 @@ def job(
                 "--gpus, equal (default), or auto: fastest."),
     ] = None,
     tp: Annotated[str | None, option("--tp", "N", "Tensor parallel ranks (transformers).")] = None,
+    sequence_parallel: Annotated[
+        str | None,
+        option("--sequence-parallel", "on|off",
+               "Tensor ranks cut norms and residual too (default)."),
+    ] = None,
     pp: Annotated[str | None, option("--pp", "N", "Pipeline stages.")] = None,
     vpp: Annotated[str | None, option("--vpp", "N", "Chunks of layers a pipeline rank.")] = None,
     stages: Annotated[

@@ -20,8 +20,9 @@ PANELS: dict[str, tuple[str, ...]] = {
         "quantised_base", "compile",
     ),
     "Parallelism": (
-        "tp", "pp", "vpp", "stages", "schedule", "cp", "cp_comm", "ep", "expert_tp", "dispatcher",
-        "expert_imbalance", "expert_capacity", "expert_padding", "shard_ranks", "overlap", "shares",
+        "tp", "sequence_parallel", "pp", "vpp", "stages", "schedule", "cp", "cp_comm", "ep",
+        "expert_tp", "dispatcher", "expert_imbalance", "expert_capacity", "expert_padding",
+        "shard_ranks", "overlap", "shares",
     ),
     "Memory": (
         "recompute_modules", "recompute_layers", "offload", "offload_layers", "main_grads",

@@ -33,6 +33,7 @@ def choices() -> dict[str, tuple[str, ...]]:
         "dispatcher": get_args(Dispatcher),
         "cp_comm": get_args(CpComm),
         "expert_padding": tuple(SWITCH),
+        "sequence_parallel": tuple(SWITCH),
         "optimizer": tuple(OPTIMIZERS),
         "offload": (
             "none",

@@ -55,7 +55,8 @@ class Options(TypedDict, total=False):
                     parallelism; what is left of the GPUs is data parallel
     stages          layers of each pipeline stage: 19,21,21,19, 7,14x8,7, 7,rest,7, even (the
                     default) or auto: such that the slowest stage is least slow and all fit
-    sequence_parallel   whether norms are cut over the tensor ranks too (default: yes)
+    sequence_parallel   whether norms are cut over the tensor ranks too (default: yes); off keeps
+                    them and their activations whole on each
     schedule        of the pipeline: 1f1b (the default; interleaved with vpp), gpipe, zb-1p, zb-2p,
                     dualpipe
     overlap         what communication hides under compute: grads (the default; with vpp also
@@ -129,7 +130,7 @@ class Options(TypedDict, total=False):
     cp: int | None
     ep: int | None
     stages: str | None
-    sequence_parallel: bool | None
+    sequence_parallel: bool | str | None
     schedule: str | None
     overlap: str | None
     shard_ranks: int | None

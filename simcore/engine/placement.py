@@ -12,6 +12,7 @@ from simcore.base.errors import InvalidConfig, UnknownName
 from simcore.engine.context import context_refused, elements, heads_of, turned
 from simcore.engine.placed import LayerTraffic, Placed
 from simcore.engine.routing import expert_groups
+from simcore.engine.words import on_or_off
 from simcore.hardware.cluster import ClusterSpec
 from simcore.hardware.paths import mesh_share
 from simcore.strategy.cuts import cut_sizes, normalised, stages_told
@@ -50,7 +51,14 @@ def layout_of(options: Mapping[str, Any], problems: list[str] | None = None) -> 
     stages = normalised(str(options.get("stages") or ""))
     if "pp" not in degrees and (told := stages_told(stages)) is not None:
         degrees["pp"] = told
-    sequence = options.get("sequence_parallel")
+    sequence: bool | str | None = options.get("sequence_parallel")
+    try:
+        cut = sequence is None or on_or_off("sequence-parallel", sequence)
+    except InvalidConfig as wrong:
+        if problems is None:
+            raise
+        problems += wrong.violations
+        cut = True
 
     def one_of(kind: str, names: Sequence[str], also: Mapping[str, str] | None = None) -> Any:
         """The first name unless another is asked for; ``also``: what else one is called."""
@@ -66,7 +74,7 @@ def layout_of(options: Mapping[str, Any], problems: list[str] | None = None) -> 
 
     return Layout(
         **degrees,
-        sequence_parallel=True if sequence is None else bool(sequence),
+        sequence_parallel=cut,
         schedule=one_of("schedule", SCHEDULES),
         expert_tp=int(options.get("expert_tp") or 1),
         dispatcher=one_of("dispatcher", get_args(Dispatcher), DISPATCHERS_CALLED),

@@ -57,6 +57,7 @@ _ABOUT: tuple[tuple[str, str], ...] = (
     (r"expert-imbalance", "expert_imbalance"),
     (r"expert-padding", "expert_padding"),
     (r"expert-capacity", "expert_capacity"),
+    (r"sequence-parallel", "sequence_parallel"),
     (r"seq_len|seq-len|sequence", "seq_len"),
     (r"\bresolution\b|\b(image|height|width)=", "resolution"),
     (r"\bframes\b", "frames"),

@@ -63,6 +63,7 @@ class SetUp(BaseModel):
     global_batch: Count | None = _say("Samples a step, instead of grad_accum", 256)
     shares: Name | None = _say("On unequal GPUs: samples of each kind, equal or auto", "auto")
     tp: Degree | None = _say("Tensor parallel ranks (transformers)", 8)
+    sequence_parallel: Name | None = _say("off: norms stay whole on each tensor rank", "off")
     pp: Degree | None = _say("Pipeline stages", 2)
     vpp: Degree | None = _say("Chunks of layers a pipeline rank", 2)
     stages: Name | None = _say("Layers of each pipeline stage, even or auto", "7,14x8,7")

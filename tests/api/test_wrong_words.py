@@ -36,7 +36,7 @@ def test_a_term_is_text(term: Any) -> None:
 @pytest.mark.parametrize(
     ("word", "value", "says"),
     [
-        ("sequence_parallel", "no", "True or False, not 'no'"),
+        ("sequence_parallel", "no", "unknown sequence-parallel .no."),
         ("gather_tensors", "false", "True or False"),
         ("eager_kernels", [False], "True or False"),
         ("fp8_params", 3, "True or False, not 3"),

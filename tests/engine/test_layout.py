@@ -308,6 +308,21 @@ def _transfer(**options: Any) -> dict[str, float]:
     return {op: float(s[0]) for (name, op), s in once.items() if name == "pipeline transfer"}
 
 
+def test_whole_norms_are_asked_for_as_a_switch() -> None:
+    """The command line's word, and Python's; 4 of 34 s·h a layer are not cut (Korthikanti 2022)."""
+    words = {**BASE, "tp": 4, "micro_batch": 4, "recompute": "none"}
+
+    def of(sequence: Any) -> Any:
+        return predict(make_request("gpt2-medium", "1x4xA100", sequence_parallel=sequence, **words))
+
+    assert of("off") == of(False)
+    assert of("on") == of(None)
+    kept = {told: of(told).memory.terms["activations"] for told in ("on", "off")}
+    assert kept["off"] > 1.2 * kept["on"]
+    with pytest.raises(InvalidConfig, match=r"sequence-parallel 'of'.*off"):
+        of("of")
+
+
 @pytest.mark.parametrize("words", [{}, {"sequence_parallel": False}])
 def test_interleaving_by_v_sends_v_times(words: dict[str, Any]) -> None:
     once, twice = (_transfer(vpp=v, **words) for v in (1, 2))

@@ -146,6 +146,7 @@ MOVES = {
     "optimizer": (SEED, "sgd", "optimizer", "sgd"),
     "offload": (f"{SEED}&strategy=zero2", "optimizer:cpu", "offload", "optimizer:cpu"),
     "tp": (LLM, "2", "tp", "2"),
+    "sequence_parallel": (f"{LLM}&tp=2", "off", "sequence_parallel", "off"),
     "pp": (LLM, "2", "pp", "2"),
     "vpp": (f"{LLM}&pp=2&grad_accum=4&strategy=zero1", "2", "vpp", "2"),
     "stages": (f"{LLM}&pp=2&strategy=zero1", "15,17", "stages", "15,17"),

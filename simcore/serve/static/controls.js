@@ -31,6 +31,7 @@ const GROUPS = [
   ]],
   ["Layout: tensor, pipeline, context, expert", [
     { name: "tp", label: "Tensor parallel", kind: "number" },
+    { name: "sequence_parallel", label: "Tensor ranks cut norms too", kind: "select" },
     { name: "pp", label: "Pipeline stages", kind: "number" },
     { name: "vpp", label: "Chunks a pipeline rank", kind: "number" },
     { name: "stages", label: "Layers of each stage", kind: "text", hint: "auto" },
@@ -87,7 +88,7 @@ const GROUPS = [
 const PLAIN = { dispatcher: "alltoall", cp_comm: "ring", schedule: "1f1b", offload: "none", main_grads: "as the library has it",
   quantised_base: "none", attention: "as the model runs", issuer: "as the library does", launch_blocking: "off", compile: "off",
   optimizer_impl: "as the model's loop", grad_clip: "as the model's loop",
-  expert_padding: "on",
+  expert_padding: "on", sequence_parallel: "on",
   software: "as usual for the layout", growing_segments: "as the library has it", fp8_params: "off",
   calibration: "blind", node: "as usual for the GPU" };
 
