@@ -61,6 +61,27 @@ def test_a_file_s_program_is_known_by_it(tmp_path: Path) -> None:
     assert software("llama3-8b", launch=flags) == ("megatron", False)
 
 
+def test_megatron_lm_s_own_scripts_hide_what_a_file_of_its_flags_does() -> None:
+    """arguments.py: what recipes overlap is off there unless a flag says so."""
+    flags = (
+        "--micro-batch-size 1 --global-batch-size 16 --tensor-model-parallel-size 4 --bf16 "
+        "--sequence-parallel --pipeline-model-parallel-size 2 --use-distributed-optimizer "
+        "--num-layers 32 --num-layers-per-virtual-pipeline-stage 4"
+    )
+    words = {"tp": 4, "pp": 2, "vpp": 4, "strategy": "zero1", "precision": "bf16",
+             "micro_batch": 1, "global_batch": 16}  # fmt: skip
+
+    def of(**options: Any) -> Any:
+        return make_request("llama3-8b", "2x8xH100", **options).strategy
+
+    own, read = of(**words, software="megatron-lm"), of(launch=flags)
+    assert str(own.overlap) == str(read.overlap) == "dgrad,pipeline"
+    assert (own.issuer, own.recompute) == (read.issuer, read.recompute)
+    assert own.precision.grad_bytes == read.precision.grad_bytes == 4.0
+    assert str(of(**words, software="megatron").overlap) == "grads,params,tensor,pipeline"
+    assert str(of(**words, software="megatron-lm", overlap="tensor").overlap) == "tensor"
+
+
 def test_it_says_how_it_runs_where_nothing_is_said() -> None:
     found = make_request("llama3-70b", "8x8xH100", **CUT).strategy
     assert (found.issuer, found.recompute) == ("megatron_graphs", "none")
@@ -171,6 +192,7 @@ def test_transformers_hands_sdpa_a_mask_of_its_window(words: dict[str, Any], ker
         ("axolotl", "transformers"), ("TRL", "transformers"), ("llama_factory", "transformers"),
         ("trainer-2022", "transformers-2022"), ("liger", "transformers-liger"),
         ("nemo", "megatron"), ("fsdp2", "fsdp"), ("torchtune", "torchtune"),
+        ("FlagScale", "megatron-lm"),
     ],
 )  # fmt: skip
 def test_programs_around_a_library(name: str, library: str) -> None:

@@ -14,7 +14,16 @@ MEGATRON = SOFTWARE.register("megatron")(
         whole_sends=True,
     )
 )
-called("megatron", "megatron-lm", "megatron-core", "mcore", "megatron-bridge", "nemo")
+called("megatron", "megatron-core", "mcore", "megatron-bridge", "nemo")
+MEGATRON_LM = SOFTWARE.register("megatron-lm")(
+    replace(
+        MEGATRON,
+        name="megatron-lm",
+        meaning="Megatron-LM's own scripts as their flags default: of tensor ranks' exchanges "
+        "gradients of inputs alone are hidden (--overlap grads,tensor,params where flags say so)",
+    )
+)
+called("megatron-lm", "pretrain-gpt", "megatron-patch", "flagscale")
 #: Narayanan et al. 2021, 4.1: tensor ranks send a share each and gather what they receive;
 #: p2p_communication.py does where scatter_gather_tensors_in_pipeline is set, until 2023;
 #: Megatron-Core's sends whatever a rank has.
@@ -103,3 +112,13 @@ BRIDGE_BENCHMARKS_BF16 = replace(BRIDGE_BENCHMARKS, software=PRECISION_AWARE)
 RUN = replace(RECIPES, software=MEGATRON, options={**_GROWING, "recompute": "none"})
 for _library in (MEGATRON, PRECISION_AWARE):
     RUNS.register(_library.name)(RUN)
+#: megatron/training/arguments.py: --overlap-grad-reduce, --overlap-param-gather and
+#: --tp-comm-overlap are off unless given; interleaved stages' messages hide unless
+#: --no-overlap-p2p-communication is; --transformer-impl is transformer_engine (since mid-2024). The
+#: allocator is PyTorch's default. dialects/megatron.py reads its launch files so.
+RUNS.register(MEGATRON_LM.name)(
+    replace(
+        TRANSFORMER_ENGINE, software=MEGATRON_LM, overlap=frozenset({"dgrad", "pipeline"}),
+        options={"recompute": "none"},
+    )
+)  # fmt: skip
