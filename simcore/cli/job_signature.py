@@ -108,7 +108,8 @@ def job(
     recompute_modules: Annotated[
         str | None,
         option("--recompute-modules", "LIST", "Of selective: core_attn (default), layernorm, mlp, "
-                "moe_act, moe, shared_experts, mla_up_proj, operators.", names.recompute_modules),
+                "moe_act, moe, shared_experts, mla_up_proj, operators (default of torchtitan).",
+                names.recompute_modules),
     ] = None,
     recompute_layers: Annotated[
         str | None,

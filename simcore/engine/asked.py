@@ -33,7 +33,7 @@ from simcore.strategy.strategy import (
     step_impl_named,
 )
 from simcore.workload.models import Training
-from simcore.workload.recompute import DEFAULT_MODULES, modules_named
+from simcore.workload.recompute import modules_named
 from simcore.workload.resolve import ModelSource, model_of
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ def _recompute(tries: Attempts, asked: Asked) -> str:
         tries.problems.append(f"recompute-layers {first} needs recompute full or selective")
     if first and mode == "full":  # as many whole layers: the engine's own full is of all
         mode, modules = "selective", "layer"
-    tries.make("modules", lambda: _modules(mode, modules))
+    tries.make("modules", lambda: _modules(mode, modules, asked.library.selective))
     return mode
 
 
@@ -230,9 +230,9 @@ def _launched(gpus: str, options: Options) -> Launched:
     return with_launch(str(options["launch"]), gpus, others)
 
 
-def _modules(mode: str, text: str | None) -> tuple[str, ...]:
+def _modules(mode: str, text: str | None, usual: str) -> tuple[str, ...]:
     if mode == "selective":
-        return modules_named(text or DEFAULT_MODULES)
+        return modules_named(text or usual)
     if text:
         raise InvalidConfig([f"recompute modules {text!r} need recompute selective, not {mode}"])
     return ()

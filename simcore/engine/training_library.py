@@ -17,6 +17,7 @@ from simcore.strategy.software import PLAIN, RUNS, Program, Software, software_n
 from simcore.strategy.software.megatron import MEGATRON
 from simcore.strategy.strategy import HYBRID, folded_strategy
 from simcore.workload.models import ModelRecord, Scalar
+from simcore.workload.recompute import DEFAULT_MODULES
 from simcore.workload.resolve import ModelSource
 
 #: The usual library of layouts that cut a model, for one beside them that does not.
@@ -73,6 +74,11 @@ class Library:
     def recompute(self, of_model: str) -> str:
         """The mode where none is given: the library's, else the model's."""
         return of_model if self._run is None else self._run.options.get(_LISTED, of_model)
+
+    @property
+    def selective(self) -> str:
+        """What selective recompute runs again where no module is named."""
+        return DEFAULT_MODULES if self._run is None else self._run.selective
 
     def settings(self, record: ModelSource | None, options: Mapping[str, Any]) -> dict[str, Scalar]:
         """How it runs a language model's layers; nothing of a record that says how it was run."""

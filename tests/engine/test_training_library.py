@@ -199,6 +199,19 @@ def test_programs_around_a_library(name: str, library: str) -> None:
     assert software("llama3-8b", "8xH100", software=name) == (library, False)
 
 
+def test_selective_recompute_is_the_library_s_own() -> None:
+    """torchtitan's recipes choose by operator (train_configs: selective_ac_option = "op"), whose
+    experts keep far less than with attention alone run again."""
+    words = {"strategy": "zero3", "recompute": "selective", "micro_batch": 1}
+
+    def modules(**more: Any) -> tuple[str, ...]:
+        return make_request("qwen3-30b-a3b", "8xB200", **words, **more).strategy.recompute_modules
+
+    assert modules(software="torchtitan") == ("operators",)
+    assert modules(software="torchtitan", recompute_modules="mlp") == ("mlp",)
+    assert modules(software="megatron") == modules() == ("core_attn",)
+
+
 def test_torchtitan_by_name_runs_as_its_program() -> None:
     run = make_request("llama3-8b", "8xH100", software="torchtitan", strategy="zero3")
     assert run.strategy.precision.grad_bytes == 4  # mixed_precision_reduce
