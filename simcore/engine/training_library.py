@@ -16,6 +16,7 @@ from simcore.strategy.layout import Layout
 from simcore.strategy.software import PLAIN, RUNS, Program, Software, software_named
 from simcore.strategy.software.megatron import MEGATRON
 from simcore.strategy.strategy import HYBRID, folded_strategy
+from simcore.workload.archs.lm_attention import MASKED
 from simcore.workload.models import ModelRecord, Scalar
 from simcore.workload.recompute import DEFAULT_MODULES
 from simcore.workload.resolve import ModelSource
@@ -82,18 +83,21 @@ class Library:
 
     def settings(self, record: ModelSource | None, options: Mapping[str, Any]) -> dict[str, Scalar]:
         """How it runs a language model's layers; nothing of a record that says how it was run."""
-        if self._run is None or not _written_anew(record):
+        if not _written_anew(record):
             return {}
         assert isinstance(record, ModelRecord)
         has = record.settings({})
+        masked: dict[str, Scalar] = {}
+        if _masked(has, options, self._run, self.software):
+            masked["attention"] = MASKED
+        if self._run is None:
+            return masked
         apart = set()
         if has.get("kv_rank"):  # down-projections stay products of their own
             apart.add("fused_qkv")
         if options.get("lora_rank") or has.get("lora_rank"):  # targets are named as they are
             apart |= {"fused_qkv", "fused_gate_up"}
-        own = dict(self._run.settings)
-        if self.software.window_masks and _windowed(has, options.get("seq_len")):
-            own["attention"] = "masked"
+        own = {**self._run.settings, **masked}
         return {
             key: value
             for key, value in own.items()
@@ -134,6 +138,22 @@ def library_of(
     if dialect or not likely or by_torch or not _written_anew(record):
         return Library(PLAIN)
     return Library(MEGATRON, assumed=True)
+
+
+def _masked(
+    has: Mapping[str, Any], options: Mapping[str, Any], run: Program | None, software: Software
+) -> bool:
+    """Whether torch's attention is handed a mask that is a tensor, which its flash kernel does not
+    take: ALiBi's biases, of a program without a kernel of its own, or transformers' windows.
+
+    Falcon adds its to the mask (transformers, modeling_falcon.py, FalconAttention.forward), as do
+    Baichuan-13B's own modeling_baichuan.py and PaddleNLP's; BLOOM and MPT write scores out there.
+    """
+    if has.get("attention") != _USUAL["attention"]:
+        return False
+    if software.window_masks and _windowed(has, options.get("seq_len")):
+        return True
+    return has.get("positions") == "alibi" and "attention" not in (run.settings if run else {})
 
 
 def _windowed(has: Mapping[str, Any], seq_len: int | None) -> bool:

@@ -187,6 +187,26 @@ def test_transformers_hands_sdpa_a_mask_of_its_window(words: dict[str, Any], ker
 
 
 @pytest.mark.parametrize(
+    ("model", "words", "kernel"),
+    [
+        ("baichuan2-13b", {}, "attention_v1"),
+        ("baichuan2-13b", {"software": "transformers"}, "attention_v1"),
+        ("baichuan2-13b", {"software": "deepspeed"}, "attention_v1"),
+        ("baichuan2-13b", {"attention": "flash2"}, "attention_v2"),  # flash-attn's alibi_slopes
+        ("baichuan2-13b", {"software": "megatron"}, "attention_cudnn"),
+        ("baichuan2-7b", {}, "attention"),
+    ],
+)
+def test_alibi_s_biases_are_a_mask_for_torch(
+    model: str, words: dict[str, Any], kernel: str
+) -> None:
+    workload = make_request(model, "8xH100", strategy="zero2", seq_len=2048, **words).workload
+    (layer,) = (b for b in workload.blocks if b.name == "layer")
+    kinds = {k.kind for op in layer.ops for k in op.fwd}
+    assert {k for k in kinds if k.startswith("attention")} == {kernel}
+
+
+@pytest.mark.parametrize(
     ("name", "library"),
     [
         ("axolotl", "transformers"), ("TRL", "transformers"), ("llama_factory", "transformers"),
