@@ -97,7 +97,8 @@ def job(
         str | None,
         option(
             "--precision", "NAME",
-            "fp32, fp32-ieee, tf32, amp-fp16, amp-bf16, fp16, bf16, bf16-true, fp8, mxfp8, nvfp4.",
+            "fp32, fp32-ieee, tf32, amp-fp16, amp-bf16, fp16, bf16, fp16-true, bf16-true, fp8, "
+            "mxfp8, nvfp4.",
             names.precisions,
         ),
     ] = None,

@@ -15,7 +15,8 @@ class Options(TypedDict, total=False):
     strategy        dp, manual, ddp, zero1, zero2, zero3
     micro_batch     samples a GPU and micro-step, or "max"
     grad_accum      micro-steps before an update
-    precision       fp32, fp32-ieee, tf32, amp-fp16, amp-bf16, fp16, bf16, bf16-true (no fp32 copy)
+    precision       fp32, fp32-ieee, tf32, amp-fp16, amp-bf16, fp16, bf16, fp16-true
+                    and bf16-true (no fp32 copy)
     recompute       none, selective, full
     recompute_modules   what selective recompute runs again: core_attn (the default), layernorm,
                     mlp, moe_act, moe, shared_experts, mla_up_proj, operators; joined by commas

@@ -69,8 +69,8 @@ def _inputs() -> Schema:
                 "integer", "Ranks that ZeRO shards over, replicas between; 0: all.", minimum=0
             ),
             "precision": _text(
-                "fp32, fp32-ieee, tf32, amp-fp16, amp-bf16, fp16, bf16, bf16-true, fp8, mxfp8 or "
-                "nvfp4."
+                "fp32, fp32-ieee, tf32, amp-fp16, amp-bf16, fp16, bf16, fp16-true, bf16-true, fp8, "
+                "mxfp8 or nvfp4."
             ),
             "optimizer": _text("adamw, adam, sgd or sgd-plain."),
             "recompute": _text("none, selective or full."),

@@ -113,6 +113,9 @@ _ALL = (
     Precision("bf16-true", 2, 2, 0, 2, 2, 0, "bf16", ("fp32",),
               "bf16 weights, gradients and optimizer state, no fp32 copy (8 B a parameter: "
               "torchtune's dtype=bf16, Lightning's bf16-true)", narrow_state=True),
+    Precision("fp16-true", 2, 2, 0, 2, 2, 0, "fp16", ("fp32",),
+              "fp16 weights, gradients and optimizer state, no fp32 copy (transformers' "
+              "torch_dtype=float16 without autocast, Lightning's 16-true)", narrow_state=True),
     Precision("fp8", 2, 2, 4, 2, 2, 0, "fp8", ("bf16", "fp16"),
               "as bf16, matrix products in fp8, which keep their quantised inputs (Transformer "
               "Engine)", input_bytes=1.0, operand_bytes=1.0, cast_read_bytes=2.0),

@@ -61,7 +61,7 @@ def test_only_libraries_with_a_loop_of_their_own_say_how_they_run() -> None:
         "unsloth",
     }
     loops |= {"torchtitan", "torchtune"}
-    assert set(RUNS) == {"megatron", "precision-aware"} | loops
+    assert set(RUNS) == {"megatron", "megatron-lm", "precision-aware"} | loops
     assert set(RUNS) <= set(SOFTWARE)
     assert PLAIN.name not in RUNS
 
