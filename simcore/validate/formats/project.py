@@ -38,7 +38,8 @@ def option_columns() -> dict[str, type]:
     for name, hint in get_type_hints(Options).items():
         kinds = set(get_args(hint)) - {NoneType}
         if name not in _NO_COLUMNS:
-            found[name] = int if int in kinds else bool if kinds == {bool} else str
+            switch = bool in kinds and kinds <= {bool, str}
+            found[name] = int if int in kinds else bool if switch else str
     return found
 
 
