@@ -323,26 +323,21 @@ class Profile:
     def attention_share(self, kind: str, gpu: GpuSpec) -> Estimate:
         """Rate of a kind of flash kernel over that of the kernel which the op table timed.
 
-        That is the device's fastest, by family; FlashAttention-2 where nothing else is known,
-        and torch's own choice where the device itself was measured. ``attention``: that choice.
+        The device's fastest, else FlashAttention-2; torch's choice where it was itself measured.
         """
         table = self.runtime["attention_over_v2"]
         names = () if self.own(gpu) is not None else families_of(gpu)
-        by_table, by_torch = (
-            next((table[of][n] for n in names if n in table[of]), "attention")
-            for of in ("measured_by_family", "torch_by_family")
-        )
-        asked_of = by_torch if kind == "attention" else kind
-        if by_table in (kind, asked_of):
+        timed, by_torch = (next((table[of][n] for n in names if n in table[of]), "attention")
+                           for of in ("measured_by_family", "torch_by_family"))  # fmt: skip
+        runs = by_torch if kind == "attention" else kind
+        if timed in (kind, runs):
             return Estimate(1.0, 0.0, "timed by the op table")
         second = Estimate(1.0, 0.0, "FlashAttention-2")
-        asked, known = (
-            second if k in ("attention", "attention_v2") else self._for(table[k], gpu)
-            for k in (asked_of, by_table)
-        )
-        told = f"{kind} {asked.value:.3g}, {by_table} {known.value:.3g} of FlashAttention-2"
-        sd_log = hypot(asked.sd_log, known.sd_log)
-        return Estimate(asked.value / known.value, sd_log, f"{told} ({asked.source})")
+        asked, known = (second if k in ("attention", "attention_v2") else self._for(table[k], gpu)
+                        for k in (runs, timed))  # fmt: skip
+        told = f"{kind} {asked.value:.3g}, {timed} {known.value:.3g} of FlashAttention-2"
+        return Estimate(asked.value / known.value, hypot(asked.sd_log, known.sd_log),
+                        f"{told} ({asked.source})")  # fmt: skip
 
     @cached_property
     def device_spread(self) -> Estimate:
