@@ -31,6 +31,7 @@ from simcore.planning.candidates import (
     candidates,
     runs_of,
 )
+from simcore.planning.chunks import with_chunks
 from simcore.planning.constraints import (
     Constraint,
     Relaxation,
@@ -190,6 +191,7 @@ def make_plan(
     samples = _samples(space, goal)
     found = candidates(space, goal, progress, jobs)
     found = with_cuts(found, goal, samples, partial(request_of, found), top)
+    found = with_chunks(found, goal, samples, top)
     found = with_settled(found, goal, samples, partial(request_of, found), top)
     runs = runs_of(found, goal, samples)
     limits = constraints_of(found, runs, goal)
