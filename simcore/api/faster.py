@@ -6,11 +6,10 @@ Every change is asked like a job of its own, as what makes a job fit is (``api.f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from math import inf
-from typing import Any
 
-from simcore.api.fixes import NARROW_BASE, samples_a_step
+from simcore.api.change import NARROW_BASE, Ask, Words, samples_a_step
 from simcore.base.errors import SimcoreError
 from simcore.engine.edge import settled
 from simcore.engine.job_memory import memory_result
@@ -19,9 +18,6 @@ from simcore.engine.resolved import Request
 from simcore.engine.result import Faster, Prediction
 from simcore.report.words import plural
 from simcore.strategy.strategy import HYBRID
-
-Words = dict[str, Any]
-Ask = Callable[[Words], Request]
 
 #: A change is told from this gain of samples a second on.
 WORTH_FRAC = 0.05
