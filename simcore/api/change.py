@@ -70,13 +70,15 @@ class Trial:
         self.nearest: tuple[Change, MemoryResult] | None = None
         self.held: dict[str, dict[str, float]] = {}
 
-    def __call__(self, change: Change) -> Fix | None:
-        """The change where it can be and fits."""
+    def __call__(self, change: Change, *, surely: bool = False) -> Fix | None:
+        """The change where it can be and fits; ``surely``: by the formula too, soon told."""
         try:
             request = self._ask(change.words)
         except SimcoreError:
             return None
-        memory = settled(request, memory_result(request))
+        memory = memory_result(request)
+        if memory.fits or not surely:
+            memory = settled(request, memory)
         if not memory.fits:
             self.held[change.said] = memory.terms
             if self.nearest is None or memory.margin_frac > self.nearest[1].margin_frac:

@@ -92,9 +92,7 @@ def _less_bubble(request: Request, found: Prediction, ask: Ask) -> Faster | None
     placed = request.placed
     if placed is None or placed.layout.pp == 1 or not found.time_s.get("pipeline_bubble"):
         return None
-    changes = _more_micro_batches(
-        request, found.sample_unit, placed.layout.pp, total=_says_global_batch(request, ask)
-    )
+    changes = _more_micro_batches(request, found.sample_unit, placed.layout.pp)
     for words, said in changes:
         change = _tried(ask, words, said, found.samples_per_s)
         if change is not None and change.gain_frac >= WORTH_FRAC:
@@ -118,19 +116,9 @@ def _interleaved(request: Request, found: Prediction, ask: Ask) -> Faster | None
     return next((f for f in fitting if f.samples_per_s >= (1.0 - _ALIKE_FRAC) * most), None)
 
 
-def _says_global_batch(request: Request, ask: Ask) -> bool:
-    """Whether the samples of a step were given: accumulation beside them is refused."""
-    try:
-        ask({"grad_accum": request.grad_accum})
-    except SimcoreError:
-        return True
-    return False
-
-
-def _more_micro_batches(
-    request: Request, unit: str, stages: int, *, total: bool
-) -> Iterator[tuple[Words, str]]:
-    """Each change, said in the words that were given; ``total``: a global batch."""
+def _more_micro_batches(request: Request, unit: str, stages: int) -> Iterator[tuple[Words, str]]:
+    """Each change, said in the words that were given."""
+    total = request.global_batch_given
     batch, accum = request.micro_batch, request.grad_accum
     each = batch * request.data_ranks
     wanted = _BATCHES_A_STAGE * stages

@@ -82,6 +82,7 @@ def make_request(
         growing_segments=tries["growing"],
         compiled=bool(tries.get("compiled")),
         software_assumed=asked.library.assumed,
+        global_batch_given=asked.options.get("global_batch") is not None,
         peak_workload=peak,
     )
     if batch == "max":
