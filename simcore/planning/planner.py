@@ -122,7 +122,8 @@ class Plan:
     """The answer: options best first, one a cluster; what stops it where there is none.
 
     ``n_timed``: points that fit, or would with ``MORE_MEMORY_BYTES`` more a GPU; limits of time
-    and money are counted among them. ``leanest``: what needs least memory, where nothing fits.
+    and money are counted among them. ``leanest``: what needs least memory, where nothing fits;
+    ``fixes``: changes of it that do, on more or larger GPUs too.
     """
 
     model: str
@@ -142,6 +143,7 @@ class Plan:
     leanest: Option | None
     sources: tuple[tuple[str, str], ...]
     assumptions: tuple[str, ...]
+    fixes: tuple[str, ...] = ()
 
     @property
     def feasible(self) -> bool:
@@ -175,6 +177,7 @@ class Plan:
             "invalid": self.invalid,
             "blocked": self.blocked,
             "leanest": self.leanest.to_dict() if self.leanest else None,
+            "fixes": list(self.fixes),
             "sources": dict(self.sources),
             "assumptions": list(self.assumptions),
         }  # fmt: skip

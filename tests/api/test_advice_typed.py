@@ -104,3 +104,15 @@ def test_what_no_number_of_gpus_holds_says_why_and_which_would() -> None:
     whole = api.predict("llama3.1-405b", "1x8xRTX3060", seq_len=131072)
     assert "working set alone takes 14.6 of 12.9 GB" in whole.why_none
     assert "no number of these GPUs" in str(whole)
+
+
+def test_a_plan_that_no_gpu_holds_says_what_does() -> None:
+    plan = api.plan("llama3.1-405b", "T4:1..2x8", tokens=1e9)
+    assert not plan.feasible and plan.leanest is not None
+    (said,) = plan.fixes
+    words = dict(plan.leanest.form.options) | {"micro_batch": plan.leanest.micro_batch}
+    words["grad_accum"] = plan.leanest.grad_accum
+    assert answered("llama3.1-405b", "", {**words, **typed(said)}).fits
+    assert said.partition(",")[0] in str(plan)
+    assert plan.to_dict()["fixes"] == [said]
+    assert api.plan("llama3-8b", "1x8xH100", tokens=1e9).fixes == ()
