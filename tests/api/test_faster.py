@@ -162,3 +162,14 @@ def test_it_is_said(job: dict[str, Any]) -> None:
     line = next(x for x in text.splitlines() if x.startswith("FASTER"))
     assert found.faster[0].change in line and "sequences/s (" in line
     assert "pipeline bubble" in api.explain(**job, term="bound_by").value or job is LORA
+
+
+def test_programs_without_an_interleaved_schedule_are_offered_no_chunks() -> None:
+    job: dict[str, Any] = {
+        "model": "llama3-70b", "gpus": "8x8xH100", "tp": 8, "pp": 4, "global_batch": 32,
+        "recompute": "full",
+    }  # fmt: skip
+    for software, offered in (("megatron", True), ("deepspeed", False), ("nanotron", False)):
+        found = api.predict(**job, software=software)
+        assert found.fits
+        assert any(f.change.startswith("vpp") for f in found.faster) == offered, software
