@@ -103,12 +103,13 @@ def answer_of(
         where = changed.pop("gpus", gpus)
         return make_request(model, where, **cast("Options", changed))
 
-    fixes: tuple[str, ...] = ()
+    helps: dict[str, Any] = {}
     faster: tuple[Faster, ...] = ()
     if not found.fits:
-        from simcore.api.fixes import fixes_of
+        from simcore.api.fixes import advice_of
 
-        fixes = fixes_of(request, ask)
+        advice = advice_of(request, ask)
+        helps = {"fixes": advice.fixes, "instead": advice.instead, "why_none": advice.why_none}
     elif request.placed is not None or request.strategy.zero_stage:
         from simcore.api.faster import faster_of
 
@@ -127,7 +128,7 @@ def answer_of(
     return replace(
         found,
         assumptions=(*forced, *found.assumptions),
-        fixes=fixes,
+        **helps,
         uneven=uneven(request),
         faster=faster,
         measured=measured_rows(request, found),

@@ -6,11 +6,10 @@ Every change is asked like a job of its own, as what makes a job fit is (``api.f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from math import inf
-from typing import Any
 
-from simcore.api.fixes import NARROW_BASE, samples_a_step
+from simcore.api.change import NARROW_BASE, Ask, Words, samples_a_step
 from simcore.base.errors import SimcoreError
 from simcore.engine.edge import settled
 from simcore.engine.job_memory import memory_result
@@ -19,9 +18,6 @@ from simcore.engine.resolved import Request
 from simcore.engine.result import Faster, Prediction
 from simcore.report.words import plural
 from simcore.strategy.strategy import HYBRID
-
-Words = dict[str, Any]
-Ask = Callable[[Words], Request]
 
 #: A change is told from this gain of samples a second on.
 WORTH_FRAC = 0.05
@@ -96,9 +92,7 @@ def _less_bubble(request: Request, found: Prediction, ask: Ask) -> Faster | None
     placed = request.placed
     if placed is None or placed.layout.pp == 1 or not found.time_s.get("pipeline_bubble"):
         return None
-    changes = _more_micro_batches(
-        request, found.sample_unit, placed.layout.pp, total=_says_global_batch(request, ask)
-    )
+    changes = _more_micro_batches(request, found.sample_unit, placed.layout.pp)
     for words, said in changes:
         change = _tried(ask, words, said, found.samples_per_s)
         if change is not None and change.gain_frac >= WORTH_FRAC:
@@ -113,8 +107,9 @@ def _interleaved(request: Request, found: Prediction, ask: Ask) -> Faster | None
         return None
     pp = placed.layout.pp
     bubble_frac = found.time_s.get("pipeline_bubble", 0.0) / found.step_time_s.value
-    # Megatron-LM's interleaved schedule takes whole rounds of pp micro-batches.
-    if pp == 1 or accum % pp or bubble_frac < WORTH_FRAC:
+    # Megatron-LM's interleaved schedule takes whole rounds of pp micro-batches; others have none.
+    none = accum % pp or not request.strategy.software.interleaves
+    if pp == 1 or none or bubble_frac < WORTH_FRAC:
         return None
     tried = (_tried(ask, {"vpp": n}, f"vpp {n}", found.samples_per_s) for n in _CHUNKS)
     fitting = [f for f in tried if f is not None]
@@ -122,19 +117,9 @@ def _interleaved(request: Request, found: Prediction, ask: Ask) -> Faster | None
     return next((f for f in fitting if f.samples_per_s >= (1.0 - _ALIKE_FRAC) * most), None)
 
 
-def _says_global_batch(request: Request, ask: Ask) -> bool:
-    """Whether the samples of a step were given: accumulation beside them is refused."""
-    try:
-        ask({"grad_accum": request.grad_accum})
-    except SimcoreError:
-        return True
-    return False
-
-
-def _more_micro_batches(
-    request: Request, unit: str, stages: int, *, total: bool
-) -> Iterator[tuple[Words, str]]:
-    """Each change, said in the words that were given; ``total``: a global batch."""
+def _more_micro_batches(request: Request, unit: str, stages: int) -> Iterator[tuple[Words, str]]:
+    """Each change, said in the words that were given."""
+    total = request.global_batch_given
     batch, accum = request.micro_batch, request.grad_accum
     each = batch * request.data_ranks
     wanted = _BATCHES_A_STAGE * stages

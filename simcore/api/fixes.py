@@ -5,116 +5,110 @@ Every change is asked like a job of its own, so whatever breaks a rule falls out
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
 
-from simcore.base.errors import SimcoreError
+from simcore.api.change import (
+    DOUBLINGS,
+    GROWING,
+    KEPT,
+    LONG_TOKENS,
+    NARROW_BASE,
+    Ask,
+    Change,
+    Fix,
+    Trial,
+    Words,
+    grows,
+    samples_a_step,
+)
 from simcore.engine.advice import uneven_batch
-from simcore.engine.edge import largest_batch, settled
+from simcore.engine.edge import largest_batch
 from simcore.engine.job_memory import memory_result
-from simcore.engine.predict import central_step_s
 from simcore.engine.resolved import Request
-from simcore.report.words import figure
+from simcore.engine.result import MemoryResult
 
 #: How many of the found changes are told, the fastest first.
 MOST = 6
 #: How many changes are tried at once where no smaller number helps.
 _TOGETHER = 3
-#: Up to so many times the GPUs, all of whose state is cut and whose activations run again.
-_MOST_NODES, _NODE = 256, 8
-#: Sequences from this length on are worth cutting (Llama 3, 2024: from 16 thousand tokens on).
-_LONG_TOKENS = 16_384
-#: Degrees of parallelism are doubled this often.
-_DOUBLINGS = 3
-
-Words = dict[str, Any]
-#: Words by which a change keeps the samples of a step.
-_KEPT = frozenset(("global_batch", "grad_accum"))
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """Words of the command line that differ, and how they are said."""
+class Advice:
+    """What helps a job that does not fit.
 
-    said: str
-    words: Words
-
-
-#: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True: holes are given back.
-_GROWING = Change("growing-segments on", {"growing_segments": "on"})
-#: An adapter's base held whole and narrow (QLoRA, Dettmers et al. 2023) is gathered by nobody.
-NARROW_BASE = Change(
-    "ddp, quantised-base nf4",
-    {"strategy": "ddp", "shard_ranks": None, "quantised_base": "nf4"},
-)
-
-
-@dataclass(frozen=True, slots=True)
-class _Fix:
-    said: str
-    samples_per_s: float
-
-    def __str__(self) -> str:
-        rate = self.samples_per_s
-        return f"{self.said} ({figure(rate) if rate >= 1.0 else f'{rate:.3g}'}/s)"
-
-
-def fixes_of(request: Request, ask: Callable[[Words], Request]) -> tuple[str, ...]:
-    """The changes that make ``request`` fit, fastest first, as ``recompute full (8.1/s)``.
-
-    Behind each its samples a second. ``ask`` makes the request with some of its words changed,
-    the cluster's ``gpus`` among them; it may raise SimcoreError. More GPUs are tried where
-    nothing else helps. Empty where that does not either.
+    ``fixes``: changes that make it fit, as ``recompute full (8.1/s)``, behind each its samples a
+    second; ``instead``: such of another kind of training; ``why_none``: where no change was
+    found on these GPUs and more of them, what stands in the way.
     """
-    ladders, attempt = _ladders(request), _tried(ask)
+
+    fixes: tuple[str, ...] = ()
+    instead: tuple[str, ...] = ()
+    why_none: str = ""
+
+
+def advice_of(request: Request, ask: Ask) -> Advice:
+    """The changes that make ``request`` fit, fastest first.
+
+    ``ask`` may raise SimcoreError. More GPUs, and adapters in place of all weights, are tried
+    where nothing else helps; larger GPUs where more of them do not either.
+    """
+    attempt = Trial(ask)
+    if found := _on_these(request, attempt):
+        return Advice(tuple(map(str, found[:MOST])))
+    from simcore.api.larger import larger_gpus, more_gpus, why_none  # few jobs come so far
+    from simcore.api.other_training import adapters_instead
+
+    instead = tuple(map(str, adapters_instead(request, ask)))
+    more = Trial(ask)
+    if found := more_gpus(request, more):
+        return Advice(tuple(map(str, found)), instead)
+    larger = larger_gpus(request, Trial(ask))
+    return Advice(tuple(map(str, larger)), instead, why_none(more))
+
+
+def _on_these(request: Request, attempt: Trial) -> list[Fix]:
+    """Changes on the GPUs that were asked for, the fastest first."""
+    ladders = _ladders(request)
+    now = memory_result(request)
     for many in range(1, _TOGETHER + 1):
-        found: list[_Fix] = []
+        found: list[Fix] = []
         for group in combinations(ladders, many):
-            if _at_odds(group):
+            if _at_odds(group) or (many > 1 and _hopeless(group, now, attempt)):
                 continue
             fix = next((f for f in map(attempt, _rungs(group)) if f), None)
             if fix is not None:
                 found.append(fix)
         if found:
-            found.sort(key=lambda f: -f.samples_per_s)
-            return tuple(map(str, found[:MOST]))
-    larger = next((f for f in map(attempt, _larger(request)) if f), None)
-    return (str(larger),) if larger else ()
+            return sorted(found, key=lambda f: -f.samples_per_s)
+    return []
 
 
-def _tried(ask: Callable[[Words], Request]) -> Callable[[Change], _Fix | None]:
-    def attempt(change: Change) -> _Fix | None:
-        try:
-            request = ask(change.words)
-        except SimcoreError:
-            return None
-        if not settled(request, memory_result(request)).fits:
-            return None
-        said = change.said
-        if _KEPT & change.words.keys() and request.grad_accum != accumulated(change.words):
-            said = f"{said}, grad-accum {request.grad_accum}"
-        return _Fix(said, samples_a_step(request) / central_step_s(request))
-
-    def accumulated(words: Words) -> int | None:
-        """The accumulation where nothing is said of the batch; None where that is refused."""
-        try:
-            return ask({k: v for k, v in words.items() if k not in _KEPT}).grad_accum
-        except SimcoreError:
-            return None
-
-    return attempt
+#: By how much several changes together may do better than their factors term by term.
+_TOGETHER_FACTOR = 2.0
 
 
-def samples_a_step(request: Request) -> int:
-    """Samples of all replicas in one step."""
-    return request.micro_batch * request.grad_accum * request.data_ranks
+def _hopeless(group: tuple[tuple[Change, ...], ...], now: MemoryResult, attempt: Trial) -> bool:
+    """Whether changes that are known one by one leave too much of what is held by far.
+
+    Of each term each of them leaves a share; a term that it has no more, nothing.
+    """
+    left = dict(now.terms)
+    for ladder in group:
+        alone = [held for change in ladder if (held := attempt.held.get(change.said)) is not None]
+        if not alone:  # refused alone; together it may be
+            return False
+        for term in left:
+            share = min(held.get(term, 0.0) for held in alone) / max(now.terms[term], 1.0)
+            left[term] *= min(share, 1.0)
+    return sum(left.values()) > _TOGETHER_FACTOR * now.capacity_bytes
 
 
 def _at_odds(group: tuple[tuple[Change, ...], ...]) -> bool:
     """Whether two ladders change the same word: they are alternatives."""
-    said = [word for ladder in group for word in ladder[0].words.keys() - _KEPT]
+    said = [word for ladder in group for word in ladder[0].words.keys() - KEPT]
     return len(set(said)) < len(said)
 
 
@@ -150,14 +144,14 @@ def _ladders(request: Request) -> list[tuple[Change, ...]]:
     if s.shard_ranks:
         ladders.append([Change(f"{s.parallelism} over all GPUs",
                                {"strategy": s.parallelism, "shard_ranks": None})])  # fmt: skip
-    if not request.growing_segments and _grows(request):
-        ladders.append([_GROWING])
+    if not request.growing_segments and grows(request):
+        ladders.append([GROWING])
     if s.precision.name in ("fp32", "fp32-ieee", "tf32"):
         ladders.append([Change("amp-bf16", {"precision": "amp-bf16"})])
-    long = request.workload.tokens_per_sample >= _LONG_TOKENS
+    long = request.workload.tokens_per_sample >= LONG_TOKENS
     for name in ("tp", "pp", *(("cp",) if long else ()), "ep"):
         now = getattr(layout, name, 1)
-        degrees = [now * 2**i for i in range(1, _DOUBLINGS + 1) if now * 2**i <= n_gpus]
+        degrees = [now * 2**i for i in range(1, DOUBLINGS + 1) if now * 2**i <= n_gpus]
         kept = {"global_batch": samples_a_step(request), "grad_accum": None}
         ladders.append([Change(f"{name} {n}", {name: n, **kept}) for n in degrees])
     if layout is not None and layout.pp > 1 and not layout.stages:
@@ -175,39 +169,6 @@ def _ladders(request: Request) -> list[tuple[Change, ...]]:
         else:
             ladders.append([Change("offload optimizer", away)])
     return [tuple(ladder) for ladder in ladders if ladder]
-
-
-def _grows(request: Request) -> bool:
-    """Whether the allocator can map more memory to a segment that it has (CUDA 11.4 on)."""
-    return all(g.gpu.vendor == "NVIDIA" for g in request.cluster.groups)
-
-
-def _larger(request: Request) -> Iterator[Change]:
-    """More GPUs of the same type, a whole node first, with everything else that needs less."""
-    if len(request.cluster.groups) != 1:
-        return
-    group = request.cluster.groups[0]
-    sparing: Words = {"micro_batch": 1, "strategy": "zero3", "recompute": "full",
-                      "recompute_modules": None, "recompute_layers": None,
-                      "nnodes": None, "nproc_per_node": None}  # fmt: skip
-    if not any(b.recomputable for b in request.workload.blocks):
-        del sparing["recompute"]
-    per_node = max(group.gpus_per_node, _NODE)
-    # What sharding alone leaves whole on every GPU: a long sample, a layer's experts, its products.
-    cuts = [("cp", per_node)] if request.workload.tokens_per_sample >= _LONG_TOKENS else []
-    cuts += [("ep", per_node), *(("tp", 2**i) for i in range(1, _DOUBLINGS + 1))]
-    nodes = 1 if group.gpus_per_node < per_node else 2
-    while nodes <= _MOST_NODES:
-        gpus = f"{max(nodes, group.n_nodes)}x{per_node}x{group.gpu.name}"
-        said = ", ".join((gpus, "zero3", *(["recompute full"] if "recompute" in sparing else [])))
-        yield Change(f"{said}, micro-batch 1", {"gpus": gpus, **sparing})
-        if not request.growing_segments and _grows(request):
-            yield Change(f"{said}, micro-batch 1, {_GROWING.said}",
-                         {"gpus": gpus, **sparing, **_GROWING.words})  # fmt: skip
-        for name, degree in cuts:  # refused where there is nothing to cut so
-            yield Change(f"{said}, micro-batch 1, {name} {degree}",
-                         {"gpus": gpus, **sparing, name: degree})  # fmt: skip
-        nodes *= 2
 
 
 def _batch(request: Request, size: int) -> Change:

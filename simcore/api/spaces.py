@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from simcore.planning.fleet import FleetJob
     from simcore.planning.goodput import Goodput as PlainGoodput
     from simcore.planning.goodput import Reliability
+    from simcore.planning.planner import Option
     from simcore.planning.space import Space
     from simcore.planning.sweep import Progress, SweepResult
 
@@ -78,6 +79,19 @@ def sweep(
         **words,
     }  # fmt: skip
     return remembered(Sweep, _advised(found, filled), "sweep", asked)
+
+
+def _holding(model: str, leanest: Option, words: Mapping[str, Any]) -> tuple[str, ...]:
+    """What makes the leanest way of a plan fit."""
+    from simcore.api import answer_of
+
+    options = {**dict(leanest.form.options), "micro_batch": leanest.micro_batch,
+               "grad_accum": leanest.grad_accum, "network": words.get("network"),
+               "node": words.get("node")}  # fmt: skip
+    try:
+        return answer_of(model, leanest.cluster, cast("Options", options)).fixes
+    except SimcoreError:  # advice alone is missing then
+        return ()
 
 
 #: Rankings of a sweep in which more samples a second are better.
@@ -228,6 +242,8 @@ def plan(
         price=[price] if isinstance(price, str) else list(price), prices=prices,
         reliability=reliability, top=top, jobs=jobs, progress=progress, words=words,
     )  # fmt: skip
+    if found.leanest is not None:
+        found = replace(found, fixes=_holding(names[0], found.leanest, words))
     # asked again, it is about the same moments
     return remembered(Plan, found, "plan", {**asked, "start": found.goal.begins or start})
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from copy import copy
 from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
-from simcore.cli.job_signature import job
+from simcore.cli.job_signature import JOB
 from simcore.cli.values import whole, with_zero, with_zeros
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -32,7 +32,7 @@ _SEVERAL = {
 
 def job_words() -> tuple[str, ...]:
     """The words of ``simcore.api`` that are options of a job, besides model and gpus."""
-    return tuple(inspect.signature(job).parameters)
+    return tuple(JOB)
 
 
 def job_options(words: Mapping[str, Any], problems: list[str]) -> dict[str, Any]:
@@ -75,21 +75,15 @@ def takes_job(
 
     def decorate(command: Command) -> Command:
         own = get_type_hints(command, include_extras=True)
-        hints = get_type_hints(job, include_extras=True)
         parameters = [
             p.replace(annotation=own[p.name])
             for p in inspect.signature(command).parameters.values()
             if p.kind is not inspect.Parameter.VAR_KEYWORD
         ]
         parameters += [
-            p.replace(
-                annotation=(
-                    _axis(hints[p.name]) if axes and p.name not in ONE_VALUE else hints[p.name]
-                ),
-                kind=inspect.Parameter.KEYWORD_ONLY,
-            )
-            for p in inspect.signature(job).parameters.values()
-            if p.name in words and p.name not in own
+            p.replace(annotation=_axis(p.annotation)) if axes and name not in ONE_VALUE else p
+            for name, p in JOB.items()
+            if name in words and name not in own
         ]
         command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         command.__annotations__ = {p.name: p.annotation for p in parameters}

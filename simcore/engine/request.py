@@ -72,6 +72,7 @@ def make_request(
         loading=_loading(record),
         defaults=tuple(tries.defaults),
         assumptions=(
+            *_rounds_told(tries, asked, accum),
             *_told(tries, asked, strategy),
             *(_largest_told(largest) if peak else ()),
             *(_miscounted(record, workload) if not overrides else ()),
@@ -81,6 +82,7 @@ def make_request(
         growing_segments=tries["growing"],
         compiled=bool(tries.get("compiled")),
         software_assumed=asked.library.assumed,
+        global_batch_given=asked.options.get("global_batch") is not None,
         peak_workload=peak,
     )
     if batch == "max":
@@ -199,6 +201,11 @@ def _batch_problems(tries: Attempts, asked: Asked, accum: int, batch: int | str)
     placed: Placed | None = tries.get("placed")
     if placed is not None and accum % placed.layout.directions:
         tries.problems.append(f"schedule dualpipe needs an even grad-accum, not {accum}")
+    library = asked.library
+    counted = placed is not None or asked.options.get("global_batch") is None
+    if counted and library.software.whole_rounds and not library.assumed:
+        refused = asked.layout.rounds_refused(accum)
+        tries.problems += [f"{library.software.name}: {refused}"] if refused else []
 
 
 def _told(tries: Attempts, asked: Asked, strategy: Strategy) -> tuple[str, ...]:
@@ -215,6 +222,24 @@ def _told(tries: Attempts, asked: Asked, strategy: Strategy) -> tuple[str, ...]:
         *context_told(asked.layout, asked.options.get("cp_comm")),
         *_assumptions(record, workload),
     )
+
+
+def _rounds_told(tries: Attempts, asked: Asked, accum: int) -> tuple[str, ...]:
+    """Of interleaved stages that Megatron would not run so, where nobody said that it is Megatron;
+    and of rounds that are not whole.
+    """
+    placed: Placed | None = tries.get("placed")
+    if placed is None or not asked.library.software.whole_rounds:
+        return ()
+    layout = placed.layout
+    if refused := layout.rounds_refused(accum):
+        return (f"Megatron would refuse this: {refused}",)
+    if layout.vpp > 1 and layout.schedule == "1f1b" and accum % layout.pp:
+        return (
+            f"{accum} micro-batches are no whole rounds of pp={layout.pp}: for Megatron these need "
+            "another --microbatch-group-size-per-virtual-pipeline-stage",
+        )
+    return ()
 
 
 def _shares(text: str) -> str:

@@ -18,8 +18,9 @@ class Request:
 
     ``shares``: samples a rank and micro-step of each kind of rank (``rank_groups``), where these
     are not ``micro_batch`` of all; their sum over the ranks is the same. ``software_assumed``:
-    nobody named the training library of a layout that needs one. ``peak_workload``: of the largest
-    batch that training meets, where batches vary.
+    nobody named the training library of a layout that needs one. ``global_batch_given``: the
+    samples of a step were said, not its micro-steps. ``peak_workload``: of the largest batch that
+    training meets, where batches vary.
     """
 
     workload: Workload
@@ -38,6 +39,7 @@ class Request:
     compiled: bool = False
     shares: tuple[int, ...] = ()
     software_assumed: bool = False
+    global_batch_given: bool = False
     peak_workload: Workload | None = None
 
     @property

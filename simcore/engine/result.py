@@ -177,6 +177,8 @@ class Prediction:
     run_time_s: float | None = None
     run_steps: float | None = None
     fixes: tuple[str, ...] = ()
+    instead: tuple[str, ...] = ()  # of another kind of training, that fit
+    why_none: str = ""  # why no more of these GPUs do, whatever else is changed
     uneven: tuple[WhatIf, ...] = ()
     faster: tuple[Faster, ...] = ()
     timeline: Timeline | None = field(default=None, repr=False, compare=False)

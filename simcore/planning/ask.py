@@ -11,6 +11,7 @@ from simcore.base.errors import InvalidConfig, SimcoreError
 from simcore.base.units import parse_quantity
 from simcore.engine.training_library import AUTO, assumed_of
 from simcore.hardware.prices import PriceBook, price_book
+from simcore.planning.chunks import can_have_chunks
 from simcore.planning.defaults import default_words, gpu_grids
 from simcore.planning.goal import Goal, available_gpus
 from simcore.planning.goodput import Reliability
@@ -180,6 +181,8 @@ def _told(space: Space, chosen: dict[str, Any]) -> list[str]:
     out = [f"looked through {'; '.join(names)}"] if names else []
     if dict(space.fixed).get("software") == AUTO:
         out.insert(0, assumed_of())
+    if can_have_chunks(space):
+        out.append("looked through vpp 2..8 (chunks of layers) of the promising pipelines")
     if "global_batch" in chosen:
         batches = " or ".join(map(str, space.global_batches))
         out.append(f"{batches} samples a step, near 4 million tokens (--global-batch)")

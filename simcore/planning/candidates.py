@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
 from simcore.base.arrays import NDArray, keep_freed_memory
 from simcore.base.units import GIGA, HOUR
+from simcore.engine.sweep import Outcome
 from simcore.planning.energy import power_w, tdp_w
 from simcore.planning.evaluator import Evaluator
 from simcore.planning.goal import Goal
@@ -34,8 +36,8 @@ class Candidates:
     """Points and their runs. ``form`` indexes ``forms``, ``cluster`` the space's clusters.
 
     ``balanced_s``, ``least_bytes``: bounds as in ``engine.sweep.Outcome``; ``stages``: layers of
-    each stage, of candidates whose pipeline was cut anew. Times are NaN where not even
-    ``MORE_MEMORY_BYTES`` more a device would do.
+    each stage, of candidates whose pipeline was cut anew, ``chunks`` of those in
+    chunks. Times are NaN where not even ``MORE_MEMORY_BYTES`` more a device would do.
     """
 
     space: Space
@@ -60,14 +62,31 @@ class Candidates:
     usd_per_h: Array
     effective_frac: Array
     stages: Mapping[int, str] = field(default_factory=dict)
+    chunks: Mapping[int, int] = field(default_factory=dict)
 
     def form_of(self, i: int) -> FormWords:
-        """The form of a candidate, with its cut."""
-        form, cut = self.forms[int(self.form[i])], self.stages.get(i)
-        if cut is None:
+        """The form of a candidate, with its cut and its chunks."""
+        form, own = self.forms[int(self.form[i])], dict[str, Any]()
+        if i in self.stages:
+            own["stages"] = self.stages[i]
+        if i in self.chunks:
+            own["vpp"] = self.chunks[i]
+        if not own:
             return form
-        options = tuple(sorted({**dict(form.options), "stages": cut}.items()))
-        return replace(form, layout=replace(form.layout, stages=cut), options=options)
+        options = tuple(sorted({**dict(form.options), **own}.items()))
+        return replace(form, layout=replace(form.layout, **own), options=options)
+
+    def with_outcome(self, i: int, out: Outcome) -> Candidates:
+        """The same with one candidate as it was evaluated again."""
+        changes = {
+            "step_s": out.step_time_s, "faster_s": out.faster_s, "busy_frac": out.busy_frac,
+            "memory_bytes": out.memory_bytes, "needed_bytes": out.needed_bytes,
+        }  # fmt: skip
+        columns = {name: getattr(self, name).copy() for name in changes}
+        for name, value in changes.items():
+            assert value is not None
+            columns[name][i] = value[0]
+        return replace(self, **columns)
 
     def __len__(self) -> int:
         return len(self.step_s)

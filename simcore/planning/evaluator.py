@@ -44,6 +44,7 @@ NOT_A_MULTIPLE = "global-batch is not a multiple of micro-batch x replicas"
 #: Words of a form that are none of a request's: known already, or each point's own.
 _NOT_ASKED = ("calibration", "inputs", "shares")
 ODD = "schedule dualpipe needs an even grad-accum"
+FEW = "vpp needs as many micro-batches as stages or more"
 
 
 def batches(
@@ -143,7 +144,7 @@ class Evaluator:
                 try:
                     request = make_request(
                         source, self.space.clusters[i], profile=self._profile, micro_batch=first,
-                        grad_accum=layout.directions,
+                        grad_accum=layout.least_micro_batches,
                         **{k: v for k, v in form.items() if k not in _NOT_ASKED},
                     )  # fmt: skip
                     n_layers = layer_counts(request.workload)
@@ -179,7 +180,7 @@ class Evaluator:
             return Batch(unit, end - begin, invalid, piece)
         axis = _axis(self.space, held, valid, begin, end)
         if odd := n_left - len(axis):
-            invalid[NOT_A_MULTIPLE if self.space.global_batches else ODD] = odd
+            invalid[_left_out(self.space, held)] = odd
         deals: list[Deal] | None = None
         if held.shares:
             axis, deals = _dealt(held.request, axis, held.shares, invalid)
@@ -299,6 +300,21 @@ def _dealt(
     return axis.take(kept), [d for d in found if not isinstance(d, str)]
 
 
+def _asks_for_rounds(held: _Unit) -> bool:
+    """Whether the program that was asked for refuses fewer micro-batches than stages."""
+    r = held.request
+    if r is None or r.software_assumed or not r.strategy.software.whole_rounds:
+        return False
+    return bool(held.layout.rounds_refused(0))
+
+
+def _left_out(space: Space, held: _Unit) -> str:
+    """What points break whose number of micro-batches cannot be."""
+    if _asks_for_rounds(held):
+        return f"{NOT_A_MULTIPLE}, or {FEW}" if space.global_batches else FEW
+    return NOT_A_MULTIPLE if space.global_batches else ODD
+
+
 def _axis(space: Space, held: _Unit, valid: list[int], begin: int, end: int) -> Axis:
     """Valid clusters x micro-batches x accumulation, of the unit's points ``begin`` to ``end``."""
     assert held.request is not None
@@ -318,5 +334,7 @@ def _axis(space: Space, held: _Unit, valid: list[int], begin: int, end: int) -> 
         grad_accum = grad_accum / (row_micro * ranks[row_cluster])[row]
     # Also: from both ends of a pipeline come equally many micro-batches.
     whole = np.mod(grad_accum, held.layout.directions) == 0
+    if _asks_for_rounds(held):
+        whole &= grad_accum >= held.layout.pp
     row, grad_accum = row[whole], grad_accum[whole]
     return Axis(specs, row_cluster, row_micro, row, grad_accum)

@@ -31,6 +31,7 @@ from simcore.planning.candidates import (
     candidates,
     runs_of,
 )
+from simcore.planning.chunks import with_chunks
 from simcore.planning.constraints import (
     Constraint,
     Relaxation,
@@ -121,7 +122,8 @@ class Plan:
     """The answer: options best first, one a cluster; what stops it where there is none.
 
     ``n_timed``: points that fit, or would with ``MORE_MEMORY_BYTES`` more a GPU; limits of time
-    and money are counted among them. ``leanest``: what needs least memory, where nothing fits.
+    and money are counted among them. ``leanest``: what needs least memory, where nothing fits;
+    ``fixes``: changes of it that do, on more or larger GPUs too.
     """
 
     model: str
@@ -141,6 +143,7 @@ class Plan:
     leanest: Option | None
     sources: tuple[tuple[str, str], ...]
     assumptions: tuple[str, ...]
+    fixes: tuple[str, ...] = ()
 
     @property
     def feasible(self) -> bool:
@@ -174,6 +177,7 @@ class Plan:
             "invalid": self.invalid,
             "blocked": self.blocked,
             "leanest": self.leanest.to_dict() if self.leanest else None,
+            "fixes": list(self.fixes),
             "sources": dict(self.sources),
             "assumptions": list(self.assumptions),
         }  # fmt: skip
@@ -190,6 +194,7 @@ def make_plan(
     samples = _samples(space, goal)
     found = candidates(space, goal, progress, jobs)
     found = with_cuts(found, goal, samples, partial(request_of, found), top)
+    found = with_chunks(found, goal, samples, top)
     found = with_settled(found, goal, samples, partial(request_of, found), top)
     runs = runs_of(found, goal, samples)
     limits = constraints_of(found, runs, goal)

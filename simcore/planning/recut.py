@@ -43,11 +43,11 @@ def with_cuts(
     pending = can_be_cut(c)
     if not pending.any():
         return c
-    hoped = _objective(replace(c, step_s=c.balanced_s, needed_bytes=c.least_bytes), goal, samples)
+    hoped = objective_of(replace(c, step_s=c.balanced_s, needed_bytes=c.least_bytes), goal, samples)
     cuts = _Cuts(request, 1.0 - goal.margin_frac)
     while True:
-        now = _objective(c, goal, samples)
-        bar = _bars(c, now, top)[c.cluster]
+        now = objective_of(c, goal, samples)
+        bar = bars(c, now, top)[c.cluster]
         worth = np.flatnonzero(pending & (hoped < bar))
         if not len(worth):
             return c
@@ -67,7 +67,7 @@ def can_be_cut(c: Candidates) -> NDArray[np.bool_]:
     return found
 
 
-def _objective(c: Candidates, goal: Goal, samples: float | None) -> Array:
+def objective_of(c: Candidates, goal: Goal, samples: float | None) -> Array:
     """What each candidate is at; infinite where it breaks a limit."""
     runs = runs_of(c, goal, samples)
     value = runs.of(goal.objective, c)
@@ -75,7 +75,7 @@ def _objective(c: Candidates, goal: Goal, samples: float | None) -> Array:
     return np.where(meets, value, np.inf)
 
 
-def _bars(c: Candidates, value: Array, top: int) -> Array:
+def bars(c: Candidates, value: Array, top: int) -> Array:
     """What a candidate of each cluster must beat to be listed, or to be listed in place of one."""
     best = np.full(len(c.space.clusters), np.inf)
     np.minimum.at(best, c.cluster, value)
@@ -112,19 +112,11 @@ class _Cuts:
         one = np.zeros(1, dtype=np.intp)
         axis = Axis((cut.cluster,), one, c.micro_batch[i : i + 1], one, c.grad_accum[i : i + 1])
         out = evaluate_axis(cut, axis, twice="inter")
-        assert out.faster_s is not None and out.busy_frac is not None
         room = self._share * c.capacity_bytes[i]
         fitted = c.needed_bytes[i] <= room
         if out.needed_bytes[0] > room or (fitted and out.step_time_s[0] >= c.step_s[i]):
             return c
-        changes = {
-            "step_s": out.step_time_s, "faster_s": out.faster_s, "busy_frac": out.busy_frac,
-            "memory_bytes": out.memory_bytes, "needed_bytes": out.needed_bytes,
-        }  # fmt: skip
-        columns = {name: getattr(c, name).copy() for name in changes}
-        for name, value in changes.items():
-            columns[name][i] = value[0]
-        return replace(c, **columns, stages={**c.stages, i: cut.placed.layout.stages})
+        return replace(c.with_outcome(i, out), stages={**c.stages, i: cut.placed.layout.stages})
 
     def _best(
         self, c: Candidates, i: int, request: Request, worth: NDArray[np.intp]

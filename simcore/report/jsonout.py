@@ -81,6 +81,8 @@ def to_dict(p: Prediction) -> dict[str, Any]:
             },
             "margin_frac": m.margin_frac,
             "fixes": p.fixes,
+            "instead": p.instead,
+            "why_none": p.why_none,
             "bound_by": p.bound_by,
             "what_if": _gains(p.what_if),
             "rank_classes": [

@@ -233,6 +233,8 @@ def _impossible(p: Plan) -> list[str]:
         )  # fmt: skip
         if p.leanest is not None:
             lines += labelled("", _leanest(p.leanest))
+        if p.fixes:
+            lines += labelled("", f"what makes it fit (samples/s then): {'; '.join(p.fixes)}", 4)
     for i, r in enumerate(p.relaxations):
         lines += labelled("RELAX" if i == 0 else "  or", _relax(r, p.goal))
     for name, n in p.blocked.items():

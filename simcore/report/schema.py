@@ -142,6 +142,8 @@ def build() -> Schema:
         "memory_bytes": _memory(),
         "margin_frac": _of("number", "Share of the capacity left; negative: does not fit."),
         "fixes": _texts("Changes that make it fit, each computed; empty where it fits."),
+        "instead": _texts("Changes that make another kind of training of it, adapters, that fits."),
+        "why_none": _text("Why no number of these GPUs holds it; empty where one was found."),
         "bound_by": _text(
             "The resource whose doubling gains most, two that bind together, 'fixed costs', or "
             "'pipeline bubble' where that is the longest term."

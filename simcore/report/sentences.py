@@ -129,6 +129,21 @@ def fixes(p: Prediction) -> str:
     return f"what makes it fit ({plural(p.sample_unit)}/s then): {'; '.join(p.fixes)}"
 
 
+def why_none(p: Prediction) -> str:
+    """Why more of the same GPUs do not help; empty where they do."""
+    return f"no number of these GPUs was found; nearest: {p.why_none}" if p.why_none else ""
+
+
+def instead(p: Prediction) -> str:
+    """Adapters that would fit, said to be another kind of training; empty where none are told."""
+    if not p.instead:
+        return ""
+    return (
+        "another kind of training, of adapters on frozen weights, fits on these GPUs"
+        f" ({plural(p.sample_unit)}/s): {'; '.join(p.instead)}"
+    )
+
+
 def faster(p: Prediction) -> str:
     """Other strategies and batches that fit and are faster; empty where none was found."""
     units = plural(p.sample_unit)

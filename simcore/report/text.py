@@ -37,7 +37,9 @@ def _settings(p: Prediction) -> list[str]:
 def _verdict(p: Prediction) -> list[str]:
     lines = labelled(*say.verdict(p))
     if fixes := say.fixes(p):
-        lines += labelled("", fixes, 3)
+        lines += labelled("", fixes, 4)
+    for other in (say.why_none(p), say.instead(p)):
+        lines += labelled("", other, 3) if other else []
     if away := say.elsewhere(p):
         lines += labelled("", away)
     return lines

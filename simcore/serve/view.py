@@ -114,7 +114,7 @@ def answer(p: Prediction, asked: SetUp) -> Answer:
         "micro_batch": p.micro_batch,
         "fits": p.fits,
         "verdict": {"label": word, "text": fits},
-        "fixes": say.fixes(p),
+        "fixes": "; ".join(filter(None, (say.fixes(p), say.why_none(p), say.instead(p)))),
         "elsewhere": say.elsewhere(p),
         "step": {
             "text": format_seconds(t.value),

@@ -129,6 +129,22 @@ def _sizes(
     return tuple(sizes), problems
 
 
+#: Chunks of layers a pipeline rank that are tried.
+MOST_CHUNKS = 8
+
+
+def chunk_counts(n_layers: int, n_stages: int) -> tuple[int, ...]:
+    """Numbers of chunks that divide a pipeline's layers, embedding and head among them or not.
+
+    Megatron-LM takes either (--account-for-embedding-in-pipeline-split and its like of the loss);
+    where several do, powers of two, the fewest and the most stand for all.
+    """
+    found = [n for n in range(2, MOST_CHUNKS + 1)
+             if any((n_layers + ends) % (n_stages * n) == 0 for ends in (0, 1, 2))]  # fmt: skip
+    kept = {n for n in found if n in (2, 4, 8)} | set(found[:1] + found[-1:])
+    return tuple(sorted(kept))
+
+
 def least_layers(n_stages: int, chunks: int) -> tuple[int, ...]:
     """Layers that each stage has at least: one a chunk, and at the ends one less, since a chunk
     may hold the embedding or the head in place of a layer; but never none.

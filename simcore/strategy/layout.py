@@ -100,6 +100,24 @@ class Layout:
         """Ends where micro-batches enter: a rank sees M/directions of them, on as many stages."""
         return 2 if self.schedule == "dualpipe" else 1
 
+    @property
+    def least_micro_batches(self) -> int:
+        """Micro-batches of a step that every program with such a pipeline takes."""
+        return max(self.directions, self.pp if self.vpp > 1 else 1)
+
+    def rounds_refused(self, micro_batches: int) -> str:
+        """Why Megatron's interleaved schedule takes no so few micro-batches; empty where it does.
+
+        Megatron-LM before 2024 takes multiples of the stages alone; later releases fewer than the
+        stages never.
+        """
+        if self.vpp == 1 or self.schedule != "1f1b" or micro_batches >= self.pp:
+            return ""
+        return (
+            f"vpp={self.vpp} needs as many micro-batches as stages or more (pp={self.pp}), not "
+            f"grad-accum {micro_batches}: try grad-accum {self.pp}"
+        )
+
     def violations(self, n_gpus: int, n_layers: int) -> list[str]:
         """Every rule that this layout breaks on so many GPUs and repeated layers."""
         found = [

@@ -113,6 +113,19 @@ def test_advice_is_in_the_words_that_were_given() -> None:
     assert change.samples_per_s == pytest.approx(then.samples_per_s)
 
 
+def test_advice_beside_a_launch_file_wins_over_its_batch() -> None:
+    launch = (
+        "--tensor-model-parallel-size 8 --pipeline-model-parallel-size 4 --bf16 "
+        "--sequence-parallel --use-distributed-optimizer --micro-batch-size 1 --global-batch-size 8"
+    )
+    job: dict[str, Any] = {"model": "llama3-70b", "gpus": "8x8xH100", "launch": launch}
+    change = next(f for f in api.predict(**job).faster if f.change.startswith("grad-accum"))
+    assert change.change == "grad-accum 16 (32 sequences a step)"
+    then = api.predict(**job, grad_accum=16)
+    assert then.global_batch == 32
+    assert change.samples_per_s == pytest.approx(then.samples_per_s)
+
+
 def test_enough_micro_batches_are_enough() -> None:
     assert not api.predict(**CUT, grad_accum=64).faster
 
@@ -149,3 +162,14 @@ def test_it_is_said(job: dict[str, Any]) -> None:
     line = next(x for x in text.splitlines() if x.startswith("FASTER"))
     assert found.faster[0].change in line and "sequences/s (" in line
     assert "pipeline bubble" in api.explain(**job, term="bound_by").value or job is LORA
+
+
+def test_programs_without_an_interleaved_schedule_are_offered_no_chunks() -> None:
+    job: dict[str, Any] = {
+        "model": "llama3-70b", "gpus": "8x8xH100", "tp": 8, "pp": 4, "global_batch": 32,
+        "recompute": "full",
+    }  # fmt: skip
+    for software, offered in (("megatron", True), ("deepspeed", False), ("nanotron", False)):
+        found = api.predict(**job, software=software)
+        assert found.fits
+        assert any(f.change.startswith("vpp") for f in found.faster) == offered, software

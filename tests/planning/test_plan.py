@@ -379,7 +379,7 @@ def test_the_cuts_that_a_plan_leaves_out_change_nothing(seed: int) -> None:
         "micro_batch": (1, rng.choice([2, 8, 32])), "recompute": rng.choice(["none", "full"]),
         "objective": rng.choice(["cost", "time", "step"]), "margin_frac": 0.0,
         "grad_accum": (rng.choice([1, 3]), rng.choice([8, 40])), "top": rng.choice([1, 2, 9]),
-        "schedule": rng.choice(["1f1b", "gpipe", "zb-1p"]),
+        "schedule": rng.choice(["1f1b", "gpipe", "zb-1p"]), "vpp": 1,
     }  # fmt: skip
     clusters = ["H100:1..2x8", "A100:1..2x8"]
     found = api.plan("llama3.2-1b", clusters, **words)

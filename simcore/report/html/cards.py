@@ -50,6 +50,7 @@ def facts_of(p: Prediction) -> list[tuple[str, str]]:
     if told := run(p):
         found.append(("run", told))
     found += [("makes it fit", fix) for fix in p.fixes]
+    found += [("adapters instead", other) for other in p.instead]
     if told := faster(p):
         found.append(("faster", told))
     return found

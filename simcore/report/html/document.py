@@ -281,6 +281,10 @@ def _what_if(told: Told, several: bool) -> Section | None:
     lines = [f"Bound by {p.bound_by}."]
     if p.fixes:
         lines.append(f"What makes it fit, each computed: {'; '.join(p.fixes)}.")
+    if p.why_none:
+        lines.append(f"No number of these GPUs was found; nearest: {p.why_none}.")
+    if p.instead:
+        lines.append(f"Another kind of training, of adapters, fits: {'; '.join(p.instead)}.")
     if found := faster(p):
         lines.append(f"Faster, each computed: {found}.")
     shown = (picture("sensitivity", told.sensitivity, caption),)

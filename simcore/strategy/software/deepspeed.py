@@ -43,6 +43,7 @@ DEEPSPEED = SOFTWARE.register("deepspeed")(
         norm_bytes=8.0, all_reduces=True, grads_beside=True, weight_stubs=False, group_copies=2,
         live_numel=int(GIGA), received_copies=1, sent_copies=1, logits_bytes=2 * 4.0,
         host_update_bytes=42.0, hooks=ZERO3_HOOKS, persist_numel=100_000, reuse_numel=int(GIGA),
+        interleaves=False,
     )
 )  # fmt: skip
 #: runtime/bf16_optimizer.py of early 2022: fp32_groups_flat is not yet cut into partitions.

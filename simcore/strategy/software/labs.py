@@ -26,7 +26,7 @@ SCALING_SOFTWARE = SOFTWARE.register("scaling")(
         joins_shard=False, reduce_copy_bytes=4.0, all_reduces=True, late_buckets=True,
         update_passes_bytes=4.0 + 4.0 + 6.0 + 6.0 + 4.0 + 4.0 + 2.0 + 4.0,
         weight_stubs=False, sums_apart=True, head_again=True,
-        sent_copies=1, logits_bytes=2.0, whole_sends=True, cut="modules",
+        sent_copies=1, logits_bytes=2.0, whole_sends=True, cut="modules", interleaves=False,
     )
 )  # fmt: skip
 #: Norms and rotary positions are tensor operations (Hagemann et al. 2023 time a fused RMSNorm
@@ -54,6 +54,7 @@ NANOTRON_SOFTWARE = SOFTWARE.register("nanotron")(
         name="nanotron",
         meaning="nanotron: torch's DDP buckets beside gradients that are summed in fp32",
         all_reduces=True, weight_buckets=True, adds_grads=True, weight_stubs=False, cut="costs",
+        interleaves=False,
     )
 )  # fmt: skip
 #: Norms, rotary positions and gated layers are tensor operations; gate and up are one product

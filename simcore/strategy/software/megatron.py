@@ -7,11 +7,15 @@ from dataclasses import replace
 from simcore.strategy.software.record import RUNS, SOFTWARE, Program, Software, called
 
 #: Each tensor rank sends the next stage all it has (core/pipeline_parallel/p2p_communication.py).
+#: Of several chunks a stage: schedules.py raises where micro-batches are no multiple of the stages
+#: (until 2024), later where a group of microbatch_group_size_per_vp_stage, at least pp and at most
+#: all of them, leaves fewer than pp over.
 MEGATRON = SOFTWARE.register("megatron")(
     Software(
         name="megatron",
         meaning="Megatron-Core as NVIDIA's recipes run it",
         whole_sends=True,
+        whole_rounds=True,
     )
 )
 called("megatron", "megatron-core", "mcore", "megatron-bridge", "nemo")
@@ -33,6 +37,7 @@ SOFTWARE.register("megatron-whole-sends")(
         meaning="Megatron-LM before its scatter/gather of 2021, and Megatron-Core, which has none: "
         "each tensor rank sends the next stage all, unless the sequence is cut",
         whole_sends=True,
+        whole_rounds=True,
     )
 )
 #: megatron/core/optimizer/__init__.py: with use_precision_aware_optimizer Transformer Engine's Adam
@@ -45,6 +50,7 @@ PRECISION_AWARE = SOFTWARE.register("precision-aware")(
         meaning="Megatron-Core's precision-aware optimizer and NeMo's distributed_fused_adam: "
         "beside bf16 weights the lower halves of their fp32 masters",
         remainders=True,
+        whole_rounds=True,
     )
 )
 

@@ -95,7 +95,8 @@ class Software:
     ``stops_early``: a layer that runs again in backward does so as far as something is needed.
     ``whole_tensors``: each of ZeRO-1's ranks owns whole tensors, of which it updates all, and
     broadcasts them to the others: owner after owner, where a gather would be one message.
-    ``cut``: how a pipeline is cut into stages, a rule of ``CUT_RULES``.
+    ``cut``: how a pipeline is cut into stages, a rule of ``CUT_RULES``. ``interleaves``: stages may
+    be of several chunks; ``whole_rounds``: with as many micro-batches as stages or more.
     ``plain_modules``: it is a loop around plain modules, whose kernels are PyTorch's.
     ``hooks``: what its ZeRO-3 takes of the host, module by module.
     ``persist_numel``: tensors of no more elements stay whole under ZeRO-3. ``reuse_numel``: as
@@ -134,6 +135,8 @@ class Software:
     stops_early: bool = False
     whole_tensors: bool = False
     cut: str = EVEN
+    interleaves: bool = True
+    whole_rounds: bool = False
     plain_modules: bool = False
     hooks: Hooks | None = None
     persist_numel: int = 0
