@@ -105,7 +105,8 @@ _WORDS = (
           "TensorFlow in 16 bit, tuned PyTorch)."),
     _word("attention", "NAME",
           "Kernel of attention: flash (torch's choice: flash2, cudnn on B200 and kin), flash3, "
-          "flash1, flash_triton, masked (padded batches), fused_softmax, xla, math.", names.attentions),
+          "flash1, flash_triton, masked (padded batches), fused_softmax, xla, math.",
+          names.attentions),
     _word("issuer", "NAME",
           "What issues kernels: torch, megatron (8 times the host's time), megatron_graphs, "
           "megatron_2022 (3 times), graph.", names.issuers),
