@@ -79,11 +79,11 @@ def why_none(tried: Trial) -> str:
 
 def _may_hold(request: Request, gpus: str) -> bool:
     """Whether GPUs hold what must be held of every parameter, once among all of them."""
+    if request.strategy.offload:  # the host holds it
+        return True
     p, optimizer = request.strategy.precision, request.strategy.optimizer
     each = p.param_bytes + p.master_bytes + optimizer.state_bytes
     held = request.workload.trainable_numel * each
-    if request.strategy.offload:
-        return True
     groups = parse_cluster(gpus).groups
     return held <= sum(g.n_gpus * g.gpu.usable_memory_bytes for g in groups)
 

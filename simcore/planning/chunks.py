@@ -20,11 +20,11 @@ from simcore.base.arrays import NDArray
 from simcore.engine.request import make_request
 from simcore.engine.resolved import Request
 from simcore.engine.stages import with_balanced_stages
-from simcore.engine.sweep import Axis, Outcome, evaluate_axis
+from simcore.engine.sweep import Outcome
 from simcore.hardware.profile import load_profile
 from simcore.planning.candidates import Candidates
 from simcore.planning.goal import Goal
-from simcore.planning.recut import bars, objective_of
+from simcore.planning.recut import bars, evaluated, objective_of
 from simcore.planning.space import Space
 from simcore.strategy.cuts import AUTO, MOST_CHUNKS, chunk_counts
 from simcore.workload.sharding import layer_counts
@@ -33,7 +33,8 @@ Array = NDArray[np.float64]
 
 #: Points asked before the bar is looked at again, and at most.
 _AT_ONCE, _MOST = 5, 60
-#: What chunks may hide of the messages between stages, as a share of the step.
+#: What chunks may hide of the messages between stages, as a share of the step: a guess that says
+#: where to look, so what is left out is no proof (docs/plan.md).
 _HIDDEN_FRAC = 0.02
 
 
@@ -114,7 +115,7 @@ def _taken(c: Candidates, i: int, share: float) -> Candidates | None:
     counts = chunk_counts(layer_counts(plain.placed.part), plain.placed.layout.pp)
     found: list[tuple[Outcome, Request]] = []
     for request in map(asked, reversed(counts)):
-        out = _evaluated(c, i, request)
+        out = evaluated(c, i, request)
         if out.needed_bytes[0] > room:  # the fewer chunks, the more is in flight
             break
         found.append((out, request))
@@ -122,7 +123,7 @@ def _taken(c: Candidates, i: int, share: float) -> Candidates | None:
         return None
     best = min(found, key=_seconds)
     cut = with_balanced_stages(best[1])
-    balanced = _evaluated(c, i, cut)
+    balanced = evaluated(c, i, cut)
     if balanced.needed_bytes[0] <= room:
         best = min(best, (balanced, cut), key=_seconds)
     faster = _seconds(best) < c.step_s[i] or c.needed_bytes[i] > room
@@ -142,12 +143,6 @@ def _request(c: Candidates, i: int, chunks: int) -> Request:
         profile=load_profile(dict(c.space.fixed).get("calibration")),
         micro_batch=int(c.micro_batch[i]), grad_accum=int(c.grad_accum[i]), **words,
     )  # fmt: skip
-
-
-def _evaluated(c: Candidates, i: int, request: Request) -> Outcome:
-    one = np.zeros(1, dtype=np.intp)
-    axis = Axis((request.cluster,), one, c.micro_batch[i : i + 1], one, c.grad_accum[i : i + 1])
-    return evaluate_axis(request, axis, twice="inter")
 
 
 def _changed(c: Candidates, i: int, out: Outcome, request: Request) -> Candidates:

@@ -20,7 +20,7 @@ from simcore.engine.in_flight import in_flight
 from simcore.engine.resolved import Request
 from simcore.engine.room import Room
 from simcore.engine.stages import LayerCosts, layer_costs, with_stages
-from simcore.engine.sweep import Axis, cluster_kind, evaluate_axis
+from simcore.engine.sweep import Axis, Outcome, cluster_kind, evaluate_axis
 from simcore.planning.candidates import Candidates, runs_of
 from simcore.planning.constraints import constraints_of, passing
 from simcore.planning.goal import Goal
@@ -84,6 +84,13 @@ def bars(c: Candidates, value: Array, top: int) -> Array:
     return bars
 
 
+def evaluated(c: Candidates, i: int, request: Request) -> Outcome:
+    """One candidate as this request would run it, with its own batch."""
+    one = np.zeros(1, dtype=np.intp)
+    axis = Axis((request.cluster,), one, c.micro_batch[i : i + 1], one, c.grad_accum[i : i + 1])
+    return evaluate_axis(request, axis, twice="inter")
+
+
 class _Cuts:
     """The best cuts of candidates; what several of them share is worked out once.
 
@@ -109,9 +116,7 @@ class _Cuts:
             return c
         cut = with_stages(request, found)
         assert cut.placed is not None
-        one = np.zeros(1, dtype=np.intp)
-        axis = Axis((cut.cluster,), one, c.micro_batch[i : i + 1], one, c.grad_accum[i : i + 1])
-        out = evaluate_axis(cut, axis, twice="inter")
+        out = evaluated(c, i, cut)
         room = self._share * c.capacity_bytes[i]
         fitted = c.needed_bytes[i] <= room
         if out.needed_bytes[0] > room or (fitted and out.step_time_s[0] >= c.step_s[i]):
