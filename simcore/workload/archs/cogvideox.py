@@ -30,6 +30,7 @@ from simcore.workload.archs.modulated import (
     split_qkv,
     step_features,
     turned,
+    widened_sum,
 )
 from simcore.workload.graph import Kernel, Op, Saved, Workload
 from simcore.workload.ops.modulate import modulate
@@ -78,6 +79,7 @@ def _norms(body: Body, name: str, m: _Model) -> None:
     """One trained norm of both streams, each modulated by its own row, and their join."""
     _modulation(body, f"{name}.adaln", m, _TWO)
     for i, (prefix, rows) in enumerate(m.streams):
+        body.add(widened_sum(f"{name}.{prefix}", float(rows * m.hidden)))
         if i:  # the same weight again
             trained = body.adapters is None
             body.add(ops.layer_norm(f"{name}.{prefix}", rows, m.hidden, affine=trained))
@@ -144,7 +146,7 @@ def _embed(m: _Model, latent: float, packed: int, text_width: int) -> Body:
     body.linear("text", m.text, text_width, m.hidden, bias=True, reads="encoding", input_grad=False)
     body.add(Op(name="join", fwd=(Kernel(kind="copy", low=2 * elems),)))
     if not m.rotary:  # a frozen table
-        table = Kernel(kind="elementwise", high=2 * elems, weight=elems)
+        table = Kernel(kind="elementwise", low=2 * elems, weight=elems)
         body.add(Op(name="positions", fwd=(table,)))
     return body
 
@@ -212,7 +214,7 @@ def build(
     last = _final(m, latent, packed)
     check_targets(m.adapters, [middle])
     built = [(first, 1), (middle, layers), (last, 1)]
-    kept = Saved(high=float(m.rows * hidden))
+    kept = Saved(low=float(m.rows * hidden))
     table = m.rows * hidden * (not m.rotary)
     return Workload(
         name=name,

@@ -226,7 +226,7 @@ def _embed(
     body.linear("x", m.image, latent.packed, m.hidden, bias=True, reads="latent", input_grad=False)
     if not m.rotary:  # a frozen table
         elems = float(m.image * m.hidden)
-        table = Kernel(kind="elementwise", high=2 * elems, weight=elems)
+        table = Kernel(kind="elementwise", low=2 * elems, weight=elems)
         body.add(Op(name="positions", fwd=(table,)))
     body.add(step_features())
     step_embedder(body, "t", STEP_FEATURES, m.hidden)
@@ -340,7 +340,8 @@ def build(
     middle = [part for part in middle if part[2]]
     check_targets(m.adapters, [body for body, _, _ in middle])
     last = _final(m, latent, joined=single_layers > 0)
-    kept = Saved(high=float(m.rows * hidden))
+    elems = float(m.rows * hidden)
+    kept = Saved(high=elems) if m.megatron else Saved(low=elems)
     layers = [b.block(kind, boundary=kept, recomputable=True) for b, kind, _ in middle]
     order = [i + 1 for i, (_, _, count) in enumerate(middle) for _ in range(count)]
     built = [(first, 1), *((body, count) for body, _, count in middle), (last, 1)]
@@ -420,9 +421,9 @@ def build_video(
     check_targets(m.adapters, [body for body, _ in built[2:5]])
     names = ("embed", "refiner start", "refiner", "double", "single", "final")
     kept = {
-        "refiner": Saved(high=float(text_tokens * hidden)),
-        "double": Saved(high=float(m.rows * hidden)),
-        "single": Saved(high=float(m.rows * hidden)),
+        "refiner": Saved(low=float(text_tokens * hidden)),
+        "double": Saved(low=float(m.rows * hidden)),
+        "single": Saved(low=float(m.rows * hidden)),
     }
     return Workload(
         name=name,

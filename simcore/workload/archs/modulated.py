@@ -14,6 +14,7 @@ from simcore.workload.archs.body import Body
 from simcore.workload.archs.diffusion_parts import STEP_FEATURES
 from simcore.workload.archs.lm_attention import rope_fused
 from simcore.workload.graph import Kernel, Op, Saved
+from simcore.workload.ops import autocast_cast
 from simcore.workload.ops.modulate import gate, modulate
 
 #: Flow matching (Lipman et al. 2022; Esser et al. 2024) by hand, in elements of the latent. Noise:
@@ -47,6 +48,7 @@ def ada_norm(body: Body, name: str, rows: float, hidden: int, *, megatron: bool)
     elems = rows * hidden
     if not megatron:
         body.add(
+            widened_sum(name, elems),
             ops.layer_norm(name, rows, hidden, affine=False),
             modulate(f"{name}.modulate", elems, hidden),
         )
@@ -60,11 +62,20 @@ def ada_norm(body: Body, name: str, rows: float, hidden: int, *, megatron: bool)
     body.add(Op(name=name, fwd=(fwd,), bwd=bwd, saved=saved))
 
 
+def widened_sum(name: str, elems: float) -> Op:
+    """Autocast's cast of what runs past the layers to fp32, for a norm; its gradient's back."""
+    cast = (autocast_cast(elems),)
+    return Op(name=f"{name}.widen", fwd=cast, bwd=cast)
+
+
 def gated_sum(body: Body, name: str, rows: float, hidden: int, *, megatron: bool) -> None:
-    """``x + gate * y`` with one row of the gate a sample; two gradients meet at ``x``."""
+    """``x + gate * y`` with one row of the gate a sample; two gradients meet at ``x``.
+
+    With diffusers ``x`` starts as a product's result, and so all of them are 16 bit under autocast.
+    """
     elems = rows * hidden
     if not megatron:
-        body.add(gate(f"{name}.gate", elems, hidden), ops.binary(name, elems, grads=1, high=True))
+        body.add(gate(f"{name}.gate", elems, hidden), ops.binary(name, elems, grads=1))
         return
     fwd = Kernel(kind="elementwise", high=2 * elems, low=elems + hidden)
     bwd = (

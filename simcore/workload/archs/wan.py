@@ -83,7 +83,7 @@ def _wide_norm(body: Body, name: str, m: _Model, *, cond: bool) -> None:
     Without ``cond`` it has a weight and a bias, and is cast back at once.
     """
     rows, elems, hidden = m.rows, m.elems, float(m.hidden)
-    wide, cast = 4.0 * elems, ops.cast(elems)
+    wide, cast = 4.0 * elems, ops.cast(elems, narrow=True)
     normed = Kernel(kind="norm", raw_bytes=2 * wide, rows=rows, again=ops.NORM_AGAIN)
     back = Kernel(kind="norm", raw_bytes=3 * wide, rows=rows, again=ops.NORM_BWD_AGAIN)
     fwd, bwd = [cast, normed], [cast, back, cast]
@@ -112,7 +112,7 @@ def _wide_sum(body: Body, name: str, m: _Model, *, cast_first: bool) -> None:
 
     ``y`` is kept: as it is, or (``cast_first``) in fp32.
     """
-    wide, cast = 4.0 * m.elems, ops.cast(m.elems)
+    wide, cast = 4.0 * m.elems, ops.cast(m.elems, narrow=True)
     fwd = (
         cast, cast,
         Kernel(kind="elementwise", raw_bytes=5 * wide, launches=2.0),
@@ -123,7 +123,7 @@ def _wide_sum(body: Body, name: str, m: _Model, *, cast_first: bool) -> None:
         Kernel(kind="elementwise", raw_bytes=5 * wide, launches=2.0),
         Kernel(kind="reduction", raw_bytes=wide),
         cast, cast,
-        Kernel(kind="elementwise", high=3 * m.elems),
+        Kernel(kind="elementwise", low=3 * m.elems),
     )  # fmt: skip
     kept = Saved(raw_bytes=wide) if cast_first else Saved(low=m.elems)
     body.add(Op(name=name, fwd=fwd, bwd=bwd, saved=kept))
@@ -187,7 +187,7 @@ def _layer(m: _Model) -> Body:
     _cross(body, m)
     if mega:
         body.add(bias_apart("residual2.bias", m.elems, m.hidden))
-    body.add(ops.binary("residual2", m.elems, grads=1, high=True))
+    body.add(ops.binary("residual2", m.elems, grads=1, high=mega))
     _norm(body, "norm3", m)
     mlp(body, "", m.rows, m.hidden, m.ffn, "norm3", megatron=mega)
     _sum(body, "residual3", m)
@@ -305,12 +305,13 @@ def build(
     )  # fmt: skip
     check_targets(m.adapters, [middle])
     built = [(first, 1), (middle, layers), (last, 1)]
+    kept = Saved(high=m.elems) if m.megatron else Saved(low=m.elems)
     return Workload(
         name=name,
         sample_unit=sample_unit,
         blocks=(
             first.block("embed"),
-            middle.block("layer", boundary=Saved(high=m.elems), recomputable=True),
+            middle.block("layer", boundary=kept, recomputable=True),
             last.block("final"),
         ),
         order=(0, *([1] * layers), 2),
