@@ -127,6 +127,10 @@ def _row(kernel: Kernel, precision: Precision, named: str = "") -> tuple[float, 
         per_sample -= operands * (precision.low_bytes - precision.operand_bytes)
         weight_bytes = precision.low_bytes if of_weight else precision.operand_bytes
 
+    launches = kernel.launches
+    if min(kernel.low, kernel.high) < 0.0 < per_sample + kernel.raw_bytes:
+        launches = 1.0  # a cast: none where both widths are one
+
     if kernel.unaligned and precision.low_bytes == UNALIGNED_BYTES:
         named = UNALIGNED
     elif kernel.load_elems * precision.low_bytes < FULL_LOAD_BYTES:
@@ -142,7 +146,7 @@ def _row(kernel: Kernel, precision: Precision, named: str = "") -> tuple[float, 
         n.fixed, n.per_sample,
         k.fixed, k.per_sample,
         groups.fixed, groups.per_sample,
-        kernel.launches,
+        launches,
         2.0 * precision.low_bytes * _turned(kernel, precision),  # read, written
         kernel.indexed * (per_sample + kernel.raw_bytes > 0.0)  # a cast of fp32 to fp32 is none
         + kernel.mixed * precision.autocasts,
@@ -150,7 +154,7 @@ def _row(kernel: Kernel, precision: Precision, named: str = "") -> tuple[float, 
         kernel.again,
         kernel.channels,
         _channel_clocks(kernel, precision) if kernel.channels or kernel.instances else 0.0,
-        kernel.launches if kernel.issues is None else kernel.issues,
+        launches if kernel.issues is None else kernel.issues,
         kernel.instances,
     )  # fmt: skip
 
@@ -208,6 +212,19 @@ def _weight_grad_cast(kernel: Kernel, precision: Precision) -> tuple[float, ...]
     return _row(
         Kernel(kind="elementwise", weight=kernel.weight * moved / precision.param_bytes), precision
     )
+
+
+@lru_cache(maxsize=2048)
+def _cast_again(of: Same[Block], precision: Precision) -> Mapping[tuple[float, ...], float]:
+    """Copies of a checkpointed block's weights that autocast makes anew in its backward.
+
+    The checkpoint enters autocast again (torch/utils/checkpoint.py), whose copies of forward went
+    when that was left (ATen's autocast_mode.cpp: the outermost exit clears the cache).
+    """
+    moved = (precision.cast_bytes + precision.param_bytes) / precision.param_bytes
+    sizes = [op.gemm_weight for op in of.it.ops if op.gemm_weight]
+    rows = [_row(Kernel(kind="elementwise", weight=size * moved), precision) for size in sizes]
+    return {row: float(rows.count(row)) for row in rows}
 
 
 #: What a collective costs its host over a kernel: torch 2.13 takes 7.6 us for dist.all_reduce on
@@ -315,6 +332,8 @@ def kernel_table(
         phases.append([(_phase(Same(b), precision, True), True)])
         if recompute and stops_early and b.recomputable:
             phases[-1].append((_needed(Same(b), precision), False))
+        if recompute and b.recomputable and precision.cast_bytes:
+            phases[-1].append((_cast_again(Same(b), precision), True))
     phases += [[(_phase(Same(f), precision, False), False)] for f in workload.frozen]
     rows: list[tuple[float, ...]] = []
     counts: list[float] = []
