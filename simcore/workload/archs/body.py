@@ -153,6 +153,10 @@ class Body:
         """Whether the block's own parameters have gradients."""
         return self.adapters is None
 
+    def conditioned(self, product: str = "adaln.linear") -> bool:
+        """Whether shifts, scales and gates have gradients: their ``product`` is trained."""
+        return self.adapters is None or (self.in_layer and self.adapters.on(product))
+
     @property
     def routed_flop(self) -> float:
         """Forward FLOP a sample of the experts' grouped products."""

@@ -85,7 +85,8 @@ def _norms(body: Body, name: str, m: _Model) -> None:
             body.add(ops.layer_norm(f"{name}.{prefix}", rows, m.hidden, affine=trained))
         else:
             body.norm(name, rows, m.hidden, "layernorm")
-        body.add(modulate(f"{name}.{prefix}modulate", float(rows * m.hidden), m.hidden))
+        moved, graded = float(rows * m.hidden), body.conditioned()
+        body.add(modulate(f"{name}.{prefix}modulate", moved, m.hidden, graded=graded))
     elems = float(m.rows * m.hidden)
     body.add(Op(name=f"{name}.join", fwd=(Kernel(kind="copy", low=2 * elems),)))
 
@@ -156,7 +157,8 @@ def _final(m: _Model, latent: float, packed: int) -> Body:
     body.norm("norm_final", m.clip, m.hidden, "layernorm")
     _modulation(body, "adaln", m, _NORM)
     body.norm("norm", m.clip, m.hidden, "layernorm")
-    body.add(modulate("norm.modulate", float(m.clip * m.hidden), m.hidden))
+    moved, graded = float(m.clip * m.hidden), body.conditioned()
+    body.add(modulate("norm.modulate", moved, m.hidden, graded=graded))
     body.linear("out", m.clip, m.hidden, packed, bias=True, reads="norm.modulated")
     body.add(ops.copy("unpack", float(m.clip * packed)), flow_loss(latent))
     return body

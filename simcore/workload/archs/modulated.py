@@ -50,7 +50,7 @@ def ada_norm(body: Body, name: str, rows: float, hidden: int, *, megatron: bool)
         body.add(
             widened_sum(name, elems),
             ops.layer_norm(name, rows, hidden, affine=False),
-            modulate(f"{name}.modulate", elems, hidden),
+            modulate(f"{name}.modulate", elems, hidden, graded=body.conditioned()),
         )
         return
     fwd = Kernel(kind="norm", high=2 * elems, low=2.0 * hidden)
@@ -75,7 +75,8 @@ def gated_sum(body: Body, name: str, rows: float, hidden: int, *, megatron: bool
     """
     elems = rows * hidden
     if not megatron:
-        body.add(gate(f"{name}.gate", elems, hidden), ops.binary(name, elems, grads=1))
+        gated = gate(f"{name}.gate", elems, hidden, graded=body.conditioned())
+        body.add(gated, ops.binary(name, elems, grads=1))
         return
     fwd = Kernel(kind="elementwise", high=2 * elems, low=elems + hidden)
     bwd = (

@@ -8,10 +8,11 @@ from __future__ import annotations
 from simcore.workload.graph import Kernel, Op, Saved
 
 
-def modulate(name: str, elems: float, cond: float) -> Op:
+def modulate(name: str, elems: float, cond: float, *, graded: bool = True) -> Op:
     """``x * (1 + scale) + shift``: three kernels forward, four backward.
 
-    Saves the normalised ``x`` and the new tensor ``1 + scale``; the sum saves nothing.
+    Saves the normalised ``x`` and the new tensor ``1 + scale``; the sum saves nothing. Where scale
+    and shift have no gradient (not ``graded``), ``x`` is not kept and its own is all of backward.
     """
     fwd = (
         Kernel(kind="elementwise", low=2 * cond),
@@ -24,15 +25,22 @@ def modulate(name: str, elems: float, cond: float) -> Op:
         Kernel(kind="elementwise", high=3 * elems),
         Kernel(kind="reduction", high=elems, low=cond),  # scale
     )
+    if not graded:
+        return Op(name=name, fwd=fwd, bwd=bwd[1:2], saved=Saved(low=cond))
     return Op(name=name, fwd=fwd, bwd=bwd, saved=Saved(high=elems, low=cond))
 
 
-def gate(name: str, elems: float, cond: float) -> Op:
-    """``gate * x``: saves ``x``; the gate is a view whose storage the caller counts."""
+def gate(name: str, elems: float, cond: float, *, graded: bool = True) -> Op:
+    """``gate * x``: saves ``x``; the gate is a view whose storage the caller counts.
+
+    A gate without gradient (not ``graded``) does not need ``x``.
+    """
     fwd = (Kernel(kind="elementwise", low=2 * elems + cond, indexed=elems),)
     bwd = (
         Kernel(kind="elementwise", low=2 * elems + cond, indexed=elems),
         Kernel(kind="elementwise", low=3 * elems),
         Kernel(kind="reduction", low=elems + cond),
     )
+    if not graded:
+        return Op(name=name, fwd=fwd, bwd=bwd[:1])
     return Op(name=name, fwd=fwd, bwd=bwd, saved=Saved(low=elems))
