@@ -21,7 +21,7 @@ from simcore.engine.communicators import (
 from simcore.engine.explain_facts import Facts, Teller, Told
 from simcore.engine.job_memory import fullest_batch
 from simcore.engine.memory import CUBLAS_HANDLES
-from simcore.engine.memory_parts import activation_profile
+from simcore.engine.memory_parts import activation_profile, frozen_width
 from simcore.engine.memory_spread import program_kind, whole_sd_log
 from simcore.strategy.layout import Layout
 
@@ -143,8 +143,7 @@ def _replicas(f: Facts) -> Told:
 def _frozen(f: Facts) -> Told:
     p, w = f.request.strategy.precision, f.request.workload
     inputs = [
-        (n.name, f"{n.resident_numel:,} x "
-                 f"{n.bytes_per_param if n.bytes_per_param is not None else p.param_bytes:g} bytes")
+        (n.name, f"{n.resident_numel:,} x {frozen_width(n, p):g} bytes")
         for n in w.frozen[:6]
     ]  # fmt: skip
     inputs.append(("buffers", f"{w.buffers_numel:,} x {p.param_bytes} bytes"))

@@ -337,7 +337,7 @@ class _Step:
                     if k not in there:
                         there[k] = self.out.alloc(
                             self._gathered_numel(self.blocks[k]) * self.p.param_bytes
-                            + self.blocks[k].base_bytes(self.p.param_bytes),
+                            + self.blocks[k].base_bytes(self.p.base_bytes),
                             "gathered_parameters", self.names[k], "all-gather",
                         )  # fmt: skip
             yield i

@@ -43,14 +43,16 @@ class ActivationProfile:
 
 def frozen_width(net: Frozen, p: Precision) -> float:
     """Bytes a parameter of a frozen network."""
-    return net.bytes_per_param if net.bytes_per_param is not None else p.param_bytes
+    if net.bytes_per_param is not None:
+        return net.bytes_per_param
+    return p.param_bytes if net.ops else p.base_bytes
 
 
 def frozen_base(workload: Workload, p: Precision) -> tuple[float, float]:
     """Bytes of adapters' frozen base that lie in the blocks: all of it, and routed experts'."""
     resident = sum(f.resident_numel * frozen_width(f, p) for f in workload.frozen if not f.ops)
-    whole = min(sum(b.base_bytes(p.param_bytes) for b in workload.instances()), resident)
-    routed = sum(b.routed_base_bytes(p.param_bytes) for b in workload.instances())
+    whole = min(sum(b.base_bytes(p.base_bytes) for b in workload.instances()), resident)
+    routed = sum(b.routed_base_bytes(p.base_bytes) for b in workload.instances())
     return whole, min(routed, whole)
 
 

@@ -163,7 +163,7 @@ def _passes(block: Same[Block], p: Precision) -> _Passes:
         copies=sum(op.gemm_weight for op in b.ops),
         numel=b.numel,
         # the frozen base of adapters too, as elements of the weights
-        gathered=b.numel + b.base_bytes(p.param_bytes) / p.param_bytes,
+        gathered=b.numel + b.base_bytes(p.base_bytes) / p.param_bytes,
     )
 
 

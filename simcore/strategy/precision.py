@@ -74,6 +74,16 @@ class Precision:
         return self.low_bytes < self.high_bytes
 
     @property
+    def base_bytes(self) -> int:
+        """Bytes of a weight of the frozen base beside adapters.
+
+        Nothing updates it, and programs that train adapters under autocast hold it as products read
+        it (diffusers, examples/text_to_image/train_text_to_image_lora_sdxl.py: weight_dtype; of its
+        other scripts for adapters too).
+        """
+        return self.low_bytes if self.autocasts else self.param_bytes
+
+    @property
     def product_bytes(self) -> float:
         """Bytes of an element that only matrix products keep."""
         return self.input_bytes or self.low_bytes

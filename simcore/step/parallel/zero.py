@@ -169,8 +169,8 @@ class Zero:
         def gather(block: int, waits: list[int], *, again: bool = False) -> list[int]:
             # the frozen base of adapters lies sharded beside them, and is gathered with them
             found = workload.blocks[block]
-            base_bytes = found.base_bytes(p.param_bytes)
-            routed_bytes = found.routed_base_bytes(p.param_bytes)
+            base_bytes = found.base_bytes(p.base_bytes)
+            routed_bytes = found.routed_base_bytes(p.base_bytes)
             params = gathered_params(found, strategy, again=again)
             if not params and not base_bytes:
                 return []

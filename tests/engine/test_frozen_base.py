@@ -1,0 +1,21 @@
+"""The frozen base beside adapters: how wide it lies in memory."""
+
+from __future__ import annotations
+
+import pytest
+
+from simcore import api
+
+#: transformer/config.json of CogVideoX 5B has 5,570,283,072 parameters; all of them are frozen.
+BASE = 5_570_283_072
+
+
+@pytest.mark.parametrize(
+    ("precision", "width"), [("fp32", 4), ("amp-bf16", 2), ("amp-fp16", 2), ("bf16-true", 2)]
+)
+def test_the_base_is_as_wide_as_products_read_it(precision: str, width: int) -> None:
+    """diffusers' scripts: transformer.to(device, dtype=weight_dtype), 16 bit under autocast."""
+    answer = api.predict(
+        "cogvideox-5b", "A100-SXM-80GB", precision=precision, lora_rank=4, micro_batch=1
+    )
+    assert answer.memory.terms["frozen_models"] == pytest.approx(width * BASE, rel=1e-3)
