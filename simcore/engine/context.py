@@ -24,6 +24,8 @@ from simcore.workload.resolve import ModelSource
 
 #: Tensors that Ulysses turns: q, k, v and the output.
 _TURNED = 4
+#: What recurrent layers are called, by letter of a mixer's pattern.
+_NAMES = {"m": "Mamba-2", "h": "Mamba-2", "g": "gated DeltaNet"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,7 @@ def context_refused(
     letters = set(str(record.settings(overrides).get("mixer_pattern", "a"))) & RECURRENT
     if not letters:
         return []
-    named = " and ".join({"m": "Mamba-2", "g": "gated DeltaNet"}[x] for x in sorted(letters))
+    named = " and ".join(sorted({_NAMES[x] for x in letters}))
     return [
         f"{record.name}: how context ranks share layers of {named} is not described here: use "
         "cp=1, with tp for long sequences"

@@ -26,6 +26,8 @@ def test_a_layer_of_one_part_sums_up_once() -> None:
     assert tensor_sums("transformer", hybrid) == 1.0
     mixed = {"expert_pattern": "dn", "mixer_pattern": "a", "layers": 4}
     assert tensor_sums("transformer", mixed) == 1.5
+    beside = {"expert_pattern": "d", "mixer_pattern": "h", "layers": 4}
+    assert tensor_sums("transformer", beside) == 3.0
     assert tensor_sums("wan", {"layers": 4}) == 4.5
 
 

@@ -20,7 +20,8 @@ class MixerShape:
 
     ``bias``: of the products; ``conv_bias``: of the convolution. ``apart``: norm and last product
     of Mamba-2 are modules of their own, which keep what they read, not of the scan's autograd
-    function. ``products``: into how many the first one of DeltaNet is cut: 1 (Megatron-Core),
+    function. ``normed``: Mamba-2 has a gated norm; without (Falcon-H1) the scan has the gate in it.
+    ``products``: into how many the first one of DeltaNet is cut: 1 (Megatron-Core),
     2 (Qwen3-Next: q, k, v and gate; b and a) or 4 (Qwen3.5: q, k and v; gate; b; a).
     """
 
@@ -32,18 +33,20 @@ class MixerShape:
     conv_bias: bool
     apart: bool
     products: int
+    normed: bool = True
 
 
 def check_mixers(m: MixerShape, order: Sequence[Kind], residual: str, kv_rank: int) -> None:
     """Raise ValueError where layers have mixers whose widths do not fit, or nothing at all."""
     mixers = {k.mixer for k in order}
+    of_mamba = mixers & {"m", "h"}
     if any(k.halves == 0 for k in order):
         raise ValueError("mixer_pattern and expert_pattern leave a layer with nothing in it")
     if residual != "serial" and any(k.halves == 1 or k.mixer in RECURRENT for k in order):
         raise ValueError(f"residual {residual!r} is of layers of attention and a feed-forward part")
     if kv_rank and mixers & RECURRENT:
         raise ValueError("mixer_pattern: latent attention beside recurrent mixers is not described")
-    if "m" in mixers and (not m.ssd.heads or m.ssd.heads % m.ssd.groups):
+    if of_mamba and (not m.ssd.heads or m.ssd.heads % m.ssd.groups):
         raise ValueError(f"ssm_heads {m.ssd.heads} must be a multiple of ssm_groups {m.ssd.groups}")
     if "g" in mixers:
         keys, values = m.delta.key_heads, m.delta.value_heads
@@ -79,17 +82,21 @@ def mamba(body: Body, m: MixerShape, reads: str) -> None:
         ops.causal_conv(
             "mixer.conv", m.seq, s.channels, s.conv, again=True, save_input=False
         ),
-        ops.ssd_scan("mixer.scan", s, gated=m.apart),
+        ops.ssd_scan(
+            "mixer.scan", s, gated=m.apart or not m.normed, again=not (m.apart or m.normed)
+        ),
+    )  # fmt: skip
+    last = "mixer.rms" if m.normed else "mixer.scan"
+    if m.normed:
         # a group of heads is a row; z lies in what the scan keeps, and so does its result
-        _untrained(body, ops.gated_norm(
+        body.add(_untrained(body, ops.gated_norm(
             "mixer.rms", float(m.seq * s.groups), s.inner // s.groups, gated=not m.apart,
             again=not m.apart, input_kept=not m.apart, gate_kept=True,
-        )),
-    )  # fmt: skip
-    body.param("mixer.norm.weight", s.inner)
+        )))  # fmt: skip
+        body.param("mixer.norm.weight", s.inner)
     if not m.apart:
-        body.kept.add("mixer.rms")
-    body.linear("out_proj", m.seq, s.inner, m.hidden, bias=m.bias, reads="mixer.rms")
+        body.kept.add(last)
+    body.linear("out_proj", m.seq, s.inner, m.hidden, bias=m.bias, reads=last)
 
 
 def delta_net(body: Body, m: MixerShape, reads: str) -> None:

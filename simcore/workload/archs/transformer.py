@@ -200,6 +200,7 @@ def build(
     scaled_embedding: bool = False,
     scaled_residual: bool = False,
     scaled_logits: bool = False,
+    scaled_parts: bool = False,
     embedding_norm: bool = False,
     embedding_width: int = 0,
     extra_positions: int = 0,
@@ -240,6 +241,7 @@ def build(
     ssm_state: int = 128,
     ssm_groups: int = 1,
     ssm_chunk: int = 256,
+    ssm_norm: bool = True,
     delta_key_heads: int = 0,
     delta_value_heads: int = 0,
     delta_key_dim: int = 128,
@@ -265,15 +267,17 @@ def build(
     chunks of that length its own, Llama 4), ``f`` one that sees all; ``expert_pattern``: ``e``
     experts, ``d`` dense, ``n`` neither; ``rope_pattern``: ``r`` turned, ``n`` without positions
     (nor norms of q and k that have no weight); ``mixer_pattern``: ``a`` attention, ``m`` Mamba-2,
-    ``g`` gated DeltaNet, ``n`` none; all repeat over the layers. ``ssm_``: of Mamba-2
-    (``ops.SsdShape``); ``delta_``: of gated DeltaNet (``ops.DeltaShape``, ``MixerShape``);
-    ``mixer_apart``: norm and last product of Mamba-2 keep what they read (Megatron-Core).
+    ``h`` both side by side, ``g`` gated DeltaNet, ``n`` none; all repeat over the layers.
+    ``ssm_``: of Mamba-2 (``ops.SsdShape``); ``ssm_norm``: it has a gated norm; ``delta_``: of gated
+    DeltaNet (``ops.DeltaShape``, ``MixerShape``); ``mixer_apart``: norm and last product of Mamba-2
+    keep what they read (Megatron-Core).
     ``gated_attention``: its output is multiplied by a sigmoid of a second result of q's product
     (Qwen3-Next). ``norm_bias``: layer norms have one;
     ``norm_weight``: norms have one (OLMo's have none). ``qk_norm_whole``: norms of q and k are over
     all heads, not over each. ``residual``: serial, parallel (parallel_one_norm: behind one norm),
     sandwich (norms before and after each half, Gemma 2) or after (only after it, OLMo 2).
-    ``scaled_embedding``, ``scaled_residual``, ``scaled_logits``: times a constant (Granite).
+    ``scaled_embedding``, ``scaled_residual``, ``scaled_logits``: times a constant (Granite);
+    ``scaled_parts``: and so are inputs and results of a layer's parts (Falcon-H1).
     ``qkv_clip``: q, k and v are clamped (DBRX). ``expert_apart``: gate and up of the experts are
     products of their own. ``clamps_apart``: a fused gated activation leaves its clamps to tensor
     operations; ``expert_bias_apart``: so is the weighed bias of the experts' last product added.
@@ -346,7 +350,7 @@ def build(
         ),
         mixer=MixerShape(
             seq=seq_len, hidden=hidden, bias=bias, conv_bias=conv_bias, apart=mixer_apart,
-            products=delta_products,
+            products=delta_products, normed=ssm_norm,
             ssd=ops.SsdShape(
                 seq=seq_len, heads=ssm_heads, head_dim=ssm_head_dim, state=ssm_state,
                 groups=ssm_groups, chunk=ssm_chunk, conv=conv_kernel,
@@ -372,7 +376,8 @@ def build(
             fused_experts=fused_experts,
         ),
         residual=residual, norm=norm, norm_bias=norm_bias,
-        norm_weight=norm_weight, scaled=scaled_residual, window=window, drop=dropout > 0,
+        norm_weight=norm_weight, scaled=scaled_residual,
+        scaled_parts=scaled_parts, window=window, drop=dropout > 0,
         adapters=adapters(lora_rank, lora_targets, quantised_base, lora_dropout, lora_wide),
     )  # fmt: skip
     seen = pattern_of("window_pattern", window_pattern, "wf", layers)

@@ -101,6 +101,10 @@ _DELTA: dict[str, Any] = {
     "moe_intermediate_size": 20, "shared_expert_intermediate_size": 36, "num_experts": 5,
     "num_experts_per_tok": 2,
 }  # fmt: skip
+_SSM: dict[str, Any] = {
+    **_GQA, "mamba_n_heads": 6, "mamba_d_head": 16, "mamba_n_groups": 2, "mamba_d_state": 10,
+    "mamba_chunk_size": 8,
+}  # fmt: skip
 
 #: (config class without "Config", keys, model class)
 Case = tuple[str, dict[str, Any], str]
@@ -358,6 +362,38 @@ CASES: dict[str, Case] = {
         {**_HYBRID, "layers_block_type": ["mamba", "moe", "attention", "moe", "mamba"],
          "use_bias": True},
         "NemotronHForCausalLM",
+    ),
+    "falcon_h1": ("FalconH1", {**_SSM, "mamba_d_ssm": 96}, "FalconH1ForCausalLM"),
+    "falcon_h1 normed": (
+        "FalconH1",
+        {**_SSM, "mamba_d_ssm": 96, "mamba_rms_norm": True, "attention_bias": True,
+         "mlp_bias": True, "head_dim": 20, "tie_word_embeddings": True},
+        "FalconH1ForCausalLM",
+    ),
+    "falcon_h1 wide": (
+        "FalconH1",
+        {**_SSM, "mamba_d_ssm": None, "mamba_d_head": "auto", "mamba_proj_bias": True,
+         "projectors_bias": True},
+        "FalconH1ForCausalLM",
+    ),
+    "bamba": ("Bamba", {**_SSM, "attn_layer_indices": [1]}, "BambaForCausalLM"),
+    "bamba biases": (
+        "Bamba",
+        {**_SSM, "attn_layer_indices": [0, 2], "mamba_proj_bias": True, "mamba_conv_bias": False,
+         "attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True},
+        "BambaForCausalLM",
+    ),
+    "granitemoehybrid": (
+        "GraniteMoeHybrid",
+        {**_SSM, "layer_types": ["mamba", "attention", "mamba"], "num_local_experts": 5,
+         "num_experts_per_tok": 2, "shared_intermediate_size": 28, "attention_bias": True},
+        "GraniteMoeHybridForCausalLM",
+    ),
+    "granitemoehybrid dense": (
+        "GraniteMoeHybrid",
+        {**_SSM, "num_local_experts": 0, "shared_intermediate_size": 28,
+         "position_embedding_type": "rope", "tie_word_embeddings": True},
+        "GraniteMoeHybridForCausalLM",
     ),
     "qwen3_next": ("Qwen3Next", _DELTA, "Qwen3NextForCausalLM"),
     "qwen3_next dense": (

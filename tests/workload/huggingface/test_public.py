@@ -11,6 +11,7 @@ import transformers
 from huggingface import cases
 from huggingface.public import PUBLIC as LARGEST
 from huggingface.public_encoders import ENCODERS
+from huggingface.public_hybrids import HYBRIDS
 from huggingface.public_mixers import MIXERS
 from huggingface.public_more import MORE
 from huggingface.public_sizes import SIZES
@@ -18,7 +19,7 @@ from huggingface.public_sizes import SIZES
 from simcore.workload.huggingface import read_config
 from simcore.workload.models import MODELS
 
-PUBLIC = {**LARGEST, **SIZES, **MORE, **ENCODERS, **MIXERS}
+PUBLIC = {**LARGEST, **SIZES, **MORE, **ENCODERS, **MIXERS, **HYBRIDS}
 
 
 def _file(folder: Path, config: dict[str, Any]) -> Path:
@@ -64,6 +65,8 @@ def test_models_db_has_the_same_model(name: str, tmp_path: Path) -> None:
         ("kimi-k2", 32), ("deepseek-v2", 21), ("qwen2-57b-a14b", 14), ("qwen1.5-moe-a2.7b", 2.7),
         # "3.2B" of 31.6, without the table (NVIDIA 2025, Nemotron 3 Nano)
         ("nemotron-3-nano-30b-a3b", 3.2),
+        # "32B total / 9B activated" (IBM 2025, Granite 4.0)
+        ("granite-4.0-h-small", 9),
     ],
 )  # fmt: skip
 def test_active_parameters_are_the_published_ones(name: str, billions: float) -> None:
@@ -76,6 +79,19 @@ def test_active_parameters_are_the_published_ones(name: str, billions: float) ->
     # some count the table that is looked up, some do not
     assert active - embedding < 1.02e9 * billions
     assert active > 0.98e9 * billions
+
+
+@pytest.mark.parametrize(
+    ("name", "billions"),
+    [
+        # from the size of the weights in 16 bit, 59.99 and 12.93 GiB (Hugging Face, Granite 4.0)
+        ("granite-4.0-h-small", 59.99 * 2**30 / 2e9), ("granite-4.0-h-tiny", 12.93 * 2**30 / 2e9),
+        # "9.78B" (transformers, model_doc/bamba)
+        ("bamba-9b", 9.78),
+    ],
+)  # fmt: skip
+def test_parameters_are_the_published_total(name: str, billions: float) -> None:
+    assert MODELS[name].build().trainable_numel == pytest.approx(1e9 * billions, rel=0.005)
 
 
 def test_active_parameters_of_mixtral_are_the_published_ones(tmp_path: Path) -> None:
