@@ -32,7 +32,7 @@ from simcore.workload.models import ModelRecord, Scalar
 _DIVIDED = {
     "transformer": (
         "heads", "vocab", "ffn", "expert_ffn", "shared_ffn",
-        "ssm_heads", "ssm_groups", "delta_key_heads", "delta_value_heads",
+        "ssm_heads", "ssm_groups", "ssm_inner", "delta_key_heads", "delta_value_heads",
     ),
     "mmdit": ("heads", "ffn"),
     "wan": ("heads", "ffn"),
@@ -41,7 +41,8 @@ _DIVIDED = {
 #: groups (Megatron-Core, ssm/mamba_mixer.py, ssm/gated_delta_net.py), none of which two may share.
 _OF_MAMBA = {"ssm_heads": 0, "ssm_groups": 1}
 _WHOLE = {
-    "m": _OF_MAMBA, "h": _OF_MAMBA, "g": {"delta_key_heads": 0, "delta_value_heads": 0},
+    "m": _OF_MAMBA, "h": _OF_MAMBA, "s": {"ssm_inner": 0},
+    "g": {"delta_key_heads": 0, "delta_value_heads": 0},
 }  # fmt: skip
 #: How often a layer sums its output up over tensor ranks, in forward and again in backward, where
 #: it is not twice (Shoeybi et al. 2019). Wan's has three sublayers, and its queries and keys are
@@ -140,12 +141,20 @@ def tensor_overrides(
 def tensor_sums(arch: str, config: Mapping[str, Scalar] | None = None) -> float:
     """How often a layer of an architecture sums its output up over tensor ranks, each way.
 
-    Once for each product cut by rows, on average over the layers of ``config``.
+    Once for each product cut by rows, on average over the layers of ``config``. Mamba-1's second
+    product is cut by rows too: ranks sum up steps, B and C, and their gradients (vLLM,
+    mamba_mixer.py, of which Megatron-Core has none).
     """
     if arch != "transformer" or not config:
         return _SUMS_A_LAYER.get(arch, TENSOR_SUMS)
     mixers, fed = str(config["mixer_pattern"]), str(config["expert_pattern"] or "d")
-    return TENSOR_SUMS / 2 * last_products(mixers, fed, int(config["layers"]))
+    layers = int(config["layers"])
+    sums = TENSOR_SUMS / 2 * last_products(mixers, fed, layers)
+    if "s" not in mixers:
+        return sums
+    narrow = int(config["ssm_rank"]) + 2 * int(config["ssm_state"])
+    share = (mixers * layers)[:layers].count("s") / layers
+    return sums + TENSOR_SUMS / 2 * share * narrow / int(config["hidden"])
 
 
 def splits(arch: str) -> bool:

@@ -8,7 +8,7 @@ from simcore.workload import ops
 from simcore.workload.archs.body import Adapters, Body
 from simcore.workload.archs.lm_attention import AttentionShape, attention
 from simcore.workload.archs.lm_kinds import Kind
-from simcore.workload.archs.lm_mixers import MixerShape, delta_net, mamba
+from simcore.workload.archs.lm_mixers import MixerShape, delta_net, mamba, selective
 from simcore.workload.archs.lm_mlp import GATED, ExpertsShape, MlpShape, dense, experts
 from simcore.workload.graph import Op
 
@@ -117,6 +117,8 @@ def layer(m: Model, kind: Kind) -> Body:
     def mix(reads: str) -> None:
         if kind.mixer == "m":
             mamba(body, m.mixer, reads)
+        elif kind.mixer == "s":
+            selective(body, m.mixer, m.norm, reads)
         elif kind.mixer == "g":
             delta_net(body, m.mixer, reads)
         elif kind.mixer == "h":

@@ -1,4 +1,4 @@
-"""What stands where attention would: Mamba-2's mixer and gated DeltaNet."""
+"""What stands where attention would: mixers of Mamba-2 and Mamba-1, and gated DeltaNet."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PRODUCTS = (1, 2, 4)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MixerShape:
-    """Widths of both; those that no layer has are of zero heads.
+    """Widths of all; those that no layer has are of zero heads.
 
     ``bias``: of the products; ``conv_bias``: of the convolution. ``apart``: norm and last product
     of Mamba-2 are modules of their own, which keep what they read, not of the scan's autograd
@@ -28,6 +28,7 @@ class MixerShape:
     seq: int
     hidden: int
     ssd: ops.SsdShape
+    selective: ops.SelectiveShape
     delta: ops.DeltaShape
     bias: bool
     conv_bias: bool
@@ -48,6 +49,8 @@ def check_mixers(m: MixerShape, order: Sequence[Kind], residual: str, kv_rank: i
         raise ValueError("mixer_pattern: latent attention beside recurrent mixers is not described")
     if of_mamba and (not m.ssd.heads or m.ssd.heads % m.ssd.groups):
         raise ValueError(f"ssm_heads {m.ssd.heads} must be a multiple of ssm_groups {m.ssd.groups}")
+    if "s" in mixers and not (m.selective.inner and m.selective.rank):
+        raise ValueError("ssm_inner and ssm_rank must say Mamba-1's widths")
     if "g" in mixers:
         keys, values = m.delta.key_heads, m.delta.value_heads
         if not keys or not values or values % keys:
@@ -97,6 +100,35 @@ def mamba(body: Body, m: MixerShape, reads: str) -> None:
     if not m.apart:
         body.kept.add(last)
     body.linear("out_proj", m.seq, s.inner, m.hidden, bias=m.bias, reads=last)
+
+
+def selective(body: Body, m: MixerShape, norm: str, reads: str) -> None:
+    """Mamba-1's mixer (transformers, JambaMambaMixer), with norms of steps, B and C or without.
+
+    The first product's result lies by tokens, the kernels read channels: x, gate, B and C are
+    copied. x and its gate are one storage, which the convolution keeps.
+    """
+    s, rows = m.selective, float(m.seq)
+    x = rows * s.inner
+    body.param("A_log", s.inner * s.state)
+    body.param("D", s.inner)
+    body.param("conv1d.weight", s.inner * s.conv)
+    if m.conv_bias:
+        body.param("conv1d.bias", s.inner)
+    body.linear("in_proj", rows, m.hidden, 2 * s.inner, bias=m.bias, reads=reads)
+    body.add(ops.causal_conv("mixer.conv", m.seq, s.inner, s.conv), ops.keep("mixer.gate", x))
+    body.linear("x_proj", rows, s.inner, s.width, reads="mixer.x")
+    parts = (("dt", s.rank), ("b", s.state), ("c", s.state)) if s.normed else ()
+    for part, dim in parts:
+        body.norm(f"{part}_norm", rows, dim, norm, narrow=True)
+    body.linear("dt_proj", rows, s.rank, s.inner, reads="dt_norm" if s.normed else "x_proj")
+    body.param("dt_proj.bias", s.inner)
+    body.add(
+        ops.accumulate("mixer.x.fork", x),
+        ops.copy("mixer.rows", 2 * x + 2 * rows * s.state),
+        ops.selective_scan("mixer.scan", s),
+    )
+    body.linear("out_proj", rows, s.inner, m.hidden, bias=m.bias, reads="mixer.scan")
 
 
 def delta_net(body: Body, m: MixerShape, reads: str) -> None:

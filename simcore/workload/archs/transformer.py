@@ -242,6 +242,8 @@ def build(
     ssm_groups: int = 1,
     ssm_chunk: int = 256,
     ssm_norm: bool = True,
+    ssm_inner: int = 0,
+    ssm_rank: int = 0,
     delta_key_heads: int = 0,
     delta_value_heads: int = 0,
     delta_key_dim: int = 128,
@@ -267,8 +269,9 @@ def build(
     chunks of that length its own, Llama 4), ``f`` one that sees all; ``expert_pattern``: ``e``
     experts, ``d`` dense, ``n`` neither; ``rope_pattern``: ``r`` turned, ``n`` without positions
     (nor norms of q and k that have no weight); ``mixer_pattern``: ``a`` attention, ``m`` Mamba-2,
-    ``h`` both side by side, ``g`` gated DeltaNet, ``n`` none; all repeat over the layers.
-    ``ssm_``: of Mamba-2 (``ops.SsdShape``); ``ssm_norm``: it has a gated norm; ``delta_``: of gated
+    ``h`` both side by side, ``s`` Mamba-1, ``g`` gated DeltaNet, ``n`` none; all repeat over the
+    layers. ``ssm_``: of Mamba-2 (``ops.SsdShape``); ``ssm_norm``: it has a gated norm, Mamba-1
+    norms of steps, B and C; ``ssm_inner``, ``ssm_rank``: Mamba-1's widths; ``delta_``: of gated
     DeltaNet (``ops.DeltaShape``, ``MixerShape``); ``mixer_apart``: norm and last product of Mamba-2
     keep what they read (Megatron-Core).
     ``gated_attention``: its output is multiplied by a sigmoid of a second result of q's product
@@ -354,6 +357,10 @@ def build(
             ssd=ops.SsdShape(
                 seq=seq_len, heads=ssm_heads, head_dim=ssm_head_dim, state=ssm_state,
                 groups=ssm_groups, chunk=ssm_chunk, conv=conv_kernel,
+            ),
+            selective=ops.SelectiveShape(
+                seq=seq_len, inner=ssm_inner, state=ssm_state, rank=ssm_rank, conv=conv_kernel,
+                normed=ssm_norm,
             ),
             delta=ops.DeltaShape(
                 seq=seq_len, key_heads=delta_key_heads, value_heads=delta_value_heads,

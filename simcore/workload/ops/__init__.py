@@ -58,12 +58,14 @@ from simcore.workload.ops.pointwise import (
     residual,
     scale,
 )
+from simcore.workload.ops.selective import SelectiveShape, selective_scan
 from simcore.workload.ops.ssd import SsdShape, causal_conv, gated_norm, ssd_scan
 
 __all__ = [
     "NORM_AGAIN",
     "NORM_BWD_AGAIN",
     "DeltaShape",
+    "SelectiveShape",
     "SsdShape",
     "accumulate",
     "activation",
@@ -117,6 +119,7 @@ __all__ = [
     "row_elems",
     "scale",
     "sdpa",
+    "selective_scan",
     "softmax",
     "ssd_scan",
     "widened",

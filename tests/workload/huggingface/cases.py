@@ -101,6 +101,10 @@ _DELTA: dict[str, Any] = {
     "moe_intermediate_size": 20, "shared_expert_intermediate_size": 36, "num_experts": 5,
     "num_experts_per_tok": 2,
 }  # fmt: skip
+_JAMBA: dict[str, Any] = {
+    **_GQA, "num_hidden_layers": 4, "attn_layer_period": 3, "attn_layer_offset": 1,
+    "num_experts": 5, "mamba_d_state": 10, "pad_token_id": 0,
+}  # fmt: skip
 _SSM: dict[str, Any] = {
     **_GQA, "mamba_n_heads": 6, "mamba_d_head": 16, "mamba_n_groups": 2, "mamba_d_state": 10,
     "mamba_chunk_size": 8,
@@ -362,6 +366,13 @@ CASES: dict[str, Case] = {
         {**_HYBRID, "layers_block_type": ["mamba", "moe", "attention", "moe", "mamba"],
          "use_bias": True},
         "NemotronHForCausalLM",
+    ),
+    "jamba": ("Jamba", _JAMBA, "JambaForCausalLM"),
+    "jamba dense": (
+        "Jamba",
+        {**_JAMBA, "num_experts": 1, "mamba_dt_rank": 7, "mamba_proj_bias": True,
+         "mamba_conv_bias": False, "mamba_d_conv": 3, "tie_word_embeddings": True},
+        "JambaForCausalLM",
     ),
     "falcon_h1": ("FalconH1", {**_SSM, "mamba_d_ssm": 96}, "FalconH1ForCausalLM"),
     "falcon_h1 normed": (

@@ -43,6 +43,18 @@ def _granite(size: str, layers: str, hidden: int, heads: int, kv: int, experts: 
     return f"ibm-granite/granite-4.0-h-{size}-base", {**keys, **more}, count
 
 
+def _jamba(size: str, hidden: int, layers: int, heads: int, ffn: int, count: int) -> Entry:
+    keys = {
+        "model_type": "jamba", "architectures": ["JambaForCausalLM"], "hidden_size": hidden,
+        "num_hidden_layers": layers, "num_attention_heads": heads, "num_key_value_heads": 8,
+        "intermediate_size": ffn, "vocab_size": 65536, "num_experts": 16,
+        "num_experts_per_tok": 2, "attn_layer_period": 8, "attn_layer_offset": 4,
+        "expert_layer_period": 2, "expert_layer_offset": 1, "mamba_d_state": 16,
+        "mamba_dt_rank": hidden // 16, "tie_word_embeddings": False,
+    }  # fmt: skip
+    return f"ai21labs/AI21-Jamba-{size}", keys, count
+
+
 _TENTH = "mmmmmammmmmmmmmammmmmmmmmammmmmmmmmammmm"
 
 HYBRIDS: dict[str, Entry] = {
@@ -89,4 +101,7 @@ HYBRIDS: dict[str, Entry] = {
          "tie_word_embeddings": False, "vocab_size": 128256},
         9_780_235_392,
     ),
+    # of both the parameters are the same; large: 398B of them, 94B active, say its experts' width
+    "jamba-1.5-mini": _jamba("1.5-Mini", 4096, 32, 32, 14336, 51_570_323_328),
+    "jamba-1.5-large": _jamba("1.5-Large", 8192, 72, 64, 24576, 398_555_145_696),
 }  # fmt: skip

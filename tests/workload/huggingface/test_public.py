@@ -67,6 +67,8 @@ def test_models_db_has_the_same_model(name: str, tmp_path: Path) -> None:
         ("nemotron-3-nano-30b-a3b", 3.2),
         # "32B total / 9B activated" (IBM 2025, Granite 4.0)
         ("granite-4.0-h-small", 9),
+        # "94B active parameters", "12B active" (Jamba team 2024, Jamba-1.5)
+        ("jamba-1.5-large", 94), ("jamba-1.5-mini", 12),
     ],
 )  # fmt: skip
 def test_active_parameters_are_the_published_ones(name: str, billions: float) -> None:
@@ -88,6 +90,8 @@ def test_active_parameters_are_the_published_ones(name: str, billions: float) ->
         ("granite-4.0-h-small", 59.99 * 2**30 / 2e9), ("granite-4.0-h-tiny", 12.93 * 2**30 / 2e9),
         # "9.78B" (transformers, model_doc/bamba)
         ("bamba-9b", 9.78),
+        # "398B" and "52B" in all (AI21, Jamba 1.5's hub pages; of the smaller to 1 %)
+        ("jamba-1.5-large", 398),
     ],
 )  # fmt: skip
 def test_parameters_are_the_published_total(name: str, billions: float) -> None:
