@@ -176,6 +176,7 @@ def place(
             hidden=hidden,
             context=elements(heads, layout, workload.tokens_per_sample),
             hidden_copies=float(config.get("top_k", 0) or 0),
+            dispatched_frac=_dispatched_frac(config),
             width_bytes=float(strategy.precision.low_bytes),
             tensor_sums=sums,
             expert_rows=strategy.routing.rows(layout.ep, layout.dispatcher).sent,
@@ -284,6 +285,16 @@ def _sums_again_frac(strategy: Strategy, layout: Layout, sums: float) -> float:
     if not strategy.software.stops_early:
         return 1.0
     return max(0.0, 1.0 - (0.5 if layout.sequence_parallel else 1.0) / sums)
+
+
+def _dispatched_frac(config: Mapping[str, Scalar]) -> float:
+    """Width of a row that is sent to an expert, over the model's: experts may be of a latent one.
+
+    Megatron-Core, moe_layer.py: fc1_latent_proj comes before dispatch, fc2_latent_proj after
+    combination.
+    """
+    latent = int(config.get("expert_latent", 0) or 0)
+    return latent / int(config["hidden"]) if latent else 1.0
 
 
 def _again_frac(strategy: Strategy, n_layers: int) -> float:

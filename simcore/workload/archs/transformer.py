@@ -222,6 +222,7 @@ def build(
     expert_ffn: int = 0,
     shared_ffn: int = 0,
     shared_gate: bool = False,
+    expert_latent: int = 0,
     expert_bias: bool = False,
     expert_apart: bool = False,
     clamps_apart: bool = False,
@@ -281,6 +282,7 @@ def build(
     sandwich (norms before and after each half, Gemma 2) or after (only after it, OLMo 2).
     ``scaled_embedding``, ``scaled_residual``, ``scaled_logits``: times a constant (Granite);
     ``scaled_parts``: and so are inputs and results of a layer's parts (Falcon-H1).
+    ``expert_latent``: width that tokens are brought to before dispatch (Nemotron 3 Super).
     ``qkv_clip``: q, k and v are clamped (DBRX). ``expert_apart``: gate and up of the experts are
     products of their own. ``clamps_apart``: a fused gated activation leaves its clamps to tensor
     operations; ``expert_bias_apart``: so is the weighed bias of the experts' last product added.
@@ -376,7 +378,8 @@ def build(
             experts=experts, local=local_experts or experts, top_k=top_k,
             groups=expert_groups, top_groups=top_groups,
             ffn=expert_ffn or ffn or 4 * hidden,
-            shared_ffn=shared_ffn, shared_gate=shared_gate, bias=expert_bias, apart=expert_apart,
+            shared_ffn=shared_ffn, shared_gate=shared_gate, latent=expert_latent,
+            bias=expert_bias, apart=expert_apart,
             routed_share=routed_share, rows=expert_rows, permuted=permuted_rows,
             bias_apart=expert_bias_apart, weighed_early=weighed_early,
             regrouped=regrouped_rows, padded_rows=padded_rows,

@@ -57,8 +57,12 @@ def _biases(f: Fields) -> dict[str, Setting]:
 def falcon_h1(f: Fields) -> Translated:
     """Attention and Mamba-2 of one input in every layer; constants on what goes in and out."""
     config, positions = sizes(f)
-    inner = f.count("mamba_d_ssm", default=0 if "mamba_d_ssm" in f.data else 1024)
-    inner = inner or f.count("mamba_expand", default=2) * int(config["hidden"])
+    whole = f.data.get("mamba_d_ssm", 0) is None  # null: as wide as Mamba-2's own
+    inner = (
+        f.count("mamba_expand", default=2) * int(config["hidden"])
+        if whole
+        else f.count("mamba_d_ssm")
+    )
     config |= {**gated_layers(f), **_mixer(f, inner), **_biases(f)}
     if config["bias"] != f.flag("projectors_bias", default=False):
         raise f.error("projectors_bias", "must be as mamba_proj_bias is")
@@ -106,7 +110,7 @@ def granitemoehybrid(f: Fields) -> Translated:
     """granite whose layers are mostly Mamba-2, with experts beside a layer that all tokens pass."""
     config, positions = sizes(f)
     experts = f.count("num_local_experts", default=8, low=0)
-    shared = f.count("shared_intermediate_size", default=1024)
+    shared = f.count("shared_intermediate_size")
     config |= {
         **_mixer(f, f.count("mamba_expand", default=2) * int(config["hidden"])),
         **_biases(f),

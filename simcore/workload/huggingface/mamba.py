@@ -70,8 +70,6 @@ def _layers(f: Fields) -> tuple[str, str]:
 @ADAPTERS.register("nemotron_h")
 def nemotron_h(f: Fields) -> Translated:
     """Layers of Mamba-2, attention without positions, squared ReLU or experts: one of them each."""
-    if f.has("moe_latent_size"):
-        raise f.error("moe_latent_size", "experts of a latent width are not described")
     letters, key = _layers(f)
     if f.has("num_hidden_layers") and f.layers("num_hidden_layers") != len(letters):
         raise f.error(key, f"{len(letters)} layers, not num_hidden_layers")
@@ -109,4 +107,6 @@ def nemotron_h(f: Fields) -> Translated:
         "expert_ffn": f.count("moe_intermediate_size", default=7688),
         "shared_ffn": f.count("moe_shared_expert_intermediate_size", default=7688),
     }
+    if f.has("moe_latent_size"):
+        config["expert_latent"] = f.count("moe_latent_size")
     return translated(f, config, positions, KERNELS, ROUTING)

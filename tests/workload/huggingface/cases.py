@@ -367,6 +367,30 @@ CASES: dict[str, Case] = {
          "use_bias": True},
         "NemotronHForCausalLM",
     ),
+    "nemotron_h latent": (
+        "NemotronH",
+        {**_HYBRID, "layers_block_type": ["mamba", "moe", "attention", "moe", "mlp"],
+         "moe_latent_size": 14},
+        "NemotronHForCausalLM",
+    ),
+    "glm4_moe": (
+        "Glm4Moe",
+        {**_GQA, "moe_intermediate_size": 20, "n_routed_experts": 6, "num_experts_per_tok": 2,
+         "head_dim": 16, "use_qk_norm": True, "attention_bias": True},
+        "Glm4MoeForCausalLM",
+    ),
+    "glm4_moe groups": (
+        "Glm4Moe",
+        {**_GQA, "moe_intermediate_size": 20, "n_routed_experts": 6, "num_experts_per_tok": 2,
+         "n_group": 3, "topk_group": 1, "first_k_dense_replace": 2, "n_shared_experts": 2},
+        "Glm4MoeForCausalLM",
+    ),
+    "minimax_m2": (
+        "MiniMaxM2",
+        {**_GQA, "intermediate_size": 20, "num_local_experts": 5, "num_experts_per_tok": 2,
+         "head_dim": 16, "rotary_dim": 8},
+        "MiniMaxM2ForCausalLM",
+    ),
     "jamba": ("Jamba", _JAMBA, "JambaForCausalLM"),
     "jamba dense": (
         "Jamba",

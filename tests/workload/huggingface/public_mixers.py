@@ -11,8 +11,8 @@ from typing import Any
 from huggingface.public_sizes import Entry
 
 
-def _hybrid(hub: str, pattern: str, hidden: int, heads: int, kv: int, ffn: int, state: int,
-            mixers: int, positions: int, count: int, **more: Any) -> Entry:  # fmt: skip
+def hybrid(hub: str, pattern: str, hidden: int, heads: int, kv: int, ffn: int, state: int,
+           mixers: int, positions: int, count: int, **more: Any) -> Entry:  # fmt: skip
     keys = {
         "model_type": "nemotron_h", "architectures": ["NemotronHForCausalLM"],
         "hybrid_override_pattern": pattern, "hidden_size": hidden,
@@ -49,35 +49,35 @@ def _delta(hub: str, kind: str, hidden: int, layers: int, heads: int, kv: int, v
 _EXPERTS = {"moe_intermediate_size": 512, "shared_expert_intermediate_size": 512}
 
 MIXERS: dict[str, Entry] = {
-    "nemotron-h-8b": _hybrid(
+    "nemotron-h-8b": hybrid(
         "nvidia/Nemotron-H-8B-Base-8K",
         "M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M-",
         4096, 32, 8, 21504, 128, 128, 8192, 8_100_852_736,
     ),
-    "nemotron-h-47b": _hybrid(
+    "nemotron-h-47b": hybrid(
         "nvidia/Nemotron-H-47B-Base-8K",
         "M-M-M-M-M-M-M-M-M*-M-M-M-M-M-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M"
         "*-M-M-M-M-M-M-M---MM---M-M*-M-M-M-M-M-",
         8192, 64, 8, 30720, 256, 256, 8192, 46_791_554_816,
     ),
-    "nemotron-h-56b": _hybrid(
+    "nemotron-h-56b": hybrid(
         "nvidia/Nemotron-H-56B-Base-8K",
         "M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M"
         "-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M-",
         8192, 64, 8, 32768, 256, 256, 8192, 56_324_350_464,
     ),
-    "nemotron-nano-9b-v2": _hybrid(
+    "nemotron-nano-9b-v2": hybrid(
         "nvidia/NVIDIA-Nemotron-Nano-9B-v2",
         "M-M-M-MM-M-M-M*-M-M-M*-M-M-M-M*-M-M-M-M*-M-MM-M-M-M-M-M-",
         4480, 40, 8, 15680, 128, 128, 131072, 8_888_227_328, mamba_head_dim=80,
     ),
-    "nemotron-nano-12b-v2": _hybrid(
+    "nemotron-nano-12b-v2": hybrid(
         "nvidia/NVIDIA-Nemotron-Nano-12B-v2",
         "M-M-M-M*-M-M-M-M*-M-M-M-M*-M-M-M-M*-M-M-M-M*-M-M-M-M*-M-M-M-"
         "M-",
         5120, 40, 8, 20480, 128, 128, 131072, 12_310_001_152, mamba_head_dim=80,
     ),
-    "nemotron-3-nano-30b-a3b": _hybrid(
+    "nemotron-3-nano-30b-a3b": hybrid(
         "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16",
         "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME",
         2688, 32, 2, 1856, 128, 64, 262144, 31_577_937_344,
