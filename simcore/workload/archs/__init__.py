@@ -54,13 +54,14 @@ FILES = {
     "gnmt": "gnmt",
     "transformer_xl": "transformer_xl",
     "unet": "unet",
+    "zamba2": "zamba",
     "latent_unet": "latent_unet",
     "neumf": "ncf",
 }
 
 #: What each architecture's models are, in the order in which a list shows them.
 KINDS = {
-    "language": ("transformer", "transformer_xl"),
+    "language": ("transformer", "transformer_xl", "zamba2"),
     "text": (
         "bert", "albert", "modernbert", "deberta", "bart", "t5", "t5_encoder", "clip_text_encoder",
         "gnmt",

@@ -37,7 +37,8 @@ class AttentionShape:
     v are clamped. ``chunked``: a window is a chunk of the sequence. ``qk_norm_weight``: the norms
     of q and k have one (Llama 4's have none, and turned layers alone have them);
     ``qk_norm_whole``: they are over all heads (OLMo 2). ``gated``: q's product makes a gate too,
-    whose sigmoid the output is multiplied by (Qwen3-Next).
+    whose sigmoid the output is multiplied by (Qwen3-Next). ``out``: width of the result (0: that of
+    the input).
     """
 
     seq: int
@@ -66,6 +67,7 @@ class AttentionShape:
     q_rank: int
     kv_rank: int
     gated: bool = False
+    out: int = 0
 
     @property
     def q_dim(self) -> int:
@@ -295,7 +297,7 @@ def attention(body: Body, s: AttentionShape, reads: str, window: int = 0) -> Non
     if s.gated:
         _gate(body, s)
     body.linear(
-        "attention.out", s.seq, s.heads * s.value_dim, s.hidden, bias=s.out_bias,
+        "attention.out", s.seq, s.heads * s.value_dim, s.out or s.hidden, bias=s.out_bias,
         reads="gated" if s.gated else "context",
     )  # fmt: skip
     if s.drop and not s.drop_joined:

@@ -12,6 +12,8 @@ from simcore.workload.graph import Op
 
 #: Into how many the first product of DeltaNet may be cut.
 _PRODUCTS = (1, 2, 4)
+_NO_SELECTIVE = ops.SelectiveShape(seq=1, inner=0, state=0, rank=0, conv=0, normed=False)
+_NO_DELTA = ops.DeltaShape(seq=1, key_heads=0, value_heads=0, key_dim=0, value_dim=0, conv=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,8 +30,8 @@ class MixerShape:
     seq: int
     hidden: int
     ssd: ops.SsdShape
-    selective: ops.SelectiveShape
-    delta: ops.DeltaShape
+    selective: ops.SelectiveShape = _NO_SELECTIVE
+    delta: ops.DeltaShape = _NO_DELTA
     bias: bool
     conv_bias: bool
     apart: bool

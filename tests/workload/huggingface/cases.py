@@ -101,6 +101,11 @@ _DELTA: dict[str, Any] = {
     "moe_intermediate_size": 20, "shared_expert_intermediate_size": 36, "num_experts": 5,
     "num_experts_per_tok": 2,
 }  # fmt: skip
+_ZAMBA: dict[str, Any] = {
+    **_BASE, "num_hidden_layers": 6, "n_mamba_heads": 6, "mamba_d_state": 10, "mamba_ngroups": 2,
+    "layers_block_type": ["mamba", "hybrid", "mamba", "hybrid", "hybrid", "mamba"],
+    "adapter_rank": 5, "chunk_size": 8,
+}  # fmt: skip
 _JAMBA: dict[str, Any] = {
     **_GQA, "num_hidden_layers": 4, "attn_layer_period": 3, "attn_layer_offset": 1,
     "num_experts": 5, "mamba_d_state": 10, "pad_token_id": 0,
@@ -390,6 +395,11 @@ CASES: dict[str, Case] = {
         {**_GQA, "intermediate_size": 20, "num_local_experts": 5, "num_experts_per_tok": 2,
          "head_dim": 16, "rotary_dim": 8},
         "MiniMaxM2ForCausalLM",
+    ),
+    "zamba2": ("Zamba2", {**_ZAMBA, "num_mem_blocks": 2}, "Zamba2ForCausalLM"),
+    "zamba2 adapted": (
+        "Zamba2", {**_ZAMBA, "use_shared_attention_adapter": True, "use_mem_rope": True},
+        "Zamba2ForCausalLM",
     ),
     "jamba": ("Jamba", _JAMBA, "JambaForCausalLM"),
     "jamba dense": (

@@ -55,6 +55,19 @@ def _jamba(size: str, hidden: int, layers: int, heads: int, ffn: int, count: int
     return f"ai21labs/AI21-Jamba-{size}", keys, count
 
 
+def _zamba(size: str, hidden: int, layers: str, mixers: int, count: int, **more: Any) -> Entry:
+    """``layers``: m Mamba-2 alone, s behind a shared block."""
+    kinds = {"m": "mamba", "s": "hybrid"}
+    keys = {
+        "model_type": "zamba2", "architectures": ["Zamba2ForCausalLM"], "hidden_size": hidden,
+        "num_hidden_layers": len(layers), "layers_block_type": [kinds[x] for x in layers],
+        "num_attention_heads": 32, "intermediate_size": 4 * hidden, "adapter_rank": 128,
+        "n_mamba_heads": mixers, "mamba_d_state": 64, "mamba_ngroups": 1, "vocab_size": 32000,
+        "max_position_embeddings": 4096, "tie_word_embeddings": True,
+    }  # fmt: skip
+    return f"Zyphra/Zamba2-{size}", {**keys, **more}, count
+
+
 _TENTH = "mmmmmammmmmmmmmammmmmmmmmammmmmmmmmammmm"
 
 HYBRIDS: dict[str, Entry] = {
@@ -104,4 +117,12 @@ HYBRIDS: dict[str, Entry] = {
     # of both the parameters are the same; large: 398B of them, 94B active, say its experts' width
     "jamba-1.5-mini": _jamba("1.5-Mini", 4096, 32, 32, 14336, 51_570_323_328),
     "jamba-1.5-large": _jamba("1.5-Large", 8192, 72, 64, 24576, 398_555_145_696),
+    "zamba2-1.2b": _zamba(
+        "1.2B", 2048, "mmmmmsmmmmmsmmmmmsmmmmmsmmmmmsmmmmmsmm", 64, 1_215_064_704,
+        mamba_d_state=128, num_mem_blocks=1, use_shared_attention_adapter=True, use_mem_rope=True,
+    ),
+    "zamba2-2.7b": _zamba(
+        "2.7B", 2560, "mmmmmmsmmmmmsmmmmmsmmmmmsmmmmmsmmmmmsmmmmmsmmmmsmmmsmm", 80, 2_662_214_560,
+        num_mem_blocks=2,
+    ),
 }  # fmt: skip
