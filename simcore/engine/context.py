@@ -25,7 +25,13 @@ from simcore.workload.resolve import ModelSource
 #: Tensors that Ulysses turns: q, k, v and the output.
 _TURNED = 4
 #: What recurrent layers are called, by letter of a mixer's pattern.
-_NAMES = {"m": "Mamba-2", "s": "Mamba-1", "h": "Mamba-2", "g": "gated DeltaNet"}
+_NAMES = {
+    "m": "Mamba-2",
+    "s": "Mamba-1",
+    "h": "Mamba-2",
+    "g": "gated DeltaNet",
+    "k": "Kimi Delta Attention",
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ _DIVIDED = {
 _OF_MAMBA = {"ssm_heads": 0, "ssm_groups": 1}
 _WHOLE = {
     "m": _OF_MAMBA, "h": _OF_MAMBA, "s": {"ssm_inner": 0},
-    "g": {"delta_key_heads": 0, "delta_value_heads": 0},
+    "g": {"delta_key_heads": 0, "delta_value_heads": 0}, "k": {"delta_value_heads": 0},
 }  # fmt: skip
 #: How often a layer sums its output up over tensor ranks, in forward and again in backward, where
 #: it is not twice (Shoeybi et al. 2019). Wan's has three sublayers, and its queries and keys are

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 
 #: Letters of a mixer's pattern, and what a layer with it is called.
 MIXERS = {
-    "a": "attention", "m": "mamba", "s": "mamba1", "g": "delta", "h": "attention beside mamba",
+    "a": "attention", "m": "mamba", "s": "mamba1", "g": "delta", "k": "delta by channel",
+    "h": "attention beside mamba",
     "n": "",
 }  # fmt: skip
 #: Of what follows the mixer: experts, a dense layer, nothing.
 FED = "edn"
 #: Mixers whose state runs through the sequence.
-RECURRENT = frozenset("msgh")
+RECURRENT = frozenset("msghk")
 #: Mixers that attend: what sees a window, and turns positions.
 ATTENDING = frozenset("ah")
 

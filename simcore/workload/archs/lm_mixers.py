@@ -47,12 +47,15 @@ def check_mixers(m: MixerShape, order: Sequence[Kind], residual: str, kv_rank: i
         raise ValueError("mixer_pattern and expert_pattern leave a layer with nothing in it")
     if residual != "serial" and any(k.halves == 1 or k.mixer in RECURRENT for k in order):
         raise ValueError(f"residual {residual!r} is of layers of attention and a feed-forward part")
-    if kv_rank and mixers & RECURRENT:
+    if kv_rank and mixers & RECURRENT - {"k"}:
         raise ValueError("mixer_pattern: latent attention beside recurrent mixers is not described")
     if of_mamba and (not m.ssd.heads or m.ssd.heads % m.ssd.groups):
         raise ValueError(f"ssm_heads {m.ssd.heads} must be a multiple of ssm_groups {m.ssd.groups}")
     if "s" in mixers and not (m.selective.inner and m.selective.rank):
         raise ValueError("ssm_inner and ssm_rank must say Mamba-1's widths")
+    if "k" in mixers and (not m.delta.value_heads or m.delta.key_heads != m.delta.value_heads):
+        raise ValueError("delta_key_heads and delta_value_heads must be equal where decays are "
+                         "by channel")  # fmt: skip
     if "g" in mixers:
         keys, values = m.delta.key_heads, m.delta.value_heads
         if not keys or not values or values % keys:
@@ -160,3 +163,36 @@ def delta_net(body: Body, m: MixerShape, reads: str) -> None:
     )
     body.param("mixer.norm.weight", s.value_dim)
     body.linear("out_proj", rows, s.values, m.hidden, bias=m.bias, reads="mixer.rms")
+
+
+def kimi_delta(body: Body, m: MixerShape, reads: str) -> None:
+    """Kimi Delta Attention (transformers, KimiLinearDeltaAttention; fla/layers/kda.py).
+
+    Decays and the gate of the norm come from the input by two narrow products each.
+    """
+    s, rows = replace(m.delta, by_channel=True), float(m.seq)
+    body.param("A_log", s.value_heads)
+    body.param("dt_bias", s.keys)
+    body.param("conv1d.weight", s.channels * s.conv)
+    if m.conv_bias:
+        body.param("conv1d.bias", s.channels)
+    inner = {"q": s.keys, "k": s.keys, "v": s.values}
+    for part, width in inner.items():
+        body.linear(part, rows, m.hidden, width, reads=reads)
+    body.linear("f_a", rows, m.hidden, s.key_dim, reads=reads)
+    body.linear("f_b", rows, s.key_dim, s.keys, reads="f_a")
+    body.linear("b", rows, m.hidden, s.value_heads, reads=reads)
+    body.linear("g_a", rows, m.hidden, s.value_dim, reads=reads)
+    body.linear("g_b", rows, s.value_dim, s.values, reads="g_a")
+    high = reads in body.high
+    body.add(
+        ops.accumulate("mixer.inputs", rows * m.hidden, times=5, high=high),
+        ops.copy("mixer.parts", rows * s.channels, as_it_lies=True),
+        ops.causal_conv("mixer.conv", m.seq, s.channels, s.conv),
+        ops.delta_gates("mixer.gates", s),
+        ops.delta_split("mixer.split", s),
+        ops.delta_rule("mixer.rule", s),
+        _untrained(body, ops.gated_norm("mixer.rms", rows * s.value_heads, s.value_dim)),
+    )
+    body.param("mixer.norm.weight", s.value_dim)
+    body.linear("out_proj", rows, s.values, m.hidden, reads="mixer.rms")

@@ -270,7 +270,8 @@ def build(
     chunks of that length its own, Llama 4), ``f`` one that sees all; ``expert_pattern``: ``e``
     experts, ``d`` dense, ``n`` neither; ``rope_pattern``: ``r`` turned, ``n`` without positions
     (nor norms of q and k that have no weight); ``mixer_pattern``: ``a`` attention, ``m`` Mamba-2,
-    ``h`` both side by side, ``s`` Mamba-1, ``g`` gated DeltaNet, ``n`` none; all repeat over the
+    ``h`` both side by side, ``s`` Mamba-1, ``g`` gated DeltaNet, ``k`` the same with
+    decays by channel (Kimi Delta Attention), ``n`` none; all repeat over the
     layers. ``ssm_``: of Mamba-2 (``ops.SsdShape``); ``ssm_norm``: it has a gated norm, Mamba-1
     norms of steps, B and C; ``ssm_inner``, ``ssm_rank``: Mamba-1's widths; ``delta_``: of gated
     DeltaNet (``ops.DeltaShape``, ``MixerShape``); ``mixer_apart``: norm and last product of Mamba-2
@@ -310,7 +311,8 @@ def build(
     loss of the whole vocabulary (``loss_vocab`` where this rank's part is smaller);
     ``logit_metrics``: cross entropies taken of the logits beside the loss, to be logged;
     ``gathered_inputs``: what sequence parallelism gathers before products is kept whole.
-    ``kv_rank`` > 0: latent attention, of whose ``head_dim`` ``rope_dim`` elements are turned.
+    ``kv_rank`` > 0: latent attention, of whose ``head_dim`` ``rope_dim`` elements are turned, if
+    there are positions, and one key's for all heads.
     ``next_tokens``: multi-token prediction modules after the last layer. ``lora_rank`` > 0: the
     base is frozen, in the format ``quantised_base``, and only adapters on ``lora_targets`` (a
     comma list, or all-linear) are trained; ``lora_dropout`` > 0: each drops from its input for
@@ -351,7 +353,7 @@ def build(
             fused=fused_pointwise if fused_rope is None else fused_rope,
             drop_joined=fused_pointwise and residual == "serial",
             softcap=attention_softcap, sinks=sinks, q_rank=q_rank, kv_rank=kv_rank,
-            gated=gated_attention,
+            gated=gated_attention, shared=rope_dim if kv_rank else 0,
         ),
         mixer=MixerShape(
             seq=seq_len, hidden=hidden, bias=bias, conv_bias=conv_bias, apart=mixer_apart,

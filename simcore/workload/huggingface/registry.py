@@ -49,6 +49,7 @@ FILES = {
     "wav2vec2": "wav2vec2", "hubert": "wav2vec2", "albert": "albert",
     "mamba2": "mamba", "nemotron_h": "mamba",
     "glm4_moe": "glm_moe", "minimax_m2": "minimax", "jamba": "jamba", "zamba2": "zamba",
+    "kimi_linear": "kimi_linear",
     "falcon_h1": "hybrid", "bamba": "hybrid", "granitemoehybrid": "hybrid",
     "qwen3_next": "qwen_delta", "qwen3_5": "qwen_delta", "qwen3_5_text": "qwen_delta",
     "qwen3_5_moe": "qwen_delta", "qwen3_5_moe_text": "qwen_delta",

@@ -101,6 +101,11 @@ _DELTA: dict[str, Any] = {
     "moe_intermediate_size": 20, "shared_expert_intermediate_size": 36, "num_experts": 5,
     "num_experts_per_tok": 2,
 }  # fmt: skip
+_KIMI: dict[str, Any] = {
+    **_MLA, "num_experts": 6, "num_hidden_layers": 4, "linear_num_heads": 3, "linear_head_dim": 10,
+    "q_lora_rank": None, "num_key_value_heads": 4, "pad_token_id": 0,
+    "layer_types": ["linear_attention", "full_attention", *["linear_attention"] * 2],
+}  # fmt: skip
 _ZAMBA: dict[str, Any] = {
     **_BASE, "num_hidden_layers": 6, "n_mamba_heads": 6, "mamba_d_state": 10, "mamba_ngroups": 2,
     "layers_block_type": ["mamba", "hybrid", "mamba", "hybrid", "hybrid", "mamba"],
@@ -395,6 +400,13 @@ CASES: dict[str, Case] = {
         {**_GQA, "intermediate_size": 20, "num_local_experts": 5, "num_experts_per_tok": 2,
          "head_dim": 16, "rotary_dim": 8},
         "MiniMaxM2ForCausalLM",
+    ),
+    "kimi_linear": ("KimiLinear", _KIMI, "KimiLinearForCausalLM"),
+    "kimi_linear compressed": (
+        "KimiLinear",
+        {**_KIMI, "q_lora_rank": 24, "first_k_dense_replace": 2, "num_expert_group": 3,
+         "linear_conv_kernel_dim": 3},
+        "KimiLinearForCausalLM",
     ),
     "zamba2": ("Zamba2", {**_ZAMBA, "num_mem_blocks": 2}, "Zamba2ForCausalLM"),
     "zamba2 adapted": (

@@ -46,6 +46,8 @@ def _delta(hub: str, kind: str, hidden: int, layers: int, heads: int, kv: int, v
     return hub, {**keys, **more}, count
 
 
+#: Counted from 1.
+_KIMI_FULL = [4, 8, 12, 16, 20, 24, 27]
 _EXPERTS = {"moe_intermediate_size": 512, "shared_expert_intermediate_size": 512}
 
 MIXERS: dict[str, Entry] = {
@@ -102,4 +104,20 @@ MIXERS: dict[str, Entry] = {
     "qwen3.5-35b-a3b": _delta(
         "Qwen/Qwen3.5-35B-A3B", "qwen3_5_moe_text", 2048, 40, 16, 2, 32, 248320,
         34_660_610_688, num_experts=256, num_experts_per_tok=8, **_EXPERTS),
+    "kimi-linear-48b-a3b": (
+        "moonshotai/Kimi-Linear-48B-A3B-Base",
+        {"model_type": "kimi_linear", "architectures": ["KimiLinearForCausalLM"],
+         "hidden_size": 2304, "num_hidden_layers": 27, "num_attention_heads": 32,
+         "num_key_value_heads": 32, "intermediate_size": 9216, "moe_intermediate_size": 1024,
+         "first_k_dense_replace": 1, "num_experts": 256, "num_experts_per_token": 8,
+         "num_shared_experts": 1, "num_expert_group": 1, "topk_group": 1, "kv_lora_rank": 512,
+         "q_lora_rank": None, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64,
+         "v_head_dim": 128, "vocab_size": 163840, "model_max_length": 1048576,
+         "tie_word_embeddings": False,
+         "linear_attn_config": {
+             "full_attn_layers": _KIMI_FULL, "head_dim": 128, "num_heads": 32,
+             "kda_layers": [i for i in range(1, 28) if i not in _KIMI_FULL],
+             "short_conv_kernel_size": 4}},
+        49_122_675_072,
+    ),
 }  # fmt: skip
