@@ -31,6 +31,7 @@ _NAMES = {
     "h": "Mamba-2",
     "g": "gated DeltaNet",
     "k": "Kimi Delta Attention",
+    "l": "lightning attention",
 }
 
 

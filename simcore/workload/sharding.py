@@ -98,7 +98,7 @@ def tensor_overrides(
     heads, hidden = int(config["heads"]), int(config["hidden"])
     problems = []
     mixers = set(str(config.get("mixer_pattern", "a")))
-    if heads % tp and mixers & ATTENDING:
+    if heads % tp and mixers & (ATTENDING | {"l"}):
         allowed = _divisors(heads, 64)
         problems.append(f"tp={tp} does not divide heads={heads}; allowed here: {allowed}")
     experts = int(config.get("experts", 0))

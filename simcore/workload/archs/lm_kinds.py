@@ -7,13 +7,12 @@ from dataclasses import dataclass
 #: Letters of a mixer's pattern, and what a layer with it is called.
 MIXERS = {
     "a": "attention", "m": "mamba", "s": "mamba1", "g": "delta", "k": "delta by channel",
-    "h": "attention beside mamba",
-    "n": "",
+    "l": "lightning", "h": "attention beside mamba", "n": "",
 }  # fmt: skip
 #: Of what follows the mixer: experts, a dense layer, nothing.
 FED = "edn"
 #: Mixers whose state runs through the sequence.
-RECURRENT = frozenset("msghk")
+RECURRENT = frozenset("msghkl")
 #: Mixers that attend: what sees a window, and turns positions.
 ATTENDING = frozenset("ah")
 

@@ -8,7 +8,14 @@ from simcore.workload import ops
 from simcore.workload.archs.body import Adapters, Body
 from simcore.workload.archs.lm_attention import AttentionShape, attention
 from simcore.workload.archs.lm_kinds import Kind
-from simcore.workload.archs.lm_mixers import MixerShape, delta_net, kimi_delta, mamba, selective
+from simcore.workload.archs.lm_mixers import (
+    MixerShape,
+    delta_net,
+    kimi_delta,
+    lightning,
+    mamba,
+    selective,
+)
 from simcore.workload.archs.lm_mlp import GATED, ExpertsShape, MlpShape, dense, experts
 from simcore.workload.graph import Op
 
@@ -121,6 +128,8 @@ def layer(m: Model, kind: Kind) -> Body:
             selective(body, m.mixer, m.norm, reads)
         elif kind.mixer == "g":
             delta_net(body, m.mixer, reads)
+        elif kind.mixer == "l":
+            lightning(body, m.attention, reads)
         elif kind.mixer == "k":
             kimi_delta(body, m.mixer, reads)
         elif kind.mixer == "h":

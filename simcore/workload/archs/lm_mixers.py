@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from simcore.workload import ops
 from simcore.workload.archs.body import Body
+from simcore.workload.archs.lm_attention import AttentionShape
 from simcore.workload.archs.lm_kinds import RECURRENT, Kind
 from simcore.workload.graph import Op
 
@@ -196,3 +197,24 @@ def kimi_delta(body: Body, m: MixerShape, reads: str) -> None:
     )
     body.param("mixer.norm.weight", s.value_dim)
     body.linear("out_proj", rows, s.values, m.hidden, reads="mixer.rms")
+
+
+def lightning(body: Body, s: AttentionShape, reads: str) -> None:
+    """Lightning attention (transformers, MiniMaxLightningAttention), of as many heads as attention.
+
+    q, k and v pass SiLU; the result a norm over all heads, and a sigmoid gate of the input.
+    """
+    rows, wide = float(s.seq), float(s.seq * s.q_dim)
+    body.linear("qkv", rows, s.hidden, 3 * s.q_dim, reads=reads)
+    body.add(
+        ops.activation("mixer.silu", 3 * wide),
+        ops.lightning_attention("mixer.lightning", s.seq, s.heads, s.head_dim),
+    )
+    body.norm("mixer.norm", rows, s.q_dim, s.norm, narrow=True)
+    body.linear("output_gate", rows, s.hidden, s.q_dim, reads=reads)
+    body.add(
+        ops.accumulate("mixer.inputs", rows * s.hidden, high=reads in body.high),
+        ops.activation("output_gate.sigmoid", wide, saves="output"),
+        ops.binary("output_gate.product", wide, saves=wide, grads=2),
+    )
+    body.linear("out_proj", rows, s.q_dim, s.hidden, reads="gated")

@@ -271,7 +271,8 @@ def build(
     experts, ``d`` dense, ``n`` neither; ``rope_pattern``: ``r`` turned, ``n`` without positions
     (nor norms of q and k that have no weight); ``mixer_pattern``: ``a`` attention, ``m`` Mamba-2,
     ``h`` both side by side, ``s`` Mamba-1, ``g`` gated DeltaNet, ``k`` the same with
-    decays by channel (Kimi Delta Attention), ``n`` none; all repeat over the
+    decays by channel (Kimi Delta Attention), ``l`` lightning attention of attention's heads
+    (MiniMax-01), ``n`` none; all repeat over the
     layers. ``ssm_``: of Mamba-2 (``ops.SsdShape``); ``ssm_norm``: it has a gated norm, Mamba-1
     norms of steps, B and C; ``ssm_inner``, ``ssm_rank``: Mamba-1's widths; ``delta_``: of gated
     DeltaNet (``ops.DeltaShape``, ``MixerShape``); ``mixer_apart``: norm and last product of Mamba-2

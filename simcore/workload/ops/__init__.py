@@ -12,6 +12,7 @@ from simcore.workload.ops.delta import (
     delta_split,
 )
 from simcore.workload.ops.gemm import bmm, conv2d, linear, row_elems
+from simcore.workload.ops.lightning import lightning_attention
 from simcore.workload.ops.lookup import (
     add_positions,
     cross_entropy,
@@ -97,6 +98,7 @@ __all__ = [
     "in_chunks",
     "keep",
     "layer_norm",
+    "lightning_attention",
     "linear",
     "lm_loss",
     "logit_metrics",

@@ -395,6 +395,13 @@ CASES: dict[str, Case] = {
          "n_group": 3, "topk_group": 1, "first_k_dense_replace": 2, "n_shared_experts": 2},
         "Glm4MoeForCausalLM",
     ),
+    "minimax": (
+        "MiniMax",
+        {**_GQA, "intermediate_size": 20, "num_local_experts": 5, "num_experts_per_tok": 2,
+         "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+         "head_dim": 14, "block_size": 8},
+        "MiniMaxForCausalLM",
+    ),
     "minimax_m2": (
         "MiniMaxM2",
         {**_GQA, "intermediate_size": 20, "num_local_experts": 5, "num_experts_per_tok": 2,

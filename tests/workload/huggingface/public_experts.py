@@ -33,6 +33,16 @@ EXPERTS: dict[str, Entry] = {
     "glm-4.5-air": _glm(
         "zai-org/GLM-4.5-Air", 4096, 46, 10944, 128, 1408, 1, 106_852_245_504, use_qk_norm=False,
     ),
+    "minimax-m1": (
+        "MiniMaxAI/MiniMax-M1-80k",
+        {"model_type": "minimax", "architectures": ["MiniMaxForCausalLM"],
+         "hidden_size": 6144, "num_hidden_layers": 80, "num_attention_heads": 64,
+         "num_key_value_heads": 8, "head_dim": 128, "intermediate_size": 9216,
+         "num_local_experts": 32, "num_experts_per_tok": 2, "vocab_size": 200064,
+         "layer_types": [*["linear_attention"] * 7, "full_attention"] * 10,
+         "rotary_dim": 64, "max_position_embeddings": 10240000, "tie_word_embeddings": False},
+        456_089_655_296,
+    ),
     "minimax-m2": (
         "MiniMaxAI/MiniMax-M2",
         {"model_type": "minimax_m2", "architectures": ["MiniMaxM2ForCausalLM"],

@@ -89,6 +89,8 @@ def test_active_parameters_are_the_published_ones(name: str, billions: float) ->
     [("nemotron-3-super-120b-a12b", 40, 512 - 22, 2 * 1024 * 2688, 131072 * 4096, 12),
      ("minimax-m2", 62, 256 - 8, 3 * 3072 * 1536, 200064 * 3072, 10),
      ("kimi-linear-48b-a3b", 26, 256 - 8, 3 * 2304 * 1024, 163840 * 2304, 3),
+     # "45.9 billion parameters activated per token" (MiniMax 2025, MiniMax-M1)
+     ("minimax-m1", 80, 32 - 2, 3 * 6144 * 9216, 2 * 200064 * 6144, 46),
      # which counts neither table (GLM-4.5 team 2025, table 1)
      ("glm-4.5", 89, 160 - 8, 3 * 5120 * 1536, 2 * 151552 * 5120, 32),
      ("glm-4.5-air", 45, 128 - 8, 3 * 4096 * 1408, 2 * 151552 * 4096, 12)],
@@ -110,6 +112,7 @@ def test_active_parameters_are_those_of_the_name(
         ("bamba-9b", 9.78),
         # "398B" in all (AI21, Jamba 1.5's hub page)
         ("jamba-1.5-large", 398),
+        ("minimax-m1", 456),  # "456 billion" (MiniMax 2025, MiniMax-M1)
     ],
 )  # fmt: skip
 def test_parameters_are_the_published_total(name: str, billions: float) -> None:

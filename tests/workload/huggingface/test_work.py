@@ -35,7 +35,8 @@ _PER_BATCH = ("deberta-v2", "wav2vec2", "hubert")
 #: Counted as the kernels that a GPU has: on the CPU transformers runs other tensor operations
 #: (``tests/workload/test_ssd.py`` and ``test_delta.py`` count these).
 _SCANS = ("mamba2", "nemotron_h", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text",
-          "kimi_linear", "zamba2", "jamba", "falcon_h1", "bamba", "granitemoehybrid")  # fmt: skip
+          "minimax", "kimi_linear", "zamba2", "jamba", "falcon_h1", "bamba",
+          "granitemoehybrid")  # fmt: skip
 
 
 def _config(case: str, attention: str) -> Any:
