@@ -40,6 +40,7 @@ FILES = {
     "t5": "encoder_decoder",
     "whisper": "encoder_decoder",
     "clip": "clip",
+    "siglip": "siglip",
     "resnext": "convnets",
     "inverted_residual": "convnets",
     "vgg": "convnets",
@@ -73,7 +74,7 @@ KINDS = {
     ),
     "detection": ("ssd300", "rcnn", "retinanet", "efficientdet"),
     "segmentation": ("unet",),
-    "image and text": ("clip",),
+    "image and text": ("clip", "siglip"),
     "diffusion": (
         "dit", "latte", "stdit", "uvit", "mmdit", "mmdit_video", "wan", "cogvideox",
         "latent_unet", "autoencoder_kl_encoder",

@@ -471,6 +471,12 @@ CASES: dict[str, Case] = {
     ),
     "qwen3_5_moe_text": ("Qwen3_5MoeText", _DELTA, "Qwen3_5MoeForCausalLM"),
     "whisper": ("Whisper", _WHISPER, "WhisperForConditionalGeneration"),
+    "siglip": (
+        "Siglip",
+        {"text_config": {**_BASE, "hidden_size": 32, "projection_size": 48},
+         "vision_config": {**_VIT, "num_hidden_layers": 2}},
+        "SiglipModel",
+    ),
     "clip": (
         "CLIP",
         {"text_config": {**_BASE, "hidden_act": "quick_gelu"},
