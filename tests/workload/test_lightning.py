@@ -11,12 +11,13 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from simcore.workload import ops
 from simcore.workload.models import MODELS
+from simcore.workload.sharding import sequence_parallel
 
 L, H, D, B = 768, 3, 20, ops.lightning.BLOCK
 
 
 def flop(kernels: tuple[Any, ...]) -> float:
-    return sum(k.flop for k in kernels)
+    return float(sum(k.flop for k in kernels))
 
 
 def test_forward_flop_are_those_of_transformers() -> None:
@@ -43,6 +44,17 @@ def test_flop_by_hand() -> None:
 def test_work_is_linear_in_length() -> None:
     one, two = (ops.lightning_attention("a", n, H, D) for n in (L, 2 * L))
     assert flop(two.fwd) == 2 * flop(one.fwd) and flop(two.bwd) == 2 * flop(one.bwd)
+
+
+def test_sequence_parallelism_cuts_whole_rows_alone() -> None:
+    """Norm, gate and attention are of heads that a rank has: those of all tokens."""
+    part = MODELS["minimax-m1"].build(seq_len=512, heads=32, kv_heads=4)
+    before, after = (
+        {op.name: op for op in w.blocks[1].ops} for w in (part, sequence_parallel(part, 2))
+    )
+    for name in ("mixer_norm", "mixer.silu", "mixer.lightning", "output_gate.product"):
+        assert after[name] == before[name]
+    assert after["norm1"].saved == before["norm1"].saved * 0.5
 
 
 @pytest.mark.parametrize("tp", [2, 8])

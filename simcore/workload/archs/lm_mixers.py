@@ -130,7 +130,7 @@ def selective(body: Body, m: MixerShape, norm: str, reads: str) -> None:
     body.linear("dt_proj", rows, s.rank, s.inner, reads="dt_norm" if s.normed else "x_proj")
     body.param("dt_proj.bias", s.inner)
     body.add(
-        ops.accumulate("mixer.x.fork", x),
+        ops.accumulate("mixer.x.forks", x),
         ops.copy("mixer.rows", 2 * x + 2 * rows * s.state),
         ops.selective_scan("mixer.scan", s),
     )
@@ -210,7 +210,8 @@ def lightning(body: Body, s: AttentionShape, reads: str) -> None:
         ops.activation("mixer.silu", 3 * wide),
         ops.lightning_attention("mixer.lightning", s.seq, s.heads, s.head_dim),
     )
-    body.norm("mixer.norm", rows, s.q_dim, s.norm, narrow=True)
+    # of heads, which tensor ranks share: no norm of whole rows
+    body.norm("mixer_norm", rows, s.q_dim, s.norm, narrow=True)
     body.linear("output_gate", rows, s.hidden, s.q_dim, reads=reads)
     body.add(
         ops.accumulate("mixer.inputs", rows * s.hidden, high=reads in body.high),

@@ -287,7 +287,7 @@ def experts(body: Body, s: MlpShape, e: ExpertsShape, reads: str) -> None:
     width = e.latent or s.hidden
     if e.latent:
         body.linear("latent.down", tokens, s.hidden, width, reads=reads)
-        body.add(ops.accumulate("latent.fork", tokens * s.hidden))
+        body.add(ops.accumulate("latent.forks", tokens * s.hidden))
     gated = s.kind in GATED
     parts = (("gate", "up") if e.apart else ("gate_up",)) if gated else ("up",)
     cols = (2 * e.ffn // len(parts)) if gated else e.ffn
