@@ -6,6 +6,9 @@ all-gather  they are gathered before attention, and their gradients reduced (Gra
             2024, 3.3.2)
 ulysses     every rank turns its tokens of all heads into all tokens of its heads, and back:
             all-to-alls of q, k, v and the output (Jacobs et al. 2023, 3.2)
+
+Mamba-2 is shared the last way alone: its tokens are turned into heads before the convolution and
+back behind the scan (Megatron-Core, ssm/mamba_context_parallel.py).
 """
 
 from __future__ import annotations
@@ -17,13 +20,24 @@ from functools import lru_cache
 from simcore.base.errors import InvalidConfig
 from simcore.physics.collectives import Collective
 from simcore.strategy.layout import CpComm, Layout
-from simcore.workload.archs.lm_kinds import RECURRENT
+from simcore.workload.archs.lm_kinds import ATTENDING, RECURRENT
 from simcore.workload.graph import NOTHING, Block, Kernel, Op, Saved, Workload
 from simcore.workload.models import ModelRecord, Scalar
 from simcore.workload.resolve import ModelSource
 
 #: Tensors that Ulysses turns: q, k, v and the output.
 _TURNED = 4
+#: Letters of layers with Mamba-2.
+_SHARED = frozenset("mh")
+#: What recurrent layers are called, by letter of a mixer's pattern.
+_NAMES = {
+    "m": "Mamba-2",
+    "s": "Mamba-1",
+    "h": "Mamba-2",
+    "g": "gated DeltaNet",
+    "k": "Kimi Delta Attention",
+    "l": "lightning attention",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +82,42 @@ class Heads:
         return self.queries + self.output + self.copies * (self.keys + self.values)
 
 
+@dataclass(frozen=True, slots=True)
+class Mixers:
+    """Widths of a tensor rank's Mamba-2 layers in elements a token, and how many layers have one.
+
+    ``taken``: what goes into convolution and scan (z, x, B, C, dt), B and C as often as ranks share
+    a group's heads; ``output``: what comes back. ``copied``: of B and C what is there once more.
+    """
+
+    taken: int
+    output: int
+    copied: int
+    layers_frac: float
+
+    @property
+    def turned(self) -> int:
+        """Of all six exchanges."""
+        return self.taken + self.output
+
+
+def _letters(config: Mapping[str, Scalar]) -> str:
+    layers = int(config.get("layers", 1) or 1)
+    return (str(config.get("mixer_pattern", "a")) * layers)[:layers]
+
+
+def mixers_of(config: Mapping[str, Scalar], layout: Layout) -> Mixers | None:
+    """A tensor rank's widths where tokens of Mamba-2 are turned into heads; None where none are."""
+    letters = _letters(config)
+    if layout.cp == 1 or layout.cp_comm != "ulysses" or not set(letters) & _SHARED:
+        return None
+    heads, groups = (int(config[key]) // layout.tp for key in ("ssm_heads", "ssm_groups"))
+    inner, state = heads * int(config["ssm_head_dim"]), 2 * groups * int(config["ssm_state"])
+    copied = (max(1, layout.cp // groups) - 1) * state
+    share = sum(x in _SHARED for x in letters) / len(letters)
+    return Mixers(2 * inner + state + copied + heads, inner, copied, share)
+
+
 def heads_of(name: str, config: Mapping[str, Scalar], layout: Layout) -> Heads | None:
     """A tensor rank's widths; None where an architecture has no heads to tell.
 
@@ -108,14 +158,32 @@ def context_refused(
     """What is wrong where context ranks would cut a state that runs through the sequence."""
     if layout.cp == 1 or not isinstance(record, ModelRecord):
         return []
-    letters = set(str(record.settings(overrides).get("mixer_pattern", "a"))) & RECURRENT
-    if not letters:
-        return []
-    named = " and ".join({"m": "Mamba-2", "g": "gated DeltaNet"}[x] for x in sorted(letters))
+    config = record.settings(overrides)
+    letters = set(str(config.get("mixer_pattern", "a"))) & RECURRENT
+    if not letters - _SHARED:
+        return _unshared(record.name, config, layout) if letters else []
+    named = " and ".join(sorted({_NAMES[x] for x in letters}))
     return [
         f"{record.name}: how context ranks share layers of {named} is not described here: use "
         "cp=1, with tp for long sequences"
     ]
+
+
+def _unshared(name: str, config: Mapping[str, Scalar], layout: Layout) -> list[str]:
+    """What is wrong where context ranks share Mamba-2's heads and groups."""
+    if layout.cp_comm != "ulysses":
+        return [
+            f"{name}: context ranks share layers of Mamba-2 by turning tokens into heads: use "
+            "cp-comm ulysses (Megatron-Core's a2a)"
+        ]
+    heads, groups = (int(config[key]) // layout.tp for key in ("ssm_heads", "ssm_groups"))
+    problems = []
+    if heads % layout.cp:
+        problems.append(f"cp={layout.cp} does not divide ssm_heads / tp = {heads}")
+    if groups % layout.cp and layout.cp % max(1, groups):
+        problems.append(f"cp={layout.cp} and {groups} groups a tensor rank: one must divide the "
+                        "other")  # fmt: skip
+    return [f"{name}: {p}" for p in problems]
 
 
 def context_told(layout: Layout, asked: object) -> tuple[str, ...]:
@@ -125,24 +193,37 @@ def context_told(layout: Layout, asked: object) -> tuple[str, ...]:
     return (f"cp-comm {layout.cp_comm} changes nothing: cp is 1",)
 
 
-def elements(heads: Heads | None, layout: Layout, tokens: float) -> float:
-    """Elements a sample of one exchange: keys and values gathered, or of what a rank turns."""
+def elements(
+    heads: Heads | None, layout: Layout, tokens: float, mixers: Mixers | None = None,
+    attending_frac: float = 1.0,
+) -> float:  # fmt: skip
+    """Elements a sample of one exchange: keys and values gathered, or of what a rank turns.
+
+    Where layers differ, a mean over them, in as many exchanges as attention has.
+    """
     if heads is None:
         return 0.0
+    if mixers is not None:
+        turned = attending_frac * heads.turned + mixers.layers_frac * mixers.turned
+        return tokens / layout.cp * turned / _TURNED
     if layout.cp_comm == "ulysses":
         return tokens / layout.cp * heads.turned / _TURNED
     return tokens * (heads.keys + heads.values)
 
 
 @lru_cache(maxsize=256)
-def turned(part: Workload, heads: Heads, modules: tuple[str, ...]) -> Workload:
+def turned(
+    part: Workload, heads: Heads, modules: tuple[str, ...], mixers: Mixers | None = None
+) -> Workload:
     """A part whose layers turn tokens to heads and back, of all tokens (the engine cuts them).
 
     Each tensor is copied once: q, k and v so that what a rank sends lies together, the output once
     it has come (ulysses_sp.py: _combine_local_sequences, _partition_global_sequence). Attention
     keeps its own output beside that which the output's product keeps, and copied heads as often as
-    it has them. Where ``modules`` of a layer run again (``workload.recompute``) and attention is
-    one of them, they are copied and held again while it does, and not between.
+    it has them. Of Mamba-2 what is sent is gathered, joined and put into order, the result put
+    out of order and joined; kept are copies of B and C. Where ``modules`` of a layer run again
+    (``workload.recompute``) and attention is one of them, they are copied and held again while
+    it does, and not between.
     """
     tokens = part.tokens_per_sample
     copy = Kernel(kind="copy", low=2.0 * tokens * heads.turned, launches=float(_TURNED))
@@ -158,9 +239,25 @@ def turned(part: Workload, heads: Heads, modules: tuple[str, ...]) -> Workload:
             return replace(block, ops=(*block.ops, once))
         return replace(block, ops=(*block.ops, twice), remade=block.remade + kept)
 
+    def mixed(block: Block) -> Block:
+        if mixers is None or not any(op.name == "mixer.scan" for op in block.ops):
+            return block
+        moved = Kernel(
+            kind="copy", low=2.0 * tokens * (3 * mixers.taken + 2 * mixers.output), launches=12.0
+        )  # fmt: skip
+        kept = Saved(low=tokens * mixers.copied)
+        op = Op(name="mixer.turns", fwd=(moved,), bwd=(moved,), saved=kept)
+        return replace(block, ops=(*block.ops, op))
+
     return part.replace(
-        blocks=tuple(of(b) if b.recomputable and _attends(b.ops) else b for b in part.blocks)
+        blocks=tuple(mixed(of(b) if b.recomputable and _attends(b.ops) else b) for b in part.blocks)
     )
+
+
+def attending_frac(config: Mapping[str, Scalar]) -> float:
+    """Share of a model's layers that attend."""
+    letters = _letters(config)
+    return sum(x in ATTENDING for x in letters) / len(letters)
 
 
 def _attends(ops: tuple[Op, ...]) -> bool:

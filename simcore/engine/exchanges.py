@@ -97,7 +97,13 @@ def exchange_bytes(placed: Placed, micro_batch: Array) -> dict[str, Array]:
     return {
         "tensor parallel": hidden,
         "context parallel": micro_batch * traffic.context * traffic.width_bytes,
-        "expert parallel": hidden * traffic.hidden_copies * traffic.expert_rows / layout.tp,
+        "expert parallel": (
+            hidden
+            * traffic.dispatched_frac
+            * traffic.hidden_copies
+            * traffic.expert_rows
+            / layout.tp
+        ),
     }
 
 

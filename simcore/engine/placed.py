@@ -20,6 +20,7 @@ class LayerTraffic:
     token goes, ``expert_groups``: of how many groups, and how many of these it takes them from.
     ``tensor_sums``: how often tensor ranks sum ``hidden`` up, in forward and again in
     backward. ``expert_rows``: what the fullest expert rank receives over the mean.
+    ``dispatched_frac``: width of what goes to experts over ``hidden``.
     """
 
     hidden: float
@@ -28,6 +29,7 @@ class LayerTraffic:
     width_bytes: float
     tensor_sums: float = TENSOR_SUMS
     expert_rows: float = 1.0
+    dispatched_frac: float = 1.0
     expert_groups: tuple[int, int] = (1, 1)
 
 

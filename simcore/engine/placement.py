@@ -9,7 +9,14 @@ from functools import lru_cache
 from typing import Any, get_args
 
 from simcore.base.errors import InvalidConfig, UnknownName
-from simcore.engine.context import context_refused, elements, heads_of, turned
+from simcore.engine.context import (
+    attending_frac,
+    context_refused,
+    elements,
+    heads_of,
+    mixers_of,
+    turned,
+)
 from simcore.engine.placed import LayerTraffic, Placed
 from simcore.engine.routing import expert_groups
 from simcore.engine.words import on_or_off
@@ -155,11 +162,11 @@ def place(
         part = offloaded(part, strategy.offload_layers, checkpointed=strategy.recompute == "full")
     if layout.sequence_parallel:
         part = sequence_parallel(part, layout.tp, bool(config.get("gathered_inputs")))
-    heads = heads_of(record.name, config, layout)
+    heads, mixers = heads_of(record.name, config, layout), mixers_of(config, layout)
     again = _again_frac(strategy, n_layers)
     again = 1.0 if "core_attn" in strategy.recompute_modules else again
     if heads is not None and layout.cp > 1 and layout.cp_comm == "ulysses":
-        part = turned(part, heads, strategy.recompute_modules)
+        part = turned(part, heads, strategy.recompute_modules, mixers)
     sums = tensor_sums(record.arch, config) if isinstance(record, ModelRecord) else TENSOR_SUMS
     part = _with_exchanges(part, layout, sums)
     layers = _layers(workload)
@@ -174,8 +181,11 @@ def place(
         stages=_stages(part, layout, sizes, strategy),
         traffic=LayerTraffic(
             hidden=hidden,
-            context=elements(heads, layout, workload.tokens_per_sample),
+            context=elements(
+                heads, layout, workload.tokens_per_sample, mixers, attending_frac(config)
+            ),
             hidden_copies=float(config.get("top_k", 0) or 0),
+            dispatched_frac=_dispatched_frac(config),
             width_bytes=float(strategy.precision.low_bytes),
             tensor_sums=sums,
             expert_rows=strategy.routing.rows(layout.ep, layout.dispatcher).sent,
@@ -284,6 +294,16 @@ def _sums_again_frac(strategy: Strategy, layout: Layout, sums: float) -> float:
     if not strategy.software.stops_early:
         return 1.0
     return max(0.0, 1.0 - (0.5 if layout.sequence_parallel else 1.0) / sums)
+
+
+def _dispatched_frac(config: Mapping[str, Scalar]) -> float:
+    """Width of a row that is sent to an expert, over the model's: experts may be of a latent one.
+
+    Megatron-Core, moe_layer.py: fc1_latent_proj comes before dispatch, fc2_latent_proj after
+    combination.
+    """
+    latent = int(config.get("expert_latent", 0) or 0)
+    return latent / int(config["hidden"]) if latent else 1.0
 
 
 def _again_frac(strategy: Strategy, n_layers: int) -> float:

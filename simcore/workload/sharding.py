@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from simcore.base.errors import InvalidConfig
-from simcore.workload.archs.lm_kinds import halves_a_layer
+from simcore.workload.archs.lm_kinds import ATTENDING, last_products
 from simcore.workload.graph import (
     NEXT_TOKENS,
     NOTHING,
@@ -32,15 +32,17 @@ from simcore.workload.models import ModelRecord, Scalar
 _DIVIDED = {
     "transformer": (
         "heads", "vocab", "ffn", "expert_ffn", "shared_ffn",
-        "ssm_heads", "ssm_groups", "delta_key_heads", "delta_value_heads",
+        "ssm_heads", "ssm_groups", "ssm_inner", "delta_key_heads", "delta_value_heads",
     ),
     "mmdit": ("heads", "ffn"),
     "wan": ("heads", "ffn"),
 }  # fmt: skip
 #: Of layers by letter of a mixer's pattern, what must divide: tensor ranks take whole heads and
 #: groups (Megatron-Core, ssm/mamba_mixer.py, ssm/gated_delta_net.py), none of which two may share.
+_OF_MAMBA = {"ssm_heads": 0, "ssm_groups": 1}
 _WHOLE = {
-    "m": {"ssm_heads": 0, "ssm_groups": 1}, "g": {"delta_key_heads": 0, "delta_value_heads": 0},
+    "m": _OF_MAMBA, "h": _OF_MAMBA, "s": {"ssm_inner": 0},
+    "g": {"delta_key_heads": 0, "delta_value_heads": 0}, "k": {"delta_value_heads": 0},
 }  # fmt: skip
 #: How often a layer sums its output up over tensor ranks, in forward and again in backward, where
 #: it is not twice (Shoeybi et al. 2019). Wan's has three sublayers, and its queries and keys are
@@ -96,7 +98,7 @@ def tensor_overrides(
     heads, hidden = int(config["heads"]), int(config["hidden"])
     problems = []
     mixers = set(str(config.get("mixer_pattern", "a")))
-    if heads % tp and "a" in mixers:
+    if heads % tp and mixers & (ATTENDING | {"l"}):
         allowed = _divisors(heads, 64)
         problems.append(f"tp={tp} does not divide heads={heads}; allowed here: {allowed}")
     experts = int(config.get("experts", 0))
@@ -139,12 +141,20 @@ def tensor_overrides(
 def tensor_sums(arch: str, config: Mapping[str, Scalar] | None = None) -> float:
     """How often a layer of an architecture sums its output up over tensor ranks, each way.
 
-    On average where ``config`` has layers of a mixer or a feed-forward part alone.
+    Once for each product cut by rows, on average over the layers of ``config``. Mamba-1's second
+    product is cut by rows too: ranks sum up steps, B and C, and their gradients (vLLM,
+    mamba_mixer.py, of which Megatron-Core has none).
     """
     if arch != "transformer" or not config:
         return _SUMS_A_LAYER.get(arch, TENSOR_SUMS)
     mixers, fed = str(config["mixer_pattern"]), str(config["expert_pattern"] or "d")
-    return TENSOR_SUMS / 2 * halves_a_layer(mixers, fed, int(config["layers"]))
+    layers = int(config["layers"])
+    sums = TENSOR_SUMS / 2 * last_products(mixers, fed, layers)
+    if "s" not in mixers:
+        return sums
+    narrow = int(config["ssm_rank"]) + 2 * int(config["ssm_state"])
+    share = (mixers * layers)[:layers].count("s") / layers
+    return sums + TENSOR_SUMS / 2 * share * narrow / int(config["hidden"])
 
 
 def splits(arch: str) -> bool:

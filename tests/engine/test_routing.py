@@ -13,6 +13,7 @@ from simcore.base.errors import InvalidConfig
 from simcore.engine.emit import launch_file
 from simcore.engine.exchanges import exchange_bytes
 from simcore.engine.request import make_request
+from simcore.workload.models import MODELS
 
 MODEL, GPUS = "deepseek-v2-lite", "2x8xH100"
 BASE: dict[str, Any] = {"precision": "bf16", "strategy": "zero1", "ep": 16, "recompute": "none"}
@@ -200,3 +201,14 @@ def test_a_megatron_file_says_the_capacity(padding: str) -> None:
 def test_a_file_with_a_capacity_for_a_model_without_experts() -> None:
     flags = "--micro-batch-size 1 --bf16 --moe-expert-capacity-factor 1.25"
     assert make_request("llama3-8b", "1x8xH100", launch=flags).strategy.routing.capacity is None
+
+
+def test_rows_of_a_latent_width_are_what_experts_exchange() -> None:
+    """Nemotron 3 Super brings 4,096 numbers to 1,024 before dispatch (fc1_latent_proj)."""
+    record, found = MODELS["nemotron-3-super-120b-a12b"], []
+    for latent in (1024, 0):
+        own = record.model_copy(update={"config": {**record.config, "expert_latent": latent}})
+        request = make_request(own, "8x8xH100", ep=8, seq_len=1024, strategy="zero1")
+        assert request.placed is not None
+        found.append(exchange_bytes(request.placed, np.array([1.0]))["expert parallel"][0])
+    assert found == [1024 * 22 * 1024 * 2, 1024 * 22 * 4096 * 2]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -78,6 +79,25 @@ def test_forward_flop_are_those_of_the_chunked_algorithm() -> None:
     inverse = L * H * T**2 / 3
     found = flop(ops.delta_rule("rule", SHAPE).fwd)
     assert found == pytest.approx(counter.get_total_flops() + inverse)
+
+
+def test_decays_by_channel_are_more_bytes_and_no_more_products() -> None:
+    """Kimi Delta Attention (fla/ops/kda/chunk.py, save_for_backward): beside q, k, v and the
+    inverse the pairs of q and k, and decays of K numbers, raw and summed up, where one was."""
+    own = replace(SHAPE, by_channel=True)
+    one, many = (ops.delta_rule("rule", s) for s in (SHAPE, own))
+    assert flop(one.fwd) == flop(many.fwd) and flop(one.bwd) == flop(many.bwd)
+    assert many.saved.low - one.saved.low == L * H * T
+    assert many.saved.raw_bytes - one.saved.raw_bytes == 4 * L * H * (2 * K - 1)
+    moved = [sum(k.raw_bytes for k in op.fwd) for op in (one, many)]
+    # the sum of decays reads and writes, four products and the passing of states read them
+    assert moved[1] - moved[0] == 4 * L * H * (K - 1) * 7
+
+
+def test_parameters_of_kimi_linear_are_those_of_its_weights() -> None:
+    """model.safetensors.index.json of Kimi-Linear-48B-A3B: total_parameters 49,122,681,728, of
+    which a router's bias for each of 256 experts in 26 layers is a buffer, not trained."""
+    assert MODELS["kimi-linear-48b-a3b"].build().trainable_numel == 49_122_681_728 - 26 * 256
 
 
 def test_flop_by_hand() -> None:

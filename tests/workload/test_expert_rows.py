@@ -75,3 +75,18 @@ def test_model_flop_leave_out_what_balanced_routing_has_not(lora_rank: int) -> N
 def test_rows_below_the_mean_are_refused() -> None:
     with pytest.raises(ValueError, match="expert_rows"):
         build(**SMALL, expert_rows=0.5)
+
+
+def test_experts_of_a_latent_width() -> None:
+    """Nemotron 3 Super (transformers, NemotronHMoE): narrow rows go out, two products narrow."""
+    plain, latent = build(**SMALL), build(**SMALL, expert_latent=2)
+    found = {op.name: op for op in latent.blocks[1].ops}
+    assert (
+        found["latent.down"].fwd[0].flop == found["latent.up"].fwd[0].flop == 2 * SEQ * HIDDEN * 2
+    )
+    assert found["experts.gate_up"].fwd[0].flop == 2 * ROWS * 2 * 2 * FFN
+    assert found["experts.down"].fwd[0].flop == 2 * ROWS * FFN * 2
+    assert found["router"].fwd[0].flop == 2 * SEQ * HIDDEN * EXPERTS
+    # of three matrices an expert each loses half its rows; two more bring rows down and up
+    less = 3 * (EXPERTS * 3 * FFN * 2 - 2 * HIDDEN * 2)
+    assert plain.trainable_numel - latent.trainable_numel == less

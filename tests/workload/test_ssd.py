@@ -165,6 +165,45 @@ def test_tensor_ranks_divide_mixers(name: str, tp: int) -> None:
     assert {k: tp * v for k, v in part.items()} == pytest.approx(whole)
 
 
+def test_attention_beside_a_mixer_is_the_work_of_both() -> None:
+    """Falcon-H1's layer is one of attention and one of Mamba-2, but for a second norm and MLP."""
+    record = MODELS["falcon-h1-34b"]
+
+    def one(mixer: str, fed: str) -> Workload:
+        pattern = {"mixer_pattern": mixer, "expert_pattern": fed}
+        return record.build(layers=1, seq_len=256, **pattern)
+
+    def work(workload: Workload) -> float:
+        return sum(k.flop for op in workload.blocks[1].ops for k in (*op.fwd, *op.bwd))
+
+    assert work(one("h", "n")) == work(one("a", "n")) + work(one("m", "n"))
+    norm, fed = 5120, 3 * 5120 * 21504 + 5120
+    apart = one("a", "d").trainable_numel + one("m", "d").trainable_numel
+    rest = 2 * 261120 * 5120 + norm  # both tables and the last norm
+    assert one("h", "d").trainable_numel == apart - rest - norm - fed
+
+
+def test_constants_of_a_layer_are_kernels_unless_compiled() -> None:
+    names = ["mixer.in", "mixer.result", "attention.in", "attention.result", "mlp.result"]
+    wanted = {f"{n}.scale" for n in names} | {f"{n}.multiplier" for n in ("in_proj", "k", "gate")}
+    found = {op.name for op in MODELS["falcon-h1-0.5b"].build().blocks[1].ops}
+    compiled = MODELS["falcon-h1-0.5b"].build(fused_pointwise=True).blocks[1].ops
+    assert wanted <= found
+    assert not wanted & {op.name for op in compiled}
+
+
+def test_without_a_norm_the_scan_has_the_gate() -> None:
+    """ssd_combined.py with rmsnorm_weight None: z goes into the scan, whose gated result backward
+    makes anew for the last product: seven elements of a width moved, where with a norm none is."""
+    own, normed = (MODELS["falcon-h1-0.5b"].build(seq_len=256, ssm_norm=x) for x in (False, True))
+    wide = 256 * 24 * 64
+    assert "mixer.rms" not in mixer(own) and "mixer.rms" in mixer(normed)
+    moved = [sum(k.low for k in mixer(w)["mixer.scan"].bwd) for w in (own, normed)]
+    assert moved[0] - moved[1] == 7 * wide
+    assert mixer(own)["mixer.scan"].saved == mixer(normed)["mixer.scan"].saved
+    assert mixer(own)["out_proj"].saved.matmul == 0
+
+
 def test_ranks_that_would_share_a_group_are_refused() -> None:
     with pytest.raises(InvalidConfig, match="tp=2 does not divide ssm_groups=1"):
         tensor_overrides(MODELS["mamba2-1.3b"], 2, 1)
@@ -194,7 +233,7 @@ def test_stages_of_a_hybrid_are_the_model(pp: int) -> None:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"mixer_pattern": "mx"}, "letters a, m, g, n"),
+        ({"mixer_pattern": "mx"}, "letters a, m, s, g, k, l, h, n"),
         ({"mixer_pattern": "n", "expert_pattern": "n"}, "nothing in it"),
         ({"ssm_heads": 0}, "ssm_heads 0"),
         ({"ssm_groups": 3}, "multiple of ssm_groups 3"),

@@ -40,6 +40,7 @@ FILES = {
     "t5": "encoder_decoder",
     "whisper": "encoder_decoder",
     "clip": "clip",
+    "siglip": "siglip",
     "resnext": "convnets",
     "inverted_residual": "convnets",
     "vgg": "convnets",
@@ -54,13 +55,14 @@ FILES = {
     "gnmt": "gnmt",
     "transformer_xl": "transformer_xl",
     "unet": "unet",
+    "zamba2": "zamba",
     "latent_unet": "latent_unet",
     "neumf": "ncf",
 }
 
 #: What each architecture's models are, in the order in which a list shows them.
 KINDS = {
-    "language": ("transformer", "transformer_xl"),
+    "language": ("transformer", "transformer_xl", "zamba2"),
     "text": (
         "bert", "albert", "modernbert", "deberta", "bart", "t5", "t5_encoder", "clip_text_encoder",
         "gnmt",
@@ -72,7 +74,7 @@ KINDS = {
     ),
     "detection": ("ssd300", "rcnn", "retinanet", "efficientdet"),
     "segmentation": ("unet",),
-    "image and text": ("clip",),
+    "image and text": ("clip", "siglip"),
     "diffusion": (
         "dit", "latte", "stdit", "uvit", "mmdit", "mmdit_video", "wan", "cogvideox",
         "latent_unet", "autoencoder_kl_encoder",

@@ -37,7 +37,9 @@ class AttentionShape:
     v are clamped. ``chunked``: a window is a chunk of the sequence. ``qk_norm_weight``: the norms
     of q and k have one (Llama 4's have none, and turned layers alone have them);
     ``qk_norm_whole``: they are over all heads (OLMo 2). ``gated``: q's product makes a gate too,
-    whose sigmoid the output is multiplied by (Qwen3-Next).
+    whose sigmoid the output is multiplied by (Qwen3-Next). ``out``: width of the result (0: that of
+    the input). ``shared``: of a latent key's elements, those that all heads have in common, turned
+    or not.
     """
 
     seq: int
@@ -66,6 +68,8 @@ class AttentionShape:
     q_rank: int
     kv_rank: int
     gated: bool = False
+    out: int = 0
+    shared: int = 0
 
     @property
     def q_dim(self) -> int:
@@ -167,21 +171,24 @@ def _project(body: Body, s: AttentionShape, reads: str) -> None:
 
 
 def _project_latent(body: Body, s: AttentionShape, reads: str) -> None:
-    plain, rows = s.head_dim - s.rotated, float(s.seq)
+    plain, rows = s.head_dim - s.shared, float(s.seq)
     if s.q_rank:
         body.linear("q_a", rows, s.hidden, s.q_rank, bias=s.qkv_bias, reads=reads)
         body.norm("q_a_norm", rows, s.q_rank, s.norm, narrow=True)
         body.linear("q_b", rows, s.q_rank, s.q_dim, reads="q_a_norm")
     else:
         body.linear("q", rows, s.hidden, s.q_dim, reads=reads)
-    body.linear("kv_a", rows, s.hidden, s.kv_rank + s.rotated, bias=s.qkv_bias, reads=reads)
+    body.linear("kv_a", rows, s.hidden, s.kv_rank + s.shared, bias=s.qkv_bias, reads=reads)
     body.norm("kv_a_norm", rows, s.kv_rank, s.norm, narrow=True)
     body.linear("kv_b", rows, s.kv_rank, s.heads * (plain + s.value_dim), reads="kv_a_norm")
     turned, kept = rows * s.heads * s.rotated, rows * s.heads * plain
+    body.add(ops.accumulate("qkv.forks", rows * s.hidden))
+    if s.rotated:
+        body.add(
+            rope_fused("rope.q", turned) if s.fused else rope("rope.q", turned, kept),
+            rope_fused("rope.k", rows * s.rotated) if s.fused else rope("rope.k", rows * s.rotated),
+        )
     body.add(
-        ops.accumulate("qkv.forks", rows * s.hidden),
-        rope_fused("rope.q", turned) if s.fused else rope("rope.q", turned, kept),
-        rope_fused("rope.k", rows * s.rotated) if s.fused else rope("rope.k", rows * s.rotated),
         # the key's parts written side by side, the turned one once a head
         ops.copy("kv.expand", rows * s.heads * s.head_dim),
     )
@@ -295,7 +302,7 @@ def attention(body: Body, s: AttentionShape, reads: str, window: int = 0) -> Non
     if s.gated:
         _gate(body, s)
     body.linear(
-        "attention.out", s.seq, s.heads * s.value_dim, s.hidden, bias=s.out_bias,
+        "attention.out", s.seq, s.heads * s.value_dim, s.out or s.hidden, bias=s.out_bias,
         reads="gated" if s.gated else "context",
     )  # fmt: skip
     if s.drop and not s.drop_joined:

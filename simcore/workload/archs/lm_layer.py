@@ -8,8 +8,15 @@ from simcore.workload import ops
 from simcore.workload.archs.body import Adapters, Body
 from simcore.workload.archs.lm_attention import AttentionShape, attention
 from simcore.workload.archs.lm_kinds import Kind
-from simcore.workload.archs.lm_mixers import MixerShape, delta_net, mamba
-from simcore.workload.archs.lm_mlp import ExpertsShape, MlpShape, dense, experts
+from simcore.workload.archs.lm_mixers import (
+    MixerShape,
+    delta_net,
+    kimi_delta,
+    lightning,
+    mamba,
+    selective,
+)
+from simcore.workload.archs.lm_mlp import GATED, ExpertsShape, MlpShape, dense, experts
 from simcore.workload.graph import Op
 
 
@@ -26,6 +33,7 @@ class Model:
     norm_bias: bool
     norm_weight: bool
     scaled: bool
+    scaled_parts: bool
     window: int
     drop: bool
     adapters: Adapters | None
@@ -40,11 +48,39 @@ class Model:
         return float(self.mlp.seq * self.mlp.hidden)
 
 
+def _times(body: Body, m: Model, name: str, elems: float) -> bool:
+    """A constant of maximal update parametrisation, a kernel of its own unless compiled."""
+    if told := m.scaled_parts and not m.compiled:
+        body.add(ops.scale(name, elems))
+    return told
+
+
+def _side_by_side(body: Body, m: Model, seen: AttentionShape, window: int) -> None:
+    """Mamba-2 and attention of one normed input, their results summed (Falcon-H1, Zuo et al. 2025).
+
+    As transformers, FalconH1DecoderLayer: each input and result is times a constant.
+    """
+    seq, elems = m.mlp.seq, m.elems
+    for part in ("mixer", "attention"):
+        reads = f"{part}.in" if _times(body, m, f"{part}.in.scale", elems) else "norm1"
+        if part == "mixer":
+            mamba(body, m.mixer, reads)
+            _times(body, m, "in_proj.multiplier", float(seq * m.mixer.ssd.width))
+        else:
+            attention(body, seen, reads, window)
+            _times(body, m, "k.multiplier", float(seq * seen.kv_dim))
+        _times(body, m, f"{part}.result.scale", elems)
+    body.add(ops.binary("residual.branches", elems, grads=0), ops.accumulate("norm1.fork", elems))
+
+
 def _mlp(body: Body, m: Model, routed: bool, reads: str) -> None:
     if routed:
         experts(body, m.mlp, m.experts, reads)
     else:
         dense(body, m.mlp, reads)
+        if m.mlp.kind in GATED:
+            _times(body, m, "gate.multiplier", float(m.mlp.seq * m.mlp.ffn))
+    _times(body, m, "mlp.result.scale", m.elems)
     if m.drop and (m.residual != "serial" or not m.mlp.fused_pointwise):
         body.add(ops.dropout("mlp.dropout", m.elems))
 
@@ -88,8 +124,16 @@ def layer(m: Model, kind: Kind) -> Body:
     def mix(reads: str) -> None:
         if kind.mixer == "m":
             mamba(body, m.mixer, reads)
+        elif kind.mixer == "s":
+            selective(body, m.mixer, m.norm, reads)
         elif kind.mixer == "g":
             delta_net(body, m.mixer, reads)
+        elif kind.mixer == "l":
+            lightning(body, m.attention, reads)
+        elif kind.mixer == "k":
+            kimi_delta(body, m.mixer, reads)
+        elif kind.mixer == "h":
+            _side_by_side(body, m, seen, window)
         else:
             attention(body, seen, reads, window)
 

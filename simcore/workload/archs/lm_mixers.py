@@ -1,4 +1,4 @@
-"""What stands where attention would: Mamba-2's mixer and gated DeltaNet."""
+"""What stands where attention would: mixers of Mamba-2 and Mamba-1, and gated DeltaNet."""
 
 from __future__ import annotations
 
@@ -7,44 +7,56 @@ from dataclasses import dataclass, replace
 
 from simcore.workload import ops
 from simcore.workload.archs.body import Body
+from simcore.workload.archs.lm_attention import AttentionShape
 from simcore.workload.archs.lm_kinds import RECURRENT, Kind
 from simcore.workload.graph import Op
 
 #: Into how many the first product of DeltaNet may be cut.
 _PRODUCTS = (1, 2, 4)
+_NO_SELECTIVE = ops.SelectiveShape(seq=1, inner=0, state=0, rank=0, conv=0, normed=False)
+_NO_DELTA = ops.DeltaShape(seq=1, key_heads=0, value_heads=0, key_dim=0, value_dim=0, conv=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MixerShape:
-    """Widths of both; those that no layer has are of zero heads.
+    """Widths of all; those that no layer has are of zero heads.
 
     ``bias``: of the products; ``conv_bias``: of the convolution. ``apart``: norm and last product
     of Mamba-2 are modules of their own, which keep what they read, not of the scan's autograd
-    function. ``products``: into how many the first one of DeltaNet is cut: 1 (Megatron-Core),
+    function. ``normed``: Mamba-2 has a gated norm; without (Falcon-H1) the scan has the gate in it.
+    ``products``: into how many the first one of DeltaNet is cut: 1 (Megatron-Core),
     2 (Qwen3-Next: q, k, v and gate; b and a) or 4 (Qwen3.5: q, k and v; gate; b; a).
     """
 
     seq: int
     hidden: int
     ssd: ops.SsdShape
-    delta: ops.DeltaShape
+    selective: ops.SelectiveShape = _NO_SELECTIVE
+    delta: ops.DeltaShape = _NO_DELTA
     bias: bool
     conv_bias: bool
     apart: bool
     products: int
+    normed: bool = True
 
 
 def check_mixers(m: MixerShape, order: Sequence[Kind], residual: str, kv_rank: int) -> None:
     """Raise ValueError where layers have mixers whose widths do not fit, or nothing at all."""
     mixers = {k.mixer for k in order}
+    of_mamba = mixers & {"m", "h"}
     if any(k.halves == 0 for k in order):
         raise ValueError("mixer_pattern and expert_pattern leave a layer with nothing in it")
     if residual != "serial" and any(k.halves == 1 or k.mixer in RECURRENT for k in order):
         raise ValueError(f"residual {residual!r} is of layers of attention and a feed-forward part")
-    if kv_rank and mixers & RECURRENT:
+    if kv_rank and mixers & RECURRENT - {"k"}:
         raise ValueError("mixer_pattern: latent attention beside recurrent mixers is not described")
-    if "m" in mixers and (not m.ssd.heads or m.ssd.heads % m.ssd.groups):
+    if of_mamba and (not m.ssd.heads or m.ssd.heads % m.ssd.groups):
         raise ValueError(f"ssm_heads {m.ssd.heads} must be a multiple of ssm_groups {m.ssd.groups}")
+    if "s" in mixers and not (m.selective.inner and m.selective.rank):
+        raise ValueError("ssm_inner and ssm_rank must say Mamba-1's widths")
+    if "k" in mixers and (not m.delta.value_heads or m.delta.key_heads != m.delta.value_heads):
+        raise ValueError("delta_key_heads and delta_value_heads must be equal where decays are "
+                         "by channel")  # fmt: skip
     if "g" in mixers:
         keys, values = m.delta.key_heads, m.delta.value_heads
         if not keys or not values or values % keys:
@@ -79,17 +91,50 @@ def mamba(body: Body, m: MixerShape, reads: str) -> None:
         ops.causal_conv(
             "mixer.conv", m.seq, s.channels, s.conv, again=True, save_input=False
         ),
-        ops.ssd_scan("mixer.scan", s, gated=m.apart),
+        ops.ssd_scan(
+            "mixer.scan", s, gated=m.apart or not m.normed, again=not (m.apart or m.normed)
+        ),
+    )  # fmt: skip
+    last = "mixer.rms" if m.normed else "mixer.scan"
+    if m.normed:
         # a group of heads is a row; z lies in what the scan keeps, and so does its result
-        _untrained(body, ops.gated_norm(
+        body.add(_untrained(body, ops.gated_norm(
             "mixer.rms", float(m.seq * s.groups), s.inner // s.groups, gated=not m.apart,
             again=not m.apart, input_kept=not m.apart, gate_kept=True,
-        )),
-    )  # fmt: skip
-    body.param("mixer.norm.weight", s.inner)
+        )))  # fmt: skip
+        body.param("mixer.norm.weight", s.inner)
     if not m.apart:
-        body.kept.add("mixer.rms")
-    body.linear("out_proj", m.seq, s.inner, m.hidden, bias=m.bias, reads="mixer.rms")
+        body.kept.add(last)
+    body.linear("out_proj", m.seq, s.inner, m.hidden, bias=m.bias, reads=last)
+
+
+def selective(body: Body, m: MixerShape, norm: str, reads: str) -> None:
+    """Mamba-1's mixer (transformers, JambaMambaMixer), with norms of steps, B and C or without.
+
+    The first product's result lies by tokens, the kernels read channels: x, gate, B and C are
+    copied. x and its gate are one storage, which the convolution keeps.
+    """
+    s, rows = m.selective, float(m.seq)
+    x = rows * s.inner
+    body.param("A_log", s.inner * s.state)
+    body.param("D", s.inner)
+    body.param("conv1d.weight", s.inner * s.conv)
+    if m.conv_bias:
+        body.param("conv1d.bias", s.inner)
+    body.linear("in_proj", rows, m.hidden, 2 * s.inner, bias=m.bias, reads=reads)
+    body.add(ops.causal_conv("mixer.conv", m.seq, s.inner, s.conv), ops.keep("mixer.gate", x))
+    body.linear("x_proj", rows, s.inner, s.width, reads="mixer.x")
+    parts = (("dt", s.rank), ("b", s.state), ("c", s.state)) if s.normed else ()
+    for part, dim in parts:
+        body.norm(f"{part}_norm", rows, dim, norm, narrow=True)
+    body.linear("dt_proj", rows, s.rank, s.inner, reads="dt_norm" if s.normed else "x_proj")
+    body.param("dt_proj.bias", s.inner)
+    body.add(
+        ops.accumulate("mixer.x.forks", x),
+        ops.copy("mixer.rows", 2 * x + 2 * rows * s.state),
+        ops.selective_scan("mixer.scan", s),
+    )
+    body.linear("out_proj", rows, s.inner, m.hidden, bias=m.bias, reads="mixer.scan")
 
 
 def delta_net(body: Body, m: MixerShape, reads: str) -> None:
@@ -119,3 +164,58 @@ def delta_net(body: Body, m: MixerShape, reads: str) -> None:
     )
     body.param("mixer.norm.weight", s.value_dim)
     body.linear("out_proj", rows, s.values, m.hidden, bias=m.bias, reads="mixer.rms")
+
+
+def kimi_delta(body: Body, m: MixerShape, reads: str) -> None:
+    """Kimi Delta Attention (transformers, KimiLinearDeltaAttention; fla/layers/kda.py).
+
+    Decays and the gate of the norm come from the input by two narrow products each.
+    """
+    s, rows = replace(m.delta, by_channel=True), float(m.seq)
+    body.param("A_log", s.value_heads)
+    body.param("dt_bias", s.keys)
+    body.param("conv1d.weight", s.channels * s.conv)
+    if m.conv_bias:
+        body.param("conv1d.bias", s.channels)
+    inner = {"q": s.keys, "k": s.keys, "v": s.values}
+    for part, width in inner.items():
+        body.linear(part, rows, m.hidden, width, reads=reads)
+    body.linear("f_a", rows, m.hidden, s.key_dim, reads=reads)
+    body.linear("f_b", rows, s.key_dim, s.keys, reads="f_a")
+    body.linear("b", rows, m.hidden, s.value_heads, reads=reads)
+    body.linear("g_a", rows, m.hidden, s.value_dim, reads=reads)
+    body.linear("g_b", rows, s.value_dim, s.values, reads="g_a")
+    high = reads in body.high
+    body.add(
+        ops.accumulate("mixer.inputs", rows * m.hidden, times=5, high=high),
+        ops.copy("mixer.parts", rows * s.channels, as_it_lies=True),
+        ops.causal_conv("mixer.conv", m.seq, s.channels, s.conv),
+        ops.delta_gates("mixer.gates", s),
+        ops.delta_split("mixer.split", s),
+        ops.delta_rule("mixer.rule", s),
+        _untrained(body, ops.gated_norm("mixer.rms", rows * s.value_heads, s.value_dim)),
+    )
+    body.param("mixer.norm.weight", s.value_dim)
+    body.linear("out_proj", rows, s.values, m.hidden, reads="mixer.rms")
+
+
+def lightning(body: Body, s: AttentionShape, reads: str) -> None:
+    """Lightning attention (transformers, MiniMaxLightningAttention), of as many heads as attention.
+
+    q, k and v pass SiLU; the result a norm over all heads, and a sigmoid gate of the input.
+    """
+    rows, wide = float(s.seq), float(s.seq * s.q_dim)
+    body.linear("qkv", rows, s.hidden, 3 * s.q_dim, reads=reads)
+    body.add(
+        ops.activation("mixer.silu", 3 * wide),
+        ops.lightning_attention("mixer.lightning", s.seq, s.heads, s.head_dim),
+    )
+    # of heads, which tensor ranks share: no norm of whole rows
+    body.norm("mixer_norm", rows, s.q_dim, s.norm, narrow=True)
+    body.linear("output_gate", rows, s.hidden, s.q_dim, reads=reads)
+    body.add(
+        ops.accumulate("mixer.inputs", rows * s.hidden, high=reads in body.high),
+        ops.activation("output_gate.sigmoid", wide, saves="output"),
+        ops.binary("output_gate.product", wide, saves=wide, grads=2),
+    )
+    body.linear("out_proj", rows, s.q_dim, s.hidden, reads="gated")

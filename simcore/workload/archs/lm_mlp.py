@@ -38,15 +38,17 @@ class ExpertsShape:
 
     ``groups``: into which the router parts them; a token takes its own from ``top_groups`` of them.
     ``shared_ffn``: width of the layer that every token passes; ``shared_gate``: weighed by a
-    sigmoid of its own. ``bias``: of router and experts. ``local``: how many of the experts this
-    rank holds; ``routed_share``: of the tokens, those that it routes. ``apart``: gate and up are
-    two products. ``rows``: those that this rank's experts compute, over tokens * top_k;
-    ``permuted``: those that dispatch and combination move. ``bias_apart``: the last product's bias
-    is weighed by routing and added expert by expert, in tensor operations. ``weighed_early``: rows
-    take their weights in the activation, not when they are combined. ``regrouped``: rows arrive by
-    sender and are sorted by expert once more. ``padded_rows``: the rows of each expert are copied
-    to where they fill whole blocks of scales, and back. ``fused_experts``: the activation is in
-    the products' kernels, one for all experts.
+    sigmoid of its own. ``latent``: width to which rows are brought before dispatch, and from which
+    after combination (0: experts are as wide as the model; Megatron-Core, moe_layer.py). ``bias``:
+    of router and experts. ``local``: how many of the experts this rank holds; ``routed_share``:
+    of the tokens, those that it routes. ``apart``: gate and up are two products. ``rows``:
+    those that this rank's experts compute, over tokens * top_k; ``permuted``: those that
+    dispatch and combination move. ``bias_apart``: the last product's bias is weighed by routing
+    and added expert by expert, in tensor operations. ``weighed_early``: rows take their weights
+    in the activation, not when they are combined. ``regrouped``: rows arrive by sender and are
+    sorted by expert once more. ``padded_rows``: the rows of each expert are copied to where
+    they fill whole blocks of scales, and back. ``fused_experts``: the activation is in the
+    products' kernels, one for all experts.
     """
 
     experts: int
@@ -56,6 +58,7 @@ class ExpertsShape:
     shared_ffn: int
     shared_gate: bool
     bias: bool
+    latent: int = 0
     groups: int = 1
     top_groups: int = 1
     routed_share: float = 1.0
@@ -281,18 +284,22 @@ def experts(body: Body, s: MlpShape, e: ExpertsShape, reads: str) -> None:
     moves = [word for word, on in told if on]
     trained = body.trains
     body.linear("router", tokens, s.hidden, e.experts, bias=e.bias, reads=reads, wide=True)
+    width = e.latent or s.hidden
+    if e.latent:
+        body.linear("latent.down", tokens, s.hidden, width, reads=reads)
+        body.add(ops.accumulate("latent.forks", tokens * s.hidden))
     gated = s.kind in GATED
     parts = (("gate", "up") if e.apart else ("gate_up",)) if gated else ("up",)
     cols = (2 * e.ffn // len(parts)) if gated else e.ffn
     first = [
         ops.grouped_linear(
-            f"experts.{part}", rows, s.hidden, cols, e.local, weight_grad=trained,
+            f"experts.{part}", rows, width, cols, e.local, weight_grad=trained,
             save_input=part != "up" or not gated, joint=e.fused_experts, looped=e.weighed_early,
         )
         for part in parts
     ]  # fmt: skip
     second = ops.grouped_linear(
-        "experts.down", rows, e.ffn, s.hidden, e.local, weight_grad=trained, joint=e.fused_experts,
+        "experts.down", rows, e.ffn, width, e.local, weight_grad=trained, joint=e.fused_experts,
         looped=e.weighed_early,
     )  # fmt: skip
     if not gated:
@@ -306,36 +313,38 @@ def experts(body: Body, s: MlpShape, e: ExpertsShape, reads: str) -> None:
         )  # fmt: skip
     body.add(
         ops.route("route", tokens, e.experts, e.top_k, e.groups, e.top_groups),
-        ops.dispatch("dispatch", tokens, s.hidden, copies, fused=e.weighed_early),
-        *(ops.regroup(f"dispatch.{word}", rows, s.hidden) for word in moves),
+        ops.dispatch("dispatch", tokens, width, copies, fused=e.weighed_early),
+        *(ops.regroup(f"dispatch.{word}", rows, width) for word in moves),
         *first,
         *between,
         second,
-        *([weighed_bias(rows, s.hidden, e.local)] if e.bias and e.bias_apart else []),
-        *(ops.regroup(f"combine.{word}", rows, s.hidden) for word in moves),
-        ops.combine("combine", tokens, s.hidden, copies, weighed=not e.weighed_early),
+        *([weighed_bias(rows, width, e.local)] if e.bias and e.bias_apart else []),
+        *(ops.regroup(f"combine.{word}", rows, width) for word in moves),
+        ops.combine("combine", tokens, width, copies, weighed=not e.weighed_early),
         ops.accumulate("experts.forks", tokens * s.hidden),
     )
     if e.apart and gated:
-        body.add(ops.accumulate("experts.inputs", rows * s.hidden))
+        body.add(ops.accumulate("experts.inputs", rows * width))
     for part in parts:
-        body.stacked(f"experts.{part}", e.local * cols * s.hidden)
+        body.stacked(f"experts.{part}", e.local * cols * width)
         if e.bias:
             body.param(f"experts.{part}.bias", e.local * cols)
-    body.stacked("experts.down", e.local * e.ffn * s.hidden)
+    body.stacked("experts.down", e.local * e.ffn * width)
     if e.bias:
-        body.param("experts.down.bias", e.local * s.hidden)
+        body.param("experts.down.bias", e.local * width)
+    if e.latent:
+        body.linear("latent.up", tokens, width, s.hidden, reads="combined")
     if e.shared_ffn:
         shape = MlpShape(
             seq=s.seq, hidden=s.hidden, ffn=e.shared_ffn, kind=s.kind, bias=False,
             fused=s.fused, fused_pointwise=s.fused_pointwise,
         )  # fmt: skip
         dense(body, shape, reads, "shared.")
-        tokens, width = float(s.seq), float(s.seq * s.hidden)
+        tokens, elems = float(s.seq), float(s.seq * s.hidden)
         if e.shared_gate:
             body.linear("shared_gate", tokens, s.hidden, 1, reads=reads, wide=True)
             body.add(
                 ops.activation("shared_gate.sigmoid", tokens, saves="output"),
-                ops.binary("shared_gate.product", width, broadcast=tokens, saves=width, grads=1),
+                ops.binary("shared_gate.product", elems, broadcast=tokens, saves=elems, grads=1),
             )
-        body.add(ops.binary("shared.sum", width, grads=0), ops.accumulate("shared.fork", width))
+        body.add(ops.binary("shared.sum", elems, grads=0), ops.accumulate("shared.fork", elems))

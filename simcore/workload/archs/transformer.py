@@ -200,6 +200,7 @@ def build(
     scaled_embedding: bool = False,
     scaled_residual: bool = False,
     scaled_logits: bool = False,
+    scaled_parts: bool = False,
     embedding_norm: bool = False,
     embedding_width: int = 0,
     extra_positions: int = 0,
@@ -221,6 +222,7 @@ def build(
     expert_ffn: int = 0,
     shared_ffn: int = 0,
     shared_gate: bool = False,
+    expert_latent: int = 0,
     expert_bias: bool = False,
     expert_apart: bool = False,
     clamps_apart: bool = False,
@@ -240,6 +242,9 @@ def build(
     ssm_state: int = 128,
     ssm_groups: int = 1,
     ssm_chunk: int = 256,
+    ssm_norm: bool = True,
+    ssm_inner: int = 0,
+    ssm_rank: int = 0,
     delta_key_heads: int = 0,
     delta_value_heads: int = 0,
     delta_key_dim: int = 128,
@@ -265,15 +270,21 @@ def build(
     chunks of that length its own, Llama 4), ``f`` one that sees all; ``expert_pattern``: ``e``
     experts, ``d`` dense, ``n`` neither; ``rope_pattern``: ``r`` turned, ``n`` without positions
     (nor norms of q and k that have no weight); ``mixer_pattern``: ``a`` attention, ``m`` Mamba-2,
-    ``g`` gated DeltaNet, ``n`` none; all repeat over the layers. ``ssm_``: of Mamba-2
-    (``ops.SsdShape``); ``delta_``: of gated DeltaNet (``ops.DeltaShape``, ``MixerShape``);
-    ``mixer_apart``: norm and last product of Mamba-2 keep what they read (Megatron-Core).
+    ``h`` both side by side, ``s`` Mamba-1, ``g`` gated DeltaNet, ``k`` the same with
+    decays by channel (Kimi Delta Attention), ``l`` lightning attention of attention's heads
+    (MiniMax-01), ``n`` none; all repeat over the
+    layers. ``ssm_``: of Mamba-2 (``ops.SsdShape``); ``ssm_norm``: it has a gated norm, Mamba-1
+    norms of steps, B and C; ``ssm_inner``, ``ssm_rank``: Mamba-1's widths; ``delta_``: of gated
+    DeltaNet (``ops.DeltaShape``, ``MixerShape``); ``mixer_apart``: norm and last product of Mamba-2
+    keep what they read (Megatron-Core).
     ``gated_attention``: its output is multiplied by a sigmoid of a second result of q's product
     (Qwen3-Next). ``norm_bias``: layer norms have one;
     ``norm_weight``: norms have one (OLMo's have none). ``qk_norm_whole``: norms of q and k are over
     all heads, not over each. ``residual``: serial, parallel (parallel_one_norm: behind one norm),
     sandwich (norms before and after each half, Gemma 2) or after (only after it, OLMo 2).
-    ``scaled_embedding``, ``scaled_residual``, ``scaled_logits``: times a constant (Granite).
+    ``scaled_embedding``, ``scaled_residual``, ``scaled_logits``: times a constant (Granite);
+    ``scaled_parts``: and so are inputs and results of a layer's parts (Falcon-H1).
+    ``expert_latent``: width that tokens are brought to before dispatch (Nemotron 3 Super).
     ``qkv_clip``: q, k and v are clamped (DBRX). ``expert_apart``: gate and up of the experts are
     products of their own. ``clamps_apart``: a fused gated activation leaves its clamps to tensor
     operations; ``expert_bias_apart``: so is the weighed bias of the experts' last product added.
@@ -301,7 +312,8 @@ def build(
     loss of the whole vocabulary (``loss_vocab`` where this rank's part is smaller);
     ``logit_metrics``: cross entropies taken of the logits beside the loss, to be logged;
     ``gathered_inputs``: what sequence parallelism gathers before products is kept whole.
-    ``kv_rank`` > 0: latent attention, of whose ``head_dim`` ``rope_dim`` elements are turned.
+    ``kv_rank`` > 0: latent attention, of whose ``head_dim`` ``rope_dim`` elements are turned, if
+    there are positions, and one key's for all heads.
     ``next_tokens``: multi-token prediction modules after the last layer. ``lora_rank`` > 0: the
     base is frozen, in the format ``quantised_base``, and only adapters on ``lora_targets`` (a
     comma list, or all-linear) are trained; ``lora_dropout`` > 0: each drops from its input for
@@ -342,14 +354,18 @@ def build(
             fused=fused_pointwise if fused_rope is None else fused_rope,
             drop_joined=fused_pointwise and residual == "serial",
             softcap=attention_softcap, sinks=sinks, q_rank=q_rank, kv_rank=kv_rank,
-            gated=gated_attention,
+            gated=gated_attention, shared=rope_dim if kv_rank else 0,
         ),
         mixer=MixerShape(
             seq=seq_len, hidden=hidden, bias=bias, conv_bias=conv_bias, apart=mixer_apart,
-            products=delta_products,
+            products=delta_products, normed=ssm_norm,
             ssd=ops.SsdShape(
                 seq=seq_len, heads=ssm_heads, head_dim=ssm_head_dim, state=ssm_state,
                 groups=ssm_groups, chunk=ssm_chunk, conv=conv_kernel,
+            ),
+            selective=ops.SelectiveShape(
+                seq=seq_len, inner=ssm_inner, state=ssm_state, rank=ssm_rank, conv=conv_kernel,
+                normed=ssm_norm,
             ),
             delta=ops.DeltaShape(
                 seq=seq_len, key_heads=delta_key_heads, value_heads=delta_value_heads,
@@ -365,14 +381,16 @@ def build(
             experts=experts, local=local_experts or experts, top_k=top_k,
             groups=expert_groups, top_groups=top_groups,
             ffn=expert_ffn or ffn or 4 * hidden,
-            shared_ffn=shared_ffn, shared_gate=shared_gate, bias=expert_bias, apart=expert_apart,
+            shared_ffn=shared_ffn, shared_gate=shared_gate, latent=expert_latent,
+            bias=expert_bias, apart=expert_apart,
             routed_share=routed_share, rows=expert_rows, permuted=permuted_rows,
             bias_apart=expert_bias_apart, weighed_early=weighed_early,
             regrouped=regrouped_rows, padded_rows=padded_rows,
             fused_experts=fused_experts,
         ),
         residual=residual, norm=norm, norm_bias=norm_bias,
-        norm_weight=norm_weight, scaled=scaled_residual, window=window, drop=dropout > 0,
+        norm_weight=norm_weight, scaled=scaled_residual,
+        scaled_parts=scaled_parts, window=window, drop=dropout > 0,
         adapters=adapters(lora_rank, lora_targets, quantised_base, lora_dropout, lora_wide),
     )  # fmt: skip
     seen = pattern_of("window_pattern", window_pattern, "wf", layers)

@@ -6,7 +6,7 @@ from simcore.workload.huggingface.decoder import PLAIN, ROUTING, shortest, sizes
 from simcore.workload.huggingface.fields import Fields
 from simcore.workload.huggingface.registry import ADAPTERS, Setting, Translated
 
-_KERNELS = "Mamba-2 layers as mamba_ssm's kernels run them, not in tensor operations"
+KERNELS = "Mamba-2 layers as mamba_ssm's kernels run them, not in tensor operations"
 #: A layer by its letter in ``hybrid_override_pattern`` or word in ``layers_block_type``.
 _LETTERS = {
     "M": "M", "*": "*", "-": "-", "E": "E", "mamba": "M", "linear_attention": "M",
@@ -50,7 +50,7 @@ def mamba2(f: Fields) -> Translated:
     if heads % int(config["ssm_groups"]):
         raise f.error("n_groups", f"{config['ssm_groups']} does not divide {heads} heads")
     # any length: what Mamba-2's own models were trained at
-    return translated(f, config, 2048, _KERNELS)
+    return translated(f, config, 2048, KERNELS)
 
 
 def _layers(f: Fields) -> tuple[str, str]:
@@ -70,8 +70,6 @@ def _layers(f: Fields) -> tuple[str, str]:
 @ADAPTERS.register("nemotron_h")
 def nemotron_h(f: Fields) -> Translated:
     """Layers of Mamba-2, attention without positions, squared ReLU or experts: one of them each."""
-    if f.has("moe_latent_size"):
-        raise f.error("moe_latent_size", "experts of a latent width are not described")
     letters, key = _layers(f)
     if f.has("num_hidden_layers") and f.layers("num_hidden_layers") != len(letters):
         raise f.error(key, f"{len(letters)} layers, not num_hidden_layers")
@@ -100,7 +98,7 @@ def nemotron_h(f: Fields) -> Translated:
     if int(config["ssm_heads"]) % int(config["ssm_groups"]):
         raise f.error("n_groups", f"{config['ssm_groups']} does not divide the mixer's heads")
     if "E" not in letters:
-        return translated(f, config, positions, _KERNELS)
+        return translated(f, config, positions, KERNELS)
     if config["mlp_bias"]:
         raise f.error("mlp_bias", "biases of shared experts are not described")
     config |= {
@@ -109,4 +107,6 @@ def nemotron_h(f: Fields) -> Translated:
         "expert_ffn": f.count("moe_intermediate_size", default=7688),
         "shared_ffn": f.count("moe_shared_expert_intermediate_size", default=7688),
     }
-    return translated(f, config, positions, _KERNELS, ROUTING)
+    if f.has("moe_latent_size"):
+        config["expert_latent"] = f.count("moe_latent_size")
+    return translated(f, config, positions, KERNELS, ROUTING)

@@ -12,6 +12,7 @@ from simcore.workload.ops.delta import (
     delta_split,
 )
 from simcore.workload.ops.gemm import bmm, conv2d, linear, row_elems
+from simcore.workload.ops.lightning import lightning_attention
 from simcore.workload.ops.lookup import (
     add_positions,
     cross_entropy,
@@ -58,12 +59,14 @@ from simcore.workload.ops.pointwise import (
     residual,
     scale,
 )
+from simcore.workload.ops.selective import SelectiveShape, selective_scan
 from simcore.workload.ops.ssd import SsdShape, causal_conv, gated_norm, ssd_scan
 
 __all__ = [
     "NORM_AGAIN",
     "NORM_BWD_AGAIN",
     "DeltaShape",
+    "SelectiveShape",
     "SsdShape",
     "accumulate",
     "activation",
@@ -95,6 +98,7 @@ __all__ = [
     "in_chunks",
     "keep",
     "layer_norm",
+    "lightning_attention",
     "linear",
     "lm_loss",
     "logit_metrics",
@@ -117,6 +121,7 @@ __all__ = [
     "row_elems",
     "scale",
     "sdpa",
+    "selective_scan",
     "softmax",
     "ssd_scan",
     "widened",

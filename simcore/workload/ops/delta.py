@@ -20,7 +20,11 @@ CHUNK = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeltaShape:
-    """``key_heads`` of ``key_dim`` serve ``value_heads`` of ``value_dim``; ``conv``: its taps."""
+    """``key_heads`` of ``key_dim`` serve ``value_heads`` of ``value_dim``; ``conv``: its taps.
+
+    ``by_channel``: each channel of a key decays at its own pace, not each head (Kimi Team 2025,
+    arXiv 2510.26692: Kimi Delta Attention; fla/ops/kda).
+    """
 
     seq: int
     key_heads: int
@@ -28,6 +32,7 @@ class DeltaShape:
     key_dim: int
     value_dim: int
     conv: int
+    by_channel: bool = False
 
     @property
     def keys(self) -> int:
@@ -48,9 +53,21 @@ class DeltaShape:
 def delta_gates(name: str, s: DeltaShape) -> Op:
     """beta = sigmoid(b) and g = -exp(A) softplus(a + bias), a number a head: tensor operations.
 
-    Kept: beta, the sum and its softplus in fp32.
+    Kept: beta, the sum and its softplus in fp32. ``by_channel``: g in one kernel, which keeps what
+    it reads (fla/ops/kda/gate.py).
     """
     each = float(s.seq * s.value_heads)
+    if s.by_channel:
+        wide = each * s.key_dim
+        return Op(
+            name=name,
+            fwd=(Kernel(kind="elementwise", low=2 * each),
+                 Kernel(kind="elementwise", low=wide, raw_bytes=FP32_BYTES * wide)),
+            bwd=(Kernel(kind="elementwise", low=3 * each),
+                 Kernel(kind="elementwise", low=2 * wide, raw_bytes=FP32_BYTES * wide),
+                 Kernel(kind="reduction", low=wide, launches=2.0)),
+            saved=Saved(low=each + wide),
+        )  # fmt: skip
     fwd = Kernel(kind="elementwise", low=3 * each, raw_bytes=7 * FP32_BYTES * each, launches=7.0)
     bwd = Kernel(kind="elementwise", low=4 * each, raw_bytes=8 * FP32_BYTES * each, launches=7.0)
     return Op(
@@ -91,19 +108,20 @@ def delta_rule(name: str, s: DeltaShape) -> Op:
     by_keys, by_values = 2 * chunk * qk, 2 * chunk * v
     by_state, square = 2 * tokens * keys * values, tokens * chunk**2
     gates = FP32_BYTES * tokens
+    decays = gates * (keys if s.by_channel else 1)
     in_chunk = (chunk, keys, chunk)
 
     def product(flop: float, low: float, more: float = 0.0) -> Kernel:
-        return chunk_product(flop, low, in_chunk, each, raw_bytes=2 * gates + more)
+        return chunk_product(flop, low, in_chunk, each, raw_bytes=gates + decays + more)
 
     def passing(flop: float, low: float) -> Kernel:
         """States of a head, one chunk after the other: a product as deep as the sequence."""
         return Kernel(
-            kind="gemm", flop=flop, low=low, raw_bytes=gates, m=Affine(keys), n=Affine(values),
+            kind="gemm", flop=flop, low=low, raw_bytes=decays, m=Affine(keys), n=Affine(values),
             k=Affine(s.seq), groups=Affine(0, heads), wide=True,
         )  # fmt: skip
 
-    summed = Kernel(kind="elementwise", raw_bytes=2 * gates)
+    summed = Kernel(kind="elementwise", raw_bytes=2 * decays)
     w_u = product(by_keys + by_values, 2 * (qk + v) + inverse)
     pass_on = passing(2 * by_state, 2 * qk + 2 * v + states)
     fwd = (
@@ -126,5 +144,8 @@ def delta_rule(name: str, s: DeltaShape) -> Op:
         summed,
         Kernel(kind="norm", low=6 * qk, raw_bytes=2 * gates, launches=2.0),
     )
-    saved = Saved(low=2 * qk + v + inverse, raw_bytes=3 * gates)
+    # by channel also the pairs of q and k, and decays both as they came and summed up
+    more = inverse if s.by_channel else 0.0
+    kept_decays = 2 * decays if s.by_channel else decays
+    saved = Saved(low=2 * qk + v + inverse + more, raw_bytes=2 * gates + kept_decays)
     return Op(name=name, fwd=fwd, bwd=bwd, saved=saved, result=Saved(low=v))

@@ -79,12 +79,13 @@ def causal_conv(
     return Op(name=name, fwd=(fwd,), bwd=(fwd, bwd) if again else (bwd,), saved=saved)
 
 
-def ssd_scan(name: str, s: SsdShape, *, gated: bool) -> Op:
+def ssd_scan(name: str, s: SsdShape, *, gated: bool, again: bool = False) -> Op:
     """The chunked scan: of each chunk its state and the products of its pairs, states passed on.
 
     Forward, L tokens of chunks of Q, D = heads * head_dim, N states, G groups: states 2LDN, C B'
     2LQGN (all pairs), pairs with x 2LQD of which causality leaves half, C with states 2LDN. States
-    and C B' are fp32. ``gated``: the kernel multiplies by SiLU(z) too, and writes both results.
+    and C B' are fp32. ``gated``: the kernel multiplies by SiLU(z) too, and writes both results;
+    ``again``: backward makes the gated one anew, for the product behind it.
 
     Backward makes dt, C B' and the states again; products with states five times (states, theirs,
     x, B, C), with pairs three times (x, C B', decays) and two of C B' (B, C). Kept: the first
@@ -116,7 +117,7 @@ def ssd_scan(name: str, s: SsdShape, *, gated: bool) -> Op:
     passed_wide = Kernel(kind="elementwise", raw_bytes=2 * FP32_BYTES * states)
     passed_back = Kernel(kind="elementwise", low=2 * states, raw_bytes=2 * FP32_BYTES * states)
     # reads dout, z, the ungated result and x (for D), writes both gradients
-    ungate = (Kernel(kind="elementwise", low=6 * x),) if gated else ()
+    ungate = (Kernel(kind="elementwise", low=(6 + again) * x),) if gated else ()
     bwd = (
         decays, cb, of_chunks, passed_wide, *ungate,
         by_states(x + bc, FP32_BYTES * (states + dt)),  # states'

@@ -101,6 +101,24 @@ _DELTA: dict[str, Any] = {
     "moe_intermediate_size": 20, "shared_expert_intermediate_size": 36, "num_experts": 5,
     "num_experts_per_tok": 2,
 }  # fmt: skip
+_KIMI: dict[str, Any] = {
+    **_MLA, "num_experts": 6, "num_hidden_layers": 4, "linear_num_heads": 3, "linear_head_dim": 10,
+    "q_lora_rank": None, "num_key_value_heads": 4, "pad_token_id": 0,
+    "layer_types": ["linear_attention", "full_attention", *["linear_attention"] * 2],
+}  # fmt: skip
+_ZAMBA: dict[str, Any] = {
+    **_BASE, "num_hidden_layers": 6, "n_mamba_heads": 6, "mamba_d_state": 10, "mamba_ngroups": 2,
+    "layers_block_type": ["mamba", "hybrid", "mamba", "hybrid", "hybrid", "mamba"],
+    "adapter_rank": 5, "chunk_size": 8,
+}  # fmt: skip
+_JAMBA: dict[str, Any] = {
+    **_GQA, "num_hidden_layers": 4, "attn_layer_period": 3, "attn_layer_offset": 1,
+    "num_experts": 5, "mamba_d_state": 10, "pad_token_id": 0,
+}  # fmt: skip
+_SSM: dict[str, Any] = {
+    **_GQA, "mamba_n_heads": 6, "mamba_d_head": 16, "mamba_n_groups": 2, "mamba_d_state": 10,
+    "mamba_chunk_size": 8,
+}  # fmt: skip
 
 #: (config class without "Config", keys, model class)
 Case = tuple[str, dict[str, Any], str]
@@ -359,6 +377,88 @@ CASES: dict[str, Case] = {
          "use_bias": True},
         "NemotronHForCausalLM",
     ),
+    "nemotron_h latent": (
+        "NemotronH",
+        {**_HYBRID, "layers_block_type": ["mamba", "moe", "attention", "moe", "mlp"],
+         "moe_latent_size": 14},
+        "NemotronHForCausalLM",
+    ),
+    "glm4_moe": (
+        "Glm4Moe",
+        {**_GQA, "moe_intermediate_size": 20, "n_routed_experts": 6, "num_experts_per_tok": 2,
+         "head_dim": 16, "use_qk_norm": True, "attention_bias": True},
+        "Glm4MoeForCausalLM",
+    ),
+    "glm4_moe groups": (
+        "Glm4Moe",
+        {**_GQA, "moe_intermediate_size": 20, "n_routed_experts": 6, "num_experts_per_tok": 2,
+         "n_group": 3, "topk_group": 1, "first_k_dense_replace": 2, "n_shared_experts": 2},
+        "Glm4MoeForCausalLM",
+    ),
+    "minimax": (
+        "MiniMax",
+        {**_GQA, "intermediate_size": 20, "num_local_experts": 5, "num_experts_per_tok": 2,
+         "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+         "head_dim": 14, "block_size": 8},
+        "MiniMaxForCausalLM",
+    ),
+    "minimax_m2": (
+        "MiniMaxM2",
+        {**_GQA, "intermediate_size": 20, "num_local_experts": 5, "num_experts_per_tok": 2,
+         "head_dim": 16, "rotary_dim": 8},
+        "MiniMaxM2ForCausalLM",
+    ),
+    "kimi_linear": ("KimiLinear", _KIMI, "KimiLinearForCausalLM"),
+    "kimi_linear compressed": (
+        "KimiLinear",
+        {**_KIMI, "q_lora_rank": 24, "first_k_dense_replace": 2, "num_expert_group": 3,
+         "linear_conv_kernel_dim": 3},
+        "KimiLinearForCausalLM",
+    ),
+    "zamba2": ("Zamba2", {**_ZAMBA, "num_mem_blocks": 2}, "Zamba2ForCausalLM"),
+    "zamba2 adapted": (
+        "Zamba2", {**_ZAMBA, "use_shared_attention_adapter": True, "use_mem_rope": True},
+        "Zamba2ForCausalLM",
+    ),
+    "jamba": ("Jamba", _JAMBA, "JambaForCausalLM"),
+    "jamba dense": (
+        "Jamba",
+        {**_JAMBA, "num_experts": 1, "mamba_dt_rank": 7, "mamba_proj_bias": True,
+         "mamba_conv_bias": False, "mamba_d_conv": 3, "tie_word_embeddings": True},
+        "JambaForCausalLM",
+    ),
+    "falcon_h1": ("FalconH1", {**_SSM, "mamba_d_ssm": 96}, "FalconH1ForCausalLM"),
+    "falcon_h1 normed": (
+        "FalconH1",
+        {**_SSM, "mamba_d_ssm": 96, "mamba_rms_norm": True, "attention_bias": True,
+         "mlp_bias": True, "head_dim": 20, "tie_word_embeddings": True},
+        "FalconH1ForCausalLM",
+    ),
+    "falcon_h1 wide": (
+        "FalconH1",
+        {**_SSM, "mamba_d_ssm": None, "mamba_d_head": "auto", "mamba_proj_bias": True,
+         "projectors_bias": True},
+        "FalconH1ForCausalLM",
+    ),
+    "bamba": ("Bamba", {**_SSM, "attn_layer_indices": [1]}, "BambaForCausalLM"),
+    "bamba biases": (
+        "Bamba",
+        {**_SSM, "attn_layer_indices": [0, 2], "mamba_proj_bias": True, "mamba_conv_bias": False,
+         "attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True},
+        "BambaForCausalLM",
+    ),
+    "granitemoehybrid": (
+        "GraniteMoeHybrid",
+        {**_SSM, "layer_types": ["mamba", "attention", "mamba"], "num_local_experts": 5,
+         "num_experts_per_tok": 2, "shared_intermediate_size": 28, "attention_bias": True},
+        "GraniteMoeHybridForCausalLM",
+    ),
+    "granitemoehybrid dense": (
+        "GraniteMoeHybrid",
+        {**_SSM, "num_local_experts": 0, "shared_intermediate_size": 28,
+         "position_embedding_type": "rope", "tie_word_embeddings": True},
+        "GraniteMoeHybridForCausalLM",
+    ),
     "qwen3_next": ("Qwen3Next", _DELTA, "Qwen3NextForCausalLM"),
     "qwen3_next dense": (
         "Qwen3Next",
@@ -371,6 +471,12 @@ CASES: dict[str, Case] = {
     ),
     "qwen3_5_moe_text": ("Qwen3_5MoeText", _DELTA, "Qwen3_5MoeForCausalLM"),
     "whisper": ("Whisper", _WHISPER, "WhisperForConditionalGeneration"),
+    "siglip": (
+        "Siglip",
+        {"text_config": {**_BASE, "hidden_size": 32, "projection_size": 48},
+         "vision_config": {**_VIT, "num_hidden_layers": 2}},
+        "SiglipModel",
+    ),
     "clip": (
         "CLIP",
         {"text_config": {**_BASE, "hidden_act": "quick_gelu"},

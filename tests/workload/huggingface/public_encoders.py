@@ -101,6 +101,19 @@ def _albert(hub: str, hidden: int, layers: int, heads: int, count: int) -> Entry
 
 
 #: models_db name: (hub address, config, parameters)
+def _siglip(size: str, hidden: int, layers: int, heads: int, ffn: int, image: int, patch: int,
+            count: int) -> Entry:  # fmt: skip
+    tower = {
+        "hidden_size": hidden, "num_hidden_layers": layers, "num_attention_heads": heads,
+        "intermediate_size": ffn,
+    }  # fmt: skip
+    keys = {
+        "model_type": "siglip", "architectures": ["SiglipModel"], "text_config": tower,
+        "vision_config": {**tower, "image_size": image, "patch_size": patch},
+    }  # fmt: skip
+    return f"google/siglip-{size}", keys, count
+
+
 ENCODERS: dict[str, Entry] = {
     # "149 million", "395 million" (Warner et al. 2024, table 4, without and with its head alike)
     "modernbert-base": _modernbert("ModernBERT-base", 768, 22, 12, 1152, 149_655_232),
@@ -132,4 +145,8 @@ ENCODERS: dict[str, Entry] = {
     "albert-large": _albert("albert-large-v2", 1024, 24, 16, 17_686_018),
     "albert-xlarge": _albert("albert-xlarge-v2", 2048, 24, 16, 58_728_962),
     "albert-xxlarge": _albert("albert-xxlarge-v2", 4096, 12, 64, 222_603_778),
+    "siglip-base-patch16-224": _siglip("base-patch16-224", 768, 12, 12, 3072, 224, 16, 203_155_970),
+    "siglip-so400m-patch14-384": _siglip(
+        "so400m-patch14-384", 1152, 27, 16, 4304, 384, 14, 877_960_498
+    ),
 }

@@ -11,8 +11,8 @@ from typing import Any
 from huggingface.public_sizes import Entry
 
 
-def _hybrid(hub: str, pattern: str, hidden: int, heads: int, kv: int, ffn: int, state: int,
-            mixers: int, positions: int, count: int, **more: Any) -> Entry:  # fmt: skip
+def hybrid(hub: str, pattern: str, hidden: int, heads: int, kv: int, ffn: int, state: int,
+           mixers: int, positions: int, count: int, **more: Any) -> Entry:  # fmt: skip
     keys = {
         "model_type": "nemotron_h", "architectures": ["NemotronHForCausalLM"],
         "hybrid_override_pattern": pattern, "hidden_size": hidden,
@@ -46,38 +46,40 @@ def _delta(hub: str, kind: str, hidden: int, layers: int, heads: int, kv: int, v
     return hub, {**keys, **more}, count
 
 
+#: Counted from 1.
+_KIMI_FULL = [4, 8, 12, 16, 20, 24, 27]
 _EXPERTS = {"moe_intermediate_size": 512, "shared_expert_intermediate_size": 512}
 
 MIXERS: dict[str, Entry] = {
-    "nemotron-h-8b": _hybrid(
+    "nemotron-h-8b": hybrid(
         "nvidia/Nemotron-H-8B-Base-8K",
         "M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M-",
         4096, 32, 8, 21504, 128, 128, 8192, 8_100_852_736,
     ),
-    "nemotron-h-47b": _hybrid(
+    "nemotron-h-47b": hybrid(
         "nvidia/Nemotron-H-47B-Base-8K",
         "M-M-M-M-M-M-M-M-M*-M-M-M-M-M-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M"
         "*-M-M-M-M-M-M-M---MM---M-M*-M-M-M-M-M-",
         8192, 64, 8, 30720, 256, 256, 8192, 46_791_554_816,
     ),
-    "nemotron-h-56b": _hybrid(
+    "nemotron-h-56b": hybrid(
         "nvidia/Nemotron-H-56B-Base-8K",
         "M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M"
         "-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M-",
         8192, 64, 8, 32768, 256, 256, 8192, 56_324_350_464,
     ),
-    "nemotron-nano-9b-v2": _hybrid(
+    "nemotron-nano-9b-v2": hybrid(
         "nvidia/NVIDIA-Nemotron-Nano-9B-v2",
         "M-M-M-MM-M-M-M*-M-M-M*-M-M-M-M*-M-M-M-M*-M-MM-M-M-M-M-M-",
         4480, 40, 8, 15680, 128, 128, 131072, 8_888_227_328, mamba_head_dim=80,
     ),
-    "nemotron-nano-12b-v2": _hybrid(
+    "nemotron-nano-12b-v2": hybrid(
         "nvidia/NVIDIA-Nemotron-Nano-12B-v2",
         "M-M-M-M*-M-M-M-M*-M-M-M-M*-M-M-M-M*-M-M-M-M*-M-M-M-M*-M-M-M-"
         "M-",
         5120, 40, 8, 20480, 128, 128, 131072, 12_310_001_152, mamba_head_dim=80,
     ),
-    "nemotron-3-nano-30b-a3b": _hybrid(
+    "nemotron-3-nano-30b-a3b": hybrid(
         "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16",
         "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME",
         2688, 32, 2, 1856, 128, 64, 262144, 31_577_937_344,
@@ -102,4 +104,20 @@ MIXERS: dict[str, Entry] = {
     "qwen3.5-35b-a3b": _delta(
         "Qwen/Qwen3.5-35B-A3B", "qwen3_5_moe_text", 2048, 40, 16, 2, 32, 248320,
         34_660_610_688, num_experts=256, num_experts_per_tok=8, **_EXPERTS),
+    "kimi-linear-48b-a3b": (
+        "moonshotai/Kimi-Linear-48B-A3B-Base",
+        {"model_type": "kimi_linear", "architectures": ["KimiLinearForCausalLM"],
+         "hidden_size": 2304, "num_hidden_layers": 27, "num_attention_heads": 32,
+         "num_key_value_heads": 32, "intermediate_size": 9216, "moe_intermediate_size": 1024,
+         "first_k_dense_replace": 1, "num_experts": 256, "num_experts_per_token": 8,
+         "num_shared_experts": 1, "num_expert_group": 1, "topk_group": 1, "kv_lora_rank": 512,
+         "q_lora_rank": None, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64,
+         "v_head_dim": 128, "vocab_size": 163840, "model_max_length": 1048576,
+         "tie_word_embeddings": False,
+         "linear_attn_config": {
+             "full_attn_layers": _KIMI_FULL, "head_dim": 128, "num_heads": 32,
+             "kda_layers": [i for i in range(1, 28) if i not in _KIMI_FULL],
+             "short_conv_kernel_size": 4}},
+        49_122_675_072,
+    ),
 }  # fmt: skip

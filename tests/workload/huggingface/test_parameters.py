@@ -31,9 +31,10 @@ def test_tensors_are_those_of_transformers(case: str, tmp_path: Path) -> None:
 
 def test_every_model_type_has_a_case() -> None:
     # gemma3, llama4 and qwen3_5 are text models inside a file that also describes a vision tower;
-    # kimi_k2 is deepseek_v3 under a name of its own; of the last four transformers has no code
+    # kimi_k2 is deepseek_v3 under a name of its own; of the last transformers has no
+    # code, or under another name
     covered = {cases.config_of(case).model_type for case in cases.CASES}
     assert covered == set(model_types()) - {
         "gemma3", "llama4", "qwen3_5", "qwen3_5_moe", "kimi_k2",
-        "qwen", "internlm2", "baichuan", "chatglm",
+        "qwen", "internlm2", "baichuan", "chatglm", "minimax_text_01", "minimax_m1",
     }  # fmt: skip

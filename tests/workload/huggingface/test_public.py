@@ -11,6 +11,8 @@ import transformers
 from huggingface import cases
 from huggingface.public import PUBLIC as LARGEST
 from huggingface.public_encoders import ENCODERS
+from huggingface.public_experts import EXPERTS
+from huggingface.public_hybrids import HYBRIDS
 from huggingface.public_mixers import MIXERS
 from huggingface.public_more import MORE
 from huggingface.public_sizes import SIZES
@@ -18,7 +20,7 @@ from huggingface.public_sizes import SIZES
 from simcore.workload.huggingface import read_config
 from simcore.workload.models import MODELS
 
-PUBLIC = {**LARGEST, **SIZES, **MORE, **ENCODERS, **MIXERS}
+PUBLIC = {**LARGEST, **SIZES, **MORE, **ENCODERS, **MIXERS, **HYBRIDS, **EXPERTS}
 
 
 def _file(folder: Path, config: dict[str, Any]) -> Path:
@@ -64,6 +66,10 @@ def test_models_db_has_the_same_model(name: str, tmp_path: Path) -> None:
         ("kimi-k2", 32), ("deepseek-v2", 21), ("qwen2-57b-a14b", 14), ("qwen1.5-moe-a2.7b", 2.7),
         # "3.2B" of 31.6, without the table (NVIDIA 2025, Nemotron 3 Nano)
         ("nemotron-3-nano-30b-a3b", 3.2),
+        # "32B total / 9B activated" (IBM 2025, Granite 4.0)
+        ("granite-4.0-h-small", 9),
+        # "94B active parameters", "12B active" (Jamba team 2024, Jamba-1.5)
+        ("jamba-1.5-large", 94), ("jamba-1.5-mini", 12),
     ],
 )  # fmt: skip
 def test_active_parameters_are_the_published_ones(name: str, billions: float) -> None:
@@ -76,6 +82,50 @@ def test_active_parameters_are_the_published_ones(name: str, billions: float) ->
     # some count the table that is looked up, some do not
     assert active - embedding < 1.02e9 * billions
     assert active > 0.98e9 * billions
+
+
+@pytest.mark.parametrize(
+    ("name", "layers", "asleep", "of_one", "table", "billions"),
+    [("nemotron-3-super-120b-a12b", 40, 512 - 22, 2 * 1024 * 2688, 131072 * 4096, 12),
+     ("minimax-m2", 62, 256 - 8, 3 * 3072 * 1536, 200064 * 3072, 10),
+     ("kimi-linear-48b-a3b", 26, 256 - 8, 3 * 2304 * 1024, 163840 * 2304, 3),
+     # "45.9 billion parameters activated per token" (MiniMax 2025, MiniMax-M1)
+     ("minimax-m1", 80, 32 - 2, 3 * 6144 * 9216, 2 * 200064 * 6144, 46),
+     # which counts neither table (GLM-4.5 team 2025, table 1)
+     ("glm-4.5", 89, 160 - 8, 3 * 5120 * 1536, 2 * 151552 * 5120, 32),
+     ("glm-4.5-air", 45, 128 - 8, 3 * 4096 * 1408, 2 * 151552 * 4096, 12)],
+)  # fmt: skip
+def test_active_parameters_are_those_of_the_name(
+    name: str, layers: int, asleep: int, of_one: int, table: int, billions: int
+) -> None:
+    """120B-A12B, 230B-A10B, 355B-A32B: without experts not taken and what is only looked up."""
+    active = MODELS[name].build().trainable_numel - layers * asleep * of_one - table
+    assert round(active / 1e9) == billions
+
+
+@pytest.mark.parametrize(
+    ("name", "billions"),
+    [
+        # from the size of the weights in 16 bit, 59.99 and 12.93 GiB (Hugging Face, Granite 4.0)
+        ("granite-4.0-h-small", 59.99 * 2**30 / 2e9), ("granite-4.0-h-tiny", 12.93 * 2**30 / 2e9),
+        # "9.78B" (transformers, model_doc/bamba)
+        ("bamba-9b", 9.78),
+        # "398B" in all (AI21, Jamba 1.5's hub page)
+        ("jamba-1.5-large", 398),
+        ("minimax-m1", 456),  # "456 billion" (MiniMax 2025, MiniMax-M1)
+    ],
+)  # fmt: skip
+def test_parameters_are_the_published_total(name: str, billions: float) -> None:
+    assert MODELS[name].build().trainable_numel == pytest.approx(1e9 * billions, rel=0.005)
+
+
+@pytest.mark.parametrize(
+    ("name", "billions"),
+    [("nemotron-3-super-120b-a12b", 120), ("minimax-m2", 230), ("glm-4.5-air", 106),
+     ("jamba-1.5-mini", 52)],
+)  # fmt: skip
+def test_parameters_are_the_published_total_of_few_digits(name: str, billions: float) -> None:
+    assert MODELS[name].build().trainable_numel == pytest.approx(1e9 * billions, rel=0.01)
 
 
 def test_active_parameters_of_mixtral_are_the_published_ones(tmp_path: Path) -> None:
@@ -95,6 +145,14 @@ def test_active_parameters_of_deepseek_v3_are_the_published_ones(tmp_path: Path)
         k.flop for b in workload.instances() for op in b.ops for k in op.fwd if k.kind == "gemm"
     )
     assert gemm / 4096 / 2 + 129280 * 7168 == pytest.approx(37.5e9, rel=0.01)
+
+
+def test_glm_counts_its_further_token_and_no_tables() -> None:
+    # "355B": with the MTP layer, without embedding and output layer (GLM-4.5 team 2025, table 1)
+    record = MODELS["glm-4.5"]
+    tables = 2 * int(record.config["vocab"]) * int(record.config["hidden"])
+    whole = record.build(next_tokens=1).trainable_numel - tables
+    assert whole == pytest.approx(355e9, rel=0.003)
 
 
 def test_multi_token_prediction_is_counted_on_request(tmp_path: Path) -> None:

@@ -27,14 +27,16 @@ _DROPOUTS = (
     "seq_classif_dropout", "classifier_dropout_prob",
 )  # fmt: skip
 #: What transformers' own fused attention runs; the others are compared written out.
-_FUSED = ("vit", "whisper", "clip")
+_FUSED = ("vit", "whisper", "clip", "siglip")
 #: transformers 5 weighs and adds up each expert's rows; the switch layers here are those before it.
 _OTHER_STORAGES = ("switch_transformers",)
 #: Parts of a step are one for the whole batch: a sample's own are in ``test_encoders.py``.
 _PER_BATCH = ("deberta-v2", "wav2vec2", "hubert")
 #: Counted as the kernels that a GPU has: on the CPU transformers runs other tensor operations
 #: (``tests/workload/test_ssd.py`` and ``test_delta.py`` count these).
-_SCANS = ("mamba2", "nemotron_h", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text")
+_SCANS = ("mamba2", "nemotron_h", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text",
+          "minimax", "kimi_linear", "zamba2", "jamba", "falcon_h1", "bamba",
+          "granitemoehybrid")  # fmt: skip
 
 
 def _config(case: str, attention: str) -> Any:
@@ -49,7 +51,7 @@ def _inputs(config: Any) -> dict[str, Any]:
     torch.manual_seed(0)
     ids = torch.randint(3, 100, (_BATCH, _SEQ))
     kind = config.model_type
-    if kind == "clip":
+    if kind in ("clip", "siglip"):
         pixels = torch.randn(_BATCH, 3, 32, 32)
         return {"input_ids": ids, "pixel_values": pixels, "return_loss": True}
     if kind == "vit":
@@ -98,6 +100,15 @@ def test_flop_of_image_models_match_the_counter(tmp_path: Path) -> None:
     with FlopCounterMode(display=False) as counter:
         _model(config, "eager")(**_inputs(config))
     truth = counter.get_total_flops() / _BATCH
+    assert _workload(config, tmp_path).forward_flop == pytest.approx(truth, rel=1e-9)
+
+
+def test_flop_of_siglip_match_the_counter(tmp_path: Path) -> None:
+    config = _config("siglip", "eager")
+    with FlopCounterMode(display=False) as counter:
+        _model(config, "eager")(**_inputs(config))
+    # the loss multiplies all texts with all images: 2 B² width, left out
+    truth = (counter.get_total_flops() - 2 * _BATCH**2 * 48) / _BATCH
     assert _workload(config, tmp_path).forward_flop == pytest.approx(truth, rel=1e-9)
 
 

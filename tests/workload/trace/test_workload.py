@@ -348,7 +348,7 @@ def test_builders_of_published_configs_agree_with_a_trace(arch: str, tmp_path: P
 #: Held against modules of diffusers and transformers, each in a test of its own.
 _BY_MODULE = (
     "mmdit", "wan", "clip_text_encoder", "mmdit_video", "cogvideox", "latent_unet", "modernbert",
-    "deberta", "bart", "wav2vec2", "albert",
+    "deberta", "bart", "wav2vec2", "albert", "siglip", "zamba2",
 )  # fmt: skip
 
 

@@ -1,0 +1,194 @@
+"""Zamba2 (Glorioso et al. 2024, arXiv 2411.15242): Mamba-2 layers, some behind a transformer block
+that they share.
+
+As transformers runs it (models/zamba2/modeling_zamba2.py). A shared block reads the layer's input
+joined with the embedding, twice as wide; what differs between its depths are low-rank products
+beside its own and one product behind it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from simcore.workload import ops
+from simcore.workload.archs import ARCHS
+from simcore.workload.archs.body import Body
+from simcore.workload.archs.checks import check_names
+from simcore.workload.archs.lm_attention import FLASH, AttentionShape, attention
+from simcore.workload.archs.lm_mixers import MixerShape, mamba
+from simcore.workload.archs.lm_mlp import gate_product
+from simcore.workload.graph import TIE, Block, Saved, Workload
+
+_INT64_BYTES = 8
+_NORMS = ("rmsnorm", "rmsnorm_eager")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shape:
+    """What layers share; ``rank``: of the products that each depth of a shared block has."""
+
+    attention: AttentionShape
+    mixer: MixerShape
+    hidden: int
+    ffn: int
+    rank: int
+    adapted: bool
+    norm: str
+
+    @property
+    def seq(self) -> int:
+        return self.mixer.seq
+
+    @property
+    def elems(self) -> float:
+        return float(self.seq * self.hidden)
+
+
+def _beside(body: Body, s: _Shape, name: str, k: int, n: int, reads: str) -> None:
+    """A low-rank product of one depth, added to that of the shared block."""
+    rows = float(s.seq)
+    body.linear(f"{name}.adapter_a", rows, k, s.rank, reads=reads)
+    body.linear(f"{name}.adapter_b", rows, s.rank, n, reads=f"{name}.adapter_a")
+    body.add(
+        ops.binary(f"{name}.adapter_sum", rows * n, grads=0),
+        ops.accumulate(f"{name}.adapter_fork", rows * k),
+    )
+
+
+def _shared(body: Body, s: _Shape) -> None:
+    """The transformer block and the product behind it, whose result is summed to Mamba's input."""
+    wide, rows = 2 * s.hidden, float(s.seq)
+    # the embedding's gradients of all depths are summed up
+    body.add(ops.copy("shared.cat", 2 * s.elems, as_it_lies=True),
+             ops.accumulate("shared.fork", s.elems, times=2))  # fmt: skip
+    body.norm("attention.norm", rows, wide, s.norm, reads="shared.cat")
+    attention(body, s.attention, "attention.norm")
+    if s.adapted:
+        for part in "qkv":
+            _beside(body, s, part, wide, wide, "attention.norm")
+    body.norm("mlp.norm", rows, s.hidden, s.norm, narrow=True)
+    body.linear("gate_up", rows, s.hidden, 2 * s.ffn, reads="mlp.norm")
+    _beside(body, s, "gate_up", s.hidden, 2 * s.ffn, "mlp.norm")
+    body.add(*gate_product("geglu", rows * s.ffn, halves=True))
+    body.linear("down", rows, s.ffn, s.hidden, reads="product")
+    body.linear("shared.linear", rows, s.hidden, s.hidden, reads="down")
+    body.add(ops.residual("shared.residual", s.elems))
+
+
+def _layer(s: _Shape, name: str, shared: bool) -> Block:
+    body = Body()
+    if shared:
+        _shared(body, s)
+    body.norm("norm1", float(s.seq), s.hidden, s.norm, reads="" if shared else "x")
+    mamba(body, s.mixer, "norm1")
+    body.add(
+        ops.residual("mixer.residual", s.elems),
+        ops.accumulate("mixer.fork", s.elems, high=True, casts=s.elems),
+    )
+    return body.block(name, boundary=Saved(high=s.elems), recomputable=True)
+
+
+def _own(name: str) -> bool:
+    """Whether a parameter of a layer behind a shared block is its depth's own."""
+    shared = {"attention.norm", "q", "k", "v", "attention.out", "mlp.norm", "gate_up", "down"}
+    return name.removesuffix(".weight") not in shared
+
+
+def _again(layer: Block) -> Block:
+    """The layer at a further depth: to the gradients of the shared block its own are added."""
+    own = tuple(p for p in layer.params if _own(p.name))
+    sums = ops.grad_only(
+        "shared", 0.0, weight=3.0 * (layer.numel - sum(p.numel for p in own)),
+        launches=len(layer.params) - len(own),
+    )  # fmt: skip
+    body = tuple(op if _own(op.name) else replace(op, gemm_weight=0.0) for op in layer.ops)
+    return replace(layer, name="layer shared again", ops=(*body, sums), params=own)
+
+
+@ARCHS.register("zamba2")
+def build(
+    *,
+    name: str,
+    sample_unit: str = "sequence",
+    layers: int,
+    hidden: int,
+    heads: int,
+    kv_heads: int = 0,
+    ffn: int = 0,
+    vocab: int = 32000,
+    seq_len: int = 4096,
+    shared_pattern: str,
+    shared_blocks: int = 1,
+    adapter_rank: int = 128,
+    adapted_attention: bool = False,
+    rotary: bool = False,
+    ssm_heads: int,
+    ssm_head_dim: int = 64,
+    ssm_state: int = 64,
+    ssm_groups: int = 1,
+    ssm_chunk: int = 256,
+    conv_kernel: int = 4,
+    bias: bool = False,
+    norm: str = "rmsnorm",
+    attention: str = "flash",
+    loss: str = "eager",
+) -> Workload:
+    """Zamba2 over ``seq_len`` tokens. ``shared_pattern``: ``s`` a layer behind a shared block,
+    ``m`` Mamba-2 alone; ``shared_blocks`` take turns. ``adapter_rank``: of the products that each
+    depth has beside the block's first of the feed-forward part, and with ``adapted_attention``
+    beside q, k and v. ``rotary``: positions are turned. ``ffn`` 0: four times hidden.
+    """
+    check_names(norm=(norm, _NORMS), attention=(attention, (*FLASH, "math")))
+    check_names(loss=(loss, ("eager", "in_place")))
+    if len(shared_pattern) != layers or set(shared_pattern) - {"s", "m"}:
+        raise ValueError(f"shared_pattern must be {layers} letters s and m")
+    if 2 * hidden % heads:
+        raise ValueError(f"heads {heads} does not divide twice the hidden width {hidden}")
+    if ssm_heads % ssm_groups:
+        raise ValueError(f"ssm_heads {ssm_heads} must be a multiple of ssm_groups {ssm_groups}")
+    if min(shared_blocks, seq_len) < 1:
+        raise ValueError("shared_blocks and seq_len must be at least 1")
+    width = 2 * hidden // heads
+    s = _Shape(
+        attention=AttentionShape(
+            seq=seq_len, hidden=2 * hidden, out=hidden, heads=heads, kv_heads=kv_heads or heads,
+            head_dim=width, value_dim=width, rotated=width * rotary, joined=False,
+            fused_qkv=False, qkv_bias=False, out_bias=False, qk_norm=False, qk_norm_weight=True,
+            qk_norm_whole=False, clip=False, chunked=False, norm=norm, kernel=attention,
+            fused=False, drop=False, drop_joined=False, softcap=False, sinks=False, q_rank=0,
+            kv_rank=0,
+        ),
+        mixer=MixerShape(
+            seq=seq_len, hidden=hidden, bias=bias, conv_bias=True, apart=False, products=1,
+            ssd=ops.SsdShape(
+                seq=seq_len, heads=ssm_heads, head_dim=ssm_head_dim, state=ssm_state,
+                groups=ssm_groups, chunk=ssm_chunk, conv=conv_kernel,
+            ),
+        ),
+        hidden=hidden, ffn=ffn or 4 * hidden, rank=adapter_rank, adapted=adapted_attention,
+        norm=norm,
+    )  # fmt: skip
+    first = Body(in_layer=False)
+    first.embedding("tokens", seq_len, hidden, vocab)
+    first.add(ops.copy("tokens.clone", s.elems, as_it_lies=True))
+    last = Body(in_layer=False)
+    last.norm("norm", seq_len, hidden, norm)
+    last.linear("head", seq_len, hidden, vocab, reads="out", weight=False)
+    last.add(ops.grad_only(TIE, 0.0, weight=3.0 * vocab * hidden))
+    last.add(*(ops.loss_in_place if loss == "in_place" else ops.lm_loss)("loss", seq_len, vocab))
+    plain, behind = _layer(s, "layer", False), _layer(s, "layer shared", True)
+    blocks = [first.block("embeddings"), plain, behind, _again(behind), last.block("head")]
+    order, depth = [0], 0
+    for letter in shared_pattern:
+        order.append(1 if letter == "m" else 2 + (depth >= shared_blocks))
+        depth += letter == "s"
+    order.append(4)
+    used = sorted(set(order))
+    return Workload(
+        name=name,
+        sample_unit=sample_unit,
+        blocks=tuple(blocks[i] for i in used),
+        order=tuple(used.index(i) for i in order),
+        input_bytes=2.0 * _INT64_BYTES * seq_len,
+        tokens_per_sample=seq_len,
+    )

@@ -1,0 +1,49 @@
+"""siglip."""
+
+from __future__ import annotations
+
+from simcore.workload.huggingface.decoder import PLAIN
+from simcore.workload.huggingface.fields import Fields
+from simcore.workload.huggingface.registry import ADAPTERS, Translated
+from simcore.workload.huggingface.vit import image_sizes
+
+_TANH = "gelu_pytorch_tanh"
+
+
+@ADAPTERS.register("siglip")
+def siglip(f: Fields) -> Translated:
+    """Two towers, of which the image's is pooled by attention, and a sigmoid loss of all pairs."""
+    text, vision = f.inside("text_config"), f.inside("vision_config")
+    hidden = text.count("hidden_size", default=768)
+    width = vision.count("hidden_size", default=768)
+    if not vision.flag("vision_use_head", default=True):
+        raise vision.error("vision_use_head", "must be true: without, nothing is compared")
+    if text.count("projection_size", default=hidden) != width:
+        raise text.error("projection_size", f"must be the image's width {width}")
+    usual = {"image_size": 224, "patch_size": 16, **vision.data}
+    image, patch = image_sizes(Fields(usual, vision.path, vision.text, vision.prefix))
+    positions = text.count("max_position_embeddings", default=64)
+    return Translated(
+        arch="siglip", sample_unit="pair", positions=positions,
+        config={
+            "layers": text.layers("num_hidden_layers", default=12),
+            "hidden": hidden,
+            "heads": text.heads(hidden, "num_attention_heads", default=12),
+            "ffn": text.count("intermediate_size", default=3072),
+            "vocab": text.count("vocab_size", default=32_000),
+            "max_positions": positions,
+            "mlp": text.word("hidden_act", default=_TANH, among=PLAIN),
+            "vision_layers": vision.layers("num_hidden_layers", default=12),
+            "vision_hidden": width,
+            "vision_heads": vision.heads(width, "num_attention_heads", default=12),
+            "vision_ffn": vision.count("intermediate_size", default=3072),
+            "vision_mlp": vision.word("hidden_act", default=_TANH, among=PLAIN),
+            "image": image,
+            "patch": patch,
+            "channels": vision.count("num_channels", default=3),
+        },
+        notes=(
+            "fused attention, without dropout",
+            "the loss compares the pairs of one micro-batch; their number is small beside the rest",
+        ),
+    )  # fmt: skip
