@@ -122,7 +122,8 @@ def _advised(found: SweepResult, words: Mapping[str, Any]) -> SweepResult:
         said = answer_of(model, point.cluster, cast("Options", options))
     except SimcoreError:  # advice alone is missing then
         return found
-    return replace(found, fixes=said.fixes, faster=said.faster)
+    return replace(found, fixes=said.fixes, instead=said.instead, why_none=said.why_none,
+                   faster=said.faster)  # fmt: skip
 
 
 @one_question()

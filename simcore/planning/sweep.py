@@ -63,6 +63,8 @@ class SweepResult:
     batches: tuple[Batch, ...] = ()
     nearest: Point | None = None
     fixes: tuple[str, ...] = ()
+    instead: tuple[str, ...] = ()
+    why_none: str = ""
     faster: tuple[Faster, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
@@ -80,6 +82,8 @@ class SweepResult:
             "front": [p.to_dict() for p in self.front],
             "nearest": self.nearest.to_dict() if self.nearest is not None else None,
             "fixes": list(self.fixes),
+            "instead": list(self.instead),
+            "why_none": self.why_none,
             "faster": [asdict(f) for f in self.faster],
             "output": self.output,
         }

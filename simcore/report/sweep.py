@@ -52,19 +52,25 @@ def _head(r: SweepResult) -> list[str]:
 
 def advice(r: SweepResult) -> list[tuple[str, str]]:
     """What is faster than the first though no point of the space; what makes the nearest fit."""
-    told = [f"{f.change} ({figure(f.samples_per_s)}/s, {more(f.gain_frac)})" for f in r.faster]
-    if told:
-        return [("faster than the first, and not in this sweep", "; ".join(told))]
+    faster = [f"{f.change} ({figure(f.samples_per_s)}/s, {more(f.gain_frac)})" for f in r.faster]
+    if faster:
+        return [("faster than the first, and not in this sweep", "; ".join(faster))]
     p = r.nearest
     if p is None:
         return []
     how = ", ".join([p.cluster, *words_of(p), f"batch {p.micro_batch}x{p.grad_accum}"])
     need = f"{gigabytes(p.needed_bytes)} of {gigabytes(p.capacity_bytes)} GB a GPU"
     fixes = "; ".join(r.fixes) or "nothing that was tried"
-    return [
+    told = [
         ("nearest", f"{how}, needs {need}"),
         ("what makes it fit (samples/s then)", fixes),
     ]
+    if r.why_none:
+        told.append(("no number of these GPUs was found; nearest", r.why_none))
+    if r.instead:
+        label = "another kind of training, of adapters, fits on these GPUs (samples/s)"
+        told.append((label, "; ".join(r.instead)))
+    return told
 
 
 def point_tables(r: SweepResult) -> list[str]:

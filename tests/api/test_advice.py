@@ -54,6 +54,16 @@ def test_where_nothing_fits_the_nearest_says_what_helps(jobs: int) -> None:
     assert "No point fits." in text and said.fixes[0] in text
 
 
+def test_where_nothing_fits_a_sweep_says_what_a_prediction_of_its_nearest_does() -> None:
+    for model, gpus in (("llama3-8b", "1xRTX4090"), ("kimi-k2", "8x8xT4")):
+        found, said = api.sweep(model, gpus), api.predict(model, gpus)
+        assert (found.instead, found.why_none) == (said.instead, said.why_none)
+        assert found.to_dict()["why_none"] == said.why_none
+        text = " ".join(str(found).split())
+        for told in filter(None, (*said.instead, said.why_none)):
+            assert told in text, (model, text)
+
+
 def test_torch_s_names_of_strategies_are_an_axis_too() -> None:
     found = api.sweep("gpt2", "2x8xH100", strategy="FULL_SHARD,hybrid-shard,ZeRO-1")
     assert {p.form.strategy for p in found.best} == {"zero3", "hsdp", "zero1"}
