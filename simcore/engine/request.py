@@ -202,6 +202,11 @@ def _batch_problems(tries: Attempts, asked: Asked, accum: int, batch: int | str)
     if placed is not None and accum % placed.layout.directions:
         tries.problems.append(f"schedule dualpipe needs an even grad-accum, not {accum}")
     library = asked.library
+    if asked.layout.vpp > 1 and not library.software.interleaves:
+        tries.problems.append(
+            f"{library.software.name} has no interleaved pipeline schedule: vpp={asked.layout.vpp} "
+            "needs a program that has one (--software megatron), or vpp 1"
+        )
     counted = placed is not None or asked.options.get("global_batch") is None
     if counted and library.software.whole_rounds and not library.assumed:
         refused = asked.layout.rounds_refused(accum)

@@ -15,7 +15,7 @@ from simcore.hardware.profile import Profile
 
 #: Least values of numbers whose rules nothing else checks.
 _LEAST = {
-    "bucket_numel": 1, "lora_rank": 0, "offload_layers": 0, "prefetch_blocks": 0,
+    "bucket_numel": 1, "lora_rank": 1, "offload_layers": 0, "prefetch_blocks": 0,
     "recompute_layers": 0, "reuse_numel": 0, "shard_ranks": 0,
 }  # fmt: skip
 #: Words of options that are on or off.
