@@ -1,20 +1,13 @@
-"""CLIP (Radford et al. 2021): a text and a vision tower, and the loss over their pairs.
-
-The loss compares all pairs of the local batch. Its products grow with the square of the batch;
-they are left out, as they are small beside the towers (B·projection against their layers).
-"""
+"""CLIP (Radford et al. 2021): a text and a vision tower, and the loss over their pairs."""
 
 from __future__ import annotations
 
-from simcore.base.units import FP32_BYTES
 from simcore.workload import ops
-from simcore.workload.archs import ARCHS
+from simcore.workload.archs import ARCHS, pairs
 from simcore.workload.archs.body import Body
 from simcore.workload.archs.checks import check_names, head_width
 from simcore.workload.archs.towers import Tower, check_length, layer
 from simcore.workload.graph import Block, Kernel, Op, Param, Workload
-
-_INT64_BYTES = 8
 
 
 def _patches(t: Tower, image: int, patch: int, channels: int) -> Block:
@@ -50,18 +43,8 @@ def _pooled(t: Tower, name: str, projection: int, *, whole: bool) -> Block:
     if whole:
         body.add(ops.copy("pick", 1.0 * t.hidden))
     body.linear("project", 1, t.hidden, projection, reads="picked")
-    body.add(
-        ops.reduction("length", projection, out=1.0, saves=projection),
-        ops.binary("unit", projection, broadcast=1.0, saves=0.0),
-    )
+    pairs.unit(body, projection)
     return body.block(name)
-
-
-def _loss(projection: int) -> Block:
-    body = Body()
-    body.add(ops.scale("temperature", 2.0 * projection), ops.loss_seed())
-    body.params.append(Param("logit_scale", 1))
-    return body.block("loss")
 
 
 @ARCHS.register("clip")
@@ -105,25 +88,16 @@ def build(
         head_dim=head_width(vision_hidden, vision_heads), ffn=vision_ffn or 4 * vision_hidden,
         mlp=vision_mlp, norm="layernorm", biased=True, math=attention == "math",
     )  # fmt: skip
-    words = Body()
-    words.embedding("tokens", seq_len, hidden, vocab)
-    words.add(ops.add_positions("positions", seq_len, hidden, table_rows=max_positions))
-    words.params.append(Param("positions.weight", max_positions * hidden))
     blocks = (
         _patches(vision, image, patch, channels),
         layer(vision, "vision layer"),
         _pooled(vision, "vision end", projection, whole=False),
-        words.block("tokens"),
+        pairs.tokens(text, vocab, max_positions),
         layer(text, "text layer"),
         _pooled(text, "text end", projection, whole=True),
-        _loss(projection),
+        pairs.loss(projection, "logit_scale"),
     )
-    return Workload(
-        name=name,
-        sample_unit=sample_unit,
-        blocks=blocks,
-        order=(0, *[1] * vision_layers, 2, 3, *[4] * layers, 5, 6),
-        # pixels, token ids and their mask
-        input_bytes=FP32_BYTES * channels * image * image + 2.0 * _INT64_BYTES * seq_len,
-        tokens_per_sample=seq_len,
-    )
+    return pairs.workload(
+        name, sample_unit, blocks, vision_layers, layers,
+        pixels=channels * image * image, id_rows=2, seq_len=seq_len,
+    )  # fmt: skip

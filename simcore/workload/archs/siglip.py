@@ -1,22 +1,18 @@
 """SigLIP (Zhai et al. 2023, arXiv 2303.15343): two towers, of which attention pools the image's
 rows, and a sigmoid loss over the pairs.
 
-As transformers runs it (models/siglip/modeling_siglip.py). The loss's products grow with the square
-of the batch; they are left out, as CLIP's are.
+As transformers runs it (models/siglip/modeling_siglip.py).
 """
 
 from __future__ import annotations
 
-from simcore.base.units import FP32_BYTES
 from simcore.workload import ops
-from simcore.workload.archs import ARCHS
+from simcore.workload.archs import ARCHS, pairs
 from simcore.workload.archs.body import Body
 from simcore.workload.archs.checks import check_names, head_width
 from simcore.workload.archs.lm_mlp import MlpShape, dense
 from simcore.workload.archs.towers import Tower, check_length, layer
 from simcore.workload.graph import Block, Param, Workload
-
-_INT64_BYTES = 8
 
 
 def _patches(t: Tower, image: int, patch: int, channels: int) -> Block:
@@ -35,14 +31,6 @@ def _patches(t: Tower, image: int, patch: int, channels: int) -> Block:
         ops.add_positions("positions", t.rows, t.hidden, table_rows=t.rows),
     )  # fmt: skip
     return body.block("patches")
-
-
-def _unit(body: Body, width: int) -> None:
-    """One row a sample made unit."""
-    body.add(
-        ops.reduction("length", width, out=1.0, saves=width),
-        ops.binary("unit", width, broadcast=1.0, saves=0.0),
-    )
 
 
 def _pooled(t: Tower) -> Block:
@@ -65,7 +53,7 @@ def _pooled(t: Tower) -> Block:
     shape = MlpShape(seq=1, hidden=width, ffn=t.ffn, kind=t.mlp, bias=True)
     dense(body, shape, "pool.norm", "pool.")
     body.add(ops.residual("pool.residual", float(width)))
-    _unit(body, width)
+    pairs.unit(body, width)
     return body.block("vision end")
 
 
@@ -75,15 +63,8 @@ def _last(t: Tower, projection: int) -> Block:
     body.norm("norm", t.rows, t.hidden, t.norm)
     body.add(ops.grad_only("pick", 2.0 * t.elems, kind="copy"))
     body.linear("head", 1.0, t.hidden, projection, bias=True, reads="picked")
-    _unit(body, projection)
+    pairs.unit(body, projection)
     return body.block("text end")
-
-
-def _loss(projection: int) -> Block:
-    body = Body()
-    body.add(ops.scale("temperature", 2.0 * projection), ops.loss_seed())
-    body.params += [Param("logit_scale", 1), Param("logit_bias", 1)]
-    return body.block("loss")
 
 
 @ARCHS.register("siglip")
@@ -125,24 +106,16 @@ def build(
             ((image // patch) ** 2, vision_hidden, vision_heads, vision_ffn, vision_mlp),
         )
     )  # fmt: skip
-    words = Body()
-    words.embedding("tokens", seq_len, hidden, vocab)
-    words.add(ops.add_positions("positions", seq_len, hidden, table_rows=max_positions))
-    words.params.append(Param("positions.weight", max_positions * hidden))
     blocks = (
         _patches(vision, image, patch, channels),
         layer(vision, "vision layer"),
         _pooled(vision),
-        words.block("tokens"),
+        pairs.tokens(text, vocab, max_positions),
         layer(text, "text layer"),
         _last(text, vision_hidden),
-        _loss(vision_hidden),
+        pairs.loss(vision_hidden, "logit_scale", "logit_bias"),
     )
-    return Workload(
-        name=name,
-        sample_unit=sample_unit,
-        blocks=blocks,
-        order=(0, *[1] * vision_layers, 2, 3, *[4] * layers, 5, 6),
-        input_bytes=FP32_BYTES * channels * image * image + 1.0 * _INT64_BYTES * seq_len,
-        tokens_per_sample=seq_len,
-    )
+    return pairs.workload(
+        name, sample_unit, blocks, vision_layers, layers,
+        pixels=channels * image * image, id_rows=1, seq_len=seq_len,
+    )  # fmt: skip
