@@ -446,7 +446,33 @@ def test_old_libraries_in_the_record(tmp_path: Path, notes: str, found: dict[str
     config = row.record.config if row.record else {}
     assert {k: v for k, v in config.items() if k in ("bias_apart", "old_blas")} == found
     bert = case(tmp_path, model="BERT-Large", input_shape="seq384", notes=notes)
-    assert bool(bert.record and bert.record.config["bias_apart"]) == ("bias_apart" in found)
+    assert bert.record is not None
+    assert ("bias_apart" in bert.record.config) == ("bias_apart" in found)
+
+
+@pytest.mark.parametrize(
+    ("notes", "bert", "waveglow"),
+    [
+        ("PT1.4.0a0", {"gelu": "scripted", "script_held": True},
+         {"conditioning_copies": True, "script_held": True}),
+        ("PT1.7.0a0", {"gelu": "scripted"}, {"conditioning_copies": True}),
+        ("PT1.13.0a0", {"gelu": "biased"}, {"conditioning_copies": False}),
+        ("tier=A", {"gelu": "scripted"}, {"conditioning_copies": True}),
+    ],
+)  # fmt: skip
+def test_scripts_and_copies_by_the_row_s_torch(
+    tmp_path: Path, notes: str, bert: dict[str, object], waveglow: dict[str, object]
+) -> None:
+    watched = ("gelu", "script_held", "conditioning_copies")
+    for row, found in (
+        ({"model": "BERT-Large", "input_shape": "seq384"}, bert),
+        ({"model": "WaveGlow-512", "input_shape": "segment 8000", "precision": "fp32"}, waveglow),
+    ):
+        read = case(tmp_path, **row, notes=notes)
+        config = (read.record or MODELS[read.model]).config
+        assert {k: v for k, v in config.items() if k in watched} == found
+    ours = case(tmp_path, model="BERT-Large", input_shape="seq384", notes=notes, source="a lab")
+    assert ours.record is None or "script_held" not in ours.record.config
 
 
 def test_llm_foundrys_attention_and_recompute(tmp_path: Path) -> None:

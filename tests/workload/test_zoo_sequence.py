@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+import weakref
 from collections import Counter
 from itertools import pairwise
 
@@ -15,6 +16,7 @@ from reference.sequence import GNMT, TransformerXL, WaveGlow
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from simcore.workload import ops
 from simcore.workload.archs.bert import build as bert
 from simcore.workload.archs.gnmt import build as gnmt
 from simcore.workload.archs.transformer_xl import build as transformer_xl
@@ -172,6 +174,59 @@ def test_scripted_gelu_keeps_its_three_factors() -> None:
     assert saved[1] - saved[0] == truth - fused == 2 * fused
     with pytest.raises(ValueError, match="gelu 'exact'"):
         bert(name="x", gelu="exact", **size)
+
+
+class _Scripted(torch.autograd.Function):
+    """A function that keeps its results as PyTorch before 1.7 kept those of scripted ones.
+
+    Not by ``save_for_backward``, which is released when backward has run, but with the node.
+    """
+
+    @staticmethod
+    def forward(ctx, x):  # type: ignore[no-untyped-def]
+        ctx.kept = torch.tanh(x)
+        _ALIVE.add(ctx.kept)
+        return ctx.kept * 2.0
+
+    @staticmethod
+    def backward(ctx, grad):  # type: ignore[no-untyped-def]
+        return grad * 2.0 * (1.0 - ctx.kept**2)
+
+
+_ALIVE: weakref.WeakSet[torch.Tensor] = weakref.WeakSet()
+
+
+def test_what_a_node_keeps_is_there_twice_when_the_next_forward_is_through() -> None:
+    """The loop of NVIDIA's examples: the last loss is named until the next one is there."""
+    weight = torch.ones(8, requires_grad=True)
+    for step in range(3):
+        new = _Scripted.apply(weight * 1.0).sum()
+        assert len(_ALIVE) == (1 if step == 0 else 2)
+        loss = new
+        del new
+        loss.backward()
+    kept, held = (ops.script_kept(8.0, held=h).low for h in (False, True))
+    assert held == len(_ALIVE) * 8.0 + kept == 2 * kept
+
+
+def test_scripts_of_old_torch_hold_the_last_step_s() -> None:
+    size = {"layers": 3, "hidden": 64, "heads": 4, "seq_len": 32}
+    new, old = (bert(name="x", gelu="scripted", script_held=h, **size) for h in (False, True))
+    assert old.saved.low - new.saved.low == 3 * (3 * 32 * 256)  # layers, factors
+    flows = {"segment": 1024, "layers": 3, "channels": 64, "flows": 5}
+    new, old = (waveglow(name="x", script_held=h, **flows) for h in (False, True))
+    assert old.saved.low - new.saved.low == 5 * 3 * (2 * 64 * 128)  # both halves of each gate
+
+
+def test_gelu_behind_a_bias_is_one_kernel_more_and_keeps_its_input_alone() -> None:
+    size = {"layers": 1, "hidden": 64, "heads": 4, "seq_len": 32}
+    fused, biased = (bert(name="x", gelu=g, **size) for g in ("fused", "biased"))
+    assert biased.saved == fused.saved
+    launches = [
+        sum(k.launches for b in w.instances() for op in b.ops for k in op.fwd)
+        for w in (fused, biased)
+    ]
+    assert launches[1] - launches[0] == 1
 
 
 class _Made(TorchDispatchMode):

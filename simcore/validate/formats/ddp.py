@@ -18,11 +18,9 @@ from simcore.strategy.software.pytorch import FOUNDRY, FOUNDRY_TORCH_1
 from simcore.strategy.software.record import Program
 from simcore.validate.case import Case, Skipped
 from simcore.validate.formats import Format, Row, number, present, whole
+from simcore.validate.formats.ddp_eras import era_settings
 from simcore.validate.formats.ddp_names import (
-    BIAS_FUSED,
     CHANNELS_LAST,
-    CUBLAS_11,
-    CUDNN_DEPTHWISE,
     DOUBTS,
     FUSED_ATTENTION_SINCE,
     GPUS,
@@ -59,12 +57,6 @@ LAID_OUT = (
     "resnet", "resnext", "inverted_residual", "vgg", "densenet", "inception_v3", "ssd300", "rcnn",
     "efficientdet",
 )  # fmt: skip
-#: Architectures whose builders know of a head over a vocabulary that is not padded.
-UNPADDED = ("transformer_xl",)
-#: Architectures of convolutions of one channel a group, whose builders know of older kernels.
-DEPTHWISE = ("inverted_residual", "efficientdet")
-#: Architectures whose builders know of biases that are added apart.
-BIASED = ("bert", "gnmt", "transformer_xl")
 #: Words of a note that make the speed-up's base another run than this one on one GPU.
 _OTHER_BASE = re.compile(r"strong scaling|from another host|base has grad_accum")
 _ALLOCATED = re.compile(r"torch max_memory_allocated=([\d.]+)GiB")
@@ -105,13 +97,8 @@ def _record(entry: str, row: Row) -> ModelSource | None:
     found: dict[str, Scalar] = {}
     if last and record.arch in LAID_OUT:
         found["layout"] = "nhwc"
-    version = _version(row)
-    if record.arch in DEPTHWISE and _before(row, CUDNN_DEPTHWISE):
-        found["old_depthwise"] = True
-    if record.arch in BIASED and _before(row, BIAS_FUSED):
-        found["bias_apart"] = True
-    if record.arch in UNPADDED and version is not None and version < CUBLAS_11:
-        found["old_blas"] = True
+    if row["framework"] == "PyTorch" and row["source"] in SENT_LAST_SOURCES:
+        found |= era_settings(record.arch, record.config, _version(row))
     if (foundry := _foundry(row)) is not None:
         found |= foundry.settings
     if row["source"] == MMDET_SOURCE:
@@ -262,13 +249,6 @@ def _updates_by_tensor(row: Row) -> bool:
     if row["framework"] != "PyTorch" or row["source"] not in SENT_LAST_SOURCES:
         return False
     return row["model"].startswith(LOOPED) and (_version(row) or (1, 0)) < LOOPED_BEFORE
-
-
-def _before(row: Row, version: tuple[int, int]) -> bool:
-    """Whether the row's PyTorch is older; of NVIDIA's tables also where no version is told."""
-    if row["framework"] != "PyTorch" or row["source"] not in SENT_LAST_SOURCES:
-        return False
-    return (_version(row) or (1, 0)) < version
 
 
 def _read(name: str, row: Row) -> Case | Skipped:

@@ -174,18 +174,6 @@ SENT_LAST_BEFORE = (1, 8)
 #: GNMT's for the gradients' norm (``fp_optimizers.py`` asks whether it is finite).
 LOOPED = ("WaveGlow", "GNMT")
 LOOPED_BEFORE = (2, 0)
-#: PyTorch's version with cuBLAS 11, which takes unaligned rows to matrix units too (NVIDIA, Matrix
-#: Multiplication Background, Tensor Core Requirements): NGC's containers have CUDA 11 since 20.06,
-#: PyTorch 1.6.
-CUBLAS_11 = (1, 6)
-#: PyTorch's version from which on cuDNN's kernels compute all convolutions of one channel a group
-#: that they can (pytorch/pytorch pull request 58749, merged in October 2021; "improvement of
-#: depthwise convolution speed in cudnn between 7.6 and 8.2"). NVIDIA's published tables are older.
-CUDNN_DEPTHWISE = (1, 11)
-#: PyTorch's version from which on a linear layer's bias is added by cuBLASLt's epilogue
-#: (pytorch/pytorch pull request 72148), of three dimensions too (72728). NVIDIA's published tables
-#: are of older ones.
-BIAS_FUSED = (1, 12)
 #: Words of a note that say that layers run again in backward.
 RECOMPUTED = ("gradient checkpointing ON", "act_ckpt=True")
 #: Sources that ran llm-foundry, whose rows in PURE are of PyTorch 1.13.

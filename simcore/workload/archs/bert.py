@@ -57,11 +57,15 @@ def embeddings(
     return Block(name="embeddings", ops=body, params=params)
 
 
-def _scripted_gelu(elems: float) -> Op:
-    """``0.5 x (1 + erf(x / sqrt 2))`` scripted: one kernel each way, the three factors kept."""
+def _scripted_gelu(elems: float, *, held: bool) -> Op:
+    """``0.5 x (1 + erf(x / sqrt 2))`` scripted: one kernel each way, the three factors kept.
+
+    ``held``: beside those of the step before (``ops.script_kept``).
+    """
     fwd = Kernel(kind="elementwise", low=5 * elems)
     bwd = Kernel(kind="elementwise", low=5 * elems)
-    return Op(name="gelu.scripted", fwd=(fwd,), bwd=(bwd,), saved=Saved(low=3 * elems))
+    kept = ops.script_kept(3 * elems, held=held)
+    return Op(name="gelu.scripted", fwd=(fwd,), bwd=(bwd,), saved=kept)
 
 
 def _with_epilogues(body: tuple[Op, ...], gelu_elems: float) -> tuple[Op, ...]:
@@ -93,11 +97,14 @@ def _layer(
     ffn: int,
     drop: bool,
     attention: Literal["eager", "sdpa"],
-    scripted: bool,
+    gelu: str,
     apart: bool,
     epilogues: bool,
+    held: bool,
 ) -> tuple[Op, ...]:
     elems, head_dim = float(seq * hidden), hidden // heads
+    scripted = gelu == "scripted"  # adds the bias itself
+    up_apart = gelu == "biased" or (apart and not scripted)
     fused = attention == "sdpa"
     if fused:
         core: tuple[Op, ...] = (ops.sdpa("attention", 1, heads, heads, seq, seq, head_dim),)
@@ -128,11 +135,10 @@ def _layer(
             "attention.forks", elems, times=3, high=True, casts=elems
         ),  # q, k, v, residual
         ops.layer_norm("attention.norm", seq, hidden),
-        # scripted GELU adds the bias itself
-        ops.linear(
-            "up", seq, hidden, ffn, bias=True, bias_apart=apart and not scripted, input_high=True
-        ),
-        _scripted_gelu(float(seq * ffn)) if scripted else ops.activation("gelu", seq * ffn),
+        ops.linear("up", seq, hidden, ffn, bias=True, bias_apart=up_apart, input_high=True),
+        _scripted_gelu(float(seq * ffn), held=held)
+        if scripted
+        else ops.activation("gelu", seq * ffn),
         ops.linear("down", seq, ffn, hidden, bias=True, bias_apart=apart),
         *_dropout("mlp.dropout", elems, drop),
         ops.residual("mlp.residual", elems),
@@ -225,13 +231,16 @@ def build(
     epilogues: bool = False,
     framework: str = "torch",
     masked_share: float = 1.0,
+    script_held: bool = False,
 ) -> Workload:
     """BERT over ``seq_len`` tokens. ``ffn`` 0: four times hidden.
 
     ``head``: ``classifier`` of the sequence behind a pooler, or ``masked-lm``, whose loss takes
     every position, or ``masked_share`` of them. ``pooler``: its activation, tanh or relu
     (DistilBERT, which has no ``token_types``). ``attention``: eager (or math), sdpa (or flash).
-    ``gelu="scripted"``: the formula as NVIDIA's code scripts it, which keeps its three factors.
+    ``gelu="scripted"``: the formula as NVIDIA's code scripts it, which keeps its three factors,
+    with ``script_held`` until the next loss (PyTorch before 1.7); ``biased``: as that code has it
+    since, torch's own behind a bias added by a kernel (modeling.py, ``bias_gelu_training``).
     ``bias_apart``: layers add biases by kernels of their own (PyTorch before 1.12).
     ``epilogues``: GELU and biases' gradients are part of products (cuBLASLt, as Paddle's
     ``fuse_gemm_epilogue`` has it). ``framework``: layers as torch runs them, as ``tensorflow`` does
@@ -242,7 +251,7 @@ def build(
         head=(head, ("classifier", "masked-lm")),
         pooler=(pooler, ("tanh", "relu")),
         attention=(attention, ("eager", "sdpa", "math", "flash")),
-        gelu=(gelu, ("fused", "scripted", "tanh")),
+        gelu=(gelu, ("fused", "scripted", "biased", "tanh")),
         framework=(framework, ("torch", "tensorflow", "xla")),
     )
     head_width(hidden, heads)
@@ -257,7 +266,7 @@ def build(
         body = xla_layer(seq_len, hidden, heads, inner, drop=drop)
     else:
         body = _layer(
-            seq_len, hidden, heads, inner, drop, kind, gelu == "scripted", bias_apart, epilogues
+            seq_len, hidden, heads, inner, drop, kind, gelu, bias_apart, epilogues, script_held
         )
     blocks: tuple[Block, ...] = (
         embeddings(seq_len, hidden, vocab, max_positions, types, drop, graph),

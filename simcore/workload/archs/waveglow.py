@@ -16,7 +16,7 @@ _HOP = 256
 _WINDOW = 4 * _HOP
 
 
-def _gated(tape: Tape, a: T, b: T, channels: int) -> T:
+def _gated(tape: Tape, a: T, b: T, channels: int, *, held: bool) -> T:
     """``tanh(first half of a + b) * sigmoid(second half)``, scripted.
 
     TorchScript differentiates tanh, sigmoid and their product, which are one kernel each way; it
@@ -36,7 +36,7 @@ def _gated(tape: Tape, a: T, b: T, channels: int) -> T:
         Kernel(kind="elementwise", low=3 * a.elems),  # the halves' sum
         *_laid_into_zeros(a.elems, a.elems, 1),  # samples
     )
-    tape.op(Op(name="gate", fwd=(fused,), bwd=back, saved=Saved(low=kept)))
+    tape.op(Op(name="gate", fwd=(fused,), bwd=back, saved=ops.script_kept(kept, held=held)))
     return out
 
 
@@ -57,7 +57,9 @@ def _contiguous(tape: Tape, x: T, kept: bool) -> T:
     return T(x.c, x.grid) if kept else x
 
 
-def _wavenet(tape: Tape, half: T, mel: T, channels: int, layers: int, copies: bool) -> T:
+def _wavenet(
+    tape: Tape, half: T, mel: T, channels: int, layers: int, *, copies: bool, held: bool
+) -> T:
     x = tape.conv("start", half, channels, 1, bias=True, weight_norm=True)
     skip: T | None = None
     for i in range(layers):
@@ -65,7 +67,7 @@ def _wavenet(tape: Tape, half: T, mel: T, channels: int, layers: int, copies: bo
         a = tape.conv(f"in{i}", x, 2 * channels, 3, dilation=2**i, bias=True, weight_norm=True)
         given = _contiguous(tape, mel, copies)
         b = tape.conv(f"cond{i}", given, 2 * channels, 1, bias=True, weight_norm=True)
-        y = _gated(tape, a, b, channels)
+        y = _gated(tape, a, b, channels, held=held)
         width = channels if last else 2 * channels
         y = tape.conv(f"skip{i}", y, width, 1, bias=True, weight_norm=True)
         part = T(channels, y.grid)
@@ -95,6 +97,7 @@ def build(
     channels: int = 512,
     layout: str = "nchw",
     conditioning_copies: bool = False,
+    script_held: bool = False,
 ) -> Workload:
     """WaveGlow with ``channels`` in each of ``layers`` layers of ``flows`` WaveNets.
 
@@ -102,6 +105,7 @@ def build(
     are not: cuDNN converts. Take it for mixed precision. ``conditioning_copies``: every layer keeps
     a copy of its own of the permuted spectrogram, since PyTorch before 1.11 made the input of a
     one-dimensional convolution contiguous above autograd (ATen ``Convolution.cpp``).
+    ``script_held``: what the scripted gates keep lives until the next loss (PyTorch before 1.7).
     """
     if segment % group or group % 2:
         raise ValueError(f"segment {segment} must be a multiple of an even group, not {group}")
@@ -123,7 +127,9 @@ def build(
         # log-determinant of a tiny matrix: an LU factorisation of a few launches
         tape.op(Op(name="logdet", fwd=(Kernel(kind="elementwise", launches=8.0),),
                    bwd=(Kernel(kind="elementwise", launches=6.0),)))  # fmt: skip
-        out = _wavenet(tape, half, mel, channels, layers, conditioning_copies)
+        out = _wavenet(
+            tape, half, mel, channels, layers, copies=conditioning_copies, held=script_held
+        )
         # exp(log_s) * x + b, then the halves are joined again
         couple = Kernel(kind="elementwise", low=6.0 * out.elems, launches=6.0)
         tape.op(Op(name="couple", fwd=(couple,), bwd=(couple,),

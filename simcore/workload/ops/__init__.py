@@ -58,6 +58,7 @@ from simcore.workload.ops.pointwise import (
     reduction,
     residual,
     scale,
+    script_kept,
 )
 from simcore.workload.ops.selective import SelectiveShape, selective_scan
 from simcore.workload.ops.ssd import SsdShape, causal_conv, gated_norm, ssd_scan
@@ -120,6 +121,7 @@ __all__ = [
     "route",
     "row_elems",
     "scale",
+    "script_kept",
     "sdpa",
     "selective_scan",
     "softmax",

@@ -35,6 +35,16 @@ def activation(
     return Op(name=name, fwd=(fwd,), bwd=(bwd,), saved=saved)
 
 
+def script_kept(elems: float, *, held: bool) -> Saved:
+    """What a scripted function keeps for backward, of ``elems`` elements a sample.
+
+    ``held``: PyTorch before 1.7 released it with the graph, not when its backward ran
+    (pytorch/pytorch pull request 42994). A loop that names its loss holds the last step's graph
+    until the next forward is through, the moment of the peak: it is there twice.
+    """
+    return Saved(low=2.0 * elems if held else elems)
+
+
 def binary(
     name: str,
     elems: float,
