@@ -321,6 +321,15 @@ def test_torch_updates_tensor_by_tensor_before_its_second_version(
     assert case(tmp_path, **change).options.get("optimizer_impl") == update
 
 
+def test_memory_that_the_named_gpu_does_not_have_is_flagged(tmp_path: Path) -> None:
+    """31.58 GiB on a V100 of 16 GB: two rows of the table ran on the card of 32."""
+    shown = case(tmp_path, gpu_type="V100-SXM2-16GB", peak_mem_gib="31.58")
+    assert "31.58 GiB" in shown.flag and "more than the GPU it names has" in shown.flag
+    assert not case(tmp_path, gpu_type="V100-SXM2-32GB", peak_mem_gib="31.58").flag
+    assert not case(tmp_path, gpu_type="V100-SXM2-16GB", peak_mem_gib="15.9").flag
+    assert not case(tmp_path, gpu_type="a card of its own", peak_mem_gib="31.58").flag
+
+
 def test_what_ran_otherwise_than_the_table_says_is_flagged(tmp_path: Path) -> None:
     row = {
         "source": "NVIDIA/DeepLearningExamples", "framework": "TensorFlow2",

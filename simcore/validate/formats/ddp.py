@@ -9,11 +9,13 @@ source, host, batch and accumulation; where its note says that the base differs,
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from simcore.base.errors import UsageError
-from simcore.base.units import GIB, GIGA, MEGA
+from simcore.base.units import GIB, GIGA, MEGA, format_bytes
 from simcore.engine.options import Options
 from simcore.hardware.cluster import NO_P2P
+from simcore.hardware.spec import GPUS as GPU_RECORDS
 from simcore.strategy.software.pytorch import FOUNDRY, FOUNDRY_TORCH_1
 from simcore.strategy.software.record import Program
 from simcore.validate.case import Case, Skipped
@@ -208,6 +210,14 @@ def _flag(row: Row, gpus: int) -> str:
     return next((text for word, text in DOUBTS if word in row["notes"]), "")
 
 
+def _beyond(gpu: str, memory: Mapping[str, float | None]) -> str:
+    """A peak that the GPU that the row names does not have: it ran on another."""
+    peak = max((v for v in memory.values() if v is not None), default=0.0)
+    if not peak or GPU_RECORDS.path(gpu) is None or peak <= GPU_RECORDS[gpu].memory_size.value:
+        return ""
+    return f"its memory, {format_bytes(peak, unit='GiB')}, is more than the GPU it names has"
+
+
 def _host(row: Row) -> str:
     """One host's runs share the folder of the source's log, or the document and its line."""
     return f"{row['source']}/{row['source_ref'].rpartition('/')[0] or row['source_ref']}"
@@ -299,6 +309,7 @@ def _read(name: str, row: Row) -> Case | Skipped:
     if (foundry := _foundry(row)) is not None:
         options["software"] = foundry.software.name
     memory = _memory(row)
+    gpu = GPUS.get(row["gpu_type"], row["gpu_type"])
     # One GPU's speed-up is 1 by definition: nothing to judge.
     faster = None if gpus == 1 or _OTHER_BASE.search(row["notes"]) else "speedup_vs_1gpu"
     return Case(
@@ -306,7 +317,7 @@ def _read(name: str, row: Row) -> Case | Skipped:
         table="ddp",
         model=rule.entry,
         record=_record(rule.entry, row),
-        gpus=f"{nodes}x{gpus // nodes}x{GPUS.get(row['gpu_type'], row['gpu_type'])}",
+        gpus=f"{nodes}x{gpus // nodes}x{gpu}",
         options=options,
         measured=present(
             step_time_s=number(row, "step_time_s"),
@@ -322,7 +333,7 @@ def _read(name: str, row: Row) -> Case | Skipped:
             "memory_definition": next(iter(memory), "").replace("peak_", "").replace("_bytes", ""),
         },
         reference="",
-        flag=_flag(row, gpus),
+        flag=_flag(row, gpus) or _beyond(gpu, memory),
         notes=row["notes"],
     )
 
