@@ -20,6 +20,7 @@ from simcore.engine.owners import broadcasts_s
 from simcore.engine.points import Points
 from simcore.engine.rates import ClassRates
 from simcore.engine.transients import saved_bytes
+from simcore.physics.asking import asking_s
 from simcore.physics.collectives import Group, collective_time_s
 from simcore.step.kernels import KINDS, KernelTable
 from simcore.step.parallel import PARALLELISMS
@@ -275,7 +276,6 @@ class _Context:
 
     def _optimizer(self, index: int) -> Array:
         s = self.strategy
-        numel = self._numel
         state = s.optimizer.traffic_elems * FP32_BYTES
         if s.step_impl == "fused":
             # one pass: read g, w and state, write w and state
@@ -284,11 +284,24 @@ class _Context:
             state = (2 * weight + 2 * s.optimizer.state_bytes) + grad
         if s.widens_gradients:  # read in 16 bit, written in fp32
             state += s.precision.grad_bytes + FP32_BYTES
-        traffic = numel * (state + 2 * s.precision.param_bytes * bool(s.precision.master_bytes))
+        state += 2 * s.precision.param_bytes * bool(s.precision.master_bytes)
+        if s.optimizer.asks:
+            return self._asking(state, index)
         launches = self._launches(s.optimizer.kernels, s.optimizer.kernels_per_tensor, s.step_impl)
-        products = s.optimizer.flop * numel / self._shards()
+        held = self._numel / self._shards()
         rate = self.classes[index].half_product_flop_per_s * self.points.compute_of(index)
-        return self._moved(traffic / self._shards(), index, launches) + products / rate
+        return self._moved(held * state, index, launches) + s.optimizer.flop * held / rate
+
+    def _asking(self, each_bytes: float, index: int) -> Array:
+        """A loop that asks the device at each tensor; ``each_bytes`` of an element."""
+        c, kernels, found = self.classes[index], self.strategy.optimizer.kernels_per_tensor, []
+        rate = c.update_bytes_per_s * self.points.memory * self._shards()
+        for sizes in (w.tensor_sizes for w in self.workloads):
+            moved = np.array(list(sizes))[:, None] * each_bytes / rate
+            device = moved + kernels * c.kernel_start_s
+            turns = asking_s(device, kernels * self.issue_s, self.issue_s)
+            found.append(np.array(list(sizes.values())) @ turns)
+        return found[0] if len(found) == 1 else np.stack(found)
 
     def _grad_norm(self, index: int) -> Array:
         traffic = self._numel * self.strategy.precision.grad_bytes

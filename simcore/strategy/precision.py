@@ -206,6 +206,8 @@ class Optimizer:
     gradient; ``temporary_elems`` what foreach materialises; ``kernels`` launches a step for
     foreach (multi-tensor chunks folded), ``kernels_per_tensor`` for a Python loop. ``flop``: of
     matrix products in 16 bit. What depends on shapes is settled for a model in ``by_shape``.
+    ``asks``: its loop waits for an answer of the device at each tensor, so that the host is never
+    ahead.
     """
 
     name: str
@@ -216,6 +218,7 @@ class Optimizer:
     kernels_per_tensor: int
     meaning: str
     flop: float = 0.0
+    asks: bool = False
 
 
 OPTIMIZERS: Registry[Optimizer] = Registry("optimizer")
@@ -226,15 +229,29 @@ for _optimizer in (
     Optimizer("adamw", 8, 16.0, 1.0, 14, 14, f"AdamW: {_ADAM}, decoupled decay"),
     Optimizer("adam", 8, 15.0, 1.0, 13, 13, f"Adam: {_ADAM}"),
     # optimization.py, step, a tensor: m mul 2, add 3; v mul 2, addcmul 3; sqrt 2, add 2, divide 3;
-    # decay 2 and add 3; times the rate 2, negated 2, added to the weight 3. In a Python loop.
+    # decay 2 and add 3; times the rate 2, negated 2, added to the weight 3. In a Python loop, which
+    # clips each tensor by its own norm: norm, stack, norm, sum, reciprocal, product, clamp of a
+    # number, and the gradient's product, 2. The norm's traffic is the gradient norm's.
     Optimizer(
         "bert-adam",
         8,
+        31.0,
+        0.0,
+        20 * 30,
+        20,
+        "AdamW without bias correction, written out tensor by tensor (pytorch-pretrained-BERT)",
+    ),
+    # Before PyTorch 1.10 clip_grad_norm_ compared instead and branched by the answer, copied to the
+    # host (pytorch/pytorch issue 60691, pull request 61042); norms below 1 are left as they are.
+    Optimizer(
+        "bert-adam-asking",
+        8,
         29.0,
         0.0,
-        12 * 30,
-        12,
-        "AdamW without bias correction, written out tensor by tensor (pytorch-pretrained-BERT)",
+        20 * 30,
+        20,
+        "bert-adam before PyTorch 1.10: the host waits for each tensor's norm to clip it",
+        asks=True,
     ),
     # AdamWeightDecayOptimizer of NVIDIA's BERT for TensorFlow (optimization.py) without XLA, a node
     # each: m 2, gradient 2, sum 3; v 2, square 2, times 2, sum 3; root 2, epsilon 2, quotient 3;

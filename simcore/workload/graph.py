@@ -434,7 +434,12 @@ class Workload:
     @cached_property
     def n_tensors(self) -> int:
         """Trained parameter tensors."""
-        return sum(n * len(b.params) for b, n in self.repeats)
+        return self.tensor_sizes.total()
+
+    @cached_property
+    def tensor_sizes(self) -> Counter[int]:
+        """How many trained parameter tensors have so many elements."""
+        return Counter(p.numel for b in self.instances() for p in b.params)
 
     @cached_property
     def gemm_weights(self) -> tuple[int, float]:

@@ -122,10 +122,15 @@ def test_optimizers_read_their_own_state() -> None:
 
 
 def test_bert_adam_moves_what_its_python_moves() -> None:
-    """``BertAdam.step`` of NVIDIA's optimization.py on one tensor, watched by the dispatcher."""
-    n = 64
+    """``BertAdam.step`` of NVIDIA's optimization.py on one tensor, watched by the dispatcher.
+
+    With ``clip_grad_norm_`` of one tensor as PyTorch 1.10 to 1.13 have it (torch/nn/utils).
+    """
+    n = 10_000
     p, grad, m, v = (torch.rand(n) + 0.1 for _ in range(4))
     with KernelMeter() as meter:
+        norm = torch.norm(torch.stack([torch.norm(grad)]))
+        grad.mul_(torch.clamp(1.0 / (norm + 1e-6), max=1.0))
         m.mul_(0.9).add_(grad, alpha=0.1)
         v.mul_(0.999).addcmul_(grad, grad, value=0.001)
         update = m / (v.sqrt() + 1e-6)
@@ -133,8 +138,9 @@ def test_bert_adam_moves_what_its_python_moves() -> None:
         p.add_(-(1e-4 * update))
     optimizer = OPTIMIZERS["bert-adam"]
     assert sum(meter.launches.values()) == optimizer.kernels_per_tensor
-    # addcmul_ reads the gradient once, whatever its two arguments
-    assert sum(meter.elems.values()) / n - 1 == optimizer.traffic_elems
+    # addcmul_ reads the gradient once, whatever its two arguments; the norm reads it elsewhere
+    moved = sum(meter.elems.values()) / n - 2
+    assert moved == pytest.approx(optimizer.traffic_elems, rel=1e-3)
 
 
 def test_hybrid_sharding_has_names_of_its_own() -> None:

@@ -20,7 +20,7 @@ from simcore.strategy.software.pytorch import FOUNDRY, FOUNDRY_TORCH_1
 from simcore.strategy.software.record import Program
 from simcore.validate.case import Case, Skipped
 from simcore.validate.formats import Format, Row, number, present, whole
-from simcore.validate.formats.ddp_eras import era_settings
+from simcore.validate.formats.ddp_eras import era_optimizer, era_settings
 from simcore.validate.formats.ddp_names import (
     CHANNELS_LAST,
     DOUBTS,
@@ -285,7 +285,7 @@ def _read(name: str, row: Row) -> Case | Skipped:
         "precision": rule.precision.get(precision, precision),
     }
     if rule.optimizer:
-        options["optimizer"] = rule.optimizer
+        options["optimizer"] = era_optimizer(rule.optimizer, _version(row))
     if rule.optimizer_impl:
         options["optimizer_impl"] = rule.optimizer_impl
     if rule.main_grads:

@@ -20,6 +20,9 @@ CUBLAS_11: Version = (1, 6)
 #: 42994 of August 2020); before it lived as long as the graph, which a training loop holds by its
 #: last loss until the next forward is through.
 SCRIPT_RELEASED: Version = (1, 7)
+#: ``clip_grad_norm_`` asks the device nothing (pytorch/pytorch pull request 61042, July 2021): in
+#: 1.10, but not in NGC's 21.07 and before, which say 1.10 too.
+CLIPS_ASIDE: Version = (1, 11)
 #: cuDNN's kernels compute all convolutions of one channel a group that they can (pytorch/pytorch
 #: pull request 58749, merged in October 2021; "improvement of depthwise convolution speed in cudnn
 #: between 7.6 and 8.2").
@@ -80,3 +83,10 @@ def era_settings(
         for key, value in found.items()
         if key not in _IN_PLACE_OF or config.get(key) == _IN_PLACE_OF[key]
     }
+
+
+def era_optimizer(optimizer: str, version: Version | None) -> str:
+    """The optimizer that a loop of this name was, with the row's PyTorch."""
+    if optimizer == "bert-adam" and version is not None and version < CLIPS_ASIDE:
+        return "bert-adam-asking"
+    return optimizer
