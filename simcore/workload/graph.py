@@ -56,6 +56,7 @@ class Affine:
 
 
 ONE = Affine(1.0, 0.0)
+NONE = Affine()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +82,9 @@ class Kernel:
     a second time once a row is reduced (``physics.rows``). ``channels`` are a block each whatever
     the batch (``physics.channels``), ``instances`` per sample beside them: instance norm is a batch
     norm of each image's channels. ``issues``: what issuing the launches costs the host, in
-    kernels' worth, where they are not issued one by one.
+    kernels' worth, where they are not issued one by one. ``awaited``: what the host does, in
+    kernels' worth, while the device has nothing left to do: it reads results of the device before
+    it knows what comes next.
     """
 
     kind: KernelKind
@@ -109,6 +112,7 @@ class Kernel:
     channels: float = 0.0
     instances: float = 0.0
     issues: float | None = None
+    awaited: Affine = NONE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
