@@ -1,10 +1,10 @@
 """Object detectors on a ResNet: SSD300, RetinaNet, Faster and Mask R-CNN with a pyramid.
 
 Dense parts are counted op by op. Of region proposals what counts is what the host does between
-results that it waits for (``proposals.py``); boxes and masks of an image are fixed numbers. The stem and
-the first stage of the R-CNNs and RetinaNet are frozen and all their BatchNorms are constants
-(scale and shift), as the reference implementations train them, or run by their statistics with
-scale and shift trained (mmdetection's ``norm_eval``).
+results that it waits for (``proposals.py``); boxes and masks of an image are fixed numbers. The
+stem and the first stage of the R-CNNs and RetinaNet are frozen and all their BatchNorms are
+constants (scale and shift), as the reference implementations train them, or run by their
+statistics with scale and shift trained (mmdetection's ``norm_eval``).
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def _rpn(tape: Tape, levels: list[T], anchors: int, host: HostWork) -> None:
     tape.op(host.proposals.op("rpn.proposals", 0.0, 70.0 * total, bwd=40.0))
 
 
-def _roi_align(tape: Tape, levels: list[T], regions: float, size: int, host: HostWork) -> T:
+def _roi_align(tape: Tape, levels: list[T], regions: float, size: int) -> T:
     """Bilinear samples (2 x 2 a bin, four neighbours each) of ``regions`` boxes a sample.
 
     Neighbouring bins share cache lines: a quarter of the sixteen reads reach memory. Backward
@@ -177,11 +177,10 @@ def _roi_align(tape: Tape, levels: list[T], regions: float, size: int, host: Hos
     back = (2.0 * n + 3.0) * out.elems
     taken = Kernel(kind="copy", low=back, indexed=2.0 * out.elems, launches=3.0 * n)
     tape.op(Op(name="roi_levels", fwd=(put,), bwd=(taken,)))
-    tape.op(host.regions.op("roi_numbers", 0.0, 10.0 * regions))
     return out
 
 
-def _roi_stacked(tape: Tape, levels: list[T], regions: float, size: int, host: HostWork) -> T:
+def _roi_stacked(tape: Tape, levels: list[T], regions: float, size: int) -> T:
     """The same from one tensor of all levels, each padded to the finest's size.
 
     NVIDIA/DeepLearningExamples, TensorFlow2/Segmentation/MaskRCNN, ops/spatial_transform_ops.py:
@@ -212,8 +211,7 @@ def _roi_stacked(tape: Tape, levels: list[T], regions: float, size: int, host: H
         Kernel(kind="elementwise", low=2.0 * maps, launches=n),
     )  # fmt: skip
     tape.op(Op(name="roi_stacked", fwd=fwd, bwd=bwd, saved=Saved(raw_bytes=20.0 * regions)))
-    tape.op(_small("roi_levels", 60.0))
-    tape.op(host.regions.op("roi_numbers", 0.0, 10.0 * regions))
+    tape.op(_small("roi_levels", 30.0))
     return out
 
 
@@ -257,7 +255,8 @@ def rcnn(
     _rpn(tape, [*levels, coarse], 3, host)
     tape.block("rpn")
     crop, cropped = (_roi_stacked, [*levels, coarse]) if stacked else (_roi_align, levels)
-    y = crop(tape, cropped, regions, 7, host)
+    y = crop(tape, cropped, regions, 7)
+    tape.op(host.regions.op("box.levels", 0.0, 10.0 * regions))
     y = tape.reshape(y, 256 * 49, (1,))
     y = tape.linear("box.fc6", y, 4 * 256, act="relu")
     y = tape.linear("box.fc7", y, 4 * 256, act="relu")
@@ -267,7 +266,8 @@ def rcnn(
     tape.op(host.boxes.op("box.sampling", 0.0, 100.0 * regions, bwd=20.0))
     tape.block("box")
     if masks:
-        y = crop(tape, cropped, positives, 14, host)
+        y = crop(tape, cropped, positives, 14)
+        tape.op(host.regions.op("mask.levels", 0.0, 10.0 * positives))
         for i in range(4):
             y = tape.act("mask", tape.conv(f"mask.conv{i}", y, 256, 3, bias=True), "relu")
         y = tape.conv("mask.up", y, 256, 2, stride=2, transposed=True, bias=True)

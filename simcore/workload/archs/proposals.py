@@ -36,16 +36,20 @@ _AT_ONCE = 1420 * MICRO / _ISSUE_S
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """Operators, and the waits among them, of a step, of each image, of each positive box."""
+    """Operators, and the waits among them, of a step, of each image, of each positive box.
+
+    ``launches`` of a step wait for nothing: they are issued ahead as all others.
+    """
 
     step: float = 0.0
     image: float = 0.0
     positive: float = 0.0
+    launches: float = 0.0
 
     def op(self, name: str, positives: float, elems: float, *, bwd: float = 0.0) -> Op:
         """As an operator whose small kernels move ``elems`` a sample together."""
         awaited = Affine(self.step, self.image + self.positive * positives)
-        fwd = Kernel(kind="elementwise", high=elems, launches=0.0, awaited=awaited)
+        fwd = Kernel(kind="elementwise", high=elems, launches=self.launches, awaited=awaited)
         back = (Kernel(kind="elementwise", high=elems, launches=bwd),) if bwd else ()
         return Op(name=name, fwd=(fwd,), bwd=back)
 
@@ -106,13 +110,12 @@ _NVIDIA = HostWork(
     masks=Share(step=_ops(5, 1), image=_ops(33, 5), positive=2 * _ops(1, 1)),
     input_bytes=12.0,
 )
-#: facebookresearch/maskrcnn-benchmark, read: as NVIDIA's, but clipping, sizes, overlaps, matches and
-#: codes are written out: 9 operators more for each level, 12, 6 and 13 for each of these. Masks are
-#: cropped, scaled and drawn on the host: 39 us each (mask_head/loss.py; torch 2.13, pycocotools).
+#: facebookresearch/maskrcnn-benchmark, read: as NVIDIA's, but clipping, sizes, overlaps, matches
+#: and codes are written out: 9 operators more for each level, 12, 6 and 13 for each of these. Masks
+#: are cropped, scaled and drawn on the host: 39 us each (mask_head/loss.py; torch 2.13,
+#: pycocotools 2.0.11).
 _MASKRCNN_BENCHMARK = HostWork(
-    proposals=Share(
-        step=_ops(70, 7), image=_ops(5 * 22 + 9 + 63, 5 * 2 + 2 + 5) + _BY_LEVEL
-    ),
+    proposals=Share(step=_ops(70, 7), image=_ops(5 * 22 + 9 + 63, 5 * 2 + 2 + 5) + _BY_LEVEL),
     boxes=Share(step=_ops(15, 1), image=_ops(68, 5)),
     regions=Share(step=_ops(40, 4), image=_ops(6)),
     masks=Share(
@@ -134,12 +137,13 @@ _MMDETECTION = HostWork(
 #: ``tf.device('CPU:0')`` combined_non_max_suppression goes through all boxes of a level until 2,000
 #: are kept, each held against those before. Levels and images run beside each other; the longest,
 #: 3,276 boxes of which 1,520 are kept with 2 million overlaps, takes a core of a Xeon 23 ms (the
-#: same algorithm in C++; 14 to 18 for the finer levels). All else is one graph.
+#: same algorithm in C++; 14 to 18 for the finer levels). All else is one graph, of so many small
+#: kernels, an assumption.
 _TENSORFLOW = HostWork(
-    proposals=Share(step=23e3 * MICRO / _ISSUE_S),
-    boxes=Share(),
-    regions=Share(),
-    masks=Share(),
+    proposals=Share(step=23e3 * MICRO / _ISSUE_S, launches=420.0),
+    boxes=Share(launches=400.0),
+    regions=Share(launches=30.0),
+    masks=Share(launches=200.0),
     input_bytes=0.0,
 )
 HOSTS: dict[Detector, HostWork] = {
