@@ -192,12 +192,15 @@ def compute_times(
     ``phases``: ``class_phases`` of these kernels, where they are known. Where samples differ in
     work all wait for the rank that drew most (``work_sd_frac``).
     """
-    first, column, issued = _distinct(strategy, classes, points, work_sd_frac)
+    first, column, issued = _distinct(strategy, classes, points, work_sd_frac, table.waits)
     if phases is None:
         phases = class_phases(strategy, table, classes, points, shares, work_sd_frac)
     if issued is not None:
-        idle = np.outer(table.issues_per_phase, issued[first])
-        phases = [seconds + idle for seconds in phases]
+        batch = points.micro_batch[first] * max(shares, default=1.0)
+        idle = table.awaited_per_phase[:, :1] + table.awaited_per_phase[:, 1:] * batch
+        if strategy.launch_blocking:
+            idle = idle + table.issues_per_phase[:, None]
+        phases = [seconds + idle * issued[first] for seconds in phases]
     if len(phases) == 1:
         task_s = computing.weights @ phases[0]
     else:
@@ -224,7 +227,7 @@ def class_phases(
 
     ``paces`` [K, C]: further multipliers on the rate of each kernel's compute.
     """
-    first, _, _ = _distinct(strategy, classes, points, work_sd_frac)
+    first, _, _ = _distinct(strategy, classes, points, work_sd_frac, table.waits)
     batch, memory = points.micro_batch[first], points.memory[first]
     of_class = shares or (1.0,) * len(classes)
     pace = 1.0 if paces is None else paces[:, first]
@@ -269,9 +272,13 @@ def pass_seconds(
     points: Points,
     phases: Sequence[Array],
     work_sd_frac: float = 0.0,
+    waits: bool = False,
 ) -> Array:
-    """Seconds of all kernels of each part at these phases, on its slowest class [parts, C]."""
-    _, column, _ = _distinct(strategy, classes, points, work_sd_frac)
+    """Seconds of all kernels of each part at these phases, on its slowest class [parts, C].
+
+    ``waits``: as of the table that the phases are of.
+    """
+    _, column, _ = _distinct(strategy, classes, points, work_sd_frac, waits)
     of_class = [sums @ seconds for sums, seconds in zip(computing.whole, phases, strict=True)]
     slowest: Array = reduce(np.maximum, of_class)[:, column]
     return slowest
@@ -282,11 +289,15 @@ def _most(points: Points, work_sd_frac: float) -> Array:
 
 
 def _distinct(
-    strategy: Strategy, classes: tuple[ClassRates, ...], points: Points, work_sd_frac: float
+    strategy: Strategy,
+    classes: tuple[ClassRates, ...],
+    points: Points,
+    work_sd_frac: float,
+    waits: bool,
 ) -> tuple[NDArray[np.intp], NDArray[np.intp], Array | None]:
     """``distinct_columns`` of what decides of compute, and where devices idle the issue times."""
     issued: Array | None = None
-    if strategy.launch_blocking:  # the device idles while the host issues
+    if strategy.launch_blocking or waits:  # the device idles while the host issues
         issued = issue_s(strategy, classes, points) * issuing_devices(strategy, points)
     if points.class_compute is None and issued is None and not work_sd_frac:
         return *points.distinct_rates, None

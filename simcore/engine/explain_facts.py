@@ -41,12 +41,13 @@ class Told:
 @dataclass(frozen=True)
 class Work:
     """What a stretch of the step does on one device, per micro-step; ``issues``: its host's, in
-    kernels' worth."""
+    kernels' worth, ``awaited`` what that does while the device waits for it."""
 
     flop: float
     n_bytes: float
     launches: float
     issues: float
+    awaited: float
 
 
 @dataclass(frozen=True)
@@ -143,7 +144,10 @@ class Facts:
             return float(weights @ np.add.reduceat(column * t.count, t.phase_start))
 
         launches, issues = weights @ t.launches_per_phase, weights @ t.issues_per_phase
-        return Work(total(t.flop) * batch, total(moved), float(launches), float(issues))
+        awaited = weights @ t.awaited_per_phase @ (1.0, batch)
+        return Work(
+            total(t.flop) * batch, total(moved), float(launches), float(issues), float(awaited)
+        )
 
     def cite(self, estimate: Estimate) -> str:
         """An estimate's source with its key spelt out."""

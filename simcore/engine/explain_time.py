@@ -290,6 +290,8 @@ def _host(f: Facts) -> Told:
     strategy = f.request.strategy
     threads = f.result.n_gpus if strategy.parallelism == "dp" else 1
     each = f.rates.issue_s(strategy.issuer) * threads
+    waited = sum(w.awaited for w in parts)
+    between = ("between results", f"{waited:.0f} kernels' worth, {_s(waited * each)}: added")
     return Told(
         "step - step if the host issued kernels in no time; a kernel ends no sooner than it is "
         "issued, and issuing takes (kernels + calls) x issue time (x GPUs under dp: one "
@@ -299,6 +301,7 @@ def _host(f: Facts) -> Told:
             ("calls, hooks", f"{issues - kernels:.0f} kernels' worth"),
             ("issue time", f"{_s(each)} each, by {strategy.issuer}"),
             ("host in all", _s(issues * each)),
+            *((between,) if waited else ()),
         ),
         f.cite(f.request.profile.host_issue_s(f.rates.gpu)),
     )

@@ -93,7 +93,7 @@ def stage_steps(
     tables = [job.table for job in jobs]
     counts = tuple(count for _, count in placed.distinct_stages)
     paces = stage_paces(points, layout, counts, first.classes[0].device_sd_frac)
-    spread = first.workload.work_sd_frac
+    spread, waits = first.workload.work_sd_frac, any(t.waits for t in tables)
     phases = phases_of_parts(
         first.strategy, tables * 2, first.classes, local, first.shares, spread,
         np.concatenate([paces.slowest, [paces.typical] * n_parts]),
@@ -106,7 +106,7 @@ def stage_steps(
     # What passes through all stages meets average ones on its way.
     computing = together([job.program for job in jobs]).computing
     there, here = (
-        pass_seconds(computing, first.strategy, first.classes, local, p, spread)
+        pass_seconds(computing, first.strategy, first.classes, local, p, spread, waits)
         for p in (average, of_parts)
     )
     slowdown = first.classes[0].overlap_slowdown_frac / points.overlap

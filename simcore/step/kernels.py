@@ -72,7 +72,8 @@ class KernelTable:
     block a row, of which they have ``rows_per_sample`` and read ``again`` of their bytes twice,
     ``channelwise`` those of a block a channel, all of which are ``channel_clocks`` a sample.
     ``issues_per_phase``: what the host issues, in kernels' worth: ``launches_per_phase`` and calls
-    without kernels of their own.
+    without kernels of their own. ``awaited_per_phase`` [P, 2]: what it does beside that while the
+    device waits for it.
     """
 
     kind: NDArray[np.intp]
@@ -95,6 +96,7 @@ class KernelTable:
     n_phases: int
     launches_per_phase: Array
     issues_per_phase: Array
+    awaited_per_phase: Array
     matrix: NDArray[np.intp]
     attention: NDArray[np.intp]
     attention_bwd: NDArray[np.intp]
@@ -112,6 +114,11 @@ class KernelTable:
     def attention_sides(self) -> Array:
         """The same of ``attention``."""
         return np.stack([a[self.attention] for a in (self.m, self.n, self.k, self.groups)])
+
+    @cached_property
+    def waits(self) -> bool:
+        """Whether the device ever waits for what its host does between results."""
+        return bool(self.awaited_per_phase.any())
 
 
 def _row(kernel: Kernel, precision: Precision, named: str = "") -> tuple[float, ...]:
@@ -156,6 +163,7 @@ def _row(kernel: Kernel, precision: Precision, named: str = "") -> tuple[float, 
         _channel_clocks(kernel, precision) if kernel.channels or kernel.instances else 0.0,
         launches if kernel.issues is None else kernel.issues,
         kernel.instances,
+        kernel.awaited.fixed, kernel.awaited.per_sample,
     )  # fmt: skip
 
 
@@ -375,6 +383,7 @@ def kernel_table(
         n_phases=len(phases),
         launches_per_phase=launches,
         issues_per_phase=issues + _calls(workload, recompute, stops_early, by),
+        awaited_per_phase=np.add.reduceat(count_array[:, None] * table[:, 21:23], start_array),
         matrix=np.flatnonzero((table[:, 1] > 0) & ~attends),
         attention=np.flatnonzero((table[:, 1] > 0) & attends),
         attention_bwd=np.flatnonzero((table[:, 1] > 0) & attends & np.array(backward)),

@@ -56,6 +56,7 @@ class Affine:
 
 
 ONE = Affine(1.0, 0.0)
+NONE = Affine()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,9 +67,8 @@ class Kernel:
     written per sample, ``weight`` elements of parameters read or written per call whatever the
     batch, ``raw_bytes`` bytes per sample of fixed width (masks, indices). GEMM geometry
     ``m n k groups`` (``groups`` independent products) is used for tile occupancy only; ``n`` of a
-    softmax is the length of its rows, where known. Where
-    products compute in 8 bits or fewer, ``cast`` elements per sample are brought to that format
-    before this one; a ``wide`` product stays in 16 bit. ``unaligned``: rows of its operands begin
+    softmax is the length of its rows, where known. Where products compute in 8 bits or fewer,
+    ``cast`` elements per sample are brought to that format before this one; a ``wide`` product stays in 16 bit. ``unaligned``: rows of its operands begin
     at addresses that 8 elements do not divide, and vector units compute it; ``load_elems``: that
     many do divide them, and matrix units load as many at a time. ``relaid`` elements per sample are
     of tensors that are channels first where a kernel of matrix units wants channels last; with
@@ -81,7 +81,9 @@ class Kernel:
     a second time once a row is reduced (``physics.rows``). ``channels`` are a block each whatever
     the batch (``physics.channels``), ``instances`` per sample beside them: instance norm is a batch
     norm of each image's channels. ``issues``: what issuing the launches costs the host, in
-    kernels' worth, where they are not issued one by one.
+    kernels' worth, where they are not issued one by one. ``awaited``: what the host does, in
+    kernels' worth, while the device has nothing left to do: it reads results of the device before
+    it knows what comes next.
     """
 
     kind: KernelKind
@@ -109,6 +111,7 @@ class Kernel:
     channels: float = 0.0
     instances: float = 0.0
     issues: float | None = None
+    awaited: Affine = NONE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

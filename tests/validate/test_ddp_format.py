@@ -14,7 +14,7 @@ from simcore.validate.case import Case
 from simcore.validate.formats.ddp_names import GPUS, NETWORKS, NODES, PRECISIONS, RULES, STRATEGIES
 from simcore.validate.judge import judge
 from simcore.validate.table import Table, read_table
-from simcore.workload.models import MODELS
+from simcore.workload.models import MODELS, ModelRecord
 from simcore.workload.trace import ZooModel
 from simcore.workload.trace.zoos import ZOOS
 
@@ -364,6 +364,35 @@ def test_the_program_decides_what_a_network_is(
 ) -> None:
     source = "NVIDIA/DeepLearningExamples"
     assert case(tmp_path, model=model, framework=framework, source=source).model == entry
+
+
+@pytest.mark.parametrize(
+    ("source", "framework", "batch", "program", "regions", "positives"),
+    [
+        # 4,000 proposals of a batch and seven objects of an image, 512 at most; an eighth positive.
+        ("NVIDIA/DeepLearningExamples", "PyTorch", 12, "nvidia", 340, 42),
+        ("NVIDIA/DeepLearningExamples", "PyTorch", 4, "nvidia", 512, 64),
+        # Trained with a rate of 0: objects and what falls upon them.
+        ("lambdal/deeplearning-benchmark", "PyTorch", 48, "nvidia", 90, 9),
+        ("facebookresearch/detectron2", "maskrcnn-benchmark", 2, "maskrcnn-benchmark", None, None),
+        ("facebookresearch/detectron2", "mmdetection", 2, "mmdetection", None, None),
+        ("facebookresearch/detectron2", "detectron2", 2, "detectron2", None, None),
+        ("NVIDIA/DeepLearningExamples", "TensorFlow2", 4, "tensorflow", None, 128),
+    ],
+)
+def test_who_picks_the_regions_of_a_detector_and_how_many(
+    tmp_path: Path, source: str, framework: str, batch: int, program: str,
+    regions: int | None, positives: int | None,
+) -> None:  # fmt: skip
+    of = case(
+        tmp_path, model="MaskRCNN-R50-FPN", framework=framework, source=source,
+        local_batch=str(batch),
+    )  # fmt: skip
+    record = MODELS[of.model] if of.record is None else of.record
+    assert isinstance(record, ModelRecord)
+    config = record.config
+    assert config["program"] == program
+    assert (config.get("regions"), config.get("positives")) == (regions, positives)
 
 
 def test_elsewhere_networks_are_plain(tmp_path: Path) -> None:

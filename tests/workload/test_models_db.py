@@ -11,7 +11,7 @@ import pytest
 
 from simcore.base.database import fold_name, shipped_root
 from simcore.base.errors import InvalidConfig
-from simcore.workload.graph import Kernel, Op, Saved, Workload
+from simcore.workload.graph import NONE, Kernel, Op, Saved, Workload
 from simcore.workload.models import MODELS, ModelRecord
 
 _FOLDER = shipped_root() / "models_db"
@@ -39,7 +39,8 @@ def _kernel_is_sane(kernel: Kernel) -> bool:
     moved = [kernel.raw_bytes + low * kernel.low + high * kernel.high for low, high in widths]
     is_cast = min(kernel.low, kernel.high) < 0
     work = (kernel.flop, kernel.weight, kernel.raw_bytes, *moved)
-    return min(work) >= 0 and (kernel.launches > 0 or is_cast)
+    issued = kernel.launches > 0 or kernel.awaited != NONE
+    return min(work) >= 0 and (issued or is_cast)
 
 
 def _op_is_sane(op: Op) -> bool:

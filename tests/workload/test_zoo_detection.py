@@ -14,8 +14,12 @@ from reference.efficientdet import loss as detection_loss
 from torch import nn
 from torch.nn import functional as F
 
+from simcore.step.kernels import kernel_table
+from simcore.strategy.precision import PRECISIONS
 from simcore.workload.archs.detection import Norms, rcnn, retinanet, ssd300
 from simcore.workload.archs.efficientdet import efficientdet
+from simcore.workload.archs.tape import Tape
+from simcore.workload.graph import Block, Workload
 
 #: Parameters of the frozen stem and first stage of a ResNet-50, which torchvision's counts hold.
 _FROZEN = 222_400
@@ -73,6 +77,39 @@ def test_rcnn_flop() -> None:
     truth = measure.forward_flop(lambda: MaskRCNN(81), *inputs)
     ours = rcnn(name="x", height=h, width=w, regions=regions, positives=positives)
     assert ours.forward_flop == pytest.approx(truth, rel=1e-9)
+
+
+def test_regions_are_cropped_in_fp32_between_casts_under_autocast() -> None:
+    """By hand, of maps of 200 x 256 pixels at a quarter and so on: bytes of a crop of 7 x 7."""
+    h, w, regions = 256, 320, 16
+    maps = sum(256 * (h // s) * (w // s) for s in (4, 8, 16, 32))
+    boxed = regions * 7 * 7 * 256
+    block = next(b for b in rcnn(name="x", height=h, width=w, regions=regions).blocks
+                 if b.name == "box")  # fmt: skip
+    crop = Block(name="crop", ops=(next(op for op in block.ops if op.name == "roi_align"),))
+    alone = Workload(name="x", sample_unit="image", blocks=(crop,), order=(0,))
+    moved = {
+        name: (table := kernel_table(alone, PRECISIONS[name])).bytes_per_sample @ table.count
+        for name in ("fp32", "amp-fp16")
+    }
+    assert moved["fp32"] == pytest.approx(4 * (5 + 9) * boxed + 4 * maps)
+    casts = 2 * (4 + 2) * (maps + boxed)  # each way
+    assert moved["amp-fp16"] == pytest.approx(moved["fp32"] + casts)
+
+
+def test_gradients_of_constant_norms_are_cast_down_by_a_kernel_of_their_own() -> None:
+    """``grad * scale`` in fp32 reads and writes 8 bytes an element, its cast 6 more."""
+    tape = Tape(casts=True)
+    tape.frozen_norm("n", tape.conv("c", tape.input(4, (8, 8)), 16, 1))
+    tape.block("b")
+    norm = Block(name="n", ops=tape.blocks[0].ops[-1:])
+    alone = Workload(name="x", sample_unit="image", blocks=(norm,), order=(0,))
+    elems = 16 * 8 * 8
+    for name, width, kernels in (("fp32", 8, 1), ("amp-fp16", 14, 2)):
+        table = kernel_table(alone, PRECISIONS[name])
+        back = slice(int(table.phase_start[1]), None)
+        assert table.bytes_per_sample[back] @ table.count[back] == width * elems
+        assert table.launches_per_phase[1] == kernels
 
 
 def test_rcnn_stacked_crop_is_tensorflows() -> None:

@@ -23,6 +23,7 @@ from simcore.validate.formats import Format, Row, number, present, whole
 from simcore.validate.formats.ddp_eras import era_optimizer, era_settings
 from simcore.validate.formats.ddp_names import (
     CHANNELS_LAST,
+    DETECTORS,
     DOUBTS,
     FUSED_ATTENTION_SINCE,
     GPUS,
@@ -36,8 +37,11 @@ from simcore.validate.formats.ddp_names import (
     NETWORKS,
     NO_P2P_RUNS,
     NODES,
+    OBJECTS,
     OTHERWISE,
+    POSITIVES_FRAC,
     PRECISIONS,
+    PROPOSALS_A_BATCH,
     RECOMPUTED,
     REFUSED,
     RULES,
@@ -47,6 +51,8 @@ from simcore.validate.formats.ddp_names import (
     SENT_LAST_SOURCES,
     STRATEGIES,
     TRACED_OPTIMIZER,
+    UNLEARNT,
+    UNLEARNT_POSITIVES,
     Rule,
 )
 from simcore.workload.models import MODELS, Scalar
@@ -105,7 +111,24 @@ def _record(entry: str, row: Row) -> ModelSource | None:
         found |= foundry.settings
     if row["source"] == MMDET_SOURCE:
         found |= MMDET.get(record.arch, {})
+    if record.arch == "rcnn":
+        found |= _detector(row)
     return record.model_copy(update={"config": {**record.config, **found}}) if found else None
+
+
+def _detector(row: Row) -> dict[str, Scalar]:
+    """Whose host picks the row's proposals, and how many regions that leaves of an image."""
+    program = next((name for where, name in DETECTORS if _holds(where, row)), None)
+    if program is None or row["framework"].startswith("TensorFlow"):
+        return {}
+    found: dict[str, Scalar] = {"program": program}
+    batch = number(row, "local_batch")
+    if program == "nvidia" and batch:
+        regions = min(512, round(PROPOSALS_A_BATCH / batch) + OBJECTS)
+        learns = row["source"] not in UNLEARNT
+        positives = round(regions * POSITIVES_FRAC) if learns else UNLEARNT_POSITIVES
+        found |= {"regions": regions, "positives": positives}
+    return found
 
 
 def _foundry(row: Row) -> Program | None:

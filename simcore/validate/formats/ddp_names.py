@@ -187,6 +187,24 @@ MMDET: dict[str, dict[str, Scalar]] = {
     "rcnn": {"norms": "evaluated"},
     "retinanet": {"norms": "evaluated", "fused_focal": True},
 }
+#: Two-stage detectors: parts of a row that must all stand in it, and whose host picks proposals
+#: (workload/archs/proposals.py); of models built for TensorFlow the entry says it.
+DETECTORS = (
+    ("deeplearningexamples | pytorch", "nvidia"),
+    ("lambdal", "nvidia"),
+    ("detectron2 | maskrcnn-benchmark", "maskrcnn-benchmark"),
+    ("mmdetection", "mmdetection"),
+    ("detectron2", "detectron2"),
+)
+#: Proposals that NVIDIA's example keeps of a batch, whatever its size, and objects of an image,
+#: which join them (configs/e2e_mask_rcnn_R_50_FPN_1x.yaml, FPN_POST_NMS_TOP_N_TRAIN, in Lambda's
+#: copy too; modeling/rpn/inference.py, select_over_all_levels and add_gt_proposals; COCO).
+PROPOSALS_A_BATCH, OBJECTS = 4000, 7
+#: Of a region's eight one is positive, as in the entries; where nothing is learnt, objects alone
+#: and what falls upon them: Lambda's copy has BASE_LR 0.00, and of anchors ranked by chance about
+#: one in a hundred overlaps an object by half.
+POSITIVES_FRAC, UNLEARNT_POSITIVES = 1 / 8, 9
+UNLEARNT = ("lambdal/deeplearning-benchmark",)
 #: Who runs NVIDIA's examples.
 SENT_LAST_SOURCES = ("NVIDIA/DeepLearningExamples", "lambdal/deeplearning-benchmark")
 

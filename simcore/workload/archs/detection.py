@@ -1,10 +1,10 @@
 """Object detectors on a ResNet: SSD300, RetinaNet, Faster and Mask R-CNN with a pyramid.
 
-Dense parts are counted op by op. Region proposals are approximated: their ranking and suppression
-are so many small launches; boxes and masks a step are the samplers' fixed numbers. The stem and
-the first stage of the R-CNNs and RetinaNet are frozen and all their BatchNorms are constants
-(scale and shift), as the reference implementations train them, or run by their statistics with
-scale and shift trained (mmdetection's ``norm_eval``).
+Dense parts are counted op by op. Of region proposals what counts is what the host does between
+results that it waits for (``proposals.py``); boxes and masks of an image are fixed numbers. The
+stem and the first stage of the R-CNNs and RetinaNet are frozen and all their BatchNorms are
+constants (scale and shift), as the reference implementations train them, or run by their
+statistics with scale and shift trained (mmdetection's ``norm_eval``).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from simcore.base.units import FP32_BYTES
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
 from simcore.workload.archs.convnets import bottleneck
+from simcore.workload.archs.proposals import HOSTS, RETINANET, Detector, HostWork
 from simcore.workload.archs.tape import T, Tape
 from simcore.workload.graph import Kernel, Op, Saved, Workload
 
@@ -140,7 +141,7 @@ def _pyramid(tape: Tape, maps: list[T], width: int) -> list[T]:
     return [tape.conv(f"output{i}", m, width, 3, bias=True) for i, m in enumerate(summed)]
 
 
-def _rpn(tape: Tape, levels: list[T], anchors: int) -> None:
+def _rpn(tape: Tape, levels: list[T], anchors: int, host: HostWork) -> None:
     """The proposal network, its losses and the ranking of proposals."""
     total = 0.0
     for i, level in enumerate(levels):
@@ -149,26 +150,33 @@ def _rpn(tape: Tape, levels: list[T], anchors: int) -> None:
         tape.conv("rpn.objectness", y, anchors, 1, bias=True, shared=i > 0)
         tape.conv("rpn.boxes", y, 4 * anchors, 1, bias=True, shared=i > 0)
         total += anchors * level.points
-    tape.op(_small("rpn.proposals", 60.0 * len(levels), 30.0 * total))
-    tape.op(_small("rpn.loss", 120.0, 40.0 * total, bwd=40.0))
+    tape.op(host.proposals.op("rpn.proposals", 0.0, 70.0 * total, bwd=40.0))
 
 
 def _roi_align(tape: Tape, levels: list[T], regions: float, size: int) -> T:
     """Bilinear samples (2 x 2 a bin, four neighbours each) of ``regions`` boxes a sample.
 
     Neighbouring bins share cache lines: a quarter of the sixteen reads reach memory. Backward
-    clears the maps' gradients, then adds to them atomically.
+    clears the maps' gradients, then adds to them atomically. Both are fp32 under autocast too
+    (torchvision's csrc/ops/autocast/roi_align_kernel.cpp; NVIDIA's layers/roi_align.py), between
+    casts of maps and regions. What each level gives is put at its place in zeros; backward
+    copies the gradient of all regions for each level (torch, derivatives.yaml: index_put) to set
+    that level's to zero, and reads that level's.
     """
     c = levels[0].c
     out = T(c, (size, size), share=regions)
     maps = sum(level.elems for level in levels)
-    fwd = Kernel(kind="gather", low=5.0 * out.elems, launches=float(len(levels)))
+    n, cast = float(len(levels)), maps + out.elems
+    fwd = Kernel(kind="gather", high=5.0 * out.elems, launches=n, autocasts=cast)
     bwd = (
-        Kernel(kind="elementwise", low=maps, launches=float(len(levels))),
-        Kernel(kind="gather", low=9.0 * out.elems, launches=float(len(levels))),
+        Kernel(kind="elementwise", high=maps, launches=n),
+        Kernel(kind="gather", high=9.0 * out.elems, launches=n, autocasts=cast),
     )
     tape.op(Op(name="roi_align", fwd=(fwd,), bwd=bwd, saved=Saved(raw_bytes=20.0 * regions)))
-    tape.op(_small("roi_levels", 30.0))
+    put = Kernel(kind="copy", low=3.0 * out.elems, indexed=out.elems, launches=1.0 + n)
+    back = (2.0 * n + 3.0) * out.elems
+    taken = Kernel(kind="copy", low=back, indexed=2.0 * out.elems, launches=3.0 * n)
+    tape.op(Op(name="roi_levels", fwd=(put,), bwd=(taken,)))
     return out
 
 
@@ -203,7 +211,7 @@ def _roi_stacked(tape: Tape, levels: list[T], regions: float, size: int) -> T:
         Kernel(kind="elementwise", low=2.0 * maps, launches=n),
     )  # fmt: skip
     tape.op(Op(name="roi_stacked", fwd=fwd, bwd=bwd, saved=Saved(raw_bytes=20.0 * regions)))
-    tape.op(_small("roi_levels", 60.0))
+    tape.op(_small("roi_levels", 30.0))
     return out
 
 
@@ -223,6 +231,7 @@ def rcnn(
     norms: Norms = "constant",
     depth: int = 50,
     stacked: bool = False,
+    program: Detector = "torchvision",
 ) -> Workload:
     """Faster R-CNN, or Mask R-CNN with ``masks``, on a ResNet of ``depth`` with a feature pyramid.
 
@@ -230,33 +239,40 @@ def rcnn(
     head (He et al. 2017, with the 512 of Lin et al. 2017). Images are padded to ``height`` x
     ``width``. ``autocast``: the constant norms leave fp32 tensors, of which each convolution makes
     and keeps a 16-bit copy. ``stacked``: regions are cropped from all levels in one padded tensor,
-    as TensorFlow's programs have it.
+    as TensorFlow's programs have it. ``program``: whose host picks them (``proposals.py``).
     """
+    if program not in HOSTS:
+        raise ValueError(f"program {program!r} is none of {', '.join(HOSTS)}")
+    host = HOSTS[program]
     tape = Tape(nchw=layout == "nchw", casts=autocast)
+    if host.input_bytes:
+        tape.op(host.loaded(float(height * width)).op("input", 0.0, 0.0))
     maps, resident = _body(tape, (height, width), depth, norms)
     levels = _pyramid(tape, maps, 256)
     coarse = tape.reshape(levels[-1], 256, tuple((g + 1) // 2 for g in levels[-1].grid))
     tape.op(ops.pool2d("p6", levels[-1].elems, coarse.elems))
     tape.block("fpn")
-    _rpn(tape, [*levels, coarse], 3)
+    _rpn(tape, [*levels, coarse], 3, host)
     tape.block("rpn")
     crop, cropped = (_roi_stacked, [*levels, coarse]) if stacked else (_roi_align, levels)
     y = crop(tape, cropped, regions, 7)
+    tape.op(host.regions.op("box.levels", 0.0, 10.0 * regions))
     y = tape.reshape(y, 256 * 49, (1,))
     y = tape.linear("box.fc6", y, 4 * 256, act="relu")
     y = tape.linear("box.fc7", y, 4 * 256, act="relu")
     tape.linear("box.class", y, classes)
     tape.linear("box.boxes", y, 4 * classes)
     tape.op(ops.cross_entropy("box.loss", regions, classes))
-    tape.op(_small("box.sampling", 400.0, 100.0 * regions, bwd=20.0))
+    tape.op(host.boxes.op("box.sampling", 0.0, 100.0 * regions, bwd=20.0))
     tape.block("box")
     if masks:
         y = crop(tape, cropped, positives, 14)
+        tape.op(host.regions.op("mask.levels", 0.0, 10.0 * positives))
         for i in range(4):
             y = tape.act("mask", tape.conv(f"mask.conv{i}", y, 256, 3, bias=True), "relu")
         y = tape.conv("mask.up", y, 256, 2, stride=2, transposed=True, bias=True)
         y = tape.conv("mask.logits", tape.act("mask", y, "relu"), classes, 1, bias=True)
-        tape.op(_small("mask.loss", 200.0, 6.0 * y.elems / classes, bwd=6.0))
+        tape.op(host.masks.op("mask.loss", positives, 6.0 * y.elems / classes, bwd=6.0))
         tape.block("mask")
     tape.op(ops.loss_seed())
     tape.block("loss")
@@ -299,7 +315,7 @@ def retinanet(
             tape.conv(f"{head}.out", y, out, 3, bias=True, shared=i > 0)
         total += 9 * level.points
     tape.op(_focal(total * classes, fused=fused_focal))
-    tape.op(_small("matching", 200.0, 100.0 * total, bwd=20.0))
+    tape.op(RETINANET.op("matching", 0.0, 100.0 * total, bwd=20.0))
     tape.op(ops.loss_seed())
     tape.block("heads")
     made = tape.workload(name, sample_unit, input_bytes=FP32_BYTES * 3.0 * height * width)

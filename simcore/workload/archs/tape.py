@@ -8,7 +8,7 @@ forks are counted. Shapes are per sample: channels and a grid of one or two dime
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Literal
 
@@ -233,8 +233,9 @@ class Tape:
         self.read(x, save=False)
         first = Kernel(kind="elementwise", low=x.elems, high=x.elems, indexed=x.elems)
         second = Kernel(kind="elementwise", high=2 * x.elems, indexed=x.elems)
+        back = replace(second, autocasts=x.elems)  # an fp32 product, which autograd casts down
         self._ops.append(
-            Op(name=f"{name}.scale", fwd=(first, second), bwd=(first,) if x.grad else ())
+            Op(name=f"{name}.scale", fwd=(first, second), bwd=(back,) if x.grad else ())
         )
         return out
 
