@@ -68,11 +68,12 @@ class Kernel:
     batch, ``raw_bytes`` bytes per sample of fixed width (masks, indices). GEMM geometry
     ``m n k groups`` (``groups`` independent products) is used for tile occupancy only; ``n`` of a
     softmax is the length of its rows, where known. Where products compute in 8 bits or fewer,
-    ``cast`` elements per sample are brought to that format before this one; a ``wide`` product stays in 16 bit. ``unaligned``: rows of its operands begin
-    at addresses that 8 elements do not divide, and vector units compute it; ``load_elems``: that
-    many do divide them, and matrix units load as many at a time. ``relaid`` elements per sample are
-    of tensors that are channels first where a kernel of matrix units wants channels last; with
-    ``planes`` 16-bit products take them as they lie.
+    ``cast`` elements per sample are brought to that format before this one; a ``wide`` product
+    stays in 16 bit. ``unaligned``: rows of its operands begin at addresses that 8 elements do not
+    divide, and vector units compute it; ``load_elems``: that many do divide them, and matrix units
+    load as many at a time. ``relaid`` elements per sample are of tensors that are channels first
+    where a kernel of matrix units wants channels last; with ``planes`` 16-bit products take them as
+    they lie.
     ``indexed`` elements per sample are addressed or converted one by one: an operand is strided,
     broadcast or of another type than the result, so that PyTorch's kernel has no vector loads.
     Under autocast alone so are ``mixed`` elements, whose operands are of both widths, and
