@@ -58,6 +58,7 @@ from simcore.workload.ops.pointwise import (
     reduction,
     residual,
     scale,
+    without_mask,
 )
 from simcore.workload.ops.selective import SelectiveShape, selective_scan
 from simcore.workload.ops.ssd import SsdShape, causal_conv, gated_norm, ssd_scan
@@ -125,4 +126,5 @@ __all__ = [
     "softmax",
     "ssd_scan",
     "widened",
+    "without_mask",
 ]
