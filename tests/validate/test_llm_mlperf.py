@@ -32,7 +32,7 @@ def of(version: str, *, gpu: str = "GB200-NVL72-192GB", **changes: str) -> dict[
 def test_adapters_run_as_their_container_has_them(
     row: dict[str, str], expected: tuple[str | bool | None, ...]
 ) -> None:
-    found = mlperf.adapters_of(row)
+    found = mlperf.layers_of(row)
     assert tuple(found.get(k) for k in ("lora_kernels", "attention", "activation_casts")) == (
         expected
     )
@@ -40,16 +40,36 @@ def test_adapters_run_as_their_container_has_them(
 
 
 def test_adapters_of_others_have_no_dropout_that_nobody_names() -> None:
-    found = mlperf.adapters_of(LORA | {"source": "nvidia-megatron-bridge", "source_ref": ""})
+    found = mlperf.layers_of(LORA | {"source": "nvidia-megatron-bridge", "source_ref": ""})
     assert found["lora_rank"] == 16
     assert not {"lora_dropout", "loss", "attention", "lora_kernels"} & found.keys()
-    assert mlperf.adapters_of(DENSE) == {}
+    assert mlperf.layers_of(DENSE) == {}
+
+
+@pytest.mark.parametrize(
+    ("changes", "narrow"),
+    [({}, True), ({"cp": "2"}, False), ({"precision": "fp8"}, False), ({"gpu": "MI355X"}, False)],
+)
+def test_attention_of_the_small_model_is_narrow_where_context_is_whole(
+    changes: dict[str, str], narrow: bool
+) -> None:
+    like = {"source": "mlperf-llama8b", "task": "pretrain", "precision": "nvfp4", "cp": "1"}
+    found = mlperf.layers_of(of("5.1", **{**like, **changes}))
+    assert found == ({"attention": "cudnn_fp8"} if narrow else {})
+
+
+def test_gpt3_of_spring_2023_has_the_first_flash_attention_and_runs_it_again() -> None:
+    like = {"source": "mlperf-gpt3", "task": "", "gpu": "H100-SXM5-80GB"}
+    assert mlperf.layers_of(of("3.0", **like)) == {"attention": "flash1"}
+    assert mlperf.recompute_of(of("3.0", **like)) == "selective"
+    assert mlperf.layers_of(of("3.1", **like)) == {}
+    assert mlperf.recompute_of(of("3.1", **like)) == "none"
 
 
 def test_a_log_overrules_the_configuration_beside_it() -> None:
     row = of("5.1", precision="nvfp4", where="Nebius/nebius_b200_n4/llama2_70b_lora")
     assert mlperf.precision_of(row) == "fp8"
-    assert mlperf.adapters_of(row)["activation_casts"] is True
+    assert mlperf.layers_of(row)["activation_casts"] is True
     assert mlperf.precision_of(row | {"source": "mlperf-llama8b"}) == "nvfp4"
     assert mlperf.precision_of(of("5.1", precision="nvfp4")) == "nvfp4"
 
@@ -78,7 +98,8 @@ def test_what_overlaps_is_in_the_common_configuration() -> None:
     dense = of("5.1", source="mlperf-llama8b")
     assert mlperf.common_overlaps_of(dense) == {"grads", "params"}
     assert not mlperf.common_overlaps_of(dense | {"overlaps": "TP_COMM_OVERLAP"})
-    assert not mlperf.common_overlaps_of(of("5.1", source="mlperf-llama8b", gpu="H100-SXM5-80GB"))
+    assert mlperf.common_overlaps_of(of("5.0", source="mlperf-llama405b", gpu="H100-SXM5-80GB"))
+    assert not mlperf.common_overlaps_of(of("5.1", source="mlperf-llama8b", gpu="MI355X"))
 
 
 def test_graphs_are_of_configurations_named_so_and_of_the_small_model() -> None:

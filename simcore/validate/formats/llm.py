@@ -84,7 +84,7 @@ def _config(row: Row, source: Source) -> dict[str, Scalar]:
         config["next_tokens"] = next_tokens_of(row)
     if row["arch"] == "moe":
         config |= experts_of(row, layers, source.program)
-    return config | mlperf.adapters_of(row)
+    return config | mlperf.layers_of(row)
 
 
 def _tied(row: Row, source: Source, llama: bool) -> bool:

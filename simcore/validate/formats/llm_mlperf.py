@@ -32,6 +32,9 @@ _NEMO_25_04: dict[str, Scalar] = {"lora_kernels": "redrawn", "attention": "cudnn
 _NEMO_25_09: dict[str, Scalar] = {"lora_kernels": "joined", "attention": "cudnn_fp8"}
 #: The fuser's SwiGLU writes fp8 for the products beside it, NVFP4 in a kernel of its own.
 _CASTS: dict[str, Scalar] = {"activation_casts": True}
+#: 8B in NVFP4 on whole sequences (config_..tp1pp1cp1_8b_fp4.sh source config_common_fp8attn.sh;
+#: where context is cut, NVTE_DPA_FP8_RECIPE="F16" takes that back).
+_NARROW_ATTENTION: dict[str, Scalar] = {"attention": "cudnn_fp8"}
 #: What its configurations in fp8 keep in 8 bits where the sequence is not cut over ranks: NVIDIA's
 #: set FP8_ACT=1 (config_DGXB200_1x8x1xtp1pp1cp1.sh, not config_..cp8.sh), AMD's
 #: FP8_ACTIVATION=True (config_MI300X_1x8x1.sh); both are Megatron-Core's
@@ -72,10 +75,13 @@ def precision_of(row: Row) -> str:
     )
 
 
-def adapters_of(row: Row) -> dict[str, Scalar]:
-    """Settings of MLPerf's adapters."""
+def layers_of(row: Row) -> dict[str, Scalar]:
+    """Settings of layers: those of adapters, of MLPerf and others."""
+    if _nemo_23_04(row):
+        return {"attention": "flash1"}
     if row.get("task") != "lora":
-        return {}
+        narrow = row["source"] == LLAMA_8B and _nemo_2(row) and precision_of(row) == "nvfp4"
+        return _NARROW_ATTENTION if narrow and whole(row, "cp", 1) == 1 else {}
     found, fp8 = dict(_ADAPTERS), precision_of(row) == "fp8"
     if row["source"] == LORA:
         found |= _DROPPED
@@ -89,8 +95,22 @@ def adapters_of(row: Row) -> dict[str, Scalar]:
     return found
 
 
+def _nemo_23_04(row: Row) -> bool:
+    """GPT-3's rows of 3.0, submitted in May 2023: FlashAttention-2 came in July.
+
+    3.1's Dockerfile installs flash-attn 2.0.8, and cuDNN had no kernel for over 512 tokens before.
+    """
+    return row["source"] == GPT3 and round_of(row) == (3, 0)
+
+
 def recompute_of(row: Row) -> str:
-    """The row's recompute, unless it was read off another GPU's configuration."""
+    """The row's recompute, unless it was read off another GPU's configuration.
+
+    GPT-3's of 3.0 ran attention again: ACT_CKPT_GRANULARITY:="selective" (run_and_time.sh), where
+    3.1's custom.yaml has null.
+    """
+    if _nemo_23_04(row):
+        return "selective"
     others = row["gpu_type"].startswith("MI325X") and _OTHERS_EXAMPLE.search(row.get("notes", ""))
     return "none" if others else row.get("recompute") or "none"
 
@@ -113,7 +133,7 @@ def late_overlaps_of(row: Row) -> frozenset[str]:
 def common_overlaps_of(row: Row) -> frozenset[str]:
     """Overlaps of a configuration that names none itself."""
     blank = row["source"] in (LLAMA_8B, LLAMA_405B) and not row.get("overlaps")
-    return _COMMON if blank and _nemo_2(row) else frozenset()
+    return _COMMON if blank and not row["gpu_type"].startswith("MI") else frozenset()
 
 
 def captured(row: Row) -> bool:
