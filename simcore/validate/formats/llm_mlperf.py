@@ -98,7 +98,7 @@ def layers_of(row: Row) -> dict[str, Scalar]:
 def _nemo_23_04(row: Row) -> bool:
     """GPT-3's rows of 3.0, submitted in May 2023: FlashAttention-2 came in July.
 
-    3.1's Dockerfile installs flash-attn 2.0.8, and cuDNN had no kernel for over 512 tokens before.
+    3.1's Dockerfile installs flash-attn 2.0.8.
     """
     return row["source"] == GPT3 and round_of(row) == (3, 0)
 
