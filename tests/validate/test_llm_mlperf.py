@@ -102,6 +102,14 @@ def test_what_overlaps_is_in_the_common_configuration() -> None:
     assert not mlperf.common_overlaps_of(of("5.1", source="mlperf-llama8b", gpu="MI355X"))
 
 
+def test_gpt3s_parameters_travel_in_8_bits_since_4_0() -> None:
+    like = {"source": "mlperf-gpt3", "gpu": "H100-SXM5-80GB"}
+    assert mlperf.narrow_params(of("4.0", **like)) and mlperf.narrow_params(of("4.1", **like))
+    assert not mlperf.narrow_params(of("3.1", **like))
+    assert not mlperf.narrow_params(of("4.0", **like, precision="bf16"))
+    assert not mlperf.narrow_params(of("5.0"))
+
+
 def test_graphs_are_of_configurations_named_so_and_of_the_small_model() -> None:
     large = of("5.1", source="mlperf-llama405b", notes="config config_GB200_128x4_fp4_cg.sh; x")
     assert mlperf.captured(large)

@@ -136,6 +136,14 @@ def common_overlaps_of(row: Row) -> frozenset[str]:
     return _COMMON if blank and not row["gpu_type"].startswith("MI") else frozenset()
 
 
+def narrow_params(row: Row) -> bool:
+    """Whether ranks gather GPT-3's parameters in 8 bits: from 4.0 on FP8_PARAMS=True
+    (config_common.sh). Hopper holds transposed copies beside them, which is not described; no row
+    states its memory.
+    """
+    return row["source"] == GPT3 and row["precision"] == "fp8" and round_of(row) >= (4, 0)
+
+
 def captured(row: Row) -> bool:
     """Whether the step is one graph though the row does not say so.
 

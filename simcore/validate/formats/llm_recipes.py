@@ -259,6 +259,8 @@ def offloaded_of(row: Row) -> Options:
 
 def fp8_params_of(row: Row, program: Program) -> Options:
     """Whether weights are held in 8 bits, of a program that can."""
+    if mlperf.narrow_params(row):
+        return {"fp8_params": True}
     if not program.fp8_params or not row["gpu_type"].startswith(NO_TRANSPOSE):
         return {}
     return {"fp8_params": row["precision"] in ("fp8", "fp8-cs")}
