@@ -96,7 +96,7 @@ def weight_bytes(workload: Trained, strategy: Strategy) -> Array | float:
     whole = workload.trainable_numel * float(p.param_bytes)
     if not strategy.fp8_params:
         return whole
-    return whole - workload.layers_numel * (p.param_bytes - 1.0)
+    return whole - workload.layers_numel * (p.param_bytes - float(strategy.fp8_copies))
 
 
 def gathered_width(block: Block, strategy: Strategy) -> float:

@@ -137,10 +137,7 @@ def common_overlaps_of(row: Row) -> frozenset[str]:
 
 
 def narrow_params(row: Row) -> bool:
-    """Whether ranks gather GPT-3's parameters in 8 bits: from 4.0 on FP8_PARAMS=True
-    (config_common.sh). Hopper holds transposed copies beside them, which is not described; no row
-    states its memory.
-    """
+    """Whether parameters are held in 8 bits: GPT-3's from 4.0 on (config_common.sh: FP8_PARAMS)."""
     return row["source"] == GPT3 and row["precision"] == "fp8" and round_of(row) >= (4, 0)
 
 

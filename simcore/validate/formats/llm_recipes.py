@@ -53,8 +53,6 @@ OFFLOADED_LAYERS = {
         )
     },
 }  # fmt: skip
-#: GPUs whose 8-bit products need no transposed copy of the weights.
-NO_TRANSPOSE = ("B200", "B300", "GB200", "GB300")
 #: Models that Megatron-Bridge's recipes cut by a list of chunks: all as long but the last, which
 #: has the loss (and multi-token prediction) too (recipes/deepseek/deepseek_v3.py, map_pp_vp_to_
 #: layout; recipes/kimi/kimi_k2.py): 61 layers in 16 chunks are 15 of 4 and one.
@@ -261,6 +259,6 @@ def fp8_params_of(row: Row, program: Program) -> Options:
     """Whether weights are held in 8 bits, of a program that can."""
     if mlperf.narrow_params(row):
         return {"fp8_params": True}
-    if not program.fp8_params or not row["gpu_type"].startswith(NO_TRANSPOSE):
+    if not program.fp8_params:
         return {}
     return {"fp8_params": row["precision"] in ("fp8", "fp8-cs")}
