@@ -154,6 +154,7 @@ attentions = _completer(
         "flash2",
         "flash3",
         "cudnn",
+        "cudnn_fp8",
         "flash1",
         "flash_triton",
         "masked",

@@ -242,7 +242,8 @@ def exposed(
 ) -> dict[str, Array]:
     """What of the exchanges of a micro-step is seen, beside ``busy_s`` seconds of compute.
 
-    Exchanges of tensor ranks in tp pieces leave the first piece bare; of whole ones those hide
+    Exchanges of tensor ranks in tp pieces leave the first piece bare, and those of inputs that
+    adapters read; of whole ones those hide
     that weight gradients cover; those of experts hide under another micro-batch. What is hidden
     slows compute by ``slowdown`` of its own time.
     """
@@ -250,7 +251,7 @@ def exposed(
     room = busy_s
     of_tensor, under = 0.0, busy_s
     if placed.overlap.tensor:
-        of_tensor = 1.0 - 1.0 / placed.layout.tp
+        of_tensor = (1.0 - 1.0 / placed.layout.tp) * (1.0 - placed.bare_frac)
     elif placed.overlap.dgrad:
         # what is gathered again hides under the input's gradient, which takes as long as the
         # weight's, under which that is summed up

@@ -37,7 +37,8 @@ class Options(TypedDict, total=False):
                     last)
     attention       kernel of attention, where the model names one: flash (torch's own choice:
                     FlashAttention-2, cuDNN's on data-centre Blackwell), flash2, flash3, cudnn,
-                    flash1, flash_triton, masked (torch's choice for padded batches and windows
+                    cudnn_fp8 (the same in 8 bits: Transformer Engine's fp8_dpa), flash1,
+                    flash_triton, masked (torch's choice for padded batches and windows
                     in transformers), fused_softmax, xla, math,
                     eager (transformers: softmax in fp32)
     issuer          what issues kernels: torch (the default but of software megatron), megatron

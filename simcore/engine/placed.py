@@ -45,6 +45,8 @@ class Placed:
     gathers them once more, for their weights' gradients (Korthikanti et al. 2022, 4.2.2).
     ``gathered_frac``: bytes of what tensor ranks gather over those of what they sum up: products in
     fewer bits gather operands in these.
+    ``bare_frac``: of the bytes that tensor ranks exchange, those of inputs that adapters read too:
+    no product gathers them piece by piece.
     ``ring_shares``: of a node whose GPUs are not all joined alike, what a ring over its first 1, 2
     … GPUs gets of the bandwidth of one over those in use; nothing where all are.
     ``sends_whole``: every tensor rank hands the next stage all that the stage's output holds.
@@ -66,6 +68,7 @@ class Placed:
     sends_whole: bool = False
     gathers_again: bool = False
     gathered_frac: float = 1.0
+    bare_frac: float = 0.0
     ring_shares: tuple[float, ...] = ()
     tied_bytes: float = 0.0
 

@@ -174,6 +174,11 @@ def place(
     hidden = max((b.boundary.high + b.boundary.low for b, _ in layers), default=0.0)
     routed = sum(n for b, n in layers if any(op.name.startswith("expert") for op in b.ops))
     column_grads_frac = _column_grads_frac(workload, strategy.recompute == "full")
+    gathered_frac, bare_frac = strategy.precision.gathered_frac, 0.0
+    if layout.sequence_parallel and (shared := _adapted_inputs(workload)):
+        # each is gathered once, in 16 bit, and its gradient summed up once
+        gathered_frac += (1.0 - gathered_frac) * shared / (2.0 * sums)
+        bare_frac = shared / (sums * (1.0 + gathered_frac))
     return Placed(
         layout=layout,
         gpus_per_node=max(g.gpus_per_node for g in cluster.groups),
@@ -203,7 +208,8 @@ def place(
         and layout.tp > 1
         and column_grads_frac > 0  # a frozen base needs none
         and not config.get("gathered_inputs"),
-        gathered_frac=strategy.precision.gathered_frac,
+        gathered_frac=gathered_frac,
+        bare_frac=bare_frac,
         sends_whole=strategy.software.whole_sends and not layout.sequence_parallel,
         # a rank that is fed from both ends has both stages, and the table once
         tied_bytes=(layout.pp > 1 and layout.directions == 1)
@@ -260,6 +266,25 @@ def _column_grads_frac(workload: Workload, again: bool) -> float:
             if weight_grad_numel(op) and op.name.split(".")[-1] in CUT_BY_COLUMNS:
                 found += times * forward  # as many as forward has
     return found / whole if whole else 0.0
+
+
+@lru_cache(maxsize=256)
+def _adapted_inputs(workload: Workload) -> float:
+    """Inputs of a layer, on average, that products cut by columns share with adapters of theirs.
+
+    A product that gathers its input piece by piece leaves adapters none to read: Megatron-Core
+    turns that off for them (TransformerConfig.tp_comm_overlap_disable_qkv; MLPerf's train.py of
+    Llama 2 70B sets it), and gathers in 16 bit, as they read it (Transformer Engine,
+    module/layernorm_linear.py: return_layernorm_output_gathered).
+    """
+    found = layers = 0
+    for block, times in _layers(workload):
+        adapted = {op.name.removesuffix(".lora_a").split(".")[-1] for op in block.ops
+                   if op.name.endswith(".lora_a")}  # fmt: skip
+        heads = adapted & {"qkv", "in_proj"} | {of[0] for of in ONE_INPUT if adapted & {*of}}
+        found += times * len(heads | adapted & {"gate_up"})
+        layers += times
+    return found / layers if layers else 0.0
 
 
 @lru_cache(maxsize=256)

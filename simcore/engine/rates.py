@@ -298,6 +298,8 @@ def _kernel_rates(gpu: GpuSpec, precision: Precision, profile: Profile) -> dict[
     slowdown = _narrow_loads(gpu, precision)
     for i, named in enumerate(KINDS):
         kind: KernelKind = _STANDS_FOR.get(named, named)  # type: ignore[assignment]
+        if kind == "attention_cudnn_fp8" and not precision.operand_bytes:
+            kind = "attention_cudnn"  # 8 bits are the products' affair
         bytes_per_s[i] = gpu.memory_bw.value * memory_share_of(profile, kind, gpu).value
         if named == CAST and precision.operand_bytes:
             own = precision.cast_traffic_bytes(either_layout=takes_either_layout(gpu))

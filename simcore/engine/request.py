@@ -21,6 +21,7 @@ from simcore.engine.routing import routing_told
 from simcore.engine.sizes import name_of
 from simcore.engine.words import with_files, word_problems
 from simcore.hardware.cluster import ClusterSpec
+from simcore.hardware.estimates import takes_either_layout
 from simcore.strategy.by_shape import fitted
 from simcore.strategy.cuts import AUTO
 from simcore.strategy.nccl import FREE
@@ -123,6 +124,8 @@ def _strategy(tries: Attempts, asked: Asked, mode: str) -> Strategy | None:
         return None
     options, t, library = asked.options, asked.training, asked.library
     fp8_params = tries.get("fp8_params", False)
+    gpus = [g.gpu for g in asked.cluster.groups] if asked.cluster else []
+    either = all(takes_either_layout(g) for g in gpus) and not tries["precision"].block_scaled
     optimizer = tries["optimizer"]
     if "workload" in tries:
         optimizer = fitted(optimizer, tries["workload"], tries["precision"])
@@ -145,6 +148,7 @@ def _strategy(tries: Attempts, asked: Asked, mode: str) -> Strategy | None:
         gather_tensors=bool(options.get("gather_tensors") or library.software.lists),
         software=library.software,
         fp8_params=fp8_params,
+        fp8_copies=1 if either else 2,
         routing=tries.get("routing", EVEN),
         offload_layers=options.get("offload_layers") or 0,
         prefetch_blocks=_either_count(

@@ -53,7 +53,7 @@ class Strategy:
     between; 0: it stays. ``gather_tensors``: ZeRO-3 gathers and reduces each tensor on its own, not
     a block's together.
     ``fp8_params``: the layers' weights are held and gathered in 8 bits (Megatron-Core's
-    --fp8-param-gather; where products need no transposed copy of them: from Blackwell on).
+    --fp8-param-gather); ``fp8_copies``: two where products need them transposed as well.
     ``offload_layers``: the first so many keep their activations on the host.
     ``expert_ranks``: data ranks over which one set of experts is spread, as the layout has it;
     ``routing``: how unevenly tokens go to experts.
@@ -84,6 +84,7 @@ class Strategy:
     shard_ranks: int = 0
     gather_tensors: bool = False
     fp8_params: bool = False
+    fp8_copies: int = 1
     offload_layers: int = 0
     expert_ranks: float = 1.0
     routing: Routing = EVEN

@@ -20,12 +20,14 @@ from typing import Literal
 KernelKind = Literal[
     "gemm", "conv", "conv_winograd", "conv_pointwise", "conv_depthwise", "attention",
     "attention_v1", "attention_triton", "attention_v2", "attention_v3", "attention_cudnn",
-    "elementwise", "norm", "batch_norm", "softmax", "reduction", "gather", "copy",
+    "attention_cudnn_fp8", "elementwise", "norm", "batch_norm", "softmax", "reduction", "gather",
+    "copy",
 ]  # fmt: skip
 #: Kernels of fused attention that a configuration names, at a rate over FlashAttention-2's;
 #: ``attention`` is what torch's scaled_dot_product_attention takes on the device.
 OTHER_FLASH: tuple[KernelKind, ...] = (
     "attention_v1", "attention_triton", "attention_v2", "attention_v3", "attention_cudnn",
+    "attention_cudnn_fp8",
 )  # fmt: skip
 FLASH_KINDS: tuple[KernelKind, ...] = ("attention", *OTHER_FLASH)
 #: Convolutions; the second are those that Winograd's algorithm may compute: 3x3 at stride 1,

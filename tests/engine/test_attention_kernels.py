@@ -99,6 +99,28 @@ def test_a_job_can_name_its_kernel() -> None:
     assert step_s(None) == times["flash"]
 
 
+#: Forward and backward in ms, bf16 over fp8: runtime.yaml, cudnn-fp8.
+TIMED_IN_8_BITS = {
+    "B200-SXM": (1.589 + 5.526) / (1.464 + 4.382), "GB300": (1.281 + 4.778) / (1.060 + 3.632),
+    "GB200": (0.688 + 2.097) / (0.553 + 1.860),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("gpu", TIMED_IN_8_BITS)
+def test_attention_in_8_bits_is_faster_on_blackwell_where_products_are(gpu: str) -> None:
+    def gain(precision: str) -> float:
+        rates = class_rates(
+            parse_cluster(f"1x1x{gpu}").groups[0], PRECISIONS[precision], load_profile()
+        )
+        narrow, wide = (
+            rates.flop_per_s[KINDS.index(k)] for k in ("attention_cudnn_fp8", "attention_cudnn")
+        )
+        return float(narrow / wide)
+
+    assert gain("fp8") == pytest.approx(TIMED_IN_8_BITS[gpu], rel=0.05)
+    assert gain("bf16-true") == 1.0
+
+
 def test_an_unknown_kernel_is_refused_with_the_names() -> None:
     with pytest.raises(InvalidConfig, match="flash3"):
         make_request("llama3-8b", "1x8xH100", attention="flash4")

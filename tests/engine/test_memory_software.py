@@ -256,6 +256,16 @@ def test_weights_in_8_bits_are_those_of_the_layers() -> None:
     assert cut.terms["optimizer_state"] == plain.terms["optimizer_state"]
 
 
+@pytest.mark.parametrize(("gpu", "precision"), [("H100", "fp8"), ("B200", "mxfp8")])
+def test_weights_in_8_bits_are_there_twice_where_products_need_both_layouts(
+    gpu: str, precision: str
+) -> None:
+    words = {**LLAMA, "precision": precision}
+    plain, twice = (api.predict("llama3-8b", f"1x8x{gpu}", **words, fp8_params=on).memory
+                    for on in (False, True))  # fmt: skip
+    assert plain.terms["parameters"] == twice.terms["parameters"]
+
+
 def test_activations_on_the_host_are_not_held() -> None:
     """16 of 32 equal layers away: half of the layers' activations; the work is the same."""
     words = {**LLAMA, "recompute": "none"}

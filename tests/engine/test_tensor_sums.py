@@ -109,3 +109,30 @@ def test_a_layer_sums_up_four_times_and_gathers_six(precision: str) -> None:
     assert [found[key][0] for key in (GATHERS, SUMS)] == pytest.approx([6 * gather, 4 * add])
     seen = exposed(made.of_stage(1), made.placed, np.ones(1), np.zeros(1))["tensor parallel"]
     assert seen[0] == pytest.approx(4 * gather + 2 * add, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("targets", "precision", "bare", "gathers"),
+    [
+        # of a layer's two gathers and two scatters each way, one of each
+        ("q_proj,k_proj,v_proj", "bf16", 2 / 8, 1.0),
+        ("o_proj,down_proj", "bf16", 0.0, 1.0),
+        ("all-linear", "bf16", 4 / 8, 1.0),
+        # three gathers of four are of 8 bits still, a scatter is of 16
+        ("v_proj", "fp8", 2 / (4 + 3 * 0.5 + 1), (3 * 0.5 + 1) / 4),
+        ("o_proj", "fp8", 0.0, 0.5),
+    ],
+)
+def test_inputs_that_adapters_read_are_exchanged_whole(
+    targets: str, precision: str, bare: float, gathers: float
+) -> None:
+    request = make_request(
+        "llama3-8b", "1x4xH100", tp=4, strategy="zero1", overlap="tensor", precision=precision,
+        lora_rank=8, lora_targets=targets, sequence_parallel=True,
+    )  # fmt: skip
+    placed = request.placed
+    assert placed is not None
+    assert placed.gathered_frac == pytest.approx(gathers)
+    whole = {"tensor parallel": np.array([8.0])}
+    seen = exposed(whole, placed, np.array([100.0]), np.zeros(1))["tensor parallel"][0]
+    assert seen == pytest.approx(8.0 * (bare + (1 - bare) / 4))

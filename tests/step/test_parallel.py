@@ -17,6 +17,7 @@ from simcore.step.kernels import KINDS, kernel_table
 from simcore.step.parallel import PARALLELISMS as REGISTRY
 from simcore.step.parallel.zero import gathered_params
 from simcore.step.together import together
+from simcore.strategy.overlap import Overlap
 from simcore.strategy.software import SOFTWARE
 from simcore.workload.graph import Block, Frozen, Kernel, Op, Param, Workload
 
@@ -380,3 +381,19 @@ def test_recompute_gathers_again_what_is_used_too_late(
     assert gathered_params(layer, how, again=True) == (*params, *params[:twice][::-1])
     fsdp = strategy("zero3", software=SOFTWARE.get("fsdp"))
     assert gathered_params(layer, fsdp, again=True) == layer.params
+
+
+@pytest.mark.parametrize("params", [False, True])
+def test_parameters_in_8_bits_travel_so_but_for_what_is_outside_layers(params: bool) -> None:
+    """Of 10 in a layer, which comes twice, and 3 in a head, in bf16 otherwise."""
+    layer = block("layer", [10], forward_flop=1.0, backward_flop=1.0, recomputable=True)
+    head = block("head", [3], forward_flop=1.0, backward_flop=1.0)
+    model = Workload(name="x", sample_unit="sample", blocks=(layer, head), order=(0, 0, 1))
+
+    def gathered(fp8_params: bool) -> float:
+        how = strategy("zero1", "bf16", fp8_params=fp8_params, overlap=Overlap(params=params))
+        sent = program_of(model, how, 1).comm
+        return sum(sum(c.sizes_bytes) for c in sent if c.op == "all_gather")
+
+    assert gathered(False) == 2 * (2 * 10 + 3)
+    assert gathered(True) == 2 * 10 + 2 * 3

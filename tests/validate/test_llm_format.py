@@ -237,7 +237,7 @@ def test_lora_keeps_activations_in_8_bits_where_context_is_whole(
         ("bridge-skills", "H100-SXM5-80GB", "mlp+core_attn recompute",
          {"recompute_modules": "mlp+core_attn", "growing_segments": True}),
         ("bridge-skills", "B200-SXM-180GB", "", {"fp8_params": True}),
-        ("bridge-skills", "H100-SXM5-80GB", "", {"fp8_params": None}),
+        ("bridge-skills", "H100-SXM5-80GB", "", {"fp8_params": True}),
         ("mlperf-llama8b", "B200-SXM-180GB", "", {"fp8_params": None, "growing_segments": None}),
         ("bigscience-bloom", "A100-SXM4-80GB", "", {"software": "deepspeed-2022"}),
         ("x", "A100-SXM4-80GB", "", {"software": None, "growing_segments": None}),

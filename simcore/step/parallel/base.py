@@ -18,7 +18,7 @@ from simcore.step.program import (
     backward_stretches,
 )
 from simcore.strategy.strategy import Strategy
-from simcore.workload.graph import NOTHING
+from simcore.workload.graph import NOTHING, Block
 
 Array = NDArray[np.float64]
 
@@ -96,7 +96,13 @@ def weight_bytes(workload: Trained, strategy: Strategy) -> Array | float:
     whole = workload.trainable_numel * float(p.param_bytes)
     if not strategy.fp8_params:
         return whole
-    return whole - workload.layers_numel * (p.param_bytes - 1.0)
+    return whole - workload.layers_numel * (p.param_bytes - float(strategy.fp8_copies))
+
+
+def gathered_width(block: Block, strategy: Strategy) -> float:
+    """Bytes a parameter of a block in which ranks gather what others have updated."""
+    narrow = strategy.fp8_params and block.recomputable
+    return 1.0 if narrow else float(strategy.precision.param_bytes)
 
 
 def prologue(builder: ProgramBuilder, strategy: Strategy) -> list[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from simcore.step.parallel.base import (
     Trained,
     accumulation,
     backward_with_buckets,
+    gathered_width,
     inputs,
     prologue,
     split_experts,
@@ -42,6 +43,15 @@ def gathered_params(block: Block, strategy: Strategy, *, again: bool = False) ->
             twice.append(q)
         after += q.numel
     return (*params, *twice)
+
+
+def _gathered_bytes(blocks: Iterable[Block], strategy: Strategy) -> tuple[float, float]:
+    """Bytes of what blocks have others update, and of their routed experts among them."""
+    whole = routed = 0.0
+    for block in blocks:
+        width = gathered_width(block, strategy)
+        whole, routed = whole + block.numel * width, routed + block.routed_numel * width
+    return whole, routed
 
 
 class Zero:
@@ -96,10 +106,8 @@ class Zero:
         if library.whole_tensors:
             builder.misc("broadcast parameters", "comm", "communication", "broadcasts_s", done)
             return
-        whole, routed = builder.workload.trainable_numel, builder.workload.expert_numel
-        for scope, size in split_experts(
-            strategy, "shard", float(whole * p.param_bytes), float(routed * p.param_bytes)
-        ):
+        sizes = _gathered_bytes(builder.workload.instances(), strategy)
+        for scope, size in split_experts(strategy, "shard", *sizes):
             builder.comm("all-gather parameters", "all_gather", [size], done, scope=scope)
 
     def _each_micro_step(self, strategy: Strategy) -> bool:
@@ -124,20 +132,18 @@ class Zero:
 
         In at most HOST_STRETCHES pieces; forward of a piece waits for its parameters.
         """
-        workload, width = builder.workload, strategy.precision.param_bytes
+        workload = builder.workload
         ready = inputs(builder, strategy)
         order = list(workload.order)
         n = -(-len(order) // HOST_STRETCHES)
         pieces = [order[i : i + n] for i in range(0, len(order), n)]
 
-        def sizes(piece: list[int]) -> tuple[float, float]:
-            blocks = [workload.blocks[b] for b in piece]
-            routed = sum(b.routed_numel for b in blocks)
-            return float(sum(b.numel for b in blocks) * width), float(routed * width)
-
         gathered = [
             [builder.comm(f"all-gather piece {i}", "all_gather", [size], [], scope=scope)
-             for scope, size in split_experts(strategy, "shard", *sizes(piece))]
+             for scope, size in split_experts(
+                 strategy, "shard",
+                 *_gathered_bytes((workload.blocks[b] for b in piece), strategy),
+             )]
             for i, piece in enumerate(pieces)
         ]  # fmt: skip
         for piece, got in zip(pieces, gathered, strict=True):

@@ -86,8 +86,9 @@ MEGATRON_CORE = replace(
     wide_grads=True, dropout=0.0,
 ).with_settings(attention="flash")  # fmt: skip
 #: Transformer Engine takes cuDNN's attention from Hopper on and FlashAttention-2 before
-#: (NVIDIA/NeMo pull 9188 says so).
-TRANSFORMER_ENGINE = MEGATRON_CORE.with_settings(attention="cudnn")
+#: (NVIDIA/NeMo pull 9188 says so). Its frozen products keep their normed input (module/
+#: layernorm_linear.py: prepare_for_saving).
+TRANSFORMER_ENGINE = MEGATRON_CORE.with_settings(attention="cudnn", frozen_inputs=True)
 #: NVIDIA's recipes overlap parameters and what tensor ranks exchange too
 #: (MegatronCommOverlapCallback; Megatron-Bridge, training/comm_overlap.py).
 RECIPES = replace(TRANSFORMER_ENGINE, switched=frozenset({"params", "tensor"}))

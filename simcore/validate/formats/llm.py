@@ -16,8 +16,8 @@ from simcore.strategy.software.megatron import SCORES_A_BLOCK
 from simcore.validate.case import Case, Skipped
 from simcore.validate.formats import Format, Row, number, present, whole
 from simcore.validate.formats import llm_diffusion as diffusion
+from simcore.validate.formats import llm_mlperf as mlperf
 from simcore.validate.formats.llm_recipes import (
-    adapters_of,
     chunks_of,
     dispatcher_of,
     experts_of,
@@ -84,7 +84,7 @@ def _config(row: Row, source: Source) -> dict[str, Scalar]:
         config["next_tokens"] = next_tokens_of(row)
     if row["arch"] == "moe":
         config |= experts_of(row, layers, source.program)
-    return config | adapters_of(row)
+    return config | mlperf.layers_of(row)
 
 
 def _tied(row: Row, source: Source, llama: bool) -> bool:
@@ -139,7 +139,7 @@ def _overlap(row: Row, source: Source) -> str:
         words.add("tensor")
     if "a2a overlap" in text:
         words.add("experts")
-    words |= wrapped_overlaps_of(row)
+    words |= wrapped_overlaps_of(row) | mlperf.common_overlaps_of(row)
     return ",".join(sorted(words - unhidden_of(row))) or "none"
 
 
@@ -168,7 +168,7 @@ def _layers_again(row: Row, source: Source) -> int | None:
 
 def _recompute(row: Row, source: Source) -> str:
     """In the words of ``--recompute``: what some programs call selective is of whole layers."""
-    told = row.get("recompute") or "none"
+    told = mlperf.recompute_of(row)
     return "full" if told == "selective" and source.program.selects_layers else told
 
 
@@ -206,7 +206,7 @@ _WIDE_WORDS = ("fp32 grad acc", "grad reduce fp32")
 
 
 def _precision(row: Row, source: Source) -> str:
-    found = PRECISIONS[row["precision"]]
+    found = PRECISIONS[mlperf.precision_of(row)]
     return source.program.fp8 if found == "fp8" else found
 
 
@@ -292,6 +292,7 @@ def _read(name: str, row: Row) -> Case | Skipped:
         "vpp": chunks_of(row, interleaved=source.interleaved),
         "stages": stages_of(row),
         "cp": whole(row, "cp", 1),
+        "cp_comm": mlperf.context_of(row),
         "ep": whole(row, "ep", 1) if row["arch"] == "moe" else 1,
         "sequence_parallel": _sequence_parallel(row, source),
         "overlap": _overlap(row, source),

@@ -13,6 +13,7 @@ from simcore.strategy.cut_rules import modules_cut
 from simcore.strategy.cuts import written
 from simcore.strategy.software.record import Program
 from simcore.validate.formats import Row, whole
+from simcore.validate.formats import llm_mlperf as mlperf
 from simcore.workload.models import Scalar
 
 BRIDGE = "nvidia-megatron-bridge"
@@ -37,16 +38,6 @@ GPT_OSS: dict[str, Scalar] = {
 #: recipes in MXFP8, which set cutedsl_fused_grouped_mlp (Megatron-Bridge, scripts/performance/
 #: configs/gpt_oss/gpt_oss_workload_base_configs.py).
 GROUPED_EXPERTS: dict[str, Scalar] = {"clamps_apart": True, "expert_bias_apart": True}
-#: Adapters of MLPerf's Llama-2-70B LoRA benchmark: rank 16 on the attention's products.
-#: Where a row's notes have the base in fp8, its layers' products are; the rest is 16 bit.
-LORA: dict[str, Scalar] = {"lora_rank": 16, "lora_targets": "qkv_proj,o_proj"}
-
-#: What its configurations in fp8 keep in 8 bits where the sequence is not cut over ranks: NVIDIA's
-#: set FP8_ACT=1 (config_DGXB200_1x8x1xtp1pp1cp1.sh, not config_..cp8.sh), AMD's
-#: FP8_ACTIVATION=True (config_MI300X_1x8x1.sh); both are Megatron-Core's
-#: activation_func_fp8_input_store (conf/megatron_gpt_peft_tuning_config.yaml).
-FP8_ACTIVATION_INPUT: dict[str, Scalar] = {"fp8_activation_input": True}
-
 #: Layers whose activations Megatron-Bridge's recipes with its FSDP keep on the host, by model, GPU
 #: and precision (scripts/performance/configs/llama/llama3*_workload_base_configs.py,
 #: cpu_offloading_num_layers); 8 bits with a scale a tensor are "fp8" or "fp8-cs" in the rows.
@@ -62,8 +53,6 @@ OFFLOADED_LAYERS = {
         )
     },
 }  # fmt: skip
-#: GPUs whose 8-bit products need no transposed copy of the weights.
-NO_TRANSPOSE = ("B200", "B300", "GB200", "GB300")
 #: Models that Megatron-Bridge's recipes cut by a list of chunks: all as long but the last, which
 #: has the loss (and multi-token prediction) too (recipes/deepseek/deepseek_v3.py, map_pp_vp_to_
 #: layout; recipes/kimi/kimi_k2.py): 61 layers in 16 chunks are 15 of 4 and one.
@@ -180,6 +169,8 @@ def _captured(row: Row) -> bool:
     graph = row.get("cuda_graph", "")
     if graph == "on" or graph.startswith(("full_iteration", "local/full_iteration")):
         return True
+    if mlperf.captured(row):
+        return True
     chips = {
         BRIDGE: _GRAPHS.get((row.get("variant", ""), row["model"]), ()),
         _DGX_CLOUD: _NEMO_GRAPHS.get(row["model"], ()),
@@ -203,7 +194,7 @@ def unhidden_of(row: Row) -> frozenset[str]:
     """Overlaps that the recipe of a row turns off, where others of its source have them."""
     bare = row["source"] == BRIDGE and _chip(row) in _BARE_TENSOR.get(row["model"], ())
     since = row.get("variant", "") >= _BARE_SINCE
-    return frozenset({"tensor"}) if bare and since else frozenset()
+    return frozenset({"tensor"}) if bare and since else mlperf.late_overlaps_of(row)
 
 
 def micro_batch_of(row: Row) -> int:
@@ -229,6 +220,8 @@ def chunks_of(row: Row, *, interleaved: bool = False) -> int:
         return whole(row, "vpp", 2)
     if row["source"] == _SC21:
         return whole(row, "vpp", _SC21_CHUNKS.get(whole(row, "hidden"), 1))
+    if told := mlperf.chunks_told(row):
+        return told
     if not row.get("vpp") and interleaved:
         return max(1, round(whole(row, "layers") / pp))
     return whole(row, "vpp", 1)
@@ -250,18 +243,6 @@ def stages_of(row: Row) -> str | None:
     return f"{pp - 1}x{chunk * vpp},{last}" if short < chunk else None
 
 
-def adapters_of(row: Row) -> dict[str, Scalar]:
-    """Settings of MLPerf's adapters."""
-    if row.get("task") != "lora":
-        return {}
-    found = dict(LORA)
-    if row["precision"] == "fp8" and whole(row, "cp", 1) == 1:
-        found |= FP8_ACTIVATION_INPUT
-    if re.search(r"base in (fp4/)?fp8", row.get("notes", "")):
-        found["quantised_base"] = "fp8"
-    return found
-
-
 def offloaded_of(row: Row) -> Options:
     """What the row, else the recipe of its source, keeps on the host."""
     told = row.get("cpu_offload") == "yes"
@@ -276,6 +257,8 @@ def offloaded_of(row: Row) -> Options:
 
 def fp8_params_of(row: Row, program: Program) -> Options:
     """Whether weights are held in 8 bits, of a program that can."""
-    if not program.fp8_params or not row["gpu_type"].startswith(NO_TRANSPOSE):
+    if mlperf.narrow_params(row):
+        return {"fp8_params": True}
+    if not program.fp8_params:
         return {}
     return {"fp8_params": row["precision"] in ("fp8", "fp8-cs")}

@@ -40,6 +40,12 @@ TARGETS = {
     "to_add_out": ("text.attention.out",),
 }  # fmt: skip
 ALL_LINEAR = "all-linear"
+#: How an adapter runs beside its product: tensor operations (PEFT, tuners/lora/layer.py); with the
+#: dropout drawn anew in backward, so that no mask is kept (NeMo, parallel_adapters.py,
+#: dropout_recompute: Thunder's); or with sums and scale in the products, of which the second adds
+#: to what the first wrote, each way (NeMo, TEFusedLoRALinear on Transformer Engine's operation
+#: fuser: AddExtraInput, MakeExtraOutput and ConstantScale inside BasicLinear).
+LORA_KERNELS = ("apart", "redrawn", "joined")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +53,9 @@ class Adapters:
     """Low-rank adapters of ``rank`` on ``targets``; ``quantised``: format of the frozen base.
 
     ``drop``: each has a dropout of its own before it (PEFT, tuners/lora/layer.py). ``wide``: they
-    are fp32 beside 16-bit weights, under autocast.
+    are fp32 beside 16-bit weights, under autocast. ``kernels``: one of ``LORA_KERNELS``.
+    ``inputs``: a frozen product behind a norm keeps what it reads, as a trained one does
+    (Transformer Engine 2, LayerNormLinear: saves ln_out whether or not the weight has a gradient).
     """
 
     rank: int
@@ -55,6 +63,8 @@ class Adapters:
     quantised: str = "none"
     drop: bool = False
     wide: bool = False
+    kernels: str = "apart"
+    inputs: bool = False
 
     def on(self, name: str) -> bool:
         """Whether the product ``name`` of a layer has an adapter."""
@@ -73,10 +83,16 @@ def _plain(name: str) -> str:
 
 
 def adapters(
-    rank: int, targets: str, quantised_base: str, dropout: float = 0.0, wide: bool = False
+    rank: int,
+    targets: str,
+    quantised_base: str,
+    dropout: float = 0.0,
+    wide: bool = False,
+    kernels: str = "apart",
+    inputs: bool = False,
 ) -> Adapters | None:
     """The adapters that settings describe, None without any. Raises ValueError."""
-    check_names(quantised_base=(quantised_base, QUANTISED))
+    check_names(quantised_base=(quantised_base, QUANTISED), lora_kernels=(kernels, LORA_KERNELS))
     if rank < 0:
         raise ValueError(f"lora_rank {rank} must not be negative")
     if not rank:
@@ -89,9 +105,11 @@ def adapters(
         if wide:
             raise ValueError("lora_wide needs a lora_rank")
         return None
+    if wide and kernels == "joined":
+        raise ValueError("lora_kernels 'joined' has no adapters in fp32: leave out lora_wide")
     words = [w.strip() for w in (targets or ALL_LINEAR).split(",") if w.strip()]
     wanted = frozenset(ours for word in words for ours in TARGETS.get(word, (word,)))
-    return Adapters(rank, wanted, quantised_base, dropout > 0, wide)
+    return Adapters(rank, wanted, quantised_base, dropout > 0, wide, kernels, inputs)
 
 
 def assumptions(chosen: Adapters | None) -> tuple[str, ...]:
@@ -126,6 +144,11 @@ def _missing_flop(op: Op) -> float:
     forward = sum(k.flop for k in op.fwd if k.kind == "gemm")
     backward = sum(k.flop for k in op.bwd if k.kind == "gemm")
     return max(0.0, 2 * (forward - op.early_flop) - (backward + op.early_flop))
+
+
+def _onto(kernels: tuple[Kernel, ...], elems: float) -> tuple[Kernel, ...]:
+    """The first of the products adds to a tensor of ``elems``, which it reads."""
+    return tuple(replace(k, low=k.low + elems) for k in kernels[:1]) + kernels[1:]
 
 
 class Body:
@@ -237,21 +260,43 @@ class Body:
             spread = Kernel(kind="copy", weight=float(k) * n * (1 + share))
             self.add(Op(name=f"{name}.dequantise", fwd=(spread,), bwd=(spread,)))
         self._freeze(Param(f"{name}.bias", n * bias))
-        self.add(Op(name=name, fwd=base.fwd, bwd=base.bwd))
+        self.add(
+            Op(
+                name=name,
+                fwd=base.fwd,
+                bwd=base.bwd,
+                saved=self._frozen_input(name, rows * k, reads),
+            )
+        )
         if not self.in_layer:
             return
         self.products.append(name)
         if chosen.on(name):
             self._adapt(chosen.rank, name, rows, k, n, reads)
 
+    def _frozen_input(self, name: str, elems: float, reads: str) -> Saved:
+        """What a frozen product keeps of its input: once more where an adapter keeps that too."""
+        chosen = self.adapters
+        if chosen is None or not (chosen.inputs and self.in_layer and reads.startswith("norm")):
+            return NOTHING
+        if reads in self.pinned:
+            return NOTHING
+        self.pinned.add(reads)
+        shared = chosen.on(name) and not (chosen.drop or chosen.wide)
+        return Saved(again=elems) if shared else Saved(matmul=elems)
+
     def _adapt(self, rank: int, name: str, rows: float, k: int, n: int, reads: str) -> None:
-        dropped = self.adapters is not None and self.adapters.drop
-        wide = self.adapters is not None and self.adapters.wide
+        chosen = self.adapters
+        assert chosen is not None
+        dropped, wide, joined = chosen.drop, chosen.wide, chosen.kernels == "joined"
         high = reads in self.high
         if wide:
             self.add(ops.widened(f"{name}.lora_cast", rows * k, narrow=not high))
         if dropped:  # a tensor of its own, though q, k and v read one
-            self.add(ops.dropout(f"{name}.lora_dropout", rows * k, high=high, wide=wide))
+            draw = ops.dropout(f"{name}.lora_dropout", rows * k, high=high, wide=wide)
+            self.add(
+                draw if chosen.kernels == "apart" else ops.without_mask(draw, joined * rows * k)
+            )
         own = dropped or wide
         down = ops.linear(
             f"{name}.lora_a", rows, k, rank, save_input=own or reads not in self.kept,
@@ -259,13 +304,20 @@ class Body:
         )  # fmt: skip
         if not own:
             self.kept.add(reads)
-        self.add(
-            down,
-            ops.linear(f"{name}.lora_b", rows, rank, n),
-            ops.scale(f"{name}.lora_scale", rows * n),
-            ops.binary(f"{name}.lora_sum", rows * n, grads=0),
-            ops.accumulate(f"{name}.lora_fork", rows * k),
-        )
+        up = ops.linear(f"{name}.lora_b", rows, rank, n)
+        if joined:
+            base = self.ops[-1 - dropped]
+            assert base.name == name
+            self.ops[-1 - dropped] = replace(base, bwd=_onto(base.bwd, rows * k))
+            self.add(down, replace(up, fwd=_onto(up.fwd, rows * n)))
+        else:
+            self.add(
+                down,
+                up,
+                ops.scale(f"{name}.lora_scale", rows * n),
+                ops.binary(f"{name}.lora_sum", rows * n, grads=0),
+                ops.accumulate(f"{name}.lora_fork", rows * k),
+            )
         self.params += [
             Param(f"{name}.lora_a.weight", k * rank),
             Param(f"{name}.lora_b.weight", rank * n),

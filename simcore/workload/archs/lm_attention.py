@@ -9,11 +9,12 @@ from simcore.workload.archs.body import Body
 from simcore.workload.graph import Kernel, KernelKind, Op, Saved
 
 #: Fused attention by name: torch's own choice (FlashAttention-2, cuDNN's on data-centre Blackwell),
-#: the second itself, the third, cuDNN's (Transformer Engine's choice from Hopper on), the first,
-#: Triton's copy of the first.
+#: the second itself, the third, cuDNN's (Transformer Engine's choice from Hopper on), the same in
+#: 8 bits where products are (its fp8_dpa), the first, Triton's copy of the first.
 FLASH: dict[str, KernelKind] = {
     "flash": "attention", "flash2": "attention_v2", "flash3": "attention_v3",
-    "cudnn": "attention_cudnn", "flash1": "attention_v1", "flash_triton": "attention_triton",
+    "cudnn": "attention_cudnn", "cudnn_fp8": "attention_cudnn_fp8",
+    "flash1": "attention_v1", "flash_triton": "attention_triton",
 }  # fmt: skip
 #: With scores in memory and a softmax that scales and masks: Megatron-LM's kernel, or XLA's passes.
 SCORES = ("fused_softmax", "xla")
@@ -290,12 +291,15 @@ def attention(body: Body, s: AttentionShape, reads: str, window: int = 0) -> Non
                     value_dim=s.value_dim, window=window, chunked=s.chunked, kind=FLASH[s.kernel],
                 )
             )  # fmt: skip
+        narrow = s.kernel == "cudnn_fp8"  # keeps its own of all, in 8 bits
         if s.joined:  # q lies head by head, and so does the output
             body.add(ops.copy("context", float(s.seq * s.q_dim)))
-        else:
+        elif not narrow:
             body.kept.add("context")
             body.pinned.add("context")
-        if s.fused_qkv and s.rotated:  # v is a view: the unturned q and k stay with it
+        if (
+            s.fused_qkv and s.rotated and not narrow
+        ):  # v is a view: the unturned q and k stay with it
             body.add(ops.keep("qkv.packed", float(s.seq * (s.q_dim + s.kv_dim))))
     else:
         _scores_written_out(body, s)

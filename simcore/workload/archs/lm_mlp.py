@@ -18,7 +18,9 @@ class MlpShape:
     """Widths of a dense feed-forward layer; ``fused``: gate and up are one product.
 
     ``fused_pointwise``: activation and product of a gated layer are one kernel, which keeps its
-    input in 8 bits with ``fp8_input``; with ``clamps_apart`` its clamps are not in it.
+    input in 8 bits with ``fp8_input``; with ``clamps_apart`` its clamps are not in it, with
+    ``casts`` it writes its result and gradient in the format of the products that read them
+    (Transformer Engine, pytorch/ops/basic/activation.py under its operation fuser).
     """
 
     seq: int
@@ -30,6 +32,7 @@ class MlpShape:
     fused_pointwise: bool = False
     fp8_input: bool = False
     clamps_apart: bool = False
+    casts: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,6 +251,15 @@ def _in_products(elems: float) -> Op:
     return Op(name="product", fwd=(), bwd=(again,), saved=kept, result=Saved(low=elems))
 
 
+def _uncast(body: Body, names: tuple[str, ...], *, backward: bool) -> None:
+    """Products of these names read what lies in their format already; its width is left at 16 bit
+    where it was written."""
+    for i, op in enumerate(body.ops):
+        if op.name in names:
+            kernels = tuple(replace(k, cast=0.0) for k in (op.bwd if backward else op.fwd))
+            body.ops[i] = replace(op, bwd=kernels) if backward else replace(op, fwd=kernels)
+
+
 def dense(body: Body, s: MlpShape, reads: str, prefix: str = "") -> None:
     """One feed-forward layer of ``reads``."""
     inner = float(s.seq * s.ffn)
@@ -274,6 +286,9 @@ def dense(body: Body, s: MlpShape, reads: str, prefix: str = "") -> None:
     if s.kind == "gelu_new" or (s.kind == "relu2" and not s.fused_pointwise):
         body.high.add(product)
     body.linear(f"{prefix}down", s.seq, s.ffn, s.hidden, bias=s.bias, reads=product)
+    if s.casts and s.kind in GATED and s.fused_pointwise:
+        _uncast(body, tuple(f"{prefix}{p}" for p in ("gate", "up", "gate_up")), backward=True)
+        _uncast(body, (f"{prefix}down",), backward=False)
 
 
 def experts(body: Body, s: MlpShape, e: ExpertsShape, reads: str) -> None:

@@ -183,6 +183,7 @@ def build(
     fused_pointwise: bool = False,
     fused_rope: bool | None = None,
     fp8_activation_input: bool = False,
+    activation_casts: bool = False,
     dropout: float = 0.0,
     residual: str = "serial",
     rotary_share: float = 1.0,
@@ -259,6 +260,8 @@ def build(
     lora_targets: str = "",
     lora_dropout: float = 0.0,
     lora_wide: bool = False,
+    lora_kernels: str = "apart",
+    frozen_inputs: bool = False,
     quantised_base: str = "none",
 ) -> Workload:
     """A causal language model over ``seq_len`` tokens with the loss at every position.
@@ -302,7 +305,8 @@ def build(
     ``fused_pointwise``: rotary positions, gated activations, and bias, dropout and residual sum are
     one kernel each (Megatron-LM, Transformer Engine, or a compiler); without, tensor operations;
     ``fused_rope`` says it of positions alone.
-    ``fp8_activation_input``: that of a gated activation keeps its input in 8 bits.
+    ``fp8_activation_input``: that of a gated activation keeps its input in 8 bits;
+    ``activation_casts``: it casts what it writes for the products that read it.
     ``loss``: eager (tensor operations, the logits held until backward ends; eager_freed: until it
     begins), parallel (torch's loss_parallel, of tensor ranks), vocab_parallel (Megatron-LM's, in
     place in fp32; vocab_parallel_fused: compiled), in_place (Transformer Engine's: the gradient
@@ -317,7 +321,10 @@ def build(
     ``next_tokens``: multi-token prediction modules after the last layer. ``lora_rank`` > 0: the
     base is frozen, in the format ``quantised_base``, and only adapters on ``lora_targets`` (a
     comma list, or all-linear) are trained; ``lora_dropout`` > 0: each drops from its input for
-    itself, as PEFT's do; ``lora_wide``: they are fp32 beside 16-bit weights, under autocast.
+    itself, as PEFT's do; ``lora_wide``: they are fp32 beside 16-bit weights, under autocast;
+    ``lora_kernels``: how each runs beside its product, apart (tensor operations), redrawn (no mask
+    of its dropout kept) or joined (sums and scale in the products); ``frozen_inputs``: frozen
+    products behind norms keep what they read (Transformer Engine).
     """
     told = {"norm": norm, "mlp": mlp, "positions": positions, "attention": attention,
             "residual": residual, "loss": loss}  # fmt: skip
@@ -375,7 +382,7 @@ def build(
         mlp=MlpShape(
             seq=seq_len, hidden=hidden, ffn=ffn or 4 * hidden, kind=mlp, bias=biased(mlp_bias),
             fused=fused_gate_up, fused_pointwise=fused_pointwise, fp8_input=fp8_activation_input,
-            clamps_apart=clamps_apart,
+            clamps_apart=clamps_apart, casts=activation_casts,
         ),
         experts=ExpertsShape(
             experts=experts, local=local_experts or experts, top_k=top_k,
@@ -391,7 +398,10 @@ def build(
         residual=residual, norm=norm, norm_bias=norm_bias,
         norm_weight=norm_weight, scaled=scaled_residual,
         scaled_parts=scaled_parts, window=window, drop=dropout > 0,
-        adapters=adapters(lora_rank, lora_targets, quantised_base, lora_dropout, lora_wide),
+        adapters=adapters(
+            lora_rank, lora_targets, quantised_base, lora_dropout, lora_wide, lora_kernels,
+            frozen_inputs,
+        ),
     )  # fmt: skip
     seen = pattern_of("window_pattern", window_pattern, "wf", layers)
     routed = pattern_of("expert_pattern", expert_pattern or ("e" if experts else "d"), FED, layers)

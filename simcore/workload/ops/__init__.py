@@ -59,6 +59,7 @@ from simcore.workload.ops.pointwise import (
     residual,
     scale,
     script_kept,
+    without_mask,
 )
 from simcore.workload.ops.selective import SelectiveShape, selective_scan
 from simcore.workload.ops.ssd import SsdShape, causal_conv, gated_norm, ssd_scan
@@ -127,4 +128,5 @@ __all__ = [
     "softmax",
     "ssd_scan",
     "widened",
+    "without_mask",
 ]

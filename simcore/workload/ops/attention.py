@@ -42,6 +42,8 @@ def sdpa(
     chunks of that length that the sequence is cut into. ``value_dim``: width of v
     and of the output where it is not q's. Saves q, k, v, the output and one fp32 log-sum-exp a
     query row. ``kind``: ``attention`` is FlashAttention-2, the others are in ``FLASH_KINDS``.
+    In 8 bits q, k, v, the output and gradients are cast, or their results cast back, and what is
+    kept is (Transformer Engine, FusedAttnFunc with NVTE_FP8_DPA_BWD=1, its default).
     """
     value_dim = value_dim or head_dim
     seen = 0.5 if causal else 1.0
@@ -60,9 +62,14 @@ def sdpa(
         "m": Affine(seq_q), "n": Affine(head_dim), "k": Affine(seq_kv),
         "groups": Affine(0, batch * heads),
     }  # fmt: skip
+    narrow = kind == "attention_cudnn_fp8"
+    geometry["cast"] = (out + qs + kv) * narrow
     fwd = Kernel(kind=kind, flop=flop, low=2 * q + kv, **geometry)
     bwd = Kernel(kind=kind, flop=2.5 * flop, low=4 * q + 2 * kv, launches=3.0, **geometry)
-    saved = Saved(low=out + (qs + kv) * save_qkv, raw_bytes=4.0 * batch * heads * seq_q)
+    kept = out + (qs + kv) * save_qkv
+    saved = Saved(
+        low=kept * (not narrow), matmul=kept * narrow, raw_bytes=4.0 * batch * heads * seq_q
+    )
     return Op(name=name, fwd=(fwd,), bwd=(bwd,), saved=saved)
 
 

@@ -117,6 +117,13 @@ def dropout(name: str, elems: float, *, high: bool = False, wide: bool = False) 
     return Op(name=name, fwd=(fwd,), bwd=(fwd,), saved=Saved(raw_bytes=elems))
 
 
+def without_mask(op: Op, bits: float = 0.0) -> Op:
+    """A dropout that is drawn anew in backward, from a seed, or keeps its mask as ``bits``."""
+    spared = op.saved.raw_bytes - bits / 8
+    kernels = tuple(replace(k, raw_bytes=k.raw_bytes - spared) for k in op.fwd)
+    return replace(op, fwd=kernels, bwd=kernels, saved=Saved(raw_bytes=bits / 8))
+
+
 def dropout_add(name: str, elems: float) -> Op:
     """Bias, dropout and residual sum in one kernel: reads two, writes one and the mask.
 
