@@ -253,6 +253,7 @@ NETWORKS = {
 
 #: (start of the GPU's name, link within the node) -> node preset, where the default is another.
 NODES = (
+    ("V100-SXM3-32GB-450W", "NVSwitch", "dgx-2h"),
     ("V100-SXM3", "NVSwitch", "dgx-2"),
     ("", "NVLink-bridge(pairs)+PCIe3", "generic-nvlink-pairs"),
     ("", "PCIe5", "generic-pcie5"),
