@@ -69,8 +69,9 @@ class Kernel:
     softmax is the length of its rows, where known. Where
     products compute in 8 bits or fewer, ``cast`` elements per sample are brought to that format
     before this one; a ``wide`` product stays in 16 bit. ``unaligned``: rows of its operands begin
-    at addresses that 8 elements do not divide, and vector units compute it; ``load_elems``: that
-    many do divide them, and matrix units load as many at a time. ``relaid`` elements per sample are
+    at addresses that 8 elements do not divide, and vector units compute it (a convolution: no
+    kernel of matrix units takes it); ``load_elems``: that many do divide them, and matrix units
+    load as many at a time. ``relaid`` elements per sample are
     of tensors that are channels first where a kernel of matrix units wants channels last; with
     ``planes`` 16-bit products take them as they lie.
     ``indexed`` elements per sample are addressed or converted one by one: an operand is strided,

@@ -22,6 +22,7 @@ from simcore.validate.formats.ddp_names import (
     BIAS_FUSED,
     CHANNELS_LAST,
     CUBLAS_11,
+    CUDNN_8,
     CUDNN_DEPTHWISE,
     DOUBTS,
     FUSED_ATTENTION_SINCE,
@@ -63,6 +64,8 @@ LAID_OUT = (
 UNPADDED = ("transformer_xl",)
 #: Architectures of convolutions of one channel a group, whose builders know of older kernels.
 DEPTHWISE = ("inverted_residual", "efficientdet")
+#: Architectures of dilated convolutions, whose builders know of cuDNN 7.
+DILATED = ("waveglow",)
 #: Architectures whose builders know of biases that are added apart.
 BIASED = ("bert", "gnmt", "transformer_xl")
 #: Words of a note that make the speed-up's base another run than this one on one GPU.
@@ -112,6 +115,8 @@ def _record(entry: str, row: Row) -> ModelSource | None:
         found["bias_apart"] = True
     if record.arch in UNPADDED and version is not None and version < CUBLAS_11:
         found["old_blas"] = True
+    if record.arch in DILATED and version is not None and version < CUDNN_8:
+        found["old_dilated"] = True
     if (foundry := _foundry(row)) is not None:
         found |= foundry.settings
     if row["source"] == MMDET_SOURCE:

@@ -178,6 +178,10 @@ LOOPED_BEFORE = (2, 0)
 #: Multiplication Background, Tensor Core Requirements): NGC's containers have CUDA 11 since 20.06,
 #: PyTorch 1.6.
 CUBLAS_11 = (1, 6)
+#: The same for cuDNN 8, which comes with them: before, no algorithm had dilation and matrix units
+#: at once (NVIDIA's A. Naruse in chainer pull request 4064; 7.6.5 still took some dilations to
+#: vector units, NVIDIA/TensorRT issue 522).
+CUDNN_8 = CUBLAS_11
 #: PyTorch's version from which on cuDNN's kernels compute all convolutions of one channel a group
 #: that they can (pytorch/pytorch pull request 58749, merged in October 2021; "improvement of
 #: depthwise convolution speed in cudnn between 7.6 and 8.2"). NVIDIA's published tables are older.
