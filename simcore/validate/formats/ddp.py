@@ -24,6 +24,7 @@ from simcore.validate.formats.ddp_names import (
     CUBLAS_11,
     CUDNN_8,
     CUDNN_DEPTHWISE,
+    DATED,
     DOUBTS,
     FUSED_ATTENTION_SINCE,
     GPUS,
@@ -48,6 +49,9 @@ from simcore.validate.formats.ddp_names import (
     SENT_LAST_SOURCES,
     STRATEGIES,
     TRACED_OPTIMIZER,
+    UNWAITED,
+    UNWAITED_BEFORE,
+    UNWAITED_WHY,
     Rule,
 )
 from simcore.workload.models import MODELS, Scalar
@@ -221,6 +225,10 @@ def _flag(row: Row, gpus: int) -> str:
     for *these, why in OTHERWISE:
         if told == tuple(these) and gpus > 1:
             return why
+    version = _version(row)
+    timed = (row["model"], row["source"], row["precision"])
+    if timed == UNWAITED and version is not None and version < UNWAITED_BEFORE:
+        return UNWAITED_WHY
     if _without_p2p(row):
         return ""
     return next((text for word, text in DOUBTS if word in row["notes"]), "")
@@ -247,7 +255,12 @@ def _memory(row: Row) -> dict[str, float | None]:
 def _version(row: Row) -> tuple[int, int] | None:
     """PyTorch's version, where stated."""
     found = _VERSION.search(row["notes"])
-    return (int(found[1]), int(found[2])) if found else None
+    if found is None:
+        return None
+    told = (int(found[1]), int(found[2]))
+    source, when, newest = DATED
+    dated = row["source"] == source and when.search(row["source_ref"])
+    return min(told, newest) if dated else told
 
 
 def _software(row: Row) -> str:
