@@ -308,7 +308,7 @@ OTHERWISE = (
 
 #: NVIDIA's SSD300 before PyTorch 1.6 stops its clock when the host has issued a step
 #: (PyTorch/Detection/SSD/src/train.py at ef5b97d), not when the device is done, as later versions
-#: do (``torch.cuda.synchronize``, at 0402909). Under apex's loss scaling the host waits for backward
+#: do (``torch.cuda.synchronize``, at 0402909). With apex's scaled loss the host waits for backward
 #: anyhow, to ask whether a gradient is finite; in fp32 nothing does, and the batch that is fetched
 #: next, off the clock, waits for what is left.
 UNWAITED = ("SSD300-R50", "lambdal/deeplearning-benchmark", "fp32")
