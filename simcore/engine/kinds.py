@@ -22,6 +22,7 @@ from simcore.step.kernels import (
     KINDS,
     NARROW_LOADS,
     UNALIGNED,
+    VECTOR_CONV,
     WIDE,
 )
 from simcore.workload.graph import CONV_KINDS, FLASH_KINDS
@@ -32,7 +33,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "gemm": (
         "gemm", WIDE, BATCHED, UNALIGNED, *NARROW_LOADS.values(), *BATCHED_LOADS.values()
     ),
-    "conv": (*CONV_KINDS, DEPTHWISE_LAST), "attention": tuple(FLASH_KINDS),
+    "conv": (*CONV_KINDS, DEPTHWISE_LAST, VECTOR_CONV), "attention": tuple(FLASH_KINDS),
 }  # fmt: skip
 MEMORY_BOUND = "memory_bound"
 

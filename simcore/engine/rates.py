@@ -39,6 +39,7 @@ from simcore.step.kernels import (
     KINDS,
     NARROW_LOADS,
     UNALIGNED,
+    VECTOR_CONV,
     WIDE,
 )
 from simcore.strategy.precision import PRECISIONS, Precision
@@ -128,7 +129,7 @@ TOLD_CONV_FRAC = 0.01
 #: Kinds of the kernel table that are priced as others of ``workload.graph``.
 _STANDS_FOR = {
     WIDE: "gemm", BATCHED: "gemm", UNALIGNED: "gemm", DEPTHWISE_LAST: "conv_depthwise",
-    CAST: "elementwise",
+    VECTOR_CONV: "conv", CAST: "elementwise",
     **dict.fromkeys((*NARROW_LOADS.values(), *BATCHED_LOADS.values()), "gemm"),
 }  # fmt: skip
 
@@ -279,10 +280,10 @@ def _unit_of(
     """The peak that a kind of the kernel table computes at."""
     name, peak, _ = peak_for(gpu, precision)
     kind: KernelKind = _STANDS_FOR.get(named, named)  # type: ignore[assignment]
+    if named in (UNALIGNED, VECTOR_CONV) and gpu.vendor == "NVIDIA":
+        return "fp32", gpu.peak("fp32") or peak
     if kind in CONV_KINDS:
         return conv_unit(profile, kind, gpu, *conv_peak_for(gpu, precision))
-    if named == UNALIGNED and gpu.vendor == "NVIDIA":
-        return "fp32", gpu.peak("fp32") or peak
     attends = kind == "attention" or kind in FLASH_KINDS
     loads_apart = named in (WIDE, UNALIGNED, *NARROW_LOADS.values(), *BATCHED_LOADS.values())
     if name in _NARROW and (attends or loads_apart):

@@ -38,6 +38,8 @@ WIDE = "gemm_wide"
 BATCHED = "gemm_batched"
 #: 16-bit products whose rows NVIDIA's matrix units cannot load: they run on vector units.
 UNALIGNED = "gemm_unaligned"
+#: The same of a convolution that no kernel of matrix units takes.
+VECTOR_CONV = "conv_vector_units"
 #: Products of weights whose rows let matrix units load so many elements at a time, by that number.
 NARROW_LOADS = {elems: f"gemm_load{elems}" for elems in (1, 2, 4)}
 #: The same of products of activations: attention written out over 197 tokens, 49 of a window.
@@ -52,7 +54,7 @@ SHORT_SOFTMAX, WARP_ROW = "softmax_short", 32 * 32
 #: What brings the inputs of products to their format.
 CAST = "cast"
 KINDS: tuple[str, ...] = (
-    *get_args(KernelKind), WIDE, BATCHED, UNALIGNED, *NARROW_LOADS.values(),
+    *get_args(KernelKind), WIDE, BATCHED, UNALIGNED, VECTOR_CONV, *NARROW_LOADS.values(),
     *BATCHED_LOADS.values(), DEPTHWISE_LAST, SHORT_SOFTMAX, CAST,
 )  # fmt: skip
 #: Bytes of an element in which alignment decides: fp32 on vector units has no such demand.
@@ -139,7 +141,7 @@ def _row(kernel: Kernel, precision: Precision, named: str = "") -> tuple[float, 
         launches = 1.0  # a cast: none where both widths are one
 
     if kernel.unaligned and precision.low_bytes == UNALIGNED_BYTES:
-        named = UNALIGNED
+        named = VECTOR_CONV if kernel.kind in CONV_KINDS else UNALIGNED
     elif kernel.load_elems * precision.low_bytes < FULL_LOAD_BYTES:
         loads = BATCHED_LOADS if _is_batched(kernel) else NARROW_LOADS
         named = loads[kernel.load_elems]
@@ -169,7 +171,8 @@ def _row(kernel: Kernel, precision: Precision, named: str = "") -> tuple[float, 
 
 def _turned(kernel: Kernel, precision: Precision) -> float:
     """Elements that a convolution on matrix units brings to channels last."""
-    as_they_lie = kernel.planes and precision.low_bytes == UNALIGNED_BYTES
+    narrow = precision.low_bytes == UNALIGNED_BYTES
+    as_they_lie = narrow and (kernel.planes or kernel.unaligned)
     return kernel.relaid * (kernel.kind in DENSE_CONVS and not as_they_lie)
 
 

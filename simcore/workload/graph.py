@@ -72,20 +72,20 @@ class Kernel:
     length of its rows, where known. Where products compute in 8 bits or fewer, ``cast`` elements
     per sample are brought to that format before this one; a ``wide`` product stays in 16 bit.
     ``unaligned``: rows of its operands begin at addresses that 8 elements do not divide, and vector
-    units compute it; ``load_elems``: that many do divide them, and matrix units load as many at a
-    time. ``relaid`` elements per sample are of tensors that are channels first where a kernel of
-    matrix units wants channels last; with ``planes`` 16-bit products take them as they lie.
-    ``indexed`` elements per sample are addressed or converted one by one: an operand is strided,
-    broadcast or of another type than the result, so that PyTorch's kernel has no vector loads.
-    Under autocast alone so are ``mixed`` elements, whose operands are of both widths, and
-    ``autocasts`` elements are brought from one width to the other by a kernel beside this one.
-    ``rows`` per sample are a block each of the kernel, which reads the share ``again`` of its bytes
-    a second time once a row is reduced (``physics.rows``). ``channels`` are a block each whatever
-    the batch (``physics.channels``), ``instances`` per sample beside them: instance norm is a batch
-    norm of each image's channels. ``issues``: what issuing the launches costs the host, in kernels'
-    worth, where they are not issued one by one. ``awaited``: what the host does, in kernels' worth,
-    while the device has nothing left to do: it reads results of the device before it knows what
-    comes next.
+    units compute it (a convolution: no kernel of matrix units takes it); ``load_elems``: that many
+    do divide them, and matrix units load as many at a time. ``relaid`` elements per sample are of
+    tensors that are channels first where a kernel of matrix units wants channels last; with
+    ``planes`` 16-bit products take them as they lie. ``indexed`` elements per sample are addressed
+    or converted one by one: an operand is strided, broadcast or of another type than the result, so
+    that PyTorch's kernel has no vector loads. Under autocast alone so are ``mixed`` elements, whose
+    operands are of both widths, and ``autocasts`` elements are brought from one width to the other
+    by a kernel beside this one. ``rows`` per sample are a block each of the kernel, which reads the
+    share ``again`` of its bytes a second time once a row is reduced (``physics.rows``).
+    ``channels`` are a block each whatever the batch (``physics.channels``), ``instances`` per
+    sample beside them: instance norm is a batch norm of each image's channels. ``issues``: what
+    issuing the launches costs the host, in kernels' worth, where they are not issued one by one.
+    ``awaited``: what the host does, in kernels' worth, while the device has nothing left to do: it
+    reads results of the device before it knows what comes next.
     """
 
     kind: KernelKind

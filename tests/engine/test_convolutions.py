@@ -18,6 +18,7 @@ from simcore.hardware.spec import GPUS
 from simcore.step.kernels import KINDS, kernel_table
 from simcore.strategy.precision import PRECISIONS
 from simcore.workload.archs.convnets import resnext
+from simcore.workload.archs.waveglow import build as waveglow
 from simcore.workload.graph import CONV_KINDS, Affine, Block, Kernel, Op, Workload
 from simcore.workload.models import MODELS
 from simcore.workload.ops import conv2d
@@ -234,3 +235,25 @@ def test_depthwise_nets_wait_for_their_taps() -> None:
         width = PRECISIONS[precision].low_bytes
         moved = 2 * width / rates.bytes_per_s[KINDS.index("conv_depthwise")]
         assert 25 * per_tap > moved
+
+
+@pytest.mark.parametrize("precision", ["amp-fp16", "fp16", "fp32"])
+def test_dilated_convolutions_of_cudnn_7_are_no_faster_in_16_bit(precision: str) -> None:
+    """chainer pull request 4064: "no algorithm" has dilation and matrix units at once."""
+    small = {"segment": 8000, "layers": 3, "channels": 512, "flows": 1}
+    old, new = (waveglow(name="x", old_dilated=told, **small) for told in (True, False))
+    group = parse_cluster("1xV100-SXM-16GB").groups[0]
+
+    def dilated_s(workload: Workload, named: str) -> float:
+        names = ("in1.conv", "in2.conv")
+        ops = tuple(op for b in workload.blocks for op in b.ops if op.name in names)
+        block = Block(name="b", ops=ops)
+        alone = Workload(name="w", sample_unit="clip", blocks=(block,), order=(0,))
+        rates = class_rates(group, PRECISIONS[named], load_profile())
+        one = np.ones(1)
+        table = kernel_table(alone, PRECISIONS[named])
+        return float(phase_seconds(table, rates, 8.0 * one, one, one)[0, 0])
+
+    in_fp32 = dilated_s(new, "fp32")
+    assert dilated_s(old, precision) == pytest.approx(in_fp32, rel=0.1)
+    assert dilated_s(new, precision) <= in_fp32 * (1.0 if precision == "fp32" else 0.3)

@@ -30,6 +30,7 @@ PEAK_ORDER_EXCEPTIONS = {
     # int8 is cut on Blackwell Ultra
     *((name, "int8", lower) for name in ("B300-SXM", "GB300") for lower in ("fp16", "bf16")),
     *((f"V100-{form}-{size}GB", "int8", "fp16") for form in ("SXM", "PCIE") for size in (16, 32)),
+    *((f"V100-SXM3-32GB{power}", "int8", "fp16") for power in ("", "-H")),
     ("TITAN-V", "int8", "fp16"),  # Volta's int8 is DP4A on the CUDA cores
 }
 

@@ -343,6 +343,23 @@ def test_what_ran_otherwise_than_the_table_says_is_flagged(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
+    ("change", "doubted"),
+    [
+        ({}, True),
+        ({"precision": "amp-fp16"}, False),  # apex asks each step whether gradients are finite
+        ({"notes": "PT1.7.0a0"}, False),
+        ({"source": "NVIDIA/DeepLearningExamples"}, False),
+        ({"model": "ResNet50-v1.5"}, False),
+    ],
+)
+def test_a_clock_that_does_not_wait_for_the_gpu_is_flagged(
+    tmp_path: Path, change: dict[str, str], doubted: bool
+) -> None:
+    row = {"model": "SSD300-R50", "input_shape": "3x300x300", "notes": "PT1.4.0a0"}
+    assert ("stops its clock" in case(tmp_path, **(row | change)).flag) == doubted
+
+
+@pytest.mark.parametrize(
     ("model", "framework", "entry"),
     [
         # Their input pipelines are the processor's, and TensorFlow's norms are synchronised.
@@ -488,6 +505,19 @@ def test_old_libraries_in_the_record(tmp_path: Path, notes: str, found: dict[str
     bert = case(tmp_path, model="BERT-Large", input_shape="seq384", notes=notes)
     assert bert.record is not None
     assert ("bias_apart" in bert.record.config) == ("bias_apart" in found)
+    glow = case(
+        tmp_path, model="WaveGlow-512", input_shape="8000-sample segment", notes=notes
+    ).record
+    assert bool(glow and glow.config.get("old_dilated")) == ("old_blas" in found)
+
+
+@pytest.mark.parametrize(
+    ("when", "version"),
+    [("11-04-2020_22-01-19", "PyTorch 1.4"), ("26-06-2021_22-01-19", "PyTorch 1.9")],
+)
+def test_no_run_is_older_than_its_pytorch(tmp_path: Path, when: str, version: str) -> None:
+    ref = f"pytorch/results/p3.16xlarge/PyTorch_resnet50_FP32/{when}.txt"
+    assert case(tmp_path, source_ref=ref, notes="PT1.9.0a0").columns["version"] == version
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,20 @@ def test_waveglow_layers_keep_their_copies_of_the_spectrogram() -> None:
     assert own.forward_flop == shared.forward_flop
 
 
+def test_waveglow_layers_after_the_first_are_dilated() -> None:
+    """By 1, 2, 4 ...: with cuDNN 7 all but the first leave matrix units, in all three passes."""
+    size = {"segment": 1024, "layers": 3, "channels": 64, "flows": 5}
+    for old in (False, True):
+        found = {
+            (op.name, len(kernels))
+            for block in waveglow(name="x", old_dilated=old, **size).blocks
+            for op in block.ops
+            if (kernels := [k for k in (*op.fwd, *op.bwd) if k.unaligned])
+        }
+        assert {name for name, _ in found} == ({"in1.conv", "in2.conv"} if old else set())
+        assert {count for _, count in found} == ({3} if old else set())
+
+
 def test_gnmt_has_the_published_parameters() -> None:
     workload = gnmt(name="x", hidden=1024)
     assert workload.trainable_numel == 159_593_523  # as NVIDIA's and MLPerf's logs print it

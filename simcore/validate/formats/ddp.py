@@ -23,6 +23,7 @@ from simcore.validate.formats import Format, Row, number, present, whole
 from simcore.validate.formats.ddp_eras import era_optimizer, era_settings
 from simcore.validate.formats.ddp_names import (
     CHANNELS_LAST,
+    DATED,
     DETECTORS,
     DOUBTS,
     FUSED_ATTENTION_SINCE,
@@ -53,6 +54,9 @@ from simcore.validate.formats.ddp_names import (
     TRACED_OPTIMIZER,
     UNLEARNT,
     UNLEARNT_POSITIVES,
+    UNWAITED,
+    UNWAITED_BEFORE,
+    UNWAITED_WHY,
     Rule,
 )
 from simcore.workload.models import MODELS, Scalar
@@ -228,6 +232,10 @@ def _flag(row: Row, gpus: int) -> str:
     for *these, why in OTHERWISE:
         if told == tuple(these) and gpus > 1:
             return why
+    version = _version(row)
+    timed = (row["model"], row["source"], row["precision"])
+    if timed == UNWAITED and version is not None and version < UNWAITED_BEFORE:
+        return UNWAITED_WHY
     if _without_p2p(row):
         return ""
     return next((text for word, text in DOUBTS if word in row["notes"]), "")
@@ -262,7 +270,12 @@ def _memory(row: Row) -> dict[str, float | None]:
 def _version(row: Row) -> tuple[int, int] | None:
     """PyTorch's version, where stated."""
     found = _VERSION.search(row["notes"])
-    return (int(found[1]), int(found[2])) if found else None
+    if found is None:
+        return None
+    told = (int(found[1]), int(found[2]))
+    source, when, newest = DATED
+    dated = row["source"] == source and when.search(row["source_ref"])
+    return min(told, newest) if dated else told
 
 
 def _software(row: Row) -> str:

@@ -16,6 +16,10 @@ Version = tuple[int, int]
 #: cuBLAS 11, which takes unaligned rows to matrix units too (NVIDIA, Matrix Multiplication
 #: Background, Tensor Core Requirements): NGC's containers have CUDA 11 since 20.06, PyTorch 1.6.
 CUBLAS_11: Version = (1, 6)
+#: cuDNN 8, which comes with it: before, no algorithm had dilation and matrix units at once
+#: (NVIDIA's A. Naruse in chainer pull request 4064; 7.6.5 still took some dilations to vector
+#: units, NVIDIA/TensorRT issue 522).
+CUDNN_8: Version = CUBLAS_11
 #: What a TorchScript function keeps is released once its backward ran (pytorch/pytorch pull request
 #: 42994 of August 2020); before it lived as long as the graph, which a training loop holds by its
 #: last loss until the next forward is through.
@@ -65,6 +69,7 @@ ERAS = (
     Era(("bert", "gnmt", "transformer_xl"), ("bias_apart", True), until=BIAS_FUSED),
     # a head over a vocabulary that is not padded
     Era(("transformer_xl",), ("old_blas", True), until=CUBLAS_11, told=True),
+    Era(("waveglow",), ("old_dilated", True), until=CUDNN_8, told=True),
     Era(("bert", "waveglow"), ("script_held", True), until=SCRIPT_RELEASED, told=True),
     Era(("bert",), ("gelu", "biased"), since=BERT_UNSCRIPTED),
     Era(("waveglow",), ("conditioning_copies", False), since=CONTIGUOUS_BELOW),

@@ -213,6 +213,10 @@ SENT_LAST_SOURCES = ("NVIDIA/DeepLearningExamples", "lambdal/deeplearning-benchm
 #: before and after it did not.
 NO_P2P_RUNS = (("lambdal", re.compile(r"_v1/.*/\d\d-1[0-2]-2022_")),)
 
+#: (source, pattern of its reference, PyTorch's newest version by then): the table gives Lambda's
+#: runs on AWS of April 2020 PyTorch 1.9, of June 2021; its others of those weeks had 1.4.
+DATED = ("lambdal/deeplearning-benchmark", re.compile(r"/\d\d-0[1-6]-2020_"), (1, 4))
+
 #: Ambiguous or unusual spellings; all others are names or aliases of hardware_db.
 GPUS = {
     "V100-SXM2-16/32GB(DGX-1)": "V100-SXM2-16GB",
@@ -259,6 +263,7 @@ NETWORKS = {
 
 #: (start of the GPU's name, link within the node) -> node preset, where the default is another.
 NODES = (
+    ("V100-SXM3-32GB-450W", "NVSwitch", "dgx-2h"),
     ("V100-SXM3", "NVSwitch", "dgx-2"),
     ("", "NVLink-bridge(pairs)+PCIe3", "generic-nvlink-pairs"),
     ("", "PCIe5", "generic-pcie5"),
@@ -301,6 +306,18 @@ OTHERWISE = (
         "the source's program is one process with one input pipeline for all GPUs "
         "(tf.distribute.MirroredStrategy in run.py), not a process each",
     ),
+)
+
+#: NVIDIA's SSD300 before PyTorch 1.6 stops its clock when the host has issued a step
+#: (PyTorch/Detection/SSD/src/train.py at ef5b97d), not when the device is done, as later versions
+#: do (``torch.cuda.synchronize``, at 0402909). With apex's scaled loss the host waits for backward
+#: anyhow, to ask whether a gradient is finite; in fp32 nothing does, and the batch that is fetched
+#: next, off the clock, waits for what is left.
+UNWAITED = ("SSD300-R50", "lambdal/deeplearning-benchmark", "fp32")
+UNWAITED_BEFORE = (1, 6)
+UNWAITED_WHY = (
+    "the source's program stops its clock before the GPU is done with backward "
+    "(SSD/src/train.py before PyTorch 1.6, fp32)"
 )
 
 #: (words of a row's note, why the row is doubted): said by the table, whatever is predicted.

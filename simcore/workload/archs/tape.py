@@ -63,7 +63,7 @@ class Tape:
 
     def __init__(
         self, *, nchw: bool = True, fused_norm: bool = False, casts: bool = False,
-        xla: bool = False, old_depthwise: bool = False,
+        xla: bool = False, old_depthwise: bool = False, old_dilated: bool = False,
     ) -> None:  # fmt: skip
         """``nchw``: tensors are channels first, as PyTorch has them unless told otherwise.
 
@@ -71,6 +71,7 @@ class Tape:
         autocast a convolution makes and keeps a 16-bit copy of an fp32 input. ``xla``: what stands
         between convolutions and sums over a tensor is one kernel, and backward makes it again.
         ``old_depthwise``: convolutions of one channel run PyTorch's kernels in either layout.
+        ``old_dilated``: dilated ones have no kernel of matrix units in 16 bit (cuDNN 7).
         """
         self.blocks: list[Block] = []
         self.order: list[int] = []
@@ -86,6 +87,7 @@ class Tape:
         self._casts = casts
         self.xla = xla
         self._old_depthwise = old_depthwise
+        self._old_dilated = old_dilated
 
     # -- tensors ---------------------------------------------------------------------------
 
@@ -172,6 +174,7 @@ class Tape:
             return Kernel(
                 kind=kind, flop=flop, low=io, weight=float(weight), m=m, n=Affine(n), k=k,
                 groups=Affine(groups), relaid=relaid * turned, planes=planes,
+                unaligned=self._old_dilated and dilation > 1,
             )  # fmt: skip
 
         rows = Affine(0, products)

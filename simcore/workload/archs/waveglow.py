@@ -98,6 +98,7 @@ def build(
     layout: str = "nchw",
     conditioning_copies: bool = False,
     script_held: bool = False,
+    old_dilated: bool = False,
 ) -> Workload:
     """WaveGlow with ``channels`` in each of ``layers`` layers of ``flows`` WaveNets.
 
@@ -106,11 +107,13 @@ def build(
     a copy of its own of the permuted spectrogram, since PyTorch before 1.11 made the input of a
     one-dimensional convolution contiguous above autograd (ATen ``Convolution.cpp``).
     ``script_held``: what the scripted gates keep lives until the next loss (PyTorch before 1.7).
+    ``old_dilated``: cuDNN 7, none of whose algorithms has dilation and matrix units at once
+    (NVIDIA's A. Naruse in chainer pull request 4064): such convolutions run on vector units.
     """
     if segment % group or group % 2:
         raise ValueError(f"segment {segment} must be a multiple of an even group, not {group}")
     steps, frames = segment // group, segment // _HOP + 1
-    tape = Tape(nchw=layout == "nchw")
+    tape = Tape(nchw=layout == "nchw", old_dilated=old_dilated)
     up = tape.conv(
         "upsample", tape.input(mels, (frames,)), mels, (_WINDOW,), stride=_HOP, transposed=True,
         bias=True,
