@@ -18,7 +18,8 @@ from simcore.step.graph import StepGraph, Task
 from simcore.step.kernels import KINDS
 from simcore.strategy.precision import OPTIMIZERS, PRECISIONS
 from simcore.strategy.strategy import Strategy
-from simcore.workload.graph import Block, Kernel, Op, Param, Saved, Workload
+from simcore.workload.graph import Block, Kernel, Op, Param, Workload
+from simcore.workload.saved import Saved
 
 Array = NDArray[np.float64]
 INF = float("inf")

@@ -21,9 +21,10 @@ from simcore.base.errors import InvalidConfig
 from simcore.physics.collectives import Collective
 from simcore.strategy.layout import CpComm, Layout
 from simcore.workload.archs.lm_kinds import ATTENDING, RECURRENT
-from simcore.workload.graph import NOTHING, Block, Kernel, Op, Saved, Workload
+from simcore.workload.graph import Block, Kernel, Op, Workload
 from simcore.workload.models import ModelRecord, Scalar
 from simcore.workload.resolve import ModelSource
+from simcore.workload.saved import NOTHING, Saved
 
 #: Tensors that Ulysses turns: q, k, v and the output.
 _TURNED = 4

@@ -29,7 +29,8 @@ from simcore.step.together import Sending, Together
 from simcore.strategy.precision import Precision
 from simcore.strategy.software import Lists
 from simcore.strategy.strategy import Strategy
-from simcore.workload.graph import NOTHING, Workload
+from simcore.workload.graph import Workload
+from simcore.workload.saved import NOTHING
 
 Array = NDArray[np.float64]
 

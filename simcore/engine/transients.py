@@ -12,7 +12,8 @@ from typing import NamedTuple
 from simcore.base.units import FP32_BYTES
 from simcore.step.kernels import COMPUTE_KINDS
 from simcore.strategy.precision import Precision
-from simcore.workload.graph import FLASH_KINDS, Kernel, Op, Saved
+from simcore.workload.graph import FLASH_KINDS, Kernel, Op
+from simcore.workload.saved import Saved
 
 #: fp32, in which flash attention sums the gradient of q (Dao 2023, flash_attn mha_bwd dq_accum).
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from simcore.base.errors import UnknownName
-from simcore.workload.graph import FLASH_KINDS, NOTHING, Block, Kernel, Op, Saved, Workload
+from simcore.workload.graph import FLASH_KINDS, Block, Kernel, Op, Workload
+from simcore.workload.saved import NOTHING, Saved
 
 #: The block behind the layers, and its product.
 _HEAD = "head"

@@ -15,18 +15,17 @@ from simcore.base.errors import InvalidConfig
 from simcore.workload.archs.lm_kinds import ATTENDING, last_products
 from simcore.workload.graph import (
     NEXT_TOKENS,
-    NOTHING,
     TIE,
     Block,
     Frozen,
     Kernel,
     Op,
     Param,
-    Saved,
     Workload,
     weight_grad_numel,
 )
 from simcore.workload.models import ModelRecord, Scalar
+from simcore.workload.saved import NOTHING, Saved
 
 #: What tensor ranks divide of an architecture that they can cut.
 _DIVIDED = {

@@ -29,8 +29,9 @@ from simcore.strategy.software import SOFTWARE
 from simcore.strategy.strategy import Offload, Strategy
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS, load
-from simcore.workload.graph import Block, Frozen, Kernel, Op, Saved, Workload
+from simcore.workload.graph import Block, Frozen, Kernel, Op, Workload
 from simcore.workload.models import MODELS
+from simcore.workload.saved import Saved
 
 load("transformer")
 #: Buffers that only exist once there is someone to talk to.

@@ -20,8 +20,9 @@ from simcore.engine.memory_events import EventList, step_events
 from simcore.strategy.precision import OPTIMIZERS, PRECISIONS
 from simcore.strategy.software import SOFTWARE
 from simcore.strategy.strategy import Offload, Strategy
-from simcore.workload.graph import Block, Frozen, Kernel, Op, Saved, Workload
+from simcore.workload.graph import Block, Frozen, Kernel, Op, Workload
 from simcore.workload.models import MODELS
+from simcore.workload.saved import Saved
 
 CLOSE_FRAC = 0.02
 

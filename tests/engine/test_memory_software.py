@@ -22,9 +22,10 @@ from simcore.strategy.software import SOFTWARE
 from simcore.strategy.strategy import Strategy
 from simcore.workload import ops
 from simcore.workload.archs.lm_mlp import gate_product
-from simcore.workload.graph import Saved, Workload
+from simcore.workload.graph import Workload
 from simcore.workload.models import MODELS
 from simcore.workload.recompute import offloaded
+from simcore.workload.saved import Saved
 from simcore.workload.sharding import (
     buffered,
     pipeline_stages,

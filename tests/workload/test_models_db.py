@@ -11,8 +11,9 @@ import pytest
 
 from simcore.base.database import fold_name, shipped_root
 from simcore.base.errors import InvalidConfig
-from simcore.workload.graph import NONE, Kernel, Op, Saved, Workload
+from simcore.workload.graph import NONE, Kernel, Op, Workload
 from simcore.workload.models import MODELS, ModelRecord
+from simcore.workload.saved import Saved
 
 _FOLDER = shipped_root() / "models_db"
 _FILES = sorted(_FOLDER.glob("*.yaml"))

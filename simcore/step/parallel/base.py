@@ -18,7 +18,8 @@ from simcore.step.program import (
     backward_stretches,
 )
 from simcore.strategy.strategy import Strategy
-from simcore.workload.graph import NOTHING, Block
+from simcore.workload.graph import Block
+from simcore.workload.saved import NOTHING
 
 Array = NDArray[np.float64]
 

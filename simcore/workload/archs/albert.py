@@ -14,7 +14,8 @@ from simcore.workload.archs.body import Body
 from simcore.workload.archs.checks import check_names, head_width
 from simcore.workload.archs.lm_mlp import plain_activation
 from simcore.workload.archs.params import weight_and_bias
-from simcore.workload.graph import TIE, Block, Saved, Workload
+from simcore.workload.graph import TIE, Block, Workload
+from simcore.workload.saved import Saved
 
 _INT64_BYTES = 8
 _ACTIVATIONS = ("gelu_new", "gelu", "relu")

@@ -15,7 +15,8 @@ from simcore.workload.archs.body import Body
 from simcore.workload.archs.checks import check_names, head_width
 from simcore.workload.archs.lm_mlp import plain_activation
 from simcore.workload.archs.towers import ENCODED, check_length
-from simcore.workload.graph import NOTHING, TIE, Block, Kernel, Op, Saved, Workload
+from simcore.workload.graph import TIE, Block, Kernel, Op, Workload
+from simcore.workload.saved import NOTHING, Saved
 
 _INT64_BYTES = 8
 #: Rows of a table of positions that no position has.

@@ -14,8 +14,9 @@ from simcore.workload.archs import ARCHS
 from simcore.workload.archs.bert_tensorflow import graph_layer, xla_layer
 from simcore.workload.archs.checks import check_names, head_width
 from simcore.workload.archs.params import norm_params, weight_and_bias
-from simcore.workload.graph import TIE, Block, Kernel, Op, Param, Saved, Workload
+from simcore.workload.graph import TIE, Block, Kernel, Op, Param, Workload
 from simcore.workload.ops import tensorflow
+from simcore.workload.saved import Saved
 
 _INT64_BYTES = 8
 

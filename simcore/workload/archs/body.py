@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 
 from simcore.workload import ops
 from simcore.workload.archs.checks import check_names
-from simcore.workload.graph import NOTHING, Block, Frozen, Kernel, Op, Param, Saved
+from simcore.workload.graph import Block, Frozen, Kernel, Op, Param
+from simcore.workload.saved import NOTHING, Saved
 
 #: Bytes a parameter of a quantised base. nf4: 4 bits, and doubly quantised scales of 0.127 bit
 #: (Dettmers et al. 2023, QLoRA, section 3); int8: LLM.int8's one fp32 scale a row is left out;

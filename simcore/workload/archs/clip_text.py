@@ -9,7 +9,8 @@ from dataclasses import replace
 
 from simcore.workload import ops
 from simcore.workload.archs import FROZEN_ARCHS
-from simcore.workload.graph import NOTHING, Frozen, Kernel, Op
+from simcore.workload.graph import Frozen, Kernel, Op
+from simcore.workload.saved import NOTHING
 
 
 def _layer(tokens: int, width: int, inner: int, heads: int) -> list[Op]:

@@ -32,8 +32,9 @@ from simcore.workload.archs.modulated import (
     turned,
     widened_sum,
 )
-from simcore.workload.graph import Kernel, Op, Saved, Workload
+from simcore.workload.graph import Kernel, Op, Workload
 from simcore.workload.ops.modulate import modulate
+from simcore.workload.saved import Saved
 
 _TWO, _NORM = 6, 2  # shift, scale and gate of both streams; shift and scale of one
 _ENCODED_BYTES = 2.0  # of an element of latent or encoding that is read from storage

@@ -14,7 +14,8 @@ from simcore.workload import ops
 from simcore.workload.archs import ARCHS
 from simcore.workload.archs.body import Body
 from simcore.workload.archs.checks import check_names, head_width
-from simcore.workload.graph import TIE, Affine, Block, Kernel, Op, Saved, Workload
+from simcore.workload.graph import TIE, Affine, Block, Kernel, Op, Workload
+from simcore.workload.saved import Saved
 
 _INT64_BYTES = 8
 #: An int64 in elements of fp32.

@@ -18,7 +18,8 @@ from simcore.workload.archs import ARCHS
 from simcore.workload.archs.convnets import bottleneck
 from simcore.workload.archs.proposals import HOSTS, RETINANET, Detector, HostWork
 from simcore.workload.archs.tape import T, Tape
-from simcore.workload.graph import Kernel, Op, Saved, Workload
+from simcore.workload.graph import Kernel, Op, Workload
+from simcore.workload.saved import Saved
 
 #: Blocks a stage of a ResNet, by its depth (He et al. 2016, table 1).
 _STAGES = {50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}

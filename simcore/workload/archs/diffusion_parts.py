@@ -12,8 +12,9 @@ from typing import Literal
 from simcore.workload import ops
 from simcore.workload.archs.checks import check_names, head_width
 from simcore.workload.archs.params import weight_and_bias
-from simcore.workload.graph import Kernel, Op, Param, Saved
+from simcore.workload.graph import Kernel, Op, Param
 from simcore.workload.ops.modulate import gate, modulate
+from simcore.workload.saved import Saved
 
 AttentionMode = Literal["math", "flash"]
 

@@ -29,7 +29,8 @@ from simcore.workload.archs.diffusion_parts import (
 )
 from simcore.workload.archs.params import weight_and_bias
 from simcore.workload.archs.stdit import stdit  # registers beside its relatives
-from simcore.workload.graph import Block, Kernel, Op, Param, Saved, Workload
+from simcore.workload.graph import Block, Kernel, Op, Param, Workload
+from simcore.workload.saved import Saved
 
 _LABEL_BYTES = 8.0
 

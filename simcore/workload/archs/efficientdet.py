@@ -14,7 +14,8 @@ from simcore.workload import ops
 from simcore.workload.archs import ARCHS
 from simcore.workload.archs.convnets import EFFICIENT, check_layout, inverted
 from simcore.workload.archs.tape import T, Tape
-from simcore.workload.graph import Kernel, Op, Saved, Workload
+from simcore.workload.graph import Kernel, Op, Workload
+from simcore.workload.saved import Saved
 
 #: What each node of a cell fuses: its level above the finest, and inputs by number. 0 to 4 are the
 #: levels that come in, 5 and up the nodes before it: first down to the finest, then up again.

@@ -11,7 +11,8 @@ from simcore.workload.archs.body import Body
 from simcore.workload.archs.checks import check_names, head_width
 from simcore.workload.archs.switch import Switch
 from simcore.workload.archs.towers import ENCODED, Tower, check_length, layer
-from simcore.workload.graph import TIE, Affine, Block, Kernel, Op, Param, Saved, Workload
+from simcore.workload.graph import TIE, Affine, Block, Kernel, Op, Param, Workload
+from simcore.workload.saved import Saved
 
 _INT64_BYTES = 8
 

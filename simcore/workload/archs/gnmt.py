@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
-from simcore.workload.graph import Block, Kernel, KernelKind, Op, Param, Saved, Workload
+from simcore.workload.graph import Block, Kernel, KernelKind, Op, Param, Workload
 from simcore.workload.ops.lookup import BLOCK_ROW
 from simcore.workload.ops.recurrent import lstm
+from simcore.workload.saved import Saved
 
 _GATES = 4
 _INT64_BYTES = 8

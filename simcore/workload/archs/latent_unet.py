@@ -17,7 +17,8 @@ from simcore.workload.archs.body import Adapters, Body, adapters, check_targets
 from simcore.workload.archs.checks import check_names
 from simcore.workload.archs.diffusion_parts import Latent, latent_of, pixel_bytes
 from simcore.workload.archs.tape import T, Tape
-from simcore.workload.graph import Frozen, Kernel, KernelKind, Op, Saved, Workload
+from simcore.workload.graph import Frozen, Kernel, KernelKind, Op, Workload
+from simcore.workload.saved import Saved
 
 #: math: scores in memory; flash1: xformers before torch had its own; flash: FlashAttention-2.
 Attention = Literal["math", "flash", "flash1"]

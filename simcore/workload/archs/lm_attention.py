@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 
 from simcore.workload import ops
 from simcore.workload.archs.body import Body
-from simcore.workload.graph import Kernel, KernelKind, Op, Saved
+from simcore.workload.graph import Kernel, KernelKind, Op
+from simcore.workload.saved import Saved
 
 #: Fused attention by name: torch's own choice (FlashAttention-2, cuDNN's on data-centre Blackwell),
 #: the second itself, the third, cuDNN's (Transformer Engine's choice from Hopper on), the same in

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 
 from simcore.workload import ops
 from simcore.workload.archs.body import Body
-from simcore.workload.graph import Kernel, Op, Saved
+from simcore.workload.graph import Kernel, Op
+from simcore.workload.saved import Saved
 
 #: Activation of each kind of feed-forward layer.
 PLAIN = ("gelu", "gelu_new", "relu", "relu2", "quick_gelu")

@@ -41,7 +41,8 @@ from simcore.workload.archs.modulated import (
     step_features,
     turned,
 )
-from simcore.workload.graph import Kernel, Op, Saved, Workload
+from simcore.workload.graph import Kernel, Op, Workload
+from simcore.workload.saved import Saved
 
 #: Parts of a modulation: shift, scale and gate of two sublayers; of one; of a norm alone.
 _TWO, _ONE, _NORM = 6, 3, 2

@@ -14,7 +14,8 @@ from simcore.workload.archs.body import Body
 from simcore.workload.archs.checks import check_names, head_width
 from simcore.workload.archs.lm_attention import FLASH
 from simcore.workload.archs.lm_mlp import MlpShape, dense
-from simcore.workload.graph import TIE, Block, Kernel, Op, Saved, Workload
+from simcore.workload.graph import TIE, Block, Kernel, Op, Workload
+from simcore.workload.saved import Saved
 
 _INT64_BYTES = 8
 _HEADS = ("masked-lm", "classifier")

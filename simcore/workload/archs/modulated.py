@@ -13,9 +13,10 @@ from simcore.workload import ops
 from simcore.workload.archs.body import Body
 from simcore.workload.archs.diffusion_parts import STEP_FEATURES
 from simcore.workload.archs.lm_attention import rope_fused
-from simcore.workload.graph import Kernel, Op, Saved
+from simcore.workload.graph import Kernel, Op
 from simcore.workload.ops import autocast_cast
 from simcore.workload.ops.modulate import gate, modulate
+from simcore.workload.saved import Saved
 
 #: Flow matching (Lipman et al. 2022; Esser et al. 2024) by hand, in elements of the latent. Noise:
 #: a normal draw (1), 1 - sigma, two products (2 + 2) and their sum (3), packed into rows (2). Loss:

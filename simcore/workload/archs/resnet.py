@@ -10,7 +10,8 @@ from simcore.base.units import FP32_BYTES
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
 from simcore.workload.archs.convnets import check_layout
-from simcore.workload.graph import Block, Op, Param, Saved, Workload
+from simcore.workload.graph import Block, Op, Param, Workload
+from simcore.workload.saved import Saved
 
 #: depth: (blocks a stage, bottleneck); He et al. 2015, table 1
 _DEPTHS = {

@@ -26,7 +26,8 @@ from simcore.workload.archs.diffusion_parts import (
     step_params,
 )
 from simcore.workload.archs.params import weight_and_bias
-from simcore.workload.graph import Block, Kernel, Op, Param, Saved, Workload
+from simcore.workload.graph import Block, Kernel, Op, Param, Workload
+from simcore.workload.saved import Saved
 
 _TOKEN_BYTES = 8.0
 

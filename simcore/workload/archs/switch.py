@@ -12,7 +12,8 @@ from simcore.workload import ops
 from simcore.workload.archs.body import Body
 from simcore.workload.archs.lm_mlp import plain_activation
 from simcore.workload.archs.towers import Tower
-from simcore.workload.graph import Kernel, Op, Saved
+from simcore.workload.graph import Kernel, Op
+from simcore.workload.saved import Saved
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,8 @@ from dataclasses import replace
 
 from simcore.workload import ops
 from simcore.workload.archs import FROZEN_ARCHS
-from simcore.workload.graph import NOTHING, Frozen, Kernel, Op
+from simcore.workload.graph import Frozen, Kernel, Op
+from simcore.workload.saved import NOTHING
 
 _POSITION_BUCKETS = 32
 

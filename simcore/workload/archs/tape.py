@@ -14,16 +14,8 @@ from typing import Literal
 
 from simcore.workload import ops
 from simcore.workload.conv_kinds import conv_kind, has_planes
-from simcore.workload.graph import (
-    NOTHING,
-    Affine,
-    Block,
-    Kernel,
-    Op,
-    Param,
-    Saved,
-    Workload,
-)
+from simcore.workload.graph import Affine, Block, Kernel, Op, Param, Workload
+from simcore.workload.saved import NOTHING, Saved
 
 Act = Literal["relu", "silu", "sigmoid", "tanh", "none"]
 

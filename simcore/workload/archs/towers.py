@@ -9,7 +9,8 @@ from typing import Literal
 from simcore.workload import ops
 from simcore.workload.archs.body import Body
 from simcore.workload.archs.lm_mlp import MlpShape, dense
-from simcore.workload.graph import Block, Op, Saved
+from simcore.workload.graph import Block, Op
+from simcore.workload.saved import Saved
 
 #: The storage that every decoder layer reads and the encoder's end keeps.
 ENCODED = "encoder.output"

@@ -28,7 +28,6 @@ from simcore.workload import ops
 from simcore.workload.archs import ARCHS
 from simcore.workload.graph import (
     FULL_LOAD,
-    NOTHING,
     ONE,
     Affine,
     Block,
@@ -37,9 +36,9 @@ from simcore.workload.graph import (
     KernelKind,
     Op,
     Param,
-    Saved,
     Workload,
 )
+from simcore.workload.saved import NOTHING, Saved
 
 _KINDS = frozenset(get_args(KernelKind))
 _AMOUNTS = {"flop": "flop", "low": "low", "high": "high", "raw": "raw_bytes", "fixed": "weight",

@@ -20,7 +20,8 @@ from simcore.workload.archs.lm_kinds import FED, MIXERS, Kind, kind_of, name_of,
 from simcore.workload.archs.lm_layer import Model, layer
 from simcore.workload.archs.lm_mixers import MixerShape, check_mixers
 from simcore.workload.archs.lm_mlp import GATED, PLAIN, ExpertsShape, MlpShape, check_groups
-from simcore.workload.graph import NEXT_TOKENS, TIE, Kernel, Op, Saved, Workload
+from simcore.workload.graph import NEXT_TOKENS, TIE, Kernel, Op, Workload
+from simcore.workload.saved import Saved
 
 _INT64_BYTES = 8
 #: Parts that torchtune cuts a sequence into for head and loss (CEWithChunkedOutputLoss).

@@ -15,8 +15,9 @@ from simcore.workload.archs import ARCHS
 from simcore.workload.archs import transformer_xl_tensorflow as nodes
 from simcore.workload.archs.checks import check_names
 from simcore.workload.archs.params import norm_params, weight_and_bias
-from simcore.workload.graph import TIE, Block, Kernel, Op, Param, Saved, Workload
+from simcore.workload.graph import TIE, Block, Kernel, Op, Param, Workload
 from simcore.workload.ops import tensorflow
+from simcore.workload.saved import Saved
 
 _INT64_BYTES = 8
 #: Tokens of each cluster behind the 20,000 most frequent words: shares of WikiText-103's text,

@@ -15,8 +15,9 @@ from simcore.workload import ops
 from simcore.workload.archs import ARCHS
 from simcore.workload.archs.diffusion_parts import Latent, latent_of
 from simcore.workload.archs.params import norm_params, weight_and_bias
-from simcore.workload.graph import Block, Kernel, KernelKind, Op, Param, Saved, Workload
+from simcore.workload.graph import Block, Kernel, KernelKind, Op, Param, Workload
 from simcore.workload.ops.attention import ALIGNED
+from simcore.workload.saved import Saved
 
 #: flash1: xformers before torch had its own; flash: FlashAttention-2.
 Attention = Literal["math", "flash", "flash1"]

@@ -13,7 +13,8 @@ from simcore.workload.archs import ARCHS
 from simcore.workload.archs.checks import check_names, head_width
 from simcore.workload.archs.lm_attention import SCORES
 from simcore.workload.archs.params import norm_params, weight_and_bias
-from simcore.workload.graph import Block, Kernel, Op, Param, Saved, Workload
+from simcore.workload.graph import Block, Kernel, Op, Param, Workload
+from simcore.workload.saved import Saved
 
 
 def _patches(image: int, patch: int, hidden: int, tokens: int, channels: int) -> Block:

@@ -36,7 +36,8 @@ from simcore.workload.archs.modulated import (
     step_features,
     turned,
 )
-from simcore.workload.graph import Kernel, Op, Saved, Workload
+from simcore.workload.graph import Kernel, Op, Workload
+from simcore.workload.saved import Saved
 
 _PARTS, _LAST_PARTS = 6, 2  # shift, scale and gate of two sublayers; shift and scale
 _ENCODED_BYTES = 2.0  # of an element of latent or encoding that is read from storage

@@ -14,7 +14,8 @@ from simcore.workload.archs import ARCHS
 from simcore.workload.archs.bart import Stack, layer
 from simcore.workload.archs.body import Body
 from simcore.workload.archs.checks import check_names, head_width
-from simcore.workload.graph import Affine, Block, Frozen, Kernel, Op, Saved, Workload
+from simcore.workload.graph import Affine, Block, Frozen, Kernel, Op, Workload
+from simcore.workload.saved import Saved
 
 _INT64_BYTES = 8
 #: Share of the frames that SpecAugment replaces by a vector (mask_time_prob of the config).

@@ -10,7 +10,8 @@ from simcore.base.units import FP32_BYTES
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
 from simcore.workload.archs.tape import T, Tape
-from simcore.workload.graph import Kernel, Op, Saved, Workload
+from simcore.workload.graph import Kernel, Op, Workload
+from simcore.workload.saved import Saved
 
 _HOP = 256
 _WINDOW = 4 * _HOP

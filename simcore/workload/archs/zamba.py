@@ -17,7 +17,8 @@ from simcore.workload.archs.checks import check_names
 from simcore.workload.archs.lm_attention import FLASH, AttentionShape, attention
 from simcore.workload.archs.lm_mixers import MixerShape, mamba
 from simcore.workload.archs.lm_mlp import gate_product
-from simcore.workload.graph import TIE, Block, Saved, Workload
+from simcore.workload.graph import TIE, Block, Workload
+from simcore.workload.saved import Saved
 
 _INT64_BYTES = 8
 _NORMS = ("rmsnorm", "rmsnorm_eager")

@@ -6,10 +6,11 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from simcore.base.units import FP32_BYTES
-from simcore.workload.graph import Affine, Kernel, KernelKind, Op, Saved
+from simcore.workload.graph import Affine, Kernel, KernelKind, Op
 from simcore.workload.ops.gemm import bmm
 from simcore.workload.ops.norm import autocast_cast, cast, softmax
 from simcore.workload.ops.pointwise import binary, copy, dropout, scale
+from simcore.workload.saved import Saved
 
 #: Elements of 16 bit that NVIDIA's matrix units load at a time; products whose rows begin at other
 #: multiples run on vector units. A head's rows begin at multiples of its dimension (docs/model.md).

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from math import ceil
 
 from simcore.base.units import FP32_BYTES
-from simcore.workload.graph import Affine, Kernel, Op, Saved
+from simcore.workload.graph import Affine, Kernel, Op
 from simcore.workload.ops.ssd import chunk_product
+from simcore.workload.saved import Saved
 
 #: Tokens of a chunk (chunk.py: chunk_size=64), whatever the model.
 CHUNK = 64

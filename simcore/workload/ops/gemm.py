@@ -5,7 +5,8 @@ from __future__ import annotations
 from math import gcd
 
 from simcore.workload.conv_kinds import conv_kind, has_planes
-from simcore.workload.graph import FULL_LOAD, NOTHING, Affine, Kernel, Op, Saved
+from simcore.workload.graph import FULL_LOAD, Affine, Kernel, Op
+from simcore.workload.saved import NOTHING, Saved
 
 
 def row_elems(*widths: int) -> int:

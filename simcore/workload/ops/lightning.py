@@ -10,8 +10,9 @@ from __future__ import annotations
 from math import ceil
 
 from simcore.base.units import FP32_BYTES
-from simcore.workload.graph import Affine, Kernel, Op, Saved
+from simcore.workload.graph import Affine, Kernel, Op
 from simcore.workload.ops.ssd import chunk_product
+from simcore.workload.saved import Saved
 
 #: Tokens of a block (transformers, MiniMaxConfig.block_size; lightning_attention.py, BLOCK).
 BLOCK = 256

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from simcore.base.units import FP32_BYTES, KIB
-from simcore.workload.graph import Affine, Kernel, KernelKind, Op, Saved
+from simcore.workload.graph import Affine, Kernel, KernelKind, Op
 from simcore.workload.ops.gemm import linear
+from simcore.workload.saved import Saved
 
 #: fp32 numbers of a row that a block holds in shared memory, 48 KiB unless a kernel asks for more
 #: (ATen SoftMax.cu, can_use_smem; CUDA C++ Programming Guide, technical specifications).

@@ -5,7 +5,8 @@ A conditioning tensor of ``cond`` elements a sample is broadcast over ``elems`` 
 
 from __future__ import annotations
 
-from simcore.workload.graph import Kernel, Op, Saved
+from simcore.workload.graph import Kernel, Op
+from simcore.workload.saved import Saved
 
 
 def modulate(name: str, elems: float, cond: float, *, graded: bool = True) -> Op:

@@ -7,7 +7,8 @@ once rows outnumber experts.
 
 from __future__ import annotations
 
-from simcore.workload.graph import Affine, Kernel, Op, Saved
+from simcore.workload.graph import Affine, Kernel, Op
+from simcore.workload.saved import Saved
 
 #: What a launch in a loop of C++ takes of the host, of what Megatron-Core takes for a kernel of its
 #: modules: 8.6 us a product of one expert on Grace (TransformerEngine issue 2897: 64 experts of two

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from simcore.workload.graph import Affine, Kernel, Op, Saved
+from simcore.workload.graph import Affine, Kernel, Op
+from simcore.workload.saved import Saved
 
 #: Share of a norm's bytes that it reads again: its input of two tensors, the gradient too of three.
 NORM_AGAIN = 1.0 / 2.0

@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from simcore.base.units import FP32_BYTES
-from simcore.workload.graph import NOTHING, Block, Kernel, Op, Saved
+from simcore.workload.graph import Block, Kernel, Op
+from simcore.workload.saved import NOTHING, Saved
 
 
 def _traffic(elems: float, high: bool) -> dict[str, Any]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from simcore.workload.graph import Affine, Kernel, Op, Saved
+from simcore.workload.graph import Affine, Kernel, Op
+from simcore.workload.saved import Saved
 
 _GATES = 4
 

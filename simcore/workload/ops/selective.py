@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from math import ceil
 
 from simcore.base.units import FP32_BYTES
-from simcore.workload.graph import Kernel, Op, Saved
+from simcore.workload.graph import Kernel, Op
+from simcore.workload.saved import Saved
 
 #: Tokens after which the kernel writes its states down (selective_scan.cpp: n_chunks).
 CHUNK = 2048

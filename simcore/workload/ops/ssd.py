@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from math import ceil
 
 from simcore.base.units import FP32_BYTES
-from simcore.workload.graph import Affine, Kernel, Op, Saved
+from simcore.workload.graph import Affine, Kernel, Op
+from simcore.workload.saved import Saved
 
 #: Kernels of tensor operations around backward's last one, on a number a head: clone, flip, cumsum,
 #: flip, two sums, and the sums of what A, D and the bias of dt get (ssd_combined.py).

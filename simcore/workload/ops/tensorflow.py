@@ -15,8 +15,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from simcore.base.units import FP32_BYTES
-from simcore.workload.graph import Kernel, Op, Saved
+from simcore.workload.graph import Kernel, Op
 from simcore.workload.ops.norm import autocast_cast
+from simcore.workload.saved import Saved
 
 
 def node(elems: float, *, each: float = 0.0, low: bool = False, launches: float = 1.0) -> Kernel:

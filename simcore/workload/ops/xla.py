@@ -10,9 +10,10 @@ drops out, backward too, reads and compares them.
 from __future__ import annotations
 
 from simcore.base.units import FP32_BYTES
-from simcore.workload.graph import Kernel, Op, Saved
+from simcore.workload.graph import Kernel, Op
 from simcore.workload.ops.gemm import bmm
 from simcore.workload.ops.pointwise import copy
+from simcore.workload.saved import Saved
 
 
 def random(name: str, elems: float) -> Op:

@@ -13,17 +13,8 @@ from dataclasses import dataclass, field
 
 from simcore.base.errors import UsageError
 from simcore.base.units import FP32_BYTES, MIB
-from simcore.workload.graph import (
-    NOTHING,
-    Affine,
-    Block,
-    Frozen,
-    Kernel,
-    Op,
-    Param,
-    Saved,
-    Workload,
-)
+from simcore.workload.graph import Affine, Block, Frozen, Kernel, Op, Param, Workload
+from simcore.workload.saved import NOTHING, Saved
 from simcore.workload.trace.blocks import Segment, place_params, segment_of_ops, segments
 from simcore.workload.trace.record import KernelRecord, OpRecord, Trace, Width
 
