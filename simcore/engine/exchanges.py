@@ -195,12 +195,17 @@ def exchanges_of(points: Points, placed: Placed) -> Exchanges:
         group = on_ranks(layout.ep, float(layout.expert_tp))
         copies = traffic.hidden_copies
         across, inside = np.ones(len(points)), np.ones(len(points))
-        if layout.dispatcher == "deepep":
+        rows, weights = moved["expert parallel"], traffic.weights_frac
+        if layout.sends_once:
             across = once_each_frac(group.n_nodes, copies, *traffic.expert_groups)
             # what comes from other nodes passes the node's links too, on its way to the rank
             inside = once_each_frac(group.n_ranks, copies, *traffic.expert_groups) * group.n_nodes
-        exchanged = exchange_s(moved["expert parallel"][None, :], group, across, inside)[0] * on
-        found["expert parallel", "all_to_all"] = exchanged
+            # with the rows, in half of the exchanges: to the experts and their gradients back
+            rows = rows * (1.0 + 0.5 * weights)
+        exchanged = exchange_s(rows[None, :], group, across, inside)[0]
+        if weights and not layout.sends_once:  # an exchange of their own
+            exchanged = exchanged + 0.5 * exchange_s(rows[None, :] * weights, group)[0]
+        found["expert parallel", "all_to_all"] = exchanged * on
     if layout.pp > 1:
         # Activations forward and gradients backward to the neighbour stage. A tensor rank sends its
         # share, which its norms work on (sequence parallelism) or all gather, or everything.
