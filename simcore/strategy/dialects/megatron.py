@@ -454,9 +454,8 @@ def _emit_kernels(job: Job, left: list[str]) -> list[str]:
         lines.append(f"--expert-tensor-parallel-size {job.expert_tp}")
     if job.ep:
         how = job.dispatcher or "alltoall"
-        once = how in _ONCE_A_NODE
-        lines.append(f"--moe-token-dispatcher-type {'flex' if once else how}")
-        lines += [f"--moe-flex-dispatcher-backend {how}"] * once
+        kind = f"flex --moe-flex-dispatcher-backend {how}" if how in _ONCE_A_NODE else how
+        lines.append(f"--moe-token-dispatcher-type {kind}")
     if job.expert_capacity is not None:
         lines.append(f"--moe-expert-capacity-factor {job.expert_capacity:.12g}")
         lines += ["--moe-pad-expert-input-to-capacity"] * bool(job.expert_padding)
