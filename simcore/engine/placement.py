@@ -320,9 +320,10 @@ def _weights_frac(
     int64 indices (Megatron-Core, fused_a2a.py). A plain exchange: the row's one, where rows take
     their weights early (token_dispatcher.py, all_to_all of permuted_probs).
     """
-    if layout.ep == 1 or not (experts := int(config.get("experts", 0) or 0)):
+    experts, hidden = (int(config.get(word, 0) or 0) for word in ("experts", "hidden"))
+    if layout.ep == 1 or not experts or not hidden:
         return 0.0
-    row = int(config["hidden"]) * _dispatched_frac(config) * strategy.precision.low_bytes
+    row = hidden * _dispatched_frac(config) * strategy.precision.low_bytes
     if layout.dispatcher == "hybridep":
         here = min(1.0, gpus_per_node / (layout.ep * layout.expert_tp))
         return FP32_BYTES * experts * here / row
