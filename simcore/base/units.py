@@ -30,8 +30,9 @@ PERCENT: Final = 100.0
 HOUR: Final = 3600.0
 DAY: Final = 86400.0
 BITS_PER_BYTE: Final = 8
-#: An element of IEEE single precision.
+#: An element of IEEE single precision, and an index of torch.
 FP32_BYTES: Final = 4
+INT64_BYTES: Final = 8
 
 _SI: Final = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
 _IEC: Final = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40, "Pi": 2.0**50}

@@ -44,7 +44,7 @@ _WORDS = (
           "Of the pipeline: 1f1b (with --vpp interleaved), gpipe, zb-1p, zb-2p, dualpipe.",
           names.schedules),
     _word("dispatcher", "NAME",
-          "alltoall, or deepep: a token goes to a rank once.", names.dispatchers),
+          "alltoall, or deepep, hybridep: a token goes to a rank once.", names.dispatchers),
     _word("cp_comm", "NAME",
           "What context ranks exchange: ring (default), all-gather or ulysses (all-to-all of "
           "heads).", names.cp_comms),

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from simcore.base.arrays import TINY, NDArray
+from simcore.base.units import GIGA
 from simcore.engine.context import WAYS
 from simcore.engine.evaluate import Steps
 from simcore.engine.placed import Placed
@@ -32,6 +33,12 @@ _WHOLE: tuple[Collective, ...] = ("all_reduce",)
 _HALVES: tuple[Collective, ...] = ("reduce_scatter", "all_gather")
 #: Dispatch and combine, forward and backward.
 EXPERT_EXCHANGES = 4
+#: SMs that DeepEP's kernels have (Megatron-Core, moe_deepep_num_sms), and what each receives or
+#: sends a second within a node of Blackwell: 8 B200 and 8 GB200, 16 and 24 SMs, 20.6 to 22.6 GB/s
+#: in dispatch and 17.5 to 19.4 in combination (DeepEP, docs/README_Hybrid-EP.md). Elsewhere NVLink
+#: is slower than they are taken to be; HybridEP's copies are asynchronous and need fewer.
+DEEPEP_SMS, DEEPEP_BYTES_PER_SM_S = 20.0, 19.8 * GIGA
+_BLACKWELL = 3  # Library.generation
 
 
 def tensor_collectives(layout: Layout) -> tuple[Collective, ...]:
@@ -195,12 +202,19 @@ def exchanges_of(points: Points, placed: Placed) -> Exchanges:
         group = on_ranks(layout.ep, float(layout.expert_tp))
         copies = traffic.hidden_copies
         across, inside = np.ones(len(points)), np.ones(len(points))
-        if layout.dispatcher == "deepep":
+        rows, weights = moved["expert parallel"], traffic.weights_frac
+        if layout.sends_once:
             across = once_each_frac(group.n_nodes, copies, *traffic.expert_groups)
             # what comes from other nodes passes the node's links too, on its way to the rank
             inside = once_each_frac(group.n_ranks, copies, *traffic.expert_groups) * group.n_nodes
-        exchanged = exchange_s(moved["expert parallel"][None, :], group, across, inside)[0] * on
-        found["expert parallel", "all_to_all"] = exchanged
+            # with the rows, in half of the exchanges: to the experts and their gradients back
+            rows = rows * (1.0 + 0.5 * weights)
+            if layout.dispatcher == "deepep" and points.library.generation == _BLACKWELL:
+                group = _by_sms(group)
+        exchanged = exchange_s(rows[None, :], group, across, inside)[0]
+        if weights and not layout.sends_once:  # an exchange of their own
+            exchanged = exchanged + 0.5 * exchange_s(rows[None, :] * weights, group)[0]
+        found["expert parallel", "all_to_all"] = exchanged * on
     if layout.pp > 1:
         # Activations forward and gradients backward to the neighbour stage. A tensor rank sends its
         # share, which its norms work on (sequence parallelism) or all gather, or everything.
@@ -217,6 +231,17 @@ def exchanges_of(points: Points, placed: Placed) -> Exchanges:
             gathered = time("all_gather", hidden, on_ranks(layout.tp, 1.0))
             found[TRANSFER, "all_gather"] = count * gathered
     return Exchanges(placed, found)
+
+
+def _by_sms(group: Group) -> Group:
+    """A group whose links within a node serve what DeepEP's SMs copy, a rank's own rows too.
+
+    What NCCL loses between latency and rate is in the rate, which was timed with 4,096 tokens.
+    """
+    here = group.a_node
+    most = DEEPEP_SMS * DEEPEP_BYTES_PER_SM_S * (here - 1.0) / here
+    rate = np.where(here > 1, np.minimum(group.intra_bw_bytes_per_s, most), np.inf)
+    return replace(group, intra_bw_bytes_per_s=rate, ramp=0.0)
 
 
 def tied_s(points: Points, placed: Placed) -> Array:

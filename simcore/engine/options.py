@@ -69,7 +69,7 @@ class Options(TypedDict, total=False):
                     (DeepSpeed's stage3_max_reuse_distance; default: the software's)
     gather_tensors  whether ZeRO-3 gathers each tensor on its own (DeepSpeed before 2022)
     expert_tp       tensor ranks of an expert: 1 (the default) or tp
-    dispatcher      alltoall, or deepep (hybridep): a token goes to a node and a rank once
+    dispatcher      alltoall, or deepep, hybridep: a token goes to a node and a rank once
     cp_comm         what context ranks exchange: ring (the default), all-gather or ulysses
     expert_imbalance    tokens of the fullest expert-parallel rank over the mean; default 1
     expert_capacity     slots of an expert over tokens x top-k / experts; tokens beyond are dropped

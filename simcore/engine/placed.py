@@ -20,7 +20,8 @@ class LayerTraffic:
     token goes, ``expert_groups``: of how many groups, and how many of these it takes them from.
     ``tensor_sums``: how often tensor ranks sum ``hidden`` up, in forward and again in
     backward. ``expert_rows``: what the fullest expert rank receives over the mean.
-    ``dispatched_frac``: width of what goes to experts over ``hidden``.
+    ``dispatched_frac``: width of what goes to experts over ``hidden``. ``weights_frac``: bytes of
+    routing weights beside a row on its way to its expert, and of their gradients on their way back.
     """
 
     hidden: float
@@ -31,6 +32,7 @@ class LayerTraffic:
     expert_rows: float = 1.0
     dispatched_frac: float = 1.0
     expert_groups: tuple[int, int] = (1, 1)
+    weights_frac: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Any, get_args
 
 from simcore.base.errors import InvalidConfig, UnknownName
+from simcore.base.units import FP32_BYTES, INT64_BYTES
 from simcore.engine.context import (
     attending_frac,
     context_refused,
@@ -179,9 +180,10 @@ def place(
         # each is gathered once, in 16 bit, and its gradient summed up once
         gathered_frac += (1.0 - gathered_frac) * shared / (2.0 * sums)
         bare_frac = shared / (sums * (1.0 + gathered_frac))
+    gpus_per_node = max(g.gpus_per_node for g in cluster.groups)
     return Placed(
         layout=layout,
-        gpus_per_node=max(g.gpus_per_node for g in cluster.groups),
+        gpus_per_node=gpus_per_node,
         part=part,
         stages=_stages(part, layout, sizes, strategy),
         traffic=LayerTraffic(
@@ -195,6 +197,7 @@ def place(
             tensor_sums=sums,
             expert_rows=strategy.routing.rows(layout.ep, layout.dispatcher).sent,
             expert_groups=expert_groups(config),
+            weights_frac=_weights_frac(config, layout, strategy, gpus_per_node),
         ),
         recompute_frac=_again_frac(strategy, n_layers) * _sums_again_frac(strategy, layout, sums),
         attention_again_frac=again,
@@ -329,6 +332,30 @@ def _dispatched_frac(config: Mapping[str, Scalar]) -> float:
     """
     latent = int(config.get("expert_latent", 0) or 0)
     return latent / int(config["hidden"]) if latent else 1.0
+
+
+def _weights_frac(
+    config: Mapping[str, Scalar], layout: Layout, strategy: Strategy, gpus_per_node: int
+) -> float:
+    """Bytes of routing weights, fp32, over those of the row that they go with.
+
+    They go where the tokens go, and their gradients come back with the tokens'. HybridEP: those of
+    all experts that an NVLink domain has, zeros but a few (DeepEP, docs/
+    Hybrid-EP_Implementation.md). DeepEP: those of the token's choices, and on the way there their
+    int64 indices (Megatron-Core, fused_a2a.py). A plain exchange: the row's one, where rows take
+    their weights early (token_dispatcher.py, all_to_all of permuted_probs).
+    """
+    experts, hidden = (int(config.get(word, 0) or 0) for word in ("experts", "hidden"))
+    if layout.ep == 1 or not experts or not hidden:
+        return 0.0
+    row = hidden * _dispatched_frac(config) * strategy.precision.low_bytes
+    if layout.dispatcher == "hybridep":
+        here = min(1.0, gpus_per_node / (layout.ep * layout.expert_tp))
+        return FP32_BYTES * experts * here / row
+    if layout.dispatcher == "deepep":
+        chosen = int(config.get("top_k", 0) or 0)
+        return (FP32_BYTES + 0.5 * INT64_BYTES) * chosen / row  # half: one way alone
+    return FP32_BYTES / row if config.get("weighed_early") else 0.0
 
 
 def _again_frac(strategy: Strategy, n_layers: int) -> float:

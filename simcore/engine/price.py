@@ -246,12 +246,23 @@ class _Context:
 
     def _shards(self) -> Array:
         parallel = PARALLELISMS[self.strategy.parallelism]
-        shards = parallel.shard_degree(self.strategy, self.points.n_ranks)
-        if not self.strategy.software.whole_tensors:
-            return shards
-        # the fullest owner has an even share, or the largest tensor
-        largest = self._of_parts(lambda w: max(1.0, w.largest_param_numel))
-        return np.minimum(shards, np.maximum(1.0, self._numel / largest))
+        return parallel.shard_degree(self.strategy, self.points.n_ranks)
+
+    @cached_property
+    def _held(self) -> Array:
+        """Parameters whose state a rank holds and updates: its shard, as ``holdings`` cuts it.
+
+        Experts are dealt out among those that hold the same (Megatron-LM's expert data-parallel
+        group), which are fewer, and where they are none a rank updates all of its own.
+        """
+        shards, numel = self._shards(), self._numel
+        routed = self._of_parts(lambda w: w.expert_numel)
+        alike = self.strategy.expert_ranks if self.strategy.zero_stage else 1.0
+        held: Array = (numel - routed) / shards + routed / np.maximum(shards / alike, 1.0)
+        if self.strategy.software.whole_tensors:  # the fullest owner's largest tensor at least
+            largest = self._of_parts(lambda w: w.largest_param_numel)
+            held = np.maximum(held, np.minimum(numel, largest))
+        return held
 
     @cached_property
     def broadcasts_s(self) -> Array | float:
@@ -289,9 +300,9 @@ class _Context:
         if s.optimizer.asks:
             return self._asking(state, index)
         launches = self._launches(s.optimizer.kernels, s.optimizer.kernels_per_tensor, s.step_impl)
-        held = self._numel / self._shards()
         rate = self.classes[index].half_product_flop_per_s * self.points.compute_of(index)
-        return self._moved(held * state, index, launches) + s.optimizer.flop * held / rate
+        products = s.optimizer.flop * self._held
+        return self._moved(state * self._held, index, launches) + products / rate
 
     def _asking(self, each_bytes: float, index: int) -> Array:
         """A loop that asks the device at each tensor; ``each_bytes`` of an element."""
@@ -305,11 +316,11 @@ class _Context:
         return found[0] if len(found) == 1 else np.stack(found)
 
     def _grad_norm(self, index: int) -> Array:
-        traffic = self._numel * self.strategy.precision.grad_bytes
+        traffic = self._held * self.strategy.precision.grad_bytes
         # torch's own norm is taken tensor by tensor wherever its optimizers go so; a loop's alone.
         loop = self.strategy.step_impl == "for-loop"
         launches = 2.0 * self._launches(1, 1, "for-loop" if loop else "foreach")
-        return self._moved(traffic / self._shards(), index, launches)
+        return self._moved(traffic, index, launches)
 
     def _update_passes(self, index: int) -> Array:
         """What a library's update moves of all that a rank holds, several times a tensor."""
@@ -343,14 +354,13 @@ class _Context:
         gradients to fp32 sums. Fused, the weight gradient's own product reads and writes the sum
         instead of a result. ZeRO-3 sums up shards, unless it reduces after the last micro-step.
         """
-        p, numel = self.strategy.precision, self._numel
+        p = self.strategy.precision
         made = -p.param_bytes if self._sums_fused else min(p.grad_bytes, p.param_bytes)
-        traffic = numel * (2.0 * p.grad_bytes + made)
         early = self.strategy.zero_stage == 3 and not self.strategy.software.late_reduce
-        shards = self._shards() if early else 1.0
+        traffic = (self._held if early else self._numel) * (2.0 * p.grad_bytes + made)
         rate = self.classes[index].bytes_per_s[_ELEMENTWISE] * self.points.memory
         started = self._sum_launches() * self.classes[index].kernel_start_s
-        result: Array = traffic / shards / rate + started
+        result: Array = traffic / rate + started
         return result
 
     @property
@@ -423,7 +433,7 @@ class _Context:
         return min(c.h2d_bytes_per_s, c.far_bytes_per_s if target == "cpu-far" else np.inf)
 
     def _shard_bytes(self, per_param: float) -> Array:
-        return self._numel * per_param / self._shards()
+        return self._held * per_param
 
     def _offload_down(self, index: int) -> Array:
         rate = self._host_path(self.strategy.offload.optimizer, index)

@@ -12,6 +12,7 @@ import numpy as np
 from simcore.base.arrays import NDArray
 from simcore.base.errors import InvalidConfig
 from simcore.hardware.calibrations import CalibratedKnob
+from simcore.hardware.casts import block_cast_share
 from simcore.hardware.cluster import ClusterSpec, NodeGroup, link_named
 from simcore.hardware.convolutions import CUDNN_VENDOR, depthwise_share, wants_channels_last
 from simcore.hardware.estimates import (
@@ -305,6 +306,8 @@ def _kernel_rates(gpu: GpuSpec, precision: Precision, profile: Profile) -> dict[
         if named == CAST and precision.operand_bytes:
             own = precision.cast_traffic_bytes(either_layout=takes_either_layout(gpu))
             bytes_per_s[i] *= precision.cast_traffic_bytes() / own
+            if precision.micro_scaled and (of := block_cast_share(profile.runtime, gpu)):
+                bytes_per_s[i] = gpu.memory_bw.value * of
         if kind not in COMPUTE_KINDS:
             continue
         unit, peak = _unit_of(named, profile, gpu, precision)

@@ -71,7 +71,7 @@ class SetUp(BaseModel):
     ep: Degree | None = _say("Expert parallel ranks", 8)
     expert_tp: Degree | None = _say("Tensor ranks of an expert: 1 or tp", 1)
     schedule: Name | None = _say("Of the pipeline: 1f1b, gpipe, zb-1p, zb-2p, dualpipe", "zb-2p")
-    dispatcher: Name | None = _say("alltoall, or deepep: a token goes to a rank once", "deepep")
+    dispatcher: Name | None = _say("alltoall; deepep, hybridep: a token to a rank once", "deepep")
     cp_comm: Name | None = _say("What context ranks exchange: ring, all-gather, ulysses", "ulysses")
     expert_imbalance: Factor | None = _say("Tokens of the fullest expert rank over the mean", 1.3)
     expert_capacity: Factor | None = _say("Slots of an expert over its mean rows", 1.25)

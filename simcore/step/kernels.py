@@ -200,9 +200,13 @@ def _is_batched(kernel: Kernel) -> bool:
 
 
 def _cast(kernel: Kernel, precision: Precision) -> tuple[float, ...]:
-    """What brings a product's input to its format; its issue is in ``issue_over_torch``."""
+    """What brings a product's input to its format; its issue is in ``issue_over_torch``.
+
+    One kernel's start also for the operands of many experts: Transformer Engine casts them on
+    streams side by side (cast.cu, nvte_multi_tensor_quantize).
+    """
     moved = kernel.cast * precision.cast_traffic_bytes()
-    return _row(Kernel(kind="elementwise", raw_bytes=moved, launches=0.0), precision, CAST)
+    return _row(Kernel(kind="elementwise", raw_bytes=moved, issues=0.0), precision, CAST)
 
 
 def _weight_cast(kernel: Kernel, precision: Precision, backward: bool) -> tuple[float, ...]:

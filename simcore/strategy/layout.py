@@ -13,9 +13,9 @@ from typing import Final, Literal, get_args
 
 from simcore.strategy.cuts import cut_problems
 
-Dispatcher = Literal["alltoall", "deepep"]
-#: Others that send a token once: HybridEP of the same library, Megatron-Core's name for both.
-DISPATCHERS_CALLED: Final[Mapping[str, Dispatcher]] = {"hybridep": "deepep", "flex": "deepep"}
+Dispatcher = Literal["alltoall", "deepep", "hybridep"]
+#: Megatron-Core's name for the last two, of which it takes DeepEP where nobody says.
+DISPATCHERS_CALLED: Final[Mapping[str, Dispatcher]] = {"flex": "deepep"}
 #: How context ranks share attention: ``engine.context``.
 CpComm = Literal["ring", "all-gather", "ulysses"]
 #: In which order a pipeline stage works. gpipe: all forwards, then all backwards (Huang et al.
@@ -37,7 +37,8 @@ class Layout:
     too (Korthikanti et al. 2022). ``expert_tp``: tensor ranks of an expert, 1 or
     tp; with 1 the expert ranks lie side by side over the tensor ranks (Megatron-Core's parallel
     folding, Liu et al. 2025). ``dispatcher``: whether a token goes to a node and a rank once for
-    each choice (alltoall) or once (deepep). ``cp_comm``: what context ranks exchange. ``stages``:
+    each choice (alltoall) or once (deepep and hybridep, of one library, which differ in what goes
+    beside it). ``cp_comm``: what context ranks exchange. ``stages``:
     layers of each pipeline stage as ``strategy.cuts`` writes them; nothing is as evenly as they go.
     """
 
@@ -65,6 +66,11 @@ class Layout:
         Expert ranks lie over the tensor ranks first: ep x expert_tp ranks make a set.
         """
         return self.ep * self.expert_tp / self.tp if self.ep > 1 else 1.0
+
+    @property
+    def sends_once(self) -> bool:
+        """Whether a token goes to a rank once, however many of its experts it takes."""
+        return self.dispatcher != "alltoall"
 
     @property
     def trivial(self) -> bool:

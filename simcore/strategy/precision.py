@@ -69,6 +69,11 @@ class Precision:
         return self.cast_read_bytes + copies * self.operand_bytes
 
     @property
+    def micro_scaled(self) -> bool:
+        """Whether short blocks of a row or column have scales, which lie beside the operand."""
+        return self.block_scaled and not self.operand_bytes.is_integer()
+
+    @property
     def autocasts(self) -> bool:
         """Whether tensors of both widths meet, as autocast leaves them."""
         return self.low_bytes < self.high_bytes

@@ -57,7 +57,7 @@ class Routing:
         kept = fullest if self.capacity is None else min(fullest, self.capacity)
         padded = self.capacity if self.capacity is not None and self.padding else None
         computed = kept if padded is None else padded
-        if dispatcher == "deepep":
+        if dispatcher != "alltoall":
             return ExpertRows(computed=computed, sent=kept, permuted=computed)
         return ExpertRows(
             computed=computed, sent=computed, permuted=1.0 if padded is None else padded

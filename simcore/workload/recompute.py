@@ -185,7 +185,8 @@ def _used(workload: Workload, blocks: tuple[Block, ...], order: list[int]) -> Wo
 
 def _block(block: Block, modules: tuple[str, ...], stops_early: bool) -> Block:
     before = block.saved
-    for name in modules:
+    routed = any(op.name.startswith("experts.") for op in block.ops)
+    for name in (m for m in modules if m != "mlp" or not routed):
         if name == "layer" and stops_early and (unrun := left_out(block)):
             run = replace(block, ops=block.ops[: -len(unrun)])
             kept = tuple(replace(op, saved=NOTHING) for op in unrun)
@@ -211,9 +212,33 @@ def _by_module(block: Block, module: Module) -> tuple[Op, ...]:
             inside = True
             continue
         discarded = inside and not module.output_kept and op.saved != NOTHING
-        ops.append(replace(op, saved=NOTHING) if discarded else op)
+        if discarded:
+            own = _attended(op) if op.fwd and op.fwd[0].kind in FLASH_KINDS else NOTHING
+            ops[-1] = replace(ops[-1], bwd=(_copied(op.saved - own), *ops[-1].bwd))
+            op = replace(op, saved=own)
+        ops.append(op)
         inside = False
     return tuple(ops)
+
+
+def _attended(op: Op) -> Saved:
+    """What latent attention keeps that is not its input: its output and an fp32 number a row.
+
+    It has as many heads of k as of q, and as many of v as its output has.
+    """
+    kernel = op.fwd[0]
+    query = kernel.m.fixed * kernel.groups.per_sample * kernel.n.fixed
+    return Saved(low=op.saved.low / 2 - query, raw_bytes=op.saved.raw_bytes)
+
+
+def _copied(result: Saved) -> Kernel:
+    """What was computed again goes to the storage that forward had let go of.
+
+    Megatron-Core, tensor_parallel/random.py, CheckpointWithoutOutput: resize_ and copy_. It is as
+    activations are, whatever format a product then keeps of it.
+    """
+    elems = result.low + result.matmul
+    return Kernel(kind="copy", low=2 * elems, raw_bytes=2 * result.raw_bytes, issues=0.0)
 
 
 def _from_outside(op: Op) -> Saved:

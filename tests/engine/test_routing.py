@@ -1,5 +1,6 @@
 """Imbalance and capacity of experts: identities, bounds, and that more rows are never quicker."""
 
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -11,7 +12,9 @@ from hypothesis import strategies as st
 from simcore import api
 from simcore.base.errors import InvalidConfig
 from simcore.engine.emit import launch_file
-from simcore.engine.exchanges import exchange_bytes
+from simcore.engine.exchanges import exchange_bytes, exchanges_of
+from simcore.engine.points import Points
+from simcore.engine.predict import point_values
 from simcore.engine.request import make_request
 from simcore.workload.models import MODELS
 
@@ -74,7 +77,7 @@ def test_no_rank_gets_more_than_all_tokens() -> None:
 FACTORS = st.floats(1.0, 4.0).map(lambda x: round(x, 3))
 
 
-@pytest.mark.parametrize("dispatcher", ["alltoall", "deepep"])
+@pytest.mark.parametrize("dispatcher", ["alltoall", "deepep", "hybridep"])
 @pytest.mark.parametrize("word", ["expert_imbalance", "expert_capacity"])
 @settings(max_examples=12, deadline=None, derandomize=True,
           suppress_health_check=[HealthCheck.function_scoped_fixture])  # fmt: skip
@@ -107,11 +110,45 @@ def test_bytes_of_an_exchange(words: dict[str, Any], sent: float) -> None:
     assert found == pytest.approx(2 * 1024 * 2048 * 2 * 6 * sent)
 
 
-@pytest.mark.parametrize("called", ["hybridep", "HybridEP", "flex"])
-def test_other_libraries_that_send_a_token_once(called: str) -> None:
+@pytest.mark.parametrize(
+    ("called", "is_"), [("DeepEP", "deepep"), ("HybridEP", "hybridep"), ("flex", "deepep")]
+)
+def test_what_sends_a_token_once_is_called(called: str, is_: str) -> None:
     request = make_request(MODEL, GPUS, **BASE, dispatcher=called)
-    assert request.placed is not None and request.placed.layout.dispatcher == "deepep"
-    assert figures(ask(dispatcher=called)) == figures(ask(dispatcher="deepep"))
+    assert request.placed is not None and request.placed.layout.dispatcher == is_
+    assert figures(ask(dispatcher=called)) == figures(ask(dispatcher=is_))
+
+
+@pytest.mark.parametrize(
+    ("dispatcher", "ep", "beside"),
+    [
+        ("hybridep", 8, 4 * 128),  # in fp32, of all experts: the node has them
+        ("hybridep", 16, 4 * 64),  # of a node's
+        ("deepep", 8, (4 + 4 + 8) / 2 * 8),  # there and back, int64 indices there alone
+        ("alltoall", 8, 4),
+    ],
+)
+def test_routing_weights_go_beside_half_of_the_exchanges(
+    dispatcher: str, ep: int, beside: float
+) -> None:
+    """Qwen3 30B-A3B: rows of 2,048 in bf16, 128 experts of which a token takes 8."""
+    asked = make_request(
+        "qwen3-30b-a3b", "2x8xB200", software="megatron", precision="bf16", micro_batch=1,
+        strategy="zero1", main_grads="fp32", ep=ep, dispatcher=dispatcher,
+    )  # fmt: skip
+    assert asked.placed is not None
+    assert asked.placed.traffic.weights_frac == pytest.approx(beside / (2048 * 2))
+    none = replace(asked.placed, traffic=replace(asked.placed.traffic, weights_frac=0.0))
+    points = Points.of(point_values(asked.cluster, asked.profile, "", 64.0, 1.0), 1)
+    found, bare = (
+        exchanges_of(points, p).once_s["expert parallel", "all_to_all"][0]
+        for p in (asked.placed, none)
+    )
+    if dispatcher == "alltoall":  # an exchange of their own, which takes its latency at least
+        assert bare < found < 1.5 * bare
+    else:  # the average of exchanges with and without them, but for latency
+        assert bare < found <= bare * (1 + beside / (2048 * 2) / 2)
+        assert found / bare - 1 == pytest.approx(beside / (2048 * 2) / 2, rel=0.2)
 
 
 def test_kept_activations_of_the_fullest_rank() -> None:

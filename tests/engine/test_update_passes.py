@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from simcore.engine.predict import predict
+from simcore.engine.rates import class_rates
 from simcore.engine.request import Request, make_request
 
 
@@ -27,3 +28,23 @@ def test_scaling_moves_its_gradients_several_times_whatever_its_shard() -> None:
     assert few == pytest.approx(many)
     assert 0.75 * 2.039e12 < n_bytes / few < 2.039e12
     assert added_s("1x1xA100-SXM-80GB")[0] == 0.0
+
+
+@pytest.mark.parametrize(("ep", "shards"), [(8, 1), (4, 2), (2, 4)])
+def test_experts_are_updated_by_those_that_hold_the_same(ep: int, shards: int) -> None:
+    """A distributed optimizer deals experts out among the ranks of an expert data-parallel group.
+
+    Megatron-LM, core/optimizer/__init__.py: expert_dp_group for buffers of expert parameters. A
+    fused Adam in mixed precision reads master weight, two moments and gradient in fp32, writes the
+    first three and the weight in 16 bit: 7 · 4 bytes, and 2 · 2 of the weight.
+    """
+    asked = make_request(
+        "qwen3-30b-a3b", "1x8xB200", strategy="zero1", precision="bf16", main_grads="fp32", ep=ep,
+        optimizer="adamw", optimizer_impl="fused",
+    )  # fmt: skip
+    experts = 48 * 128 * 3 * 2048 * 768 / ep
+    group = class_rates(asked.cluster.groups[0], asked.strategy.precision, asked.profile)
+    alike = replace(asked, strategy=replace(asked.strategy, expert_ranks=1.0))
+    more = optimizer_s(asked) - optimizer_s(alike)
+    n_bytes = experts * (1 / shards - 1 / 8) * (7 * 4 + 2 * 2)
+    assert more == pytest.approx(n_bytes / group.update_bytes_per_s, rel=1e-6)

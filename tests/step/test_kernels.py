@@ -67,7 +67,7 @@ def test_narrow_products_read_less_and_their_inputs_are_cast(
     assert moved(table, "gemm") == pytest.approx(forward + backward)
     assert moved(table, CAST) == pytest.approx((inputs + results) * cast)
     # issuing the casts is in what a program takes for a product in 8 bits
-    assert table.launches_per_phase.sum() == 3
+    assert (table.issues_per_phase.sum(), table.launches_per_phase.sum()) == (3, 5)
 
 
 def test_scales_of_rows_cast_weights_and_transposes_of_their_own() -> None:
@@ -105,7 +105,7 @@ def test_hosts_issue_collectives_and_checkpoints_too() -> None:
 
 @pytest.mark.parametrize(
     ("gpu", "precision", "share"),
-    [("H100", "fp8", 1.0), ("B200", "fp8", 4 / 3), ("B200", "mxfp8", 1.0), ("B200", "bf16", 1.0)],
+    [("H100", "fp8", 1.0), ("B200", "fp8", 4 / 3), ("B200", "bf16", 1.0)],
 )
 def test_one_copy_does_where_products_take_either_layout(
     gpu: str, precision: str, share: float

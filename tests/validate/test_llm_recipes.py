@@ -34,8 +34,8 @@ def test_a_further_token_is_on_the_last_stage(mtp: str, stages: str) -> None:
     ("model", "gpu", "how"),
     [
         ("qwen3-235b-a22b", "H100-SXM5-80GB", "alltoall"),
-        ("qwen3-235b-a22b", "GB200-NVL72-192GB", "deepep"),
-        ("qwen3-30b-a3b", "H100-SXM5-80GB", "deepep"),
+        ("qwen3-235b-a22b", "GB200-NVL72-192GB", "hybridep"),
+        ("qwen3-30b-a3b", "H100-SXM5-80GB", "hybridep"),
     ],
 )
 def test_a_backend_is_named_and_not_used(model: str, gpu: str, how: str) -> None:

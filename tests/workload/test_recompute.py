@@ -6,6 +6,7 @@ from simcore.base.errors import UnknownName
 from simcore.engine.transients import saved_bytes
 from simcore.strategy.precision import PRECISIONS
 from simcore.workload.archs import ARCHS, load
+from simcore.workload.models import MODELS
 from simcore.workload.recompute import MODULES, head_recomputed, modules_named, recomputed
 
 load("transformer")
@@ -137,3 +138,42 @@ def test_a_head_that_runs_again_is_four_products_and_not_three():
     assert losses and all(op in head.ops for op in losses)
     p = PRECISIONS["bf16"]
     assert saved_bytes(head.saved, p) < saved_bytes(before.saved, p)
+
+
+def copied(workload):
+    """Elements that backward moves from what was computed again to what forward let go of."""
+    return sum(k.low for op in layer(workload).ops for k in op.bwd
+               if k.kind == "copy" and k.issues == 0.0)  # fmt: skip
+
+
+def test_discarded_results_are_copied_back():
+    """Megatron-LM, CheckpointWithoutOutput: read and written, beside the forward that runs again.
+
+    Modules whose result stays are checkpointed as torch does, and hand on what they computed.
+    """
+    whole = model()
+    assert copied(whole) == 0
+    assert copied(recomputed(whole, ("layernorm",))) == 2 * 2 * SEQ * HIDDEN
+    assert copied(recomputed(whole, ("core_attn",))) == 0
+
+
+def latent():
+    return MODELS["deepseek-v3"].build(layers=5, seq_len=SEQ, attention="flash")
+
+
+def test_latent_attention_keeps_its_output_where_its_inputs_are_made_again():
+    """DeepSeek-V3: 128 heads of q and k (192) and of v and the output (128), fp32 sums of rows."""
+    whole = latent()
+    less = recomputed(whole, ("mla_up_proj",))
+    (kept,) = (op.saved for op in layer(less).ops if op.name == "attention")
+    assert (kept.low, kept.raw_bytes) == (SEQ * 128 * 128, 4 * SEQ * 128)
+    assert copied(less) == 2 * SEQ * 128 * (192 + 192 + 128)
+
+
+def test_dense_feed_forward_layers_are_not_those_of_experts():
+    """transformer_config.py: mlp are dense layers' modules, moe_act the experts' activations."""
+    whole = latent()
+    routed = {b.name for b in whole.blocks if any(op.name == "route" for op in b.ops)}
+    assert routed
+    for before, after in zip(whole.blocks, recomputed(whole, ("mlp",)).blocks, strict=True):
+        assert (before.ops == after.ops) == (before.name in routed or not before.recomputable)

@@ -417,7 +417,7 @@ def _experts(reading: Reading, given: Given) -> None:
         return
     key = "--moe-token-dispatcher-type"
     if kind == "flex" and once:
-        reading.say("dispatcher", "deepep", key)
+        reading.say("dispatcher", backend if backend in _ONCE_A_NODE else "deepep", key)
     else:
         if kind == "allgather":
             reading.approximate(f"{key} allgather", "is predicted as alltoall")
@@ -454,8 +454,8 @@ def _emit_kernels(job: Job, left: list[str]) -> list[str]:
         lines.append(f"--expert-tensor-parallel-size {job.expert_tp}")
     if job.ep:
         how = job.dispatcher or "alltoall"
-        lines.append(f"--moe-token-dispatcher-type {'flex' if how == 'deepep' else how}")
-        lines += ["--moe-enable-deepep"] * (how == "deepep")
+        kind = f"flex --moe-flex-dispatcher-backend {how}" if how in _ONCE_A_NODE else how
+        lines.append(f"--moe-token-dispatcher-type {kind}")
     if job.expert_capacity is not None:
         lines.append(f"--moe-expert-capacity-factor {job.expert_capacity:.12g}")
         lines += ["--moe-pad-expert-input-to-capacity"] * bool(job.expert_padding)

@@ -185,9 +185,9 @@ def _named(row: Row) -> str:
 def dispatcher_of(row: Row) -> str:
     """How rows get to their experts."""
     said = _named(row)
-    once = "deepep" in said or "hybridep" in said
-    plain = row["source"] == BRIDGE and _chip(row) in _PLAIN.get(row["model"], ())
-    return "deepep" if once and not plain else "alltoall"
+    if row["source"] == BRIDGE and _chip(row) in _PLAIN.get(row["model"], ()):
+        return "alltoall"
+    return next((name for name in ("hybridep", "deepep") if name in said), "alltoall")
 
 
 def unhidden_of(row: Row) -> frozenset[str]:

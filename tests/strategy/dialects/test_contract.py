@@ -174,7 +174,8 @@ def test_round_trip_of_every_strategy_precision_and_offload(dialect: str, tmp_pa
                                                                    "megatron_graphs")),
         *(("megatron", {"expert_capacity": 1.25, "expert_padding": pad}) for pad in (True, False)),
         *(("megatron", {"tp": 2, "sequence_parallel": True, "ep": 4, "expert_tp": n,
-                        "dispatcher": how}) for n in (1, 2) for how in ("alltoall", "deepep")),
+                        "dispatcher": how})
+          for n in (1, 2) for how in ("alltoall", "deepep", "hybridep")),
     ],
 )  # fmt: skip
 def test_what_each_must_be_able_to_say(dialect: str, changes: dict, tmp_path: Path) -> None:

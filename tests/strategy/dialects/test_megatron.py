@@ -104,7 +104,7 @@ def test_yaml_with_sections() -> None:
         ("--expert-model-parallel-size 4 --moe-token-dispatcher-type flex --moe-enable-deepep",
          "dispatcher", "deepep"),
         ("--expert-model-parallel-size 4 --moe-token-dispatcher-type flex "
-         "--moe-flex-dispatcher-backend hybridep", "dispatcher", "deepep"),
+         "--moe-flex-dispatcher-backend hybridep", "dispatcher", "hybridep"),
         ("--expert-model-parallel-size 4 --moe-token-dispatcher-type alltoall", "dispatcher",
          "alltoall"),
         ("--moe-expert-capacity-factor 1.25", "expert_capacity", 1.25),
