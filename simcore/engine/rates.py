@@ -147,6 +147,13 @@ def peak_for(gpu: GpuSpec, precision: Precision) -> tuple[PeakName, float, str]:
     raise InvalidConfig([f"{gpu.name} cannot run {precision.name}: it has peaks for {known}"])
 
 
+def product_peak_for(gpu: GpuSpec, precision: Precision) -> tuple[PeakName, float]:
+    """``peak_for``, of fp32 on the units that run its products: CDNA's matrix units have twice."""
+    name, peak, _ = peak_for(gpu, precision)
+    matrix = gpu.peak("fp32_matrix") if name == "fp32" else None
+    return ("fp32_matrix", matrix) if matrix else (name, peak)
+
+
 def conv_peak_for(gpu: GpuSpec, precision: Precision) -> tuple[PeakName, float]:
     """The peak that convolutions run at: the products', but for what cuDNN may do by default."""
     own = precision.conv_peak
@@ -352,7 +359,7 @@ def _h2d_bytes_per_s(group: NodeGroup) -> float:
 def class_rates(group: NodeGroup, precision: Precision, profile: Profile) -> ClassRates:
     """Rates of one group's devices under a precision and an efficiency profile."""
     gpu, node = group.gpu, group.node
-    peak_name, peak, note = peak_for(gpu, precision)
+    peak_name, _, note = peak_for(gpu, precision)
     conv_name, conv_peak = conv_peak_for(gpu, precision)
     kernels = _kernel_rates(gpu, precision, profile)
     kernels |= _channels_first(gpu, profile, conv_name, conv_peak)
@@ -395,7 +402,7 @@ def class_rates(group: NodeGroup, precision: Precision, profile: Profile) -> Cla
         cores=node.cpu.sockets * node.cpu.cores_per_socket,
         ranks_per_socket=max(1.0, group.gpus_per_node / node.cpu.sockets),
         gpus_per_node=group.gpus_per_node,
-        peak_flop_per_s=peak,
+        peak_flop_per_s=product_peak_for(gpu, precision)[1],
         assumptions=(note,) if note else (),
         half_product_flop_per_s=_half_products(gpu, profile) * compute_share,
         device_sd_frac=profile.device_spread.value,
