@@ -194,7 +194,7 @@ plots = _completer(lambda: PLOTS)
 
 #: What ``list`` and ``show`` know; singular words are taken too.
 LISTS = (
-    "gpus", "models", "nodes", "links", "strategies", "precisions", "optimizers", "collectives",
+    "gpus", "models", "configs", "nodes", "links", "strategies", "precisions", "optimizers", "collectives",
     "software",
     "calibrations", "prices",
 )  # fmt: skip

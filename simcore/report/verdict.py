@@ -156,8 +156,10 @@ def render_verdict(result: dict[str, Any], worst: int | None = None) -> str:
     }
     rows = _scores("all", quantities)
     if result["simulated"] and not rows and not result.get("filled"):
-        lines += ["no row says what was measured (step_time_s, samples_per_s, tokens_per_s, "
-                  "peak_memory_gb ...);", "--fill predicts what the table leaves blank"]  # fmt: skip
+        lines += [
+            "no row says what was measured (step_time_s, samples_per_s, tokens_per_s, ...):",
+            "--fill predicts what the table leaves blank",
+        ]
     rows += _scores("without flagged", result.get("without_flagged") or {})
     if parameters := result.get("by_parameters"):
         rows += _scores("multipliers alone", parameters)

@@ -142,24 +142,24 @@ def test_bounds_hold_for_any_figures(
 
 
 def test_what_is_left_adds_up(fake: Callable, with_memory: Callable) -> None:
-    """129 GB held and 30.1 GB of holes leave 12.9 of 171.8 GB; at its upper end it needs more."""
-    text = render(with_memory(needed_bytes=148 * GIB))
-    assert "120 of 160 GiB), 30.1 GB holes, 7.5 % left" in text
+    """129 GB held and 30.1 GB of fragmentation leave 12.9 of 171.8 GB; at its upper end it needs more."""
+    text = " ".join(render(with_memory(needed_bytes=148 * GIB)).split())
+    assert "120 of 160 GiB) + 30.1 GB fragmentation, 7.5 % left" in text
     assert "tight" not in text
     text = " ".join(render(with_memory(needed_bytes=155 * GIB)).split())
-    assert "37.6 GB holes, 3.1 % left; tight: may need 173 GB (80 % interval)" in text
+    assert "37.6 GB fragmentation, 3.1 % left; tight: may need 173 GB (80 % interval)" in text
 
 
 def test_an_efficiency_above_one_is_explained(fake: Callable) -> None:
     """ZeRO and layouts cut the update, which one device would do alone."""
-    why = "update all parameters, which these share)"
+    why = "update all parameters, here each does its share)"
 
     def said(frac: float, **words: str) -> str:
         return " ".join(render(fake(scaling_efficiency_frac=frac, **words)).split())
 
     assert why in said(1.11, strategy="zero3")
     assert why not in said(0.9, strategy="zero3")
-    assert f"(one alone would hold and {why}" in said(1.85, strategy="ddp", layout="ep8")
+    assert f"(one GPU alone would hold and {why}" in said(1.85, strategy="ddp", layout="ep8")
     assert why not in said(1.11, strategy="ddp")
 
 

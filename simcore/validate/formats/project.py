@@ -1,7 +1,8 @@
 """simcore's own format: a row is one run, columns are the command line's words.
 
 model, gpus, and any other words of a job (``engine.options``) but files; id; train_samples and
-eval_samples of a whole run; measured step_time_s (or a rate of ``RATES``), run_time_s, peak_memory_gb, speedup and memory_<term>_gib; reference (id), flag, note.
+eval_samples of a whole run; measured step_time_s (or a rate of ``RATES``), run_time_s,
+peak_memory_gb, speedup and memory_<term>_gib; reference (id), flag, note.
 """
 
 from __future__ import annotations
