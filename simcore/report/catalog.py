@@ -247,7 +247,8 @@ def _config_rows() -> Listing:
 
 
 _LISTINGS = {
-    "gpus": _gpu_rows, "models": _model_rows, "configs": _config_rows, "nodes": _node_rows, "links": _link_rows,
+    "gpus": _gpu_rows, "models": _model_rows, "configs": _config_rows,
+    "nodes": _node_rows, "links": _link_rows,
     "strategies": _strategy_rows, "precisions": _precision_rows, "optimizers": _optimizer_rows,
     "collectives": _collective_rows, "software": _software_rows,
     "calibrations": _calibration_rows, "prices": _price_rows,

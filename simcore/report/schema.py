@@ -95,9 +95,7 @@ def _memory() -> Schema:
             "allocated": _positive("Tensors: torch.cuda.max_memory_allocated."),
             "reserved": _positive("Held by the allocator: torch.cuda.max_memory_reserved."),
             "device": _positive("All that the process holds, without fragmentation."),
-            "needed": _positive(
-                "device and the allocator's fragmentation, which it cannot give back; decides fits."
-            ),
+            "needed": _positive("device and the allocator's fragmentation; decides fits."),
             "capacity": _positive("What the driver offers on the smallest GPU."),
             "low": _positive("Lower end of the 80 % interval of device."),
             "high": _positive("Upper end of the 80 % interval of device."),

@@ -142,7 +142,7 @@ def test_bounds_hold_for_any_figures(
 
 
 def test_what_is_left_adds_up(fake: Callable, with_memory: Callable) -> None:
-    """129 GB held and 30.1 GB of fragmentation leave 12.9 of 171.8 GB; at its upper end it needs more."""
+    """129 GB held and 30.1 GB of fragmentation leave 12.9 of 171.8 GB; its upper end needs more."""
     text = " ".join(render(with_memory(needed_bytes=148 * GIB)).split())
     assert "120 of 160 GiB) + 30.1 GB fragmentation, 7.5 % left" in text
     assert "tight" not in text
