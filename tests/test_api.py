@@ -82,6 +82,8 @@ def test_unknown_names_suggest() -> None:
         ("H100", {"micro_batch": 2.5}, "--micro-batch must be a whole number, not 2.5"),
         ("H100", {"tp": True}, "--tp must be a whole number, not True"),
         ("H100", {"strategy": 3}, "--strategy must be text, not 3"),
+        ("H100", {"recompute": True}, "--recompute must be text ('full'), not True"),
+        ("H100", {"lora_targets": ["q_proj", "o_proj"]}, "must be text ('q_proj,o_proj'), not ["),
         (8, {}, "gpus must be text such as 4x8xA6000ada, not 8"),
         (None, {}, "gpus must be text such as 4x8xA6000ada, not None"),
     ],

@@ -323,7 +323,8 @@ CASES: dict[str, Case] = {
         "Exaone4ForCausalLM",
     ),
     "exaone4 wide": (
-        "Exaone4", {**_GQA, **_TOKENS, "sliding_window": None, "layer_types": ["full_attention"] * 3},
+        "Exaone4",
+        {**_GQA, **_TOKENS, "sliding_window": None, "layer_types": ["full_attention"] * 3},
         "Exaone4ForCausalLM",
     ),
     "arcee": ("Arcee", {**_GQA, **_TOKENS}, "ArceeForCausalLM"),
