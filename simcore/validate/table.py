@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import csv
 import io
 import re
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from simcore.base.called import word_meant
+from simcore.base.csv_text import between, decoded
 from simcore.base.errors import DataError
 from simcore.validate.case import Case, Skipped
 from simcore.validate.formats import (
@@ -67,9 +67,7 @@ def read_table(
     first = next((i for i, x in enumerate(lines) if x.strip() and not x.startswith("#")), None)
     if first is None:
         raise DataError("holds no table", file=path)
-    # Spreadsheets write semicolons where the decimal point is a comma; others tabs.
-    between = max(",;\t", key=lines[first].count)
-    reader = csv.reader(io.StringIO("\n".join(lines[first:])), delimiter=between)
+    reader = csv.reader(io.StringIO("\n".join(lines[first:])), delimiter=between(lines[first]))
     header = [name.strip() for name in next(reader)]
     if fmt is None and (fmt := _format_of(header)) in (None, project.FORMAT):
         header = [_plain(name) for name in header]
@@ -152,9 +150,7 @@ def _text(path: Path) -> str:
             import gzip  # tables that ship are plain text
 
             raw = gzip.decompress(raw)
-        # Excel's two ways to save as text begin with the mark of their encoding.
-        wide = raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-        return raw.decode("utf-16" if wide else "utf-8-sig")
+        return decoded(raw)
     except OSError as err:
         reason = err.strerror or "not a gzip file"
         raise DataError(f"cannot be read: {reason}", file=path) from None
