@@ -492,3 +492,16 @@ def test_what_the_gpus_of_a_node_keep_is_held_against_its_host_memory(
     lack = max(kept - memory.host_capacity_bytes, 0)
     assert memory.host_lack_bytes == pytest.approx(lack, rel=1e-3)
     assert not predict(make_request("gpt2", gpus, micro_batch=1)).memory.host_lack_bytes
+
+
+@pytest.mark.parametrize("seq_len", [2**13, 2**17])
+def test_attention_that_runs_again_takes_what_it_took(seq_len: int) -> None:
+    """Its backward runs at less than forward's rate; a forward among backward does not."""
+    words: dict[str, Any] = {"strategy": "zero3", "seq_len": seq_len}
+    none, selective, full = (
+        ask("qwen3-0.6b", "8xRTX-PRO-6000", recompute=how, **words)
+        for how in ("none", "selective", "full")
+    )
+    again_s = selective.time_s["backward"] - none.time_s["backward"]
+    assert 0 < again_s < none.time_s["forward"]
+    assert selective.step_time_s.value < full.step_time_s.value
