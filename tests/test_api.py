@@ -237,3 +237,12 @@ def test_a_public_prediction_takes_two_milliseconds(capsys: pytest.CaptureFixtur
     with capsys.disabled():
         sys.stdout.write(f"\nsimcore.predict of latte-xl on 4x8: {min(spent) * 1e3:.2f} ms" + "\n")
     assert min(spent) < 3 * 2e-3
+
+
+def test_an_answer_is_plain_data_and_its_step_a_number() -> None:
+    found = simcore.predict("gpt2", "A100")
+    assert found.to_dict()["tokens_per_s"] == found.tokens_per_s == found.samples_per_s * 1024
+    assert float(found.step_time_s) == found.step_time_s.value
+    assert f"{found.step_time_s:.3f}" == f"{found.step_time_s.value:.3f}"
+    images = simcore.predict("resnet-50", "A100")
+    assert images.tokens_per_s is None and images.to_dict()["tokens_per_s"] is None

@@ -6,14 +6,15 @@ estimate_memory(model, sample_input, torch.optim.AdamW(model.parameters()))
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from simcore.base.errors import UsageError, nearest
 from simcore.workload.trace.attention import Attention
+from simcore.workload.trace.fake import unwrapped
 from simcore.workload.trace.record import ParamRecord, Trace
-from simcore.workload.trace.tracer import trace
+from simcore.workload.trace.tracer import scalar_of, trace
 
 #: State tensors a parameter, each as wide as the parameter.
 _STATES = {
@@ -135,11 +136,23 @@ def estimate_memory(
 ) -> MemoryEstimate:
     """Memory of one training step of ``model`` on ``sample_input``, without running it.
 
-    ``sample_input``: a tensor or a tuple of arguments; only shapes and dtypes count. ``optimizer``:
-    a torch optimizer, its class or its name. ``loss(output)``, ``autocast`` and ``attention`` as
-    in ``trace``. The model is as before afterwards. Raises UsageError.
+    ``sample_input``: a tensor, a tuple of arguments or a mapping of named ones, such as a batch of
+    transformers; only shapes and dtypes count. ``optimizer``: a torch optimizer, its class or its
+    name. ``loss(output)``, ``autocast`` and ``attention`` as in ``trace``. The model is as before
+    afterwards. Raises UsageError.
     """
     _name(optimizer)
+    if isinstance(sample_input, Mapping):
+        names, target = tuple(sample_input), unwrapped(model)
+
+        def step(*values: Any) -> Any:
+            return scalar_of(target(**dict(zip(names, values, strict=True))), loss)
+
+        traced = trace(
+            step, tuple(sample_input.values()), modules=(model,), autocast=autocast,
+            attention=attention,
+        )  # fmt: skip
+        return memory_of(traced, optimizer)
     inputs = sample_input if isinstance(sample_input, (tuple, list)) else (sample_input,)
     traced = trace(model, tuple(inputs), loss=loss, autocast=autocast, attention=attention)
     return memory_of(traced, optimizer)
