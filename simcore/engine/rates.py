@@ -360,6 +360,12 @@ def class_rates(group: NodeGroup, precision: Precision, profile: Profile) -> Cla
     """Rates of one group's devices under a precision and an efficiency profile."""
     gpu, node = group.gpu, group.node
     peak_name, _, note = peak_for(gpu, precision)
+    pooled = (
+        f"{gpu.name}: matrix products in {peak_name} reach what they do on all GPUs; none of its "
+        f"kind ({gpu.architecture}, {gpu.form_factor}) was timed"
+    )
+    untimed = profile.product_figures(peak_name, gpu).level == "pooled"
+    notes = (note, pooled if untimed else "")
     conv_name, conv_peak = conv_peak_for(gpu, precision)
     kernels = _kernel_rates(gpu, precision, profile)
     kernels |= _channels_first(gpu, profile, conv_name, conv_peak)
@@ -403,7 +409,7 @@ def class_rates(group: NodeGroup, precision: Precision, profile: Profile) -> Cla
         ranks_per_socket=max(1.0, group.gpus_per_node / node.cpu.sockets),
         gpus_per_node=group.gpus_per_node,
         peak_flop_per_s=product_peak_for(gpu, precision)[1],
-        assumptions=(note,) if note else (),
+        assumptions=tuple(filter(None, notes)),
         half_product_flop_per_s=_half_products(gpu, profile) * compute_share,
         device_sd_frac=profile.device_spread.value,
         conv_peak_flop_per_s=conv_peak if conv_name != peak_name else 0.0,

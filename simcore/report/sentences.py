@@ -96,8 +96,9 @@ def verdict(p: Prediction) -> tuple[str, str]:
     binary = f"({figure(held / GIB)} of {figure(m.capacity_bytes / GIB)} GiB)"
     if not p.fits:
         over = gigabytes(held - m.capacity_bytes)
-        lost = gigabytes(held - m.device_bytes)
-        fragments = f", {lost} GB of it fragmentation" if held > m.device_bytes else ""
+        lost = lost_bytes(m)
+        told = lost >= _TOLD_FRAC * m.capacity_bytes
+        fragments = f", {gigabytes(lost)} GB of it fragmentation" if told else ""
         return "NO", f"needs {decimal} {binary}{fragments}: {over} GB too much"
     text = f"{decimal} {binary}{fragmentation(m)}, {percent(m.margin_frac)} left"
     most = m.high_bytes + lost_bytes(m)
@@ -221,9 +222,9 @@ def beyond_all(p: Prediction) -> str:
     if p.scaling_efficiency_frac <= _NO_MORE_THAN:
         return ""
     if p.layout:
-        return "one GPU alone would hold and update all parameters, here each does its share"
+        return "one alone would hold and update all parameters, here each its share"
     if p.strategy.startswith("zero"):
-        return "one GPU alone would update all parameters, here each does its share"
+        return "one alone would update all parameters, here each its share"
     return ""
 
 

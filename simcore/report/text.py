@@ -107,7 +107,7 @@ def _measured(p: Prediction) -> list[str]:
 #: Assumptions that move the answer most stand first.
 _WEIGHT = (
     ".toml: ", "no such way", "the language model only", "software:", "micro-batch", "not even",
-    " unit: ", "strategy:", "sequences of", "network:", "node:", "data",
+    " unit: ", "was timed", "strategy:", "sequences of", "network:", "node:", "data",
 )  # fmt: skip
 
 

@@ -494,6 +494,15 @@ def test_what_the_gpus_of_a_node_keep_is_held_against_its_host_memory(
     assert not predict(make_request("gpt2", gpus, micro_batch=1)).memory.host_lack_bytes
 
 
+@pytest.mark.parametrize(
+    ("gpu", "told"), [("RTX-PRO-6000", True), ("Gaudi3", True), ("H100-SXM", False)]
+)
+def test_figures_of_all_gpus_are_told(gpu: str, told: bool) -> None:
+    """Whose efficiencies a device takes decides how far an answer is to be trusted."""
+    said = [a for a in ask("gpt2", f"1x{gpu}").assumptions if "none of its kind" in a]
+    assert len(said) == told and all(a.startswith(f"{GPUS[gpu].name}: matrix") for a in said)
+
+
 @pytest.mark.parametrize("seq_len", [2**13, 2**17])
 def test_attention_that_runs_again_takes_what_it_took(seq_len: int) -> None:
     """Its backward runs at less than forward's rate; a forward among backward does not."""

@@ -152,14 +152,14 @@ def test_what_is_left_adds_up(fake: Callable, with_memory: Callable) -> None:
 
 def test_an_efficiency_above_one_is_explained(fake: Callable) -> None:
     """ZeRO and layouts cut the update, which one device would do alone."""
-    why = "update all parameters, here each does its share)"
+    why = "update all parameters, here each its share)"
 
     def said(frac: float, **words: str) -> str:
         return " ".join(render(fake(scaling_efficiency_frac=frac, **words)).split())
 
     assert why in said(1.11, strategy="zero3")
     assert why not in said(0.9, strategy="zero3")
-    assert f"(one GPU alone would hold and {why}" in said(1.85, strategy="ddp", layout="ep8")
+    assert f"(one alone would hold and {why}" in said(1.85, strategy="ddp", layout="ep8")
     assert why not in said(1.11, strategy="ddp")
 
 

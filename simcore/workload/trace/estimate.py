@@ -10,11 +10,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from torch import nn
+
 from simcore.base.errors import UsageError, nearest
 from simcore.workload.trace.attention import Attention
 from simcore.workload.trace.fake import unwrapped
 from simcore.workload.trace.record import ParamRecord, Trace
-from simcore.workload.trace.tracer import scalar_of, trace
+from simcore.workload.trace.tracer import trace
 
 #: State tensors a parameter, each as wide as the parameter.
 _STATES = {
@@ -142,17 +144,24 @@ def estimate_memory(
     afterwards. Raises UsageError.
     """
     _name(optimizer)
+    if not isinstance(model, nn.Module):
+        raise UsageError(f"estimate_memory takes an nn.Module, not {model!r:.60}")
+    what = type(unwrapped(model)).__name__
     if isinstance(sample_input, Mapping):
-        names, target = tuple(sample_input), unwrapped(model)
-
-        def step(*values: Any) -> Any:
-            return scalar_of(target(**dict(zip(names, values, strict=True))), loss)
-
-        traced = trace(
-            step, tuple(sample_input.values()), modules=(model,), autocast=autocast,
-            attention=attention,
-        )  # fmt: skip
-        return memory_of(traced, optimizer)
-    inputs = sample_input if isinstance(sample_input, (tuple, list)) else (sample_input,)
-    traced = trace(model, tuple(inputs), loss=loss, autocast=autocast, attention=attention)
+        model, inputs = _ByName(model, tuple(sample_input)), tuple(sample_input.values())
+    else:
+        many = isinstance(sample_input, (tuple, list))
+        inputs = tuple(sample_input) if many else (sample_input,)
+    traced = trace(model, inputs, loss=loss, autocast=autocast, attention=attention, what=what)
     return memory_of(traced, optimizer)
+
+
+class _ByName(nn.Module):  # type: ignore[misc]
+    """A module whose inputs stand in an order, and are handed on by their names."""
+
+    def __init__(self, model: nn.Module, names: tuple[str, ...]) -> None:
+        super().__init__()
+        self.model, self.names = unwrapped(model), names
+
+    def forward(self, *values: Any) -> Any:
+        return self.model(**dict(zip(self.names, values, strict=True)))
