@@ -251,7 +251,7 @@ def _impossible(p: Plan) -> list[str]:
         lines += labelled("RELAX" if i == 0 else "  or", _relax(r, p.goal))
     for name, n in p.blocked.items():
         of = p.n_timed if name in _OF_TIME else p.n_valid
-        lines += labelled("", f"{name} alone stops {n:,} of {of:,}")
+        lines += labelled("", f"{name} by itself rules out {n:,} of {of:,} points")
     return lines
 
 
