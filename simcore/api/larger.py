@@ -72,7 +72,8 @@ def why_none(tried: Trial) -> str:
     name, most = max(memory.terms.items(), key=lambda term: term[1])
     said = name.replace("_", " ")
     if most > has:
-        what = f"{said} alone takes {gigabytes(most)} of {gigabytes(has)} GB"
+        verb = "take" if said.endswith("s") else "takes"
+        what = f"{said} alone {verb} {gigabytes(most)} of {gigabytes(has)} GB"
     else:
         needs = f"{gigabytes(memory.least_bytes)} of {gigabytes(has)} GB"
         what = f"needs {needs}, {gigabytes(most)} GB of it {said}"
