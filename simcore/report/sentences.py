@@ -247,7 +247,9 @@ def slowest(p: Prediction) -> str:
     if len({c.micro_batch for c in p.rank_classes}) > 1:
         dealt = ", ".join(f"{c.gpu} {c.micro_batch}" for c in p.rank_classes)
         return f"{busy}; samples a GPU: {dealt}"
-    return f"{busy}; an uneven split of the batch would gain {percent(p.uneven_split_gain_frac)}"
+    gain = f"{busy}; an uneven split would gain {percent(p.uneven_split_gain_frac)}"
+    # One sample a GPU cannot be dealt out otherwise.
+    return f"{gain} (from micro-batch 2 on)" if p.micro_batch == 1 else gain
 
 
 def stages(p: Prediction) -> str:

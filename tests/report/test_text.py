@@ -223,3 +223,12 @@ def test_a_length_that_is_asked_for_is_told() -> None:
     short = api.predict("gpt2", "8xH100", seq_len=512)
     assert short.tokens_per_sample == 512
     assert f"x 512 = {figure(short.samples_per_s * 512)} tokens/s" in render(short)
+
+
+def test_one_sample_a_gpu_is_not_dealt_out_otherwise() -> None:
+    """What an uneven split would gain, where nothing can be split, says from when on."""
+    words = {"strategy": "zero3", "recompute": "full", "shares": "auto"}
+    one = " ".join(render(api.predict("llama3-8b", "1x8xA100+1x8xH100", **words)).split())
+    assert re.search(r"an uneven split would gain \d+ % \(from micro-batch 2 on\)", one)
+    two = api.predict("llama3-8b", "1x8xA100+1x8xH100", micro_batch=2, **words)
+    assert "samples a GPU: A100-SXM-80GB 1, H100-SXM-80GB 3" in " ".join(render(two).split())
