@@ -82,6 +82,8 @@ def test_unknown_names_suggest() -> None:
         ("H100", {"micro_batch": 2.5}, "--micro-batch must be a whole number, not 2.5"),
         ("H100", {"tp": True}, "--tp must be a whole number, not True"),
         ("H100", {"strategy": 3}, "--strategy must be text, not 3"),
+        ("H100", {"recompute": True}, "--recompute must be text ('full'), not True"),
+        ("H100", {"lora_targets": ["q_proj", "o_proj"]}, "must be text ('q_proj,o_proj'), not ["),
         (8, {}, "gpus must be text such as 4x8xA6000ada, not 8"),
         (None, {}, "gpus must be text such as 4x8xA6000ada, not None"),
     ],
@@ -235,3 +237,12 @@ def test_a_public_prediction_takes_two_milliseconds(capsys: pytest.CaptureFixtur
     with capsys.disabled():
         sys.stdout.write(f"\nsimcore.predict of latte-xl on 4x8: {min(spent) * 1e3:.2f} ms" + "\n")
     assert min(spent) < 3 * 2e-3
+
+
+def test_an_answer_is_plain_data_and_its_step_a_number() -> None:
+    found = simcore.predict("gpt2", "A100")
+    assert found.to_dict()["tokens_per_s"] == found.tokens_per_s == found.samples_per_s * 1024
+    assert float(found.step_time_s) == found.step_time_s.value
+    assert f"{found.step_time_s:.3f}" == f"{found.step_time_s.value:.3f}"
+    images = simcore.predict("resnet-50", "A100")
+    assert images.tokens_per_s is None and images.to_dict()["tokens_per_s"] is None

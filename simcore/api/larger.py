@@ -21,6 +21,8 @@ _KINDS = {
     "NVIDIA": ("A100-SXM-80GB", "H100-SXM-80GB", "H200-SXM", "B200-SXM"),
     "AMD": ("MI300X", "MI355X"),
 }
+#: How often the ranks of a sequence too long for one node are doubled.
+_LONG_DOUBLINGS = 5
 #: Cuts of a model: what sharding alone leaves whole on every GPU is a long sample, a layer's
 #: experts, its products.
 _CUTS: tuple[dict[str, int], ...] = (
@@ -70,7 +72,8 @@ def why_none(tried: Trial) -> str:
     name, most = max(memory.terms.items(), key=lambda term: term[1])
     said = name.replace("_", " ")
     if most > has:
-        what = f"{said} alone takes {gigabytes(most)} of {gigabytes(has)} GB"
+        verb = "take" if said.endswith("s") else "takes"
+        what = f"{said} alone {verb} {gigabytes(most)} of {gigabytes(has)} GB"
     else:
         needs = f"{gigabytes(memory.least_bytes)} of {gigabytes(has)} GB"
         what = f"needs {needs}, {gigabytes(most)} GB of it {said}"
@@ -136,8 +139,11 @@ def _sparing(request: Request, gpus: str, attempt: Trial) -> Fix | None:
 
 def _cuts(request: Request) -> Iterator[dict[str, int]]:
     yield {}
-    if request.workload.tokens_per_sample >= LONG_TOKENS:
+    tokens = request.workload.tokens_per_sample
+    if tokens >= LONG_TOKENS:
         yield {"cp": _NODE}
+    if tokens >= LONG_TOKENS * _NODE:  # a node's part of such a sequence is a long one still
+        yield from ({"tp": _NODE, "cp": 2**i} for i in range(1, _LONG_DOUBLINGS + 1))
     yield {"ep": _NODE}
     yield from _CUTS
 

@@ -122,6 +122,12 @@ class Prediction(Shown, engine.Prediction):
         found: Explanation = api.explain(**_request_words(self.asked), term=term)
         return found
 
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data, as ``simcore predict --json`` writes it (docs/prediction.schema.json)."""
+        from simcore.report.jsonout import to_dict
+
+        return to_dict(self)
+
     def to_html(self) -> str:
         """The whole report as one self-contained page, as ``simcore report`` writes it."""
         from simcore import api

@@ -27,6 +27,7 @@ def validate(
     fill: bool = False,
     by: Sequence[str] = (),
     jobs: int = 1,
+    bad_rows: Literal["refuse", "skip"] = "refuse",
 ) -> dict[str, Any]:
     """Predict the rows of measured tables; the contract of ``simcore validate --json``.
 
@@ -38,15 +39,16 @@ def validate(
     ``calibrated``: every row is predicted by a fit of a few physical parameters that has not seen
     its configuration; the blind figures stand beside it under ``blind``. ``fill``: what nobody
     measured, under ``filled``. ``by``: columns of the tables to group errors by, ``gpu`` of any
-    table. ``jobs``: processes that share the rows of large tables. Raises InvalidConfig for a
-    column that none has.
+    table. ``jobs``: processes that share the rows of large tables. ``bad_rows``: rows that cannot
+    be are refused (DataError), or skipped and counted. Raises InvalidConfig for a column that none
+    has.
     """
     from simcore.validate.calibrated import calibrate_and_judge
     from simcore.validate.fill import filled_rows
     from simcore.validate.judge import contradictions, judge
     from simcore.validate.table import read_table
 
-    tables = [read_table(f) for f in paths_of(files)]
+    tables = [read_table(f, on_bad=bad_rows) for f in paths_of(files)]
     if only:
         from simcore.validate.select import rows_with
 

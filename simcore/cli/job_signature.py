@@ -71,7 +71,7 @@ _WORDS = (
     _word("software", "NAME",
           "Training library or program: megatron (default with tp, pp, cp, ep, fp8), "
           "transformers, trl, axolotl, torchtune, deepspeed ...", names.software),
-    _word("growing_segments", "on|off", "Allocator with expandable_segments: no holes."),
+    _word("growing_segments", "on|off", "Allocator with expandable_segments: no fragmentation."),
     _word("fp8_params", "on|off", "Layers' weights held and gathered in 8 bits."),
     _word("offload_layers", "N", "Activations of the first N layers go to the host."),
     _word("optimizer", "NAME",

@@ -195,9 +195,8 @@ plots = _completer(lambda: PLOTS)
 
 #: What ``list`` and ``show`` know; singular words are taken too.
 LISTS = (
-    "gpus", "models", "nodes", "links", "strategies", "precisions", "optimizers", "collectives",
-    "software",
-    "calibrations", "prices",
+    "gpus", "models", "configs", "nodes", "links", "strategies", "precisions", "optimizers",
+    "collectives", "software", "calibrations", "prices",
 )  # fmt: skip
 SHOWS = ("gpu", "model", "node", "link", "calibration")
 kinds = _completer(lambda: LISTS)

@@ -13,6 +13,7 @@ _OF_SOME = {
     "by": "objective rank-by sort sort-by",
     "deadline": "time until",
     "budget": "max-cost dollars",
+    "failures": "mtbf failure-rate mttf",
 }
 
 

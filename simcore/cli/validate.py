@@ -91,8 +91,13 @@ def validate(
         ),
     ] = None,
     bad_rows: Annotated[
-        str, typer.Option("--bad-rows", metavar="HOW", help="ops: skip (and name them) or refuse.")
-    ] = "skip",
+        str | None,
+        typer.Option(
+            "--bad-rows",
+            metavar="HOW",
+            help="Rows that cannot be: refuse (of runs the default) or skip (of ops).",
+        ),
+    ] = None,
     gpus: LOG_GPUS = None,
     node: LOG_NODE = None,
     network: LOG_NETWORK = None,
@@ -138,8 +143,8 @@ def validate(
     ):
         if value is not None and value not in choices:
             problems.append(f"--{name} is {' or '.join(choices)}, not {value!r}")
-    if not ops and (refit is not None or calibration is not None or bad_rows != "skip"):
-        problems.append("--refit, --calibration and --bad-rows are for `simcore validate ops`")
+    if not ops and (refit is not None or calibration is not None):
+        problems.append("--refit and --calibration are for `simcore validate ops`")
     said = {"gpus": gpus, "node": node, "network": network, "collective": collective}
     if not ops and any(v is not None for v in said.values()):
         problems.append("--gpus, --node, --network and --collective are for `simcore validate ops`")
@@ -158,7 +163,7 @@ def validate(
             files,
             calibration=calibration,
             refit=refit,  # type: ignore[arg-type]
-            bad_rows=bad_rows,  # type: ignore[arg-type]
+            bad_rows=bad_rows or "skip",  # type: ignore[arg-type]
             **said,
         )
         write(_json(found) if as_json else _text_of_ops(found, count))
@@ -168,6 +173,7 @@ def validate(
     result = api.validate(
         files, calibrated=calibrated, calibrate=rows_of_fit, draws=n_draws, only=chosen,
         unnamed=unnamed, fill=fill, by=columns, jobs=processes or default_jobs(),
+        bad_rows=bad_rows or "refuse",  # type: ignore[arg-type]
     )  # fmt: skip
     for name, ignored in (result.get("ignored_columns") or {}).items():
         from simcore.validate.formats.project import ignored_told

@@ -23,6 +23,10 @@ def breakdown(steps: Steps, first: int, micro_steps: float, *, offloads: bool) -
     full, no_load, no_host, bare = (
         float(steps.step_s[i]) for i in (0, first, first + 1, first + 2)
     )
+    # Work that starts earlier may hold up what the step waits for, which then loses nothing to what
+    # was taken away.
+    no_load = min(no_load, full)
+    no_host = min(no_host, no_load)
     terms = {k: float(v[first + 2]) for k, v in steps.terms_s.items()}
     once = sum(terms.get(name, 0.0) for name in _REPEATED)
     earlier = terms.get("accumulation", 0.0)
@@ -51,8 +55,8 @@ def breakdown(steps: Steps, first: int, micro_steps: float, *, offloads: bool) -
     waits = left if left > _ROUNDING_FRAC * bare else 0.0
     out["offload"] = waits if offloads else 0.0
     out["communication_exposed"] = exposed + waits - out["offload"]
-    out["host"] = max(no_load - no_host, 0.0)
-    out["loader"] = max(full - no_load, 0.0)
+    out["host"] = no_load - no_host
+    out["loader"] = full - no_load
     compute = sum(out[k] for k in ("forward", "backward", "frozen_networks", "accumulation"))
     return {
         "compute": compute,

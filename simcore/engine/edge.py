@@ -70,15 +70,30 @@ def covered(layout: Layout) -> bool:
 
 
 def largest_batch(request: Request, limit: int) -> int:
-    """The largest micro-batch up to ``limit`` that fits; 0 where not even one sample does."""
+    """The largest micro-batch up to ``limit`` that fits; 0 where not even one sample does.
+
+    The formula's is near it in samples, or in shares of thousands: so steps of one sample first,
+    then doubled, and the last is halved. One more than what is found does not fit.
+    """
     best = fitting_batch(request, limit)
-    if request.shares:
+    if request.shares or (best == limit and (not best or _fits(request, best))):
         return best
-    while best and not _fits(request, best):
-        best -= 1
-    while best < limit and _fits(request, best + 1):
-        best += 1
-    return best
+    step, fits = 1, best == 0 or _fits(request, best)
+    holds, lacks = (best, limit + 1) if fits else (0, best)
+    while lacks - holds > 1:
+        tried = holds + step if fits else lacks - step
+        if not holds < tried < lacks:  # as far as it goes
+            break
+        if _fits(request, tried) == fits:
+            holds, lacks = (tried, lacks) if fits else (holds, tried)
+            step *= 2
+            continue
+        holds, lacks = (holds, tried) if fits else (tried, lacks)
+        break
+    while lacks - holds > 1:
+        tried = (holds + lacks) // 2
+        holds, lacks = (tried, lacks) if _fits(request, tried) else (holds, tried)
+    return holds
 
 
 def _fits(request: Request, micro_batch: int) -> bool:

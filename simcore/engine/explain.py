@@ -12,7 +12,7 @@ from simcore.engine.explain_facts import Facts, Teller, Told
 from simcore.engine.explain_memory import MEMORY_TERMS
 from simcore.engine.explain_time import TIME_TERMS
 from simcore.engine.predict import N_SAMPLES, RESOURCES
-from simcore.engine.rates import knob_spread_of
+from simcore.engine.rates import knob_spread_of, product_peak_for
 from simcore.engine.residual import step_residual
 from simcore.engine.resolved import Request
 from simcore.engine.result import Explanation, Prediction
@@ -77,7 +77,7 @@ def _speedup(f: Facts) -> Told:
 
 def _mfu(f: Facts) -> Told:
     p, w = f.result, f.request.workload
-    name, peak = f.peak
+    name, peak = product_peak_for(f.rates.gpu, f.request.strategy.precision)
     gpu, own = f.rates.gpu, f.conv_peak
     mixed = own != f.peak and w.conv_frac > 0
     return Told(
@@ -176,6 +176,10 @@ ALIASES = {
     "mfu_frac": "mfu",
     "memory": "memory.device",
     "fits": "memory.device",
+    "fragmentation": "memory.device",
+    "throughput": "step_time",
+    "samples_per_s": "step_time",
+    "tokens_per_s": "step_time",
     "data_loading": "time.loader",
     "bubble": "time.pipeline_bubble",
     "comm._exposed": "time.communication_exposed",

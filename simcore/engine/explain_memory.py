@@ -292,7 +292,7 @@ def _device(f: Facts) -> Told:
         (
             ("allocated", _gb(m.allocated_bytes)),
             ("reserved", _gb(m.reserved_bytes)),
-            ("needed", f"{_gb(m.least_bytes)} with the allocator's holes"),
+            ("needed", f"{_gb(m.least_bytes)} with the allocator's fragmentation"),
             ("capacity", f"{_gb(m.capacity_bytes)} ({m.capacity_bytes / GIB:.2f} GiB)"),
             ("80 % interval", f"{_gb(m.low_bytes)} to {_gb(m.high_bytes)}"),
             ("kind of program", f"{kind}: {figures}"),

@@ -149,6 +149,13 @@ def peak_for(gpu: GpuSpec, precision: Precision) -> tuple[PeakName, float, str]:
     raise InvalidConfig([f"{gpu.name} cannot run {precision.name}: it has peaks for {known}"])
 
 
+def product_peak_for(gpu: GpuSpec, precision: Precision) -> tuple[PeakName, float]:
+    """``peak_for``, of fp32 on the units that run its products: CDNA's matrix units have twice."""
+    name, peak, _ = peak_for(gpu, precision)
+    matrix = gpu.peak("fp32_matrix") if name == "fp32" else None
+    return ("fp32_matrix", matrix) if matrix else (name, peak)
+
+
 def conv_peak_for(gpu: GpuSpec, precision: Precision) -> tuple[PeakName, float]:
     """The peak that convolutions run at: the products', but for what cuDNN may do by default."""
     own = precision.conv_peak
@@ -358,7 +365,13 @@ def _h2d_bytes_per_s(group: NodeGroup) -> float:
 def class_rates(group: NodeGroup, precision: Precision, profile: Profile) -> ClassRates:
     """Rates of one group's devices under a precision and an efficiency profile."""
     gpu, node = group.gpu, group.node
-    peak_name, peak, note = peak_for(gpu, precision)
+    peak_name, _, note = peak_for(gpu, precision)
+    pooled = (
+        f"{gpu.name}: matrix products in {peak_name} reach what they do on all GPUs; none of its "
+        f"kind ({gpu.architecture}, {gpu.form_factor}) was timed"
+    )
+    untimed = profile.product_figures(peak_name, gpu).level == "pooled"
+    notes = (note, pooled if untimed else "")
     conv_name, conv_peak = conv_peak_for(gpu, precision)
     kernels = _kernel_rates(gpu, precision, profile)
     kernels |= _channels_first(gpu, profile, conv_name, conv_peak)
@@ -401,8 +414,8 @@ def class_rates(group: NodeGroup, precision: Precision, profile: Profile) -> Cla
         cores=node.cpu.sockets * node.cpu.cores_per_socket,
         ranks_per_socket=max(1.0, group.gpus_per_node / node.cpu.sockets),
         gpus_per_node=group.gpus_per_node,
-        peak_flop_per_s=peak,
-        assumptions=(note,) if note else (),
+        peak_flop_per_s=product_peak_for(gpu, precision)[1],
+        assumptions=tuple(filter(None, notes)),
         half_product_flop_per_s=_half_products(gpu, profile) * compute_share,
         device_sd_frac=profile.device_spread.value,
         conv_peak_flop_per_s=conv_peak if conv_name != peak_name else 0.0,

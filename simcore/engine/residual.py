@@ -36,7 +36,8 @@ def _foreign(request: Request) -> float:
     """A device whose family no op table of these products has."""
     profile, precision = request.profile, request.strategy.precision
     gpus = {g.gpu.name: g.gpu for g in request.cluster.groups}.values()
-    return float(not all(profile.products_timed(peak_for(g, precision)[0], g) for g in gpus))
+    figures = [profile.product_figures(peak_for(g, precision)[0], g) for g in gpus]
+    return float(not all(f.level != "pooled" and f.by_shape for f in figures))
 
 
 def _old_libraries(request: Request) -> float:

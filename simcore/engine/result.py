@@ -185,6 +185,13 @@ class Prediction:
     pipeline: PipelineLine | None = field(default=None, repr=False, compare=False)
 
     @property
+    def tokens_per_s(self) -> float | None:
+        """Tokens of the whole job a second; None where a sample is no text."""
+        if not self.sample_unit.startswith("sequence") or not self.tokens_per_sample:
+            return None
+        return self.samples_per_s * self.tokens_per_sample
+
+    @property
     def fits(self) -> bool:
         """Whether the fullest GPU holds it."""
         return self.memory.fits

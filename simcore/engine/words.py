@@ -64,11 +64,20 @@ def _wrong_kind(name: str, value: Any, kinds: frozenset[object]) -> str:
     if kinds - {int, str, NoneType}:
         return ""
     if int not in kinds:
-        return "" if isinstance(value, str) else "must be text"
+        return "" if isinstance(value, str) else f"must be text{_as_text(name, value)}"
     if not _whole(value, text=str in kinds):
         return "must be a whole number"
     least = _LEAST.get(name)
     return f"must be at least {least}" if least is not None and int(value) < least else ""
+
+
+def _as_text(name: str, value: Any) -> str:
+    """How the command line says what other programs take as a switch or a list."""
+    if isinstance(value, bool) and name == "recompute":
+        return f" ({'full' if value else 'none'!r})"
+    if isinstance(value, list | tuple) and value and _texts(value):
+        return f" ({','.join(value)!r})"
+    return ""
 
 
 def on_or_off(flag: str, value: bool | str | None) -> bool:

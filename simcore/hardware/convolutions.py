@@ -36,6 +36,8 @@ def depthwise_share(
     last = channels_last and gpu.vendor == CUDNN_VENDOR and gpu.architecture not in _BEFORE_AMPERE
     taps = leaf(table["integer_ops_per_tap_channels_last" if last else "integer_ops_per_tap"])
     rate = 2.0 * integer_ops_per_s(gpu) / taps.value  # 2 FLOP a tap
+    if not rate:
+        return Estimate(1.0, taps.sd_log, f"{gpu.name}: no vector rate known, so by traffic alone")
     source = f"{taps.value:g} integer operations a tap ({taps.source})"
     if peak not in ("fp32", "tf32", "fp64"):
         gain = leaf(table["cudnn_16bit"])

@@ -162,10 +162,9 @@ class Profile:
         """Whether figures of a kind are of kernels that Winograd's algorithm may be among."""
         return self._class_of(kind, peak, gpu)[0] == "conv_simt32"
 
-    def products_timed(self, peak: PeakName, gpu: GpuSpec) -> bool:
-        """Whether shapes of matrix products were timed on a device or on one of its family."""
-        found = self.class_figures(self._class_of("gemm", peak, gpu)[0], gpu)
-        return found.level != "pooled" and found.by_shape
+    def product_figures(self, peak: PeakName, gpu: GpuSpec) -> ClassFigures:
+        """What matrix products reach, and whether that was timed on a device or on its family."""
+        return self.class_figures(self._class_of("gemm", peak, gpu)[0], gpu)
 
     def attention_backward_frac(self, gpu: GpuSpec) -> Estimate:
         """Share of forward's rate that backward of flash attention reaches (2.5 times the FLOP)."""

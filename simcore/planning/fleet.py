@@ -9,12 +9,14 @@ and a job of lower priority that runs makes way; it goes on from its last checkp
 from __future__ import annotations
 
 import csv
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import isfinite, nan
 from pathlib import Path
 from typing import Any
 
+from simcore.base.csv_text import between, decoded
 from simcore.base.errors import DataError, InvalidConfig, UnknownName, UsageError
 
 POLICIES = ("fifo", "backfill", "priority", "preempt")
@@ -293,7 +295,7 @@ def read_jobs(path: Path) -> list[FleetJob]:
     Raises DataError with the line. Jobs of an SWF trace that never ran are left out.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = decoded(path.read_bytes())
     except (OSError, UnicodeDecodeError) as err:
         raise DataError(f"cannot be read: {err}", file=path) from None
     jobs = list(_swf(path, text) if path.suffix.lower() == ".swf" else _csv(path, text))
@@ -303,22 +305,38 @@ def read_jobs(path: Path) -> list[FleetJob]:
 
 
 def _csv(path: Path, text: str) -> Iterable[FleetJob]:
-    reader = csv.DictReader(text.splitlines())
-    missing = {"submit_s", "gpus", "run_s"} - set(reader.fieldnames or ())
+    lines = text.splitlines()
+    reader = csv.DictReader(lines, delimiter=between(lines[0] if lines else ""))
+    reader.fieldnames = [name.strip() for name in reader.fieldnames or ()]
+    missing = {"submit_s", "gpus", "run_s"} - set(reader.fieldnames)
     if missing:
-        raise DataError(f"has no column {', '.join(sorted(missing))}", file=path, line=1)
+        found = f"; it has {', '.join(reader.fieldnames)}" if lines else ""
+        raise DataError(f"has no column {', '.join(sorted(missing))}{found}", file=path, line=1)
     for line, row in enumerate(reader, 2):
         try:
             yield FleetJob(
                 name=row.get("name") or f"job {line - 1}",
-                submit_s=float(row["submit_s"]),
-                gpus=int(row["gpus"]),
-                run_s=float(row["run_s"]),
-                priority=int(row.get("priority") or 0),
-                limit_s=float(row["limit_s"]) if row.get("limit_s") else None,
+                submit_s=_cell(row, "submit_s"),
+                gpus=int(_cell(row, "gpus")),
+                run_s=_cell(row, "run_s"),
+                priority=int(_cell(row, "priority")) if row.get("priority") else 0,
+                limit_s=_cell(row, "limit_s") if row.get("limit_s") else None,
             )
-        except (TypeError, ValueError) as err:
-            raise DataError(f"not a job: {err}", file=path, line=line) from None
+        except ValueError as err:
+            raise DataError(str(err), file=path, line=line) from None
+
+
+def _cell(row: Mapping[str, str | None], column: str) -> float:
+    text, seconds = row[column] or "", column.endswith("_s")
+    try:
+        value = float(text)
+    except ValueError:
+        value = nan
+    if not isfinite(value) or not (seconds or value.is_integer()):
+        raise ValueError(
+            f"{column}: {text!r} is no {'number of seconds' if seconds else 'whole number'}"
+        )
+    return value
 
 
 def _swf(path: Path, text: str) -> Iterable[FleetJob]:

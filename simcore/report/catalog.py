@@ -238,8 +238,17 @@ def _price_rows() -> Listing:
     return ["gpu", "$ a GPU-hour", "list", "read on"], rows, data
 
 
+def _config_rows() -> Listing:
+    from simcore.workload.huggingface.registry import CLASSES, FILES
+
+    found = [(kind, "model_type") for kind in FILES] + [(kind, "_class_name") for kind in CLASSES]
+    rows = [[kind, key] for kind, key in sorted(found, key=lambda f: f[0].lower())]
+    return ["config.json of", "its key"], rows, [{"name": n, "key": k} for n, k in rows]
+
+
 _LISTINGS = {
-    "gpus": _gpu_rows, "models": _model_rows, "nodes": _node_rows, "links": _link_rows,
+    "gpus": _gpu_rows, "models": _model_rows, "configs": _config_rows,
+    "nodes": _node_rows, "links": _link_rows,
     "strategies": _strategy_rows, "precisions": _precision_rows, "optimizers": _optimizer_rows,
     "collectives": _collective_rows, "software": _software_rows,
     "calibrations": _calibration_rows, "prices": _price_rows,

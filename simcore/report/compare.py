@@ -10,7 +10,7 @@ from simcore.base.units import GIGA, format_seconds
 from simcore.engine.result import Prediction
 from simcore.planning.compare import Column, Comparison
 from simcore.planning.energy import SOURCE
-from simcore.report.sentences import beyond_all, holes, lost_bytes, more, strategy
+from simcore.report.sentences import beyond_all, fragmentation, lost_bytes, more, strategy
 from simcore.report.text_of import text_of
 from simcore.report.words import WIDTH, figure, gigabytes, percent, plural, wrapped
 
@@ -76,8 +76,8 @@ def rows_of(columns: Sequence[Column], unit: str) -> Iterator[tuple[str, list[st
         ("  cost", lambda c, _p: _spent(c, c.usd_per_million, "$")),
         ("  GPU energy", lambda c, _p: _spent(c, c.kwh_per_million, unit=" kWh")),
     ]  # fmt: skip
-    if any(holes(p.memory) for p in there):
-        rows.insert(2, ("  holes", lambda _c, p: f"{gigabytes(lost_bytes(p.memory))} GB"))
+    if any(fragmentation(p.memory) for p in there):
+        rows.insert(2, ("  fragmented", lambda _c, p: f"{gigabytes(lost_bytes(p.memory))} GB"))
     if any(p.run_time_s for p in there):
         rows.append(("run", lambda _c, p: format_seconds(p.run_time_s) if p.run_time_s else "-"))
     for label, cell in rows:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from simcore.base.units import HOUR, format_seconds
 from simcore.planning.fleet import Fleet
 from simcore.report.text_of import text_of
-from simcore.report.words import figure, labelled, percent
+from simcore.report.words import counted, figure, labelled, percent
 
 
 @text_of.register
@@ -13,7 +13,7 @@ def render_fleet(f: Fleet) -> str:
     """The whole answer as text of 80 columns."""
     waits = ", ".join(f"p{q} {format_seconds(f.wait_s(q / 100))}" for q in (50, 90, 95, 99))
     lines = [
-        f"FLEET       {len(f.done):,} jobs on {f.gpus:,} GPUs, {f.policy}, "
+        f"FLEET       {counted(len(f.done), 'job')} on {f.gpus:,} GPUs, {f.policy}, "
         f"{format_seconds(f.makespan_s)} until the last ends",
         f"USED        {percent(f.utilisation_frac)} of all GPU time",
         *labelled("WAIT", f"mean {format_seconds(f.mean_wait_s)}, {waits}"),

@@ -70,6 +70,7 @@ def _row(p: Prediction) -> dict[str, Any]:
         "step_time_low_s": p.step_time_s.low,
         "step_time_high_s": p.step_time_s.high,
         "samples_per_s": p.samples_per_s,
+        "tokens_per_s": p.tokens_per_s,
         "speedup_vs_1gpu": p.speedup_vs_1gpu,
         "scaling_efficiency_frac": p.scaling_efficiency_frac,
         "mfu_frac": p.mfu_frac,

@@ -58,6 +58,7 @@ def to_dict(p: Prediction) -> dict[str, Any]:
             "defaults": p.defaults,
             "step_time_s": {"value": t.value, "low": t.low, "high": t.high, "origin": t.origin},
             "samples_per_s": p.samples_per_s,
+            "tokens_per_s": p.tokens_per_s,
             "iter_per_s": p.iter_per_s,
             "speedup_vs_1gpu": p.speedup_vs_1gpu,
             "single_gpu": p.single_gpu,

@@ -90,11 +90,23 @@ def _head(p: Plan) -> list[str]:
 def option_table(options: Sequence[Option]) -> list[str]:
     """Ranked options; what all share is left to the lines below."""
     header = ["", "cluster", "how", "batch", "step", "time", "cost", "GPUs", "in time"]
+    room = max(len(how(o)) for o in options)
+    lines = _option_lines(options, header, min(room, _HOW))
+    if (over := max(map(len, lines)) - WIDTH) > 0:
+        lines = _option_lines(options, header, max(len(header[2]), min(room, _HOW) - over))
+    return [line[:WIDTH] for line in lines]
+
+
+#: Most letters of how an option trains; less where the table is too wide with them.
+_HOW = 26
+
+
+def _option_lines(options: Sequence[Option], header: Sequence[str], room: int) -> list[str]:
     rows = [
         [
             str(i + 1),
             _cut(o.cluster, 20),
-            _cut(how(o), 26),
+            _cut(how(o), room),
             f"{o.micro_batch}x{o.grad_accum}",
             format_seconds(o.step_time_s),
             days(o.time_s),
@@ -113,7 +125,7 @@ def option_table(options: Sequence[Option]) -> list[str]:
         text = table([header[i] for i in keep], [[r[i] for i in keep] for r in rows], right=right)
         if max(map(len, text.splitlines())) <= WIDTH:
             break
-    return [line[:WIDTH] for line in text.splitlines()]
+    return text.splitlines()
 
 
 def how(o: Option) -> str:
@@ -239,7 +251,7 @@ def _impossible(p: Plan) -> list[str]:
         lines += labelled("RELAX" if i == 0 else "  or", _relax(r, p.goal))
     for name, n in p.blocked.items():
         of = p.n_timed if name in _OF_TIME else p.n_valid
-        lines += labelled("", f"{name} alone stops {n:,} of {of:,}")
+        lines += labelled("", f"{name} by itself rules out {n:,} of {of:,} points")
     return lines
 
 

@@ -94,8 +94,8 @@ def _memory() -> Schema:
         {
             "allocated": _positive("Tensors: torch.cuda.max_memory_allocated."),
             "reserved": _positive("Held by the allocator: torch.cuda.max_memory_reserved."),
-            "device": _positive("All that the process holds, but for holes of the allocator."),
-            "needed": _positive("device and holes that cannot be given back; decides fits."),
+            "device": _positive("All that the process holds, without fragmentation."),
+            "needed": _positive("device and the allocator's fragmentation; decides fits."),
             "capacity": _positive("What the driver offers on the smallest GPU."),
             "low": _positive("Lower end of the 80 % interval of device."),
             "high": _positive("Upper end of the 80 % interval of device."),
@@ -128,6 +128,7 @@ def build() -> Schema:
             },
         ),
         "samples_per_s": _positive("Samples of the whole job a second."),
+        "tokens_per_s": _maybe("Tokens of the whole job a second; null where a sample is no text."),
         "iter_per_s": _positive("Steps a second."),
         "speedup_vs_1gpu": _positive("samples_per_s over that of one single_gpu alone."),
         "single_gpu": _text("The GPU that speed-up is measured against: the fastest type."),

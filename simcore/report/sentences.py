@@ -84,7 +84,7 @@ def batch(p: Prediction) -> str:
     return f"{dealt} = {counted(p.global_batch, p.sample_unit)} a step"
 
 
-#: Holes of a smaller share of the capacity are not told.
+#: Fragmentation of a smaller share of the capacity is not told.
 _TOLD_FRAC = 0.01
 
 
@@ -96,23 +96,25 @@ def verdict(p: Prediction) -> tuple[str, str]:
     binary = f"({figure(held / GIB)} of {figure(m.capacity_bytes / GIB)} GiB)"
     if not p.fits:
         over = gigabytes(held - m.capacity_bytes)
-        lost = gigabytes(held - m.device_bytes)
-        fragments = f", {lost} GB of it holes of the allocator" if held > m.device_bytes else ""
+        lost = lost_bytes(m)
+        told = lost >= _TOLD_FRAC * m.capacity_bytes
+        fragments = f", {gigabytes(lost)} GB of it fragmentation" if told else ""
         return "NO", f"needs {decimal} {binary}{fragments}: {over} GB too much"
-    text = f"{decimal} {binary}{holes(m)}, {percent(m.margin_frac)} left"
+    text = f"{decimal} {binary}{fragmentation(m)}, {percent(m.margin_frac)} left"
     most = m.high_bytes + lost_bytes(m)
     if most > m.capacity_bytes:
         text += f"; tight: may need {gigabytes(most)} GB (80 % interval)"
     return "FITS", text
 
 
-def holes(m: MemoryResult) -> str:
-    """``, 3.31 GB holes``: what a job that fits needs besides what it holds.
+def fragmentation(m: MemoryResult) -> str:
+    """`` + 3.31 GB fragmentation``: what a job that fits needs besides what it holds.
 
     Empty where that changes nothing that is read beside it.
     """
     lost = lost_bytes(m)
-    return f", {gigabytes(lost)} GB holes" if lost >= _TOLD_FRAC * m.capacity_bytes else ""
+    told = lost >= _TOLD_FRAC * m.capacity_bytes
+    return f" + {gigabytes(lost)} GB fragmentation" if told else ""
 
 
 def lost_bytes(m: MemoryResult) -> float:
@@ -193,9 +195,8 @@ def step(p: Prediction) -> str:
 def throughput(p: Prediction) -> str:
     """Samples (of text also tokens) and steps a second, and the share of the peak."""
     rate = f"{figure(p.samples_per_s)} {plural(p.sample_unit)}/s"
-    if p.sample_unit.startswith("sequence") and p.tokens_per_sample:
-        tokens = p.samples_per_s * p.tokens_per_sample
-        rate += f" x {p.tokens_per_sample:,.0f} = {figure(tokens)} tokens/s"
+    if p.tokens_per_s is not None:
+        rate += f" x {p.tokens_per_sample:,.0f} = {figure(p.tokens_per_s)} tokens/s"
     return f"{rate}, {figure(p.iter_per_s)} iter/s, MFU {percent(p.mfu_frac)}"
 
 
@@ -221,9 +222,9 @@ def beyond_all(p: Prediction) -> str:
     if p.scaling_efficiency_frac <= _NO_MORE_THAN:
         return ""
     if p.layout:
-        return "one alone would hold and update all parameters, which these share"
+        return "one alone would hold and update all parameters, here each its share"
     if p.strategy.startswith("zero"):
-        return "one alone would update all parameters, which these share"
+        return "one alone would update all parameters, here each its share"
     return ""
 
 
@@ -246,7 +247,9 @@ def slowest(p: Prediction) -> str:
     if len({c.micro_batch for c in p.rank_classes}) > 1:
         dealt = ", ".join(f"{c.gpu} {c.micro_batch}" for c in p.rank_classes)
         return f"{busy}; samples a GPU: {dealt}"
-    return f"{busy}; an uneven split of the batch would gain {percent(p.uneven_split_gain_frac)}"
+    gain = f"{busy}; an uneven split would gain {percent(p.uneven_split_gain_frac)}"
+    # One sample a GPU cannot be dealt out otherwise.
+    return f"{gain} (from micro-batch 2 on)" if p.micro_batch == 1 else gain
 
 
 def stages(p: Prediction) -> str:

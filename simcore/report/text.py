@@ -106,8 +106,9 @@ def _measured(p: Prediction) -> list[str]:
 
 #: Assumptions that move the answer most stand first.
 _WEIGHT = (
-    ".toml: ", "no such way", "software:", "micro-batch", "not even", " unit: ", "strategy:",
-    "network:", "node:", "data",
+    ".toml: ", "no such way", "the language model only", "is predicted", "software:",
+    "micro-batch", "not even", " unit: ", "was timed", "strategy:", "sequences of", "network:",
+    "node:", "data",
 )  # fmt: skip
 
 

@@ -148,12 +148,18 @@ def _few_rows(calibration: dict[str, Any]) -> list[str]:
 def render_verdict(result: dict[str, Any], worst: int | None = None) -> str:
     """The verdict of ``api.validate``; ``worst`` keeps the rows furthest off."""
     mode = result.get("mode", "blind")
-    lines = [f"{result['rows']} rows, {result['simulated']} predicted ({mode})"]
+    noun = "row" if result["rows"] == 1 else "rows"
+    lines = [f"{result['rows']} {noun}, {result['simulated']} predicted ({mode})"]
     lines += [f"  skipped {n}: {why}" for why, n in result["skipped"].items()]
     quantities = {
         k: v for k, v in result.items() if isinstance(v, dict) and {"n", "mape_frac"} <= v.keys()
     }
     rows = _scores("all", quantities)
+    if result["simulated"] and not rows and not result.get("filled"):
+        lines += [
+            "no row says what was measured (step_time_s, samples_per_s, tokens_per_s, ...):",
+            "--fill predicts what the table leaves blank",
+        ]
     rows += _scores("without flagged", result.get("without_flagged") or {})
     if parameters := result.get("by_parameters"):
         rows += _scores("multipliers alone", parameters)

@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
+from simcore.base.called import word_meant
 from simcore.base.errors import DataError, InvalidConfig, SimcoreError, UnknownName, nearest
 from simcore.serve.query import SetUp
 
@@ -114,8 +115,8 @@ def _say(error: Mapping[str, Any], known: Sequence[str]) -> str:
     if kind == "missing":
         return f"{flag} is missing"
     if kind == "extra_forbidden":
-        near = nearest(field, known, 1)
-        hint = f": did you mean {near[0]!r}?" if near else ""
+        meant = word_meant(field, "", known) or next(map(repr, nearest(field, known, 1)), "")
+        hint = f": did you mean {meant}?" if meant else ""
         return f"unknown parameter {field[:60]!r}{hint}"
     if kind.startswith(("int_", "float_")):
         return f"{flag} {given} is not a {'whole ' if kind.startswith('int_') else ''}number"

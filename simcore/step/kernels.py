@@ -306,7 +306,8 @@ def _phase(
     pipeline and jobs of one model have blocks in common.
     """
     kernels = [k for op in of.it.ops for k in (op.bwd if backward else op.fwd)]
-    found = [_row(kernel, precision) for kernel in kernels]
+    apart = _attention_again(of.it) if backward else []
+    found = [_row(kernel, precision) for kernel in kernels if kernel not in apart]
     if precision.operand_bytes:
         found += [_cast(kernel, precision) for kernel in kernels if kernel.cast]
     if precision.weight_cast_bytes[backward]:
@@ -321,6 +322,22 @@ def _phase(
     for row in found:
         distinct[row] = distinct.get(row, 0.0) + 1.0
     return distinct
+
+
+def _attention_again(of: Block | Frozen) -> list[Kernel]:
+    """Attention's forward kernels that selective recompute puts before backward's, which run at
+    forward's rate there too.
+    """
+    return [k for op in of.ops for k in op.bwd if k.kind in FLASH_KINDS and k in op.fwd]
+
+
+@lru_cache(maxsize=2048)
+def _again(of: Same[Block], precision: Precision) -> Mapping[tuple[float, ...], float]:
+    """Distinct ones of ``_attention_again``, and how often each runs."""
+    found: dict[tuple[float, ...], float] = {}
+    for row in (_row(kernel, precision) for kernel in _attention_again(of.it)):
+        found[row] = found.get(row, 0.0) + 1.0
+    return found
 
 
 @lru_cache(maxsize=2048)
@@ -345,6 +362,8 @@ def kernel_table(
     phases = [[(_phase(Same(b), precision, False), False)] for b in workload.blocks]
     for b in workload.blocks:
         phases.append([(_phase(Same(b), precision, True), True)])
+        if again := _again(Same(b), precision):
+            phases[-1].append((again, False))
         if recompute and stops_early and b.recomputable:
             phases[-1].append((_needed(Same(b), precision), False))
         if recompute and b.recomputable and precision.cast_bytes:

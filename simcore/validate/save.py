@@ -10,6 +10,7 @@ from simcore.base.errors import InvalidConfig
 from simcore.calibrate.atomic import write_text
 from simcore.hardware.calibrations import Calibration, Knob
 from simcore.validate.calibrated import Calibrated, calibrate_and_judge
+from simcore.validate.formats.project import ignored_told
 from simcore.validate.table import Table
 
 #: A multiplier whose spread is this much below its prior's was told something by the rows.
@@ -29,7 +30,8 @@ def calibration_of(tables: Sequence[Table], name: str) -> tuple[Calibration, Cal
         why = {reason for _, reason in found.verdict.skipped}
         why |= {f"{key}: {told}" for key, told in found.suspects.items()}
         columns = dict.fromkeys(name for c in tables[0].cases for name in c.columns)
-        untimed = f"none has a step_time_s (columns: {', '.join(columns)})"
+        unread = ignored_told(columns) or f"columns: {', '.join(columns)}"
+        untimed = f"none has a step_time_s, samples_per_s or tokens_per_s ({unread})"
         reasons = "; ".join(sorted(why)) or untimed
         raise InvalidConfig([f"no row of {tables[0].path.name} can be fitted: {reasons}"])
     score = found.verdict.score("step_time", flagged=False)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from simcore.base.called import word_meant
+from simcore.base.csv_text import between, decoded
 from simcore.base.errors import DataError
 from simcore.validate.case import Case, Skipped
 from simcore.validate.formats import (
@@ -46,7 +49,7 @@ class Table:
 
 def formats() -> tuple[Format, ...]:
     """Known formats, the most specific first."""
-    modules = (ddp, llm, llm_fits, published, project, latte, bert_mnist, opensora, resnet)
+    modules = (ddp, llm, llm_fits, published, latte, bert_mnist, opensora, resnet, project)
     return tuple(m.FORMAT for m in modules)
 
 
@@ -64,22 +67,15 @@ def read_table(
     first = next((i for i, x in enumerate(lines) if x.strip() and not x.startswith("#")), None)
     if first is None:
         raise DataError("holds no table", file=path)
-    reader = csv.reader(io.StringIO("\n".join(lines[first:])))
+    reader = csv.reader(io.StringIO("\n".join(lines[first:])), delimiter=between(lines[first]))
     header = [name.strip() for name in next(reader)]
+    if fmt is None and (fmt := _format_of(header)) in (None, project.FORMAT):
+        header = [_plain(name) for name in header]
+        fmt = _format_of(header)
+    if fmt is None:
+        raise DataError(_no_format(header), file=path, line=first + 1)
     if len(set(header)) != len(header):
         raise DataError("a column name stands twice in the heading", file=path, line=first + 1)
-    if fmt is None:
-        fmt = next((f for f in formats() if f.needs <= set(header)), None)
-    if fmt is None:
-        lack = {f: len(f.needs - set(header)) / len(f.needs) for f in formats()}
-        nearest = min(lack, key=lambda f: (lack[f], f.name != "simcore"))
-        missing = ", ".join(sorted(nearest.needs - set(header)))
-        names = ", ".join(f.name for f in formats())
-        raise DataError(
-            f"its columns fit no known format ({names}); for {nearest.name}, the nearest, "
-            f"{missing} {'is' if ',' not in missing else 'are'} missing from {', '.join(header)}",
-            file=path, line=first + 1,
-        )  # fmt: skip
     cases: list[Case] = []
     skipped: list[Skipped] = []
     seen: dict[str, int] = {}
@@ -111,6 +107,42 @@ def read_table(
     return Table(path, fmt.name, tuple(cases), tuple(skipped))
 
 
+def _format_of(header: Sequence[str]) -> Format | None:
+    return next((f for f in formats() if f.needs <= set(header)), None)
+
+
+def _plain(name: str) -> str:
+    """A heading as columns are called, ``step_time_s`` for ``Step Time (s)``; else as it is."""
+    words = name.lower().replace("/", " per ")
+    called = re.sub(r"[^a-z0-9]+", "_", words).strip("_")
+    return name if project.ignored_columns((called,)) else called
+
+
+def _no_format(header: Sequence[str]) -> str:
+    """What is missing from the columns; of our own format, unless another is nearly there."""
+    found = set(header)
+    nearest = min(formats(), key=lambda f: (len(f.needs - found), f is not project.FORMAT))
+    missing = sorted(nearest.needs - found)
+    if nearest is not project.FORMAT and len(missing) == 1 < len(nearest.needs) - 1:
+        return f"as a table of {nearest.name} it lacks the column {missing[0]}"
+    missing = sorted(project.FORMAT.needs - found)
+    told = [
+        f"{column} (is that {meant}?)" if (meant := _meant(column, header)) else column
+        for column in missing
+    ]
+    return (
+        f"a table of runs needs columns model and gpus: {' and '.join(told)} "
+        f"{'is' if len(missing) == 1 else 'are'} missing from {', '.join(header)} "
+        "(docs/calibrate.md)"
+    )
+
+
+def _meant(column: str, header: Sequence[str]) -> str:
+    """Which columns another program would call so; empty where none."""
+    others = (called for called in header if word_meant(called, "", (column,)) == column)
+    return " and ".join(others)
+
+
 def _text(path: Path) -> str:
     try:
         raw = path.read_bytes()
@@ -118,7 +150,7 @@ def _text(path: Path) -> str:
             import gzip  # tables that ship are plain text
 
             raw = gzip.decompress(raw)
-        return raw.decode("utf-8")
+        return decoded(raw)
     except OSError as err:
         reason = err.strerror or "not a gzip file"
         raise DataError(f"cannot be read: {reason}", file=path) from None

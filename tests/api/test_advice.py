@@ -122,6 +122,18 @@ def test_more_gpus_alone_do_not_hold_what_each_gathers(model: str, gpus: str, cu
     assert not api.predict(model, said[1], **words).fits
 
 
+def test_a_long_sequence_is_cut_over_nodes_and_within_them() -> None:
+    """A million tokens fit no node's context ranks: its logits alone are more than a GPU has."""
+    found = api.predict("qwen3-8b", "8xH100", strategy="zero3", seq_len=2**20)
+    (fix,) = found.fixes
+    assert "cp 8, tp 8" in fix and not found.why_none
+    again = api.predict(
+        "qwen3-8b", fix.split(",")[0], strategy="zero3", seq_len=2**20, recompute="full",
+        micro_batch=1, cp=8, tp=8,
+    )  # fmt: skip
+    assert again.fits
+
+
 def test_a_rate_of_thousands_has_no_exponent() -> None:
     found = api.predict("mamba2-2.7b", "64x8xH100")
     assert not found.fits

@@ -130,7 +130,7 @@ WRONG: dict[str, tuple[list[str], list[str]]] = {
     "unknown list": (["list", "gpuz"], ["gpuz", "did you mean 'gpus'"]),
     "unknown to show": (["show", "gpu", "A10000"], ["A10000", "did you mean"]),
     "nothing to show": (["show"], ["KIND", "gpu, model, node"]),
-    "nothing to list": (["list"], ["KIND", "gpus, models, nodes"]),
+    "nothing to list": (["list"], ["KIND", "gpus, models, configs"]),
     "a name to show": (["show", "H100"], ["'H100' is a gpu: write `simcore show gpu H100`"]),
     "hdsp": (_predict(strategy="hdsp"), ["did you mean 'hsdp'?"]),
     "hsdp of one rank a node": (

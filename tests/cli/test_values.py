@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from simcore.cli.values import count
+from simcore.cli.values import count, whole
 
 
 @pytest.mark.parametrize(
@@ -23,3 +23,23 @@ def test_what_is_no_count_is_one_sentence(text: str) -> None:
     problems: list[str] = []
     assert count("tokens", text, problems) is None
     assert len(problems) == 1 and "--tokens" in problems[0]
+
+
+@pytest.mark.parametrize(
+    ("flag", "text", "meant"),
+    [
+        ("seq-len", "128k", 131072), ("seq-len", "1M", 2**20), ("steps", "10k", 10_000),
+        ("global-batch", "1e3", 1000), ("micro-batch", "4,096", 4096), ("tp", "2.0", 2),
+    ],
+)  # fmt: skip
+def test_a_whole_number_otherwise_written_is_proposed(flag: str, text: str, meant: int) -> None:
+    problems: list[str] = []
+    assert whole(flag, text, problems) is None
+    assert problems == [f"--{flag} {text!r} is not a whole number: did you mean {meant}?"]
+
+
+@pytest.mark.parametrize("text", ["two", "2.5", "k", "", "nan", "1.2345k!"])
+def test_what_is_no_number_proposes_none(text: str) -> None:
+    problems: list[str] = []
+    assert whole("seq-len", text, problems) is None
+    assert problems == [f"--seq-len {text!r} is not a whole number"]

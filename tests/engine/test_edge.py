@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from simcore.engine import edge
 from simcore.engine.edge import largest_batch, settled
 from simcore.engine.job_memory import fullest, fullest_batch, memory_result
 from simcore.engine.memory_timeline import memory_timeline
@@ -103,3 +104,23 @@ def test_the_largest_batch_fits_and_the_next_does_not() -> None:
         best = largest_batch(request, 4096)
         assert predict(replace(request, micro_batch=best)).fits
         assert not predict(replace(request, micro_batch=best + 1)).fits
+
+
+@pytest.mark.parametrize("formula", [0, 1, 7, 300, 4096])
+@pytest.mark.parametrize("truly", [0, 1, 6, 8, 299, 301, 500, 4095, 4096])
+def test_the_largest_batch_is_found_in_few_replays(
+    formula: int, truly: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Large batches of small networks: a replay a sample took half a minute."""
+    tried: list[int] = []
+
+    def fits(_request: object, batch: int) -> bool:
+        tried.append(batch)
+        return batch <= truly
+
+    monkeypatch.setattr(edge, "fitting_batch", lambda *_: formula)
+    monkeypatch.setattr(edge, "_fits", fits)
+    assert largest_batch(make_request("gpt2", "1xA100"), 4096) == truly
+    assert len(tried) <= 26 and all(0 < batch <= 4096 for batch in tried)
+    if abs(formula - truly) <= 1:
+        assert len(tried) <= 4

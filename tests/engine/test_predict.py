@@ -94,7 +94,8 @@ def test_every_strategy_on_every_shape(model: str, strategy: str, gpus: str) -> 
 def test_every_gpu_predicts_or_says_why_not(name: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
-        for model, precision in (("gpt2", "amp-bf16"), ("resnet-50", "fp32")):
+        asked = (("gpt2", "amp-bf16"), ("resnet-50", "fp32"), ("efficientnet-b0", "amp-bf16"))
+        for model, precision in asked:
             try:
                 result = ask(model, f"2x2x{name}", precision=precision)
             except UsageError as err:
@@ -103,6 +104,22 @@ def test_every_gpu_predicts_or_says_why_not(name: str) -> None:
                     check(ask(model, f"2x1x{name}", precision=precision))
                 continue
             check(result)
+
+
+@pytest.mark.parametrize("gpu", ["MI100", "MI250X-GCD", "MI300X"])
+def test_fp32_on_matrix_units_is_held_against_their_own_peak(gpu: str) -> None:
+    """Else products at twice the vector units' rate have an MFU above one."""
+    check(ask("mpt-3b", f"8x8x{gpu}", strategy="hsdp", grad_accum=16, precision="fp32-ieee"))
+
+
+def test_terms_add_up_where_a_faster_host_makes_a_slower_step() -> None:
+    """Work issued earlier can hold up on a wire what the step waits for."""
+    p = ask("starcoder2-3b", "128x8xA30", grad_accum=4, precision="fp8", recompute="selective",
+            tp=4, cp=8, seq_len=4096)  # fmt: skip
+    host = next(w for w in p.what_if if w.resource.startswith("host"))
+    assert host.gain_frac < 0  # else this job is no example any more
+    parts = {k: v for k, v in p.time_s.items() if k not in ("compute", "communication_hidden")}
+    assert sum(parts.values()) == pytest.approx(p.step_time_s.value, rel=1e-6)
 
 
 REAL = st.fixed_dictionaries(
@@ -475,3 +492,25 @@ def test_what_the_gpus_of_a_node_keep_is_held_against_its_host_memory(
     lack = max(kept - memory.host_capacity_bytes, 0)
     assert memory.host_lack_bytes == pytest.approx(lack, rel=1e-3)
     assert not predict(make_request("gpt2", gpus, micro_batch=1)).memory.host_lack_bytes
+
+
+@pytest.mark.parametrize(
+    ("gpu", "told"), [("RTX-PRO-6000", True), ("Gaudi3", True), ("H100-SXM", False)]
+)
+def test_figures_of_all_gpus_are_told(gpu: str, told: bool) -> None:
+    """Whose efficiencies a device takes decides how far an answer is to be trusted."""
+    said = [a for a in ask("gpt2", f"1x{gpu}").assumptions if "none of its kind" in a]
+    assert len(said) == told and all(a.startswith(f"{GPUS[gpu].name}: matrix") for a in said)
+
+
+@pytest.mark.parametrize("seq_len", [2**13, 2**17])
+def test_attention_that_runs_again_takes_what_it_took(seq_len: int) -> None:
+    """Its backward runs at less than forward's rate; a forward among backward does not."""
+    words: dict[str, Any] = {"strategy": "zero3", "seq_len": seq_len}
+    none, selective, full = (
+        ask("qwen3-0.6b", "8xRTX-PRO-6000", recompute=how, **words)
+        for how in ("none", "selective", "full")
+    )
+    again_s = selective.time_s["backward"] - none.time_s["backward"]
+    assert 0 < again_s < none.time_s["forward"]
+    assert selective.step_time_s.value < full.step_time_s.value

@@ -71,3 +71,11 @@ def test_half_the_rate_is_a_family_of_its_own() -> None:
     runtime = load_profile().runtime
     shares = {n: share_of_products(runtime, GPUS[n]).value for n in ("RTX3090", "RTX-A6000")}
     assert shares["RTX3090"] > shares["RTX-A6000"]
+
+
+def test_where_no_vector_rate_is_known_taps_cost_their_traffic() -> None:
+    runtime = load_profile().runtime
+    unknown = [g for name in GPUS.names() if (g := GPUS[name]).peak("fp32") is None]
+    assert unknown
+    for gpu in unknown:
+        assert depthwise_share(runtime, "bf16", gpu).value == 1.0

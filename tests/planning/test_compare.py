@@ -150,6 +150,6 @@ def test_most_that_fits_and_nothing_that_fits(simcore_cli: Callable) -> None:
 def test_an_efficiency_above_one_has_its_reason(simcore_cli: Callable) -> None:
     words = ("--model", "llama3-8b", "--gpus", "8xH100", "--precision", "bf16", "--strategy")
     sharded, whole = (simcore_cli("compare", *words, s)[1] for s in ("zero1,zero3", "ddp"))
-    why = "above 1   efficiency: one alone would update all parameters, which these share"
+    why = "above 1   efficiency: one alone would update all parameters, here each"
     assert sharded.count(why) == 1
     assert "above 1" not in whole

@@ -155,13 +155,20 @@ def test_traces(tmp_path: Path) -> None:
     table = tmp_path / "jobs.csv"
     table.write_text("submit_s,gpus,run_s,priority\n0,8,100,\n5,4,50,2\n", encoding="utf-8")
     assert [(j.gpus, j.priority) for j in read_jobs(table)] == [(8, 0), (4, 2)]
+    table.write_bytes("submit_s;gpus; run_s\r\n0;8;100\r\n".encode("utf-8-sig"))  # as Excel saves
+    assert [(j.gpus, j.run_s) for j in read_jobs(table)] == [(8, 100.0)]
     swf = tmp_path / "t.swf"
     row = "7 100 -1 3600 64 -1 -1 64 7200 -1 1 3 1 -1 2 -1 -1 -1"
     swf.write_text(f"; Version: 2.2\n{row}\n{row.replace('3600', '-1')}\n", encoding="utf-8")
     assert read_jobs(swf) == [FleetJob("7", 100.0, 64, 3600.0, 2, 7200.0)]
-    table.write_text("submit_s,gpus,run_s\n0,x,1\n", encoding="utf-8")
-    with pytest.raises(DataError, match=r"jobs.csv:2"):
-        read_jobs(table)
+    for row, said in (
+        ("0,x,1", r"jobs\.csv:2: gpus: 'x' is no whole number"), ("0,2.5,1", "'2.5' is no whole"),
+        ("0,1,1h", "run_s: '1h' is no number of seconds"), ("0,1,inf", "'inf' is no number"),
+        ("0,1", "run_s: '' is no number of seconds"),
+    ):  # fmt: skip
+        table.write_text(f"submit_s,gpus,run_s\n{row}\n", encoding="utf-8")
+        with pytest.raises(DataError, match=said):
+            read_jobs(table)
     with pytest.raises(UnknownName, match="backfill"):
         run_fleet(QUEUE, 8, policy="backfil")
     with pytest.raises(InvalidConfig, match="8 GPUs on a cluster of 6"):

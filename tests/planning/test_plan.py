@@ -23,6 +23,7 @@ from simcore.planning.grid import cluster_texts
 from simcore.planning.planner import Option, Plan, make_plan, value_of
 from simcore.planning.points import checkpoint_bytes
 from simcore.planning.space import make_space
+from simcore.report.plan import option_table
 
 PRICES = ["H100=4", "A100=1.8", "A6000ada=0.8", "T4=0.2"]
 DAY = 86400.0
@@ -523,3 +524,19 @@ def test_a_change_that_rounds_to_nothing_is_the_same() -> None:
                      strategy="ddp", recompute="none")  # fmt: skip
     told = [o.why for o in found.best]
     assert not any("+0%" in why or "-0%" in why for why in told), told
+
+
+def test_every_column_of_a_wide_table_is_there_to_its_end() -> None:
+    """Long clusters, ways of training, sums and chances: how a plan trains gives way."""
+    found = api.plan(
+        "llama3-8b", "H100", tokens=1e11, deadline="30d", max_gpus=8, tp=8, pp=1, strategy="zero1",
+        recompute="full", micro_batch=1,
+    )  # fmt: skip
+    layout = replace(found.best[0].form.layout, pp=16, vpp=8, stages="17,15")
+    wide = replace(
+        found.best[0], cluster="128x8xH100-SXM-80GB", n_gpus=1024, cost_usd=12_345_678.0,
+        deadline_prob=0.87, form=replace(found.best[0].form, layout=layout),
+    )  # fmt: skip
+    heading, line = option_table([wide])
+    assert heading.endswith("in time") and line.endswith("87 %") and "$12.3M" in line
+    assert len(line) <= 80 and "zero1 tp8 pp16" in line

@@ -142,17 +142,17 @@ def test_bounds_hold_for_any_figures(
 
 
 def test_what_is_left_adds_up(fake: Callable, with_memory: Callable) -> None:
-    """129 GB held and 30.1 GB of holes leave 12.9 of 171.8 GB; at its upper end it needs more."""
-    text = render(with_memory(needed_bytes=148 * GIB))
-    assert "120 of 160 GiB), 30.1 GB holes, 7.5 % left" in text
+    """129 GB held and 30.1 GB of fragmentation leave 12.9 of 171.8 GB; its upper end needs more."""
+    text = " ".join(render(with_memory(needed_bytes=148 * GIB)).split())
+    assert "120 of 160 GiB) + 30.1 GB fragmentation, 7.5 % left" in text
     assert "tight" not in text
     text = " ".join(render(with_memory(needed_bytes=155 * GIB)).split())
-    assert "37.6 GB holes, 3.1 % left; tight: may need 173 GB (80 % interval)" in text
+    assert "37.6 GB fragmentation, 3.1 % left; tight: may need 173 GB (80 % interval)" in text
 
 
 def test_an_efficiency_above_one_is_explained(fake: Callable) -> None:
     """ZeRO and layouts cut the update, which one device would do alone."""
-    why = "update all parameters, which these share)"
+    why = "update all parameters, here each its share)"
 
     def said(frac: float, **words: str) -> str:
         return " ".join(render(fake(scaling_efficiency_frac=frac, **words)).split())
@@ -223,3 +223,12 @@ def test_a_length_that_is_asked_for_is_told() -> None:
     short = api.predict("gpt2", "8xH100", seq_len=512)
     assert short.tokens_per_sample == 512
     assert f"x 512 = {figure(short.samples_per_s * 512)} tokens/s" in render(short)
+
+
+def test_one_sample_a_gpu_is_not_dealt_out_otherwise() -> None:
+    """What an uneven split would gain, where nothing can be split, says from when on."""
+    words = {"strategy": "zero3", "recompute": "full", "shares": "auto"}
+    one = " ".join(render(api.predict("llama3-8b", "1x8xA100+1x8xH100", **words)).split())
+    assert re.search(r"an uneven split would gain \d+ % \(from micro-batch 2 on\)", one)
+    two = api.predict("llama3-8b", "1x8xA100+1x8xH100", micro_batch=2, **words)
+    assert "samples a GPU: A100-SXM-80GB 1, H100-SXM-80GB 3" in " ".join(render(two).split())

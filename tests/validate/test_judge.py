@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from simcore import api
-from simcore.base.errors import InvalidConfig
+from simcore.base.errors import DataError, InvalidConfig
 from simcore.validate.calibrated import calibrate_and_judge
 from simcore.validate.judge import contradictions, judge
 from simcore.validate.known import tables_folder
@@ -45,6 +45,16 @@ def test_one_bad_row_loses_no_other(tmp_path: Path) -> None:
     assert (out["rows"], out["simulated"]) == (3, 1)
     assert sum(out["skipped"].values()) == 2
     assert any("did you mean" in reason for reason in out["skipped"])
+
+
+def test_a_row_that_cannot_be_is_refused_or_counted(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("model,gpus,step_time_s\ngpt2,1xA100,nan\ngpt2,1xA100,0.2\n", encoding="utf-8")
+    with pytest.raises(DataError, match=r"t\.csv:2: step_time_s: 'nan'"):
+        api.validate(path)
+    out = api.validate(path, bad_rows="skip")
+    assert (out["rows"], out["simulated"]) == (2, 1)
+    assert [why for why in out["skipped"] if "t.csv:2" in why]
 
 
 def test_json_contract() -> None:

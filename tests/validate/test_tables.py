@@ -52,10 +52,12 @@ def test_comments_and_blank_lines_keep_line_numbers(tmp_path: Path) -> None:
     [
         ("", "holds no table"),
         ("# only a comment\n", "holds no table"),
-        ("foo,bar\n1,2\n", "fit no known format"),
+        ("foo,bar\n1,2\n", "gpus and model are missing from foo, bar"),
+        ("arch,num_gpus\n1,2\n", r"gpus \(is that num_gpus\?\) and model \(is that arch\?\)"),
         ("id,id,model,gpus\n", "stands twice"),
         (HEAD, "holds no rows"),
         (HEAD + "a,gpt2,1x1xA100,,,70 ms,\n", "not a number: write 0.07, in seconds"),
+        (HEAD.replace(",", ";") + "a;gpt2;1x1xA100;;;0,25;\n", "write 0.25, or 025 if"),
         (WORDS + "a,gpt2,1x1xA100,2.5,,\n", "tp: '2.5' must be a whole number"),
         (WORDS + "a,gpt2,1x1xA100,,yes,\n", "sequence_parallel: 'yes' must be on or off"),
         (HEAD + "a,gpt2\n", "has 2 cells, not 7"),
@@ -67,6 +69,36 @@ def test_comments_and_blank_lines_keep_line_numbers(tmp_path: Path) -> None:
 def test_broken_tables(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(DataError, match=said):
         read_table(write(tmp_path, text))
+
+
+@pytest.mark.parametrize("between", [",", ";", "\t"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_tables_as_spreadsheets_save_them(tmp_path: Path, between: str, encoding: str) -> None:
+    path = tmp_path / "mine.csv"
+    lines = [["Model", "GPUs", "Micro batch", "Step time (s)"], ["gpt2", "1x1xA100", "4", "0.25"]]
+    path.write_bytes("\r\n".join(map(between.join, lines)).encode(encoding))
+    (case,) = read_table(path).cases
+    assert (case.id, case.model, case.gpus) == ("mine:2", "gpt2", "1x1xA100")
+    assert case.measured == {"step_time_s": 0.25} and case.options == {"micro_batch": 4}
+
+
+@pytest.mark.parametrize(
+    ("column", "rate"),
+    # GPT-2's sequences have 1,024 tokens: 2 GPUs x 4 sequences x 3 micro-steps in half a second
+    [("samples_per_s", 48), ("Samples/s/GPU", 24), ("tokens/s", 49152), ("tokens/s/gpu", 24576)],
+)
+def test_a_measured_rate_is_a_step_time(tmp_path: Path, column: str, rate: int) -> None:
+    head = f"model,gpus,micro_batch,grad_accum,{column}\n"
+    (case,) = read_table(write(tmp_path, head + f"gpt2,1x2xA100,4,3,{rate}\n")).cases
+    assert case.measured == {"step_time_s": pytest.approx(0.5)}
+
+
+def test_a_rate_of_tokens_needs_tokens_and_a_job(tmp_path: Path) -> None:
+    head = "model,gpus,tokens_per_s\n"
+    with pytest.raises(DataError, match="resnet-50 has no tokens: write samples_per_s"):
+        read_table(write(tmp_path, head + "resnet-50,8xA100,5\n"))
+    (case,) = read_table(write(tmp_path, head + "gpt2,8xA1000,5\n")).cases
+    assert case.blank  # why is said where it is predicted
 
 
 def test_missing_file_and_binary(tmp_path: Path) -> None:

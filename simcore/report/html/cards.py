@@ -10,7 +10,7 @@ from simcore.engine.result import MemoryResult, Prediction
 from simcore.engine.scaling import Scaling
 from simcore.engine.timeline import Timeline
 from simcore.report.html.parts import Card, Table, numeric, pictures
-from simcore.report.sentences import faster, holes, run, speedup, strategy, throughput, what
+from simcore.report.sentences import faster, fragmentation, run, speedup, strategy, throughput, what
 from simcore.report.terms import COMPUTE_PARTS, HIDDEN, memory_label, time_label
 from simcore.report.text_of import text_of
 from simcore.report.words import counted, figure, gigabytes, percent, plural
@@ -28,7 +28,7 @@ def verdict_of(m: MemoryResult) -> str:
     held = f"{gigabytes(n_bytes)} of {gigabytes(m.capacity_bytes)} GB a GPU "
     held += f"({figure(n_bytes / GIB)} of {figure(m.capacity_bytes / GIB)} GiB)"
     if m.fits:
-        return f"Fits: {held}{holes(m)}, {percent(m.margin_frac)} left"
+        return f"Fits: {held}{fragmentation(m)}, {percent(m.margin_frac)} left"
     return f"Does not fit: needs {held}"
 
 

@@ -38,8 +38,10 @@ def number(row: Row, column: str, *, at_least: float = 0.0) -> float | None:
 
 
 def _without_unit(column: str, text: str) -> str:
-    """What a time is without its unit, where it has one and the column is in seconds."""
-    if not column.endswith("_s"):
+    """How a number is written that has a comma, or a unit in a column of seconds."""
+    if text.count(",") == 1 and text.replace(",", "").isdigit():
+        return f": write {text.replace(',', '.')}, or {text.replace(',', '')} if that is meant"
+    if not column.endswith("_s") or column.endswith("_per_s"):
         return ""
     try:
         return f": write {parse_quantity(text, 'seconds'):g}, in seconds"

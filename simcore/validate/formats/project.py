@@ -1,8 +1,8 @@
 """simcore's own format: a row is one run, columns are the command line's words.
 
-id, model, gpus, and any other words of a job (``engine.options``) but files; train_samples and
-eval_samples of a whole run; measured step_time_s, run_time_s, samples_per_s, peak_memory_gb,
-speedup and memory_<term>_gib; reference (id), flag, note.
+model, gpus, and any other words of a job (``engine.options``) but files; id; train_samples and
+eval_samples of a whole run; measured step_time_s (or a rate of ``RATES``), run_time_s,
+peak_memory_gb, speedup and memory_<term>_gib; reference (id), flag, note.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ from functools import lru_cache
 from types import NoneType
 from typing import Any, get_args, get_type_hints
 
-from simcore.base.errors import nearest
+from simcore.base.called import word_meant
+from simcore.base.errors import SimcoreError, nearest
 from simcore.base.units import GIB, GIGA
 from simcore.engine.options import Options
+from simcore.engine.request import make_request
 from simcore.engine.words import SWITCH
 from simcore.validate.case import Case, Skipped
 from simcore.validate.formats import Format, Row, number, present
@@ -28,7 +30,9 @@ _NO_COLUMNS = ("inputs", "profile", "calibration", "launch")
 #: Columns that are read besides those of measurements.
 _OTHERS = ("id", "model", "gpus", "table", "train_samples", "eval_samples", "work_known",
            "reference", "flag", "note")  # fmt: skip
-_MEASURED = ("step_time_s", "run_time_s", "samples_per_s", "speedup", "peak_memory_gb")
+#: What may stand for a step's time: what all GPUs do together, or each.
+RATES = ("samples_per_s", "tokens_per_s", "samples_per_s_per_gpu", "tokens_per_s_per_gpu")
+_MEASURED = ("step_time_s", "run_time_s", *RATES, "speedup", "peak_memory_gb")
 
 
 @lru_cache(maxsize=1)
@@ -49,11 +53,17 @@ def ignored_columns(columns: Iterable[str]) -> tuple[str, ...]:
     return tuple(c for c in columns if c not in read and not c.startswith("memory_"))
 
 
+def _column_meant(column: str) -> str:
+    """What a column may mean: by another program's name for it, or the nearest in letters."""
+    options = option_columns()
+    near = nearest(column, [*options, *_OTHERS, *_MEASURED], 1)
+    return word_meant(column, "", options) or next(iter(near), "")
+
+
 def ignored_told(columns: Iterable[str]) -> str:
     """Columns that nothing reads in words, each with what it may mean; empty where none is."""
-    known = [*option_columns(), *_OTHERS, *_MEASURED]
     told = [
-        f"{column} (did you mean {near[0]}?)" if (near := nearest(column, known, 1)) else column
+        f"{column} (did you mean {meant}?)" if (meant := _column_meant(column)) else column
         for column in ignored_columns(columns)
     ]
     return f"columns that nothing reads: {', '.join(told)}" if told else ""
@@ -80,6 +90,26 @@ def _positive(row: Row, column: str) -> float | None:
     return value
 
 
+def _step_s(row: Row, options: Options) -> float | None:
+    """Seconds of a step by a measured rate; the job says how many samples a step has."""
+    rates = {column: rate for column in RATES if (rate := _positive(row, column)) is not None}
+    if not rates:
+        return None
+    try:
+        request = make_request(row["model"], row["gpus"], **options)
+    except SimcoreError:
+        return None  # said where the row is predicted
+    column, rate = next(iter(rates.items()))
+    if column.endswith("_per_gpu"):
+        rate *= request.cluster.n_gpus
+    amount: float = request.micro_batch * request.grad_accum * request.data_ranks
+    if column.startswith("tokens"):
+        amount *= request.workload.tokens_per_sample
+    if not amount:
+        raise ValueError(f"{column}: {row['model']} has no tokens: write samples_per_s")
+    return amount / rate
+
+
 def _read(name: str, row: Row) -> Case | Skipped:
     if not row["model"]:
         return Skipped(name, "no model")
@@ -88,10 +118,10 @@ def _read(name: str, row: Row) -> Case | Skipped:
         if row.get(key):
             options[key] = _option(row, key, kind)  # type: ignore[literal-required]
     memory = number(row, "peak_memory_gb")
+    run_s = _positive(row, "run_time_s")
     measured = present(
-        step_time_s=_positive(row, "step_time_s"),
-        run_time_s=_positive(row, "run_time_s"),
-        samples_per_s=number(row, "samples_per_s"),
+        step_time_s=_positive(row, "step_time_s") or (None if run_s else _step_s(row, options)),
+        run_time_s=run_s,
         speedup=number(row, "speedup"),
         peak_memory_bytes=memory * GIGA if memory is not None else None,
     )
@@ -117,4 +147,4 @@ def _read(name: str, row: Row) -> Case | Skipped:
     )
 
 
-FORMAT = Format("simcore", frozenset({"id", "model", "gpus"}), _read)
+FORMAT = Format("simcore", frozenset({"model", "gpus"}), _read)

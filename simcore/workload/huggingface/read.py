@@ -102,17 +102,23 @@ def _model_type(fields: Fields) -> str:
     if not isinstance(kind, str):
         raise fields.error("model_type", "must be a word")
     if kind not in FILES:
-        known = list(model_types())
-        near = [
-            name for name in nearest(kind, known, alike_frac=_SLIP_FRAC)
-            # zamba2 is no slip for mamba2, nor the first of a family for a later one
-            if name[:1] == kind[:1].lower() and name.rstrip("0123456789") != kind
-        ]  # fmt: skip
-        hint = f"did you mean {near[0]!r}?" if near else (
-            f"known are {', '.join(known)}; --model package.module:callable traces any module"
-        )  # fmt: skip
-        raise fields.error("model_type", f"{kind!r:.60} is not supported: {hint}")
+        raise fields.error("model_type", f"{kind!r:.60} is not supported{_instead(kind)}")
     return kind
+
+
+def _instead(kind: str) -> str:
+    """What helps where a type is not known. Programs write types: one of another name is rarely a
+    slip, and a relative (gemma3n, gemma3) is another network.
+    """
+    plain = kind.lower().replace("-", "_").replace(" ", "_")
+    if plain in FILES:
+        return f": did you mean {plain!r}?"
+    near = nearest(kind, list(model_types()), 1, alike_frac=_SLIP_FRAC)
+    other = f" ({near[0]!r} is, another network)" if near else ""
+    return (
+        f"{other}: `simcore list configs` has what is; --model package.module:function with --input"
+        " traces the module itself"
+    )
 
 
 def _full_name(path: Path, kind: str, data: dict[str, Any]) -> tuple[str, str]:

@@ -55,6 +55,15 @@ FILES = {
     "falcon_h1": "hybrid", "bamba": "hybrid", "granitemoehybrid": "hybrid",
     "qwen3_next": "qwen_delta", "qwen3_5": "qwen_delta", "qwen3_5_text": "qwen_delta",
     "qwen3_5_moe": "qwen_delta", "qwen3_5_moe_text": "qwen_delta",
+    **dict.fromkeys(
+        ("seed_oss", "ernie4_5", "hunyuan_v1_dense", "glm4", "exaone4", "arcee", "dots1"),
+        "kin_2025",
+    ),
+    **dict.fromkeys(
+        ("mistral3", "llava", "llava_next", "llava_onevision", "internvl", "internvl_chat",
+         "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe"),
+        "seeing",
+    ),
 }  # fmt: skip
 #: The same by ``_class_name``, of the configs of diffusers.
 CLASSES = dict.fromkeys(

@@ -6,12 +6,15 @@ estimate_memory(model, sample_input, torch.optim.AdamW(model.parameters()))
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from torch import nn
+
 from simcore.base.errors import UsageError, nearest
 from simcore.workload.trace.attention import Attention
+from simcore.workload.trace.fake import unwrapped
 from simcore.workload.trace.record import ParamRecord, Trace
 from simcore.workload.trace.tracer import trace
 
@@ -135,11 +138,30 @@ def estimate_memory(
 ) -> MemoryEstimate:
     """Memory of one training step of ``model`` on ``sample_input``, without running it.
 
-    ``sample_input``: a tensor or a tuple of arguments; only shapes and dtypes count. ``optimizer``:
-    a torch optimizer, its class or its name. ``loss(output)``, ``autocast`` and ``attention`` as
-    in ``trace``. The model is as before afterwards. Raises UsageError.
+    ``sample_input``: a tensor, a tuple of arguments or a mapping of named ones, such as a batch of
+    transformers; only shapes and dtypes count. ``optimizer``: a torch optimizer, its class or its
+    name. ``loss(output)``, ``autocast`` and ``attention`` as in ``trace``. The model is as before
+    afterwards. Raises UsageError.
     """
     _name(optimizer)
-    inputs = sample_input if isinstance(sample_input, (tuple, list)) else (sample_input,)
-    traced = trace(model, tuple(inputs), loss=loss, autocast=autocast, attention=attention)
+    if not isinstance(model, nn.Module):
+        raise UsageError(f"estimate_memory takes an nn.Module, not {model!r:.60}")
+    what = type(unwrapped(model)).__name__
+    if isinstance(sample_input, Mapping):
+        model, inputs = _ByName(model, tuple(sample_input)), tuple(sample_input.values())
+    else:
+        many = isinstance(sample_input, (tuple, list))
+        inputs = tuple(sample_input) if many else (sample_input,)
+    traced = trace(model, inputs, loss=loss, autocast=autocast, attention=attention, what=what)
     return memory_of(traced, optimizer)
+
+
+class _ByName(nn.Module):  # type: ignore[misc]
+    """A module whose inputs stand in an order, and are handed on by their names."""
+
+    def __init__(self, model: nn.Module, names: tuple[str, ...]) -> None:
+        super().__init__()
+        self.model, self.names = unwrapped(model), names
+
+    def forward(self, *values: Any) -> Any:
+        return self.model(**dict(zip(self.names, values, strict=True)))

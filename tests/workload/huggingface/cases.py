@@ -296,6 +296,45 @@ CASES: dict[str, Case] = {
     ),
     "smollm3": ("SmolLM3", {**_GQA, **_TOKENS, "num_hidden_layers": 5}, "SmolLM3ForCausalLM"),
     "glm": ("Glm", {**_GQA, **_TOKENS, "head_dim": 12}, "GlmForCausalLM"),
+    "seed_oss": (
+        "SeedOss",
+        {**_GQA, "head_dim": 16, "attention_dropout": 0.0, "residual_dropout": 0.0},
+        "SeedOssForCausalLM",
+    ),
+    "seed_oss biased": (
+        "SeedOss",
+        {**_GQA, "attention_out_bias": True, "mlp_bias": True, "attention_dropout": 0.0,
+         "residual_dropout": 0.0},
+        "SeedOssForCausalLM",
+    ),
+    "ernie4_5": ("Ernie4_5", {**_GQA, "head_dim": 12}, "Ernie4_5ForCausalLM"),
+    "ernie4_5 biased": (
+        "Ernie4_5", {**_GQA, "head_dim": 12, "use_bias": True, "tie_word_embeddings": False},
+        "Ernie4_5ForCausalLM",
+    ),
+    "hunyuan_v1_dense": (
+        "HunYuanDenseV1", {**_GQA, "head_dim": 12}, "HunYuanDenseV1ForCausalLM",
+    ),
+    "glm4": ("Glm4", {**_GQA, **_TOKENS, "head_dim": 12}, "Glm4ForCausalLM"),
+    "exaone4": (
+        "Exaone4",
+        {**_GQA, **_TOKENS, "num_hidden_layers": 5, "sliding_window": 8,
+         "sliding_window_pattern": 4},
+        "Exaone4ForCausalLM",
+    ),
+    "exaone4 wide": (
+        "Exaone4",
+        {**_GQA, **_TOKENS, "sliding_window": None, "layer_types": ["full_attention"] * 3},
+        "Exaone4ForCausalLM",
+    ),
+    "arcee": ("Arcee", {**_GQA, **_TOKENS}, "ArceeForCausalLM"),
+    "dots1": (
+        "Dots1",
+        {**_GQA, **_TOKENS, "num_hidden_layers": 4, "moe_intermediate_size": 20,
+         "n_routed_experts": 6, "n_shared_experts": 2, "num_experts_per_tok": 2,
+         "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1},
+        "Dots1ForCausalLM",
+    ),
     "stablelm": (
         "StableLm", {**_GQA, "use_qkv_bias": True, "partial_rotary_factor": 0.5},
         "StableLmForCausalLM",

@@ -419,6 +419,23 @@ def test_estimate_memory_of_a_real_module() -> None:
     assert "peak" in str(found)
 
 
+def test_named_inputs_are_given_by_name() -> None:
+    class Named(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(512, 256)
+
+        def forward(self, x: torch.Tensor, scale: torch.Tensor | None = None) -> torch.Tensor:
+            return self.layer(x if scale is None else x * scale)
+
+    model, x = Named(), torch.zeros(2, 512)
+    assert estimate_memory(model, {"x": x}) == estimate_memory(model, x)
+    scaled = estimate_memory(model, {"scale": x, "x": x})
+    assert scaled == estimate_memory(model, (x, x))
+    with pytest.raises(UsageError, match="unexpected keyword argument 'y'"):
+        estimate_memory(model, {"y": x})
+
+
 @pytest.mark.parametrize(
     ("optimizer", "per_parameter"),
     [("sgd", 4), ("adam", 8), ("sgd-plain", 0), (torch.optim.SGD, 0), (torch.optim.Adam, 8)],

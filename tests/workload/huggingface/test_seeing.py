@@ -1,0 +1,81 @@
+"""Models that also see: the language model inside them, against transformers on the meta device."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from huggingface import cases
+
+from simcore.base.errors import DataError
+from simcore.workload.huggingface import read_config
+
+_TEXT: dict[str, Any] = {
+    "vocab_size": 101, "hidden_size": 48, "num_hidden_layers": 3, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "intermediate_size": 72, "max_position_embeddings": 64,
+}  # fmt: skip
+_EXPERTS = {"moe_intermediate_size": 20, "num_experts": 5, "num_experts_per_tok": 2}
+#: (class without Config or ForConditionalGeneration, its language model)
+_SEEING = {
+    "mistral3": ("Mistral3", {**_TEXT, "model_type": "mistral", "head_dim": 16}),
+    "llava": ("Llava", {**_TEXT, "model_type": "llama"}),
+    "llava_next": ("LlavaNext", {**_TEXT, "model_type": "mistral"}),
+    "llava_onevision": ("LlavaOnevision", {**_TEXT, "model_type": "qwen2"}),
+    "internvl": ("InternVL", {**_TEXT, "model_type": "qwen3", "head_dim": 16}),
+    "qwen2_vl": ("Qwen2VL", _TEXT),
+    "qwen2_5_vl": ("Qwen2_5_VL", _TEXT),
+    "qwen3_vl": ("Qwen3VL", {**_TEXT, "head_dim": 16}),
+    "qwen3_vl_moe": ("Qwen3VLMoe", {**_TEXT, **_EXPERTS, "head_dim": 16}),
+}
+
+
+def _spoken_numel(kind: str) -> tuple[dict[str, Any], int]:
+    """A small model's config as transformers writes it, and the parameters that speak."""
+    name, text = _SEEING[kind]
+    config = getattr(transformers, f"{name}Config")(text_config=text, tie_word_embeddings=False)
+    with torch.device("meta"):
+        model = getattr(transformers, f"{name}ForConditionalGeneration")(config)
+    told = {id(p): p.numel() for m in (model.model.language_model, model.lm_head)
+            for p in m.parameters()}  # fmt: skip
+    return json.loads(config.to_json_string()), sum(told.values())
+
+
+@pytest.mark.parametrize("kind", _SEEING)
+def test_the_language_model_is_the_one_inside(kind: str, tmp_path: Path) -> None:
+    data, numel = _spoken_numel(kind)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(data), encoding="utf-8")
+    record = read_config(path)
+    assert record.params.value == numel
+    assert "the language model only: what sees is left out" in record.notes
+
+
+@pytest.mark.parametrize("kind", ["qwen2_vl", "qwen2_5_vl"])
+def test_qwens_first_files_have_it_among_the_rest(kind: str, tmp_path: Path) -> None:
+    _, numel = _spoken_numel(kind)
+    path = tmp_path / "config.json"
+    flat = {**_TEXT, "model_type": kind, "tie_word_embeddings": False, "vision_config": {}}
+    path.write_text(json.dumps(flat), encoding="utf-8")
+    assert read_config(path).params.value == numel
+
+
+def test_internvls_own_file_names_it_otherwise(tmp_path: Path) -> None:
+    inside = {**_TEXT, "model_type": "qwen2"}
+    plain = cases.written(transformers.Qwen2Config(**_TEXT), tmp_path)
+    numel = read_config(plain).params.value
+    path = tmp_path / "chat.json"
+    path.write_text(json.dumps({"model_type": "internvl_chat", "llm_config": inside}), "utf-8")
+    assert read_config(path).params.value == numel
+
+
+@pytest.mark.parametrize("inside", ["ministral3", "llava", "zzz"])
+def test_an_unknown_language_model_is_named(inside: str, tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    data = {"model_type": "mistral3", "text_config": {**_TEXT, "model_type": inside}}
+    path.write_text(json.dumps(data), encoding="utf-8")
+    with pytest.raises(DataError, match=f"text_config.model_type: '{inside}' is not supported as"):
+        read_config(path)
