@@ -13,7 +13,7 @@ import numpy as np
 
 from simcore.base.arrays import TINY, NDArray
 from simcore.base.units import FP32_BYTES
-from simcore.engine.compute import ComputeTimes, issue_s, issuing_devices
+from simcore.engine.compute import ComputeTimes, host_s, issue_s, issuing_devices
 from simcore.engine.listed import listed_s
 from simcore.engine.norms import sync_norms_s
 from simcore.engine.owners import broadcasts_s
@@ -21,6 +21,7 @@ from simcore.engine.points import Points
 from simcore.engine.rates import ClassRates
 from simcore.engine.transients import saved_bytes
 from simcore.physics.collectives import Group, collective_time_s
+from simcore.step.host_calls import driver_issues
 from simcore.step.kernels import KINDS, KernelTable
 from simcore.step.parallel import PARALLELISMS
 from simcore.step.program import Scope
@@ -75,9 +76,9 @@ def price(
     tasks, sending = joined.computing, joined.sending
     issue = issue_s(strategy, classes, points)
     issued = issue * issuing_devices(strategy, points)
-    launches = tasks.host_weights @ table.issues_per_phase
-    duration[tasks.host_tasks] = launches[:, None] * issued
-    host_micro_s = (tasks.host_sums @ table.issues_per_phase)[:, None] * issued
+    shared_out = points.n_ranks > 1
+    duration[tasks.host_tasks] = host_s(tasks.host_weights, table, issued, shared_out)
+    host_micro_s = host_s(tasks.host_sums, table, issued, shared_out)
 
     # What runs at the same time slows each other. Sums are over messages and distinct columns,
     # which are few, not over tasks.
@@ -352,6 +353,15 @@ class _Context:
     def _sums_fused(self) -> bool:
         return self.strategy.precision.fused_grad_sum and not self.strategy.software.adds_grads
 
+    def _driver(self, index: int) -> Array:
+        """What a trainer's Python takes between micro-steps, each of which it waits for."""
+        driver = self.strategy.software.driver
+        if driver is None:
+            return 0.0 * self.issue_s
+        size = self._of_parts(lambda w: driver_issues(w, driver))
+        between: Array = self.points.grad_accum * size * self.issue_s
+        return between
+
     def _accumulation_host(self, index: int) -> Array:
         issued = self.host_micro_s + self._sum_launches() * self.issue_s
         return (self.points.grad_accum - 1.0) * issued
@@ -465,6 +475,7 @@ _QUANTITIES: dict[str, Callable[[_Context, int], Array]] = {
     "loader_blocking_s": lambda c, i: c.loader,
     "input_copy_s": _Context._input_copy,
     "accumulation_s": _Context._accumulation,
+    "driver_s": _Context._driver,
     "accumulation_host_s": _Context._accumulation_host,
     "broadcasts_s": lambda c, i: np.asarray(c.broadcasts_s),
     "sync_norms_s": lambda c, i: (
