@@ -281,7 +281,7 @@ class _Context:
         if s.step_impl == "fused":
             # one pass: read g, w and state, write w and state
             weight = max(s.precision.master_bytes, s.precision.param_bytes)
-            grad = FP32_BYTES if s.widens_gradients else s.precision.grad_bytes
+            grad = FP32_BYTES if s.widens_gradients else s.kept_grad_bytes
             state = (2 * weight + 2 * s.optimizer.state_bytes) + grad
         if s.widens_gradients:  # read in 16 bit, written in fp32
             state += s.precision.grad_bytes + FP32_BYTES
@@ -292,7 +292,7 @@ class _Context:
         return self._moved(traffic / self._shards(), index, launches) + products / rate
 
     def _grad_norm(self, index: int) -> Array:
-        traffic = self._numel * self.strategy.precision.grad_bytes
+        traffic = self._numel * self.strategy.kept_grad_bytes
         # torch's own norm is taken tensor by tensor wherever its optimizers go so; a loop's alone.
         loop = self.strategy.step_impl == "for-loop"
         launches = 2.0 * self._launches(1, 1, "for-loop" if loop else "foreach")

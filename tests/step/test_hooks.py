@@ -121,7 +121,7 @@ def test_a_layer_that_fsdp_shards(
 def test_one_rank_alone_has_nothing_to_gather() -> None:
     def host_bound_s(software: str, gpus: str) -> float:
         found = api.predict(
-            "gpt2", gpus, strategy="zero3", precision="bf16", micro_batch=1, seq_len=64,
+            "gpt2", gpus, strategy="zero3", precision="bf16-true", micro_batch=1, seq_len=64,
             software=software,
         )  # fmt: skip
         return float(found.step_time_s.value)
