@@ -320,3 +320,17 @@ def issue_s(strategy: Strategy, classes: tuple[ClassRates, ...], points: Points)
 def issuing_devices(strategy: Strategy, points: Points) -> Array | float:
     """Devices whose passes one interpreter issues; the update runs on the master alone."""
     return points.n_ranks if strategy.parallelism == "dp" else 1.0
+
+
+def host_s(
+    weights: Array, table: KernelTable, issued: Array, shared_out: NDArray[np.bool_]
+) -> Array:
+    """What the host takes for phases that run so often, a row of ``weights`` each [rows, C].
+
+    ``issued``: for a kernel; ``shared_out``: whether there is more than one rank.
+    """
+    units = weights @ table.unit_issues_per_phase
+    seconds: Array = (weights @ table.issues_per_phase)[:, None] * issued
+    if units.any():  # one rank alone has nothing to gather
+        seconds = seconds + units[:, None] * (issued * shared_out)
+    return seconds

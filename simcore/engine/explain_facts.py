@@ -144,6 +144,7 @@ class Facts:
             return float(weights @ np.add.reduceat(column * t.count, t.phase_start))
 
         launches, issues = weights @ t.launches_per_phase, weights @ t.issues_per_phase
+        issues += weights @ t.unit_issues_per_phase * (self.result.n_gpus > 1)
         awaited = weights @ t.awaited_per_phase @ (1.0, batch)
         return Work(
             total(t.flop) * batch, total(moved), float(launches), float(issues), float(awaited)

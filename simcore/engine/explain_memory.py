@@ -37,6 +37,10 @@ def _params(f: Facts) -> tuple[str, str]:
     return ("parameters", f"{f.result.n_params:,}")
 
 
+#: Said of FSDP's shards, which are their own master copy.
+_SHARD = ", FSDP's shard in fp32"
+
+
 def _over(f: Facts, from_stage: int) -> tuple[str, str]:
     stage = f.request.strategy.zero_stage
     n = f.request.cluster.n_gpus if stage >= from_stage else 1
@@ -44,21 +48,23 @@ def _over(f: Facts, from_stage: int) -> tuple[str, str]:
 
 
 def _parameters(f: Facts) -> Told:
-    p = f.request.strategy.precision
+    p, wide = f.request.strategy.precision, f.request.strategy.wide_shards
+    each = p.master_bytes if wide else p.param_bytes
     return Told(
         "parameters x bytes / ranks that share it (zero3)",
-        (_params(f), ("bytes each", f"{p.param_bytes} ({p.name})"), _over(f, 3)),
+        (_params(f), ("bytes each", f"{each} ({p.name}{_SHARD * wide})"), _over(f, 3)),
         _ZERO,
     )
 
 
 def _gradients(f: Facts) -> Told:
-    p = f.request.strategy.precision
+    p, wide = f.request.strategy.precision, f.request.strategy.wide_shards
+    each = f.request.strategy.kept_grad_bytes
     return Told(
         "parameters x bytes / ranks that share it (zero2, zero3) x share that exists at the peak",
         (
             _params(f),
-            ("bytes each", f"{p.grad_bytes} ({p.name})"),
+            ("bytes each", f"{each} ({p.name}{_SHARD * wide})"),
             _over(f, 2),
             ("moment of the peak", f.result.memory.moment),
         ),
@@ -73,7 +79,11 @@ def _optimizer(f: Facts) -> Told:
         (
             _params(f),
             ("state", f"{s.optimizer.state_bytes:.3g} bytes ({s.optimizer.name})"),
-            ("master copy", f"{s.precision.master_bytes} bytes ({s.precision.name})"),
+            (
+                "master copy",
+                f"{s.precision.master_bytes * (not s.wide_shards)} bytes "
+                f"({s.precision.name}{_SHARD * s.wide_shards})",
+            ),
             _over(f, 1),
             ("offload", str(s.offload)),
         ),

@@ -12,6 +12,7 @@ from simcore.engine.price import EMA_TRAFFIC_ELEMS, HOST_DRAM_FRAC
 from simcore.engine.rates import compute_share_of, conv_unit, memory_share_of
 from simcore.hardware.estimates import Estimate
 from simcore.hardware.paths import Path
+from simcore.step.host_calls import driver_issues
 from simcore.step.kernels import COMPUTE_KINDS, DEPTHWISE_LAST, KINDS
 from simcore.workload.graph import CONV_KINDS, KernelKind
 
@@ -291,7 +292,8 @@ def _host(f: Facts) -> Told:
     threads = f.result.n_gpus if strategy.parallelism == "dp" else 1
     each = f.rates.issue_s(strategy.issuer) * threads
     waited = sum(w.awaited for w in parts)
-    between = ("between results", f"{waited:.0f} kernels' worth, {_s(waited * each)}: added")
+    driver = strategy.software.driver
+    between = driver_issues(f.request.workload, driver) if driver is not None else 0.0
     return Told(
         "step - step if the host issued kernels in no time; a kernel ends no sooner than it is "
         "issued, and issuing takes (kernels + calls) x issue time (x GPUs under dp: one "
@@ -299,9 +301,18 @@ def _host(f: Facts) -> Told:
         (
             ("kernels", f"{kernels:.0f} a micro-step"),
             ("calls, hooks", f"{issues - kernels:.0f} kernels' worth"),
+            *[
+                ("between micro-steps", f"{n:.0f} kernels' worth, while the device waits")
+                for n in (between,)
+                if n
+            ],
             ("issue time", f"{_s(each)} each, by {strategy.issuer}"),
             ("host in all", _s(issues * each)),
-            *((between,) if waited else ()),
+            *[
+                ("between results", f"{n:.0f} kernels' worth, {_s(n * each)}: added")
+                for n in (waited,)
+                if n
+            ],
         ),
         f.cite(f.request.profile.host_issue_s(f.rates.gpu)),
     )

@@ -271,7 +271,7 @@ def memory_of(
 
     # Gradients exist in full when they accumulate over micro-steps or in main-grad buffers, or
     # stay between steps, else as far as backward has come.
-    early = ((grad_accum > 1) | p.main_grads | strategy.keeps_grads) & (one > 0)
+    early = ((grad_accum > 1) | strategy.early_grads) & (one > 0)
     # Parameters come from other ranks, or from the host they were offloaded to.
     fetches = (n_ranks > 1) | (strategy.offload.params != "none")
     ops, stubs = parts.moments, _hands_stubs(strategy)

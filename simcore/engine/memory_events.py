@@ -146,7 +146,7 @@ class _Step:
         self.handle_bytes = cublas_bytes / CUBLAS_HANDLES
         self.w, self.s, self.b = workload, strategy, float(micro_batch)
         self.p = strategy.precision
-        self.early = grad_accum > 1 or self.p.main_grads or strategy.keeps_grads
+        self.early = grad_accum > 1 or strategy.early_grads
         self.unsent = (  # whole sums of earlier micro-steps, of which the last makes shards
             grad_accum > 1 and strategy.software.late_reduce and strategy.zero_stage >= 2
         )

@@ -45,7 +45,7 @@ def frozen_width(net: Frozen, p: Precision) -> float:
     """Bytes a parameter of a frozen network."""
     if net.bytes_per_param is not None:
         return net.bytes_per_param
-    return p.param_bytes if net.ops else p.base_bytes
+    return p.param_bytes if net.ops or net.as_trained else p.base_bytes
 
 
 def frozen_base(workload: Workload, p: Precision) -> tuple[float, float]:

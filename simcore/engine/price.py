@@ -13,7 +13,7 @@ import numpy as np
 
 from simcore.base.arrays import TINY, NDArray
 from simcore.base.units import FP32_BYTES
-from simcore.engine.compute import ComputeTimes, issue_s, issuing_devices
+from simcore.engine.compute import ComputeTimes, host_s, issue_s, issuing_devices
 from simcore.engine.listed import listed_s
 from simcore.engine.norms import sync_norms_s
 from simcore.engine.owners import broadcasts_s
@@ -22,6 +22,7 @@ from simcore.engine.rates import ClassRates
 from simcore.engine.transients import saved_bytes
 from simcore.physics.asking import asking_s
 from simcore.physics.collectives import Group, collective_time_s
+from simcore.step.host_calls import driver_issues
 from simcore.step.kernels import KINDS, KernelTable
 from simcore.step.parallel import PARALLELISMS
 from simcore.step.program import Scope
@@ -77,9 +78,9 @@ def price(
     tasks, sending = joined.computing, joined.sending
     issue = issue_s(strategy, classes, points)
     issued = issue * issuing_devices(strategy, points)
-    launches = tasks.host_weights @ table.issues_per_phase
-    duration[tasks.host_tasks] = launches[:, None] * issued
-    host_micro_s = (tasks.host_sums @ table.issues_per_phase)[:, None] * issued
+    shared_out = points.n_ranks > 1
+    duration[tasks.host_tasks] = host_s(tasks.host_weights, table, issued, shared_out)
+    host_micro_s = host_s(tasks.host_sums, table, issued, shared_out)
 
     # What runs at the same time slows each other. Sums are over messages and distinct columns,
     # which are few, not over tasks.
@@ -292,7 +293,7 @@ class _Context:
         if s.step_impl == "fused":
             # one pass: read g, w and state, write w and state
             weight = max(s.precision.master_bytes, s.precision.param_bytes)
-            grad = FP32_BYTES if s.widens_gradients else s.precision.grad_bytes
+            grad = FP32_BYTES if s.widens_gradients else s.kept_grad_bytes
             state = (2 * weight + 2 * s.optimizer.state_bytes) + grad
         if s.widens_gradients:  # read in 16 bit, written in fp32
             state += s.precision.grad_bytes + FP32_BYTES
@@ -316,7 +317,7 @@ class _Context:
         return found[0] if len(found) == 1 else np.stack(found)
 
     def _grad_norm(self, index: int) -> Array:
-        traffic = self._held * self.strategy.precision.grad_bytes
+        traffic = self._held * self.strategy.kept_grad_bytes
         # torch's own norm is taken tensor by tensor wherever its optimizers go so; a loop's alone.
         loop = self.strategy.step_impl == "for-loop"
         launches = 2.0 * self._launches(1, 1, "for-loop" if loop else "foreach")
@@ -375,6 +376,15 @@ class _Context:
     @property
     def _sums_fused(self) -> bool:
         return self.strategy.precision.fused_grad_sum and not self.strategy.software.adds_grads
+
+    def _driver(self, index: int) -> Array:
+        """What a trainer's Python takes between micro-steps, each of which it waits for."""
+        driver = self.strategy.software.driver
+        if driver is None:
+            return 0.0 * self.issue_s
+        size = self._of_parts(lambda w: driver_issues(w, driver))
+        between: Array = self.points.grad_accum * size * self.issue_s
+        return between
 
     def _accumulation_host(self, index: int) -> Array:
         issued = self.host_micro_s + self._sum_launches() * self.issue_s
@@ -489,6 +499,7 @@ _QUANTITIES: dict[str, Callable[[_Context, int], Array]] = {
     "loader_blocking_s": lambda c, i: c.loader,
     "input_copy_s": _Context._input_copy,
     "accumulation_s": _Context._accumulation,
+    "driver_s": _Context._driver,
     "accumulation_host_s": _Context._accumulation_host,
     "broadcasts_s": lambda c, i: np.asarray(c.broadcasts_s),
     "sync_norms_s": lambda c, i: (

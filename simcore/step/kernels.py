@@ -15,8 +15,8 @@ import numpy as np
 from simcore.base.arrays import NDArray
 from simcore.base.same import Same
 from simcore.physics.channels import clocks_per_element
+from simcore.step.host_calls import Managed, calls, managed, unit_calls
 from simcore.strategy.precision import Precision
-from simcore.strategy.software.record import Hooks
 from simcore.strategy.strategy import Strategy
 from simcore.workload.graph import (
     CONV_KINDS,
@@ -74,7 +74,8 @@ class KernelTable:
     block a row, of which they have ``rows_per_sample`` and read ``again`` of their bytes twice,
     ``channelwise`` those of a block a channel, all of which are ``channel_clocks`` a sample.
     ``issues_per_phase``: what the host issues, in kernels' worth: ``launches_per_phase`` and calls
-    without kernels of their own. ``awaited_per_phase`` [P, 2]: what it does beside that while the
+    without kernels of their own; ``unit_issues_per_phase``: what FSDP's units add to that where
+    there is more than one rank. ``awaited_per_phase`` [P, 2]: what it does beside that while the
     device waits for it.
     """
 
@@ -99,6 +100,7 @@ class KernelTable:
     launches_per_phase: Array
     issues_per_phase: Array
     awaited_per_phase: Array
+    unit_issues_per_phase: Array
     matrix: NDArray[np.intp]
     attention: NDArray[np.intp]
     attention_bwd: NDArray[np.intp]
@@ -242,62 +244,6 @@ def _cast_again(of: Same[Block], precision: Precision) -> Mapping[tuple[float, .
     return {row: float(rows.count(row)) for row in rows}
 
 
-#: What a collective costs its host over a kernel: torch 2.13 takes 7.6 us for dist.all_reduce on
-#: its fake backend and 14 in an autograd function, where nn.Linear takes 12.8; the rest, NCCL's
-#: enqueue and the events between streams, is an assumption.
-COLLECTIVE_ISSUES = 2.0
-#: The same for a checkpointed block beside what it runs again: states of random generators, an
-#: autograd function and a backward of its own (torch 2.13, reentrant: 115 us).
-CHECKPOINT_ISSUES = 9.0
-#: The same of one that stops early, forward and backward: hooks in Python around each tensor that
-#: autograd keeps (torch 2.13: 140 and 340 us of a GPT-2 layer's 24, 200 and 475 of a Llama's 38).
-HOOKED_ISSUES = (17.0, 41.0)
-
-
-@dataclass(frozen=True, slots=True)
-class Managed:
-    """A library's hooks around modules, and the elements of a bucket that it reduces."""
-
-    hooks: Hooks
-    bucket_numel: int
-
-
-def managed(strategy: Strategy) -> Managed | None:
-    """What manages a job's parameters module by module, if anything does."""
-    hooks = strategy.software.hooks
-    return (
-        Managed(hooks, strategy.zero_bucket_numel) if hooks and strategy.zero_stage == 3 else None
-    )
-
-
-def _hooked(block: Block, by: Managed) -> tuple[float, float]:
-    """What hooks take of the host in a block, forward and backward."""
-    hooks, room = by.hooks, by.bucket_numel
-    matrices = sum(any(k.kind in COMPUTE_KINDS and k.weight for k in op.fwd) for op in block.ops)
-    owners = max(matrices, len({p.name.rpartition(".")[0] for p in block.params}))
-    forward, backward = (
-        owners * hooks.module[i] + matrices * hooks.matrix[i] + block.recomputable * hooks.layer[i]
-        for i in (0, 1)
-    )
-    # a bucket goes when it is full, or when the next tensor does not fit into what is left of it
-    sizes = [p.numel for p in block.params]
-    apart = sum(a + b > room for a, b in zip(sizes, (*sizes[1:], *sizes[:1]), strict=True))
-    buckets = max(float(apart), sum(min(n, room) for n in sizes) / room)
-    return forward, backward + len(sizes) * hooks.gradient + buckets * hooks.bucket
-
-
-def _calls(workload: Workload, recompute: bool, stops_early: bool, by: Managed | None) -> Array:
-    """What the host issues beside kernels, by phase, in kernels' worth."""
-    sent = np.array([COLLECTIVE_ISSUES * b.exchanges for b in workload.blocks])
-    first, second = HOOKED_ISSUES if stops_early else (0.0, CHECKPOINT_ISSUES)
-    again = np.array([float(b.recomputable and recompute) for b in workload.blocks])
-    forward, backward = sent + first * again, sent + second * again
-    if by is not None:
-        hooked = np.array([_hooked(b, by) for b in workload.blocks])
-        forward, backward = forward + hooked[:, 0], backward + hooked[:, 1]
-    return np.concatenate([forward, backward, np.zeros(len(workload.frozen))])
-
-
 @lru_cache(maxsize=2048)
 def _phase(
     of: Same[Block] | Same[Frozen], precision: Precision, backward: bool
@@ -408,7 +354,8 @@ def kernel_table(
         phase_start=start_array,
         n_phases=len(phases),
         launches_per_phase=launches,
-        issues_per_phase=issues + _calls(workload, recompute, stops_early, by),
+        issues_per_phase=issues + calls(workload, issues, recompute, stops_early, by),
+        unit_issues_per_phase=unit_calls(workload, by),
         awaited_per_phase=np.add.reduceat(count_array[:, None] * table[:, 21:23], start_array),
         matrix=np.flatnonzero((table[:, 1] > 0) & ~attends),
         attention=np.flatnonzero((table[:, 1] > 0) & attends),

@@ -105,10 +105,37 @@ class Strategy:
         return self.software.keeps_grads and self.zero_stage == 0
 
     @property
+    def wide_shards(self) -> bool:
+        """Whether shards of weights and gradients are fp32, where products read 16 bit.
+
+        FSDP gathers a 16-bit copy of an fp32 shard and brings what it reduced to the shard's width
+        (_fully_shard/_fsdp_collectives.py, foreach_reduce: _to_dtype_if_needed(reduce_output,
+        orig_dtype); fsdp/_runtime_utils.py, _cast_grad_to_param_dtype). Accelerate makes trained
+        weights fp32 before it wraps them (accelerator.py, fsdp2_prepare_model; prepare_model).
+        """
+        p = self.precision
+        fsdp = self.software.units is not None or p.main_grads
+        return self.zero_stage >= 3 and bool(p.master_bytes) and fsdp
+
+    @property
+    def kept_grad_bytes(self) -> int:
+        """Of an element of what the update reads, unless that is a copy of its own."""
+        return self.precision.master_bytes if self.wide_shards else self.precision.grad_bytes
+
+    @property
+    def early_grads(self) -> bool:
+        """Whether all gradients are there before a step's only backward: buffers that stay.
+
+        FSDP has none: a shard's gradient is made when its layer's are reduced.
+        """
+        fsdp = self.zero_stage >= 3 and self.software.units is not None
+        return self.keeps_grads or (self.precision.main_grads and not fsdp)
+
+    @property
     def widens_gradients(self) -> bool:
         """Whether an update on the device copies gradients of 16 bits for fp32 masters."""
         p = self.precision
-        copied = bool(p.master_bytes) and p.grad_bytes < FP32_BYTES
+        copied = bool(p.master_bytes) and p.grad_bytes < FP32_BYTES and not self.wide_shards
         return copied and self.offload.optimizer == "none" and not self.software.remainders
 
     def violations(self, n_nodes: int, n_ranks: int, n_types: int) -> list[str]:

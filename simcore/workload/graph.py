@@ -251,7 +251,8 @@ class Frozen:
 
     ``resident_numel`` counts every parameter held on the device, used or not;
     ``transient_low`` is the peak of live activation elements per sample while it runs.
-    ``bytes_per_param`` is its storage width; None means it follows the run's precision.
+    ``bytes_per_param`` is its storage width; None means it follows the run's precision, and that of
+    trained weights under autocast too with ``as_trained``.
     """
 
     name: str
@@ -259,6 +260,7 @@ class Frozen:
     ops: tuple[Op, ...]
     transient_low: float = 0.0
     bytes_per_param: float | None = None
+    as_trained: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -12,7 +12,11 @@ from typing import Any
 import pytest
 
 from simcore import api
-from simcore.step.kernels import kernel_table, managed
+from simcore.engine.explain import explain
+from simcore.engine.predict import predict
+from simcore.engine.request import make_request
+from simcore.step.host_calls import driver_issues, managed
+from simcore.step.kernels import kernel_table
 from simcore.strategy.precision import PRECISIONS
 from simcore.strategy.software import SOFTWARE
 from simcore.strategy.strategy import OPTIMIZERS, Strategy
@@ -80,8 +84,104 @@ def test_a_checkpoint_that_stops_early(model: str, forward: float, backward: flo
 def test_only_zero_3_of_deepspeed_has_them() -> None:
     assert managed(strategy()) is not None
     assert managed(strategy("zero2")) is None
-    assert managed(strategy(software="fsdp")) is None
+    assert (found := managed(strategy(software="fsdp"))) is not None
+    assert found.hooks is None
+    assert managed(strategy("zero2", software="fsdp")) is None
     assert managed(replace(strategy(), software=SOFTWARE["plain"])) is None
+
+
+def units_us(workload: Workload, software: str) -> tuple[float, float]:
+    """What FSDP adds to a layer, forward and backward."""
+    table = kernel_table(workload, PRECISION, by=managed(strategy(software=software)))
+    at = next(i for i, b in enumerate(workload.blocks) if b.name == "layer")
+    units = table.unit_issues_per_phase
+    return units[at] * KERNEL_US, units[len(workload.blocks) + at] * KERNEL_US
+
+
+@pytest.mark.parametrize(
+    ("software", "model", "forward", "backward"),
+    [
+        ("fsdp", "llama", 1074, 1348), ("fsdp", "qwen2", 1006, 1350),
+        ("transformers", "llama", 941, 1196), ("transformers", "qwen2", 1008, 1414),
+        ("transformers", "adapted", 7954, 9661),
+    ],
+)  # fmt: skip
+def test_a_layer_that_fsdp_shards(
+    software: str, model: str, forward: float, backward: float
+) -> None:
+    """FSDP2 and FSDP1 themselves, around layers that fed no figure but FSDP2's unit.
+
+    The last as PEFT 0.21 wraps it (fsdp_auto_wrap_policy): a unit for each matrix of an adapter.
+    """
+    adapted = transformer(**_LLAMA, lora_rank=4)
+    found = units_us(adapted if model == "adapted" else MODELS[model](), software)
+    assert found == pytest.approx((forward, backward), rel=0.26)
+
+
+def test_one_rank_alone_has_nothing_to_gather() -> None:
+    def host_bound_s(software: str, gpus: str) -> float:
+        found = api.predict(
+            "gpt2", gpus, strategy="zero3", precision="bf16-true", micro_batch=1, seq_len=64,
+            software=software,
+        )  # fmt: skip
+        return float(found.step_time_s.value)
+
+    alone = [host_bound_s(s, "1xA100-SXM-80GB") for s in ("plain", "fsdp")]
+    assert alone[0] == pytest.approx(alone[1], rel=1e-3)
+    two = [host_bound_s(s, "2xA100-SXM-80GB") for s in ("plain", "fsdp")]
+    assert two[1] - two[0] > 12 * 1e-3  # twelve layers
+
+
+@pytest.mark.parametrize(
+    ("model", "adapters", "walked_us"),
+    [("llama", 0, 80), ("qwen2", 0, 93), ("llama", 7, 523), ("qwen2", 7, 514)],
+)
+def test_a_trainer_walks_through_all_modules(model: str, adapters: int, walked_us: float) -> None:
+    """transformers' model.train() and floating_point_ops, a layer and micro-step."""
+    bias = {"qkv_bias": True} if model == "qwen2" else {}
+    few, more = (
+        transformer(**{**_LLAMA, "layers": n}, **bias, lora_rank=4 * bool(adapters)) for n in (2, 3)
+    )
+    driver = SOFTWARE["transformers"].driver
+    assert driver is not None
+    walked = driver_issues(more, driver) - driver_issues(few, driver)
+    assert walked * KERNEL_US == pytest.approx(walked_us, rel=0.1)
+
+
+@pytest.mark.parametrize(("phase", "share", "measured"), [(0, 0.17, 23.6), (1, 0.04, 4.9)])
+def test_adapters_of_peft_take_longer_than_their_products(
+    phase: int, share: float, measured: float
+) -> None:
+    """PEFT's lora.Linear on a Llama layer's seven products, over those written by hand."""
+    workload = transformer(**_LLAMA, lora_rank=4)
+    by = managed(strategy("ddp", software="transformers"))
+    table = kernel_table(workload, PRECISION, by=by)
+    at = next(i for i, b in enumerate(workload.blocks) if b.name == "layer")
+    at += phase * len(workload.blocks)
+    beside = table.issues_per_phase[at] - (1.0 + share) * table.launches_per_phase[at]
+    assert beside == pytest.approx(measured, abs=3.0)
+
+
+@pytest.mark.parametrize("seq_len", [64, 4096])
+def test_each_micro_step_waits_for_the_trainer(seq_len: int) -> None:
+    """Its Python comes on top of what bounds the micro-step, since it looks at each loss first."""
+
+    def seconds(accum: int, *, driven: bool) -> float:
+        request = make_request(
+            "llama3-8b", "1x1xH100-SXM-80GB", strategy="manual", precision="bf16-true",
+            micro_batch=2, seq_len=seq_len, grad_accum=accum, software="transformers", lora_rank=8,
+        )  # fmt: skip
+        if not driven:
+            library = replace(request.strategy.software, driver=None)
+            request = replace(request, strategy=replace(request.strategy, software=library))
+        return float(predict(request).step_time_s.value)
+
+    driver = SOFTWARE["transformers"].driver
+    assert driver is not None
+    each_us = (driver.micro_step + 32 * (driver.layer + 7 * driver.adapter)) * KERNEL_US
+    for accum in (1, 4):
+        more = seconds(accum, driven=True) - seconds(accum, driven=False)
+        assert more * 1e6 == pytest.approx(accum * each_us, rel=0.02)
 
 
 def test_a_tensor_larger_than_a_bucket_is_reduced_once() -> None:
@@ -108,10 +208,6 @@ def test_a_small_job_waits_for_them_and_a_large_one_does_not() -> None:
 
 
 def test_an_explanation_counts_them() -> None:
-    from simcore.engine.explain import explain
-    from simcore.engine.predict import predict
-    from simcore.engine.request import make_request
-
     found = []
     for software in ("plain", "deepspeed"):
         request = make_request(

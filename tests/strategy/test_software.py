@@ -57,6 +57,7 @@ def test_only_libraries_with_a_loop_of_their_own_say_how_they_run() -> None:
         "transformers",
         "transformers-2023",
         "transformers-2022",
+        "transformers-deepspeed",
         "transformers-liger",
         "unsloth",
     }

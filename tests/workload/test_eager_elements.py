@@ -7,6 +7,7 @@ both sides, and the casts of weights, which the price of a step has beside its k
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -215,6 +216,40 @@ def test_adapters_in_fp32_beside_16_bit_weights() -> None:
     for phase in PASSES:
         moved = _traced(three, phase)[1] - _traced(two, phase)[1]
         assert ours[phase][1] == pytest.approx(moved, rel=0.03), phase
+
+
+class FourBit(nn.Module):
+    """What bitsandbytes' Linear4bit does with its tensors, its weight as spread to 16 bit."""
+
+    def __init__(self, base: nn.Linear) -> None:
+        super().__init__()
+        self.in_features, self.out_features = base.in_features, base.out_features
+        self.weight = nn.Parameter(base.weight.detach().bfloat16(), requires_grad=False)
+
+    def forward(self, x: Any) -> Any:
+        return nn.functional.linear(x.to(self.weight.dtype), self.weight).to(x.dtype)
+
+
+def test_a_4_bit_base_prepared_for_training_hands_on_fp32() -> None:
+    """PEFT's prepare_model_for_kbit_training: norms and residual sum are fp32, and so each result.
+
+    Ours without what spreads the weights; the trace casts adapters' small weights, too.
+    """
+    block = _layer(transformer(**_LLAMA, lora_rank=RANK, quantised_base="nf4"))
+    block = replace(block, ops=tuple(o for o in block.ops if not o.name.endswith(".dequantise")))
+
+    def make(n: int) -> nn.Module:
+        model = llama(n, torch.float32, True)
+        for module in model.modules():
+            if isinstance(module, Adapted):
+                module.base = FourBit(module.base)
+        return model.train()
+
+    two, three = (trace(make(n), (IDS,), loss=_mean, autocast="bf16") for n in (2, 3))
+    ours = record_of(block, "amp-bf16")
+    for phase in PASSES:
+        moved = _traced(three, phase)[1] - _traced(two, phase)[1]
+        assert ours[phase][1] == pytest.approx(moved, rel=0.04), phase
 
 
 def test_in_one_width_wide_adapters_are_as_others() -> None:

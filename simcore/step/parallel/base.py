@@ -115,6 +115,9 @@ def inputs(builder: ProgramBuilder, strategy: Strategy) -> list[int]:
     """Input copy, frozen networks, autocast's weight copies."""
     # Without workers the training process loads: the host issues nothing meanwhile.
     loaded = builder.misc("load batch", "host", "loader", "loader_blocking_s")
+    if strategy.software.driver is not None:
+        # it looks at each loss before it goes on, so that the device has nothing left to do
+        loaded = builder.misc("between micro-steps", "host", "host", "driver_s")
     ready = builder.misc("copy input", "copy", "input copy", "input_copy_s", loaded)
     if builder.workload.frozen:
         ready = builder.compute("frozen networks", "frozen", builder.frozen_row(), ready)

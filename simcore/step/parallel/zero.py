@@ -256,12 +256,11 @@ class Zero:
         if library.whole_master and summed:
             state = one * numel * p.master_bytes + shard * strategy.optimizer.state_bytes
         params = p.param_bytes * shard if stage >= 3 else one * weight_bytes(workload, strategy)
-        if stage >= 3 and p.main_grads:
-            # FSDP's mixed precision: the shard itself is fp32 and gathered in 16 bit
-            params = shard * max(p.master_bytes, p.param_bytes)
+        if strategy.wide_shards:
+            params = shard * p.master_bytes
             state = shard * strategy.optimizer.state_bytes
         beside = p.param_bytes * (library.grads_beside and summed)
-        grads = (p.grad_bytes + beside) * (shard if stage >= 2 else one * numel)
+        grads = (strategy.kept_grad_bytes + beside) * (shard if stage >= 2 else one * numel)
         largest = workload.largest_block_numel
         several: Array = np.where(n_ranks > 1, 1.0, 0.0)
         bucket = np.minimum(float(strategy.zero_bucket_numel), numel)

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from simcore.strategy.software.record import RUNS, SOFTWARE, Program, Software, called
+from simcore.strategy.software.record import RUNS, SOFTWARE, Program, Software, Units, called
 
+#: CPU time of chains of units of one and of nine small matrices, trained and frozen, over that of
+#: the same modules alone; torch 2.13 on its fake backend, a kernel being 1/1.28 of nn.Linear's
+#: forward. FSDP1 with use_orig_params, its device's streams and events left out: 52 and 60 a unit
+#: of one, 87 and 106 of nine, 46 and 71 backward where it is frozen (45 and 43, 68 and 52, 30 and
+#: 32 without use_orig_params). A layer of transformers' Llama 94 and 120.
+FSDP_HOOKS = Units(unit=(50.0, 41.0), tensor=(4.1, 3.3), reduced=13.8, reduced_tensor=2.4)
+#: FSDP2 (fully_shard): 49 and 60, 84 and 114, frozen 40 and 58; layers of Llama and Qwen 2, which
+#: hand on more arguments, 100 to 107 and 135.
+FULLY_SHARD_HOOKS = Units(unit=(60.0, 47.0), tensor=(3.5, 2.5), reduced=15.0, reduced_tensor=4.4)
 #: torch/distributed/fsdp/_fully_shard/_fsdp_state.py: the root's parameters are not resharded after
 #: forward; torchtitan, llm-foundry and fms-fsdp shard each layer, then the model. What is offloaded
 #: is copied to the device in fp32 and cast there (fsdp/_flat_param.py, _use_low_precision_shard;
@@ -21,7 +30,7 @@ FSDP = SOFTWARE.register("fsdp")(
         meaning="PyTorch's FSDP around each layer and the model: embeddings and head are one unit; "
         "recompute stops early",
         weight_stubs=False, root_unit=True, wide_host=True, stops_early=True,
-        host_update_bytes=80.0,
+        host_update_bytes=80.0, units=FULLY_SHARD_HOOKS,
     )
 )  # fmt: skip
 called("fsdp", "fsdp2", "pytorch-fsdp", "torch-fsdp", "pytorch")

@@ -38,6 +38,46 @@ class Hooks:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Units:
+    """What FSDP does in Python around each unit that it shards, in the time that it takes torch to
+    issue so many kernels; forward, and backward.
+
+    ``unit``: to gather it, show its parameters and let go of them; ``tensor``: each parameter
+    of it; ``reduced``, ``reduced_tensor``: to reduce its gradients, where it is trained.
+    ``adapters``: each matrix of an adapter is a unit of its own.
+    """
+
+    unit: tuple[float, float]
+    tensor: tuple[float, float]
+    reduced: float
+    reduced_tensor: float
+    adapters: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Modules:
+    """What modules written in Python take of the host beside the kernels that they issue.
+
+    ``share``: of those kernels' time in a layer, forward and backward; ``adapter``: an adapter's,
+    in the time that it takes torch to issue so many kernels.
+    """
+
+    share: tuple[float, float]
+    adapter: tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Driver:
+    """What a trainer does in Python between two micro-steps, while the device waits, in the time
+    that it takes torch to issue so many kernels; of it what each layer and each adapter costs.
+    """
+
+    micro_step: float
+    layer: float
+    adapter: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Lists:
     """What collectives over lists of tensors, one a rank, take of the host, in the time that it
     takes torch to issue so many kernels.
@@ -102,6 +142,8 @@ class Software:
     ``persist_numel``: tensors of no more elements stay whole under ZeRO-3. ``reuse_numel``: as
     ``Strategy`` has it, where nothing is said.
     ``lists``: ZeRO-3's collectives take lists of tensors, a parameter at a time, none ahead.
+    ``units``: what FSDP takes of the host, unit by unit; ``modules``: what the model's modules do
+    beside their kernels; ``driver``: what the loop around them does between micro-steps.
     """
 
     name: str
@@ -142,6 +184,9 @@ class Software:
     persist_numel: int = 0
     reuse_numel: int = 0
     lists: Lists | None = None
+    units: Units | None = None
+    modules: Modules | None = None
+    driver: Driver | None = None
 
     @property
     def tensors_at_once(self) -> int:

@@ -20,6 +20,9 @@ from simcore.workload.saved import NOTHING, Saved
 QUANTISED_BYTES = {"nf4": (4 + 0.127) / 8, "int8": 1.0, "fp8": 1.0}
 #: Formats that are spread to 16 bit before each product.
 SPREAD = ("nf4", "int8")
+#: Formats whose products hand back what their input is, fp32 where that is (bitsandbytes,
+#: nn/modules.py, Linear4bit.forward: ``.to(inp_dtype)``).
+AS_WIDE_AS_INPUT = ("nf4",)
 QUANTISED = ("none", *QUANTISED_BYTES)
 
 #: Names that checkpoints use for the products of a layer, and ours.
@@ -271,6 +274,9 @@ class Body:
         )
         if not self.in_layer:
             return
+        if chosen.quantised in AS_WIDE_AS_INPUT and reads in self.high:
+            self.add(ops.brought_to_fp32(f"{name}.result", rows * n))
+            self.high.add(name)
         self.products.append(name)
         if chosen.on(name):
             self._adapt(chosen.rank, name, rows, k, n, reads)
@@ -316,8 +322,10 @@ class Body:
                 down,
                 up,
                 ops.scale(f"{name}.lora_scale", rows * n),
-                ops.binary(f"{name}.lora_sum", rows * n, grads=0),
-                ops.accumulate(f"{name}.lora_fork", rows * k),
+                ops.residual(f"{name}.lora_sum", rows * n, narrowed=rows * n)
+                if name in self.high
+                else ops.binary(f"{name}.lora_sum", rows * n, grads=0),
+                ops.accumulate(f"{name}.lora_fork", rows * k, high=high),
             )
         self.params += [
             Param(f"{name}.lora_a.weight", k * rank),
@@ -395,7 +403,10 @@ def frozen_parts(bodies: Sequence[tuple[Body, int]]) -> tuple[Frozen, ...]:
     packed = sum(b.quantised_numel * count for b, count in bodies)
     parts = []
     if plain:
-        parts.append(Frozen(name="frozen base", resident_numel=plain, ops=()))
+        # PEFT's prepare_model_for_kbit_training casts to fp32 what is not quantised
+        parts.append(
+            Frozen(name="frozen base", resident_numel=plain, ops=(), as_trained=bool(packed))
+        )
     if packed:
         kind = next(b.adapters.quantised for b, _ in bodies if b.adapters)
         parts.append(

@@ -160,13 +160,19 @@ def _project(body: Body, s: AttentionShape, reads: str) -> None:
         for part, heads in (("q_norm", s.heads), ("k_norm", s.kv_heads)):
             rows, dim = (1, heads * s.head_dim) if s.qk_norm_whole else (heads, s.head_dim)
             body.norm(part, float(s.seq * rows), dim, s.norm, weight=s.qk_norm_weight, narrow=True)
+    wide = {"q", "k", "v"} <= body.high  # attention takes 16 bit
+    if wide:
+        body.add(ops.brought_to_fp32("v.narrowed", kv if s.rotated else q + 2 * kv))
     if s.rotated and s.fused:
         body.add(rope_fused("rope.q", q), rope_fused("rope.k", kv))
     elif s.rotated:
         share = s.rotated / s.head_dim
-        body.add(
+        turned = [
             rope("rope.q", q * share, q * (1 - share)),
             rope("rope.k", kv * share, kv * (1 - share)),
+        ]
+        body.add(
+            *(ops.in_fp32(op) if wide else op for op in turned),
             # their gradients lie head by head, and products read rows of tokens
             ops.grad_only("turned.rows", 2 * (q + kv), launches=2, kind="copy", indexed=q + kv),
         )

@@ -283,8 +283,10 @@ def dense(body: Body, s: MlpShape, reads: str, prefix: str = "") -> None:
     else:
         body.linear(f"{prefix}up", s.seq, s.hidden, s.ffn, bias=s.bias, reads=reads)
         between = (plain_activation(s.kind, inner, s.fused_pointwise),)
-    body.add(*(replace(op, name=f"{prefix}{op.name}") for op in between))
-    if s.kind == "gelu_new" or (s.kind == "relu2" and not s.fused_pointwise):
+    wide = f"{prefix}up" in body.high
+    body.add(*(replace(ops.in_fp32(op) if wide else op, name=f"{prefix}{op.name}")
+               for op in between))  # fmt: skip
+    if wide or s.kind == "gelu_new" or (s.kind == "relu2" and not s.fused_pointwise):
         body.high.add(product)
     body.linear(f"{prefix}down", s.seq, s.ffn, s.hidden, bias=s.bias, reads=product)
     if s.casts and s.kind in GATED and s.fused_pointwise:

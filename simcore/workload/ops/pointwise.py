@@ -73,13 +73,15 @@ def binary(
     return Op(name=name, fwd=(fwd,), bwd=bwd, saved=saved, result=_saved(elems, high))
 
 
-def residual(name: str, elems: float, *, fused: bool = False) -> Op:
+def residual(name: str, elems: float, *, fused: bool = False, narrowed: float = 0.0) -> Op:
     """A branch's result added to what autocast keeps in fp32: both widths, a sum in fp32.
 
-    ``fused``: by a compiler's kernel, which loads vectors of either.
+    ``fused``: by a compiler's kernel, which loads vectors of either. ``narrowed``: elements of the
+    sum's gradient that the branch then casts to 16 bit.
     """
     fwd = Kernel(kind="elementwise", low=elems, high=2 * elems, mixed=elems * (not fused))
-    return Op(name=name, fwd=(fwd,), result=Saved(high=elems))
+    back = Kernel(kind="elementwise", autocasts=narrowed, launches=0.0)
+    return Op(name=name, fwd=(fwd,), bwd=(back,) if narrowed else (), result=Saved(high=elems))
 
 
 def copy(
@@ -108,6 +110,27 @@ def compiled(block: Block) -> Block:
     return replace(
         block, ops=tuple(replace(op, fwd=known(op.fwd), bwd=known(op.bwd)) for op in block.ops)
     )
+
+
+def brought_to_fp32(name: str, elems: float) -> Op:
+    """A 16-bit result that becomes fp32 where autocast keeps fp32, its gradient 16-bit again."""
+    cast = Kernel(kind="elementwise", autocasts=elems, launches=0.0)
+    return Op(name=name, fwd=(cast,), bwd=(cast,))
+
+
+def in_fp32(op: Op) -> Op:
+    """An op whose 16-bit tensors are fp32 where autocast keeps fp32."""
+
+    def wide(kernel: Kernel) -> Kernel:
+        return replace(kernel, low=0.0, high=kernel.high + kernel.low)
+
+    def kept(saved: Saved) -> Saved:
+        return replace(saved, low=0.0, high=saved.high + saved.low)
+
+    return replace(
+        op, fwd=tuple(map(wide, op.fwd)), bwd=tuple(map(wide, op.bwd)), saved=kept(op.saved),
+        result=kept(op.result),
+    )  # fmt: skip
 
 
 def dropout(name: str, elems: float, *, high: bool = False, wide: bool = False) -> Op:
