@@ -8,8 +8,9 @@ from simcore.base.units import FP32_BYTES, format_seconds, format_si
 from simcore.engine.exchanges import exchange_bytes, exchange_passes
 from simcore.engine.explain_facts import Facts, Teller, Told
 from simcore.engine.points import COLLECTIVE_BASE_S
-from simcore.engine.price import EMA_TRAFFIC_ELEMS, HOST_DRAM_FRAC
+from simcore.engine.price import HOST_DRAM_FRAC
 from simcore.engine.rates import compute_share_of, conv_unit, memory_share_of
+from simcore.engine.update import EMA_TRAFFIC_ELEMS
 from simcore.hardware.estimates import Estimate
 from simcore.hardware.paths import Path
 from simcore.step.host_calls import driver_issues

@@ -346,6 +346,7 @@ def memory_of(
     kept = strategy.recompute == "full"
     loose = sum(moments[1][k] for k in LOOSE if not (kept and k == "activations"))
     fresh = _fresh_bytes(update, strategy, workload, shards, zero)
+    fresh = fresh + (held.gradients - full.gradients) * (strategy.reduces_apart & (n_ranks > 1))
     cached = np.maximum(reserved, sum(state.values(), zero) + cublas_bytes + sums[1] + fresh)
     cached = cached + holes_frac * loose
     device = reserved + terms["nccl_buffers"] + terms["cuda_context"]

@@ -20,11 +20,10 @@ from simcore.engine.owners import broadcasts_s
 from simcore.engine.points import Points
 from simcore.engine.rates import ClassRates
 from simcore.engine.transients import saved_bytes
-from simcore.physics.asking import asking_s
+from simcore.engine.update import Update
 from simcore.physics.collectives import Group, collective_time_s
 from simcore.step.host_calls import driver_issues
 from simcore.step.kernels import KINDS, KernelTable
-from simcore.step.parallel import PARALLELISMS
 from simcore.step.program import Scope
 from simcore.step.together import Sending, Together
 from simcore.strategy.precision import Precision
@@ -36,11 +35,6 @@ from simcore.workload.saved import NOTHING
 Array = NDArray[np.float64]
 
 _ELEMENTWISE = KINDS.index("elementwise")
-#: fp32 elements that a Python-loop EMA moves a parameter: mul_ (1 read, 1 write), add_ (2, 1).
-EMA_TRAFFIC_ELEMS = 5.0
-#: Parameter tensors that one multi-tensor kernel takes on average (torch foreach packs up to
-#: 110 pointers a launch for one list, fewer for Adam's five).
-FOREACH_TENSORS_PER_LAUNCH = 30.0
 #: State bytes a parameter that NVMe offload reads and writes back: m, v, master in fp32.
 NVME_STATE_BYTES = 12.0
 
@@ -120,8 +114,10 @@ def price(
         micro_s = in_turn
 
     largest = _scaled(points, max(shares)) if shares else points
-    context = _Context(tuple(workloads), strategy, largest, classes, table, loader, issue,
-                       micro_s, host_micro_s)  # fmt: skip
+    context = _Context(
+        workloads=tuple(workloads), strategy=strategy, points=largest, classes=classes,
+        table=table, loader=loader, issue_s=issue, micro_s=micro_s, host_micro_s=host_micro_s,
+    )  # fmt: skip
     for quantity, index, at, part in joined.misc:
         duration[at] = _spread(context.quantity(quantity, index), part)
     host_micro_s = host_micro_s + context.sums_host_s
@@ -208,17 +204,12 @@ def _communicator(points: Points, scope: Scope, strategy: Strategy) -> Group:
     return points.communicators[key]
 
 
-@dataclass(frozen=True)
-class _Context:
+@dataclass(frozen=True, kw_only=True)
+class _Context(Update):
     """What the named quantities are made of; sizes of several parts of a model are [N, 1]."""
 
-    workloads: tuple[Workload, ...]
-    strategy: Strategy
-    points: Points
-    classes: tuple[ClassRates, ...]
     table: KernelTable
     loader: Array
-    issue_s: Array
     micro_s: Array
     host_micro_s: Array
 
@@ -227,43 +218,6 @@ class _Context:
         if name.startswith("fetch_block_"):
             return self._fetch(int(name.split("_")[2]), index)
         return _QUANTITIES[name](self, index)
-
-    def _of_parts(self, size: Callable[[Workload], float]) -> Array | float:
-        found = [float(size(w)) for w in self.workloads]
-        return found[0] if len(found) == 1 else np.array(found)[:, None]
-
-    @cached_property
-    def _numel(self) -> Array | float:
-        return self._of_parts(lambda w: w.trainable_numel)
-
-    @cached_property
-    def _n_tensors(self) -> Array | float:
-        return self._of_parts(lambda w: w.n_tensors)
-
-    @cached_property
-    def _packed(self) -> Array | float:
-        """Launches of a kernel that takes many tensors at a time."""
-        return self._of_parts(lambda w: max(1.0, w.n_tensors / FOREACH_TENSORS_PER_LAUNCH))
-
-    def _shards(self) -> Array:
-        parallel = PARALLELISMS[self.strategy.parallelism]
-        return parallel.shard_degree(self.strategy, self.points.n_ranks)
-
-    @cached_property
-    def _held(self) -> Array:
-        """Parameters whose state a rank holds and updates: its shard, as ``holdings`` cuts it.
-
-        Experts are dealt out among those that hold the same (Megatron-LM's expert data-parallel
-        group), which are fewer, and where they are none a rank updates all of its own.
-        """
-        shards, numel = self._shards(), self._numel
-        routed = self._of_parts(lambda w: w.expert_numel)
-        alike = self.strategy.expert_ranks if self.strategy.zero_stage else 1.0
-        held: Array = (numel - routed) / shards + routed / np.maximum(shards / alike, 1.0)
-        if self.strategy.software.whole_tensors:  # the fullest owner's largest tensor at least
-            largest = self._of_parts(lambda w: w.largest_param_numel)
-            held = np.maximum(held, np.minimum(numel, largest))
-        return held
 
     @cached_property
     def broadcasts_s(self) -> Array | float:
@@ -275,69 +229,8 @@ class _Context:
         each = np.array([broadcasts_s(w, width, group) for w in self.workloads])
         return each * self.points.use_comm
 
-    def _moved(self, n_bytes: Array | float, index: int, launches: Array | float) -> Array:
-        rate = self.classes[index].update_bytes_per_s * self.points.memory
-        device = n_bytes / rate + launches * self.classes[index].kernel_start_s
-        busy: Array = np.maximum(device, launches * self.issue_s)
-        return busy
-
-    def _launches(self, kernels: int, per_tensor: int, impl: str) -> Array | float:
-        if impl == "for-loop":
-            return per_tensor * self._n_tensors
-        packed = self._packed
-        return packed if impl == "fused" else kernels * packed
-
-    def _optimizer(self, index: int) -> Array:
-        s = self.strategy
-        state = s.optimizer.traffic_elems * FP32_BYTES
-        if s.step_impl == "fused":
-            # one pass: read g, w and state, write w and state
-            weight = max(s.precision.master_bytes, s.precision.param_bytes)
-            grad = FP32_BYTES if s.widens_gradients else s.kept_grad_bytes
-            state = (2 * weight + 2 * s.optimizer.state_bytes) + grad
-        if s.widens_gradients:  # read in 16 bit, written in fp32
-            state += s.precision.grad_bytes + FP32_BYTES
-        state += 2 * s.precision.param_bytes * bool(s.precision.master_bytes)
-        if s.optimizer.asks:
-            return self._asking(state, index)
-        launches = self._launches(s.optimizer.kernels, s.optimizer.kernels_per_tensor, s.step_impl)
-        rate = self.classes[index].half_product_flop_per_s * self.points.compute_of(index)
-        products = s.optimizer.flop * self._held
-        return self._moved(state * self._held, index, launches) + products / rate
-
-    def _asking(self, each_bytes: float, index: int) -> Array:
-        """A loop that asks the device at each tensor; ``each_bytes`` of an element."""
-        c, kernels, found = self.classes[index], self.strategy.optimizer.kernels_per_tensor, []
-        rate = c.update_bytes_per_s * self.points.memory * self._shards()
-        for sizes in (w.tensor_sizes for w in self.workloads):
-            moved = np.array(list(sizes))[:, None] * each_bytes / rate
-            device = moved + kernels * c.kernel_start_s
-            turns = asking_s(device, kernels * self.issue_s, self.issue_s)
-            found.append(np.array(list(sizes.values())) @ turns)
-        return found[0] if len(found) == 1 else np.stack(found)
-
-    def _grad_norm(self, index: int) -> Array:
-        traffic = self._held * self.strategy.kept_grad_bytes
-        # torch's own norm is taken tensor by tensor wherever its optimizers go so; a loop's alone.
-        loop = self.strategy.step_impl == "for-loop"
-        launches = 2.0 * self._launches(1, 1, "for-loop" if loop else "foreach")
-        return self._moved(traffic, index, launches)
-
-    def _update_passes(self, index: int) -> Array:
-        """What a library's update moves of all that a rank holds, several times a tensor."""
-        traffic = self._numel * self.strategy.software.update_passes_bytes
-        started = self._n_tensors * self.classes[index].kernel_start_s
-        rate = self.classes[index].bytes_per_s[_ELEMENTWISE] * self.points.memory
-        moved: Array = (traffic / rate + started) * (self.points.n_ranks > 1)
-        return moved
-
-    def _ema(self, index: int) -> Array:
-        traffic = self._numel * EMA_TRAFFIC_ELEMS * FP32_BYTES
-        launches = self._launches(2, 2, self.strategy.ema_impl)
-        return self._moved(traffic, index, launches)
-
     def _input_copy(self, index: int) -> Array:
-        input_bytes = self._of_parts(lambda w: w.input_bytes)
+        input_bytes = self.of_parts(lambda w: w.input_bytes)
         n_bytes = input_bytes * self.points.micro_batch * self.points.grad_accum
         return n_bytes / self.classes[index].h2d_bytes_per_s
 
@@ -358,7 +251,7 @@ class _Context:
         p = self.strategy.precision
         made = -p.param_bytes if self._sums_fused else min(p.grad_bytes, p.param_bytes)
         early = self.strategy.zero_stage == 3 and not self.strategy.software.late_reduce
-        traffic = (self._held if early else self._numel) * (2.0 * p.grad_bytes + made)
+        traffic = (self.held if early else self.numel) * (2.0 * p.grad_bytes + made)
         rate = self.classes[index].bytes_per_s[_ELEMENTWISE] * self.points.memory
         started = self._sum_launches() * self.classes[index].kernel_start_s
         result: Array = traffic / rate + started
@@ -371,7 +264,7 @@ class _Context:
         return issued
 
     def _sum_launches(self) -> Array | float:
-        return self._n_tensors * (not self._sums_fused)
+        return self.n_tensors * (not self._sums_fused)
 
     @property
     def _sums_fused(self) -> bool:
@@ -382,7 +275,7 @@ class _Context:
         driver = self.strategy.software.driver
         if driver is None:
             return 0.0 * self.issue_s
-        size = self._of_parts(lambda w: driver_issues(w, driver))
+        size = self.of_parts(lambda w: driver_issues(w, driver))
         between: Array = self.points.grad_accum * size * self.issue_s
         return between
 
@@ -392,37 +285,37 @@ class _Context:
 
     def _cast(self, index: int) -> Array:
         p = self.strategy.precision
-        launches = self._of_parts(lambda w: w.gemm_weights[0]) * bool(p.cast_bytes)
-        numel = self._of_parts(lambda w: w.gemm_weights[1])
+        launches = self.of_parts(lambda w: w.gemm_weights[0]) * bool(p.cast_bytes)
+        numel = self.of_parts(lambda w: w.gemm_weights[1])
         numel = numel * bool(p.cast_bytes)
         by_element = numel * self.classes[index].indexed_s
-        moved = self._moved(numel * (p.param_bytes + p.cast_bytes), index, launches)
+        moved = self.moved(numel * (p.param_bytes + p.cast_bytes), index, launches)
         return np.maximum(moved, by_element + launches * self.classes[index].kernel_start_s)
 
     def _bucket_copy(self, index: int) -> Array:
         """One pass of all gradients between their tensors and DDP's buckets: read and written."""
-        traffic = 2.0 * self._numel * self.strategy.precision.grad_bytes
+        traffic = 2.0 * self.numel * self.strategy.precision.grad_bytes
         rate = self.classes[index].bytes_per_s[_ELEMENTWISE] * self.points.memory
-        started = self._n_tensors * self.classes[index].kernel_start_s
+        started = self.n_tensors * self.classes[index].kernel_start_s
         copied: Array = (traffic / rate + started) * self._reduces()
         return copied
 
     def _bucket_copies_host(self, index: int) -> Array:
         passes = 1.0 if self.strategy.bucket_view else 2.0
-        issued: Array = passes * self._n_tensors * self.issue_s * self._reduces()
+        issued: Array = passes * self.n_tensors * self.issue_s * self._reduces()
         return issued
 
     def _buffer_copies(self, index: int) -> Array:
         """Buffers into one message and out of it: a read and a write each way, a kernel each."""
-        traffic = 4.0 * FP32_BYTES * self._of_parts(lambda w: w.buffers_numel)
+        traffic = 4.0 * FP32_BYTES * self.of_parts(lambda w: w.buffers_numel)
         rate = self.classes[index].bytes_per_s[_ELEMENTWISE] * self.points.memory
-        n_buffers = self._of_parts(lambda w: w.n_buffers)
+        n_buffers = self.of_parts(lambda w: w.n_buffers)
         started = n_buffers * self.classes[index].kernel_start_s
         copied: Array = (traffic / rate + started) * self._reduces()
         return copied
 
     def _buffer_copies_host(self, index: int) -> Array:
-        n_buffers = self._of_parts(lambda w: w.n_buffers)
+        n_buffers = self.of_parts(lambda w: w.n_buffers)
         issued: Array = n_buffers * self.issue_s * self._reduces()
         return issued
 
@@ -435,7 +328,7 @@ class _Context:
 
     def _activations_copy(self, index: int) -> Array:
         """One way between device and host, of the layers whose activations live there."""
-        n_bytes = self._of_parts(lambda w: _away_bytes(w, self.strategy.precision))
+        n_bytes = self.of_parts(lambda w: _away_bytes(w, self.strategy.precision))
         return n_bytes * self.points.micro_batch / self.classes[index].h2d_bytes_per_s
 
     def _host_path(self, target: str, index: int) -> float:
@@ -443,7 +336,7 @@ class _Context:
         return min(c.h2d_bytes_per_s, c.far_bytes_per_s if target == "cpu-far" else np.inf)
 
     def _shard_bytes(self, per_param: float) -> Array:
-        return self._held * per_param
+        return self.held * per_param
 
     def _offload_down(self, index: int) -> Array:
         rate = self._host_path(self.strategy.offload.optimizer, index)
@@ -477,9 +370,9 @@ class _Context:
 
     def _fetch(self, block: int, index: int) -> Array:
         c, target = self.classes[index], self.strategy.offload.params
-        numel = self._of_parts(lambda w: w.blocks[block].numel if block < len(w.blocks) else 0.0)
+        numel = self.of_parts(lambda w: w.blocks[block].numel if block < len(w.blocks) else 0.0)
         width = self._host_width(self.strategy.precision.param_bytes)
-        shard = numel * width / self._shards()
+        shard = numel * width / self.shards()
         if target == "nvme":
             return shard * c.gpus_per_node / c.nvme_read_bytes_per_s
         return shard / self._host_path(target, index)
@@ -511,10 +404,10 @@ _QUANTITIES: dict[str, Callable[[_Context, int], Array]] = {
     "buffer_copies_s": _Context._buffer_copies,
     "buffer_copies_host_s": _Context._buffer_copies_host,
     "cast_weights_s": _Context._cast,
-    "optimizer_s": _Context._optimizer,
-    "grad_norm_s": _Context._grad_norm,
-    "update_passes_s": _Context._update_passes,
-    "ema_s": _Context._ema,
+    "optimizer_s": Update.optimizer,
+    "grad_norm_s": Update.grad_norm,
+    "update_passes_s": Update.update_passes,
+    "ema_s": Update.ema,
     "activations_copy_s": _Context._activations_copy,
     "offload_down_s": _Context._offload_down,
     "offload_up_s": _Context._offload_up,

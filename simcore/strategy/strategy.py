@@ -128,8 +128,17 @@ class Strategy:
 
         FSDP has none: a shard's gradient is made when its layer's are reduced.
         """
-        fsdp = self.zero_stage >= 3 and self.software.units is not None
-        return self.keeps_grads or (self.precision.main_grads and not fsdp)
+        return self.keeps_grads or (self.precision.main_grads and not self.reduces_apart)
+
+    @property
+    def reduces_apart(self) -> bool:
+        """Whether gradients' shards lie in blocks of a stream of their own, as FSDP's do.
+
+        It reduces in one (_fully_shard/_fsdp_collectives.py, foreach_reduce;
+        fsdp/_runtime_utils.py, _reduce_grad), whose freed blocks no other stream's tensors take:
+        what the allocator has reserved holds them at every moment.
+        """
+        return self.zero_stage >= 3 and self.software.units is not None
 
     @property
     def widens_gradients(self) -> bool:

@@ -119,6 +119,18 @@ def test_sums_that_are_not_reduced_stay_whole(software: str, whole: bool, precis
     assert gradients(software, 1.0) == gradients("fsdp", 1.0)
 
 
+def test_segments_of_fsdp_s_reductions_stay_though_no_gradient_is_there() -> None:
+    """They are of a stream of its own: at the peak, where no gradient is, what is reserved holds 4
+    bytes a parameter of the shard; one rank has nothing to reduce."""
+    whole = 2.0**26  # elements of 16 bit that fill their segments
+    big = workload([block("layer", [P // 3, 2 * P // 3], saved=Saved(low=whole))])
+    how = replace(strategy("zero3", "bf16", step_impl="fused"), software=SOFTWARE["fsdp"])
+    for ranks, beyond in ((8.0, 4.0 * P / 8), (1.0, 0.0)):
+        found = memory_of(big, how, ONE, ONE, ranks * ONE, ONE, nvlink=True, cuda_context_bytes=0.0)
+        assert found.moment[0] != 2 and found.terms["gradients"][0] == 0.0
+        assert found.cached[0] - found.reserved[0] == pytest.approx(beyond)
+
+
 @pytest.mark.parametrize(("micro_batch", "gib"), [(4, 37.41), (8, 41.035), (16, 56.165)])
 def test_all_weights_under_fsdp_as_published(micro_batch: int, gib: float) -> None:
     """foundation-model-stack/fms-acceleration, scripts/benchmarks/refs/a100_80gb_liger.csv 12ebdb9:

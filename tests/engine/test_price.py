@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -295,11 +296,11 @@ def test_geometry_scales_with_the_batch() -> None:
 
 def test_attention_backward_runs_at_its_own_rate() -> None:
     kernel = Kernel(kind="attention", flop=3.0)
-    ops = (Op(name="op", fwd=(kernel,), bwd=(kernel,)),)
+    ops = (Op(name="op", fwd=(kernel,), bwd=(replace(kernel, flop=7.5),)),)
     model = workload([Block(name="a", ops=ops)])
     job = Job(model, PLAIN, (rates(attention_bwd_frac=0.5),))
     terms = evaluate(job, points(**ALONE)).terms_s
-    assert (terms["forward"][0], terms["backward"][0]) == (3.0, 6.0)
+    assert (terms["forward"][0], terms["backward"][0]) == (3.0, 15.0)
 
 
 def test_how_the_update_runs_is_an_option_of_its_own() -> None:
