@@ -359,7 +359,7 @@ def test_a_file_that_cannot_be_written_says_why(opened: Opened) -> None:
         ("perNode", "99", "gpus", "holds"),
         ("grad_accum", "0", "grad_accum", "at least 1"),
         ("gpus_text", "4x8xA100z", "gpus_text", "did you mean"),
-        ("model_file", '{"model_type": "lama"}', "model_file", "did you mean 'llama'"),
+        ("model_file", '{"model_type": "lama"}', "model_file", "nearest supported: 'llama'"),
     ],
 )
 def test_bad_input_is_told_beside_its_control(

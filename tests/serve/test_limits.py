@@ -134,7 +134,7 @@ def test_a_hostile_calibration_is_refused_at_once(
         ("{", "not valid JSON"),
         ('{"model_type": "llama", "hidden_size": NaN}', "not a number"),
         ('{"model_type": "llama", "hidden_size": ' + "9" * 5000 + "}", "not valid JSON"),
-        ('{"model_type": "lama"}', "'llama' is, another network"),
+        ('{"model_type": "lama"}', "nearest supported: 'llama', a different network"),
         ('{"model_type": ["llama"]}', "must be a word"),
         ("{}", "is this a Hugging Face config?"),
         (json.dumps(LLAMA | {"hidden_size": 10**9}), "hidden_size"),

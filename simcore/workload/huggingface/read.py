@@ -114,7 +114,7 @@ def _instead(kind: str) -> str:
     if plain in FILES:
         return f": did you mean {plain!r}?"
     near = nearest(kind, list(model_types()), 1, alike_frac=_SLIP_FRAC)
-    other = f" ({near[0]!r} is, another network)" if near else ""
+    other = f" (nearest supported: {near[0]!r}, a different network)" if near else ""
     return (
         f"{other}: `simcore list configs` has what is; --model package.module:function with --input"
         " traces the module itself"
