@@ -91,7 +91,8 @@ def test_an_odd_value_is_refused_with_its_line(key: str, value: Any, tmp_path: P
 
 def test_another_family_is_not_taken_for_a_known_one(tmp_path: Path) -> None:
     path = _write(tmp_path, {**_GOOD, "model_type": "mamba"})
-    with pytest.raises(DataError, match=r"'mamba' is not supported \('mamba2' is, another"):
+    said = r"'mamba' is not supported \(nearest supported: 'mamba2', a different network"
+    with pytest.raises(DataError, match=said):
         read_config(path)
 
 
