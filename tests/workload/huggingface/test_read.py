@@ -47,7 +47,8 @@ def test_a_type_like_no_other_points_to_the_list(tmp_path: Path) -> None:
 
 
 def test_a_slip_is_told_from_another_network(tmp_path: Path) -> None:
-    for kind, said in (("GPT-OSS", "did you mean 'gpt_oss'"), ("gemma3n", "'gemma3' is, another")):
+    other = "nearest supported: 'gemma3', a different network"
+    for kind, said in (("GPT-OSS", "did you mean 'gpt_oss'"), ("gemma3n", other)):
         with pytest.raises(DataError, match=said):
             read_config(_write(tmp_path, {**_GOOD, "model_type": kind}))
 
