@@ -78,21 +78,15 @@ def largest_batch(request: Request, limit: int) -> int:
     best = fitting_batch(request, limit)
     if request.shares or (best == limit and (not best or _fits(request, best))):
         return best
-    step, fits = 1, best == 0 or _fits(request, best)
+    fits = best == 0 or _fits(request, best)
     holds, lacks = (best, limit + 1) if fits else (0, best)
+    step = 1  # 0 from the first answer on that is another than the formula's
     while lacks - holds > 1:
-        tried = holds + step if fits else lacks - step
-        if not holds < tried < lacks:  # as far as it goes
-            break
-        if _fits(request, tried) == fits:
-            holds, lacks = (tried, lacks) if fits else (holds, tried)
-            step *= 2
-            continue
-        holds, lacks = (holds, tried) if fits else (tried, lacks)
-        break
-    while lacks - holds > 1:
-        tried = (holds + lacks) // 2
-        holds, lacks = (tried, lacks) if _fits(request, tried) else (holds, tried)
+        near = holds + step if fits else lacks - step
+        tried = near if holds < near < lacks else (holds + lacks) // 2
+        fitted = _fits(request, tried)
+        holds, lacks = (tried, lacks) if fitted else (holds, tried)
+        step = 2 * step if fitted == fits else 0
     return holds
 
 

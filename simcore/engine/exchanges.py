@@ -268,9 +268,8 @@ def exposed(
     """What of the exchanges of a micro-step is seen, beside ``busy_s`` seconds of compute.
 
     Exchanges of tensor ranks in tp pieces leave the first piece bare, and those of inputs that
-    adapters read; of whole ones those hide
-    that weight gradients cover; those of experts hide under another micro-batch. What is hidden
-    slows compute by ``slowdown`` of its own time.
+    adapters read; of whole ones those hide that weight gradients cover; those of experts hide under
+    another micro-batch. What is hidden slows compute by ``slowdown`` of its own time.
     """
     found = dict(exchange)
     room = busy_s

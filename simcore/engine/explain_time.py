@@ -302,18 +302,12 @@ def _host(f: Facts) -> Told:
         (
             ("kernels", f"{kernels:.0f} a micro-step"),
             ("calls, hooks", f"{issues - kernels:.0f} kernels' worth"),
-            *[
-                ("between micro-steps", f"{n:.0f} kernels' worth, while the device waits")
-                for n in (between,)
-                if n
-            ],
+            *[("between micro-steps", f"{between:.0f} kernels' worth, while the device waits")]
+            * bool(between),
             ("issue time", f"{_s(each)} each, by {strategy.issuer}"),
             ("host in all", _s(issues * each)),
-            *[
-                ("between results", f"{n:.0f} kernels' worth, {_s(n * each)}: added")
-                for n in (waited,)
-                if n
-            ],
+            *[("between results", f"{waited:.0f} kernels' worth, {_s(waited * each)}: added")]
+            * bool(waited),
         ),
         f.cite(f.request.profile.host_issue_s(f.rates.gpu)),
     )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from simcore.base.units import INT64_BYTES
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
 from simcore.workload.archs.bert import classifier_head, embeddings
@@ -17,7 +18,6 @@ from simcore.workload.archs.params import weight_and_bias
 from simcore.workload.graph import TIE, Block, Workload
 from simcore.workload.saved import Saved
 
-_INT64_BYTES = 8
 _ACTIVATIONS = ("gelu_new", "gelu", "relu")
 
 
@@ -130,6 +130,6 @@ def build(
         order=(0, 1, *[3] * (layers - 1), 2),
         buffers_numel=2 * max_positions,  # position ids, token type ids
         n_buffers=2,
-        input_bytes=_INT64_BYTES * (3.0 * seq_len + (1 if head == "classifier" else seq_len)),
+        input_bytes=INT64_BYTES * (3.0 * seq_len + (1 if head == "classifier" else seq_len)),
         tokens_per_sample=seq_len,
     )

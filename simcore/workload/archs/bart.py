@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from simcore.base.units import INT64_BYTES
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
 from simcore.workload.archs.body import Body
@@ -18,7 +19,6 @@ from simcore.workload.archs.towers import ENCODED, check_length
 from simcore.workload.graph import TIE, Block, Kernel, Op, Workload
 from simcore.workload.saved import NOTHING, Saved
 
-_INT64_BYTES = 8
 #: Rows of a table of positions that no position has.
 OFFSET = 2
 
@@ -132,7 +132,7 @@ def _embedded(t: Stack, name: str, vocab: int, positions: int, *, own_table: boo
         # labels become inputs: zeros, a copy of all but the last, the first, padding replaced;
         # mBART looks for each row's last token
         steps = 14.0 if t.pre else 8.0
-        shifted = Kernel(kind="copy", raw_bytes=_INT64_BYTES * steps * t.rows, launches=steps)
+        shifted = Kernel(kind="copy", raw_bytes=INT64_BYTES * steps * t.rows, launches=steps)
         body.add(Op(name="shift", fwd=(shifted,)))
     looked_up = ops.embedding("positions", t.rows, t.hidden, positions + OFFSET)
     body.add(
@@ -246,6 +246,6 @@ def build(
         order=(0, *[1] * layers, 2, 3, *[4] * n_decoder, 5),
         buffers_numel=vocab,  # the logits' bias
         n_buffers=1,
-        input_bytes=_INT64_BYTES * (2.0 * seq_len + decoder.rows),  # source, its mask, labels
+        input_bytes=INT64_BYTES * (2.0 * seq_len + decoder.rows),  # source, its mask, labels
         tokens_per_sample=seq_len + decoder.rows,
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
+from simcore.base.units import INT64_BYTES
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
 from simcore.workload.archs.bert_tensorflow import graph_layer, xla_layer
@@ -17,8 +18,6 @@ from simcore.workload.archs.params import norm_params, weight_and_bias
 from simcore.workload.graph import TIE, Block, Kernel, Op, Param, Workload
 from simcore.workload.ops import tensorflow
 from simcore.workload.saved import Saved
-
-_INT64_BYTES = 8
 
 
 def _dropout(name: str, elems: float, on: bool, *, high: bool = False) -> tuple[Op, ...]:
@@ -286,6 +285,6 @@ def build(
         buffers_numel=2 * max_positions,  # position ids, token type ids
         n_buffers=2,
         # token ids, token types, attention mask; one label, or one a token
-        input_bytes=_INT64_BYTES * (3 * seq_len + (1 if head == "classifier" else seq_len)),
+        input_bytes=INT64_BYTES * (3 * seq_len + (1 if head == "classifier" else seq_len)),
         tokens_per_sample=seq_len,
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from simcore.base.units import INT64_BYTES
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
 from simcore.workload.archs.body import Body
@@ -17,7 +18,6 @@ from simcore.workload.archs.checks import check_names, head_width
 from simcore.workload.graph import TIE, Affine, Block, Kernel, Op, Workload
 from simcore.workload.saved import Saved
 
-_INT64_BYTES = 8
 #: An int64 in elements of fp32.
 _INT64_ELEMS = 2.0
 
@@ -202,7 +202,7 @@ def _embeddings(s: _Shape, vocab: int, positions: int, table_norm: bool) -> Bloc
         Op(
             name="mask",
             fwd=(
-                Kernel(kind="elementwise", high=rows, raw_bytes=_INT64_BYTES * rows),
+                Kernel(kind="elementwise", high=rows, raw_bytes=INT64_BYTES * rows),
                 Kernel(kind="elementwise", high=2 * s.elems + rows, indexed=s.elems),
             ),
             bwd=(Kernel(kind="elementwise", high=2 * s.elems + rows, indexed=s.elems),),
@@ -253,7 +253,7 @@ def _classifier(s: _Shape, classes: int) -> Block:
             name="labelled",
             fwd=(chosen,),
             bwd=(Kernel(kind="gather", low=2.0 * classes, launches=2.0),),
-            saved=Saved(low=classes, raw_bytes=2.0 * _INT64_BYTES),
+            saved=Saved(low=classes, raw_bytes=2.0 * INT64_BYTES),
         ),
         ops.cross_entropy("loss", 1, classes),
         ops.loss_seed(),
@@ -327,6 +327,6 @@ def build(
         buffers_numel=max_positions,
         n_buffers=1,
         # token ids, token types, attention mask; one label, or one a token
-        input_bytes=_INT64_BYTES * (3.0 * seq_len + (1 if head == "classifier" else seq_len)),
+        input_bytes=INT64_BYTES * (3.0 * seq_len + (1 if head == "classifier" else seq_len)),
         tokens_per_sample=seq_len,
     )

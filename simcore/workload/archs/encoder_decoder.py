@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from simcore.base.units import FP32_BYTES
+from simcore.base.units import FP32_BYTES, INT64_BYTES
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
 from simcore.workload.archs.body import Body
@@ -13,8 +13,6 @@ from simcore.workload.archs.switch import Switch
 from simcore.workload.archs.towers import ENCODED, Tower, check_length, layer
 from simcore.workload.graph import TIE, Affine, Block, Kernel, Op, Param, Workload
 from simcore.workload.saved import Saved
-
-_INT64_BYTES = 8
 
 
 def end_of_encoder(t: Tower, decoders: int) -> Block:
@@ -134,7 +132,7 @@ def t5(
         sample_unit=sample_unit,
         blocks=tuple(blocks),
         order=(0, *stack(layers, 1, 6), 2, 3, *stack(n_decoder, 4, 7), 5),
-        input_bytes=_INT64_BYTES * (seq_len + 2.0 * decoder.rows),  # source, shifted, labels
+        input_bytes=INT64_BYTES * (seq_len + 2.0 * decoder.rows),  # source, shifted, labels
         tokens_per_sample=seq_len + decoder.rows,
     )
 
@@ -232,6 +230,6 @@ def whisper(
         blocks=blocks,
         order=(0, *[1] * layers, 2, 3, *[4] * n_decoder, 5),
         buffers_numel=frames * hidden,  # the encoder's sinusoids
-        input_bytes=FP32_BYTES * 2.0 * frames * mel_bins + 2.0 * _INT64_BYTES * seq_len,
+        input_bytes=FP32_BYTES * 2.0 * frames * mel_bins + 2.0 * INT64_BYTES * seq_len,
         tokens_per_sample=seq_len,
     )

@@ -8,6 +8,7 @@ length and padded, so that this is a mean.
 
 from __future__ import annotations
 
+from simcore.base.units import INT64_BYTES
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
 from simcore.workload.graph import Block, Kernel, KernelKind, Op, Param, Workload
@@ -16,7 +17,6 @@ from simcore.workload.ops.recurrent import lstm
 from simcore.workload.saved import Saved
 
 _GATES = 4
-_INT64_BYTES = 8
 
 
 def _lstm_params(name: str, k: int, hidden: int) -> tuple[Param, ...]:
@@ -176,6 +176,6 @@ def build(
             layer("encoder", 2, h, residual=True), decoder, *with_context, head,
         ),
         order=(0, 1, *[2] * (layers - 2), 3, 4, *[5] * (layers - 2), 6),
-        input_bytes=2.0 * _INT64_BYTES * s,
+        input_bytes=2.0 * INT64_BYTES * s,
         tokens_per_sample=2.0 * s,
     )  # fmt: skip

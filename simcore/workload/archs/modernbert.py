@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from simcore.base.units import INT64_BYTES
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
 from simcore.workload.archs.body import Body
@@ -17,7 +18,6 @@ from simcore.workload.archs.lm_mlp import MlpShape, dense
 from simcore.workload.graph import TIE, Block, Kernel, Op, Workload
 from simcore.workload.saved import Saved
 
-_INT64_BYTES = 8
 _HEADS = ("masked-lm", "classifier")
 _POOLS = ("mean", "cls")
 
@@ -178,7 +178,7 @@ def _pooled(body: Body, s: _Shape, pooling: str) -> None:
             Op(name="count", fwd=(Kernel(kind="reduction", raw_bytes=rows),
                                   Kernel(kind="elementwise", high=2.0 * s.hidden)),
                bwd=(Kernel(kind="elementwise", high=2.0 * s.hidden),),
-               saved=Saved(raw_bytes=_INT64_BYTES)),
+               saved=Saved(raw_bytes=INT64_BYTES)),
         )  # fmt: skip
     body.high.add("pooled")
 
@@ -285,6 +285,6 @@ def build(
         sample_unit=sample_unit,
         blocks=tuple(blocks),
         order=(0, 1, *(at[local] for local in locals_), 2),
-        input_bytes=_INT64_BYTES * (2.0 * seq_len + labels),  # tokens, mask, labels
+        input_bytes=INT64_BYTES * (2.0 * seq_len + labels),  # tokens, mask, labels
         tokens_per_sample=seq_len,
     )

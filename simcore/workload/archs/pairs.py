@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from simcore.base.units import FP32_BYTES
+from simcore.base.units import FP32_BYTES, INT64_BYTES
 from simcore.workload import ops
 from simcore.workload.archs.body import Body
 from simcore.workload.archs.towers import Tower
 from simcore.workload.graph import Block, Param, Workload
-
-_INT64_BYTES = 8
 
 
 def unit(body: Body, width: int) -> None:
@@ -53,6 +51,6 @@ def workload(
         sample_unit=sample_unit,
         blocks=blocks,
         order=(0, *[1] * vision_layers, 2, 3, *[4] * text_layers, 5, 6),
-        input_bytes=FP32_BYTES * pixels + float(id_rows * _INT64_BYTES * seq_len),
+        input_bytes=FP32_BYTES * pixels + float(id_rows * INT64_BYTES * seq_len),
         tokens_per_sample=seq_len,
     )

@@ -4,6 +4,7 @@ RMSNorm, gated layers, grouped-query and latent attention, windows, experts, ada
 
 from __future__ import annotations
 
+from simcore.base.units import INT64_BYTES
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
 from simcore.workload.archs.body import (
@@ -23,7 +24,6 @@ from simcore.workload.archs.lm_mlp import GATED, PLAIN, ExpertsShape, MlpShape, 
 from simcore.workload.graph import NEXT_TOKENS, TIE, Kernel, Op, Workload
 from simcore.workload.saved import Saved
 
-_INT64_BYTES = 8
 #: Parts that torchtune cuts a sequence into for head and loss (CEWithChunkedOutputLoss).
 _CHUNKS = 8
 _CHOICES = {
@@ -460,7 +460,7 @@ def build(
         frozen_weight_flop=frozen_weight_flop(built)
         - (uneven_flop if m.adapters else 0.0),
         uneven_flop=uneven_flop,
-        input_bytes=2.0 * _INT64_BYTES * seq_len,  # tokens and labels
+        input_bytes=2.0 * INT64_BYTES * seq_len,  # tokens and labels
         tokens_per_sample=seq_len,
         notes=assumptions(m.adapters),
     )  # fmt: skip

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from simcore.base.units import INT64_BYTES
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
 from simcore.workload.archs import transformer_xl_tensorflow as nodes
@@ -19,7 +20,6 @@ from simcore.workload.graph import TIE, Block, Kernel, Op, Param, Workload
 from simcore.workload.ops import tensorflow
 from simcore.workload.saved import Saved
 
-_INT64_BYTES = 8
 #: Tokens of each cluster behind the 20,000 most frequent words: shares of WikiText-103's text,
 #: whose ranks fall off as 1/rank beyond the head; rounded, an assumption.
 _TAIL_SHARES = (0.035, 0.05, 0.004)
@@ -304,6 +304,6 @@ def build(
         sample_unit=sample_unit,
         blocks=(embed, _layer(s, body), last, head),
         order=(0, *[1] * layers, 2, 3),
-        input_bytes=2.0 * _INT64_BYTES * seq_len,
+        input_bytes=2.0 * INT64_BYTES * seq_len,
         tokens_per_sample=seq_len,
     )

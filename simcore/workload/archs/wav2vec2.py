@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from simcore.base.units import FP32_BYTES
+from simcore.base.units import FP32_BYTES, INT64_BYTES
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
 from simcore.workload.archs.bart import Stack, layer
@@ -17,7 +17,6 @@ from simcore.workload.archs.checks import check_names, head_width
 from simcore.workload.graph import Affine, Block, Frozen, Kernel, Op, Workload
 from simcore.workload.saved import Saved
 
-_INT64_BYTES = 8
 #: Share of the frames that SpecAugment replaces by a vector (mask_time_prob of the config).
 _MASKED_SHARE = 0.05
 
@@ -130,7 +129,7 @@ def _spec_augment(body: Body, t: Stack) -> None:
     put = Kernel(kind="gather", low=2 * masked, raw_bytes=2.0 * t.rows, launches=3.0)
     back = Kernel(kind="copy", low=2 * t.elems + 3 * masked, launches=4.0)
     # rows and columns of what is masked
-    indices = Saved(raw_bytes=2 * _INT64_BYTES * _MASKED_SHARE * t.rows)
+    indices = Saved(raw_bytes=2 * INT64_BYTES * _MASKED_SHARE * t.rows)
     body.add(Op(name="spec_augment", fwd=(put,), bwd=(back,), saved=indices))
     body.param("masked_spec_embed", t.hidden)
 
@@ -165,7 +164,7 @@ def _ctc(name: str, frames: int, vocab: int, target_len: int) -> tuple[Op, ...]:
     elems, states = float(frames * vocab), float(frames * (2 * target_len + 1))
     cast = ops.cast(elems, narrow=True)
     soft = Kernel(kind="softmax", raw_bytes=2 * FP32_BYTES * elems)
-    label_bytes = float(_INT64_BYTES * target_len)
+    label_bytes = float(INT64_BYTES * target_len)
     return (
         Op(
             name=f"{name}.log_softmax",
@@ -296,6 +295,6 @@ def build(
         blocks=blocks,
         order=order,
         frozen=frozen,
-        input_bytes=FP32_BYTES * samples + _INT64_BYTES * target_len,
+        input_bytes=FP32_BYTES * samples + INT64_BYTES * target_len,
         tokens_per_sample=frames,
     )

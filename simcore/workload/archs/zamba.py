@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from simcore.base.units import INT64_BYTES
 from simcore.workload import ops
 from simcore.workload.archs import ARCHS
 from simcore.workload.archs.body import Body
@@ -20,7 +21,6 @@ from simcore.workload.archs.lm_mlp import gate_product
 from simcore.workload.graph import TIE, Block, Workload
 from simcore.workload.saved import Saved
 
-_INT64_BYTES = 8
 _NORMS = ("rmsnorm", "rmsnorm_eager")
 
 
@@ -190,6 +190,6 @@ def build(
         sample_unit=sample_unit,
         blocks=tuple(blocks[i] for i in used),
         order=tuple(used.index(i) for i in order),
-        input_bytes=2.0 * _INT64_BYTES * seq_len,
+        input_bytes=2.0 * INT64_BYTES * seq_len,
         tokens_per_sample=seq_len,
     )
