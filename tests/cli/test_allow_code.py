@@ -12,7 +12,7 @@ from evil import NAME, PERMITS, REFUSED, Evil
 
 GPU = 'gpus = "1x1xA100"\n'
 DEFAULTS = f'[defaults]\nmodel = "{NAME}"\n{GPU}'
-TABLE = f"id,model,gpus,step_time_s\na,{NAME},1x1xA100,0.1\nb,gpt2,1x1xA100,0.06\n"
+TABLE = f"id,model,gpus,step_time_s\na,{NAME},1x1xA100,0.0003\nb,gpt2,1x1xA100,0.06\n"
 #: Every command that takes the model's name from files of defaults.
 COMMANDS = (
     ("predict",), ("predict", "--scaling"), ("predict", "--emit", "deepspeed"),
