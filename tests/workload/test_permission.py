@@ -44,7 +44,7 @@ def test_a_file_that_is_there_is_no_code(evil: Evil) -> None:
 def test_whatever_resolves_a_name_refuses_one_that_nobody_typed(evil: Evil, text: str) -> None:
     for ask in (resolve_model, trace_callable, trace_data, find_callable, build, permitted):
         with pytest.raises(CodeRefused, match="--allow-code"):
-            ask(text)  # type: ignore[operator]
+            ask(text)  # type: ignore[arg-type]
     with pytest.raises(Exception, match="is Python code"):
         make_request(text, "1x1xA100")
     assert not evil.ran
