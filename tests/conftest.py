@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from collections.abc import Iterator
 from importlib.abc import MetaPathFinder
 from pathlib import Path
 
@@ -32,6 +33,15 @@ class _BeforeTorchvision(MetaPathFinder):
 
 
 sys.meta_path.insert(0, _BeforeTorchvision())
+
+from evil import Evil, evil_folder  # noqa: E402 (lies beside this file)
+
+
+@pytest.fixture
+def evil(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Evil]:
+    """A current folder with a module that leaves a mark when it is imported."""
+    with evil_folder(tmp_path, monkeypatch) as found:
+        yield found
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -28,7 +28,7 @@ from simcore.base.errors import InvalidConfig, SimcoreError, UsageError
 from simcore.engine.advice import uneven
 from simcore.engine.options import Options
 from simcore.engine.predict import predict as _predict
-from simcore.engine.request import make_request
+from simcore.engine.request import make_request as _make_request
 from simcore.engine.resolved import Request
 from simcore.engine.result import Faster
 from simcore.engine.result import Prediction as PlainPrediction
@@ -36,6 +36,7 @@ from simcore.engine.words import inputs_of, number_problems
 from simcore.hardware.cluster import ClusterSpec
 from simcore.hardware.profile import Profile
 from simcore.validate.known import measured_rows
+from simcore.workload.permission import trusts_call
 from simcore.workload.resolve import ModelSource, model_of, one_question
 
 if TYPE_CHECKING:
@@ -53,6 +54,11 @@ if TYPE_CHECKING:
     from simcore.engine.views import Roofline, Swing
 
 
+#: What a request is made of, for Python callers.
+make_request = trusts_call()(_make_request)
+
+
+@trusts_call()
 @one_question()
 def predict(
     model: str | Path | ModelSource,
@@ -84,6 +90,7 @@ def predict(
     return Prediction.of(told, Asked("predict", words))
 
 
+@trusts_call()
 def answer_of(
     model: str | Path | ModelSource,
     gpus: str | ClusterSpec,
@@ -136,6 +143,7 @@ def answer_of(
     )
 
 
+@trusts_call()
 def explain(
     model: str | Path | ModelSource, gpus: str, term: str, **options: Unpack[Options]
 ) -> Explanation:
@@ -150,6 +158,7 @@ def explain(
     return plain_as(Explanation, _explain(request, _predict(request), term))
 
 
+@trusts_call()
 def memory_timeline(
     model: str | Path | ModelSource,
     gpus: str,
@@ -176,6 +185,7 @@ def memory_timeline(
     return remembered(MemoryTimeline, found, "memory_timeline", words)
 
 
+@trusts_call()
 def timeline(model: str | Path | ModelSource, gpus: str, **options: Unpack[Options]) -> Timeline:
     """Start and finish of every task of one step [s], as ``predict(keep_timeline=True)`` has it."""
     found = predict(model, gpus, keep_timeline=True, **options).timeline
@@ -183,6 +193,7 @@ def timeline(model: str | Path | ModelSource, gpus: str, **options: Unpack[Optio
     return found
 
 
+@trusts_call()
 def replay(model: str | Path | ModelSource, gpus: str, **options: Unpack[Options]) -> Replay:
     """One step as work and messages that depend on each other, for simulators of networks.
 
@@ -197,6 +208,7 @@ def replay(model: str | Path | ModelSource, gpus: str, **options: Unpack[Options
         raise UsageError(str(err)) from None
 
 
+@trusts_call()
 @one_question()
 def scaling(
     model: str | Path | ModelSource,
@@ -237,6 +249,7 @@ def scaling(
     return remembered(Scaling, scaling_of(group.gpu.name, predictions), "scaling", words)
 
 
+@trusts_call()
 def roofline(model: str | Path | ModelSource, gpus: str, **options: Unpack[Options]) -> Roofline:
     """Work, traffic and predicted time of every operator of one micro-step of one GPU."""
     from simcore.engine.views import roofline as _roofline
@@ -244,6 +257,7 @@ def roofline(model: str | Path | ModelSource, gpus: str, **options: Unpack[Optio
     return _roofline(make_request(model, gpus, **options))
 
 
+@trusts_call()
 def sensitivity(
     model: str | Path | ModelSource, gpus: str, **options: Unpack[Options]
 ) -> tuple[float, tuple[Swing, ...]]:
@@ -270,6 +284,7 @@ def run_violations(steps: float | None, epochs: float | None) -> list[str]:
     return found
 
 
+@trusts_call(at=1)
 @one_question()
 def launch_file(
     dialect: str,
@@ -378,6 +393,7 @@ def _run_steps(
     return epochs * per_epoch
 
 
+@trusts_call()
 @one_question()
 def report(
     model: str | Path | ModelSource, gpus: Sequence[str] | str, **options: Unpack[Options]

@@ -14,11 +14,13 @@ from simcore.hardware.spec import GPUS
 from simcore.measurements.kineto.breakdown import breakdown, windows_of
 from simcore.measurements.kineto.trace import Trace, read_trace
 from simcore.validate.trace_terms import RankStep, explained
+from simcore.workload.permission import trusts_call
 
 #: Ranks that one node is taken to hold where nobody says.
 _ONE_NODE = 8
 
 
+@trusts_call(at=1)
 def explain_trace(
     files: Sequence[Path | str] | Path | str,
     model: str | None = None,

@@ -16,6 +16,7 @@ from simcore.engine.options import Options
 from simcore.engine.request import make_request
 from simcore.engine.words import inputs_of, number_problems, with_files
 from simcore.hardware.profile import load_profile
+from simcore.workload.permission import trusts_call
 from simcore.workload.resolve import model_of, one_question, resolve_model
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from simcore.planning.sweep import Progress, SweepResult
 
 
+@trusts_call()
 @one_question()
 def sweep(
     model: str | Path | Sequence[str | Path],
@@ -126,6 +128,7 @@ def _advised(found: SweepResult, words: Mapping[str, Any]) -> SweepResult:
                    faster=said.faster)  # fmt: skip
 
 
+@trusts_call()
 @one_question()
 def compare(
     model: str | Path,
@@ -179,6 +182,7 @@ def compare(
     return remembered(Comparison, _compare(space, book, ask), "compare", asked)
 
 
+@trusts_call()
 @one_question()
 def plan(
     model: str | Path,
@@ -249,6 +253,7 @@ def plan(
     return remembered(Plan, found, "plan", {**asked, "start": found.goal.begins or start})
 
 
+@trusts_call()
 def goodput(
     model: str | Path,
     gpus: str,
@@ -337,6 +342,7 @@ def fleet(
     return remembered(Fleet, outcome, "fleet", asked)
 
 
+@trusts_call()
 def launched_words(
     model: str | Sequence[str],
     gpus: str | Sequence[str],
@@ -370,7 +376,7 @@ def _names(model: object) -> list[str]:
                 f"many predictions are of models by name, and {name!r} is one that was read: "
                 "give the name of its file, or predict each"
             )
-        names.append(str(fspath(one)))
+        names.append(fspath(one))
     return names
 
 
@@ -393,6 +399,7 @@ def _with_inputs(words: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
+@trusts_call()
 def make_space(
     model: str | Path | Sequence[str | Path], gpus: str | Sequence[str], **words: Any
 ) -> Space:

@@ -28,6 +28,7 @@ def validate(
     by: Sequence[str] = (),
     jobs: int = 1,
     bad_rows: Literal["refuse", "skip"] = "refuse",
+    allow_code: bool = False,
 ) -> dict[str, Any]:
     """Predict the rows of measured tables; the contract of ``simcore validate --json``.
 
@@ -40,15 +41,16 @@ def validate(
     its configuration; the blind figures stand beside it under ``blind``. ``fill``: what nobody
     measured, under ``filled``. ``by``: columns of the tables to group errors by, ``gpu`` of any
     table. ``jobs``: processes that share the rows of large tables. ``bad_rows``: rows that cannot
-    be are refused (DataError), or skipped and counted. Raises InvalidConfig for a column that none
-    has.
+    be are refused (DataError), or skipped and counted. ``allow_code``: a row whose model is Python
+    code (``package.module:function``) runs it, and is skipped otherwise. Raises InvalidConfig for a
+    column that none has.
     """
     from simcore.validate.calibrated import calibrate_and_judge
     from simcore.validate.fill import filled_rows
     from simcore.validate.judge import contradictions, judge
     from simcore.validate.table import read_table
 
-    tables = [read_table(f, on_bad=bad_rows) for f in paths_of(files)]
+    tables = [read_table(f, on_bad=bad_rows, allow_code=allow_code) for f in paths_of(files)]
     if only:
         from simcore.validate.select import rows_with
 
@@ -144,6 +146,7 @@ def calibrate_from(
     output: Path | str | None = None,
     name: str | None = None,
     bad_rows: Literal["refuse", "skip"] = "refuse",
+    allow_code: bool = False,
     **said: str | None,
 ) -> dict[str, Any]:
     """Fit a few physical parameters to measured steps; write them as a calibration file.
@@ -153,6 +156,7 @@ def calibrate_from(
 
     The result goes to ``output`` (a .yaml for ``predict(calibration=…)``) where one is given.
     ``bad_rows``: rows that cannot be are refused (DataError), or skipped and named.
+    ``allow_code``: rows whose model is Python code run it, and are skipped otherwise.
     Raises InvalidConfig where no row can be fitted.
     """
     target = Path(output) if output is not None else None
@@ -177,7 +181,7 @@ def calibrate_from(
     from simcore.validate.save import calibration_of, identified, write_calibration
     from simcore.validate.table import read_table
 
-    table = read_table(path, on_bad=bad_rows)
+    table = read_table(path, on_bad=bad_rows, allow_code=allow_code)
     record, found = calibration_of([table], chosen)
     if target is not None:
         write_calibration(target, record)

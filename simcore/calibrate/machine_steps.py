@@ -22,6 +22,7 @@ from simcore.hardware.calibrations import Knob
 from simcore.hardware.profile import HOST_CPU, Profile
 from simcore.strategy.precision import OPTIMIZERS, PRECISIONS
 from simcore.strategy.strategy import Strategy, parallelism_named
+from simcore.workload.permission import TrustedName
 from simcore.workload.resolve import resolve_model
 
 #: Where steps of fewer than two networks were measured, what one scatters around a sum of its ops:
@@ -44,7 +45,7 @@ def request_for(
     net: Net, batch: int, kind: str, found: Found, ranks: int, profile: Profile
 ) -> Request:
     """What the engine is asked about a step of ``training.step_of``: the same step."""
-    record = resolve_model(net.model)
+    record = resolve_model(TrustedName(net.model))
     on_host = found.gpu.architecture == HOST_CPU
     strategy = Strategy(
         parallelism=parallelism_named(STRATEGY[kind]),

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from simcore.cli.files import missing_problems
-from simcore.cli.options import LOG_COLLECTIVE, LOG_GPUS, LOG_NETWORK, LOG_NODE
+from simcore.cli.options import ALLOW_CODE, LOG_COLLECTIVE, LOG_GPUS, LOG_NETWORK, LOG_NODE
 from simcore.cli.output import write
 
 
@@ -33,6 +33,7 @@ def calibrate(
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it here (YAML).")
     ] = None,
     name: Annotated[str | None, typer.Option("--name", help="Name of the calibration.")] = None,
+    allow_code: ALLOW_CODE = False,
     gpus: LOG_GPUS = None,
     node: LOG_NODE = None,
     network: LOG_NETWORK = None,
@@ -74,6 +75,7 @@ def calibrate(
         output=output,
         name=name,
         bad_rows=bad_rows,  # type: ignore[arg-type]
+        allow_code=allow_code,
         **said,
     )
     if as_json:

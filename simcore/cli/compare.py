@@ -9,7 +9,7 @@ import typer
 from simcore.cli import names
 from simcore.cli.grid import grid_of
 from simcore.cli.job import takes_job
-from simcore.cli.options import AS_JSON, MODEL, PRICE, PRICES, WITH, option
+from simcore.cli.options import ALLOW_CODE, AS_JSON, MODEL, PRICE, PRICES, WITH, option
 from simcore.cli.output import write
 
 
@@ -28,6 +28,7 @@ def compare(
     prices: PRICES = None,
     with_: WITH = None,
     as_json: AS_JSON = False,
+    allow_code: ALLOW_CODE = False,
     **job: Any,
 ) -> None:  # fmt: skip
     """Put clusters (or strategies, degrees, precisions) side by side.
@@ -43,6 +44,7 @@ def compare(
     grid = grid_of(
         {"model": model, "gpus": gpus, "micro_batch": micro_batch, **job}, with_, problems,
         example="--gpus 2x8xRTX4090 --gpus 1x4xH100",
+        allow_code=allow_code,
     )  # fmt: skip
     if problems:
         raise InvalidConfig(problems)

@@ -146,14 +146,19 @@ def _plain(word: str, value: Any, path: Path) -> Any:
 
 
 def with_defaults(
-    words: Mapping[str, Any], lists: Sequence[str] = ("inputs",)
+    words: Mapping[str, Any], lists: Sequence[str] = ("inputs",), *, allow_code: bool = False
 ) -> tuple[dict[str, Any], str]:
     """``words`` with defaults where nothing was given, and a sentence about what was taken.
 
     A word that is None or an empty list was not given; ``lists`` are those that may be given more
-    than once. Raises InvalidConfig.
+    than once. A model that was given is trusted to be Python code; one that a file has is that with
+    ``allow_code`` alone. Raises InvalidConfig, CodeRefused.
     """
+    from simcore.workload.permission import TrustedName, name_in_file
+
     result = dict(words)
+    if isinstance(model := result.get("model"), str):
+        result["model"] = TrustedName(model)
     taken: dict[Path, list[str]] = {}
     given = {k for k, v in words.items() if v not in (None, [], ())}
     for key, setting in settings().items():
@@ -161,6 +166,8 @@ def with_defaults(
         if void or key not in words or ("launch" in given and key not in _BESIDE_LAUNCH):
             continue
         value = setting.value
+        if key == "model":
+            value = name_in_file(value, str(setting.file), allow_code=allow_code)
         result[key] = [value] if key in lists and not isinstance(value, list) else value
         taken.setdefault(setting.file, []).append(f"{key.replace('_', '-')} {value}")
     told = "; ".join(f"from {path}: {', '.join(parts)}" for path, parts in taken.items())

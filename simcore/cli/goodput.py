@@ -8,6 +8,7 @@ from simcore.cli import names
 from simcore.cli.config import with_defaults
 from simcore.cli.job import job_options, takes_job
 from simcore.cli.options import (
+    ALLOW_CODE,
     AS_JSON,
     CHECKPOINT_BW,
     CHECKPOINT_EVERY,
@@ -95,6 +96,7 @@ def goodput(
         str | None, option("--simulate", "RUNS", "Play so many runs through too (needs simpy).")
     ] = None,
     as_json: AS_JSON = False,
+    allow_code: ALLOW_CODE = False,
     **job: Any,
 ) -> None:
     """Say how much of the time moves a run forward, and how often to save.
@@ -105,7 +107,7 @@ def goodput(
     from simcore.base.errors import InvalidConfig, SimcoreError
     from simcore.planning.moments import duration_seconds
 
-    words, told = with_defaults({"model": model, "gpus": gpus, **job})
+    words, told = with_defaults({"model": model, "gpus": gpus, **job}, allow_code=allow_code)
     model, gpus = words.pop("model"), words.pop("gpus")
     problems: list[str] = []
     if model is None:

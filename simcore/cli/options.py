@@ -23,6 +23,12 @@ MODEL = Annotated[
 ]  # fmt: skip
 AS_JSON = Annotated[bool, typer.Option("--json", help="The answer as JSON.")]
 
+#: Of the commands that read models' names from files: never a default that a file can set.
+ALLOW_CODE = Annotated[
+    bool,
+    typer.Option("--allow-code", help="Run Python code (pkg.mod:callable) that a file names."),
+]
+
 #: Prices of GPU-hours.
 PRICE = Annotated[
     list[str] | None, option("--price", "GPU=DOLLARS", "Price of a GPU and hour: H100=2.5.")

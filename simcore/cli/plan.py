@@ -14,6 +14,7 @@ from simcore.cli.goodput import reliability
 from simcore.cli.grid import grid_of
 from simcore.cli.job import takes_job
 from simcore.cli.options import (
+    ALLOW_CODE,
     AS_JSON,
     CHECKPOINT_BW,
     CHECKPOINT_EVERY,
@@ -98,6 +99,7 @@ def plan(
     ] = None,
     with_: WITH = None,
     as_json: AS_JSON = False,
+    allow_code: ALLOW_CODE = False,
     **job: Any,
 ) -> None:  # fmt: skip
     """Find the cheapest (fastest, smallest ...) way to do a training run under limits.
@@ -115,6 +117,7 @@ def plan(
          **job},
         with_, problems, example="name types such as H100,H200 or a grid H100:1..64x8",
         sized=False,
+        allow_code=allow_code,
     )  # fmt: skip
     share = _percent("margin", margin, problems)
     sure = _percent("confidence", confidence, problems)

@@ -13,7 +13,7 @@ from simcore.cli.config import with_defaults
 from simcore.cli.emit import emit_problems, warn_unknown, write_launch
 from simcore.cli.job import job_options, takes_job
 from simcore.cli.memory_files import path_problems, write_files
-from simcore.cli.options import option
+from simcore.cli.options import ALLOW_CODE, option
 from simcore.cli.output import colour_wanted, complain, write
 from simcore.cli.trace_files import trace_problems, write_traces
 from simcore.cli.values import count, number
@@ -94,6 +94,7 @@ def predict(
         option("--explain", "TERM", "Formula, inputs and source: step_time, memory, comm, mfu.",
                 names.terms),
     ] = None,
+    allow_code: ALLOW_CODE = False,
     **job: Any,
 ) -> None:  # fmt: skip
     """Will it fit, how fast will it go, what limits it, and how sure is that.
@@ -101,7 +102,7 @@ def predict(
     What is not given takes the model's own default and is marked (default). Exit code 0: it
     fits, 1: it does not, 2: the command is wrong.
     """
-    words, told = with_defaults({"model": model, "gpus": gpus, **job})
+    words, told = with_defaults({"model": model, "gpus": gpus, **job}, allow_code=allow_code)
     model, gpus, launch = words["model"], words["gpus"], words["launch"]
     problems: list[str] = path_problems(memory_snapshot, memory_plot)
     problems += trace_problems(trace, chakra)

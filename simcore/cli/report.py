@@ -13,6 +13,7 @@ from simcore.cli.config import with_defaults
 from simcore.cli.emit import warn_unknown
 from simcore.cli.files import folder_problems
 from simcore.cli.job import job_options, takes_job
+from simcore.cli.options import ALLOW_CODE
 from simcore.cli.output import complain
 
 #: More clusters than this do not stand side by side, and pass a megabyte.
@@ -36,6 +37,7 @@ def report(
         typer.Option("--gpus", metavar="CLUSTER", autocompletion=names.cluster,
                      help="NODESxGPUSxTYPE; several times: side by side.", show_default=False),
     ] = None,
+    allow_code: ALLOW_CODE = False,
     **job: Any,
 ) -> None:  # fmt: skip
     """Write everything about a prediction into one HTML file that opens without a network.
@@ -47,7 +49,9 @@ def report(
     from simcore.base.errors import InvalidConfig, UsageError
     from simcore.report import html
 
-    words, told = with_defaults({"model": model, "gpus": gpus, **job}, lists=("inputs", "gpus"))
+    words, told = with_defaults(
+        {"model": model, "gpus": gpus, **job}, lists=("inputs", "gpus"), allow_code=allow_code
+    )
     problems = folder_problems("--output", output)
     if output.suffix.lower() not in (".html", ".htm"):
         problems.append(f"--output {str(output)!r} must end in .html")

@@ -12,7 +12,7 @@ import typer
 from simcore.cli import names
 from simcore.cli.grid import Grid, grid_of
 from simcore.cli.job import takes_job
-from simcore.cli.options import AS_JSON, WITH, option
+from simcore.cli.options import ALLOW_CODE, AS_JSON, WITH, option
 from simcore.cli.output import write
 from simcore.cli.values import whole
 
@@ -62,6 +62,7 @@ def sweep(
     ] = None,
     with_: WITH = None,
     as_json: AS_JSON = False,
+    allow_code: ALLOW_CODE = False,
     **job: Any,
 ) -> None:  # fmt: skip
     """Evaluate every combination and rank what fits.
@@ -79,6 +80,7 @@ def sweep(
         {"model": model, "gpus": gpus, "micro_batch": micro_batch if batch is None else batch,
          **job},
         with_, problems, example="write a grid such as A6000ada:1..64x8",
+        allow_code=allow_code,
     )  # fmt: skip
     if batch is not None and micro_batch is not None:
         problems.append("give --batch or --micro-batch, not both: they are the same")

@@ -30,12 +30,13 @@ def trace_model(
 ) -> None:  # fmt: skip
     """Trace a module without memory or GPU; others can use the file without torch."""
     from simcore.base.errors import UsageError
+    from simcore.workload.permission import TrustedName
     from simcore.workload.trace import trace_data
     from simcore.workload.trace.yamlout import yaml_text
 
     if output is not None and output.suffix not in (".yaml", ".yml"):
         raise UsageError(f"--output {str(output)!r} must end in .yaml")
-    data = trace_data(model, tuple(inputs or ()))
+    data = trace_data(TrustedName(model), tuple(inputs or ()))
     name = output.stem if output is not None else model.rpartition(":")[2]
     text = yaml_text(data, name)
     if output is None:

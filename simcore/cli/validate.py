@@ -10,7 +10,7 @@ import typer
 from simcore.base.units import KILO
 from simcore.cli import names
 from simcore.cli.files import folder_problems, missing_problems, plot_problems
-from simcore.cli.options import LOG_COLLECTIVE, LOG_GPUS, LOG_NETWORK, LOG_NODE
+from simcore.cli.options import ALLOW_CODE, LOG_COLLECTIVE, LOG_GPUS, LOG_NETWORK, LOG_NODE
 from simcore.cli.output import complain, write
 from simcore.cli.values import whole
 
@@ -98,6 +98,7 @@ def validate(
             help="Rows that cannot be: refuse (of runs the default) or skip (of ops).",
         ),
     ] = None,
+    allow_code: ALLOW_CODE = False,
     gpus: LOG_GPUS = None,
     node: LOG_NODE = None,
     network: LOG_NETWORK = None,
@@ -174,6 +175,7 @@ def validate(
         files, calibrated=calibrated, calibrate=rows_of_fit, draws=n_draws, only=chosen,
         unnamed=unnamed, fill=fill, by=columns, jobs=processes or default_jobs(),
         bad_rows=bad_rows or "refuse",  # type: ignore[arg-type]
+        allow_code=allow_code,
     )  # fmt: skip
     for name, ignored in (result.get("ignored_columns") or {}).items():
         from simcore.validate.formats.project import ignored_told

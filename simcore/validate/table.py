@@ -26,6 +26,7 @@ from simcore.validate.formats import (
     published,
     resnet,
 )
+from simcore.workload.permission import CodeRefused, name_in_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +55,18 @@ def formats() -> tuple[Format, ...]:
 
 
 def read_table(
-    path: Path, fmt: Format | None = None, *, on_bad: Literal["refuse", "skip"] = "refuse"
+    path: Path,
+    fmt: Format | None = None,
+    *,
+    on_bad: Literal["refuse", "skip"] = "refuse",
+    allow_code: bool = False,
 ) -> Table:
     """Read a measured table, in ``fmt`` if that is known already.
 
     Raises DataError with file and line for a file that is none, and for a row that cannot be (a
     NaN, a negative time, too few cells, an id that stands twice); ``skip``: such a row is
-    skipped with its line and reason.
+    skipped with its line and reason. A row whose model is Python code is skipped so in any case,
+    unless ``allow_code`` permits to run what the table names.
     """
     text = _text(path)
     lines = text.splitlines()
@@ -93,7 +99,12 @@ def read_table(
                 told, name = name, f"{name} (line {line})"
                 raise ValueError(f"id {told!r} stands in line {seen[told]} already")
             seen[name] = line
+            if fmt is project.FORMAT:  # other formats look their models up in lists
+                where = f"{path.name}:{line}"
+                row["model"] = name_in_file(row["model"], where, allow_code=allow_code)
             made = fmt.read(name, row)
+        except CodeRefused as err:
+            made = Skipped(name, str(err))
         except ValueError as err:
             if on_bad == "refuse":
                 raise DataError(str(err), file=path, line=line) from None

@@ -4,7 +4,8 @@ latte-xl              an entry of models_db; Llama-3.1-8B-Instruct: of its base 
                       somebody/name: of its own hub name, else of the name alone
 my-model.yaml         a models_db file of one's own
 config.json           a Hugging Face config (never executed)
-mypkg.net:build       a callable that returns an nn.Module (executed: the user named it)
+mypkg.net:build       a callable that returns an nn.Module; run where a person typed the name
+                      (permission.py), refused where a file has it
 timm:convnext_tiny    a model of an installed vision library, without weights (trace/zoos.py)
 """
 
@@ -24,6 +25,7 @@ from simcore.base.names import family
 from simcore.workload.graph import Workload
 from simcore.workload.library_names import named_alike
 from simcore.workload.models import MODELS, ZOO_LISTS, Dataset, ModelRecord, Scalar, Training
+from simcore.workload.permission import names_code, permitted
 
 #: What a name has more than its base model's, which has the same shapes.
 _TUNED = re.compile(r"[-_](?:instruct|chat|it|base)(?=[-_]|$)", re.IGNORECASE)
@@ -111,6 +113,7 @@ def model_of(model: object, inputs: tuple[str, ...] = ()) -> ModelSource:
 def resolve_model(text: str, *, inputs: tuple[str, ...] = ()) -> ModelSource:
     """The model that ``text`` names. Raises UnknownName, DataError or UsageError.
 
+    Code is run for a ``TrustedName`` alone; CodeRefused for any other text that names code.
     ``inputs`` are shapes such as ``float32[B,3,224,224]`` for a callable or a library's model.
     """
     path = Path(text)
@@ -126,6 +129,8 @@ def resolve_model(text: str, *, inputs: tuple[str, ...] = ()) -> ModelSource:
     if "/" in text and path.is_file():
         raise DataError("is no model file: a .yaml of models_db or a config.json", file=path)
     if ":" in text and not path.exists():
+        if names_code(text):
+            text = permitted(text)
         from simcore.workload.trace import trace_callable
 
         kept, key = _traced.get(), (text, *inputs)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+from evil import NAME, Evil
 from starlette.testclient import TestClient
 from typer.main import get_command
 
@@ -306,3 +307,20 @@ def test_an_unknown_path_is_told_in_the_same_shape(client: TestClient) -> None:
     assert found.status_code == 404
     assert found.json()["problems"][0]["message"]
     assert json.loads(client.post("/api/v1/answer").text)["problems"]
+
+
+def test_no_query_and_no_upload_runs_code(client: TestClient, evil: Evil) -> None:
+    """``serve`` looks names up in databases and libraries' lists; it has no ``--allow-code``."""
+    for endpoint in ("answer", "report", "scaling"):
+        found = client.get(f"/api/v1/{endpoint}", params={"model": NAME, "gpus": "1x1xA100"})
+        assert found.status_code in (404, 422), endpoint
+    config = {"model_type": "evilmod", "auto_map": {"AutoModel": NAME}, "trust_remote_code": True}
+    bad = (
+        ("model", json.dumps(config).encode()),
+        ("model", evil.pickled()),
+        ("calibration", b'name: !!python/object/apply:os.system ["touch RAN"]\n'),
+        ("calibration", evil.pickled()),
+    )
+    for kind, raw in bad:
+        assert client.post("/api/v1/uploads", params={"kind": kind}, content=raw).status_code >= 400
+    assert not evil.ran

@@ -16,6 +16,7 @@ from typing import Any
 from simcore.base.errors import UsageError
 from simcore.workload.graph import Workload
 from simcore.workload.models import ModelRecord, Scalar, Training
+from simcore.workload.permission import TrustedName, permitted
 from simcore.workload.trace import cache, loaded
 from simcore.workload.trace.inputs import InputShape, parse_inputs
 from simcore.workload.trace.zoos import AttentionForm, zoo_of
@@ -25,8 +26,8 @@ def trace_callable(text: str, inputs: tuple[str, ...] = ()) -> ModelRecord:
     """The model that ``package.module:callable`` builds or a library calls ``timm:NAME``.
 
     Traced or from the cache. ``inputs`` are shapes such as ``float32[B,3,224,224]``, needed where a
-    callable does not return sample inputs itself. A callable is run: the user named it. Raises
-    UsageError.
+    callable does not return sample inputs itself. A callable is run, and must be a
+    ``TrustedName``: CodeRefused otherwise. Raises UsageError.
     """
     return trace_zoo(text, inputs) if zoo_of(text) else _record(trace_data(text, inputs))
 
@@ -39,6 +40,7 @@ def trace_data(text: str, inputs: tuple[str, ...] = ()) -> dict[str, Any]:
     module, _, attribute = text.partition(":")
     if not module or not attribute:
         raise UsageError(f"{text!r} is not package.module:callable")
+    text = permitted(text)  # of a trace in the cache too
     key = cache.key_of(text, map(str, shapes))
     loaded.forget_changed(module)
     if loaded.is_the_programs(module) and _holds(module, attribute):
@@ -128,7 +130,7 @@ def _zoo_data(
     return data
 
 
-def _trace(text: str, shapes: tuple[InputShape, ...]) -> dict[str, Any]:
+def _trace(text: TrustedName, shapes: tuple[InputShape, ...]) -> dict[str, Any]:
     try:
         from simcore.workload.trace.callables import callable_data
     except ModuleNotFoundError as err:

@@ -17,6 +17,7 @@ from torch._prims_common import suggest_memory_format
 from simcore.base.errors import UsageError, nearest
 from simcore.workload.archs.traced import traced_part
 from simcore.workload.graph import Workload
+from simcore.workload.permission import TrustedName, permitted
 from simcore.workload.trace.convert import converted, noted
 from simcore.workload.trace.depth import (
     SHALLOW,
@@ -49,8 +50,12 @@ class Built:
     loss: Callable[..., Any] | None
 
 
-def find_callable(text: str) -> Callable[[], Any]:
-    """Import from the folder one works in. Raises UsageError with the module's own exception."""
+def find_callable(text: TrustedName) -> Callable[[], Any]:
+    """Import from the folder one works in. Raises UsageError with the module's own exception.
+
+    Here alone a name becomes code that runs. Raises CodeRefused for a name that nobody typed.
+    """
+    text = permitted(text)
     path, _, name = text.partition(":")
     if path.endswith(".py") or "/" in path:
         dotted = path.removesuffix(".py").strip("./").replace("/", ".")
@@ -87,7 +92,7 @@ def find_callable(text: str) -> Callable[[], Any]:
     return found  # type: ignore[no-any-return]
 
 
-def build(text: str) -> Built:
+def build(text: TrustedName) -> Built:
     """Call it on the meta device; where its constructor needs values, with real but light ones."""
     make = find_callable(text)
     needed = [
@@ -248,7 +253,7 @@ def _precision(module: Any) -> str:
     return {torch.bfloat16: "bf16", torch.float16: "fp16"}.get(next(iter(widths), None), "fp32")
 
 
-def callable_data(text: str, shapes: tuple[InputShape, ...]) -> dict[str, Any]:
+def callable_data(text: TrustedName, shapes: tuple[InputShape, ...]) -> dict[str, Any]:
     """``package.module:callable`` as the plain data of a models_db file. Raises UsageError."""
     return record_data(build(text), shapes, text)
 
@@ -269,7 +274,7 @@ def record_data(
     given = ", ".join(map(str, shapes)) or "its own sample"
     module = type(built.module).__name__
     return {
-        "name": text,
+        "name": str(text),
         "full_name": _titled(module, text, shapes if usual else ()),
         "arch": "traced",
         "sample_unit": workload.sample_unit,

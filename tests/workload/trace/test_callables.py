@@ -19,6 +19,8 @@ from simcore.base.errors import InvalidConfig, UsageError
 from simcore.cli.main import run
 from simcore.workload import trace as tracing
 from simcore.workload.archs.traced import read_ops
+from simcore.workload.models import ModelRecord
+from simcore.workload.permission import TrustedName
 from simcore.workload.resolve import resolve_model
 from simcore.workload.trace.convert import converted
 from simcore.workload.trace.estimate import estimate_memory
@@ -118,13 +120,18 @@ def test_wrong_inputs_are_one_sentence(text: str, says: str) -> None:
         parse_inputs((text,))
 
 
+def _record_of(text: str, inputs: tuple[str, ...] = ()) -> ModelRecord:
+    """The record of a callable whose name somebody typed."""
+    return tracing.trace_callable(TrustedName(text), inputs)
+
+
 # -- from a callable to a prediction ---------------------------------------------------------------
 
 
 @pytest.mark.parametrize("attribute", ["build", "rates", "sample", "with_loss"])
 def test_every_form_of_a_callable(net: str, attribute: str) -> None:
     given = () if attribute in ("sample", "with_loss") else INPUTS
-    record = tracing.trace_callable(f"{net}:{attribute}", given)
+    record = _record_of(f"{net}:{attribute}", given)
     workload = record.build()
     per_layer = 16 * 64 + 64 + 64 * 16 + 16
     assert workload.trainable_numel == record.params.value == 3 * per_layer + 16 * 4 + 4
@@ -146,7 +153,7 @@ def test_a_prediction_answers_to_precision(net: str) -> None:
 
 
 def test_a_module_in_bf16_trains_in_bf16(net: str) -> None:
-    record = tracing.trace_callable(f"{net}:half")
+    record = _record_of(f"{net}:half")
     assert record.training.precision == "bf16"
     saved = record.build().saved
     assert saved.low == saved.high == 0 and saved.raw_bytes > 0
@@ -174,7 +181,7 @@ def test_a_module_in_bf16_trains_in_bf16(net: str) -> None:
 )
 def test_what_cannot_be_traced_is_one_sentence(net: str, attribute: str, says: str) -> None:
     with pytest.raises(UsageError, match=says) as caught:
-        tracing.trace_callable(f"{net}:{attribute}")
+        _record_of(f"{net}:{attribute}")
     assert "\n" not in str(caught.value) and "simcore" not in str(caught.value)
 
 
@@ -182,21 +189,21 @@ def test_shapes_that_do_not_match_are_not_logged_as_well(
     net: str, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(UsageError):
-        tracing.trace_callable(f"{net}:shape")
+        _record_of(f"{net}:shape")
     assert not caplog.records and capfd.readouterr().err == ""
 
 
 def test_modules_that_cannot_be_imported(net: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no module 'nowhere' here"):
-        tracing.trace_callable("nowhere.net:build")
+        _record_of("nowhere.net:build")
     (tmp_path / "broken_file.py").write_text("import nothing_like_this\n")
     with pytest.raises(
         UsageError, match=r"ModuleNotFoundError.*nothing_like_this.*broken_file.py:1"
     ):
-        tracing.trace_callable("broken_file:build")
+        _record_of("broken_file:build")
     (tmp_path / "bad_syntax.py").write_text("def build(:\n")
     with pytest.raises(UsageError, match="SyntaxError"):
-        tracing.trace_callable("bad_syntax:build")
+        _record_of("bad_syntax:build")
 
 
 def test_input_belongs_to_a_callable() -> None:
@@ -211,32 +218,32 @@ def test_input_belongs_to_a_callable() -> None:
 def test_the_second_time_comes_from_the_cache(
     net: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = tracing.trace_callable(f"{net}:build", INPUTS)
+    first = _record_of(f"{net}:build", INPUTS)
     traced = []
     plain = tracing._trace
     monkeypatch.setattr(tracing, "_trace", lambda *a: traced.append(a) or plain(*a))
     began = time.process_time()
-    again = tracing.trace_callable(f"{net}:build", INPUTS)
+    again = _record_of(f"{net}:build", INPUTS)
     assert time.process_time() - began < 0.2
     assert not traced and again.model_dump() == first.model_dump()
-    tracing.trace_callable(f"{net}:build", ("float32[B,2,16]",))
+    _record_of(f"{net}:build", ("float32[B,2,16]",))
     assert len(traced) == 1  # other inputs, another entry
     source = tmp_path / f"{net}.py"
     source.write_text(source.read_text() + "\nchanged = True\n")
-    tracing.trace_callable(f"{net}:build", INPUTS)
+    _record_of(f"{net}:build", INPUTS)
     assert len(traced) == 2  # the file changed
     for entry in (tmp_path / "cache").glob("*.json"):
         entry.write_text("{")
-    tracing.trace_callable(f"{net}:build", INPUTS)
+    _record_of(f"{net}:build", INPUTS)
     assert len(traced) == 3  # a damaged entry is no entry
     monkeypatch.setenv("SIMCORE_TRACE_CACHE", "off")
-    tracing.trace_callable(f"{net}:build", INPUTS)
+    _record_of(f"{net}:build", INPUTS)
     assert len(traced) == 4
 
 
 def _weights(text: str) -> float:
     """Parameters of a callable of layers of 16 x 16 without a bias, in layers."""
-    return tracing.trace_callable(text, INPUTS).params.value / 256
+    return _record_of(text, INPUTS).params.value / 256
 
 
 def _layers(n: int) -> str:
@@ -319,7 +326,7 @@ def test_a_model_file_says_what_the_trace_said(
     assert run(["trace-model", f"{net}:build", "--input", *INPUTS, "-o", "mine.yaml"]) == 0
     record = resolve_model("mine.yaml")
     assert record.name == "mine"
-    ours, theirs = record.build(), tracing.trace_callable(f"{net}:build", INPUTS).build()
+    ours, theirs = record.build(), _record_of(f"{net}:build", INPUTS).build()
     assert ours.blocks == theirs.blocks and ours.order == theirs.order
     assert (ours.input_bytes, ours.n_buffers) == (theirs.input_bytes, theirs.n_buffers)
     assert run(["trace-model", f"{net}:build", "--input", *INPUTS, "-o", "mine.txt"]) == 2
@@ -465,4 +472,4 @@ def test_optimizers_by_formula() -> None:
 @pytest.mark.parametrize("file", ["net.py", "./net.py"])
 def test_a_file_is_told_from_a_module(file: str) -> None:
     with pytest.raises(UsageError, match="did you mean net:build"):
-        tracing.trace_callable(f"{file}:build")
+        _record_of(f"{file}:build")
