@@ -36,10 +36,11 @@ def render_sweep(result: SweepResult) -> str:
 
 
 def _head(r: SweepResult) -> list[str]:
-    rate = r.n_done / r.seconds if r.seconds > 0 else 0.0
+    rate = (r.n_done - r.n_before) / r.seconds if r.seconds > 0 else 0.0
+    before = f", {r.n_before:,} of them from before" if r.n_before else ""
     text = (
         f"{counted(r.n_done, 'point')} in {format_seconds(r.seconds)} "
-        f"({figure(rate)}/s): {r.n_fit:,} fitting, "
+        f"({figure(rate)}/s{before}): {r.n_fit:,} fitting, "
         f"{r.n_evaluated - r.n_fit:,} too large, {r.n_done - r.n_evaluated:,} not valid"
     )
     if not r.finished:
@@ -180,4 +181,6 @@ def reasons(invalid: dict[str, int], n_points: int, most: int = 8) -> list[str]:
 def _output(r: SweepResult) -> list[str]:
     if r.finished:
         return ["", f"{counted(r.n_evaluated, 'point')} in {r.output}"]
+    if not r.n_done:
+        return ["", f"stopped before a point was done: nothing was added to {r.output}.parts"]
     return ["", f"what is done is kept in {r.output}.parts: the same command with --resume goes on"]

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from simcore.calibrate.atomic import write_text
+from simcore.base.atomic import write_text
 from simcore.calibrate.launch import run_ranks
 from simcore.cli.main import run
 
