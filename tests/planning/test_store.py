@@ -387,7 +387,9 @@ def test_a_full_disk_is_one_sentence_and_what_was_written_goes_on(
     assert not new.path.exists()
     assert ("--resume goes on" in err) == bool(new.parts)
     assert not list(tmp_path.rglob("*.partial"))
-    assert run([*command, *(["--resume"] if new.parts else [])]) == 0
+    resumed = len(new.parts) > 0
+    assert run([*command, *(["--resume"] if resumed else [])]) == 0
+    assert ("of them from before" in capfd.readouterr().out) == resumed
     assert new.path.read_bytes() == new.whole
     assert [p.name for p in tmp_path.iterdir()] == ["points.csv"]
 
