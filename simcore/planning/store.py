@@ -205,7 +205,8 @@ class Store:
             if self.path.exists():
                 self._empty()
                 raise UsageError(
-                    f"nothing to resume: {self.path.name} is there, and no unfinished sweep beside it"
+                    f"nothing to resume: {self.path.name} is there, "
+                    "and no unfinished sweep beside it"
                 )
             self._say(f"{self.folder.name} holds no points: the sweep starts at its beginning")
         if files:
