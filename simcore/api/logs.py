@@ -96,7 +96,7 @@ def node_from_topo(
     it does not. ``nics``: their link, as ``network`` of ``predict``. Raises DataError with the
     line for a matrix that is none, InvalidConfig for what the file leaves out.
     """
-    from simcore.calibrate.atomic import write_text
+    from simcore.base.atomic import write_text
     from simcore.calibrate.machine_record import dumped, node_data
     from simcore.calibrate.op_tables import open_text
     from simcore.hardware.spec import GPUS, NODES

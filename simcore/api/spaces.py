@@ -44,6 +44,7 @@ def sweep(
     jobs: int = 1,
     cluster: Any = None,
     progress: Progress | None = None,
+    say: Callable[[str], None] | None = None,
     **words: Any,
 ) -> Sweep:
     """Every combination of clusters, strategies, degrees, precisions and batches, ranked.
@@ -55,10 +56,13 @@ def sweep(
     ``to_pandas`` and ``plot``. ``jobs`` processes share the work, or the workers of a Dask
     ``cluster``: its address ("tcp://host:8786"), "local", "local:4" (a script needs its
     ``__main__`` guard for these) or a ``distributed.Client``. ``launch``: a launch file, whose
-    words hold where no other is given. Raises UsageError for a wrong axis,
-    with all that is wrong, SimcoreError where the workers cannot be reached.
+    words hold where no other is given. ``say`` is told which parts of an interrupted sweep were
+    damaged and are computed again (default: a warning). Raises UsageError for a wrong axis, with
+    all that is wrong, DataError where the output cannot be written, SimcoreError where the
+    workers cannot be reached.
     """
     from simcore.api.many import Sweep
+    from simcore.planning.store import warn
     from simcore.planning.sweep import run_sweep
 
     if problems := number_problems("top", top, least=1, whole=True):
@@ -75,6 +79,7 @@ def sweep(
         jobs=jobs,
         cluster=cluster,
         progress=progress,
+        say=say or warn,
     )
     asked = {
         "model": model, "gpus": gpus, "by": by, "top": top, "jobs": jobs, "cluster": cluster,

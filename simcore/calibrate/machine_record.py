@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from simcore.base.atomic import write_text
 from simcore.base.figures import Figure
 from simcore.base.units import GIGA, MEGA, format_si
-from simcore.calibrate.atomic import write_text
 from simcore.hardware.cluster import ClusterSpec, NodeGroup
 from simcore.hardware.profile import HOST_CPU
 from simcore.hardware.spec import Cpu, GpuSpec, NodeSpec, Nvme

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
+from simcore.base.atomic import write_text
 from simcore.base.units import MIB, MICRO
-from simcore.calibrate.atomic import write_text
 from simcore.calibrate.machine_record import dumped
 from simcore.hardware.calibrations import Calibration
 

@@ -104,7 +104,9 @@ def run(argv: Sequence[str]) -> int:
         return err.code if isinstance(err.code, int) else 0
     except PipeClosedError:
         return PIPE_CLOSED
-    except (KeyboardInterrupt, typer.Abort):
+    except (KeyboardInterrupt, typer.Abort) as err:
+        if isinstance(err.__cause__, EOFError):  # the parser takes it for the end of an answer
+            return _report(err.__cause__, words)
         return INTERRUPTED
     except Exception as err:
         if len(words) < len(argv):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +16,7 @@ from simcore.cli import names
 from simcore.cli.grid import Grid, grid_of
 from simcore.cli.job import takes_job
 from simcore.cli.options import ALLOW_CODE, AS_JSON, WITH, option
-from simcore.cli.output import write
+from simcore.cli.output import complain, write
 from simcore.cli.values import whole
 
 if TYPE_CHECKING:
@@ -69,8 +72,9 @@ def sweep(
 
     Takes predict's options, each with one value or several: names as a list or all, numbers as
     4 or 1,2,4 or 1..8 or 8..64:8 (steps) or 1..64*2 (doubling). Clusters:
-    TYPE:NODESxGPUS with such values, or 4x8xA6000ada; a comma separates clusters. Ctrl-C keeps
-    what was found. Exit code 0: something fits, 1: nothing does, 2: the command is wrong.
+    TYPE:NODESxGPUS with such values, or 4x8xA6000ada; a comma separates clusters. Ctrl-C and
+    SIGTERM keep what was found. Exit code 0: something fits, 1: nothing does, 2: the command is
+    wrong or a file cannot be written, 130: stopped.
     """
     from simcore.base.errors import InvalidConfig
     from simcore.planning.workers import worker_problems
@@ -96,11 +100,11 @@ def sweep(
     from simcore import api
 
     grid.tell()
-    with ProgressBar(output) as progress:
+    with _stopped_by_sigterm(), ProgressBar(output) as progress:
         result = api.sweep(
             grid.model, grid.gpus, by=by or "throughput", top=count or 10, output=output,
             resume=resume, keep=False, jobs=processes, cluster=cluster, progress=progress,
-            **grid.words,
+            say=lambda sentence: complain(f"note: {sentence}"), **grid.words,
         )  # fmt: skip
     if as_json:
         from simcore.report.jsonout import dumps, finite
@@ -118,8 +122,8 @@ def _problems(grid: Grid, by: str | None, output: Path | None) -> list[str]:
     """Everything that is wrong with the axes and the output."""
     from simcore import api
     from simcore.base.errors import InvalidConfig, SimcoreError, UnknownName
+    from simcore.planning.output import output_problems
     from simcore.planning.ranking import SCORES
-    from simcore.planning.store import output_problems
 
     found = output_problems(output) if output is not None else []
     if by is not None and by not in SCORES:
@@ -131,6 +135,19 @@ def _problems(grid: Grid, by: str | None, output: Path | None) -> list[str]:
     except SimcoreError as err:
         found.append(str(err))
     return found
+
+
+@contextmanager
+def _stopped_by_sigterm() -> Iterator[None]:
+    """``kill`` and schedulers end a sweep as Ctrl-C does: what is done is kept."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 class ProgressBar:

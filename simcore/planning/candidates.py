@@ -211,6 +211,6 @@ def _evaluated(evaluator: Evaluator, jobs: int) -> Iterator[Batch]:
     if workers is None:
         yield from evaluator.batches(0, len(evaluator))
         return
-    for part in shared_parts(evaluator, workers, Wanted(points=True)):
+    for part in shared_parts(evaluator, workers, Wanted(points=True), [(0, len(evaluator))]):
         assert isinstance(part, Batch)
         yield part

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from simcore import __version__
 from simcore.base.arrays import NDArray
 from simcore.base.errors import InvalidConfig, SimcoreError, UsageError
 from simcore.engine.placement import layout_of
@@ -29,7 +30,7 @@ from simcore.engine.sweep import Axis
 from simcore.hardware.cluster import ClusterSpec
 from simcore.hardware.profile import Profile, load_profile
 from simcore.planning.points import NO_MEMORY, Batch, FormWords, reason_of, words_of
-from simcore.planning.space import Space
+from simcore.planning.space import Space, digest_of
 from simcore.planning.variants import Deal, deals_of, evaluate_points
 from simcore.strategy.cuts import AUTO
 from simcore.strategy.layout import Layout
@@ -83,8 +84,8 @@ class Evaluator:
         self._kinds = space.kinds()
         self._counts = [Counts.of(c) for c in space.clusters]
         self._wires: dict[tuple[str, int], dict[str, Any]] = {}
-        points = [len(members) * space.points_per_cluster for members in self._kinds]
-        self._pieces = [-(-n // self.piece_points) for n in points]
+        self._points = [len(members) * space.points_per_cluster for members in self._kinds]
+        self._pieces = [-(-n // self.piece_points) for n in self._points]
         self._starts = [0, *accumulate(self._pieces)]
 
     def __len__(self) -> int:
@@ -113,6 +114,32 @@ class Evaluator:
         """The number of a unit's piece."""
         form, kind = divmod(unit, len(self._kinds))
         return form * self._starts[-1] + self._starts[kind] + piece
+
+    def points_before(self, number: int) -> int:
+        """Points of all pieces before the one with this number; of ``len``: all points."""
+        form, at = divmod(number, self._starts[-1])
+        kind = max(k for k, start in enumerate(self._starts[:-1]) if start <= at)
+        in_unit = min((at - self._starts[kind]) * self.piece_points, self._points[kind])
+        return form * sum(self._points) + sum(self._points[:kind]) + in_unit
+
+    def asked(self) -> dict[str, str]:
+        """What every point depends on, each as text or a digest: the identity of a sweep.
+
+        Records and calibrations count with their contents, so that figures that change while a
+        sweep is interrupted make it another one.
+        """
+        records = {id(r): r for c in self.space.clusters for g in c.groups for r in (g.gpu, g.node)}
+        profile = self._profile
+        figures = (profile.name, _digest(profile), profile.runtime, profile.knob_values,
+                   profile.residual, profile.measured)  # fmt: skip
+        return {
+            **self.space.asked(),
+            "version of simcore": __version__,
+            "points a piece": str(self.piece_points),
+            "model definitions": digest_of(list(self._sources.values())),
+            "hardware records": digest_of(list(records.values())),
+            "calibration figures": digest_of(figures),
+        }
 
     def batches(self, first: int, last: int) -> Iterator[Batch]:
         """The pieces ``first`` up to, not including, ``last``."""

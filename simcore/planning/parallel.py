@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from simcore.base.errors import SimcoreError
 from simcore.planning.evaluator import Evaluator
+from simcore.planning.parts import Span
 from simcore.planning.points import Batch
 from simcore.planning.tally import Summary, Wanted
 from simcore.planning.workers import Workers, WorkersLost
@@ -30,30 +31,31 @@ _NEWEST = 0.3
 
 
 def shared_parts(
-    evaluator: Evaluator, workers: Workers, wanted: Wanted, *, first: int = 0
+    evaluator: Evaluator, workers: Workers, wanted: Wanted, spans: Sequence[Span]
 ) -> Iterator[Batch | Summary]:
-    """The pieces from ``first`` on, as batches where points are wanted, else as summaries.
+    """The pieces of the spans in order, as batches where points are wanted, else as summaries.
 
     Raises SimcoreError where the workers cannot be reached or keep being lost.
     """
+    left = Unasked(spans)
+    if not left.pieces:
+        return
     with workers:
-        at, stop = first, len(evaluator)
-        started = time.perf_counter()
-        while at < stop and (at == first or time.perf_counter() - started < HERE_S):
-            yield from evaluator.batches(at, at + 1)
-            at += 1
-        if at == stop:
+        started, here = time.perf_counter(), 0
+        while left.pieces and (not here or time.perf_counter() - started < HERE_S):
+            yield from evaluator.batches(*left.take(1))
+            here += 1
+        if not left.pieces:
             return
-        cost = Cost((time.perf_counter() - started) / (at - first))
+        cost = Cost((time.perf_counter() - started) / here)
         workers.start(evaluator, wanted)
-        waiting: deque[tuple[tuple[int, int], Any]] = deque()
+        waiting: deque[tuple[Span, Any]] = deque()
         tries = 0
-        while at < stop or waiting:
+        while left.pieces or waiting:
             n_workers = workers.count()
-            while at < stop and len(waiting) < _AHEAD * n_workers:
-                last = at + cost.pieces(workers.task_s, stop - at, n_workers)
-                waiting.append(((at, last), workers.submit(at, last)))
-                at = last
+            while left.pieces and len(waiting) < _AHEAD * n_workers:
+                span = left.take(cost.pieces(workers.task_s, left.pieces, n_workers))
+                waiting.append((span, workers.submit(*span)))
             (begin, end), asked = waiting[0]
             try:
                 answer = workers.answer(asked)
@@ -71,6 +73,23 @@ def shared_parts(
             tries = 0
             cost.learn(answer.seconds / (end - begin))
             yield from answer.parts
+
+
+class Unasked:
+    """The pieces of spans that nobody has been asked for yet; ``pieces`` is their number."""
+
+    def __init__(self, spans: Sequence[Span]) -> None:
+        self._spans = deque(span for span in spans if span[0] < span[1])
+        self.pieces = sum(last - first for first, last in self._spans)
+
+    def take(self, most: int) -> Span:
+        """The next ``most`` pieces, fewer at the end of a span."""
+        first, last = self._spans.popleft()
+        end = min(last, first + most)
+        if end < last:
+            self._spans.appendleft((end, last))
+        self.pieces -= end - first
+        return first, end
 
 
 class Cost:

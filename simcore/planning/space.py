@@ -79,6 +79,8 @@ FIXED = (
 )  # fmt: skip
 
 Form = Mapping[str, Any]
+#: Characters of a value that stands as it is in what was asked; longer ones as a digest.
+_SHORT = 60
 
 
 @dataclass(frozen=True)
@@ -131,13 +133,23 @@ class Space:
             found.setdefault(cluster_kind(cluster), []).append(i)
         return list(found.values())
 
-    def fingerprint(self) -> str:
-        """A digest of the space: what a resumed sweep must agree with."""
-        text = repr((
-            self.models, [f"{c} {[g.node.nics for g in c.groups]}" for c in self.clusters],
-            self.axes, self.micro_batches, self.grad_accums, self.global_batches, self.fixed,
-        ))  # fmt: skip
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+    def asked(self) -> dict[str, str]:
+        """Every axis and what is fixed, by the name of its option: short text, or a digest."""
+        clusters = [f"{c} {c.network} {[g.node.nics for g in c.groups]}" for c in self.clusters]
+        found = {
+            "model": self.models, "gpus": clusters, "micro-batch": self.micro_batches,
+            "grad-accum": self.grad_accums, "global-batch": self.global_batches,
+            "order of options": [name for name, _ in self.axes],
+            **{name.replace("_", "-"): v for name, v in (*self.axes, *self.fixed)},
+        }  # fmt: skip
+        return {
+            k: text if len(text := repr(v)) <= _SHORT else digest_of(v) for k, v in found.items()
+        }
+
+
+def digest_of(value: object) -> str:
+    """A digest of a value by its ``repr``."""
+    return hashlib.sha256(repr(value).encode()).hexdigest()[:16]
 
 
 def make_space(

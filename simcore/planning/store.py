@@ -1,355 +1,324 @@
-"""Points of a sweep on disk: parts while it runs, one CSV, JSON or Parquet file when it is done.
+"""The folder of an unfinished sweep: parts while it runs, one output file when it is done.
 
-``sweep.parquet`` grows as the folder ``sweep.parquet.parts``: one file a part, each complete and
-named by the units it covers, so that an interrupted sweep goes on where it stopped. The parts are
-then streamed into the output and removed. Memory holds one part.
+``sweep.parquet`` grows as the folder ``sweep.parquet.parts``: part files that say which points of
+which sweep they hold, and ``sweep.json``, what was asked. An interrupted sweep evaluates what no
+sound part holds. Memory holds one part.
 """
 
 from __future__ import annotations
 
-import csv
+import errno
+import hashlib
 import json
-import shutil
-import zipfile
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+import signal
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
 
-import numpy as np
-
-from simcore import __version__
-from simcore.base.arrays import NDArray
+from simcore.base.atomic import PARTIAL, replacing, write_text
 from simcore.base.errors import DataError, InvalidConfig, UsageError
 from simcore.hardware.cluster import ClusterSpec
-from simcore.planning.evaluator import piece_points
-from simcore.planning.points import Batch, FormWords
-from simcore.planning.ranking import network_of
-from simcore.planning.space import Space
+from simcore.planning.evaluator import Evaluator
+from simcore.planning.folder_lock import LOCK, FolderLock
+from simcore.planning.output import output_problems, write_points
+from simcore.planning.parts import Part, Span, UnusablePart, part_at, write_part
+from simcore.planning.points import Batch
 
-FORMATS = (".parquet", ".csv", ".json")
-#: Points that make a part; also what is lost at most when a sweep is killed.
-PART_POINTS = 100_000
+#: Evaluated points that make a part, points of any kind, and seconds since the last part: what a
+#: killed sweep loses at most.
+PART_POINTS, PART_OF_ALL, PART_S = 100_000, 10_000_000, 10.0
 
-#: Output columns, in order; those of a form or cluster are one value for many rows.
-COLUMNS = (
-    "model", "cluster", "n_gpus", "n_nodes", "network", "strategy", "precision", "optimizer",
-    "recompute", "offload", "seq_len", "tp", "pp", "vpp", "cp", "ep", "more", "micro_batch",
-    "grad_accum", "global_batch", "step_time_s", "samples_per_s", "samples_per_s_per_gpu",
-    "memory_bytes", "capacity_bytes", "fits",
-)  # fmt: skip
+#: What was asked; written after the output file: the folder can go.
+_ASKED, _FINISHED = "sweep.json", "finished"
+_PARTS = "part-*.part"
+#: Unusable parts, or missing ranges, that a sentence names.
+_NAMED = 3
 
-
-def output_problems(path: Path) -> list[str]:
-    """What is wrong with an output file, before anything is computed."""
-    if path.suffix.lower() not in FORMATS:
-        return [f"-o {path.name!r} must end in {', '.join(FORMATS)}"]
-    if path.is_dir():
-        return [f"-o {str(path)!r} is a folder: name a file"]
-    if not path.parent.is_dir():
-        return [f"-o: folder {str(path.parent)!r} does not exist"]
-    if path.suffix.lower() == ".parquet":
-        try:
-            import pyarrow.parquet  # noqa: F401
-        except ImportError:
-            return ["Parquet needs pyarrow: pip install 'simcore[parquet]', or write .csv or .json"]
-    return []
+#: Is told, in a sentence, what a reader should know.
+Say = Callable[[str], None]
 
 
-#: Columns of words; the others are figures.
-WORDS = (
-    "model", "cluster", "network", "strategy", "precision", "optimizer", "recompute", "offload",
-    "more",
-)  # fmt: skip
+def warn(sentence: str) -> None:
+    """Tell who uses the library."""
+    warnings.warn(sentence, stacklevel=2)
 
 
-@dataclass
 class Store:
-    """The parts of one sweep. Raises UsageError where another sweep's parts lie in the way."""
+    """The parts of one sweep on disk, for as long as this process runs it.
 
-    path: Path
-    space: Space
-    resume: bool = False
-    _pending: list[Batch] = field(default_factory=list)
-    _points: int = 0
-    _written: int = 0
+    ``gaps``: the pieces that no sound part holds. ``finished``: the output file is there, whole.
+    Raises UsageError where another process, or another sweep's parts, are in the way, DataError
+    where the disk cannot be written. ``suspend`` or ``finish`` ends it.
+    """
 
-    def __post_init__(self) -> None:
-        if problems := output_problems(self.path):
+    def __init__(
+        self, path: Path, evaluator: Evaluator, *, resume: bool = False, say: Say = warn
+    ) -> None:
+        if problems := output_problems(path):
             raise InvalidConfig(problems)
-        mark = self.folder / "space.txt"
-        told = f"{self.space.fingerprint()} {piece_points(self.space)} {__version__}"
-        if self.folder.exists() and not self.resume:
-            raise UsageError(
-                f"{self.folder.name} holds an unfinished sweep: go on with --resume, or remove it"
-            )
-        if not self.folder.exists():
-            if self.resume and self.path.exists():
-                raise UsageError(f"{self.path.name} is complete: nothing to resume")
-            self.folder.mkdir()
-            mark.write_text(told + "\n", encoding="utf-8")
-        elif not mark.exists() or mark.read_text("utf-8").strip() != told:
-            raise UsageError(
-                f"{self.folder.name} is of another sweep, or of another version of simcore: "
-                "give its options, or remove it"
-            )
-        self._written = len(self._files())
+        self.path, self._evaluator, self._say = path, evaluator, say
+        self.folder = path.with_name(path.name + ".parts")
+        self._asked = evaluator.asked()
+        text = json.dumps(self._asked, sort_keys=True)
+        self._sweep = hashlib.sha256(text.encode()).hexdigest()
+        self._parts: list[Part] = []
+        self._pending: list[Batch] = []
+        self._first = self._rows = 0
+        self._since = time.monotonic()
+        self._failed = self.finished = False
+        with self._writing():
+            self._lock = FolderLock(self.folder)
+        try:
+            with self._writing():
+                self._open(resume)
+        except BaseException:
+            with suppress(OSError):
+                self._lock.release()
+                self.folder.rmdir()  # where it holds nothing
+            raise
 
     @property
-    def folder(self) -> Path:
-        """Where the parts lie."""
-        return self.path.with_name(self.path.name + ".parts")
-
-    def _files(self) -> list[Path]:
-        return sorted(self.folder.glob("part-*.npz"))
+    def clusters(self) -> tuple[ClusterSpec, ...]:
+        """The clusters that its batches index."""
+        return self._evaluator.space.clusters
 
     @property
-    def next(self) -> tuple[int, int]:
-        """The unit and piece to go on with."""
-        files = self._files()
-        if not files:
-            return 0, 0
-        last = _read_part(files[-1])[-1]
-        return last.unit, last.piece + 1
+    def gaps(self) -> list[Span]:
+        """Pieces that no part on disk holds, in order."""
+        found: list[Span] = []
+        at = 0
+        for part in self._parts:
+            if part.pieces[0] > at:
+                found.append((at, part.pieces[0]))
+            at = part.pieces[1]
+        if at < len(self._evaluator):
+            found.append((at, len(self._evaluator)))
+        return found
 
-    def parts(self) -> Iterator[list[Batch]]:
-        """The batches of every part on disk, one part at a time."""
-        for file in self._files():
-            yield _read_part(file)
+    @property
+    def going_on(self) -> str:
+        """Where the parts are and how to go on; empty where there are none."""
+        if not self._parts:
+            return ""
+        return f"what is done is kept in {self.folder}: the same command with --resume goes on"
+
+    def batches(self) -> Iterator[Batch]:
+        """The batches of every part on disk, in order. Raises DataError for a damaged part."""
+        for part in self._parts:
+            at = part.pieces[0]
+            try:
+                for batch in part.batches(self._sweep):
+                    if self._evaluator.number(batch.unit, batch.piece) != at:
+                        raise UnusablePart("holds other points than it says")
+                    at += 1
+                    yield batch
+                if at != part.pieces[1]:
+                    raise UnusablePart("holds fewer points than it says")
+            except UnusablePart as err:
+                raise DataError(f"{err}: --resume computes it again", file=part.file) from None
 
     def add(self, batch: Batch) -> None:
-        """Take in a batch; a part is written when there is enough."""
+        """Take in the next batch of a gap; a part is written when there is enough."""
+        number = self._evaluator.number(batch.unit, batch.piece)
+        if self._pending and number != self._first + len(self._pending):
+            self.flush()
+        if not self._pending:
+            self._first, self._rows, self._since = number, 0, time.monotonic()
         self._pending.append(batch)
-        self._points += len(batch)
-        if self._points >= PART_POINTS:
+        self._rows += len(batch)
+        points = self._points(self._first)[0], self._points(number)[1]
+        if (
+            self._rows >= PART_POINTS
+            or points[1] - points[0] >= PART_OF_ALL
+            or time.monotonic() - self._since >= PART_S
+        ):
             self.flush()
 
     def flush(self) -> None:
-        """Write what is pending as a part; it appears complete or not at all."""
+        """Write what is pending as a part. Raises DataError where the disk cannot be written."""
         if not self._pending:
             return
-        file = self.folder / f"part-{self._written:06d}.npz"
-        partial = file.with_suffix(".partial")
-        with partial.open("wb") as stream:
-            _write_part(stream, self._pending)
-        partial.replace(file)
-        self._pending, self._points = [], 0
-        self._written += 1
+        pieces = self._first, self._first + len(self._pending)
+        points = self._points(pieces[0])[0], self._points(pieces[1] - 1)[1]
+        with self._writing():
+            part = write_part(self.folder, self._sweep, pieces, points, self._pending)
+        self._pending = []
+        self._parts = sorted({*self._parts, part})
 
     def suspend(self) -> None:
-        """Write what is pending, to go on later; nothing stays of a sweep that has nothing."""
-        self.flush()
-        if not self._written:
-            shutil.rmtree(self.folder)
+        """Write what is pending, to go on later; nothing stays of a sweep that has nothing.
+
+        Raises DataError where the disk cannot be written, once.
+        """
+        with _without_interrupts():
+            try:
+                if not self._failed and not self.finished:
+                    self.flush()
+            finally:
+                if not self._parts or self.finished:
+                    self._clear()
+                with suppress(OSError):
+                    self._lock.release()
 
     def finish(self) -> None:
-        """Stream all parts into the output file and remove them."""
+        """Write the output file of all parts, and remove them.
+
+        Raises DataError where a part is missing or damaged, or the disk cannot be written; there
+        is no output file then, but for one that was there before.
+        """
         self.flush()
-        partial = self.path.with_name(self.path.name + ".partial")
-        _WRITERS[self.path.suffix.lower()](partial, self.parts(), self.space.clusters)
-        partial.replace(self.path)
-        shutil.rmtree(self.folder)
+        if gaps := self.gaps:
+            raise DataError(f"{self._missing(gaps)}: --resume computes them", file=self.folder)
+        with self._writing(), replacing(self.path, self.folder) as partial:
+            write_points(partial, self.path.suffix.lower(), self.batches(), self.clusters)
+        self.finished = True
+        with suppress(OSError):
+            (self.folder / _FINISHED).touch()
+        self.suspend()
+
+    def _points(self, number: int) -> Span:
+        """The points of a piece."""
+        before = self._evaluator.points_before
+        return before(number), before(number + 1)
+
+    def _open(self, resume: bool) -> None:
+        """Begin, or go on with the parts that are there."""
+        if strangers := sorted(f.name for f in self.folder.iterdir() if not _is_own(f)):
+            raise UsageError(
+                f"folder {self.folder.name} holds files that are no part of a sweep of this version"
+                f" of simcore ({_some(strangers)}): move them away, or give another -o"
+            )
+        for file in self.folder.glob(f"*{PARTIAL}"):
+            file.unlink()
+        if (self.folder / _FINISHED).exists() and self.path.exists():
+            self._empty()  # its sweep was killed while it did so
+        files = sorted(self.folder.glob(_PARTS))
+        if files and not resume:
+            raise UsageError(
+                f"{self.folder.name} holds an unfinished sweep: "
+                "go on with --resume, or remove the folder"
+            )
+        if not files and resume:
+            if self.path.exists():
+                self._empty()
+                raise UsageError(
+                    f"nothing to resume: {self.path.name} is there, "
+                    "and no unfinished sweep beside it"
+                )
+            self._say(f"{self.folder.name} holds no points: the sweep starts at its beginning")
+        if files:
+            self._take(files)
+        write_text(self.folder / _ASKED, json.dumps(self._asked, indent=1) + "\n")
+
+    def _take(self, files: list[Path]) -> None:
+        """Take the sound parts of this sweep; say what is wrong with the others, remove them.
+
+        Raises UsageError, and touches nothing, where the folder is of another sweep.
+        """
+        other = self._differences()
+        wrong: dict[Path, str] = {}
+        foreign = False
+        parts: list[Part] = []
+        for file in files:
+            try:
+                parts.append(part_at(file, self._sweep))
+            except UnusablePart as err:
+                wrong[file] = str(err)
+                foreign = foreign or err.foreign
+        if other or (other is None and foreign):
+            differing = f" (another {_some(other)})" if other else ""
+            raise UsageError(
+                f"{self.folder.name} is of another sweep{differing}: "
+                "give its options, or remove the folder"
+            )
+        for part in sorted(parts):
+            if self._parts and part.pieces[0] < self._parts[-1].pieces[1]:
+                wrong[part.file] = f"repeats points of {self._parts[-1].file.name}"
+            else:
+                self._parts.append(part)
+        self._say_what_is_wrong(wrong)
+        for file in wrong:
+            file.unlink()
+
+    def _say_what_is_wrong(self, wrong: dict[Path, str]) -> None:
+        inner = [gap for gap in self.gaps if gap[1] < len(self._evaluator)]
+        said = []
+        if wrong:
+            said.append(_some([f"{file.name} {what}" for file, what in sorted(wrong.items())]))
+        if inner:
+            said.append(self._missing(inner))
+        if said:
+            self._say(f"{self.folder.name}: {'; '.join(said)}: what is missing is computed again")
+
+    def _missing(self, gaps: list[Span]) -> str:
+        """Which points gaps are, counted from 1."""
+        spans = [(self._points(a)[0] + 1, self._points(b - 1)[1]) for a, b in gaps]
+        n = self._evaluator.points_before(len(self._evaluator))
+        return f"no part holds points {_some([f'{a:,} to {b:,}' for a, b in spans])} of {n:,}"
+
+    def _differences(self) -> list[str] | None:
+        """In what the sweep of the folder differs from this one; None where that is not known."""
+        try:
+            there = json.loads((self.folder / _ASKED).read_text("utf-8"))
+            if not isinstance(there, dict):
+                return None
+        except (OSError, ValueError):
+            return None
+        return [k for k in {**self._asked, **there} if there.get(k) != self._asked.get(k)]
+
+    def _empty(self) -> None:
+        """Remove what this module wrote; last what says that it can go. Raises OSError."""
+        own = [f for f in self.folder.iterdir() if _is_own(f) and f.name != LOCK]
+        for file in sorted(own, key=lambda f: f.name == _FINISHED):
+            if not file.name.startswith("."):
+                file.unlink()
+
+    def _clear(self) -> None:
+        """Remove the folder."""
+        try:
+            self._empty()
+            self._lock.release()
+            self.folder.rmdir()
+        except OSError as err:
+            self._say(f"{self.folder} cannot be removed ({err.strerror or err})")
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Turns what the disk refuses into one sentence."""
+        try:
+            yield
+        except OSError as err:
+            self._failed = True
+            full = err.errno in (errno.ENOSPC, errno.EDQUOT)
+            why = "no space is left on the disk" if full else err.strerror or str(err)
+            after = f"; {self.going_on}" if self.going_on else ""
+            raise DataError(f"cannot be written: {why}{after}", file=self.path) from None
 
 
-_ARRAYS = (
-    "cluster", "micro_batch", "grad_accum", "step_time_s", "samples_per_s", "memory_bytes",
-    "needed_bytes", "capacity_bytes",
-)  # fmt: skip
+def _is_own(file: Path) -> bool:
+    """Whether this module wrote a file of the folder; hidden files are the system's."""
+    named = file.name in (_ASKED, _FINISHED, LOCK) or file.name.startswith(".")
+    return named or file.match(_PARTS) or file.name.endswith(PARTIAL)
 
 
-def _write_part(stream: IO[bytes], batches: Sequence[Batch]) -> None:
-    """Arrays of all batches end to end, and a JSON text that says which rows are whose."""
-    full = [b for b in batches if len(b)]
-    heads = [
-        {
-            "unit": b.unit,
-            "piece": b.piece,
-            "n_points": b.n_points,
-            "invalid": b.invalid,
-            "rows": len(b),
-            "form": b.form.to_dict() if b.form is not None else None,
-        }
-        for b in batches
-    ]
-    arrays: dict[str, Any] = {
-        name: np.concatenate([np.broadcast_to(getattr(b, name), len(b)) for b in full])
-        if full
-        else np.array([])
-        for name in _ARRAYS
-    }
-    np.savez(stream, heads=np.array(json.dumps(heads)), **arrays)
+def _some(texts: list[str]) -> str:
+    """The first few of many."""
+    more = f" and {len(texts) - _NAMED:,} more" if len(texts) > _NAMED else ""
+    return ", ".join(texts[:_NAMED]) + more
 
 
-def _read_part(file: Path) -> list[Batch]:
-    """What ``_write_part`` wrote. Raises DataError for a damaged file."""
+@contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Ctrl-C, pressed once more while the last part is written, has no effect."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {s: signal.signal(s, signal.SIG_IGN) for s in (signal.SIGINT, signal.SIGTERM)}
     try:
-        with np.load(file, allow_pickle=False) as held:
-            heads = json.loads(str(held["heads"]))
-            arrays = {name: held[name] for name in _ARRAYS}
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as err:
-        raise DataError(f"not a part of a sweep ({err}): remove it", file=file) from None
-    out, at = [], 0
-    for head in heads:
-        rows, form = head.pop("rows"), head.pop("form")
-        columns = {k: v[at : at + rows] for k, v in arrays.items()} if rows else {}
-        out.append(Batch(**head, **columns, form=FormWords.from_dict(form) if form else None))
-        at += rows
-    return out
-
-
-@dataclass(frozen=True)
-class Coded:
-    """A column of words that repeat: ``words[codes]``, an array [C]."""
-
-    words: tuple[str, ...]
-    codes: NDArray[np.integer[Any]]
-
-
-#: One value for all rows, an array [C] of numbers, or words.
-Values = str | int | float | None | NDArray[Any] | Coded
-
-
-def columns_of(batch: Batch, clusters: Sequence[ClusterSpec]) -> dict[str, Values]:
-    """The columns of a batch."""
-    assert batch.form is not None and batch.cluster is not None
-    assert batch.micro_batch is not None and batch.grad_accum is not None
-    assert batch.samples_per_s is not None
-    form, layout = batch.form, batch.form.layout
-    used, where = np.unique(batch.cluster, return_inverse=True)
-    specs = [clusters[int(i)] for i in used]
-
-    def of_cluster(values: Sequence[int]) -> NDArray[np.int64]:
-        found: NDArray[np.int64] = np.array(values, dtype=np.int64)[where]
-        return found
-
-    n_gpus = of_cluster([c.n_gpus for c in specs])
-    ranks = of_cluster([layout.data_ranks(c.n_gpus) for c in specs])
-    micro, accum = batch.micro_batch.astype(np.int64), batch.grad_accum.astype(np.int64)
-    return {
-        "model": form.model,
-        "cluster": Coded(tuple(str(c) for c in specs), where),
-        "n_gpus": n_gpus,
-        "n_nodes": of_cluster([c.n_nodes for c in specs]),
-        "network": Coded(tuple(network_of(c) for c in specs), where),
-        "strategy": form.strategy,
-        "precision": form.precision,
-        "optimizer": form.optimizer,
-        "recompute": form.recompute,
-        "offload": form.offload,
-        "seq_len": form.seq_len,
-        "tp": layout.tp,
-        "pp": layout.pp,
-        "vpp": layout.vpp,
-        "cp": layout.cp,
-        "ep": layout.ep,
-        "more": form.more,
-        "micro_batch": micro,
-        "grad_accum": accum,
-        "global_batch": micro * accum * ranks,
-        "step_time_s": batch.step_time_s,
-        "samples_per_s": batch.samples_per_s,
-        "samples_per_s_per_gpu": batch.samples_per_s / n_gpus,
-        "memory_bytes": batch.memory_bytes,
-        "capacity_bytes": batch.capacity_bytes,
-        "fits": batch.fits,
-    }
-
-
-def as_array(values: Values, n: int) -> NDArray[Any]:
-    """``n`` rows of a column; words as objects, of which equal ones are one."""
-    if isinstance(values, Coded):
-        words: NDArray[Any] = np.array(values.words, dtype=object)[values.codes]
-        return words
-    if isinstance(values, np.ndarray):
-        return values
-    kind = object if values is None or isinstance(values, str) else None
-    return np.full(n, values, dtype=kind)
-
-
-def rows_of(batch: Batch, clusters: Sequence[ClusterSpec]) -> Iterator[tuple[Any, ...]]:
-    """The rows of a batch in the order of COLUMNS."""
-    if len(batch):
-        found = columns_of(batch, clusters)
-        yield from zip(*(as_array(found[c], len(batch)).tolist() for c in COLUMNS), strict=True)
-
-
-def _write_csv(path: Path, parts: Iterator[list[Batch]], clusters: Sequence[ClusterSpec]) -> None:
-    with path.open("w", encoding="utf-8", newline="") as stream:
-        writer = csv.writer(stream)
-        writer.writerow(COLUMNS)
-        for batch in (b for part in parts for b in part):
-            writer.writerows(rows_of(batch, clusters))
-
-
-def _write_json(path: Path, parts: Iterator[list[Batch]], clusters: Sequence[ClusterSpec]) -> None:
-    """One object: ``points``, a list with an object a line, and ``invalid``, counts by reason."""
-    invalid: dict[str, int] = {}
-    with path.open("w", encoding="utf-8") as stream:
-        stream.write('{"points": [')
-        separator = "\n"
-        for batch in (b for part in parts for b in part):
-            for reason, n in batch.invalid.items():
-                invalid[reason] = invalid.get(reason, 0) + n
-            for row in rows_of(batch, clusters):
-                stream.write(separator + _line(dict(zip(COLUMNS, row, strict=True))))
-                separator = ",\n"
-        stream.write(f'\n], "invalid": {json.dumps(invalid)}}}\n')
-
-
-def _line(row: Mapping[str, Any]) -> str:
-    return json.dumps(row, allow_nan=False)
-
-
-def _write_parquet(
-    path: Path, parts: Iterator[list[Batch]], clusters: Sequence[ClusterSpec]
-) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    text = pa.dictionary(pa.int32(), pa.string())
-    kinds = {
-        **dict.fromkeys(WORDS, text),
-        **dict.fromkeys(("n_gpus", "n_nodes", "seq_len", "tp", "pp", "vpp", "cp", "ep",
-                         "micro_batch", "grad_accum", "global_batch"), pa.int64()),
-        "fits": pa.bool_(),
-    }  # fmt: skip
-    schema = pa.schema([(c, kinds.get(c, pa.float64())) for c in COLUMNS])
-    with pq.ParquetWriter(path, schema) as writer:
-        for part in parts:
-            full = [(columns_of(b, clusters), len(b)) for b in part if len(b)]
-            if full:
-                columns = {c: [(found[c], n) for found, n in full] for c in COLUMNS}
-                arrays = [
-                    _words_array(columns[f.name])
-                    if f.type == text
-                    else pa.array(
-                        np.concatenate([as_array(v, n) for v, n in columns[f.name]]), f.type
-                    )
-                    for f in schema
-                ]
-                writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
-
-
-def _words_array(columns: Sequence[tuple[Values, int]]) -> Any:
-    """Words of several batches as one dictionary array of pyarrow."""
-    import pyarrow as pa
-
-    found = joined_words(columns)
-    return pa.DictionaryArray.from_arrays(found.codes, pa.array(list(found.words), pa.string()))
-
-
-def joined_words(columns: Sequence[tuple[Values, int]]) -> Coded:
-    """A column of words of several batches, each with its number of rows, end to end."""
-    known: dict[Any, int] = {}
-    codes: list[NDArray[np.int32]] = []
-    for values, n in columns:
-        coded = values if isinstance(values, Coded) else None
-        words = coded.words if coded else (values,)
-        own = np.array([known.setdefault(w, len(known)) for w in words], dtype=np.int32)
-        codes.append(own[coded.codes] if coded else np.full(n, own[0]))
-    return Coded(tuple(known), np.concatenate(codes))
-
-
-_WRITERS = {".csv": _write_csv, ".json": _write_json, ".parquet": _write_parquet}
-
-__all__ = ["COLUMNS", "FORMATS", "Store", "as_array", "columns_of", "output_problems"]
+        yield
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,22 +12,23 @@ from typing import Any
 import numpy as np
 
 from simcore.base.arrays import NDArray, keep_freed_memory
-from simcore.base.errors import UsageError
+from simcore.base.errors import DataError, UsageError
 from simcore.engine.result import Faster
 from simcore.planning.evaluator import Evaluator
-from simcore.planning.parallel import shared_parts
-from simcore.planning.points import Batch
-from simcore.planning.ranking import Point, front, front_resource, merged
-from simcore.planning.space import Space
-from simcore.planning.store import (
+from simcore.planning.output import (
     COLUMNS,
     WORDS,
     Coded,
-    Store,
     as_array,
     columns_of,
     joined_words,
 )
+from simcore.planning.parallel import shared_parts
+from simcore.planning.parts import Span
+from simcore.planning.points import Batch
+from simcore.planning.ranking import Point, front, front_resource, merged
+from simcore.planning.space import Space
+from simcore.planning.store import Say, Store, warn
 from simcore.planning.tally import Summary, Tally, Wanted
 from simcore.planning.workers import Workers, workers_of
 
@@ -42,6 +43,7 @@ class SweepResult:
     ``front`` holds what fits while nothing that fits is as fast with as few GPUs, fewest first;
     with as little memory, where all clusters have as many GPUs.
     ``invalid`` counts points by the reason they fell out; what does not fit is among them.
+    ``n_before`` of ``n_done`` points are from before the sweep was resumed.
     ``evaluated`` points have a time and memory; ``finished`` says whether all were asked.
     ``batches`` holds every evaluated point where they were kept in memory. ``nearest``: what lacks
     least memory, where nothing fits. ``fixes`` make that fit; ``faster``: changes outside the space
@@ -66,12 +68,14 @@ class SweepResult:
     instead: tuple[str, ...] = ()
     why_none: str = ""
     faster: tuple[Faster, ...] = ()
+    n_before: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, units in the names."""
         return {
             "n_points": self.n_points,
             "n_done": self.n_done,
+            "n_before": self.n_before,
             "n_evaluated": self.n_evaluated,
             "n_fit": self.n_fit,
             "finished": self.finished,
@@ -129,31 +133,36 @@ def run_sweep(
     jobs: int = 1,
     cluster: Any = None,
     progress: Progress | None = None,
+    say: Say = warn,
 ) -> SweepResult:
     """Evaluate a space. Ctrl-C ends it early: what was found is returned, ``finished`` False.
 
     ``output`` streams every point to a file and lets an interrupted sweep ``resume``; ``keep``
     holds them in memory instead. ``jobs``: processes; ``cluster``: a Dask cluster, as its address,
-    ``local``, ``local:N`` or a client. The result is the same whoever evaluates.
+    ``local``, ``local:N`` or a client. The result is the same whoever evaluates. ``say`` is told
+    which parts of an interrupted sweep were damaged or missing and are computed again. Raises
+    UsageError where the output is in use or of another sweep, DataError where it cannot be written.
     """
     keep_freed_memory()
     started = time.perf_counter()
     wanted = Wanted(by, top, points=keep or output is not None)
     tally = Tally(space.clusters, wanted)
     workers = workers_of(jobs, cluster)
-    store = Store(output, space, resume) if output is not None else None
+    evaluator = Evaluator(space)
+    store: Store | None = None
+    n_before = 0
     finished = False
     kept: list[Batch] = []
     try:
-        if store is not None:
-            for part in store.parts():
-                for batch in part:
-                    tally.add(batch)
-        evaluator = Evaluator(space)
-        first = evaluator.number(*store.next) if store is not None else 0
+        gaps = [(0, len(evaluator))]
+        if output is not None:
+            store = Store(output, evaluator, resume=resume, say=say)
+            gaps = store.gaps
+            tally = _tally_of(store, wanted)
+            n_before = tally.n_points
         if progress is not None:
             progress(tally.n_points, len(space), tally.best)
-        with closing(_parts(evaluator, workers, wanted, first)) as parts:
+        with closing(_parts(evaluator, workers, wanted, gaps)) as parts:
             for found in parts:
                 tally.add(found)
                 if isinstance(found, Batch):
@@ -164,16 +173,23 @@ def run_sweep(
                 if progress is not None:
                     progress(tally.n_points, len(space), tally.best)
         if store is not None:
+            store.flush()
+            if any(last < len(evaluator) for _, last in gaps):  # not added in order
+                tally = _tally_of(store, wanted)
             store.finish()
         finished = True
-    except KeyboardInterrupt:
-        pass  # the best so far is an answer
-    finally:
-        if store is not None and not finished:
+    except KeyboardInterrupt:  # the best so far is an answer
+        finished = store is not None and store.finished
+        if store is not None:
             store.suspend()
+    except BaseException as err:
+        if store is not None:
+            _keep(store, err, say)
+        raise
     return SweepResult(
         n_points=len(space),
         n_done=tally.n_points,
+        n_before=n_before,
         n_evaluated=tally.n_evaluated,
         n_fit=tally.n_fit,
         invalid=merged([tally.invalid]),
@@ -190,10 +206,29 @@ def run_sweep(
 
 
 def _parts(
-    evaluator: Evaluator, workers: Workers | None, wanted: Wanted, first: int
+    evaluator: Evaluator, workers: Workers | None, wanted: Wanted, spans: Sequence[Span]
 ) -> Generator[Batch | Summary, None, None]:
-    """Everything from a piece on, in order, from whoever evaluates."""
+    """The pieces of the spans in order, from whoever evaluates."""
     if workers is None:
-        yield from evaluator.batches(first, len(evaluator))
+        for span in spans:
+            yield from evaluator.batches(*span)
     else:
-        yield from shared_parts(evaluator, workers, wanted, first=first)
+        yield from shared_parts(evaluator, workers, wanted, spans)
+
+
+def _tally_of(store: Store, wanted: Wanted) -> Tally:
+    """The tally of all points on disk."""
+    tally = Tally(store.clusters, wanted)
+    for batch in store.batches():
+        tally.add(batch)
+    return tally
+
+
+def _keep(store: Store, err: BaseException, say: Say) -> None:
+    """Keep what is done of a sweep that fails, and say where, unless the error says it."""
+    try:
+        store.suspend()
+    except DataError as full:
+        say(str(full))
+    if store.going_on and store.going_on not in str(err):
+        say(store.going_on)

@@ -15,8 +15,8 @@ from simcore.engine.timeline import Timeline
 from simcore.planning.compare import Column, Comparison
 from simcore.planning.fleet import Fleet
 from simcore.planning.goodput import Goodput
+from simcore.planning.output import Coded
 from simcore.planning.planner import Option, Plan
-from simcore.planning.store import Coded
 from simcore.planning.sweep import SweepResult
 
 if TYPE_CHECKING:

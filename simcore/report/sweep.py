@@ -36,10 +36,13 @@ def render_sweep(result: SweepResult) -> str:
 
 
 def _head(r: SweepResult) -> list[str]:
-    rate = r.n_done / r.seconds if r.seconds > 0 else 0.0
+    new = r.n_done - r.n_before
+    speed = [f"{figure(new / r.seconds)}/s"] if new and r.seconds > 0 else []
+    before = [f"{r.n_before:,} of them from before"] if r.n_before else []
+    how = f" ({', '.join(speed + before)})" if speed or before else ""
     text = (
-        f"{counted(r.n_done, 'point')} in {format_seconds(r.seconds)} "
-        f"({figure(rate)}/s): {r.n_fit:,} fitting, "
+        f"{counted(r.n_done, 'point')} in {format_seconds(r.seconds)}{how}: "
+        f"{r.n_fit:,} fitting, "
         f"{r.n_evaluated - r.n_fit:,} too large, {r.n_done - r.n_evaluated:,} not valid"
     )
     if not r.finished:
@@ -180,4 +183,6 @@ def reasons(invalid: dict[str, int], n_points: int, most: int = 8) -> list[str]:
 def _output(r: SweepResult) -> list[str]:
     if r.finished:
         return ["", f"{counted(r.n_evaluated, 'point')} in {r.output}"]
+    if not r.n_done:
+        return ["", f"stopped before a point was done: nothing was added to {r.output}.parts"]
     return ["", f"what is done is kept in {r.output}.parts: the same command with --resume goes on"]

@@ -6,8 +6,8 @@ import io
 from collections.abc import Sequence
 from pathlib import Path
 
+from simcore.base.atomic import write_text
 from simcore.base.errors import InvalidConfig
-from simcore.calibrate.atomic import write_text
 from simcore.hardware.calibrations import Calibration, Knob
 from simcore.validate.calibrated import Calibrated, calibrate_and_judge
 from simcore.validate.formats.project import ignored_told

@@ -49,7 +49,7 @@ LAZY: dict[str, str | tuple[str, ...]] = {
     "pandas": ("simcore/calibrate/", "simcore/report/frames.py"),
     "jinja2": "simcore/report/html/render.py",
     "watchfiles": "simcore/cli/watch.py",
-    "pyarrow": "simcore/planning/store.py",
+    "pyarrow": "simcore/planning/output.py",
     "simpy": "simcore/planning/",
 }
 #: Modules that exist to use the package, and that nothing imports but inside a function.
@@ -92,7 +92,7 @@ def test_what_a_prediction_imports_of_tracing_has_no_torch() -> None:
 def test_the_import_reader_sees_what_it_should() -> None:
     lazy = {(m.as_posix(), name, inside) for m in modules() for name, _, inside in imports(m)}
     assert ("simcore/calibrate/curve_fits.py", "scipy", True) in lazy
-    assert ("simcore/planning/store.py", "pyarrow", True) in lazy
+    assert ("simcore/planning/output.py", "pyarrow", True) in lazy
     assert ("simcore/physics/roofline.py", "numpy", False) in lazy
 
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from simcore.calibrate.atomic import write_text
 from simcore.calibrate.launch import run_ranks
 from simcore.cli.main import run
 
@@ -77,22 +76,6 @@ def test_a_rank_that_fails_is_told_in_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(UsageError):
         run_ranks(words, "cpu")
     assert not (tmp_path / "x.yaml").exists()
-
-
-def test_a_file_is_replaced_whole_or_not_at_all(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "profile.yaml"
-    write_text(path, "old\n")
-
-    def fail(*_: Any) -> None:
-        raise OSError("disk full")
-
-    monkeypatch.setattr(os, "fsync", fail)
-    with pytest.raises(OSError, match="disk full"):
-        write_text(path, "new\n")
-    assert path.read_text(encoding="utf-8") == "old\n"
-    assert [p.name for p in tmp_path.iterdir()] == ["profile.yaml"]
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from simcore import api
 from simcore.base.errors import SimcoreError
-from simcore.planning import evaluator, parallel
+from simcore.planning import evaluator, parallel, store
 from simcore.planning.points import Batch
 from simcore.planning.workers import dask_cluster
 from simcore.planning.workers.dask_cluster import DaskWorkers
@@ -72,6 +73,26 @@ def test_points_come_back_where_they_are_asked_for(address: str) -> None:
     alone = api.sweep(*ASK, **WORDS).columns()
     shared = api.sweep(*ASK, cluster=address, **WORDS).columns()
     assert all(alone[name].tolist() == shared[name].tolist() for name in alone)
+
+
+def test_a_damaged_part_is_computed_again_by_the_cluster(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file is that of an undisturbed sweep in one process, byte for byte."""
+    monkeypatch.setattr(store, "PART_POINTS", 60)
+
+    def stop(done: int, total: int, best: object) -> None:
+        if done > total / 2:
+            raise KeyboardInterrupt
+
+    whole, path = tmp_path / "whole.csv", tmp_path / "points.csv"
+    api.sweep(*ASK, output=whole, **WORDS)
+    assert not api.sweep(*ASK, output=path, cluster=address, progress=stop, **WORDS).finished
+    files = sorted(path.with_name("points.csv.parts").glob("part-*"))
+    os.truncate(files[1], 100)
+    with pytest.warns(UserWarning, match="is truncated.* computed again"):
+        found = api.sweep(*ASK, output=path, cluster=address, resume=True, **WORDS)
+    assert found.finished and path.read_bytes() == whole.read_bytes()
 
 
 def test_sums_travel_where_they_are_not(address: str, monkeypatch: pytest.MonkeyPatch) -> None:

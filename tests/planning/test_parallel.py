@@ -99,7 +99,9 @@ def test_it_goes_on_within_a_unit() -> None:
     first = Evaluator(space()).number(whole[at].unit, whole[at].piece)
     assert first == at
     with Processes(2) as two:
-        rest = list(shared_parts(Evaluator(space()), two, Wanted(points=True), first=first))
+        rest = list(
+            shared_parts(Evaluator(space()), two, Wanted(points=True), [(first, len(whole))])
+        )
     assert len(rest) == len(whole) - at
     assert all(same(a, b) for a, b in zip(rest, whole[at:], strict=True))  # type: ignore[arg-type]
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
+import threading
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from types import TracebackType
@@ -19,8 +21,17 @@ _held: tuple[Evaluator, Wanted] | None = None
 def _begin(evaluator: Evaluator, wanted: Wanted) -> None:
     global _held
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     keep_freed_memory()
     _held = evaluator, wanted
+
+
+def _end_with_parent() -> None:
+    """End this process when its parent is killed: it would wait for work for ever."""
+    if (parent := multiprocessing.parent_process()) is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _stretch(first: int, last: int) -> Answer:
