@@ -228,7 +228,7 @@ def plan(
     UsageError for a wrong request.
     """
     from simcore.api.many import Plan
-    from simcore.planning.ask import ask_plan
+    from simcore.planning.ask import PlanQuestion, ask_plan
 
     asked = {
         "model": model, "gpus": gpus, "tokens": tokens, "samples": samples, "epochs": epochs,
@@ -243,15 +243,16 @@ def plan(
     if problems := number_problems("top", top, least=1, whole=True):
         raise InvalidConfig(problems)
     words, _ = launched_words(names, grids, _with_inputs(words), sized=False)
-    found = ask_plan(
-        names[0], grids,
+    question = PlanQuestion(
+        model=names[0], gpus=tuple(grids),
         length={"tokens": tokens, "samples": samples, "epochs": epochs, "steps": steps},
         deadline=deadline, start=start, budget=budget, power=power, margin_frac=margin_frac,
-        available=[available] if isinstance(available, str) else list(available),
+        available=(available,) if isinstance(available, str) else tuple(available),
         max_gpus=max_gpus, confidence=confidence, objective=objective,
-        price=[price] if isinstance(price, str) else list(price), prices=prices,
-        reliability=reliability, top=top, jobs=jobs, progress=progress, words=words,
+        price=(price,) if isinstance(price, str) else tuple(price), prices=prices,
+        reliability=reliability, words=words,
     )  # fmt: skip
+    found = ask_plan(question, top=top, jobs=jobs, progress=progress)
     if found.leanest is not None:
         found = replace(found, fixes=_holding(names[0], found.leanest, words))
     # asked again, it is about the same moments

@@ -1,14 +1,15 @@
-"""From plain words to a plan: every violation at once, every default told."""
+"""A question for a plan, resolved: all mistakes are reported at once, all assumptions stated."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from typing import Any
 
-from simcore.base.errors import InvalidConfig, SimcoreError
+from simcore.base.errors import InvalidConfig
 from simcore.base.units import parse_quantity
+from simcore.engine.attempts import Attempts
 from simcore.engine.training_library import AUTO, assumed_of
 from simcore.hardware.prices import PriceBook, price_book
 from simcore.planning.chunks import can_have_chunks
@@ -27,141 +28,213 @@ from simcore.workload.resolve import ModelSource, resolve_model
 _STATE_BYTES = 16.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanQuestion:
+    """What a plan is asked for, as the caller wrote it.
+
+    ``length``: tokens, samples, epochs and steps of the run, of which one is given. ``deadline``
+    and ``start``: text, dates or durations. ``budget``: dollars. ``power``: rated power with its
+    unit ("200 kW"). ``margin_frac``: share of memory to leave free. ``available``: "H100=512".
+    ``confidence``: probability with which deadline and budget are to be met. ``price``: "H100=2.5";
+    ``prices``: name of a price list. ``words``: options and axes of the job.
+    """
+
+    model: str
+    gpus: tuple[str, ...]
+    length: Mapping[str, float | None]
+    deadline: str | date | timedelta | None = None
+    start: str | date | None = None
+    budget: float | None = None
+    power: str | None = None
+    margin_frac: float = 0.0
+    available: tuple[str, ...] = ()
+    max_gpus: int | None = None
+    confidence: float | None = None
+    objective: str = "cost"
+    price: tuple[str, ...] = ()
+    prices: str | None = None
+    reliability: Reliability | None = None
+    words: Mapping[str, Any] = field(default_factory=dict)
+
+
 def ask_plan(
-    model: str,
-    gpus: list[str],
+    question: PlanQuestion,
     *,
-    length: dict[str, float | None],
-    deadline: str | date | timedelta | None,
-    start: str | date | None,
-    budget: float | None,
-    power: str | None,
-    margin_frac: float,
-    available: list[str],
-    max_gpus: int | None,
-    confidence: float | None,
-    objective: str,
-    price: list[str],
-    prices: str | None,
-    reliability: Reliability | None,
     top: int,
     jobs: int,
     progress: Callable[[int, int], None] | None,
-    words: dict[str, Any],
 ) -> Plan:
-    """Resolve words and plan; see ``api.plan``. Raises InvalidConfig with everything wrong."""
-    problems: list[str] = []
-    if power is not None and not isinstance(power, str):
-        problems.append(f"power must be text with a unit, not {power!r}")
-    if isinstance(deadline, timedelta):
-        deadline = f"{deadline.total_seconds():g}s"
-    elif isinstance(deadline, date):  # a datetime too
-        deadline = deadline.isoformat()
-    elif deadline is not None and not isinstance(deadline, str):
-        problems.append(f"deadline must be text with a unit, or a date, not {deadline!r}")
-    for word, value in (("budget", budget), ("max_gpus", max_gpus), *length.items()):
-        if value is not None and not isinstance(value, int | float):
-            problems.append(f"{word} must be a number, not {value!r}")
-    if problems:
-        raise InvalidConfig(problems)
+    """The plan that answers ``question``; see ``api.plan``.
 
-    def attempt(make: Callable[[], Any]) -> Any:
-        try:
-            return make()
-        except InvalidConfig as err:
-            problems.extend(err.violations)
-        except SimcoreError as err:
-            problems.append(str(err))
-        return None
-
-    source: ModelSource | None = attempt(
-        lambda: resolve_model(model, inputs=tuple(words.get("inputs") or ()))
-    )
-    book: PriceBook | None = attempt(lambda: price_book(price, prices))
-    there = attempt(lambda: available_gpus(tuple(available))) or ()
-    if isinstance(start, str) and deadline is None:
-        problems.append("--start is from when a --deadline counts: give one")
-    begins = attempt(lambda: start_of(start))
-    until: Deadline | None = None
-    if deadline is not None and begins is not None:
-        until = attempt(lambda: deadline_of(deadline, begins))
-    told = until is not None and (until.dated or start is not None)
-    watts = attempt(lambda: parse_quantity(power, "watts")) if power is not None else None
-    counts = {k: words.get(k) for k in ("nnodes", "nproc_per_node")}
-    words = {k: v for k, v in words.items() if k not in counts}
-    grids = attempt(
-        lambda: gpu_grids(gpus, available=dict(there), max_gpus=max_gpus, **counts)
-    ) or []  # fmt: skip
-    if words.get("micro_batch") == "max":
-        problems.append("a plan looks through micro-batches itself: give --micro-batch a grid")
-    chosen: dict[str, Any] = {}
-    if source is not None:
-        found = source
-        chosen = attempt(lambda: default_words(found, words, length["tokens"] is not None)) or {}
-    space: Space | None = None
-    if grids:
-        space = attempt(lambda: make_space(model, grids, **{**words, **chosen}))
-    if space is not None and source is not None and _held_by_one(source, words, space):
-        # nobody cuts by hand what one GPU holds: PyTorch's own modules run it in every layout
-        space = replace(space, fixed=(*(f for f in space.fixed if f[0] != "software"),
-                                      ("software", PLAIN.name)))  # fmt: skip
-    asked = {g.gpu.name for c in space.clusters for g in c.groups} if space is not None else set()
-    problems += [f"--available {name}: --gpus asks for none of it" for name, _ in there
-                 if space is not None and name not in asked]  # fmt: skip
-    samples = length["samples"]
-    if length["epochs"] is not None and source is not None:
-        if source.dataset is None:
-            problems.append(f"{source.name} has no data set: say --samples (epochs x samples of "
-                            "yours) or --tokens")  # fmt: skip
-            samples = 1.0  # a length was asked for
-        else:
-            samples = length["epochs"] * source.dataset.samples.value
-    if space is not None and length["steps"] is not None and not space.global_batches:
-        problems.append("--steps needs --global-batch: a step must mean the same on every cluster")
-    both = length["epochs"] is not None and length["samples"] is not None
-    goal: Goal | None = attempt(
-        lambda: Goal(
-            samples=samples,
-            tokens=1.0 if both else length["tokens"],  # both given: the goal says so
-            steps=length["steps"],
-            deadline_s=until.seconds if until else None,
-            begins=until.start if until and told else None,
-            ends=until.at if until and told else None,
-            budget_usd=budget,
-            power_w=watts,
-            margin_frac=margin_frac,
-            max_gpus=max_gpus,
-            available=there,
-            confidence=confidence,
-            objective=objective,
-            prices=book or PriceBook({}, ()),
-            reliability=reliability or Reliability(),
-        )
-    )
-    if problems or space is None or goal is None:
-        raise InvalidConfig(list(dict.fromkeys(problems)))
-    if not any(goal.prices.of(g.gpu.name) for c in space.clusters for g in c.groups):
-        missing = goal.budget_usd is not None or goal.objective == "cost"
-        if missing:
-            raise InvalidConfig([
-                "no GPU asked for has a known price: give --price GPU=DOLLARS, or --objective time"
-            ])  # fmt: skip
+    ``top``: options to return; ``jobs``: processes that share the work; ``progress``: called with
+    the points done and the points in all. Raises InvalidConfig with everything that is wrong.
+    """
+    _refuse_wrong_kinds(question)
+    attempts = Attempts()
+    space, assumed = _space(question, attempts)
+    goal = _goal(question, attempts, space)
+    attempts.stop()
+    assert space is not None
+    assert goal is not None
+    _refuse_unpriced(space, goal)
     plan = make_plan(
         space,
         goal,
         top=top,
         jobs=jobs,
         progress=progress,
-        assumptions=tuple(_told(space, chosen)),
+        assumptions=tuple(_told(space, assumed)),
     )
-    if plan.relaxations and "global_batch" in chosen:
+    if plan.relaxations and "global_batch" in assumed:
         larger = larger_batch(space, goal, jobs=jobs)
         if larger is not None:
             plan = replace(plan, relaxations=(*plan.relaxations, larger))
     return plan
 
 
-def _held_by_one(source: ModelSource, words: dict[str, Any], space: Space) -> bool:
+def _refuse_wrong_kinds(question: PlanQuestion) -> None:
+    """Raises InvalidConfig for values of another type than the question needs."""
+    problems: list[str] = []
+    if question.power is not None and not isinstance(question.power, str):
+        problems.append(f"power must be text with a unit, not {question.power!r}")
+    if question.deadline is not None and not isinstance(question.deadline, str | date | timedelta):
+        problems.append(f"deadline must be text with a unit, or a date, not {question.deadline!r}")
+    numbers = {"budget": question.budget, "max_gpus": question.max_gpus, **question.length}
+    problems += [
+        f"{word} must be a number, not {value!r}"
+        for word, value in numbers.items()
+        if value is not None and not isinstance(value, int | float)
+    ]
+    if problems:
+        raise InvalidConfig(problems)
+
+
+def _space(question: PlanQuestion, attempts: Attempts) -> tuple[Space | None, dict[str, Any]]:
+    """The clusters and strategies to look through, and the axes that nobody gave.
+
+    None where words of the question are wrong; ``attempts`` then holds the sentences.
+    """
+    words = dict(question.words)
+    if words.get("micro_batch") == "max":
+        attempts.problems.append(
+            "a plan looks through micro-batches itself: give --micro-batch a grid"
+        )
+    counts = {k: words.pop(k, None) for k in ("nnodes", "nproc_per_node")}
+    attempts.make(
+        "model", lambda: resolve_model(question.model, inputs=tuple(words.get("inputs") or ()))
+    )
+    attempts.make("available", lambda: available_gpus(question.available))
+    attempts.make(
+        "grids",
+        lambda: gpu_grids(
+            question.gpus,
+            available=dict(attempts.get("available", ())),
+            max_gpus=question.max_gpus,
+            **counts,
+        ),
+    )
+    source: ModelSource | None = attempts.get("model")
+    if source is not None:
+        has_tokens = question.length["tokens"] is not None
+        attempts.make("assumed", lambda: default_words(source, words, has_tokens))
+    assumed: dict[str, Any] = attempts.get("assumed", {})
+    if attempts.get("grids"):
+        attempts.make(
+            "space", lambda: make_space(question.model, attempts["grids"], **{**words, **assumed})
+        )
+    space: Space | None = attempts.get("space")
+    if space is None:
+        return None, assumed
+    if source is not None and _held_by_one(source, words, space):
+        # nobody cuts by hand what one GPU holds: PyTorch's own modules run it in every layout
+        space = replace(space, fixed=(*(f for f in space.fixed if f[0] != "software"),
+                                      ("software", PLAIN.name)))  # fmt: skip
+    asked = {g.gpu.name for c in space.clusters for g in c.groups}
+    attempts.problems += [
+        f"--available {name}: --gpus asks for none of it"
+        for name, _ in attempts.get("available", ())
+        if name not in asked
+    ]
+    return space, assumed
+
+
+def _goal(question: PlanQuestion, attempts: Attempts, space: Space | None) -> Goal | None:
+    """The run's length, limits and prices; None where they are wrong, which ``attempts`` says."""
+    if isinstance(question.start, str) and question.deadline is None:
+        attempts.problems.append("--start is from when a --deadline counts: give one")
+    attempts.make("start", lambda: start_of(question.start))
+    if question.deadline is not None and "start" in attempts:
+        deadline = _deadline_text(question.deadline)
+        attempts.make("deadline", lambda: deadline_of(deadline, attempts["start"]))
+    until: Deadline | None = attempts.get("deadline")
+    dated = until is not None and (until.dated or question.start is not None)
+    if question.power is not None:
+        power = question.power
+        attempts.make("power", lambda: parse_quantity(power, "watts"))
+    attempts.make("prices", lambda: price_book(list(question.price), question.prices))
+    length = question.length
+    steps_vary = space is not None and not space.global_batches
+    if length["steps"] is not None and steps_vary:
+        attempts.problems.append(
+            "--steps needs --global-batch: a step must mean the same on every cluster"
+        )
+    samples = _samples(question, attempts)
+    both = length["epochs"] is not None and length["samples"] is not None
+    attempts.make(
+        "goal",
+        lambda: Goal(
+            samples=samples,
+            tokens=1.0 if both else length["tokens"],  # both given: the goal says so
+            steps=length["steps"],
+            deadline_s=until.seconds if until else None,
+            begins=until.start if until and dated else None,
+            ends=until.at if until and dated else None,
+            budget_usd=question.budget,
+            power_w=attempts.get("power"),
+            margin_frac=question.margin_frac,
+            max_gpus=question.max_gpus,
+            available=attempts.get("available", ()),
+            confidence=question.confidence,
+            objective=question.objective,
+            prices=attempts.get("prices") or PriceBook({}, ()),
+            reliability=question.reliability or Reliability(),
+        ),
+    )
+    goal: Goal | None = attempts.get("goal")
+    return goal
+
+
+def _deadline_text(deadline: str | date | timedelta) -> str:
+    """A deadline as the command line writes it: a duration in seconds, or an ISO date."""
+    if isinstance(deadline, timedelta):
+        return f"{deadline.total_seconds():g}s"
+    return deadline.isoformat() if isinstance(deadline, date) else deadline  # a datetime too
+
+
+def _samples(question: PlanQuestion, attempts: Attempts) -> float | None:
+    """Samples of the run: as given, or epochs times the samples of the model's data set."""
+    epochs, source = question.length["epochs"], attempts.get("model")
+    if epochs is None or source is None:
+        return question.length["samples"]
+    if source.dataset is None:
+        attempts.problems.append(
+            f"{source.name} has no data set: say --samples (epochs x samples of yours) or --tokens"
+        )
+        return 1.0  # a length was asked for
+    return float(epochs * source.dataset.samples.value)
+
+
+def _refuse_unpriced(space: Space, goal: Goal) -> None:
+    """Raises InvalidConfig where money matters and no GPU of the space has a price."""
+    if goal.budget_usd is None and goal.objective != "cost":
+        return
+    if not any(goal.prices.of(g.gpu.name) for c in space.clusters for g in c.groups):
+        raise InvalidConfig([
+            "no GPU asked for has a known price: give --price GPU=DOLLARS, or --objective time"
+        ])  # fmt: skip
+
+
+def _held_by_one(source: ModelSource, words: Mapping[str, Any], space: Space) -> bool:
     """Whether one GPU holds a model's state, where neither a cut nor a library was asked for."""
     if words.get("software") or any(words.get(k) for k in DEGREES):
         return False

@@ -85,6 +85,36 @@ def _mlp(body: Body, m: Model, routed: bool, reads: str) -> None:
         body.add(ops.dropout("mlp.dropout", m.elems))
 
 
+def _mix(body: Body, m: Model, kind: Kind, seen: AttentionShape, reads: str) -> None:
+    """Add the ops that mix tokens, by the layer's kind; ``reads``: the tensor that they read."""
+    window = m.window if kind.windowed else 0
+    match kind.mixer:
+        case "m":
+            mamba(body, m.mixer, reads)
+        case "s":
+            selective(body, m.mixer, m.norm, reads)
+        case "g":
+            delta_net(body, m.mixer, reads)
+        case "l":
+            lightning(body, m.attention, reads)
+        case "k":
+            kimi_delta(body, m.mixer, reads)
+        case "h":
+            _side_by_side(body, m, seen, window)
+        case _:
+            attention(body, seen, reads, window)
+
+
+def _join_parallel(body: Body, m: Model) -> None:
+    """Add what joins attention and feed-forward part where both read the layer's input."""
+    fused, elems = m.compiled, m.elems
+    body.add(
+        ops.residual("attention.residual", elems, fused=fused),
+        ops.residual("mlp.residual", elems, fused=fused),
+        ops.accumulate("forks", elems, times=2, high=True, casts=2 * elems * (not fused)),
+    )
+
+
 def layer(m: Model, kind: Kind) -> Body:
     """One layer: a mixer behind a norm, then a feed-forward part behind another, or one of both."""
     fused = m.compiled
@@ -92,7 +122,6 @@ def layer(m: Model, kind: Kind) -> Body:
     seq, hidden, elems = m.mlp.seq, m.mlp.hidden, m.elems
     window = m.window if kind.windowed else 0
     seen = m.attention if kind.turned else m.attention.unturned()
-    routed = kind.routed
 
     def norm(name: str, reads: str = "", *, narrow: bool = False) -> None:
         body.norm(
@@ -110,32 +139,12 @@ def layer(m: Model, kind: Kind) -> Body:
         attention(body, seen, "norm1", window)
         if two:
             norm("norm2", "x")
-        _mlp(body, m, routed, "norm2" if two else "norm1")
-        body.add(
-            ops.residual("attention.residual", elems, fused=fused),
-            ops.residual("mlp.residual", elems, fused=fused),
-            ops.accumulate("forks", elems, times=2, high=True, casts=2 * elems * (not fused)),
-        )
+        _mlp(body, m, kind.routed, "norm2" if two else "norm1")
+        _join_parallel(body, m)
         return body
     joined = m.drop and m.mlp.fused_pointwise
     # a norm's output is as wide as the sum's other part
     normed = after
-
-    def mix(reads: str) -> None:
-        if kind.mixer == "m":
-            mamba(body, m.mixer, reads)
-        elif kind.mixer == "s":
-            selective(body, m.mixer, m.norm, reads)
-        elif kind.mixer == "g":
-            delta_net(body, m.mixer, reads)
-        elif kind.mixer == "l":
-            lightning(body, m.attention, reads)
-        elif kind.mixer == "k":
-            kimi_delta(body, m.mixer, reads)
-        elif kind.mixer == "h":
-            _side_by_side(body, m, seen, window)
-        else:
-            attention(body, seen, reads, window)
 
     def summed(name: str) -> Op:
         if m.scaled and not fused:
@@ -153,7 +162,7 @@ def layer(m: Model, kind: Kind) -> Body:
 
     mixed = kind.mixer != "n"
     if mixed:
-        mix("norm1" if before else "x")
+        _mix(body, m, kind, seen, "norm1" if before else "x")
         if after:
             norm("attention.norm", narrow=True)
         name = "attention" if kind.mixer == "a" else "mixer"
@@ -162,7 +171,7 @@ def layer(m: Model, kind: Kind) -> Body:
         return body
     if before:
         norm("norm2", "" if mixed else "x")
-    _mlp(body, m, routed, "norm2" if before else "halfway")
+    _mlp(body, m, kind.routed, "norm2" if before else "halfway")
     if after:
         norm("mlp.norm", narrow=True)
     body.add(summed("mlp.residual"), forked("mlp.fork"))

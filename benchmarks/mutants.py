@@ -1,0 +1,210 @@
+"""How many small faults the tests notice: the mutation score.
+
+    python -m benchmarks.mutants [--n 300] [--seed 1] [--folders physics,step] [--jobs 2] [--json]
+
+A mutant is a module with one operator, comparison, number or condition changed (cosmic-ray's
+operators). Mutants are drawn at random from the modules of the folders; each runs the tests that
+mirror its module (``tests/physics/test_ring*.py`` of ``simcore/physics/ring.py``), or all tests of
+the mirrored folder where no file is named after it. A mutant that no test notices has survived:
+either a test is missing, or the mutant computes the same (list such mutants in ``EQUIVALENT``).
+The score is the share of noticed mutants, with the lower bound of its 95 % interval (Wilson).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Literal
+
+from cosmic_ray.ast import ast_nodes, get_ast
+from cosmic_ray.mutating import mutate_code
+from cosmic_ray.plugins import get_operator
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDERS = ("physics", "step", "strategy", "engine")
+#: Binary operators that formulas are made of, each replaced by one that gives another number.
+_SWAPS = ("Add_Sub", "Sub_Add", "Mul_Div", "Div_Mul", "FloorDiv_Mul", "Mod_Add", "Pow_Mul")
+_COMPARISONS = ("Eq_NotEq", "NotEq_Eq", "Lt_LtE", "Lt_GtE", "LtE_Lt", "Gt_GtE", "Gt_LtE", "GtE_Gt")
+OPERATORS = (
+    *(f"core/ReplaceBinaryOperator_{pair}" for pair in _SWAPS),
+    *(f"core/ReplaceComparisonOperator_{pair}" for pair in _COMPARISONS),
+    "core/ReplaceUnaryOperator_Delete_USub", "core/ReplaceUnaryOperator_Delete_Not",
+    "core/AddNot", "core/ReplaceTrueWithFalse", "core/ReplaceFalseWithTrue",
+    "core/ReplaceAndWithOr", "core/ReplaceOrWithAnd", "core/ReplaceBreakWithContinue",
+    "core/NumberReplacer", "core/ZeroIterationForLoop",
+)  # fmt: skip
+#: Mutants that compute the same as the module: (file, operator, occurrence), each with its reason.
+EQUIVALENT: dict[tuple[str, str, int], str] = {}
+#: z of a two-sided 95 % interval.
+_Z95 = 1.959964
+
+Outcome = Literal["noticed", "survived", "too long"]
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One change of one module: the n-th place where an operator applies."""
+
+    file: str
+    operator: str
+    occurrence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A mutant, what became of it, and the line that it changed."""
+
+    mutant: Mutant
+    outcome: Outcome
+    line: str
+
+
+def mutants_of(file: Path) -> Iterator[Mutant]:
+    """All mutants of a module."""
+    nodes = list(ast_nodes(get_ast(file.read_text(encoding="utf-8"))))
+    name = file.relative_to(ROOT).as_posix()
+    for operator_name in OPERATORS:
+        operator = get_operator(operator_name)()
+        places = sum(len(list(operator.mutation_positions(node))) for node in nodes)
+        for occurrence in range(places):
+            if (name, operator_name, occurrence) not in EQUIVALENT:
+                yield Mutant(name, operator_name, occurrence)
+
+
+def tests_of(file: str) -> tuple[str, ...]:
+    """The tests that mirror a module: files named after it, else its folder's."""
+    path = Path(file)
+    folder = Path("tests", *path.parts[1:-1])
+    while not (ROOT / folder).is_dir():
+        folder = folder.parent
+    named = sorted(
+        p.relative_to(ROOT).as_posix() for p in (ROOT / folder).glob(f"test_{path.stem}*.py")
+    )
+    return tuple(named) or (folder.as_posix(),)
+
+
+def copy_of_repository(where: Path) -> None:
+    """The files that git tracks, so that a mutant never stands in the working tree."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True, text=True
+    )
+    for name in filter(None, listed.stdout.split("\0")):
+        target = where / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / name, target)
+
+
+def judged(mutant: Mutant, where: Path, timeout_s: float) -> Judged:
+    """What the mirrored tests say of a mutant that is written into the copy ``where``."""
+    target = where / mutant.file
+    before = (ROOT / mutant.file).read_text(encoding="utf-8")
+    after = mutate_code(before, get_operator(mutant.operator)(), mutant.occurrence)
+    if after is None:
+        raise RuntimeError(f"{mutant} changes nothing")
+    target.write_text(after, encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider",
+               "-m", "not long", *tests_of(mutant.file)]  # fmt: skip
+    environment = {**os.environ, "PYTHONPATH": str(where), "PYTHONDONTWRITEBYTECODE": "1"}
+    try:
+        ran = subprocess.run(
+            command, cwd=where, env=environment, capture_output=True, timeout=timeout_s
+        )
+        outcome: Outcome = "survived" if ran.returncode == 0 else "noticed"
+    except subprocess.TimeoutExpired:
+        outcome = "too long"
+    finally:
+        target.write_text(before, encoding="utf-8")
+    return Judged(mutant, outcome, _changed_line(before, after))
+
+
+def _changed_line(before: str, after: str) -> str:
+    pairs = zip(before.splitlines(), after.splitlines(), strict=False)
+    return next(
+        (
+            f"{n}: {old.strip()}  ->  {new.strip()}"
+            for n, (old, new) in enumerate(pairs, 1)
+            if old != new
+        ),
+        "",
+    )
+
+
+def lower_bound(noticed: int, of: int) -> float:
+    """Lower end of the 95 % interval of a share (Wilson 1927)."""
+    if not of:
+        return 0.0
+    share, z2 = noticed / of, _Z95**2
+    middle = share + z2 / (2 * of)
+    half = _Z95 * math.sqrt(share * (1 - share) / of + z2 / (4 * of * of))
+    return (middle - half) / (1 + z2 / of)
+
+
+def drawn(folders: Sequence[str], n: int, seed: int) -> list[Mutant]:
+    """``n`` mutants of the modules of ``folders``, the same for the same seed."""
+    files = [f for folder in folders for f in sorted((ROOT / "simcore" / folder).rglob("*.py"))]
+    every = [mutant for file in files for mutant in mutants_of(file)]
+    return random.Random(seed).sample(every, min(n, len(every)))
+
+
+def main() -> int:
+    """Print the score and every mutant that no test noticed."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.mutants", description=__doc__)
+    parser.add_argument("--n", type=int, default=300, help="mutants to draw")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--folders", default=",".join(FOLDERS), help="of simcore/, by commas")
+    parser.add_argument("--jobs", type=int, default=2, help="mutants at a time")
+    parser.add_argument("--timeout", type=float, default=600.0, help="seconds for a mutant's tests")
+    parser.add_argument("--json", action="store_true", help="every mutant with its outcome")
+    asked = parser.parse_args()
+    mutants = drawn(asked.folders.split(","), asked.n, asked.seed)
+    with tempfile.TemporaryDirectory() as folder:
+        copies: SimpleQueue[Path] = SimpleQueue()
+        for job in range(asked.jobs):
+            copy_of_repository(Path(folder, str(job)))
+            copies.put(Path(folder, str(job)))
+
+        def judge(mutant: Mutant) -> Judged:
+            where = copies.get()
+            try:
+                return judged(mutant, where, asked.timeout)
+            finally:
+                copies.put(where)
+
+        found: list[Judged] = []
+        with ThreadPoolExecutor(asked.jobs) as pool:
+            for one in pool.map(judge, mutants):
+                found.append(one)
+                if not asked.json and one.outcome == "survived":
+                    sys.stderr.write(f"survived  {one.mutant.file}:{one.line}\n")
+    noticed = sum(one.outcome != "survived" for one in found)
+    score = {
+        "mutants": len(found), "noticed": noticed,
+        "score_frac": noticed / len(found) if found else 0.0,
+        "lower_95_frac": lower_bound(noticed, len(found)),
+    }  # fmt: skip
+    if asked.json:
+        sys.stdout.write(
+            json.dumps({**score, "judged": [asdict(one) for one in found]}, indent=1) + "\n"
+        )
+    else:
+        sys.stdout.write(
+            f"{noticed} of {len(found)} mutants noticed: {score['score_frac']:.0%}, "
+            f"at least {score['lower_95_frac']:.0%} with 95 % confidence\n"
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
