@@ -116,9 +116,7 @@ def told(records: Sequence[Record]) -> str:
     counts = {word: sum(job["kind"] == kind for job, _ in records) for word, kind in KINDS.items()}
     rows = sum(len(answer.get("rows", ())) for _, answer in records)
     good = accepted(records)
-    pairs = {
-        (a, b) for job in good for a in keys_of(job) for b in keys_of(job) if a < b
-    }  # fmt: skip
+    pairs = {(a, b) for job in good for a in keys_of(job) for b in keys_of(job) if a < b}
     return (
         f"{', '.join(f'{n:,} {word}' for word, n in counts.items())} ({rows:,} figures of rows)\n"
         f"{len(good):,} predictions are accepted, of {len({j['model'] for j in good}):,} models, "
@@ -151,7 +149,7 @@ def small_part(records: Sequence[Record], count: int) -> list[Record]:
     models: set[str] = set()
     covered: set[str] = set()
     chosen: list[Record] = []
-    left = [r for r in records if r[0]["kind"] == "predict" and ":" not in r[0]["model"]]
+    left = [r for r in records if r[0]["kind"] == "predict" and _is_steady(*r)]
 
     def gain(record: Record) -> float:
         job, answer = record
@@ -165,6 +163,11 @@ def small_part(records: Sequence[Record], count: int) -> list[Record]:
         covered |= set(keys_of(job)) if "error" not in answer else set()
         chosen.append((job, answer))
     return chosen
+
+
+def _is_steady(job: Job, answer: Answer) -> bool:
+    """Whether a job needs no other library, and no crash is its answer."""
+    return ":" not in job["model"] and not answer.get("message", "").startswith("crash")
 
 
 def rounded(value: Any, digits: int) -> Any:
