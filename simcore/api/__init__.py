@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
 
 from simcore.api.results import Explanation, Memory, Prediction, Timeline
 from simcore.api.shown import Asked, plain_as, remembered
+from simcore.api.signatures import takes_options
 from simcore.api.spaces import (
     compare,
     fleet,
@@ -25,6 +26,7 @@ from simcore.api.spaces import (
 )
 from simcore.api.tables import calibrate_from, validate, validate_ops
 from simcore.base.errors import InvalidConfig, SimcoreError, UsageError
+from simcore.base.numbers import number_problems
 from simcore.engine.advice import uneven
 from simcore.engine.options import Options
 from simcore.engine.predict import predict as _predict
@@ -32,9 +34,9 @@ from simcore.engine.request import make_request
 from simcore.engine.resolved import Request
 from simcore.engine.result import Faster
 from simcore.engine.result import Prediction as PlainPrediction
-from simcore.engine.words import inputs_of, number_problems
 from simcore.hardware.cluster import ClusterSpec
 from simcore.hardware.profile import Profile
+from simcore.strategy.options.values import inputs_of
 from simcore.validate.known import measured_rows
 from simcore.workload.resolve import ModelSource, model_of, one_question
 
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
     from simcore.engine.views import Roofline, Swing
 
 
+@takes_options()
 @one_question()
 def predict(
     model: str | Path | ModelSource,
@@ -65,11 +68,11 @@ def predict(
 ) -> Prediction:
     """Predict one training job on a cluster such as ``4x8xA6000ada``.
 
-    ``options`` are the command line's words (see ``Options``); what is not given takes the
-    model's default and is listed in ``Prediction.defaults``. ``steps`` or ``epochs`` ask for the
-    time of a whole run. ``model`` is a name, a file (text or a path), a callable
-    (``package.module:function``) or what ``read_config`` made. Raises UsageError (every
-    violation at once) for a wrong request; a job that does not fit is an answer, not an error.
+    ``options`` are those of ``simcore predict``, below; what is not given takes its default and is
+    listed in ``Prediction.defaults``. ``steps`` or ``epochs`` ask for the time of a whole run.
+    ``model`` is a name, a file (text or a path), a callable (``package.module:function``) or what
+    ``read_config`` made. Raises UsageError (every violation at once) for a wrong request; a job
+    that does not fit is an answer, not an error.
     """
     result = answer_of(model, gpus, options, keep_timeline=keep_timeline)
     inputs = inputs_of(options)
@@ -136,6 +139,7 @@ def answer_of(
     )
 
 
+@takes_options()
 def explain(
     model: str | Path | ModelSource, gpus: str, term: str, **options: Unpack[Options]
 ) -> Explanation:
@@ -150,6 +154,7 @@ def explain(
     return plain_as(Explanation, _explain(request, _predict(request), term))
 
 
+@takes_options()
 def memory_timeline(
     model: str | Path | ModelSource,
     gpus: str,
@@ -176,6 +181,7 @@ def memory_timeline(
     return remembered(MemoryTimeline, found, "memory_timeline", words)
 
 
+@takes_options()
 def timeline(model: str | Path | ModelSource, gpus: str, **options: Unpack[Options]) -> Timeline:
     """Start and finish of every task of one step [s], as ``predict(keep_timeline=True)`` has it."""
     found = predict(model, gpus, keep_timeline=True, **options).timeline
@@ -183,6 +189,7 @@ def timeline(model: str | Path | ModelSource, gpus: str, **options: Unpack[Optio
     return found
 
 
+@takes_options()
 def replay(model: str | Path | ModelSource, gpus: str, **options: Unpack[Options]) -> Replay:
     """One step as work and messages that depend on each other, for simulators of networks.
 
@@ -197,6 +204,7 @@ def replay(model: str | Path | ModelSource, gpus: str, **options: Unpack[Options
         raise UsageError(str(err)) from None
 
 
+@takes_options()
 @one_question()
 def scaling(
     model: str | Path | ModelSource,
@@ -237,6 +245,7 @@ def scaling(
     return remembered(Scaling, scaling_of(group.gpu.name, predictions), "scaling", words)
 
 
+@takes_options()
 def roofline(model: str | Path | ModelSource, gpus: str, **options: Unpack[Options]) -> Roofline:
     """Work, traffic and predicted time of every operator of one micro-step of one GPU."""
     from simcore.engine.views import roofline as _roofline
@@ -244,6 +253,7 @@ def roofline(model: str | Path | ModelSource, gpus: str, **options: Unpack[Optio
     return _roofline(make_request(model, gpus, **options))
 
 
+@takes_options()
 def sensitivity(
     model: str | Path | ModelSource, gpus: str, **options: Unpack[Options]
 ) -> tuple[float, tuple[Swing, ...]]:
@@ -270,6 +280,7 @@ def run_violations(steps: float | None, epochs: float | None) -> list[str]:
     return found
 
 
+@takes_options()
 @one_question()
 def launch_file(
     dialect: str,
@@ -378,6 +389,7 @@ def _run_steps(
     return epochs * per_epoch
 
 
+@takes_options()
 @one_question()
 def report(
     model: str | Path | ModelSource, gpus: Sequence[str] | str, **options: Unpack[Options]

@@ -42,7 +42,7 @@ def grid_of(
 
     ``example``: what to write where clusters are missing; ``sized``: these say how many GPUs.
     """
-    given, told = with_defaults(given, lists=("inputs", "gpus"))
+    given, told = with_defaults(given, lists=("gpus",))
     model, gpus, words = given.pop("model"), given.pop("gpus"), grid_options(given, problems)
     launch = words["launch"]
     words, notes = grid_launch(model, gpus, words, problems, sized=sized)

@@ -47,7 +47,7 @@ def report(
     from simcore.base.errors import InvalidConfig, UsageError
     from simcore.report import html
 
-    words, told = with_defaults({"model": model, "gpus": gpus, **job}, lists=("inputs", "gpus"))
+    words, told = with_defaults({"model": model, "gpus": gpus, **job}, lists=("gpus",))
     problems = folder_problems("--output", output)
     if output.suffix.lower() not in (".html", ".htm"):
         problems.append(f"--output {str(output)!r} must end in .html")

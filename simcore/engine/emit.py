@@ -9,9 +9,9 @@ from simcore.base.errors import InvalidConfig
 from simcore.base.units import FP32_BYTES
 from simcore.engine.placed import Placed
 from simcore.engine.resolved import Request
-from simcore.engine.words import shown
 from simcore.strategy.cuts import written
 from simcore.strategy.dialects import DIALECTS, FILES, Job, emit
+from simcore.strategy.options.values import shown
 from simcore.strategy.overlap import default_overlap
 from simcore.strategy.software import PLAIN
 from simcore.strategy.strategy import Strategy

@@ -20,11 +20,11 @@ from simcore.engine.context import (
 )
 from simcore.engine.placed import LayerTraffic, Placed
 from simcore.engine.routing import expert_groups
-from simcore.engine.words import on_or_off
 from simcore.hardware.cluster import ClusterSpec
 from simcore.hardware.paths import mesh_share
 from simcore.strategy.cuts import cut_sizes, normalised, stages_told
 from simcore.strategy.layout import DISPATCHERS_CALLED, SCHEDULES, CpComm, Dispatcher, Layout
+from simcore.strategy.options.values import on_or_off
 from simcore.strategy.strategy import Strategy
 from simcore.workload.graph import Block, Workload, weight_grad_numel
 from simcore.workload.models import ModelRecord, Scalar

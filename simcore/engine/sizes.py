@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from simcore.base.errors import InvalidConfig
+from simcore.strategy.resolution import sides
 from simcore.workload.models import ModelRecord, Scalar
 from simcore.workload.resolve import ModelSource
 
@@ -25,15 +26,6 @@ _LAYOUTS = {"channels_last": "nhwc", "channels_first": "nchw"}
 #: How full names say sizes.
 _FRAMES = re.compile(r"\b\d+ frames\b")
 _SIDES = re.compile(r"\b\d+ x \d+\b")
-_SIZE = re.compile(r"(\d{1,5})(?:\s*[x×]\s*(\d{1,5}))?", re.IGNORECASE)
-
-
-def sides(text: str) -> tuple[int, int]:
-    """Height and width of ``512`` or ``480x832``. Raises InvalidConfig."""
-    found = _SIZE.fullmatch(text.strip())
-    if found is None or 0 in (height := int(found[1]), width := int(found[2] or found[1])):
-        raise InvalidConfig([f"resolution {text!r} is neither a side nor HEIGHTxWIDTH in pixels"])
-    return height, width
 
 
 def overrides_of(record: ModelSource | None, options: Mapping[str, Any]) -> dict[str, Scalar]:

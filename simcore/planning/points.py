@@ -11,9 +11,9 @@ import numpy as np
 from simcore.base.arrays import NDArray
 from simcore.base.units import FP32_BYTES
 from simcore.engine.resolved import Request
-from simcore.engine.shares import check_shares
 from simcore.planning.space import Form
 from simcore.strategy.layout import Layout
+from simcore.strategy.shares import check_shares
 from simcore.strategy.strategy import HYBRID
 from simcore.workload.resolve import ModelSource
 
