@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from simcore.base.errors import InvalidConfig
-from simcore.base.units import FP32_BYTES
 from simcore.engine.placed import Placed
 from simcore.engine.resolved import Request
+from simcore.engine.resolved_options import main_grads
 from simcore.strategy.cuts import written
 from simcore.strategy.dialects import DIALECTS, FILES, Job, emit
 from simcore.strategy.options.values import shown
@@ -71,7 +71,7 @@ def launch_file(
         software=None if strategy.software is PLAIN else strategy.software.name,
         issuer=None if strategy.issuer == "torch" else strategy.issuer,
         overlap=None if strategy.overlap == usual else str(strategy.overlap),
-        main_grads=_main_grads(strategy),
+        main_grads="fp32" if main_grads(request) == "fp32" else None,
         bucket_numel=strategy.zero_bucket_numel if strategy.zero_stage in (1, 2) else None,
     )
     emitted = emit(dialect, job)
@@ -99,12 +99,6 @@ def _of_no_file(request: Request) -> tuple[str, ...]:
         "shares": ":".join(map(str, request.shares)),
     }
     return tuple(f"{word} {value}" for word, value in found.items() if value)
-
-
-def _main_grads(strategy: Strategy) -> str | None:
-    """``fp32`` sums; buffers of the weights' width are what a file means that does not ask."""
-    p = strategy.precision
-    return "fp32" if p.main_grads and p.grad_bytes == FP32_BYTES else None
 
 
 def _recompute(strategy: Strategy) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from simcore.engine.options import Options
 from simcore.engine.placed import Placed
 from simcore.engine.placement import place, strategy_told
 from simcore.engine.resolved import Request
+from simcore.engine.resolved_options import settings_in_effect
 from simcore.engine.routing import routing_told
 from simcore.engine.sizes import name_of
 from simcore.hardware.cluster import ClusterSpec
@@ -86,10 +87,16 @@ def make_request(
         software_assumed=asked.library.assumed,
         global_batch_given=asked.options.get("global_batch") is not None,
         peak_workload=peak,
+        options=settings_in_effect(asked.options, {**_settings(record), **overrides}),
     )
     if batch == "max":
         request = _with_largest_batch(request)
     return _uneven(request, tries.get("shares", ""), cut=_cut_later(tries))
+
+
+def _settings(record: ModelSource) -> dict[str, Any]:
+    """The settings of a model's architecture; none of one that was traced."""
+    return record.settings({}) if isinstance(record, ModelRecord) else {}
 
 
 def _workloads(
