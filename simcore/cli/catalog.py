@@ -43,7 +43,7 @@ def list_(
     ] = "",
     as_json: _AS_JSON = False,
 ) -> None:
-    """List gpus, models, nodes, links, strategies, precisions, optimizers, software."""
+    """List gpus, models, nodes, links, strategies, precisions, optimizers, software, options."""
     kind = _kind(kind, names.LISTS)
     from simcore.report import catalog
 

@@ -119,7 +119,7 @@ plots = _completer(lambda: PLOTS)
 #: What ``list`` and ``show`` know; singular words are taken too.
 LISTS = (
     "gpus", "models", "configs", "nodes", "links", "strategies", "precisions", "optimizers",
-    "collectives", "software", "calibrations", "prices",
+    "collectives", "software", "dialects", "options", "calibrations", "prices",
 )  # fmt: skip
 SHOWS = ("gpu", "model", "node", "link", "calibration")
 kinds = _completer(lambda: LISTS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simcore.strategy.dialects import DIALECTS
+from simcore.strategy.dialects import dialects
 from simcore.strategy.options import OPTIONS
 
 #: What a cluster's text holds of names, and what files a job can be written as.
@@ -16,5 +16,5 @@ def choices() -> dict[str, tuple[str, ...]]:
     """
     found = {o.name: names for o in OPTIONS if (names := o.names())}
     found[_GPU] = found.pop("gpus")
-    found[_EMIT] = tuple(DIALECTS)
+    found[_EMIT] = dialects()
     return found

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from simcore.base.errors import InvalidConfig
+from simcore.engine.options import Options
 from simcore.engine.placed import Placed
 from simcore.engine.resolved import Request
 from simcore.engine.resolved_options import main_grads
 from simcore.strategy.cuts import written
-from simcore.strategy.dialects import DIALECTS, FILES, Job, emit
+from simcore.strategy.dialects import Job, emit
+from simcore.strategy.options import OPTIONS
 from simcore.strategy.options.values import shown
 from simcore.strategy.overlap import default_overlap
 from simcore.strategy.software import PLAIN
@@ -74,6 +76,9 @@ def launch_file(
         main_grads="fp32" if main_grads(request) == "fp32" else None,
         bucket_numel=strategy.zero_bucket_numel if strategy.zero_stage in (1, 2) else None,
     )
+    added = [w for w in OPTIONS.in_launch() if w not in Options.__annotations__]
+    said: dict[str, Any] = {w: request.options.get(w) for w in added}
+    job = replace(job, said={**said, **job.said})
     emitted = emit(dialect, job)
     words = job.words()
     left = [f"{w.replace('_', '-')} {shown(words[w])}" for w in emitted.left if w in words]
@@ -136,6 +141,3 @@ def _degrees(placed: Placed | None) -> dict[str, Any]:
     if "ep" in found and layout.dispatcher != "alltoall":
         found["dispatcher"] = layout.dispatcher
     return found
-
-
-__all__ = ["DIALECTS", "FILES", "LaunchFile", "launch_file"]

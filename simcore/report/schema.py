@@ -97,7 +97,8 @@ def _options() -> Schema:
             found[option.name] = {
                 "type": [kind, "null"], "description": f"{option.help}{unit}",
             }  # fmt: skip
-    return _object("Every option with the value that was predicted with, whoever chose it.", found)
+    said = "Every option with the value that was predicted with, whoever chose it."
+    return _object(said, found, required=[])
 
 
 #: JSON types of the kinds of options; else text.

@@ -90,6 +90,7 @@ def _add_api(app: FastAPI, worker: Worker, reporter: Worker, uploads: Uploads) -
         return await worker.run(api.choices)
 
     asked_of: Any = Annotated[set_up(), Query()]
+    launch_of: Any = Annotated[launch_query(), Query()]
 
     @app.get("/api/v1/controls", summary="The page's form", responses={429: _WRONG[429]})
     async def get_controls() -> list[Group]:
@@ -137,7 +138,7 @@ def _add_api(app: FastAPI, worker: Worker, reporter: Worker, uploads: Uploads) -
         response_class=Response,
         responses={**_WRONG, 200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
     )
-    async def get_launch(asked: Annotated[launch_query(), Query()]) -> Response:  # type: ignore[misc]
+    async def get_launch(asked: launch_of) -> Response:
         make = _counted(downloads.as_launch)
         found: downloads.Download = await worker.run(make, asked, uploads, asked.dialect)
         return found.response()
