@@ -189,7 +189,7 @@ def _batch(reading: Reading, table: Table) -> None:
     for key, word in {**plain, "train_batch_size": "global_batch"}.items():
         value = table.take(key)
         if not _auto(reading, key, value, word if key in plain else None):
-            reading.say(word, reading.whole(key, value), key)
+            reading.option(key, value, word)
     clip = table.take("gradient_clipping")
     if not _auto(reading, "gradient_clipping", clip, None):
         norm = reading.number("gradient_clipping", clip)

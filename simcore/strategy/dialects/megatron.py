@@ -209,7 +209,7 @@ def _batch(reading: Reading, given: Given) -> None:
     plain = {key: word for key, word in OPTIONS.launch_keys("megatron").items()
              if key not in DEGREES}  # fmt: skip
     for name, word in {**plain, "global-batch-size": "global_batch"}.items():
-        reading.say(word, reading.whole(f"--{name}", given.pop(name, None)), f"--{name}")
+        reading.option(f"--{name}", given.pop(name, None), word)
     if reading.said("global_batch") is None and reading.said("micro_batch") is not None:
         reading.say("grad_accum", 1, "--global-batch-size (not stated)")
     if given.pop("rampup-batch-size", None):

@@ -8,7 +8,7 @@ from typing import Any
 from simcore.base.errors import nearest
 from simcore.strategy.dialects.base import Launch, Unsupported, Word
 from simcore.strategy.dialects.source import Source
-from simcore.strategy.options import OPTIONS
+from simcore.strategy.options import OPTIONS, Number, Switch, Whole
 
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 NOT_YET = "is not supported yet"
@@ -36,6 +36,18 @@ class Reading:
     def said(self, word: str) -> Word | None:
         """What was stated of a word so far."""
         return self._words.get(word)
+
+    def option(self, key: str, value: object, word: str) -> None:
+        """An option whose value the file has as simcore has it: read by its kind, and stated."""
+        kind = OPTIONS[word].kind
+        if isinstance(kind, Whole):
+            self.say(word, self.whole(key, value, least=kind.least), key)
+        elif isinstance(kind, Switch):
+            self.say(word, self.flag(key, value), key)
+        elif isinstance(kind, Number):
+            self.say(word, self.number(key, value), key)
+        elif value is not None:
+            self.say(word, str(value), key)
 
     def refuse(self, key: str, why: str, word: str | None = None) -> None:
         """A key that matters and cannot be used; ``word`` on the command line replaces it."""

@@ -29,7 +29,7 @@ def read_argument(reading: Reading, flag: str, values: Sequence[str]) -> bool:
     name = flag.lstrip("-").replace("_", "-")
     value = values[0] if values else "true"
     if (word := OPTIONS.launch_keys("trainer").get(name)) is not None:
-        reading.say(word, reading.whole(flag, value), flag)
+        reading.option(flag, value, word)
     elif name in ("bf16", "fp16") and reading.flag(flag, value):
         reading.say("precision", f"amp-{name}", flag)
     elif name == "gradient-checkpointing" and reading.flag(flag, value):

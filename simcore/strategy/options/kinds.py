@@ -319,7 +319,7 @@ class Pairs:
             known = names_of(self.keys)
             for key in found:
                 if key not in known:
-                    problems.append(str(UnknownName(f"key of {flag}", key, known)))
+                    problems.append(f"{flag}: {UnknownName('key', key, known)}")
         if problems:
             raise InvalidConfig(problems)
         return found
