@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from simcore.cli.job import job_words
+from simcore.strategy.layout import DEGREES
 from simcore.strategy.options import OPTIONS, Texts
 from simcore.strategy.options.values import shown
 
 _WIDTH = 78
-_DEGREES = ("tp", "pp", "vpp", "cp", "ep")
 
 
 def command_of(model: str, gpus: str, options: Mapping[str, Any]) -> str:
@@ -22,7 +22,7 @@ def command_of(model: str, gpus: str, options: Mapping[str, Any]) -> str:
     """
     words = ["simcore predict", f"--model {shlex.quote(model)}", f"--gpus {shlex.quote(gpus)}"]
     for name, value in options.items():
-        if value is None or (name in _DEGREES and value == 1):
+        if value is None or (name in DEGREES and value == 1):
             continue
         option = OPTIONS.get(name)
         if option is None or name not in job_words():

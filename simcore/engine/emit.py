@@ -12,6 +12,7 @@ from simcore.engine.resolved import Request
 from simcore.engine.resolved_options import main_grads
 from simcore.strategy.cuts import written
 from simcore.strategy.dialects import Job, emit
+from simcore.strategy.layout import DEGREES
 from simcore.strategy.options import OPTIONS
 from simcore.strategy.options.values import shown
 from simcore.strategy.overlap import default_overlap
@@ -124,9 +125,7 @@ def _degrees(placed: Placed | None) -> dict[str, Any]:
     if placed is None:
         return {}
     layout = placed.layout
-    found: dict[str, Any] = {
-        w: n for w in ("tp", "pp", "vpp", "cp", "ep") if (n := getattr(layout, w)) > 1
-    }
+    found: dict[str, Any] = {w: n for w in DEGREES if (n := getattr(layout, w)) > 1}
     if "tp" in found:
         found["sequence_parallel"] = layout.sequence_parallel
     sizes = [s.n_layers for s in placed.stages]

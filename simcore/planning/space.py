@@ -19,11 +19,12 @@ from simcore.engine.training_library import AUTO
 from simcore.hardware.cluster import ClusterSpec
 from simcore.planning.grid import clusters as cluster_grid
 from simcore.planning.grid import named_values, whole_values
+from simcore.strategy.layout import DEGREES
 from simcore.strategy.options import OPTIONS, Name, Option, Text, Whole
 from simcore.strategy.options.values import read_options
 
 #: Degrees that cut the model over ranks.
-DEGREES = ("tp", "pp", "cp", "ep")
+CUTS = tuple(degree for degree in DEGREES if degree != "vpp")
 
 Form = Mapping[str, Any]
 
@@ -161,7 +162,7 @@ def make_space(
 
 def _cuts(axes: Sequence[tuple[str, tuple[Any, ...]]]) -> bool:
     """Whether some point cuts the model over ranks."""
-    return any(name in DEGREES and max(values) > 1 for name, values in axes)
+    return any(name in CUTS and max(values) > 1 for name, values in axes)
 
 
 def axis_values(name: str, value: Any) -> tuple[Any, ...]:

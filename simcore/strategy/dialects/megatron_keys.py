@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from simcore.strategy import layout
 from simcore.strategy.options import OPTIONS
 
 
@@ -11,9 +12,7 @@ def _names(text: str) -> frozenset[str]:
 
 #: Degrees of parallelism, by simcore's option.
 DEGREES = {
-    key: word
-    for key, word in OPTIONS.launch_keys("megatron").items()
-    if word in ("tp", "pp", "vpp", "cp", "ep")
+    key: word for key, word in OPTIONS.launch_keys("megatron").items() if word in layout.DEGREES
 }
 
 #: Degrees above 1 that simcore does not have.

@@ -101,7 +101,8 @@ class Option:
                several words is found anywhere)
     in_launch  whether another program's launch file may state it
     launch_keys     dialect to the key that means the same, where it needs no code
-    setting    whether it is a setting of the model's architecture under the same name
+    setting    of a setting of the model's architecture under the same name: what is said of a model
+               that has none
     resolved   where its value stands in a resolved job, as a path of attributes
     """
 
@@ -120,7 +121,7 @@ class Option:
     told_by: tuple[str, ...] = ()
     in_launch: bool = False
     launch_keys: Mapping[str, str] = field(default_factory=dict)
-    setting: bool = False
+    setting: str = ""
     resolved: str = ""
 
     @property
