@@ -134,6 +134,6 @@ def _show_calibration(name: str, as_json: bool, plot: Path | None) -> None:
 
         write(render_blind(found))
         return
-    from simcore.calibrate.words import render_calibration
+    from simcore.calibrate.summaries import render_calibration
 
     write(render_calibration(found))

@@ -22,7 +22,7 @@ from simcore.base.units import (
 )
 from simcore.hardware.calibrations import CALIBRATIONS, Calibration, calibration_names
 from simcore.hardware.spec import GPUS, LINKS, NODES, GpuSpec
-from simcore.report.words import WIDTH
+from simcore.report.formatting import WIDTH
 from simcore.strategy.strategy import HYBRID
 from simcore.workload.archs import KINDS, kind_of
 from simcore.workload.models import MODELS, ZOO_LISTS, ModelRecord

@@ -13,9 +13,9 @@ from pydantic import BaseModel, Field
 from simcore.api import Prediction
 from simcore.base.units import format_seconds
 from simcore.report import sentences as say
+from simcore.report.formatting import gigabytes, percent
 from simcore.report.jsonout import finite
 from simcore.report.text import by_weight, render
-from simcore.report.words import gigabytes, percent
 from simcore.serve.query import SetUp
 from simcore.strategy.options import OPTIONS
 
