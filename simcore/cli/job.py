@@ -31,9 +31,10 @@ def repeated_words() -> tuple[str, ...]:
 
 def _given(words: Mapping[str, Any]) -> dict[str, Any]:
     """The options of a job among a command's words; none of the repeated ones that are empty."""
-    found = {k: v for k, v in words.items() if k in job_words()}
-    for name in repeated_words():
-        if name in found:
+    typed = OPTIONS.typed()
+    found = {k: v for k, v in words.items() if k in typed}
+    for name, option in typed.items():
+        if option.repeated and name in found:
             found[name] = tuple(found[name] or ()) or None
     return found
 

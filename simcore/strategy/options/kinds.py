@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from os import PathLike, fspath
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any, ClassVar, get_args
 
 from simcore.base.errors import InvalidConfig, UnknownName
+from simcore.base.record import Record
 from simcore.base.units import GIGA, KIB, KILO, MEGA, MIB, TERA
 
 #: Names of choices: themselves, a function that returns them, or ``module:NAME`` of something that
@@ -67,8 +67,7 @@ def whole_meant(text: str, *, binary: bool = False) -> int | None:
     return int(value) if math.isfinite(value) and value == int(value) else None
 
 
-@dataclass(frozen=True, slots=True)
-class Whole:
+class Whole(Record):
     """A whole number of at least ``least``.
 
     most      greatest value, where there is one
@@ -118,8 +117,7 @@ class Whole:
         return "is not a whole number" + (f": did you mean {meant}?" if meant else "")
 
 
-@dataclass(frozen=True, slots=True)
-class Number:
+class Number(Record):
     """A finite number of at least ``least``."""
 
     least: float | None = None
@@ -143,8 +141,7 @@ class Number:
         return number
 
 
-@dataclass(frozen=True, slots=True)
-class Switch:
+class Switch(Record):
     """On or off; True or False in Python."""
 
     control: ClassVar[str] = "select"
@@ -167,8 +164,7 @@ class Switch:
         return bool(value)
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
+class Text(Record):
     """Text with a grammar of its own, which ``check`` judges and the engine reads.
 
     check      ``module:function`` that raises UsageError for text that is wrong
@@ -193,8 +189,7 @@ class Text:
             looked_up(self.check)(text)
 
 
-@dataclass(frozen=True, slots=True)
-class Name:
+class Name(Record):
     """One of several names.
 
     also     other words for some of them: mapping of these to names, or ``module:NAME`` of one
@@ -231,8 +226,7 @@ class Name:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class NameList:
+class NameList(Record):
     """Several of a set of names, joined by commas; ``judged`` as in ``Name``."""
 
     names: Names = ()
@@ -250,8 +244,7 @@ class NameList:
         return ",".join(one.known(flag, part) for part in text.split(",") if part.strip())
 
 
-@dataclass(frozen=True, slots=True)
-class File:
+class File(Record):
     """A file, by its path; or one of ``names`` that stand for files of the package."""
 
     names: Names = ()
@@ -264,8 +257,7 @@ class File:
         return _text(flag, fspath(value) if isinstance(value, PathLike) else value)
 
 
-@dataclass(frozen=True, slots=True)
-class Texts:
+class Texts(Record):
     """Several texts, given one by one; ``such_as`` is an example of one."""
 
     such_as: str = ""
@@ -284,8 +276,7 @@ class Texts:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Pairs:
+class Pairs(Record):
     """Keys with a value each: ``KEY=VALUE``, given again for each, or a mapping in Python.
 
     keys      the keys that there are; none: any
@@ -325,8 +316,7 @@ class Pairs:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class Made:
+class Made(Record):
     """A value that Python code makes and no command line can type.
 
     type_     ``module:Class`` of it

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Literal
 
+from simcore.base.record import Record
 from simcore.strategy.options.kinds import (
     File,
     Kind,
@@ -22,6 +23,7 @@ from simcore.strategy.options.kinds import (
     names_of,
 )
 
+_NONE: Mapping[str, str] = MappingProxyType({})
 #: Headings of ``simcore predict --help``, in its order.
 HEADINGS = ("Job", "Model", "Parallelism", "Memory", "Cluster and software", "Expert")
 #: Groups of the page's controls, in its order, and whether each is folded away at first.
@@ -32,8 +34,7 @@ GROUPS: Mapping[str, bool] = {
 LAYOUT_GROUP = "Layout: tensor, pipeline, context, expert"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Axis:
+class Axis(Record, kw_only=True):
     """How the values of an option vary over a sweep, a comparison or a plan.
 
     What a value may be follows from the option's kind: whole numbers are a grid (``1..8``), names a
@@ -50,8 +51,7 @@ class Axis:
     metavar: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Control:
+class Control(Record, kw_only=True):
     """The option's control on the page.
 
     label      what stands before it
@@ -80,8 +80,7 @@ class Control:
     example: Any = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Option:
+class Option(Record, kw_only=True):
     """One option of a job, as the command line, Python, a sweep, the page and JSON have it.
 
     name       the Python keyword; the command line has it with dashes
@@ -117,10 +116,10 @@ class Option:
     part: Literal["option", "subject", "length", "shorthand"] = "option"
     axis: Axis | None = None
     control: Control | None = None
-    called: Mapping[str, str] = field(default_factory=dict)
+    called: Mapping[str, str] = _NONE
     told_by: tuple[str, ...] = ()
     in_launch: bool = False
-    launch_keys: Mapping[str, str] = field(default_factory=dict)
+    launch_keys: Mapping[str, str] = _NONE
     setting: str = ""
     resolved: str = ""
 
